@@ -1,0 +1,43 @@
+// Package engine is the seam between the host, which owns runs and their
+// logs, and the engines, which make things happen and only ever append.
+package engine
+
+import (
+	"context"
+	"io"
+
+	"github.com/spool-run/spool"
+)
+
+// Engine starts runs of one kind.
+type Engine interface {
+	// Start begins what the spec asks for and returns once it really
+	// began, or with a [*spool.StartError] and nothing left behind. The
+	// context bounds the start only; the session outlives it.
+	Start(ctx context.Context, spec spool.Spec, out Sink) (Session, error)
+}
+
+// Session is one live run.
+type Session interface {
+	// Pid is the leader's process id, or zero if there is none.
+	Pid() int
+	// Send delivers input. Calls come one at a time, in order; a call may
+	// wait until the run takes the input, or ctx ends.
+	Send(ctx context.Context, in spool.Input) error
+	// Control acts at once. It may be called at any time, by anyone.
+	Control(ctx context.Context, c spool.Control) error
+	// Wait returns how the run ended, after its last append. The engine
+	// has appended exited or failed by then; closed is the host's to write.
+	Wait() spool.Outcome
+}
+
+// Sink takes what a run produces. It is safe for concurrent use.
+type Sink interface {
+	// Append adds an event and returns its seq. It never waits for a
+	// reader. Run, Seq and a zero Time are filled in. The sink owns Bytes
+	// and Data from then on. An error means that the log takes no more,
+	// and that the engine should end the run.
+	Append(e spool.Event) (spool.Seq, error)
+	// PutBlob stores a large value beside the log.
+	PutBlob(mime string, r io.Reader) (spool.Blob, error)
+}

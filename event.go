@@ -1,0 +1,108 @@
+package spool
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// RunID names a run. It is unique for ever within a state directory; users
+// may abbreviate it to any unique prefix where a person types it.
+type RunID string
+
+// Seq is the position of an event in its run's log: 1, 2, 3 … without holes.
+// Zero means "before the first event" in a cursor. In an event it marks one
+// that is not in the log at all, such as a lost connection seen by a client.
+type Seq uint64
+
+// Kind says what an event reports.
+type Kind string
+
+// The kinds of event. A reader that meets a kind it does not know must pass
+// over it: kinds are only ever added.
+const (
+	KindStarted   Kind = "started"
+	KindInput     Kind = "input"
+	KindOutput    Kind = "output"
+	KindDisplay   Kind = "display"
+	KindResult    Kind = "result"
+	KindException Kind = "exception"
+	KindAsk       Kind = "ask"
+	KindAction    Kind = "action"
+	KindMessage   Kind = "message"
+	KindReasoning Kind = "reasoning"
+	KindPlan      Kind = "plan"
+	KindUsage     Kind = "usage"
+	KindRetry     Kind = "retry"
+	KindNotice    Kind = "notice"
+	KindDone      Kind = "done"
+	KindTruncated Kind = "truncated"
+	KindExited    Kind = "exited"
+	KindFailed    Kind = "failed"
+	KindClosed    Kind = "closed"
+)
+
+// Stream says where output bytes came from.
+type Stream string
+
+// The streams of a process.
+const (
+	Stdout Stream = "stdout"
+	Stderr Stream = "stderr"
+	PTY    Stream = "pty"
+)
+
+// MaxEventBytes bounds Bytes and Data of one event together. Larger values
+// belong into a blob.
+const MaxEventBytes = 16 << 20
+
+// Event is one entry of a run's log. It is immutable once appended: nobody
+// may change what Bytes and Data point at.
+type Event struct {
+	Run    RunID
+	Seq    Seq
+	Time   time.Time
+	Kind   Kind
+	Turn   Seq             // seq of the input that caused it; zero outside turns
+	Stream Stream          // of an output event
+	Bytes  []byte          // what was read, exactly
+	Data   json.RawMessage // structured payload, a JSON value
+}
+
+// Size is what the event counts against byte limits.
+func (e *Event) Size() int { return len(e.Bytes) + len(e.Data) }
+
+// Gap is the payload of a truncated event that stands for events which no
+// longer exist: those with From ≤ seq ≤ To.
+type Gap struct {
+	From Seq `json:"from"`
+	To   Seq `json:"to"`
+}
+
+// Truncation is the payload of a truncated event that a run wrote itself
+// because it reached its output limit: so many bytes of each stream were
+// dropped at this point.
+type Truncation struct {
+	Dropped map[Stream]int64 `json:"dropped"`
+	Limit   int64            `json:"limit"`
+}
+
+// Notice is the payload of a notice event: something worth knowing that is
+// not part of what the run produced.
+type Notice struct {
+	Code string `json:"code"`
+	Text string `json:"text"`
+}
+
+// Failure is the payload of a failed event.
+type Failure struct {
+	Reason string `json:"reason"`
+	// Unknown is set when nobody can know how the run ended, as opposed to
+	// knowing that it did not work.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// ExitStatus is the payload of an exited event: what wait(2) said.
+type ExitStatus struct {
+	Code   int    `json:"code"`             // exit code, or 128+N for signal N
+	Signal string `json:"signal,omitempty"` // "SIGKILL" when a signal ended it
+}

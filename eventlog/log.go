@@ -1,0 +1,257 @@
+// Package eventlog is the log of one run: append-only, numbered without
+// holes, replayable from any cursor. One owner appends; any number of readers
+// hold cursors. A reader never has a queue of its own, so a slow, gone or
+// late one costs the writer nothing.
+//
+// The newest events stay in memory up to a bound. Older ones are read back
+// from a [Tier]; without one they are gone, and a reader that wanted them is
+// told so by exactly one truncated event.
+package eventlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+// ErrSealed is returned by Append once the closed event is in the log.
+var ErrSealed = errors.New("log is closed")
+
+// Tier is the durable copy of a log. The log calls Append from one goroutine
+// at a time; Read may be called by anyone at any time.
+type Tier interface {
+	// Append stores an event. When it returns, a crash of this process
+	// cannot lose it.
+	Append(e *spool.Event) error
+	// Read appends to dst the events after a cursor: at least one if there
+	// is one, and no more than fit in maxBytes beyond that.
+	Read(dst []spool.Event, after spool.Seq, maxBytes int) ([]spool.Event, error)
+}
+
+// DefaultMemory is how many bytes of events a log keeps in memory.
+const DefaultMemory = 512 << 10
+
+// eventOverhead is what an event costs in memory beside its payload.
+const eventOverhead = 160
+
+// Options configure a log.
+type Options struct {
+	Run    spool.RunID
+	Tier   Tier             // nil keeps the log in memory only
+	Memory int              // bytes kept in memory; zero means DefaultMemory
+	Last   spool.Seq        // where a log that exists already ends
+	Sealed bool             // that log is complete
+	Now    func() time.Time // nil means time.Now
+}
+
+// Log is the log of one run.
+type Log struct {
+	run    spool.RunID
+	tier   Tier
+	memory int
+	now    func() time.Time
+
+	appendMu sync.Mutex // serializes writers, held across the tier's write
+	lastTime time.Time  // guarded by appendMu
+
+	mu     sync.Mutex
+	events []spool.Event // the newest, a window of [first, last]
+	bytes  int           // what events cost
+	first  spool.Seq     // of events[0]; last+1 when there is none
+	last   spool.Seq
+	sealed bool
+	wake   chan struct{} // closed by the next append; nil while nobody waits
+}
+
+// New returns a log.
+func New(o Options) *Log {
+	l := &Log{run: o.Run, tier: o.Tier, memory: o.Memory, now: o.Now, first: o.Last + 1, last: o.Last, sealed: o.Sealed}
+	if l.memory <= 0 {
+		l.memory = DefaultMemory
+	}
+	if l.now == nil {
+		l.now = time.Now
+	}
+	return l
+}
+
+// Append adds an event and returns its seq. It owns the event's Bytes and
+// Data from then on. It waits for the tier, never for a reader: when it
+// returns nil, the event is durable and visible.
+func (l *Log) Append(e spool.Event) (spool.Seq, error) {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+
+	l.mu.Lock()
+	sealed, seq := l.sealed, l.last+1
+	l.mu.Unlock()
+	if sealed {
+		return 0, ErrSealed
+	}
+	e.Run, e.Seq = l.run, seq
+	if e.Time.IsZero() {
+		e.Time = l.now()
+	}
+	// Wall clocks step back; a log does not.
+	e.Time = e.Time.Round(0)
+	if e.Time.Before(l.lastTime) {
+		e.Time = l.lastTime
+	}
+	l.lastTime = e.Time
+	if l.tier != nil {
+		if err := l.tier.Append(&e); err != nil {
+			return 0, fmt.Errorf("append event %d: %w", seq, err)
+		}
+	}
+	l.publish(e)
+	return seq, nil
+}
+
+func (l *Log) publish(e spool.Event) {
+	l.mu.Lock()
+	l.events = append(l.events, e)
+	l.bytes += e.Size() + eventOverhead
+	l.last = e.Seq
+	if e.Kind == spool.KindClosed {
+		l.sealed = true
+	}
+	l.evict()
+	wake := l.wake
+	l.wake = nil
+	l.mu.Unlock()
+	if wake != nil {
+		close(wake)
+	}
+}
+
+// evict drops the oldest events beyond the memory bound. The newest always
+// stays, so that a reader who keeps up never touches the tier.
+func (l *Log) evict() {
+	drop := 0
+	for l.bytes > l.memory && drop < len(l.events)-1 {
+		l.bytes -= l.events[drop].Size() + eventOverhead
+		l.events[drop] = spool.Event{} // let go of the payload
+		drop++
+	}
+	l.events = l.events[drop:]
+	l.first += spool.Seq(drop)
+}
+
+// Last returns the highest seq assigned so far and whether it is final.
+func (l *Log) Last() (seq spool.Seq, sealed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last, l.sealed
+}
+
+// Read appends to dst the events after a cursor that exist now: at least one
+// if there is one, and no more than fit in maxBytes beyond that.
+func (l *Log) Read(dst []spool.Event, after spool.Seq, maxBytes int) ([]spool.Event, error) {
+	l.mu.Lock()
+	if after >= l.last {
+		l.mu.Unlock()
+		return dst, nil
+	}
+	if after+1 >= l.first {
+		dst = takeFit(dst, l.events[after+1-l.first:], maxBytes)
+		l.mu.Unlock()
+		return dst, nil
+	}
+	gap := spool.Gap{From: after + 1, To: l.first - 1}
+	l.mu.Unlock()
+
+	if l.tier == nil {
+		return append(dst, gapEvent(l.run, gap, l.now())), nil
+	}
+	at := len(dst)
+	dst, err := l.tier.Read(dst, after, maxBytes)
+	if err != nil {
+		return dst[:at], fmt.Errorf("read after %d: %w", after, err)
+	}
+	for i := at; i < len(dst); i++ {
+		dst[i].Run = l.run
+	}
+	return dst, nil
+}
+
+func takeFit(dst, from []spool.Event, maxBytes int) []spool.Event {
+	total := 0
+	for i := range from {
+		total += from[i].Size()
+		if i > 0 && total > maxBytes {
+			break
+		}
+		dst = append(dst, from[i])
+	}
+	return dst
+}
+
+// gapEvent stands for events that are gone. Its seq is the last of them, so
+// that a reader's cursor moves past the gap.
+func gapEvent(run spool.RunID, gap spool.Gap, now time.Time) spool.Event {
+	data, err := json.Marshal(gap)
+	if err != nil { // two integers always encode
+		panic(err)
+	}
+	return spool.Event{Run: run, Seq: gap.To, Time: now, Kind: spool.KindTruncated, Data: data}
+}
+
+// Wait returns once there is an event after the cursor, or the log is sealed,
+// or ctx ends, which is the only error.
+func (l *Log) Wait(ctx context.Context, after spool.Seq) error {
+	for {
+		l.mu.Lock()
+		if l.last > after || l.sealed {
+			l.mu.Unlock()
+			return nil
+		}
+		if l.wake == nil {
+			l.wake = make(chan struct{})
+		}
+		wake := l.wake
+		l.mu.Unlock()
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// followPage is how much Follow takes out of the log at a time.
+const followPage = 256 << 10
+
+// Follow yields every event after the cursor, those that exist and those to
+// come, and ends after the closed event. An error ends it too.
+func (l *Log) Follow(ctx context.Context, after spool.Seq) iter.Seq2[spool.Event, error] {
+	return func(yield func(spool.Event, error) bool) {
+		var page []spool.Event
+		for {
+			if err := l.Wait(ctx, after); err != nil {
+				yield(spool.Event{}, err)
+				return
+			}
+			var err error
+			if page, err = l.Read(page[:0], after, followPage); err != nil {
+				yield(spool.Event{}, err)
+				return
+			}
+			for i := range page {
+				after = page[i].Seq
+				if !yield(page[i], nil) || page[i].Kind == spool.KindClosed {
+					return
+				}
+			}
+			if len(page) == 0 { // sealed, and the cursor is at or past the end
+				return
+			}
+			clear(page)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+module github.com/spool-run/spool
+
+go 1.26

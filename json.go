@@ -1,0 +1,106 @@
+package spool
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// AppendJSON appends the event's JSON form, one object without a line end.
+// It is the form of --json, HTTP, server-sent events and run/event alike.
+// Bytes become "text" when they are UTF-8 and "base64" otherwise, so that no
+// byte is ever replaced.
+func (e *Event) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"run":`...)
+	dst = appendString(dst, string(e.Run))
+	dst = append(dst, `,"seq":`...)
+	dst = strconv.AppendUint(dst, uint64(e.Seq), 10)
+	dst = append(dst, `,"time":"`...)
+	dst = e.Time.UTC().AppendFormat(dst, timeLayout)
+	dst = append(dst, `","kind":`...)
+	dst = appendString(dst, string(e.Kind))
+	if e.Turn != 0 {
+		dst = append(dst, `,"turn":`...)
+		dst = strconv.AppendUint(dst, uint64(e.Turn), 10)
+	}
+	if e.Stream != "" {
+		dst = append(dst, `,"stream":`...)
+		dst = appendString(dst, string(e.Stream))
+	}
+	switch {
+	case len(e.Bytes) == 0:
+	case utf8.Valid(e.Bytes):
+		dst = append(dst, `,"text":`...)
+		dst = appendString(dst, string(e.Bytes))
+	default:
+		dst = append(dst, `,"base64":"`...)
+		dst = base64.StdEncoding.AppendEncode(dst, e.Bytes)
+		dst = append(dst, '"')
+	}
+	if len(e.Data) > 0 {
+		dst = append(dst, `,"data":`...)
+		dst = append(dst, e.Data...)
+	}
+	return append(dst, '}')
+}
+
+// timeLayout always has nine digits so that lines sort as text.
+const timeLayout = "2006-01-02T15:04:05.000000000Z"
+
+func appendString(dst []byte, s string) []byte {
+	plain := true
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf || c == '<' || c == '>' || c == '&' {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		dst = append(dst, '"')
+		dst = append(dst, s...)
+		return append(dst, '"')
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil { // a string always encodes
+		return append(dst, `""`...)
+	}
+	return append(dst, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
+}
+
+// MarshalJSON implements [json.Marshaler] with [Event.AppendJSON].
+func (e Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
+
+// UnmarshalJSON implements [json.Unmarshaler]. Unknown members are ignored.
+func (e *Event) UnmarshalJSON(b []byte) error {
+	var w struct {
+		Run    RunID           `json:"run"`
+		Seq    Seq             `json:"seq"`
+		Time   time.Time       `json:"time"`
+		Kind   Kind            `json:"kind"`
+		Turn   Seq             `json:"turn"`
+		Stream Stream          `json:"stream"`
+		Text   *string         `json:"text"`
+		Base64 []byte          `json:"base64"`
+		Data   json.RawMessage `json:"data"`
+	}
+	if err := json.Unmarshal(b, &w); err != nil {
+		return fmt.Errorf("decode event: %w", err)
+	}
+	if w.Text != nil && w.Base64 != nil {
+		return fmt.Errorf("decode event %d: both text and base64", w.Seq)
+	}
+	*e = Event{Run: w.Run, Seq: w.Seq, Time: w.Time, Kind: w.Kind, Turn: w.Turn, Stream: w.Stream, Bytes: w.Base64, Data: w.Data}
+	if w.Text != nil {
+		e.Bytes = []byte(*w.Text)
+	}
+	if len(e.Data)+len(e.Bytes) > MaxEventBytes {
+		return fmt.Errorf("decode event %d: payload exceeds %d bytes", w.Seq, MaxEventBytes)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package spool
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// EngineProcess is the engine that runs operating system processes, and the
+// one a spec means when it names none.
+const EngineProcess = "process"
+
+// Spec says what to run. The zero value of every field but Argv is usable.
+type Spec struct {
+	// ID makes the start idempotent: a second start with the same ID
+	// returns the run that exists. Empty lets the backend choose.
+	ID RunID `json:"id,omitempty"`
+	// Name is how people find the run again. Of several runs with one
+	// name the newest is meant.
+	Name   string            `json:"name,omitempty"`
+	Engine string            `json:"engine,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// Argv is executed as it is: no shell ever sees it.
+	Argv []string `json:"argv,omitempty"`
+	// Arg0 is what the process sees as its argv[0], when not Argv[0].
+	Arg0 string `json:"arg0,omitempty"`
+	// Cwd is the working directory; empty means the backend's own.
+	Cwd string `json:"cwd,omitempty"`
+	// Env overlays what EnvPolicy made; without a policy it is the whole
+	// environment. Values are never written to the log or the store.
+	Env map[string]string `json:"env,omitempty"`
+	// EnvPolicy derives an environment from the backend's own.
+	EnvPolicy *EnvPolicy `json:"envPolicy,omitempty"`
+	// TTY asks for a terminal of this size instead of pipes.
+	TTY *Size `json:"tty,omitempty"`
+	// Stdin keeps a writable standard input; without it, and without a
+	// TTY, the process reads end of file at once.
+	Stdin bool `json:"stdin,omitempty"`
+
+	Limits Limits `json:"limits,omitzero"`
+	// Config is what the named engine needs beyond this.
+	Config json.RawMessage `json:"config,omitempty"`
+}
+
+// Size is the size of a terminal in character cells.
+type Size struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// Inherit says which variables of the backend's environment a policy starts from.
+type Inherit string
+
+// What an [EnvPolicy] can inherit.
+const (
+	InheritAll  Inherit = "all"
+	InheritCore Inherit = "core"
+	InheritNone Inherit = "none"
+)
+
+// EnvPolicy derives an environment in this order: inherit, drop the default
+// excludes (names that look like secrets), drop Exclude, apply Set, keep only
+// IncludeOnly when it is not empty. Patterns are case-insensitive globs.
+type EnvPolicy struct {
+	Inherit               Inherit           `json:"inherit"`
+	IgnoreDefaultExcludes bool              `json:"ignoreDefaultExcludes"`
+	Exclude               []string          `json:"exclude"`
+	Set                   map[string]string `json:"set"`
+	IncludeOnly           []string          `json:"includeOnly"`
+}
+
+// OutputPolicy says what happens to output beyond [Limits.OutputBytes].
+type OutputPolicy string
+
+// The output policies.
+const (
+	// TruncateOutput keeps the head and the tail, and logs how many bytes
+	// of each stream were dropped between them.
+	TruncateOutput OutputPolicy = "truncate"
+	// BlockOutput stops reading, so that the writer blocks.
+	BlockOutput OutputPolicy = "block"
+	// StopOutput stops the run.
+	StopOutput OutputPolicy = "stop"
+)
+
+// Limits bound one run. Zero means the backend's default.
+type Limits struct {
+	Wall         time.Duration `json:"wall,omitempty"`  // stop after this long
+	Idle         time.Duration `json:"idle,omitempty"`  // stop after this long without output
+	Grace        time.Duration `json:"grace,omitempty"` // between asking to end and killing
+	OutputBytes  int64         `json:"outputBytes,omitempty"`
+	OutputPolicy OutputPolicy  `json:"outputPolicy,omitempty"`
+	Pids         int           `json:"pids,omitempty"` // processes and threads alive at once
+}
