@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The names of what is measured.
+const (
+	subjectSpool = "spool"
+	subjectCodex = "codex"
+	subjectFloor = "floor" // the operating system with nothing in between
+)
+
+// subject is a server under measurement. It serves all of them, one after the
+// other, so that its memory at the end says what the load left behind.
+type subject struct {
+	name string
+	path string
+	dir  string
+	*server
+}
+
+// restart replaces the server, because it failed or a clean one is needed.
+func (s *subject) restart(ctx context.Context) error {
+	if err := s.shutdown(); err != nil {
+		return err
+	}
+	srv, err := launch(ctx, s.path, s.dir)
+	s.server = srv
+	return err
+}
+
+func (s *subject) shutdown() error {
+	if s.server == nil {
+		return nil
+	}
+	err := s.stop()
+	s.server = nil
+	return err
+}
+
+// bench holds the servers and what was measured so far.
+type bench struct {
+	options
+	samples
+	dir      string
+	self     string // this program, which is also the chatty process
+	version  string // of codex
+	subjects []*subject
+}
+
+// measurement is one thing to measure. One that is about servers is made for
+// each of them in turn; one that is about Spool's packages has no subject.
+type measurement struct {
+	name   string
+	rounds int // at most so many; zero means as many as asked for
+	server func(ctx context.Context, b *bench, s *subject) error
+	alone  func(ctx context.Context, b *bench) error
+}
+
+// measurements lists all, in the order they are made. Memory comes last
+// because it looks at what the others left behind.
+var measurements = []measurement{
+	{name: "ready", server: measureReady},
+	{name: "floor", alone: measureFloor},
+	{name: "latency", server: measureLatency},
+	{name: "starts", server: measureStarts},
+	{name: "bulk", server: measureBulk},
+	{name: "crowd", server: measureCrowd},
+	{name: "chatty", server: measureChatty},
+	{name: "stalled", rounds: 2, server: measureStalled},
+	{name: "memory", rounds: 1, server: measureMemory},
+	{name: "readers", alone: measureReaders},
+	{name: "driver", rounds: 1, alone: measureDriver},
+}
+
+func measurementNames() []string {
+	var names []string
+	for _, m := range measurements {
+		names = append(names, m.name)
+	}
+	return names
+}
+
+func chooseMeasurements(only string) ([]measurement, error) {
+	if only == "" {
+		return measurements, nil
+	}
+	want := strings.Split(only, ",")
+	for _, name := range want {
+		if !slices.Contains(measurementNames(), name) {
+			return nil, fmt.Errorf("no measurement is called %q; there are %s", name, strings.Join(measurementNames(), ", "))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(measurements), func(m measurement) bool {
+		return !slices.Contains(want, m.name)
+	}), nil
+}
+
+func newBench(ctx context.Context, o options) (*bench, error) {
+	b := &bench{options: o, samples: make(samples)}
+	var err error
+	if b.self, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	if b.spool, err = filepath.Abs(o.spool); err != nil {
+		return nil, err
+	}
+	if b.codex, b.version, err = findCodex(ctx, o.codex); err != nil {
+		return nil, err
+	}
+	if b.dir, err = os.MkdirTemp("", "spool-bench-"); err != nil {
+		return nil, err
+	}
+	for name, path := range map[string]string{subjectSpool: b.spool, subjectCodex: b.codex} {
+		b.subjects = append(b.subjects, &subject{name: name, path: path, dir: filepath.Join(b.dir, name)})
+	}
+	slices.SortFunc(b.subjects, func(x, y *subject) int { return strings.Compare(y.name, x.name) })
+	for _, s := range b.subjects {
+		if err := s.restart(ctx); err != nil {
+			return nil, errors.Join(err, b.close())
+		}
+	}
+	// Let them settle, then see what they cost when they do nothing.
+	time.Sleep(300 * time.Millisecond)
+	for _, s := range b.subjects {
+		rss, err := s.rss()
+		if err != nil {
+			return nil, errors.Join(err, b.close())
+		}
+		b.add(s.name, "rss.idle", float64(rss))
+	}
+	return b, nil
+}
+
+func (b *bench) close() error {
+	var errs []error
+	for _, s := range b.subjects {
+		errs = append(errs, s.shutdown())
+	}
+	return errors.Join(append(errs, os.RemoveAll(b.dir))...)
+}
+
+// pick returns full, or small with -quick.
+func (b *bench) pick(full, small int) int {
+	if b.quick {
+		return small
+	}
+	return full
+}
+
+// measure makes the measurements. One that fails is given up and does not
+// keep the others from being made.
+func (b *bench) measure(ctx context.Context, chosen []measurement) error {
+	var errs []error
+	for _, m := range chosen {
+		began := time.Now()
+		fmt.Fprintf(os.Stderr, "%-8s", m.name)
+		if err := b.measureOne(ctx, m); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", m.name, err))
+			fmt.Fprintf(os.Stderr, " %v\n", err)
+		} else {
+			fmt.Fprintf(os.Stderr, " %.1f s\n", time.Since(began).Seconds())
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (b *bench) measureOne(ctx context.Context, m measurement) error {
+	rounds := b.rounds
+	if m.rounds > 0 {
+		rounds = min(rounds, m.rounds)
+	}
+	for range rounds {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if m.alone != nil {
+			if err := m.alone(ctx, b); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, s := range b.subjects {
+			if err := m.server(ctx, b, s); err != nil {
+				// What failed may be stuck for good.
+				return errors.Join(fmt.Errorf("%s: %w", s.name, err), s.restart(ctx))
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// chattyLine is what a chatty process writes, one system call each.
+var chattyLine = append(bytes.Repeat([]byte("."), 99), '\n')
+
+// chatter is that process: it writes count lines.
+func chatter(count string) error {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return err
+	}
+	for range n {
+		if _, err := syscall.Write(1, chattyLine); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureChatty lets a process make very many small writes, and sees how many
+// messages become of them and how soon the first byte arrives.
+func measureChatty(ctx context.Context, b *bench, s *subject) error {
+	c, err := dialWire(ctx, s.url, true)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	for range b.pick(20, 10) {
+		if err := c.within(10 * time.Second); err != nil {
+			return err
+		}
+		began := time.Now()
+		p, err := c.run(b.self, "-chatty", "1")
+		if err != nil {
+			return fmt.Errorf("first byte: %w", err)
+		}
+		if err := p.check(0, int64(len(chattyLine))); err != nil {
+			return err
+		}
+		b.addTime(s.name, "chatty.first", p.first.Sub(began))
+	}
+
+	if err := c.within(60 * time.Second); err != nil {
+		return err
+	}
+	before, err := s.cpu()
+	if err != nil {
+		return err
+	}
+	n := b.pick(200_000, 100_000)
+	began := time.Now()
+	p, err := c.run(b.self, "-chatty", strconv.Itoa(n))
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	after, err := s.cpu()
+	if err != nil {
+		return err
+	}
+	b.add(s.name, "chatty.messages", float64(p.outputs))
+	b.addTime(s.name, "chatty.cpu", after-before)
+	b.addTime(s.name, "chatty.time", took)
+	return p.check(0, int64(n*len(chattyLine)))
+}

@@ -1,0 +1,79 @@
+package main
+
+// ratio says how two values of a row are compared.
+type ratio int
+
+const (
+	noRatio  ratio = iota
+	faster         // how many times less: the other by ours
+	fraction       // how many times as much: ours by the other
+)
+
+// bound is a goal for a ratio, or for the value itself where there is none.
+type bound struct {
+	atLeast, atMost float64 // zero means no such goal
+}
+
+// row is a line of a table: one metric of Spool beside something else.
+type row struct {
+	label  string
+	metric string
+	stat   stat
+	unit   unit
+	ratio  ratio
+	goal   bound
+
+	// What Spool is compared with, when it is not the same of codex.
+	otherSubject string
+	otherMetric  string
+}
+
+// other returns the series that the row compares Spool's with.
+func (r *row) other() (subject, metric string) {
+	subject, metric = r.otherSubject, r.otherMetric
+	if subject == "" {
+		subject = subjectCodex
+	}
+	if metric == "" {
+		metric = r.metric
+	}
+	return subject, metric
+}
+
+// flat is how much memory a server may gain while a client does not read.
+const flat = 32 << 20
+
+// besideCodex is the table of both servers, over the same wire.
+var besideCodex = []row{
+	{label: "start to closed, ordinary client, p50", metric: "start.ordinary", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 30}},
+	{label: "start to closed, ordinary client, p99", metric: "start.ordinary", stat: p99, unit: unitTime, ratio: faster},
+	{label: "start to closed, quick acknowledgements, p50", metric: "start.quick", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 4}},
+	{label: "start to closed, quick acknowledgements, p99", metric: "start.quick", stat: p99, unit: unitTime, ratio: faster},
+	{label: "starts per second, 16 in flight", metric: "starts", stat: median, unit: unitCount, ratio: fraction, goal: bound{atLeast: 8}},
+	{label: "1 GiB of output", metric: "bulk.rate", stat: median, unit: unitRate, ratio: fraction, goal: bound{atLeast: 1.5}},
+	{label: "1 GiB of output, server CPU per GiB", metric: "bulk.cpu", stat: median, unit: unitCPU, ratio: fraction, goal: bound{atMost: 1. / 2}},
+	{label: "1 GiB of output, bytes per message", metric: "bulk.chunk", stat: median, unit: unitCount, ratio: fraction},
+	{label: "200 processes at once", metric: "crowd", stat: median, unit: unitTime, ratio: faster},
+	{label: "100-byte writes, messages", metric: "chatty.messages", stat: median, unit: unitCount, ratio: fraction, goal: bound{atMost: 1. / 20}},
+	{label: "100-byte writes, server CPU", metric: "chatty.cpu", stat: median, unit: unitCPU, ratio: fraction},
+	{label: "100-byte writes, start to closed", metric: "chatty.time", stat: median, unit: unitTime, ratio: faster},
+	{label: "start to first byte", metric: "chatty.first", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 1}},
+	{label: "launch to ready, median", metric: "ready", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 1}},
+	{label: "launch to ready, best", metric: "ready", stat: lowest, unit: unitTime, ratio: faster},
+	{label: "resident memory, idle", metric: "rss.idle", stat: median, unit: unitBytes, ratio: fraction, goal: bound{atMost: 1. / 4}},
+	{label: "resident memory, after all this", metric: "rss.loaded", stat: median, unit: unitBytes, ratio: fraction},
+	{label: "200 MB to a client that does not read, memory gained", metric: "stalled.growth", stat: most, unit: unitBytes, goal: bound{atMost: flat}},
+	{label: "200 MB to a client that does not read, written after", metric: "stalled.written", stat: median, unit: unitTime},
+}
+
+// spoolAlone is the table of Spool beside the machine and itself.
+var spoolAlone = []row{
+	{label: "start to closed, ordinary client, beside os/exec, p50", metric: "start.ordinary", stat: median, unit: unitTime, ratio: fraction, goal: bound{atMost: 2.5},
+		otherSubject: subjectFloor, otherMetric: "start"},
+	{label: "events appended per second, 1,000 readers beside 1", metric: "readers.1000", stat: median, unit: unitCount, ratio: fraction, goal: bound{atLeast: 0.8},
+		otherSubject: subjectSpool, otherMetric: "readers.1"},
+	{label: "events delivered per second, 1,000 readers beside 1", metric: "readers.1000.delivered", stat: median, unit: unitCount, ratio: fraction,
+		otherSubject: subjectSpool, otherMetric: "readers.1.delivered"},
+	{label: "1 GiB over the codex wire, beside what the client can decode", metric: "bulk.rate", stat: median, unit: unitRate, ratio: fraction,
+		otherSubject: subjectFloor, otherMetric: "driver.64k"},
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"time"
+)
+
+// shortest is the program with the least to do.
+const shortest = "/bin/true"
+
+// measureReady launches a server and sees how long it takes to listen.
+func measureReady(ctx context.Context, b *bench, s *subject) error {
+	for range max(1, 10/b.rounds) {
+		srv, err := launch(ctx, s.path, s.dir+"-ready")
+		if err != nil {
+			return err
+		}
+		b.addTime(s.name, "ready", srv.ready)
+		if err := srv.stop(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureFloor runs the program as directly as Go can.
+func measureFloor(ctx context.Context, b *bench) error {
+	for range b.pick(200, 100) {
+		began := time.Now()
+		if err := exec.CommandContext(ctx, shortest).Run(); err != nil {
+			return err
+		}
+		b.addTime(subjectFloor, "start", time.Since(began))
+	}
+	return nil
+}
+
+// measureLatency runs the program one at a time, for a client that lets the
+// kernel delay acknowledgements, as all do unless told otherwise, and for one
+// that does not.
+func measureLatency(ctx context.Context, b *bench, s *subject) error {
+	if err := b.sequence(ctx, s, "start.ordinary", false, b.pick(60, 30)); err != nil {
+		return err
+	}
+	return b.sequence(ctx, s, "start.quick", true, b.pick(200, 100))
+}
+
+func (b *bench) sequence(ctx context.Context, s *subject, metric string, quick bool, n int) error {
+	c, err := dialWire(ctx, s.url, quick)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	const warmup = 3
+	for i := range warmup + n {
+		if err := c.within(10 * time.Second); err != nil {
+			return err
+		}
+		began := time.Now()
+		p, err := c.run(shortest)
+		if err != nil {
+			return fmt.Errorf("%s: %w", metric, err)
+		}
+		if i >= warmup {
+			b.addTime(s.name, metric, time.Since(began))
+		}
+		if err := p.check(0, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureStarts keeps a connection full of short processes. Each counts from
+// its start to its closed.
+func measureStarts(ctx context.Context, b *bench, s *subject) error {
+	c, err := dialWire(ctx, s.url, true)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := c.within(60 * time.Second); err != nil {
+		return err
+	}
+	span := time.Duration(b.pick(2000, 1000)) * time.Millisecond
+	began := time.Now()
+	done := 0
+	for range maxInFlight {
+		if _, err := c.start(false, shortest); err != nil {
+			return err
+		}
+	}
+	for len(c.live) > 0 {
+		p, err := c.receive()
+		if err != nil {
+			return fmt.Errorf("after %d processes: %w", done, err)
+		}
+		if p == nil || !p.done() {
+			continue
+		}
+		if err := p.check(0, 0); err != nil {
+			return err
+		}
+		done++
+		if time.Since(began) < span {
+			if _, err := c.start(false, shortest); err != nil {
+				return err
+			}
+		}
+	}
+	b.add(s.name, "starts", float64(done)/time.Since(began).Seconds())
+	return nil
+}

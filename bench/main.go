@@ -1,0 +1,119 @@
+// Bench runs Spool beside codex exec-server, on the same machine, in the same
+// minutes, with the same work and the same client, and prints how they
+// compare.
+//
+// Usage:
+//
+//	bench -spool PATH [-codex PATH] [-json FILE] [-only NAMES] [-rounds N] [-quick] [-strict]
+//
+// Both servers listen on the loopback and are driven over the codex
+// exec-server wire by a client written for measuring. Every measurement is
+// made in rounds that alternate between the two, so that whatever else the
+// machine does hits both. Without -codex the reference is installed from npm
+// into the user's cache directory.
+//
+// With -strict the exit status is 1 when a goal is missed. A measurement that
+// fails always makes it 1.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == "-chatty" {
+		if err := chatter(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench -chatty:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command line.
+type options struct {
+	spool  string
+	codex  string
+	json   string
+	only   string
+	rounds int
+	quick  bool
+	strict bool
+}
+
+func parseOptions(args []string) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.StringVar(&o.spool, "spool", "bin/spool", "measure the spool binary at `path`")
+	fs.StringVar(&o.codex, "codex", "", "compare with the codex binary at `path` (default: install it)")
+	fs.StringVar(&o.json, "json", "", "write the results to `file`")
+	fs.StringVar(&o.only, "only", "", "make only these measurements, `names` separated by commas: "+strings.Join(measurementNames(), ", "))
+	fs.IntVar(&o.rounds, "rounds", 0, "make every measurement `n` times (default 5, with -quick 2)")
+	fs.BoolVar(&o.quick, "quick", false, "do less work, for numbers that are less exact")
+	fs.BoolVar(&o.strict, "strict", false, "exit with status 1 when a goal is missed")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if fs.NArg() > 0 {
+		return o, errors.New("unexpected argument " + strconv.Quote(fs.Arg(0)))
+	}
+	if o.rounds <= 0 {
+		o.rounds = 5
+		if o.quick {
+			o.rounds = 2
+		}
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string) (err error) {
+	o, err := parseOptions(args)
+	if err != nil {
+		return err
+	}
+	chosen, err := chooseMeasurements(o.only)
+	if err != nil {
+		return err
+	}
+	b, err := newBench(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+
+	failed := b.measure(ctx, chosen)
+	rep := b.report()
+	if err := rep.writeTable(os.Stdout); err != nil {
+		return err
+	}
+	if o.json != "" {
+		if err := rep.writeJSON(o.json); err != nil {
+			return err
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	if missed := rep.missed(); o.strict && missed > 0 {
+		return fmt.Errorf("%d goals missed", missed)
+	}
+	return nil
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"text/tabwriter"
+	"time"
+)
+
+// unit is how a value is shown to a person.
+type unit int
+
+const (
+	unitCount unit = iota
+	unitTime       // from seconds
+	unitCPU        // from seconds
+	unitRate       // from bytes per second
+	unitBytes
+)
+
+func (u unit) String() string {
+	return [...]string{"count", "seconds", "CPU seconds", "bytes per second", "bytes"}[u]
+}
+
+// format shows a value with three digits or so.
+func (u unit) format(v float64) string {
+	switch {
+	case math.IsNaN(v):
+		return "-"
+	case math.IsInf(v, 1):
+		return "never"
+	case u == unitTime && v < 1:
+		return digits(v*1e3) + " ms"
+	case u == unitTime, u == unitCPU:
+		return digits(v) + " s"
+	case u == unitRate:
+		return digits(v/1e6) + " MB/s"
+	case u == unitBytes:
+		return digits(v/(1<<20)) + " MiB"
+	case v >= 1e6:
+		return digits(v/1e6) + " M"
+	}
+	return digits(v)
+}
+
+func digits(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// result is a row that was measured.
+type result struct {
+	Label   string   `json:"label"`
+	Metric  string   `json:"metric"`
+	Stat    string   `json:"stat"`
+	Unit    string   `json:"unit"`
+	Spool   *float64 `json:"spool"` // null when it never came
+	Other   *float64 `json:"other"`
+	Against string   `json:"against"` // what other is
+	Ratio   *float64 `json:"ratio,omitempty"`
+	Goal    string   `json:"goal,omitempty"`
+	OK      *bool    `json:"ok,omitempty"`
+
+	row          *row
+	spool, other float64
+}
+
+// report is everything measured, ready to be shown.
+type report struct {
+	Time        time.Time `json:"time"`
+	Go          string    `json:"go"`
+	CPUs        int       `json:"cpus"`
+	Kernel      string    `json:"kernel"`
+	Codex       string    `json:"codex"`
+	Rounds      int       `json:"rounds"`
+	Quick       bool      `json:"quick"`
+	BesideCodex []result  `json:"besideCodex"`
+	SpoolAlone  []result  `json:"spoolAlone"`
+}
+
+func (b *bench) report() *report {
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		kernel = []byte("unknown\n")
+	}
+	return &report{
+		Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(),
+		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
+		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone),
+	}
+}
+
+// results returns the rows for which there is something to show.
+func (s samples) results(rows []row) []result {
+	var out []result
+	for i := range rows {
+		r := &rows[i]
+		subject, metric := r.other()
+		ours, other := s.value(subjectSpool, r.metric, r.stat), s.value(subject, metric, r.stat)
+		if math.IsNaN(ours) {
+			continue
+		}
+		out = append(out, r.result(ours, other, subject+" "+metric))
+	}
+	return out
+}
+
+func (r *row) result(ours, other float64, against string) result {
+	res := result{
+		Label: r.label, Metric: r.metric, Stat: r.stat.name, Unit: r.unit.String(), Against: against,
+		Spool: finite(ours), Other: finite(other), row: r, spool: ours, other: other,
+	}
+	judged := ours
+	switch r.ratio {
+	case faster:
+		judged = other / ours
+		res.Ratio = finite(judged)
+	case fraction:
+		judged = ours / other
+		res.Ratio = finite(judged)
+	}
+	if math.IsNaN(judged) || r.goal == (bound{}) {
+		return res
+	}
+	ok := judged >= r.goal.atLeast
+	if r.goal.atMost > 0 {
+		ok = judged <= r.goal.atMost
+	}
+	res.Goal, res.OK = r.formatGoal(), &ok
+	return res
+}
+
+// finite returns what JSON can say of a value.
+func finite(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}
+
+func (r *row) formatGoal() string {
+	sign, v := "≥", r.goal.atLeast
+	if r.goal.atMost > 0 {
+		sign, v = "≤", r.goal.atMost
+	}
+	if r.ratio == noRatio {
+		return sign + " " + r.unit.format(v)
+	}
+	return fmt.Sprintf("%s %.4g×", sign, v)
+}
+
+// missed counts the goals that were not reached.
+func (r *report) missed() int {
+	n := 0
+	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone} {
+		for i := range table {
+			if ok := table[i].OK; ok != nil && !*ok {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (r *report) writeTable(w io.Writer) error {
+	fmt.Fprintf(w, "\nSpool beside %s: %s, %d CPUs, Linux %s, %d rounds\n\n", r.Codex, r.Go, r.CPUs, r.Kernel, r.Rounds)
+	if err := writeResults(w, "same client, same wire", "codex", r.BesideCodex); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	return writeResults(w, "Spool alone", "beside", r.SpoolAlone)
+}
+
+func writeResults(w io.Writer, title, other string, results []result) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(tw, "%s\tspool\t%s\tratio\tgoal\t\n", title, other)
+	for i := range results {
+		res := &results[i]
+		ratio, verdict := "", ""
+		if res.Ratio != nil {
+			ratio = digits(*res.Ratio) + "×"
+		}
+		if res.OK != nil {
+			verdict = "ok"
+			if !*res.OK {
+				verdict = "MISSED"
+			}
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", res.Label,
+			res.row.unit.format(res.spool), res.row.unit.format(res.other), ratio, res.Goal, verdict)
+	}
+	return tw.Flush()
+}
+
+func (r *report) writeJSON(path string) error {
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	if err := os.WriteFile(path, append(b, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// server is a running exec-server.
+type server struct {
+	cmd    *exec.Cmd
+	url    string
+	ready  time.Duration // from launch to the line that says where it listens
+	stderr bytes.Buffer  // read it only after the server has ended
+	exited chan error
+}
+
+// launch starts `path exec-server` with dir as its home, so that it neither
+// sees nor leaves anything elsewhere, and waits until it listens.
+func launch(ctx context.Context, path, dir string) (*server, error) {
+	if err := os.MkdirAll(filepath.Join(dir, ".codex"), 0o700); err != nil {
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	s := &server{exited: make(chan error, 1)}
+	s.cmd = exec.Command(path, "exec-server", "--listen", "ws://127.0.0.1:0")
+	s.cmd.Dir = dir
+	s.cmd.Env = append(os.Environ(), "HOME="+dir, "CODEX_HOME="+filepath.Join(dir, ".codex"),
+		"XDG_STATE_HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir, "XDG_RUNTIME_DIR="+dir)
+	s.cmd.Stderr = &s.stderr
+	s.cmd.WaitDelay = time.Second
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	began := time.Now()
+	if err := s.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("launch: %w", err)
+	}
+	line := make(chan string, 1)
+	go func() {
+		r := bufio.NewReader(stdout)
+		first, _ := r.ReadString('\n') // an empty line says enough
+		s.ready = time.Since(began)
+		line <- first
+		_, err := io.Copy(io.Discard, r)
+		s.exited <- errors.Join(err, s.cmd.Wait())
+	}()
+
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	select {
+	case first := <-line:
+		s.url = strings.TrimSpace(first)
+	case <-ctx.Done():
+		return nil, errors.Join(fmt.Errorf("launch %s: %w", path, context.Cause(ctx)), s.stop())
+	}
+	if !strings.HasPrefix(s.url, "ws://") {
+		err := fmt.Errorf("launch %s: it printed %q, not a ws URL", path, s.url)
+		stopErr := s.stop()
+		return nil, errors.Join(err, stopErr, errors.New(s.stderr.String()))
+	}
+	return s, nil
+}
+
+// stop ends the server: politely, then not. How it exits is of no interest.
+func (s *server) stop() error {
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop: %w", err)
+	}
+	select {
+	case <-s.exited:
+		return nil
+	case <-time.After(5 * time.Second):
+	}
+	if err := s.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop: %w", err)
+	}
+	<-s.exited
+	return nil
+}
+
+// clockTicks is USER_HZ, which Linux fixes for all programs.
+const clockTicks = 100
+
+// cpu returns the processor time the server has used itself, without its
+// children.
+func (s *server) cpu() (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("processor time: %w", err)
+	}
+	// The second field is the name in parentheses and may hold anything.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("processor time: short line %q", b)
+	}
+	user, err1 := strconv.ParseInt(fields[11], 10, 64)
+	system, err2 := strconv.ParseInt(fields[12], 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return 0, fmt.Errorf("processor time: %w", err)
+	}
+	return time.Duration(user+system) * (time.Second / clockTicks), nil
+}
+
+// rss returns the resident memory of the server in bytes.
+func (s *server) rss() (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		return 0, fmt.Errorf("resident memory: %w", err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(v), " kB"), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("resident memory: %w", err)
+			}
+			return kb << 10, nil
+		}
+	}
+	return 0, errors.New("resident memory: the server has ended")
+}

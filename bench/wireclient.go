@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+)
+
+// wireClient drives a server over the codex exec-server wire. It has no
+// goroutines: whoever measures sends requests and then calls receive until it
+// has seen what it waits for. That keeps the scheduler of the client out of
+// the numbers. Nobody may have more than [maxInFlight] requests under way.
+type wireClient struct {
+	ws      *wsConn
+	lastID  int64
+	lastRun int
+	asked   map[int64]*process // whose answer is awaited
+	live    map[string]*process
+	msg     message
+	out     []byte
+	data    []byte        // the output that receive saw last
+	limit   time.Duration // of the current step, for errors
+}
+
+// maxInFlight is how many requests a connection carries at once. The
+// reference freezes for good somewhere near 200.
+const maxInFlight = 16
+
+// process is a process as its client sees it.
+type process struct {
+	id       string
+	answered bool   // no request is under way
+	events   uint64 // seen so far, in whatever order
+	last     uint64 // seq of closed, once seen
+	exited   bool
+	code     int64
+	outputs  int   // output notifications
+	bytes    int64 // decoded
+	first    time.Time
+}
+
+// done reports whether everything the process will ever say has arrived.
+// The reference sends events out of order, so closed alone is not enough.
+func (p *process) done() bool {
+	return p.answered && p.last > 0 && p.events == p.last
+}
+
+// check returns an error unless the process ended with this code and wrote
+// so many bytes.
+func (p *process) check(code, bytes int64) error {
+	if !p.exited || p.code != code || p.bytes != bytes {
+		return fmt.Errorf("process %s: exited %t with code %d after %d bytes, want code %d after %d bytes",
+			p.id, p.exited, p.code, p.bytes, code, bytes)
+	}
+	return nil
+}
+
+// dialWire connects to a server and shakes hands with it.
+func dialWire(ctx context.Context, url string, quick bool) (*wireClient, error) {
+	ws, err := dialWebSocket(ctx, url, quick)
+	if err != nil {
+		return nil, err
+	}
+	c := &wireClient{ws: ws, asked: make(map[int64]*process), live: make(map[string]*process)}
+	if err := c.handshake(); err != nil {
+		return nil, errors.Join(fmt.Errorf("initialize: %w", err), ws.close())
+	}
+	return c, nil
+}
+
+func (c *wireClient) handshake() error {
+	if err := c.within(10 * time.Second); err != nil {
+		return err
+	}
+	p := &process{}
+	if err := c.request("initialize", p, map[string]any{"clientName": "spool-bench"}); err != nil {
+		return err
+	}
+	for !p.answered {
+		if _, err := c.receive(); err != nil {
+			return err
+		}
+	}
+	return c.ws.writeFrame(opText, []byte(`{"method":"initialized","params":{}}`))
+}
+
+func (c *wireClient) close() error { return c.ws.close() }
+
+// within gives everything up to its next call so much time.
+func (c *wireClient) within(d time.Duration) error {
+	c.limit = d
+	return c.ws.conn.SetDeadline(time.Now().Add(d))
+}
+
+func (c *wireClient) request(method string, p *process, params any) error {
+	body, err := json.Marshal(params)
+	if err != nil {
+		return err
+	}
+	c.lastID++
+	c.out = append(c.out[:0], `{"id":`...)
+	c.out = strconv.AppendInt(c.out, c.lastID, 10)
+	c.out = append(c.out, `,"method":"`...)
+	c.out = append(c.out, method...)
+	c.out = append(c.out, `","params":`...)
+	c.out = append(c.out, body...)
+	c.out = append(c.out, '}')
+	c.asked[c.lastID] = p
+	p.answered = false
+	if err := c.ws.writeFrame(opText, c.out); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return nil
+}
+
+// startParams are the members of process/start that the reference requires.
+type startParams struct {
+	ProcessID string            `json:"processId"`
+	Argv      []string          `json:"argv"`
+	Cwd       string            `json:"cwd"`
+	Env       map[string]string `json:"env"`
+	TTY       bool              `json:"tty"`
+	PipeStdin bool              `json:"pipeStdin"`
+}
+
+// start asks for a process and does not wait.
+func (c *wireClient) start(stdin bool, argv ...string) (*process, error) {
+	c.lastRun++
+	p := &process{id: "bench-" + strconv.Itoa(c.lastRun)}
+	c.live[p.id] = p
+	return p, c.request("process/start", p, startParams{
+		ProcessID: p.id, Argv: argv, Cwd: "file:///", PipeStdin: stdin,
+		Env: map[string]string{"PATH": os.Getenv("PATH")},
+	})
+}
+
+// write asks for bytes to be written to the process and does not wait.
+func (c *wireClient) write(p *process, data []byte) error {
+	return c.request("process/write", p, map[string]any{"processId": p.id, "writeId": "1", "chunk": data})
+}
+
+// terminate asks for the process to be killed and does not wait.
+func (c *wireClient) terminate(p *process) error {
+	return c.request("process/terminate", p, map[string]any{"processId": p.id})
+}
+
+// receive takes in one message and returns the process it was about, or nil
+// if it was about none. A refusal is an error.
+func (c *wireClient) receive() (*process, error) {
+	b, err := c.ws.readMessage()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fmt.Errorf("the server did not finish within %s", c.limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &c.msg
+	if err := scanMessage(b, m); err != nil {
+		return nil, fmt.Errorf("decode message: %w", err)
+	}
+	switch m.kind {
+	case kindOther:
+		return nil, nil
+	case kindResult, kindError:
+		return c.answer(m)
+	}
+	p := c.live[string(m.process)]
+	if p == nil {
+		return nil, fmt.Errorf("event %d of unknown process %q", m.seq, m.process)
+	}
+	p.events++
+	switch m.kind {
+	case kindOutput:
+		if c.data, err = m.decodeChunk(c.data); err != nil {
+			return nil, fmt.Errorf("process %s, event %d: %w", p.id, m.seq, err)
+		}
+		if p.outputs == 0 {
+			p.first = time.Now()
+		}
+		p.outputs++
+		p.bytes += int64(len(c.data))
+	case kindExited:
+		p.exited, p.code = true, m.exitCode
+	case kindClosed:
+		p.last = m.seq
+	}
+	if p.done() {
+		delete(c.live, p.id)
+	}
+	return p, nil
+}
+
+func (c *wireClient) answer(m *message) (*process, error) {
+	p := c.asked[m.id]
+	if p == nil {
+		return nil, fmt.Errorf("answer to request %d, which was never made: %s", m.id, m.body)
+	}
+	delete(c.asked, m.id)
+	if m.kind == kindError {
+		return nil, fmt.Errorf("request %d was refused: %s", m.id, m.body)
+	}
+	p.answered = true
+	if p.done() {
+		delete(c.live, p.id)
+	}
+	return p, nil
+}
+
+// wait receives until the process is done.
+func (c *wireClient) wait(p *process) error {
+	for !p.done() {
+		if _, err := c.receive(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run starts a process and waits until it is done.
+func (c *wireClient) run(argv ...string) (*process, error) {
+	p, err := c.start(false, argv...)
+	if err != nil {
+		return nil, err
+	}
+	return p, c.wait(p)
+}
