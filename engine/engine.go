@@ -21,6 +21,9 @@ type Engine interface {
 type Session interface {
 	// Pid is the leader's process id, or zero if there is none.
 	Pid() int
+	// Takes says whether the run takes such an input at all now, without
+	// waiting; [spool.ErrInputClosed] if it does not.
+	Takes(in spool.Input) error
 	// Send delivers input. Calls come one at a time, in order; a call may
 	// wait until the run takes the input, or ctx ends.
 	Send(ctx context.Context, in spool.Input) error

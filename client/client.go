@@ -1,0 +1,402 @@
+// Package client is the remote backend: the runs of a Spool server across a
+// WebSocket, behind the same interface as those of this process.
+//
+// A connection that drops is replaced, and every reader goes on from its
+// cursor: it notices nothing but the time. Starts and inputs carry ids chosen
+// here, so that saying them again after a drop is harmless. When the server
+// does not come back in time, readers get a failed event that says so and a
+// closed one, neither of which is in the log.
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/wire/rpc"
+	"github.com/spool-run/spool/wire/runproto"
+)
+
+// Defaults of [Options].
+const (
+	DefaultReconnect = 25 * time.Second
+	DefaultDial      = 10 * time.Second
+	retryEvery       = 100 * time.Millisecond
+)
+
+// Options configure a client.
+type Options struct {
+	// Token is sent as a bearer token.
+	Token string
+	// Reconnect is how long to try to come back after a connection was
+	// lost; zero means DefaultReconnect, less than zero not at all.
+	Reconnect time.Duration
+	// Dial bounds one attempt; zero means DefaultDial.
+	Dial time.Duration
+	// Window is how many bytes of events may wait for a slow reader.
+	Window int64
+}
+
+// DisconnectedError says that the server was lost and did not come back.
+type DisconnectedError struct{ Err error }
+
+func (e *DisconnectedError) Error() string {
+	return fmt.Sprintf("exec-server transport disconnected: %v", e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *DisconnectedError) Unwrap() error { return e.Err }
+
+// Client is a backend across the wire. It is safe for concurrent use.
+type Client struct {
+	url  string
+	opts Options
+	http *http.Client
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	link    *link         // nil while there is no connection
+	dialing chan struct{} // closed when the present attempts are over; nil if there are none
+	err     error         // why the last attempts failed; nil after a success
+	closed  bool
+}
+
+var _ spool.Backend = (*Client)(nil)
+
+// Dial connects to a server at a ws://, wss:// or unix:// URL.
+func Dial(ctx context.Context, url string, o Options) (*Client, error) {
+	if o.Reconnect == 0 {
+		o.Reconnect = DefaultReconnect
+	}
+	if o.Dial == 0 {
+		o.Dial = DefaultDial
+	}
+	if o.Window == 0 {
+		o.Window = runproto.DefaultWindow
+	}
+	c := &Client{url: url, opts: o, http: &http.Client{Transport: &http.Transport{}}}
+	if path, ok := strings.CutPrefix(url, "unix://"); ok {
+		c.url = "ws://localhost/"
+		c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}}
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	l, err := c.dial(ctx)
+	if err != nil {
+		c.cancel()
+		return nil, fmt.Errorf("connect to %s: %w", url, err)
+	}
+	c.adopt(l)
+	return c, nil
+}
+
+// Close drops the connection. Runs go on; readers end with an error.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	l := c.link
+	c.mu.Unlock()
+	c.cancel()
+	if l != nil {
+		_ = l.rpc.Close()
+	}
+	c.wg.Wait()
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// dial makes one connection and shakes hands.
+func (c *Client) dial(ctx context.Context) (*link, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Dial)
+	defer cancel()
+	header := http.Header{}
+	if c.opts.Token != "" {
+		header.Set("Authorization", "Bearer "+c.opts.Token)
+	}
+	ws, resp, err := websocket.Dial(ctx, c.url, &websocket.DialOptions{
+		HTTPClient: c.http, HTTPHeader: header,
+		Subprotocols: []string{runproto.Subprotocol}, CompressionMode: websocket.CompressionDisabled,
+	})
+	if err != nil {
+		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+			return nil, &refusedError{fmt.Errorf("the server answered %s: %w", resp.Status, err)}
+		}
+		return nil, err
+	}
+	l := &link{rpc: rpc.NewConn(rpc.WebSocket(ws, c.url)), streams: make(map[uint32]*stream)}
+	if ws.Subprotocol() != runproto.Subprotocol {
+		_ = l.rpc.Close()
+		return nil, &refusedError{fmt.Errorf("%w: this is not a Spool server (it does not speak %s)", spool.ErrUnsupported, runproto.Subprotocol)}
+	}
+	c.wg.Go(func() {
+		err := l.rpc.Serve(c.ctx, l)
+		l.end(err)
+	})
+	if err := l.rpc.Call(ctx, "initialize", map[string]string{"clientName": "spool"}, nil); err != nil {
+		_ = l.rpc.Close()
+		return nil, err
+	}
+	if err := l.rpc.Notify("initialized", struct{}{}); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// refusedError is an answer that trying again will not change.
+type refusedError struct{ error }
+
+func (e *refusedError) Unwrap() error { return e.error }
+
+func (c *Client) adopt(l *link) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.link, c.err = l, nil
+}
+
+// connected returns a live connection, making one if need be. Whoever comes
+// while attempts are under way waits for their end.
+func (c *Client) connected(ctx context.Context) (*link, error) {
+	for {
+		c.mu.Lock()
+		if c.closed {
+			c.mu.Unlock()
+			return nil, spool.ErrClosed
+		}
+		if c.link != nil && c.link.alive() {
+			l := c.link
+			c.mu.Unlock()
+			return l, nil
+		}
+		if c.dialing == nil {
+			c.dialing = make(chan struct{})
+			cause := c.err
+			if c.link != nil {
+				cause = c.link.rpc.Err()
+			}
+			again := c.link == nil // gave up before: one attempt is enough
+			c.link = nil
+			c.wg.Go(func() { c.redial(cause, again) })
+		}
+		dialing := c.dialing
+		c.mu.Unlock()
+		select {
+		case <-dialing:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		c.mu.Lock()
+		err := c.err
+		c.mu.Unlock()
+		if err != nil {
+			return nil, &DisconnectedError{err}
+		}
+	}
+}
+
+// redial tries to come back until it works, is refused, or takes too long.
+func (c *Client) redial(cause error, once bool) {
+	deadline := time.Now().Add(c.opts.Reconnect)
+	var l *link
+	var err error
+	for {
+		if l, err = c.dial(c.ctx); err == nil {
+			break
+		}
+		if cause != nil {
+			err = fmt.Errorf("%w; reconnecting: %w", cause, err)
+		}
+		var refused *refusedError
+		if once || errors.As(err, &refused) || !time.Now().Add(retryEvery).Before(deadline) {
+			break
+		}
+		select {
+		case <-time.After(retryEvery):
+		case <-c.ctx.Done():
+		}
+		if c.ctx.Err() != nil {
+			break
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.link, c.err = l, nil
+	} else {
+		c.err = err
+	}
+	close(c.dialing)
+	c.dialing = nil
+}
+
+// call makes a request, again on a new connection if the old one is lost
+// before the answer: every request we send may be repeated.
+func (c *Client) call(ctx context.Context, method string, params, result any) error {
+	for {
+		l, err := c.connected(ctx)
+		if err != nil {
+			return err
+		}
+		err = l.rpc.Call(ctx, method, params, result)
+		if errors.Is(err, rpc.ErrConnClosed) && ctx.Err() == nil {
+			continue
+		}
+		return runproto.DecodeError(err)
+	}
+}
+
+func newID() string {
+	var b [12]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// Start implements [spool.Backend].
+func (c *Client) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	if spec.ID == "" {
+		spec.ID = spool.RunID(newID())
+	}
+	var info spool.Info
+	err := c.call(ctx, "run/start", spec, &info)
+	return info, err
+}
+
+// Stat implements [spool.Backend].
+func (c *Client) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) {
+	var info spool.Info
+	err := c.call(ctx, "run/stat", runproto.RunParams{Run: id}, &info)
+	return info, err
+}
+
+// List implements [spool.Backend].
+func (c *Client) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
+	return func(yield func(spool.Info, error) bool) {
+		params := runproto.ListParams{Filter: f}
+		for {
+			var page runproto.ListResult
+			if err := c.call(ctx, "run/list", params, &page); err != nil {
+				yield(spool.Info{}, err)
+				return
+			}
+			for _, info := range page.Runs {
+				params.After = info.ID
+				if !yield(info, nil) {
+					return
+				}
+			}
+			if !page.More {
+				return
+			}
+		}
+	}
+}
+
+// Read implements [spool.Backend]. When the server is lost for good the page
+// carries the failure.
+func (c *Client) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
+	params := runproto.ReadParams{Run: id, After: q.After, MaxBytes: q.MaxBytes, WaitMs: q.Wait.Milliseconds()}
+	if q.Wait > 0 && params.WaitMs == 0 {
+		params.WaitMs = 1
+	}
+	var result runproto.ReadResult
+	err := c.call(ctx, "run/read", params, &result)
+	var lost *DisconnectedError
+	if errors.As(err, &lost) {
+		outcome := spool.Outcome{Kind: spool.Unknown, Reason: lost.Error()}
+		return spool.Page{Next: q.After, Failure: lost.Error(), Info: spool.Info{
+			ID: id, State: spool.StateClosed, Last: q.After, Outcome: &outcome,
+		}}, nil
+	}
+	if err != nil {
+		return spool.Page{}, err
+	}
+	return spool.Page{Events: result.Events, Next: result.Next, Info: result.Info}, nil
+}
+
+// Send implements [spool.Backend].
+func (c *Client) Send(ctx context.Context, id spool.RunID, in spool.Input) (spool.Receipt, error) {
+	if in.ID == "" {
+		in.ID = newID()
+	}
+	var receipt spool.Receipt
+	err := c.call(ctx, "run/send", runproto.SendParams{Run: id, Input: in}, &receipt)
+	return receipt, err
+}
+
+// Control implements [spool.Backend].
+func (c *Client) Control(ctx context.Context, id spool.RunID, ctl spool.Control) error {
+	return c.call(ctx, "run/control", runproto.ControlParams{Run: id, Control: ctl}, nil)
+}
+
+// Blob implements [spool.Backend].
+func (c *Client) Blob(ctx context.Context, d spool.Digest) (io.ReadCloser, error) {
+	b := &blob{client: c, ctx: ctx, digest: d}
+	if err := b.fill(); err != nil { // so that an unknown blob is an error here
+		return nil, err
+	}
+	return b, nil
+}
+
+// blob reads a remote blob chunk by chunk.
+type blob struct {
+	client *Client
+	ctx    context.Context
+	digest spool.Digest
+	offset int64
+	chunk  []byte
+	eof    bool
+}
+
+func (b *blob) fill() error {
+	var result runproto.BlobResult
+	err := b.client.call(b.ctx, "run/blob", runproto.BlobParams{Digest: b.digest, Offset: b.offset}, &result)
+	b.chunk, b.eof = result.Chunk, result.EOF
+	b.offset += int64(len(result.Chunk))
+	return err
+}
+
+func (b *blob) Read(p []byte) (int, error) {
+	for len(b.chunk) == 0 {
+		if b.eof {
+			return 0, io.EOF
+		}
+		if err := b.fill(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, b.chunk)
+	b.chunk = b.chunk[n:]
+	return n, nil
+}
+
+func (b *blob) Close() error { return nil }
+
+// lostEvents are what a reader gets in place of the rest of a log that can no
+// longer be read. They have no seq, because they are not in the log.
+func lostEvents(id spool.RunID, lost *DisconnectedError) []spool.Event {
+	data, err := json.Marshal(spool.Failure{Reason: lost.Error(), Unknown: true})
+	if err != nil { // two plain fields always encode
+		panic(err)
+	}
+	now := time.Now()
+	return []spool.Event{
+		{Run: id, Time: now, Kind: spool.KindFailed, Data: data},
+		{Run: id, Time: now, Kind: spool.KindClosed},
+	}
+}

@@ -1,0 +1,717 @@
+// Package backendtest is the suite that every backend passes: the local host
+// and the remote client run the same test body, because a program that holds
+// a handle must not notice the difference.
+package backendtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spool-run/spool"
+)
+
+// Run runs the suite. open returns a backend of its own for each test, with a
+// process engine; the backend is closed by the caller's cleanup.
+func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
+	tests := []struct {
+		name string
+		test func(*testing.T, spool.Backend)
+	}{
+		{"exec_process_starts_and_exits", startsAndExits},
+		{"streams_output", streamsOutput},
+		{"pushes_events", pushesEvents},
+		{"replays_events_after_close", replaysAfterClose},
+		{"write_then_read", writeThenReadPTY},
+		{"write_then_read_without_tty", writeThenReadPipe},
+		{"rejects_write_without_pipe_stdin", rejectsWriteWithoutStdin},
+		{"preserves_queued_events_before_subscribe", preservesQueuedEvents},
+		{"start_errors_are_typed", startErrors},
+		{"repeated_start_id_is_one_run", repeatedStart},
+		{"repeated_input_id_is_applied_once", repeatedInput},
+		{"close_stdin_ends_the_reader", closeStdin},
+		{"exited_and_closed_are_two_facts", exitedThenClosed},
+		{"signals_are_128_plus_n", signalled},
+		{"stop_leaves_no_process", stopTree},
+		{"kill_passes_input_that_waits", killPassesInput},
+		{"resize_is_seen_by_the_child", resize},
+		{"finds_runs_by_prefix_and_name", finds},
+		{"unknown_run_is_not_found", unknownRun},
+		{"long_poll_waits_for_the_first_event", longPoll},
+		{"pages_cover_the_log_without_holes", pages},
+		{"random_bytes_arrive_identical", randomBytes},
+		{"stalled_reader_changes_nothing", stalledReader},
+		{"many_at_once", manyAtOnce},
+		{"env_values_are_not_kept", envNotKept},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { tt.test(t, open(t)) })
+	}
+}
+
+func sh(script string) spool.Spec {
+	return spool.Spec{Argv: []string{"/bin/sh", "-c", script}, Cwd: "/", Env: map[string]string{"PATH": os.Getenv("PATH")}}
+}
+
+func start(t *testing.T, b spool.Backend, spec spool.Spec) *spool.Run {
+	t.Helper()
+	r, err := spool.Start(t.Context(), b, spec)
+	if err != nil {
+		t.Fatalf("start %q: %v", spec.Argv, err)
+	}
+	return r
+}
+
+// collect reads the whole log by following it.
+func collect(t *testing.T, r *spool.Run) []spool.Event {
+	t.Helper()
+	var all []spool.Event
+	for e, err := range r.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatalf("after %d events: %v", len(all), err)
+		}
+		all = append(all, e)
+	}
+	checkSeqs(t, all)
+	return all
+}
+
+func checkSeqs(t *testing.T, events []spool.Event) {
+	t.Helper()
+	for i, e := range events {
+		if e.Seq != spool.Seq(i+1) {
+			t.Fatalf("event %d has seq %d", i+1, e.Seq)
+		}
+	}
+	if n := len(events); n == 0 || events[n-1].Kind != spool.KindClosed {
+		t.Fatalf("log of %d events does not end with closed", n)
+	}
+}
+
+// summary shows what a test cares about in an event.
+func summary(events []spool.Event) []string {
+	var out []string
+	for _, e := range events {
+		s := fmt.Sprintf("%d %s", e.Seq, e.Kind)
+		if e.Kind == spool.KindOutput {
+			s += fmt.Sprintf(" %s %q", e.Stream, e.Bytes)
+		}
+		if o, ok := e.Outcome(); ok {
+			s += " " + o.String()
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func output(events []spool.Event, stream spool.Stream) string {
+	var b strings.Builder
+	for _, e := range events {
+		if e.Kind == spool.KindOutput && e.Stream == stream {
+			b.Write(e.Bytes)
+		}
+	}
+	return b.String()
+}
+
+func wantOutcome(t *testing.T, r *spool.Run, want spool.Outcome) {
+	t.Helper()
+	got, err := r.Wait(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Errorf("outcome %v, want %v", got, want)
+	}
+}
+
+// until follows the run until the output of all streams contains text.
+func until(t *testing.T, r *spool.Run, text string) string {
+	t.Helper()
+	var seen strings.Builder
+	for e, err := range r.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == spool.KindOutput {
+			seen.Write(e.Bytes)
+			if strings.Contains(seen.String(), text) {
+				return seen.String()
+			}
+		}
+	}
+	t.Fatalf("the run closed without %q: %q", text, seen.String())
+	return ""
+}
+
+func startsAndExits(t *testing.T, b spool.Backend) {
+	r := start(t, b, spool.Spec{Argv: []string{"true"}, Env: map[string]string{"PATH": os.Getenv("PATH")}})
+	want := []string{"1 exited exited 0", "2 closed"}
+	if diff := cmp.Diff(want, summary(collect(t, r))); diff != "" {
+		t.Error(diff)
+	}
+	info, err := r.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.State != spool.StateClosed || info.Last != 2 || info.Outcome == nil || *info.Outcome != (spool.Outcome{Kind: spool.Exited}) {
+		t.Errorf("info %+v", info)
+	}
+}
+
+func streamsOutput(t *testing.T, b spool.Backend) {
+	r := start(t, b, sh("echo one; echo two; echo three"))
+	if got := output(collect(t, r), spool.Stdout); got != "one\ntwo\nthree\n" {
+		t.Errorf("stdout %q", got)
+	}
+}
+
+func pushesEvents(t *testing.T, b spool.Backend) {
+	r := start(t, b, sh("printf 'event output\\n'; printf 'event err\\n' >&2; exit 7"))
+	want := []string{`1 output stdout "event output\n"`, `2 output stderr "event err\n"`, "3 exited exited 7", "4 closed"}
+	if diff := cmp.Diff(want, summary(collect(t, r))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func replaysAfterClose(t *testing.T, b spool.Backend) {
+	r := start(t, b, sh("echo a; echo b >&2; exit 3"))
+	live := collect(t, r)
+	var paged []spool.Event
+	var next spool.Seq
+	for {
+		p, err := r.Read(t.Context(), spool.Query{After: next, MaxBytes: 1, Wait: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		paged = append(paged, p.Events...)
+		next = p.Next
+		if p.End() {
+			break
+		}
+	}
+	if diff := cmp.Diff(live, paged); diff != "" {
+		t.Errorf("paged replay differs: %s", diff)
+	}
+	if diff := cmp.Diff(live, collect(t, r)); diff != "" {
+		t.Errorf("followed replay differs: %s", diff)
+	}
+}
+
+func writeThenReadPTY(t *testing.T, b spool.Backend) {
+	spec := sh("printf 'ready\\n'; read line; printf 'got:%s\\n' \"$line\"")
+	spec.TTY = &spool.Size{Rows: 24, Cols: 80}
+	r := start(t, b, spec)
+	until(t, r, "ready")
+	if _, err := r.Send(t.Context(), spool.Input{ID: "w1", Kind: spool.InputStdin, Bytes: []byte("hello\n")}); err != nil {
+		t.Fatal(err)
+	}
+	wantOutcome(t, r, spool.Outcome{Kind: spool.Exited})
+	if got := output(collect(t, r), spool.PTY); !strings.Contains(got, "got:hello\r\n") {
+		t.Errorf("pty %q", got)
+	}
+}
+
+func writeThenReadPipe(t *testing.T, b spool.Backend) {
+	spec := sh("read line; printf 'from-stdin:%s\\n' \"$line\"")
+	spec.Stdin = true
+	r := start(t, b, spec)
+	receipt, err := r.Send(t.Context(), spool.Input{ID: "w1", Kind: spool.InputStdin, Bytes: []byte("hello\n")})
+	if err != nil || receipt.Repeated {
+		t.Fatalf("send: %+v, %v", receipt, err)
+	}
+	if got := output(collect(t, r), spool.Stdout); got != "from-stdin:hello\n" {
+		t.Errorf("stdout %q", got)
+	}
+	wantOutcome(t, r, spool.Outcome{Kind: spool.Exited})
+}
+
+func rejectsWriteWithoutStdin(t *testing.T, b spool.Backend) {
+	r := start(t, b, sh("if read line; then echo unexpected; else echo eof; fi"))
+	_, err := r.Send(t.Context(), spool.Input{ID: "w1", Kind: spool.InputStdin, Bytes: []byte("hello\n")})
+	if !errors.Is(err, spool.ErrInputClosed) {
+		t.Errorf("send: %v, want %v", err, spool.ErrInputClosed)
+	}
+	if got := output(collect(t, r), spool.Stdout); got != "eof\n" {
+		t.Errorf("stdout %q", got)
+	}
+}
+
+func preservesQueuedEvents(t *testing.T, b spool.Backend) {
+	r := start(t, b, sh("printf 'queued output\\n'"))
+	if _, err := r.Wait(t.Context()); err != nil { // nobody has read a thing so far
+		t.Fatal(err)
+	}
+	want := []string{`1 output stdout "queued output\n"`, "2 exited exited 0", "3 closed"}
+	if diff := cmp.Diff(want, summary(collect(t, r))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func startErrors(t *testing.T, b spool.Backend) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("not a program"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name string
+		spec spool.Spec
+		want spool.StartReason
+	}{
+		{"no argv", spool.Spec{}, spool.StartInvalid},
+		{"nul byte", spool.Spec{Argv: []string{"/bin/echo", "a\x00b"}}, spool.StartInvalid},
+		{"bad id", spool.Spec{ID: "../x", Argv: []string{"/bin/true"}}, spool.StartInvalid},
+		{"missing program", spool.Spec{Argv: []string{"no-such-program-here"}}, spool.StartNotFound},
+		{"not executable", spool.Spec{Argv: []string{plain}}, spool.StartNotExecutable},
+		{"missing cwd", spool.Spec{Argv: []string{"/bin/true"}, Cwd: filepath.Join(dir, "gone")}, spool.StartBadCwd},
+		{"cwd is a file", spool.Spec{Argv: []string{"/bin/true"}, Cwd: plain}, spool.StartBadCwd},
+		{"no such engine", spool.Spec{Engine: "teapot", Argv: []string{"/bin/true"}}, spool.StartUnsupported},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := b.Start(t.Context(), tt.spec)
+			var se *spool.StartError
+			if !errors.As(err, &se) {
+				t.Fatalf("error %v is no StartError", err)
+			}
+			if se.Reason != tt.want {
+				t.Errorf("reason %q, want %q (%v)", se.Reason, tt.want, err)
+			}
+		})
+	}
+	for info, err := range b.List(t.Context(), spool.Filter{}) {
+		t.Errorf("a failed start left %+v, %v", info, err)
+	}
+}
+
+func repeatedStart(t *testing.T, b spool.Backend) {
+	spec := sh("read line; echo done")
+	spec.ID, spec.Stdin = "repeated-start", true
+	first, err := b.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Pid != again.Pid || first.Pid == 0 {
+		t.Errorf("pids %d and %d", first.Pid, again.Pid)
+	}
+	r := spool.Attach(b, spec.ID)
+	if err := r.Stdin(t.Context()).Close(); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, r)
+}
+
+func repeatedInput(t *testing.T, b spool.Backend) {
+	spec := sh("cat")
+	spec.Stdin = true
+	r := start(t, b, spec)
+	for i := range 3 {
+		receipt, err := r.Send(t.Context(), spool.Input{ID: "same", Kind: spool.InputStdin, Bytes: []byte("once\n")})
+		if err != nil || receipt.Repeated != (i > 0) {
+			t.Fatalf("send %d: %+v, %v", i, receipt, err)
+		}
+	}
+	if err := r.Stdin(t.Context()).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := output(collect(t, r), spool.Stdout); got != "once\n" {
+		t.Errorf("stdout %q", got)
+	}
+}
+
+func closeStdin(t *testing.T, b spool.Backend) {
+	spec := sh("wc -c")
+	spec.Stdin = true
+	r := start(t, b, spec)
+	w := r.Stdin(t.Context())
+	if _, err := io.CopyN(w, zeros{}, 300_000); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.TrimSpace(output(collect(t, r), spool.Stdout)); got != "300000" {
+		t.Errorf("wc says %q", got)
+	}
+	if _, err := w.Write([]byte("x")); !errors.Is(err, spool.ErrInputClosed) {
+		t.Errorf("write after the end: %v", err)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func exitedThenClosed(t *testing.T, b spool.Backend) {
+	// The background child outlives its parent and writes when told to.
+	fifo := filepath.Join(t.TempDir(), "go")
+	mkfifo(t, fifo)
+	r := start(t, b, sh("echo now; (read x < "+fifo+"; echo late) & exit 5"))
+	for e, err := range r.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == spool.KindExited {
+			break
+		}
+	}
+	info, err := r.Info(t.Context())
+	if err != nil || info.State != spool.StateExited {
+		t.Errorf("state %q, %v; want exited", info.State, err)
+	}
+	if err := os.WriteFile(fifo, []byte("x\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{`1 output stdout "now\n"`, "2 exited exited 5", `3 output stdout "late\n"`, "4 closed"}
+	if diff := cmp.Diff(want, summary(collect(t, r))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func signalled(t *testing.T, b spool.Backend) {
+	for _, tty := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tty=%v", tty), func(t *testing.T) {
+			spec := sh("echo ready; exec sleep 1000")
+			if tty {
+				spec.TTY = &spool.Size{Rows: 24, Cols: 80}
+			}
+			r := start(t, b, spec)
+			until(t, r, "ready")
+			if err := r.Signal(t.Context(), "SIGHUP"); err != nil {
+				t.Fatal(err)
+			}
+			wantOutcome(t, r, spool.Outcome{Kind: spool.Exited, Code: 129, Signal: "SIGHUP"})
+			if err := r.Signal(t.Context(), "SIGHUP"); !errors.Is(err, spool.ErrEnded) {
+				t.Errorf("signal after the end: %v", err)
+			}
+			if err := r.Kill(t.Context()); err != nil {
+				t.Errorf("kill after the end: %v", err)
+			}
+		})
+	}
+}
+
+func stopTree(t *testing.T, b spool.Backend) {
+	// The leader ignores SIGTERM; children escape by setsid and double fork.
+	dir := t.TempDir()
+	mark := "spooltree" + fmt.Sprint(rand.Uint64())
+	script := fmt.Sprintf(`trap '' TERM
+for i in 1 2 3 4 5; do setsid sh -c 'exec -a %[1]s sleep 1000' & done
+(setsid sh -c '(exec -a %[1]s sleep 1000) & exit 0' &) 
+echo ready; while :; do sleep 1; done`, mark)
+	r := start(t, b, spool.Spec{Argv: []string{"bash", "-c", strings.ReplaceAll(script, "sh -c", "bash -c")}, Cwd: dir, Env: map[string]string{"PATH": os.Getenv("PATH")}, Limits: spool.Limits{Grace: 50 * time.Millisecond}})
+	until(t, r, "ready")
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantOutcome(t, r, spool.Outcome{Kind: spool.Exited, Code: 137, Signal: "SIGKILL"})
+	if left := running(t, mark); len(left) > 0 {
+		t.Errorf("still running after stop: %v", left)
+	}
+}
+
+func killPassesInput(t *testing.T, b spool.Backend) {
+	spec := sh("echo ready; exec sleep 1000")
+	spec.Stdin = true
+	r := start(t, b, spec)
+	until(t, r, "ready")
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { // fills every queue there is
+		w := r.Stdin(ctx)
+		for {
+			if _, err := w.Write(make([]byte, 256<<10)); err != nil {
+				return
+			}
+		}
+	})
+	if err := r.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantOutcome(t, r, spool.Outcome{Kind: spool.Exited, Code: 137, Signal: "SIGKILL"})
+	cancel()
+	wg.Wait()
+}
+
+func resize(t *testing.T, b spool.Backend) {
+	spec := sh("stty size; read x; stty size")
+	spec.TTY = &spool.Size{Rows: 33, Cols: 101}
+	r := start(t, b, spec)
+	until(t, r, "33 101")
+	if err := r.Resize(t.Context(), spool.Size{Rows: 50, Cols: 160}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Stdin(t.Context()).Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got := output(collect(t, r), spool.PTY); !strings.Contains(got, "50 160") {
+		t.Errorf("pty %q", got)
+	}
+	piped := start(t, b, sh("read x"))
+	if err := piped.Resize(t.Context(), spool.Size{Rows: 1, Cols: 1}); err == nil {
+		t.Error("resize without a terminal worked")
+	}
+	collect(t, piped)
+}
+
+func finds(t *testing.T, b spool.Backend) {
+	ids := []spool.RunID{"abc1-one", "abc2-two"}
+	for _, id := range ids {
+		spec := sh("true")
+		spec.ID, spec.Name = id, "job"
+		collect(t, start(t, b, spec))
+	}
+	tests := []struct {
+		name string
+		want spool.RunID
+		err  error
+	}{
+		{"abc1-one", ids[0], nil},
+		{"abc1", ids[0], nil},
+		{"job", ids[1], nil}, // the newest of that name
+		{"abc", "", spool.ErrAmbiguous},
+		{"zzz", "", spool.ErrNotFound},
+		{"", "", spool.ErrInvalid},
+	}
+	for _, tt := range tests {
+		r, err := spool.Find(t.Context(), b, tt.name)
+		if !errors.Is(err, tt.err) || err == nil && r.ID() != tt.want {
+			t.Errorf("find %q: %v, %v", tt.name, r, err)
+		}
+	}
+	var listed []spool.RunID
+	for info, err := range b.List(t.Context(), spool.Filter{Name: "job"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed = append(listed, info.ID)
+	}
+	slices.Reverse(listed)
+	if diff := cmp.Diff(ids, listed); diff != "" {
+		t.Errorf("list is not newest first: %s", diff)
+	}
+}
+
+func unknownRun(t *testing.T, b spool.Backend) {
+	r := spool.Attach(b, "nobody")
+	_, statErr := r.Info(t.Context())
+	_, readErr := r.Read(t.Context(), spool.Query{})
+	_, sendErr := r.Send(t.Context(), spool.Input{Kind: spool.InputEOF})
+	var followErr error
+	for _, err := range r.Events(t.Context(), 0) {
+		followErr = err
+	}
+	for what, err := range map[string]error{"stat": statErr, "read": readErr, "send": sendErr, "follow": followErr, "kill": r.Kill(t.Context())} {
+		if !errors.Is(err, spool.ErrNotFound) {
+			t.Errorf("%s: %v, want %v", what, err, spool.ErrNotFound)
+		}
+	}
+}
+
+func longPoll(t *testing.T, b spool.Backend) {
+	spec := sh("read x; echo \"$x\"; read x")
+	spec.Stdin = true
+	r := start(t, b, spec)
+	p, err := r.Read(t.Context(), spool.Query{Wait: time.Millisecond})
+	if err != nil || len(p.Events) != 0 || p.Next != 0 {
+		t.Fatalf("page %+v, %v; want nothing yet", p, err)
+	}
+	type answer struct {
+		page spool.Page
+		err  error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		p, err := r.Read(t.Context(), spool.Query{Wait: time.Minute})
+		got <- answer{p, err}
+	}()
+	w := r.Stdin(t.Context())
+	if _, err := w.Write([]byte("hi\n")); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-got; a.err != nil || output(a.page.Events, spool.Stdout) != "hi\n" {
+		t.Errorf("long poll: %+v", a)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, r)
+	// A cursor past the end of a finished log is no reason to wait.
+	if p, err := r.Read(t.Context(), spool.Query{After: 1 << 40, Wait: time.Hour}); err != nil || len(p.Events) != 0 || !p.End() {
+		t.Errorf("past the end: %+v, %v", p, err)
+	}
+}
+
+func pages(t *testing.T, b spool.Backend) {
+	r := start(t, b, sh("i=0; while [ $i -lt 300 ]; do echo line $i; echo err $i >&2; i=$((i+1)); done"))
+	whole := collect(t, r)
+	for _, maxBytes := range []int{1, 100, 5000, 1 << 20} {
+		var got []spool.Event
+		var next spool.Seq
+		for {
+			p, err := r.Read(t.Context(), spool.Query{After: next, MaxBytes: maxBytes})
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := 0
+			for i := range p.Events {
+				size += p.Events[i].Size()
+			}
+			if size > maxBytes && len(p.Events) > 1 {
+				t.Fatalf("a page of %d events has %d bytes, limit %d", len(p.Events), size, maxBytes)
+			}
+			got = append(got, p.Events...)
+			next = p.Next
+			if p.End() {
+				break
+			}
+		}
+		if diff := cmp.Diff(whole, got); diff != "" {
+			t.Fatalf("maxBytes %d: %s", maxBytes, diff)
+		}
+	}
+}
+
+func randomBytes(t *testing.T, b spool.Backend) {
+	const size = 50 << 20
+	path := filepath.Join(t.TempDir(), "random")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := sha256.New()
+	src := rand.NewChaCha8([32]byte{1})
+	if _, err := io.CopyN(io.MultiWriter(f, want), src, size); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tty := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tty=%v", tty), func(t *testing.T) {
+			spec := sh("cat " + path)
+			stream := spool.Stdout
+			if tty {
+				spec = sh("stty raw -echo; cat " + path)
+				spec.TTY, stream = &spool.Size{Rows: 24, Cols: 80}, spool.PTY
+			}
+			r := start(t, b, spec)
+			got, n := sha256.New(), 0
+			for e, err := range r.Events(t.Context(), 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if e.Kind == spool.KindOutput && e.Stream == stream {
+					got.Write(e.Bytes)
+					n += len(e.Bytes)
+				}
+			}
+			if n != size || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+				t.Errorf("%d bytes arrived, want %d; the same: %v", n, size, bytes.Equal(got.Sum(nil), want.Sum(nil)))
+			}
+		})
+	}
+}
+
+func stalledReader(t *testing.T, b spool.Backend) {
+	const size = 64 << 20
+	r := start(t, b, sh(fmt.Sprintf("head -c %d /dev/zero", size)))
+	stalled := make(chan struct{})
+	release := make(chan struct{})
+	total := make(chan int, 1)
+	go func() {
+		n, first := 0, true
+		for e, err := range r.Events(t.Context(), 0) {
+			if err != nil {
+				break
+			}
+			if first {
+				first = false
+				close(stalled)
+				<-release
+			}
+			n += len(e.Bytes)
+		}
+		total <- n
+	}()
+	<-stalled
+	// With one reader stuck on its first event, another sees the child
+	// write everything and exit.
+	n := 0
+	for e, err := range r.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(e.Bytes)
+	}
+	if n != size {
+		t.Errorf("the other reader got %d bytes, want %d", n, size)
+	}
+	close(release)
+	if n := <-total; n != size {
+		t.Errorf("the stalled reader got %d bytes, want %d", n, size)
+	}
+}
+
+func manyAtOnce(t *testing.T, b spool.Backend) {
+	const n = 500
+	spec := sh("read x; echo \"$x\"; exit 3")
+	spec.Stdin = true
+	runs := make([]*spool.Run, n)
+	for i := range runs {
+		runs[i] = start(t, b, spec)
+	}
+	live := 0
+	for _, err := range b.List(t.Context(), spool.Filter{Live: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		live++
+	}
+	if live != n {
+		t.Errorf("%d live runs, want %d", live, n)
+	}
+	for i, r := range runs {
+		if _, err := fmt.Fprintf(r.Stdin(t.Context()), "run %d\n", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, r := range runs {
+		want := []string{fmt.Sprintf("1 output stdout \"run %d\\n\"", i), "2 exited exited 3", "3 closed"}
+		if diff := cmp.Diff(want, summary(collect(t, r))); diff != "" {
+			t.Fatalf("run %d: %s", i, diff)
+		}
+	}
+}
+
+func envNotKept(t *testing.T, b spool.Backend) {
+	spec := sh("test \"$SECRET\" = hunter2")
+	spec.Env["SECRET"] = "hunter2"
+	r := start(t, b, spec)
+	wantOutcome(t, r, spool.Outcome{Kind: spool.Exited})
+	info, err := r.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := fmt.Sprintf("%+v %v", info, collect(t, r)); strings.Contains(s, "hunter2") {
+		t.Errorf("a value of the environment was kept: %s", s)
+	}
+}

@@ -1,0 +1,437 @@
+// Package host is the local backend: it owns runs, their logs and their
+// lives. Everything an engine produces passes through here into a log that is
+// durable by default and readable from any cursor, by this process or a later
+// one on the same state directory.
+package host
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/eventlog"
+	"github.com/spool-run/spool/store"
+)
+
+// Defaults of [Options].
+const (
+	DefaultRetainAge   = 7 * 24 * time.Hour
+	DefaultRetainBytes = 16 << 30
+	DefaultSweepEvery  = time.Minute
+	// DefaultMemoryLog is what a run keeps when there is no state directory.
+	DefaultMemoryLog = 16 << 20
+	// keptInMemory is how many finished runs stay when there is none.
+	keptInMemory = 1000
+	// idleFor is how long a finished run stays in memory beside its copy
+	// on disk, so that readers who are at its end do not reopen it.
+	idleFor = 30 * time.Second
+)
+
+// NewEngine makes an engine when the first run needs it. Owner names this
+// host; what the engine creates outside the process carries it, so that a
+// later host can clean up after a dead one.
+type NewEngine func(owner string) (engine.Engine, error)
+
+// Options configure a host.
+type Options struct {
+	// Dir is the state directory. Empty keeps everything in memory only.
+	Dir string
+	// Engines are made when first used, by name.
+	Engines map[string]NewEngine
+	// Sweep ends what a dead host of that name left running.
+	Sweep func(owner string) error
+	// Retention bounds finished runs; zero fields mean the defaults.
+	Retention store.Retention
+	Sync      store.SyncPolicy
+	SyncEvery time.Duration
+	// Address is where others reach this host, for those who find one of
+	// its runs in the state directory. It may be empty.
+	Address string
+}
+
+// Host is the local backend.
+type Host struct {
+	opts  Options
+	store *store.Store // nil without a state directory
+	id    string
+
+	mu      sync.Mutex
+	runs    map[spool.RunID]*run // live, starting, or lately used
+	engines map[string]engine.Engine
+	owner   *owner // registered by the first start
+	closed  bool
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+var _ spool.Backend = (*Host)(nil)
+
+// Open opens a host on a state directory, and settles what hosts that died
+// there left behind: their processes are ended and their runs are closed with
+// an outcome of unknown.
+func Open(o Options) (*Host, error) {
+	if o.Retention.Age == 0 {
+		o.Retention.Age = DefaultRetainAge
+	}
+	if o.Retention.TotalBytes == 0 {
+		o.Retention.TotalBytes = DefaultRetainBytes
+	}
+	h := &Host{opts: o, id: newID(), runs: make(map[spool.RunID]*run), engines: make(map[string]engine.Engine)}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	if o.Dir == "" {
+		return h, nil
+	}
+	var err error
+	h.store, err = store.Open(o.Dir, store.Options{Sync: o.Sync, SyncEvery: o.SyncEvery})
+	if err != nil {
+		return nil, fmt.Errorf("open host: %w", err)
+	}
+	if err := h.recoverDead(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open host: %w", err), h.store.Close())
+	}
+	return h, nil
+}
+
+// ID names this host among those that share a state directory.
+func (h *Host) ID() string { return h.id }
+
+// Close kills what is still running, finishes its logs and lets go of the
+// state directory.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.closed = true
+	live := slices.Collect(maps.Values(h.runs))
+	h.mu.Unlock()
+
+	for _, r := range live {
+		r.kill()
+	}
+	for _, r := range live {
+		<-r.done
+	}
+	h.cancel()
+	h.wg.Wait()
+
+	var errs []error
+	for _, e := range h.engines {
+		if c, ok := e.(io.Closer); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	for _, r := range live {
+		errs = append(errs, r.release())
+	}
+	if h.owner != nil {
+		errs = append(errs, h.owner.release())
+	}
+	if h.store != nil {
+		errs = append(errs, h.store.Close())
+	}
+	return errors.Join(errs...)
+}
+
+var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+
+// idText avoids characters that look alike.
+var idText = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+func newID() string {
+	var b [10]byte
+	rand.Read(b[:]) // never fails
+	return idText.EncodeToString(b[:])
+}
+
+// Start implements [spool.Backend].
+func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	if spec.Engine == "" {
+		spec.Engine = spool.EngineProcess
+	}
+	if spec.ID == "" {
+		spec.ID = spool.RunID(newID())
+	} else if !validID.MatchString(string(spec.ID)) {
+		return spool.Info{}, &spool.StartError{Reason: spool.StartInvalid, Hint: "use 1 to 128 of A-Z a-z 0-9 _ -",
+			Err: fmt.Errorf("%w: run id %.140q", spool.ErrInvalid, spec.ID)}
+	}
+	r, existing, err := h.reserve(ctx, spec)
+	if err != nil {
+		return spool.Info{}, err
+	}
+	if existing {
+		select {
+		case <-r.started:
+		case <-ctx.Done():
+			return spool.Info{}, context.Cause(ctx)
+		}
+		if r.startErr != nil {
+			return spool.Info{}, r.startErr
+		}
+		return r.Info(), nil
+	}
+	err = h.start(ctx, r, spec)
+	if err != nil {
+		h.mu.Lock()
+		delete(h.runs, spec.ID)
+		h.mu.Unlock()
+		r.fail(err)
+		return spool.Info{}, err
+	}
+	return r.Info(), nil
+}
+
+// reserve enters a run of that id, or finds the one that exists.
+func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing bool, err error) {
+	info := spool.Info{
+		ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels,
+		Argv: spec.Argv, Cwd: spec.Cwd, TTY: spec.TTY != nil,
+		Owner: h.id, Created: time.Now().Round(0), State: spool.StateRunning,
+	}
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil, false, spool.ErrClosed
+	}
+	if r, ok := h.runs[spec.ID]; ok {
+		h.mu.Unlock()
+		return r, true, nil
+	}
+	r = newRun(h.ctx, info)
+	h.runs[spec.ID] = r
+	h.mu.Unlock()
+	return r, false, nil
+}
+
+func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
+	e, err := h.engine(spec.Engine)
+	if err != nil {
+		return err
+	}
+	memory := DefaultMemoryLog
+	var tier eventlog.Tier
+	if h.store != nil {
+		j, err := h.store.Create(r.info)
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)
+		}
+		if err != nil {
+			return &spool.StartError{Reason: spool.StartLimit, Hint: "the state directory must be writable and have room", Err: err}
+		}
+		r.journal, tier, memory = j, j, eventlog.DefaultMemory
+	}
+	r.log = eventlog.New(eventlog.Options{Run: spec.ID, Tier: tier, Memory: memory})
+	r.blobs = h.store
+	session, err := e.Start(ctx, spec, r)
+	if err != nil {
+		if r.journal != nil {
+			err = errors.Join(err, r.journal.Close(), h.store.Remove(spec.ID))
+		}
+		return err
+	}
+	r.begin(session)
+	h.wg.Go(func() {
+		r.finish()
+		h.mu.Lock()
+		h.trim()
+		h.mu.Unlock()
+	})
+	return nil
+}
+
+// engine returns the engine of that name, made by its first use.
+func (h *Host) engine(name string) (engine.Engine, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e, ok := h.engines[name]; ok {
+		return e, nil
+	}
+	make, ok := h.opts.Engines[name]
+	if !ok {
+		return nil, &spool.StartError{Reason: spool.StartUnsupported, Err: fmt.Errorf("%w: no engine %q", spool.ErrUnsupported, name),
+			Hint: "this host has " + strings.Join(slices.Sorted(maps.Keys(h.opts.Engines)), ", ")}
+	}
+	if h.owner == nil && h.store != nil {
+		o, err := register(h.opts.Dir, h.id, h.opts.Address)
+		if err != nil {
+			return nil, err
+		}
+		h.owner = o
+		h.wg.Go(h.sweepOften)
+	}
+	e, err := make(h.id)
+	if err != nil {
+		return nil, fmt.Errorf("set up engine %s: %w", name, err)
+	}
+	h.engines[name] = e
+	return e, nil
+}
+
+// find returns a run from memory, or from the state directory.
+func (h *Host) find(id spool.RunID) (*run, error) {
+	h.mu.Lock()
+	r, ok := h.runs[id]
+	closed := h.closed
+	h.mu.Unlock()
+	switch {
+	case closed:
+		return nil, spool.ErrClosed
+	case ok:
+		<-r.started
+		if r.startErr != nil {
+			return nil, fmt.Errorf("run %s: %w", id, spool.ErrNotFound)
+		}
+		return r, nil
+	case h.store == nil || !validID.MatchString(string(id)):
+		return nil, fmt.Errorf("run %.140s: %w", id, spool.ErrNotFound)
+	}
+	j, err := h.store.Open(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("run %s: %w", id, spool.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", id, err)
+	}
+	r = openRun(h.ctx, id, j)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if other, ok := h.runs[id]; ok { // somebody was faster
+		return other, j.Close()
+	}
+	if r.Info().State == spool.StateClosed {
+		h.runs[id] = r
+		h.trim()
+	}
+	return r, nil
+}
+
+// trim forgets finished runs that nobody used lately. Callers hold h.mu.
+func (h *Host) trim() {
+	var idle []*run
+	for _, r := range h.runs {
+		if r.isDone() && (h.store == nil || time.Since(r.lastUse()) > idleFor) {
+			idle = append(idle, r)
+		}
+	}
+	if h.store == nil {
+		if len(idle) <= keptInMemory {
+			return
+		}
+		slices.SortFunc(idle, func(a, b *run) int { return a.info.Created.Compare(b.info.Created) })
+		idle = idle[:len(idle)-keptInMemory]
+	}
+	for _, r := range idle {
+		delete(h.runs, r.info.ID)
+		r.retire()
+	}
+}
+
+// Stat implements [spool.Backend].
+func (h *Host) Stat(_ context.Context, id spool.RunID) (spool.Info, error) {
+	r, err := h.find(id)
+	if err != nil {
+		return spool.Info{}, err
+	}
+	return r.Info(), nil
+}
+
+// List implements [spool.Backend].
+func (h *Host) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
+	return func(yield func(spool.Info, error) bool) {
+		known := make(map[spool.RunID]bool)
+		var all []spool.Info
+		h.mu.Lock()
+		for id, r := range h.runs {
+			if r.isStarted() {
+				known[id] = true
+				all = append(all, r.Info())
+			}
+		}
+		h.mu.Unlock()
+		if h.store != nil {
+			for info, err := range h.store.List() {
+				if err := cmp.Or(err, ctx.Err()); err != nil {
+					if !yield(spool.Info{}, err) {
+						return
+					}
+					continue
+				}
+				if !known[info.ID] {
+					all = append(all, info)
+				}
+			}
+		}
+		slices.SortFunc(all, func(a, b spool.Info) int {
+			return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
+		})
+		for _, info := range all {
+			if f.Match(info) && !yield(info, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Read implements [spool.Backend].
+func (h *Host) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
+	r, err := h.find(id)
+	if err != nil {
+		return spool.Page{}, err
+	}
+	return r.read(ctx, q)
+}
+
+// Follow implements [spool.Backend].
+func (h *Host) Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
+	return func(yield func(spool.Event, error) bool) {
+		r, err := h.find(id)
+		if err != nil {
+			yield(spool.Event{}, err)
+			return
+		}
+		r.follow(ctx, after, yield)
+	}
+}
+
+// Send implements [spool.Backend].
+func (h *Host) Send(ctx context.Context, id spool.RunID, in spool.Input) (spool.Receipt, error) {
+	r, err := h.find(id)
+	if err != nil {
+		return spool.Receipt{}, err
+	}
+	return r.send(ctx, in)
+}
+
+// Control implements [spool.Backend].
+func (h *Host) Control(ctx context.Context, id spool.RunID, c spool.Control) error {
+	r, err := h.find(id)
+	if err != nil {
+		return err
+	}
+	return r.control(ctx, c)
+}
+
+// Blob implements [spool.Backend].
+func (h *Host) Blob(_ context.Context, d spool.Digest) (io.ReadCloser, error) {
+	if h.store == nil {
+		return nil, fmt.Errorf("blob %s: %w", d, spool.ErrNotFound)
+	}
+	return h.store.Blob(d)
+}

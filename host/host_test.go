@@ -1,0 +1,41 @@
+package host_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/engine/process"
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/host/backendtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func engines() map[string]host.NewEngine {
+	return map[string]host.NewEngine{
+		spool.EngineProcess: func(owner string) (engine.Engine, error) { return process.New(process.Options{Owner: owner}) },
+	}
+}
+
+func open(t *testing.T, dir string) *host.Host {
+	t.Helper()
+	h, err := host.Open(host.Options{Dir: dir, Engines: engines()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return h
+}
+
+func TestBackend(t *testing.T) {
+	t.Run("durable", func(t *testing.T) {
+		backendtest.Run(t, func(t *testing.T) spool.Backend { return open(t, t.TempDir()) })
+	})
+}

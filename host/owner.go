@@ -1,0 +1,207 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+// Every host that starts runs holds a locked file under hosts/ in the state
+// directory. The lock is the one sign of life: the kernel drops it with the
+// process, however it ended.
+const hostsDir = "hosts"
+
+// Owner describes a host that shares the state directory.
+type Owner struct {
+	ID      string `json:"id"`
+	Pid     int    `json:"pid"`
+	Address string `json:"address,omitempty"` // where it can be reached
+}
+
+type owner struct {
+	file *os.File
+	path string
+}
+
+func register(dir, id, address string) (*owner, error) {
+	if err := os.MkdirAll(filepath.Join(dir, hostsDir), 0o700); err != nil {
+		return nil, fmt.Errorf("register host: %w", err)
+	}
+	path := filepath.Join(dir, hostsDir, id+".json")
+	// Locked under another name first: whoever sees the file under its
+	// own name and finds no lock may take the host for dead.
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("register host: %w", err)
+	}
+	err = func() error {
+		if ok, err := tryLock(f); err != nil || !ok {
+			return fmt.Errorf("lock %s: %w", tmp, cmpErr(err, fs.ErrExist))
+		}
+		if err := json.NewEncoder(f).Encode(Owner{ID: id, Pid: os.Getpid(), Address: address}); err != nil {
+			return err
+		}
+		return os.Rename(tmp, path)
+	}()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("register host: %w", err), f.Close(), os.Remove(tmp))
+	}
+	return &owner{f, path}, nil
+}
+
+func cmpErr(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+func (o *owner) release() error {
+	return errors.Join(os.Remove(o.path), o.file.Close())
+}
+
+// LookupOwner returns the living host of that id, or an error that wraps
+// fs.ErrNotExist.
+func LookupOwner(dir, id string) (Owner, error) {
+	if !validID.MatchString(id) {
+		return Owner{}, fmt.Errorf("look up host %.140q: %w", id, fs.ErrNotExist)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, hostsDir, id+".json"))
+	if err != nil {
+		return Owner{}, fmt.Errorf("look up host %s: %w", id, err)
+	}
+	var o Owner
+	if err := json.Unmarshal(b, &o); err != nil {
+		return Owner{}, fmt.Errorf("look up host %s: %w", id, err)
+	}
+	return o, nil
+}
+
+// recoverDead settles what dead hosts of this state directory left behind.
+func (h *Host) recoverDead() error {
+	entries, err := os.ReadDir(filepath.Join(h.opts.Dir, hostsDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok {
+			continue
+		}
+		if err := h.recoverHost(id, filepath.Join(h.opts.Dir, hostsDir, e.Name())); err != nil {
+			errs = append(errs, fmt.Errorf("settle runs of host %s: %w", id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (h *Host) recoverHost(id, path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it ended in good order just now
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// Whoever gets the lock settles; others see it held and go on.
+	if dead, err := tryLock(f); err != nil || !dead {
+		return err
+	}
+	var o Owner
+	_ = json.NewDecoder(f).Decode(&o) // the pid is only for the message
+	if h.opts.Sweep != nil {
+		if err := h.opts.Sweep(id); err != nil {
+			return fmt.Errorf("end its processes: %w", err)
+		}
+	}
+	var errs []error
+	for info, err := range h.store.List() {
+		if err == nil && info.Owner == id && info.State != spool.StateClosed {
+			err = h.settle(info, o)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("run %s: %w", info.ID, err))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// settle completes the log of a run whose host died. Unless the log says how
+// the run ended, that cannot be known any more, and the log then says just that.
+func (h *Host) settle(info spool.Info, o Owner) (err error) {
+	j, cut, err := h.store.Recover(info.ID)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	r := openRun(h.ctx, info.ID, j)
+	if err := r.recount(); err != nil {
+		return err
+	}
+	last, sealed := r.log.Last()
+	if !sealed && cut.Bytes > 0 {
+		text := fmt.Sprintf("%d bytes of an unfinished write were cut off after event %d: %s", cut.Bytes, last, cut.Reason)
+		if err := r.notice("log_cut", text); err != nil {
+			return err
+		}
+	}
+	if !sealed && r.info.Outcome == nil {
+		reason := fmt.Sprintf("the host that ran it died (pid %d)", o.Pid)
+		if _, err := r.Append(spool.Event{Kind: spool.KindFailed, Data: failure(reason, true)}); err != nil {
+			return err
+		}
+	}
+	if !sealed {
+		if _, err := r.log.Append(spool.Event{Kind: spool.KindClosed}); err != nil {
+			return err
+		}
+	}
+	r.info.State, r.info.Ended = spool.StateClosed, time.Now().Round(0)
+	return j.Seal(r.Info())
+}
+
+// recount derives from the log what the description of a live run did not
+// say yet.
+func (r *run) recount() error {
+	var page []spool.Event
+	r.info.Bytes = 0
+	for after := spool.Seq(0); ; after = page[len(page)-1].Seq {
+		var err error
+		if page, err = r.log.Read(page[:0], after, spool.DefaultPageBytes); err != nil || len(page) == 0 {
+			return err
+		}
+		for i := range page {
+			if o, ok := page[i].Outcome(); ok {
+				r.info.Outcome = &o
+			}
+			if page[i].Kind == spool.KindOutput {
+				r.info.Bytes += int64(len(page[i].Bytes))
+			}
+		}
+	}
+}
+
+func (r *run) notice(code, text string) error {
+	data, err := json.Marshal(spool.Notice{Code: code, Text: text})
+	if err != nil {
+		return err
+	}
+	_, err = r.log.Append(spool.Event{Kind: spool.KindNotice, Data: data})
+	return err
+}

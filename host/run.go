@@ -1,0 +1,283 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/eventlog"
+	"github.com/spool-run/spool/store"
+)
+
+// run is one run of this host, or a finished one that was opened for reading.
+type run struct {
+	log     *eventlog.Log
+	journal *store.Journal // nil without a state directory
+	blobs   *store.Store
+	input   *inputQueue // nil in a run that was opened for reading
+
+	started  chan struct{} // closed once the start worked or failed
+	startErr error         // set before started is closed
+	done     chan struct{} // closed once the log is complete
+
+	mu      sync.Mutex
+	info    spool.Info // all but Last
+	session engine.Session
+	used    time.Time
+	readers int
+	retired bool
+}
+
+func newRun(ctx context.Context, info spool.Info) *run {
+	r := &run{info: info, started: make(chan struct{}), done: make(chan struct{}), used: time.Now()}
+	r.input = newInputQueue(ctx)
+	return r
+}
+
+// openRun returns a run of the state directory for reading.
+func openRun(ctx context.Context, id spool.RunID, j *store.Journal) *run {
+	r := newRun(ctx, j.Info())
+	last, sealed := j.Last()
+	r.journal = j
+	r.log = eventlog.New(eventlog.Options{Run: id, Tier: j, Last: last, Sealed: sealed})
+	r.input = nil
+	close(r.started)
+	close(r.done)
+	return r
+}
+
+// begin marks a start that worked.
+func (r *run) begin(s engine.Session) {
+	r.mu.Lock()
+	r.session = s
+	r.info.Pid = s.Pid()
+	info := r.info
+	r.mu.Unlock()
+	r.input.begin(s)
+	if r.journal != nil {
+		// The pid helps people and a later host; the run works without.
+		_ = r.journal.Note(info)
+	}
+	close(r.started)
+}
+
+// fail marks a start that did not work.
+func (r *run) fail(err error) {
+	r.startErr = err
+	close(r.started)
+	close(r.done)
+}
+
+// finish waits for the end of the session and completes the log. It is the
+// only place that writes a closed event for a run of this host.
+func (r *run) finish() {
+	outcome := r.session.Wait()
+	r.input.end()
+	r.mu.Lock()
+	if r.info.Outcome == nil {
+		r.info.Outcome = &outcome
+	}
+	r.info.State = spool.StateClosed
+	r.info.Ended = time.Now().Round(0)
+	r.mu.Unlock()
+	_, err := r.log.Append(spool.Event{Kind: spool.KindClosed})
+	if r.journal != nil && err == nil {
+		// Unsealed, the log is complete all the same: the next host to
+		// look at it sees the closed event.
+		_ = r.journal.Seal(r.Info())
+	}
+	close(r.done)
+}
+
+// Append implements [engine.Sink].
+func (r *run) Append(e spool.Event) (spool.Seq, error) {
+	outcome, ended := e.Outcome()
+	if ended || e.Kind == spool.KindOutput {
+		r.mu.Lock()
+		if ended {
+			r.info.State, r.info.Outcome = spool.StateExited, &outcome
+			r.info.Ended = time.Now().Round(0)
+		}
+		if e.Kind == spool.KindOutput {
+			r.info.Bytes += int64(len(e.Bytes))
+		}
+		r.mu.Unlock()
+	}
+	return r.log.Append(e)
+}
+
+// PutBlob implements [engine.Sink].
+func (r *run) PutBlob(mime string, content io.Reader) (spool.Blob, error) {
+	if r.blobs == nil {
+		return spool.Blob{}, fmt.Errorf("put blob: %w without a state directory", spool.ErrUnsupported)
+	}
+	return r.blobs.PutBlob(mime, content)
+}
+
+// Info describes the run now.
+func (r *run) Info() spool.Info {
+	r.mu.Lock()
+	info := r.info
+	r.mu.Unlock()
+	if r.log != nil {
+		last, sealed := r.log.Last()
+		info.Last = last
+		if info.State == spool.StateClosed && !sealed {
+			info.State = spool.StateExited // the closed event is on its way
+		}
+	}
+	return info
+}
+
+func (r *run) isStarted() bool {
+	select {
+	case <-r.started:
+		return r.startErr == nil
+	default:
+		return false
+	}
+}
+
+func (r *run) isDone() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *run) lastUse() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.used
+}
+
+// enter keeps the run's files open while somebody reads.
+func (r *run) enter() {
+	r.mu.Lock()
+	r.readers++
+	r.mu.Unlock()
+}
+
+func (r *run) leave() {
+	r.mu.Lock()
+	r.readers--
+	r.used = time.Now()
+	release := r.retired && r.readers == 0
+	r.mu.Unlock()
+	if release {
+		_ = r.release() // was opened for reading: nothing is lost
+	}
+}
+
+// retire closes the run's files once the last reader left.
+func (r *run) retire() {
+	r.mu.Lock()
+	r.retired = true
+	release := r.readers == 0
+	r.mu.Unlock()
+	if release {
+		_ = r.release()
+	}
+}
+
+func (r *run) release() error {
+	if r.journal == nil {
+		return nil
+	}
+	return r.journal.Close()
+}
+
+func (r *run) read(ctx context.Context, q spool.Query) (spool.Page, error) {
+	r.enter()
+	defer r.leave()
+	if q.MaxBytes <= 0 {
+		q.MaxBytes = spool.DefaultPageBytes
+	}
+	if q.Wait > 0 {
+		waitCtx, cancel := context.WithTimeout(ctx, q.Wait)
+		err := r.log.Wait(waitCtx, q.After)
+		cancel()
+		if err != nil && ctx.Err() != nil {
+			return spool.Page{}, context.Cause(ctx)
+		}
+	}
+	events, err := r.log.Read(nil, q.After, q.MaxBytes)
+	if err != nil {
+		return spool.Page{}, fmt.Errorf("run %s: %w", r.info.ID, err)
+	}
+	page := spool.Page{Events: events, Next: q.After, Info: r.Info()}
+	if n := len(events); n > 0 {
+		page.Next = events[n-1].Seq
+	}
+	return page, nil
+}
+
+func (r *run) follow(ctx context.Context, after spool.Seq, yield func(spool.Event, error) bool) {
+	r.enter()
+	defer r.leave()
+	for e, err := range r.log.Follow(ctx, after) {
+		if err != nil {
+			err = fmt.Errorf("run %s: %w", r.info.ID, err)
+		}
+		if !yield(e, err) {
+			return
+		}
+	}
+}
+
+func (r *run) send(ctx context.Context, in spool.Input) (spool.Receipt, error) {
+	if r.input == nil {
+		return spool.Receipt{}, fmt.Errorf("run %s: %w", r.info.ID, spool.ErrInputClosed)
+	}
+	receipt, err := r.input.put(ctx, in)
+	if err != nil {
+		return receipt, fmt.Errorf("run %s: %w", r.info.ID, err)
+	}
+	return receipt, nil
+}
+
+func (r *run) control(ctx context.Context, c spool.Control) error {
+	r.mu.Lock()
+	session := r.session
+	r.mu.Unlock()
+	ending := c.Op == spool.ControlStop || c.Op == spool.ControlKill
+	switch {
+	case session != nil && !r.isDone():
+		if err := session.Control(ctx, c); err != nil && !(ending && errors.Is(err, spool.ErrEnded)) {
+			return fmt.Errorf("run %s: %w", r.info.ID, err)
+		}
+		return nil
+	case ending && r.Info().State == spool.StateClosed:
+		return nil
+	case r.Info().State != spool.StateClosed:
+		return fmt.Errorf("run %s: %w: it belongs to host %s", r.info.ID, spool.ErrUnsupported, r.info.Owner)
+	}
+	return fmt.Errorf("run %s: %w", r.info.ID, spool.ErrEnded)
+}
+
+// kill ends the run, whatever it takes.
+func (r *run) kill() {
+	<-r.started
+	r.mu.Lock()
+	session := r.session
+	r.mu.Unlock()
+	if session != nil {
+		_ = session.Control(context.Background(), spool.Control{Op: spool.ControlKill})
+	}
+}
+
+func failure(reason string, unknown bool) json.RawMessage {
+	b, err := json.Marshal(spool.Failure{Reason: reason, Unknown: unknown})
+	if err != nil { // two plain fields always encode
+		panic(err)
+	}
+	return b
+}

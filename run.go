@@ -1,0 +1,205 @@
+package spool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+)
+
+// Run is a handle to a run on some backend. It holds no state of its own, so
+// any number may exist and none needs to be closed.
+type Run struct {
+	backend Backend
+	id      RunID
+}
+
+// Start begins a run on the backend.
+func Start(ctx context.Context, b Backend, spec Spec) (*Run, error) {
+	info, err := b.Start(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return &Run{b, info.ID}, nil
+}
+
+// Attach returns a handle to a run that exists.
+func Attach(b Backend, id RunID) *Run { return &Run{b, id} }
+
+// Find returns the run that a person means by name: a whole id, a unique
+// prefix of one, or a name, of which the newest run is meant.
+func Find(ctx context.Context, b Backend, name string) (*Run, error) {
+	if name == "" {
+		return nil, fmt.Errorf("find run: %w: empty name", ErrInvalid)
+	}
+	var prefixed []RunID
+	var named RunID
+	for info, err := range b.List(ctx, Filter{}) {
+		if err != nil {
+			return nil, fmt.Errorf("find run %q: %w", name, err)
+		}
+		switch {
+		case info.ID == RunID(name):
+			return &Run{b, info.ID}, nil
+		case info.Name == name && named == "": // newest first
+			named = info.ID
+		case strings.HasPrefix(string(info.ID), name):
+			prefixed = append(prefixed, info.ID)
+		}
+	}
+	switch {
+	case named != "":
+		return &Run{b, named}, nil
+	case len(prefixed) == 1:
+		return &Run{b, prefixed[0]}, nil
+	case len(prefixed) > 1:
+		return nil, fmt.Errorf("find run %q: %w: %d ids begin with it", name, ErrAmbiguous, len(prefixed))
+	}
+	return nil, fmt.Errorf("find run %q: %w", name, ErrNotFound)
+}
+
+// ID returns the run's id.
+func (r *Run) ID() RunID { return r.id }
+
+// Info describes the run now.
+func (r *Run) Info(ctx context.Context) (Info, error) { return r.backend.Stat(ctx, r.id) }
+
+// Events yields every event after a cursor and ends after the closed event.
+func (r *Run) Events(ctx context.Context, after Seq) iter.Seq2[Event, error] {
+	return r.backend.Follow(ctx, r.id, after)
+}
+
+// Read returns one page of events.
+func (r *Run) Read(ctx context.Context, q Query) (Page, error) { return r.backend.Read(ctx, r.id, q) }
+
+// Send delivers input.
+func (r *Run) Send(ctx context.Context, in Input) (Receipt, error) {
+	return r.backend.Send(ctx, r.id, in)
+}
+
+// Control acts on the run at once.
+func (r *Run) Control(ctx context.Context, c Control) error { return r.backend.Control(ctx, r.id, c) }
+
+// Stdin returns a writer to the run's standard input; closing it sends end of
+// file.
+func (r *Run) Stdin(ctx context.Context) io.WriteCloser { return &stdin{ctx, r} }
+
+type stdin struct {
+	ctx context.Context
+	run *Run
+}
+
+// stdinChunk keeps one input well below every frame limit.
+const stdinChunk = 256 << 10
+
+func (w *stdin) Write(p []byte) (int, error) {
+	done := 0
+	for done < len(p) {
+		n := min(len(p)-done, stdinChunk)
+		in := Input{Kind: InputStdin, Bytes: append([]byte(nil), p[done:done+n]...)}
+		if _, err := w.run.Send(w.ctx, in); err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
+}
+
+func (w *stdin) Close() error {
+	_, err := w.run.Send(w.ctx, Input{Kind: InputEOF})
+	return err
+}
+
+// Interrupt does what Ctrl-C would.
+func (r *Run) Interrupt(ctx context.Context) error {
+	return r.Control(ctx, Control{Op: ControlInterrupt})
+}
+
+// Signal sends a signal, such as "SIGHUP", to the leader's process group.
+func (r *Run) Signal(ctx context.Context, name string) error {
+	return r.Control(ctx, Control{Op: ControlSignal, Signal: name})
+}
+
+// Resize changes the size of the run's terminal.
+func (r *Run) Resize(ctx context.Context, s Size) error {
+	return r.Control(ctx, Control{Op: ControlResize, Size: s})
+}
+
+// Stop asks the run to end, and kills its whole tree after its grace period.
+// It does not wait; [Run.Wait] does.
+func (r *Run) Stop(ctx context.Context) error { return r.Control(ctx, Control{Op: ControlStop}) }
+
+// Kill ends the whole tree at once.
+func (r *Run) Kill(ctx context.Context) error { return r.Control(ctx, Control{Op: ControlKill}) }
+
+// Wait returns the outcome once the run is closed.
+func (r *Run) Wait(ctx context.Context) (Outcome, error) {
+	info, err := r.Info(ctx)
+	if err != nil {
+		return Outcome{}, err
+	}
+	outcome := Outcome{Kind: Unknown, Reason: "the log ends without an outcome"}
+	// What is in the log already was described by info: follow the rest.
+	if info.Outcome != nil {
+		outcome = *info.Outcome
+	}
+	if info.State == StateClosed {
+		return outcome, nil
+	}
+	for e, err := range r.Events(ctx, info.Last) {
+		if err != nil {
+			return Outcome{}, err
+		}
+		if o, ok := e.Outcome(); ok {
+			outcome = o
+		}
+	}
+	return outcome, nil
+}
+
+// Output returns all bytes of the given streams, in log order, once the run
+// is closed; of all streams if none is given.
+func (r *Run) Output(ctx context.Context, streams ...Stream) ([]byte, error) {
+	var out []byte
+	for e, err := range r.Events(ctx, 0) {
+		if err != nil {
+			return out, err
+		}
+		if e.Kind != KindOutput {
+			continue
+		}
+		wanted := len(streams) == 0
+		for _, s := range streams {
+			wanted = wanted || s == e.Stream
+		}
+		if wanted {
+			out = append(out, e.Bytes...)
+		}
+	}
+	return out, nil
+}
+
+// Outcome returns what an exited or failed event says about how the run
+// ended, and false for every other event.
+func (e *Event) Outcome() (Outcome, bool) {
+	switch e.Kind {
+	case KindExited:
+		var s ExitStatus
+		if err := json.Unmarshal(e.Data, &s); err != nil {
+			return Outcome{Kind: Unknown, Reason: fmt.Sprintf("exit status does not decode: %v", err)}, true
+		}
+		return Outcome{Kind: Exited, Code: s.Code, Signal: s.Signal}, true
+	case KindFailed:
+		var f Failure
+		if err := json.Unmarshal(e.Data, &f); err != nil {
+			return Outcome{Kind: Unknown, Reason: fmt.Sprintf("failure does not decode: %v", err)}, true
+		}
+		if f.Unknown {
+			return Outcome{Kind: Unknown, Reason: f.Reason}, true
+		}
+		return Outcome{Kind: Failed, Reason: f.Reason}, true
+	}
+	return Outcome{}, false
+}

@@ -1,0 +1,493 @@
+package execserver
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/wire/execserver/fileuri"
+	"github.com/spool-run/spool/wire/rpc"
+)
+
+// Bounds of process/read answers without maxBytes. A message stays below the
+// 64 MiB and 262,144 values that clients accept.
+const (
+	readBytes  = 32 << 20
+	readChunks = 50_000
+)
+
+// Terminals have this size until they are resized.
+var defaultSize = spool.Size{Rows: 24, Cols: 80}
+
+func (c *conn) routeProcess(r *rpc.Request) (route, bool) {
+	const family = "exec"
+	switch r.Method {
+	case "process/start":
+		return c.routeStart(r), true
+	case "process/read":
+		return route{family: family, call: c.processRead}, true
+	case "process/write":
+		return route{family: family, lane: "process " + peek(r.Params, "processId"), call: c.processWrite}, true
+	case "process/signal":
+		return route{family: family, control: true, call: c.processSignal}, true
+	case "process/terminate":
+		return route{family: family, control: true, call: c.processTerminate}, true
+	}
+	return route{}, false
+}
+
+// startParams are the params of process/start.
+type startParams struct {
+	ProcessID string            `json:"processId"`
+	Argv      []string          `json:"argv"`
+	Cwd       string            `json:"cwd"`
+	Env       map[string]string `json:"env"`
+	TTY       bool              `json:"tty"`
+	PipeStdin bool              `json:"pipeStdin"`
+	Arg0      *string           `json:"arg0"`
+	EnvPolicy json.RawMessage   `json:"envPolicy"`
+	Metadata  *struct {
+		ThreadID   *string `json:"threadId"`
+		ToolCallID *string `json:"toolCallId"`
+	} `json:"metadata"`
+	Sandbox               json.RawMessage `json:"sandbox"`
+	EnforceManagedNetwork bool            `json:"enforceManagedNetwork"`
+	NetworkProxy          json.RawMessage `json:"networkProxy"`
+}
+
+var uuidText = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
+// spec checks the params and says what to run.
+func (p *startParams) spec(sess *session) (spool.Spec, error) {
+	var spec spool.Spec
+	if len(p.Argv) == 0 {
+		return spec, rpc.Errorf(rpc.CodeInvalidParams, "argv must not be empty")
+	}
+	cwd, err := fileuri.Parse(p.Cwd)
+	if err != nil {
+		return spec, rpc.Errorf(rpc.CodeInvalidParams, "%s", err)
+	}
+	if err := checkSandbox(p.Sandbox); err != nil {
+		return spec, err
+	}
+	if p.EnforceManagedNetwork || !isNull(p.NetworkProxy) {
+		return spec, rpc.Errorf(rpc.CodeInvalidParams, "this server cannot enforce a managed network: it does not advertise networkProxyLaunch")
+	}
+	spec = spool.Spec{
+		Argv: p.Argv, Cwd: cwd, Env: make(map[string]string, len(p.Env)+2), Stdin: p.PipeStdin,
+		Labels: map[string]string{labelSession: sess.id, labelProcess: p.ProcessID},
+	}
+	for k, v := range p.Env {
+		spec.Env[k] = v
+	}
+	if p.TTY {
+		spec.TTY = &defaultSize
+	}
+	if p.Arg0 != nil {
+		spec.Arg0 = *p.Arg0
+	}
+	if m := p.Metadata; m != nil {
+		if m.ThreadID != nil {
+			if !uuidText.MatchString(*m.ThreadID) {
+				return spec, rpc.Errorf(rpc.CodeInvalidParams, "metadata.threadId must be a UUID")
+			}
+			spec.Env["CODEX_THREAD_ID"] = *m.ThreadID
+		}
+		if m.ToolCallID != nil {
+			spec.Env["CODEX_TOOL_CALL_ID"] = *m.ToolCallID
+		}
+	}
+	if !isNull(p.EnvPolicy) {
+		spec.EnvPolicy = new(spool.EnvPolicy)
+		err := decode(p.EnvPolicy, spec.EnvPolicy, "inherit", "ignoreDefaultExcludes", "exclude", "set", "includeOnly")
+		if err != nil {
+			return spec, err
+		}
+		switch spec.EnvPolicy.Inherit {
+		case spool.InheritAll, spool.InheritCore, spool.InheritNone:
+		default:
+			return spec, rpc.Errorf(rpc.CodeInvalidParams, "unknown variant `%s`, expected one of `core`, `all`, `none`", spec.EnvPolicy.Inherit)
+		}
+	}
+	return spec, nil
+}
+
+func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
+
+// routeStart reserves the process id while still on the reading goroutine, so
+// that a terminate right behind the start finds it.
+func (c *conn) routeStart(r *rpc.Request) route {
+	rt := route{family: "exec", call: func(context.Context, json.RawMessage) (any, error) { return nil, nil }}
+	refuse := func(err error) route {
+		rt.call = func(context.Context, json.RawMessage) (any, error) { return nil, err }
+		return rt
+	}
+	if err := c.checkReady(rt.family); err != nil {
+		return refuse(err)
+	}
+	var p startParams
+	if err := decode(r.Params, &p, "processId", "argv", "cwd", "env", "tty"); err != nil {
+		return refuse(err)
+	}
+	spec, err := p.spec(c.session)
+	if err != nil {
+		return refuse(err)
+	}
+	c.session.sweep()
+	proc, err := c.session.reserve(p.ProcessID)
+	if err != nil {
+		return refuse(err)
+	}
+	rt.lane = "process " + p.ProcessID
+	rt.call = func(context.Context, json.RawMessage) (any, error) { return c.processStart(proc, spec) }
+	rt.after = func(any) { c.wg.Go(func() { c.push(proc, 0) }) }
+	return rt
+}
+
+func (c *conn) processStart(p *process, spec spool.Spec) (any, error) {
+	// Not under the connection's context: a start that worked must be
+	// seen to by the session even if its client is gone.
+	info, err := c.server.opts.Backend.Start(c.server.ctx, spec)
+	if err != nil {
+		c.session.release(p)
+		return nil, startError(err)
+	}
+	p.mu.Lock()
+	p.run = info.ID
+	cancelled := p.cancelled
+	close(p.started)
+	p.mu.Unlock()
+	if cancelled {
+		c.session.drop(p)
+		_ = c.server.opts.Backend.Control(c.server.ctx, info.ID, spool.Control{Op: spool.ControlKill})
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "process %s start was cancelled", p.id)
+	}
+	return struct {
+		ProcessID   string `json:"processId"`
+		SandboxType string `json:"sandboxType"`
+	}{p.id, "none"}, nil
+}
+
+// startError words a failed start as clients of the dialect know it.
+func startError(err error) error {
+	var se *spool.StartError
+	if !errors.As(err, &se) {
+		return rpc.Errorf(rpc.CodeInternal, "%s", err)
+	}
+	if se.Reason == spool.StartInvalid {
+		return rpc.Errorf(rpc.CodeInternal, "%s", se.Err)
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return rpc.Errorf(rpc.CodeInternal, "%s", osText(errno))
+	}
+	return rpc.Errorf(rpc.CodeInternal, "%s", err)
+}
+
+// processRead answers process/read.
+func (c *conn) processRead(ctx context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		ProcessID string  `json:"processId"`
+		AfterSeq  *uint64 `json:"afterSeq"`
+		MaxBytes  *uint64 `json:"maxBytes"`
+		WaitMs    *uint64 `json:"waitMs"`
+	}
+	if err := decode(params, &p, "processId"); err != nil {
+		return nil, err
+	}
+	proc, err := c.session.lookup(ctx, p.ProcessID)
+	if err != nil {
+		return nil, err
+	}
+	if c.session.free(proc) {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "unknown process id %s", p.ProcessID)
+	}
+	q := spool.Query{MaxBytes: readBytes}
+	if p.AfterSeq != nil {
+		q.After = spool.Seq(*p.AfterSeq)
+	}
+	if p.MaxBytes != nil {
+		q.MaxBytes = int(max(1, min(*p.MaxBytes, readBytes)))
+	}
+	if p.WaitMs != nil {
+		q.Wait = time.Duration(min(*p.WaitMs, uint64(maxWait/time.Millisecond))) * time.Millisecond
+	}
+	page, err := c.server.opts.Backend.Read(ctx, proc.run, q)
+	if err != nil {
+		return nil, rpc.Errorf(rpc.CodeInternal, "read process %s: %s", p.ProcessID, err)
+	}
+	return appendReadResult(page, q.After, p.MaxBytes != nil), nil
+}
+
+// maxWait bounds a long poll; a client that wants longer asks again.
+const maxWait = time.Hour
+
+// appendReadResult writes the answer by hand: it is mostly base64.
+func appendReadResult(page spool.Page, after spool.Seq, limited bool) json.RawMessage {
+	size := 256
+	for i := range page.Events {
+		size += base64.StdEncoding.EncodedLen(len(page.Events[i].Bytes)) + 64
+	}
+	b := append(make([]byte, 0, size), `{"chunks":[`...)
+	next, chunks, failure := after+1, 0, page.Failure
+	whole := true // the page reached the last event there is
+	for i := range page.Events {
+		e := &page.Events[i]
+		if chunks == readChunks {
+			whole = false
+			break
+		}
+		if e.Kind == spool.KindExited || e.Kind == spool.KindClosed {
+			continue
+		}
+		if chunks > 0 {
+			b = append(b, ',')
+		}
+		chunks++
+		next = e.Seq + 1
+		b = append(b, `{"seq":`...)
+		b = strconv.AppendUint(b, uint64(e.Seq), 10)
+		b = appendChunk(b, e, page.Info.TTY)
+		b = append(b, '}')
+	}
+	if whole = whole && page.Next >= page.Info.Last; whole && (!limited || chunks == 0) {
+		next = page.Info.Last + 1
+	}
+	info := page.Info
+	if info.Outcome != nil && info.Outcome.Kind != spool.Exited {
+		failure = info.Outcome.String()
+	}
+	b = append(b, `],"nextSeq":`...)
+	b = strconv.AppendUint(b, uint64(next), 10)
+	b = append(b, `,"exited":`...)
+	exited := info.Outcome != nil && info.Outcome.Kind == spool.Exited
+	b = strconv.AppendBool(b, exited)
+	b = append(b, `,"exitCode":`...)
+	if exited {
+		b = strconv.AppendInt(b, int64(info.Outcome.Code), 10)
+	} else {
+		b = append(b, "null"...)
+	}
+	b = append(b, `,"closed":`...)
+	b = strconv.AppendBool(b, info.State == spool.StateClosed)
+	b = append(b, `,"failure":`...)
+	if failure == "" {
+		b = append(b, "null"...)
+	} else {
+		b = appendJSONString(b, failure)
+	}
+	return append(b, `,"sandboxDenied":false}`...)
+}
+
+// appendChunk appends the stream and chunk members of an event. What is not
+// output goes out as an empty chunk, so that no client sees a gap.
+func appendChunk(b []byte, e *spool.Event, tty bool) []byte {
+	stream := e.Stream
+	var data []byte
+	if e.Kind == spool.KindOutput {
+		data = e.Bytes
+	} else if stream = spool.Stdout; tty {
+		stream = spool.PTY
+	}
+	b = append(b, `,"stream":"`...)
+	b = append(b, stream...)
+	b = append(b, `","chunk":"`...)
+	b = base64.StdEncoding.AppendEncode(b, data)
+	return append(b, '"')
+}
+
+// push sends the events of a process after a cursor as notifications, in
+// order, until it is closed or the connection ends.
+func (c *conn) push(p *process, after spool.Seq) {
+	id := appendJSONString(nil, p.id)
+	info, err := c.server.opts.Backend.Stat(c.ctx, p.run)
+	if err != nil {
+		return
+	}
+	var b []byte
+	for e, err := range c.server.opts.Backend.Follow(c.ctx, p.run, after) {
+		if err != nil {
+			if c.ctx.Err() == nil {
+				c.server.log.Warn("following a process", "process", p.id, "run", p.run, "err", err)
+			}
+			return
+		}
+		b = appendNotification(b[:0], id, &e, info.TTY)
+		if c.rpc.Send(false, b) != nil {
+			return
+		}
+	}
+}
+
+// pushFromNow sends what happens from now on: what a resumed session missed
+// its client fetches with process/read.
+func (c *conn) pushFromNow(p *process) {
+	select {
+	case <-p.started:
+	case <-c.ctx.Done():
+		return
+	}
+	if p.run == "" {
+		return
+	}
+	info, err := c.server.opts.Backend.Stat(c.ctx, p.run)
+	if err != nil || info.State == spool.StateClosed {
+		return
+	}
+	c.push(p, info.Last)
+}
+
+func appendNotification(b, id []byte, e *spool.Event, tty bool) []byte {
+	switch e.Kind {
+	case spool.KindExited:
+		b = append(b, `{"method":"process/exited","params":{"processId":`...)
+	case spool.KindClosed:
+		b = append(b, `{"method":"process/closed","params":{"processId":`...)
+	default:
+		b = append(b, `{"method":"process/output","params":{"processId":`...)
+	}
+	b = append(b, id...)
+	b = append(b, `,"seq":`...)
+	b = strconv.AppendUint(b, uint64(e.Seq), 10)
+	switch e.Kind {
+	case spool.KindExited:
+		o, _ := e.Outcome()
+		b = append(b, `,"exitCode":`...)
+		b = strconv.AppendInt(b, int64(o.Code), 10)
+		b = append(b, `,"sandboxDenied":false`...)
+	case spool.KindClosed:
+	default:
+		b = appendChunk(b, e, tty)
+	}
+	return append(b, "}}"...)
+}
+
+func appendJSONString(b []byte, s string) []byte {
+	q, err := json.Marshal(s)
+	if err != nil { // a string always encodes
+		return append(b, `""`...)
+	}
+	return append(b, q...)
+}
+
+func (c *conn) processWrite(ctx context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		ProcessID string `json:"processId"`
+		Chunk     string `json:"chunk"`
+		WriteID   string `json:"writeId"`
+	}
+	if err := decode(params, &p, "processId", "chunk", "writeId"); err != nil {
+		return nil, err
+	}
+	if p.WriteID == "" {
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "writeId must not be empty")
+	}
+	data, err := base64.StdEncoding.DecodeString(p.Chunk)
+	if err != nil {
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "%s", base64Text(p.Chunk, err))
+	}
+	type status struct {
+		Status string `json:"status"`
+	}
+	proc, err := c.session.lookup(ctx, p.ProcessID)
+	if errors.Is(err, errGone) {
+		return nil, err
+	}
+	if err != nil {
+		return status{"unknownProcess"}, nil
+	}
+	_, err = c.server.opts.Backend.Send(ctx, proc.run, spool.Input{ID: p.WriteID, Kind: spool.InputStdin, Bytes: data})
+	switch {
+	case errors.Is(err, spool.ErrInputClosed), errors.Is(err, spool.ErrEnded):
+		return status{"stdinClosed"}, nil
+	case errors.Is(err, spool.ErrNotFound):
+		return status{"unknownProcess"}, nil
+	case err != nil:
+		return nil, rpc.Errorf(rpc.CodeInternal, "failed to write to process stdin: %s", err)
+	}
+	return status{"accepted"}, nil
+}
+
+// base64Text words a decoding error as clients know it.
+func base64Text(s string, err error) string {
+	var at base64.CorruptInputError
+	if errors.As(err, &at) && int(at) < len(s) {
+		return "Invalid symbol " + strconv.Itoa(int(s[at])) + ", offset " + strconv.Itoa(int(at)) + "."
+	}
+	return err.Error()
+}
+
+func (c *conn) processSignal(ctx context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		ProcessID string `json:"processId"`
+		Signal    string `json:"signal"`
+	}
+	if err := decode(params, &p, "processId", "signal"); err != nil {
+		return nil, err
+	}
+	if p.Signal != "interrupt" {
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "unknown variant `%s`, expected `interrupt`", p.Signal)
+	}
+	if proc, err := c.session.lookup(ctx, p.ProcessID); err == nil {
+		err := c.server.opts.Backend.Control(ctx, proc.run, spool.Control{Op: spool.ControlInterrupt})
+		if err != nil && !errors.Is(err, spool.ErrEnded) && !errors.Is(err, spool.ErrNotFound) {
+			return nil, rpc.Errorf(rpc.CodeInternal, "signal process %s: %s", p.ProcessID, err)
+		}
+	}
+	return struct{}{}, nil
+}
+
+func (c *conn) processTerminate(ctx context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		ProcessID string `json:"processId"`
+	}
+	if err := decode(params, &p, "processId"); err != nil {
+		return nil, err
+	}
+	running, err := c.terminate(ctx, p.ProcessID)
+	if err != nil {
+		return nil, rpc.Errorf(rpc.CodeInternal, "terminate process %s: %s", p.ProcessID, err)
+	}
+	return struct {
+		Running bool `json:"running"`
+	}{running}, nil
+}
+
+// terminate kills a process and reports whether it was running.
+func (c *conn) terminate(ctx context.Context, id string) (bool, error) {
+	c.session.mu.Lock()
+	proc, ok := c.session.procs[id]
+	c.session.mu.Unlock()
+	if !ok {
+		return false, nil
+	}
+	proc.mu.Lock()
+	select {
+	case <-proc.started:
+	default:
+		proc.cancelled = true
+	}
+	cancelled := proc.cancelled
+	proc.mu.Unlock()
+	if cancelled {
+		return true, nil
+	}
+	if proc.run == "" {
+		return false, nil
+	}
+	info, err := c.server.opts.Backend.Stat(ctx, proc.run)
+	if err != nil || info.State == spool.StateClosed {
+		return false, nil
+	}
+	running := info.Outcome == nil
+	if err := c.server.opts.Backend.Control(ctx, proc.run, spool.Control{Op: spool.ControlKill}); err != nil {
+		return running, err
+	}
+	return running, nil
+}

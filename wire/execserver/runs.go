@@ -1,0 +1,342 @@
+package execserver
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/eventlog"
+	"github.com/spool-run/spool/wire/rpc"
+	"github.com/spool-run/spool/wire/runproto"
+)
+
+// Bounds of the run/* methods.
+const (
+	listPage   = 1000
+	blobChunk  = 1 << 20
+	maxFollows = 4096
+	maxWindow  = 64 << 20
+	// frame is how much of a log goes into one message.
+	frame = 256 << 10
+)
+
+func (c *conn) routeRun(r *rpc.Request) (route, bool) {
+	methods := map[string]call{
+		"run/start": c.runStart, "run/stat": c.runStat, "run/list": c.runList, "run/read": c.runRead,
+		"run/send": c.runSend, "run/closeStdin": c.runCloseStdin, "run/blob": c.runBlob,
+		"run/control": c.runControl, "run/resize": c.runResize,
+	}
+	if r.Method == "run/follow" {
+		return c.routeFollow(), true
+	}
+	method, ok := methods[r.Method]
+	if !ok {
+		return route{}, false
+	}
+	rt := route{family: "run", call: func(ctx context.Context, p json.RawMessage) (any, error) {
+		result, err := method(ctx, p)
+		return result, runproto.EncodeError(err)
+	}}
+	switch r.Method {
+	case "run/send", "run/closeStdin":
+		rt.lane = "run " + peek(r.Params, "run")
+	case "run/control", "run/resize", "run/stat":
+		rt.control = true
+	}
+	return rt, true
+}
+
+func (c *conn) runStart(_ context.Context, params json.RawMessage) (any, error) {
+	var spec spool.Spec
+	if err := decode(params, &spec); err != nil {
+		return nil, err
+	}
+	return c.server.opts.Backend.Start(c.server.ctx, spec)
+}
+
+func (c *conn) runStat(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.RunParams
+	if err := decode(params, &p, "run"); err != nil {
+		return nil, err
+	}
+	return c.server.opts.Backend.Stat(ctx, p.Run)
+}
+
+func (c *conn) runList(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.ListParams
+	if err := decode(params, &p); err != nil {
+		return nil, err
+	}
+	result := runproto.ListResult{Runs: []spool.Info{}}
+	skipping := p.After != ""
+	for info, err := range c.server.opts.Backend.List(ctx, p.Filter) {
+		switch {
+		case err != nil:
+			c.server.log.Warn("listing runs", "err", err) // one unreadable run hides no other
+		case skipping:
+			skipping = info.ID != p.After
+		case len(result.Runs) == listPage:
+			result.More = true
+			return result, nil
+		default:
+			result.Runs = append(result.Runs, info)
+		}
+	}
+	return result, nil
+}
+
+func (c *conn) runRead(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.ReadParams
+	if err := decode(params, &p, "run"); err != nil {
+		return nil, err
+	}
+	q := spool.Query{After: p.After, MaxBytes: p.MaxBytes, Wait: time.Duration(max(0, min(p.WaitMs, int64(maxWait/time.Millisecond)))) * time.Millisecond}
+	if q.MaxBytes > readBytes {
+		q.MaxBytes = readBytes
+	}
+	page, err := c.server.opts.Backend.Read(ctx, p.Run, q)
+	if err != nil {
+		return nil, err
+	}
+	if page.Events == nil {
+		page.Events = []spool.Event{}
+	}
+	return runproto.ReadResult{Events: page.Events, Next: page.Next, Info: page.Info}, nil
+}
+
+func (c *conn) runSend(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.SendParams
+	if err := decode(params, &p, "run", "input"); err != nil {
+		return nil, err
+	}
+	return c.server.opts.Backend.Send(ctx, p.Run, p.Input)
+}
+
+func (c *conn) runCloseStdin(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.RunParams
+	if err := decode(params, &p, "run"); err != nil {
+		return nil, err
+	}
+	return c.server.opts.Backend.Send(ctx, p.Run, spool.Input{Kind: spool.InputEOF})
+}
+
+func (c *conn) runControl(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.ControlParams
+	if err := decode(params, &p, "run", "control"); err != nil {
+		return nil, err
+	}
+	return struct{}{}, c.server.opts.Backend.Control(ctx, p.Run, p.Control)
+}
+
+func (c *conn) runResize(ctx context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		runproto.RunParams
+		spool.Size
+	}
+	if err := decode(params, &p, "run", "rows", "cols"); err != nil {
+		return nil, err
+	}
+	return struct{}{}, c.server.opts.Backend.Control(ctx, p.Run, spool.Control{Op: spool.ControlResize, Size: p.Size})
+}
+
+func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.BlobParams
+	if err := decode(params, &p, "digest"); err != nil {
+		return nil, err
+	}
+	if p.Len <= 0 || p.Len > blobChunk {
+		p.Len = blobChunk
+	}
+	if p.Offset < 0 {
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "offset must not be negative")
+	}
+	r, err := c.server.opts.Backend.Blob(ctx, p.Digest)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if s, ok := r.(io.Seeker); ok {
+		_, err = s.Seek(p.Offset, io.SeekStart)
+	} else {
+		_, err = io.CopyN(io.Discard, r, p.Offset)
+	}
+	if err != nil {
+		return nil, err
+	}
+	chunk := make([]byte, p.Len)
+	n, err := io.ReadFull(r, chunk)
+	eof := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	if err != nil && !eof {
+		return nil, err
+	}
+	return runproto.BlobResult{Chunk: chunk[:n], EOF: eof}, nil
+}
+
+// follow is a reader on the other side of the wire. It holds a cursor and how
+// much the other side has room for, and no events.
+type follow struct {
+	params runproto.FollowParams
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	credit int64
+	more   chan struct{} // has room for one; filled when credit grows
+}
+
+func (c *conn) routeFollow() route {
+	// The events come after the answer.
+	var f *follow
+	return route{
+		family: "run",
+		call: func(ctx context.Context, params json.RawMessage) (any, error) {
+			var err error
+			f, err = c.newFollow(ctx, params)
+			return struct{}{}, runproto.EncodeError(err)
+		},
+		after: func(any) { c.wg.Go(func() { c.follow(f) }) },
+	}
+}
+
+func (c *conn) newFollow(ctx context.Context, params json.RawMessage) (*follow, error) {
+	f := &follow{more: make(chan struct{}, 1)}
+	if err := decode(params, &f.params, "follow", "run"); err != nil {
+		return nil, err
+	}
+	if f.params.Window <= 0 || f.params.Window > maxWindow {
+		f.params.Window = runproto.DefaultWindow
+	}
+	f.credit = f.params.Window
+	// An unknown run is an answer, not an event.
+	if _, err := c.server.opts.Backend.Stat(ctx, f.params.Run); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.follows) >= maxFollows {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "at most %d follows may be open per connection", maxFollows)
+	}
+	if _, taken := c.follows[f.params.Follow]; taken {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "follow %d already exists", f.params.Follow)
+	}
+	f.ctx, f.cancel = context.WithCancel(c.ctx)
+	c.follows[f.params.Follow] = f
+	return f, nil
+}
+
+// follow sends events until the run is closed, the other side leaves, or the
+// log cannot be read.
+func (c *conn) follow(f *follow) {
+	ctx := f.ctx
+	defer f.cancel()
+	defer func() {
+		c.mu.Lock()
+		delete(c.follows, f.params.Follow)
+		c.mu.Unlock()
+	}()
+	var b []byte
+	after := f.params.After
+	for {
+		room, ok := f.room(ctx)
+		if !ok {
+			return
+		}
+		page, err := c.server.opts.Backend.Read(ctx, f.params.Run, spool.Query{After: after, MaxBytes: int(min(room, frame)), Wait: maxWait})
+		if err == nil && len(page.Events) > 0 {
+			b, err = c.sendEvents(b, f, page.Events)
+			after = page.Next
+		}
+		if err != nil || page.End() {
+			if ctx.Err() == nil {
+				end := runproto.EndParams{Follow: f.params.Follow}
+				if err != nil {
+					errors.As(runproto.EncodeError(err), &end.Error)
+				}
+				c.notify("run/end", end)
+			}
+			return
+		}
+	}
+}
+
+// sendEvents sends one page and returns the buffer it used.
+func (c *conn) sendEvents(b []byte, f *follow, events []spool.Event) ([]byte, error) {
+	var size int64
+	for i := range events {
+		size += int64(events[i].Size())
+	}
+	f.mu.Lock()
+	f.credit -= size
+	f.mu.Unlock()
+	if !c.binary {
+		for i := range events {
+			if err := c.rpc.Notify("run/event", runproto.EventParams{Follow: f.params.Follow, Event: events[i]}); err != nil {
+				return b, err
+			}
+		}
+		return b, nil
+	}
+	b = append(b[:0], runproto.BinaryEvents, 0, 0, 0, 0)
+	binary.LittleEndian.PutUint32(b[1:], f.params.Follow)
+	for i := range events {
+		var err error
+		if b, err = eventlog.AppendRecord(b, &events[i]); err != nil {
+			return b, err
+		}
+	}
+	return b, c.rpc.Send(true, b)
+}
+
+// room waits until the other side has some.
+func (f *follow) room(ctx context.Context) (int64, bool) {
+	for {
+		f.mu.Lock()
+		credit := f.credit
+		f.mu.Unlock()
+		if credit > 0 {
+			return credit, ctx.Err() == nil
+		}
+		select {
+		case <-f.more:
+		case <-ctx.Done():
+			return 0, false
+		}
+	}
+}
+
+// ack gives a follow more room. Callers hold c.mu.
+func (c *conn) ack(params json.RawMessage) error {
+	var p runproto.AckParams
+	if err := decode(params, &p, "follow", "bytes"); err != nil {
+		return err
+	}
+	f, ok := c.follows[p.Follow]
+	if !ok || p.Bytes < 0 {
+		return nil // it ended meanwhile
+	}
+	f.mu.Lock()
+	f.credit = min(f.credit+p.Bytes, f.params.Window)
+	f.mu.Unlock()
+	select {
+	case f.more <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// unfollow ends a follow. Callers hold c.mu.
+func (c *conn) unfollow(params json.RawMessage) error {
+	var p runproto.UnfollowParams
+	if err := decode(params, &p, "follow"); err != nil {
+		return err
+	}
+	if f, ok := c.follows[p.Follow]; ok {
+		f.cancel()
+	}
+	return nil
+}

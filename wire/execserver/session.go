@@ -1,0 +1,302 @@
+package execserver
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/wire/rpc"
+)
+
+// Labels of the runs that are processes of a session. They are how a session
+// is found again by a later server on the same state.
+const (
+	labelSession = "exec-server.session"
+	labelProcess = "exec-server.process"
+)
+
+// codeAttached says that a session is in use by another connection.
+const codeAttached = -32010
+
+// probeFor is how long the connection that holds a session has to show a sign
+// of life when another one asks for the session.
+const probeFor = time.Second
+
+// session is a namespace of processes that outlives its connection.
+type session struct {
+	server *Server
+	id     string
+
+	mu     sync.Mutex
+	conn   *conn // attached; nil while detached
+	procs  map[string]*process
+	expiry *time.Timer // runs while detached
+	ended  bool
+	swept  time.Time // when procs was last cleared of forgotten ones
+}
+
+// process is a run under the id its client chose.
+type process struct {
+	id      string
+	started chan struct{} // closed once run is set, or the start failed
+	run     spool.RunID   // set before started is closed; empty if it failed
+
+	mu        sync.Mutex
+	cancelled bool // terminated while starting
+}
+
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// newSession makes a session attached to the connection.
+func (s *Server) newSession(c *conn) (*session, error) {
+	sess := &session{server: s, id: newUUID(), conn: c, procs: make(map[string]*process)}
+	return sess, s.add(sess)
+}
+
+func (s *Server) add(sess *session) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return rpc.Errorf(rpc.CodeInternal, "the server is shutting down")
+	}
+	s.sessions[sess.id] = sess
+	return nil
+}
+
+// resume attaches the connection to a session that exists.
+func (s *Server) resume(id string, c *conn) (*session, error) {
+	s.mu.Lock()
+	sess, ok := s.sessions[id]
+	s.mu.Unlock()
+	if !ok {
+		var err error
+		if sess, err = s.restore(id); err != nil {
+			return nil, err
+		}
+	}
+	return sess, sess.attach(c)
+}
+
+// restore finds a session of an earlier server by the labels of its runs.
+func (s *Server) restore(id string) (*session, error) {
+	unknown := rpc.Errorf(rpc.CodeInvalidRequest, "unknown session id %s", id)
+	sess := &session{server: s, id: id, procs: make(map[string]*process)}
+	for info, err := range s.opts.Backend.List(s.ctx, spool.Filter{Labels: map[string]string{labelSession: id}}) {
+		if err != nil {
+			s.log.Warn("looking for the runs of a session", "session", id, "err", err)
+			continue // of another run: the scan goes on
+		}
+		if s.forgotten(info) {
+			continue
+		}
+		p := &process{id: info.Labels[labelProcess], run: info.ID, started: make(chan struct{})}
+		close(p.started)
+		if _, newer := sess.procs[p.id]; !newer {
+			sess.procs[p.id] = p
+		}
+	}
+	if len(sess.procs) == 0 {
+		return nil, unknown
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other, ok := s.sessions[id]; ok { // two clients at once
+		return other, nil
+	}
+	if s.closed {
+		return nil, unknown
+	}
+	s.sessions[id] = sess
+	return sess, nil
+}
+
+// forgotten reports whether the id of a process is free again.
+func (s *Server) forgotten(info spool.Info) bool {
+	return info.State == spool.StateClosed && time.Since(info.Ended) > s.opts.Closed
+}
+
+// attach gives the session to a connection. One that holds it already keeps
+// it only if it is alive.
+func (sess *session) attach(c *conn) error {
+	for {
+		sess.mu.Lock()
+		if sess.ended {
+			sess.mu.Unlock()
+			return rpc.Errorf(rpc.CodeInvalidRequest, "unknown session id %s", sess.id)
+		}
+		holder := sess.conn
+		if holder == nil {
+			sess.conn = c
+			if sess.expiry != nil {
+				sess.expiry.Stop()
+				sess.expiry = nil
+			}
+			for _, p := range sess.procs {
+				c.wg.Go(func() { c.pushFromNow(p) })
+			}
+			sess.mu.Unlock()
+			return nil
+		}
+		sess.mu.Unlock()
+
+		ctx, cancel := context.WithTimeout(c.ctx, probeFor)
+		err := holder.rpc.Ping(ctx)
+		cancel()
+		if err == nil {
+			return rpc.Errorf(codeAttached, "session ID is already attached to another connection")
+		}
+		_ = holder.rpc.Close()
+		sess.detach(holder)
+	}
+}
+
+// detach takes the session from a connection and starts its expiry. What the
+// session runs goes on.
+func (sess *session) detach(c *conn) {
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	if sess.conn != c || sess.ended {
+		return
+	}
+	sess.conn = nil
+	sess.expiry = time.AfterFunc(sess.server.opts.Detached, sess.expire)
+}
+
+func (sess *session) expire() {
+	sess.mu.Lock()
+	attached := sess.conn != nil
+	sess.mu.Unlock()
+	if attached {
+		return // came back in the last moment
+	}
+	s := sess.server
+	s.mu.Lock()
+	delete(s.sessions, sess.id)
+	s.mu.Unlock()
+	sess.end()
+}
+
+// end kills what the session runs.
+func (sess *session) end() {
+	sess.mu.Lock()
+	if sess.expiry != nil {
+		sess.expiry.Stop()
+	}
+	sess.ended = true
+	procs := sess.procs
+	sess.procs = nil
+	sess.mu.Unlock()
+	for _, p := range procs {
+		<-p.started
+		if p.run == "" {
+			continue
+		}
+		err := sess.server.opts.Backend.Control(context.Background(), p.run, spool.Control{Op: spool.ControlKill})
+		if err != nil {
+			sess.server.log.Warn("kill at the end of a session", "session", sess.id, "run", p.run, "err", err)
+		}
+	}
+}
+
+// reserve takes a process id before the process starts, so that whatever
+// comes next about the id finds it.
+func (sess *session) reserve(id string) (*process, error) {
+	p := &process{id: id, started: make(chan struct{})}
+	sess.mu.Lock()
+	if sess.ended {
+		sess.mu.Unlock()
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "session %s has ended", sess.id)
+	}
+	other, taken := sess.procs[id]
+	if !taken {
+		sess.procs[id] = p
+	}
+	sess.mu.Unlock()
+	if !taken {
+		return p, nil
+	}
+	if !sess.free(other) {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "process %s already exists", id)
+	}
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	if sess.procs[id] != other && sess.procs[id] != nil {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "process %s already exists", id)
+	}
+	sess.procs[id] = p
+	return p, nil
+}
+
+// free reports whether a process was closed long enough ago.
+func (sess *session) free(p *process) bool {
+	select {
+	case <-p.started:
+	default:
+		return false
+	}
+	info, err := sess.server.opts.Backend.Stat(sess.server.ctx, p.run)
+	return err != nil || sess.server.forgotten(info)
+}
+
+// release gives back the id of a start that failed.
+func (sess *session) release(p *process) {
+	sess.drop(p)
+	close(p.started)
+}
+
+// drop forgets a process.
+func (sess *session) drop(p *process) {
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	if sess.procs[p.id] == p {
+		delete(sess.procs, p.id)
+	}
+}
+
+// lookup returns a process whose start is over, waiting for it if need be.
+func (sess *session) lookup(ctx context.Context, id string) (*process, error) {
+	sess.mu.Lock()
+	p, ok := sess.procs[id]
+	sess.mu.Unlock()
+	unknown := rpc.Errorf(rpc.CodeInvalidRequest, "unknown process id %s", id)
+	if !ok {
+		return nil, unknown
+	}
+	select {
+	case <-p.started:
+	case <-ctx.Done():
+		return nil, errGone
+	}
+	if p.run == "" {
+		return nil, unknown
+	}
+	return p, nil
+}
+
+// sweep forgets processes that were closed long ago, now and then.
+func (sess *session) sweep() {
+	sess.mu.Lock()
+	if time.Since(sess.swept) < sess.server.opts.Closed {
+		sess.mu.Unlock()
+		return
+	}
+	sess.swept = time.Now()
+	all := make([]*process, 0, len(sess.procs))
+	for _, p := range sess.procs {
+		all = append(all, p)
+	}
+	sess.mu.Unlock()
+	for _, p := range all {
+		if sess.free(p) {
+			sess.drop(p)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+// Package rpc is the one JSON-RPC core of Spool: requests both ways over
+// WebSocket messages or lines, bounded decoding, and lanes that keep what must
+// stay in order in order and nothing else waiting.
+//
+// The dialect is that of the codex exec-server: no "jsonrpc" member is sent,
+// and one that is received is ignored.
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+)
+
+// ErrConnClosed is what calls return when the connection ended before the
+// answer came.
+var ErrConnClosed = errors.New("connection closed")
+
+// Handler receives what the peer sends, on the goroutine that reads: it must
+// hand on anything that could wait.
+type Handler interface {
+	// Request must see to it that the request is answered once.
+	Request(r *Request)
+	// Notification ends the connection by returning an error.
+	Notification(method string, params json.RawMessage) error
+	// Malformed decides what to do about a message that is not JSON-RPC;
+	// an error ends the connection.
+	Malformed(err error) error
+}
+
+// BinaryHandler is a Handler that also takes binary messages. Without it they
+// are read as text.
+type BinaryHandler interface {
+	Binary(b []byte) error
+}
+
+// Conn is one connection to a peer.
+type Conn struct {
+	t Transport
+
+	mu     sync.Mutex
+	calls  map[int64]chan<- Message // nil once the connection ended
+	nextID int64
+	err    error
+
+	done chan struct{}
+}
+
+// NewConn returns a connection. It does nothing before [Conn.Serve].
+func NewConn(t Transport) *Conn {
+	return &Conn{t: t, calls: make(map[int64]chan<- Message), done: make(chan struct{})}
+}
+
+// Serve reads messages until the connection ends, and returns why.
+func (c *Conn) Serve(ctx context.Context, h Handler) error {
+	err := c.read(ctx, h)
+	c.mu.Lock()
+	c.calls, c.err = nil, err
+	c.mu.Unlock()
+	close(c.done)
+	_ = c.t.Close() // it is broken or unwanted by now
+	return err
+}
+
+func (c *Conn) read(ctx context.Context, h Handler) error {
+	bh, _ := h.(BinaryHandler)
+	for {
+		b, binary, err := c.t.Read(ctx)
+		if err != nil {
+			return err
+		}
+		if binary && bh != nil {
+			if err := bh.Binary(b); err != nil {
+				return err
+			}
+			continue
+		}
+		m, err := Parse(b)
+		switch {
+		case err != nil:
+			err = h.Malformed(fmt.Errorf("failed to parse websocket JSON-RPC message from %s: %w", c.t, err))
+		case m.Method == "":
+			err = c.settle(m)
+		case m.ID == nil:
+			err = h.Notification(m.Method, m.Params)
+		default:
+			h.Request(&Request{Method: m.Method, Params: m.Params, conn: c, id: m.ID})
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// settle hands a response to the call that waits for it.
+func (c *Conn) settle(m Message) error {
+	id, err := strconv.ParseInt(string(m.ID), 10, 64)
+	c.mu.Lock()
+	answer, ok := c.calls[id]
+	delete(c.calls, id)
+	c.mu.Unlock()
+	if err != nil || !ok {
+		return fmt.Errorf("answer to a request that was never sent: id %.64s", m.ID)
+	}
+	answer <- m // has room for one, and gets one
+	return nil
+}
+
+// Done is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Err says why the connection ended.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Close drops the connection; Serve returns soon after.
+func (c *Conn) Close() error { return c.t.Close() }
+
+// Ping returns once the peer answered a ping.
+func (c *Conn) Ping(ctx context.Context) error { return c.t.Ping(ctx) }
+
+// Call sends a request and decodes its result. The peer's error is an
+// [*Error]; a lost connection is [ErrConnClosed].
+func (c *Conn) Call(ctx context.Context, method string, params, result any) error {
+	p, err := json.Marshal(params)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", method, err)
+	}
+	answer := make(chan Message, 1)
+	c.mu.Lock()
+	if c.calls == nil {
+		c.mu.Unlock()
+		return c.closedError()
+	}
+	c.nextID++
+	id := c.nextID
+	c.calls[id] = answer
+	c.mu.Unlock()
+
+	b := make([]byte, 0, len(p)+len(method)+48)
+	b = append(b, `{"id":`...)
+	b = strconv.AppendInt(b, id, 10)
+	b = append(b, `,"method":"`...)
+	b = append(b, method...)
+	b = append(b, `","params":`...)
+	b = append(b, p...)
+	b = append(b, '}')
+	if err := c.t.Write(context.Background(), false, b); err != nil {
+		_ = c.t.Close()
+	}
+	select {
+	case m := <-answer:
+		if m.Error != nil {
+			return m.Error
+		}
+		if result == nil {
+			return nil
+		}
+		if err := json.Unmarshal(m.Result, result); err != nil {
+			return fmt.Errorf("decode result of %s: %w", method, err)
+		}
+		return nil
+	case <-c.done:
+		return c.closedError()
+	case <-ctx.Done():
+		// The slot stays until the answer comes: an answer to a
+		// request we forgot would look like a protocol error.
+		return context.Cause(ctx)
+	}
+}
+
+func (c *Conn) closedError() error {
+	if err := c.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrConnClosed, err)
+	}
+	return ErrConnClosed
+}
+
+// Notify sends a notification.
+func (c *Conn) Notify(method string, params any) error {
+	p, err := json.Marshal(params)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", method, err)
+	}
+	b := make([]byte, 0, len(p)+len(method)+32)
+	b = append(b, `{"method":"`...)
+	b = append(b, method...)
+	b = append(b, `","params":`...)
+	b = append(b, p...)
+	b = append(b, '}')
+	return c.Send(false, b)
+}
+
+// Send sends one message that is encoded already. It waits until the
+// transport took it, so a peer that does not read holds up its sender and
+// nobody else. A failed write ends the connection.
+func (c *Conn) Send(binary bool, parts ...[]byte) error {
+	err := c.t.Write(context.Background(), binary, parts...)
+	if err != nil {
+		_ = c.t.Close()
+	}
+	return err
+}
+
+// Request is a request from the peer.
+type Request struct {
+	Method string
+	Params json.RawMessage
+
+	conn *Conn
+	id   json.RawMessage
+}
+
+// Size is what the request holds in memory until it is answered.
+func (r *Request) Size() int { return len(r.Params) }
+
+// Reply answers the request, with err if it is not nil. An error that is not
+// an [*Error] becomes CodeInternal with its text.
+func (r *Request) Reply(result any, err error) {
+	b := make([]byte, 0, 256)
+	var body []byte
+	if err == nil {
+		if raw, ok := result.(json.RawMessage); ok {
+			body = raw
+		} else {
+			body, err = json.Marshal(result)
+		}
+	}
+	if err != nil {
+		var e *Error
+		if !errors.As(err, &e) {
+			e = &Error{Code: CodeInternal, Message: err.Error()}
+		}
+		body, err = json.Marshal(e)
+		if err != nil { // only Data could fail, and ours is always valid
+			body = []byte(`{"code":-32603,"message":"internal error"}`)
+		}
+		b = append(b, `{"error":`...)
+		b = append(b, body...)
+		b = append(b, `,"id":`...)
+		b = append(b, r.id...)
+		b = append(b, '}')
+		_ = r.conn.Send(false, b) // a lost connection has no reader
+		return
+	}
+	b = append(b, `{"id":`...)
+	b = append(b, r.id...)
+	b = append(b, `,"result":`...)
+	if len(body) < 64<<10 {
+		b = append(b, body...)
+		b = append(b, '}')
+		_ = r.conn.Send(false, b)
+		return
+	}
+	_ = r.conn.Send(false, b, body, []byte("}"))
+}

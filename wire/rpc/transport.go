@@ -1,0 +1,190 @@
+package rpc
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// Transport carries whole messages. Read is called by one goroutine; Write by
+// any, one at a time each.
+type Transport interface {
+	// Read returns the next message, which the caller owns, and whether it
+	// came as binary.
+	Read(ctx context.Context) (b []byte, binary bool, err error)
+	// Write sends the parts as one message.
+	Write(ctx context.Context, binary bool, parts ...[]byte) error
+	// Ping returns once the peer answered.
+	Ping(ctx context.Context) error
+	// Close drops the connection at once.
+	Close() error
+	// String names the peer in error messages.
+	String() string
+}
+
+// frameBytes is the largest WebSocket frame we send. Peers refuse frames
+// above 16 MiB but accept a message in several.
+const frameBytes = 4 << 20
+
+// WebSocket returns a transport over an open WebSocket connection.
+func WebSocket(c *websocket.Conn, name string) Transport {
+	c.SetReadLimit(MaxMessage)
+	return &webSocket{conn: c, name: name}
+}
+
+type webSocket struct {
+	conn *websocket.Conn
+	name string
+	last int // size of the last message read, the best guess for the next
+
+	mu sync.Mutex // one message at a time, in pieces or not
+}
+
+func (w *webSocket) Read(ctx context.Context) ([]byte, bool, error) {
+	typ, r, err := w.conn.Reader(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	b := make([]byte, 0, max(512, w.last+w.last/8))
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, false, err
+		}
+	}
+	w.last = min(len(b), 1<<20)
+	return b, typ == websocket.MessageBinary, nil
+}
+
+func (w *webSocket) Write(ctx context.Context, binary bool, parts ...[]byte) error {
+	typ := websocket.MessageText
+	if binary {
+		typ = websocket.MessageBinary
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(parts) == 1 && len(parts[0]) <= frameBytes {
+		return w.conn.Write(ctx, typ, parts[0])
+	}
+	m, err := w.conn.Writer(ctx, typ)
+	if err != nil {
+		return err
+	}
+	for _, p := range parts {
+		for len(p) > 0 {
+			n := min(len(p), frameBytes)
+			if _, err := m.Write(p[:n]); err != nil {
+				return err
+			}
+			p = p[n:]
+		}
+	}
+	return m.Close()
+}
+
+func (w *webSocket) Ping(ctx context.Context) error { return w.conn.Ping(ctx) }
+func (w *webSocket) Close() error                   { return w.conn.CloseNow() }
+func (w *webSocket) String() string                 { return w.name }
+
+// Lines returns a transport that carries one message a line. Closing it
+// closes both ends, if they can be closed.
+func Lines(r io.Reader, w io.Writer, name string) Transport {
+	return &lines{r: bufio.NewReaderSize(r, 64<<10), w: w, closers: []any{r, w}, name: name}
+}
+
+type lines struct {
+	r       *bufio.Reader
+	closers []any
+	name    string
+
+	mu sync.Mutex
+	w  io.Writer
+}
+
+var errLineTooLong = fmt.Errorf("line exceeds %d bytes", MaxMessage)
+
+func (l *lines) Read(context.Context) ([]byte, bool, error) {
+	for {
+		var line []byte
+		for {
+			part, err := l.r.ReadSlice('\n')
+			line = append(line, part...)
+			if len(line) > MaxMessage {
+				return nil, false, errLineTooLong
+			}
+			if err == nil || errors.Is(err, io.EOF) && len(line) > 0 {
+				break
+			}
+			if !errors.Is(err, bufio.ErrBufferFull) {
+				return nil, false, err
+			}
+		}
+		for len(line) > 0 && (line[len(line)-1] == '\n' || line[len(line)-1] == '\r') {
+			line = line[:len(line)-1]
+		}
+		if len(line) > 0 {
+			return line, false, nil
+		}
+	}
+}
+
+func (l *lines) Write(_ context.Context, binary bool, parts ...[]byte) error {
+	if binary {
+		return errors.New("binary messages need a WebSocket")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range append(parts, []byte("\n")) {
+		if _, err := l.w.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lines) Ping(context.Context) error { return nil }
+
+func (l *lines) Close() error {
+	var first error
+	for _, c := range l.closers {
+		if c, ok := c.(io.Closer); ok {
+			if err := c.Close(); err != nil && first == nil {
+				first = err
+			}
+		}
+	}
+	return first
+}
+
+func (l *lines) String() string { return l.name }
+
+// KeepAlive pings the peer until ctx ends, so that middle boxes do not forget
+// a quiet connection. A missing answer is not an error: a peer that is busy
+// reading a large message is not gone.
+func KeepAlive(ctx context.Context, t Transport, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			pingCtx, cancel := context.WithTimeout(ctx, every)
+			_ = t.Ping(pingCtx) // reading finds out whether the peer is gone
+			cancel()
+		}
+	}
+}
