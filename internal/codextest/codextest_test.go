@@ -1,0 +1,33 @@
+package codextest
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// startServer starts the reference server for one test.
+func startServer(t *testing.T, args ...string) *Server {
+	t.Helper()
+	server, err := StartServer(Binary(t), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server
+}
+
+// TestReference runs every scenario against the real server, which proves
+// the scenarios.
+func TestReference(t *testing.T) {
+	server := startServer(t)
+	for _, s := range Scenarios {
+		t.Run(s.Name, func(t *testing.T) { s.Run(t, server.URL()) })
+	}
+}

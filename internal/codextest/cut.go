@@ -1,0 +1,286 @@
+package codextest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+)
+
+// Direction says which way bytes go through a [Proxy].
+type Direction int
+
+// The directions of a connection.
+const (
+	ToServer Direction = iota
+	ToClient
+)
+
+// Proxy forwards TCP connections on loopback to one address, and breaks them
+// on demand the way a failing network does: with a reset, wherever in a
+// message that happens to be.
+type Proxy struct {
+	target string
+	ln     net.Listener
+	ctx    context.Context // ends with the proxy, for dials under way
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // the accept loop and everything below it
+
+	mu       sync.Mutex
+	links    map[*link]struct{}
+	count    int           // connections forwarded so far
+	changed  chan struct{} // closed and replaced when count grows
+	refusing bool
+	closed   bool
+	trip     *trip // the armed cut, or nil
+}
+
+// link is one forwarded connection. Its server side is nil until dialed.
+type link struct {
+	client, server *net.TCPConn
+}
+
+// trip is a cut that waits for bytes.
+type trip struct {
+	dir  Direction
+	left int64
+	done chan struct{}
+}
+
+// NewProxy listens on a free port of loopback and forwards to target, a
+// host:port.
+func NewProxy(target string) (*Proxy, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{
+		target:  target,
+		ln:      ln,
+		links:   make(map[*link]struct{}),
+		changed: make(chan struct{}),
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.wg.Go(p.accept)
+	return p, nil
+}
+
+// Addr returns the host:port clients connect to.
+func (p *Proxy) Addr() string { return p.ln.Addr().String() }
+
+// Cut resets every connection, on both sides, and returns how many there
+// were. New connections are forwarded again, unless p refuses them.
+func (p *Proxy) Cut() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cutLocked()
+}
+
+// CutAfter arranges a [Proxy.Cut] once n more bytes have gone in direction
+// dir, counted over all connections. The connection that reaches the count
+// ends exactly there. The channel is closed after the cut. A later call
+// replaces an earlier one that has not come to it; its channel stays open.
+func (p *Proxy) CutAfter(dir Direction, n int64) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := &trip{dir: dir, left: n, done: make(chan struct{})}
+	if n > 0 {
+		p.trip = t
+		return t.done
+	}
+	p.trip = nil
+	p.cutLocked()
+	close(t.done)
+	return t.done
+}
+
+// Refuse makes p reset new connections as soon as they are made. Those it
+// has go on.
+func (p *Proxy) Refuse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusing = true
+}
+
+// Admit ends what Refuse began.
+func (p *Proxy) Admit() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refusing = false
+}
+
+// Count returns how many connections have been forwarded since the start.
+// Refused ones do not count.
+func (p *Proxy) Count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count
+}
+
+// Open returns how many connections there are now.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.links)
+}
+
+// WaitCount waits until at least n connections have been forwarded.
+func (p *Proxy) WaitCount(ctx context.Context, n int) error {
+	for {
+		p.mu.Lock()
+		count, changed := p.count, p.changed
+		p.mu.Unlock()
+		if count >= n {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-p.ctx.Done():
+			return net.ErrClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Close stops listening, cuts every connection and waits until nothing of p
+// runs any more.
+func (p *Proxy) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.cutLocked()
+	p.mu.Unlock()
+	p.cancel()
+	err := p.ln.Close()
+	p.wg.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (p *Proxy) accept() {
+	for {
+		c, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		client := c.(*net.TCPConn)
+		l := &link{client: client}
+		p.mu.Lock()
+		if p.closed || p.refusing {
+			p.mu.Unlock()
+			reset(client)
+			continue
+		}
+		p.links[l] = struct{}{}
+		p.mu.Unlock()
+		p.wg.Go(func() { p.forward(l) })
+	}
+}
+
+// forward dials the target for l and copies until both directions end.
+func (p *Proxy) forward(l *link) {
+	defer p.drop(l)
+	var d net.Dialer
+	c, err := d.DialContext(p.ctx, "tcp", p.target)
+	if err != nil {
+		return
+	}
+	server := c.(*net.TCPConn)
+	if !p.connected(l, server) { // cut during the dial
+		reset(server)
+		return
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { p.copy(server, l.client, ToServer) })
+	wg.Go(func() { p.copy(l.client, server, ToClient) })
+	wg.Wait()
+}
+
+// connected completes l, or reports that it is no longer wanted.
+func (p *Proxy) connected(l *link, server *net.TCPConn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.links[l]; !ok {
+		return false
+	}
+	l.server = server
+	p.count++
+	close(p.changed)
+	p.changed = make(chan struct{})
+	return true
+}
+
+// drop forgets l and closes what a cut has not closed before.
+func (p *Proxy) drop(l *link) {
+	p.mu.Lock()
+	delete(p.links, l)
+	p.mu.Unlock()
+	l.client.Close()
+	if l.server != nil {
+		l.server.Close()
+	}
+}
+
+// copy moves bytes one way. The end of the stream is passed on as such; an
+// error resets both sides.
+func (p *Proxy) copy(dst, src *net.TCPConn, dir Direction) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := src.Read(buf)
+		allowed, sprung := p.pass(dir, n)
+		if _, werr := dst.Write(buf[:allowed]); werr != nil && err == nil {
+			err = werr
+		}
+		switch {
+		case sprung != nil:
+			p.Cut()
+			close(sprung.done)
+			return
+		case err == io.EOF:
+			dst.CloseWrite()
+			return
+		case err != nil:
+			reset(src)
+			reset(dst)
+			return
+		}
+	}
+}
+
+// pass accounts for n bytes and returns how many may go on. The caller that
+// gets a trip owns it, and must cut and report after writing them.
+func (p *Proxy) pass(dir Direction, n int) (allowed int, sprung *trip) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.trip
+	if t == nil || t.dir != dir {
+		return n, nil
+	}
+	if int64(n) < t.left {
+		t.left -= int64(n)
+		return n, nil
+	}
+	p.trip = nil
+	return int(t.left), t
+}
+
+func (p *Proxy) cutLocked() int {
+	n := len(p.links)
+	for l := range p.links {
+		reset(l.client)
+		if l.server != nil {
+			reset(l.server)
+		}
+		delete(p.links, l)
+	}
+	return n
+}
+
+// reset closes c so that the peer sees a connection reset, not an end.
+func reset(c *net.TCPConn) {
+	c.SetLinger(0)
+	c.Close()
+}

@@ -1,0 +1,57 @@
+package codextest
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Output is what a tool call gave back to the model.
+type Output struct {
+	CallID string
+	Raw    string // everything, with the header codex puts in front
+
+	Text     string // what the command printed since the last call
+	Exited   bool
+	ExitCode int
+	Session  int // of a command that still runs, for write_stdin; or 0
+}
+
+// parseOutput takes apart what exec_command, write_stdin and apply_patch
+// report:
+//
+//	Chunk ID: afb127
+//	Wall time: 0.0000 seconds
+//	Process exited with code 3
+//	Original token count: 4
+//	Output:
+//	hi
+//
+// Text without an Output line, such as an error, is kept as it is.
+func parseOutput(callID, raw string) Output {
+	out := Output{CallID: callID, Raw: raw, Text: raw}
+	header, text, ok := strings.Cut(raw, "\nOutput:\n")
+	if !ok {
+		return out
+	}
+	out.Text = text
+	for line := range strings.Lines(header) {
+		line = strings.TrimSpace(line)
+		if n, ok := numberAfter(line, "Process exited with code "); ok {
+			out.Exited, out.ExitCode = true, n
+		} else if n, ok := numberAfter(line, "Exit code: "); ok {
+			out.Exited, out.ExitCode = true, n
+		} else if n, ok := numberAfter(line, "Process running with session ID "); ok {
+			out.Session = n
+		}
+	}
+	return out
+}
+
+func numberAfter(line, prefix string) (int, bool) {
+	digits, ok := strings.CutPrefix(line, prefix)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.Atoi(digits)
+	return n, err == nil
+}

@@ -1,0 +1,210 @@
+package codextest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Config says how [Exec] runs codex.
+type Config struct {
+	Binary string // path of codex, see [Binary]
+	Model  string // base URL of the model, see [Model.URL]
+	Server string // URL of the exec-server
+	Token  string // bearer token for the server, if it wants one
+	Dir    string // working directory, on the server too
+	Prompt string // what the user says; something by default
+	Args   []string
+}
+
+// Result is what a run of codex left.
+type Result struct {
+	Events   []Event
+	ExitCode int // -1 after a signal
+	Stderr   string
+}
+
+// Event is a line of `codex exec --json`.
+type Event struct {
+	Type     string     `json:"type"`
+	ThreadID string     `json:"thread_id"`
+	Message  string     `json:"message"` // of an error
+	Item     *EventItem `json:"item"`
+
+	Raw json.RawMessage `json:"-"`
+}
+
+// EventItem is what an item event is about: a command_execution, a
+// file_change, an agent_message, an error.
+type EventItem struct {
+	ID      string `json:"id"`
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Text    string `json:"text"`
+	Message string `json:"message"`
+
+	Command  string `json:"command"`
+	Output   string `json:"aggregated_output"`
+	ExitCode *int   `json:"exit_code"`
+
+	Changes []FileChange `json:"changes"`
+}
+
+// FileChange is one file of a file_change.
+type FileChange struct {
+	Path string `json:"path"`
+	Kind string `json:"kind"` // add, update, delete
+}
+
+// Completed returns the completed items of a type, in order.
+func (r *Result) Completed(itemType string) []*EventItem {
+	var items []*EventItem
+	for _, e := range r.Events {
+		if e.Type == "item.completed" && e.Item != nil && e.Item.Type == itemType {
+			items = append(items, e.Item)
+		}
+	}
+	return items
+}
+
+// Exec runs one `codex exec` to its end, in a home directory of its own and
+// with the server as its only environment. A failed turn is a result, not an
+// error. When ctx ends, codex and what it started locally are killed.
+func Exec(ctx context.Context, cfg Config) (*Result, error) {
+	home, err := os.MkdirTemp("", "codex-home-")
+	if err != nil {
+		return nil, fmt.Errorf("run codex: %w", err)
+	}
+	defer os.RemoveAll(home)
+	if err := writeHome(home, cfg); err != nil {
+		return nil, fmt.Errorf("run codex: %w", err)
+	}
+
+	args := []string{"exec", "--json", "--strict-config", "--skip-git-repo-check", "--color=never",
+		"--sandbox=danger-full-access", "--cd=" + cfg.Dir}
+	args = append(args, cfg.Args...)
+	args = append(args, "-") // the prompt is on stdin
+	cmd := exec.CommandContext(ctx, cfg.Binary, args...)
+	cmd.Dir = home
+	cmd.Env = []string{
+		"CODEX_HOME=" + home,
+		"HOME=" + home,
+		"LANG=C.UTF-8",
+		"PATH=" + os.Getenv("PATH"),
+		"TERM=dumb",
+	}
+	prompt := cfg.Prompt
+	if prompt == "" {
+		prompt = "Please do the task."
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin = strings.NewReader(prompt)
+	cmd.Stdout = &stdout
+	cmd.Stderr = &stderr
+	ownGroup(cmd)
+
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("run codex: %w", err)
+	}
+	err = cmd.Wait()
+	killGroup(cmd) // whatever it left behind
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("run codex: %w\nstdout:\n%s\nstderr:\n%s", ctx.Err(), &stdout, &stderr)
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return nil, fmt.Errorf("run codex: %w", err)
+	}
+	events, err := parseEvents(stdout.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("run codex: %w", err)
+	}
+	return &Result{
+		Events:   events,
+		ExitCode: cmd.ProcessState.ExitCode(),
+		Stderr:   stderr.String(),
+	}, nil
+}
+
+// writeHome writes the configuration of one run. The model is one codex knows,
+// because it offers apply_patch as a tool only to models it knows. Features
+// that would look for things on the internet are off, and so are retries: what
+// goes against a script should fail at once.
+func writeHome(home string, cfg Config) error {
+	config := fmt.Sprintf(`model = "gpt-5.5"
+model_provider = "scripted"
+check_for_update_on_startup = false
+web_search = "disabled"
+
+[analytics]
+enabled = false
+
+[features]
+unified_exec = true
+unified_exec_tty = true
+apps = false
+plugins = false
+
+[model_providers.scripted]
+name = "scripted"
+base_url = %q
+wire_api = "responses"
+supports_websockets = false
+request_max_retries = 0
+stream_max_retries = 0
+`, cfg.Model)
+	environments := fmt.Sprintf(`default = "remote"
+include_local = false
+
+[[environments]]
+id = "remote"
+url = %q
+`, cfg.Server)
+	if cfg.Token != "" {
+		environments += fmt.Sprintf("auth_bearer_token = %q\n", cfg.Token)
+	}
+	if err := os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(home, "environments.toml"), []byte(environments), 0o600)
+}
+
+func parseEvents(stdout []byte) ([]Event, error) {
+	var events []Event
+	for line := range bytes.Lines(stdout) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 {
+			continue
+		}
+		e := Event{Raw: bytes.Clone(line)}
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("decode event %q: %w", line, err)
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// waitDelay is how long the output of an ended process may be held open by
+// others.
+const waitDelay = 2 * time.Second
+
+// ownGroup makes cmd the leader of a process group which is killed as a whole
+// when its context ends.
+func ownGroup(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return killGroup(cmd) }
+	cmd.WaitDelay = waitDelay
+}
+
+func killGroup(cmd *exec.Cmd) error {
+	return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+}

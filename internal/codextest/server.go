@@ -1,0 +1,62 @@
+package codextest
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// Server is a running `codex exec-server`, the reference for ours.
+type Server struct {
+	url string
+	cmd *exec.Cmd
+}
+
+// StartServer starts the exec-server of the codex at path binary on a free
+// port of loopback. It lives until Close, and does not outlive this process.
+func StartServer(binary string, args ...string) (*Server, error) {
+	args = append([]string{"exec-server", "--listen", "ws://127.0.0.1:0"}, args...)
+	cmd := exec.Command(binary, args...)
+	cmd.Env = []string{
+		"HOME=" + os.Getenv("HOME"),
+		"LANG=C.UTF-8",
+		"PATH=" + os.Getenv("PATH"),
+	}
+	// On SIGTERM it ends its children, when it is killed it cannot.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.WaitDelay = waitDelay
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start exec-server: %w", err)
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start exec-server: %w", err)
+	}
+	s := &Server{cmd: cmd}
+	line, err := bufio.NewReader(stdout).ReadString('\n') // its only line
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("start exec-server: no address: %w\n%s", err, &stderr)
+	}
+	s.url = strings.TrimSpace(line)
+	return s, nil
+}
+
+// URL returns the address of the server.
+func (s *Server) URL() string { return s.url }
+
+// Close ends the server with everything it runs.
+func (s *Server) Close() error {
+	s.cmd.Process.Signal(syscall.SIGTERM)
+	err := s.cmd.Wait()
+	killGroup(s.cmd)
+	if err != nil {
+		return fmt.Errorf("exec-server: %w", err)
+	}
+	return nil
+}

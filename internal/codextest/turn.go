@@ -1,0 +1,86 @@
+package codextest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// turnTimeout bounds one run of codex in a scenario. It is above the 25
+// seconds for which codex tries to get a lost connection back.
+const turnTimeout = 40 * time.Second
+
+// turn is a run of codex through a script, in the background.
+type turn struct {
+	model  *Model
+	ctx    context.Context // ends when codex has ended, or should
+	cancel context.CancelFunc
+	done   chan struct{}
+	result *Result
+	err    error
+}
+
+// begin starts codex with a scripted model and the server as its environment.
+// The end of the test ends it.
+func begin(t testing.TB, serverURL, dir string, script ...Step) *turn {
+	t.Helper()
+	bin := Binary(t)
+	model, err := NewModel(script...)
+	if err != nil {
+		t.Fatalf("start model: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), turnTimeout)
+	u := &turn{model: model, ctx: ctx, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(u.done)
+		defer cancel()
+		u.result, u.err = Exec(ctx, Config{Binary: bin, Model: model.URL(), Server: serverURL, Dir: dir})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		model.Close()
+		<-u.done
+	})
+	return u
+}
+
+// end waits for codex and fails the test unless it went through the script
+// and exited with 0. It returns the tool outputs the model saw.
+func (u *turn) end(t testing.TB) (*Result, []Output) {
+	t.Helper()
+	<-u.done
+	err := u.err
+	if err == nil {
+		err = u.model.Err()
+	}
+	if err == nil && u.result.ExitCode != 0 {
+		err = fmt.Errorf("exit code %d", u.result.ExitCode)
+	}
+	if err != nil {
+		u.explain(t)
+		t.Fatalf("codex: %v", err)
+	}
+	return u.result, u.model.Outputs()
+}
+
+// explain stops codex if it still runs, and logs what is known about it.
+func (u *turn) explain(t testing.TB) {
+	t.Helper()
+	u.cancel()
+	<-u.done
+	if err := u.model.Err(); err != nil {
+		t.Logf("model: %v", err)
+	}
+	for _, out := range u.model.Outputs() {
+		t.Logf("tool output: %s", out.Raw)
+	}
+	if u.result == nil {
+		t.Logf("codex: %v", u.err)
+		return
+	}
+	for _, e := range u.result.Events {
+		t.Logf("event: %s", e.Raw)
+	}
+	t.Logf("exit code %d, stderr:\n%s", u.result.ExitCode, u.result.Stderr)
+}
