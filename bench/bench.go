@@ -60,7 +60,8 @@ type bench struct {
 // each of them in turn; one that is about Spool's packages has no subject.
 type measurement struct {
 	name   string
-	rounds int // at most so many; zero means as many as asked for
+	rounds int    // at most so many, half of it with -quick; zero means as many as asked for
+	only   string // the one subject it is about, if not all
 	server func(ctx context.Context, b *bench, s *subject) error
 	alone  func(ctx context.Context, b *bench) error
 }
@@ -73,10 +74,13 @@ var measurements = []measurement{
 	{name: "latency", server: measureLatency},
 	{name: "starts", server: measureStarts},
 	{name: "bulk", server: measureBulk},
-	{name: "crowd", server: measureCrowd},
+	{name: "crowd", rounds: 3, server: measureCrowd},
 	{name: "chatty", server: measureChatty},
+	{name: "client", only: subjectSpool, server: measureClient},
 	{name: "stalled", rounds: 2, server: measureStalled},
 	{name: "memory", rounds: 1, server: measureMemory},
+	{name: "local", alone: measureLocal},
+	{name: "journal", alone: measureJournal},
 	{name: "readers", alone: measureReaders},
 	{name: "driver", rounds: 1, alone: measureDriver},
 }
@@ -104,40 +108,44 @@ func chooseMeasurements(only string) ([]measurement, error) {
 	}), nil
 }
 
-func newBench(ctx context.Context, o options) (*bench, error) {
+func newBench(o options) (*bench, error) {
 	b := &bench{options: o, samples: make(samples)}
 	var err error
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
 	}
-	if b.spool, err = filepath.Abs(o.spool); err != nil {
-		return nil, err
+	b.dir, err = os.MkdirTemp("", "spool-bench-")
+	return b, err
+}
+
+// launchAll starts the servers and sees what they cost while they do nothing.
+func (b *bench) launchAll(ctx context.Context) error {
+	spool, err := filepath.Abs(b.spool)
+	if err != nil {
+		return err
 	}
-	if b.codex, b.version, err = findCodex(ctx, o.codex); err != nil {
-		return nil, err
+	var codex string
+	if codex, b.version, err = findCodex(ctx, b.codex); err != nil {
+		return err
 	}
-	if b.dir, err = os.MkdirTemp("", "spool-bench-"); err != nil {
-		return nil, err
+	b.subjects = []*subject{
+		{name: subjectSpool, path: spool, dir: filepath.Join(b.dir, "spool")},
+		{name: subjectCodex, path: codex, dir: filepath.Join(b.dir, "codex")},
 	}
-	for name, path := range map[string]string{subjectSpool: b.spool, subjectCodex: b.codex} {
-		b.subjects = append(b.subjects, &subject{name: name, path: path, dir: filepath.Join(b.dir, name)})
-	}
-	slices.SortFunc(b.subjects, func(x, y *subject) int { return strings.Compare(y.name, x.name) })
 	for _, s := range b.subjects {
 		if err := s.restart(ctx); err != nil {
-			return nil, errors.Join(err, b.close())
+			return err
 		}
 	}
-	// Let them settle, then see what they cost when they do nothing.
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // let them settle
 	for _, s := range b.subjects {
 		rss, err := s.rss()
 		if err != nil {
-			return nil, errors.Join(err, b.close())
+			return err
 		}
 		b.add(s.name, "rss.idle", float64(rss))
 	}
-	return b, nil
+	return nil
 }
 
 func (b *bench) close() error {
@@ -159,6 +167,11 @@ func (b *bench) pick(full, small int) int {
 // measure makes the measurements. One that fails is given up and does not
 // keep the others from being made.
 func (b *bench) measure(ctx context.Context, chosen []measurement) error {
+	if slices.ContainsFunc(chosen, func(m measurement) bool { return m.server != nil }) {
+		if err := b.launchAll(ctx); err != nil {
+			return err
+		}
+	}
 	var errs []error
 	for _, m := range chosen {
 		began := time.Now()
@@ -179,7 +192,7 @@ func (b *bench) measure(ctx context.Context, chosen []measurement) error {
 func (b *bench) measureOne(ctx context.Context, m measurement) error {
 	rounds := b.rounds
 	if m.rounds > 0 {
-		rounds = min(rounds, m.rounds)
+		rounds = min(rounds, b.pick(m.rounds, (m.rounds+1)/2))
 	}
 	for range rounds {
 		if err := ctx.Err(); err != nil {
@@ -192,6 +205,9 @@ func (b *bench) measureOne(ctx context.Context, m measurement) error {
 			continue
 		}
 		for _, s := range b.subjects {
+			if m.only != "" && m.only != s.name {
+				continue
+			}
 			if err := m.server(ctx, b, s); err != nil {
 				// What failed may be stuck for good.
 				return errors.Join(fmt.Errorf("%s: %w", s.name, err), s.restart(ctx))

@@ -25,23 +25,23 @@ func measureCrowd(ctx context.Context, b *bench, s *subject) error {
 		return err
 	}
 	line := []byte("hello from the crowd\n")
-	crowd := make([]*process, crowdSize)
+	crowd := make([]*wireProcess, crowdSize)
 	began := time.Now()
 	steps := []struct {
 		name string
 		send func(i int) error
-		done func(p *process) bool
+		done func(p *wireProcess) bool
 	}{
 		{"start", func(i int) (err error) {
 			crowd[i], err = c.start(true, "cat")
 			return err
-		}, func(p *process) bool { return p.answered }},
+		}, func(p *wireProcess) bool { return p.answered }},
 		{"write", func(i int) error {
 			return c.write(crowd[i], line)
-		}, func(p *process) bool { return p.answered && p.bytes == int64(len(line)) }},
+		}, func(p *wireProcess) bool { return p.answered && p.bytes == int64(len(line)) }},
 		{"terminate", func(i int) error {
 			return c.terminate(crowd[i])
-		}, (*process).done},
+		}, (*wireProcess).done},
 	}
 	for _, step := range steps {
 		if err := c.forEach(crowd, step.send, step.done, line); err != nil {
@@ -59,8 +59,8 @@ func measureCrowd(ctx context.Context, b *bench, s *subject) error {
 
 // forEach sends a request for each process, a few at a time, and returns once
 // all of them are done. Whatever they write must be line.
-func (c *wireClient) forEach(crowd []*process, send func(i int) error, done func(*process) bool, line []byte) error {
-	ready := make(map[*process]bool, len(crowd))
+func (c *wireClient) forEach(crowd []*wireProcess, send func(i int) error, done func(*wireProcess) bool, line []byte) error {
+	ready := make(map[*wireProcess]bool, len(crowd))
 	for sent := 0; len(ready) < len(crowd); {
 		for ; sent < len(crowd) && sent < len(ready)+maxInFlight; sent++ {
 			if err := send(sent); err != nil {

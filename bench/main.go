@@ -93,7 +93,7 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	b, err := newBench(ctx, o)
+	b, err := newBench(o)
 	if err != nil {
 		return err
 	}

@@ -12,23 +12,34 @@ import (
 	"github.com/spool-run/spool/eventlog"
 )
 
+// paceOfProcess is how many events a second a busy process makes: in chunks
+// of 64 KiB, 655 MB.
+const paceOfProcess = 10_000
+
 // measureReaders appends to a log that one reader follows, and to one that
-// many follow.
+// many follow: as fast as it can, and as fast as a process would.
 func measureReaders(ctx context.Context, b *bench) error {
 	d := time.Duration(b.pick(1000, 300)) * time.Millisecond
 	for _, of := range []struct {
 		metric  string
 		readers int
-	}{{"readers.1", 1}, {"readers.1000", 1000}} {
-		if err := b.followed(ctx, of.metric, of.readers, d); err != nil {
-			return fmt.Errorf("%d readers: %w", of.readers, err)
+		pace    int
+	}{
+		{"readers.1", 1, 0},
+		{"readers.1000", 1000, 0},
+		{"paced.1", 1, paceOfProcess},
+		{"paced.1000", 1000, paceOfProcess},
+	} {
+		if err := b.followed(ctx, of.metric, of.readers, of.pace, d); err != nil {
+			return fmt.Errorf("%s: %w", of.metric, err)
 		}
 	}
 	return nil
 }
 
-// followed appends for a while with so many readers following.
-func (b *bench) followed(ctx context.Context, metric string, readers int, d time.Duration) error {
+// followed appends for a while with so many readers following, at that many
+// events a second unless pace is zero.
+func (b *bench) followed(ctx context.Context, metric string, readers, pace int, d time.Duration) error {
 	log := eventlog.New(eventlog.Options{})
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -60,6 +71,9 @@ func (b *bench) followed(ctx context.Context, metric string, readers int, d time
 	for ; appended%64 != 0 || time.Since(began) < d; appended++ {
 		if _, err := log.Append(spool.Event{Kind: spool.KindOutput, Stream: spool.Stdout, Bytes: payload}); err != nil {
 			return err
+		}
+		if pace > 0 && appended%16 == 0 {
+			time.Sleep(time.Until(began.Add(time.Duration(appended) * time.Second / time.Duration(pace))))
 		}
 	}
 	took := time.Since(began)

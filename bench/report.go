@@ -172,17 +172,23 @@ func (r *report) missed() int {
 }
 
 func (r *report) writeTable(w io.Writer) error {
-	fmt.Fprintf(w, "\nSpool beside %s: %s, %d CPUs, Linux %s, %d rounds\n\n", r.Codex, r.Go, r.CPUs, r.Kernel, r.Rounds)
+	reference := ""
+	if r.Codex != "" {
+		reference = " beside " + r.Codex
+	}
+	fmt.Fprintf(w, "\nSpool%s: %s, %d CPUs, Linux %s, %d rounds\n", reference, r.Go, r.CPUs, r.Kernel, r.Rounds)
 	if err := writeResults(w, "same client, same wire", "codex", r.BesideCodex); err != nil {
 		return err
 	}
-	fmt.Fprintln(w)
 	return writeResults(w, "Spool alone", "beside", r.SpoolAlone)
 }
 
 func writeResults(w io.Writer, title, other string, results []result) error {
+	if len(results) == 0 {
+		return nil
+	}
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(tw, "%s\tspool\t%s\tratio\tgoal\t\n", title, other)
+	fmt.Fprintf(tw, "\n%s\tspool\t%s\tratio\tgoal\t\n", title, other)
 	for i := range results {
 		res := &results[i]
 		ratio, verdict := "", ""

@@ -18,8 +18,8 @@ type wireClient struct {
 	ws      *wsConn
 	lastID  int64
 	lastRun int
-	asked   map[int64]*process // whose answer is awaited
-	live    map[string]*process
+	asked   map[int64]*wireProcess // whose answer is awaited
+	live    map[string]*wireProcess
 	msg     message
 	out     []byte
 	data    []byte        // the output that receive saw last
@@ -30,8 +30,8 @@ type wireClient struct {
 // reference freezes for good somewhere near 200.
 const maxInFlight = 16
 
-// process is a process as its client sees it.
-type process struct {
+// wireProcess is a process as its client sees it.
+type wireProcess struct {
 	id       string
 	answered bool   // no request is under way
 	events   uint64 // seen so far, in whatever order
@@ -45,13 +45,13 @@ type process struct {
 
 // done reports whether everything the process will ever say has arrived.
 // The reference sends events out of order, so closed alone is not enough.
-func (p *process) done() bool {
+func (p *wireProcess) done() bool {
 	return p.answered && p.last > 0 && p.events == p.last
 }
 
 // check returns an error unless the process ended with this code and wrote
 // so many bytes.
-func (p *process) check(code, bytes int64) error {
+func (p *wireProcess) check(code, bytes int64) error {
 	if !p.exited || p.code != code || p.bytes != bytes {
 		return fmt.Errorf("process %s: exited %t with code %d after %d bytes, want code %d after %d bytes",
 			p.id, p.exited, p.code, p.bytes, code, bytes)
@@ -65,7 +65,7 @@ func dialWire(ctx context.Context, url string, quick bool) (*wireClient, error) 
 	if err != nil {
 		return nil, err
 	}
-	c := &wireClient{ws: ws, asked: make(map[int64]*process), live: make(map[string]*process)}
+	c := &wireClient{ws: ws, asked: make(map[int64]*wireProcess), live: make(map[string]*wireProcess)}
 	if err := c.handshake(); err != nil {
 		return nil, errors.Join(fmt.Errorf("initialize: %w", err), ws.close())
 	}
@@ -76,7 +76,7 @@ func (c *wireClient) handshake() error {
 	if err := c.within(10 * time.Second); err != nil {
 		return err
 	}
-	p := &process{}
+	p := &wireProcess{}
 	if err := c.request("initialize", p, map[string]any{"clientName": "spool-bench"}); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (c *wireClient) within(d time.Duration) error {
 	return c.ws.conn.SetDeadline(time.Now().Add(d))
 }
 
-func (c *wireClient) request(method string, p *process, params any) error {
+func (c *wireClient) request(method string, p *wireProcess, params any) error {
 	body, err := json.Marshal(params)
 	if err != nil {
 		return err
@@ -128,9 +128,9 @@ type startParams struct {
 }
 
 // start asks for a process and does not wait.
-func (c *wireClient) start(stdin bool, argv ...string) (*process, error) {
+func (c *wireClient) start(stdin bool, argv ...string) (*wireProcess, error) {
 	c.lastRun++
-	p := &process{id: "bench-" + strconv.Itoa(c.lastRun)}
+	p := &wireProcess{id: "bench-" + strconv.Itoa(c.lastRun)}
 	c.live[p.id] = p
 	return p, c.request("process/start", p, startParams{
 		ProcessID: p.id, Argv: argv, Cwd: "file:///", PipeStdin: stdin,
@@ -139,18 +139,18 @@ func (c *wireClient) start(stdin bool, argv ...string) (*process, error) {
 }
 
 // write asks for bytes to be written to the process and does not wait.
-func (c *wireClient) write(p *process, data []byte) error {
+func (c *wireClient) write(p *wireProcess, data []byte) error {
 	return c.request("process/write", p, map[string]any{"processId": p.id, "writeId": "1", "chunk": data})
 }
 
 // terminate asks for the process to be killed and does not wait.
-func (c *wireClient) terminate(p *process) error {
+func (c *wireClient) terminate(p *wireProcess) error {
 	return c.request("process/terminate", p, map[string]any{"processId": p.id})
 }
 
 // receive takes in one message and returns the process it was about, or nil
 // if it was about none. A refusal is an error.
-func (c *wireClient) receive() (*process, error) {
+func (c *wireClient) receive() (*wireProcess, error) {
 	b, err := c.ws.readMessage()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, fmt.Errorf("the server did not finish within %s", c.limit)
@@ -194,7 +194,7 @@ func (c *wireClient) receive() (*process, error) {
 	return p, nil
 }
 
-func (c *wireClient) answer(m *message) (*process, error) {
+func (c *wireClient) answer(m *message) (*wireProcess, error) {
 	p := c.asked[m.id]
 	if p == nil {
 		return nil, fmt.Errorf("answer to request %d, which was never made: %s", m.id, m.body)
@@ -211,7 +211,7 @@ func (c *wireClient) answer(m *message) (*process, error) {
 }
 
 // wait receives until the process is done.
-func (c *wireClient) wait(p *process) error {
+func (c *wireClient) wait(p *wireProcess) error {
 	for !p.done() {
 		if _, err := c.receive(); err != nil {
 			return err
@@ -221,7 +221,7 @@ func (c *wireClient) wait(p *process) error {
 }
 
 // run starts a process and waits until it is done.
-func (c *wireClient) run(argv ...string) (*process, error) {
+func (c *wireClient) run(argv ...string) (*wireProcess, error) {
 	p, err := c.start(false, argv...)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/engine/process"
+	"github.com/spool-run/spool/host"
+)
+
+// measureLocal starts processes through a handle in this process, one at a
+// time, with a state directory as a server has.
+func measureLocal(ctx context.Context, b *bench) (err error) {
+	h, err := host.Open(host.Options{
+		Dir: filepath.Join(b.dir, "local"),
+		Engines: map[string]host.NewEngine{
+			spool.EngineProcess: func(owner string) (engine.Engine, error) {
+				return process.New(process.Options{Owner: owner})
+			},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	return b.runs(ctx, h, "start.local")
+}
