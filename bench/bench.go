@@ -70,11 +70,10 @@ type measurement struct {
 // because it looks at what the others left behind.
 var measurements = []measurement{
 	{name: "ready", server: measureReady},
-	{name: "floor", alone: measureFloor},
 	{name: "latency", server: measureLatency},
 	{name: "starts", server: measureStarts},
 	{name: "bulk", server: measureBulk},
-	{name: "crowd", rounds: 3, server: measureCrowd},
+	{name: "crowd", rounds: 2, server: measureCrowd},
 	{name: "chatty", server: measureChatty},
 	{name: "client", only: subjectSpool, server: measureClient},
 	{name: "stalled", rounds: 2, server: measureStalled},

@@ -41,8 +41,11 @@ func measureBulk(ctx context.Context, b *bench, s *subject) error {
 	if err != nil {
 		return err
 	}
+	if err := p.check(0, n); err != nil {
+		return err
+	}
 	b.add(s.name, "bulk.rate", float64(n)/took.Seconds())
 	b.add(s.name, "bulk.cpu", (after-before).Seconds()*gibibyte/float64(n))
 	b.add(s.name, "bulk.chunk", float64(n)/float64(p.outputs))
-	return p.check(0, n)
+	return nil
 }

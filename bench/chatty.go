@@ -67,8 +67,11 @@ func measureChatty(ctx context.Context, b *bench, s *subject) error {
 	if err != nil {
 		return err
 	}
+	if err := p.check(0, int64(n*len(chattyLine))); err != nil {
+		return err
+	}
 	b.add(s.name, "chatty.messages", float64(p.outputs))
 	b.addTime(s.name, "chatty.cpu", after-before)
 	b.addTime(s.name, "chatty.time", took)
-	return p.check(0, int64(n*len(chattyLine)))
+	return nil
 }

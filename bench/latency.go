@@ -25,9 +25,10 @@ func measureReady(ctx context.Context, b *bench, s *subject) error {
 	return nil
 }
 
-// measureFloor runs the program as directly as Go can.
-func measureFloor(ctx context.Context, b *bench) error {
-	for range b.pick(200, 100) {
+// floor runs the program as directly as Go can. It belongs to every
+// measurement that is compared with it, so that both meet the same machine.
+func (b *bench) floor(ctx context.Context) error {
+	for range b.pick(100, 50) {
 		began := time.Now()
 		if err := exec.CommandContext(ctx, shortest).Run(); err != nil {
 			return err
@@ -41,7 +42,10 @@ func measureFloor(ctx context.Context, b *bench) error {
 // kernel delay acknowledgements, as all do unless told otherwise, and for one
 // that does not.
 func measureLatency(ctx context.Context, b *bench, s *subject) error {
-	if err := b.sequence(ctx, s, "start.ordinary", false, b.pick(60, 30)); err != nil {
+	if err := b.floor(ctx); err != nil {
+		return err
+	}
+	if err := b.sequence(ctx, s, "start.ordinary", false, b.pick(60, 25)); err != nil {
 		return err
 	}
 	return b.sequence(ctx, s, "start.quick", true, b.pick(200, 100))
@@ -63,11 +67,12 @@ func (b *bench) sequence(ctx context.Context, s *subject, metric string, quick b
 		if err != nil {
 			return fmt.Errorf("%s: %w", metric, err)
 		}
-		if i >= warmup {
-			b.addTime(s.name, metric, time.Since(began))
-		}
+		took := time.Since(began)
 		if err := p.check(0, 0); err != nil {
 			return err
+		}
+		if i >= warmup {
+			b.addTime(s.name, metric, took)
 		}
 	}
 	return nil

@@ -14,6 +14,9 @@ import (
 // measureLocal starts processes through a handle in this process, one at a
 // time, with a state directory as a server has.
 func measureLocal(ctx context.Context, b *bench) (err error) {
+	if err := b.floor(ctx); err != nil {
+		return err
+	}
 	h, err := host.Open(host.Options{
 		Dir: filepath.Join(b.dir, "local"),
 		Engines: map[string]host.NewEngine{

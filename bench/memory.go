@@ -51,12 +51,15 @@ func measureStalled(ctx context.Context, b *bench, s *subject) (err error) {
 	if err != nil {
 		return err
 	}
-	b.add(s.name, "stalled.growth", float64(peak-idle))
-	b.add(s.name, "stalled.written", written)
 	if err := c.wait(p); err != nil {
 		return fmt.Errorf("reading again: %w", err)
 	}
-	return p.check(0, stalledBytes)
+	if err := p.check(0, stalledBytes); err != nil {
+		return err
+	}
+	b.add(s.name, "stalled.growth", float64(peak-idle))
+	b.add(s.name, "stalled.written", written)
+	return nil
 }
 
 // watch samples the server's memory for a while and returns its peak, and
