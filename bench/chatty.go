@@ -12,13 +12,22 @@ import (
 // chattyLine is what a chatty process writes, one system call each.
 var chattyLine = append(bytes.Repeat([]byte("."), 99), '\n')
 
-// chatter is that process: it writes count lines.
-func chatter(count string) error {
+// chatter is that process: it writes count lines and works for a while before
+// each.
+func chatter(count, work string) error {
 	n, err := strconv.Atoi(count)
 	if err != nil {
 		return err
 	}
+	d, err := time.ParseDuration(work)
+	if err != nil {
+		return err
+	}
 	for range n {
+		if d > 0 {
+			for began := time.Now(); time.Since(began) < d; {
+			}
+		}
 		if _, err := syscall.Write(1, chattyLine); err != nil {
 			return err
 		}
@@ -27,7 +36,9 @@ func chatter(count string) error {
 }
 
 // measureChatty lets a process make very many small writes, and sees how many
-// messages become of them and how soon the first byte arrives.
+// messages become of them and how soon the first byte arrives. A process that
+// does nothing else fills the pipe faster than any server empties it; one that
+// works in between shows what a server makes of single lines.
 func measureChatty(ctx context.Context, b *bench, s *subject) error {
 	c, err := dialWire(ctx, s.url, true)
 	if err != nil {
@@ -39,7 +50,7 @@ func measureChatty(ctx context.Context, b *bench, s *subject) error {
 			return err
 		}
 		began := time.Now()
-		p, err := c.run(b.self, "-chatty", "1")
+		p, err := c.run(b.self, "-chatty", "1", "0s")
 		if err != nil {
 			return fmt.Errorf("first byte: %w", err)
 		}
@@ -48,7 +59,14 @@ func measureChatty(ctx context.Context, b *bench, s *subject) error {
 		}
 		b.addTime(s.name, "chatty.first", p.first.Sub(began))
 	}
+	if err := b.chatty(c, s, "chatty", b.pick(200_000, 100_000), 0); err != nil {
+		return err
+	}
+	return b.chatty(c, s, "working", b.pick(50_000, 25_000), 10*time.Microsecond)
+}
 
+// chatty runs one process that writes n lines.
+func (b *bench) chatty(c *wireClient, s *subject, metric string, n int, work time.Duration) error {
 	if err := c.within(60 * time.Second); err != nil {
 		return err
 	}
@@ -56,9 +74,8 @@ func measureChatty(ctx context.Context, b *bench, s *subject) error {
 	if err != nil {
 		return err
 	}
-	n := b.pick(200_000, 100_000)
 	began := time.Now()
-	p, err := c.run(b.self, "-chatty", strconv.Itoa(n))
+	p, err := c.run(b.self, "-chatty", strconv.Itoa(n), work.String())
 	if err != nil {
 		return err
 	}
@@ -70,8 +87,8 @@ func measureChatty(ctx context.Context, b *bench, s *subject) error {
 	if err := p.check(0, int64(n*len(chattyLine))); err != nil {
 		return err
 	}
-	b.add(s.name, "chatty.messages", float64(p.outputs))
-	b.addTime(s.name, "chatty.cpu", after-before)
-	b.addTime(s.name, "chatty.time", took)
+	b.add(s.name, metric+".messages", float64(p.outputs))
+	b.addTime(s.name, metric+".cpu", after-before)
+	b.addTime(s.name, metric+".time", took)
 	return nil
 }

@@ -57,6 +57,8 @@ var besideCodex = []row{
 	{label: "100-byte writes, messages", metric: "chatty.messages", stat: median, unit: unitCount, ratio: fraction, goal: bound{atMost: 1. / 20}},
 	{label: "100-byte writes, server CPU", metric: "chatty.cpu", stat: median, unit: unitCPU, ratio: fraction},
 	{label: "100-byte writes, start to closed", metric: "chatty.time", stat: median, unit: unitTime, ratio: faster},
+	{label: "100-byte writes 10 µs apart, messages", metric: "working.messages", stat: median, unit: unitCount, ratio: fraction},
+	{label: "100-byte writes 10 µs apart, server CPU", metric: "working.cpu", stat: median, unit: unitCPU, ratio: fraction},
 	{label: "start to first byte", metric: "chatty.first", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 1}},
 	{label: "launch to ready, median", metric: "ready", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 1}},
 	{label: "launch to ready, best", metric: "ready", stat: lowest, unit: unitTime, ratio: faster},

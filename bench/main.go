@@ -29,8 +29,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == "-chatty" {
-		if err := chatter(os.Args[2]); err != nil {
+	if len(os.Args) == 4 && os.Args[1] == "-chatty" {
+		if err := chatter(os.Args[2], os.Args[3]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench -chatty:", err)
 			os.Exit(1)
 		}
