@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+)
+
+// attachment connects a terminal, or whatever stdin and stdout are, with a
+// run until the run is closed or the person leaves.
+type attachment struct {
+	run     *spool.Run
+	printer *printer
+	after   spool.Seq
+	stdin   *os.File // nil passes no input on
+	sizes   []*os.File
+	tty     bool // the run has a terminal
+	eof     bool // the end of stdin is the end of the run's
+	detach  bool // watch for the detach keys
+	signals <-chan os.Signal
+	// act handles a signal other than a change of size.
+	act func(ctx context.Context, s os.Signal) error
+}
+
+// errDetached says that the person left; the run goes on.
+var errDetached = errors.New("detached")
+
+// writeError says that what the run wrote could not be passed on.
+type writeError struct{ err error }
+
+func (e *writeError) Error() string { return fmt.Sprintf("write output: %v", e.err) }
+func (e *writeError) Unwrap() error { return e.err }
+
+// follow passes events on until the run is closed and returns its outcome.
+func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var raw *rawTerminal
+	if t.tty && t.stdin != nil && isTerminal(t.stdin) && foreground(t.stdin) {
+		var err error
+		if raw, err = makeRaw(t.stdin); err != nil {
+			return spool.Outcome{}, fmt.Errorf("set up the terminal: %w", err)
+		}
+		t.printer.eol = "\r\n"
+	}
+	defer raw.restore()
+	guarded := func(f func(context.Context) error) {
+		defer func() {
+			if p := recover(); p != nil { // not even then may the terminal stay raw
+				raw.restore()
+				panic(p)
+			}
+		}()
+		if err := f(ctx); err != nil {
+			cancel(err)
+		}
+	}
+	go guarded(t.watch)
+	if t.stdin != nil {
+		// It waits in a read that nothing can end, and dies with the
+		// process.
+		go guarded(func(ctx context.Context) error { return t.pump(ctx, raw != nil) })
+	}
+
+	outcome := spool.Outcome{Kind: spool.Unknown, Reason: "the log ends without an outcome"}
+	for e, err := range t.run.Events(ctx, t.after) {
+		if err != nil {
+			return outcome, err
+		}
+		if o, ok := e.Outcome(); ok {
+			outcome = o
+		}
+		if err := t.printer.print(&e); err != nil {
+			return outcome, &writeError{err}
+		}
+	}
+	return outcome, nil
+}
+
+// watch handles signals.
+func (t *attachment) watch(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-t.signals:
+			if s == unix.SIGPIPE {
+				continue // the write says so too
+			}
+			if s == unix.SIGWINCH {
+				t.resize(ctx)
+				continue
+			}
+			if err := t.act(ctx, s); err != nil && !errors.Is(err, spool.ErrEnded) && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+}
+
+// resize makes the run's terminal as large as ours.
+func (t *attachment) resize(ctx context.Context) {
+	if !t.tty {
+		return
+	}
+	if size, ok := terminalSize(t.sizes...); ok {
+		_ = t.run.Resize(ctx, size) // a run that just ended has no size
+	}
+}
+
+// pump passes stdin on.
+func (t *attachment) pump(ctx context.Context, raw bool) error {
+	w := t.run.Stdin(ctx)
+	keys := detachKeys{}
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := t.stdin.Read(buf)
+		b, left := buf[:n], false
+		if t.detach && raw {
+			b, left = keys.filter(b)
+		}
+		if len(b) > 0 {
+			if _, err := w.Write(b); err != nil {
+				return inputError(ctx, err)
+			}
+		}
+		switch {
+		case left:
+			return errDetached
+		case err == nil:
+		case t.eof && errors.Is(err, io.EOF):
+			return inputError(ctx, w.Close())
+		default:
+			return nil // nothing more comes from here
+		}
+	}
+}
+
+// inputError drops the errors of a run that takes no more input: that is its
+// own business, and how it ended is in the log.
+func inputError(ctx context.Context, err error) error {
+	if errors.Is(err, spool.ErrInputClosed) || errors.Is(err, spool.ErrEnded) || ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// The detach keys.
+const (
+	ctrlP = 'P' & 0x1f
+	ctrlQ = 'Q' & 0x1f
+)
+
+// detachKeys looks for Ctrl-P Ctrl-Q in what is typed.
+type detachKeys struct{ held bool }
+
+// filter returns what to pass on, and whether the keys were pressed. A Ctrl-P
+// is held back until the next key says what it was.
+func (k *detachKeys) filter(b []byte) (pass []byte, detach bool) {
+	for _, c := range b {
+		if k.held {
+			k.held = false
+			if c == ctrlQ {
+				return pass, true
+			}
+			pass = append(pass, ctrlP)
+		}
+		if c == ctrlP {
+			k.held = true
+			continue
+		}
+		pass = append(pass, c)
+	}
+	return pass, false
+}
+
+// notify catches signals from now on. Those that the caller made us ignore,
+// as nohup does, stay ignored.
+func notify(signals ...os.Signal) (<-chan os.Signal, func()) {
+	c := make(chan os.Signal, 16)
+	for _, s := range signals {
+		if !signal.Ignored(s) {
+			signal.Notify(c, s)
+		}
+	}
+	return c, func() { signal.Stop(c) }
+}
+
+// forwarder passes signals on to a run.
+type forwarder struct {
+	run       *spool.Run
+	interrupt time.Time // the last one
+}
+
+// killWithin is how soon after a first interrupt a second one kills.
+const killWithin = time.Second
+
+func (f *forwarder) act(ctx context.Context, s os.Signal) error {
+	if s == os.Interrupt {
+		again := time.Since(f.interrupt) < killWithin
+		f.interrupt = time.Now()
+		if again {
+			return f.run.Kill(ctx)
+		}
+	}
+	sig, ok := s.(syscall.Signal)
+	if !ok {
+		return nil
+	}
+	return f.run.Signal(ctx, unix.SignalName(sig))
+}

@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/host"
+)
+
+// backend is where runs are: this machine or a server.
+type backend interface {
+	spool.Backend
+	io.Closer
+}
+
+// remote reports whether a server is meant, and which.
+func (a *app) remote() (url string, ok bool) {
+	url = cmp.Or(a.server, os.Getenv("SPOOL_SERVER"))
+	return url, url != ""
+}
+
+// reader opens the backend of a verb that starts nothing.
+func (a *app) reader(ctx context.Context) (backend, error) {
+	if url, ok := a.remote(); ok {
+		return a.dial(ctx, url)
+	}
+	dir, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	return openLocal(host.Options{Dir: dir}, nil)
+}
+
+// starter opens the backend of a verb that starts runs.
+func (a *app) starter(ctx context.Context) (backend, error) {
+	if url, ok := a.remote(); ok {
+		return a.dial(ctx, url)
+	}
+	dir, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	return openServing(host.Options{Dir: dir, Engines: engines(spool.Limits{})}, nil)
+}
+
+func (a *app) dial(ctx context.Context, url string) (backend, error) {
+	scheme, _, _ := strings.Cut(url, "://")
+	switch scheme {
+	case "ws", "wss", "unix":
+	default:
+		return nil, usageErrorf("server %q: the URL must begin with ws://, wss:// or unix://", url)
+	}
+	token := os.Getenv("SPOOL_TOKEN")
+	if a.tokenFile != "" {
+		b, err := os.ReadFile(a.tokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("read token: %w", err)
+		}
+		token = strings.TrimSpace(string(b))
+	}
+	c, err := client.Dial(ctx, url, client.Options{Token: token})
+	if err != nil {
+		return nil, &hintedError{err, `is "spool exec-server" running there, and the token right?`}
+	}
+	return c, nil
+}
+
+// stateDir returns the state directory of this machine.
+func (a *app) stateDir() (string, error) {
+	dir := cmp.Or(a.state, os.Getenv("SPOOL_STATE"))
+	if dir == "" {
+		base := os.Getenv("XDG_STATE_HOME")
+		if !filepath.IsAbs(base) { // relative ones are to be ignored
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return "", &hintedError{fmt.Errorf("find the state directory: %w", err), "name one with --state or SPOOL_STATE"}
+			}
+			base = filepath.Join(home, ".local", "state")
+		}
+		dir = filepath.Join(base, "spool")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("find the state directory: %w", err)
+	}
+	return dir, nil
+}
+
+// with opens a backend for the time of one call.
+func with(open func(context.Context) (backend, error), ctx context.Context, do func(spool.Backend) error) error {
+	b, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	err = do(b)
+	return errors.Join(err, b.Close())
+}

@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/store"
+	"github.com/spool-run/spool/wire/execserver"
+)
+
+// exitOnStdinClose is the variable that codex sets for --exit-on-stdin-close.
+const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
+
+// serverOptions are the flags of spool exec-server.
+type serverOptions struct {
+	listen      string
+	concurrent  int
+	auth        execserver.AuthOptions
+	skew        int
+	exitOnClose bool
+	logLevel    string
+	detached    time.Duration
+	closed      time.Duration
+	retainAge   time.Duration
+	retainBytes byteCount
+	fsync       string
+	limits      limitFlags
+}
+
+func (a *app) execServerCommand() *cobra.Command {
+	o := serverOptions{retainBytes: host.DefaultRetainBytes}
+	cmd := &cobra.Command{
+		Use:   "exec-server [flags]",
+		Short: "Serve runs to codex and to other machines",
+		Long: `Exec-server runs commands for others: for codex, whose exec-server it can stand
+in for, and for "spool --server". Once it listens it prints one line, its URL.
+SIGTERM and SIGINT end it and everything it started; the logs stay.
+
+Whoever can connect can run commands as this user. An address other than
+loopback therefore needs --ws-auth.
+
+Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
+		Example: `  spool exec-server
+  spool exec-server --listen ws://127.0.0.1:9000
+  spool exec-server --listen ws://0.0.0.0:9000 --ws-auth capability-token --ws-token-file token
+  spool exec-server --listen stdio`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("ws-max-clock-skew-seconds") {
+				skew := time.Duration(o.skew) * time.Second
+				o.auth.MaxClockSkew = &skew
+			}
+			if !cmd.Flags().Changed("exit-on-stdin-close") {
+				o.exitOnClose = isTrue(os.Getenv(exitOnStdinClose))
+			}
+			return a.execServer(cmd.Context(), &o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "`URL` to listen on: ws://IP:PORT, stdio or stdio://")
+	flags.IntVar(&o.concurrent, "concurrent-requests", 1, "accepted for compatibility: requests never wait for each other without need")
+	flags.StringVar(&o.auth.Mode, "ws-auth", "", "who may connect: capability-token or signed-bearer-token")
+	flags.StringVar(&o.auth.TokenFile, "ws-token-file", "", "`file` with the capability token")
+	flags.StringVar(&o.auth.TokenSHA256, "ws-token-sha256", "", "SHA-256 of the capability token, in `hex`")
+	flags.StringVar(&o.auth.SharedSecretFile, "ws-shared-secret-file", "", "`file` with the secret that signs bearer tokens")
+	flags.StringVar(&o.auth.Issuer, "ws-issuer", "", "required issuer of signed tokens")
+	flags.StringVar(&o.auth.Audience, "ws-audience", "", "required audience of signed tokens")
+	flags.IntVar(&o.skew, "ws-max-clock-skew-seconds", int(execserver.DefaultClockSkew/time.Second), "how wrong clocks may be, in `seconds`")
+	flags.BoolVar(&o.exitOnClose, "exit-on-stdin-close", false, "end when stdin does (default $"+exitOnStdinClose+")")
+	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr from this `level` on: debug, info, warn or error")
+	flags.DurationVar(&o.detached, "detached-for", execserver.DefaultDetached, "`time` that a session without a connection lives")
+	flags.DurationVar(&o.closed, "closed-for", execserver.DefaultClosed, "`time` that the process id of a closed process stays taken")
+	flags.DurationVar(&o.retainAge, "retain-age", host.DefaultRetainAge, "delete logs this `time` after the run ended")
+	flags.Var(&o.retainBytes, "retain-bytes", "delete the oldest logs beyond this many `bytes`")
+	flags.StringVar(&o.fsync, "fsync", "none", "what a crash of the machine may lose: none (the kernel's buffers), interval (a second) or always (nothing)")
+	o.limits.add(flags, "default-")
+	return cmd
+}
+
+// isTrue understands the values of a switch in the environment as codex does.
+func isTrue(s string) bool {
+	switch strings.ToLower(s) {
+	case "", "0", "f", "false", "n", "no", "off":
+		return false
+	}
+	return true
+}
+
+func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
+	log, err := newLogger(a.stderr, o.logLevel)
+	if err != nil {
+		return err
+	}
+	hostOptions, err := a.hostOptions(o)
+	if err != nil {
+		return err
+	}
+	listener, auth, err := o.open()
+	if err != nil {
+		return err
+	}
+	if listener != nil {
+		defer listener.Close()
+	}
+	for _, w := range auth.Warnings() {
+		log.Warn(w)
+	}
+	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
+	defer stop()
+
+	backend, err := openServing(hostOptions, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, backend.Close()) }()
+	cwd, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
+	server := execserver.New(execserver.Options{
+		Backend: backend, Auth: auth, Version: version().Version, Cwd: cwd,
+		Detached: o.detached, Closed: o.closed, Logger: log,
+	})
+	defer server.Close()
+
+	ended := make(chan error, 2)
+	if listener == nil {
+		in := a.closableStdin()
+		defer in.Close()
+		go func() { ended <- server.ServeStdio(ctx, in, a.stdout) }()
+	} else {
+		if _, err := fmt.Fprintf(a.stdout, "ws://%s\n", listener.Addr()); err != nil {
+			return fmt.Errorf("say where it listens: %w", err)
+		}
+		s := newHTTPServer(server, log)
+		defer s.Close()
+		go func() { ended <- s.Serve(listener) }()
+		if o.exitOnClose {
+			go func() {
+				_, err := io.Copy(io.Discard, a.stdin)
+				log.Info("stdin ended", "err", err)
+				ended <- nil
+			}()
+		}
+	}
+	for {
+		select {
+		case s := <-signals:
+			if s == unix.SIGPIPE {
+				continue
+			}
+			log.Info("ending", "signal", s)
+			return nil
+		case err := <-ended:
+			if errors.Is(err, http.ErrServerClosed) {
+				err = nil
+			}
+			return err
+		}
+	}
+}
+
+// closableStdin returns stdin behind a pipe: a read of stdin itself cannot be
+// ended.
+func (a *app) closableStdin() io.ReadCloser {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, a.stdin)
+		_ = w.CloseWithError(err) // never fails
+	}()
+	return r
+}
+
+func (a *app) hostOptions(o *serverOptions) (host.Options, error) {
+	dir, err := a.stateDir()
+	if err != nil {
+		return host.Options{}, err
+	}
+	limits, err := o.limits.limits()
+	if err != nil {
+		return host.Options{}, err
+	}
+	policy := store.SyncPolicy(o.fsync)
+	switch o.fsync {
+	case "none":
+		policy = store.SyncNone
+	case string(store.SyncInterval), string(store.SyncAlways):
+	default:
+		return host.Options{}, usageErrorf("fsync %q: it is none, interval or always", o.fsync)
+	}
+	return host.Options{
+		Dir: dir, Engines: engines(limits), Sync: policy,
+		Retention: store.Retention{Age: o.retainAge, TotalBytes: int64(o.retainBytes)},
+	}, nil
+}
+
+// open begins to listen, unless stdin and stdout are the connection, and reads
+// the secrets. It does neither where everybody could run commands here.
+func (o *serverOptions) open() (net.Listener, *execserver.Auth, error) {
+	auth, err := execserver.NewAuth(o.auth)
+	if err != nil {
+		return nil, nil, &hintedError{err, `see --ws-auth in "spool exec-server --help"`}
+	}
+	if o.listen == "stdio" || o.listen == "stdio://" {
+		if o.auth.Mode != "" {
+			return nil, nil, usageErrorf("--ws-auth needs a ws:// address, not %s", o.listen)
+		}
+		return nil, auth, nil
+	}
+	addr, err := parseListen(o.listen)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !addr.Addr().IsLoopback() && o.auth.Mode == "" {
+		return nil, nil, &hintedError{
+			fmt.Errorf("refusing to listen on %s without authentication: whoever can reach it could run commands here", addr),
+			"add --ws-auth, or listen on 127.0.0.1",
+		}
+	}
+	l, err := net.Listen("tcp", addr.String())
+	if err != nil {
+		return nil, nil, &hintedError{fmt.Errorf("listen on %s: %w", o.listen, err), "port 0 takes any that is free"}
+	}
+	return l, auth, nil
+}
+
+// parseListen reads a ws://IP:PORT URL.
+func parseListen(url string) (netip.AddrPort, error) {
+	rest, ok := strings.CutPrefix(url, "ws://")
+	if !ok {
+		return netip.AddrPort{}, usageErrorf("listen on %q: it is ws://IP:PORT, stdio or stdio://", url)
+	}
+	addr, err := netip.ParseAddrPort(strings.TrimSuffix(rest, "/"))
+	if err != nil {
+		return netip.AddrPort{}, usageErrorf("listen on %q: ws:// takes an IP address and a port, not a host name", url)
+	}
+	return addr, nil
+}
+
+// newLogger logs from a level on, or nothing.
+func newLogger(w io.Writer, level string) (*slog.Logger, error) {
+	if level == "" {
+		return slog.New(slog.DiscardHandler), nil
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, usageErrorf("log level %q: it is debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
+}

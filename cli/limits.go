@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/spool-run/spool"
+)
+
+// limitFlags are the flags that bound a run.
+type limitFlags struct {
+	wall, idle, grace time.Duration
+	output            byteCount
+	policy            string
+	pids              int
+}
+
+// add defines the flags, with a prefix where they are the defaults of a
+// server.
+func (l *limitFlags) add(flags *pflag.FlagSet, prefix string) {
+	flags.DurationVar(&l.wall, prefix+"timeout", 0, "stop after this `time`")
+	flags.DurationVar(&l.idle, prefix+"idle-timeout", 0, "stop after this `time` without output")
+	flags.DurationVar(&l.grace, prefix+"grace", 0, "`time` between asking to end and killing (default 5s)")
+	flags.Var(&l.output, prefix+"output-limit", "`bytes` of output to keep, such as 500000 or 64M (default 2G)")
+	flags.StringVar(&l.policy, prefix+"output-policy", "", "beyond the limit: truncate, block or stop (default truncate)")
+	flags.IntVar(&l.pids, prefix+"pids", 0, "most processes and threads at once (default 4096)")
+}
+
+func (l *limitFlags) limits() (spool.Limits, error) {
+	limits := spool.Limits{
+		Wall: l.wall, Idle: l.idle, Grace: l.grace,
+		OutputBytes: int64(l.output), OutputPolicy: spool.OutputPolicy(l.policy), Pids: l.pids,
+	}
+	switch limits.OutputPolicy {
+	case "", spool.TruncateOutput, spool.BlockOutput, spool.StopOutput:
+	default:
+		return limits, usageErrorf("output policy %q: it is truncate, block or stop", l.policy)
+	}
+	if l.wall < 0 || l.idle < 0 || l.grace < 0 || l.output < 0 || l.pids < 0 {
+		return limits, usageErrorf("limits must not be negative")
+	}
+	return limits, nil
+}
+
+// byteCount is a flag for a number of bytes: 4096, 64K, 10M, 2G.
+type byteCount int64
+
+var byteUnits = map[byte]int64{'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30, 'T': 1 << 40}
+
+// Set implements [pflag.Value].
+func (c *byteCount) Set(s string) error {
+	digits := strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(s), "B"), "I")
+	unit := int64(1)
+	if n := len(digits); n > 0 && byteUnits[digits[n-1]] != 0 {
+		unit, digits = byteUnits[digits[n-1]], digits[:n-1]
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 0 || n > (1<<62)/unit {
+		return fmt.Errorf("%q is no number of bytes such as 500000, 64M or 2G", s)
+	}
+	*c = byteCount(n * unit)
+	return nil
+}
+
+// String implements [pflag.Value].
+func (c *byteCount) String() string {
+	if *c == 0 {
+		return ""
+	}
+	return strconv.FormatInt(int64(*c), 10)
+}
+
+// Type implements [pflag.Value].
+func (c *byteCount) Type() string { return "bytes" }
+
+// String in a table has three digits or so: 17, 4.2K, 380M.
+func formatBytes(n int64) string {
+	v, unit := float64(n), ""
+	for _, u := range []string{"K", "M", "G", "T"} {
+		if v < 1000 {
+			break
+		}
+		v, unit = v/1024, u
+	}
+	if unit != "" && v < 10 {
+		return fmt.Sprintf("%.1f%s", v, unit)
+	}
+	return fmt.Sprintf("%.0f%s", v, unit)
+}

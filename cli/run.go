@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+)
+
+// runOptions are the flags of spool run.
+type runOptions struct {
+	tty      bool
+	json     bool
+	cwd      string
+	env      []string
+	cleanEnv bool
+	name     string
+	id       string
+	limits   limitFlags
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- command [argument…]",
+		Short: "Run a command and keep its log",
+		Long: `Run starts a command, passes on what it writes, and exits as it did. No shell
+sees the command. Its log can be read while it runs and afterwards, by this and
+by other invocations: see "spool logs".
+
+Input is passed on to the command until it ends. SIGINT, SIGTERM, SIGHUP and
+SIGQUIT are passed on as well; a second SIGINT within a second kills the command
+and everything it started. With --tty the command gets a terminal of its own,
+as large as this one, and every key goes to it.
+
+On this machine the command has the environment of the caller; on a server it
+has the core variables of the server. --env adds to both, and --clean-env
+leaves only what --env says.
+
+Exit codes: the command's own; 128+N if signal N ended it; 125 if spool failed;
+126 if the command cannot be executed; 127 if there is no such command.`,
+		Example: `  spool run -- make test
+  spool run --tty -- vim notes.txt
+  spool run --name web --timeout 1h -- python3 -m http.server
+  spool run --json -- sh -c 'echo out; echo err >&2'
+  spool run --server ws://127.0.0.1:9000 --env LANG=C -- uname -a`,
+		Args:              usageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: completeCommand,
+		RunE: func(cmd *cobra.Command, argv []string) error {
+			return a.run(cmd.Context(), &o, argv)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // the first word that is no flag begins the command
+	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
+	flags.BoolVar(&o.json, "json", false, "print events, one JSON object a line")
+	flags.StringVar(&o.cwd, "cwd", "", "working `directory`")
+	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
+	flags.BoolVar(&o.cleanEnv, "clean-env", false, "start from an empty environment")
+	flags.StringVar(&o.name, "name", "", "`name` to find the run by")
+	flags.StringVar(&o.id, "id", "", "`id` of the run, instead of a new one")
+	o.limits.add(flags, "")
+	return cmd
+}
+
+func (a *app) run(ctx context.Context, o *runOptions, argv []string) error {
+	spec, err := a.spec(o, argv)
+	if err != nil {
+		return err
+	}
+	return with(a.starter, ctx, func(b spool.Backend) error {
+		signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH, unix.SIGPIPE)
+		defer stop()
+		run, err := start(ctx, b, spec, signals)
+		if err != nil {
+			return err
+		}
+		if a.verbose {
+			fmt.Fprintf(a.stderr, "spool: run %s\n", run.ID())
+		}
+		t := &attachment{
+			run: run, tty: o.tty, eof: true, signals: signals, sizes: []*os.File{a.stdin, a.stdout},
+			printer: &printer{stdout: a.stdout, stderr: a.stderr, json: o.json},
+			act:     (&forwarder{run: run}).act,
+		}
+		if o.tty || spec.Stdin {
+			t.stdin = a.stdin
+		}
+		outcome, err := t.follow(ctx)
+		var broken *writeError
+		if errors.As(err, &broken) {
+			// Nobody reads what it writes: to it, that is a broken pipe.
+			err = errors.Join(err, run.Kill(ctx))
+			if errors.Is(err, syscall.EPIPE) {
+				return exit(exitSignal + int(unix.SIGPIPE))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return ended(outcome)
+	})
+}
+
+// start begins the run. A signal that comes before it has begun calls it off.
+func start(ctx context.Context, b spool.Backend, spec spool.Spec, signals <-chan os.Signal) (*spool.Run, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		run *spool.Run
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		run, err := spool.Start(ctx, b, spec)
+		done <- result{run, err}
+	}()
+	var caught os.Signal
+	for {
+		select {
+		case r := <-done:
+			if r.err != nil && caught != nil {
+				return nil, &exitError{exitSignal + signalNumber(caught), r.err}
+			}
+			if r.err == nil && caught != nil {
+				return r.run, r.run.Signal(context.WithoutCancel(ctx), unix.SignalName(unix.Signal(signalNumber(caught))))
+			}
+			return r.run, r.err
+		case s := <-signals:
+			if s != unix.SIGWINCH && s != unix.SIGPIPE {
+				caught = s
+				cancel()
+			}
+		}
+	}
+}
+
+func signalNumber(s os.Signal) int {
+	if sig, ok := s.(syscall.Signal); ok {
+		return int(sig)
+	}
+	return 0
+}
+
+// ended turns an outcome into the end of the command that stands for it.
+func ended(o spool.Outcome) error {
+	if o.Kind == spool.Exited {
+		return exit(o.Code)
+	}
+	return &exitError{exitSpool, errors.New(o.String())}
+}
+
+// spec says what to run.
+func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
+	_, remote := a.remote()
+	limits, err := o.limits.limits()
+	if err != nil {
+		return spool.Spec{}, err
+	}
+	spec := spool.Spec{
+		ID: spool.RunID(o.id), Name: o.name, Argv: argv, Cwd: o.cwd, Limits: limits,
+		Env: make(map[string]string), EnvPolicy: envPolicy(o.cleanEnv, remote),
+	}
+	for _, v := range o.env {
+		name, value, ok := strings.Cut(v, "=")
+		if name == "" {
+			return spec, usageErrorf("environment variable %q has no name", v)
+		}
+		if !ok {
+			if value, ok = os.LookupEnv(name); !ok {
+				continue
+			}
+		}
+		spec.Env[name] = value
+	}
+	if !remote {
+		// What is relative here would be meaningless elsewhere.
+		if spec.Cwd, err = filepath.Abs(o.cwd); err != nil {
+			return spec, fmt.Errorf("find the working directory: %w", err)
+		}
+	}
+	if o.tty {
+		size, _ := terminalSize(a.stdin, a.stdout)
+		spec.TTY = &size
+		if _, set := spec.Env["TERM"]; !set && remote && !o.cleanEnv && os.Getenv("TERM") != "" {
+			spec.Env["TERM"] = os.Getenv("TERM")
+		}
+	} else {
+		spec.Stdin = !isTerminal(a.stdin) || foreground(a.stdin)
+	}
+	return spec, nil
+}
+
+// envPolicy says what a run inherits: here all that the caller has, elsewhere
+// what any program needs.
+func envPolicy(clean, remote bool) *spool.EnvPolicy {
+	switch {
+	case clean:
+		return &spool.EnvPolicy{Inherit: spool.InheritNone}
+	case remote:
+		return &spool.EnvPolicy{Inherit: spool.InheritCore}
+	}
+	return &spool.EnvPolicy{Inherit: spool.InheritAll, IgnoreDefaultExcludes: true}
+}
+
+// completeCommand completes a program to run.
+func completeCommand(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveDefault
+}

@@ -1,0 +1,12 @@
+// Command spool runs commands with a log that outlives them. See package cli.
+package main
+
+import (
+	"os"
+
+	"github.com/spool-run/spool/cli"
+)
+
+func main() {
+	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
