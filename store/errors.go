@@ -1,0 +1,31 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spool-run/spool"
+)
+
+// ErrReadOnly is returned by a journal that was opened for reading.
+var ErrReadOnly = errors.New("journal is read-only")
+
+// errTorn marks what an interrupted write leaves at the end of a file: less
+// than a record. In a live file it is a write in progress.
+var errTorn = errors.New("torn")
+
+// CorruptError says that the bytes of a run are not what was written. It
+// concerns that run only.
+type CorruptError struct {
+	Run    spool.RunID
+	File   string // path of the segment
+	Offset int64  // of the record in it
+	Err    error
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("run %s is corrupt at offset %d of %s: %v", e.Run, e.Offset, e.File, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *CorruptError) Unwrap() error { return e.Err }

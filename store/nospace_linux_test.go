@@ -1,0 +1,87 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+)
+
+// tinyDisk mounts a file system of one megabyte.
+func tinyDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("mount: %v", err)
+		}
+		t.Skipf("mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	return dir
+}
+
+// A full disk refuses an event, leaves nothing of it, and is no obstacle once
+// there is room again.
+func TestNoSpace(t *testing.T) {
+	for _, segment := range []int64{0, 100_000} {
+		dir := tinyDisk(t)
+		s := openStore(t, dir, Options{SegmentBytes: segment})
+		j := create(t, s, "r")
+		ballast := filepath.Join(dir, "ballast")
+		mustWrite(t, ballast, make([]byte, 200_000))
+		var want []spool.Event
+		fill := func() {
+			t.Helper()
+			for seq := spool.Seq(len(want) + 1); ; seq++ {
+				e := output(seq, bytes.Repeat([]byte{byte(seq)}, 30_000))
+				err := j.Append(&e)
+				if errors.Is(err, unix.ENOSPC) {
+					return
+				}
+				if err != nil || seq > 1000 {
+					t.Fatalf("event %d: %v", seq, err)
+				}
+				want = append(want, e)
+			}
+		}
+		fill()
+		fill() // still full
+		wantEvents(t, "r", readAll(t, j, 1<<20), want)
+		if _, err := s.Create(testInfo("other")); !errors.Is(err, unix.ENOSPC) && err != nil {
+			t.Errorf("create on a full disk: %v", err)
+		} else if _, open := s.Open("other"); err != nil && !errors.Is(open, fs.ErrNotExist) {
+			t.Errorf("a run that could not be created is there: %v", open)
+		}
+		n := len(want)
+		if err := os.Remove(ballast); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, appendSizes(t, j, 10)...)
+		fill()
+		if len(want) < n+3 {
+			t.Errorf("%d events after there was room", len(want)-n)
+		}
+		r, cut, err := s.Recover("r")
+		if err != nil || cut.Bytes != 0 {
+			t.Fatalf("recover: %+v, %v", cut, err)
+		}
+		wantEvents(t, "r", readAll(t, r, 1<<20), want)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

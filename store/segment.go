@@ -1,0 +1,124 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spool-run/spool"
+)
+
+const (
+	segmentExt  = ".seg"
+	seqDigits   = 20
+	maxIDLength = 128
+)
+
+// segment is one file of a run. Its size, index and hint are guarded by the
+// mu of the journal that holds it.
+type segment struct {
+	first spool.Seq // seq of its first event
+	path  string
+
+	size  int64 // bytes of whole records; negative if not known
+	index index
+	hint  point // where the last Read ended: where the next is likely to begin
+}
+
+func newSegment(dir string, id spool.RunID, first spool.Seq) *segment {
+	name := fmt.Sprintf("%s.%0*d%s", id, seqDigits, first, segmentExt)
+	return &segment{first: first, path: filepath.Join(dir, name), size: -1}
+}
+
+// seek returns the nearest known position at or before an event.
+func (g *segment) seek(seq spool.Seq) point {
+	p := point{seq: g.first, off: int64(len(segmentMagic))}
+	if q, ok := g.index.floor(seq); ok {
+		p = q
+	}
+	if g.hint.off > p.off && g.hint.seq <= seq {
+		p = g.hint
+	}
+	return p
+}
+
+// parseName is the inverse of the naming in newSegment.
+func parseName(name string) (id spool.RunID, first spool.Seq, ok bool) {
+	stem, found := strings.CutSuffix(name, segmentExt)
+	if !found {
+		return "", 0, false
+	}
+	left, digits, found := strings.Cut(stem, ".")
+	if !found || len(digits) != seqDigits || checkID(spool.RunID(left)) != nil {
+		return "", 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || n == 0 {
+		return "", 0, false
+	}
+	return spool.RunID(left), spool.Seq(n), true
+}
+
+// checkID reports an id that cannot name a file.
+func checkID(id spool.RunID) error {
+	if len(id) == 0 || len(id) > maxIDLength {
+		return fmt.Errorf("%w: run id of %d bytes", spool.ErrInvalid, len(id))
+	}
+	for i := range len(id) {
+		switch c := id[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
+		default:
+			return fmt.Errorf("%w: run id %q", spool.ErrInvalid, id)
+		}
+	}
+	return nil
+}
+
+// scanDir returns the segments of every run, or of one, in order.
+func (s *Store) scanDir(only spool.RunID) (map[spool.RunID][]*segment, error) {
+	dir := s.runsDir()
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	names, err := d.Readdirnames(-1)
+	d.Close()
+	if err != nil {
+		return nil, err
+	}
+	runs := make(map[spool.RunID][]*segment)
+	for _, name := range names {
+		if only != "" && !strings.HasPrefix(name, string(only)) {
+			continue
+		}
+		id, first, ok := parseName(name)
+		if !ok || only != "" && id != only {
+			continue
+		}
+		runs[id] = append(runs[id], &segment{first: first, path: filepath.Join(dir, name), size: -1})
+	}
+	for _, segs := range runs {
+		slices.SortFunc(segs, func(a, b *segment) int { return cmp.Compare(a.first, b.first) })
+	}
+	return runs, nil
+}
+
+// segments returns the segments of a run, at least one.
+func (s *Store) segments(id spool.RunID) ([]*segment, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	runs, err := s.scanDir(id)
+	if err != nil {
+		return nil, err
+	}
+	if len(runs[id]) == 0 {
+		return nil, fmt.Errorf("run %s: %w", id, fs.ErrNotExist)
+	}
+	return runs[id], nil
+}

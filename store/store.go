@@ -1,0 +1,211 @@
+// Package store keeps the logs of runs, and the large values beside them, in
+// a state directory, so that they outlive the process that wrote them.
+//
+// A run is a sequence of segment files in one flat directory, each named by
+// the run and the seq of its first event, so that reading the directory once
+// is the whole index and a seq finds its segment by name:
+//
+//	runs/<id>.<first seq, 20 digits>.seg
+//	blobs/<2 hex digits>/<64 hex digits>
+//
+// A segment is eight bytes of magic, a description of the run, and then
+// records of events as package eventlog defines them, with later descriptions
+// of the run between them. A complete run ends with a final description and a
+// footer, so that listing reads the two ends of a file and nothing between.
+//
+// An event is written with one write(2): once Append returns, the death of
+// the process cannot lose it. What the death of the machine may lose is a
+// [SyncPolicy].
+//
+// A state directory may be read by any number of processes at once. A run has
+// one writer; deciding who that is lies with the caller.
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+// The defaults of [Options].
+const (
+	DefaultSegmentBytes = 64 << 20
+	DefaultSyncEvery    = time.Second
+)
+
+// Options configure a store. The zero value is usable.
+type Options struct {
+	SegmentBytes int64            // a segment is ended before it grows beyond this; zero means DefaultSegmentBytes
+	Sync         SyncPolicy       // what survives the death of the machine
+	SyncEvery    time.Duration    // for SyncInterval; zero means DefaultSyncEvery
+	Now          func() time.Time // nil means time.Now
+}
+
+// Store is an open state directory. It is safe for concurrent use.
+type Store struct {
+	dir          string
+	segmentBytes int64
+	policy       SyncPolicy
+	now          func() time.Time
+	fsync        func(*os.File) error // replaced by tests
+
+	stop chan struct{} // ends the syncing goroutine
+	done chan struct{} // closed when it ended; nil if there is none
+
+	blobMu sync.Mutex // keeps Sweep from deleting a blob that PutBlob just found
+
+	mu       sync.Mutex
+	closed   bool
+	dirty    bool // the runs directory has names that were not synced
+	journals map[*Journal]struct{}
+}
+
+// Open opens a state directory and makes it if there is none.
+func Open(dir string, o Options) (*Store, error) {
+	switch o.Sync {
+	case SyncNone, SyncInterval, SyncAlways:
+	default:
+		return nil, fmt.Errorf("open store: unknown sync policy %q", o.Sync)
+	}
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = DefaultSegmentBytes
+	}
+	if o.SyncEvery <= 0 {
+		o.SyncEvery = DefaultSyncEvery
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Store{
+		dir:          dir,
+		segmentBytes: o.SegmentBytes,
+		policy:       o.Sync,
+		now:          o.Now,
+		fsync:        datasync,
+		stop:         make(chan struct{}),
+		journals:     make(map[*Journal]struct{}),
+	}
+	for _, d := range []string{s.runsDir(), s.blobsDir()} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
+		}
+	}
+	if s.policy == SyncInterval {
+		s.done = make(chan struct{})
+		go s.syncEvery(o.SyncEvery)
+	}
+	return s, nil
+}
+
+// Dir returns the state directory.
+func (s *Store) Dir() string { return s.dir }
+
+func (s *Store) runsDir() string  { return filepath.Join(s.dir, "runs") }
+func (s *Store) blobsDir() string { return filepath.Join(s.dir, "blobs") }
+
+// Close ends what the store does in the background. Journals are closed by
+// those who opened them, and before the store: nothing syncs them afterwards.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	s.mu.Unlock()
+	close(s.stop)
+	if s.done == nil {
+		return nil
+	}
+	<-s.done
+	if err := s.syncDirty(); err != nil {
+		return fmt.Errorf("close store: %w", err)
+	}
+	return nil
+}
+
+// Create makes the journal of a new run, described by info. The error is
+// [fs.ErrExist] if the id is taken.
+func (s *Store) Create(info spool.Info) (*Journal, error) {
+	if err := checkID(info.ID); err != nil {
+		return nil, fmt.Errorf("create run: %w", err)
+	}
+	info = cloneInfo(info)
+	info.Last, info.Bytes = 0, 0
+	j := &Journal{store: s, id: info.ID, tail: tail{next: 1, info: info}, info: info}
+	if err := s.register(j); err != nil {
+		return nil, fmt.Errorf("create run %s: %w", info.ID, err)
+	}
+	if err := j.begin(os.O_EXCL); err != nil {
+		s.unregister(j)
+		return nil, fmt.Errorf("create run %s: %w", info.ID, err)
+	}
+	return j, nil
+}
+
+// Open opens the journal of a run for reading only. The error is
+// [fs.ErrNotExist] if there is none. The run may be live, and written by
+// another process: [Journal.Refresh] looks for what was appended since.
+func (s *Store) Open(id spool.RunID) (*Journal, error) {
+	segs, err := s.segments(id)
+	if err != nil {
+		return nil, fmt.Errorf("open run: %w", err)
+	}
+	for {
+		end := len(segs) - 1
+		j := &Journal{store: s, id: id, segs: segs, tail: tail{next: segs[end].first, info: spool.Info{ID: id}}, readOnly: true}
+		err := j.Refresh()
+		if j.tail.off == 0 && err == nil && end > 0 {
+			segs = segs[:end] // its head is being written; Refresh finds it again
+			continue
+		}
+		var corrupt *CorruptError
+		if err != nil && (j.tail.off == 0 || !errors.As(err, &corrupt)) {
+			return nil, fmt.Errorf("open run: %w", err)
+		}
+		// What is before the damage can be read; Read reports the rest.
+		return j, nil
+	}
+}
+
+// Remove deletes the log of a run. The error is [fs.ErrNotExist] if there is
+// none. Blobs stay until [Store.Sweep] finds that no run can refer to them.
+func (s *Store) Remove(id spool.RunID) error {
+	segs, err := s.segments(id)
+	if err != nil {
+		return fmt.Errorf("remove run: %w", err)
+	}
+	// In this order, because the last segment says that the run is complete:
+	// what a crash leaves behind is still a finished run, to be removed again.
+	for _, seg := range segs {
+		if err := os.Remove(seg.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove run %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// register makes the journal known to the syncing goroutine.
+func (s *Store) register(j *Journal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fs.ErrClosed
+	}
+	if s.policy == SyncInterval {
+		s.journals[j] = struct{}{}
+	}
+	return nil
+}
+
+func (s *Store) unregister(j *Journal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.journals, j)
+}

@@ -1,0 +1,106 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+// Retention says how much of the past is kept. A zero field sets no bound.
+type Retention struct {
+	Age        time.Duration // of a run, since it ended
+	TotalBytes int64         // of the logs of all runs together
+}
+
+// Swept says what a sweep removed.
+type Swept struct {
+	Runs  []spool.RunID
+	Blobs int
+	Bytes int64 // of both
+}
+
+// blobGrace is for how long a blob is kept whatever refers to it. It covers
+// the time between storing it and logging the event, and clocks that differ.
+const blobGrace = time.Hour
+
+// Sweep deletes complete runs: those that ended longer than p.Age ago, and
+// then those that ended first until the rest is within p.TotalBytes. Runs for
+// which keep returns true stay, and so do runs that are not complete; both
+// count. A nil keep protects none.
+//
+// It also deletes the blobs to which no run can refer, because they were last
+// stored before the oldest remaining run was created. On an error it goes on
+// with the rest.
+func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool) (Swept, error) {
+	var swept Swept
+	runs, err := s.summaries()
+	if err != nil {
+		return swept, fmt.Errorf("sweep: %w", err)
+	}
+	var errs []error
+	now := s.now()
+	blobsBefore := now // when the oldest remaining run was created
+	remain := func(r *sweepable) {
+		if !r.info.Created.IsZero() && r.info.Created.Before(blobsBefore) {
+			blobsBefore = r.info.Created
+		}
+	}
+	var total int64
+	var finished []sweepable
+	for _, r := range runs {
+		c := sweepable{summary: r, ended: r.info.Ended}
+		for _, seg := range r.segs {
+			if fi, err := os.Stat(seg.path); err == nil {
+				c.bytes += fi.Size()
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+		if c.ended.IsZero() {
+			c.ended = r.wrote
+		}
+		total += c.bytes
+		if r.err != nil || !r.sealed || keep != nil && keep(r.info.ID) {
+			remain(&c)
+			continue
+		}
+		finished = append(finished, c)
+	}
+	slices.SortFunc(finished, func(a, b sweepable) int {
+		return cmp.Or(a.ended.Compare(b.ended), cmp.Compare(a.info.ID, b.info.ID))
+	})
+	for i := range finished {
+		c := &finished[i]
+		old := p.Age > 0 && now.Sub(c.ended) > p.Age
+		if !old && (p.TotalBytes <= 0 || total <= p.TotalBytes) {
+			remain(c)
+			continue
+		}
+		if err := s.Remove(c.info.ID); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+			remain(c)
+			continue
+		}
+		total -= c.bytes
+		swept.Bytes += c.bytes
+		swept.Runs = append(swept.Runs, c.info.ID)
+	}
+	errs = append(errs, s.sweepBlobs(blobsBefore.Add(-blobGrace), &swept))
+	if err := errors.Join(errs...); err != nil {
+		return swept, fmt.Errorf("sweep: %w", err)
+	}
+	return swept, nil
+}
+
+// sweepable is a run that a sweep looks at.
+type sweepable struct {
+	summary
+	ended time.Time
+	bytes int64
+}

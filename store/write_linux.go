@@ -1,0 +1,36 @@
+package store
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// writevAt writes the parts at off with one system call.
+func writevAt(f *os.File, vec [][]byte, off int64) (int, error) {
+	if len(vec) == 1 {
+		return unix.Pwrite(int(f.Fd()), vec[0], off)
+	}
+	return unix.Pwritev(int(f.Fd()), vec, off)
+}
+
+// datasync makes the contents of a file durable. It fails with fs.ErrClosed
+// rather than touch another file if somebody closes this one.
+func datasync(f *os.File) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var errSync error
+	err = c.Control(func(fd uintptr) {
+		for {
+			if errSync = unix.Fdatasync(int(fd)); errSync != unix.EINTR {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return os.NewSyscallError("fdatasync", errSync)
+}

@@ -1,0 +1,20 @@
+//go:build !linux
+
+package store
+
+import "os"
+
+// writevAt writes the parts at off with one system call.
+func writevAt(f *os.File, vec [][]byte, off int64) (int, error) {
+	if len(vec) == 1 {
+		return f.WriteAt(vec[0], off)
+	}
+	var all []byte
+	for _, b := range vec {
+		all = append(all, b...)
+	}
+	return f.WriteAt(all, off)
+}
+
+// datasync makes the contents of a file durable.
+func datasync(f *os.File) error { return f.Sync() }
