@@ -1,5 +1,101 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
 
-func (a *app) attachCommand() *cobra.Command { return &cobra.Command{Use: "attach"} }
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+)
+
+// attachOptions are the flags of spool attach.
+type attachOptions struct {
+	after   int64
+	json    bool
+	noStdin bool
+	eof     bool
+}
+
+func (a *app) attachCommand() *cobra.Command {
+	var o attachOptions
+	cmd := &cobra.Command{
+		Use:   "attach [flags] RUN",
+		Short: "Connect the terminal with a live run",
+		Long: `Attach shows what a live run writes from now on and passes input on to it,
+until the run is finished or you leave. Leaving does not touch the run: press
+Ctrl-P Ctrl-Q if the run has a terminal, and Ctrl-C if it has none.
+
+The end of input is passed on if it was typed, or with --eof.
+
+Exit codes: those of the run, or 128+N if signal N ended it; 0 after leaving;
+125 if spool failed.`,
+		Example: `  spool attach web
+  spool attach --after 0 web
+  echo 'print(6 * 7)' | spool attach repl`,
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeLiveRun,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return with(a.reader, cmd.Context(), func(b spool.Backend) error {
+				return a.attach(cmd.Context(), b, args[0], o)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.Int64Var(&o.after, "after", -1, "begin after the event with this `seq` (default with what comes next)")
+	flags.BoolVar(&o.json, "json", false, "print events, one JSON object a line")
+	flags.BoolVar(&o.noStdin, "no-stdin", false, "pass no input on")
+	flags.BoolVar(&o.eof, "eof", false, "pass on the end of input, even if it was not typed")
+	return cmd
+}
+
+func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attachOptions) error {
+	run, err := spool.Find(ctx, b, name)
+	if err != nil {
+		return err
+	}
+	info, err := run.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if info.State == spool.StateClosed {
+		return fmt.Errorf("run %s: %w", info.ID, spool.ErrEnded)
+	}
+	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH)
+	defer stop()
+	typed := isTerminal(a.stdin)
+	t := &attachment{
+		run: run, tty: info.TTY, eof: o.eof || typed, detach: true, signals: signals,
+		after: info.Last, sizes: []*os.File{a.stdin, a.stdout},
+		printer: &printer{stdout: a.stdout, stderr: a.stderr, json: o.json},
+		act:     func(context.Context, os.Signal) error { return errDetached },
+	}
+	if o.after >= 0 {
+		t.after = spool.Seq(o.after)
+	}
+	if !o.noStdin && (!typed || foreground(a.stdin)) {
+		t.stdin = a.stdin
+	}
+	if typed && isTerminal(a.stderr) {
+		keys := "Ctrl-C"
+		if info.TTY && t.stdin != nil {
+			keys = "Ctrl-P Ctrl-Q"
+		}
+		fmt.Fprintf(a.stderr, "spool: attached to %s; %s leaves\n", shorten(string(info.ID)), keys)
+	}
+	t.resize(ctx)
+	outcome, err := t.follow(ctx)
+	if errors.Is(err, errDetached) {
+		if typed && isTerminal(a.stderr) {
+			fmt.Fprintf(a.stderr, "spool: left %s, which goes on\n", shorten(string(info.ID)))
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return ended(outcome)
+}

@@ -101,5 +101,8 @@ func with(open func(context.Context) (backend, error), ctx context.Context, do f
 		return err
 	}
 	err = do(b)
-	return errors.Join(err, b.Close())
+	if closeErr := b.Close(); closeErr != nil {
+		err = errors.Join(err, closeErr)
+	}
+	return err
 }

@@ -1,5 +1,110 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
 
-func (a *app) logsCommand() *cobra.Command { return &cobra.Command{Use: "logs"} }
+	"github.com/spf13/cobra"
+
+	"github.com/spool-run/spool"
+)
+
+// logsOptions are the flags of spool logs.
+type logsOptions struct {
+	follow         bool
+	after          uint64
+	json           bool
+	stdout, stderr bool
+	timestamps     bool
+}
+
+func (a *app) logsCommand() *cobra.Command {
+	var o logsOptions
+	cmd := &cobra.Command{
+		Use:   "logs [flags] RUN",
+		Short: "Show what a run wrote",
+		Long: `Logs shows what a run wrote: its stdout on stdout, its stderr on stderr, and
+what a terminal showed on stdout. It shows what is there now; with --follow it
+goes on until the run is finished. A log can be read from any position: --after
+takes the "seq" of the last event that was seen, as --json prints it.`,
+		Example: `  spool logs web
+  spool logs -f web
+  spool logs --json --after 120 0f3k
+  spool logs --stderr --timestamps build`,
+		Args:              usageArgs(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeRun,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return with(a.reader, cmd.Context(), func(b spool.Backend) error {
+				return a.logs(cmd.Context(), b, args[0], o)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.follow, "follow", "f", false, "go on until the run is finished")
+	flags.Uint64Var(&o.after, "after", 0, "begin after the event with this `seq`")
+	flags.BoolVar(&o.json, "json", false, "print events, one JSON object a line")
+	flags.BoolVar(&o.stdout, "stdout", false, "only what was written to stdout")
+	flags.BoolVar(&o.stderr, "stderr", false, "only what was written to stderr")
+	flags.BoolVar(&o.timestamps, "timestamps", false, "put the time before every line")
+	cmd.MarkFlagsMutuallyExclusive("stdout", "stderr", "json")
+	cmd.MarkFlagsMutuallyExclusive("timestamps", "json")
+	return cmd
+}
+
+func (a *app) logs(ctx context.Context, b spool.Backend, name string, o logsOptions) error {
+	run, err := spool.Find(ctx, b, name)
+	if err != nil {
+		return err
+	}
+	p := &printer{stdout: a.stdout, stderr: a.stderr, json: o.json, timestamps: o.timestamps}
+	switch {
+	case o.stdout:
+		p.only = spool.Stdout
+	case o.stderr:
+		p.only = spool.Stderr
+	}
+	after := spool.Seq(o.after)
+	if !o.follow {
+		return printSoFar(ctx, run, p, after)
+	}
+	for e, err := range run.Events(ctx, after) {
+		if err != nil {
+			return err
+		}
+		if o, ok := e.Outcome(); ok && e.Seq == 0 { // not in the log: the server is gone
+			return errors.New(o.Reason)
+		}
+		if err := p.print(&e); err != nil {
+			return &writeError{err}
+		}
+	}
+	return nil
+}
+
+// printSoFar prints what is in the log now, and not what comes meanwhile: that
+// need not have an end.
+func printSoFar(ctx context.Context, run *spool.Run, p *printer, after spool.Seq) error {
+	info, err := run.Info(ctx)
+	if err != nil {
+		return err
+	}
+	for after < info.Last {
+		page, err := run.Read(ctx, spool.Query{After: after})
+		if err != nil {
+			return err
+		}
+		if page.Failure != "" {
+			return errors.New(page.Failure)
+		}
+		if len(page.Events) == 0 {
+			return nil
+		}
+		for i := range page.Events {
+			if err := p.print(&page.Events[i]); err != nil {
+				return &writeError{err}
+			}
+		}
+		after = page.Next
+	}
+	return nil
+}

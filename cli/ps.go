@@ -1,5 +1,218 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
 
-func (a *app) psCommand() *cobra.Command { return &cobra.Command{Use: "ps"} }
+	"github.com/spf13/cobra"
+
+	"github.com/spool-run/spool"
+)
+
+const (
+	recentRuns = 20 // finished ones that ps shows
+	shortID    = 12 // characters of an id that people see
+)
+
+// psOptions are the flags of spool ps.
+type psOptions struct {
+	all, json, quiet bool
+}
+
+func (a *app) psCommand() *cobra.Command {
+	var o psOptions
+	cmd := &cobra.Command{
+		Use:   "ps [flags]",
+		Short: "List runs",
+		Long: fmt.Sprintf(`Ps lists the runs that are live and the %d that finished last, newest first;
+with --all it lists every run whose log is still kept. The id is shortened to
+%d characters. BYTES is the output in the log.
+
+With --json it prints one JSON object a line for each run.`, recentRuns, shortID),
+		Example: `  spool ps
+  spool ps --all --json
+  spool kill $(spool ps --quiet --live)`,
+		Args:              usageArgs(cobra.NoArgs),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	var live bool
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.all, "all", "a", false, "every run, however old")
+	flags.BoolVar(&live, "live", false, "only runs that are not finished")
+	flags.BoolVar(&o.json, "json", false, "print one JSON object a line")
+	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only, whole")
+	cmd.MarkFlagsMutuallyExclusive("all", "live")
+	cmd.MarkFlagsMutuallyExclusive("json", "quiet")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return with(a.reader, cmd.Context(), func(b spool.Backend) error {
+			return a.ps(cmd.Context(), b, spool.Filter{Live: live}, o)
+		})
+	}
+	return cmd
+}
+
+func (a *app) ps(ctx context.Context, b spool.Backend, f spool.Filter, o psOptions) error {
+	var runs []spool.Info
+	finished := 0
+	for info, err := range b.List(ctx, f) {
+		if err != nil {
+			if ctx.Err() != nil || info.ID == "" && len(runs) == 0 && isLost(err) {
+				return err
+			}
+			// One run that cannot be read hides no other.
+			fmt.Fprintf(a.stderr, "spool: ps: %v\n", err)
+			continue
+		}
+		if info.State == spool.StateClosed && !o.all {
+			if finished++; finished > recentRuns {
+				continue
+			}
+		}
+		runs = append(runs, info)
+	}
+	var out bytes.Buffer
+	switch {
+	case o.json:
+		enc := json.NewEncoder(&out)
+		enc.SetEscapeHTML(false)
+		for _, info := range runs {
+			if err := enc.Encode(info); err != nil {
+				return err
+			}
+		}
+	case o.quiet:
+		for _, info := range runs {
+			fmt.Fprintln(&out, info.ID)
+		}
+	default:
+		size, _ := terminalSize(a.stdout)
+		writeTable(&out, runs, time.Now(), int(size.Cols), colour(a.stdout))
+	}
+	_, err := a.stdout.Write(out.Bytes())
+	return err
+}
+
+// writeTable writes runs as a table, no wider than so many columns if that is
+// known.
+func writeTable(w io.Writer, runs []spool.Info, now time.Time, cols int, coloured bool) {
+	rows := [][]string{{"ID", "NAME", "STATE", "AGE", "BYTES", "COMMAND"}}
+	for _, info := range runs {
+		rows = append(rows, []string{
+			shorten(string(info.ID)), plain(info.Name), plain(stateText(info)), formatAge(now.Sub(info.Created)),
+			formatBytes(info.Bytes), plain(commandText(info.Argv)),
+		})
+	}
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	const stateColumn, last = 2, 5
+	for i, row := range rows {
+		var line strings.Builder
+		used := 0
+		for c, cell := range row {
+			if c == last {
+				if cols > 0 {
+					cell = cut(cell, max(cols-used, 8))
+				}
+				line.WriteString(cell)
+				break
+			}
+			pad := strings.Repeat(" ", widths[c]-utf8.RuneCountInString(cell)+2)
+			used += widths[c] + 2
+			if coloured && i > 0 && c == stateColumn {
+				cell = stateColour(runs[i-1]) + cell + "\x1b[0m"
+			}
+			line.WriteString(cell + pad)
+		}
+		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	}
+}
+
+func shorten(id string) string {
+	if len(id) > shortID {
+		return id[:shortID]
+	}
+	return id
+}
+
+// cut shortens text to so many characters.
+func cut(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+// plain takes out what would act on a terminal.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// commandText shows an argument vector as one could type it.
+func commandText(argv []string) string {
+	words := make([]string, len(argv))
+	for i, arg := range argv {
+		if arg == "" || strings.ContainsAny(arg, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
+			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+		words[i] = arg
+	}
+	return strings.Join(words, " ")
+}
+
+// stateText is the outcome of a run that has one, and else its state.
+func stateText(info spool.Info) string {
+	switch {
+	case info.State != spool.StateClosed && info.Outcome != nil:
+		return outcomeText(*info.Outcome) + ", streams open"
+	case info.Outcome != nil:
+		return outcomeText(*info.Outcome)
+	}
+	return string(info.State)
+}
+
+func outcomeText(o spool.Outcome) string {
+	if o.Kind == spool.Exited {
+		return o.String()
+	}
+	return string(o.Kind) // the reason is in the log
+}
+
+func stateColour(info spool.Info) string {
+	switch {
+	case info.State != spool.StateClosed:
+		return "\x1b[32m" // green
+	case info.Outcome == nil || info.Outcome.Kind == spool.Unknown:
+		return "\x1b[33m" // yellow
+	case info.Outcome.ExitCode() != 0:
+		return "\x1b[31m" // red
+	}
+	return "\x1b[2m" // dim
+}
+
+// formatAge is short: 0s, 12s, 5m, 3h, 2d.
+func formatAge(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}

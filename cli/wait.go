@@ -1,5 +1,71 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
 
-func (a *app) waitCommand() *cobra.Command { return &cobra.Command{Use: "wait"} }
+	"github.com/spf13/cobra"
+
+	"github.com/spool-run/spool"
+)
+
+func (a *app) waitCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "wait [flags] RUN…",
+		Short: "Wait until runs are finished",
+		Long: `Wait waits until runs are finished and exits as they did: with the first code
+that is not 0, in the order in which they were named. With --json it prints one
+JSON object a line for each of them.
+
+Exit codes: the run's own; 128+N if signal N ended it; 125 if nobody can know
+how it ended, or if spool failed.`,
+		Example: `  spool wait build
+  spool wait --json build test lint`,
+		Args:              usageArgs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeRuns,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return with(a.reader, cmd.Context(), func(b spool.Backend) error {
+				return a.wait(cmd.Context(), b, args, asJSON)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	return cmd
+}
+
+func (a *app) wait(ctx context.Context, b spool.Backend, names []string, asJSON bool) error {
+	runs := make([]*spool.Run, len(names))
+	for i, name := range names {
+		var err error
+		if runs[i], err = spool.Find(ctx, b, name); err != nil {
+			return err
+		}
+	}
+	enc := json.NewEncoder(a.stdout)
+	enc.SetEscapeHTML(false)
+	var first error
+	for _, run := range runs {
+		outcome, err := run.Wait(ctx)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			info, err := run.Info(ctx)
+			if err != nil {
+				return err
+			}
+			if err := enc.Encode(info); err != nil {
+				return err
+			}
+		}
+		if outcome.Kind != spool.Exited {
+			fmt.Fprintf(a.stderr, "spool: wait: run %s: %s\n", run.ID(), outcome)
+		}
+		if first == nil {
+			first = exit(outcome.ExitCode())
+		}
+	}
+	return first
+}
