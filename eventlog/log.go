@@ -57,21 +57,28 @@ type Log struct {
 	memory int
 	now    func() time.Time
 
-	appendMu sync.Mutex // serializes writers, held across the tier's write
-	lastTime time.Time  // guarded by appendMu
+	appendMu sync.Mutex  // serializes writers, held across the tier's write
+	lastTime time.Time   // guarded by appendMu
+	next     spool.Event // being appended; guarded by appendMu
 
-	mu     sync.Mutex
-	events []spool.Event // the newest, a window of [first, last]
-	bytes  int           // what events cost
-	first  spool.Seq     // of events[0]; last+1 when there is none
-	last   spool.Seq
-	sealed bool
-	wake   chan struct{} // closed by the next append; nil while nobody waits
+	mu      sync.Mutex
+	recent  []*segment // the newest events, [first, last]
+	bytes   int        // what they cost
+	first   spool.Seq  // of the oldest of them; last+1 when there is none
+	last    spool.Seq
+	sealed  bool
+	wake    chan struct{} // closed when there is news; nil while nobody waits
+	leading bool          // one of those who wait listens to kick
+
+	// kick has room for one. The writer fills it and the leader of those
+	// who wait wakes the others, so that an append costs the same however
+	// many wait.
+	kick chan struct{}
 }
 
 // New returns a log.
 func New(o Options) *Log {
-	l := &Log{run: o.Run, tier: o.Tier, memory: o.Memory, now: o.Now, first: o.Last + 1, last: o.Last, sealed: o.Sealed}
+	l := &Log{run: o.Run, tier: o.Tier, memory: o.Memory, now: o.Now, first: o.Last + 1, last: o.Last, sealed: o.Sealed, kick: make(chan struct{}, 1)}
 	if l.memory <= 0 {
 		l.memory = DefaultMemory
 	}
@@ -105,7 +112,10 @@ func (l *Log) Append(e spool.Event) (spool.Seq, error) {
 	}
 	l.lastTime = e.Time
 	if l.tier != nil {
-		if err := l.tier.Append(&e); err != nil {
+		l.next = e
+		err := l.tier.Append(&l.next)
+		l.next = spool.Event{}
+		if err != nil {
 			return 0, fmt.Errorf("append event %d: %w", seq, err)
 		}
 	}
@@ -114,33 +124,35 @@ func (l *Log) Append(e spool.Event) (spool.Seq, error) {
 }
 
 func (l *Log) publish(e spool.Event) {
+	size := e.Size() + eventOverhead
 	l.mu.Lock()
-	l.events = append(l.events, e)
-	l.bytes += e.Size() + eventOverhead
-	l.last = e.Seq
-	if e.Kind == spool.KindClosed {
-		l.sealed = true
+	if n := len(l.recent); n == 0 || l.recent[n-1].full(l.memory) {
+		l.recent = append(l.recent, &segment{first: e.Seq})
 	}
+	l.recent[len(l.recent)-1].add(e, size)
+	l.bytes += size
+	l.last = e.Seq
+	l.sealed = e.Kind == spool.KindClosed
 	l.evict()
-	wake := l.wake
-	l.wake = nil
+	waiting := l.wake != nil
 	l.mu.Unlock()
-	if wake != nil {
-		close(wake)
+	if waiting {
+		select {
+		case l.kick <- struct{}{}:
+		default: // the leader is on its way
+		}
 	}
 }
 
-// evict drops the oldest events beyond the memory bound. The newest always
+// evict drops the oldest segments beyond the memory bound. The newest always
 // stays, so that a reader who keeps up never touches the tier.
 func (l *Log) evict() {
-	drop := 0
-	for l.bytes > l.memory && drop < len(l.events)-1 {
-		l.bytes -= l.events[drop].Size() + eventOverhead
-		l.events[drop] = spool.Event{} // let go of the payload
-		drop++
+	for l.bytes > l.memory && len(l.recent) > 1 {
+		l.bytes -= l.recent[0].bytes
+		l.recent[0] = nil
+		l.recent = l.recent[1:]
+		l.first = l.recent[0].first
 	}
-	l.events = l.events[drop:]
-	l.first += spool.Seq(drop)
 }
 
 // Last returns the highest seq assigned so far and whether it is final.
@@ -150,46 +162,51 @@ func (l *Log) Last() (seq spool.Seq, sealed bool) {
 	return l.last, l.sealed
 }
 
-// Read appends to dst the events after a cursor that exist now: at least one
-// if there is one, and no more than fit in maxBytes beyond that.
-func (l *Log) Read(dst []spool.Event, after spool.Seq, maxBytes int) ([]spool.Event, error) {
+// Read returns the events after a cursor that exist now: at least one if there
+// is one, and no more than fit in maxBytes beyond that. The slice is shared:
+// nobody may change it.
+func (l *Log) Read(after spool.Seq, maxBytes int) ([]spool.Event, error) {
 	l.mu.Lock()
-	if after >= l.last {
+	switch {
+	case after >= l.last:
 		l.mu.Unlock()
-		return dst, nil
-	}
-	if after+1 >= l.first {
-		dst = takeFit(dst, l.events[after+1-l.first:], maxBytes)
+		return nil, nil
+	case after+1 >= l.first:
+		parts := l.since(after)
 		l.mu.Unlock()
-		return dst, nil
+		return fit(parts, maxBytes), nil
 	}
 	gap := spool.Gap{From: after + 1, To: l.first - 1}
 	l.mu.Unlock()
 
 	if l.tier == nil {
-		return append(dst, gapEvent(l.run, gap, l.now())), nil
+		return []spool.Event{gapEvent(l.run, gap, l.now())}, nil
 	}
-	at := len(dst)
-	dst, err := l.tier.Read(dst, after, maxBytes)
+	events, err := l.tier.Read(nil, after, maxBytes)
 	if err != nil {
-		return dst[:at], fmt.Errorf("read after %d: %w", after, err)
+		return nil, fmt.Errorf("read after %d: %w", after, err)
 	}
-	for i := at; i < len(dst); i++ {
-		dst[i].Run = l.run
+	for i := range events {
+		events[i].Run = l.run
 	}
-	return dst, nil
+	return events, nil
 }
 
-func takeFit(dst, from []spool.Event, maxBytes int) []spool.Event {
-	total := 0
-	for i := range from {
-		total += from[i].Size()
-		if i > 0 && total > maxBytes {
-			break
-		}
-		dst = append(dst, from[i])
+// since returns what is in memory after a cursor. Callers hold l.mu.
+func (l *Log) since(after spool.Seq) [][]spool.Event {
+	at := len(l.recent) - 1
+	for l.recent[at].first > after+1 {
+		at--
 	}
-	return dst
+	parts := make([][]spool.Event, 0, len(l.recent)-at)
+	for i, s := range l.recent[at:] {
+		events := s.events
+		if i == 0 {
+			events = events[after+1-s.first:]
+		}
+		parts = append(parts, events)
+	}
+	return parts
 }
 
 // gapEvent stands for events that are gone. Its seq is the last of them, so
@@ -215,12 +232,37 @@ func (l *Log) Wait(ctx context.Context, after spool.Seq) error {
 			l.wake = make(chan struct{})
 		}
 		wake := l.wake
+		var kick chan struct{} // a nil channel is never ready
+		if !l.leading {
+			l.leading = true
+			kick = l.kick
+		}
 		l.mu.Unlock()
+		var err error
 		select {
 		case <-wake:
+		case <-kick:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			err = context.Cause(ctx)
 		}
+		if kick != nil {
+			l.wakeAll() // also when leaving: somebody else must lead
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// wakeAll ends the leader's turn: all who wait look again, and the first of
+// them leads.
+func (l *Log) wakeAll() {
+	l.mu.Lock()
+	wake := l.wake
+	l.wake, l.leading = nil, false
+	l.mu.Unlock()
+	if wake != nil {
+		close(wake)
 	}
 }
 
@@ -231,14 +273,13 @@ const followPage = 256 << 10
 // come, and ends after the closed event. An error ends it too.
 func (l *Log) Follow(ctx context.Context, after spool.Seq) iter.Seq2[spool.Event, error] {
 	return func(yield func(spool.Event, error) bool) {
-		var page []spool.Event
 		for {
 			if err := l.Wait(ctx, after); err != nil {
 				yield(spool.Event{}, err)
 				return
 			}
-			var err error
-			if page, err = l.Read(page[:0], after, followPage); err != nil {
+			page, err := l.Read(after, followPage)
+			if err != nil {
 				yield(spool.Event{}, err)
 				return
 			}
@@ -251,7 +292,6 @@ func (l *Log) Follow(ctx context.Context, after spool.Seq) iter.Seq2[spool.Event
 			if len(page) == 0 { // sealed, and the cursor is at or past the end
 				return
 			}
-			clear(page)
 		}
 	}
 }

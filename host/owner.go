@@ -179,13 +179,13 @@ func (h *Host) settle(info spool.Info, o Owner) (err error) {
 // recount derives from the log what the description of a live run did not
 // say yet.
 func (r *run) recount() error {
-	var page []spool.Event
 	r.info.Bytes = 0
-	for after := spool.Seq(0); ; after = page[len(page)-1].Seq {
-		var err error
-		if page, err = r.log.Read(page[:0], after, spool.DefaultPageBytes); err != nil || len(page) == 0 {
+	for after := spool.Seq(0); ; {
+		page, err := r.log.Read(after, spool.DefaultPageBytes)
+		if err != nil || len(page) == 0 {
 			return err
 		}
+		after = page[len(page)-1].Seq
 		for i := range page {
 			if o, ok := page[i].Outcome(); ok {
 				r.info.Outcome = &o

@@ -209,7 +209,7 @@ func (r *run) read(ctx context.Context, q spool.Query) (spool.Page, error) {
 			return spool.Page{}, context.Cause(ctx)
 		}
 	}
-	events, err := r.log.Read(nil, q.After, q.MaxBytes)
+	events, err := r.log.Read(q.After, q.MaxBytes)
 	if err != nil {
 		return spool.Page{}, fmt.Errorf("run %s: %w", r.info.ID, err)
 	}

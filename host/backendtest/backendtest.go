@@ -703,7 +703,7 @@ func manyAtOnce(t *testing.T, b spool.Backend) {
 }
 
 func envNotKept(t *testing.T, b spool.Backend) {
-	spec := sh("test \"$SECRET\" = hunter2")
+	spec := sh("test ${#SECRET} -eq 7")
 	spec.Env["SECRET"] = "hunter2"
 	r := start(t, b, spec)
 	wantOutcome(t, r, spool.Outcome{Kind: spool.Exited})

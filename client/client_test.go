@@ -1,0 +1,44 @@
+package client_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/host/backendtest"
+	"github.com/spool-run/spool/internal/servertest"
+)
+
+func TestMain(m *testing.M) {
+	code := servertest.Main(m)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			os.Stderr.WriteString(err.Error())
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func dial(t *testing.T, url string, o client.Options) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func TestBackend(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) spool.Backend {
+		return dial(t, servertest.Start(t, t.TempDir()).URL, client.Options{})
+	})
+}

@@ -1,0 +1,112 @@
+package process
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+)
+
+// files are the descriptors of a process that is about to start: our ends and
+// the child's. Ours do not block. A field is -1 where there is none.
+type files struct {
+	stdin, stdout, stderr int       // ours; a terminal is on stdin and stdout
+	child                 []uintptr // descriptors 0, 1 and 2
+	theirs                []int     // to be closed here once the child has them
+}
+
+func (f *files) closeTheirs() {
+	for _, fd := range f.theirs {
+		_ = unix.Close(fd)
+	}
+	f.theirs = nil
+}
+
+func (f *files) close() {
+	f.closeTheirs()
+	for _, fd := range []int{f.stdin, f.stdout, f.stderr} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// openPipes makes separate pipes for output, and one for input if the process
+// is to have any.
+func openPipes(stdin bool, null int) (*files, error) {
+	f := &files{stdin: -1, stdout: -1, stderr: -1}
+	in := null
+	var p [2]int
+	if stdin {
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			return nil, fmt.Errorf("make pipe: %w", err)
+		}
+		in, f.stdin = p[0], p[1]
+		f.theirs = append(f.theirs, in)
+	}
+	var out [2]int
+	for i, ours := range []*int{&f.stdout, &f.stderr} {
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+			f.close()
+			return nil, fmt.Errorf("make pipe: %w", err)
+		}
+		*ours, out[i] = p[0], p[1]
+		f.theirs = append(f.theirs, p[1])
+	}
+	f.child = []uintptr{uintptr(in), uintptr(out[0]), uintptr(out[1])}
+	return f, f.nonblock()
+}
+
+// openPTY makes a terminal of the given size.
+func openPTY(size spool.Size) (*files, error) {
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/ptmx: %w", err)
+	}
+	f := &files{stdin: -1, stdout: master, stderr: -1}
+	if err := f.openSlave(size); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, f.nonblock()
+}
+
+func (f *files) openSlave(size spool.Size) error {
+	if err := unix.IoctlSetPointerInt(f.stdout, unix.TIOCSPTLCK, 0); err != nil {
+		return fmt.Errorf("unlock terminal: %w", err)
+	}
+	// Asking the master works whatever is mounted on /dev/pts.
+	slave, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(f.stdout), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		return fmt.Errorf("open terminal: %w", errno)
+	}
+	f.theirs = []int{int(slave)}
+	f.child = []uintptr{slave, slave, slave}
+	if err := setSize(f.stdout, size); err != nil {
+		return fmt.Errorf("size terminal: %w", err)
+	}
+	var err error
+	if f.stdin, err = unix.FcntlInt(uintptr(f.stdout), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+		return fmt.Errorf("duplicate terminal: %w", err)
+	}
+	return nil
+}
+
+func setSize(fd int, size spool.Size) error {
+	return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+}
+
+// nonblock prepares our ends, and closes everything if it cannot.
+func (f *files) nonblock() error {
+	for _, fd := range []int{f.stdin, f.stdout, f.stderr} {
+		if fd < 0 {
+			continue
+		}
+		if err := unix.SetNonblock(fd, true); err != nil {
+			f.close()
+			return fmt.Errorf("set non-blocking: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+// Package process is the engine that runs operating system processes: an
+// argument vector, never a shell; pipes or a terminal; an environment made by
+// policy; limits; and an end that includes everything the process started.
+//
+// One goroutine owns a process's output and its exit, so the order of events
+// in the log is right by construction. Output that was there before the
+// process ended comes before the exited event; what background children write
+// later comes after it; and the run is over when nobody holds its streams.
+package process
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// What a run gets when neither its spec nor [Options] say otherwise.
+const (
+	DefaultGrace       = 5 * time.Second // between SIGTERM and the kill
+	DefaultPids        = 4096            // processes and threads at once
+	DefaultOutputBytes = 2 << 30         // logged bytes
+	DefaultRows        = 24
+	DefaultCols        = 80
+	// MaxTail bounds what [spool.TruncateOutput] keeps of the end of the
+	// output: half of the limit, but no more than this.
+	MaxTail = 1 << 20
+)
+
+// The codes of the notices this engine writes.
+const (
+	NoticeTimeout     = "timeout"      // the wall time limit was reached
+	NoticeIdleTimeout = "idle_timeout" // so was the one for time without output
+	NoticeOutputLimit = "output_limit"
+	NoticeTreeKill    = "tree_kill"    // processes had left the process group
+	NoticeStreamsHeld = "streams_held" // somebody out of reach held the streams
+	NoticeKillFailed  = "kill_failed"  // some of the tree may be alive
+)
+
+// Options configure an engine. The zero value is usable.
+type Options struct {
+	// Owner names this engine's process trees for [launch.SweepOwner];
+	// empty lets the engine choose.
+	Owner string
+	// Tree says how process trees are held.
+	Tree launch.TreeMode
+	// Environ is what [spool.EnvPolicy] inherits from; nil means the
+	// environment of this process.
+	Environ []string
+	// Limits are the defaults of a run's limits; where they are zero too,
+	// the constants of this package apply.
+	Limits spool.Limits
+}
+
+// Guarantees say what the engine can promise on this machine.
+type Guarantees = launch.Guarantees
+
+// limits fills in what the spec left open. It reports whether the spec itself
+// asked for a limit of processes.
+func (o *Options) limits(l spool.Limits) (_ spool.Limits, pids bool) {
+	pids = l.Pids > 0
+	l.Wall = cmp.Or(l.Wall, o.Limits.Wall)
+	l.Idle = cmp.Or(l.Idle, o.Limits.Idle)
+	l.Grace = cmp.Or(l.Grace, o.Limits.Grace, DefaultGrace)
+	l.OutputBytes = cmp.Or(l.OutputBytes, o.Limits.OutputBytes, DefaultOutputBytes)
+	l.OutputPolicy = cmp.Or(l.OutputPolicy, o.Limits.OutputPolicy, spool.TruncateOutput)
+	l.Pids = cmp.Or(l.Pids, o.Limits.Pids, DefaultPids)
+	return l, pids
+}

@@ -1,0 +1,546 @@
+//go:build linux
+
+package process
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/engine"
+)
+
+const (
+	readSize  = 64 << 10  // most bytes of an event
+	pipeSize  = 256 << 10 // of a pipe that is used a lot
+	smallRead = 4 << 10   // a read below this may be one of many
+	// coalesce is how long small output is gathered after the last event.
+	// The first bytes after a silence never wait.
+	coalesce = time.Millisecond
+	// busy is how long after some activity the pump waits in a system
+	// call, which costs a thread but wakes five times faster than the
+	// runtime's poller.
+	busy = time.Millisecond
+	// maxBlocking bounds those threads over all processes of an engine.
+	maxBlocking = 16
+	// firstCheck is when a tree that should end is looked at again.
+	firstCheck = 2 * time.Millisecond
+	lastCheck  = 100 * time.Millisecond
+)
+
+var buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
+
+// What an epoll event is about: a stream by its index, or the exit.
+const exitIndex = 2
+
+// stream is one of the two outputs, or the terminal.
+type stream struct {
+	name  spool.Stream
+	fd    int // -1 once it ended
+	tty   bool
+	grown bool // the pipe has been enlarged, or cannot be
+}
+
+// pump moves what a process produces into the log. It is the only one who
+// appends: one goroutine that owns the streams and the exit. An idle process
+// has its pump parked in the runtime's poller and costs no thread.
+type pump struct {
+	s       *session
+	out     engine.Sink
+	epfd    int
+	wake    *os.File        // epfd in the runtime's poller, made when first parked
+	conn    syscall.RawConn // of wake
+	streams [2]stream
+	open    int // streams that have not ended
+
+	exited  bool
+	outcome spool.Outcome
+	refused bool // the log takes no more
+
+	started   time.Time
+	active    time.Time // the last event of any kind
+	output    time.Time // the last output
+	published time.Time // the last output event
+	small     bool      // and whether it was a small one
+
+	total   int64 // bytes read
+	logged  int64 // bytes appended
+	limited bool  // the output limit was passed
+	blocked bool  // reading stopped because of it
+	tail    tail
+
+	req    requests
+	gone   bool      // the tree is known to be empty
+	check  time.Time // when to look at it
+	pause  time.Duration
+	forced bool
+}
+
+// newPump takes over the output descriptors in f.
+func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
+	p := &pump{s: s, out: out}
+	p.streams[0] = stream{name: spool.Stdout, fd: f.stdout}
+	p.streams[1] = stream{name: spool.Stderr, fd: f.stderr}
+	if s.input.tty {
+		p.streams[0].name, p.streams[0].tty = spool.PTY, true
+	}
+	p.tail.max = int(min(s.limits.OutputBytes/2, MaxTail))
+	var err error
+	if p.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("create epoll: %w", err)
+	}
+	for i, st := range p.streams {
+		if st.fd < 0 {
+			continue
+		}
+		if err := p.add(st.fd, i); err != nil {
+			_ = unix.Close(p.epfd)
+			return nil, err
+		}
+		p.open++
+	}
+	return p, nil
+}
+
+func (p *pump) add(fd, index int) error {
+	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(index)}
+	if err := unix.EpollCtl(p.epfd, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+		return fmt.Errorf("watch descriptor: %w", err)
+	}
+	return nil
+}
+
+// watch adds the descriptor that tells of the exit.
+func (p *pump) watch(pidfd int) error { return p.add(pidfd, exitIndex) }
+
+// close closes everything the pump owns.
+func (p *pump) close() {
+	for i := range p.streams {
+		p.end(i)
+	}
+	if p.wake != nil {
+		_ = p.wake.Close()
+	} else {
+		_ = unix.Close(p.epfd)
+	}
+}
+
+// run is the life of a process.
+func (p *pump) run() {
+	p.started = time.Now()
+	p.active, p.output = p.started, p.started
+	var events [3]unix.EpollEvent
+	for {
+		p.tend()
+		if p.exited && p.open == 0 && (p.gone || p.req.killAt.IsZero()) {
+			break
+		}
+		n := p.wait(events[:])
+		if n == 0 {
+			continue
+		}
+		var ready [3]bool
+		for _, e := range events[:n] {
+			ready[e.Fd] = true
+		}
+		if !ready[exitIndex] {
+			p.settle()
+		}
+		for i := range p.streams { // stdout first
+			if ready[i] {
+				p.read(i)
+			}
+		}
+		if ready[exitIndex] {
+			p.exit()
+		}
+	}
+	p.close()
+	p.s.input.close()
+	p.s.end(p.outcome)
+}
+
+// wait returns what is ready, or nothing when it is time to tend to something.
+func (p *pump) wait(events []unix.EpollEvent) int {
+	if time.Since(p.active) < busy && p.mayBlock() {
+		n, err := unix.EpollWait(p.epfd, events, int(busy/time.Millisecond))
+		p.s.eng.blocking.Add(-1)
+		if err == nil && n > 0 {
+			p.active = time.Now()
+			return n
+		}
+		if err == unix.EINTR {
+			return 0
+		}
+	}
+	if p.wake == nil {
+		p.register()
+	}
+	if !p.s.arm(p.wake, p.deadline()) {
+		return 0
+	}
+	var n int
+	err := p.conn.Read(func(fd uintptr) bool {
+		var err error
+		n, err = unix.EpollWait(int(fd), events, 0)
+		return n > 0 || err != nil && err != unix.EINTR
+	})
+	if err != nil || n <= 0 { // a deadline, ours or somebody's poke
+		return 0
+	}
+	p.active = time.Now()
+	return n
+}
+
+// register hands the epoll descriptor to the runtime's poller.
+func (p *pump) register() {
+	_ = unix.SetNonblock(p.epfd, true) // cannot fail on a descriptor we own
+	p.wake = os.NewFile(uintptr(p.epfd), "pump")
+	p.conn, _ = p.wake.SyscallConn() // cannot fail on an open file
+}
+
+// mayBlock reports whether the pump may wait in a system call of its own, and
+// counts it if so.
+func (p *pump) mayBlock() bool {
+	if p.s.eng.blocking.Add(1) <= maxBlocking {
+		return true
+	}
+	p.s.eng.blocking.Add(-1)
+	return false
+}
+
+// settle lets small output gather until the last event is a millisecond old,
+// or the process has ended.
+func (p *pump) settle() {
+	for p.small {
+		d := coalesce - time.Since(p.published)
+		if d <= 0 {
+			return
+		}
+		if p.exited || !p.mayBlock() {
+			time.Sleep(d)
+			return
+		}
+		exit := []unix.PollFd{{Fd: int32(p.s.tree.PidFD()), Events: unix.POLLIN}}
+		timeout := unix.NsecToTimespec(int64(d))
+		n, _ := unix.Ppoll(exit, &timeout, nil) // interrupted: look again
+		p.s.eng.blocking.Add(-1)
+		if n > 0 {
+			return
+		}
+	}
+}
+
+// read moves one event's worth of a stream, and returns how many bytes that
+// were.
+func (p *pump) read(i int) int {
+	st := &p.streams[i]
+	if st.fd < 0 {
+		return 0
+	}
+	size := readSize
+	if p.s.limits.OutputPolicy == spool.BlockOutput && !p.blocked {
+		size = int(min(readSize, p.s.limits.OutputBytes-p.logged))
+		if size == 0 {
+			if waiting, err := unix.IoctlGetInt(st.fd, unix.TIOCINQ); err == nil && waiting > 0 {
+				p.block()
+				return 0
+			}
+			size = 1 // the end of the stream, most likely
+		}
+	}
+	buf := buffers.Get().(*[readSize]byte)
+	n, ended := st.read(buf[:size])
+	if n > 0 {
+		p.publish(st, buf[:n])
+	}
+	buffers.Put(buf)
+	if n == readSize && !st.tty && !st.grown {
+		st.grown = true
+		_, _ = unix.FcntlInt(uintptr(st.fd), unix.F_SETPIPE_SZ, pipeSize) // a wish
+	}
+	if ended {
+		p.end(i)
+		if p.open == 0 {
+			p.flush()
+		}
+	}
+	return n
+}
+
+// read reads once from a pipe. A terminal gives 4 KiB at a time, so it is read
+// until there is no more.
+func (st *stream) read(buf []byte) (n int, ended bool) {
+	for n < len(buf) {
+		k, err := unix.Read(st.fd, buf[n:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			return n, false
+		case err != nil || k == 0: // a terminal ends with EIO
+			return n, true
+		}
+		n += k
+		if !st.tty {
+			break
+		}
+	}
+	return n, false
+}
+
+// publish logs output, within the limit.
+func (p *pump) publish(st *stream, b []byte) {
+	p.output = time.Now()
+	p.published, p.small = p.output, len(b) < smallRead
+	p.total += int64(len(b))
+	limit := p.s.limits.OutputBytes
+	head := limit
+	if p.s.limits.OutputPolicy == spool.TruncateOutput {
+		head -= int64(p.tail.max)
+	}
+	keep := int(min(int64(len(b)), max(0, head-p.logged)))
+	if keep > 0 {
+		p.logged += int64(keep)
+		p.append(spool.Event{Kind: spool.KindOutput, Stream: st.name, Bytes: append([]byte(nil), b[:keep]...)})
+	}
+	if keep == len(b) {
+		return
+	}
+	switch rest := b[keep:]; p.s.limits.OutputPolicy {
+	case spool.TruncateOutput:
+		p.tail.write(st.name, rest)
+		if p.total > limit && !p.limited {
+			p.limited = true
+			p.notice(NoticeOutputLimit, fmt.Sprintf("the output is longer than %d bytes; of the rest only the last %d are kept", limit, p.tail.max))
+		}
+	case spool.StopOutput:
+		p.tail.drop(st.name, len(rest))
+		if !p.limited {
+			p.limited = true
+			p.notice(NoticeOutputLimit, fmt.Sprintf("the output is longer than %d bytes; the run is ended", limit))
+			_ = p.s.kill() // leaves a notice if it failed
+		}
+	default:
+		p.tail.drop(st.name, len(rest))
+	}
+}
+
+// block stops reading, so that the writers block. The end of the streams is
+// still seen.
+func (p *pump) block() {
+	p.blocked, p.limited = true, true
+	for i, st := range p.streams {
+		if st.fd >= 0 {
+			e := unix.EpollEvent{Fd: int32(i)} // hang-ups are always told
+			_ = unix.EpollCtl(p.epfd, unix.EPOLL_CTL_MOD, st.fd, &e)
+		}
+	}
+	p.notice(NoticeOutputLimit, fmt.Sprintf("the output has reached %d bytes; it is not read any further", p.s.limits.OutputBytes))
+}
+
+// drainMax bounds what is read at the exit: more than a pipe holds was not
+// written before it.
+const drainMax = 1 << 20
+
+// drain reads what is there now.
+func (p *pump) drain(i int) {
+	for got := 0; got < drainMax; {
+		blocked := p.blocked
+		if blocked && !hungUp(p.streams[i].fd) {
+			return
+		}
+		n := p.read(i)
+		if n == 0 && blocked == p.blocked {
+			return
+		}
+		got += n
+	}
+}
+
+func hungUp(fd int) bool {
+	poll := []unix.PollFd{{Fd: int32(fd)}}
+	n, err := unix.Poll(poll, 0)
+	return err == nil && n > 0 && poll[0].Revents&unix.POLLHUP != 0
+}
+
+// exit collects the leader.
+func (p *pump) exit() {
+	if p.exited {
+		return
+	}
+	for i := range p.streams {
+		p.drain(i)
+	}
+	_ = unix.EpollCtl(p.epfd, unix.EPOLL_CTL_DEL, p.s.tree.PidFD(), nil)
+	status, err := p.s.tree.Reap()
+	p.s.input.close()
+	p.exited = true
+	p.req = p.s.take()
+	p.notices()
+	if err != nil {
+		p.outcome = spool.Outcome{Kind: spool.Unknown, Reason: err.Error()}
+		p.event(spool.KindFailed, spool.Failure{Reason: err.Error(), Unknown: true})
+		return
+	}
+	exit := exitStatus(status)
+	p.outcome = spool.Outcome{Kind: spool.Exited, Code: exit.Code, Signal: exit.Signal}
+	p.event(spool.KindExited, exit)
+}
+
+// end closes a stream.
+func (p *pump) end(i int) {
+	st := &p.streams[i]
+	if st.fd < 0 {
+		return
+	}
+	// Closing alone does not do it: a child that is being forked right
+	// now may hold a copy until it executes.
+	_ = unix.EpollCtl(p.epfd, unix.EPOLL_CTL_DEL, st.fd, nil)
+	_ = unix.Close(st.fd)
+	st.fd = -1
+	p.open--
+}
+
+// flush logs what was held back, once the streams have ended.
+func (p *pump) flush() {
+	if len(p.tail.dropped) > 0 {
+		p.event(spool.KindTruncated, spool.Truncation{Dropped: p.tail.dropped, Limit: p.s.limits.OutputBytes})
+	}
+	for {
+		stream, b := p.tail.next(readSize)
+		if b == nil {
+			break
+		}
+		p.logged += int64(len(b))
+		p.append(spool.Event{Kind: spool.KindOutput, Stream: stream, Bytes: b})
+	}
+	p.tail.ring = nil
+}
+
+// tend does what was asked for and what has become due.
+func (p *pump) tend() {
+	p.req = p.s.take()
+	p.notices()
+	now := time.Now()
+	l := &p.s.limits
+	switch {
+	case !p.req.killAt.IsZero(): // ending already
+		if p.req.forceAt.IsZero() && !now.Before(p.req.killAt) {
+			_ = p.s.kill() // leaves a notice if it failed
+			p.req = p.s.take()
+			p.notices()
+		}
+	case l.Wall > 0 && now.Sub(p.started) >= l.Wall:
+		p.notice(NoticeTimeout, fmt.Sprintf("the run is ended after %v", l.Wall))
+		_ = p.s.stop(l.Grace) // killed in the end, whatever the signal did
+		return
+	case l.Idle > 0 && now.Sub(p.output) >= l.Idle:
+		p.notice(NoticeIdleTimeout, fmt.Sprintf("the run is ended after %v without output", l.Idle))
+		_ = p.s.stop(l.Grace)
+		return
+	default:
+		return
+	}
+	if p.exited && !p.gone && !now.Before(p.check) {
+		p.count(now)
+	}
+	if force := p.req.forceAt; !force.IsZero() && !now.Before(force) && !p.forced {
+		p.forced = true
+		if p.exited && !p.gone {
+			p.gone = true
+			p.notice(NoticeKillFailed, "some processes did not end when they were killed")
+		}
+		if p.open > 0 {
+			p.notice(NoticeStreamsHeld, "somebody who could not be ended held the streams; they were closed")
+			for i := range p.streams {
+				p.drain(i)
+				p.end(i)
+			}
+			p.flush()
+		}
+	}
+}
+
+// count looks at what is left of a tree that should end. Those in the process
+// group were asked to and get their time; the others were not and get none.
+func (p *pump) count(now time.Time) {
+	m, err := p.s.tree.Count()
+	switch killed := !p.req.forceAt.IsZero(); {
+	case err != nil || m.None():
+		p.gone = true
+		if p.open > 0 && !killed {
+			_ = p.s.kill() // only to have the streams given up in time
+		}
+	case m.Group == 0 && !killed:
+		_ = p.s.kill() // leaves a notice if it failed
+	}
+	p.pause = min(max(2*p.pause, firstCheck), lastCheck)
+	p.check = now.Add(p.pause)
+}
+
+// deadline is when tend has something to do, or zero.
+func (p *pump) deadline() time.Time {
+	var next time.Time
+	sooner := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	l := &p.s.limits
+	if p.req.killAt.IsZero() {
+		if l.Wall > 0 {
+			sooner(p.started.Add(l.Wall))
+		}
+		if l.Idle > 0 {
+			sooner(p.output.Add(l.Idle))
+		}
+		return next
+	}
+	if p.req.forceAt.IsZero() {
+		sooner(p.req.killAt)
+	} else if !p.forced {
+		sooner(p.req.forceAt)
+	}
+	if p.exited && !p.gone {
+		sooner(p.check)
+	}
+	return next
+}
+
+// notices logs what others left for the log.
+func (p *pump) notices() {
+	for _, n := range p.req.notices {
+		p.notice(n.Code, n.Text)
+	}
+	p.req.notices = nil
+}
+
+func (p *pump) notice(code, text string) {
+	p.event(spool.KindNotice, spool.Notice{Code: code, Text: text})
+}
+
+func (p *pump) event(kind spool.Kind, data any) {
+	b, err := json.Marshal(data)
+	if err != nil { // plain structs always encode
+		b = nil
+	}
+	p.append(spool.Event{Kind: kind, Data: b})
+}
+
+// append adds to the log. A log that takes no more ends the run.
+func (p *pump) append(e spool.Event) {
+	if p.refused {
+		return
+	}
+	if _, err := p.out.Append(e); err != nil {
+		p.refused = true
+		_ = p.s.kill() // there is no log to say that it failed
+	}
+}

@@ -1,0 +1,245 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// session is one process. What it appends, its pump appends; the methods here
+// only leave requests for it.
+type session struct {
+	eng    *Engine
+	tree   *launch.Tree
+	limits spool.Limits
+	input  input
+	pump   *pump
+
+	done    chan struct{} // closed after the last append
+	outcome spool.Outcome // valid once done is closed
+
+	mu       sync.Mutex
+	ended    bool
+	notices  []spool.Notice // to be appended
+	killAt   time.Time      // when a stop becomes a kill; zero if nobody asked to stop
+	forceAt  time.Time      // when streams are given up; zero if nothing was killed
+	escapees bool           // the notice about them was made
+	poked    bool           // the pump must not park before it looked at all this
+	wake     *os.File       // the pump's, once it has parked
+	armed    time.Time      // the deadline of wake
+}
+
+// Pid is the leader's process id.
+func (s *session) Pid() int { return s.tree.Pid() }
+
+// Wait returns how the process ended, after its last event.
+func (s *session) Wait() spool.Outcome {
+	<-s.done
+	return s.outcome
+}
+
+// Takes says whether standard input is open.
+func (s *session) Takes(in spool.Input) error {
+	switch in.Kind {
+	case spool.InputStdin, spool.InputEOF:
+		return s.input.takes()
+	}
+	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
+}
+
+// Send writes to standard input.
+func (s *session) Send(ctx context.Context, in spool.Input) error {
+	switch in.Kind {
+	case spool.InputStdin:
+		return s.input.write(ctx, in.Bytes)
+	case spool.InputEOF:
+		return s.input.end(ctx)
+	}
+	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
+}
+
+// Control signals, resizes or ends the process.
+func (s *session) Control(ctx context.Context, c spool.Control) error {
+	switch c.Op {
+	case spool.ControlInterrupt:
+		return s.interrupt()
+	case spool.ControlSignal:
+		sig, err := parseSignal(c.Signal)
+		if err != nil {
+			return err
+		}
+		return s.signal(sig)
+	case spool.ControlResize:
+		return s.resize(c.Size)
+	case spool.ControlStop:
+		grace := s.limits.Grace
+		if c.Grace > 0 {
+			grace = c.Grace
+		}
+		return s.stop(grace)
+	case spool.ControlKill:
+		return s.kill()
+	}
+	return fmt.Errorf("control %q: %w", c.Op, spool.ErrUnsupported)
+}
+
+// interrupt does what Ctrl-C does: on a terminal that concerns the process
+// group in the foreground, which a shell may have put there.
+func (s *session) interrupt() error {
+	if s.input.tty {
+		err := s.input.ioctl(func(fd int) error {
+			return unix.IoctlSetInt(fd, unix.TIOCSIG, int(unix.SIGINT))
+		})
+		if err == nil || errors.Is(err, spool.ErrEnded) {
+			return err
+		}
+	}
+	return s.signal(unix.SIGINT)
+}
+
+func (s *session) signal(sig unix.Signal) error {
+	err := s.tree.SignalGroup(sig)
+	if errors.Is(err, os.ErrProcessDone) {
+		return spool.ErrEnded
+	}
+	return err
+}
+
+func (s *session) resize(size spool.Size) error {
+	if !s.input.tty {
+		return fmt.Errorf("resize: the process has no terminal: %w", spool.ErrUnsupported)
+	}
+	if size.Rows == 0 || size.Cols == 0 {
+		return fmt.Errorf("resize to %d rows and %d columns: %w", size.Rows, size.Cols, spool.ErrInvalid)
+	}
+	return s.input.ioctl(func(fd int) error { return setSize(fd, size) })
+}
+
+// stop asks the process group to end and makes sure that the tree has ended
+// after the grace.
+func (s *session) stop(grace time.Duration) error {
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		return nil
+	}
+	first := s.killAt.IsZero()
+	if at := time.Now().Add(grace); first || at.Before(s.killAt) {
+		s.killAt = at
+	}
+	s.mu.Unlock()
+	var err error
+	if first {
+		err = s.tree.SignalGroup(unix.SIGTERM)
+		if errors.Is(err, os.ErrProcessDone) { // only background children are left
+			err = s.tree.SignalAll(unix.SIGTERM)
+		}
+	}
+	s.poke()
+	return err
+}
+
+// kill ends the whole tree now.
+func (s *session) kill() error {
+	s.mu.Lock()
+	ended := s.ended
+	s.mu.Unlock()
+	if ended {
+		return nil
+	}
+	members, _ := s.tree.Count() // for the notice only
+	s.mu.Lock()
+	now := time.Now()
+	if s.killAt.IsZero() {
+		s.killAt = now
+	}
+	if s.forceAt.IsZero() {
+		s.forceAt = now.Add(s.eng.force)
+	}
+	if n := members.Escaped; n > 0 && !s.escapees {
+		s.escapees = true
+		s.notices = append(s.notices, spool.Notice{Code: NoticeTreeKill, Text: escapeText(n, s.eng.Guarantees().Kill)})
+	}
+	s.mu.Unlock()
+	err := s.tree.Kill()
+	if err != nil {
+		s.notice(NoticeKillFailed, err.Error())
+	}
+	s.poke()
+	return err
+}
+
+func escapeText(n int, mechanism string) string {
+	if n == 1 {
+		return "1 process had left the process group; ended by " + mechanism
+	}
+	return fmt.Sprintf("%d processes had left the process group; ended by %s", n, mechanism)
+}
+
+// notice leaves a notice for the pump to append.
+func (s *session) notice(code, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notices = append(s.notices, spool.Notice{Code: code, Text: text})
+}
+
+// poke makes the pump look at what was asked of it.
+func (s *session) poke() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.poked = true
+	if s.wake != nil {
+		s.armed = past
+		_ = s.wake.SetReadDeadline(past) // fails only if the pump is gone
+	}
+}
+
+// requests is what the pump has to act upon.
+type requests struct {
+	notices []spool.Notice
+	killAt  time.Time
+	forceAt time.Time
+}
+
+// take hands the requests over. The times stay; the notices do not.
+func (s *session) take() requests {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := requests{notices: s.notices, killAt: s.killAt, forceAt: s.forceAt}
+	s.notices = nil
+	s.poked = false
+	return r
+}
+
+// arm prepares the pump to park until the deadline, zero for none. It reports
+// false if there is something to do first.
+func (s *session) arm(wake *os.File, deadline time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.poked {
+		return false
+	}
+	s.wake = wake
+	if !s.armed.Equal(deadline) {
+		s.armed = deadline
+		_ = wake.SetReadDeadline(deadline)
+	}
+	return true
+}
+
+// end records the outcome and tells everyone. Nothing is appended after it.
+func (s *session) end(o spool.Outcome) {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.outcome = o
+	close(s.done)
+}

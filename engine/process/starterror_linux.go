@@ -1,0 +1,144 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+var errNUL = errors.New("nul byte found in provided data")
+
+func invalid(err error) error {
+	return &spool.StartError{Reason: spool.StartInvalid, Err: err}
+}
+
+// check rejects what no kernel call should see.
+func check(spec *spool.Spec, env []string) error {
+	if len(spec.Argv) == 0 {
+		return invalid(errors.New("argv must not be empty"))
+	}
+	for _, list := range [][]string{spec.Argv, env, {spec.Arg0, spec.Cwd}} {
+		for _, s := range list {
+			if strings.IndexByte(s, 0) >= 0 {
+				return invalid(errNUL)
+			}
+		}
+	}
+	l := spec.Limits
+	if l.Wall < 0 || l.Idle < 0 || l.Grace < 0 || l.OutputBytes < 0 || l.Pids < 0 {
+		return invalid(errors.New("limits must not be negative"))
+	}
+	switch l.OutputPolicy {
+	case "", spool.TruncateOutput, spool.BlockOutput, spool.StopOutput:
+	default:
+		return invalid(fmt.Errorf("unknown output policy %q", l.OutputPolicy))
+	}
+	return nil
+}
+
+// startError explains why a program did not start. The kernel says only that
+// something failed, so the working directory is looked at now.
+func startError(program string, spec *spool.Spec, err error) error {
+	e := &spool.StartError{Reason: spool.StartOther}
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, launch.ErrNoPidsLimit):
+		e.Reason, e.Err = spool.StartUnsupported, err
+		e.Hint = "this machine has no control groups for the limit of processes; start without it"
+		return e
+	case !errors.As(err, &errno):
+		e.Err = err
+		return e
+	}
+	if spec.Cwd != "" {
+		if cause := checkCwd(spec.Cwd); cause != 0 {
+			e.Reason = spool.StartBadCwd
+			e.Err = &fs.PathError{Op: "chdir", Path: spec.Cwd, Err: cause}
+			e.Hint = "the working directory must exist on the machine that runs the program"
+			return e
+		}
+	}
+	e.Err = &fs.PathError{Op: "exec", Path: program, Err: errno}
+	switch errno {
+	case unix.ENOENT, unix.ENOTDIR:
+		e.Reason = spool.StartNotFound
+		e.Hint = "no such program in the PATH of its environment"
+		if strings.Contains(program, "/") {
+			e.Hint = "no such program"
+			if unix.Access(inDir(spec.Cwd, program), unix.F_OK) == nil {
+				e.Hint = "the file exists, but the interpreter it names does not"
+			}
+		}
+	case unix.EACCES, unix.EPERM:
+		e.Reason = spool.StartNotExecutable
+		e.Hint = "the file is not executable"
+	case unix.ENOEXEC:
+		e.Reason = spool.StartBadFormat
+		e.Hint = "not a program for this machine; a script needs a #! line"
+	case unix.EAGAIN, unix.EMFILE, unix.ENFILE, unix.ENOMEM:
+		e.Reason = spool.StartLimit
+		e.Hint = limitHint(errno)
+	case unix.E2BIG:
+		e.Reason = spool.StartInvalid
+		e.Hint = "the arguments and the environment are too large"
+	case unix.ENAMETOOLONG, unix.ELOOP:
+		e.Reason = spool.StartNotFound
+	}
+	return e
+}
+
+func limitHint(errno syscall.Errno) string {
+	switch errno {
+	case unix.EAGAIN:
+		return "too many processes"
+	case unix.ENOMEM:
+		return "out of memory"
+	}
+	return "too many open files"
+}
+
+func inDir(cwd, path string) string {
+	if cwd == "" || strings.HasPrefix(path, "/") {
+		return path
+	}
+	return cwd + "/" + path
+}
+
+// checkCwd says why nothing can start in a directory, or zero.
+func checkCwd(dir string) syscall.Errno {
+	var st unix.Stat_t
+	err := unix.Stat(dir, &st)
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return unix.ENOTDIR
+	}
+	if err == nil {
+		err = unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
+	}
+	errno, _ := err.(syscall.Errno)
+	return errno
+}
+
+// pipeError explains why there were no descriptors.
+func pipeError(err error) error {
+	e := &spool.StartError{Reason: spool.StartOther, Err: err}
+	switch errno := syscall.Errno(0); {
+	case errors.As(err, &errno) && (errno == unix.EMFILE || errno == unix.ENFILE || errno == unix.ENOMEM):
+		e.Reason, e.Hint = spool.StartLimit, limitHint(errno)
+	}
+	return e
+}
+
+// ptyError explains why there was no terminal.
+func ptyError(err error) error {
+	if e, ok := pipeError(err).(*spool.StartError); ok && e.Reason == spool.StartLimit {
+		return e
+	}
+	return &spool.StartError{Reason: spool.StartPTY, Hint: "no terminal could be opened; is /dev/ptmx there?", Err: err}
+}

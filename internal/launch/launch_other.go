@@ -1,0 +1,22 @@
+//go:build !linux
+
+package launch
+
+import (
+	"fmt"
+
+	"github.com/spool-run/spool"
+)
+
+// Launcher starts processes; there is none on this platform.
+type Launcher struct{}
+
+// New reports that the platform is not supported.
+func New(Options) (*Launcher, error) {
+	return nil, fmt.Errorf("the process engine is not available on this platform: %w", spool.ErrUnsupported)
+}
+
+// SweepOwner reports that the platform is not supported.
+func SweepOwner(string) (killed int, err error) {
+	return 0, fmt.Errorf("the process engine is not available on this platform: %w", spool.ErrUnsupported)
+}

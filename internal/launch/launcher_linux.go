@@ -1,0 +1,239 @@
+package launch
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoPidsLimit is returned by Start when the command asks for a limit that
+// nothing on this machine can enforce.
+var ErrNoPidsLimit = errors.New("the number of processes cannot be limited here")
+
+// Launcher starts processes and keeps their trees.
+type Launcher struct {
+	owner   string
+	groups  *groups // nil when trees are walked
+	walk    *walker // nil when there are control groups
+	ignored chan os.Signal
+	starts  atomic.Uint64
+
+	closing sync.Once
+	err     error // of closing
+}
+
+// New finds out what works on this machine and returns a launcher.
+func New(o Options) (*Launcher, error) {
+	l := &Launcher{owner: o.Owner}
+	if l.owner == "" {
+		l.owner = strconv.Itoa(os.Getpid()) + "-" + rand.Text()[:10]
+	}
+	if err := checkOwner(l.owner); err != nil {
+		return nil, err
+	}
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return nil, fmt.Errorf("open pidfd: %w", err)
+	}
+	_ = unix.Close(fd)
+
+	var cause error
+	switch o.Mode {
+	case TreeAuto, TreeCgroup:
+		if l.groups, cause = newGroups(l.owner); cause == nil {
+			break
+		}
+		if o.Mode == TreeCgroup {
+			return nil, fmt.Errorf("use control groups: %w", cause)
+		}
+		fallthrough
+	case TreeWalk:
+		if l.walk, err = newWalker(); err != nil {
+			return nil, errors.Join(cause, err)
+		}
+	default:
+		return nil, fmt.Errorf("unknown tree mode %q", o.Mode)
+	}
+	// Go opens everything close-on-exec, but whoever started us may have
+	// left descriptors open that no child should see.
+	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	l.unignore()
+	return l, nil
+}
+
+func checkOwner(owner string) error {
+	if owner == "" || owner == "." || owner == ".." || strings.ContainsAny(owner, "/\x00\n") || len(owner) > 200 {
+		return fmt.Errorf("invalid owner name %q", owner)
+	}
+	return nil
+}
+
+// unignore sees to it that children begin with default signal dispositions.
+// An ignored signal stays ignored across exec, and nohup and shells leave us
+// with some. A handled one does not: so handle them, by doing nothing.
+func (l *Launcher) unignore() {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return
+	}
+	var sigs []os.Signal
+	for line := range strings.Lines(string(status)) {
+		hex, ok := strings.CutPrefix(line, "SigIgn:")
+		if !ok {
+			continue
+		}
+		mask, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+		if err != nil {
+			return
+		}
+		for n := range 64 {
+			if mask&(1<<n) != 0 {
+				sigs = append(sigs, syscall.Signal(n+1))
+			}
+		}
+	}
+	if len(sigs) > 0 {
+		l.ignored = make(chan os.Signal, 1)
+		signal.Notify(l.ignored, sigs...)
+	}
+}
+
+// Owner is the name under which [SweepOwner] finds this launcher's processes.
+func (l *Launcher) Owner() string { return l.owner }
+
+// Guarantees says what this launcher can promise here.
+func (l *Launcher) Guarantees() Guarantees {
+	if l.groups != nil {
+		return Guarantees{Kill: KillCgroup, Pids: l.groups.limits()}
+	}
+	return Guarantees{Kill: KillWalk}
+}
+
+// Start starts a command as the leader of a new session, process group and
+// tree. It returns once the program is executing. An error of the kernel is
+// a [syscall.Errno], perhaps wrapped.
+func (l *Launcher) Start(c Command) (*Tree, error) {
+	if c.Pids > 0 && !l.Guarantees().Pids {
+		return nil, ErrNoPidsLimit
+	}
+	t := &Tree{l: l, pidfd: -1}
+	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: c.Files, Sys: &syscall.SysProcAttr{
+		Setsid:  true,
+		Setctty: c.TTY,
+		PidFD:   &t.pidfd,
+	}}
+	var err error
+	if l.groups != nil {
+		if t.slot, err = l.groups.acquire(c.Pids); err != nil {
+			return nil, fmt.Errorf("acquire control group: %w", err)
+		}
+		if t.pid, err = l.groups.fork(t.slot, c.Path, c.Argv, attr); err != nil && t.pid == 0 {
+			l.groups.release(t.slot)
+			return nil, err
+		}
+	} else {
+		mark := l.owner + "." + strconv.FormatUint(l.starts.Add(1), 10)
+		attr.Env = append(c.Env[:len(c.Env):len(c.Env)], markVariable+"="+mark)
+		if t.pid, err = syscall.ForkExec(c.Path, c.Argv, attr); err != nil {
+			return nil, err
+		}
+		t.grown = l.walk.add(t.pid, mark)
+	}
+	if err == nil && t.pidfd < 0 {
+		err = errors.New("the kernel gave no pidfd")
+	}
+	if err != nil { // started, but not in a way we can keep
+		_ = t.Kill()
+		_, _ = t.Reap()
+		t.Release()
+		return nil, err
+	}
+	return t, nil
+}
+
+// Close ends every process that is left of any tree and removes the control
+// groups.
+func (l *Launcher) Close() error {
+	l.closing.Do(func() {
+		if l.ignored != nil {
+			signal.Stop(l.ignored)
+		}
+		if l.groups != nil {
+			l.err = l.groups.close()
+			return
+		}
+		l.walk.mu.Lock()
+		left := make([]*growth, 0, len(l.walk.all))
+		for g := range l.walk.all {
+			left = append(left, g)
+		}
+		l.walk.mu.Unlock()
+		var errs []error
+		for _, g := range left {
+			errs = append(errs, l.walk.kill(g))
+		}
+		l.err = errors.Join(errs...)
+	})
+	return l.err
+}
+
+// SweepOwner ends everything that an owner who is gone left behind, and
+// removes its control groups. It must not be called for one who is alive.
+func SweepOwner(owner string) (killed int, err error) {
+	if err := checkOwner(owner); err != nil {
+		return 0, err
+	}
+	var errs []error
+	r, err := findRoots()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	var tree, pids string
+	if r.v2 != "" {
+		tree = filepath.Join(r.v2, baseName, owner)
+	}
+	if r.pids != "" {
+		pids = filepath.Join(r.pids, baseName, owner)
+	}
+	killed, err = sweepGroups(tree, pids)
+	errs = append(errs, err)
+	n, err := sweepMarked(owner)
+	return killed + n, errors.Join(append(errs, err)...)
+}
+
+// sweepMarked ends the processes that were marked for a walk, repeatedly, as
+// they may be forking.
+func sweepMarked(owner string) (killed int, err error) {
+	self := os.Getpid()
+	for range 100 {
+		table, err := procs()
+		if err != nil {
+			return killed, fmt.Errorf("read /proc: %w", err)
+		}
+		found := 0
+		for pid, p := range table {
+			if pid == self || p.dead() || !strings.HasPrefix(markOf(pid), owner+".") {
+				continue
+			}
+			if signalProc(p, unix.SIGKILL) {
+				found++
+			}
+		}
+		if found == 0 {
+			return killed, nil
+		}
+		killed += found
+	}
+	return killed, fmt.Errorf("sweep owner %s: processes keep appearing", owner)
+}

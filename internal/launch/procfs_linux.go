@@ -1,0 +1,111 @@
+package launch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// proc is what /proc/<pid>/stat says about a process. A pid and its start
+// time together name a process for ever.
+type proc struct {
+	pid, ppid, pgrp, sid int
+	state                byte
+	start                uint64
+}
+
+func (p proc) dead() bool { return p.state == 'Z' || p.state == 'X' }
+
+func readProc(pid int) (proc, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return proc{}, err
+	}
+	return parseStat(b)
+}
+
+var errStat = errors.New("malformed stat")
+
+// parseStat reads the line of a stat file. The command name in it is free
+// text, so fields are counted from its closing parenthesis.
+func parseStat(b []byte) (proc, error) {
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 1 || end < open {
+		return proc{}, errStat
+	}
+	f := strings.Fields(string(b[end+1:]))
+	if len(f) < 20 || len(f[0]) != 1 {
+		return proc{}, errStat
+	}
+	p := proc{state: f[0][0]}
+	var err error
+	for _, n := range []struct {
+		to   *int
+		text string
+	}{
+		{&p.pid, strings.TrimSpace(string(b[:open]))},
+		{&p.ppid, f[1]}, {&p.pgrp, f[2]}, {&p.sid, f[3]},
+	} {
+		if *n.to, err = strconv.Atoi(n.text); err != nil {
+			return proc{}, fmt.Errorf("%w: %w", errStat, err)
+		}
+	}
+	if p.start, err = strconv.ParseUint(f[19], 10, 64); err != nil {
+		return proc{}, fmt.Errorf("%w: %w", errStat, err)
+	}
+	return p, nil
+}
+
+// pids lists the processes of the machine.
+func pids() ([]int, error) {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]int, 0, len(names))
+	for _, n := range names {
+		if pid, err := strconv.Atoi(n); err == nil {
+			list = append(list, pid)
+		}
+	}
+	return list, nil
+}
+
+// procs describes the processes of the machine. Those that end meanwhile are
+// left out.
+func procs() (map[int]proc, error) {
+	list, err := pids()
+	if err != nil {
+		return nil, err
+	}
+	m := make(map[int]proc, len(list))
+	for _, pid := range list {
+		if p, err := readProc(pid); err == nil {
+			m[pid] = p
+		}
+	}
+	return m, nil
+}
+
+// markOf returns the value of our variable in the environment the process
+// was executed with, or "" if it has none or we may not know.
+func markOf(pid int) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return ""
+	}
+	for v := range bytes.SplitSeq(b, []byte{0}) {
+		if rest, ok := bytes.CutPrefix(v, []byte(markVariable+"=")); ok {
+			return string(rest)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,187 @@
+package launch
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// markVariable is set in the environment of processes held by a walk, so that
+// an orphan can be told from another tree's.
+const markVariable = "SPOOL_RUN"
+
+// walker finds the members of trees in /proc. It needs this process to be the
+// reaper of orphaned descendants: then every member is a descendant of ours,
+// and nothing that is not one is ever touched.
+type walker struct {
+	self int
+
+	mu      sync.Mutex
+	leaders map[int]*growth // by pid, until reaped
+	all     map[*growth]struct{}
+}
+
+// growth is what is known of a tree from looking at it.
+type growth struct {
+	mark   string
+	leader int
+
+	// Guarded by walker.mu.
+	seen     map[int]uint64 // start times by pid
+	sessions map[int]bool
+}
+
+func newWalker() (*walker, error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("become the reaper of orphans: %w", err)
+	}
+	if _, err := procs(); err != nil {
+		return nil, fmt.Errorf("read /proc: %w", err)
+	}
+	return &walker{self: os.Getpid(), leaders: make(map[int]*growth), all: make(map[*growth]struct{})}, nil
+}
+
+// add begins to hold a tree.
+func (w *walker) add(leader int, mark string) *growth {
+	g := &growth{mark: mark, leader: leader, seen: make(map[int]uint64), sessions: map[int]bool{leader: true}}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for old := range w.all { // the pid is a new process now
+		delete(old.sessions, leader)
+		delete(old.seen, leader)
+	}
+	w.leaders[leader] = g
+	w.all[g] = struct{}{}
+	return g
+}
+
+// reaped records that the leader's pid may become somebody else.
+func (w *walker) reaped(g *growth) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.leaders[g.leader] == g {
+		delete(w.leaders, g.leader)
+	}
+}
+
+// drop lets go of a tree if nobody of it is left.
+func (w *walker) drop(g *growth) {
+	if live, err := w.look(g); err == nil && len(live) == 0 {
+		w.mu.Lock()
+		delete(w.all, g)
+		w.mu.Unlock()
+	}
+}
+
+// look returns the live members of a tree, and reaps the dead that were
+// orphaned to us. It waits for known pids only: waiting for any child would
+// take exit statuses from those who need them.
+func (w *walker) look(g *growth) ([]proc, error) {
+	table, err := procs()
+	if err != nil {
+		return nil, fmt.Errorf("read /proc: %w", err)
+	}
+	children := make(map[int][]proc)
+	var orphans []proc // direct children of ours that nobody registered
+	w.mu.Lock()
+	for _, p := range table {
+		children[p.ppid] = append(children[p.ppid], p)
+		if p.ppid == w.self && w.leaders[p.pid] == nil {
+			orphans = append(orphans, p)
+		}
+	}
+	w.mu.Unlock()
+
+	marks := make(map[int]string)
+	for _, p := range orphans {
+		if !p.dead() {
+			marks[p.pid] = markOf(p.pid)
+		}
+	}
+
+	w.mu.Lock()
+	var live, dead, queue []proc
+	if p, ok := table[g.leader]; ok && w.leaders[g.leader] == g {
+		queue = append(queue, p)
+	}
+	for _, p := range orphans {
+		start, known := g.seen[p.pid]
+		switch {
+		case known && start == p.start:
+		case marks[p.pid] == g.mark:
+		case p.pid != p.sid && g.sessions[p.sid]:
+		default:
+			continue
+		}
+		queue = append(queue, p)
+		if p.dead() {
+			dead = append(dead, p)
+		}
+	}
+	for len(queue) > 0 {
+		p := queue[0]
+		queue = append(queue[1:], children[p.pid]...)
+		if p.dead() {
+			continue
+		}
+		g.seen[p.pid] = p.start
+		g.sessions[p.sid] = true
+		live = append(live, p)
+	}
+	for _, p := range dead {
+		delete(g.seen, p.pid)
+	}
+	w.mu.Unlock()
+	for _, p := range dead {
+		_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil) // gone either way
+	}
+	return live, nil
+}
+
+// kill ends a tree: all members are stopped until a look finds no new one, so
+// that they cannot outrun us, then killed, and so on until nobody is left.
+func (w *walker) kill(g *growth) error {
+	deadline := time.Now().Add(sweepTime)
+	stopped := make(map[int]uint64)
+	for {
+		live, err := w.look(g)
+		if err != nil {
+			return err
+		}
+		if len(live) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("kill process tree: %d processes are left", len(live))
+		}
+		fresh := false
+		for _, p := range live {
+			if stopped[p.pid] != p.start {
+				stopped[p.pid] = p.start
+				fresh = true
+				signalProc(p, unix.SIGSTOP)
+			}
+		}
+		if fresh {
+			continue
+		}
+		for _, p := range live {
+			signalProc(p, unix.SIGKILL)
+		}
+		time.Sleep(time.Millisecond) // dying takes a moment
+	}
+}
+
+// signalProc signals a process unless its pid has become another's.
+func signalProc(p proc, sig unix.Signal) bool {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	now, err := readProc(p.pid)
+	return err == nil && now.start == p.start && unix.PidfdSendSignal(fd, sig, nil, 0) == nil
+}

@@ -1,0 +1,111 @@
+// Package servertest runs the real spool binary as a server, for tests that
+// must cross a process boundary: build it once, start it, kill it, start it
+// again on the same state.
+package servertest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "spool-test-")
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "spool")
+	out, err := exec.Command("go", "build", "-o", bin, "github.com/spool-run/spool/cmd/spool").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build spool: %w: %s", err, out)
+	}
+	return bin, nil
+})
+
+// Main runs the tests and removes what the package built.
+func Main(m interface{ Run() int }) int {
+	code := m.Run()
+	if bin, err := build(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(bin))
+	}
+	return code
+}
+
+// Binary returns the spool binary built from this tree.
+func Binary(tb testing.TB) string {
+	tb.Helper()
+	bin, err := build()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return bin
+}
+
+// Server is a running spool exec-server.
+type Server struct {
+	URL string
+	Pid int
+
+	cmd  *exec.Cmd
+	dead bool
+}
+
+// Start starts a server on a state directory. It is killed, if it still
+// lives, when the test ends.
+func Start(tb testing.TB, state string, args ...string) *Server {
+	tb.Helper()
+	s, err := StartCommand(context.Background(), Binary(tb), append([]string{"exec-server", "--state", state}, args...)...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Kill)
+	return s
+}
+
+// StartCommand starts any command that prints the URL it serves as its first
+// line.
+func StartCommand(ctx context.Context, bin string, args ...string) (*Server, error) {
+	s := &Server{cmd: exec.CommandContext(ctx, bin, args...)}
+	s.cmd.Stderr = os.Stderr
+	// A test that dies must not leave servers behind.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("the server printed no URL: %w", err), s.cmd.Process.Kill(), s.cmd.Wait())
+	}
+	s.URL, s.Pid = strings.TrimSpace(line), s.cmd.Process.Pid
+	return s, nil
+}
+
+// Kill ends the server at once, as a crash would, and waits until it is gone.
+func (s *Server) Kill() {
+	if !s.dead {
+		s.dead = true
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+	}
+}
+
+// Stop asks the server to end and returns its exit error.
+func (s *Server) Stop() error {
+	s.dead = true
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return s.cmd.Wait()
+}

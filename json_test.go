@@ -1,0 +1,113 @@
+package spool_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/spool-run/spool"
+)
+
+func TestEventJSONForm(t *testing.T) {
+	at := time.Date(2026, 11, 15, 1, 2, 3, 456789000, time.UTC)
+	tests := []struct {
+		name  string
+		event spool.Event
+		want  string
+	}{
+		{"text", spool.Event{Run: "r", Seq: 3, Time: at, Kind: spool.KindOutput, Turn: 2, Stream: spool.Stdout, Bytes: []byte("hi\n")},
+			`{"run":"r","seq":3,"time":"2026-11-15T01:02:03.456789000Z","kind":"output","turn":2,"stream":"stdout","text":"hi\n"}`},
+		{"bytes that are not UTF-8", spool.Event{Run: "r", Seq: 4, Time: at, Kind: spool.KindOutput, Stream: spool.PTY, Bytes: []byte{0xff, 0xd8}},
+			`{"run":"r","seq":4,"time":"2026-11-15T01:02:03.456789000Z","kind":"output","stream":"pty","base64":"/9g="}`},
+		{"data", spool.Event{Run: "r", Seq: 10, Time: at, Kind: spool.KindExited, Data: json.RawMessage(`{"code":137,"signal":"SIGKILL"}`)},
+			`{"run":"r","seq":10,"time":"2026-11-15T01:02:03.456789000Z","kind":"exited","data":{"code":137,"signal":"SIGKILL"}}`},
+		{"nothing", spool.Event{Run: "r", Seq: 11, Time: at, Kind: spool.KindClosed},
+			`{"run":"r","seq":11,"time":"2026-11-15T01:02:03.456789000Z","kind":"closed"}`},
+		{"control characters and angle brackets", spool.Event{Run: "r", Seq: 1, Time: at, Kind: spool.KindOutput, Stream: spool.Stdout, Bytes: []byte("\x1b[1m<b>\x00")},
+			`{"run":"r","seq":1,"time":"2026-11-15T01:02:03.456789000Z","kind":"output","stream":"stdout","text":"\u001b[1m<b>\u0000"}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := string(tt.event.AppendJSON(nil)); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestEventJSONRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := spool.Event{
+			Run:    spool.RunID(rapid.StringMatching(`[a-z0-9]{1,16}`).Draw(t, "run")),
+			Seq:    spool.Seq(rapid.Uint64().Draw(t, "seq")),
+			Time:   time.Unix(0, rapid.Int64Range(0, 1<<60).Draw(t, "time")).UTC(),
+			Kind:   rapid.SampledFrom([]spool.Kind{spool.KindOutput, spool.KindNotice, "of-a-later-version"}).Draw(t, "kind"),
+			Turn:   spool.Seq(rapid.Uint64Range(0, 5).Draw(t, "turn")),
+			Stream: rapid.SampledFrom([]spool.Stream{"", spool.Stdout, spool.PTY}).Draw(t, "stream"),
+		}
+		if b := rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"); len(b) > 0 {
+			e.Bytes = b
+		}
+		if rapid.Bool().Draw(t, "hasData") {
+			e.Data = json.RawMessage(`{"a":[1,"x"]}`)
+		}
+		line := e.AppendJSON(nil)
+		if bytes.ContainsRune(line, '\n') {
+			t.Fatalf("more than one line: %q", line)
+		}
+		var got spool.Event
+		if err := json.Unmarshal(line, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(e, got); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func FuzzEventUnmarshal(f *testing.F) {
+	f.Add([]byte(`{"run":"r","seq":1,"time":"2026-11-15T01:02:03Z","kind":"output","stream":"stdout","text":"x"}`))
+	f.Add([]byte(`{"text":"a","base64":"YQ=="}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var e spool.Event
+		if json.Unmarshal(b, &e) != nil {
+			return
+		}
+		var again spool.Event
+		if err := json.Unmarshal(e.AppendJSON(nil), &again); err != nil {
+			t.Fatalf("what was decoded does not encode: %v", err)
+		}
+	})
+}
+
+func TestOutcome(t *testing.T) {
+	tests := []struct {
+		event spool.Event
+		want  spool.Outcome
+		code  int
+		text  string
+	}{
+		{spool.Event{Kind: spool.KindExited, Data: json.RawMessage(`{"code":7}`)}, spool.Outcome{Kind: spool.Exited, Code: 7}, 7, "exited 7"},
+		{spool.Event{Kind: spool.KindExited, Data: json.RawMessage(`{"code":137,"signal":"SIGKILL"}`)}, spool.Outcome{Kind: spool.Exited, Code: 137, Signal: "SIGKILL"}, 137, "exited 137 (SIGKILL)"},
+		{spool.Event{Kind: spool.KindFailed, Data: json.RawMessage(`{"reason":"disk full"}`)}, spool.Outcome{Kind: spool.Failed, Reason: "disk full"}, 125, "failed: disk full"},
+		{spool.Event{Kind: spool.KindFailed, Data: json.RawMessage(`{"reason":"gone","unknown":true}`)}, spool.Outcome{Kind: spool.Unknown, Reason: "gone"}, 125, "unknown: gone"},
+	}
+	for _, tt := range tests {
+		got, ok := tt.event.Outcome()
+		if !ok || got != tt.want || got.ExitCode() != tt.code || got.String() != tt.text {
+			t.Errorf("%s: %+v %v, exit code %d, %q", tt.event.Data, got, ok, got.ExitCode(), got)
+		}
+	}
+	// What does not decode is unknown, never a guess.
+	bad := spool.Event{Kind: spool.KindExited, Data: json.RawMessage(`"zero"`)}
+	if got, ok := bad.Outcome(); !ok || got.Kind != spool.Unknown {
+		t.Errorf("bad status gives %+v", got)
+	}
+	if _, ok := (&spool.Event{Kind: spool.KindClosed}).Outcome(); ok {
+		t.Error("closed has an outcome")
+	}
+}
