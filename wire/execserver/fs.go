@@ -314,7 +314,7 @@ func (f *files) getMetadata(_ context.Context, params json.RawMessage) (any, err
 		defer dir.Close()
 		m, err := stat(int(dir.Fd()), name, false)
 		if err == nil && m.IsSymlink {
-			err = rpc.Errorf(rpc.CodeInvalidRequest, "path contains a symbolic link")
+			err = errSymlink
 		}
 		return m, err
 	}

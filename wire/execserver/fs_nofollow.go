@@ -8,12 +8,17 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/wire/rpc"
 )
 
 // Methods with followSymlinks: false take no path with a symbolic link in it.
 // They open one directory of the path after the other, none of them a link,
 // and act relative to the last: a link that appears meanwhile is not followed
 // either.
+
+// errSymlink is the answer to a link as the last element of a path.
+var errSymlink = rpc.Errorf(rpc.CodeInvalidRequest, "path contains a symbolic link")
 
 // openParentNoFollow opens the directory that holds path. The name is "." for
 // the root. Links on the way are ENOTDIR.
@@ -89,7 +94,7 @@ func mkdirNoFollow(path string, recursive bool) error {
 	return unix.Mkdirat(int(dir.Fd()), name, 0o777)
 }
 
-// removeNoFollow removes a file, a link, or an empty directory.
+// removeNoFollow removes a file or an empty directory, but not a link.
 func removeNoFollow(path string) error {
 	dir, name, err := openParentNoFollow(path)
 	if err != nil {
@@ -97,12 +102,14 @@ func removeNoFollow(path string) error {
 	}
 	defer dir.Close()
 	fd := int(dir.Fd())
-	err = unix.Unlinkat(fd, name, 0)
-	// Linux says EISDIR, POSIX says EPERM.
-	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
-		if derr := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); !errors.Is(derr, unix.ENOTDIR) {
-			err = derr
-		}
+	m, err := stat(fd, name, false)
+	switch {
+	case err != nil:
+		return err
+	case m.IsSymlink:
+		return errSymlink
+	case m.IsDirectory:
+		return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
 	}
-	return err
+	return unix.Unlinkat(fd, name, 0)
 }

@@ -90,7 +90,7 @@ func TestWalk(t *testing.T) {
 
 func TestWalkAnswerIsBounded(t *testing.T) {
 	ft := newFileTest(t)
-	// 40 directories in one another, so that every path is long.
+	// Directories in one another, so that every path is long.
 	dir := ft.dir
 	for range 15 {
 		dir = filepath.Join(dir, strings.Repeat("d", 200))

@@ -168,6 +168,7 @@ func TestHTTPRequestErrors(t *testing.T) {
 // body collects a streamed body until it is done.
 func (t *httpTest) body(id string) (body string, err *string) {
 	t.Helper()
+	var b strings.Builder
 	for seq := uint64(1); ; seq++ {
 		d := <-t.deltas
 		if d.RequestID != id || d.Seq != seq || len(d.Delta) > 1<<20 {
@@ -177,9 +178,9 @@ func (t *httpTest) body(id string) (body string, err *string) {
 			if len(d.Delta) > 0 {
 				t.Error("the last delta is not empty")
 			}
-			return body, d.Error
+			return b.String(), d.Error
 		}
-		body += string(d.Delta)
+		b.Write(d.Delta)
 	}
 }
 
