@@ -19,7 +19,7 @@ func (c *Client) Follow(ctx context.Context, id spool.RunID, after spool.Seq) it
 		err := f.deliverAll(ctx)
 		var lost *DisconnectedError
 		switch {
-		case err == nil || f.stopped:
+		case err == nil || f.stopped || f.done: // what comes after the closed event does not matter
 		case errors.As(err, &lost):
 			for _, e := range lostEvents(id, lost) {
 				if !yield(e, nil) {

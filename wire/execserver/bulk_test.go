@@ -1,0 +1,77 @@
+package execserver_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/engine/process"
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/wire/execserver"
+)
+
+// newServer serves a host with a process engine on loopback, in this process.
+func newServer(tb testing.TB, o execserver.Options) (url string, h *host.Host) {
+	tb.Helper()
+	h, err := host.Open(host.Options{Dir: tb.TempDir(), Engines: map[string]host.NewEngine{
+		spool.EngineProcess: func(owner string) (engine.Engine, error) { return process.New(process.Options{Owner: owner}) },
+	}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	o.Backend = h
+	s := execserver.New(o)
+	web := httptest.NewServer(s)
+	tb.Cleanup(func() {
+		s.Close()
+		web.Close()
+		if err := h.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return strings.Replace(web.URL, "http://", "ws://", 1), h
+}
+
+// BenchmarkFollow moves the output of one process through the server to a
+// client of this process, or straight to a reader.
+func BenchmarkFollow(b *testing.B) {
+	const size = 256 << 20
+	for _, remote := range []bool{false, true} {
+		b.Run(fmt.Sprintf("remote=%v", remote), func(b *testing.B) {
+			url, h := newServer(b, execserver.Options{})
+			var backend spool.Backend = h
+			if remote {
+				c, err := client.Dial(b.Context(), url, client.Options{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer c.Close()
+				backend = c
+			}
+			b.SetBytes(size)
+			events := 0
+			for b.Loop() {
+				r, err := spool.Start(b.Context(), backend, spool.Spec{Argv: []string{"/usr/bin/head", "-c", fmt.Sprint(size), "/dev/zero"}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				n := 0
+				for e, err := range r.Events(b.Context(), 0) {
+					if err != nil {
+						b.Fatal(err)
+					}
+					n += len(e.Bytes)
+					events++
+				}
+				if n != size {
+					b.Fatalf("%d bytes arrived", n)
+				}
+			}
+			b.ReportMetric(float64(size)*float64(b.N)/float64(events), "bytes/event")
+		})
+	}
+}
