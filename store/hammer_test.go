@@ -3,12 +3,11 @@ package store
 import (
 	"encoding/binary"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"os"
 
 	"github.com/spool-run/spool"
 )

@@ -206,7 +206,7 @@ func (p *page) chunk() int {
 		return maxChunk
 	}
 	// Headers take room in the file but not in the page.
-	return min(max(p.left, 0)*5/4+minChunk, maxChunk)
+	return min(max(p.left, 0)*17/16+minChunk, maxChunk)
 }
 
 // take adds the events from a place on, and returns where it stopped.
