@@ -1,0 +1,93 @@
+package cli_test
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/spool-run/spool/cli"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"spool": func() { os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+	})
+}
+
+// The scripts wait for processes through named pipes: opening one waits for
+// the other side, so nothing has to sleep.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			// Short, so that sockets fit; scripts of the other case
+			// choose their own.
+			e.Setenv("SPOOL_STATE", filepath.Join(e.WorkDir, "state"))
+			e.Setenv("HOME", e.WorkDir)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"mkfifo":   mkfifo,
+			"readline": readline,
+			"code":     code,
+			"gone":     gone,
+		},
+	})
+}
+
+// mkfifo makes named pipes.
+func mkfifo(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: mkfifo file…")
+	}
+	for _, name := range args {
+		ts.Check(syscall.Mkfifo(ts.MkAbs(name), 0o600))
+	}
+}
+
+// readline reads one line from a file, or waits for it in a named pipe, and
+// sets a variable if one is named.
+func readline(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: readline file [variable]")
+	}
+	f, err := os.Open(ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer f.Close()
+	line, err := bufio.NewReader(f).ReadString('\n')
+	ts.Check(err)
+	if len(args) == 2 {
+		ts.Setenv(args[1], strings.TrimSuffix(line, "\n"))
+	}
+}
+
+// code runs a command that must exit with this code.
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code n command…")
+	}
+	script := `"$@"; c=$?; [ $c = ` + args[0] + ` ] || { echo "exit code $c" >&2; exit 1; }`
+	ts.Check(ts.Exec("sh", append([]string{"-c", script, "sh"}, args[1:]...)...))
+}
+
+// gone fails if a process runs. One that nobody has waited for does not.
+func gone(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: gone pid")
+	}
+	b, err := os.ReadFile(filepath.Join("/proc", args[0], "stat"))
+	if err != nil {
+		return
+	}
+	_, after, _ := strings.Cut(string(b), ") ")
+	if !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X") {
+		ts.Fatalf("process %s runs: %s", args[0], b)
+	}
+}
