@@ -333,8 +333,8 @@ func reportsSignals(t *testing.T, e engine.Engine) {
 
 func interrupts(t *testing.T, e engine.Engine) {
 	for _, tty := range []*spool.Size{nil, {Rows: 24, Cols: 80}} {
-		spec := shell(`trap 'exit 3' INT; echo ready; while :; do sleep 1000; done`)
-		spec.TTY = tty
+		spec := shell(`trap 'exit 3' INT; echo ready; read x`)
+		spec.Stdin, spec.TTY = true, tty
 		s, log := start(t, e, spec)
 		log.Until(t, "output", func(e spool.Event) bool { return e.Kind == spool.KindOutput })
 		if err := s.Control(t.Context(), spool.Control{Op: spool.ControlInterrupt}); err != nil {
@@ -365,7 +365,9 @@ func resizes(t *testing.T, e engine.Engine) {
 }
 
 func stopGrantsGrace(t *testing.T, e engine.Engine) {
-	s, log := start(t, e, shell(`trap 'echo bye; exit 4' TERM; echo ready; while :; do sleep 1000 & wait; done`))
+	spec := shell(`trap 'echo bye; exit 4' TERM; echo ready; read x`)
+	spec.Stdin = true
+	s, log := start(t, e, spec)
 	log.UntilOutput(t, spool.Stdout, "ready")
 	if err := s.Control(t.Context(), spool.Control{Op: spool.ControlStop, Grace: Patience}); err != nil {
 		t.Fatal(err)
@@ -379,7 +381,9 @@ func stopGrantsGrace(t *testing.T, e engine.Engine) {
 }
 
 func stopKillsAfterGrace(t *testing.T, e engine.Engine) {
-	s, log := start(t, e, shell(`trap 'echo no' TERM; echo ready; while :; do sleep 1000 & wait; done`))
+	spec := shell(`trap '' TERM; echo ready; read x`)
+	spec.Stdin = true
+	s, log := start(t, e, spec)
 	log.UntilOutput(t, spool.Stdout, "ready")
 	begin := time.Now()
 	const grace = 50 * time.Millisecond
@@ -393,7 +397,6 @@ func stopKillsAfterGrace(t *testing.T, e engine.Engine) {
 	if took := time.Since(begin); took < grace {
 		t.Errorf("killed after %v, before the grace of %v", took, grace)
 	}
-	log.UntilOutput(t, spool.Stdout, "no")
 }
 
 func controlIsIdempotent(t *testing.T, e engine.Engine) {
@@ -428,7 +431,13 @@ func lateOutput(t *testing.T, e engine.Engine) {
 	}
 	s, log := start(t, e, shell("echo now; (read x < "+fifo+"; echo late) & exit 5"))
 	log.Until(t, "exited", func(e spool.Event) bool { return e.Kind == spool.KindExited })
-	if err := os.WriteFile(fifo, []byte("\n"), 0); err != nil {
+	// Both ways, so that opening waits for nobody.
+	f, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString("\n"); err != nil {
 		t.Fatal(err)
 	}
 	if got := Wait(t, s); got.Code != 5 {

@@ -20,6 +20,7 @@ const (
 	readSize  = 64 << 10  // most bytes of an event
 	pipeSize  = 256 << 10 // of a pipe that is used a lot
 	smallRead = 4 << 10   // a read below this may be one of many
+	burst     = 4         // reads of a stream that has more before looking at the other
 	// coalesce is how long small output is gathered after the last event.
 	// The first bytes after a silence never wait.
 	coalesce = time.Millisecond
@@ -153,8 +154,13 @@ func (p *pump) run() {
 			p.settle()
 		}
 		for i := range p.streams { // stdout first
-			if ready[i] {
-				p.read(i)
+			if !ready[i] {
+				continue
+			}
+			for range burst {
+				if p.read(i) < readSize {
+					break
+				}
 			}
 		}
 		if ready[exitIndex] {

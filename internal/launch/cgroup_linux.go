@@ -478,7 +478,7 @@ func sweepGroups(tree, pids string) (killed int, err error) {
 			continue
 		}
 		for _, pid := range list {
-			if unix.Kill(pid, 0) == nil && unix.Kill(pid, unix.SIGKILL) == nil && tree == "" {
+			if pid != os.Getpid() && unix.Kill(pid, unix.SIGKILL) == nil && tree == "" {
 				killed++
 			}
 		}
