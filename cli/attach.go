@@ -71,7 +71,7 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 		run: run, tty: info.TTY, eof: o.eof || typed, detach: true, signals: signals,
 		after: info.Last, sizes: []*os.File{a.stdin, a.stdout},
 		printer: &printer{stdout: a.stdout, stderr: a.stderr, json: o.json},
-		act:     func(context.Context, os.Signal) error { return errDetached },
+		react:   func(os.Signal) (func(context.Context) error, error) { return nil, errDetached },
 	}
 	if o.after >= 0 {
 		t.after = spool.Seq(o.after)
@@ -86,7 +86,9 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 		}
 		fmt.Fprintf(a.stderr, "spool: attached to %s; %s leaves\n", shorten(string(info.ID)), keys)
 	}
-	t.resize(ctx)
+	if err := t.resize(ctx); err != nil && !errors.Is(err, spool.ErrEnded) {
+		return err
+	}
 	outcome, err := t.follow(ctx)
 	if errors.Is(err, errDetached) {
 		if typed && isTerminal(a.stderr) {

@@ -27,8 +27,9 @@ type attachment struct {
 	eof     bool // the end of stdin is the end of the run's
 	detach  bool // watch for the detach keys
 	signals <-chan os.Signal
-	// act handles a signal other than a change of size.
-	act func(ctx context.Context, s os.Signal) error
+	// react says what to do about a signal other than a change of size, or
+	// that it is time to leave.
+	react func(s os.Signal) (act func(context.Context) error, leave error)
 }
 
 // errDetached says that the person left; the run goes on.
@@ -86,35 +87,49 @@ func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
 	return outcome, nil
 }
 
-// watch handles signals.
+// watch handles signals. What it does about one may take as long as a lost
+// server takes to come back, and must not keep it from the next.
 func (t *attachment) watch(ctx context.Context) error {
+	failed := make(chan error, 1)
+	do := func(act func(context.Context) error) {
+		err := act(ctx)
+		if err == nil || errors.Is(err, spool.ErrEnded) || ctx.Err() != nil {
+			return
+		}
+		select {
+		case failed <- err:
+		default:
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-failed:
+			return err
 		case s := <-t.signals:
-			if s == unix.SIGPIPE {
-				continue // the write says so too
-			}
-			if s == unix.SIGWINCH {
-				t.resize(ctx)
-				continue
-			}
-			if err := t.act(ctx, s); err != nil && !errors.Is(err, spool.ErrEnded) && ctx.Err() == nil {
-				return err
+			switch s {
+			case unix.SIGPIPE: // the write says so too
+			case unix.SIGWINCH:
+				go do(t.resize)
+			default:
+				act, err := t.react(s)
+				if err != nil {
+					return err
+				}
+				go do(act)
 			}
 		}
 	}
 }
 
 // resize makes the run's terminal as large as ours.
-func (t *attachment) resize(ctx context.Context) {
-	if !t.tty {
-		return
+func (t *attachment) resize(ctx context.Context) error {
+	size, ok := terminalSize(t.sizes...)
+	if !ok || !t.tty {
+		return nil
 	}
-	if size, ok := terminalSize(t.sizes...); ok {
-		_ = t.run.Resize(ctx, size) // a run that just ended has no size
-	}
+	return t.run.Resize(ctx, size)
 }
 
 // pump passes stdin on.
@@ -197,24 +212,39 @@ func notify(signals ...os.Signal) (<-chan os.Signal, func()) {
 
 // forwarder passes signals on to a run.
 type forwarder struct {
-	run       *spool.Run
-	interrupt time.Time // the last one
+	run        *spool.Run
+	interrupts int       // in quick succession
+	last       time.Time // of them
 }
 
 // killWithin is how soon after a first interrupt a second one kills.
 const killWithin = time.Second
 
-func (f *forwarder) act(ctx context.Context, s os.Signal) error {
+// react passes a signal on. Of interrupts in quick succession the second kills
+// the run and the third leaves it alone, for who cannot even be told that.
+func (f *forwarder) react(s os.Signal) (func(context.Context) error, error) {
 	if s == os.Interrupt {
-		again := time.Since(f.interrupt) < killWithin
-		f.interrupt = time.Now()
-		if again {
-			return f.run.Kill(ctx)
+		if time.Since(f.last) > killWithin {
+			f.interrupts = 0
+		}
+		f.interrupts++
+		f.last = time.Now()
+		switch {
+		case f.interrupts == 2:
+			return f.run.Kill, nil
+		case f.interrupts > 2:
+			return nil, &exitError{exitSignal + int(unix.SIGINT), fmt.Errorf("left run %s, which does not answer", f.run.ID())}
 		}
 	}
-	sig, ok := s.(syscall.Signal)
-	if !ok {
-		return nil
-	}
-	return f.run.Signal(ctx, unix.SignalName(sig))
+	name := signalName(s)
+	return func(ctx context.Context) error { return f.run.Signal(ctx, name) }, nil
 }
+
+func signalNumber(s os.Signal) int {
+	if sig, ok := s.(syscall.Signal); ok {
+		return int(sig)
+	}
+	return 0
+}
+
+func signalName(s os.Signal) string { return unix.SignalName(unix.Signal(signalNumber(s))) }

@@ -66,7 +66,11 @@ func (a *app) dial(ctx context.Context, url string) (backend, error) {
 		}
 		token = strings.TrimSpace(string(b))
 	}
-	c, err := client.Dial(ctx, url, client.Options{Token: token})
+	reconnect := a.reconnect
+	if reconnect <= 0 {
+		reconnect = -1 // not at all; zero would mean the default
+	}
+	c, err := client.Dial(ctx, url, client.Options{Token: token, Reconnect: reconnect})
 	if err != nil {
 		return nil, &hintedError{err, `is "spool exec-server" running there, and the token right?`}
 	}

@@ -9,8 +9,11 @@ package cli
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/spool-run/spool/client"
 )
 
 // Main runs the command with these arguments and returns its exit code.
@@ -33,6 +36,7 @@ type app struct {
 	server    string
 	tokenFile string
 	state     string
+	reconnect time.Duration
 	verbose   bool
 }
 
@@ -74,6 +78,7 @@ with 0, with 1 on failure and with 2 if they were called wrongly.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", "", "`URL` of a server: ws://, wss:// or unix:// (default $SPOOL_SERVER)")
 	flags.StringVar(&a.tokenFile, "token-file", "", "`file` with the bearer token for the server (default $SPOOL_TOKEN)")
+	flags.DurationVar(&a.reconnect, "reconnect", client.DefaultReconnect, "how long to try to come back to a server that was lost")
 	flags.StringVar(&a.state, "state", "", "state `directory` of this machine (default $SPOOL_STATE or ~/.local/state/spool)")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -23,6 +24,9 @@ import (
 
 // exitOnStdinClose is the variable that codex sets for --exit-on-stdin-close.
 const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
+
+// serverGCPercent trades a few megabytes for less collecting.
+const serverGCPercent = 400
 
 // serverOptions are the flags of spool exec-server.
 type serverOptions struct {
@@ -100,6 +104,11 @@ func isTrue(s string) bool {
 }
 
 func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
+	if os.Getenv("GOGC") == "" {
+		// The live heap is a few megabytes and output passes through it
+		// at hundreds a second: collect when it has grown by some more.
+		debug.SetGCPercent(serverGCPercent)
+	}
 	log, err := newLogger(a.stderr, o.logLevel)
 	if err != nil {
 		return err

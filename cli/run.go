@@ -89,7 +89,7 @@ func (a *app) run(ctx context.Context, o *runOptions, argv []string) error {
 		t := &attachment{
 			run: run, tty: o.tty, eof: true, signals: signals, sizes: []*os.File{a.stdin, a.stdout},
 			printer: &printer{stdout: a.stdout, stderr: a.stderr, json: o.json},
-			act:     (&forwarder{run: run}).act,
+			react:   (&forwarder{run: run}).react,
 		}
 		if o.tty || spec.Stdin {
 			t.stdin = a.stdin
@@ -131,7 +131,7 @@ func start(ctx context.Context, b spool.Backend, spec spool.Spec, signals <-chan
 				return nil, &exitError{exitSignal + signalNumber(caught), r.err}
 			}
 			if r.err == nil && caught != nil {
-				return r.run, r.run.Signal(context.WithoutCancel(ctx), unix.SignalName(unix.Signal(signalNumber(caught))))
+				return r.run, r.run.Signal(context.WithoutCancel(ctx), signalName(caught))
 			}
 			return r.run, r.err
 		case s := <-signals:
@@ -141,13 +141,6 @@ func start(ctx context.Context, b spool.Backend, spec spool.Spec, signals <-chan
 			}
 		}
 	}
-}
-
-func signalNumber(s os.Signal) int {
-	if sig, ok := s.(syscall.Signal); ok {
-		return int(sig)
-	}
-	return 0
 }
 
 // ended turns an outcome into the end of the command that stands for it.

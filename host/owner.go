@@ -129,11 +129,11 @@ func (h *Host) recoverHost(id, path string) error {
 	}
 	var errs []error
 	for info, err := range h.store.List() {
-		if err == nil && info.Owner == id && info.State != spool.StateClosed {
-			err = h.settle(info, o)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("run %s: %w", info.ID, err))
-			}
+		if err != nil || info.Owner != id || info.State == spool.StateClosed {
+			continue // an unreadable run is told to whoever asks for it
+		}
+		if err := h.settle(info, o); err != nil {
+			errs = append(errs, fmt.Errorf("run %s: %w", info.ID, err))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -151,10 +151,11 @@ func (h *Host) settle(info spool.Info, o Owner) (err error) {
 	}
 	defer func() { err = errors.Join(err, j.Close()) }()
 	r := openRun(h.ctx, info.ID, j)
-	if err := r.recount(); err != nil {
+	sealed, err := r.recount()
+	if err != nil {
 		return err
 	}
-	last, sealed := r.log.Last()
+	last, _ := r.log.Last()
 	if !sealed && cut.Bytes > 0 {
 		text := fmt.Sprintf("%d bytes of an unfinished write were cut off after event %d: %s", cut.Bytes, last, cut.Reason)
 		if err := r.notice("log_cut", text); err != nil {
@@ -173,23 +174,27 @@ func (h *Host) settle(info spool.Info, o Owner) (err error) {
 		}
 	}
 	r.info.State, r.info.Ended = spool.StateClosed, time.Now().Round(0)
+	if _, done := j.Last(); done {
+		return nil
+	}
 	return j.Seal(r.Info())
 }
 
 // recount derives from the log what the description of a live run did not
-// say yet.
-func (r *run) recount() error {
+// say yet, and whether the log is complete.
+func (r *run) recount() (closed bool, err error) {
 	r.info.Bytes = 0
 	for after := spool.Seq(0); ; {
 		page, err := r.log.Read(after, spool.DefaultPageBytes)
 		if err != nil || len(page) == 0 {
-			return err
+			return closed, err
 		}
 		after = page[len(page)-1].Seq
 		for i := range page {
 			if o, ok := page[i].Outcome(); ok {
 				r.info.Outcome = &o
 			}
+			closed = page[i].Kind == spool.KindClosed
 			if page[i].Kind == spool.KindOutput {
 				r.info.Bytes += int64(len(page[i].Bytes))
 			}

@@ -298,7 +298,7 @@ func appendChunk(b []byte, e *spool.Event, tty bool) []byte {
 	b = append(b, `,"stream":"`...)
 	b = append(b, stream...)
 	b = append(b, `","chunk":"`...)
-	b = base64.StdEncoding.AppendEncode(b, data)
+	b = appendBase64(b, data)
 	return append(b, '"')
 }
 

@@ -1,0 +1,202 @@
+package cli_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a person in front of a spool command.
+type terminal struct {
+	t        *testing.T
+	keys     *os.File // what is typed, and where what is shown comes from
+	screen   *os.File // the terminal itself
+	before   unix.Termios
+	cmd      *exec.Cmd
+	shown    bytes.Buffer
+	deadline time.Time
+}
+
+func typeIn(t *testing.T, state string, args ...string) *terminal {
+	t.Helper()
+	keys, screen, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { keys.Close(); screen.Close() })
+	if err := pty.Setsize(keys, &pty.Winsize{Rows: 30, Cols: 100}); err != nil {
+		t.Fatal(err)
+	}
+	c := &terminal{t: t, keys: keys, screen: screen, deadline: time.Now().Add(20 * time.Second)}
+	c.before = c.settings()
+	c.cmd = exec.Command("spool", args...)
+	c.cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "TERM=xterm")
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = screen, screen, screen
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.cmd.Process.Kill() })
+	return c
+}
+
+func (c *terminal) settings() unix.Termios {
+	c.t.Helper()
+	s, err := unix.IoctlGetTermios(int(c.screen.Fd()), unix.TCGETS)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return *s
+}
+
+// see waits until the text is shown, and forgets what was shown so far.
+func (c *terminal) see(text string) {
+	c.t.Helper()
+	buf := make([]byte, 4096)
+	for !strings.Contains(c.shown.String(), text) {
+		if err := c.keys.SetReadDeadline(c.deadline); err != nil {
+			c.t.Fatal(err)
+		}
+		n, err := c.keys.Read(buf)
+		c.shown.Write(buf[:n])
+		if err != nil {
+			c.t.Fatalf("waiting for %q: %v; shown: %q", text, err, c.shown.String())
+		}
+	}
+	c.shown.Reset()
+}
+
+func (c *terminal) typed(keys string) {
+	c.t.Helper()
+	if _, err := c.keys.WriteString(keys); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *terminal) raw() bool {
+	s := c.settings()
+	return s.Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) == 0
+}
+
+// exits waits for the end of the command, which must leave the terminal as it
+// found it.
+func (c *terminal) exits(code int) {
+	c.t.Helper()
+	err := c.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		c.t.Fatal(err)
+	}
+	if got := c.cmd.ProcessState.ExitCode(); got != code {
+		c.t.Errorf("exit code %d, want %d; shown: %q", got, code, c.shown.String())
+	}
+	if diff := cmp.Diff(c.before, c.settings()); diff != "" {
+		c.t.Errorf("the terminal is not what it was: %s", diff)
+	}
+}
+
+func TestRunTTY(t *testing.T) {
+	c := typeIn(t, t.TempDir(), "run", "--tty", "--", "sh", "-c", `
+		stty size; echo ready
+		read line; echo "got <$line>"
+		until [ "$(stty size)" = "40 120" ]; do sleep 0.01; done; echo resized
+		exit 5`)
+	c.see("30 100\r\nready\r\n")
+	if !c.raw() {
+		t.Error("the terminal is not raw")
+	}
+	c.typed("hello\r")
+	c.see("got <hello>\r\n")
+	if err := pty.Setsize(c.keys, &pty.Winsize{Rows: 40, Cols: 120}); err != nil {
+		t.Fatal(err)
+	}
+	c.see("resized\r\n")
+	c.exits(5)
+}
+
+func TestRunTTYInterrupt(t *testing.T) {
+	c := typeIn(t, t.TempDir(), "run", "--tty", "--", "sh", "-c", "echo ready; exec sleep 60")
+	c.see("ready\r\n")
+	c.typed("\x03")
+	c.exits(130)
+}
+
+func TestRunTTYTerminated(t *testing.T) {
+	c := typeIn(t, t.TempDir(), "run", "--tty", "--", "sh", "-c", "echo ready; exec sleep 60")
+	c.see("ready\r\n")
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	c.exits(143)
+}
+
+func TestRunInterruptWithoutTTY(t *testing.T) {
+	c := typeIn(t, t.TempDir(), "run", "--", "sh", "-c", `trap "echo caught; exit 11" INT; echo ready; while :; do sleep 0.01; done`)
+	c.see("ready\r\n")
+	if c.raw() {
+		t.Error("the terminal is raw")
+	}
+	c.typed("\x03")
+	c.see("caught\r\n")
+	c.exits(11)
+}
+
+func TestRunReadsTerminalWithoutTTY(t *testing.T) {
+	c := typeIn(t, t.TempDir(), "run", "--", "sh", "-c", `echo ready; cat; echo end`)
+	c.see("ready\r\n")
+	c.typed("hello\n")
+	c.see("hello\r\nhello\r\n") // once by the terminal, once by cat
+	c.typed("\x04")
+	c.see("end\r\n")
+	c.exits(0)
+}
+
+func TestAttachTTY(t *testing.T) {
+	state := t.TempDir()
+	run := typeIn(t, state, "run", "--tty", "--name", "shell", "--", "sh", "-c", `
+		echo ready; while read line; do [ "$line" = bye ] && exit 6; echo "got <$line>"; done`)
+	run.see("ready\r\n")
+
+	first := typeIn(t, state, "attach", "shell")
+	first.see("Ctrl-P Ctrl-Q leaves\r\n")
+	run.typed("hello\r")
+	first.see("got <hello>\r\n")
+	run.see("got <hello>\r\n")
+	if !first.raw() {
+		t.Error("the terminal is not raw")
+	}
+	first.typed("a\x10b\r") // a lone Ctrl-P goes through
+	first.see("got <a\x10b>\r\n")
+	first.typed("\x10\x11")
+	first.see("which goes on\r\n")
+	first.exits(0)
+
+	second := typeIn(t, state, "attach", "--after", "0", "shell")
+	second.see("got <hello>\r\n")
+	second.typed("bye\r")
+	second.exits(6)
+	run.exits(6)
+}
+
+func TestAttachInterruptLeaves(t *testing.T) {
+	state := t.TempDir()
+	run := typeIn(t, state, "run", "--name", "loop", "--", "sh", "-c", `echo ready; exec sleep 60`)
+	run.see("ready\r\n")
+	a := typeIn(t, state, "attach", "--after", "0", "loop")
+	a.see("Ctrl-C leaves\r\n")
+	a.see("ready\r\n")
+	a.typed("\x03")
+	a.see("which goes on\r\n")
+	a.exits(0)
+	run.typed("\x03")
+	run.exits(130)
+}
