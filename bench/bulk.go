@@ -13,7 +13,8 @@ func (b *bench) bulkBytes() int64 { return int64(b.pick(gibibyte, gibibyte/4)) }
 
 // zeros is a process that writes n bytes as fast as they are taken.
 func zeros(n int64) []string {
-	return []string{"head", "-c", strconv.FormatInt(n, 10), "/dev/zero"}
+	const block = 64 << 10
+	return []string{"dd", "if=/dev/zero", "bs=" + strconv.Itoa(block), "count=" + strconv.FormatInt(n/block, 10), "status=none"}
 }
 
 // measureBulk lets one process write a lot to a client that counts it.

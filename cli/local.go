@@ -15,6 +15,7 @@ import (
 	"github.com/spool-run/spool/client"
 	"github.com/spool-run/spool/engine"
 	"github.com/spool-run/spool/engine/process"
+	"github.com/spool-run/spool/eventlog"
 	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/internal/launch"
 )
@@ -299,6 +300,24 @@ func (l *local) Read(ctx context.Context, id spool.RunID, q spool.Query) (page s
 		return l.host.Read(ctx, id, q)
 	}
 	return page, err
+}
+
+// ReadRecords is the host's, for the server: it spares taking events apart only
+// to put them together again. The runs of other hosts are read as events.
+func (l *local) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
+	b, err := l.route(ctx, id)
+	if err != nil {
+		return dst, spool.Page{}, err
+	}
+	if h, ok := b.(*host.Host); ok {
+		return h.ReadRecords(ctx, id, q, dst)
+	}
+	page, err := l.Read(ctx, id, q)
+	for i := 0; err == nil && i < len(page.Events); i++ {
+		dst, err = eventlog.AppendRecord(dst, &page.Events[i])
+	}
+	page.Events = nil
+	return dst, page, err
 }
 
 // Follow implements [spool.Backend]. When the run's host leaves, what it had

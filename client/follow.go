@@ -73,34 +73,31 @@ func (f *follow) stream(ctx context.Context, l *link) error {
 			return err
 		}
 		for _, frame := range frames {
-			n, err := f.deliver(frame)
-			if err != nil || f.stopped {
+			if err := f.deliver(frame); err != nil || f.stopped {
 				return err
 			}
-			s.consumed(n)
+			s.consumed(int64(len(frame)))
 		}
 	}
 }
 
-// deliver hands on the events of one frame and returns their size.
-func (f *follow) deliver(frame []byte) (int64, error) {
-	var size int64
+// deliver hands on the events of one frame.
+func (f *follow) deliver(frame []byte) error {
 	for len(frame) > 0 {
 		e, n, err := eventlog.DecodeRecord(frame)
 		if err != nil {
-			return size, fmt.Errorf("run %s: event after %d: %w", f.run, f.after, err)
+			return fmt.Errorf("run %s: event after %d: %w", f.run, f.after, err)
 		}
 		frame = frame[n:]
-		size += int64(e.Size())
 		if e.Seq != f.after+1 && e.Kind != spool.KindTruncated {
-			return size, fmt.Errorf("run %s: event %d came after %d", f.run, e.Seq, f.after)
+			return fmt.Errorf("run %s: event %d came after %d", f.run, e.Seq, f.after)
 		}
 		e.Run, f.after = f.run, e.Seq
 		f.done = e.Kind == spool.KindClosed
 		if !f.yield(e, nil) {
 			f.stopped = true
-			return size, nil
+			return nil
 		}
 	}
-	return size, nil
+	return nil
 }

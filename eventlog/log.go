@@ -35,7 +35,7 @@ type Tier interface {
 }
 
 // DefaultMemory is how many bytes of events a log keeps in memory.
-const DefaultMemory = 512 << 10
+const DefaultMemory = 256 << 10
 
 // eventOverhead is what an event costs in memory beside its payload.
 const eventOverhead = 160
@@ -45,6 +45,7 @@ type Options struct {
 	Run    spool.RunID
 	Tier   Tier             // nil keeps the log in memory only
 	Memory int              // bytes kept in memory; zero means DefaultMemory
+	Shared *Budget          // what may be kept beyond Memory; nil for nothing
 	Last   spool.Seq        // where a log that exists already ends
 	Sealed bool             // that log is complete
 	Now    func() time.Time // nil means time.Now
@@ -55,6 +56,7 @@ type Log struct {
 	run    spool.RunID
 	tier   Tier
 	memory int
+	shared *Budget
 	now    func() time.Time
 
 	appendMu sync.Mutex  // serializes writers, held across the tier's write
@@ -64,6 +66,7 @@ type Log struct {
 	mu      sync.Mutex
 	recent  []*segment // the newest events, [first, last]
 	bytes   int        // what they cost
+	lent    int        // how much of that is from the shared budget
 	first   spool.Seq  // of the oldest of them; last+1 when there is none
 	last    spool.Seq
 	sealed  bool
@@ -78,7 +81,7 @@ type Log struct {
 
 // New returns a log.
 func New(o Options) *Log {
-	l := &Log{run: o.Run, tier: o.Tier, memory: o.Memory, now: o.Now, first: o.Last + 1, last: o.Last, sealed: o.Sealed, kick: make(chan struct{}, 1)}
+	l := &Log{run: o.Run, tier: o.Tier, memory: o.Memory, shared: o.Shared, now: o.Now, first: o.Last + 1, last: o.Last, sealed: o.Sealed, kick: make(chan struct{}, 1)}
 	if l.memory <= 0 {
 		l.memory = DefaultMemory
 	}
@@ -147,7 +150,13 @@ func (l *Log) publish(e spool.Event) {
 // evict drops the oldest segments beyond the memory bound. The newest always
 // stays, so that a reader who keeps up never touches the tier.
 func (l *Log) evict() {
-	for l.bytes > l.memory && len(l.recent) > 1 {
+	if l.sealed { // readers are few from now on
+		l.shared.giveBack(l.lent)
+		l.lent = 0
+	} else if over := l.bytes - l.memory - l.lent; over > 0 && l.lent < maxLent {
+		l.lent += l.shared.borrow(over)
+	}
+	for l.bytes > l.memory+l.lent && len(l.recent) > 1 {
 		l.bytes -= l.recent[0].bytes
 		l.recent[0] = nil
 		l.recent = l.recent[1:]

@@ -34,6 +34,8 @@ const (
 	DefaultSweepEvery  = time.Minute
 	// DefaultMemoryLog is what a run keeps when there is no state directory.
 	DefaultMemoryLog = 16 << 20
+	// DefaultSharedMemory is what the logs of busy runs share beyond their own.
+	DefaultSharedMemory = 64 << 20
 	// keptInMemory is how many finished runs stay when there is none.
 	keptInMemory = 1000
 	// idleFor is how long a finished run stays in memory beside its copy
@@ -69,6 +71,8 @@ type Host struct {
 	store *store.Store // nil without a state directory
 	id    string
 
+	memory *eventlog.Budget
+
 	mu      sync.Mutex
 	runs    map[spool.RunID]*run // live, starting, or lately used
 	engines map[string]engine.Engine
@@ -92,7 +96,7 @@ func Open(o Options) (*Host, error) {
 	if o.Retention.TotalBytes == 0 {
 		o.Retention.TotalBytes = DefaultRetainBytes
 	}
-	h := &Host{opts: o, id: newID(), runs: make(map[spool.RunID]*run), engines: make(map[string]engine.Engine)}
+	h := &Host{opts: o, id: newID(), memory: eventlog.NewBudget(DefaultSharedMemory), runs: make(map[spool.RunID]*run), engines: make(map[string]engine.Engine)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if o.Dir == "" {
 		return h, nil
@@ -237,7 +241,7 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 		}
 		r.journal, tier, memory = j, j, eventlog.DefaultMemory
 	}
-	r.log = eventlog.New(eventlog.Options{Run: spec.ID, Tier: tier, Memory: memory})
+	r.log = eventlog.New(eventlog.Options{Run: spec.ID, Tier: tier, Memory: memory, Shared: h.memory})
 	r.blobs = h.store
 	session, err := e.Start(ctx, spec, r)
 	if err != nil {
@@ -396,6 +400,16 @@ func (h *Host) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.P
 		return spool.Page{}, err
 	}
 	return r.read(ctx, q)
+}
+
+// ReadRecords is Read for somebody who hands the events on in the form of
+// [eventlog.AppendRecord]: it appends them to dst, and the page has none.
+func (h *Host) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
+	r, err := h.find(id)
+	if err != nil {
+		return dst, spool.Page{}, err
+	}
+	return r.readRecords(ctx, q, dst)
 }
 
 // Follow implements [spool.Backend].

@@ -198,16 +198,9 @@ func (r *run) release() error {
 func (r *run) read(ctx context.Context, q spool.Query) (spool.Page, error) {
 	r.enter()
 	defer r.leave()
-	if q.MaxBytes <= 0 {
-		q.MaxBytes = spool.DefaultPageBytes
-	}
-	if q.Wait > 0 {
-		waitCtx, cancel := context.WithTimeout(ctx, q.Wait)
-		err := r.log.Wait(waitCtx, q.After)
-		cancel()
-		if err != nil && ctx.Err() != nil {
-			return spool.Page{}, context.Cause(ctx)
-		}
+	q, err := r.await(ctx, q)
+	if err != nil {
+		return spool.Page{}, err
 	}
 	events, err := r.log.Read(q.After, q.MaxBytes)
 	if err != nil {
@@ -218,6 +211,39 @@ func (r *run) read(ctx context.Context, q spool.Query) (spool.Page, error) {
 		page.Next = events[n-1].Seq
 	}
 	return page, nil
+}
+
+func (r *run) readRecords(ctx context.Context, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
+	r.enter()
+	defer r.leave()
+	q, err := r.await(ctx, q)
+	if err != nil {
+		return dst, spool.Page{}, err
+	}
+	dst, next, err := r.log.ReadRecords(dst, q.After, q.MaxBytes)
+	if err != nil {
+		return dst, spool.Page{}, fmt.Errorf("run %s: %w", r.info.ID, err)
+	}
+	return dst, spool.Page{Next: next, Info: r.Info()}, nil
+}
+
+// await waits as the query asks, and fills in its default.
+func (r *run) await(ctx context.Context, q spool.Query) (spool.Query, error) {
+	if q.MaxBytes <= 0 {
+		q.MaxBytes = spool.DefaultPageBytes
+	}
+	if q.Wait <= 0 {
+		return q, nil
+	}
+	if last, sealed := r.log.Last(); last > q.After || sealed {
+		return q, nil
+	}
+	waitCtx, cancel := context.WithTimeout(ctx, q.Wait)
+	defer cancel()
+	if err := r.log.Wait(waitCtx, q.After); err != nil && ctx.Err() != nil {
+		return q, context.Cause(ctx)
+	}
+	return q, nil
 }
 
 func (r *run) follow(ctx context.Context, after spool.Seq, yield func(spool.Event, error) bool) {

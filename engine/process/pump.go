@@ -3,6 +3,7 @@
 package process
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -46,6 +47,7 @@ type stream struct {
 	fd    int // -1 once it ended
 	tty   bool
 	grown bool // the pipe has been enlarged, or cannot be
+	full  bool // the last read filled its buffer
 }
 
 // pump moves what a process produces into the log. It is the only one who
@@ -261,12 +263,19 @@ func (p *pump) read(i int) int {
 			size = 1 // the end of the stream, most likely
 		}
 	}
-	buf := buffers.Get().(*[readSize]byte)
-	n, ended := st.read(buf[:size])
-	if n > 0 {
-		p.publish(st, buf[:n])
+	var n int
+	var ended bool
+	if st.full { // so will this one, and the buffer can be the event's
+		buf := make([]byte, size)
+		n, ended = st.read(buf)
+		p.publish(st, buf[:n], n == size)
+	} else {
+		buf := buffers.Get().(*[readSize]byte)
+		n, ended = st.read(buf[:size])
+		p.publish(st, buf[:n], false)
+		buffers.Put(buf)
 	}
-	buffers.Put(buf)
+	st.full = n == readSize
 	if n == readSize && !st.tty && !st.grown {
 		st.grown = true
 		_, _ = unix.FcntlInt(uintptr(st.fd), unix.F_SETPIPE_SZ, pipeSize) // a wish
@@ -301,8 +310,11 @@ func (st *stream) read(buf []byte) (n int, ended bool) {
 	return n, false
 }
 
-// publish logs output, within the limit.
-func (p *pump) publish(st *stream, b []byte) {
+// publish logs output, within the limit. The log may keep b if it is given.
+func (p *pump) publish(st *stream, b []byte, given bool) {
+	if len(b) == 0 {
+		return
+	}
 	p.output = time.Now()
 	p.published, p.small = p.output, len(b) < smallRead
 	p.total += int64(len(b))
@@ -314,7 +326,11 @@ func (p *pump) publish(st *stream, b []byte) {
 	keep := int(min(int64(len(b)), max(0, head-p.logged)))
 	if keep > 0 {
 		p.logged += int64(keep)
-		p.append(spool.Event{Kind: spool.KindOutput, Stream: st.name, Bytes: append([]byte(nil), b[:keep]...)})
+		out := b[:keep:keep]
+		if !given {
+			out = bytes.Clone(out)
+		}
+		p.append(spool.Event{Kind: spool.KindOutput, Stream: st.name, Bytes: out})
 	}
 	if keep == len(b) {
 		return

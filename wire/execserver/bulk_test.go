@@ -55,7 +55,7 @@ func BenchmarkFollow(b *testing.B) {
 			b.SetBytes(size)
 			events := 0
 			for b.Loop() {
-				r, err := spool.Start(b.Context(), backend, spool.Spec{Argv: []string{"/usr/bin/head", "-c", fmt.Sprint(size), "/dev/zero"}})
+				r, err := spool.Start(b.Context(), backend, spool.Spec{Argv: []string{"/bin/dd", "if=/dev/zero", "bs=64K", fmt.Sprintf("count=%d", size>>16), "status=none"}})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -5,12 +5,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"iter"
 	"regexp"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/eventlog"
 	"github.com/spool-run/spool/wire/execserver/fileuri"
 	"github.com/spool-run/spool/wire/rpc"
 )
@@ -311,7 +313,7 @@ func (c *conn) push(p *process, after spool.Seq) {
 		return
 	}
 	var b []byte
-	for e, err := range c.server.opts.Backend.Follow(c.ctx, p.run, after) {
+	for e, err := range c.events(p.run, after) {
 		if err != nil {
 			if c.ctx.Err() == nil {
 				c.server.log.Warn("following a process", "process", p.id, "run", p.run, "err", err)
@@ -321,6 +323,37 @@ func (c *conn) push(p *process, after spool.Seq) {
 		b = appendNotification(b[:0], id, &e, info.TTY)
 		if c.rpc.Send(false, b) != nil {
 			return
+		}
+	}
+}
+
+// events follows a run for somebody who is done with an event before asking
+// for the next: where the backend has records, they pass through one buffer.
+func (c *conn) events(run spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
+	backend, ok := c.server.opts.Backend.(recordReader)
+	if !ok {
+		return c.server.opts.Backend.Follow(c.ctx, run, after)
+	}
+	return func(yield func(spool.Event, error) bool) {
+		var records []byte
+		for {
+			b, page, err := backend.ReadRecords(c.ctx, run, spool.Query{After: after, MaxBytes: frame, Wait: maxWait}, records[:0])
+			if err != nil {
+				yield(spool.Event{}, err)
+				return
+			}
+			records = b
+			for len(b) > 0 {
+				e, n, err := eventlog.DecodeRecord(b)
+				if !yield(e, err) || err != nil {
+					return
+				}
+				b = b[n:]
+			}
+			if page.End() {
+				return
+			}
+			after = page.Next
 		}
 	}
 }

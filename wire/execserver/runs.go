@@ -246,10 +246,13 @@ func (c *conn) follow(f *follow) {
 		if !ok {
 			return
 		}
-		page, err := c.server.opts.Backend.Read(ctx, f.params.Run, spool.Query{After: after, MaxBytes: int(min(room, frame)), Wait: maxWait})
-		if err == nil && len(page.Events) > 0 {
-			b, err = c.sendEvents(b, f, page.Events)
-			after = page.Next
+		q := spool.Query{After: after, MaxBytes: int(min(room, frame)), Wait: maxWait}
+		page, size, err := spool.Page{}, 0, error(nil)
+		if c.binary {
+			page, b, err = c.sendRecords(ctx, f, q, b)
+			size = len(b) - runproto.BinaryHeader
+		} else {
+			page, size, err = c.sendEvents(ctx, f, q)
 		}
 		if err != nil || page.End() {
 			if ctx.Err() == nil {
@@ -261,35 +264,48 @@ func (c *conn) follow(f *follow) {
 			}
 			return
 		}
+		f.mu.Lock()
+		f.credit -= int64(size)
+		f.mu.Unlock()
+		after = page.Next
 	}
 }
 
-// sendEvents sends one page and returns the buffer it used.
-func (c *conn) sendEvents(b []byte, f *follow, events []spool.Event) ([]byte, error) {
-	var size int64
-	for i := range events {
-		size += int64(events[i].Size())
-	}
-	f.mu.Lock()
-	f.credit -= size
-	f.mu.Unlock()
-	if !c.binary {
-		for i := range events {
-			if err := c.rpc.Notify("run/event", runproto.EventParams{Follow: f.params.Follow, Event: events[i]}); err != nil {
-				return b, err
-			}
-		}
-		return b, nil
-	}
+// recordReader is a backend that has events in the form of the binary wire.
+type recordReader interface {
+	ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error)
+}
+
+// sendRecords sends one page as one binary message, which it builds in b.
+func (c *conn) sendRecords(ctx context.Context, f *follow, q spool.Query, b []byte) (spool.Page, []byte, error) {
 	b = append(b[:0], runproto.BinaryEvents, 0, 0, 0, 0)
 	binary.LittleEndian.PutUint32(b[1:], f.params.Follow)
-	for i := range events {
-		var err error
-		if b, err = eventlog.AppendRecord(b, &events[i]); err != nil {
-			return b, err
+	var page spool.Page
+	var err error
+	if backend, ok := c.server.opts.Backend.(recordReader); ok {
+		b, page, err = backend.ReadRecords(ctx, f.params.Run, q, b)
+	} else {
+		page, err = c.server.opts.Backend.Read(ctx, f.params.Run, q)
+		for i := 0; err == nil && i < len(page.Events); i++ {
+			b, err = eventlog.AppendRecord(b, &page.Events[i])
 		}
 	}
-	return b, c.rpc.Send(true, b)
+	if err == nil && len(b) > runproto.BinaryHeader {
+		err = c.rpc.Send(true, b)
+	}
+	return page, b, err
+}
+
+// sendEvents sends one page as notifications and returns how much room they
+// take.
+func (c *conn) sendEvents(ctx context.Context, f *follow, q spool.Query) (spool.Page, int, error) {
+	page, err := c.server.opts.Backend.Read(ctx, f.params.Run, q)
+	size := 0
+	for i := 0; err == nil && i < len(page.Events); i++ {
+		size += eventlog.RecordHeader + page.Events[i].Size()
+		err = c.rpc.Notify("run/event", runproto.EventParams{Follow: f.params.Follow, Event: page.Events[i]})
+	}
+	return page, size, err
 }
 
 // room waits until the other side has some.

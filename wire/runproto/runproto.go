@@ -50,8 +50,8 @@ const Subprotocol = "spool.v1"
 
 // FollowParams are the params of run/follow. The client chooses Follow, which
 // names the stream of events from then on, unique among those open on the
-// connection. The server sends events worth at most Window bytes ahead of what
-// run/ack acknowledged.
+// connection. The server sends events worth at most about Window bytes ahead of
+// what run/ack acknowledged; each is worth the size of its record.
 type FollowParams struct {
 	Follow uint32      `json:"follow"`
 	Run    spool.RunID `json:"run"`

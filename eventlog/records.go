@@ -1,0 +1,42 @@
+package eventlog
+
+import (
+	"fmt"
+
+	"github.com/spool-run/spool"
+)
+
+// RecordTier is a tier that has records at hand. ReadRecords appends none
+// where only Read can say what there is.
+type RecordTier interface {
+	ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte, spool.Seq, error)
+}
+
+// ReadRecords is [Log.Read] for somebody who hands the events on: it appends
+// their records to dst and returns the seq of the last, or after if there is
+// none.
+func (l *Log) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte, spool.Seq, error) {
+	l.mu.Lock()
+	old := after+1 < l.first
+	l.mu.Unlock()
+	if tier, ok := l.tier.(RecordTier); ok && old {
+		dst, next, err := tier.ReadRecords(dst, after, maxBytes)
+		if err != nil {
+			return dst, after, fmt.Errorf("read after %d: %w", after, err)
+		}
+		if next > after {
+			return dst, next, nil
+		}
+	}
+	events, err := l.Read(after, maxBytes)
+	if err != nil {
+		return dst, after, err
+	}
+	for i := range events {
+		if dst, err = AppendRecord(dst, &events[i]); err != nil {
+			return dst, after, err
+		}
+		after = events[i].Seq
+	}
+	return dst, after, nil
+}
