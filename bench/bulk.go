@@ -48,5 +48,5 @@ func measureBulk(ctx context.Context, b *bench, s *subject) error {
 	b.add(s.name, "bulk.rate", float64(n)/took.Seconds())
 	b.add(s.name, "bulk.cpu", (after-before).Seconds()*gibibyte/float64(n))
 	b.add(s.name, "bulk.chunk", float64(n)/float64(p.outputs))
-	return nil
+	return s.forget()
 }

@@ -38,7 +38,7 @@ func measureClient(ctx context.Context, b *bench, s *subject) (err error) {
 	}
 	b.add(s.name, "client.rate", float64(n)/took.Seconds())
 	b.add(s.name, "client.cpu", (after-before).Seconds()*gibibyte/float64(n))
-	return nil
+	return s.forget()
 }
 
 // runs starts processes one after the other.

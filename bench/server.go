@@ -72,6 +72,16 @@ func launch(ctx context.Context, path, dir string) (*server, error) {
 	return s, nil
 }
 
+// forget deletes what Spool has written of runs that ended, so that the next
+// round does not find the memory full of it. The others write nothing.
+func (s *server) forget() error {
+	files, err := filepath.Glob(filepath.Join(s.cmd.Dir, "spool", "runs", "*.seg"))
+	for _, f := range files {
+		err = errors.Join(err, os.Remove(f))
+	}
+	return err
+}
+
 // stop ends the server: politely, then not. How it exits is of no interest.
 func (s *server) stop() error {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
