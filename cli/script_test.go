@@ -2,11 +2,14 @@ package cli_test
 
 import (
 	"bufio"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -26,6 +29,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
+		Deadline:            time.Now().Add(time.Minute),
 		Setup: func(e *testscript.Env) error {
 			// Short, so that sockets fit; scripts of the other case
 			// choose their own.
@@ -58,13 +62,25 @@ func readline(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 || len(args) > 2 {
 		ts.Fatalf("usage: readline file [variable]")
 	}
-	f, err := os.Open(ts.MkAbs(args[0]))
-	ts.Check(err)
-	defer f.Close()
-	line, err := bufio.NewReader(f).ReadString('\n')
+	line, err := firstLine(ts.MkAbs(args[0]))
 	ts.Check(err)
 	if len(args) == 2 {
 		ts.Setenv(args[1], strings.TrimSuffix(line, "\n"))
+	}
+}
+
+func firstLine(name string) (string, error) {
+	for {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		line, err := bufio.NewReader(f).ReadString('\n')
+		f.Close()
+		if line == "" && errors.Is(err, io.EOF) {
+			continue // that was the last writer on its way out
+		}
+		return line, err
 	}
 }
 
