@@ -103,7 +103,7 @@ func (f *files) nonblock() error {
 		if fd < 0 {
 			continue
 		}
-		if err := unix.SetNonblock(fd, true); err != nil {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, unix.O_NONBLOCK); err != nil { // the only flag there is
 			f.close()
 			return fmt.Errorf("set non-blocking: %w", err)
 		}

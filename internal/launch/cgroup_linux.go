@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -108,7 +109,9 @@ type slot struct {
 	dir   string // v2
 	pids  string // v1; empty if not used
 	limit int    // what pids.max says; zero for no limit
-	spent bool   // cgroup.kill was used: the kernel ends whatever is cloned into it from then on
+
+	counter string // the file that says how many are in it; empty if there is none
+	spent   bool   // cgroup.kill was used: the kernel ends whatever is cloned into it from then on
 }
 
 const baseName = "spool" // of our directory in a hierarchy
@@ -170,6 +173,7 @@ func (g *groups) limitV2(root string, s *slot) {
 	}
 	if err := s.setLimit(filepath.Join(s.dir, "pids.max"), 1<<10); err == nil && g.try(s) == nil {
 		g.pidsV2 = true
+		s.counter = s.dir + "/pids.current"
 		return
 	}
 	s.limit = 0
@@ -198,7 +202,7 @@ func (g *groups) limitV1(root, owner string, s *slot) {
 	}
 	_ = os.Remove(g.pids)
 	_ = unix.Close(home)
-	g.home, g.pids, s.pids, s.limit = -1, "", "", 0
+	g.home, g.pids, s.pids, s.counter, s.limit = -1, "", "", "", 0
 }
 
 // try starts nothing in the group: a program that does not exist gets as far
@@ -287,6 +291,9 @@ func (g *groups) mkslot() (*slot, error) {
 	if err := os.Mkdir(s.dir, 0o755); err != nil {
 		return nil, err
 	}
+	if g.pidsV2 {
+		s.counter = s.dir + "/pids.current"
+	}
 	if g.pids != "" {
 		if err := g.addPids(s); err != nil {
 			return nil, errors.Join(err, os.Remove(s.dir))
@@ -300,7 +307,7 @@ func (g *groups) addPids(s *slot) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	s.pids = dir
+	s.pids, s.counter = dir, dir+"/pids.current"
 	return nil
 }
 
@@ -398,20 +405,18 @@ func (s *slot) kill() error {
 }
 
 // pidList returns the processes in the group.
-func (s *slot) pidList() ([]int, error) { return readPids(filepath.Join(s.dir, "cgroup.procs")) }
+func (s *slot) pidList() ([]int, error) { return readPids(s.dir + "/cgroup.procs") }
 
 // empty reports whether nothing lives in the group, and nothing unreaped
-// counts against its limit.
+// counts against its limit. Where that is counted, asking for the number is
+// much cheaper than asking who it is: the latter locks out starts.
 func (s *slot) empty() bool {
+	if s.counter != "" && s.limit > 0 { // without a limit nobody was counted
+		b, err := read(s.counter)
+		return err == nil && string(bytes.TrimSpace(b)) == "0"
+	}
 	list, err := s.pidList()
-	if err != nil || len(list) > 0 {
-		return false
-	}
-	if s.pids == "" {
-		return true
-	}
-	b, err := os.ReadFile(filepath.Join(s.pids, "pids.current"))
-	return err == nil && string(bytes.TrimSpace(b)) == "0"
+	return err == nil && len(list) == 0
 }
 
 func (s *slot) setLimit(file string, limit int) error {
@@ -427,7 +432,7 @@ func (s *slot) setLimit(file string, limit int) error {
 }
 
 func readPids(file string) ([]int, error) {
-	b, err := os.ReadFile(file)
+	b, err := read(file)
 	if err != nil {
 		return nil, err
 	}
@@ -440,6 +445,32 @@ func readPids(file string) ([]int, error) {
 		list = append(list, pid)
 	}
 	return list, nil
+}
+
+// read returns what a control file says. It is called for every run, and an
+// [os.File] would bother the runtime's poller each time.
+func read(file string) ([]byte, error) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: file, Err: err}
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 0, 256)
+	for {
+		n, err := unix.Read(fd, b[len(b):cap(b)])
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return nil, &fs.PathError{Op: "read", Path: file, Err: err}
+		case n == 0:
+			return b, nil
+		default:
+			b = b[:len(b)+n]
+		}
+		if len(b) == cap(b) {
+			b = slices.Grow(b, cap(b))
+		}
+	}
 }
 
 // write writes to a file that must exist already, as control files do.

@@ -21,6 +21,10 @@ import (
 // nothing on this machine can enforce.
 var ErrNoPidsLimit = errors.New("the number of processes cannot be limited here")
 
+// maxForking bounds how many starts are under way at once. Each blocks a
+// thread until its program executes, and the runtime never gives one back.
+const maxForking = 32
+
 // Launcher starts processes and keeps their trees.
 type Launcher struct {
 	owner   string
@@ -28,6 +32,7 @@ type Launcher struct {
 	walk    *walker // nil when there are control groups
 	ignored chan os.Signal
 	starts  atomic.Uint64
+	forking chan struct{} // holds one for each start under way
 
 	closing sync.Once
 	err     error // of closing
@@ -35,7 +40,7 @@ type Launcher struct {
 
 // New finds out what works on this machine and returns a launcher.
 func New(o Options) (*Launcher, error) {
-	l := &Launcher{owner: o.Owner}
+	l := &Launcher{owner: o.Owner, forking: make(chan struct{}, maxForking)}
 	if l.owner == "" {
 		l.owner = strconv.Itoa(os.Getpid()) + "-" + rand.Text()[:10]
 	}
@@ -127,6 +132,8 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 	if c.Pids > 0 && !l.Guarantees().Pids {
 		return nil, ErrNoPidsLimit
 	}
+	l.forking <- struct{}{}
+	defer func() { <-l.forking }()
 	t := &Tree{l: l, pidfd: -1}
 	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: c.Files, Sys: &syscall.SysProcAttr{
 		Setsid:  true,

@@ -22,6 +22,8 @@ type walker struct {
 	mu      sync.Mutex
 	leaders map[int]*growth // by pid, until reaped
 	all     map[*growth]struct{}
+	dropped []*growth
+	pruned  time.Time
 }
 
 // growth is what is known of a tree from looking at it.
@@ -67,11 +69,35 @@ func (w *walker) reaped(g *growth) {
 	}
 }
 
-// drop lets go of a tree if nobody of it is left.
+// How many trees may have been dropped, and for how long, before those of
+// them that are gone are forgotten. Each time costs a look at all of /proc.
+const (
+	pruneCount = 64
+	pruneTime  = time.Second
+)
+
+// drop lets go of a tree once nobody of it is left, which may be later.
 func (w *walker) drop(g *growth) {
-	if live, err := w.look(g); err == nil && len(live) == 0 {
+	w.mu.Lock()
+	w.dropped = append(w.dropped, g)
+	if len(w.dropped) < pruneCount && time.Since(w.pruned) < pruneTime {
+		w.mu.Unlock()
+		return
+	}
+	list := w.dropped
+	w.dropped, w.pruned = nil, time.Now()
+	w.mu.Unlock()
+
+	table, err := procs()
+	for _, g := range list {
+		if err == nil && len(w.members(g, table)) == 0 {
+			w.mu.Lock()
+			delete(w.all, g)
+			w.mu.Unlock()
+			continue
+		}
 		w.mu.Lock()
-		delete(w.all, g)
+		w.dropped = append(w.dropped, g)
 		w.mu.Unlock()
 	}
 }
@@ -84,6 +110,11 @@ func (w *walker) look(g *growth) ([]proc, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read /proc: %w", err)
 	}
+	return w.members(g, table), nil
+}
+
+// members does that, given the processes of the machine.
+func (w *walker) members(g *growth, table map[int]proc) []proc {
 	children := make(map[int][]proc)
 	var orphans []proc // direct children of ours that nobody registered
 	w.mu.Lock()
@@ -138,7 +169,7 @@ func (w *walker) look(g *growth) ([]proc, error) {
 	for _, p := range dead {
 		_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil) // gone either way
 	}
-	return live, nil
+	return live
 }
 
 // kill ends a tree: all members are stopped until a look finds no new one, so
