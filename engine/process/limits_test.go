@@ -5,12 +5,16 @@ package process
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/engine/enginetest"
@@ -135,14 +139,17 @@ func TestOutputAtTheLimitIsWhole(t *testing.T) {
 
 func TestTruncateKeepsStreamsApart(t *testing.T) {
 	e := open(t, Options{})
-	spec := shell("printf aaaaaaaaaa; printf bbbbb >&2; read x; printf cccc >&2; read x; printf dd; read x; printf eee >&2; read x")
+	dir := t.TempDir()
+	spec := shell("cd " + dir + "; printf aaaaaaaaaa; printf bbbbb >&2; : > 0; read x; printf cccc >&2; : > 1; read x; printf dd; : > 2; read x; printf eee >&2")
 	spec.Stdin = true
 	spec.Limits = spool.Limits{OutputBytes: 16}
 	s, log := start(t, e, spec)
-	for range 4 {
-		// What is held back shows in no event, so let the process be
-		// in its read before it is told to go on.
-		await(t, "waiting for input", enginetest.Patience, func() bool { return sleeping(s.Pid()) })
+	for step := range 3 {
+		// What is held back shows in no event, so look into the pipes.
+		await(t, "read", enginetest.Patience, func() bool {
+			_, err := os.Stat(filepath.Join(dir, strconv.Itoa(step)))
+			return err == nil && drained(t, s.Pid(), 1) && drained(t, s.Pid(), 2)
+		})
 		if err := s.Send(t.Context(), spool.Input{Kind: spool.InputStdin, Bytes: []byte("\n")}); err != nil {
 			t.Fatal(err)
 		}
@@ -170,10 +177,25 @@ func TestTruncateKeepsStreamsApart(t *testing.T) {
 	}
 }
 
+// drained reports whether a pipe that a process writes to is empty.
+func drained(t *testing.T, pid, fd int) bool {
+	t.Helper()
+	f, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", pid, fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(f)
+	n, err := unix.IoctlGetInt(f, unix.TIOCINQ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 0
+}
+
 func TestBlockStopsReading(t *testing.T) {
 	e := open(t, Options{})
 	const limit = 200_000
-	spec := shell("head -c 1000000 /dev/zero; echo done >&2")
+	spec := shell("exec head -c 1000000 /dev/zero")
 	spec.Limits = spool.Limits{OutputBytes: limit, OutputPolicy: spool.BlockOutput}
 	s, log := start(t, e, spec)
 	log.Until(t, "notice", func(e spool.Event) bool { return e.Kind == spool.KindNotice })

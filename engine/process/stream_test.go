@@ -19,12 +19,6 @@ import (
 	"github.com/spool-run/spool/engine/enginetest"
 )
 
-// sleeping reports whether a process waits for something.
-func sleeping(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && strings.Contains(string(stat), ") S ")
-}
-
 func TestRandomBytesAreIdentical(t *testing.T) {
 	data := make([]byte, 50<<20)
 	src := rand.NewChaCha8([32]byte{1})

@@ -164,7 +164,7 @@ func TestSweepOwner(t *testing.T) {
 	for _, mode := range []TreeMode{TreeCgroup, TreeWalk} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := open(t, mode)
-			tree, pid := spawn(t, l, "setsid sh -c 'echo $$; exec sleep 1000' & sleep 1000")
+			tree, pid := spawn(t, l, "setsid sh -c 'echo $$; exec sleep 1000' & exec sleep 1000")
 			killed, err := SweepOwner(l.Owner()) // as if l were dead
 			if err != nil || killed < 2 {
 				t.Errorf("%d were killed, %v", killed, err)
