@@ -1,0 +1,114 @@
+package spool_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/spool-run/spool"
+
+// mayImport says which packages of ours a package may import. The arrows point
+// one way: cmd → cli → wire → spool ← host → engine → internal/launch. What is
+// not listed may not be imported.
+var mayImport = map[string][]string{
+	"":                        {},
+	"eventlog":                {""},
+	"store":                   {"", "eventlog"},
+	"engine":                  {""},
+	"engine/enginetest":       {"", "engine", "eventlog"},
+	"engine/process":          {"", "engine", "internal/launch"},
+	"internal/launch":         {},
+	"host":                    {"", "engine", "eventlog", "store"},
+	"host/backendtest":        {""},
+	"wire/rpc":                {},
+	"wire/runproto":           {"", "wire/rpc"},
+	"wire/execserver/fileuri": {},
+	"wire/execserver":         {"", "eventlog", "wire/rpc", "wire/runproto", "wire/execserver/fileuri"},
+	"client":                  {"", "eventlog", "wire/rpc", "wire/runproto"},
+	"cli":                     {"", "eventlog", "store", "engine", "engine/process", "internal/launch", "internal/netcut", "host", "client", "wire/execserver"},
+	"cmd/spool":               {"cli"},
+	"internal/servertest":     {},
+	"internal/netcut":         {},
+	"internal/codextest":      {"internal/netcut"},
+	"bench":                   {"", "eventlog", "store", "engine", "engine/process", "host", "client", "internal/codextest"},
+}
+
+// foreign says which packages may import a dependency that is not ours.
+var foreign = map[string][]string{
+	"github.com/coder/websocket":    {"wire/rpc", "wire/execserver", "client"},
+	"github.com/creack/pty":         {"engine/process"},
+	"github.com/segmentio/asm":      {"wire/execserver"},
+	"github.com/segmentio/encoding": {},
+	"github.com/spf13/cobra":        {"cli"},
+	"github.com/spf13/pflag":        {"cli"},
+	"golang.org/x/sys":              {"engine/process", "internal/launch", "store", "cli", "wire/execserver", "bench", "internal/codextest"},
+	"golang.org/x/term":             {"cli"},
+	"github.com/google/go-cmp":      {"host/backendtest", "engine/enginetest", "internal/codextest"},
+}
+
+// TestArrows fails on an import against the direction of the plan.
+func TestArrows(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(out))
+	for {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		name := ours(p.ImportPath)
+		allowed, ok := mayImport[name]
+		if !ok {
+			t.Errorf("package %q is not in the plan", name)
+			continue
+		}
+		for _, imp := range p.Imports {
+			switch {
+			case imp == module || strings.HasPrefix(imp, module+"/"):
+				if !contains(allowed, ours(imp)) {
+					t.Errorf("%q must not import %q", name, ours(imp))
+				}
+			case strings.Contains(strings.SplitN(imp, "/", 2)[0], "."):
+				checkForeign(t, name, imp)
+			}
+		}
+	}
+}
+
+func checkForeign(t *testing.T, name, imp string) {
+	t.Helper()
+	for dep, users := range foreign {
+		if imp == dep || strings.HasPrefix(imp, dep+"/") {
+			if !contains(users, name) {
+				t.Errorf("%q must not import %s", name, imp)
+			}
+			return
+		}
+	}
+	t.Errorf("%q imports %s, which is not in the plan", name, imp)
+}
+
+func ours(path string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+}
+
+func contains(list []string, s string) bool {
+	for _, l := range list {
+		if l == s {
+			return true
+		}
+	}
+	return false
+}
