@@ -2,7 +2,6 @@ package execserver
 
 import (
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -14,11 +13,29 @@ func decodeBase64(s string) ([]byte, error) {
 	if err == nil && !strings.ContainsAny(s, "\r\n") { // which the decoder skips
 		return b, nil
 	}
-	for i, c := range []byte(strings.TrimRight(s, "=")) {
-		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
-		if !letter && (c < '0' || c > '9') && c != '+' && c != '/' {
-			return nil, fmt.Errorf("Invalid symbol %d, offset %d.", c, i) //nolint:staticcheck,revive // the wire's wording
-		}
+	return nil, base64Error(s)
+}
+
+// base64Error says what is wrong with s.
+func base64Error(s string) error {
+	n := 0
+	for n < len(s) && isBase64(s[n]) {
+		n++
 	}
-	return nil, errors.New("Invalid padding") //nolint:staticcheck,revive // the wire's wording
+	padding := s[n:]
+	switch {
+	case strings.Trim(padding, "=") != "": // something else, or more after the padding
+		return fmt.Errorf("Invalid symbol %d, offset %d.", s[n], n) //nolint:staticcheck,revive // the wire's wording
+	case n%4 == 1 && padding == "":
+		return fmt.Errorf("Invalid input length: %d", n) //nolint:staticcheck,revive // the wire's wording
+	case n%4 == 1:
+		return fmt.Errorf("Invalid symbol %d, offset %d.", s[n], n) //nolint:staticcheck,revive // the wire's wording
+	case len(s)%4 != 0 || len(padding) > 2:
+		return fmt.Errorf("Invalid padding") //nolint:staticcheck,revive // the wire's wording
+	}
+	return fmt.Errorf("Invalid last symbol %d, offset %d.", s[n-1], n-1) //nolint:staticcheck,revive // the wire's wording
+}
+
+func isBase64(c byte) bool {
+	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '+' || c == '/'
 }

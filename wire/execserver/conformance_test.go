@@ -48,6 +48,8 @@ const patience = 20 * time.Second
 //	< JSON     the next answer, whichever request it is to
 //	wait ID    wait until a process is closed; its notifications follow:
 //	= JSON     one of them, in order of seq
+//	output ID  wait as well, and show output and exit code instead, for
+//	           where the reference may exit before its output
 //	close      the server drops the connection
 //	drop       we drop it
 //	# TEXT     a remark
@@ -134,7 +136,7 @@ func newDialogue(t *testing.T, url string) *dialogue {
 	return &dialogue{T: t, url: url, dir: dir, conns: make(map[string]*peer)}
 }
 
-var scriptLine = regexp.MustCompile(`^([A-Z]?) ?(>x|>|<|=|#|init|wait|close|drop)(?: (.*))?$`)
+var scriptLine = regexp.MustCompile(`^([A-Z]?) ?(>x|>|<|=|#|init|wait|output|close|drop)(?: (.*))?$`)
 
 // run holds the conversation and returns it as it went.
 func (d *dialogue) run(script string) string {
@@ -177,6 +179,8 @@ func (d *dialogue) run(script string) string {
 			for _, note := range d.peer(name).closed(d.T, text) {
 				fmt.Fprintf(&out, "%s= %s\n", prefix, d.outside(note))
 			}
+		case "output":
+			fmt.Fprintf(&out, "%s= %s\n", prefix, d.outside(outputOf(d.T, d.peer(name).closed(d.T, text))))
 		case "close":
 			d.peer(name).ended(d.T)
 			delete(d.conns, name)
@@ -201,6 +205,9 @@ func (d *dialogue) inside(s string) string {
 	return strings.NewReplacer("$D", fileuri.Format(d.dir), "$P", d.dir, "$SESSION", d.session).Replace(s)
 }
 
+// structType is how the reference calls the params of a method.
+var structType = regexp.MustCompile(`expected (struct \w+|an object)$`)
+
 var parseFailure = regexp.MustCompile(`(failed to parse websocket JSON-RPC message from exec-server websocket )[0-9.:]+: .*`)
 
 // outside writes a message as the scripts do: members sorted, variables for
@@ -217,7 +224,8 @@ func (d *dialogue) outside(msg []byte) string {
 			}
 		}
 		if e, ok := m["error"].(map[string]any); ok {
-			e["message"] = parseFailure.ReplaceAllString(e["message"].(string), "$1*")
+			text := parseFailure.ReplaceAllString(e["message"].(string), "$1*")
+			e["message"] = structType.ReplaceAllString(text, "expected *")
 		}
 	}
 	s := encodeJSON(d.T, v)
@@ -489,6 +497,38 @@ func (p *peer) closed(t *testing.T, process string) [][]byte {
 		all = append(all, p.notes[process][seq])
 	}
 	return all
+}
+
+// note is a notification about a process.
+type note struct {
+	Method string
+	Params struct {
+		ProcessID string
+		Seq       uint64
+		Stream    string
+		Chunk     []byte
+		ExitCode  int
+	}
+}
+
+// outputOf sums up notifications.
+func outputOf(t *testing.T, notes [][]byte) []byte {
+	t.Helper()
+	sum := make(map[string]any)
+	for _, b := range notes {
+		var n note
+		if err := json.Unmarshal(b, &n); err != nil {
+			t.Fatal(err)
+		}
+		switch n.Method {
+		case "process/output":
+			before, _ := sum[n.Params.Stream].(string)
+			sum[n.Params.Stream] = before + string(n.Params.Chunk)
+		case "process/exited":
+			sum["exit"] = n.Params.ExitCode
+		}
+	}
+	return []byte(encodeJSON(t, sum))
 }
 
 // code returns the code of a JSON-RPC error, zero if it is none.

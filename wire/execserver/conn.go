@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,7 +19,9 @@ type conn struct {
 	server *Server
 	rpc    *rpc.Conn
 	ctx    context.Context // ends with the connection
+	cancel context.CancelFunc
 	lanes  *rpc.Lanes
+	urgent *rpc.Lanes // control requests, which wait for nothing else
 	files  *files
 	http   *httpRequests
 	binary bool // events of run/follow go out as binary records
@@ -40,7 +43,8 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool) error 
 	defer stop()
 
 	c := &conn{
-		server: s, rpc: rpc.NewConn(t), ctx: ctx, lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes),
+		server: s, rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel,
+		lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes), urgent: rpc.NewLanes(maxInFlight, maxInFlightBytes),
 		binary: binary, follows: make(map[uint32]*follow),
 	}
 	c.files = newFiles(c.notify)
@@ -55,6 +59,7 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool) error 
 	}
 	c.files.close()
 	c.http.close()
+	c.urgent.Wait()
 	c.lanes.Wait() // before the followers, which its work may still start
 	c.wg.Wait()
 	return err
@@ -70,7 +75,7 @@ func (c *conn) Malformed(err error) error {
 	if encErr != nil {
 		return encErr
 	}
-	return c.rpc.Send(false, []byte(`{"error":`), b, []byte(`,"id":-1}`))
+	return c.rpc.Send(false, slices.Concat([]byte(`{"error":`), b, []byte(`,"id":-1}`)))
 }
 
 // Notification implements [rpc.Handler].
@@ -100,12 +105,16 @@ func (c *conn) Request(r *rpc.Request) {
 		return
 	}
 	route, ok := c.route(r)
+	var err error
 	if !ok {
-		r.Reply(nil, rpc.Errorf(rpc.CodeMethodNotFound, "exec-server stub does not implement `%s` yet", r.Method))
-		return
+		err = rpc.Errorf(rpc.CodeMethodNotFound, "exec-server stub does not implement `%s` yet", r.Method)
+	} else {
+		err = c.checkReady(route.family)
 	}
-	if err := c.checkReady(route.family); err != nil {
-		r.Reply(nil, err)
+	if err != nil {
+		// Not from here: a peer that does not read its answers now may
+		// have more to say.
+		c.lanes.Go("", 0, func() { r.Reply(nil, err) })
 		return
 	}
 	run := func() {
@@ -116,9 +125,9 @@ func (c *conn) Request(r *rpc.Request) {
 		}
 	}
 	if route.control {
-		// On a goroutine of its own, but not counted: a flood of
-		// ordinary requests must not hold up a kill.
-		c.wg.Go(run)
+		// Counted apart: a flood of ordinary requests must not hold up
+		// a kill.
+		c.urgent.Go("", r.Size(), run)
 		return
 	}
 	c.lanes.Go(route.lane, r.Size(), run)

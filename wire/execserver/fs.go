@@ -17,8 +17,10 @@ import (
 )
 
 const (
-	maxReadFile         = 512 << 20 // bytes fs/readFile answers with
-	maxDirectoryEntries = 50_000    // names fs/readDirectory answers with
+	maxReadFile = 512 << 20 // bytes fs/readFile answers with
+	// maxAnswerFile is what fits into one message as base64.
+	maxAnswerFile       = (rpc.MaxMessage - 1<<10) / 4 * 3
+	maxDirectoryEntries = 50_000 // names fs/readDirectory answers with
 )
 
 // files serves the fs/* methods of one connection and owns its file handles
@@ -158,6 +160,9 @@ func (f *files) readFile(ctx context.Context, params json.RawMessage) (any, erro
 		return nil, notAFile(path)
 	case !info.Mode().IsRegular():
 		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "path is not a regular file")
+	}
+	if info.Size() > maxAnswerFile && info.Size() <= maxReadFile {
+		return nil, rpc.Errorf(rpc.CodeInternal, "file of %d bytes does not fit into one message: read it with fs/open and fs/readBlock", info.Size())
 	}
 	data, err := readAtMost(ctx, file, info.Size(), maxReadFile)
 	if err != nil {

@@ -175,7 +175,7 @@ func TestReadFile(t *testing.T) {
 		{`{"path":"file://other/tmp"}`, "-32600 'file://other/tmp' is invalid on 'linux'"},
 		{`{"path":"$D/%00"}`, "-32602 '$D/%00' is invalid on 'linux'"},
 		{`{}`, "-32602 missing field `path`"},
-		{`null`, "-32602 missing field `path`"},
+		{`null`, "-32602 invalid type: null, expected an object"},
 		{`{"path":"$D/f","sandbox":{"permissions":{"type":"disabled"},"windowsSandboxLevel":"disabled"}}`, `{"dataBase64":"aGkK"}`},
 	} {
 		ft.want("fs/readFile", tt.params, tt.want)

@@ -41,11 +41,14 @@ func TestDecodeBase64(t *testing.T) {
 		{"aGk=", "hi", ""},
 		{"aGk", "", "Invalid padding"},
 		{"aGk==", "", "Invalid padding"},
-		{"aGl=", "", "Invalid padding"}, // bits that mean nothing
+		{"aGl=", "", "Invalid last symbol 108, offset 2."}, // bits that mean nothing
 		{"!", "", "Invalid symbol 33, offset 0."},
 		{"aG=k", "", "Invalid symbol 61, offset 2."},
 		{"aG\nk=", "", "Invalid symbol 10, offset 2."},
 		{"aGk=\n", "", "Invalid symbol 61, offset 3."},
+		{"a", "", "Invalid input length: 1"},
+		{"a===", "", "Invalid symbol 61, offset 1."},
+		{"aGk=aGk=", "", "Invalid symbol 61, offset 3."},
 		{"a_-=", "", "Invalid symbol 95, offset 1."},
 	} {
 		got, err := decodeBase64(tt.in)

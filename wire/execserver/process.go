@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
-	"regexp"
 	"strconv"
 	"syscall"
 	"time"
@@ -63,8 +62,6 @@ type startParams struct {
 	NetworkProxy          json.RawMessage `json:"networkProxy"`
 }
 
-var uuidText = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-
 // spec checks the params and says what to run.
 func (p *startParams) spec(sess *session) (spool.Spec, error) {
 	var spec spool.Spec
@@ -72,6 +69,10 @@ func (p *startParams) spec(sess *session) (spool.Spec, error) {
 		return spec, rpc.Errorf(rpc.CodeInvalidParams, "argv must not be empty")
 	}
 	cwd, err := fileuri.Parse(p.Cwd)
+	var foreign *fileuri.HostError
+	if errors.As(err, &foreign) {
+		return spec, rpc.Errorf(rpc.CodeInvalidParams, "cwd URI `%s` is not valid on this exec-server host: %s", foreign.URI, err)
+	}
 	if err != nil {
 		return spec, rpc.Errorf(rpc.CodeInvalidParams, "%s", err)
 	}
@@ -96,10 +97,11 @@ func (p *startParams) spec(sess *session) (spool.Spec, error) {
 	}
 	if m := p.Metadata; m != nil {
 		if m.ThreadID != nil {
-			if !uuidText.MatchString(*m.ThreadID) {
+			id, ok := parseUUID(*m.ThreadID)
+			if !ok {
 				return spec, rpc.Errorf(rpc.CodeInvalidParams, "metadata.threadId must be a UUID")
 			}
-			spec.Env["CODEX_THREAD_ID"] = *m.ThreadID
+			spec.Env["CODEX_THREAD_ID"] = id
 		}
 		if m.ToolCallID != nil {
 			spec.Env["CODEX_TOOL_CALL_ID"] = *m.ToolCallID
@@ -207,68 +209,105 @@ func (c *conn) processRead(ctx context.Context, params json.RawMessage) (any, er
 	if err != nil {
 		return nil, err
 	}
-	if c.session.free(proc) {
-		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "unknown process id %s", p.ProcessID)
-	}
 	q := spool.Query{MaxBytes: readBytes}
 	if p.AfterSeq != nil {
 		q.After = spool.Seq(*p.AfterSeq)
 	}
 	if p.MaxBytes != nil {
-		q.MaxBytes = int(max(1, min(*p.MaxBytes, readBytes)))
+		q.MaxBytes = int(min(*p.MaxBytes, readBytes))
 	}
 	if p.WaitMs != nil {
 		q.Wait = time.Duration(min(*p.WaitMs, uint64(maxWait/time.Millisecond))) * time.Millisecond
 	}
-	page, err := c.server.opts.Backend.Read(ctx, proc.run, q)
-	if err != nil {
-		return nil, rpc.Errorf(rpc.CodeInternal, "read process %s: %s", p.ProcessID, err)
+	answer := readAnswer{maxBytes: q.MaxBytes, limited: p.MaxBytes != nil, next: q.After}
+	for {
+		q.MaxBytes = max(1, answer.maxBytes-answer.bytes)
+		page, err := c.server.opts.Backend.Read(ctx, proc.run, q)
+		if err != nil {
+			return nil, rpc.Errorf(rpc.CodeInternal, "read process %s: %s", p.ProcessID, err)
+		}
+		if !answer.add(page) {
+			return answer.encode(), nil
+		}
+		q.After, q.Wait = page.Next, 0
 	}
-	return appendReadResult(page, q.After, p.MaxBytes != nil), nil
 }
 
 // maxWait bounds a long poll; a client that wants longer asks again.
 const maxWait = time.Hour
 
-// appendReadResult writes the answer by hand: it is mostly base64.
-func appendReadResult(page spool.Page, after spool.Seq, limited bool) json.RawMessage {
-	size := 256
-	for i := range page.Events {
-		size += base64.StdEncoding.EncodedLen(len(page.Events[i].Bytes)) + 64
+// readAnswer gathers the answer to process/read. It is written by hand: it is
+// mostly base64.
+type readAnswer struct {
+	maxBytes int
+	limited  bool // by the client, not by us
+
+	chunks []byte
+	count  int
+	bytes  int       // in chunks, decoded
+	next   spool.Seq // of the last chunk, or where reading began
+	exited bool      // the exit is among the events that were added
+	whole  bool      // everything there is was added
+	page   spool.Page
+}
+
+// add takes the events of a page and reports whether to go on with the next.
+// Chunks and what is said about the process must be of one moment, so that a
+// page that ends before the last event is not the answer while there is room.
+func (a *readAnswer) add(page spool.Page) bool {
+	a.page = page
+	if a.chunks == nil {
+		size := 0
+		for i := range page.Events {
+			size += base64.StdEncoding.EncodedLen(len(page.Events[i].Bytes)) + 64
+		}
+		a.chunks = make([]byte, 0, size)
 	}
-	b := append(make([]byte, 0, size), `{"chunks":[`...)
-	next, chunks, failure := after+1, 0, page.Failure
-	whole := true // the page reached the last event there is
 	for i := range page.Events {
 		e := &page.Events[i]
-		if chunks == readChunks {
-			whole = false
-			break
-		}
 		if e.Kind == spool.KindExited || e.Kind == spool.KindClosed {
+			a.exited = true
 			continue
 		}
-		if chunks > 0 {
-			b = append(b, ',')
+		if a.count > 0 {
+			if a.count == readChunks || a.bytes+len(e.Bytes) > a.maxBytes {
+				return false
+			}
+			a.chunks = append(a.chunks, ',')
 		}
-		chunks++
-		next = e.Seq + 1
-		b = append(b, `{"seq":`...)
-		b = strconv.AppendUint(b, uint64(e.Seq), 10)
-		b = appendChunk(b, e, page.Info.TTY)
-		b = append(b, '}')
+		a.count++
+		a.bytes += len(e.Bytes)
+		a.next = e.Seq
+		a.chunks = append(a.chunks, `{"seq":`...)
+		a.chunks = strconv.AppendUint(a.chunks, uint64(e.Seq), 10)
+		a.chunks = appendChunk(a.chunks, e, page.Info.TTY)
+		a.chunks = append(a.chunks, '}')
 	}
-	if whole = whole && page.Next >= page.Info.Last; whole && (!limited || chunks == 0) {
-		next = page.Info.Last + 1
-	}
-	info := page.Info
+	a.whole = page.Failure != "" || len(page.Events) == 0 || page.Next >= page.Info.Last
+	return !a.whole && (a.count == 0 || a.bytes < a.maxBytes)
+}
+
+func (a *readAnswer) encode() json.RawMessage {
+	info, failure := a.page.Info, a.page.Failure
 	if info.Outcome != nil && info.Outcome.Kind != spool.Exited {
 		failure = info.Outcome.String()
 	}
-	b = append(b, `],"nextSeq":`...)
-	b = strconv.AppendUint(b, uint64(next), 10)
-	b = append(b, `,"exited":`...)
+	next := a.next
+	if a.whole && (!a.limited || a.count == 0) {
+		next = info.Last
+	}
 	exited := info.Outcome != nil && info.Outcome.Kind == spool.Exited
+	closed := info.State == spool.StateClosed
+	if !a.whole && !a.limited {
+		// The client did not ask for a part and takes this for all, up
+		// to next: tell what was so then.
+		exited, closed, failure = exited && a.exited, false, ""
+	}
+	b := append(make([]byte, 0, len(a.chunks)+256), `{"chunks":[`...)
+	b = append(b, a.chunks...)
+	b = append(b, `],"nextSeq":`...)
+	b = strconv.AppendUint(b, uint64(next)+1, 10)
+	b = append(b, `,"exited":`...)
 	b = strconv.AppendBool(b, exited)
 	b = append(b, `,"exitCode":`...)
 	if exited {
@@ -277,7 +316,7 @@ func appendReadResult(page spool.Page, after spool.Seq, limited bool) json.RawMe
 		b = append(b, "null"...)
 	}
 	b = append(b, `,"closed":`...)
-	b = strconv.AppendBool(b, info.State == spool.StateClosed)
+	b = strconv.AppendBool(b, closed)
 	b = append(b, `,"failure":`...)
 	if failure == "" {
 		b = append(b, "null"...)
@@ -359,21 +398,32 @@ func (c *conn) events(run spool.RunID, after spool.Seq) iter.Seq2[spool.Event, e
 }
 
 // pushFromNow sends what happens from now on: what a resumed session missed
-// its client fetches with process/read.
+// its client fetches with process/read. The cursor is taken before this
+// returns, and so before the client can read: an event is found by that read,
+// or pushed, or both.
 func (c *conn) pushFromNow(p *process) {
+	var after spool.Seq
 	select {
 	case <-p.started:
-	case <-c.ctx.Done():
-		return
+		if p.run == "" {
+			return
+		}
+		info, err := c.server.opts.Backend.Stat(c.ctx, p.run)
+		if err != nil || info.State == spool.StateClosed {
+			return
+		}
+		after = info.Last
+	default:
 	}
-	if p.run == "" {
-		return
-	}
-	info, err := c.server.opts.Backend.Stat(c.ctx, p.run)
-	if err != nil || info.State == spool.StateClosed {
-		return
-	}
-	c.push(p, info.Last)
+	c.wg.Go(func() {
+		select {
+		case <-p.started:
+			if p.run != "" {
+				c.push(p, after)
+			}
+		case <-c.ctx.Done():
+		}
+	})
 }
 
 func appendNotification(b, id []byte, e *spool.Event, tty bool) []byte {
@@ -421,9 +471,9 @@ func (c *conn) processWrite(ctx context.Context, params json.RawMessage) (any, e
 	if p.WriteID == "" {
 		return nil, rpc.Errorf(rpc.CodeInvalidParams, "writeId must not be empty")
 	}
-	data, err := base64.StdEncoding.DecodeString(p.Chunk)
+	data, err := decodeBase64(p.Chunk)
 	if err != nil {
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "%s", base64Text(p.Chunk, err))
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "%s", err)
 	}
 	type status struct {
 		Status string `json:"status"`
@@ -445,15 +495,6 @@ func (c *conn) processWrite(ctx context.Context, params json.RawMessage) (any, e
 		return nil, rpc.Errorf(rpc.CodeInternal, "failed to write to process stdin: %s", err)
 	}
 	return status{"accepted"}, nil
-}
-
-// base64Text words a decoding error as clients know it.
-func base64Text(s string, err error) string {
-	var at base64.CorruptInputError
-	if errors.As(err, &at) && int(at) < len(s) {
-		return "Invalid symbol " + strconv.Itoa(int(s[at])) + ", offset " + strconv.Itoa(int(at)) + "."
-	}
-	return err.Error()
 }
 
 func (c *conn) processSignal(ctx context.Context, params json.RawMessage) (any, error) {

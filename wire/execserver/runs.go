@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -17,10 +19,18 @@ import (
 
 // Bounds of the run/* methods.
 const (
-	listPage   = 1000
-	blobChunk  = 1 << 20
-	maxFollows = 4096
-	maxWindow  = 64 << 20
+	listPage = 1000
+	// listBytes and listValues stop a page early: runs can have long
+	// command lines.
+	listBytes  = 8 << 20
+	listValues = 100_000
+	// runReadBytes stay below the 64 MiB of a message even if every byte
+	// is escaped, runReadEvents below its 262,144 values.
+	runReadBytes  = 8 << 20
+	runReadEvents = 16_000
+	blobChunk     = 1 << 20
+	maxFollows    = 4096
+	maxWindow     = 64 << 20
 	// frame is how much of a log goes into one message.
 	frame = 256 << 10
 )
@@ -73,19 +83,26 @@ func (c *conn) runList(ctx context.Context, params json.RawMessage) (any, error)
 		return nil, err
 	}
 	result := runproto.ListResult{Runs: []spool.Info{}}
-	skipping := p.After != ""
+	skipping, bytes, values := p.After != "", 0, 0
 	for info, err := range c.server.opts.Backend.List(ctx, p.Filter) {
 		switch {
 		case err != nil:
 			c.server.log.Warn("listing runs", "err", err) // one unreadable run hides no other
 		case skipping:
 			skipping = info.ID != p.After
-		case len(result.Runs) == listPage:
+		case len(result.Runs) == listPage || bytes > listBytes || values > listValues:
 			result.More = true
 			return result, nil
 		default:
 			result.Runs = append(result.Runs, info)
+			values += 32 + len(info.Argv) + len(info.Labels)
+			for _, arg := range info.Argv {
+				bytes += len(arg)
+			}
 		}
+	}
+	if skipping {
+		return nil, fmt.Errorf("list runs after %s, which is gone meanwhile: %w", p.After, spool.ErrNotFound)
 	}
 	return result, nil
 }
@@ -96,12 +113,14 @@ func (c *conn) runRead(ctx context.Context, params json.RawMessage) (any, error)
 		return nil, err
 	}
 	q := spool.Query{After: p.After, MaxBytes: p.MaxBytes, Wait: time.Duration(max(0, min(p.WaitMs, int64(maxWait/time.Millisecond)))) * time.Millisecond}
-	if q.MaxBytes > readBytes {
-		q.MaxBytes = readBytes
-	}
+	q.MaxBytes = min(q.MaxBytes, runReadBytes)
 	page, err := c.server.opts.Backend.Read(ctx, p.Run, q)
 	if err != nil {
 		return nil, err
+	}
+	if len(page.Events) > runReadEvents {
+		page.Events = page.Events[:runReadEvents]
+		page.Next = page.Events[runReadEvents-1].Seq
 	}
 	if page.Events == nil {
 		page.Events = []spool.Event{}
@@ -156,6 +175,9 @@ func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error)
 		return nil, rpc.Errorf(rpc.CodeInvalidParams, "offset must not be negative")
 	}
 	r, err := c.server.opts.Backend.Blob(ctx, p.Digest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, rpc.Errorf(codeNotFound, "no blob %s", p.Digest)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func TestCheckSandbox(t *testing.T) {
 		{level(`{"type":"managed","file_system":{"type":"restricted","entries":[{"path":{"type":"special","value":{"kind":"root"}},"access":"read"}]},"network":"restricted"}`), files, files},
 		{level(`{"type":"managed","network":"enabled"}`), "missing field `file_system`", "missing field `file_system`"},
 		{level(`{"type":"managed","file_system":{"type":"unrestricted"}}`), "missing field `network`", "missing field `network`"},
-		{level(`{"type":"managed","file_system":null,"network":"enabled"}`), "missing field `type`", "missing field `type`"},
+		{level(`{"type":"managed","file_system":null,"network":"enabled"}`), "invalid type: null, expected an object", "invalid type: null, expected an object"},
 		{level(`{"type":"managed","file_system":{"type":"x"},"network":"enabled"}`), "unknown variant `x`, expected `restricted` or `unrestricted`", "unknown variant `x`"},
 		{level(`{"type":"managed","file_system":{"type":"unrestricted"},"network":"x"}`), "unknown variant `x`, expected `restricted` or `enabled`", "unknown variant `x`"},
 		{level(`{"type":"x"}`), "unknown variant `x`, expected one of `managed`, `disabled`, `external`", "unknown variant `x`"},
@@ -37,7 +37,7 @@ func TestCheckSandbox(t *testing.T) {
 		{`{"permissions":{"type":"disabled"}}`, "missing field `windowsSandboxLevel`", "missing field `windowsSandboxLevel`"},
 		{`{"permissions":{"type":"disabled"},"windowsSandboxLevel":"x"}`, "unknown variant `x`, expected one of `disabled`", "unknown variant `x`"},
 		{`3`, "invalid type: number", "invalid type: number"},
-		{`[`, "unexpected end of JSON input", "unexpected end of JSON input"},
+		{`[`, "invalid type: sequence, expected an object", "invalid type: sequence, expected an object"},
 	} {
 		check := func(name, want string, err error) {
 			t.Helper()

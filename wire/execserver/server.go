@@ -83,7 +83,7 @@ func New(o Options) *Server {
 // /readyz.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case r.Header.Get("Origin") != "":
+	case r.Header["Origin"] != nil:
 		// A browser page must never reach a process server on loopback.
 		http.Error(w, "requests with an Origin header are refused", http.StatusForbidden)
 	case r.URL.Path == "/readyz" && r.Method == http.MethodGet:
@@ -122,7 +122,11 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.wg.Done()
-	s.wg.Go(func() { rpc.KeepAlive(ctx, t, pingEvery) })
+	s.wg.Go(func() {
+		err := rpc.KeepAlive(ctx, t, pingEvery)
+		s.log.Debug("connection is not kept any longer", "peer", r.RemoteAddr, "err", err)
+		cancel()
+	})
 	err = s.serve(ctx, t, c.Subprotocol() == runproto.Subprotocol)
 	s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 }

@@ -3,7 +3,12 @@ package execserver
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,6 +39,7 @@ type session struct {
 	conn   *conn // attached; nil while detached
 	procs  map[string]*process
 	expiry *time.Timer // runs while detached
+	losses int         // how often it was detached
 	ended  bool
 	swept  time.Time // when procs was last cleared of forgotten ones
 }
@@ -52,6 +58,30 @@ func newUUID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return formatUUID(b)
+}
+
+// uuidText matches the ways to write a UUID that clients of the dialect may
+// use.
+var uuidText = regexp.MustCompile(`^(?:urn:uuid:)?(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32})$`)
+
+// parseUUID returns a UUID in its usual form.
+func parseUUID(s string) (string, bool) {
+	if inner, ok := strings.CutPrefix(s, "{"); ok {
+		if s, ok = strings.CutSuffix(inner, "}"); !ok {
+			return "", false
+		}
+	}
+	if !uuidText.MatchString(s) {
+		return "", false
+	}
+	digits := strings.ReplaceAll(strings.TrimPrefix(s, "urn:uuid:"), "-", "")
+	var b [16]byte
+	_, err := hex.Decode(b[:], []byte(digits))
+	return formatUUID(b), err == nil
+}
+
+func formatUUID(b [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
@@ -88,6 +118,9 @@ func (s *Server) resume(id string, c *conn) (*session, error) {
 // restore finds a session of an earlier server by the labels of its runs.
 func (s *Server) restore(id string) (*session, error) {
 	unknown := rpc.Errorf(rpc.CodeInvalidRequest, "unknown session id %s", id)
+	if id == "" { // a run without the label has an empty one
+		return nil, unknown
+	}
 	sess := &session{server: s, id: id, procs: make(map[string]*process)}
 	for info, err := range s.opts.Backend.List(s.ctx, spool.Filter{Labels: map[string]string{labelSession: id}}) {
 		if err != nil {
@@ -139,10 +172,11 @@ func (sess *session) attach(c *conn) error {
 				sess.expiry.Stop()
 				sess.expiry = nil
 			}
-			for _, p := range sess.procs {
-				c.wg.Go(func() { c.pushFromNow(p) })
-			}
+			procs := slices.Collect(maps.Values(sess.procs))
 			sess.mu.Unlock()
+			for _, p := range procs {
+				c.pushFromNow(p)
+			}
 			return nil
 		}
 		sess.mu.Unlock()
@@ -151,9 +185,9 @@ func (sess *session) attach(c *conn) error {
 		err := holder.rpc.Ping(ctx)
 		cancel()
 		if err == nil {
-			return rpc.Errorf(codeAttached, "session ID is already attached to another connection")
+			return rpc.Errorf(codeAttached, "session %s is already attached to another connection", sess.id)
 		}
-		_ = holder.rpc.Close()
+		holder.cancel()
 		sess.detach(holder)
 	}
 }
@@ -167,21 +201,33 @@ func (sess *session) detach(c *conn) {
 		return
 	}
 	sess.conn = nil
-	sess.expiry = time.AfterFunc(sess.server.opts.Detached, sess.expire)
+	sess.losses++
+	loss := sess.losses
+	sess.expiry = time.AfterFunc(sess.server.opts.Detached, func() { sess.expire(loss) })
 }
 
-func (sess *session) expire() {
-	sess.mu.Lock()
-	attached := sess.conn != nil
-	sess.mu.Unlock()
-	if attached {
-		return // came back in the last moment
-	}
+// expire ends the session if nobody came back since it was lost.
+func (sess *session) expire(loss int) {
 	s := sess.server
-	s.mu.Lock()
-	delete(s.sessions, sess.id)
-	s.mu.Unlock()
+	if !s.begin() {
+		return // Close ends it
+	}
+	defer s.wg.Done()
+	sess.mu.Lock()
+	if sess.conn != nil || sess.losses != loss || sess.ended {
+		sess.mu.Unlock()
+		return
+	}
+	sess.ended = true
+	sess.mu.Unlock()
 	sess.end()
+	// It stays known as ended for as long as its runs could be taken for
+	// those of a session that a restart interrupted.
+	time.AfterFunc(2*s.opts.Closed, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.sessions, sess.id)
+	})
 }
 
 // end kills what the session runs.
@@ -275,7 +321,7 @@ func (sess *session) lookup(ctx context.Context, id string) (*process, error) {
 	case <-ctx.Done():
 		return nil, errGone
 	}
-	if p.run == "" {
+	if p.run == "" || sess.free(p) {
 		return nil, unknown
 	}
 	return p, nil

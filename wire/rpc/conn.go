@@ -82,7 +82,7 @@ func (c *Conn) read(ctx context.Context, h Handler) error {
 		switch {
 		case err != nil:
 			err = h.Malformed(fmt.Errorf("failed to parse websocket JSON-RPC message from %s: %w", c.t, err))
-		case m.Method == "":
+		case m.Result != nil || m.Error != nil:
 			err = c.settle(m)
 		case m.ID == nil:
 			err = h.Notification(m.Method, m.Params)
@@ -221,7 +221,8 @@ type Request struct {
 func (r *Request) Size() int { return len(r.Params) }
 
 // Reply answers the request, with err if it is not nil. An error that is not
-// an [*Error] becomes CodeInternal with its text.
+// an [*Error] becomes CodeInternal with its text, and so does a result that no
+// peer would accept.
 func (r *Request) Reply(result any, err error) {
 	b := make([]byte, 0, 256)
 	var body []byte
@@ -231,6 +232,9 @@ func (r *Request) Reply(result any, err error) {
 		} else {
 			body, err = json.Marshal(result)
 		}
+	}
+	if size := len(body) + len(r.id) + len(`{"id":,"result":}`); err == nil && size > MaxMessage {
+		err = Errorf(CodeInternal, "the result of %s would be a message of %d bytes, and peers accept %d: ask for less at a time", r.Method, size, MaxMessage)
 	}
 	if err != nil {
 		var e *Error

@@ -21,10 +21,10 @@ const (
 // point into the bytes it was parsed from.
 type Message struct {
 	ID     json.RawMessage // as sent; nil in a notification
-	Method string          // empty in a response
+	Method string          // of a request or notification
 	Params json.RawMessage
-	Result json.RawMessage
-	Error  *Error
+	Result json.RawMessage // only in a response
+	Error  *Error          // only in a response
 }
 
 // Parse checks one message whole and takes it apart: syntax, UTF-8, number of

@@ -173,18 +173,22 @@ func (l *lines) String() string { return l.name }
 
 // KeepAlive pings the peer until ctx ends, so that middle boxes do not forget
 // a quiet connection. A missing answer is not an error: a peer that is busy
-// reading a large message is not gone.
-func KeepAlive(ctx context.Context, t Transport, every time.Duration) {
+// reading a large message is not gone. A ping that cannot be sent is one: it
+// tells of a lost connection even when nobody reads from it.
+func KeepAlive(ctx context.Context, t Transport, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return context.Cause(ctx)
 		case <-tick.C:
 			pingCtx, cancel := context.WithTimeout(ctx, every)
-			_ = t.Ping(pingCtx) // reading finds out whether the peer is gone
+			err := t.Ping(pingCtx)
 			cancel()
+			if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+				return err
+			}
 		}
 	}
 }
