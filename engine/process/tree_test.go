@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -341,6 +342,8 @@ func TestChildIsClean(t *testing.T) {
 	}
 	defer unix.Close(p[0])
 	defer unix.Close(p[1])
+	signal.Ignore(unix.SIGHUP, unix.SIGTSTP)
+	defer signal.Reset(unix.SIGHUP, unix.SIGTSTP)
 	e := open(t, Options{})
 	for _, tty := range []*spool.Size{nil, {Rows: 24, Cols: 80}} {
 		s, log := start(t, e, spool.Spec{Argv: []string{"/bin/ls", "/proc/self/fd"}, TTY: tty})
