@@ -1,7 +1,6 @@
 package cli_test
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -17,13 +16,13 @@ import (
 
 // terminal is a person in front of a spool command.
 type terminal struct {
-	t        *testing.T
-	keys     *os.File // what is typed, and where what is shown comes from
-	screen   *os.File // the terminal itself
-	before   unix.Termios
-	cmd      *exec.Cmd
-	shown    bytes.Buffer
-	deadline time.Time
+	t      *testing.T
+	keys   *os.File // what is typed, and where what is shown comes from
+	screen *os.File // the terminal itself
+	before unix.Termios
+	cmd    *exec.Cmd
+	output chan []byte // what is shown, as it comes
+	shown  string      // and was not looked at yet
 }
 
 func typeIn(t *testing.T, state string, args ...string) *terminal {
@@ -36,7 +35,7 @@ func typeIn(t *testing.T, state string, args ...string) *terminal {
 	if err := pty.Setsize(keys, &pty.Winsize{Rows: 30, Cols: 100}); err != nil {
 		t.Fatal(err)
 	}
-	c := &terminal{t: t, keys: keys, screen: screen, deadline: time.Now().Add(20 * time.Second)}
+	c := &terminal{t: t, keys: keys, screen: screen, output: make(chan []byte)}
 	c.before = c.settings()
 	c.cmd = exec.Command("spool", args...)
 	c.cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "TERM=xterm")
@@ -45,7 +44,25 @@ func typeIn(t *testing.T, state string, args ...string) *terminal {
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.cmd.Process.Kill() })
+	over := make(chan struct{})
+	t.Cleanup(func() {
+		close(over)
+		_ = c.cmd.Process.Kill()
+	})
+	go func() {
+		for {
+			buf := make([]byte, 4096)
+			n, err := keys.Read(buf)
+			if err != nil {
+				return
+			}
+			select {
+			case c.output <- buf[:n]:
+			case <-over:
+				return
+			}
+		}
+	}()
 	return c
 }
 
@@ -58,21 +75,22 @@ func (c *terminal) settings() unix.Termios {
 	return *s
 }
 
-// see waits until the text is shown, and forgets what was shown so far.
+// see waits until the text is shown, and forgets what was shown up to there.
 func (c *terminal) see(text string) {
 	c.t.Helper()
-	buf := make([]byte, 4096)
-	for !strings.Contains(c.shown.String(), text) {
-		if err := c.keys.SetReadDeadline(c.deadline); err != nil {
-			c.t.Fatal(err)
+	timeout := time.After(20 * time.Second)
+	for {
+		if _, after, ok := strings.Cut(c.shown, text); ok {
+			c.shown = after
+			return
 		}
-		n, err := c.keys.Read(buf)
-		c.shown.Write(buf[:n])
-		if err != nil {
-			c.t.Fatalf("waiting for %q: %v; shown: %q", text, err, c.shown.String())
+		select {
+		case b := <-c.output:
+			c.shown += string(b)
+		case <-timeout:
+			c.t.Fatalf("%q is not shown, but %q", text, c.shown)
 		}
 	}
-	c.shown.Reset()
 }
 
 func (c *terminal) typed(keys string) {
@@ -91,13 +109,25 @@ func (c *terminal) raw() bool {
 // found it.
 func (c *terminal) exits(code int) {
 	c.t.Helper()
-	err := c.cmd.Wait()
+	done := make(chan error, 1)
+	go func() { done <- c.cmd.Wait() }()
+	var err error
+	for waiting := true; waiting; {
+		select {
+		case err = <-done:
+			waiting = false
+		case b := <-c.output:
+			c.shown += string(b)
+		case <-time.After(20 * time.Second):
+			c.t.Fatalf("it does not end; shown: %q", c.shown)
+		}
+	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		c.t.Fatal(err)
 	}
 	if got := c.cmd.ProcessState.ExitCode(); got != code {
-		c.t.Errorf("exit code %d, want %d; shown: %q", got, code, c.shown.String())
+		c.t.Errorf("exit code %d, want %d; shown: %q", got, code, c.shown)
 	}
 	if diff := cmp.Diff(c.before, c.settings()); diff != "" {
 		c.t.Errorf("the terminal is not what it was: %s", diff)
