@@ -74,6 +74,9 @@ func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
 
 	outcome := spool.Outcome{Kind: spool.Unknown, Reason: "the log ends without an outcome"}
 	for e, err := range t.run.Events(ctx, t.after) {
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			return outcome, cause // it says why, and err only that
+		}
 		if err != nil {
 			return outcome, err
 		}
@@ -161,9 +164,10 @@ func (t *attachment) pump(ctx context.Context, raw bool) error {
 }
 
 // inputError drops the errors of a run that takes no more input: that is its
-// own business, and how it ended is in the log.
+// own business, and how it ended is in the log. Whoever reads the log finds
+// out as well if the server is gone.
 func inputError(ctx context.Context, err error) error {
-	if errors.Is(err, spool.ErrInputClosed) || errors.Is(err, spool.ErrEnded) || ctx.Err() != nil {
+	if errors.Is(err, spool.ErrInputClosed) || errors.Is(err, spool.ErrEnded) || isLost(err) || ctx.Err() != nil {
 		return nil
 	}
 	return err
@@ -200,7 +204,7 @@ func (k *detachKeys) filter(b []byte) (pass []byte, detach bool) {
 
 // notify catches signals from now on. Those that the caller made us ignore,
 // as nohup does, stay ignored.
-func notify(signals ...os.Signal) (<-chan os.Signal, func()) {
+func notify(signals ...os.Signal) (chan os.Signal, func()) {
 	c := make(chan os.Signal, 16)
 	for _, s := range signals {
 		if !signal.Ignored(s) {

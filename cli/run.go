@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -110,8 +111,9 @@ func (a *app) run(ctx context.Context, o *runOptions, argv []string) error {
 	})
 }
 
-// start begins the run. A signal that comes before it has begun calls it off.
-func start(ctx context.Context, b spool.Backend, spec spool.Spec, signals <-chan os.Signal) (*spool.Run, error) {
+// start begins the run. A signal that comes meanwhile is left for the run, or
+// calls the start off if that takes too long or a second one comes.
+func start(ctx context.Context, b spool.Backend, spec spool.Spec, signals chan os.Signal) (*spool.Run, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
@@ -123,22 +125,29 @@ func start(ctx context.Context, b spool.Backend, spec spool.Spec, signals <-chan
 		run, err := spool.Start(ctx, b, spec)
 		done <- result{run, err}
 	}()
-	var caught os.Signal
+	var caught []os.Signal
 	for {
 		select {
 		case r := <-done:
-			if r.err != nil && caught != nil {
-				return nil, &exitError{exitSignal + signalNumber(caught), r.err}
+			if r.err != nil && len(caught) > 0 {
+				return nil, &exitError{exitSignal + signalNumber(caught[0]), r.err}
 			}
-			if r.err == nil && caught != nil {
-				return r.run, r.run.Signal(context.WithoutCancel(ctx), signalName(caught))
+			for _, s := range caught {
+				select {
+				case signals <- s:
+				default: // more of them than anybody sends in earnest
+				}
 			}
 			return r.run, r.err
 		case s := <-signals:
-			if s != unix.SIGWINCH && s != unix.SIGPIPE {
-				caught = s
+			if s == unix.SIGWINCH || s == unix.SIGPIPE {
+				continue
+			}
+			caught = append(caught, s)
+			if len(caught) > 1 {
 				cancel()
 			}
+			defer time.AfterFunc(killWithin, cancel).Stop()
 		}
 	}
 }

@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// raceOptions keep a race-enabled spool from sleeping a second at its end.
+const raceOptions = "atexit_sleep_ms=0"
+
 // The scripts wait for processes through named pipes: opening one waits for
 // the other side, so nothing has to sleep.
 func TestScripts(t *testing.T) {
@@ -31,8 +34,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Deadline:            time.Now().Add(time.Minute),
 		Setup: func(e *testscript.Env) error {
-			// Short, so that sockets fit; scripts of the other case
-			// choose their own.
+			e.Setenv("GORACE", raceOptions)
 			e.Setenv("SPOOL_STATE", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("HOME", e.WorkDir)
 			return nil

@@ -38,7 +38,7 @@ func typeIn(t *testing.T, state string, args ...string) *terminal {
 	c := &terminal{t: t, keys: keys, screen: screen, output: make(chan []byte)}
 	c.before = c.settings()
 	c.cmd = exec.Command("spool", args...)
-	c.cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "TERM=xterm")
+	c.cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "TERM=xterm", "GORACE="+raceOptions)
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = screen, screen, screen
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := c.cmd.Start(); err != nil {
