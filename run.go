@@ -36,11 +36,11 @@ func Find(ctx context.Context, b Backend, name string) (*Run, error) {
 	}
 	var prefixed []RunID
 	var named RunID
+	var unread error
 	for info, err := range b.List(ctx, Filter{}) {
-		if err != nil {
-			return nil, fmt.Errorf("find run %q: %w", name, err)
-		}
 		switch {
+		case err != nil: // one run that cannot be read hides no other
+			unread = err
 		case info.ID == RunID(name):
 			return &Run{b, info.ID}, nil
 		case info.Name == name && named == "": // newest first
@@ -56,6 +56,8 @@ func Find(ctx context.Context, b Backend, name string) (*Run, error) {
 		return &Run{b, prefixed[0]}, nil
 	case len(prefixed) > 1:
 		return nil, fmt.Errorf("find run %q: %w: %d ids begin with it", name, ErrAmbiguous, len(prefixed))
+	case unread != nil:
+		return nil, fmt.Errorf("find run %q: %w", name, unread)
 	}
 	return nil, fmt.Errorf("find run %q: %w", name, ErrNotFound)
 }
