@@ -17,23 +17,38 @@ import (
 // newServer serves a host with a process engine on loopback, in this process.
 func newServer(tb testing.TB, o execserver.Options) (url string, h *host.Host) {
 	tb.Helper()
+	h = newHost(tb)
+	o.Backend = h
+	return serveBackend(tb, o), h
+}
+
+// newHost opens a host with a process engine.
+func newHost(tb testing.TB) *host.Host {
+	tb.Helper()
 	h, err := host.Open(host.Options{Dir: tb.TempDir(), Engines: map[string]host.NewEngine{
 		spool.EngineProcess: func(owner string) (engine.Engine, error) { return process.New(process.Options{Owner: owner}) },
 	}})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	o.Backend = h
+	tb.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return h
+}
+
+// serveBackend serves a backend until the test ends.
+func serveBackend(tb testing.TB, o execserver.Options) (url string) {
+	tb.Helper()
 	s := execserver.New(o)
 	web := httptest.NewServer(s)
 	tb.Cleanup(func() {
 		s.Close()
 		web.Close()
-		if err := h.Close(); err != nil {
-			tb.Error(err)
-		}
 	})
-	return strings.Replace(web.URL, "http://", "ws://", 1), h
+	return strings.Replace(web.URL, "http://", "ws://", 1)
 }
 
 // BenchmarkFollow moves the output of one process through the server to a

@@ -86,13 +86,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Header["Origin"] != nil:
 		// A browser page must never reach a process server on loopback.
 		http.Error(w, "requests with an Origin header are refused", http.StatusForbidden)
-	case r.URL.Path == "/readyz" && r.Method == http.MethodGet:
-		w.WriteHeader(http.StatusOK)
-	case r.URL.Path != "/":
+	case r.URL.Path != "/" && r.URL.Path != "/readyz":
 		http.NotFound(w, r)
 	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", "GET")
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+	case r.URL.Path == "/readyz":
+		w.WriteHeader(http.StatusOK)
 	case !headerHas(r.Header, "Connection", "upgrade"):
 		http.Error(w, "Connection header did not include 'upgrade'", http.StatusBadRequest)
 	default:

@@ -14,7 +14,7 @@ import (
 const (
 	MaxMessage = 64 << 20 // bytes
 	MaxValues  = 262_144  // JSON values
-	maxDepth   = 128      // nested arrays and objects
+	maxDepth   = 127      // nested arrays and objects
 )
 
 // Message is one JSON-RPC message, taken apart but not decoded. The parts
@@ -132,18 +132,18 @@ func (s *scanner) document(member func(key string, value json.RawMessage) error)
 	return nil
 }
 
+// value scans a value inside so many arrays and objects.
 func (s *scanner) value(depth int) error {
 	s.values++
 	if s.values > MaxValues {
 		return s.fail(fmt.Sprintf("more than %d values", MaxValues))
 	}
-	if depth > maxDepth {
-		return s.fail("recursion limit exceeded")
-	}
 	if s.i == len(s.b) {
 		return s.fail("EOF while parsing a value")
 	}
 	switch c := s.b[s.i]; {
+	case depth == maxDepth && (c == '{' || c == '['):
+		return s.fail("recursion limit exceeded")
 	case c == '{':
 		return s.object(depth+1, nil)
 	case c == '[':

@@ -122,7 +122,7 @@ func (l *lines) Read(context.Context) ([]byte, bool, error) {
 		for {
 			part, err := l.r.ReadSlice('\n')
 			line = append(line, part...)
-			if len(line) > MaxMessage {
+			if len(line) > MaxMessage+len("\r\n") {
 				return nil, false, errLineTooLong
 			}
 			if err == nil || errors.Is(err, io.EOF) && len(line) > 0 {
@@ -134,6 +134,9 @@ func (l *lines) Read(context.Context) ([]byte, bool, error) {
 		}
 		for len(line) > 0 && (line[len(line)-1] == '\n' || line[len(line)-1] == '\r') {
 			line = line[:len(line)-1]
+		}
+		if len(line) > MaxMessage {
+			return nil, false, errLineTooLong
 		}
 		if len(line) > 0 {
 			return line, false, nil

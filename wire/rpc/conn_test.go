@@ -1,0 +1,172 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// echo is a handler that answers what it is asked to.
+type echo struct{}
+
+func (echo) Request(r *Request) {
+	switch r.Method {
+	case "echo":
+		r.Reply(r.Params, nil)
+	case "fail":
+		r.Reply(nil, fmt.Errorf("wrapped: %w", &Error{Code: 7, Message: "seven", Data: json.RawMessage(`{"a":1}`)}))
+	case "plain":
+		r.Reply(nil, errors.New("plain"))
+	case "bad":
+		r.Reply(func() {}, nil)
+	case "large":
+		r.Reply(json.RawMessage(`"`+strings.Repeat("x", MaxMessage)+`"`), nil)
+	}
+}
+func (echo) Notification(method string, _ json.RawMessage) error { return errors.New(method) }
+func (echo) Malformed(err error) error                           { return err }
+
+// pair returns two connections that talk to each other.
+func pair(t *testing.T) (client, server *Conn) {
+	a, b := net.Pipe()
+	client, server = NewConn(Lines(a, a, "client")), NewConn(Lines(b, b, "server"))
+	done := make(chan struct{}, 2)
+	for _, c := range []*Conn{client, server} {
+		go func() {
+			_ = c.Serve(context.Background(), echo{})
+			done <- struct{}{}
+		}()
+	}
+	t.Cleanup(func() {
+		_ = client.Close()
+		_ = server.Close()
+		<-done
+		<-done
+	})
+	return client, server
+}
+
+func TestCall(t *testing.T) {
+	client, _ := pair(t)
+	var got []int
+	if err := client.Call(t.Context(), "echo", []int{1, 2}, &got); err != nil || len(got) != 2 {
+		t.Errorf("echo: %v, %v", got, err)
+	}
+	var e *Error
+	if err := client.Call(t.Context(), "fail", nil, nil); !errors.As(err, &e) || e.Code != 7 || e.Message != "seven" || string(e.Data) != `{"a":1}` {
+		t.Errorf("fail: %v", err)
+	}
+	for method, want := range map[string]string{"plain": "plain", "bad": "unsupported type"} {
+		if err := client.Call(t.Context(), method, nil, nil); !errors.As(err, &e) || e.Code != CodeInternal || !strings.Contains(e.Message, want) {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+	if err := client.Call(t.Context(), "large", nil, nil); !errors.As(err, &e) || e.Code != CodeInternal || !strings.Contains(e.Message, "ask for less") {
+		t.Errorf("large: %v", err)
+	}
+}
+
+func TestCallEndsWithItsContextAndTheAnswerIsNoSurprise(t *testing.T) {
+	client, server := pair(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := client.Call(ctx, "echo", nil, nil); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if err := client.Call(t.Context(), "echo", nil, nil); err != nil {
+		t.Errorf("after an answer that nobody waited for: %v", err)
+	}
+	_ = server.Close()
+	if err := client.Call(t.Context(), "echo", nil, nil); !errors.Is(err, ErrConnClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+func TestUnknownAnswerEndsTheConnection(t *testing.T) {
+	for _, msg := range []string{`{"id":99,"result":1}`, `{"id":"x","result":1}`, `{"id":1,"error":{"code":1,"message":""}}`} {
+		client, server := pair(t)
+		if err := client.Send(false, []byte(msg)); err != nil {
+			t.Fatal(err)
+		}
+		<-server.Done()
+		if err := server.Err(); err == nil || !strings.Contains(err.Error(), "never sent") {
+			t.Errorf("%s: %v", msg, err)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	tests := []struct {
+		name, in string
+		want     []string
+		err      error
+	}{
+		{"lines", "a\nb\n", []string{"a", "b"}, io.EOF},
+		{"carriage returns", "a\r\nb\r\n", []string{"a", "b"}, io.EOF},
+		{"empty lines", "\n\r\n\na\n\n", []string{"a"}, io.EOF},
+		{"no newline at the end", "a\nb", []string{"a", "b"}, io.EOF},
+		{"longer than the buffer", strings.Repeat("x", 200_000) + "\ny\n", []string{strings.Repeat("x", 200_000), "y"}, io.EOF},
+		{"longest", strings.Repeat("x", MaxMessage) + "\r\n", []string{strings.Repeat("x", MaxMessage)}, io.EOF},
+		{"too long", "a\n" + strings.Repeat("x", MaxMessage+1) + "\n", []string{"a"}, errLineTooLong},
+		{"nothing", "", nil, io.EOF},
+	}
+	for _, tt := range tests {
+		l := Lines(strings.NewReader(tt.in), io.Discard, "test")
+		for _, want := range tt.want {
+			b, binary, err := l.Read(t.Context())
+			if string(b) != want || binary || err != nil {
+				t.Errorf("%s: %.40q, %v, %v", tt.name, b, binary, err)
+			}
+		}
+		if b, _, err := l.Read(t.Context()); !errors.Is(err, tt.err) {
+			t.Errorf("%s: ends with %.40q, %v", tt.name, b, err)
+		}
+	}
+	var out strings.Builder
+	l := Lines(strings.NewReader(""), &out, "test")
+	if err := l.Write(t.Context(), false, []byte("a"), []byte("b")); err != nil || out.String() != "ab\n" {
+		t.Errorf("wrote %q, %v", out.String(), err)
+	}
+	if l.Write(t.Context(), true, []byte("a")) == nil {
+		t.Error("a line took binary")
+	}
+}
+
+// pinged is a transport of which only the pings matter.
+type pinged struct {
+	Transport
+	ping func(context.Context) error
+}
+
+func (p pinged) Ping(ctx context.Context) error { return p.ping(ctx) }
+
+func TestKeepAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := errors.New("lost")
+		n := 0
+		err := KeepAlive(t.Context(), pinged{ping: func(ctx context.Context) error {
+			switch n++; n {
+			case 1:
+				return nil
+			case 2: // busy with something else
+				<-ctx.Done()
+				return fmt.Errorf("wait for pong: %w", ctx.Err())
+			}
+			return lost
+		}}, time.Second)
+		if n != 3 || !errors.Is(err, lost) {
+			t.Errorf("ended after %d pings: %v", n, err)
+		}
+	})
+}
