@@ -72,6 +72,8 @@ type Log struct {
 	sealed  bool
 	wake    chan struct{} // closed when there is news; nil while nobody waits
 	leading bool          // one of those who wait listens to kick
+	waiting int           // how many do
+	woken   time.Time     // when all were woken last
 
 	// kick has room for one. The writer fills it and the leader of those
 	// who wait wakes the others, so that an append costs the same however
@@ -140,10 +142,40 @@ func (l *Log) publish(e spool.Event) {
 	waiting := l.wake != nil
 	l.mu.Unlock()
 	if waiting {
-		select {
-		case l.kick <- struct{}{}:
-		default: // the leader is on its way
+		l.rouse()
+	}
+}
+
+// Adopt makes visible what somebody else, who owns the log, has appended to
+// the tier: all up to last. The events may be given if they are at hand and
+// follow what is known; else readers take them from the tier.
+func (l *Log) Adopt(last spool.Seq, events []spool.Event, sealed bool) {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	for i := range events {
+		if seq, _ := l.Last(); events[i].Seq == seq+1 {
+			l.publish(events[i])
 		}
+	}
+	l.mu.Lock()
+	if last > l.last {
+		l.last, l.first = last, last+1
+		l.recent, l.bytes = nil, 0
+	}
+	l.sealed = l.sealed || sealed && l.last >= last
+	l.evict()
+	waiting := l.wake != nil
+	l.mu.Unlock()
+	if waiting {
+		l.rouse()
+	}
+}
+
+// rouse has the leader of those who wait wake all of them.
+func (l *Log) rouse() {
+	select {
+	case l.kick <- struct{}{}:
+	default: // it is on its way
 	}
 }
 
@@ -246,14 +278,19 @@ func (l *Log) Wait(ctx context.Context, after spool.Seq) error {
 			l.leading = true
 			kick = l.kick
 		}
+		l.waiting++
 		l.mu.Unlock()
 		var err error
 		select {
 		case <-wake:
 		case <-kick:
+			err = l.pace(ctx)
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
+		l.mu.Lock()
+		l.waiting--
+		l.mu.Unlock()
 		if kick != nil {
 			l.wakeAll() // also when leaving: somebody else must lead
 		}
@@ -263,12 +300,38 @@ func (l *Log) Wait(ctx context.Context, after spool.Seq) error {
 	}
 }
 
+// A crowd is not woken for every event: that would be all the machine does,
+// the writer's work included.
+const (
+	crowd      = 64
+	crowdEvery = 2 * time.Millisecond
+)
+
+// pace keeps the leader of a crowd until it is time to wake it again.
+func (l *Log) pace(ctx context.Context) error {
+	l.mu.Lock()
+	d := time.Until(l.woken.Add(crowdEvery))
+	large := l.waiting > crowd && !l.sealed
+	l.mu.Unlock()
+	if !large || d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // wakeAll ends the leader's turn: all who wait look again, and the first of
 // them leads.
 func (l *Log) wakeAll() {
 	l.mu.Lock()
 	wake := l.wake
-	l.wake, l.leading = nil, false
+	l.wake, l.leading, l.woken = nil, false, time.Now()
 	l.mu.Unlock()
 	if wake != nil {
 		close(wake)

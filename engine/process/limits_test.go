@@ -195,7 +195,7 @@ func drained(t *testing.T, pid, fd int) bool {
 func TestBlockStopsReading(t *testing.T) {
 	e := open(t, Options{})
 	const limit = 200_000
-	spec := shell("exec head -c 1000000 /dev/zero")
+	spec := shell("exec head -c 10000000 /dev/zero")
 	spec.Limits = spool.Limits{OutputBytes: limit, OutputPolicy: spool.BlockOutput}
 	s, log := start(t, e, spec)
 	log.Until(t, "notice", func(e spool.Event) bool { return e.Kind == spool.KindNotice })

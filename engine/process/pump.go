@@ -18,13 +18,18 @@ import (
 )
 
 const (
-	readSize  = 64 << 10  // most bytes of an event
-	pipeSize  = 256 << 10 // of a pipe that is used a lot
-	smallRead = 4 << 10   // a read below this may be one of many
-	burst     = 4         // reads of a stream that has more before looking at the other
-	// coalesce is how long small output is gathered after the last event.
-	// The first bytes after a silence never wait.
+	readSize  = 64 << 10  // one read
+	eventSize = 256 << 10 // most bytes of an event that was gathered
+	pipeSize  = 1 << 20   // of a pipe that is used a lot, if we may
+	pipeLess  = 256 << 10
+	pipeStart = 64 << 10
+	burst     = 4 // reads of a stream that has more before looking at the other
+	// coalesce is how long output is gathered after the last event, at the
+	// most. The first bytes after a silence never wait.
 	coalesce = time.Millisecond
+	// enough is how much is worth an event of its own: a writer that has
+	// about that much together is not waited for.
+	enough = 128 << 10
 	// busy is how long after some activity the pump waits in a system
 	// call, which costs a thread but wakes five times faster than the
 	// runtime's poller.
@@ -36,7 +41,7 @@ const (
 	lastCheck  = 100 * time.Millisecond
 )
 
-var buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
+var buffers = sync.Pool{New: func() any { return new([eventSize]byte) }}
 
 // What an epoll event is about: a stream by its index, or the exit.
 const exitIndex = 2
@@ -47,6 +52,7 @@ type stream struct {
 	fd    int // -1 once it ended
 	tty   bool
 	grown bool // the pipe has been enlarged, or cannot be
+	holds int  // what fits into it
 	full  bool // the last read filled its buffer
 }
 
@@ -70,7 +76,9 @@ type pump struct {
 	active    time.Time // the last event of any kind
 	output    time.Time // the last output
 	published time.Time // the last output event
-	small     bool      // and whether it was a small one
+	gather    bool      // whether to let more come before the next
+	rate      float64   // bytes per nanosecond between the last two
+	worth     int       // how many bytes are not to be waited for
 
 	total   int64 // bytes read
 	logged  int64 // bytes appended
@@ -88,8 +96,8 @@ type pump struct {
 // newPump takes over the output descriptors in f.
 func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
 	p := &pump{s: s, out: out}
-	p.streams[0] = stream{name: spool.Stdout, fd: f.stdout}
-	p.streams[1] = stream{name: spool.Stderr, fd: f.stderr}
+	p.streams[0] = stream{name: spool.Stdout, fd: f.stdout, holds: pipeStart}
+	p.streams[1] = stream{name: spool.Stderr, fd: f.stderr, holds: pipeStart}
 	if s.input.tty {
 		p.streams[0].name, p.streams[0].tty = spool.PTY, true
 	}
@@ -160,7 +168,7 @@ func (p *pump) run() {
 				continue
 			}
 			for range burst {
-				if p.read(i) < readSize {
+				if p.read(i); !p.streams[i].full {
 					break
 				}
 			}
@@ -223,11 +231,15 @@ func (p *pump) mayBlock() bool {
 	return false
 }
 
-// settle lets small output gather until the last event is a millisecond old,
-// or the process has ended.
+// settle lets output gather: until the last event is a millisecond old, or
+// about enough has come at the pace it came before, or the process has ended.
 func (p *pump) settle() {
-	for p.small {
-		d := coalesce - time.Since(p.published)
+	for p.gather {
+		since := time.Since(p.published)
+		d := coalesce - since
+		if p.rate > 0 {
+			d = min(d, time.Duration(float64(p.worth)/p.rate)-since)
+		}
 		if d <= 0 {
 			return
 		}
@@ -252,9 +264,12 @@ func (p *pump) read(i int) int {
 	if st.fd < 0 {
 		return 0
 	}
-	size := readSize
+	size := eventSize
+	if st.full {
+		size = readSize
+	}
 	if p.s.limits.OutputPolicy == spool.BlockOutput && !p.blocked {
-		size = int(min(readSize, p.s.limits.OutputBytes-p.logged))
+		size = int(min(int64(size), p.s.limits.OutputBytes-p.logged))
 		if size == 0 {
 			if waiting, err := unix.IoctlGetInt(st.fd, unix.TIOCINQ); err == nil && waiting > 0 {
 				p.block()
@@ -270,15 +285,16 @@ func (p *pump) read(i int) int {
 		n, ended = st.read(buf)
 		p.publish(st, buf[:n], n == size)
 	} else {
-		buf := buffers.Get().(*[readSize]byte)
+		buf := buffers.Get().(*[eventSize]byte)
 		n, ended = st.read(buf[:size])
 		p.publish(st, buf[:n], false)
 		buffers.Put(buf)
 	}
-	st.full = n == readSize
-	if n == readSize && !st.tty && !st.grown {
-		st.grown = true
-		_, _ = unix.FcntlInt(uintptr(st.fd), unix.F_SETPIPE_SZ, pipeSize) // a wish
+	st.full = n >= readSize
+	p.gather = n < size && n > 0
+	p.worth = min(enough, st.holds/2)
+	if n >= pipeStart/2 && !st.tty && !st.grown {
+		st.grow()
 	}
 	if ended {
 		p.end(i)
@@ -287,6 +303,17 @@ func (p *pump) read(i int) int {
 		}
 	}
 	return n
+}
+
+// grow enlarges a pipe that is used a lot, if the system lets us.
+func (st *stream) grow() {
+	st.grown = true
+	for _, size := range []int{pipeSize, pipeLess} {
+		if n, err := unix.FcntlInt(uintptr(st.fd), unix.F_SETPIPE_SZ, size); err == nil {
+			st.holds = n
+			return
+		}
+	}
 }
 
 // read reads once from a pipe. A terminal gives 4 KiB at a time, so it is read
@@ -316,7 +343,8 @@ func (p *pump) publish(st *stream, b []byte, given bool) {
 		return
 	}
 	p.output = time.Now()
-	p.published, p.small = p.output, len(b) < smallRead
+	p.rate = float64(len(b)) / float64(max(1, p.output.Sub(p.published)))
+	p.published = p.output
 	p.total += int64(len(b))
 	limit := p.s.limits.OutputBytes
 	head := limit
