@@ -216,11 +216,13 @@ func TestTerminateOvertakesALongPoll(t *testing.T) {
 	p.mustCall(t, "process/start", shell("p", "exec sleep 1000"), nil)
 	poll := p.request(t, "process/read", map[string]any{"processId": "p", "waitMs": 3_600_000})
 	terminate := p.request(t, "process/terminate", map[string]any{"processId": "p"})
-	if r := p.response(t); r.ID != terminate || string(r.Result) != `{"running":true}` {
-		t.Errorf("the first answer is %+v", r)
-	}
-	if r := p.response(t); r.ID != poll || r.Error != nil {
-		t.Errorf("the second answer is %+v", r)
+	for range 2 { // an hour later, had terminate to wait
+		switch r := p.response(t); {
+		case r.ID == terminate && string(r.Result) == `{"running":true}`:
+		case r.ID == poll && r.Error == nil:
+		default:
+			t.Errorf("answer %+v", r)
+		}
 	}
 }
 

@@ -269,12 +269,12 @@ func (c *conn) follow(f *follow) {
 			return
 		}
 		q := spool.Query{After: after, MaxBytes: int(min(room, frame)), Wait: maxWait}
-		page, size, err := spool.Page{}, 0, error(nil)
+		var page spool.Page
+		var err error
 		if c.binary {
 			page, b, err = c.sendRecords(ctx, f, q, b)
-			size = len(b) - runproto.BinaryHeader
 		} else {
-			page, size, err = c.sendEvents(ctx, f, q)
+			page, err = c.sendEvents(ctx, f, q)
 		}
 		if err != nil || page.End() {
 			if ctx.Err() == nil {
@@ -286,9 +286,6 @@ func (c *conn) follow(f *follow) {
 			}
 			return
 		}
-		f.mu.Lock()
-		f.credit -= int64(size)
-		f.mu.Unlock()
 		after = page.Next
 	}
 }
@@ -313,21 +310,28 @@ func (c *conn) sendRecords(ctx context.Context, f *follow, q spool.Query, b []by
 		}
 	}
 	if err == nil && len(b) > runproto.BinaryHeader {
+		f.spend(len(b) - runproto.BinaryHeader)
 		err = c.rpc.Send(true, b)
 	}
 	return page, b, err
 }
 
-// sendEvents sends one page as notifications and returns how much room they
-// take.
-func (c *conn) sendEvents(ctx context.Context, f *follow, q spool.Query) (spool.Page, int, error) {
+// sendEvents sends one page as notifications.
+func (c *conn) sendEvents(ctx context.Context, f *follow, q spool.Query) (spool.Page, error) {
 	page, err := c.server.opts.Backend.Read(ctx, f.params.Run, q)
-	size := 0
 	for i := 0; err == nil && i < len(page.Events); i++ {
-		size += eventlog.RecordHeader + page.Events[i].Size()
+		f.spend(eventlog.RecordHeader + page.Events[i].Size())
 		err = c.rpc.Notify("run/event", runproto.EventParams{Follow: f.params.Follow, Event: page.Events[i]})
 	}
-	return page, size, err
+	return page, err
+}
+
+// spend takes room before it is used: the acknowledgement may come before the
+// sender went on, and there is never more room than the window.
+func (f *follow) spend(size int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.credit -= int64(size)
 }
 
 // room waits until the other side has some.

@@ -171,8 +171,8 @@ func TestRunFollow(t *testing.T) {
 					}
 					seq = e.Seq
 					total += len(e.Bytes)
-					ahead += int64(e.Size())
-					largest = max(largest, int64(e.Size()))
+					ahead += int64(eventlog.RecordHeader + e.Size())
+					largest = max(largest, int64(eventlog.RecordHeader+e.Size()))
 				}
 				if ahead >= window+largest {
 					t.Fatalf("%d bytes came ahead", ahead)
