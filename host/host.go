@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"iter"
 	"maps"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,6 +39,9 @@ const (
 	DefaultSharedMemory = 64 << 20
 	// keptInMemory is how many finished runs stay when there is none.
 	keptInMemory = 1000
+	// trimEvery is after how many finished runs the idle ones are let go,
+	// beside now and then.
+	trimEvery = 256
 	// idleFor is how long a finished run stays in memory beside its copy
 	// on disk, so that readers who are at its end do not reopen it.
 	idleFor = 30 * time.Second
@@ -63,6 +67,8 @@ type Options struct {
 	// Address is where others reach this host, for those who find one of
 	// its runs in the state directory. It may be empty.
 	Address string
+	// Build names the program, for those who look for a host like it.
+	Build string
 }
 
 // Host is the local backend.
@@ -78,6 +84,8 @@ type Host struct {
 	engines map[string]engine.Engine
 	owner   *owner // registered by the first start
 	closed  bool
+
+	finished int // runs so far
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -96,7 +104,7 @@ func Open(o Options) (*Host, error) {
 	if o.Retention.TotalBytes == 0 {
 		o.Retention.TotalBytes = DefaultRetainBytes
 	}
-	h := &Host{opts: o, id: newID(), memory: eventlog.NewBudget(DefaultSharedMemory), runs: make(map[spool.RunID]*run), engines: make(map[string]engine.Engine)}
+	h := &Host{opts: o, id: NewID(), memory: eventlog.NewBudget(DefaultSharedMemory), runs: make(map[spool.RunID]*run), engines: make(map[string]engine.Engine)}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if o.Dir == "" {
 		return h, nil
@@ -159,7 +167,8 @@ var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 // idText avoids characters that look alike.
 var idText = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-func newID() string {
+// NewID returns an id for a run.
+func NewID() string {
 	var b [10]byte
 	rand.Read(b[:]) // never fails
 	return idText.EncodeToString(b[:])
@@ -171,7 +180,7 @@ func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 		spec.Engine = spool.EngineProcess
 	}
 	if spec.ID == "" {
-		spec.ID = spool.RunID(newID())
+		spec.ID = spool.RunID(NewID())
 	} else if !validID.MatchString(string(spec.ID)) {
 		return spool.Info{}, &spool.StartError{Reason: spool.StartInvalid, Hint: "use 1 to 128 of A-Z a-z 0-9 _ -",
 			Err: fmt.Errorf("%w: run id %.140q", spool.ErrInvalid, spec.ID)}
@@ -254,7 +263,9 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 	h.wg.Go(func() {
 		r.finish()
 		h.mu.Lock()
-		h.trim()
+		if h.finished++; h.finished%trimEvery == 0 {
+			h.trim()
+		}
 		h.mu.Unlock()
 	})
 	return nil
@@ -272,13 +283,8 @@ func (h *Host) engine(name string) (engine.Engine, error) {
 		return nil, &spool.StartError{Reason: spool.StartUnsupported, Err: fmt.Errorf("%w: no engine %q", spool.ErrUnsupported, name),
 			Hint: "this host has " + strings.Join(slices.Sorted(maps.Keys(h.opts.Engines)), ", ")}
 	}
-	if h.owner == nil && h.store != nil {
-		o, err := register(h.opts.Dir, h.id, h.opts.Address)
-		if err != nil {
-			return nil, err
-		}
-		h.owner = o
-		h.wg.Go(h.sweepOften)
+	if err := h.register(); err != nil {
+		return nil, err
 	}
 	e, err := make(h.id)
 	if err != nil {
@@ -286,6 +292,69 @@ func (h *Host) engine(name string) (engine.Engine, error) {
 	}
 	h.engines[name] = e
 	return e, nil
+}
+
+// register makes this host known in the state directory. Callers hold h.mu.
+func (h *Host) register() error {
+	if h.owner != nil || h.store == nil {
+		return nil
+	}
+	o, err := register(h.opts.Dir, Owner{ID: h.id, Pid: os.Getpid(), Address: h.opts.Address, Build: h.opts.Build})
+	if err != nil {
+		return err
+	}
+	h.owner = o
+	h.wg.Go(h.sweepOften)
+	return nil
+}
+
+// Register makes this host known in the state directory before its first
+// start does.
+func (h *Host) Register() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.register()
+}
+
+// Unregister makes this host unknown again, when it is about to close and has
+// nothing alive.
+func (h *Host) Unregister() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.owner == nil {
+		return nil
+	}
+	err := h.owner.release()
+	h.owner = nil
+	return err
+}
+
+// Live returns how many runs are starting or not closed.
+func (h *Host) Live() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, r := range h.runs {
+		if !r.isDone() {
+			n++
+		}
+	}
+	return n
+}
+
+// KillLabelled ends the runs of this host that have a label.
+func (h *Host) KillLabelled(ctx context.Context, l spool.Label) {
+	h.mu.Lock()
+	var marked []*run
+	for _, r := range h.runs {
+		if r.info.Labels[l.Key] == l.Value && !r.isDone() {
+			marked = append(marked, r)
+		}
+	}
+	h.mu.Unlock()
+	for _, r := range marked {
+		r.kill()
+	}
 }
 
 // find returns a run from memory, or from the state directory.
@@ -321,7 +390,6 @@ func (h *Host) find(id spool.RunID) (*run, error) {
 	}
 	if r.Info().State == spool.StateClosed {
 		h.runs[id] = r
-		h.trim()
 	}
 	return r, nil
 }
@@ -410,6 +478,24 @@ func (h *Host) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, d
 		return dst, spool.Page{}, err
 	}
 	return r.readRecords(ctx, q, dst)
+}
+
+// Await returns the first events after a cursor, waiting until there is one
+// or the run is closed, and where the log ends in its files.
+func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBytes int) (spool.Page, store.Position, error) {
+	r, err := h.find(id)
+	if err != nil {
+		return spool.Page{}, store.Position{}, err
+	}
+	if err := r.log.Wait(ctx, after); err != nil {
+		return spool.Page{}, store.Position{}, err
+	}
+	page, err := r.read(ctx, spool.Query{After: after, MaxBytes: maxBytes})
+	if err != nil || r.journal == nil {
+		return page, store.Position{}, err
+	}
+	// Taken after the page: the files have at least what it says.
+	return page, r.journal.Position(), nil
 }
 
 // Follow implements [spool.Backend].

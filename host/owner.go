@@ -23,6 +23,7 @@ type Owner struct {
 	ID      string `json:"id"`
 	Pid     int    `json:"pid"`
 	Address string `json:"address,omitempty"` // where it can be reached
+	Build   string `json:"build,omitempty"`   // the program it is
 }
 
 type owner struct {
@@ -30,11 +31,11 @@ type owner struct {
 	path string
 }
 
-func register(dir, id, address string) (*owner, error) {
+func register(dir string, o Owner) (*owner, error) {
 	if err := os.MkdirAll(filepath.Join(dir, hostsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("register host: %w", err)
 	}
-	path := filepath.Join(dir, hostsDir, id+".json")
+	path := filepath.Join(dir, hostsDir, o.ID+".json")
 	// Locked under another name first: whoever sees the file under its
 	// own name and finds no lock may take the host for dead.
 	tmp := path + ".new"
@@ -46,7 +47,7 @@ func register(dir, id, address string) (*owner, error) {
 		if ok, err := tryLock(f); err != nil || !ok {
 			return fmt.Errorf("lock %s: %w", tmp, cmpErr(err, fs.ErrExist))
 		}
-		if err := json.NewEncoder(f).Encode(Owner{ID: id, Pid: os.Getpid(), Address: address}); err != nil {
+		if err := json.NewEncoder(f).Encode(o); err != nil {
 			return err
 		}
 		return os.Rename(tmp, path)
@@ -83,6 +84,52 @@ func LookupOwner(dir, id string) (Owner, error) {
 		return Owner{}, fmt.Errorf("look up host %s: %w", id, err)
 	}
 	return o, nil
+}
+
+// Owners returns the living hosts of a state directory.
+func Owners(dir string) ([]Owner, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, hostsDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for hosts: %w", err)
+	}
+	var living []Owner
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok {
+			continue
+		}
+		if alive, err := isAlive(filepath.Join(dir, hostsDir, e.Name())); err != nil || !alive {
+			continue // it left just now, or is for somebody to settle
+		}
+		if o, err := LookupOwner(dir, id); err == nil {
+			living = append(living, o)
+		}
+	}
+	return living, nil
+}
+
+// isAlive reports whether a host holds the lock on its file.
+func isAlive(path string) (bool, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() // with the lock, if we got it
+	dead, err := tryLock(f)
+	return !dead, err
+}
+
+// Settle does what [Open] does first: it ends what dead hosts of a state
+// directory left running, and closes their runs.
+func Settle(o Options) error {
+	h, err := Open(o)
+	if err != nil {
+		return err
+	}
+	return h.Close()
 }
 
 // recoverDead settles what dead hosts of this state directory left behind.
