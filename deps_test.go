@@ -30,11 +30,13 @@ var mayImport = map[string][]string{
 	"wire/execserver/fileuri": {},
 	"wire/execserver":         {"", "eventlog", "wire/rpc", "wire/runproto", "wire/execserver/fileuri"},
 	"client":                  {"", "eventlog", "wire/rpc", "wire/runproto"},
-	"cli":                     {"", "eventlog", "store", "engine", "engine/process", "internal/launch", "internal/netcut", "host", "client", "wire/execserver"},
+	"keeper":                  {"", "engine/process", "eventlog", "host", "store", "wire/rpc", "wire/runproto"},
+	"cli":                     {"", "eventlog", "store", "engine", "engine/process", "internal/launch", "internal/netcut", "host", "client", "keeper", "wire/execserver"},
 	"cmd/spool":               {"cli"},
-	"internal/servertest":     {},
+	"internal/servertest":     {"internal/tether"},
 	"internal/netcut":         {},
-	"internal/codextest":      {"internal/netcut"},
+	"internal/tether":         {},
+	"internal/codextest":      {"internal/netcut", "internal/tether"},
 	"bench":                   {"", "eventlog", "store", "engine", "engine/process", "host", "client", "internal/codextest"},
 }
 
@@ -46,7 +48,7 @@ var foreign = map[string][]string{
 	"github.com/segmentio/encoding": {},
 	"github.com/spf13/cobra":        {"cli"},
 	"github.com/spf13/pflag":        {"cli"},
-	"golang.org/x/sys":              {"engine/process", "internal/launch", "store", "cli", "wire/execserver", "bench", "internal/codextest"},
+	"golang.org/x/sys":              {"engine/process", "internal/launch", "store", "keeper", "cli", "wire/execserver", "bench", "internal/codextest"},
 	"golang.org/x/term":             {"cli"},
 	"github.com/google/go-cmp":      {"host/backendtest", "engine/enginetest", "internal/codextest"},
 }

@@ -92,3 +92,9 @@ type Limits struct {
 	OutputPolicy OutputPolicy  `json:"outputPolicy,omitempty"`
 	Pids         int           `json:"pids,omitempty"` // processes and threads alive at once
 }
+
+// Label is one label of a run.
+type Label struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}

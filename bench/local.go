@@ -17,17 +17,22 @@ func measureLocal(ctx context.Context, b *bench) (err error) {
 	if err := b.floor(ctx); err != nil {
 		return err
 	}
-	h, err := host.Open(host.Options{
-		Dir: filepath.Join(b.dir, "local"),
+	h, err := openHost(filepath.Join(b.dir, "local"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	return b.runs(ctx, h, "start.local")
+}
+
+// openHost opens a host with a process engine in this process.
+func openHost(dir string) (*host.Host, error) {
+	return host.Open(host.Options{
+		Dir: dir,
 		Engines: map[string]host.NewEngine{
 			spool.EngineProcess: func(owner string) (engine.Engine, error) {
 				return process.New(process.Options{Owner: owner})
 			},
 		},
 	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, h.Close()) }()
-	return b.runs(ctx, h, "start.local")
 }

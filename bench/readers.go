@@ -4,87 +4,77 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/eventlog"
 )
 
-// paceOfProcess is how many events a second a busy process makes: in chunks
-// of 64 KiB, 655 MB.
-const paceOfProcess = 10_000
-
-// measureReaders appends to a log that one reader follows, and to one that
-// many follow: as fast as it can, and as fast as a process would.
+// measureReaders lets a process write as fast as it can while one reader
+// follows its run, and while a thousand do.
 func measureReaders(ctx context.Context, b *bench) error {
-	d := time.Duration(b.pick(1000, 300)) * time.Millisecond
-	for _, of := range []struct {
-		metric  string
-		readers int
-		pace    int
-	}{
-		{"readers.1", 1, 0},
-		{"readers.1000", 1000, 0},
-		{"paced.1", 1, paceOfProcess},
-		{"paced.1000", 1000, paceOfProcess},
-	} {
-		if err := b.followed(ctx, of.metric, of.readers, of.pace, d); err != nil {
-			return fmt.Errorf("%s: %w", of.metric, err)
+	n := int64(b.pick(256<<20, 64<<20))
+	for _, readers := range []int{1, 1000} {
+		if err := b.followed(ctx, fmt.Sprintf("readers.%d", readers), readers, n); err != nil {
+			return fmt.Errorf("%d readers: %w", readers, err)
 		}
 	}
 	return nil
 }
 
-// followed appends for a while with so many readers following, at that many
-// events a second unless pace is zero.
-func (b *bench) followed(ctx context.Context, metric string, readers, pace int, d time.Duration) error {
-	log := eventlog.New(eventlog.Options{})
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+// followed runs a process that writes n bytes with so many readers following.
+func (b *bench) followed(ctx context.Context, metric string, readers int, n int64) (err error) {
+	h, err := openHost(filepath.Join(b.dir, metric))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
+	began := time.Now()
+	r, err := spool.Start(ctx, h, spool.Spec{Argv: zeros(n), EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritCore}})
+	if err != nil {
+		return err
+	}
 	var (
 		wg        sync.WaitGroup
 		delivered atomic.Int64
-		unclosed  atomic.Int64
+		wrong     atomic.Int64
 	)
 	for range readers {
 		wg.Go(func() {
-			var n int64
-			closed := false
-			for e, err := range log.Follow(ctx, 0) {
+			var events, bytes int64
+			for e, err := range r.Events(ctx, 0) {
 				if err != nil {
 					break
 				}
-				n++
-				closed = e.Kind == spool.KindClosed
+				events++
+				bytes += int64(len(e.Bytes))
 			}
-			delivered.Add(n)
-			if !closed {
-				unclosed.Add(1)
+			delivered.Add(events)
+			if bytes != n {
+				wrong.Add(1)
 			}
 		})
 	}
-	payload := make([]byte, 100)
-	appended := 0
-	began := time.Now()
-	for ; appended%64 != 0 || time.Since(began) < d; appended++ {
-		if _, err := log.Append(spool.Event{Kind: spool.KindOutput, Stream: spool.Stdout, Bytes: payload}); err != nil {
+	// The process ends when the last byte is taken from it: how long that
+	// took is the writer's speed, whenever its readers are done.
+	exited := time.Time{}
+	for e, err := range r.Events(ctx, 0) {
+		if err != nil {
 			return err
 		}
-		if pace > 0 && appended%16 == 0 {
-			time.Sleep(time.Until(began.Add(time.Duration(appended) * time.Second / time.Duration(pace))))
+		if e.Kind == spool.KindExited {
+			exited = e.Time
 		}
 	}
-	took := time.Since(began)
-	if _, err := log.Append(spool.Event{Kind: spool.KindClosed}); err != nil {
-		return err
-	}
 	wg.Wait()
-	if n := unclosed.Load(); n > 0 {
-		return errors.Join(fmt.Errorf("%d did not see the end", n), ctx.Err())
+	if k := wrong.Load(); k > 0 {
+		return errors.Join(fmt.Errorf("%d did not get every byte", k), ctx.Err())
 	}
-	b.add(subjectSpool, metric, float64(appended)/took.Seconds())
+	b.add(subjectSpool, metric, float64(n)/exited.Sub(began).Seconds())
 	b.add(subjectSpool, metric+".delivered", float64(delivered.Load())/time.Since(began).Seconds())
 	return nil
 }

@@ -84,7 +84,7 @@ with 0, with 1 on failure and with 2 if they were called wrongly.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(
 		a.runCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),
-		a.waitCommand(), a.execServerCommand(), a.versionCommand(),
+		a.waitCommand(), a.execServerCommand(), a.demoCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
-	"github.com/spool-run/spool/internal/codextest"
+	"github.com/spool-run/spool/internal/netcut"
 	"github.com/spool-run/spool/internal/servertest"
 )
 
@@ -33,9 +33,9 @@ func start(t *testing.T, b spool.Backend, spec spool.Spec) *spool.Run {
 	return r
 }
 
-func proxied(t *testing.T, url string) (*codextest.Proxy, string) {
+func proxied(t *testing.T, url string) (*netcut.Proxy, string) {
 	t.Helper()
-	p, err := codextest.NewProxy(strings.TrimPrefix(url, "ws://"))
+	p, err := netcut.NewProxy(strings.TrimPrefix(url, "ws://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestResumeLosesAndRepeatsNothing(t *testing.T) {
 	r := start(t, dial(t, url, client.Options{}), sh(script))
 
 	got, size, next, cuts := sha256.New(), 0, spool.Seq(1), 0
-	proxy.CutAfter(codextest.ToClient, 1_234_567)
+	proxy.CutAfter(netcut.ToClient, 1_234_567)
 	for e, err := range r.Events(t.Context(), 0) {
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestResumeLosesAndRepeatsNothing(t *testing.T) {
 		size += len(e.Bytes)
 		if size > (cuts+1)*9_000_000 && cuts < 10 {
 			cuts++
-			proxy.CutAfter(codextest.ToClient, int64(1000+cuts*777))
+			proxy.CutAfter(netcut.ToClient, int64(1000+cuts*777))
 		}
 	}
 	if a, b := hex.EncodeToString(got.Sum(nil)), hex.EncodeToString(sum.Sum(nil)); a != b {

@@ -4,7 +4,10 @@ import "sync/atomic"
 
 // maxLent is how much one log borrows at most: enough that a reader of a fast
 // run can fall a few milliseconds behind without going to the disk.
-const maxLent = 4 << 20
+const (
+	maxLent      = 4 << 20
+	maxLentCrowd = 48 << 20
+)
 
 // Budget is memory that the logs of a host share: the few that are busy use
 // it, however many there are.

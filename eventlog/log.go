@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"sync"
 	"time"
 
@@ -73,7 +74,10 @@ type Log struct {
 	wake    chan struct{} // closed when there is news; nil while nobody waits
 	leading bool          // one of those who wait listens to kick
 	waiting int           // how many do
-	woken   time.Time     // when all were woken last
+	woken   time.Time     // when all were woken last,
+	crowd   int           // and how many that were
+	follows int           // how many follow
+	behind  *pages        // what those who are behind share; nil if they are few
 
 	// kick has room for one. The writer fills it and the leader of those
 	// who wait wakes the others, so that an append costs the same however
@@ -185,7 +189,7 @@ func (l *Log) evict() {
 	if l.sealed { // readers are few from now on
 		l.shared.giveBack(l.lent)
 		l.lent = 0
-	} else if over := l.bytes - l.memory - l.lent; over > 0 && l.lent < maxLent {
+	} else if over := l.bytes - l.memory - l.lent; over > 0 && l.lent < l.mayBorrow() {
 		l.lent += l.shared.borrow(over)
 	}
 	for l.bytes > l.memory+l.lent && len(l.recent) > 1 {
@@ -218,10 +222,16 @@ func (l *Log) Read(after spool.Seq, maxBytes int) ([]spool.Event, error) {
 		return fit(parts, maxBytes), nil
 	}
 	gap := spool.Gap{From: after + 1, To: l.first - 1}
+	shared := l.behind
 	l.mu.Unlock()
 
 	if l.tier == nil {
 		return []spool.Event{gapEvent(l.run, gap, l.now())}, nil
+	}
+	if shared != nil {
+		if events := shared.find(after + 1); events != nil {
+			return fit([][]spool.Event{events}, maxBytes), nil
+		}
 	}
 	events, err := l.tier.Read(nil, after, maxBytes)
 	if err != nil {
@@ -229,6 +239,9 @@ func (l *Log) Read(after spool.Seq, maxBytes int) ([]spool.Event, error) {
 	}
 	for i := range events {
 		events[i].Run = l.run
+	}
+	if shared != nil {
+		shared.keep(events)
 	}
 	return events, nil
 }
@@ -300,18 +313,29 @@ func (l *Log) Wait(ctx context.Context, after spool.Seq) error {
 	}
 }
 
-// A crowd is not woken for every event: that would be all the machine does,
-// the writer's work included.
+// A crowd of readers is not woken for every event: that would be all the
+// machine does, the writer's work included. Each of them buys some time.
 const (
-	crowd      = 64
-	crowdEvery = 2 * time.Millisecond
+	crowdSize = 64
+	crowdEach = 10 * time.Microsecond
 )
+
+// mayBorrow is how much memory the log may have beyond its own. The last of a
+// crowd comes late, and going to the disk a thousand times for the same event
+// would make it later. Callers hold l.mu.
+func (l *Log) mayBorrow() int {
+	if l.crowd > crowdSize {
+		return maxLentCrowd
+	}
+	return maxLent
+}
 
 // pace keeps the leader of a crowd until it is time to wake it again.
 func (l *Log) pace(ctx context.Context) error {
 	l.mu.Lock()
-	d := time.Until(l.woken.Add(crowdEvery))
-	large := l.waiting > crowd && !l.sealed
+	n := max(l.waiting, l.crowd)
+	d := time.Until(l.woken.Add(time.Duration(n) * crowdEach))
+	large := n > crowdSize && !l.sealed
 	l.mu.Unlock()
 	if !large || d <= 0 {
 		return nil
@@ -331,11 +355,31 @@ func (l *Log) pace(ctx context.Context) error {
 func (l *Log) wakeAll() {
 	l.mu.Lock()
 	wake := l.wake
-	l.wake, l.leading, l.woken = nil, false, time.Now()
+	l.wake, l.leading, l.woken, l.crowd = nil, false, time.Now(), l.waiting
 	l.mu.Unlock()
 	if wake != nil {
 		close(wake)
 	}
+}
+
+// followers counts those who follow, and has them share what they read from
+// the tier when they are many.
+func (l *Log) followers(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.follows += n
+	switch {
+	case l.follows >= sharedBy && l.behind == nil:
+		l.behind = new(pages)
+	case l.follows < sharedBy:
+		l.behind = nil
+	}
+}
+
+func (l *Log) isShared() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.behind != nil
 }
 
 // followPage is how much Follow takes out of the log at a time.
@@ -345,6 +389,8 @@ const followPage = 256 << 10
 // come, and ends after the closed event. An error ends it too.
 func (l *Log) Follow(ctx context.Context, after spool.Seq) iter.Seq2[spool.Event, error] {
 	return func(yield func(spool.Event, error) bool) {
+		l.followers(+1)
+		defer l.followers(-1)
 		for {
 			if err := l.Wait(ctx, after); err != nil {
 				yield(spool.Event{}, err)
@@ -354,6 +400,11 @@ func (l *Log) Follow(ctx context.Context, after spool.Seq) iter.Seq2[spool.Event
 			if err != nil {
 				yield(spool.Event{}, err)
 				return
+			}
+			if l.isShared() {
+				// So that they come by the same places at about the
+				// same time, and the writer gets its turn.
+				runtime.Gosched()
 			}
 			for i := range page {
 				after = page[i].Seq

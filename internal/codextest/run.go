@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spool-run/spool/internal/tether"
 )
 
 // Config says how [Exec] runs codex.
@@ -200,7 +202,7 @@ const waitDelay = 2 * time.Second
 // ownGroup makes cmd the leader of a process group which is killed as a whole
 // when its context ends.
 func ownGroup(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = tether.Attr(syscall.SIGKILL)
 	cmd.Cancel = func() error { return killGroup(cmd) }
 	cmd.WaitDelay = waitDelay
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spool-run/spool/internal/netcut"
 )
 
 // untilExit is the longest codex lets the model wait for a command.
@@ -242,7 +244,7 @@ part 601 800`,
 	before := proxy.Count()
 	proxy.Refuse()
 	// Less than the second part takes on the wire, so within it.
-	cut := proxy.CutAfter(ToClient, 2000)
+	cut := proxy.CutAfter(netcut.ToClient, 2000)
 	step("go on to the second part", proceed.release())
 	select {
 	case <-cut:
@@ -271,7 +273,7 @@ part 601 800`,
 }
 
 // newProxy puts a proxy before the server and returns the URL through it.
-func newProxy(t testing.TB, serverURL string) (*Proxy, string) {
+func newProxy(t testing.TB, serverURL string) (*netcut.Proxy, string) {
 	t.Helper()
 	u, err := url.Parse(serverURL)
 	if err != nil {
@@ -280,7 +282,7 @@ func newProxy(t testing.TB, serverURL string) (*Proxy, string) {
 	if _, _, err := net.SplitHostPort(u.Host); err != nil {
 		t.Fatalf("server URL %s: %v", serverURL, err)
 	}
-	proxy, err := NewProxy(u.Host)
+	proxy, err := netcut.NewProxy(u.Host)
 	if err != nil {
 		t.Fatalf("start proxy: %v", err)
 	}

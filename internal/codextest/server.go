@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+
+	"github.com/spool-run/spool/internal/tether"
 )
 
 // Server is a running `codex exec-server`, the reference for ours.
@@ -26,7 +28,7 @@ func StartServer(binary string, args ...string) (*Server, error) {
 		"PATH=" + os.Getenv("PATH"),
 	}
 	// On SIGTERM it ends its children, when it is killed it cannot.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = tether.Attr(syscall.SIGTERM)
 	cmd.WaitDelay = waitDelay
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/spool-run/spool/internal/tether"
 )
 
 var build = sync.OnceValues(func() (string, error) {
@@ -76,7 +78,7 @@ func StartCommand(ctx context.Context, bin string, args ...string) (*Server, err
 	s := &Server{cmd: exec.CommandContext(ctx, bin, args...)}
 	s.cmd.Stderr = os.Stderr
 	// A test that dies must not leave servers behind.
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	s.cmd.SysProcAttr = tether.Attr(syscall.SIGTERM)
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package codextest
+package netcut
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // echoServer returns the address of a server that sends back what it gets.
@@ -241,3 +243,5 @@ func TestProxyHammer(t *testing.T) {
 	p.CutAfter(ToClient, 1000) // in place of one that may be left
 	echo(t, dial(t, p), "x")
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

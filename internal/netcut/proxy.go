@@ -1,4 +1,6 @@
-package codextest
+// Package netcut breaks TCP connections on purpose: a proxy on loopback that
+// resets what passes through it, wherever in a message that happens to be.
+package netcut
 
 import (
 	"context"

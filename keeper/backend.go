@@ -1,0 +1,393 @@
+package keeper
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/engine/process"
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/store"
+	"github.com/spool-run/spool/wire/rpc"
+)
+
+// handler adapts a link to [rpc.Handler].
+type handler struct{ *link }
+
+func (h handler) Notification(string, json.RawMessage) error { return nil }
+func (h handler) Malformed(err error) error                  { return err }
+
+// Options configure a backend over the keepers of a state directory.
+type Options struct {
+	Dir    string
+	Build  string  // which keeper takes new runs
+	Keeper Command // starts one
+	Host   host.Options
+	// Limits are the defaults of the runs this backend starts.
+	Limits spool.Limits
+}
+
+// Backend is the runs of a state directory, live and finished, whichever
+// keeper they belong to. It is safe for concurrent use.
+type Backend struct {
+	opts  Options
+	store *store.Store
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	links  map[string]*link // by owner
+	mine   *link            // to the keeper of our build
+	runs   map[spool.RunID]*mirror
+	closed bool
+}
+
+var _ spool.Backend = (*Backend)(nil)
+
+// Open opens a state directory. It starts nothing.
+func Open(o Options) (*Backend, error) {
+	o.Host.Dir, o.Host.Engines = o.Dir, nil
+	if err := host.Settle(o.Host); err != nil {
+		return nil, err
+	}
+	s, err := store.Open(o.Dir, store.Options{})
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{opts: o, store: s, links: make(map[string]*link), runs: make(map[spool.RunID]*mirror)}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	return b, nil
+}
+
+// Close lets go of the directory and the keepers. The runs go on.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	links := b.links
+	b.mu.Unlock()
+	b.cancel()
+	for _, l := range links {
+		_ = l.rpc.Close()
+	}
+	b.wg.Wait()
+	var errs []error
+	for _, m := range b.runs {
+		errs = append(errs, m.journal.Close())
+	}
+	return errors.Join(append(errs, b.store.Close())...)
+}
+
+// Start implements [spool.Backend]. The environment is derived here: a keeper
+// has that of whoever happened to start it.
+func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	env, err := process.Environ(spec.EnvPolicy, os.Environ(), spec.Env)
+	if err != nil {
+		return spool.Info{}, &spool.StartError{Reason: spool.StartInvalid, Err: err}
+	}
+	spec.EnvPolicy, spec.Env = nil, make(map[string]string, len(env))
+	for _, kv := range env {
+		k, v, _ := cutEnv(kv)
+		spec.Env[k] = v
+	}
+	if spec.Cwd == "" {
+		if spec.Cwd, err = os.Getwd(); err != nil {
+			return spool.Info{}, &spool.StartError{Reason: spool.StartBadCwd, Err: err}
+		}
+	}
+	if spec.ID == "" {
+		spec.ID = spool.RunID(host.NewID()) // so that asking again is harmless
+	}
+	spec.Limits = withDefaults(spec.Limits, b.opts.Limits)
+	for {
+		l, err := b.current(ctx)
+		if err != nil {
+			return spool.Info{}, err
+		}
+		var info spool.Info
+		err = l.call(ctx, methodStart, spec, &info)
+		if errors.Is(err, rpc.ErrConnClosed) && ctx.Err() == nil && b.ctx.Err() == nil {
+			continue // it was about to leave, or died
+		}
+		if err == nil {
+			b.prime(info)
+		}
+		return info, err
+	}
+}
+
+func cutEnv(kv string) (k, v string, ok bool) {
+	for i := 1; i < len(kv); i++ { // a name may begin with =
+		if kv[i] == '=' {
+			return kv[:i], kv[i+1:], true
+		}
+	}
+	return kv, "", false
+}
+
+func withDefaults(l, d spool.Limits) spool.Limits {
+	return spool.Limits{
+		Wall: cmp.Or(l.Wall, d.Wall), Idle: cmp.Or(l.Idle, d.Idle), Grace: cmp.Or(l.Grace, d.Grace),
+		OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes), OutputPolicy: cmp.Or(l.OutputPolicy, d.OutputPolicy),
+		Pids: cmp.Or(l.Pids, d.Pids),
+	}
+}
+
+// run returns the mirror of a run.
+func (b *Backend) run(id spool.RunID) (*mirror, error) {
+	b.mu.Lock()
+	m, ok := b.runs[id]
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		return nil, spool.ErrClosed
+	}
+	if ok {
+		m.touch()
+		return m, nil
+	}
+	j, err := b.store.Open(id)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, spool.ErrInvalid) {
+		return nil, fmt.Errorf("run %.140s: %w", id, spool.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", id, err)
+	}
+	return b.adopt(newMirror(b, j.Info(), j))
+}
+
+// prime makes the mirror of a run that was just started, and has it listen.
+func (b *Backend) prime(info spool.Info) {
+	b.mu.Lock()
+	_, known := b.runs[info.ID]
+	b.mu.Unlock()
+	if known {
+		return
+	}
+	j, err := b.store.Open(info.ID)
+	if err != nil {
+		return // whoever reads it is told
+	}
+	if m, err := b.adopt(newMirror(b, info, j)); err == nil {
+		m.want()
+	}
+}
+
+func (b *Backend) adopt(m *mirror) (*mirror, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, errors.Join(spool.ErrClosed, m.journal.Close())
+	}
+	if other, ok := b.runs[m.id]; ok { // somebody was faster
+		return other, m.journal.Close()
+	}
+	b.runs[m.id] = m
+	b.trim()
+	return m, nil
+}
+
+// keptMirrors is how many finished runs stay open for reading.
+const keptMirrors = 256
+
+// trim forgets the finished runs that were used longest ago. Callers hold b.mu.
+func (b *Backend) trim() {
+	if len(b.runs) <= keptMirrors {
+		return
+	}
+	var done []*mirror
+	for _, m := range b.runs {
+		if m.idle() {
+			done = append(done, m)
+		}
+	}
+	if len(done) <= keptMirrors {
+		return
+	}
+	slices.SortFunc(done, func(a, b *mirror) int { return a.lastUse().Compare(b.lastUse()) })
+	for _, m := range done[:len(done)-keptMirrors/2] {
+		delete(b.runs, m.id)
+		_ = m.journal.Close() // open for reading: nothing is lost
+	}
+}
+
+// Stat implements [spool.Backend].
+func (b *Backend) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) {
+	m, err := b.run(id)
+	if err != nil {
+		return spool.Info{}, err
+	}
+	return m.stat(ctx)
+}
+
+// List implements [spool.Backend].
+func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
+	return func(yield func(spool.Info, error) bool) {
+		var all []spool.Info
+		for info, err := range b.store.List() {
+			if err != nil {
+				if !yield(spool.Info{}, err) {
+					return
+				}
+				continue
+			}
+			all = append(all, info)
+		}
+		slices.SortFunc(all, func(a, b spool.Info) int {
+			return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
+		})
+		for _, info := range all {
+			if info.State != spool.StateClosed && f.Match(info) {
+				if now, err := b.Stat(ctx, info.ID); err == nil {
+					info = now
+				}
+			}
+			if f.Match(info) && !yield(info, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Read implements [spool.Backend].
+func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
+	m, err := b.run(id)
+	if err != nil {
+		return spool.Page{}, err
+	}
+	return m.read(ctx, q)
+}
+
+// ReadRecords is Read for somebody who hands the events on as records.
+func (b *Backend) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
+	m, err := b.run(id)
+	if err != nil {
+		return dst, spool.Page{}, err
+	}
+	return m.readRecords(ctx, q, dst)
+}
+
+// Follow implements [spool.Backend].
+func (b *Backend) Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
+	return func(yield func(spool.Event, error) bool) {
+		m, err := b.run(id)
+		if err != nil {
+			yield(spool.Event{}, err)
+			return
+		}
+		m.follow(ctx, after, yield)
+	}
+}
+
+// Send implements [spool.Backend].
+func (b *Backend) Send(ctx context.Context, id spool.RunID, in spool.Input) (spool.Receipt, error) {
+	if in.ID == "" {
+		in.ID = host.NewID()
+	}
+	var receipt spool.Receipt
+	err := b.ask(ctx, id, methodSend, sendParams{id, in}, &receipt)
+	if errors.Is(err, spool.ErrEnded) {
+		err = fmt.Errorf("run %s: %w", id, spool.ErrInputClosed)
+	}
+	return receipt, err
+}
+
+// Control implements [spool.Backend].
+func (b *Backend) Control(ctx context.Context, id spool.RunID, c spool.Control) error {
+	err := b.ask(ctx, id, methodControl, controlParams{id, c}, nil)
+	if errors.Is(err, spool.ErrEnded) && (c.Op == spool.ControlStop || c.Op == spool.ControlKill) {
+		return nil
+	}
+	return err
+}
+
+// ask asks the keeper of a live run. For a finished one it is
+// [spool.ErrEnded].
+func (b *Backend) ask(ctx context.Context, id spool.RunID, method string, params, result any) error {
+	m, err := b.run(id)
+	if err != nil {
+		return err
+	}
+	for {
+		if m.closed() {
+			return fmt.Errorf("run %s: %w", id, spool.ErrEnded)
+		}
+		l, err := b.to(ctx, m.owner)
+		if err == nil {
+			err = l.call(ctx, method, params, result)
+		}
+		switch {
+		case ctx.Err() != nil, b.ctx.Err() != nil, err != nil && !isGone(err):
+			return err
+		case err == nil:
+			return nil
+		}
+		if err := m.lost(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// Blob implements [spool.Backend].
+func (b *Backend) Blob(_ context.Context, d spool.Digest) (io.ReadCloser, error) {
+	return b.store.Blob(d)
+}
+
+// Lease says that the runs with a label are to end when this process is gone
+// and nobody else took the lease for so long. It tells every keeper, as the
+// runs may be with any.
+func (b *Backend) Lease(ctx context.Context, label spool.Label, ttl time.Duration) error {
+	if _, err := b.current(ctx); err != nil {
+		return err
+	}
+	return b.toAll(ctx, methodLease, leaseParams{label, ttl}, nil)
+}
+
+// Leased reports whether some keeper knows of a lease.
+func (b *Backend) Leased(ctx context.Context, label spool.Label) (bool, error) {
+	found := false
+	err := b.toAll(ctx, methodLeased, leaseParams{Label: label}, func(raw json.RawMessage) {
+		var r leasedResult
+		found = json.Unmarshal(raw, &r) == nil && r.Leased || found
+	})
+	return found, err
+}
+
+// Release gives a lease up; what it covered is not ended.
+func (b *Backend) Release(ctx context.Context, label spool.Label) error {
+	return b.toAll(ctx, methodRelease, leaseParams{Label: label}, nil)
+}
+
+// toAll asks every living keeper.
+func (b *Backend) toAll(ctx context.Context, method string, params any, each func(json.RawMessage)) error {
+	owners, err := host.Owners(b.opts.Dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, o := range owners {
+		l, err := b.to(ctx, o.ID)
+		var raw json.RawMessage
+		if err == nil {
+			err = l.call(ctx, method, params, &raw)
+		}
+		switch {
+		case err == nil && each != nil:
+			each(raw)
+		case err != nil && !isGone(err) && !errors.Is(err, spool.ErrUnsupported):
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

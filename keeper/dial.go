@@ -1,0 +1,212 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/wire/rpc"
+	"github.com/spool-run/spool/wire/runproto"
+)
+
+// addressPrefix marks the address of a host that is a keeper.
+const addressPrefix = "keeper:"
+
+// startIn bounds how long a new keeper may take to listen.
+const startIn = 10 * time.Second
+
+// Command starts a keeper process for a state directory. What it is given as
+// its standard output it must close, or write to, once it listens.
+type Command func(dir string) *exec.Cmd
+
+// link is a connection to one keeper.
+type link struct {
+	rpc   *rpc.Conn
+	owner string
+	hello helloResult
+}
+
+func (l *link) alive() bool {
+	select {
+	case <-l.rpc.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// call makes a request. A lost keeper is [rpc.ErrConnClosed].
+func (l *link) call(ctx context.Context, method string, params, result any) error {
+	return runproto.DecodeError(l.rpc.Call(ctx, method, params, result))
+}
+
+// Request implements [rpc.Handler]: a keeper asks nothing.
+func (l *link) Request(r *rpc.Request) {
+	r.Reply(nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method))
+}
+
+// dial connects to the keeper that an owner is.
+func (b *Backend) dial(ctx context.Context, o host.Owner) (*link, error) {
+	path, ok := strings.CutPrefix(o.Address, addressPrefix)
+	if !ok {
+		return nil, fmt.Errorf("%w: host %s (pid %d) is no keeper", spool.ErrUnsupported, o.ID, o.Pid)
+	}
+	nc, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connect to keeper %s: %w", o.ID, err)
+	}
+	if err := checkPeer(nc); err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), nc.Close())
+	}
+	l := &link{rpc: rpc.NewConn(rpc.Frames(nc, "keeper "+o.ID)), owner: o.ID}
+	b.wg.Go(func() { _ = l.rpc.Serve(b.ctx, handler{l}) })
+	if err := l.call(ctx, methodHello, struct{}{}, &l.hello); err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), l.rpc.Close())
+	}
+	return l, nil
+}
+
+// start starts a keeper and waits until it listens.
+func (b *Backend) start(ctx context.Context) error {
+	cmd := b.opts.Keeper(b.opts.Dir)
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start keeper: %w", err)
+	}
+	defer r.Close()
+	cmd.Stdout = w
+	if cmd.Dir == "" {
+		cmd.Dir = "/" // it outlives whatever directory we are in
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	}
+	log, err := os.OpenFile(filepath.Join(b.opts.Dir, "keeper.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return errors.Join(fmt.Errorf("start keeper: %w", err), w.Close())
+	}
+	cmd.Stderr = log
+	err = cmd.Start()
+	_ = w.Close()
+	_ = log.Close()
+	if err != nil {
+		return fmt.Errorf("start keeper: %w", err)
+	}
+	go func() { _ = cmd.Wait() }() // leaves no zombie while we live; it may well outlive us
+
+	ready := make(chan error, 1)
+	go func() {
+		said, err := io.ReadAll(io.LimitReader(r, 4096))
+		if err == nil && strings.TrimSpace(string(said)) != readyText {
+			err = fmt.Errorf("it said %q; see %s", said, log.Name())
+		}
+		ready <- err
+	}()
+	select {
+	case err = <-ready:
+	case <-time.After(startIn):
+		err = errors.New("it does not listen")
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("start keeper: %w", err)
+	}
+	return nil
+}
+
+// readyText is what a keeper says on its standard output before it closes it.
+const readyText = "ready"
+
+// current returns a connection to the keeper that takes new runs: the one of
+// our own build, started if there is none.
+func (b *Backend) current(ctx context.Context) (*link, error) {
+	b.mu.Lock()
+	l := b.mine
+	b.mu.Unlock()
+	if l != nil && l.alive() {
+		return l, nil
+	}
+	// One at a time over all processes, so that one keeper is started.
+	unlock, err := lockFile(filepath.Join(b.opts.Dir, "keeper.lock"))
+	if err != nil {
+		return nil, fmt.Errorf("find keeper: %w", err)
+	}
+	defer unlock()
+	b.mu.Lock()
+	l = b.mine
+	b.mu.Unlock()
+	if l != nil && l.alive() {
+		return l, nil
+	}
+	if l, err = b.find(ctx); err == nil && l == nil {
+		if err = b.start(ctx); err == nil {
+			l, err = b.find(ctx)
+		}
+	}
+	if err == nil && l == nil {
+		err = errors.New("the keeper that was started is not there")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find keeper: %w", err)
+	}
+	b.mu.Lock()
+	b.mine, b.links[l.owner] = l, l
+	b.mu.Unlock()
+	return l, nil
+}
+
+// find looks for a living keeper of our build.
+func (b *Backend) find(ctx context.Context) (*link, error) {
+	owners, err := host.Owners(b.opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range owners {
+		if o.Build != b.opts.Build || !strings.HasPrefix(o.Address, addressPrefix) {
+			continue
+		}
+		if l, err := b.dial(ctx, o); err == nil {
+			return l, nil
+		} // or it is about to leave
+	}
+	return nil, nil
+}
+
+// to returns a connection to the keeper that owns a run.
+func (b *Backend) to(ctx context.Context, owner string) (*link, error) {
+	b.mu.Lock()
+	l := b.links[owner]
+	b.mu.Unlock()
+	if l != nil && l.alive() {
+		return l, nil
+	}
+	o, err := host.LookupOwner(b.opts.Dir, owner)
+	if err != nil {
+		return nil, err
+	}
+	if l, err = b.dial(ctx, o); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.links[owner] = l
+	return l, nil
+}
+
+// isGone reports whether an error means that a host is not there.
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, rpc.ErrConnClosed) ||
+		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

@@ -1,0 +1,104 @@
+package keeper_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/engine/process"
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/host/backendtest"
+	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/keeper"
+)
+
+// The test binary is its own keeper.
+const (
+	keeperDir   = "KEEPER_TEST_DIR"
+	keeperBuild = "KEEPER_TEST_BUILD"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(keeperDir); dir != "" {
+		os.Exit(serve(dir, os.Getenv(keeperBuild)))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func hostOptions(dir string) host.Options {
+	return host.Options{
+		Dir: dir,
+		Engines: map[string]host.NewEngine{
+			spool.EngineProcess: func(owner string) (engine.Engine, error) { return process.New(process.Options{Owner: owner}) },
+		},
+		Sweep: func(owner string) error { _, err := launch.SweepOwner(owner); return err },
+	}
+}
+
+func serve(dir, build string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	err := keeper.Serve(ctx, keeper.ServeOptions{
+		Host: hostOptions(dir), Build: build, Idle: 100 * time.Millisecond,
+		Ready: func() { fmt.Println("ready"); os.Stdout.Close() },
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func open(t *testing.T, dir, build string) *keeper.Backend {
+	t.Helper()
+	b, err := keeper.Open(keeper.Options{
+		Dir: dir, Build: build, Host: hostOptions(dir),
+		Keeper: func(dir string) *exec.Cmd {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), keeperDir+"="+dir, keeperBuild+"="+build)
+			return cmd
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// stateDir is a directory whose keepers are gone when the test ends.
+func stateDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		owners, err := host.Owners(dir)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, o := range owners {
+			_ = syscall.Kill(o.Pid, syscall.SIGTERM)
+		}
+		for len(owners) > 0 {
+			owners, _ = host.Owners(dir)
+			time.Sleep(time.Millisecond)
+		}
+	})
+	return dir
+}
+
+func TestBackend(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) spool.Backend { return open(t, stateDir(t), "one") })
+}

@@ -1,0 +1,310 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/eventlog"
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/store"
+)
+
+// mirror is the log of a run as a reader of it sees it: the files, and what
+// the keeper says about where they end. News is asked for when somebody has
+// read all there is, and not before, so that a fast run costs one question for
+// many events.
+type mirror struct {
+	backend *Backend
+	id      spool.RunID
+	owner   string
+	journal *store.Journal
+	log     *eventlog.Log
+
+	mu      sync.Mutex
+	info    spool.Info
+	asking  bool
+	wanted  bool // somebody wants news that has not been asked for yet
+	readers int
+	used    time.Time
+}
+
+func newMirror(b *Backend, info spool.Info, j *store.Journal) *mirror {
+	last, sealed := j.Last()
+	if sealed { // maybe since info was taken
+		info = j.Info()
+	}
+	m := &mirror{backend: b, id: info.ID, owner: info.Owner, journal: j, info: info, used: time.Now()}
+	m.log = eventlog.New(eventlog.Options{Run: info.ID, Tier: j, Last: last, Sealed: sealed})
+	return m
+}
+
+func (m *mirror) touch() {
+	m.mu.Lock()
+	m.used = time.Now()
+	m.mu.Unlock()
+}
+
+func (m *mirror) lastUse() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.used
+}
+
+func (m *mirror) closed() bool {
+	_, sealed := m.log.Last()
+	return sealed
+}
+
+// idle reports whether the mirror may be forgotten.
+func (m *mirror) idle() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, sealed := m.log.Last()
+	return m.readers == 0 && !m.asking && sealed
+}
+
+// want has the keeper asked for news, if it is not being asked already.
+func (m *mirror) want() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.asking {
+		m.wanted = true
+		return
+	}
+	if _, sealed := m.log.Last(); sealed || m.backend.ctx.Err() != nil {
+		return
+	}
+	m.asking = true
+	m.backend.wg.Go(m.ask)
+}
+
+// ask gets news for as long as somebody wants it.
+func (m *mirror) ask() {
+	for {
+		err := m.await()
+		m.mu.Lock()
+		_, sealed := m.log.Last()
+		again := m.wanted || err != nil // nobody reads what did not come
+		m.wanted = false
+		if sealed || !again || m.backend.ctx.Err() != nil {
+			m.asking = false
+			m.mu.Unlock()
+			return
+		}
+		m.mu.Unlock()
+	}
+}
+
+// await asks once, and sees to it that the run is settled if its keeper died.
+func (m *mirror) await() error {
+	b := m.backend
+	last, _ := m.log.Last()
+	var news awaitResult
+	l, err := b.to(b.ctx, m.owner)
+	if err == nil {
+		err = l.call(b.ctx, methodAwait, awaitParams{m.id, last}, &news)
+	}
+	if err != nil {
+		if lostErr := m.lost(b.ctx, err); lostErr != nil {
+			return lostErr
+		}
+		return err
+	}
+	return m.learn(news.Info, news.Events, store.Position{Segment: news.Segment, Size: news.Size})
+}
+
+// learn takes news in.
+func (m *mirror) learn(info spool.Info, events []spool.Event, at store.Position) error {
+	if err := m.journal.Advance(info.Last, at); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	if info.Last >= m.info.Last {
+		m.info = info
+	}
+	m.mu.Unlock()
+	m.log.Adopt(info.Last, events, info.State == spool.StateClosed)
+	return nil
+}
+
+// lost is called when the keeper did not answer. A keeper that died makes its
+// runs ours to settle; one that left has completed them. Either way the files
+// know more.
+func (m *mirror) lost(ctx context.Context, cause error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := host.Settle(m.backend.opts.Host); err != nil {
+		return fmt.Errorf("run %s: settle: %w", m.id, err)
+	}
+	if err := m.journal.Refresh(); err != nil {
+		return fmt.Errorf("run %s: %w", m.id, err)
+	}
+	info := m.journal.Info()
+	last, sealed := m.journal.Last()
+	if sealed {
+		m.mu.Lock()
+		m.info = info
+		m.mu.Unlock()
+		m.log.Adopt(last, nil, true)
+		return nil
+	}
+	// Not settled: the keeper lives, or somebody else is at it.
+	select {
+	case <-time.After(askAgainIn):
+		return nil
+	case <-ctx.Done():
+		return errors.Join(context.Cause(ctx), cause)
+	}
+}
+
+// askAgainIn is when a keeper that did not answer is asked again.
+const askAgainIn = 20 * time.Millisecond
+
+// stat describes the run now. What a live run's keeper knows may be ahead of
+// what has been read.
+func (m *mirror) stat(ctx context.Context) (spool.Info, error) {
+	for !m.closed() {
+		l, err := m.backend.to(ctx, m.owner)
+		var info spool.Info
+		if err == nil {
+			err = l.call(ctx, methodStat, runParams{m.id}, &info)
+		}
+		switch {
+		case err == nil:
+			return info, nil
+		case !isGone(err) || ctx.Err() != nil || m.backend.ctx.Err() != nil:
+			return spool.Info{}, err
+		}
+		if err := m.lost(ctx, err); err != nil {
+			return spool.Info{}, err
+		}
+	}
+	return m.known(), nil
+}
+
+// known describes the run as far as the mirror knows.
+func (m *mirror) known() spool.Info {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	info := m.info
+	last, sealed := m.log.Last()
+	info.Last = last
+	if info.State == spool.StateClosed && !sealed {
+		info.State = spool.StateExited
+	}
+	return info
+}
+
+// enter and leave keep the mirror while somebody reads.
+func (m *mirror) enter() {
+	m.mu.Lock()
+	m.readers++
+	m.mu.Unlock()
+}
+
+func (m *mirror) leave() {
+	m.mu.Lock()
+	m.readers--
+	m.used = time.Now()
+	m.mu.Unlock()
+}
+
+// await waits as the query asks, and fills in its default. A reader that is at
+// the end of what is known has the keeper asked.
+func (m *mirror) ready(ctx context.Context, q spool.Query) (spool.Query, error) {
+	if q.MaxBytes <= 0 {
+		q.MaxBytes = spool.DefaultPageBytes
+	}
+	last, sealed := m.log.Last()
+	switch {
+	case last > q.After || sealed:
+		return q, nil
+	case q.Wait <= 0:
+		// The keeper may know more than we do.
+		info, err := m.stat(ctx)
+		if err == nil && info.Last > last {
+			m.want()
+			err = m.log.Wait(ctx, q.After)
+		}
+		return q, err
+	}
+	m.want()
+	waitCtx, cancel := context.WithTimeout(ctx, q.Wait)
+	defer cancel()
+	if err := m.log.Wait(waitCtx, q.After); err != nil && ctx.Err() != nil {
+		return q, context.Cause(ctx)
+	}
+	return q, nil
+}
+
+// took asks ahead once a reader has all that is known.
+func (m *mirror) took(next spool.Seq) {
+	if last, sealed := m.log.Last(); next >= last && !sealed {
+		m.want()
+	}
+}
+
+func (m *mirror) read(ctx context.Context, q spool.Query) (spool.Page, error) {
+	m.enter()
+	defer m.leave()
+	q, err := m.ready(ctx, q)
+	if err != nil {
+		return spool.Page{}, err
+	}
+	events, err := m.log.Read(q.After, q.MaxBytes)
+	if err != nil {
+		return spool.Page{}, fmt.Errorf("run %s: %w", m.id, err)
+	}
+	page := spool.Page{Events: events, Next: q.After, Info: m.known()}
+	if n := len(events); n > 0 {
+		page.Next = events[n-1].Seq
+	}
+	if q.Wait > 0 {
+		m.took(page.Next)
+	}
+	return page, nil
+}
+
+func (m *mirror) readRecords(ctx context.Context, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
+	m.enter()
+	defer m.leave()
+	q, err := m.ready(ctx, q)
+	if err != nil {
+		return dst, spool.Page{}, err
+	}
+	dst, next, err := m.log.ReadRecords(dst, q.After, q.MaxBytes)
+	if err != nil {
+		return dst, spool.Page{}, fmt.Errorf("run %s: %w", m.id, err)
+	}
+	if q.Wait > 0 {
+		m.took(next)
+	}
+	return dst, spool.Page{Next: next, Info: m.known()}, nil
+}
+
+func (m *mirror) follow(ctx context.Context, after spool.Seq, yield func(spool.Event, error) bool) {
+	for {
+		page, err := m.read(ctx, spool.Query{After: after, MaxBytes: followPage, Wait: time.Hour})
+		if err != nil {
+			yield(spool.Event{}, err)
+			return
+		}
+		for i := range page.Events {
+			if !yield(page.Events[i], nil) {
+				return
+			}
+		}
+		if page.End() {
+			return
+		}
+		after = page.Next
+	}
+}
+
+// followPage is how much a follower takes out of the log at a time.
+const followPage = 256 << 10

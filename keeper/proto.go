@@ -1,0 +1,80 @@
+package keeper
+
+import (
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+// Protocol is the version of what is said on the socket. A keeper of an older
+// build finishes its runs under a newer server, so members are only ever added
+// and a method that is missing is an error the server can bear.
+const Protocol = 1
+
+// The methods of a keeper.
+const (
+	methodHello   = "hello"
+	methodStart   = "start"
+	methodStat    = "stat"
+	methodAwait   = "await"
+	methodSend    = "send"
+	methodControl = "control"
+	methodLease   = "lease"
+	methodLeased  = "leased"
+	methodRelease = "release"
+	methodRetire  = "retire"
+)
+
+type helloResult struct {
+	Protocol int    `json:"protocol"`
+	Build    string `json:"build"`
+	Host     string `json:"host"`
+	Pid      int    `json:"pid"`
+}
+
+type runParams struct {
+	Run spool.RunID `json:"run"`
+}
+
+// awaitParams ask for news after a cursor, waiting until there is some.
+type awaitParams struct {
+	Run   spool.RunID `json:"run"`
+	After spool.Seq   `json:"after"`
+}
+
+// awaitResult is news of a run: where its log ends now, where in its files
+// that is, and the events themselves if they are few and small.
+type awaitResult struct {
+	Info    spool.Info    `json:"info"`
+	Events  []spool.Event `json:"events,omitempty"`
+	Segment spool.Seq     `json:"segment"` // first seq of the last segment
+	Size    int64         `json:"size"`    // bytes of it that are whole
+}
+
+type sendParams struct {
+	Run   spool.RunID `json:"run"`
+	Input spool.Input `json:"input"`
+}
+
+type controlParams struct {
+	Run     spool.RunID   `json:"run"`
+	Control spool.Control `json:"control"`
+}
+
+// leaseParams name a group of runs that is to end when nobody has held the
+// lease for so long.
+type leaseParams struct {
+	Label spool.Label   `json:"label"`
+	TTL   time.Duration `json:"ttl,omitempty"`
+}
+
+type leasedResult struct {
+	Leased bool `json:"leased"`
+}
+
+// Events go along with the news up to these bounds; beyond them the reader
+// takes them from the files.
+const (
+	inlineEvents = 16
+	inlineBytes  = 8 << 10
+)

@@ -1,0 +1,300 @@
+// Package keeper keeps runs alive beside the servers and commands that want
+// them. A keeper is one small process per state directory and build: it owns
+// the children, their streams and the appending to their logs. Everyone else
+// is a reader: what happened is read from the log's files, and the keeper says
+// over a unix socket that there is more.
+//
+// So a server may be killed, restarted or replaced at any instant: children
+// run on, every byte they write is logged, and exit codes are true. A keeper
+// starts when first needed and ends when it is idle.
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/wire/rpc"
+	"github.com/spool-run/spool/wire/runproto"
+)
+
+// DefaultIdle is how long a keeper with nothing alive and nobody connected
+// stays.
+const DefaultIdle = 10 * time.Second
+
+// Bounds of what one connection may have under way.
+const (
+	maxInFlight      = 16384
+	maxInFlightBytes = 64 << 20
+)
+
+// ServeOptions configure a keeper.
+type ServeOptions struct {
+	Host  host.Options // its Dir, Engines, Sweep and policies
+	Build string       // names the binary; a server of another build starts its own keeper
+	Idle  time.Duration
+	// Ready is called once others can connect.
+	Ready func()
+}
+
+// server is a running keeper.
+type server struct {
+	opts ServeOptions
+	host *host.Host
+	ctx  context.Context
+
+	mu     sync.Mutex
+	conns  int
+	leases map[spool.Label]*lease
+	ending bool
+	poke   chan struct{} // has room for one; filled when the keeper may have become idle
+}
+
+// Serve is the life of a keeper. It returns once it was idle for long enough,
+// or ctx ended, which ends its runs.
+func Serve(ctx context.Context, o ServeOptions) (err error) {
+	if o.Idle == 0 {
+		o.Idle = DefaultIdle
+	}
+	dir := o.Host.Dir
+	path, err := socketPath(dir)
+	if err != nil {
+		return err
+	}
+	ln, err := listen(path)
+	if err != nil {
+		return fmt.Errorf("keeper: %w", err)
+	}
+	o.Host.Address, o.Host.Build = "keeper:"+path, o.Build
+	h, err := host.Open(o.Host)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := &server{opts: o, host: h, ctx: ctx, leases: make(map[spool.Label]*lease), poke: make(chan struct{}, 1)}
+	if err := h.Register(); err != nil {
+		return errors.Join(err, ln.Close(), h.Close())
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { s.accept(ln, &wg) })
+	if o.Ready != nil {
+		o.Ready()
+	}
+	s.untilIdle()
+	// Whoever looks for a keeper now finds none, or is told to look again.
+	err = errors.Join(h.Unregister(), ln.Close())
+	cancel()
+	wg.Wait()
+	s.endLeases()
+	return errors.Join(err, h.Close(), removeSocket(path))
+}
+
+// accept serves connections until the listener is closed.
+func (s *server) accept(ln net.Listener, wg *sync.WaitGroup) {
+	for {
+		c, err := ln.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// Out of descriptors, most likely: those who connect wait.
+			select {
+			case <-time.After(10 * time.Millisecond):
+				continue
+			case <-s.ctx.Done():
+				return
+			}
+		}
+		if err := checkPeer(c); err != nil {
+			_ = c.Close()
+			continue
+		}
+		wg.Go(func() { s.serve(c) })
+	}
+}
+
+// conn is one connected server or command.
+type conn struct {
+	server *server
+	rpc    *rpc.Conn
+	ctx    context.Context
+	lanes  *rpc.Lanes
+}
+
+func (s *server) serve(nc net.Conn) {
+	s.mu.Lock()
+	if s.ending {
+		s.mu.Unlock()
+		_ = nc.Close()
+		return
+	}
+	s.conns++
+	s.mu.Unlock()
+	ctx, cancel := context.WithCancel(s.ctx)
+	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
+	c := &conn{server: s, rpc: rpc.NewConn(rpc.Frames(nc, "keeper client")), ctx: ctx, lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes)}
+	_ = c.rpc.Serve(ctx, c) // the end of a connection is nobody's failure
+	cancel()
+	stop()
+	c.lanes.Wait()
+	s.mu.Lock()
+	s.conns--
+	s.mu.Unlock()
+	s.dropLeases(c)
+	s.look()
+}
+
+// look has the keeper check whether it is idle.
+func (s *server) look() {
+	select {
+	case s.poke <- struct{}{}:
+	default:
+	}
+}
+
+// untilIdle returns when the keeper should end.
+func (s *server) untilIdle() {
+	timer := time.NewTimer(s.opts.Idle)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.poke:
+			timer.Reset(s.opts.Idle)
+		case <-timer.C:
+			if s.tryEnd() {
+				return
+			}
+			// Runs end without a poke; look again now and then.
+			timer.Reset(s.opts.Idle)
+		}
+	}
+}
+
+func (s *server) tryEnd() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ending = s.conns == 0 && len(s.leases) == 0 && s.host.Live() == 0
+	return s.ending
+}
+
+// Malformed implements [rpc.Handler]: only our own programs connect.
+func (c *conn) Malformed(err error) error { return err }
+
+// Notification implements [rpc.Handler].
+func (c *conn) Notification(string, json.RawMessage) error { return nil }
+
+// Request implements [rpc.Handler].
+func (c *conn) Request(r *rpc.Request) {
+	key := ""
+	if r.Method == methodSend {
+		var p runParams
+		_ = json.Unmarshal(r.Params, &p) // decoded again, with its error told
+		key = string(p.Run)
+	}
+	c.lanes.Go(key, r.Size(), func() {
+		result, err := c.handle(r)
+		r.Reply(result, runproto.EncodeError(err))
+	})
+}
+
+func decode[T any](r *rpc.Request) (p T, err error) {
+	if err := json.Unmarshal(r.Params, &p); err != nil {
+		return p, fmt.Errorf("%w: %s: %w", spool.ErrInvalid, r.Method, err)
+	}
+	return p, nil
+}
+
+func (c *conn) handle(r *rpc.Request) (any, error) {
+	s := c.server
+	switch r.Method {
+	case methodHello:
+		return helloResult{Protocol, s.opts.Build, s.host.ID(), os.Getpid()}, nil
+	case methodStart:
+		spec, err := decode[spool.Spec](r)
+		if err != nil {
+			return nil, err
+		}
+		// Not under the connection's context: a run that started is kept.
+		return s.host.Start(s.ctx, spec)
+	case methodStat:
+		p, err := decode[runParams](r)
+		if err != nil {
+			return nil, err
+		}
+		return s.host.Stat(c.ctx, p.Run)
+	case methodAwait:
+		p, err := decode[awaitParams](r)
+		if err != nil {
+			return nil, err
+		}
+		return c.await(p)
+	case methodSend:
+		p, err := decode[sendParams](r)
+		if err != nil {
+			return nil, err
+		}
+		return s.host.Send(c.ctx, p.Run, p.Input)
+	case methodControl:
+		p, err := decode[controlParams](r)
+		if err != nil {
+			return nil, err
+		}
+		return struct{}{}, s.host.Control(s.ctx, p.Run, p.Control)
+	case methodLease, methodLeased, methodRelease:
+		p, err := decode[leaseParams](r)
+		if err != nil {
+			return nil, err
+		}
+		return c.lease(r.Method, p)
+	}
+	return nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method)
+}
+
+// await waits for news of a run.
+func (c *conn) await(p awaitParams) (awaitResult, error) {
+	page, at, err := c.server.host.Await(c.ctx, p.Run, p.After, inlineBytes)
+	if err != nil {
+		return awaitResult{}, err
+	}
+	result := awaitResult{Info: page.Info, Segment: at.Segment, Size: at.Size}
+	// Only all of the news is worth sending: the files have it too.
+	if page.Next == page.Info.Last && len(page.Events) <= inlineEvents {
+		size := 0
+		for i := range page.Events {
+			size += page.Events[i].Size()
+		}
+		if size <= inlineBytes {
+			result.Events = page.Events
+		}
+	}
+	return result, nil
+}
+
+// socketPath chooses where a keeper listens: in the state directory, or in a
+// private directory where the path would be too long for a socket.
+func socketPath(dir string) (string, error) {
+	hosts := filepath.Join(dir, "hosts")
+	if err := os.MkdirAll(hosts, 0o700); err != nil {
+		return "", fmt.Errorf("keeper: open state directory: %w", err)
+	}
+	path := filepath.Join(hosts, randomName()+".sock")
+	if len(path) <= maxSocketPath {
+		return path, nil
+	}
+	private, err := os.MkdirTemp("", privatePrefix)
+	if err != nil {
+		return "", fmt.Errorf("keeper: make a directory for the socket: %w", err)
+	}
+	return filepath.Join(private, privateName), nil
+}

@@ -1,0 +1,62 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/spool-run/spool"
+)
+
+// Position is where a journal ends: so many bytes of the segment that begins
+// with this seq.
+type Position struct {
+	Segment spool.Seq
+	Size    int64
+}
+
+// Position returns where the journal ends.
+func (j *Journal) Position() Position {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	end := j.segs[len(j.segs)-1]
+	return Position{Segment: end.first, Size: end.size}
+}
+
+// Advance tells a journal that was opened for reading what its owner has
+// written since: events up to last, ending at a position. It spares looking.
+func (j *Journal) Advance(last spool.Seq, at Position) error {
+	j.writeMu.Lock()
+	defer j.writeMu.Unlock()
+	if !j.readOnly || j.tail.sealed {
+		return nil
+	}
+	j.mu.Lock()
+	segs := j.segs
+	j.mu.Unlock()
+	if at.Segment > segs[len(segs)-1].first {
+		found, err := j.store.scanDir(j.id)
+		if err != nil {
+			return fmt.Errorf("advance run %s: %w", j.id, err)
+		}
+		known := len(segs)
+		segs = segs[:known:known]
+		for _, seg := range found[j.id] {
+			if seg.first > segs[len(segs)-1].first && seg.first <= at.Segment {
+				segs = append(segs, seg)
+			}
+		}
+		if known > 0 && len(segs) > known {
+			// Complete by now; its size is that of the file.
+			j.mu.Lock()
+			segs[known-1].size = -1
+			j.mu.Unlock()
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.segs = segs
+	if end := segs[len(segs)-1]; end.first == at.Segment && at.Size > end.size {
+		end.size = at.Size
+	}
+	j.last = max(j.last, last)
+	return nil
+}
