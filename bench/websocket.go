@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"syscall"
 	"time"
 )
 
@@ -211,7 +210,7 @@ func (c *quickConn) acknowledge() error {
 	}
 	var optErr error
 	err = raw.Control(func(fd uintptr) {
-		optErr = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_QUICKACK, 1)
+		optErr = setQuickAck(int(fd))
 	})
 	return errors.Join(err, optErr)
 }

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -327,33 +326,6 @@ func TestTakeoverEndsWhatTheOldConnectionWaitsFor(t *testing.T) {
 	if _, err := c.r.Discard(1 << 30); err == nil {
 		t.Error("the old connection goes on")
 	}
-}
-
-func TestSetsidEscapeeDiesOnTerminate(t *testing.T) {
-	url, _ := newServer(t, execserver.Options{})
-	p, _ := session(t, url)
-	pidFile := filepath.Join(t.TempDir(), "pid")
-	p.mustCall(t, "process/start", shell("p", "setsid sh -c 'echo $$ >"+pidFile+"; echo ready; exec sleep 1000' & exec sleep 1000"), nil)
-	waitOutput(t, p, "p", "ready")
-	text, err := os.ReadFile(pidFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	p.mustCall(t, "process/terminate", map[string]any{"processId": "p"}, nil)
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
-	if n != 1 {
-		t.Errorf("the escapee lives: %v", err)
-	}
-	p.closed(t, "p")
 }
 
 // TestNoDelay looks at the sockets a server accepted: without TCP_NODELAY
