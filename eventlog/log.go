@@ -71,6 +71,7 @@ type Log struct {
 	first   spool.Seq  // of the oldest of them; last+1 when there is none
 	last    spool.Seq
 	sealed  bool
+	keep    bool          // some of the recent events may be nowhere else
 	wake    chan struct{} // closed when there is news; nil while nobody waits
 	leading bool          // one of those who wait listens to kick
 	waiting int           // how many do
@@ -103,12 +104,44 @@ func New(o Options) *Log {
 func (l *Log) Append(e spool.Event) (spool.Seq, error) {
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
+	if err := l.number(&e); err != nil {
+		return 0, err
+	}
+	if l.tier != nil {
+		l.next = e
+		err := l.tier.Append(&l.next)
+		l.next = spool.Event{}
+		if err != nil {
+			return 0, fmt.Errorf("append event %d: %w", e.Seq, err)
+		}
+	}
+	l.publish(e)
+	return e.Seq, nil
+}
 
+// Conclude makes an event visible that the tier refused, so that readers are
+// told how the log ends. It returns the event as they see it: to make it
+// durable too is up to the caller, who must not use Append any more.
+func (l *Log) Conclude(e spool.Event) (spool.Event, error) {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	if err := l.number(&e); err != nil {
+		return e, err
+	}
+	l.mu.Lock()
+	l.keep = true
+	l.mu.Unlock()
+	l.publish(e)
+	return e, nil
+}
+
+// number makes an event the next of the log. Callers hold l.appendMu.
+func (l *Log) number(e *spool.Event) error {
 	l.mu.Lock()
 	sealed, seq := l.sealed, l.last+1
 	l.mu.Unlock()
 	if sealed {
-		return 0, ErrSealed
+		return ErrSealed
 	}
 	e.Run, e.Seq = l.run, seq
 	if e.Time.IsZero() {
@@ -120,16 +153,7 @@ func (l *Log) Append(e spool.Event) (spool.Seq, error) {
 		e.Time = l.lastTime
 	}
 	l.lastTime = e.Time
-	if l.tier != nil {
-		l.next = e
-		err := l.tier.Append(&l.next)
-		l.next = spool.Event{}
-		if err != nil {
-			return 0, fmt.Errorf("append event %d: %w", seq, err)
-		}
-	}
-	l.publish(e)
-	return seq, nil
+	return nil
 }
 
 func (l *Log) publish(e spool.Event) {
@@ -192,7 +216,7 @@ func (l *Log) evict() {
 	} else if over := l.bytes - l.memory - l.lent; over > 0 && l.lent < l.mayBorrow() {
 		l.lent += l.shared.borrow(over)
 	}
-	for l.bytes > l.memory+l.lent && len(l.recent) > 1 {
+	for l.bytes > l.memory+l.lent && len(l.recent) > 1 && !l.keep {
 		l.bytes -= l.recent[0].bytes
 		l.recent[0] = nil
 		l.recent = l.recent[1:]

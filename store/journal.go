@@ -11,6 +11,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/eventlog"
+	"github.com/spool-run/spool/internal/failpoint"
 )
 
 // Journal is the durable log of one run. It is the [eventlog.Tier] of that
@@ -28,6 +29,7 @@ type Journal struct {
 	scratch []byte    // a record's header, and its payload if that is small
 	vec     [3][]byte // what one write gathers
 	torn    bool      // a failed write left bytes after tail.off
+	ending  bool      // what comes is the end of the log, and may use the reserve
 	closed  bool
 
 	mu      sync.Mutex
@@ -60,11 +62,15 @@ func (j *Journal) Append(e *spool.Event) error {
 	if e.Seq != j.tail.next {
 		return fmt.Errorf("append to run %s: seq %d, want %d", j.id, e.Seq, j.tail.next)
 	}
+	j.ending = j.ending || e.Kind == spool.KindExited || e.Kind == spool.KindFailed || e.Kind == spool.KindClosed
+	if err := j.mayUseRoom(); err != nil {
+		return fmt.Errorf("append to run %s: %w", j.id, err)
+	}
 	size := int64(eventlog.RecordHeader + e.Size())
 	if j.tail.events && j.tail.off+size > j.store.segmentBytes {
-		if err := j.begin(os.O_TRUNC); err != nil {
-			return fmt.Errorf("append to run %s: begin segment: %w", j.id, err)
-		}
+		// A larger segment is no harm; a run that ends because another
+		// took the last descriptor or file would be.
+		_ = j.begin(os.O_TRUNC)
 	}
 	head, err := eventlog.AppendRecordHeader(j.scratch[:0], e)
 	if err != nil {
@@ -83,7 +89,9 @@ func (j *Journal) Append(e *spool.Event) error {
 	}
 	vec[0] = head
 	j.scratch = head
-	err = j.write(vec, size)
+	if err = failpoint.Inject("store.append"); err == nil {
+		err = j.write(vec, size)
+	}
 	clear(j.vec[:]) // let go of the payload
 	if err != nil {
 		return fmt.Errorf("append to run %s: %w", j.id, err)
@@ -118,11 +126,51 @@ func (j *Journal) Note(info spool.Info) error {
 func (j *Journal) Seal(info spool.Info) error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
+	if err := failpoint.Inject("store.seal"); err != nil {
+		return fmt.Errorf("seal run %s: %w", j.id, err)
+	}
+	j.ending = true
 	if err := j.describe(metaFinal, info); err != nil {
 		return fmt.Errorf("seal run %s: %w", j.id, err)
 	}
 	if err := j.retire(); err != nil {
 		return fmt.Errorf("seal run %s: %w", j.id, err)
+	}
+	return nil
+}
+
+// Ending says that what is appended from now on is the end of the log. It may
+// use the reserve of a full disk; see [Store.KeepReserve]. Outcomes and the
+// closed event may in any case.
+func (j *Journal) Ending() {
+	j.writeMu.Lock()
+	j.ending = true
+	j.writeMu.Unlock()
+}
+
+// mayUseRoom keeps what is not an end from the room that was made for ends,
+// until the reserve is whole again. The caller holds writeMu.
+func (j *Journal) mayUseRoom() error {
+	if j.ending || !j.store.short.Load() {
+		return nil
+	}
+	return j.store.KeepReserve()
+}
+
+// Discard removes the log of a run that never began. The journal is closed
+// then.
+func (j *Journal) Discard() error {
+	j.mu.Lock()
+	segs := j.segs
+	j.mu.Unlock()
+	var errs []error
+	for _, seg := range segs {
+		if err := os.Remove(seg.path); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(append(errs, j.Close())...); err != nil {
+		return fmt.Errorf("discard run %s: %w", j.id, err)
 	}
 	return nil
 }
@@ -193,7 +241,16 @@ func (j *Journal) write(vec [][]byte, total int64) error {
 		}
 		j.torn = false
 	}
+	var again [3][]byte // what is written is taken off vec
+	n := copy(again[:], vec)
 	err := writeAll(j.file, vec, j.tail.off, total)
+	for isFull(err) && j.ending && j.store.spend() {
+		copy(vec[:n], again[:n])
+		err = writeAll(j.file, vec[:n], j.tail.off, total)
+	}
+	if err == nil {
+		err = failpoint.Inject("store.written")
+	}
 	if err == nil && j.store.policy == SyncAlways {
 		err = j.store.fsync(j.file)
 	}
@@ -235,6 +292,9 @@ func writeAll(f *os.File, vec [][]byte, off, total int64) error {
 // fails, the journal goes on where it was. The caller holds writeMu or is the
 // only one who knows the journal.
 func (j *Journal) begin(flag int) error {
+	if err := failpoint.Inject("store.begin"); err != nil {
+		return err
+	}
 	seg := newSegment(j.store.runsDir(), j.id, j.tail.next)
 	f, err := os.OpenFile(seg.path, os.O_RDWR|os.O_CREATE|flag, 0o600)
 	if err != nil {
@@ -256,6 +316,9 @@ func (j *Journal) beginIn(f *os.File, seg *segment) error {
 	}
 	t.off = int64(len(buf))
 	if err := writeAll(f, [][]byte{buf}, 0, t.off); err != nil {
+		return err
+	}
+	if err := failpoint.Inject("store.begun"); err != nil {
 		return err
 	}
 	if err := j.store.syncBegun(f); err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/failpoint"
 )
 
 // Cut says what recovery took off the end of a log. The zero value means
@@ -38,7 +39,7 @@ func (s *Store) Recover(id spool.RunID) (*Journal, Cut, error) {
 	if err != nil {
 		return nil, Cut{}, fmt.Errorf("recover run: %w", err)
 	}
-	j := &Journal{store: s, id: id}
+	j := &Journal{store: s, id: id, ending: true}
 	if err := s.register(j); err != nil {
 		return nil, Cut{}, fmt.Errorf("recover run %s: %w", id, err)
 	}
@@ -92,10 +93,16 @@ func (j *Journal) recoverFrom(segs []*segment, cut *Cut) (done bool, err error) 
 		return false, &CorruptError{Run: j.id, File: seg.path, Err: stop}
 	}
 	cut.add(size-t.off, seg.path, t.off, stop)
+	if err := failpoint.Inject("store.recover"); err != nil {
+		return false, err
+	}
 	if size > t.off {
 		if err := f.Truncate(t.off); err != nil {
 			return false, err
 		}
+	}
+	if err := failpoint.Inject("store.recovered"); err != nil {
+		return false, err
 	}
 	j.tail = t
 	switch {

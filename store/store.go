@@ -7,6 +7,7 @@
 //
 //	runs/<id>.<first seq, 20 digits>.seg
 //	blobs/<2 hex digits>/<64 hex digits>
+//	reserve
 //
 // A segment is eight bytes of magic, a description of the run, and then
 // records of events as package eventlog defines them, with later descriptions
@@ -28,6 +29,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -57,6 +59,9 @@ type Store struct {
 
 	stop chan struct{} // ends the syncing goroutine
 	done chan struct{} // closed when it ended; nil if there is none
+
+	reserveMu sync.Mutex
+	short     atomic.Bool // the reserve is not whole
 
 	blobMu sync.Mutex // keeps Sweep from deleting a blob that PutBlob just found
 
@@ -140,6 +145,10 @@ func (s *Store) Create(info spool.Info) (*Journal, error) {
 	info.Last, info.Bytes = 0, 0
 	j := &Journal{store: s, id: info.ID, tail: tail{next: 1, info: info}, info: info}
 	if err := s.register(j); err != nil {
+		return nil, fmt.Errorf("create run %s: %w", info.ID, err)
+	}
+	if err := j.mayUseRoom(); err != nil {
+		s.unregister(j)
 		return nil, fmt.Errorf("create run %s: %w", info.ID, err)
 	}
 	if err := j.begin(os.O_EXCL); err != nil {

@@ -450,11 +450,11 @@ func readPids(file string) ([]int, error) {
 // read returns what a control file says. It is called for every run, and an
 // [os.File] would bother the runtime's poller each time.
 func read(file string) ([]byte, error) {
-	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, closeFile, err := openControl(file, unix.O_RDONLY)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: file, Err: err}
+		return nil, err
 	}
-	defer unix.Close(fd)
+	defer closeFile()
 	b := make([]byte, 0, 256)
 	for {
 		n, err := unix.Read(fd, b[len(b):cap(b)])
@@ -475,11 +475,11 @@ func read(file string) ([]byte, error) {
 
 // write writes to a file that must exist already, as control files do.
 func write(file, text string) error {
-	fd, err := unix.Open(file, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	fd, closeFile, err := openControl(file, unix.O_WRONLY)
 	if err != nil {
-		return &fs.PathError{Op: "open", Path: file, Err: err}
+		return err
 	}
-	defer unix.Close(fd)
+	defer closeFile()
 	if _, err := unix.Write(fd, []byte(text)); err != nil {
 		return &fs.PathError{Op: "write", Path: file, Err: err}
 	}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/failpoint"
 )
 
 // ErrNoPidsLimit is returned by Start when the command asks for a limit that
@@ -52,6 +54,7 @@ func New(o Options) (*Launcher, error) {
 		return nil, fmt.Errorf("open pidfd: %w", err)
 	}
 	_ = unix.Close(fd)
+	spare.fill()
 
 	var cause error
 	switch o.Mode {
@@ -134,6 +137,9 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 	}
 	l.forking <- struct{}{}
 	defer func() { <-l.forking }()
+	if err := failpoint.Inject("launch.fork"); err != nil {
+		return nil, err
+	}
 	t := &Tree{l: l, pidfd: -1}
 	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: c.Files, Sys: &syscall.SysProcAttr{
 		Setsid:  true,
@@ -156,6 +162,9 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 			return nil, err
 		}
 		t.grown = l.walk.add(t.pid, mark)
+	}
+	if err == nil {
+		err = failpoint.Inject("launch.forked")
 	}
 	if err == nil && t.pidfd < 0 {
 		err = errors.New("the kernel gave no pidfd")

@@ -1,11 +1,14 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/failpoint"
 )
 
 // Tree is a leader and everything that grew from it. Its methods are safe for
@@ -32,6 +35,7 @@ func (t *Tree) PidFD() int { return t.pidfd }
 // Reap collects the leader's exit status, waiting for it if need be, and
 // closes the pidfd. It must be called once.
 func (t *Tree) Reap() (unix.WaitStatus, error) {
+	fail := failpoint.Inject("launch.reap")
 	var info unix.Siginfo
 	for { // outside the lock, and without reaping yet
 		err := unix.Waitid(unix.P_PIDFD, t.pidfd, &info, unix.WEXITED|unix.WNOWAIT, nil)
@@ -45,6 +49,9 @@ func (t *Tree) Reap() (unix.WaitStatus, error) {
 	t.reaped = true
 	_ = unix.Close(t.pidfd)
 	t.mu.Unlock()
+	if err = errors.Join(err, fail); err == nil {
+		err = failpoint.Inject("launch.reaped")
+	}
 	if t.grown != nil {
 		t.l.walk.reaped(t.grown)
 	}
