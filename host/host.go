@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -64,6 +65,9 @@ type Options struct {
 	Retention store.Retention
 	Sync      store.SyncPolicy
 	SyncEvery time.Duration
+	// SegmentBytes is how large the files of a log become; zero means
+	// [store.DefaultSegmentBytes].
+	SegmentBytes int64
 	// Address is where others reach this host, for those who find one of
 	// its runs in the state directory. It may be empty.
 	Address string
@@ -85,18 +89,24 @@ type Host struct {
 	owner   *owner // registered by the first start
 	closed  bool
 
+	unsettled error // what Open left behind
+
 	finished int // runs so far
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	written atomic.Int64  // bytes appended since the last sweep
+	nudge   chan struct{} // has room for one: it is time for another
+
+	closing chan struct{}   // closed when Close begins
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
 }
 
 var _ spool.Backend = (*Host)(nil)
 
 // Open opens a host on a state directory, and settles what hosts that died
 // there left behind: their processes are ended and their runs are closed with
-// an outcome of unknown.
+// an outcome of unknown. What of that did not work is told by [Host.Unsettled].
 func Open(o Options) (*Host, error) {
 	if o.Retention.Age == 0 {
 		o.Retention.Age = DefaultRetainAge
@@ -105,20 +115,25 @@ func Open(o Options) (*Host, error) {
 		o.Retention.TotalBytes = DefaultRetainBytes
 	}
 	h := &Host{opts: o, id: NewID(), memory: eventlog.NewBudget(DefaultSharedMemory), runs: make(map[spool.RunID]*run), engines: make(map[string]engine.Engine)}
+	h.nudge, h.closing = make(chan struct{}, 1), make(chan struct{})
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	if o.Dir == "" {
 		return h, nil
 	}
 	var err error
-	h.store, err = store.Open(o.Dir, store.Options{Sync: o.Sync, SyncEvery: o.SyncEvery})
+	h.store, err = store.Open(o.Dir, store.Options{Sync: o.Sync, SyncEvery: o.SyncEvery, SegmentBytes: o.SegmentBytes})
 	if err != nil {
-		return nil, fmt.Errorf("open host: %w", err)
+		return nil, fmt.Errorf("open host: %w%s", err, next(h.remedy(err)))
 	}
-	if err := h.recoverDead(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open host: %w", err), h.store.Close())
-	}
+	// What cannot be settled, on a full disk for one, is no reason to keep
+	// people from what can be read. It is tried again; see [Host.Unsettled].
+	h.unsettled = h.recoverDead()
 	return h, nil
 }
+
+// Unsettled says what Open could not settle, or nil. It is left for the next
+// host that opens the state directory, and for this one if it starts runs.
+func (h *Host) Unsettled() error { return h.unsettled }
 
 // ID names this host among those that share a state directory.
 func (h *Host) ID() string { return h.id }
@@ -134,6 +149,7 @@ func (h *Host) Close() error {
 	h.closed = true
 	live := slices.Collect(maps.Values(h.runs))
 	h.mu.Unlock()
+	close(h.closing)
 
 	for _, r := range live {
 		r.kill()
@@ -150,11 +166,15 @@ func (h *Host) Close() error {
 			errs = append(errs, c.Close())
 		}
 	}
+	complete := true
 	for _, r := range live {
 		errs = append(errs, r.release())
+		complete = complete && !r.incomplete
 	}
-	if h.owner != nil {
+	if h.owner != nil && complete {
 		errs = append(errs, h.owner.release())
+	} else if h.owner != nil { // for somebody to settle
+		errs = append(errs, h.owner.file.Close())
 	}
 	if h.store != nil {
 		errs = append(errs, h.store.Close())
@@ -198,7 +218,7 @@ func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 		if r.startErr != nil {
 			return spool.Info{}, r.startErr
 		}
-		return r.Info(), nil
+		return same(r.Info(), spec)
 	}
 	err = h.start(ctx, r, spec)
 	if err != nil {
@@ -206,9 +226,23 @@ func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 		delete(h.runs, spec.ID)
 		h.mu.Unlock()
 		r.fail(err)
+		if errors.Is(err, spool.ErrExists) {
+			if r, findErr := h.find(spec.ID); findErr == nil {
+				return same(r.Info(), spec)
+			}
+		}
 		return spool.Info{}, err
 	}
 	return r.Info(), nil
+}
+
+// same acknowledges a start that is a repetition of one that worked. Another
+// run under the same id is an error.
+func same(info spool.Info, spec spool.Spec) (spool.Info, error) {
+	if info.Engine != spec.Engine || !slices.Equal(info.Argv, spec.Argv) || info.Cwd != spec.Cwd {
+		return spool.Info{}, fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)
+	}
+	return info, nil
 }
 
 // reserve enters a run of that id, or finds the one that exists.
@@ -228,6 +262,7 @@ func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing b
 		return r, true, nil
 	}
 	r = newRun(h.ctx, info)
+	r.host = h
 	h.runs[spec.ID] = r
 	h.mu.Unlock()
 	return r, false, nil
@@ -246,7 +281,7 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 			return fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)
 		}
 		if err != nil {
-			return &spool.StartError{Reason: spool.StartLimit, Hint: "the state directory must be writable and have room", Err: err}
+			return h.startError(err)
 		}
 		r.journal, tier, memory = j, j, eventlog.DefaultMemory
 	}
@@ -255,7 +290,7 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 	session, err := e.Start(ctx, spec, r)
 	if err != nil {
 		if r.journal != nil {
-			err = errors.Join(err, r.journal.Close(), h.store.Remove(spec.ID))
+			err = errors.Join(err, r.journal.Discard())
 		}
 		return err
 	}
@@ -284,11 +319,11 @@ func (h *Host) engine(name string) (engine.Engine, error) {
 			Hint: "this host has " + strings.Join(slices.Sorted(maps.Keys(h.opts.Engines)), ", ")}
 	}
 	if err := h.register(); err != nil {
-		return nil, err
+		return nil, h.startError(err)
 	}
 	e, err := make(h.id)
 	if err != nil {
-		return nil, fmt.Errorf("set up engine %s: %w", name, err)
+		return nil, h.startError(fmt.Errorf("set up engine %s: %w", name, err))
 	}
 	h.engines[name] = e
 	return e, nil
@@ -302,6 +337,9 @@ func (h *Host) register() error {
 	o, err := register(h.opts.Dir, Owner{ID: h.id, Pid: os.Getpid(), Address: h.opts.Address, Build: h.opts.Build})
 	if err != nil {
 		return err
+	}
+	if err := h.store.KeepReserve(); err != nil {
+		return errors.Join(err, o.release())
 	}
 	h.owner = o
 	h.wg.Go(h.sweepOften)

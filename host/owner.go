@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/failpoint"
+	"github.com/spool-run/spool/store"
 )
 
 // Every host that starts runs holds a locked file under hosts/ in the state
@@ -39,13 +41,16 @@ func register(dir string, o Owner) (*owner, error) {
 	// Locked under another name first: whoever sees the file under its
 	// own name and finds no lock may take the host for dead.
 	tmp := path + ".new"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("register host: %w", err)
 	}
+	if ok, err := tryLock(f); err != nil || !ok { // it is somebody else's
+		return nil, errors.Join(fmt.Errorf("register host: lock %s: %w", tmp, cmpErr(err, fs.ErrExist)), f.Close())
+	}
 	err = func() error {
-		if ok, err := tryLock(f); err != nil || !ok {
-			return fmt.Errorf("lock %s: %w", tmp, cmpErr(err, fs.ErrExist))
+		if err := f.Truncate(0); err != nil {
+			return err
 		}
 		if err := json.NewEncoder(f).Encode(o); err != nil {
 			return err
@@ -53,7 +58,7 @@ func register(dir string, o Owner) (*owner, error) {
 		return os.Rename(tmp, path)
 	}()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("register host: %w", err), f.Close(), os.Remove(tmp))
+		return nil, errors.Join(fmt.Errorf("register host: %w", err), os.Remove(tmp), f.Close())
 	}
 	return &owner{f, path}, nil
 }
@@ -65,8 +70,14 @@ func cmpErr(err, otherwise error) error {
 	return otherwise
 }
 
+// release makes the host unknown. The file may be gone with the whole state
+// directory.
 func (o *owner) release() error {
-	return errors.Join(os.Remove(o.path), o.file.Close())
+	err := os.Remove(o.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, o.file.Close())
 }
 
 // LookupOwner returns the living host of that id, or an error that wraps
@@ -129,7 +140,7 @@ func Settle(o Options) error {
 	if err != nil {
 		return err
 	}
-	return h.Close()
+	return errors.Join(h.Unsettled(), h.Close())
 }
 
 // recoverDead settles what dead hosts of this state directory left behind.
@@ -154,6 +165,35 @@ func (h *Host) recoverDead() error {
 	return errors.Join(errs...)
 }
 
+// recoverOrphans settles runs whose host is not known any more, as when the
+// machine lost its power before the host's file was on the disk.
+func (h *Host) recoverOrphans() error {
+	var errs []error
+	seen := make(map[string]bool)
+	for info := range h.store.List() {
+		if info.Owner == "" || info.State == spool.StateClosed || seen[info.Owner] || !validID.MatchString(info.Owner) {
+			continue
+		}
+		seen[info.Owner] = true
+		// In this order: a host is known before it has runs, and until
+		// they are complete.
+		path := filepath.Join(h.opts.Dir, hostsDir, info.Owner+".json")
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		// Make its file, as that of a dead host; whoever is first settles.
+		o, err := register(h.opts.Dir, Owner{ID: info.Owner})
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := errors.Join(o.file.Close(), h.recoverHost(info.Owner, path)); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (h *Host) recoverHost(id, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,18 +209,30 @@ func (h *Host) recoverHost(id, path string) error {
 	}
 	var o Owner
 	_ = json.NewDecoder(f).Decode(&o) // the pid is only for the message
+	if err := failpoint.Inject("host.recover"); err != nil {
+		return err
+	}
 	if h.opts.Sweep != nil {
 		if err := h.opts.Sweep(id); err != nil {
 			return fmt.Errorf("end its processes: %w", err)
 		}
 	}
+	if err := failpoint.Inject("host.swept"); err != nil {
+		return err
+	}
 	var errs []error
 	for info, err := range h.store.List() {
-		if err != nil || info.Owner != id || info.State == spool.StateClosed {
+		var corrupt *store.CorruptError
+		if err != nil && !errors.As(err, &corrupt) || info.Owner != id || info.State == spool.StateClosed {
 			continue // an unreadable run is told to whoever asks for it
 		}
-		if err := h.settle(info, o); err != nil {
+		// A machine that lost its power leaves damage where a process
+		// that died leaves half a record. Both are cut off.
+		if err := h.settle(info, o); err != nil && !errors.As(err, &corrupt) {
 			errs = append(errs, fmt.Errorf("run %s: %w", info.ID, err))
+		}
+		if err := failpoint.Inject("host.settled"); err != nil {
+			return err
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -210,10 +262,16 @@ func (h *Host) settle(info spool.Info, o Owner) (err error) {
 		}
 	}
 	if !sealed && r.info.Outcome == nil {
-		reason := fmt.Sprintf("the host that ran it died (pid %d)", o.Pid)
+		reason := "the host that ran it is gone"
+		if o.Pid > 0 {
+			reason = fmt.Sprintf("the host that ran it died (pid %d)", o.Pid)
+		}
 		if _, err := r.Append(spool.Event{Kind: spool.KindFailed, Data: failure(reason, true)}); err != nil {
 			return err
 		}
+	}
+	if err := failpoint.Inject("host.settle"); err != nil {
+		return err
 	}
 	if !sealed {
 		if _, err := r.log.Append(spool.Event{Kind: spool.KindClosed}); err != nil {
@@ -250,10 +308,14 @@ func (r *run) recount() (closed bool, err error) {
 }
 
 func (r *run) notice(code, text string) error {
-	data, err := json.Marshal(spool.Notice{Code: code, Text: text})
-	if err != nil {
-		return err
-	}
-	_, err = r.log.Append(spool.Event{Kind: spool.KindNotice, Data: data})
+	_, err := r.log.Append(notice(code, text))
 	return err
+}
+
+func notice(code, text string) spool.Event {
+	data, err := json.Marshal(spool.Notice{Code: code, Text: text})
+	if err != nil { // two plain fields always encode
+		panic(err)
+	}
+	return spool.Event{Kind: spool.KindNotice, Data: data}
 }

@@ -20,7 +20,8 @@ type run struct {
 	log     *eventlog.Log
 	journal *store.Journal // nil without a state directory
 	blobs   *store.Store
-	input   *inputQueue // nil in a run that was opened for reading
+	input   *inputQueue // nil in a run that was opened for reading,
+	host    *Host       // as is this
 
 	started  chan struct{} // closed once the start worked or failed
 	startErr error         // set before started is closed
@@ -32,6 +33,10 @@ type run struct {
 	used    time.Time
 	readers int
 	retired bool
+	refused error        // why the log takes no more
+	unsaid  *spool.Event // the outcome, if the log did not take that
+
+	incomplete bool // the log on disk lacks its end; set before done is closed
 }
 
 func newRun(ctx context.Context, info spool.Info) *run {
@@ -72,44 +77,6 @@ func (r *run) fail(err error) {
 	r.startErr = err
 	close(r.started)
 	close(r.done)
-}
-
-// finish waits for the end of the session and completes the log. It is the
-// only place that writes a closed event for a run of this host.
-func (r *run) finish() {
-	outcome := r.session.Wait()
-	r.input.end()
-	r.mu.Lock()
-	if r.info.Outcome == nil {
-		r.info.Outcome = &outcome
-	}
-	r.info.State = spool.StateClosed
-	r.info.Ended = time.Now().Round(0)
-	r.mu.Unlock()
-	_, err := r.log.Append(spool.Event{Kind: spool.KindClosed})
-	if r.journal != nil && err == nil {
-		// Unsealed, the log is complete all the same: the next host to
-		// look at it sees the closed event.
-		_ = r.journal.Seal(r.Info())
-	}
-	close(r.done)
-}
-
-// Append implements [engine.Sink].
-func (r *run) Append(e spool.Event) (spool.Seq, error) {
-	outcome, ended := e.Outcome()
-	if ended || e.Kind == spool.KindOutput {
-		r.mu.Lock()
-		if ended {
-			r.info.State, r.info.Outcome = spool.StateExited, &outcome
-			r.info.Ended = time.Now().Round(0)
-		}
-		if e.Kind == spool.KindOutput {
-			r.info.Bytes += int64(len(e.Bytes))
-		}
-		r.mu.Unlock()
-	}
-	return r.log.Append(e)
 }
 
 // PutBlob implements [engine.Sink].
