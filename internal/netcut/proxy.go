@@ -35,7 +35,8 @@ type Proxy struct {
 	changed  chan struct{} // closed and replaced when count grows
 	refusing bool
 	closed   bool
-	trip     *trip // the armed cut, or nil
+	trip     *trip            // the armed cut, or nil
+	stalled  [2]chan struct{} // by direction; nil while bytes flow
 }
 
 // link is one forwarded connection. Its server side is nil until dialed.
@@ -231,6 +232,7 @@ func (p *Proxy) drop(l *link) {
 func (p *Proxy) copy(dst, src *net.TCPConn, dir Direction) {
 	buf := make([]byte, 32<<10)
 	for {
+		p.flowing(p.ctx, dir)
 		n, err := src.Read(buf)
 		allowed, sprung := p.pass(dir, n)
 		if _, werr := dst.Write(buf[:allowed]); werr != nil && err == nil {
