@@ -39,7 +39,7 @@ Exit codes: those of the run, or 128+N if signal N ended it; 0 after leaving;
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeLiveRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return with(a.reader, cmd.Context(), func(b spool.Backend) error {
+			return with(a.open, cmd.Context(), func(b spool.Backend) error {
 				return a.attach(cmd.Context(), b, args[0], o)
 			})
 		},

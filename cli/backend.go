@@ -12,7 +12,6 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
-	"github.com/spool-run/spool/host"
 )
 
 // backend is where runs are: this machine or a server.
@@ -27,8 +26,8 @@ func (a *app) remote() (url string, ok bool) {
 	return url, url != ""
 }
 
-// reader opens the backend of a verb that starts nothing.
-func (a *app) reader(ctx context.Context) (backend, error) {
+// open opens the backend of a verb.
+func (a *app) open(ctx context.Context) (backend, error) {
 	if url, ok := a.remote(); ok {
 		return a.dial(ctx, url)
 	}
@@ -36,19 +35,7 @@ func (a *app) reader(ctx context.Context) (backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openLocal(host.Options{Dir: dir}, nil)
-}
-
-// starter opens the backend of a verb that starts runs.
-func (a *app) starter(ctx context.Context) (backend, error) {
-	if url, ok := a.remote(); ok {
-		return a.dial(ctx, url)
-	}
-	dir, err := a.stateDir()
-	if err != nil {
-		return nil, err
-	}
-	return openServing(host.Options{Dir: dir, Engines: engines(spool.Limits{})}, nil)
+	return openKept(dir, keepPolicy{}, spool.Limits{})
 }
 
 func (a *app) dial(ctx context.Context, url string) (backend, error) {
@@ -75,6 +62,12 @@ func (a *app) dial(ctx context.Context, url string) (backend, error) {
 		return nil, &hintedError{err, `is "spool exec-server" running there, and the token right?`}
 	}
 	return c, nil
+}
+
+// isLost reports whether the backend went away.
+func isLost(err error) bool {
+	var lost *client.DisconnectedError
+	return errors.Is(err, spool.ErrClosed) || errors.As(err, &lost)
 }
 
 // stateDir returns the state directory of this machine.

@@ -19,6 +19,9 @@ import (
 // Main runs the command with these arguments and returns its exit code.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
 	keepDescriptors()
+	if len(args) > 0 && args[0] == keeperRole {
+		return keep(args[1:], stdout, stderr)
+	}
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := a.command()
 	root.SetArgs(args)
@@ -84,7 +87,7 @@ with 0, with 1 on failure and with 2 if they were called wrongly.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(
 		a.runCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),
-		a.waitCommand(), a.execServerCommand(), a.demoCommand(), a.versionCommand(),
+		a.waitCommand(), a.execServerCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
 	)
 	return root
 }

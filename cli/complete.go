@@ -44,7 +44,7 @@ func (a *app) complete(cmd *cobra.Command, args []string, prefix string, f spool
 	defer cancel()
 	var offers []string
 	seen := slices.Clone(args)
-	err := with(a.reader, ctx, func(b spool.Backend) error {
+	err := with(a.open, ctx, func(b spool.Backend) error {
 		for info, err := range b.List(ctx, f) {
 			if err != nil {
 				continue // of a run that cannot be read

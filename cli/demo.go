@@ -37,7 +37,7 @@ func (a *app) say(format string, args ...any) { fmt.Fprintf(a.stdout, format+"\n
 
 func (a *app) demo(ctx context.Context) (err error) {
 	a.server = "" // what it shows, it shows on this machine
-	backend, err := a.starter(ctx)
+	backend, err := a.open(ctx)
 	if err != nil {
 		return err
 	}

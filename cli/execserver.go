@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/keeper"
 	"github.com/spool-run/spool/store"
 	"github.com/spool-run/spool/wire/execserver"
 )
@@ -41,6 +42,7 @@ type serverOptions struct {
 	retainAge   time.Duration
 	retainBytes byteCount
 	fsync       string
+	onExit      string
 	limits      limitFlags
 }
 
@@ -51,7 +53,11 @@ func (a *app) execServerCommand() *cobra.Command {
 		Short: "Serve runs to codex and to other machines",
 		Long: `Exec-server runs commands for others: for codex, whose exec-server it can stand
 in for, and for "spool --server". Once it listens it prints one line, its URL.
-SIGTERM and SIGINT end it and everything it started; the logs stay.
+SIGTERM and SIGINT end it and everything it started; the logs stay. With
+"--on-exit keep" they end only the server: its runs live on in the keeper of the
+state directory, as they do when the server is killed, and a server that is
+started again in time has the same sessions. Sessions that no server takes over
+end after --detached-for.
 
 Whoever can connect can run commands as this user. An address other than
 loopback therefore needs --ws-auth.
@@ -90,6 +96,7 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 	flags.DurationVar(&o.retainAge, "retain-age", host.DefaultRetainAge, "delete logs this `time` after the run ended")
 	flags.Var(&o.retainBytes, "retain-bytes", "delete the oldest logs beyond this many `bytes`")
 	flags.StringVar(&o.fsync, "fsync", "none", "what a crash of the machine may lose: none (the kernel's buffers), interval (a second) or always (nothing)")
+	flags.StringVar(&o.onExit, "on-exit", "end", "what SIGTERM does to what it runs: end, or keep it for the next server")
 	o.limits.add(flags, "default-")
 	return cmd
 }
@@ -113,9 +120,13 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	hostOptions, err := a.hostOptions(o)
-	if err != nil {
-		return err
+	keep := false
+	switch o.onExit {
+	case "end":
+	case "keep":
+		keep = true
+	default:
+		return usageErrorf("on-exit %q: it is end or keep", o.onExit)
 	}
 	listener, auth, err := o.open()
 	if err != nil {
@@ -130,7 +141,7 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	defer stop()
 
-	backend, err := openServing(hostOptions, log)
+	backend, err := a.keep(o)
 	if err != nil {
 		return err
 	}
@@ -141,7 +152,7 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	}
 	server := execserver.New(execserver.Options{
 		Backend: backend, Auth: auth, Version: version().Version, Cwd: cwd,
-		Detached: o.detached, Closed: o.closed, Logger: log,
+		Detached: o.detached, Closed: o.closed, Keep: keep, Logger: log,
 	})
 	defer server.Close()
 
@@ -193,27 +204,49 @@ func (a *app) closableStdin() io.ReadCloser {
 	return r
 }
 
-func (a *app) hostOptions(o *serverOptions) (host.Options, error) {
+// keep opens the runs of the state directory as the flags ask for.
+func (a *app) keep(o *serverOptions) (*keeper.Backend, error) {
 	dir, err := a.stateDir()
 	if err != nil {
-		return host.Options{}, err
+		return nil, err
 	}
 	limits, err := o.limits.limits()
 	if err != nil {
-		return host.Options{}, err
+		return nil, err
 	}
-	policy := store.SyncPolicy(o.fsync)
+	// What is the default is left at zero, so that servers and commands
+	// which ask for nothing special share a keeper.
+	var p keepPolicy
 	switch o.fsync {
 	case "none":
-		policy = store.SyncNone
 	case string(store.SyncInterval), string(store.SyncAlways):
+		p.fsync = store.SyncPolicy(o.fsync)
 	default:
-		return host.Options{}, usageErrorf("fsync %q: it is none, interval or always", o.fsync)
+		return nil, usageErrorf("fsync %q: it is none, interval or always", o.fsync)
 	}
-	return host.Options{
-		Dir: dir, Engines: engines(limits), Sync: policy,
-		Retention: store.Retention{Age: o.retainAge, TotalBytes: int64(o.retainBytes)},
-	}, nil
+	if o.retainAge != host.DefaultRetainAge {
+		p.retention.Age = o.retainAge
+	}
+	if o.retainBytes != host.DefaultRetainBytes {
+		p.retention.TotalBytes = int64(o.retainBytes)
+	}
+	return openKept(dir, p, limits)
+}
+
+// newHTTPServer bounds what a peer can make a server hold before it has
+// become a connection of the dialect.
+func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return context.Background() },
+	}
 }
 
 // open begins to listen, unless stdin and stdout are the connection, and reads

@@ -37,7 +37,7 @@ With --signal it only sends that signal, and does not wait.`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeLiveRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return with(a.reader, cmd.Context(), func(b spool.Backend) error {
+			return with(a.open, cmd.Context(), func(b spool.Backend) error {
 				return a.kill(cmd.Context(), b, args, o)
 			})
 		},

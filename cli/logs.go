@@ -34,7 +34,7 @@ takes the "seq" of the last event that was seen, as --json prints it.`,
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return with(a.reader, cmd.Context(), func(b spool.Backend) error {
+			return with(a.open, cmd.Context(), func(b spool.Backend) error {
 				return a.logs(cmd.Context(), b, args[0], o)
 			})
 		},

@@ -50,7 +50,7 @@ With --json it prints one JSON object a line for each run.`, recentRuns, shortID
 	cmd.MarkFlagsMutuallyExclusive("all", "live")
 	cmd.MarkFlagsMutuallyExclusive("json", "quiet")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return with(a.reader, cmd.Context(), func(b spool.Backend) error {
+		return with(a.open, cmd.Context(), func(b spool.Backend) error {
 			return a.ps(cmd.Context(), b, spool.Filter{Live: live}, o)
 		})
 	}

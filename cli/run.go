@@ -25,6 +25,7 @@ type runOptions struct {
 	cleanEnv bool
 	name     string
 	id       string
+	detach   bool
 	limits   limitFlags
 }
 
@@ -52,6 +53,7 @@ Exit codes: the command's own; 128+N if signal N ended it; 125 if spool failed;
   spool run --tty -- vim notes.txt
   spool run --name web --timeout 1h -- python3 -m http.server
   spool run --json -- sh -c 'echo out; echo err >&2'
+  spool run --detach --name db -- postgres -D data
   spool run --server ws://127.0.0.1:9000 --env LANG=C -- uname -a`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeCommand,
@@ -68,6 +70,7 @@ Exit codes: the command's own; 128+N if signal N ended it; 125 if spool failed;
 	flags.BoolVar(&o.cleanEnv, "clean-env", false, "start from an empty environment")
 	flags.StringVar(&o.name, "name", "", "`name` to find the run by")
 	flags.StringVar(&o.id, "id", "", "`id` of the run, instead of a new one")
+	flags.BoolVarP(&o.detach, "detach", "d", false, "print the run's id and leave; see spool attach, logs, wait and kill")
 	o.limits.add(flags, "")
 	return cmd
 }
@@ -77,11 +80,15 @@ func (a *app) run(ctx context.Context, o *runOptions, argv []string) error {
 	if err != nil {
 		return err
 	}
-	return with(a.starter, ctx, func(b spool.Backend) error {
+	return with(a.open, ctx, func(b spool.Backend) error {
 		signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH, unix.SIGPIPE)
 		defer stop()
 		run, err := start(ctx, b, spec, signals)
 		if err != nil {
+			return err
+		}
+		if o.detach {
+			_, err := fmt.Fprintln(a.stdout, run.ID())
 			return err
 		}
 		if a.verbose {
@@ -196,7 +203,7 @@ func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 			spec.Env["TERM"] = os.Getenv("TERM")
 		}
 	} else {
-		spec.Stdin = !isTerminal(a.stdin) || foreground(a.stdin)
+		spec.Stdin = !o.detach && (!isTerminal(a.stdin) || foreground(a.stdin))
 	}
 	return spec, nil
 }

@@ -26,7 +26,7 @@ how it ended, or if spool failed.`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return with(a.reader, cmd.Context(), func(b spool.Backend) error {
+			return with(a.open, cmd.Context(), func(b spool.Backend) error {
 				return a.wait(cmd.Context(), b, args, asJSON)
 			})
 		},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/internal/netcut"
 	"github.com/spool-run/spool/internal/servertest"
 )
@@ -180,9 +182,9 @@ func TestServerRestart(t *testing.T) {
 		return events
 	}
 	before := collect(finished)
-	mark := fmt.Sprintf("100%d", time.Now().UnixNano())
-	live := start(t, c, sh("echo alive; exec sleep "+mark))
-
+	spec := sh("echo alive; read x; echo \"$x\"; exit 6")
+	spec.Stdin = true
+	live := start(t, c, spec)
 	var events []spool.Event
 	for e, err := range live.Events(t.Context(), 0) {
 		if err != nil {
@@ -192,6 +194,45 @@ func TestServerRestart(t *testing.T) {
 		if len(events) == 1 {
 			server.Kill()
 			servertest.Start(t, state, "--listen", server.URL)
+			if _, err := live.Stdin(t.Context()).Write([]byte("back\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var got []string
+	for _, e := range events {
+		got = append(got, fmt.Sprintf("%d %s %s", e.Seq, e.Kind, e.Bytes))
+	}
+	want := []string{"1 output alive\n", "2 output back\n", "3 exited ", "4 closed "}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(before, collect(finished)); diff != "" {
+		t.Errorf("the log of the finished run changed: %s", diff)
+	}
+}
+
+// TestKeeperDeath kills the process that has the runs: how they ended is then
+// unknown, their readers are told, and they do not run on.
+func TestKeeperDeath(t *testing.T) {
+	state := t.TempDir()
+	c := dial(t, servertest.Start(t, state).URL, client.Options{})
+	mark := fmt.Sprintf("100%d", time.Now().UnixNano())
+	run := start(t, c, sh("echo alive; exec sleep "+mark))
+	var events []spool.Event
+	for e, err := range run.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+		if len(events) == 1 {
+			owners, err := host.Owners(state)
+			if err != nil || len(owners) != 1 {
+				t.Fatalf("owners %v, %v", owners, err)
+			}
+			if err := syscall.Kill(owners[0].Pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	if len(events) != 3 || events[2].Kind != spool.KindClosed || events[2].Seq != 3 {
@@ -200,11 +241,12 @@ func TestServerRestart(t *testing.T) {
 	if o, ok := events[1].Outcome(); !ok || o.Kind != spool.Unknown || !strings.Contains(o.Reason, "died") {
 		t.Errorf("outcome %v", o)
 	}
-	if diff := cmp.Diff(before, collect(finished)); diff != "" {
-		t.Errorf("the log of the finished run changed: %s", diff)
-	}
 	if out, err := exec.Command("pgrep", "-f", "sleep "+mark).Output(); err == nil {
-		t.Errorf("the process of the dead server lives on: %s", out)
+		t.Errorf("the process of the dead keeper lives on: %s", out)
+	}
+	// The next run has a new keeper.
+	if o, err := start(t, c, sh("exit 3")).Wait(t.Context()); err != nil || o.Code != 3 {
+		t.Errorf("after that: %v, %v", o, err)
 	}
 }
 

@@ -180,7 +180,7 @@ func (b *Backend) prime(info spool.Info) {
 		return // whoever reads it is told
 	}
 	if m, err := b.adopt(newMirror(b, info, j)); err == nil {
-		m.want()
+		m.want(0)
 	}
 }
 

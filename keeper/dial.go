@@ -108,7 +108,7 @@ func (b *Backend) start(ctx context.Context) error {
 	ready := make(chan error, 1)
 	go func() {
 		said, err := io.ReadAll(io.LimitReader(r, 4096))
-		if err == nil && strings.TrimSpace(string(said)) != readyText {
+		if err == nil && strings.TrimSpace(string(said)) != ReadyText {
 			err = fmt.Errorf("it said %q; see %s", said, log.Name())
 		}
 		ready <- err
@@ -126,8 +126,8 @@ func (b *Backend) start(ctx context.Context) error {
 	return nil
 }
 
-// readyText is what a keeper says on its standard output before it closes it.
-const readyText = "ready"
+// ReadyText is what a keeper says on its standard output before it closes it.
+const ReadyText = "ready"
 
 // current returns a connection to the keeper that takes new runs: the one of
 // our own build, started if there is none.

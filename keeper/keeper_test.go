@@ -49,7 +49,7 @@ func serve(dir, build string) int {
 	defer stop()
 	err := keeper.Serve(ctx, keeper.ServeOptions{
 		Host: hostOptions(dir), Build: build, Idle: 100 * time.Millisecond,
-		Ready: func() { fmt.Println("ready"); os.Stdout.Close() },
+		Ready: func() { fmt.Println(keeper.ReadyText); os.Stdout.Close() },
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -27,7 +27,7 @@ type mirror struct {
 	mu      sync.Mutex
 	info    spool.Info
 	asking  bool
-	wanted  bool // somebody wants news that has not been asked for yet
+	need    spool.Seq // somebody waits for an event after this
 	readers int
 	used    time.Time
 }
@@ -67,30 +67,31 @@ func (m *mirror) idle() bool {
 	return m.readers == 0 && !m.asking && sealed
 }
 
-// want has the keeper asked for news, if it is not being asked already.
-func (m *mirror) want() {
+// want has the keeper asked until there is an event after a cursor.
+func (m *mirror) want(after spool.Seq) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.asking {
-		m.wanted = true
-		return
-	}
-	if _, sealed := m.log.Last(); sealed || m.backend.ctx.Err() != nil {
+	m.need = max(m.need, after)
+	if m.asking || !m.lacks() {
 		return
 	}
 	m.asking = true
 	m.backend.wg.Go(m.ask)
 }
 
-// ask gets news for as long as somebody wants it.
+// lacks reports whether somebody waits for what has not come. Callers hold
+// m.mu.
+func (m *mirror) lacks() bool {
+	last, sealed := m.log.Last()
+	return last <= m.need && !sealed && m.backend.ctx.Err() == nil
+}
+
+// ask gets news for as long as somebody lacks it.
 func (m *mirror) ask() {
 	for {
-		err := m.await()
+		_ = m.await() // what went wrong is tried again, and settled if the keeper is gone
 		m.mu.Lock()
-		_, sealed := m.log.Last()
-		again := m.wanted || err != nil // nobody reads what did not come
-		m.wanted = false
-		if sealed || !again || m.backend.ctx.Err() != nil {
+		if !m.lacks() {
 			m.asking = false
 			m.mu.Unlock()
 			return
@@ -228,12 +229,12 @@ func (m *mirror) ready(ctx context.Context, q spool.Query) (spool.Query, error) 
 		// The keeper may know more than we do.
 		info, err := m.stat(ctx)
 		if err == nil && info.Last > last {
-			m.want()
+			m.want(q.After)
 			err = m.log.Wait(ctx, q.After)
 		}
 		return q, err
 	}
-	m.want()
+	m.want(q.After)
 	waitCtx, cancel := context.WithTimeout(ctx, q.Wait)
 	defer cancel()
 	if err := m.log.Wait(waitCtx, q.After); err != nil && ctx.Err() != nil {
@@ -245,7 +246,7 @@ func (m *mirror) ready(ctx context.Context, q spool.Query) (spool.Query, error) 
 // took asks ahead once a reader has all that is known.
 func (m *mirror) took(next spool.Seq) {
 	if last, sealed := m.log.Last(); next >= last && !sealed {
-		m.want()
+		m.want(next)
 	}
 }
 

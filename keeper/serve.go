@@ -73,7 +73,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	if err != nil {
 		return fmt.Errorf("keeper: %w", err)
 	}
-	o.Host.Address, o.Host.Build = "keeper:"+path, o.Build
+	o.Host.Address, o.Host.Build = addressPrefix+path, o.Build
 	h, err := host.Open(o.Host)
 	if err != nil {
 		return errors.Join(err, ln.Close())

@@ -34,6 +34,14 @@ func listen(path string) (net.Listener, error) {
 	return ln, nil
 }
 
+// RemoveSocket removes the socket of a keeper that died, given its address.
+func RemoveSocket(address string) error {
+	if path, ok := strings.CutPrefix(address, addressPrefix); ok {
+		return removeSocket(path)
+	}
+	return nil
+}
+
 // removeSocket removes a socket that nobody listens on any more.
 func removeSocket(path string) error {
 	err := os.Remove(path)

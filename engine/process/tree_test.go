@@ -355,7 +355,9 @@ func TestChildIsClean(t *testing.T) {
 		s, log = start(t, e, spool.Spec{Argv: []string{"/bin/grep", "-E", "SigIgn|SigBlk", "/proc/self/status"}, TTY: tty})
 		enginetest.Wait(t, s)
 		out = append(log.Output(t, spool.Stdout), log.Output(t, spool.PTY)...)
-		if got := strings.Count(string(out), "0000000000000000"); got != 2 {
+		// Signals 32 and 33 are the C library's own: nobody can set them.
+		got := strings.ReplaceAll(string(out), "0000000080000000", "0000000000000000")
+		if strings.Count(got, "0000000000000000") != 2 {
 			t.Errorf("signals are\n%s", out)
 		}
 	}

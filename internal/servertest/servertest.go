@@ -15,7 +15,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/internal/tether"
 )
 
@@ -61,15 +63,38 @@ type Server struct {
 }
 
 // Start starts a server on a state directory. It is killed, if it still
-// lives, when the test ends.
+// lives, when the test ends, and so is what its keepers keep.
 func Start(tb testing.TB, state string, args ...string) *Server {
 	tb.Helper()
 	s, err := StartCommand(context.Background(), Binary(tb), append([]string{"exec-server", "--state", state}, args...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	tb.Cleanup(s.Kill)
+	tb.Cleanup(func() {
+		s.Kill()
+		EndKeepers(tb, state)
+	})
 	return s
+}
+
+// EndKeepers ends the keepers of a state directory and waits until they have
+// gone, with everything they kept.
+func EndKeepers(tb testing.TB, state string) {
+	tb.Helper()
+	for {
+		owners, err := host.Owners(state)
+		if err != nil {
+			tb.Error(err)
+			return
+		}
+		if len(owners) == 0 {
+			return
+		}
+		for _, o := range owners {
+			_ = syscall.Kill(o.Pid, syscall.SIGTERM)
+		}
+		time.Sleep(time.Millisecond) // they hold a lock that nobody can wait for without taking it
+	}
 }
 
 // StartCommand starts any command that prints the URL it serves as its first

@@ -526,8 +526,13 @@ func TestSessionSurvivesARestartOfTheServer(t *testing.T) {
 	p, id := session(t, s.URL)
 	p.mustCall(t, "process/start", shell("finished", "echo one; echo two >&2; exit 5"), nil)
 	p.closed(t, "finished")
-	p.mustCall(t, "process/start", shell("live", "echo alive; exec sleep 1000"), nil)
+	live := shell("live", "echo alive; read x; echo \"$x\"; read y; exit 6")
+	live["pipeStdin"] = true
+	p.mustCall(t, "process/start", live, nil)
 	waitOutput(t, p, "live", "alive")
+	write := map[string]any{"processId": "live", "writeId": "w1", "chunk": "aGVsbG8K"} // hello
+	p.mustCall(t, "process/write", write, nil)
+	waitOutput(t, p, "live", "hello")
 	s.Kill()
 	<-p.done
 
@@ -541,15 +546,21 @@ func TestSessionSurvivesARestartOfTheServer(t *testing.T) {
 	if r.text() != "one\ntwo\n" || !r.Closed || !r.Exited || *r.ExitCode != 5 || r.Failure != nil {
 		t.Errorf("finished: %+v", r)
 	}
-	r = readResult{}
-	p.mustCall(t, "process/read", map[string]any{"processId": "live", "waitMs": 10_000, "afterSeq": 1}, &r)
-	if !r.Closed || r.Exited || r.Failure == nil {
-		t.Errorf("live: %+v", r)
-	}
+	// The client cannot tell it from a dropped connection: the process, its
+	// sequence numbers and the ids of writes are the same.
 	r = readResult{}
 	p.mustCall(t, "process/read", map[string]any{"processId": "live"}, &r)
-	if !strings.HasPrefix(r.text(), "alive\n") {
+	if r.text() != "alive\nhello\n" || r.NextSeq != 3 || r.Closed || r.Exited {
 		t.Errorf("live: %+v", r)
+	}
+	p.mustCall(t, "process/write", write, nil) // said again, applied once
+	write["writeId"], write["chunk"] = "w2", "Cg=="
+	p.mustCall(t, "process/write", write, nil)
+	p.until(t, "the end of the live process", func() bool { return p.notes["live"][4] != nil })
+	r = readResult{}
+	p.mustCall(t, "process/read", map[string]any{"processId": "live", "afterSeq": 2}, &r)
+	if len(r.Chunks) != 0 || !r.Closed || *r.ExitCode != 6 || r.NextSeq != 5 || r.Failure != nil {
+		t.Errorf("live at its end: %+v", r)
 	}
 	if err := p.call(t, "process/start", shell("finished", "true"), nil); code(err) != -32600 {
 		t.Errorf("start under a taken id: %v", err)

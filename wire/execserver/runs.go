@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"sync"
 	"time"
 
@@ -66,6 +67,10 @@ func (c *conn) runStart(_ context.Context, params json.RawMessage) (any, error) 
 	if err := decode(params, &spec); err != nil {
 		return nil, err
 	}
+	labels := map[string]string{labelServer: c.server.id}
+	maps.Copy(labels, spec.Labels)
+	spec.Labels = labels
+	c.server.started.Store(true)
 	return c.server.opts.Backend.Start(c.server.ctx, spec)
 }
 

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -45,18 +46,24 @@ type Options struct {
 	Cwd      string        // reported to clients
 	Detached time.Duration // zero means DefaultDetached
 	Closed   time.Duration // zero means DefaultClosed
-	Logger   *slog.Logger  // nil discards
+	// Keep leaves what runs to the backend when the server closes, for the
+	// next server to find. Without it Close kills what this one started.
+	Keep   bool
+	Logger *slog.Logger // nil discards
 }
 
 // Server is an exec-server. It is an [http.Handler].
 type Server struct {
 	opts Options
+	id   string // in the labels of what it starts
 	env  environment
 	log  *slog.Logger
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+
+	started atomic.Bool // something, with run/start
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -74,7 +81,7 @@ func New(o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{opts: o, log: o.Logger, env: newEnvironment(o.Cwd, o.Version), sessions: make(map[string]*session)}
+	s := &Server{opts: o, id: newUUID(), log: o.Logger, env: newEnvironment(o.Cwd, o.Version), sessions: make(map[string]*session)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -158,8 +165,8 @@ func (s *Server) ServeStdio(ctx context.Context, r io.Reader, w io.Writer) error
 	return err
 }
 
-// Close ends all connections and sessions. The processes of the sessions are
-// killed: they belong to the backend, but nobody could ask for them again.
+// Close ends all connections. What this server started ends too, unless it is
+// to be kept for the next one.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -167,8 +174,30 @@ func (s *Server) Close() {
 	s.sessions = make(map[string]*session)
 	s.mu.Unlock()
 	s.cancel()
-	for _, sess := range sessions {
-		sess.end()
+	if s.opts.Keep {
+		for _, sess := range sessions {
+			sess.leave()
+		}
+	} else {
+		for _, sess := range sessions {
+			sess.end()
+		}
+		if s.started.Load() {
+			s.endRuns()
+		}
 	}
 	s.wg.Wait()
+}
+
+// endRuns kills what was started with run/start.
+func (s *Server) endRuns() {
+	ctx := context.Background()
+	for info, err := range s.opts.Backend.List(ctx, spool.Filter{Live: true, Labels: map[string]string{labelServer: s.id}}) {
+		if err == nil {
+			err = s.opts.Backend.Control(ctx, info.ID, spool.Control{Op: spool.ControlKill})
+		}
+		if err != nil {
+			s.log.Warn("kill at the end of the server", "run", info.ID, "err", err)
+		}
+	}
 }

@@ -21,6 +21,7 @@ import (
 const (
 	labelSession = "exec-server.session"
 	labelProcess = "exec-server.process"
+	labelServer  = "exec-server.server" // that started it with run/start
 )
 
 // codeAttached says that a session is in use by another connection.
@@ -88,7 +89,47 @@ func formatUUID(b [16]byte) string {
 // newSession makes a session attached to the connection.
 func (s *Server) newSession(c *conn) (*session, error) {
 	sess := &session{server: s, id: newUUID(), conn: c, procs: make(map[string]*process)}
-	return sess, s.add(sess)
+	if err := s.add(sess); err != nil {
+		return nil, err
+	}
+	s.hold(sess)
+	return sess, nil
+}
+
+// leaser is a backend that outlives this server: it ends the runs with a label
+// when their server is gone and no other took over for a while, and remembers
+// that there was one.
+type leaser interface {
+	Lease(ctx context.Context, l spool.Label, ttl time.Duration) error
+	Leased(ctx context.Context, l spool.Label) (bool, error)
+	Release(ctx context.Context, l spool.Label) error
+}
+
+func (sess *session) label() spool.Label { return spool.Label{Key: labelSession, Value: sess.id} }
+
+// hold takes the lease of a session. Nobody waits for it: what is lost with
+// the server before it is held was only just asked for.
+func (s *Server) hold(sess *session) {
+	l, ok := s.opts.Backend.(leaser)
+	if !ok || !s.begin() {
+		return
+	}
+	go func() {
+		defer s.wg.Done()
+		if err := l.Lease(s.ctx, sess.label(), s.opts.Detached); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("hold the lease of a session", "session", sess.id, "err", err)
+		}
+	}()
+}
+
+// wasLeased reports whether an earlier server had the session.
+func (s *Server) wasLeased(id string) bool {
+	l, ok := s.opts.Backend.(leaser)
+	if !ok {
+		return false
+	}
+	held, err := l.Leased(s.ctx, spool.Label{Key: labelSession, Value: id})
+	return err == nil && held
 }
 
 func (s *Server) add(sess *session) error {
@@ -136,19 +177,34 @@ func (s *Server) restore(id string) (*session, error) {
 			sess.procs[p.id] = p
 		}
 	}
-	if len(sess.procs) == 0 {
+	if len(sess.procs) == 0 && !s.wasLeased(id) {
 		return nil, unknown
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if other, ok := s.sessions[id]; ok { // two clients at once
-		return other, nil
+	other, ok := s.sessions[id]
+	closed := s.closed
+	if !ok && !closed {
+		s.sessions[id] = sess
 	}
-	if s.closed {
+	s.mu.Unlock()
+	switch {
+	case ok: // two clients at once
+		return other, nil
+	case closed:
 		return nil, unknown
 	}
-	s.sessions[id] = sess
+	s.hold(sess)
 	return sess, nil
+}
+
+// leave lets go of a session that the next server is to find.
+func (sess *session) leave() {
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	if sess.expiry != nil {
+		sess.expiry.Stop()
+	}
+	sess.ended = true
 }
 
 // forgotten reports whether the id of a process is free again.
@@ -248,6 +304,11 @@ func (sess *session) end() {
 		err := sess.server.opts.Backend.Control(context.Background(), p.run, spool.Control{Op: spool.ControlKill})
 		if err != nil {
 			sess.server.log.Warn("kill at the end of a session", "session", sess.id, "run", p.run, "err", err)
+		}
+	}
+	if l, ok := sess.server.opts.Backend.(leaser); ok {
+		if err := l.Release(context.Background(), sess.label()); err != nil {
+			sess.server.log.Warn("release the lease of a session", "session", sess.id, "err", err)
 		}
 	}
 }

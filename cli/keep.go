@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime/debug"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/engine/process"
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/keeper"
+	"github.com/spool-run/spool/store"
+)
+
+// keeperRole is the first argument of the process that keeps runs. It is not a
+// verb: nobody but spool itself calls it.
+const keeperRole = "keeper-role"
+
+// keepPolicy is what a keeper does with logs. Keepers of different policies
+// live side by side.
+type keepPolicy struct {
+	fsync     store.SyncPolicy
+	syncEvery time.Duration
+	retention store.Retention
+}
+
+// self is this program, also after its file was replaced by a newer one.
+const self = "/proc/self/exe"
+
+// build names this program and a policy.
+func (p keepPolicy) build() (string, error) {
+	info, err := os.Stat(self)
+	if err != nil {
+		return "", fmt.Errorf("identify this program: %w", err)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %v", version().Version, info.Size(), info.ModTime().UnixNano(), p))
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// args are the arguments of a keeper of that policy.
+func (p keepPolicy) args(dir string) []string {
+	return []string{
+		keeperRole, "-state", dir, "-fsync", string(p.fsync), "-fsync-every", p.syncEvery.String(),
+		"-retain-age", p.retention.Age.String(), "-retain-bytes", strconv.FormatInt(p.retention.TotalBytes, 10),
+	}
+}
+
+// settling are the options of a host that only finishes what dead ones left.
+func settling(dir string) host.Options {
+	return host.Options{Dir: dir, Sweep: func(owner string) error {
+		_, err := launch.SweepOwner(owner)
+		if dead, lookErr := host.LookupOwner(dir, owner); lookErr == nil {
+			err = errors.Join(err, keeper.RemoveSocket(dead.Address))
+		}
+		return err
+	}}
+}
+
+// openKept opens the runs of a state directory, which live in keepers.
+func openKept(dir string, p keepPolicy, limits spool.Limits) (*keeper.Backend, error) {
+	build, err := p.build()
+	if err != nil {
+		return nil, err
+	}
+	return keeper.Open(keeper.Options{
+		Dir: dir, Build: build, Host: settling(dir), Limits: limits,
+		Keeper: func(dir string) *exec.Cmd {
+			cmd := exec.Command(self, p.args(dir)...)
+			cmd.Args[0] = "spool"
+			cmd.Env = keeperEnv()
+			return cmd
+		},
+	})
+}
+
+// keeperEnv is what a keeper needs: it must not hold on to the secrets of
+// whoever happened to start it.
+func keeperEnv() []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "GOTRACEBACK"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+// keep is the life of a keeper.
+func keep(args []string, stdout, stderr *os.File) int {
+	var dir, fsync string
+	var p keepPolicy
+	flags := flag.NewFlagSet(keeperRole, flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&dir, "state", "", "")
+	flags.StringVar(&fsync, "fsync", "", "")
+	flags.DurationVar(&p.syncEvery, "fsync-every", 0, "")
+	flags.DurationVar(&p.retention.Age, "retain-age", 0, "")
+	flags.Int64Var(&p.retention.TotalBytes, "retain-bytes", 0, "")
+	if err := flags.Parse(args); err != nil {
+		return exitUsage
+	}
+	p.fsync = store.SyncPolicy(fsync)
+	err := serveKeeper(dir, p, stdout)
+	if err != nil {
+		fmt.Fprintf(stderr, "%s spool keeper (pid %d): %v\n", time.Now().UTC().Format(time.RFC3339), os.Getpid(), err)
+		return 1
+	}
+	return 0
+}
+
+func serveKeeper(dir string, p keepPolicy, stdout *os.File) error {
+	debug.SetGCPercent(serverGCPercent)
+	build, err := p.build()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	// A terminal that goes away and a pipe that breaks are none of its
+	// business.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)
+	o := settling(dir)
+	o.Engines = map[string]host.NewEngine{
+		spool.EngineProcess: func(owner string) (engine.Engine, error) {
+			return process.New(process.Options{Owner: owner})
+		},
+	}
+	o.Sync, o.SyncEvery, o.Retention = p.fsync, p.syncEvery, p.retention
+	return keeper.Serve(ctx, keeper.ServeOptions{
+		Host: o, Build: build,
+		Ready: func() {
+			_, _ = fmt.Fprintln(stdout, keeper.ReadyText) // whoever waits for it is told, or gone
+			_ = stdout.Close()
+		},
+	})
+}
