@@ -32,7 +32,8 @@ var mayImport = map[string][]string{
 	"wire/execserver":         {"", "eventlog", "wire/rpc", "wire/runproto", "wire/execserver/fileuri"},
 	"client":                  {"", "eventlog", "wire/rpc", "wire/runproto"},
 	"keeper":                  {"", "engine/process", "eventlog", "host", "store", "wire/rpc", "wire/runproto"},
-	"cli":                     {"", "eventlog", "store", "engine", "engine/process", "internal/launch", "internal/netcut", "host", "client", "keeper", "wire/execserver"},
+	"cli":                     {"", "eventlog", "store", "engine", "engine/process", "internal/launch", "internal/netcut", "host", "client", "keeper", "wire/execserver", "torture"},
+	"torture":                 {"", "client", "host", "internal/netcut", "wire/rpc"},
 	"cmd/spool":               {"cli"},
 	"internal/servertest":     {"host", "internal/tether"},
 	"internal/netcut":         {},
@@ -43,14 +44,14 @@ var mayImport = map[string][]string{
 
 // foreign says which packages may import a dependency that is not ours.
 var foreign = map[string][]string{
-	"github.com/coder/websocket":    {"wire/rpc", "wire/execserver", "client"},
+	"github.com/coder/websocket":    {"wire/rpc", "wire/execserver", "client", "torture"},
 	"github.com/creack/pty":         {"engine/process"},
 	"github.com/segmentio/asm":      {"wire/execserver"},
 	"github.com/segmentio/encoding": {},
 	"github.com/spf13/cobra":        {"cli"},
 	"github.com/spf13/pflag":        {"cli"},
-	"golang.org/x/sys":              {"engine/process", "internal/launch", "store", "keeper", "cli", "wire/execserver", "bench", "internal/codextest"},
-	"golang.org/x/term":             {"cli"},
+	"golang.org/x/sys":              {"engine/process", "internal/launch", "store", "keeper", "cli", "wire/execserver", "bench", "internal/codextest", "torture"},
+	"golang.org/x/term":             {"cli", "torture"},
 	"github.com/google/go-cmp":      {"host/backendtest", "engine/enginetest", "internal/codextest"},
 }
 

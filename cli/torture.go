@@ -103,7 +103,11 @@ func (a *app) torture(ctx context.Context, f *tortureFlags) (err error) {
 		if o.Dir, err = os.MkdirTemp("", "spool-torture-"); err != nil {
 			return fmt.Errorf("make a directory to work in: %w", err)
 		}
-		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
+		defer func() {
+			if rmErr := os.RemoveAll(o.Dir); rmErr != nil {
+				err = errors.Join(err, rmErr)
+			}
+		}()
 	} else if o.Dir, err = filepath.Abs(f.dir); err == nil {
 		err = os.MkdirAll(o.Dir, 0o700)
 	}

@@ -1,0 +1,189 @@
+package torture
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spool-run/spool/internal/netcut"
+)
+
+// connectionLane does to one connection what the schedule says, until it was
+// cut as often as asked for.
+func (t *trial) connectionLane(ctx context.Context, lane int, d driver, quota int) {
+	wire, seen := d.proxy(), 0
+	for step := range Schedule(t.opts.Seed, lane, t.opts.Faults) {
+		if quota == 0 {
+			return
+		}
+		// There is nothing to cut before the client came back.
+		if !step.Early && !d.settled(ctx) {
+			return
+		}
+		if wire.Open() == 0 {
+			if wire.WaitCount(ctx, seen+1) != nil {
+				return
+			}
+		}
+		if !pause(ctx, step.Pause) {
+			return
+		}
+		cut := false
+		switch step.Fault {
+		case Cut:
+			cut = t.cut(ctx, wire, step)
+		case Stall:
+			wire.Stall(step.Dir)
+			pause(ctx, step.Hold)
+			if step.Cut {
+				cut = wire.Cut() > 0
+			}
+			wire.Flow(step.Dir)
+		}
+		seen = wire.Count()
+		if cut {
+			t.disconnects.Add(1)
+			quota--
+		}
+		t.did(step, cut || step.Fault == Stall)
+		t.logf("%s: %s", d.label(), step)
+	}
+}
+
+// cut resets a connection, and reports whether there was one.
+func (t *trial) cut(ctx context.Context, wire *netcut.Proxy, step Step) bool {
+	if step.Bytes == 0 {
+		return wire.Cut() > 0
+	}
+	timer := time.NewTimer(step.Hold)
+	defer timer.Stop()
+	select {
+	case <-wire.CutAfter(step.Dir, step.Bytes):
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	wire.CutAfter(step.Dir, 1<<62) // takes the place of the one that did not come
+	return wire.Cut() > 0
+}
+
+// did counts a step.
+func (t *trial) did(step Step, done bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if done {
+		t.faults[step.Fault]++
+	} else {
+		t.skipped[step.Fault]++
+	}
+}
+
+// pause waits, and reports whether to go on.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// serverLane does to the server, its machine and its workers what the schedule
+// says.
+func (t *trial) serverLane(ctx context.Context) {
+	for step := range Schedule(t.opts.Seed, serverLane, t.opts.Faults) {
+		if !pause(ctx, step.Pause) {
+			return
+		}
+		done := false
+		switch step.Fault {
+		case Worker:
+			done = t.killWorker(step.Pick)
+		case Server, Upgrade:
+			if t.opts.Kills > 0 && t.kills.Load() >= int64(t.opts.Kills) {
+				continue
+			}
+			done = t.killServer(step.Fault == Upgrade)
+		case Keeper:
+			done = t.killKeepers()
+		case Disk:
+			done = t.fillDisk(ctx, step.Hold)
+		}
+		t.did(step, done)
+		t.logf("%s", step)
+	}
+}
+
+// killServer kills the server and starts it again. What it ran itself has an
+// unknown outcome from then on; what a keeper runs has not.
+func (t *trial) killServer(upgrade bool) bool {
+	t.kills.Add(1)
+	if len(t.server.keepers()) > 0 {
+		t.keeper.Store(true)
+	}
+	if !t.keeper.Load() {
+		defer t.excuse(Server)()
+	}
+	if err := t.server.restart(upgrade); err != nil {
+		t.violate(Violation{Kind: Died, Detail: err.Error()})
+	}
+	return true
+}
+
+func killProcess(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) }
+
+// killKeepers kills whoever keeps the runs.
+func (t *trial) killKeepers() bool {
+	pids := t.server.keepers()
+	if len(pids) == 0 {
+		return false
+	}
+	t.keeper.Store(true)
+	defer t.excuse(Keeper)()
+	for _, pid := range pids {
+		_ = killProcess(pid) // it may be leaving
+	}
+	return true
+}
+
+// killWorker kills the leader of a run.
+func (t *trial) killWorker(pick uint64) bool {
+	t.mu.Lock()
+	var able []*run
+	for _, r := range t.live {
+		if r.ledger.pid() != 0 {
+			able = append(able, r)
+		}
+	}
+	t.mu.Unlock()
+	if len(able) == 0 {
+		return false
+	}
+	slices.SortFunc(able, func(a, b *run) int { return int(a.plan.Run) - int(b.plan.Run) })
+	r := able[pick%uint64(len(able))]
+	pid := r.ledger.pid()
+	if n, ok := workerOf(pid, t.mark); !ok || n != r.plan.Run {
+		return false // it has left
+	}
+	r.killed.Store(true)
+	return killProcess(pid) == nil
+}
+
+// fillDisk leaves the server no room for a while. What is logged then may be
+// lost, if that is said.
+func (t *trial) fillDisk(ctx context.Context, hold time.Duration) bool {
+	defer t.excuse(Disk)()
+	path := filepath.Join(t.server.state, "filler")
+	defer os.Remove(path)
+	if err := fillDisk(path); err != nil {
+		t.logf("%v", err)
+		return false
+	}
+	pause(ctx, hold)
+	return true
+}

@@ -1,0 +1,120 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// How often things are looked at.
+const (
+	sampleEvery = 100 * time.Millisecond
+	scanEvery   = 500 * time.Millisecond
+)
+
+// watch samples memory, looks for processes that outlived their run, and tells
+// how it goes.
+func (t *trial) watch(ctx context.Context) {
+	sample := time.NewTicker(sampleEvery)
+	defer sample.Stop()
+	scan := time.NewTicker(scanEvery)
+	defer scan.Stop()
+	over := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-sample.C:
+			rss := t.memory()
+			t.peak.Store(max(t.peak.Load(), rss))
+			if rss > t.opts.MaxRSS && !over {
+				over = true
+				t.violate(Violation{Kind: Memory, Detail: fmt.Sprintf("%d MiB are resident; the limit is %d MiB", rss>>20, t.opts.MaxRSS>>20)})
+			}
+		case <-scan.C:
+			t.scan()
+			if t.opts.Progress != nil {
+				t.opts.Progress(t.report())
+			}
+		}
+	}
+}
+
+// memory is what the server and its keepers hold.
+func (t *trial) memory() int64 {
+	if t.server == nil {
+		return 0
+	}
+	rss := resident(t.server.pid())
+	for _, pid := range t.server.keepers() {
+		rss += resident(pid)
+	}
+	return rss
+}
+
+// scan looks for what ended runs left behind, and returns how many of them are
+// still to be watched.
+func (t *trial) scan() int {
+	now := time.Now()
+	alive, err := workers(t.mark)
+	if err != nil {
+		t.logf("%v", err)
+		return 0
+	}
+	type leftover struct {
+		run  *run
+		pids []int
+	}
+	var bad []leftover
+	t.mu.Lock()
+	for number, r := range t.ended {
+		pids := alive[number]
+		over := now.Sub(t.endedAt[number]) > t.opts.Grace
+		if len(pids) > 0 && !over {
+			continue
+		}
+		if len(pids) > 0 {
+			bad = append(bad, leftover{r, pids})
+		} else if !over {
+			continue // a start may still be on its way
+		}
+		delete(t.ended, number)
+		delete(t.endedAt, number)
+		r.discard()
+	}
+	left := len(t.ended)
+	t.mu.Unlock()
+	for _, l := range bad {
+		for _, pid := range l.pids {
+			_ = killProcess(pid) // nothing of ours may stay
+		}
+		t.violate(Violation{
+			Kind: Running, Run: l.run.plan.name(), ID: l.run.id, Via: l.run.via,
+			Detail: fmt.Sprintf("processes %v live %s after the end", l.pids, t.opts.Grace),
+		})
+	}
+	return left
+}
+
+// awaitEnds waits until every run was watched for long enough.
+func (t *trial) awaitEnds(ctx context.Context) {
+	for ctx.Err() == nil {
+		t.mu.Lock()
+		left := len(t.ended)
+		t.mu.Unlock()
+		if left == 0 {
+			break
+		}
+		pause(ctx, sampleEvery)
+	}
+	alive, err := workers(t.mark)
+	if err != nil {
+		t.logf("%v", err)
+	}
+	for number, pids := range alive {
+		for _, pid := range pids {
+			_ = killProcess(pid)
+		}
+		t.violate(Violation{Kind: Running, Detail: fmt.Sprintf("processes %v of run %d live at the end", pids, number)})
+	}
+}
