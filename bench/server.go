@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spool-run/spool/host"
 )
 
 // server is a running exec-server.
@@ -102,10 +104,36 @@ func (s *server) stop() error {
 // clockTicks is USER_HZ, which Linux fixes for all programs.
 const clockTicks = 100
 
+// pids are the server and the keepers it has started: what they do is its
+// work, wherever it is done.
+func (s *server) pids() []int {
+	pids := []int{s.cmd.Process.Pid}
+	owners, err := host.Owners(filepath.Join(s.cmd.Dir, "spool"))
+	if err != nil {
+		return pids
+	}
+	for _, o := range owners {
+		pids = append(pids, o.Pid)
+	}
+	return pids
+}
+
 // cpu returns the processor time the server has used itself, without its
 // children.
 func (s *server) cpu() (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.cmd.Process.Pid))
+	var total time.Duration
+	for _, pid := range s.pids() {
+		d, err := cpuOf(pid)
+		if err != nil {
+			return 0, err
+		}
+		total += d
+	}
+	return total, nil
+}
+
+func cpuOf(pid int) (time.Duration, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("processor time: %w", err)
 	}
@@ -124,7 +152,19 @@ func (s *server) cpu() (time.Duration, error) {
 
 // rss returns the resident memory of the server in bytes.
 func (s *server) rss() (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	var total int64
+	for _, pid := range s.pids() {
+		n, err := rssOf(pid)
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+func rssOf(pid int) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, fmt.Errorf("resident memory: %w", err)
 	}
@@ -137,5 +177,5 @@ func (s *server) rss() (int64, error) {
 			return kb << 10, nil
 		}
 	}
-	return 0, errors.New("resident memory: the server has ended")
+	return 0, errors.New("resident memory: the process has ended")
 }

@@ -172,10 +172,10 @@ func (b *Backend) prime(info spool.Info) {
 	b.mu.Lock()
 	_, known := b.runs[info.ID]
 	b.mu.Unlock()
-	if known {
+	if known || info.Last > 0 { // it may not be new at all
 		return
 	}
-	j, err := b.store.Open(info.ID)
+	j, err := b.store.OpenNew(info)
 	if err != nil {
 		return // whoever reads it is told
 	}

@@ -30,6 +30,9 @@ import (
 // stays.
 const DefaultIdle = 10 * time.Second
 
+// lingerFor is how long the news of an exit waits for that of the end.
+const lingerFor = 300 * time.Microsecond
+
 // Bounds of what one connection may have under way.
 const (
 	maxInFlight      = 16384
@@ -264,6 +267,14 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 // await waits for news of a run.
 func (c *conn) await(p awaitParams) (awaitResult, error) {
 	page, at, err := c.server.host.Await(c.ctx, p.Run, p.After, inlineBytes)
+	if n := len(page.Events); err == nil && n > 0 && page.Events[n-1].Kind == spool.KindExited {
+		// Most runs are closed right after: say both at once.
+		ctx, cancel := context.WithTimeout(c.ctx, lingerFor)
+		if more, _, moreErr := c.server.host.Await(ctx, p.Run, page.Next, inlineBytes); moreErr == nil && len(more.Events) > 0 {
+			page, at, err = c.server.host.Await(c.ctx, p.Run, p.After, inlineBytes)
+		}
+		cancel()
+	}
 	if err != nil {
 		return awaitResult{}, err
 	}

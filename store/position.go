@@ -21,6 +21,19 @@ func (j *Journal) Position() Position {
 	return Position{Segment: end.first, Size: end.size}
 }
 
+// OpenNew returns a journal, for reading, of a run that was just created by
+// somebody else. It looks at nothing: [Journal.Advance] says what there is.
+func (s *Store) OpenNew(info spool.Info) (*Journal, error) {
+	if err := checkID(info.ID); err != nil {
+		return nil, fmt.Errorf("open run: %w", err)
+	}
+	first := newSegment(s.runsDir(), info.ID, 1)
+	return &Journal{
+		store: s, id: info.ID, segs: []*segment{first}, info: info, readOnly: true,
+		tail: tail{next: 1, info: info},
+	}, nil
+}
+
 // Advance tells a journal that was opened for reading what its owner has
 // written since: events up to last, ending at a position. It spares looking.
 func (j *Journal) Advance(last spool.Seq, at Position) error {

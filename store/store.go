@@ -162,6 +162,14 @@ func (s *Store) Create(info spool.Info) (*Journal, error) {
 // [fs.ErrNotExist] if there is none. The run may be live, and written by
 // another process: [Journal.Refresh] looks for what was appended since.
 func (s *Store) Open(id spool.RunID) (*Journal, error) {
+	// Most runs are complete in one segment: the directory may be long.
+	if checkID(id) == nil {
+		first := newSegment(s.runsDir(), id, 1)
+		j := &Journal{store: s, id: id, segs: []*segment{first}, tail: tail{next: 1, info: spool.Info{ID: id}}, readOnly: true}
+		if err := j.refreshSegment(first); err == nil && j.tail.sealed {
+			return j, nil
+		}
+	}
 	segs, err := s.segments(id)
 	if err != nil {
 		return nil, fmt.Errorf("open run: %w", err)

@@ -163,7 +163,7 @@ func (c *conn) processStart(p *process, spec spool.Spec) (any, error) {
 		return nil, startError(err)
 	}
 	p.mu.Lock()
-	p.run = info.ID
+	p.run, p.tty = info.ID, info.TTY
 	cancelled := p.cancelled
 	close(p.started)
 	p.mu.Unlock()
@@ -347,10 +347,6 @@ func appendChunk(b []byte, e *spool.Event, tty bool) []byte {
 // order, until it is closed or the connection ends.
 func (c *conn) push(p *process, after spool.Seq) {
 	id := appendJSONString(nil, p.id)
-	info, err := c.server.opts.Backend.Stat(c.ctx, p.run)
-	if err != nil {
-		return
-	}
 	var b []byte
 	for e, err := range c.events(p.run, after) {
 		if err != nil {
@@ -359,9 +355,12 @@ func (c *conn) push(p *process, after spool.Seq) {
 			}
 			return
 		}
-		b = appendNotification(b[:0], id, &e, info.TTY)
+		b = appendNotification(b[:0], id, &e, p.tty)
 		if c.rpc.Send(false, b) != nil {
 			return
+		}
+		if e.Kind == spool.KindClosed {
+			p.done.Store(true)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -50,6 +51,9 @@ type process struct {
 	id      string
 	started chan struct{} // closed once run is set, or the start failed
 	run     spool.RunID   // set before started is closed; empty if it failed
+	tty     bool          // likewise
+
+	done atomic.Bool // its closed event was sent
 
 	mu        sync.Mutex
 	cancelled bool // terminated while starting
@@ -171,7 +175,7 @@ func (s *Server) restore(id string) (*session, error) {
 		if s.forgotten(info) {
 			continue
 		}
-		p := &process{id: info.Labels[labelProcess], run: info.ID, started: make(chan struct{})}
+		p := &process{id: info.Labels[labelProcess], run: info.ID, tty: info.TTY, started: make(chan struct{})}
 		close(p.started)
 		if _, newer := sess.procs[p.id]; !newer {
 			sess.procs[p.id] = p
@@ -298,7 +302,7 @@ func (sess *session) end() {
 	sess.mu.Unlock()
 	for _, p := range procs {
 		<-p.started
-		if p.run == "" {
+		if p.run == "" || p.done.Load() {
 			continue
 		}
 		err := sess.server.opts.Backend.Control(context.Background(), p.run, spool.Control{Op: spool.ControlKill})
