@@ -28,6 +28,7 @@ type mirror struct {
 	info    spool.Info
 	asking  bool
 	need    spool.Seq // somebody waits for an event after this
+	told    spool.Seq // stat said that there is this event
 	readers int
 	used    time.Time
 }
@@ -177,6 +178,9 @@ func (m *mirror) stat(ctx context.Context) (spool.Info, error) {
 		}
 		switch {
 		case err == nil:
+			m.mu.Lock()
+			m.told = max(m.told, info.Last)
+			m.mu.Unlock()
 			return info, nil
 		case !isGone(err) || ctx.Err() != nil || m.backend.ctx.Err() != nil:
 			return spool.Info{}, err
@@ -186,6 +190,13 @@ func (m *mirror) stat(ctx context.Context) (spool.Info, error) {
 		}
 	}
 	return m.known(), nil
+}
+
+// toldOf returns the last event that stat knew of.
+func (m *mirror) toldOf() spool.Seq {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.told
 }
 
 // known describes the run as far as the mirror knows.
@@ -223,14 +234,15 @@ func (m *mirror) ready(ctx context.Context, q spool.Query) (spool.Query, error) 
 	}
 	last, sealed := m.log.Last()
 	switch {
-	case last > q.After || sealed:
+	case sealed, last > q.After && (q.Wait > 0 || last >= m.toldOf()):
 		return q, nil
 	case q.Wait <= 0:
-		// The keeper may know more than we do.
+		// The keeper may know more than we do. Whoever took a cursor
+		// from what it says must find all before that here.
 		info, err := m.stat(ctx)
 		if err == nil && info.Last > last {
-			m.want(q.After)
-			err = m.log.Wait(ctx, q.After)
+			m.want(info.Last - 1)
+			err = m.log.Wait(ctx, info.Last-1)
 		}
 		return q, err
 	}

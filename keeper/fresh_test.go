@@ -1,0 +1,35 @@
+package keeper_test
+
+import (
+	"testing"
+
+	"github.com/spool-run/spool"
+)
+
+// A reader that takes its cursor from Stat must find everything up to there
+// with a read that does not wait, or it misses what lies between.
+func TestReadHasAllThatStatKnew(t *testing.T) {
+	b := open(t, stateDir(t), "one")
+	run, err := spool.Start(t.Context(), b, spool.Spec{
+		Argv: []string{"/bin/sh", "-c", "i=0; while [ $i -lt 300 ]; do echo $i; echo $i >&2; i=$((i+1)); done"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		info, err := run.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := run.Read(t.Context(), spool.Query{MaxBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page.Next < info.Last {
+			t.Fatalf("a read ends at event %d after Stat knew of event %d", page.Next, info.Last)
+		}
+		if info.State == spool.StateClosed {
+			return
+		}
+	}
+}
