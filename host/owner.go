@@ -194,6 +194,10 @@ func (h *Host) recoverOrphans() error {
 	return errors.Join(errs...)
 }
 
+// lockGrace is how long the lock of a dead host is waited for: a child that it
+// was forking holds a copy until it executes.
+const lockGrace = 100 * time.Millisecond
+
 func (h *Host) recoverHost(id, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -203,12 +207,20 @@ func (h *Host) recoverHost(id, path string) error {
 		return err
 	}
 	defer f.Close()
+	var o Owner
+	_ = json.NewDecoder(f).Decode(&o) // a hint, and for the message
 	// Whoever gets the lock settles; others see it held and go on.
-	if dead, err := tryLock(f); err != nil || !dead {
+	dead, err := tryLock(f)
+	for began := time.Now(); err == nil && !dead && isGone(o.Pid) && time.Since(began) < lockGrace; {
+		time.Sleep(lockGrace / 50)
+		dead, err = tryLock(f)
+	}
+	if err != nil || !dead {
 		return err
 	}
-	var o Owner
-	_ = json.NewDecoder(f).Decode(&o) // the pid is only for the message
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil // somebody settled it while we waited
+	}
 	if err := failpoint.Inject("host.recover"); err != nil {
 		return err
 	}
@@ -282,7 +294,9 @@ func (h *Host) settle(info spool.Info, o Owner) (err error) {
 	if _, done := j.Last(); done {
 		return nil
 	}
-	return j.Seal(r.Info())
+	final := r.Info()
+	final.State = spool.StateClosed // the log may have been so before we opened it
+	return j.Seal(final)
 }
 
 // recount derives from the log what the description of a live run did not

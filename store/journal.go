@@ -70,7 +70,7 @@ func (j *Journal) Append(e *spool.Event) error {
 	if j.tail.events && j.tail.off+size > j.store.segmentBytes {
 		// A larger segment is no harm; a run that ends because another
 		// took the last descriptor or file would be.
-		_ = j.begin(os.O_TRUNC)
+		_ = j.begin()
 	}
 	head, err := eventlog.AppendRecordHeader(j.scratch[:0], e)
 	if err != nil {
@@ -258,6 +258,12 @@ func (j *Journal) write(vec [][]byte, total int64) error {
 		// The next record overwrites what was written of this one, but it
 		// may be shorter, or never come.
 		j.torn = j.file.Truncate(j.tail.off) != nil
+		var failed *fs.PathError
+		if errors.As(err, &failed) { // the file may have had another name
+			j.mu.Lock()
+			failed.Path = j.segs[len(j.segs)-1].path
+			j.mu.Unlock()
+		}
 		return err
 	}
 	return nil
@@ -291,22 +297,29 @@ func writeAll(f *os.File, vec [][]byte, off, total int64) error {
 // description at its head, so that the last segment always has it. If it
 // fails, the journal goes on where it was. The caller holds writeMu or is the
 // only one who knows the journal.
-func (j *Journal) begin(flag int) error {
+func (j *Journal) begin() error {
 	if err := failpoint.Inject("store.begin"); err != nil {
 		return err
 	}
 	seg := newSegment(j.store.runsDir(), j.id, j.tail.next)
-	f, err := os.OpenFile(seg.path, os.O_RDWR|os.O_CREATE|flag, 0o600)
+	path := seg.path
+	if j.file == nil {
+		// The first one gets its name when it has its head: a run that
+		// exists says whose it is, at whatever instant its owner dies.
+		path = j.store.newPath(j.id)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	if err := j.beginIn(f, seg); err != nil {
-		return errors.Join(err, f.Close(), os.Remove(seg.path))
+		return errors.Join(err, f.Close(), os.Remove(path))
 	}
 	return nil
 }
 
-// beginIn makes an empty file the segment that is appended to.
+// beginIn makes an empty file, which may have another name as yet, the segment
+// that is appended to.
 func (j *Journal) beginIn(f *os.File, seg *segment) error {
 	t := tail{next: j.tail.next, salt: newSalt(), info: j.tail.info, bytes: j.tail.bytes}
 	t.info.Last, t.info.Bytes = t.next-1, t.bytes
@@ -320,6 +333,11 @@ func (j *Journal) beginIn(f *os.File, seg *segment) error {
 	}
 	if err := failpoint.Inject("store.begun"); err != nil {
 		return err
+	}
+	if f.Name() != seg.path {
+		if err := renameNew(f.Name(), seg.path); err != nil {
+			return err
+		}
 	}
 	if err := j.store.syncBegun(f); err != nil {
 		return err

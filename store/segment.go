@@ -35,6 +35,14 @@ func newSegment(dir string, id spool.RunID, first spool.Seq) *segment {
 	return &segment{first: first, path: filepath.Join(dir, name), size: -1}
 }
 
+// newExt ends the name of a file that is to be the first segment of a run.
+const newExt = ".new"
+
+// newPath names such a file.
+func (s *Store) newPath(id spool.RunID) string {
+	return filepath.Join(s.runsDir(), string(id)+"."+s.nonce+newExt)
+}
+
 // seek returns the nearest known position at or before an event.
 func (g *segment) seek(seq spool.Seq) point {
 	p := point{seq: g.first, off: int64(len(segmentMagic))}
@@ -121,4 +129,12 @@ func (s *Store) segments(id spool.RunID) ([]*segment, error) {
 		return nil, fmt.Errorf("run %s: %w", id, fs.ErrNotExist)
 	}
 	return runs[id], nil
+}
+
+// linkNew gives a file another name, unless that is taken.
+func linkNew(from, to string) error {
+	if err := os.Link(from, to); err != nil {
+		return err
+	}
+	return os.Remove(from)
 }

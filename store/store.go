@@ -23,6 +23,7 @@
 package store
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -56,6 +57,7 @@ type Store struct {
 	policy       SyncPolicy
 	now          func() time.Time
 	fsync        func(*os.File) error // replaced by tests
+	nonce        string               // in names that no other store uses
 
 	stop chan struct{} // ends the syncing goroutine
 	done chan struct{} // closed when it ended; nil if there is none
@@ -93,6 +95,7 @@ func Open(dir string, o Options) (*Store, error) {
 		policy:       o.Sync,
 		now:          o.Now,
 		fsync:        datasync,
+		nonce:        rand.Text(),
 		stop:         make(chan struct{}),
 		journals:     make(map[*Journal]struct{}),
 	}
@@ -151,7 +154,7 @@ func (s *Store) Create(info spool.Info) (*Journal, error) {
 		s.unregister(j)
 		return nil, fmt.Errorf("create run %s: %w", info.ID, err)
 	}
-	if err := j.begin(os.O_EXCL); err != nil {
+	if err := j.begin(); err != nil {
 		s.unregister(j)
 		return nil, fmt.Errorf("create run %s: %w", info.ID, err)
 	}

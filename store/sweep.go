@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -91,7 +92,7 @@ func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool) (Swept, error) {
 		swept.Bytes += c.bytes
 		swept.Runs = append(swept.Runs, c.info.ID)
 	}
-	errs = append(errs, s.sweepBlobs(blobsBefore.Add(-blobGrace), &swept))
+	errs = append(errs, s.sweepNew(now.Add(-blobGrace)), s.sweepBlobs(blobsBefore.Add(-blobGrace), &swept))
 	if err := errors.Join(errs...); err != nil {
 		return swept, fmt.Errorf("sweep: %w", err)
 	}
@@ -103,4 +104,20 @@ type sweepable struct {
 	summary
 	ended time.Time
 	bytes int64
+}
+
+// sweepNew deletes what is left of runs that never began because their owner
+// died.
+func (s *Store) sweepNew(before time.Time) error {
+	files, err := filepath.Glob(filepath.Join(s.runsDir(), "*"+newExt))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, file := range files {
+		if fi, err := os.Stat(file); err == nil && fi.ModTime().Before(before) {
+			errs = append(errs, os.Remove(file))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -43,3 +43,15 @@ func allocate(f *os.File, size int64) error {
 	}
 	return os.NewSyscallError("fallocate", err)
 }
+
+// renameNew gives a file its name, unless that is taken.
+func renameNew(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if err == unix.EINVAL || err == unix.ENOSYS { // not on this file system
+		return linkNew(from, to)
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
