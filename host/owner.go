@@ -253,6 +253,10 @@ func (h *Host) recoverHost(id, path string) error {
 	return os.Remove(path)
 }
 
+// NoticeHostLost is the code of the notice that ends the log of a run whose
+// host died after the exit and before the end of its output.
+const NoticeHostLost = "host_lost"
+
 // settle completes the log of a run whose host died. Unless the log says how
 // the run ended, that cannot be known any more, and the log then says just that.
 func (h *Host) settle(info spool.Info, o Owner) (err error) {
@@ -273,12 +277,18 @@ func (h *Host) settle(info spool.Info, o Owner) (err error) {
 			return err
 		}
 	}
-	if !sealed && r.info.Outcome == nil {
-		reason := "the host that ran it is gone"
-		if o.Pid > 0 {
-			reason = fmt.Sprintf("the host that ran it died (pid %d)", o.Pid)
-		}
+	reason := "the host that ran it is gone"
+	if o.Pid > 0 {
+		reason = fmt.Sprintf("the host that ran it died (pid %d)", o.Pid)
+	}
+	switch {
+	case sealed:
+	case r.info.Outcome == nil:
 		if _, err := r.Append(spool.Event{Kind: spool.KindFailed, Data: failure(reason, true)}); err != nil {
+			return err
+		}
+	default: // it exited, but its streams were open
+		if err := r.notice(NoticeHostLost, reason+" before its output ended: what its children wrote last may be missing"); err != nil {
 			return err
 		}
 	}

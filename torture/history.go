@@ -47,6 +47,7 @@ type history struct {
 	closed bool
 	code   int
 	bytes  int64
+	notes  int // outputs of nothing, with which a server says that something is amiss
 	digest hash.Hash
 }
 
@@ -78,6 +79,9 @@ func (h *history) add(e event) {
 		h.closed = true
 	default:
 		h.bytes += int64(len(e.bytes))
+		if len(e.bytes) == 0 {
+			h.notes++
+		}
 		h.check.output(e.stream, e.bytes)
 	}
 }
@@ -126,9 +130,11 @@ func (h *history) finish(v verdict) []Violation {
 	default:
 		c.violate(WrongExit, "exit code %d instead of %d", h.code, want)
 	}
+	// What a fault may take must be missed aloud.
+	lost := v.excused && (v.failure != "" || h.notes > 0)
 	c.finish(ending{
-		whole: natural && v.failure == "" && (!v.killed || want != killedCode), killed: v.killed,
-		lost: v.failure != "" && v.excused, ledger: v.ledger, acked: v.acked,
+		whole: natural && !lost && (!v.killed || want != killedCode), killed: v.killed,
+		lost: lost, ledger: v.ledger, acked: v.acked,
 	})
 	return c.found
 }

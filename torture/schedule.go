@@ -45,7 +45,7 @@ func ParseFaults(list string) ([]Fault, error) {
 }
 
 // weights say how often a fault is chosen among those of its lane.
-var weights = map[Fault]int{Cut: 12, Stall: 1, Worker: 6, Server: 10, Keeper: 1, Upgrade: 2, Disk: 1}
+var weights = map[Fault]int{Cut: 12, Stall: 1, Worker: 8, Server: 10, Keeper: 2, Upgrade: 3, Disk: 1}
 
 // Step is one fault of the schedule.
 type Step struct {

@@ -28,6 +28,9 @@ const (
 	exitBadInput = 98
 )
 
+// lingerFor is how long a child without an end stays when nobody reads it.
+const lingerFor = 10 * time.Minute
+
 // Work is the life of a worker: its arguments are a plan and, for a child,
 // the number of the producer it is. A negative number is a child that starts
 // the real one and leaves. It returns the exit code.
@@ -64,7 +67,11 @@ func perform(args []string) error {
 		if err != nil {
 			return err
 		}
-		return w.produce()
+		err = w.produce()
+		if p.Shape == Endless {
+			time.Sleep(lingerFor) // its streams are gone; it must be too
+		}
+		return err
 	}
 	return lead(&p)
 }
