@@ -50,9 +50,9 @@ func (p keepPolicy) build() (string, error) {
 }
 
 // args are the arguments of a keeper of that policy.
-func (p keepPolicy) args(dir string) []string {
+func (p keepPolicy) args(dir, build string) []string {
 	return []string{
-		keeperRole, "-state", dir, "-fsync", string(p.fsync), "-fsync-every", p.syncEvery.String(),
+		keeperRole, "-state", dir, "-build", build, "-fsync", string(p.fsync), "-fsync-every", p.syncEvery.String(),
 		"-retain-age", p.retention.Age.String(), "-retain-bytes", strconv.FormatInt(p.retention.TotalBytes, 10),
 	}
 }
@@ -77,7 +77,7 @@ func openKept(dir string, p keepPolicy, limits spool.Limits) (*keeper.Backend, e
 	return keeper.Open(keeper.Options{
 		Dir: dir, Build: build, Host: settling(dir), Limits: limits,
 		Keeper: func(dir string) *exec.Cmd {
-			cmd := exec.Command(self, p.args(dir)...)
+			cmd := exec.Command(self, p.args(dir, build)...)
 			cmd.Args[0] = "spool"
 			cmd.Env = keeperEnv()
 			return cmd
@@ -99,11 +99,12 @@ func keeperEnv() []string {
 
 // keep is the life of a keeper.
 func keep(args []string, stdout, stderr *os.File) int {
-	var dir, fsync string
+	var dir, build, fsync string
 	var p keepPolicy
 	flags := flag.NewFlagSet(keeperRole, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&dir, "state", "", "")
+	flags.StringVar(&build, "build", "", "")
 	flags.StringVar(&fsync, "fsync", "", "")
 	flags.DurationVar(&p.syncEvery, "fsync-every", 0, "")
 	flags.DurationVar(&p.retention.Age, "retain-age", 0, "")
@@ -112,7 +113,7 @@ func keep(args []string, stdout, stderr *os.File) int {
 		return exitUsage
 	}
 	p.fsync = store.SyncPolicy(fsync)
-	err := serveKeeper(dir, p, stdout)
+	err := serveKeeper(dir, build, p, stdout)
 	if err != nil {
 		fmt.Fprintf(stderr, "%s spool keeper (pid %d): %v\n", time.Now().UTC().Format(time.RFC3339), os.Getpid(), err)
 		return 1
@@ -120,12 +121,8 @@ func keep(args []string, stdout, stderr *os.File) int {
 	return 0
 }
 
-func serveKeeper(dir string, p keepPolicy, stdout *os.File) error {
+func serveKeeper(dir, build string, p keepPolicy, stdout *os.File) error {
 	debug.SetGCPercent(serverGCPercent)
-	build, err := p.build()
-	if err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	// A terminal that goes away and a pipe that breaks are none of its

@@ -52,6 +52,8 @@ type Backend struct {
 	mine   *link            // to the keeper of our build
 	runs   map[spool.RunID]*mirror
 	closed bool
+
+	children []int // keepers that this process started
 }
 
 var _ spool.Backend = (*Backend)(nil)
@@ -75,13 +77,10 @@ func Open(o Options) (*Backend, error) {
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	b.closed = true
-	links := b.links
 	b.mu.Unlock()
 	b.cancel()
-	for _, l := range links {
-		_ = l.rpc.Close()
-	}
 	b.wg.Wait()
+	b.reap(nil)
 	var errs []error
 	for _, m := range b.runs {
 		errs = append(errs, m.journal.Close())

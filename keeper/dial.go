@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -70,7 +71,11 @@ func (b *Backend) dial(ctx context.Context, o host.Owner) (*link, error) {
 		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), nc.Close())
 	}
 	l := &link{rpc: rpc.NewConn(rpc.Frames(nc, "keeper "+o.ID)), owner: o.ID}
-	b.wg.Go(func() { _ = l.rpc.Serve(b.ctx, handler{l}) })
+	stop := context.AfterFunc(b.ctx, func() { _ = l.rpc.Close() })
+	b.wg.Go(func() {
+		defer stop()
+		_ = l.rpc.Serve(b.ctx, handler{l}) // whoever calls is told
+	})
 	if err := l.call(ctx, methodHello, struct{}{}, &l.hello); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), l.rpc.Close())
 	}
@@ -103,7 +108,7 @@ func (b *Backend) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start keeper: %w", err)
 	}
-	go func() { _ = cmd.Wait() }() // leaves no zombie while we live; it may well outlive us
+	b.reap(cmd.Process)
 
 	ready := make(chan error, 1)
 	go func() {
@@ -124,6 +129,21 @@ func (b *Backend) start(ctx context.Context) error {
 		return fmt.Errorf("start keeper: %w", err)
 	}
 	return nil
+}
+
+// reap remembers a keeper that this process started, and collects those that
+// have ended meanwhile. Nobody waits for them: they may well outlive us.
+func (b *Backend) reap(started *os.Process) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if started != nil {
+		b.children = append(b.children, started.Pid)
+		_ = started.Release() // the pid is ours until we collect it
+	}
+	b.children = slices.DeleteFunc(b.children, func(pid int) bool {
+		got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+		return got == pid || err != nil
+	})
 }
 
 // ReadyText is what a keeper says on its standard output before it closes it.
@@ -161,10 +181,26 @@ func (b *Backend) current(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find keeper: %w", err)
 	}
+	l = b.enter(l)
 	b.mu.Lock()
-	b.mine, b.links[l.owner] = l, l
+	b.mine = l
 	b.mu.Unlock()
 	return l, nil
+}
+
+// enter makes a connection the one to its keeper, unless there is one.
+func (b *Backend) enter(l *link) *link {
+	b.mu.Lock()
+	other := b.links[l.owner]
+	if other == nil || !other.alive() {
+		b.links[l.owner] = l
+		other = l
+	}
+	b.mu.Unlock()
+	if other != l {
+		_ = l.rpc.Close()
+	}
+	return other
 }
 
 // find looks for a living keeper of our build.
@@ -199,10 +235,7 @@ func (b *Backend) to(ctx context.Context, owner string) (*link, error) {
 	if l, err = b.dial(ctx, o); err != nil {
 		return nil, err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.links[owner] = l
-	return l, nil
+	return b.enter(l), nil
 }
 
 // isGone reports whether an error means that a host is not there.

@@ -94,7 +94,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	}
 	s.untilIdle()
 	// Whoever looks for a keeper now finds none, or is told to look again.
-	err = errors.Join(h.Unregister(), ln.Close())
+	err = errors.Join(ln.Close(), h.Unregister())
 	cancel()
 	wg.Wait()
 	s.endLeases()
