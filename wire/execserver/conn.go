@@ -119,6 +119,11 @@ func (c *conn) Request(r *rpc.Request) {
 	}
 	run := func() {
 		result, err := route.call(c.ctx, r.Params)
+		if err != nil && c.ctx.Err() != nil {
+			// It failed because the connection ends. Said so, the client
+			// would take it for the answer; unsaid, it asks again.
+			return
+		}
 		r.Reply(result, err)
 		if err == nil && route.after != nil {
 			route.after(result)
