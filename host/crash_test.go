@@ -67,7 +67,7 @@ func runChild(role string) error {
 func child(role, dir string, tree launch.TreeMode, failpoints string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childRole+"="+role, childDir+"="+dir, childTree+"="+string(tree),
-		markName+"="+dir, failpoint.Variable+"="+failpoints)
+		markName+"="+dir, failpoint.Variable+"="+failpoints, "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	return cmd
 }

@@ -16,8 +16,13 @@ import (
 // tinyDisk mounts a file system of one megabyte.
 func tinyDisk(t *testing.T) string {
 	t.Helper()
+	return smallDisk(t, "size=1m")
+}
+
+func smallDisk(t *testing.T, how string) string {
+	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, how); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("mount: %v", err)
 		}

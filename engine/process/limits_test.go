@@ -4,12 +4,14 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/engine/enginetest"
+	"github.com/spool-run/spool/internal/failpoint"
 )
 
 func TestWallTimeout(t *testing.T) {
@@ -235,4 +238,24 @@ func TestStopPolicyEndsRun(t *testing.T) {
 	if got := log.Notices(t); len(got) == 0 || got[0] != NoticeOutputLimit {
 		t.Errorf("notices are %q", got)
 	}
+}
+
+// What ran out is said, with what to do.
+func TestStartWithoutRoom(t *testing.T) {
+	e := open(t, Options{})
+	for errno, hint := range map[syscall.Errno]string{
+		syscall.EAGAIN: "too many processes",
+		syscall.EMFILE: "too many open files",
+		syscall.ENOMEM: "out of memory",
+	} {
+		disable := failpoint.Enable("launch.fork", 0, failpoint.Fail(errno))
+		_, err := e.Start(t.Context(), shell("true"), enginetest.NewLog())
+		disable()
+		var refused *spool.StartError
+		if !errors.As(err, &refused) || refused.Reason != spool.StartLimit || !errors.Is(err, errno) || !strings.Contains(refused.Hint, hint) {
+			t.Errorf("%v: %v", errno, err)
+		}
+	}
+	s, _ := start(t, e, shell("exit 3"))
+	enginetest.Wait(t, s)
 }

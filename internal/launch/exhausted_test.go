@@ -1,0 +1,85 @@
+package launch
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/failpoint"
+)
+
+// When the system has no room for another process, a start says so, those that
+// run are not touched, and the next start works once there is room.
+func TestNoMoreProcesses(t *testing.T) {
+	l := open(t, TreeCgroup)
+	if l.groups.pids == "" {
+		t.Skip("needs a v1 hierarchy for pids")
+	}
+	first, _ := spawn(t, l, "echo up; exec sleep 1000")
+	limit := filepath.Join(l.groups.pids, "pids.max") // over all trees together
+	current, err := os.ReadFile(filepath.Join(l.groups.pids, "pids.current"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := write(limit, strings.TrimSpace(string(current))); err != nil {
+		t.Fatal(err)
+	}
+	c := sh("echo hi")
+	c.Pids = 100
+	for range 3 {
+		if _, err := l.Start(c); !errors.Is(err, syscall.EAGAIN) {
+			t.Fatalf("start: %v, want EAGAIN", err)
+		}
+	}
+	if m, err := first.Count(); err != nil || m.Group != 1 {
+		t.Errorf("the other tree has %+v, %v", m, err)
+	}
+	if err := write(limit, "max"); err != nil {
+		t.Fatal(err)
+	}
+	next, err := l.Start(c)
+	if err != nil {
+		t.Fatalf("start with room again: %v", err)
+	}
+	for _, tree := range []*Tree{next, first} {
+		if err := tree.Kill(); err != nil {
+			t.Error(err)
+		}
+		if _, err := tree.Reap(); err != nil {
+			t.Error(err)
+		}
+		tree.Release()
+	}
+}
+
+// A start that fails after the fork leaves nobody behind.
+func TestForkedInVain(t *testing.T) {
+	each(t, func(t *testing.T, l *Launcher) {
+		pids := filepath.Join(t.TempDir(), "pids")
+		disable := failpoint.Enable("launch.forked", 0, failpoint.Fail(unix.EMFILE))
+		defer disable()
+		_, err := l.Start(sh("echo $$ >" + pids + "; exec sleep 1000"))
+		if !errors.Is(err, unix.EMFILE) {
+			t.Fatalf("start: %v", err)
+		}
+		if children, _ := os.ReadFile("/proc/thread-self/children"); len(children) > 0 {
+			t.Errorf("children %s are left", children)
+		}
+		disable()
+		failing := failpoint.Enable("launch.reap", 0, failpoint.Fail(unix.ECHILD))
+		defer failing()
+		tree, err := l.Start(sh("exit 3"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tree.Reap(); !errors.Is(err, unix.ECHILD) {
+			t.Errorf("reap: %v", err)
+		}
+		tree.Release()
+	})
+}
