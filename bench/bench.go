@@ -79,6 +79,7 @@ var measurements = []measurement{
 	{name: "stalled", rounds: 2, server: measureStalled},
 	{name: "memory", rounds: 1, server: measureMemory},
 	{name: "local", alone: measureLocal},
+	{name: "keeper", alone: measureKeeper, rounds: 2},
 	{name: "journal", alone: measureJournal},
 	{name: "readers", alone: measureReaders},
 	{name: "driver", rounds: 1, alone: measureDriver},

@@ -55,12 +55,12 @@ func (a *app) demo(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer wire.Close()
+	defer func() { err = errors.Join(err, wire.Close()) }()
 	c, err := client.Dial(ctx, "ws://"+wire.Addr(), client.Options{})
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { err = errors.Join(err, c.Close()) }()
 
 	run, err := spool.Start(ctx, c, spool.Spec{
 		Name: "demo", Argv: []string{"/bin/sh", "-c", demoScript}, EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritCore},

@@ -128,8 +128,8 @@ func checkCwd(dir string) syscall.Errno {
 // pipeError explains why there were no descriptors.
 func pipeError(err error) error {
 	e := &spool.StartError{Reason: spool.StartOther, Err: err}
-	switch errno := syscall.Errno(0); {
-	case errors.As(err, &errno) && (errno == unix.EMFILE || errno == unix.ENFILE || errno == unix.ENOMEM):
+	var errno syscall.Errno
+	if errors.As(err, &errno) && (errno == unix.EMFILE || errno == unix.ENFILE || errno == unix.ENOMEM) {
 		e.Reason, e.Hint = spool.StartLimit, limitHint(errno)
 	}
 	return e

@@ -160,7 +160,7 @@ func (a *Auth) readSecret(name string) ([]byte, error) {
 		return nil, fmt.Errorf("websocket auth secret %s must not be empty", name)
 	}
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o007 != 0 {
-		a.warnings = append(a.warnings, fmt.Sprintf("websocket auth secret %s is open to every user of this machine (mode %s); chmod 600 it", name, fs.FileMode(info.Mode().Perm())))
+		a.warnings = append(a.warnings, fmt.Sprintf("websocket auth secret %s is open to every user of this machine (mode %s); chmod 600 it", name, info.Mode().Perm()))
 	}
 	return b, nil
 }

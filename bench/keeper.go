@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/keeper"
+)
+
+// measureKeeper does through a keeper what measureLocal does in this process,
+// in turns with it, and restarts a server over many runs.
+func measureKeeper(ctx context.Context, b *bench) error {
+	if err := b.keptBeside(ctx); err != nil {
+		return err
+	}
+	return b.restart(ctx)
+}
+
+// keptBeside starts processes, and moves a gibibyte, through a handle in this
+// process and through one to a keeper.
+func (b *bench) keptBeside(ctx context.Context) (err error) {
+	h, err := openHost(filepath.Join(b.dir, "beside"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	dir := filepath.Join(b.dir, "kept")
+	bin, err := filepath.Abs(b.spool)
+	if err != nil {
+		return err
+	}
+	k, err := keeper.Open(keeper.Options{
+		Dir: dir, Build: "bench", Host: host.Options{Dir: dir},
+		Keeper: func(dir string) *exec.Cmd { return exec.Command(bin, "keeper-role", "-state", dir, "-build", "bench") },
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	if err := runOnce(ctx, k, 0, "true"); err != nil {
+		return err
+	}
+	owners, err := host.Owners(dir)
+	if err != nil || len(owners) != 1 {
+		return fmt.Errorf("find the keeper: %d are there: %w", len(owners), err)
+	}
+	rss, err := rssOf(owners[0].Pid)
+	if err != nil {
+		return err
+	}
+	b.add(subjectSpool, "keeper.rss", float64(rss)) // with nothing alive
+	if err := b.runs(ctx, h, "keeper.start.host"); err != nil {
+		return err
+	}
+	if err := b.runs(ctx, k, "keeper.start"); err != nil {
+		return err
+	}
+	n := b.bulkBytes()
+	for _, of := range []struct {
+		metric  string
+		backend spool.Backend
+	}{{"keeper.rate.host", h}, {"keeper.rate", k}} {
+		began := time.Now()
+		if err := runOnce(ctx, of.backend, n, zeros(n)...); err != nil {
+			return err
+		}
+		b.add(subjectSpool, of.metric, float64(n)/time.Since(began).Seconds())
+	}
+	return nil
+}
+
+// restart kills a server that has many runs on disk and one alive, starts
+// another, and takes the time until the live one can be read again.
+func (b *bench) restart(ctx context.Context) (err error) {
+	dir := filepath.Join(b.dir, "restart")
+	bin, err := filepath.Abs(b.spool)
+	if err != nil {
+		return err
+	}
+	s, err := launch(ctx, bin, dir)
+	if err != nil {
+		return err
+	}
+	c, err := client.Dial(ctx, s.url, client.Options{})
+	if err != nil {
+		return errors.Join(err, s.stop())
+	}
+	for range b.pick(1000, 200) {
+		if err := runOnce(ctx, c, 0, "true"); err != nil {
+			return errors.Join(err, c.Close(), s.stop())
+		}
+	}
+	live, err := spool.Start(ctx, c, spool.Spec{Argv: []string{"/bin/sleep", "1000"}})
+	if err == nil {
+		err = s.cmd.Process.Kill()
+	}
+	if err != nil {
+		return errors.Join(err, c.Close(), s.stop())
+	}
+	<-s.exited
+	_ = c.Close() // its server is gone
+
+	began := time.Now()
+	if s, err = launch(ctx, bin, dir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if c, err = client.Dial(ctx, s.url, client.Options{}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	r := spool.Attach(c, live.ID())
+	info, err := r.Info(ctx)
+	if err != nil || info.State != spool.StateRunning {
+		return fmt.Errorf("the live run is %s after the restart: %w", info.State, err)
+	}
+	b.add(subjectSpool, "restart", time.Since(began).Seconds())
+	return r.Kill(ctx)
+}
