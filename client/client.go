@@ -90,11 +90,11 @@ func Dial(ctx context.Context, url string, o Options) (*Client, error) {
 	if o.Window == 0 {
 		o.Window = runproto.DefaultWindow
 	}
-	c := &Client{url: url, opts: o, http: &http.Client{Transport: &http.Transport{}}}
+	c := &Client{url: url, opts: o, http: &http.Client{Transport: &http.Transport{DialContext: rpc.Dial}}}
 	if path, ok := strings.CutPrefix(url, "unix://"); ok {
 		c.url = "ws://localhost/"
 		c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
+			return rpc.Dial(ctx, "unix", path)
 		}}
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

@@ -33,3 +33,35 @@ func TestReadHasAllThatStatKnew(t *testing.T) {
 		}
 	}
 }
+
+// Another server that finds the run in the files must not describe it as it
+// was when it started.
+func TestReadDescribesTheRunAsOfItsLastEvent(t *testing.T) {
+	dir := stateDir(t)
+	b := open(t, dir, "one")
+	run, err := spool.Start(t.Context(), b, spool.Spec{Argv: []string{"/bin/sh", "-c", "echo hi; sleep 1000 & exit 3"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, err := range run.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == spool.KindExited {
+			break
+		}
+	}
+	page, err := open(t, dir, "one").Read(t.Context(), run.ID(), spool.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := page.Info.Outcome; o == nil || o.Code != 3 || page.Info.State != spool.StateExited {
+		t.Errorf("the page ends with event %d and describes the run as %s with outcome %v", page.Next, page.Info.State, o)
+	}
+	if err := run.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -26,6 +26,7 @@ type mirror struct {
 
 	mu      sync.Mutex
 	info    spool.Info
+	asOf    spool.Seq // the event that info is as new as; files of a live run tell of its start
 	asking  bool
 	need    spool.Seq // somebody waits for an event after this
 	told    spool.Seq // stat said that there is this event
@@ -125,8 +126,8 @@ func (m *mirror) learn(info spool.Info, events []spool.Event, at store.Position)
 		return err
 	}
 	m.mu.Lock()
-	if info.Last >= m.info.Last {
-		m.info = info
+	if info.Last >= m.asOf {
+		m.info, m.asOf = info, info.Last
 	}
 	m.mu.Unlock()
 	m.log.Adopt(info.Last, events, info.State == spool.StateClosed)
@@ -180,6 +181,9 @@ func (m *mirror) stat(ctx context.Context) (spool.Info, error) {
 		case err == nil:
 			m.mu.Lock()
 			m.told = max(m.told, info.Last)
+			if last, _ := m.log.Last(); info.Last == last && last >= m.asOf {
+				m.info, m.asOf = info, last // of the same moment as the log
+			}
 			m.mu.Unlock()
 			return info, nil
 		case !isGone(err) || ctx.Err() != nil || m.backend.ctx.Err() != nil:
@@ -190,6 +194,30 @@ func (m *mirror) stat(ctx context.Context) (spool.Info, error) {
 		}
 	}
 	return m.known(), nil
+}
+
+// describe sees to it that what is known about the run is not older than the
+// log, which it is when the mirror was made from the files of a live run.
+func (m *mirror) describe(ctx context.Context) error {
+	for {
+		last, sealed := m.log.Last()
+		m.mu.Lock()
+		current := m.asOf >= last
+		m.mu.Unlock()
+		if sealed || current {
+			return nil
+		}
+		info, err := m.stat(ctx)
+		if err != nil {
+			return err
+		}
+		if info.Last > last {
+			m.want(info.Last - 1)
+			if err := m.log.Wait(ctx, info.Last-1); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // toldOf returns the last event that stat knew of.
@@ -266,6 +294,9 @@ func (m *mirror) read(ctx context.Context, q spool.Query) (spool.Page, error) {
 	m.enter()
 	defer m.leave()
 	q, err := m.ready(ctx, q)
+	if err == nil {
+		err = m.describe(ctx)
+	}
 	if err != nil {
 		return spool.Page{}, err
 	}

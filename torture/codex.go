@@ -35,6 +35,7 @@ type codex struct {
 	name  string
 	index int
 	wire  *netcut.Proxy
+	http  *http.Client
 
 	mu      sync.Mutex
 	session string
@@ -56,7 +57,7 @@ func newCodex(t *trial, index int) (*codex, error) {
 	}
 	return &codex{
 		trial: t, index: index, name: fmt.Sprintf("codex client %d", index), wire: wire,
-		changed: make(chan struct{}), runs: make(map[string]*run),
+		http: &http.Client{Transport: &http.Transport{DialContext: rpc.Dial, DisableKeepAlives: true}}, changed: make(chan struct{}), runs: make(map[string]*run),
 	}, nil
 }
 
@@ -126,7 +127,9 @@ func (c *codex) connect(ctx context.Context) (*codexConn, error) {
 	if t := c.trial.opts.Token; t != "" {
 		header.Set("Authorization", "Bearer "+t)
 	}
-	ws, _, err := websocket.Dial(dialing, "ws://"+c.wire.Addr(), &websocket.DialOptions{HTTPHeader: header, CompressionMode: websocket.CompressionDisabled})
+	ws, _, err := websocket.Dial(dialing, "ws://"+c.wire.Addr(), &websocket.DialOptions{
+		HTTPClient: c.http, HTTPHeader: header, CompressionMode: websocket.CompressionDisabled,
+	})
 	if err != nil {
 		return nil, err
 	}

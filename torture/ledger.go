@@ -2,6 +2,7 @@ package torture
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 
@@ -12,7 +13,10 @@ import (
 // it was written. What is in it survives the worker, however it ends. The first
 // word is the pid of the leader; each producer has a line of words: whether it
 // began, then the number of records on each stream.
-type ledger struct{ page []byte }
+type ledger struct {
+	page []byte
+	file *os.File // kept by workers, who take turns with it; or nil
+}
 
 const (
 	ledgerSize = 4096
@@ -35,14 +39,18 @@ func createLedger(path string) (*ledger, error) {
 // openLedger opens the ledger of a worker, which has none if the path is empty.
 func openLedger(path string) (*ledger, error) {
 	if path == "" {
-		return &ledger{make([]byte, ledgerSize)}, nil
+		return &ledger{page: make([]byte, ledgerSize)}, nil
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	defer f.Close()
-	return mapLedger(f)
+	l, err := mapLedger(f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	l.file = f
+	return l, nil
 }
 
 func mapLedger(f *os.File) (*ledger, error) {
@@ -50,7 +58,7 @@ func mapLedger(f *os.File) (*ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map ledger: %w", err)
 	}
-	return &ledger{page}, nil
+	return &ledger{page: page}, nil
 }
 
 func (l *ledger) close() {
@@ -76,4 +84,22 @@ func (l *ledger) written(producer, stream uint8) uint32 {
 
 func (l *ledger) wrote(producer, stream uint8, number uint32) {
 	binary.LittleEndian.PutUint64(l.word(ledgerLine*(int(producer)+1)+8*(int(stream)+1)), uint64(number))
+}
+
+// lock keeps the other producers from writing until unlock, or our death.
+func (l *ledger) lock() error {
+	for l.file != nil {
+		err := unix.Flock(int(l.file.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *ledger) unlock() error {
+	if l.file == nil {
+		return nil
+	}
+	return unix.Flock(int(l.file.Fd()), unix.LOCK_UN)
 }

@@ -203,6 +203,14 @@ func (w *writer) write(stream uint8, kind uint8, arg uint32) error {
 	r := record{run: w.plan.Run, producer: w.producer, stream: stream, kind: kind, number: w.numbers[stream], arg: arg}
 	r.payload = w.plan.payload(nil, r.producer, stream, r.number)
 	w.buf = appendRecord(w.buf[:0], &r)
+	if w.plan.TTY && w.plan.Children > 0 {
+		// Any signal ends a write to a terminal early, and another's
+		// record would come between.
+		if err := w.ledger.lock(); err != nil {
+			return fmt.Errorf("take turns: %w", err)
+		}
+		defer w.ledger.unlock()
+	}
 	for b := w.buf; len(b) > 0; {
 		n, err := syscall.Write(w.fds[stream], b)
 		if errors.Is(err, syscall.EINTR) || errors.Is(err, syscall.EAGAIN) {
