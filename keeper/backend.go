@@ -19,6 +19,7 @@ import (
 	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/store"
 	"github.com/spool-run/spool/wire/rpc"
+	"github.com/spool-run/spool/wire/runproto"
 )
 
 // handler adapts a link to [rpc.Handler].
@@ -295,7 +296,7 @@ func (b *Backend) Send(ctx context.Context, id spool.RunID, in spool.Input) (spo
 		in.ID = host.NewID()
 	}
 	var receipt spool.Receipt
-	err := b.ask(ctx, id, methodSend, sendParams{id, in}, &receipt)
+	err := b.ask(ctx, id, methodSend, runproto.SendParams{Run: id, Input: in}, &receipt)
 	if errors.Is(err, spool.ErrEnded) {
 		err = fmt.Errorf("run %s: %w", id, spool.ErrInputClosed)
 	}
@@ -304,7 +305,7 @@ func (b *Backend) Send(ctx context.Context, id spool.RunID, in spool.Input) (spo
 
 // Control implements [spool.Backend].
 func (b *Backend) Control(ctx context.Context, id spool.RunID, c spool.Control) error {
-	err := b.ask(ctx, id, methodControl, controlParams{id, c}, nil)
+	err := b.ask(ctx, id, methodControl, runproto.ControlParams{Run: id, Control: c}, nil)
 	if errors.Is(err, spool.ErrEnded) && (c.Op == spool.ControlStop || c.Op == spool.ControlKill) {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spool-run/spool/eventlog"
 	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/store"
+	"github.com/spool-run/spool/wire/runproto"
 )
 
 // mirror is the log of a run as a reader of it sees it: the files, and what
@@ -175,7 +176,7 @@ func (m *mirror) stat(ctx context.Context) (spool.Info, error) {
 		l, err := m.backend.to(ctx, m.owner)
 		var info spool.Info
 		if err == nil {
-			err = l.call(ctx, methodStat, runParams{m.id}, &info)
+			err = l.call(ctx, methodStat, runproto.RunParams{Run: m.id}, &info)
 		}
 		switch {
 		case err == nil:

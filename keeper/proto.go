@@ -32,10 +32,6 @@ type helloResult struct {
 	Pid      int    `json:"pid"`
 }
 
-type runParams struct {
-	Run spool.RunID `json:"run"`
-}
-
 // awaitParams ask for news after a cursor, waiting until there is some.
 type awaitParams struct {
 	Run   spool.RunID `json:"run"`
@@ -49,16 +45,6 @@ type awaitResult struct {
 	Events  []spool.Event `json:"events,omitempty"`
 	Segment spool.Seq     `json:"segment"` // first seq of the last segment
 	Size    int64         `json:"size"`    // bytes of it that are whole
-}
-
-type sendParams struct {
-	Run   spool.RunID `json:"run"`
-	Input spool.Input `json:"input"`
-}
-
-type controlParams struct {
-	Run     spool.RunID   `json:"run"`
-	Control spool.Control `json:"control"`
 }
 
 // leaseParams name a group of runs that is to end when nobody has held the

@@ -201,7 +201,7 @@ func (c *conn) Notification(string, json.RawMessage) error { return nil }
 func (c *conn) Request(r *rpc.Request) {
 	key := ""
 	if r.Method == methodSend {
-		var p runParams
+		var p runproto.RunParams
 		_ = json.Unmarshal(r.Params, &p) // decoded again, with its error told
 		key = string(p.Run)
 	}
@@ -231,7 +231,7 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 		// Not under the connection's context: a run that started is kept.
 		return s.host.Start(s.ctx, spec)
 	case methodStat:
-		p, err := decode[runParams](r)
+		p, err := decode[runproto.RunParams](r)
 		if err != nil {
 			return nil, err
 		}
@@ -243,13 +243,13 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 		}
 		return c.await(p)
 	case methodSend:
-		p, err := decode[sendParams](r)
+		p, err := decode[runproto.SendParams](r)
 		if err != nil {
 			return nil, err
 		}
 		return s.host.Send(c.ctx, p.Run, p.Input)
 	case methodControl:
-		p, err := decode[controlParams](r)
+		p, err := decode[runproto.ControlParams](r)
 		if err != nil {
 			return nil, err
 		}
