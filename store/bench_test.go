@@ -94,3 +94,16 @@ func BenchmarkList1000(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkCreate(b *testing.B) {
+	s := openStore(b, b.TempDir(), Options{})
+	for i := 0; b.Loop(); i++ {
+		j, err := s.Create(testInfo(spool.RunID(fmt.Sprint("r", i))))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := j.Discard(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
