@@ -3,11 +3,13 @@
 # make bench  measure Spool beside the codex exec-server
 # make lint   run the linters
 # make fuzz   run every fuzz target for a while
+# make torture  10,000 cut connections and 200 killed servers, and nothing lost
 
 GO ?= go
 FUZZTIME ?= 20s
+SEED ?= 1
 
-.PHONY: build run test vet bench lint fuzz deps clean
+.PHONY: build run test vet bench lint fuzz torture deps clean
 
 build:
 	@$(GO) build -trimpath -o bin/spool ./cmd/spool
@@ -34,6 +36,9 @@ lint:
 
 fuzz:
 	@scripts/fuzz $(FUZZTIME)
+
+torture: build
+	bin/spool torture --seed $(SEED) --disconnects 10000 --kills 200 --duration 20m
 
 clean:
 	rm -rf bin bench/results
