@@ -44,7 +44,7 @@ that nothing was lost, repeated, reordered, invented or left running, that exit
 codes are exact, and that the log reads the same afterwards.
 
 What happens follows from --seed; --print shows it without doing it. With --url
-another server of this machine is put to the test, such as codex exec-server: it
+or --peer another server of this machine is put to the test, such as codex: it
 gets the faults that a client and its workers can cause. An outcome of unknown
 is accepted only for runs that lived during a fault that allows it, and counted.
 
@@ -53,6 +53,7 @@ that was asked for could be done.`,
 		Example: `  spool torture
   spool torture --seed 7 --disconnects 10000 --kills 200
   spool torture --faults cut,stall --duration 1m --json
+  spool torture --peer "$(command -v codex)"
   spool torture --url ws://127.0.0.1:9000`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.torture(cmd.Context(), &f) },
@@ -72,6 +73,7 @@ that was asked for could be done.`,
 	flags.Var(&f.rss, "max-rss", "memory the server may hold, in `bytes`")
 	flags.Var(&f.disk, "disk-size", "size of the disk that is filled, in `bytes`")
 	flags.StringVar(&f.opts.URL, "url", "", "`URL` of a server to torture instead of one of its own")
+	flags.StringVar(&f.opts.Peer, "peer", "", "`binary` of another exec-server, such as codex, to start and torture")
 	flags.StringVar(&f.dir, "dir", "", "`directory` to work in, which is kept (default a temporary one)")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	flags.IntVar(&f.steps, "print", 0, "print the first `n` faults of each lane and do nothing")
@@ -92,6 +94,11 @@ func (a *app) torture(ctx context.Context, f *tortureFlags) (err error) {
 	o := f.opts
 	if o.Faults, err = torture.ParseFaults(f.faults); err != nil {
 		return &usageError{err}
+	}
+	for _, n := range []*int{&o.Clients, &o.Natives} {
+		if *n == 0 {
+			*n = -1 // zero would mean the default
+		}
 	}
 	if f.steps > 0 {
 		return a.printSchedule(&o, f.steps)
@@ -153,7 +160,7 @@ func (a *app) tortureProgress(r *torture.Report) {
 
 // printSchedule shows what would happen.
 func (a *app) printSchedule(o *torture.Options, steps int) error {
-	for lane := -1; lane < o.Clients+o.Natives; lane++ {
+	for lane := -1; lane < max(0, o.Clients)+max(0, o.Natives); lane++ {
 		name := fmt.Sprintf("connection %d", lane)
 		if lane < 0 {
 			name = "server"

@@ -60,11 +60,14 @@ func (r *Report) WriteTable(w io.Writer) error {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-26s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	keeper := "runs end with the server"
-	if r.Keeper {
-		keeper = "runs outlive the server"
+	keeper := ""
+	switch {
+	case r.Keeper:
+		keeper = " (runs outlive it)"
+	case r.Kills > 0:
+		keeper = " (runs end with it)"
 	}
-	row("server", "%s (%s)", r.Server, keeper)
+	row("server", "%s%s", r.Server, keeper)
 	row("seed", "%d", r.Seed)
 	row("time", "%s", time.Duration(r.Seconds*float64(time.Second)).Round(time.Second/10))
 	for _, f := range Faults {
@@ -78,7 +81,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 		row("fault "+string(f), "%d%s", r.Faults[f], skipped)
 	}
 	row("disconnects", "%d, sessions resumed %d", r.Disconnects, r.Resumes)
-	row("server kills", "%d, back after %.0f ms (p50), %.0f ms (max)", r.Kills, r.Restart.P50, r.Restart.Max)
+	if r.Kills > 0 {
+		row("server kills", "%d, back after %.0f ms (p50), %.0f ms (max)", r.Kills, r.Restart.P50, r.Restart.Max)
+	}
 	row("runs", "%d: %d exited, %d unknown as a fault allows", r.Runs, r.Exited, r.Excused)
 	row("starts", "%d did not reach the server, %d were refused as a fault allows", r.LostStarts, r.Refused)
 	row("events", "%d, of which %d were pushed out of order", r.Events, r.Late)

@@ -29,6 +29,9 @@ type Options struct {
 	// client can do is done to it.
 	URL   string
 	Token string
+	// Peer is the binary of another exec-server, such as codex, to start
+	// and treat like that.
+	Peer string
 	// Dir is where to work; it must exist.
 	Dir string
 
@@ -39,8 +42,8 @@ type Options struct {
 	Disconnects int
 	Kills       int
 
-	Clients int           // of the codex dialect
-	Natives int           // of package client, if the server is Spool
+	Clients int           // of the codex dialect; less than zero means none
+	Natives int           // of package client, if the server is Spool; likewise
 	Live    int           // runs at once for each client
 	Grace   time.Duration // after which nothing of an ended run may live
 	Hang    time.Duration // without news, after which a run is given up
@@ -98,6 +101,7 @@ type trial struct {
 	worker string
 	addr   string
 	server *server // nil if it is not ours
+	peer   int     // the process that is tortured instead; zero if it is not known
 	began  time.Time
 	wg     sync.WaitGroup
 
@@ -133,6 +137,14 @@ func Run(ctx context.Context, o Options) (rep *Report, err error) {
 		opts: o, mark: fmt.Sprintf("torture%x%x", o.Seed, time.Now().UnixNano()), dir: o.Dir, worker: o.Binary, began: time.Now(),
 		live: make(map[uint32]*run), ended: make(map[uint32]*run), endedAt: make(map[uint32]time.Time),
 		faults: make(map[Fault]int), skipped: make(map[Fault]int), violations: make(map[Kind]int64),
+	}
+	if o.Peer != "" {
+		peer, pid, stop, err := startPeer(o.Peer)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+		o.URL, t.opts.URL, t.peer = peer, peer, pid
 	}
 	if o.URL == "" {
 		cleanup, err := t.ownServer()
@@ -483,6 +495,9 @@ func (t *trial) report() *Report {
 	}
 	if t.opts.URL != "" {
 		rep.Server = t.opts.URL
+	}
+	if t.opts.Peer != "" {
+		rep.Server = t.opts.Peer
 	}
 	if t.server != nil {
 		rep.Server = "spool on " + t.addr

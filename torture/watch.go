@@ -43,7 +43,7 @@ func (t *trial) watch(ctx context.Context) {
 // memory is what the server and its keepers hold.
 func (t *trial) memory() int64 {
 	if t.server == nil {
-		return 0
+		return resident(t.peer) // of process zero it is none
 	}
 	rss := resident(t.server.pid())
 	for _, pid := range t.server.keepers() {

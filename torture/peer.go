@@ -1,0 +1,33 @@
+package torture
+
+import (
+	"bufio"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// startPeer starts another exec-server, such as codex, on a free port of
+// loopback. It ends with stop, and does not outlive the torture.
+func startPeer(binary string) (url string, pid int, stop func(), err error) {
+	cmd := exec.Command(binary, "exec-server", "--listen", "ws://127.0.0.1:0")
+	cmd.SysProcAttr = endWithUs()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", 0, nil, fmt.Errorf("start %s: %w", binary, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return "", 0, nil, fmt.Errorf("start %s: %w", binary, err)
+	}
+	stop = func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // so that it ends what it runs
+		_ = cmd.Wait()                          // how it ends is not what is tested
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		stop()
+		return "", 0, nil, fmt.Errorf("start %s: it printed no URL: %w", binary, err)
+	}
+	return strings.TrimSpace(line), cmd.Process.Pid, stop, nil
+}
