@@ -180,12 +180,7 @@ func (m *mirror) stat(ctx context.Context) (spool.Info, error) {
 		}
 		switch {
 		case err == nil:
-			m.mu.Lock()
-			m.told = max(m.told, info.Last)
-			if last, _ := m.log.Last(); info.Last == last && last >= m.asOf {
-				m.info, m.asOf = info, last // of the same moment as the log
-			}
-			m.mu.Unlock()
+			m.heard(info)
 			return info, nil
 		case !isGone(err) || ctx.Err() != nil || m.backend.ctx.Err() != nil:
 			return spool.Info{}, err
@@ -195,6 +190,22 @@ func (m *mirror) stat(ctx context.Context) (spool.Info, error) {
 		}
 	}
 	return m.known(), nil
+}
+
+// heard takes in what the keeper says about the run now.
+func (m *mirror) heard(info spool.Info) {
+	last, _ := m.log.Last()
+	m.mu.Lock()
+	m.told = max(m.told, info.Last)
+	same := info.Last == last && last >= m.asOf // the moment of the log
+	if same {
+		m.info, m.asOf = info, last
+	}
+	m.mu.Unlock()
+	if same && info.State == spool.StateClosed {
+		// The files had the last event before they said that it is.
+		m.log.Adopt(last, nil, true)
+	}
 }
 
 // describe sees to it that what is known about the run is not older than the
