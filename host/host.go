@@ -90,6 +90,7 @@ type Host struct {
 	closed  bool
 
 	unsettled error // what Open left behind
+	sweeping  bool  // sweepOften runs
 
 	finished int // runs so far
 
@@ -311,6 +312,9 @@ func (h *Host) engine(name string) (engine.Engine, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e, ok := h.engines[name]; ok {
+		if err := h.register(); err != nil {
+			return nil, h.startError(err)
+		}
 		return e, nil
 	}
 	make, ok := h.opts.Engines[name]
@@ -329,7 +333,8 @@ func (h *Host) engine(name string) (engine.Engine, error) {
 	return e, nil
 }
 
-// register makes this host known in the state directory. Callers hold h.mu.
+// register makes this host known in the state directory, if it is not. Callers
+// hold h.mu. A run must not exist before: nobody would know that it is alive.
 func (h *Host) register() error {
 	if h.owner != nil || h.store == nil {
 		return nil
@@ -342,7 +347,10 @@ func (h *Host) register() error {
 		return errors.Join(err, o.release())
 	}
 	h.owner = o
-	h.wg.Go(h.sweepOften)
+	if !h.sweeping {
+		h.sweeping = true
+		h.wg.Go(h.sweepOften)
+	}
 	return nil
 }
 
@@ -354,12 +362,12 @@ func (h *Host) Register() error {
 	return h.register()
 }
 
-// Unregister makes this host unknown again, when it is about to close and has
-// nothing alive.
+// Unregister makes this host unknown again, when it is about to close. While
+// it has something alive it stays known.
 func (h *Host) Unregister() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.owner == nil {
+	if h.owner == nil || h.live() > 0 {
 		return nil
 	}
 	err := h.owner.release()
@@ -371,6 +379,11 @@ func (h *Host) Unregister() error {
 func (h *Host) Live() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.live()
+}
+
+// live is that, for those who hold h.mu.
+func (h *Host) live() int {
 	n := 0
 	for _, r := range h.runs {
 		if !r.isDone() {
