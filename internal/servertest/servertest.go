@@ -5,19 +5,20 @@ package servertest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/internal/tether"
 )
 
@@ -78,23 +79,39 @@ func Start(tb testing.TB, state string, args ...string) *Server {
 }
 
 // EndKeepers ends the keepers of a state directory and waits until they have
-// gone, with everything they kept.
+// gone, with everything they kept. One that is only just starting counts.
 func EndKeepers(tb testing.TB, state string) {
 	tb.Helper()
 	for {
-		owners, err := host.Owners(state)
-		if err != nil {
-			tb.Error(err)
+		pids := keepers(tb, state)
+		if len(pids) == 0 {
 			return
 		}
-		if len(owners) == 0 {
-			return
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGTERM)
 		}
-		for _, o := range owners {
-			_ = syscall.Kill(o.Pid, syscall.SIGTERM)
-		}
-		time.Sleep(time.Millisecond) // they hold a lock that nobody can wait for without taking it
+		time.Sleep(time.Millisecond) // nobody is told when somebody else's child ends
 	}
+}
+
+// keepers returns the processes that were started as keepers of a directory.
+func keepers(tb testing.TB, state string) []int {
+	tb.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var pids []int
+	for _, f := range files {
+		line, err := os.ReadFile(f)
+		if err != nil || !bytes.Contains(line, []byte("\x00keeper-role\x00-state\x00"+state+"\x00")) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // StartCommand starts any command that prints the URL it serves as its first
