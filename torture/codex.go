@@ -402,7 +402,7 @@ func (c *codex) start(ctx context.Context, r *run) bool {
 	case ctx.Err() != nil:
 		return false
 	case !errors.Is(err, rpc.ErrConnClosed):
-		c.trial.refused(r, err)
+		c.trial.refused(ctx, r, err)
 		return false
 	}
 	if _, err := c.current(ctx); err != nil {

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -154,24 +155,19 @@ func (t *trial) killKeepers() bool {
 // killWorker kills the leader of a run.
 func (t *trial) killWorker(pick uint64) bool {
 	t.mu.Lock()
-	var able []*run
-	for _, r := range t.live {
-		if r.ledger.pid() != 0 {
-			able = append(able, r)
-		}
-	}
+	able := slices.Collect(maps.Values(t.live))
 	t.mu.Unlock()
+	able = slices.DeleteFunc(able, func(r *run) bool {
+		n, ok := workerOf(r.ledger.pid(), t.mark)
+		return !ok || n != r.plan.Run // not yet, or no more
+	})
 	if len(able) == 0 {
 		return false
 	}
 	slices.SortFunc(able, func(a, b *run) int { return int(a.plan.Run) - int(b.plan.Run) })
 	r := able[pick%uint64(len(able))]
-	pid := r.ledger.pid()
-	if n, ok := workerOf(pid, t.mark); !ok || n != r.plan.Run {
-		return false // it has left
-	}
 	r.killed.Store(true)
-	return killProcess(pid) == nil
+	return killProcess(r.ledger.pid()) == nil
 }
 
 // fillDisk leaves the server no room for a while. What is logged then may be

@@ -84,7 +84,7 @@ func (n *native) life(ctx context.Context, r *run) {
 	handle, err := spool.Start(ctx, n.conn, spec)
 	if err != nil {
 		if ctx.Err() == nil {
-			n.trial.refused(r, err)
+			n.trial.refused(ctx, r, err)
 		}
 		return
 	}

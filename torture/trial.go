@@ -431,9 +431,10 @@ func (t *trial) violate(v Violation) {
 }
 
 // refused judges a start that the server answered with an error.
-func (t *trial) refused(r *run, err error) {
+func (t *trial) refused(ctx context.Context, r *run, err error) {
 	if t.excused(r) {
 		t.refusals.Add(1)
+		pause(ctx, retryEvery) // what ails it may take a while
 		return
 	}
 	r.violate(Refused, "start: %v", err)

@@ -25,11 +25,11 @@ func (t *trial) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-sample.C:
-			rss := t.memory()
+			rss, shares := t.memory()
 			t.peak.Store(max(t.peak.Load(), rss))
 			if rss > t.opts.MaxRSS && !over {
 				over = true
-				t.violate(Violation{Kind: Memory, Detail: fmt.Sprintf("%d MiB are resident; the limit is %d MiB", rss>>20, t.opts.MaxRSS>>20)})
+				t.violate(Violation{Kind: Memory, Detail: fmt.Sprintf("%d MiB are resident, %s; the limit is %d MiB", rss>>20, shares, t.opts.MaxRSS>>20)})
 			}
 		case <-scan.C:
 			t.scan()
@@ -40,16 +40,19 @@ func (t *trial) watch(ctx context.Context) {
 	}
 }
 
-// memory is what the server and its keepers hold.
-func (t *trial) memory() int64 {
+// memory is what the server and its keepers hold, and who holds how much.
+func (t *trial) memory() (rss int64, shares string) {
 	if t.server == nil {
-		return resident(t.peer) // of process zero it is none
+		return resident(t.peer), "all of it in the server" // of process zero it is none
 	}
-	rss := resident(t.server.pid())
+	rss = resident(t.server.pid())
+	shares = fmt.Sprintf("%d in the server", rss>>20)
 	for _, pid := range t.server.keepers() {
-		rss += resident(pid)
+		n := resident(pid)
+		shares += fmt.Sprintf(", %d in a keeper", n>>20)
+		rss += n
 	}
-	return rss
+	return rss, shares
 }
 
 // scan looks for what ended runs left behind, and returns how many of them are
