@@ -253,6 +253,13 @@ func (l *Log) Read(after spool.Seq, maxBytes int) ([]spool.Event, error) {
 		return []spool.Event{gapEvent(l.run, gap, l.now())}, nil
 	}
 	if shared != nil {
+		// One of them reads, and the others have it from there: not only
+		// does that save work, they also hold on to one copy.
+		if events := shared.find(after + 1); events != nil {
+			return fit([][]spool.Event{events}, maxBytes), nil
+		}
+		shared.fetch.Lock()
+		defer shared.fetch.Unlock()
 		if events := shared.find(after + 1); events != nil {
 			return fit([][]spool.Event{events}, maxBytes), nil
 		}

@@ -16,6 +16,8 @@ const (
 // pages are the stretches of the tier that were read last, by their first seq.
 // Readers who took the same page ask for the next one by the same seq.
 type pages struct {
+	fetch sync.Mutex // held by the one who reads the tier; comes before mu
+
 	mu     sync.RWMutex
 	byHead map[spool.Seq][]spool.Event
 	order  []spool.Seq // oldest first

@@ -489,7 +489,7 @@ func (h *Host) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, e
 		}
 		h.mu.Unlock()
 		if h.store != nil {
-			for info, err := range h.store.List() {
+			for info, err := range h.store.ListSince(f.Since) {
 				if err := cmp.Or(err, ctx.Err()); err != nil {
 					if !yield(spool.Info{}, err) {
 						return
@@ -545,8 +545,26 @@ func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBy
 	if err != nil || r.journal == nil {
 		return page, store.Position{}, err
 	}
-	// Taken after the page: the files have at least what it says.
-	return page, r.journal.Position(), nil
+	// Taken after the page: the files have at least what it says, unless the
+	// end of the log did not fit on the disk.
+	at := r.journal.Position()
+	if at.Last < page.Info.Last && r.isDone() {
+		page, err = r.read(ctx, spool.Query{After: max(after, at.Last), MaxBytes: maxBytes})
+	}
+	return page, at, err
+}
+
+// LiveRuns describes the runs of this host that are starting or not closed.
+func (h *Host) LiveRuns() []spool.Info {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var live []spool.Info
+	for _, r := range h.runs {
+		if !r.isDone() {
+			live = append(live, r.Info())
+		}
+	}
+	return live
 }
 
 // Follow implements [spool.Backend].

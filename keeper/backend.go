@@ -234,21 +234,37 @@ func (b *Backend) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) 
 // List implements [spool.Backend].
 func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
 	return func(yield func(spool.Info, error) bool) {
-		var all []spool.Info
-		for info, err := range b.store.List() {
+		// What lives now the keepers know: that may be a run which was not
+		// written to for long, or is not on disk yet.
+		all, err := b.live(ctx)
+		if err != nil {
+			yield(spool.Info{}, err)
+			return
+		}
+		known := make(map[spool.RunID]bool, len(all))
+		for _, info := range all {
+			known[info.ID] = true
+		}
+		stored := b.store.ListSince(f.Since)
+		if f.Live {
+			stored = func(func(spool.Info, error) bool) {}
+		}
+		for info, err := range stored {
 			if err != nil {
 				if !yield(spool.Info{}, err) {
 					return
 				}
 				continue
 			}
-			all = append(all, info)
+			if !known[info.ID] {
+				all = append(all, info)
+			}
 		}
 		slices.SortFunc(all, func(a, b spool.Info) int {
 			return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
 		})
 		for _, info := range all {
-			if info.State != spool.StateClosed && f.Match(info) {
+			if info.State != spool.StateClosed && !known[info.ID] && f.Match(info) {
 				if now, err := b.Stat(ctx, info.ID); err == nil {
 					info = now
 				}
@@ -258,6 +274,18 @@ func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 			}
 		}
 	}
+}
+
+// live asks the keepers what they have.
+func (b *Backend) live(ctx context.Context) ([]spool.Info, error) {
+	var all []spool.Info
+	err := b.toAll(ctx, methodLive, struct{}{}, func(raw json.RawMessage) {
+		var r liveResult
+		if json.Unmarshal(raw, &r) == nil {
+			all = append(all, r.Runs...)
+		}
+	})
+	return all, err
 }
 
 // Read implements [spool.Backend].

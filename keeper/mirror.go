@@ -118,12 +118,16 @@ func (m *mirror) await() error {
 		}
 		return err
 	}
-	return m.learn(news.Info, news.Events, store.Position{Segment: news.Segment, Size: news.Size})
+	at := store.Position{Last: news.Info.Last, Segment: news.Segment, Size: news.Size}
+	if news.Last != nil {
+		at.Last = *news.Last
+	}
+	return m.learn(news.Info, news.Events, at)
 }
 
 // learn takes news in.
 func (m *mirror) learn(info spool.Info, events []spool.Event, at store.Position) error {
-	if err := m.journal.Advance(info.Last, at); err != nil {
+	if err := m.journal.Advance(at); err != nil {
 		return err
 	}
 	m.mu.Lock()
@@ -131,6 +135,9 @@ func (m *mirror) learn(info spool.Info, events []spool.Event, at store.Position)
 		m.info, m.asOf = info, info.Last
 	}
 	m.mu.Unlock()
+	if len(events) == 0 || events[0].Seq > at.Last { // the rest is in the files
+		m.log.Adopt(min(info.Last, at.Last), nil, false)
+	}
 	m.log.Adopt(info.Last, events, info.State == spool.StateClosed)
 	return nil
 }

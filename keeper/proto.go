@@ -16,6 +16,7 @@ const (
 	methodHello   = "hello"
 	methodStart   = "start"
 	methodStat    = "stat"
+	methodLive    = "live"
 	methodAwait   = "await"
 	methodSend    = "send"
 	methodControl = "control"
@@ -43,6 +44,7 @@ type awaitParams struct {
 type awaitResult struct {
 	Info    spool.Info    `json:"info"`
 	Events  []spool.Event `json:"events,omitempty"`
+	Last    *spool.Seq    `json:"last"`    // in the files, into which the end of a log may not have fitted; absent in the first version
 	Segment spool.Seq     `json:"segment"` // first seq of the last segment
 	Size    int64         `json:"size"`    // bytes of it that are whole
 }
@@ -52,6 +54,11 @@ type awaitResult struct {
 type leaseParams struct {
 	Label spool.Label   `json:"label"`
 	TTL   time.Duration `json:"ttl,omitempty"`
+}
+
+// liveResult describes what is starting or not closed.
+type liveResult struct {
+	Runs []spool.Info `json:"runs"`
 }
 
 type leasedResult struct {

@@ -236,6 +236,8 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 			return nil, err
 		}
 		return s.host.Stat(c.ctx, p.Run)
+	case methodLive:
+		return liveResult{s.host.LiveRuns()}, nil
 	case methodAwait:
 		p, err := decode[awaitParams](r)
 		if err != nil {
@@ -278,7 +280,7 @@ func (c *conn) await(p awaitParams) (awaitResult, error) {
 	if err != nil {
 		return awaitResult{}, err
 	}
-	result := awaitResult{Info: page.Info, Segment: at.Segment, Size: at.Size}
+	result := awaitResult{Info: page.Info, Last: &at.Last, Segment: at.Segment, Size: at.Size}
 	// Only all of the news is worth sending: the files have it too.
 	if page.Next == page.Info.Last && len(page.Events) <= inlineEvents {
 		size := 0

@@ -16,9 +16,13 @@ import (
 // List yields a description of every run, newest first: the final one of
 // complete runs, the newest one of the others. A run whose file is corrupt
 // comes with an error, and with what is known of it, at least the ID.
-func (s *Store) List() iter.Seq2[spool.Info, error] {
+func (s *Store) List() iter.Seq2[spool.Info, error] { return s.ListSince(time.Time{}) }
+
+// ListSince is List without the runs that nobody has written to since then,
+// which it does not even open.
+func (s *Store) ListSince(t time.Time) iter.Seq2[spool.Info, error] {
 	return func(yield func(spool.Info, error) bool) {
-		runs, err := s.summaries()
+		runs, err := s.summaries(t)
 		if err != nil {
 			yield(spool.Info{}, fmt.Errorf("list runs: %w", err))
 			return
@@ -43,14 +47,19 @@ type summary struct {
 	err    error
 }
 
-// summaries returns one of every run, in no order.
-func (s *Store) summaries() ([]summary, error) {
+// summaries returns one of every run that was written to since, in no order.
+func (s *Store) summaries(since time.Time) ([]summary, error) {
 	runs, err := s.scanDir("")
 	if err != nil {
 		return nil, err
 	}
 	all := make([]summary, 0, len(runs))
 	for id, segs := range runs {
+		if !since.IsZero() {
+			if fi, err := os.Stat(segs[len(segs)-1].path); err == nil && fi.ModTime().Before(since) {
+				continue
+			}
+		}
 		r := summarize(id, segs)
 		if errors.Is(r.err, fs.ErrNotExist) { // removed since
 			continue

@@ -6,9 +6,10 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// Position is where a journal ends: so many bytes of the segment that begins
-// with this seq.
+// Position is where a journal ends: with this event, after so many bytes of
+// the segment that begins with that seq.
 type Position struct {
+	Last    spool.Seq
 	Segment spool.Seq
 	Size    int64
 }
@@ -18,7 +19,7 @@ func (j *Journal) Position() Position {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	end := j.segs[len(j.segs)-1]
-	return Position{Segment: end.first, Size: end.size}
+	return Position{Last: j.last, Segment: end.first, Size: end.size}
 }
 
 // OpenNew returns a journal, for reading, of a run that was just created by
@@ -35,8 +36,8 @@ func (s *Store) OpenNew(info spool.Info) (*Journal, error) {
 }
 
 // Advance tells a journal that was opened for reading what its owner has
-// written since: events up to last, ending at a position. It spares looking.
-func (j *Journal) Advance(last spool.Seq, at Position) error {
+// written since. It spares looking.
+func (j *Journal) Advance(at Position) error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
 	if !j.readOnly || j.tail.sealed {
@@ -70,6 +71,6 @@ func (j *Journal) Advance(last spool.Seq, at Position) error {
 	if end := segs[len(segs)-1]; end.first == at.Segment && at.Size > end.size {
 		end.size = at.Size
 	}
-	j.last = max(j.last, last)
+	j.last = max(j.last, at.Last)
 	return nil
 }

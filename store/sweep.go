@@ -40,7 +40,7 @@ const blobGrace = time.Hour
 // with the rest.
 func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool) (Swept, error) {
 	var swept Swept
-	runs, err := s.summaries()
+	runs, err := s.summaries(time.Time{})
 	if err != nil {
 		return swept, fmt.Errorf("sweep: %w", err)
 	}

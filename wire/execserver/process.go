@@ -537,6 +537,10 @@ func (c *conn) terminate(ctx context.Context, id string) (bool, error) {
 	c.session.mu.Lock()
 	proc, ok := c.session.procs[id]
 	c.session.mu.Unlock()
+	if _, lasting := c.server.opts.Backend.(leaser); !ok && lasting {
+		n := c.server.killLabelled(c.session.label(), spool.Label{Key: labelProcess, Value: id})
+		return n > 0, nil
+	}
 	if !ok {
 		return false, nil
 	}

@@ -183,21 +183,30 @@ func (s *Server) Close() {
 			sess.end()
 		}
 		if s.started.Load() {
-			s.endRuns()
+			s.killLabelled(spool.Label{Key: labelServer, Value: s.id})
 		}
 	}
 	s.wg.Wait()
 }
 
-// endRuns kills what was started with run/start.
-func (s *Server) endRuns() {
+// killLabelled kills the live runs that have all these labels and returns how
+// many there were. It finds those, too, that an earlier server of the session
+// was still starting when it died.
+func (s *Server) killLabelled(labels ...spool.Label) int {
 	ctx := context.Background()
-	for info, err := range s.opts.Backend.List(ctx, spool.Filter{Live: true, Labels: map[string]string{labelServer: s.id}}) {
+	f := spool.Filter{Live: true, Labels: make(map[string]string, len(labels))}
+	for _, l := range labels {
+		f.Labels[l.Key] = l.Value
+	}
+	n := 0
+	for info, err := range s.opts.Backend.List(ctx, f) {
 		if err == nil {
+			n++
 			err = s.opts.Backend.Control(ctx, info.ID, spool.Control{Op: spool.ControlKill})
 		}
 		if err != nil {
-			s.log.Warn("kill at the end of the server", "run", info.ID, "err", err)
+			s.log.Warn("kill what is left", "labels", f.Labels, "run", info.ID, "err", err)
 		}
 	}
+	return n
 }

@@ -167,7 +167,7 @@ func (s *Server) restore(id string) (*session, error) {
 		return nil, unknown
 	}
 	sess := &session{server: s, id: id, procs: make(map[string]*process)}
-	for info, err := range s.opts.Backend.List(s.ctx, spool.Filter{Labels: map[string]string{labelSession: id}}) {
+	for info, err := range s.opts.Backend.List(s.ctx, spool.Filter{Labels: map[string]string{labelSession: id}, Since: time.Now().Add(-s.opts.Closed)}) {
 		if err != nil {
 			s.log.Warn("looking for the runs of a session", "session", id, "err", err)
 			continue // of another run: the scan goes on
@@ -311,6 +311,7 @@ func (sess *session) end() {
 		}
 	}
 	if l, ok := sess.server.opts.Backend.(leaser); ok {
+		sess.server.killLabelled(sess.label())
 		if err := l.Release(context.Background(), sess.label()); err != nil {
 			sess.server.log.Warn("release the lease of a session", "session", sess.id, "err", err)
 		}
