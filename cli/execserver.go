@@ -26,8 +26,22 @@ import (
 // exitOnStdinClose is the variable that codex sets for --exit-on-stdin-close.
 const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 
-// serverGCPercent trades a few megabytes for less collecting.
-const serverGCPercent = 400
+// A server and a keeper trade some memory for less collecting, up to a point.
+const (
+	serverGCPercent   = 400
+	serverMemoryLimit = 192 << 20
+)
+
+// tuneCollector does so. The live heap is a few megabytes, and output passes
+// through it at hundreds a second.
+func tuneCollector() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(serverGCPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(serverMemoryLimit)
+	}
+}
 
 // serverOptions are the flags of spool exec-server.
 type serverOptions struct {
@@ -111,11 +125,7 @@ func isTrue(s string) bool {
 }
 
 func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
-	if os.Getenv("GOGC") == "" {
-		// The live heap is a few megabytes and output passes through it
-		// at hundreds a second: collect when it has grown by some more.
-		debug.SetGCPercent(serverGCPercent)
-	}
+	tuneCollector()
 	log, err := newLogger(a.stderr, o.logLevel)
 	if err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime/debug"
 	"strconv"
 	"syscall"
 	"time"
@@ -122,7 +121,7 @@ func keep(args []string, stdout, stderr *os.File) int {
 }
 
 func serveKeeper(dir, build string, p keepPolicy, stdout *os.File) error {
-	debug.SetGCPercent(serverGCPercent)
+	tuneCollector()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	// A terminal that goes away and a pipe that breaks are none of its
