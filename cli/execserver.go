@@ -29,7 +29,7 @@ const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 // A server and a keeper trade some memory for less collecting, up to a point.
 const (
 	serverGCPercent   = 400
-	serverMemoryLimit = 192 << 20
+	serverMemoryLimit = 128 << 20
 )
 
 // tuneCollector does so. The live heap is a few megabytes, and output passes

@@ -6,7 +6,7 @@ import "sync/atomic"
 // run can fall a few milliseconds behind without going to the disk.
 const (
 	maxLent      = 4 << 20
-	maxLentCrowd = 48 << 20
+	maxLentCrowd = 24 << 20
 )
 
 // Budget is memory that the logs of a host share: the few that are busy use

@@ -37,7 +37,7 @@ const (
 	// DefaultMemoryLog is what a run keeps when there is no state directory.
 	DefaultMemoryLog = 16 << 20
 	// DefaultSharedMemory is what the logs of busy runs share beyond their own.
-	DefaultSharedMemory = 64 << 20
+	DefaultSharedMemory = 32 << 20
 	// keptInMemory is how many finished runs stay when there is none.
 	keptInMemory = 1000
 	// trimEvery is after how many finished runs the idle ones are let go,

@@ -276,16 +276,34 @@ func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 	}
 }
 
-// live asks the keepers what they have.
+// askAll is how often keepers that leave meanwhile are looked for again.
+const askAll = 5
+
+// live asks the keepers what they have. The runs of one that died are settled
+// first: nobody else could say that they live, and their files say when they
+// were settled.
 func (b *Backend) live(ctx context.Context) ([]spool.Info, error) {
-	var all []spool.Info
-	err := b.toAll(ctx, methodLive, struct{}{}, func(raw json.RawMessage) {
-		var r liveResult
-		if json.Unmarshal(raw, &r) == nil {
-			all = append(all, r.Runs...)
+	for range askAll {
+		if err := host.Settle(b.opts.Host); err != nil {
+			return nil, err
 		}
-	})
-	return all, err
+		var all []spool.Info
+		gone, err := b.toAll(ctx, methodLive, struct{}{}, func(raw json.RawMessage) {
+			var r liveResult
+			if json.Unmarshal(raw, &r) == nil {
+				all = append(all, r.Runs...)
+			}
+		})
+		if err != nil || gone == 0 {
+			return all, err
+		}
+		select {
+		case <-time.After(askAgainIn):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return nil, fmt.Errorf("ask the keepers of %s: one of them does not answer", b.opts.Dir)
 }
 
 // Read implements [spool.Backend].
@@ -379,13 +397,14 @@ func (b *Backend) Lease(ctx context.Context, label spool.Label, ttl time.Duratio
 	if _, err := b.current(ctx); err != nil {
 		return err
 	}
-	return b.toAll(ctx, methodLease, leaseParams{label, ttl}, nil)
+	_, err := b.toAll(ctx, methodLease, leaseParams{label, ttl}, nil)
+	return err
 }
 
 // Leased reports whether some keeper knows of a lease.
 func (b *Backend) Leased(ctx context.Context, label spool.Label) (bool, error) {
 	found := false
-	err := b.toAll(ctx, methodLeased, leaseParams{Label: label}, func(raw json.RawMessage) {
+	_, err := b.toAll(ctx, methodLeased, leaseParams{Label: label}, func(raw json.RawMessage) {
 		var r leasedResult
 		found = json.Unmarshal(raw, &r) == nil && r.Leased || found
 	})
@@ -394,14 +413,15 @@ func (b *Backend) Leased(ctx context.Context, label spool.Label) (bool, error) {
 
 // Release gives a lease up; what it covered is not ended.
 func (b *Backend) Release(ctx context.Context, label spool.Label) error {
-	return b.toAll(ctx, methodRelease, leaseParams{Label: label}, nil)
+	_, err := b.toAll(ctx, methodRelease, leaseParams{Label: label}, nil)
+	return err
 }
 
-// toAll asks every living keeper.
-func (b *Backend) toAll(ctx context.Context, method string, params any, each func(json.RawMessage)) error {
+// toAll asks every living keeper, and returns how many were gone when asked.
+func (b *Backend) toAll(ctx context.Context, method string, params any, each func(json.RawMessage)) (gone int, err error) {
 	owners, err := host.Owners(b.opts.Dir)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var errs []error
 	for _, o := range owners {
@@ -413,9 +433,12 @@ func (b *Backend) toAll(ctx context.Context, method string, params any, each fun
 		switch {
 		case err == nil && each != nil:
 			each(raw)
-		case err != nil && !isGone(err) && !errors.Is(err, spool.ErrUnsupported):
+		case err == nil, errors.Is(err, spool.ErrUnsupported): // no keeper at all
+		case isGone(err):
+			gone++
+		default:
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return gone, errors.Join(errs...)
 }
