@@ -251,7 +251,7 @@ func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 		}
 		for info, err := range stored {
 			if err != nil {
-				if !yield(spool.Info{}, err) {
+				if !yield(info, err) {
 					return
 				}
 				continue

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -170,6 +171,11 @@ func (s *Server) restore(id string) (*session, error) {
 	for info, err := range s.opts.Backend.List(s.ctx, spool.Filter{Labels: map[string]string{labelSession: id}, Since: time.Now().Add(-s.opts.Closed)}) {
 		if err != nil {
 			s.log.Warn("looking for the runs of a session", "session", id, "err", err)
+			if info.ID == "" {
+				// Nobody can say now what the session has. A client that
+				// is told that it is attached elsewhere asks again.
+				return nil, rpc.Errorf(codeAttached, "session %s cannot be restored yet: %s", id, err)
+			}
 			continue // of another run: the scan goes on
 		}
 		if s.forgotten(info) {
@@ -355,7 +361,7 @@ func (sess *session) free(p *process) bool {
 		return false
 	}
 	info, err := sess.server.opts.Backend.Stat(sess.server.ctx, p.run)
-	return err != nil || sess.server.forgotten(info)
+	return errors.Is(err, spool.ErrNotFound) || err == nil && sess.server.forgotten(info)
 }
 
 // release gives back the id of a start that failed.
