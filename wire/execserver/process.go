@@ -351,7 +351,10 @@ func (c *conn) push(p *process, after spool.Seq) {
 	for e, err := range c.events(p.run, after) {
 		if err != nil {
 			if c.ctx.Err() == nil {
+				// Without its events the client would wait for ever. Cut
+				// off, it comes back and reads what it missed.
 				c.server.log.Warn("following a process", "process", p.id, "run", p.run, "err", err)
+				c.cancel()
 			}
 			return
 		}
@@ -408,6 +411,9 @@ func (c *conn) pushFromNow(p *process) {
 			return
 		}
 		info, err := c.server.opts.Backend.Stat(c.ctx, p.run)
+		if err != nil && !errors.Is(err, spool.ErrNotFound) {
+			c.cancel() // as in push
+		}
 		if err != nil || info.State == spool.StateClosed {
 			return
 		}
