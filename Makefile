@@ -3,7 +3,7 @@
 # make bench  measure Spool beside the codex exec-server
 # make lint   run the linters
 # make fuzz   run every fuzz target for a while
-# make torture  10,000 cut connections and 200 killed servers, and nothing lost
+# make torture  10,000 cut connections and 200 killed servers, checked for loss
 
 GO ?= go
 FUZZTIME ?= 20s

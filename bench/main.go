@@ -1,4 +1,4 @@
-// Bench runs Spool beside codex exec-server, on the same machine, in the same
+// Command bench runs Spool beside codex exec-server, on the same machine, in the same
 // minutes, with the same work and the same client, and prints how they
 // compare.
 //

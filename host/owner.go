@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func register(dir string, o Owner) (*owner, error) {
 		return nil, fmt.Errorf("register host: %w", err)
 	}
 	if ok, err := tryLock(f); err != nil || !ok { // it is somebody else's
-		return nil, errors.Join(fmt.Errorf("register host: lock %s: %w", tmp, cmpErr(err, fs.ErrExist)), f.Close())
+		return nil, errors.Join(fmt.Errorf("register host: lock %s: %w", tmp, cmp.Or(err, fs.ErrExist)), f.Close())
 	}
 	err = func() error {
 		if err := f.Truncate(0); err != nil {
@@ -61,13 +62,6 @@ func register(dir string, o Owner) (*owner, error) {
 		return nil, errors.Join(fmt.Errorf("register host: %w", err), os.Remove(tmp), f.Close())
 	}
 	return &owner{f, path}, nil
-}
-
-func cmpErr(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
 }
 
 // release makes the host unknown. The file may be gone with the whole state

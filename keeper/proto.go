@@ -23,7 +23,6 @@ const (
 	methodLease   = "lease"
 	methodLeased  = "leased"
 	methodRelease = "release"
-	methodRetire  = "retire"
 )
 
 type helloResult struct {

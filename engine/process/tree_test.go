@@ -246,6 +246,9 @@ func TestCloseEndsEverything(t *testing.T) {
 func TestForkBombIsBounded(t *testing.T) {
 	e := open(t, Options{})
 	if !e.Guarantees().Pids {
+		if os.Getenv("CI") != "" {
+			t.Fatal("the number of processes cannot be limited here")
+		}
 		t.Skip("the number of processes cannot be limited here")
 	}
 	spec := shell(`bomb() { bomb | bomb & }; trap '' TERM; bomb; echo lit; wait; sleep 1000`)

@@ -24,6 +24,9 @@ func open(t *testing.T, mode TreeMode) *Launcher {
 	l, err := New(Options{Mode: mode})
 	if err != nil {
 		if mode == TreeCgroup {
+			if os.Getenv("CI") != "" {
+				t.Fatalf("no control groups here: %v", err)
+			}
 			t.Skipf("no control groups here: %v", err)
 		}
 		t.Fatal(err)
