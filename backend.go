@@ -66,6 +66,10 @@ type InputKind string
 const (
 	InputStdin InputKind = "stdin" // Bytes for standard input
 	InputEOF   InputKind = "eof"   // no more standard input
+
+	InputCell   InputKind = "cell"   // Data is a [Cell]; begins a turn
+	InputPrompt InputKind = "prompt" // Data is a [Prompt]; begins a turn
+	InputAnswer InputKind = "answer" // Data is an [Answer]
 )
 
 // Input is one thing said to a run, in order. An ID that was accepted before
@@ -75,7 +79,15 @@ type Input struct {
 	Kind  InputKind       `json:"kind"`
 	Bytes []byte          `json:"bytes,omitempty"`
 	Data  json.RawMessage `json:"data,omitempty"`
+	// Secret keeps Data out of the log.
+	Secret bool `json:"secret,omitempty"`
+	// Seq is that of the input event, for the engine. The host sets it.
+	Seq Seq `json:"-"`
 }
+
+// Logged reports whether the input becomes an event. Standard input does not:
+// the log of a process holds what the process did.
+func (in *Input) Logged() bool { return in.Kind != InputStdin && in.Kind != InputEOF }
 
 // Receipt acknowledges an input.
 type Receipt struct {
@@ -93,6 +105,7 @@ const (
 	ControlResize    ControlOp = "resize"    // the terminal to Size
 	ControlStop      ControlOp = "stop"      // SIGTERM, Grace, then kill
 	ControlKill      ControlOp = "kill"      // the whole tree, now
+	ControlRestart   ControlOp = "restart"   // begin again with a fresh state
 )
 
 // Control acts on a run at once.
@@ -101,6 +114,8 @@ type Control struct {
 	Signal string        `json:"signal,omitempty"`
 	Size   Size          `json:"size,omitzero"`
 	Grace  time.Duration `json:"grace,omitempty"` // zero means the run's own
+	// Turn restricts it to that turn: if it is over, nothing happens.
+	Turn Seq `json:"turn,omitempty"`
 }
 
 // Digest names a blob by its content: "sha256:" and 64 hex digits.

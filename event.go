@@ -91,6 +91,10 @@ type Truncation struct {
 type Notice struct {
 	Code string `json:"code"`
 	Text string `json:"text"`
+	// Ask is the one a notice with [NoticeAskClosed] speaks of.
+	Ask Seq `json:"ask,omitempty"`
+	// Data is what it is about; what was not understood is kept here.
+	Data json.RawMessage `json:"data,omitempty"`
 }
 
 // Failure is the payload of a failed event.

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/engine"
-	"github.com/spool-run/spool/engine/process"
 	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/keeper"
@@ -128,11 +126,7 @@ func serveKeeper(dir, build string, p keepPolicy, stdout *os.File) error {
 	// business.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)
 	o := settling(dir)
-	o.Engines = map[string]host.NewEngine{
-		spool.EngineProcess: func(owner string) (engine.Engine, error) {
-			return process.New(process.Options{Owner: owner})
-		},
-	}
+	o.Engines = engines()
 	o.Sync, o.SyncEvery, o.Retention = p.fsync, p.syncEvery, p.retention
 	return keeper.Serve(ctx, keeper.ServeOptions{
 		Host: o, Build: build,

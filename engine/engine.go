@@ -25,7 +25,11 @@ type Session interface {
 	// waiting; [spool.ErrInputClosed] if it does not.
 	Takes(in spool.Input) error
 	// Send delivers input. Calls come one at a time, in order; a call may
-	// wait until the run takes the input, or ctx ends.
+	// wait until the run takes the input, or ctx ends. An input that was
+	// logged comes with the seq of its event, which names the turn it
+	// begins; Send must not wait for that turn, or answers to what it asks
+	// could not pass. An error ends the input of the run: a turn that goes
+	// wrong is told by its done event.
 	Send(ctx context.Context, in spool.Input) error
 	// Control acts at once. It may be called at any time, by anyone.
 	Control(ctx context.Context, c spool.Control) error

@@ -39,7 +39,7 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 	}
 	r.mu.Unlock()
 
-	seq, err := r.log.Append(e)
+	seq, err := r.record(e)
 	if err != nil {
 		r.mu.Lock()
 		r.refused = err
@@ -56,6 +56,18 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 		r.host.wrote(e.Size())
 	}
 	return seq, nil
+}
+
+// record appends an event and keeps the open asks by it. Whoever reads an ask
+// may answer it at once, so the two are one step.
+func (r *run) record(e spool.Event) (spool.Seq, error) {
+	switch e.Kind {
+	case spool.KindAsk, spool.KindDone, spool.KindNotice:
+		if r.input != nil {
+			return r.input.asks.record(e, r.log)
+		}
+	}
+	return r.log.Append(e)
 }
 
 // conclude notes the outcome. Callers hold r.mu.

@@ -41,7 +41,7 @@ type run struct {
 
 func newRun(ctx context.Context, info spool.Info) *run {
 	r := &run{info: info, started: make(chan struct{}), done: make(chan struct{}), used: time.Now()}
-	r.input = newInputQueue(ctx)
+	r.input = newInputQueue(ctx, r.Append)
 	return r
 }
 

@@ -29,8 +29,9 @@ const (
 // Options configure a [Launcher].
 type Options struct {
 	// Owner names the directory of this launcher's control groups. It
-	// must be unique among the launchers alive on the machine; empty
-	// lets the launcher choose.
+	// must be unique among the processes alive on the machine; within one,
+	// those who name the same owner share a launcher. Empty lets the
+	// launcher choose.
 	Owner string
 	Mode  TreeMode
 }

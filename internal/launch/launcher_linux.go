@@ -35,13 +35,38 @@ type Launcher struct {
 	ignored chan os.Signal
 	starts  atomic.Uint64
 	forking chan struct{} // holds one for each start under way
-
-	closing sync.Once
-	err     error // of closing
+	users   int           // guarded by shared.mu
 }
 
-// New finds out what works on this machine and returns a launcher.
+// shared are the launchers of this process that have a chosen owner: the
+// engines of a host start processes under one name.
+var shared struct {
+	mu      sync.Mutex
+	byOwner map[string]*Launcher
+}
+
+// New finds out what works on this machine and returns a launcher, which is
+// the same for all who name the same owner. Each of them closes it.
 func New(o Options) (*Launcher, error) {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if l, ok := shared.byOwner[o.Owner]; ok {
+		l.users++
+		return l, nil
+	}
+	l, err := newLauncher(o)
+	if err != nil {
+		return nil, err
+	}
+	l.users = 1
+	if shared.byOwner == nil {
+		shared.byOwner = make(map[string]*Launcher)
+	}
+	shared.byOwner[l.owner] = l
+	return l, nil
+}
+
+func newLauncher(o Options) (*Launcher, error) {
 	l := &Launcher{owner: o.Owner, forking: make(chan struct{}, maxForking)}
 	if l.owner == "" {
 		l.owner = strconv.Itoa(os.Getpid()) + "-" + rand.Text()[:10]
@@ -179,29 +204,35 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 }
 
 // Close ends every process that is left of any tree and removes the control
-// groups.
+// groups, when the last of those who share the launcher closes it.
 func (l *Launcher) Close() error {
-	l.closing.Do(func() {
-		if l.ignored != nil {
-			signal.Stop(l.ignored)
-		}
-		if l.groups != nil {
-			l.err = l.groups.close()
-			return
-		}
-		l.walk.mu.Lock()
-		left := make([]*growth, 0, len(l.walk.all))
-		for g := range l.walk.all {
-			left = append(left, g)
-		}
-		l.walk.mu.Unlock()
-		var errs []error
-		for _, g := range left {
-			errs = append(errs, l.walk.kill(g))
-		}
-		l.err = errors.Join(errs...)
-	})
-	return l.err
+	shared.mu.Lock()
+	l.users--
+	last := l.users == 0
+	if last {
+		delete(shared.byOwner, l.owner)
+	}
+	shared.mu.Unlock()
+	if !last {
+		return nil
+	}
+	if l.ignored != nil {
+		signal.Stop(l.ignored)
+	}
+	if l.groups != nil {
+		return l.groups.close()
+	}
+	l.walk.mu.Lock()
+	left := make([]*growth, 0, len(l.walk.all))
+	for g := range l.walk.all {
+		left = append(left, g)
+	}
+	l.walk.mu.Unlock()
+	var errs []error
+	for _, g := range left {
+		errs = append(errs, l.walk.kill(g))
+	}
+	return errors.Join(errs...)
 }
 
 // SweepOwner ends everything that an owner who is gone left behind, and

@@ -131,6 +131,7 @@ var errorNames = map[string]error{
 	"unsupported":  spool.ErrUnsupported,
 	"closed":       spool.ErrClosed,
 	"invalid":      spool.ErrInvalid,
+	"not_asked":    spool.ErrNotAsked,
 }
 
 // errorData is what our errors carry in the data member.
