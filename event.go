@@ -91,8 +91,12 @@ type Truncation struct {
 type Notice struct {
 	Code string `json:"code"`
 	Text string `json:"text"`
+	// Level is debug, info, warning or error; empty means info.
+	Level string `json:"level,omitempty"`
 	// Ask is the one a notice with [NoticeAskClosed] speaks of.
 	Ask Seq `json:"ask,omitempty"`
+	// By is who answered that one, if the run did not wait for anybody.
+	By string `json:"by,omitempty"`
 	// Data is what it is about; what was not understood is kept here.
 	Data json.RawMessage `json:"data,omitempty"`
 }
