@@ -1,0 +1,281 @@
+"""Executes scripts for a sandbox, the same way in every interpreter.
+
+prepare() runs once in the interpreter that all others are copies of. renew()
+makes a copy its own. run() executes one script and reports how it ended; what
+a script prints goes through the descriptors 1 and 2, unbuffered and as it is.
+"""
+
+import ast
+import builtins
+import io
+import json
+import linecache
+import os
+import sys
+import time
+import traceback
+import types
+
+_MAX_VALUE = 1 << 20  # characters of a repr
+_MAX_TEXT = 1 << 16  # of an exception's message
+_fresh = False
+_count = 0
+
+
+def prepare():
+    """Gets everything ready that does not depend on who will use it."""
+    main = sys.modules.get("__main__")
+    if main is None:
+        main = types.ModuleType("__main__")
+        sys.modules["__main__"] = main
+    main.__dict__.setdefault("__builtins__", builtins)
+    sys.dont_write_bytecode = True
+    _streams()
+    _event_loop()
+    import spool
+
+    spool._install()
+
+
+def renew(config):
+    """Makes a copy of an interpreter one of its own kind."""
+    global _fresh
+    config = json.loads(config)
+    _fresh = bool(config.get("fresh"))
+    _streams()
+    os.environ.clear()
+    os.environ.update(config.get("env") or {})
+    os.chdir(config.get("cwd") or "/")
+    seed = bytes.fromhex(config["seed"])
+    random = sys.modules.get("random")
+    if random is not None:
+        random.seed(seed + b"random")
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(numpy, "random"):
+        numpy.random.seed(list(seed[:32]))
+    tempfile = sys.modules.get("tempfile")
+    if tempfile is not None:
+        tempfile._name_sequence = None
+        tempfile.tempdir = None
+    uuid = sys.modules.get("uuid")
+    if uuid is not None:
+        uuid._node = None
+        uuid._last_timestamp = None
+    _time_zone()
+
+
+def _time_zone():
+    if hasattr(time, "tzset"):
+        try:
+            time.tzset()
+        except OSError:
+            pass
+
+
+def _streams():
+    """Gives the standard streams no buffer: what was printed is out, also if
+    the script is stopped in the next moment."""
+
+    def stream(fd, mode, errors):
+        raw = io.FileIO(fd, mode, closefd=False)
+        raw.name = {0: "<stdin>", 1: "<stdout>", 2: "<stderr>"}[fd]
+        if mode == "r":
+            return io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8", errors=errors)
+        return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, newline="\n", write_through=True)
+
+    sys.stdin = sys.__stdin__ = stream(0, "r", "surrogateescape")
+    sys.stdout = sys.__stdout__ = stream(1, "w", "surrogateescape")
+    sys.stderr = sys.__stderr__ = stream(2, "w", "backslashreplace")
+
+
+def _event_loop():
+    """Gives asyncio a loop that needs no sockets: with one thread and no
+    network, only time can make something happen."""
+    try:
+        import asyncio
+        from asyncio import base_events, events
+    except ImportError:
+        return
+
+    class Selector:
+        def select(self, timeout):
+            if timeout is None:
+                raise RuntimeError("nothing is left that could wake the event loop")
+            if timeout > 0:
+                time.sleep(timeout)
+            return []
+
+        def close(self):
+            pass
+
+    class Loop(base_events.BaseEventLoop):
+        def __init__(self):
+            super().__init__()
+            self._selector = Selector()
+
+        def _process_events(self, event_list):
+            pass
+
+        def _write_to_self(self):
+            pass
+
+        def run_in_executor(self, executor, func, *args):
+            future = self.create_future()
+            try:
+                future.set_result(func(*args))
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as e:
+                future.set_exception(e)
+            return future
+
+        async def shutdown_default_executor(self, timeout=None):
+            pass
+
+    base = getattr(events, "BaseDefaultEventLoopPolicy", None) or getattr(events, "_BaseDefaultEventLoopPolicy")
+
+    class Policy(base):
+        _loop_factory = Loop
+
+    set_policy = getattr(events, "_set_event_loop_policy", None) or asyncio.set_event_loop_policy
+    set_policy(Policy())
+    asyncio.new_event_loop = events.new_event_loop = Loop
+
+
+def run(script):
+    """Executes a script and returns how it ended, both as JSON."""
+    try:
+        return json.dumps(_run(json.loads(script)))
+    except BaseException as e:  # the streams, or memory, are gone
+        return json.dumps({
+            "exit_code": 1,
+            "out_of_memory": isinstance(e, MemoryError),
+            "exception": {"name": type(e).__name__, "message": _text(e)[:_MAX_TEXT], "traceback": ""},
+        })
+
+
+def _run(script):
+    global _count
+    _count += 1
+    code, file, cell = script["code"], script.get("file") or "", bool(script.get("cell"))
+    name = file or ("<cell %d>" % _count if cell else "<string>")
+    space = sys.modules["__main__"].__dict__
+    space["__name__"] = "__main__"
+    if file:
+        space["__file__"] = file
+    sys.argv = [file or ("" if cell else "-c"), *(script.get("args") or [])]
+    lines = code.splitlines(True)
+    linecache.cache[name] = (len(code), None, lines, name)
+    result = {"exit_code": 0}
+    try:
+        try:
+            value = _execute(code, name, space, cell)
+            if value is not None:
+                builtins._ = value
+                result["value"] = repr(value)[:_MAX_VALUE]
+        finally:
+            if _fresh:
+                _at_exit()
+    except SystemExit as e:
+        result["exit_code"] = _exit_code(e.code)
+    except BaseException as e:
+        result["exit_code"] = 130 if isinstance(e, KeyboardInterrupt) else 1
+        if isinstance(e, MemoryError):
+            result["out_of_memory"] = True
+        text = _traceback(e)
+        result["exception"] = {"name": type(e).__name__, "message": _text(e)[:_MAX_TEXT], "traceback": text}
+        _say(text)
+        e.__traceback__ = None
+    _flush()
+    return result
+
+
+def _execute(code, name, space, cell):
+    if not cell:
+        exec(compile(code, name, "exec", dont_inherit=True), space)
+        return None
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = compile(code, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+    last = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr) and not code.rstrip().endswith(";"):
+        last = ast.Expression(tree.body.pop().value)
+    _step(compile(tree, name, "exec", flags, dont_inherit=True), space)
+    if last is None:
+        return None
+    return _step(compile(last, name, "eval", flags, dont_inherit=True), space)
+
+
+def _step(code, space):
+    value = eval(code, space)
+    if code.co_flags & 0x80:  # CO_COROUTINE: it awaits
+        import asyncio
+
+        return asyncio.run(value)
+    return value
+
+
+def _at_exit():
+    import atexit
+
+    atexit._run_exitfuncs()
+
+
+def _exit_code(code):
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    _say(_text(code) + "\n")
+    return 1
+
+
+def _traceback(e):
+    try:
+        seen = set()
+        _strip(e, seen)
+        return "".join(traceback.format_exception(e))
+    except BaseException:
+        return "%s: %s\n" % (type(e).__name__, _text(e))
+
+
+def _strip(e, seen):
+    """Takes the frames of this module out of a traceback, and out of those
+    that it was raised from."""
+    while e is not None and id(e) not in seen:
+        seen.add(id(e))
+        tb = e.__traceback__
+        while tb is not None and tb.tb_frame.f_code.co_filename == _HERE_CODE:
+            tb = tb.tb_next
+        e.__traceback__ = tb
+        if e.__cause__ is not None:
+            _strip(e.__cause__, seen)
+        e = e.__context__
+
+
+_HERE_CODE = _strip.__code__.co_filename
+
+
+def _text(value):
+    try:
+        return str(value)
+    except BaseException:
+        return "<unprintable %s>" % type(value).__name__
+
+
+def _say(text):
+    """Writes to standard error, past what the script did to it."""
+    _flush()
+    try:
+        data = text.encode("utf-8", "backslashreplace")
+        while data:
+            data = data[os.write(2, data):]
+    except OSError:
+        pass
+
+
+def _flush():
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BaseException:
+            pass
