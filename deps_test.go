@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"engine":                  {""},
 	"engine/enginetest":       {"", "engine", "eventlog"},
 	"engine/process":          {"", "engine", "internal/launch"},
+	"engine/agent":            {"", "engine", "engine/process", "internal/launch"},
 	"engine/sandbox":          {"", "engine", "engine/sandbox/guest", "engine/sandbox/pyodide", "engine/sandbox/vfs", "engine/sandbox/wasipy"},
 	"engine/sandbox/guest":    {"", "engine/sandbox/vfs"},
 	"engine/sandbox/vfs":      {},
@@ -53,7 +54,7 @@ var foreign = map[string][]string{
 	"github.com/segmentio/encoding": {},
 	"github.com/spf13/cobra":        {"cli"},
 	"github.com/spf13/pflag":        {"cli"},
-	"golang.org/x/sys":              {"engine/process", "engine/sandbox/vfs", "internal/launch", "store", "keeper", "cli", "wire/execserver", "bench", "internal/codextest", "torture"},
+	"golang.org/x/sys":              {"engine/process", "engine/agent", "engine/sandbox/vfs", "internal/launch", "store", "keeper", "cli", "wire/execserver", "bench", "internal/codextest", "torture"},
 	"golang.org/x/term":             {"cli", "torture"},
 	"github.com/google/go-cmp":      {"host/backendtest", "engine/enginetest", "internal/codextest"},
 }

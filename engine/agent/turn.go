@@ -1,0 +1,507 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spool-run/spool"
+)
+
+// outlet is where a turn's events go: the part of a sink that is needed.
+type outlet interface {
+	Append(e spool.Event) (spool.Seq, error)
+	PutBlob(mime string, r io.Reader) (spool.Blob, error)
+}
+
+// result is an agent's last word about a turn.
+type result struct {
+	outcome spool.TurnOutcome
+	answer  string
+	err     string
+	class   string // found from err if empty
+}
+
+// turn writes the events of one turn and holds what must be true of them: a
+// session starts once, an action has one start and one end, and nothing comes
+// after the result but what the agent itself still says. Its methods are
+// called by one goroutine.
+type turn struct {
+	seq  spool.Seq
+	id   string // of the input
+	say  spool.Prompt
+	run  *shared
+	raw  []byte // the line that is being translated, until it is kept
+	born time.Time
+
+	open   map[string]spool.Action // actions that started and did not end
+	order  []string                // of open, oldest first
+	result *result
+	steps  int
+	used   spool.Spend
+	total  *spool.Spend // of the session, where the agent tells that
+	told   bool         // used is known
+	ctxLen [2]int64     // used and size of the model's window
+	answer string       // last thing said, for agents whose result lacks it
+
+	// held keeps events back until the session's lock is ours.
+	held    bool
+	waiting []pending
+	size    int
+}
+
+// pending is an event that waits, and what to do with its seq.
+type pending struct {
+	event spool.Event
+	then  func(spool.Seq)
+}
+
+// shared is what the turns of a run have in common.
+type shared struct {
+	out     outlet
+	agent   string
+	cwd     string
+	deltas  bool
+	keepRaw bool
+
+	resume  string         // the session, once known
+	started bool           // the started event was written
+	actions map[string]int // uses of each native action id, so that ours are unique
+	notes   int
+	spent   spool.Spend // by the turns before
+	err     error       // the log takes no more
+
+	// learnt is called when the id of the session is known, before anybody
+	// else can know it. It may set turn.held.
+	learnt func(t *turn, id string)
+	// asked is called when an ask is in the log.
+	asked func(t *turn, key string, seq spool.Seq, a spool.Ask)
+	// withdrawn is called when the agent no longer waits for an answer.
+	withdrawn func(t *turn, key string)
+	// spending is called when usage changed.
+	spending func(t *turn)
+	// baseline is the total of the session when the turn began. It is nil
+	// where nobody knows.
+	baseline func() *spool.Spend
+}
+
+func newTurn(run *shared, seq spool.Seq) *turn {
+	return &turn{seq: seq, run: run, open: make(map[string]spool.Action), born: time.Now()}
+}
+
+// put writes an event, or keeps it while the turn is held.
+func (t *turn) put(kind spool.Kind, payload any, raw []byte, then func(spool.Seq)) {
+	data, err := json.Marshal(payload)
+	if err != nil { // a raw message that is no JSON: say so rather than nothing
+		data, _ = json.Marshal(spool.Notice{Code: NoticeUnparsed, Level: "warning", Text: fmt.Sprintf("a %s event did not encode: %v", kind, err)})
+		kind = spool.KindNotice
+	}
+	if raw == nil && t.run.keepRaw && len(t.raw)+len(data) < spool.MaxEventBytes {
+		raw, t.raw = t.raw, nil
+	}
+	e := spool.Event{Kind: kind, Turn: t.seq, Data: data, Bytes: raw, Time: time.Now()}
+	if t.held {
+		t.waiting = append(t.waiting, pending{e, then})
+		t.size += e.Size()
+		return
+	}
+	t.write(pending{e, then})
+}
+
+func (t *turn) write(p pending) {
+	seq, err := t.run.out.Append(p.event)
+	if err != nil {
+		t.run.err = err
+		return
+	}
+	if p.then != nil {
+		p.then(seq)
+	}
+}
+
+// release writes what was held.
+func (t *turn) release() {
+	t.held = false
+	for i, p := range t.waiting {
+		t.write(p)
+		t.waiting[i] = pending{}
+	}
+	t.waiting, t.size = nil, 0
+}
+
+// session says that the id of the session is known, without saying more about
+// it. It is enough to call it with every line.
+func (t *turn) session(id string) { t.start(spool.AgentStart{Resume: id}) }
+
+// start says that the session is known. Only the first call in a run counts:
+// agents repeat themselves.
+func (t *turn) start(s spool.AgentStart) {
+	if s.Resume == "" {
+		return
+	}
+	run := t.run
+	if run.started {
+		if s.Resume != run.resume {
+			t.notice("warning", NoticeSession, fmt.Sprintf("the agent goes on in session %s, not in %s", s.Resume, run.resume))
+			run.resume = s.Resume
+		}
+		return
+	}
+	run.started = true
+	s.Agent = run.agent
+	if run.learnt != nil {
+		run.learnt(t, s.Resume)
+	}
+	run.resume = s.Resume
+	if s.Cwd == "" {
+		s.Cwd = run.cwd
+	}
+	t.put(spool.KindStarted, s, nil, nil)
+}
+
+// message says something. It becomes the answer of a result without one,
+// unless it is commentary, a piece, history, or a subagent's.
+func (t *turn) message(m spool.Message) {
+	if m.Delta {
+		if t.run.deltas && m.Text != "" {
+			t.put(spool.KindMessage, m, nil, nil)
+		}
+		return
+	}
+	if m.Role == "" && m.Phase != spool.PhaseCommentary && !m.History && m.Parent == "" {
+		t.answer = m.Text
+	}
+	m.Text, m.Blob = t.fit(m.Text)
+	t.put(spool.KindMessage, m, nil, nil)
+}
+
+// reasoning shows what the agent thinks.
+func (t *turn) reasoning(r spool.Reasoning) {
+	if r.Text == "" || r.Delta && !t.run.deltas {
+		return
+	}
+	r.Text, r.Blob = t.fit(r.Text)
+	t.put(spool.KindReasoning, r, nil, nil)
+}
+
+// action tells of an action under the agent's own id. Ids that an agent uses
+// again in a later turn are made unique; a second start becomes an update, and
+// an end fills in what the start has said.
+func (t *turn) action(a spool.Action) {
+	key := a.ID
+	begun, known := t.open[key]
+	if known {
+		a.ID = begun.ID
+		inherit(&a, begun)
+		if a.Phase == spool.ActionStarted {
+			a.Phase = spool.ActionUpdated
+		}
+	} else {
+		a.ID = t.unique(key)
+		if a.Phase == spool.ActionUpdated {
+			a.Phase = spool.ActionStarted
+		}
+	}
+	if a.Kind == "" {
+		a.Kind = spool.ActionOther
+	}
+	switch {
+	case a.Phase != spool.ActionCompleted:
+		if !known {
+			t.order = append(t.order, key)
+		}
+		kept := a
+		kept.Output, kept.OutputBlob, kept.Message = "", nil, ""
+		t.open[key] = kept
+	case known:
+		t.forget(key)
+	}
+	a.Output, a.OutputBlob = t.fit(a.Output)
+	t.fitInput(&a)
+	t.put(spool.KindAction, a, nil, nil)
+}
+
+// inherit fills in what an update left out.
+func inherit(a *spool.Action, from spool.Action) {
+	if a.Kind == "" || a.Kind == spool.ActionOther {
+		a.Kind = from.Kind
+	}
+	if a.Title == "" {
+		a.Title = from.Title
+	}
+	if a.Tool == "" {
+		a.Tool = from.Tool
+	}
+	if a.Input == nil && a.Phase == spool.ActionCompleted {
+		a.Input = from.Input
+	}
+	if a.Changes == nil {
+		a.Changes = from.Changes
+	}
+	if a.Parent == "" {
+		a.Parent = from.Parent
+	}
+}
+
+// running reports whether an action of that id started and did not end.
+func (t *turn) running(id string) bool { _, ok := t.open[id]; return ok }
+
+func (t *turn) unique(id string) string {
+	if id == "" {
+		t.run.notes++
+		id = fmt.Sprintf("%s.%d", t.run.agent, t.run.notes)
+	}
+	if t.run.actions == nil {
+		t.run.actions = make(map[string]int)
+	}
+	n := t.run.actions[id]
+	t.run.actions[id] = n + 1
+	if n == 0 {
+		return id
+	}
+	return t.unique(fmt.Sprintf("%s#%d", id, n+1))
+}
+
+func (t *turn) forget(key string) {
+	delete(t.open, key)
+	for i, k := range t.order {
+		if k == key {
+			t.order = append(t.order[:i], t.order[i+1:]...)
+			return
+		}
+	}
+}
+
+// closeActions ends what the agent did not end itself.
+func (t *turn) closeActions(message string) {
+	for len(t.order) > 0 {
+		a := t.open[t.order[0]]
+		t.action(spool.Action{ID: t.order[0], Kind: a.Kind, Phase: spool.ActionCompleted, Title: a.Title,
+			OK: no(), Synthetic: true, Message: message})
+	}
+}
+
+// plan shows what the agent means to do.
+func (t *turn) plan(p spool.Plan) { t.put(spool.KindPlan, p, nil, nil) }
+
+// retry says that a request is made again.
+func (t *turn) retry(r spool.Retry) {
+	if r.Class == "" {
+		r.Class = classify(r.Reason, r.Status)
+	}
+	t.put(spool.KindRetry, r, nil, nil)
+}
+
+// notice says something besides.
+func (t *turn) notice(level, code, text string) {
+	t.put(spool.KindNotice, spool.Notice{Level: level, Code: code, Text: text}, nil, nil)
+}
+
+// unknown keeps a line that is JSON but says nothing we know.
+func (t *turn) unknown(what string, line []byte) {
+	n := spool.Notice{Level: "debug", Code: NoticeUnknown, Text: what}
+	if len(line) <= MaxText {
+		n.Data = bytes.Clone(line)
+		t.put(spool.KindNotice, n, nil, nil)
+		return
+	}
+	t.put(spool.KindNotice, n, bytes.Clone(line[:min(len(line), spool.MaxEventBytes/2)]), nil)
+}
+
+// unparsed keeps a line that is no JSON.
+func (t *turn) unparsed(line []byte, err error) {
+	n := spool.Notice{Level: "warning", Code: NoticeUnparsed, Text: fmt.Sprintf("a line of %d bytes is not understood: %v", len(line), err)}
+	t.put(spool.KindNotice, n, bytes.Clone(line[:min(len(line), spool.MaxEventBytes/2)]), nil)
+}
+
+// ask asks. The answer comes to conversation.answer with the key.
+func (t *turn) ask(key string, a spool.Ask) {
+	t.put(spool.KindAsk, a, nil, func(seq spool.Seq) {
+		if t.run.asked != nil {
+			t.run.asked(t, key, seq, a)
+		}
+	})
+}
+
+// withdraw says that the agent no longer waits for an answer.
+func (t *turn) withdraw(key string) {
+	if t.run.withdrawn != nil {
+		t.run.withdrawn(t, key)
+	}
+}
+
+// step counts a request to the model.
+func (t *turn) step() {
+	t.steps++
+	t.used.Steps = t.steps
+	t.spend()
+}
+
+// add counts what a part of the turn used.
+func (t *turn) add(s spool.Spend) {
+	s.Steps = 0
+	t.used = sum(t.used, s)
+	t.told = true
+	t.spend()
+}
+
+// setUsed says what the whole turn used until now.
+func (t *turn) setUsed(s spool.Spend) {
+	s.Steps = t.steps
+	t.used, t.told = s, true
+	t.spend()
+}
+
+// setTotal says what the session used until now. The turn's part is the
+// difference to what it was at the beginning, if somebody knows that.
+func (t *turn) setTotal(s spool.Spend) {
+	t.total = &s
+	if t.run.baseline == nil {
+		return
+	}
+	if base := t.run.baseline(); base != nil {
+		t.setUsed(minus(s, *base))
+	}
+}
+
+// setCost is like setTotal for the money alone.
+func (t *turn) setCost(total float64) {
+	if t.total == nil {
+		t.total = new(spool.Spend)
+	}
+	t.total.CostUSD = total
+	if t.run.baseline == nil {
+		return
+	}
+	if base := t.run.baseline(); base != nil {
+		t.used.CostUSD = max(0, total-base.CostUSD)
+		t.spend()
+	}
+}
+
+// context says how full the model's window is.
+func (t *turn) context(used, size int64) { t.ctxLen = [2]int64{used, size} }
+
+func (t *turn) spend() {
+	if t.run.spending != nil {
+		t.run.spending(t)
+	}
+}
+
+// usage is what is known about it now, or nil.
+func (t *turn) usage() *spool.Usage {
+	u := &spool.Usage{Session: t.total, ContextUsed: t.ctxLen[0], ContextSize: t.ctxLen[1]}
+	if t.told {
+		used, run := t.used, sum(t.run.spent, t.used)
+		run.Steps = t.run.spent.Steps + used.Steps
+		u.Turn, u.Run = &used, &run
+	} else if t.total == nil && t.ctxLen == [2]int64{} {
+		return nil
+	}
+	return u
+}
+
+// finish takes the agent's last word. The first one counts.
+func (t *turn) finish(r result) {
+	if t.result != nil || t.seq == 0 {
+		return
+	}
+	if r.answer == "" && r.outcome == spool.TurnSuccess {
+		r.answer = t.answer
+	}
+	if r.class == "" && !r.outcome.OK() {
+		r.class = classify(r.err, 0)
+	}
+	t.result = &r
+}
+
+// fit returns what of a text an event can hold, and a blob of the whole if
+// that is more.
+func (t *turn) fit(s string) (string, *spool.Blob) {
+	if len(s) <= MaxText {
+		return s, nil
+	}
+	head := strings.ToValidUTF8(s[:MaxText], "\uFFFD")
+	blob, err := t.run.out.PutBlob("text/plain; charset=utf-8", strings.NewReader(s))
+	if err != nil {
+		t.notice("warning", NoticeWarning, fmt.Sprintf("a text of %d bytes was cut to %d: %v", len(s), MaxText, err))
+		return head, nil
+	}
+	return head, &blob
+}
+
+// fitInput keeps the arguments of an action within bounds.
+func (t *turn) fitInput(a *spool.Action) {
+	if len(a.Input) > MaxText {
+		a.Input = cutJSON(t, a.Input)
+	}
+	if len(a.Detail) > MaxText {
+		a.Detail = cutJSON(t, a.Detail)
+	}
+	for i := range a.Changes {
+		if len(a.Changes[i].Diff) > MaxText {
+			changes := append([]spool.FileChange(nil), a.Changes...)
+			changes[i].Diff = strings.ToValidUTF8(changes[i].Diff[:MaxText], "\uFFFD")
+			a.Changes = changes
+		}
+	}
+}
+
+// cutJSON replaces a large JSON value by a blob of it.
+func cutJSON(t *turn, v json.RawMessage) json.RawMessage {
+	blob, err := t.run.out.PutBlob("application/json", bytes.NewReader(v))
+	if err != nil {
+		return json.RawMessage(`{"dropped":` + fmt.Sprint(len(v)) + `}`)
+	}
+	b, err := json.Marshal(blob)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// object checks that a line can be decoded at all, and says so if not. Bytes
+// that are not UTF-8 are no reason to lose it: they are replaced where they
+// are shown, and kept in the notice where they are not.
+func (t *turn) object(line []byte, v any) bool {
+	if err := json.Unmarshal(line, v); err != nil {
+		t.unparsed(line, err)
+		return false
+	}
+	return true
+}
+
+// printable shortens a text to one line for a title.
+func printable(s string) string {
+	s = strings.TrimSpace(s)
+	if i := strings.IndexByte(s, '\n'); i >= 0 {
+		s = strings.TrimSpace(s[:i]) + " …"
+	}
+	for i, n := 0, 0; i < len(s); n++ {
+		if n == 300 {
+			return s[:i] + "…"
+		}
+		_, size := utf8.DecodeRuneInString(s[i:])
+		i += size
+	}
+	return s
+}
+
+func yes() *bool      { b := true; return &b }
+func no() *bool       { b := false; return &b }
+func is(b bool) *bool { return &b }
+
+func sum(a, b spool.Spend) spool.Spend {
+	return spool.Spend{Input: a.Input + b.Input, CacheRead: a.CacheRead + b.CacheRead, CacheWrite: a.CacheWrite + b.CacheWrite,
+		Output: a.Output + b.Output, Reasoning: a.Reasoning + b.Reasoning, CostUSD: a.CostUSD + b.CostUSD, Steps: a.Steps + b.Steps}
+}
+
+// minus never goes below zero: a session that was compacted may count anew.
+func minus(a, b spool.Spend) spool.Spend {
+	return spool.Spend{Input: max(0, a.Input-b.Input), CacheRead: max(0, a.CacheRead-b.CacheRead), CacheWrite: max(0, a.CacheWrite-b.CacheWrite),
+		Output: max(0, a.Output-b.Output), Reasoning: max(0, a.Reasoning-b.Reasoning), CostUSD: max(0, a.CostUSD-b.CostUSD), Steps: max(0, a.Steps-b.Steps)}
+}
