@@ -42,8 +42,12 @@ var mayImport = map[string][]string{
 	"internal/servertest":     {"internal/tether"},
 	"internal/netcut":         {},
 	"internal/tether":         {},
-	"internal/codextest":      {"internal/netcut", "internal/tether"},
-	"bench":                   {"", "eventlog", "store", "engine", "engine/process", "host", "client", "keeper", "internal/codextest"},
+	"internal/npmtest":        {},
+	"internal/fifotest":       {},
+	"internal/modeltest":      {},
+	"internal/codextest":      {"internal/fifotest", "internal/modeltest", "internal/netcut", "internal/npmtest", "internal/tether"},
+	"internal/agenttest":      {"internal/codextest", "internal/modeltest", "internal/npmtest"},
+	"bench":                   {"", "eventlog", "store", "engine", "engine/process", "host", "client", "keeper", "internal/agenttest", "internal/codextest", "internal/modeltest"},
 }
 
 // foreign says which packages may import a dependency that is not ours.

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/spool-run/spool/internal/codextest"
@@ -15,11 +13,7 @@ import (
 // path it is the one that the tests use, installed if it is not yet.
 func findCodex(ctx context.Context, path string) (found, version string, err error) {
 	if path == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return "", "", fmt.Errorf("find codex: %w", err)
-		}
-		if path, err = codextest.Install(filepath.Join(cache, "spool-test", "codex-"+codextest.Version)); err != nil {
+		if path, err = codextest.Install(); err != nil {
 			return "", "", err
 		}
 	}

@@ -3,6 +3,8 @@ package codextest
 import (
 	"strconv"
 	"strings"
+
+	"github.com/spool-run/spool/internal/modeltest"
 )
 
 // Output is what a tool call gave back to the model.
@@ -14,6 +16,24 @@ type Output struct {
 	Exited   bool
 	ExitCode int
 	Session  int // of a command that still runs, for write_stdin; or 0
+}
+
+// Outputs returns the tool outputs the model has seen so far, oldest first.
+func Outputs(m *modeltest.Model) []Output {
+	requests := m.Requests()
+	if len(requests) == 0 {
+		return nil
+	}
+	return outputs(requests[len(requests)-1]) // each request repeats the history
+}
+
+// outputs returns the tool outputs in the conversation, oldest first.
+func outputs(r *modeltest.Request) []Output {
+	var outs []Output
+	for _, item := range r.Outputs() {
+		outs = append(outs, parseOutput(item.CallID, item.Output.String()))
+	}
+	return outs
 }
 
 // parseOutput takes apart what exec_command, write_stdin and apply_patch

@@ -19,7 +19,7 @@ import (
 // Config says how [Exec] runs codex.
 type Config struct {
 	Binary string // path of codex, see [Binary]
-	Model  string // base URL of the model, see [Model.URL]
+	Model  string // base URL of the model, see [modeltest.Model.URL]
 	Server string // URL of the exec-server
 	Token  string // bearer token for the server, if it wants one
 	Dir    string // working directory, on the server too

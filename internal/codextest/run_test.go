@@ -5,12 +5,14 @@ import (
 	"errors"
 	"os"
 	"testing"
+
+	"github.com/spool-run/spool/internal/modeltest"
 )
 
 // TestTools pins how codex offers its tools, on which the steps rely.
 func TestTools(t *testing.T) {
 	server := startServer(t)
-	u := begin(t, server.URL(), t.TempDir(), Say("done"))
+	u := begin(t, server.URL(), t.TempDir(), modeltest.Say("done"))
 	result, _ := u.end(t)
 	request := u.model.Requests()[0]
 	for name, want := range map[string]string{
@@ -36,14 +38,14 @@ func TestToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := startServer(t, "--ws-auth=capability-token", "--ws-token-file="+file)
-	m := newModel(t, Run(Command{Cmd: "echo in"}), Say("done"))
+	m := newModel(t, Run(Command{Cmd: "echo in"}), modeltest.Say("done"))
 	_, err := Exec(t.Context(), Config{
 		Binary: Binary(t), Model: m.URL(), Server: server.URL(), Token: token, Dir: t.TempDir(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if outs := m.Outputs(); len(outs) != 1 || outs[0].Text != "in\n" {
+	if outs := Outputs(m); len(outs) != 1 || outs[0].Text != "in\n" {
 		t.Errorf("the model saw %+v, want in", outs)
 	}
 }
@@ -71,7 +73,7 @@ func TestExecCanceled(t *testing.T) {
 	server := startServer(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	m := newModel(t, Say("never").When(func(context.Context) error {
+	m := newModel(t, modeltest.Say("never").When(func(context.Context) error {
 		cancel()
 		return nil
 	}).After(nil))

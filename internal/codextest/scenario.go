@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spool-run/spool/internal/fifotest"
+	"github.com/spool-run/spool/internal/modeltest"
 	"github.com/spool-run/spool/internal/netcut"
 )
 
@@ -40,7 +42,7 @@ func ProjectInstructions(t testing.TB, serverURL string) {
 	const text = "Sail close to the wind."
 	writeFile(t, filepath.Join(dir, "AGENTS.md"), text+"\n")
 
-	u := begin(t, serverURL, dir, Say("done"))
+	u := begin(t, serverURL, dir, modeltest.Say("done"))
 	u.end(t)
 	for _, item := range u.model.Requests()[0].Input {
 		if strings.Contains(item.Content.String(), text) {
@@ -65,7 +67,7 @@ func ShellCommand(t testing.TB, serverURL string) {
 		Run(Command{Cmd: `pwd; echo "oh no" >&2; tr a-z A-Z <in.txt >out.txt; exit 3`, YieldMillis: untilExit}),
 		Run(Command{Cmd: "seq 1 3000", YieldMillis: untilExit}),
 		Run(Command{Cmd: "pwd", Workdir: filepath.Join(dir, "missing"), YieldMillis: untilExit}),
-		Say("done"),
+		modeltest.Say("done"),
 	).end(t)
 
 	if len(outs) != 3 {
@@ -134,7 +136,7 @@ EOF
 +x
 *** End Patch
 `),
-		Say("done"),
+		modeltest.Say("done"),
 	).end(t)
 
 	if len(outs) != 3 {
@@ -165,7 +167,7 @@ EOF
 // one, reads what the model types, and is interrupted by ^C.
 func InteractivePTY(t testing.TB, serverURL string) {
 	dir := t.TempDir()
-	ready := newFIFO(t, dir, "ready")
+	ready := fifotest.New(t, dir, "ready")
 
 	_, outs := begin(t, serverURL, dir,
 		Run(Command{
@@ -181,9 +183,9 @@ echo "not interrupted"`,
 			TTY:         true,
 			YieldMillis: 250,
 		}),
-		WriteStdin("ada\n", 0).When(ready.wait),
-		WriteStdin("\x03", untilExit).When(ready.wait),
-		Say("done"),
+		WriteStdin("ada\n", 0).When(ready.Wait),
+		WriteStdin("\x03", untilExit).When(ready.Wait),
+		modeltest.Say("done"),
 	).end(t)
 
 	if len(outs) != 3 {
@@ -217,7 +219,7 @@ echo "not interrupted"`,
 func SurvivesCutConnection(t testing.TB, serverURL string) {
 	dir := t.TempDir()
 	proxy, proxyURL := newProxy(t, serverURL)
-	there, proceed := newFIFO(t, dir, "there"), newFIFO(t, dir, "proceed")
+	there, proceed := fifotest.New(t, dir, "there"), fifotest.New(t, dir, "proceed")
 
 	const lines = 800 // in four parts
 	u := begin(t, proxyURL, dir,
@@ -230,7 +232,7 @@ part 401 600; meet
 part 601 800`,
 			YieldMillis: untilExit,
 		}),
-		Say("done"),
+		modeltest.Say("done"),
 	)
 	step := func(what string, err error) {
 		t.Helper()
@@ -240,23 +242,23 @@ part 601 800`,
 		}
 	}
 
-	step("wait for the first part", there.wait(u.ctx))
+	step("wait for the first part", there.Wait(u.ctx))
 	before := proxy.Count()
 	proxy.Refuse()
 	// Less than the second part takes on the wire, so within it.
 	cut := proxy.CutAfter(netcut.ToClient, 2000)
-	step("go on to the second part", proceed.release())
+	step("go on to the second part", proceed.Release())
 	select {
 	case <-cut:
 	case <-u.ctx.Done():
 		step("wait for the cut", u.ctx.Err())
 	}
-	step("wait for the second part", there.wait(u.ctx))
-	step("go on to the third part", proceed.release())
-	step("wait for the third part", there.wait(u.ctx))
+	step("wait for the second part", there.Wait(u.ctx))
+	step("go on to the third part", proceed.Release())
+	step("wait for the third part", there.Wait(u.ctx))
 	proxy.Admit()
 	step("wait for codex to come back", proxy.WaitCount(u.ctx, before+1))
-	step("go on to the last part", proceed.release())
+	step("go on to the last part", proceed.Release())
 	_, outs := u.end(t)
 
 	if len(outs) != 1 {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/spool-run/spool/internal/modeltest"
 )
 
 // turnTimeout bounds one run of codex in a scenario. It is above the 25
@@ -13,7 +15,7 @@ const turnTimeout = 40 * time.Second
 
 // turn is a run of codex through a script, in the background.
 type turn struct {
-	model  *Model
+	model  *modeltest.Model
 	ctx    context.Context // ends when codex has ended, or should
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -23,12 +25,12 @@ type turn struct {
 
 // begin starts codex with a scripted model and the server as its environment.
 // The end of the test ends it.
-func begin(t testing.TB, serverURL, dir string, script ...Step) *turn {
+func begin(t testing.TB, serverURL, dir string, script ...modeltest.Step) *turn {
 	t.Helper()
 	bin := Binary(t)
-	model, err := NewModel(script...)
+	model, err := modeltest.New(modeltest.InOrder(script...))
 	if err != nil {
-		t.Fatalf("start model: %v", err)
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), turnTimeout)
 	u := &turn{model: model, ctx: ctx, cancel: cancel, done: make(chan struct{})}
@@ -61,7 +63,7 @@ func (u *turn) end(t testing.TB) (*Result, []Output) {
 		u.explain(t)
 		t.Fatalf("codex: %v", err)
 	}
-	return u.result, u.model.Outputs()
+	return u.result, Outputs(u.model)
 }
 
 // explain stops codex if it still runs, and logs what is known about it.
@@ -72,7 +74,7 @@ func (u *turn) explain(t testing.TB) {
 	if err := u.model.Err(); err != nil {
 		t.Logf("model: %v", err)
 	}
-	for _, out := range u.model.Outputs() {
+	for _, out := range Outputs(u.model) {
 		t.Logf("tool output: %s", out.Raw)
 	}
 	if u.result == nil {

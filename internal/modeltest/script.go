@@ -1,0 +1,62 @@
+package modeltest
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Script says what the model answers.
+type Script interface {
+	// Step returns the step that answers a request.
+	Step(r *Request) (Step, error)
+	// Left says what of the script was not played and should have been.
+	Left() error
+}
+
+// InOrder plays one step per request. A request beyond the steps and a step
+// that nobody asked for are errors of the model.
+func InOrder(steps ...Step) Script { return &ordered{steps: steps} }
+
+type ordered struct {
+	mu     sync.Mutex
+	steps  []Step
+	played int
+}
+
+func (s *ordered) Step(*Request) (Step, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.played++
+	if s.played > len(s.steps) {
+		return nil, fmt.Errorf("request %d is beyond the script of %d steps", s.played, len(s.steps))
+	}
+	return s.steps[s.played-1], nil
+}
+
+func (s *ordered) Left() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if left := len(s.steps) - s.played; left > 0 {
+		return fmt.Errorf("script has %d of %d steps left", left, len(s.steps))
+	}
+	return nil
+}
+
+// ByTurn plays step n to a conversation that has n answers already; the last
+// step answers all that is beyond. A request without tools is not about the
+// task, but for a title or the like, and gets one.
+func ByTurn(steps ...Step) Script { return byTurn(steps) }
+
+type byTurn []Step
+
+func (s byTurn) Step(r *Request) (Step, error) {
+	if len(r.Tools) == 0 {
+		return Say("A title"), nil
+	}
+	if len(s) == 0 {
+		return nil, fmt.Errorf("the script has no steps")
+	}
+	return s[min(r.Answers(), len(s)-1)], nil
+}
+
+func (s byTurn) Left() error { return nil }
