@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"engine/sandbox/vfs":      {},
 	"internal/launch":         {"internal/failpoint"},
 	"internal/failpoint":      {},
+	"render":                  {""},
 	"host":                    {"", "engine", "eventlog", "store", "internal/failpoint"},
 	"host/backendtest":        {""},
 	"wire/rpc":                {},
@@ -36,7 +37,7 @@ var mayImport = map[string][]string{
 	"wire/execserver":         {"", "eventlog", "wire/rpc", "wire/runproto", "wire/execserver/fileuri"},
 	"client":                  {"", "eventlog", "wire/rpc", "wire/runproto"},
 	"keeper":                  {"", "engine/process", "eventlog", "host", "store", "wire/rpc", "wire/runproto"},
-	"cli":                     {"", "eventlog", "store", "engine", "engine/process", "internal/launch", "internal/netcut", "host", "client", "keeper", "wire/execserver", "torture"},
+	"cli":                     {"", "render", "eventlog", "store", "engine", "engine/process", "internal/launch", "internal/netcut", "host", "client", "keeper", "wire/execserver", "torture"},
 	"torture":                 {"", "client", "host", "internal/netcut", "wire/rpc"},
 	"cmd/spool":               {"cli"},
 	"internal/servertest":     {"internal/tether"},
@@ -52,6 +53,8 @@ var mayImport = map[string][]string{
 
 // foreign says which packages may import a dependency that is not ours.
 var foreign = map[string][]string{
+	"github.com/JohannesKaufmann/html-to-markdown/v2": {"render"},
+	"golang.org/x/net":              {"render"},
 	"github.com/coder/websocket":    {"wire/rpc", "wire/execserver", "client", "torture"},
 	"github.com/creack/pty":         {"engine/process"},
 	"github.com/segmentio/asm":      {"wire/execserver"},

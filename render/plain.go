@@ -1,0 +1,75 @@
+package render
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// escapes are the sequences that act on a terminal instead of showing there.
+var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[PX^_][^\x1b]*\x1b\\\\|[ -/]*[0-~])")
+
+// plain makes output into text: without escape sequences, with valid
+// characters, and with lines that were overwritten as they were last.
+func plain(s string) string {
+	if strings.IndexByte(s, 0x1b) >= 0 {
+		s = escapes.ReplaceAllString(s, "")
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if strings.IndexByte(s, '\r') < 0 {
+		return s
+	}
+	s = strings.ReplaceAll(s, "\r\n", "\n")
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = overwritten(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// overwritten is what is left of a line with carriage returns: the last
+// stretch, and what of those before it is longer.
+func overwritten(line string) string {
+	if strings.IndexByte(line, '\r') < 0 {
+		return line
+	}
+	var shown []rune
+	for part := range strings.SplitSeq(line, "\r") {
+		over := []rune(part)
+		if len(over) >= len(shown) {
+			shown = over
+			continue
+		}
+		copy(shown, over)
+	}
+	return string(shown)
+}
+
+// elide leaves out the middle of a text that may have lost some of it before.
+func elide(first, last string, limit, lost int) string {
+	headSize := limit / 3
+	all := first + last
+	if len(all) <= limit && lost == 0 {
+		return all
+	}
+	head, tail := first, last
+	if tail == "" {
+		head, tail = first[:min(headSize, len(first))], first[min(headSize, len(first)):]
+	}
+	if len(head) > headSize {
+		lost += len(head) - headSize
+		head = head[:headSize]
+	}
+	if room := limit - headSize; len(tail) > room {
+		lost += len(tail) - room
+		tail = tail[len(tail)-room:]
+	}
+	for len(head) > 0 && !utf8.ValidString(head) {
+		head = head[:len(head)-1]
+	}
+	for len(tail) > 0 && !utf8.RuneStart(tail[0]) {
+		tail = tail[1:]
+	}
+	return fmt.Sprintf("%s\n[%d bytes left out]\n%s", trimLineEnd(head), lost, tail)
+}

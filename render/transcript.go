@@ -1,0 +1,255 @@
+package render
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spool-run/spool"
+)
+
+// Bounds of a transcript.
+const (
+	// DefaultMaxTranscript bounds its text. Beyond that the middle is left
+	// out: a head of a third, and a tail.
+	DefaultMaxTranscript = 50 << 10
+	// maxDataText bounds what is shown of one JSON value.
+	maxDataText = 8000
+	// maxBeside is of how many displays images and data are kept.
+	maxBeside = 100
+)
+
+// Transcript is the last state of what events show: displays that were
+// updated are shown once, what was cleared is not, and of a progress bar only
+// the last line is left. The zero value is ready to use.
+type Transcript struct {
+	Renderer
+	// MaxBytes bounds the text; zero means DefaultMaxTranscript.
+	MaxBytes int
+
+	blocks  []*block
+	beside  []*block // those with images or data, oldest first
+	byID    map[string]*block
+	clear   bool // before the next thing is shown
+	held    int  // bytes in blocks
+	dropped int  // bytes that were left out already
+	cut     int  // blocks before this one are the head
+}
+
+// block is a stretch of output, or one thing that was displayed.
+type block struct {
+	out    Output
+	id     string
+	stream bool // bytes of output, which go on in the next event
+}
+
+// Add takes an event into account. An error means that a blob could not be
+// read; the transcript then names it.
+func (t *Transcript) Add(ctx context.Context, e *spool.Event) error {
+	if e.Kind == spool.KindDisplay {
+		var d spool.Display
+		if json.Unmarshal(e.Data, &d) == nil && (d.Clear || d.ID != "") {
+			return t.display(ctx, &d)
+		}
+	}
+	out, err := t.Event(ctx, e)
+	if out.Text == "" && len(out.Images) == 0 && len(out.Data) == 0 {
+		return err
+	}
+	if t.clear {
+		t.reset()
+	}
+	if e.Kind == spool.KindOutput {
+		if n := len(t.blocks); n > t.cut && t.blocks[n-1].stream {
+			t.blocks[n-1].out.Text += out.Text
+			t.held += len(out.Text)
+			t.shrink()
+			return err
+		}
+	}
+	t.put(&block{out: out, stream: e.Kind == spool.KindOutput})
+	return err
+}
+
+// display handles what has a name or clears.
+func (t *Transcript) display(ctx context.Context, d *spool.Display) error {
+	if d.Clear {
+		t.clear = true
+		if !d.Wait {
+			t.reset()
+		}
+		return nil
+	}
+	out, err := t.Display(ctx, d)
+	if b := t.byID[d.ID]; d.Update && b != nil {
+		t.held += len(out.Text) - len(b.out.Text)
+		b.out = out
+		t.keepBeside(b)
+		t.shrink()
+		return err
+	}
+	if d.Update { // of something from before, or that was cleared
+		if out.Text == "" && len(out.Images) == 0 && len(out.Data) == 0 {
+			return err
+		}
+	}
+	if t.clear {
+		t.reset()
+	}
+	t.put(&block{out: out, id: d.ID})
+	return err
+}
+
+func (t *Transcript) put(b *block) {
+	if b.id != "" {
+		if t.byID == nil {
+			t.byID = make(map[string]*block)
+		}
+		t.byID[b.id] = b
+	}
+	t.blocks = append(t.blocks, b)
+	t.held += len(b.out.Text)
+	t.keepBeside(b)
+	t.shrink()
+}
+
+// keepBeside keeps what is beside the text of the last so many displays.
+func (t *Transcript) keepBeside(b *block) {
+	if len(b.out.Images) == 0 && len(b.out.Data) == 0 || slices.Contains(t.beside, b) {
+		return
+	}
+	t.beside = append(t.beside, b)
+	if len(t.beside) > maxBeside {
+		t.beside[0].out.Images, t.beside[0].out.Data = nil, nil
+		t.beside = t.beside[1:]
+	}
+}
+
+func (t *Transcript) reset() {
+	t.blocks, t.beside, t.byID, t.clear, t.held, t.dropped, t.cut = nil, nil, nil, false, 0, 0, 0
+}
+
+func (t *Transcript) limit() int {
+	if t.MaxBytes > 0 {
+		return t.MaxBytes
+	}
+	return DefaultMaxTranscript
+}
+
+// shrink forgets the middle once that pays, so that memory stays bounded
+// whatever a run writes.
+func (t *Transcript) shrink() {
+	limit := t.limit()
+	if t.held < 4*limit {
+		return
+	}
+	if t.cut == 0 { // keep the head for good
+		size := 0
+		for t.cut < len(t.blocks) && size+len(t.blocks[t.cut].out.Text) <= limit/3 {
+			size += len(t.blocks[t.cut].out.Text)
+			t.cut++
+		}
+		if t.cut < len(t.blocks) {
+			if b := t.blocks[t.cut]; b.stream {
+				first := &block{out: Output{Text: b.out.Text[:limit/3-size]}, stream: true}
+				b.out.Text = b.out.Text[limit/3-size:]
+				t.blocks = append(t.blocks[:t.cut:t.cut], append([]*block{first}, t.blocks[t.cut:]...)...)
+				t.cut++
+			}
+		}
+	}
+	// And of the rest, the tail.
+	tail := t.blocks[t.cut:]
+	size := 0
+	for _, b := range tail {
+		size += len(b.out.Text)
+	}
+	for len(tail) > 0 && size > limit {
+		b := tail[0]
+		n := len(b.out.Text)
+		if b.stream && size-n < limit {
+			n = size - limit
+			b.out.Text = strings.Clone(b.out.Text[n:])
+		} else {
+			delete(t.byID, b.id)
+			tail = tail[1:]
+		}
+		size -= n
+		t.held -= n
+		t.dropped += n
+	}
+	t.blocks = append(t.blocks[:t.cut:t.cut], tail...)
+}
+
+// Text returns what there is to read, without escape sequences. What was left
+// out in the middle is said.
+func (t *Transcript) Text() string {
+	var head, tail strings.Builder
+	images := len(t.Images())
+	for i, b := range t.blocks {
+		w := &tail
+		if i < t.cut {
+			w = &head
+		}
+		writeBlock(w, b)
+	}
+	text := plain(head.String() + tail.String())
+	switch {
+	case strings.TrimSpace(text) == "" && images == 1:
+		return "[1 image]\n"
+	case strings.TrimSpace(text) == "" && images > 1:
+		return fmt.Sprintf("[%d images]\n", images)
+	case t.dropped == 0 && len(text) <= t.limit():
+		return text
+	}
+	first, last := plain(head.String()), plain(tail.String())
+	if t.dropped == 0 {
+		first, last = text, ""
+	}
+	return elide(first, last, t.limit(), t.dropped)
+}
+
+// writeBlock writes one block on lines of its own.
+func writeBlock(w *strings.Builder, b *block) {
+	if b.stream {
+		w.WriteString(b.out.Text)
+		return
+	}
+	text := b.out.Text
+	if text == "" && len(b.out.Data) > 0 && b.out.Data[0].Blob == nil {
+		text = string(b.out.Data[0].Bytes)
+		if len(text) > maxDataText {
+			text, _ = head(text, maxDataText, int64(len(text)))
+		}
+	}
+	if text == "" {
+		return
+	}
+	if s := w.String(); s != "" && !strings.HasSuffix(s, "\n") {
+		w.WriteByte('\n')
+	}
+	if b.out.Aside {
+		text = "[" + text + "]"
+	}
+	w.WriteString(text + "\n")
+}
+
+// Images returns what was shown beside the text, of the last so many displays.
+func (t *Transcript) Images() []Value {
+	var all []Value
+	for _, b := range t.beside {
+		all = append(all, b.out.Images...)
+	}
+	return all
+}
+
+// Data returns the JSON values that were displayed, the last so many.
+func (t *Transcript) Data() []Value {
+	var all []Value
+	for _, b := range t.beside {
+		all = append(all, b.out.Data...)
+	}
+	return all
+}
