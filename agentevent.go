@@ -156,6 +156,7 @@ type FileChange struct {
 // Plan is the payload of a plan event: what an agent means to do, as it is
 // now.
 type Plan struct {
+	ID      string     `json:"id,omitempty"`
 	Items   []PlanItem `json:"items"`
 	History bool       `json:"history,omitempty"`
 }

@@ -169,7 +169,6 @@ const (
 	NoticeUnknown     = "unknown_event"    // a line the translator does not know; its JSON is in Data
 	NoticeUnparsed    = "unparsed"         // a line that is no JSON; its bytes are in Bytes
 	NoticeLineTooLong = "line_too_long"    // a line beyond MaxLine was passed over
-	NoticeAfterResult = "after_result"     // a line after the agent's last word
 	NoticeWarning     = "agent_warning"    // the agent warns
 	NoticeDenied      = "denied"           // the agent was not allowed something
 	NoticeStalled     = "stalled"          // silent for too long

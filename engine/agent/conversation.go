@@ -37,9 +37,9 @@ type setup struct {
 	resume string
 	// fork is set for the first process of a run that forks.
 	fork bool
-	// prompt is the first one. Exec mode passes it in the command line; in
+	// opening is the first prompt. Exec mode passes it in the command line; in
 	// duplex mode it comes with conversation.prompt, too.
-	prompt spool.Prompt
+	opening spool.Prompt
 }
 
 // command is a process to start.
@@ -103,7 +103,7 @@ func (oneShot) answer(string, spool.Decision, *turn) error { return spool.ErrUns
 // runners are the agents by name.
 func runners() map[string]*runner {
 	all := make(map[string]*runner)
-	for _, r := range []*runner{} {
+	for _, r := range []*runner{codexRunner(), claudeRunner(), openCodeRunner(), piRunner()} {
 		all[r.name] = r
 	}
 	return all

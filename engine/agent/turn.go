@@ -100,6 +100,9 @@ func (t *turn) put(kind spool.Kind, payload any, raw []byte, then func(spool.Seq
 		data, _ = json.Marshal(spool.Notice{Code: NoticeUnparsed, Level: "warning", Text: fmt.Sprintf("a %s event did not encode: %v", kind, err)})
 		kind = spool.KindNotice
 	}
+	if !utf8.Valid(data) { // what an agent passes on need not be
+		data = bytes.ToValidUTF8(data, []byte("\uFFFD"))
+	}
 	if raw == nil && t.run.keepRaw && len(t.raw)+len(data) < spool.MaxEventBytes {
 		raw, t.raw = t.raw, nil
 	}
@@ -304,7 +307,7 @@ func (t *turn) notice(level, code, text string) {
 // unknown keeps a line that is JSON but says nothing we know.
 func (t *turn) unknown(what string, line []byte) {
 	n := spool.Notice{Level: "debug", Code: NoticeUnknown, Text: what}
-	if len(line) <= MaxText {
+	if len(line) <= MaxText && utf8.Valid(line) {
 		n.Data = bytes.Clone(line)
 		t.put(spool.KindNotice, n, nil, nil)
 		return
@@ -462,17 +465,6 @@ func cutJSON(t *turn, v json.RawMessage) json.RawMessage {
 		return nil
 	}
 	return b
-}
-
-// object checks that a line can be decoded at all, and says so if not. Bytes
-// that are not UTF-8 are no reason to lose it: they are replaced where they
-// are shown, and kept in the notice where they are not.
-func (t *turn) object(line []byte, v any) bool {
-	if err := json.Unmarshal(line, v); err != nil {
-		t.unparsed(line, err)
-		return false
-	}
-	return true
 }
 
 // printable shortens a text to one line for a title.
