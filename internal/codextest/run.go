@@ -136,11 +136,11 @@ func Exec(ctx context.Context, cfg Config) (*Result, error) {
 	}, nil
 }
 
-// writeHome writes the configuration of one run. The model is one codex knows,
-// because it offers apply_patch as a tool only to models it knows. Features
-// that would look for things on the internet are off, and so are retries: what
-// goes against a script should fail at once.
-func writeHome(home string, cfg Config) error {
+// WriteConfig writes the configuration of a codex that uses a scripted model.
+// The model is one codex knows, because it offers apply_patch as a tool only to
+// models it knows. Features that would look for things on the internet are off.
+// Retries is how often a request and a stream are tried again.
+func WriteConfig(home, modelURL string, retries int) error {
 	config := fmt.Sprintf(`model = "gpt-5.5"
 model_provider = "scripted"
 check_for_update_on_startup = false
@@ -160,9 +160,18 @@ name = "scripted"
 base_url = %q
 wire_api = "responses"
 supports_websockets = false
-request_max_retries = 0
-stream_max_retries = 0
-`, cfg.Model)
+request_max_retries = %[2]d
+stream_max_retries = %[2]d
+`, modelURL, retries)
+	return os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o600)
+}
+
+// writeHome writes the configuration of one run, without retries: what goes
+// against a script should fail at once.
+func writeHome(home string, cfg Config) error {
+	if err := WriteConfig(home, cfg.Model, 0); err != nil {
+		return err
+	}
 	environments := fmt.Sprintf(`default = "remote"
 include_local = false
 
@@ -172,9 +181,6 @@ url = %q
 `, cfg.Server)
 	if cfg.Token != "" {
 		environments += fmt.Sprintf("auth_bearer_token = %q\n", cfg.Token)
-	}
-	if err := os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o600); err != nil {
-		return err
 	}
 	return os.WriteFile(filepath.Join(home, "environments.toml"), []byte(environments), 0o600)
 }

@@ -1,0 +1,64 @@
+package agenttest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/spool-run/spool/internal/modeltest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestInstallUnknown(t *testing.T) {
+	if _, err := Install("nobody"); err == nil || !strings.Contains(err.Error(), "nobody") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// byHand are the command lines of one prompt.
+var byHand = map[string][]string{
+	Codex:    {"exec", "--json", "--skip-git-repo-check", "--sandbox=danger-full-access", "Go."},
+	Claude:   {"-p", "--output-format", "stream-json", "--verbose", "--allowedTools", "Bash", "--", "Go."},
+	OpenCode: {"run", "--format", "json", "--", "Go."},
+	Pi:       {"--print", "--mode", "json", "--", "Go."},
+}
+
+// TestByHand runs every agent as a person would, which proves the homes and
+// the model.
+func TestByHand(t *testing.T) {
+	for _, agent := range All {
+		t.Run(agent, func(t *testing.T) {
+			m, err := modeltest.New(modeltest.ByTurn(
+				modeltest.Shell("echo made >made.txt"),
+				modeltest.Say("All done."),
+			))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			dir := t.TempDir()
+			cmd := exec.CommandContext(t.Context(), Path(t, agent), byHand[agent]...)
+			cmd.Dir = dir
+			for name, value := range Home(t, agent, m) {
+				cmd.Env = append(cmd.Env, name+"="+value)
+			}
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if err != nil || m.Err() != nil {
+				t.Fatalf("%v, model: %v\n%s\n%s", err, m.Err(), out, &stderr)
+			}
+			if !strings.Contains(string(out), "All done.") {
+				t.Errorf("no answer:\n%s\n%s", out, &stderr)
+			}
+			if got, err := os.ReadFile(filepath.Join(dir, "made.txt")); err != nil || string(got) != "made\n" {
+				t.Errorf("the command did not run: %q, %v\n%s", got, err, out)
+			}
+		})
+	}
+}
