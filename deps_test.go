@@ -22,7 +22,7 @@ var mayImport = map[string][]string{
 	"engine":                  {""},
 	"engine/enginetest":       {"", "engine", "eventlog"},
 	"engine/process":          {"", "engine", "internal/launch"},
-	"engine/agent":            {"", "engine", "engine/process", "internal/launch"},
+	"engine/agent":            {"", "engine", "engine/process", "internal/launch", "wire/rpc"},
 	"engine/sandbox":          {"", "engine", "engine/sandbox/guest", "engine/sandbox/pyodide", "engine/sandbox/vfs", "engine/sandbox/wasipy"},
 	"engine/sandbox/guest":    {"", "engine/sandbox/vfs"},
 	"engine/sandbox/vfs":      {},
@@ -53,17 +53,18 @@ var mayImport = map[string][]string{
 
 // foreign says which packages may import a dependency that is not ours.
 var foreign = map[string][]string{
+	"github.com/BurntSushi/toml":                      {"engine/agent"},
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {"render"},
-	"golang.org/x/net":              {"render"},
-	"github.com/coder/websocket":    {"wire/rpc", "wire/execserver", "client", "torture"},
-	"github.com/creack/pty":         {"engine/process"},
-	"github.com/segmentio/asm":      {"wire/execserver"},
-	"github.com/segmentio/encoding": {},
-	"github.com/spf13/cobra":        {"cli"},
-	"github.com/spf13/pflag":        {"cli"},
-	"golang.org/x/sys":              {"engine/process", "engine/agent", "engine/sandbox/vfs", "internal/launch", "store", "keeper", "cli", "wire/execserver", "bench", "internal/codextest", "torture"},
-	"golang.org/x/term":             {"cli", "torture"},
-	"github.com/google/go-cmp":      {"host/backendtest", "engine/enginetest", "internal/codextest"},
+	"golang.org/x/net":                                {"render"},
+	"github.com/coder/websocket":                      {"wire/rpc", "wire/execserver", "client", "torture"},
+	"github.com/creack/pty":                           {"engine/process"},
+	"github.com/segmentio/asm":                        {"wire/execserver"},
+	"github.com/segmentio/encoding":                   {},
+	"github.com/spf13/cobra":                          {"cli"},
+	"github.com/spf13/pflag":                          {"cli"},
+	"golang.org/x/sys":                                {"engine/process", "engine/agent", "engine/sandbox/vfs", "internal/launch", "store", "keeper", "cli", "wire/execserver", "bench", "internal/codextest", "torture"},
+	"golang.org/x/term":                               {"cli", "torture"},
+	"github.com/google/go-cmp":                        {"host/backendtest", "engine/enginetest", "internal/codextest"},
 }
 
 // TestArrows fails on an import against the direction of the plan.

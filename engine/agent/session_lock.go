@@ -37,6 +37,12 @@ type Locks struct {
 // in this process are told at once.
 const lockPoll = 50 * time.Millisecond
 
+// countSuffix is that of the files which count the holders of conversations.
+const countSuffix = ".count"
+
+// LockMemory is how long it is remembered how many had a conversation.
+const LockMemory = 30 * 24 * time.Hour
+
 // maxLockNote bounds what is read of a ticket.
 const maxLockNote = 4 << 10
 
@@ -45,7 +51,11 @@ func NewLocks(dir string) (*Locks, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open session locks: %w", err)
 	}
-	return &Locks{dir: dir, wake: make(map[string]chan struct{})}, nil
+	l := &Locks{dir: dir, wake: make(map[string]chan struct{})}
+	if err := l.sweep(time.Now().Add(-LockMemory)); err != nil {
+		return nil, fmt.Errorf("open session locks: %w", err)
+	}
+	return l, nil
 }
 
 // LockHolder says who works in a conversation.
@@ -69,15 +79,28 @@ type Ticket struct {
 	n     uint64
 	path  string
 	file  *os.File
+	held  uint64 // how many had it before; valid once it is the ticket's
 	once  sync.Once
 }
 
-// Queue takes a place in the queue for a conversation. The ticket must be
-// given back, whether it was waited for or not. The run is told to those who
-// wait behind it.
-func (l *Locks) Queue(t Token, run string) (*Ticket, error) {
-	sum := sha256.Sum256([]byte(t.Key()))
-	k := &Ticket{locks: l, key: hex.EncodeToString(sum[:16])}
+// lock implements locker.
+func (l *Locks) lock(ctx context.Context, key string) (lease, error) {
+	k, err := l.Queue(key, "")
+	if err != nil {
+		return nil, err
+	}
+	if err := k.Wait(ctx, nil); err != nil {
+		k.Release()
+		return nil, err
+	}
+	return k, nil
+}
+
+// Queue takes a place in the queue for a conversation, by its [Token.Key]. The
+// ticket must be given back, whether it was waited for or not. The run is told
+// to those who wait behind it.
+func (l *Locks) Queue(session, run string) (*Ticket, error) {
+	k := &Ticket{locks: l, key: lockName(session)}
 	err := l.gated(func() error {
 		tickets, err := l.tickets(k.key)
 		if err != nil {
@@ -106,7 +129,7 @@ func (l *Locks) Queue(t Token, run string) (*Ticket, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("queue for session %s: %w", t.Key(), err)
+		return nil, fmt.Errorf("queue for session %s: %w", session, err)
 	}
 	return k, nil
 }
@@ -155,9 +178,47 @@ func (k *Ticket) turn() (holder LockHolder, mine bool, err error) {
 			}
 		}
 		mine = true
-		return nil
+		k.held, err = k.locks.count(k.key)
+		return err
 	})
 	return holder, mine, err
+}
+
+// stamp implements lease.
+func (k *Ticket) stamp() uint64 { return k.held }
+
+func (k *Ticket) release() { k.Release() }
+
+// count returns how many had the conversation before, and counts one more.
+// The first number is one that was never used: a file that was lost must not
+// look as if nobody had been there in between.
+func (l *Locks) count(key string) (uint64, error) {
+	name := filepath.Join(l.dir, key+countSuffix)
+	b, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(string(b), 10, 64)
+	if err != nil {
+		n = uint64(time.Now().UnixNano())
+	}
+	return n, os.WriteFile(name, strconv.AppendUint(nil, n+1, 10), 0o600)
+}
+
+// sweep forgets the counts of conversations that nobody had for long.
+func (l *Locks) sweep(before time.Time) error {
+	return l.gated(func() error {
+		entries, err := os.ReadDir(l.dir)
+		for _, e := range entries {
+			if !strings.HasSuffix(e.Name(), countSuffix) {
+				continue
+			}
+			if info, statErr := e.Info(); statErr == nil && info.ModTime().Before(before) {
+				err = errors.Join(err, os.Remove(filepath.Join(l.dir, e.Name())))
+			}
+		}
+		return err
+	})
 }
 
 // Release gives the ticket back. It may be called more than once.
@@ -179,9 +240,8 @@ func (k *Ticket) Release() {
 }
 
 // Holder says who has a conversation now, if anybody.
-func (l *Locks) Holder(t Token) (holder LockHolder, held bool, err error) {
-	sum := sha256.Sum256([]byte(t.Key()))
-	key := hex.EncodeToString(sum[:16])
+func (l *Locks) Holder(session string) (holder LockHolder, held bool, err error) {
+	key := lockName(session)
 	err = l.gated(func() error {
 		tickets, err := l.tickets(key)
 		for _, n := range tickets {
@@ -192,6 +252,12 @@ func (l *Locks) Holder(t Token) (holder LockHolder, held bool, err error) {
 		return err
 	})
 	return holder, held, err
+}
+
+// lockName is what the files of a conversation are called.
+func lockName(session string) string {
+	sum := sha256.Sum256([]byte(session))
+	return hex.EncodeToString(sum[:16])
 }
 
 // look says whether a ticket is locked, and removes it if it is not. Callers

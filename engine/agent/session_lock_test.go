@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func newLocks(t *testing.T, dir string) *Locks {
@@ -24,9 +25,9 @@ func newLocks(t *testing.T, dir string) *Locks {
 	return l
 }
 
-func mustQueue(t *testing.T, l *Locks, token Token, run string) *Ticket {
+func mustQueue(t *testing.T, l *Locks, session, run string) *Ticket {
 	t.Helper()
-	k, err := l.Queue(token, run)
+	k, err := l.Queue(session, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,11 +39,11 @@ func mustQueue(t *testing.T, l *Locks, token Token, run string) *Ticket {
 func TestTicketsAreServedInOrder(t *testing.T) {
 	dir := t.TempDir()
 	a, b := newLocks(t, dir), newLocks(t, dir)
-	token := Token{"codex", "t1"}
+	session := "codex:t1"
 	const n = 20
 	var tickets []*Ticket
 	for i := range n {
-		tickets = append(tickets, mustQueue(t, []*Locks{a, b}[i%2], token, fmt.Sprint(i)))
+		tickets = append(tickets, mustQueue(t, []*Locks{a, b}[i%2], session, fmt.Sprint(i)))
 	}
 	var order []int
 	var inside atomic.Int32
@@ -66,17 +67,63 @@ func TestTicketsAreServedInOrder(t *testing.T) {
 			t.Fatalf("served in the order %v", order)
 		}
 	}
-	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 1 || left[0].Name() != "gate" {
-		t.Errorf("left behind: %v, %v", left, err)
+	if left := ticketFiles(t, dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func ticketFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.[0-9]*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestStampTellsWhetherSomebodyWasThere(t *testing.T) {
+	dir := t.TempDir()
+	a, b := newLocks(t, dir), newLocks(t, dir)
+	stamp := func(l *Locks) uint64 {
+		t.Helper()
+		k, err := l.lock(t.Context(), "pi:s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.release()
+		return k.stamp()
+	}
+	first := stamp(a)
+	if n := stamp(a); n != first+1 {
+		t.Errorf("nobody was there: %d after %d", n, first)
+	}
+	if n := stamp(b); n != first+2 {
+		t.Errorf("somebody was there: %d after %d", n, first)
+	}
+	// A ticket that was only waited for is nobody's visit.
+	holder, waiter := mustQueue(t, a, "pi:s", ""), mustQueue(t, b, "pi:s", "")
+	if err := holder.Wait(t.Context(), nil); err != nil || holder.stamp() != first+3 {
+		t.Errorf("%d, %v", holder.stamp(), err)
+	}
+	waiter.Release()
+	holder.Release()
+	if n := stamp(a); n != first+4 {
+		t.Errorf("%d after %d", n, first+3)
+	}
+	// What was forgotten is not mistaken for silence.
+	if err := a.sweep(time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if n := stamp(a); n <= first+5 {
+		t.Errorf("%d after %d was forgotten", n, first+4)
 	}
 }
 
 func TestOtherConversationsDoNotWait(t *testing.T) {
 	l := newLocks(t, t.TempDir())
-	for _, token := range []Token{{"codex", "a"}, {"codex", "b"}, {"claude", "a"}, {"codex", "a:b"}} {
-		k := mustQueue(t, l, token, "")
-		if err := k.Wait(t.Context(), func(h LockHolder) { t.Errorf("%v waits for %v", token, h) }); err != nil {
+	for _, session := range []string{"codex:a", "codex:b", "claude:a", "codex:a:b"} {
+		k := mustQueue(t, l, session, "")
+		if err := k.Wait(t.Context(), func(h LockHolder) { t.Errorf("%s waits for %v", session, h) }); err != nil {
 			t.Error(err)
 		}
 	}
@@ -84,8 +131,8 @@ func TestOtherConversationsDoNotWait(t *testing.T) {
 
 func TestWaitingTicketIsGivenUp(t *testing.T) {
 	l := newLocks(t, t.TempDir())
-	token := Token{"pi", "x"}
-	first, second, third := mustQueue(t, l, token, "run1"), mustQueue(t, l, token, "run2"), mustQueue(t, l, token, "run3")
+	session := "pi:x"
+	first, second, third := mustQueue(t, l, session, "run1"), mustQueue(t, l, session, "run2"), mustQueue(t, l, session, "run3")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	err := second.Wait(ctx, func(h LockHolder) {
@@ -103,11 +150,11 @@ func TestWaitingTicketIsGivenUp(t *testing.T) {
 	if err := third.Wait(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
-	if h, held, err := l.Holder(token); err != nil || !held || h.Run != "run3" {
+	if h, held, err := l.Holder(session); err != nil || !held || h.Run != "run3" {
 		t.Errorf("held by %v, %v, %v", h, held, err)
 	}
 	third.Release()
-	if h, held, err := l.Holder(token); err != nil || held {
+	if h, held, err := l.Holder(session); err != nil || held {
 		t.Errorf("held by %v, %v, %v", h, held, err)
 	}
 }
@@ -126,7 +173,7 @@ func lockChild(dir string) {
 	if err != nil {
 		panic(err)
 	}
-	k, err := l.Queue(Token{"codex", "shared"}, "child")
+	k, err := l.Queue("codex:shared", "child")
 	if err != nil {
 		panic(err)
 	}
@@ -172,8 +219,8 @@ func TestLocksHoldAcrossProcesses(t *testing.T) {
 	say(nextSays, "queued")
 
 	l := newLocks(t, dir)
-	mine := mustQueue(t, l, Token{"codex", "shared"}, "test")
-	if h, held, err := l.Holder(Token{"codex", "shared"}); err != nil || !held || h.Pid != holder.Process.Pid {
+	mine := mustQueue(t, l, "codex:shared", "test")
+	if h, held, err := l.Holder("codex:shared"); err != nil || !held || h.Pid != holder.Process.Pid {
 		t.Errorf("held by %v, %v, %v", h, held, err)
 	}
 	// A holder that is killed leaves its ticket behind, unlocked.
@@ -197,8 +244,7 @@ func TestLocksHoldAcrossProcesses(t *testing.T) {
 	if err := next.Wait(); err != nil {
 		t.Error(err)
 	}
-	files, _ := filepath.Glob(filepath.Join(dir, "*.*"))
-	if len(files) != 1 || !strings.HasSuffix(files[0], ".3") {
+	if files := ticketFiles(t, dir); len(files) != 1 || !strings.HasSuffix(files[0], ".3") {
 		t.Errorf("tickets left: %v", files)
 	}
 }
