@@ -40,11 +40,12 @@ type File interface {
 	// ReadAt fills as much of p as there is at the offset. It returns less
 	// than that, without an error, at the end of the file.
 	ReadAt(p []byte, off int64) (int, error)
-	// WriteAt writes all of p or fails; n says how much was written.
+	// WriteAt writes all of p, or as much as fits; it fails only if nothing
+	// could be written.
 	WriteAt(p []byte, off int64) (int, error)
-	// Append writes at the end, wherever that is by now, and returns the
-	// offset behind what was written.
-	Append(p []byte) (end int64, err error)
+	// Append writes at the end, wherever that is by now, and returns also
+	// the offset behind what was written.
+	Append(p []byte) (n int, end int64, err error)
 	Truncate(size int64) error
 	Sync() error
 	Close() error
