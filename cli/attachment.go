@@ -83,7 +83,7 @@ func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
 		if o, ok := e.Outcome(); ok {
 			outcome = o
 		}
-		if err := t.printer.print(&e); err != nil {
+		if err := t.printer.print(ctx, &e); err != nil {
 			return outcome, &writeError{err}
 		}
 	}

@@ -56,7 +56,7 @@ func (a *app) logs(ctx context.Context, b spool.Backend, name string, o logsOpti
 	if err != nil {
 		return err
 	}
-	p := &printer{stdout: a.stdout, stderr: a.stderr, json: o.json, timestamps: o.timestamps}
+	p := &printer{stdout: a.stdout, stderr: a.stderr, blobs: b, json: o.json, timestamps: o.timestamps}
 	switch {
 	case o.stdout:
 		p.only = spool.Stdout
@@ -74,7 +74,7 @@ func (a *app) logs(ctx context.Context, b spool.Backend, name string, o logsOpti
 		if o, ok := e.Outcome(); ok && e.Seq == 0 { // not in the log: the server is gone
 			return errors.New(o.Reason)
 		}
-		if err := p.print(&e); err != nil {
+		if err := p.print(ctx, &e); err != nil {
 			return &writeError{err}
 		}
 	}
@@ -100,7 +100,7 @@ func printSoFar(ctx context.Context, run *spool.Run, p *printer, after spool.Seq
 			return nil
 		}
 		for i := range page.Events {
-			if err := p.print(&page.Events[i]); err != nil {
+			if err := p.print(ctx, &page.Events[i]); err != nil {
 				return &writeError{err}
 			}
 		}

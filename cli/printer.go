@@ -1,57 +1,111 @@
 package cli
 
 import (
-	"encoding/json"
-	"fmt"
+	"context"
 	"io"
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/render"
 )
 
-// printer writes the events of a run as the run wrote them, or as JSON.
+// printer writes the events of a run as the run wrote them, or as JSON. What
+// is not output it writes as package render says, on lines of its own.
 type printer struct {
 	stdout, stderr io.Writer
 	json           bool
 	only           spool.Stream // of the output, if not empty
 	timestamps     bool
 	eol            string // ends the lines of our own; "\r\n" on a raw terminal
+	blobs          render.Blobs
+	images         *imageFiles // where images go; nil only names them
+	rows           int         // of a terminal, on which a display can be replaced
 
 	line    []byte                // of JSON, used again
-	midline map[spool.Stream]bool // with timestamps: the line goes on
+	midline map[spool.Stream]bool // the line goes on
+	held    updates
 }
 
 // print writes one event. Its error is one of writing.
-func (p *printer) print(e *spool.Event) error {
+func (p *printer) print(ctx context.Context, e *spool.Event) error {
 	if p.json {
 		p.line = append(e.AppendJSON(p.line[:0]), '\n')
 		_, err := p.stdout.Write(p.line)
 		return err
 	}
-	switch e.Kind {
-	case spool.KindOutput:
-		if p.only != "" && p.only != e.Stream {
-			return nil
-		}
-		w := p.stdout
-		if e.Stream == spool.Stderr {
-			w = p.stderr
-		}
-		b := e.Bytes
-		if p.timestamps {
-			b = p.stamp(e)
-		}
-		_, err := w.Write(b)
-		return err
-	case spool.KindTruncated:
-		return p.say(truncation(e))
-	case spool.KindNotice:
-		var n spool.Notice
-		if json.Unmarshal(e.Data, &n) == nil && n.Text != "" {
-			return p.say(n.Text)
+	if e.Kind == spool.KindOutput {
+		return p.write(e)
+	}
+	if e.Kind == spool.KindDisplay || e.Kind == spool.KindDone || e.Kind == spool.KindClosed {
+		if handled, err := p.update(ctx, e); handled || err != nil {
+			return err
 		}
 	}
-	return nil
+	out, err := render.Renderer{Blobs: p.blobs}.Event(ctx, e)
+	if err != nil { // it says so where the text would be
+		if sayErr := p.say(err.Error()); sayErr != nil {
+			return sayErr
+		}
+	}
+	if out.Aside {
+		return p.say(out.Text)
+	}
+	if e.Kind == spool.KindAsk {
+		return p.write(&spool.Event{Time: e.Time, Stream: spool.Stdout, Bytes: []byte(out.Text)})
+	}
+	return p.block(ctx, e, out)
+}
+
+// write writes bytes of a stream as they are.
+func (p *printer) write(e *spool.Event) error {
+	if p.only != "" && p.only != e.Stream || len(e.Bytes) == 0 {
+		return nil
+	}
+	p.held.last = ""
+	w := p.stdout
+	if e.Stream == spool.Stderr {
+		w = p.stderr
+	}
+	b := e.Bytes
+	if p.timestamps {
+		b = p.stamp(e)
+	}
+	p.goesOn(e.Stream, e.Bytes[len(e.Bytes)-1] != '\n')
+	_, err := w.Write(b)
+	return err
+}
+
+// block writes what is no output on lines of its own: what an exception says
+// on stderr, and else on stdout.
+func (p *printer) block(ctx context.Context, e *spool.Event, out render.Output) error {
+	text := out.Text
+	for _, image := range out.Images {
+		if text != "" {
+			text += "\n"
+		}
+		text += p.images.describe(ctx, image, p.blobs)
+	}
+	if text == "" && len(out.Data) > 0 {
+		text = string(out.Data[0].Bytes)
+	}
+	if text == "" {
+		return nil
+	}
+	stream := spool.Stdout
+	if out.Failure {
+		stream = spool.Stderr
+	}
+	if p.midline[stream] {
+		text = "\n" + text
+	}
+	return p.write(&spool.Event{Time: e.Time, Stream: stream, Bytes: []byte(text + "\n")})
+}
+
+func (p *printer) goesOn(s spool.Stream, yes bool) {
+	if p.midline == nil {
+		p.midline = make(map[spool.Stream]bool)
+	}
+	p.midline[s] = yes
 }
 
 // say writes a line of our own between the output.
@@ -66,35 +120,14 @@ func (p *printer) say(text string) error {
 
 // stamp puts the time of the event before every line that begins in it.
 func (p *printer) stamp(e *spool.Event) []byte {
-	if p.midline == nil {
-		p.midline = make(map[spool.Stream]bool)
-	}
 	var out []byte
+	midline := p.midline[e.Stream]
 	for line := range strings.Lines(string(e.Bytes)) {
-		if !p.midline[e.Stream] {
+		if !midline {
 			out = e.Time.UTC().AppendFormat(out, "2006-01-02T15:04:05.000000Z ")
 		}
 		out = append(out, line...)
-		p.midline[e.Stream] = !strings.HasSuffix(line, "\n")
+		midline = !strings.HasSuffix(line, "\n")
 	}
 	return out
-}
-
-// truncation says in words what a truncated event stands for.
-func truncation(e *spool.Event) string {
-	var t struct {
-		spool.Gap
-		spool.Truncation
-	}
-	if err := json.Unmarshal(e.Data, &t); err != nil {
-		return "some of the log is missing here"
-	}
-	if t.To > 0 {
-		return fmt.Sprintf("events %d to %d are no longer there", t.From, t.To)
-	}
-	var dropped int64
-	for _, n := range t.Dropped {
-		dropped += n
-	}
-	return fmt.Sprintf("%d bytes of output were dropped here, beyond the limit of %d", dropped, t.Limit)
 }

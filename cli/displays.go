@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/render"
+)
+
+// updates are the displays that a turn updates. On a terminal the last thing
+// shown is replaced; anywhere else only the last state is shown, at the end of
+// the turn: ten thousand steps of a progress bar are no use to anybody.
+type updates struct {
+	last  string // the display that was shown last, while nothing follows it
+	lines int    // it has on the terminal
+	order []string
+	state map[string]*spool.Event // to be shown when the turn ends
+}
+
+// update handles what has to do with updates. It reports whether there is
+// nothing more to do about the event.
+func (p *printer) update(ctx context.Context, e *spool.Event) (handled bool, err error) {
+	if e.Kind != spool.KindDisplay {
+		return false, p.flush(ctx)
+	}
+	var d spool.Display
+	if json.Unmarshal(e.Data, &d) != nil || d.ID == "" {
+		return d.Clear, nil // what was written cannot be taken back
+	}
+	if p.rows > 0 {
+		return true, p.replace(ctx, e, &d)
+	}
+	if !d.Update {
+		return false, nil
+	}
+	if p.held.state == nil {
+		p.held.state = make(map[string]*spool.Event)
+	}
+	if p.held.state[d.ID] == nil {
+		p.held.order = append(p.held.order, d.ID)
+	}
+	p.held.state[d.ID] = e
+	return true, nil
+}
+
+// flush shows the last states.
+func (p *printer) flush(ctx context.Context) error {
+	for _, id := range p.held.order {
+		e := p.held.state[id]
+		out, err := render.Renderer{Blobs: p.blobs}.Event(ctx, e)
+		if err := errors.Join(err, p.block(ctx, e, out)); err != nil {
+			return err
+		}
+	}
+	p.held = updates{}
+	return nil
+}
+
+// replace shows a display on a terminal, over its last state if nothing else
+// was shown since and it is still on the screen.
+func (p *printer) replace(ctx context.Context, e *spool.Event, d *spool.Display) error {
+	out, err := render.Renderer{Blobs: p.blobs}.Display(ctx, d)
+	if err != nil {
+		return p.say(err.Error())
+	}
+	if d.Update && p.held.last == d.ID && p.held.lines < p.rows {
+		if _, err := fmt.Fprintf(p.stdout, "\x1b[%dA\r\x1b[J", p.held.lines); err != nil {
+			return err
+		}
+	}
+	counter := &lineCounter{w: p.stdout}
+	stdout := p.stdout
+	p.stdout = counter
+	err = p.block(ctx, e, out)
+	p.stdout = stdout
+	p.held.last, p.held.lines = d.ID, counter.lines
+	return err
+}
+
+type lineCounter struct {
+	w     io.Writer
+	lines int
+}
+
+func (c *lineCounter) Write(b []byte) (int, error) {
+	c.lines += bytes.Count(b, []byte("\n"))
+	return c.w.Write(b)
+}
+
+// imageFiles keeps images that were shown as files, so that a person at a
+// terminal can look at them.
+type imageFiles struct {
+	dir   string // where they go; empty until it is needed, then a temporary one
+	count int
+}
+
+// describe says where an image is.
+func (f *imageFiles) describe(ctx context.Context, v render.Value, blobs render.Blobs) string {
+	if f == nil {
+		if v.Blob != nil {
+			return fmt.Sprintf("[%s of %d bytes: %s]", v.MIME, v.Size(), v.Blob.Digest)
+		}
+		return fmt.Sprintf("[%s of %d bytes]", v.MIME, v.Size())
+	}
+	name, err := f.save(ctx, v, blobs)
+	if err != nil {
+		return fmt.Sprintf("[%s of %d bytes, not saved: %v]", v.MIME, v.Size(), err)
+	}
+	return fmt.Sprintf("[%s: %s]", v.MIME, name)
+}
+
+func (f *imageFiles) save(ctx context.Context, v render.Value, blobs render.Blobs) (name string, err error) {
+	if f.dir == "" {
+		if f.dir, err = os.MkdirTemp("", "spool-py-"); err != nil {
+			return "", err
+		}
+	} else if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return "", err
+	}
+	from, err := v.Open(ctx, blobs)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	_, kind, _ := strings.Cut(v.MIME, "/")
+	for {
+		f.count++
+		name = filepath.Join(f.dir, fmt.Sprintf("%d.%s", f.count, kind))
+		to, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, os.ErrExist) {
+			continue // of an earlier command
+		}
+		if err != nil {
+			return "", err
+		}
+		_, err = io.Copy(to, from)
+		return name, errors.Join(err, to.Close())
+	}
+}
