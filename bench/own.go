@@ -66,7 +66,7 @@ func runOnce(ctx context.Context, backend spool.Backend, want int64, argv ...str
 		return err
 	}
 	var got int64
-	for e, err := range r.Events(ctx, 0) {
+	for e, err := range r.Stream(ctx, 0) {
 		if err != nil {
 			return fmt.Errorf("follow %v: %w", argv, err)
 		}

@@ -73,7 +73,7 @@ func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
 	}
 
 	outcome := spool.Outcome{Kind: spool.Unknown, Reason: "the log ends without an outcome"}
-	for e, err := range t.run.Events(ctx, t.after) {
+	for e, err := range t.run.Stream(ctx, t.after) {
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			return outcome, cause // it says why, and err only that
 		}

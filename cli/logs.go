@@ -67,7 +67,7 @@ func (a *app) logs(ctx context.Context, b spool.Backend, name string, o logsOpti
 	if !o.follow {
 		return printSoFar(ctx, run, p, after)
 	}
-	for e, err := range run.Events(ctx, after) {
+	for e, err := range run.Stream(ctx, after) {
 		if err != nil {
 			return err
 		}

@@ -14,8 +14,17 @@ import (
 
 // Follow implements [spool.Backend].
 func (c *Client) Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
+	return c.follow(ctx, id, after, false)
+}
+
+// Stream implements [spool.Streamer].
+func (c *Client) Stream(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
+	return c.follow(ctx, id, after, true)
+}
+
+func (c *Client) follow(ctx context.Context, id spool.RunID, after spool.Seq, lend bool) iter.Seq2[spool.Event, error] {
 	return func(yield func(spool.Event, error) bool) {
-		f := follow{client: c, run: id, after: after, yield: yield}
+		f := follow{client: c, run: id, after: after, yield: yield, lend: lend}
 		err := f.deliverAll(ctx)
 		var lost *DisconnectedError
 		switch {
@@ -40,6 +49,7 @@ type follow struct {
 	yield   func(spool.Event, error) bool
 	stopped bool // the reader left
 	done    bool // the closed event was delivered
+	lend    bool // events are only lent to the reader
 }
 
 // deliverAll delivers events until the run is closed or the reader leaves.
@@ -73,10 +83,14 @@ func (f *follow) stream(ctx context.Context, l *link) error {
 			return err
 		}
 		for _, frame := range frames {
-			if err := f.deliver(frame); err != nil || f.stopped {
+			records := frame[runproto.BinaryHeader:]
+			if err := f.deliver(records); err != nil || f.stopped {
 				return err
 			}
-			s.consumed(int64(len(frame)))
+			s.consumed(int64(len(records)))
+			if f.lend {
+				l.rpc.Recycle(frame)
+			}
 		}
 	}
 }

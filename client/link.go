@@ -93,7 +93,7 @@ func (l *link) Binary(b []byte) error {
 		return fmt.Errorf("binary message of unknown type")
 	}
 	if s := l.stream(binary.LittleEndian.Uint32(b[1:])); s != nil {
-		s.push(b[runproto.BinaryHeader:])
+		s.push(b)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ type stream struct {
 	unread int64 // consumed but not acknowledged; used by the reader only
 
 	mu     sync.Mutex
-	frames [][]byte
+	frames [][]byte // whole messages
 	ended  bool
 	err    error
 	filled chan struct{} // has room for one; filled when there is news

@@ -48,3 +48,11 @@ type Sink interface {
 	// PutBlob stores a large value beside the log.
 	PutBlob(mime string, r io.Reader) (spool.Blob, error)
 }
+
+// Forgetful is a [Sink] that does not keep everything in memory, for an engine
+// that would rather use its buffers again.
+type Forgetful interface {
+	// Keeps reports whether Append keeps the Bytes of an event of that
+	// size. If not, they are the engine's again when it returns.
+	Keeps(size int) bool
+}

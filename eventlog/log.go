@@ -47,6 +47,7 @@ type Options struct {
 	Tier   Tier             // nil keeps the log in memory only
 	Memory int              // bytes kept in memory; zero means DefaultMemory
 	Shared *Budget          // what may be kept beyond Memory; nil for nothing
+	Forget int              // larger events are left to the tier at once; zero keeps all
 	Last   spool.Seq        // where a log that exists already ends
 	Sealed bool             // that log is complete
 	Now    func() time.Time // nil means time.Now
@@ -58,6 +59,7 @@ type Log struct {
 	tier   Tier
 	memory int
 	shared *Budget
+	forget int
 	now    func() time.Time
 
 	appendMu sync.Mutex  // serializes writers, held across the tier's write
@@ -88,7 +90,7 @@ type Log struct {
 
 // New returns a log.
 func New(o Options) *Log {
-	l := &Log{run: o.Run, tier: o.Tier, memory: o.Memory, shared: o.Shared, now: o.Now, first: o.Last + 1, last: o.Last, sealed: o.Sealed, kick: make(chan struct{}, 1)}
+	l := &Log{run: o.Run, tier: o.Tier, memory: o.Memory, shared: o.Shared, forget: o.Forget, now: o.Now, first: o.Last + 1, last: o.Last, sealed: o.Sealed, kick: make(chan struct{}, 1)}
 	if l.memory <= 0 {
 		l.memory = DefaultMemory
 	}
@@ -99,7 +101,7 @@ func New(o Options) *Log {
 }
 
 // Append adds an event and returns its seq. It owns the event's Bytes and
-// Data from then on. It waits for the tier, never for a reader: when it
+// Data from then on, if it keeps them. It waits for the tier, never for a reader: when it
 // returns nil, the event is durable and visible.
 func (l *Log) Append(e spool.Event) (spool.Seq, error) {
 	l.appendMu.Lock()
@@ -114,10 +116,18 @@ func (l *Log) Append(e spool.Event) (spool.Seq, error) {
 		if err != nil {
 			return 0, fmt.Errorf("append event %d: %w", e.Seq, err)
 		}
+		if !l.Keeps(e.Size()) {
+			l.reveal(e.Seq, false)
+			return e.Seq, nil
+		}
 	}
 	l.publish(e)
 	return e.Seq, nil
 }
+
+// Keeps reports whether the log keeps hold of an event of that size. If not,
+// the appender may use its Bytes again.
+func (l *Log) Keeps(size int) bool { return l.tier == nil || l.forget == 0 || size <= l.forget }
 
 // Conclude makes an event visible that the tier refused, so that readers are
 // told how the log ends. It returns the event as they see it: to make it
@@ -185,6 +195,11 @@ func (l *Log) Adopt(last spool.Seq, events []spool.Event, sealed bool) {
 			l.publish(events[i])
 		}
 	}
+	l.reveal(last, sealed)
+}
+
+// reveal makes visible what is in the tier. Callers hold l.appendMu.
+func (l *Log) reveal(last spool.Seq, sealed bool) {
 	l.mu.Lock()
 	if last > l.last {
 		l.last, l.first = last, last+1
@@ -275,6 +290,17 @@ func (l *Log) Read(after spool.Seq, maxBytes int) ([]spool.Event, error) {
 		shared.keep(events)
 	}
 	return events, nil
+}
+
+// Recent is Read for somebody who only wants what is in memory: it returns
+// nothing if some of it is not.
+func (l *Log) Recent(after spool.Seq, maxBytes int) []spool.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if after >= l.last || after+1 < l.first {
+		return nil
+	}
+	return fit(l.since(after), maxBytes)
 }
 
 // since returns what is in memory after a cursor. Callers hold l.mu.

@@ -68,6 +68,9 @@ type Options struct {
 	// SegmentBytes is how large the files of a log become; zero means
 	// [store.DefaultSegmentBytes].
 	SegmentBytes int64
+	// Forget leaves larger events to the files alone, for a host whose
+	// readers read those. Zero keeps the newest of any size in memory.
+	Forget int
 	// Address is where others reach this host, for those who find one of
 	// its runs in the state directory. It may be empty.
 	Address string
@@ -286,7 +289,7 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 		}
 		r.journal, tier, memory = j, j, eventlog.DefaultMemory
 	}
-	r.log = eventlog.New(eventlog.Options{Run: spec.ID, Tier: tier, Memory: memory, Shared: h.memory})
+	r.log = eventlog.New(eventlog.Options{Run: spec.ID, Tier: tier, Memory: memory, Shared: h.memory, Forget: h.opts.Forget})
 	r.blobs = h.store
 	session, err := e.Start(ctx, spec, r)
 	if err != nil {
@@ -531,8 +534,9 @@ func (h *Host) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, d
 	return r.readRecords(ctx, q, dst)
 }
 
-// Await returns the first events after a cursor, waiting until there is one
-// or the run is closed, and where the log ends in its files.
+// Await waits until there is an event after a cursor or the run is closed. It
+// describes the run and says where the log ends in its files; the events come
+// with it as far as they are in memory.
 func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBytes int) (spool.Page, store.Position, error) {
 	r, err := h.find(id)
 	if err != nil {
@@ -541,17 +545,17 @@ func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBy
 	if err := r.log.Wait(ctx, after); err != nil {
 		return spool.Page{}, store.Position{}, err
 	}
-	page, err := r.read(ctx, spool.Query{After: after, MaxBytes: maxBytes})
-	if err != nil || r.journal == nil {
-		return page, store.Position{}, err
+	page := r.recent(after, maxBytes)
+	if r.journal == nil {
+		return page, store.Position{}, nil
 	}
 	// Taken after the page: the files have at least what it says, unless the
 	// end of the log did not fit on the disk.
 	at := r.journal.Position()
 	if at.Last < page.Info.Last && r.isDone() {
-		page, err = r.read(ctx, spool.Query{After: max(after, at.Last), MaxBytes: maxBytes})
+		page = r.recent(max(after, at.Last), maxBytes)
 	}
-	return page, at, err
+	return page, at, nil
 }
 
 // LiveRuns describes the runs of this host that are starting or not closed.

@@ -87,6 +87,9 @@ func (r *run) PutBlob(mime string, content io.Reader) (spool.Blob, error) {
 	return r.blobs.PutBlob(mime, content)
 }
 
+// Keeps implements [engine.Forgetful].
+func (r *run) Keeps(size int) bool { return r.log.Keeps(size) }
+
 // Info describes the run now.
 func (r *run) Info() spool.Info {
 	r.mu.Lock()
@@ -178,6 +181,15 @@ func (r *run) read(ctx context.Context, q spool.Query) (spool.Page, error) {
 		page.Next = events[n-1].Seq
 	}
 	return page, nil
+}
+
+// recent is the part of the log after a cursor that is in memory.
+func (r *run) recent(after spool.Seq, maxBytes int) spool.Page {
+	page := spool.Page{Events: r.log.Recent(after, maxBytes), Next: after, Info: r.Info()}
+	if n := len(page.Events); n > 0 {
+		page.Next = page.Events[n-1].Seq
+	}
+	return page
 }
 
 func (r *run) readRecords(ctx context.Context, q spool.Query, dst []byte) ([]byte, spool.Page, error) {

@@ -76,7 +76,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	if err != nil {
 		return fmt.Errorf("keeper: %w", err)
 	}
-	o.Host.Address, o.Host.Build = addressPrefix+path, o.Build
+	o.Host.Address, o.Host.Build, o.Host.Forget = addressPrefix+path, o.Build, inlineBytes
 	h, err := host.Open(o.Host)
 	if err != nil {
 		return errors.Join(err, ln.Close())

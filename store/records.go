@@ -38,6 +38,13 @@ func (j *Journal) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte
 	j.mu.Lock()
 	at, size := segs[i].seek(next), segs[i].size
 	j.mu.Unlock()
+	if size < 0 && i < len(segs)-1 { // complete: it is as long as its file
+		fi, err := f.Stat()
+		if err != nil {
+			return dst, after, fmt.Errorf("read run %s: %w", j.id, err)
+		}
+		size = fi.Size()
+	}
 	if size < 0 {
 		return dst, after, nil
 	}

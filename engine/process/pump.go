@@ -280,7 +280,7 @@ func (p *pump) read(i int) int {
 	}
 	var n int
 	var ended bool
-	if st.full { // so will this one, and the buffer can be the event's
+	if st.full && p.keeps(size) { // so will this one, and the buffer can be the event's
 		buf := make([]byte, size)
 		n, ended = st.read(buf)
 		p.publish(st, buf[:n], n == size)
@@ -355,7 +355,7 @@ func (p *pump) publish(st *stream, b []byte, given bool) {
 	if keep > 0 {
 		p.logged += int64(keep)
 		out := b[:keep:keep]
-		if !given {
+		if !given && p.keeps(keep) {
 			out = bytes.Clone(out)
 		}
 		p.append(spool.Event{Kind: spool.KindOutput, Stream: st.name, Bytes: out})
@@ -380,6 +380,12 @@ func (p *pump) publish(st *stream, b []byte, given bool) {
 	default:
 		p.tail.drop(st.name, len(rest))
 	}
+}
+
+// keeps reports whether the log holds on to the bytes of an event that large.
+func (p *pump) keeps(size int) bool {
+	f, ok := p.out.(engine.Forgetful)
+	return !ok || f.Keeps(size)
 }
 
 // block stops reading, so that the writers block. The end of the streams is

@@ -95,6 +95,15 @@ func (c *Conn) read(ctx context.Context, h Handler) error {
 	}
 }
 
+// Recycle gives back a binary message for which nobody has any use, so that
+// its memory takes another. A connection that carries much need not leave it
+// to the collector.
+func (c *Conn) Recycle(b []byte) {
+	if t, ok := c.t.(interface{ recycle([]byte) }); ok {
+		t.recycle(b)
+	}
+}
+
 // settle hands a response to the call that waits for it.
 func (c *Conn) settle(m Message) error {
 	id, err := strconv.ParseInt(string(m.ID), 10, 64)

@@ -44,6 +44,32 @@ type webSocket struct {
 	last int // size of the last message read, the best guess for the next
 
 	mu sync.Mutex // one message at a time, in pieces or not
+
+	spareMu sync.Mutex
+	spare   [][]byte // messages that nobody needs any more
+}
+
+// maxSpare bounds the messages that wait to be used again.
+const maxSpare = 16
+
+func (w *webSocket) recycle(b []byte) {
+	w.spareMu.Lock()
+	defer w.spareMu.Unlock()
+	if len(w.spare) < maxSpare {
+		w.spare = append(w.spare, b[:0])
+	}
+}
+
+// buffer returns room for the next message.
+func (w *webSocket) buffer() []byte {
+	w.spareMu.Lock()
+	defer w.spareMu.Unlock()
+	if n := len(w.spare); n > 0 {
+		b := w.spare[n-1]
+		w.spare = w.spare[:n-1]
+		return b
+	}
+	return make([]byte, 0, max(512, w.last+w.last/8))
 }
 
 func (w *webSocket) Read(ctx context.Context) ([]byte, bool, error) {
@@ -51,7 +77,7 @@ func (w *webSocket) Read(ctx context.Context) ([]byte, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	b := make([]byte, 0, max(512, w.last+w.last/8))
+	b := w.buffer()
 	for {
 		if len(b) == cap(b) {
 			b = append(b, 0)[:len(b)]
