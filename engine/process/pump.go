@@ -265,7 +265,7 @@ func (p *pump) read(i int) int {
 		return 0
 	}
 	size := eventSize
-	if st.full {
+	if st.full && p.keeps(readSize) {
 		size = readSize
 	}
 	if p.s.limits.OutputPolicy == spool.BlockOutput && !p.blocked {
