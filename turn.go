@@ -74,6 +74,8 @@ type Done struct {
 	// EndedBy says which limit or request ended it: timeout, memory,
 	// output, kill, fuel, interrupt.
 	EndedBy string `json:"ended_by,omitempty"`
+	// LimitMs is the time limit that ended it.
+	LimitMs int64 `json:"limit_ms,omitempty"`
 	// StoppedWith is the strongest means that was needed to end it.
 	StoppedWith string `json:"stopped_with,omitempty"`
 	DurationMs  int64  `json:"duration_ms,omitempty"`

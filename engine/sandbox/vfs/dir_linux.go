@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +37,9 @@ func OpenDir(path string, q *Quota) (*Dir, error) {
 	_ = unix.Close(probe)
 	return d, nil
 }
+
+// Close lets go of a directory that is in no [Tree]; a tree closes its own.
+func (d *Dir) Close() error { return d.root.Close() }
 
 func (d *Dir) close() error { return d.root.Close() }
 
@@ -333,10 +335,4 @@ func (d *Dir) opened(fd int, flags Flags, empty bool) (File, error) {
 		}
 	}
 	return f, nil
-}
-
-// HostPath returns the path of this machine that a path of a directory names,
-// for people to read.
-func (d *Dir) HostPath(path string) string {
-	return strings.TrimSuffix(d.root.Name()+"/"+path, "/")
 }

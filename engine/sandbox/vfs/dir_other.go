@@ -11,3 +11,6 @@ type Dir struct{ Layer }
 func OpenDir(path string, _ *Quota) (*Dir, error) {
 	return nil, fmt.Errorf("open directory %q: directories of this machine can be offered on Linux only: %w", path, ENOTSUP)
 }
+
+// Close does nothing.
+func (*Dir) Close() error { return nil }
