@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"wire/execserver":         {"", "eventlog", "wire/rpc", "wire/runproto", "wire/execserver/fileuri"},
 	"client":                  {"", "eventlog", "wire/rpc", "wire/runproto"},
 	"keeper":                  {"", "engine/process", "eventlog", "host", "store", "wire/rpc", "wire/runproto"},
-	"cli":                     {"", "render", "eventlog", "store", "engine", "engine/process", "internal/launch", "internal/netcut", "host", "client", "keeper", "wire/execserver", "torture"},
+	"cli":                     {"", "render", "eventlog", "store", "engine", "engine/agent", "engine/process", "internal/launch", "internal/netcut", "host", "client", "keeper", "wire/execserver", "torture"},
 	"torture":                 {"", "client", "host", "internal/netcut", "wire/rpc"},
 	"cmd/spool":               {"cli"},
 	"internal/servertest":     {"internal/tether"},

@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/engine/agent"
 	"github.com/spool-run/spool/engine/process"
 	"github.com/spool-run/spool/host"
 )
@@ -12,6 +13,9 @@ func engines() map[string]host.NewEngine {
 	return map[string]host.NewEngine{
 		spool.EngineProcess: func(owner string) (engine.Engine, error) {
 			return process.New(process.Options{Owner: owner})
+		},
+		spool.EngineAgent: func(owner string) (engine.Engine, error) {
+			return agent.New(agent.Options{Owner: owner})
 		},
 	}
 }

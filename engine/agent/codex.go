@@ -331,7 +331,7 @@ func (c *codexLines) ended(x exit, t *turn) {
 	switch {
 	case x.signal != "" || x.code != 0:
 		t.finish(failedExit("codex exec", x, c.reply()))
-	case t.run.resume == "" || !t.run.started:
+	case !t.run.started:
 		t.finish(result{outcome: spool.TurnFailed, class: spool.ClassProtocol, answer: c.reply(),
 			err: "codex exec finished but no session_id/thread_id was captured"})
 	default:

@@ -82,11 +82,14 @@ type shared struct {
 	asked func(t *turn, key string, seq spool.Seq, a spool.Ask)
 	// withdrawn is called when the agent no longer waits for an answer.
 	withdrawn func(t *turn, key string)
-	// spending is called when usage changed.
-	spending func(t *turn)
-	// baseline is the total of the session when the turn began. It is nil
-	// where nobody knows.
-	baseline func() *spool.Spend
+	// base is what the session had used when the turn began, if
+	// somebody knows.
+	base      spool.Spend
+	baseKnown bool
+	askTime   time.Duration // that an ask stays open
+	pid       int           // of the process
+	transport string
+	can       []string
 }
 
 func newTurn(run *shared, seq spool.Seq) *turn {
@@ -155,7 +158,7 @@ func (t *turn) start(s spool.AgentStart) {
 		return
 	}
 	run.started = true
-	s.Agent = run.agent
+	s.Agent, s.Pid, s.Transport, s.Capabilities = run.agent, run.pid, run.transport, run.can
 	if run.learnt != nil {
 		run.learnt(t, s.Resume)
 	}
@@ -323,6 +326,9 @@ func (t *turn) unparsed(line []byte, err error) {
 
 // ask asks. The answer comes to conversation.answer with the key.
 func (t *turn) ask(key string, a spool.Ask) {
+	if t.run.askTime > 0 && a.Deadline.IsZero() {
+		a.Deadline = time.Now().Add(t.run.askTime)
+	}
 	t.put(spool.KindAsk, a, nil, func(seq spool.Seq) {
 		if t.run.asked != nil {
 			t.run.asked(t, key, seq, a)
@@ -341,7 +347,6 @@ func (t *turn) withdraw(key string) {
 func (t *turn) step() {
 	t.steps++
 	t.used.Steps = t.steps
-	t.spend()
 }
 
 // add counts what a part of the turn used.
@@ -349,25 +354,20 @@ func (t *turn) add(s spool.Spend) {
 	s.Steps = 0
 	t.used = sum(t.used, s)
 	t.told = true
-	t.spend()
 }
 
 // setUsed says what the whole turn used until now.
 func (t *turn) setUsed(s spool.Spend) {
 	s.Steps = t.steps
 	t.used, t.told = s, true
-	t.spend()
 }
 
 // setTotal says what the session used until now. The turn's part is the
 // difference to what it was at the beginning, if somebody knows that.
 func (t *turn) setTotal(s spool.Spend) {
 	t.total = &s
-	if t.run.baseline == nil {
-		return
-	}
-	if base := t.run.baseline(); base != nil {
-		t.setUsed(minus(s, *base))
+	if t.run.baseKnown {
+		t.setUsed(minus(s, t.run.base))
 	}
 }
 
@@ -377,23 +377,13 @@ func (t *turn) setCost(total float64) {
 		t.total = new(spool.Spend)
 	}
 	t.total.CostUSD = total
-	if t.run.baseline == nil {
-		return
-	}
-	if base := t.run.baseline(); base != nil {
-		t.used.CostUSD = max(0, total-base.CostUSD)
-		t.spend()
+	if t.run.baseKnown {
+		t.used.CostUSD = max(0, total-t.run.base.CostUSD)
 	}
 }
 
 // context says how full the model's window is.
 func (t *turn) context(used, size int64) { t.ctxLen = [2]int64{used, size} }
-
-func (t *turn) spend() {
-	if t.run.spending != nil {
-		t.run.spending(t)
-	}
-}
 
 // usage is what is known about it now, or nil.
 func (t *turn) usage() *spool.Usage {

@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spool-run/spool"
+)
+
+// book is a ledger in a directory: a small file for each session.
+type book struct {
+	dir string
+}
+
+// newBook returns the ledger of a directory, and creates that.
+func newBook(dir string) (*book, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open usage of sessions: %w", err)
+	}
+	return &book{dir}, nil
+}
+
+func (b *book) path(key string) string { return filepath.Join(b.dir, lockName(key)+".json") }
+
+// total is what the session had used when a turn of ours last ended, or nil.
+func (b *book) total(key string) *spool.Spend {
+	data, err := os.ReadFile(b.path(key))
+	if err != nil {
+		return nil
+	}
+	s := new(spool.Spend)
+	if json.Unmarshal(data, s) != nil {
+		return nil
+	}
+	return s
+}
+
+// note keeps the total of a session. A lost note costs a difference, no more,
+// so a failure is not worth a turn.
+func (b *book) note(key string, total spool.Spend) {
+	data, err := json.Marshal(total)
+	if err != nil {
+		return
+	}
+	f, err := os.CreateTemp(b.dir, "new-*")
+	if err != nil {
+		return
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), b.path(key))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		_ = os.Remove(f.Name())
+	}
+}
