@@ -182,6 +182,9 @@ func (o *OpenAsks) Note(e *Event) {
 	}
 }
 
+// Has reports whether an ask is open.
+func (o *OpenAsks) Has(ask Seq) bool { _, ok := o.turns[ask]; return ok }
+
 // Close marks an ask as answered. It reports false if it was not open.
 func (o *OpenAsks) Close(ask Seq) bool {
 	_, ok := o.turns[ask]

@@ -65,8 +65,9 @@ Environment:
 
 Exit codes: run, attach and wait exit with the code of the run, with 128+N if
 signal N ended it, and with 125 if spool itself failed; run also with 126 if
-the program cannot be executed and 127 if there is none. The other verbs exit
-with 0, with 1 on failure and with 2 if they were called wrongly.`,
+the program cannot be executed and 127 if there is none. For agent see its help.
+The other verbs exit with 0, with 1 on failure and with 2 if they were called
+wrongly.`,
 		Example: `  spool run -- make test
   spool run --name web -- python3 -m http.server
   spool logs -f web
@@ -86,7 +87,7 @@ with 0, with 1 on failure and with 2 if they were called wrongly.`,
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(
-		a.runCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),
+		a.runCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),
 		a.waitCommand(), a.execServerCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
 	)
 	return root

@@ -110,6 +110,10 @@ func exitCode(cmd *cobra.Command, err error) int {
 	switch cmd.Name() {
 	case "run", "attach", "wait":
 		return exitSpool
+	case "agent", "acp":
+		if !errors.As(err, &usage) {
+			return exitSpool
+		}
 	}
 	if errors.As(err, &usage) || !cmd.HasParent() {
 		return exitUsage

@@ -24,6 +24,7 @@ type printer struct {
 	line    []byte                // of JSON, used again
 	midline map[spool.Stream]bool // the line goes on
 	held    updates
+	agent   *narrator // set once the run turned out to be a conversation
 }
 
 // print writes one event. Its error is one of writing.
@@ -35,6 +36,9 @@ func (p *printer) print(ctx context.Context, e *spool.Event) error {
 	}
 	if e.Kind == spool.KindOutput {
 		return p.write(e)
+	}
+	if n := p.narrator(e); n != nil {
+		return n.tell(e)
 	}
 	if e.Kind == spool.KindDisplay || e.Kind == spool.KindDone || e.Kind == spool.KindClosed {
 		if handled, err := p.update(ctx, e); handled || err != nil {

@@ -176,19 +176,10 @@ func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 	}
 	spec := spool.Spec{
 		ID: spool.RunID(o.id), Name: o.name, Argv: argv, Cwd: o.cwd, Limits: limits,
-		Env: make(map[string]string), EnvPolicy: envPolicy(o.cleanEnv, remote),
+		EnvPolicy: envPolicy(o.cleanEnv, remote),
 	}
-	for _, v := range o.env {
-		name, value, ok := strings.Cut(v, "=")
-		if name == "" {
-			return spec, usageErrorf("environment variable %q has no name", v)
-		}
-		if !ok {
-			if value, ok = os.LookupEnv(name); !ok {
-				continue
-			}
-		}
-		spec.Env[name] = value
+	if spec.Env, err = overlay(o.env); err != nil {
+		return spec, err
 	}
 	if !remote {
 		// What is relative here would be meaningless elsewhere.
@@ -206,6 +197,24 @@ func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 		spec.Stdin = !o.detach && (!isTerminal(a.stdin) || foreground(a.stdin))
 	}
 	return spec, nil
+}
+
+// overlay reads the values of --env.
+func overlay(values []string) (map[string]string, error) {
+	env := make(map[string]string)
+	for _, v := range values {
+		name, value, ok := strings.Cut(v, "=")
+		if name == "" {
+			return nil, usageErrorf("environment variable %q has no name", v)
+		}
+		if !ok {
+			if value, ok = os.LookupEnv(name); !ok {
+				continue
+			}
+		}
+		env[name] = value
+	}
+	return env, nil
 }
 
 // envPolicy says what a run inherits: here all that the caller has, elsewhere
