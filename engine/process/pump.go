@@ -15,6 +15,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/internal/tail"
 )
 
 const (
@@ -84,7 +85,7 @@ type pump struct {
 	logged  int64 // bytes appended
 	limited bool  // the output limit was passed
 	blocked bool  // reading stopped because of it
-	tail    tail
+	tail    tail.Tail
 
 	req    requests
 	gone   bool      // the tree is known to be empty
@@ -101,7 +102,7 @@ func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
 	if s.input.tty {
 		p.streams[0].name, p.streams[0].tty = spool.PTY, true
 	}
-	p.tail.max = int(min(s.limits.OutputBytes/2, MaxTail))
+	p.tail.Max = int(min(s.limits.OutputBytes/2, MaxTail))
 	var err error
 	if p.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("create epoll: %w", err)
@@ -349,7 +350,7 @@ func (p *pump) publish(st *stream, b []byte, given bool) {
 	limit := p.s.limits.OutputBytes
 	head := limit
 	if p.s.limits.OutputPolicy == spool.TruncateOutput {
-		head -= int64(p.tail.max)
+		head -= int64(p.tail.Max)
 	}
 	keep := int(min(int64(len(b)), max(0, head-p.logged)))
 	if keep > 0 {
@@ -365,20 +366,20 @@ func (p *pump) publish(st *stream, b []byte, given bool) {
 	}
 	switch rest := b[keep:]; p.s.limits.OutputPolicy {
 	case spool.TruncateOutput:
-		p.tail.write(st.name, rest)
+		p.tail.Write(st.name, rest)
 		if p.total > limit && !p.limited {
 			p.limited = true
-			p.notice(NoticeOutputLimit, fmt.Sprintf("the output is longer than %d bytes; of the rest only the last %d are kept", limit, p.tail.max))
+			p.notice(NoticeOutputLimit, fmt.Sprintf("the output is longer than %d bytes; of the rest only the last %d are kept", limit, p.tail.Max))
 		}
 	case spool.StopOutput:
-		p.tail.drop(st.name, len(rest))
+		p.tail.Drop(st.name, len(rest))
 		if !p.limited {
 			p.limited = true
 			p.notice(NoticeOutputLimit, fmt.Sprintf("the output is longer than %d bytes; the run is ended", limit))
 			_ = p.s.kill() // leaves a notice if it failed
 		}
 	default:
-		p.tail.drop(st.name, len(rest))
+		p.tail.Drop(st.name, len(rest))
 	}
 }
 
@@ -466,18 +467,18 @@ func (p *pump) end(i int) {
 
 // flush logs what was held back, once the streams have ended.
 func (p *pump) flush() {
-	if len(p.tail.dropped) > 0 {
-		p.event(spool.KindTruncated, spool.Truncation{Dropped: p.tail.dropped, Limit: p.s.limits.OutputBytes})
+	if len(p.tail.Dropped) > 0 {
+		p.event(spool.KindTruncated, spool.Truncation{Dropped: p.tail.Dropped, Limit: p.s.limits.OutputBytes})
 	}
 	for {
-		stream, b := p.tail.next(readSize)
+		stream, b := p.tail.Next(readSize)
 		if b == nil {
 			break
 		}
 		p.logged += int64(len(b))
 		p.append(spool.Event{Kind: spool.KindOutput, Stream: stream, Bytes: b})
 	}
-	p.tail.ring = nil
+	p.tail.Reset()
 }
 
 // tend does what was asked for and what has become due.
