@@ -71,6 +71,9 @@ type Options struct {
 	// Forget leaves larger events to the files alone, for a host whose
 	// readers read those. Zero keeps the newest of any size in memory.
 	Forget int
+	// Spares is how many files to have ready for runs to come, so that a
+	// start need not make one.
+	Spares int
 	// Address is where others reach this host, for those who find one of
 	// its runs in the state directory. It may be empty.
 	Address string
@@ -125,7 +128,7 @@ func Open(o Options) (*Host, error) {
 		return h, nil
 	}
 	var err error
-	h.store, err = store.Open(o.Dir, store.Options{Sync: o.Sync, SyncEvery: o.SyncEvery, SegmentBytes: o.SegmentBytes})
+	h.store, err = store.Open(o.Dir, store.Options{Sync: o.Sync, SyncEvery: o.SyncEvery, SegmentBytes: o.SegmentBytes, Spares: o.Spares})
 	if err != nil {
 		return nil, fmt.Errorf("open host: %w%s", err, next(h.remedy(err)))
 	}

@@ -33,6 +33,9 @@ const DefaultIdle = 10 * time.Second
 // lingerFor is how long the news of an exit waits for that of the end.
 const lingerFor = 300 * time.Microsecond
 
+// spareFiles are ready for the next runs, which makes up for the way here.
+const spareFiles = 16
+
 // Bounds of what one connection may have under way.
 const (
 	maxInFlight      = 16384
@@ -76,7 +79,8 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	if err != nil {
 		return fmt.Errorf("keeper: %w", err)
 	}
-	o.Host.Address, o.Host.Build, o.Host.Forget = addressPrefix+path, o.Build, inlineBytes
+	o.Host.Address, o.Host.Build = addressPrefix+path, o.Build
+	o.Host.Forget, o.Host.Spares = inlineBytes, spareFiles
 	h, err := host.Open(o.Host)
 	if err != nil {
 		return errors.Join(err, ln.Close())

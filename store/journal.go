@@ -307,6 +307,16 @@ func (j *Journal) begin() error {
 		// The first one gets its name when it has its head: a run that
 		// exists says whose it is, at whatever instant its owner dies.
 		path = j.store.newPath(j.id)
+		if f := j.store.spares.take(j.store); f != nil {
+			err := j.beginIn(f, seg)
+			if err == nil {
+				return nil
+			}
+			err = errors.Join(err, drop(f))
+			if !errors.Is(err, fs.ErrNotExist) { // else it was swept meanwhile
+				return err
+			}
+		}
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -47,6 +47,7 @@ type Options struct {
 	SegmentBytes int64            // a segment is ended before it grows beyond this; zero means DefaultSegmentBytes
 	Sync         SyncPolicy       // what survives the death of the machine
 	SyncEvery    time.Duration    // for SyncInterval; zero means DefaultSyncEvery
+	Spares       int              // files to have ready for runs to come
 	Now          func() time.Time // nil means time.Now
 }
 
@@ -58,6 +59,7 @@ type Store struct {
 	now          func() time.Time
 	fsync        func(*os.File) error // replaced by tests
 	nonce        string               // in names that no other store uses
+	spares       spares
 
 	stop chan struct{} // ends the syncing goroutine
 	done chan struct{} // closed when it ended; nil if there is none
@@ -96,6 +98,7 @@ func Open(dir string, o Options) (*Store, error) {
 		now:          o.Now,
 		fsync:        datasync,
 		nonce:        rand.Text(),
+		spares:       spares{want: o.Spares},
 		stop:         make(chan struct{}),
 		journals:     make(map[*Journal]struct{}),
 	}
@@ -128,11 +131,12 @@ func (s *Store) Close() error {
 	s.closed = true
 	s.mu.Unlock()
 	close(s.stop)
-	if s.done == nil {
-		return nil
+	err := s.spares.close()
+	if s.done != nil {
+		<-s.done
+		err = errors.Join(err, s.syncDirty())
 	}
-	<-s.done
-	if err := s.syncDirty(); err != nil {
+	if err != nil {
 		return fmt.Errorf("close store: %w", err)
 	}
 	return nil
