@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -92,7 +93,20 @@ func (p *osChild) pid() int            { return p.tree.Pid() }
 func (p *osChild) lines() <-chan chunk { return p.chunks }
 func (p *osChild) exited() <-chan exit { return p.exits }
 func (p *osChild) stderr() string      { return p.tail.String() }
-func (p *osChild) kill() error         { return p.tree.Kill() }
+
+// killTime is how long a kill may wait for its effect. It takes as long as the
+// system needs to take a process down, and nobody is told when that is.
+const killTime = 250 * time.Millisecond
+
+// kill ends the whole tree, and returns when it is gone: whoever reads that a
+// turn is done may rely on nothing of it running.
+func (p *osChild) kill() error {
+	err := p.tree.Kill()
+	for until := time.Now().Add(killTime); err == nil && p.members() > 0 && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
+	return err
+}
 
 // wait reaps the leader. A poll of its descriptor costs no thread.
 func (p *osChild) wait() {
