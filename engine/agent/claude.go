@@ -22,6 +22,8 @@ func claudeRunner() *runner {
 		exec: func(s setup) (conversation, error) {
 			return &claudeExec{setup: s, claudeLines: claudeLines{cwd: s.cwd}}, nil
 		},
+		duplex: newClaudeDuplex,
+		can:    []string{"interrupt", "ask"},
 	}
 }
 
@@ -364,7 +366,12 @@ func (c *claudeLines) result(b []byte, t *turn) {
 		Cost    *float64     `json:"total_cost_usd"`
 		Usage   *claudeUsage `json:"usage"`
 		Models  map[string]struct {
-			Window int64 `json:"contextWindow"`
+			Input      int64 `json:"inputTokens"`
+			CacheRead  int64 `json:"cacheReadInputTokens"`
+			CacheWrite int64 `json:"cacheCreationInputTokens"`
+			Output     int64 `json:"outputTokens"`
+			Reasoning  int64 `json:"thinkingTokens"`
+			Window     int64 `json:"contextWindow"`
 		} `json:"modelUsage"`
 	}
 	_ = lenient(b, &l) // it was decoded once already
@@ -378,11 +385,14 @@ func (c *claudeLines) result(b []byte, t *turn) {
 		s.CostUSD = t.used.CostUSD
 		t.setUsed(s)
 	}
-	if l.Cost != nil {
-		t.setCost(*l.Cost)
-	}
-	for _, m := range l.Models {
-		t.context(t.ctxLen[0], max(t.ctxLen[1], m.Window))
+	if len(l.Models) > 0 && l.Cost != nil { // totals of the session, both
+		total := spool.Spend{CostUSD: *l.Cost}
+		for _, m := range l.Models {
+			total = sum(total, spool.Spend{Input: m.Input + m.CacheRead + m.CacheWrite, CacheRead: m.CacheRead,
+				CacheWrite: m.CacheWrite, Output: m.Output, Reasoning: m.Reasoning})
+			t.context(t.ctxLen[0], max(t.ctxLen[1], m.Window))
+		}
+		t.setSession(total)
 	}
 	c.last, c.now, c.past = "", spool.Spend{}, spool.Spend{}
 	if !l.IsError {

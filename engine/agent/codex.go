@@ -23,6 +23,8 @@ func codexRunner() *runner {
 			}
 			return &codexExec{setup: s, codexLines: codexLines{cwd: s.cwd}}, nil
 		},
+		duplex: newCodexApp,
+		can:    []string{"interrupt", "steer", "ask"},
 	}
 }
 

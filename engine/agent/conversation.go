@@ -103,7 +103,7 @@ func (oneShot) answer(string, spool.Decision, *turn) error { return spool.ErrUns
 // runners are the agents by name.
 func runners() map[string]*runner {
 	all := make(map[string]*runner)
-	for _, r := range []*runner{codexRunner(), claudeRunner(), openCodeRunner(), piRunner()} {
+	for _, r := range []*runner{codexRunner(), claudeRunner(), openCodeRunner(), piRunner(), acpRunner()} {
 		all[r.name] = r
 	}
 	return all

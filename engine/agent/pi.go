@@ -23,6 +23,8 @@ func piRunner() *runner {
 			}
 			return &piExec{setup: s, piLines: piLines{cwd: s.cwd}}, nil
 		},
+		duplex: newPiRPC,
+		can:    []string{"interrupt", "steer", "ask"},
 	}
 }
 
