@@ -221,6 +221,9 @@ func (t *turn) action(a spool.Action) {
 			t.order = append(t.order, key)
 		}
 		kept := a
+		if kept.Input == nil {
+			kept.Input = begun.Input
+		}
 		kept.Output, kept.OutputBlob, kept.Message = "", nil, ""
 		t.open[key] = kept
 	case known:
@@ -371,15 +374,23 @@ func (t *turn) setTotal(s spool.Spend) {
 	}
 }
 
-// setCost is like setTotal for the money alone.
-func (t *turn) setCost(total float64) {
-	if t.total == nil {
-		t.total = new(spool.Spend)
-	}
-	t.total.CostUSD = total
+// setSession says what the session used until now, for agents that tell the
+// tokens of a turn but only the total of the money.
+func (t *turn) setSession(total spool.Spend) {
+	t.total = &total
 	if t.run.baseKnown {
-		t.used.CostUSD = max(0, total-t.run.base.CostUSD)
+		t.used.CostUSD = max(0, total.CostUSD-t.run.base.CostUSD)
 	}
+}
+
+// setCost does so for the money alone.
+func (t *turn) setCost(total float64) {
+	s := spool.Spend{CostUSD: total}
+	if t.total != nil {
+		s = *t.total
+		s.CostUSD = total
+	}
+	t.setSession(s)
 }
 
 // context says how full the model's window is.
