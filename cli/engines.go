@@ -4,6 +4,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/engine"
 	"github.com/spool-run/spool/engine/agent"
+	"github.com/spool-run/spool/engine/kernel"
 	"github.com/spool-run/spool/engine/process"
 	"github.com/spool-run/spool/host"
 )
@@ -13,6 +14,9 @@ func engines() map[string]host.NewEngine {
 	return map[string]host.NewEngine{
 		spool.EngineProcess: func(owner string) (engine.Engine, error) {
 			return process.New(process.Options{Owner: owner})
+		},
+		spool.EngineKernel: func(owner string) (engine.Engine, error) {
+			return kernel.New(kernel.Options{Owner: owner})
 		},
 		spool.EngineAgent: func(owner string) (engine.Engine, error) {
 			return agent.New(agent.Options{Owner: owner})

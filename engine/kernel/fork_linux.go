@@ -1,0 +1,177 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// forkRequest asks a run to fork its interpreter into the descriptors.
+type forkRequest struct {
+	files []int
+	init  dict
+	reply chan forkReply // holds one
+
+	mu   sync.Mutex
+	gone bool // nobody waits any more, and the descriptors are closed
+}
+
+// abandon marks the request as one that nobody waits for.
+func (f *forkRequest) abandon() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.gone = true
+}
+
+// forkReply is the pid of the copy, or why there is none.
+type forkReply struct {
+	pid int
+	err error
+}
+
+// forkLive starts an interpreter as a copy of that of another run.
+func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*python, error) {
+	refuse := func(err error) error {
+		return &spool.StartError{Reason: spool.StartOther, Hint: "fork a run between two cells, without threads, open connections or child processes", Err: fmt.Errorf("fork run %s: %w", l.cfg.Fork, err)}
+	}
+	e.mu.Lock()
+	parent := e.byID[l.cfg.Fork]
+	e.mu.Unlock()
+	if parent == nil {
+		return nil, refuse(spool.ErrNotFound)
+	}
+	cradle, err := e.launcher.Cradle(l.pids)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	p, t, err := newPython()
+	if err != nil {
+		cradle.Abandon()
+		return nil, err
+	}
+	p.forked = true
+	defer t.close()
+	deadline := time.Now().Add(millis(l.cfg.StartTimeoutMs, DefaultStartTimeout))
+	if err := parent.copyInto(ctx, p, t, cradle, l, deadline); err != nil {
+		cradle.Abandon()
+		p.closeFiles()
+		return nil, refuse(err)
+	}
+	t.close()
+	if err := p.awaitReady(ctx, deadline); err != nil {
+		if said := p.discard(); said != "" {
+			err = fmt.Errorf("%w: %s", err, said)
+		}
+		return nil, refuse(err)
+	}
+	return p, nil
+}
+
+// copyInto has this run fork its interpreter.
+func (s *session) copyInto(ctx context.Context, p *python, t *theirs, cradle *launch.Cradle, l *launchSpec, deadline time.Time) error {
+	m := l.init()
+	m["t"] = "fork"
+	if l.sameDir {
+		delete(m, "cwd") // where the other is
+	}
+	f := &forkRequest{
+		files: append([]int{t.out, t.err, t.ctl, s.eng.life[0], t.dump, cradle.Group()}, cradle.Tasks()...),
+		init:  m, reply: make(chan forkReply, 1),
+	}
+	if !s.post(request{fork: f}) {
+		return spool.ErrEnded
+	}
+	timeout := time.NewTimer(time.Until(deadline))
+	defer timeout.Stop()
+	select {
+	case r := <-f.reply:
+		if r.err != nil {
+			return r.err
+		}
+		tree, err := cradle.Adopt(r.pid)
+		if err != nil {
+			return err
+		}
+		p.tree = tree
+		return nil
+	case <-timeout.C:
+		f.abandon()
+		return errStartTimeout
+	case <-ctx.Done():
+		f.abandon()
+		return context.Cause(ctx)
+	}
+}
+
+var errBusy = errors.New("a cell is running")
+
+// takeFork queues a fork request, if this is the time for one.
+func (s *session) takeFork(f *forkRequest) {
+	switch {
+	case s.turn != nil || len(s.queue) > 0:
+		f.reply <- forkReply{err: errBusy}
+	case s.py == nil || s.ending != nil:
+		f.reply <- forkReply{err: errGone}
+	default:
+		s.forks = append(s.forks, f)
+	}
+}
+
+// sendFork passes the oldest fork request on.
+func (s *session) sendFork() {
+	s.write()
+	if len(s.unsent) > 0 {
+		return // the descriptors must go with the message that needs them
+	}
+	f := s.forks[0]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gone {
+		s.forks = s.forks[1:]
+		return
+	}
+	err := unix.Sendmsg(s.py.ctl, appendFrame(nil, f.init), unix.UnixRights(f.files...), nil, unix.MSG_NOSIGNAL)
+	if err != nil {
+		s.forks = s.forks[1:]
+		f.reply <- forkReply{err: fmt.Errorf("write to interpreter: %w", err)}
+		return
+	}
+	s.forkSent = true
+}
+
+// forked is the answer to the fork request that was sent.
+func (s *session) forked(m dict) {
+	if !s.forkSent || len(s.forks) == 0 {
+		return
+	}
+	f := s.forks[0]
+	s.forks, s.forkSent = s.forks[1:], false
+	if why := text(m, "error"); why != "" {
+		f.reply <- forkReply{err: errors.New(why)}
+		return
+	}
+	pid := int(number(m, "pid"))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gone && pid > 1 { // our child, and not reaped: the pid is its own
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+		return
+	}
+	f.reply <- forkReply{pid: pid}
+}
+
+// failForks ends the fork requests that wait.
+func (s *session) failForks(why string) {
+	for _, f := range s.forks {
+		f.reply <- forkReply{err: errors.New(why)}
+	}
+	s.forks, s.forkSent = nil, false
+}

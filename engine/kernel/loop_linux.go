@@ -1,0 +1,344 @@
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+)
+
+const (
+	readSize = 256 << 10 // one read, and the most bytes of an output event
+	pipeSize = 1 << 20   // of a pipe that is used a lot, if we may
+	pipeLess = 256 << 10
+	burst    = 8 // reads before looking at anything else
+	// drainMax bounds what is read to settle a turn: more than a pipe
+	// holds was not written before the message that ended it.
+	drainMax = pipeSize + readSize
+	// busy is how long after some activity the loop waits in a system
+	// call, which costs a thread but wakes several times faster than the
+	// runtime's poller.
+	busy = time.Millisecond
+	// maxBlocking bounds those threads over all runs of an engine.
+	maxBlocking = 16
+)
+
+// What an epoll event is about.
+const (
+	outIndex = iota
+	errIndex
+	exitIndex
+	ctlIndex
+	kickIndex
+	indices
+)
+
+var buffers = sync.Pool{New: func() any { return new([readSize]byte) }}
+
+// stream is one of the two outputs.
+type stream struct {
+	name    spool.Stream
+	fd      int // -1 once it ended
+	grown   bool
+	blocked bool // not read, because of the output limit
+}
+
+func (s *session) watch(fd, index int) error {
+	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(index)}
+	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+		return fmt.Errorf("watch descriptor: %w", err)
+	}
+	return nil
+}
+
+// adopt makes an interpreter that is ready the one of this run.
+func (s *session) adopt(p *python) error {
+	s.streams = [2]stream{{name: spool.Stdout, fd: p.out}, {name: spool.Stderr, fd: p.err}}
+	for fd, index := range map[int]int{p.out: outIndex, p.err: errIndex, p.ctl: ctlIndex, p.tree.PidFD(): exitIndex} {
+		if err := s.watch(fd, index); err != nil {
+			return err
+		}
+	}
+	s.py = p
+	s.unsent = nil
+	s.output.reset()
+	s.mu.Lock()
+	s.pid = p.tree.Pid()
+	s.mu.Unlock()
+	return nil
+}
+
+// loop is the life of a run.
+func (s *session) loop() {
+	var events [indices]unix.EpollEvent
+	for {
+		s.take()
+		s.tend(time.Now())
+		s.next()
+		s.write()
+		if s.over() {
+			break
+		}
+		var ready [indices]bool
+		for _, e := range events[:s.wait(events[:])] {
+			ready[e.Fd] = true
+		}
+		if ready[kickIndex] {
+			var b [8]byte
+			_, _ = unix.Read(s.kick, b[:]) // it only had to wake us
+		}
+		if s.py == nil {
+			continue
+		}
+		if ready[ctlIndex] || ready[exitIndex] {
+			// Whatever was written before a message is in the pipes by now.
+			s.settle()
+			s.receive(ready[exitIndex])
+		}
+		for i := range s.streams {
+			for n := burst; ready[i] && n > 0 && s.read(i) > 0; n-- {
+			}
+		}
+		if ready[exitIndex] && s.py != nil {
+			s.exited()
+		}
+	}
+	s.finish()
+}
+
+// wait returns how many descriptors are ready; none when it is time to tend to
+// something.
+func (s *session) wait(events []unix.EpollEvent) int {
+	if time.Since(s.active) < busy && s.mayBlock() {
+		n, err := unix.EpollWait(s.epfd, events, int(busy/time.Millisecond))
+		s.eng.blocking.Add(-1)
+		if err == nil && n > 0 {
+			s.active = time.Now()
+			return n
+		}
+		if err == unix.EINTR {
+			return 0
+		}
+	}
+	if s.wake == nil {
+		_ = unix.SetNonblock(s.epfd, true) // cannot fail on a descriptor we own
+		s.wake = os.NewFile(uintptr(s.epfd), "kernel")
+		s.conn, _ = s.wake.SyscallConn() // cannot fail on an open file
+	}
+	if next := s.deadline(); !next.Equal(s.armed) {
+		s.armed = next
+		_ = s.wake.SetReadDeadline(next)
+	}
+	var n int
+	err := s.conn.Read(func(fd uintptr) bool {
+		var err error
+		n, err = unix.EpollWait(int(fd), events, 0)
+		return n > 0 || err != nil && err != unix.EINTR
+	})
+	if err != nil || n <= 0 {
+		return 0
+	}
+	s.active = time.Now()
+	return n
+}
+
+// mayBlock reports whether the loop may wait in a system call of its own, and
+// counts it if so.
+func (s *session) mayBlock() bool {
+	if s.eng.blocking.Add(1) <= maxBlocking {
+		return true
+	}
+	s.eng.blocking.Add(-1)
+	return false
+}
+
+// read moves one event's worth of a stream, and returns how many bytes that
+// were.
+func (s *session) read(i int) int {
+	st := &s.streams[i]
+	if st.fd < 0 || st.blocked {
+		return 0
+	}
+	size := int64(readSize)
+	if room := s.output.room(); room < size {
+		size = room
+		if size <= 0 {
+			s.block()
+			return 0
+		}
+	}
+	buf := buffers.Get().(*[readSize]byte)
+	defer buffers.Put(buf)
+	for {
+		n, err := unix.Read(st.fd, buf[:size])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			return 0
+		case err != nil || n == 0:
+			s.endStream(i)
+			return 0
+		}
+		if n >= 32<<10 && !st.grown {
+			st.grow()
+		}
+		s.publish(st.name, buf[:n])
+		return n
+	}
+}
+
+// grow enlarges a pipe that is used a lot, if the system lets us.
+func (st *stream) grow() {
+	st.grown = true
+	for _, size := range []int{pipeSize, pipeLess} {
+		if _, err := unix.FcntlInt(uintptr(st.fd), unix.F_SETPIPE_SZ, size); err == nil {
+			return
+		}
+	}
+}
+
+// publish logs output, within the limit.
+func (s *session) publish(name spool.Stream, b []byte) {
+	logged, passed := s.output.take(name, b)
+	if len(logged) > 0 {
+		s.append(spool.Event{Kind: spool.KindOutput, Stream: name, Bytes: logged})
+	}
+	if !passed {
+		return
+	}
+	s.notice(spool.Notice{Code: NoticeOutputLimit, Text: s.output.limitText(), Level: "warning"})
+	if s.limits.OutputPolicy == spool.StopOutput {
+		if s.turn != nil {
+			s.stopTurn("output", s.steps)
+		} else {
+			s.kill() // nobody else would stop it
+		}
+	}
+}
+
+// block stops reading, so that the writers wait, until the turn is over.
+func (s *session) block() {
+	if s.streams[0].blocked {
+		return
+	}
+	s.notice(spool.Notice{Code: NoticeOutputLimit, Text: s.output.limitText(), Level: "warning"})
+	s.setBlocked(true)
+}
+
+func (s *session) setBlocked(blocked bool) {
+	for i := range s.streams {
+		st := &s.streams[i]
+		if st.blocked == blocked {
+			continue
+		}
+		st.blocked = blocked
+		if st.fd < 0 {
+			continue
+		}
+		e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
+		if blocked {
+			e.Events = 0 // the end is still told
+		}
+		_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_MOD, st.fd, &e)
+	}
+}
+
+// settle reads what is in both pipes now.
+func (s *session) settle() {
+	for i := range s.streams {
+		for got := 0; got < drainMax; {
+			n := s.read(i)
+			if n == 0 {
+				break
+			}
+			got += n
+		}
+	}
+}
+
+// endStream stops reading a stream.
+func (s *session) endStream(i int) {
+	if st := &s.streams[i]; st.fd >= 0 {
+		_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, st.fd, nil)
+		st.fd = -1 // the interpreter's to close
+	}
+}
+
+// flushTail logs what was held back of a turn's output.
+func (s *session) flushTail() {
+	if len(s.output.tail.Dropped) > 0 {
+		s.event(spool.KindTruncated, spool.Truncation{Dropped: s.output.tail.Dropped, Limit: s.limits.OutputBytes})
+	}
+	for {
+		name, b := s.output.tail.Next(readSize)
+		if b == nil {
+			break
+		}
+		s.append(spool.Event{Kind: spool.KindOutput, Stream: name, Bytes: b})
+	}
+}
+
+// send leaves a message for the interpreter.
+func (s *session) send(m dict) {
+	s.unsent = appendFrame(s.unsent, m)
+}
+
+// write writes what the control channel takes.
+func (s *session) write() {
+	if s.py == nil || len(s.unsent) == 0 {
+		return
+	}
+	for len(s.unsent) > 0 {
+		n, err := unix.SendmsgN(s.py.ctl, s.unsent, nil, nil, unix.MSG_NOSIGNAL)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			s.watchControl(unix.EPOLLIN | unix.EPOLLOUT)
+			return
+		case err != nil: // it is gone: its exit says so
+			s.unsent = nil
+			return
+		}
+		s.unsent = s.unsent[n:]
+	}
+	s.unsent = nil
+	s.watchControl(unix.EPOLLIN)
+}
+
+func (s *session) watchControl(events uint32) {
+	if s.py.watched == events {
+		return
+	}
+	s.py.watched = events
+	e := unix.EpollEvent{Events: events, Fd: ctlIndex}
+	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_MOD, s.py.ctl, &e)
+}
+
+func (s *session) notice(n spool.Notice) { s.event(spool.KindNotice, n) }
+
+// event logs something about the turn that runs.
+func (s *session) event(kind spool.Kind, data any) {
+	s.append(spool.Event{Kind: kind, Data: encode(data)})
+}
+
+// append adds to the log. A log that takes no more ends the run.
+func (s *session) append(e spool.Event) spool.Seq {
+	if s.refused {
+		return 0
+	}
+	if e.Turn == 0 && s.turn != nil {
+		e.Turn = s.turn.seq
+	}
+	seq, err := s.out.Append(e)
+	if err != nil {
+		s.refused = true
+		s.kill()
+	}
+	return seq
+}

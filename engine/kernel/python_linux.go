@@ -1,0 +1,363 @@
+package kernel
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// python is one interpreter process and our ends of its descriptors, which do
+// not block.
+type python struct {
+	tree       *launch.Tree
+	out, err   int // ends of its descriptors 1 and 2
+	ctl        int // the control socket
+	dump       int // where it writes stacks when it crashes or is asked to
+	version    string
+	executable string
+	forked     bool // not started plainly
+
+	in       []byte // of control, not yet a whole frame
+	watched  uint32 // for what the control socket is
+	oomKills int64  // how many the system had killed for memory when it began
+}
+
+// theirs are the ends that belong to the interpreter.
+type theirs struct{ out, err, ctl, dump int }
+
+func (t *theirs) close() {
+	for _, fd := range []int{t.out, t.err, t.ctl, t.dump} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	*t = theirs{-1, -1, -1, -1}
+}
+
+// newPython makes the descriptors of an interpreter.
+func newPython() (*python, *theirs, error) {
+	p := &python{out: -1, err: -1, ctl: -1, dump: -1, oomKills: oomKills()}
+	t := &theirs{-1, -1, -1, -1}
+	err := p.open(t)
+	if err != nil {
+		p.closeFiles()
+		t.close()
+		return nil, nil, err
+	}
+	return p, t, nil
+}
+
+func (p *python) open(t *theirs) error {
+	for _, ends := range [][2]*int{{&p.out, &t.out}, {&p.err, &t.err}} {
+		var fds [2]int
+		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+			return fmt.Errorf("make pipe: %w", err)
+		}
+		*ends[0], *ends[1] = fds[0], fds[1]
+		if err := unix.SetNonblock(fds[0], true); err != nil {
+			return fmt.Errorf("set non-blocking: %w", err)
+		}
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make control socket: %w", err)
+	}
+	p.ctl, t.ctl = fds[0], fds[1]
+	if err := unix.SetNonblock(p.ctl, true); err != nil {
+		return fmt.Errorf("set non-blocking: %w", err)
+	}
+	if p.dump, err = unix.MemfdCreate("spool-dump", unix.MFD_CLOEXEC); err != nil {
+		return fmt.Errorf("make memory file: %w", err)
+	}
+	if t.dump, err = unix.FcntlInt(uintptr(p.dump), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+		return fmt.Errorf("duplicate memory file: %w", err)
+	}
+	return nil
+}
+
+func (p *python) closeFiles() {
+	for _, fd := range []*int{&p.out, &p.err, &p.ctl, &p.dump} {
+		if *fd >= 0 {
+			_ = unix.Close(*fd)
+			*fd = -1
+		}
+	}
+}
+
+// discard ends an interpreter that never became ready, and says how it ended
+// if it had by itself.
+func (p *python) discard() string {
+	said := ""
+	if p.tree != nil {
+		_ = p.tree.Kill() // the wait below shows whether it worked
+		status, err := p.tree.Reap()
+		p.tree.Release()
+		if err == nil && status.Exited() {
+			said = fmt.Sprintf("exited with code %d", status.ExitStatus())
+		}
+	}
+	buf := make([]byte, 4096)
+	if n, err := unix.Read(p.err, buf); err == nil && n > 0 {
+		lines := strings.Split(strings.TrimSpace(string(buf[:n])), "\n")
+		last := strings.TrimSpace(lines[len(lines)-1])
+		if said != "" {
+			said += ": "
+		}
+		said += strings.ToValidUTF8(last, "\uFFFD")
+	}
+	p.closeFiles()
+	return said
+}
+
+// launchSpec is all that is needed to start an interpreter for a run.
+type launchSpec struct {
+	cfg    Config
+	cwd    string
+	env    []string
+	pids   int
+	limits dict
+	// sameDir is set if the spec names no working directory.
+	sameDir bool
+}
+
+// init is the message that makes an interpreter ready.
+func (l *launchSpec) init() dict {
+	m := dict{"t": "init", "cwd": l.cwd, "input": string(l.cfg.Input), "tools": l.cfg.Tools}
+	if len(l.limits) > 0 {
+		m["limits"] = l.limits
+	}
+	return m
+}
+
+// startPlain starts an interpreter with the runner. It does not wait until it
+// is ready.
+func (e *Engine) startPlain(c candidate, l *launchSpec) (*python, error) {
+	p, t, err := newPython()
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	p.tree, err = e.launcher.Start(launch.Command{
+		Path: c.path, Argv: runnerArgs(c.path, "kernel", ""), Env: c.activate(l.env), Dir: l.cwd, Pids: l.pids,
+		Files: []uintptr{uintptr(e.null), uintptr(t.out), uintptr(t.err), uintptr(t.ctl), uintptr(e.life[0]), uintptr(t.dump)},
+	})
+	if err != nil {
+		p.closeFiles()
+		return nil, err
+	}
+	if err := writeAll(p.ctl, appendFrame(nil, l.init())); err != nil {
+		return nil, errors.Join(fmt.Errorf("write to interpreter: %w", err), errors.New(p.discard()))
+	}
+	return p, nil
+}
+
+// writeAll writes a message that fits into the buffer of a fresh socket.
+func writeAll(fd int, b []byte) error {
+	for len(b) > 0 {
+		n, err := unix.Write(fd, b)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// pollSlice is how often a wait for a starting interpreter looks whether
+// anybody still wants it.
+const pollSlice = 20 * time.Millisecond
+
+var errStartTimeout = errors.New("it did not become ready in time")
+
+// awaitReady waits for the message that an interpreter is ready.
+func (p *python) awaitReady(ctx context.Context, deadline time.Time) error {
+	for {
+		m, err := p.frame()
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			if text(m, "t") != "ready" {
+				return fmt.Errorf("%w: %q before it was ready", errFrame, text(m, "t"))
+			}
+			p.version, p.executable = text(m, "version"), text(m, "executable")
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return errStartTimeout
+		}
+		fds := []unix.PollFd{{Fd: int32(p.ctl), Events: unix.POLLIN}}
+		_, err = unix.Poll(fds, int(min(left, pollSlice)/time.Millisecond)+1)
+		if err != nil && err != unix.EINTR {
+			return fmt.Errorf("wait for interpreter: %w", err)
+		}
+		if fds[0].Revents != 0 {
+			if err := p.fill(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// errGone says that the interpreter closed the control channel.
+var errGone = errors.New("the interpreter ended")
+
+// fill reads what there is on the control channel.
+func (p *python) fill() error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := unix.Read(p.ctl, buf)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			return nil
+		case err != nil || n == 0:
+			return errGone
+		}
+		p.in = append(p.in, buf[:n]...)
+		if n < len(buf) {
+			return nil
+		}
+	}
+}
+
+// frame takes the next message out of what was read, or returns nil.
+func (p *python) frame() (dict, error) {
+	if len(p.in) < 4 {
+		return nil, nil
+	}
+	n := int(binary.LittleEndian.Uint32(p.in))
+	if n > maxFrame {
+		return nil, fmt.Errorf("%w: %d bytes long", errFrame, n)
+	}
+	if len(p.in) < 4+n {
+		return nil, nil
+	}
+	v, err := decodeValue(p.in[4 : 4+n])
+	if err != nil {
+		return nil, err
+	}
+	m, ok := v.(dict)
+	if !ok {
+		return nil, fmt.Errorf("%w: it is a %T", errFrame, v)
+	}
+	rest := p.in[4+n:]
+	if len(rest) == 0 {
+		p.in = nil // what the message points to is its own from now on
+	} else {
+		p.in = rest
+	}
+	return m, nil
+}
+
+// stack returns what the interpreter dumped since the last time.
+func (p *python) stack() string {
+	info := unix.Stat_t{}
+	if err := unix.Fstat(p.dump, &info); err != nil || info.Size == 0 {
+		return ""
+	}
+	b := make([]byte, min(info.Size, 64<<10))
+	n, err := unix.Pread(p.dump, b, 0)
+	if err != nil {
+		return ""
+	}
+	_ = unix.Ftruncate(p.dump, 0)              // the next one begins
+	_, _ = unix.Seek(p.dump, 0, unix.SEEK_SET) // at the beginning
+	return strings.ToValidUTF8(string(b[:n]), "\uFFFD")
+}
+
+// oomKills is how many processes this system has killed to get memory back.
+func oomKills() int64 {
+	b, err := os.ReadFile("/proc/vmstat")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			var n int64
+			_, _ = fmt.Sscan(rest, &n) // zero if it is no number
+			return n
+		}
+	}
+	return 0
+}
+
+// bringUp starts an interpreter for a run and waits until it is ready.
+func (e *Engine) bringUp(ctx context.Context, l *launchSpec) (*python, error) {
+	select {
+	case e.starting <- struct{}{}:
+		defer func() { <-e.starting }()
+	case <-ctx.Done():
+		return nil, &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+	}
+	deadline := time.Now().Add(millis(l.cfg.StartTimeoutMs, DefaultStartTimeout))
+	if info, err := os.Stat(l.cwd); err != nil {
+		return nil, &spool.StartError{Reason: spool.StartBadCwd, Hint: "create the working directory or choose another", Err: err}
+	} else if !info.IsDir() {
+		return nil, &spool.StartError{Reason: spool.StartBadCwd, Hint: "choose a directory", Err: &os.PathError{Op: "chdir", Path: l.cwd, Err: unix.ENOTDIR}}
+	}
+	list, tried, err := candidates(l.cfg.Interpreter, l.cwd, l.env)
+	if err != nil {
+		return nil, &spool.StartError{Reason: spool.StartNotFound, Hint: "name an interpreter that exists, or none to have one found", Err: fmt.Errorf("interpreter %s: %w", l.cfg.Interpreter, err)}
+	}
+	for _, c := range list {
+		if known, ok := e.resolved(c, l); ok {
+			c = known
+		}
+		p, err := e.startOne(ctx, c, l, deadline)
+		if err == nil {
+			e.resolve(c, l, p)
+			return p, nil
+		}
+		if ctx.Err() != nil {
+			return nil, &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+		}
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENFILE) {
+			return nil, &spool.StartError{Reason: spool.StartLimit, Hint: "end something, or raise the limit", Err: err}
+		}
+		tried = append(tried, fmt.Sprintf("%s (%s): %v", c.path, c.from, err))
+	}
+	return nil, errNoInterpreter(tried)
+}
+
+// startOne starts an interpreter from a zygote if it can, or else plainly.
+func (e *Engine) startOne(ctx context.Context, c candidate, l *launchSpec, deadline time.Time) (*python, error) {
+	if z := e.zygote(ctx, c, l, deadline); z != nil {
+		p, err := z.fork(ctx, l, deadline)
+		if err == nil {
+			return p, nil
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+	}
+	p, err := e.startPlain(c, l)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.awaitReady(ctx, deadline); err != nil {
+		if said := p.discard(); said != "" {
+			err = fmt.Errorf("%w: %s", err, said)
+		}
+		return nil, err
+	}
+	e.warm(c, p, l)
+	return p, nil
+}

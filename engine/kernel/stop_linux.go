@@ -1,0 +1,307 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+)
+
+// The means to end a turn, from weak to strong.
+var means = []string{"", "interrupt", "interrupt", "terminate", "kill"}
+
+func (t *turn) means() string { return means[t.strength] }
+
+// control does what a control says, or begins to.
+func (s *session) control(c *spool.Control) error {
+	if c.Turn != 0 && (s.turn == nil || s.turn.seq != c.Turn) && c.Op == spool.ControlInterrupt {
+		s.cancelQueued(c.Turn)
+		return nil
+	}
+	switch c.Op {
+	case spool.ControlInterrupt:
+		if s.turn != nil {
+			s.stopTurn("interrupt", s.steps.within(c.Grace))
+		}
+		return nil
+	case spool.ControlSignal:
+		if s.py == nil {
+			return spool.ErrEnded
+		}
+		sig := unix.SignalNum(signalName(c.Signal))
+		if sig == 0 {
+			return fmt.Errorf("signal %q: %w", c.Signal, spool.ErrInvalid)
+		}
+		if err := s.py.tree.SignalGroup(sig); errors.Is(err, os.ErrProcessDone) {
+			return spool.ErrEnded
+		} else if err != nil {
+			return err
+		}
+	case spool.ControlRestart:
+		s.begin(c.Op)
+	case spool.ControlStop:
+		grace := s.limits.Grace
+		if c.Grace > 0 {
+			grace = c.Grace
+		}
+		s.stop(grace)
+	case spool.ControlKill:
+		s.kill()
+	}
+	return nil
+}
+
+// cancelQueued ends a turn that waits.
+func (s *session) cancelQueued(seq spool.Seq) {
+	for i, t := range s.queue {
+		if t.seq == seq {
+			s.queue = append(s.queue[:i:i], s.queue[i+1:]...)
+			s.began()
+			s.finishTurn(t, spool.Done{Outcome: spool.TurnInterrupted, Error: "the cell was not run: it was interrupted before it began", ErrorClass: "not_run", EndedBy: "interrupt"})
+			return
+		}
+	}
+}
+
+// stopTurn asks the turn to end and begins the schedule of stronger means. A
+// second request does not begin it again, but may make it shorter.
+func (s *session) stopTurn(by string, steps schedule) {
+	t, now := s.turn, time.Now()
+	if t.stopping {
+		if now.Add(steps.kill).Before(t.asked.Add(t.steps.kill)) {
+			t.asked, t.steps = now, steps
+		}
+		s.signal(unix.SIGINT)
+		return
+	}
+	t.stopping, t.endedBy, t.asked, t.steps, t.strength = true, by, now, steps, 1
+	if s.turnAsks(t) { // whoever waits for the host unwinds as well
+		s.setBlocked(false)
+	}
+	s.signal(unix.SIGINT)
+}
+
+func (s *session) turnAsks(t *turn) bool {
+	for _, a := range s.asks {
+		if a.turn == t.seq {
+			return true
+		}
+	}
+	return false
+}
+
+// signal signals the interpreter alone.
+func (s *session) signal(sig unix.Signal) {
+	if s.py != nil {
+		// It cannot be reaped meanwhile: that is done here, too.
+		_ = unix.PidfdSendSignal(s.py.tree.PidFD(), sig, nil, 0)
+	}
+}
+
+// dumpSignal has the interpreter write down what it is doing.
+const dumpSignal = unix.Signal(60)
+
+// escalate uses stronger means against a turn that should have ended.
+func (s *session) escalate(now time.Time) {
+	t := s.turn
+	if t == nil || !t.stopping || s.py == nil {
+		return
+	}
+	since := now.Sub(t.asked)
+	switch {
+	case t.strength < 4 && since >= t.steps.kill:
+		t.strength = 4
+		s.note(t, "killed")
+		_ = s.py.tree.Kill() // its exit ends the turn; if that does not come, tend sees to it
+	case t.strength < 3 && since >= t.steps.terminate:
+		t.strength = 3
+		s.note(t, "sent SIGTERM")
+		s.signal(unix.SIGTERM)
+	case t.strength < 2 && since >= t.steps.again:
+		t.strength = 2
+		s.signal(dumpSignal)
+		s.note(t, "interrupted again")
+		// Its children, too: it may be waiting for one of them.
+		_ = s.py.tree.SignalGroup(unix.SIGINT)
+	}
+}
+
+// note says that a turn did not end, and what it was doing.
+func (s *session) note(t *turn, what string) {
+	n := spool.Notice{Code: NoticeEscalated, Level: "warning", Text: fmt.Sprintf("the cell did not end; it is %s after %v", what, time.Since(t.asked).Round(time.Millisecond))}
+	if t.strength > 2 {
+		if stack := s.py.stack(); stack != "" {
+			n.Text += "; it was here:\n" + stack
+		}
+	}
+	s.notice(n)
+}
+
+// nextStep is when escalate has something to do.
+func (t *turn) nextStep() time.Time {
+	switch t.strength {
+	case 1:
+		return t.asked.Add(t.steps.again)
+	case 2:
+		return t.asked.Add(t.steps.terminate)
+	case 3:
+		return t.asked.Add(t.steps.kill)
+	}
+	return time.Time{}
+}
+
+// reapTime is how long after a kill an interpreter may take to be gone.
+const reapTime = 2 * time.Second
+
+// begin replaces the interpreter by a fresh one.
+func (s *session) begin(op spool.ControlOp) {
+	s.restarting = true
+	if s.py != nil {
+		_ = s.py.tree.Kill() // its exit begins the rest
+		return
+	}
+	if s.starting == nil {
+		s.restarting = false
+		s.restart()
+	}
+}
+
+// stop ends the run: it asks, then terminates, then kills.
+func (s *session) stop(grace time.Duration) {
+	now := time.Now()
+	if s.ending != nil {
+		if now.Add(grace).Before(s.ending.at.Add(s.ending.grace)) {
+			s.ending.at, s.ending.grace = now, grace
+		}
+		return
+	}
+	s.ending = &ending{at: now, grace: grace}
+	s.setBlocked(false)
+	if s.starting != nil {
+		s.starting()
+	}
+	if s.py == nil {
+		return
+	}
+	if s.turn != nil && !s.turn.stopping {
+		s.turn.stopping, s.turn.endedBy, s.turn.asked, s.turn.strength = true, "stop", now, 4 // by the steps below
+		s.signal(unix.SIGINT)
+	}
+	s.send(dict{"t": "exit"})
+}
+
+// kill ends the run now.
+func (s *session) kill() {
+	s.stop(0)
+	s.ending.step = stepKill
+	if s.py != nil {
+		_ = s.py.tree.Kill() // its exit says whether it worked
+	}
+}
+
+// The steps of ending a run.
+const (
+	stepAsk = iota
+	stepTerminate
+	stepKill
+	stepGiveUp
+)
+
+var stepNames = []string{"the exit request", "SIGTERM", "SIGKILL", "nothing"}
+
+// advance goes on with ending the run.
+func (s *session) advance(now time.Time) {
+	e := s.ending
+	if e == nil || s.py == nil {
+		return
+	}
+	since := now.Sub(e.at)
+	switch {
+	case e.step < stepGiveUp && since >= e.grace+reapTime:
+		e.step = stepGiveUp
+	case e.step < stepKill && since >= e.grace:
+		e.step = stepKill
+		_ = s.py.tree.Kill()
+	case e.step < stepTerminate && since >= e.grace/2:
+		e.step = stepTerminate
+		_ = s.py.tree.SignalGroup(unix.SIGTERM)
+	}
+}
+
+func (e *ending) nextStep() time.Time {
+	switch e.step {
+	case stepAsk:
+		return e.at.Add(e.grace / 2)
+	case stepTerminate:
+		return e.at.Add(e.grace)
+	case stepKill:
+		return e.at.Add(e.grace + reapTime)
+	}
+	return time.Time{}
+}
+
+// tend does what has become due.
+func (s *session) tend(now time.Time) {
+	s.advance(now)
+	if s.ending != nil {
+		return
+	}
+	if t := s.turn; t != nil && !t.stopping {
+		if at := s.turnDeadline(); !at.IsZero() && !now.Before(at) {
+			s.stopTurn("timeout", s.steps)
+		}
+	}
+	s.escalate(now)
+	switch l := &s.limits; {
+	case l.Wall > 0 && now.Sub(s.begun) >= l.Wall:
+		s.notice(spool.Notice{Code: NoticeTimeout, Text: fmt.Sprintf("the run is ended after %v", l.Wall)})
+		s.stop(l.Grace)
+	case l.Idle > 0 && s.isIdle() && now.Sub(s.idle) >= l.Idle:
+		s.notice(spool.Notice{Code: NoticeIdleTimeout, Text: fmt.Sprintf("the run is ended after %v without a cell", l.Idle)})
+		s.stop(l.Grace)
+	}
+}
+
+func (s *session) isIdle() bool { return s.turn == nil && len(s.queue) == 0 && len(s.asks) == 0 }
+
+// turnDeadline is when the time of the turn is up, or zero.
+func (s *session) turnDeadline() time.Time {
+	t := s.turn
+	t.limit = millis(t.cell.TimeoutMs, millis(s.plan.cfg.CellTimeoutMs, 0))
+	if t.limit <= 0 || t.paused > 0 {
+		return time.Time{}
+	}
+	return t.begun.Add(t.limit + t.lost)
+}
+
+// deadline is when tend has something to do, or zero.
+func (s *session) deadline() time.Time {
+	var next time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	if s.ending != nil {
+		sooner(s.ending.nextStep())
+		return next
+	}
+	if t := s.turn; t != nil {
+		if t.stopping {
+			sooner(t.nextStep())
+		} else {
+			sooner(s.turnDeadline())
+		}
+	}
+	if s.limits.Wall > 0 {
+		sooner(s.begun.Add(s.limits.Wall))
+	}
+	if s.limits.Idle > 0 && s.isIdle() {
+		sooner(s.idle.Add(s.limits.Idle))
+	}
+	return next
+}

@@ -1,0 +1,402 @@
+package kernel
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// zygote is a process that has imported what interpreters need, and forks
+// them as our children.
+type zygote struct {
+	eng  *Engine
+	key  string
+	boot chan struct{} // closed once it is ready or failed
+
+	// Set before boot is closed.
+	tree       *launch.Tree
+	log        int // a memory file with what it says
+	packages   time.Time
+	executable string
+	err        error
+
+	mu      sync.Mutex
+	sock    *os.File
+	waiting map[int64]chan dict // starts, until it says how they went
+	next    int64
+	used    time.Time
+	gone    bool
+}
+
+// bootTimeout bounds how long a zygote imports.
+const bootTimeout = 60 * time.Second
+
+// zygoteKey names the zygote that fits: the same program in the same
+// environment with the same modules.
+func zygoteKey(c candidate, l *launchSpec) string {
+	env := slices.Clone(c.activate(l.env))
+	slices.Sort(env)
+	sum := sha256.Sum256([]byte(c.path + "\x00" + strings.Join(l.cfg.Preload, ",") + "\x00" + strings.Join(env, "\x00")))
+	return hex.EncodeToString(sum[:])
+}
+
+// packagesTime is when the packages of an interpreter last changed.
+func packagesTime(c candidate) time.Time {
+	var last time.Time
+	dirs, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(c.path)), "lib", "python3*", "site-packages"))
+	if err != nil {
+		return last
+	}
+	for _, dir := range dirs {
+		if info, err := os.Stat(dir); err == nil && info.ModTime().After(last) {
+			last = info.ModTime()
+		}
+	}
+	return last
+}
+
+// zygote returns one that is ready, or nil. With [ZygoteWait] it makes one and
+// waits.
+func (e *Engine) zygote(ctx context.Context, c candidate, l *launchSpec, deadline time.Time) *zygote {
+	if l.cfg.Zygote == ZygoteOff || e.launcher.Guarantees().Kill != launch.KillCgroup {
+		return nil
+	}
+	var z *zygote
+	if l.cfg.Zygote == ZygoteWait {
+		z = e.makeZygote(c, l)
+	} else {
+		e.mu.Lock()
+		z = e.zygotes[zygoteKey(c, l)]
+		e.mu.Unlock()
+	}
+	if z == nil {
+		return nil
+	}
+	if l.cfg.Zygote == ZygoteWait {
+		timeout := time.NewTimer(time.Until(deadline))
+		defer timeout.Stop()
+		select {
+		case <-z.boot:
+		case <-ctx.Done():
+		case <-timeout.C:
+		}
+	}
+	select {
+	case <-z.boot:
+	default:
+		return nil
+	}
+	if z.err != nil {
+		return nil
+	}
+	if packagesTime(c) != z.packages { // something was installed since
+		e.dropZygote(z)
+		return nil
+	}
+	return z
+}
+
+// warm has a zygote made for the next start, if there is none.
+func (e *Engine) warm(c candidate, p *python, l *launchSpec) {
+	if l.cfg.Zygote != ZygoteAuto || e.launcher.Guarantees().Kill != launch.KillCgroup {
+		return
+	}
+	if p.executable != "" && executable(p.executable) == nil {
+		c.path = p.executable // not a script that looks for it
+		c.venv = cmp.Or(c.venv, venvOf(c.path))
+	}
+	e.makeZygote(c, l)
+}
+
+// makeZygote returns the zygote for a start, which may be booting, or nil if
+// the engine is closed.
+func (e *Engine) makeZygote(c candidate, l *launchSpec) *zygote {
+	key := zygoteKey(c, l)
+	e.mu.Lock()
+	if z := e.zygotes[key]; z != nil || e.closed {
+		e.mu.Unlock()
+		return z
+	}
+	z := &zygote{eng: e, key: key, boot: make(chan struct{}), log: -1, waiting: make(map[int64]chan dict), used: time.Now(), packages: packagesTime(c)}
+	e.zygotes[key] = z
+	var oldest *zygote
+	if len(e.zygotes) > MaxZygotes {
+		for _, other := range e.zygotes {
+			if other != z && (oldest == nil || other.lastUse().Before(oldest.lastUse())) {
+				oldest = other
+			}
+		}
+	}
+	e.work.Add(1)
+	e.mu.Unlock()
+	if oldest != nil {
+		e.dropZygote(oldest)
+	}
+	go func() {
+		defer e.work.Done()
+		z.run(c, l)
+	}()
+	return z
+}
+
+func (z *zygote) lastUse() time.Time {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.used
+}
+
+// dropZygote ends a zygote. What it forked lives on.
+func (e *Engine) dropZygote(z *zygote) {
+	e.mu.Lock()
+	if e.zygotes[z.key] == z {
+		delete(e.zygotes, z.key)
+	}
+	e.mu.Unlock()
+	z.end()
+}
+
+func (z *zygote) end() {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.gone = true
+	if z.sock != nil {
+		_ = z.sock.SetReadDeadline(time.Unix(1, 0)) // wakes run, which cleans up
+	}
+}
+
+// run is the life of a zygote.
+func (z *zygote) run(c candidate, l *launchSpec) {
+	err := z.start(c, l)
+	if err == nil {
+		err = z.serve()
+	}
+	select {
+	case <-z.boot:
+	default:
+		z.err = fmt.Errorf("zygote: %w", cmp.Or(err, errGone))
+		close(z.boot)
+	}
+	z.eng.dropZygote(z)
+	z.mu.Lock()
+	for n, ch := range z.waiting {
+		delete(z.waiting, n)
+		close(ch)
+	}
+	if z.sock != nil {
+		_ = z.sock.Close()
+		z.sock = nil
+	}
+	z.mu.Unlock()
+	if z.tree != nil {
+		_ = z.tree.Kill() // the wait below shows whether it worked
+		_, _ = z.tree.Reap()
+		z.tree.Release()
+	}
+	if z.log >= 0 {
+		_ = unix.Close(z.log)
+	}
+}
+
+func (z *zygote) start(c candidate, l *launchSpec) error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make socket: %w", err)
+	}
+	defer unix.Close(fds[1])
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		_ = unix.Close(fds[0])
+		return fmt.Errorf("set non-blocking: %w", err)
+	}
+	z.mu.Lock()
+	z.sock = os.NewFile(uintptr(fds[0]), "zygote")
+	gone := z.gone
+	z.mu.Unlock()
+	if gone {
+		return errGone
+	}
+	if z.log, err = unix.MemfdCreate("spool-zygote", unix.MFD_CLOEXEC); err != nil {
+		return fmt.Errorf("make memory file: %w", err)
+	}
+	z.tree, err = z.eng.launcher.Start(launch.Command{
+		Path: c.path, Argv: runnerArgs(c.path, "zygote", strings.Join(l.cfg.Preload, ",")), Env: c.activate(l.env), Dir: "/",
+		Files: []uintptr{uintptr(z.eng.null), uintptr(z.log), uintptr(z.log), uintptr(fds[1]), uintptr(z.eng.life[0])},
+	})
+	if err != nil {
+		return err
+	}
+	_ = z.sock.SetReadDeadline(time.Now().Add(bootTimeout)) // a socket always takes one
+	return nil
+}
+
+// serve passes on what the zygote says until it is gone or dropped.
+func (z *zygote) serve() error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := z.sock.Read(buf)
+		if err != nil || n == 0 {
+			if errors.Is(err, os.ErrDeadlineExceeded) && !z.dropped() {
+				return errStartTimeout
+			}
+			return cmp.Or(err, errGone)
+		}
+		v, err := decodeValue(slices.Clone(buf[:n]))
+		if err != nil {
+			return err
+		}
+		m, _ := v.(dict)
+		if text(m, "t") == "zygote" {
+			z.mu.Lock()
+			z.executable = text(m, "executable")
+			if !z.gone {
+				_ = z.sock.SetReadDeadline(time.Time{})
+			}
+			z.mu.Unlock()
+			close(z.boot)
+			continue
+		}
+		z.mu.Lock()
+		ch := z.waiting[number(m, "n")]
+		delete(z.waiting, number(m, "n"))
+		z.mu.Unlock()
+		switch pid := int(number(m, "pid")); {
+		case ch != nil:
+			ch <- m
+		case text(m, "t") == "born" && pid > 0: // nobody waits for it any more
+			_ = unix.Kill(pid, unix.SIGKILL) // our child, and not reaped: the pid is its own
+			_, _ = unix.Wait4(pid, nil, 0, nil)
+		}
+	}
+}
+
+func (z *zygote) dropped() bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.gone
+}
+
+// fork has the zygote fork an interpreter, and waits until it is ready.
+func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*python, error) {
+	cradle, err := z.eng.launcher.Cradle(l.pids)
+	if err != nil {
+		return nil, err
+	}
+	p, t, err := newPython()
+	if err != nil {
+		cradle.Abandon()
+		return nil, err
+	}
+	p.forked = true
+	reply := make(chan dict, 1)
+	z.mu.Lock()
+	z.next++
+	n := z.next
+	z.used = time.Now()
+	if z.gone || z.sock == nil {
+		z.mu.Unlock()
+		t.close()
+		p.closeFiles()
+		cradle.Abandon()
+		return nil, errGone
+	}
+	z.waiting[n] = reply
+	m := l.init()
+	m["n"] = n
+	fds := append([]int{t.out, t.err, t.ctl, z.eng.life[0], t.dump, cradle.Group()}, cradle.Tasks()...)
+	_ = z.sock.SetWriteDeadline(deadline)
+	err = sendFiles(z.sock, appendValue(nil, m), fds)
+	z.mu.Unlock()
+	t.close()
+	if err == nil {
+		err = z.born(cradle, p, reply, deadline)
+	} else {
+		cradle.Abandon()
+	}
+	if err == nil {
+		err = p.awaitReady(ctx, deadline)
+	}
+	if err != nil {
+		z.mu.Lock()
+		delete(z.waiting, n)
+		z.mu.Unlock()
+		if said := p.discard(); said != "" {
+			err = fmt.Errorf("%w: %s", err, said)
+		}
+		return nil, fmt.Errorf("fork from zygote: %w", err)
+	}
+	p.executable = z.executable
+	return p, nil
+}
+
+// born waits until the zygote forked, and adopts the child.
+func (z *zygote) born(cradle *launch.Cradle, p *python, reply chan dict, deadline time.Time) error {
+	timeout := time.NewTimer(time.Until(deadline))
+	defer timeout.Stop()
+	select {
+	case m, ok := <-reply:
+		switch {
+		case !ok:
+			cradle.Abandon()
+			return errGone
+		case text(m, "t") != "born":
+			cradle.Abandon()
+			return errors.New(text(m, "error"))
+		}
+		tree, err := cradle.Adopt(int(number(m, "pid")))
+		if err != nil {
+			cradle.Abandon()
+			return err
+		}
+		p.tree = tree
+		return nil
+	case <-timeout.C:
+		cradle.Abandon()
+		return errStartTimeout
+	}
+}
+
+// sendFiles sends a message with descriptors.
+func sendFiles(f *os.File, b []byte, fds []int) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = conn.Write(func(fd uintptr) bool {
+		sent = unix.Sendmsg(int(fd), b, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+		return sent != unix.EAGAIN
+	})
+	return errors.Join(err, sent)
+}
+
+// dropZygotes ends the zygotes of an interpreter whose packages have changed.
+func (e *Engine) dropZygotes(executable string) {
+	e.mu.Lock()
+	var old []*zygote
+	for _, z := range e.zygotes {
+		select {
+		case <-z.boot:
+			if z.executable != executable {
+				continue
+			}
+		default:
+		}
+		old = append(old, z)
+	}
+	e.mu.Unlock()
+	for _, z := range old {
+		e.dropZygote(z)
+	}
+}
