@@ -29,7 +29,7 @@ func OpenDir(path string, q *Quota) (*Dir, error) {
 	probe, err := d.openat2("", unix.O_PATH, 0)
 	if err != nil {
 		_ = d.root.Close()
-		if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		if errors.Is(err, ENOSYS) || errors.Is(err, EPERM) {
 			return nil, fmt.Errorf("open directory %q: this kernel lacks openat2, without which it cannot be offered safely: %w", path, err)
 		}
 		return nil, fmt.Errorf("open directory %q: %w", path, err)
@@ -57,15 +57,23 @@ func (d *Dir) openat2(path string, flags int, perm Mode) (int, error) {
 	for {
 		fd, err := unix.Openat2(d.fd, path, &how)
 		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
-			return fd, err
+			return fd, own(err)
 		}
 	}
+}
+
+// own turns an error of the kernel's into one of ours.
+func own(err error) error {
+	if err == nil || errors.Is(err, errLink) {
+		return err
+	}
+	return ErrnoOf(err)
 }
 
 // peek opens what a path names only to look at it or to act on it by name.
 func (d *Dir) peek(path string, flags int) (int, error) {
 	fd, err := d.openat2(path, unix.O_PATH|flags, 0)
-	if errors.Is(err, unix.ELOOP) {
+	if errors.Is(err, ELOOP) {
 		err = errLink // the end itself may be one: so it is in the middle
 	}
 	return fd, err
@@ -78,7 +86,7 @@ func (d *Dir) in(path string, do func(dir int, name string) error) error {
 	}
 	dir, name := split(path)
 	fd, err := d.peek(dir, unix.O_DIRECTORY)
-	if errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, ENOTDIR) {
 		// It may be a link, which O_DIRECTORY tells no better.
 		if info, statErr := d.lstat(dir); statErr == nil && info.Mode.IsSymlink() {
 			err = errLink
@@ -88,7 +96,7 @@ func (d *Dir) in(path string, do func(dir int, name string) error) error {
 		return err
 	}
 	defer unix.Close(fd) //nolint:errcheck // holds nothing
-	return do(fd, name)
+	return own(do(fd, name))
 }
 
 func (d *Dir) lstat(path string) (Info, error) {
@@ -103,7 +111,7 @@ func (d *Dir) lstat(path string) (Info, error) {
 func fstat(fd int) (Info, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return Info{}, err
+		return Info{}, own(err)
 	}
 	return Info{
 		Ino: st.Ino, Mode: Mode(st.Mode), Nlink: uint32(st.Nlink), Size: st.Size,
@@ -114,7 +122,7 @@ func fstat(fd int) (Info, error) {
 func (d *Dir) readdir(path string) ([]Entry, error) {
 	fd, err := d.openat2(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		if errors.Is(err, unix.ELOOP) {
+		if errors.Is(err, ELOOP) {
 			err = errLink
 		}
 		return nil, err
@@ -123,7 +131,7 @@ func (d *Dir) readdir(path string) ([]Entry, error) {
 	defer dir.Close() //nolint:errcheck // was only read
 	list, err := dir.ReadDir(-1)
 	if err != nil {
-		return nil, err
+		return nil, own(err)
 	}
 	entries := make([]Entry, 0, len(list))
 	for _, e := range list {
@@ -252,7 +260,7 @@ func (d *Dir) byName(path string, do func(name string) error) error {
 	case info.Mode.IsSymlink():
 		return ELOOP
 	}
-	return do(fmt.Sprintf("/proc/self/fd/%d", fd))
+	return own(do(fmt.Sprintf("/proc/self/fd/%d", fd)))
 }
 
 func (d *Dir) open(path string, flags Flags, perm Mode) (File, error) {
@@ -271,16 +279,16 @@ func (d *Dir) open(path string, flags Flags, perm Mode) (File, error) {
 	}
 	// Creating and emptying are steps of their own, because the quota has a
 	// say in the first and wants to know about the second.
+	if flags&(Create|Exclusive) == Create|Exclusive {
+		return d.create(path, flags, mode, perm)
+	}
 	fd, err := d.openat2(path, mode, 0)
 	switch {
-	case err == nil && flags&(Create|Exclusive) == Create|Exclusive:
-		_ = unix.Close(fd)
-		return nil, EEXIST
-	case errors.Is(err, unix.ENOENT) && flags&Create != 0 && flags&Directory == 0:
+	case errors.Is(err, ENOENT) && flags&Create != 0 && flags&Directory == 0:
 		return d.create(path, flags, mode, perm)
-	case errors.Is(err, unix.ELOOP):
+	case errors.Is(err, ELOOP):
 		return nil, d.whichLink(path, flags)
-	case errors.Is(err, unix.ENXIO): // a pipe without a reader
+	case errors.Is(err, ENXIO): // a pipe without a reader
 		return nil, EACCES
 	case err != nil:
 		return nil, err
@@ -305,13 +313,16 @@ func (d *Dir) whichLink(path string, flags Flags) error {
 
 func (d *Dir) create(path string, flags Flags, mode int, perm Mode) (File, error) {
 	if err := d.quota.add(0, 1); err != nil {
+		if _, statErr := d.lstat(path); statErr == nil {
+			err = EEXIST
+		}
 		return nil, err
 	}
-	fd, err := d.openat2(path, mode|unix.O_CREAT|unix.O_EXCL, perm)
+	fd, err := d.openat2(path, mode&^unix.O_DIRECTORY|unix.O_CREAT|unix.O_EXCL, perm)
 	if err != nil {
 		_ = d.quota.add(0, -1)
-		if errors.Is(err, unix.ELOOP) {
-			err = errLink
+		if errors.Is(err, ELOOP) {
+			err = d.whichLink(path, flags|Create|Exclusive)
 		}
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (m *Memory) open(path string, flags Flags, perm Mode) (File, error) {
 	case flags&(Create|Exclusive) == Create|Exclusive:
 		return nil, EEXIST
 	case n.mode.IsSymlink():
-		return nil, ELOOP
+		return nil, linkError(flags)
 	case n.mode.IsDir() && flags&(Write|Truncate|Append|Create) != 0:
 		return nil, EISDIR
 	case !n.mode.IsDir() && flags&Directory != 0:
@@ -37,6 +37,14 @@ func (m *Memory) open(path string, flags Flags, perm Mode) (File, error) {
 		n.changed()
 	}
 	return m.opened(n, flags), nil
+}
+
+// linkError is that of opening a symbolic link itself.
+func linkError(flags Flags) error {
+	if flags&Directory != 0 {
+		return ENOTDIR
+	}
+	return ELOOP
 }
 
 func (m *Memory) opened(n *node, flags Flags) *memFile {

@@ -176,7 +176,7 @@ func (o *Overlay) open(path string, flags Flags, perm Mode) (File, error) {
 	case flags&(Create|Exclusive) == Create|Exclusive:
 		return nil, EEXIST
 	case info.Mode.IsSymlink():
-		return nil, ELOOP
+		return nil, linkError(flags)
 	case flags&(Write|Truncate) == 0 || info.Mode.IsDir():
 		return o.lower.open(path, flags&^Create, perm)
 	case info.Mode&0o222 == 0:

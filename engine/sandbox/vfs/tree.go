@@ -200,8 +200,16 @@ func components(path string) ([]string, error) {
 }
 
 // resolve finds where a path leads. What its end names need not exist. With
-// follow, a symbolic link there is followed too.
+// follow, a symbolic link there is followed too, and in any case if a slash
+// comes after it.
 func (t *Tree) resolve(path string, follow bool) (place, error) {
+	return t.find(path, follow || strings.HasSuffix(path, "/"))
+}
+
+// resolveName finds where the name at the end of a path is, whatever that is.
+func (t *Tree) resolveName(path string) (place, error) { return t.find(path, false) }
+
+func (t *Tree) find(path string, follow bool) (place, error) {
 	names, err := absolute(path)
 	if err != nil {
 		return place{}, err
@@ -211,17 +219,14 @@ func (t *Tree) resolve(path string, follow bool) (place, error) {
 	if n := len(names); n > 0 && (names[n-1] == "." || names[n-1] == "..") {
 		last = names[n-1]
 	}
-	follow = follow || slash || last != ""
+	follow = follow || last != ""
 	// Most paths hold no dots and no links, and one look tells.
-	if !slices.Contains(names, "..") {
-		if slices.Contains(names, ".") {
-			names = slices.DeleteFunc(names, func(s string) bool { return s == "." })
-		}
+	if !slices.Contains(names, "..") && !slices.Contains(names, ".") {
 		p := t.at(strings.Join(names, "/"))
 		info, err := p.mount.layer.lstat(p.path)
 		p.dots, p.slash = last, slash
 		switch {
-		case err == nil && slash && !info.Mode.IsDir() && !info.Mode.IsSymlink():
+		case err == nil && slash && !info.Mode.IsDir() && !(follow && info.Mode.IsSymlink()):
 			return p, ENOTDIR
 		case err == nil && !(follow && info.Mode.IsSymlink()), errors.Is(err, ENOENT):
 			return p, nil
@@ -231,6 +236,11 @@ func (t *Tree) resolve(path string, follow bool) (place, error) {
 	}
 	p, err := t.walk(names, follow)
 	p.dots, p.slash = last, slash
+	if err == nil && slash {
+		if info, err := p.mount.layer.lstat(p.path); err == nil && !info.Mode.IsDir() {
+			return p, ENOTDIR
+		}
+	}
 	return p, err
 }
 

@@ -69,7 +69,7 @@ func (t *Tree) ReadDir(path string) ([]Entry, error) {
 
 // Mkdir implements [FS].
 func (t *Tree) Mkdir(path string, perm Mode) error {
-	p, err := t.resolve(path, false)
+	p, err := t.resolveName(path)
 	if err != nil {
 		return settle(err)
 	}
@@ -81,7 +81,7 @@ func (t *Tree) Mkdir(path string, perm Mode) error {
 
 // Unlink implements [FS].
 func (t *Tree) Unlink(path string) error {
-	p, err := t.resolve(path, false)
+	p, err := t.resolveName(path)
 	switch {
 	case err != nil:
 		return settle(err)
@@ -95,7 +95,7 @@ func (t *Tree) Unlink(path string) error {
 
 // Rmdir implements [FS].
 func (t *Tree) Rmdir(path string) error {
-	p, err := t.resolve(path, false)
+	p, err := t.resolveName(path)
 	switch {
 	case err != nil:
 		return settle(err)
@@ -111,11 +111,16 @@ func (t *Tree) Rmdir(path string) error {
 
 // Rename implements [FS].
 func (t *Tree) Rename(from, to string) error {
-	p, err := t.resolve(from, false)
+	p, err := t.resolveName(from)
 	if err != nil {
 		return settle(err)
 	}
-	q, err := t.resolve(to, false)
+	if dir, _ := split(p.path); p.path != "" {
+		if _, err := p.mount.layer.lstat(dir); err != nil {
+			return settle(err)
+		}
+	}
+	q, err := t.resolveName(to)
 	if err != nil {
 		return settle(err)
 	}
@@ -147,7 +152,7 @@ func (t *Tree) Symlink(target, path string) error {
 			return EINVAL
 		}
 	}
-	p, err := t.resolve(path, false)
+	p, err := t.resolveName(path)
 	switch {
 	case err != nil:
 		return settle(err)
