@@ -87,7 +87,7 @@ wrongly.`,
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(
-		a.runCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),
+		a.runCommand(), a.pyCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),
 		a.waitCommand(), a.execServerCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
 	)
 	return root

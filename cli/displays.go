@@ -47,7 +47,9 @@ func (p *printer) update(ctx context.Context, e *spool.Event) (handled bool, err
 	if p.held.state[d.ID] == nil {
 		p.held.order = append(p.held.order, d.ID)
 	}
-	p.held.state[d.ID] = e
+	kept := *e
+	kept.Data = bytes.Clone(e.Data) // the reader may only lend it
+	p.held.state[d.ID] = &kept
 	return true, nil
 }
 

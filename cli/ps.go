@@ -105,7 +105,7 @@ func writeTable(w io.Writer, runs []spool.Info, now time.Time, cols int, coloure
 	for _, info := range runs {
 		rows = append(rows, []string{
 			shorten(string(info.ID)), plain(info.Name), plain(stateText(info)), formatAge(now.Sub(info.Created)),
-			formatBytes(info.Bytes), plain(commandText(info.Argv)),
+			formatBytes(info.Bytes), plain(whatText(info)),
 		})
 	}
 	widths := make([]int, len(rows[0]))
@@ -160,6 +160,14 @@ func plain(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// whatText says what a run runs: its command, or what keeps it.
+func whatText(info spool.Info) string {
+	if len(info.Argv) == 0 && info.Engine != spool.EngineProcess {
+		return strings.TrimSpace("[" + info.Engine + "] " + info.Cwd)
+	}
+	return commandText(info.Argv)
 }
 
 // commandText shows an argument vector as one could type it.

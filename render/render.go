@@ -100,7 +100,7 @@ func (r Renderer) Event(ctx context.Context, e *spool.Event) (Output, error) {
 		}
 	case spool.KindNotice:
 		var n spool.Notice
-		if json.Unmarshal(e.Data, &n) == nil && n.Code != spool.NoticeAskClosed {
+		if json.Unmarshal(e.Data, &n) == nil && n.Code != spool.NoticeAskClosed && n.Level != "debug" {
 			return aside(n.Text), nil
 		}
 	case spool.KindTruncated:

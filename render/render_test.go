@@ -107,6 +107,7 @@ func TestOtherEvents(t *testing.T) {
 		{"a tool call is no text", event(spool.KindAsk, spool.Ask{Kind: spool.AskTool, Name: "t"}), render.Output{}},
 		{"notice", event(spool.KindNotice, spool.Notice{Code: "c", Text: "note"}), render.Output{Text: "note", Aside: true}},
 		{"a closed ask is no text", event(spool.KindNotice, spool.Notice{Code: spool.NoticeAskClosed, Text: "note"}), render.Output{}},
+		{"a notice for programs", event(spool.KindNotice, spool.Notice{Code: "c", Text: "note", Level: "debug"}), render.Output{}},
 		{"gap", event(spool.KindTruncated, spool.Gap{From: 2, To: 5}), render.Output{Text: "events 2 to 5 are no longer there", Aside: true}},
 		{"truncation", event(spool.KindTruncated, spool.Truncation{Dropped: map[spool.Stream]int64{spool.Stdout: 3, spool.Stderr: 4}, Limit: 9}),
 			render.Output{Text: "7 bytes of output were dropped here, beyond the limit of 9", Aside: true}},

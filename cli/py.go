@@ -1,0 +1,215 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spool-run/spool"
+)
+
+const (
+	// defaultSessionIdle ends a named session that nobody uses.
+	defaultSessionIdle = time.Hour
+	// maxSource bounds the code of one cell: it must fit into an event.
+	maxSource = 8 << 20
+)
+
+// The exit codes of cells that did not end by themselves.
+const (
+	exitTimeout     = 124
+	exitInterrupted = exitSignal + 2
+	exitKilled      = exitSignal + 9
+)
+
+// pyOptions are the flags of spool py.
+type pyOptions struct {
+	code    string
+	coded   bool // code was given
+	session string
+	json    bool
+	python  string
+	cwd     string
+	env     []string
+	preload []string
+	timeout time.Duration
+	idle    time.Duration
+	start   time.Duration
+	memory  byteCount
+	images  string
+	file    string
+	args    []string
+}
+
+func (a *app) pyCommand() *cobra.Command {
+	var o pyOptions
+	cmd := &cobra.Command{
+		Use:   "py [flags] [FILE [argument…]]",
+		Short: "Run Python that keeps its state",
+		Long: `Py runs Python in an interpreter that keeps its state between cells: at a
+terminal it reads and runs one cell after the other; with -c, a FILE, or input
+that is no terminal, it runs that as one cell. The last expression of a cell is
+its result, "await" works at the top, and %pip, !command, %%bash, %time,
+%timeit, %cd, %env, %run, %%writefile and %%capture are understood.
+
+The interpreter is --python, or the first that runs of: the one of VIRTUAL_ENV,
+of CONDA_PREFIX, of .venv or venv in the working directory, and python3 and
+python on the path. Its environment has the usual variables of the caller and
+no secrets; --env adds to them.
+
+It ends with the command, unless --session names it: then it stays and the next
+command with that name goes on with its variables. A session ends when nobody
+used it for --idle, or with "spool kill NAME"; the flags that say what to start
+matter only to the command that starts it.
+
+At a terminal, Enter runs what is complete, an empty line ends a block, Ctrl-C
+interrupts the cell, and Ctrl-D leaves. Images are saved, and where is shown.
+
+With --json, stdin has one request a line and stdout one event a line:
+  {"id":"c1","code":"1+1","timeout_ms":5000,"silent":false}  run a cell
+  {"interrupt":true}                                  interrupt the one that runs
+  {"answer":SEQ,"data":"…"}                           answer the ask of that seq
+  {"restart":true}                                    begin again, with no state
+  {"exit":true}                                       leave now
+The end of input leaves once all cells are done. An id is taken once in the life
+of an interpreter, and its event of kind "done" has it. A line that makes no
+sense is answered with an exception event of seq 0.
+
+Exit codes: 0 if the cell went well; 1 if it raised, or what sys.exit said; 124
+if its time was up; 130 if it was interrupted; 137 if it had to be killed; what
+the interpreter exited with if that crashed; 125 if spool failed; 127 if there is
+no interpreter.`,
+		Example: `  spool py
+  spool py -c 'import sys; sys.version'
+  spool py script.py --size 3
+  spool py --session work -c 'x = 41'
+  spool py --session work -c 'x + 1'
+  echo '{"id":"c1","code":"1+1"}' | spool py --json
+  spool py --server ws://127.0.0.1:9000 --timeout 30s -c 'import os; os.getcwd()'`,
+		Args: usageArgs(cobra.ArbitraryArgs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.coded = cmd.Flags().Changed("code")
+			if len(args) > 0 && !o.coded {
+				o.file, o.args = args[0], args
+			} else {
+				o.args = append([]string{"-c"}, args...)
+			}
+			return a.py(cmd.Context(), &o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows the file is for the script
+	flags.StringVarP(&o.code, "code", "c", "", "run this `code`")
+	flags.StringVar(&o.session, "session", "", "use the interpreter of that `name`, and leave it running")
+	flags.BoolVar(&o.json, "json", false, "read requests and print events, one JSON object a line")
+	flags.StringVar(&o.python, "python", "", "`interpreter` to use")
+	flags.StringVar(&o.cwd, "cwd", "", "working `directory`")
+	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
+	flags.StringSliceVar(&o.preload, "preload", nil, "`modules` to import before the first cell, such as numpy,pandas")
+	flags.DurationVar(&o.timeout, "timeout", 0, "interrupt a cell after this `time`")
+	flags.DurationVar(&o.start, "start-timeout", 0, "`time` for the interpreter to start (default 30s)")
+	flags.DurationVar(&o.idle, "idle", 0, "`time` after which an unused session ends (default 1h)")
+	flags.Var(&o.memory, "memory", "`bytes` of memory it may use, such as 512M")
+	flags.StringVar(&o.images, "images", "", "`directory` for images (default a temporary one)")
+	return cmd
+}
+
+func (a *app) py(ctx context.Context, o *pyOptions) error {
+	for _, d := range []time.Duration{o.timeout, o.idle, o.start} {
+		if d < 0 {
+			return usageErrorf("times must not be negative")
+		}
+	}
+	switch {
+	case o.json && (o.coded || o.file != ""):
+		return usageErrorf("with --json the cells come from stdin")
+	case o.idle > 0 && o.session == "":
+		return usageErrorf("--idle is for a --session")
+	}
+	terminal := isTerminal(a.stdin) && o.file == "" && !o.coded && !o.json
+	var code string
+	if !terminal && !o.json {
+		var err error
+		if code, err = a.source(o); err != nil {
+			return err
+		}
+	}
+	return with(a.open, ctx, func(b spool.Backend) error {
+		signals, stop := notify(interrupts...)
+		defer stop()
+		k, err := a.kernel(ctx, b, o, signals)
+		if err != nil {
+			return err
+		}
+		defer k.leave(ctx)
+		if a.verbose {
+			fmt.Fprintf(a.stderr, "spool: run %s\n", k.run.ID())
+		}
+		switch {
+		case o.json:
+			return a.pyJSON(ctx, k, signals)
+		case terminal:
+			return a.repl(ctx, k, o, signals)
+		}
+		return a.cell(ctx, k, o, code, signals)
+	})
+}
+
+// source reads the code of the one cell to run.
+func (a *app) source(o *pyOptions) (string, error) {
+	var from io.Reader = a.stdin
+	switch {
+	case o.coded:
+		if len(o.code) > maxSource {
+			return "", usageErrorf("the code has more than %d bytes", maxSource)
+		}
+		return o.code, nil
+	case o.file != "" && o.file != "-":
+		f, err := os.Open(o.file)
+		if err != nil {
+			return "", &exitError{exitUsage, fmt.Errorf("read the script: %w", err)}
+		}
+		defer f.Close()
+		from = f
+	}
+	b, err := io.ReadAll(io.LimitReader(from, maxSource+1))
+	if err != nil {
+		return "", fmt.Errorf("read the script: %w", err)
+	}
+	if len(b) > maxSource {
+		return "", fmt.Errorf("the script has more than %d bytes", maxSource)
+	}
+	return string(b), nil
+}
+
+// pySpec says which interpreter to start.
+func (a *app) pySpec(o *pyOptions) (spool.Spec, error) {
+	_, remote := a.remote()
+	spec := spool.Spec{Engine: spool.EngineKernel, Name: o.session, Cwd: o.cwd, Env: make(map[string]string)}
+	for _, v := range o.env {
+		name, value, ok := strings.Cut(v, "=")
+		if name == "" {
+			return spec, usageErrorf("environment variable %q has no name", v)
+		}
+		if !ok {
+			if value, ok = os.LookupEnv(name); !ok {
+				continue
+			}
+		}
+		spec.Env[name] = value
+	}
+	var err error
+	if !remote {
+		// What is relative here would be meaningless elsewhere.
+		if spec.Cwd, err = filepath.Abs(o.cwd); err != nil {
+			return spec, fmt.Errorf("find the working directory: %w", err)
+		}
+	}
+	return spec, a.pyConfig(&spec, o, remote)
+}

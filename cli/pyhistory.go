@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// maxHistory is how many lines are remembered.
+const maxHistory = 1000
+
+// history are the lines that were typed, also in earlier commands. It is the
+// history of a [golang.org/x/term.Terminal].
+type history struct {
+	path  string   // empty keeps it in memory
+	lines []string // oldest first
+	off   bool     // what is typed now is no code
+}
+
+// openHistory reads a history. One that cannot be read is empty: that is no
+// reason to keep anybody from working.
+func openHistory(path string) *history {
+	h := &history{path: path}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return h
+	}
+	for line := range strings.Lines(string(b)) {
+		if line = strings.TrimRight(line, "\r\n"); line != "" {
+			h.lines = append(h.lines, line)
+		}
+	}
+	if n := len(h.lines); n > maxHistory {
+		h.lines = h.lines[n-maxHistory:]
+	}
+	return h
+}
+
+// Add remembers a line.
+func (h *history) Add(line string) {
+	if h.off || strings.TrimSpace(line) == "" || len(h.lines) > 0 && h.lines[len(h.lines)-1] == line {
+		return
+	}
+	h.lines = append(h.lines, line)
+	if len(h.lines) > maxHistory {
+		h.lines = h.lines[1:]
+	}
+}
+
+// Len is how many lines there are.
+func (h *history) Len() int { return len(h.lines) }
+
+// At returns a line; 0 is the newest.
+func (h *history) At(i int) string { return h.lines[len(h.lines)-1-i] }
+
+// save writes the history for the next command.
+func (h *history) save() error {
+	if h.path == "" || len(h.lines) == 0 {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(h.path), 0o700); err != nil {
+		return err
+	}
+	// Beside and renamed, so that two commands at once lose one of both
+	// histories at most, and never half of one.
+	f, err := os.CreateTemp(filepath.Dir(h.path), filepath.Base(h.path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strings.Join(h.lines, "\n") + "\n")
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), h.path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

@@ -1,0 +1,380 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/spool-run/spool"
+)
+
+// The prompts, which people know.
+const (
+	promptFirst = ">>> "
+	promptMore  = "... "
+)
+
+// repl is a person at a terminal with an interpreter. The terminal is raw while
+// a line is typed and as it was while a cell runs, so that Ctrl-C is a signal
+// then.
+type repl struct {
+	app     *app
+	kernel  *interpreter
+	timeout int64
+	term    *term.Terminal // of which only the reading goroutine waits
+	keys    *keyReader
+	history *history
+	printer *printer
+	signals <-chan os.Signal
+	events  chan spool.Event // of the interpreter, as they come
+	lost    error            // why there are no more; set before events is closed
+
+	mine    map[spool.Seq]bool // turns that were begun here
+	reading chan typed         // a line is being read; nil otherwise
+	typing  bool               // and shown
+}
+
+// repl reads cells and runs them until the person leaves.
+func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-chan os.Signal) error {
+	r := &repl{app: a, kernel: k, timeout: o.timeout.Milliseconds(), keys: &keyReader{f: a.stdin}, signals: signals,
+		events: make(chan spool.Event), mine: make(map[spool.Seq]bool)}
+	r.term = term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{r.keys, a.stdout}, promptFirst)
+	r.term.AutoCompleteCallback = indent
+	if dir, err := a.stateDir(); err == nil {
+		r.history = openHistory(filepath.Join(dir, "py_history"))
+	} else {
+		r.history = &history{}
+	}
+	r.term.History = r.history
+	defer func() { _ = r.history.save() }() // that it is missing next time says enough
+	size, _ := terminalSize(a.stdin, a.stdout)
+	r.printer = &printer{
+		stdout: r, stderr: r, blobs: k.backend, rows: int(size.Rows), images: &imageFiles{dir: o.images},
+	}
+	info, err := k.run.Info(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go r.follow(ctx, info.Last)
+	fmt.Fprintf(a.stdout, "Python in run %s; Ctrl-C interrupts, Ctrl-D leaves%s\n", shorten(string(info.ID)), leaves(k, info.Name))
+	return r.loop(ctx)
+}
+
+func leaves(k *interpreter, name string) string {
+	if k.own {
+		return ""
+	}
+	if name == "" {
+		return " it running"
+	}
+	return " session " + name + " running"
+}
+
+// follow passes the events on, one at a time.
+func (r *repl) follow(ctx context.Context, after spool.Seq) {
+	defer close(r.events)
+	for e, err := range r.kernel.run.Events(ctx, after) {
+		if err != nil {
+			r.lost = err
+			return
+		}
+		select {
+		case r.events <- e:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ended says why there are no more events.
+func (r *repl) ended() error {
+	if r.lost != nil {
+		return r.lost
+	}
+	return &exitError{exitSpool, errors.New("the interpreter has ended")}
+}
+
+func (r *repl) loop(ctx context.Context) error {
+	for {
+		source, err := r.cell(ctx)
+		if errors.Is(err, io.EOF) {
+			_, err := fmt.Fprintln(r.app.stdout)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(source) == "" {
+			continue
+		}
+		if err := r.run(ctx, source); err != nil {
+			return err
+		}
+	}
+}
+
+// cell reads one cell.
+func (r *repl) cell(ctx context.Context) (string, error) {
+	var lines []string
+	prompt := promptFirst
+	for {
+		line, pasted, err := r.line(ctx, prompt, false, 0)
+		if errors.Is(err, errTypedInterrupt) {
+			lines, prompt = nil, promptFirst
+			if _, err := fmt.Fprintln(r.app.stdout, "KeyboardInterrupt"); err != nil {
+				return "", err
+			}
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		lines = append(lines, line)
+		source := strings.Join(lines, "\n")
+		if len(source) > maxSource {
+			return "", fmt.Errorf("a cell has more than %d bytes", maxSource)
+		}
+		if !pasted && completeSource(source) {
+			return source, nil
+		}
+		prompt = promptMore
+	}
+}
+
+// errTypedInterrupt says that Ctrl-C was typed.
+var errTypedInterrupt = errors.New("interrupted")
+
+// typed is a line, or why there is none.
+type typed struct {
+	line string
+	err  error
+}
+
+// line reads one line, for a turn if that asks for it, while what the
+// interpreter writes is shown above it.
+func (r *repl) line(ctx context.Context, prompt string, secret bool, turn spool.Seq) (line string, pasted bool, err error) {
+	raw, err := makeRaw(r.app.stdin)
+	if err != nil {
+		return "", false, fmt.Errorf("set up the terminal: %w", err)
+	}
+	defer raw.restore()
+	if size, ok := terminalSize(r.app.stdin, r.app.stdout); ok {
+		_ = r.term.SetSize(int(size.Cols), int(size.Rows)) // it only says that it cannot redraw
+	}
+	r.term.SetPrompt(prompt)
+	r.term.SetBracketedPasteMode(true)
+	defer r.term.SetBracketedPasteMode(false)
+	if r.reading == nil {
+		r.read(prompt, secret)
+	} else if _, err := r.term.Write([]byte("\n")); err != nil { // show the prompt
+		return "", false, err
+	}
+	r.typing = true
+	defer func() { r.typing = false }()
+	for {
+		select {
+		case t := <-r.reading:
+			r.reading = nil
+			pasted = errors.Is(t.err, term.ErrPasteIndicator)
+			switch {
+			case r.keys.interrupted:
+				return "", false, errTypedInterrupt
+			case pasted:
+				return t.line, true, nil
+			}
+			return t.line, false, t.err
+		case e, ok := <-r.events:
+			if !ok {
+				return "", false, r.ended()
+			}
+			if err := r.show(ctx, &e); err != nil {
+				return "", false, err
+			}
+			if e.Kind == spool.KindDone && e.Turn == turn {
+				return "", false, &overtaken{e}
+			}
+		case s := <-r.signals:
+			switch s {
+			case unix.SIGPIPE, unix.SIGINT: // not of this terminal
+			default:
+				return "", false, exit(exitSignal + signalNumber(s))
+			}
+		case <-ctx.Done():
+			return "", false, context.Cause(ctx)
+		}
+	}
+}
+
+// overtaken says that a cell ended while it waited for a line.
+type overtaken struct{ done spool.Event }
+
+func (o *overtaken) Error() string { return "the cell ended" }
+
+// read has a line read. It waits in a read that nothing can end: if nobody
+// wants the line any more, the next one who wants one gets it.
+func (r *repl) read(prompt string, secret bool) {
+	r.keys.interrupted = false
+	done := make(chan typed, 1)
+	r.reading = done
+	go func() {
+		if secret {
+			line, err := r.term.ReadPassword(prompt)
+			done <- typed{line, err}
+			return
+		}
+		line, err := r.term.ReadLine()
+		done <- typed{line, err}
+	}()
+}
+
+// Write implements [io.Writer]: above the line that is typed, if one is.
+func (r *repl) Write(b []byte) (int, error) {
+	if r.typing {
+		return r.term.Write(b)
+	}
+	return r.app.stdout.Write(b)
+}
+
+// show prints an event, unless it belongs to somebody else's cell.
+func (r *repl) show(ctx context.Context, e *spool.Event) error {
+	if e.Turn != 0 && !r.mine[e.Turn] || e.Kind == spool.KindAsk {
+		return nil
+	}
+	if err := r.printer.print(ctx, e); err != nil {
+		return &writeError{err}
+	}
+	return nil
+}
+
+// run runs a cell.
+func (r *repl) run(ctx context.Context, source string) error {
+	receipt, err := r.kernel.send(ctx, "", spool.Cell{Code: source, TimeoutMs: r.timeout})
+	if err != nil {
+		return err
+	}
+	r.mine[receipt.Seq] = true
+	t := &turn{kernel: r.kernel, seq: receipt.Seq}
+	var end turnEnd
+	for end.done.Outcome == "" {
+		select {
+		case e, ok := <-r.events:
+			if !ok {
+				return r.ended()
+			}
+			if err := r.event(ctx, t, &end, &e); err != nil {
+				return err
+			}
+		case s := <-r.signals:
+			if err := t.signal(ctx, s); err != nil {
+				return err
+			}
+		}
+	}
+	if r.printer.midline[spool.Stdout] {
+		r.printer.goesOn(spool.Stdout, false)
+		if _, err := fmt.Fprintln(r.app.stdout); err != nil {
+			return err
+		}
+	}
+	if end.exit != nil && end.done.Outcome == spool.TurnError {
+		return &exitError{code: *end.exit} // also if that is 0
+	}
+	return nil
+}
+
+// event handles one event while a cell runs.
+func (r *repl) event(ctx context.Context, t *turn, end *turnEnd, e *spool.Event) error {
+	if e.Turn == t.seq {
+		if end.note(e) {
+			return nil
+		}
+		if e.Kind == spool.KindAsk {
+			return r.ask(ctx, t, end, e)
+		}
+	}
+	return r.show(ctx, e)
+}
+
+// ask has the person answer what the cell asks.
+func (r *repl) ask(ctx context.Context, t *turn, end *turnEnd, e *spool.Event) error {
+	var ask spool.Ask
+	if json.Unmarshal(e.Data, &ask) != nil || ask.Kind != spool.AskInput {
+		return t.answer(ctx, e)
+	}
+	r.history.off = true
+	line, _, err := r.line(ctx, ask.Prompt, ask.Secret, t.seq)
+	r.history.off = false
+	var over *overtaken
+	switch {
+	case errors.As(err, &over):
+		end.note(&over.done)
+		return nil
+	case errors.Is(err, errTypedInterrupt):
+		return t.interrupt(ctx, false)
+	case errors.Is(err, io.EOF):
+		return r.kernel.refuse(ctx, e.Seq, "EOF", "EOF when reading a line")
+	case err != nil:
+		return err
+	}
+	return r.kernel.reply(ctx, e.Seq, line, ask.Secret)
+}
+
+// indent makes Tab indent.
+func indent(line string, pos int, key rune) (string, int, bool) {
+	if key != '\t' {
+		return "", 0, false
+	}
+	return line[:pos] + "    " + line[pos:], pos + 4, true
+}
+
+// keyReader reads keys. Ctrl-C clears the line and ends it.
+type keyReader struct {
+	f           *os.File
+	rest        []byte
+	interrupted bool
+}
+
+// The keys that clear a line: to its end, then back to its beginning.
+const (
+	ctrlC     = 'C' & 0x1f
+	clearLine = "\x05\x15\r"
+)
+
+// Read implements [io.Reader].
+func (k *keyReader) Read(b []byte) (int, error) {
+	if len(k.rest) == 0 {
+		buf := make([]byte, 4096)
+		n, err := k.f.Read(buf)
+		if n == 0 {
+			return 0, err
+		}
+		k.rest = buf[:n]
+	}
+	if k.rest[0] == ctrlC {
+		k.interrupted = true
+		k.rest = append([]byte(clearLine), k.rest[1:]...)
+	}
+	n := len(k.rest)
+	for i, c := range k.rest {
+		if c == ctrlC {
+			n = i
+			break
+		}
+	}
+	n = copy(b, k.rest[:n])
+	k.rest = k.rest[n:]
+	return n, nil
+}
