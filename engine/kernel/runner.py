@@ -981,6 +981,8 @@ def _describe(e, name):
         tb = "".join(lines)
     except BaseException:
         tb = "%s: %s" % (kind, text)
+    if _isinstance(e, ModuleNotFoundError) and _type(e.name) is str and not e.path:
+        tb += "hint: %pip install " + e.name.partition(".")[0] + "\n"
     if _isinstance(e, KeyboardInterrupt) and not text:
         text = "interrupted"
     return {"t": "error", "name": kind, "value": text, "tb": tb}
