@@ -1,0 +1,411 @@
+//go:build amd64 || arm64
+
+package pyodide
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// fdRunner is the connection of an interpreter's process.
+const fdRunner = 3
+
+// warden is the first process of the namespaces. It starts Node, forks
+// interpreters from it, ends them on demand, and tells the host when they are
+// gone. It ends with its control socket, and all others with it.
+type warden struct {
+	plan   plan
+	proc   *os.File // nil if there is no /proc
+	null   *os.File
+	mother *mother // nil if interpreters are processes of their own
+	pass   int     // the mother's connection: where to send descriptors
+
+	mu    sync.Mutex
+	procs map[uint64]int // pids of the living by their number
+}
+
+func inner(p plan) error {
+	// The tracer of a process is a thread, so this is the one that does
+	// everything but wait for the end of interpreters.
+	runtime.LockOSThread()
+	// Whatever this process was left with, Node is not: it gets what it is
+	// given by name.
+	if err := unix.CloseRange(fdControl, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("keep descriptors back: %w", err)
+	}
+	w := &warden{plan: p, procs: make(map[uint64]int)}
+	var err error
+	if w.proc, err = makeRoot(p); err != nil {
+		return fmt.Errorf("make the walls: %w", err)
+	}
+	if w.null, err = os.OpenFile("/dev/null", os.O_RDWR, 0); err != nil {
+		return err
+	}
+	forks := p.Fork && canFork && w.proc != nil
+	if err := w.tell(report{What: isUp, Forks: forks, Walls: walls(forks)}); err != nil {
+		return err
+	}
+	if forks {
+		if err := w.makeMother(); err != nil {
+			return w.tell(report{What: isFailed, Text: err.Error()})
+		}
+	}
+	return w.serve()
+}
+
+// walls names what is between an interpreter and this machine.
+func walls(forks bool) []string {
+	list := []string{
+		"own namespaces for users, mounts, processes, network, IPC and host name",
+		"a read-only root with nothing but Node and the distribution, without /proc",
+		"an empty environment",
+		"no capabilities, and no new privileges",
+		"seccomp: no sockets, no signals to others, no tracing, no mounts, no namespaces",
+	}
+	if forks {
+		return append(list, WallStrictFilter)
+	}
+	return append(list, "no new processes or threads once it is loaded, by resource limit")
+}
+
+func (w *warden) tell(r report) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	for {
+		err = unix.Sendmsg(fdControl, b, nil, nil, unix.MSG_NOSIGNAL)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// makeMother starts a process, waits until it is loaded, and stops it.
+func (w *warden) makeMother() error {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	w.pass = int(ours.Fd()) // stays open for good
+	pid, err := w.startNode(theirs, 2)
+	if err != nil {
+		return err
+	}
+	theirs.Close()
+	fr, err := newFrames(ours).next()
+	switch {
+	case err != nil:
+		ws, werr := waitFor(pid)
+		return fmt.Errorf("it ended before it was ready: %w", errors.Join(statusError(ws), werr))
+	case fr.op == opFailed:
+		return errors.New(string(fr.payload))
+	case fr.op != opReady:
+		return ErrProtocol
+	}
+	var info readyInfo
+	if err := json.Unmarshal(fr.payload, &info); err != nil {
+		return fmt.Errorf("decode what Node says: %w", err)
+	}
+	if w.plan.Snapshot != snapshotWrite && info.Kind == kindPyodide {
+		if w.mother, err = newMother(w.proc, pid, fdRunner, w.plan.Mark, innerFilter()); err != nil {
+			return fmt.Errorf("prepare the process to fork from: %w", err)
+		}
+	} else if err := unix.Kill(pid, unix.SIGKILL); err != nil { // it has said all there is to know
+		return err
+	} else if _, err := waitFor(pid); err != nil {
+		return err
+	}
+	r := report{What: isReady, Ready: &info}
+	if w.mother != nil {
+		if r.RSS, err = fields(w.proc, pid, "status", "VmRSS"); err != nil {
+			return err
+		}
+	}
+	return w.tell(r)
+}
+
+func statusError(ws unix.WaitStatus) error {
+	if ws.Signaled() {
+		return fmt.Errorf("killed by %v", ws.Signal())
+	}
+	return fmt.Errorf("exit status %d", ws.ExitStatus())
+}
+
+// socketPair makes a connection whose ends are plain, blocking descriptors.
+func socketPair() (a, b *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a connection: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "connection"), os.NewFile(uintptr(fds[1]), "connection"), nil
+}
+
+// startNode starts a process behind all walls that a process can be started
+// behind.
+func (w *warden) startNode(conn *os.File, stderr uintptr) (pid int, err error) {
+	args := []string{"node", "--no-addons", "--expose-gc", "--no-warnings", "--disable-proto=delete",
+		"--max-old-space-size=" + strconv.Itoa(w.plan.HeapMB)}
+	if w.plan.Fork {
+		// Threads are not forked, so there should not be any.
+		args = append(args, "--single-threaded", "--v8-pool-size=0")
+	}
+	args = append(args, guestRunner, string(w.plan.Config))
+	files := []uintptr{w.null.Fd(), w.null.Fd(), stderr, conn.Fd()}
+	if w.plan.Snapshot != "" {
+		files = append(files, fdSnapshot)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// Restrictions are a thread's, and its children's. The thread
+		// ends with the goroutine, because it is never unlocked.
+		runtime.LockOSThread()
+		if err = restrict(); err != nil {
+			return
+		}
+		pid, err = syscall.ForkExec(guestNode, args, &syscall.ProcAttr{Dir: "/", Env: []string{}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	}()
+	<-done
+	if err != nil {
+		return 0, fmt.Errorf("start Node: %w", err)
+	}
+	return pid, nil
+}
+
+// restrict takes from this thread all that Node does not need.
+func restrict() error {
+	for c := uintptr(0); ; c++ {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); errors.Is(err, unix.EINVAL) {
+			break // there is no such capability
+		} else if err != nil {
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("drop ambient capabilities: %w", err)
+	}
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	if err := unix.Capset(&head, &none[0]); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("forgo new privileges: %w", err)
+	}
+	return outerFilter().install()
+}
+
+// noProcesses keeps a process from making any others, and threads.
+func noProcesses(pid int) error {
+	if err := unix.Prlimit(pid, unix.RLIMIT_NPROC, &unix.Rlimit{}, nil); err != nil {
+		return fmt.Errorf("forbid processes: %w", err)
+	}
+	return nil
+}
+
+// bound keeps a process from having more writable memory than that.
+func bound(pid int, bytes int64) error {
+	if bytes <= 0 {
+		return nil
+	}
+	limit := unix.Rlimit{Cur: uint64(bytes), Max: uint64(bytes)}
+	if err := unix.Prlimit(pid, unix.RLIMIT_DATA, &limit, nil); err != nil {
+		return fmt.Errorf("limit memory: %w", err)
+	}
+	return nil
+}
+
+// serve carries out orders until there will be none.
+func (w *warden) serve() error {
+	buf, oob := make([]byte, maxControl), make([]byte, unix.CmsgSpace(4))
+	for {
+		n, on, _, _, err := unix.Recvmsg(fdControl, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return fmt.Errorf("receive order: %w", err)
+		case n == 0:
+			return nil // the host is gone, and so is everybody here
+		}
+		conn, err := received(oob[:on])
+		if err != nil {
+			return err
+		}
+		var o order
+		if err := json.Unmarshal(buf[:n], &o); err != nil {
+			return fmt.Errorf("decode order: %w", err)
+		}
+		if err := w.carryOut(o, conn); errors.Is(err, errConfused) {
+			return err
+		} else if err != nil {
+			if err := w.tell(report{What: isRefused, ID: o.ID, Text: err.Error()}); err != nil {
+				return err
+			}
+		}
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}
+}
+
+// errConfused says that a connection may be where the next interpreter finds
+// it instead of its own.
+var errConfused = errors.New("a connection was lost on its way")
+
+func received(oob []byte) (*os.File, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(msgs) != 1 {
+		return nil, fmt.Errorf("receive descriptor: %w", err)
+	}
+	fds, err := unix.ParseUnixRights(&msgs[0])
+	if err != nil || len(fds) != 1 {
+		return nil, fmt.Errorf("receive descriptor: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "connection"), nil
+}
+
+func (w *warden) carryOut(o order, conn *os.File) error {
+	switch o.Do {
+	case doFork, doStart:
+		if conn == nil {
+			return errors.New("no connection came along")
+		}
+		return w.begin(o, conn)
+	}
+	// The lock keeps the pid from being reaped, and so from being
+	// somebody else's.
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pid, ok := w.procs[o.ID]
+	if !ok {
+		return nil // it is gone, and the host has been told
+	}
+	switch o.Do {
+	case doKill:
+		return unix.Kill(pid, unix.SIGKILL)
+	case doInterrupt:
+		if w.mother == nil || w.mother.mark == 0 {
+			return errors.New("cannot interrupt")
+		}
+		return poke(w.proc, pid, w.mother.mark, []byte{byte(unix.SIGINT)})
+	case doSeal:
+		return w.seal(pid, o.Memory)
+	case doMeasure:
+		if w.proc == nil {
+			return errors.New("cannot measure")
+		}
+		size, err := privateSize(w.proc, pid)
+		if err != nil {
+			return err
+		}
+		return w.tell(report{What: isMeasured, ID: o.ID, Private: size})
+	}
+	return fmt.Errorf("no order %q", o.Do)
+}
+
+// begin makes an interpreter's process.
+func (w *warden) begin(o order, conn *os.File) error {
+	var pid int
+	var err error
+	if o.Do == doStart {
+		pid, err = w.startNode(conn, w.null.Fd())
+	} else if w.mother == nil {
+		err = errors.New("there is nothing to fork from")
+	} else {
+		pass := func() error {
+			return unix.Sendmsg(w.pass, []byte{0}, unix.UnixRights(int(conn.Fd())), nil, 0)
+		}
+		pid, err = w.mother.fork(fdRunner, pass, func(pid int) error {
+			if err := noProcesses(pid); err != nil {
+				return err
+			}
+			if o.Memory <= 0 {
+				return nil
+			}
+			return bound(pid, w.mother.data+o.Memory)
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return w.watch(o.ID, pid)
+}
+
+// seal takes from a started process what it only needed to start.
+func (w *warden) seal(pid int, memory int64) error {
+	if err := noProcesses(pid); err != nil {
+		return err
+	}
+	if memory <= 0 || w.proc == nil {
+		return nil
+	}
+	data, err := dataSize(w.proc, pid)
+	if err != nil {
+		return err
+	}
+	return bound(pid, data+memory)
+}
+
+// watch tells the host when a process is gone.
+func (w *warden) watch(id uint64, pid int) error {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = waitFor(pid)
+		return fmt.Errorf("watch process: %w", err)
+	}
+	w.mu.Lock()
+	w.procs[id] = pid
+	w.mu.Unlock()
+	f := os.NewFile(uintptr(fd), "process")
+	go func() {
+		defer f.Close()
+		r := report{What: isExited, ID: id}
+		if err := w.reap(f, id, pid, &r); err != nil {
+			r.Text = err.Error()
+		}
+		_ = w.tell(r) // or there is no host any more
+	}()
+	return nil
+}
+
+func (w *warden) reap(f *os.File, id uint64, pid int, r *report) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ready := func(uintptr) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		var ws unix.WaitStatus
+		var usage unix.Rusage
+		got, werr := unix.Wait4(pid, &ws, unix.WNOHANG|unix.WALL, &usage)
+		if werr == nil && got == 0 || errors.Is(werr, unix.EINTR) {
+			return false
+		}
+		err = werr
+		delete(w.procs, id)
+		if ws.Signaled() {
+			r.Signal = int(ws.Signal())
+		} else {
+			r.Code = ws.ExitStatus()
+		}
+		r.MaxRSS = usage.Maxrss << 10
+		return true
+	}
+	return errors.Join(conn.Read(ready), err)
+}

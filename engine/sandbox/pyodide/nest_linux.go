@@ -1,0 +1,318 @@
+//go:build amd64 || arm64
+
+package pyodide
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// nest is the host's side of the processes that interpreters live in.
+type nest struct {
+	cmd    *exec.Cmd
+	conn   *net.UnixConn
+	stderr *tail
+	loaded chan struct{} // closed when up, ready and err are set
+	up     report
+	ready  *readyInfo
+	rss    int64
+	gone   chan struct{} // closed when nothing lives in it any more
+
+	mu    sync.Mutex
+	err   error // why it is of no use
+	last  uint64
+	procs map[uint64]*process
+}
+
+// process is one interpreter's.
+type process struct {
+	nest   *nest
+	id     uint64
+	conn   *net.UnixConn
+	frames *frames
+	exited chan struct{} // closed when exit is set
+	exit   report
+
+	measured chan int64
+}
+
+// errGone says that a nest came to its end.
+var errGone = errors.New("the processes that hold interpreters are gone")
+
+// startNest makes the walls and, if the plan is to fork, a process to fork
+// from behind them.
+func startNest(ctx context.Context, self string, p plan, snapshot *os.File) (*nest, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make control socket: %w", err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "control")
+	defer theirs.Close()
+	conn, err := fileConn(fds[0])
+	if err != nil {
+		return nil, err
+	}
+	if snapshot == nil {
+		if snapshot, err = os.Open(os.DevNull); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		defer snapshot.Close()
+	}
+	arg, err := json.Marshal(p)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	n := &nest{
+		conn: conn, stderr: &tail{}, procs: make(map[uint64]*process),
+		loaded: make(chan struct{}), gone: make(chan struct{}),
+	}
+	n.cmd = exec.Command(self, Role, stageOuter, string(arg))
+	n.cmd.Args[0] = "spool"
+	n.cmd.Env = []string{}
+	n.cmd.ExtraFiles = []*os.File{theirs, snapshot}
+	n.cmd.Stderr = n.stderr
+	n.cmd.WaitDelay = time.Second
+	if err := n.cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", Role, err), conn.Close())
+	}
+	theirs.Close()
+	go n.listen()
+	select {
+	case <-n.loaded:
+	case <-ctx.Done():
+		n.close()
+		return nil, ctx.Err()
+	}
+	if err := n.failure(); err != nil {
+		n.close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// fileConn makes a connection of a descriptor, which it takes.
+func fileConn(fd int) (*net.UnixConn, error) {
+	f := os.NewFile(uintptr(fd), "socket")
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("use socket: %w", err)
+	}
+	return c.(*net.UnixConn), nil
+}
+
+// listen takes reports until there will be none.
+func (n *nest) listen() {
+	defer close(n.gone)
+	buf := make([]byte, maxControl)
+	var err error
+	for {
+		var got int
+		if got, err = n.conn.Read(buf); err != nil || got == 0 {
+			break
+		}
+		var r report
+		if err = json.Unmarshal(buf[:got], &r); err != nil {
+			break
+		}
+		n.take(r)
+	}
+	_ = n.conn.Close()
+	werr := n.cmd.Wait()
+	n.fail(errors.Join(errGone, werr))
+	n.mu.Lock()
+	left := n.procs
+	n.procs = nil
+	n.mu.Unlock()
+	for id, p := range left {
+		p.exit = report{What: isExited, ID: id, Signal: int(unix.SIGKILL)}
+		close(p.exited)
+	}
+}
+
+func (n *nest) take(r report) {
+	switch r.What {
+	case isUp:
+		n.up = r
+		if !r.Forks {
+			close(n.loaded)
+		}
+	case isReady:
+		n.ready, n.rss = r.Ready, r.RSS
+		close(n.loaded)
+	case isFailed:
+		n.fail(errors.New(r.Text))
+	case isRefused, isExited:
+		n.mu.Lock()
+		p := n.procs[r.ID]
+		n.mu.Unlock()
+		if p != nil {
+			p.exit = r
+			n.remove(p)
+			if r.What == isRefused { // nobody has the other end
+				_ = p.conn.SetReadDeadline(time.Unix(1, 0))
+			}
+		}
+	case isMeasured:
+		n.mu.Lock()
+		p := n.procs[r.ID]
+		n.mu.Unlock()
+		if p != nil {
+			select {
+			case p.measured <- r.Private:
+			default: // nobody asked
+			}
+		}
+	}
+}
+
+// remove takes a process whose exit is set off the list.
+func (n *nest) remove(p *process) {
+	n.mu.Lock()
+	delete(n.procs, p.id)
+	n.mu.Unlock()
+	close(p.exited)
+}
+
+func (n *nest) fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return
+	}
+	if text := strings.TrimSpace(n.stderr.String()); text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	n.err = err
+	select {
+	case <-n.loaded:
+	default:
+		close(n.loaded)
+	}
+}
+
+func (n *nest) failure() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
+}
+
+// forks says whether interpreters are forked.
+func (n *nest) forks() bool { return n.ready != nil && n.ready.Kind == kindPyodide }
+
+// begin makes an interpreter's process, by doFork or doStart.
+func (n *nest) begin(do string, memory int64) (*process, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make a connection: %w", err)
+	}
+	defer unix.Close(fds[1])
+	conn, err := fileConn(fds[0])
+	if err != nil {
+		return nil, err
+	}
+	p := &process{nest: n, conn: conn, frames: newFrames(conn), exited: make(chan struct{}), measured: make(chan int64, 1)}
+	n.mu.Lock()
+	if n.procs == nil {
+		n.mu.Unlock()
+		return nil, errors.Join(n.failure(), conn.Close())
+	}
+	n.last++
+	p.id = n.last
+	n.procs[p.id] = p
+	n.mu.Unlock()
+	if err := n.order(order{Do: do, ID: p.id, Memory: memory}, fds[1]); err != nil {
+		n.mu.Lock()
+		delete(n.procs, p.id)
+		n.mu.Unlock()
+		return nil, errors.Join(err, conn.Close())
+	}
+	return p, nil
+}
+
+// order tells the warden what to do; fd comes along unless it is negative.
+func (n *nest) order(o order, fd int) error {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	var oob []byte
+	if fd >= 0 {
+		oob = unix.UnixRights(fd)
+	}
+	if _, _, err := n.conn.WriteMsgUnix(b, oob, nil); err != nil {
+		return fmt.Errorf("%w: %w", errGone, err)
+	}
+	return nil
+}
+
+// close ends everything in the nest and waits until it is gone.
+func (n *nest) close() {
+	_ = n.conn.Close() // the warden sees it, and is the first process of its namespace
+	<-n.gone
+}
+
+// kill ends the process. It returns at once; exited says when it is gone.
+func (p *process) kill() {
+	select {
+	case <-p.exited:
+	default:
+		_ = p.nest.order(order{Do: doKill, ID: p.id}, -1) // or all of them are gone
+	}
+}
+
+// end kills the process and lets go of its connection.
+func (p *process) end() {
+	p.kill()
+	_ = p.conn.Close()
+}
+
+// private asks how much memory the process has for itself.
+func (p *process) private(ctx context.Context) (int64, error) {
+	if err := p.nest.order(order{Do: doMeasure, ID: p.id}, -1); err != nil {
+		return 0, err
+	}
+	select {
+	case n := <-p.measured:
+		return n, nil
+	case <-p.exited:
+		return 0, os.ErrProcessDone
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// tail keeps the end of what a process said.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+// maxTail bounds it.
+const maxTail = 8 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	if over := len(t.b) - maxTail; over > 0 {
+		t.b = append(t.b[:0], t.b[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.b)
+}

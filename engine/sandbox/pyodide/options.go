@@ -1,0 +1,39 @@
+package pyodide
+
+import (
+	_ "embed" // the runner and its prelude
+	"time"
+)
+
+//go:embed runner.mjs
+var runnerSource []byte
+
+//go:embed prelude.py
+var preludeSource string
+
+// Options configure a back end. The zero value is ready.
+type Options struct {
+	// Self is our own binary, which must know [Role]; empty means the one
+	// of this process.
+	Self string
+	// Node is the Node to use; empty means the one of PATH.
+	Node string
+	// Dist is the distribution of setups that name none.
+	Dist string
+	// CacheDir is where prepared things are kept for setups that name no
+	// directory; empty means the user's cache directory.
+	CacheDir string
+	// KeepIdle is how long processes are kept that no context uses.
+	KeepIdle time.Duration
+	// Spares is how many processes wait ready where interpreters are not
+	// forked.
+	Spares int
+	// NoFork has every interpreter a process of its own.
+	NoFork bool
+}
+
+// Defaults of [Options].
+const (
+	DefaultKeepIdle = 5 * time.Minute
+	DefaultSpares   = 1
+)

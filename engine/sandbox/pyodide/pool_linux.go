@@ -1,0 +1,125 @@
+//go:build amd64 || arm64
+
+package pyodide
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// pool keeps processes that have loaded the distribution and wait for a
+// script. It is what there is where interpreters cannot be forked.
+type pool struct {
+	nest  *nest
+	ready chan made     // what was started ahead
+	wants chan struct{} // a place for each that may be
+	stop  context.CancelFunc
+	ctx   context.Context
+	done  chan struct{}
+}
+
+// made is a process, or why there is none.
+type made struct {
+	p   *process
+	err error
+}
+
+// loadTime bounds how long a process may take to load its distribution.
+const loadTime = 2 * time.Minute
+
+func newPool(u *setup, n *nest) *pool {
+	p := &pool{nest: n, ready: make(chan made), done: make(chan struct{})}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	go p.fill(u.backend.opts.Spares)
+	return p
+}
+
+// fill starts processes, as many at once as may wait, each when another is
+// taken.
+func (p *pool) fill(spares int) {
+	defer close(p.done)
+	ended := make(chan struct{})
+	for range spares {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			for p.ctx.Err() == nil {
+				pr, err := p.start()
+				select {
+				case p.ready <- made{pr, err}:
+				case <-p.ctx.Done():
+					if pr != nil {
+						pr.end()
+					}
+				}
+			}
+		}()
+	}
+	for range spares {
+		<-ended
+	}
+}
+
+func (p *pool) start() (*process, error) {
+	pr, err := p.nest.begin(doStart, 0)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, loadTime)
+	defer cancel()
+	if _, err := pr.ready(ctx); err != nil {
+		pr.end()
+		return nil, err
+	}
+	return pr, nil
+}
+
+// get returns a process that is ready.
+func (p *pool) get(ctx context.Context) (*process, error) {
+	select {
+	case m := <-p.ready:
+		return m.p, m.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-p.ctx.Done():
+		return nil, errGone
+	}
+}
+
+// close ends those that wait. There may be no pool at all.
+func (p *pool) close() {
+	if p == nil {
+		return
+	}
+	p.stop()
+	<-p.done
+}
+
+// ready waits until a started process has loaded its distribution.
+func (pr *process) ready(ctx context.Context) (*readyInfo, error) {
+	stop := context.AfterFunc(ctx, func() { _ = pr.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	fr, err := pr.frames.next()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		select {
+		case <-pr.exited:
+			return nil, fmt.Errorf("it ended before it was ready: %s", pr.exit.ending())
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	case fr.op == opFailed:
+		return nil, errors.New(string(fr.payload))
+	case fr.op != opReady:
+		return nil, ErrProtocol
+	}
+	var info readyInfo
+	if err := json.Unmarshal(fr.payload, &info); err != nil {
+		return nil, fmt.Errorf("decode what Node says: %w", err)
+	}
+	return &info, nil
+}

@@ -1,0 +1,137 @@
+//go:build amd64 || arm64
+
+package pyodide
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Filters are programs of the classic packet filter. Each begins with a look
+// at the architecture, so that a number means what it says.
+const (
+	bpfLoad  = 0x20 // ld [k]
+	bpfEqual = 0x15 // jeq
+	bpfAbove = 0x35 // jge
+	bpfSet   = 0x45 // jset
+	bpfRet   = 0x06
+
+	seccompAllow = 0x7fff0000
+	seccompErrno = 0x00050000
+	seccompKill  = 0x80000000
+
+	offNumber = 0
+	offArch   = 4
+	offArg0   = 16
+)
+
+func deny(errno unix.Errno) uint32 { return seccompErrno | uint32(errno) }
+
+type filter []unix.SockFilter
+
+func (f *filter) add(code uint16, k uint32, yes, no uint8) {
+	*f = append(*f, unix.SockFilter{Code: code, Jt: yes, Jf: no, K: k})
+}
+
+// begin refuses other architectures and leaves the call's number loaded.
+func (f *filter) begin() {
+	f.add(bpfLoad, offArch, 0, 0)
+	f.add(bpfEqual, auditArch, 1, 0)
+	f.add(bpfRet, seccompKill, 0, 0)
+	f.add(bpfLoad, offNumber, 0, 0)
+	if x32 {
+		f.add(bpfAbove, 0x40000000, 0, 1)
+		f.add(bpfRet, deny(unix.ENOSYS), 0, 0)
+	}
+}
+
+func (f *filter) answer(nr uint32, with uint32) {
+	f.add(bpfEqual, nr, 0, 1)
+	f.add(bpfRet, with, 0, 0)
+}
+
+// outerFilter is what Node is started under. It knows no sockets, no signals
+// to others, and none of the calls that make or change walls. Starting Node
+// needs threads and one exec, and forking one plain clone; a new process takes
+// flags that are none of these.
+func outerFilter() filter {
+	var f filter
+	f.begin()
+	// clone: threads, the fork that the tracer makes, and how Go starts
+	// a program.
+	f.add(bpfEqual, unix.SYS_CLONE, 0, 8)
+	f.add(bpfLoad, offArg0, 0, 0)
+	f.add(bpfSet, namespaces|unix.CLONE_NEWCGROUP, 4, 0)
+	f.add(bpfSet, unix.CLONE_THREAD, 4, 0)
+	f.add(bpfEqual, forkFlags, 3, 0)
+	f.add(bpfEqual, unix.CLONE_VFORK|unix.CLONE_VM|uint32(unix.SIGCHLD), 2, 0)
+	f.add(bpfEqual, unix.CLONE_VFORK|unix.CLONE_VM|unix.CLONE_PIDFD|uint32(unix.SIGCHLD), 1, 0)
+	f.add(bpfRet, deny(unix.EPERM), 0, 0)
+	f.add(bpfRet, seccompAllow, 0, 0)
+	f.answer(unix.SYS_CLONE3, deny(unix.ENOSYS)) // its flags are in memory; clone does as well
+	for _, nr := range forbidden {
+		f.answer(nr, deny(unix.EPERM))
+	}
+	f.add(bpfRet, seccompAllow, 0, 0)
+	return f
+}
+
+// innerFilter is what a forked interpreter executes scripts under: what it
+// takes to compute, to allocate, to tell the time and to use its connection,
+// and to look at files, of which there are none but the distribution's.
+func innerFilter() filter {
+	var f filter
+	f.begin()
+	for _, nr := range allowed {
+		f.answer(nr, seccompAllow)
+	}
+	f.add(bpfRet, deny(unix.EPERM), 0, 0)
+	return f
+}
+
+// forbidden are the calls that nothing in a sandbox needs, on any
+// architecture; see forbiddenHere for others.
+var forbidden = append([]uint32{
+	unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4,
+	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_PROCESS_MADVISE,
+	unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO,
+	unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD, unix.SYS_PIDFD_SEND_SIGNAL,
+	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT,
+	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR,
+	unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
+	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+	unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL,
+	unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMCTL, unix.SYS_SEMTIMEDOP, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK,
+	unix.SYS_EXECVEAT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT,
+	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_REBOOT,
+	unix.SYS_SYSLOG, unix.SYS_ACCT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_QUOTACTL, unix.SYS_PERSONALITY,
+	unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_ADJTIMEX, unix.SYS_CLOCK_ADJTIME,
+	unix.SYS_SETPRIORITY, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETATTR, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY,
+	unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES,
+}, forbiddenHere...)
+
+// allowed are the calls of a forked interpreter.
+var allowed = append([]uint32{
+	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_CLOSE, unix.SYS_LSEEK,
+	unix.SYS_OPENAT, unix.SYS_STATX, unix.SYS_FSTAT, unix.SYS_READLINKAT, unix.SYS_FACCESSAT, unix.SYS_GETDENTS64, unix.SYS_GETCWD,
+	unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_MREMAP, unix.SYS_BRK,
+	unix.SYS_PKEY_ALLOC, unix.SYS_PKEY_FREE, unix.SYS_PKEY_MPROTECT, unix.SYS_MEMBARRIER,
+	unix.SYS_FUTEX, unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_NANOSLEEP,
+	unix.SYS_GETRANDOM, unix.SYS_SCHED_YIELD, unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETPPID, unix.SYS_GETUID, unix.SYS_GETEUID,
+	unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_GETRUSAGE, unix.SYS_SYSINFO, unix.SYS_UNAME, unix.SYS_SCHED_GETAFFINITY,
+	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_RESTART_SYSCALL,
+	unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_CTL, unix.SYS_PPOLL, unix.SYS_EXIT, unix.SYS_EXIT_GROUP, unix.SYS_FCNTL,
+}, allowedHere...)
+
+// install puts the filter on this thread, for good.
+func (f filter) install() error {
+	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return fmt.Errorf("install seccomp filter: %w", errno)
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package pyodide
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// canFork says that processes can be forked from outside on this architecture.
+const canFork = true
+
+// forkFlags are those of the clone that the mother is made to execute. With
+// CLONE_PARENT its copies are our children, as it is itself.
+const forkFlags = unix.CLONE_PARENT | uint32(unix.SIGCHLD)
+
+// mother is a process that waits in read, stopped for good. What it waits for
+// never comes; copies of it are made that wait for the same and get it.
+//
+// All methods must be called on the thread that made it, which is its tracer.
+type mother struct {
+	pid  int
+	wait unix.PtraceRegs // in the read, before its result is looked at
+	room uint64          // a page in its memory, and in that of its copies
+	data int64           // bytes of writable memory that it has
+	mark uint64          // address of the byte that interrupts a script
+}
+
+// The layout of the page: a message header for one byte and one descriptor,
+// and behind it the filter of the copies.
+const (
+	roomSize    = 16 << 10
+	atIovec     = 64
+	atByte      = 128
+	atControl   = 256
+	controlSize = 24 // CMSG_SPACE of one descriptor
+	atFilter    = 512
+	atProgram   = 528
+)
+
+// stopTime bounds how long a process may take to get to its wait.
+const stopTime = 5 * time.Second
+
+// newMother stops a process that is about to read from fd and prepares it.
+func newMother(proc *os.File, pid, fd int, mark byte, program filter) (*mother, error) {
+	m := &mother{pid: pid}
+	if err := unix.PtraceSeize(pid); err != nil {
+		return nil, fmt.Errorf("trace: %w", err)
+	}
+	if err := m.stop(fd); err != nil {
+		return nil, fmt.Errorf("stop: %w", err)
+	}
+	const options = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_EXITKILL
+	if err := unix.PtraceSetOptions(pid, options); err != nil {
+		return nil, fmt.Errorf("set options: %w", err)
+	}
+	if err := m.doFork(proc); err != nil {
+		return nil, err
+	}
+	// What it said while it loaded was for us. Scripts have no business
+	// there.
+	if _, err := m.call(pid, unix.SYS_DUP3, 0, 2, 0); err != nil {
+		return nil, fmt.Errorf("take away standard error: %w", err)
+	}
+	if err := m.makeRoom(program); err != nil {
+		return nil, fmt.Errorf("make room: %w", err)
+	}
+	var err error
+	if m.data, err = dataSize(proc, pid); err != nil {
+		return nil, err
+	}
+	m.mark, _ = findMark(proc, pid, mark) // without it there is no way to interrupt, but all else
+	return m, nil
+}
+
+// stop stops the process in its read.
+func (m *mother) stop(fd int) error {
+	deadline := time.Now().Add(stopTime)
+	for {
+		if err := unix.PtraceInterrupt(m.pid); err != nil {
+			return err
+		}
+		ws, err := waitFor(m.pid)
+		if err != nil {
+			return err
+		}
+		if !ws.Stopped() {
+			return fmt.Errorf("it ended: %v", ws)
+		}
+		if err := unix.PtraceGetRegs(m.pid, &m.wait); err != nil {
+			return err
+		}
+		if m.wait.Orig_rax == unix.SYS_READ && m.wait.Rdi == uint64(fd) && restarts(m.wait.Rax) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("it is in call %d and not in read", int64(m.wait.Orig_rax))
+		}
+		signal := 0
+		if s := ws.StopSignal(); s != unix.SIGTRAP {
+			signal = int(s)
+		}
+		if err := unix.PtraceCont(m.pid, signal); err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// restarts says that a call was interrupted and would be made again.
+func restarts(result uint64) bool {
+	const errRestartSys, errRestartBlock = 512, 516
+	n := -int64(result)
+	return n >= errRestartSys && n <= errRestartBlock
+}
+
+// call has a stopped process execute one system call, and returns its result.
+func (m *mother) call(pid int, nr uintptr, args ...uint64) (uint64, error) {
+	r := m.wait
+	r.Rip -= 2 // the syscall instruction it waits in
+	r.Rax, r.Orig_rax = uint64(nr), ^uint64(0)
+	into := [...]*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.R10, &r.R8, &r.R9}
+	for i, a := range args {
+		*into[i] = a
+	}
+	if err := unix.PtraceSetRegs(pid, &r); err != nil {
+		return 0, err
+	}
+	for {
+		if err := unix.PtraceSingleStep(pid); err != nil {
+			return 0, err
+		}
+		ws, err := waitFor(pid)
+		if err != nil {
+			return 0, err
+		}
+		if !ws.Stopped() {
+			return 0, fmt.Errorf("process ended in a call: %v", ws)
+		}
+		if uint32(ws)>>16 == 0 { // not the news of a clone
+			break
+		}
+	}
+	if err := unix.PtraceGetRegs(pid, &r); err != nil {
+		return 0, err
+	}
+	if n := int64(r.Rax); n < 0 && n > -4096 {
+		return 0, unix.Errno(-n)
+	}
+	return r.Rax, nil
+}
+
+// doFork undoes what V8 does to keep its memory from being inherited.
+func (m *mother) doFork(proc *os.File) error {
+	f, err := openProc(proc, m.pid, "smaps")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var low, high uint64
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line := lines.Text()
+		if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok {
+			if !strings.Contains(flags+" ", " dc ") {
+				continue
+			}
+			if _, err := m.call(m.pid, unix.SYS_MADVISE, low, high-low, unix.MADV_DOFORK); err != nil {
+				return fmt.Errorf("madvise: %w", err)
+			}
+		} else if l, h, ok := addresses(line); ok {
+			low, high = l, h
+		}
+	}
+	return nil
+}
+
+func (m *mother) makeRoom(program filter) error {
+	at, err := m.call(m.pid, unix.SYS_MMAP, 0, roomSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
+	if err != nil {
+		return err
+	}
+	if atProgram+8*len(program) > roomSize {
+		return errors.New("the filter is too long")
+	}
+	b := make([]byte, atProgram, roomSize)
+	word := func(i int, v uint64) { binary.LittleEndian.PutUint64(b[i:], v) }
+	word(16, at+atIovec) // msg_iov
+	word(24, 1)
+	word(32, at+atControl) // msg_control
+	word(40, controlSize)
+	word(atIovec, at+atByte)
+	word(atIovec+8, 1)
+	word(atFilter, uint64(len(program)))
+	word(atFilter+8, at+atProgram)
+	for _, i := range program {
+		b = binary.LittleEndian.AppendUint16(b, i.Code)
+		b = append(b, i.Jt, i.Jf)
+		b = binary.LittleEndian.AppendUint32(b, i.K)
+	}
+	m.room = at
+	_, err = unix.PtracePokeData(m.pid, uintptr(at), b)
+	return err
+}
+
+// fork makes a copy. Its fd is the descriptor that pass sends to the other end
+// of the mother's. before is called with its pid while it stands still.
+func (m *mother) fork(fd int, pass func() error, before func(pid int) error) (pid int, err error) {
+	child, err := m.call(m.pid, unix.SYS_CLONE, uint64(forkFlags), 0, 0, 0, 0)
+	if err != nil {
+		return 0, fmt.Errorf("clone: %w", err)
+	}
+	pid = int(child)
+	defer func() {
+		if err != nil {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			_, _ = waitFor(pid)
+		}
+	}()
+	if ws, err := waitFor(pid); err != nil || !ws.Stopped() {
+		return 0, fmt.Errorf("stop the copy: %v, %w", ws, err)
+	}
+	if err := pass(); err != nil {
+		return 0, fmt.Errorf("pass connection: %w", err)
+	}
+	if _, err := m.call(pid, unix.SYS_RECVMSG, uint64(fd), m.room, 0); err != nil {
+		return 0, fmt.Errorf("%w: %w", errConfused, err)
+	}
+	var got [4]byte
+	if _, err := unix.PtracePeekData(pid, uintptr(m.room+atControl+16), got[:]); err != nil {
+		return 0, fmt.Errorf("receive connection: %w", err)
+	}
+	own := uint64(binary.LittleEndian.Uint32(got[:]))
+	if _, err := m.call(pid, unix.SYS_DUP3, own, uint64(fd), 0); err != nil {
+		return 0, fmt.Errorf("move connection: %w", err)
+	}
+	if _, err := m.call(pid, unix.SYS_CLOSE, own); err != nil {
+		return 0, fmt.Errorf("move connection: %w", err)
+	}
+	if _, err := m.call(pid, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, m.room+atFilter); err != nil {
+		return 0, fmt.Errorf("install seccomp filter: %w", err)
+	}
+	if err := before(pid); err != nil {
+		return 0, err
+	}
+	r := m.wait
+	r.Rip -= 2
+	r.Rax, r.Orig_rax = unix.SYS_READ, ^uint64(0)
+	if err := unix.PtraceSetRegs(pid, &r); err != nil {
+		return 0, err
+	}
+	return pid, unix.PtraceDetach(pid)
+}

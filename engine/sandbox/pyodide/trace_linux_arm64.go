@@ -1,0 +1,26 @@
+package pyodide
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// canFork says that processes can be forked from outside on this architecture.
+const canFork = false
+
+const forkFlags = unix.CLONE_PARENT | uint32(unix.SIGCHLD)
+
+type mother struct {
+	data int64
+	mark uint64
+}
+
+func newMother(*os.File, int, int, byte, filter) (*mother, error) {
+	return nil, errors.New("not on this architecture")
+}
+
+func (m *mother) fork(int, func() error, func(int) error) (int, error) {
+	return 0, errors.New("not on this architecture")
+}

@@ -1,0 +1,174 @@
+// Package pyodidetest gives tests a real Pyodide: the npm package, and wheels
+// of numpy and pandas that its lock file names.
+package pyodidetest
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"archive/zip"
+	"io"
+	"strings"
+)
+
+// Version is the pinned version of Pyodide.
+const Version = "0.29.0"
+
+// The wheels come in a package that carries them, because those that its lock
+// file names are published nowhere on their own but at Pyodide's own server.
+const (
+	carrierWheel  = "gbdraw-0.14.2-py3-none-any.whl"
+	carrierSum    = "287322cc81dcf554f7a847832f543ecc0ce21ca082f54a2f26148351c0d4011b"
+	carrierPinned = "gbdraw==0.14.2"
+	carrierDir    = "gbdraw/web/vendor/pyodide-wheels/"
+)
+
+// installTimeout bounds an installation, which takes seconds.
+const installTimeout = 5 * time.Minute
+
+// Dist returns the directory of Pyodide's npm package, installing it into the
+// user's cache directory the first time. It fails the test if it cannot.
+func Dist(tb testing.TB) string {
+	tb.Helper()
+	dir := once(tb, "pyodide-"+Version, func(ctx context.Context, dir string) error {
+		return run(ctx, "npm", "install", "--prefix", dir,
+			"--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", "pyodide@"+Version)
+	})
+	return filepath.Join(dir, "node_modules", "pyodide")
+}
+
+// Wheels returns a directory with wheels of numpy, pandas and what that needs,
+// as the lock file of [Dist] names them.
+func Wheels(tb testing.TB) string {
+	tb.Helper()
+	return once(tb, "pyodide-wheels-"+Version, func(ctx context.Context, dir string) error {
+		if err := run(ctx, "python3", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+			"--dest", dir, carrierPinned); err != nil {
+			return err
+		}
+		wheel := filepath.Join(dir, carrierWheel)
+		if err := unpack(wheel, dir); err != nil {
+			return err
+		}
+		return os.Remove(wheel)
+	})
+}
+
+// unpack takes the wheels out of the one that carries them.
+func unpack(wheel, dir string) error {
+	b, err := os.ReadFile(wheel)
+	if err != nil {
+		return err
+	}
+	if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != carrierSum {
+		return fmt.Errorf("%s is not the one that was pinned", carrierWheel)
+	}
+	z, err := zip.OpenReader(wheel)
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	for _, f := range z.File {
+		name, ok := strings.CutPrefix(f.Name, carrierDir)
+		if !ok || filepath.Base(name) != name || !strings.HasSuffix(name, ".whl") {
+			continue
+		}
+		if err := extract(f, filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func extract(f *zip.File, path string) error {
+	in, err := f.Open()
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// once fills a directory of the cache the first time it is asked for.
+// Processes that do so at once wait for each other; a directory is complete or
+// not there.
+func once(tb testing.TB, name string, fill func(ctx context.Context, dir string) error) string {
+	tb.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		tb.Fatalf("find cache directory: %v", err)
+	}
+	base := filepath.Join(cache, "spool-test")
+	dir := filepath.Join(base, name)
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	unlock, err := lock(dir + ".lock")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil { // another process was faster
+		return dir
+	}
+	tmp, err := os.MkdirTemp(base, name+".tmp-")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer os.RemoveAll(tmp)
+	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
+	defer cancel()
+	if err := errors.Join(os.Chmod(tmp, 0o755), fill(ctx, tmp)); err != nil {
+		tb.Fatalf("install %s: %v", name, err)
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		tb.Fatal(err)
+	}
+	return dir
+}
+
+func run(ctx context.Context, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", name, err, out)
+	}
+	return nil
+}
+
+// lock takes an exclusive lock on a file, creating it if needed. The file
+// stays: removing it would let two processes lock different files of one name.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { f.Close() }, nil
+}
