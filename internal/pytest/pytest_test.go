@@ -1,0 +1,21 @@
+package pytest
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// The environment has every package in the version that is pinned.
+func TestPackagesArePinned(t *testing.T) {
+	out, err := exec.Command(Python(t), "-m", "pip", "freeze", "--all").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	have := "\n" + strings.ToLower(string(out))
+	for _, p := range Packages {
+		if !strings.Contains(have, "\n"+p+"\n") {
+			t.Errorf("%s is missing in:\n%s", p, out)
+		}
+	}
+}
