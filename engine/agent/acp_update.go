@@ -267,8 +267,11 @@ func (c *acp) act(tool *acpTool) spool.Action {
 	switch tool.Status {
 	case "completed":
 		a.Phase, a.OK = spool.ActionCompleted, yes()
-		if c.refused[tool.ID] { // some agents call that completed, too
-			a.OK = no()
+		switch { // some agents call these completed, too
+		case c.refused[tool.ID]:
+			a.OK, a.Message = no(), "denied"
+		case c.stopped:
+			a.OK, a.Message = no(), "cancelled"
 		}
 	case "failed", "cancelled":
 		a.Phase, a.OK = spool.ActionCompleted, no()
