@@ -597,11 +597,11 @@ func TestAnyPrefixOfADuplexTranscriptIsWellFormed(t *testing.T) {
 	}
 }
 
-// deaf is a wire to nobody.
-type deaf struct{}
+// noWire is a wire to nobody.
+type noWire struct{}
 
-func (deaf) write([]byte) {}
-func (deaf) closeInput()  {}
+func (noWire) write([]byte) {}
+func (noWire) closeInput()  {}
 
 // eventList is an outlet that keeps events.
 type eventList struct{ events []spool.Event }
@@ -638,7 +638,7 @@ func fuzzDuplex(f *testing.F, agent string) {
 		run := &shared{out: log, agent: agent, deltas: len(output)%2 == 0}
 		run.asked = func(_ *turn, key string, _ spool.Seq, _ spool.Ask) { keys = append(keys, key) }
 		turn := newTurn(run, seq)
-		conv.opened(deaf{}, turn)
+		conv.opened(noWire{}, turn)
 		if err := conv.prompt(spool.Prompt{Text: "x"}, turn); err != nil {
 			t.Fatal(err)
 		}
