@@ -437,7 +437,24 @@ def _begin_ticks():
 _SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.spawn", "pty.spawn"))
 
 
+# After these there may be nobody left to show what was printed.
+_LAST = frozenset(("os.kill", "os.killpg", "signal.pthread_kill", "ctypes.dlsym", "ctypes.dlopen", "ctypes.string_at", "ctypes.wstring_at"))
+
+
+def _last_words(end):
+    """os._exit or os.abort, after what was printed was shown."""
+    def last(*args, **kw):
+        if S.prepared and not S.child:
+            _flush()
+        end(*args, **kw)
+    last.__name__ = last.__qualname__ = end.__name__
+    last.__doc__ = end.__doc__
+    return last
+
+
 def _audit(name, args):
+    if name in _LAST and S.prepared and not S.child:
+        _flush()
     if name in _SPAWNS and S.prepared and not S.child:
         _flush()
         _order(S.own1)  # what a child writes comes after what we wrote
@@ -1490,6 +1507,7 @@ def _prepare():
     sys.meta_path.insert(0, _Finder)
     os.environ.setdefault("MPLBACKEND", "Agg")
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+    os._exit, os.abort = _last_words(os._exit), _last_words(os.abort)
     sys.addaudithook(_audit)
     return main
 

@@ -47,6 +47,8 @@ type session struct {
 	idle       time.Time // since when nothing is asked of it
 	turn       *turn
 	queue      []*turn
+	latest     spool.Seq   // of the turns that were sent
+	early      []spool.Seq // turns to interrupt that were not sent yet, in order
 	asks       map[spool.Seq]ask
 	output     meter
 	unsent     []byte // for the control channel

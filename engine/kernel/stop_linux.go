@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +20,10 @@ func (t *turn) means() string { return means[t.strength] }
 // control does what a control says, or begins to.
 func (s *session) control(c *spool.Control) error {
 	if c.Turn != 0 && (s.turn == nil || s.turn.seq != c.Turn) && c.Op == spool.ControlInterrupt {
-		s.cancelQueued(c.Turn)
+		if !s.cancelQueued(c.Turn) && c.Turn > s.latest && len(s.early) < MaxQueued {
+			s.early = append(s.early, c.Turn) // it overtook its cell
+			slices.Sort(s.early)
+		}
 		return nil
 	}
 	switch c.Op {
@@ -55,16 +59,17 @@ func (s *session) control(c *spool.Control) error {
 	return nil
 }
 
-// cancelQueued ends a turn that waits.
-func (s *session) cancelQueued(seq spool.Seq) {
+// cancelQueued ends a turn that waits, if there is one of that seq.
+func (s *session) cancelQueued(seq spool.Seq) bool {
 	for i, t := range s.queue {
 		if t.seq == seq {
 			s.queue = append(s.queue[:i:i], s.queue[i+1:]...)
 			s.began()
 			s.finishTurn(t, spool.Done{Outcome: spool.TurnInterrupted, Error: "the cell was not run: it was interrupted before it began", ErrorClass: "not_run", EndedBy: "interrupt"})
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // stopTurn asks the turn to end and begins the schedule of stronger means. A

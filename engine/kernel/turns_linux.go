@@ -47,6 +47,13 @@ func (s *session) input(in *spool.Input) {
 			return
 		}
 		s.queue = append(s.queue, t)
+		s.latest = t.seq
+		for len(s.early) > 0 && s.early[0] <= t.seq {
+			if s.early[0] == t.seq {
+				s.cancelQueued(t.seq)
+			}
+			s.early = s.early[1:]
+		}
 	case spool.InputAnswer:
 		var a spool.Answer
 		if err := json.Unmarshal(in.Data, &a); err == nil {
