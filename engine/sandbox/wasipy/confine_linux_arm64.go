@@ -1,0 +1,7 @@
+package wasipy
+
+import "golang.org/x/sys/unix"
+
+const auditArch = unix.AUDIT_ARCH_AARCH64
+
+var neededHere []uint32

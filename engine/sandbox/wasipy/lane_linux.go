@@ -1,0 +1,228 @@
+package wasipy
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The frames on a lane: a u32 length, a byte that says what it is, the rest.
+const (
+	// To a worker.
+	frameRun       = 'R' // a runRequest
+	frameForget    = 'C' // the context is over
+	frameKill      = 'K'
+	frameInterrupt = 'I' // u32 number
+	frameAnswer    = 'a' // of a read or an ask: a status, and more; of a file call: all of it
+
+	// From a worker.
+	frameStarted = 'S' // guest.Startup
+	frameWrite   = 'W' // stream, bytes
+	frameRead    = 'r' // u32 how much at most
+	frameAsk     = 'q' // u16 length of the kind, kind, payload
+	frameFile    = 'f' // a call of a file system, as vfs has it
+	frameHeard   = 'i' // u32 number of an interrupt
+	frameEnd     = 'E' // a runResponse
+)
+
+const (
+	frameHeader = 5
+	maxFrame    = maxAsk + 1<<10
+	keptBuffer  = 256 << 10 // a larger one is given back
+)
+
+// How long to wait in a system call for the next frame before the runtime's
+// poller takes over, which needs no thread and longer to wake up.
+const hotWait = 200 * time.Microsecond
+
+// Ways to wait for a frame.
+type patience byte
+
+const (
+	patient patience = iota // by the runtime's poller
+	hot                     // in a system call for a moment, then patient
+	hottest                 // in a system call
+	hurried                 // not at all
+)
+
+var errNoFrame = errors.New("no frame is there")
+
+// lane is a connection between a worker and its parent that carries one script
+// at a time.
+type lane struct {
+	file *os.File
+	raw  syscall.RawConn
+
+	wmu  sync.Mutex // one frame after the other
+	wbuf []byte
+
+	rbuf []byte // what was read
+	head int    // where the next frame begins
+}
+
+// newLane takes over a socket.
+func newLane(fd int) (*lane, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("make a lane: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "lane")
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("make a lane: %w", err)
+	}
+	return &lane{file: f, raw: raw, rbuf: make([]byte, 0, 4<<10)}, nil
+}
+
+func (l *lane) close() { _ = l.file.Close() }
+
+// send sends a frame.
+func (l *lane) send(kind byte, parts ...[]byte) error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	if n > maxFrame {
+		return fmt.Errorf("a frame of %d bytes is too large", n)
+	}
+	b := binary.LittleEndian.AppendUint32(l.wbuf[:0], uint32(n))
+	b = append(b, kind)
+	for _, p := range parts {
+		b = append(b, p...)
+	}
+	l.wbuf = b[:0]
+	if cap(b) > keptBuffer {
+		l.wbuf = nil
+	}
+	var failed error
+	err := l.raw.Write(func(fd uintptr) bool {
+		for len(b) > 0 {
+			n, err := unix.Write(int(fd), b)
+			switch {
+			case err == nil:
+				b = b[n:]
+			case errors.Is(err, unix.EINTR):
+			case errors.Is(err, unix.EAGAIN):
+				return false
+			default:
+				failed = err
+				return true
+			}
+		}
+		return true
+	})
+	if err == nil {
+		err = failed
+	}
+	return err
+}
+
+// recv returns the next frame. It is valid until the next call.
+func (l *lane) recv(p patience) (byte, []byte, error) {
+	for {
+		have := l.rbuf[l.head:]
+		want := frameHeader
+		if len(have) >= frameHeader {
+			n := int(binary.LittleEndian.Uint32(have))
+			if n > maxFrame {
+				return 0, nil, fmt.Errorf("a frame of %d bytes is too large", n)
+			}
+			want += n
+			if len(have) >= want {
+				l.head += want
+				return have[4], have[frameHeader:want:want], nil
+			}
+		}
+		l.room(want)
+		how := p
+		if p == hurried && len(have) > 0 {
+			how = hottest // it is on its way
+		}
+		if err := l.fill(how); err != nil {
+			return 0, nil, err
+		}
+	}
+}
+
+// room makes place for a frame of so many bytes.
+func (l *lane) room(want int) {
+	have := l.rbuf[l.head:]
+	switch {
+	case want > cap(l.rbuf) || len(have) == 0 && cap(l.rbuf) > keptBuffer:
+		l.rbuf = append(make([]byte, 0, max(want, 4<<10)), have...)
+	case l.head > 0:
+		l.rbuf = l.rbuf[:copy(l.rbuf, have)]
+	}
+	l.head = 0
+}
+
+// fill reads what there is.
+func (l *lane) fill(p patience) error {
+	var failed error
+	err := l.raw.Read(func(fd uintptr) bool {
+		for {
+			n, err := unix.Read(int(fd), l.rbuf[len(l.rbuf):cap(l.rbuf)])
+			switch {
+			case err == nil && n == 0:
+				failed = io.EOF
+				return true
+			case err == nil:
+				l.rbuf = l.rbuf[:len(l.rbuf)+n]
+				return true
+			case errors.Is(err, unix.EINTR):
+				continue
+			case !errors.Is(err, unix.EAGAIN):
+				failed = err
+				return true
+			}
+			switch p {
+			case hurried:
+				failed = errNoFrame
+				return true
+			case patient:
+				return false
+			case hot:
+				p = patient
+				awaitInput(int(fd), hotWait)
+			case hottest:
+				awaitInput(int(fd), -1)
+			}
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	return err
+}
+
+// await waits until there is something to read, for so long or, if negative,
+// for ever. It says whether there is.
+func awaitInput(fd int, d time.Duration) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	var limit *unix.Timespec
+	if d >= 0 {
+		ts := unix.NsecToTimespec(int64(d))
+		limit = &ts
+	}
+	n, _ := unix.Ppoll(fds, limit, nil)
+	return n > 0
+}
+
+// pair returns the two ends of a lane that is not one yet.
+func pair() (ours, theirs int, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, 0, fmt.Errorf("make a lane: %w", err)
+	}
+	return fds[0], fds[1], nil
+}
