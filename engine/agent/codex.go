@@ -16,7 +16,7 @@ import (
 func codexRunner() *runner {
 	return &runner{
 		name: Codex, program: "codex", install: "npm install -g @openai/codex",
-		signal: syscall.SIGINT,
+		signal: syscall.SIGINT, exclusive: true,
 		exec: func(s setup) (conversation, error) {
 			if bad := findExecOnlyFlag(s.config.Extra); bad != "" {
 				return nil, fmt.Errorf("extra argument %q belongs to codex exec, which sets it itself: extra arguments stand before exec", bad)

@@ -54,7 +54,7 @@ func (c *codexApp) opened(w wire, _ *turn) {
 	c.rpc.w = w
 	c.rpc.call("initialize", map[string]any{
 		"clientInfo":   map[string]string{"name": "spool", "title": "Spool", "version": clientVersion},
-		"capabilities": map[string]any{},
+		"capabilities": map[string]any{"experimentalApi": true}, // for thread/backgroundTerminals
 	}, func(_ json.RawMessage, err *rpc.Error, t *turn) {
 		if err != nil {
 			c.fail(err, "initialize", t)
@@ -425,6 +425,10 @@ func (c *codexApp) completed(status string, e codexError, t *turn) {
 	case "completed":
 	case "interrupted":
 		r.outcome, r.class, r.err = spool.TurnInterrupted, spool.ClassStopped, "interrupted"
+		// Codex lets a command run on in the background that has begun to.
+		c.rpc.call("thread/backgroundTerminals/clean", map[string]any{"threadId": c.thread},
+			func(_ json.RawMessage, _ *rpc.Error, t *turn) { t.finish(r) }) // one that cannot do it ends the turn as well
+		return
 	default:
 		r.outcome, r.err = spool.TurnFailed, first(e.Message, "codex says that the turn failed")
 		var name string

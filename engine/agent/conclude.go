@@ -71,11 +71,14 @@ func (s *session) conclude() {
 	clear(s.asks)
 	s.verdicts = nil
 	s.cur, s.launched, s.ready, s.stop = nil, false, false, nil
-	s.unlock()
+	if !s.resides() {
+		s.unlock()
+	}
 	s.write(t, d)
 	if s.gone() {
 		s.forgetChild()
 	}
+	s.yield()
 }
 
 // closing is what is said of actions that never ended.
@@ -109,6 +112,24 @@ func (s *session) settleUsage(t *turn, d *spool.Done) {
 
 // key names a session among those of all agents.
 func (s *session) key(id string) string { return Token{Engine: s.runner.name, Value: id}.Key() }
+
+// resides reports whether a process that waits for the next prompt keeps the
+// session to itself, and we its lock.
+func (s *session) resides() bool {
+	return s.duplex && s.runner.exclusive && s.lease != nil && s.cur == nil && s.child != nil && !s.gone()
+}
+
+// residePoll is how often we look whether somebody else wants a session that
+// a process of ours keeps.
+const residePoll = 200 * time.Millisecond
+
+// yield ends a process that keeps a session which somebody else waits for.
+func (s *session) yield() {
+	if s.resides() && s.stop == nil && s.lease.contested() {
+		s.stop = &stopping{grace: s.grace(0)}
+		s.escalate()
+	}
+}
 
 // lock waits for the session in the background. The turn that runs goes on
 // when it is ours.

@@ -16,6 +16,9 @@ type runner struct {
 	// quiet is set if the agent does not tell when an action starts, so
 	// that silence may always mean a running tool.
 	quiet bool
+	// exclusive is set if a process that lives on keeps the session to
+	// itself: others can go on with it only once the process has ended.
+	exclusive bool
 	// env are variables it gets unless they are set.
 	env map[string]string
 

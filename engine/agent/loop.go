@@ -70,8 +70,9 @@ type session struct {
 	// The lock of the session.
 	lease     lease
 	leaseKey  string
-	stamp     uint64 // of the last lease
-	stale     bool   // somebody else worked in the session since
+	looked    time.Time // whether somebody else wants what we keep
+	stamp     uint64    // of the last lease
+	stale     bool      // somebody else worked in the session since
 	leases    chan leased
 	locking   context.CancelFunc // not nil while we wait
 	waitSince time.Time
@@ -371,6 +372,8 @@ func (s *session) advance() bool {
 			}
 		case s.cur != nil:
 			return true
+		case s.resides() && s.stop != nil: // somebody else comes first
+			return true
 		case !s.ending && len(s.queue) > 0:
 			t := s.queue[0]
 			s.queue = s.queue[1:]
@@ -418,6 +421,11 @@ func (s *session) begin(t *turn) {
 	}
 	if resume == "" {
 		s.ready = true
+		return
+	}
+	if s.lease != nil && s.leaseKey == s.key(resume) { // we kept it
+		s.ready = true
+		s.setBaseline(s.leaseKey)
 		return
 	}
 	s.lock(resume)
@@ -513,6 +521,9 @@ func (s *session) forgetChild() {
 		s.idle.notice("error", NoticeKillFailed, err.Error())
 	}
 	s.child, s.conv, s.exit, s.eof, s.stop = nil, nil, nil, false, nil
+	if s.cur == nil { // what it kept is free
+		s.unlock()
+	}
 	s.eofAt, s.exitAt = time.Time{}, time.Time{}
 }
 

@@ -20,6 +20,8 @@ type lease interface {
 	// on from turn to turn does not know what others said in between: if
 	// the stamp shows that there was somebody, it is started anew.
 	stamp() uint64
+	// contested reports whether somebody waits behind.
+	contested() bool
 	release()
 }
 

@@ -189,6 +189,13 @@ func (k *Ticket) stamp() uint64 { return k.held }
 
 func (k *Ticket) release() { k.Release() }
 
+// contested implements lease. A ticket that a dead process left counts, too:
+// that it is not worth the gate to tell them apart does no harm.
+func (k *Ticket) contested() bool {
+	tickets, err := k.locks.tickets(k.key)
+	return err == nil && len(tickets) > 0 && tickets[len(tickets)-1] > k.n
+}
+
 // count returns how many had the conversation before, and counts one more.
 // The first number is one that was never used: a file that was lost must not
 // look as if nobody had been there in between.

@@ -198,6 +198,9 @@ func (s *session) deadline() time.Time {
 	if s.child != nil && s.exit != nil && !s.eof {
 		sooner(s.exitAt.Add(drainTime))
 	}
+	if s.resides() && s.stop == nil {
+		sooner(s.looked.Add(residePoll))
+	}
 	if s.cur == nil {
 		return next
 	}
@@ -275,6 +278,8 @@ func (s *session) tick(now time.Time) {
 		s.child.abandon()
 		return
 	}
+	s.looked = now
+	s.yield()
 	if s.cur == nil {
 		return
 	}
