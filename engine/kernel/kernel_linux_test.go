@@ -3,7 +3,6 @@ package kernel
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -120,8 +119,18 @@ func (r *testRun) control(c spool.Control) {
 // done waits for the end of a turn.
 func (r *testRun) done(turn spool.Seq) spool.Done {
 	r.t.Helper()
-	e := r.log.Until(r.t, fmt.Sprintf("the end of turn %d", turn), func(e spool.Event) bool { return e.Kind == spool.KindDone && e.Turn == turn })
-	return enginetest.Data[spool.Done](r.t, e)
+	ctx, cancel := context.WithTimeout(context.Background(), enginetest.Patience)
+	defer cancel()
+	for e, err := range r.log.Follow(ctx, turn) { // not from the start: there may be a lot
+		if err != nil {
+			r.t.Fatalf("wait for the end of turn %d: %v; the log is:\n%s", turn, err, r.log.Dump(r.t))
+		}
+		if e.Kind == spool.KindDone && e.Turn == turn {
+			return enginetest.Data[spool.Done](r.t, e)
+		}
+	}
+	r.t.Fatalf("the log ended before turn %d did", turn)
+	return spool.Done{}
 }
 
 // told is what a turn said, put together.

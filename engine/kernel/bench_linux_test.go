@@ -1,0 +1,87 @@
+package kernel
+
+import (
+	"context"
+	"testing"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/pytest"
+)
+
+func benchEngine(b *testing.B) *Engine {
+	b.Helper()
+	e, err := New(Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+func (r *testRun) end() {
+	if err := r.Control(context.Background(), spool.Control{Op: spool.ControlKill}); err != nil {
+		r.t.Fatal(err)
+	}
+	r.Wait()
+}
+
+func BenchmarkReady(b *testing.B) {
+	numpy := pytest.Python(b)
+	for _, bb := range []struct {
+		name string
+		cfg  Config
+	}{
+		{"plain", Config{Interpreter: testPython(b), Zygote: ZygoteOff}},
+		{"plain-system", Config{Interpreter: "/usr/bin/python3", Zygote: ZygoteOff}},
+		{"zygote", Config{Interpreter: testPython(b), Zygote: ZygoteWait}},
+		{"zygote-numpy", Config{Interpreter: numpy, Zygote: ZygoteWait, Preload: []string{"numpy"}}},
+		{"zygote-all", Config{Interpreter: numpy, Zygote: ZygoteWait, Preload: []string{"numpy", "pandas", "matplotlib.pyplot"}}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			e := benchEngine(b)
+			start(b, e, bb.cfg).end()
+			for b.Loop() {
+				r := start(b, e, bb.cfg)
+				b.StopTimer()
+				r.end()
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+func BenchmarkCell(b *testing.B) {
+	r := start(b, benchEngine(b), Config{Zygote: ZygoteWait})
+	r.ok("1+1")
+	for b.Loop() {
+		r.done(r.cell("1+1"))
+	}
+}
+
+func BenchmarkPrint(b *testing.B) {
+	for _, bb := range []struct{ name, code string }{
+		{"100k-prints", "for i in range(100000): print('line', i)"},
+		{"100MB-1M-lines", "s = 'x' * 99\nfor i in range(1000000): print(s)"},
+		{"100MB-1MB-writes", "s = 'x' * 1000000\nimport sys\nfor i in range(100): sys.stdout.write(s)"},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			r := start(b, benchEngine(b), Config{Zygote: ZygoteWait})
+			r.ok("1+1")
+			for b.Loop() {
+				r.done(r.cell(bb.code))
+			}
+		})
+	}
+}
+
+func BenchmarkInterrupt(b *testing.B) {
+	r := start(b, benchEngine(b), Config{Zygote: ZygoteWait})
+	for b.Loop() {
+		b.StopTimer()
+		turn := r.cell("print('x', flush=True)\nwhile True: pass")
+		r.log.Until(b, "output", func(e spool.Event) bool { return e.Turn == turn && e.Kind == spool.KindOutput })
+		b.StartTimer()
+		r.control(spool.Control{Op: spool.ControlInterrupt})
+		r.done(turn)
+	}
+}
