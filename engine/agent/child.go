@@ -15,6 +15,8 @@ type child interface {
 	// exited gives the wait status, once.
 	exited() <-chan exit
 	stderr() string
+	// drained is closed when standard error has ended or is given up.
+	drained() <-chan struct{}
 	// signal goes to the process group of the leader.
 	signal(sig syscall.Signal) error
 	// kill ends the whole tree.

@@ -22,6 +22,7 @@ type osChild struct {
 
 	chunks chan chunk
 	exits  chan exit
+	quiet  chan struct{}
 	tail   stderrTail
 	wg     sync.WaitGroup
 }
@@ -46,9 +47,12 @@ func startProcess(l *launch.Launcher, c launch.Command, stdin []byte, open bool)
 		return nil, err
 	}
 	p := &osChild{feeder: newFeeder(ours[0]), tree: tree, out: ours[1], err: ours[2],
-		chunks: make(chan chunk, 16), exits: make(chan exit, 1)}
+		chunks: make(chan chunk, 16), exits: make(chan exit, 1), quiet: make(chan struct{})}
 	p.wg.Go(func() { readLines(p.out, MaxLine, p.chunks) })
-	p.wg.Go(func() { p.tail.read(p.err) })
+	p.wg.Go(func() {
+		defer close(p.quiet)
+		p.tail.read(p.err)
+	})
 	p.wg.Go(p.wait)
 	if len(stdin) > 0 {
 		p.write(stdin)
@@ -89,10 +93,11 @@ func pipes() (ours []*os.File, theirs []int, err error) {
 	return nil, nil, fmt.Errorf("make pipes: %w", err)
 }
 
-func (p *osChild) pid() int            { return p.tree.Pid() }
-func (p *osChild) lines() <-chan chunk { return p.chunks }
-func (p *osChild) exited() <-chan exit { return p.exits }
-func (p *osChild) stderr() string      { return p.tail.String() }
+func (p *osChild) pid() int                 { return p.tree.Pid() }
+func (p *osChild) lines() <-chan chunk      { return p.chunks }
+func (p *osChild) exited() <-chan exit      { return p.exits }
+func (p *osChild) drained() <-chan struct{} { return p.quiet }
+func (p *osChild) stderr() string           { return p.tail.String() }
 
 // killTime is how long a kill may wait for its effect. It takes as long as the
 // system needs to take a process down, and nobody is told when that is.
@@ -156,7 +161,7 @@ func (p *osChild) abandon() {
 
 // close is called once the leader is reaped, or cannot be.
 func (p *osChild) close() error {
-	err := p.tree.Kill()
+	err := p.kill()
 	p.stop()
 	p.abandon()
 	for range p.chunks { // lets the reader end

@@ -197,3 +197,12 @@ func kinds(t testing.TB, log *enginetest.Log) []spool.Kind {
 	}
 	return list
 }
+
+func mustJSON(t testing.TB, v any) json.RawMessage {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

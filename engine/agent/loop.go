@@ -52,6 +52,7 @@ type session struct {
 	conv  conversation
 	exit  *exit // it has ended
 	eof   bool  // so has its output
+	quiet bool  // and its standard error
 	left  []child
 	last  *exit // of the last process
 
@@ -207,7 +208,11 @@ func (s *session) loop() {
 		}
 		var lines <-chan chunk
 		var exits <-chan exit
+		var quiet <-chan struct{}
 		if s.child != nil {
+			if !s.quiet {
+				quiet = s.child.drained()
+			}
 			if !s.eof && !s.full() {
 				lines = s.child.lines()
 			}
@@ -219,12 +224,13 @@ func (s *session) loop() {
 		case <-s.wake:
 			s.serve()
 		case c, ok := <-lines:
-			s.heard = time.Now()
 			if ok {
 				s.take(c)
 			} else {
-				s.eof, s.eofAt = true, s.heard
+				s.eof, s.eofAt = true, time.Now()
 			}
+		case <-quiet:
+			s.quiet = true
 		case x := <-exits:
 			s.ended(x)
 		case l := <-s.leases:
@@ -338,10 +344,14 @@ func (s *session) take(c chunk) {
 		t.raw = c.line
 	}
 	s.conv.line(c.line, t)
+	if !t.stuck {
+		s.heard = time.Now()
+	}
+	t.stuck = false
 	s.settle()
 	s.checkBudget()
 	if t.result != nil && s.resultAt.IsZero() {
-		s.resultAt = s.heard
+		s.resultAt = time.Now()
 	}
 }
 
@@ -476,7 +486,7 @@ func (s *session) launch() {
 		t.finish(result{outcome: spool.TurnFailed, err: err.Error(), class: spool.ClassStart})
 		return
 	}
-	s.child, s.conv, s.exit, s.eof = c, conv, nil, false
+	s.child, s.conv, s.exit, s.eof, s.quiet = c, conv, nil, false, false
 	s.swept = false
 	s.mu.Lock()
 	s.leader = c.pid()
@@ -509,8 +519,8 @@ func (s *session) ended(x exit) {
 	}
 }
 
-// gone reports whether the process has ended and its output, too.
-func (s *session) gone() bool { return s.child != nil && s.exit != nil && s.eof }
+// gone reports whether the process has ended and all it had to say, too.
+func (s *session) gone() bool { return s.child != nil && s.exit != nil && s.eof && s.quiet }
 
 // forgetChild lets go of a process that has ended. What it left running lives
 // until the run ends.
@@ -520,7 +530,7 @@ func (s *session) forgetChild() {
 	} else if err := s.child.close(); err != nil {
 		s.idle.notice("error", NoticeKillFailed, err.Error())
 	}
-	s.child, s.conv, s.exit, s.eof, s.stop = nil, nil, nil, false, nil
+	s.child, s.conv, s.exit, s.eof, s.quiet, s.stop = nil, nil, nil, false, false, nil
 	if s.cur == nil { // what it kept is free
 		s.unlock()
 	}

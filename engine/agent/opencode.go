@@ -58,6 +58,7 @@ type openCodeLines struct {
 	text     string // what it said until now
 	finished bool   // a step was
 	refused  string // the last thing that was not allowed
+	again    int    // steps that began since anything else was said
 }
 
 // openCodePart is what most lines are about.
@@ -107,6 +108,13 @@ func (c *openCodeLines) line(b []byte, t *turn) {
 	switch l.Type {
 	case "step_start":
 		t.step()
+		// A step that begins again and again is how a request that fails
+		// shows: nothing else does.
+		if c.again++; c.again > 1 {
+			t.stuck = true
+			t.retry(spool.Retry{Attempt: c.again - 1, Reason: "the step began again without a word"})
+		}
+		return
 	case "text":
 		c.say(p, t)
 	case "reasoning":
@@ -130,6 +138,7 @@ func (c *openCodeLines) line(b []byte, t *turn) {
 	default:
 		t.unknown(l.Type, b)
 	}
+	c.again = 0
 }
 
 // say keeps the text of the message that speaks: the answer is what the last

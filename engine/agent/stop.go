@@ -195,7 +195,7 @@ func (s *session) deadline() time.Time {
 	if s.stop != nil && s.child != nil && s.exit == nil {
 		sooner(s.stop.at)
 	}
-	if s.child != nil && s.exit != nil && !s.eof {
+	if s.child != nil && s.exit != nil && !s.gone() {
 		sooner(s.exitAt.Add(drainTime))
 	}
 	if s.resides() && s.stop == nil {
@@ -274,7 +274,7 @@ func (s *session) tick(now time.Time) {
 		s.escalate()
 		return
 	}
-	if s.child != nil && s.exit != nil && !s.eof && due(s.exitAt.Add(drainTime)) {
+	if s.child != nil && s.exit != nil && !s.gone() && due(s.exitAt.Add(drainTime)) {
 		s.child.abandon()
 		return
 	}

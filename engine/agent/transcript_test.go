@@ -92,6 +92,13 @@ func readTranscript(t testing.TB, base, agent string) transcript {
 	return tr
 }
 
+// noStderr is that of a child which says nothing there.
+var noStderr = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
 // replay is a child that prints what it is told to, as far as the code under
 // test can see a process.
 type replay struct {
@@ -106,6 +113,7 @@ func (r *replay) pid() int                    { return 0 }
 func (r *replay) lines() <-chan chunk         { return r.out }
 func (r *replay) exited() <-chan exit         { return r.exit }
 func (r *replay) stderr() string              { return r.err }
+func (r *replay) drained() <-chan struct{}    { return noStderr }
 func (r *replay) signal(syscall.Signal) error { return nil }
 func (r *replay) kill() error                 { return nil }
 func (r *replay) members() int                { return 0 }

@@ -46,6 +46,7 @@ type turn struct {
 	total  *spool.Spend // of the session, where the agent tells that
 	told   bool         // used is known
 	ctxLen [2]int64     // used and size of the model's window
+	stuck  bool         // the last line was no progress: the agent is as good as silent
 	answer string       // last thing said, for agents whose result lacks it
 
 	// held keeps events back until the session's lock is ours.
