@@ -172,6 +172,7 @@ const (
 	NoticeWarning     = "agent_warning"    // the agent warns
 	NoticeDenied      = "denied"           // the agent was not allowed something
 	NoticeStalled     = "stalled"          // silent for too long
+	NoticeOutputLimit = "output_limit"     // so is the run's part of the log
 	NoticeBudget      = "budget"           // the budget is used up
 	NoticeTimeout     = "timeout"          // the turn or the run took too long
 	NoticeLingering   = "lingering"        // the agent did not exit after its result
@@ -181,7 +182,6 @@ const (
 	NoticeSession     = "session_changed"  // the agent goes on in another session than asked
 	NoticeOutputEnd   = "output_closed"    // it closed its output and kept running
 	NoticeNotSteered  = "steer_impossible" // the prompt waits instead
-	NoticeQueued      = "queued"
 )
 
 // parseConfig decodes and checks the engine's part of a spec.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -99,15 +100,13 @@ func prepare(spec *spool.Spec, o *Options, out engine.Sink) (*session, error) {
 		return nil, invalid(err)
 	}
 	l := spec.Limits
-	if l.Wall < 0 || l.Idle < 0 || l.Grace < 0 || l.Pids < 0 {
+	if l.Wall < 0 || l.Idle < 0 || l.Grace < 0 || l.Pids < 0 || l.OutputBytes < 0 {
 		return nil, invalid(errors.New("limits must not be negative"))
 	}
-	if l.Wall == 0 {
-		l.Wall = o.Limits.Wall
-	}
-	if l.Grace == 0 {
-		l.Grace = o.Limits.Grace
-	}
+	l.Wall = cmp.Or(l.Wall, o.Limits.Wall)
+	l.Grace = cmp.Or(l.Grace, o.Limits.Grace)
+	l.Pids = cmp.Or(l.Pids, o.Limits.Pids)
+	l.OutputBytes = cmp.Or(l.OutputBytes, o.Limits.OutputBytes, process.DefaultOutputBytes)
 	s := &session{
 		config: c, runner: r, duplex: duplex, limits: l, cwd: spec.Cwd,
 		done: make(chan struct{}), wake: make(chan struct{}, 1), leases: make(chan leased, 1),

@@ -329,8 +329,15 @@ func (s *session) overBudget(spent spool.Spend) string {
 	return ""
 }
 
-// checkBudget ends a turn that used up the budget.
+// checkBudget ends a turn that used up the budget, and a run that filled its
+// log.
 func (s *session) checkBudget() {
+	if s.run.bytes > s.limits.OutputBytes && !s.ending {
+		text := fmt.Sprintf("the run wrote more than %d bytes", s.limits.OutputBytes)
+		s.speaker().notice("warning", NoticeOutputLimit, text)
+		s.end(spool.TurnBudget, "output", text, 0)
+		return
+	}
 	if s.cur == nil || !s.launched || s.stop != nil || s.cur.result != nil {
 		return
 	}

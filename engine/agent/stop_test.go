@@ -131,6 +131,20 @@ func TestLimits(t *testing.T) {
 		}
 		enginetest.Wait(t, r.s)
 	})
+	t.Run("log", func(t *testing.T) {
+		r, err := tryConverse(t, newEngine(t), quick(fakeCLI(t, printLines(codexThread)+
+			`while :; do echo '{"type":"error","message":"and again"}'; done`)), spool.Limits{OutputBytes: 100_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := r.done(r.say("go")); d.Outcome != spool.TurnBudget || d.EndedBy != "output" {
+			t.Errorf("done is %+v", d)
+		}
+		enginetest.Wait(t, r.s)
+		if !slices.Contains(r.log.Notices(t), NoticeOutputLimit) {
+			t.Error("the log does not say why")
+		}
+	})
 	t.Run("stalled_while_thinking", func(t *testing.T) {
 		c := quick(fakeCLI(t, printLines(codexThread, codexTurn)+"exec sleep 1000"))
 		c.Stall = Stall{IdleMs: 100}

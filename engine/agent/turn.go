@@ -74,6 +74,7 @@ type shared struct {
 	actions map[string]int // uses of each native action id, so that ours are unique
 	notes   int
 	spent   spool.Spend // by the turns before
+	bytes   int64       // of all events
 	err     error       // the log takes no more
 
 	// learnt is called when the id of the session is known, before anybody
@@ -111,6 +112,7 @@ func (t *turn) put(kind spool.Kind, payload any, raw []byte, then func(spool.Seq
 		raw, t.raw = t.raw, nil
 	}
 	e := spool.Event{Kind: kind, Turn: t.seq, Data: data, Bytes: raw, Time: time.Now()}
+	t.run.bytes += int64(e.Size())
 	if t.held {
 		t.waiting = append(t.waiting, pending{e, then})
 		t.size += e.Size()
