@@ -94,6 +94,9 @@ type Exception struct {
 	// Traceback is what a person reads, without colours, ending with name
 	// and message.
 	Traceback string `json:"traceback,omitempty"`
+	// Printed says that all this is in the output already, so that who
+	// shows that need not show it again.
+	Printed bool `json:"printed,omitempty"`
 }
 
 // MIMEStatus is the type of a display that tells a program what a helper did.

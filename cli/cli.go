@@ -14,13 +14,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/engine/sandbox/pyodide"
+	"github.com/spool-run/spool/engine/sandbox/wasipy"
 )
 
 // Main runs the command with these arguments and returns its exit code.
 func Main(args []string, stdin, stdout, stderr *os.File) int {
 	keepDescriptors()
-	if len(args) > 0 && args[0] == keeperRole {
-		return keep(args[1:], stdout, stderr)
+	if len(args) > 0 {
+		switch args[0] {
+		case keeperRole:
+			return keep(args[1:], stdout, stderr)
+		case sandboxRole:
+			return wasipy.Work(args[1:])
+		case pyodide.Role:
+			return pyodide.RunRole(args[1:])
+		}
 	}
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := a.command()
@@ -87,7 +96,7 @@ wrongly.`,
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(
-		a.runCommand(), a.pyCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),
+		a.runCommand(), a.pyCommand(), a.boxCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),
 		a.waitCommand(), a.execServerCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
 	)
 	return root

@@ -1,11 +1,18 @@
 package cli
 
 import (
+	"os"
+	"os/exec"
+
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/engine"
 	"github.com/spool-run/spool/engine/agent"
 	"github.com/spool-run/spool/engine/kernel"
 	"github.com/spool-run/spool/engine/process"
+	"github.com/spool-run/spool/engine/sandbox"
+	"github.com/spool-run/spool/engine/sandbox/guest"
+	"github.com/spool-run/spool/engine/sandbox/pyodide"
+	"github.com/spool-run/spool/engine/sandbox/wasipy"
 	"github.com/spool-run/spool/host"
 )
 
@@ -20,6 +27,27 @@ func engines() map[string]host.NewEngine {
 		},
 		spool.EngineAgent: func(owner string) (engine.Engine, error) {
 			return agent.New(agent.Options{Owner: owner})
+		},
+		spool.EngineSandbox: func(string) (engine.Engine, error) {
+			return sandbox.New(sandbox.Options{Backends: sandboxBackends()})
+		},
+	}
+}
+
+// sandboxRole is the first argument of a process in which sandboxed code of
+// the embedded back end executes.
+const sandboxRole = "sandbox-role"
+
+// sandboxBackends are the interpreters of sandboxes.
+func sandboxBackends() map[string]func() (guest.Backend, error) {
+	return map[string]func() (guest.Backend, error){
+		sandbox.BackendEmbedded: func() (guest.Backend, error) {
+			return wasipy.New(wasipy.Config{Worker: func(args ...string) *exec.Cmd {
+				return exec.Command(self, append([]string{sandboxRole}, args...)...)
+			}}), nil
+		},
+		sandbox.BackendPyodide: func() (guest.Backend, error) {
+			return pyodide.New(pyodide.Options{Dist: os.Getenv("SPOOL_PYODIDE")}), nil
 		},
 	}
 }

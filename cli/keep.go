@@ -86,7 +86,7 @@ func openKept(dir string, p keepPolicy, limits spool.Limits) (*keeper.Backend, e
 // whoever happened to start it.
 func keeperEnv() []string {
 	var env []string
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "GOTRACEBACK"} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "XDG_CACHE_HOME", "GOTRACEBACK"} {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)
 		}

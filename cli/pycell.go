@@ -100,6 +100,9 @@ func (t turnEnd) exitCode() int {
 		if t.exit != nil {
 			return *t.exit
 		}
+		if c := t.done.ExitCode; c != nil && *c != 0 {
+			return *c & 0xff
+		}
 		return exitFailure
 	case spool.TurnTimeout:
 		return exitTimeout
@@ -246,6 +249,9 @@ func (t *turn) answer(ctx context.Context, e *spool.Event) error {
 	var ask spool.Ask
 	if err := json.Unmarshal(e.Data, &ask); err != nil {
 		return t.kernel.refuse(ctx, e.Seq, "EINVAL", "the question cannot be read")
+	}
+	if t.kernel.serve != nil && t.kernel.serve(ctx, t.kernel.run, e.Seq, &ask) {
+		return nil
 	}
 	if ask.Kind != spool.AskInput {
 		return t.kernel.refuse(ctx, e.Seq, "ENOSYS", fmt.Sprintf("nobody here answers %s %s", ask.Kind, ask.Name))

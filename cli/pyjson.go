@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -32,10 +33,26 @@ type pyRequest struct {
 	Interrupt bool       `json:"interrupt"`
 	Answer    *spool.Seq `json:"answer"`
 	Data      any        `json:"data"`
-	Error     string     `json:"error"`
+	Error     askError   `json:"error"`
 	Secret    bool       `json:"secret"`
 	Restart   bool       `json:"restart"`
 	Exit      bool       `json:"exit"`
+
+	Stdin      *string `json:"stdin"`
+	CloseStdin bool    `json:"close_stdin"`
+	Kill       bool    `json:"kill"`
+}
+
+// askError is why an ask cannot be answered: a text, or an object with a code
+// and a message.
+type askError spool.AnswerError
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (e *askError) UnmarshalJSON(b []byte) error {
+	if json.Unmarshal(b, &e.Message) == nil {
+		return nil
+	}
+	return json.Unmarshal(b, (*spool.AnswerError)(e))
 }
 
 // pyServer serves requests of one command.
@@ -99,7 +116,7 @@ func (s *pyServer) follow(ctx context.Context) error {
 			}
 			return err
 		}
-		if err := s.print(&e); err != nil {
+		if err := s.print(ctx, &e); err != nil {
 			return &writeError{err}
 		}
 	}
@@ -110,7 +127,7 @@ func (s *pyServer) follow(ctx context.Context) error {
 	return nil
 }
 
-func (s *pyServer) print(e *spool.Event) error {
+func (s *pyServer) print(ctx context.Context, e *spool.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, mine := s.mine[e.Turn]
@@ -120,6 +137,9 @@ func (s *pyServer) print(e *spool.Event) error {
 	}
 	if err := s.write(e); err != nil {
 		return err
+	}
+	if ask := (spool.Ask{}); e.Kind == spool.KindAsk && s.kernel.serve != nil && json.Unmarshal(e.Data, &ask) == nil {
+		go s.kernel.serve(ctx, s.kernel.run, e.Seq, &ask)
 	}
 	if e.Kind == spool.KindDone && s.mine[e.Turn] {
 		s.mine[e.Turn] = false
@@ -250,16 +270,37 @@ func (s *pyServer) request(ctx context.Context, line []byte) (leave bool, err er
 			return false, err
 		}
 		answer := spool.Answer{Ask: *r.Answer, Data: data}
-		if r.Error != "" {
-			answer.Error = &spool.AnswerError{Message: r.Error}
+		if r.Error != (askError{}) {
+			answer.Error = (*spool.AnswerError)(&r.Error)
 		}
 		return false, run.Answer(ctx, answer, r.Secret)
 	case r.Restart:
 		return false, run.Control(ctx, spool.Control{Op: spool.ControlRestart})
 	case r.Interrupt:
 		return false, run.Interrupt(ctx)
+	case r.Stdin != nil:
+		_, err := io.WriteString(run.Stdin(ctx), *r.Stdin)
+		return false, err
+	case r.CloseStdin:
+		return false, run.Stdin(ctx).Close()
+	case r.Kill:
+		return false, run.Control(ctx, spool.Control{Op: spool.ControlKill, Turn: s.oldest()})
 	}
-	return false, errors.New(`a request has one of "code", "interrupt", "answer", "restart" and "exit"`)
+	return false, errors.New(`a request has one of "code", "interrupt", "answer", "restart", "exit", "stdin", "close_stdin" and "kill"`)
+}
+
+// oldest is the turn that runs, of those that were begun here. Without one it
+// is a turn that there is not.
+func (s *pyServer) oldest() spool.Seq {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := spool.Seq(math.MaxUint64)
+	for seq, open := range s.mine {
+		if open {
+			first = min(first, seq)
+		}
+	}
+	return first
 }
 
 // cell begins a cell.

@@ -33,8 +33,11 @@ const (
 type interpreter struct {
 	backend spool.Backend
 	run     *spool.Run
-	own     bool      // it ends with the command
-	after   spool.Seq // the last event before the command came
+	own     bool // it ends with the command
+	// serve answers asks that are not for a person, and reports whether it
+	// did. It may be nil.
+	serve func(ctx context.Context, run *spool.Run, seq spool.Seq, ask *spool.Ask) bool
+	after spool.Seq // the last event before the command came
 }
 
 // kernel finds the session that is meant, or starts an interpreter.
@@ -50,14 +53,8 @@ func (a *app) kernel(ctx context.Context, b spool.Backend, o *pyOptions, signals
 	}
 	k := &interpreter{backend: b, own: o.session == ""}
 	if k.own {
-		label := spool.Label{Key: leaseLabel, Value: rand.Text()}
-		if l, ok := b.(interface {
-			Lease(ctx context.Context, label spool.Label, ttl time.Duration) error
-		}); ok {
-			if err := l.Lease(ctx, label, leaseTTL); err != nil {
-				return nil, fmt.Errorf("tie the interpreter to this command: %w", err)
-			}
-			spec.Labels = map[string]string{label.Key: label.Value}
+		if err := tie(ctx, b, &spec); err != nil {
+			return nil, err
 		}
 	}
 	if k.run, err = start(ctx, b, spec, signals); err != nil {
@@ -76,6 +73,22 @@ func (a *app) kernel(ctx context.Context, b spool.Backend, o *pyOptions, signals
 		return nil, err
 	}
 	return older, nil
+}
+
+// tie makes a run end with this command, also if that is killed.
+func tie(ctx context.Context, b spool.Backend, spec *spool.Spec) error {
+	l, ok := b.(interface {
+		Lease(ctx context.Context, label spool.Label, ttl time.Duration) error
+	})
+	if !ok {
+		return nil
+	}
+	label := spool.Label{Key: leaseLabel, Value: rand.Text()}
+	if err := l.Lease(ctx, label, leaseTTL); err != nil {
+		return fmt.Errorf("tie the interpreter to this command: %w", err)
+	}
+	spec.Labels = map[string]string{label.Key: label.Value}
+	return nil
 }
 
 // findSession returns the oldest live interpreter of that name, or nil.

@@ -289,7 +289,7 @@ func (r *repl) run(ctx context.Context, source string) error {
 			return err
 		}
 	}
-	if end.exit != nil && end.done.Outcome == spool.TurnError {
+	if end.exit != nil {
 		return &exitError{code: *end.exit} // also if that is 0
 	}
 	return nil

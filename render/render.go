@@ -118,6 +118,9 @@ func exception(data json.RawMessage) Output {
 	if err := json.Unmarshal(data, &x); err != nil {
 		return Output{Text: "an exception that cannot be read", Failure: true}
 	}
+	if x.Printed {
+		return Output{}
+	}
 	text := x.Traceback
 	if text == "" {
 		text = x.Name

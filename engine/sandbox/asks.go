@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -64,6 +65,9 @@ func (a *asks) forget(seq spool.Seq) {
 	delete(a.open, seq)
 }
 
+// never is how long nobody waits.
+const never = time.Duration(math.MaxInt64)
+
 // ask puts a question of a script to the host program.
 func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte) guest.Reply {
 	if reason := s.config.denies(kind, payload); reason != "" {
@@ -78,6 +82,17 @@ func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte)
 	t.output.sync()
 	limit := time.Duration(s.config.Limits.AskMs) * time.Millisecond
 	ask := spool.Ask{Kind: kind, Data: payload, Deadline: time.Now().Add(limit)}
+	if kind == spool.AskInput { // a person may take all the time there is
+		limit, ask.Deadline, ask.Data = never, time.Time{}, nil
+		var line struct {
+			Prompt string `json:"prompt"`
+			Secret bool   `json:"secret"`
+		}
+		if err := json.Unmarshal(payload, &line); err != nil {
+			return failed("EINVAL", "input: what is asked does not decode")
+		}
+		ask.Prompt, ask.Secret = line.Prompt, line.Secret
+	}
 	seq, answered, err := s.asks.put(func() (spool.Seq, error) {
 		return s.out.Append(spool.Event{Kind: spool.KindAsk, Turn: t.seq, Data: encode(ask)})
 	})

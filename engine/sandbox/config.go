@@ -50,7 +50,8 @@ type Config struct {
 
 	// Offer are the kinds of ask that the program which started the run
 	// answers: "fs.read", "fs.*", "http.request", "dns.lookup",
-	// "subprocess.run", or any other name. All else is denied.
+	// "subprocess.run", or any other name. All else is denied. With "input",
+	// input() asks as it does in a kernel; else it reads standard input.
 	Offer []string `json:"offer,omitempty"`
 	// Hosts are the only ones that http.request and dns.lookup may name;
 	// empty means any. "*.example.org" stands for all below it.

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -56,5 +57,14 @@ func ms(d time.Duration) *float64 {
 }
 
 func (s *session) metrics(turn spool.Seq, m Metrics) error {
-	return s.notice(turn, spool.Notice{Code: NoticeMetrics, Text: "sandbox " + m.Phase, Data: encode(m)})
+	return s.notice(turn, spool.Notice{Code: NoticeMetrics, Text: m.String(), Data: encode(m)})
+}
+
+// String says it to a person.
+func (m Metrics) String() string {
+	if m.Phase == PhasePrewarm {
+		return fmt.Sprintf("prewarm of the %s back end: %s, %.3f ms, in %s", m.Backend, m.Reason, *m.DurationMs, m.CacheDir)
+	}
+	return fmt.Sprintf("startup %.3f ms, of which the interpreter %.3f ms and %d packages %.3f ms; source %s",
+		*m.StartupMs, *m.InterpreterMs, *m.PackageCount, *m.PackageLoadMs, m.Source)
 }

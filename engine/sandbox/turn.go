@@ -204,6 +204,7 @@ func (s *session) source(*turn) string {
 // show writes the value or the exception of a script.
 func (s *session) show(t *turn, r *guest.Result, count int) {
 	if r.Exception != nil {
+		r.Exception.Printed = true
 		_ = s.append(spool.Event{Kind: spool.KindException, Turn: t.seq, Data: encode(r.Exception)})
 	}
 	if r.Value != nil && !t.cell.Silent {
@@ -258,6 +259,7 @@ func doneOf(r *guest.Result, err, why error, interrupted bool) spool.Done {
 		}
 	case interrupted && r.Exception != nil && r.Exception.Name == "KeyboardInterrupt":
 		d.Outcome, d.EndedBy, d.StoppedWith, d.Error = spool.TurnInterrupted, "interrupt", "interrupt", "interrupted"
+	case r.Exception != nil && r.Exception.Name == "SystemExit" && code == 0:
 	case r.Exception != nil:
 		d.Outcome, d.ErrorClass = spool.TurnError, r.Exception.Name
 		d.Error = r.Exception.Name
@@ -286,6 +288,7 @@ type turnHost struct {
 var _ guest.Host = (*turnHost)(nil)
 
 func (h *turnHost) Started(st guest.Startup) {
+	h.t.active()
 	if h.s.config.Metrics {
 		_ = h.s.metrics(h.t.seq, startupMetrics(h.s.config.Backend, h.source, &st))
 	}

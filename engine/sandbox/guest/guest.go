@@ -235,8 +235,8 @@ type Result struct {
 	// Value is the repr of the value of the last expression of a cell,
 	// if that is not None.
 	Value *string
-	// Exception is the uncaught one, except SystemExit. Its traceback is on
-	// standard error already.
+	// Exception is the uncaught one, SystemExit included. What is to be read
+	// of it is on standard error already.
 	Exception *spool.Exception
 	// Lost says that the interpreter is gone with all its state: the next
 	// script of the context meets a new one.

@@ -32,9 +32,23 @@ def prepare():
     sys.dont_write_bytecode = True
     _streams()
     _event_loop()
+    builtins.exit, builtins.quit = _Exit("exit"), _Exit("quit")
     import spool
 
     spool._install()
+
+
+class _Exit:
+    """What a person types to leave."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return "Use %s() to exit" % self.name
+
+    def __call__(self, code=None):
+        raise SystemExit(code)
 
 
 def renew(config):
@@ -178,6 +192,7 @@ def _run(script):
                 _at_exit()
     except SystemExit as e:
         result["exit_code"] = _exit_code(e.code)
+        result["exception"] = {"name": "SystemExit", "message": "" if e.code is None else _text(e.code)[:_MAX_TEXT], "traceback": ""}
     except BaseException as e:
         result["exit_code"] = 130 if isinstance(e, KeyboardInterrupt) else 1
         if isinstance(e, MemoryError):

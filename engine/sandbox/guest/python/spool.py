@@ -148,11 +148,48 @@ subprocess = _types.SimpleNamespace(run=_run)
 
 def _install():
     """Leads the standard library's own functions here."""
-    for install in (_install_urllib, _install_socket, _install_subprocess):
+    for install in (_install_input, _install_urllib, _install_socket, _install_subprocess):
         try:
             install()
         except ImportError:
             pass  # this interpreter lacks the module, so nobody can call it
+
+
+def _install_input():
+    """Has input() and getpass() ask the host program, if that answers them:
+    else they read standard input."""
+    import builtins
+
+    read = builtins.input
+
+    def line(prompt, secret):
+        try:
+            return ask("input", prompt=prompt, secret=secret)
+        except HostError as e:
+            if e.code == "EOF":
+                raise EOFError("EOF when reading a line") from None
+            raise
+
+    def input(prompt="", /):
+        try:
+            return line(str(prompt), False)
+        except HostDenied:
+            pass
+        return read(prompt)
+
+    builtins.input = input
+    import getpass as module
+
+    plain = module.getpass
+
+    def getpass(prompt="Password: ", stream=None, **kwargs):
+        try:
+            return line(str(prompt), True)
+        except HostDenied:
+            pass
+        return plain(prompt, stream, **kwargs)
+
+    module.getpass = getpass
 
 
 def _install_urllib():
