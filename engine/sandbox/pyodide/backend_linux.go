@@ -165,10 +165,7 @@ func (u *setup) acquire(ctx context.Context, progress func(guest.Progress)) (*ne
 	}
 	old, oldPool := u.nest, u.pool
 	u.nest, u.users, u.done = n, 1, p
-	u.pool = nil
-	if !n.forks() {
-		u.pool = newPool(u, n)
-	}
+	u.pool = newPool(n, u.backend.opts.Spares)
 	u.done.Executed, u.done.Reason, u.done.Duration = false, guest.ReasonCached, 0
 	u.mu.Unlock()
 	if old != nil {
@@ -237,10 +234,6 @@ func (u *setup) close() {
 
 // process returns one that waits for its first script.
 func (u *setup) process(ctx context.Context, n *nest, memory int64) (*process, error) {
-	slack := memory + heapSlack
-	if n.forks() {
-		return n.begin(doFork, slack)
-	}
 	u.mu.Lock()
 	pool := u.pool
 	if u.nest != n {
@@ -250,11 +243,22 @@ func (u *setup) process(ctx context.Context, n *nest, memory int64) (*process, e
 	if pool == nil {
 		return nil, errGone
 	}
-	p, err := pool.get(ctx)
-	if err != nil {
+	var p *process
+	if n.forks() {
+		if p = pool.spare(); p == nil {
+			return n.begin(doFork, memory+heapSlack)
+		}
+	} else {
+		var err error
+		if p, err = pool.get(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.order(order{Do: doSeal, ID: p.id, Memory: memory + heapSlack}, -1); err != nil {
+		p.end()
 		return nil, err
 	}
-	return p, n.order(order{Do: doSeal, ID: p.id, Memory: slack}, -1)
+	return p, nil
 }
 
 // heapSlack is the memory that a process may have beyond what its interpreter

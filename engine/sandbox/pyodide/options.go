@@ -25,8 +25,7 @@ type Options struct {
 	CacheDir string
 	// KeepIdle is how long processes are kept that no context uses.
 	KeepIdle time.Duration
-	// Spares is how many processes wait ready where interpreters are not
-	// forked.
+	// Spares is how many processes of each setup wait ready for a script.
 	Spares int
 	// NoFork has every interpreter a process of its own.
 	NoFork bool

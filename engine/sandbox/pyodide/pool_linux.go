@@ -7,15 +7,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
-// pool keeps processes that have loaded the distribution and wait for a
-// script. It is what there is where interpreters cannot be forked.
+// pool keeps processes that wait for a script: where interpreters are forked
+// to have one before it is asked for, and where they are not because loading
+// takes long.
 type pool struct {
 	nest  *nest
-	ready chan made     // what was started ahead
-	wants chan struct{} // a place for each that may be
+	ready chan made // what was started ahead
 	stop  context.CancelFunc
 	ctx   context.Context
 	done  chan struct{}
@@ -27,13 +28,13 @@ type made struct {
 	err error
 }
 
-// loadTime bounds how long a process may take to load its distribution.
+// loadTime bounds how long a process may take to be ready.
 const loadTime = 2 * time.Minute
 
-func newPool(u *setup, n *nest) *pool {
+func newPool(n *nest, spares int) *pool {
 	p := &pool{nest: n, ready: make(chan made), done: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	go p.fill(u.backend.opts.Spares)
+	go p.fill(spares)
 	return p
 }
 
@@ -41,48 +42,69 @@ func newPool(u *setup, n *nest) *pool {
 // taken.
 func (p *pool) fill(spares int) {
 	defer close(p.done)
-	ended := make(chan struct{})
+	var wg sync.WaitGroup
 	for range spares {
-		go func() {
-			defer func() { ended <- struct{}{} }()
+		wg.Go(func() {
 			for p.ctx.Err() == nil {
 				pr, err := p.start()
 				select {
 				case p.ready <- made{pr, err}:
+				case <-p.nest.gone:
+					return
 				case <-p.ctx.Done():
 					if pr != nil {
 						pr.end()
 					}
 				}
 			}
-		}()
+		})
 	}
-	for range spares {
-		<-ended
-	}
+	wg.Wait()
 }
 
 func (p *pool) start() (*process, error) {
-	pr, err := p.nest.begin(doStart, 0)
+	do := doStart
+	if p.nest.forks() {
+		do = doFork
+	}
+	pr, err := p.nest.begin(do, 0)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, loadTime)
-	defer cancel()
-	if _, err := pr.ready(ctx); err != nil {
+	if do == doFork {
+		err = newReplies(pr.conn).send([]byte(`{"rehearse":true}`), 0)
+	}
+	if err == nil {
+		ctx, cancel := context.WithTimeout(p.ctx, loadTime)
+		defer cancel()
+		_, err = pr.ready(ctx)
+	}
+	if err != nil {
 		pr.end()
 		return nil, err
 	}
 	return pr, nil
 }
 
-// get returns a process that is ready.
+// spare returns a process that is ready, if there is one.
+func (p *pool) spare() *process {
+	select {
+	case m := <-p.ready:
+		return m.p
+	default:
+		return nil
+	}
+}
+
+// get waits for a process that is ready.
 func (p *pool) get(ctx context.Context) (*process, error) {
 	select {
 	case m := <-p.ready:
 		return m.p, m.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	case <-p.nest.gone:
+		return nil, errGone
 	case <-p.ctx.Done():
 		return nil, errGone
 	}

@@ -70,7 +70,10 @@ function send(op, bytes) {
 const sendText = (op, s) => send(op, Buffer.from(s));
 const payload = () => incoming.subarray(HEADER, HEADER + length);
 
+let mute = false; // while there is nobody to hear it
+
 function output(op, bytes) {
+  if (mute) return;
   for (let at = 0; at < bytes.length; at += CHUNK) send(op, bytes.subarray(at, at + CHUNK));
 }
 
@@ -170,6 +173,10 @@ async function load() {
     fs.closeSync(SNAPSHOT_FD);
   }
   py = await loadPyodide(options);
+  // What is loaded is not needed again, and every fork would copy its pages'
+  // table entries.
+  delete options._loadSnapshot;
+  if (py._api?.config) delete py._api.config._loadSnapshot;
   info.version = String(py.version ?? '');
   if (py.FS && py._module && typeof py.runPython === 'function') info.kind = 'pyodide';
   info.load_ms = performance.now() - started;
@@ -192,28 +199,34 @@ async function prepare() {
   const site = py._api.sitepackages ?? py._api.sitePackages ?? py.runPython('import site; site.getsitepackages()[0]');
   py.FS.writeFile(`${site}/_spool_boot.py`, config.boot);
   py.FS.writeFile(`${site}/spool.py`, config.module);
-  const discard = { write: (b) => b.length, isatty: false };
-  py.setStdout(discard);
-  py.setStderr(discard);
-  py.setStdin({ read: () => 0, isatty: false });
+  py.setStdout({ write: (b) => { output(OP.stdout, b); return b.length; }, isatty: false });
+  py.setStderr({ write: (b) => { output(OP.stderr, b); return b.length; }, isatty: false });
+  py.setStdin({ read: input, isatty: false });
+  mute = true;
   py.FS.chdir('/');
   py.runPython(config.prelude, { globals: py.toPy({}) });
   for (const name of config.imports ?? []) py.runPython(`import ${name}`, { globals: py.toPy({}) });
   if (config.packages?.length) info.packages_ms = performance.now() - before;
   boot = py.pyimport('_spool_boot');
   info.python = py.runPython('import sys; sys.version.split()[0]', { globals: py.toPy({}) });
-  // Once through everything a script needs, so that it is compiled.
-  boot.renew(JSON.stringify({ env: {}, cwd: '/', seed: '00', fresh: false }));
-  for (let i = 0; i < 3; i++) boot.run(JSON.stringify({ code: 'print("warm")\nimport json\njson.dumps([1])', cell: true }));
-  py.runPython('import _spool_boot\n_spool_boot._count = 0\nimport __main__\n__main__.__dict__.pop("json", None)\nimport gc\ngc.collect()\ngc.freeze()',
-    { globals: py.toPy({}) });
+  for (let i = 0; i < 3; i++) rehearse();
+  py.runPython('import gc\ngc.collect()\ngc.freeze()', { globals: py.toPy({}) });
+  mute = false;
   signal = new Uint8Array(new SharedArrayBuffer(SIGNAL_SIZE));
   for (let i = 64; i < SIGNAL_SIZE; i++) signal[i] = (config.mark + i * 167) & 255;
   py.setInterruptBuffer(signal);
-  py.setStdout({ write: (b) => { output(OP.stdout, b); return b.length; }, isatty: false });
-  py.setStderr({ write: (b) => { output(OP.stderr, b); return b.length; }, isatty: false });
-  py.setStdin({ read: input, isatty: false });
   mountHost();
+}
+
+// rehearse goes once through everything a script needs, so that it is compiled
+// and, in a fork, the memory for it is there.
+function rehearse() {
+  const muted = mute;
+  mute = true;
+  boot.renew(JSON.stringify({ env: {}, cwd: '/', seed: '00', fresh: false }));
+  boot.run(JSON.stringify({ code: 'print("rehearsal")\n1', cell: true }));
+  boot._count = 0;
+  mute = muted;
 }
 
 const SIGNAL_SIZE = 4096;
@@ -475,6 +488,11 @@ function say(error) {
 }
 
 async function execute(request) {
+  if (request.rehearse) {
+    rehearse();
+    send(OP.ready, Buffer.from('{}'));
+    return;
+  }
   memoryLimit = request.memory ?? 0;
   line = (op, s) => output(op, Buffer.from(s + '\n'));
   for (const [op, s] of early) output(op, Buffer.from(s));
@@ -533,7 +551,10 @@ try {
     process.reallyExit(0);
   }
   if (info.kind === 'pyodide') await prepare();
-  globalThis.gc?.();
+  for (let i = 0; i < 2; i++) {
+    globalThis.gc?.();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
 } catch (error) {
   fatal(error);
 }
