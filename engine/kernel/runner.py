@@ -1645,7 +1645,7 @@ def _reseed():
             pass
 
 
-def _born(req, fds):
+def _born(fds):
     """The first steps of a process that was forked to be a kernel."""
     os.setsid()
     out, err, ctl, life, dump, group = fds[:6]
@@ -1657,7 +1657,6 @@ def _born(req, fds):
     S.forking = False
     _reseed()
     _attach(ctl, life, dump)
-    _begin(req)
 
 
 def _refuse_fork():
@@ -1721,7 +1720,8 @@ def _fork(req):
                 S.sock.close()
                 # Nobody else lives here to release these.
                 _reset_locks()
-                _born(req, fds)
+                _born(fds)
+                _begin(req)
                 S.out, S.err = _rebind()
         finally:
             S.critical -= 1
@@ -1817,7 +1817,7 @@ def _zygote(sock, life, preload):
         if pid == 0:
             s.close()
             os.close(life)
-            _born(req, fds)
+            _born(fds)
             return
         if pid > 0:
             s.send(_dumps({"t": "born", "n": req["n"], "pid": pid}, 2))
@@ -1834,8 +1834,8 @@ def main():
         _zygote(3, 4, preload)
     else:
         _attach(3, 4, 5)
-        _begin(_next())
     _streams()
+    _begin(_next())
     _ready()
     if role != "zygote":
         for name in ("linecache", "traceback", "ctypes"):  # while the host is busy with our answer

@@ -39,6 +39,12 @@ type zygote struct {
 	next    int64
 	used    time.Time
 	gone    bool
+
+	// An interpreter that was forked ahead, and for how many processes.
+	spare     *python
+	sparePids int
+	making    bool
+	work      sync.WaitGroup // makers of spares
 }
 
 // bootTimeout bounds how long a zygote imports.
@@ -181,7 +187,7 @@ func (z *zygote) end() {
 func (z *zygote) run(c candidate, l *launchSpec) {
 	err := z.start(c, l)
 	if err == nil {
-		err = z.serve()
+		err = z.serve(l)
 	}
 	select {
 	case <-z.boot:
@@ -204,6 +210,10 @@ func (z *zygote) run(c candidate, l *launchSpec) {
 		_ = z.tree.Kill() // the wait below shows whether it worked
 		_, _ = z.tree.Reap()
 		z.tree.Release()
+	}
+	z.work.Wait()
+	if z.spare != nil { // nobody takes it any more
+		z.spare.discard()
 	}
 	if z.log >= 0 {
 		_ = unix.Close(z.log)
@@ -242,7 +252,7 @@ func (z *zygote) start(c candidate, l *launchSpec) error {
 }
 
 // serve passes on what the zygote says until it is gone or dropped.
-func (z *zygote) serve() error {
+func (z *zygote) serve(l *launchSpec) error {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := z.sock.Read(buf)
@@ -265,6 +275,7 @@ func (z *zygote) serve() error {
 			}
 			z.mu.Unlock()
 			close(z.boot)
+			z.makeSpare(l.pids)
 			continue
 		}
 		z.mu.Lock()
@@ -287,9 +298,75 @@ func (z *zygote) dropped() bool {
 	return z.gone
 }
 
-// fork has the zygote fork an interpreter, and waits until it is ready.
+// fork returns an interpreter that is ready: the one that waits for this, or
+// a new one. Another is forked meanwhile for whoever comes next.
 func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*python, error) {
-	cradle, err := z.eng.launcher.Cradle(l.pids)
+	p := z.takeSpare(l.pids)
+	if p == nil {
+		var err error
+		if p, err = z.spawn(l.pids, deadline); err != nil {
+			return nil, fmt.Errorf("fork from zygote: %w", err)
+		}
+	}
+	err := writeAll(p.ctl, appendFrame(nil, l.init()))
+	if err == nil {
+		err = p.awaitReady(ctx, deadline)
+	}
+	if err != nil {
+		if said := p.discard(); said != "" {
+			err = fmt.Errorf("%w: %s", err, said)
+		}
+		return nil, fmt.Errorf("fork from zygote: %w", err)
+	}
+	z.makeSpare(l.pids)
+	return p, nil
+}
+
+// takeSpare returns the interpreter that was forked ahead, if it fits.
+func (z *zygote) takeSpare(pids int) *python {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.used = time.Now()
+	if p := z.spare; p != nil && z.sparePids == pids {
+		z.spare = nil
+		return p
+	}
+	return nil
+}
+
+// makeSpare forks an interpreter ahead, unless there is one.
+func (z *zygote) makeSpare(pids int) {
+	z.mu.Lock()
+	if z.gone || z.making || z.spare != nil && z.sparePids == pids {
+		z.mu.Unlock()
+		return
+	}
+	old := z.spare
+	z.spare, z.making = nil, true
+	z.work.Add(1) // while not gone: whoever waits for these waits after that
+	z.mu.Unlock()
+	go func() {
+		defer z.work.Done()
+		if old != nil {
+			old.discard()
+		}
+		p, err := z.spawn(pids, time.Now().Add(DefaultStartTimeout))
+		z.mu.Lock()
+		z.making = false
+		if err == nil && !z.gone {
+			z.spare, z.sparePids = p, pids
+			p = nil
+		}
+		z.mu.Unlock()
+		if p != nil {
+			p.discard()
+		}
+	}()
+}
+
+// spawn has the zygote fork an interpreter, which waits to be told what to be.
+func (z *zygote) spawn(pids int, deadline time.Time) (*python, error) {
+	cradle, err := z.eng.launcher.Cradle(pids)
 	if err != nil {
 		return nil, err
 	}
@@ -298,46 +375,36 @@ func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*
 		cradle.Abandon()
 		return nil, err
 	}
-	p.forked = true
+	defer t.close()
+	p.forked, p.executable = true, z.executable
 	reply := make(chan dict, 1)
-	z.mu.Lock()
-	z.next++
-	n := z.next
-	z.used = time.Now()
-	if z.gone || z.sock == nil {
-		z.mu.Unlock()
-		t.close()
-		p.closeFiles()
-		cradle.Abandon()
-		return nil, errGone
-	}
-	z.waiting[n] = reply
-	m := l.init()
-	m["n"] = n
 	fds := append([]int{t.out, t.err, t.ctl, z.eng.life[0], t.dump, cradle.Group()}, cradle.Tasks()...)
-	_ = z.sock.SetWriteDeadline(deadline)
-	err = sendFiles(z.sock, appendValue(nil, m), fds)
-	z.mu.Unlock()
-	t.close()
+	n, err := z.request(reply, fds, deadline)
 	if err == nil {
 		err = z.born(cradle, p, reply, deadline)
-	} else {
-		cradle.Abandon()
-	}
-	if err == nil {
-		err = p.awaitReady(ctx, deadline)
 	}
 	if err != nil {
 		z.mu.Lock()
 		delete(z.waiting, n)
 		z.mu.Unlock()
-		if said := p.discard(); said != "" {
-			err = fmt.Errorf("%w: %s", err, said)
-		}
-		return nil, fmt.Errorf("fork from zygote: %w", err)
+		cradle.Abandon()
+		p.closeFiles()
+		return nil, err
 	}
-	p.executable = z.executable
 	return p, nil
+}
+
+// request asks the zygote for a fork with those descriptors.
+func (z *zygote) request(reply chan dict, fds []int, deadline time.Time) (int64, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.next++
+	if z.gone || z.sock == nil {
+		return z.next, errGone
+	}
+	z.waiting[z.next] = reply
+	_ = z.sock.SetWriteDeadline(deadline) // a socket always takes one
+	return z.next, sendFiles(z.sock, appendValue(nil, dict{"n": z.next}), fds)
 }
 
 // born waits until the zygote forked, and adopts the child.
@@ -348,21 +415,17 @@ func (z *zygote) born(cradle *launch.Cradle, p *python, reply chan dict, deadlin
 	case m, ok := <-reply:
 		switch {
 		case !ok:
-			cradle.Abandon()
 			return errGone
 		case text(m, "t") != "born":
-			cradle.Abandon()
 			return errors.New(text(m, "error"))
 		}
 		tree, err := cradle.Adopt(int(number(m, "pid")))
 		if err != nil {
-			cradle.Abandon()
 			return err
 		}
 		p.tree = tree
 		return nil
 	case <-timeout.C:
-		cradle.Abandon()
 		return errStartTimeout
 	}
 }
