@@ -74,7 +74,7 @@ func chatCall(index int, item Item) object {
 
 func streamChat(r *Request, a Reply) []event {
 	chunk := func(choices []any, more object) event {
-		o := object{"id": "chat_scripted", "object": "chat.completion.chunk", "created": 0, "model": r.Model, "choices": choices}
+		o := object{"id": a.id, "object": "chat.completion.chunk", "created": 0, "model": r.Model, "choices": choices}
 		for k, v := range more {
 			o[k] = v
 		}
@@ -116,7 +116,7 @@ func wholeChat(r *Request, a Reply) any {
 		m["tool_calls"] = calls
 	}
 	return object{
-		"id": "chat_scripted", "object": "chat.completion", "created": 0, "model": r.Model, "usage": chatUsage(),
+		"id": a.id, "object": "chat.completion", "created": 0, "model": r.Model, "usage": chatUsage(),
 		"choices": []any{object{"index": 0, "message": m, "finish_reason": chatEnd(a)}},
 	}
 }

@@ -87,9 +87,9 @@ func messagesUsage() object {
 	}
 }
 
-func messagesWhole(r *Request, content []any, end any) object {
+func messagesWhole(r *Request, a Reply, content []any, end any) object {
 	return object{
-		"id": "msg_scripted", "type": "message", "role": RoleAssistant, "model": r.Model,
+		"id": a.id, "type": "message", "role": RoleAssistant, "model": r.Model,
 		"content": content, "stop_reason": end, "stop_sequence": nil, "usage": messagesUsage(),
 	}
 }
@@ -103,7 +103,7 @@ func wholeMessages(r *Request, a Reply) any {
 			content = append(content, object{"type": "tool_use", "id": item.CallID, "name": item.Name, "input": json.RawMessage(item.Arguments)})
 		}
 	}
-	return messagesWhole(r, content, messagesEnd(a))
+	return messagesWhole(r, a, content, messagesEnd(a))
 }
 
 func streamMessages(r *Request, a Reply) []event {
@@ -112,7 +112,7 @@ func streamMessages(r *Request, a Reply) []event {
 		fields["type"] = name
 		events = append(events, event{name, fields})
 	}
-	add("message_start", object{"message": messagesWhole(r, []any{}, nil)})
+	add("message_start", object{"message": messagesWhole(r, a, []any{}, nil)})
 	for i, item := range a.Items {
 		start, kind, field, text := object{"type": "text", "text": ""}, "text_delta", "text", item.Content.String()
 		if item.Type != ItemMessage {

@@ -23,6 +23,7 @@ type Model struct {
 
 	mu       sync.Mutex
 	requests []*Request
+	answers  int // ids of answers given out
 	calls    int // call ids given out
 	closed   bool
 	err      error // the first thing that went against the script
@@ -120,7 +121,7 @@ func (m *Model) respond(w http.ResponseWriter, r *http.Request, d dialect) {
 		writeJSON(w, f.Status, d.failure(f))
 		return
 	}
-	m.number(reply.Items)
+	m.number(&reply)
 	if !req.Stream && !reply.Cut {
 		writeJSON(w, http.StatusOK, d.whole(req, reply))
 		return
@@ -167,10 +168,13 @@ func (m *Model) play(r *http.Request, d dialect) (*Request, Reply, error) {
 	return req, reply, err
 }
 
-// number gives call ids to the calls that have none.
-func (m *Model) number(items []Item) {
+// number gives an id to an answer and to the calls in it that have none.
+func (m *Model) number(a *Reply) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.answers++
+	a.id = fmt.Sprintf("answer_%d", m.answers)
+	items := a.Items
 	for i := range items {
 		switch items[i].Type {
 		case ItemFunctionCall, ItemCustomCall:

@@ -197,7 +197,7 @@ func TestAnswerInEveryDialect(t *testing.T) {
 			if status != http.StatusOK || err != nil || m.Err() != nil {
 				t.Fatalf("%s: status %d, %v, %v", d.name, status, err, m.Err())
 			}
-			for _, want := range []string{"Hello,", "world.", "echo hi", "call_1"} {
+			for _, want := range []string{"Hello,", "world.", "echo hi", "call_1", "answer_1"} {
 				if !strings.Contains(strings.ReplaceAll(answer, `\`, ""), want) && !stream {
 					t.Errorf("%s, stream %v: %q is not in %s", d.name, stream, want, answer)
 				}

@@ -30,9 +30,6 @@ func decodeResponses(body []byte, r *Request) error {
 	return json.Unmarshal(w.Input, &r.Input)
 }
 
-// responseID names every response: nobody refers to one.
-const responseID = "resp_scripted"
-
 func streamResponses(r *Request, a Reply) []event {
 	var events []event
 	add := func(name string, fields object) {
@@ -40,9 +37,9 @@ func streamResponses(r *Request, a Reply) []event {
 		fields["sequence_number"] = len(events)
 		events = append(events, event{name, fields})
 	}
-	add("response.created", object{"response": object{"id": responseID, "object": "response", "status": "in_progress", "output": []any{}}})
+	add("response.created", object{"response": object{"id": a.id, "object": "response", "status": "in_progress", "output": []any{}}})
 	for i, item := range a.Items {
-		id := fmt.Sprintf("item_%d", i)
+		id := fmt.Sprintf("%s_item_%d", a.id, i)
 		if item.Type == ItemMessage {
 			open := responseItem(id, Item{Type: ItemMessage, Role: item.Role})
 			open["content"] = []any{}
@@ -74,10 +71,10 @@ func responseItem(id string, item Item) object {
 func wholeResponses(r *Request, a Reply) any {
 	output := []any{}
 	for i, item := range a.Items {
-		output = append(output, responseItem(fmt.Sprintf("item_%d", i), item))
+		output = append(output, responseItem(fmt.Sprintf("%s_item_%d", a.id, i), item))
 	}
 	o := object{
-		"id": responseID, "object": "response", "model": r.Model, "status": "completed", "output": output,
+		"id": a.id, "object": "response", "model": r.Model, "status": "completed", "output": output,
 		"usage": object{
 			"input_tokens": InputTokens, "output_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens,
 			"input_tokens_details":  object{"cached_tokens": 0},

@@ -13,6 +13,8 @@ type Reply struct {
 	Failure *Failure // instead of an answer
 	Cut     bool     // the connection breaks in the middle of the answer
 	Limited bool     // the answer ends at the limit of tokens
+
+	id string // of the answer; agents take answers with the same one for parts of one
 }
 
 // Failure is an error of the API.
