@@ -46,6 +46,7 @@ type acp struct {
 	queued  *spool.Prompt
 	broken  *result
 	working bool // a prompt is under way
+	active  bool // something was heard of it since
 	stopped bool // we asked it to stop
 
 	text    acpText
@@ -287,7 +288,7 @@ func (c *acp) prompt(p spool.Prompt, t *turn) error {
 }
 
 func (c *acp) say(p spool.Prompt) {
-	c.working = true
+	c.working, c.active = true, false
 	c.rpc.call("session/prompt", map[string]any{"sessionId": c.id, "prompt": []map[string]any{{"type": "text", "text": p.Text}}},
 		func(res json.RawMessage, err *rpc.Error, t *turn) {
 			switch {
@@ -333,6 +334,7 @@ func (c *acp) finish(s acpStop, t *turn) {
 	if !c.working {
 		return // said again, or about something else
 	}
+	denied := len(c.refused) > 0
 	c.settle(t)
 	switch q := s.Meta.Quota.Tokens; {
 	case s.Usage != nil:
@@ -352,7 +354,7 @@ func (c *acp) finish(s acpStop, t *turn) {
 		r.outcome, r.class, r.err = spool.TurnInterrupted, spool.ClassStopped, "cancelled"
 		if !c.stopped { // to deny something ends the turn of some agents
 			r.outcome, r.class, r.err = spool.TurnRefused, spool.ClassPermission, "the agent stopped after it was denied something"
-			if len(c.refused) == 0 {
+			if !denied {
 				r.outcome, r.class, r.err = spool.TurnCancelled, spool.ClassStopped, "the agent cancelled the turn"
 			}
 		}

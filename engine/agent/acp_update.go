@@ -54,6 +54,9 @@ func (c *acp) update(params json.RawMessage, line []byte, t *turn) {
 		t.unknown("session/update", line)
 		return
 	}
+	if u.Kind != "state_update" || u.State != "idle" {
+		c.active = true
+	}
 	switch u.Kind {
 	case "user_message_chunk", "agent_message_chunk", "agent_thought_chunk":
 		c.piece(u, line, t)
@@ -79,7 +82,8 @@ func (c *acp) update(params json.RawMessage, line []byte, t *turn) {
 			t.setCost(u.Cost.Amount)
 		}
 	case "state_update":
-		if u.State == "idle" && !c.loading {
+		// Said before anything was done, it is about the prompt before.
+		if u.State == "idle" && !c.loading && c.active {
 			var s acpStop
 			_ = lenient(p.Update, &s)
 			c.finish(s, t)
