@@ -29,6 +29,8 @@ func (a *app) attachCommand() *cobra.Command {
 until the run is finished or you leave. Leaving does not touch the run: press
 Ctrl-P Ctrl-Q if the run has a terminal, and Ctrl-C if it has none.
 
+A run of Python that is attached to a terminal takes cells as "spool py" does.
+
 The end of input is passed on if it was typed, or with --eof.
 
 Exit codes: those of the run, or 128+N if signal N ended it; 0 after leaving;
@@ -67,6 +69,10 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH)
 	defer stop()
 	typed := isTerminal(a.stdin)
+	if info.Engine == spool.EngineKernel && typed && !o.json && !o.noStdin && foreground(a.stdin) {
+		k := &interpreter{backend: b, run: run, after: info.Last}
+		return a.repl(ctx, k, &pyOptions{}, signals)
+	}
 	t := &attachment{
 		run: run, tty: info.TTY, eof: o.eof || typed, detach: true, signals: signals,
 		after: info.Last, sizes: []*os.File{a.stdin, a.stdout},
