@@ -23,7 +23,8 @@ type child interface {
 	kill() error
 	// members counts who is left of it.
 	members() int
-	// abandon gives up on streams that somebody still holds.
+	// abandon gives up on streams that somebody still holds, unless there
+	// is something in them to be read: then it has to be called again.
 	abandon()
 	// close ends what is left and lets go.
 	close() error

@@ -23,6 +23,7 @@ type osChild struct {
 	chunks chan chunk
 	exits  chan exit
 	quiet  chan struct{}
+	asked  int // how often to abandon the streams
 	tail   stderrTail
 	wg     sync.WaitGroup
 }
@@ -154,7 +155,33 @@ func (p *osChild) members() int {
 	return m.Group + m.Escaped
 }
 
+// patience is how often abandon lets somebody go on who writes without end.
+const patience = 5
+
 func (p *osChild) abandon() {
+	if unread(p.out) || unread(p.err) {
+		if p.members() == 0 { // what is there is all there will be
+			return
+		}
+		if p.asked++; p.asked <= patience {
+			return
+		}
+	}
+	p.hangUp()
+}
+
+// unread reports whether there is something in a pipe.
+func unread(f *os.File) bool {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n := 0
+	err = c.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return err == nil && n > 0
+}
+
+func (p *osChild) hangUp() {
 	_ = p.out.Close()
 	_ = p.err.Close()
 }
@@ -163,7 +190,7 @@ func (p *osChild) abandon() {
 func (p *osChild) close() error {
 	err := p.kill()
 	p.stop()
-	p.abandon()
+	p.hangUp()
 	for range p.chunks { // lets the reader end
 	}
 	p.wg.Wait()

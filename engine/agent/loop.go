@@ -63,7 +63,7 @@ type session struct {
 	heard     time.Time // of the agent, last
 	resultAt  time.Time
 	eofAt     time.Time
-	exitAt    time.Time
+	drainAt   time.Time // the output of a process that ended was last looked at
 	stop      *stopping
 	swept     bool // leftovers were dealt with
 	unstarted error
@@ -509,7 +509,7 @@ func (s *session) say() {
 
 // ended notes that the process has.
 func (s *session) ended(x exit) {
-	s.exit, s.exitAt = &x, time.Now()
+	s.exit, s.drainAt = &x, time.Now()
 	s.last = &x
 	s.mu.Lock()
 	s.leader = 0
@@ -534,7 +534,7 @@ func (s *session) forgetChild() {
 	if s.cur == nil { // what it kept is free
 		s.unlock()
 	}
-	s.eofAt, s.exitAt = time.Time{}, time.Time{}
+	s.eofAt, s.drainAt = time.Time{}, time.Time{}
 }
 
 // finish ends what is left and writes how the run ended.

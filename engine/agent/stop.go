@@ -196,7 +196,7 @@ func (s *session) deadline() time.Time {
 		sooner(s.stop.at)
 	}
 	if s.child != nil && s.exit != nil && !s.gone() {
-		sooner(s.exitAt.Add(drainTime))
+		sooner(s.drainAt.Add(drainTime))
 	}
 	if s.resides() && s.stop == nil {
 		sooner(s.looked.Add(residePoll))
@@ -274,7 +274,8 @@ func (s *session) tick(now time.Time) {
 		s.escalate()
 		return
 	}
-	if s.child != nil && s.exit != nil && !s.gone() && due(s.exitAt.Add(drainTime)) {
+	if s.child != nil && s.exit != nil && !s.gone() && due(s.drainAt.Add(drainTime)) {
+		s.drainAt = now
 		s.child.abandon()
 		return
 	}
