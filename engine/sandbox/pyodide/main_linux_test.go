@@ -15,13 +15,92 @@ import (
 
 	"github.com/spool-run/spool/engine/sandbox/guest"
 	"github.com/spool-run/spool/engine/sandbox/vfs"
+	"github.com/spool-run/spool/internal/pyodidetest"
 )
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == Role {
 		os.Exit(RunRole(os.Args[2:]))
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(tests{m})
+}
+
+// tests are the tests, and the end of what they share.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	code := t.M.Run()
+	if shared.b != nil {
+		if err := shared.b.Close(); err != nil {
+			code = 1
+		}
+	}
+	return code
+}
+
+// shared is a back end for all tests that do not harm it: loading Pyodide takes
+// a while.
+var shared struct {
+	once sync.Once
+	b    *Backend
+}
+
+// real returns the shared back end with the real Pyodide.
+func real(t testing.TB) *Backend {
+	t.Helper()
+	dist := pyodidetest.Dist(t)
+	shared.once.Do(func() { shared.b = New(Options{Dist: dist}) })
+	return shared.b
+}
+
+// open opens a context of a back end.
+func open(t testing.TB, b *Backend, change func(*guest.Options)) *box {
+	t.Helper()
+	o := guest.Options{FS: newTree(t), Cwd: "/workspace"}
+	if change != nil {
+		change(&o)
+	}
+	c, err := b.Open(testContext(t), o)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return c.(*box)
+}
+
+// do runs code and returns what it printed.
+func do(t testing.TB, c *box, code string) (guest.Result, *testHost) {
+	t.Helper()
+	h := newHost()
+	r, err := c.Run(testContext(t), guest.Script{Code: code}, h)
+	if err != nil {
+		t.Fatalf("run: %v", err)
+	}
+	return r, h
+}
+
+// prints runs code that must end well and print that.
+func prints(t testing.TB, c *box, code, want string) {
+	t.Helper()
+	r, h := do(t, c, code)
+	if h.stdout() != want || r.ExitCode != 0 || r.EndedBy != "" {
+		t.Errorf("%s\nprints %q, want %q; %+v; stderr %s", code, h.stdout(), want, r, h.stderr())
+	}
+}
+
+func newTree(t testing.TB) *vfs.Tree {
+	t.Helper()
+	tree := vfs.NewTree(vfs.NewMemory(vfs.NewQuota(64<<20, 10000)))
+	for _, dir := range []string{"/workspace", "/tmp"} {
+		if err := tree.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tree
 }
 
 // testHost is a guest.Host that keeps what a script says.
@@ -85,9 +164,7 @@ func (h *testHost) stderr() string {
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
-
-var _ vfs.FS = (*vfs.Tree)(nil)
