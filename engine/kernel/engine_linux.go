@@ -202,17 +202,13 @@ func (e *Engine) resolved(c candidate, l *launchSpec) (candidate, bool) {
 	return known, ok && key != "" && executable(known.path) == nil
 }
 
-// resolve remembers that a candidate works and what it is: version managers
-// put scripts into PATH that take longer than the interpreter.
+// resolve remembers that a candidate works and what it is.
 func (e *Engine) resolve(c candidate, l *launchSpec, p *python) {
 	key := knownKey(c, l)
-	if key == "" || p.executable == "" || executable(p.executable) != nil {
+	if key == "" {
 		return
 	}
-	known := candidate{p.executable, c.venv, c.from}
-	if known.venv == "" {
-		known.venv = venvOf(known.path)
-	}
+	known := c.behind(p.executable)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.known) >= maxKnown {

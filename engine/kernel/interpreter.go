@@ -112,6 +112,20 @@ func venvOf(path string) string {
 	return ""
 }
 
+// behind returns what a candidate turned out to be: version managers put
+// scripts into PATH that look for the interpreter for longer than it takes to
+// start. Other scripts may have a purpose.
+func (c candidate) behind(found string) candidate {
+	if filepath.Base(filepath.Dir(c.path)) != "shims" || executable(found) != nil {
+		return c
+	}
+	if c.venv == "" {
+		c.venv = venvOf(found)
+	}
+	c.path = found
+	return c
+}
+
 // activate returns the environment of a process in the candidate's virtual
 // environment.
 func (c candidate) activate(env []string) []string {

@@ -74,6 +74,7 @@ class _State:
     loop = None
     future = 0  # compiler flags of __future__ imports
     ticking = running = False
+    base = 1  # threads that are ours
     asked = 0
     tools = ()
     asking = False
@@ -421,7 +422,7 @@ def _flusher():
                     S.out.flush()
                 except BaseException:
                     pass
-            if not S.running and _threads() <= 1:
+            if not S.running and _threads() <= S.base:
                 S.ticking = False
                 if S.running:
                     S.ticking = True
@@ -1485,6 +1486,7 @@ def _attach(ctl, life, dump):
     import faulthandler
     faulthandler.enable(S.dump)
     faulthandler.register(_DUMP_SIGNAL, S.dump, all_threads=True)
+    S.base = _threads() + 1  # a fork does not forget those it did not keep
     _thread.start_new_thread(_flusher, ())
 
 
@@ -1661,8 +1663,8 @@ def _born(fds):
 
 def _refuse_fork():
     """Why a live kernel cannot be forked now, or nothing."""
-    if _threads() > 1:
-        return "it has %d threads, of which a fork would keep only one" % _threads()
+    if _threads() > S.base:
+        return "it has %d threads, of which a fork would keep only one" % (_threads() - S.base + 1)
     loop = S.loop
     if loop is not None and not loop.is_closed():
         if sys.modules["asyncio"].all_tasks(loop):
@@ -1703,7 +1705,7 @@ def _fork(req):
         S.ticking = False
         why = _refuse_fork()
         if why is None:
-            tasks = _len(os.listdir("/proc/self/task")) - 1 - _threads()
+            tasks = _len(os.listdir("/proc/self/task")) - 2  # this one and our own
             if tasks > 0:
                 why = "a library has %d threads running" % tasks
         if why is not None:

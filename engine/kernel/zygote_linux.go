@@ -120,11 +120,7 @@ func (e *Engine) warm(c candidate, p *python, l *launchSpec) {
 	if l.cfg.Zygote != ZygoteAuto || e.launcher.Guarantees().Kill != launch.KillCgroup {
 		return
 	}
-	if p.executable != "" && executable(p.executable) == nil {
-		c.path = p.executable // not a script that looks for it
-		c.venv = cmp.Or(c.venv, venvOf(c.path))
-	}
-	e.makeZygote(c, l)
+	e.makeZygote(c.behind(p.executable), l)
 }
 
 // makeZygote returns the zygote for a start, which may be booting, or nil if

@@ -1,0 +1,114 @@
+package kernel
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spool-run/spool"
+)
+
+// script makes an executable file.
+func script(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestInterpreterIsTheFirstThatWorks(t *testing.T) {
+	e := open(t)
+	dir := t.TempDir()
+	real := testPython(t)
+	find := func(env map[string]string) string {
+		t.Helper()
+		r, err := tryStart(t, e, Config{Zygote: ZygoteOff}, spool.Spec{Cwd: dir, Env: env})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.end()
+		return r.ok("import os; os.environ.get('WHO')").result
+	}
+	who := func(name string) string { return "#!/bin/sh\nWHO=" + name + " exec " + real + " \"$@\"\n" }
+	script(t, dir+"/bin/python3", who("path"))
+	path := map[string]string{"PATH": dir + "/bin:/usr/bin:/bin", "HOME": dir}
+	if got := find(path); got != "'path'" {
+		t.Errorf("PATH: %s", got)
+	}
+	script(t, dir+"/venv/bin/python", who("venv"))
+	script(t, dir+"/.venv/bin/python", "#!/bin/sh\necho broken >&2; exit 3\n") // does not work: the next does
+	if got := find(path); got != "'venv'" {
+		t.Errorf("venv: %s", got)
+	}
+	script(t, dir+"/active/bin/python", who("active"))
+	path["VIRTUAL_ENV"] = dir + "/active"
+	if got := find(path); got != "'active'" {
+		t.Errorf("VIRTUAL_ENV: %s", got)
+	}
+	path["VIRTUAL_ENV"] = dir + "/gone"
+	if got := find(path); got != "'venv'" {
+		t.Errorf("VIRTUAL_ENV that is gone: %s", got)
+	}
+}
+
+func TestStartErrorsSayWhatToDo(t *testing.T) {
+	e := open(t)
+	dir := t.TempDir()
+	script(t, dir+"/broken", "#!/bin/sh\necho no such thing as a module >&2; exit 3\n")
+	script(t, dir+"/hangs", "#!/bin/sh\nexec sleep 1000\n")
+	if err := os.WriteFile(dir+"/plain", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		cfg    Config
+		spec   spool.Spec
+		reason spool.StartReason
+		text   string
+	}{
+		{"missing interpreter", Config{Interpreter: dir + "/none"}, spool.Spec{}, spool.StartNotFound, "no such file"},
+		{"not executable", Config{Interpreter: dir + "/plain"}, spool.Spec{}, spool.StartNotFound, "permission denied"},
+		{"broken interpreter", Config{Interpreter: dir + "/broken"}, spool.Spec{}, spool.StartNotFound, "exited with code 3: no such thing as a module"},
+		{"one that hangs", Config{Interpreter: dir + "/hangs", StartTimeoutMs: 200}, spool.Spec{}, spool.StartNotFound, "ready in time"},
+		{"none at all", Config{}, spool.Spec{Cwd: dir, Env: map[string]string{"PATH": dir + "/empty", "VIRTUAL_ENV": dir}}, spool.StartNotFound, "VIRTUAL_ENV"},
+		{"missing directory", Config{Interpreter: testPython(t)}, spool.Spec{Cwd: dir + "/none"}, spool.StartBadCwd, "no such file"},
+		{"directory is a file", Config{Interpreter: testPython(t)}, spool.Spec{Cwd: dir + "/plain"}, spool.StartBadCwd, "not a directory"},
+		{"argv", Config{}, spool.Spec{Argv: []string{"x"}}, spool.StartInvalid, "cells"},
+		{"terminal", Config{}, spool.Spec{TTY: &spool.Size{}}, spool.StartInvalid, "terminal"},
+		{"bad policy", Config{Input: "bogus"}, spool.Spec{}, spool.StartInvalid, "bogus"},
+		{"bad zygote", Config{Zygote: "bogus"}, spool.Spec{}, spool.StartInvalid, "bogus"},
+		{"negative", Config{KillMs: -1}, spool.Spec{}, spool.StartInvalid, "kill_ms"},
+	}
+	for _, tt := range tests {
+		_, err := tryStart(t, e, tt.cfg, tt.spec)
+		var se *spool.StartError
+		if !errors.As(err, &se) || se.Reason != tt.reason || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+func TestEnvironmentIsFiltered(t *testing.T) {
+	inherited := []string{
+		"PATH=/bin", "HOME=/h", "LC_TIME=C", "PYTHONPATH=/p", "https_proxy=http://x", "OPENAI_API_KEY=k", "AWS_SECRET=s", "SSH_AUTH_SOCK=/s",
+		"PYTHON_KEYRING_TOKEN=t", "MINE=1", "MY_TOKEN=2",
+	}
+	spec := &spool.Spec{Env: map[string]string{"EXTRA_KEY": "given"}}
+	got, err := environ(spec, inherited, []string{"MINE", "MY_*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "EXTRA_KEY=given HOME=/h LC_TIME=C MINE=1 MY_TOKEN=2 PATH=/bin PYTHONPATH=/p https_proxy=http://x"
+	if s := strings.Join(got, " "); s != want {
+		t.Errorf("environment is %s", s)
+	}
+	spec.EnvPolicy = &spool.EnvPolicy{Inherit: spool.InheritNone}
+	if got, err = environ(spec, inherited, nil); err != nil || strings.Join(got, " ") != "EXTRA_KEY=given" {
+		t.Errorf("with a policy: %v, %v", got, err)
+	}
+}

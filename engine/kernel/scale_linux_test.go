@@ -1,0 +1,241 @@
+package kernel
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// orphanVariable makes this test binary the host that is killed.
+const orphanVariable = "SPOOL_TEST_KERNEL_HOST"
+
+// A host that is killed leaves no Python behind: not an idle kernel, not one
+// in a loop, not one in C code that holds the lock of the interpreter, not a
+// child of one, and no zygote.
+func TestKilledHostLeavesNoPython(t *testing.T) {
+	if os.Getenv(orphanVariable) != "" {
+		beOrphanMaker(t)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestKilledHostLeavesNoPython$")
+	cmd.Env = append(os.Environ(), orphanVariable+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	var owner string
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if name, ok := strings.CutPrefix(lines.Text(), "owner "); ok {
+			owner = name
+			break
+		}
+		if pid, err := strconv.Atoi(strings.TrimPrefix(lines.Text(), "pid ")); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	if owner == "" || len(pids) < 6 {
+		t.Fatalf("the host told of %v and %q", pids, owner)
+	}
+	var fds []int
+	for _, pid := range pids {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			t.Fatalf("process %d: %v", pid, err)
+		}
+		defer unix.Close(fd)
+		fds = append(fds, fd)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	for i, fd := range fds {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		left := time.Until(begin.Add(time.Second))
+		if n, err := unix.Poll(poll, max(0, int(left/time.Millisecond))); n != 1 {
+			t.Errorf("process %d (number %d) is alive after a second: %v", pids[i], i, err)
+		}
+	}
+	t.Logf("gone after %v", time.Since(begin))
+	_ = cmd.Wait() // it was killed
+	if _, err := launch.SweepOwner(owner); err != nil {
+		t.Error(err)
+	}
+}
+
+func beOrphanMaker(t *testing.T) {
+	e := open(t)
+	wait := start(t, e, Config{Zygote: ZygoteWait})
+	plain := start(t, e, Config{Zygote: ZygoteOff})
+	loop := start(t, e, Config{Zygote: ZygoteWait})
+	loop.cell("while True: pass")
+	inC := start(t, e, Config{Zygote: ZygoteOff})
+	inC.cell("import ctypes; ctypes.PyDLL(None).sleep(1000)")
+	res := plain.ok("import os\npid = os.fork()\nif pid == 0:\n    while True: pass\npid")
+	for _, r := range []*testRun{wait, plain, loop, inC} {
+		fmt.Println("pid", r.Pid())
+	}
+	fmt.Println("pid", res.result)
+	e.mu.Lock()
+	for _, z := range e.zygotes {
+		fmt.Println("pid", z.tree.Pid())
+	}
+	e.mu.Unlock()
+	fmt.Println("owner", e.Owner())
+	select {} // until killed
+}
+
+// pss is the proportional memory of a process in bytes.
+func pss(t testing.TB, pid int) int64 {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(line, []byte("Pss:")); ok {
+			n, err := strconv.ParseInt(strings.Fields(string(rest))[0], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n << 10
+		}
+	}
+	t.Fatalf("no Pss of %d", pid)
+	return 0
+}
+
+func TestHundredKernelsAtOnce(t *testing.T) {
+	e := open(t)
+	cfg := Config{Zygote: ZygoteWait, Interpreter: testPython(t)}
+	start(t, e, cfg)
+	runs := make([]*testRun, 100)
+	var wg sync.WaitGroup
+	for i := range runs {
+		wg.Go(func() {
+			r, err := tryStart(t, e, cfg)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.cell(fmt.Sprintf("x = %d", i))
+			runs[i] = r
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	var sum int64
+	for i, r := range runs {
+		r.want("x", strconv.Itoa(i))
+		sum += pss(t, r.Pid())
+	}
+	t.Logf("%.1f MB each", float64(sum)/100/(1<<20))
+	if sum > 900<<20 {
+		t.Errorf("100 kernels have %d MB", sum>>20)
+	}
+	for _, r := range runs {
+		wg.Go(r.end)
+	}
+	wg.Wait()
+}
+
+// Kernels and cells come and go, and nothing stays.
+func TestSoak(t *testing.T) {
+	e := open(t)
+	cfg := Config{Zygote: ZygoteWait, Interpreter: testPython(t)}
+	start(t, e, cfg).end()
+	fds := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	before := fds()
+	for range 60 {
+		r := start(t, e, cfg)
+		for i := range 10 {
+			r.want(fmt.Sprint(i, "+1"), strconv.Itoa(i+1))
+		}
+		r.control(spool.Control{Op: spool.ControlStop})
+		if o := r.Wait(); o != (spool.Outcome{Kind: spool.Exited}) {
+			t.Fatalf("outcome is %v", o)
+		}
+	}
+	if after := fds(); after > before+8 { // a spare and what a cache keeps
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+}
+
+func TestLargeOutputIsComplete(t *testing.T) {
+	r := start(t, open(t), Config{Zygote: ZygoteOff})
+	turn := r.cell("import sys\ns = 'x' * 1000\nfor i in range(200_000): print(i, s)\nsys.stdout.write('y' * 50_000_000)\nprint('\\ud800 \\0 ü')")
+	r.done(turn)
+	out := r.log.Output(t, spool.Stdout)
+	want := 0
+	for i := range 200_000 {
+		line := fmt.Sprintf("%d %s\n", i, strings.Repeat("x", 1000))
+		if !bytes.HasPrefix(out[want:], []byte(line)) {
+			t.Fatalf("line %d is wrong", i)
+		}
+		want += len(line)
+	}
+	if end := out[want:]; len(end) < 50_000_000 || string(end[50_000_000:]) != "\\ud800 \x00 ü\n" {
+		t.Errorf("the end is %d bytes, %.100q", len(end), end[max(0, len(end)-100):])
+	}
+}
+
+func TestManyDisplayUpdates(t *testing.T) {
+	r := start(t, open(t), Config{Zygote: ZygoteOff})
+	res := r.ok("h = display(0, display_id='p')\nfor i in range(10_000): h.update(i)")
+	if len(res.displays) != 10_001 {
+		t.Fatalf("%d displays", len(res.displays))
+	}
+	if last := res.displays[10_000]; plain(t, last) != "9999" || last.ID != "p" || !last.Update {
+		t.Errorf("the last is %+v", last)
+	}
+}
+
+// Without control groups interpreters are started plainly, and work.
+func TestWithoutControlGroups(t *testing.T) {
+	e, err := New(Options{Tree: launch.TreeWalk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := start(t, e, Config{Zygote: ZygoteWait})
+	r.want("1 + 1", "2")
+	r.ok("import subprocess\np = subprocess.Popen(['sleep', '1000'], start_new_session=True)")
+	pid := r.ok("p.pid").result
+	r.end()
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(n, 0); err == nil {
+		t.Errorf("process %d is alive", n)
+	}
+}
