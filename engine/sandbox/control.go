@@ -72,6 +72,13 @@ func (s *session) stopTurn(seq spool.Seq, why error) error {
 	if i := slices.IndexFunc(s.queue, func(t *turn) bool { return t.seq == seq }); i >= 0 {
 		t = s.queue[i] // its turn comes and ends at once
 	}
+	if (s.last == nil || seq > s.last.seq) && len(s.doomed) < MaxQueued {
+		// A control overtakes the input it is about.
+		if s.doomed == nil {
+			s.doomed = make(map[spool.Seq]error)
+		}
+		s.doomed[seq] = why
+	}
 	s.mu.Unlock()
 	if t != nil {
 		t.stop(why)

@@ -41,12 +41,13 @@ type session struct {
 	guest   guest.Context // nil until it is open, and after it was lost with the run
 	queue   []*turn
 	current *turn
-	last    *turn  // the one that input belongs to
-	held    *stdin // input that came before any turn
-	count   int    // of cells, as a person counts them
-	ending  *end   // somebody asked for it
-	renew   bool   // a new interpreter was asked for
-	over    bool   // no input is taken any more
+	last    *turn               // the one that input belongs to
+	held    *stdin              // input that came before any turn
+	count   int                 // of cells, as a person counts them
+	ending  *end                // somebody asked for it
+	doomed  map[spool.Seq]error // turns that were stopped before they came
+	renew   bool                // a new interpreter was asked for
+	over    bool                // no input is taken any more
 }
 
 // end says how a run is to end.
@@ -319,6 +320,14 @@ func (s *session) cell(in spool.Input) error {
 		t.stdin.end()
 	}
 	s.last = t
+	if why, ok := s.doomed[t.seq]; ok {
+		t.stop(why)
+	}
+	for seq := range s.doomed {
+		if seq <= t.seq {
+			delete(s.doomed, seq)
+		}
+	}
 	s.queue = append(s.queue, t)
 	s.poke()
 	return nil
