@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"iter"
 	"runtime"
+	"sort"
 	"sync"
 	"time"
 
@@ -77,10 +78,8 @@ type Log struct {
 	wake    chan struct{} // closed when there is news; nil while nobody waits
 	leading bool          // one of those who wait listens to kick
 	waiting int           // how many do
-	woken   time.Time     // when all were woken last,
-	crowd   int           // and how many that were
 	follows int           // how many follow
-	behind  *pages        // what those who are behind share; nil if they are few
+	crowd   *crowd        // those, if they are many
 
 	// kick has room for one. The writer fills it and the leader of those
 	// who wait wakes the others, so that an append costs the same however
@@ -177,7 +176,7 @@ func (l *Log) publish(e spool.Event) {
 	l.last = e.Seq
 	l.sealed = e.Kind == spool.KindClosed
 	l.evict()
-	waiting := l.wake != nil
+	waiting := l.waiting > 0
 	l.mu.Unlock()
 	if waiting {
 		l.rouse()
@@ -207,7 +206,7 @@ func (l *Log) reveal(last spool.Seq, sealed bool) {
 	}
 	l.sealed = l.sealed || sealed && l.last >= last
 	l.evict()
-	waiting := l.wake != nil
+	waiting := l.waiting > 0
 	l.mu.Unlock()
 	if waiting {
 		l.rouse()
@@ -256,12 +255,12 @@ func (l *Log) Read(after spool.Seq, maxBytes int) ([]spool.Event, error) {
 		l.mu.Unlock()
 		return nil, nil
 	case after+1 >= l.first:
-		parts := l.since(after)
+		parts := l.since(nil, after, maxBytes)
 		l.mu.Unlock()
 		return fit(parts, maxBytes), nil
 	}
 	gap := spool.Gap{From: after + 1, To: l.first - 1}
-	shared := l.behind
+	shared := l.crowd.shares()
 	l.mu.Unlock()
 
 	if l.tier == nil {
@@ -300,22 +299,25 @@ func (l *Log) Recent(after spool.Seq, maxBytes int) []spool.Event {
 	if after >= l.last || after+1 < l.first {
 		return nil
 	}
-	return fit(l.since(after), maxBytes)
+	return fit(l.since(nil, after, maxBytes), maxBytes)
 }
 
-// since returns what is in memory after a cursor. Callers hold l.mu.
-func (l *Log) since(after spool.Seq) [][]spool.Event {
-	at := len(l.recent) - 1
-	for l.recent[at].first > after+1 {
-		at--
-	}
-	parts := make([][]spool.Event, 0, len(l.recent)-at)
+// since appends to parts what is in memory after a cursor, up to the segment
+// that has enough of it. Callers hold l.mu.
+func (l *Log) since(parts [][]spool.Event, after spool.Seq, enough int) [][]spool.Event {
+	at := sort.Search(len(l.recent), func(i int) bool { return l.recent[i].first > after+1 }) - 1
 	for i, s := range l.recent[at:] {
 		events := s.events
 		if i == 0 {
 			events = events[after+1-s.first:]
 		}
 		parts = append(parts, events)
+		if i > 0 { // of the first one who knows how much
+			enough -= s.bytes
+		}
+		if enough < 0 {
+			break
+		}
 	}
 	return parts
 }
@@ -339,22 +341,13 @@ func (l *Log) Wait(ctx context.Context, after spool.Seq) error {
 			l.mu.Unlock()
 			return nil
 		}
-		if l.wake == nil {
-			l.wake = make(chan struct{})
-		}
-		wake := l.wake
-		var kick chan struct{} // a nil channel is never ready
-		if !l.leading {
-			l.leading = true
-			kick = l.kick
-		}
+		wake, kick := l.join()
 		l.waiting++
 		l.mu.Unlock()
 		var err error
 		select {
 		case <-wake:
 		case <-kick:
-			err = l.pace(ctx)
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -370,41 +363,20 @@ func (l *Log) Wait(ctx context.Context, after spool.Seq) error {
 	}
 }
 
-// A crowd of readers is not woken for every event: that would be all the
-// machine does, the writer's work included. Each of them buys some time.
-const (
-	crowdSize = 64
-	crowdEach = 10 * time.Microsecond
-)
-
-// mayBorrow is how much memory the log may have beyond its own. The last of a
-// crowd comes late, and going to the disk a thousand times for the same event
-// would make it later. Callers hold l.mu.
-func (l *Log) mayBorrow() int {
-	if l.crowd > crowdSize {
-		return maxLentCrowd
+// join returns what somebody who waits listens to: wake, and for the leader
+// kick. Callers hold l.mu.
+func (l *Log) join() (wake, kick chan struct{}) {
+	if l.crowd != nil {
+		return l.crowd.join(), nil
 	}
-	return maxLent
-}
-
-// pace keeps the leader of a crowd until it is time to wake it again.
-func (l *Log) pace(ctx context.Context) error {
-	l.mu.Lock()
-	n := max(l.waiting, l.crowd)
-	d := time.Until(l.woken.Add(time.Duration(n) * crowdEach))
-	large := n > crowdSize && !l.sealed
-	l.mu.Unlock()
-	if !large || d <= 0 {
-		return nil
+	if l.wake == nil {
+		l.wake = make(chan struct{})
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if !l.leading {
+		l.leading = true
+		kick = l.kick // a nil channel is never ready
 	}
+	return l.wake, kick
 }
 
 // wakeAll ends the leader's turn: all who wait look again, and the first of
@@ -412,66 +384,81 @@ func (l *Log) pace(ctx context.Context) error {
 func (l *Log) wakeAll() {
 	l.mu.Lock()
 	wake := l.wake
-	l.wake, l.leading, l.woken, l.crowd = nil, false, time.Now(), l.waiting
+	l.wake, l.leading = nil, false
+	moved := l.crowd != nil // they became one, and the kick was for them
 	l.mu.Unlock()
 	if wake != nil {
 		close(wake)
 	}
-}
-
-// followers counts those who follow, and has them share what they read from
-// the tier when they are many.
-func (l *Log) followers(n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.follows += n
-	switch {
-	case l.follows >= sharedBy && l.behind == nil:
-		l.behind = new(pages)
-	case l.follows < sharedBy:
-		l.behind = nil
+	if moved {
+		l.rouse()
 	}
 }
 
-func (l *Log) isShared() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.behind != nil
-}
-
-// followPage is how much Follow takes out of the log at a time.
-const followPage = 256 << 10
+// followPage is how much Follow takes out of the log at a time, and crowdPage
+// how much each of a crowd does: those share what they take, so that it costs
+// no more to take it less often.
+const (
+	followPage = 256 << 10
+	crowdPage  = 2 << 20
+)
 
 // Follow yields every event after the cursor, those that exist and those to
 // come, and ends after the closed event. An error ends it too.
 func (l *Log) Follow(ctx context.Context, after spool.Seq) iter.Seq2[spool.Event, error] {
 	return func(yield func(spool.Event, error) bool) {
-		l.followers(+1)
-		defer l.followers(-1)
+		l.enter()
+		defer l.leave()
+		var parts [][]spool.Event
 		for {
+			clear(parts) // a reader that waits holds on to nothing
 			if err := l.Wait(ctx, after); err != nil {
 				yield(spool.Event{}, err)
 				return
 			}
-			page, err := l.Read(after, followPage)
-			if err != nil {
+			var err error
+			var shared bool
+			if parts, shared, err = l.take(parts[:0], after); err != nil {
 				yield(spool.Event{}, err)
 				return
 			}
-			if l.isShared() {
+			if shared {
 				// So that they come by the same places at about the
 				// same time, and the writer gets its turn.
 				runtime.Gosched()
 			}
-			for i := range page {
-				after = page[i].Seq
-				if !yield(page[i], nil) || page[i].Kind == spool.KindClosed {
-					return
+			for _, part := range parts {
+				for i := range part {
+					after = part[i].Seq
+					if !yield(part[i], nil) || part[i].Kind == spool.KindClosed {
+						return
+					}
 				}
 			}
-			if len(page) == 0 { // sealed, and the cursor is at or past the end
+			if len(parts) == 0 { // sealed, and the cursor is at or past the end
 				return
 			}
 		}
 	}
+}
+
+// take appends to parts what a follower takes next, and reports whether it is
+// one of a crowd. What is in memory is not copied.
+func (l *Log) take(parts [][]spool.Event, after spool.Seq) (_ [][]spool.Event, shared bool, err error) {
+	l.mu.Lock()
+	size := followPage
+	if shared = l.crowd != nil; shared {
+		size = crowdPage
+	}
+	if after < l.last && after+1 >= l.first {
+		parts = l.since(parts, after, maxLentCrowd)
+		l.mu.Unlock()
+		return parts, shared, nil
+	}
+	l.mu.Unlock()
+	page, err := l.Read(after, size)
+	if len(page) > 0 {
+		parts = append(parts, page)
+	}
+	return parts, shared, err
 }

@@ -54,7 +54,8 @@ type stream struct {
 	tty   bool
 	grown bool // the pipe has been enlarged, or cannot be
 	holds int  // what fits into it
-	full  bool // the last read filled its buffer
+	full  bool // the last read had much
+	whole bool // and filled its buffer
 }
 
 // pump moves what a process produces into the log. It is the only one who
@@ -266,9 +267,6 @@ func (p *pump) read(i int) int {
 		return 0
 	}
 	size := eventSize
-	if st.full && p.keeps(readSize) {
-		size = readSize
-	}
 	if p.s.limits.OutputPolicy == spool.BlockOutput && !p.blocked {
 		size = int(min(int64(size), p.s.limits.OutputBytes-p.logged))
 		if size == 0 {
@@ -281,7 +279,7 @@ func (p *pump) read(i int) int {
 	}
 	var n int
 	var ended bool
-	if st.full && p.keeps(size) { // so will this one, and the buffer can be the event's
+	if st.whole && p.keeps(size) { // so will this one, and the buffer can be the event's
 		buf := make([]byte, size)
 		n, ended = st.read(buf)
 		p.publish(st, buf[:n], n == size)
@@ -291,7 +289,7 @@ func (p *pump) read(i int) int {
 		p.publish(st, buf[:n], false)
 		buffers.Put(buf)
 	}
-	st.full = n >= readSize
+	st.full, st.whole = n >= readSize, n == eventSize
 	p.gather = n < size && n > 0
 	p.worth = min(enough, st.holds/2)
 	if n >= pipeStart/2 && !st.tty && !st.grown {
