@@ -2,13 +2,20 @@ package keeper_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/spool-run/spool"
 )
 
 // A reader that takes its cursor from Stat must find everything up to there
-// with a read that does not wait, or it misses what lies between.
+// with its next read, whether that would wait or not, or it misses what lies
+// between.
 func TestReadHasAllThatStatKnew(t *testing.T) {
+	t.Run("at once", func(t *testing.T) { readAfterStat(t, 0) })
+	t.Run("waiting", func(t *testing.T) { readAfterStat(t, time.Minute) })
+}
+
+func readAfterStat(t *testing.T, wait time.Duration) {
 	b := open(t, stateDir(t), "one")
 	run, err := spool.Start(t.Context(), b, spool.Spec{
 		Argv: []string{"/bin/sh", "-c", "i=0; while [ $i -lt 300 ]; do echo $i; echo $i >&2; i=$((i+1)); done"},
@@ -21,7 +28,7 @@ func TestReadHasAllThatStatKnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		page, err := run.Read(t.Context(), spool.Query{MaxBytes: 1 << 20})
+		page, err := run.Read(t.Context(), spool.Query{MaxBytes: 1 << 20, Wait: wait})
 		if err != nil {
 			t.Fatal(err)
 		}

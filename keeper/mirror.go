@@ -273,19 +273,19 @@ func (m *mirror) leave() {
 	m.mu.Unlock()
 }
 
-// await waits as the query asks, and fills in its default. A reader that is at
-// the end of what is known has the keeper asked.
+// ready waits as the query asks, and fills in its default. A reader that is at
+// the end of what is known has the keeper asked. Whoever took a cursor from
+// what the keeper said must find all before that here.
 func (m *mirror) ready(ctx context.Context, q spool.Query) (spool.Query, error) {
 	if q.MaxBytes <= 0 {
 		q.MaxBytes = spool.DefaultPageBytes
 	}
 	last, sealed := m.log.Last()
+	told := m.toldOf()
 	switch {
-	case sealed, last > q.After && (q.Wait > 0 || last >= m.toldOf()):
+	case sealed, last > q.After && last >= told:
 		return q, nil
-	case q.Wait <= 0:
-		// The keeper may know more than we do. Whoever took a cursor
-		// from what it says must find all before that here.
+	case q.Wait <= 0: // the keeper may know more than we do
 		info, err := m.stat(ctx)
 		if err == nil && info.Last > last {
 			m.want(info.Last - 1)
@@ -293,10 +293,14 @@ func (m *mirror) ready(ctx context.Context, q spool.Query) (spool.Query, error) 
 		}
 		return q, err
 	}
-	m.want(q.After)
+	until := q.After
+	if told > last {
+		until = max(until, told-1)
+	}
+	m.want(until)
 	waitCtx, cancel := context.WithTimeout(ctx, q.Wait)
 	defer cancel()
-	if err := m.log.Wait(waitCtx, q.After); err != nil && ctx.Err() != nil {
+	if err := m.log.Wait(waitCtx, until); err != nil && ctx.Err() != nil {
 		return q, context.Cause(ctx)
 	}
 	return q, nil
