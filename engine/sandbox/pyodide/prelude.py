@@ -1,4 +1,7 @@
-# What Pyodide lacks of an interpreter that stands alone.
+# What Pyodide lacks of an interpreter that stands alone, and what it has of one
+# that lives in a browser.
+import asyncio
+import asyncio.runners
 import time
 
 import _spool
@@ -19,4 +22,6 @@ def _sleep():
 
 
 time.sleep = _sleep()
+asyncio._set_running_loop(None)  # that of the browser, which never stands still
+asyncio.run = asyncio.runners.run
 _spool_boot.prepare()
