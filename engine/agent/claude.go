@@ -45,8 +45,7 @@ func (c *claudeExec) command() (command, error) {
 	}
 	argv = append(argv, c.claudeOptions(tools)...)
 	argv = append(argv, c.config.Extra...)
-	argv = append(argv, "--", c.opening.Text)
-	return command{argv: argv, env: c.claudeEnv()}, nil
+	return saying(argv, c.opening.Text, c.claudeEnv()), nil
 }
 
 // claudeOptions are those that both modes share.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strings"
 	"syscall"
 
 	"github.com/spool-run/spool"
@@ -52,6 +53,20 @@ type command struct {
 	stdin []byte // written at once
 	// open keeps standard input open for wire.write.
 	open bool
+}
+
+// maxArgument is the longest prompt that is passed as an argument. Linux takes
+// no argument of 128 KiB.
+const maxArgument = 100 << 10
+
+// saying passes a prompt as the last argument, or on standard input if it does
+// not fit or could not be one. Agents that take it as an argument take it
+// there, too, when there is none.
+func saying(argv []string, text string, env map[string]string) command {
+	if len(text) > maxArgument || strings.IndexByte(text, 0) >= 0 {
+		return command{argv: argv, env: env, stdin: []byte(text)}
+	}
+	return command{argv: append(argv, "--", text), env: env}
 }
 
 // wire is a conversation's way to the process. Writing never waits: it is

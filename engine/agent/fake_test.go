@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -41,6 +42,10 @@ func newEngine(t testing.TB) *Engine {
 func fakeCLI(t testing.TB, script string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "agent")
+	// A process that is just being forked would hold the file open, and a
+	// file that is open for writing cannot be executed.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -240,3 +240,16 @@ func TestArguments(t *testing.T) {
 		})
 	}
 }
+
+// An argument cannot be as long as a prompt.
+func TestLongPromptsGoToStandardInput(t *testing.T) {
+	long := strings.Repeat("x", 200<<10)
+	for _, agent := range []string{Claude, OpenCode, Pi, Codex} {
+		for _, prompt := range []string{long, "a\x00b"} {
+			argv, stdin := arguments(t, Config{Agent: agent}, prompt)
+			if stdin != prompt || slices.Contains(argv, "--") {
+				t.Errorf("%s: arguments are %q, standard input has %d bytes", agent, argv, len(stdin))
+			}
+		}
+	}
+}

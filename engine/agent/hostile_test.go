@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -39,6 +40,19 @@ echo '`+codexOver+`'`)
 		}
 		if d.Outcome != spool.TurnSuccess || len(d.Answer) != MaxText {
 			t.Errorf("outcome is %s, the answer has %d bytes", d.Outcome, len(d.Answer))
+		}
+	})
+
+	t.Run("ten_megabytes_of_nonsense", func(t *testing.T) {
+		const size = 10_000_000
+		d, log := scripted(t, Config{Agent: Codex}, printLines(codexThread)+"head -c "+fmt.Sprint(size)+" /dev/zero | tr '\\0' n; echo\n"+printLines(codexOver))
+		n := events[spool.Notice](t, log, spool.KindNotice)
+		var blob spool.Blob
+		if len(n) != 1 || n[0].Code != NoticeUnparsed || json.Unmarshal(n[0].Data, &blob) != nil || blob.Size != size {
+			t.Errorf("%d notices, a blob of %d bytes", len(n), blob.Size)
+		}
+		if b, _ := log.Blob(blob.Digest); !bytes.Equal(b, bytes.Repeat([]byte("n"), size)) || d.Outcome != spool.TurnSuccess {
+			t.Errorf("the blob has %d bytes, done is %+v", len(b), d)
 		}
 	})
 

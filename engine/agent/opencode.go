@@ -48,7 +48,7 @@ func (c *openCodeExec) command() (command, error) {
 		argv = append(argv, "--auto")
 	}
 	argv = append(argv, c.config.Extra...)
-	return command{argv: append(argv, "--", c.opening.Text)}, nil
+	return saying(argv, c.opening.Text, nil), nil
 }
 
 // openCodeLines translates the lines of opencode run --format json.

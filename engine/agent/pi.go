@@ -43,7 +43,7 @@ func (c *piExec) command() (command, error) {
 	if strings.HasPrefix(text, "@") { // or it would be the name of a file
 		text = " " + text
 	}
-	return command{argv: append(argv, "--", text)}, nil
+	return saying(argv, text, nil), nil
 }
 
 // piOptions are those that both modes share. The session's id is never

@@ -72,6 +72,9 @@ func (s *session) halt(o spool.TurnOutcome, by, text string, grace time.Duration
 		}
 		return
 	}
+	if s.cur.result != nil { // it only does not exit: its last word stands
+		o = ""
+	}
 	s.stop = &stopping{outcome: o, endedBy: by, text: text, grace: s.grace(grace)}
 	if s.cur.held {
 		s.unlockWait()

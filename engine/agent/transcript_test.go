@@ -121,7 +121,7 @@ func (r *replay) abandon()                    {}
 func (r *replay) close() error                { return nil }
 
 // translate runs output through the loop of a session in exec mode. If the
-// agent was stopped, an interrupt comes after its last line.
+// agent was stopped, an interrupt comes where it did.
 func (tr transcript) translate(t testing.TB) []spool.Event {
 	t.Helper()
 	config, err := json.Marshal(Config{Agent: tr.agent, Mode: ModeExec, Resume: tr.resume})
@@ -141,18 +141,26 @@ func (tr transcript) translate(t testing.TB) []spool.Event {
 	turn := r.say("Please do the task.")
 	relay := make(chan chunk)
 	go readLines(bytes.NewReader(tr.whole), MaxLine, relay)
+	stop := func() {
+		if !tr.stopped {
+			return
+		}
+		tr.stopped = false
+		r.control(spool.Control{Op: spool.ControlInterrupt})
+		for waits := true; waits; { // until the loop has taken it
+			s.mu.Lock()
+			waits = len(s.requests) > 0
+			s.mu.Unlock()
+		}
+	}
 	for l := range relay {
+		if bytes.Contains(l.line, []byte(`"user-rejected"`)) { // what the signal did
+			stop()
+		}
 		c.out <- l
 	}
-	if tr.stopped {
-		r.control(spool.Control{Op: spool.ControlInterrupt})
-	}
+	stop()
 	r.eof()
-	for stopped := tr.stopped; stopped; { // the loop has taken the interrupt
-		s.mu.Lock()
-		stopped = len(s.requests) > 0
-		s.mu.Unlock()
-	}
 	close(c.out)
 	c.exit <- tr.exit
 	r.done(turn)

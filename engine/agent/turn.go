@@ -316,18 +316,31 @@ func (t *turn) notice(level, code, text string) {
 // unknown keeps a line that is JSON but says nothing we know.
 func (t *turn) unknown(what string, line []byte) {
 	n := spool.Notice{Level: "debug", Code: NoticeUnknown, Text: what}
-	if len(line) <= MaxText && utf8.Valid(line) {
+	if len(line) <= MaxText && utf8.Valid(line) && json.Valid(line) {
 		n.Data = bytes.Clone(line)
 		t.put(spool.KindNotice, n, nil, nil)
 		return
 	}
-	t.put(spool.KindNotice, n, bytes.Clone(line[:min(len(line), spool.MaxEventBytes/2)]), nil)
+	t.keep(n, line)
 }
 
 // unparsed keeps a line that is no JSON.
 func (t *turn) unparsed(line []byte, err error) {
-	n := spool.Notice{Level: "warning", Code: NoticeUnparsed, Text: fmt.Sprintf("a line of %d bytes is not understood: %v", len(line), err)}
-	t.put(spool.KindNotice, n, bytes.Clone(line[:min(len(line), spool.MaxEventBytes/2)]), nil)
+	t.keep(spool.Notice{Level: "warning", Code: NoticeUnparsed,
+		Text: fmt.Sprintf("a line of %d bytes is not understood: %v", len(line), err)}, line)
+}
+
+// keep writes a notice with a line as it was: beside it, or in a blob with
+// its beginning beside.
+func (t *turn) keep(n spool.Notice, line []byte) {
+	if len(line) > MaxText {
+		if blob, err := t.run.out.PutBlob("application/octet-stream", bytes.NewReader(line)); err == nil {
+			n.Data, _ = json.Marshal(blob) // plain fields always encode
+			line = line[:MaxText]
+		}
+		line = line[:min(len(line), spool.MaxEventBytes/2)]
+	}
+	t.put(spool.KindNotice, n, bytes.Clone(line), nil)
 }
 
 // ask asks. The answer comes to conversation.answer with the key.
