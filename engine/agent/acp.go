@@ -43,11 +43,13 @@ type acp struct {
 	agent   acpAgent
 	id      string // of the session, once it is known
 	loading bool   // what comes now is history
-	queued  *spool.Prompt
-	broken  *result
-	working bool // a prompt is under way
-	active  bool // something was heard of it since
-	stopped bool // we asked it to stop
+	// replayed is set when some of it came since we last asked.
+	replayed bool
+	queued   *spool.Prompt
+	broken   *result
+	working  bool // a prompt is under way
+	active   bool // something was heard of it since
+	stopped  bool // we asked it to stop
 
 	text    acpText
 	past    map[string]*acpTool // calls of the history that may get more
@@ -141,12 +143,33 @@ func (c *acp) begin(t *turn) {
 		}
 	}
 	c.rpc.call(method, params, func(res json.RawMessage, err *rpc.Error, t *turn) {
-		c.endHistory(t)
-		if err != nil {
+		switch {
+		case err != nil:
+			c.endHistory(t)
 			c.fail(method, err, t)
+		case c.loading:
+			c.outlast(maxRounds, func(t *turn) { c.begun(method, res, t) })
+		default:
+			c.begun(method, res, t)
+		}
+	})
+}
+
+// maxRounds bounds how often we ask whether the history is over.
+const maxRounds = 100
+
+// outlast waits for the end of a history. An agent should answer session/load
+// after it, but some still tell it then. So we ask for something that no agent
+// knows, and believe that it is over when nothing more came before the answer.
+func (c *acp) outlast(rounds int, then func(*turn)) {
+	c.replayed = false
+	c.rpc.call("_spool/settled", map[string]any{"sessionId": c.resume}, func(_ json.RawMessage, _ *rpc.Error, t *turn) {
+		if c.replayed && rounds > 0 {
+			c.outlast(rounds-1, then)
 			return
 		}
-		c.begun(method, res, t)
+		c.endHistory(t)
+		then(t)
 	})
 }
 

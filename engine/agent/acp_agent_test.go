@@ -119,8 +119,12 @@ var acpScenes = map[string]func(*acpActor){
 		a.update(`{"sessionUpdate":"tool_call_update","toolCallId":"c1","status":"completed","content":[{"type":"content","content":{"type":"text","text":"a.go"}}]}`)
 		a.update(`{"sessionUpdate":"tool_call","toolCallId":"c2","title":"never told","kind":"read","status":"in_progress"}`)
 		a.update(`{"sessionUpdate":"plan","entries":[{"content":"old step","priority":"high","status":"completed"}]}`)
-		a.says("old end")
 		a.answer(load, `null`)
+		// Some tell the rest after that.
+		asked := a.expect("_spool/settled")
+		a.says("old end")
+		a.fail(asked, -32601, "Method not found")
+		a.fail(a.expect("_spool/settled"), -32601, "Method not found")
 		p := a.expect("session/prompt")
 		a.update(`{"sessionUpdate":"user_message_chunk","content":{"type":"text","text":"new question"}}`)
 		a.says("new answer")

@@ -54,6 +54,7 @@ func (c *acp) update(params json.RawMessage, line []byte, t *turn) {
 		t.unknown("session/update", line)
 		return
 	}
+	c.replayed = true
 	if u.Kind != "state_update" || u.State != "idle" {
 		c.active = true
 	}
