@@ -197,12 +197,48 @@ func (s *pyServer) serve(ctx context.Context, from io.Reader) error {
 				}
 			}
 			if leave {
-				return nil
+				return s.leave(ctx, in)
 			}
 		}
 		if err != nil {
 			return s.wait(ctx)
 		}
+	}
+}
+
+// exitWait is how long an exit request waits for the cells before it, if
+// requests may still come. Without any more to come they take their time.
+const exitWait = 10 * time.Second
+
+// leave returns once the cells before an exit request are done. Those who
+// asked for it may still interrupt them and answer what they ask.
+func (s *pyServer) leave(ctx context.Context, in *bufio.Reader) error {
+	ended := make(chan struct{})
+	// It waits in a read that nothing can end, and dies with the process.
+	go func() {
+		defer close(ended)
+		for {
+			line, err := readRequest(in)
+			var r pyRequest
+			if json.Unmarshal(line, &r) == nil && (r.Interrupt || r.Kill || r.Answer != nil) {
+				_, _ = s.request(ctx, line) // nobody is left to be told
+			}
+			if err != nil && !errors.Is(err, errLongRequest) {
+				return
+			}
+		}
+	}()
+	waited := make(chan error, 1)
+	go func() { waited <- s.wait(ctx) }()
+	timer := time.NewTimer(exitWait)
+	defer timer.Stop()
+	select {
+	case err := <-waited:
+		return err
+	case <-ended:
+		return <-waited
+	case <-timer.C:
+		return nil
 	}
 }
 

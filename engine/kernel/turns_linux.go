@@ -206,7 +206,7 @@ func (s *session) turnDone(m dict) {
 			d.Outcome = spool.TurnTimeout
 		}
 	}
-	if t.stopping {
+	if t.stopping && d.Outcome != spool.TurnOK { // else it was faster
 		d.EndedBy, d.StoppedWith = t.endedBy, t.means()
 		if d.Outcome == spool.TurnTimeout {
 			d.Error = fmt.Sprintf("the cell did not end within %v; it was interrupted, and the state is kept", t.limit)
