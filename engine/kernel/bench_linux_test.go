@@ -2,7 +2,9 @@ package kernel
 
 import (
 	"context"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/pytest"
@@ -40,12 +42,16 @@ func BenchmarkReady(b *testing.B) {
 		b.Run(bb.name, func(b *testing.B) {
 			e := benchEngine(b)
 			start(b, e, bb.cfg).end()
+			var took []time.Duration
 			for b.Loop() {
+				begin := time.Now()
 				r := start(b, e, bb.cfg)
+				took = append(took, time.Since(begin))
 				b.StopTimer()
 				r.end()
 				b.StartTimer()
 			}
+			reportMedian(b, took)
 		})
 	}
 }
@@ -53,9 +59,19 @@ func BenchmarkReady(b *testing.B) {
 func BenchmarkCell(b *testing.B) {
 	r := start(b, benchEngine(b), Config{Zygote: ZygoteWait})
 	r.ok("1+1")
+	var took []time.Duration
 	for b.Loop() {
+		begin := time.Now()
 		r.done(r.cell("1+1"))
+		took = append(took, time.Since(begin))
 	}
+	reportMedian(b, took)
+}
+
+func reportMedian(b *testing.B, took []time.Duration) {
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Nanoseconds()), "p50-ns")
+	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds()), "p99-ns")
 }
 
 func BenchmarkPrint(b *testing.B) {
@@ -76,12 +92,16 @@ func BenchmarkPrint(b *testing.B) {
 
 func BenchmarkInterrupt(b *testing.B) {
 	r := start(b, benchEngine(b), Config{Zygote: ZygoteWait})
+	var took []time.Duration
 	for b.Loop() {
 		b.StopTimer()
 		turn := r.cell("print('x', flush=True)\nwhile True: pass")
 		r.log.Until(b, "output", func(e spool.Event) bool { return e.Turn == turn && e.Kind == spool.KindOutput })
 		b.StartTimer()
+		begin := time.Now()
 		r.control(spool.Control{Op: spool.ControlInterrupt})
 		r.done(turn)
+		took = append(took, time.Since(begin))
 	}
+	reportMedian(b, took)
 }

@@ -3,7 +3,6 @@ package kernel
 import (
 	"context"
 	"encoding/json"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -28,18 +27,7 @@ func open(t testing.TB) *Engine {
 	return e
 }
 
-// testPython is the interpreter of tests that need no packages: not a script
-// of a version manager, which would only be slow.
-func testPython(t testing.TB) string {
-	t.Helper()
-	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
-	if err != nil {
-		t.Fatalf("find python3: %v", err)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// kernel is a run under test, with the host's part of numbering turns.
+// testRun is a run under test, with the host's part of numbering turns.
 type testRun struct {
 	engine.Session
 	t   testing.TB

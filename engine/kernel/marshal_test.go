@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,4 +67,15 @@ func FuzzDecodeValue(f *testing.F) {
 			t.Errorf("%#v does not come back: %v", v, err)
 		}
 	})
+}
+
+// testPython is the interpreter of tests that need no packages: not a script
+// of a version manager, which would only be slow.
+func testPython(t testing.TB) string {
+	t.Helper()
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		t.Fatalf("find python3: %v", err)
+	}
+	return strings.TrimSpace(string(out))
 }
