@@ -97,3 +97,29 @@ var spoolAlone = []row{
 	{label: "1 GiB over the codex wire, beside what the client can decode", metric: "bulk.rate", stat: median, unit: unitRate, ratio: fraction,
 		otherSubject: subjectFloor, otherMetric: "driver.64k"},
 }
+
+// kernels is the table of Python that stays alive. The ready times are beside
+// the only way that ipykernel has to begin.
+var kernels = []row{
+	{label: "ready, forked with numpy, p50", metric: "kernel.ready", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 100}, otherSubject: subjectJupyter},
+	{label: "ready, forked with numpy, p99", metric: "kernel.ready", stat: p99, unit: unitTime, ratio: faster, otherSubject: subjectJupyter},
+	{label: "ready, cold, p50", metric: "kernel.cold", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 15}, otherSubject: subjectJupyter, otherMetric: "kernel.ready"},
+	{label: "ready, cold, beside omp, p50", metric: "kernel.cold", stat: median, unit: unitTime, ratio: faster, otherSubject: subjectOMP},
+	{label: "1+1, p50", metric: "kernel.cell", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 20}, otherSubject: subjectJupyter},
+	{label: "1+1, p99", metric: "kernel.cell", stat: p99, unit: unitTime, ratio: faster, otherSubject: subjectJupyter},
+	{label: "1+1, beside the bare runner of omp, p50", metric: "kernel.cell", stat: median, unit: unitTime, ratio: faster, otherSubject: subjectOMP},
+	{label: "100,000 prints", metric: "kernel.prints", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 1.5}, otherSubject: subjectJupyter},
+	{label: "100,000 prints, beside omp", metric: "kernel.prints", stat: median, unit: unitTime, ratio: faster, otherSubject: subjectOMP},
+	{label: "100 MB as 1 M lines", metric: "kernel.lines", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 2.5}, otherSubject: subjectJupyter},
+	{label: "100 MB as 1 M lines, beside omp", metric: "kernel.lines", stat: median, unit: unitTime, ratio: faster, otherSubject: subjectOMP},
+	{label: "100 MB as 1 M lines, memory gained", metric: "kernel.lines.growth", stat: most, unit: unitBytes, goal: bound{atMost: 16 << 20}, otherSubject: subjectJupyter},
+	{label: "100 MB as 1 MB writes", metric: "kernel.writes", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 5}, otherSubject: subjectJupyter},
+	{label: "100 MB as 1 MB writes, beside omp", metric: "kernel.writes", stat: median, unit: unitTime, ratio: faster, otherSubject: subjectOMP},
+	{label: "100 MB as 1 MB writes, memory gained", metric: "kernel.writes.growth", stat: most, unit: unitBytes, goal: bound{atMost: 16 << 20}, otherSubject: subjectJupyter},
+	{label: "print without line end or flush, until it is seen", metric: "kernel.first", stat: most, unit: unitTime, goal: bound{atMost: 0.05}, otherSubject: subjectJupyter},
+	{label: "interrupt of a busy loop, p50", metric: "kernel.interrupt", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 5}, otherSubject: subjectJupyter},
+	{label: "interrupt of a busy loop, beside omp, p50", metric: "kernel.interrupt", stat: median, unit: unitTime, ratio: faster, otherSubject: subjectOMP},
+	{label: "memory of an idle one, with numpy and pandas (others without)", metric: "kernel.pss", stat: median, unit: unitBytes, ratio: fraction, otherSubject: subjectJupyter},
+	{label: "memory of an idle one, with numpy and pandas, most", metric: "kernel.pss", stat: most, unit: unitBytes, goal: bound{atMost: 8e6}, otherSubject: subjectJupyter},
+	{label: "memory of 100, with what they share", metric: "kernel.pss.100", stat: most, unit: unitBytes, goal: bound{atMost: 0.9e9}, otherSubject: subjectJupyter},
+}

@@ -12,6 +12,9 @@
 // machine does hits both. Without -codex the reference is installed from npm
 // into the user's cache directory.
 //
+// Python that stays alive is measured beside ipykernel, through jupyter_client,
+// and the runner of oh-my-pi; these are installed there as well.
+//
 // With -strict the exit status is 1 when a goal is missed. A measurement that
 // fails always makes it 1.
 package main

@@ -85,6 +85,7 @@ type report struct {
 	Quick       bool      `json:"quick"`
 	BesideCodex []result  `json:"besideCodex"`
 	SpoolAlone  []result  `json:"spoolAlone"`
+	Kernels     []result  `json:"kernels"`
 }
 
 func (b *bench) report() *report {
@@ -95,7 +96,7 @@ func (b *bench) report() *report {
 	return &report{
 		Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
-		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone),
+		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone), Kernels: b.results(kernels),
 	}
 }
 
@@ -161,7 +162,7 @@ func (r *row) formatGoal() string {
 // missed counts the goals that were not reached.
 func (r *report) missed() int {
 	n := 0
-	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone} {
+	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels} {
 		for i := range table {
 			if ok := table[i].OK; ok != nil && !*ok {
 				n++
@@ -180,7 +181,10 @@ func (r *report) writeTable(w io.Writer) error {
 	if err := writeResults(w, "same client, same wire", "codex", r.BesideCodex); err != nil {
 		return err
 	}
-	return writeResults(w, "Spool alone", "beside", r.SpoolAlone)
+	if err := writeResults(w, "Spool alone", "beside", r.SpoolAlone); err != nil {
+		return err
+	}
+	return writeResults(w, "Python that stays alive", "ipykernel", r.Kernels)
 }
 
 func writeResults(w io.Writer, title, other string, results []result) error {

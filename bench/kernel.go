@@ -1,0 +1,372 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/engine/kernel"
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/internal/pytest"
+)
+
+// The other keepers of a Python interpreter.
+const (
+	subjectJupyter = "ipykernel"
+	subjectOMP     = "omp" // the runner of oh-my-pi
+)
+
+// The cells that print, the same for all.
+const (
+	cellPrints = "for i in range(100000): print('line', i)"
+	cellLines  = "s = 'x' * 99\nfor i in range(1000000): print(s)"
+	cellWrites = "import sys\ns = 'x' * 1000000\nfor i in range(100): n = sys.stdout.write(s)"
+	printBytes = 100_000_000 // of the last two
+)
+
+// kernelTimeout bounds one kernel measurement of one round.
+const kernelTimeout = 5 * time.Minute
+
+// measureKernel keeps Python interpreters, in turns with ipykernel and with
+// the runner of oh-my-pi, all with the same Python.
+func measureKernel(ctx context.Context, b *bench) error {
+	ctx, cancel := context.WithTimeout(ctx, kernelTimeout)
+	defer cancel()
+	python, err := pytest.Cached()
+	if err != nil {
+		return err
+	}
+	// A program that keeps kernels is no client: it collects as programs do.
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	k := &kernelBench{b, python}
+	if err := k.spool(ctx); err != nil {
+		return fmt.Errorf("spool: %w", err)
+	}
+	if err := k.jupyter(ctx); err != nil {
+		return fmt.Errorf("ipykernel: %w", err)
+	}
+	if err := k.omp(ctx); err != nil {
+		return fmt.Errorf("oh-my-pi: %w", err)
+	}
+	return nil
+}
+
+type kernelBench struct {
+	*bench
+	python string
+}
+
+// spool measures a host in this process.
+func (k *kernelBench) spool(ctx context.Context) (err error) {
+	h, err := host.Open(host.Options{Dir: filepath.Join(k.dir, "kernels"), Engines: map[string]host.NewEngine{
+		spool.EngineKernel: func(owner string) (engine.Engine, error) { return kernel.New(kernel.Options{Owner: owner}) },
+	}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	for _, of := range []struct {
+		metric string
+		n      int
+		cfg    kernel.Config
+	}{
+		{"kernel.ready", k.pick(60, 20), kernel.Config{Zygote: kernel.ZygoteWait, Preload: []string{"numpy"}}},
+		{"kernel.cold", k.pick(15, 6), kernel.Config{Zygote: kernel.ZygoteOff}},
+	} {
+		if err := k.ready(ctx, h, of.metric, of.n, of.cfg); err != nil {
+			return err
+		}
+	}
+	s, err := k.start(ctx, h, kernel.Config{Zygote: kernel.ZygoteWait})
+	if err != nil {
+		return err
+	}
+	if err := k.cells(ctx, s); err != nil {
+		return err
+	}
+	if err := k.interrupts(ctx, s); err != nil {
+		return err
+	}
+	if err := k.prints(ctx, s); err != nil {
+		return err
+	}
+	if err := k.firstByte(ctx, s); err != nil {
+		return err
+	}
+	if err := end(ctx, s); err != nil {
+		return err
+	}
+	return k.memory(ctx, h)
+}
+
+func (k *kernelBench) start(ctx context.Context, h *host.Host, cfg kernel.Config) (*spool.Run, error) {
+	cfg.Interpreter = k.python
+	raw, err := json.Marshal(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return spool.Start(ctx, h, spool.Spec{Engine: spool.EngineKernel, Cwd: k.dir, Config: raw})
+}
+
+func end(ctx context.Context, r *spool.Run) error {
+	if err := r.Kill(ctx); err != nil {
+		return err
+	}
+	_, err := r.Wait(ctx)
+	return err
+}
+
+// ready takes the time until an interpreter takes cells. The first makes the
+// zygote, which is paid once.
+func (k *kernelBench) ready(ctx context.Context, h *host.Host, metric string, n int, cfg kernel.Config) error {
+	for i := range n + 1 {
+		began := time.Now()
+		r, err := k.start(ctx, h, cfg)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			k.addTime(subjectSpool, metric, time.Since(began))
+		}
+		if err := end(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runCell runs a cell and calls each for what it writes.
+func runCell(ctx context.Context, r *spool.Run, code string, each func(b []byte)) error {
+	t, err := r.Exec(ctx, spool.Cell{Code: code})
+	if err != nil {
+		return err
+	}
+	for e, err := range r.Stream(ctx, t.Seq()) {
+		if err != nil {
+			return err
+		}
+		if e.Turn != t.Seq() {
+			continue
+		}
+		switch e.Kind {
+		case spool.KindOutput:
+			if each != nil {
+				each(e.Bytes)
+			}
+		case spool.KindDone:
+			var d spool.Done
+			if err := json.Unmarshal(e.Data, &d); err != nil {
+				return err
+			}
+			if d.Outcome != spool.TurnOK {
+				return fmt.Errorf("cell %q: %s: %s", code, d.Outcome, d.Error)
+			}
+			return nil
+		}
+	}
+	return errors.New("the cell has no end")
+}
+
+func (k *kernelBench) cells(ctx context.Context, r *spool.Run) error {
+	for i := range k.pick(1000, 200) {
+		began := time.Now()
+		if err := runCell(ctx, r, "1+1", nil); err != nil {
+			return err
+		}
+		if i >= 20 {
+			k.addTime(subjectSpool, "kernel.cell", time.Since(began))
+		}
+	}
+	return nil
+}
+
+// interrupts takes the time from asking a busy loop to end until it has.
+func (k *kernelBench) interrupts(ctx context.Context, r *spool.Run) error {
+	for range k.pick(40, 10) {
+		t, err := r.Exec(ctx, spool.Cell{Code: "print('x', flush=True)\nwhile True: pass"})
+		if err != nil {
+			return err
+		}
+		var began time.Time
+		for e, err := range t.Events(ctx) {
+			if err != nil {
+				return err
+			}
+			if e.Kind == spool.KindOutput && began.IsZero() {
+				began = time.Now()
+				if err := t.Interrupt(ctx, 0); err != nil {
+					return err
+				}
+			}
+			if e.Kind == spool.KindDone {
+				k.addTime(subjectSpool, "kernel.interrupt", time.Since(began))
+			}
+		}
+	}
+	return nil
+}
+
+// prints moves output, and sees what that costs this process in memory.
+func (k *kernelBench) prints(ctx context.Context, r *spool.Run) error {
+	for _, of := range []struct {
+		metric, code string
+		size         int
+	}{{"kernel.prints", cellPrints, 0}, {"kernel.lines", cellLines, printBytes}, {"kernel.writes", cellWrites, printBytes}} {
+		stop, growth := watchGrowth()
+		size := 0
+		began := time.Now()
+		err := runCell(ctx, r, of.code, func(b []byte) { size += len(b) })
+		took := time.Since(began)
+		stop()
+		if err != nil {
+			return err
+		}
+		if of.size > 0 && size != of.size {
+			return fmt.Errorf("%s: %d bytes arrived of %d", of.metric, size, of.size)
+		}
+		k.addTime(subjectSpool, of.metric, took)
+		if of.size > 0 {
+			k.add(subjectSpool, of.metric+".growth", growth())
+		}
+	}
+	return nil
+}
+
+// watchGrowth looks at how much memory this process has until it is stopped,
+// and returns what was gained at most.
+func watchGrowth() (stop func(), growth func() float64) {
+	before, _ := rssOf(os.Getpid())
+	highest := before
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if now, err := rssOf(os.Getpid()); err == nil {
+					highest = max(highest, now)
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() { close(done); wg.Wait() }, func() float64 { return float64(highest - before) }
+}
+
+// firstByte takes the time from a print without line end or flush, which says
+// when it was, until it can be read.
+func (k *kernelBench) firstByte(ctx context.Context, r *spool.Run) error {
+	for range k.pick(10, 4) {
+		var printed float64
+		var seen time.Time
+		err := runCell(ctx, r, "import time\nprint('%.6f' % time.time(), end='')\ntime.sleep(0.2)", func(b []byte) {
+			if seen.IsZero() {
+				seen = time.Now()
+				printed, _ = strconv.ParseFloat(string(b), 64) // zero gives a time that nobody believes
+			}
+		})
+		if err != nil {
+			return err
+		}
+		k.add(subjectSpool, "kernel.first", float64(seen.UnixMicro())/1e6-printed)
+	}
+	return nil
+}
+
+// memory keeps a hundred interpreters and adds up what they have of their own.
+func (k *kernelBench) memory(ctx context.Context, h *host.Host) error {
+	cfg := kernel.Config{Zygote: kernel.ZygoteWait, Preload: []string{"numpy", "pandas"}}
+	var runs []*spool.Run
+	for range 100 {
+		r, err := k.start(ctx, h, cfg)
+		if err != nil {
+			return err
+		}
+		runs = append(runs, r)
+	}
+	var own []float64
+	for _, r := range runs {
+		info, err := r.Info(ctx)
+		if err != nil {
+			return err
+		}
+		pss, err := pssOf(info.Pid)
+		if err != nil {
+			return err
+		}
+		own = append(own, pss)
+	}
+	total := 0.0
+	children, err := childrenOf(os.Getpid())
+	if err != nil {
+		return err
+	}
+	for _, pid := range children { // with the zygotes
+		if pss, err := pssOf(pid); err == nil { // one that just ended has none
+			total += pss
+		}
+	}
+	for _, pss := range own {
+		k.add(subjectSpool, "kernel.pss", pss)
+	}
+	k.add(subjectSpool, "kernel.pss.100", total)
+	for _, r := range runs {
+		if err := end(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pssOf is the memory of a process, with its share of what it shares.
+func pssOf(pid int) (float64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		var kb float64
+		if n, _ := fmt.Sscanf(line, "Pss: %f kB", &kb); n == 1 {
+			return kb * 1024, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d has no Pss", pid)
+}
+
+// childrenOf returns the processes whose parent is that.
+func childrenOf(parent int) ([]int, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		_, after, _ := bytes.Cut(b, []byte(") "))
+		var state string
+		var ppid int
+		if n, _ := fmt.Sscanf(string(after), "%s %d", &state, &ppid); n == 2 && ppid == parent {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids, nil
+}
