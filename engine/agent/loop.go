@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -11,10 +10,6 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/engine"
 )
-
-// ErrBusy says that a run takes no prompt now: too many wait, or it is
-// configured to take one at a time.
-var ErrBusy = errors.New("the agent is busy")
 
 // session is a run of this engine. One goroutine, in loop, owns everything
 // but what mu guards; others leave requests for it.
@@ -85,12 +80,6 @@ type session struct {
 
 var _ engine.Session = (*session)(nil)
 
-// request is something that somebody wants of the loop.
-type request struct {
-	input   *spool.Input
-	control *spool.Control
-}
-
 // leased is the end of waiting for a lock.
 type leased struct {
 	lease lease
@@ -108,91 +97,6 @@ const (
 	// busyAfter is when a turn says that it waits for another run.
 	busyAfter = time.Second
 )
-
-// Pid is that of the agent's process, if one runs.
-func (s *session) Pid() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.leader
-}
-
-// Wait returns how the run ended.
-func (s *session) Wait() spool.Outcome {
-	<-s.done
-	return s.outcome
-}
-
-// Takes says whether a prompt is welcome.
-func (s *session) Takes(in spool.Input) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch in.Kind {
-	case spool.InputPrompt:
-		switch {
-		case s.closed:
-			return spool.ErrInputClosed
-		case s.config.FollowUp == FollowReject && s.waiting > 0:
-			return fmt.Errorf("%w: a turn runs", ErrBusy)
-		case s.waiting > MaxQueued:
-			return fmt.Errorf("%w: %d prompts wait", ErrBusy, MaxQueued)
-		}
-		var p spool.Prompt
-		if err := json.Unmarshal(in.Data, &p); err != nil {
-			return fmt.Errorf("decode prompt: %w: %w", spool.ErrInvalid, err)
-		}
-		if p.Text == "" || len(p.Text) > MaxPrompt {
-			return fmt.Errorf("a prompt of %d bytes: %w", len(p.Text), spool.ErrInvalid)
-		}
-		return nil
-	case spool.InputAnswer, spool.InputEOF:
-		if s.closed && in.Kind == spool.InputEOF {
-			return spool.ErrInputClosed
-		}
-		return nil
-	}
-	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
-}
-
-// Send leaves a prompt, an answer, or the end of prompts.
-func (s *session) Send(ctx context.Context, in spool.Input) error {
-	if err := s.Takes(in); err != nil && !errors.Is(err, ErrBusy) {
-		return err
-	}
-	return s.request(request{input: &in})
-}
-
-// Control interrupts a turn, or ends the run.
-func (s *session) Control(_ context.Context, c spool.Control) error {
-	switch c.Op {
-	case spool.ControlInterrupt, spool.ControlStop, spool.ControlKill:
-	default:
-		return fmt.Errorf("control %q: %w", c.Op, spool.ErrUnsupported)
-	}
-	return s.request(request{control: &c})
-}
-
-func (s *session) request(r request) error {
-	select {
-	case <-s.done:
-		return spool.ErrEnded
-	default:
-	}
-	s.mu.Lock()
-	s.requests = append(s.requests, r)
-	switch {
-	case r.input == nil:
-	case r.input.Kind == spool.InputPrompt:
-		s.waiting++
-	case r.input.Kind == spool.InputEOF:
-		s.closed = true
-	}
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-	return nil
-}
 
 // loop is the life of a run.
 func (s *session) loop() {
@@ -439,102 +343,6 @@ func (s *session) begin(t *turn) {
 		return
 	}
 	s.lock(resume)
-}
-
-// speak gives the prompt to the process that lives, or to a new one. It
-// reports false if it has to wait for the old one to end.
-func (s *session) speak() bool {
-	switch {
-	case s.child == nil:
-		s.launch()
-	case s.gone():
-		s.forgetChild()
-	case !s.stale && s.exit == nil && !s.eof:
-		s.say()
-	case s.stop == nil && s.exit == nil:
-		// Another has spoken in the session, or this one says nothing
-		// any more: a new process has to take over.
-		s.stop = &stopping{grace: s.grace(0)}
-		s.escalate()
-		return false
-	default:
-		return false
-	}
-	return true
-}
-
-// launch starts the agent's process and gives it the prompt.
-func (s *session) launch() {
-	t := s.cur
-	s.stale, s.launched = false, true
-	open := s.runner.exec
-	if s.duplex {
-		open = s.runner.duplex
-	}
-	resume := first(s.run.resume, s.config.Resume)
-	conv, err := open(setup{config: s.config, cwd: s.cwd, resume: resume, fork: s.config.Fork && !s.run.started, opening: t.say})
-	var cmd command
-	if err == nil {
-		cmd, err = conv.command()
-	}
-	var c child
-	if err == nil {
-		c, err = s.spawn(cmd)
-	}
-	if err != nil {
-		s.unstarted = err
-		t.finish(result{outcome: spool.TurnFailed, err: err.Error(), class: spool.ClassStart})
-		return
-	}
-	s.child, s.conv, s.exit, s.eof, s.quiet = c, conv, nil, false, false
-	s.swept = false
-	s.mu.Lock()
-	s.leader = c.pid()
-	s.mu.Unlock()
-	s.run.pid = c.pid()
-	conv.opened(c, t)
-	s.say()
-}
-
-// say gives the prompt to the process that runs.
-func (s *session) say() {
-	s.launched = true
-	s.began = time.Now()
-	s.heard = s.began
-	if err := s.conv.prompt(s.cur.say, s.cur); err != nil {
-		s.cur.finish(result{outcome: spool.TurnFailed, err: fmt.Sprintf("give the prompt to %s: %v", s.runner.name, err), class: spool.ClassProtocol})
-	}
-	s.settle()
-}
-
-// ended notes that the process has.
-func (s *session) ended(x exit) {
-	s.exit, s.drainAt = &x, time.Now()
-	s.last = &x
-	s.mu.Lock()
-	s.leader = 0
-	s.mu.Unlock()
-	if s.stop != nil {
-		s.sweep()
-	}
-}
-
-// gone reports whether the process has ended and all it had to say, too.
-func (s *session) gone() bool { return s.child != nil && s.exit != nil && s.eof && s.quiet }
-
-// forgetChild lets go of a process that has ended. What it left running lives
-// until the run ends.
-func (s *session) forgetChild() {
-	if s.child.members() > 0 {
-		s.left = append(s.left, s.child)
-	} else if err := s.child.close(); err != nil {
-		s.idle.notice("error", NoticeKillFailed, err.Error())
-	}
-	s.child, s.conv, s.exit, s.eof, s.quiet, s.stop = nil, nil, nil, false, false, nil
-	if s.cur == nil { // what it kept is free
-		s.unlock()
-	}
-	s.eofAt, s.drainAt = time.Time{}, time.Time{}
 }
 
 // finish ends what is left and writes how the run ended.
