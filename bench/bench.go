@@ -81,6 +81,7 @@ var measurements = []measurement{
 	{name: "local", alone: measureLocal},
 	{name: "keeper", alone: measureKeeper, rounds: 2},
 	{name: "kernel", alone: measureKernel, rounds: 2},
+	{name: "sandbox", alone: measureSandbox, rounds: 2},
 	{name: "journal", alone: measureJournal},
 	{name: "readers", alone: measureReaders},
 	{name: "driver", rounds: 1, alone: measureDriver},

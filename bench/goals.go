@@ -123,3 +123,24 @@ var kernels = []row{
 	{label: "memory of an idle one, with numpy and pandas, most", metric: "kernel.pss", stat: most, unit: unitBytes, goal: bound{atMost: 8e6}, otherSubject: subjectJupyter},
 	{label: "memory of 100, with what they share", metric: "kernel.pss.100", stat: most, unit: unitBytes, goal: bound{atMost: 0.9e9}, otherSubject: subjectJupyter},
 }
+
+// sandboxes is the table of Python that nobody has to trust, beside Python that
+// is in no sandbox and Pyodide as people start it.
+var sandboxes = []row{
+	{label: "embedded, new interpreter to first byte, p50", metric: "sandbox.first", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 10}, otherSubject: subjectNative},
+	{label: "embedded, new interpreter to first byte, p99", metric: "sandbox.first", stat: p99, unit: unitTime, ratio: faster, otherSubject: subjectNative},
+	{label: "embedded, new interpreters per second", metric: "sandbox.rate", stat: median, unit: unitCount, goal: bound{atLeast: 500}, otherSubject: subjectNative},
+	{label: "embedded, memory of a live one", metric: "sandbox.memory", stat: median, unit: unitBytes, goal: bound{atMost: 1e6}, otherSubject: subjectNative},
+	{label: "embedded, live at once", metric: "sandbox.memory.live", stat: median, unit: unitCount, goal: bound{atLeast: 1000}, otherSubject: subjectNative},
+	{label: "embedded, computing", metric: "sandbox.compute", stat: lowest, unit: unitTime, ratio: fraction, goal: bound{atMost: 4.5}, otherSubject: subjectNative},
+	{label: "embedded, stopped after its limit, latest", metric: "sandbox.late", stat: most, unit: unitTime, goal: bound{atMost: 0.005}, otherSubject: subjectNative},
+	{label: "embedded, first use of a machine", metric: "sandbox.cold", stat: most, unit: unitTime, goal: bound{atMost: 5}, otherSubject: subjectNative},
+	{label: "embedded, stat of a file", metric: "sandbox.stat", stat: median, unit: unitTime, goal: bound{atMost: 20e-6}, otherSubject: subjectNative},
+	{label: "pyodide, new interpreter to first byte, beside node, p50", metric: "pyodide.first", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 100}, otherSubject: subjectNode},
+	{label: "pyodide, new interpreter to first byte, p99", metric: "pyodide.first", stat: p99, unit: unitTime, otherSubject: subjectNode},
+	{label: "pyodide with numpy, new interpreter to first byte, p50", metric: "pyodide.numpy", stat: median, unit: unitTime, goal: bound{atMost: 0.015}, otherSubject: subjectNode},
+	{label: "pyodide, memory of a live one", metric: "pyodide.first.memory", stat: median, unit: unitBytes, goal: bound{atMost: 10e6}, otherSubject: subjectNode},
+	{label: "pyodide with numpy, memory of a live one", metric: "pyodide.numpy.memory", stat: median, unit: unitBytes, goal: bound{atMost: 10e6}, otherSubject: subjectNode},
+	{label: "pyodide, computing, beside native", metric: "pyodide.compute", stat: lowest, unit: unitTime, ratio: fraction, otherSubject: subjectNative, otherMetric: "sandbox.compute"},
+	{label: "pyodide, stat of a file", metric: "pyodide.stat", stat: median, unit: unitTime, goal: bound{atMost: 60e-6}, otherSubject: subjectNode},
+}

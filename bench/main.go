@@ -15,6 +15,9 @@
 // Python that stays alive is measured beside ipykernel, through jupyter_client,
 // and the runner of oh-my-pi; these are installed there as well.
 //
+// Sandboxed Python is measured beside python3 without a sandbox and beside
+// Pyodide in Node.
+//
 // With -strict the exit status is 1 when a goal is missed. A measurement that
 // fails always makes it 1.
 package main
@@ -30,6 +33,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/spool-run/spool/engine/sandbox/pyodide"
+	"github.com/spool-run/spool/engine/sandbox/wasipy"
 )
 
 func main() {
@@ -39,6 +45,14 @@ func main() {
 			os.Exit(1)
 		}
 		return
+	}
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case sandboxRole:
+			os.Exit(wasipy.Work(os.Args[2:]))
+		case pyodide.Role:
+			os.Exit(pyodide.RunRole(os.Args[2:]))
+		}
 	}
 	// The heap of this process is tiny and output rushes through it: without
 	// this the clients would mostly collect garbage, whatever the server.

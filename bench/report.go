@@ -86,6 +86,7 @@ type report struct {
 	BesideCodex []result  `json:"besideCodex"`
 	SpoolAlone  []result  `json:"spoolAlone"`
 	Kernels     []result  `json:"kernels"`
+	Sandboxes   []result  `json:"sandboxes"`
 }
 
 func (b *bench) report() *report {
@@ -97,6 +98,7 @@ func (b *bench) report() *report {
 		Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
 		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone), Kernels: b.results(kernels),
+		Sandboxes: b.results(sandboxes),
 	}
 }
 
@@ -162,7 +164,7 @@ func (r *row) formatGoal() string {
 // missed counts the goals that were not reached.
 func (r *report) missed() int {
 	n := 0
-	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels} {
+	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes} {
 		for i := range table {
 			if ok := table[i].OK; ok != nil && !*ok {
 				n++
@@ -184,7 +186,10 @@ func (r *report) writeTable(w io.Writer) error {
 	if err := writeResults(w, "Spool alone", "beside", r.SpoolAlone); err != nil {
 		return err
 	}
-	return writeResults(w, "Python that stays alive", "ipykernel", r.Kernels)
+	if err := writeResults(w, "Python that stays alive", "ipykernel", r.Kernels); err != nil {
+		return err
+	}
+	return writeResults(w, "Python in a box", "native", r.Sandboxes)
 }
 
 func writeResults(w io.Writer, title, other string, results []result) error {

@@ -166,17 +166,17 @@ func (a *app) box(ctx context.Context, o *boxOptions) error {
 		case terminal:
 			return a.repl(ctx, k, &pyOptions{}, signals)
 		}
-		return a.boxScript(ctx, k, spec.Stdin, code, signals)
+		return a.boxScript(ctx, k, &spec, code, signals)
 	})
 }
 
 // boxScript runs one script and exits as it did.
-func (a *app) boxScript(ctx context.Context, k *interpreter, stdin bool, code string, signals <-chan os.Signal) error {
+func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, code string, signals <-chan os.Signal) error {
 	r, err := k.send(ctx, "", spool.Cell{Code: code})
 	if err != nil {
 		return err
 	}
-	if stdin {
+	if spec.Stdin {
 		// It waits in a read that nothing can end, and dies with the
 		// process.
 		go func() {
@@ -185,6 +185,18 @@ func (a *app) boxScript(ctx context.Context, k *interpreter, stdin bool, code st
 		}()
 	}
 	t := &turn{kernel: k, seq: r.Seq, printer: &printer{stdout: a.stdout, stderr: a.stderr, blobs: k.backend}}
+	// What was said before the script came, about preparing it.
+	before, err := k.run.Read(ctx, spool.Query{})
+	if err != nil {
+		return err
+	}
+	for _, e := range before.Events {
+		if e.Seq < r.Seq {
+			if err := t.printer.print(ctx, &e); err != nil {
+				return &writeError{err}
+			}
+		}
+	}
 	end, err := t.follow(ctx, signals)
 	var broken *writeError
 	if errors.As(err, &broken) {

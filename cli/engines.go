@@ -43,7 +43,9 @@ func sandboxBackends() map[string]func() (guest.Backend, error) {
 	return map[string]func() (guest.Backend, error){
 		sandbox.BackendEmbedded: func() (guest.Backend, error) {
 			return wasipy.New(wasipy.Config{Worker: func(args ...string) *exec.Cmd {
-				return exec.Command(self, append([]string{sandboxRole}, args...)...)
+				cmd := exec.Command(self, append([]string{sandboxRole}, args...)...)
+				cmd.Args[0] = "spool"
+				return cmd
 			}}), nil
 		},
 		sandbox.BackendPyodide: func() (guest.Backend, error) {

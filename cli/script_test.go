@@ -37,6 +37,11 @@ func TestScripts(t *testing.T) {
 			e.Setenv("GORACE", raceOptions)
 			e.Setenv("SPOOL_STATE", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("HOME", e.WorkDir)
+			cache, err := os.UserCacheDir()
+			if err != nil {
+				return err
+			}
+			e.Setenv("SANDBOX_CACHE", filepath.Join(cache, "spool-test", "sandbox"))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

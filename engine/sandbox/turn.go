@@ -108,7 +108,7 @@ func (s *session) take(t *turn) {
 	if err == nil {
 		s.show(t, &result, count)
 	}
-	if result.Lost && !s.config.Fresh && err == nil {
+	if result.Lost && !s.config.Fresh && !s.config.Once && err == nil {
 		_ = s.notice(t.seq, spool.Notice{Code: NoticeStateLost, Text: "the interpreter was stopped: its variables are gone, its files are not"})
 	}
 	d := doneOf(&result, err, why, t.interrupted.Load())

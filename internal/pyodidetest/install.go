@@ -39,18 +39,28 @@ const installTimeout = 5 * time.Minute
 // user's cache directory the first time. It fails the test if it cannot.
 func Dist(tb testing.TB) string {
 	tb.Helper()
-	dir := once(tb, "pyodide-"+Version, func(ctx context.Context, dir string) error {
+	return must(tb, CachedDist)
+}
+
+// CachedDist is [Dist] for what is no test.
+func CachedDist() (string, error) {
+	dir, err := once("pyodide-"+Version, func(ctx context.Context, dir string) error {
 		return run(ctx, "npm", "install", "--prefix", dir,
 			"--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", "pyodide@"+Version)
 	})
-	return filepath.Join(dir, "node_modules", "pyodide")
+	return filepath.Join(dir, "node_modules", "pyodide"), err
 }
 
 // Wheels returns a directory with wheels of numpy, pandas and what that needs,
 // as the lock file of [Dist] names them.
 func Wheels(tb testing.TB) string {
 	tb.Helper()
-	return once(tb, "pyodide-wheels-"+Version, func(ctx context.Context, dir string) error {
+	return must(tb, CachedWheels)
+}
+
+// CachedWheels is [Wheels] for what is no test.
+func CachedWheels() (string, error) {
+	return once("pyodide-wheels-"+Version, func(ctx context.Context, dir string) error {
 		if err := run(ctx, "python3", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
 			"--dest", dir, carrierPinned); err != nil {
 			return err
@@ -61,6 +71,15 @@ func Wheels(tb testing.TB) string {
 		}
 		return os.Remove(wheel)
 	})
+}
+
+func must(tb testing.TB, get func() (string, error)) string {
+	tb.Helper()
+	dir, err := get()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return dir
 }
 
 // unpack takes the wheels out of the one that carries them.
@@ -106,42 +125,41 @@ func extract(f *zip.File, path string) error {
 // once fills a directory of the cache the first time it is asked for.
 // Processes that do so at once wait for each other; a directory is complete or
 // not there.
-func once(tb testing.TB, name string, fill func(ctx context.Context, dir string) error) string {
-	tb.Helper()
+func once(name string, fill func(ctx context.Context, dir string) error) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		tb.Fatalf("find cache directory: %v", err)
+		return "", fmt.Errorf("find cache directory: %w", err)
 	}
 	base := filepath.Join(cache, "spool-test")
 	dir := filepath.Join(base, name)
 	if _, err := os.Stat(dir); err == nil {
-		return dir
+		return dir, nil
 	}
 	if err := os.MkdirAll(base, 0o755); err != nil {
-		tb.Fatal(err)
+		return "", err
 	}
 	unlock, err := lock(dir + ".lock")
 	if err != nil {
-		tb.Fatal(err)
+		return "", err
 	}
 	defer unlock()
 	if _, err := os.Stat(dir); err == nil { // another process was faster
-		return dir
+		return dir, nil
 	}
 	tmp, err := os.MkdirTemp(base, name+".tmp-")
 	if err != nil {
-		tb.Fatal(err)
+		return "", err
 	}
 	defer os.RemoveAll(tmp)
 	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
 	defer cancel()
 	if err := errors.Join(os.Chmod(tmp, 0o755), fill(ctx, tmp)); err != nil {
-		tb.Fatalf("install %s: %v", name, err)
+		return "", fmt.Errorf("install %s: %w", name, err)
 	}
 	if err := os.Rename(tmp, dir); err != nil {
-		tb.Fatal(err)
+		return "", err
 	}
-	return dir
+	return dir, nil
 }
 
 func run(ctx context.Context, name string, args ...string) error {

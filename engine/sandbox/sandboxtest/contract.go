@@ -178,7 +178,7 @@ func emitsStdoutBeforeExit(t *testing.T, s Subject) {
 }
 
 func reportsMetrics(t *testing.T, s Subject) {
-	s.CacheDir = t.TempDir()
+	s.CacheDir, s.shared = t.TempDir(), nil
 	l := newLab(t, s)
 	on := func(_ *spool.Spec, c *sandbox.Config) { c.Metrics = true }
 	for i, want := range []struct {

@@ -166,6 +166,12 @@ for t in (SECRET_FILE, SECRET_DIR + "/left", "/etc/left", "/mnt/link", "/mnt/up/
 	{"poisoning_the_next_run", poisoning},
 }
 
+// A variable of this process that no guest may see.
+const (
+	secretName  = "SPOOL_SANDBOX_SECRET"
+	secretValue = "the-secret-in-the-environment-of-the-machine"
+)
+
 // trap is a machine with something to find.
 type trap struct {
 	dir    string // outside of what is offered
@@ -194,7 +200,6 @@ func setTrap(t *testing.T) *trap {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("SPOOL_SANDBOX_SECRET", tr.secret)
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +255,7 @@ func (tr *trap) check(t *testing.T, e ended) {
 	for _, ev := range e.events {
 		all += string(ev.Data)
 	}
-	for _, bad := range []string{tr.secret, "root:x:0", "root:*:", "uid=", os.Getenv("PATH")} {
+	for _, bad := range []string{tr.secret, secretValue, "root:x:0", "root:*:", "uid=", os.Getenv("PATH")} {
 		if bad != "" && strings.Contains(all, bad) {
 			t.Errorf("the guest saw %q:\n%s", bad, all)
 		}
@@ -351,6 +356,7 @@ except ImportError:
 print(json.dumps([1]), found)
 `, "[1] []\n")
 	}
+	s.shared = nil
 	again := newLab(t, s).start(nil)
 	again.prints("import json, decimal\nprint(json.dumps([2]))", "[2]\n")
 }

@@ -34,10 +34,16 @@ type Subject struct {
 	// Skip names tests that the subject has no part in, and why. It is for
 	// what a back end does not have, not for what it does not do well.
 	Skip map[string]string
+
+	// shared is the host of all tests that do not need their own: what one
+	// does must not hurt the next.
+	shared *host.Host
 }
 
 // Run runs all tests on a subject.
 func Run(t *testing.T, s Subject) {
+	t.Setenv(secretName, secretValue) // before any process of a back end starts
+	s.shared = newHost(t, s)
 	for _, group := range []struct {
 		name  string
 		tests []test
@@ -77,6 +83,17 @@ type lab struct {
 func newLab(t *testing.T, s Subject) *lab {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	h := s.shared
+	if h == nil {
+		h = newHost(t, s)
+	}
+	return &lab{t, ctx, h, s}
+}
+
+// newHost opens a host with an engine that has only the subject.
+func newHost(t *testing.T, s Subject) *host.Host {
+	t.Helper()
 	h, err := host.Open(host.Options{Engines: map[string]host.NewEngine{
 		spool.EngineSandbox: func(string) (engine.Engine, error) {
 			return sandbox.New(sandbox.Options{
@@ -86,16 +103,14 @@ func newLab(t *testing.T, s Subject) *lab {
 		},
 	}})
 	if err != nil {
-		cancel()
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cancel()
 		if err := h.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	})
-	return &lab{t, ctx, h, s}
+	return h
 }
 
 // box is a run.
@@ -124,7 +139,15 @@ func (l *lab) tryStart(change func(spec *spool.Spec, c *sandbox.Config)) (*spool
 	if spec.Config, err = json.Marshal(c); err != nil {
 		return nil, err
 	}
-	return spool.Start(l.ctx, l.host, spec)
+	run, err := spool.Start(l.ctx, l.host, spec)
+	if err == nil {
+		l.t.Cleanup(func() {
+			if err := run.Kill(context.Background()); err != nil && !errors.Is(err, spool.ErrEnded) {
+				l.t.Errorf("kill: %v", err)
+			}
+		})
+	}
+	return run, err
 }
 
 // exec begins a cell.

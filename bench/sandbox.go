@@ -1,0 +1,395 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/engine/sandbox"
+	"github.com/spool-run/spool/engine/sandbox/guest"
+	"github.com/spool-run/spool/engine/sandbox/pyodide"
+	"github.com/spool-run/spool/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/internal/pyodidetest"
+)
+
+// What sandboxes are measured beside.
+const (
+	subjectNative = "python3 -I"      // no sandbox at all
+	subjectNode   = "pyodide in node" // Pyodide as its own documentation starts it
+)
+
+// sandboxRole is the first argument of a worker of the embedded back end.
+const sandboxRole = "-sandbox-worker"
+
+// sandboxTimeout bounds the measurement of one round.
+const sandboxTimeout = 5 * time.Minute
+
+// The work that is the same for all. It says itself how long it took.
+const (
+	codeCompute = `
+import time
+def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
+def best():
+    t = time.perf_counter(); fib(20)
+    d = {}
+    for i in range(60000): d[str(i % 977)] = d.get(str(i % 977), 0) + i
+    s = sum(x * x % 7 for x in range(60000))
+    return time.perf_counter() - t
+print(min(best() for _ in range(3)))
+`
+	codeStat = `
+import os, time
+os.stat("/workspace")
+t = time.perf_counter()
+for _ in range(5000): os.stat("/workspace")
+print((time.perf_counter() - t) / 5000)
+`
+	codeHello = "print('hello')"
+	codeNumpy = "import numpy\nprint(numpy.arange(3).sum())"
+)
+
+// measureSandbox starts sandboxes, in turns with a Python that is none and
+// with Pyodide as people start it.
+func measureSandbox(ctx context.Context, b *bench) error {
+	ctx, cancel := context.WithTimeout(ctx, sandboxTimeout)
+	defer cancel()
+	s := &sandboxBench{bench: b}
+	var err error
+	if s.dist, err = pyodidetest.CachedDist(); err != nil {
+		return err
+	}
+	if s.wheels, err = pyodidetest.CachedWheels(); err != nil {
+		return err
+	}
+	if err := s.native(ctx); err != nil {
+		return fmt.Errorf("native Python: %w", err)
+	}
+	if err := s.node(ctx); err != nil {
+		return fmt.Errorf("Pyodide in Node: %w", err)
+	}
+	if err := s.embedded(ctx); err != nil {
+		return fmt.Errorf("embedded: %w", err)
+	}
+	if err := s.pyodide(ctx); err != nil {
+		return fmt.Errorf("pyodide: %w", err)
+	}
+	return nil
+}
+
+type sandboxBench struct {
+	*bench
+	dist, wheels string
+	cache        string // of what is prepared in this round
+}
+
+// open opens a host whose sandboxes keep what they prepare in s.cache.
+func (s *sandboxBench) open() (*host.Host, error) {
+	return host.Open(host.Options{Engines: map[string]host.NewEngine{
+		spool.EngineSandbox: func(string) (engine.Engine, error) {
+			return sandbox.New(sandbox.Options{CacheDir: s.cache, Backends: map[string]func() (guest.Backend, error){
+				sandbox.BackendEmbedded: func() (guest.Backend, error) {
+					return wasipy.New(wasipy.Config{Worker: func(args ...string) *exec.Cmd {
+						return exec.Command(s.self, append([]string{sandboxRole}, args...)...)
+					}}), nil
+				},
+				sandbox.BackendPyodide: func() (guest.Backend, error) { return pyodide.New(pyodide.Options{}), nil },
+			}})
+		},
+	}})
+}
+
+func (s *sandboxBench) start(ctx context.Context, h *host.Host, c sandbox.Config) (*spool.Run, error) {
+	raw, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	return spool.Start(ctx, h, spool.Spec{Engine: spool.EngineSandbox, Stdin: true, Config: raw})
+}
+
+// native starts a Python for every script.
+func (s *sandboxBench) native(ctx context.Context) error {
+	for range s.pick(40, 10) {
+		first, _, err := s.child(ctx, "python3", "-I", "-c", codeHello)
+		if err != nil {
+			return err
+		}
+		s.addTime(subjectNative, "sandbox.first", first)
+	}
+	_, line, err := s.child(ctx, "python3", "-I", "-c", codeCompute)
+	if err != nil {
+		return err
+	}
+	return s.addSeconds(subjectNative, "sandbox.compute", line)
+}
+
+// node loads Pyodide for every script.
+func (s *sandboxBench) node(ctx context.Context) error {
+	program := filepath.Join(s.dir, "plain.mjs")
+	source := fmt.Sprintf(`import { loadPyodide } from %q;
+const p = await loadPyodide({ indexURL: %q });
+await p.runPythonAsync(process.argv[2]);
+`, filepath.Join(s.dist, "pyodide.mjs"), s.dist+"/")
+	if err := os.WriteFile(program, []byte(source), 0o600); err != nil {
+		return err
+	}
+	for range s.pick(3, 1) {
+		first, _, err := s.child(ctx, "node", program, codeHello)
+		if err != nil {
+			return err
+		}
+		s.addTime(subjectNode, "pyodide.first", first)
+	}
+	_, line, err := s.child(ctx, "node", program, codeCompute)
+	if err != nil {
+		return err
+	}
+	return s.addSeconds(subjectNode, "sandbox.compute", line)
+}
+
+// child runs a program and returns when its first line came, and that.
+func (s *sandboxBench) child(ctx context.Context, name string, args ...string) (time.Duration, string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, "", err
+	}
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return 0, "", err
+	}
+	line, readErr := bufio.NewReader(out).ReadString('\n')
+	first := time.Since(began)
+	return first, strings.TrimSpace(line), errors.Join(readErr, cmd.Wait())
+}
+
+func (s *sandboxBench) addSeconds(subject, metric, line string) error {
+	v, err := strconv.ParseFloat(line, 64)
+	if err != nil {
+		return fmt.Errorf("%s: %q is no time", metric, line)
+	}
+	s.add(subject, metric, v)
+	return nil
+}
+
+// first runs code in a sandbox and takes the time until its first byte.
+func first(ctx context.Context, r *spool.Run, code string) (took time.Duration, text string, err error) {
+	began := time.Now()
+	err = runCell(ctx, r, code, func(b []byte) {
+		if took == 0 {
+			took = time.Since(began)
+		}
+		text += string(b)
+	})
+	return took, strings.TrimSpace(text), err
+}
+
+func (s *sandboxBench) embedded(ctx context.Context) (err error) {
+	if s.cache, err = os.MkdirTemp(s.dir, "cache-"); err != nil {
+		return err
+	}
+	h, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	// The first use of a machine: everything is prepared.
+	began := time.Now()
+	r, err := s.start(ctx, h, sandbox.Config{Fresh: true})
+	if err != nil {
+		return err
+	}
+	if _, _, err := first(ctx, r, codeHello); err != nil {
+		return err
+	}
+	s.addTime(subjectSpool, "sandbox.cold", time.Since(began))
+	for i := range s.pick(300, 60) {
+		took, _, err := first(ctx, r, codeHello)
+		if err != nil {
+			return err
+		}
+		if i >= 10 {
+			s.addTime(subjectSpool, "sandbox.first", took)
+		}
+	}
+	if err := s.work(ctx, r, "sandbox"); err != nil {
+		return err
+	}
+	if err := s.late(ctx, r); err != nil {
+		return err
+	}
+	if err := s.rate(ctx, h); err != nil {
+		return err
+	}
+	return s.live(ctx, h, "sandbox.memory", sandbox.Config{}, s.pick(1000, 200))
+}
+
+// work lets a sandbox compute and look at files.
+func (s *sandboxBench) work(ctx context.Context, r *spool.Run, prefix string) error {
+	for metric, code := range map[string]string{".compute": codeCompute, ".stat": codeStat} {
+		_, line, err := first(ctx, r, code)
+		if err != nil {
+			return err
+		}
+		if err := s.addSeconds(subjectSpool, prefix+metric, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// late sees how long after its limit a busy loop is stopped.
+func (s *sandboxBench) late(ctx context.Context, r *spool.Run) error {
+	const limit = 100 * time.Millisecond
+	for range s.pick(20, 5) {
+		t, err := r.Exec(ctx, spool.Cell{Code: "while True:\n    try:\n        while True: pass\n    except BaseException: pass", TimeoutMs: limit.Milliseconds()})
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		d, err := t.Wait(ctx)
+		if err != nil {
+			return err
+		}
+		if d.EndedBy != string(guest.Timeout) {
+			return fmt.Errorf("a busy loop ended by %q: %s", d.EndedBy, d.Error)
+		}
+		s.addTime(subjectSpool, "sandbox.late", time.Since(began)-limit)
+	}
+	return nil
+}
+
+// rate runs scripts, each in a new interpreter, as fast as the machine can.
+func (s *sandboxBench) rate(ctx context.Context, h *host.Host) error {
+	var done atomic.Int64
+	n := int64(s.pick(2000, 300))
+	errs := make(chan error, 2*runtime.NumCPU())
+	var all sync.WaitGroup
+	began := time.Now()
+	for range cap(errs) {
+		all.Go(func() {
+			r, err := s.start(ctx, h, sandbox.Config{Fresh: true})
+			for err == nil && done.Add(1) <= n {
+				_, _, err = first(ctx, r, codeHello)
+			}
+			if err == nil {
+				err = end(ctx, r)
+			}
+			errs <- err
+		})
+	}
+	all.Wait()
+	s.add(subjectSpool, "sandbox.rate", float64(n)/time.Since(began).Seconds())
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// live keeps interpreters that have run something, and adds up what they cost.
+func (s *sandboxBench) live(ctx context.Context, h *host.Host, metric string, c sandbox.Config, n int) error {
+	before, err := s.memoryOfAll()
+	if err != nil {
+		return err
+	}
+	var runs []*spool.Run
+	for range n {
+		r, err := s.start(ctx, h, c)
+		if err != nil {
+			return err
+		}
+		if _, _, err := first(ctx, r, codeHello); err != nil {
+			return err
+		}
+		runs = append(runs, r)
+	}
+	after, err := s.memoryOfAll()
+	if err != nil {
+		return err
+	}
+	s.add(subjectSpool, metric, (after-before)/float64(n))
+	s.add(subjectSpool, metric+".live", float64(n))
+	for _, r := range runs {
+		if err := end(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// memoryOfAll is the memory of this process and all below it.
+func (s *sandboxBench) memoryOfAll() (float64, error) {
+	total := 0.0
+	pids := []int{os.Getpid()}
+	for len(pids) > 0 {
+		pid := pids[0]
+		pids = pids[1:]
+		children, err := childrenOf(pid)
+		if err != nil {
+			return 0, err
+		}
+		pids = append(pids, children...)
+		if pss, err := pssOf(pid); err == nil { // one that just ended has none
+			total += pss
+		}
+	}
+	return total, nil
+}
+
+func (s *sandboxBench) pyodide(ctx context.Context) (err error) {
+	h, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	for _, of := range []struct {
+		metric, code string
+		config       sandbox.Config
+	}{
+		{"pyodide.first", codeHello, sandbox.Config{}},
+		{"pyodide.numpy", codeNumpy, sandbox.Config{Packages: []string{"numpy"}, Wheels: s.wheels}},
+	} {
+		of.config.Backend, of.config.Dist, of.config.Fresh = sandbox.BackendPyodide, s.dist, true
+		r, err := s.start(ctx, h, of.config)
+		if err != nil {
+			return err
+		}
+		for i := range s.pick(100, 20) {
+			took, _, err := first(ctx, r, of.code)
+			if err != nil {
+				return err
+			}
+			if i >= 3 {
+				s.addTime(subjectSpool, of.metric, took)
+			}
+		}
+		if of.metric == "pyodide.first" {
+			if err := s.work(ctx, r, "pyodide"); err != nil {
+				return err
+			}
+		}
+		if err := end(ctx, r); err != nil {
+			return err
+		}
+		of.config.Fresh = false
+		if err := s.live(ctx, h, of.metric+".memory", of.config, 20); err != nil {
+			return err
+		}
+	}
+	return nil
+}
