@@ -181,7 +181,7 @@ func (q *inputQueue) deliver() {
 		q.queue[0] = spool.Input{}
 		q.queue = q.queue[1:]
 		q.bytes -= inputSize(&in)
-		if err != nil || in.Kind == spool.InputEOF && !takesTurns(session) {
+		if err != nil || in.Kind == spool.InputEOF && !takesMore(session) {
 			q.closed = true
 			q.queue, q.bytes = nil, 0
 		}
@@ -190,10 +190,10 @@ func (q *inputQueue) deliver() {
 	}
 }
 
-// takesTurns reports whether a run goes on after the end of its standard
-// input, which then was only that of a turn.
-func takesTurns(s engine.Session) bool {
-	return s.Takes(spool.Input{Kind: spool.InputCell}) == nil
+// takesMore reports whether a run can be told something after the end of its
+// standard input: that was only a turn's, or it may still ask.
+func takesMore(s engine.Session) bool {
+	return s.Takes(spool.Input{Kind: spool.InputCell}) == nil || s.Takes(spool.Input{Kind: spool.InputAnswer}) == nil
 }
 
 // wake lets those who wait look again. Callers hold q.mu.

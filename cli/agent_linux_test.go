@@ -1,0 +1,138 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fakeCodex is an agent that asks whether it may run a command, and says what
+// it was told; or one that does not end by itself.
+const fakeCodex = `#!/bin/sh
+echo $$ >"$FAKE_DIR/pid"
+T='"threadId":"0199-cccc","turnId":"t1"'
+C='"type":"commandExecution","id":"c1","command":"make deploy"'
+say() { printf '%s\n' "$1"; }
+done_() {
+	say "{\"method\":\"item/completed\",\"params\":{$T,\"item\":{\"type\":\"agentMessage\",\"id\":\"m1\",\"text\":\"$1\"}}}"
+	say "{\"method\":\"turn/completed\",\"params\":{\"threadId\":\"0199-cccc\",\"turn\":{\"id\":\"t1\",\"status\":\"completed\"}}}"
+}
+while read -r line; do
+	id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\),.*/\1/p')
+	case $line in
+	*'"method":"initialize"'*) say "{\"id\":$id,\"result\":{}}";;
+	*'"method":"thread/start"'*) say "{\"id\":$id,\"result\":{\"thread\":{\"id\":\"0199-cccc\"},\"model\":\"m\"}}";;
+	*'"method":"turn/start"'*)
+		say "{\"id\":$id,\"result\":{\"turn\":{\"id\":\"t1\"}}}"
+		say "{\"method\":\"turn/started\",\"params\":{\"threadId\":\"0199-cccc\",\"turn\":{\"id\":\"t1\"}}}"
+		say "{\"method\":\"item/started\",\"params\":{$T,\"item\":{$C,\"status\":\"inProgress\"}}}"
+		case $line in *'Ask me'*) say "{\"id\":77,\"method\":\"item/commandExecution/requestApproval\",\"params\":{$T,\"itemId\":\"c1\",\"command\":\"make deploy\"}}";; esac;;
+	*'"method":"turn/interrupt"'*)
+		case $FAKE_DEAF in 1) ;; *) say "{\"id\":$id,\"result\":{}}"
+		say "{\"method\":\"turn/completed\",\"params\":{\"threadId\":\"0199-cccc\",\"turn\":{\"id\":\"t1\",\"status\":\"interrupted\"}}}";; esac;;
+	*'"method":"thread/backgroundTerminals/clean"'*) say "{\"id\":$id,\"result\":{}}";;
+	*accept*)
+		say "{\"method\":\"item/completed\",\"params\":{$T,\"item\":{$C,\"status\":\"completed\",\"exitCode\":0}}}"
+		done_ "Deployed.";;
+	*decline*|*cancel*)
+		say "{\"method\":\"item/completed\",\"params\":{$T,\"item\":{$C,\"status\":\"declined\"}}}"
+		done_ "Then not.";;
+	esac
+done
+`
+
+// atAgent is a person who tells the fake codex something.
+func atAgent(t *testing.T, prompt string, env ...string) (c *terminal, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "codex"), []byte(fakeCodex), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("HOME", dir)
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("FAKE_DIR", dir)
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
+	return typeIn(t, t.TempDir(), "agent", "codex", prompt), dir
+}
+
+// wantGone fails if the fake codex runs.
+func wantGone(t *testing.T, dir string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(string(b)), "stat"))
+	if err != nil {
+		return
+	}
+	if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X") {
+		t.Errorf("the agent still runs: %s", stat)
+	}
+}
+
+func TestAgentApprovedOnTerminal(t *testing.T) {
+	c, dir := atAgent(t, "Ask me.")
+	c.see("? make deploy")
+	c.see("[y] yes")
+	c.see("answer: ")
+	c.typed("perhaps\n") // no answer: it asks again
+	c.see("answer: ")
+	c.typed("y\n")
+	c.see("allowed")
+	c.see("$ make deploy")
+	c.see("Deployed.\r\n")
+	c.see("done")
+	c.see("resume with `codex resume 0199-cccc`")
+	c.exits(0)
+	wantGone(t, dir)
+}
+
+func TestAgentDeniedOnTerminal(t *testing.T) {
+	c, dir := atAgent(t, "Ask me.")
+	c.see("answer: ")
+	c.typed("n\n")
+	c.see("denied")
+	c.see("Then not.\r\n")
+	c.exits(0)
+	wantGone(t, dir)
+}
+
+func TestAgentInterruptedOnTerminal(t *testing.T) {
+	c, dir := atAgent(t, "Just go.")
+	c.see("… $ make deploy (") // for how long it has been running
+	c.typed("\x03")
+	c.see("interrupting the turn")
+	c.see("interrupted")
+	c.see("resume with")
+	c.exits(130)
+	wantGone(t, dir)
+}
+
+func TestAgentInterruptedWhileAsking(t *testing.T) {
+	c, dir := atAgent(t, "Ask me.")
+	c.see("answer: ")
+	c.typed("\x03")
+	c.see("✗ interrupted")
+	c.exits(130)
+	wantGone(t, dir)
+}
+
+// TestAgentStoppedOnTerminal presses Ctrl-C twice before an agent that does
+// not listen.
+func TestAgentStoppedOnTerminal(t *testing.T) {
+	c, dir := atAgent(t, "Just go.", "FAKE_DEAF=1")
+	c.see("$ make deploy")
+	c.typed("\x03")
+	c.see("interrupting the turn")
+	c.typed("\x03")
+	c.see("stopping the run")
+	c.see("cancelled")
+	c.exits(130)
+	wantGone(t, dir)
+}
