@@ -49,10 +49,18 @@ func TestEmbeddedInProcess(t *testing.T) {
 	})
 }
 
+// kept is a back end that outlives the engines which close it: loading Pyodide
+// takes a while.
+type kept struct{ guest.Backend }
+
+func (kept) Close() error { return nil }
+
 func TestPyodide(t *testing.T) {
 	dist := pyodidetest.Dist(t)
+	b := pyodide.New(pyodide.Options{})
+	defer b.Close()
 	sandboxtest.Run(t, sandboxtest.Subject{
 		Config: sandbox.Config{Backend: sandbox.BackendPyodide, Dist: dist},
-		New:    func() (guest.Backend, error) { return pyodide.New(pyodide.Options{}), nil },
+		New:    func() (guest.Backend, error) { return kept{b}, nil },
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -59,7 +60,6 @@ func (b *box) Run(ctx context.Context, s guest.Script, h guest.Host) (guest.Resu
 	b.stop = cancel
 	p := b.proc
 	b.mu.Unlock()
-	r := request{Memory: b.options.Memory, Script: s}
 	if p != nil {
 		select {
 		case <-p.exited: // between scripts
@@ -68,6 +68,19 @@ func (b *box) Run(ctx context.Context, s guest.Script, h guest.Host) (guest.Resu
 		default:
 		}
 	}
+	for try := 1; ; try++ {
+		result, err := b.attempt(ctx, p, s, h, began)
+		if errors.Is(err, errStuck) && try < maxTries && ctx.Err() == nil {
+			p = nil
+			continue
+		}
+		return result, err
+	}
+}
+
+// attempt executes a script in a process, or a new one if that is nil.
+func (b *box) attempt(ctx context.Context, p *process, s guest.Script, h guest.Host, began time.Time) (guest.Result, error) {
+	r := request{Memory: b.options.Memory, Script: s}
 	if p == nil {
 		var err error
 		if p, err = b.begin(ctx); err != nil {
@@ -97,6 +110,15 @@ func (b *box) Run(ctx context.Context, s guest.Script, h guest.Host) (guest.Resu
 	}
 	return result, err
 }
+
+// An interpreter that has not begun its script after startTime never will: it
+// is given up, and another one tried, as nothing has happened yet.
+const (
+	startTime = 20 * time.Second
+	maxTries  = 3
+)
+
+var errStuck = errors.New("the interpreter did not begin")
 
 func killed() guest.Result {
 	return guest.Result{ExitCode: guest.ExitKilled, EndedBy: guest.Killed, Lost: true}
@@ -184,6 +206,7 @@ type turn struct {
 	host    guest.Host
 	began   time.Time
 	startup guest.Startup
+	stuck   atomic.Bool // it did not begin in time
 	replies *replies
 	input   []byte
 }
@@ -198,6 +221,11 @@ func (t *turn) run(ctx context.Context, r request) (guest.Result, error) {
 		return guest.Result{}, fmt.Errorf("the script is larger than %d bytes", maxScript)
 	}
 	t.startup.Interpreter = time.Since(t.began)
+	late := time.AfterFunc(startTime, func() {
+		t.stuck.Store(true)
+		_ = t.proc.conn.SetDeadline(time.Unix(1, 0))
+	})
+	defer late.Stop()
 	t.replies = newReplies(t.proc.conn)
 	if err := t.replies.send(msg, 0); err != nil {
 		return t.broken(ctx, err)
@@ -213,7 +241,7 @@ func (t *turn) run(ctx context.Context, r request) (guest.Result, error) {
 		case opStderr:
 			t.host.Write(guest.Stderr, fr.payload)
 		case opStarted:
-			if t.startup.Duration == 0 {
+			if t.startup.Duration == 0 && late.Stop() {
 				t.startup.Duration = time.Since(t.began)
 				t.host.Started(t.startup)
 			}
@@ -294,6 +322,10 @@ func (t *turn) broken(ctx context.Context, err error) (guest.Result, error) {
 	r := guest.Result{ExitCode: guest.ExitKilled, EndedBy: guest.Crashed, Lost: true}
 	if ctx.Err() != nil {
 		return killed(), nil
+	}
+	if t.stuck.Load() && t.startup.Duration == 0 {
+		r.Reason = errStuck.Error()
+		return r, errStuck
 	}
 	if errors.Is(err, ErrProtocol) {
 		r.Reason = err.Error()

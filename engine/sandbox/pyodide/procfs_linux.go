@@ -153,3 +153,23 @@ func addresses(line string) (low, high uint64, ok bool) {
 	high, err2 := strconv.ParseUint(h, 16, 64)
 	return low, high, err == nil && err2 == nil
 }
+
+// threads lists those of a process.
+func threads(proc *os.File, pid int) ([]int, error) {
+	dir, err := openProc(proc, pid, "task")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]int, len(names))
+	for i, name := range names {
+		if list[i], err = strconv.Atoi(name); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}

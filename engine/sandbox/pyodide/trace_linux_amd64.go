@@ -55,6 +55,9 @@ func newMother(proc *os.File, pid, fd int, mark byte, program filter) (*mother, 
 	if err := m.stop(fd); err != nil {
 		return nil, fmt.Errorf("stop: %w", err)
 	}
+	if err := m.freeze(proc); err != nil {
+		return nil, fmt.Errorf("stop its threads: %w", err)
+	}
 	const options = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_EXITKILL
 	if err := unix.PtraceSetOptions(pid, options); err != nil {
 		return nil, fmt.Errorf("set options: %w", err)
@@ -112,11 +115,65 @@ func (m *mother) stop(fd int) error {
 	}
 }
 
+// freeze stops the other threads, each where it waits for something to do.
+// They are not copied: what one of them holds in the moment of a fork, such as
+// the lock of the allocator, the copy would wait for in vain.
+func (m *mother) freeze(proc *os.File) error {
+	threads, err := threads(proc, m.pid)
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(stopTime)
+	for _, tid := range threads {
+		if tid == m.pid {
+			continue
+		}
+		if err := unix.PtraceSeize(tid); err != nil {
+			return err
+		}
+		for {
+			if err := unix.PtraceInterrupt(tid); err != nil {
+				return err
+			}
+			ws, err := waitFor(tid)
+			if err != nil {
+				return err
+			}
+			var r unix.PtraceRegs
+			if !ws.Stopped() {
+				break // it is gone, which will do
+			} else if err := unix.PtraceGetRegs(tid, &r); err != nil {
+				return err
+			}
+			if waits(r.Orig_rax) && restarts(r.Rax) {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("thread %d is in call %d and does not come to rest", tid, int64(r.Orig_rax))
+			}
+			if err := unix.PtraceCont(tid, 0); err != nil {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// waits says that a call is one in which a thread waits for work.
+func waits(nr uint64) bool {
+	switch nr {
+	case unix.SYS_FUTEX, unix.SYS_EPOLL_WAIT, unix.SYS_EPOLL_PWAIT, unix.SYS_POLL, unix.SYS_PPOLL, unix.SYS_READ, unix.SYS_RT_SIGTIMEDWAIT:
+		return true
+	}
+	return false
+}
+
 // restarts says that a call was interrupted and would be made again.
 func restarts(result uint64) bool {
-	const errRestartSys, errRestartBlock = 512, 516
+	const eintr, errRestartSys, errRestartBlock = int64(unix.EINTR), 512, 516
 	n := -int64(result)
-	return n >= errRestartSys && n <= errRestartBlock
+	return n == eintr || n >= errRestartSys && n <= errRestartBlock
 }
 
 // call has a stopped process execute one system call, and returns its result.
