@@ -41,7 +41,9 @@ func (s *session) exited() {
 	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, p.tree.PidFD(), nil)
 	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, p.ctl, nil)
 	status, err := p.tree.Reap()
-	_ = p.tree.Kill() // what it started ends with it
+	if m, err := p.tree.Count(); err != nil || !m.None() {
+		_ = p.tree.Kill() // what it started ends with it
+	}
 	s.drainDead()
 	stack := p.stack()
 	for i := range s.streams {
@@ -62,6 +64,7 @@ func (s *session) exited() {
 	s.afterExit(p, stack)
 	p.tree.Release()
 	p.closeFiles()
+	p.leaveMemory()
 }
 
 // dyingTime bounds how long output of what the interpreter started is waited
@@ -71,7 +74,7 @@ const dyingTime = 200 * time.Millisecond
 // drainDead reads what is left in the pipes. Whoever else held them was
 // killed, so their end comes at once, or somebody out of reach has them.
 func (s *session) drainDead() {
-	s.setBlocked(false)
+	s.unblock()
 	deadline := time.Now().Add(dyingTime)
 	for {
 		s.settle()

@@ -62,6 +62,7 @@ func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*python, error) {
 	if err := parent.copyInto(ctx, p, t, cradle, l, deadline); err != nil {
 		cradle.Abandon()
 		p.closeFiles()
+		p.leaveMemory()
 		return nil, refuse(err)
 	}
 	t.close()
@@ -78,6 +79,7 @@ func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*python, error) {
 func (s *session) copyInto(ctx context.Context, p *python, t *theirs, cradle *launch.Cradle, l *launchSpec, deadline time.Time) error {
 	m := l.init()
 	m["t"] = "fork"
+	s.eng.limitMemory(p, l, m)
 	if l.sameDir {
 		delete(m, "cwd") // where the other is
 	}

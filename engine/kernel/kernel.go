@@ -47,8 +47,6 @@ const (
 const (
 	// MaxQueued is how many cells may wait for the one that runs.
 	MaxQueued = 1024
-	// MaxCode bounds the source of one cell.
-	MaxCode = spool.MaxEventBytes
 	// InlineBytes is the longest text that is kept in a display event
 	// itself; longer ones, and all images, become blobs.
 	InlineBytes = 32 << 10
@@ -57,6 +55,8 @@ const (
 	MaxTail = 1 << 20
 	// MaxZygotes is how many are kept; the least lately used goes first.
 	MaxZygotes = 4
+	// ZygoteIdle is how long one that nobody uses is kept.
+	ZygoteIdle = 10 * time.Minute
 	// maxFrame bounds one message of an interpreter.
 	maxFrame = 64 << 20
 )
@@ -72,7 +72,6 @@ const (
 	NoticeShutdown    = "shutdown"  // how the interpreter was ended
 	NoticeOversize    = "oversize"  // a display was too large to be taken
 	NoticeProtocol    = "protocol"  // the interpreter said what nobody understands
-	NoticePlainStart  = "plain_start"
 )
 
 // The values of [spool.Done.ErrorClass] for a turn that crashed.

@@ -230,6 +230,12 @@ func (s *session) block() {
 	s.setBlocked(true)
 }
 
+// unblock lets the writers of a turn that should end go on, so that they can.
+func (s *session) unblock() {
+	s.output.open = true
+	s.setBlocked(false)
+}
+
 func (s *session) setBlocked(blocked bool) {
 	for i := range s.streams {
 		st := &s.streams[i]

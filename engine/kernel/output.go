@@ -15,19 +15,20 @@ type meter struct {
 	logged  int64
 	total   int64
 	limited bool
+	open    bool // writers need not wait: what is too much is dropped
 	tail    tail.Tail
 }
 
 // reset begins a turn.
 func (m *meter) reset() {
-	m.logged, m.total, m.limited = 0, 0, false
+	m.logged, m.total, m.limited, m.open = 0, 0, false, false
 	m.tail.Max = int(min(m.limits.OutputBytes/2, MaxTail))
 	m.tail.Reset()
 }
 
 // room is how much may be read before the writers have to wait.
 func (m *meter) room() int64 {
-	if m.limits.OutputPolicy != spool.BlockOutput {
+	if m.limits.OutputPolicy != spool.BlockOutput || m.open {
 		return 1 << 62
 	}
 	return m.limits.OutputBytes - m.logged

@@ -25,6 +25,7 @@ type python struct {
 	version    string
 	executable string
 	forked     bool // not started plainly
+	memory     *launch.MemoryGroup
 
 	in       []byte // of control, not yet a whole frame
 	watched  uint32 // for what the control socket is
@@ -115,7 +116,30 @@ func (p *python) discard() string {
 		said += strings.ToValidUTF8(last, "\uFFFD")
 	}
 	p.closeFiles()
+	p.leaveMemory()
 	return said
+}
+
+// leaveMemory gives up the memory group, once nobody is in it.
+func (p *python) leaveMemory() {
+	if p.memory != nil {
+		_ = p.memory.Close() // else it is removed with the launcher
+		p.memory = nil
+	}
+}
+
+// limitMemory has the interpreter enter a group of its own, where there is
+// one to be had.
+func (e *Engine) limitMemory(p *python, l *launchSpec, m dict) {
+	if l.cfg.MemoryBytes == 0 {
+		return
+	}
+	group, err := e.launcher.MemoryGroup(l.cfg.MemoryBytes)
+	if err != nil {
+		return // the limit of the process itself has to do
+	}
+	p.memory = group
+	m["groups"] = []string{group.Tasks()}
 }
 
 // launchSpec is all that is needed to start an interpreter for a run.
@@ -154,7 +178,9 @@ func (e *Engine) startPlain(c candidate, l *launchSpec) (*python, error) {
 		p.closeFiles()
 		return nil, err
 	}
-	if err := writeAll(p.ctl, appendFrame(nil, l.init())); err != nil {
+	m := l.init()
+	e.limitMemory(p, l, m)
+	if err := writeAll(p.ctl, appendFrame(nil, m)); err != nil {
 		return nil, errors.Join(fmt.Errorf("write to interpreter: %w", err), errors.New(p.discard()))
 	}
 	return p, nil

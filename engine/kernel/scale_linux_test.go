@@ -239,3 +239,53 @@ func TestWithoutControlGroups(t *testing.T) {
 		t.Errorf("process %d is alive", n)
 	}
 }
+
+// A kernel that the system killed for its memory is told from one that was
+// killed by somebody, and the limit holds for what it starts, too.
+func TestMemoryKillIsNamed(t *testing.T) {
+	e := open(t)
+	if _, err := e.launcher.MemoryGroup(1 << 30); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	for _, mode := range []ZygoteMode{ZygoteOff, ZygoteWait} {
+		r := start(t, e, Config{Zygote: mode, MemoryBytes: 200 << 20})
+		r.ok("x = 1")
+		if res := r.run("b = bytearray(400 << 20)"); res.exception.Name != "MemoryError" {
+			t.Errorf("%s: %+v", mode, res)
+		}
+		r.want("x", "1")
+		// Shared memory is not the process's own, but it is the group's.
+		res := r.run("import mmap\nm = mmap.mmap(-1, 400 << 20)\nfor i in range(0, len(m), 4096): m[i] = 1")
+		if res.Outcome != spool.TurnCrashed || res.ErrorClass != ClassOOM || res.Signal != "SIGKILL" {
+			t.Errorf("%s: %+v", mode, res.Done)
+		}
+		r.want("1 + 1", "2")
+		if res := r.run("import os; os.kill(os.getpid(), 9)"); res.ErrorClass != ClassSignal {
+			t.Errorf("%s: a kill is %+v", mode, res.Done)
+		}
+	}
+}
+
+// A cell whose writes are not read any more can still be ended.
+func TestBlockedOutputCanBeInterrupted(t *testing.T) {
+	r := start(t, open(t), Config{Zygote: ZygoteOff}, spool.Spec{Limits: spool.Limits{OutputBytes: 100_000, OutputPolicy: spool.BlockOutput}})
+	turn := r.cell("while True: print('x' * 1000)")
+	r.log.Until(t, "the limit", func(e spool.Event) bool { return e.Kind == spool.KindNotice })
+	begin := time.Now()
+	r.control(spool.Control{Op: spool.ControlInterrupt})
+	if d := r.done(turn); d.Outcome != spool.TurnInterrupted {
+		t.Errorf("%+v", d)
+	}
+	if took := time.Since(begin); took > DefaultAgain {
+		t.Errorf("ended after %v", took)
+	}
+	if n := len(r.log.Output(t, spool.Stdout)); n != 100_000 {
+		t.Errorf("%d bytes are logged", n)
+	}
+	if res := r.ok("print('next')"); res.out != "next\n" {
+		t.Errorf("%+v", res)
+	}
+}

@@ -84,19 +84,8 @@ func (s *session) stopTurn(by string, steps schedule) {
 		return
 	}
 	t.stopping, t.endedBy, t.asked, t.steps, t.strength = true, by, now, steps, 1
-	if s.turnAsks(t) { // whoever waits for the host unwinds as well
-		s.setBlocked(false)
-	}
+	s.unblock()
 	s.signal(unix.SIGINT)
-}
-
-func (s *session) turnAsks(t *turn) bool {
-	for _, a := range s.asks {
-		if a.turn == t.seq {
-			return true
-		}
-	}
-	return false
 }
 
 // signal signals the interpreter alone.
@@ -185,7 +174,7 @@ func (s *session) stop(grace time.Duration) {
 		return
 	}
 	s.ending = &ending{at: now, grace: grace}
-	s.setBlocked(false)
+	s.unblock()
 	if s.starting != nil {
 		s.starting()
 	}

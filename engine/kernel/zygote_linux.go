@@ -38,6 +38,7 @@ type zygote struct {
 	waiting map[int64]chan dict // starts, until it says how they went
 	next    int64
 	used    time.Time
+	ready   bool
 	gone    bool
 
 	// An interpreter that was forked ahead, and for how many processes.
@@ -253,8 +254,8 @@ func (z *zygote) serve(l *launchSpec) error {
 	for {
 		n, err := z.sock.Read(buf)
 		if err != nil || n == 0 {
-			if errors.Is(err, os.ErrDeadlineExceeded) && !z.dropped() {
-				return errStartTimeout
+			if errors.Is(err, os.ErrDeadlineExceeded) && z.await() {
+				continue
 			}
 			return cmp.Or(err, errGone)
 		}
@@ -266,10 +267,9 @@ func (z *zygote) serve(l *launchSpec) error {
 		if text(m, "t") == "zygote" {
 			z.mu.Lock()
 			z.executable = text(m, "executable")
-			if !z.gone {
-				_ = z.sock.SetReadDeadline(time.Time{})
-			}
+			z.ready = true
 			z.mu.Unlock()
+			z.await()
 			close(z.boot)
 			z.makeSpare(l.pids)
 			continue
@@ -288,10 +288,18 @@ func (z *zygote) serve(l *launchSpec) error {
 	}
 }
 
-func (z *zygote) dropped() bool {
+// await sets when to look again whether the zygote is of use. It reports
+// false if it is not: it was dropped, did not boot in time, or nobody wanted
+// anything of it for long.
+func (z *zygote) await() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	return z.gone
+	idle := time.Since(z.used)
+	if z.gone || !z.ready || idle >= ZygoteIdle {
+		return false
+	}
+	_ = z.sock.SetReadDeadline(time.Now().Add(ZygoteIdle - idle)) // a socket always takes one
+	return true
 }
 
 // fork returns an interpreter that is ready: the one that waits for this, or
@@ -304,7 +312,10 @@ func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*
 			return nil, fmt.Errorf("fork from zygote: %w", err)
 		}
 	}
-	err := writeAll(p.ctl, appendFrame(nil, l.init()))
+	p.oomKills = oomKills()
+	m := l.init()
+	z.eng.limitMemory(p, l, m)
+	err := writeAll(p.ctl, appendFrame(nil, m))
 	if err == nil {
 		err = p.awaitReady(ctx, deadline)
 	}

@@ -220,7 +220,7 @@ func (l *Launcher) Close() error {
 		signal.Stop(l.ignored)
 	}
 	if l.groups != nil {
-		return l.groups.close()
+		return errors.Join(l.groups.close(), sweepMemory(l.owner))
 	}
 	l.walk.mu.Lock()
 	left := make([]*growth, 0, len(l.walk.all))
@@ -256,7 +256,7 @@ func SweepOwner(owner string) (killed int, err error) {
 	killed, err = sweepGroups(tree, pids)
 	errs = append(errs, err)
 	n, err := sweepMarked(owner)
-	return killed + n, errors.Join(append(errs, err)...)
+	return killed + n, errors.Join(append(errs, err, sweepMemory(owner))...)
 }
 
 // sweepMarked ends the processes that were marked for a walk, repeatedly, as

@@ -1,0 +1,89 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrNoMemoryLimit says that the memory of a tree cannot be limited here.
+var ErrNoMemoryLimit = errors.New("the memory of processes cannot be limited here")
+
+// MemoryGroup is a control group that bounds the memory of all who are in it,
+// together. Beyond the bound the system kills one of them.
+type MemoryGroup struct{ dir string }
+
+// MemoryGroup makes a group with that limit in bytes.
+func (l *Launcher) MemoryGroup(limit int64) (*MemoryGroup, error) {
+	root, err := memoryRoot()
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(root, baseName, l.owner, strconv.FormatUint(l.starts.Add(1), 10))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoMemoryLimit, err)
+	}
+	m := &MemoryGroup{dir}
+	if err := write(filepath.Join(dir, "memory.limit_in_bytes"), strconv.FormatInt(limit, 10)); err != nil {
+		return nil, errors.Join(fmt.Errorf("limit memory: %w", err), m.Close())
+	}
+	return m, nil
+}
+
+// memoryRoot is our group in the v1 memory hierarchy.
+func memoryRoot() (string, error) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	var group string
+	for line := range strings.Lines(string(own)) {
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && hasWord(f[1], "memory") {
+			group = f[2]
+		}
+	}
+	for line := range strings.Lines(string(mounts)) {
+		left, right, ok := strings.Cut(strings.TrimSpace(line), " - ")
+		l, t := strings.Fields(left), strings.Fields(right)
+		if !ok || len(l) < 5 || len(t) < 3 || t[0] != "cgroup" || !hasWord(t[2], "memory") || group == "" {
+			continue
+		}
+		if root := below(unescapeMount(l[4]), unescapeMount(l[3]), group); root != "" {
+			return root, nil
+		}
+	}
+	return "", ErrNoMemoryLimit
+}
+
+// Tasks is the file to which a process writes "0" to enter the group. What it
+// starts later is in the group, too.
+func (m *MemoryGroup) Tasks() string { return filepath.Join(m.dir, "tasks") }
+
+// Close removes the group, waiting a moment for those in it to be gone.
+func (m *MemoryGroup) Close() error {
+	return removeGroup(m.dir, time.Now().Add(sweepTime))
+}
+
+// sweepMemory removes the memory groups of an owner who is gone.
+func sweepMemory(owner string) error {
+	root, err := memoryRoot()
+	if err != nil {
+		return nil // then there are none
+	}
+	dir := filepath.Join(root, baseName, owner)
+	deadline := time.Now().Add(sweepTime)
+	var errs []error
+	for _, d := range append(subdirs(dir), dir) {
+		errs = append(errs, removeGroup(d, deadline))
+	}
+	_ = os.Remove(filepath.Dir(dir)) // unless others use it
+	return errors.Join(errs...)
+}
