@@ -26,6 +26,7 @@ type tortureFlags struct {
 	dir    string
 	asJSON bool
 	steps  int
+	soak   torture.SoakOptions
 }
 
 func (a *app) tortureCommand() *cobra.Command {
@@ -48,13 +49,18 @@ or --peer another server of this machine is put to the test, such as codex: it
 gets the faults that a client and its workers can cause. An outcome of unknown
 is accepted only for runs that lived during a fault that allows it, and counted.
 
+With --kernels it has a server keep Python interpreters instead, asks them all
+that cells do, and checks that every cell ends as it should, that no process and
+no descriptor stays, and that all are gone when their keeper is killed.
+
 Exit codes: 0 if every promise was kept; 1 if one was broken, or not everything
 that was asked for could be done.`,
 		Example: `  spool torture
   spool torture --seed 7 --disconnects 10000 --kills 200
   spool torture --faults cut,stall --duration 1m --json
   spool torture --peer "$(command -v codex)"
-  spool torture --url ws://127.0.0.1:9000`,
+  spool torture --url ws://127.0.0.1:9000
+  spool torture --kernels 1000 --cells 10000`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.torture(cmd.Context(), &f) },
 	}
@@ -75,6 +81,9 @@ that was asked for could be done.`,
 	flags.StringVar(&f.opts.URL, "url", "", "`URL` of a server to torture instead of one of its own")
 	flags.StringVar(&f.opts.Peer, "peer", "", "`binary` of another exec-server, such as codex, to start and torture")
 	flags.StringVar(&f.dir, "dir", "", "`directory` to work in, which is kept (default a temporary one)")
+	flags.IntVar(&f.soak.Kernels, "kernels", 0, "start so many Python interpreters, instead of all else")
+	flags.IntVar(&f.soak.Cells, "cells", 0, "and run so many cells in them (default 10 each)")
+	flags.StringVar(&f.soak.Python, "python", "", "`interpreter` for them")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
 	flags.IntVar(&f.steps, "print", 0, "print the first `n` faults of each lane and do nothing")
 	return cmd
@@ -120,6 +129,16 @@ func (a *app) torture(ctx context.Context, f *tortureFlags) (err error) {
 	}
 	if err != nil {
 		return fmt.Errorf("make a directory to work in: %w", err)
+	}
+	if f.soak.Kernels > 0 {
+		ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+		defer stop()
+		soak := f.soak
+		soak.Seed, soak.Binary, soak.Dir = o.Seed, o.Binary, o.Dir
+		if soak.Cells == 0 {
+			soak.Cells = 10 * soak.Kernels
+		}
+		return a.soakKernels(ctx, soak, f.asJSON)
 	}
 	o.MaxRSS, o.Disk = int64(f.rss), int64(f.disk)
 	if a.verbose {
