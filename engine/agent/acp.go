@@ -121,6 +121,9 @@ func (c *acp) opened(w wire, _ *turn) {
 // the agent has. To resume is better than to load, which repeats everything.
 func (c *acp) begin(t *turn) {
 	params := map[string]any{"cwd": c.cwd, "mcpServers": []any{}}
+	if dir, err := filepath.Abs(c.cwd); err == nil { // the protocol wants it so
+		params["cwd"] = dir
+	}
 	v1, v2 := c.agent.V1, c.agent.V2
 	can := func(name string) bool { return v1.has(name) || v2.has(name) }
 	method := "session/new"

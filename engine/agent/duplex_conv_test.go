@@ -422,3 +422,38 @@ func TestPiRPCTurns(t *testing.T) {
 		t.Errorf("result %+v", r)
 	}
 }
+
+// What a protocol cannot do is done the other way, unless that was excluded.
+func TestAutoModeFindsTheWay(t *testing.T) {
+	tests := []struct {
+		config Config
+		duplex bool
+		err    string
+	}{
+		{Config{Agent: Codex}, true, ""},
+		{Config{Agent: Codex, Mode: ModeExec}, false, ""},
+		{Config{Agent: Codex, Profile: "p"}, false, ""},
+		{Config{Agent: Codex, Profile: "p", Mode: ModeDuplex}, true, "no profile"},
+		{Config{Agent: OpenCode}, false, ""},
+		{Config{Agent: OpenCode, Mode: ModeDuplex}, false, "no duplex mode"},
+		{Config{Agent: ACP, Command: []string{"x"}}, true, ""},
+		{Config{Agent: ACP, Command: []string{"x"}, Mode: ModeExec}, false, "no exec mode"},
+		{Config{Agent: ACP}, true, "needs the command"},
+	}
+	for _, tt := range tests {
+		b, err := json.Marshal(tt.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := prepare(&spool.Spec{Config: b, Cwd: "/w"}, &Options{}, new(eventList))
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%+v: %v", tt.config, err)
+			}
+			continue
+		}
+		if err != nil || s.duplex != tt.duplex {
+			t.Errorf("%s: duplex %v, %v", b, s != nil && s.duplex, err)
+		}
+	}
+}

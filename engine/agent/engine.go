@@ -78,10 +78,16 @@ func transport(c *Config, r *runner) (duplex bool, err error) {
 	switch {
 	case c.Mode == ModeExec && r.exec == nil, c.Mode == ModeDuplex && r.duplex == nil:
 		return false, fmt.Errorf("%s has no %s mode", r.name, c.Mode)
-	case c.Mode == ModeExec:
+	case c.Mode == ModeExec || r.duplex == nil:
 		return false, nil
 	}
-	return r.duplex != nil, nil
+	if c.Mode == ModeAuto && r.exec != nil {
+		// Not everything that can be asked for can be had both ways.
+		if _, err := r.duplex(setup{config: c, resume: c.Resume, fork: c.Fork}); errors.Is(err, spool.ErrUnsupported) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // prepare checks a spec and makes a session of it that has not begun. Nothing

@@ -37,8 +37,9 @@ type Locks struct {
 // in this process are told at once.
 const lockPoll = 50 * time.Millisecond
 
-// countSuffix is that of the files which count the holders of conversations.
-const countSuffix = ".count"
+// countDir holds a file for each conversation that counts its holders. They
+// are apart from the tickets, since there may be many.
+const countDir = "counts"
 
 // LockMemory is how long it is remembered how many had a conversation.
 const LockMemory = 30 * 24 * time.Hour
@@ -48,7 +49,7 @@ const maxLockNote = 4 << 10
 
 // NewLocks returns the locks that are kept in a directory, and creates it.
 func NewLocks(dir string) (*Locks, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, countDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open session locks: %w", err)
 	}
 	l := &Locks{dir: dir, wake: make(map[string]chan struct{})}
@@ -200,7 +201,7 @@ func (k *Ticket) contested() bool {
 // The first number is one that was never used: a file that was lost must not
 // look as if nobody had been there in between.
 func (l *Locks) count(key string) (uint64, error) {
-	name := filepath.Join(l.dir, key+countSuffix)
+	name := filepath.Join(l.dir, countDir, key)
 	b, err := os.ReadFile(name)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, err
@@ -215,13 +216,10 @@ func (l *Locks) count(key string) (uint64, error) {
 // sweep forgets the counts of conversations that nobody had for long.
 func (l *Locks) sweep(before time.Time) error {
 	return l.gated(func() error {
-		entries, err := os.ReadDir(l.dir)
+		entries, err := os.ReadDir(filepath.Join(l.dir, countDir))
 		for _, e := range entries {
-			if !strings.HasSuffix(e.Name(), countSuffix) {
-				continue
-			}
 			if info, statErr := e.Info(); statErr == nil && info.ModTime().Before(before) {
-				err = errors.Join(err, os.Remove(filepath.Join(l.dir, e.Name())))
+				err = errors.Join(err, os.Remove(filepath.Join(l.dir, countDir, e.Name())))
 			}
 		}
 		return err
