@@ -14,7 +14,7 @@ var classes = []struct {
 	words []string
 }{
 	{spool.ClassSession, []string{"no conversation found", "session not found", "no session found", "no rollout found", "thread not found", "no matching session", "unknown session"}},
-	{spool.ClassAuth, []string{"unauthorized", "authentication", "invalid api key", "invalid x-api-key", "invalid_api_key", "not logged in", "please run /login", "forbidden", "oauth"}},
+	{spool.ClassAuth, []string{"unauthorized", "authentication", "api key", "api-key", "api_key", "credential", "not logged in", "please run /login", "forbidden", "oauth"}},
 	{spool.ClassModel, []string{"model_not_found", "model not found", "no such model", "no-such-model", "issue with the selected model", "unknown model", "unsupported model", "invalid model"}},
 	{spool.ClassRateLimit, []string{"rate limit", "rate_limit", "too many requests", "usage limit", "quota"}},
 	{spool.ClassContext, []string{"context window", "context length", "context_length", "maximum context", "prompt is too long", "max_output_tokens", "maximum output", "output token maximum", "token limit", "too many tokens", "incomplete response"}},

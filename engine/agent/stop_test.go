@@ -27,13 +27,19 @@ func quick(program string) Config {
 }
 
 func TestStopLadder(t *testing.T) {
-	for _, tt := range []struct{ name, ignored, want string }{
-		{"good_signal_is_enough", "HUP", "SIGINT"},
-		{"term_after_the_good_signal", "INT", "SIGTERM"},
-		{"kill_after_grace", "INT TERM", "kill"},
+	for _, tt := range []struct {
+		name, ignored, want string
+		patience            int64         // for the good signal
+		grace               time.Duration // for SIGTERM
+	}{
+		{"good_signal_is_enough", "HUP", "SIGINT", 0, 0},
+		{"term_after_the_good_signal", "INT", "SIGTERM", 50, 0},
+		{"kill_after_grace", "INT TERM", "kill", 50, 100 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r, err := tryConverse(t, newEngine(t), quick(fakeCLI(t, ignoring(tt.ignored))), spool.Limits{Grace: 100 * time.Millisecond})
+			c := quick(fakeCLI(t, ignoring(tt.ignored)))
+			c.CancelGraceMs = tt.patience
+			r, err := tryConverse(t, newEngine(t), c, spool.Limits{Grace: tt.grace})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +121,7 @@ func TestStopLadder(t *testing.T) {
 func TestLimits(t *testing.T) {
 	t.Run("turn_timeout", func(t *testing.T) {
 		c := quick(fakeCLI(t, ignoring("HUP")))
-		c.TurnTimeoutMs = 100
+		c.TurnTimeoutMs, c.CancelGraceMs = 100, 0
 		r := converse(t, newEngine(t), c)
 		if d := r.done(r.say("go")); d.Outcome != spool.TurnTimeout || d.EndedBy != "timeout" || d.StoppedWith != "SIGINT" {
 			t.Errorf("done is %+v", d)
