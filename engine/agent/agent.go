@@ -99,7 +99,8 @@ type Config struct {
 	FollowUp FollowUp `json:"follow_up,omitempty"`
 	// Deltas logs messages piece by piece, too.
 	Deltas bool `json:"deltas,omitempty"`
-	// Raw keeps the agent's own line in the first event made from it.
+	// Raw keeps the agent's own line in the first event made from it, if
+	// both fit into one.
 	Raw bool `json:"raw,omitempty"`
 	// DropEnv are variables that the agent must not see, such as an API
 	// key where an account should pay.
@@ -119,7 +120,9 @@ type Config struct {
 
 // Budget bounds what a run may use. Zero means no bound.
 type Budget struct {
-	Steps   int     `json:"steps,omitempty"` // requests to the model in a turn
+	// Steps are the requests to the model in a turn, as far as the agent
+	// tells of them: codex does not in exec mode.
+	Steps   int     `json:"steps,omitempty"`
 	Tokens  int64   `json:"tokens,omitempty"`
 	CostUSD float64 `json:"cost_usd,omitempty"`
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spool-run/spool"
 )
@@ -21,7 +22,22 @@ func newBook(dir string) (*book, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open usage of sessions: %w", err)
 	}
-	return &book{dir}, nil
+	b := &book{dir}
+	b.sweep(time.Now().Add(-LockMemory))
+	return b, nil
+}
+
+// sweep forgets sessions that nobody went on with for long.
+func (b *book) sweep(before time.Time) {
+	entries, err := os.ReadDir(b.dir)
+	if err != nil { // then nothing is forgotten
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
+			_ = os.Remove(filepath.Join(b.dir, e.Name())) // or next time
+		}
+	}
 }
 
 func (b *book) path(key string) string { return filepath.Join(b.dir, lockName(key)+".json") }
