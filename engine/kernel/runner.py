@@ -275,17 +275,16 @@ def _idle_loop():
     if loop is None or loop.is_closed():
         return False
     try:
-        tasks = sys.modules["asyncio"].all_tasks(loop)
-        if not tasks:
+        if not sys.modules["asyncio"].all_tasks(loop):
             return False
         loop.add_reader(S.ctl, loop.stop)
+        _begin_ticks()
         try:
-            for t in tasks:
-                t.add_done_callback(lambda _: loop.stop())
             loop.run_forever()
         finally:
             loop.remove_reader(S.ctl)
-        _flush()
+            S.running = False
+            _flush()
     except BaseException:
         return False
     return not _queued(S.ctl, _FIONREAD)

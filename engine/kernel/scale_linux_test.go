@@ -16,6 +16,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/pytest"
 )
 
 // orphanVariable makes this test binary the host that is killed.
@@ -156,6 +157,39 @@ func TestHundredKernelsAtOnce(t *testing.T) {
 		wg.Go(r.end)
 	}
 	wg.Wait()
+}
+
+// A kernel of a zygote shares what was imported with the others.
+func TestPreloadedKernelsAreSmall(t *testing.T) {
+	e := open(t)
+	cfg := Config{Zygote: ZygoteWait, Interpreter: pytest.Python(t), Preload: []string{"numpy", "pandas"}, StartTimeoutMs: 60_000}
+	const kernels = 10
+	var sum int64
+	runs := make([]*testRun, kernels)
+	for i := range runs {
+		runs[i] = start(t, e, cfg)
+		runs[i].want("import numpy as np, pandas as pd; int(np.arange(5).sum())", "10")
+	}
+	for _, r := range runs {
+		sum += pss(t, r.Pid())
+	}
+	t.Logf("%.1f MB each", float64(sum)/kernels/(1<<20))
+	if sum > kernels*8<<20 {
+		t.Errorf("%d kernels with numpy and pandas have %d MB", kernels, sum>>20)
+	}
+}
+
+// What a cell leaves in the event loop goes on between cells, and so does its
+// output.
+func TestTasksGoOnBetweenCells(t *testing.T) {
+	modes(t, func(t *testing.T, e *Engine, cfg Config) {
+		r := start(t, e, cfg)
+		r.ok("import asyncio\nasync def later():\n    await asyncio.sleep(0.05)\n    print('from the task', end='')\n    await asyncio.sleep(1000)\ntask = asyncio.create_task(later())\nawait asyncio.sleep(0)")
+		r.log.UntilOutput(t, spool.Stdout, "from the task")
+		r.want("asyncio.run(asyncio.sleep(0, 'both'))", "'both'")
+		r.want("task.cancel()", "True")
+		r.want("await asyncio.sleep(0.01); task.cancelled()", "True")
+	})
 }
 
 // Kernels and cells come and go, and nothing stays.
