@@ -16,7 +16,8 @@ import (
 // takes long.
 type pool struct {
 	nest  *nest
-	ready chan made // what was started ahead
+	ready chan made     // what was started ahead
+	queue chan struct{} // has room for as many as may wait for a spare
 	stop  context.CancelFunc
 	ctx   context.Context
 	done  chan struct{}
@@ -32,7 +33,7 @@ type made struct {
 const loadTime = 2 * time.Minute
 
 func newPool(n *nest, spares int) *pool {
-	p := &pool{nest: n, ready: make(chan made), done: make(chan struct{})}
+	p := &pool{nest: n, ready: make(chan made), queue: make(chan struct{}, spares), done: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	go p.fill(spares)
 	return p
@@ -86,14 +87,20 @@ func (p *pool) start() (*process, error) {
 	return pr, nil
 }
 
-// spare returns a process that is ready, if there is one.
-func (p *pool) spare() *process {
+// spare returns a process that is ready or will be soon, unless others wait for
+// those already: then another one is made sooner.
+func (p *pool) spare(ctx context.Context) *process {
 	select {
-	case m := <-p.ready:
-		return m.p
+	case p.queue <- struct{}{}:
+		defer func() { <-p.queue }()
 	default:
 		return nil
 	}
+	pr, err := p.get(ctx)
+	if err != nil {
+		return nil // a new one says why
+	}
+	return pr
 }
 
 // get waits for a process that is ready.
