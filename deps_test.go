@@ -56,7 +56,7 @@ var mayImport = map[string][]string{
 	"internal/pyodidetest":             {},
 	"internal/codextest":               {"internal/fifotest", "internal/modeltest", "internal/netcut", "internal/npmtest", "internal/tether"},
 	"internal/agenttest":               {"internal/codextest", "internal/modeltest", "internal/npmtest"},
-	"bench":                            {"", "eventlog", "store", "engine", "engine/process", "engine/kernel", "host", "client", "keeper", "internal/agenttest", "internal/codextest", "internal/npmtest", "internal/pytest", "internal/modeltest", "engine/sandbox", "engine/sandbox/guest", "engine/sandbox/pyodide", "engine/sandbox/wasipy", "internal/pyodidetest"},
+	"bench":                            {"", "eventlog", "store", "engine", "engine/process", "engine/agent", "engine/kernel", "host", "client", "keeper", "internal/agenttest", "internal/codextest", "internal/npmtest", "internal/pytest", "internal/modeltest", "engine/sandbox", "engine/sandbox/guest", "engine/sandbox/pyodide", "engine/sandbox/wasipy", "internal/pyodidetest"},
 }
 
 // foreign says which packages may import a dependency that is not ours.

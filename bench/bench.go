@@ -82,6 +82,7 @@ var measurements = []measurement{
 	{name: "keeper", alone: measureKeeper, rounds: 2},
 	{name: "kernel", alone: measureKernel, rounds: 2},
 	{name: "sandbox", alone: measureSandbox, rounds: 2},
+	{name: "agent", alone: measureAgent, rounds: 2},
 	{name: "journal", alone: measureJournal},
 	{name: "readers", alone: measureReaders},
 	{name: "driver", rounds: 1, alone: measureDriver},

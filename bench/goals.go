@@ -144,3 +144,13 @@ var sandboxes = []row{
 	{label: "pyodide, computing, beside native", metric: "pyodide.compute", stat: lowest, unit: unitTime, ratio: fraction, otherSubject: subjectNative, otherMetric: "sandbox.compute"},
 	{label: "pyodide, stat of a file", metric: "pyodide.stat", stat: median, unit: unitTime, goal: bound{atMost: 60e-6}, otherSubject: subjectNode},
 }
+
+// agents is the table of codex on a scripted model, a command and an answer,
+// beside codex as a person runs it.
+var agents = []row{
+	{label: "codex, prompt to end, p50", metric: "agent.turn", stat: median, unit: unitTime, ratio: fraction, goal: bound{atMost: 1.05}, otherSubject: subjectByHand},
+	{label: "codex, prompt to end, best", metric: "agent.turn", stat: lowest, unit: unitTime, ratio: fraction, otherSubject: subjectByHand},
+	{label: "spool agent codex, the whole command, p50", metric: "agent.command", stat: median, unit: unitTime, ratio: fraction, otherSubject: subjectByHand, otherMetric: "agent.turn"},
+	{label: "memory Spool adds to one conversation", metric: "agent.rss", stat: most, unit: unitBytes, goal: bound{atMost: 20e6}, otherSubject: subjectByHand},
+	{label: "memory Spool adds to each further one", metric: "agent.rss.more", stat: most, unit: unitBytes, goal: bound{atMost: 20e6}, otherSubject: subjectByHand},
+}

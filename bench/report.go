@@ -87,6 +87,7 @@ type report struct {
 	SpoolAlone  []result  `json:"spoolAlone"`
 	Kernels     []result  `json:"kernels"`
 	Sandboxes   []result  `json:"sandboxes"`
+	Agents      []result  `json:"agents"`
 }
 
 func (b *bench) report() *report {
@@ -98,7 +99,7 @@ func (b *bench) report() *report {
 		Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
 		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone), Kernels: b.results(kernels),
-		Sandboxes: b.results(sandboxes),
+		Sandboxes: b.results(sandboxes), Agents: b.results(agents),
 	}
 }
 
@@ -164,7 +165,7 @@ func (r *row) formatGoal() string {
 // missed counts the goals that were not reached.
 func (r *report) missed() int {
 	n := 0
-	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes} {
+	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Agents} {
 		for i := range table {
 			if ok := table[i].OK; ok != nil && !*ok {
 				n++
@@ -189,7 +190,10 @@ func (r *report) writeTable(w io.Writer) error {
 	if err := writeResults(w, "Python that stays alive", "ipykernel", r.Kernels); err != nil {
 		return err
 	}
-	return writeResults(w, "Python in a box", "native", r.Sandboxes)
+	if err := writeResults(w, "Python in a box", "native", r.Sandboxes); err != nil {
+		return err
+	}
+	return writeResults(w, "Conversations with agents", "by hand", r.Agents)
 }
 
 func writeResults(w io.Writer, title, other string, results []result) error {
