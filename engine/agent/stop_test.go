@@ -409,3 +409,85 @@ func TestRawKeepsTheAgentsLine(t *testing.T) {
 		}
 	}
 }
+
+// A run whose events wait for another run can be stopped: its process ends,
+// and what it said is not lost.
+func TestRunThatIsHeldBackCanBeStopped(t *testing.T) {
+	for _, op := range []spool.ControlOp{spool.ControlStop, spool.ControlInterrupt, spool.ControlKill} {
+		t.Run(string(op), func(t *testing.T) {
+			d := newPacedDir(t, 1)
+			first := d.start(t, "", "same", "")
+			first.until(spool.KindStarted)
+			second := d.start(t, "", "same", "")
+			second.waitsForSession()
+			second.control(spool.Control{Op: op})
+			if got := second.done(second.turn); got.Outcome != spool.TurnCancelled && got.Outcome != spool.TurnInterrupted || got.Resume != "same" {
+				t.Errorf("done is %+v", got)
+			}
+			if !second.started() {
+				t.Error("its start is lost")
+			}
+			enginetest.Wait(t, second.s)
+			wellFormed(t, second.log.All(t))
+			first.finish()
+		})
+	}
+}
+
+func TestHeldEventsAreBounded(t *testing.T) {
+	log := enginetest.NewLog()
+	s := &session{run: shared{out: log}}
+	s.cur = newTurn(&s.run, 1)
+	s.cur.held = true
+	text := strings.Repeat("x", MaxText)
+	n := 0
+	for ; !s.full(); n++ {
+		if n > 2*MaxHeld/MaxText {
+			t.Fatal("there is no bound")
+		}
+		s.cur.message(spool.Message{Text: text})
+	}
+	if len(log.All(t)) != 0 {
+		t.Error("what is held was written")
+	}
+	s.cur.release()
+	if s.full() || len(log.All(t)) != n {
+		t.Errorf("%d of %d events were written", len(log.All(t)), n)
+	}
+}
+
+func TestUnwrittenInputIsBounded(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	f := newFeeder(w)
+	chunk := make([]byte, 1<<20)
+	for range 2 * maxUnwritten / len(chunk) {
+		f.write(chunk)
+	}
+	f.mu.Lock()
+	waits := f.bytes
+	f.mu.Unlock()
+	if waits > maxUnwritten {
+		t.Errorf("%d bytes wait", waits)
+	}
+	f.stop() // although nobody reads
+}
+
+func TestProgramThatVanished(t *testing.T) {
+	program := fakeCLI(t, "exit 0")
+	r := converse(t, newEngine(t), quick(program))
+	if err := os.Remove(program); err != nil {
+		t.Fatal(err)
+	}
+	d := r.ask("go")
+	if d.Outcome != spool.TurnFailed || d.ErrorClass != spool.ClassStart || !strings.Contains(d.Error, program) {
+		t.Errorf("done is %+v", d)
+	}
+	if o := r.s.Wait(); o.Kind != spool.Failed || !strings.Contains(o.Reason, program) {
+		t.Errorf("outcome is %v", o)
+	}
+	wellFormed(t, r.log.All(t))
+}
