@@ -67,6 +67,7 @@ class _State:
     serial = 0
     busy = False  # user code runs in the main thread: an interrupt raises
     critical = 0  # the main thread must not be interrupted now
+    reader = 0  # the main thread, if it holds _rlock
     pending = False  # an interrupt came meanwhile
     raised = 0.0  # when the last interrupt was raised
     silent = False
@@ -214,9 +215,13 @@ def _wake(lock):
 
 def _read_frames(block=True):
     """Take what the host sent. Only the holder of _rlock calls it."""
+    mine = _ident() == S.main
+    if mine and S.pending and not S.critical:
+        S.pending = False
+        if S.busy:
+            _raise()
     if block:
         S.poll.poll()  # an interrupt raises here, where nothing can be lost
-    mine = _ident() == S.main
     if mine:
         S.critical += 1
     try:
@@ -251,10 +256,27 @@ def _read_frames(block=True):
             _leave()
 
 
+def _lead():
+    """Become the thread that reads, if there is none."""
+    if _ident() != S.main:
+        if _rlock.acquire(False):
+            S.reader = 0
+            return True
+        return False
+    S.critical += 1
+    if S.reader == S.main and _rlock.locked():
+        _wake(_rlock)  # an interrupt came just before it was released
+    got = _rlock.acquire(False)
+    if got:
+        S.reader = S.main
+    S.critical -= 1  # what came meanwhile raises where we wait
+    return got
+
+
 def _next():
     """The next request. The main thread waits here between cells."""
     while not _inbox:
-        if _rlock.acquire(False):
+        if _lead():
             try:
                 if not _inbox:
                     if not _idle_loop():
@@ -304,7 +326,7 @@ def _ask(kind, fields):
         fields.update(t="ask", k=n, kind=kind)
         _send(fields)
         while n not in _answers:
-            if _rlock.acquire(False):
+            if _lead():
                 try:
                     while n not in _answers:
                         _read_frames()
@@ -1046,7 +1068,7 @@ def _cell(req):
     if _getsignal(_SIGINT) is not _sigint:
         _setsignal(_SIGINT, _sigint)
     _repair()
-    S.pending, S.raised = False, 0.0
+    S.pending, S.raised, S.critical = False, 0.0, 0
     _begin_ticks()
     status = "ok"
 
