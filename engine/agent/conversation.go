@@ -118,10 +118,14 @@ func (oneShot) interrupt(*turn) error                      { return spool.ErrUns
 func (oneShot) steer(spool.Prompt, *turn) error            { return spool.ErrUnsupported }
 func (oneShot) answer(string, spool.Decision, *turn) error { return spool.ErrUnsupported }
 
+// known are the agents there are.
+var known = []func() *runner{codexRunner, claudeRunner, openCodeRunner, piRunner, acpRunner}
+
 // runners are the agents by name.
 func runners() map[string]*runner {
 	all := make(map[string]*runner)
-	for _, r := range []*runner{codexRunner(), claudeRunner(), openCodeRunner(), piRunner(), acpRunner()} {
+	for _, r := range known {
+		r := r()
 		all[r.name] = r
 	}
 	return all
