@@ -98,7 +98,16 @@ func TestTimeoutOfTheRunIsTheDefault(t *testing.T) {
 
 func TestCellInCIsKilledOnSchedule(t *testing.T) {
 	s := one(t, hasty)
-	turn := s.begin(spool.Cell{Code: "import itertools\nprint('ready', flush=True)\nsum(itertools.repeat(0))"})
+	turn := s.begin(spool.Cell{Code: `
+import ctypes
+c, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+c.pthread_mutex_lock(mutex)
+while True:
+    try:
+        print('ready', flush=True)
+        c.pthread_mutex_lock(mutex)
+    except BaseException:
+        pass`})
 	s.see(turn, "ready")
 	next := s.begin(spool.Cell{Code: "'never'"})
 	began := time.Now()
@@ -297,6 +306,9 @@ func TestStopSettlesWhatWaits(t *testing.T) {
 	}
 	s.await(running)
 	s.await(waiting)
+	if _, err := s.run.Wait(s.ctx); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.run.Exec(s.ctx, spool.Cell{Code: "1"}); err == nil {
 		t.Error("a run that was stopped takes cells")
 	}
@@ -371,5 +383,34 @@ func TestRunThatEndedTakesNothing(t *testing.T) {
 	_, err := s.run.Exec(s.ctx, spool.Cell{Code: "1"})
 	if !errors.Is(err, spool.ErrInputClosed) && !errors.Is(err, spool.ErrEnded) {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestInterruptRepeatsNoOutput(t *testing.T) {
+	s := one(t)
+	for i := range 60 {
+		turn := s.begin(spool.Cell{Code: "print('once', flush=True)\nwhile True: print('.', end='', flush=True)"})
+		s.see(turn, "once")
+		if err := turn.Interrupt(s.ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+		c := s.await(turn).want(spool.TurnInterrupted)
+		if out := c.output(spool.Stdout); strings.Count(out, "once") != 1 {
+			t.Fatalf("cell %d wrote %q", i, out)
+		}
+	}
+	// Numbers show what is repeated or missing, whatever the moment.
+	for range 30 {
+		turn := s.begin(spool.Cell{Code: "import itertools\nfor i in itertools.count(): print(i, flush=True)"})
+		s.see(turn, "\n5\n")
+		if err := turn.Interrupt(s.ctx, 0); err != nil {
+			t.Fatal(err)
+		}
+		c := s.await(turn).want(spool.TurnInterrupted)
+		for i, line := range strings.Split(strings.TrimSuffix(c.output(spool.Stdout), "\n"), "\n") {
+			if line != fmt.Sprint(i) {
+				t.Fatalf("line %d is %q", i, line)
+			}
+		}
 	}
 }

@@ -31,6 +31,7 @@ import types
 _T = type(sys)
 _dumps, _loads = marshal.dumps, marshal.loads
 _ioctl = fcntl.ioctl
+_poll = select.poll
 _getpid, _fstat, _dup2, _exit = os.getpid, os.fstat, os.dup2, os._exit
 _ident = _thread.get_ident
 _new_lock = _thread.allocate_lock
@@ -69,6 +70,7 @@ class _State:
     critical = 0  # the main thread must not be interrupted now
     reader = 0  # the main thread, if it holds _rlock
     pending = False  # an interrupt came meanwhile
+    writing = 0  # the descriptor that the main thread writes to
     raised = 0.0  # when the last interrupt was raised
     silent = False
     child = False  # this is a process that user code forked
@@ -189,10 +191,20 @@ def _sigint(signum, frame):
         if S.child:
             raise KeyboardInterrupt
         return
-    if S.critical:
+    if S.critical and not _stuck(S.writing):
         S.pending = True
         return
     _raise()
+
+
+def _stuck(fd):
+    """Whether a write waits for a host that does not read: that alone may be
+    interrupted, because nothing was written yet."""
+    if not fd:
+        return False
+    p = _poll()
+    p.register(fd, 4)  # room to write
+    return not p.poll(20)
 
 
 _rlock = _new_lock()  # held by the thread that reads frames
@@ -366,7 +378,17 @@ class _Raw(_io.FileIO):
                 except (OSError, ValueError):
                     pass
             _order(self.other)
-        return _file_write(self, b)
+        if S.child or _ident() != S.main:
+            return _file_write(self, b)
+        # An interrupt that raised between the write and whoever called it
+        # would have the same bytes written again.
+        S.critical += 1
+        S.writing = 1 if self.first is None else 2
+        try:
+            return _file_write(self, b)
+        finally:
+            S.writing = 0
+            S.critical -= 1  # what came meanwhile raises with the next tick
 
 
 _Raw.__name__ = _Raw.__qualname__ = "FileIO"
@@ -443,6 +465,9 @@ def _flusher():
                     S.out.flush()
                 except BaseException:
                     pass
+            if S.pending and S.busy and not S.critical and not S.child:
+                S.pending = False
+                _signal.pthread_kill(S.main, _SIGINT)
             if not S.running and _threads() <= S.base:
                 S.ticking = False
                 if S.running:
