@@ -152,7 +152,27 @@ func (k *agentAsker) put(ctx context.Context, q *spool.Ask) (spool.Decision, err
 		defer k.narrator.pause(false)
 	}
 	discardTyped(k.terminal) // what was typed before was not about this
+	if q.Secret {
+		defer hideTyped(k.terminal)()
+	}
 	k.once.Do(func() { go k.read() })
+	var several agent.Questions
+	if q.Kind != spool.AskQuestion || json.Unmarshal(q.Data, &several) != nil || len(several.Questions) < 2 {
+		return k.putOne(ctx, q)
+	}
+	all := spool.Decision{Answers: make(map[string]string)}
+	for _, one := range several.Questions {
+		d, err := k.putOne(ctx, &spool.Ask{Kind: spool.AskQuestion, Prompt: one.Text, Options: one.Options})
+		if err != nil || d.Choice == spool.Deny {
+			return d, err
+		}
+		all.Answers[one.ID] = d.Choice
+	}
+	return all, nil
+}
+
+// putOne puts one question.
+func (k *agentAsker) putOne(ctx context.Context, q *spool.Ask) (spool.Decision, error) {
 	io.WriteString(k.terminal, k.question(q))
 	for {
 		io.WriteString(k.terminal, "answer: ")

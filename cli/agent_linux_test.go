@@ -27,11 +27,15 @@ while read -r line; do
 		say "{\"id\":$id,\"result\":{\"turn\":{\"id\":\"t1\"}}}"
 		say "{\"method\":\"turn/started\",\"params\":{\"threadId\":\"0199-cccc\",\"turn\":{\"id\":\"t1\"}}}"
 		say "{\"method\":\"item/started\",\"params\":{$T,\"item\":{$C,\"status\":\"inProgress\"}}}"
-		case $line in *'Ask me'*) say "{\"id\":77,\"method\":\"item/commandExecution/requestApproval\",\"params\":{$T,\"itemId\":\"c1\",\"command\":\"make deploy\"}}";; esac;;
+		case $line in *'Ask me'*) say "{\"id\":77,\"method\":\"item/commandExecution/requestApproval\",\"params\":{$T,\"itemId\":\"c1\",\"command\":\"make deploy\"}}";; esac
+		case $line in *'Wonder'*) say "{\"id\":78,\"method\":\"item/tool/requestUserInput\",\"params\":{$T,\"itemId\":\"c1\",\"questions\":[{\"id\":\"q1\",\"question\":\"Which colour?\",\"options\":[{\"label\":\"red\"},{\"label\":\"blue\"}]},{\"id\":\"q2\",\"question\":\"Which word?\",\"isSecret\":true}]}}";; esac;;
 	*'"method":"turn/interrupt"'*)
 		case $FAKE_DEAF in 1) ;; *) say "{\"id\":$id,\"result\":{}}"
 		say "{\"method\":\"turn/completed\",\"params\":{\"threadId\":\"0199-cccc\",\"turn\":{\"id\":\"t1\",\"status\":\"interrupted\"}}}";; esac;;
 	*'"method":"thread/backgroundTerminals/clean"'*) say "{\"id\":$id,\"result\":{}}";;
+	*'"id":78'*)
+		printf '%s' "$line" >"$FAKE_DIR/answers"
+		done_ "I see.";;
 	*accept*)
 		say "{\"method\":\"item/completed\",\"params\":{$T,\"item\":{$C,\"status\":\"completed\",\"exitCode\":0}}}"
 		done_ "Deployed.";;
@@ -100,6 +104,29 @@ func TestAgentDeniedOnTerminal(t *testing.T) {
 	c.see("denied")
 	c.see("Then not.\r\n")
 	c.exits(0)
+	wantGone(t, dir)
+}
+
+func TestAgentQuestionsOnTerminal(t *testing.T) {
+	c, dir := atAgent(t, "Wonder.")
+	c.see("? Which colour?")
+	c.see("[2] blue")
+	c.see("answer: ")
+	c.typed("2\n")
+	c.see("? Which word?")
+	c.see("answer: ")
+	c.typed("sesame\n")
+	c.exits(0)
+	if !strings.Contains(c.shown, "I see.\r\n") {
+		t.Errorf("no answer: %q", c.shown)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "answers"))
+	if want := `{"id":78,"result":{"answers":{"q1":{"answers":["blue"]},"q2":{"answers":["sesame"]}}}}`; err != nil || string(got) != want {
+		t.Errorf("the agent was told %s, %v", got, err)
+	}
+	if strings.Contains(c.shown, "sesame") {
+		t.Errorf("the secret was shown: %q", c.shown)
+	}
 	wantGone(t, dir)
 }
 
