@@ -128,6 +128,16 @@ func (p *python) leaveMemory() {
 	}
 }
 
+// killedForMemory reports whether an interpreter that was killed was killed by
+// the system to get memory back. Without a group of its own that is likely if
+// anybody was meanwhile.
+func (p *python) killedForMemory() bool {
+	if p.memory != nil {
+		return p.memory.Kills() > 0
+	}
+	return oomKills() > p.oomKills
+}
+
 // limitMemory has the interpreter enter a group of its own, where there is
 // one to be had.
 func (e *Engine) limitMemory(p *python, l *launchSpec, m dict) {

@@ -67,6 +67,25 @@ func memoryRoot() (string, error) {
 // starts later is in the group, too.
 func (m *MemoryGroup) Tasks() string { return filepath.Join(m.dir, "tasks") }
 
+// Kills is how many of those in the group the system has killed because of its
+// limit.
+func (m *MemoryGroup) Kills() int64 {
+	b, err := read(filepath.Join(m.dir, "memory.oom_control"))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if count, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
+			n, err := strconv.ParseInt(count, 10, 64)
+			if err != nil {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
 // Close removes the group, waiting a moment for those in it to be gone.
 func (m *MemoryGroup) Close() error {
 	return removeGroup(m.dir, time.Now().Add(sweepTime))
