@@ -22,6 +22,7 @@ type codexApp struct {
 	asks    map[string]codexAsk
 
 	queued  *spool.Prompt // waits for the thread
+	unsaid  []string      // came too late for a turn, and goes into the next
 	current string        // id of the turn that runs
 	stop    bool          // interrupt it as soon as it has an id
 	broken  *result       // the thread could not be had
@@ -159,12 +160,17 @@ func (c *codexApp) prompt(p spool.Prompt, t *turn) error {
 	return nil
 }
 
-func codexInput(p spool.Prompt) []map[string]any {
-	return []map[string]any{{"type": "text", "text": p.Text, "text_elements": []any{}}}
+func codexInput(texts ...string) []map[string]any {
+	var input []map[string]any
+	for _, text := range texts {
+		input = append(input, map[string]any{"type": "text", "text": text, "text_elements": []any{}})
+	}
+	return input
 }
 
 func (c *codexApp) ask(p spool.Prompt) {
-	params := map[string]any{"threadId": c.thread, "input": codexInput(p)}
+	params := map[string]any{"threadId": c.thread, "input": codexInput(append(c.unsaid, p.Text)...)}
+	c.unsaid = nil
 	if c.config.Effort != "" {
 		params["effort"] = c.config.Effort
 	}
@@ -216,10 +222,11 @@ func (c *codexApp) steer(p spool.Prompt, _ *turn) error {
 	if c.current == "" {
 		return spool.ErrUnsupported
 	}
-	c.rpc.call("turn/steer", map[string]any{"threadId": c.thread, "input": codexInput(p), "expectedTurnId": c.current},
+	c.rpc.call("turn/steer", map[string]any{"threadId": c.thread, "input": codexInput(p.Text), "expectedTurnId": c.current},
 		func(_ json.RawMessage, err *rpc.Error, t *turn) {
-			if err != nil {
-				t.notice("warning", NoticeNotSteered, "codex did not take what was said in between: "+err.Message)
+			if err != nil { // the turn ended just then
+				c.unsaid = append(c.unsaid, p.Text)
+				t.notice("warning", NoticeNotSteered, "codex did not take what was said in between, so it goes with the next prompt: "+err.Message)
 			}
 		})
 	return nil

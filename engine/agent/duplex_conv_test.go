@@ -158,6 +158,9 @@ func TestCodexAppServerSteer(t *testing.T) {
 	if got := d.notices(); got != NoticeNotSteered {
 		t.Errorf("notices: %s", got)
 	}
+	// It is not lost.
+	d.prompt("more")
+	d.last(`{"id":5,"method":"turn/start","params":{"threadId":"T","input":[{"type":"text","text":"also","text_elements":[]},{"type":"text","text":"more","text_elements":[]}]}}`)
 }
 
 func (d *dialog) notices() string {
@@ -416,6 +419,7 @@ func TestPiRPCTurns(t *testing.T) {
 	}
 	// A failed turn that nobody aborted is no interrupt.
 	d.prompt("more")
+	d.last(`{"id":"5","type":"prompt","message":"also\n\nmore"}`) // it is not lost
 	d.hears(`{"type":"agent_start"}`, `{"type":"message_end","message":{"role":"assistant","content":[],"stopReason":"error","errorMessage":"This operation was aborted"}}`,
 		`{"type":"agent_end"}`, `{"type":"agent_settled"}`)
 	if r := d.turn.result; r == nil || r.outcome != spool.TurnFailed {

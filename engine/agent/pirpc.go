@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"github.com/spool-run/spool"
 )
@@ -17,7 +18,8 @@ type piRPC struct {
 	replies map[string]func(piReply, *turn)
 	ready   bool
 	queued  *spool.Prompt
-	working bool // a prompt was taken and is not settled
+	unsaid  []string // came too late for a turn, and goes into the next
+	working bool     // a prompt was taken and is not settled
 	aborted bool
 	asks    map[string]piAsk
 }
@@ -121,7 +123,9 @@ func (c *piRPC) prompt(p spool.Prompt, _ *turn) error {
 
 func (c *piRPC) say(p spool.Prompt) {
 	c.working = true
-	c.send("prompt", map[string]any{"message": p.Text}, func(r piReply, t *turn) {
+	text := strings.Join(append(c.unsaid, p.Text), "\n\n")
+	c.unsaid = nil
+	c.send("prompt", map[string]any{"message": text}, func(r piReply, t *turn) {
 		if !r.Success {
 			c.working = false
 			t.finish(result{outcome: spool.TurnFailed, err: first(r.Error, "pi did not take the prompt")})
@@ -146,7 +150,8 @@ func (c *piRPC) steer(p spool.Prompt, _ *turn) error {
 	}
 	c.send("steer", map[string]any{"message": p.Text}, func(r piReply, t *turn) {
 		if !r.Success {
-			t.notice("warning", NoticeNotSteered, "pi did not take what was said in between: "+r.Error)
+			c.unsaid = append(c.unsaid, p.Text)
+			t.notice("warning", NoticeNotSteered, "pi did not take what was said in between, so it goes with the next prompt: "+r.Error)
 		}
 	})
 	return nil
