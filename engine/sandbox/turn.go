@@ -245,9 +245,8 @@ func doneOf(r *guest.Result, err, why error, interrupted bool) spool.Done {
 		}
 	case (r.EndedBy == guest.Killed || err != nil) && errors.Is(why, errInterrupted):
 		d.Outcome, d.EndedBy, d.StoppedWith, code = spool.TurnInterrupted, "interrupt", "kill", guest.ExitKilled
-		d.Error = "interrupted"
 	case r.EndedBy == guest.Killed || err != nil:
-		d.Outcome, d.EndedBy, d.Error, code = spool.TurnKilled, string(guest.Killed), "killed", guest.ExitKilled
+		d.Outcome, d.EndedBy, code = spool.TurnKilled, string(guest.Killed), guest.ExitKilled
 	case r.EndedBy == guest.Crashed:
 		d.Outcome, d.EndedBy, d.Error = spool.TurnCrashed, string(r.EndedBy), r.Reason
 		if code == 0 {
@@ -268,7 +267,7 @@ func doneOf(r *guest.Result, err, why error, interrupted bool) spool.Done {
 			code = guest.ExitKilled
 		}
 	case interrupted && r.Exception != nil && r.Exception.Name == "KeyboardInterrupt":
-		d.Outcome, d.EndedBy, d.StoppedWith, d.Error = spool.TurnInterrupted, "interrupt", "interrupt", "interrupted"
+		d.Outcome, d.EndedBy, d.StoppedWith = spool.TurnInterrupted, "interrupt", "interrupt"
 	case r.Exception != nil && r.Exception.Name == "SystemExit" && code == 0:
 	case r.Exception != nil:
 		d.Outcome, d.ErrorClass = spool.TurnError, r.Exception.Name
