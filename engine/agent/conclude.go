@@ -42,9 +42,6 @@ func (s *session) conclude() {
 			s.conv.ended(x, t)
 		}
 	}
-	if s.child != nil && s.launched {
-		d.Stderr = s.child.stderr()
-	}
 	if t.result == nil { // no conversation should leave it so
 		t.finish(result{outcome: spool.TurnCrashed, err: s.runner.name + " ended without a result", class: spool.ClassProtocol})
 	}
@@ -57,6 +54,9 @@ func (s *session) conclude() {
 		}
 	} else if p != nil {
 		d.EndedBy = p.endedBy
+	}
+	if s.child != nil && s.launched && (s.gone() || !r.outcome.OK()) { // else it may be about other turns
+		d.Stderr = s.child.stderr()
 	}
 	t.closeActions(closing(r.outcome))
 	s.settleUsage(t, &d)

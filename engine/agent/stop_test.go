@@ -161,16 +161,16 @@ func TestLimits(t *testing.T) {
 	})
 	t.Run("stalled_in_a_tool", func(t *testing.T) {
 		c := quick(fakeCLI(t, ignoring("HUP")))
-		c.Stall = Stall{IdleMs: 20, ToolMs: 200}
+		c.Stall = Stall{IdleMs: 20_000, ToolMs: 200}
 		r := converse(t, newEngine(t), c)
 		if d := r.done(r.say("go")); d.Outcome != spool.TurnStalled || !strings.Contains(d.Error, "running a tool") {
 			t.Errorf("done is %+v", d)
 		}
 	})
 	t.Run("output_is_life", func(t *testing.T) {
-		c := quick(fakeCLI(t, printLines(codexThread)+`for i in 1 2 3 4 5 6; do sleep 0.1; echo '{"type":"error","message":"still here"}'; done
+		c := quick(fakeCLI(t, printLines(codexThread)+`for i in 1 2 3 4 5 6; do sleep 0.3; echo '{"type":"error","message":"still here"}'; done
 `+printLines(codexOver)))
-		c.Stall = Stall{IdleMs: 400}
+		c.Stall = Stall{IdleMs: 1500}
 		r := converse(t, newEngine(t), c)
 		if d := r.done(r.say("go")); d.Outcome != spool.TurnSuccess {
 			t.Errorf("done is %+v", d)
