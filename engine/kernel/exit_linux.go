@@ -161,6 +161,8 @@ func (s *session) cause(p *python) (why, class string) {
 		return fmt.Sprintf("the interpreter ended, and nobody knows how: %v", s.lost), ClassExit
 	case s.last.Signal == "":
 		return fmt.Sprintf("the interpreter exited with code %d, as os._exit does; its state is lost", s.last.Code), ClassExit
+	case s.last.Signal == "SIGKILL" && p.mute:
+		return "the interpreter closed the descriptor that its host reaches it by, and was killed; its state is lost", ClassExit
 	case s.last.Signal == "SIGKILL" && p.killedForMemory():
 		return "the interpreter was killed because memory ran out (SIGKILL by the system); its state is lost", ClassOOM
 	case s.last.Signal == "SIGSEGV" || s.last.Signal == "SIGBUS":

@@ -29,6 +29,7 @@ type python struct {
 
 	in       []byte // of control, not yet a whole frame
 	watched  uint32 // for what the control socket is
+	mute     bool   // it closed the control socket itself
 	oomKills int64  // how many the system had killed for memory when it began
 }
 

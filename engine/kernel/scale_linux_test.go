@@ -323,3 +323,20 @@ func TestBlockedOutputCanBeInterrupted(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 }
+
+// Closing descriptors does not end a kernel, unless the one it is reached by
+// is searched out; then it is said.
+func TestClosedDescriptors(t *testing.T) {
+	modes(t, func(t *testing.T, e *Engine, cfg Config) {
+		r := start(t, e, cfg)
+		r.ok("import os\nos.closerange(3, 256)\nos.close(1); os.close(2); os.close(0)")
+		if res := r.ok("print('out')"); res.out != "out\n" {
+			t.Errorf("%+v", res)
+		}
+		res := r.run("os.closerange(3, 1 << 16)\nwhile True: pass")
+		if res.Outcome != spool.TurnCrashed || !strings.Contains(res.Error, "descriptor") {
+			t.Errorf("%+v", res.Done)
+		}
+		r.want("1 + 1", "2")
+	})
+}

@@ -112,6 +112,7 @@ func (s *session) receive(exiting bool) {
 		s.message(m)
 	}
 	if err != nil && !exiting && s.py != nil { // it closed the channel, and cannot be reached any more
+		s.py.mute = true
 		_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, s.py.ctl, nil)
 		_ = s.py.tree.Kill()
 	}
