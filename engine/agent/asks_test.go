@@ -105,7 +105,7 @@ func TestAsks(t *testing.T) {
 		}
 	})
 	t.Run("stalled_while_waiting_for_a_person", func(t *testing.T) {
-		r := claudeAsking(t, Config{AskTimeoutMs: -1, Stall: Stall{IdleMs: 5000, HumanMs: 100}})
+		r := claudeAsking(t, Config{AskTimeoutMs: -1, Stall: Stall{IdleMs: 60_000, HumanMs: 100}})
 		if d := r.done(r.say("go")); d.Outcome != spool.TurnStalled || !strings.Contains(d.Error, "waiting for an answer") || d.StoppedWith != StoppedInBand {
 			t.Errorf("done is %+v", d)
 		}

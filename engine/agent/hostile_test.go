@@ -172,7 +172,7 @@ head -c 50000000 /dev/zero | tr '\0' 'e' >&2; echo >&2; echo the end >&2
 	t.Run("never_exits_after_its_result", func(t *testing.T) {
 		dir := t.TempDir()
 		d, log := scripted(t, Config{Agent: Claude, ExitGraceMs: 100, CancelGraceMs: 50},
-			"trap '' INT\n"+printLines(claudeInit, claudeOver)+"echo $$ > "+dir+"/pid\nwhile :; do sleep 1000; done\n")
+			"trap '' INT\necho $$ > "+dir+"/pid\n"+printLines(claudeInit, claudeOver)+"while :; do sleep 1000; done\n")
 		if d.Outcome != spool.TurnSuccess || d.Answer != "done" || d.StoppedWith != "SIGTERM" || d.Error != "" {
 			t.Errorf("done is %+v", d)
 		}
@@ -186,7 +186,7 @@ head -c 50000000 /dev/zero | tr '\0' 'e' >&2; echo >&2; echo the end >&2
 
 	t.Run("background_process_holds_the_streams", func(t *testing.T) {
 		dir := t.TempDir()
-		d, log := scripted(t, Config{Agent: Claude}, "setsid sh -c 'echo $$ > "+dir+"/pid; exec sleep 1000' &\n"+printLines(claudeInit, claudeOver))
+		d, log := scripted(t, Config{Agent: Claude}, "setsid sh -c 'echo $$ > "+dir+"/pid; exec sleep 1000' &\nuntil [ -s "+dir+"/pid ]; do sleep 0.01; done\n"+printLines(claudeInit, claudeOver))
 		if d.Outcome != spool.TurnSuccess {
 			t.Errorf("done is %+v", d)
 		}

@@ -128,7 +128,7 @@ func TestLimits(t *testing.T) {
 		}
 	})
 	t.Run("wall", func(t *testing.T) {
-		r, err := tryConverse(t, newEngine(t), quick(fakeCLI(t, ignoring("HUP"))), spool.Limits{Wall: 100 * time.Millisecond})
+		r, err := tryConverse(t, newEngine(t), quick(fakeCLI(t, ignoring("HUP"))), spool.Limits{Wall: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
