@@ -94,7 +94,10 @@ func (c acpCapabilities) has(name string) bool {
 	return false
 }
 
-func (c *acp) name() string { return filepath.Base(c.config.Command[0]) }
+// name is what the agent calls itself, or else how it was started.
+func (c *acp) name() string {
+	return first(c.agent.Info.Name, c.agent.Info2.Name, filepath.Base(c.config.Command[0]))
+}
 
 func (c *acp) command() (command, error) {
 	return command{argv: append(slices.Clone(c.config.Command), c.config.Extra...), open: true}, nil
