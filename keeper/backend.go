@@ -89,12 +89,12 @@ func (b *Backend) Close() error {
 	return errors.Join(append(errs, b.store.Close())...)
 }
 
-// Start implements [spool.Backend]. The environment is derived here: a keeper
-// has that of whoever happened to start it.
-func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+// inherit gives a run the environment and the working directory that it would
+// have if this process ran it.
+func inherit(spec *spool.Spec) error {
 	env, err := process.Environ(spec.EnvPolicy, os.Environ(), spec.Env)
 	if err != nil {
-		return spool.Info{}, &spool.StartError{Reason: spool.StartInvalid, Err: err}
+		return &spool.StartError{Reason: spool.StartInvalid, Err: err}
 	}
 	spec.EnvPolicy, spec.Env = nil, make(map[string]string, len(env))
 	for _, kv := range env {
@@ -103,7 +103,18 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 	}
 	if spec.Cwd == "" {
 		if spec.Cwd, err = os.Getwd(); err != nil {
-			return spool.Info{}, &spool.StartError{Reason: spool.StartBadCwd, Err: err}
+			return &spool.StartError{Reason: spool.StartBadCwd, Err: err}
+		}
+	}
+	return nil
+}
+
+// Start implements [spool.Backend]. The environment is derived here: a keeper
+// has that of whoever happened to start it.
+func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	if spec.Engine != spool.EngineSandbox { // which has nothing of this process
+		if err := inherit(&spec); err != nil {
+			return spool.Info{}, err
 		}
 	}
 	if spec.ID == "" {
