@@ -125,7 +125,7 @@ func SoakKernels(ctx context.Context, o SoakOptions) (_ *SoakReport, err error) 
 	if s.client, err = client.Dial(ctx, strings.TrimSpace(url), client.Options{}); err != nil {
 		return nil, err
 	}
-	defer s.client.Close()
+	defer func() { _ = s.client.Close() }() // its server is killed anyway
 
 	var wg sync.WaitGroup
 	errs := make(chan error, soakWorkers)

@@ -1,3 +1,5 @@
+//go:build linux
+
 package kernel_test
 
 import (
@@ -71,7 +73,7 @@ func openServer(t *testing.T) spool.Backend {
 }
 
 // pythons returns the oldest and the newest Python of those that are supported
-// and installed here, and the one that the path has.
+// and installed here, and that of the system; with SPOOL_TEST_ALL_PYTHONS all.
 var pythons = sync.OnceValue(func() []string {
 	home, _ := os.UserHomeDir()
 	versions := make(map[int]string)
@@ -93,6 +95,12 @@ var pythons = sync.OnceValue(func() []string {
 	}
 	slices.Sort(minors)
 	var found []string
+	if os.Getenv("SPOOL_TEST_ALL_PYTHONS") != "" {
+		for _, v := range minors {
+			found = append(found, versions[v])
+		}
+		return found
+	}
 	if n := len(minors); n > 0 {
 		found = append(found, versions[minors[0]])
 		if n > 1 {
