@@ -386,13 +386,17 @@ const unownedUID = 0x5b00_0001
 // it.
 const heapMB = 256
 
-func (w *ware) plan(c runnerConfig) (plan, error) {
+func (w *ware) plan(c runnerConfig, bare string) (plan, error) {
 	c.Dist, c.Boot, c.Module, c.Prelude = guestDist, guest.Boot, guest.Module, preludeSource
 	p := plan{
-		Node: w.node.path, Libs: w.node.libs, Dist: w.dist.dir, HostUID: unownedUID, HeapMB: heapMB, Fork: true,
+		Node: w.node.path, Libs: w.node.libs, Dist: w.dist.dir, HostUID: unownedUID, HeapMB: heapMB, Fork: true, Bare: bare,
+	}
+	packages := guestPackages
+	if bare != "" {
+		p.Fork, c.Dist, packages = false, bareDist, barePackages
 	}
 	if c.Mode == "" && w.packagesDir != "" {
-		p.Packages, c.From = w.packagesDir, guestPackages
+		p.Packages, c.From = w.packagesDir, packages
 		for _, pk := range w.packages {
 			c.Packages = append(c.Packages, pk.Name)
 		}
@@ -406,20 +410,15 @@ func (w *ware) plan(c runnerConfig) (plan, error) {
 // snapshot loads the distribution once and keeps its memory, if it has such a
 // thing.
 func (u *setup) snapshot(ctx context.Context, w *ware) (*stamp, error) {
-	p, err := w.plan(runnerConfig{Mode: "snapshot"})
-	if err != nil {
-		return nil, err
-	}
-	p.Snapshot = snapshotWrite
 	file, err := os.CreateTemp(w.cache, "snapshot-*.tmp")
 	if err != nil {
 		return nil, fmt.Errorf("make snapshot: %w", err)
 	}
 	defer os.Remove(file.Name())
 	defer file.Close()
-	n, err := startNest(ctx, u.backend.opts.Self, p, file)
+	n, err := u.walled(ctx, w, runnerConfig{Mode: "snapshot"}, func(p *plan) { p.Snapshot = snapshotWrite }, file)
 	if err != nil {
-		return nil, u.explain(w, err)
+		return nil, err
 	}
 	defer n.close()
 	info := n.ready
@@ -429,7 +428,7 @@ func (u *setup) snapshot(ctx context.Context, w *ware) (*stamp, error) {
 			return nil, err
 		}
 		if info, err = pr.ready(ctx); err != nil {
-			return nil, u.explain(w, err)
+			return nil, unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
 		}
 		pr.end()
 	}
@@ -444,25 +443,25 @@ func (u *setup) start(ctx context.Context, w *ware, s *stamp) (*nest, error) {
 			c.Imports = append(c.Imports, pk.Imports[0])
 		}
 	}
-	p, err := w.plan(c)
-	if err != nil {
-		return nil, err
-	}
-	p.Fork = s.Kind == kindPyodide && !u.backend.opts.NoFork
 	if s.Kind != kindPyodide && len(u.asked.Packages) > 0 {
 		return nil, unavailable("", errors.New("a replacement of Pyodide takes no packages"))
 	}
 	var file *os.File
 	if s.Snapshot {
-		p.Snapshot = snapshotRead
+		var err error
 		if file, err = os.Open(snapshotPath(w.cache, w.fingerprint)); err != nil {
 			return nil, fmt.Errorf("open snapshot: %w", err)
 		}
 		defer file.Close()
 	}
-	n, err := startNest(ctx, u.backend.opts.Self, p, file)
+	n, err := u.walled(ctx, w, c, func(p *plan) {
+		p.Fork = p.Fork && s.Kind == kindPyodide && !u.backend.opts.NoFork
+		if s.Snapshot {
+			p.Snapshot = snapshotRead
+		}
+	}, file)
 	if err != nil {
-		return nil, u.explain(w, err)
+		return nil, err
 	}
 	if u.asked.Isolation == guest.IsolateStrict && !slices.Contains(n.up.Walls, WallStrictFilter) {
 		n.close()
@@ -471,13 +470,51 @@ func (u *setup) start(ctx context.Context, w *ware, s *stamp) (*nest, error) {
 	return n, nil
 }
 
-// explain says in terms of this machine why there is no nest.
-func (u *setup) explain(w *ware, err error) error {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err
+// walled makes a nest behind the best walls that this machine offers, or says
+// that those which were asked for cannot be had.
+func (u *setup) walled(ctx context.Context, w *ware, c runnerConfig, change func(*plan), snapshot *os.File) (*nest, error) {
+	try := func(bare string) (*nest, error) {
+		p, err := w.plan(c, bare)
+		if err != nil {
+			return nil, err
+		}
+		change(&p)
+		return startNest(ctx, u.backend.opts.Self, p, snapshot)
 	}
-	return unavailable("spool box doctor says what this machine can do", fmt.Errorf("load %s: %w", w.dist.dir, err))
+	var err error
+	if u.backend.opts.NoNamespaces {
+		err = fmt.Errorf("%w: they are switched off", errNoNamespaces)
+	} else {
+		var n *nest
+		if n, err = try(""); err == nil {
+			return n, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if !errors.Is(err, errNoNamespaces) {
+		return nil, unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
+	}
+	if u.asked.Isolation == guest.IsolateStrict {
+		return nil, unavailable("leave the isolation open to have the others", fmt.Errorf("strict isolation needs a wall that cannot be had here: %w", err))
+	}
+	bare := bareConfined
+	if _, lerr := landlockRights(); lerr != nil {
+		if u.asked.Isolation != guest.IsolateNone {
+			return nil, unavailable("ask for no isolation if scripts may read what you may", fmt.Errorf("no wall around files can be had here: %w", errors.Join(err, lerr)))
+		}
+		bare = bareOpen
+	}
+	n, err := try(bare)
+	if err != nil && ctx.Err() == nil {
+		err = unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
+	}
+	return n, err
 }
+
+// errNoNamespaces says that the kernel has none for us.
+var errNoNamespaces = errors.New("no namespaces")
 
 // cacheName is our directory in a cache directory.
 const cacheName = "pyodide-back-end"

@@ -81,13 +81,27 @@ type plan struct {
 	Config   []byte   `json:"config"`    // what the runner is told, but for its mode
 	HeapMB   int      `json:"heap_mb"`   // JavaScript's own heap
 	HostUID  int      `json:"host_uid"`  // who interpreters are outside, if that can be chosen
+	Bare     string   `json:"bare"`      // "", or what to do without namespaces
 	UseTrees bool     `json:"use_trees"` // set by the outer stage: mounts come as descriptors
 }
+
+// What to do without namespaces.
+const (
+	bareConfined = "confined" // keep processes to their files by Landlock
+	bareOpen     = "open"     // nothing
+)
 
 // The uses of a snapshot.
 const (
 	snapshotRead  = "read"
 	snapshotWrite = "write"
+)
+
+// Where a distribution and its packages are for a process that has no root of
+// its own: they are open, and have no other name.
+const (
+	bareDist     = "/proc/self/fd/5/"
+	barePackages = "/proc/self/fd/6/"
 )
 
 // Where things are for an interpreter's process.

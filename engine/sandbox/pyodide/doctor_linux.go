@@ -43,7 +43,7 @@ func (b *Backend) Doctor(ctx context.Context) []guest.Finding {
 	add("distribution", derr, dir)
 	add("fork", forkable(), "interpreters are forked from one that is loaded")
 	if err == nil {
-		add("walls", b.tryWalls(ctx, nd), strings.Join(walls(canFork), "; "))
+		add("walls", b.tryWalls(ctx, nd), strings.Join(walls(canFork, ""), "; "))
 	}
 	if err == nil && derr == nil {
 		add("prepared", b.prepared(d, nd), "there is a valid snapshot")

@@ -25,8 +25,9 @@ type warden struct {
 	plan   plan
 	proc   *os.File // nil if there is no /proc
 	null   *os.File
-	mother *mother // nil if interpreters are processes of their own
-	pass   int     // the mother's connection: where to send descriptors
+	mother *mother    // nil if interpreters are processes of their own
+	pass   int        // the mother's connection: where to send descriptors
+	places []*os.File // the distribution and its packages, without a root
 
 	mu    sync.Mutex
 	procs map[uint64]int // pids of the living by their number
@@ -43,14 +44,21 @@ func inner(p plan) error {
 	}
 	w := &warden{plan: p, procs: make(map[uint64]int)}
 	var err error
-	if w.proc, err = makeRoot(p); err != nil {
-		return fmt.Errorf("make the walls: %w", err)
+	if p.Bare == "" {
+		if w.proc, err = makeRoot(p); err != nil {
+			return fmt.Errorf(makingWalls+": %w", err)
+		}
+	} else {
+		defer w.killAll()
+		if err := w.openPlaces(); err != nil {
+			return err
+		}
 	}
 	if w.null, err = os.OpenFile("/dev/null", os.O_RDWR, 0); err != nil {
 		return err
 	}
 	forks := p.Fork && canFork && w.proc != nil
-	if err := w.tell(report{What: isUp, Forks: forks, Walls: walls(forks)}); err != nil {
+	if err := w.tell(report{What: isUp, Forks: forks, Walls: walls(forks, p.Bare)}); err != nil {
 		return err
 	}
 	if forks {
@@ -62,18 +70,51 @@ func inner(p plan) error {
 }
 
 // walls names what is between an interpreter and this machine.
-func walls(forks bool) []string {
+func walls(forks bool, bare string) []string {
 	list := []string{
-		"own namespaces for users, mounts, processes, network, IPC and host name",
-		"a read-only root with nothing but Node and the distribution, without /proc",
 		"an empty environment",
 		"no capabilities, and no new privileges",
 		"seccomp: no sockets, no signals to others, no tracing, no mounts, no namespaces",
 	}
-	if forks {
-		return append(list, WallStrictFilter)
+	switch {
+	case bare == bareOpen:
+		return append(list, "none around files: what the user can read, a script can")
+	case bare == bareConfined:
+		return append(list, "Landlock: of this machine's files only Node and the distribution can be opened, for reading; names and sizes of others can be seen",
+			wallNoProcesses)
+	case forks:
+		return append(list, WallNamespaces, wallRoot, WallStrictFilter)
 	}
-	return append(list, "no new processes or threads once it is loaded, by resource limit")
+	return append(list, WallNamespaces, wallRoot, wallNoProcesses)
+}
+
+const (
+	wallRoot        = "a read-only root with nothing but Node and the distribution, without /proc"
+	wallNoProcesses = "no new processes or threads once it is loaded, by resource limit"
+)
+
+// openPlaces opens what processes without a root of their own are given.
+func (w *warden) openPlaces() error {
+	for _, dir := range []string{w.plan.Dist, w.plan.Packages} {
+		if dir == "" {
+			dir = "/dev/null"
+		}
+		f, err := os.Open(dir)
+		if err != nil {
+			return err
+		}
+		w.places = append(w.places, f)
+	}
+	return nil
+}
+
+// killAll ends what no namespace would.
+func (w *warden) killAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, pid := range w.procs {
+		_ = unix.Kill(pid, unix.SIGKILL) // it may be gone
+	}
 }
 
 func (w *warden) tell(r report) error {
@@ -153,27 +194,36 @@ func socketPair() (a, b *os.File, err error) {
 // startNode starts a process behind all walls that a process can be started
 // behind.
 func (w *warden) startNode(conn *os.File, stderr uintptr) (pid int, err error) {
-	args := []string{"node", "--no-addons", "--expose-gc", "--no-warnings", "--disable-proto=delete",
+	args := []string{"node", "--no-addons", "--expose-gc", "--no-warnings", "--disable-proto=delete", "--openssl-config=/dev/null",
 		"--max-old-space-size=" + strconv.Itoa(w.plan.HeapMB)}
 	if w.plan.Fork {
 		// Threads are not forked, so there should not be any.
 		args = append(args, "--single-threaded", "--v8-pool-size=0")
 	}
-	args = append(args, guestRunner, string(w.plan.Config))
-	files := []uintptr{w.null.Fd(), w.null.Fd(), stderr, conn.Fd()}
-	if w.plan.Snapshot != "" {
-		files = append(files, fdSnapshot)
+	files := []uintptr{w.null.Fd(), w.null.Fd(), stderr, conn.Fd(), fdSnapshot}
+	path := guestNode
+	sys := &syscall.SysProcAttr{Setsid: true}
+	if w.plan.Bare == "" {
+		args = append(args, guestRunner)
+	} else {
+		path = w.plan.Node
+		args = append(args, "--preserve-symlinks", "--input-type=module", "--eval", string(runnerSource), "--")
+		files = append(files, w.places[0].Fd(), w.places[1].Fd())
+		sys.Pdeathsig = syscall.SIGKILL
 	}
+	args = append(args, string(w.plan.Config))
 	done := make(chan struct{})
 	go func() {
-		defer close(done)
 		// Restrictions are a thread's, and its children's. The thread
 		// ends with the goroutine, because it is never unlocked.
 		runtime.LockOSThread()
-		if err = restrict(); err != nil {
-			return
+		if err = restrict(w.plan); err == nil {
+			pid, err = syscall.ForkExec(path, args, &syscall.ProcAttr{Dir: "/", Env: []string{}, Files: files, Sys: sys})
 		}
-		pid, err = syscall.ForkExec(guestNode, args, &syscall.ProcAttr{Dir: "/", Env: []string{}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+		close(done)
+		if sys.Pdeathsig != 0 {
+			select {} // the process would take the end of the thread for ours
+		}
 	}()
 	<-done
 	if err != nil {
@@ -183,10 +233,12 @@ func (w *warden) startNode(conn *os.File, stderr uintptr) (pid int, err error) {
 }
 
 // restrict takes from this thread all that Node does not need.
-func restrict() error {
+func restrict(p plan) error {
 	for c := uintptr(0); ; c++ {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); errors.Is(err, unix.EINVAL) {
 			break // there is no such capability
+		} else if errors.Is(err, unix.EPERM) && p.Bare != "" {
+			break // who may not drop them has none
 		} else if err != nil {
 			return fmt.Errorf("drop capability %d: %w", c, err)
 		}
@@ -201,6 +253,11 @@ func restrict() error {
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("forgo new privileges: %w", err)
+	}
+	if p.Bare == bareConfined {
+		if err := confine(p.places()); err != nil {
+			return err
+		}
 	}
 	return outerFilter().install()
 }

@@ -190,7 +190,9 @@ func (n *nest) fail(err error) {
 	if n.err != nil {
 		return
 	}
-	if text := strings.TrimSpace(n.stderr.String()); text != "" {
+	if text := strings.TrimSpace(n.stderr.String()); strings.HasPrefix(text, makingNamespaces) || strings.HasPrefix(text, makingWalls) {
+		err = fmt.Errorf("%w: %s", errNoNamespaces, text)
+	} else if text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
 	n.err = err

@@ -29,6 +29,8 @@ type Options struct {
 	Spares int
 	// NoFork has every interpreter a process of its own.
 	NoFork bool
+	// NoNamespaces does without, as where the kernel has none for us.
+	NoNamespaces bool
 }
 
 // Defaults of [Options].

@@ -9,8 +9,13 @@ const Role = "pyodide-role"
 // Name is what a configuration asks for this back end by.
 const Name = "pyodide"
 
-// WallStrictFilter is the wall that only forked interpreters have.
-const WallStrictFilter = "seccomp: nothing but computing, memory, time and one connection"
+// Walls that not every machine has.
+const (
+	// WallNamespaces is there unless the kernel keeps them from us.
+	WallNamespaces = "own namespaces for users, mounts, processes, network, IPC and host name"
+	// WallStrictFilter is the one that only forked interpreters have.
+	WallStrictFilter = "seccomp: nothing but computing, memory, time and one connection"
+)
 
 // unavailable says that this machine lacks something.
 func unavailable(hint string, err error) error {

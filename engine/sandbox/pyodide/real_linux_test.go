@@ -183,9 +183,59 @@ func TestStrictIsGivenOrRefused(t *testing.T) {
 	}
 	c := open(t, b, nil)
 	prints(t, c, "import os\nopen('f', 'w').write('x')\nprint(os.listdir('.'))", "['f']\n")
+	prints(t, open(t, b, nil), "print('another')", "another\n")
 	_, h := do(t, c, "import js\nprint(js.eval(\"try { process.getBuiltinModule('child_process').spawnSync('/node').error.code } catch (e) { e.code }\"))")
 	if !strings.HasPrefix(h.stdout(), "E") {
 		t.Errorf("a process of its own could start another: %q %q", h.stdout(), h.stderr())
+	}
+}
+
+// Without namespaces there are fewer walls, which is said, and refused if all
+// were asked for.
+func TestWithoutNamespaces(t *testing.T) {
+	ctx := testContext(t)
+	b := New(Options{Dist: real(t).opts.Dist, NoNamespaces: true})
+	defer b.Close()
+	if _, err := b.Prepare(ctx, guest.Setup{Isolation: guest.IsolateStrict}); !errors.Is(err, errNoNamespaces) {
+		t.Errorf("strict: %v, want it refused", err)
+	}
+	p, err := b.Prepare(ctx, guest.Setup{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(p.Walls, WallNamespaces) || !strings.Contains(strings.Join(p.Walls, "\n"), "Landlock") {
+		t.Errorf("the walls are said to be %q", p.Walls)
+	}
+	file := filepath.Join(t.TempDir(), "secret.txt")
+	if err := os.WriteFile(file, []byte("secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SPOOL_TEST_SECRET", "secret")
+	c := open(t, b, nil)
+	prints(t, c, "open('f', 'w').write('x')\nprint(open('f').read())", "x\n")
+	for code, want := range map[string]string{
+		"fs.readFileSync('" + file + "', 'utf8')":                       "EACCES",
+		"fs.readFileSync('/etc/passwd', 'utf8')":                        "EACCES",
+		"fs.readdirSync('/root')":                                       "EACCES",
+		"fs.readFileSync('/proc/' + process.ppid + '/environ', 'utf8')": "EACCES",
+		"fs.writeFileSync('/tmp/left', 'x')":                            "EACCES",
+		"process.kill(process.ppid, 'SIGKILL')":                         "EPERM",
+		"JSON.stringify(process.env)":                                   "{}",
+	} {
+		_, h := do(t, c, "import js\nprint(js.eval(\"const fs = process.getBuiltinModule('fs'); (() => { try { return "+
+			strings.ReplaceAll(code, `"`, `\"`)+" } catch (e) { return e.code } })()\"))")
+		if strings.TrimSpace(h.stdout()) != want {
+			t.Errorf("%s gives %q, want %s; %s", code, h.stdout(), want, h.stderr())
+		}
+	}
+	// The end of the holder ends them all.
+	proc := c.proc
+	if err := c.nest.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-c.nest.gone
+	if _, err := proc.conn.Read(make([]byte, 1)); err == nil {
+		t.Error("an interpreter outlived its holder")
 	}
 }
 

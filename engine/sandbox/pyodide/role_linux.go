@@ -51,6 +51,13 @@ func runRole(args []string) error {
 	return fmt.Errorf("no stage %q", args[0])
 }
 
+// How the complaints of the stages begin that mean that there cannot be such
+// walls here.
+const (
+	makingNamespaces = "make namespaces"
+	makingWalls      = "make the walls"
+)
+
 // The stages.
 const (
 	stageOuter = "outer"
@@ -61,6 +68,9 @@ const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | u
 
 // outer starts the inner stage in namespaces and waits for it.
 func outer(p plan) error {
+	if p.Bare != "" {
+		return inner(p)
+	}
 	// The death of the host closes the control socket, which the inner
 	// stage sees; this process only follows.
 	uid, gid := os.Getuid(), os.Getgid()
@@ -95,7 +105,7 @@ func outer(p plan) error {
 	cmd.SysProcAttr, cmd.ExtraFiles = attr, files
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("make namespaces: %w", err)
+		return fmt.Errorf(makingNamespaces+": %w", err)
 	}
 	for _, f := range files { // the inner stage has them now
 		_ = f.Close()

@@ -11,7 +11,7 @@ import fs from 'node:fs';
 
 const FD = 3;
 const SNAPSHOT_FD = 4;
-const config = JSON.parse(process.argv[2]);
+const config = JSON.parse(process.argv.at(-1));
 const started = performance.now();
 
 // The operations of a frame, as in frame.go.
@@ -158,6 +158,19 @@ let line = (op, s) => early.push([op, s + '\n']);
 const info = { kind: 'plain', version: '', python: '', load_ms: 0, packages_ms: 0, packages: 0 };
 let py;
 
+// readSnapshot does not use the position in the file, which other processes
+// share.
+function readSnapshot() {
+  const bytes = Buffer.alloc(fs.fstatSync(SNAPSHOT_FD).size);
+  for (let at = 0; at < bytes.length;) {
+    const n = fs.readSync(SNAPSHOT_FD, bytes, at, bytes.length - at, at);
+    if (n === 0) throw new Error('the snapshot is cut off');
+    at += n;
+  }
+  fs.closeSync(SNAPSHOT_FD);
+  return bytes;
+}
+
 async function load() {
   const { loadPyodide } = await import(config.dist + 'pyodide.mjs');
   if (typeof loadPyodide !== 'function') throw new Error('pyodide.mjs exports no loadPyodide');
@@ -169,8 +182,7 @@ async function load() {
   if (config.packages_dir) options.packageCacheDir = options.packageBaseUrl = config.packages_dir;
   if (config.mode === 'snapshot') options._makeSnapshot = true;
   if (config.snapshot) {
-    options._loadSnapshot = fs.readFileSync(SNAPSHOT_FD);
-    fs.closeSync(SNAPSHOT_FD);
+    options._loadSnapshot = readSnapshot();
   }
   py = await loadPyodide(options);
   // What is loaded is not needed again, and every fork would copy its pages'
