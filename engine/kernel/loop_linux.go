@@ -67,8 +67,9 @@ func (s *session) adopt(p *python) error {
 	s.unsent = nil
 	s.output.reset()
 	s.mu.Lock()
-	s.pid = p.tree.Pid()
+	s.pid, s.group = p.tree.Pid(), p.tree.Group()
 	s.mu.Unlock()
+	s.eng.guard(p.tree.Group())
 	return nil
 }
 

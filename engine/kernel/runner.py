@@ -1819,9 +1819,27 @@ _COMMON = (
 ).split()
 
 
+def _sweep(parent, groups):
+    """End what kernels left in other process groups, if the host has died."""
+    for _ in range(1000):  # it closes what it has open first
+        if os.getppid() != parent:
+            break
+        _sleep(0.001)
+    else:
+        return
+    for g in groups:
+        try:
+            fd = os.open(g + "/cgroup.kill", os.O_WRONLY)
+            os.write(fd, b"1")
+            os.close(fd)
+        except OSError:
+            pass
+
+
 def _zygote(sock, life, preload):
     """Fork kernels on request until the host is gone."""
     import gc
+    parent = os.getppid()
     life = _tie(life)
     failed = {}
     for name in _COMMON:
@@ -1848,17 +1866,25 @@ def _zygote(sock, life, preload):
     if _len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("a preloaded module started a thread")
     s = _socket.socket(fileno=sock)
+    os.close(life)  # from here on we see ourselves when the host is gone
+    guarded = set()
     gc.collect()
     gc.freeze()
     s.send(_dumps({"t": "zygote", "failed": failed, "version": sys.version.split()[0], "executable": sys.executable}, 2))
     while True:
         data, extra, _, _ = s.recvmsg(1 << 20, _FDSPACE, 0x40000000)
         if not data:
+            _sweep(parent, guarded)
             _exit(0)
         fds = []
         for level, kind, raw in extra:
             fds.extend(memoryview(raw[: _len(raw) & ~3]).cast("i"))
         req = _loads(data)
+        if "guard" in req:
+            if _len(guarded) > 4096:
+                guarded = {g for g in guarded if os.path.exists(g)}
+            guarded.add(req["guard"])
+            continue
         S.forking = True
         try:
             pid = clone(fds[5])
@@ -1867,7 +1893,6 @@ def _zygote(sock, life, preload):
             pid = -1
         if pid == 0:
             s.close()
-            os.close(life)
             _born(fds)
             return
         if pid > 0:

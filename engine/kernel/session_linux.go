@@ -28,6 +28,7 @@ type session struct {
 	requests []request
 	waiting  int // cells that were sent and have not begun
 	pid      int
+	group    string // its control group
 	ended    bool
 	kick     int // an eventfd that wakes the loop; closed when ended
 

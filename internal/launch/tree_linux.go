@@ -32,6 +32,14 @@ func (t *Tree) Pid() int { return t.pid }
 // is valid until [Tree.Reap].
 func (t *Tree) PidFD() int { return t.pidfd }
 
+// Group is the directory of the tree's control group, or "" if there is none.
+func (t *Tree) Group() string {
+	if t.slot == nil {
+		return ""
+	}
+	return t.slot.dir
+}
+
 // Reap collects the leader's exit status, waiting for it if need be, and
 // closes the pidfd. It must be called once.
 func (t *Tree) Reap() (unix.WaitStatus, error) {
