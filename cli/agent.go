@@ -250,6 +250,8 @@ func (o *agentOptions) check() error {
 func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (spool.Spec, error) {
 	_, remote := a.remote()
 	spec := spool.Spec{Engine: spool.EngineAgent, Name: o.name, Cwd: o.cwd, EnvPolicy: envPolicy(false, remote)}
+	// The engine needs none; it is for those who look at the list of runs.
+	spec.Argv = append([]string{o.agent}, o.command...)
 	var err error
 	if spec.Env, err = overlay(o.env); err != nil {
 		return spec, err
