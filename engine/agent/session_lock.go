@@ -280,8 +280,12 @@ func (l *Locks) look(key string, n uint64) (holder LockHolder, live bool, err er
 	if err != nil {
 		return holder, false, err
 	}
-	if free {
-		return holder, false, os.Remove(f.Name())
+	if free { // left behind, or given back since we opened it
+		err := os.Remove(f.Name())
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+		return holder, false, err
 	}
 	// The note is for people. One that cannot be read names nobody.
 	note, _ := io.ReadAll(io.LimitReader(f, maxLockNote))

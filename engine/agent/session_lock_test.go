@@ -119,6 +119,41 @@ func TestStampTellsWhetherSomebodyWasThere(t *testing.T) {
 	}
 }
 
+// Whoever comes and goes when, one has the conversation at a time, and nobody
+// fails because somebody else has just left.
+func TestLocksHammered(t *testing.T) {
+	dir := t.TempDir()
+	var inside, visits atomic.Int32
+	var wg sync.WaitGroup
+	for range 4 {
+		l := newLocks(t, dir) // as if it were another process
+		for range 4 {
+			wg.Go(func() {
+				for range 6 {
+					k, err := l.lock(t.Context(), "pi:s")
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if inside.Add(1) != 1 {
+						t.Error("two at once")
+					}
+					visits.Add(1)
+					inside.Add(-1)
+					k.release()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if n := visits.Load(); n != 96 {
+		t.Errorf("%d of 96 visits", n)
+	}
+	if left := ticketFiles(t, dir); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 func TestOtherConversationsDoNotWait(t *testing.T) {
 	l := newLocks(t, t.TempDir())
 	for _, session := range []string{"codex:a", "codex:b", "claude:a", "codex:a:b"} {
