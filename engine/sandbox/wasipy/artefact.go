@@ -30,7 +30,7 @@ const (
 )
 
 // format is part of the fingerprint: it changes with what the cache holds.
-const format = "1"
+const format = "2"
 
 // fingerprint names what the embedded interpreter is made of, so that a cache
 // made of something else is never used.

@@ -137,6 +137,7 @@ func (r *localRunner) runOn(ctx context.Context, s guest.Script, l link) (guest.
 		res.Lost = lost
 		r.machine.done(i, lost)
 	} else {
+		clear(i.exports) // they have stacks of their own, which it may do without until the next
 		r.instance = i
 	}
 	r.machine.refill()

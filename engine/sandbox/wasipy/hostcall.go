@@ -3,6 +3,7 @@ package wasipy
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 
 	"github.com/spool-run/spool/engine/sandbox/vfs"
 	"github.com/tetratelabs/wazero/api"
@@ -127,6 +128,10 @@ func (g *guestCall) ask() uint64 {
 	reply, err := g.link.Ask(string(kind), payload)
 	g.waited += g.now() - began
 	g.heed(err)
+	if errors.Is(err, errInterrupt) {
+		g.raise()
+		reply = wasInterrupted
+	}
 	if len(reply) > maxAsk {
 		reply = tooLarge
 	}

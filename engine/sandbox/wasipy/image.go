@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -24,6 +25,10 @@ import numbers, operator, os, pathlib, pickle, platform, posixpath, pprint, queu
 import signal, stat, statistics, string, struct, sys, tempfile, textwrap, threading, time, timeit, tokenize
 import traceback, types, typing, unicodedata, urllib.parse, uuid, warnings, weakref, zlib, zipfile
 import encodings.ascii, encodings.latin_1, encodings.idna
+import _sitebuiltins, builtins
+builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
+builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
+builtins.help = _sitebuiltins._Helper()
 `
 
 // freeze ends the preparation of an interpreter: nothing that exists by now is
@@ -31,11 +36,32 @@ import encodings.ascii, encodings.latin_1, encodings.idna
 const freeze = `
 import gc, sys, linecache
 linecache.clearcache()
+sys.modules["_spool_boot"]._count = 0
 for name in ("_spool_preload", "_spool_prepare"):
     sys.modules.pop(name, None)
 gc.collect()
-gc.freeze()
 `
+
+const frozen = "import gc\ngc.freeze()\n"
+
+// exercises are executed before the image is taken, so that the interpreter
+// has adapted its own code to what it does each time.
+const exercises = 12
+
+func (i *instance) exercise() error {
+	for range exercises {
+		if err := i.renew(guest.BootConfig{Cwd: "/"}); err != nil {
+			return err
+		}
+		for _, s := range []guest.Script{{Code: "pass"}, {Code: "pass", Cell: true}} {
+			if res, err := i.run(s); err != nil || res.ExitCode != 0 {
+				return fmt.Errorf("an exercise ended with %+v: %w", res, err)
+			}
+		}
+	}
+	i.renewed = false
+	return nil
+}
 
 // span is a range of memory.
 type span struct{ From, To uint64 }
@@ -100,7 +126,6 @@ func takeImage(ctx context.Context, m *machine, data []byte) (*image, []byte, er
 		{"spool", guest.Module},
 		{"_spool_boot", guest.Boot},
 		{"_spool_prepare", "import _spool_boot\n_spool_boot.prepare()\n"},
-		{"_spool_freeze", freeze},
 	} {
 		if err := i.callText("sb_module", module.name, module.source); err != nil {
 			return fail(module.name, err)
@@ -108,6 +133,19 @@ func takeImage(ctx context.Context, m *machine, data []byte) (*image, []byte, er
 	}
 	if err := i.callText("sb_seal", "_spool_boot"); err != nil {
 		return fail("seal", err)
+	}
+	if err := i.exercise(); err != nil {
+		return fail("exercise", err)
+	}
+	for _, last := range []string{freeze, frozen} {
+		if last == frozen {
+			if _, err := i.call("sb_immortalize"); err != nil {
+				return fail("freeze", err)
+			}
+		}
+		if err := i.callText("sb_module", "_spool_freeze", last); err != nil {
+			return fail("freeze", err)
+		}
 	}
 	im, contents := capture(i.memory().region[:i.memory().size])
 	im.file, err = share("spool-python-image", contents)
@@ -164,12 +202,15 @@ func (im *image) changes(memory, contents []byte) []span {
 	return spans
 }
 
-// An image in the cache is this header, the spans, and the contents.
+// An image in the cache is this header, a checksum of the rest, numbers, the
+// spans, and the contents.
 const imageMagic = "spool python image 1\n"
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // encode returns the form of an image that the cache holds.
 func (im *image) encode(contents []byte) []byte {
-	b := []byte(imageMagic)
+	b := append([]byte(imageMagic), 0, 0, 0, 0)
 	for _, v := range []uint64{im.Size, im.From, im.To, uint64(len(im.Hot))} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
@@ -177,16 +218,23 @@ func (im *image) encode(contents []byte) []byte {
 		b = binary.LittleEndian.AppendUint64(b, s.From)
 		b = binary.LittleEndian.AppendUint64(b, s.To)
 	}
-	return append(b, contents...)
+	b = append(b, contents...)
+	rest := b[len(imageMagic):]
+	binary.LittleEndian.PutUint32(rest, crc32.Checksum(rest[4:], castagnoli))
+	return b
 }
 
 // decodeImage is the inverse of encode. It trusts nothing.
 func decodeImage(b []byte) (*image, error) {
 	bad := fmt.Errorf("the image of the interpreter is damaged")
-	if len(b) < len(imageMagic)+32 || string(b[:len(imageMagic)]) != imageMagic {
+	if len(b) < len(imageMagic)+4+32 || string(b[:len(imageMagic)]) != imageMagic {
 		return nil, bad
 	}
 	b = b[len(imageMagic):]
+	if binary.LittleEndian.Uint32(b) != crc32.Checksum(b[4:], castagnoli) {
+		return nil, bad
+	}
+	b = b[4:]
 	word := func(n int) uint64 { return binary.LittleEndian.Uint64(b[8*n:]) }
 	im := &image{Size: word(0), From: word(1), To: word(2)}
 	hot := word(3)

@@ -20,7 +20,10 @@ import (
 
 // loopsPerTick is how many passes of loop headers are between two ticks. It is
 // what build/pack put into the code.
-const loopsPerTick = 20_000
+const loopsPerTick = 2_000
+
+// safepoints are at least so far apart, and ticks may be closer.
+const safepoints = 100 * time.Microsecond
 
 // signal is what the caller of a script wants of it.
 type signal byte
@@ -50,6 +53,8 @@ var (
 	errStop      = errors.New("the script has to end")
 	errInterrupt = errors.New("the script was interrupted")
 )
+
+var wasInterrupted = guest.Reply{Error: &guest.ReplyError{Code: "EINTR", Message: "interrupted"}}.Encode()
 
 var tooLarge = guest.Reply{Error: &guest.ReplyError{Code: "E2BIG", Message: "the question or its answer is too large"}}.Encode()
 
@@ -90,6 +95,7 @@ type instance struct {
 
 	start    time.Time // of the clock that now reads
 	deadline time.Duration
+	next     time.Duration // when a tick is a safepoint again
 	waited   time.Duration // time in which the guest did nothing
 	spent    int64         // fuel, counted at ticks
 
@@ -143,6 +149,18 @@ type instanceMemory struct {
 	api.Memory
 }
 
+// clockStart is what the monotonic clock of a guest begins with.
+const clockStart = 1000 * time.Second
+
+// monotonic is the clock of a guest. While its image is made it stands still,
+// so that the clocks of all copies begin when they do.
+func (i *instance) monotonic() time.Duration {
+	if i.machine.image == nil {
+		return clockStart
+	}
+	return clockStart + i.now()
+}
+
 func (i *instance) now() time.Duration { return time.Since(i.start) }
 
 // begin gives the interpreter who to speak with.
@@ -153,7 +171,7 @@ func (i *instance) begin(ctx context.Context, l link, fsys vfs.FS) {
 	if d, ok := ctx.Deadline(); ok {
 		i.deadline = max(time.Until(d)+i.now(), 1)
 	}
-	i.waited = 0
+	i.waited, i.next = 0, 0
 	i.refuel()
 }
 
@@ -174,7 +192,11 @@ func (i *instance) tick() bool {
 		panic(&stopped{by: guest.Fuel, reason: fmt.Sprintf("more than %d units of work", i.o.fuel)})
 	}
 	now := i.now()
+	if now < i.next {
+		return false
+	}
 	i.late(now)
+	i.next = now + safepoints
 	i.out.tick(now)
 	i.heedSignal(i.link.Pending())
 	// A guest looks to Go's scheduler like one long call. This is where others

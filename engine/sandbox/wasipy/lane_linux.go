@@ -42,6 +42,10 @@ const (
 // poller takes over, which needs no thread and longer to wake up.
 const hotWait = 200 * time.Microsecond
 
+// How long to ask again and again before that. An answer to a file call comes
+// sooner than a thread that sleeps wakes up.
+const spinWait = 15 * time.Microsecond
+
 // Ways to wait for a frame.
 type patience byte
 
@@ -169,6 +173,7 @@ func (l *lane) room(want int) {
 // fill reads what there is.
 func (l *lane) fill(p patience) error {
 	var failed error
+	var spun time.Time
 	err := l.raw.Read(func(fd uintptr) bool {
 		for {
 			n, err := unix.Read(int(fd), l.rbuf[len(l.rbuf):cap(l.rbuf)])
@@ -191,10 +196,17 @@ func (l *lane) fill(p patience) error {
 				return true
 			case patient:
 				return false
-			case hot:
+			}
+			if now := time.Now(); spun.IsZero() {
+				spun = now
+				continue
+			} else if now.Sub(spun) < spinWait {
+				continue
+			}
+			if p == hot {
 				p = patient
 				awaitInput(int(fd), hotWait)
-			case hottest:
+			} else {
 				awaitInput(int(fd), -1)
 			}
 		}

@@ -16,7 +16,8 @@ type direct struct {
 	guest.Host
 	ctx context.Context // of the script
 
-	tell        func(n uint32) // says an interrupt to a worker; may be nil
+	tell        func(n uint32)  // says an interrupt to a worker; may be nil
+	gone        <-chan struct{} // closed when the worker has ended; may be nil
 	mu          sync.Mutex
 	interrupted bool
 	interrupts  uint32             // how many there were
@@ -48,6 +49,16 @@ func (d *direct) Interrupt() {
 	}
 	if d.cancel != nil {
 		d.cancel()
+	}
+}
+
+// attach gives the link a worker, and tells it what it missed.
+func (d *direct) attach(tell func(n uint32), gone <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tell, d.gone = tell, gone
+	if d.interrupted {
+		tell(d.interrupts)
 	}
 }
 
@@ -120,12 +131,25 @@ func (d *direct) waiting(call func(ctx context.Context)) error {
 	}
 	d.cancel = cancel
 	d.mu.Unlock()
+	if d.gone != nil {
+		go func() {
+			select {
+			case <-d.gone:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
 	call(ctx)
 	d.mu.Lock()
 	d.cancel = nil
 	d.mu.Unlock()
-	if d.ctx.Err() != nil {
+	select {
+	case <-d.gone:
 		return errStop
+	case <-d.ctx.Done():
+		return errStop
+	default:
 	}
 	if ctx.Err() != nil && d.takeInterrupt() == interrupt {
 		return errInterrupt

@@ -28,6 +28,8 @@ type pool struct {
 	mu       sync.Mutex
 	workers  []*worker
 	starting int
+	wanting  int       // who is in acquire
+	failed   error     // of the last start
 	started  sync.Cond // a worker started, or failed to, or a lane is free
 	closed   bool
 
@@ -42,6 +44,7 @@ type worker struct {
 	free    []*lane // nobody uses them
 	busy    int     // lanes that somebody uses
 	dead    bool
+	stuck   int // lanes whose script did not end in time
 	stderr  *tail
 	waited  chan struct{} // closed when it has ended
 }
@@ -70,6 +73,8 @@ func (pl *pool) acquire(ctx context.Context) (*use, error) {
 	defer wake()
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
+	pl.wanting++
+	defer func() { pl.wanting-- }()
 	for {
 		if pl.closed {
 			return nil, errClosed
@@ -77,32 +82,40 @@ func (pl *pool) acquire(ctx context.Context) (*use, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		best := pl.idlest()
+		best, live := pl.idlest()
 		switch {
-		case best != nil && (best.busy == 0 || len(pl.workers)+pl.starting >= pl.cfg.MaxWorkers):
+		case best != nil && (best.busy == 0 || live >= pl.cfg.MaxWorkers):
 			u, err := best.lane()
 			if err == nil {
 				return u, nil
 			}
 			best.kill()
-		case len(pl.workers)+pl.starting < pl.cfg.MaxWorkers:
-			if err := pl.start(); err != nil {
-				return nil, err
-			}
+		case pl.failed != nil:
+			err := pl.failed
+			pl.failed = nil // the next who needs one tries again
+			return nil, err
+		case live+pl.starting < pl.cfg.MaxWorkers && pl.starting < pl.wanting:
+			pl.start()
 		default:
 			pl.started.Wait()
 		}
 	}
 }
 
-func (pl *pool) idlest() *worker {
-	var best *worker
+// idlest returns the worker with the least to do, and how many there are to
+// choose from. One with a script that does not end may be killed at any time,
+// and is not among them.
+func (pl *pool) idlest() (best *worker, live int) {
 	for _, w := range pl.workers {
-		if !w.dead && (best == nil || w.busy < best.busy) {
+		if w.dead || w.stuck > 0 {
+			continue
+		}
+		live++
+		if best == nil || w.busy < best.busy {
 			best = w
 		}
 	}
-	return best
+	return best, live
 }
 
 // lane returns a lane of the worker. The pool's mu is held.
@@ -160,23 +173,25 @@ func (pl *pool) release(u *use, good bool) {
 	pl.started.Broadcast()
 }
 
-// start starts a worker. The pool's mu is held, but not while it waits.
-func (pl *pool) start() error {
+// start starts a worker, beside. The pool's mu is held.
+func (pl *pool) start() {
 	pl.starting++
-	pl.mu.Unlock()
-	w, err := pl.spawn()
-	pl.mu.Lock()
-	pl.starting--
-	pl.started.Broadcast()
-	if err != nil {
-		return err
-	}
-	pl.workers = append(pl.workers, w)
-	go w.reap()
-	if pl.closed {
-		w.kill()
-	}
-	return nil
+	go func() {
+		w, err := pl.spawn()
+		pl.mu.Lock()
+		defer pl.mu.Unlock()
+		pl.starting--
+		pl.started.Broadcast()
+		if err != nil {
+			pl.failed = err
+			return
+		}
+		pl.workers = append(pl.workers, w)
+		go w.reap()
+		if pl.closed {
+			w.kill()
+		}
+	}()
 }
 
 // spawn starts a worker and waits until it is ready.

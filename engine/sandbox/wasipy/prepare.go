@@ -49,29 +49,18 @@ func (p *prepared) load(ctx context.Context, cfg Config, progress func(guest.Pro
 	if p.loaded {
 		return 0, nil
 	}
-	var took time.Duration
-	if !validStamp(p.dir) {
-		began := time.Now()
-		var err error
-		if cfg.Worker != nil && canWork {
-			err = prepareOutside(ctx, cfg, p.dir, progress)
-		} else {
-			err = fill(ctx, p.dir, progress)
-		}
-		if err != nil {
+	began, executed := time.Now(), false
+	im, err := loadImage(p.dir)
+	if err != nil {
+		if err := p.fill(ctx, cfg, progress); err != nil {
 			return 0, err
 		}
-		took = max(time.Since(began), 1)
+		executed = true
+		if im, err = loadImage(p.dir); err != nil {
+			return 0, err
+		}
 	}
-	b, err := os.ReadFile(filepath.Join(p.dir, imageName))
-	if err != nil {
-		return 0, fmt.Errorf("read the image: %w", err)
-	}
-	im, err := decodeImage(b)
-	if err != nil {
-		return 0, err
-	}
-	b, err = os.ReadFile(filepath.Join(p.dir, libraryName))
+	b, err := os.ReadFile(filepath.Join(p.dir, libraryName))
 	if err == nil {
 		p.libraryF, err = share("spool-python-library", b)
 	}
@@ -90,7 +79,34 @@ func (p *prepared) load(ctx context.Context, cfg Config, progress func(guest.Pro
 		p.pool = newPool(cfg, p)
 	}
 	p.loaded = true
-	return took, nil
+	if !executed {
+		return 0, nil
+	}
+	return max(time.Since(began), 1), nil
+}
+
+// loadImage loads the image of a directory that is complete.
+func loadImage(dir string) (*image, error) {
+	if !validStamp(dir) {
+		return nil, errors.New("nothing is prepared")
+	}
+	b, err := os.ReadFile(filepath.Join(dir, imageName))
+	if err != nil {
+		return nil, fmt.Errorf("read the image: %w", err)
+	}
+	im, err := decodeImage(b)
+	if err != nil {
+		_ = os.Remove(filepath.Join(dir, stampName))
+	}
+	return im, err
+}
+
+// fill makes what is not there, in a process of its own if there can be one.
+func (p *prepared) fill(ctx context.Context, cfg Config, progress func(guest.Progress)) error {
+	if cfg.Worker != nil && canWork {
+		return prepareOutside(ctx, cfg, p.dir, progress)
+	}
+	return fill(ctx, p.dir, progress)
 }
 
 // machine is the one of this process, for interpreters that live in it.

@@ -68,7 +68,7 @@ func (r *remoteRunner) run(ctx context.Context, s guest.Script, d *direct) (gues
 		return crashed(), nil
 	}
 	c := &conversation{use: r.use, files: r.files, link: d, began: began}
-	d.tell = c.interrupt
+	d.attach(c.interrupt, r.use.worker.waited)
 	res, err := c.run(ctx)
 	switch {
 	case c.broken != nil && ctx.Err() != nil:
@@ -224,9 +224,10 @@ func (c *conversation) abandon(r *remoteRunner) {
 		_ = files.Close()
 		return
 	}
-	pl.abandoned.Add(1)
-	go func() {
-		defer pl.abandoned.Done()
+	pl.mu.Lock()
+	u.worker.stuck++
+	pl.mu.Unlock()
+	pl.abandoned.Go(func() {
 		_ = files.Close()
 		_ = u.file.SetReadDeadline(time.Now().Add(workerGrace))
 		good := false
@@ -249,11 +250,12 @@ func (c *conversation) abandon(r *remoteRunner) {
 			break
 		}
 		_ = u.file.SetReadDeadline(time.Time{})
+		pl.mu.Lock()
+		u.worker.stuck--
 		if !good {
-			pl.mu.Lock()
 			u.worker.kill()
-			pl.mu.Unlock()
 		}
+		pl.mu.Unlock()
 		pl.release(u, good)
-	}()
+	})
 }

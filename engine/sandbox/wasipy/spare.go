@@ -76,7 +76,8 @@ func (m *machine) done(i *instance, lost bool) {
 		m.spares.give(i)
 		return
 	}
-	i.close()
+	// To unmap much memory takes its time, and nobody has to wait for that.
+	m.spares.making.Go(i.close)
 }
 
 // refill makes one if there is none, beside what the caller goes on with.

@@ -92,7 +92,7 @@ func (g *guestCall) clockTime() uint64 {
 	case clockRealtime:
 		t = time.Now().UnixNano()
 	case clockMonotonic:
-		t = int64(time.Since(epoch))
+		t = int64(g.monotonic())
 	case clockProcess, clockThread:
 		t = int64(g.now() - g.waited)
 	default:
@@ -100,10 +100,6 @@ func (g *guestCall) clockTime() uint64 {
 	}
 	return wrote(g.put64(g.u32(2), uint64(t)))
 }
-
-// epoch is when the monotonic clock of guests began: some time before any of
-// them, so that the clock of a copy is never behind that of its image.
-var epoch = time.Now().Add(-time.Hour)
 
 func (g *guestCall) random() uint64 {
 	b := g.bytes(g.u32(0), g.u32(1))
@@ -124,6 +120,9 @@ func (g *guestCall) random() uint64 {
 func (g *guestCall) safepoint() {
 	g.late(g.now())
 	g.heedSignal(g.link.Pending())
+	if g.interrupted {
+		g.raise()
+	}
 }
 
 func (g *guestCall) procExit() uint64 {
@@ -160,18 +159,15 @@ func (g *guestCall) poll() uint64 {
 	for s := subs; len(s) > 0; s = s[subscriptionSize:] {
 		if s[8] != pollClock {
 			ready = event(events, ready, s, 0)
-		} else if d := until(s, 0); soonest < 0 || d < soonest {
+		} else if d := g.until(s, 0); soonest < 0 || d < soonest {
 			soonest, first = d, s
 		}
 	}
 	if ready == 0 {
-		slept, err := g.sleep(soonest)
-		if err != 0 {
-			return uint64(err)
-		}
+		slept := g.sleep(soonest)
 		ready = event(events, ready, first, 0)
 		for s := subs; len(s) > 0; s = s[subscriptionSize:] {
-			if &s[0] != &first[0] && until(s, slept) <= 0 {
+			if &s[0] != &first[0] && g.until(s, slept) <= 0 {
 				ready = event(events, ready, s, 0)
 			}
 		}
@@ -181,7 +177,7 @@ func (g *guestCall) poll() uint64 {
 
 // until is how long the clock of a subscription still has to go, after a
 // sleep.
-func until(s []byte, slept time.Duration) time.Duration {
+func (g *guestCall) until(s []byte, slept time.Duration) time.Duration {
 	timeout := time.Duration(min(binary.LittleEndian.Uint64(s[24:]), 1<<62))
 	switch {
 	case s[40]&1 == 0: // relative
@@ -189,7 +185,7 @@ func until(s []byte, slept time.Duration) time.Duration {
 	case binary.LittleEndian.Uint32(s[16:]) == clockRealtime:
 		return timeout - time.Duration(time.Now().UnixNano())
 	default:
-		return timeout - time.Since(epoch)
+		return timeout - g.monotonic()
 	}
 }
 
@@ -203,8 +199,10 @@ func event(events []byte, n uint32, s []byte, e vfs.Errno) uint32 {
 	return n + 1
 }
 
-// sleep lets the guest sleep, and still end in time.
-func (g *guestCall) sleep(d time.Duration) (time.Duration, vfs.Errno) {
+// sleep lets the guest sleep, and still end in time. It ends early for an
+// interrupt, which the guest sees as soon as its call has returned; to say more
+// would be an error to its C library.
+func (g *guestCall) sleep(d time.Duration) time.Duration {
 	g.flush()
 	began := g.now()
 	slept := time.Duration(0)
@@ -219,15 +217,17 @@ func (g *guestCall) sleep(d time.Duration) (time.Duration, vfs.Errno) {
 		g.late(now)
 		g.heedSignal(s)
 		if s == interrupt {
-			g.waited += slept
 			g.raise()
-			return slept, vfs.EINTR
+			break
 		}
 	}
 	g.waited += slept
-	return slept, 0
+	return slept
 }
 
 // raise lets the guest know of an interrupt while it is in a call of ours: the
 // exception comes when the call has returned.
-func (g *guestCall) raise() { _, _ = g.call("sb_tick") }
+func (g *guestCall) raise() {
+	g.next = 0 // so that this tick is one
+	_, _ = g.call("sb_tick")
+}

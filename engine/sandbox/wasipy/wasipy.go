@@ -120,16 +120,16 @@ func (b *Backend) prepare(ctx context.Context, s guest.Setup) (*prepared, time.D
 		return nil, 0, &guest.UnavailableError{Backend: Name, Err: err, Hint: "name a cache directory"}
 	}
 	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil, 0, errClosed
+	}
 	p := b.ready[dir]
 	if p == nil {
 		p = &prepared{dir: dir, turn: make(chan struct{}, 1)}
 		b.ready[dir] = p
 	}
-	closed := b.closed
 	b.mu.Unlock()
-	if closed {
-		return nil, 0, errClosed
-	}
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()

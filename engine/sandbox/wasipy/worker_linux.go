@@ -35,6 +35,10 @@ const (
 	verbPrepare = "prepare"
 )
 
+// workerGC is how much garbage a worker may have, in percent of what is in use:
+// little, because what is in use is much if it has many interpreters.
+const workerGC = 25
+
 // Work is the life of a worker process, with the arguments that
 // [Config].Worker was called with. It returns the exit code.
 func Work(args []string) int {
@@ -92,6 +96,7 @@ func work(arg string) error {
 	if err := confine(); err != nil {
 		return fmt.Errorf("confine the worker: %w", err)
 	}
+	debug.SetGCPercent(workerGC)
 	debug.FreeOSMemory()
 	m.refill()
 	// The parent waits for this byte.
@@ -162,7 +167,7 @@ func serveLane(m *machine, l *lane) {
 				r.close()
 				r = nil
 			}
-		case frameInterrupt, frameKill: // of a script that was over by then
+		case frameInterrupt, frameKill, frameAnswer: // to a script that was over by then
 		case frameRun:
 			var req runRequest
 			if json.Unmarshal(b, &req) != nil {

@@ -116,7 +116,7 @@ out=$here/../artefact
 mkdir -p "$out"
 wraps=
 for f in stat lstat fstat fstatat chmod fchmod; do wraps="$wraps -Wl,--wrap=$f"; done
-$cc $map -O2 -DNDEBUG -I"$python/Include" -I"$wasm" -c "$here/shim.c" -o "$work/shim.o"
+$cc $map -O2 -mbulk-memory -DNDEBUG -I"$python/Include" -I"$wasm" -c "$here/shim.c" -o "$work/shim.o"
 hacl=$wasm/Modules/_hacl/libHacl_Hash_SHA2.a
 $cc -mexec-model=reactor -z stack-size=8388608 -Wl,--stack-first -Wl,--initial-memory=25165824 -Wl,--strip-all $wraps \
 	"$work/shim.o" "$wasm/libpython3.13.a" \

@@ -31,6 +31,28 @@ EXPORT("sb_tick") void sb_tick(void) {
 		PyErr_SetInterrupt();
 }
 
+/* What moves much memory at once, in pieces: after each the host may have a
+ * word. build/pack puts these in the place of the instructions, of which only
+ * these two functions keep theirs. */
+#define PIECE (1 << 20)
+
+EXPORT("sb_copy") void sb_copy(char *to, const char *from, size_t n) {
+	if (to <= from || to >= from + n) {
+		for (; n > PIECE; n -= PIECE, to += PIECE, from += PIECE)
+			__builtin_memmove(to, from, PIECE);
+	} else {
+		for (; n > PIECE; n -= PIECE)
+			__builtin_memmove(to + n - PIECE, from + n - PIECE, PIECE);
+	}
+	__builtin_memmove(to, from, n);
+}
+
+EXPORT("sb_fill") void sb_fill(char *to, int value, size_t n) {
+	for (; n > PIECE; n -= PIECE, to += PIECE)
+		__builtin_memset(to, value, PIECE);
+	__builtin_memset(to, value, n);
+}
+
 EXPORT("sb_alloc") void *sb_alloc(int n) { return malloc(n); }
 EXPORT("sb_free") void sb_free(void *p) { free(p); }
 
@@ -64,6 +86,20 @@ static PyObject *spool_init(void) { return PyModule_Create(&spool_module); }
 
 static PyObject *renew_function, *run_function;
 static PyObject *last; /* keeps the result of sb_run until the next call */
+
+/* A script that used up all memory may have left it used: what is kept back
+ * here lets the next one run, to make room. */
+#define RESERVE (512 << 10)
+static void *reserve;
+
+static void keep_reserve(const char *result) {
+	if (result == NULL || strstr(result, "\"out_of_memory\": true") != NULL) {
+		free(reserve);
+		reserve = NULL;
+	} else if (reserve == NULL) {
+		reserve = malloc(RESERVE);
+	}
+}
 
 EXPORT("sb_init") int sb_init(unsigned long hash_seed) {
 	PyPreConfig pre;
@@ -116,6 +152,46 @@ EXPORT("sb_module") int sb_module(const char *name, const char *source) {
 	return 0;
 }
 
+/* What is in the image lives for ever, and no reference to it counts: a count
+ * is a write, and a write makes a copy of the page. */
+static void immortalize(PyObject *o);
+
+static int visit(PyObject *o, void *arg) {
+	immortalize(o);
+	return 0;
+}
+
+static void immortalize(PyObject *o) {
+	if (o == NULL || _Py_IsImmortal(o))
+		return;
+	o->ob_refcnt = _Py_IMMORTAL_REFCNT;
+	if (PyCode_Check(o)) { /* the collector does not know what is in these */
+		PyCodeObject *c = (PyCodeObject *)o;
+		immortalize(c->co_consts);
+		immortalize(c->co_names);
+		immortalize(c->co_exceptiontable);
+		immortalize(c->co_localsplusnames);
+		immortalize(c->co_localspluskinds);
+		immortalize(c->co_filename);
+		immortalize(c->co_name);
+		immortalize(c->co_qualname);
+		immortalize(c->co_linetable);
+	} else if (PyTuple_Check(o) && !PyObject_GC_IsTracked(o)) {
+		for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(o); n++)
+			immortalize(PyTuple_GET_ITEM(o, n));
+	}
+}
+
+static int visit_tracked(PyObject *o, void *arg) {
+	o->ob_refcnt = _Py_IMMORTAL_REFCNT;
+	traverseproc t = Py_TYPE(o)->tp_traverse;
+	if (t != NULL)
+		t(o, visit, NULL);
+	return 1;
+}
+
+EXPORT("sb_immortalize") void sb_immortalize(void) { PyUnstable_GC_VisitObjects(visit_tracked, NULL); }
+
 /* sb_seal ends the preparation: what comes now comes after a copy. */
 EXPORT("sb_seal") int sb_seal(const char *module) {
 	PyObject *m = PyImport_ImportModule(module);
@@ -129,6 +205,7 @@ EXPORT("sb_seal") int sb_seal(const char *module) {
 		return 1;
 	}
 	fflush(NULL);
+	keep_reserve("");
 	return 0;
 }
 
@@ -158,6 +235,7 @@ EXPORT("sb_run") unsigned long long sb_run(const char *script, int n) {
 	last = call(run_function, script, n);
 	Py_ssize_t size = 0;
 	const char *text = last ? PyUnicode_AsUTF8AndSize(last, &size) : NULL;
+	keep_reserve(text);
 	if (text == NULL) {
 		PyErr_Clear();
 		return 0;

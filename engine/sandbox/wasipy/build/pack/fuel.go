@@ -5,16 +5,23 @@ import (
 	"fmt"
 )
 
-// The names the fuel has in a module.
+// The names that matter in a module.
 const (
 	tickExport = "sb_tick"
-	fuelExport = "sb_fuel"
+	copyExport = "sb_copy"
+	fillExport = "sb_fill"
+	fuelExport = "sb_fuel" // is added
 )
+
+// bulkShift says how much memory counts as much as one pass of a loop.
+const bulkShift = 8
 
 // addFuel makes every pass of a loop header count: each takes one from a new
 // global, and the one that takes the last fills it up again and calls the
 // function that the module exports as sb_tick. So the host gets a word in any
-// loop, be it in C or in Python, and the work done can be counted.
+// loop, be it in C or in Python, and the work done can be counted. To move
+// memory counts by its size, and goes through the functions that the module
+// exports for it, which do it in pieces.
 //
 // It returns the number of loops.
 func addFuel(sections []section, every int64) (int, error) {
@@ -52,7 +59,8 @@ func addFuel(sections []section, every int64) (int, error) {
 		}
 		if m.importedFunctions+i != m.tick {
 			var found int
-			body, found, err = fuelFunction(body, m.params[m.functions[i]], fuel, m.tick, every)
+			f := fueling{surveyed: &m, fuel: fuel, every: every, index: m.importedFunctions + i}
+			body, found, err = f.function(body, m.params[m.functions[i]])
 			if err != nil {
 				return 0, fmt.Errorf("function %d: %w", i, err)
 			}
@@ -70,7 +78,7 @@ type surveyed struct {
 	params                             []uint64 // of each type
 	functions                          []uint64 // types of those with code
 	importedFunctions, importedGlobals uint64
-	tick                               uint64
+	tick, copy, fill                   uint64
 }
 
 func survey(sections []section) (surveyed, error) {
@@ -128,24 +136,34 @@ func survey(sections []section) (surveyed, error) {
 		return m, fmt.Errorf("functions: %w", r.err)
 	}
 	r = reader{b: find(sections, sectionExport).body}
-	found := false
+	wanted := map[string]*uint64{tickExport: &m.tick, copyExport: &m.copy, fillExport: &m.fill}
 	for n := r.u(); n > 0 && r.err == nil; n-- {
 		name, kind, index := r.name(), r.byte(), r.u()
-		if name == tickExport && kind == 0 {
-			m.tick, found = index, true
+		if to := wanted[name]; to != nil && kind == 0 {
+			*to = index
+			delete(wanted, name)
 		}
 	}
 	if r.err != nil {
 		return m, fmt.Errorf("exports: %w", r.err)
 	}
-	if !found {
-		return m, fmt.Errorf("the module does not export %s", tickExport)
+	for name := range wanted {
+		return m, fmt.Errorf("the module does not export %s", name)
 	}
 	return m, nil
 }
 
-// fuelFunction puts the count into the loops of one function.
-func fuelFunction(body []byte, params, fuel, tick uint64, every int64) ([]byte, int, error) {
+// fueling is the change of one function.
+type fueling struct {
+	*surveyed
+	fuel  uint64 // the global
+	every int64
+	index uint64 // of the function
+	local uint64 // one that is added
+}
+
+// function puts the count into a function. It returns how many loops it has.
+func (f *fueling) function(body []byte, params uint64) ([]byte, int, error) {
 	r := reader{b: body}
 	groups, locals := r.u(), params
 	begin := r.i
@@ -157,32 +175,32 @@ func fuelFunction(body []byte, params, fuel, tick uint64, every int64) ([]byte, 
 	if r.err != nil {
 		return nil, 0, r.err
 	}
-
-	// fuel--; if it is zero, fill it up and tick.
-	var count []byte
-	count = appendU(append(count, 0x23), fuel)
-	count = append(count, 0x41, 1, 0x6b)
-	count = appendU(append(count, 0x22), locals) // local.tee
-	count = appendU(append(count, 0x24), fuel)
-	count = appendU(append(count, 0x20), locals)
-	count = append(count, 0x45, 0x04, 0x40, 0x41) // i32.eqz, if, i32.const
-	count = appendS(count, every)
-	count = appendU(append(count, 0x24), fuel)
-	count = appendU(append(count, 0x10), tick)
-	count = append(count, 0x0b)
+	f.local = locals
 
 	var out []byte
-	loops := 0
+	loops, changed := 0, false
+	count := f.loop()
 	for r.more() {
 		start := r.i
-		loop := r.instruction()
-		out = append(out, body[start:r.i]...)
-		if loop {
-			out = append(out, count...)
+		what := r.instruction()
+		text := body[start:r.i]
+		switch {
+		case what == isLoop:
+			out = append(append(out, text...), count...)
 			loops++
+		case what == isCopy && f.index != f.copy && f.index != f.fill:
+			out = appendU(append(out, 0x10), f.copy)
+		case what == isFill && f.index != f.copy && f.index != f.fill:
+			out = appendU(append(out, 0x10), f.fill)
+		case what == isCopy || what == isFill:
+			out = append(append(out, f.bulk()...), text...)
+		default:
+			out = append(out, text...)
+			continue
 		}
+		changed = true
 	}
-	if r.err != nil || loops == 0 {
+	if r.err != nil || !changed {
 		return body, 0, r.err
 	}
 	head := append(appendU(nil, groups+1), body[begin:end]...)
@@ -190,12 +208,49 @@ func fuelFunction(body []byte, params, fuel, tick uint64, every int64) ([]byte, 
 	return append(head, out...), loops, nil
 }
 
-// instruction reads one instruction and says whether it begins a loop.
-func (r *reader) instruction() (loop bool) {
+// loop is what a loop begins with: take one; if none is left, fill up and tick.
+func (f *fueling) loop() []byte {
+	b := f.global(nil, 0x23)
+	b = append(b, 0x41, 1, 0x6b)
+	b = appendU(append(b, 0x22), f.local) // local.tee
+	b = f.global(b, 0x24)
+	b = appendU(append(b, 0x20), f.local)
+	b = append(b, 0x41, 0, 0x4c, 0x04, 0x40) // i32.const 0, i32.le_s, if
+	b = f.global(b, 0x23)
+	b = append(appendS(append(b, 0x41), f.every), 0x6a)
+	b = f.global(b, 0x24)
+	b = appendU(append(b, 0x10), f.tick)
+	return append(b, 0x0b)
+}
+
+// bulk takes for as much memory as the number on the stack says, and leaves
+// the number there.
+func (f *fueling) bulk() []byte {
+	b := appendU([]byte{0x22}, f.local)
+	b = f.global(b, 0x23)
+	b = appendU(append(b, 0x20), f.local)
+	b = append(b, 0x41, bulkShift, 0x76, 0x6b) // i32.shr_u, i32.sub
+	return f.global(b, 0x24)
+}
+
+func (f *fueling) global(b []byte, op byte) []byte { return appendU(append(b, op), f.fuel) }
+
+// What matters of an instruction.
+type kind byte
+
+const (
+	isOther kind = iota
+	isLoop
+	isCopy
+	isFill
+)
+
+// instruction reads one instruction.
+func (r *reader) instruction() kind {
 	switch op := r.byte(); {
 	case op == 0x03:
 		r.s()
-		return true
+		return isLoop
 	case op == 0x02 || op == 0x04: // block, if
 		r.s()
 	case op == 0x0c || op == 0x0d || op == 0x10 || op == 0x12 || op == 0xd2: // br, br_if, call, return_call, ref.func
@@ -225,19 +280,26 @@ func (r *reader) instruction() (loop bool) {
 	case op == 0xd0: // ref.null
 		r.s()
 	case op == 0xfc:
-		r.extended()
+		return r.extended()
 	case op > 0xc4 && op != 0xd1 || op >= 0x05 && op < 0x0b || op > 0x13 && op < 0x1a || op == 0x27:
 		if op != 0x05 { // else has nothing more
 			r.fail("instruction %#x is not known", op)
 		}
 	}
-	return false
+	return isOther
 }
 
-func (r *reader) extended() {
+func (r *reader) extended() kind {
 	switch sub := r.u(); {
 	case sub <= 7: // saturating conversions
-	case sub == 8 || sub == 10 || sub == 12 || sub == 14: // memory.init, memory.copy, table.init, table.copy
+	case sub == 10:
+		r.u()
+		r.u()
+		return isCopy
+	case sub == 11:
+		r.u()
+		return isFill
+	case sub == 8 || sub == 12 || sub == 14: // memory.init, table.init, table.copy
 		r.u()
 		r.u()
 	case sub <= 17:
@@ -245,4 +307,5 @@ func (r *reader) extended() {
 	default:
 		r.fail("instruction 0xfc %d is not known", sub)
 	}
+	return isOther
 }

@@ -2,10 +2,10 @@ package wasipy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,11 +18,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// role makes the test binary a worker.
-const role = "sandbox-worker-role"
-
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == role {
+	if len(os.Args) > 1 && os.Args[1] == wasipy.Role {
 		os.Exit(wasipy.Work(os.Args[2:]))
 	}
 	code := m.Run()
@@ -36,11 +33,6 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
-}
-
-// workers is how a test's back end starts its workers.
-func workers(args ...string) *exec.Cmd {
-	return exec.Command("/proc/self/exe", append([]string{role}, args...)...)
 }
 
 // cacheDir is where tests keep the prepared interpreter, also between runs of
@@ -79,7 +71,7 @@ func (s *backends) get(t testing.TB, i guest.Isolation) *wasipy.Backend {
 	if b := s.by[i]; b != nil {
 		return b
 	}
-	b := wasipy.New(wasipy.Config{Worker: workers, CacheDir: cacheDir(t)})
+	b := wasipy.New(wasipy.Config{Worker: wasipy.SelfWorker, CacheDir: cacheDir(t)})
 	if s.by == nil {
 		s.by = make(map[guest.Isolation]*wasipy.Backend)
 	}
@@ -237,3 +229,5 @@ func prints(t testing.TB, c guest.Context, code, want string) {
 		t.Errorf("%s\nended with %+v and printed %q, %q; want %q", code, res, h.stdout(), h.stderr(), want)
 	}
 }
+
+func asUnavailable(err error, u **guest.UnavailableError) bool { return errors.As(err, u) }

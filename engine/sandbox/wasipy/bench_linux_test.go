@@ -40,10 +40,11 @@ func BenchmarkFirstByte(b *testing.B) {
 		})
 	}
 	b.Run("native", func(b *testing.B) {
+		native := python(b)
 		var took []time.Duration
 		for b.Loop() {
 			began := time.Now()
-			cmd := exec.Command("python3", "-I", "-c", "print('hello')")
+			cmd := exec.Command(native, "-I", "-c", "print('hello')")
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				b.Fatal(err)
@@ -145,8 +146,9 @@ func BenchmarkCPU(b *testing.B) {
 		})
 		b.Run(name+"/native", func(b *testing.B) {
 			native = math.Inf(1)
+			native3 := python(b)
 			for b.Loop() {
-				out, err := exec.Command("python3", "-I", "-c", code).Output()
+				out, err := exec.Command(native3, "-I", "-c", code).Output()
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -158,4 +160,55 @@ func BenchmarkCPU(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkStat measures a stat from within a script, of which there are many.
+func BenchmarkStat(b *testing.B) {
+	for _, w := range isolations {
+		b.Run(w.name, func(b *testing.B) {
+			c := open(b, w.i, guest.Options{})
+			const code = "import os, time\nos.stat('/tmp')\nl = []\nfor _ in range(3000):\n    t = time.perf_counter_ns()\n    os.stat('/tmp')\n    l.append(time.perf_counter_ns() - t)\nl.sort()\nprint(l[1500])"
+			best := math.Inf(1)
+			for b.Loop() {
+				res, h := run(b, c, code)
+				ns, err := strconv.ParseFloat(strings.TrimSpace(h.stdout()), 64)
+				if err != nil {
+					b.Fatalf("%+v %s", res, h.stderr())
+				}
+				best = min(best, ns/1e3)
+			}
+			b.ReportMetric(best, "p50-µs")
+		})
+	}
+}
+
+// BenchmarkStop measures how long after its limit a busy script is over.
+func BenchmarkStop(b *testing.B) {
+	for _, w := range isolations {
+		for _, name := range []string{"while True", "regex", "power", "hash", "sleep", "copies"} {
+			b.Run(w.name+"/"+name, func(b *testing.B) {
+				c := open(b, w.i, guest.Options{Fresh: true})
+				var took []time.Duration
+				for b.Loop() {
+					ctx, cancel := context.WithTimeout(context.Background(), 40*time.Millisecond)
+					deadline, _ := ctx.Deadline()
+					if res, err := c.Run(ctx, guest.Script{Code: runaways[name]}, newHost()); err != nil || res.EndedBy != guest.Killed {
+						b.Fatalf("%+v %v", res, err)
+					}
+					took = append(took, time.Since(deadline))
+					cancel()
+				}
+				report(b, took)
+			})
+		}
+	}
+}
+
+// python is the native interpreter itself, past any script that chooses one.
+func python(b *testing.B) string {
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		b.Skipf("no native interpreter: %v", err)
+	}
+	return strings.TrimSpace(string(out))
 }
