@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -103,21 +104,26 @@ func (e *events) append(ev spool.Event) error {
 
 func TestOutputBecomesFewEventsAndNoneIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got events
-		o := newOutput(1, 100, got.append, func() {})
+		var all events
+		o := newOutput(1, 100, all.append, func() {})
+		seen := func() events { // its lock guards what it appends
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			return slices.Clone(all)
+		}
 		o.write(guest.Stdout, []byte("line"))
 		o.write(guest.Stdout, []byte("\n")) // at once
-		if want := (events{"stdout:line\n"}); !reflect.DeepEqual(got, want) {
+		if got, want := seen(), (events{"stdout:line\n"}); !reflect.DeepEqual(got, want) {
 			t.Errorf("a line is %q, want %q", got, want)
 		}
 		o.write(guest.Stdout, []byte("next\n")) // closely after it
 		o.write(guest.Stdout, []byte("and "))
-		if len(got) != 1 {
+		if got := seen(); len(got) != 1 {
 			t.Errorf("crumbs were not held back: %q", got)
 		}
 		time.Sleep(2 * outputMoment)
 		synctest.Wait()
-		if want := (events{"stdout:line\n", "stdout:next\nand "}); !reflect.DeepEqual(got, want) {
+		if got, want := seen(), (events{"stdout:line\n", "stdout:next\nand "}); !reflect.DeepEqual(got, want) {
 			t.Errorf("after a moment there is %q, want %q", got, want)
 		}
 		o.write(guest.Stdout, []byte("o"))
@@ -129,7 +135,7 @@ func TestOutputBecomesFewEventsAndNoneIsLate(t *testing.T) {
 			"stdout:line\n", "stdout:next\nand ", "stdout:o", "stderr:e", "stdout:" + strings.Repeat("x", 85),
 			`:{"dropped":{"stdout":115},"limit":100}`,
 		}
-		if !reflect.DeepEqual(got, want) {
+		if got := seen(); !reflect.DeepEqual(got, want) {
 			t.Errorf("in the end there is\n%q\nwant\n%q", got, want)
 		}
 	})
@@ -202,5 +208,21 @@ func TestIdleTimerFiresOnlyAfterSilence(t *testing.T) {
 		if got := fired.Sub(began); got != 400*time.Millisecond {
 			t.Errorf("it fired after %v, want 400ms", got)
 		}
+	})
+}
+
+// FuzzConfig decodes anything: it is taken, completely, or refused.
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(`{"backend":"pyodide","mounts":[{"host":"/","guest":"/x"}],"limits":{"wall_ms":-5}}`))
+	f.Add([]byte(`{"offer":["fs.*"],"files":[{"path":"a","base64":"AA=="}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := decode(&spool.Spec{Config: b})
+		if err != nil {
+			return
+		}
+		if c.Limits.Memory <= 0 || c.Limits.Output <= 0 || c.Limits.AskMs <= 0 || c.Limits.OpenFiles <= 0 {
+			t.Errorf("%s has the limits %+v", b, c.Limits)
+		}
+		_ = c.denies(AskHTTP, b)
 	})
 }

@@ -3,8 +3,10 @@ package sandboxtest
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -300,6 +302,57 @@ b'1a'
 		if err != nil || string(content) != want {
 			t.Errorf("the host's file is %q, %v, want %q", content, err, want)
 		}
+	}
+}
+
+func overlaysHandOut(t *testing.T, s Subject) {
+	dir := t.TempDir()
+	for _, name := range []string{"kept.txt", "gone.txt", "changed.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("old"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) {
+		c.Mounts = []sandbox.Mount{{Host: dir, Guest: "/work", Mode: sandbox.MountOverlay}}
+	})
+	b.prints("import os\nos.chdir('/work')\nos.unlink('gone.txt')\nopen('changed.txt', 'w').write('new')\nos.mkdir('d')\nopen('d/added.bin', 'wb').write(bytes(3))\nprint(sorted(os.listdir('.')))",
+		"['changed.txt', 'd', 'kept.txt']\n")
+	b.stop()
+	var got sandbox.Changes
+	for e, err := range b.run.Events(b.ctx, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n spool.Notice
+		if e.Kind == spool.KindNotice && json.Unmarshal(e.Data, &n) == nil && n.Code == sandbox.NoticeChanges {
+			if err := json.Unmarshal(n.Data, &got); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var list []string
+	for _, c := range got.Changes {
+		line := string(c.Kind) + " " + c.Path
+		if c.Blob != nil {
+			r, err := b.host.Blob(b.ctx, c.Blob.Digest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			content, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = r.Close()
+			line += fmt.Sprintf(" %q", content)
+		}
+		list = append(list, line)
+	}
+	want := []string{`modified changed.txt "new"`, "added d", `added d/added.bin "\x00\x00\x00"`, "removed gone.txt"}
+	if got.Mount != "/work" || !slices.Equal(list, want) {
+		t.Errorf("changed below %s: %q, want %q", got.Mount, list, want)
+	}
+	if content, err := os.ReadFile(filepath.Join(dir, "changed.txt")); err != nil || string(content) != "old" {
+		t.Errorf("the host's file is %q, %v", content, err)
 	}
 }
 

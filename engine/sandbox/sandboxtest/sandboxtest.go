@@ -94,7 +94,7 @@ func newLab(t *testing.T, s Subject) *lab {
 // newHost opens a host with an engine that has only the subject.
 func newHost(t *testing.T, s Subject) *host.Host {
 	t.Helper()
-	h, err := host.Open(host.Options{Engines: map[string]host.NewEngine{
+	h, err := host.Open(host.Options{Dir: t.TempDir(), Engines: map[string]host.NewEngine{
 		spool.EngineSandbox: func(string) (engine.Engine, error) {
 			return sandbox.New(sandbox.Options{
 				CacheDir: s.CacheDir,
