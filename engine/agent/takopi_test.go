@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -74,6 +75,35 @@ func TestTakopiOfTranscripts(t *testing.T) {
 			checkGolden(t, tr.name+".takopi.golden", takopiText(t, got))
 		})
 	}
+}
+
+// The view is the same whichever way an agent was talked to.
+func TestTakopiOfDuplexTranscripts(t *testing.T) {
+	for agent, outputs := range duplexOutputs(t) {
+		for _, output := range outputs {
+			checkTakopi(t, project(agent, translateDuplex(t, agent, output, exit{})))
+		}
+	}
+	var got []string
+	for _, e := range project(Codex, translateDuplex(t, Codex, duplexOutputNamed(t, "codex/appserver-turn"), exit{})) {
+		got = append(got, takopiShort(e))
+	}
+	want := []string{"started 01a1dc84-6a60-79c3-80d0-0433531c2379", `turn turn_0 started ok=- level= "turn started"`,
+		`note rs_mock_0 completed ok=true level= "I should run the command first."`, `note msg_mock_0 completed ok=true level= "Running the command."`,
+		`command call_mock_t0_0 started ok=- level= "/bin/bash -lc 'echo hi'"`, `command call_mock_t0_0 completed ok=true level= "/bin/bash -lc 'echo hi'"`,
+		`completed ok=true answer="All done: the command printed hi." error="" resume=01a1dc84-6a60-79c3-80d0-0433531c2379`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func duplexOutputNamed(t testing.TB, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(transcripts + name + ".jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // takopiShort is an event without what a test is not about.
