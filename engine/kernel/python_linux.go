@@ -27,10 +27,11 @@ type python struct {
 	forked     bool // not started plainly
 	memory     *launch.MemoryGroup
 
-	in       []byte // of control, not yet a whole frame
-	watched  uint32 // for what the control socket is
-	mute     bool   // it closed the control socket itself
-	oomKills int64  // how many the system had killed for memory when it began
+	in       []byte    // of control, not yet a whole frame
+	watched  uint32    // for what the control socket is
+	closed   time.Time // when the control socket ended
+	mute     bool      // it lives on although it did
+	oomKills int64     // how many the system had killed for memory when it began
 }
 
 // theirs are the ends that belong to the interpreter.

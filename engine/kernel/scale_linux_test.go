@@ -69,8 +69,11 @@ func TestKilledHostLeavesNoPython(t *testing.T) {
 	begin := time.Now()
 	for i, fd := range fds {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		left := time.Until(begin.Add(time.Second))
-		if n, err := unix.Poll(poll, max(0, int(left/time.Millisecond))); n != 1 {
+		n, err := 0, unix.EINTR
+		for err == unix.EINTR {
+			n, err = pollFor(poll, time.Until(begin.Add(time.Second)))
+		}
+		if n != 1 {
 			t.Errorf("process %d (number %d) is alive after a second: %v", pids[i], i, err)
 		}
 	}
@@ -79,6 +82,12 @@ func TestKilledHostLeavesNoPython(t *testing.T) {
 	if _, err := launch.SweepOwner(owner); err != nil {
 		t.Error(err)
 	}
+}
+
+func pollFor(fds []unix.PollFd, d time.Duration) (int, unix.Errno) {
+	n, err := unix.Poll(fds, max(0, int(d/time.Millisecond)))
+	errno, _ := err.(unix.Errno) // nothing else comes
+	return n, errno
 }
 
 func beOrphanMaker(t *testing.T) {

@@ -244,6 +244,7 @@ func (s *session) tend(now time.Time) {
 	if s.ending != nil {
 		return
 	}
+	s.endMute(now)
 	if t := s.turn; t != nil && !t.stopping {
 		if at := s.turnDeadline(); !at.IsZero() && !now.Before(at) {
 			s.stopTurn("timeout", s.steps)
@@ -283,6 +284,9 @@ func (s *session) deadline() time.Time {
 	if s.ending != nil {
 		sooner(s.ending.nextStep())
 		return next
+	}
+	if p := s.py; p != nil && !p.closed.IsZero() && !p.mute {
+		sooner(p.closed.Add(muteTime))
 	}
 	if t := s.turn; t != nil {
 		if t.stopping {

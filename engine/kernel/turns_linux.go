@@ -111,10 +111,21 @@ func (s *session) receive(exiting bool) {
 		}
 		s.message(m)
 	}
-	if err != nil && !exiting && s.py != nil { // it closed the channel, and cannot be reached any more
-		s.py.mute = true
+	if err != nil && !exiting && s.py != nil { // it is about to exit, or cannot be reached any more
 		_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, s.py.ctl, nil)
-		_ = s.py.tree.Kill()
+		s.py.closed = time.Now()
+	}
+}
+
+// muteTime is how long an interpreter may live on after it closed the control
+// socket: one that ends does so first.
+const muteTime = 200 * time.Millisecond
+
+// endMute ends an interpreter that cannot be reached.
+func (s *session) endMute(now time.Time) {
+	if p := s.py; p != nil && !p.mute && !p.closed.IsZero() && now.Sub(p.closed) >= muteTime {
+		p.mute = true
+		_ = p.tree.Kill() // its exit says the rest
 	}
 }
 
