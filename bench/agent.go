@@ -61,7 +61,9 @@ func measureAgent(ctx context.Context, b *bench) (err error) {
 	state := filepath.Join(a.dir, "state")
 	a.kept, err = keeper.Open(keeper.Options{
 		Dir: state, Build: "bench", Host: host.Options{Dir: state},
-		Keeper: func(dir string) *exec.Cmd { return exec.Command(a.bin, "keeper-role", "-state", dir, "-build", "bench") },
+		Keeper: func(dir string) *exec.Cmd {
+			return exec.Command(a.bin, "keeper-role", "-state", dir, "-build", "bench")
+		},
 	})
 	if err != nil {
 		return err

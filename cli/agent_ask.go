@@ -173,12 +173,12 @@ func (k *agentAsker) put(ctx context.Context, q *spool.Ask) (spool.Decision, err
 
 // putOne puts one question.
 func (k *agentAsker) putOne(ctx context.Context, q *spool.Ask) (spool.Decision, error) {
-	io.WriteString(k.terminal, k.question(q))
+	k.show(k.question(q))
 	for {
-		io.WriteString(k.terminal, "answer: ")
+		k.show("answer: ")
 		select {
 		case <-ctx.Done():
-			io.WriteString(k.terminal, "\nnot needed any more\n")
+			k.show("\nnot needed any more\n")
 			return spool.Decision{}, ctx.Err()
 		case line, ok := <-k.lines:
 			if !ok {
@@ -190,6 +190,10 @@ func (k *agentAsker) putOne(ctx context.Context, q *spool.Ask) (spool.Decision, 
 		}
 	}
 }
+
+// show writes on the terminal. One that is gone has nobody before it, and
+// reading from it says so.
+func (k *agentAsker) show(text string) { _, _ = io.WriteString(k.terminal, text) }
 
 // read reads lines until the terminal ends. It waits in a read that nothing
 // can end, and dies with the process.

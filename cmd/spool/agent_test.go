@@ -160,9 +160,10 @@ func (r *rig) tell(t *spool.Turn) *story {
 			if a.Kind == spool.ActionTurn {
 				continue
 			}
-			if a.Phase == spool.ActionCompleted {
+			switch a.Phase {
+			case spool.ActionCompleted:
 				s.actions = append(s.actions, a)
-			} else if a.Phase == spool.ActionStarted {
+			case spool.ActionStarted:
 				s.begun = append(s.begun, a)
 			}
 		case spool.KindRetry:

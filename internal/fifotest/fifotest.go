@@ -39,7 +39,7 @@ func (f *FIFO) Line(ctx context.Context) (string, error) {
 	if err := f.f.SetReadDeadline(time.Time{}); err != nil {
 		return "", err
 	}
-	stop := context.AfterFunc(ctx, func() { f.f.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = f.f.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var line []byte
 	b := make([]byte, 1)

@@ -87,7 +87,7 @@ func writeStream(w http.ResponseWriter, events []event, cut bool) error {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v) // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(v) // a client that is gone needs no answer
 }
 
 // object is a JSON object that is written once.

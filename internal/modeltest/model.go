@@ -53,7 +53,7 @@ func New(script Script) (*Model, error) {
 	m.srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	go func() {
 		defer close(m.serving)
-		m.srv.Serve(ln)
+		_ = m.srv.Serve(ln) // it ends with Close
 	}()
 	return m, nil
 }

@@ -84,7 +84,7 @@ func (p Program) fetch(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }() // it is gone if all went well
 
 	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
 	defer cancel()
