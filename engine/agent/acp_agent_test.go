@@ -24,8 +24,7 @@ func init() {
 
 // acpActor is the other end of the protocol, as simple as it can be.
 type acpActor struct {
-	in   *bufio.Scanner
-	next int
+	in *bufio.Scanner
 }
 
 type acpLine struct {

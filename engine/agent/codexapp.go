@@ -15,7 +15,6 @@ type codexApp struct {
 	setup
 	codexLines
 	rpc     peer
-	version string
 	thread  string             // our thread, once it is known
 	parents map[string]string  // the actions that other threads work for
 	items   map[string]codexAC // changes of files that may be asked about

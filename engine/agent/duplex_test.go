@@ -417,13 +417,13 @@ func TestPiRPCAbort(t *testing.T) {
 	ids := map[string]string{"1": "prompt", "2": "abort"}
 	state := false
 	play := func(p *peerReplay, line map[string]any) bool {
-		switch {
-		case line["type"] == "response":
+		switch line["type"] {
+		case "response":
 			command := ids[fmt.Sprint(line["id"])]
 			if m := p.wait(1, has("type", command)); m != nil {
 				line["id"] = m["id"]
 			}
-		case line["type"] == "tool_execution_end":
+		case "tool_execution_end":
 			p.wait(1, has("type", "abort"))
 		}
 		return true

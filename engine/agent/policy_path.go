@@ -106,7 +106,7 @@ func globPath(pattern string) *regexp.Regexp {
 			b.WriteString("[^/]")
 		default:
 			// Bytes, so that a name that is not UTF-8 matches itself.
-			b.WriteString(regexp.QuoteMeta(string(pattern[i : i+1])))
+			b.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
 		}
 	}
 	b.WriteString(")$")

@@ -164,7 +164,7 @@ func TestPolicyFollowsLinks(t *testing.T) {
 func TestPolicyThatMakesNoSense(t *testing.T) {
 	for text, want := range map[string]string{
 		"default = \"maybe\"": "default",
-		"defualt = \"deny\"":  "unknown key",
+		"fallback = \"deny\"": "unknown key",
 		"[[rule]]":            "verdict",
 		"[[rule]]\nverdict = \"allow\"\npaths = [\"x\"]":   "unknown key",
 		"[[rule]]\nverdict = \"allow\"\ncommand = [\" \"]": "empty command",
