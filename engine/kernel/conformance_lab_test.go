@@ -115,9 +115,10 @@ var pythons = sync.OnceValue(func() []string {
 
 // session is a run and what a test does with it.
 type session struct {
-	t   *testing.T
-	run *spool.Run
-	ctx context.Context
+	t    *testing.T
+	run  *spool.Run
+	ctx  context.Context
+	once *sync.Once // of its end
 }
 
 // option changes what is started.
@@ -150,17 +151,23 @@ func (l lab) tryStart(t *testing.T, options ...option) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Cleanup(func() {
+	s := &session{t, run, ctx, new(sync.Once)}
+	t.Cleanup(s.end)
+	return s, nil
+}
+
+// end kills the kernel, once.
+func (s *session) end() {
+	s.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), settleIn)
 		defer cancel()
-		if err := run.Kill(ctx); err != nil {
-			t.Errorf("kill: %v", err)
+		if err := s.run.Kill(ctx); err != nil {
+			s.t.Errorf("kill: %v", err)
 		}
-		if _, err := run.Wait(ctx); err != nil {
-			t.Errorf("wait after kill: %v", err)
+		if _, err := s.run.Wait(ctx); err != nil {
+			s.t.Errorf("wait after kill: %v", err)
 		}
 	})
-	return &session{t, run, ctx}, nil
 }
 
 func config(f func(*kernel.Config)) option {

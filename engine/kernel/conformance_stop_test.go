@@ -37,7 +37,7 @@ func TestInterruptReachesEveryWait(t *testing.T) {
 		"read stdin": "import sys; sys.stdin.readline()",
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &session{t, s.run, s.ctx}
+			s := &session{t, s.run, s.ctx, nil}
 			ready := "print('ready', flush=True)\n"
 			if strings.HasPrefix(code, "%%") {
 				ready = "" // takes the whole cell
