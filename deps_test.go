@@ -70,7 +70,8 @@ var foreign = map[string][]string{
 	"github.com/segmentio/encoding":                   {},
 	"github.com/spf13/cobra":                          {"cli"},
 	"github.com/spf13/pflag":                          {"cli"},
-	"golang.org/x/sys":                                {"engine/process", "engine/agent", "engine/kernel", "engine/sandbox/pyodide", "engine/sandbox/vfs", "internal/launch", "store", "keeper", "cli", "wire/execserver", "bench", "internal/codextest", "torture"},
+	"github.com/tetratelabs/wazero":                   {"engine/sandbox/wasipy"},
+	"golang.org/x/sys":                                {"engine/process", "engine/agent", "engine/kernel", "engine/sandbox/pyodide", "engine/sandbox/vfs", "engine/sandbox/wasipy", "internal/launch", "store", "keeper", "cli", "wire/execserver", "bench", "internal/codextest", "torture"},
 	"golang.org/x/term":                               {"cli", "torture"},
 	"github.com/google/go-cmp":                        {"host/backendtest", "engine/enginetest", "internal/codextest"},
 }

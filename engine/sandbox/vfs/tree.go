@@ -143,6 +143,7 @@ type place struct {
 	path  string
 	dots  string // "." or ".." if the path ended so
 	slash bool   // the path ended with a slash: only a directory will do
+	info  *Info  // what is there, if that was looked at on the way
 }
 
 // at returns the layer of a clean path.
@@ -210,6 +211,20 @@ func (t *Tree) resolve(path string, follow bool) (place, error) {
 func (t *Tree) resolveName(path string) (place, error) { return t.find(path, false) }
 
 func (t *Tree) find(path string, follow bool) (place, error) {
+	// Most paths hold no dots and no links, and one look tells.
+	if plain(path) {
+		p := t.at(path[1:])
+		info, err := p.mount.layer.lstat(p.path)
+		switch {
+		case err == nil && !(follow && info.Mode.IsSymlink()):
+			p.info = &info
+			return p, nil
+		case errors.Is(err, ENOENT):
+			return p, nil
+		case err != nil && !errors.Is(err, errLink):
+			return p, err
+		}
+	}
 	names, err := absolute(path)
 	if err != nil {
 		return place{}, err
@@ -220,20 +235,6 @@ func (t *Tree) find(path string, follow bool) (place, error) {
 		last = names[n-1]
 	}
 	follow = follow || last != ""
-	// Most paths hold no dots and no links, and one look tells.
-	if !slices.Contains(names, "..") && !slices.Contains(names, ".") {
-		p := t.at(strings.Join(names, "/"))
-		info, err := p.mount.layer.lstat(p.path)
-		p.dots, p.slash = last, slash
-		switch {
-		case err == nil && slash && !info.Mode.IsDir() && !(follow && info.Mode.IsSymlink()):
-			return p, ENOTDIR
-		case err == nil && !(follow && info.Mode.IsSymlink()), errors.Is(err, ENOENT):
-			return p, nil
-		case err != nil && !errors.Is(err, errLink):
-			return p, err
-		}
-	}
 	p, err := t.walk(names, follow)
 	p.dots, p.slash = last, slash
 	if err == nil && slash {
@@ -242,6 +243,28 @@ func (t *Tree) find(path string, follow bool) (place, error) {
 		}
 	}
 	return p, err
+}
+
+// plain reports whether a path is absolute and short, and has no component
+// that is empty, too long, or begins with a dot.
+func plain(path string) bool {
+	if len(path) < 2 || len(path) > MaxPath || path[0] != '/' || path[len(path)-1] == '/' {
+		return false
+	}
+	length := 0
+	for i := 1; i < len(path); i++ {
+		switch c := path[i]; {
+		case c == 0, c == '/' && length == 0, c == '.' && length == 0:
+			return false
+		case c == '/':
+			length = 0
+		default:
+			if length++; length > MaxName {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // walk resolves component by component.

@@ -8,6 +8,10 @@ func (t *Tree) Stat(path string, follow bool) (Info, error) {
 	if err != nil {
 		return Info{}, settle(err)
 	}
+	if p.info != nil {
+		p.info.Dev = p.mount.dev
+		return *p.info, nil
+	}
 	info, err := p.mount.layer.lstat(p.path)
 	if err != nil {
 		return Info{}, settle(err)
