@@ -49,6 +49,9 @@ func TestDefects(t *testing.T) {
 		{"27_top_level_await_is_no_empty_promise", topLevelAwait},
 		{"28_interrupt_at_the_end_of_a_cell", interruptAtEnd},
 	}
+	if len(pythons()) == 0 {
+		t.Fatal("no Python 3.9 or newer is installed")
+	}
 	labs := make(map[string]func(t *testing.T) lab)
 	for _, path := range pythons() {
 		labs[filepath.Base(filepath.Dir(filepath.Dir(path)))] = func(t *testing.T) lab {

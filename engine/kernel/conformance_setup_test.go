@@ -23,6 +23,9 @@ import (
 // venv makes an environment.
 func venv(t *testing.T, dir string) string {
 	t.Helper()
+	if len(pythons()) == 0 {
+		t.Fatal("no Python 3.9 or newer is installed")
+	}
 	if out, err := exec.Command(pythons()[0], "-m", "venv", "--without-pip", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
