@@ -54,7 +54,7 @@ func TestDefects(t *testing.T) {
 	}
 	labs := make(map[string]func(t *testing.T) lab)
 	for _, path := range pythons() {
-		labs[filepath.Base(filepath.Dir(filepath.Dir(path)))] = func(t *testing.T) lab {
+		labs[filepath.Base(filepath.Dir(filepath.Dir(path)))+"_"+filepath.Base(path)] = func(t *testing.T) lab {
 			return lab{backend: openHost(t, kernel.Options{}), interpreter: path}
 		}
 	}
