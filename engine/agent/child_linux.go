@@ -102,7 +102,7 @@ func (p *osChild) stderr() string           { return p.tail.String() }
 
 // killTime is how long a kill may wait for its effect. It takes as long as the
 // system needs to take a process down, and nobody is told when that is.
-const killTime = 250 * time.Millisecond
+const killTime = 2 * time.Second
 
 // kill ends the whole tree, and returns when it is gone: whoever reads that a
 // turn is done may rely on nothing of it running.

@@ -487,7 +487,7 @@ func write(file, text string) error {
 }
 
 // sweepTime bounds how long removing groups waits for their members to end.
-const sweepTime = 2 * time.Second
+const sweepTime = 5 * time.Second
 
 // sweepGroups ends everything in an owner's groups and removes them.
 func sweepGroups(tree, pids string) (killed int, err error) {
