@@ -42,8 +42,11 @@ type Transcript struct {
 type block struct {
 	out    Output
 	id     string
-	stream bool // bytes of output, which go on in the next event
+	stream bool   // bytes of output, which go on in the next event
+	raw    []byte // and what they are; out is empty then
 }
+
+func (b *block) size() int { return len(b.out.Text) + len(b.raw) }
 
 // Add takes an event into account. An error means that a blob could not be
 // read; the transcript then names it.
@@ -63,13 +66,15 @@ func (t *Transcript) Add(ctx context.Context, e *spool.Event) error {
 	}
 	if e.Kind == spool.KindOutput {
 		if n := len(t.blocks); n > t.cut && t.blocks[n-1].stream {
-			t.blocks[n-1].out.Text += out.Text
+			t.blocks[n-1].raw = append(t.blocks[n-1].raw, out.Text...)
 			t.held += len(out.Text)
 			t.shrink()
 			return err
 		}
+		t.put(&block{stream: true, raw: []byte(out.Text)})
+		return err
 	}
-	t.put(&block{out: out, stream: e.Kind == spool.KindOutput})
+	t.put(&block{out: out})
 	return err
 }
 
@@ -110,7 +115,7 @@ func (t *Transcript) put(b *block) {
 		t.byID[b.id] = b
 	}
 	t.blocks = append(t.blocks, b)
-	t.held += len(b.out.Text)
+	t.held += b.size()
 	t.keepBeside(b)
 	t.shrink()
 }
@@ -147,15 +152,15 @@ func (t *Transcript) shrink() {
 	}
 	if t.cut == 0 { // keep the head for good
 		size := 0
-		for t.cut < len(t.blocks) && size+len(t.blocks[t.cut].out.Text) <= limit/3 {
-			size += len(t.blocks[t.cut].out.Text)
+		for t.cut < len(t.blocks) && size+t.blocks[t.cut].size() <= limit/3 {
+			size += t.blocks[t.cut].size()
 			t.cut++
 		}
 		if t.cut < len(t.blocks) {
 			if b := t.blocks[t.cut]; b.stream {
-				first := &block{out: Output{Text: b.out.Text[:limit/3-size]}, stream: true}
-				b.out.Text = b.out.Text[limit/3-size:]
-				t.blocks = append(t.blocks[:t.cut:t.cut], append([]*block{first}, t.blocks[t.cut:]...)...)
+				first := &block{stream: true, raw: slices.Clone(b.raw[:limit/3-size])}
+				b.raw = b.raw[limit/3-size:]
+				t.blocks = slices.Insert(t.blocks, t.cut, first)
 				t.cut++
 			}
 		}
@@ -164,14 +169,14 @@ func (t *Transcript) shrink() {
 	tail := t.blocks[t.cut:]
 	size := 0
 	for _, b := range tail {
-		size += len(b.out.Text)
+		size += b.size()
 	}
 	for len(tail) > 0 && size > limit {
 		b := tail[0]
-		n := len(b.out.Text)
+		n := b.size()
 		if b.stream && size-n < limit {
 			n = size - limit
-			b.out.Text = strings.Clone(b.out.Text[n:])
+			b.raw = slices.Clone(b.raw[n:])
 		} else {
 			delete(t.byID, b.id)
 			tail = tail[1:]
@@ -214,7 +219,7 @@ func (t *Transcript) Text() string {
 // writeBlock writes one block on lines of its own.
 func writeBlock(w *strings.Builder, b *block) {
 	if b.stream {
-		w.WriteString(b.out.Text)
+		w.Write(b.raw)
 		return
 	}
 	text := b.out.Text
