@@ -30,6 +30,7 @@ type report struct {
 	What string `json:"what"`
 	ID   uint64 `json:"id,omitempty"`
 	Text string `json:"text,omitempty"`
+	Do   string `json:"do,omitempty"` // the order that was refused
 
 	Signal int   `json:"signal,omitempty"`  // that ended the process
 	Code   int   `json:"code,omitempty"`    // it exited with

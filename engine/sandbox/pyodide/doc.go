@@ -28,6 +28,8 @@
 //
 // Where a process cannot be traced, and for a distribution that is not really
 // Pyodide, interpreters are processes of their own, started ahead of time.
-// [guest.Prewarm] says which walls there are. Where there are no namespaces,
-// the back end refuses.
+// Where there are no namespaces, Landlock keeps such a process to the files it
+// needs, and seccomp from the network and from others. [guest.Prewarm] says
+// which walls there are. If all were asked for, or if nothing at all can be
+// put around files, the back end refuses.
 package pyodide

@@ -306,7 +306,7 @@ func (w *warden) serve() error {
 		if err := w.carryOut(o, conn); errors.Is(err, errConfused) {
 			return err
 		} else if err != nil {
-			if err := w.tell(report{What: isRefused, ID: o.ID, Text: err.Error()}); err != nil {
+			if err := w.tell(report{What: isRefused, ID: o.ID, Do: o.Do, Text: err.Error()}); err != nil {
 				return err
 			}
 		}

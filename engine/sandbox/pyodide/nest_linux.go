@@ -156,12 +156,17 @@ func (n *nest) take(r report) {
 		n.mu.Lock()
 		p := n.procs[r.ID]
 		n.mu.Unlock()
-		if p != nil {
+		switch {
+		case p == nil:
+		case r.What == isExited:
 			p.exit = r
 			n.remove(p)
-			if r.What == isRefused { // nobody has the other end
-				_ = p.conn.SetReadDeadline(time.Unix(1, 0))
-			}
+		case r.Do == doFork || r.Do == doStart: // there is no process
+			p.exit = r
+			n.remove(p)
+			_ = p.conn.SetReadDeadline(time.Unix(1, 0)) // nobody has the other end
+		case r.Do == doSeal: // one without its bounds is not wanted
+			p.kill()
 		}
 	case isMeasured:
 		n.mu.Lock()

@@ -147,6 +147,7 @@ func TestInterruptWhereverItIs(t *testing.T) {
 }
 
 func TestNumpyFromWheels(t *testing.T) {
+	t.Parallel()
 	b := New(Options{Dist: pyodidetest.Dist(t)})
 	defer b.Close()
 	c := open(t, b, func(o *guest.Options) {
@@ -163,6 +164,7 @@ func TestNumpyFromWheels(t *testing.T) {
 }
 
 func TestStrictIsGivenOrRefused(t *testing.T) {
+	t.Parallel()
 	ctx := testContext(t)
 	if !canFork {
 		t.Skip("strict isolation needs forks, which this architecture does not have")
@@ -188,6 +190,33 @@ func TestStrictIsGivenOrRefused(t *testing.T) {
 	if !strings.HasPrefix(h.stdout(), "E") {
 		t.Errorf("a process of its own could start another: %q %q", h.stdout(), h.stderr())
 	}
+}
+
+// A process that cannot be interrupted is left alone by it.
+func TestInterruptInVain(t *testing.T) {
+	t.Parallel()
+	b := New(Options{Dist: real(t).opts.Dist, NoFork: true})
+	defer b.Close()
+	c := open(t, b, nil)
+	prints(t, c, "x = 1", "")
+	h := newHost()
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	go func() {
+		<-h.wrote
+		if err := c.Interrupt(); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.private(ctx); err != nil { // comes after it
+			t.Error(err)
+		}
+		cancel()
+	}()
+	r, err := c.Run(ctx, guest.Script{Code: "print('up')\nwhile True: pass"}, h)
+	if err != nil || r.EndedBy != guest.Killed {
+		t.Errorf("%+v, %v", r, err)
+	}
+	prints(t, c, "print('x' in globals())", "False\n")
 }
 
 // Without namespaces there are fewer walls, which is said, and refused if all
@@ -240,6 +269,7 @@ func TestWithoutNamespaces(t *testing.T) {
 }
 
 func TestDeathOfTheHolderIsSurvived(t *testing.T) {
+	t.Parallel()
 	b := New(Options{Dist: real(t).opts.Dist})
 	defer b.Close()
 	c := open(t, b, nil)
@@ -268,6 +298,7 @@ func TestCloseStopsWhatRuns(t *testing.T) {
 }
 
 func TestUnusedProcessesEnd(t *testing.T) {
+	t.Parallel()
 	b := New(Options{Dist: real(t).opts.Dist, KeepIdle: time.Millisecond})
 	defer b.Close()
 	c := open(t, b, nil)

@@ -1,12 +1,15 @@
 package pyodide
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // stamp says what is known of a distribution that was loaded once. It is kept
@@ -78,5 +81,29 @@ func writeStamp(cache, fingerprint string, snapshot *os.File, kind string) (*sta
 	if err != nil {
 		return nil, fmt.Errorf("keep snapshot: %w", err)
 	}
+	prune(cache)
 	return s, nil
+}
+
+// maxSnapshots is how many are kept, of distributions or of states of them.
+const maxSnapshots = 8
+
+// prune removes the oldest. What cannot be removed now can be later.
+func prune(cache string) {
+	list, err := filepath.Glob(filepath.Join(cache, "*.snapshot"))
+	if err != nil || len(list) <= maxSnapshots {
+		return
+	}
+	age := func(path string) int64 {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0
+		}
+		return info.ModTime().UnixNano()
+	}
+	slices.SortFunc(list, func(a, b string) int { return cmp.Compare(age(a), age(b)) })
+	for _, path := range list[:len(list)-maxSnapshots] {
+		_ = os.Remove(strings.TrimSuffix(path, ".snapshot") + ".json") // first, so that nobody counts on the other
+		_ = os.Remove(path)
+	}
 }
