@@ -12,7 +12,7 @@ import (
 )
 
 // Control acts on the run, or on one turn of it, at once.
-func (s *session) Control(_ context.Context, c spool.Control) error {
+func (s *session) Control(ctx context.Context, c spool.Control) error {
 	switch c.Op {
 	case spool.ControlSignal:
 		switch c.Signal {
@@ -25,7 +25,7 @@ func (s *session) Control(_ context.Context, c spool.Control) error {
 		default:
 			return fmt.Errorf("signal %q: %w by a sandbox", c.Signal, spool.ErrUnsupported)
 		}
-		return s.Control(nil, c) //nolint:staticcheck // nothing here waits
+		return s.Control(ctx, c)
 	case spool.ControlInterrupt:
 		return s.interrupt(c)
 	case spool.ControlStop, spool.ControlKill:

@@ -58,6 +58,14 @@ func (s *stdin) write(ctx context.Context, p []byte) error {
 	}
 }
 
+// discard drops what was not read: the turn is over.
+func (s *stdin) discard() {
+	s.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.data = nil
+}
+
 // end says that no more comes. It is also how a turn that is over lets go of
 // who waits.
 func (s *stdin) end() {

@@ -103,7 +103,7 @@ func (s *session) take(t *turn) {
 	result, err := s.execute(t, g)
 	t.output.close()
 	why := t.end()
-	t.stdin.end()
+	t.stdin.discard()
 
 	if err == nil {
 		s.show(t, &result, count)

@@ -28,6 +28,7 @@ var contract = []test{
 	{"rpc_errors_are_errno_exact", rpcErrors},
 	{"rpc_times_out_when_host_never_responds", rpcTimesOut},
 	{"what_is_not_offered_is_denied", notOfferedIsDenied},
+	{"blocks_network_during_init", blocksNetwork},
 	{"wait_timeout_cleans_up_hanging_child", waitTimeoutCleansUp},
 	{"uses_configured_default_timeout", usesConfiguredDefaultTimeout},
 	{"idle_limit_ends_a_silent_turn", idleLimit},

@@ -3,6 +3,7 @@ package sandboxtest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -172,6 +173,37 @@ attempt("open", lambda: urllib.request.urlopen("http://127.0.0.1:1/"))
 			t.Errorf("asked %s", ev.Data)
 		}
 	}
+}
+
+// blocksNetwork tries every way to the network as the first thing a new
+// interpreter does.
+func blocksNetwork(t *testing.T, s Subject) {
+	tr := setTrap(t)
+	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) { c.Fresh = true })
+	url := fmt.Sprintf("http://127.0.0.1:%d/", tr.port)
+	for _, code := range []string{
+		"import urllib.request\nurllib.request.urlopen(URL).read()",
+		"import http.client\nc = http.client.HTTPConnection('127.0.0.1', PORT, timeout=2)\nc.request('GET', '/')\nc.getresponse().read()",
+		"import socket\nsocket.create_connection(('127.0.0.1', PORT), 2)",
+		"import js\nawait js.fetch(URL)",
+		"from pyodide.http import pyfetch\nawait pyfetch(URL)",
+		"from pyodide.http import open_url\nopen_url(URL).read()",
+	} {
+		prelude := fmt.Sprintf("URL, PORT = %q, %d\n", url, tr.port)
+		e := b.wait(b.exec(spool.Cell{Code: prelude + code, TimeoutMs: 20_000}))
+		if e.done.Outcome == spool.TurnOK {
+			t.Errorf("%s\nworked", code)
+		}
+		for _, ev := range e.events {
+			if ev.Kind == spool.KindAsk {
+				t.Errorf("%s\nasked %s", code, ev.Data)
+			}
+		}
+	}
+	if n := tr.conns.Load(); n > 0 {
+		t.Errorf("the network was reached %d times", n)
+	}
+	b.alive()
 }
 
 func inputAsks(t *testing.T, s Subject) {
