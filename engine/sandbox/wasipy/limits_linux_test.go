@@ -290,3 +290,12 @@ func TestOutputFloodEndsWhenTheHostHasEnough(t *testing.T) {
 		}
 	})
 }
+
+func TestAScriptThatIsTooLargeIsAnErrorAndNoMore(t *testing.T) {
+	c := open(t, guest.IsolateStrict, guest.Options{})
+	prints(t, c, "x = 1", "")
+	if res, err := c.Run(context.Background(), guest.Script{Code: "#" + strings.Repeat("x", 70<<20)}, newHost()); err == nil {
+		t.Errorf("%+v", res)
+	}
+	prints(t, c, "print(x)", "1\n")
+}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spool-run/spool/engine/sandbox/guest"
 	"golang.org/x/sys/unix"
@@ -19,6 +20,9 @@ import (
 
 // maxErrorText bounds what is kept of what a worker says on its way out.
 const maxErrorText = 16 << 10
+
+// startLimit is how long a worker may take to be ready. It is killed then.
+const startLimit = 30 * time.Second
 
 // pool are the workers of a prepared directory.
 type pool struct {
@@ -221,6 +225,8 @@ func (pl *pool) spawn() (*worker, error) {
 		return nil, fmt.Errorf("start a worker: %w", err)
 	}
 	far.Close()
+	watchdog := time.AfterFunc(startLimit, func() { _ = w.cmd.Process.Kill() })
+	defer watchdog.Stop()
 	// It says one byte when it is ready, and ends if it cannot be.
 	var b [1]byte
 	if n, err := w.control.Read(b[:]); n != 1 {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"time"
@@ -46,14 +47,6 @@ func (r *remoteRunner) run(ctx context.Context, s guest.Script, d *direct) (gues
 	began := time.Now()
 	req := runRequest{Script: s}
 	if r.use == nil {
-		var err error
-		if r.use, err = r.pool.acquire(ctx); err != nil {
-			if ctx.Err() != nil {
-				return killed(), nil
-			}
-			return guest.Result{}, err
-		}
-		r.files = vfs.NewServer(r.fs, r.config.Files)
 		req.Config = &r.config
 	}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -61,7 +54,19 @@ func (r *remoteRunner) run(ctx context.Context, s guest.Script, d *direct) (gues
 	}
 	b, err := json.Marshal(req)
 	if err != nil {
-		return guest.Result{}, err
+		return guest.Result{}, fmt.Errorf("encode the script: %w", err)
+	}
+	if len(b) > maxFrame {
+		return guest.Result{}, fmt.Errorf("the script is too large: %d bytes", len(b))
+	}
+	if r.use == nil {
+		if r.use, err = r.pool.acquire(ctx); err != nil {
+			if ctx.Err() != nil {
+				return killed(), nil
+			}
+			return guest.Result{}, err
+		}
+		r.files = vfs.NewServer(r.fs, r.config.Files)
 	}
 	if err := r.use.send(frameRun, b); err != nil {
 		r.drop(false)
