@@ -78,6 +78,7 @@ class _State:
     future = 0  # compiler flags of __future__ imports
     ticking = running = False
     base = 1  # threads that are ours
+    leave = False  # our own thread must end
     asked = 0
     tools = ()
     asking = False
@@ -458,6 +459,8 @@ def _flusher():
     for good while no cell and no thread of user code runs."""
     while True:
         _tick.acquire()
+        if S.leave:
+            return
         while S.ticking:
             _sleep(0.02 if S.running else 0.04)
             if S.ticking is not None and not S.child:
@@ -1743,6 +1746,25 @@ def _refuse_fork():
     return None
 
 
+def _stop_ticks():
+    """End our own thread, so that only the one that forks is left."""
+    S.ticking, S.leave = False, True
+    _wake(_tick)
+    for _ in range(1000):
+        if _len(os.listdir("/proc/self/task")) == 1:
+            return True
+        _sleep(0.001)
+    return False
+
+
+def _restart_ticks():
+    if S.leave:
+        S.leave = False
+        _reset_locks()
+        S.base = _threads() + 1
+        _thread.start_new_thread(_flusher, ())
+
+
 def _fork(req):
     global _tick
     fds = list(_rfds)
@@ -1757,6 +1779,8 @@ def _fork(req):
             tasks = _len(os.listdir("/proc/self/task")) - 2  # this one and our own
             if tasks > 0:
                 why = "a library has %d threads running" % tasks
+            elif not _stop_ticks():
+                why = "its own thread does not end"
         if why is not None:
             raise RuntimeError(why)
         clone = _Clone()
@@ -1778,6 +1802,7 @@ def _fork(req):
             S.critical -= 1
             S.forking = False
     except BaseException as e:
+        _restart_ticks()
         del _rfds[:]
         for fd in fds:
             os.close(fd)
@@ -1786,6 +1811,7 @@ def _fork(req):
     if pid == 0:
         _ready()
         return
+    _restart_ticks()
     del _rfds[:]
     for fd in fds:
         os.close(fd)
@@ -1797,7 +1823,7 @@ def _reset_locks():
     _tick, _sending, _rlock, _mainev = _new_lock(), _new_lock(), _new_lock(), _new_lock()
     _tick.acquire()
     _mainev.acquire()
-    S.ticking = S.running = False
+    S.ticking = S.running = S.leave = False
 
 
 def _rebind():
