@@ -131,6 +131,7 @@ var sandboxes = []row{
 	{label: "embedded, new interpreter to first byte, p99", metric: "sandbox.first", stat: p99, unit: unitTime, ratio: faster, otherSubject: subjectNative},
 	{label: "embedded, new interpreters per second", metric: "sandbox.rate", stat: median, unit: unitCount, goal: bound{atLeast: 500}, otherSubject: subjectNative},
 	{label: "embedded, memory of a live one", metric: "sandbox.memory", stat: median, unit: unitBytes, goal: bound{atMost: 1e6}, otherSubject: subjectNative},
+	{label: "embedded, memory of its run in the host", metric: "sandbox.memory.host", stat: median, unit: unitBytes, otherSubject: subjectNative},
 	{label: "embedded, live at once", metric: "sandbox.memory.live", stat: median, unit: unitCount, goal: bound{atLeast: 1000}, otherSubject: subjectNative},
 	{label: "embedded, computing", metric: "sandbox.compute", stat: lowest, unit: unitTime, ratio: fraction, goal: bound{atMost: 4.5}, otherSubject: subjectNative},
 	{label: "embedded, stopped after its limit, latest", metric: "sandbox.late", stat: most, unit: unitTime, goal: bound{atMost: 0.005}, otherSubject: subjectNative},

@@ -308,7 +308,7 @@ func (s *sandboxBench) rate(ctx context.Context, h *host.Host) error {
 
 // live keeps interpreters that have run something, and adds up what they cost.
 func (s *sandboxBench) live(ctx context.Context, h *host.Host, metric string, c sandbox.Config, n int) error {
-	before, err := s.memoryOfAll()
+	before, own, err := s.memoryOfAll()
 	if err != nil {
 		return err
 	}
@@ -323,11 +323,12 @@ func (s *sandboxBench) live(ctx context.Context, h *host.Host, metric string, c 
 		}
 		runs = append(runs, r)
 	}
-	after, err := s.memoryOfAll()
+	after, ownAfter, err := s.memoryOfAll()
 	if err != nil {
 		return err
 	}
 	s.add(subjectSpool, metric, (after-before)/float64(n))
+	s.add(subjectSpool, metric+".host", (ownAfter-own)/float64(n))
 	s.add(subjectSpool, metric+".live", float64(n))
 	for _, r := range runs {
 		if err := end(ctx, r); err != nil {
@@ -337,23 +338,27 @@ func (s *sandboxBench) live(ctx context.Context, h *host.Host, metric string, c 
 	return nil
 }
 
-// memoryOfAll is the memory of this process and all below it.
-func (s *sandboxBench) memoryOfAll() (float64, error) {
-	total := 0.0
-	pids := []int{os.Getpid()}
-	for len(pids) > 0 {
-		pid := pids[0]
-		pids = pids[1:]
-		children, err := childrenOf(pid)
-		if err != nil {
-			return 0, err
-		}
-		pids = append(pids, children...)
-		if pss, err := pssOf(pid); err == nil { // one that just ended has none
-			total += pss
-		}
+// memoryOfAll is the memory of all processes below this one, where
+// interpreters are, and of this one, which has their logs.
+func (s *sandboxBench) memoryOfAll() (below, own float64, err error) {
+	if own, err = pssOf(os.Getpid()); err != nil {
+		return 0, 0, err
 	}
-	return total, nil
+	pids, err := childrenOf(os.Getpid())
+	if err != nil {
+		return 0, 0, err
+	}
+	for len(pids) > 0 {
+		children, err := childrenOf(pids[0])
+		if err != nil {
+			return 0, 0, err
+		}
+		if pss, err := pssOf(pids[0]); err == nil { // one that just ended has none
+			below += pss
+		}
+		pids = append(pids[1:], children...)
+	}
+	return below, own, nil
 }
 
 func (s *sandboxBench) pyodide(ctx context.Context) (err error) {
