@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
@@ -13,25 +14,32 @@ import (
 	"github.com/spool-run/spool/engine/sandbox/sandboxtest"
 	"github.com/spool-run/spool/engine/sandbox/wasipy"
 	"github.com/spool-run/spool/internal/pyodidetest"
+	"github.com/spool-run/spool/internal/servertest"
 )
-
-// workerRole makes a process of this test a worker of the embedded back end.
-const workerRole = "sandbox-worker-role"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case workerRole:
-			os.Exit(wasipy.Work(os.Args[2:]))
-		case pyodide.Role:
+		if os.Args[1] == pyodide.Role {
 			os.Exit(pyodide.RunRole(os.Args[2:]))
 		}
 	}
-	goleak.VerifyTestMain(m)
+	code := servertest.Main(m)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }
 
+// worker starts workers as a keeper does: the real binary in its role.
 func worker(args ...string) *exec.Cmd {
-	return exec.Command("/proc/self/exe", append([]string{workerRole}, args...)...)
+	bin, err := servertest.Build()
+	if err != nil {
+		return &exec.Cmd{Err: err}
+	}
+	return exec.Command(bin, append([]string{"sandbox-role"}, args...)...)
 }
 
 func TestEmbedded(t *testing.T) {

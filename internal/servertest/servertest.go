@@ -44,6 +44,11 @@ func Main(m interface{ Run() int }) int {
 	return code
 }
 
+// Build returns the spool binary built from this tree, for those who have no
+// test at hand. It is built without the race detector, which slows down what
+// compiles and computes.
+func Build() (string, error) { return build() }
+
 // Binary returns the spool binary built from this tree.
 func Binary(tb testing.TB) string {
 	tb.Helper()

@@ -1,11 +1,17 @@
 package wasipy
 
-import "os/exec"
+import (
+	"os/exec"
 
-// Role makes the test binary a worker.
-const Role = "sandbox-worker-role"
+	"github.com/spool-run/spool/internal/servertest"
+)
 
-// SelfWorker is how tests start their workers.
-func SelfWorker(args ...string) *exec.Cmd {
-	return exec.Command("/proc/self/exe", append([]string{Role}, args...)...)
+// BuiltWorker is how tests start their workers: the real binary in its role,
+// as a keeper does.
+func BuiltWorker(args ...string) *exec.Cmd {
+	bin, err := servertest.Build()
+	if err != nil {
+		return &exec.Cmd{Err: err}
+	}
+	return exec.Command(bin, append([]string{"sandbox-role"}, args...)...)
 }

@@ -15,14 +15,12 @@ import (
 	"github.com/spool-run/spool/engine/sandbox/guest"
 	"github.com/spool-run/spool/engine/sandbox/vfs"
 	"github.com/spool-run/spool/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/internal/servertest"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == wasipy.Role {
-		os.Exit(wasipy.Work(os.Args[2:]))
-	}
-	code := m.Run()
+	code := servertest.Main(m)
 	for _, b := range shared.all() {
 		_ = b.Close()
 	}
@@ -71,7 +69,7 @@ func (s *backends) get(t testing.TB, i guest.Isolation) *wasipy.Backend {
 	if b := s.by[i]; b != nil {
 		return b
 	}
-	b := wasipy.New(wasipy.Config{Worker: wasipy.SelfWorker, CacheDir: cacheDir(t)})
+	b := wasipy.New(wasipy.Config{Worker: wasipy.BuiltWorker, CacheDir: cacheDir(t)})
 	if s.by == nil {
 		s.by = make(map[guest.Isolation]*wasipy.Backend)
 	}

@@ -15,7 +15,7 @@ import (
 func TestReportsPrewarm(t *testing.T) {
 	dir := t.TempDir()
 	prepare := func() guest.Prewarm {
-		b := wasipy.New(wasipy.Config{Worker: wasipy.SelfWorker, CacheDir: dir})
+		b := wasipy.New(wasipy.Config{Worker: wasipy.BuiltWorker, CacheDir: dir})
 		defer b.Close()
 		var mu sync.Mutex
 		var steps []guest.Progress
@@ -64,7 +64,7 @@ func TestPreparesOnceForManyCallers(t *testing.T) {
 	var mu sync.Mutex
 	executed := 0
 	for range 2 {
-		b := wasipy.New(wasipy.Config{Worker: wasipy.SelfWorker, CacheDir: dir})
+		b := wasipy.New(wasipy.Config{Worker: wasipy.BuiltWorker, CacheDir: dir})
 		defer b.Close()
 		for range 3 {
 			all.Go(func() {

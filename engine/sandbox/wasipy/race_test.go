@@ -1,0 +1,6 @@
+//go:build race
+
+package wasipy_test
+
+// raceEnabled says that the race detector is on, which takes memory.
+const raceEnabled = true
