@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -14,10 +15,16 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/spool-run/spool/cli"
+	"github.com/spool-run/spool/internal/servertest"
 )
 
+// built are the tests of this package, which remove the binary they built.
+type built struct{ *testing.M }
+
+func (b built) Run() int { return servertest.Main(b.M) }
+
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(built{m}, map[string]func(){
 		"spool": func() { os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 	})
 }
@@ -28,20 +35,23 @@ const raceOptions = "atexit_sleep_ms=0"
 // The scripts wait for processes through named pipes: opening one waits for
 // the other side, so nothing has to sleep.
 func TestScripts(t *testing.T) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache = filepath.Join(cache, "spool-test", "sandbox")
+	prepareSandbox(t, cache)
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Deadline:            time.Now().Add(time.Minute),
+		Deadline:            time.Now().Add(5 * time.Minute), // not to wait for ever; a script takes seconds
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", raceOptions)
 			e.Setenv("SPOOL_STATE", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("HOME", e.WorkDir)
-			cache, err := os.UserCacheDir()
-			if err != nil {
-				return err
-			}
-			e.Setenv("SANDBOX_CACHE", filepath.Join(cache, "spool-test", "sandbox"))
+			e.Setenv("SANDBOX_CACHE", cache)
+			e.Setenv("BUILT", filepath.Dir(servertest.Binary(t)))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -51,6 +61,18 @@ func TestScripts(t *testing.T) {
 			"gone":     gone,
 		},
 	})
+}
+
+// prepareSandbox has the embedded interpreter compiled by a binary without the
+// race detector, with which that takes minutes. The scripts that use it run the
+// same binary, which is in $BUILT.
+func prepareSandbox(t *testing.T, cache string) {
+	t.Helper()
+	cmd := exec.Command(servertest.Binary(t), "--state", filepath.Join(cache, "state"), "box", "-c", "print(6*7)")
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache)
+	if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "42" {
+		t.Fatalf("prepare the sandbox: %v: %s", err, out)
+	}
 }
 
 // mkfifo makes named pipes.
