@@ -49,14 +49,6 @@ func TestEmbedded(t *testing.T) {
 	})
 }
 
-// TestEmbeddedInProcess is for embedders, who may want no other process.
-func TestEmbeddedInProcess(t *testing.T) {
-	sandboxtest.Run(t, sandboxtest.Subject{
-		Config: sandbox.Config{Backend: sandbox.BackendEmbedded, Isolation: guest.IsolateNone},
-		New:    func() (guest.Backend, error) { return wasipy.New(wasipy.Config{}), nil },
-	})
-}
-
 // kept is a back end that outlives the engines which close it: loading Pyodide
 // takes a while.
 type kept struct{ guest.Backend }

@@ -37,11 +37,7 @@ func TestAThousandInterpretersLiveAtOnce(t *testing.T) {
 		}
 		each := (private(t) - before) / live
 		t.Logf("%d kB each", each>>10)
-		limit := perInterpreter
-		if raceEnabled { // this process has a shadow of its memory
-			limit *= 2
-		}
-		if each > limit {
+		if each > perInterpreter {
 			t.Errorf("each interpreter has %d bytes for itself", each)
 		}
 		var all sync.WaitGroup

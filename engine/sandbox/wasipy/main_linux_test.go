@@ -77,10 +77,13 @@ func (s *backends) get(t testing.TB, i guest.Isolation) *wasipy.Backend {
 	return b
 }
 
-// everywhere runs a test in workers and in this process.
+// everywhere runs a test in workers and in this process. With the race detector
+// in it the latter takes minutes to compile the interpreter, so that is left to
+// a run of the tests without.
 func everywhere(t *testing.T, test func(t *testing.T, i guest.Isolation)) {
-	for name, i := range map[string]guest.Isolation{"worker": guest.IsolateStrict, "in process": guest.IsolateNone} {
-		t.Run(name, func(t *testing.T) { test(t, i) })
+	t.Run("worker", func(t *testing.T) { test(t, guest.IsolateStrict) })
+	if !raceEnabled {
+		t.Run("in process", func(t *testing.T) { test(t, guest.IsolateNone) })
 	}
 }
 

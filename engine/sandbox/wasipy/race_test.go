@@ -2,5 +2,5 @@
 
 package wasipy_test
 
-// raceEnabled says that the race detector is on, which takes memory.
+// raceEnabled says that the race detector is on.
 const raceEnabled = true

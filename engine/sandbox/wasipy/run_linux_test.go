@@ -195,7 +195,7 @@ func TestStatefulContextsKeepTheirStateAndFreshOnesDoNot(t *testing.T) {
 }
 
 func TestCellsHaveAValue(t *testing.T) {
-	c := open(t, guest.IsolateNone, guest.Options{})
+	c := open(t, guest.IsolateStrict, guest.Options{})
 	res, err := c.Run(context.Background(), guest.Script{Code: "a = 20\na * 2 + 2", Cell: true}, newHost())
 	if err != nil || res.Value == nil || *res.Value != "42" {
 		t.Errorf("%+v %v", res, err)
