@@ -18,7 +18,7 @@ import (
 func ignoring(signals string) string {
 	return "trap '' " + signals + "\n" + printLines(codexThread, codexTurn,
 		`{"type":"item.started","item":{"id":"c","type":"command_execution","command":"make","status":"in_progress"}}`) +
-		"while :; do sleep 1000; done\n"
+		"exec sleep 1000\n" // a shell that waits has rules of its own for SIGINT
 }
 
 // quick is a config whose patience is short.
