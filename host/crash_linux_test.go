@@ -86,9 +86,17 @@ func crash(o host.Options) error {
 	if err != nil {
 		return err
 	}
-	ended := make(chan error)
+	// All of them before any is told of, so that a host that is killed then
+	// had all.
 	for id, script := range scripts {
-		go func() { ended <- acknowledge(h, id, script) }()
+		spec := spool.Spec{ID: id, Argv: []string{"sh", "-c", script}}
+		if _, err := h.Start(context.Background(), spec); err != nil {
+			return err
+		}
+	}
+	ended := make(chan error)
+	for id := range scripts {
+		go func() { ended <- acknowledge(h, id) }()
 	}
 	for range scripts {
 		if err := <-ended; err != nil {
@@ -98,11 +106,7 @@ func crash(o host.Options) error {
 	return nil
 }
 
-func acknowledge(h *host.Host, id spool.RunID, script string) error {
-	spec := spool.Spec{ID: id, Argv: []string{"sh", "-c", script}}
-	if _, err := h.Start(context.Background(), spec); err != nil {
-		return err
-	}
+func acknowledge(h *host.Host, id spool.RunID) error {
 	for e, err := range h.Follow(context.Background(), id, 0) {
 		if err != nil {
 			return err

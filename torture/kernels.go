@@ -313,7 +313,9 @@ func (k *soaked) cell(ctx context.Context, rng *rand.Rand) error {
 			}
 		}
 	}
-	if lost && done.Outcome != spool.TurnInterrupted {
+	// Where more than an interrupt was needed, done says so and the state is
+	// gone.
+	if lost && done.Outcome != spool.TurnInterrupted || done.StoppedWith != "" && done.StoppedWith != "interrupt" {
 		k.known = false
 	}
 	k.mu.Lock()

@@ -229,7 +229,7 @@ func TestInterruptRaisesKeyboardInterrupt(t *testing.T) {
 				}
 				over <- res
 			}()
-			h.await(t, "go")
+			h.await(t, "go\n")
 			if err := c.(guest.Interrupter).Interrupt(); err != nil {
 				t.Error(err)
 			}
@@ -251,7 +251,7 @@ func TestCloseStopsTheScriptThatRuns(t *testing.T) {
 			res, _ := c.Run(context.Background(), guest.Script{Code: "print('go')\nwhile True: pass"}, h)
 			over <- res
 		}()
-		h.await(t, "go")
+		h.await(t, "go\n")
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
