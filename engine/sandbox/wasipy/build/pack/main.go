@@ -1,4 +1,4 @@
-// Pack makes of a linked interpreter what package wasipy embeds: its code,
+// Command pack makes of a linked interpreter what package wasipy embeds: its code,
 // with the loops counted and without its data, and its data as memory.
 //
 //	pack IN.wasm CODE.wasm DATA
