@@ -62,9 +62,23 @@ print((time.perf_counter() - t) / 5000)
 	codeNumpy = "import numpy\nprint(numpy.arange(3).sum())"
 )
 
-// measureSandbox starts sandboxes, in turns with a Python that is none and
-// with Pyodide as people start it.
-func measureSandbox(ctx context.Context, b *bench) error {
+// measureEmbedded starts embedded sandboxes, and a Python that is in none.
+func measureEmbedded(ctx context.Context, b *bench) error {
+	ctx, cancel := context.WithTimeout(ctx, sandboxTimeout)
+	defer cancel()
+	s := &sandboxBench{bench: b}
+	if err := s.native(ctx); err != nil {
+		return fmt.Errorf("native Python: %w", err)
+	}
+	if err := s.embedded(ctx); err != nil {
+		return fmt.Errorf("embedded: %w", err)
+	}
+	return nil
+}
+
+// measurePyodide starts sandboxes of Pyodide, in turns with a Python that is
+// in none and with Pyodide as people start it.
+func measurePyodide(ctx context.Context, b *bench) error {
 	ctx, cancel := context.WithTimeout(ctx, sandboxTimeout)
 	defer cancel()
 	s := &sandboxBench{bench: b}
@@ -75,14 +89,14 @@ func measureSandbox(ctx context.Context, b *bench) error {
 	if s.wheels, err = pyodidetest.CachedWheels(); err != nil {
 		return err
 	}
+	if s.cache, err = os.MkdirTemp(s.dir, "cache-"); err != nil {
+		return err
+	}
 	if err := s.native(ctx); err != nil {
 		return fmt.Errorf("native Python: %w", err)
 	}
 	if err := s.node(ctx); err != nil {
 		return fmt.Errorf("Pyodide in Node: %w", err)
-	}
-	if err := s.embedded(ctx); err != nil {
-		return fmt.Errorf("embedded: %w", err)
 	}
 	if err := s.pyodide(ctx); err != nil {
 		return fmt.Errorf("pyodide: %w", err)
