@@ -13,7 +13,7 @@ SEED ?= 1
 .PHONY: build run test vet bench lint fuzz torture deps clean
 
 build:
-	@$(GO) build -trimpath -o bin/spool ./cmd/spool
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/spool ./cmd/spool
 
 run: build
 	@bin/spool demo

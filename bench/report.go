@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"text/tabwriter"
 	"time"
@@ -225,7 +226,11 @@ func (r *report) writeJSON(path string) error {
 	if err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
-	if err := os.WriteFile(path, append(b, '\n'), 0o644); err != nil {
+	err = os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = os.WriteFile(path, append(b, '\n'), 0o644)
+	}
+	if err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
 	return nil

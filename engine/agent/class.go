@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -25,13 +24,13 @@ var classes = []struct {
 }
 
 // statusText finds an HTTP status in an error.
-var statusText = regexp.MustCompile(`(?i)(?:^|status(?: code)?[: ]+|http[: /]+|error[: ]+)([45]\d\d)\b`)
+var statusText = lazily(`(?i)(?:^|status(?: code)?[: ]+|http[: /]+|error[: ]+)([45]\d\d)\b`)
 
 // classify says what an error is about, from its HTTP status if there is one
 // and else from its words. It is a help for people and programs, not a fact.
 func classify(text string, status int) string {
 	if status == 0 {
-		if m := statusText.FindStringSubmatch(text); m != nil {
+		if m := statusText().FindStringSubmatch(text); m != nil {
 			status, _ = strconv.Atoi(m[1])
 		}
 	}

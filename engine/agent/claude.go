@@ -3,7 +3,6 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -307,7 +306,7 @@ func (c *claudeLines) count(m *claudeMessage, t *turn) {
 }
 
 // exitCode is how claude begins the result of a command that failed.
-var exitCode = regexp.MustCompile(`^Exit code (\d{1,3})\b`)
+var exitCode = lazily(`^Exit code (\d{1,3})\b`)
 
 func (c *claudeLines) user(l *claudeLine, t *turn) {
 	var m claudeMessage
@@ -321,7 +320,7 @@ func (c *claudeLines) user(l *claudeLine, t *turn) {
 			if !t.running(b.ToolUse) {
 				a.Kind, a.Title = spool.ActionTool, "tool result"
 			}
-			if m := exitCode.FindStringSubmatch(a.Output); m != nil && b.IsError {
+			if m := exitCode().FindStringSubmatch(a.Output); m != nil && b.IsError {
 				code, _ := strconv.Atoi(m[1])
 				a.ExitCode = &code
 			}

@@ -3,7 +3,6 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -199,10 +198,10 @@ var phases = map[string]spool.ActionPhase{
 }
 
 // reconnecting is how codex tells a retry. What follows in brackets is new.
-var reconnecting = regexp.MustCompile(`^Reconnecting\.\.\. (\d+)/(\d+)(?:\s+\((.*)\))?`)
+var reconnecting = lazily(`^Reconnecting\.\.\. (\d+)/(\d+)(?:\s+\((.*)\))?`)
 
 func codexRetry(text string) (spool.Retry, bool) {
-	m := reconnecting.FindStringSubmatch(text)
+	m := reconnecting().FindStringSubmatch(text)
 	if m == nil {
 		return spool.Retry{}, false
 	}

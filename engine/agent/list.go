@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -86,11 +85,11 @@ func (l *Installed) look(ctx context.Context, program string) {
 	l.Version = versionNumber(string(out))
 }
 
-var version = regexp.MustCompile(`\d+\.\d+[^\s,;)]*`)
+var version = lazily(`\d+\.\d+[^\s,;)]*`)
 
 // versionNumber finds the version in what an agent says about itself.
 func versionNumber(text string) string {
-	if v := version.FindString(text); v != "" {
+	if v := version().FindString(text); v != "" {
 		return v
 	}
 	return printable(strings.TrimSpace(text))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Token names a conversation that an agent keeps on its own disk, so that a
@@ -44,38 +45,46 @@ func resumeLine(command string) *regexp.Regexp {
 	return regexp.MustCompile("(?i)^\\s*`?\\s*" + command + "\\s*`?\\s*$")
 }
 
-var tokenWord = regexp.MustCompile("^[^\\s`]+$")
+// lazily compiles a regular expression when it is first used: most commands
+// never talk to an agent, and each would pay for it at its start.
+func lazily(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
+var tokenWord = lazily("^[^\\s`]+$")
 
 // resumeSyntaxes holds the syntax of each engine. An ACP agent has no command
 // of its own that could be known, so ours stands in.
-var resumeSyntaxes = map[string]resumeSyntax{
-	"codex":  {prefix: "codex resume ", line: resumeLine("codex\\s+resume\\s+([^`\\s]+)")},
-	"claude": {prefix: "claude --resume ", line: resumeLine("claude\\s+(?:--resume|-r)\\s+([^`\\s]+)")},
-	"opencode": {
-		prefix: "opencode --session ",
-		line:   resumeLine("opencode(?:\\s+run)?\\s+(?:--session|-s)\\s+([^`\\s]+)"),
-		shape:  regexp.MustCompile(`^ses_[A-Za-z0-9]+$`),
-	},
-	"pi": {
-		prefix: "pi --session ",
-		line:   resumeLine("pi\\s+--session\\s+([^`]+?)"),
-		shape:  regexp.MustCompile("^[^`\\x00-\\x1f\\x7f]*[^\\s`\\x00-\\x1f\\x7f][^`\\x00-\\x1f\\x7f]*$"),
-		quotes: true,
-	},
-	"acp": {
-		prefix: "spool agent acp --resume ",
-		line:   resumeLine("spool\\s+agent\\s+acp\\s+--resume\\s+([^`\\s]+)(?:\\s+--\\s[^`]*)?"),
-	},
-}
+var resumeSyntaxes = sync.OnceValue(func() map[string]resumeSyntax {
+	return map[string]resumeSyntax{
+		"codex":  {prefix: "codex resume ", line: resumeLine("codex\\s+resume\\s+([^`\\s]+)")},
+		"claude": {prefix: "claude --resume ", line: resumeLine("claude\\s+(?:--resume|-r)\\s+([^`\\s]+)")},
+		"opencode": {
+			prefix: "opencode --session ",
+			line:   resumeLine("opencode(?:\\s+run)?\\s+(?:--session|-s)\\s+([^`\\s]+)"),
+			shape:  regexp.MustCompile(`^ses_[A-Za-z0-9]+$`),
+		},
+		"pi": {
+			prefix: "pi --session ",
+			line:   resumeLine("pi\\s+--session\\s+([^`]+?)"),
+			shape:  regexp.MustCompile("^[^`\\x00-\\x1f\\x7f]*[^\\s`\\x00-\\x1f\\x7f][^`\\x00-\\x1f\\x7f]*$"),
+			quotes: true,
+		},
+		"acp": {
+			prefix: "spool agent acp --resume ",
+			line:   resumeLine("spool\\s+agent\\s+acp\\s+--resume\\s+([^`\\s]+)(?:\\s+--\\s[^`]*)?"),
+		},
+	}
+})
 
 // Check returns [ErrToken] if the token is not one of that engine.
 func (t Token) Check(engine string) error {
 	if t.Engine != engine {
 		return fmt.Errorf("%w: it is of %q, not of %q", ErrToken, t.Engine, engine)
 	}
-	shape := resumeSyntaxes[engine].shape
+	shape := resumeSyntaxes()[engine].shape
 	if shape == nil {
-		shape = tokenWord
+		shape = tokenWord()
 	}
 	if !shape.MatchString(t.Value) {
 		return fmt.Errorf("%w: %q is no id of %s", ErrToken, t.Value, engine)
@@ -87,7 +96,7 @@ func (t Token) Check(engine string) error {
 // conversation, in backticks. The command of an ACP agent is added to it if
 // it is given.
 func ResumeLine(engine string, t Token, command ...string) (string, error) {
-	s, ok := resumeSyntaxes[engine]
+	s, ok := resumeSyntaxes()[engine]
 	if !ok {
 		return "", fmt.Errorf("%w: engine %q cannot resume", ErrToken, engine)
 	}
@@ -109,7 +118,7 @@ func ResumeLine(engine string, t Token, command ...string) (string, error) {
 // text.
 func FindResume(engine, text string) (Token, bool) {
 	var found Token
-	s, ok := resumeSyntaxes[engine]
+	s, ok := resumeSyntaxes()[engine]
 	if !ok {
 		return found, false
 	}

@@ -129,7 +129,7 @@ func TestStripResume(t *testing.T) {
 // FuzzFindResume checks that whatever is found is a token that can be written
 // down and found again.
 func FuzzFindResume(f *testing.F) {
-	for engine := range resumeSyntaxes {
+	for engine := range resumeSyntaxes() {
 		f.Add(engine, "codex resume a\nclaude -r b\nopencode -s ses_c\npi --session \"d e\"\nspool agent acp --resume f -- x")
 	}
 	f.Fuzz(func(t *testing.T, engine, text string) {

@@ -3,7 +3,6 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/spool-run/spool"
@@ -320,8 +319,8 @@ func cut(s string, n int) string {
 }
 
 var (
-	failedRC = regexp.MustCompile(` failed \(rc=-?\d+\)\.$`)
-	endedBy  = regexp.MustCompile(`^(.*) was ended by (SIG[A-Z0-9+]+)\.$`)
+	failedRC = lazily(` failed \(rc=-?\d+\)\.$`)
+	endedBy  = lazily(`^(.*) was ended by (SIG[A-Z0-9+]+)\.$`)
 )
 
 func (v *Takopi) completed(e spool.Event, t *takopiTurn) []TakopiEvent {
@@ -332,10 +331,10 @@ func (v *Takopi) completed(e spool.Event, t *takopiTurn) []TakopiEvent {
 	t.completed = true
 	var out []TakopiEvent
 	text := d.Error
-	if m := endedBy.FindStringSubmatch(text); m != nil {
+	if m := endedBy().FindStringSubmatch(text); m != nil {
 		text = fmt.Sprintf("%s failed (rc=%d).", m[1], -signalNumbers[m[2]])
 	}
-	if failedRC.MatchString(text) { // it left without a word
+	if failedRC().MatchString(text) { // it left without a word
 		out = append(out, v.warning(text))
 	}
 	c := TakopiEvent{Type: TakopiCompleted, Engine: v.engine, OK: is(d.Outcome.OK()), Answer: &d.Answer, Error: text, Resume: v.token}

@@ -24,7 +24,7 @@ del sys.path[0], sys.argv[1], sys.modules["spool_kernel_runner"]
 r.main()`
 
 // bareCode is for machines without a place to keep a file.
-var bareCode = string(runnerSource) + "\ndel sys.argv[1]\nmain()\n"
+func bareCode() string { return string(runnerSource) + "\ndel sys.argv[1]\nmain()\n" }
 
 // runnerDir makes sure that the runner is in the user's cache and returns the
 // directory, or "" if there is none. The file is looked at every time:
@@ -85,5 +85,5 @@ func runnerArgs(python, role, preload string) []string {
 	if dir := runnerDir(); dir != "" {
 		return []string{python, "-c", bootCode, dir, role, preload}
 	}
-	return []string{python, "-c", bareCode, "", role, preload}
+	return []string{python, "-c", bareCode(), "", role, preload}
 }
