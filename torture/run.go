@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,10 +43,15 @@ type result struct {
 	failure       string
 }
 
+// violate notes a broken promise, once: a client that asks again and is told
+// the same learns nothing new.
 func (r *run) violate(kind Kind, format string, args ...any) {
+	v := Violation{Kind: kind, Detail: fmt.Sprintf(format, args...), when: time.Now()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.failed = append(r.failed, Violation{Kind: kind, Detail: fmt.Sprintf(format, args...)})
+	if !slices.ContainsFunc(r.failed, func(o Violation) bool { return o.Kind == v.Kind && o.Detail == v.Detail }) {
+		r.failed = append(r.failed, v)
+	}
 }
 
 // take changes the inbox and tells whoever waits.

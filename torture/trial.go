@@ -420,7 +420,10 @@ func (c *codex) sessionID() string {
 const detailed = 50
 
 func (t *trial) violate(v Violation) {
-	v.Seconds = time.Since(t.began).Round(time.Millisecond).String()
+	if v.when.IsZero() {
+		v.when = time.Now()
+	}
+	v.Seconds = v.when.Sub(t.began).Round(time.Millisecond).String()
 	t.logf("VIOLATION %s", v)
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,9 @@
 package torture
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Kind says which promise was broken.
 type Kind string
@@ -34,6 +37,7 @@ type Violation struct {
 	Via     string `json:"via,omitempty"`
 	Detail  string `json:"detail"`
 	Seconds string `json:"at,omitempty"` // since the beginning
+	when    time.Time
 }
 
 func (v Violation) String() string {

@@ -114,7 +114,7 @@ func lead(p *Plan) error {
 		if err := syscall.Kill(os.Getpid(), syscall.Signal(p.Signal)); err != nil {
 			return err
 		}
-		select {} // until it comes
+		time.Sleep(time.Hour) // until it comes; to wait for nothing at all is a deadlock
 	}
 	os.Exit(p.Exit)
 	return nil

@@ -1,10 +1,6 @@
-//go:build linux
-
 package process
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"sync"
@@ -46,17 +42,6 @@ var buffers = sync.Pool{New: func() any { return new([eventSize]byte) }}
 
 // What an epoll event is about: a stream by its index, or the exit.
 const exitIndex = 2
-
-// stream is one of the two outputs, or the terminal.
-type stream struct {
-	name  spool.Stream
-	fd    int // -1 once it ended
-	tty   bool
-	grown bool // the pipe has been enlarged, or cannot be
-	holds int  // what fits into it
-	full  bool // the last read had much
-	whole bool // and filled its buffer
-}
 
 // pump moves what a process produces into the log. It is the only one who
 // appends: one goroutine that owns the streams and the exit. An idle process
@@ -304,102 +289,6 @@ func (p *pump) read(i int) int {
 	return n
 }
 
-// grow enlarges a pipe that is used a lot, if the system lets us.
-func (st *stream) grow() {
-	st.grown = true
-	for _, size := range []int{pipeSize, pipeLess} {
-		if n, err := unix.FcntlInt(uintptr(st.fd), unix.F_SETPIPE_SZ, size); err == nil {
-			st.holds = n
-			return
-		}
-	}
-}
-
-// read reads once from a pipe. A terminal gives 4 KiB at a time, so it is read
-// until there is no more.
-func (st *stream) read(buf []byte) (n int, ended bool) {
-	for n < len(buf) {
-		k, err := unix.Read(st.fd, buf[n:])
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN:
-			return n, false
-		case err != nil || k == 0: // a terminal ends with EIO
-			return n, true
-		}
-		n += k
-		if !st.tty {
-			break
-		}
-	}
-	return n, false
-}
-
-// publish logs output, within the limit. The log may keep b if it is given.
-func (p *pump) publish(st *stream, b []byte, given bool) {
-	if len(b) == 0 {
-		return
-	}
-	p.output = time.Now()
-	p.rate = float64(len(b)) / float64(max(1, p.output.Sub(p.published)))
-	p.published = p.output
-	p.total += int64(len(b))
-	limit := p.s.limits.OutputBytes
-	head := limit
-	if p.s.limits.OutputPolicy == spool.TruncateOutput {
-		head -= int64(p.tail.Max)
-	}
-	keep := int(min(int64(len(b)), max(0, head-p.logged)))
-	if keep > 0 {
-		p.logged += int64(keep)
-		out := b[:keep:keep]
-		if !given && p.keeps(keep) {
-			out = bytes.Clone(out)
-		}
-		p.append(spool.Event{Kind: spool.KindOutput, Stream: st.name, Bytes: out})
-	}
-	if keep == len(b) {
-		return
-	}
-	switch rest := b[keep:]; p.s.limits.OutputPolicy {
-	case spool.TruncateOutput:
-		p.tail.Write(st.name, rest)
-		if p.total > limit && !p.limited {
-			p.limited = true
-			p.notice(NoticeOutputLimit, fmt.Sprintf("the output is longer than %d bytes; of the rest only the last %d are kept", limit, p.tail.Max))
-		}
-	case spool.StopOutput:
-		p.tail.Drop(st.name, len(rest))
-		if !p.limited {
-			p.limited = true
-			p.notice(NoticeOutputLimit, fmt.Sprintf("the output is longer than %d bytes; the run is ended", limit))
-			_ = p.s.kill() // leaves a notice if it failed
-		}
-	default:
-		p.tail.Drop(st.name, len(rest))
-	}
-}
-
-// keeps reports whether the log holds on to the bytes of an event that large.
-func (p *pump) keeps(size int) bool {
-	f, ok := p.out.(engine.Forgetful)
-	return !ok || f.Keeps(size)
-}
-
-// block stops reading, so that the writers block. The end of the streams is
-// still seen.
-func (p *pump) block() {
-	p.blocked, p.limited = true, true
-	for i, st := range p.streams {
-		if st.fd >= 0 {
-			e := unix.EpollEvent{Fd: int32(i)} // hang-ups are always told
-			_ = unix.EpollCtl(p.epfd, unix.EPOLL_CTL_MOD, st.fd, &e)
-		}
-	}
-	p.notice(NoticeOutputLimit, fmt.Sprintf("the output has reached %d bytes; it is not read any further", p.s.limits.OutputBytes))
-}
-
 // drainMax bounds what is read at the exit: more than a pipe holds was not
 // written before it.
 const drainMax = 1 << 20
@@ -417,12 +306,6 @@ func (p *pump) drain(i int) {
 		}
 		got += n
 	}
-}
-
-func hungUp(fd int) bool {
-	poll := []unix.PollFd{{Fd: int32(fd)}}
-	n, err := unix.Poll(poll, 0)
-	return err == nil && n > 0 && poll[0].Revents&unix.POLLHUP != 0
 }
 
 // exit collects the leader.
@@ -461,141 +344,4 @@ func (p *pump) end(i int) {
 	_ = unix.Close(st.fd)
 	st.fd = -1
 	p.open--
-}
-
-// flush logs what was held back, once the streams have ended.
-func (p *pump) flush() {
-	if len(p.tail.Dropped) > 0 {
-		p.event(spool.KindTruncated, spool.Truncation{Dropped: p.tail.Dropped, Limit: p.s.limits.OutputBytes})
-	}
-	for {
-		stream, b := p.tail.Next(readSize)
-		if b == nil {
-			break
-		}
-		p.logged += int64(len(b))
-		p.append(spool.Event{Kind: spool.KindOutput, Stream: stream, Bytes: b})
-	}
-	p.tail.Reset()
-}
-
-// tend does what was asked for and what has become due.
-func (p *pump) tend() {
-	p.req = p.s.take()
-	p.notices()
-	now := time.Now()
-	l := &p.s.limits
-	switch {
-	case !p.req.killAt.IsZero(): // ending already
-		if p.req.forceAt.IsZero() && !now.Before(p.req.killAt) {
-			_ = p.s.kill() // leaves a notice if it failed
-			p.req = p.s.take()
-			p.notices()
-		}
-	case l.Wall > 0 && now.Sub(p.started) >= l.Wall:
-		p.notice(NoticeTimeout, fmt.Sprintf("the run is ended after %v", l.Wall))
-		_ = p.s.stop(l.Grace) // killed in the end, whatever the signal did
-		return
-	case l.Idle > 0 && now.Sub(p.output) >= l.Idle:
-		p.notice(NoticeIdleTimeout, fmt.Sprintf("the run is ended after %v without output", l.Idle))
-		_ = p.s.stop(l.Grace)
-		return
-	default:
-		return
-	}
-	if p.exited && !p.gone && !now.Before(p.check) {
-		p.count(now)
-	}
-	if force := p.req.forceAt; !force.IsZero() && !now.Before(force) && !p.forced {
-		p.forced = true
-		if p.exited && !p.gone {
-			p.gone = true
-			p.notice(NoticeKillFailed, "some processes did not end when they were killed")
-		}
-		if p.open > 0 {
-			p.notice(NoticeStreamsHeld, "somebody who could not be ended held the streams; they were closed")
-			for i := range p.streams {
-				p.drain(i)
-				p.end(i)
-			}
-			p.flush()
-		}
-	}
-}
-
-// count looks at what is left of a tree that should end. Those in the process
-// group were asked to and get their time; the others were not and get none.
-func (p *pump) count(now time.Time) {
-	m, err := p.s.tree.Count()
-	switch killed := !p.req.forceAt.IsZero(); {
-	case err != nil || m.None():
-		p.gone = true
-		if p.open > 0 && !killed {
-			_ = p.s.kill() // only to have the streams given up in time
-		}
-	case m.Group == 0 && !killed:
-		_ = p.s.kill() // leaves a notice if it failed
-	}
-	p.pause = min(max(2*p.pause, firstCheck), lastCheck)
-	p.check = now.Add(p.pause)
-}
-
-// deadline is when tend has something to do, or zero.
-func (p *pump) deadline() time.Time {
-	var next time.Time
-	sooner := func(t time.Time) {
-		if next.IsZero() || t.Before(next) {
-			next = t
-		}
-	}
-	l := &p.s.limits
-	if p.req.killAt.IsZero() {
-		if l.Wall > 0 {
-			sooner(p.started.Add(l.Wall))
-		}
-		if l.Idle > 0 {
-			sooner(p.output.Add(l.Idle))
-		}
-		return next
-	}
-	if p.req.forceAt.IsZero() {
-		sooner(p.req.killAt)
-	} else if !p.forced {
-		sooner(p.req.forceAt)
-	}
-	if p.exited && !p.gone {
-		sooner(p.check)
-	}
-	return next
-}
-
-// notices logs what others left for the log.
-func (p *pump) notices() {
-	for _, n := range p.req.notices {
-		p.notice(n.Code, n.Text)
-	}
-	p.req.notices = nil
-}
-
-func (p *pump) notice(code, text string) {
-	p.event(spool.KindNotice, spool.Notice{Code: code, Text: text})
-}
-
-func (p *pump) event(kind spool.Kind, data any) {
-	b, err := json.Marshal(data)
-	if err != nil { // plain structs always encode
-		b = nil
-	}
-	p.append(spool.Event{Kind: kind, Data: b})
-}
-
-// append adds to the log. A log that takes no more ends the run.
-func (p *pump) append(e spool.Event) {
-	if p.refused {
-		return
-	}
-	if _, err := p.out.Append(e); err != nil {
-		p.refused = true
-		_ = p.s.kill() // there is no log to say that it failed
-	}
 }
