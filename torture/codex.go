@@ -22,6 +22,7 @@ import (
 const (
 	retryEvery = 100 * time.Millisecond
 	dialFor    = 10 * time.Second
+	longAway   = 3 * time.Second // after which it is told why it cannot come back
 )
 
 // codeAttached says that a session is in use by another connection.
@@ -66,9 +67,13 @@ func (c *codex) label() string        { return c.name }
 
 // serve keeps the client connected until ctx ends.
 func (c *codex) serve(ctx context.Context) {
+	lost := time.Now()
 	for ctx.Err() == nil {
 		conn, err := c.connect(ctx)
 		if err != nil {
+			if away := time.Since(lost); away > longAway {
+				c.trial.logf("%s: away for %.1fs: %v", c.name, away.Seconds(), err)
+			}
 			select {
 			case <-time.After(retryEvery):
 			case <-ctx.Done():
@@ -82,6 +87,7 @@ func (c *codex) serve(ctx context.Context) {
 			_ = conn.rpc.Close()
 		}
 		c.use(nil)
+		lost = time.Now()
 	}
 }
 
@@ -473,24 +479,28 @@ func (c *codex) write(ctx context.Context, r *run) error {
 	return nil
 }
 
-// replay reads the whole log again.
+// replayPage is what a replay reads at once: little enough to get through
+// between two cuts, or it would begin again until the server forgets the run.
+const replayPage = 1 << 20
+
+// replay reads the whole log again, in pages, the last of which is empty.
 func (c *codex) replay(ctx context.Context, r *run) {
-	again := newInbox(newHistory(&r.plan))
-	for gap := true; gap || !again.hist.closed; {
+	var all readResult
+	for after, more := uint64(0), true; more; after = all.NextSeq - 1 {
 		var res readResult
-		after := again.hist.last
-		err := c.insist(ctx, "process/read", map[string]any{"processId": r.id, "afterSeq": after, "maxBytes": nil, "waitMs": 0}, &res)
+		err := c.insist(ctx, "process/read", map[string]any{"processId": r.id, "afterSeq": after, "maxBytes": replayPage, "waitMs": 0}, &res)
 		if err != nil {
 			if ctx.Err() == nil {
 				r.violate(BadReplay, "process/read after event %d: %v", after, err)
 			}
 			return
 		}
-		gap = again.read(after, &res)
-		if again.hist.last == after {
-			break
-		}
+		more = len(res.Chunks) > 0
+		res.Chunks = append(all.Chunks, res.Chunks...)
+		all = res
 	}
+	again := newInbox(newHistory(&r.plan))
+	again.read(0, &all)
 	r.compare(again.hist, "process/read from the beginning")
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/internal/fifotest"
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/wire/execserver"
 	"github.com/spool-run/spool/wire/execserver/fileuri"
@@ -518,6 +519,53 @@ func TestResumeLosesNothing(t *testing.T) {
 		p.until(t, "what follows the read", func() bool { return p.notes["p"][next] != nil })
 	}
 	p.mustCall(t, "process/terminate", map[string]any{"processId": "p"}, nil)
+}
+
+// A client that missed more than an answer can hold is sent the rest behind
+// it: it asks once, and waits.
+func TestResumeOfMoreThanAnAnswerHolds(t *testing.T) {
+	url, _ := newServer(t, execserver.Options{ReadBytes: 1 << 20})
+	p, id := session(t, url)
+	dir := t.TempDir()
+	missed, written := fifotest.New(t, dir, "missed"), fifotest.New(t, dir, "written")
+	p.mustCall(t, "process/start", shell("p", fmt.Sprintf("echo first; read _ <%s; head -c 4000000 /dev/zero; echo >%s", missed.Path, written.Path)), nil)
+	waitOutput(t, p, "p", "first")
+	p.conn.CloseNow()
+	<-p.done
+	if err := missed.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := written.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p = dialPeer(t, url)
+	for {
+		if _, err := p.tryInitialize(t, id); err == nil {
+			break
+		} else if code(err) != -32010 {
+			t.Fatal(err)
+		}
+	}
+	var r readResult
+	p.mustCall(t, "process/read", map[string]any{"processId": "p", "afterSeq": 1}, &r)
+	if r.Closed || r.Exited {
+		t.Fatalf("the answer holds all: %d chunks", len(r.Chunks))
+	}
+	p.until(t, "the end", func() bool { return len(p.notes["p"]) > 0 && bytes.Contains(p.notes["p"][highest(p.notes["p"])], []byte("process/closed")) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for seq, end := r.NextSeq, highest(p.notes["p"]); seq <= end; seq++ {
+		if p.notes["p"][seq] == nil {
+			t.Fatalf("event %d of %d was neither read nor sent", seq, end)
+		}
+	}
+}
+
+func highest(notes map[uint64][]byte) (seq uint64) {
+	for s := range notes {
+		seq = max(seq, s)
+	}
+	return seq
 }
 
 func TestSessionSurvivesARestartOfTheServer(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/wire/rpc"
 )
 
@@ -32,6 +33,7 @@ type conn struct {
 	session *session // nil before initialize
 	ready   bool     // initialized came
 	follows map[uint32]*follow
+	held    map[*process]chan spool.Seq // whose events wait for a read
 }
 
 // serve handles one connection until it ends.
@@ -45,7 +47,7 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool) error 
 	c := &conn{
 		server: s, rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel,
 		lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes), urgent: rpc.NewLanes(maxInFlight, maxInFlightBytes),
-		binary: binary, follows: make(map[uint32]*follow),
+		binary: binary, follows: make(map[uint32]*follow), held: make(map[*process]chan spool.Seq),
 	}
 	c.files = newFiles(c.notify)
 	c.http = newHTTPRequests(c.notify)

@@ -16,12 +16,9 @@ import (
 	"github.com/spool-run/spool/wire/rpc"
 )
 
-// Bounds of process/read answers without maxBytes. A message stays below the
-// 64 MiB and 262,144 values that clients accept.
-const (
-	readBytes  = 32 << 20
-	readChunks = 50_000
-)
+// readChunks bounds an answer to process/read: clients accept messages of
+// 262,144 values.
+const readChunks = 50_000
 
 // Terminals have this size until they are resized.
 var defaultSize = spool.Size{Rows: 24, Cols: 80}
@@ -32,7 +29,7 @@ func (c *conn) routeProcess(r *rpc.Request) (route, bool) {
 	case "process/start":
 		return c.routeStart(r), true
 	case "process/read":
-		return route{family: family, call: c.processRead}, true
+		return c.routeRead(), true
 	case "process/write":
 		return route{family: family, lane: "process " + peek(r.Params, "processId"), call: c.processWrite}, true
 	case "process/signal":
@@ -144,7 +141,7 @@ func (c *conn) routeStart(r *rpc.Request) route {
 		return refuse(err)
 	}
 	c.session.sweep()
-	proc, err := c.session.reserve(p.ProcessID)
+	proc, err := c.session.reserve(p.ProcessID, c)
 	if err != nil {
 		return refuse(err)
 	}
@@ -194,8 +191,29 @@ func startError(err error) error {
 	return rpc.Errorf(rpc.CodeInternal, "%s", err)
 }
 
-// processRead answers process/read.
-func (c *conn) processRead(ctx context.Context, params json.RawMessage) (any, error) {
+// routeRead has the events of a resumed process go out behind the answer that
+// tells what the client missed of it.
+func (c *conn) routeRead() route {
+	var proc *process
+	var answer *readAnswer
+	return route{
+		family: "exec",
+		call: func(ctx context.Context, params json.RawMessage) (result any, err error) {
+			if proc, answer, err = c.processRead(ctx, params); err != nil {
+				return nil, err
+			}
+			return answer.encode(), nil
+		},
+		after: func(any) {
+			if !answer.limited {
+				c.pushAfter(proc, answer.last())
+			}
+		},
+	}
+}
+
+// processRead gathers the answer to process/read.
+func (c *conn) processRead(ctx context.Context, params json.RawMessage) (*process, *readAnswer, error) {
 	var p struct {
 		ProcessID string  `json:"processId"`
 		AfterSeq  *uint64 `json:"afterSeq"`
@@ -203,31 +221,31 @@ func (c *conn) processRead(ctx context.Context, params json.RawMessage) (any, er
 		WaitMs    *uint64 `json:"waitMs"`
 	}
 	if err := decode(params, &p, "processId"); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	proc, err := c.session.lookup(ctx, p.ProcessID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	q := spool.Query{MaxBytes: readBytes}
+	q := spool.Query{MaxBytes: c.server.opts.ReadBytes}
 	if p.AfterSeq != nil {
 		q.After = spool.Seq(*p.AfterSeq)
 	}
 	if p.MaxBytes != nil {
-		q.MaxBytes = int(min(*p.MaxBytes, readBytes))
+		q.MaxBytes = int(min(*p.MaxBytes, uint64(q.MaxBytes)))
 	}
 	if p.WaitMs != nil {
 		q.Wait = time.Duration(min(*p.WaitMs, uint64(maxWait/time.Millisecond))) * time.Millisecond
 	}
-	answer := readAnswer{maxBytes: q.MaxBytes, limited: p.MaxBytes != nil, next: q.After}
+	answer := &readAnswer{maxBytes: q.MaxBytes, limited: p.MaxBytes != nil, next: q.After}
 	for {
 		q.MaxBytes = max(1, answer.maxBytes-answer.bytes)
 		page, err := c.server.opts.Backend.Read(ctx, proc.run, q)
 		if err != nil {
-			return nil, rpc.Errorf(rpc.CodeInternal, "read process %s: %s", p.ProcessID, err)
+			return nil, nil, rpc.Errorf(rpc.CodeInternal, "read process %s: %s", p.ProcessID, err)
 		}
 		if !answer.add(page) {
-			return answer.encode(), nil
+			return proc, answer, nil
 		}
 		q.After, q.Wait = page.Next, 0
 	}
@@ -287,14 +305,18 @@ func (a *readAnswer) add(page spool.Page) bool {
 	return !a.whole && (a.count == 0 || a.bytes < a.maxBytes)
 }
 
+// last is the event up to which the client then knows everything.
+func (a *readAnswer) last() spool.Seq {
+	if a.whole && (!a.limited || a.count == 0) {
+		return a.page.Info.Last
+	}
+	return a.next
+}
+
 func (a *readAnswer) encode() json.RawMessage {
 	info, failure := a.page.Info, a.page.Failure
 	if info.Outcome != nil && info.Outcome.Kind != spool.Exited {
 		failure = info.Outcome.String()
-	}
-	next := a.next
-	if a.whole && (!a.limited || a.count == 0) {
-		next = info.Last
 	}
 	exited := info.Outcome != nil && info.Outcome.Kind == spool.Exited
 	closed := info.State == spool.StateClosed
@@ -306,7 +328,7 @@ func (a *readAnswer) encode() json.RawMessage {
 	b := append(make([]byte, 0, len(a.chunks)+256), `{"chunks":[`...)
 	b = append(b, a.chunks...)
 	b = append(b, `],"nextSeq":`...)
-	b = strconv.AppendUint(b, uint64(next)+1, 10)
+	b = strconv.AppendUint(b, uint64(a.last())+1, 10)
 	b = append(b, `,"exited":`...)
 	b = strconv.AppendBool(b, exited)
 	b = append(b, `,"exitCode":`...)
@@ -399,11 +421,17 @@ func (c *conn) events(run spool.RunID, after spool.Seq) iter.Seq2[spool.Event, e
 	}
 }
 
-// pushFromNow sends what happens from now on: what a resumed session missed
-// its client fetches with process/read. The cursor is taken before this
-// returns, and so before the client can read: an event is found by that read,
-// or pushed, or both.
-func (c *conn) pushFromNow(p *process) {
+// holdFor is how long the events of a resumed process wait for its client to
+// read what it missed.
+const holdFor = 2 * time.Second
+
+// pushResumed sends what happens to a process of a session that was resumed.
+// Its client fetches what it missed with process/read, and gets the rest behind
+// the answer: one that got later events before would have to keep them, and
+// clients keep little. Without that read it is sent what happens from now on.
+// The cursor is taken before this returns, and so before the client can read:
+// an event is found by a read, or pushed, or both.
+func (c *conn) pushResumed(p *process) {
 	var after spool.Seq
 	select {
 	case <-p.started:
@@ -411,24 +439,52 @@ func (c *conn) pushFromNow(p *process) {
 			return
 		}
 		info, err := c.server.opts.Backend.Stat(c.ctx, p.run)
-		if err != nil && !errors.Is(err, spool.ErrNotFound) {
-			c.cancel() // as in push
-		}
-		if err != nil || info.State == spool.StateClosed {
+		if err != nil {
+			if !errors.Is(err, spool.ErrNotFound) {
+				c.cancel() // as in push
+			}
 			return
 		}
 		after = info.Last
-	default:
-	}
-	c.wg.Go(func() {
-		select {
-		case <-p.started:
-			if p.run != "" {
-				c.push(p, after)
+	default: // and the client was told nothing yet
+		c.wg.Go(func() {
+			select {
+			case <-p.started:
+				if p.run != "" {
+					c.push(p, 0)
+				}
+			case <-c.ctx.Done():
 			}
+		})
+		return
+	}
+	read := make(chan spool.Seq, 1)
+	c.mu.Lock()
+	c.held[p] = read
+	c.mu.Unlock()
+	c.wg.Go(func() {
+		timer := time.NewTimer(holdFor)
+		defer timer.Stop()
+		select {
+		case after = <-read:
+		case <-timer.C:
+			c.pushAfter(p, after) // unless a read did so just now
+			after = <-read
 		case <-c.ctx.Done():
+			return
 		}
+		c.push(p, after)
 	})
+}
+
+// pushAfter lets the events of a resumed process go out, after a cursor.
+func (c *conn) pushAfter(p *process, after spool.Seq) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if read, ok := c.held[p]; ok {
+		delete(c.held, p)
+		read <- after
+	}
 }
 
 func appendNotification(b, id []byte, e *spool.Event, tty bool) []byte {

@@ -241,7 +241,7 @@ func (sess *session) attach(c *conn) error {
 			procs := slices.Collect(maps.Values(sess.procs))
 			sess.mu.Unlock()
 			for _, p := range procs {
-				c.pushFromNow(p)
+				c.pushResumed(p)
 			}
 			return nil
 		}
@@ -326,12 +326,15 @@ func (sess *session) end() {
 
 // reserve takes a process id before the process starts, so that whatever
 // comes next about the id finds it.
-func (sess *session) reserve(id string) (*process, error) {
+//
+// A connection that lost the session to another takes none: it would be a
+// process that nobody hears of, as the client asked the new one before.
+func (sess *session) reserve(id string, c *conn) (*process, error) {
 	p := &process{id: id, started: make(chan struct{})}
 	sess.mu.Lock()
-	if sess.ended {
+	if sess.ended || sess.conn != c {
 		sess.mu.Unlock()
-		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "session %s has ended", sess.id)
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "session %s has ended, or moved to another connection", sess.id)
 	}
 	other, taken := sess.procs[id]
 	if !taken {
