@@ -524,7 +524,7 @@ func TestResumeLosesNothing(t *testing.T) {
 // A client that missed more than an answer can hold is sent the rest behind
 // it: it asks once, and waits.
 func TestResumeOfMoreThanAnAnswerHolds(t *testing.T) {
-	url, _ := newServer(t, execserver.Options{ReadBytes: 1 << 20})
+	url, _ := newServer(t, execserver.Options{})
 	p, id := session(t, url)
 	dir := t.TempDir()
 	missed, written := fifotest.New(t, dir, "missed"), fifotest.New(t, dir, "written")
@@ -551,7 +551,9 @@ func TestResumeOfMoreThanAnAnswerHolds(t *testing.T) {
 	if r.Closed || r.Exited {
 		t.Fatalf("the answer holds all: %d chunks", len(r.Chunks))
 	}
-	p.until(t, "the end", func() bool { return len(p.notes["p"]) > 0 && bytes.Contains(p.notes["p"][highest(p.notes["p"])], []byte("process/closed")) })
+	p.until(t, "the end", func() bool {
+		return len(p.notes["p"]) > 0 && bytes.Contains(p.notes["p"][highest(p.notes["p"])], []byte("process/closed"))
+	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for seq, end := r.NextSeq, highest(p.notes["p"]); seq <= end; seq++ {

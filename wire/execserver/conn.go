@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/wire/rpc"
 )
 
@@ -33,7 +32,7 @@ type conn struct {
 	session *session // nil before initialize
 	ready   bool     // initialized came
 	follows map[uint32]*follow
-	held    map[*process]chan spool.Seq // whose events wait for a read
+	held    map[*process]*resumption // whose events wait for a read
 }
 
 // serve handles one connection until it ends.
@@ -47,7 +46,7 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool) error 
 	c := &conn{
 		server: s, rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel,
 		lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes), urgent: rpc.NewLanes(maxInFlight, maxInFlightBytes),
-		binary: binary, follows: make(map[uint32]*follow), held: make(map[*process]chan spool.Seq),
+		binary: binary, follows: make(map[uint32]*follow), held: make(map[*process]*resumption),
 	}
 	c.files = newFiles(c.notify)
 	c.http = newHTTPRequests(c.notify)

@@ -16,9 +16,16 @@ import (
 	"github.com/spool-run/spool/wire/rpc"
 )
 
-// readChunks bounds an answer to process/read: clients accept messages of
-// 262,144 values.
-const readChunks = 50_000
+// Bounds of process/read answers. A message stays below the 64 MiB and 262,144
+// values that clients accept.
+const (
+	readBytes  = 32 << 20
+	readChunks = 50_000
+	// resumeBytes bounds the first answer after a session was resumed. The
+	// rest is pushed behind it, event by event, so that a client gets on even
+	// if its connections never last long enough for a large answer.
+	resumeBytes = 1 << 20
+)
 
 // Terminals have this size until they are resized.
 var defaultSize = spool.Size{Rows: 24, Cols: 80}
@@ -194,26 +201,26 @@ func startError(err error) error {
 // routeRead has the events of a resumed process go out behind the answer that
 // tells what the client missed of it.
 func (c *conn) routeRead() route {
-	var proc *process
+	var held *resumption // nil if nothing waits for this answer
 	var answer *readAnswer
 	return route{
 		family: "exec",
 		call: func(ctx context.Context, params json.RawMessage) (result any, err error) {
-			if proc, answer, err = c.processRead(ctx, params); err != nil {
+			if held, answer, err = c.processRead(ctx, params); err != nil {
 				return nil, err
 			}
 			return answer.encode(), nil
 		},
 		after: func(any) {
-			if !answer.limited {
-				c.pushAfter(proc, answer.last())
+			if held != nil {
+				held.goOn(answer.last())
 			}
 		},
 	}
 }
 
 // processRead gathers the answer to process/read.
-func (c *conn) processRead(ctx context.Context, params json.RawMessage) (*process, *readAnswer, error) {
+func (c *conn) processRead(ctx context.Context, params json.RawMessage) (*resumption, *readAnswer, error) {
 	var p struct {
 		ProcessID string  `json:"processId"`
 		AfterSeq  *uint64 `json:"afterSeq"`
@@ -227,12 +234,15 @@ func (c *conn) processRead(ctx context.Context, params json.RawMessage) (*proces
 	if err != nil {
 		return nil, nil, err
 	}
-	q := spool.Query{MaxBytes: c.server.opts.ReadBytes}
+	q := spool.Query{MaxBytes: readBytes}
 	if p.AfterSeq != nil {
 		q.After = spool.Seq(*p.AfterSeq)
 	}
+	var held *resumption
 	if p.MaxBytes != nil {
-		q.MaxBytes = int(min(*p.MaxBytes, uint64(q.MaxBytes)))
+		q.MaxBytes = int(min(*p.MaxBytes, readBytes))
+	} else if held = c.claim(proc); held != nil {
+		q.MaxBytes = resumeBytes
 	}
 	if p.WaitMs != nil {
 		q.Wait = time.Duration(min(*p.WaitMs, uint64(maxWait/time.Millisecond))) * time.Millisecond
@@ -242,10 +252,13 @@ func (c *conn) processRead(ctx context.Context, params json.RawMessage) (*proces
 		q.MaxBytes = max(1, answer.maxBytes-answer.bytes)
 		page, err := c.server.opts.Backend.Read(ctx, proc.run, q)
 		if err != nil {
+			if held != nil {
+				held.goOn(held.after)
+			}
 			return nil, nil, rpc.Errorf(rpc.CodeInternal, "read process %s: %s", p.ProcessID, err)
 		}
 		if !answer.add(page) {
-			return proc, answer, nil
+			return held, answer, nil
 		}
 		q.After, q.Wait = page.Next, 0
 	}
@@ -418,72 +431,6 @@ func (c *conn) events(run spool.RunID, after spool.Seq) iter.Seq2[spool.Event, e
 			}
 			after = page.Next
 		}
-	}
-}
-
-// holdFor is how long the events of a resumed process wait for its client to
-// read what it missed.
-const holdFor = 2 * time.Second
-
-// pushResumed sends what happens to a process of a session that was resumed.
-// Its client fetches what it missed with process/read, and gets the rest behind
-// the answer: one that got later events before would have to keep them, and
-// clients keep little. Without that read it is sent what happens from now on.
-// The cursor is taken before this returns, and so before the client can read:
-// an event is found by a read, or pushed, or both.
-func (c *conn) pushResumed(p *process) {
-	var after spool.Seq
-	select {
-	case <-p.started:
-		if p.run == "" {
-			return
-		}
-		info, err := c.server.opts.Backend.Stat(c.ctx, p.run)
-		if err != nil {
-			if !errors.Is(err, spool.ErrNotFound) {
-				c.cancel() // as in push
-			}
-			return
-		}
-		after = info.Last
-	default: // and the client was told nothing yet
-		c.wg.Go(func() {
-			select {
-			case <-p.started:
-				if p.run != "" {
-					c.push(p, 0)
-				}
-			case <-c.ctx.Done():
-			}
-		})
-		return
-	}
-	read := make(chan spool.Seq, 1)
-	c.mu.Lock()
-	c.held[p] = read
-	c.mu.Unlock()
-	c.wg.Go(func() {
-		timer := time.NewTimer(holdFor)
-		defer timer.Stop()
-		select {
-		case after = <-read:
-		case <-timer.C:
-			c.pushAfter(p, after) // unless a read did so just now
-			after = <-read
-		case <-c.ctx.Done():
-			return
-		}
-		c.push(p, after)
-	})
-}
-
-// pushAfter lets the events of a resumed process go out, after a cursor.
-func (c *conn) pushAfter(p *process, after spool.Seq) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if read, ok := c.held[p]; ok {
-		delete(c.held, p)
-		read <- after
 	}
 }
 

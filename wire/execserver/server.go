@@ -31,9 +31,6 @@ const (
 	DefaultDetached = 30 * time.Second
 	// DefaultClosed is how long the id of a closed process stays taken.
 	DefaultClosed = 30 * time.Second
-	// DefaultReadBytes is how much output an answer to process/read holds.
-	// As base64 it stays below the 64 MiB that clients take in a message.
-	DefaultReadBytes = 32 << 20
 
 	pingEvery = 30 * time.Second
 	// A connection may have this much unanswered before it is not read.
@@ -49,10 +46,6 @@ type Options struct {
 	Cwd      string        // reported to clients
 	Detached time.Duration // zero means DefaultDetached
 	Closed   time.Duration // zero means DefaultClosed
-	// ReadBytes bounds what process/read answers without maxBytes; what is
-	// beyond it is pushed to a client that comes back. Zero means
-	// DefaultReadBytes, which is also the most.
-	ReadBytes int
 	// Keep leaves what runs to the backend when the server closes, for the
 	// next server to find. Without it Close kills what this one started.
 	Keep   bool
@@ -84,9 +77,6 @@ func New(o Options) *Server {
 	}
 	if o.Closed == 0 {
 		o.Closed = DefaultClosed
-	}
-	if o.ReadBytes <= 0 || o.ReadBytes > DefaultReadBytes {
-		o.ReadBytes = DefaultReadBytes
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
