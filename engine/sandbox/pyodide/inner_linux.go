@@ -26,7 +26,7 @@ type warden struct {
 	proc   *os.File // nil if there is no /proc
 	null   *os.File
 	mother *mother    // nil if interpreters are processes of their own
-	pass   int        // the mother's connection: where to send descriptors
+	pass   *os.File   // the mother's connection: where to send descriptors
 	places []*os.File // the distribution and its packages, without a root
 
 	mu    sync.Mutex
@@ -137,7 +137,7 @@ func (w *warden) makeMother() error {
 		return err
 	}
 	defer theirs.Close()
-	w.pass = int(ours.Fd()) // stays open for good
+	w.pass = ours // stays open for good, which it would not if nobody held it
 	pid, err := w.startNode(theirs, 2)
 	if err != nil {
 		return err
@@ -384,7 +384,7 @@ func (w *warden) begin(o order, conn *os.File) error {
 		err = errors.New("there is nothing to fork from")
 	} else {
 		pass := func() error {
-			return unix.Sendmsg(w.pass, []byte{0}, unix.UnixRights(int(conn.Fd())), nil, 0)
+			return unix.Sendmsg(int(w.pass.Fd()), []byte{0}, unix.UnixRights(int(conn.Fd())), nil, unix.MSG_NOSIGNAL)
 		}
 		pid, err = w.mother.fork(fdRunner, pass, func(pid int) error {
 			if err := noProcesses(pid); err != nil {

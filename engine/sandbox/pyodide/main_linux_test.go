@@ -7,6 +7,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == Role {
+		debug.SetGCPercent(1) // what is held by nobody is gone at once
 		os.Exit(RunRole(os.Args[2:]))
 	}
 	goleak.VerifyTestMain(tests{m})
