@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"client":                           {"", "eventlog", "wire/rpc", "wire/runproto"},
 	"keeper":                           {"", "engine/process", "eventlog", "host", "store", "wire/rpc", "wire/runproto"},
 	"cli":                              {"", "render", "eventlog", "store", "engine", "engine/agent", "engine/kernel", "engine/process", "engine/sandbox", "engine/sandbox/guest", "engine/sandbox/pyodide", "engine/sandbox/wasipy", "internal/launch", "internal/netcut", "host", "client", "keeper", "wire/execserver", "torture"},
-	"torture":                          {"", "client", "host", "internal/netcut", "wire/rpc"},
+	"torture":                          {"", "client", "engine/kernel", "host", "internal/netcut", "wire/rpc"},
 	"cmd/spool":                        {"cli"},
 	"internal/servertest":              {"internal/tether"},
 	"internal/netcut":                  {},

@@ -2,6 +2,7 @@ package torture_test
 
 import (
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/spool-run/spool/internal/servertest"
@@ -18,8 +19,12 @@ func TestSoakKernels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Unsettled > 0 || report.Orphans > 0 {
-		t.Errorf("%+v", report)
+	if report.Failed() {
+		var b strings.Builder
+		if err := report.WriteTable(&b); err != nil {
+			t.Fatal(err)
+		}
+		t.Error(b.String())
 	}
 	cells := 0
 	for _, n := range report.Outcomes {

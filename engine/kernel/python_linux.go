@@ -31,6 +31,7 @@ type python struct {
 	watched  uint32    // for what the control socket is
 	closed   time.Time // when the control socket ended
 	mute     bool      // it lives on although it did
+	killed   time.Time // when it was, other than to end the run
 	oomKills int64     // how many the system had killed for memory when it began
 }
 

@@ -70,6 +70,8 @@ class _State:
     critical = 0  # the main thread must not be interrupted now
     reader = 0  # the main thread, if it holds _rlock
     pending = False  # an interrupt came meanwhile
+    early = False  # an interrupt came while no cell ran
+    stop = 0  # the last turn that the host asked to stop
     writing = 0  # the descriptor that the main thread writes to
     raised = 0.0  # when the last interrupt was raised
     silent = False
@@ -188,14 +190,31 @@ def _raise():
 
 
 def _sigint(signum, frame):
-    if not S.busy or S.child:
-        if S.child:
-            raise KeyboardInterrupt
+    if S.child:
+        raise KeyboardInterrupt
+    if not S.busy:
+        S.early = True
         return
     if S.critical and not _stuck(S.writing):
         S.pending = True
         return
     _raise()
+
+
+def _check_early():
+    """Raise the interrupt that came before the cell began, or between two of
+    its parts. One that was meant for the cell before is of no interest: the
+    host says which it means, and does so before the signal."""
+    if not S.early:
+        return
+    S.early = False
+    if S.stop != S.turn and _lead():
+        try:
+            _read_frames(False)
+        finally:
+            _rlock.release()
+    if S.stop == S.turn:
+        _raise()
 
 
 def _stuck(fd):
@@ -261,6 +280,8 @@ def _read_frames(block=True):
                 if lock is not None:
                     _answers[req["k"]] = req
                     _wake(lock)
+            elif req["t"] == "stop":
+                S.stop = req["id"]
             else:
                 _inbox.append(req)
                 _wake(_mainev)
@@ -457,6 +478,8 @@ _tick.acquire()
 def _flusher():
     """Shows what is printed without a line end or a flush, soon. It sleeps
     for good while no cell and no thread of user code runs."""
+    # A signal that is handled here does not wake the main thread.
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     while True:
         _tick.acquire()
         if S.leave:
@@ -855,6 +878,7 @@ def _png(fig):
 
 def _figures():
     """Show the figures that are open and were not shown, and close them."""
+    _check_early()
     plt = sys.modules.get("matplotlib.pyplot")
     numbers = _getattr(plt, "get_fignums", None)
     if not _callable(numbers):
@@ -1101,6 +1125,7 @@ def _cell(req):
     status = "ok"
 
     def run():
+        _check_early()
         _remember(name, src)
         return _execute(src, name)
 
@@ -1109,6 +1134,7 @@ def _cell(req):
         _end_child(exc, name)
     if exc is None and v is not None and not S.silent:
         def show():
+            _check_early()
             S.ns["_"] = v
             data, meta = _bundle(v)
             f = {"t": "result", "b": data, "n": S.count if counted else 0}
@@ -1618,6 +1644,8 @@ def _serve():
                 _cell(req)
             elif t == "fork":
                 _fork(req)
+            elif t == "alive":
+                _send({"t": "alive"})
             elif t == "exit":
                 _shutdown()
         except BaseException as e:

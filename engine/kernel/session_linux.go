@@ -97,6 +97,7 @@ type turn struct {
 	strength int // how many means were used
 	limit    time.Duration
 	failure  string // what it raised
+	said     dict   // its end, which is in doubt
 }
 
 // ask is a question that the interpreter waits for.

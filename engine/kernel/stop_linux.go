@@ -85,15 +85,33 @@ func (s *session) stopTurn(by string, steps schedule) {
 	}
 	t.stopping, t.endedBy, t.asked, t.steps, t.strength = true, by, now, steps, 1
 	s.unblock()
+	s.interrupt()
+}
+
+// interrupt interrupts the turn. The signal may come before the cell has
+// begun; the message says which one is meant, and is there before it.
+func (s *session) interrupt() {
+	s.send(dict{"t": "stop", "id": int64(s.turn.seq)})
+	s.write()
 	s.signal(unix.SIGINT)
 }
 
-// signal signals the interpreter alone.
+// signal signals the main thread of the interpreter, which is the one that
+// acts on it: what another thread took would not wake it from a system call.
 func (s *session) signal(sig unix.Signal) {
 	if s.py != nil {
 		// It cannot be reaped meanwhile: that is done here, too.
-		_ = unix.PidfdSendSignal(s.py.tree.PidFD(), sig, nil, 0)
+		_ = unix.Tgkill(s.py.tree.Pid(), s.py.tree.Pid(), sig)
 	}
+}
+
+// end kills the interpreter. Its exit says the rest; if that does not come,
+// tend sees to it.
+func (s *session) end() {
+	if s.py.killed.IsZero() {
+		s.py.killed = time.Now()
+	}
+	_ = s.py.tree.Kill()
 }
 
 // dumpSignal has the interpreter write down what it is doing.
@@ -106,11 +124,19 @@ func (s *session) escalate(now time.Time) {
 		return
 	}
 	since := now.Sub(t.asked)
+	if t.strength < 4 && since >= t.steps.terminate {
+		// It may have ended while nobody looked.
+		s.settle()
+		s.receive(false)
+		if s.turn != t || s.py == nil {
+			return
+		}
+	}
 	switch {
 	case t.strength < 4 && since >= t.steps.kill:
 		t.strength = 4
 		s.note(t, "killed")
-		_ = s.py.tree.Kill() // its exit ends the turn; if that does not come, tend sees to it
+		s.end()
 	case t.strength < 3 && since >= t.steps.terminate:
 		t.strength = 3
 		s.note(t, "sent SIGTERM")
@@ -121,6 +147,7 @@ func (s *session) escalate(now time.Time) {
 		s.note(t, "interrupted again")
 		// Its children, too: it may be waiting for one of them.
 		_ = s.py.tree.SignalGroup(unix.SIGINT)
+		s.signal(unix.SIGINT)
 	}
 }
 
@@ -155,7 +182,7 @@ const reapTime = 2 * time.Second
 func (s *session) begin(op spool.ControlOp) {
 	s.restarting = true
 	if s.py != nil {
-		_ = s.py.tree.Kill() // its exit begins the rest
+		s.end()
 		return
 	}
 	if s.starting == nil {
@@ -183,7 +210,7 @@ func (s *session) stop(grace time.Duration) {
 	}
 	if s.turn != nil && !s.turn.stopping {
 		s.turn.stopping, s.turn.endedBy, s.turn.asked, s.turn.strength = true, "stop", now, 4 // by the steps below
-		s.signal(unix.SIGINT)
+		s.interrupt()
 	}
 	s.send(dict{"t": "exit"})
 }
@@ -244,6 +271,11 @@ func (s *session) tend(now time.Time) {
 	if s.ending != nil {
 		return
 	}
+	if p := s.py; p != nil && !p.killed.IsZero() && now.Sub(p.killed) >= reapTime {
+		s.stop(0)
+		s.ending.step = stepGiveUp
+		return
+	}
 	s.endMute(now)
 	if t := s.turn; t != nil && !t.stopping {
 		if at := s.turnDeadline(); !at.IsZero() && !now.Before(at) {
@@ -285,8 +317,13 @@ func (s *session) deadline() time.Time {
 		sooner(s.ending.nextStep())
 		return next
 	}
-	if p := s.py; p != nil && !p.closed.IsZero() && !p.mute {
-		sooner(p.closed.Add(muteTime))
+	if p := s.py; p != nil {
+		if !p.closed.IsZero() && !p.mute {
+			sooner(p.closed.Add(muteTime))
+		}
+		if !p.killed.IsZero() {
+			sooner(p.killed.Add(reapTime))
+		}
 	}
 	if t := s.turn; t != nil {
 		if t.stopping {

@@ -74,6 +74,9 @@ func (s *session) next() {
 	if s.turn != nil || s.forkSent || s.ending != nil || s.refused {
 		return
 	}
+	if s.py != nil && !s.py.killed.IsZero() {
+		return // the next interpreter is for it
+	}
 	if s.py != nil && len(s.forks) > 0 {
 		s.sendFork()
 		return
@@ -103,7 +106,7 @@ func (s *session) receive(exiting bool) {
 		if ferr != nil {
 			s.notice(spool.Notice{Code: NoticeProtocol, Text: "the interpreter is ended: " + ferr.Error(), Level: "error"})
 			s.py.in = nil
-			_ = s.py.tree.Kill() // its exit says the rest
+			s.end()
 			return
 		}
 		if m == nil {
@@ -111,7 +114,7 @@ func (s *session) receive(exiting bool) {
 		}
 		s.message(m)
 	}
-	if err != nil && !exiting && s.py != nil { // it is about to exit, or cannot be reached any more
+	if err != nil && !exiting && s.py != nil && s.py.closed.IsZero() { // it is about to exit, or cannot be reached any more
 		_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, s.py.ctl, nil)
 		s.py.closed = time.Now()
 	}
@@ -125,14 +128,18 @@ const muteTime = 200 * time.Millisecond
 func (s *session) endMute(now time.Time) {
 	if p := s.py; p != nil && !p.mute && !p.closed.IsZero() && now.Sub(p.closed) >= muteTime {
 		p.mute = true
-		_ = p.tree.Kill() // its exit says the rest
+		s.end()
 	}
 }
 
 func (s *session) message(m dict) {
 	switch kind := text(m, "t"); kind {
 	case "done":
-		s.turnDone(m)
+		s.turnSaysDone(m)
+	case "alive":
+		if t := s.turn; t != nil && t.said != nil && t.strength < 4 {
+			s.turnDone(t.said)
+		}
 	case "result", "display":
 		d, err := display(m, s.out)
 		if err != nil {
@@ -190,12 +197,23 @@ func (s *session) noteStatus(m dict) {
 	}
 }
 
+// turnSaysDone ends the turn, unless its end crossed means that end the
+// interpreter. Then that either shows that it has survived, or exits: the next
+// cell must not be sent to one that is about to die.
+func (s *session) turnSaysDone(m dict) {
+	switch t := s.turn; {
+	case t == nil:
+	case t.strength < 3 || s.ending != nil:
+		s.turnDone(m)
+	default:
+		t.said = m
+		s.send(dict{"t": "alive"})
+	}
+}
+
 // turnDone ends the turn as the interpreter says.
 func (s *session) turnDone(m dict) {
 	t := s.turn
-	if t == nil {
-		return
-	}
 	s.settle()
 	d := spool.Done{ExecutionCount: int(number(m, "n"))}
 	switch text(m, "status") {
