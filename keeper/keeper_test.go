@@ -34,12 +34,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// engines are those of the keepers.
+var engines = map[string]host.NewEngine{
+	spool.EngineProcess: func(owner string) (engine.Engine, error) { return process.New(process.Options{Owner: owner}) },
+}
+
 func hostOptions(dir string) host.Options {
 	return host.Options{
-		Dir: dir,
-		Engines: map[string]host.NewEngine{
-			spool.EngineProcess: func(owner string) (engine.Engine, error) { return process.New(process.Options{Owner: owner}) },
-		},
+		Dir: dir, Engines: engines,
 		Sweep: func(owner string) error { _, err := launch.SweepOwner(owner); return err },
 	}
 }

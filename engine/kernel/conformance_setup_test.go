@@ -123,39 +123,6 @@ func TestEnvironmentIsFiltered(t *testing.T) {
 
 // Questions.
 
-func TestInputAsksAndIsAnswered(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) lab{
-		"in process": sharedLab,
-		"server":     func(t *testing.T) lab { return lab{backend: openServer(t)} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t).start(t, asking)
-			turn := s.begin(spool.Cell{Code: "a = input('name? ')\nimport sys\nb = sys.stdin.readline()\n(a, b)"})
-			seq, ask := s.asked(turn)
-			if ask.Kind != spool.AskInput || ask.Prompt != "name? " || ask.Secret {
-				t.Errorf("%+v", ask)
-			}
-			if err := s.run.Reply(s.ctx, seq, "Ada"); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.run.Reply(s.ctx, seq, "again"); !errors.Is(err, spool.ErrNotAsked) {
-				t.Errorf("a second answer: %v", err)
-			}
-			for e, err := range turn.Events(s.ctx) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if e.Kind == spool.KindAsk && e.Seq != seq {
-					if err := s.run.Reply(s.ctx, e.Seq, "Grace"); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			s.await(turn).want(spool.TurnOK).wantResult(`('Ada', 'Grace\n')`)
-		})
-	}
-}
-
 func TestSecretAnswerIsNotLogged(t *testing.T) {
 	s := one(t, asking)
 	turn := s.begin(spool.Cell{Code: "import getpass; len(getpass.getpass())"})
@@ -187,54 +154,6 @@ func serve(t *testing.T, s *session, tools map[string]spool.Tool) {
 			t.Errorf("serve tools: %v", err)
 		}
 	})
-}
-
-func TestToolsOfTheHost(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) lab{
-		"in process": sharedLab,
-		"server":     func(t *testing.T) lab { return lab{backend: openServer(t)} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t).start(t, config(func(c *kernel.Config) { c.Tools = []string{"add", "fail", "slow"} }))
-			cancelled := make(chan struct{})
-			serve(t, s, map[string]spool.Tool{
-				"add": func(_ context.Context, raw json.RawMessage) (any, error) {
-					var in struct{ A, B int }
-					err := json.Unmarshal(raw, &in)
-					return map[string]int{"sum": in.A + in.B}, err
-				},
-				"fail": func(context.Context, json.RawMessage) (any, error) { return nil, errors.New("it does not work") },
-				"slow": func(ctx context.Context, _ json.RawMessage) (any, error) {
-					<-ctx.Done()
-					close(cancelled)
-					return nil, ctx.Err()
-				},
-			})
-			s.ok("tool.add(a=2, b=3)['sum']").wantResult("5")
-			x := s.exec("tool.fail()").want(spool.TurnError).exception()
-			if !strings.Contains(x.Message, "it does not work") {
-				t.Errorf("%+v", x)
-			}
-			x = s.exec("tool.other()").want(spool.TurnError).exception()
-			if !strings.Contains(x.Message, "other") || !strings.Contains(x.Message, "add") {
-				t.Errorf("%+v", x)
-			}
-			s.ok("import threading\ngot = []\nts = [threading.Thread(target=lambda i=i: got.append(tool.add(a=i, b=1)['sum'])) for i in range(8)]\n" +
-				"[t.start() for t in ts]; [t.join() for t in ts]; sorted(got)").wantResult("[1, 2, 3, 4, 5, 6, 7, 8]")
-			turn := s.begin(spool.Cell{Code: "tool.slow()"})
-			s.asked(turn)
-			if err := turn.Interrupt(s.ctx, 0); err != nil {
-				t.Fatal(err)
-			}
-			s.await(turn).want(spool.TurnInterrupted)
-			select {
-			case <-cancelled:
-			case <-s.ctx.Done():
-				t.Error("the call was not cancelled with its cell")
-			}
-			s.alive("1", "1")
-		})
-	}
 }
 
 func TestTimeStandsStillWhileTheHostWorks(t *testing.T) {

@@ -4,8 +4,6 @@ package kernel_test
 
 import (
 	"context"
-	"encoding/json"
-	"io"
 	"testing"
 
 	"github.com/spool-run/spool"
@@ -42,25 +40,6 @@ func TestCellOutlivesTheServer(t *testing.T) {
 	done.wantResult("'Ada'")
 	s.alive("name", "'Ada'")
 	s.end() // while there is a server
-}
-
-func TestBlobsCrossTheWire(t *testing.T) {
-	b := openServer(t)
-	s := lab{backend: b}.start(t)
-	c := s.ok("class P:\n    def _repr_png_(self): return b'\\x89PNG' + bytes(100_000)\nP()")
-	var blob spool.Blob
-	if err := json.Unmarshal(c.shown(spool.KindResult)[0].Bundle["image/png"], &blob); err != nil || blob.Size != 100_004 {
-		t.Fatalf("%+v, %v; %s", blob, err, c)
-	}
-	f, err := b.Blob(s.ctx, blob.Digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	content, err := io.ReadAll(f)
-	if err != nil || len(content) != 100_004 || string(content[:4]) != "\x89PNG" {
-		t.Errorf("%d bytes, %v", len(content), err)
-	}
 }
 
 // Two clients of one kernel see the same, and take turns.
