@@ -99,17 +99,30 @@ func (c *pyContext) Close() error {
 // localRunner executes in this process: in that of an embedder, or in a
 // worker.
 type localRunner struct {
-	machine  *machine
-	config   contextConfig
-	fs       vfs.FS
-	instance *instance // between scripts that share one
+	machine *machine
+	config  contextConfig
+	fs      vfs.FS
+	kept    *kept // between scripts that share an interpreter
 }
 
 func (r *localRunner) close() {
-	if r.instance != nil {
-		r.instance.close()
-		r.instance = nil
+	if r.kept != nil {
+		r.kept.close()
+		r.kept = nil
 	}
+}
+
+// take returns the interpreter that executes the next script.
+func (r *localRunner) take(ctx context.Context) (*instance, error) {
+	if k := r.kept; k != nil {
+		r.kept = nil
+		i, err := k.take(ctx)
+		if err != nil {
+			k.close()
+		}
+		return i, err
+	}
+	return r.machine.spare(ctx, instanceOptions{memory: r.config.Memory, fuel: r.config.Fuel, files: r.config.Files})
 }
 
 func (r *localRunner) run(ctx context.Context, s guest.Script, d *direct) (guest.Result, error) {
@@ -120,16 +133,11 @@ func (r *localRunner) run(ctx context.Context, s guest.Script, d *direct) (guest
 func (r *localRunner) runOn(ctx context.Context, s guest.Script, l link) (guest.Result, error) {
 	began := time.Now()
 	var started guest.Startup
-	i := r.instance
-	if i == nil {
-		var err error
-		i, err = r.machine.spare(ctx, instanceOptions{memory: r.config.Memory, fuel: r.config.Fuel, files: r.config.Files})
-		if err != nil {
-			return guest.Result{}, err
-		}
+	i, err := r.take(ctx)
+	if err != nil {
+		return guest.Result{Lost: true}, err
 	}
 	started.Interpreter = time.Since(began)
-	r.instance = nil
 	i.begin(ctx, l, r.fs)
 	res, err := r.execute(ctx, i, s, &started, began)
 	if err != nil || res.Lost || r.config.Fresh {
@@ -137,8 +145,7 @@ func (r *localRunner) runOn(ctx context.Context, s guest.Script, l link) (guest.
 		res.Lost = lost
 		r.machine.done(i, lost)
 	} else {
-		clear(i.exports) // they have stacks of their own, which it may do without until the next
-		r.instance = i
+		r.kept = r.machine.keep(i)
 	}
 	r.machine.refill()
 	return res, err

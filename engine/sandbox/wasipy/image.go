@@ -169,8 +169,7 @@ const stackSize = 8 << 20
 // capture finds what of a memory has to be kept, and copies it.
 func capture(memory []byte) (*image, []byte) {
 	im := &image{Size: uint64(len(memory)), From: stackSize, To: uint64(len(memory))}
-	zero := make([]byte, pageSize)
-	blank := func(at uint64) bool { return string(memory[at:at+pageSize]) == string(zero) }
+	blank := func(at uint64) bool { return string(memory[at:at+pageSize]) == string(zeroPage[:]) }
 	for im.From < im.To && blank(im.From) {
 		im.From += pageSize
 	}
@@ -180,17 +179,22 @@ func capture(memory []byte) (*image, []byte) {
 	return im, bytes.Clone(memory[im.From:im.To])
 }
 
+var zeroPage [pageSize]byte
+
+// page is what the image has at the address of a page.
+func (im *image) page(at uint64) []byte {
+	if at >= im.From && at < im.To {
+		return im.contents[at-im.From : at-im.From+pageSize]
+	}
+	return zeroPage[:]
+}
+
 // changes returns which pages of a memory differ from its image, for those
 // pages that are in the image's file or behind it.
-func (im *image) changes(memory, contents []byte) []span {
+func (im *image) changes(memory []byte) []span {
 	var spans []span
-	zero := make([]byte, pageSize)
 	for at := uint64(0); at+pageSize <= im.Size; at += pageSize {
-		was := zero
-		if at >= im.From && at < im.To {
-			was = contents[at-im.From : at-im.From+pageSize]
-		}
-		if string(memory[at:at+pageSize]) == string(was) {
+		if string(memory[at:at+pageSize]) == string(im.page(at)) {
 			continue
 		}
 		if n := len(spans); n > 0 && spans[n-1].To == at {

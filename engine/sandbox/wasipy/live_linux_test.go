@@ -20,7 +20,7 @@ import (
 // and perInterpreter what each of them may have for itself.
 const (
 	live           = 1000
-	perInterpreter = 1 << 20
+	perInterpreter = 512 << 10
 )
 
 func TestAThousandInterpretersLiveAtOnce(t *testing.T) {

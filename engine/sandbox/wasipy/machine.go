@@ -23,6 +23,7 @@ type machine struct {
 	image    *image // nil while there is none yet
 	library  []byte // the archive of the standard library
 	spares   spares
+	waiting  waiting
 }
 
 // newMachine compiles the interpreter, or loads what dir has of an earlier

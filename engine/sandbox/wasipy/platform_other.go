@@ -73,4 +73,5 @@ func (r *remoteRunner) run(context.Context, guest.Script, *direct) (guest.Result
 
 func prepareOutside(context.Context, Config, string, func(guest.Progress)) error { return errPlatform }
 
-func (i *instance) recycle() bool { return false }
+func (i *instance) recycle() bool             { return false }
+func (i *instance) difference() (delta, bool) { return nil, false }

@@ -206,7 +206,7 @@ func fill(ctx context.Context, dir string, progress func(guest.Progress)) error 
 		return err
 	}
 	m.image = im
-	if err := im.warm(ctx, m, contents); err != nil {
+	if err := im.warm(ctx, m); err != nil {
 		return err
 	}
 	for _, f := range []struct {
@@ -222,7 +222,7 @@ func fill(ctx context.Context, dir string, progress func(guest.Progress)) error 
 }
 
 // warm finds out which pages every script writes to.
-func (im *image) warm(ctx context.Context, m *machine, contents []byte) error {
+func (im *image) warm(ctx context.Context, m *machine) error {
 	i, err := m.instantiate(ctx, instanceOptions{memory: maxMemory, files: guest.DefaultOpenFiles})
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (im *image) warm(ctx context.Context, m *machine, contents []byte) error {
 	if err != nil || res.ExitCode != 0 || said.String() != "ready\n" {
 		return fmt.Errorf("try the interpreter: it said %q and ended with %+v, %w", said.String(), res, err)
 	}
-	im.Hot = im.changes(i.cow.region[:im.Size], contents)
+	im.Hot = im.changes(i.cow.region[:im.Size])
 	return nil
 }
 
