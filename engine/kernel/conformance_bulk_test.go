@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/engine/kernel"
 )
 
 // digest reads what a turn writes without keeping it.
@@ -90,29 +89,6 @@ func TestOddTextArrives(t *testing.T) {
 	s.exec(`raise ValueError("\0\ud800")`).want(spool.TurnError).wantException("ValueError", "")
 	s.ok("import sys; n = sys.stdout.buffer.write(bytes(range(256)))")
 	s.ok("# \U0001F600 ä\nx = 'ä😀'; x").wantResult("'ä😀'")
-}
-
-func TestForkThroughTheHost(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) lab{
-		"in process": sharedLab,
-		"server":     func(t *testing.T) lab { return lab{backend: openServer(t)} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := open(t)
-			s := l.start(t)
-			s.ok("big = [0] * (500 << 17)  # 500 MB of pointers\nx = 1")
-			branch := l.start(t, config(func(c *kernel.Config) { c.Fork = s.run.ID() }))
-			branch.ok("x += 1; big[0] = 7")
-			branch.alive("x, big[0], len(big) == 500 << 17", "(2, 7, True)")
-			s.alive("x, big[0]", "(1, 0)")
-			s.ok("import threading, time\nstop = threading.Event(); th = threading.Thread(target=stop.wait); th.start()")
-			_, err := l.tryStart(t, config(func(c *kernel.Config) { c.Fork = s.run.ID() }))
-			if err == nil || !strings.Contains(err.Error(), "thread") {
-				t.Errorf("a fork of a kernel with threads: %v", err)
-			}
-			s.ok("stop.set(); th.join()")
-		})
-	}
 }
 
 func TestTenThousandDisplayUpdates(t *testing.T) {

@@ -146,6 +146,8 @@ func (s *session) afterExit(p *python, stack string) {
 		s.restarting = false
 		s.drop("the interpreter was restarted")
 		s.restart()
+	case crashed && t == nil:
+		s.drop("the interpreter died before it")
 	case crashed:
 		s.drop("the interpreter died in a cell before it")
 	default:

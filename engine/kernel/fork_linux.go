@@ -15,9 +15,12 @@ import (
 
 // forkRequest asks a run to fork its interpreter into the descriptors.
 type forkRequest struct {
-	files []int
-	init  dict
-	reply chan forkReply // holds one
+	files    []int
+	init     dict
+	deadline time.Time
+	reply    chan forkReply // holds one
+
+	told bool // the interpreter, to give up; owned by the loop
 
 	mu   sync.Mutex
 	gone bool // nobody waits any more, and the descriptors are closed
@@ -67,6 +70,7 @@ func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*python, error) {
 	}
 	t.close()
 	if err := p.awaitReady(ctx, deadline); err != nil {
+		err = fmt.Errorf("the copy was ended: %w", err)
 		if said := p.discard(); said != "" {
 			err = fmt.Errorf("%w: %s", err, said)
 		}
@@ -85,7 +89,7 @@ func (s *session) copyInto(ctx context.Context, p *python, t *theirs, cradle *la
 	}
 	f := &forkRequest{
 		files: append([]int{t.out, t.err, t.ctl, s.eng.life[0], t.dump, cradle.Group()}, cradle.Tasks()...),
-		init:  m, reply: make(chan forkReply, 1),
+		init:  m, deadline: deadline, reply: make(chan forkReply, 1),
 	}
 	if !s.post(request{fork: f}) {
 		return spool.ErrEnded
@@ -105,14 +109,45 @@ func (s *session) copyInto(ctx context.Context, p *python, t *theirs, cradle *la
 		return nil
 	case <-timeout.C:
 		f.abandon()
-		return errStartTimeout
+		return errForkTimeout
 	case <-ctx.Done():
 		f.abandon()
 		return context.Cause(ctx)
 	}
 }
 
-var errBusy = errors.New("a cell is running")
+var (
+	errBusy        = errors.New("a cell is running")
+	errForkTimeout = errors.New("it did not fork in time: perhaps something that it runs before a fork does not end")
+)
+
+// tendFork ends a fork that takes too long: user code may have registered
+// something that runs in it.
+func (s *session) tendFork(now time.Time) {
+	next := s.forkStep()
+	if next.IsZero() || now.Before(next) {
+		return
+	}
+	if f := s.forks[0]; !f.told {
+		f.told = true
+		s.signal(unix.SIGINT)
+		return
+	}
+	s.notice(spool.Notice{Code: NoticeEscalated, Level: "warning", Text: "the interpreter does not come back from being forked; it is killed"})
+	s.end()
+}
+
+// forkStep is when tendFork has something to do, or zero.
+func (s *session) forkStep() time.Time {
+	if !s.forkSent || s.py == nil || !s.py.killed.IsZero() {
+		return time.Time{}
+	}
+	if f := s.forks[0]; f.told {
+		return f.deadline.Add(s.steps.kill)
+	} else {
+		return f.deadline
+	}
+}
 
 // takeFork queues a fork request, if this is the time for one.
 func (s *session) takeFork(f *forkRequest) {

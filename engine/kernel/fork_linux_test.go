@@ -1,12 +1,16 @@
 package kernel
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/engine/enginetest"
 )
 
 func TestForkBranchesTheState(t *testing.T) {
@@ -132,4 +136,79 @@ func TestForkKeepsNoFilesOpen(t *testing.T) {
 	if after := count(); after > before+4 { // a spare may come and go
 		t.Errorf("%d descriptors, %d before", after, before)
 	}
+}
+
+// A copy that does not become one is ended in time, and so is a run that does
+// not come back from forking.
+func TestForkThatHangsIsEnded(t *testing.T) {
+	e := open(t)
+	steps := Config{Zygote: ZygoteOff, AgainMs: 50, TerminateMs: 50, KillMs: 50}
+	fork := func(id spool.RunID, why string) {
+		t.Helper()
+		r, err := tryStart(t, e, Config{Fork: id, StartTimeoutMs: 500})
+		if err == nil {
+			t.Fatalf("there is a copy, process %d", r.Pid())
+		}
+		if !strings.Contains(err.Error(), why) {
+			t.Errorf("fork: %v, want %q", err, why)
+		}
+	}
+	hang := func(when, code string) string {
+		return "import os, time, functools\nkept = hang = True\nos.register_at_fork(" + when + "=" + code + ")"
+	}
+
+	r := start(t, e, steps, spool.Spec{ID: "after"})
+	r.ok(hang("after_in_child", "lambda: hang and time.sleep(1e6)"))
+	fork("after", "the copy was ended: it did not become ready in time")
+	if list := children(t, os.Getpid()); len(list) != 1 {
+		t.Errorf("children %v, of which only %d should live", list, r.Pid())
+	}
+	r.want("kept", "True")
+	r.ok("hang = False")
+	copied := start(t, e, Config{Fork: "after"})
+	copied.want("kept", "True")
+
+	// What hangs in the run itself is interrupted, and the state is kept.
+	r = start(t, e, steps, spool.Spec{ID: "before"})
+	r.ok(hang("before", "lambda: hang and time.sleep(1e6)"))
+	pid := r.Pid()
+	fork("before", "it did not fork in time")
+	r.want("kept", "True")
+	if r.Pid() != pid {
+		t.Errorf("process %d, not %d", r.Pid(), pid)
+	}
+	r.ok("hang = False")
+	start(t, e, Config{Fork: "before"}).want("kept", "True")
+
+	// What cannot be interrupted ends with the interpreter, and that is told.
+	r = start(t, e, steps, spool.Spec{ID: "never"})
+	r.ok("import ctypes\nc, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)\nc.pthread_mutex_lock(mutex)\n" +
+		hang("before", "functools.partial(c.pthread_mutex_lock, mutex)"))
+	fork("never", "it did not fork in time")
+	r.log.Until(t, "its end", func(e spool.Event) bool {
+		return e.Kind == spool.KindNotice && enginetest.Data[spool.Notice](t, e).Code == NoticeCrashed
+	})
+	r.want("'kept' in globals()", "False")
+	notices := r.log.Notices(t)
+	for _, code := range []string{NoticeEscalated, NoticeCrashed, NoticeRestarted} {
+		if !slices.Contains(notices, code) {
+			t.Errorf("notices %v without %s", notices, code)
+		}
+	}
+}
+
+// children returns the children of a process that live.
+func children(t *testing.T, pid int) []string {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil { // a thread that just ended has none
+			list = append(list, strings.Fields(string(b))...)
+		}
+	}
+	return list
 }

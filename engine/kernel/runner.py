@@ -190,8 +190,8 @@ def _raise():
 
 
 def _sigint(signum, frame):
-    if S.child:
-        raise KeyboardInterrupt
+    if S.child or S.forking and frame is not None and frame.f_code.co_filename != _HERE:
+        raise KeyboardInterrupt  # out of what user code registered to run at a fork
     if not S.busy:
         S.early = True
         return
@@ -1683,7 +1683,13 @@ def _limits_of_control_groups(fds):
 # --- forking -------------------------------------------------------------
 
 class _Clone:
-    """fork(2) whose child is a child of our parent, born in a control group."""
+    """fork(2) whose child is a child of our parent, born in a control group.
+
+    No other thread may run Python meanwhile. os.fork makes the lock of the
+    interpreter anew before the child runs any bytecode; here there is some
+    between the system call and PyOS_AfterFork_Child. If another thread had
+    asked for that lock, the child would hand it over there, and wait for ever
+    (drop_gil, for the switch) for a thread that it does not have."""
 
     def __init__(self):
         import ctypes
@@ -1775,7 +1781,8 @@ def _refuse_fork():
 
 
 def _stop_ticks():
-    """End our own thread, so that only the one that forks is left."""
+    """End our own thread, so that only the one that forks is left: it wants
+    the lock of the interpreter every now and then (see _Clone)."""
     S.ticking, S.leave = False, True
     _wake(_tick)
     for _ in range(1000):

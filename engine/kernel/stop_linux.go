@@ -277,6 +277,7 @@ func (s *session) tend(now time.Time) {
 		return
 	}
 	s.endMute(now)
+	s.tendFork(now)
 	if t := s.turn; t != nil && !t.stopping {
 		if at := s.turnDeadline(); !at.IsZero() && !now.Before(at) {
 			s.stopTurn("timeout", s.steps)
@@ -324,6 +325,7 @@ func (s *session) deadline() time.Time {
 		if !p.killed.IsZero() {
 			sooner(p.killed.Add(reapTime))
 		}
+		sooner(s.forkStep())
 	}
 	if t := s.turn; t != nil {
 		if t.stopping {
