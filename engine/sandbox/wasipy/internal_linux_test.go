@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -269,6 +270,69 @@ func TestAWorkerThatCannotStartIsAnError(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if res, err := c.Run(ctx, guest.Script{Code: "1"}, quietHost{}); err == nil || !strings.Contains(err.Error(), "unknown verb") {
+		t.Errorf("%+v %v", res, err)
+	}
+}
+
+func TestAWorkerThatIsNotReadyInTimeIsKilled(t *testing.T) {
+	b, pl := testPool(t, 1)
+	pl.startLimit = 50 * time.Millisecond
+	var cmd *exec.Cmd
+	pl.cfg.Worker = func(...string) *exec.Cmd {
+		cmd = exec.Command("sleep", "1000")
+		return cmd
+	}
+	c := openTest(t, b)
+	res, err := c.Run(context.Background(), guest.Script{Code: "1"}, quietHost{})
+	if err == nil || !strings.Contains(err.Error(), "not ready after 50ms") {
+		t.Fatalf("%+v %v", res, err)
+	}
+	if s := cmd.ProcessState; s == nil || s.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("it ended as %v", s)
+	}
+}
+
+// startedHost tells when its script has started.
+type startedHost struct {
+	quietHost
+	started chan struct{}
+}
+
+func (h startedHost) Started(guest.Startup) { close(h.started) }
+
+func TestAWorkerThatIsNotRidOfAScriptInTimeIsKilled(t *testing.T) {
+	b, pl := testPool(t, 1)
+	pl.workerGrace = 50 * time.Millisecond
+	c := openTest(t, b)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	h := startedHost{started: make(chan struct{})}
+	ended := make(chan guest.Result, 1)
+	go func() {
+		res, err := c.Run(ctx, guest.Script{Code: "while True: pass"}, h)
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- res
+	}()
+	<-h.started
+	pl.mu.Lock()
+	w := pl.workers[0]
+	pl.mu.Unlock()
+	// A worker that does nothing at all any more.
+	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if res := <-ended; res.EndedBy != guest.Killed || !res.Lost {
+		t.Errorf("%+v", res)
+	}
+	<-w.waited
+	if s := w.cmd.ProcessState.Sys().(syscall.WaitStatus); s.Signal() != syscall.SIGKILL {
+		t.Errorf("the worker ended by %v", s.Signal())
+	}
+	// The next script has another.
+	if res, err := c.Run(context.Background(), guest.Script{Code: "import sys; sys.exit(7)"}, quietHost{}); err != nil || res.ExitCode != 7 {
 		t.Errorf("%+v %v", res, err)
 	}
 }

@@ -24,10 +24,16 @@ const maxErrorText = 16 << 10
 // startLimit is how long a worker may take to be ready. It is killed then.
 const startLimit = 30 * time.Second
 
+// workerGrace is how long a worker may take to be rid of a script that did not
+// end in time. It is killed then.
+const workerGrace = time.Second
+
 // pool are the workers of a prepared directory.
 type pool struct {
 	cfg Config
 	p   *prepared
+
+	startLimit, workerGrace time.Duration
 
 	mu       sync.Mutex
 	workers  []*worker
@@ -54,7 +60,7 @@ type worker struct {
 }
 
 func newPool(cfg Config, p *prepared) *pool {
-	pl := &pool{cfg: cfg, p: p}
+	pl := &pool{cfg: cfg, p: p, startLimit: startLimit, workerGrace: workerGrace}
 	pl.started.L = &pl.mu
 	return pl
 }
@@ -225,11 +231,14 @@ func (pl *pool) spawn() (*worker, error) {
 		return nil, fmt.Errorf("start a worker: %w", err)
 	}
 	far.Close()
-	watchdog := time.AfterFunc(startLimit, func() { _ = w.cmd.Process.Kill() })
-	defer watchdog.Stop()
+	watchdog := time.AfterFunc(pl.startLimit, func() { _ = w.cmd.Process.Kill() })
 	// It says one byte when it is ready, and ends if it cannot be.
 	var b [1]byte
-	if n, err := w.control.Read(b[:]); n != 1 {
+	n, err := w.control.Read(b[:])
+	if inTime := watchdog.Stop(); n != 1 {
+		if !inTime {
+			err = fmt.Errorf("it was not ready after %v", pl.startLimit)
+		}
 		_ = w.cmd.Process.Kill()
 		waitErr := w.cmd.Wait()
 		w.control.Close()

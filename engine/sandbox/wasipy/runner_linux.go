@@ -14,13 +14,10 @@ import (
 	"github.com/spool-run/spool/engine/sandbox/vfs"
 )
 
-// stopGrace is how long a script that has to end may take to say so, and
-// workerGrace how long its worker may take to be rid of it. Then the worker is
-// killed.
-const (
-	stopGrace   = 4 * time.Millisecond
-	workerGrace = time.Second
-)
+// stopGrace is how long a script that has to end may take to say so. Then who
+// waits for it is told that it did, and its worker has to be rid of it within
+// [workerGrace].
+const stopGrace = 4 * time.Millisecond
 
 // remoteRunner executes scripts in a worker.
 type remoteRunner struct {
@@ -234,7 +231,7 @@ func (c *conversation) abandon(r *remoteRunner) {
 	pl.mu.Unlock()
 	pl.abandoned.Go(func() {
 		_ = files.Close()
-		_ = u.file.SetReadDeadline(time.Now().Add(workerGrace))
+		_ = u.file.SetReadDeadline(time.Now().Add(pl.workerGrace))
 		good := false
 		for {
 			kind, _, err := u.recv(patient)
