@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"internal/launch":                  {"internal/failpoint"},
 	"internal/failpoint":               {},
 	"internal/tail":                    {""},
-	"internal/pytest":                  {},
+	"internal/pytest":                  {"internal/testcache"},
 	"render":                           {""},
 	"host":                             {"", "engine", "eventlog", "store", "internal/failpoint"},
 	"host/backendtest":                 {""},
@@ -50,13 +50,14 @@ var mayImport = map[string][]string{
 	"internal/servertest":              {"internal/tether"},
 	"internal/netcut":                  {},
 	"internal/tether":                  {},
-	"internal/npmtest":                 {},
+	"internal/testcache":               {},
+	"internal/npmtest":                 {"internal/testcache"},
 	"internal/fifotest":                {},
 	"internal/modeltest":               {},
-	"internal/pyodidetest":             {},
+	"internal/pyodidetest":             {"internal/npmtest", "internal/testcache"},
 	"internal/codextest":               {"internal/fifotest", "internal/modeltest", "internal/netcut", "internal/npmtest", "internal/tether"},
 	"internal/agenttest":               {"internal/codextest", "internal/modeltest", "internal/npmtest"},
-	"bench":                            {"", "eventlog", "store", "engine", "engine/process", "engine/agent", "engine/kernel", "host", "client", "keeper", "internal/agenttest", "internal/codextest", "internal/npmtest", "internal/pytest", "internal/modeltest", "engine/sandbox", "engine/sandbox/guest", "engine/sandbox/pyodide", "engine/sandbox/wasipy", "internal/pyodidetest"},
+	"bench":                            {"", "eventlog", "store", "engine", "engine/process", "engine/agent", "engine/kernel", "host", "client", "keeper", "internal/agenttest", "internal/codextest", "internal/pytest", "internal/testcache", "internal/modeltest", "engine/sandbox", "engine/sandbox/guest", "engine/sandbox/pyodide", "engine/sandbox/wasipy", "internal/pyodidetest"},
 }
 
 // foreign says which packages may import a dependency that is not ours.

@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spool-run/spool/internal/npmtest"
+	"github.com/spool-run/spool/internal/testcache"
 )
 
 //go:embed jupyter.py
@@ -59,42 +59,26 @@ const ompVersion = "14.9.9"
 
 // findOMP returns the directory with the runner and the prelude of oh-my-pi.
 // Only these two files of the package are kept.
-func findOMP(ctx context.Context) (string, error) {
-	dir, err := npmtest.CacheDir("omp-runner-" + ompVersion)
+func findOMP() (string, error) {
+	dir, err := testcache.Dir("omp-runner-" + ompVersion)
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Stat(filepath.Join(dir, "prelude.py")); err == nil {
-		return dir, nil
+	return dir, testcache.Install{Fill: fetchOMP}.Into(dir)
+}
+
+func fetchOMP(ctx context.Context, dir string) error {
+	if _, err := testcache.Run(ctx, "npm", "pack", "--silent", "--pack-destination", dir, "@oh-my-pi/pi-coding-agent@"+ompVersion); err != nil {
+		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", err
-	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".tmp-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(tmp)
-	cmd := exec.CommandContext(ctx, "npm", "pack", "--silent", "--pack-destination", tmp, "@oh-my-pi/pi-coding-agent@"+ompVersion)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("npm pack: %w: %s", err, out)
-	}
-	packed, err := filepath.Glob(filepath.Join(tmp, "*.tgz"))
+	packed, err := filepath.Glob(filepath.Join(dir, "*.tgz"))
 	if err != nil || len(packed) != 1 {
-		return "", fmt.Errorf("npm pack left %d files", len(packed))
+		return fmt.Errorf("npm pack left %d files", len(packed))
 	}
-	files := filepath.Join(tmp, "files")
-	if err := os.Mkdir(files, 0o755); err != nil {
-		return "", err
+	if err := unpack(packed[0], dir, "package/src/eval/py/runner.py", "package/src/eval/py/prelude.py"); err != nil {
+		return err
 	}
-	if err := unpack(packed[0], files, "package/src/eval/py/runner.py", "package/src/eval/py/prelude.py"); err != nil {
-		return "", err
-	}
-	// Whoever was faster has the same files.
-	if err := os.Rename(files, dir); err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
-		return "", err
-	}
-	return dir, nil
+	return os.Remove(packed[0])
 }
 
 // unpack takes some files out of an archive.
@@ -213,7 +197,7 @@ func (o *ompKernel) end() error {
 
 // omp measures the runner of oh-my-pi.
 func (k *kernelBench) omp(ctx context.Context) error {
-	dir, err := findOMP(ctx)
+	dir, err := findOMP()
 	if err != nil {
 		return err
 	}

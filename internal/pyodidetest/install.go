@@ -3,21 +3,20 @@
 package pyodidetest
 
 import (
+	"archive/zip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
-	"testing"
-	"time"
-
-	"archive/zip"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
+	"testing"
+
+	"github.com/spool-run/spool/internal/npmtest"
+	"github.com/spool-run/spool/internal/testcache"
 )
 
 // Version is the pinned version of Pyodide.
@@ -32,9 +31,6 @@ const (
 	carrierDir    = "gbdraw/web/vendor/pyodide-wheels/"
 )
 
-// installTimeout bounds an installation, which takes seconds.
-const installTimeout = 5 * time.Minute
-
 // Dist returns the directory of Pyodide's npm package, installing it into the
 // user's cache directory the first time. It fails the test if it cannot.
 func Dist(tb testing.TB) string {
@@ -45,8 +41,8 @@ func Dist(tb testing.TB) string {
 // CachedDist is [Dist] for what is no test.
 func CachedDist() (string, error) {
 	dir, err := once("pyodide-"+Version, func(ctx context.Context, dir string) error {
-		return run(ctx, "npm", "install", "--prefix", dir,
-			"--no-save", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", "pyodide@"+Version)
+		_, err := npmtest.Fetch(ctx, dir, "pyodide@"+Version)
+		return err
 	})
 	return filepath.Join(dir, "node_modules", "pyodide"), err
 }
@@ -61,7 +57,7 @@ func Wheels(tb testing.TB) string {
 // CachedWheels is [Wheels] for what is no test.
 func CachedWheels() (string, error) {
 	return once("pyodide-wheels-"+Version, func(ctx context.Context, dir string) error {
-		if err := run(ctx, "python3", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+		if _, err := testcache.Run(ctx, "python3", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
 			"--dest", dir, carrierPinned); err != nil {
 			return err
 		}
@@ -123,70 +119,10 @@ func extract(f *zip.File, path string) error {
 }
 
 // once fills a directory of the cache the first time it is asked for.
-// Processes that do so at once wait for each other; a directory is complete or
-// not there.
 func once(name string, fill func(ctx context.Context, dir string) error) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("find cache directory: %w", err)
-	}
-	base := filepath.Join(cache, "spool-test")
-	dir := filepath.Join(base, name)
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	if err := os.MkdirAll(base, 0o755); err != nil {
-		return "", err
-	}
-	unlock, err := lock(dir + ".lock")
+	dir, err := testcache.Dir(name)
 	if err != nil {
 		return "", err
 	}
-	defer unlock()
-	if _, err := os.Stat(dir); err == nil { // another process was faster
-		return dir, nil
-	}
-	tmp, err := os.MkdirTemp(base, name+".tmp-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(tmp)
-	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
-	defer cancel()
-	if err := errors.Join(os.Chmod(tmp, 0o755), fill(ctx, tmp)); err != nil {
-		return "", fmt.Errorf("install %s: %w", name, err)
-	}
-	if err := os.Rename(tmp, dir); err != nil {
-		return "", err
-	}
-	return dir, nil
-}
-
-func run(ctx context.Context, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.WaitDelay = time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", name, err, out)
-	}
-	return nil
-}
-
-// lock takes an exclusive lock on a file, creating it if needed. The file
-// stays: removing it would let two processes lock different files of one name.
-func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-		if !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return func() { f.Close() }, nil
+	return dir, testcache.Install{Fill: fill}.Into(dir)
 }

@@ -1,0 +1,155 @@
+// Package testcache keeps what tests and benchmarks install, in the user's
+// cache directory: each thing once, whole or not at all, and safe for any
+// number of processes that want it at the same time.
+package testcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Timeout bounds one install.
+const Timeout = 8 * time.Minute
+
+// Dir returns where something of that name belongs.
+func Dir(name string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find cache directory for %s: %w", name, err)
+	}
+	return filepath.Join(cache, "spool-test", name), nil
+}
+
+// Install is how a directory comes to be.
+type Install struct {
+	// Fill makes what belongs into an empty directory.
+	Fill func(ctx context.Context, dir string) error
+	// Complete reports whether a directory has it all. Nil means that it
+	// does if it is there, as what is filled is renamed when it is done.
+	Complete func(dir string) bool
+	// InPlace fills the directory under its final name, for what knows its
+	// own path and cannot be renamed. A file that is written last tells
+	// the whole from the half, and Complete is not used.
+	InPlace bool
+}
+
+// marker is the file that says that a directory which was filled in place is
+// complete.
+const marker = "complete"
+
+// Into makes sure that dir is complete. Processes that do so at once wait for
+// each other; what is not complete is replaced.
+func (i Install) Into(dir string) error {
+	if i.complete(dir) {
+		return nil
+	}
+	if err := i.locked(dir); err != nil {
+		return fmt.Errorf("install %s: %w", filepath.Base(dir), err)
+	}
+	return nil
+}
+
+func (i Install) complete(dir string) bool {
+	switch {
+	case i.InPlace:
+		dir = filepath.Join(dir, marker)
+	case i.Complete != nil:
+		return i.Complete(dir)
+	}
+	_, err := os.Stat(dir)
+	return err == nil
+}
+
+// locked installs what no other process has installed meanwhile.
+func (i Install) locked(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	unlock, err := lock(dir + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if i.complete(dir) { // another process was faster
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
+	defer cancel()
+	if !i.InPlace {
+		return i.beside(ctx, dir)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := i.Fill(ctx, dir); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, marker), nil, 0o644)
+}
+
+// beside fills another directory and renames it.
+func (i Install) beside(ctx context.Context, dir string) error {
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".tmp-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(tmp) }() // it is gone if all went well
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return err
+	}
+	if err := i.Fill(ctx, tmp); err != nil {
+		return err
+	}
+	if !i.complete(tmp) {
+		return errors.New("it is not complete")
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.Rename(tmp, dir)
+}
+
+// Run runs a command that is part of an install and returns what it said.
+func Run(ctx context.Context, argv ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out)
+	}
+	return string(out), nil
+}
+
+// lock takes an exclusive lock on a file, creating it if needed. The lock
+// also ends with the process. The file stays: removing it would let two
+// processes lock different files of one name.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		_ = f.Close() // nothing was written
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { _ = f.Close() }, nil
+}
