@@ -336,7 +336,7 @@ func (t *turn) broken(ctx context.Context, err error) (guest.Result, error) {
 	select {
 	case <-t.proc.exited:
 	case <-timer.C:
-		r.Reason = err.Error()
+		r.Reason = "the interpreter broke its connection, but did not end: " + err.Error()
 		return r, nil
 	case <-ctx.Done():
 		return killed(), nil
@@ -356,11 +356,16 @@ func (t *turn) broken(ctx context.Context, err error) (guest.Result, error) {
 
 // ending says how a process ended.
 func (r report) ending() string {
+	text := r.Text
 	switch {
-	case r.Text != "":
-		return r.Text
+	case text != "":
 	case r.Signal != 0:
-		return unix.SignalName(unix.Signal(r.Signal))
+		text = unix.SignalName(unix.Signal(r.Signal))
+	default:
+		text = fmt.Sprintf("exit status %d", r.Code)
 	}
-	return fmt.Sprintf("exit status %d", r.Code)
+	if r.Said != "" {
+		text += ": " + r.Said
+	}
+	return text
 }

@@ -32,9 +32,10 @@ type report struct {
 	Text string `json:"text,omitempty"`
 	Do   string `json:"do,omitempty"` // the order that was refused
 
-	Signal int   `json:"signal,omitempty"`  // that ended the process
-	Code   int   `json:"code,omitempty"`    // it exited with
-	MaxRSS int64 `json:"max_rss,omitempty"` // bytes it had at most
+	Signal int    `json:"signal,omitempty"`  // that ended the process
+	Code   int    `json:"code,omitempty"`    // it exited with
+	MaxRSS int64  `json:"max_rss,omitempty"` // bytes it had at most
+	Said   string `json:"said,omitempty"`    // on standard error, before that
 
 	Private int64 `json:"private,omitempty"` // bytes that it shares with nobody
 

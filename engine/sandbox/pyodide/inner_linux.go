@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -158,7 +159,7 @@ func (w *warden) makeMother() error {
 		return fmt.Errorf("decode what Node says: %w", err)
 	}
 	if w.plan.Snapshot != snapshotWrite && info.Kind == kindPyodide {
-		if w.mother, err = newMother(w.proc, pid, fdRunner, w.plan.Mark, innerFilter()); err != nil {
+		if w.mother, err = newMother(w.proc, pid, fdRunner, w.plan.Mark, innerFilter(), func(f *os.File) error { return w.give(f) }); err != nil {
 			return fmt.Errorf("prepare the process to fork from: %w", err)
 		}
 	} else if err := unix.Kill(pid, unix.SIGKILL); err != nil { // it has said all there is to know
@@ -173,6 +174,15 @@ func (w *warden) makeMother() error {
 		}
 	}
 	return w.tell(r)
+}
+
+// give sends descriptors to the mother, or to who stands in its place.
+func (w *warden) give(files ...*os.File) error {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	return unix.Sendmsg(int(w.pass.Fd()), []byte{0}, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
 }
 
 func statusError(ws unix.WaitStatus) error {
@@ -194,8 +204,9 @@ func socketPair() (a, b *os.File, err error) {
 // startNode starts a process behind all walls that a process can be started
 // behind.
 func (w *warden) startNode(conn *os.File, stderr uintptr) (pid int, err error) {
+	// Freeing compiled code would be the first thing that every copy does.
 	args := []string{"node", "--no-addons", "--expose-gc", "--no-warnings", "--disable-proto=delete", "--openssl-config=/dev/null",
-		"--max-old-space-size=" + strconv.Itoa(w.plan.HeapMB)}
+		"--no-wasm-code-gc", "--no-flush-bytecode", "--max-old-space-size=" + strconv.Itoa(w.plan.HeapMB)}
 	if w.plan.Fork {
 		// Threads are not forked, so there should not be any.
 		args = append(args, "--single-threaded", "--v8-pool-size=0")
@@ -376,17 +387,17 @@ func (w *warden) carryOut(o order, conn *os.File) error {
 
 // begin makes an interpreter's process.
 func (w *warden) begin(o order, conn *os.File) error {
+	said, stderr, err := sayings()
+	if err != nil {
+		return err
+	}
 	var pid int
-	var err error
 	if o.Do == doStart {
-		pid, err = w.startNode(conn, w.null.Fd())
+		pid, err = w.startNode(conn, stderr.Fd())
 	} else if w.mother == nil {
 		err = errors.New("there is nothing to fork from")
 	} else {
-		pass := func() error {
-			return unix.Sendmsg(int(w.pass.Fd()), []byte{0}, unix.UnixRights(int(conn.Fd())), nil, unix.MSG_NOSIGNAL)
-		}
-		pid, err = w.mother.fork(fdRunner, pass, func(pid int) error {
+		pid, err = w.mother.fork(fdRunner, func() error { return w.give(conn, stderr) }, func(pid int) error {
 			if err := noProcesses(pid); err != nil {
 				return err
 			}
@@ -396,10 +407,35 @@ func (w *warden) begin(o order, conn *os.File) error {
 			return bound(pid, w.mother.data+o.Memory)
 		})
 	}
+	_ = stderr.Close()
 	if err != nil {
+		_ = said.Close()
 		return err
 	}
-	return w.watch(o.ID, pid)
+	return w.watch(o.ID, pid, said)
+}
+
+// sayings makes the standard error of a process: where it says why it falls
+// over, if it does. Nobody listens until then, so it must not wait for it.
+func sayings() (r, w *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, nil, fmt.Errorf("make standard error: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "stderr"), os.NewFile(uintptr(fds[1]), "stderr"), nil
+}
+
+// maxSaid bounds what is told of it.
+const maxSaid = 2 << 10
+
+// last is what a process said before it ended.
+func last(said *os.File) string {
+	b := make([]byte, maxSaid)
+	n, err := unix.Read(int(said.Fd()), b)
+	if err != nil || n < 0 {
+		return ""
+	}
+	return strings.ToValidUTF8(strings.Trim(string(b[:n]), "\n #"), "?")
 }
 
 // seal takes from a started process what it only needed to start.
@@ -418,9 +454,10 @@ func (w *warden) seal(pid int, memory int64) error {
 }
 
 // watch tells the host when a process is gone.
-func (w *warden) watch(id uint64, pid int) error {
+func (w *warden) watch(id uint64, pid int, said *os.File) error {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
+		_ = said.Close()
 		_ = unix.Kill(pid, unix.SIGKILL)
 		_, _ = waitFor(pid)
 		return fmt.Errorf("watch process: %w", err)
@@ -431,10 +468,12 @@ func (w *warden) watch(id uint64, pid int) error {
 	f := os.NewFile(uintptr(fd), "process")
 	go func() {
 		defer f.Close()
+		defer said.Close()
 		r := report{What: isExited, ID: id}
 		if err := w.reap(f, id, pid, &r); err != nil {
 			r.Text = err.Error()
 		}
+		r.Said = last(said)
 		_ = w.tell(r) // or there is no host any more
 	}()
 	return nil

@@ -4,6 +4,7 @@ package pyodide
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -43,4 +44,22 @@ func many(t *testing.T, s guest.Setup, code string) {
 		}
 	}
 	wg.Wait()
+}
+
+// A crash says what it was.
+func TestCrashesNameTheirCause(t *testing.T) {
+	for name, c := range map[string]struct{ code, want string }{
+		"last words": {"import js\njs.process._rawDebug('why it fell')\njs.process.abort()", "why it fell"},
+		"signal":     {"import js\njs.process.abort()", "SIG"},
+		"exit":       {"import js\njs.process.exit(3)", "ended with status 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := open(t, real(t), nil)
+			r, _ := do(t, b, c.code)
+			if r.EndedBy != guest.Crashed || !r.Lost || !strings.Contains(r.Reason, c.want) {
+				t.Errorf("%+v, want a crash of %q", r, c.want)
+			}
+			prints(t, b, "print(1)", "1\n")
+		})
+	}
 }

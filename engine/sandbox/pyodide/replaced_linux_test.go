@@ -514,7 +514,7 @@ func cannotLoad(t *testing.T) {
 		"one that throws":                     {"export async function loadPyodide() { throw new Error('no python today'); }", "no python today"},
 		"one that exports nothing":            {"export const x = 1;", "exports no loadPyodide"},
 		"one that is not JavaScript":          {"this is not", "SyntaxError"},
-		"one that ends its process":           {"export async function loadPyodide() { process.exit(3); }", "ended before it was ready"},
+		"one that ends its process":           {"export async function loadPyodide() { process.exit(3); }", "ended with status 3"},
 		"one that lacks what it would import": {"import './pyodide.asm.js';", "pyodide.asm.js"},
 	} {
 		l := newLab(t, test.module)

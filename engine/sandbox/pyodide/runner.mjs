@@ -30,6 +30,7 @@ const text = new TextDecoder();
 let outgoing = Buffer.alloc(64 << 10);
 let incoming = Buffer.alloc(64 << 10);
 let length = 0; // of the payload of the last reply
+let write = fs.writeSync, read = fs.readSync; // but for rehearsals
 
 function room(n) {
   if (outgoing.length < HEADER + n) outgoing = Buffer.alloc(2 * (HEADER + n));
@@ -39,15 +40,15 @@ function room(n) {
 function push(op, flag, n) {
   outgoing.writeUInt32LE(n, 0);
   outgoing.writeUInt32LE(op | (flag << 8), 4);
-  for (let at = 0, end = HEADER + n; at < end;) at += fs.writeSync(FD, outgoing, at, end - at);
+  for (let at = 0, end = HEADER + n; at < end;) at += write(FD, outgoing, at, end - at);
 }
 
 // pull waits for a reply. Its payload is in incoming, behind the header.
 function pull() {
   let have = 0;
   for (let need = HEADER; have < need;) {
-    const n = fs.readSync(FD, incoming, have, incoming.length - have, null);
-    if (n === 0) process.reallyExit(0); // nobody is there any more
+    const n = read(FD, incoming, have, incoming.length - have, null);
+    if (n === 0) exit(0); // nobody is there any more
     have += n;
     if (have >= HEADER) {
       length = incoming.readUInt32LE(0);
@@ -221,24 +222,38 @@ async function prepare() {
   if (config.packages?.length) info.packages_ms = performance.now() - before;
   boot = py.pyimport('_spool_boot');
   info.python = py.runPython('import sys; sys.version.split()[0]', { globals: py.toPy({}) });
-  for (let i = 0; i < 3; i++) rehearse();
-  py.runPython('import gc\ngc.collect()\ngc.freeze()', { globals: py.toPy({}) });
   mute = false;
+  mountHost();
+  for (let i = 0; i < REHEARSALS; i++) rehearse();
+  py.runPython('import gc\ngc.collect()\ngc.freeze()', { globals: py.toPy({}) });
   signal = new Uint8Array(new SharedArrayBuffer(SIGNAL_SIZE));
   for (let i = 64; i < SIGNAL_SIZE; i++) signal[i] = (config.mark + i * 167) & 255;
   py.setInterruptBuffer(signal);
-  mountHost();
 }
 
+// REHEARSALS is how often the process that others are forked from goes through
+// a script: what is compiled there need not be in each of them.
+const REHEARSALS = 40;
+
 // rehearse goes once through everything a script needs, so that it is compiled
-// and, in a fork, the memory for it is there.
+// and, in a fork, the memory for it is there. Nobody hears it: every question
+// is answered as one about a directory.
 function rehearse() {
-  const muted = mute;
-  mute = true;
-  boot.renew(JSON.stringify({ env: {}, cwd: '/', seed: '00', fresh: false }));
-  boot.run(JSON.stringify({ code: 'print("rehearsal")\n1', cell: true }));
-  boot._count = 0;
-  mute = muted;
+  const reply = Buffer.alloc(HEADER + 64);
+  reply.writeUInt32LE(64, 0);
+  reply.writeDoubleLE(0o040755, HEADER + 16);
+  write = (fd, bytes, at, n) => n;
+  read = (fd, into, at) => reply.copy(into, at);
+  try {
+    perform({
+      renew: { env: { HOME: '/' }, cwd: '/workspace', seed: '00'.repeat(32), fresh: false },
+      script: { code: 'print("rehearsal")\nNone', cell: true },
+    });
+    boot._count = 0;
+  } finally {
+    write = fs.writeSync;
+    read = fs.readSync;
+  }
 }
 
 const SIGNAL_SIZE = 4096;
@@ -499,6 +514,13 @@ function say(error) {
   return String(error?.stack ?? error);
 }
 
+// perform executes a script in the real Pyodide.
+function perform(request) {
+  if (request.renew) boot.renew(JSON.stringify(request.renew));
+  send(OP.started, Buffer.alloc(0));
+  sendText(OP.done, boot.run(JSON.stringify(request.script)));
+}
+
 async function execute(request) {
   if (request.rehearse) {
     rehearse();
@@ -510,9 +532,7 @@ async function execute(request) {
   for (const [op, s] of early) output(op, Buffer.from(s));
   early.length = 0;
   if (info.kind === 'pyodide') {
-    if (request.renew) boot.renew(JSON.stringify(request.renew));
-    send(OP.started, Buffer.alloc(0));
-    sendText(OP.done, boot.run(JSON.stringify(request.script)));
+    perform(request);
     return;
   }
   py.setStdin?.({ read: input, stdin: readLine, isatty: false, error: false });
@@ -543,9 +563,14 @@ function fatal(error) {
     sendText(OP.failed, say(error));
     pull(); // until whoever listens ends this process
   } finally {
-    process.reallyExit(1);
+    exit(1);
   }
 }
+
+// A forked process cannot exit by itself: it would wait for threads that were
+// not forked.
+const exit = process.reallyExit;
+process.reallyExit = (code) => fatal(new Error(`the process was ended with status ${code}`));
 
 process.on('uncaughtException', fatal);
 process.on('unhandledRejection', fatal);
@@ -560,7 +585,7 @@ try {
     }
     sendText(OP.ready, JSON.stringify(info));
     pull();
-    process.reallyExit(0);
+    exit(0);
   }
   if (info.kind === 'pyodide') await prepare();
   for (let i = 0; i < 2; i++) {

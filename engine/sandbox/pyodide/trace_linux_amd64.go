@@ -1,12 +1,10 @@
 package pyodide
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,18 +25,19 @@ type mother struct {
 	pid  int
 	wait unix.PtraceRegs // in the read, before its result is looked at
 	room uint64          // a page in its memory, and in that of its copies
+	page []byte          // what is in it
 	data int64           // bytes of writable memory that it has
 	mark uint64          // address of the byte that interrupts a script
 }
 
-// The layout of the page: a message header for one byte and one descriptor,
+// The layout of the page: a message header for one byte and two descriptors,
 // and behind it the filter of the copies.
 const (
 	roomSize    = 16 << 10
 	atIovec     = 64
 	atByte      = 128
 	atControl   = 256
-	controlSize = 24 // CMSG_SPACE of one descriptor
+	controlSize = 24 // CMSG_SPACE of two descriptors
 	atFilter    = 512
 	atProgram   = 528
 )
@@ -47,7 +46,8 @@ const (
 const stopTime = 5 * time.Second
 
 // newMother stops a process that is about to read from fd and prepares it.
-func newMother(proc *os.File, pid, fd int, mark byte, program filter) (*mother, error) {
+// give sends a descriptor to the other end of fd.
+func newMother(proc *os.File, pid, fd int, mark byte, program filter, give func(*os.File) error) (*mother, error) {
 	m := &mother{pid: pid}
 	if err := unix.PtraceSeize(pid); err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
@@ -67,18 +67,22 @@ func newMother(proc *os.File, pid, fd int, mark byte, program filter) (*mother, 
 	}
 	// What it said while it loaded was for us. Scripts have no business
 	// there.
-	if _, err := m.call(pid, unix.SYS_DUP3, 0, 2, 0); err != nil {
+	if _, err := m.call(pid, unix.SYS_DUP3, 0, stderrFD, 0); err != nil {
 		return nil, fmt.Errorf("take away standard error: %w", err)
 	}
 	if err := m.makeRoom(program); err != nil {
 		return nil, fmt.Errorf("make room: %w", err)
 	}
-	var err error
-	if m.data, err = dataSize(proc, pid); err != nil {
+	m.mark, _ = findMark(proc, pid, mark) // without it there is no way to interrupt, but all else
+	if err := m.share(proc, fd, give); err != nil {
+		return nil, fmt.Errorf("share its memory: %w", err)
+	}
+	if err := m.cleanRoom(); err != nil {
 		return nil, err
 	}
-	m.mark, _ = findMark(proc, pid, mark) // without it there is no way to interrupt, but all else
-	return m, nil
+	var err error
+	m.data, err = dataSize(proc, pid)
+	return m, err
 }
 
 // stop stops the process in its read.
@@ -214,23 +218,16 @@ func (m *mother) call(pid int, nr uintptr, args ...uint64) (uint64, error) {
 
 // doFork undoes what V8 does to keep its memory from being inherited.
 func (m *mother) doFork(proc *os.File) error {
-	f, err := openProc(proc, m.pid, "smaps")
+	list, err := regions(proc, m.pid)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	var low, high uint64
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		line := lines.Text()
-		if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok {
-			if !strings.Contains(flags+" ", " dc ") {
-				continue
-			}
-			if _, err := m.call(m.pid, unix.SYS_MADVISE, low, high-low, unix.MADV_DOFORK); err != nil {
-				return fmt.Errorf("madvise: %w", err)
-			}
-		} else if l, h, ok := addresses(line); ok {
-			low, high = l, h
+	for _, r := range list {
+		if !r.kept {
+			continue
+		}
+		if _, err := m.call(m.pid, unix.SYS_MADVISE, r.low, r.high-r.low, unix.MADV_DOFORK); err != nil {
+			return fmt.Errorf("madvise: %w", err)
 		}
 	}
 	return nil
@@ -259,13 +256,18 @@ func (m *mother) makeRoom(program filter) error {
 		b = append(b, i.Jt, i.Jf)
 		b = binary.LittleEndian.AppendUint32(b, i.K)
 	}
-	m.room = at
-	_, err = unix.PtracePokeData(m.pid, uintptr(at), b)
+	m.room, m.page = at, b
+	return m.cleanRoom()
+}
+
+// cleanRoom makes the page what it was before a message was received into it.
+func (m *mother) cleanRoom() error {
+	_, err := unix.PtracePokeData(m.pid, uintptr(m.room), m.page)
 	return err
 }
 
-// fork makes a copy. Its fd is the descriptor that pass sends to the other end
-// of the mother's. before is called with its pid while it stands still.
+// fork makes a copy. Its fd and its standard error are the descriptors that
+// pass sends to the other end of the mother's fd. before is called with its pid while it stands still.
 func (m *mother) fork(fd int, pass func() error, before func(pid int) error) (pid int, err error) {
 	child, err := m.call(m.pid, unix.SYS_CLONE, uint64(forkFlags), 0, 0, 0, 0)
 	if err != nil {
@@ -281,22 +283,17 @@ func (m *mother) fork(fd int, pass func() error, before func(pid int) error) (pi
 	if ws, err := waitFor(pid); err != nil || !ws.Stopped() {
 		return 0, fmt.Errorf("stop the copy: %v, %w", ws, err)
 	}
-	if err := pass(); err != nil {
-		return 0, fmt.Errorf("pass connection: %w", err)
+	own, err := m.receive(pid, fd, pass)
+	if err != nil {
+		return 0, err
 	}
-	if _, err := m.call(pid, unix.SYS_RECVMSG, uint64(fd), m.room, 0); err != nil {
-		return 0, fmt.Errorf("%w: %w", errConfused, err)
-	}
-	var got [4]byte
-	if _, err := unix.PtracePeekData(pid, uintptr(m.room+atControl+16), got[:]); err != nil {
-		return 0, fmt.Errorf("receive connection: %w", err)
-	}
-	own := uint64(binary.LittleEndian.Uint32(got[:]))
-	if _, err := m.call(pid, unix.SYS_DUP3, own, uint64(fd), 0); err != nil {
-		return 0, fmt.Errorf("move connection: %w", err)
-	}
-	if _, err := m.call(pid, unix.SYS_CLOSE, own); err != nil {
-		return 0, fmt.Errorf("move connection: %w", err)
+	for i, to := range []uint64{uint64(fd), stderrFD} {
+		if _, err := m.call(pid, unix.SYS_DUP3, own[i], to, 0); err != nil {
+			return 0, fmt.Errorf("move connection: %w", err)
+		}
+		if _, err := m.call(pid, unix.SYS_CLOSE, own[i]); err != nil {
+			return 0, fmt.Errorf("move connection: %w", err)
+		}
 	}
 	if _, err := m.call(pid, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, m.room+atFilter); err != nil {
 		return 0, fmt.Errorf("install seccomp filter: %w", err)
@@ -311,4 +308,36 @@ func (m *mother) fork(fd int, pass func() error, before func(pid int) error) (pi
 		return 0, err
 	}
 	return pid, unix.PtraceDetach(pid)
+}
+
+// stderrFD is where a process says why it falls over.
+const stderrFD = 2
+
+// receive has a stopped process take the descriptors, two at most, that pass
+// sends to the other end of its fd.
+func (m *mother) receive(pid, fd int, pass func() error) ([2]uint64, error) {
+	var own [2]uint64
+	if err := pass(); err != nil {
+		return own, fmt.Errorf("pass descriptors: %w", err)
+	}
+	n, err := m.call(pid, unix.SYS_RECVMSG, uint64(fd), m.room, 0)
+	if err != nil {
+		return own, fmt.Errorf("%w: %w", errConfused, err)
+	}
+	var got [controlSize]byte
+	if _, err := unix.PtracePeekData(pid, uintptr(m.room+atControl), got[:]); err != nil {
+		return own, fmt.Errorf("receive descriptors: %w", err)
+	}
+	msgs, err := unix.ParseSocketControlMessage(got[:])
+	if err != nil || len(msgs) != 1 || n != 1 {
+		return own, fmt.Errorf("%w: %d bytes, %d messages, %w", errConfused, n, len(msgs), err)
+	}
+	fds, err := unix.ParseUnixRights(&msgs[0])
+	if err != nil || len(fds) > len(own) {
+		return own, fmt.Errorf("%w: %w", errConfused, err)
+	}
+	for i, fd := range fds {
+		own[i] = uint64(fd)
+	}
+	return own, nil
 }

@@ -17,7 +17,7 @@ type mother struct {
 	mark uint64
 }
 
-func newMother(*os.File, int, int, byte, filter) (*mother, error) {
+func newMother(*os.File, int, int, byte, filter, func(*os.File) error) (*mother, error) {
 	return nil, errors.New("not on this architecture")
 }
 
