@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -31,14 +32,21 @@ func (b *bench) keptBeside(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	dir := filepath.Join(b.dir, "kept")
+	dir, err := os.MkdirTemp(b.dir, "kept") // a new keeper in every round
+	if err != nil {
+		return err
+	}
 	bin, err := filepath.Abs(b.spool)
 	if err != nil {
 		return err
 	}
 	k, err := keeper.Open(keeper.Options{
 		Dir: dir, Build: "bench", Host: host.Options{Dir: dir},
-		Keeper: func(dir string) *exec.Cmd { return exec.Command(bin, "keeper-role", "-state", dir, "-build", "bench") },
+		Keeper: func(dir string) *exec.Cmd {
+			cmd := exec.Command(bin, "keeper-role", "-state", dir, "-build", "bench")
+			cmd.Env = keeper.Environ()
+			return cmd
+		},
 	})
 	if err != nil {
 		return err

@@ -76,22 +76,10 @@ func openKept(dir string, p keepPolicy, limits spool.Limits) (*keeper.Backend, e
 		Keeper: func(dir string) *exec.Cmd {
 			cmd := exec.Command(self, p.args(dir, build)...)
 			cmd.Args[0] = "spool"
-			cmd.Env = keeperEnv()
+			cmd.Env = keeper.Environ()
 			return cmd
 		},
 	})
-}
-
-// keeperEnv is what a keeper needs: it must not hold on to the secrets of
-// whoever happened to start it.
-func keeperEnv() []string {
-	var env []string
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "XDG_CACHE_HOME", "GOTRACEBACK"} {
-		if v, ok := os.LookupEnv(name); ok {
-			env = append(env, name+"="+v)
-		}
-	}
-	return env
 }
 
 // keep is the life of a keeper.

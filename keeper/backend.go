@@ -22,12 +22,6 @@ import (
 	"github.com/spool-run/spool/wire/runproto"
 )
 
-// handler adapts a link to [rpc.Handler].
-type handler struct{ *link }
-
-func (h handler) Notification(string, json.RawMessage) error { return nil }
-func (h handler) Malformed(err error) error                  { return err }
-
 // Options configure a backend over the keepers of a state directory.
 type Options struct {
 	Dir    string
@@ -127,12 +121,14 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 			return spool.Info{}, err
 		}
 		var info spool.Info
-		err = l.call(ctx, methodStart, spec, &info)
+		news := l.expect(spec.ID)
+		err = l.call(ctx, methodStart, startParams{spec, news != nil}, &info)
+		if err == nil && b.prime(info, l, news) {
+			return info, nil
+		}
+		l.forget(spec.ID, news)
 		if errors.Is(err, rpc.ErrConnClosed) && ctx.Err() == nil && b.ctx.Err() == nil {
 			continue // it was about to leave, or died
-		}
-		if err == nil {
-			b.prime(info)
 		}
 		return info, err
 	}
@@ -178,21 +174,28 @@ func (b *Backend) run(id spool.RunID) (*mirror, error) {
 	return b.adopt(newMirror(b, j.Info(), j))
 }
 
-// prime makes the mirror of a run that was just started, and has it listen.
-func (b *Backend) prime(info spool.Info) {
+// prime makes the mirror of a run that was just started, and has it listen. It
+// reports whether it takes the first news.
+func (b *Backend) prime(info spool.Info, l *link, news <-chan awaitResult) bool {
 	b.mu.Lock()
 	_, known := b.runs[info.ID]
 	b.mu.Unlock()
 	if known || info.Last > 0 { // it may not be new at all
-		return
+		return false
 	}
 	j, err := b.store.OpenNew(info)
 	if err != nil {
-		return // whoever reads it is told
+		return false // whoever reads it is told
 	}
-	if m, err := b.adopt(newMirror(b, info, j)); err == nil {
+	m := newMirror(b, info, j)
+	if other, err := b.adopt(m); err != nil || other != m {
+		return false
+	}
+	if news == nil {
 		m.want(0)
+		return false
 	}
+	return m.expect(l, news)
 }
 
 func (b *Backend) adopt(m *mirror) (*mirror, error) {

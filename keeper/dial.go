@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +13,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	fastjson "github.com/segmentio/encoding/json"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/host"
@@ -27,6 +31,20 @@ const addressPrefix = "keeper:"
 // startIn bounds how long a new keeper may take to listen.
 const startIn = 10 * time.Second
 
+// Environ is the environment of a keeper: it must not hold on to the secrets of
+// whoever happened to start it.
+func Environ() []string {
+	// Goroutines that are many, short-lived and alike need not all grow their
+	// stacks.
+	env := []string{"GODEBUG=adaptivestackstart=1"}
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "XDG_CACHE_HOME", "GOTRACEBACK"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
 // Command starts a keeper process for a state directory. What it is given as
 // its standard output it must close, or write to, once it listens.
 type Command func(dir string) *exec.Cmd
@@ -36,7 +54,54 @@ type link struct {
 	rpc   *rpc.Conn
 	owner string
 	hello helloResult
+
+	mu       sync.Mutex
+	expected map[spool.RunID]chan awaitResult // the first news of runs
 }
+
+// expect returns what gets the first news of a run that is to be started, or
+// nil if the keeper does not tell, or somebody else expects it.
+func (l *link) expect(id spool.RunID) chan awaitResult {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, taken := l.expected[id]; taken || l.hello.Protocol < 2 {
+		return nil
+	}
+	news := make(chan awaitResult, 1)
+	l.expected[id] = news
+	return news
+}
+
+// forget undoes expect.
+func (l *link) forget(id spool.RunID, news chan awaitResult) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if news != nil && l.expected[id] == news {
+		delete(l.expected, id)
+	}
+}
+
+// Notification implements [rpc.Handler]: news of a run that this process
+// started.
+func (l *link) Notification(method string, params json.RawMessage) error {
+	if method != notifyNews {
+		return nil // of a newer keeper
+	}
+	var p newsParams
+	if err := fastjson.Unmarshal(params, &p); err != nil {
+		return fmt.Errorf("keeper %s: decode %s: %w", l.owner, method, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if news, ok := l.expected[p.Run]; ok {
+		delete(l.expected, p.Run)
+		news <- p.awaitResult // has room for one, and gets one
+	}
+	return nil
+}
+
+// Malformed implements [rpc.Handler].
+func (l *link) Malformed(err error) error { return err }
 
 func (l *link) alive() bool {
 	select {
@@ -49,7 +114,15 @@ func (l *link) alive() bool {
 
 // call makes a request. A lost keeper is [rpc.ErrConnClosed].
 func (l *link) call(ctx context.Context, method string, params, result any) error {
-	return runproto.DecodeError(l.rpc.Call(ctx, method, params, result))
+	var raw json.RawMessage
+	err := runproto.DecodeError(l.rpc.Call(ctx, method, params, &raw))
+	if err != nil || result == nil {
+		return err
+	}
+	if err := fastjson.Unmarshal(raw, result); err != nil {
+		return fmt.Errorf("keeper %s: decode result of %s: %w", l.owner, method, err)
+	}
+	return nil
 }
 
 // Request implements [rpc.Handler]: a keeper asks nothing.
@@ -70,11 +143,11 @@ func (b *Backend) dial(ctx context.Context, o host.Owner) (*link, error) {
 	if err := checkPeer(nc); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), nc.Close())
 	}
-	l := &link{rpc: rpc.NewConn(rpc.Frames(nc, "keeper "+o.ID)), owner: o.ID}
+	l := &link{rpc: rpc.NewConn(rpc.Frames(nc, "keeper "+o.ID)), owner: o.ID, expected: make(map[spool.RunID]chan awaitResult)}
 	stop := context.AfterFunc(b.ctx, func() { _ = l.rpc.Close() })
 	b.wg.Go(func() {
 		defer stop()
-		_ = l.rpc.Serve(b.ctx, handler{l}) // whoever calls is told
+		_ = l.rpc.Serve(b.ctx, l) // whoever calls is told
 	})
 	if err := l.call(ctx, methodHello, struct{}{}, &l.hello); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), l.rpc.Close())

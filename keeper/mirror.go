@@ -82,6 +82,27 @@ func (m *mirror) want(after spool.Seq) {
 	m.backend.wg.Go(m.ask)
 }
 
+// expect has the mirror wait for the first news, which the keeper tells by
+// itself, and then ask on if need be. It reports whether it does.
+func (m *mirror) expect(l *link, news <-chan awaitResult) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.asking { // a reader was faster
+		return false
+	}
+	m.asking = true
+	m.backend.wg.Go(func() {
+		select {
+		case n := <-news:
+			_ = m.take(n) // what went wrong is asked for
+		case <-l.rpc.Done():
+		case <-m.backend.ctx.Done():
+		}
+		m.ask()
+	})
+	return true
+}
+
 // lacks reports whether somebody waits for what has not come. Callers hold
 // m.mu.
 func (m *mirror) lacks() bool {
@@ -92,7 +113,6 @@ func (m *mirror) lacks() bool {
 // ask gets news for as long as somebody lacks it.
 func (m *mirror) ask() {
 	for {
-		_ = m.await() // what went wrong is tried again, and settled if the keeper is gone
 		m.mu.Lock()
 		if !m.lacks() {
 			m.asking = false
@@ -100,6 +120,7 @@ func (m *mirror) ask() {
 			return
 		}
 		m.mu.Unlock()
+		_ = m.await() // what went wrong is tried again, and settled if the keeper is gone
 	}
 }
 
@@ -118,6 +139,11 @@ func (m *mirror) await() error {
 		}
 		return err
 	}
+	return m.take(news)
+}
+
+// take takes an answer in.
+func (m *mirror) take(news awaitResult) error {
 	at := store.Position{Last: news.Info.Last, Segment: news.Segment, Size: news.Size}
 	if news.Last != nil {
 		at.Last = *news.Last

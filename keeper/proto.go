@@ -9,7 +9,10 @@ import (
 // Protocol is the version of what is said on the socket. A keeper of an older
 // build finishes its runs under a newer server, so members are only ever added
 // and a method that is missing is an error the server can bear.
-const Protocol = 1
+//
+// Since version 2 a start may ask for the first news of its run, which then
+// comes as a notification: whoever starts something wants to hear of it.
+const Protocol = 2
 
 // The methods of a keeper.
 const (
@@ -23,6 +26,8 @@ const (
 	methodLease   = "lease"
 	methodLeased  = "leased"
 	methodRelease = "release"
+
+	notifyNews = "news" // from the keeper
 )
 
 type helloResult struct {
@@ -30,6 +35,18 @@ type helloResult struct {
 	Build    string `json:"build"`
 	Host     string `json:"host"`
 	Pid      int    `json:"pid"`
+}
+
+// startParams are a spec, and what else is asked for with it.
+type startParams struct {
+	spool.Spec
+	News bool `json:"news,omitempty"` // tell what awaiting the first event would
+}
+
+// newsParams are the first news of a run.
+type newsParams struct {
+	Run spool.RunID `json:"run"`
+	awaitResult
 }
 
 // awaitParams ask for news after a cursor, waiting until there is some.

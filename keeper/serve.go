@@ -17,8 +17,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	fastjson "github.com/segmentio/encoding/json"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/host"
@@ -56,6 +60,8 @@ type server struct {
 	opts ServeOptions
 	host *host.Host
 	ctx  context.Context
+
+	worked atomic.Bool // something was started since memory was given back
 
 	mu     sync.Mutex
 	conns  int
@@ -182,9 +188,17 @@ func (s *server) untilIdle() {
 			if s.tryEnd() {
 				return
 			}
+			s.rest()
 			// Runs end without a poke; look again now and then.
 			timer.Reset(s.opts.Idle)
 		}
+	}
+}
+
+// rest gives back the memory that runs needed, once when there are none.
+func (s *server) rest() {
+	if s.host.Live() == 0 && s.worked.Swap(false) {
+		debug.FreeOSMemory()
 	}
 }
 
@@ -212,11 +226,14 @@ func (c *conn) Request(r *rpc.Request) {
 	c.lanes.Go(key, r.Size(), func() {
 		result, err := c.handle(r)
 		r.Reply(result, runproto.EncodeError(err))
+		if s, ok := result.(started); ok && s.news && err == nil {
+			c.tell(s.ID)
+		}
 	})
 }
 
 func decode[T any](r *rpc.Request) (p T, err error) {
-	if err := json.Unmarshal(r.Params, &p); err != nil {
+	if err := fastjson.Unmarshal(r.Params, &p); err != nil {
 		return p, fmt.Errorf("%w: %s: %w", spool.ErrInvalid, r.Method, err)
 	}
 	return p, nil
@@ -228,12 +245,14 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 	case methodHello:
 		return helloResult{Protocol, s.opts.Build, s.host.ID(), os.Getpid()}, nil
 	case methodStart:
-		spec, err := decode[spool.Spec](r)
+		p, err := decode[startParams](r)
 		if err != nil {
 			return nil, err
 		}
 		// Not under the connection's context: a run that started is kept.
-		return s.host.Start(s.ctx, spec)
+		info, err := s.host.Start(s.ctx, p.Spec)
+		s.worked.Store(true)
+		return started{info, p.News}, err
 	case methodStat:
 		p, err := decode[runproto.RunParams](r)
 		if err != nil {
@@ -268,6 +287,24 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 		return c.lease(r.Method, p)
 	}
 	return nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method)
+}
+
+// started is the answer to a start.
+type started struct {
+	spool.Info
+	news bool // was asked for
+}
+
+// tell sends the first news of a run. If it cannot be had, the connection ends,
+// and whoever waits for it asks again.
+func (c *conn) tell(id spool.RunID) {
+	news, err := c.await(awaitParams{Run: id})
+	if err == nil {
+		err = c.rpc.Notify(notifyNews, newsParams{id, news})
+	}
+	if err != nil {
+		_ = c.rpc.Close()
+	}
 }
 
 // await waits for news of a run.

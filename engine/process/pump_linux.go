@@ -26,7 +26,7 @@ const (
 	coalesce = time.Millisecond
 	// enough is how much is worth an event of its own: a writer that has
 	// about that much together is not waited for.
-	enough = 128 << 10
+	enough = 192 << 10
 	// busy is how long after some activity the pump waits in a system
 	// call, which costs a thread but wakes five times faster than the
 	// runtime's poller.
@@ -155,7 +155,7 @@ func (p *pump) run() {
 				continue
 			}
 			for range burst {
-				if p.read(i); !p.streams[i].full {
+				if p.read(i); !p.streams[i].whole {
 					break
 				}
 			}
@@ -274,7 +274,7 @@ func (p *pump) read(i int) int {
 		p.publish(st, buf[:n], false)
 		buffers.Put(buf)
 	}
-	st.full, st.whole = n >= readSize, n == eventSize
+	st.whole = n == eventSize
 	p.gather = n < size && n > 0
 	p.worth = min(enough, st.holds/2)
 	if n >= pipeStart/2 && !st.tty && !st.grown {

@@ -13,8 +13,7 @@ type stream struct {
 	tty   bool
 	grown bool // the pipe has been enlarged, or cannot be
 	holds int  // what fits into it
-	full  bool // the last read had much
-	whole bool // and filled its buffer
+	whole bool // the last read filled its buffer
 }
 
 // grow enlarges a pipe that is used a lot, if the system lets us.
