@@ -144,19 +144,14 @@ func (w *warden) makeMother() error {
 		return err
 	}
 	theirs.Close()
-	fr, err := newFrames(ours).next()
+	info, err := rehearsal(ours, newFrames(ours))
+	var failed *failedError
 	switch {
+	case errors.As(err, &failed), errors.Is(err, ErrProtocol):
+		return err
 	case err != nil:
 		ws, werr := waitFor(pid)
 		return fmt.Errorf("it ended before it was ready: %w", errors.Join(statusError(ws), werr))
-	case fr.op == opFailed:
-		return errors.New(string(fr.payload))
-	case fr.op != opReady:
-		return ErrProtocol
-	}
-	var info readyInfo
-	if err := json.Unmarshal(fr.payload, &info); err != nil {
-		return fmt.Errorf("decode what Node says: %w", err)
 	}
 	if w.plan.Snapshot != snapshotWrite && info.Kind == kindPyodide {
 		if w.mother, err = newMother(w.proc, pid, fdRunner, w.plan.Mark, innerFilter(), func(f *os.File) error { return w.give(f) }); err != nil {
@@ -167,7 +162,7 @@ func (w *warden) makeMother() error {
 	} else if _, err := waitFor(pid); err != nil {
 		return err
 	}
-	r := report{What: isReady, Ready: &info}
+	r := report{What: isReady, Ready: info}
 	if w.mother != nil {
 		if r.RSS, err = fields(w.proc, pid, "status", "VmRSS"); err != nil {
 			return err

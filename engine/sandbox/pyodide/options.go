@@ -1,7 +1,7 @@
 package pyodide
 
 import (
-	_ "embed" // the runner and its prelude
+	_ "embed" // the runner and what it executes
 	"time"
 )
 
@@ -10,6 +10,9 @@ var runnerSource []byte
 
 //go:embed prelude.py
 var preludeSource string
+
+//go:embed exercise.py
+var exerciseSource string
 
 // Options configure a back end. The zero value is ready.
 type Options struct {

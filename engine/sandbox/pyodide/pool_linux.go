@@ -4,7 +4,6 @@ package pyodide
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -128,27 +127,20 @@ func (p *pool) close() {
 
 // ready waits until a started process has loaded its distribution.
 func (pr *process) ready(ctx context.Context) (*readyInfo, error) {
-	stop := context.AfterFunc(ctx, func() { _ = pr.conn.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = pr.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	fr, err := pr.frames.next()
+	info, err := rehearsal(pr.conn, pr.frames)
+	var failed *failedError
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case err == nil, errors.As(err, &failed), errors.Is(err, ErrProtocol):
+		return info, err
+	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case err != nil:
-		select {
-		case <-pr.exited:
-			return nil, fmt.Errorf("it ended before it was ready: %s", pr.exit.ending())
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	case fr.op == opFailed:
-		return nil, errors.New(string(fr.payload))
-	case fr.op != opReady:
-		return nil, ErrProtocol
 	}
-	var info readyInfo
-	if err := json.Unmarshal(fr.payload, &info); err != nil {
-		return nil, fmt.Errorf("decode what Node says: %w", err)
+	select {
+	case <-pr.exited:
+		return nil, fmt.Errorf("it ended before it was ready: %s", pr.exit.ending())
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return &info, nil
 }

@@ -127,6 +127,7 @@ type runnerConfig struct {
 	Boot     string   `json:"boot"`
 	Module   string   `json:"module"`
 	Prelude  string   `json:"prelude"`
+	Exercise string   `json:"exercise,omitempty"`
 	Mark     byte     `json:"mark"`
 }
 
@@ -138,7 +139,7 @@ const unownedUID = 0x5b00_0001
 // it.
 const heapMB = 256
 
-func (w *ware) plan(c runnerConfig, bare string) (plan, error) {
+func (w *ware) plan(c runnerConfig, bare string, change func(*plan)) (plan, error) {
 	c.Dist, c.Boot, c.Module, c.Prelude = guestDist, guest.Boot, guest.Module, preludeSource
 	p := plan{
 		Node: w.node.path, Libs: w.node.libs, Dist: w.dist.dir, HostUID: unownedUID, HeapMB: heapMB, Fork: true, Bare: bare,
@@ -154,6 +155,10 @@ func (w *ware) plan(c runnerConfig, bare string) (plan, error) {
 		}
 	}
 	p.Mark = c.Mark
+	change(&p)
+	if p.Fork && canFork {
+		c.Exercise = exerciseSource
+	}
 	config, err := json.Marshal(c)
 	p.Config = config
 	return p, err
@@ -226,11 +231,10 @@ func (u *setup) start(ctx context.Context, w *ware, s *stamp) (*nest, error) {
 // that those which were asked for cannot be had.
 func (u *setup) walled(ctx context.Context, w *ware, c runnerConfig, change func(*plan), snapshot *os.File) (*nest, error) {
 	try := func(bare string) (*nest, error) {
-		p, err := w.plan(c, bare)
+		p, err := w.plan(c, bare, change)
 		if err != nil {
 			return nil, err
 		}
-		change(&p)
 		return startNest(ctx, u.backend.opts.Self, p, snapshot)
 	}
 	var err error

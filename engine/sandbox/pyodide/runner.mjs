@@ -30,7 +30,6 @@ const text = new TextDecoder();
 let outgoing = Buffer.alloc(64 << 10);
 let incoming = Buffer.alloc(64 << 10);
 let length = 0; // of the payload of the last reply
-let write = fs.writeSync, read = fs.readSync; // but for rehearsals
 
 function room(n) {
   if (outgoing.length < HEADER + n) outgoing = Buffer.alloc(2 * (HEADER + n));
@@ -40,14 +39,14 @@ function room(n) {
 function push(op, flag, n) {
   outgoing.writeUInt32LE(n, 0);
   outgoing.writeUInt32LE(op | (flag << 8), 4);
-  for (let at = 0, end = HEADER + n; at < end;) at += write(FD, outgoing, at, end - at);
+  for (let at = 0, end = HEADER + n; at < end;) at += fs.writeSync(FD, outgoing, at, end - at);
 }
 
 // pull waits for a reply. Its payload is in incoming, behind the header.
 function pull() {
   let have = 0;
   for (let need = HEADER; have < need;) {
-    const n = read(FD, incoming, have, incoming.length - have, null);
+    const n = fs.readSync(FD, incoming, have, incoming.length - have, null);
     if (n === 0) exit(0); // nobody is there any more
     have += n;
     if (have >= HEADER) {
@@ -224,36 +223,38 @@ async function prepare() {
   info.python = py.runPython('import sys; sys.version.split()[0]', { globals: py.toPy({}) });
   mute = false;
   mountHost();
-  for (let i = 0; i < REHEARSALS; i++) rehearse();
+  for (let i = 0; i < (config.exercise ? REHEARSALS : 1); i++) rehearse();
+  if (config.exercise) exercise();
   py.runPython('import gc\ngc.collect()\ngc.freeze()', { globals: py.toPy({}) });
   signal = new Uint8Array(new SharedArrayBuffer(SIGNAL_SIZE));
   for (let i = 64; i < SIGNAL_SIZE; i++) signal[i] = (config.mark + i * 167) & 255;
   py.setInterruptBuffer(signal);
 }
 
-// REHEARSALS is how often the process that others are forked from goes through
-// a script: what is compiled there need not be in each of them.
+// What the process that others are forked from does before: what is compiled
+// there need not be in each of them, and if it is code of WebAssembly could not
+// be, because that takes threads.
 const REHEARSALS = 40;
+const EXERCISE_SECONDS = 0.4;
 
 // rehearse goes once through everything a script needs, so that it is compiled
-// and, in a fork, the memory for it is there. Nobody hears it: every question
-// is answered as one about a directory.
+// and, in a fork, the memory for it is there. Whoever made this process answers
+// what it asks.
 function rehearse() {
-  const reply = Buffer.alloc(HEADER + 64);
-  reply.writeUInt32LE(64, 0);
-  reply.writeDoubleLE(0o040755, HEADER + 16);
-  write = (fd, bytes, at, n) => n;
-  read = (fd, into, at) => reply.copy(into, at);
-  try {
-    perform({
-      renew: { env: { HOME: '/' }, cwd: '/workspace', seed: '00'.repeat(32), fresh: false },
-      script: { code: 'print("rehearsal")\nNone', cell: true },
-    });
-    boot._count = 0;
-  } finally {
-    write = fs.writeSync;
-    read = fs.readSync;
-  }
+  perform({
+    renew: { env: { HOME: '/' }, cwd: '/workspace', seed: '00'.repeat(32), fresh: false },
+    script: { code: 'print("rehearsal")\nNone', cell: true },
+  });
+  boot._count = 0;
+}
+
+// exercise has the interpreter do what scripts do, long enough that what is
+// done most is compiled best.
+function exercise() {
+  const space = py.toPy({});
+  py.runPython(config.exercise, { globals: space });
+  space.get('exercise')(EXERCISE_SECONDS);
+  space.destroy();
 }
 
 const SIGNAL_SIZE = 4096;
