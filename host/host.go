@@ -186,25 +186,6 @@ func (h *Host) Close() error {
 	return errors.Join(errs...)
 }
 
-// maxID is how long an id may be that somebody chose.
-const maxID = 128
-
-// validID reports whether an id may name a directory. It is written out
-// because every start of the binary would pay for the regular expression.
-func validID(id string) bool {
-	if id == "" || len(id) > maxID {
-		return false
-	}
-	for i := range len(id) {
-		switch c := id[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
-		default:
-			return false
-		}
-	}
-	return true
-}
-
 // idText avoids characters that look alike.
 var idText = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
@@ -222,7 +203,7 @@ func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 	}
 	if spec.ID == "" {
 		spec.ID = spool.RunID(NewID())
-	} else if !validID(string(spec.ID)) {
+	} else if store.CheckID(spec.ID) != nil {
 		return spool.Info{}, &spool.StartError{Reason: spool.StartInvalid, Hint: "use 1 to 128 of A-Z a-z 0-9 _ -",
 			Err: fmt.Errorf("%w: run id %.140q", spool.ErrInvalid, spec.ID)}
 	}
@@ -443,7 +424,7 @@ func (h *Host) find(id spool.RunID) (*run, error) {
 			return nil, fmt.Errorf("run %s: %w", id, spool.ErrNotFound)
 		}
 		return r, nil
-	case h.store == nil || !validID(string(id)):
+	case h.store == nil || store.CheckID(id) != nil:
 		return nil, fmt.Errorf("run %.140s: %w", id, spool.ErrNotFound)
 	}
 	j, err := h.store.Open(id)

@@ -77,7 +77,7 @@ func (o *owner) release() error {
 // LookupOwner returns the living host of that id, or an error that wraps
 // fs.ErrNotExist.
 func LookupOwner(dir, id string) (Owner, error) {
-	if !validID(id) {
+	if store.CheckID(spool.RunID(id)) != nil {
 		return Owner{}, fmt.Errorf("look up host %.140q: %w", id, fs.ErrNotExist)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, hostsDir, id+".json"))
@@ -165,7 +165,7 @@ func (h *Host) recoverOrphans() error {
 	var errs []error
 	seen := make(map[string]bool)
 	for info := range h.store.List() {
-		if info.Owner == "" || info.State == spool.StateClosed || seen[info.Owner] || !validID(info.Owner) {
+		if info.Owner == "" || info.State == spool.StateClosed || seen[info.Owner] || store.CheckID(spool.RunID(info.Owner)) != nil {
 			continue
 		}
 		seen[info.Owner] = true

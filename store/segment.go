@@ -62,7 +62,7 @@ func parseName(name string) (id spool.RunID, first spool.Seq, ok bool) {
 		return "", 0, false
 	}
 	left, digits, found := strings.Cut(stem, ".")
-	if !found || len(digits) != seqDigits || checkID(spool.RunID(left)) != nil {
+	if !found || len(digits) != seqDigits || CheckID(spool.RunID(left)) != nil {
 		return "", 0, false
 	}
 	n, err := strconv.ParseUint(digits, 10, 64)
@@ -72,8 +72,8 @@ func parseName(name string) (id spool.RunID, first spool.Seq, ok bool) {
 	return spool.RunID(left), spool.Seq(n), true
 }
 
-// checkID reports an id that cannot name a file.
-func checkID(id spool.RunID) error {
+// CheckID reports an id that cannot name a file, and so no run.
+func CheckID(id spool.RunID) error {
 	if len(id) == 0 || len(id) > maxIDLength {
 		return fmt.Errorf("%w: run id of %d bytes", spool.ErrInvalid, len(id))
 	}
@@ -118,7 +118,7 @@ func (s *Store) scanDir(only spool.RunID) (map[spool.RunID][]*segment, error) {
 
 // segments returns the segments of a run, at least one.
 func (s *Store) segments(id spool.RunID) ([]*segment, error) {
-	if err := checkID(id); err != nil {
+	if err := CheckID(id); err != nil {
 		return nil, err
 	}
 	runs, err := s.scanDir(id)

@@ -118,6 +118,14 @@ func (p *pathParams) resolve() (string, error) {
 	return fileuri.Parse(p.Path)
 }
 
+// decodePath decodes params, which embed [pathParams], and returns the path.
+func decodePath(params json.RawMessage, p interface{ resolve() (string, error) }, required ...string) (string, error) {
+	if err := decode(params, p, required...); err != nil {
+		return "", err
+	}
+	return p.resolve()
+}
+
 func (p *pathParams) follow() bool { return isTrue(p.FollowSymlinks) }
 
 // isTrue reads an optional member whose default is true.
@@ -134,10 +142,7 @@ func isSyntaxError(err error) bool {
 
 func (f *files) readFile(ctx context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	if err := decode(params, &p, "path"); err != nil {
-		return nil, err
-	}
-	path, err := p.resolve()
+	path, err := decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}
@@ -207,10 +212,7 @@ func (f *files) writeFile(ctx context.Context, params json.RawMessage) (any, err
 		pathParams
 		Data string `json:"dataBase64"`
 	}
-	if err := decode(params, &p, "path", "dataBase64"); err != nil {
-		return nil, err
-	}
-	path, err := p.resolve()
+	path, err := decodePath(params, &p, "path", "dataBase64")
 	if err != nil {
 		return nil, err
 	}
@@ -252,10 +254,7 @@ func (f *files) createDirectory(_ context.Context, params json.RawMessage) (any,
 		pathParams
 		Recursive *bool `json:"recursive"`
 	}
-	if err := decode(params, &p, "path"); err != nil {
-		return nil, err
-	}
-	path, err := p.resolve()
+	path, err := decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}
@@ -304,10 +303,7 @@ type metadata struct {
 
 func (f *files) getMetadata(_ context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	if err := decode(params, &p, "path"); err != nil {
-		return nil, err
-	}
-	path, err := p.resolve()
+	path, err := decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}
@@ -337,10 +333,7 @@ func (f *files) getMetadata(_ context.Context, params json.RawMessage) (any, err
 
 func (f *files) canonicalize(_ context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	if err := decode(params, &p, "path"); err != nil {
-		return nil, err
-	}
-	path, err := p.resolve()
+	path, err := decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}
@@ -370,10 +363,7 @@ type directoryEntry struct {
 
 func (f *files) readDirectory(ctx context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	if err := decode(params, &p, "path"); err != nil {
-		return nil, err
-	}
-	path, err := p.resolve()
+	path, err := decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}
@@ -427,10 +417,7 @@ func (f *files) remove(_ context.Context, params json.RawMessage) (any, error) {
 		Recursive *bool `json:"recursive"`
 		Force     *bool `json:"force"`
 	}
-	if err := decode(params, &p, "path"); err != nil {
-		return nil, err
-	}
-	path, err := p.resolve()
+	path, err := decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}

@@ -40,10 +40,7 @@ func (f *files) open(_ context.Context, params json.RawMessage) (any, error) {
 		HandleID string  `json:"handleId"`
 		Mode     *string `json:"mode"`
 	}
-	if err := decode(params, &p, "handleId", "path"); err != nil {
-		return nil, err
-	}
-	path, err := p.resolve()
+	path, err := decodePath(params, &p, "handleId", "path")
 	if err != nil {
 		return nil, err
 	}
