@@ -123,8 +123,11 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 		var info spool.Info
 		news := l.expect(spec.ID)
 		err = l.call(ctx, methodStart, startParams{spec, news != nil}, &info)
-		if err == nil && b.prime(info, l, news) {
+		if m := b.prime(info, err); m != nil && news != nil && m.expect() {
+			l.deliver(news, m)
 			return info, nil
+		} else if m != nil {
+			m.want(0)
 		}
 		l.forget(spec.ID, news)
 		if errors.Is(err, rpc.ErrConnClosed) && ctx.Err() == nil && b.ctx.Err() == nil {
@@ -174,28 +177,27 @@ func (b *Backend) run(id spool.RunID) (*mirror, error) {
 	return b.adopt(newMirror(b, j.Info(), j))
 }
 
-// prime makes the mirror of a run that was just started, and has it listen. It
-// reports whether it takes the first news.
-func (b *Backend) prime(info spool.Info, l *link, news <-chan awaitResult) bool {
+// prime returns the mirror of a run that was just started, or nil if that
+// failed or it is not new at all.
+func (b *Backend) prime(info spool.Info, err error) *mirror {
+	if err != nil || info.Last > 0 {
+		return nil
+	}
 	b.mu.Lock()
 	_, known := b.runs[info.ID]
 	b.mu.Unlock()
-	if known || info.Last > 0 { // it may not be new at all
-		return false
+	if known {
+		return nil
 	}
 	j, err := b.store.OpenNew(info)
 	if err != nil {
-		return false // whoever reads it is told
+		return nil // whoever reads it is told
 	}
 	m := newMirror(b, info, j)
 	if other, err := b.adopt(m); err != nil || other != m {
-		return false
+		return nil
 	}
-	if news == nil {
-		m.want(0)
-		return false
-	}
-	return m.expect(l, news)
+	return m
 }
 
 func (b *Backend) adopt(m *mirror) (*mirror, error) {

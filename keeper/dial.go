@@ -56,52 +56,9 @@ type link struct {
 	hello helloResult
 
 	mu       sync.Mutex
-	expected map[spool.RunID]chan awaitResult // the first news of runs
+	expected map[spool.RunID]*expectation
+	gone     bool
 }
-
-// expect returns what gets the first news of a run that is to be started, or
-// nil if the keeper does not tell, or somebody else expects it.
-func (l *link) expect(id spool.RunID) chan awaitResult {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if _, taken := l.expected[id]; taken || l.hello.Protocol < 2 {
-		return nil
-	}
-	news := make(chan awaitResult, 1)
-	l.expected[id] = news
-	return news
-}
-
-// forget undoes expect.
-func (l *link) forget(id spool.RunID, news chan awaitResult) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if news != nil && l.expected[id] == news {
-		delete(l.expected, id)
-	}
-}
-
-// Notification implements [rpc.Handler]: news of a run that this process
-// started.
-func (l *link) Notification(method string, params json.RawMessage) error {
-	if method != notifyNews {
-		return nil // of a newer keeper
-	}
-	var p newsParams
-	if err := fastjson.Unmarshal(params, &p); err != nil {
-		return fmt.Errorf("keeper %s: decode %s: %w", l.owner, method, err)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if news, ok := l.expected[p.Run]; ok {
-		delete(l.expected, p.Run)
-		news <- p.awaitResult // has room for one, and gets one
-	}
-	return nil
-}
-
-// Malformed implements [rpc.Handler].
-func (l *link) Malformed(err error) error { return err }
 
 func (l *link) alive() bool {
 	select {
@@ -125,6 +82,9 @@ func (l *link) call(ctx context.Context, method string, params, result any) erro
 	return nil
 }
 
+// Malformed implements [rpc.Handler].
+func (l *link) Malformed(err error) error { return err }
+
 // Request implements [rpc.Handler]: a keeper asks nothing.
 func (l *link) Request(r *rpc.Request) {
 	r.Reply(nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method))
@@ -143,11 +103,12 @@ func (b *Backend) dial(ctx context.Context, o host.Owner) (*link, error) {
 	if err := checkPeer(nc); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), nc.Close())
 	}
-	l := &link{rpc: rpc.NewConn(rpc.Frames(nc, "keeper "+o.ID)), owner: o.ID, expected: make(map[spool.RunID]chan awaitResult)}
+	l := &link{rpc: rpc.NewConn(rpc.Frames(nc, "keeper "+o.ID)), owner: o.ID, expected: make(map[spool.RunID]*expectation)}
 	stop := context.AfterFunc(b.ctx, func() { _ = l.rpc.Close() })
 	b.wg.Go(func() {
 		defer stop()
 		_ = l.rpc.Serve(b.ctx, l) // whoever calls is told
+		l.disappoint()
 	})
 	if err := l.call(ctx, methodHello, struct{}{}, &l.hello); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), l.rpc.Close())

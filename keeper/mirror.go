@@ -82,25 +82,29 @@ func (m *mirror) want(after spool.Seq) {
 	m.backend.wg.Go(m.ask)
 }
 
-// expect has the mirror wait for the first news, which the keeper tells by
-// itself, and then ask on if need be. It reports whether it does.
-func (m *mirror) expect(l *link, news <-chan awaitResult) bool {
+// expect has the mirror wait for news that the keeper tells by itself, instead
+// of asking. It reports whether it does.
+func (m *mirror) expect() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.asking { // a reader was faster
 		return false
 	}
 	m.asking = true
-	m.backend.wg.Go(func() {
-		select {
-		case n := <-news:
-			_ = m.take(n) // what went wrong is asked for
-		case <-l.rpc.Done():
-		case <-m.backend.ctx.Done():
-		}
-		m.ask()
-	})
 	return true
+}
+
+// hear takes the news that was expected, or nil if it will not come, and has
+// the keeper asked for what is lacking then.
+func (m *mirror) hear(news *awaitResult) {
+	if news != nil {
+		_ = m.take(*news) // what went wrong is asked for
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.asking = m.lacks(); m.asking {
+		m.backend.wg.Go(m.ask)
+	}
 }
 
 // lacks reports whether somebody waits for what has not come. Callers hold
