@@ -65,7 +65,9 @@ func WriteHome(dir, agent string, m *modeltest.Model) (map[string]string, error)
 		for _, name := range []string{"AUTOUPDATE", "DEFAULT_PLUGINS", "LSP_DOWNLOAD", "MODELS_FETCH"} {
 			env["OPENCODE_DISABLE_"+name] = "1"
 		}
-		err = writeOpenCode(env["OPENCODE_CONFIG"], m.URL())
+		if err = writeOpenCode(env["OPENCODE_CONFIG"], m.URL()); err == nil {
+			err = withoutPlugins(filepath.Join(env["XDG_CONFIG_HOME"], "opencode"))
+		}
 	case Pi:
 		env["CI"] = "1"
 		env["NO_COLOR"] = "1"
@@ -100,6 +102,18 @@ func writeOpenCode(path, url string) error {
 			}},
 		}},
 	})
+}
+
+// withoutPlugins keeps opencode from fetching what plugins would need, which
+// it does in the background of its first start in a home: a hundred megabytes,
+// for nobody. It is content if the lock file names the package.
+func withoutPlugins(dir string) error {
+	if err := os.MkdirAll(filepath.Join(dir, "node_modules"), 0o700); err != nil {
+		return err
+	}
+	return writeJSON(filepath.Join(dir, "package-lock.json"), object{"packages": object{"": object{
+		"dependencies": object{"@opencode-ai/plugin": "*"},
+	}}})
 }
 
 func writePi(dir, url string) error {
