@@ -150,17 +150,3 @@ func TestToolsOfThreads(t *testing.T) {
 }
 
 // The time of a cell does not pass while the host works.
-func TestTimeoutStandsStillWhileTheHostWorks(t *testing.T) {
-	r := start(t, open(t), Config{Zygote: ZygoteOff, Tools: []string{"slow"}})
-	turn := r.send(spool.InputCell, spool.Cell{Code: "tool.slow()", TimeoutMs: 300})
-	seq, _ := r.asked(turn, 1)
-	timer := time.NewTimer(600 * time.Millisecond) // twice the time of the cell
-	<-timer.C
-	r.send(spool.InputAnswer, spool.Answer{Ask: seq, Data: json.RawMessage(`"late"`)})
-	if res := r.told(turn); res.Outcome != spool.TurnOK || res.result != "'late'" {
-		t.Errorf("%+v", res)
-	}
-	if d := r.done(r.send(spool.InputCell, spool.Cell{Code: "while True: pass", TimeoutMs: 300})); d.Outcome != spool.TurnTimeout {
-		t.Errorf("%+v", d)
-	}
-}

@@ -157,6 +157,7 @@ func serve(t *testing.T, s *session, tools map[string]spool.Tool) {
 }
 
 func TestTimeStandsStillWhileTheHostWorks(t *testing.T) {
+	t.Parallel()
 	s := one(t, config(func(c *kernel.Config) { c.Tools = []string{"slow"} }))
 	serve(t, s, map[string]spool.Tool{"slow": func(ctx context.Context, _ json.RawMessage) (any, error) {
 		wait := time.NewTimer(600 * time.Millisecond) // longer than the cell may take

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -197,11 +198,29 @@ func (r *testRun) want(code, result string) {
 	}
 }
 
+// shared is an engine for tests that need nothing special, so that they share
+// its zygote.
+var shared = sync.OnceValues(func() (*Engine, error) { return New(Options{}) })
+
+func init() {
+	closeShared = func() error {
+		e, err := shared()
+		if err != nil {
+			return err
+		}
+		return e.Close()
+	}
+}
+
 // modes runs a test with interpreters that are started plainly and with those
 // that a zygote forked: nobody must see a difference.
 func modes(t *testing.T, test func(t *testing.T, e *Engine, cfg Config)) {
+	e, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, mode := range []ZygoteMode{ZygoteOff, ZygoteWait} {
-		t.Run(string(mode), func(t *testing.T) { test(t, open(t), Config{Zygote: mode}) })
+		t.Run(string(mode), func(t *testing.T) { test(t, e, Config{Zygote: mode}) })
 	}
 }
 

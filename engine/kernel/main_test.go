@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,6 +14,16 @@ var AroundTests = func(m interface{ Run() int }) int { return m.Run() }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(around{m}) }
 
+// closeShared closes what the tests of this package share.
+var closeShared = func() error { return nil }
+
 type around struct{ m *testing.M }
 
-func (a around) Run() int { return AroundTests(a.m) }
+func (a around) Run() int {
+	code := AroundTests(a.m)
+	if err := closeShared(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "close:", err)
+		code = 1
+	}
+	return code
+}

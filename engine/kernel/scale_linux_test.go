@@ -234,30 +234,19 @@ func TestSoak(t *testing.T) {
 
 func TestLargeOutputIsComplete(t *testing.T) {
 	r := start(t, open(t), Config{Zygote: ZygoteOff})
-	turn := r.cell("import sys\ns = 'x' * 1000\nfor i in range(200_000): print(i, s)\nsys.stdout.write('y' * 50_000_000)\nprint('\\ud800 \\0 ü')")
+	turn := r.cell("import sys\ns = 'x' * 1000\nfor i in range(20_000): print(i, s)\nsys.stdout.write('y' * 5_000_000)\nprint('\\ud800 \\0 ü')")
 	r.done(turn)
 	out := r.log.Output(t, spool.Stdout)
 	want := 0
-	for i := range 200_000 {
+	for i := range 20_000 {
 		line := fmt.Sprintf("%d %s\n", i, strings.Repeat("x", 1000))
 		if !bytes.HasPrefix(out[want:], []byte(line)) {
 			t.Fatalf("line %d is wrong", i)
 		}
 		want += len(line)
 	}
-	if end := out[want:]; len(end) < 50_000_000 || string(end[50_000_000:]) != "\\ud800 \x00 ü\n" {
+	if end := out[want:]; len(end) < 5_000_000 || string(end[5_000_000:]) != "\\ud800 \x00 ü\n" {
 		t.Errorf("the end is %d bytes, %.100q", len(end), end[max(0, len(end)-100):])
-	}
-}
-
-func TestManyDisplayUpdates(t *testing.T) {
-	r := start(t, open(t), Config{Zygote: ZygoteOff})
-	res := r.ok("h = display(0, display_id='p')\nfor i in range(10_000): h.update(i)")
-	if len(res.displays) != 10_001 {
-		t.Fatalf("%d displays", len(res.displays))
-	}
-	if last := res.displays[10_000]; plain(t, last) != "9999" || last.ID != "p" || !last.Update {
-		t.Errorf("the last is %+v", last)
 	}
 }
 

@@ -89,6 +89,7 @@ func TestInterruptRightAfterTheCell(t *testing.T) {
 // The second interrupt wakes the main thread, although other threads could
 // take the signal and the one that has the stacks dumped comes with it.
 func TestSecondInterruptReachesTheMainThread(t *testing.T) {
+	t.Parallel()
 	e := open(t)
 	r := start(t, e, Config{AgainMs: 1000, TerminateMs: time.Hour.Milliseconds()})
 	r.ok(`
@@ -137,6 +138,7 @@ while True:
 // turn and the run end, and say that nobody knows. A thread of it that is
 // traced, and not waited for by its tracer, keeps the process from going.
 func TestInterpreterThatCannotBeKilled(t *testing.T) {
+	t.Parallel()
 	e, err := New(Options{})
 	if err != nil {
 		t.Fatal(err)
