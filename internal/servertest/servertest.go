@@ -22,13 +22,18 @@ import (
 	"github.com/spool-run/spool/internal/tether"
 )
 
+var buildDir string // removed by Main; empty if nothing was built
+
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "spool-test-")
 	if err != nil {
 		return "", err
 	}
+	buildDir = dir
 	bin := filepath.Join(dir, "spool")
-	out, err := exec.Command("go", "build", "-o", bin, "github.com/spool-run/spool/cmd/spool").CombinedOutput()
+	cmd := exec.Command("go", "build", "-o", bin, "github.com/spool-run/spool/cmd/spool")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as it is shipped
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build spool: %w: %s", err, out)
 	}
@@ -38,8 +43,8 @@ var build = sync.OnceValues(func() (string, error) {
 // Main runs the tests and removes what the package built.
 func Main(m interface{ Run() int }) int {
 	code := m.Run()
-	if bin, err := build(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(bin))
+	if buildDir != "" {
+		_ = os.RemoveAll(buildDir)
 	}
 	return code
 }
