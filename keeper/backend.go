@@ -121,15 +121,17 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 			return spool.Info{}, err
 		}
 		var info spool.Info
-		news := l.expect(spec.ID)
-		err = l.call(ctx, methodStart, startParams{spec, news != nil}, &info)
-		if m := b.prime(info, err); m != nil && news != nil && m.expect() {
-			l.deliver(news, m)
+		first := l.expect(spec.ID)
+		err = l.call(ctx, methodStart, startParams{spec, first != nil}, &info)
+		m := b.prime(info, err)
+		switch {
+		case m != nil && first != nil && m.expect():
+			l.deliver(first, m)
 			return info, nil
-		} else if m != nil {
+		case m != nil:
 			m.want(0)
 		}
-		l.forget(spec.ID, news)
+		l.forget(spec.ID, first)
 		if errors.Is(err, rpc.ErrConnClosed) && ctx.Err() == nil && b.ctx.Err() == nil {
 			continue // it was about to leave, or died
 		}
