@@ -26,6 +26,7 @@ type run struct {
 	in      *inbox
 	acked   uint32
 	moved   time.Time     // when something last came
+	open    time.Time     // when it was last heard of as not closed
 	changed chan struct{} // closed and replaced when it does
 	asked   any           // the connection that the start went over; nil before
 	begun   bool          // the start was answered
@@ -60,8 +61,22 @@ func (r *run) take(f func(in *inbox)) {
 	defer r.mu.Unlock()
 	f(r.in)
 	r.moved = time.Now()
+	if !r.in.hist.closed {
+		r.open = r.moved
+	}
 	close(r.changed)
 	r.changed = make(chan struct{})
+}
+
+// window is how long servers of the dialect know the id of a closed process.
+const window = 30 * time.Second
+
+// forgettable reports whether the server may have forgotten the run: it was
+// heard of as open so long ago that it may have been closed for the window.
+func (r *run) forgettable() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Since(r.open) > window
 }
 
 func (r *run) last() uint64 {

@@ -351,7 +351,7 @@ func (t *trial) one(ctx context.Context, index int, d driver) error {
 		return err
 	}
 	now := time.Now()
-	r := &run{plan: p, via: d.label(), driver: index, began: now, moved: now, ledger: l, changed: make(chan struct{})}
+	r := &run{plan: p, via: d.label(), driver: index, began: now, moved: now, open: now, ledger: l, changed: make(chan struct{})}
 	r.in = newInbox(newHistory(&r.plan))
 	t.mu.Lock()
 	t.live[number] = r
