@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -23,7 +22,6 @@ import (
 	"github.com/spool-run/spool/engine/sandbox/pyodide"
 	"github.com/spool-run/spool/engine/sandbox/wasipy"
 	"github.com/spool-run/spool/host"
-	"github.com/spool-run/spool/internal/pyodidetest"
 )
 
 // What sandboxes are measured beside.
@@ -76,42 +74,15 @@ func measureEmbedded(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// measurePyodide starts sandboxes of Pyodide, in turns with a Python that is
-// in none and with Pyodide as people start it.
-func measurePyodide(ctx context.Context, b *bench) error {
-	ctx, cancel := context.WithTimeout(ctx, sandboxTimeout)
-	defer cancel()
-	s := &sandboxBench{bench: b}
-	var err error
-	if s.dist, err = pyodidetest.CachedDist(); err != nil {
-		return err
-	}
-	if s.wheels, err = pyodidetest.CachedWheels(); err != nil {
-		return err
-	}
-	if s.cache, err = os.MkdirTemp(s.dir, "cache-"); err != nil {
-		return err
-	}
-	if err := s.native(ctx); err != nil {
-		return fmt.Errorf("native Python: %w", err)
-	}
-	if err := s.node(ctx); err != nil {
-		return fmt.Errorf("Pyodide in Node: %w", err)
-	}
-	if err := s.pyodide(ctx); err != nil {
-		return fmt.Errorf("pyodide: %w", err)
-	}
-	return nil
-}
-
 type sandboxBench struct {
 	*bench
 	dist, wheels string
 	cache        string // of what is prepared in this round
 }
 
-// open opens a host whose sandboxes keep what they prepare in s.cache.
-func (s *sandboxBench) open() (*host.Host, error) {
+// open opens a host whose sandboxes keep what they prepare in s.cache. Spares
+// is how many processes of Pyodide it keeps ready, or zero for its own choice.
+func (s *sandboxBench) open(spares int) (*host.Host, error) {
 	return host.Open(host.Options{Engines: map[string]host.NewEngine{
 		spool.EngineSandbox: func(string) (engine.Engine, error) {
 			return sandbox.New(sandbox.Options{CacheDir: s.cache, Backends: map[string]func() (guest.Backend, error){
@@ -120,7 +91,7 @@ func (s *sandboxBench) open() (*host.Host, error) {
 						return exec.Command(s.self, append([]string{sandboxRole}, args...)...)
 					}}), nil
 				},
-				sandbox.BackendPyodide: func() (guest.Backend, error) { return pyodide.New(pyodide.Options{}), nil },
+				sandbox.BackendPyodide: func() (guest.Backend, error) { return pyodide.New(pyodide.Options{Spares: spares}), nil },
 			}})
 		},
 	}})
@@ -153,30 +124,6 @@ func (s *sandboxBench) native(ctx context.Context) error {
 		return err
 	}
 	return s.addSeconds(subjectNative, "sandbox.compute", line)
-}
-
-// node loads Pyodide for every script.
-func (s *sandboxBench) node(ctx context.Context) error {
-	program := filepath.Join(s.dir, "plain.mjs")
-	source := fmt.Sprintf(`import { loadPyodide } from %q;
-const p = await loadPyodide({ indexURL: %q });
-await p.runPythonAsync(process.argv[2]);
-`, filepath.Join(s.dist, "pyodide.mjs"), s.dist+"/")
-	if err := os.WriteFile(program, []byte(source), 0o600); err != nil {
-		return err
-	}
-	for range s.pick(3, 1) {
-		first, _, err := s.child(ctx, "node", program, codeHello)
-		if err != nil {
-			return err
-		}
-		s.addTime(subjectNode, "pyodide.first", first)
-	}
-	_, line, err := s.child(ctx, "node", program, codeCompute)
-	if err != nil {
-		return err
-	}
-	return s.addSeconds(subjectNode, "sandbox.compute", line)
 }
 
 // child runs a program and returns when its first line came, and that.
@@ -220,7 +167,7 @@ func (s *sandboxBench) embedded(ctx context.Context) (err error) {
 	if s.cache, err = os.MkdirTemp(s.dir, "cache-"); err != nil {
 		return err
 	}
-	h, err := s.open()
+	h, err := s.open(0)
 	if err != nil {
 		return err
 	}
@@ -250,10 +197,10 @@ func (s *sandboxBench) embedded(ctx context.Context) (err error) {
 	if err := s.late(ctx, r); err != nil {
 		return err
 	}
-	if err := s.rate(ctx, h); err != nil {
+	if err := s.rate(ctx, h, "sandbox.rate", sandbox.Config{}, int64(s.pick(2000, 300))); err != nil {
 		return err
 	}
-	return s.live(ctx, h, "sandbox.memory", sandbox.Config{}, 1000)
+	return s.live(ctx, h, "sandbox.memory", sandbox.Config{}, codeHello, 1000)
 }
 
 // work lets a sandbox compute and look at files.
@@ -292,15 +239,15 @@ func (s *sandboxBench) late(ctx context.Context, r *spool.Run) error {
 }
 
 // rate runs scripts, each in a new interpreter, as fast as the machine can.
-func (s *sandboxBench) rate(ctx context.Context, h *host.Host) error {
+func (s *sandboxBench) rate(ctx context.Context, h *host.Host, metric string, c sandbox.Config, n int64) error {
+	c.Fresh = true
 	var done atomic.Int64
-	n := int64(s.pick(2000, 300))
 	errs := make(chan error, 2*runtime.NumCPU())
 	var all sync.WaitGroup
 	began := time.Now()
 	for range cap(errs) {
 		all.Go(func() {
-			r, err := s.start(ctx, h, sandbox.Config{Fresh: true})
+			r, err := s.start(ctx, h, c)
 			for err == nil && done.Add(1) <= n {
 				_, _, err = first(ctx, r, codeHello)
 			}
@@ -311,7 +258,7 @@ func (s *sandboxBench) rate(ctx context.Context, h *host.Host) error {
 		})
 	}
 	all.Wait()
-	s.add(subjectSpool, "sandbox.rate", float64(n)/time.Since(began).Seconds())
+	s.add(subjectSpool, metric, float64(n)/time.Since(began).Seconds())
 	for range cap(errs) {
 		if err := <-errs; err != nil {
 			return err
@@ -321,7 +268,7 @@ func (s *sandboxBench) rate(ctx context.Context, h *host.Host) error {
 }
 
 // live keeps interpreters that have run something, and adds up what they cost.
-func (s *sandboxBench) live(ctx context.Context, h *host.Host, metric string, c sandbox.Config, n int) error {
+func (s *sandboxBench) live(ctx context.Context, h *host.Host, metric string, c sandbox.Config, code string, n int) error {
 	before, own, err := s.memoryOfAll()
 	if err != nil {
 		return err
@@ -332,7 +279,7 @@ func (s *sandboxBench) live(ctx context.Context, h *host.Host, metric string, c 
 		if err != nil {
 			return err
 		}
-		if _, _, err := first(ctx, r, codeHello); err != nil {
+		if _, _, err := first(ctx, r, code); err != nil {
 			return err
 		}
 		runs = append(runs, r)
@@ -373,47 +320,4 @@ func (s *sandboxBench) memoryOfAll() (below, own float64, err error) {
 		pids = append(pids[1:], children...)
 	}
 	return below, own, nil
-}
-
-func (s *sandboxBench) pyodide(ctx context.Context) (err error) {
-	h, err := s.open()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, h.Close()) }()
-	for _, of := range []struct {
-		metric, code string
-		config       sandbox.Config
-	}{
-		{"pyodide.first", codeHello, sandbox.Config{}},
-		{"pyodide.numpy", codeNumpy, sandbox.Config{Packages: []string{"numpy"}, Wheels: s.wheels}},
-	} {
-		of.config.Backend, of.config.Dist, of.config.Fresh = sandbox.BackendPyodide, s.dist, true
-		r, err := s.start(ctx, h, of.config)
-		if err != nil {
-			return err
-		}
-		for i := range s.pick(100, 20) {
-			took, _, err := first(ctx, r, of.code)
-			if err != nil {
-				return err
-			}
-			if i >= 3 {
-				s.addTime(subjectSpool, of.metric, took)
-			}
-		}
-		if of.metric == "pyodide.first" {
-			if err := s.work(ctx, r, "pyodide"); err != nil {
-				return err
-			}
-		}
-		if err := end(ctx, r); err != nil {
-			return err
-		}
-		of.config.Fresh = false
-		if err := s.live(ctx, h, of.metric+".memory", of.config, 20); err != nil {
-			return err
-		}
-	}
-	return nil
 }

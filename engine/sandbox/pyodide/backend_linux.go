@@ -242,7 +242,7 @@ func (u *setup) process(ctx context.Context, n *nest, memory int64) (*process, e
 	}
 	var p *process
 	if n.forks() {
-		if p = pool.spare(ctx); p == nil {
+		if p = pool.spare(); p == nil {
 			return n.begin(doFork, memory+heapSlack)
 		}
 	} else {

@@ -38,8 +38,8 @@ func (h *firstByte) Write(s guest.Stream, p []byte) {
 
 // benchFresh measures from the request to the first byte of a fresh
 // interpreter, and what memory it has then for itself.
-func benchFresh(b *testing.B, s guest.Setup, code string) {
-	back := New(Options{Dist: pyodidetest.Dist(b)})
+func benchFresh(b *testing.B, spares int, s guest.Setup, code string) {
+	back := New(Options{Dist: pyodidetest.Dist(b), Spares: spares})
 	defer back.Close()
 	ctx := context.Background()
 	c, err := back.Open(ctx, guest.Options{Setup: s, FS: newTree(b), Cwd: "/workspace", Fresh: true})
@@ -77,10 +77,13 @@ func benchFresh(b *testing.B, s guest.Setup, code string) {
 	b.ReportMetric(float64(n)/(1<<20), "private-MB")
 }
 
-func BenchmarkFresh(b *testing.B) { benchFresh(b, guest.Setup{}, "print('x')") }
+func BenchmarkFresh(b *testing.B) { benchFresh(b, DefaultSpares, guest.Setup{}, "print('x')") }
+
+// BenchmarkFreshOnDemand is the same without a process that waits ready.
+func BenchmarkFreshOnDemand(b *testing.B) { benchFresh(b, -1, guest.Setup{}, "print('x')") }
 
 func BenchmarkFreshNumpy(b *testing.B) {
-	benchFresh(b, guest.Setup{Packages: []string{"numpy"}, Wheels: pyodidetest.Wheels(b)}, "import numpy\nprint(numpy.arange(3))")
+	benchFresh(b, DefaultSpares, guest.Setup{Packages: []string{"numpy"}, Wheels: pyodidetest.Wheels(b)}, "import numpy\nprint(numpy.arange(3))")
 }
 
 // BenchmarkPlain is Pyodide in Node as its documentation shows it.

@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -30,8 +29,11 @@ type warden struct {
 	pass   *os.File   // the mother's connection: where to send descriptors
 	places []*os.File // the distribution and its packages, without a root
 
-	mu    sync.Mutex
-	procs map[uint64]int // pids of the living by their number
+	queue chan birth // processes to be made, by the thread that traces
+
+	mu     sync.Mutex
+	procs  map[uint64]int    // pids of the living by their number
+	unborn map[uint64]string // fates of those that are in the queue
 }
 
 func inner(p plan) error {
@@ -43,7 +45,7 @@ func inner(p plan) error {
 	if err := unix.CloseRange(fdControl, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("keep descriptors back: %w", err)
 	}
-	w := &warden{plan: p, procs: make(map[uint64]int)}
+	w := &warden{plan: p, procs: make(map[uint64]int), unborn: make(map[uint64]string)}
 	var err error
 	if p.Bare == "" {
 		if w.proc, err = makeRoot(p); err != nil {
@@ -150,6 +152,7 @@ func (w *warden) makeMother() error {
 	case errors.As(err, &failed), errors.Is(err, ErrProtocol):
 		return err
 	case err != nil:
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have let go of the connection only
 		ws, werr := waitFor(pid)
 		return fmt.Errorf("it ended before it was ready: %w", errors.Join(statusError(ws), werr))
 	}
@@ -286,217 +289,4 @@ func bound(pid int, bytes int64) error {
 		return fmt.Errorf("limit memory: %w", err)
 	}
 	return nil
-}
-
-// serve carries out orders until there will be none.
-func (w *warden) serve() error {
-	buf, oob := make([]byte, maxControl), make([]byte, unix.CmsgSpace(4))
-	for {
-		n, on, _, _, err := unix.Recvmsg(fdControl, buf, oob, unix.MSG_CMSG_CLOEXEC)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return fmt.Errorf("receive order: %w", err)
-		case n == 0:
-			return nil // the host is gone, and so is everybody here
-		}
-		conn, err := received(oob[:on])
-		if err != nil {
-			return err
-		}
-		var o order
-		if err := json.Unmarshal(buf[:n], &o); err != nil {
-			return fmt.Errorf("decode order: %w", err)
-		}
-		if err := w.carryOut(o, conn); errors.Is(err, errConfused) {
-			return err
-		} else if err != nil {
-			if err := w.tell(report{What: isRefused, ID: o.ID, Do: o.Do, Text: err.Error()}); err != nil {
-				return err
-			}
-		}
-		if conn != nil {
-			_ = conn.Close()
-		}
-	}
-}
-
-// errConfused says that a connection may be where the next interpreter finds
-// it instead of its own.
-var errConfused = errors.New("a connection was lost on its way")
-
-func received(oob []byte) (*os.File, error) {
-	if len(oob) == 0 {
-		return nil, nil
-	}
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil || len(msgs) != 1 {
-		return nil, fmt.Errorf("receive descriptor: %w", err)
-	}
-	fds, err := unix.ParseUnixRights(&msgs[0])
-	if err != nil || len(fds) != 1 {
-		return nil, fmt.Errorf("receive descriptor: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "connection"), nil
-}
-
-func (w *warden) carryOut(o order, conn *os.File) error {
-	switch o.Do {
-	case doFork, doStart:
-		if conn == nil {
-			return errors.New("no connection came along")
-		}
-		return w.begin(o, conn)
-	}
-	// The lock keeps the pid from being reaped, and so from being
-	// somebody else's.
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	pid, ok := w.procs[o.ID]
-	if !ok {
-		return nil // it is gone, and the host has been told
-	}
-	switch o.Do {
-	case doKill:
-		return unix.Kill(pid, unix.SIGKILL)
-	case doInterrupt:
-		if w.mother == nil || w.mother.mark == 0 {
-			return errors.New("cannot interrupt")
-		}
-		return poke(w.proc, pid, w.mother.mark, []byte{byte(unix.SIGINT)})
-	case doSeal:
-		return w.seal(pid, o.Memory)
-	case doMeasure:
-		if w.proc == nil {
-			return errors.New("cannot measure")
-		}
-		size, err := privateSize(w.proc, pid)
-		if err != nil {
-			return err
-		}
-		return w.tell(report{What: isMeasured, ID: o.ID, Private: size})
-	}
-	return fmt.Errorf("no order %q", o.Do)
-}
-
-// begin makes an interpreter's process.
-func (w *warden) begin(o order, conn *os.File) error {
-	said, stderr, err := sayings()
-	if err != nil {
-		return err
-	}
-	var pid int
-	if o.Do == doStart {
-		pid, err = w.startNode(conn, stderr.Fd())
-	} else if w.mother == nil {
-		err = errors.New("there is nothing to fork from")
-	} else {
-		pid, err = w.mother.fork(fdRunner, func() error { return w.give(conn, stderr) }, func(pid int) error {
-			if err := noProcesses(pid); err != nil {
-				return err
-			}
-			if o.Memory <= 0 {
-				return nil
-			}
-			return bound(pid, w.mother.data+o.Memory)
-		})
-	}
-	_ = stderr.Close()
-	if err != nil {
-		_ = said.Close()
-		return err
-	}
-	return w.watch(o.ID, pid, said)
-}
-
-// sayings makes the standard error of a process: where it says why it falls
-// over, if it does. Nobody listens until then, so it must not wait for it.
-func sayings() (r, w *os.File, err error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return nil, nil, fmt.Errorf("make standard error: %w", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "stderr"), os.NewFile(uintptr(fds[1]), "stderr"), nil
-}
-
-// maxSaid bounds what is told of it.
-const maxSaid = 2 << 10
-
-// last is what a process said before it ended.
-func last(said *os.File) string {
-	b := make([]byte, maxSaid)
-	n, err := unix.Read(int(said.Fd()), b)
-	if err != nil || n < 0 {
-		return ""
-	}
-	return strings.ToValidUTF8(strings.Trim(string(b[:n]), "\n #"), "?")
-}
-
-// seal takes from a started process what it only needed to start.
-func (w *warden) seal(pid int, memory int64) error {
-	if err := noProcesses(pid); err != nil {
-		return err
-	}
-	if memory <= 0 || w.proc == nil {
-		return nil
-	}
-	data, err := dataSize(w.proc, pid)
-	if err != nil {
-		return err
-	}
-	return bound(pid, data+memory)
-}
-
-// watch tells the host when a process is gone.
-func (w *warden) watch(id uint64, pid int, said *os.File) error {
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
-	if err != nil {
-		_ = said.Close()
-		_ = unix.Kill(pid, unix.SIGKILL)
-		_, _ = waitFor(pid)
-		return fmt.Errorf("watch process: %w", err)
-	}
-	w.mu.Lock()
-	w.procs[id] = pid
-	w.mu.Unlock()
-	f := os.NewFile(uintptr(fd), "process")
-	go func() {
-		defer f.Close()
-		defer said.Close()
-		r := report{What: isExited, ID: id}
-		if err := w.reap(f, id, pid, &r); err != nil {
-			r.Text = err.Error()
-		}
-		r.Said = last(said)
-		_ = w.tell(r) // or there is no host any more
-	}()
-	return nil
-}
-
-func (w *warden) reap(f *os.File, id uint64, pid int, r *report) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	ready := func(uintptr) bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		var ws unix.WaitStatus
-		var usage unix.Rusage
-		got, werr := unix.Wait4(pid, &ws, unix.WNOHANG|unix.WALL, &usage)
-		if werr == nil && got == 0 || errors.Is(werr, unix.EINTR) {
-			return false
-		}
-		err = werr
-		delete(w.procs, id)
-		if ws.Signaled() {
-			r.Signal = int(ws.Signal())
-		} else {
-			r.Code = ws.ExitStatus()
-		}
-		r.MaxRSS = usage.Maxrss << 10
-		return true
-	}
-	return errors.Join(conn.Read(ready), err)
 }

@@ -87,11 +87,16 @@ func startNest(ctx context.Context, self string, p plan, snapshot *os.File) (*ne
 	}
 	theirs.Close()
 	go n.listen()
+	late := time.NewTimer(loadTime)
+	defer late.Stop()
 	select {
 	case <-n.loaded:
 	case <-ctx.Done():
 		n.close()
 		return nil, ctx.Err()
+	case <-late.C:
+		n.close()
+		return nil, fmt.Errorf("it was not ready after %v", loadTime)
 	}
 	if err := n.failure(); err != nil {
 		n.close()
@@ -257,16 +262,34 @@ func (n *nest) order(o order, fd int) error {
 	if fd >= 0 {
 		oob = unix.UnixRights(fd)
 	}
+	_ = n.conn.SetWriteDeadline(time.Now().Add(orderTime)) // or it is closed
 	if _, _, err := n.conn.WriteMsgUnix(b, oob, nil); err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			n.kill()
+		}
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	return nil
 }
 
+// What a warden may take.
+const (
+	orderTime = 10 * time.Second // to take an order, of which many may wait
+	closeTime = 5 * time.Second  // to end when it is not wanted any more
+)
+
 // close ends everything in the nest and waits until it is gone.
 func (n *nest) close() {
 	_ = n.conn.Close() // the warden sees it, and is the first process of its namespace
+	late := time.AfterFunc(closeTime, n.kill)
+	defer late.Stop()
 	<-n.gone
+}
+
+// kill ends everything in the nest without asking the warden.
+func (n *nest) kill() {
+	_ = n.cmd.Process.Kill() // or it is gone
+	_ = n.conn.Close()
 }
 
 // kill ends the process. It returns at once; exited says when it is gone.

@@ -28,7 +28,8 @@ type Options struct {
 	CacheDir string
 	// KeepIdle is how long processes are kept that no context uses.
 	KeepIdle time.Duration
-	// Spares is how many processes of each setup wait ready for a script.
+	// Spares is how many processes of each setup wait ready for a script;
+	// negative means none, where they can be forked when they are needed.
 	Spares int
 	// NoFork has every interpreter a process of its own.
 	NoFork bool

@@ -7,16 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // pool keeps processes that wait for a script: where interpreters are forked
-// to have one before it is asked for, and where they are not because loading
+// to have one sooner than a fork takes, and where they are not because loading
 // takes long.
 type pool struct {
 	nest  *nest
-	ready chan made     // what was started ahead
-	queue chan struct{} // has room for as many as may wait for a spare
+	ready chan made    // what was started ahead
+	taken atomic.Int64 // when somebody wanted one, in Unix nanoseconds
 	stop  context.CancelFunc
 	ctx   context.Context
 	done  chan struct{}
@@ -28,11 +29,25 @@ type made struct {
 	err error
 }
 
-// loadTime bounds how long a process may take to be ready.
-const loadTime = 2 * time.Minute
+// How long a process may take to be ready.
+const (
+	loadTime = 2 * time.Minute  // if it loads its distribution
+	forkTime = 20 * time.Second // if that is there already
+)
 
+// restTime is how long nobody must have taken a process before a spare is made.
+const restTime = 20 * time.Millisecond
+
+// newPool returns a pool that keeps as many spares; it may be none if the nest
+// forks.
 func newPool(n *nest, spares int) *pool {
-	p := &pool{nest: n, ready: make(chan made), queue: make(chan struct{}, spares), done: make(chan struct{})}
+	if spares < 0 {
+		spares = 0
+	}
+	if !n.forks() {
+		spares = max(spares, 1)
+	}
+	p := &pool{nest: n, ready: make(chan made), done: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	go p.fill(spares)
 	return p
@@ -46,10 +61,16 @@ func (p *pool) fill(spares int) {
 	for range spares {
 		wg.Go(func() {
 			for p.ctx.Err() == nil {
+				if p.nest.forks() {
+					p.rest()
+				}
 				pr, err := p.start()
 				select {
 				case p.ready <- made{pr, err}:
 				case <-p.nest.gone:
+					if pr != nil {
+						pr.end()
+					}
 					return
 				case <-p.ctx.Done():
 					if pr != nil {
@@ -63,20 +84,20 @@ func (p *pool) fill(spares int) {
 }
 
 func (p *pool) start() (*process, error) {
-	do := doStart
+	do, limit := doStart, loadTime
 	if p.nest.forks() {
-		do = doFork
+		do, limit = doFork, forkTime
 	}
 	pr, err := p.nest.begin(do, 0)
 	if err != nil {
 		return nil, err
 	}
-	if do == doFork {
+	ctx, cancel := context.WithTimeout(p.ctx, limit)
+	defer cancel()
+	if do == doFork { // the message is small, so it does not have to wait
 		err = newReplies(pr.conn).send([]byte(`{"rehearse":true}`), 0)
 	}
 	if err == nil {
-		ctx, cancel := context.WithTimeout(p.ctx, loadTime)
-		defer cancel()
 		_, err = pr.ready(ctx)
 	}
 	if err != nil {
@@ -86,20 +107,37 @@ func (p *pool) start() (*process, error) {
 	return pr, nil
 }
 
-// spare returns a process that is ready or will be soon, unless others wait for
-// those already: then another one is made sooner.
-func (p *pool) spare(ctx context.Context) *process {
+// spare returns a process that is ready, if there is one.
+func (p *pool) spare() *process {
+	p.taken.Store(time.Now().UnixNano())
 	select {
-	case p.queue <- struct{}{}:
-		defer func() { <-p.queue }()
+	case m := <-p.ready:
+		return m.p // or nothing: a new one says why
 	default:
 		return nil
 	}
-	pr, err := p.get(ctx)
-	if err != nil {
-		return nil // a new one says why
+}
+
+// rest waits until nobody has taken a process for a while: to make a spare is
+// more work than to fork when one is needed, and would only be in the way of
+// those who want one after the other.
+func (p *pool) rest() {
+	for {
+		left := restTime - time.Since(time.Unix(0, p.taken.Load()))
+		if left <= 0 {
+			return
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-p.nest.gone:
+			timer.Stop()
+			return
+		case <-p.ctx.Done():
+			timer.Stop()
+			return
+		}
 	}
-	return pr
 }
 
 // get waits for a process that is ready.

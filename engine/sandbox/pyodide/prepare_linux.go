@@ -184,6 +184,8 @@ func (u *setup) snapshot(ctx context.Context, w *ware) (*stamp, error) {
 		if err != nil {
 			return nil, err
 		}
+		ctx, cancel := context.WithTimeout(ctx, loadTime)
+		defer cancel()
 		if info, err = pr.ready(ctx); err != nil {
 			return nil, unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
 		}

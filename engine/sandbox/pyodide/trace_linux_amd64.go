@@ -180,6 +180,9 @@ func restarts(result uint64) bool {
 	return n == eintr || n >= errRestartSys && n <= errRestartBlock
 }
 
+// errEnded says that a process ended instead.
+var errEnded = errors.New("it ended in a call")
+
 // call has a stopped process execute one system call, and returns its result.
 func (m *mother) call(pid int, nr uintptr, args ...uint64) (uint64, error) {
 	r := m.wait
@@ -201,7 +204,7 @@ func (m *mother) call(pid int, nr uintptr, args ...uint64) (uint64, error) {
 			return 0, err
 		}
 		if !ws.Stopped() {
-			return 0, fmt.Errorf("process ended in a call: %v", ws)
+			return 0, fmt.Errorf("%w: %w", errEnded, statusError(ws))
 		}
 		if uint32(ws)>>16 == 0 { // not the news of a clone
 			break
@@ -270,7 +273,9 @@ func (m *mother) cleanRoom() error {
 // pass sends to the other end of the mother's fd. before is called with its pid while it stands still.
 func (m *mother) fork(fd int, pass func() error, before func(pid int) error) (pid int, err error) {
 	child, err := m.call(m.pid, unix.SYS_CLONE, uint64(forkFlags), 0, 0, 0, 0)
-	if err != nil {
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, errEnded) {
+		return 0, fmt.Errorf("%w: %w", errBarren, err)
+	} else if err != nil {
 		return 0, fmt.Errorf("clone: %w", err)
 	}
 	pid = int(child)
