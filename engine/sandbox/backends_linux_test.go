@@ -43,6 +43,9 @@ func worker(args ...string) *exec.Cmd {
 }
 
 func TestEmbedded(t *testing.T) {
+	if _, err := servertest.Build(); err != nil { // not when the first script waits for it
+		t.Fatal(err)
+	}
 	sandboxtest.Run(t, sandboxtest.Subject{
 		Config: sandbox.Config{Backend: sandbox.BackendEmbedded},
 		New:    func() (guest.Backend, error) { return wasipy.New(wasipy.Config{Worker: worker}), nil },

@@ -45,9 +45,11 @@ func usesConfiguredDefaultTimeout(t *testing.T, s Subject) {
 }
 
 func idleLimit(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) { c.Limits.IdleMs = 300 })
-	e := b.do("import time\nfor i in range(4):\n    time.sleep(0.15)\n    print(i)\nwhile True: pass")
-	if e.stdout != "0\n1\n2\n3\n" || e.done.LimitMs != 300 || e.done.EndedBy != "timeout" || !strings.Contains(e.done.Error, "without") {
+	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) { c.Limits.IdleMs = 1500 })
+	b.do("pass") // so that what follows measures the limit
+	// Together the sleeps are longer than the limit, and each is much shorter.
+	e := b.do("import time\nfor i in range(8):\n    time.sleep(0.2)\n    print(i)\nwhile True: pass")
+	if e.stdout != "0\n1\n2\n3\n4\n5\n6\n7\n" || e.done.LimitMs != 1500 || e.done.EndedBy != "timeout" || !strings.Contains(e.done.Error, "without") {
 		t.Errorf("stdout %q, done %s", e.stdout, text(e.done))
 	}
 }

@@ -138,6 +138,7 @@ func testPool(t *testing.T, workers int) (*Backend, *pool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.pool.imageAge = 24 * time.Hour // that of the tests is as old as it is
 	return b, p.pool
 }
 

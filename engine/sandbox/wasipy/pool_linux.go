@@ -33,7 +33,7 @@ type pool struct {
 	cfg Config
 	p   *prepared
 
-	startLimit, workerGrace time.Duration
+	startLimit, workerGrace, imageAge time.Duration
 
 	mu       sync.Mutex
 	workers  []*worker
@@ -42,13 +42,20 @@ type pool struct {
 	failed   error     // of the last start
 	started  sync.Cond // a worker started, or failed to, or a lane is free
 	closed   bool
+	image    *image // of new workers
+	made     time.Time
+	renewing bool
+	old      []*image // to be closed
 
-	abandoned sync.WaitGroup // those who look after scripts that did not end
+	ctx    context.Context // ends with the pool
+	cancel context.CancelFunc
+	beside sync.WaitGroup // who looks after scripts that did not end, or makes an image
 }
 
 // worker is one process. The pool's mu guards it.
 type worker struct {
 	pool    *pool
+	image   *image
 	cmd     *exec.Cmd
 	control *os.File
 	free    []*lane // nobody uses them
@@ -60,7 +67,12 @@ type worker struct {
 }
 
 func newPool(cfg Config, p *prepared) *pool {
-	pl := &pool{cfg: cfg, p: p, startLimit: startLimit, workerGrace: workerGrace}
+	pl := &pool{cfg: cfg, p: p, startLimit: startLimit, workerGrace: workerGrace, imageAge: imageAge, image: p.image}
+	pl.ctx, pl.cancel = context.WithCancel(context.Background())
+	var err error
+	if pl.made, err = imageMade(p.dir); err != nil {
+		pl.made = time.Now()
+	}
 	pl.started.L = &pl.mu
 	return pl
 }
@@ -97,6 +109,7 @@ func (pl *pool) acquire(ctx context.Context) (*use, error) {
 		case best != nil && (best.busy == 0 || live >= pl.cfg.MaxWorkers):
 			u, err := best.lane()
 			if err == nil {
+				pl.renew()
 				return u, nil
 			}
 			best.kill()
@@ -114,10 +127,18 @@ func (pl *pool) acquire(ctx context.Context) (*use, error) {
 
 // idlest returns the worker with the least to do, and how many there are to
 // choose from. One with a script that does not end may be killed at any time,
-// and is not among them.
+// and is not among them; one with an old image is if there is no other.
 func (pl *pool) idlest() (best *worker, live int) {
+	best, live = pl.idlestOf(func(w *worker) bool { return w.image == pl.image })
+	if best == nil {
+		best, live = pl.idlestOf(func(w *worker) bool { return w.image != pl.image })
+	}
+	return best, live
+}
+
+func (pl *pool) idlestOf(among func(*worker) bool) (best *worker, live int) {
 	for _, w := range pl.workers {
-		if w.dead || w.stuck > 0 {
+		if w.dead || w.stuck > 0 || !among(w) {
 			continue
 		}
 		live++
@@ -180,17 +201,20 @@ func (pl *pool) release(u *use, good bool) {
 	if idle > keepIdle && w.busy == 0 {
 		w.retire()
 	}
+	pl.retireOld()
 	pl.started.Broadcast()
 }
 
 // start starts a worker, beside. The pool's mu is held.
 func (pl *pool) start() {
 	pl.starting++
+	im := pl.image
 	go func() {
-		w, err := pl.spawn()
+		w, err := pl.spawn(im)
 		pl.mu.Lock()
 		defer pl.mu.Unlock()
 		pl.starting--
+		pl.closeOld()
 		pl.started.Broadcast()
 		if err != nil {
 			pl.failed = err
@@ -201,12 +225,13 @@ func (pl *pool) start() {
 		if pl.closed {
 			w.kill()
 		}
+		pl.retireOld()
 	}()
 }
 
 // spawn starts a worker and waits until it is ready.
-func (pl *pool) spawn() (*worker, error) {
-	hello, err := json.Marshal(workerHello{Compiled: filepath.Join(pl.p.dir, compiledDir), Image: *pl.p.image})
+func (pl *pool) spawn(im *image) (*worker, error) {
+	hello, err := json.Marshal(workerHello{Compiled: filepath.Join(pl.p.dir, compiledDir), Image: *im})
 	if err != nil {
 		return nil, fmt.Errorf("start a worker: %w", err)
 	}
@@ -221,9 +246,9 @@ func (pl *pool) spawn() (*worker, error) {
 	}
 	far := os.NewFile(uintptr(theirs), "worker")
 	defer far.Close()
-	w := &worker{pool: pl, control: os.NewFile(uintptr(ours), "worker"), stderr: &tail{max: maxErrorText}, waited: make(chan struct{})}
+	w := &worker{pool: pl, image: im, control: os.NewFile(uintptr(ours), "worker"), stderr: &tail{max: maxErrorText}, waited: make(chan struct{})}
 	w.cmd = pl.cfg.Worker(verbWork, string(hello))
-	w.cmd.ExtraFiles = []*os.File{far, code, pl.p.libraryF, pl.p.image.file}
+	w.cmd.ExtraFiles = []*os.File{far, code, pl.p.libraryF, im.file}
 	quiet(w.cmd)
 	w.cmd.Stderr = w.stderr
 	if err := w.cmd.Start(); err != nil {
@@ -291,6 +316,7 @@ func (w *worker) kill() {
 func (pl *pool) close() {
 	pl.mu.Lock()
 	pl.closed = true
+	pl.cancel()
 	workers := append([]*worker(nil), pl.workers...)
 	for _, w := range workers {
 		w.kill()
@@ -304,7 +330,11 @@ func (pl *pool) close() {
 	for _, w := range workers {
 		<-w.waited
 	}
-	pl.abandoned.Wait()
+	pl.beside.Wait()
+	if pl.image != pl.p.image {
+		pl.old = append(pl.old, pl.image)
+	}
+	pl.closeOld()
 }
 
 // tail keeps the end of what is written to it.

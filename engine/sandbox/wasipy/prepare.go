@@ -190,10 +190,6 @@ func fill(ctx context.Context, dir string, progress func(guest.Progress)) error 
 	if err != nil {
 		return err
 	}
-	data, err := unpack(dataArtefact)
-	if err != nil {
-		return err
-	}
 	say("compile the interpreter", 0.1)
 	m, err := newMachine(ctx, filepath.Join(dir, compiledDir), code, library)
 	if err != nil {
@@ -201,6 +197,25 @@ func fill(ctx context.Context, dir string, progress func(guest.Progress)) error 
 	}
 	defer m.close()
 	say("start the interpreter", 0.8)
+	if err := makeImage(ctx, m, dir); err != nil {
+		return err
+	}
+	if err := replaceFile(filepath.Join(dir, codeFile), code); err != nil {
+		return err
+	}
+	if err := replaceFile(filepath.Join(dir, libraryName), library); err != nil {
+		return err
+	}
+	say("start the interpreter", 1)
+	return writeStamp(dir)
+}
+
+// makeImage puts a new image into a directory. The machine has it, too.
+func makeImage(ctx context.Context, m *machine, dir string) error {
+	data, err := unpack(dataArtefact)
+	if err != nil {
+		return err
+	}
 	im, contents, err := takeImage(ctx, m, data)
 	if err != nil {
 		return err
@@ -209,16 +224,7 @@ func fill(ctx context.Context, dir string, progress func(guest.Progress)) error 
 	if err := im.warm(ctx, m); err != nil {
 		return err
 	}
-	for _, f := range []struct {
-		name string
-		data []byte
-	}{{codeFile, code}, {libraryName, library}, {imageName, im.encode(contents)}} {
-		if err := replaceFile(filepath.Join(dir, f.name), f.data); err != nil {
-			return err
-		}
-	}
-	say("start the interpreter", 1)
-	return writeStamp(dir)
+	return replaceFile(filepath.Join(dir, imageName), im.encode(contents))
 }
 
 // warm finds out which pages every script writes to.

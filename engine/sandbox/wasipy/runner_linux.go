@@ -229,7 +229,7 @@ func (c *conversation) abandon(r *remoteRunner) {
 	pl.mu.Lock()
 	u.worker.stuck++
 	pl.mu.Unlock()
-	pl.abandoned.Go(func() {
+	pl.beside.Go(func() {
 		_ = files.Close()
 		_ = u.file.SetReadDeadline(time.Now().Add(pl.workerGrace))
 		good := false

@@ -33,6 +33,7 @@ type workerHello struct {
 const (
 	verbWork    = "work"
 	verbPrepare = "prepare"
+	verbRenew   = "renew"
 )
 
 // workerGC is how much garbage a worker may have, in percent of what is in use:
@@ -50,6 +51,8 @@ func Work(args []string) int {
 	switch args[0] {
 	case verbPrepare:
 		err = prepareHere(args[1])
+	case verbRenew:
+		err = renewHere(args[1])
 	case verbWork:
 		err = work(args[1])
 	default:

@@ -6,12 +6,13 @@
 #
 # It runs on Debian 12, as a user who has these packages:
 #
-#   clang-19 lld-19 llvm-19 libclang-rt-19-dev-wasm32 gcc make tcl
+#   clang-19 lld-19 llvm-19 libclang-rt-19-dev-wasm32 gcc make patch tcl
 #   xz-utils curl python3 and Go
 #
 # Sources come from Debian's archive and are checked against sources.sha256.
-# Nothing else is fetched. The output depends on the sources, the compiler and
-# the files beside this script, not on the time, the user or WORKDIR.
+# Nothing else is fetched. The output depends on the sources, the compiler
+# (1:19.1.7-3~deb12u1) and the files beside this script, not on the time, the
+# user or WORKDIR.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -36,6 +37,7 @@ done <"$here/sources.sha256"
 python=$work/src/Python-3.13.5
 if [ ! -f "$work/src/.done" ]; then
 	for f in "$work"/dl/*.orig.tar.*; do tar -xf "$f" -C "$work/src"; done
+	patch -s -p1 -d "$python" <"$here/obmalloc.patch"
 	dpkg-deb -x "$work"/dl/wasi-libc_*.deb "$work/sysroot-deb"
 	touch "$work/src/.done"
 fi
@@ -95,14 +97,18 @@ fi
 wasm=$work/wasm
 if [ ! -f "$wasm/.done" ]; then
 	mkdir -p "$wasm/Modules"
+	# How often what is executed, as profile.sh found it.
+	gzip -dc "$here/profile.gz" >"$work/profile"
+	profile="-fprofile-instr-use=$work/profile -Wno-profile-instr-out-of-date -Wno-profile-instr-unprofiled"
 	sed -e "s|@LIB@|$lib|g" -e "s|@SRC@|$work/src|g" -e "s|@SQLITE@|$work/sqlite-amalg|g" \
 		"$here/Setup.local" >"$wasm/Modules/Setup.local"
 	(
 		cd "$wasm"
+		# By a relative name, because the interpreter has it in it.
 		CONFIG_SITE="$python/Tools/wasm/config.site-wasm32-wasi $here/config.site" \
 			CC="$cc" CPP="$cc -E" CXX=false AR=llvm-ar-19 ARFLAGS=rcsD RANLIB=llvm-ranlib-19 PKG_CONFIG=false \
-			CFLAGS="$map" \
-			"$python/configure" -q --host=wasm32-unknown-wasi --build="$("$python/config.guess")" \
+			CFLAGS="$map $profile" \
+			../src/Python-3.13.5/configure -q --host=wasm32-unknown-wasi --build="$("$python/config.guess")" \
 			--with-build-python="$work/native/python" --with-pymalloc --without-ensurepip \
 			--disable-test-modules --disable-ipv6 OPT="-DNDEBUG -fwrapv -O3"
 		make -s -j"$jobs" libpython3.13.a
