@@ -15,6 +15,7 @@ import (
 
 	"github.com/spool-run/spool/engine/sandbox/guest"
 	"github.com/spool-run/spool/engine/sandbox/vfs"
+	"github.com/spool-run/spool/internal/servertest"
 )
 
 // testMachine is the interpreter in this process, prepared where the other
@@ -128,6 +129,9 @@ func (h quietHost) Ask(context.Context, string, []byte) []byte { return tooLarge
 // testPool is a back end with workers.
 func testPool(t *testing.T, workers int) (*Backend, *pool) {
 	t.Helper()
+	if _, err := servertest.Build(); err != nil { // not when a script waits for it
+		t.Fatal(err)
+	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
