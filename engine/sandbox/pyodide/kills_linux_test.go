@@ -5,7 +5,6 @@ package pyodide
 import (
 	"context"
 	"flag"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -22,17 +21,36 @@ var kills = flag.Int("kills", 3, "scripts of each context of TestKillsAtAnyMomen
 // TestKillsAtAnyMoment ends scripts and contexts whatever they are doing: being
 // forked, beginning, computing, sleeping, asking. Nothing may hang or be left.
 func TestKillsAtAnyMoment(t *testing.T) {
-	for _, spares := range []int{-1, 2} {
-		t.Run(fmt.Sprintf("spares=%d", spares), func(t *testing.T) {
-			t.Parallel()
-			b := New(Options{Dist: pyodidetest.Dist(t), Spares: spares})
-			defer b.Close()
-			killThem(t, b)
-		})
-	}
+	t.Run("of those that wait", func(t *testing.T) { killThem(t, real(t)) })
+	t.Run("of those made on demand", func(t *testing.T) {
+		b := New(Options{Dist: pyodidetest.Dist(t), Spares: -1})
+		defer b.Close()
+		nest := killThem(t, b)
+		ctx := testContext(t)
+		nest.mu.Lock()
+		left := slices.Collect(maps.Values(nest.procs))
+		nest.mu.Unlock()
+		for _, p := range left {
+			select {
+			case <-p.exited:
+			case <-ctx.Done():
+				t.Errorf("process %d is left", p.id)
+			}
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		nest.mu.Lock()
+		defer nest.mu.Unlock()
+		if nest.procs != nil || nest.cmd.ProcessState == nil {
+			t.Errorf("%d processes are left", len(nest.procs))
+		}
+	})
 }
 
-func killThem(t *testing.T, b *Backend) {
+// killThem has contexts of a back end run and end, and returns where they were.
+func killThem(t *testing.T, b *Backend) *nest {
+	t.Helper()
 	codes := []string{"while True: pass", "import time\ntime.sleep(100)", "print(1)", "while True: print('x' * 1000)",
 		"import os\nwhile True: os.stat('/workspace')", "input()"}
 	ctx := testContext(t)
@@ -67,24 +85,5 @@ func killThem(t *testing.T, b *Backend) {
 	c := open(t, b, nil)
 	prints(t, c, "print('alive')", "alive\n")
 	_ = c.Close()
-	if b.opts.Spares < 0 { // then nobody is left who waits
-		nest.mu.Lock()
-		left := slices.Collect(maps.Values(nest.procs))
-		nest.mu.Unlock()
-		for _, p := range left {
-			select {
-			case <-p.exited:
-			case <-ctx.Done():
-				t.Errorf("process %d is left", p.id)
-			}
-		}
-	}
-	if err := b.Close(); err != nil {
-		t.Error(err)
-	}
-	nest.mu.Lock()
-	defer nest.mu.Unlock()
-	if nest.procs != nil || nest.cmd.ProcessState == nil {
-		t.Errorf("%d processes are left", len(nest.procs))
-	}
+	return nest
 }

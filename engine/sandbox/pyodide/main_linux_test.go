@@ -32,27 +32,41 @@ type tests struct{ *testing.M }
 
 func (t tests) Run() int {
 	code := t.M.Run()
-	if shared.b != nil {
-		if err := shared.b.Close(); err != nil {
+	for _, s := range []*sharedBackend{&forked, &each} {
+		if s.b == nil {
+			continue
+		}
+		if err := s.b.Close(); err != nil {
 			code = 1
 		}
 	}
 	return code
 }
 
-// shared is a back end for all tests that do not harm it: loading Pyodide takes
+// sharedBackend is one for all tests that do not harm it: loading Pyodide takes
 // a while.
-var shared struct {
+type sharedBackend struct {
 	once sync.Once
 	b    *Backend
 }
+
+var forked, each sharedBackend
 
 // real returns the shared back end with the real Pyodide.
 func real(t testing.TB) *Backend {
 	t.Helper()
 	dist := pyodidetest.Dist(t)
-	shared.once.Do(func() { shared.b = New(Options{Dist: dist}) })
-	return shared.b
+	forked.once.Do(func() { forked.b = New(Options{Dist: dist}) })
+	return forked.b
+}
+
+// unforked returns the shared back end in which every interpreter is a process
+// of its own.
+func unforked(t testing.TB) *Backend {
+	t.Helper()
+	dist := pyodidetest.Dist(t)
+	each.once.Do(func() { each.b = New(Options{Dist: dist, NoFork: true}) })
+	return each.b
 }
 
 // open opens a context of a back end.

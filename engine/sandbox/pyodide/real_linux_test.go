@@ -147,10 +147,7 @@ func TestInterruptWhereverItIs(t *testing.T) {
 }
 
 func TestNumpyFromWheels(t *testing.T) {
-	t.Parallel()
-	b := New(Options{Dist: pyodidetest.Dist(t)})
-	defer b.Close()
-	c := open(t, b, func(o *guest.Options) {
+	c := open(t, real(t), func(o *guest.Options) {
 		o.Packages, o.Wheels, o.Memory = []string{"numpy"}, pyodidetest.Wheels(t), 128<<20
 	})
 	prints(t, c, "import numpy\nprint(numpy.linalg.inv(numpy.eye(2)).sum(), numpy.random.default_rng().random() != numpy.random.random())", "2.0 True\n")
@@ -173,8 +170,7 @@ func TestStrictIsGivenOrRefused(t *testing.T) {
 	if err != nil || !slices.Contains(p.Walls, WallStrictFilter) {
 		t.Errorf("%+v, %v", p, err)
 	}
-	b := New(Options{Dist: real(t).opts.Dist, NoFork: true})
-	defer b.Close()
+	b := unforked(t)
 	var unavailable *guest.UnavailableError
 	if _, err := b.Prepare(ctx, guest.Setup{Isolation: guest.IsolateStrict}); !errors.As(err, &unavailable) {
 		t.Errorf("without forks: %v, want it refused", err)
@@ -195,8 +191,7 @@ func TestStrictIsGivenOrRefused(t *testing.T) {
 // A process that cannot be interrupted is left alone by it.
 func TestInterruptInVain(t *testing.T) {
 	t.Parallel()
-	b := New(Options{Dist: real(t).opts.Dist, NoFork: true})
-	defer b.Close()
+	b := unforked(t)
 	c := open(t, b, nil)
 	prints(t, c, "x = 1", "")
 	h := newHost()
