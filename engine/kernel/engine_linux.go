@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -230,10 +232,7 @@ func (e *Engine) Close() error {
 	for s := range e.sessions {
 		s.post(request{control: &spool.Control{Op: spool.ControlKill}})
 	}
-	zygotes := make([]*zygote, 0, len(e.zygotes))
-	for _, z := range e.zygotes {
-		zygotes = append(zygotes, z)
-	}
+	zygotes := slices.Collect(maps.Values(e.zygotes))
 	e.mu.Unlock()
 	for _, z := range zygotes {
 		e.dropZygote(z)

@@ -417,43 +417,6 @@ func (z *zygote) request(reply chan dict, fds []int, deadline time.Time) (int64,
 	return z.next, sendFiles(z.sock, appendValue(nil, dict{"n": z.next}), fds)
 }
 
-// guard has the zygote end a control group should this process die: what is in
-// it may have left the process group that dies with us.
-func (z *zygote) guard(group string) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if z.ready && !z.gone && z.sock != nil && group != "" {
-		_ = z.sock.SetWriteDeadline(time.Now().Add(time.Second))
-		_ = sendFiles(z.sock, appendValue(nil, dict{"guard": group}), nil) // else the next host sweeps it
-	}
-}
-
-// groups are the control groups of the interpreters.
-func (e *Engine) groups() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var list []string
-	for s := range e.sessions {
-		s.mu.Lock()
-		list = append(list, s.group)
-		s.mu.Unlock()
-	}
-	return list
-}
-
-// guard has every zygote look after a control group.
-func (e *Engine) guard(group string) {
-	e.mu.Lock()
-	list := make([]*zygote, 0, len(e.zygotes))
-	for _, z := range e.zygotes {
-		list = append(list, z)
-	}
-	e.mu.Unlock()
-	for _, z := range list {
-		z.guard(group)
-	}
-}
-
 // born waits until the zygote forked, and adopts the child.
 func (z *zygote) born(cradle *launch.Cradle, p *python, reply chan dict, deadline time.Time) error {
 	timeout := time.NewTimer(time.Until(deadline))
