@@ -260,7 +260,8 @@ child = subprocess.Popen(["sh", "-c", "trap '' TERM INT HUP; echo $$ > %[1]s/a; 
 escaped = subprocess.Popen(["setsid", "sh", "-c", "trap '' TERM INT HUP; echo $$ > %[1]s/b; while :; do sleep 1; done"])
 while not all(os.path.exists("%[1]s/" + n) and open("%[1]s/" + n).read().strip() for n in "ab"): pass
 signal.signal(signal.SIGTERM, signal.SIG_IGN)`, dir))
-	turn := s.begin(spool.Cell{Code: "while True:\n    try: child.wait()\n    except BaseException: pass"})
+	turn := s.begin(spool.Cell{Code: "while True:\n    try:\n        print('ready', flush=True)\n        child.wait()\n    except BaseException: pass"})
+	s.see(turn, "ready")
 	if err := s.run.Stop(s.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -274,8 +275,13 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)`, dir))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if living(strings.TrimSpace(string(b))) {
-			t.Errorf("child %s lives", name)
+		// It was killed. Its descriptors are closed before it is gone, and
+		// nobody is told when that is.
+		for living(strings.TrimSpace(string(b))) {
+			if s.ctx.Err() != nil {
+				t.Fatalf("child %s lives", name)
+			}
+			time.Sleep(time.Millisecond)
 		}
 	}
 	confirmed := false

@@ -200,25 +200,35 @@ func (s *session) stop(grace time.Duration) {
 		}
 		return
 	}
-	s.ending = &ending{at: now, grace: grace}
-	s.unblock()
-	if s.starting != nil {
-		s.starting()
-	}
+	s.beginEnd(now, grace)
 	if s.py == nil {
 		return
 	}
 	if s.turn != nil && !s.turn.stopping {
-		s.turn.stopping, s.turn.endedBy, s.turn.asked, s.turn.strength = true, "stop", now, 4 // by the steps below
+		s.turn.stopping, s.turn.endedBy, s.turn.asked, s.turn.strength = true, "stop", now, 1 // more follows by the steps below
 		s.interrupt()
 	}
 	s.send(dict{"t": "exit"})
 }
 
+// beginEnd lets nothing begin any more.
+func (s *session) beginEnd(now time.Time, grace time.Duration) {
+	s.ending = &ending{at: now, grace: grace}
+	s.unblock()
+	if s.starting != nil {
+		s.starting()
+	}
+}
+
 // kill ends the run now.
 func (s *session) kill() {
-	s.stop(0)
-	s.ending.step = stepKill
+	now := time.Now()
+	if s.ending == nil {
+		s.beginEnd(now, 0)
+	}
+	if s.ending.step < stepKill {
+		s.ending.at, s.ending.grace, s.ending.step = now, 0, stepKill
+	}
 	if s.py != nil {
 		_ = s.py.tree.Kill() // its exit says whether it worked
 	}
@@ -272,7 +282,7 @@ func (s *session) tend(now time.Time) {
 		return
 	}
 	if p := s.py; p != nil && !p.killed.IsZero() && now.Sub(p.killed) >= reapTime {
-		s.stop(0)
+		s.beginEnd(now, 0)
 		s.ending.step = stepGiveUp
 		return
 	}

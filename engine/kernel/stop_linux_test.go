@@ -134,6 +134,25 @@ while True:
 	}
 }
 
+// A cell that a stop of the run interrupts says that an interrupt was enough;
+// one that a kill ends is killed.
+func TestEndOfTheRunSaysWhatItTook(t *testing.T) {
+	e := open(t)
+	for op, want := range map[spool.ControlOp]spool.Done{
+		spool.ControlStop: {Outcome: spool.TurnInterrupted, StoppedWith: "interrupt"},
+		spool.ControlKill: {Outcome: spool.TurnKilled, StoppedWith: "kill"},
+	} {
+		r := start(t, e, Config{})
+		turn := r.cell("import time; print('go', flush=True); time.sleep(3600)")
+		r.log.Until(t, "output", func(e spool.Event) bool { return e.Turn == turn && e.Kind == spool.KindOutput })
+		r.control(spool.Control{Op: op, Grace: time.Hour})
+		if d := r.done(turn); d.Outcome != want.Outcome || d.StoppedWith != want.StoppedWith {
+			t.Errorf("%s: %+v", op, d)
+		}
+		r.Wait()
+	}
+}
+
 // An interpreter that not even SIGKILL ends in time is no reason to wait: the
 // turn and the run end, and say that nobody knows. A thread of it that is
 // traced, and not waited for by its tracer, keeps the process from going.
