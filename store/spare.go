@@ -22,18 +22,20 @@ type spares struct {
 	wg      sync.WaitGroup // of the one who fills
 }
 
-// take returns a spare file, or nil, and has it replaced.
+// take returns a spare file, or nil, and has more made when few are left.
 func (s *spares) take(store *Store) *os.File {
 	if s.want == 0 {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.filling && !s.closed {
+	n := len(s.files)
+	// Not one by one: to make a file costs as much as half a start, and those
+	// who start something now are better off without a competitor.
+	if n <= s.want/2 && !s.filling && !s.closed {
 		s.filling = true
 		s.wg.Go(func() { s.fill(store) })
 	}
-	n := len(s.files)
 	if n == 0 {
 		return nil
 	}
