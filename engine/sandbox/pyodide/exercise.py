@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import sys
 import time
 
 
@@ -75,8 +76,21 @@ def _files():
         return f.read()
 
 
+def _arrays():
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return 0
+    a = numpy.arange(60, dtype=float).reshape(6, 10)
+    b = (a * 2 + 1)[1:4, ::2] @ numpy.ones((5, 2))
+    i = numpy.array([3, 1, 2])
+    i.sort()
+    total = a.sum() + a.mean(axis=0).max() + b.std() + i[i > 1].sum() + numpy.concatenate([i, i]).argmax()
+    total += numpy.linalg.inv(numpy.eye(2)).sum() + numpy.sqrt(numpy.linspace(0, 1, 5)).min() + numpy.arange(3).sum()
+    return len(str(total)) + len(repr(a)) + len(str(i))
+
+
 def exercise(seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for part in (_numbers, _collections, _texts, _errors, _files):
+        for part in (_numbers, _collections, _texts, _errors, _files, _arrays):
             part()

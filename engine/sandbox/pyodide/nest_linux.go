@@ -222,6 +222,13 @@ func (n *nest) failure() error {
 // forks says whether interpreters are forked.
 func (n *nest) forks() bool { return n.ready != nil && n.ready.Kind == kindPyodide }
 
+// living says how many processes there are.
+func (n *nest) living() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.procs)
+}
+
 // begin makes an interpreter's process, by doFork or doStart.
 func (n *nest) begin(do string, memory int64) (*process, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,8 +36,11 @@ const (
 	forkTime = 20 * time.Second // if that is there already
 )
 
-// restTime is how long nobody must have taken a process before a spare is made.
+// Where more interpreters live than crowd, a spare is made only when nobody has
+// taken a process for restTime.
 const restTime = 20 * time.Millisecond
+
+var crowd = 2 * runtime.NumCPU()
 
 // newPool returns a pool that keeps as many spares; it may be none if the nest
 // forks.
@@ -61,7 +65,7 @@ func (p *pool) fill(spares int) {
 	for range spares {
 		wg.Go(func() {
 			for p.ctx.Err() == nil {
-				if p.nest.forks() {
+				if p.nest.forks() && p.nest.living() > crowd {
 					p.rest()
 				}
 				pr, err := p.start()
@@ -95,7 +99,7 @@ func (p *pool) start() (*process, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, limit)
 	defer cancel()
 	if do == doFork { // the message is small, so it does not have to wait
-		err = newReplies(pr.conn).send([]byte(`{"rehearse":true}`), 0)
+		err = newReplies(pr.conn).send([]byte(`{"rehearse":true,"ready":true}`), 0)
 	}
 	if err == nil {
 		_, err = pr.ready(ctx)
@@ -119,8 +123,8 @@ func (p *pool) spare() *process {
 }
 
 // rest waits until nobody has taken a process for a while: to make a spare is
-// more work than to fork when one is needed, and would only be in the way of
-// those who want one after the other.
+// more work than to fork when one is needed, and where all processors are busy
+// would only be in the way of those who compute.
 func (p *pool) rest() {
 	for {
 		left := restTime - time.Since(time.Unix(0, p.taken.Load()))

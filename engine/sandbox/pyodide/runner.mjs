@@ -223,7 +223,9 @@ async function prepare() {
   info.python = py.runPython('import sys; sys.version.split()[0]', { globals: py.toPy({}) });
   mute = false;
   mountHost();
-  for (let i = 0; i < (config.exercise ? REHEARSALS : 1); i++) rehearse();
+  for (let i = 0; i < (config.exercise ? REHEARSALS : 1); i++) {
+    await execute(JSON.parse(text.decode(Buffer.from('{"rehearse":true,"memory":0}'))));
+  }
   if (config.exercise) exercise();
   py.runPython('import gc\ngc.collect()\ngc.freeze()', { globals: py.toPy({}) });
   signal = new Uint8Array(new SharedArrayBuffer(SIGNAL_SIZE));
@@ -525,7 +527,7 @@ function perform(request) {
 async function execute(request) {
   if (request.rehearse) {
     rehearse();
-    send(OP.ready, Buffer.from('{}'));
+    if (request.ready) send(OP.ready, Buffer.from('{}'));
     return;
   }
   memoryLimit = request.memory ?? 0;
