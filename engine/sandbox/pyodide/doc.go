@@ -6,7 +6,9 @@
 // it: every interpreter is a fork of that process, made in milliseconds and
 // sharing its memory until it writes to it. Node cannot fork itself. A tracer
 // makes it: it stops the process in its wait, has it execute clone, and lets
-// the copy wait for a message of its own (see trace_linux_amd64.go).
+// the copy wait for a message of its own (see trace_linux_amd64.go). Its memory
+// is in a file that copies map privately, because a fork copies the page tables
+// of any other (see share_linux_amd64.go). One copy is made ahead of time.
 //
 // # Walls
 //

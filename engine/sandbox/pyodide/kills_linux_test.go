@@ -5,12 +5,19 @@ package pyodide
 import (
 	"context"
 	"flag"
+	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/pyodidetest"
@@ -86,4 +93,52 @@ func killThem(t *testing.T, b *Backend) *nest {
 	prints(t, c, "print('alive')", "alive\n")
 	_ = c.Close()
 	return nest
+}
+
+// A holder of interpreters that does nothing any more is ended all the same.
+func TestHolderThatHangsIsEnded(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	nd, err := findNode(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := startNest(ctx, "/proc/self/exe", plan{Node: nd.path, Libs: nd.libs, Dist: t.TempDir(), HostUID: unownedUID, HeapMB: heapMB}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", n.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := 0
+	for _, file := range pids {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range strings.Fields(string(b)) {
+			pid, err := strconv.Atoi(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			stopped++
+		}
+	}
+	if stopped != 1 {
+		t.Fatalf("stopped %d processes, want the holder", stopped)
+	}
+	closed := make(chan struct{})
+	go func() {
+		n.close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-ctx.Done():
+		t.Error("it was waited for without end")
+	}
 }
