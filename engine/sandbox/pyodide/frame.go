@@ -72,7 +72,7 @@ type frames struct {
 }
 
 func newFrames(r io.Reader) *frames {
-	return &frames{r: bufio.NewReaderSize(r, 64<<10)}
+	return &frames{r: bufio.NewReaderSize(newHotReader(r), 64<<10)}
 }
 
 func (f *frames) next() (frame, error) {
