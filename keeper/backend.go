@@ -125,7 +125,7 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 		err = l.call(ctx, methodStart, startParams{spec, first != nil}, &info)
 		m := b.prime(info, err)
 		switch {
-		case m != nil && first != nil && m.expect():
+		case m != nil && first != nil && m.owner == l.owner && m.expect(): // else it is another's, who may be dead
 			l.deliver(first, m)
 			return info, nil
 		case m != nil:

@@ -314,8 +314,9 @@ func (a *readAnswer) add(page spool.Page) bool {
 		a.chunks = appendChunk(a.chunks, e, page.Info.TTY)
 		a.chunks = append(a.chunks, '}')
 	}
-	a.whole = page.Failure != "" || len(page.Events) == 0 || page.Next >= page.Info.Last
-	return !a.whole && (a.count == 0 || a.bytes < a.maxBytes)
+	// What came after the page was taken is told with the next, or pushed.
+	a.whole = page.Failure != "" || page.Next >= page.Info.Last
+	return !a.whole && len(page.Events) > 0 && (a.count == 0 || a.bytes < a.maxBytes)
 }
 
 // last is the event up to which the client then knows everything.
