@@ -170,6 +170,9 @@ func (b *Backend) run(id spool.RunID) (*mirror, error) {
 		return m, nil
 	}
 	j, err := b.store.Open(id)
+	if errors.Is(err, fs.ErrNotExist) && b.isStarting(id) {
+		j, err = b.store.Open(id)
+	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, spool.ErrInvalid) {
 		return nil, fmt.Errorf("run %.140s: %w", id, spool.ErrNotFound)
 	}
@@ -177,6 +180,16 @@ func (b *Backend) run(id spool.RunID) (*mirror, error) {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
 	return b.adopt(newMirror(b, j.Info(), j))
+}
+
+// isStarting asks the keepers for a run that has no file, and reports whether
+// it has one now: a run is listed as soon as it is being started, and whoever
+// found it there must not be told that it does not exist.
+func (b *Backend) isStarting(id spool.RunID) bool {
+	found := false
+	// A keeper answers once the start is over; what it does not know is an error.
+	_, _ = b.toAll(b.ctx, methodStat, runproto.RunParams{Run: id}, func(json.RawMessage) { found = true })
+	return found
 }
 
 // prime returns the mirror of a run that was just started, or nil if that

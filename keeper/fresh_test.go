@@ -72,3 +72,36 @@ func TestReadDescribesTheRunAsOfItsLastEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A run is listed as soon as it is being started. Whoever finds it there, as a
+// server does that was killed and came back, finds the run as well.
+func TestListedRunIsFound(t *testing.T) {
+	dir := stateDir(t)
+	b, other := open(t, dir, "one"), open(t, dir, "one")
+	ended := make(chan struct{})
+	defer func() { <-ended }()
+	go func() {
+		defer close(ended)
+		for range 100 {
+			if _, err := spool.Start(t.Context(), b, spool.Spec{Argv: []string{"true"}}); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	for {
+		for info, err := range other.List(t.Context(), spool.Filter{Live: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := other.Stat(t.Context(), info.ID); err != nil {
+				t.Fatalf("run %s is listed as %s: %v", info.ID, info.State, err)
+			}
+		}
+		select {
+		case <-ended:
+			return
+		default:
+		}
+	}
+}
