@@ -92,15 +92,21 @@ func (r *run) Keeps(size int) bool { return r.log.Keeps(size) }
 
 // Info describes the run now.
 func (r *run) Info() spool.Info {
+	// In this order: the state is set before the event that tells of it, and
+	// must not be older than the last event.
+	var last spool.Seq
+	sealed := true
+	if r.log != nil {
+		last, sealed = r.log.Last()
+	}
 	r.mu.Lock()
 	info := r.info
 	r.mu.Unlock()
 	if r.log != nil {
-		last, sealed := r.log.Last()
 		info.Last = last
-		if info.State == spool.StateClosed && !sealed {
-			info.State = spool.StateExited // the closed event is on its way
-		}
+	}
+	if info.State == spool.StateClosed && !sealed {
+		info.State = spool.StateExited // the closed event is on its way
 	}
 	return info
 }

@@ -165,7 +165,7 @@ func (m *mirror) learn(info spool.Info, events []spool.Event, at store.Position)
 		m.info, m.asOf = info, info.Last
 	}
 	m.mu.Unlock()
-	if len(events) == 0 || events[0].Seq > at.Last { // the rest is in the files
+	if len(events) > 0 && events[0].Seq > at.Last || len(events) == 0 && at.Last < info.Last { // the rest is in the files
 		m.log.Adopt(min(info.Last, at.Last), nil, false)
 	}
 	m.log.Adopt(info.Last, events, info.State == spool.StateClosed)
@@ -282,10 +282,10 @@ func (m *mirror) known() spool.Info {
 	defer m.mu.Unlock()
 	info := m.info
 	last, sealed := m.log.Last()
-	info.Last = last
-	if info.State == spool.StateClosed && !sealed {
-		info.State = spool.StateExited
+	if info.State == spool.StateClosed && !sealed && last < info.Last {
+		info.State = spool.StateExited // the closed event has yet to come
 	}
+	info.Last = last
 	return info
 }
 
