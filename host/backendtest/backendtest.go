@@ -56,6 +56,7 @@ func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
 		{"stalled_reader_changes_nothing", stalledReader},
 		{"many_at_once", manyAtOnce},
 		{"env_values_are_not_kept", envNotKept},
+		{"what_is_said_is_as_new_as_the_last_event", saidAsNewAsEvents},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, open(t)) })
@@ -713,5 +714,29 @@ func envNotKept(t *testing.T, b spool.Backend) {
 	}
 	if s := fmt.Sprintf("%+v %v", info, collect(t, r)); strings.Contains(s, "hunter2") {
 		t.Errorf("a value of the environment was kept: %s", s)
+	}
+}
+
+// A reader who is told of an event is told what it means as well: of a run
+// whose log ends with its second event, closed, that it is closed.
+func saidAsNewAsEvents(t *testing.T, b spool.Backend) {
+	for range 30 {
+		r := start(t, b, spool.Spec{Argv: []string{"true"}, Env: map[string]string{"PATH": os.Getenv("PATH")}})
+		for closed := false; !closed; {
+			stat, err := r.Info(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			page, err := r.Read(t.Context(), spool.Query{After: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, info := range []spool.Info{stat, page.Info} {
+				if info.Last >= 1 && info.Outcome == nil || info.Last >= 2 && info.State != spool.StateClosed {
+					t.Fatalf("after event %d it is %s with outcome %v", info.Last, info.State, info.Outcome)
+				}
+			}
+			closed = page.Info.State == spool.StateClosed
+		}
 	}
 }
