@@ -157,7 +157,7 @@ func withDefaults(l, d spool.Limits) spool.Limits {
 }
 
 // run returns the mirror of a run.
-func (b *Backend) run(id spool.RunID) (*mirror, error) {
+func (b *Backend) run(ctx context.Context, id spool.RunID) (*mirror, error) {
 	b.mu.Lock()
 	m, ok := b.runs[id]
 	closed := b.closed
@@ -170,7 +170,7 @@ func (b *Backend) run(id spool.RunID) (*mirror, error) {
 		return m, nil
 	}
 	j, err := b.store.Open(id)
-	if errors.Is(err, fs.ErrNotExist) && b.isStarting(id) {
+	if errors.Is(err, fs.ErrNotExist) && b.isStarting(ctx, id) {
 		j, err = b.store.Open(id)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, spool.ErrInvalid) {
@@ -185,10 +185,10 @@ func (b *Backend) run(id spool.RunID) (*mirror, error) {
 // isStarting asks the keepers for a run that has no file, and reports whether
 // it has one now: a run is listed as soon as it is being started, and whoever
 // found it there must not be told that it does not exist.
-func (b *Backend) isStarting(id spool.RunID) bool {
+func (b *Backend) isStarting(ctx context.Context, id spool.RunID) bool {
 	found := false
 	// A keeper answers once the start is over; what it does not know is an error.
-	_, _ = b.toAll(b.ctx, methodStat, runproto.RunParams{Run: id}, func(json.RawMessage) { found = true })
+	_, _ = b.toAll(ctx, methodStat, runproto.RunParams{Run: id}, func(json.RawMessage) { found = true })
 	return found
 }
 
@@ -255,7 +255,7 @@ func (b *Backend) trim() {
 
 // Stat implements [spool.Backend].
 func (b *Backend) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) {
-	m, err := b.run(id)
+	m, err := b.run(ctx, id)
 	if err != nil {
 		return spool.Info{}, err
 	}
@@ -339,7 +339,7 @@ func (b *Backend) live(ctx context.Context) ([]spool.Info, error) {
 
 // Read implements [spool.Backend].
 func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
-	m, err := b.run(id)
+	m, err := b.run(ctx, id)
 	if err != nil {
 		return spool.Page{}, err
 	}
@@ -348,7 +348,7 @@ func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spoo
 
 // ReadRecords is Read for somebody who hands the events on as records.
 func (b *Backend) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
-	m, err := b.run(id)
+	m, err := b.run(ctx, id)
 	if err != nil {
 		return dst, spool.Page{}, err
 	}
@@ -358,7 +358,7 @@ func (b *Backend) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query
 // Follow implements [spool.Backend].
 func (b *Backend) Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
 	return func(yield func(spool.Event, error) bool) {
-		m, err := b.run(id)
+		m, err := b.run(ctx, id)
 		if err != nil {
 			yield(spool.Event{}, err)
 			return
@@ -392,7 +392,7 @@ func (b *Backend) Control(ctx context.Context, id spool.RunID, c spool.Control) 
 // ask asks the keeper of a live run. For a finished one it is
 // [spool.ErrEnded].
 func (b *Backend) ask(ctx context.Context, id spool.RunID, method string, params, result any) error {
-	m, err := b.run(id)
+	m, err := b.run(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -165,8 +165,10 @@ func (m *mirror) learn(info spool.Info, events []spool.Event, at store.Position)
 		m.info, m.asOf = info, info.Last
 	}
 	m.mu.Unlock()
-	if len(events) > 0 && events[0].Seq > at.Last || len(events) == 0 && at.Last < info.Last { // the rest is in the files
-		m.log.Adopt(min(info.Last, at.Last), nil, false)
+	// Up to there it is in the files. If that is the end, it is told as such:
+	// nobody may see the last event and not know that it is.
+	if at.Last < info.Last && (len(events) == 0 || events[0].Seq > at.Last) {
+		m.log.Adopt(at.Last, nil, false)
 	}
 	m.log.Adopt(info.Last, events, info.State == spool.StateClosed)
 	return nil
