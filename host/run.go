@@ -95,16 +95,14 @@ func (r *run) Info() spool.Info {
 	// In this order: the state is set before the event that tells of it, and
 	// must not be older than the last event.
 	var last spool.Seq
-	sealed := true
-	if r.log != nil {
+	var sealed bool
+	if r.isStarted() { // else its log is being made
 		last, sealed = r.log.Last()
 	}
 	r.mu.Lock()
 	info := r.info
 	r.mu.Unlock()
-	if r.log != nil {
-		info.Last = last
-	}
+	info.Last = last
 	if info.State == spool.StateClosed && !sealed {
 		info.State = spool.StateExited // the closed event is on its way
 	}
