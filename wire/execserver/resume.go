@@ -65,20 +65,13 @@ func (c *conn) pushResumed(p *process) {
 	c.mu.Lock()
 	c.held[p] = r
 	c.mu.Unlock()
+	timer := time.AfterFunc(holdFor, func() {
+		if c.claim(p) == r {
+			r.goOn(r.after)
+		} // else a read was, or is being answered
+	})
 	c.wg.Go(func() {
-		timer := time.NewTimer(holdFor)
 		defer timer.Stop()
-		select {
-		case <-timer.C:
-			if c.claim(p) == r {
-				r.goOn(r.after)
-			} // else a read is being answered
-		case after := <-r.read:
-			c.push(p, after)
-			return
-		case <-c.ctx.Done():
-			return
-		}
 		select {
 		case after := <-r.read:
 			c.push(p, after)
