@@ -30,8 +30,8 @@ func (s *spares) take(store *Store) *os.File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.files)
-	// Not one by one: to make a file costs as much as half a start, and those
-	// who start something now are better off without a competitor.
+	// Not one by one: most of those who start something then do so without a
+	// competitor for the processor.
 	if n <= s.want/2 && !s.filling && !s.closed {
 		s.filling = true
 		s.wg.Go(func() { s.fill(store) })

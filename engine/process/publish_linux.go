@@ -82,7 +82,7 @@ func (p *pump) flush() {
 		p.event(spool.KindTruncated, spool.Truncation{Dropped: p.tail.Dropped, Limit: p.s.limits.OutputBytes})
 	}
 	for {
-		stream, b := p.tail.Next(readSize)
+		stream, b := p.tail.Next(tailSize)
 		if b == nil {
 			break
 		}

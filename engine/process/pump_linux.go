@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	readSize  = 64 << 10  // one read
-	eventSize = 256 << 10 // most bytes of an event that was gathered
+	eventSize = 256 << 10 // most bytes of an event, and of a read
+	tailSize  = 64 << 10  // most bytes of an event of what was held back
 	pipeSize  = 1 << 20   // of a pipe that is used a lot, if we may
 	pipeLess  = 256 << 10
 	pipeStart = 64 << 10
