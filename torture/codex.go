@@ -25,9 +25,6 @@ const (
 	longAway   = 3 * time.Second // after which it is told why it cannot come back
 )
 
-// codeAttached says that a session is in use by another connection.
-const codeAttached = -32010
-
 // codex is a client of the dialect that behaves as codex does: it has one
 // session, and after a lost connection it comes back to it and reads what it
 // missed of every process that lives.

@@ -85,12 +85,6 @@ func (r *run) last() uint64 {
 	return r.in.hist.last
 }
 
-func (r *run) closed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.in.hist.closed
-}
-
 var errHung = errors.New("nothing came for too long")
 
 // wait returns once the history is as wanted, or closed, or nothing came for

@@ -142,11 +142,11 @@ func (s *session) forkStep() time.Time {
 	if !s.forkSent || s.py == nil || !s.py.killed.IsZero() {
 		return time.Time{}
 	}
-	if f := s.forks[0]; f.told {
+	f := s.forks[0]
+	if f.told {
 		return f.deadline.Add(s.steps.kill)
-	} else {
-		return f.deadline
 	}
+	return f.deadline
 }
 
 // takeFork queues a fork request, if this is the time for one.

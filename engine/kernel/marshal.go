@@ -164,8 +164,9 @@ func (d *decoder) value(depth int) (any, error) {
 		}
 		return math.Float64frombits(binary.LittleEndian.Uint64(b)), nil
 	}
-	n, err := 0, error(nil)
+	n := 0
 	if kind[0] != '{' {
+		var err error
 		if n, err = d.len(); err != nil {
 			return nil, err
 		}

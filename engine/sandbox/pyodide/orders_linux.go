@@ -177,11 +177,12 @@ func (w *warden) begin(o order, conn *os.File) error {
 		return err
 	}
 	var pid int
-	if o.Do == doStart {
+	switch {
+	case o.Do == doStart:
 		pid, err = w.startNode(conn, stderr.Fd())
-	} else if w.mother == nil {
+	case w.mother == nil:
 		err = errors.New("there is nothing to fork from")
-	} else {
+	default:
 		pid, err = w.mother.fork(fdRunner, func() error { return w.give(conn, stderr) }, func(pid int) error {
 			if err := noProcesses(pid); err != nil {
 				return err

@@ -168,10 +168,10 @@ func (p *pool) close() {
 }
 
 // ready waits until a started process has loaded its distribution.
-func (pr *process) ready(ctx context.Context) (*readyInfo, error) {
-	stop := context.AfterFunc(ctx, func() { _ = pr.conn.SetDeadline(time.Unix(1, 0)) })
+func (p *process) ready(ctx context.Context) (*readyInfo, error) {
+	stop := context.AfterFunc(ctx, func() { _ = p.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	info, err := rehearsal(pr.conn, pr.frames)
+	info, err := rehearsal(p.conn, p.frames)
 	var failed *failedError
 	switch {
 	case err == nil, errors.As(err, &failed), errors.Is(err, ErrProtocol):
@@ -180,8 +180,8 @@ func (pr *process) ready(ctx context.Context) (*readyInfo, error) {
 		return nil, ctx.Err()
 	}
 	select {
-	case <-pr.exited:
-		return nil, fmt.Errorf("it ended before it was ready: %s", pr.exit.ending())
+	case <-p.exited:
+		return nil, fmt.Errorf("it ended before it was ready: %s", p.exit.ending())
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -1,0 +1,277 @@
+package backendtest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spool-run/spool"
+)
+
+func replaysAfterClose(t *testing.T, b spool.Backend) {
+	r := start(t, b, sh("echo a; echo b >&2; exit 3"))
+	live := collect(t, r)
+	var paged []spool.Event
+	var next spool.Seq
+	for {
+		p, err := r.Read(t.Context(), spool.Query{After: next, MaxBytes: 1, Wait: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		paged = append(paged, p.Events...)
+		next = p.Next
+		if p.End() {
+			break
+		}
+	}
+	if diff := cmp.Diff(live, paged); diff != "" {
+		t.Errorf("paged replay differs: %s", diff)
+	}
+	if diff := cmp.Diff(live, collect(t, r)); diff != "" {
+		t.Errorf("followed replay differs: %s", diff)
+	}
+}
+
+func preservesQueuedEvents(t *testing.T, b spool.Backend) {
+	r := start(t, b, sh("printf 'queued output\\n'"))
+	if _, err := r.Wait(t.Context()); err != nil { // nobody has read a thing so far
+		t.Fatal(err)
+	}
+	want := []string{`1 output stdout "queued output\n"`, "2 exited exited 0", "3 closed"}
+	if diff := cmp.Diff(want, summary(collect(t, r))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func finds(t *testing.T, b spool.Backend) {
+	ids := []spool.RunID{"abc1-one", "abc2-two"}
+	for _, id := range ids {
+		spec := sh("true")
+		spec.ID, spec.Name = id, "job"
+		collect(t, start(t, b, spec))
+	}
+	tests := []struct {
+		name string
+		want spool.RunID
+		err  error
+	}{
+		{"abc1-one", ids[0], nil},
+		{"abc1", ids[0], nil},
+		{"job", ids[1], nil}, // the newest of that name
+		{"abc", "", spool.ErrAmbiguous},
+		{"zzz", "", spool.ErrNotFound},
+		{"", "", spool.ErrInvalid},
+	}
+	for _, tt := range tests {
+		r, err := spool.Find(t.Context(), b, tt.name)
+		if !errors.Is(err, tt.err) || err == nil && r.ID() != tt.want {
+			t.Errorf("find %q: %v, %v", tt.name, r, err)
+		}
+	}
+	var listed []spool.RunID
+	for info, err := range b.List(t.Context(), spool.Filter{Name: "job"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed = append(listed, info.ID)
+	}
+	slices.Reverse(listed)
+	if diff := cmp.Diff(ids, listed); diff != "" {
+		t.Errorf("list is not newest first: %s", diff)
+	}
+}
+
+func unknownRun(t *testing.T, b spool.Backend) {
+	r := spool.Attach(b, "nobody")
+	_, statErr := r.Info(t.Context())
+	_, readErr := r.Read(t.Context(), spool.Query{})
+	_, sendErr := r.Send(t.Context(), spool.Input{Kind: spool.InputEOF})
+	var followErr error
+	for _, err := range r.Events(t.Context(), 0) {
+		followErr = err
+	}
+	for what, err := range map[string]error{"stat": statErr, "read": readErr, "send": sendErr, "follow": followErr, "kill": r.Kill(t.Context())} {
+		if !errors.Is(err, spool.ErrNotFound) {
+			t.Errorf("%s: %v, want %v", what, err, spool.ErrNotFound)
+		}
+	}
+}
+
+func longPoll(t *testing.T, b spool.Backend) {
+	spec := sh("read x; echo \"$x\"; read x")
+	spec.Stdin = true
+	r := start(t, b, spec)
+	p, err := r.Read(t.Context(), spool.Query{Wait: time.Millisecond})
+	if err != nil || len(p.Events) != 0 || p.Next != 0 {
+		t.Fatalf("page %+v, %v; want nothing yet", p, err)
+	}
+	type answer struct {
+		page spool.Page
+		err  error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		p, err := r.Read(t.Context(), spool.Query{Wait: time.Minute})
+		got <- answer{p, err}
+	}()
+	w := r.Stdin(t.Context())
+	if _, err := w.Write([]byte("hi\n")); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-got; a.err != nil || output(a.page.Events, spool.Stdout) != "hi\n" {
+		t.Errorf("long poll: %+v", a)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, r)
+	// A cursor past the end of a finished log is no reason to wait.
+	if p, err := r.Read(t.Context(), spool.Query{After: 1 << 40, Wait: time.Hour}); err != nil || len(p.Events) != 0 || !p.End() {
+		t.Errorf("past the end: %+v, %v", p, err)
+	}
+}
+
+func pages(t *testing.T, b spool.Backend) {
+	r := start(t, b, sh("i=0; while [ $i -lt 300 ]; do echo line $i; echo err $i >&2; i=$((i+1)); done"))
+	whole := collect(t, r)
+	for _, maxBytes := range []int{1, 100, 5000, 1 << 20} {
+		var got []spool.Event
+		var next spool.Seq
+		for {
+			p, err := r.Read(t.Context(), spool.Query{After: next, MaxBytes: maxBytes})
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := 0
+			for i := range p.Events {
+				size += p.Events[i].Size()
+			}
+			if size > maxBytes && len(p.Events) > 1 {
+				t.Fatalf("a page of %d events has %d bytes, limit %d", len(p.Events), size, maxBytes)
+			}
+			got = append(got, p.Events...)
+			next = p.Next
+			if p.End() {
+				break
+			}
+		}
+		if diff := cmp.Diff(whole, got); diff != "" {
+			t.Fatalf("maxBytes %d: %s", maxBytes, diff)
+		}
+	}
+}
+
+func randomBytes(t *testing.T, b spool.Backend) {
+	const size = 50 << 20
+	path := filepath.Join(t.TempDir(), "random")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := sha256.New()
+	src := rand.NewChaCha8([32]byte{1})
+	if _, err := io.CopyN(io.MultiWriter(f, want), src, size); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tty := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tty=%v", tty), func(t *testing.T) {
+			spec := sh("cat " + path)
+			stream := spool.Stdout
+			if tty {
+				spec = sh("stty raw -echo; cat " + path)
+				spec.TTY, stream = &spool.Size{Rows: 24, Cols: 80}, spool.PTY
+			}
+			r := start(t, b, spec)
+			got, n := sha256.New(), 0
+			for e, err := range r.Events(t.Context(), 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if e.Kind == spool.KindOutput && e.Stream == stream {
+					got.Write(e.Bytes)
+					n += len(e.Bytes)
+				}
+			}
+			if n != size || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+				t.Errorf("%d bytes arrived, want %d; the same: %v", n, size, bytes.Equal(got.Sum(nil), want.Sum(nil)))
+			}
+		})
+	}
+}
+
+func stalledReader(t *testing.T, b spool.Backend) {
+	const size = 64 << 20
+	r := start(t, b, sh(fmt.Sprintf("head -c %d /dev/zero", size)))
+	stalled := make(chan struct{})
+	release := make(chan struct{})
+	total := make(chan int, 1)
+	go func() {
+		n, first := 0, true
+		for e, err := range r.Events(t.Context(), 0) {
+			if err != nil {
+				break
+			}
+			if first {
+				first = false
+				close(stalled)
+				<-release
+			}
+			n += len(e.Bytes)
+		}
+		total <- n
+	}()
+	<-stalled
+	// With one reader stuck on its first event, another sees the child
+	// write everything and exit.
+	n := 0
+	for e, err := range r.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += len(e.Bytes)
+	}
+	if n != size {
+		t.Errorf("the other reader got %d bytes, want %d", n, size)
+	}
+	close(release)
+	if n := <-total; n != size {
+		t.Errorf("the stalled reader got %d bytes, want %d", n, size)
+	}
+}
+
+// A reader who is told of an event is told what it means as well: of a run
+// whose log ends with its second event, closed, that it is closed.
+func saidAsNewAsEvents(t *testing.T, b spool.Backend) {
+	for range 30 {
+		r := start(t, b, spool.Spec{Argv: []string{"true"}, Env: map[string]string{"PATH": os.Getenv("PATH")}})
+		for closed := false; !closed; {
+			stat, err := r.Info(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			page, err := r.Read(t.Context(), spool.Query{After: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, info := range []spool.Info{stat, page.Info} {
+				if info.Last >= 1 && info.Outcome == nil || info.Last >= 2 && info.State != spool.StateClosed {
+					t.Fatalf("after event %d it is %s with outcome %v", info.Last, info.State, info.Outcome)
+				}
+			}
+			closed = page.Info.State == spool.StateClosed
+		}
+	}
+}
