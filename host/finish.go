@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -99,6 +100,7 @@ func (r *run) finish() {
 			unwritten = append(unwritten, e)
 		}
 	}
+	runtime.Gosched() // whoever reads it goes first
 	for wait := firstRetry; r.journal != nil; wait = min(2*wait, lastRetry) {
 		if unwritten = r.write(unwritten); len(unwritten) == 0 && r.journal.Seal(r.Info()) == nil {
 			break

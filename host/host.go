@@ -23,6 +23,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/engine"
 	"github.com/spool-run/spool/eventlog"
+	"github.com/spool-run/spool/internal/crew"
 	"github.com/spool-run/spool/store"
 )
 
@@ -103,7 +104,7 @@ type Host struct {
 	closing chan struct{}   // closed when Close begins
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	wg      sync.WaitGroup
+	crew    crew.Crew
 }
 
 var _ spool.Backend = (*Host)(nil)
@@ -162,7 +163,7 @@ func (h *Host) Close() error {
 		<-r.done
 	}
 	h.cancel()
-	h.wg.Wait()
+	h.crew.Wait()
 
 	var errs []error
 	for _, e := range h.engines {
@@ -297,7 +298,7 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 		return err
 	}
 	r.begin(session)
-	h.wg.Go(func() {
+	h.crew.Go(func() {
 		r.finish()
 		h.mu.Lock()
 		if h.finished++; h.finished%trimEvery == 0 {
@@ -350,7 +351,7 @@ func (h *Host) register() error {
 	h.owner = o
 	if !h.sweeping {
 		h.sweeping = true
-		h.wg.Go(h.sweepOften)
+		h.crew.Go(h.sweepOften)
 	}
 	return nil
 }

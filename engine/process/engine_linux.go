@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/engine"
+	"github.com/spool-run/spool/internal/crew"
 	"github.com/spool-run/spool/internal/launch"
 )
 
@@ -28,6 +30,7 @@ type Engine struct {
 	closed   bool
 	sessions map[*session]struct{}
 	pumps    sync.WaitGroup // added to only while not closed
+	crew     crew.Crew      // runs them
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -105,14 +108,15 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if closed { // it was not there when Close looked
 		_ = s.kill()
 	}
-	go func() {
+	e.crew.Go(func() {
 		defer e.pumps.Done()
 		s.pump.run()
+		runtime.Gosched() // whoever waits for the end goes first
 		e.mu.Lock()
 		delete(e.sessions, s)
 		e.mu.Unlock()
 		s.tree.Release()
-	}()
+	})
 	return s, nil
 }
 
@@ -182,6 +186,7 @@ func (e *Engine) Close() error {
 		}
 	}
 	e.pumps.Wait()
+	e.crew.Wait()
 	errs = append(errs, e.launcher.Close(), unix.Close(e.null))
 	return errors.Join(errs...)
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/crew"
 )
 
 // roots are the directories below which this process may make control groups.
@@ -93,10 +95,11 @@ func unescapeMount(s string) string { return mountEscapes.Replace(s) }
 // groups hands out control groups. They are reused, because making and
 // removing one costs more than starting a process in it.
 type groups struct {
-	tree   string // the owner's v2 directory
-	pids   string // the owner's v1 pids directory; empty if that is not used
-	pidsV2 bool   // the v2 groups limit pids themselves
-	home   int    // tasks file of our own v1 pids group; -1 if not used
+	tree   string    // the owner's v2 directory
+	pids   string    // the owner's v1 pids directory; empty if that is not used
+	pidsV2 bool      // the v2 groups limit pids themselves
+	home   int       // tasks file of our own v1 pids group; -1 if not used
+	crew   crew.Crew // forks from such threads
 
 	mu     sync.Mutex
 	free   []*slot
@@ -366,7 +369,7 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 		}()
 	}
 	done := make(chan struct{})
-	go func() {
+	g.crew.Go(func() {
 		defer close(done)
 		runtime.LockOSThread()
 		// "0" means the writing thread and spares the kernel a lock on
@@ -377,16 +380,18 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 			return
 		}
 		pid, err = syscall.ForkExec(path, argv, attr)
-		if _, werr := unix.Write(g.home, []byte("0")); werr == nil {
-			runtime.UnlockOSThread()
-		} // or the thread stays locked, and ends with this goroutine
-	}()
+		if _, werr := unix.Write(g.home, []byte("0")); werr != nil {
+			runtime.Goexit() // and with it the thread, which stays locked
+		}
+		runtime.UnlockOSThread()
+	})
 	<-done
 	return pid, err
 }
 
 // close ends whatever still lives and removes the directories.
 func (g *groups) close() error {
+	g.crew.Wait()
 	g.mu.Lock()
 	g.free, g.linger = nil, nil
 	g.mu.Unlock()

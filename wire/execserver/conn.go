@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/spool-run/spool/internal/crew"
 	"github.com/spool-run/spool/wire/rpc"
 )
 
@@ -26,7 +27,7 @@ type conn struct {
 	http   *httpRequests
 	binary bool // events of run/follow go out as binary records
 
-	wg sync.WaitGroup // followers
+	followers crew.Crew
 
 	mu      sync.Mutex
 	session *session // nil before initialize
@@ -62,7 +63,7 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool) error 
 	c.http.close()
 	c.urgent.Wait()
 	c.lanes.Wait() // before the followers, which its work may still start
-	c.wg.Wait()
+	c.followers.Wait()
 	return err
 }
 

@@ -154,7 +154,7 @@ func (c *conn) routeStart(r *rpc.Request) route {
 	}
 	rt.lane = "process " + p.ProcessID
 	rt.call = func(context.Context, json.RawMessage) (any, error) { return c.processStart(proc, spec) }
-	rt.after = func(any) { c.wg.Go(func() { c.push(proc, 0) }) }
+	rt.after = func(any) { c.followers.Go(func() { c.push(proc, 0) }) }
 	return rt
 }
 

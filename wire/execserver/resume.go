@@ -40,7 +40,7 @@ func (c *conn) pushResumed(p *process) {
 	select {
 	case <-p.started:
 	default: // and the client was told nothing of it
-		c.wg.Go(func() {
+		c.followers.Go(func() {
 			select {
 			case <-p.started:
 				if p.run != "" {
@@ -70,7 +70,7 @@ func (c *conn) pushResumed(p *process) {
 			r.goOn(r.after)
 		} // else a read was, or is being answered
 	})
-	c.wg.Go(func() {
+	c.followers.Go(func() {
 		defer timer.Stop()
 		select {
 		case after := <-r.read:

@@ -1,6 +1,10 @@
 package rpc
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/spool-run/spool/internal/crew"
+)
 
 // Lanes runs work of one connection: what shares a key runs one after the
 // other in the order it came, everything else side by side. Control messages
@@ -13,7 +17,7 @@ type Lanes struct {
 	waiting map[string][]item // present while a goroutine works on the key
 	items   int
 	bytes   int
-	idle    sync.WaitGroup
+	crew    crew.Crew
 }
 
 type item struct {
@@ -41,13 +45,13 @@ func (l *Lanes) Go(key string, size int, run func()) {
 	l.bytes += size
 	it := item{size, run}
 	if key == "" {
-		l.idle.Go(func() { l.do(it) })
+		l.crew.Go(func() { l.do(it) })
 		return
 	}
 	queue, busy := l.waiting[key]
 	l.waiting[key] = append(queue, it)
 	if !busy {
-		l.idle.Go(func() { l.drain(key) })
+		l.crew.Go(func() { l.drain(key) })
 	}
 }
 
@@ -78,4 +82,4 @@ func (l *Lanes) do(it item) {
 }
 
 // Wait returns once all work is done. No work may be added meanwhile.
-func (l *Lanes) Wait() { l.idle.Wait() }
+func (l *Lanes) Wait() { l.crew.Wait() }
