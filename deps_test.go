@@ -69,7 +69,7 @@ var foreign = map[string][]string{
 	"github.com/coder/websocket":                      {"wire/rpc", "wire/execserver", "client", "torture"},
 	"github.com/creack/pty":                           {"engine/process"},
 	"github.com/segmentio/asm":                        {"wire/execserver"},
-	"github.com/segmentio/encoding":                   {"keeper"},
+	"github.com/segmentio/encoding":                   {"keeper", "wire/rpc", "wire/execserver"},
 	"github.com/spf13/cobra":                          {"cli"},
 	"github.com/spf13/pflag":                          {"cli"},
 	"github.com/tetratelabs/wazero":                   {"engine/sandbox/wasipy"},

@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -46,6 +48,79 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 		dst = append(dst, e.Data...)
 	}
 	return append(dst, '}')
+}
+
+// AppendJSON appends the JSON form of the description, as [json.Marshal] would
+// make it: it is written several times in the life of a short run.
+func (i *Info) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"id":`...)
+	dst = appendString(dst, string(i.ID))
+	dst = appendMember(dst, `,"name":`, i.Name)
+	dst = append(dst, `,"engine":`...)
+	dst = appendString(dst, i.Engine)
+	if len(i.Labels) > 0 {
+		dst = append(dst, `,"labels":`...)
+		sep := byte('{')
+		for _, k := range slices.Sorted(maps.Keys(i.Labels)) {
+			dst = append(dst, sep)
+			dst = appendString(dst, k)
+			dst = append(dst, ':')
+			dst = appendString(dst, i.Labels[k])
+			sep = ','
+		}
+		dst = append(dst, '}')
+	}
+	if len(i.Argv) > 0 {
+		dst = append(dst, `,"argv":`...)
+		sep := byte('[')
+		for _, arg := range i.Argv {
+			dst = append(dst, sep)
+			dst = appendString(dst, arg)
+			sep = ','
+		}
+		dst = append(dst, ']')
+	}
+	dst = appendMember(dst, `,"cwd":`, i.Cwd)
+	if i.TTY {
+		dst = append(dst, `,"tty":true`...)
+	}
+	if i.Pid != 0 {
+		dst = append(dst, `,"pid":`...)
+		dst = strconv.AppendInt(dst, int64(i.Pid), 10)
+	}
+	dst = appendMember(dst, `,"owner":`, i.Owner)
+	dst = append(dst, `,"created":"`...)
+	dst = i.Created.AppendFormat(dst, time.RFC3339Nano)
+	dst = append(dst, '"')
+	if !i.Ended.IsZero() {
+		dst = append(dst, `,"ended":"`...)
+		dst = i.Ended.AppendFormat(dst, time.RFC3339Nano)
+		dst = append(dst, '"')
+	}
+	dst = append(dst, `,"state":`...)
+	dst = appendString(dst, string(i.State))
+	if o := i.Outcome; o != nil {
+		dst = append(dst, `,"outcome":{"kind":`...)
+		dst = appendString(dst, string(o.Kind))
+		dst = append(dst, `,"code":`...)
+		dst = strconv.AppendInt(dst, int64(o.Code), 10)
+		dst = appendMember(dst, `,"signal":`, o.Signal)
+		dst = appendMember(dst, `,"reason":`, o.Reason)
+		dst = append(dst, '}')
+	}
+	dst = append(dst, `,"last":`...)
+	dst = strconv.AppendUint(dst, uint64(i.Last), 10)
+	dst = append(dst, `,"bytes":`...)
+	dst = strconv.AppendInt(dst, i.Bytes, 10)
+	return append(dst, '}')
+}
+
+// appendMember appends a member that is left out when it is empty.
+func appendMember(dst []byte, name, value string) []byte {
+	if value == "" {
+		return dst
+	}
+	return appendString(append(dst, name...), value)
 }
 
 // timeLayout always has nine digits so that lines sort as text.

@@ -3,6 +3,7 @@ package spool_test
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,4 +111,32 @@ func TestOutcome(t *testing.T) {
 	if _, ok := (&spool.Event{Kind: spool.KindClosed}).Outcome(); ok {
 		t.Error("closed has an outcome")
 	}
+}
+
+// TestInfoAppendJSON checks that the form made by hand is the one that
+// encoding/json makes.
+func TestInfoAppendJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.String()
+		i := spool.Info{
+			ID: spool.RunID(text.Draw(t, "id")), Name: text.Draw(t, "name"), Engine: text.Draw(t, "engine"),
+			Labels: rapid.MapOfN(text, text, 0, 3).Draw(t, "labels"), Argv: rapid.SliceOfN(text, 0, 3).Draw(t, "argv"),
+			Cwd: text.Draw(t, "cwd"), TTY: rapid.Bool().Draw(t, "tty"), Pid: rapid.Int().Draw(t, "pid"), Owner: text.Draw(t, "owner"),
+			Created: time.Unix(0, rapid.Int64Range(0, 1<<60).Draw(t, "created")), State: spool.State(text.Draw(t, "state")),
+			Last: spool.Seq(rapid.Uint64().Draw(t, "last")), Bytes: rapid.Int64().Draw(t, "bytes"),
+		}
+		if rapid.Bool().Draw(t, "ended") {
+			i.Ended = time.Unix(0, rapid.Int64Range(0, 1<<60).Draw(t, "at")).UTC()
+			i.Outcome = &spool.Outcome{Kind: spool.Exited, Code: rapid.Int().Draw(t, "code"), Signal: text.Draw(t, "signal"), Reason: text.Draw(t, "reason")}
+		}
+		var want bytes.Buffer
+		enc := json.NewEncoder(&want)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(i); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.TrimSuffix(want.String(), "\n"), string(i.AppendJSON(nil))); diff != "" {
+			t.Error(diff)
+		}
+	})
 }

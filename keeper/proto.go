@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -49,6 +50,14 @@ type newsParams struct {
 	awaitResult
 }
 
+// AppendJSON appends the JSON form, which is sent for every run.
+func (p *newsParams) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"run":"`...)
+	dst = append(dst, p.Run...) // names a file, so nothing in it need be escaped
+	dst = append(dst, `",`...)
+	return append(p.appendMembers(dst), '}')
+}
+
 // awaitParams ask for news after a cursor, waiting until there is some.
 type awaitParams struct {
 	Run   spool.RunID `json:"run"`
@@ -60,9 +69,36 @@ type awaitParams struct {
 type awaitResult struct {
 	Info    spool.Info    `json:"info"`
 	Events  []spool.Event `json:"events,omitempty"`
-	Last    *spool.Seq    `json:"last"`    // in the files, into which the end of a log may not have fitted; absent in the first version
-	Segment spool.Seq     `json:"segment"` // first seq of the last segment
-	Size    int64         `json:"size"`    // bytes of it that are whole
+	Last    *spool.Seq    `json:"last,omitempty"` // in the files, into which the end of a log may not have fitted; absent in the first version
+	Segment spool.Seq     `json:"segment"`        // first seq of the last segment
+	Size    int64         `json:"size"`           // bytes of it that are whole
+}
+
+// AppendJSON appends the JSON form.
+func (r *awaitResult) AppendJSON(dst []byte) []byte {
+	return append(r.appendMembers(append(dst, '{')), '}')
+}
+
+func (r *awaitResult) appendMembers(dst []byte) []byte {
+	dst = append(dst, `"info":`...)
+	dst = r.Info.AppendJSON(dst)
+	if len(r.Events) > 0 {
+		dst = append(dst, `,"events":`...)
+		sep := byte('[')
+		for i := range r.Events {
+			dst = r.Events[i].AppendJSON(append(dst, sep))
+			sep = ','
+		}
+		dst = append(dst, ']')
+	}
+	if r.Last != nil {
+		dst = append(dst, `,"last":`...)
+		dst = strconv.AppendUint(dst, uint64(*r.Last), 10)
+	}
+	dst = append(dst, `,"segment":`...)
+	dst = strconv.AppendUint(dst, uint64(r.Segment), 10)
+	dst = append(dst, `,"size":`...)
+	return strconv.AppendInt(dst, r.Size, 10)
 }
 
 // leaseParams name a group of runs that is to end when nobody has held the

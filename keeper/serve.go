@@ -226,7 +226,7 @@ func (c *conn) Request(r *rpc.Request) {
 	c.lanes.Go(key, r.Size(), func() {
 		result, err := c.handle(r)
 		r.Reply(result, runproto.EncodeError(err))
-		if s, ok := result.(started); ok && s.news && err == nil {
+		if s, ok := result.(*started); ok && s.news && err == nil {
 			c.tell(s.ID)
 		}
 	})
@@ -252,7 +252,7 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 		// Not under the connection's context: a run that started is kept.
 		info, err := s.host.Start(s.ctx, p.Spec)
 		s.worked.Store(true)
-		return started{info, p.News}, err
+		return &started{info, p.News}, err
 	case methodStat:
 		p, err := decode[runproto.RunParams](r)
 		if err != nil {
@@ -266,7 +266,8 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return c.await(p)
+		news, err := c.await(p)
+		return &news, err
 	case methodSend:
 		p, err := decode[runproto.SendParams](r)
 		if err != nil {
@@ -300,7 +301,7 @@ type started struct {
 func (c *conn) tell(id spool.RunID) {
 	news, err := c.await(awaitParams{Run: id})
 	if err == nil {
-		err = c.rpc.Notify(notifyNews, newsParams{id, news})
+		err = c.rpc.Notify(notifyNews, &newsParams{id, news})
 	}
 	if err != nil {
 		_ = c.rpc.Close()

@@ -69,10 +69,7 @@ func parseHead(b []byte) (recordHead, error) {
 
 // appendMeta appends the record of a description.
 func appendMeta(dst []byte, meta byte, salt uint64, now time.Time, info *spool.Info) ([]byte, error) {
-	data, err := json.Marshal(info)
-	if err != nil {
-		return dst, fmt.Errorf("encode description: %w", err)
-	}
+	data := info.AppendJSON(nil)
 	size := eventlog.RecordHeader + len(data)
 	if size > eventlog.MaxRecord {
 		return dst, fmt.Errorf("encode description: %d bytes exceed %d", len(data), spool.MaxEventBytes)

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
+
+	fastjson "github.com/segmentio/encoding/json"
 
 	"github.com/spool-run/spool/wire/rpc"
 )
@@ -27,18 +30,15 @@ func decode(params json.RawMessage, v any, required ...string) error {
 		return wrongType(params, "an object")
 	}
 	var have map[string]json.RawMessage
-	if err := json.Unmarshal(params, &have); err != nil {
+	if err := fastjson.Unmarshal(params, &have); err != nil {
 		return rpc.Errorf(rpc.CodeInvalidParams, "%s", err)
 	}
 	into := reflect.ValueOf(v).Elem()
-	for _, field := range reflect.VisibleFields(into.Type()) {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		raw, ok := have[name]
-		if name == "" || !ok {
-			continue
-		}
-		if err := decodeMember(raw, into.FieldByIndex(field.Index)); err != nil {
-			return err
+	for _, m := range membersOf(into.Type()) {
+		if raw, ok := have[m.name]; ok {
+			if err := decodeMember(raw, into.FieldByIndex(m.index)); err != nil {
+				return err
+			}
 		}
 	}
 	for _, name := range required {
@@ -49,14 +49,44 @@ func decode(params json.RawMessage, v any, required ...string) error {
 	return nil
 }
 
+// member is a field that a member of an object goes to.
+type member struct {
+	name  string
+	index []int
+}
+
+// members are those of the types of params: a start costs little else here.
+var members sync.Map // of a reflect.Type to its []member
+
+func membersOf(t reflect.Type) []member {
+	if known, ok := members.Load(t); ok {
+		return known.([]member)
+	}
+	var all []member
+	for _, field := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" {
+			all = append(all, member{name, field.Index})
+		}
+	}
+	members.Store(t, all)
+	return all
+}
+
 func decodeMember(raw json.RawMessage, into reflect.Value) error {
 	t := into.Type()
 	if string(raw) == "null" && t.Kind() != reflect.Pointer && t != reflect.TypeFor[json.RawMessage]() {
 		return wrongType(raw, kindText(t))
 	}
-	err := json.Unmarshal(raw, into.Addr().Interface())
-	if err != nil {
-		return invalidParams(raw, err)
+	var err error
+	if fastjson.Unmarshal(raw, into.Addr().Interface()) != nil {
+		// The one that says what is wrong, and decides whether something is.
+		into.SetZero()
+		if err = json.Unmarshal(raw, into.Addr().Interface()); err != nil {
+			return invalidParams(raw, err)
+		}
+	}
+	if !bytes.Contains(raw, []byte("null")) {
+		return nil
 	}
 	// Inside lists and maps of strings a null would pass for an empty one.
 	switch into.Interface().(type) {

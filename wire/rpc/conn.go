@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+
+	fastjson "github.com/segmentio/encoding/json"
 )
 
 // ErrConnClosed is what calls return when the connection ended before the
@@ -171,7 +173,7 @@ func (c *Conn) Call(ctx context.Context, method string, params, result any) erro
 		if result == nil {
 			return nil
 		}
-		if err := json.Unmarshal(m.Result, result); err != nil {
+		if err := fastjson.Unmarshal(m.Result, result); err != nil {
 			return fmt.Errorf("decode result of %s: %w", method, err)
 		}
 		return nil
@@ -191,9 +193,21 @@ func (c *Conn) closedError() error {
 	return ErrConnClosed
 }
 
+// encode is for what goes into a message: encoded already, able to do it
+// itself, or anything.
+func encode(v any) ([]byte, error) {
+	switch v := v.(type) {
+	case json.RawMessage:
+		return v, nil
+	case interface{ AppendJSON([]byte) []byte }:
+		return v.AppendJSON(nil), nil
+	}
+	return json.Marshal(v)
+}
+
 // Notify sends a notification.
 func (c *Conn) Notify(method string, params any) error {
-	p, err := json.Marshal(params)
+	p, err := encode(params)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", method, err)
 	}
@@ -236,11 +250,7 @@ func (r *Request) Reply(result any, err error) {
 	b := make([]byte, 0, 256)
 	var body []byte
 	if err == nil {
-		if raw, ok := result.(json.RawMessage); ok {
-			body = raw
-		} else {
-			body, err = json.Marshal(result)
-		}
+		body, err = encode(result)
 	}
 	if size := len(body) + len(r.id) + len(`{"id":,"result":}`); err == nil && size > MaxMessage {
 		err = Errorf(CodeInternal, "the result of %s would be a message of %d bytes, and peers accept %d: ask for less at a time", r.Method, size, MaxMessage)
