@@ -17,8 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	fastjson "github.com/segmentio/encoding/json"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/wire/rpc"
@@ -71,19 +69,14 @@ func (l *link) alive() bool {
 
 // call makes a request. A lost keeper is [rpc.ErrConnClosed].
 func (l *link) call(ctx context.Context, method string, params, result any) error {
-	var raw json.RawMessage
-	err := runproto.DecodeError(l.rpc.Call(ctx, method, params, &raw))
-	if err != nil || result == nil {
-		return err
-	}
-	if err := fastjson.Unmarshal(raw, result); err != nil {
-		return fmt.Errorf("keeper %s: decode result of %s: %w", l.owner, method, err)
-	}
-	return nil
+	return runproto.DecodeError(l.rpc.Call(ctx, method, params, result))
 }
 
 // Malformed implements [rpc.Handler].
 func (l *link) Malformed(err error) error { return err }
+
+// Notification implements [rpc.Handler]: that would be of a newer keeper.
+func (l *link) Notification(string, json.RawMessage) error { return nil }
 
 // Request implements [rpc.Handler]: a keeper asks nothing.
 func (l *link) Request(r *rpc.Request) {

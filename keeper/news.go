@@ -1,12 +1,14 @@
 package keeper
 
 import (
-	"encoding/json"
+	"encoding/binary"
+	"errors"
 	"fmt"
 
 	fastjson "github.com/segmentio/encoding/json"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/eventlog"
 )
 
 // expectation is the first news of a run that this process starts, which its
@@ -22,7 +24,7 @@ type expectation struct {
 func (l *link) expect(id spool.RunID) *expectation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, taken := l.expected[id]; taken || l.gone || l.hello.Protocol < 2 {
+	if _, taken := l.expected[id]; taken || l.gone || l.hello.Protocol < newsProtocol {
 		return nil
 	}
 	e := new(expectation)
@@ -70,28 +72,76 @@ func (l *link) disappoint() {
 	}
 }
 
-// Notification implements [rpc.Handler].
-func (l *link) Notification(method string, params json.RawMessage) error {
-	if method != notifyNews {
-		return nil // of a newer keeper
-	}
-	var p newsParams
-	if err := fastjson.Unmarshal(params, &p); err != nil {
-		return fmt.Errorf("keeper %s: decode %s: %w", l.owner, method, err)
+// Binary implements [rpc.BinaryHandler]: it is the first news of a run.
+func (l *link) Binary(b []byte) error {
+	news, err := decodeNews(b)
+	if err != nil {
+		return fmt.Errorf("keeper %s: %w", l.owner, err)
 	}
 	l.mu.Lock()
-	e := l.expected[p.Run]
+	e := l.expected[news.Info.ID]
 	var m *mirror
 	if e != nil {
 		if m = e.mirror; m == nil {
-			e.news = &p.awaitResult
+			e.news = news
 		} else {
-			delete(l.expected, p.Run)
+			delete(l.expected, m.id)
 		}
 	}
 	l.mu.Unlock()
 	if m != nil {
-		m.hear(&p.awaitResult)
+		m.hear(news)
 	}
 	return nil
+}
+
+// appendNews appends the form in which the first news of a run is told, which
+// is that of most runs: numbers, the description, and the records of the
+// events.
+func appendNews(dst []byte, news *awaitResult) (_ []byte, err error) {
+	for _, n := range []uint64{uint64(*news.Last), uint64(news.Segment), uint64(news.Size)} {
+		dst = binary.AppendUvarint(dst, n)
+	}
+	info := news.Info.AppendJSON(nil)
+	dst = binary.AppendUvarint(dst, uint64(len(info)))
+	dst = append(dst, info...)
+	for i := range news.Events {
+		if dst, err = eventlog.AppendRecord(dst, &news.Events[i]); err != nil {
+			return nil, fmt.Errorf("encode news: %w", err)
+		}
+	}
+	return dst, nil
+}
+
+var errNews = errors.New("decode news: it is cut")
+
+// decodeNews is the inverse of appendNews.
+func decodeNews(b []byte) (*awaitResult, error) {
+	var numbers [4]uint64
+	for i := range numbers {
+		n, size := binary.Uvarint(b)
+		if size <= 0 {
+			return nil, errNews
+		}
+		numbers[i], b = n, b[size:]
+	}
+	last := spool.Seq(numbers[0])
+	news := &awaitResult{Last: &last, Segment: spool.Seq(numbers[1]), Size: int64(numbers[2])}
+	size := numbers[3]
+	if size > uint64(len(b)) {
+		return nil, errNews
+	}
+	if err := fastjson.Unmarshal(b[:size], &news.Info); err != nil {
+		return nil, fmt.Errorf("decode news: %w", err)
+	}
+	for b = b[size:]; len(b) > 0; {
+		e, n, err := eventlog.DecodeRecord(b)
+		if err != nil {
+			return nil, fmt.Errorf("decode news: %w", err)
+		}
+		e.Run = news.Info.ID
+		news.Events = append(news.Events, e)
+		b = b[n:]
+	}
+	return news, nil
 }

@@ -11,9 +11,12 @@ import (
 // build finishes its runs under a newer server, so members are only ever added
 // and a method that is missing is an error the server can bear.
 //
-// Since version 2 a start may ask for the first news of its run, which then
-// comes as a notification: whoever starts something wants to hear of it.
-const Protocol = 2
+// Since version 3 a start may ask for the first news of its run, which then
+// comes by itself as a binary message: whoever starts something wants to hear
+// of it.
+const Protocol = newsProtocol
+
+const newsProtocol = 3
 
 // The methods of a keeper.
 const (
@@ -27,8 +30,6 @@ const (
 	methodLease   = "lease"
 	methodLeased  = "leased"
 	methodRelease = "release"
-
-	notifyNews = "news" // from the keeper
 )
 
 type helloResult struct {
@@ -42,20 +43,6 @@ type helloResult struct {
 type startParams struct {
 	spool.Spec
 	News bool `json:"news,omitempty"` // tell what awaiting the first event would
-}
-
-// newsParams are the first news of a run.
-type newsParams struct {
-	Run spool.RunID `json:"run"`
-	awaitResult
-}
-
-// AppendJSON appends the JSON form, which is sent for every run.
-func (p *newsParams) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"run":"`...)
-	dst = append(dst, p.Run...) // names a file, so nothing in it need be escaped
-	dst = append(dst, `",`...)
-	return append(p.appendMembers(dst), '}')
 }
 
 // awaitParams ask for news after a cursor, waiting until there is some.
@@ -76,11 +63,7 @@ type awaitResult struct {
 
 // AppendJSON appends the JSON form.
 func (r *awaitResult) AppendJSON(dst []byte) []byte {
-	return append(r.appendMembers(append(dst, '{')), '}')
-}
-
-func (r *awaitResult) appendMembers(dst []byte) []byte {
-	dst = append(dst, `"info":`...)
+	dst = append(dst, `{"info":`...)
 	dst = r.Info.AppendJSON(dst)
 	if len(r.Events) > 0 {
 		dst = append(dst, `,"events":`...)
@@ -98,7 +81,8 @@ func (r *awaitResult) appendMembers(dst []byte) []byte {
 	dst = append(dst, `,"segment":`...)
 	dst = strconv.AppendUint(dst, uint64(r.Segment), 10)
 	dst = append(dst, `,"size":`...)
-	return strconv.AppendInt(dst, r.Size, 10)
+	dst = strconv.AppendInt(dst, r.Size, 10)
+	return append(dst, '}')
 }
 
 // leaseParams name a group of runs that is to end when nobody has held the

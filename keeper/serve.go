@@ -300,8 +300,12 @@ type started struct {
 // and whoever waits for it asks again.
 func (c *conn) tell(id spool.RunID) {
 	news, err := c.await(awaitParams{Run: id})
+	var b []byte
 	if err == nil {
-		err = c.rpc.Notify(notifyNews, &newsParams{id, news})
+		b, err = appendNews(nil, &news)
+	}
+	if err == nil {
+		err = c.rpc.Send(true, b)
 	}
 	if err != nil {
 		_ = c.rpc.Close()

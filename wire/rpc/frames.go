@@ -11,8 +11,8 @@ import (
 )
 
 // Frames returns a transport for a stream between processes of one machine:
-// each message is its length in four little-endian bytes and then itself. It
-// has neither a handshake nor binary messages.
+// each message is its length in four little-endian bytes and then itself. The
+// highest bit of the length marks a binary one. There is no handshake.
 func Frames(c net.Conn, name string) Transport {
 	return &frames{conn: c, r: bufio.NewReaderSize(c, 16<<10), name: name}
 }
@@ -28,6 +28,7 @@ type frames struct {
 
 const (
 	frameHeader = 4
+	frameBinary = 1 << 31
 	// keptOut is how large the write buffer may stay between messages.
 	keptOut = 64 << 10
 )
@@ -38,7 +39,8 @@ func (f *frames) Read(context.Context) ([]byte, bool, error) {
 		return nil, false, err
 	}
 	n := binary.LittleEndian.Uint32(head)
-	if n > MaxMessage {
+	isBinary := n&frameBinary != 0
+	if n &^= frameBinary; n > MaxMessage {
 		return nil, false, fmt.Errorf("message of %d bytes exceeds %d", n, MaxMessage)
 	}
 	if _, err := f.r.Discard(frameHeader); err != nil {
@@ -48,20 +50,21 @@ func (f *frames) Read(context.Context) ([]byte, bool, error) {
 	if _, err := io.ReadFull(f.r, b); err != nil {
 		return nil, false, err
 	}
-	return b, false, nil
+	return b, isBinary, nil
 }
 
 func (f *frames) Write(_ context.Context, binaryMessage bool, parts ...[]byte) error {
-	if binaryMessage {
-		return fmt.Errorf("binary messages need a WebSocket")
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.out = append(f.out[:0], 0, 0, 0, 0)
 	for _, p := range parts {
 		f.out = append(f.out, p...)
 	}
-	binary.LittleEndian.PutUint32(f.out, uint32(len(f.out)-frameHeader))
+	n := uint32(len(f.out) - frameHeader)
+	if binaryMessage {
+		n |= frameBinary
+	}
+	binary.LittleEndian.PutUint32(f.out, n)
 	_, err := f.conn.Write(f.out)
 	if cap(f.out) > keptOut {
 		f.out = nil
