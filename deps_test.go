@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"wire/execserver/fileuri":          {},
 	"wire/execserver":                  {"", "eventlog", "wire/rpc", "wire/runproto", "wire/execserver/fileuri", "internal/crew"},
 	"client":                           {"", "eventlog", "wire/rpc", "wire/runproto"},
-	"keeper":                           {"", "engine/process", "eventlog", "host", "store", "wire/rpc", "wire/runproto"},
+	"keeper":                           {"", "engine/process", "eventlog", "host", "store", "wire/rpc", "wire/runproto", "internal/crew"},
 	"cli":                              {"", "render", "eventlog", "store", "engine", "engine/agent", "engine/kernel", "engine/process", "engine/sandbox", "engine/sandbox/guest", "engine/sandbox/pyodide", "engine/sandbox/wasipy", "internal/launch", "internal/netcut", "host", "client", "keeper", "wire/execserver", "torture"},
 	"torture":                          {"", "client", "engine/kernel", "host", "internal/netcut", "wire/rpc"},
 	"cmd/spool":                        {"cli"},

@@ -49,6 +49,15 @@ type Sink interface {
 	PutBlob(mime string, r io.Reader) (spool.Blob, error)
 }
 
+// Concluder is a [Sink] that can end the log together with the event that says
+// how the session ended, so that readers hear of both at once. An engine uses
+// it when nothing else will come, in place of its last Append.
+type Concluder interface {
+	// Conclude appends the event and ends the log. It reports false if it
+	// did not, and the event is to be appended.
+	Conclude(e spool.Event) bool
+}
+
 // Forgetful is a [Sink] that does not keep everything in memory, for an engine
 // that would rather use its buffers again.
 type Forgetful interface {

@@ -78,6 +78,7 @@ type Log struct {
 	wake    chan struct{} // closed when there is news; nil while nobody waits
 	leading bool          // one of those who wait listens to kick
 	waiting int           // how many do
+	watches []watch       // who else wants to know
 	follows int           // how many follow
 	crowd   *crowd        // those, if they are many
 
@@ -108,20 +109,51 @@ func (l *Log) Append(e spool.Event) (spool.Seq, error) {
 	if err := l.number(&e); err != nil {
 		return 0, err
 	}
-	if l.tier != nil {
-		l.next = e
-		err := l.tier.Append(&l.next)
-		l.next = spool.Event{}
-		if err != nil {
-			return 0, fmt.Errorf("append event %d: %w", e.Seq, err)
-		}
-		if !l.Keeps(e.Size()) {
-			l.reveal(e.Seq, false)
-			return e.Seq, nil
-		}
+	if err := l.store(&e); err != nil {
+		return 0, err
+	}
+	if !l.Keeps(e.Size()) {
+		l.reveal(e.Seq, false)
+		return e.Seq, nil
 	}
 	l.publish(e)
 	return e.Seq, nil
+}
+
+// AppendEnd is Append for the last event of a run and the closed event after
+// it, which readers see at once. It returns how many of the two are in the log.
+func (l *Log) AppendEnd(e, closed spool.Event) (n int, err error) {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	events := [2]spool.Event{e, closed}
+	for n < len(events) {
+		if err = l.number(&events[n]); err == nil {
+			events[n].Seq += spool.Seq(n)
+			err = l.store(&events[n])
+		}
+		if err != nil {
+			break
+		}
+		n++
+	}
+	if n > 0 {
+		l.publish(events[:n]...)
+	}
+	return n, err
+}
+
+// store gives an event to the tier. Callers hold l.appendMu.
+func (l *Log) store(e *spool.Event) error {
+	if l.tier == nil {
+		return nil
+	}
+	l.next = *e
+	err := l.tier.Append(&l.next)
+	l.next = spool.Event{}
+	if err != nil {
+		return fmt.Errorf("append event %d: %w", e.Seq, err)
+	}
+	return nil
 }
 
 // Keeps reports whether the log keeps hold of an event of that size. If not,
@@ -165,22 +197,21 @@ func (l *Log) number(e *spool.Event) error {
 	return nil
 }
 
-func (l *Log) publish(e spool.Event) {
-	size := e.Size() + eventOverhead
+// publish makes events visible. Callers hold l.appendMu.
+func (l *Log) publish(events ...spool.Event) {
 	l.mu.Lock()
-	if n := len(l.recent); n == 0 || l.recent[n-1].full(l.memory) {
-		l.recent = append(l.recent, &segment{first: e.Seq})
+	for _, e := range events {
+		size := e.Size() + eventOverhead
+		if n := len(l.recent); n == 0 || l.recent[n-1].full(l.memory) {
+			l.recent = append(l.recent, &segment{first: e.Seq})
+		}
+		l.recent[len(l.recent)-1].add(e, size)
+		l.bytes += size
+		l.last = e.Seq
+		l.sealed = e.Kind == spool.KindClosed
+		l.evict()
 	}
-	l.recent[len(l.recent)-1].add(e, size)
-	l.bytes += size
-	l.last = e.Seq
-	l.sealed = e.Kind == spool.KindClosed
-	l.evict()
-	waiting := l.waiting > 0
-	l.mu.Unlock()
-	if waiting {
-		l.rouse()
-	}
+	l.tell()
 }
 
 // Adopt makes visible what somebody else, who owns the log, has appended to
@@ -206,10 +237,19 @@ func (l *Log) reveal(last spool.Seq, sealed bool) {
 	}
 	l.sealed = l.sealed || sealed && l.last >= last
 	l.evict()
+	l.tell()
+}
+
+// tell unlocks l.mu and lets everybody know that there is news.
+func (l *Log) tell() {
 	waiting := l.waiting > 0
+	due := l.due()
 	l.mu.Unlock()
 	if waiting {
 		l.rouse()
+	}
+	for _, w := range due {
+		w.f()
 	}
 }
 

@@ -59,6 +59,34 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 	return seq, nil
 }
 
+// Conclude implements [engine.Concluder].
+func (r *run) Conclude(e spool.Event) bool {
+	outcome, ok := e.Outcome()
+	if !ok || !r.isStarted() { // what is written at the start comes first
+		return false
+	}
+	r.mu.Lock()
+	if r.refused != nil || r.info.Outcome != nil {
+		r.mu.Unlock()
+		return false
+	}
+	r.conclude(outcome)
+	r.info.State = spool.StateClosed
+	r.mu.Unlock()
+	n, err := r.log.AppendEnd(e, spool.Event{Kind: spool.KindClosed})
+	if err == nil {
+		r.host.wrote(e.Size())
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.info.State = spool.StateExited
+	if n == 0 {
+		r.refused, r.unsaid = err, &e
+	}
+	return true // the rest is for finish, which tries for longer
+}
+
 // record appends an event and keeps the open asks by it. Whoever reads an ask
 // may answer it at once, so the two are one step.
 func (r *run) record(e spool.Event) (spool.Seq, error) {
@@ -77,12 +105,16 @@ func (r *run) conclude(o spool.Outcome) {
 	r.info.Ended = time.Now().Round(0)
 }
 
-// finish waits for the end of the session and completes the log. It is the
-// only place that writes a closed event for a run of this host.
+// finish waits for the end of the session and completes the log. It and
+// Conclude are the only places that write a closed event for a run of this
+// host.
 func (r *run) finish() {
 	outcome := r.session.Wait()
 	r.input.end()
-	end := r.ending(outcome)
+	var end []spool.Event
+	if _, sealed := r.log.Last(); !sealed {
+		end = r.ending(outcome)
+	}
 	if r.journal != nil {
 		r.journal.Ending()
 	}

@@ -101,6 +101,17 @@ func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBy
 	return page, at, nil
 }
 
+// Watch has f called once, as soon as there is an event after a cursor or the
+// run is closed, by whoever appends it. It must not wait for anything.
+func (h *Host) Watch(id spool.RunID, after spool.Seq, f func()) error {
+	r, err := h.find(id)
+	if err != nil {
+		return err
+	}
+	r.log.Watch(after, f)
+	return nil
+}
+
 // LiveRuns describes the runs of this host that are starting or not closed.
 func (h *Host) LiveRuns() []spool.Info {
 	h.mu.Lock()

@@ -26,6 +26,8 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/internal/crew"
+	"github.com/spool-run/spool/store"
 	"github.com/spool-run/spool/wire/rpc"
 	"github.com/spool-run/spool/wire/runproto"
 )
@@ -61,7 +63,8 @@ type server struct {
 	host *host.Host
 	ctx  context.Context
 
-	worked atomic.Bool // something was started since memory was given back
+	worked  atomic.Bool // something was started since memory was given back
+	tellers crew.Crew   // of first news that cannot be told at once
 
 	mu     sync.Mutex
 	conns  int
@@ -108,7 +111,9 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	cancel()
 	wg.Wait()
 	s.endLeases()
-	return errors.Join(err, h.Close(), removeSocket(path))
+	err = errors.Join(err, h.Close(), removeSocket(path))
+	s.tellers.Wait() // after the last run
+	return err
 }
 
 // accept serves connections until the listener is closed.
@@ -227,7 +232,7 @@ func (c *conn) Request(r *rpc.Request) {
 		result, err := c.handle(r)
 		r.Reply(result, runproto.EncodeError(err))
 		if s, ok := result.(*started); ok && s.news && err == nil {
-			c.tell(s.ID)
+			c.watch(s.ID)
 		}
 	})
 }
@@ -296,8 +301,33 @@ type started struct {
 	news bool // was asked for
 }
 
-// tell sends the first news of a run. If it cannot be had, the connection ends,
-// and whoever waits for it asks again.
+// watch sends the first news of a run when there is some. If it cannot be had,
+// the connection ends, and whoever waits for it asks again.
+func (c *conn) watch(id spool.RunID) {
+	err := c.server.host.Watch(id, 0, func() {
+		if !c.tellEnd(id) {
+			c.server.tellers.Go(func() { c.tell(id) })
+		}
+	})
+	if err != nil {
+		_ = c.rpc.Close()
+	}
+}
+
+// tellEnd sends the first news of a run that has ended with it, as most do, on
+// the goroutine that ended it: every other one would cost a wake. It reports
+// false if there is more to it, or it would have to wait.
+func (c *conn) tellEnd(id spool.RunID) bool {
+	page, at, err := c.server.host.Await(c.ctx, id, 0, inlineBytes)
+	if err != nil || page.Info.State != spool.StateClosed {
+		return false
+	}
+	news := newsOf(page, at)
+	b, err := appendNews(nil, &news)
+	return err == nil && c.rpc.TrySend(true, b)
+}
+
+// tell sends the first news of a run, whatever it is.
 func (c *conn) tell(id spool.RunID) {
 	news, err := c.await(awaitParams{Run: id})
 	var b []byte
@@ -326,6 +356,11 @@ func (c *conn) await(p awaitParams) (awaitResult, error) {
 	if err != nil {
 		return awaitResult{}, err
 	}
+	return newsOf(page, at), nil
+}
+
+// newsOf is what is said of a page and the place in the files where it ends.
+func newsOf(page spool.Page, at store.Position) awaitResult {
 	result := awaitResult{Info: page.Info, Last: &at.Last, Segment: at.Segment, Size: at.Size}
 	// Only all of the news is worth sending: the files have it too.
 	if page.Next == page.Info.Last && len(page.Events) <= inlineEvents {
@@ -337,7 +372,7 @@ func (c *conn) await(p awaitParams) (awaitResult, error) {
 			result.Events = page.Events
 		}
 	}
-	return result, nil
+	return result
 }
 
 // socketPath chooses where a keeper listens: in the state directory, or in a

@@ -104,12 +104,14 @@ func (p *pump) notice(code, text string) {
 	p.event(spool.KindNotice, spool.Notice{Code: code, Text: text})
 }
 
-func (p *pump) event(kind spool.Kind, data any) {
+func (p *pump) event(kind spool.Kind, data any) { p.append(makeEvent(kind, data)) }
+
+func makeEvent(kind spool.Kind, data any) spool.Event {
 	b, err := json.Marshal(data)
 	if err != nil { // plain structs always encode
 		b = nil
 	}
-	p.append(spool.Event{Kind: kind, Data: b})
+	return spool.Event{Kind: kind, Data: b}
 }
 
 // append adds to the log. A log that takes no more ends the run.

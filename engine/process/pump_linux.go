@@ -160,8 +160,8 @@ func (p *pump) run() {
 				}
 			}
 		}
-		if ready[exitIndex] {
-			p.exit()
+		if ready[exitIndex] && p.exit() {
+			break
 		}
 	}
 	p.close()
@@ -308,10 +308,10 @@ func (p *pump) drain(i int) {
 	}
 }
 
-// exit collects the leader.
-func (p *pump) exit() {
+// exit collects the leader, and reports whether that was all.
+func (p *pump) exit() (all bool) {
 	if p.exited {
-		return
+		return false
 	}
 	for i := range p.streams {
 		p.drain(i)
@@ -325,11 +325,18 @@ func (p *pump) exit() {
 	if err != nil {
 		p.outcome = spool.Outcome{Kind: spool.Unknown, Reason: err.Error()}
 		p.event(spool.KindFailed, spool.Failure{Reason: err.Error(), Unknown: true})
-		return
+		return false
 	}
 	exit := exitStatus(status)
 	p.outcome = spool.Outcome{Kind: spool.Exited, Code: exit.Code, Signal: exit.Signal}
-	p.event(spool.KindExited, exit)
+	e := makeEvent(spool.KindExited, exit)
+	if out, ok := p.out.(engine.Concluder); ok && !p.refused && p.open == 0 && p.s.over() {
+		if out.Conclude(e) {
+			return true
+		}
+	}
+	p.append(e)
+	return false
 }
 
 // end closes a stream.

@@ -235,6 +235,15 @@ func (s *session) arm(wake *os.File, deadline time.Time) bool {
 	return true
 }
 
+// over ends a session of which nobody asked anything that is still to be done,
+// before its last event is appended. Whoever asks later is too late.
+func (s *session) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = len(s.notices) == 0 && s.killAt.IsZero()
+	return s.ended
+}
+
 // end records the outcome and tells everyone. Nothing is appended after it.
 func (s *session) end(o spool.Outcome) {
 	s.mu.Lock()

@@ -231,6 +231,13 @@ func (c *Conn) Send(binary bool, parts ...[]byte) error {
 	return err
 }
 
+// TrySend is Send for somebody who must not wait. It reports whether the
+// message was sent.
+func (c *Conn) TrySend(binary bool, b []byte) bool {
+	t, ok := c.t.(interface{ tryWrite(bool, []byte) bool })
+	return ok && t.tryWrite(binary, b)
+}
+
 // Request is a request from the peer.
 type Request struct {
 	Method string

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // Frames returns a transport for a stream between processes of one machine:
@@ -31,6 +32,9 @@ const (
 	frameBinary = 1 << 31
 	// keptOut is how large the write buffer may stay between messages.
 	keptOut = 64 << 10
+	// maxTry is the largest message that is worth a try: the kernel takes it
+	// whole or not at all.
+	maxTry = 16 << 10
 )
 
 func (f *frames) Read(context.Context) ([]byte, bool, error) {
@@ -56,6 +60,16 @@ func (f *frames) Read(context.Context) ([]byte, bool, error) {
 func (f *frames) Write(_ context.Context, binaryMessage bool, parts ...[]byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.frame(binaryMessage, parts...)
+	_, err := f.conn.Write(f.out)
+	if cap(f.out) > keptOut {
+		f.out = nil
+	}
+	return err
+}
+
+// frame makes f.out a message. Callers hold f.mu.
+func (f *frames) frame(binaryMessage bool, parts ...[]byte) {
 	f.out = append(f.out[:0], 0, 0, 0, 0)
 	for _, p := range parts {
 		f.out = append(f.out, p...)
@@ -65,11 +79,32 @@ func (f *frames) Write(_ context.Context, binaryMessage bool, parts ...[]byte) e
 		n |= frameBinary
 	}
 	binary.LittleEndian.PutUint32(f.out, n)
-	_, err := f.conn.Write(f.out)
-	if cap(f.out) > keptOut {
-		f.out = nil
+}
+
+// tryWrite writes a message if nobody else is writing and the peer has room
+// for it.
+func (f *frames) tryWrite(binaryMessage bool, b []byte) bool {
+	sc, ok := f.conn.(syscall.Conn)
+	if !ok || len(b) > maxTry || !f.mu.TryLock() {
+		return false
 	}
-	return err
+	defer f.mu.Unlock()
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return false
+	}
+	f.frame(binaryMessage, b)
+	var n int
+	if err := raw.Write(func(fd uintptr) bool {
+		n, err = syscall.Write(int(fd), f.out)
+		return true // once
+	}); err != nil || n <= 0 {
+		return false
+	}
+	if n < len(f.out) { // which the kernel does not do to so little
+		_ = f.conn.Close()
+	}
+	return true
 }
 
 func (f *frames) Ping(context.Context) error { return nil }
