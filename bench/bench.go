@@ -118,7 +118,7 @@ func newBench(o options) (*bench, error) {
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
 	}
-	b.dir, err = os.MkdirTemp("", "spool-bench-")
+	b.dir, err = makeScratch()
 	return b, err
 }
 
