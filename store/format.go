@@ -129,10 +129,22 @@ func newSalt() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// cloneInfo keeps a description apart from the caller's.
-func cloneInfo(info spool.Info) spool.Info {
-	info.Labels = maps.Clone(info.Labels)
-	info.Argv = slices.Clone(info.Argv)
+// cloneInfo keeps a description apart from the caller's. What is the same in an
+// earlier one, which is ours already, is taken from there.
+func cloneInfo(info, earlier spool.Info) spool.Info {
+	if maps.Equal(info.Labels, earlier.Labels) {
+		info.Labels = earlier.Labels
+	} else {
+		// Not by maps.Clone, which also copies the room for more.
+		labels := make(map[string]string, len(info.Labels))
+		maps.Copy(labels, info.Labels)
+		info.Labels = labels
+	}
+	if slices.Equal(info.Argv, earlier.Argv) {
+		info.Argv = earlier.Argv
+	} else {
+		info.Argv = slices.Clone(info.Argv)
+	}
 	if info.Outcome != nil {
 		o := *info.Outcome
 		info.Outcome = &o

@@ -183,7 +183,7 @@ func (j *Journal) describe(meta byte, info spool.Info) error {
 	if info.ID != j.id {
 		return fmt.Errorf("%w: description of run %q", spool.ErrInvalid, info.ID)
 	}
-	info = cloneInfo(info)
+	info = cloneInfo(info, j.tail.info)
 	info.Last, info.Bytes = j.tail.next-1, j.tail.bytes
 	buf, err := appendMeta(nil, meta, j.tail.salt, j.store.now(), &info)
 	if err != nil {
@@ -318,7 +318,7 @@ func (j *Journal) begin() error {
 			}
 		}
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := makeFile(path, os.O_TRUNC)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (s *spares) fill(store *Store) {
 		s.made++
 		path := store.newPath(spool.RunID("spare-" + strconv.Itoa(s.made)))
 		s.mu.Unlock()
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err := makeFile(path, os.O_EXCL)
 		s.mu.Lock()
 		if err != nil {
 			break

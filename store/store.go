@@ -148,7 +148,7 @@ func (s *Store) Create(info spool.Info) (*Journal, error) {
 	if err := CheckID(info.ID); err != nil {
 		return nil, fmt.Errorf("create run: %w", err)
 	}
-	info = cloneInfo(info)
+	info = cloneInfo(info, spool.Info{})
 	info.Last, info.Bytes = 0, 0
 	j := &Journal{store: s, id: info.ID, tail: tail{next: 1, info: info}, info: info}
 	if err := s.register(j); err != nil {

@@ -14,6 +14,22 @@ func writevAt(f *os.File, vec [][]byte, off int64) (int, error) {
 	return unix.Pwritev(int(f.Fd()), vec, off)
 }
 
+// makeFile opens a file for a segment, which is made if it is not there. It does
+// not try, as the os package would, whether a file can be polled: one is made
+// for every run.
+func makeFile(path string, flag int) (*os.File, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|flag, 0o600)
+		switch err {
+		case nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case unix.EINTR:
+		default:
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
+}
+
 // datasync makes the contents of a file durable. It fails with fs.ErrClosed
 // rather than touch another file if somebody closes this one.
 func datasync(f *os.File) error {

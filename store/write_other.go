@@ -16,6 +16,11 @@ func writevAt(f *os.File, vec [][]byte, off int64) (int, error) {
 	return f.WriteAt(all, off)
 }
 
+// makeFile opens a file for a segment, which is made if it is not there.
+func makeFile(path string, flag int) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|flag, 0o600)
+}
+
 // datasync makes the contents of a file durable.
 func datasync(f *os.File) error { return f.Sync() }
 

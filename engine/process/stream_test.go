@@ -150,7 +150,6 @@ func threads(t testing.TB) int {
 func TestNothingLeaks(t *testing.T) {
 	for _, mode := range modes(t) {
 		t.Run(string(mode), func(t *testing.T) {
-			e := open(t, Options{Tree: mode})
 			count := func() int {
 				list, err := os.ReadDir("/proc/self/fd")
 				if err != nil {
@@ -158,6 +157,8 @@ func TestNothingLeaks(t *testing.T) {
 				}
 				return len(list)
 			}
+			before, routines := count(), runtime.NumGoroutine()
+			e := open(t, Options{Tree: mode})
 			round := func() {
 				for _, tty := range []*spool.Size{nil, {}} {
 					spec := shell("echo $0; read x")
@@ -175,10 +176,11 @@ func TestNothingLeaks(t *testing.T) {
 					}
 				}
 			}
-			round()
-			before, routines := count(), runtime.NumGoroutine()
 			for range 20 {
 				round()
+			}
+			if err := e.Close(); err != nil { // which lets go of what is kept for the next start
+				t.Fatal(err)
 			}
 			await(t, "no more descriptors than before", enginetest.Patience, func() bool { return count() <= before })
 			await(t, "no more goroutines than before", enginetest.Patience, func() bool { return runtime.NumGoroutine() <= routines })

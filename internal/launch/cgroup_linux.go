@@ -104,6 +104,9 @@ type groups struct {
 	mu     sync.Mutex
 	free   []*slot
 	linger []*slot // released while something still lived in them
+	busy   int     // how many in use are open
+	ready  int     // how many of the free ones are
+	closed bool
 	made   int
 }
 
@@ -115,6 +118,7 @@ type slot struct {
 
 	counter string // the file that says how many are in it; empty if there is none
 	spent   bool   // cgroup.kill was used: the kernel ends whatever is cloned into it from then on
+	door    *door  // nil if it is not kept open
 }
 
 const baseName = "spool" // of our directory in a hierarchy
@@ -148,7 +152,7 @@ func newGroups(owner string) (_ *groups, err error) {
 	if !g.pidsV2 && r.pids != "" {
 		g.limitV1(r.pids, owner, s)
 	}
-	g.free = append(g.free, s)
+	g.release(s)
 	return g, nil
 }
 
@@ -230,6 +234,10 @@ func (g *groups) acquire(limit int) (*slot, error) {
 	if n := len(g.free); n > 0 {
 		s = g.free[n-1]
 		g.free = g.free[:n-1]
+		if s.door != nil {
+			g.ready--
+			g.busy++
+		}
 	}
 	g.mu.Unlock()
 	if s == nil {
@@ -311,19 +319,21 @@ func (g *groups) addPids(s *slot) error {
 		return err
 	}
 	s.pids, s.counter = dir, dir+"/pids.current"
+	g.mu.Lock()
+	g.shutDoor(s, &g.busy) // it was opened without them
+	g.mu.Unlock()
 	return nil
 }
 
 // release takes a group back. Nothing may use it any more.
 func (g *groups) release(s *slot) {
 	empty := s.empty()
-	if empty && s.spent {
-		s.remove()
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if empty {
+	g.readyDoor(s, empty && !s.spent)
+	if empty && s.spent {
+		s.remove()
+	} else if empty {
 		g.free = append(g.free, s)
 	} else {
 		g.linger = append(g.linger, s)
@@ -341,23 +351,18 @@ func (s *slot) remove() {
 
 // fork starts a program in the group.
 func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
-	dir, err := unix.Open(s.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	in, err := g.openDoor(s)
 	if err != nil {
 		return 0, fmt.Errorf("open control group: %w", err)
 	}
-	defer unix.Close(dir)
-	attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, dir
+	defer g.leaveDoor(s)
+	attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, in.dir
 	if s.pids == "" || s.limit == 0 {
 		return syscall.ForkExec(path, argv, attr)
 	}
 
 	// A v1 group cannot be cloned into. The child inherits the group of
 	// the thread that forks it, so that thread goes there and comes back.
-	tasks, err := unix.Open(filepath.Join(s.pids, "tasks"), unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("open pids group: %w", err)
-	}
-	defer unix.Close(tasks)
 	if s.limit == 1 { // room for the forking thread
 		if err := write(filepath.Join(s.pids, "pids.max"), "2"); err != nil {
 			return 0, fmt.Errorf("set pids limit: %w", err)
@@ -374,7 +379,7 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 		runtime.LockOSThread()
 		// "0" means the writing thread and spares the kernel a lock on
 		// all thread groups.
-		if _, err = unix.Write(tasks, []byte("0")); err != nil {
+		if _, err = unix.Write(in.tasks, []byte("0")); err != nil {
 			err = fmt.Errorf("enter pids group: %w", err)
 			runtime.UnlockOSThread()
 			return
@@ -393,6 +398,10 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 func (g *groups) close() error {
 	g.crew.Wait()
 	g.mu.Lock()
+	g.closed = true
+	for _, s := range g.free {
+		g.shutDoor(s, &g.ready)
+	}
 	g.free, g.linger = nil, nil
 	g.mu.Unlock()
 	if g.home >= 0 {
@@ -416,6 +425,9 @@ func (s *slot) pidList() ([]int, error) { return readPids(s.dir + "/cgroup.procs
 // counts against its limit. Where that is counted, asking for the number is
 // much cheaper than asking who it is: the latter locks out starts.
 func (s *slot) empty() bool {
+	if s.door != nil && s.door.counter >= 0 && s.limit > 0 {
+		return s.door.isEmpty()
+	}
 	if s.counter != "" && s.limit > 0 { // without a limit nobody was counted
 		b, err := read(s.counter)
 		return err == nil && string(bytes.TrimSpace(b)) == "0"
