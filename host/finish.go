@@ -143,6 +143,9 @@ func (r *run) finish() {
 		}
 	}
 	close(r.done)
+	r.mu.Lock()
+	r.session = nil // and with it what the engine needed for it
+	r.mu.Unlock()
 }
 
 // ending returns the events that the log still lacks: an outcome, if it has

@@ -42,8 +42,11 @@ const (
 	// beside now and then.
 	trimEvery = 256
 	// idleFor is how long a finished run stays in memory beside its copy
-	// on disk, so that readers who are at its end do not reopen it.
-	idleFor = 30 * time.Second
+	// on disk, so that readers who are at its end do not reopen it, and
+	// keptIdle how many do: those of a busy host would be all it has to
+	// collect.
+	idleFor  = 30 * time.Second
+	keptIdle = 256
 )
 
 // NewEngine makes an engine when the first run needs it. Owner names this
@@ -251,7 +254,7 @@ func same(info spool.Info, spec spool.Spec) (spool.Info, error) {
 // reserve enters a run of that id, or finds the one that exists.
 func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing bool, err error) {
 	info := spool.Info{
-		ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels,
+		ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: fit(spec.Labels),
 		Argv: spec.Argv, Cwd: spec.Cwd, TTY: spec.TTY != nil,
 		Owner: h.id, Created: time.Now().Round(0), State: spool.StateRunning,
 	}
@@ -447,23 +450,44 @@ func (h *Host) find(id spool.RunID) (*run, error) {
 	return r, nil
 }
 
-// trim forgets finished runs that nobody used lately. Callers hold h.mu.
+// trim forgets finished runs that nobody used lately, and those used longest
+// ago if they are many. Callers hold h.mu.
 func (h *Host) trim() {
-	var idle []*run
+	type use struct {
+		*run
+		at time.Time
+	}
+	var idle []use
 	for _, r := range h.runs {
-		if r.isDone() && (h.store == nil || time.Since(r.lastUse()) > idleFor) {
-			idle = append(idle, r)
+		if !r.isDone() {
+			continue
 		}
-	}
-	if h.store == nil {
-		if len(idle) <= keptInMemory {
-			return
+		at := r.lastUse()
+		if h.store == nil { // nothing else has them
+			at = r.info.Created
 		}
-		slices.SortFunc(idle, func(a, b *run) int { return a.info.Created.Compare(b.info.Created) })
-		idle = idle[:len(idle)-keptInMemory]
+		idle = append(idle, use{r, at})
 	}
-	for _, r := range idle {
+	slices.SortFunc(idle, func(a, b use) int { return a.at.Compare(b.at) })
+	keep := keptInMemory
+	if h.store != nil {
+		keep = keptIdle
+	}
+	for i, r := range idle {
+		if len(idle)-i <= keep && (h.store == nil || time.Since(r.at) <= idleFor) {
+			break
+		}
 		delete(h.runs, r.info.ID)
 		r.retire()
 	}
+}
+
+// fit returns a copy of a map without room for more, which decoders leave.
+func fit(m map[string]string) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	c := make(map[string]string, len(m))
+	maps.Copy(c, m)
+	return c
 }

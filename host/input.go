@@ -212,4 +212,7 @@ func (q *inputQueue) end() {
 	q.mu.Unlock()
 	q.cancel()
 	q.wg.Wait()
+	q.mu.Lock()
+	q.session = nil // nobody asks it any more
+	q.mu.Unlock()
 }

@@ -22,6 +22,8 @@ import (
 const (
 	slowReaders     = 1000
 	slowReaderHeap  = 160 << 20 // with all of them behind a run that writes a lot
+	finishedRuns    = 1600
+	finishedHeap    = 4 << 20 // with all of them behind it
 	liveRuns        = 1000
 	bytesPerLiveRun = raceWeight * 64 << 10
 )
@@ -168,4 +170,34 @@ func resident() (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("no VmRSS in %s", f.Name())
+}
+
+// A host that starts one run after the other keeps few of those that ended in
+// memory, and forgets none.
+func TestBusyHostKeepsFewFinishedRuns(t *testing.T) {
+	h := openWith(t, options(t.TempDir(), launch.TreeAuto))
+	start := func(id int) {
+		r, err := spool.Start(t.Context(), h, spool.Spec{ID: spool.RunID("r" + strconv.Itoa(id)), Argv: []string{"/bin/true"}, Labels: map[string]string{"k": "v"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(0)
+	before := heapInUse()
+	for i := range finishedRuns {
+		start(1 + i)
+	}
+	after := heapInUse()
+	t.Logf("%d bytes", int64(after)-int64(before))
+	if int64(after)-int64(before) > finishedHeap*raceWeight {
+		t.Errorf("%d bytes for %d finished runs, want at most %d", after-before, finishedRuns, finishedHeap*raceWeight)
+	}
+	for _, id := range []spool.RunID{"r0", "r1", spool.RunID("r" + strconv.Itoa(finishedRuns))} {
+		if info, err := h.Stat(t.Context(), id); err != nil || info.State != spool.StateClosed {
+			t.Errorf("run %s is %s: %v", id, info.State, err)
+		}
+	}
 }
