@@ -122,7 +122,7 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 		}
 		var info spool.Info
 		first := l.expect(spec.ID)
-		err = l.call(ctx, methodStart, startParams{spec, first != nil}, &info)
+		err = l.start(ctx, startParams{spec, first != nil}, &info)
 		m := b.prime(info, err)
 		switch {
 		case m != nil && first != nil && m.owner == l.owner && m.expect(): // else it is another's, who may be dead

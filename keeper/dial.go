@@ -72,6 +72,15 @@ func (l *link) call(ctx context.Context, method string, params, result any) erro
 	return runproto.DecodeError(l.rpc.Call(ctx, method, params, result))
 }
 
+// start asks for a run.
+func (l *link) start(ctx context.Context, p startParams, info *spool.Info) error {
+	b, err := p.append(nil)
+	if err != nil {
+		return err
+	}
+	return runproto.DecodeError(l.rpc.CallBinary(ctx, methodStart, b, info))
+}
+
 // Malformed implements [rpc.Handler].
 func (l *link) Malformed(err error) error { return err }
 
@@ -240,9 +249,14 @@ func (b *Backend) find(ctx context.Context) (*link, error) {
 		if o.Build != b.opts.Build || !strings.HasPrefix(o.Address, addressPrefix) {
 			continue
 		}
-		if l, err := b.dial(ctx, o); err == nil {
+		l, err := b.dial(ctx, o)
+		switch {
+		case err != nil: // it is about to leave
+		case l.hello.Protocol != Protocol: // another program of that name
+			_ = l.rpc.Close()
+		default:
 			return l, nil
-		} // or it is about to leave
+		}
 	}
 	return nil, nil
 }

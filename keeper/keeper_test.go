@@ -104,3 +104,25 @@ func stateDir(t *testing.T) string {
 func TestBackend(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) spool.Backend { return open(t, stateDir(t), "one") })
 }
+
+// What is started is what was asked for, byte for byte: neither arguments nor
+// variables need be text.
+func TestStartIsByteExact(t *testing.T) {
+	b := open(t, stateDir(t), "one")
+	r, err := spool.Start(t.Context(), b, spool.Spec{
+		Argv: []string{"/bin/sh", "-c", `printf '%s|%s' "$1" "$X"`, "sh", "\xff\x01"}, Env: map[string]string{"X": "\xfe\n"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []byte
+	for e, err := range r.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, e.Bytes...)
+	}
+	if want := "\xff\x01|\xfe\n"; string(out) != want {
+		t.Errorf("output is %q, want %q", out, want)
+	}
+}

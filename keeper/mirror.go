@@ -98,6 +98,12 @@ func (m *mirror) expect() bool {
 // the keeper asked for what is lacking then.
 func (m *mirror) hear(news *awaitResult) {
 	if news != nil {
+		m.mu.Lock()
+		info := m.info // as it was at the start
+		m.mu.Unlock()
+		now := &news.Info
+		info.State, info.Ended, info.Outcome, info.Last, info.Bytes = now.State, now.Ended, now.Outcome, now.Last, now.Bytes
+		news.Info = info
 		_ = m.take(*news) // what went wrong is asked for
 	}
 	m.mu.Lock()

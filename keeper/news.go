@@ -2,10 +2,8 @@ package keeper
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-
-	fastjson "github.com/segmentio/encoding/json"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/eventlog"
@@ -19,12 +17,12 @@ type expectation struct {
 	news   *awaitResult // what came before
 }
 
-// expect says that a run is about to be started. It is nil if the keeper does
-// not tell, or somebody else expects the same.
+// expect says that a run is about to be started. It is nil if somebody else
+// expects the same.
 func (l *link) expect(id spool.RunID) *expectation {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, taken := l.expected[id]; taken || l.gone || l.hello.Protocol < newsProtocol {
+	if _, taken := l.expected[id]; taken || l.gone {
 		return nil
 	}
 	e := new(expectation)
@@ -95,16 +93,28 @@ func (l *link) Binary(b []byte) error {
 	return nil
 }
 
-// appendNews appends the form in which the first news of a run is told, which
-// is that of most runs: numbers, the description, and the records of the
-// events.
+// appendNews appends the form in which the first news of a run is told: where
+// its log ends, what of its description changes while it lives, and the records
+// of the events.
 func appendNews(dst []byte, news *awaitResult) (_ []byte, err error) {
-	for _, n := range []uint64{uint64(*news.Last), uint64(news.Segment), uint64(news.Size)} {
+	i := &news.Info
+	dst = appendText(dst, i.ID)
+	for _, n := range []uint64{uint64(*news.Last), uint64(news.Segment), uint64(news.Size), uint64(i.Last), uint64(i.Bytes)} {
 		dst = binary.AppendUvarint(dst, n)
 	}
-	info := news.Info.AppendJSON(nil)
-	dst = binary.AppendUvarint(dst, uint64(len(info)))
-	dst = append(dst, info...)
+	dst = appendText(dst, i.State)
+	var ended int64
+	if !i.Ended.IsZero() {
+		ended = i.Ended.UnixNano()
+	}
+	dst = binary.AppendVarint(dst, ended)
+	var o spool.Outcome
+	if i.Outcome != nil {
+		o = *i.Outcome
+	}
+	dst = appendText(dst, o.Kind) // empty for none
+	dst = binary.AppendVarint(dst, int64(o.Code))
+	dst = appendText(appendText(dst, o.Signal), o.Reason)
 	for i := range news.Events {
 		if dst, err = eventlog.AppendRecord(dst, &news.Events[i]); err != nil {
 			return nil, fmt.Errorf("encode news: %w", err)
@@ -113,28 +123,28 @@ func appendNews(dst []byte, news *awaitResult) (_ []byte, err error) {
 	return dst, nil
 }
 
-var errNews = errors.New("decode news: it is cut")
-
-// decodeNews is the inverse of appendNews.
+// decodeNews is the inverse of appendNews. Its description is to be completed
+// from what was said at the start.
 func decodeNews(b []byte) (*awaitResult, error) {
-	var numbers [4]uint64
-	for i := range numbers {
-		n, size := binary.Uvarint(b)
-		if size <= 0 {
-			return nil, errNews
-		}
-		numbers[i], b = n, b[size:]
+	m := message{b: b}
+	news := new(awaitResult)
+	i := &news.Info
+	i.ID = spool.RunID(m.text())
+	last := spool.Seq(m.uint())
+	news.Last, news.Segment, news.Size = &last, spool.Seq(m.uint()), int64(m.uint())
+	i.Last, i.Bytes = spool.Seq(m.uint()), int64(m.uint())
+	i.State = spool.State(m.text())
+	if ended := m.int(); ended != 0 {
+		i.Ended = time.Unix(0, ended).UTC()
 	}
-	last := spool.Seq(numbers[0])
-	news := &awaitResult{Last: &last, Segment: spool.Seq(numbers[1]), Size: int64(numbers[2])}
-	size := numbers[3]
-	if size > uint64(len(b)) {
-		return nil, errNews
+	o := spool.Outcome{Kind: spool.OutcomeKind(m.text()), Code: int(m.int()), Signal: m.text(), Reason: m.text()}
+	if o.Kind != "" {
+		i.Outcome = &o
 	}
-	if err := fastjson.Unmarshal(b[:size], &news.Info); err != nil {
-		return nil, fmt.Errorf("decode news: %w", err)
+	if m.err != nil {
+		return nil, fmt.Errorf("decode news: %w", m.err)
 	}
-	for b = b[size:]; len(b) > 0; {
+	for b = m.b; len(b) > 0; {
 		e, n, err := eventlog.DecodeRecord(b)
 		if err != nil {
 			return nil, fmt.Errorf("decode news: %w", err)

@@ -11,12 +11,10 @@ import (
 // build finishes its runs under a newer server, so members are only ever added
 // and a method that is missing is an error the server can bear.
 //
-// Since version 3 a start may ask for the first news of its run, which then
-// comes by itself as a binary message: whoever starts something wants to hear
-// of it.
-const Protocol = newsProtocol
-
-const newsProtocol = 3
+// Since version 3 a start is a binary message, and so is the first news of its
+// run, which comes by itself if it was asked for: whoever starts something
+// wants to hear of it.
+const Protocol = 3
 
 // The methods of a keeper.
 const (
@@ -37,12 +35,6 @@ type helloResult struct {
 	Build    string `json:"build"`
 	Host     string `json:"host"`
 	Pid      int    `json:"pid"`
-}
-
-// startParams are a spec, and what else is asked for with it.
-type startParams struct {
-	spool.Spec
-	News bool `json:"news,omitempty"` // tell what awaiting the first event would
 }
 
 // awaitParams ask for news after a cursor, waiting until there is some.

@@ -220,6 +220,15 @@ func (c *conn) Malformed(err error) error { return err }
 // Notification implements [rpc.Handler].
 func (c *conn) Notification(string, json.RawMessage) error { return nil }
 
+// Binary implements [rpc.BinaryHandler]: it is a start.
+func (c *conn) Binary(b []byte) error {
+	r, err := rpc.BinaryRequest(c.rpc, methodStart, b)
+	if err == nil {
+		c.Request(r)
+	}
+	return err
+}
+
 // Request implements [rpc.Handler].
 func (c *conn) Request(r *rpc.Request) {
 	key := ""
@@ -250,9 +259,9 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 	case methodHello:
 		return helloResult{Protocol, s.opts.Build, s.host.ID(), os.Getpid()}, nil
 	case methodStart:
-		p, err := decode[startParams](r)
+		p, err := decodeStart(r.Params)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
 		}
 		// Not under the connection's context: a run that started is kept.
 		info, err := s.host.Start(s.ctx, p.Spec)

@@ -8,9 +8,11 @@ package rpc
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 
@@ -139,21 +141,14 @@ func (c *Conn) Ping(ctx context.Context) error { return c.t.Ping(ctx) }
 // Call sends a request and decodes its result. The peer's error is an
 // [*Error]; a lost connection is [ErrConnClosed].
 func (c *Conn) Call(ctx context.Context, method string, params, result any) error {
-	p, err := json.Marshal(params)
+	p, err := encode(params)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", method, err)
 	}
-	answer := make(chan Message, 1)
-	c.mu.Lock()
-	if c.calls == nil {
-		c.mu.Unlock()
-		return c.closedError()
+	id, answer, err := c.begin()
+	if err != nil {
+		return err
 	}
-	c.nextID++
-	id := c.nextID
-	c.calls[id] = answer
-	c.mu.Unlock()
-
 	b := make([]byte, 0, len(p)+len(method)+48)
 	b = append(b, `{"id":`...)
 	b = strconv.AppendInt(b, id, 10)
@@ -162,9 +157,46 @@ func (c *Conn) Call(ctx context.Context, method string, params, result any) erro
 	b = append(b, `","params":`...)
 	b = append(b, p...)
 	b = append(b, '}')
-	if err := c.t.Write(context.Background(), false, b); err != nil {
-		_ = c.t.Close()
+	_ = c.Send(false, b) // whose failure ends the connection
+	return c.await(ctx, answer, method, result)
+}
+
+// CallBinary is Call for a request that has a form of its own. The peer has it
+// as a binary message, and [BinaryRequest] takes it apart.
+func (c *Conn) CallBinary(ctx context.Context, method string, params []byte, result any) error {
+	id, answer, err := c.begin()
+	if err != nil {
+		return err
 	}
+	_ = c.Send(true, binary.AppendUvarint(nil, uint64(id)), params)
+	return c.await(ctx, answer, method, result)
+}
+
+// BinaryRequest returns the request of a [Conn.CallBinary] that came over c.
+func BinaryRequest(c *Conn, method string, message []byte) (*Request, error) {
+	id, n := binary.Uvarint(message)
+	if n <= 0 || id > math.MaxInt64 {
+		return nil, errors.New("binary request without an id")
+	}
+	return &Request{Method: method, Params: message[n:], conn: c, id: strconv.AppendUint(nil, id, 10)}, nil
+}
+
+// begin makes room for the answer to a request.
+func (c *Conn) begin() (id int64, answer chan Message, err error) {
+	answer = make(chan Message, 1)
+	c.mu.Lock()
+	if c.calls == nil {
+		c.mu.Unlock()
+		return 0, nil, c.closedError()
+	}
+	defer c.mu.Unlock()
+	c.nextID++
+	c.calls[c.nextID] = answer
+	return c.nextID, answer, nil
+}
+
+// await waits for the answer.
+func (c *Conn) await(ctx context.Context, answer chan Message, method string, result any) error {
 	select {
 	case m := <-answer:
 		if m.Error != nil {

@@ -1,0 +1,74 @@
+package keeper
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spool-run/spool"
+)
+
+func someStarts() map[string]startParams {
+	return map[string]startParams{
+		"nothing": {},
+		"little":  {Spec: spool.Spec{ID: "r1", Argv: []string{"true"}}, News: true},
+		"not UTF-8": {Spec: spool.Spec{
+			Argv: []string{"\xff", ""}, Cwd: "/\xfe", Env: map[string]string{"A": "\xfd", "": "x"},
+		}},
+		"all": {News: true, Spec: spool.Spec{
+			ID: "r1", Name: "n", Engine: "e", Labels: map[string]string{"a": "b", "c": "d"}, Argv: []string{"x", "y"}, Arg0: "z",
+			Cwd: "/", Env: map[string]string{"HOME": "/root"}, EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritCore, Exclude: []string{"X*"}},
+			TTY: &spool.Size{Rows: 25, Cols: 65535}, Stdin: true, Config: json.RawMessage(`{"k":1}`),
+			Limits: spool.Limits{Wall: time.Hour, Idle: -1, Grace: time.Second, OutputBytes: 1 << 40, OutputPolicy: spool.BlockOutput, Pids: 7},
+		}},
+	}
+}
+
+func TestStartParamsRoundTrip(t *testing.T) {
+	for name, p := range someStarts() {
+		t.Run(name, func(t *testing.T) {
+			b, err := p.append(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := decodeStart(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(p, got); diff != "" {
+				t.Error(diff)
+			}
+			for n := range b {
+				if _, err := decodeStart(b[:n]); err == nil {
+					t.Errorf("cut at %d of %d: no error", n, len(b))
+				}
+			}
+		})
+	}
+}
+
+func FuzzDecodeStart(f *testing.F) {
+	for _, p := range someStarts() {
+		b, err := p.append(nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := decodeStart(b)
+		if err != nil {
+			return
+		}
+		again, err := p.append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := decodeStart(again)
+		if diff := cmp.Diff(p, q); err != nil || diff != "" {
+			t.Errorf("%v\n%s", err, diff)
+		}
+	})
+}
