@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"internal/pyodidetest":             {"internal/npmtest", "internal/testcache"},
 	"internal/codextest":               {"internal/fifotest", "internal/modeltest", "internal/netcut", "internal/npmtest", "internal/tether"},
 	"internal/agenttest":               {"internal/codextest", "internal/modeltest", "internal/npmtest"},
-	"bench":                            {"", "eventlog", "store", "engine", "engine/process", "engine/agent", "engine/kernel", "host", "client", "keeper", "internal/agenttest", "internal/codextest", "internal/pytest", "internal/testcache", "internal/modeltest", "engine/sandbox", "engine/sandbox/guest", "engine/sandbox/pyodide", "engine/sandbox/wasipy", "internal/pyodidetest"},
+	"bench":                            {"", "eventlog", "store", "engine", "engine/process", "engine/agent", "engine/kernel", "host", "client", "keeper", "internal/agenttest", "internal/codextest", "internal/pytest", "internal/testcache", "internal/modeltest", "engine/sandbox", "engine/sandbox/guest", "engine/sandbox/pyodide", "engine/sandbox/wasipy", "internal/pyodidetest", "wire/execserver"},
 }
 
 // foreign says which packages may import a dependency that is not ours.

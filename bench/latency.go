@@ -45,37 +45,49 @@ func measureLatency(ctx context.Context, b *bench, s *subject) error {
 	if err := b.floor(ctx); err != nil {
 		return err
 	}
-	if err := b.sequence(ctx, s, "start.ordinary", false, b.pick(60, 25)); err != nil {
-		return err
+	for _, client := range []struct {
+		metric string
+		quick  bool
+		n      int
+	}{{"start.ordinary", false, b.pick(60, 25)}, {"start.quick", true, b.pick(200, 100)}} {
+		took, err := sequence(ctx, s, client.metric, client.quick, client.n)
+		if err != nil {
+			return err
+		}
+		for _, d := range took {
+			b.addTime(s.name, client.metric, d)
+		}
 	}
-	return b.sequence(ctx, s, "start.quick", true, b.pick(200, 100))
+	return nil
 }
 
-func (b *bench) sequence(ctx context.Context, s *subject, metric string, quick bool, n int) error {
+// sequence runs the program n times over one connection.
+func sequence(ctx context.Context, s *subject, what string, quick bool, n int) ([]time.Duration, error) {
 	c, err := dialWire(ctx, s.url, quick)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer c.close()
 	const warmup = 3
+	var all []time.Duration
 	for i := range warmup + n {
 		if err := c.within(10 * time.Second); err != nil {
-			return err
+			return nil, err
 		}
 		began := time.Now()
 		p, err := c.run(shortest)
 		if err != nil {
-			return fmt.Errorf("%s: %w", metric, err)
+			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 		took := time.Since(began)
 		if err := p.check(0, 0); err != nil {
-			return err
+			return nil, err
 		}
 		if i >= warmup {
-			b.addTime(s.name, metric, took)
+			all = append(all, took)
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // measureStarts keeps a connection full of short processes. Each counts from

@@ -22,7 +22,7 @@ func measureLocal(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	return b.runs(ctx, h, "start.local")
+	return b.runs(ctx, h, "start.local", b.pick(200, 100))
 }
 
 // openHost opens a host with a process engine in this process.

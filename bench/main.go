@@ -48,6 +48,12 @@ func main() {
 	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
+		case servedRole:
+			if err := serveInProcess(); err != nil {
+				fmt.Fprintln(os.Stderr, "bench exec-server:", err)
+				os.Exit(1)
+			}
+			return
 		case sandboxRole:
 			os.Exit(wasipy.Work(os.Args[2:]))
 		case pyodide.Role:

@@ -19,7 +19,7 @@ func measureClient(ctx context.Context, b *bench, s *subject) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	if err := b.runs(ctx, c, "start.client"); err != nil {
+	if err := b.runs(ctx, c, "start.client", b.pick(200, 100)); err != nil {
 		return err
 	}
 	before, err := s.cpu()
@@ -42,9 +42,9 @@ func measureClient(ctx context.Context, b *bench, s *subject) (err error) {
 }
 
 // runs starts processes one after the other.
-func (b *bench) runs(ctx context.Context, backend spool.Backend, metric string) error {
+func (b *bench) runs(ctx context.Context, backend spool.Backend, metric string, n int) error {
 	const warmup = 3
-	for i := range warmup + b.pick(200, 100) {
+	for i := range warmup + n {
 		began := time.Now()
 		if err := runOnce(ctx, backend, 0, shortest); err != nil {
 			return err
