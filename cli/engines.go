@@ -16,11 +16,14 @@ import (
 	"github.com/spool-run/spool/host"
 )
 
+// sparePipes are ready for the next processes of a keeper.
+const sparePipes = 8
+
 // engines are what a keeper can run. Each is made by its first use.
 func engines() map[string]host.NewEngine {
 	return map[string]host.NewEngine{
 		spool.EngineProcess: func(owner string) (engine.Engine, error) {
-			return process.New(process.Options{Owner: owner})
+			return process.New(process.Options{Owner: owner, Spares: sparePipes})
 		},
 		spool.EngineKernel: func(owner string) (engine.Engine, error) {
 			return kernel.New(kernel.Options{Owner: owner})

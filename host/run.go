@@ -26,6 +26,7 @@ type run struct {
 	started  chan struct{} // closed once the start worked or failed
 	startErr error         // set before started is closed
 	done     chan struct{} // closed once the log is complete
+	noting   *time.Timer   // nil without a state directory, or before the start
 
 	mu      sync.Mutex
 	info    spool.Info // all but Last
@@ -62,14 +63,24 @@ func (r *run) begin(s engine.Session) {
 	r.mu.Lock()
 	r.session = s
 	r.info.Pid = s.Pid()
-	info := r.info
 	r.mu.Unlock()
 	r.input.begin(s)
 	if r.journal != nil {
-		// The pid helps people and a later host; the run works without.
-		_ = r.journal.Note(info)
+		r.noting = time.AfterFunc(noteAfter, r.note)
 	}
 	close(r.started)
+}
+
+// noteAfter is how old a run is when its pid is written down. Most are over by
+// then, and say it at their end.
+const noteAfter = 20 * time.Millisecond
+
+// note writes down what is known since the start.
+func (r *run) note() {
+	r.mu.Lock()
+	info := r.info
+	r.mu.Unlock()
+	_ = r.journal.Note(info) // it helps people; the run works without
 }
 
 // fail marks a start that did not work.

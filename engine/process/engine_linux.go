@@ -31,6 +31,7 @@ type Engine struct {
 	sessions map[*session]struct{}
 	pumps    sync.WaitGroup // added to only while not closed
 	crew     crew.Crew      // runs them
+	spares   spares
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -51,7 +52,7 @@ func New(o Options) (*Engine, error) {
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}
-	return &Engine{opts: o, launcher: launcher, null: null, force: forceAfter, sessions: make(map[*session]struct{})}, nil
+	return &Engine{opts: o, launcher: launcher, null: null, force: forceAfter, sessions: make(map[*session]struct{}), spares: spares{want: o.Spares}}, nil
 }
 
 // Guarantees says what the engine can promise on this machine.
@@ -131,8 +132,13 @@ func (e *Engine) start(spec *spool.Spec, c launch.Command, limits spool.Limits, 
 		if f, err = openPTY(size); err != nil {
 			return nil, ptyError(err)
 		}
-	} else if f, err = openPipes(spec.Stdin, e.null); err != nil {
-		return nil, pipeError(err)
+	} else if !spec.Stdin {
+		f = e.takeSpare()
+	}
+	if f == nil {
+		if f, err = openPipes(spec.Stdin, e.null); err != nil {
+			return nil, pipeError(err)
+		}
 	}
 	s := &session{eng: e, limits: limits, input: input{tty: c.TTY, fd: f.stdin}, done: make(chan struct{})}
 	if s.pump, err = newPump(s, f, out); err != nil {
@@ -166,6 +172,9 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
+	e.spares.mu.Lock()
+	e.spares.closed = true
+	e.spares.mu.Unlock()
 	left := make([]*session, 0, len(e.sessions))
 	for s := range e.sessions {
 		left = append(left, s)
@@ -187,6 +196,7 @@ func (e *Engine) Close() error {
 	}
 	e.pumps.Wait()
 	e.crew.Wait()
+	e.spares.close()
 	errs = append(errs, e.launcher.Close(), unix.Close(e.null))
 	return errors.Join(errs...)
 }

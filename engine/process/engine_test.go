@@ -48,4 +48,7 @@ func TestConformance(t *testing.T) {
 			enginetest.Run(t, func(t *testing.T) engine.Engine { return open(t, Options{Tree: mode}) })
 		})
 	}
+	t.Run("spares", func(t *testing.T) {
+		enginetest.Run(t, func(t *testing.T) engine.Engine { return open(t, Options{Spares: 4}) })
+	})
 }

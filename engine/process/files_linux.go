@@ -14,6 +14,7 @@ type files struct {
 	stdin, stdout, stderr int       // ours; a terminal is on stdin and stdout
 	child                 []uintptr // descriptors 0, 1 and 2
 	theirs                []int     // to be closed here once the child has them
+	epfd                  int       // watches stdout and stderr; -1 until it is made
 }
 
 func (f *files) closeTheirs() {
@@ -25,7 +26,7 @@ func (f *files) closeTheirs() {
 
 func (f *files) close() {
 	f.closeTheirs()
-	for _, fd := range []int{f.stdin, f.stdout, f.stderr} {
+	for _, fd := range []int{f.stdin, f.stdout, f.stderr, f.epfd} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
@@ -35,7 +36,7 @@ func (f *files) close() {
 // openPipes makes separate pipes for output, and one for input if the process
 // is to have any.
 func openPipes(stdin bool, null int) (*files, error) {
-	f := &files{stdin: -1, stdout: -1, stderr: -1}
+	f := &files{stdin: -1, stdout: -1, stderr: -1, epfd: -1}
 	in := null
 	var p [2]int
 	if stdin {
@@ -64,7 +65,7 @@ func openPTY(size spool.Size) (*files, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/ptmx: %w", err)
 	}
-	f := &files{stdin: -1, stdout: master, stderr: -1}
+	f := &files{stdin: -1, stdout: master, stderr: -1, epfd: -1}
 	if err := f.openSlave(size); err != nil {
 		f.close()
 		return nil, err

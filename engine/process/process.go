@@ -51,6 +51,9 @@ type Options struct {
 	// Limits are the defaults of a run's limits; where they are zero too,
 	// the constants of this package apply.
 	Limits spool.Limits
+	// Spares is how many pairs of pipes to have ready for processes to come,
+	// so that a start need not make them.
+	Spares int
 }
 
 // Guarantees say what the engine can promise on this machine.

@@ -89,33 +89,30 @@ func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
 		p.streams[0].name, p.streams[0].tty = spool.PTY, true
 	}
 	p.tail.Max = int(min(s.limits.OutputBytes/2, MaxTail))
-	var err error
-	if p.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("create epoll: %w", err)
+	if f.epfd < 0 {
+		if err := f.watch(); err != nil {
+			return nil, fmt.Errorf("watch the output: %w", err)
+		}
 	}
-	for i, st := range p.streams {
-		if st.fd < 0 {
-			continue
+	p.epfd = f.epfd
+	for _, st := range p.streams {
+		if st.fd >= 0 {
+			p.open++
 		}
-		if err := p.add(st.fd, i); err != nil {
-			_ = unix.Close(p.epfd)
-			return nil, err
-		}
-		p.open++
 	}
 	return p, nil
 }
 
-func (p *pump) add(fd, index int) error {
+func watch(epfd, fd, index int) error {
 	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(index)}
-	if err := unix.EpollCtl(p.epfd, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
+	if err := unix.EpollCtl(epfd, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
 		return fmt.Errorf("watch descriptor: %w", err)
 	}
 	return nil
 }
 
 // watch adds the descriptor that tells of the exit.
-func (p *pump) watch(pidfd int) error { return p.add(pidfd, exitIndex) }
+func (p *pump) watch(pidfd int) error { return watch(p.epfd, pidfd, exitIndex) }
 
 // close closes everything the pump owns.
 func (p *pump) close() {

@@ -158,7 +158,7 @@ func TestNothingLeaks(t *testing.T) {
 				return len(list)
 			}
 			before, routines := count(), runtime.NumGoroutine()
-			e := open(t, Options{Tree: mode})
+			e := open(t, Options{Tree: mode, Spares: 4})
 			round := func() {
 				for _, tty := range []*spool.Size{nil, {}} {
 					spec := shell("echo $0; read x")
