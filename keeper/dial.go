@@ -78,7 +78,13 @@ func (l *link) start(ctx context.Context, p startParams, info *spool.Info) error
 	if err != nil {
 		return err
 	}
-	return runproto.DecodeError(l.rpc.CallBinary(ctx, methodStart, b, info))
+	if b, err = l.rpc.CallBinary(ctx, b); err != nil {
+		return runproto.DecodeError(err)
+	}
+	if *info, err = decodeInfo(b); err != nil {
+		return fmt.Errorf("keeper %s: %w", l.owner, err)
+	}
+	return nil
 }
 
 // Malformed implements [rpc.Handler].

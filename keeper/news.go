@@ -3,7 +3,6 @@ package keeper
 import (
 	"encoding/binary"
 	"fmt"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/eventlog"
@@ -70,8 +69,19 @@ func (l *link) disappoint() {
 	}
 }
 
-// Binary implements [rpc.BinaryHandler]: it is the first news of a run.
+// Binary implements [rpc.BinaryHandler].
 func (l *link) Binary(b []byte) error {
+	switch {
+	case len(b) > 0 && b[0] == messageNews:
+		return l.hear(b[1:])
+	case len(b) > 0 && b[0] == messageStarted:
+		return l.rpc.SettleBinary(b[1:])
+	}
+	return nil // of a newer keeper
+}
+
+// hear takes the first news of a run.
+func (l *link) hear(b []byte) error {
 	news, err := decodeNews(b)
 	if err != nil {
 		return fmt.Errorf("keeper %s: %w", l.owner, err)
@@ -97,24 +107,11 @@ func (l *link) Binary(b []byte) error {
 // its log ends, what of its description changes while it lives, and the records
 // of the events.
 func appendNews(dst []byte, news *awaitResult) (_ []byte, err error) {
-	i := &news.Info
-	dst = appendText(dst, i.ID)
-	for _, n := range []uint64{uint64(*news.Last), uint64(news.Segment), uint64(news.Size), uint64(i.Last), uint64(i.Bytes)} {
+	dst = appendText(dst, news.Info.ID)
+	for _, n := range []uint64{uint64(*news.Last), uint64(news.Segment), uint64(news.Size)} {
 		dst = binary.AppendUvarint(dst, n)
 	}
-	dst = appendText(dst, i.State)
-	var ended int64
-	if !i.Ended.IsZero() {
-		ended = i.Ended.UnixNano()
-	}
-	dst = binary.AppendVarint(dst, ended)
-	var o spool.Outcome
-	if i.Outcome != nil {
-		o = *i.Outcome
-	}
-	dst = appendText(dst, o.Kind) // empty for none
-	dst = binary.AppendVarint(dst, int64(o.Code))
-	dst = appendText(appendText(dst, o.Signal), o.Reason)
+	dst = appendProgress(dst, &news.Info)
 	for i := range news.Events {
 		if dst, err = eventlog.AppendRecord(dst, &news.Events[i]); err != nil {
 			return nil, fmt.Errorf("encode news: %w", err)
@@ -128,19 +125,10 @@ func appendNews(dst []byte, news *awaitResult) (_ []byte, err error) {
 func decodeNews(b []byte) (*awaitResult, error) {
 	m := message{b: b}
 	news := new(awaitResult)
-	i := &news.Info
-	i.ID = spool.RunID(m.text())
+	news.Info.ID = spool.RunID(m.text())
 	last := spool.Seq(m.uint())
 	news.Last, news.Segment, news.Size = &last, spool.Seq(m.uint()), int64(m.uint())
-	i.Last, i.Bytes = spool.Seq(m.uint()), int64(m.uint())
-	i.State = spool.State(m.text())
-	if ended := m.int(); ended != 0 {
-		i.Ended = time.Unix(0, ended).UTC()
-	}
-	o := spool.Outcome{Kind: spool.OutcomeKind(m.text()), Code: int(m.int()), Signal: m.text(), Reason: m.text()}
-	if o.Kind != "" {
-		i.Outcome = &o
-	}
+	m.progress(&news.Info)
 	if m.err != nil {
 		return nil, fmt.Errorf("decode news: %w", m.err)
 	}

@@ -57,6 +57,10 @@ func TestNewsRoundTrip(t *testing.T) {
 			if diff := cmp.Diff(&want, got); diff != "" {
 				t.Error(diff)
 			}
+			info, err := decodeInfo(appendInfo(nil, &news.Info))
+			if diff := cmp.Diff(news.Info, info); err != nil || diff != "" {
+				t.Errorf("%v\n%s", err, diff)
+			}
 			events := 0
 			for n := range b { // cut anywhere it is no news, or fewer events
 				cut, err := decodeNews(b[:n])
@@ -83,6 +87,12 @@ func FuzzDecodeNews(f *testing.F) {
 		news, err := decodeNews(b)
 		if err == nil && news.Last == nil {
 			t.Error("news that do not say where the log ends")
+		}
+		if info, err := decodeInfo(b); err == nil {
+			again, err := decodeInfo(appendInfo(nil, &info))
+			if diff := cmp.Diff(info, again); err != nil || diff != "" {
+				t.Errorf("%v\n%s", err, diff)
+			}
 		}
 	})
 }

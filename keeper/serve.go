@@ -239,8 +239,13 @@ func (c *conn) Request(r *rpc.Request) {
 	}
 	c.lanes.Go(key, r.Size(), func() {
 		result, err := c.handle(r)
-		r.Reply(result, runproto.EncodeError(err))
-		if s, ok := result.(*started); ok && s.news && err == nil {
+		s, ok := result.(*started)
+		if !ok || err != nil {
+			r.Reply(result, runproto.EncodeError(err))
+			return
+		}
+		r.ReplyBinary(messageStarted, appendInfo(nil, &s.Info))
+		if s.news {
 			c.watch(s.ID)
 		}
 	})
@@ -332,7 +337,7 @@ func (c *conn) tellEnd(id spool.RunID) bool {
 		return false
 	}
 	news := newsOf(page, at)
-	b, err := appendNews(nil, &news)
+	b, err := appendNews([]byte{messageNews}, &news)
 	return err == nil && c.rpc.TrySend(true, b)
 }
 
@@ -341,7 +346,7 @@ func (c *conn) tell(id spool.RunID) {
 	news, err := c.await(awaitParams{Run: id})
 	var b []byte
 	if err == nil {
-		b, err = appendNews(nil, &news)
+		b, err = appendNews([]byte{messageNews}, &news)
 	}
 	if err == nil {
 		err = c.rpc.Send(true, b)

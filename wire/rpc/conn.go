@@ -111,12 +111,20 @@ func (c *Conn) Recycle(b []byte) {
 // settle hands a response to the call that waits for it.
 func (c *Conn) settle(m Message) error {
 	id, err := strconv.ParseInt(string(m.ID), 10, 64)
+	if err != nil {
+		return fmt.Errorf("answer to a request that was never sent: id %.64s", m.ID)
+	}
+	return c.deliver(id, m)
+}
+
+// deliver hands the answer to a request to whoever waits for it.
+func (c *Conn) deliver(id int64, m Message) error {
 	c.mu.Lock()
 	answer, ok := c.calls[id]
 	delete(c.calls, id)
 	c.mu.Unlock()
-	if err != nil || !ok {
-		return fmt.Errorf("answer to a request that was never sent: id %.64s", m.ID)
+	if !ok {
+		return fmt.Errorf("answer to a request that was never sent: id %d", id)
 	}
 	answer <- m // has room for one, and gets one
 	return nil
@@ -158,18 +166,37 @@ func (c *Conn) Call(ctx context.Context, method string, params, result any) erro
 	b = append(b, p...)
 	b = append(b, '}')
 	_ = c.Send(false, b) // whose failure ends the connection
-	return c.await(ctx, answer, method, result)
-}
-
-// CallBinary is Call for a request that has a form of its own. The peer has it
-// as a binary message, and [BinaryRequest] takes it apart.
-func (c *Conn) CallBinary(ctx context.Context, method string, params []byte, result any) error {
-	id, answer, err := c.begin()
-	if err != nil {
+	m, err := c.await(ctx, answer)
+	if err != nil || result == nil {
 		return err
 	}
+	if err := fastjson.Unmarshal(m.Result, result); err != nil {
+		return fmt.Errorf("decode result of %s: %w", method, err)
+	}
+	return nil
+}
+
+// CallBinary is Call for a request that has a form of its own, as has its
+// result. The peer has it as a binary message, which [BinaryRequest] takes
+// apart, and answers with [Request.ReplyBinary]; that answer is for
+// [Conn.SettleBinary].
+func (c *Conn) CallBinary(ctx context.Context, params []byte) ([]byte, error) {
+	id, answer, err := c.begin()
+	if err != nil {
+		return nil, err
+	}
 	_ = c.Send(true, binary.AppendUvarint(nil, uint64(id)), params)
-	return c.await(ctx, answer, method, result)
+	m, err := c.await(ctx, answer)
+	return m.binary, err
+}
+
+// SettleBinary hands a binary answer to the call that waits for it.
+func (c *Conn) SettleBinary(b []byte) error {
+	id, n := binary.Uvarint(b)
+	if n <= 0 {
+		return errors.New("binary answer without an id")
+	}
+	return c.deliver(int64(id), Message{binary: b[n:]})
 }
 
 // BinaryRequest returns the request of a [Conn.CallBinary] that came over c.
@@ -195,26 +222,20 @@ func (c *Conn) begin() (id int64, answer chan Message, err error) {
 	return c.nextID, answer, nil
 }
 
-// await waits for the answer.
-func (c *Conn) await(ctx context.Context, answer chan Message, method string, result any) error {
+// await waits for the answer. The peer's error is one here.
+func (c *Conn) await(ctx context.Context, answer chan Message) (Message, error) {
 	select {
 	case m := <-answer:
 		if m.Error != nil {
-			return m.Error
+			return m, m.Error
 		}
-		if result == nil {
-			return nil
-		}
-		if err := fastjson.Unmarshal(m.Result, result); err != nil {
-			return fmt.Errorf("decode result of %s: %w", method, err)
-		}
-		return nil
+		return m, nil
 	case <-c.done:
-		return c.closedError()
+		return Message{}, c.closedError()
 	case <-ctx.Done():
 		// The slot stays until the answer comes: an answer to a
 		// request we forgot would look like a protocol error.
-		return context.Cause(ctx)
+		return Message{}, context.Cause(ctx)
 	}
 }
 
@@ -281,6 +302,17 @@ type Request struct {
 
 // Size is what the request holds in memory until it is answered.
 func (r *Request) Size() int { return len(r.Params) }
+
+// ReplyBinary answers a request that came as a binary message in the same way.
+// The kind comes before the answer, for a peer that is sent other things too.
+func (r *Request) ReplyBinary(kind byte, result []byte) {
+	id, err := strconv.ParseUint(string(r.id), 10, 64)
+	if err != nil { // it is not one of those
+		r.Reply(nil, errors.New("the request was not binary"))
+		return
+	}
+	_ = r.conn.Send(true, binary.AppendUvarint([]byte{kind}, id), result) // a lost connection has no reader
+}
 
 // Reply answers the request, with err if it is not nil. An error that is not
 // an [*Error] becomes CodeInternal with its text, and so does a result that no

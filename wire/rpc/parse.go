@@ -25,6 +25,8 @@ type Message struct {
 	Params json.RawMessage
 	Result json.RawMessage // only in a response
 	Error  *Error          // only in a response
+
+	binary []byte // of a binary response
 }
 
 // Parse checks one message whole and takes it apart: syntax, UTF-8, number of

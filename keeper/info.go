@@ -1,0 +1,82 @@
+package keeper
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+// appendInfo appends the form of a description that answers a start.
+func appendInfo(dst []byte, i *spool.Info) []byte {
+	for _, s := range []string{string(i.ID), i.Name, i.Engine, i.Cwd, i.Owner} {
+		dst = appendText(dst, s)
+	}
+	dst = appendMap(dst, i.Labels)
+	dst = appendTexts(dst, i.Argv)
+	var tty uint64
+	if i.TTY {
+		tty = 1
+	}
+	dst = binary.AppendUvarint(dst, tty)
+	dst = binary.AppendVarint(dst, int64(i.Pid))
+	dst = appendTime(dst, i.Created)
+	return appendProgress(dst, i)
+}
+
+// decodeInfo is the inverse of appendInfo.
+func decodeInfo(b []byte) (i spool.Info, err error) {
+	m := message{b: b}
+	i.ID, i.Name, i.Engine, i.Cwd, i.Owner = spool.RunID(m.text()), m.text(), m.text(), m.text(), m.text()
+	i.Labels = m.textMap()
+	i.Argv = m.texts()
+	i.TTY = m.uint() != 0
+	i.Pid = int(m.int())
+	i.Created = m.time()
+	m.progress(&i)
+	if m.err != nil {
+		return spool.Info{}, fmt.Errorf("decode description: %w", m.err)
+	}
+	return i, nil
+}
+
+// appendProgress appends what changes while a run lives.
+func appendProgress(dst []byte, i *spool.Info) []byte {
+	dst = binary.AppendUvarint(dst, uint64(i.Last))
+	dst = binary.AppendUvarint(dst, uint64(i.Bytes))
+	dst = appendText(dst, i.State)
+	dst = appendTime(dst, i.Ended)
+	var o spool.Outcome
+	if i.Outcome != nil {
+		o = *i.Outcome
+	}
+	dst = appendText(dst, o.Kind) // empty for none
+	dst = binary.AppendVarint(dst, int64(o.Code))
+	return appendText(appendText(dst, o.Signal), o.Reason)
+}
+
+func (m *message) progress(i *spool.Info) {
+	i.Last, i.Bytes = spool.Seq(m.uint()), int64(m.uint())
+	i.State = spool.State(m.text())
+	i.Ended = m.time()
+	o := spool.Outcome{Kind: spool.OutcomeKind(m.text()), Code: int(m.int()), Signal: m.text(), Reason: m.text()}
+	if o.Kind != "" {
+		i.Outcome = &o
+	}
+}
+
+// appendTime appends a time as nanoseconds, zero for none.
+func appendTime(dst []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return binary.AppendVarint(dst, 0)
+	}
+	return binary.AppendVarint(dst, t.UnixNano())
+}
+
+func (m *message) time() time.Time {
+	if ns := m.int(); ns != 0 {
+		return time.Unix(0, ns)
+	}
+	return time.Time{}
+}
