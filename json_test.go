@@ -140,3 +140,26 @@ func TestInfoAppendJSON(t *testing.T) {
 		}
 	})
 }
+
+func TestExitedOutcome(t *testing.T) {
+	for data, want := range map[string]spool.Outcome{
+		`{"code":0}`:                       {Kind: spool.Exited},
+		`{"code":137}`:                     {Kind: spool.Exited, Code: 137},
+		`{"code":137,"signal":"SIGKILL"}`:  {Kind: spool.Exited, Code: 137, Signal: "SIGKILL"},
+		`{"code": 3}`:                      {Kind: spool.Exited, Code: 3},
+		`{"code":-1}`:                      {Kind: spool.Exited, Code: -1},
+		`{"code":100000}`:                  {Kind: spool.Exited, Code: 100000},
+		`{"code":7,"later":{"x":[1,2,3]}}`: {Kind: spool.Exited, Code: 7},
+	} {
+		e := spool.Event{Kind: spool.KindExited, Data: json.RawMessage(data)}
+		if got, ok := e.Outcome(); !ok || got != want {
+			t.Errorf("%s: %+v, want %+v", data, got, want)
+		}
+	}
+	for _, data := range []string{``, `{"code":}`, `{"code":1`, `{"code":1}}`, `{"code":"1"}`} {
+		e := spool.Event{Kind: spool.KindExited, Data: json.RawMessage(data)}
+		if got, ok := e.Outcome(); !ok || got.Kind != spool.Unknown {
+			t.Errorf("%q: %+v, want an unknown one", data, got)
+		}
+	}
+}

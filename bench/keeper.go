@@ -67,7 +67,7 @@ func (b *bench) keptBeside(ctx context.Context) (err error) {
 		return err
 	}
 	b.add(subjectSpool, "keeper.rss", float64(rss)) // with nothing alive
-	for range b.pick(10, 5) { // in turns: the machine is not always as fast
+	for range b.pick(10, 5) {                       // in turns: the machine is not always as fast
 		if err := b.runs(ctx, h, "keeper.start.host", 20); err != nil {
 			return err
 		}

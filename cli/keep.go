@@ -113,6 +113,9 @@ func serveKeeper(dir, build string, p keepPolicy, stdout *os.File) error {
 	// A terminal that goes away and a pipe that breaks are none of its
 	// business.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)
+	if err := launch.Quiet(); err != nil {
+		return err
+	}
 	o := settling(dir)
 	o.Engines = engines()
 	o.Sync, o.SyncEvery, o.Retention = p.fsync, p.syncEvery, p.retention

@@ -326,7 +326,7 @@ func (p *pump) exit() (all bool) {
 	}
 	exit := exitStatus(status)
 	p.outcome = spool.Outcome{Kind: spool.Exited, Code: exit.Code, Signal: exit.Signal}
-	e := makeEvent(spool.KindExited, exit)
+	e := spool.Event{Kind: spool.KindExited, Data: appendExit(nil, exit)}
 	if out, ok := p.out.(engine.Concluder); ok && !p.refused && p.open == 0 && p.s.over() {
 		if out.Conclude(e) {
 			return true

@@ -36,6 +36,19 @@ func signalName(sig unix.Signal) string {
 }
 
 // exitStatus translates what wait said.
+// appendExit appends the JSON form of an exit status, of which every run has
+// one. The names of signals need no escapes.
+func appendExit(dst []byte, s spool.ExitStatus) []byte {
+	dst = append(dst, `{"code":`...)
+	dst = strconv.AppendInt(dst, int64(s.Code), 10)
+	if s.Signal != "" {
+		dst = append(dst, `,"signal":"`...)
+		dst = append(dst, s.Signal...)
+		dst = append(dst, '"')
+	}
+	return append(dst, '}')
+}
+
 func exitStatus(ws unix.WaitStatus) spool.ExitStatus {
 	if ws.Signaled() {
 		return spool.ExitStatus{Code: 128 + int(ws.Signal()), Signal: signalName(ws.Signal())}

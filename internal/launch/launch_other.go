@@ -20,3 +20,6 @@ func New(Options) (*Launcher, error) {
 func SweepOwner(string) (killed int, err error) {
 	return 0, fmt.Errorf("the process engine is not available on this platform: %w", spool.ErrUnsupported)
 }
+
+// Quiet has nothing to do where nothing is started.
+func Quiet() error { return nil }
