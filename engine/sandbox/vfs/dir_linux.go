@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -100,6 +101,17 @@ func (d *Dir) in(path string, do func(dir int, name string) error) error {
 }
 
 func (d *Dir) lstat(path string) (Info, error) {
+	switch {
+	case path == "" || path == ".":
+		return fstat(d.fd)
+	case !strings.Contains(path, "/") && path != "..":
+		// One name leads nowhere else, and need not be opened.
+		var st unix.Stat_t
+		if err := unix.Fstatat(d.fd, path, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return Info{}, own(err)
+		}
+		return infoOf(&st), nil
+	}
 	fd, err := d.peek(path, 0)
 	if err != nil {
 		return Info{}, err
@@ -113,10 +125,14 @@ func fstat(fd int) (Info, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return Info{}, own(err)
 	}
+	return infoOf(&st), nil
+}
+
+func infoOf(st *unix.Stat_t) Info {
 	return Info{
 		Ino: st.Ino, Mode: Mode(st.Mode), Nlink: uint32(st.Nlink), Size: st.Size,
 		Atime: st.Atim.Nano(), Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(),
-	}, nil
+	}
 }
 
 func (d *Dir) readdir(path string) ([]Entry, error) {

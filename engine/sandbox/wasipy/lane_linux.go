@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -61,8 +62,16 @@ var errNoFrame = errors.New("no frame is there")
 // lane is a connection between a worker and its parent that carries one script
 // at a time.
 type lane struct {
-	file *os.File
+	file *os.File // the socket; the runtime does not poll it
 	raw  syscall.RawConn
+	// idle becomes readable once for every time that somebody asks for it,
+	// when there is input. This the runtime polls: the socket itself would
+	// wake one of its threads with every frame that comes or is taken, however
+	// it is waited for.
+	idle     *os.File
+	idleRaw  syscall.RawConn
+	deadline atomic.Int64 // of receiving, in nanoseconds; zero for none
+	closed   atomic.Bool
 
 	wmu  sync.Mutex // one frame after the other
 	wbuf []byte
@@ -72,21 +81,55 @@ type lane struct {
 }
 
 // newLane takes over a socket.
-func newLane(fd int) (*lane, error) {
-	if err := unix.SetNonblock(fd, true); err != nil {
+func newLane(fd int) (_ *lane, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("make a lane: %w", err)
+		}
+	}()
+	if err := unix.SetNonblock(fd, false); err != nil { // so that it is not polled
 		unix.Close(fd)
-		return nil, fmt.Errorf("make a lane: %w", err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "lane")
-	raw, err := f.SyscallConn()
+	l := &lane{file: os.NewFile(uintptr(fd), "lane"), rbuf: make([]byte, 0, 4<<10)}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		l.file.Close()
+		return nil, err
+	}
+	if l.raw, err = l.file.SyscallConn(); err != nil {
+		l.file.Close()
+		return nil, err
+	}
+	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err == nil {
+		err = errors.Join(unix.SetNonblock(ep, true), unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{}))
+		l.idle = os.NewFile(uintptr(ep), "idle lane")
+		if err == nil {
+			l.idleRaw, err = l.idle.SyscallConn()
+		}
+	}
 	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("make a lane: %w", err)
+		l.close()
+		return nil, err
 	}
-	return &lane{file: f, raw: raw, rbuf: make([]byte, 0, 4<<10)}, nil
+	return l, nil
 }
 
-func (l *lane) close() { _ = l.file.Close() }
+func (l *lane) close() {
+	l.closed.Store(true)
+	_ = l.idle.Close() // nil does no harm
+	_ = l.file.Close()
+}
+
+// setDeadline says until when to receive.
+func (l *lane) setDeadline(t time.Time) {
+	ns := int64(0)
+	if !t.IsZero() {
+		ns = t.UnixNano()
+	}
+	l.deadline.Store(ns)
+	_ = l.idle.SetReadDeadline(t) // fails only when it is closed
+}
 
 // send sends a frame.
 func (l *lane) send(kind byte, parts ...[]byte) error {
@@ -110,17 +153,19 @@ func (l *lane) send(kind byte, parts ...[]byte) error {
 	}
 	var failed error
 	err := l.raw.Write(func(fd uintptr) bool {
-		for len(b) > 0 {
+		for len(b) > 0 && failed == nil {
 			n, err := unix.Write(int(fd), b)
 			switch {
 			case err == nil:
 				b = b[n:]
 			case errors.Is(err, unix.EINTR):
 			case errors.Is(err, unix.EAGAIN):
-				return false
+				await(int(fd), unix.POLLOUT, lookWait)
+				if l.closed.Load() {
+					failed = os.ErrClosed
+				}
 			default:
 				failed = err
-				return true
 			}
 		}
 		return true
@@ -172,55 +217,103 @@ func (l *lane) room(want int) {
 
 // fill reads what there is.
 func (l *lane) fill(p patience) error {
-	var failed error
-	var spun time.Time
-	err := l.raw.Read(func(fd uintptr) bool {
+	for {
+		err := l.read(p == hot || p == hottest)
+		if !errors.Is(err, unix.EAGAIN) {
+			return err
+		}
+		if d := l.deadline.Load(); d != 0 && time.Now().UnixNano() >= d {
+			return os.ErrDeadlineExceeded
+		}
+		switch p {
+		case hurried:
+			return errNoFrame
+		case patient:
+			if err := l.wait(); err != nil {
+				return err
+			}
+		case hot:
+			p = patient
+			l.awaitInput(hotWait)
+		case hottest:
+			l.awaitInput(-1)
+		}
+	}
+}
+
+// read reads, and asks again for a moment if told so. There is nothing to read
+// if the error is [unix.EAGAIN].
+func (l *lane) read(again bool) (err error) {
+	rawErr := l.raw.Read(func(fd uintptr) bool {
+		var began time.Time
 		for {
-			n, err := unix.Read(int(fd), l.rbuf[len(l.rbuf):cap(l.rbuf)])
+			var n int
+			n, err = unix.Read(int(fd), l.rbuf[len(l.rbuf):cap(l.rbuf)])
 			switch {
 			case err == nil && n == 0:
-				failed = io.EOF
+				err = io.EOF
 				return true
 			case err == nil:
 				l.rbuf = l.rbuf[:len(l.rbuf)+n]
 				return true
-			case errors.Is(err, unix.EINTR):
+			case err == unix.EINTR:
 				continue
-			case !errors.Is(err, unix.EAGAIN):
-				failed = err
+			case err != unix.EAGAIN || !again:
 				return true
 			}
-			switch p {
-			case hurried:
-				failed = errNoFrame
+			now := time.Now()
+			if began.IsZero() {
+				began = now
+			} else if now.Sub(began) >= spinWait {
 				return true
-			case patient:
-				return false
 			}
-			if now := time.Now(); spun.IsZero() {
-				spun = now
-				continue
-			} else if now.Sub(spun) < spinWait {
-				continue
-			}
-			if p == hot {
-				p = patient
-				awaitInput(int(fd), hotWait)
-			} else {
-				awaitInput(int(fd), -1)
-			}
+			// The peer may well be waiting for this processor.
+			_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 		}
 	})
-	if err == nil {
-		err = failed
+	if rawErr != nil {
+		return rawErr
 	}
 	return err
 }
 
-// await waits until there is something to read, for so long or, if negative,
-// for ever. It says whether there is.
-func awaitInput(fd int, d time.Duration) bool {
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+// wait waits for input by the runtime's poller.
+func (l *lane) wait() error {
+	var failed error
+	arm := func(fd uintptr) {
+		failed = l.idleRaw.Control(func(ep uintptr) {
+			failed = unix.EpollCtl(int(ep), unix.EPOLL_CTL_MOD, int(fd), &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT})
+		})
+	}
+	if err := errors.Join(l.raw.Control(arm), failed); err != nil {
+		return err
+	}
+	err := l.idleRaw.Read(func(ep uintptr) bool {
+		var events [1]unix.EpollEvent
+		n, err := unix.EpollWait(int(ep), events[:], 0)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			failed = err
+			return true
+		}
+		return n > 0
+	})
+	return errors.Join(err, failed)
+}
+
+// awaitInput waits until there is something to read, for so long or, if
+// negative, for ever. It says whether there is.
+func (l *lane) awaitInput(d time.Duration) (arrived bool) {
+	_ = l.raw.Control(func(fd uintptr) { arrived = await(int(fd), unix.POLLIN, d) })
+	return arrived
+}
+
+// lookWait is how often somebody who waits for a peer to receive looks whether
+// the lane was closed.
+const lookWait = 50 * time.Millisecond
+
+// await waits in a system call for a descriptor to be ready.
+func await(fd int, events int16, d time.Duration) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	var limit *unix.Timespec
 	if d >= 0 {
 		ts := unix.NsecToTimespec(int64(d))

@@ -180,9 +180,7 @@ func (r *remote) Wait(d time.Duration) signal {
 	if s := r.take(); s != nothing {
 		return s
 	}
-	arrived := false
-	_ = r.lane.raw.Control(func(fd uintptr) { arrived = awaitInput(int(fd), d) })
-	if arrived {
+	if r.lane.awaitInput(d) {
 		r.receive(hurried)
 	}
 	return r.take()

@@ -116,13 +116,13 @@ func (c *conversation) run(ctx context.Context) (guest.Result, error) {
 	end := context.AfterFunc(ctx, func() {
 		defer close(told)
 		_ = c.use.send(frameKill)
-		_ = c.use.file.SetReadDeadline(time.Now().Add(stopGrace))
+		c.use.setDeadline(time.Now().Add(stopGrace))
 	})
 	defer func() {
 		if !end() {
 			<-told
 		}
-		_ = c.use.file.SetReadDeadline(time.Time{})
+		c.use.setDeadline(time.Time{})
 	}()
 	for {
 		kind, b, err := c.use.recv(hot)
@@ -231,7 +231,7 @@ func (c *conversation) abandon(r *remoteRunner) {
 	pl.mu.Unlock()
 	pl.beside.Go(func() {
 		_ = files.Close()
-		_ = u.file.SetReadDeadline(time.Now().Add(pl.workerGrace))
+		u.setDeadline(time.Now().Add(pl.workerGrace))
 		good := false
 		for {
 			kind, _, err := u.recv(patient)
@@ -251,7 +251,7 @@ func (c *conversation) abandon(r *remoteRunner) {
 			}
 			break
 		}
-		_ = u.file.SetReadDeadline(time.Time{})
+		u.setDeadline(time.Time{})
 		pl.mu.Lock()
 		u.worker.stuck--
 		if !good {
