@@ -23,6 +23,9 @@ const (
 	frameInterrupt = 'I' // u32 number
 	frameAnswer    = 'a' // of a read or an ask: a status, and more; of a file call: all of it
 
+	// Both ways.
+	frameBell = 'b' // there is something in the window, or was
+
 	// From a worker.
 	frameStarted = 'S' // guest.Startup
 	frameWrite   = 'W' // stream, bytes
@@ -72,6 +75,8 @@ type lane struct {
 	idleRaw  syscall.RawConn
 	deadline atomic.Int64 // of receiving, in nanoseconds; zero for none
 	closed   atomic.Bool
+	window   *window // nil if there is none
+	parent   bool    // whose end this is
 
 	wmu  sync.Mutex // one frame after the other
 	wbuf []byte
@@ -197,9 +202,26 @@ func (l *lane) recv(p patience) (byte, []byte, error) {
 		if p == hurried && len(have) > 0 {
 			how = hottest // it is on its way
 		}
-		if err := l.fill(how); err != nil {
+		err := l.fill(how)
+		if errors.Is(err, errBell) {
+			return frameBell, nil, nil
+		}
+		if err != nil {
 			return 0, nil, err
 		}
+	}
+}
+
+// errBell says that there is a call in the window, which no frame may tell of.
+var errBell = errors.New("a call is in the window")
+
+// called says whether that is so.
+func (l *lane) called() bool { return l.parent && l.window != nil && l.window.pending() }
+
+// look says whether calls in the window are looked for.
+func (l *lane) look(looking bool) {
+	if l.parent && l.window != nil {
+		l.window.look(looking)
 	}
 }
 
@@ -218,12 +240,18 @@ func (l *lane) room(want int) {
 // fill reads what there is.
 func (l *lane) fill(p patience) error {
 	for {
+		// First, for a peer that never stops: it is not to be trusted.
+		if d := l.deadline.Load(); d != 0 && time.Now().UnixNano() >= d {
+			return os.ErrDeadlineExceeded
+		}
 		err := l.read(p == hot || p == hottest)
 		if !errors.Is(err, unix.EAGAIN) {
 			return err
 		}
-		if d := l.deadline.Load(); d != 0 && time.Now().UnixNano() >= d {
-			return os.ErrDeadlineExceeded
+		// In this order: a call that comes after the look rings.
+		l.look(false)
+		if l.called() {
+			return errBell
 		}
 		switch p {
 		case hurried:
@@ -244,9 +272,14 @@ func (l *lane) fill(p patience) error {
 // read reads, and asks again for a moment if told so. There is nothing to read
 // if the error is [unix.EAGAIN].
 func (l *lane) read(again bool) (err error) {
+	l.look(again)
 	rawErr := l.raw.Read(func(fd uintptr) bool {
 		var began time.Time
 		for {
+			if l.called() {
+				err = errBell
+				return true
+			}
 			var n int
 			n, err = unix.Read(int(fd), l.rbuf[len(l.rbuf):cap(l.rbuf)])
 			switch {
@@ -267,8 +300,7 @@ func (l *lane) read(again bool) (err error) {
 			} else if now.Sub(began) >= spinWait {
 				return true
 			}
-			// The peer may well be waiting for this processor.
-			_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			yield()
 		}
 	})
 	if rawErr != nil {
@@ -276,6 +308,10 @@ func (l *lane) read(again bool) (err error) {
 	}
 	return err
 }
+
+// yield lets others have this processor, if they wait for it: the peer whose
+// answer is awaited may well be one of them.
+func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // wait waits for input by the runtime's poller.
 func (l *lane) wait() error {
