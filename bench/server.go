@@ -74,12 +74,19 @@ func launch(ctx context.Context, path, dir string) (*server, error) {
 	return s, nil
 }
 
-// forget deletes what Spool has written of runs that ended, so that the next
-// round does not find the memory full of it. The others write nothing.
+// large is how much of a run is worth deleting between rounds.
+const large = 1 << 20
+
+// forget deletes what Spool has written of runs that wrote much, so that the
+// next round does not find the memory full of it. The small ones stay: where
+// many files were just deleted some file systems are slow to make new ones. The
+// others write nothing.
 func (s *server) forget() error {
 	files, err := filepath.Glob(filepath.Join(s.cmd.Dir, "spool", "runs", "*.seg"))
 	for _, f := range files {
-		err = errors.Join(err, os.Remove(f))
+		if info, statErr := os.Stat(f); statErr != nil || info.Size() >= large {
+			err = errors.Join(err, statErr, os.Remove(f))
+		}
 	}
 	return err
 }

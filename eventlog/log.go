@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"iter"
 	"runtime"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -220,10 +221,14 @@ func (l *Log) publish(events ...spool.Event) {
 func (l *Log) Adopt(last spool.Seq, events []spool.Event, sealed bool) {
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
-	for i := range events {
-		if seq, _ := l.Last(); events[i].Seq == seq+1 {
-			l.publish(events[i])
+	known, _ := l.Last()
+	i := slices.IndexFunc(events, func(e spool.Event) bool { return e.Seq == known+1 })
+	if i >= 0 {
+		n := i + 1
+		for n < len(events) && events[n].Seq == events[n-1].Seq+1 {
+			n++
 		}
+		l.publish(events[i:n]...) // at once, so that nobody wakes for each
 	}
 	l.reveal(last, sealed)
 }

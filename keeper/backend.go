@@ -85,15 +85,17 @@ func (b *Backend) Close() error {
 
 // inherit gives a run the environment and the working directory that it would
 // have if this process ran it.
-func inherit(spec *spool.Spec) error {
-	env, err := process.Environ(spec.EnvPolicy, os.Environ(), spec.Env)
-	if err != nil {
-		return &spool.StartError{Reason: spool.StartInvalid, Err: err}
-	}
-	spec.EnvPolicy, spec.Env = nil, make(map[string]string, len(env))
-	for _, kv := range env {
-		k, v, _ := cutEnv(kv)
-		spec.Env[k] = v
+func inherit(spec *spool.Spec) (err error) {
+	if spec.EnvPolicy != nil { // else it inherits nothing
+		env, err := process.Environ(spec.EnvPolicy, os.Environ(), spec.Env)
+		if err != nil {
+			return &spool.StartError{Reason: spool.StartInvalid, Err: err}
+		}
+		spec.EnvPolicy, spec.Env = nil, make(map[string]string, len(env))
+		for _, kv := range env {
+			k, v, _ := cutEnv(kv)
+			spec.Env[k] = v
+		}
 	}
 	if spec.Cwd == "" {
 		if spec.Cwd, err = os.Getwd(); err != nil {

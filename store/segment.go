@@ -31,8 +31,9 @@ type segment struct {
 }
 
 func newSegment(dir string, id spool.RunID, first spool.Seq) *segment {
-	name := fmt.Sprintf("%s.%0*d%s", id, seqDigits, first, segmentExt)
-	return &segment{first: first, path: filepath.Join(dir, name), size: -1}
+	digits := strconv.FormatUint(uint64(first), 10)
+	name := string(id) + "." + strings.Repeat("0", seqDigits-len(digits)) + digits + segmentExt
+	return &segment{first: first, path: dir + string(filepath.Separator) + name, size: -1}
 }
 
 // newExt ends the name of a file that is to be the first segment of a run.
