@@ -74,7 +74,7 @@ func (l *link) call(ctx context.Context, method string, params, result any) erro
 
 // start asks for a run.
 func (l *link) start(ctx context.Context, p startParams, info *spool.Info) error {
-	b, err := p.append(nil)
+	b, err := p.append(make([]byte, 0, messageRoom))
 	if err != nil {
 		return err
 	}

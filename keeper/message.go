@@ -17,6 +17,9 @@ const (
 
 var errMessage = errors.New("message is cut")
 
+// messageRoom is what most messages fit in.
+const messageRoom = 512
+
 // roomFor is how many strings are believed in before they are there.
 const roomFor = 1024
 

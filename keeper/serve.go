@@ -244,7 +244,7 @@ func (c *conn) Request(r *rpc.Request) {
 			r.Reply(result, runproto.EncodeError(err))
 			return
 		}
-		r.ReplyBinary(messageStarted, appendInfo(nil, &s.Info))
+		r.ReplyBinary(messageStarted, appendInfo(make([]byte, 0, messageRoom), &s.Info))
 		if s.news {
 			c.watch(s.ID)
 		}
@@ -337,7 +337,7 @@ func (c *conn) tellEnd(id spool.RunID) bool {
 		return false
 	}
 	news := newsOf(page, at)
-	b, err := appendNews([]byte{messageNews}, &news)
+	b, err := appendNews(append(make([]byte, 0, messageRoom), messageNews), &news)
 	return err == nil && c.rpc.TrySend(true, b)
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,9 +21,6 @@ const (
 	frameKill      = 'K'
 	frameInterrupt = 'I' // u32 number
 	frameAnswer    = 'a' // of a read or an ask: a status, and more; of a file call: all of it
-
-	// Both ways.
-	frameBell = 'b' // there is something in the window, or was
 
 	// From a worker.
 	frameStarted = 'S' // guest.Startup
@@ -65,18 +61,8 @@ var errNoFrame = errors.New("no frame is there")
 // lane is a connection between a worker and its parent that carries one script
 // at a time.
 type lane struct {
-	file *os.File // the socket; the runtime does not poll it
+	file *os.File
 	raw  syscall.RawConn
-	// idle becomes readable once for every time that somebody asks for it,
-	// when there is input. This the runtime polls: the socket itself would
-	// wake one of its threads with every frame that comes or is taken, however
-	// it is waited for.
-	idle     *os.File
-	idleRaw  syscall.RawConn
-	deadline atomic.Int64 // of receiving, in nanoseconds; zero for none
-	closed   atomic.Bool
-	window   *window // nil if there is none
-	parent   bool    // whose end this is
 
 	wmu  sync.Mutex // one frame after the other
 	wbuf []byte
@@ -86,55 +72,21 @@ type lane struct {
 }
 
 // newLane takes over a socket.
-func newLane(fd int) (_ *lane, err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("make a lane: %w", err)
-		}
-	}()
-	if err := unix.SetNonblock(fd, false); err != nil { // so that it is not polled
-		unix.Close(fd)
-		return nil, err
-	}
-	l := &lane{file: os.NewFile(uintptr(fd), "lane"), rbuf: make([]byte, 0, 4<<10)}
+func newLane(fd int) (*lane, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
-		l.file.Close()
-		return nil, err
+		unix.Close(fd)
+		return nil, fmt.Errorf("make a lane: %w", err)
 	}
-	if l.raw, err = l.file.SyscallConn(); err != nil {
-		l.file.Close()
-		return nil, err
-	}
-	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err == nil {
-		err = errors.Join(unix.SetNonblock(ep, true), unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{}))
-		l.idle = os.NewFile(uintptr(ep), "idle lane")
-		if err == nil {
-			l.idleRaw, err = l.idle.SyscallConn()
-		}
-	}
+	f := os.NewFile(uintptr(fd), "lane")
+	raw, err := f.SyscallConn()
 	if err != nil {
-		l.close()
-		return nil, err
+		f.Close()
+		return nil, fmt.Errorf("make a lane: %w", err)
 	}
-	return l, nil
+	return &lane{file: f, raw: raw, rbuf: make([]byte, 0, 4<<10)}, nil
 }
 
-func (l *lane) close() {
-	l.closed.Store(true)
-	_ = l.idle.Close() // nil does no harm
-	_ = l.file.Close()
-}
-
-// setDeadline says until when to receive.
-func (l *lane) setDeadline(t time.Time) {
-	ns := int64(0)
-	if !t.IsZero() {
-		ns = t.UnixNano()
-	}
-	l.deadline.Store(ns)
-	_ = l.idle.SetReadDeadline(t) // fails only when it is closed
-}
+func (l *lane) close() { _ = l.file.Close() }
 
 // send sends a frame.
 func (l *lane) send(kind byte, parts ...[]byte) error {
@@ -158,19 +110,17 @@ func (l *lane) send(kind byte, parts ...[]byte) error {
 	}
 	var failed error
 	err := l.raw.Write(func(fd uintptr) bool {
-		for len(b) > 0 && failed == nil {
+		for len(b) > 0 {
 			n, err := unix.Write(int(fd), b)
 			switch {
 			case err == nil:
 				b = b[n:]
 			case errors.Is(err, unix.EINTR):
 			case errors.Is(err, unix.EAGAIN):
-				await(int(fd), unix.POLLOUT, lookWait)
-				if l.closed.Load() {
-					failed = os.ErrClosed
-				}
+				return false
 			default:
 				failed = err
+				return true
 			}
 		}
 		return true
@@ -202,26 +152,9 @@ func (l *lane) recv(p patience) (byte, []byte, error) {
 		if p == hurried && len(have) > 0 {
 			how = hottest // it is on its way
 		}
-		err := l.fill(how)
-		if errors.Is(err, errBell) {
-			return frameBell, nil, nil
-		}
-		if err != nil {
+		if err := l.fill(how); err != nil {
 			return 0, nil, err
 		}
-	}
-}
-
-// errBell says that there is a call in the window, which no frame may tell of.
-var errBell = errors.New("a call is in the window")
-
-// called says whether that is so.
-func (l *lane) called() bool { return l.parent && l.window != nil && l.window.pending() }
-
-// look says whether calls in the window are looked for.
-func (l *lane) look(looking bool) {
-	if l.parent && l.window != nil {
-		l.window.look(looking)
 	}
 }
 
@@ -239,117 +172,57 @@ func (l *lane) room(want int) {
 
 // fill reads what there is.
 func (l *lane) fill(p patience) error {
-	for {
-		// First, for a peer that never stops: it is not to be trusted.
-		if d := l.deadline.Load(); d != 0 && time.Now().UnixNano() >= d {
-			return os.ErrDeadlineExceeded
-		}
-		err := l.read(p == hot || p == hottest)
-		if !errors.Is(err, unix.EAGAIN) {
-			return err
-		}
-		// In this order: a call that comes after the look rings.
-		l.look(false)
-		if l.called() {
-			return errBell
-		}
-		switch p {
-		case hurried:
-			return errNoFrame
-		case patient:
-			if err := l.wait(); err != nil {
-				return err
-			}
-		case hot:
-			p = patient
-			l.awaitInput(hotWait)
-		case hottest:
-			l.awaitInput(-1)
-		}
-	}
-}
-
-// read reads, and asks again for a moment if told so. There is nothing to read
-// if the error is [unix.EAGAIN].
-func (l *lane) read(again bool) (err error) {
-	l.look(again)
-	rawErr := l.raw.Read(func(fd uintptr) bool {
-		var began time.Time
+	var failed error
+	var spun time.Time
+	err := l.raw.Read(func(fd uintptr) bool {
 		for {
-			if l.called() {
-				err = errBell
-				return true
-			}
-			var n int
-			n, err = unix.Read(int(fd), l.rbuf[len(l.rbuf):cap(l.rbuf)])
+			n, err := unix.Read(int(fd), l.rbuf[len(l.rbuf):cap(l.rbuf)])
 			switch {
 			case err == nil && n == 0:
-				err = io.EOF
+				failed = io.EOF
 				return true
 			case err == nil:
 				l.rbuf = l.rbuf[:len(l.rbuf)+n]
 				return true
-			case err == unix.EINTR:
+			case errors.Is(err, unix.EINTR):
 				continue
-			case err != unix.EAGAIN || !again:
+			case !errors.Is(err, unix.EAGAIN):
+				failed = err
 				return true
 			}
-			now := time.Now()
-			if began.IsZero() {
-				began = now
-			} else if now.Sub(began) >= spinWait {
+			switch p {
+			case hurried:
+				failed = errNoFrame
 				return true
+			case patient:
+				return false
 			}
-			yield()
+			if now := time.Now(); spun.IsZero() || now.Sub(spun) < spinWait {
+				if spun.IsZero() {
+					spun = now
+				}
+				// The peer may well be waiting for this processor.
+				_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+				continue
+			}
+			if p == hot {
+				p = patient
+				awaitInput(int(fd), hotWait)
+			} else {
+				awaitInput(int(fd), -1)
+			}
 		}
 	})
-	if rawErr != nil {
-		return rawErr
+	if err == nil {
+		err = failed
 	}
 	return err
 }
 
-// yield lets others have this processor, if they wait for it: the peer whose
-// answer is awaited may well be one of them.
-func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
-
-// wait waits for input by the runtime's poller.
-func (l *lane) wait() error {
-	var failed error
-	arm := func(fd uintptr) {
-		failed = l.idleRaw.Control(func(ep uintptr) {
-			failed = unix.EpollCtl(int(ep), unix.EPOLL_CTL_MOD, int(fd), &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT})
-		})
-	}
-	if err := errors.Join(l.raw.Control(arm), failed); err != nil {
-		return err
-	}
-	err := l.idleRaw.Read(func(ep uintptr) bool {
-		var events [1]unix.EpollEvent
-		n, err := unix.EpollWait(int(ep), events[:], 0)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			failed = err
-			return true
-		}
-		return n > 0
-	})
-	return errors.Join(err, failed)
-}
-
-// awaitInput waits until there is something to read, for so long or, if
-// negative, for ever. It says whether there is.
-func (l *lane) awaitInput(d time.Duration) (arrived bool) {
-	_ = l.raw.Control(func(fd uintptr) { arrived = await(int(fd), unix.POLLIN, d) })
-	return arrived
-}
-
-// lookWait is how often somebody who waits for a peer to receive looks whether
-// the lane was closed.
-const lookWait = 50 * time.Millisecond
-
-// await waits in a system call for a descriptor to be ready.
-func await(fd int, events int16, d time.Duration) bool {
-	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
+// await waits until there is something to read, for so long or, if negative,
+// for ever. It says whether there is.
+func awaitInput(fd int, d time.Duration) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	var limit *unix.Timespec
 	if d >= 0 {
 		ts := unix.NsecToTimespec(int64(d))

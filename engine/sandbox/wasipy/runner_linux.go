@@ -97,13 +97,12 @@ func crashed() guest.Result {
 
 // conversation is the parent's part in one script.
 type conversation struct {
-	use     *use
-	files   *vfs.Server
-	link    *direct
-	began   time.Time
-	request []byte
-	answer  []byte
-	broken  error // the lane cannot be used any more
+	use    *use
+	files  *vfs.Server
+	link   *direct
+	began  time.Time
+	answer []byte
+	broken error // the lane cannot be used any more
 }
 
 // interrupt tells the worker of an interrupt.
@@ -117,13 +116,13 @@ func (c *conversation) run(ctx context.Context) (guest.Result, error) {
 	end := context.AfterFunc(ctx, func() {
 		defer close(told)
 		_ = c.use.send(frameKill)
-		c.use.setDeadline(time.Now().Add(stopGrace))
+		_ = c.use.file.SetReadDeadline(time.Now().Add(stopGrace))
 	})
 	defer func() {
 		if !end() {
 			<-told
 		}
-		c.use.setDeadline(time.Time{})
+		_ = c.use.file.SetReadDeadline(time.Time{})
 	}()
 	for {
 		kind, b, err := c.use.recv(hot)
@@ -167,20 +166,6 @@ func (c *conversation) serve(kind byte, b []byte) error {
 	case frameFile:
 		c.answer = c.files.Call(c.answer[:0], b)
 		return c.reply(c.answer)
-	case frameBell:
-		w := c.use.window
-		if !w.pending() { // the call was there before the bell
-			return nil
-		}
-		c.request = w.take(c.request[:0])
-		c.answer = c.files.Call(c.answer[:0], c.request)
-		given, ring := w.give(c.answer)
-		switch {
-		case !given:
-			return c.reply(c.answer)
-		case ring:
-			return c.use.send(frameBell)
-		}
 	case frameRead:
 		if len(b) != 4 {
 			return errFrame
@@ -246,7 +231,7 @@ func (c *conversation) abandon(r *remoteRunner) {
 	pl.mu.Unlock()
 	pl.beside.Go(func() {
 		_ = files.Close()
-		u.setDeadline(time.Now().Add(pl.workerGrace))
+		_ = u.file.SetReadDeadline(time.Now().Add(pl.workerGrace))
 		good := false
 		for {
 			kind, _, err := u.recv(patient)
@@ -256,13 +241,7 @@ func (c *conversation) abandon(r *remoteRunner) {
 			switch kind {
 			case frameEnd:
 				good = true
-			case frameFile, frameRead, frameAsk, frameBell:
-				if kind == frameBell {
-					if !u.window.pending() {
-						continue
-					}
-					u.window.take(nil)
-				}
+			case frameFile, frameRead, frameAsk:
 				// It has been told to stop and finds out with the answer.
 				if u.send(frameAnswer, []byte{statusStop}) == nil {
 					continue
@@ -272,7 +251,7 @@ func (c *conversation) abandon(r *remoteRunner) {
 			}
 			break
 		}
-		u.setDeadline(time.Time{})
+		_ = u.file.SetReadDeadline(time.Time{})
 		pl.mu.Lock()
 		u.worker.stuck--
 		if !good {
