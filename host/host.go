@@ -254,7 +254,7 @@ func same(info spool.Info, spec spool.Spec) (spool.Info, error) {
 // reserve enters a run of that id, or finds the one that exists.
 func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing bool, err error) {
 	info := spool.Info{
-		ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: fit(spec.Labels),
+		ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels,
 		Argv: spec.Argv, Cwd: spec.Cwd, TTY: spec.TTY != nil,
 		Owner: h.id, Created: time.Now().Round(0), State: spool.StateRunning,
 	}
@@ -480,14 +480,4 @@ func (h *Host) trim() {
 		delete(h.runs, r.info.ID)
 		r.retire()
 	}
-}
-
-// fit returns a copy of a map without room for more, which decoders leave.
-func fit(m map[string]string) map[string]string {
-	if len(m) == 0 {
-		return nil
-	}
-	c := make(map[string]string, len(m))
-	maps.Copy(c, m)
-	return c
 }

@@ -135,10 +135,7 @@ func cloneInfo(info, earlier spool.Info) spool.Info {
 	if maps.Equal(info.Labels, earlier.Labels) {
 		info.Labels = earlier.Labels
 	} else {
-		// Not by maps.Clone, which also copies the room for more.
-		labels := make(map[string]string, len(info.Labels))
-		maps.Copy(labels, info.Labels)
-		info.Labels = labels
+		info.Labels = maps.Clone(info.Labels)
 	}
 	if slices.Equal(info.Argv, earlier.Argv) {
 		info.Argv = earlier.Argv

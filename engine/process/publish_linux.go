@@ -104,14 +104,12 @@ func (p *pump) notice(code, text string) {
 	p.event(spool.KindNotice, spool.Notice{Code: code, Text: text})
 }
 
-func (p *pump) event(kind spool.Kind, data any) { p.append(makeEvent(kind, data)) }
-
-func makeEvent(kind spool.Kind, data any) spool.Event {
+func (p *pump) event(kind spool.Kind, data any) {
 	b, err := json.Marshal(data)
 	if err != nil { // plain structs always encode
 		b = nil
 	}
-	return spool.Event{Kind: kind, Data: b}
+	p.append(spool.Event{Kind: kind, Data: b})
 }
 
 // append adds to the log. A log that takes no more ends the run.

@@ -35,7 +35,6 @@ func signalName(sig unix.Signal) string {
 	return "SIG" + strconv.Itoa(int(sig))
 }
 
-// exitStatus translates what wait said.
 // appendExit appends the JSON form of an exit status, of which every run has
 // one. The names of signals need no escapes.
 func appendExit(dst []byte, s spool.ExitStatus) []byte {
@@ -49,6 +48,7 @@ func appendExit(dst []byte, s spool.ExitStatus) []byte {
 	return append(dst, '}')
 }
 
+// exitStatus translates what wait said.
 func exitStatus(ws unix.WaitStatus) spool.ExitStatus {
 	if ws.Signaled() {
 		return spool.ExitStatus{Code: 128 + int(ws.Signal()), Signal: signalName(ws.Signal())}

@@ -17,7 +17,7 @@ type spares struct {
 	closed  bool
 }
 
-// take returns spare pipes, or nil, and has more made when few are left.
+// takeSpare returns spare pipes, or nil, and has more made when few are left.
 func (e *Engine) takeSpare() *files {
 	s := &e.spares
 	if s.want == 0 {

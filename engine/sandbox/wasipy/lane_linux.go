@@ -197,10 +197,11 @@ func (l *lane) fill(p patience) error {
 			case patient:
 				return false
 			}
-			if now := time.Now(); spun.IsZero() || now.Sub(spun) < spinWait {
-				if spun.IsZero() {
-					spun = now
-				}
+			now := time.Now()
+			if spun.IsZero() {
+				spun = now
+			}
+			if now.Sub(spun) < spinWait {
 				// The peer may well be waiting for this processor.
 				_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 				continue
