@@ -81,8 +81,8 @@ func (r *remoteRunner) run(ctx context.Context, s guest.Script, d *direct) (gues
 		r.drop(false)
 		return crashed(), nil
 	}
-	if r.config.Fresh {
-		r.drop(true)
+	if r.config.Fresh || res.Lost {
+		r.drop(true) // and with it all that was left open
 	}
 	return res, err
 }

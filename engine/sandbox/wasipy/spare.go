@@ -76,7 +76,9 @@ func (m *machine) done(i *instance, lost bool) {
 		m.spares.give(i)
 		return
 	}
-	// To unmap much memory takes its time, and nobody has to wait for that.
+	// Now, while somebody is there to do it. To unmap much memory takes its
+	// time, and nobody has to wait for that.
+	i.files.closeAll()
 	m.spares.making.Go(i.close)
 }
 

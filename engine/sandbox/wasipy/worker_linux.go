@@ -201,6 +201,7 @@ func serveRun(r *localRunner, req runRequest, far *remote) bool {
 	}
 	far.stopped, far.pending, far.heard, far.looked = false, false, 0, time.Now()
 	res, err := r.runOn(ctx, req.Script, far)
+	far.stopped = true // nobody answers between scripts
 	resp := runResponse{Result: res}
 	if err != nil {
 		resp.Error = err.Error()
