@@ -22,6 +22,9 @@ const (
 	frameInterrupt = 'I' // u32 number
 	frameAnswer    = 'a' // of a read or an ask: a status, and more; of a file call: all of it
 
+	// Both ways.
+	frameBell = 'b' // there is something in the window, or was
+
 	// From a worker.
 	frameStarted = 'S' // guest.Startup
 	frameWrite   = 'W' // stream, bytes
@@ -61,8 +64,10 @@ var errNoFrame = errors.New("no frame is there")
 // lane is a connection between a worker and its parent that carries one script
 // at a time.
 type lane struct {
-	file *os.File
-	raw  syscall.RawConn
+	file   *os.File
+	raw    syscall.RawConn
+	window *window // nil if there is none
+	parent bool    // whose end this is
 
 	wmu  sync.Mutex // one frame after the other
 	wbuf []byte
@@ -152,9 +157,28 @@ func (l *lane) recv(p patience) (byte, []byte, error) {
 		if p == hurried && len(have) > 0 {
 			how = hottest // it is on its way
 		}
-		if err := l.fill(how); err != nil {
+		err := l.fill(how)
+		if errors.Is(err, errCalled) {
+			return frameBell, nil, nil
+		}
+		if err != nil {
 			return 0, nil, err
 		}
+	}
+}
+
+// errCalled says that a call is in the window, whether or not a bell tells of
+// it.
+var errCalled = errors.New("a call is in the window")
+
+// called says whether that is so.
+func (l *lane) called() bool { return l.parent && l.window != nil && l.window.pending() }
+
+// look says whether calls in the window are looked for. One that comes after
+// nobody does rings.
+func (l *lane) look(looking bool) {
+	if l.parent && l.window != nil {
+		l.window.look(looking)
 	}
 }
 
@@ -174,8 +198,13 @@ func (l *lane) room(want int) {
 func (l *lane) fill(p patience) error {
 	var failed error
 	var spun time.Time
+	l.look(p == hot || p == hottest)
 	err := l.raw.Read(func(fd uintptr) bool {
 		for {
+			if l.called() {
+				failed = errCalled
+				return true
+			}
 			n, err := unix.Read(int(fd), l.rbuf[len(l.rbuf):cap(l.rbuf)])
 			switch {
 			case err == nil && n == 0:
@@ -190,26 +219,31 @@ func (l *lane) fill(p patience) error {
 				failed = err
 				return true
 			}
+			if p == hot || p == hottest {
+				now := time.Now()
+				if spun.IsZero() {
+					spun = now
+				}
+				if now.Sub(spun) < spinWait {
+					yield()
+					continue
+				}
+			}
+			// In this order: a call that the look misses rings.
+			l.look(false)
+			if l.called() {
+				continue
+			}
 			switch p {
 			case hurried:
 				failed = errNoFrame
 				return true
 			case patient:
 				return false
-			}
-			now := time.Now()
-			if spun.IsZero() {
-				spun = now
-			}
-			if now.Sub(spun) < spinWait {
-				// The peer may well be waiting for this processor.
-				_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
-				continue
-			}
-			if p == hot {
+			case hot:
 				p = patient
 				awaitInput(int(fd), hotWait)
-			} else {
+			case hottest:
 				awaitInput(int(fd), -1)
 			}
 		}
@@ -220,7 +254,11 @@ func (l *lane) fill(p patience) error {
 	return err
 }
 
-// await waits until there is something to read, for so long or, if negative,
+// yield lets others have this processor, if they wait for it: the peer whose
+// answer is awaited may well be one of them.
+func yield() { _, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// awaitInput waits until there is something to read, for so long or, if negative,
 // for ever. It says whether there is.
 func awaitInput(fd int, d time.Duration) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}

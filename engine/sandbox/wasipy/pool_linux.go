@@ -161,7 +161,11 @@ func (w *worker) lane() (*use, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Sendmsg(int(w.control.Fd()), []byte{1}, unix.UnixRights(theirs), nil, 0)
+	shared, fd, err := newWindow()
+	if err == nil {
+		err = unix.Sendmsg(int(w.control.Fd()), []byte{1}, unix.UnixRights(theirs, fd), nil, 0)
+		unix.Close(fd)
+	}
 	unix.Close(theirs)
 	if err != nil {
 		unix.Close(ours)
@@ -171,6 +175,7 @@ func (w *worker) lane() (*use, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.window, l.parent = shared, true
 	w.busy++
 	return &use{l, w}, nil
 }

@@ -117,6 +117,7 @@ func (r *remote) control(kind byte, b []byte, keep bool) {
 		}
 	case frameKill:
 		r.stopped = true
+	case frameBell: // for a call that was answered by then
 	default:
 		r.stopped = true
 	}
@@ -136,12 +137,49 @@ func (r *remote) File(request []byte) ([]byte, error) {
 	if r.stopped {
 		return nil, errStop
 	}
+	if w := r.lane.window; w != nil {
+		if asked, ring := w.ask(request); asked {
+			if ring {
+				r.send(frameBell)
+			}
+			return r.through(w)
+		}
+	}
 	r.send(frameFile, request)
 	b, err := r.answer(true)
 	if err != nil {
 		return nil, err
 	}
 	return append([]byte(nil), b...), nil
+}
+
+// through waits for the answer to a call that was made through the window. One
+// that is large comes on the lane.
+func (r *remote) through(w *window) ([]byte, error) {
+	for began := time.Now(); time.Since(began) < spinWait; yield() {
+		for range 20 {
+			if w.answered() {
+				return w.answer(nil), nil
+			}
+		}
+	}
+	w.sleep(true)
+	defer w.sleep(false)
+	for !w.answered() {
+		kind, b, err := r.lane.recv(hottest)
+		switch {
+		case err != nil:
+			r.stopped = true
+		case kind == frameAnswer:
+			return append([]byte(nil), b...), nil
+		default:
+			r.control(kind, b, true)
+		}
+		if r.stopped {
+			return nil, errStop
+		}
+	}
+	return w.answer(nil), nil
 }
 
 // Pending implements link.

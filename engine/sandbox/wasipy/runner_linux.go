@@ -65,6 +65,7 @@ func (r *remoteRunner) run(ctx context.Context, s guest.Script, d *direct) (gues
 		}
 		r.files = vfs.NewServer(r.fs, r.config.Files)
 	}
+	r.use.window.forget()
 	if err := r.use.send(frameRun, b); err != nil {
 		r.drop(false)
 		return crashed(), nil
@@ -97,12 +98,13 @@ func crashed() guest.Result {
 
 // conversation is the parent's part in one script.
 type conversation struct {
-	use    *use
-	files  *vfs.Server
-	link   *direct
-	began  time.Time
-	answer []byte
-	broken error // the lane cannot be used any more
+	use     *use
+	files   *vfs.Server
+	link    *direct
+	began   time.Time
+	request []byte
+	answer  []byte
+	broken  error // the lane cannot be used any more
 }
 
 // interrupt tells the worker of an interrupt.
@@ -166,6 +168,20 @@ func (c *conversation) serve(kind byte, b []byte) error {
 	case frameFile:
 		c.answer = c.files.Call(c.answer[:0], b)
 		return c.reply(c.answer)
+	case frameBell:
+		w := c.use.window
+		if !w.pending() { // the call was there before the bell
+			return nil
+		}
+		c.request = w.take(c.request[:0])
+		c.answer = c.files.Call(c.answer[:0], c.request)
+		given, ring := w.give(c.answer)
+		switch {
+		case !given:
+			return c.reply(c.answer)
+		case ring:
+			return c.use.send(frameBell)
+		}
 	case frameRead:
 		if len(b) != 4 {
 			return errFrame
@@ -241,7 +257,13 @@ func (c *conversation) abandon(r *remoteRunner) {
 			switch kind {
 			case frameEnd:
 				good = true
-			case frameFile, frameRead, frameAsk:
+			case frameFile, frameRead, frameAsk, frameBell:
+				if kind == frameBell {
+					if !u.window.pending() {
+						continue
+					}
+					u.window.forget()
+				}
 				// It has been told to stop and finds out with the answer.
 				if u.send(frameAnswer, []byte{statusStop}) == nil {
 					continue

@@ -107,7 +107,7 @@ func work(arg string) error {
 		return fmt.Errorf("tell the parent: %w", err)
 	}
 	for {
-		fd, err := receiveDescriptor(workerControl)
+		fd, shared, err := receiveDescriptors(workerControl)
 		if errors.Is(err, io.EOF) {
 			return nil // the parent is gone, or has no use for us
 		}
@@ -115,6 +115,10 @@ func work(arg string) error {
 			return err
 		}
 		l, err := newLane(fd)
+		if err == nil {
+			l.window, err = openWindow(shared)
+		}
+		unix.Close(shared)
 		if err != nil {
 			return err
 		}
@@ -122,30 +126,30 @@ func work(arg string) error {
 	}
 }
 
-// receiveDescriptor waits for a descriptor. It takes one thread for the life
-// of the worker.
-func receiveDescriptor(from int) (int, error) {
+// receiveDescriptors waits for those of a lane: its socket, and its window. It
+// takes one thread for the life of the worker.
+func receiveDescriptors(from int) (socket, window int, err error) {
 	var b [1]byte
-	oob := make([]byte, unix.CmsgSpace(4))
+	oob := make([]byte, unix.CmsgSpace(8))
 	for {
 		n, oobn, _, _, err := unix.Recvmsg(from, b[:], oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			return 0, fmt.Errorf("receive a lane: %w", err)
+			return 0, 0, fmt.Errorf("receive a lane: %w", err)
 		case n == 0:
-			return 0, io.EOF
+			return 0, 0, io.EOF
 		}
 		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 		if err != nil || len(messages) != 1 {
-			return 0, errors.New("receive a lane: there is none")
+			return 0, 0, errors.New("receive a lane: there is none")
 		}
 		fds, err := unix.ParseUnixRights(&messages[0])
-		if err != nil || len(fds) != 1 {
-			return 0, errors.New("receive a lane: there is none")
+		if err != nil || len(fds) != 2 {
+			return 0, 0, errors.New("receive a lane: there is none")
 		}
-		return fds[0], nil
+		return fds[0], fds[1], nil
 	}
 }
 
@@ -170,7 +174,7 @@ func serveLane(m *machine, l *lane) {
 				r.close()
 				r = nil
 			}
-		case frameInterrupt, frameKill, frameAnswer: // to a script that was over by then
+		case frameInterrupt, frameKill, frameAnswer, frameBell: // to a script that was over by then
 		case frameRun:
 			var req runRequest
 			if json.Unmarshal(b, &req) != nil {
