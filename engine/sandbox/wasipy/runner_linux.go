@@ -17,7 +17,7 @@ import (
 // stopGrace is how long a script that has to end may take to say so. Then who
 // waits for it is told that it did, and its worker has to be rid of it within
 // [workerGrace].
-const stopGrace = 3 * time.Millisecond
+const stopGrace = 2 * time.Millisecond
 
 // remoteRunner executes scripts in a worker.
 type remoteRunner struct {
