@@ -111,7 +111,13 @@ func (b *Backend) dial(ctx context.Context, o host.Owner) (*link, error) {
 	if err := checkPeer(nc); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), nc.Close())
 	}
-	l := &link{rpc: rpc.NewConn(rpc.Frames(nc, "keeper "+o.ID)), owner: o.ID, expected: make(map[spool.RunID]*expectation)}
+	var stream io.ReadWriteCloser = nc
+	if o.Build == b.opts.Build { // which knows of them
+		if stream, err = offerPipes(nc); err != nil {
+			return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), nc.Close())
+		}
+	}
+	l := &link{rpc: rpc.NewConn(rpc.Frames(stream, "keeper "+o.ID)), owner: o.ID, expected: make(map[spool.RunID]*expectation)}
 	stop := context.AfterFunc(b.ctx, func() { _ = l.rpc.Close() })
 	b.wg.Go(func() {
 		defer stop()

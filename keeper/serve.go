@@ -146,6 +146,7 @@ type conn struct {
 	rpc    *rpc.Conn
 	ctx    context.Context
 	lanes  *rpc.Lanes
+	relief *relief
 }
 
 func (s *server) serve(nc net.Conn) {
@@ -158,17 +159,34 @@ func (s *server) serve(nc net.Conn) {
 	s.conns++
 	s.mu.Unlock()
 	ctx, cancel := context.WithCancel(s.ctx)
-	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
-	c := &conn{server: s, rpc: rpc.NewConn(rpc.Frames(nc, "keeper client")), ctx: ctx, lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes)}
-	_ = c.rpc.Serve(ctx, c) // the end of a connection is nobody's failure
+	c := &conn{server: s, ctx: ctx, lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes)}
+	c.talk(nc) // the end of a connection is nobody's failure
 	cancel()
-	stop()
 	c.lanes.Wait()
 	s.mu.Lock()
 	s.conns--
 	s.mu.Unlock()
 	s.dropLeases(c)
 	s.look()
+}
+
+// talk serves a connection until it ends.
+func (c *conn) talk(nc net.Conn) {
+	stop := context.AfterFunc(c.ctx, func() { _ = nc.Close() })
+	stream, err := takePipes(nc)
+	stop()
+	if err != nil {
+		_ = nc.Close()
+		return
+	}
+	defer context.AfterFunc(c.ctx, func() { _ = stream.Close() })()
+	c.rpc = rpc.NewConn(rpc.Frames(stream, "keeper client"))
+	if c.relief, err = newRelief(c.rpc.Relieve); err != nil {
+		_ = stream.Close()
+		return
+	}
+	defer c.relief.close()
+	_ = c.rpc.Serve(c.ctx, c)
 }
 
 // look has the keeper check whether it is idle.
@@ -220,13 +238,41 @@ func (c *conn) Malformed(err error) error { return err }
 // Notification implements [rpc.Handler].
 func (c *conn) Notification(string, json.RawMessage) error { return nil }
 
-// Binary implements [rpc.BinaryHandler]: it is a start.
+// Binary implements [rpc.BinaryHandler]: it is a start. That of a process does
+// not take long, and whoever wants it waits: it is done on the goroutine that
+// reads, unless there is more to read.
 func (c *conn) Binary(b []byte) error {
 	r, err := rpc.BinaryRequest(c.rpc, methodStart, b)
-	if err == nil {
-		c.Request(r)
+	if err != nil {
+		return err
 	}
-	return err
+	p, err := decodeStart(r.Params)
+	if err != nil {
+		r.Reply(nil, runproto.EncodeError(fmt.Errorf("%w: %w", spool.ErrInvalid, err)))
+		return nil
+	}
+	isProcess := p.Engine == "" || p.Engine == spool.EngineProcess
+	if !isProcess || c.rpc.More() || !c.relief.begin() {
+		c.lanes.Go("", r.Size(), func() { c.start(r, p) })
+		return nil
+	}
+	defer c.relief.end()
+	c.start(r, p)
+	return nil
+}
+
+func (c *conn) start(r *rpc.Request, p startParams) {
+	// Not under the connection's context: a run that started is kept.
+	info, err := c.server.host.Start(c.server.ctx, p.Spec)
+	c.server.worked.Store(true)
+	if err != nil {
+		r.Reply(nil, runproto.EncodeError(err))
+		return
+	}
+	r.ReplyBinary(messageStarted, appendInfo(make([]byte, 0, messageRoom), &info))
+	if p.News {
+		c.watch(info.ID)
+	}
 }
 
 // Request implements [rpc.Handler].
@@ -239,15 +285,7 @@ func (c *conn) Request(r *rpc.Request) {
 	}
 	c.lanes.Go(key, r.Size(), func() {
 		result, err := c.handle(r)
-		s, ok := result.(*started)
-		if !ok || err != nil {
-			r.Reply(result, runproto.EncodeError(err))
-			return
-		}
-		r.ReplyBinary(messageStarted, appendInfo(make([]byte, 0, messageRoom), &s.Info))
-		if s.news {
-			c.watch(s.ID)
-		}
+		r.Reply(result, runproto.EncodeError(err))
 	})
 }
 
@@ -263,15 +301,6 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 	switch r.Method {
 	case methodHello:
 		return helloResult{Protocol, s.opts.Build, s.host.ID(), os.Getpid()}, nil
-	case methodStart:
-		p, err := decodeStart(r.Params)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
-		}
-		// Not under the connection's context: a run that started is kept.
-		info, err := s.host.Start(s.ctx, p.Spec)
-		s.worked.Store(true)
-		return &started{info, p.News}, err
 	case methodStat:
 		p, err := decode[runproto.RunParams](r)
 		if err != nil {
@@ -307,12 +336,6 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 		return c.lease(r.Method, p)
 	}
 	return nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method)
-}
-
-// started is the answer to a start.
-type started struct {
-	spool.Info
-	news bool // was asked for
 }
 
 // watch sends the first news of a run when there is some. If it cannot be had,

@@ -15,6 +15,7 @@ import (
 	"math"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	fastjson "github.com/segmentio/encoding/json"
 )
@@ -24,7 +25,7 @@ import (
 var ErrConnClosed = errors.New("connection closed")
 
 // Handler receives what the peer sends, on the goroutine that reads: it must
-// hand on anything that could wait.
+// hand on anything that could wait, or have [Conn.Relieve] called if it does.
 type Handler interface {
 	// Request must see to it that the request is answered once.
 	Request(r *Request)
@@ -50,28 +51,60 @@ type Conn struct {
 	nextID int64
 	err    error
 
+	turn    atomic.Uint64 // of those who read one after the other
+	next    func(turn uint64)
+	readers sync.WaitGroup
+	ended   chan error // has room for one: why the connection ended
+
 	done chan struct{}
 }
 
 // NewConn returns a connection. It does nothing before [Conn.Serve].
 func NewConn(t Transport) *Conn {
-	return &Conn{t: t, calls: make(map[int64]chan<- Message), done: make(chan struct{})}
+	return &Conn{t: t, calls: make(map[int64]chan<- Message), ended: make(chan error, 1), done: make(chan struct{})}
 }
 
 // Serve reads messages until the connection ends, and returns why.
 func (c *Conn) Serve(ctx context.Context, h Handler) error {
-	err := c.read(ctx, h)
+	c.next = func(turn uint64) {
+		if err := c.read(ctx, h, turn); !errors.Is(err, errRelieved) {
+			select {
+			case c.ended <- err:
+			default: // it ended before
+			}
+		}
+	}
+	c.next(0)
+	err := <-c.ended
 	c.mu.Lock()
 	c.calls, c.err = nil, err
 	c.mu.Unlock()
 	close(c.done)
 	_ = c.t.Close() // it is broken or unwanted by now
+	c.readers.Wait()
 	return err
 }
 
-func (c *Conn) read(ctx context.Context, h Handler) error {
+// errRelieved is what ends somebody's reading when another goes on with it.
+var errRelieved = errors.New("another goroutine reads")
+
+// Relieve has another goroutine read what comes next. It is called while a
+// [Handler] has a message, by somebody who finds that this takes long.
+func (c *Conn) Relieve() {
+	turn := c.turn.Add(1)
+	c.readers.Go(func() { c.next(turn) })
+}
+
+// More reports whether a further message was received, in part at least, when
+// a [Handler] has one.
+func (c *Conn) More() bool {
+	t, ok := c.t.(interface{ more() bool })
+	return ok && t.more()
+}
+
+func (c *Conn) read(ctx context.Context, h Handler, turn uint64) error {
 	bh, _ := h.(BinaryHandler)
-	for {
+	for c.turn.Load() == turn {
 		b, binary, err := c.t.Read(ctx)
 		if err != nil {
 			return err
@@ -97,6 +130,7 @@ func (c *Conn) read(ctx context.Context, h Handler) error {
 			return err
 		}
 	}
+	return errRelieved
 }
 
 // Recycle gives back a binary message for which nobody has any use, so that

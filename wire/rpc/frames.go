@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"net"
 	"sync"
 	"syscall"
 )
@@ -14,12 +13,12 @@ import (
 // Frames returns a transport for a stream between processes of one machine:
 // each message is its length in four little-endian bytes and then itself. The
 // highest bit of the length marks a binary one. There is no handshake.
-func Frames(c net.Conn, name string) Transport {
+func Frames(c io.ReadWriteCloser, name string) Transport {
 	return &frames{conn: c, r: bufio.NewReaderSize(c, 16<<10), name: name}
 }
 
 type frames struct {
-	conn net.Conn
+	conn io.ReadWriteCloser
 	r    *bufio.Reader
 	name string
 
@@ -32,9 +31,9 @@ const (
 	frameBinary = 1 << 31
 	// keptOut is how large the write buffer may stay between messages.
 	keptOut = 64 << 10
-	// maxTry is the largest message that is worth a try: the kernel takes it
-	// whole or not at all.
-	maxTry = 16 << 10
+	// maxTry is the largest message that is worth a try: with its length it is
+	// what a pipe takes whole or not at all.
+	maxTry = 4<<10 - frameHeader
 )
 
 func (f *frames) Read(context.Context) ([]byte, bool, error) {
@@ -56,6 +55,8 @@ func (f *frames) Read(context.Context) ([]byte, bool, error) {
 	}
 	return b, isBinary, nil
 }
+
+func (f *frames) more() bool { return f.r.Buffered() > 0 }
 
 func (f *frames) Write(_ context.Context, binaryMessage bool, parts ...[]byte) error {
 	f.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"path/filepath"
 	"testing"
@@ -78,6 +79,55 @@ func TestCallBinary(t *testing.T) {
 	}
 	<-served
 	<-served
+}
+
+// busyPeer is at its first message until it is let go, and then at none.
+type busyPeer struct {
+	binaryPeer
+	at    chan string
+	letGo chan struct{}
+}
+
+func (p *busyPeer) Binary(b []byte) error {
+	p.at <- string(b)
+	if string(b) == "first" {
+		<-p.letGo
+	}
+	return nil
+}
+
+// While somebody is at a message, another goroutine can read the next.
+func TestRelieve(t *testing.T) {
+	a, b := unixPair(t)
+	c := NewConn(Frames(b, "peer"))
+	p := &busyPeer{at: make(chan string), letGo: make(chan struct{})}
+	served := make(chan error, 1)
+	go func() { served <- c.Serve(t.Context(), p) }()
+	peer := Frames(a, "peer")
+	for i, text := range []string{"first", "second", "third"} {
+		if err := peer.Write(t.Context(), true, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-p.at; got != text {
+			t.Fatalf("%q came instead of %q", got, text)
+		}
+		if i == 0 {
+			c.Relieve()
+		}
+	}
+	close(p.letGo)
+	if err := peer.Write(t.Context(), true, []byte("fourth")); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-p.at; got != "fourth" {
+		t.Errorf("%q came after the first was done", got)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-served; !errors.Is(err, io.EOF) {
+		t.Errorf("it ended with %v", err)
+	}
 }
 
 // A binary answer that nobody asked for, or without an id, ends the connection.
