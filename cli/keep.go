@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/internal/launch"
@@ -123,7 +125,11 @@ func serveKeeper(dir, build string, p keepPolicy, stdout *os.File) error {
 		Host: o, Build: build,
 		Ready: func() {
 			_, _ = fmt.Fprintln(stdout, keeper.ReadyText) // whoever waits for it is told, or gone
-			_ = stdout.Close()
+			// Not closed: its number must not become that of something else.
+			if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
+				_ = unix.Dup2(int(null.Fd()), int(stdout.Fd()))
+				_ = null.Close()
+			}
 		},
 	})
 }
