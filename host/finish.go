@@ -110,9 +110,6 @@ func (r *run) conclude(o spool.Outcome) {
 // host.
 func (r *run) finish() {
 	outcome := r.session.Wait()
-	if r.noting != nil {
-		r.noting.Stop()
-	}
 	r.input.end()
 	var end []spool.Event
 	if _, sealed := r.log.Last(); !sealed {

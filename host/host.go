@@ -100,6 +100,7 @@ type Host struct {
 	sweeping  bool  // sweepOften runs
 
 	finished int // runs so far
+	notes    notes
 
 	written atomic.Int64  // bytes appended since the last sweep
 	nudge   chan struct{} // has room for one: it is time for another
@@ -166,6 +167,7 @@ func (h *Host) Close() error {
 		<-r.done
 	}
 	h.cancel()
+	h.notes.stop()
 	h.crew.Wait()
 
 	var errs []error

@@ -26,7 +26,6 @@ type run struct {
 	started  chan struct{} // closed once the start worked or failed
 	startErr error         // set before started is closed
 	done     chan struct{} // closed once the log is complete
-	noting   *time.Timer   // nil without a state directory, or before the start
 
 	mu      sync.Mutex
 	info    spool.Info // all but Last
@@ -66,21 +65,9 @@ func (r *run) begin(s engine.Session) {
 	r.mu.Unlock()
 	r.input.begin(s)
 	if r.journal != nil {
-		r.noting = time.AfterFunc(noteAfter, r.note)
+		r.host.notes.add(r)
 	}
 	close(r.started)
-}
-
-// noteAfter is how old a run is when its pid is written down. Most are over by
-// then, and say it at their end.
-const noteAfter = 20 * time.Millisecond
-
-// note writes down what is known since the start.
-func (r *run) note() {
-	r.mu.Lock()
-	info := r.info
-	r.mu.Unlock()
-	_ = r.journal.Note(info) // it helps people; the run works without
 }
 
 // fail marks a start that did not work.
