@@ -50,12 +50,14 @@ func takePipes(socket net.Conn) (io.ReadWriteCloser, error) {
 	}
 	first := make([]byte, 1)
 	oob := make([]byte, unix.CmsgSpace(2*4))
-	n, oobn, _, _, err := uc.ReadMsgUnix(first, oob)
-	if err != nil {
+	n, oobn, flags, _, err := uc.ReadMsgUnix(first, oob)
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("take pipes: %w", err)
-	}
-	if n == 0 {
+	case n == 0:
 		return nil, fmt.Errorf("take pipes: %w", io.EOF)
+	case flags&unix.MSG_CTRUNC != 0 && oobn == 0:
+		return nil, fmt.Errorf("take pipes: %w", unix.EMFILE)
 	}
 	if oobn == 0 {
 		return &begun{UnixConn: uc, first: first}, nil

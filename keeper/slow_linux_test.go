@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/internal/failpoint"
@@ -93,12 +95,22 @@ func TestStrangersAtTheSocket(t *testing.T) {
 		t.Fatal(owners, err)
 	}
 	_, path, _ := strings.Cut(owners[0].Address, ":")
-	for _, hello := range []string{"", "\x00", "\xff\xff\xff\xff", "GET / HTTP/1.1\r\n\r\n"} {
-		c, err := net.Dial("unix", path)
+	for _, hello := range []struct {
+		text        string
+		descriptors []int
+	}{
+		{"", nil}, {"\x00", nil}, {"\xff\xff\xff\xff", nil}, {"GET / HTTP/1.1\r\n\r\n", nil},
+		{"\x00", []int{0}}, {"\x00", []int{0, 0, 0}}, {"\x00", []int{0, 0}},
+	} {
+		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Write([]byte(hello)); err != nil {
+		var oob []byte
+		if hello.descriptors != nil {
+			oob = unix.UnixRights(hello.descriptors...)
+		}
+		if _, _, err := c.WriteMsgUnix([]byte(hello.text), oob, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Close(); err != nil {

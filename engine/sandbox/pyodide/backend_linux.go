@@ -33,6 +33,7 @@ var _ guest.Backend = (*Backend)(nil)
 func New(o Options) *Backend {
 	o.Self = cmp.Or(o.Self, "/proc/self/exe")
 	o.KeepIdle = cmp.Or(o.KeepIdle, DefaultKeepIdle)
+	o.LoadTime = cmp.Or(o.LoadTime, DefaultLoadTime)
 	o.Spares = cmp.Or(o.Spares, DefaultSpares)
 	return &Backend{opts: o, setups: make(map[string]*setup)}
 }

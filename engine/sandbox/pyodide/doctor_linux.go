@@ -66,7 +66,7 @@ func (b *Backend) tryWalls(ctx context.Context, nd *node) error {
 	}
 	defer os.RemoveAll(empty)
 	p := plan{Node: nd.path, Libs: nd.libs, Dist: empty, HostUID: unownedUID, HeapMB: heapMB}
-	n, err := startNest(ctx, b.opts.Self, p, nil)
+	n, err := startNest(ctx, b.opts, p, nil)
 	if err != nil {
 		return fmt.Errorf("make the walls: %w", err)
 	}

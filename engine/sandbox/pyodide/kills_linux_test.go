@@ -103,7 +103,7 @@ func TestHolderThatHangsIsEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := startNest(ctx, "/proc/self/exe", plan{Node: nd.path, Libs: nd.libs, Dist: t.TempDir(), HostUID: unownedUID, HeapMB: heapMB}, nil)
+	n, err := startNest(ctx, New(Options{}).opts, plan{Node: nd.path, Libs: nd.libs, Dist: t.TempDir(), HostUID: unownedUID, HeapMB: heapMB}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,8 @@ type nest struct {
 	rss    int64
 	gone   chan struct{} // closed when nothing lives in it any more
 
+	loadTime time.Duration // of a process that loads the distribution itself
+
 	mu    sync.Mutex
 	err   error // why it is of no use
 	last  uint64
@@ -51,7 +53,7 @@ var errGone = errors.New("the processes that hold interpreters are gone")
 
 // startNest makes the walls and, if the plan is to fork, a process to fork
 // from behind them.
-func startNest(ctx context.Context, self string, p plan, snapshot *os.File) (*nest, error) {
+func startNest(ctx context.Context, o Options, p plan, snapshot *os.File) (*nest, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make control socket: %w", err)
@@ -74,9 +76,9 @@ func startNest(ctx context.Context, self string, p plan, snapshot *os.File) (*ne
 	}
 	n := &nest{
 		conn: conn, stderr: &tail{}, procs: make(map[uint64]*process),
-		loaded: make(chan struct{}), gone: make(chan struct{}),
+		loaded: make(chan struct{}), gone: make(chan struct{}), loadTime: o.LoadTime,
 	}
-	n.cmd = exec.Command(self, Role, stageOuter, string(arg))
+	n.cmd = exec.Command(o.Self, Role, stageOuter, string(arg))
 	n.cmd.Args[0] = "spool"
 	n.cmd.Env = []string{}
 	n.cmd.ExtraFiles = []*os.File{theirs, snapshot}
@@ -87,16 +89,18 @@ func startNest(ctx context.Context, self string, p plan, snapshot *os.File) (*ne
 	}
 	theirs.Close()
 	go n.listen()
-	late := time.NewTimer(loadTime)
+	late := time.NewTimer(o.LoadTime)
 	defer late.Stop()
 	select {
 	case <-n.loaded:
 	case <-ctx.Done():
+		n.kill() // the warden listens when it has loaded, and not before
 		n.close()
 		return nil, ctx.Err()
 	case <-late.C:
+		n.kill()
 		n.close()
-		return nil, fmt.Errorf("it was not ready after %v", loadTime)
+		return nil, fmt.Errorf("it was not ready after %v", o.LoadTime)
 	}
 	if err := n.failure(); err != nil {
 		n.close()

@@ -28,6 +28,8 @@ type Options struct {
 	CacheDir string
 	// KeepIdle is how long processes are kept that no context uses.
 	KeepIdle time.Duration
+	// LoadTime is how long a distribution may take to load.
+	LoadTime time.Duration
 	// Spares is how many processes of each setup wait ready for a script;
 	// negative means none, where they can be forked when they are needed.
 	Spares int
@@ -40,5 +42,6 @@ type Options struct {
 // Defaults of [Options].
 const (
 	DefaultKeepIdle = 5 * time.Minute
+	DefaultLoadTime = 2 * time.Minute
 	DefaultSpares   = 1
 )

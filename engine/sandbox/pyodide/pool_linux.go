@@ -30,11 +30,9 @@ type made struct {
 	err error
 }
 
-// How long a process may take to be ready.
-const (
-	loadTime = 2 * time.Minute  // if it loads its distribution
-	forkTime = 20 * time.Second // if that is there already
-)
+// forkTime is how long a process may take to be ready if its distribution was
+// loaded before.
+const forkTime = 20 * time.Second
 
 // Where more interpreters live than crowd, a spare is made only when nobody has
 // taken a process for restTime.
@@ -88,7 +86,7 @@ func (p *pool) fill(spares int) {
 }
 
 func (p *pool) start() (*process, error) {
-	do, limit := doStart, loadTime
+	do, limit := doStart, p.nest.loadTime
 	if p.nest.forks() {
 		do, limit = doFork, forkTime
 	}

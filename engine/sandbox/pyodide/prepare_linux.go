@@ -184,7 +184,7 @@ func (u *setup) snapshot(ctx context.Context, w *ware) (*stamp, error) {
 		if err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeout(ctx, loadTime)
+		ctx, cancel := context.WithTimeout(ctx, u.backend.opts.LoadTime)
 		defer cancel()
 		if info, err = pr.ready(ctx); err != nil {
 			return nil, unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
@@ -237,7 +237,7 @@ func (u *setup) walled(ctx context.Context, w *ware, c runnerConfig, change func
 		if err != nil {
 			return nil, err
 		}
-		return startNest(ctx, u.backend.opts.Self, p, snapshot)
+		return startNest(ctx, u.backend.opts, p, snapshot)
 	}
 	var err error
 	if u.backend.opts.NoNamespaces {

@@ -21,6 +21,7 @@ import (
 	"github.com/spool-run/spool/engine/sandbox"
 	"github.com/spool-run/spool/engine/sandbox/guest"
 	"github.com/spool-run/spool/engine/sandbox/pyodide"
+	"github.com/spool-run/spool/engine/sandbox/vfs"
 	"github.com/spool-run/spool/host"
 )
 
@@ -562,5 +563,35 @@ export async function loadPyodide(options) {
 		if e := l.do(kept, "1"); e.stdout != fmt.Sprintf("%d\n", i+1) {
 			t.Errorf("after %d scripts a kept process has seen %q", i, e.stdout)
 		}
+	}
+}
+
+// A distribution that never loads is given up, and says so.
+func TestDistributionThatNeverLoads(t *testing.T) {
+	dist := t.TempDir()
+	for name, content := range map[string]string{
+		"pyodide.mjs":       "setInterval(() => {}, 1000)\nexport async function loadPyodide() { return new Promise(() => {}) }\n",
+		"pyodide-lock.json": "{\"packages\":[]}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dist, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, noFork := range map[string]bool{"forked": false, "a process each": true} {
+		t.Run(name, func(t *testing.T) {
+			b := pyodide.New(pyodide.Options{LoadTime: 300 * time.Millisecond, NoFork: noFork})
+			defer func() {
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			_, err := b.Open(t.Context(), guest.Options{
+				Setup: guest.Setup{Dist: dist, CacheDir: t.TempDir()},
+				FS:    vfs.NewTree(vfs.NewMemory(vfs.NewQuota(0, 0))), Cwd: "/",
+			})
+			if err == nil || !strings.Contains(err.Error(), "300ms") {
+				t.Errorf("it is open, or failed otherwise: %v", err)
+			}
+		})
 	}
 }
