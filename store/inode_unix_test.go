@@ -7,4 +7,4 @@ import (
 	"syscall"
 )
 
-func inode(fi fs.FileInfo) uint64 { return uint64(fi.Sys().(*syscall.Stat_t).Ino) }
+func inode(fi fs.FileInfo) uint64 { return uint64(fi.Sys().(*syscall.Stat_t).Ino) } //nolint:unconvert // not on every platform

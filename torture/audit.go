@@ -30,7 +30,7 @@ func (t *trial) audit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }() // all was read
 	type key struct{ session, process string }
 	ids := make(map[key]spool.RunID)
 	for info, err := range c.List(ctx, spool.Filter{}) {

@@ -209,7 +209,7 @@ func (w *writer) write(stream uint8, kind uint8, arg uint32) error {
 		if err := w.ledger.lock(); err != nil {
 			return fmt.Errorf("take turns: %w", err)
 		}
-		defer w.ledger.unlock()
+		defer func() { _ = w.ledger.unlock() }() // the lock of a file that is open
 	}
 	for b := w.buf; len(b) > 0; {
 		n, err := syscall.Write(w.fds[stream], b)

@@ -39,7 +39,7 @@ func (c *Crew) work(f func()) {
 	next := make(chan func(), 1)
 	for f != nil {
 		f()
-		f = nil // not to be kept while there is nothing to do
+		f = nil //nolint:ineffassign,wastedassign // not to be kept while there is nothing to do
 		c.mu.Lock()
 		if c.over || len(c.waiting) >= keep {
 			c.mu.Unlock()

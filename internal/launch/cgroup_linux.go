@@ -331,12 +331,13 @@ func (g *groups) release(s *slot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.readyDoor(s, empty && !s.spent)
-	if empty && s.spent {
-		s.remove()
-	} else if empty {
-		g.free = append(g.free, s)
-	} else {
+	switch {
+	case !empty:
 		g.linger = append(g.linger, s)
+	case s.spent:
+		s.remove()
+	default:
+		g.free = append(g.free, s)
 	}
 }
 

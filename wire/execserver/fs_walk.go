@@ -94,7 +94,7 @@ func keyOf(info os.FileInfo) fileKey {
 	if !ok {
 		return fileKey{}
 	}
-	return fileKey{uint64(st.Dev), uint64(st.Ino)}
+	return fileKey{uint64(st.Dev), uint64(st.Ino)} //nolint:unconvert // not on every platform
 }
 
 // walkDirectory is a directory to be listed.

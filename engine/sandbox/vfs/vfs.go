@@ -80,10 +80,14 @@ const (
 	PermMask    Mode = 0o7777
 )
 
-// IsDir, IsFile and IsSymlink tell the type.
-func (m Mode) IsDir() bool     { return m&TypeMask == TypeDir }
-func (m Mode) IsFile() bool    { return m&TypeMask == TypeFile }    //nolint:revive // see IsDir
-func (m Mode) IsSymlink() bool { return m&TypeMask == TypeSymlink } //nolint:revive // see IsDir
+// IsDir tells a directory.
+func (m Mode) IsDir() bool { return m&TypeMask == TypeDir }
+
+// IsFile tells a regular file.
+func (m Mode) IsFile() bool { return m&TypeMask == TypeFile }
+
+// IsSymlink tells a symbolic link.
+func (m Mode) IsSymlink() bool { return m&TypeMask == TypeSymlink }
 
 // Info describes a file. Times are in nanoseconds since 1970.
 type Info struct {

@@ -71,7 +71,7 @@ func (p *prepared) load(ctx context.Context, cfg Config, progress func(guest.Pro
 		p.modules, err = moduleNames(p.library.bytes)
 	}
 	if err != nil {
-		im.Close()
+		_ = im.Close()
 		return 0, fmt.Errorf("load the library: %w", err)
 	}
 	p.image = im
