@@ -110,7 +110,7 @@ func startPoller() error {
 		return err
 	}
 	unix.Close(b)
-	l, err := newLane(a)
+	l, err := newLane(a, nil, false)
 	if err != nil {
 		return err
 	}

@@ -66,8 +66,8 @@ var errNoFrame = errors.New("no frame is there")
 type lane struct {
 	file   *os.File
 	raw    syscall.RawConn
-	window *window // nil if there is none
-	parent bool    // whose end this is
+	window *window
+	parent bool // whose end this is
 
 	wmu  sync.Mutex // one frame after the other
 	wbuf []byte
@@ -77,7 +77,7 @@ type lane struct {
 }
 
 // newLane takes over a socket.
-func newLane(fd int) (*lane, error) {
+func newLane(fd int, w *window, parent bool) (*lane, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("make a lane: %w", err)
@@ -88,7 +88,7 @@ func newLane(fd int) (*lane, error) {
 		f.Close()
 		return nil, fmt.Errorf("make a lane: %w", err)
 	}
-	return &lane{file: f, raw: raw, rbuf: make([]byte, 0, 4<<10)}, nil
+	return &lane{file: f, raw: raw, window: w, parent: parent, rbuf: make([]byte, 0, 4<<10)}, nil
 }
 
 func (l *lane) close() { _ = l.file.Close() }
@@ -172,12 +172,12 @@ func (l *lane) recv(p patience) (byte, []byte, error) {
 var errCalled = errors.New("a call is in the window")
 
 // called says whether that is so.
-func (l *lane) called() bool { return l.parent && l.window != nil && l.window.pending() }
+func (l *lane) called() bool { return l.parent && l.window.pending() }
 
-// look says whether calls in the window are looked for. One that comes after
-// nobody does rings.
+// look says whether calls in the window are looked for. One that comes while
+// they are not rings.
 func (l *lane) look(looking bool) {
-	if l.parent && l.window != nil {
+	if l.parent {
 		l.window.look(looking)
 	}
 }

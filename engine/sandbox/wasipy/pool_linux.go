@@ -171,11 +171,10 @@ func (w *worker) lane() (*use, error) {
 		unix.Close(ours)
 		return nil, fmt.Errorf("open a lane to a worker: %w", err)
 	}
-	l, err := newLane(ours)
+	l, err := newLane(ours, shared, true)
 	if err != nil {
 		return nil, err
 	}
-	l.window, l.parent = shared, true
 	w.busy++
 	return &use{l, w}, nil
 }

@@ -137,13 +137,11 @@ func (r *remote) File(request []byte) ([]byte, error) {
 	if r.stopped {
 		return nil, errStop
 	}
-	if w := r.lane.window; w != nil {
-		if asked, ring := w.ask(request); asked {
-			if ring {
-				r.send(frameBell)
-			}
-			return r.through(w)
+	if asked, ring := r.lane.window.ask(request); asked {
+		if ring {
+			r.send(frameBell)
 		}
+		return r.through(r.lane.window)
 	}
 	r.send(frameFile, request)
 	b, err := r.answer(true)

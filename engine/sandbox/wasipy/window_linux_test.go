@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,15 +28,14 @@ func lanes(t *testing.T) (parent, worker *lane) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if parent, err = newLane(a); err != nil {
+	if parent, err = newLane(a, ours, true); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(parent.close)
-	if worker, err = newLane(b); err != nil {
+	if worker, err = newLane(b, theirs, false); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(worker.close)
-	parent.window, parent.parent, worker.window = ours, true, theirs
 	return parent, worker
 }
 
@@ -74,6 +74,13 @@ func serveEcho(l *lane, p patience, slow func()) error {
 	}
 }
 
+// until waits for what the other end says: that it does not look any more.
+func until(word *uint32, is uint32) {
+	for atomic.LoadUint32(word) != is {
+		yield()
+	}
+}
+
 // Every call gets its own answer, whichever way it goes and whoever sleeps.
 func TestWindowHammer(t *testing.T) {
 	for name, p := range map[string]patience{"hot": hot, "patient": patient} {
@@ -82,8 +89,8 @@ func TestWindowHammer(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() {
 				ended <- serveEcho(parent, p, func() {
-					if rand.IntN(10) == 0 { // until the other one sleeps
-						time.Sleep(2 * spinWait)
+					if rand.IntN(10) == 0 {
+						until(parent.window.word(windowAsleep), 1)
 					}
 				})
 			}()
@@ -95,7 +102,7 @@ func TestWindowHammer(t *testing.T) {
 					want = bytes.Repeat(request, windowMost+1)
 				}
 				if rand.IntN(10) == 0 {
-					time.Sleep(2 * spinWait)
+					until(worker.window.word(windowLooking), 0)
 				}
 				got, err := r.File(request)
 				if err != nil || !bytes.Equal(got, want) {

@@ -114,11 +114,12 @@ func work(arg string) error {
 		if err != nil {
 			return err
 		}
-		l, err := newLane(fd)
-		if err == nil {
-			l.window, err = openWindow(shared)
-		}
+		w, err := openWindow(shared)
 		unix.Close(shared)
+		if err != nil {
+			return err
+		}
+		l, err := newLane(fd, w, false)
 		if err != nil {
 			return err
 		}
@@ -130,7 +131,7 @@ func work(arg string) error {
 // takes one thread for the life of the worker.
 func receiveDescriptors(from int) (socket, window int, err error) {
 	var b [1]byte
-	oob := make([]byte, unix.CmsgSpace(8))
+	oob := make([]byte, unix.CmsgSpace(2*4))
 	for {
 		n, oobn, _, _, err := unix.Recvmsg(from, b[:], oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
