@@ -175,7 +175,7 @@ func (t *trial) killWorker(pick uint64) bool {
 func (t *trial) fillDisk(ctx context.Context, hold time.Duration) bool {
 	defer t.excuse(Disk)()
 	path := filepath.Join(t.server.state, "filler")
-	defer os.Remove(path)
+	defer func() { _ = os.Remove(path) }()
 	if err := fillDisk(path); err != nil {
 		t.logf("%v", err)
 		return false

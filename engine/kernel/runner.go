@@ -57,7 +57,7 @@ func placeRunner(dir string) error {
 	if err != nil {
 		return fmt.Errorf("place runner: %w", err)
 	}
-	defer os.Remove(tmp.Name()) // does nothing once it has its name
+	defer func() { _ = os.Remove(tmp.Name()) }() // does nothing once it has its name
 	_, err = tmp.Write(runnerSource)
 	if err = errors.Join(err, tmp.Close()); err != nil {
 		return fmt.Errorf("place runner: %w", err)

@@ -64,7 +64,7 @@ func (b *Backend) tryWalls(ctx context.Context, nd *node) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(empty)
+	defer func() { _ = os.RemoveAll(empty) }()
 	p := plan{Node: nd.path, Libs: nd.libs, Dist: empty, HostUID: unownedUID, HeapMB: heapMB}
 	n, err := startNest(ctx, b.opts, p, nil)
 	if err != nil {

@@ -171,7 +171,7 @@ func (u *setup) snapshot(ctx context.Context, w *ware) (*stamp, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make snapshot: %w", err)
 	}
-	defer os.Remove(file.Name())
+	defer func() { _ = os.Remove(file.Name()) }()
 	defer file.Close()
 	n, err := u.walled(ctx, w, runnerConfig{Mode: "snapshot"}, func(p *plan) { p.Snapshot = snapshotWrite }, file)
 	if err != nil {

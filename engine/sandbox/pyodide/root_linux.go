@@ -114,7 +114,7 @@ func ownProc() (*os.File, error) {
 	if err := os.Mkdir("proc", 0o555); err != nil {
 		return nil, err
 	}
-	defer os.Remove("proc")
+	defer func() { _ = os.Remove("proc") }()
 	if err := unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return nil, fmt.Errorf("mount proc: %w", err)
 	}

@@ -70,7 +70,7 @@ func writeStamp(cache, fingerprint string, snapshot *os.File, kind string) (*sta
 	if err != nil {
 		return nil, fmt.Errorf("keep snapshot: %w", err)
 	}
-	defer os.Remove(tmp.Name())
+	defer func() { _ = os.Remove(tmp.Name()) }()
 	_, err = tmp.Write(b)
 	if cerr := tmp.Close(); err == nil {
 		err = cerr

@@ -75,7 +75,7 @@ func stage(cache string, packages []lockPackage, sources []string) (dir string, 
 	if err != nil {
 		return "", fmt.Errorf("stage packages: %w", err)
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }()
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return "", fmt.Errorf("stage packages: %w", err)
 	}
