@@ -28,7 +28,7 @@ vet:
 
 test: deps vet
 	$(GO) test -race -timeout 12m ./...
-	$(GO) test -timeout 12m -run 'InProcess|/in_process' ./engine/sandbox ./engine/sandbox/wasipy
+	$(GO) test -timeout 12m -run 'InProcess|/in_process' ./internal/engine/sandbox ./internal/engine/sandbox/wasipy
 
 bench: deps build
 	$(GO) run ./bench -spool bin/spool -json bench/results/latest.json

@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/engine/agent"
-	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/internal/agenttest"
+	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/keeper"
 	"github.com/spool-run/spool/internal/modeltest"
-	"github.com/spool-run/spool/keeper"
 )
 
 // subjectByHand is codex as a person runs it.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/store"
+	"github.com/spool-run/spool/internal/store"
 )
 
 // measureJournal appends events to the durable log of a run and reads them

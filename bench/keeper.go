@@ -11,8 +11,8 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
-	"github.com/spool-run/spool/host"
-	"github.com/spool-run/spool/keeper"
+	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/keeper"
 )
 
 // measureKeeper does through a keeper what measureLocal does in this process,

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/engine"
-	"github.com/spool-run/spool/engine/kernel"
-	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/kernel"
+	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/pytest"
 )
 

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/engine"
-	"github.com/spool-run/spool/engine/process"
-	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/process"
+	"github.com/spool-run/spool/internal/host"
 )
 
 // measureLocal starts processes through a handle in this process, one at a

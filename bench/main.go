@@ -34,8 +34,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/spool-run/spool/engine/sandbox/pyodide"
-	"github.com/spool-run/spool/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
+	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
 )
 
 func main() {

@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/spool-run/spool/engine/sandbox"
-	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/internal/engine/sandbox"
+	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/pyodidetest"
 )
 

@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/engine"
-	"github.com/spool-run/spool/engine/sandbox"
-	"github.com/spool-run/spool/engine/sandbox/guest"
-	"github.com/spool-run/spool/engine/sandbox/pyodide"
-	"github.com/spool-run/spool/engine/sandbox/wasipy"
-	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/sandbox"
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
+	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/internal/host"
 )
 
 // What sandboxes are measured beside.

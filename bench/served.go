@@ -12,7 +12,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/spool-run/spool/wire/execserver"
+	"github.com/spool-run/spool/internal/wire/execserver"
 )
 
 // servedRole makes this program an exec-server whose processes are its own: the

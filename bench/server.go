@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/internal/host"
 )
 
 // server is a running exec-server.

@@ -26,8 +26,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/wire/rpc"
-	"github.com/spool-run/spool/wire/runproto"
+	"github.com/spool-run/spool/internal/wire/rpc"
+	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
 // Defaults of [Options].

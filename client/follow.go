@@ -7,9 +7,9 @@ import (
 	"iter"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/eventlog"
-	"github.com/spool-run/spool/wire/rpc"
-	"github.com/spool-run/spool/wire/runproto"
+	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/wire/rpc"
+	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
 // Follow implements [spool.Backend].

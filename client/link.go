@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/spool-run/spool/wire/rpc"
-	"github.com/spool-run/spool/wire/runproto"
+	"github.com/spool-run/spool/internal/wire/rpc"
+	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
 // link is one connection and the streams of events that come over it.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
-	"github.com/spool-run/spool/host"
+	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/netcut"
 	"github.com/spool-run/spool/internal/servertest"
 )

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
-	"github.com/spool-run/spool/host/backendtest"
+	"github.com/spool-run/spool/internal/host/backendtest"
 	"github.com/spool-run/spool/internal/servertest"
 )
 

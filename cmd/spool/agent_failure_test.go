@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/engine/agent"
+	"github.com/spool-run/spool/internal/engine/agent"
 	"github.com/spool-run/spool/internal/modeltest"
 )
 

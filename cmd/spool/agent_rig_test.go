@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/engine"
-	"github.com/spool-run/spool/engine/agent"
-	"github.com/spool-run/spool/host"
 	"github.com/spool-run/spool/internal/agenttest"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/modeltest"
 )
 

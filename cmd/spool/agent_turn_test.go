@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/engine/agent"
+	"github.com/spool-run/spool/internal/engine/agent"
 	"github.com/spool-run/spool/internal/fifotest"
 	"github.com/spool-run/spool/internal/modeltest"
 )

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/spool-run/spool/cli"
+	"github.com/spool-run/spool/internal/cli"
 )
 
 func main() {

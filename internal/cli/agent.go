@@ -1,0 +1,340 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/agent"
+)
+
+// agentOptions are the flags of spool agent.
+type agentOptions struct {
+	agent   string
+	command []string // of an agent that speaks ACP
+	prompt  string
+
+	resume  string
+	fork    bool
+	cwd     string
+	env     []string
+	name    string
+	model   string
+	effort  string
+	profile string
+	program string
+	policy  string
+	mode    string
+	perms   string
+	sandbox string
+	yes     bool
+	asks    string
+	extra   []string
+	json    bool
+	timeout time.Duration
+	budget  agent.Budget
+}
+
+// The values of --asks.
+const (
+	asksTerminal = "terminal"
+	asksWait     = "wait"
+	asksDeny     = "deny"
+)
+
+// The exit codes of turns that did not end well. They are part of the
+// interface.
+const (
+	exitRefused  = 3
+	exitBudget   = 4
+	exitMaxTurns = 5
+	exitStalled  = 6
+	exitCrashed  = 7
+	exitTimeUp   = 124 // as that of timeout(1)
+)
+
+// turnExit are the exit codes by outcome; what is not there is a failure.
+var turnExit = map[spool.TurnOutcome]int{
+	spool.TurnOK:          0,
+	spool.TurnSuccess:     0,
+	spool.TurnRefused:     exitRefused,
+	spool.TurnBudget:      exitBudget,
+	spool.TurnMaxTurns:    exitMaxTurns,
+	spool.TurnStalled:     exitStalled,
+	spool.TurnCrashed:     exitCrashed,
+	spool.TurnTimeout:     exitTimeUp,
+	spool.TurnInterrupted: exitSignal + int(unix.SIGINT),
+	spool.TurnCancelled:   exitSignal + int(unix.SIGINT),
+	spool.TurnKilled:      exitSignal + int(unix.SIGKILL),
+}
+
+// maxPrompt bounds a prompt that is read from stdin.
+const maxPrompt = agent.MaxPrompt
+
+func (a *app) agentCommand() *cobra.Command {
+	var o agentOptions
+	names := agent.Names()
+	cmd := &cobra.Command{
+		Use:   "agent [flags] AGENT PROMPT|-",
+		Short: "Have a coding agent do something",
+		Long: `Agent gives a prompt to a coding agent and tells what it does: its commands and
+how long they take, the files it changes, what it says on the way, retries, and
+in the end what it cost and how to go on. That goes to stderr; the answer, and
+nothing else, goes to stdout. The conversation is a run with a log like any
+other: see "spool logs".
+
+The agents are ` + strings.Join(names, ", ") + `; see "spool agent list". Any other
+agent that speaks the Agent Client Protocol is run with "spool agent acp".
+
+With - the prompt is read from stdin. --resume goes on with a session: it takes
+the id of one, the command that an agent gives to resume it, or a run.
+
+What the agent asks leave for is first given to the --policy, and then asked on
+the terminal. Without a terminal it is denied; with --asks wait it stays open
+for others to answer until its deadline, and with --asks deny nobody is asked.
+
+Ctrl-C interrupts the turn and leaves the session to be resumed; a second one
+stops the run with everything it started.
+
+Exit codes: 0 if the agent did it; 1 if it failed; 2 if spool was called
+wrongly; 3 if it was refused something it needed; 4 if its budget is used up; 5
+if it asked the model too often; 6 if nothing was heard of it for too long; 7 if
+it crashed; 124 if its time was up; 125 if spool failed; 126 and 127 if the agent
+cannot be executed or is not installed; 130 if it was interrupted.`,
+		Example: `  spool agent codex "Make the tests pass."
+  spool agent claude --model sonnet --policy policy.toml - <task.txt
+  spool agent codex --resume 0f3k "And now the docs."
+  spool agent opencode --json "What is this?" | jq .
+  spool agent acp "What is this?" -- gemini --acp`,
+		Args: usageArgs(func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("name an agent: %s", strings.Join(names, ", "))
+			}
+			if !slices.Contains(names, args[0]) {
+				return fmt.Errorf("there is no agent %q: use %s, or acp", args[0], strings.Join(names, ", "))
+			}
+			if len(args) > 2 {
+				return fmt.Errorf("the prompt is one argument, not %d: put it into quotes", len(args)-1)
+			}
+			return nil
+		}),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return names, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.agent = args[0]
+			return a.agentPrompt(cmd.Context(), &o, args[1:])
+		},
+	}
+	o.add(cmd.Flags())
+	cmd.AddCommand(a.agentACPCommand(), a.agentListCommand())
+	return cmd
+}
+
+func (a *app) agentACPCommand() *cobra.Command {
+	o := agentOptions{agent: agent.ACP}
+	cmd := &cobra.Command{
+		Use:   "acp [flags] [PROMPT|-] -- command [argument…]",
+		Short: "Have any agent do something that speaks the Agent Client Protocol",
+		Long: `Acp is like "spool agent" for every agent that speaks the Agent Client Protocol
+on its standard input and output. Without a prompt it is read from stdin.`,
+		Example: `  spool agent acp "What is this?" -- gemini --acp
+  echo "What is this?" | spool agent acp -- opencode acp`,
+		Args: usageArgs(func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			switch {
+			case dash < 0 || dash == len(args):
+				return errors.New("the command of the agent comes after --")
+			case dash > 1:
+				return fmt.Errorf("the prompt is one argument, not %d: put it into quotes", dash)
+			}
+			return nil
+		}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			o.command = args[dash:]
+			return a.agentPrompt(cmd.Context(), &o, args[:dash])
+		},
+	}
+	o.add(cmd.Flags())
+	return cmd
+}
+
+func (o *agentOptions) add(flags *pflag.FlagSet) {
+	flags.StringVar(&o.resume, "resume", "", "go on with this session: its `id`, the command that resumes it, or a run")
+	flags.BoolVar(&o.fork, "fork", false, "go on in a copy of that session")
+	flags.StringVar(&o.cwd, "cwd", "", "working `directory`")
+	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
+	flags.StringVar(&o.name, "name", "", "`name` to find the run by")
+	flags.StringVar(&o.model, "model", "", "`model` to use, in the agent's words")
+	flags.StringVar(&o.effort, "effort", "", "how much to think, in the agent's words")
+	flags.StringVar(&o.profile, "profile", "", "named configuration of the agent")
+	flags.StringVar(&o.program, "program", "", "`path` of the agent, instead of the one in PATH")
+	flags.StringVar(&o.policy, "policy", "", "`file` of rules that answer before anybody is asked")
+	flags.StringVar(&o.mode, "mode", "auto", "how to talk to the agent: auto, exec or duplex")
+	flags.StringVar(&o.perms, "permissions", "", "permission mode or approval policy, in the agent's words")
+	flags.StringVar(&o.sandbox, "sandbox", "", "sandbox of codex")
+	flags.BoolVar(&o.yes, "yes", false, "let the agent do everything without asking")
+	flags.StringVar(&o.asks, "asks", asksTerminal, "who answers what the agent asks: terminal, wait or deny")
+	flags.StringArrayVar(&o.extra, "extra", nil, "pass this `argument` on to the agent")
+	flags.BoolVar(&o.json, "json", false, "print events, one JSON object a line")
+	flags.DurationVar(&o.timeout, "timeout", 0, "end the turn after this `time`")
+	flags.IntVar(&o.budget.Steps, "max-steps", 0, "how often the agent may ask the model")
+	flags.Int64Var(&o.budget.Tokens, "max-tokens", 0, "how many tokens it may use")
+	flags.Float64Var(&o.budget.CostUSD, "max-cost", 0, "how many `dollars` it may spend")
+}
+
+func (a *app) agentPrompt(ctx context.Context, o *agentOptions, args []string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	text := "-"
+	if len(args) > 0 {
+		text = args[0]
+	}
+	if text == "-" {
+		if isTerminal(a.stdin) && len(args) == 0 {
+			return usageErrorf("what should it do? Give a prompt, or - to read it from stdin")
+		}
+		b, err := io.ReadAll(io.LimitReader(a.stdin, maxPrompt+1))
+		if err != nil {
+			return fmt.Errorf("read the prompt: %w", err)
+		}
+		text = string(b)
+	}
+	if strings.TrimSpace(text) == "" {
+		return usageErrorf("the prompt is empty")
+	}
+	if len(text) > maxPrompt {
+		return usageErrorf("the prompt is longer than %d bytes", maxPrompt)
+	}
+	o.prompt = text
+	return with(a.open, ctx, func(b spool.Backend) error { return a.converse(ctx, b, o) })
+}
+
+func (o *agentOptions) check() error {
+	switch o.mode {
+	case "auto", string(agent.ModeExec), string(agent.ModeDuplex):
+	default:
+		return usageErrorf("mode %q is none of auto, exec, duplex", o.mode)
+	}
+	switch o.asks {
+	case asksTerminal, asksWait, asksDeny:
+	default:
+		return usageErrorf("%q is none of terminal, wait, deny", o.asks)
+	}
+	if o.timeout < 0 || o.budget.Steps < 0 || o.budget.Tokens < 0 || o.budget.CostUSD < 0 {
+		return usageErrorf("limits must not be negative")
+	}
+	if o.fork && o.resume == "" {
+		return usageErrorf("--fork needs a session to --resume")
+	}
+	return nil
+}
+
+// agentSpec says what to run.
+func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (spool.Spec, error) {
+	_, remote := a.remote()
+	spec := spool.Spec{Engine: spool.EngineAgent, Name: o.name, Cwd: o.cwd, EnvPolicy: envPolicy(false, remote)}
+	// The engine needs none; it is for those who look at the list of runs.
+	spec.Argv = append([]string{o.agent}, o.command...)
+	var err error
+	if spec.Env, err = overlay(o.env); err != nil {
+		return spec, err
+	}
+	if !remote {
+		// What is relative here would be meaningless elsewhere.
+		if spec.Cwd, err = filepath.Abs(o.cwd); err != nil {
+			return spec, fmt.Errorf("find the working directory: %w", err)
+		}
+	}
+	c := agent.Config{
+		Agent: o.agent, Mode: agent.Mode(o.mode), Program: o.program, Command: o.command,
+		Fork: o.fork, Model: o.model, Effort: o.effort, Profile: o.profile, Extra: o.extra,
+		Permissions: o.perms, Sandbox: o.sandbox, SkipPermissions: o.yes,
+		Budget: o.budget, TurnTimeoutMs: o.timeout.Milliseconds(),
+	}
+	if o.resume != "" {
+		if c.Resume, err = resumeID(ctx, b, o.agent, o.resume); err != nil {
+			return spec, err
+		}
+	}
+	if o.policy != "" {
+		p, err := agent.ReadPolicy(o.policy)
+		if err != nil {
+			return spec, &usageError{err}
+		}
+		if c.Policy, err = json.Marshal(p); err != nil {
+			return spec, fmt.Errorf("encode the policy: %w", err)
+		}
+	}
+	spec.Config, err = json.Marshal(c)
+	return spec, err
+}
+
+// resumeID finds the session that a person means: by the command that resumes
+// it, by a run, or by its own id.
+func resumeID(ctx context.Context, b spool.Backend, name, text string) (string, error) {
+	if t, ok := agent.FindResume(name, text); ok {
+		return t.Value, nil
+	}
+	run, err := spool.Find(ctx, b, text)
+	switch {
+	case errors.Is(err, spool.ErrNotFound):
+		return text, nil
+	case err != nil:
+		return "", err
+	}
+	// Its session is in its log: the last one, if it went on in another.
+	var found spool.AgentStart
+	info, err := run.Info(ctx)
+	if err != nil {
+		return "", err
+	}
+	if info.Engine != spool.EngineAgent {
+		return "", usageErrorf("run %s is not a conversation with an agent", info.ID)
+	}
+	for after := spool.Seq(0); after < info.Last; {
+		page, err := run.Read(ctx, spool.Query{After: after})
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Events {
+			e := &page.Events[i]
+			var d spool.Done
+			switch e.Kind {
+			case spool.KindStarted:
+				_ = json.Unmarshal(e.Data, &found) // what does not decode has no session
+			case spool.KindDone:
+				if json.Unmarshal(e.Data, &d) == nil && d.Resume != "" {
+					found.Resume = d.Resume
+				}
+			}
+		}
+		if len(page.Events) == 0 {
+			break
+		}
+		after = page.Next
+	}
+	switch {
+	case found.Resume == "":
+		return "", usageErrorf("run %s has no session to resume", info.ID)
+	case found.Agent != name:
+		return "", usageErrorf("run %s is a conversation with %s, not with %s", info.ID, found.Agent, name)
+	}
+	return found.Resume, nil
+}

@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/agent"
+)
+
+// agentAsker answers what an agent asks: it asks the person at the terminal, or
+// says no if there is none.
+type agentAsker struct {
+	run      *spool.Run
+	narrator *narrator // may be nil
+	terminal *os.File  // nil without one
+	opened   bool      // the terminal is ours to close
+	wait     bool      // leave it to others
+	policy   bool      // somebody else answers first
+	by       string
+
+	mu    sync.Mutex
+	open  map[spool.Seq]func() // cancels an ask that is no longer open
+	asks  spool.OpenAsks
+	turn  chan struct{} // a question at a time
+	lines chan string   // what is typed
+	once  sync.Once     // starts the reader
+	work  sync.WaitGroup
+}
+
+func newAsker(a *app, o *agentOptions, run *spool.Run, n *narrator) *agentAsker {
+	k := &agentAsker{run: run, narrator: n, wait: o.asks == asksWait, policy: o.policy != "", by: "nobody", open: make(map[spool.Seq]func()),
+		turn: make(chan struct{}, 1), lines: make(chan string)}
+	if o.asks != asksTerminal {
+		return k
+	}
+	// The prompt may have come from stdin, and the terminal is still there.
+	k.terminal = a.stdin
+	if !isTerminal(a.stdin) {
+		tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+		if err != nil {
+			k.terminal = nil
+			return k
+		}
+		k.terminal, k.opened = tty, true
+	}
+	if !foreground(k.terminal) {
+		k.terminal = nil // a background job that reads is stopped
+		return k
+	}
+	k.by = "terminal"
+	if u, err := user.Current(); err == nil {
+		k.by = u.Username
+	}
+	return k
+}
+
+// note takes an event into account: it may ask something, or say that it is no
+// longer asked.
+func (k *agentAsker) note(ctx context.Context, e *spool.Event) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asks.Note(e)
+	for seq, cancel := range k.open {
+		if !k.asks.Has(seq) {
+			cancel()
+			delete(k.open, seq)
+		}
+	}
+	var q spool.Ask
+	if e.Kind != spool.KindAsk || k.wait || !decode(e, &q) {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	k.open[e.Seq] = cancel
+	seq := e.Seq
+	k.work.Go(func() {
+		defer cancel()
+		k.answer(ctx, seq, &q)
+	})
+}
+
+// close waits for what is being asked, once nothing is open any more.
+func (k *agentAsker) close() {
+	k.mu.Lock()
+	for _, cancel := range k.open {
+		cancel()
+	}
+	k.mu.Unlock()
+	k.work.Wait()
+}
+
+// policyFirst is what a policy has to answer before somebody else does. It
+// needs microseconds, and the log says at once that it did.
+const policyFirst = 100 * time.Millisecond
+
+// answer gets an answer and gives it.
+func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
+	if k.policy {
+		select {
+		case <-time.After(policyFirst):
+		case <-ctx.Done():
+			return
+		}
+	}
+	d := spool.Decision{Choice: spool.Deny, Message: "Nobody is there to answer."}
+	if k.terminal != nil {
+		select {
+		case k.turn <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		var err error
+		d, err = k.put(ctx, q)
+		<-k.turn
+		if err != nil {
+			return // it is no longer asked
+		}
+	}
+	data, err := json.Marshal(d)
+	if err == nil {
+		err = k.run.Answer(ctx, spool.Answer{Ask: seq, Data: data, By: k.by}, q.Secret)
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, spool.ErrNotAsked) && !errors.Is(err, spool.ErrEnded) && k.narrator != nil {
+		k.narrator.say(fmt.Sprintf("the answer did not arrive: %v", err))
+	}
+}
+
+// keys are the answers to an approval by the key that gives them.
+var keys = []struct{ key, choice, label string }{
+	{"y", spool.Allow, "yes"},
+	{"a", spool.AllowSession, "yes, for the rest of the session"},
+	{"n", spool.Deny, "no"},
+	{"s", spool.DenyStop, "no, and end the turn"},
+}
+
+// put puts a question to the person at the terminal until it gets an answer.
+func (k *agentAsker) put(ctx context.Context, q *spool.Ask) (spool.Decision, error) {
+	if k.narrator != nil {
+		k.narrator.pause(true)
+		defer k.narrator.pause(false)
+	}
+	discardTyped(k.terminal) // what was typed before was not about this
+	if q.Secret {
+		defer hideTyped(k.terminal)()
+	}
+	k.once.Do(func() { go k.read() })
+	var several agent.Questions
+	if q.Kind != spool.AskQuestion || json.Unmarshal(q.Data, &several) != nil || len(several.Questions) < 2 {
+		return k.putOne(ctx, q)
+	}
+	all := spool.Decision{Answers: make(map[string]string)}
+	for _, one := range several.Questions {
+		d, err := k.putOne(ctx, &spool.Ask{Kind: spool.AskQuestion, Prompt: one.Text, Options: one.Options})
+		if err != nil || d.Choice == spool.Deny {
+			return d, err
+		}
+		all.Answers[one.ID] = d.Choice
+	}
+	return all, nil
+}
+
+// putOne puts one question.
+func (k *agentAsker) putOne(ctx context.Context, q *spool.Ask) (spool.Decision, error) {
+	k.show(k.question(q))
+	for {
+		k.show("answer: ")
+		select {
+		case <-ctx.Done():
+			k.show("\nnot needed any more\n")
+			return spool.Decision{}, ctx.Err()
+		case line, ok := <-k.lines:
+			if !ok {
+				return spool.Decision{Choice: spool.Deny, Message: "Nobody is there to answer."}, nil
+			}
+			if d, ok := understand(q, line); ok {
+				return d, nil
+			}
+		}
+	}
+}
+
+// show writes on the terminal. One that is gone has nobody before it, and
+// reading from it says so.
+func (k *agentAsker) show(text string) { _, _ = io.WriteString(k.terminal, text) }
+
+// read reads lines until the terminal ends. It waits in a read that nothing
+// can end, and dies with the process.
+func (k *agentAsker) read() {
+	defer close(k.lines)
+	in := bufio.NewScanner(k.terminal)
+	for in.Scan() {
+		k.lines <- strings.TrimSpace(in.Text())
+	}
+}
+
+// question is what the person reads.
+func (k *agentAsker) question(q *spool.Ask) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n? %s\n", screenText(cmp.Or(q.Prompt, q.Name, q.Kind)))
+	if q.Kind == spool.AskApproval {
+		var p agent.Approval
+		if json.Unmarshal(q.Data, &p) == nil {
+			if p.Command != "" && !strings.Contains(q.Prompt, p.Command) {
+				fmt.Fprintf(&b, "  $ %s\n", strings.ReplaceAll(screenText(p.Command), "\n", "\n    "))
+			}
+			for _, path := range p.Paths {
+				fmt.Fprintf(&b, "  file %s\n", plain(path))
+			}
+			if p.Reason != "" {
+				fmt.Fprintf(&b, "  because: %s\n", oneLine(p.Reason, 300))
+			}
+			if p.Cwd != "" {
+				fmt.Fprintf(&b, "  in %s\n", plain(p.Cwd))
+			}
+		}
+		for _, o := range keys {
+			fmt.Fprintf(&b, "  [%s] %s\n", o.key, o.label)
+		}
+	}
+	for i, o := range q.Options {
+		fmt.Fprintf(&b, "  [%d] %s\n", i+1, oneLine(cmp.Or(o.Label, o.ID), 200))
+	}
+	return b.String()
+}
+
+// understand makes what was typed into an answer.
+func understand(q *spool.Ask, line string) (spool.Decision, bool) {
+	if i, err := strconv.Atoi(line); err == nil && i >= 1 && i <= len(q.Options) {
+		return spool.Decision{Choice: q.Options[i-1].ID}, true
+	}
+	if q.Kind == spool.AskApproval {
+		for _, o := range keys {
+			if strings.EqualFold(line, o.key) || strings.EqualFold(line, o.label) || line == o.choice {
+				return spool.Decision{Choice: o.choice}, true
+			}
+		}
+		return spool.Decision{}, false
+	}
+	return spool.Decision{Choice: line}, line != ""
+}

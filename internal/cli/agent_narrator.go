@@ -1,0 +1,522 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/render"
+)
+
+// narrator tells a person what an agent does, a line for each thing. What the
+// agent says last is its answer, which goes to a stream of its own; what it
+// says before that is part of the telling.
+type narrator struct {
+	answer  io.Writer
+	telling io.Writer
+	style   style
+	verbose bool
+	starts  bool     // tell when an action starts, too
+	prompts bool     // tell what was said to the agent
+	asks    bool     // tell what it asks
+	stamps  bool     // put the time before every line
+	command []string // of an agent that has no name, for the resume line
+
+	mu     sync.Mutex
+	status *statusLine // nil without a terminal
+	now    time.Time   // of the event that is told
+	agent  string
+	cwd    string
+	held   string // the last thing said, which may be the answer
+	begun  map[string]action
+	order  []string // of begun, oldest first
+	began  map[spool.Seq]time.Time
+	asked  map[spool.Seq]string
+}
+
+// action is one that runs.
+type action struct {
+	title string
+	since time.Time
+}
+
+// is reports whether an event shows that its run is a conversation.
+func (n *narrator) is(e *spool.Event) bool {
+	switch e.Kind {
+	case spool.KindMessage, spool.KindReasoning, spool.KindAction, spool.KindPlan, spool.KindUsage, spool.KindRetry, spool.KindStarted:
+		return true
+	case spool.KindInput:
+		var s spool.Said
+		return json.Unmarshal(e.Data, &s) == nil && s.Kind == spool.InputPrompt
+	}
+	return false
+}
+
+// tell tells of one event. Its error is one of writing.
+func (n *narrator) tell(e *spool.Event) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.now = e.Time
+	if n.status != nil {
+		n.status.clear()
+		defer n.draw(time.Now())
+	}
+	switch e.Kind {
+	case spool.KindStarted:
+		return n.started(e)
+	case spool.KindInput:
+		return n.input(e)
+	case spool.KindMessage:
+		return n.message(e)
+	case spool.KindReasoning:
+		var r spool.Reasoning
+		if decode(e, &r) && !r.Delta && !r.History {
+			return n.line(n.style.dim("· " + oneLine(r.Text, 200)))
+		}
+	case spool.KindAction:
+		return n.action(e)
+	case spool.KindPlan:
+		return n.plan(e)
+	case spool.KindRetry:
+		return n.retry(e)
+	case spool.KindNotice:
+		return n.notice(e)
+	case spool.KindAsk:
+		return n.ask(e)
+	case spool.KindDone:
+		return n.done(e)
+	case spool.KindTruncated:
+		out, err := render.Renderer{}.Event(context.Background(), e) // it has no blobs
+		return errors.Join(err, n.line("! "+out.Text))
+	case spool.KindFailed:
+		if o, ok := e.Outcome(); ok {
+			return n.line(n.style.bad("✗ the run failed: ") + plain(o.Reason))
+		}
+	}
+	return nil
+}
+
+func decode(e *spool.Event, v any) bool { return json.Unmarshal(e.Data, v) == nil }
+
+// line writes one line, after what was said before it.
+func (n *narrator) line(text string) error {
+	if err := n.flush(); err != nil {
+		return err
+	}
+	return n.write(n.telling, text)
+}
+
+// write writes lines, with the time before them if that is asked for.
+func (n *narrator) write(w io.Writer, text string) error {
+	if n.stamps {
+		stamp := n.now.UTC().Format("2006-01-02T15:04:05.000000Z ")
+		text = stamp + strings.ReplaceAll(text, "\n", "\n"+stamp)
+	}
+	_, err := io.WriteString(w, text+"\n")
+	return err
+}
+
+// flush tells what was said and turned out not to be the answer.
+func (n *narrator) flush() error {
+	text := n.held
+	if text == "" {
+		return nil
+	}
+	n.held = ""
+	return n.write(n.telling, screenText(text))
+}
+
+func (n *narrator) started(e *spool.Event) error {
+	var s spool.AgentStart
+	if !decode(e, &s) || s.Agent == "" {
+		return nil
+	}
+	n.agent, n.cwd = s.Agent, s.Cwd
+	parts := []string{s.Agent}
+	if s.Version != "" {
+		parts[0] += " " + s.Version
+	}
+	if s.Model != "" {
+		parts = append(parts, s.Model)
+	}
+	session := "session " + s.Resume
+	if s.Resumed {
+		session += " (resumed)"
+	}
+	parts = append(parts, session)
+	return n.line(n.style.dim(plain(strings.Join(parts, " · "))))
+}
+
+func (n *narrator) input(e *spool.Event) error {
+	var s spool.Said
+	if !decode(e, &s) {
+		return nil
+	}
+	switch s.Kind {
+	case spool.InputPrompt:
+		if n.began == nil {
+			n.began = make(map[spool.Seq]time.Time)
+		}
+		n.began[e.Seq] = e.Time
+		var p spool.Prompt
+		if n.prompts && json.Unmarshal(s.Data, &p) == nil {
+			return n.line(n.style.bold("> ") + strings.ReplaceAll(screenText(p.Text), "\n", "\n  "))
+		}
+	case spool.InputAnswer:
+		var a spool.Answer
+		if json.Unmarshal(s.Data, &a) != nil {
+			return nil
+		}
+		what := n.asked[a.Ask]
+		delete(n.asked, a.Ask)
+		return n.answered(what, choice(a), a.By)
+	}
+	return nil
+}
+
+// answered tells what became of an ask.
+func (n *narrator) answered(what, answer, by string) error {
+	return n.line(n.style.dim(plain(fmt.Sprintf("→ %s: %s (%s)", cmp.Or(what, "a question"), answer, cmp.Or(by, "somebody")))))
+}
+
+// choice says in words what an answer says.
+func choice(a spool.Answer) string {
+	if a.Error != nil {
+		return a.Error.Message
+	}
+	var d spool.Decision
+	if json.Unmarshal(a.Data, &d.Choice) != nil && json.Unmarshal(a.Data, &d) != nil {
+		return "answered"
+	}
+	switch d.Choice {
+	case spool.Allow:
+		return "allowed"
+	case spool.AllowSession:
+		return "allowed for the session"
+	case spool.Deny:
+		return "denied"
+	case spool.DenyStop:
+		return "denied, and the turn ended"
+	case "":
+		return "answered"
+	}
+	return d.Choice
+}
+
+func (n *narrator) message(e *spool.Event) error {
+	var m spool.Message
+	if !decode(e, &m) || m.Delta || m.History && !n.verbose {
+		return nil
+	}
+	if err := n.flush(); err != nil {
+		return err
+	}
+	if m.Role == "" && m.Parent == "" && !m.History && m.Phase != spool.PhaseCommentary {
+		n.held = m.Text
+		return nil
+	}
+	return n.line(n.style.dim(screenText(m.Text)))
+}
+
+func (n *narrator) action(e *spool.Event) error {
+	var a spool.Action
+	if !decode(e, &a) || a.Kind == spool.ActionTurn || a.History {
+		return nil
+	}
+	title := n.title(&a)
+	switch a.Phase {
+	case spool.ActionStarted:
+		if n.begun == nil {
+			n.begun = make(map[string]action)
+		}
+		n.begun[a.ID] = action{title, e.Time}
+		n.order = append(n.order, a.ID)
+		if n.starts {
+			return n.line("… " + title)
+		}
+		return n.flush()
+	case spool.ActionUpdated:
+		if _, ok := n.begun[a.ID]; ok {
+			n.begun[a.ID] = action{title, n.begun[a.ID].since}
+		}
+		return nil
+	}
+	mark := "•"
+	if a.OK != nil {
+		mark = n.style.good("✓")
+		if !*a.OK {
+			mark = n.style.bad("✗")
+		}
+	}
+	var facts []string
+	if a.ExitCode != nil && *a.ExitCode != 0 {
+		facts = append(facts, fmt.Sprintf("exit %d", *a.ExitCode))
+	}
+	if a.Synthetic {
+		facts = append(facts, cmp.Or(plain(a.Message), "not finished"))
+	}
+	if b, ok := n.begun[a.ID]; ok {
+		facts = append(facts, elapsed(e.Time.Sub(b.since)))
+		n.forget(a.ID)
+	}
+	line := mark + " " + title
+	if len(facts) > 0 {
+		line += n.style.dim(" (" + strings.Join(facts, ", ") + ")")
+	}
+	if err := n.line(line); err != nil {
+		return err
+	}
+	if a.OK != nil && !*a.OK && !a.Synthetic {
+		return n.quote(cmp.Or(a.Output, a.Message))
+	}
+	return nil
+}
+
+func (n *narrator) forget(id string) {
+	delete(n.begun, id)
+	for i, o := range n.order {
+		if o == id {
+			n.order = append(n.order[:i:i], n.order[i+1:]...)
+			return
+		}
+	}
+}
+
+// quoted is how many lines of what went wrong are shown.
+const quoted = 5
+
+// quote shows the end of a text, where the reason usually is.
+func (n *narrator) quote(text string) error {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	for _, l := range lines[max(0, len(lines)-quoted):] {
+		if strings.TrimSpace(l) == "" {
+			continue
+		}
+		if err := n.line(n.style.dim("    " + oneLine(l, 200))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// title says what an action is about.
+func (n *narrator) title(a *spool.Action) string {
+	text := oneLine(a.Title, 200)
+	switch a.Kind {
+	case spool.ActionCommand:
+		return "$ " + text
+	case spool.ActionFileChange:
+		if len(a.Changes) == 0 {
+			return "edit " + n.relative(text)
+		}
+		var files []string
+		for _, c := range a.Changes {
+			verb := map[string]string{"add": "add", "delete": "delete", "move": "move"}[c.Kind]
+			files = append(files, cmp.Or(verb, "edit")+" "+n.relative(plain(c.Path)))
+		}
+		return oneLine(strings.Join(files, ", "), 200)
+	case spool.ActionRead, spool.ActionSearch, spool.ActionFetch, spool.ActionWebSearch, spool.ActionSubagent:
+		kind := strings.ReplaceAll(string(a.Kind), "_", " ")
+		if !strings.HasPrefix(text, kind) {
+			return kind + " " + text
+		}
+	}
+	return text
+}
+
+// relative shortens a path below the working directory.
+func (n *narrator) relative(path string) string {
+	if rel, err := filepath.Rel(n.cwd, path); n.cwd != "" && err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return path
+}
+
+func (n *narrator) plan(e *spool.Event) error {
+	var p spool.Plan
+	if !decode(e, &p) || p.History || len(p.Items) == 0 {
+		return nil
+	}
+	done, next := 0, ""
+	for _, i := range p.Items {
+		switch {
+		case i.Status == "completed":
+			done++
+		case next == "" || i.Status == "in_progress":
+			next = i.Text
+		}
+	}
+	line := fmt.Sprintf("plan %d/%d", done, len(p.Items))
+	if next != "" {
+		line += ": " + oneLine(next, 120)
+	}
+	return n.line(n.style.dim(line))
+}
+
+func (n *narrator) retry(e *spool.Event) error {
+	var r spool.Retry
+	if !decode(e, &r) {
+		return nil
+	}
+	line := fmt.Sprintf("↻ retry %d", r.Attempt)
+	if r.Max > 0 {
+		line += fmt.Sprintf("/%d", r.Max)
+	}
+	if r.DelayMs > 0 {
+		line += " in " + elapsed(time.Duration(r.DelayMs)*time.Millisecond)
+	}
+	if r.Status > 0 {
+		line += fmt.Sprintf(", status %d", r.Status)
+	}
+	if r.Reason != "" {
+		line += ": " + oneLine(r.Reason, 160)
+	}
+	return n.line(n.style.warn(line))
+}
+
+func (n *narrator) notice(e *spool.Event) error {
+	var t spool.Notice
+	if !decode(e, &t) || t.Text == "" {
+		return nil
+	}
+	if t.Code == spool.NoticeAskClosed {
+		what := n.asked[t.Ask]
+		delete(n.asked, t.Ask)
+		answer := t.Text
+		if len(t.Data) > 0 {
+			answer = choice(spool.Answer{Data: t.Data})
+		}
+		return n.answered(what, answer, t.By)
+	}
+	if (t.Level == "debug" || t.Level == "info") && !n.verbose {
+		return nil
+	}
+	return n.line(n.style.warn("! " + oneLine(t.Text, 300)))
+}
+
+func (n *narrator) ask(e *spool.Event) error {
+	var a spool.Ask
+	if !decode(e, &a) {
+		return nil
+	}
+	if n.asked == nil {
+		n.asked = make(map[spool.Seq]string)
+	}
+	n.asked[e.Seq] = oneLine(cmp.Or(a.Prompt, a.Name, a.Kind), 160)
+	if n.asks {
+		return n.line(n.style.bold("? " + n.asked[e.Seq]))
+	}
+	return n.flush()
+}
+
+func (n *narrator) done(e *spool.Event) error {
+	var d spool.Done
+	if !decode(e, &d) {
+		return nil
+	}
+	if d.Answer != "" {
+		if d.Answer != n.held {
+			if err := n.flush(); err != nil {
+				return err
+			}
+		}
+		n.held = ""
+		if err := n.write(n.answer, strings.TrimRight(n.safe(d.Answer), "\n")); err != nil {
+			return err
+		}
+	}
+	took := time.Duration(d.DurationMs) * time.Millisecond
+	if began, ok := n.began[e.Turn]; ok && took == 0 {
+		took = e.Time.Sub(began)
+	}
+	delete(n.began, e.Turn)
+	line := n.style.good("✓ done")
+	if !d.Outcome.OK() {
+		line = n.style.bad("✗ " + strings.ReplaceAll(string(d.Outcome), "_", " "))
+		if d.ErrorClass != "" && d.ErrorClass != spool.ClassOther && d.ErrorClass != spool.ClassStopped {
+			line += " (" + strings.ReplaceAll(plain(d.ErrorClass), "_", " ") + ")"
+		}
+		if d.Error != "" {
+			line += ": " + oneLine(d.Error, 500)
+		}
+	}
+	facts := []string{elapsed(took)}
+	var u spool.Usage
+	if json.Unmarshal(d.Usage, &u) == nil {
+		facts = append(facts, spent(&u)...)
+	}
+	if err := n.line(line + n.style.dim(" · "+strings.Join(facts, " · "))); err != nil {
+		return err
+	}
+	if !d.Outcome.OK() {
+		if err := n.quote(d.Stderr); err != nil {
+			return err
+		}
+	}
+	if d.Resume == "" || n.agent == "" {
+		return nil
+	}
+	resume, err := agent.ResumeLine(n.agent, agent.Token{Engine: n.agent, Value: d.Resume}, n.command...)
+	if err != nil {
+		return nil // an id that cannot be written as a command
+	}
+	return n.line(n.style.dim("resume with " + plain(resume)))
+}
+
+// safe is text for the answer, which only a terminal has to be protected from.
+func (n *narrator) safe(text string) string {
+	if n.style.screen {
+		return screenText(text)
+	}
+	return text
+}
+
+// spent says what a turn used.
+func spent(u *spool.Usage) []string {
+	s := u.Turn
+	if s == nil {
+		s = u.Session
+	}
+	if s == nil {
+		return nil
+	}
+	facts := []string{fmt.Sprintf("%d tokens in, %d out", s.Input, s.Output)}
+	if s.CostUSD > 0 {
+		facts = append(facts, fmt.Sprintf("$%.4f", s.CostUSD))
+	}
+	return facts
+}
+
+// elapsed shows a duration as a person would say it.
+func elapsed(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0.0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// oneLine is text of which one line of so many characters is shown.
+func oneLine(s string, limit int) string {
+	return cut(strings.Join(strings.Fields(plain(s)), " "), limit)
+}
+
+// screenText is text of several lines without what would act on a terminal.
+func screenText(s string) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	for i, l := range lines {
+		lines[i] = plain(strings.ReplaceAll(l, "\t", "    "))
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,103 @@
+// Package cli is the spool command.
+//
+// Every verb is written against [spool.Backend]: the runs of this machine
+// through a state directory, or those of a server with --server. What a run
+// wrote goes to stdout and stderr as it was; with --json, stdout has one JSON
+// object a line and nothing else. What spool itself has to say goes to stderr.
+package cli
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
+	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
+)
+
+// Main runs the command with these arguments and returns its exit code.
+func Main(args []string, stdin, stdout, stderr *os.File) int {
+	keepDescriptors()
+	if len(args) > 0 {
+		switch args[0] {
+		case keeperRole:
+			return keep(args[1:], stdout, stderr)
+		case sandboxRole:
+			return wasipy.Work(args[1:])
+		case pyodide.Role:
+			return pyodide.RunRole(args[1:])
+		}
+	}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	root := a.command()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(context.Background())
+	return a.report(cmd, err)
+}
+
+// app is one invocation: its streams and the flags every verb has.
+type app struct {
+	stdin, stdout, stderr *os.File
+
+	server    string
+	tokenFile string
+	state     string
+	reconnect time.Duration
+	verbose   bool
+}
+
+func (a *app) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "spool",
+		Short: "Run commands with a log that outlives them",
+		Long: `Spool runs commands and keeps what they wrote: every run has an ordered,
+durable log that can be read from any position, while it runs and afterwards.
+
+A run is named by its id, by any unique beginning of it, or by the name it was
+given, of which the newest run is meant.
+
+Without --server the runs of this machine are meant, in a state directory that
+all invocations share. With it, the same verbs work on a server that was
+started with "spool exec-server".
+
+Environment:
+  SPOOL_SERVER  the default of --server
+  SPOOL_TOKEN   the bearer token for the server, unless --token-file is given
+  SPOOL_STATE   the default of --state
+  NO_COLOR      if not empty, no colours
+
+Exit codes: run, attach and wait exit with the code of the run, with 128+N if
+signal N ended it, and with 125 if spool itself failed; run also with 126 if
+the program cannot be executed and 127 if there is none. For agent see its help.
+The other verbs exit with 0, with 1 on failure and with 2 if they were called
+wrongly.`,
+		Example: `  spool run -- make test
+  spool run --name web -- python3 -m http.server
+  spool logs -f web
+  spool ps`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		// A word that is no verb is an error, not a reason for help.
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.server, "server", "", "`URL` of a server: ws://, wss:// or unix:// (default $SPOOL_SERVER)")
+	flags.StringVar(&a.tokenFile, "token-file", "", "`file` with the bearer token for the server (default $SPOOL_TOKEN)")
+	flags.DurationVar(&a.reconnect, "reconnect", client.DefaultReconnect, "how long to try to come back to a server that was lost")
+	flags.StringVar(&a.state, "state", "", "state `directory` of this machine (default $SPOOL_STATE or ~/.local/state/spool)")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.AddCommand(
+		a.runCommand(), a.pyCommand(), a.boxCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),
+		a.waitCommand(), a.execServerCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
+	)
+	return root
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/internal/netcut"
+	"github.com/spool-run/spool/internal/wire/execserver"
+)
+
+// demoScript counts slowly enough to be watched.
+const demoScript = `i=1; while [ $i -le 12 ]; do echo "line $i of 12"; [ $i = 8 ] && echo "a word on stderr" >&2; i=$((i+1)); sleep 0.1; done; exit 7`
+
+// demoCut is the event after which the demo cuts its own connection.
+const demoCut = 5
+
+func (a *app) demoCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "demo",
+		Short: "Watch a run survive a cut connection",
+		Long: `Demo starts a server and a client on this machine, has a command run through
+them, cuts the connection in the middle, and shows that the reader gets every
+event once, in order, and that the log reads the same afterwards.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context()) },
+	}
+}
+
+func (a *app) say(format string, args ...any) { fmt.Fprintf(a.stdout, format+"\n", args...) }
+
+func (a *app) demo(ctx context.Context) (err error) {
+	a.server = "" // what it shows, it shows on this machine
+	backend, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, backend.Close()) }()
+	server := execserver.New(execserver.Options{Backend: backend, Version: version().Version})
+	defer server.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen on loopback: %w", err)
+	}
+	web := newHTTPServer(server, nil)
+	defer web.Close()
+	go func() { _ = web.Serve(ln) }() // ends with Close
+	wire, err := netcut.NewProxy(ln.Addr().String())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, wire.Close()) }()
+	c, err := client.Dial(ctx, "ws://"+wire.Addr(), client.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+
+	run, err := spool.Start(ctx, c, spool.Spec{
+		Name: "demo", Argv: []string{"/bin/sh", "-c", demoScript}, EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritCore},
+	})
+	if err != nil {
+		return err
+	}
+	a.say("A server listens on %s; a client started run %s through it:\n", ln.Addr(), run.ID())
+	live, err := a.watch(ctx, run, func(e spool.Event) {
+		a.say("%4d  %-7s %s", e.Seq, e.Kind, describe(e))
+		if e.Seq == demoCut {
+			a.say("      --- the connection is cut; the command does not notice ---")
+			wire.Cut()
+			a.say("      --- the client comes back and goes on after event %d ---", demoCut)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	again, err := a.watch(ctx, spool.Attach(backend, run.ID()), func(spool.Event) {})
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(live, again) {
+		return fmt.Errorf("the log of run %s does not read as it was seen live", run.ID())
+	}
+	a.say("\nEvery event came once and in order over %d connections, and the log reads the\nsame from the start. It stays; try:\n", wire.Count())
+	a.say("  bin/spool logs demo                # what it wrote")
+	a.say("  bin/spool logs --json demo         # the events")
+	a.say("  bin/spool run --name hello -- sh -c 'echo hi; sleep 5; echo bye'")
+	a.say("  bin/spool --help")
+	return nil
+}
+
+// watch follows a run to its end and returns its events as JSON lines.
+func (a *app) watch(ctx context.Context, run *spool.Run, each func(spool.Event)) ([]byte, error) {
+	var lines []byte
+	for e, err := range run.Events(ctx, 0) {
+		if err != nil {
+			return nil, err
+		}
+		each(e)
+		lines = append(e.AppendJSON(lines), '\n')
+	}
+	return lines, nil
+}
+
+// describe says in a few words what an event is.
+func describe(e spool.Event) string {
+	if o, ok := e.Outcome(); ok {
+		return o.String()
+	}
+	return string(bytes.TrimSpace(e.Bytes))
+}

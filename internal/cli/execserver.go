@@ -1,0 +1,315 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/keeper"
+	"github.com/spool-run/spool/internal/store"
+	"github.com/spool-run/spool/internal/wire/execserver"
+)
+
+// exitOnStdinClose is the variable that codex sets for --exit-on-stdin-close.
+const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
+
+// A server and a keeper trade some memory for less collecting, up to a point.
+const (
+	serverGCPercent   = 400
+	serverMemoryLimit = 128 << 20
+)
+
+// tuneCollector does so. The live heap is a few megabytes, and output passes
+// through it at hundreds a second.
+func tuneCollector() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(serverGCPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(serverMemoryLimit)
+	}
+}
+
+// serverOptions are the flags of spool exec-server.
+type serverOptions struct {
+	listen      string
+	concurrent  int
+	auth        execserver.AuthOptions
+	skew        int
+	exitOnClose bool
+	logLevel    string
+	detached    time.Duration
+	closed      time.Duration
+	retainAge   time.Duration
+	retainBytes byteCount
+	fsync       string
+	onExit      string
+	limits      limitFlags
+}
+
+func (a *app) execServerCommand() *cobra.Command {
+	o := serverOptions{retainBytes: host.DefaultRetainBytes}
+	cmd := &cobra.Command{
+		Use:   "exec-server [flags]",
+		Short: "Serve runs to codex and to other machines",
+		Long: `Exec-server runs commands for others: for codex, whose exec-server it can stand
+in for, and for "spool --server". Once it listens it prints one line, its URL.
+SIGTERM and SIGINT end it and everything it started; the logs stay. With
+"--on-exit keep" they end only the server: its runs live on in the keeper of the
+state directory, as they do when the server is killed, and a server that is
+started again in time has the same sessions. Sessions that no server takes over
+end after --detached-for.
+
+Whoever can connect can run commands as this user. An address other than
+loopback therefore needs --ws-auth.
+
+Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
+		Example: `  spool exec-server
+  spool exec-server --listen ws://127.0.0.1:9000
+  spool exec-server --listen ws://0.0.0.0:9000 --ws-auth capability-token --ws-token-file token
+  spool exec-server --listen stdio`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("ws-max-clock-skew-seconds") {
+				skew := time.Duration(o.skew) * time.Second
+				o.auth.MaxClockSkew = &skew
+			}
+			if !cmd.Flags().Changed("exit-on-stdin-close") {
+				o.exitOnClose = isTrue(os.Getenv(exitOnStdinClose))
+			}
+			return a.execServer(cmd.Context(), &o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "`URL` to listen on: ws://IP:PORT, stdio or stdio://")
+	flags.IntVar(&o.concurrent, "concurrent-requests", 1, "accepted for compatibility: requests never wait for each other without need")
+	flags.StringVar(&o.auth.Mode, "ws-auth", "", "who may connect: capability-token or signed-bearer-token")
+	flags.StringVar(&o.auth.TokenFile, "ws-token-file", "", "`file` with the capability token")
+	flags.StringVar(&o.auth.TokenSHA256, "ws-token-sha256", "", "SHA-256 of the capability token, in `hex`")
+	flags.StringVar(&o.auth.SharedSecretFile, "ws-shared-secret-file", "", "`file` with the secret that signs bearer tokens")
+	flags.StringVar(&o.auth.Issuer, "ws-issuer", "", "required issuer of signed tokens")
+	flags.StringVar(&o.auth.Audience, "ws-audience", "", "required audience of signed tokens")
+	flags.IntVar(&o.skew, "ws-max-clock-skew-seconds", int(execserver.DefaultClockSkew/time.Second), "how wrong clocks may be, in `seconds`")
+	flags.BoolVar(&o.exitOnClose, "exit-on-stdin-close", false, "end when stdin does (default $"+exitOnStdinClose+")")
+	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr from this `level` on: debug, info, warn or error")
+	flags.DurationVar(&o.detached, "detached-for", execserver.DefaultDetached, "`time` that a session without a connection lives")
+	flags.DurationVar(&o.closed, "closed-for", execserver.DefaultClosed, "`time` that the process id of a closed process stays taken")
+	flags.DurationVar(&o.retainAge, "retain-age", host.DefaultRetainAge, "delete logs this `time` after the run ended")
+	flags.Var(&o.retainBytes, "retain-bytes", "delete the oldest logs beyond this many `bytes`")
+	flags.StringVar(&o.fsync, "fsync", "none", "what a crash of the machine may lose: none (the kernel's buffers), interval (a second) or always (nothing)")
+	flags.StringVar(&o.onExit, "on-exit", "end", "what SIGTERM does to what it runs: end, or keep it for the next server")
+	o.limits.add(flags, "default-")
+	return cmd
+}
+
+// isTrue understands the values of a switch in the environment as codex does.
+func isTrue(s string) bool {
+	switch strings.ToLower(s) {
+	case "", "0", "f", "false", "n", "no", "off":
+		return false
+	}
+	return true
+}
+
+func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
+	tuneCollector()
+	log, err := newLogger(a.stderr, o.logLevel)
+	if err != nil {
+		return err
+	}
+	keep := false
+	switch o.onExit {
+	case "end":
+	case "keep":
+		keep = true
+	default:
+		return usageErrorf("on-exit %q: it is end or keep", o.onExit)
+	}
+	listener, auth, err := o.open()
+	if err != nil {
+		return err
+	}
+	if listener != nil {
+		defer listener.Close()
+	}
+	for _, w := range auth.Warnings() {
+		log.Warn(w)
+	}
+	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
+	defer stop()
+
+	backend, err := a.keep(o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, backend.Close()) }()
+	cwd, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
+	server := execserver.New(execserver.Options{
+		Backend: backend, Auth: auth, Version: version().Version, Cwd: cwd,
+		Detached: o.detached, Closed: o.closed, Keep: keep, Logger: log,
+	})
+	defer server.Close()
+
+	ended := make(chan error, 2)
+	if listener == nil {
+		in := a.closableStdin()
+		defer in.Close()
+		go func() { ended <- server.ServeStdio(ctx, in, a.stdout) }()
+	} else {
+		if _, err := fmt.Fprintf(a.stdout, "ws://%s\n", listener.Addr()); err != nil {
+			return fmt.Errorf("say where it listens: %w", err)
+		}
+		s := newHTTPServer(server, log)
+		defer s.Close()
+		go func() { ended <- s.Serve(listener) }()
+		if o.exitOnClose {
+			go func() {
+				_, err := io.Copy(io.Discard, a.stdin)
+				log.Info("stdin ended", "err", err)
+				ended <- nil
+			}()
+		}
+	}
+	for {
+		select {
+		case s := <-signals:
+			if s == unix.SIGPIPE {
+				continue
+			}
+			log.Info("ending", "signal", s)
+			return nil
+		case err := <-ended:
+			if errors.Is(err, http.ErrServerClosed) {
+				err = nil
+			}
+			return err
+		}
+	}
+}
+
+// closableStdin returns stdin behind a pipe: a read of stdin itself cannot be
+// ended.
+func (a *app) closableStdin() io.ReadCloser {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, a.stdin)
+		_ = w.CloseWithError(err) // never fails
+	}()
+	return r
+}
+
+// keep opens the runs of the state directory as the flags ask for.
+func (a *app) keep(o *serverOptions) (*keeper.Backend, error) {
+	dir, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	limits, err := o.limits.limits()
+	if err != nil {
+		return nil, err
+	}
+	// What is the default is left at zero, so that servers and commands
+	// which ask for nothing special share a keeper.
+	var p keepPolicy
+	switch o.fsync {
+	case "none":
+	case string(store.SyncInterval), string(store.SyncAlways):
+		p.fsync = store.SyncPolicy(o.fsync)
+	default:
+		return nil, usageErrorf("fsync %q: it is none, interval or always", o.fsync)
+	}
+	if o.retainAge != host.DefaultRetainAge {
+		p.retention.Age = o.retainAge
+	}
+	if o.retainBytes != host.DefaultRetainBytes {
+		p.retention.TotalBytes = int64(o.retainBytes)
+	}
+	return openKept(dir, p, limits)
+}
+
+// newHTTPServer bounds what a peer can make a server hold before it has
+// become a connection of the dialect.
+func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return context.Background() },
+	}
+}
+
+// open begins to listen, unless stdin and stdout are the connection, and reads
+// the secrets. It does neither where everybody could run commands here.
+func (o *serverOptions) open() (net.Listener, *execserver.Auth, error) {
+	auth, err := execserver.NewAuth(o.auth)
+	if err != nil {
+		return nil, nil, &hintedError{err, `see --ws-auth in "spool exec-server --help"`}
+	}
+	if o.listen == "stdio" || o.listen == "stdio://" {
+		if o.auth.Mode != "" {
+			return nil, nil, usageErrorf("--ws-auth needs a ws:// address, not %s", o.listen)
+		}
+		return nil, auth, nil
+	}
+	addr, err := parseListen(o.listen)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !addr.Addr().IsLoopback() && o.auth.Mode == "" {
+		return nil, nil, &hintedError{
+			fmt.Errorf("refusing to listen on %s without authentication: whoever can reach it could run commands here", addr),
+			"add --ws-auth, or listen on 127.0.0.1",
+		}
+	}
+	l, err := net.Listen("tcp", addr.String())
+	if err != nil {
+		return nil, nil, &hintedError{fmt.Errorf("listen on %s: %w", o.listen, err), "port 0 takes any that is free"}
+	}
+	return l, auth, nil
+}
+
+// parseListen reads a ws://IP:PORT URL.
+func parseListen(url string) (netip.AddrPort, error) {
+	rest, ok := strings.CutPrefix(url, "ws://")
+	if !ok {
+		return netip.AddrPort{}, usageErrorf("listen on %q: it is ws://IP:PORT, stdio or stdio://", url)
+	}
+	addr, err := netip.ParseAddrPort(strings.TrimSuffix(rest, "/"))
+	if err != nil {
+		return netip.AddrPort{}, usageErrorf("listen on %q: ws:// takes an IP address and a port, not a host name", url)
+	}
+	return addr, nil
+}
+
+// newLogger logs from a level on, or nothing.
+func newLogger(w io.Writer, level string) (*slog.Logger, error) {
+	if level == "" {
+		return slog.New(slog.DiscardHandler), nil
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, usageErrorf("log level %q: it is debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
+}

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/kernel"
+)
+
+// pyConfig says what the engine needs to know.
+func (a *app) pyConfig(spec *spool.Spec, o *pyOptions, remote bool) error {
+	c := kernel.Config{
+		Interpreter: o.python, Preload: o.preload, Input: kernel.InputAsk,
+		StartTimeoutMs: o.start.Milliseconds(), MemoryBytes: int64(o.memory),
+	}
+	if !remote {
+		// The environment of whoever calls, not that of the keeper.
+		spec.EnvPolicy = kernel.EnvPolicy()
+		if strings.ContainsRune(c.Interpreter, filepath.Separator) && !strings.HasPrefix(c.Interpreter, "~") {
+			path, err := filepath.Abs(c.Interpreter)
+			if err != nil {
+				return fmt.Errorf("find the interpreter: %w", err)
+			}
+			c.Interpreter = path
+		}
+	}
+	if o.session != "" {
+		if spec.Limits.Idle = o.idle; o.idle == 0 {
+			spec.Limits.Idle = defaultSessionIdle
+		}
+	}
+	var err error
+	if spec.Config, err = json.Marshal(c); err != nil {
+		return fmt.Errorf("encode the configuration: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package cli_test
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/spool-run/spool/internal/cli"
+	"github.com/spool-run/spool/internal/servertest"
+)
+
+// built are the tests of this package, which remove the binary they built.
+type built struct{ *testing.M }
+
+func (b built) Run() int { return servertest.Main(b.M) }
+
+func TestMain(m *testing.M) {
+	testscript.Main(built{m}, map[string]func(){
+		"spool": func() { os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+	})
+}
+
+// raceOptions keep a race-enabled spool from sleeping a second at its end.
+const raceOptions = "atexit_sleep_ms=0"
+
+// The scripts wait for processes through named pipes: opening one waits for
+// the other side, so nothing has to sleep.
+func TestScripts(t *testing.T) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache = filepath.Join(cache, "spool-test", "sandbox")
+	prepareSandbox(t, cache)
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Deadline:            time.Now().Add(5 * time.Minute), // not to wait for ever; a script takes seconds
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("GORACE", raceOptions)
+			e.Setenv("SPOOL_STATE", filepath.Join(e.WorkDir, "state"))
+			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("SANDBOX_CACHE", cache)
+			e.Setenv("BUILT", filepath.Dir(servertest.Binary(t)))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"mkfifo":   mkfifo,
+			"readline": readline,
+			"code":     code,
+			"gone":     gone,
+		},
+	})
+}
+
+// prepareSandbox has the embedded interpreter compiled by a binary without the
+// race detector, with which that takes minutes. The scripts that use it run the
+// same binary, which is in $BUILT.
+func prepareSandbox(t *testing.T, cache string) {
+	t.Helper()
+	cmd := exec.Command(servertest.Binary(t), "--state", filepath.Join(cache, "state"), "box", "-c", "print(6*7)")
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache)
+	if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "42" {
+		t.Fatalf("prepare the sandbox: %v: %s", err, out)
+	}
+}
+
+// mkfifo makes named pipes.
+func mkfifo(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: mkfifo file…")
+	}
+	for _, name := range args {
+		ts.Check(syscall.Mkfifo(ts.MkAbs(name), 0o600))
+	}
+}
+
+// readline reads one line from a file, or waits for it in a named pipe, and
+// sets a variable if one is named.
+func readline(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: readline file [variable]")
+	}
+	line, err := firstLine(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if len(args) == 2 {
+		ts.Setenv(args[1], strings.TrimSuffix(line, "\n"))
+	}
+}
+
+func firstLine(name string) (string, error) {
+	for {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		line, err := bufio.NewReader(f).ReadString('\n')
+		f.Close()
+		if line == "" && errors.Is(err, io.EOF) {
+			continue // that was the last writer on its way out
+		}
+		return line, err
+	}
+}
+
+// code runs a command that must exit with this code.
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code n command…")
+	}
+	script := `"$@"; c=$?; [ $c = ` + args[0] + ` ] || { echo "exit code $c" >&2; exit 1; }`
+	ts.Check(ts.Exec("sh", append([]string{"-c", script, "sh"}, args[1:]...)...))
+}
+
+// gone fails if a process runs. One that nobody has waited for does not.
+func gone(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: gone pid")
+	}
+	// A signal that was sent takes a loaded machine a moment.
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		b, err := os.ReadFile(filepath.Join("/proc", args[0], "stat"))
+		if err != nil {
+			return
+		}
+		_, after, _ := strings.Cut(string(b), ") ")
+		if strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X") {
+			return
+		}
+		if time.Since(began) > 5*time.Second {
+			ts.Fatalf("process %s runs: %s", args[0], b)
+		}
+	}
+}

@@ -1,0 +1,25 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/spool-run/spool/internal/torture"
+)
+
+// soakKernels puts kernels to the test instead of processes.
+func (a *app) soakKernels(ctx context.Context, o torture.SoakOptions, asJSON bool) error {
+	report, err := torture.SoakKernels(ctx, o)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		err = json.NewEncoder(a.stdout).Encode(report)
+	} else {
+		err = report.WriteTable(a.stdout)
+	}
+	if err == nil && report.Failed() {
+		return exit(exitFailure)
+	}
+	return err
+}

@@ -1,0 +1,253 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// Engine runs Python interpreters.
+type Engine struct {
+	opts     Options
+	launcher *launch.Launcher
+	null     int
+	// life is a pipe that nobody writes to: when this process dies its end
+	// closes, and the system kills every interpreter that holds the other.
+	life     [2]int
+	starting chan struct{} // holds one for each start under way
+	blocking atomic.Int32  // loops that wait in a system call of their own
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[*session]struct{}
+	byID     map[spool.RunID]*session
+	zygotes  map[string]*zygote
+	known    map[string]candidate // interpreters by how they were found
+	work     sync.WaitGroup       // sessions, zygotes, starts; added to only while not closed
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// maxStarting bounds how many starts are under way at once: each blocks a
+// thread.
+const maxStarting = 16
+
+// closeTimeout bounds how long Close waits for runs to end.
+const closeTimeout = 10 * time.Second
+
+// New returns an engine. It must be closed, which ends whatever it started.
+func New(o Options) (*Engine, error) {
+	launcher, err := launch.New(launch.Options{Owner: o.Owner, Mode: o.Tree})
+	if err != nil {
+		return nil, fmt.Errorf("prepare to start interpreters: %w", err)
+	}
+	e := &Engine{
+		opts: o, launcher: launcher, null: -1, life: [2]int{-1, -1},
+		starting: make(chan struct{}, maxStarting),
+		sessions: make(map[*session]struct{}), byID: make(map[spool.RunID]*session),
+		zygotes: make(map[string]*zygote), known: make(map[string]candidate),
+	}
+	if e.null, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", os.DevNull, err), launcher.Close())
+	}
+	if err := unix.Pipe2(e.life[:], unix.O_CLOEXEC); err != nil {
+		_ = unix.Close(e.null)
+		return nil, errors.Join(fmt.Errorf("make pipe: %w", err), launcher.Close())
+	}
+	if e.opts.Environ == nil {
+		e.opts.Environ = os.Environ()
+	}
+	return e, nil
+}
+
+// Owner is the name under which [launch.SweepOwner] finds what this engine
+// left behind if it dies.
+func (e *Engine) Owner() string { return e.launcher.Owner() }
+
+func invalid(err error) error { return &spool.StartError{Reason: spool.StartInvalid, Err: err} }
+
+// Start starts an interpreter. It returns once it takes cells.
+func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (engine.Session, error) {
+	if ctx.Err() != nil {
+		return nil, &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+	}
+	l, limits, err := e.plan(&spec)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil, &spool.StartError{Reason: spool.StartOther, Err: spool.ErrClosed}
+	}
+	e.work.Add(1) // from here on Close waits for us
+	e.mu.Unlock()
+
+	var p *python
+	if l.cfg.Fork != "" {
+		p, err = e.forkLive(ctx, l)
+	} else {
+		p, err = e.bringUp(ctx, l)
+	}
+	if err == nil {
+		var s *session
+		if s, err = newSession(e, &spec, l, limits, p, out); err == nil {
+			e.begin(s)
+			return s, nil
+		}
+		p.discard()
+	}
+	e.work.Done()
+	var se *spool.StartError
+	if !errors.As(err, &se) {
+		err = &spool.StartError{Reason: spool.StartOther, Err: err}
+	}
+	return nil, err
+}
+
+// begin runs the session.
+func (e *Engine) begin(s *session) {
+	e.mu.Lock()
+	e.sessions[s] = struct{}{}
+	if s.id != "" {
+		e.byID[s.id] = s
+	}
+	closed := e.closed
+	e.mu.Unlock()
+	if closed { // it was not there when Close looked
+		s.post(request{control: &spool.Control{Op: spool.ControlKill}})
+	}
+	go func() {
+		defer e.work.Done()
+		s.loop()
+		e.mu.Lock()
+		delete(e.sessions, s)
+		if e.byID[s.id] == s {
+			delete(e.byID, s.id)
+		}
+		e.mu.Unlock()
+	}()
+}
+
+// plan makes of a spec what is needed to start it.
+func (e *Engine) plan(spec *spool.Spec) (*launchSpec, spool.Limits, error) {
+	cfg, err := parseConfig(spec.Config)
+	if err != nil {
+		return nil, spool.Limits{}, err
+	}
+	if len(spec.Argv) > 0 {
+		return nil, spool.Limits{}, errors.New("a kernel takes no arguments: send it cells")
+	}
+	if spec.TTY != nil {
+		return nil, spool.Limits{}, errors.New("a kernel has no terminal")
+	}
+	limits, explicit, err := e.opts.limits(spec.Limits)
+	if err != nil {
+		return nil, limits, err
+	}
+	if !explicit && !e.launcher.Guarantees().Pids {
+		limits.Pids = 0
+	}
+	env, err := environ(spec, e.opts.Environ, cfg.EnvAllow)
+	if err != nil {
+		return nil, limits, err
+	}
+	cwd := spec.Cwd
+	if cwd == "" {
+		if cwd, err = os.Getwd(); err != nil {
+			return nil, limits, fmt.Errorf("find working directory: %w", err)
+		}
+	}
+	if cwd, err = filepath.Abs(cwd); err != nil {
+		return nil, limits, fmt.Errorf("find working directory: %w", err)
+	}
+	l := &launchSpec{cfg: cfg, cwd: cwd, sameDir: spec.Cwd == "", env: env, pids: limits.Pids, limits: dict{}}
+	if cfg.MemoryBytes > 0 {
+		l.limits["RLIMIT_DATA"] = cfg.MemoryBytes
+	}
+	if cfg.CPUSeconds > 0 {
+		l.limits["RLIMIT_CPU"] = cfg.CPUSeconds
+	}
+	return l, limits, nil
+}
+
+func knownKey(c candidate, l *launchSpec) string {
+	info, err := os.Stat(c.path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(c.path, "\x00", info.ModTime().UnixNano(), "\x00", l.cwd, "\x00", getenv(l.env, "PYENV_VERSION"))
+}
+
+// maxKnown bounds how many interpreters are remembered.
+const maxKnown = 256
+
+// resolved returns the interpreter that a candidate turned out to be.
+func (e *Engine) resolved(c candidate, l *launchSpec) (candidate, bool) {
+	key := knownKey(c, l)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	known, ok := e.known[key]
+	return known, ok && key != "" && executable(known.path) == nil
+}
+
+// resolve remembers that a candidate works and what it is.
+func (e *Engine) resolve(c candidate, l *launchSpec, p *python) {
+	key := knownKey(c, l)
+	if key == "" {
+		return
+	}
+	known := c.behind(p.executable)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.known) >= maxKnown {
+		clear(e.known)
+	}
+	e.known[key] = known
+}
+
+// Close ends every interpreter and waits for the runs to end. One that cannot
+// be killed is an error, not a reason to wait for ever.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		e.work.Wait()
+		return nil
+	}
+	e.closed = true
+	for s := range e.sessions {
+		s.post(request{control: &spool.Control{Op: spool.ControlKill}})
+	}
+	zygotes := slices.Collect(maps.Values(e.zygotes))
+	e.mu.Unlock()
+	for _, z := range zygotes {
+		e.dropZygote(z)
+	}
+	ended := make(chan struct{})
+	go func() { // ends when the last of them does
+		e.work.Wait()
+		close(ended)
+	}()
+	timeout := time.NewTimer(closeTimeout)
+	defer timeout.Stop()
+	select {
+	case <-ended:
+	case <-timeout.C:
+		return errors.New("some interpreters do not end")
+	}
+	return errors.Join(e.launcher.Close(), unix.Close(e.null), unix.Close(e.life[0]), unix.Close(e.life[1]))
+}

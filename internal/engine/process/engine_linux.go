@@ -1,0 +1,202 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/crew"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// Engine runs processes.
+type Engine struct {
+	opts     Options
+	launcher *launch.Launcher
+	null     int           // /dev/null, the input of processes without one
+	force    time.Duration // from a kill until streams that are still held are given up
+	blocking atomic.Int32  // pumps that wait in a system call of their own
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[*session]struct{}
+	pumps    sync.WaitGroup // added to only while not closed
+	crew     crew.Crew      // runs them
+	spares   spares
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// forceAfter is how long after a kill the streams may stay open.
+const forceAfter = 2 * time.Second
+
+// New returns an engine. It must be closed, which ends whatever it started.
+func New(o Options) (*Engine, error) {
+	launcher, err := launch.New(launch.Options{Owner: o.Owner, Mode: o.Tree})
+	if err != nil {
+		return nil, fmt.Errorf("prepare to start processes: %w", err)
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", os.DevNull, err), launcher.Close())
+	}
+	if o.Environ == nil {
+		o.Environ = os.Environ()
+	}
+	return &Engine{opts: o, launcher: launcher, null: null, force: forceAfter, sessions: make(map[*session]struct{}), spares: spares{want: o.Spares}}, nil
+}
+
+// Guarantees says what the engine can promise on this machine.
+func (e *Engine) Guarantees() Guarantees { return e.launcher.Guarantees() }
+
+// Owner is the name under which [launch.SweepOwner] finds what this engine
+// left behind if it dies.
+func (e *Engine) Owner() string { return e.launcher.Owner() }
+
+// Start starts a process. It returns once the program is executing.
+func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (engine.Session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+	}
+	env, err := Environ(spec.EnvPolicy, e.opts.Environ, spec.Env)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	if err := check(&spec, env); err != nil {
+		return nil, err
+	}
+	limits, explicit := e.opts.limits(spec.Limits)
+	if !explicit && !e.launcher.Guarantees().Pids {
+		limits.Pids = 0
+	}
+	program, err := lookProgram(spec.Argv[0], spec.Cwd, env)
+	if err != nil {
+		return nil, startError(spec.Argv[0], &spec, err)
+	}
+	argv := spec.Argv
+	if spec.Arg0 != "" {
+		argv = append([]string{spec.Arg0}, argv[1:]...)
+	}
+
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil, &spool.StartError{Reason: spool.StartOther, Err: spool.ErrClosed}
+	}
+	e.pumps.Add(1) // from here on Close waits for us
+	e.mu.Unlock()
+
+	s, err := e.start(&spec, launch.Command{
+		Path: program, Argv: argv, Env: env, Dir: spec.Cwd, TTY: spec.TTY != nil, Pids: limits.Pids,
+	}, limits, out)
+	if err != nil {
+		e.pumps.Done()
+		return nil, err
+	}
+	e.mu.Lock()
+	e.sessions[s] = struct{}{}
+	closed := e.closed
+	e.mu.Unlock()
+	if closed { // it was not there when Close looked
+		_ = s.kill()
+	}
+	e.crew.Go(func() {
+		defer e.pumps.Done()
+		s.pump.run()
+		runtime.Gosched() // whoever waits for the end goes first
+		e.mu.Lock()
+		delete(e.sessions, s)
+		e.mu.Unlock()
+		s.tree.Release()
+	})
+	return s, nil
+}
+
+func (e *Engine) start(spec *spool.Spec, c launch.Command, limits spool.Limits, out engine.Sink) (*session, error) {
+	var f *files
+	var err error
+	if spec.TTY != nil {
+		size := *spec.TTY
+		if size == (spool.Size{}) {
+			size = spool.Size{Rows: DefaultRows, Cols: DefaultCols}
+		}
+		if f, err = openPTY(size); err != nil {
+			return nil, ptyError(err)
+		}
+	} else if !spec.Stdin {
+		f = e.takeSpare()
+	}
+	if f == nil {
+		if f, err = openPipes(spec.Stdin, e.null); err != nil {
+			return nil, pipeError(err)
+		}
+	}
+	s := &session{eng: e, limits: limits, input: input{tty: c.TTY, fd: f.stdin}, done: make(chan struct{})}
+	if s.pump, err = newPump(s, f, out); err != nil {
+		f.close()
+		return nil, pipeError(err)
+	}
+	c.Files = f.child
+	s.tree, err = e.launcher.Start(c)
+	f.closeTheirs()
+	if err == nil {
+		if err = s.pump.watch(s.tree.PidFD()); err == nil {
+			return s, nil
+		}
+		_ = s.tree.Kill()
+		_, _ = s.tree.Reap()
+		s.tree.Release()
+	}
+	s.pump.close()
+	s.input.close()
+	return nil, startError(c.Path, spec, err)
+}
+
+// Close ends every process the engine started, those that outlived their run
+// included, and waits for the runs to end. A process that cannot be killed is
+// an error, not a reason to wait for ever.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		e.pumps.Wait()
+		return nil
+	}
+	e.closed = true
+	e.spares.mu.Lock()
+	e.spares.closed = true
+	e.spares.mu.Unlock()
+	left := make([]*session, 0, len(e.sessions))
+	for s := range e.sessions {
+		left = append(left, s)
+	}
+	e.mu.Unlock()
+
+	var errs []error
+	for _, s := range left {
+		errs = append(errs, s.kill())
+	}
+	timeout := time.NewTimer(2*e.force + time.Second)
+	defer timeout.Stop()
+	for _, s := range left {
+		select {
+		case <-s.done:
+		case <-timeout.C:
+			return errors.Join(append(errs, fmt.Errorf("process %d does not end", s.Pid()))...)
+		}
+	}
+	e.pumps.Wait()
+	e.crew.Wait()
+	e.spares.close()
+	errs = append(errs, e.launcher.Close(), unix.Close(e.null))
+	return errors.Join(errs...)
+}

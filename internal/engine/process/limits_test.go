@@ -1,0 +1,261 @@
+//go:build linux
+
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/failpoint"
+)
+
+func TestWallTimeout(t *testing.T) {
+	e := open(t, Options{})
+	spec := shell("trap '' TERM; while :; do echo x; sleep 0.01; done")
+	spec.Limits = spool.Limits{Wall: 100 * time.Millisecond, Grace: 50 * time.Millisecond}
+	begin := time.Now()
+	s, log := start(t, e, spec)
+	if got := enginetest.Wait(t, s); got.Signal != "SIGKILL" {
+		t.Errorf("outcome is %v", got)
+	}
+	if took := time.Since(begin); took < 150*time.Millisecond {
+		t.Errorf("ended after %v", took)
+	}
+	wantNotice(t, log, NoticeTimeout)
+}
+
+func TestIdleTimeout(t *testing.T) {
+	e := open(t, Options{Limits: spool.Limits{Idle: 100 * time.Millisecond}})
+	begin := time.Now()
+	s, log := start(t, e, shell("for i in 1 2 3 4 5; do sleep 0.05; echo x; done; sleep 1000"))
+	if got := enginetest.Wait(t, s); got.Signal != "SIGTERM" {
+		t.Errorf("outcome is %v", got)
+	}
+	if took := time.Since(begin); took < 300*time.Millisecond {
+		t.Errorf("ended after %v, though there was output", took)
+	}
+	wantNotice(t, log, NoticeIdleTimeout)
+}
+
+// wantNotice checks that the log holds the one notice, before exited.
+func wantNotice(t *testing.T, log *enginetest.Log, code string) {
+	t.Helper()
+	if got := log.Notices(t); !slices.Equal(got, []string{code}) {
+		t.Errorf("notices are %q, want %q", got, code)
+	}
+	for _, e := range log.All(t) {
+		switch e.Kind {
+		case spool.KindNotice:
+			return
+		case spool.KindExited:
+			t.Errorf("exited comes before the notice:\n%s", log.Dump(t))
+		}
+	}
+}
+
+func TestTruncateKeepsHeadAndTail(t *testing.T) {
+	e := open(t, Options{})
+	var all bytes.Buffer
+	for i := range 20_000 {
+		fmt.Fprintf(&all, "%d\n", i+1)
+	}
+	for _, limit := range []int{1, 2, 1000, 4096, 100_000, all.Len() - 1} {
+		spec := shell("seq 20000")
+		spec.Limits = spool.Limits{OutputBytes: int64(limit), OutputPolicy: spool.TruncateOutput}
+		s, log := start(t, e, spec)
+		if got := enginetest.Wait(t, s); got != (spool.Outcome{Kind: spool.Exited}) {
+			t.Errorf("outcome is %v", got)
+		}
+		tail := limit / 2
+		head := limit - tail
+		want := append(bytes.Clone(all.Bytes()[:head]), all.Bytes()[all.Len()-tail:]...)
+		if got := log.Output(t, spool.Stdout); !bytes.Equal(got, want) {
+			t.Errorf("limit %d: output of %d bytes is not the first %d and the last %d", limit, len(got), head, tail)
+		}
+		wantTruncation(t, log, spool.Truncation{
+			Dropped: map[spool.Stream]int64{spool.Stdout: int64(all.Len() - limit)}, Limit: int64(limit),
+		})
+		wantNotice(t, log, NoticeOutputLimit)
+		// Head, truncated, tail, exited.
+		var kinds []spool.Kind
+		for _, e := range log.All(t) {
+			if e.Kind != spool.KindNotice && (len(kinds) == 0 || kinds[len(kinds)-1] != e.Kind) {
+				kinds = append(kinds, e.Kind)
+			}
+		}
+		want2 := []spool.Kind{spool.KindOutput, spool.KindTruncated, spool.KindOutput, spool.KindExited}
+		if tail == 0 {
+			want2 = slices.Delete(want2, 2, 3)
+		}
+		if d := cmp.Diff(want2, kinds); d != "" {
+			t.Errorf("limit %d: order (-want +got):\n%s", limit, d)
+		}
+	}
+}
+
+func wantTruncation(t *testing.T, log *enginetest.Log, want spool.Truncation) {
+	t.Helper()
+	var got []spool.Truncation
+	for _, e := range log.All(t) {
+		if e.Kind == spool.KindTruncated {
+			got = append(got, enginetest.Data[spool.Truncation](t, e))
+		}
+	}
+	if d := cmp.Diff([]spool.Truncation{want}, got); d != "" {
+		t.Errorf("truncation (-want +got):\n%s", d)
+	}
+}
+
+func TestOutputAtTheLimitIsWhole(t *testing.T) {
+	e := open(t, Options{})
+	for _, policy := range []spool.OutputPolicy{spool.TruncateOutput, spool.BlockOutput, spool.StopOutput} {
+		spec := shell("printf 0123456789")
+		spec.Limits = spool.Limits{OutputBytes: 10, OutputPolicy: policy}
+		s, log := start(t, e, spec)
+		if got := enginetest.Wait(t, s); got.Code != 0 {
+			t.Errorf("%s: outcome is %v", policy, got)
+		}
+		if got := string(log.Output(t, spool.Stdout)); got != "0123456789" {
+			t.Errorf("%s: output is %q", policy, got)
+		}
+		for _, e := range log.All(t) {
+			if e.Kind != spool.KindOutput && e.Kind != spool.KindExited {
+				t.Errorf("%s: the log is\n%s", policy, log.Dump(t))
+			}
+		}
+	}
+}
+
+func TestTruncateKeepsStreamsApart(t *testing.T) {
+	e := open(t, Options{})
+	dir := t.TempDir()
+	spec := shell("cd " + dir + "; printf aaaaaaaaaa; printf bbbbb >&2; : > 0; read x; printf cccc >&2; : > 1; read x; printf dd; : > 2; read x; printf eee >&2")
+	spec.Stdin = true
+	spec.Limits = spool.Limits{OutputBytes: 16}
+	s, log := start(t, e, spec)
+	for step := range 3 {
+		// What is held back shows in no event, so look into the pipes.
+		await(t, "read", enginetest.Patience, func() bool {
+			_, err := os.Stat(filepath.Join(dir, strconv.Itoa(step)))
+			return err == nil && drained(t, s.Pid(), 1) && drained(t, s.Pid(), 2)
+		})
+		if err := s.Send(t.Context(), spool.Input{Kind: spool.InputStdin, Bytes: []byte("\n")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enginetest.Wait(t, s)
+	out, errs := string(log.Output(t, spool.Stdout)), string(log.Output(t, spool.Stderr))
+	if total := len(out) + len(errs); total != 16 {
+		t.Errorf("%d bytes are logged: %q and %q", total, out, errs)
+	}
+	if !strings.HasSuffix(out, "dd") || !strings.HasSuffix(errs, "eee") {
+		t.Errorf("output is %q and %q", out, errs)
+	}
+	var dropped int64
+	for _, e := range log.All(t) {
+		if e.Kind == spool.KindTruncated {
+			tr := enginetest.Data[spool.Truncation](t, e)
+			if int64(len(out))+tr.Dropped[spool.Stdout] != 12 || int64(len(errs))+tr.Dropped[spool.Stderr] != 12 {
+				t.Errorf("dropped %v of %q and %q", tr.Dropped, out, errs)
+			}
+			dropped = tr.Dropped[spool.Stdout] + tr.Dropped[spool.Stderr]
+		}
+	}
+	if dropped != 8 {
+		t.Errorf("%d bytes were dropped", dropped)
+	}
+}
+
+// drained reports whether a pipe that a process writes to is empty.
+func drained(t *testing.T, pid, fd int) bool {
+	t.Helper()
+	f, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", pid, fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(f)
+	n, err := unix.IoctlGetInt(f, unix.TIOCINQ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 0
+}
+
+func TestBlockStopsReading(t *testing.T) {
+	e := open(t, Options{})
+	const limit = 200_000
+	spec := shell("exec head -c 10000000 /dev/zero")
+	spec.Limits = spool.Limits{OutputBytes: limit, OutputPolicy: spool.BlockOutput}
+	s, log := start(t, e, spec)
+	log.Until(t, "notice", func(e spool.Event) bool { return e.Kind == spool.KindNotice })
+	if got := len(log.Output(t, spool.Stdout)); got != limit {
+		t.Errorf("%d bytes are logged, want %d", got, limit)
+	}
+	control(t, s, spool.Control{Op: spool.ControlSignal, Signal: "TERM"})
+	if got := enginetest.Wait(t, s); got.Signal != "SIGTERM" {
+		t.Errorf("outcome is %v", got)
+	}
+	if got := len(log.Output(t, spool.Stdout)) + len(log.Output(t, spool.Stderr)); got != limit {
+		t.Errorf("%d bytes are logged, want %d", got, limit)
+	}
+	wantNotice(t, log, NoticeOutputLimit)
+	// What was in the pipe is announced, and comes to an end before exited.
+	events := log.All(t)
+	if k := events[len(events)-1].Kind; k != spool.KindExited {
+		t.Errorf("the last event is %s", k)
+	}
+	if k := events[len(events)-2].Kind; k != spool.KindTruncated {
+		t.Errorf("the last event but one is %s", k)
+	}
+}
+
+func TestStopPolicyEndsRun(t *testing.T) {
+	e := open(t, Options{})
+	const limit = 100_001
+	spec := shell("setsid sleep 1000 & while :; do head -c 1000000 /dev/zero; done")
+	spec.Limits = spool.Limits{OutputBytes: limit, OutputPolicy: spool.StopOutput}
+	s, log := start(t, e, spec)
+	if got := enginetest.Wait(t, s); got.Signal != "SIGKILL" {
+		t.Errorf("outcome is %v", got)
+	}
+	if got := len(log.Output(t, spool.Stdout)); got != limit {
+		t.Errorf("%d bytes are logged, want %d", got, limit)
+	}
+	if got := log.Notices(t); len(got) == 0 || got[0] != NoticeOutputLimit {
+		t.Errorf("notices are %q", got)
+	}
+}
+
+// What ran out is said, with what to do.
+func TestStartWithoutRoom(t *testing.T) {
+	e := open(t, Options{})
+	for errno, hint := range map[syscall.Errno]string{
+		syscall.EAGAIN: "too many processes",
+		syscall.EMFILE: "too many open files",
+		syscall.ENOMEM: "out of memory",
+	} {
+		disable := failpoint.Enable("launch.fork", 0, failpoint.Fail(errno))
+		_, err := e.Start(t.Context(), shell("true"), enginetest.NewLog())
+		disable()
+		var refused *spool.StartError
+		if !errors.As(err, &refused) || refused.Reason != spool.StartLimit || !errors.Is(err, errno) || !strings.Contains(refused.Hint, hint) {
+			t.Errorf("%v: %v", errno, err)
+		}
+	}
+	s, _ := start(t, e, shell("exit 3"))
+	enginetest.Wait(t, s)
+}

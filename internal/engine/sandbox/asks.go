@@ -1,0 +1,190 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+)
+
+// The services a host program can offer, by the kind of their ask.
+const (
+	AskFSRead     = "fs.read"
+	AskFSWrite    = "fs.write"
+	AskFSStat     = "fs.stat"
+	AskFSReadDir  = "fs.readdir"
+	AskFSMkdir    = "fs.mkdir"
+	AskHTTP       = "http.request"
+	AskDNS        = "dns.lookup"
+	AskSubprocess = "subprocess.run"
+)
+
+// asks are the open questions of a run.
+type asks struct {
+	mu   sync.Mutex
+	open map[spool.Seq]chan spool.Answer
+}
+
+// put asks and returns where the answer comes. The lock is held while the ask
+// is written, so that no answer can come before it is known.
+func (a *asks) put(write func() (spool.Seq, error)) (spool.Seq, <-chan spool.Answer, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	seq, err := write()
+	if err != nil {
+		return 0, nil, err
+	}
+	if a.open == nil {
+		a.open = make(map[spool.Seq]chan spool.Answer)
+	}
+	c := make(chan spool.Answer, 1)
+	a.open[seq] = c
+	return seq, c, nil
+}
+
+func (a *asks) answer(answer spool.Answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c, ok := a.open[answer.Ask]; ok {
+		delete(a.open, answer.Ask)
+		c <- answer
+	}
+}
+
+func (a *asks) forget(seq spool.Seq) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.open, seq)
+}
+
+// never is how long nobody waits.
+const never = time.Duration(math.MaxInt64)
+
+// ask puts a question of a script to the host program.
+func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte) guest.Reply {
+	if reason := s.config.denies(kind, payload); reason != "" {
+		return failed(guest.CodeDenied, reason)
+	}
+	switch {
+	case len(payload) > MaxAskBytes:
+		return failed("E2BIG", fmt.Sprintf("%s: %d bytes are more than the %d that can be asked", kind, len(payload), MaxAskBytes))
+	case !json.Valid(payload):
+		return failed("EINVAL", kind+": what is asked is not JSON")
+	}
+	t.output.sync()
+	limit := time.Duration(s.config.Limits.AskMs) * time.Millisecond
+	ask := spool.Ask{Kind: kind, Data: payload, Deadline: time.Now().Add(limit)}
+	if kind == spool.AskInput { // a person may take all the time there is
+		limit, ask.Deadline, ask.Data = never, time.Time{}, nil
+		var line struct {
+			Prompt string `json:"prompt"`
+			Secret bool   `json:"secret"`
+		}
+		if err := json.Unmarshal(payload, &line); err != nil {
+			return failed("EINVAL", "input: what is asked does not decode")
+		}
+		ask.Prompt, ask.Secret = line.Prompt, line.Secret
+	}
+	seq, answered, err := s.asks.put(func() (spool.Seq, error) {
+		return s.out.Append(spool.Event{Kind: spool.KindAsk, Turn: t.seq, Data: encode(ask)})
+	})
+	if err != nil {
+		s.end(end{failed: fmt.Errorf("write the log: %w", err)})
+		return failed(guest.CodeFailed, "the run is over")
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case a := <-answered:
+		t.active()
+		return reply(a)
+	case <-timer.C:
+		s.asks.forget(seq)
+		text := fmt.Sprintf("%s timed out after %dms", kind, limit.Milliseconds())
+		_ = s.notice(t.seq, spool.Notice{Code: spool.NoticeAskClosed, Text: text, Ask: seq})
+		return failed(guest.CodeTimedOut, text)
+	case <-ctx.Done(): // the end of the turn closes it
+		s.asks.forget(seq)
+		return failed(guest.CodeFailed, "the script was stopped")
+	}
+}
+
+func reply(a spool.Answer) guest.Reply {
+	if a.Error == nil {
+		return guest.Reply{Value: a.Data}
+	}
+	code := a.Error.Code
+	if code == "" {
+		code = guest.CodeFailed
+	}
+	return failed(code, a.Error.Message)
+}
+
+func failed(code, message string) guest.Reply {
+	return guest.Reply{Error: &guest.ReplyError{Code: code, Message: message}}
+}
+
+// denies says why an ask is not put to the host program, or nothing.
+func (c *Config) denies(kind string, payload []byte) string {
+	if kind == "" || len(kind) > 128 {
+		return "an ask needs a name"
+	}
+	if !c.offers(kind) {
+		switch kind {
+		case AskHTTP, AskDNS:
+			return kind + ": network access is not offered to this sandbox"
+		case AskSubprocess:
+			return kind + ": no processes are offered to this sandbox"
+		}
+		return kind + " is not offered to this sandbox"
+	}
+	if len(c.Hosts) == 0 || kind != AskHTTP && kind != AskDNS {
+		return ""
+	}
+	var request struct{ URL, Hostname string }
+	if json.Unmarshal(payload, &request) != nil {
+		return kind + ": what is asked does not decode"
+	}
+	host := request.Hostname
+	if kind == AskHTTP {
+		u, err := url.Parse(request.URL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" {
+			return kind + ": not an http URL"
+		}
+		host = u.Host
+		if !AllowsHost(c.Hosts, u.Host) {
+			host = u.Hostname()
+		}
+	}
+	if !AllowsHost(c.Hosts, host) {
+		return fmt.Sprintf("%s: network access to %q is not offered to this sandbox", kind, host)
+	}
+	return ""
+}
+
+// AllowsHost reports whether a host, with or without a port, is among those
+// named: itself, or below a name that begins with "*.". Addresses match only
+// themselves.
+func AllowsHost(hosts []string, host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	for _, h := range hosts {
+		h = strings.ToLower(h)
+		if h == host {
+			return true
+		}
+		if domain, ok := strings.CutPrefix(h, "*"); ok && strings.HasPrefix(domain, ".") {
+			if _, err := netip.ParseAddr(host); err != nil && strings.HasSuffix(host, domain) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,228 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+)
+
+func TestConfigFillsInWhatIsLeftOpen(t *testing.T) {
+	c, err := decode(&spool.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Limits{WallMs: 300_000, Output: 1 << 20, AskMs: 30_000, Memory: 256 << 20, OpenFiles: 256}
+	if c.Backend != BackendEmbedded || c.Limits != want {
+		t.Errorf("the default is %+v, with the limits %+v", c, c.Limits)
+	}
+	for config, backend := range map[string]string{
+		`{}`: BackendEmbedded, `{"backend":"auto"}`: BackendEmbedded, `{"packages":["numpy"]}`: BackendPyodide,
+		`{"dist":"/x"}`: BackendPyodide, `{"backend":"pyodide"}`: BackendPyodide,
+	} {
+		c, err := decode(&spool.Spec{Config: json.RawMessage(config)})
+		if err != nil || c.Backend != backend {
+			t.Errorf("%s is %q, %v; want %q", config, c.Backend, err, backend)
+		}
+	}
+}
+
+func TestConfigRefusesWhatMakesNoSense(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"backend":"magic"}`:                                  "no back end is called",
+		`{"backend":"embedded","packages":["numpy"]}`:          "takes no packages",
+		`{"isolation":"total"}`:                                "no isolation is called",
+		`{"mounts":[{"host":"/x","guest":"relative"}]}`:        "must be absolute",
+		`{"mounts":[{"host":"/x","guest":"/"}]}`:               "not the root",
+		`{"mounts":[{"host":"/x","guest":"/..","mode":"ro"}]}`: "not the root",
+		`{"mounts":[{"host":"/x","guest":"/x","mode":"rwx"}]}`: "no mode is called",
+		`{"limits":{"memory":-1}}`:                             "negative",
+		`{"offer":["a*b"]}`:                                    "give the name",
+		`{"unknown":1}`:                                        "unknown field",
+		`{} {}`:                                                "more than one",
+		`[]`:                                                   "decode",
+	} {
+		if _, err := decode(&spool.Spec{Config: json.RawMessage(config)}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error about %q", config, err, want)
+		}
+	}
+	for what, spec := range map[string]spool.Spec{
+		"a terminal":            {TTY: &spool.Size{Rows: 1, Cols: 1}},
+		"an environment policy": {EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritCore}},
+		"a variable with a NUL": {Env: map[string]string{"A": "\x00"}},
+		"held back output":      {Limits: spool.Limits{OutputPolicy: spool.BlockOutput}},
+	} {
+		if _, err := decode(&spec); err == nil {
+			t.Errorf("%s was taken", what)
+		}
+	}
+}
+
+func TestTheLeastLimitCounts(t *testing.T) {
+	for _, c := range []struct{ config, run, own, want int64 }{
+		{0, 0, 0, 300_000}, {0, 0, 50, 50}, {100, 0, 0, 100}, {100, 0, 50, 50}, {100, 0, 500, 100},
+		{100, 70, 0, 70}, {0, 70, 0, 70}, {-1, 0, 0, 0}, {-1, 0, 20, 20}, {-1, 90, 0, 90},
+	} {
+		l := Limits{WallMs: c.config}
+		if err := l.complete(&spool.Limits{Wall: time.Duration(c.run) * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.wall(c.own).Milliseconds(); got != c.want {
+			t.Errorf("of %d in the configuration, %d in the spec and %d in the cell %d counts, want %d", c.config, c.run, c.own, got, c.want)
+		}
+	}
+}
+
+func TestHostsThatAreAllowed(t *testing.T) {
+	hosts := []string{"example.org", "*.good.test", "192.0.2.1", "api.test:8080"}
+	for host, want := range map[string]bool{
+		"example.org": true, "EXAMPLE.org.": true, "sub.example.org": false, "a.good.test": true, "a.b.good.test": true,
+		"good.test": false, "notgood.test": false, "192.0.2.1": true, "192.0.2.2": false, "api.test:8080": true, "api.test": false, "": false,
+	} {
+		if got := AllowsHost(hosts, host); got != want {
+			t.Errorf("%q is allowed: %v, want %v", host, got, want)
+		}
+	}
+}
+
+// events collects what an output appends.
+type events []string
+
+func (e *events) append(ev spool.Event) error {
+	*e = append(*e, string(ev.Stream)+":"+string(ev.Bytes)+string(ev.Data))
+	return nil
+}
+
+func TestOutputBecomesFewEventsAndNoneIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all events
+		o := newOutput(1, 100, all.append, func() {})
+		seen := func() events { // its lock guards what it appends
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			return slices.Clone(all)
+		}
+		o.write(guest.Stdout, []byte("line"))
+		o.write(guest.Stdout, []byte("\n")) // at once
+		if got, want := seen(), (events{"stdout:line\n"}); !reflect.DeepEqual(got, want) {
+			t.Errorf("a line is %q, want %q", got, want)
+		}
+		o.write(guest.Stdout, []byte("next\n")) // closely after it
+		o.write(guest.Stdout, []byte("and "))
+		if got := seen(); len(got) != 1 {
+			t.Errorf("crumbs were not held back: %q", got)
+		}
+		time.Sleep(2 * outputMoment)
+		synctest.Wait()
+		if got, want := seen(), (events{"stdout:line\n", "stdout:next\nand "}); !reflect.DeepEqual(got, want) {
+			t.Errorf("after a moment there is %q, want %q", got, want)
+		}
+		o.write(guest.Stdout, []byte("o"))
+		o.write(guest.Stderr, []byte("e")) // the order of streams stays
+		o.write(guest.Stdout, []byte(strings.Repeat("x", 200)))
+		o.close()
+		o.write(guest.Stdout, []byte("too late"))
+		want := events{
+			"stdout:line\n", "stdout:next\nand ", "stdout:o", "stderr:e", "stdout:" + strings.Repeat("x", 85),
+			`:{"dropped":{"stdout":115},"limit":100}`,
+		}
+		if got := seen(); !reflect.DeepEqual(got, want) {
+			t.Errorf("in the end there is\n%q\nwant\n%q", got, want)
+		}
+	})
+}
+
+func TestStdinWaitsForInputAndForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStdin()
+		ctx, cancel := context.WithCancel(t.Context())
+		read := make(chan string, 1)
+		go func() {
+			p := make([]byte, 10)
+			n, err := s.read(ctx, p)
+			if err != nil {
+				t.Errorf("read: %v", err)
+			}
+			read <- string(p[:n])
+		}()
+		synctest.Wait()
+		if err := s.write(ctx, []byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-read; got != "hello" {
+			t.Errorf("read %q", got)
+		}
+		if err := s.write(ctx, make([]byte, MaxStdin)); err != nil {
+			t.Fatal(err)
+		}
+		wrote := make(chan error, 1)
+		go func() { wrote <- s.write(ctx, []byte("more")) }()
+		synctest.Wait()
+		select {
+		case err := <-wrote:
+			t.Errorf("more than the most was taken: %v", err)
+		default:
+		}
+		if n, err := s.read(ctx, make([]byte, MaxStdin)); n != MaxStdin || err != nil {
+			t.Errorf("read %d, %v", n, err)
+		}
+		if err := <-wrote; err != nil {
+			t.Error(err)
+		}
+		s.end()
+		p := make([]byte, 10)
+		if n, err := s.read(ctx, p); string(p[:n]) != "more" || err != nil {
+			t.Errorf("read %q, %v", p[:n], err)
+		}
+		if _, err := s.read(ctx, p); !errors.Is(err, io.EOF) {
+			t.Errorf("at the end: %v", err)
+		}
+		cancel()
+		if _, err := newStdin().read(ctx, p); !errors.Is(err, context.Canceled) {
+			t.Errorf("of a script that was stopped: %v", err)
+		}
+	})
+}
+
+func TestIdleTimerFiresOnlyAfterSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fired := time.Time{}
+		began := time.Now()
+		timer := newIdleTimer(100*time.Millisecond, func() { fired = time.Now() })
+		for range 5 {
+			time.Sleep(60 * time.Millisecond)
+			timer.reset()
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		timer.close()
+		if got := fired.Sub(began); got != 400*time.Millisecond {
+			t.Errorf("it fired after %v, want 400ms", got)
+		}
+	})
+}
+
+// FuzzConfig decodes anything: it is taken, completely, or refused.
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(`{"backend":"pyodide","mounts":[{"host":"/","guest":"/x"}],"limits":{"wall_ms":-5}}`))
+	f.Add([]byte(`{"offer":["fs.*"],"files":[{"path":"a","base64":"AA=="}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := decode(&spool.Spec{Config: b})
+		if err != nil {
+			return
+		}
+		if c.Limits.Memory <= 0 || c.Limits.Output <= 0 || c.Limits.AskMs <= 0 || c.Limits.OpenFiles <= 0 {
+			t.Errorf("%s has the limits %+v", b, c.Limits)
+		}
+		_ = c.denies(AskHTTP, b)
+	})
+}

@@ -1,0 +1,70 @@
+package sandbox
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+)
+
+// Metrics is the payload of a metrics notice. They are in the log, where no
+// script can forge them.
+type Metrics struct {
+	Phase   string `json:"phase"` // prewarm or startup
+	Backend string `json:"backend"`
+
+	// Of prewarm:
+	Executed   *bool    `json:"executed,omitempty"`
+	Reason     string   `json:"reason,omitempty"` // executed or cached
+	DurationMs *float64 `json:"duration_ms,omitempty"`
+	CacheDir   string   `json:"cache_dir,omitempty"`
+	Dist       string   `json:"dist,omitempty"`
+	Version    string   `json:"version,omitempty"`
+	Walls      []string `json:"walls,omitempty"`
+
+	// Of startup:
+	StartupMs     *float64 `json:"startup_ms,omitempty"`
+	InterpreterMs *float64 `json:"interpreter_ms,omitempty"`
+	PackageLoadMs *float64 `json:"package_load_ms,omitempty"`
+	PackageCount  *int     `json:"package_count,omitempty"`
+	Source        string   `json:"source,omitempty"` // inline or file
+}
+
+// The phases of [Metrics].
+const (
+	PhasePrewarm = "prewarm"
+	PhaseStartup = "startup"
+)
+
+func prewarmMetrics(backend string, p *guest.Prewarm) Metrics {
+	return Metrics{
+		Phase: PhasePrewarm, Backend: backend, Executed: &p.Executed, Reason: p.Reason, DurationMs: ms(p.Duration),
+		CacheDir: p.CacheDir, Dist: p.Dist, Version: p.Version, Walls: p.Walls,
+	}
+}
+
+func startupMetrics(backend, source string, s *guest.Startup) Metrics {
+	return Metrics{
+		Phase: PhaseStartup, Backend: backend, StartupMs: ms(s.Duration), InterpreterMs: ms(s.Interpreter),
+		PackageLoadMs: ms(s.PackageLoad), PackageCount: &s.Packages, Source: source,
+	}
+}
+
+func ms(d time.Duration) *float64 {
+	f := float64(d.Microseconds()) / 1000
+	return &f
+}
+
+func (s *session) metrics(turn spool.Seq, m Metrics) error {
+	return s.notice(turn, spool.Notice{Code: NoticeMetrics, Text: m.String(), Data: encode(m)})
+}
+
+// String says it to a person.
+func (m Metrics) String() string {
+	if m.Phase == PhasePrewarm {
+		return fmt.Sprintf("prewarm of the %s back end: %s, %.3f ms, in %s", m.Backend, m.Reason, *m.DurationMs, m.CacheDir)
+	}
+	return fmt.Sprintf("startup %.3f ms, of which the interpreter %.3f ms and %d packages %.3f ms; source %s",
+		*m.StartupMs, *m.InterpreterMs, *m.PackageCount, *m.PackageLoadMs, m.Source)
+}

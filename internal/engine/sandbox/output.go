@@ -1,0 +1,124 @@
+package sandbox
+
+import (
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+)
+
+// How output becomes events: a line at once, what is less or follows closely
+// within a moment, so that neither a reader waits nor the log fills with
+// crumbs.
+const (
+	outputMoment = time.Millisecond
+	outputChunk  = 64 << 10
+)
+
+// output collects what one turn writes. Each stream has its own limit.
+type output struct {
+	turn   spool.Seq
+	append func(spool.Event) error
+	limit  int64
+	over   func() // called once, when a limit is reached
+
+	mu      sync.Mutex
+	left    [3]int64 // by guest.Stream
+	dropped [3]int64
+	stream  guest.Stream // of pending
+	pending []byte
+	flushed time.Time
+	timer   *time.Timer
+	closed  bool
+}
+
+func newOutput(turn spool.Seq, limit int64, write func(spool.Event) error, over func()) *output {
+	return &output{turn: turn, append: write, limit: limit, over: over, left: [3]int64{0, limit, limit}}
+}
+
+var streams = [3]spool.Stream{"", spool.Stdout, spool.Stderr}
+
+// write takes output.
+func (o *output) write(s guest.Stream, p []byte) {
+	if s != guest.Stdout && s != guest.Stderr || len(p) == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return
+	}
+	n := min(int64(len(p)), o.left[s])
+	o.left[s] -= n
+	if rest := int64(len(p)) - n; rest > 0 {
+		first := o.dropped[guest.Stdout]+o.dropped[guest.Stderr] == 0
+		o.dropped[s] += rest
+		if first {
+			defer o.over()
+		}
+	}
+	if n == 0 {
+		return
+	}
+	if len(o.pending) > 0 && o.stream != s {
+		o.flush()
+	}
+	o.stream = s
+	o.pending = append(o.pending, p[:n]...)
+	switch {
+	case len(o.pending) >= outputChunk,
+		p[n-1] == '\n' && time.Since(o.flushed) >= outputMoment:
+		o.flush()
+	case o.timer == nil:
+		o.timer = time.AfterFunc(outputMoment, o.tick)
+	case len(o.pending) == int(n): // the first since the last flush
+		o.timer.Reset(outputMoment)
+	}
+}
+
+func (o *output) tick() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed {
+		o.flush()
+	}
+}
+
+// flush writes what is pending. Callers hold o.mu.
+func (o *output) flush() {
+	if len(o.pending) == 0 {
+		return
+	}
+	e := spool.Event{Kind: spool.KindOutput, Turn: o.turn, Stream: streams[o.stream], Bytes: o.pending}
+	o.pending = nil
+	o.flushed = time.Now()
+	_ = o.append(e) // a log that takes no more ends the run
+}
+
+// sync writes what is pending, so that what is written next comes after it.
+func (o *output) sync() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.flush()
+}
+
+// close writes what is pending, and what was dropped.
+func (o *output) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.flush()
+	o.closed = true
+	if o.timer != nil {
+		o.timer.Stop()
+	}
+	t := spool.Truncation{Dropped: make(map[spool.Stream]int64), Limit: o.limit}
+	for s, n := range o.dropped {
+		if n > 0 {
+			t.Dropped[streams[s]] = n
+		}
+	}
+	if len(t.Dropped) > 0 {
+		_ = o.append(spool.Event{Kind: spool.KindTruncated, Turn: o.turn, Data: encode(t)})
+	}
+}

@@ -1,0 +1,371 @@
+//go:build amd64 || arm64
+
+package pyodide
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+)
+
+// box is a context: an interpreter, or one after the other.
+type box struct {
+	setup   *setup
+	nest    *nest
+	options guest.Options
+	once    sync.Once
+
+	mu     sync.Mutex
+	proc   *process // nil between fresh interpreters, and before the first
+	files  *files   // of proc
+	stop   context.CancelFunc
+	closed bool
+}
+
+var _ interface {
+	guest.Context
+	guest.Interrupter
+} = (*box)(nil)
+
+// request begins a script.
+type request struct {
+	Memory int64             `json:"memory"`
+	Renew  *guest.BootConfig `json:"renew,omitempty"` // in a new interpreter
+	Script guest.Script      `json:"script"`
+}
+
+// Run executes one script.
+func (b *box) Run(ctx context.Context, s guest.Script, h guest.Host) (guest.Result, error) {
+	began := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return guest.Result{}, errClosed
+	}
+	b.stop = cancel
+	p := b.proc
+	b.mu.Unlock()
+	if p != nil {
+		select {
+		case <-p.exited: // between scripts
+			b.lose(p)
+			p = nil
+		default:
+		}
+	}
+	for try := 1; ; try++ {
+		result, err := b.attempt(ctx, p, s, h, began)
+		if errors.Is(err, errStuck) && try < maxTries && ctx.Err() == nil {
+			p = nil
+			continue
+		}
+		return result, err
+	}
+}
+
+// attempt executes a script in a process, or a new one if that is nil.
+func (b *box) attempt(ctx context.Context, p *process, s guest.Script, h guest.Host, began time.Time) (guest.Result, error) {
+	r := request{Memory: b.options.Memory, Script: s}
+	if p == nil {
+		var err error
+		if p, err = b.begin(ctx); err != nil {
+			if ctx.Err() != nil {
+				return killed(), nil
+			}
+			return guest.Result{}, err
+		}
+		seed := make([]byte, 32)
+		_, _ = rand.Read(seed) // never fails
+		r.Renew = &guest.BootConfig{Env: b.options.Env, Cwd: b.options.Cwd, Seed: hex.EncodeToString(seed), Fresh: b.options.Fresh}
+	}
+	turn := &turn{box: b, proc: p, host: h, began: began}
+	if info := b.nest.ready; r.Renew != nil && info != nil {
+		turn.startup.Packages = info.Packages
+	}
+	stop := context.AfterFunc(ctx, func() {
+		p.kill()
+		_ = p.conn.SetDeadline(time.Unix(1, 0))
+	})
+	result, err := turn.run(ctx, r)
+	if !stop() || result.Lost || err != nil || b.options.Fresh {
+		b.lose(p)
+	}
+	if ctx.Err() != nil && result.Lost {
+		return killed(), nil
+	}
+	return result, err
+}
+
+// An interpreter that has not begun its script after startTime never will: it
+// is given up, and another one tried, as nothing has happened yet.
+const (
+	startTime = 20 * time.Second
+	maxTries  = 3
+)
+
+var errStuck = errors.New("the interpreter did not begin")
+
+func killed() guest.Result {
+	return guest.Result{ExitCode: guest.ExitKilled, EndedBy: guest.Killed, Lost: true}
+}
+
+// begin gets the box an interpreter.
+func (b *box) begin(ctx context.Context) (*process, error) {
+	p, err := b.setup.process(ctx, b.nest, b.options.Memory)
+	if errors.Is(err, errGone) {
+		// All of them ended, which they do not by themselves: a new
+		// nest is as good as the old one.
+		var n *nest
+		if n, _, err = b.setup.acquire(ctx, nil); err == nil {
+			b.setup.release(b.nest)
+			b.nest = n
+			p, err = b.setup.process(ctx, n, b.options.Memory)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get an interpreter: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		p.end()
+		return nil, errClosed
+	}
+	b.proc, b.files = p, newFiles(b.options.FS, b.options.OpenFiles)
+	return p, nil
+}
+
+// lose ends an interpreter.
+func (b *box) lose(p *process) {
+	p.end()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.proc == p {
+		b.files.close()
+		b.proc, b.files = nil, nil
+	}
+}
+
+// Interrupt raises KeyboardInterrupt in the script that runs.
+func (b *box) Interrupt() error {
+	b.mu.Lock()
+	p := b.proc
+	b.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return p.nest.order(order{Do: doInterrupt, ID: p.id}, -1)
+}
+
+// Close lets go of the interpreter.
+func (b *box) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	p, stop := b.proc, b.stop
+	b.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	if p != nil {
+		p.end()
+	}
+	b.once.Do(func() { b.setup.release(b.nest) })
+	return nil
+}
+
+// private is the memory that the interpreter shares with nobody.
+func (b *box) private(ctx context.Context) (int64, error) {
+	b.mu.Lock()
+	p := b.proc
+	b.mu.Unlock()
+	if p == nil {
+		return 0, nil
+	}
+	return p.private(ctx)
+}
+
+// turn is one script being executed.
+type turn struct {
+	box     *box
+	proc    *process
+	host    guest.Host
+	began   time.Time
+	startup guest.Startup
+	stuck   atomic.Bool // it did not begin in time
+	replies *replies
+	input   []byte
+}
+
+// run sends the script and serves the interpreter until it is done.
+func (t *turn) run(ctx context.Context, r request) (guest.Result, error) {
+	msg, err := json.Marshal(r)
+	if err != nil {
+		return guest.Result{}, fmt.Errorf("encode script: %w", err)
+	}
+	if len(msg) > maxScript {
+		return guest.Result{}, fmt.Errorf("the script is larger than %d bytes", maxScript)
+	}
+	t.startup.Interpreter = time.Since(t.began)
+	late := time.AfterFunc(startTime, func() {
+		t.stuck.Store(true)
+		_ = t.proc.conn.SetDeadline(time.Unix(1, 0))
+	})
+	defer late.Stop()
+	t.replies = newReplies(t.proc.conn)
+	if err := t.replies.send(msg, 0); err != nil {
+		return t.broken(ctx, err)
+	}
+	for {
+		fr, err := t.proc.frames.next()
+		if err != nil {
+			return t.broken(ctx, err)
+		}
+		switch fr.op {
+		case opStdout:
+			t.host.Write(guest.Stdout, fr.payload)
+		case opStderr:
+			t.host.Write(guest.Stderr, fr.payload)
+		case opStarted:
+			if t.startup.Duration == 0 && late.Stop() {
+				t.startup.Duration = time.Since(t.began)
+				t.host.Started(t.startup)
+			}
+		case opDone:
+			return result(fr.payload)
+		case opFailed:
+			return guest.Result{ExitCode: guest.ExitKilled, EndedBy: guest.Crashed, Reason: string(fr.payload), Lost: true}, nil
+		case opStdin:
+			err = t.read(ctx, fr.payload)
+		case opAsk:
+			err = t.ask(ctx, fr.payload)
+		default:
+			err = t.file(fr)
+		}
+		if err != nil {
+			return t.broken(ctx, err)
+		}
+	}
+}
+
+// result makes sense of what an interpreter says it did. A script can make it
+// say anything, about itself.
+func result(b []byte) (guest.Result, error) {
+	var said guest.BootResult
+	if err := json.Unmarshal(b, &said); err != nil {
+		return guest.Result{ExitCode: guest.ExitKilled, EndedBy: guest.Crashed, Reason: "it does not say how the script ended", Lost: true}, nil
+	}
+	r := guest.Result{ExitCode: said.ExitCode & 0xff, Value: said.Value, Exception: said.Exception}
+	if said.OutOfMemory {
+		r.EndedBy, r.Reason = guest.Memory, "MemoryError"
+	}
+	return r, nil
+}
+
+// file serves one operation on files.
+func (t *turn) file(fr frame) error {
+	b, err := t.box.files.serve(fr, t.replies.begin())
+	if errors.Is(err, ErrProtocol) {
+		return err
+	}
+	if err != nil {
+		b = b[:frameHeader]
+	}
+	return t.replies.end(b, uint32(vfs.ErrnoOf(err)))
+}
+
+func (t *turn) read(ctx context.Context, payload []byte) error {
+	if len(payload) < 4 {
+		return ErrProtocol
+	}
+	want := min(binary.LittleEndian.Uint32(payload), maxFrame)
+	if cap(t.input) < int(want) {
+		t.input = make([]byte, want)
+	}
+	n, err := t.host.Read(ctx, t.input[:want])
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return t.replies.send(t.input[:n], 0)
+}
+
+func (t *turn) ask(ctx context.Context, payload []byte) error {
+	if len(payload) < 4 {
+		return ErrProtocol
+	}
+	n, rest := binary.LittleEndian.Uint32(payload), payload[4:]
+	if uint64(n) > uint64(len(rest)) {
+		return ErrProtocol
+	}
+	return t.replies.send(t.host.Ask(ctx, string(rest[:n]), rest[n:]), 0)
+}
+
+// exitTime bounds how long we wait to hear how an interpreter ended.
+const exitTime = 2 * time.Second
+
+// broken says what it means that an interpreter is not there any more.
+func (t *turn) broken(ctx context.Context, err error) (guest.Result, error) {
+	r := guest.Result{ExitCode: guest.ExitKilled, EndedBy: guest.Crashed, Lost: true}
+	if ctx.Err() != nil {
+		return killed(), nil
+	}
+	if t.stuck.Load() && t.startup.Duration == 0 {
+		r.Reason = errStuck.Error()
+		return r, errStuck
+	}
+	if errors.Is(err, ErrProtocol) {
+		r.Reason = err.Error()
+		return r, nil
+	}
+	timer := time.NewTimer(exitTime)
+	defer timer.Stop()
+	select {
+	case <-t.proc.exited:
+	case <-timer.C:
+		r.Reason = "the interpreter broke its connection, but did not end: " + err.Error()
+		return r, nil
+	case <-ctx.Done():
+		return killed(), nil
+	}
+	exit := t.proc.exit
+	if exit.What == isRefused {
+		return r, fmt.Errorf("get an interpreter: %s", exit.Text)
+	}
+	r.Reason = "the interpreter ended: " + exit.ending()
+	// Whoever runs out of memory outside of Python has no better way to say
+	// so than to fall over.
+	if more := exit.MaxRSS - t.proc.nest.rss; more > t.box.options.Memory/4*3 {
+		r.EndedBy = guest.Memory
+	}
+	return r, nil
+}
+
+// ending says how a process ended.
+func (r report) ending() string {
+	text := r.Text
+	switch {
+	case text != "":
+	case r.Signal != 0:
+		text = unix.SignalName(unix.Signal(r.Signal))
+	default:
+		text = fmt.Sprintf("exit status %d", r.Code)
+	}
+	if r.Said != "" {
+		text += ": " + r.Said
+	}
+	return text
+}

@@ -1,0 +1,144 @@
+//go:build amd64 || arm64
+
+package pyodide
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/pyodidetest"
+)
+
+var kills = flag.Int("kills", 3, "scripts of each context of TestKillsAtAnyMoment")
+
+// TestKillsAtAnyMoment ends scripts and contexts whatever they are doing: being
+// forked, beginning, computing, sleeping, asking. Nothing may hang or be left.
+func TestKillsAtAnyMoment(t *testing.T) {
+	t.Run("of those that wait", func(t *testing.T) { killThem(t, real(t)) })
+	t.Run("of those made on demand", func(t *testing.T) {
+		b := New(Options{Dist: pyodidetest.Dist(t), Spares: -1})
+		defer b.Close()
+		nest := killThem(t, b)
+		ctx := testContext(t)
+		nest.mu.Lock()
+		left := slices.Collect(maps.Values(nest.procs))
+		nest.mu.Unlock()
+		for _, p := range left {
+			select {
+			case <-p.exited:
+			case <-ctx.Done():
+				t.Errorf("process %d is left", p.id)
+			}
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		nest.mu.Lock()
+		defer nest.mu.Unlock()
+		if nest.procs != nil || nest.cmd.ProcessState == nil {
+			t.Errorf("%d processes are left", len(nest.procs))
+		}
+	})
+}
+
+// killThem has contexts of a back end run and end, and returns where they were.
+func killThem(t *testing.T, b *Backend) *nest {
+	t.Helper()
+	codes := []string{"while True: pass", "import time\ntime.sleep(100)", "print(1)", "while True: print('x' * 1000)",
+		"import os\nwhile True: os.stat('/workspace')", "input()"}
+	ctx := testContext(t)
+	var nest *nest
+	var wg sync.WaitGroup
+	for i := range 60 {
+		c := open(t, b, func(o *guest.Options) { o.Fresh = i%2 == 0 })
+		nest = c.nest
+		wg.Go(func() {
+			for j := range *kills {
+				// A moment that is anywhere between now and the middle of the script.
+				one, cancel := context.WithTimeout(ctx, time.Duration(rand.Int64N(int64(100*time.Millisecond))))
+				if j == *kills-1 && i%3 == 0 {
+					stop := context.AfterFunc(one, func() { _ = c.Close() })
+					defer stop()
+				}
+				r, err := c.Run(one, guest.Script{Code: codes[(i+j)%len(codes)]}, newHost())
+				if err != nil && one.Err() == nil {
+					t.Errorf("context %d: %v", i, err)
+				} else if err == nil && one.Err() == nil && (r.EndedBy != "" || r.ExitCode > 1) {
+					t.Errorf("context %d: %+v", i, r)
+				}
+				cancel()
+			}
+			_ = c.Close()
+		})
+	}
+	wg.Wait()
+	if err := nest.failure(); err != nil {
+		t.Errorf("what holds them is gone: %v", err)
+	}
+	c := open(t, b, nil)
+	prints(t, c, "print('alive')", "alive\n")
+	_ = c.Close()
+	return nest
+}
+
+// A holder of interpreters that does nothing any more is ended all the same.
+func TestHolderThatHangsIsEnded(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	nd, err := findNode(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := startNest(ctx, New(Options{}).opts, plan{Node: nd.path, Libs: nd.libs, Dist: t.TempDir(), HostUID: unownedUID, HeapMB: heapMB}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", n.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := 0
+	for _, file := range pids {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range strings.Fields(string(b)) {
+			pid, err := strconv.Atoi(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			stopped++
+		}
+	}
+	if stopped != 1 {
+		t.Fatalf("stopped %d processes, want the holder", stopped)
+	}
+	closed := make(chan struct{})
+	go func() {
+		n.close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-ctx.Done():
+		t.Error("it was waited for without end")
+	}
+}

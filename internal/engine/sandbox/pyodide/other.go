@@ -1,0 +1,48 @@
+//go:build !linux || !(amd64 || arm64)
+
+package pyodide
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+)
+
+// errPlatform says that the walls are those of another system.
+var errPlatform = unavailable("use the embedded back end", errors.New("it is not available on this platform"))
+
+// Backend is the Pyodide back end; there is none on this platform.
+type Backend struct{}
+
+var _ guest.Backend = (*Backend)(nil)
+
+// New returns a back end that says that it is not available.
+func New(Options) *Backend { return &Backend{} }
+
+// Name returns [Name].
+func (*Backend) Name() string { return Name }
+
+// Prepare reports that the platform is not supported.
+func (*Backend) Prepare(context.Context, guest.Setup) (guest.Prewarm, error) {
+	return guest.Prewarm{}, errPlatform
+}
+
+// Open reports that the platform is not supported.
+func (*Backend) Open(context.Context, guest.Options) (guest.Context, error) {
+	return nil, errPlatform
+}
+
+// Doctor reports that the platform is not supported.
+func (*Backend) Doctor(context.Context) []guest.Finding {
+	return []guest.Finding{{Name: "platform", Text: errPlatform.Error()}}
+}
+
+// Close does nothing.
+func (*Backend) Close() error { return nil }
+
+// RunRole does nothing: nobody starts such a process here.
+func RunRole([]string) int { return 1 }
+
+func inode(fs.FileInfo) uint64 { return 0 }

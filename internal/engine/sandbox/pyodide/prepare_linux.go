@@ -1,0 +1,278 @@
+//go:build amd64 || arm64
+
+package pyodide
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+)
+
+// prepare finds out what is there, takes a snapshot if there is no valid one,
+// and makes a nest.
+func (u *setup) prepare(ctx context.Context, progress func(guest.Progress)) (*nest, guest.Prewarm, error) {
+	began := time.Now()
+	w, err := u.lookAround(ctx)
+	if err != nil {
+		return nil, guest.Prewarm{}, err
+	}
+	prewarm := guest.Prewarm{Reason: guest.ReasonCached, CacheDir: w.cache, Dist: w.dist.dir}
+	stamp, err := readStamp(w.cache, w.fingerprint)
+	if err != nil {
+		return nil, guest.Prewarm{}, err
+	}
+	if stamp == nil {
+		progress(guest.Progress{Step: "load Pyodide", Fraction: 0})
+		if stamp, err = u.snapshot(ctx, w); err != nil {
+			return nil, guest.Prewarm{}, err
+		}
+		prewarm.Executed, prewarm.Reason = true, guest.ReasonExecuted
+	}
+	progress(guest.Progress{Step: "start Pyodide", Fraction: 0.5})
+	n, err := u.start(ctx, w, stamp)
+	if err != nil {
+		return nil, guest.Prewarm{}, err
+	}
+	progress(guest.Progress{Step: "start Pyodide", Fraction: 1})
+	if prewarm.Executed {
+		prewarm.Duration = time.Since(began)
+	}
+	prewarm.Walls = n.up.Walls
+	prewarm.Version = "Node " + strings.TrimPrefix(w.node.version, "v")
+	if info := n.ready; info != nil && info.Kind == kindPyodide {
+		prewarm.Version = fmt.Sprintf("Python %s, Pyodide %s, %s", info.Python, info.Version, prewarm.Version)
+	}
+	return n, prewarm, nil
+}
+
+// ware is what a setup is made of on this machine.
+type ware struct {
+	dist        *dist
+	node        *node
+	cache       string
+	fingerprint string
+	packages    []lockPackage
+	packagesDir string
+}
+
+func (u *setup) lookAround(ctx context.Context) (*ware, error) {
+	o := u.backend.opts
+	dir, err := findDist(cmp.Or(u.asked.Dist, o.Dist))
+	if err != nil {
+		return nil, err
+	}
+	w := &ware{}
+	if w.dist, err = openDist(dir); err != nil {
+		return nil, err
+	}
+	if w.node, err = findNode(ctx, o.Node); err != nil {
+		return nil, err
+	}
+	if w.cache, err = cacheDir(cmp.Or(u.asked.CacheDir, o.CacheDir)); err != nil {
+		return nil, err
+	}
+	if w.fingerprint, err = w.dist.fingerprint(w.node.path); err != nil {
+		return nil, err
+	}
+	need := []string{w.node.path, w.dist.dir}
+	for name := range w.dist.files {
+		need = append(need, filepath.Join(w.dist.dir, name))
+	}
+	if err := readable(need...); err != nil {
+		return nil, err
+	}
+	if len(u.asked.Packages) == 0 {
+		return w, nil
+	}
+	if w.packages, err = w.dist.lock.resolve(u.asked.Packages); err != nil {
+		return nil, err
+	}
+	sources := []string{w.dist.dir}
+	if u.asked.Wheels != "" {
+		sources = []string{u.asked.Wheels, w.dist.dir}
+	}
+	w.packagesDir, err = stage(w.cache, w.packages, sources)
+	return w, err
+}
+
+func cacheDir(given string) (string, error) {
+	if given == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("find a cache directory: %w", err)
+		}
+		given = filepath.Join(cache, "spool")
+	}
+	dir := filepath.Join(given, cacheName)
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// runnerConfig is what the runner is told.
+type runnerConfig struct {
+	Mode     string   `json:"mode,omitempty"`
+	Dist     string   `json:"dist"`
+	Packages []string `json:"packages,omitempty"`
+	Imports  []string `json:"imports,omitempty"`
+	From     string   `json:"packages_dir,omitempty"`
+	Snapshot bool     `json:"snapshot,omitempty"`
+	Boot     string   `json:"boot"`
+	Module   string   `json:"module"`
+	Prelude  string   `json:"prelude"`
+	Exercise string   `json:"exercise,omitempty"`
+	Mark     byte     `json:"mark"`
+}
+
+// unownedUID is who interpreters are outside their namespaces where this
+// process is root and may choose: nobody that owns anything.
+const unownedUID = 0x5b00_0001
+
+// heapMB bounds JavaScript's own heap, which holds little: Python's is not in
+// it.
+const heapMB = 256
+
+func (w *ware) plan(c runnerConfig, bare string, change func(*plan)) (plan, error) {
+	c.Dist, c.Boot, c.Module, c.Prelude = guestDist, guest.Boot, guest.Module, preludeSource
+	p := plan{
+		Node: w.node.path, Libs: w.node.libs, Dist: w.dist.dir, HostUID: unownedUID, HeapMB: heapMB, Fork: true, Bare: bare,
+	}
+	packages := guestPackages
+	if bare != "" {
+		p.Fork, c.Dist, packages = false, bareDist, barePackages
+	}
+	if c.Mode == "" && w.packagesDir != "" {
+		p.Packages, c.From = w.packagesDir, packages
+		for _, pk := range w.packages {
+			c.Packages = append(c.Packages, pk.Name)
+		}
+	}
+	p.Mark = c.Mark
+	change(&p)
+	if p.Fork && canFork {
+		c.Exercise = exerciseSource
+	}
+	config, err := json.Marshal(c)
+	p.Config = config
+	return p, err
+}
+
+// snapshot loads the distribution once and keeps its memory, if it has such a
+// thing.
+func (u *setup) snapshot(ctx context.Context, w *ware) (*stamp, error) {
+	file, err := os.CreateTemp(w.cache, "snapshot-*.tmp")
+	if err != nil {
+		return nil, fmt.Errorf("make snapshot: %w", err)
+	}
+	defer func() { _ = os.Remove(file.Name()) }()
+	defer file.Close()
+	n, err := u.walled(ctx, w, runnerConfig{Mode: "snapshot"}, func(p *plan) { p.Snapshot = snapshotWrite }, file)
+	if err != nil {
+		return nil, err
+	}
+	defer n.close()
+	info := n.ready
+	if info == nil { // it cannot fork here, so it has not loaded anything yet
+		pr, err := n.begin(doStart, 0)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, u.backend.opts.LoadTime)
+		defer cancel()
+		if info, err = pr.ready(ctx); err != nil {
+			return nil, unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
+		}
+		pr.end()
+	}
+	return writeStamp(w.cache, w.fingerprint, file, info.Kind)
+}
+
+// start makes the nest that interpreters come from.
+func (u *setup) start(ctx context.Context, w *ware, s *stamp) (*nest, error) {
+	c := runnerConfig{Mark: byte(time.Now().UnixNano()), Snapshot: s.Snapshot}
+	for _, name := range u.asked.Packages {
+		if pk := w.dist.lock.packages[normalise(name)]; len(pk.Imports) > 0 {
+			c.Imports = append(c.Imports, pk.Imports[0])
+		}
+	}
+	if s.Kind != kindPyodide && len(u.asked.Packages) > 0 {
+		return nil, unavailable("", errors.New("a replacement of Pyodide takes no packages"))
+	}
+	var file *os.File
+	if s.Snapshot {
+		var err error
+		if file, err = os.Open(snapshotPath(w.cache, w.fingerprint)); err != nil {
+			return nil, fmt.Errorf("open snapshot: %w", err)
+		}
+		defer file.Close()
+	}
+	n, err := u.walled(ctx, w, c, func(p *plan) {
+		p.Fork = p.Fork && s.Kind == kindPyodide && !u.backend.opts.NoFork
+		if s.Snapshot {
+			p.Snapshot = snapshotRead
+		}
+	}, file)
+	if err != nil {
+		return nil, err
+	}
+	if u.asked.Isolation == guest.IsolateStrict && !slices.Contains(n.up.Walls, WallStrictFilter) {
+		n.close()
+		return nil, unavailable("leave the isolation open to have the others", fmt.Errorf("strict isolation needs a wall that cannot be had here: %s", WallStrictFilter))
+	}
+	return n, nil
+}
+
+// walled makes a nest behind the best walls that this machine offers, or says
+// that those which were asked for cannot be had.
+func (u *setup) walled(ctx context.Context, w *ware, c runnerConfig, change func(*plan), snapshot *os.File) (*nest, error) {
+	try := func(bare string) (*nest, error) {
+		p, err := w.plan(c, bare, change)
+		if err != nil {
+			return nil, err
+		}
+		return startNest(ctx, u.backend.opts, p, snapshot)
+	}
+	var err error
+	if u.backend.opts.NoNamespaces {
+		err = fmt.Errorf("%w: they are switched off", errNoNamespaces)
+	} else {
+		var n *nest
+		if n, err = try(""); err == nil {
+			return n, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if !errors.Is(err, errNoNamespaces) {
+		return nil, unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
+	}
+	if u.asked.Isolation == guest.IsolateStrict {
+		return nil, unavailable("leave the isolation open to have the others", fmt.Errorf("strict isolation needs a wall that cannot be had here: %w", err))
+	}
+	bare := bareConfined
+	if _, lerr := landlockRights(); lerr != nil {
+		if u.asked.Isolation != guest.IsolateNone {
+			return nil, unavailable("ask for no isolation if scripts may read what you may", fmt.Errorf("no wall around files can be had here: %w", errors.Join(err, lerr)))
+		}
+		bare = bareOpen
+	}
+	n, err := try(bare)
+	if err != nil && ctx.Err() == nil {
+		err = unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
+	}
+	return n, err
+}
+
+// errNoNamespaces says that the kernel has none for us.
+var errNoNamespaces = errors.New("no namespaces")
+
+// cacheName is our directory in a cache directory.
+const cacheName = "pyodide-back-end"

@@ -1,0 +1,66 @@
+//go:build amd64 || arm64
+
+package pyodide
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+)
+
+// Before a process has its first script it goes through one that is nobody's,
+// to be compiled and to have its memory ready. What that asks for is answered
+// here.
+
+// The files of such a script. Nobody writes to them.
+const (
+	rehearsalDir  = "/workspace"
+	rehearsalFile = "/workspace/f"
+)
+
+// rehearsal serves a process until it is ready.
+func rehearsal(w io.Writer, in *frames) (*readyInfo, error) {
+	tree := vfs.NewTree(vfs.NewMemory(vfs.NewQuota(1<<10, 8)))
+	if err := errors.Join(tree.MkdirAll(rehearsalDir), tree.WriteFile(rehearsalFile, nil, 0o444)); err != nil {
+		return nil, err
+	}
+	files, replies := newFiles(tree, 1), newReplies(w)
+	defer files.close()
+	for {
+		fr, err := in.next()
+		if err != nil {
+			return nil, err
+		}
+		switch fr.op {
+		case opStdout, opStderr, opStarted, opDone:
+		case opReady:
+			var info readyInfo
+			if err := json.Unmarshal(fr.payload, &info); err != nil {
+				return nil, fmt.Errorf("decode what Node says: %w", err)
+			}
+			return &info, nil
+		case opFailed:
+			return nil, &failedError{string(fr.payload)}
+		case opStdin, opAsk:
+			return nil, ErrProtocol
+		default:
+			b, err := files.serve(fr, replies.begin())
+			if errors.Is(err, ErrProtocol) {
+				return nil, err
+			} else if err != nil {
+				b = b[:frameHeader]
+			}
+			if err := replies.end(b, uint32(vfs.ErrnoOf(err))); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// failedError is why a process says that it cannot get ready.
+type failedError struct{ text string }
+
+func (e *failedError) Error() string { return e.text }

@@ -1,0 +1,144 @@
+package sandboxtest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/sandbox"
+)
+
+// runaways are scripts that do not end by themselves. Each is stopped within
+// moments of its limit, and the run goes on.
+var runaways = []test{
+	{"while_true", runaway("while True: pass", 0)},
+	{"except_base_exception", runaway("while True:\n    try:\n        while True: pass\n    except BaseException:\n        pass", 0)},
+	{"catastrophic_regex", runaway("import re\nre.match('(a+)+$', 'a' * 60 + 'b')", 0)},
+	{"huge_power", runaway("x = 10**10**9", 0)},
+	{"long_sum", runaway("sum(range(10**12))", 0)},
+	{"sleep", runaway("import time\nwhile True: time.sleep(1000)", 0)},
+	{"memory_bomb", runaway("x = []\nwhile True: x.append('x' * 1000000 + str(len(x)))", mayEnd)},
+	{"memory_doubling", runaway("x = 'x'\nwhile True:\n    try:\n        x = x + x\n    except MemoryError:\n        x = 'x'", mayEnd)},
+	{"output_flood", runaway("while True: print('x' * 1000)", 0)},
+	{"million_files", runaway("import os\nfor i in range(10**6):\n    open('/tmp/f%d' % i, 'w').write('x')", mayEnd)},
+	{"deep_directories", runaway("import os\nwhile True:\n    os.mkdir('d'); os.chdir('d')", mayEnd)},
+	{"deep_recursion", runaway("import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()", mayEnd)},
+	{"deep_recursion_in_c", runaway("x = []\nfor _ in range(10**6): x = [x]\nrepr(x)", mayEnd)},
+	{"threads", runaway("import threading\nwhile True:\n    t = threading.Thread(target=lambda: None); t.start()", mayEnd)},
+}
+
+// mayEnd allows a script to come to its end, by an exception or a limit other
+// than time.
+const mayEnd = 1
+
+// limit is the time that runaways have, and late how much later than that they
+// may end.
+const (
+	limit = 400 * time.Millisecond
+	late  = 50 * time.Millisecond
+	// attempts are made until one is not late: a machine that is busy with
+	// other things is late for reasons of its own.
+	attempts = 5
+)
+
+func runaway(code string, flags int) func(t *testing.T, s Subject) {
+	return func(t *testing.T, s Subject) {
+		b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) {
+			c.Limits.Memory = 128 << 20
+		})
+		b.alive()
+		var took []time.Duration
+		for range attempts {
+			e := b.wait(b.exec(spool.Cell{Code: code, TimeoutMs: limit.Milliseconds()}))
+			switch {
+			case e.done.EndedBy == "timeout":
+			case flags&mayEnd != 0 && *e.done.ExitCode != 0:
+			default:
+				t.Fatalf("done %s, stderr %.2000q", text(e.done), e.stderr)
+			}
+			took = append(took, e.took)
+			b.alive()
+			if e.took <= limit+late {
+				return
+			}
+		}
+		t.Errorf("with a limit of %v it ended after %v", limit, took)
+	}
+}
+
+// isolation are tests of many contexts at once.
+var isolation = []test{
+	{"contexts_do_not_see_each_other", contextsDoNotSeeEachOther},
+	{"a_crash_hurts_one_run", crashHurtsOne},
+}
+
+func contextsDoNotSeeEachOther(t *testing.T, s Subject) {
+	l := newLab(t, s)
+	n := s.Contexts
+	if n == 0 {
+		n = 100
+	}
+	boxes := make([]*box, n)
+	for i := range boxes {
+		boxes[i] = l.start(func(spec *spool.Spec, _ *sandbox.Config) {
+			spec.Stdin = true
+			spec.Env = map[string]string{"ME": fmt.Sprint(i)}
+		})
+	}
+	turns := make([]*spool.Turn, n)
+	var all sync.WaitGroup
+	for i, b := range boxes {
+		turn, err := b.run.Exec(l.ctx, spool.Cell{Code: `
+import os, sys
+mine = os.environ["ME"]
+seen = set(os.listdir("/tmp")) | set(os.listdir("."))
+open("/tmp/" + mine, "w").write(mine); open(mine + ".txt", "w").write(mine)
+state = globals().get("state", []) + [mine]
+line = sys.stdin.readline().strip()
+print(mine, line, sorted(os.listdir("/tmp")), sorted(os.listdir(".")), state, seen, dict(os.environ))
+`})
+		if err != nil {
+			t.Fatal(err)
+		}
+		turns[i] = turn
+	}
+	// All are open and wait for their input at the same time.
+	for i, b := range boxes {
+		all.Go(func() {
+			for _, in := range []spool.Input{{Kind: spool.InputStdin, Bytes: fmt.Appendf(nil, "for %d\n", i)}, {Kind: spool.InputEOF}} {
+				if _, err := b.run.Send(l.ctx, in); err != nil {
+					t.Errorf("context %d: %v", i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for i, b := range boxes {
+		e := b.wait(turns[i])
+		want := fmt.Sprintf("%d for %d ['%d'] ['%d.txt'] ['%d'] set() {'ME': '%d'}\n", i, i, i, i, i, i)
+		if e.stdout != want {
+			t.Errorf("context %d printed %q, want %q; stderr %q; done %s", i, e.stdout, want, e.stderr, text(e.done))
+		}
+	}
+}
+
+func crashHurtsOne(t *testing.T, s Subject) {
+	l := newLab(t, s)
+	one, other := l.start(nil), l.start(nil)
+	other.prints("x = 'kept'", "")
+	e := one.do(`
+import types
+code = (lambda: 0).__code__
+f = types.FunctionType(code.replace(co_code=bytes([255, 255] * 64), co_stacksize=1), {})
+f()
+import ctypes
+ctypes.string_at(0)
+`)
+	if e.done.Outcome == spool.TurnOK {
+		t.Logf("the script survived what was to break it: %q", e.stdout)
+	}
+	one.alive()
+	other.prints("print(x)", "kept\n")
+}

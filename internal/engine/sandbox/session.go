@@ -1,0 +1,357 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+)
+
+// session is one run. Its goroutine, in run, takes the turns one after the
+// other and writes what is not output; the methods leave requests for it.
+type session struct {
+	eng     *Engine
+	spec    *spool.Spec
+	config  *Config
+	files   *files
+	out     engine.Sink
+	backend guest.Backend
+	options guest.Options
+
+	ready    chan struct{} // closed once a start may return
+	readyErr error         // set before that
+	readyOne sync.Once
+
+	ctx    context.Context // ends with the run
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed after the last append
+	wake   chan struct{} // has room for one: there is something to do
+
+	outcome spool.Outcome // valid once done is closed
+
+	asks asks
+
+	mu      sync.Mutex
+	guest   guest.Context // nil until it is open, and after it was lost with the run
+	queue   []*turn
+	current *turn
+	last    *turn               // the one that input belongs to
+	held    *stdin              // input that came before any turn
+	count   int                 // of cells, as a person counts them
+	ending  *end                // somebody asked for it
+	doomed  map[spool.Seq]error // turns that were stopped before they came
+	renew   bool                // a new interpreter was asked for
+	over    bool                // no input is taken any more
+}
+
+// end says how a run is to end.
+type end struct {
+	killed bool
+	failed error // the log or the back end gave up
+	code   int
+}
+
+func newSession(e *Engine, spec *spool.Spec, c *Config, f *files, out engine.Sink) *session {
+	s := &session{
+		eng: e, spec: spec, config: c, files: f, out: out, held: newStdin(),
+		ready: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	return s
+}
+
+// Pid returns zero: a sandbox is no process of anybody's concern.
+func (s *session) Pid() int { return 0 }
+
+// Wait returns how the run ended, after its last event.
+func (s *session) Wait() spool.Outcome {
+	<-s.done
+	return s.outcome
+}
+
+// begun waits until a start may return.
+func (s *session) begun(ctx context.Context) error {
+	timer := time.NewTimer(startWait)
+	defer timer.Stop()
+	select {
+	case <-s.ready:
+	case <-timer.C:
+		s.readyOne.Do(func() { close(s.ready) })
+		<-s.ready
+	case <-ctx.Done():
+		s.end(end{killed: true})
+		<-s.done
+		return &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+	}
+	if s.readyErr != nil {
+		<-s.done
+		return startError(s.readyErr)
+	}
+	return nil
+}
+
+// progress writes how the preparation gets on. It takes long, so a start need
+// not wait for it.
+func (s *session) progress(p guest.Progress) {
+	_ = s.notice(0, spool.Notice{Code: NoticePrepare, Level: "debug", Text: fmt.Sprintf("preparing the %s back end: %s", s.config.Backend, p.Step)})
+	s.readyOne.Do(func() { close(s.ready) })
+}
+
+// run is the life of a session.
+func (s *session) run() {
+	defer close(s.done)
+	refused := false
+	prewarm, err := s.backend.Prepare(s.ctx, s.options.Setup)
+	if err == nil {
+		err = s.openGuest()
+	}
+	if err == nil && s.config.Metrics {
+		err = s.metrics(0, prewarmMetrics(s.config.Backend, &prewarm))
+	}
+	if err != nil {
+		s.readyOne.Do(func() {
+			refused = true
+			s.readyErr = err
+			close(s.ready)
+		})
+		if !refused {
+			s.end(end{failed: err})
+		}
+	}
+	s.readyOne.Do(func() { close(s.ready) })
+	for !refused {
+		t, ending := s.next()
+		if ending != nil {
+			s.finish(*ending)
+			break
+		}
+		s.take(t)
+	}
+	s.closeFiles(refused)
+}
+
+// closeFiles lets go of everything, in the order in which it was made.
+func (s *session) closeFiles(refused bool) {
+	s.mu.Lock()
+	s.over = true
+	g := s.guest
+	s.guest = nil
+	s.mu.Unlock()
+	s.cancel(nil)
+	if g != nil {
+		_ = g.Close() // what it held is gone either way
+	}
+	_ = s.files.tree.Close()
+	if refused {
+		s.outcome = spool.Outcome{Kind: spool.Failed, Reason: s.readyErr.Error()}
+	}
+}
+
+func (s *session) openGuest() error {
+	g, err := s.backend.Open(s.ctx, s.options)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.guest = g
+	s.mu.Unlock()
+	return nil
+}
+
+// next waits for a turn, or for the end.
+func (s *session) next() (*turn, *end) {
+	for {
+		s.mu.Lock()
+		switch {
+		case s.ending != nil:
+			ending := *s.ending
+			s.mu.Unlock()
+			return nil, &ending
+		case s.renew:
+			s.renew = false
+			g := s.guest
+			s.guest = nil
+			s.mu.Unlock()
+			if g != nil {
+				_ = g.Close() // it was to go
+			}
+			if err := s.openGuest(); err != nil {
+				s.end(end{failed: fmt.Errorf("restart: %w", err)})
+			}
+			continue
+		case len(s.queue) > 0:
+			t := s.queue[0]
+			s.queue = s.queue[1:]
+			s.current = t
+			s.mu.Unlock()
+			return t, nil
+		}
+		s.mu.Unlock()
+		<-s.wake
+	}
+}
+
+func (s *session) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// end asks the run to end. The first to ask says how.
+func (s *session) end(how end) {
+	s.mu.Lock()
+	if s.ending == nil {
+		s.ending = &how
+	}
+	t := s.current
+	s.mu.Unlock()
+	if t != nil {
+		t.stop(errKilled)
+	}
+	if how.killed || how.failed != nil {
+		s.cancel(errKilled)
+	}
+	s.poke()
+}
+
+// finish ends the turns that never began and writes how the run ended.
+func (s *session) finish(how end) {
+	s.mu.Lock()
+	s.over = true
+	waiting := s.queue
+	s.queue = nil
+	s.mu.Unlock()
+	for _, t := range waiting {
+		_ = s.append(spool.Event{Kind: spool.KindDone, Turn: t.seq, Data: encode(t.neverBegan())})
+	}
+	s.reportChanges()
+	switch {
+	case how.failed != nil:
+		s.outcome = spool.Outcome{Kind: spool.Failed, Reason: how.failed.Error()}
+		_ = s.append(spool.Event{Kind: spool.KindFailed, Data: encode(spool.Failure{Reason: how.failed.Error()})})
+		return
+	case how.killed:
+		s.outcome = spool.Outcome{Kind: spool.Exited, Code: guest.ExitKilled, Signal: "SIGKILL"}
+	default:
+		s.outcome = spool.Outcome{Kind: spool.Exited, Code: how.code}
+	}
+	_ = s.append(spool.Event{Kind: spool.KindExited, Data: encode(spool.ExitStatus{Code: s.outcome.Code, Signal: s.outcome.Signal})})
+}
+
+// append writes an event. A log that takes no more ends the run.
+func (s *session) append(e spool.Event) error {
+	_, err := s.out.Append(e)
+	if err != nil {
+		s.end(end{failed: fmt.Errorf("write the log: %w", err)})
+	}
+	return err
+}
+
+func (s *session) notice(turn spool.Seq, n spool.Notice) error {
+	return s.append(spool.Event{Kind: spool.KindNotice, Turn: turn, Data: encode(n)})
+}
+
+// Takes says whether the run takes such an input now.
+func (s *session) Takes(in spool.Input) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over || s.ending != nil {
+		return spool.ErrInputClosed
+	}
+	switch in.Kind {
+	case spool.InputCell:
+		if len(s.queue) >= MaxQueued {
+			return fmt.Errorf("%w: %d cells wait already", spool.ErrInvalid, MaxQueued)
+		}
+	case spool.InputStdin, spool.InputEOF:
+		if !s.spec.Stdin {
+			return spool.ErrInputClosed
+		}
+	case spool.InputAnswer:
+	default:
+		return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
+	}
+	return nil
+}
+
+// Send delivers input. Only standard input may have to wait, for a script that
+// leaves too much of it unread.
+func (s *session) Send(ctx context.Context, in spool.Input) error {
+	switch in.Kind {
+	case spool.InputCell:
+		return s.cell(in)
+	case spool.InputStdin:
+		return s.stdin().write(ctx, in.Bytes)
+	case spool.InputEOF:
+		s.stdin().end()
+		return nil
+	case spool.InputAnswer:
+		var a spool.Answer
+		if err := json.Unmarshal(in.Data, &a); err != nil {
+			return fmt.Errorf("%w: answer: %w", spool.ErrInvalid, err)
+		}
+		s.asks.answer(a)
+		return nil
+	}
+	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
+}
+
+// cell queues a turn.
+func (s *session) cell(in spool.Input) error {
+	t := &turn{seq: in.Seq, id: in.ID, stopped: make(chan struct{})}
+	err := json.Unmarshal(in.Data, &t.cell)
+	if err != nil {
+		t.bad = fmt.Errorf("%w: cell: %w", spool.ErrInvalid, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil {
+		s.last.stdin.end() // what comes now is the new one's
+	}
+	t.stdin, s.held = s.held, newStdin()
+	if !s.spec.Stdin {
+		t.stdin.end()
+	}
+	s.last = t
+	if why, ok := s.doomed[t.seq]; ok {
+		t.stop(why)
+	}
+	for seq := range s.doomed {
+		if seq <= t.seq {
+			delete(s.doomed, seq)
+		}
+	}
+	s.queue = append(s.queue, t)
+	s.poke()
+	return nil
+}
+
+// stdin is where standard input goes: to the last turn that was sent, or if
+// that is over to the next.
+func (s *session) stdin() *stdin {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil && !s.last.over {
+		return s.last.stdin
+	}
+	return s.held
+}
+
+// encode encodes what always encodes.
+func encode(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return b
+}
+
+// errKilled is why a turn was stopped that somebody ended.
+var errKilled = errors.New("killed")

@@ -1,0 +1,106 @@
+package wasipy_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
+)
+
+// TestReportsPrewarm prepares a machine that has nothing, twice.
+func TestReportsPrewarm(t *testing.T) {
+	dir := t.TempDir()
+	prepare := func() guest.Prewarm {
+		b := wasipy.New(wasipy.Config{Worker: wasipy.BuiltWorker, CacheDir: dir})
+		defer b.Close()
+		var mu sync.Mutex
+		var steps []guest.Progress
+		pre, err := b.Prepare(context.Background(), guest.Setup{Progress: func(p guest.Progress) {
+			mu.Lock()
+			defer mu.Unlock()
+			steps = append(steps, p)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pre.Executed != (len(steps) > 0) {
+			t.Errorf("executed %v, told %v", pre.Executed, steps)
+		}
+		if again, err := b.Prepare(context.Background(), guest.Setup{}); err != nil || again.Executed || again.Duration != 0 {
+			t.Errorf("again: %+v %v", again, err)
+		}
+		return pre
+	}
+	first := prepare()
+	if !first.Executed || first.Reason != guest.ReasonExecuted || first.Duration <= 0 || first.Version != wasipy.Version || len(first.Walls) < 3 {
+		t.Errorf("first: %+v", first)
+	}
+	t.Logf("first use: %v", first.Duration)
+	second := prepare()
+	if second.Executed || second.Reason != guest.ReasonCached || second.Duration != 0 || second.CacheDir != first.CacheDir {
+		t.Errorf("second: %+v", second)
+	}
+	// Whatever happens to the files in between, it is noticed.
+	if err := os.WriteFile(filepath.Join(first.CacheDir, "image"), []byte("poison"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if third := prepare(); !third.Executed {
+		t.Errorf("after the image was replaced: %+v", third)
+	}
+	b := wasipy.New(wasipy.Config{CacheDir: dir})
+	defer b.Close()
+	for _, f := range b.Doctor(context.Background()) {
+		t.Logf("%+v", f)
+	}
+}
+
+func TestPreparesOnceForManyCallers(t *testing.T) {
+	dir := t.TempDir()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	executed := 0
+	for range 2 {
+		b := wasipy.New(wasipy.Config{Worker: wasipy.BuiltWorker, CacheDir: dir})
+		defer b.Close()
+		for range 3 {
+			all.Go(func() {
+				pre, err := b.Prepare(context.Background(), guest.Setup{})
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if pre.Executed {
+					executed++
+				}
+			})
+		}
+	}
+	all.Wait()
+	if executed < 1 || executed > 2 {
+		t.Errorf("%d callers prepared", executed)
+	}
+}
+
+func TestStrictIsolationWithoutWorkersIsRefused(t *testing.T) {
+	b := wasipy.New(wasipy.Config{CacheDir: cacheDir(t)})
+	defer b.Close()
+	_, err := b.Open(context.Background(), guest.Options{FS: memory(), Cwd: "/", Setup: guest.Setup{Isolation: guest.IsolateStrict}})
+	if u := (*guest.UnavailableError)(nil); !asUnavailable(err, &u) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAClosedBackendRefuses(t *testing.T) {
+	b := wasipy.New(wasipy.Config{CacheDir: cacheDir(t)})
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Open(context.Background(), guest.Options{FS: memory(), Cwd: "/"}); err == nil {
+		t.Error("it opened a context")
+	}
+}

@@ -1,0 +1,255 @@
+// Package wasipy is the embedded back end of the sandbox engine: CPython,
+// compiled to WebAssembly and carried by this binary, executed by wazero.
+//
+// The first use of a machine compiles the interpreter, starts it, imports what
+// scripts use most and keeps the memory it then has. From there on an
+// interpreter is a private mapping of that memory: it is there in less than a
+// millisecond, and costs what it writes to.
+//
+// A guest has no system calls. What it calls instead is in wasi*.go and
+// hostcall.go, over the file system and the host that its context was given.
+// Its loops count: every so many passes it calls out, so that it can be
+// stopped, and so that the work it did is a number (see build/pack).
+//
+// Interpreters live in worker processes of this same binary, which give up
+// what they do not need before they execute anything (see [Work]). In this
+// process they live if nothing else is possible, or if that is asked for.
+package wasipy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+)
+
+// Name is the name of the back end.
+const Name = "embedded"
+
+// Config is that of a back end.
+type Config struct {
+	// Worker returns the command of a process that calls [Work] with the
+	// given arguments: this program in its hidden role. Without it all
+	// interpreters live in this process.
+	Worker func(args ...string) *exec.Cmd
+	// MaxWorkers bounds the worker processes; zero means a default by the
+	// number of processors. As long as there are as many workers as live
+	// interpreters, each has one for itself.
+	MaxWorkers int
+	// CacheDir is where prepared things are kept if a setup does not say;
+	// empty means a directory in the user's cache directory.
+	CacheDir string
+}
+
+// Backend is the embedded back end. It implements [guest.Backend].
+type Backend struct {
+	cfg Config
+
+	mu     sync.Mutex
+	ready  map[string]*prepared // by directory
+	closed bool
+}
+
+var _ guest.Backend = (*Backend)(nil)
+
+// New returns a back end. Nothing is prepared yet.
+func New(cfg Config) *Backend {
+	if cfg.MaxWorkers <= 0 {
+		cfg.MaxWorkers = min(max(2*runtime.GOMAXPROCS(0), 4), 16)
+	}
+	return &Backend{cfg: cfg, ready: make(map[string]*prepared)}
+}
+
+// Name implements [guest.Backend].
+func (b *Backend) Name() string { return Name }
+
+var errClosed = errors.New("the back end is closed")
+
+// cacheDir is where things of a setup are kept.
+func (b *Backend) cacheDir(s guest.Setup) (string, error) {
+	base := s.CacheDir
+	if base == "" {
+		base = b.cfg.CacheDir
+	}
+	if base == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("find the user's cache directory: %w", err)
+		}
+		base = filepath.Join(user, "spool", "sandbox")
+	}
+	print, err := fingerprint()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(base, "python-"+Version+"-"+print), nil
+}
+
+// Prepare implements [guest.Backend].
+func (b *Backend) Prepare(ctx context.Context, s guest.Setup) (guest.Prewarm, error) {
+	p, executed, err := b.prepare(ctx, s)
+	if err != nil {
+		return guest.Prewarm{}, err
+	}
+	walls, err := b.walls(s.Isolation)
+	if err != nil {
+		return guest.Prewarm{}, err
+	}
+	pre := guest.Prewarm{Reason: guest.ReasonCached, CacheDir: p.dir, Version: Version, Walls: walls}
+	if executed > 0 {
+		pre.Executed, pre.Reason, pre.Duration = true, guest.ReasonExecuted, executed
+	}
+	return pre, nil
+}
+
+// prepare returns what was prepared in a directory. Only one caller at a time
+// does the work; it says how long that took.
+func (b *Backend) prepare(ctx context.Context, s guest.Setup) (*prepared, time.Duration, error) {
+	if err := supported(); err != nil {
+		return nil, 0, &guest.UnavailableError{Backend: Name, Err: err}
+	}
+	dir, err := b.cacheDir(s)
+	if err != nil {
+		return nil, 0, &guest.UnavailableError{Backend: Name, Err: err, Hint: "name a cache directory"}
+	}
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil, 0, errClosed
+	}
+	p := b.ready[dir]
+	if p == nil {
+		p = &prepared{dir: dir, turn: make(chan struct{}, 1)}
+		b.ready[dir] = p
+	}
+	b.mu.Unlock()
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
+	executed, err := p.load(ctx, b.cfg, s.Progress)
+	if err != nil {
+		return nil, 0, fmt.Errorf("prepare the interpreter: %w", err)
+	}
+	if err := p.check(s.Packages); err != nil {
+		return nil, 0, &guest.UnavailableError{Backend: Name, Err: err, Hint: "the pyodide back end has packages"}
+	}
+	return p, executed, nil
+}
+
+// Open implements [guest.Backend].
+func (b *Backend) Open(ctx context.Context, o guest.Options) (guest.Context, error) {
+	if _, err := b.walls(o.Isolation); err != nil {
+		return nil, err
+	}
+	p, _, err := b.prepare(ctx, o.Setup)
+	if err != nil {
+		return nil, err
+	}
+	if o.Memory <= 0 {
+		o.Memory = guest.DefaultMemory
+	}
+	if o.OpenFiles <= 0 {
+		o.OpenFiles = guest.DefaultOpenFiles
+	}
+	if o.Fuel < 0 {
+		o.Fuel = 0
+	}
+	c := &pyContext{o: o}
+	c.boot = contextConfig{
+		Boot:   guest.BootConfig{Env: o.Env, Cwd: o.Cwd, Fresh: o.Fresh},
+		Memory: uint64(min(o.Memory, maxMemory)), Fuel: o.Fuel, Files: o.OpenFiles,
+		Packages: o.Packages, Fresh: o.Fresh,
+	}
+	if b.outside(o.Isolation) {
+		c.runner = &remoteRunner{pool: p.pool, config: c.boot, fs: o.FS}
+		return c, nil
+	}
+	m, err := p.machine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.runner = &localRunner{machine: m, config: c.boot, fs: m.files(o.FS)}
+	return c, nil
+}
+
+// outside says whether interpreters of an isolation live in workers.
+func (b *Backend) outside(i guest.Isolation) bool {
+	return b.cfg.Worker != nil && i != guest.IsolateNone && canWork
+}
+
+// walls says what stands between a guest and this machine.
+func (b *Backend) walls(i guest.Isolation) ([]string, error) {
+	walls := []string{"WebAssembly: a guest has its own memory and no system calls"}
+	if !b.outside(i) {
+		if i == guest.IsolateStrict {
+			return nil, &guest.UnavailableError{Backend: Name, Err: errors.New("interpreters cannot have a process of their own here")}
+		}
+		return append(walls, "none besides: interpreters live in this process"), nil
+	}
+	walls = append(walls, "a process: interpreters live in workers of their own")
+	more, missing := confinement()
+	if i == guest.IsolateStrict && len(missing) > 0 {
+		return nil, &guest.UnavailableError{Backend: Name, Err: fmt.Errorf("this kernel lacks %s", missing[0])}
+	}
+	return append(walls, more...), nil
+}
+
+// Doctor implements [guest.Backend].
+func (b *Backend) Doctor(context.Context) []guest.Finding {
+	var found []guest.Finding
+	add := func(name string, ok bool, format string, args ...any) {
+		found = append(found, guest.Finding{Name: name, OK: ok, Text: fmt.Sprintf(format, args...)})
+	}
+	if err := supported(); err != nil {
+		add("platform", false, "%v", err)
+		return found
+	}
+	add("platform", true, "CPython %s for WASI runs here, compiled", Version)
+	dir, err := b.cacheDir(guest.Setup{})
+	switch {
+	case err != nil:
+		add("cache", false, "%v", err)
+	case validStamp(dir):
+		add("cache", true, "prepared in %s", dir)
+	default:
+		add("cache", true, "not prepared yet; the first use prepares it in %s", dir)
+	}
+	if !b.outside(guest.IsolateBest) {
+		add("workers", false, "interpreters live in this process")
+		return found
+	}
+	add("workers", true, "interpreters live in up to %d processes of their own", b.cfg.MaxWorkers)
+	walls, missing := confinement()
+	for _, w := range walls {
+		add("wall", true, "%s", w)
+	}
+	for _, m := range missing {
+		add("wall", false, "this kernel lacks %s", m)
+	}
+	return found
+}
+
+// Close implements [guest.Backend].
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	ready := b.ready
+	b.ready = nil
+	b.mu.Unlock()
+	for _, p := range ready {
+		p.turn <- struct{}{} // not while somebody prepares
+		p.close()
+		<-p.turn
+	}
+	return nil
+}

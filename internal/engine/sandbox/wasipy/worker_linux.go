@@ -1,0 +1,219 @@
+package wasipy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// The descriptors a worker is born with.
+const (
+	workerControl = 3 + iota
+	workerCode
+	workerLibrary
+	workerImage
+)
+
+// workerHello is what a worker is told as its argument.
+type workerHello struct {
+	Compiled string `json:"compiled"` // directory of compiled code
+	Image    image  `json:"image"`
+}
+
+// The verbs of a worker.
+const (
+	verbWork    = "work"
+	verbPrepare = "prepare"
+	verbRenew   = "renew"
+)
+
+// workerGC is how much garbage a worker may have, in percent of what is in use:
+// little, because what is in use is much if it has many interpreters.
+const workerGC = 25
+
+// Work is the life of a worker process, with the arguments that
+// [Config].Worker was called with. It returns the exit code.
+func Work(args []string) int {
+	if len(args) != 2 {
+		fmt.Fprintln(os.Stderr, "sandbox worker: this is not for you to call")
+		return 2
+	}
+	var err error
+	switch args[0] {
+	case verbPrepare:
+		err = prepareHere(args[1])
+	case verbRenew:
+		err = renewHere(args[1])
+	case verbWork:
+		err = work(args[1])
+	default:
+		err = fmt.Errorf("unknown verb %q", args[0])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "sandbox worker:", err)
+		return 1
+	}
+	return 0
+}
+
+// prepareHere fills a directory, and tells how it gets on.
+func prepareHere(dir string) error {
+	out := json.NewEncoder(os.Stdout)
+	return fill(context.Background(), dir, func(p guest.Progress) { _ = out.Encode(p) })
+}
+
+// work executes scripts until the parent is gone.
+func work(arg string) error {
+	var hello workerHello
+	if err := json.Unmarshal([]byte(arg), &hello); err != nil {
+		return fmt.Errorf("decode the argument: %w", err)
+	}
+	code, err := mapFile(os.NewFile(workerCode, "code"))
+	if err != nil {
+		return err
+	}
+	library, err := mapFile(os.NewFile(workerLibrary, "library"))
+	if err != nil {
+		return err
+	}
+	m, err := newMachine(context.Background(), hello.Compiled, code.bytes, library.bytes)
+	if err != nil {
+		return err
+	}
+	im := hello.Image
+	im.file = os.NewFile(workerImage, "image")
+	if err := im.open(); err != nil {
+		return err
+	}
+	m.image = &im
+	pagemap()
+	if err := confine(); err != nil {
+		return fmt.Errorf("confine the worker: %w", err)
+	}
+	debug.SetGCPercent(workerGC)
+	debug.FreeOSMemory()
+	m.refill()
+	// The parent waits for this byte.
+	if _, err := unix.Write(workerControl, []byte{1}); err != nil {
+		return fmt.Errorf("tell the parent: %w", err)
+	}
+	for {
+		fd, shared, err := receiveDescriptors(workerControl)
+		if errors.Is(err, io.EOF) {
+			return nil // the parent is gone, or has no use for us
+		}
+		if err != nil {
+			return err
+		}
+		w, err := openWindow(shared)
+		unix.Close(shared)
+		if err != nil {
+			return err
+		}
+		l, err := newLane(fd, w, false)
+		if err != nil {
+			return err
+		}
+		go serveLane(m, l)
+	}
+}
+
+// receiveDescriptors waits for those of a lane: its socket, and its window. It
+// takes one thread for the life of the worker.
+func receiveDescriptors(from int) (socket, window int, err error) {
+	var b [1]byte
+	oob := make([]byte, unix.CmsgSpace(2*4))
+	for {
+		n, oobn, _, _, err := unix.Recvmsg(from, b[:], oob, unix.MSG_CMSG_CLOEXEC)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return 0, 0, fmt.Errorf("receive a lane: %w", err)
+		case n == 0:
+			return 0, 0, io.EOF
+		}
+		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+		if err != nil || len(messages) != 1 {
+			return 0, 0, errors.New("receive a lane: there is none")
+		}
+		fds, err := unix.ParseUnixRights(&messages[0])
+		if err != nil || len(fds) != 2 {
+			return 0, 0, errors.New("receive a lane: there is none")
+		}
+		return fds[0], fds[1], nil
+	}
+}
+
+// serveLane executes the scripts that come on a lane, one at a time.
+func serveLane(m *machine, l *lane) {
+	defer l.close()
+	var r *localRunner
+	defer func() {
+		if r != nil {
+			r.close()
+		}
+	}()
+	far := &remote{lane: l}
+	for {
+		kind, b, err := l.recv(patient)
+		if err != nil {
+			return
+		}
+		switch kind {
+		case frameForget:
+			if r != nil {
+				r.close()
+				r = nil
+			}
+		case frameInterrupt, frameKill, frameAnswer, frameBell: // to a script that was over by then
+		case frameRun:
+			var req runRequest
+			if json.Unmarshal(b, &req) != nil {
+				return
+			}
+			if req.Config != nil {
+				if r != nil {
+					r.close()
+				}
+				r = &localRunner{machine: m, config: *req.Config, fs: m.files(vfs.NewClient(far.File))}
+			}
+			if r == nil || !serveRun(r, req, far) {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// serveRun executes one script and says whether the lane is still good.
+func serveRun(r *localRunner, req runRequest, far *remote) bool {
+	ctx := context.Background()
+	if req.Left > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, req.Left)
+		defer cancel()
+	}
+	far.stopped, far.pending, far.heard, far.looked = false, false, 0, time.Now()
+	res, err := r.runOn(ctx, req.Script, far)
+	far.stopped = true // nobody answers between scripts
+	resp := runResponse{Result: res}
+	if err != nil {
+		resp.Error = err.Error()
+	}
+	b, err := json.Marshal(resp)
+	if err != nil || far.lane.send(frameEnd, b) != nil {
+		return false
+	}
+	return true
+}

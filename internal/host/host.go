@@ -1,0 +1,485 @@
+// Package host is the local backend: it owns runs, their logs and their
+// lives. Everything an engine produces passes through here into a log that is
+// durable by default and readable from any cursor, by this process or a later
+// one on the same state directory.
+package host
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/crew"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/store"
+)
+
+// Defaults of [Options].
+const (
+	DefaultRetainAge   = 7 * 24 * time.Hour
+	DefaultRetainBytes = 16 << 30
+	DefaultSweepEvery  = time.Minute
+	// DefaultMemoryLog is what a run keeps when there is no state directory.
+	DefaultMemoryLog = 16 << 20
+	// DefaultSharedMemory is what the logs of busy runs share beyond their own.
+	DefaultSharedMemory = 32 << 20
+	// keptInMemory is how many finished runs stay when there is none.
+	keptInMemory = 1000
+	// trimEvery is after how many finished runs the idle ones are let go,
+	// beside now and then.
+	trimEvery = 256
+	// idleFor is how long a finished run stays in memory beside its copy
+	// on disk, so that readers who are at its end do not reopen it, and
+	// keptIdle how many do: those of a busy host would be all it has to
+	// collect.
+	idleFor  = 30 * time.Second
+	keptIdle = 256
+)
+
+// NewEngine makes an engine when the first run needs it. Owner names this
+// host; what the engine creates outside the process carries it, so that a
+// later host can clean up after a dead one.
+type NewEngine func(owner string) (engine.Engine, error)
+
+// Options configure a host.
+type Options struct {
+	// Dir is the state directory. Empty keeps everything in memory only.
+	Dir string
+	// Engines are made when first used, by name.
+	Engines map[string]NewEngine
+	// Sweep ends what a dead host of that name left running.
+	Sweep func(owner string) error
+	// Retention bounds finished runs; zero fields mean the defaults.
+	Retention store.Retention
+	Sync      store.SyncPolicy
+	SyncEvery time.Duration
+	// SegmentBytes is how large the files of a log become; zero means
+	// [store.DefaultSegmentBytes].
+	SegmentBytes int64
+	// Forget leaves larger events to the files alone, for a host whose
+	// readers read those. Zero keeps the newest of any size in memory.
+	Forget int
+	// Spares is how many files to have ready for runs to come, so that a
+	// start need not make one.
+	Spares int
+	// Address is where others reach this host, for those who find one of
+	// its runs in the state directory. It may be empty.
+	Address string
+	// Build names the program, for those who look for a host like it.
+	Build string
+}
+
+// Host is the local backend.
+type Host struct {
+	opts  Options
+	store *store.Store // nil without a state directory
+	id    string
+
+	memory *eventlog.Budget
+
+	mu      sync.Mutex
+	runs    map[spool.RunID]*run // live, starting, or lately used
+	engines map[string]engine.Engine
+	owner   *owner // registered by the first start
+	closed  bool
+
+	unsettled error // what Open left behind
+	sweeping  bool  // sweepOften runs
+
+	finished int // runs so far
+	notes    notes
+
+	written atomic.Int64  // bytes appended since the last sweep
+	nudge   chan struct{} // has room for one: it is time for another
+
+	closing chan struct{}   // closed when Close begins
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	crew    crew.Crew
+}
+
+var _ spool.Backend = (*Host)(nil)
+
+// Open opens a host on a state directory, and settles what hosts that died
+// there left behind: their processes are ended and their runs are closed with
+// an outcome of unknown. What of that did not work is told by [Host.Unsettled].
+func Open(o Options) (*Host, error) {
+	if o.Retention.Age == 0 {
+		o.Retention.Age = DefaultRetainAge
+	}
+	if o.Retention.TotalBytes == 0 {
+		o.Retention.TotalBytes = DefaultRetainBytes
+	}
+	h := &Host{opts: o, id: NewID(), memory: eventlog.NewBudget(DefaultSharedMemory), runs: make(map[spool.RunID]*run), engines: make(map[string]engine.Engine)}
+	h.nudge, h.closing = make(chan struct{}, 1), make(chan struct{})
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	if o.Dir == "" {
+		return h, nil
+	}
+	var err error
+	h.store, err = store.Open(o.Dir, store.Options{Sync: o.Sync, SyncEvery: o.SyncEvery, SegmentBytes: o.SegmentBytes, Spares: o.Spares})
+	if err != nil {
+		return nil, fmt.Errorf("open host: %w%s", err, next(h.remedy(err)))
+	}
+	// What cannot be settled, on a full disk for one, is no reason to keep
+	// people from what can be read. It is tried again; see [Host.Unsettled].
+	h.unsettled = h.recoverDead()
+	return h, nil
+}
+
+// Unsettled says what Open could not settle, or nil. It is left for the next
+// host that opens the state directory, and for this one if it starts runs.
+func (h *Host) Unsettled() error { return h.unsettled }
+
+// ID names this host among those that share a state directory.
+func (h *Host) ID() string { return h.id }
+
+// Close kills what is still running, finishes its logs and lets go of the
+// state directory.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.closed = true
+	live := slices.Collect(maps.Values(h.runs))
+	h.mu.Unlock()
+	close(h.closing)
+
+	for _, r := range live {
+		r.kill()
+	}
+	for _, r := range live {
+		<-r.done
+	}
+	h.cancel()
+	h.notes.stop()
+	h.crew.Wait()
+
+	var errs []error
+	for _, e := range h.engines {
+		if c, ok := e.(io.Closer); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	complete := true
+	for _, r := range live {
+		errs = append(errs, r.release())
+		complete = complete && !r.incomplete
+	}
+	if h.owner != nil && complete {
+		errs = append(errs, h.owner.release())
+	} else if h.owner != nil { // for somebody to settle
+		errs = append(errs, h.owner.file.Close())
+	}
+	if h.store != nil {
+		errs = append(errs, h.store.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// idText avoids characters that look alike.
+var idText = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// NewID returns an id for a run.
+func NewID() string {
+	var b [10]byte
+	rand.Read(b[:]) // never fails
+	return idText.EncodeToString(b[:])
+}
+
+// Start implements [spool.Backend].
+func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	if spec.Engine == "" {
+		spec.Engine = spool.EngineProcess
+	}
+	if spec.ID == "" {
+		spec.ID = spool.RunID(NewID())
+	} else if store.CheckID(spec.ID) != nil {
+		return spool.Info{}, &spool.StartError{Reason: spool.StartInvalid, Hint: "use 1 to 128 of A-Z a-z 0-9 _ -",
+			Err: fmt.Errorf("%w: run id %.140q", spool.ErrInvalid, spec.ID)}
+	}
+	r, existing, err := h.reserve(ctx, spec)
+	if err != nil {
+		return spool.Info{}, err
+	}
+	if existing {
+		select {
+		case <-r.started:
+		case <-ctx.Done():
+			return spool.Info{}, context.Cause(ctx)
+		}
+		if r.startErr != nil {
+			return spool.Info{}, r.startErr
+		}
+		return same(r.Info(), spec)
+	}
+	err = h.start(ctx, r, spec)
+	if err != nil {
+		h.mu.Lock()
+		delete(h.runs, spec.ID)
+		h.mu.Unlock()
+		r.fail(err)
+		if errors.Is(err, spool.ErrExists) {
+			if r, findErr := h.find(spec.ID); findErr == nil {
+				return same(r.Info(), spec)
+			}
+		}
+		return spool.Info{}, err
+	}
+	return r.Info(), nil
+}
+
+// same acknowledges a start that is a repetition of one that worked. Another
+// run under the same id is an error.
+func same(info spool.Info, spec spool.Spec) (spool.Info, error) {
+	if info.Engine != spec.Engine || !slices.Equal(info.Argv, spec.Argv) || info.Cwd != spec.Cwd {
+		return spool.Info{}, fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)
+	}
+	return info, nil
+}
+
+// reserve enters a run of that id, or finds the one that exists.
+func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing bool, err error) {
+	info := spool.Info{
+		ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels,
+		Argv: spec.Argv, Cwd: spec.Cwd, TTY: spec.TTY != nil,
+		Owner: h.id, Created: time.Now().Round(0), State: spool.StateRunning,
+	}
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil, false, spool.ErrClosed
+	}
+	if r, ok := h.runs[spec.ID]; ok {
+		h.mu.Unlock()
+		return r, true, nil
+	}
+	r = newRun(h.ctx, info)
+	r.host = h
+	h.runs[spec.ID] = r
+	h.mu.Unlock()
+	return r, false, nil
+}
+
+func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
+	e, err := h.engine(spec.Engine)
+	if err != nil {
+		return err
+	}
+	memory := DefaultMemoryLog
+	var tier eventlog.Tier
+	if h.store != nil {
+		j, err := h.store.Create(r.info)
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)
+		}
+		if err != nil {
+			return h.startError(err)
+		}
+		r.journal, tier, memory = j, j, eventlog.DefaultMemory
+	}
+	r.log = eventlog.New(eventlog.Options{Run: spec.ID, Tier: tier, Memory: memory, Shared: h.memory, Forget: h.opts.Forget})
+	r.blobs = h.store
+	session, err := e.Start(ctx, spec, r)
+	if err != nil {
+		if r.journal != nil {
+			err = errors.Join(err, r.journal.Discard())
+		}
+		return err
+	}
+	r.begin(session)
+	h.crew.Go(func() {
+		r.finish()
+		h.mu.Lock()
+		if h.finished++; h.finished%trimEvery == 0 {
+			h.trim()
+		}
+		h.mu.Unlock()
+	})
+	return nil
+}
+
+// engine returns the engine of that name, made by its first use.
+func (h *Host) engine(name string) (engine.Engine, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e, ok := h.engines[name]; ok {
+		if err := h.register(); err != nil {
+			return nil, h.startError(err)
+		}
+		return e, nil
+	}
+	make, ok := h.opts.Engines[name]
+	if !ok {
+		return nil, &spool.StartError{Reason: spool.StartUnsupported, Err: fmt.Errorf("%w: no engine %q", spool.ErrUnsupported, name),
+			Hint: "this host has " + strings.Join(slices.Sorted(maps.Keys(h.opts.Engines)), ", ")}
+	}
+	if err := h.register(); err != nil {
+		return nil, h.startError(err)
+	}
+	e, err := make(h.id)
+	if err != nil {
+		return nil, h.startError(fmt.Errorf("set up engine %s: %w", name, err))
+	}
+	h.engines[name] = e
+	return e, nil
+}
+
+// register makes this host known in the state directory, if it is not. Callers
+// hold h.mu. A run must not exist before: nobody would know that it is alive.
+func (h *Host) register() error {
+	if h.owner != nil || h.store == nil {
+		return nil
+	}
+	o, err := register(h.opts.Dir, Owner{ID: h.id, Pid: os.Getpid(), Address: h.opts.Address, Build: h.opts.Build})
+	if err != nil {
+		return err
+	}
+	if err := h.store.KeepReserve(); err != nil {
+		return errors.Join(err, o.release())
+	}
+	h.owner = o
+	if !h.sweeping {
+		h.sweeping = true
+		h.crew.Go(h.sweepOften)
+	}
+	return nil
+}
+
+// Register makes this host known in the state directory before its first
+// start does.
+func (h *Host) Register() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.register()
+}
+
+// Unregister makes this host unknown again, when it is about to close. While
+// it has something alive it stays known.
+func (h *Host) Unregister() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.owner == nil || h.live() > 0 {
+		return nil
+	}
+	err := h.owner.release()
+	h.owner = nil
+	return err
+}
+
+// Live returns how many runs are starting or not closed.
+func (h *Host) Live() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.live()
+}
+
+// live is that, for those who hold h.mu.
+func (h *Host) live() int {
+	n := 0
+	for _, r := range h.runs {
+		if !r.isDone() {
+			n++
+		}
+	}
+	return n
+}
+
+// KillLabelled ends the runs of this host that have a label.
+func (h *Host) KillLabelled(ctx context.Context, l spool.Label) {
+	h.mu.Lock()
+	var marked []*run
+	for _, r := range h.runs {
+		if r.info.Labels[l.Key] == l.Value && !r.isDone() {
+			marked = append(marked, r)
+		}
+	}
+	h.mu.Unlock()
+	for _, r := range marked {
+		r.kill()
+	}
+}
+
+// find returns a run from memory, or from the state directory.
+func (h *Host) find(id spool.RunID) (*run, error) {
+	h.mu.Lock()
+	r, ok := h.runs[id]
+	closed := h.closed
+	h.mu.Unlock()
+	switch {
+	case closed:
+		return nil, spool.ErrClosed
+	case ok:
+		<-r.started
+		if r.startErr != nil {
+			return nil, fmt.Errorf("run %s: %w", id, spool.ErrNotFound)
+		}
+		return r, nil
+	case h.store == nil || store.CheckID(id) != nil:
+		return nil, fmt.Errorf("run %.140s: %w", id, spool.ErrNotFound)
+	}
+	j, err := h.store.Open(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("run %s: %w", id, spool.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", id, err)
+	}
+	r = openRun(h.ctx, id, j)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if other, ok := h.runs[id]; ok { // somebody was faster
+		return other, j.Close()
+	}
+	if r.Info().State == spool.StateClosed {
+		h.runs[id] = r
+	}
+	return r, nil
+}
+
+// trim forgets finished runs that nobody used lately, and those used longest
+// ago if they are many. Callers hold h.mu.
+func (h *Host) trim() {
+	type use struct {
+		*run
+		at time.Time
+	}
+	var idle []use
+	for _, r := range h.runs {
+		if !r.isDone() {
+			continue
+		}
+		at := r.lastUse()
+		if h.store == nil { // nothing else has them
+			at = r.info.Created
+		}
+		idle = append(idle, use{r, at})
+	}
+	slices.SortFunc(idle, func(a, b use) int { return a.at.Compare(b.at) })
+	keep := keptInMemory
+	if h.store != nil {
+		keep = keptIdle
+	}
+	for i, r := range idle {
+		if len(idle)-i <= keep && (h.store == nil || time.Since(r.at) <= idleFor) {
+			break
+		}
+		delete(h.runs, r.info.ID)
+		r.retire()
+	}
+}

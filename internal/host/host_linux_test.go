@@ -1,0 +1,52 @@
+package host_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/process"
+	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/host/backendtest"
+)
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(childRole); role != "" {
+		if err := runChild(role); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n", role, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func engines() map[string]host.NewEngine {
+	return map[string]host.NewEngine{
+		spool.EngineProcess: func(owner string) (engine.Engine, error) { return process.New(process.Options{Owner: owner}) },
+	}
+}
+
+func open(t *testing.T, dir string) *host.Host {
+	t.Helper()
+	h, err := host.Open(host.Options{Dir: dir, Engines: engines()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return h
+}
+
+func TestBackend(t *testing.T) {
+	t.Run("durable", func(t *testing.T) {
+		backendtest.Run(t, func(t *testing.T) spool.Backend { return open(t, t.TempDir()) })
+	})
+}

@@ -1,0 +1,218 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/eventlog"
+)
+
+// Bounds of a run's input queue.
+const (
+	// maxInputBytes may wait for a run that does not read; a larger single
+	// input is taken when the queue is empty.
+	maxInputBytes = 1 << 20
+	// rememberedInputs is how many ids are known for a repeated send.
+	rememberedInputs = 4096
+)
+
+// inputQueue is the ordered lane into a run. An input is acknowledged when it
+// is queued; a goroutine delivers while there is something to deliver.
+type inputQueue struct {
+	ctx    context.Context // ends delivery
+	cancel context.CancelFunc
+	log    func(spool.Event) (spool.Seq, error) // appends input events
+	asks   asks
+
+	mu         sync.Mutex
+	session    engine.Session
+	queue      []spool.Input
+	bytes      int
+	delivering bool
+	closed     bool                 // no more input will be taken
+	room       chan struct{}        // closed when the queue shrinks or ends; nil while nobody waits
+	seen       map[string]spool.Seq // of their input events, zero without one
+	order      []string             // of seen, oldest first
+	wg         sync.WaitGroup
+}
+
+func newInputQueue(ctx context.Context, log func(spool.Event) (spool.Seq, error)) *inputQueue {
+	q := &inputQueue{log: log, seen: make(map[string]spool.Seq)}
+	q.ctx, q.cancel = context.WithCancel(ctx)
+	return q
+}
+
+func (q *inputQueue) begin(s engine.Session) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.session = s
+}
+
+// put queues an input. It waits only while the queue is full.
+func (q *inputQueue) put(ctx context.Context, in spool.Input) (spool.Receipt, error) {
+	for {
+		q.mu.Lock()
+		if seq, ok := q.seen[in.ID]; ok && in.ID != "" {
+			q.mu.Unlock()
+			return spool.Receipt{Seq: seq, Repeated: true}, nil
+		}
+		if q.closed {
+			q.mu.Unlock()
+			return spool.Receipt{}, spool.ErrInputClosed
+		}
+		if err := q.session.Takes(in); err != nil {
+			q.mu.Unlock()
+			return spool.Receipt{}, err
+		}
+		if size := inputSize(&in); q.bytes == 0 || q.bytes+size <= maxInputBytes {
+			err := q.record(&in)
+			if err == nil {
+				q.add(in)
+			}
+			q.mu.Unlock()
+			return spool.Receipt{Seq: in.Seq}, err
+		}
+		if q.room == nil {
+			q.room = make(chan struct{})
+		}
+		room := q.room
+		q.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return spool.Receipt{}, context.Cause(ctx)
+		}
+	}
+}
+
+// inputSize is what an input counts in the queue.
+func inputSize(in *spool.Input) int { return len(in.Bytes) + len(in.Data) }
+
+// record writes the input event of an input that has one, in the order of the
+// queue, and lets only the first answer to an ask pass. Callers hold q.mu.
+func (q *inputQueue) record(in *spool.Input) error {
+	if !in.Logged() {
+		return nil
+	}
+	said := spool.Said{ID: in.ID, Kind: in.Kind, Data: in.Data}
+	if in.Secret {
+		said.Data = nil
+	}
+	data, err := json.Marshal(said)
+	if err != nil {
+		return fmt.Errorf("%w: input: %w", spool.ErrInvalid, err)
+	}
+	if len(data) > spool.MaxEventBytes {
+		return fmt.Errorf("%w: an input of %d bytes is longer than %d", spool.ErrInvalid, len(data), spool.MaxEventBytes)
+	}
+	if in.Kind == spool.InputAnswer {
+		var a spool.Answer
+		if err := json.Unmarshal(in.Data, &a); err != nil {
+			return fmt.Errorf("%w: answer: %w", spool.ErrInvalid, err)
+		}
+		if !q.asks.close(a.Ask) {
+			return fmt.Errorf("answer to %d: %w", a.Ask, spool.ErrNotAsked)
+		}
+	}
+	in.Seq, err = q.log(spool.Event{Kind: spool.KindInput, Data: data})
+	return err
+}
+
+// asks are the open questions of a run.
+type asks struct {
+	mu   sync.Mutex
+	open spool.OpenAsks
+}
+
+// record appends an event that may open or close an ask.
+func (a *asks) record(e spool.Event, log *eventlog.Log) (spool.Seq, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var err error
+	if e.Seq, err = log.Append(e); err == nil {
+		a.open.Note(&e)
+	}
+	return e.Seq, err
+}
+
+func (a *asks) close(ask spool.Seq) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open.Close(ask)
+}
+
+// add queues an input that fits. Callers hold q.mu.
+func (q *inputQueue) add(in spool.Input) {
+	if in.ID != "" {
+		q.seen[in.ID] = in.Seq
+		q.order = append(q.order, in.ID)
+		if len(q.order) > rememberedInputs {
+			delete(q.seen, q.order[0])
+			q.order = q.order[1:]
+		}
+	}
+	q.queue = append(q.queue, in)
+	q.bytes += inputSize(&in)
+	if !q.delivering {
+		q.delivering = true
+		q.wg.Go(q.deliver)
+	}
+}
+
+func (q *inputQueue) deliver() {
+	for {
+		q.mu.Lock()
+		if len(q.queue) == 0 || q.closed {
+			q.delivering = false
+			q.mu.Unlock()
+			return
+		}
+		in := q.queue[0]
+		session := q.session
+		q.mu.Unlock()
+
+		err := session.Send(q.ctx, in)
+
+		q.mu.Lock()
+		q.queue[0] = spool.Input{}
+		q.queue = q.queue[1:]
+		q.bytes -= inputSize(&in)
+		if err != nil || in.Kind == spool.InputEOF && !takesMore(session) {
+			q.closed = true
+			q.queue, q.bytes = nil, 0
+		}
+		q.wake()
+		q.mu.Unlock()
+	}
+}
+
+// takesMore reports whether a run can be told something after the end of its
+// standard input: that was only a turn's, or it may still ask.
+func takesMore(s engine.Session) bool {
+	return s.Takes(spool.Input{Kind: spool.InputCell}) == nil || s.Takes(spool.Input{Kind: spool.InputAnswer}) == nil
+}
+
+// wake lets those who wait look again. Callers hold q.mu.
+func (q *inputQueue) wake() {
+	if q.room != nil {
+		close(q.room)
+		q.room = nil
+	}
+}
+
+// end refuses further input and returns once nothing is being delivered.
+func (q *inputQueue) end() {
+	q.mu.Lock()
+	q.closed = true
+	q.wake()
+	q.mu.Unlock()
+	q.cancel()
+	q.wg.Wait()
+	q.mu.Lock()
+	q.session = nil // nobody asks it any more
+	q.mu.Unlock()
+}

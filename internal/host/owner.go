@@ -1,0 +1,339 @@
+package host
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/failpoint"
+	"github.com/spool-run/spool/internal/store"
+)
+
+// Every host that starts runs holds a locked file under hosts/ in the state
+// directory. The lock is the one sign of life: the kernel drops it with the
+// process, however it ended.
+const hostsDir = "hosts"
+
+// Owner describes a host that shares the state directory.
+type Owner struct {
+	ID      string `json:"id"`
+	Pid     int    `json:"pid"`
+	Address string `json:"address,omitempty"` // where it can be reached
+	Build   string `json:"build,omitempty"`   // the program it is
+}
+
+type owner struct {
+	file *os.File
+	path string
+}
+
+func register(dir string, o Owner) (*owner, error) {
+	if err := os.MkdirAll(filepath.Join(dir, hostsDir), 0o700); err != nil {
+		return nil, fmt.Errorf("register host: %w", err)
+	}
+	path := filepath.Join(dir, hostsDir, o.ID+".json")
+	// Locked under another name first: whoever sees the file under its
+	// own name and finds no lock may take the host for dead.
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("register host: %w", err)
+	}
+	if ok, err := tryLock(f); err != nil || !ok { // it is somebody else's
+		return nil, errors.Join(fmt.Errorf("register host: lock %s: %w", tmp, cmp.Or(err, fs.ErrExist)), f.Close())
+	}
+	err = func() error {
+		if err := f.Truncate(0); err != nil {
+			return err
+		}
+		if err := json.NewEncoder(f).Encode(o); err != nil {
+			return err
+		}
+		return os.Rename(tmp, path)
+	}()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("register host: %w", err), os.Remove(tmp), f.Close())
+	}
+	return &owner{f, path}, nil
+}
+
+// release makes the host unknown. The file may be gone with the whole state
+// directory.
+func (o *owner) release() error {
+	err := os.Remove(o.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, o.file.Close())
+}
+
+// LookupOwner returns the living host of that id, or an error that wraps
+// fs.ErrNotExist.
+func LookupOwner(dir, id string) (Owner, error) {
+	if store.CheckID(spool.RunID(id)) != nil {
+		return Owner{}, fmt.Errorf("look up host %.140q: %w", id, fs.ErrNotExist)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, hostsDir, id+".json"))
+	if err != nil {
+		return Owner{}, fmt.Errorf("look up host %s: %w", id, err)
+	}
+	var o Owner
+	if err := json.Unmarshal(b, &o); err != nil {
+		return Owner{}, fmt.Errorf("look up host %s: %w", id, err)
+	}
+	return o, nil
+}
+
+// Owners returns the living hosts of a state directory.
+func Owners(dir string) ([]Owner, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, hostsDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for hosts: %w", err)
+	}
+	var living []Owner
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok {
+			continue
+		}
+		if alive, err := isAlive(filepath.Join(dir, hostsDir, e.Name())); err != nil || !alive {
+			continue // it left just now, or is for somebody to settle
+		}
+		if o, err := LookupOwner(dir, id); err == nil {
+			living = append(living, o)
+		}
+	}
+	return living, nil
+}
+
+// isAlive reports whether a host holds the lock on its file.
+func isAlive(path string) (bool, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() // with the lock, if we got it
+	dead, err := tryLock(f)
+	return !dead, err
+}
+
+// Settle does what [Open] does first: it ends what dead hosts of a state
+// directory left running, and closes their runs.
+func Settle(o Options) error {
+	h, err := Open(o)
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.Unsettled(), h.Close())
+}
+
+// recoverDead settles what dead hosts of this state directory left behind.
+func (h *Host) recoverDead() error {
+	entries, err := os.ReadDir(filepath.Join(h.opts.Dir, hostsDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok {
+			continue
+		}
+		if err := h.recoverHost(id, filepath.Join(h.opts.Dir, hostsDir, e.Name())); err != nil {
+			errs = append(errs, fmt.Errorf("settle runs of host %s: %w", id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// recoverOrphans settles runs whose host is not known any more, as when the
+// machine lost its power before the host's file was on the disk.
+func (h *Host) recoverOrphans() error {
+	var errs []error
+	seen := make(map[string]bool)
+	for info := range h.store.List() {
+		if info.Owner == "" || info.State == spool.StateClosed || seen[info.Owner] || store.CheckID(spool.RunID(info.Owner)) != nil {
+			continue
+		}
+		seen[info.Owner] = true
+		// In this order: a host is known before it has runs, and until
+		// they are complete.
+		path := filepath.Join(h.opts.Dir, hostsDir, info.Owner+".json")
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		// Make its file, as that of a dead host; whoever is first settles.
+		o, err := register(h.opts.Dir, Owner{ID: info.Owner})
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := errors.Join(o.file.Close(), h.recoverHost(info.Owner, path)); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lockGrace is how long the lock of a dead host is waited for: a child that it
+// was forking holds a copy until it executes.
+const lockGrace = 100 * time.Millisecond
+
+func (h *Host) recoverHost(id, path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it ended in good order just now
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var o Owner
+	_ = json.NewDecoder(f).Decode(&o) // a hint, and for the message
+	// Whoever gets the lock settles; others see it held and go on.
+	dead, err := tryLock(f)
+	for began := time.Now(); err == nil && !dead && isGone(o.Pid) && time.Since(began) < lockGrace; {
+		time.Sleep(lockGrace / 50)
+		dead, err = tryLock(f)
+	}
+	if err != nil || !dead {
+		return err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil // somebody settled it while we waited
+	}
+	if err := failpoint.Inject("host.recover"); err != nil {
+		return err
+	}
+	if h.opts.Sweep != nil {
+		if err := h.opts.Sweep(id); err != nil {
+			return fmt.Errorf("end its processes: %w", err)
+		}
+	}
+	if err := failpoint.Inject("host.swept"); err != nil {
+		return err
+	}
+	var errs []error
+	for info, err := range h.store.List() {
+		var corrupt *store.CorruptError
+		if err != nil && !errors.As(err, &corrupt) || info.Owner != id || info.State == spool.StateClosed {
+			continue // an unreadable run is told to whoever asks for it
+		}
+		// A machine that lost its power leaves damage where a process
+		// that died leaves half a record. Both are cut off.
+		if err := h.settle(info, o); err != nil && !errors.As(err, &corrupt) {
+			errs = append(errs, fmt.Errorf("run %s: %w", info.ID, err))
+		}
+		if err := failpoint.Inject("host.settled"); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// NoticeHostLost is the code of the notice that ends the log of a run whose
+// host died after the exit and before the end of its output.
+const NoticeHostLost = "host_lost"
+
+// settle completes the log of a run whose host died. Unless the log says how
+// the run ended, that cannot be known any more, and the log then says just that.
+func (h *Host) settle(info spool.Info, o Owner) (err error) {
+	j, cut, err := h.store.Recover(info.ID)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	r := openRun(h.ctx, info.ID, j)
+	sealed, err := r.recount()
+	if err != nil {
+		return err
+	}
+	last, _ := r.log.Last()
+	if !sealed && cut.Bytes > 0 {
+		text := fmt.Sprintf("%d bytes of an unfinished write were cut off after event %d: %s", cut.Bytes, last, cut.Reason)
+		if err := r.notice("log_cut", text); err != nil {
+			return err
+		}
+	}
+	reason := "the host that ran it is gone"
+	if o.Pid > 0 {
+		reason = fmt.Sprintf("the host that ran it died (pid %d)", o.Pid)
+	}
+	switch {
+	case sealed:
+	case r.info.Outcome == nil:
+		if _, err := r.Append(spool.Event{Kind: spool.KindFailed, Data: failure(reason, true)}); err != nil {
+			return err
+		}
+	default: // it exited, but its streams were open
+		if err := r.notice(NoticeHostLost, reason+" before its output ended: what its children wrote last may be missing"); err != nil {
+			return err
+		}
+	}
+	if err := failpoint.Inject("host.settle"); err != nil {
+		return err
+	}
+	if !sealed {
+		if _, err := r.log.Append(spool.Event{Kind: spool.KindClosed}); err != nil {
+			return err
+		}
+	}
+	r.info.State, r.info.Ended = spool.StateClosed, time.Now().Round(0)
+	if _, done := j.Last(); done {
+		return nil
+	}
+	final := r.Info()
+	final.State = spool.StateClosed // the log may have been so before we opened it
+	return j.Seal(final)
+}
+
+// recount derives from the log what the description of a live run did not
+// say yet, and whether the log is complete.
+func (r *run) recount() (closed bool, err error) {
+	r.info.Bytes = 0
+	for after := spool.Seq(0); ; {
+		page, err := r.log.Read(after, spool.DefaultPageBytes)
+		if err != nil || len(page) == 0 {
+			return closed, err
+		}
+		after = page[len(page)-1].Seq
+		for i := range page {
+			if o, ok := page[i].Outcome(); ok {
+				r.info.Outcome = &o
+			}
+			closed = page[i].Kind == spool.KindClosed
+			if page[i].Kind == spool.KindOutput {
+				r.info.Bytes += int64(len(page[i].Bytes))
+			}
+		}
+	}
+}
+
+func (r *run) notice(code, text string) error {
+	_, err := r.log.Append(notice(code, text))
+	return err
+}
+
+func notice(code, text string) spool.Event {
+	data, err := json.Marshal(spool.Notice{Code: code, Text: text})
+	if err != nil { // two plain fields always encode
+		panic(err)
+	}
+	return spool.Event{Kind: spool.KindNotice, Data: data}
+}

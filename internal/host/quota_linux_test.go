@@ -1,0 +1,157 @@
+package host_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/store"
+)
+
+// The quota is kept while runs write, not just now and then: those that ended
+// first go first, and one that lives never does.
+func TestQuota(t *testing.T) {
+	o := options(t.TempDir(), launch.TreeAuto)
+	o.Retention = store.Retention{TotalBytes: 1 << 20}
+	h := openWith(t, o)
+	const size = 200_000
+	for _, id := range []spool.RunID{"live", "first", "second", "third"} {
+		begin(t, h, id, `head -c 200000 /dev/zero; read line; [ "$line" = more ] && head -c 400000 /dev/zero`)
+		for n := 0; n < size; {
+			info, err := h.Stat(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n = int(info.Bytes)
+		}
+		if id != "live" {
+			say(t, h, id, "end")
+			end(t, h, id)
+		}
+	}
+	// 800 KB so far. Nothing may be missing yet.
+	for _, id := range []spool.RunID{"live", "first", "second", "third"} {
+		if _, err := h.Stat(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(t, h, "live", "more") // 1.2 MB
+	awaitGone(t, h, "first")
+	out, outcome := end(t, h, "live")
+	if len(out) != 600_000 || outcome.Kind != spool.Exited {
+		t.Errorf("live: %d bytes, %v", len(out), outcome)
+	}
+	for _, id := range []spool.RunID{"second", "third"} {
+		if out, _ := end(t, h, id); len(out) != size {
+			t.Errorf("%s: %d bytes", id, len(out))
+		}
+	}
+
+	// A run that alone is more than all may have takes the place of the rest.
+	begin(t, h, "large", `head -c 1500000 /dev/zero; read line`)
+	for _, id := range []spool.RunID{"second", "third", "live"} {
+		awaitGone(t, h, id)
+	}
+	if _, err := h.Stat(t.Context(), "large"); err != nil {
+		t.Error(err)
+	}
+	say(t, h, "large", "end")
+	if out, _ := end(t, h, "large"); len(out) != 1_500_000 {
+		t.Errorf("large: %d bytes", len(out))
+	}
+}
+
+func awaitGone(t *testing.T, h *host.Host, id spool.RunID) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		if _, err := h.Stat(ctx, id); errors.Is(err, spool.ErrNotFound) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("%s is still there", id)
+}
+
+// What the death of the machine leaves of a log is cut where it is not whole,
+// and the log says so.
+func TestPowerLoss(t *testing.T) {
+	for name, damage := range map[string]func([]byte) []byte{
+		"torn":  func(b []byte) []byte { return b[:len(b)-3] },
+		"zeros": func(b []byte) []byte { return append(b[:len(b)-3:len(b)-3], make([]byte, 4096)...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			acks := make(seen)
+			cmd := child("crash", dir, launch.TreeAuto, "launch.reap=stall")
+			acks.read(t, cmd, func() { _ = cmd.Process.Kill() })
+			file := filepath.Join(dir, "runs", "tree.00000000000000000001.seg")
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, damage(b), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := host.Settle(options(dir, launch.TreeAuto)); err != nil {
+				t.Fatal(err)
+			}
+			h := openWith(t, options(dir, launch.TreeAuto))
+			page, err := h.Read(t.Context(), "tree", spool.Query{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var kinds []spool.Kind
+			for _, e := range page.Events {
+				kinds = append(kinds, e.Kind)
+			}
+			// The last record was its only output; that is lost.
+			if len(kinds) != 3 || kinds[0] != spool.KindNotice || kinds[1] != spool.KindFailed || kinds[2] != spool.KindClosed {
+				t.Fatalf("the log has %v", kinds)
+			}
+			if !strings.Contains(string(page.Events[0].Data), `"log_cut"`) {
+				t.Errorf("notice %s", page.Events[0].Data)
+			}
+		})
+	}
+}
+
+// The runs of a host that nobody knows any more are settled too.
+func TestOrphans(t *testing.T) {
+	dir := t.TempDir()
+	acks := make(seen)
+	cmd := child("crash", dir, launch.TreeAuto, "launch.reap=stall")
+	acks.read(t, cmd, func() { _ = cmd.Process.Kill() })
+	if err := os.RemoveAll(filepath.Join(dir, "hosts")); err != nil {
+		t.Fatal(err)
+	}
+	h := openWith(t, options(dir, launch.TreeAuto))
+	if err := h.Register(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		if info, err := h.Stat(ctx, "tree"); err == nil && info.State == spool.StateClosed {
+			if info.Outcome.Kind != spool.Unknown {
+				t.Errorf("outcome %v", info.Outcome)
+			}
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if ctx.Err() != nil {
+		t.Error("the run of a host that is not known stays as it was")
+	}
+	if left := marked(t, dir); len(left) > 0 {
+		t.Errorf("still running: %v", left)
+	}
+}

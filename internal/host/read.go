@@ -1,0 +1,164 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/store"
+)
+
+// Stat implements [spool.Backend].
+func (h *Host) Stat(_ context.Context, id spool.RunID) (spool.Info, error) {
+	r, err := h.find(id)
+	if err != nil {
+		return spool.Info{}, err
+	}
+	return r.Info(), nil
+}
+
+// List implements [spool.Backend].
+func (h *Host) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
+	return func(yield func(spool.Info, error) bool) {
+		known := make(map[spool.RunID]bool)
+		var all []spool.Info
+		h.mu.Lock()
+		for id, r := range h.runs {
+			if r.isStarted() {
+				known[id] = true
+				all = append(all, r.Info())
+			}
+		}
+		h.mu.Unlock()
+		if h.store != nil {
+			for info, err := range h.store.ListSince(f.Since) {
+				if err := cmp.Or(err, ctx.Err()); err != nil {
+					if !yield(spool.Info{}, err) {
+						return
+					}
+					continue
+				}
+				if !known[info.ID] {
+					all = append(all, info)
+				}
+			}
+		}
+		slices.SortFunc(all, func(a, b spool.Info) int {
+			return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
+		})
+		for _, info := range all {
+			if f.Match(info) && !yield(info, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Read implements [spool.Backend].
+func (h *Host) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
+	r, err := h.find(id)
+	if err != nil {
+		return spool.Page{}, err
+	}
+	return r.read(ctx, q)
+}
+
+// ReadRecords is Read for somebody who hands the events on in the form of
+// [eventlog.AppendRecord]: it appends them to dst, and the page has none.
+func (h *Host) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
+	r, err := h.find(id)
+	if err != nil {
+		return dst, spool.Page{}, err
+	}
+	return r.readRecords(ctx, q, dst)
+}
+
+// Await waits until there is an event after a cursor or the run is closed. It
+// describes the run and says where the log ends in its files; the events come
+// with it as far as they are in memory.
+func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBytes int) (spool.Page, store.Position, error) {
+	r, err := h.find(id)
+	if err != nil {
+		return spool.Page{}, store.Position{}, err
+	}
+	if err := r.log.Wait(ctx, after); err != nil {
+		return spool.Page{}, store.Position{}, err
+	}
+	page := r.recent(after, maxBytes)
+	if r.journal == nil {
+		return page, store.Position{}, nil
+	}
+	// Taken after the page: the files have at least what it says, unless the
+	// end of the log did not fit on the disk.
+	at := r.journal.Position()
+	if at.Last < page.Info.Last && r.isDone() {
+		page = r.recent(max(after, at.Last), maxBytes)
+	}
+	return page, at, nil
+}
+
+// Watch has f called once, as soon as there is an event after a cursor or the
+// run is closed, by whoever appends it. It must not wait for anything.
+func (h *Host) Watch(id spool.RunID, after spool.Seq, f func()) error {
+	r, err := h.find(id)
+	if err != nil {
+		return err
+	}
+	r.log.Watch(after, f)
+	return nil
+}
+
+// LiveRuns describes the runs of this host that are starting or not closed.
+func (h *Host) LiveRuns() []spool.Info {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var live []spool.Info
+	for _, r := range h.runs {
+		if !r.isDone() {
+			live = append(live, r.Info())
+		}
+	}
+	return live
+}
+
+// Follow implements [spool.Backend].
+func (h *Host) Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
+	return func(yield func(spool.Event, error) bool) {
+		r, err := h.find(id)
+		if err != nil {
+			yield(spool.Event{}, err)
+			return
+		}
+		r.follow(ctx, after, yield)
+	}
+}
+
+// Send implements [spool.Backend].
+func (h *Host) Send(ctx context.Context, id spool.RunID, in spool.Input) (spool.Receipt, error) {
+	r, err := h.find(id)
+	if err != nil {
+		return spool.Receipt{}, err
+	}
+	return r.send(ctx, in)
+}
+
+// Control implements [spool.Backend].
+func (h *Host) Control(ctx context.Context, id spool.RunID, c spool.Control) error {
+	r, err := h.find(id)
+	if err != nil {
+		return err
+	}
+	return r.control(ctx, c)
+}
+
+// Blob implements [spool.Backend].
+func (h *Host) Blob(_ context.Context, d spool.Digest) (io.ReadCloser, error) {
+	if h.store == nil {
+		return nil, fmt.Errorf("blob %s: %w", d, spool.ErrNotFound)
+	}
+	return h.store.Blob(d)
+}

@@ -1,0 +1,128 @@
+package keeper_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/process"
+	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/host/backendtest"
+	"github.com/spool-run/spool/internal/keeper"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// The test binary is its own keeper.
+const (
+	keeperDir   = "KEEPER_TEST_DIR"
+	keeperBuild = "KEEPER_TEST_BUILD"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(keeperDir); dir != "" {
+		os.Exit(serve(dir, os.Getenv(keeperBuild)))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// engines are those of the keepers.
+var engines = map[string]host.NewEngine{
+	spool.EngineProcess: func(owner string) (engine.Engine, error) { return process.New(process.Options{Owner: owner}) },
+}
+
+func hostOptions(dir string) host.Options {
+	return host.Options{
+		Dir: dir, Engines: engines,
+		Sweep: func(owner string) error { _, err := launch.SweepOwner(owner); return err },
+	}
+}
+
+func serve(dir, build string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	err := keeper.Serve(ctx, keeper.ServeOptions{
+		Host: hostOptions(dir), Build: build, Idle: 100 * time.Millisecond,
+		Ready: func() { fmt.Println(keeper.ReadyText); os.Stdout.Close() },
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func open(t *testing.T, dir, build string) *keeper.Backend {
+	t.Helper()
+	b, err := keeper.Open(keeper.Options{
+		Dir: dir, Build: build, Host: hostOptions(dir),
+		Keeper: func(dir string) *exec.Cmd {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), keeperDir+"="+dir, keeperBuild+"="+build)
+			return cmd
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// stateDir is a directory whose keepers are gone when the test ends.
+func stateDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		owners, err := host.Owners(dir)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, o := range owners {
+			_ = syscall.Kill(o.Pid, syscall.SIGTERM)
+		}
+		for len(owners) > 0 {
+			owners, _ = host.Owners(dir)
+			time.Sleep(time.Millisecond)
+		}
+	})
+	return dir
+}
+
+func TestBackend(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) spool.Backend { return open(t, stateDir(t), "one") })
+}
+
+// What is started is what was asked for, byte for byte: neither arguments nor
+// variables need be text.
+func TestStartIsByteExact(t *testing.T) {
+	b := open(t, stateDir(t), "one")
+	r, err := spool.Start(t.Context(), b, spool.Spec{
+		Argv: []string{"/bin/sh", "-c", `printf '%s|%s' "$1" "$X"`, "sh", "\xff\x01"}, Env: map[string]string{"X": "\xfe\n"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []byte
+	for e, err := range r.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, e.Bytes...)
+	}
+	if want := "\xff\x01|\xfe\n"; string(out) != want {
+		t.Errorf("output is %q, want %q", out, want)
+	}
+}

@@ -1,0 +1,254 @@
+package keeper_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/keeper"
+)
+
+func sh(script string) spool.Spec {
+	return spool.Spec{Argv: []string{"/bin/sh", "-c", script}, Cwd: "/", Env: map[string]string{"PATH": os.Getenv("PATH")}}
+}
+
+func start(t *testing.T, b spool.Backend, spec spool.Spec) *spool.Run {
+	t.Helper()
+	r, err := spool.Start(t.Context(), b, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func owners(t *testing.T, dir string) []host.Owner {
+	t.Helper()
+	o, err := host.Owners(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// untilOwners waits until so many keepers live.
+func untilOwners(t *testing.T, dir string, n int) {
+	t.Helper()
+	for len(owners(t, dir)) != n {
+		if t.Context().Err() != nil {
+			t.Fatal("the test is over")
+		}
+		time.Sleep(time.Millisecond) // a lock that is free cannot be waited for without taking it
+	}
+}
+
+func TestRunsOutliveTheirReader(t *testing.T) {
+	dir := stateDir(t)
+	first := open(t, dir, "one")
+	spec := sh("echo before; read x; echo \"$x\"; exit 4")
+	spec.Stdin = true
+	id := start(t, first, spec).ID()
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second := open(t, dir, "one")
+	r := spool.Attach(second, id)
+	if _, err := r.Stdin(t.Context()).Write([]byte("after\n")); err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.Output(t.Context())
+	if err != nil || string(out) != "before\nafter\n" {
+		t.Errorf("output %q, %v", out, err)
+	}
+	if o, err := r.Wait(t.Context()); err != nil || o.Code != 4 {
+		t.Errorf("outcome %v, %v", o, err)
+	}
+}
+
+func TestKeeperEndsWhenIdle(t *testing.T) {
+	dir := stateDir(t)
+	b := open(t, dir, "one")
+	if _, err := start(t, b, sh("true")).Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(owners(t, dir)); n != 1 {
+		t.Fatalf("%d keepers", n)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	untilOwners(t, dir, 0)
+	left, err := filepath.Glob(filepath.Join(dir, "hosts", "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+	// It comes back when it is needed.
+	again := open(t, dir, "one")
+	if o, err := start(t, again, sh("exit 2")).Wait(t.Context()); err != nil || o.Code != 2 {
+		t.Errorf("after that: %v, %v", o, err)
+	}
+}
+
+func TestKeeperStaysWhileSomethingLives(t *testing.T) {
+	dir := stateDir(t)
+	b := open(t, dir, "one")
+	fifo := filepath.Join(t.TempDir(), "go")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := start(t, b, sh("read x < "+fifo+"; echo late")).ID()
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Longer than it would stay idle: it looks at least twice meanwhile.
+	time.Sleep(300 * time.Millisecond)
+	if n := len(owners(t, dir)); n != 1 {
+		t.Fatalf("%d keepers with a live run", n)
+	}
+	if err := os.WriteFile(fifo, []byte("x\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	out, err := spool.Attach(open(t, dir, "one"), id).Output(t.Context())
+	if err != nil || string(out) != "late\n" {
+		t.Errorf("output %q, %v", out, err)
+	}
+}
+
+// TestNewerKeeperTakesNewRuns has a program of another build come along: it
+// starts a keeper of its own and still has a say over the runs of the old one,
+// which leaves when they are done.
+func TestNewerKeeperTakesNewRuns(t *testing.T) {
+	dir := stateDir(t)
+	old := open(t, dir, "one")
+	spec := sh("read x; exit 5")
+	spec.Stdin = true
+	before := start(t, old, spec).ID()
+	newer := open(t, dir, "two")
+	after := start(t, newer, spec).ID()
+	a, errA := newer.Stat(t.Context(), before)
+	b, errB := newer.Stat(t.Context(), after)
+	if errA != nil || errB != nil || a.Owner == b.Owner || a.Owner == "" {
+		t.Fatalf("owners %q and %q; %v, %v", a.Owner, b.Owner, errA, errB)
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []spool.RunID{before, after} {
+		r := spool.Attach(newer, id)
+		if err := r.Stdin(t.Context()).Close(); err != nil {
+			t.Fatal(err)
+		}
+		if o, err := r.Wait(t.Context()); err != nil || o.Code != 5 {
+			t.Errorf("outcome %v, %v", o, err)
+		}
+	}
+	if err := newer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	untilOwners(t, dir, 0)
+}
+
+func TestLeaseEndsWhatNobodyTakesOver(t *testing.T) {
+	dir := stateDir(t)
+	b := open(t, dir, "one")
+	label := spool.Label{Key: "session", Value: "s1"}
+	spec := sh("echo ready; exec sleep 1000")
+	spec.Labels = map[string]string{label.Key: label.Value}
+	leased := start(t, b, spec).ID()
+	spec.Labels = nil
+	free := start(t, b, spec).ID()
+	if err := b.Lease(t.Context(), label, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, dir, "one")
+	if o, err := spool.Attach(next, leased).Wait(t.Context()); err != nil || o.Signal != "SIGKILL" {
+		t.Errorf("leased: %v, %v", o, err)
+	}
+	if info, err := next.Stat(t.Context(), free); err != nil || info.State != spool.StateRunning {
+		t.Errorf("not leased: %+v, %v", info, err)
+	}
+}
+
+func TestLeaseIsTakenOver(t *testing.T) {
+	dir := stateDir(t)
+	b := open(t, dir, "one")
+	label := spool.Label{Key: "session", Value: "s1"}
+	spec := sh("read x; exit 7")
+	spec.Stdin, spec.Labels = true, map[string]string{label.Key: label.Value}
+	id := start(t, b, spec).ID()
+	if err := b.Lease(t.Context(), label, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := open(t, dir, "one")
+	if held, err := next.Leased(t.Context(), label); err != nil || !held {
+		t.Errorf("leased: %v, %v", held, err)
+	}
+	if err := next.Lease(t.Context(), label, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	r := spool.Attach(next, id)
+	if err := r.Stdin(t.Context()).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := r.Wait(t.Context()); err != nil || o.Code != 7 {
+		t.Errorf("outcome %v, %v", o, err)
+	}
+	if err := next.Release(t.Context(), label); err != nil {
+		t.Fatal(err)
+	}
+	if held, err := next.Leased(t.Context(), label); err != nil || held {
+		t.Errorf("after the release: %v, %v", held, err)
+	}
+}
+
+func TestSocketIsPrivate(t *testing.T) {
+	dir := stateDir(t)
+	start(t, open(t, dir, "one"), sh("exec sleep 1000"))
+	o := owners(t, dir)
+	if len(o) != 1 {
+		t.Fatalf("owners %v", o)
+	}
+	info, err := os.Stat(strings.TrimPrefix(o[0].Address, "keeper:"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "hosts")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("directory %v, %v", info.Mode(), err)
+	}
+}
+
+// TestKilledKeeperIsSettled tells readers within the time it takes to notice,
+// ends what it left, and never guesses how that ended.
+func TestKilledKeeperIsSettled(t *testing.T) {
+	dir := stateDir(t)
+	b := open(t, dir, "one")
+	r := start(t, b, sh("echo alive; setsid sleep 1000 & exec sleep 1000"))
+	for e, err := range r.Events(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == spool.KindOutput {
+			if err := syscall.Kill(owners(t, dir)[0].Pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if o, err := r.Wait(t.Context()); err != nil || o.Kind != spool.Unknown {
+		t.Errorf("outcome %v, %v", o, err)
+	}
+	if _, err := r.Send(t.Context(), spool.Input{Kind: spool.InputEOF}); err == nil {
+		t.Error("a settled run takes input")
+	}
+}
+
+var _ spool.Backend = (*keeper.Backend)(nil)

@@ -1,0 +1,26 @@
+package keeper_test
+
+import (
+	"testing"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/kernel"
+	"github.com/spool-run/spool/internal/host/backendtest"
+)
+
+func init() {
+	engines[spool.EngineKernel] = func(owner string) (engine.Engine, error) { return kernel.New(kernel.Options{Owner: owner}) }
+}
+
+// The keeper keeps kernels; a backend that is opened on its directory finds
+// them.
+func TestTurns(t *testing.T) {
+	backendtest.RunTurns(t, func(t *testing.T) backendtest.Kernels {
+		dir := stateDir(t)
+		return backendtest.Kernels{
+			Backend: open(t, dir, "one"),
+			Reopen:  func(t *testing.T) spool.Backend { return open(t, dir, "one") },
+		}
+	})
+}

@@ -1,0 +1,519 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/failpoint"
+)
+
+// Journal is the durable log of one run. It is the [eventlog.Tier] of that
+// log. One owner appends; anyone may read at the same time. It holds one file
+// open while it can be appended to, and none otherwise.
+type Journal struct {
+	store    *Store
+	id       spool.RunID
+	readOnly bool
+
+	// writeMu comes before mu. It is held across the write, by which it
+	// orders writers; readers never take it.
+	writeMu sync.Mutex
+	tail    tail
+	scratch []byte    // a record's header, and its payload if that is small
+	vec     [3][]byte // what one write gathers
+	torn    bool      // a failed write left bytes after tail.off
+	ending  bool      // what comes is the end of the log, and may use the reserve
+	closed  bool
+
+	mu      sync.Mutex
+	segs    []*segment // in order; never changed in place
+	last    spool.Seq
+	bytes   int64
+	info    spool.Info
+	sealed  bool
+	bad     error      // why a read-only journal cannot go on after last
+	file    *os.File   // being appended to; changed under writeMu and mu
+	dirty   bool       // file was written to since it was synced
+	retired []*os.File // to be synced and closed
+	syncErr error      // of a sync in the background; told to the next writer
+}
+
+var _ eventlog.Tier = (*Journal)(nil)
+
+// smallPayload is up to where copying a payload is cheaper than gathering it.
+const smallPayload = 2 << 10
+
+// Append writes an event, whose seq must follow the last one. When it returns
+// nil, the death of this process cannot lose the event. After an error the
+// journal is as it was before and may be tried again.
+func (j *Journal) Append(e *spool.Event) error {
+	j.writeMu.Lock()
+	defer j.writeMu.Unlock()
+	if err := j.writable(); err != nil {
+		return fmt.Errorf("append to run %s: %w", j.id, err)
+	}
+	if e.Seq != j.tail.next {
+		return fmt.Errorf("append to run %s: seq %d, want %d", j.id, e.Seq, j.tail.next)
+	}
+	j.ending = j.ending || e.Kind == spool.KindExited || e.Kind == spool.KindFailed || e.Kind == spool.KindClosed
+	if err := j.mayUseRoom(); err != nil {
+		return fmt.Errorf("append to run %s: %w", j.id, err)
+	}
+	size := int64(eventlog.RecordHeader + e.Size())
+	if j.tail.events && j.tail.off+size > j.store.segmentBytes {
+		// A larger segment is no harm; a run that ends because another
+		// took the last descriptor or file would be.
+		_ = j.begin()
+	}
+	head, err := eventlog.AppendRecordHeader(j.scratch[:0], e)
+	if err != nil {
+		return fmt.Errorf("append to run %s: %w", j.id, err)
+	}
+	vec := j.vec[:1]
+	if e.Size() <= smallPayload {
+		head = append(append(head, e.Data...), e.Bytes...)
+	} else {
+		if len(e.Data) > 0 {
+			vec = append(vec, e.Data)
+		}
+		if len(e.Bytes) > 0 {
+			vec = append(vec, e.Bytes)
+		}
+	}
+	vec[0] = head
+	j.scratch = head
+	if err = failpoint.Inject("store.append"); err == nil {
+		err = j.write(vec, size)
+	}
+	clear(j.vec[:]) // let go of the payload
+	if err != nil {
+		return fmt.Errorf("append to run %s: %w", j.id, err)
+	}
+
+	at := point{seq: e.Seq, off: j.tail.off}
+	j.tail.off += size
+	j.tail.count(e)
+	j.mu.Lock()
+	end := j.segs[len(j.segs)-1]
+	end.size = j.tail.off
+	end.index.add(at)
+	j.last, j.bytes, j.dirty = e.Seq, j.tail.bytes, true
+	j.mu.Unlock()
+	return nil
+}
+
+// Note writes a later description of the run. It is not an event; the newest
+// one counts. Last and Bytes are the journal's to know and are filled in.
+func (j *Journal) Note(info spool.Info) error {
+	j.writeMu.Lock()
+	defer j.writeMu.Unlock()
+	if err := j.describe(metaNote, info); err != nil {
+		return fmt.Errorf("note run %s: %w", j.id, err)
+	}
+	return nil
+}
+
+// Seal writes the final description of the run, after its closed event. The
+// run is complete then: nothing can be appended any more. Last and Bytes are
+// filled in as by Note.
+func (j *Journal) Seal(info spool.Info) error {
+	j.writeMu.Lock()
+	defer j.writeMu.Unlock()
+	if err := failpoint.Inject("store.seal"); err != nil {
+		return fmt.Errorf("seal run %s: %w", j.id, err)
+	}
+	j.ending = true
+	if err := j.describe(metaFinal, info); err != nil {
+		return fmt.Errorf("seal run %s: %w", j.id, err)
+	}
+	if err := j.retire(); err != nil {
+		return fmt.Errorf("seal run %s: %w", j.id, err)
+	}
+	return nil
+}
+
+// Ending says that what is appended from now on is the end of the log. It may
+// use the reserve of a full disk; see [Store.KeepReserve]. Outcomes and the
+// closed event may in any case.
+func (j *Journal) Ending() {
+	j.writeMu.Lock()
+	j.ending = true
+	j.writeMu.Unlock()
+}
+
+// mayUseRoom keeps what is not an end from the room that was made for ends,
+// until the reserve is whole again. The caller holds writeMu.
+func (j *Journal) mayUseRoom() error {
+	if j.ending || !j.store.short.Load() {
+		return nil
+	}
+	return j.store.KeepReserve()
+}
+
+// Discard removes the log of a run that never began. The journal is closed
+// then.
+func (j *Journal) Discard() error {
+	j.mu.Lock()
+	segs := j.segs
+	j.mu.Unlock()
+	var errs []error
+	for _, seg := range segs {
+		if err := os.Remove(seg.path); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(append(errs, j.Close())...); err != nil {
+		return fmt.Errorf("discard run %s: %w", j.id, err)
+	}
+	return nil
+}
+
+// describe writes a description. The caller holds writeMu.
+func (j *Journal) describe(meta byte, info spool.Info) error {
+	if err := j.writable(); err != nil {
+		return err
+	}
+	if info.ID != j.id {
+		return fmt.Errorf("%w: description of run %q", spool.ErrInvalid, info.ID)
+	}
+	info = cloneInfo(info, j.tail.info)
+	info.Last, info.Bytes = j.tail.next-1, j.tail.bytes
+	buf, err := appendMeta(nil, meta, j.tail.salt, j.store.now(), &info)
+	if err != nil {
+		return err
+	}
+	final := 0
+	if meta == metaFinal {
+		final = len(buf)
+		buf = appendFooter(buf, final, j.tail.salt)
+	}
+	if err := j.write([][]byte{buf}, int64(len(buf))); err != nil {
+		return err
+	}
+	j.tail.off += int64(len(buf))
+	j.tail.info, j.tail.final, j.tail.sealed = info, final, final > 0
+	j.publish()
+	return nil
+}
+
+// writable says why the journal cannot be written to, if so. The caller holds
+// writeMu.
+func (j *Journal) writable() error {
+	switch {
+	case j.closed:
+		return fs.ErrClosed
+	case j.tail.sealed:
+		return eventlog.ErrSealed
+	case j.readOnly:
+		return ErrReadOnly
+	}
+	j.mu.Lock()
+	err := j.syncErr
+	j.syncErr = nil
+	j.mu.Unlock()
+	return err
+}
+
+// publish lets readers see the tail. The caller holds writeMu.
+func (j *Journal) publish() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.segs[len(j.segs)-1].size = j.tail.off
+	j.last, j.bytes = j.tail.next-1, j.tail.bytes
+	j.info, j.sealed = j.tail.info, j.tail.sealed
+	j.dirty = true
+}
+
+// write puts the parts, total bytes together, at the tail, without moving it:
+// nobody sees them yet. After an error nothing of them is left in the file.
+// The caller holds writeMu.
+func (j *Journal) write(vec [][]byte, total int64) error {
+	if j.torn {
+		if err := j.file.Truncate(j.tail.off); err != nil {
+			return err
+		}
+		j.torn = false
+	}
+	var again [3][]byte // what is written is taken off vec
+	n := copy(again[:], vec)
+	err := writeAll(j.file, vec, j.tail.off, total)
+	for isFull(err) && j.ending && j.store.spend() {
+		copy(vec[:n], again[:n])
+		err = writeAll(j.file, vec[:n], j.tail.off, total)
+	}
+	if err == nil {
+		err = failpoint.Inject("store.written")
+	}
+	if err == nil && j.store.policy == SyncAlways {
+		err = j.store.fsync(j.file)
+	}
+	if err != nil {
+		// The next record overwrites what was written of this one, but it
+		// may be shorter, or never come.
+		j.torn = j.file.Truncate(j.tail.off) != nil
+		var failed *fs.PathError
+		if errors.As(err, &failed) { // the file may have had another name
+			j.mu.Lock()
+			failed.Path = j.segs[len(j.segs)-1].path
+			j.mu.Unlock()
+		}
+		return err
+	}
+	return nil
+}
+
+// writeAll writes the parts at off. One system call does, unless the kernel
+// takes less than it was given.
+func writeAll(f *os.File, vec [][]byte, off, total int64) error {
+	for {
+		n, err := writevAt(f, vec, off)
+		n = max(n, 0)
+		off, total = off+int64(n), total-int64(n)
+		switch {
+		case total == 0:
+			return nil
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return &fs.PathError{Op: "write", Path: f.Name(), Err: err}
+		case n == 0:
+			return &fs.PathError{Op: "write", Path: f.Name(), Err: io.ErrShortWrite}
+		}
+		for n > 0 && n >= len(vec[0]) {
+			n -= len(vec[0])
+			vec = vec[1:]
+		}
+		vec[0] = vec[0][n:]
+	}
+}
+
+// begin makes the segment that the next event belongs into, with the newest
+// description at its head, so that the last segment always has it. If it
+// fails, the journal goes on where it was. The caller holds writeMu or is the
+// only one who knows the journal.
+func (j *Journal) begin() error {
+	if err := failpoint.Inject("store.begin"); err != nil {
+		return err
+	}
+	seg := newSegment(j.store.runsDir(), j.id, j.tail.next)
+	path := seg.path
+	if j.file == nil {
+		// The first one gets its name when it has its head: a run that
+		// exists says whose it is, at whatever instant its owner dies.
+		path = j.store.newPath(j.id)
+		if f := j.store.spares.take(j.store); f != nil {
+			err := j.beginIn(f, seg)
+			if err == nil {
+				return nil
+			}
+			err = errors.Join(err, drop(f))
+			if !errors.Is(err, fs.ErrNotExist) { // else it was swept meanwhile
+				return err
+			}
+		}
+	}
+	f, err := makeFile(path, os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	if err := j.beginIn(f, seg); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(path))
+	}
+	return nil
+}
+
+// beginIn makes an empty file, which may have another name as yet, the segment
+// that is appended to.
+func (j *Journal) beginIn(f *os.File, seg *segment) error {
+	t := tail{next: j.tail.next, salt: newSalt(), info: j.tail.info, bytes: j.tail.bytes}
+	t.info.Last, t.info.Bytes = t.next-1, t.bytes
+	buf, err := appendMeta([]byte(segmentMagic), metaHead, t.salt, j.store.now(), &t.info)
+	if err != nil {
+		return err
+	}
+	t.off = int64(len(buf))
+	if err := writeAll(f, [][]byte{buf}, 0, t.off); err != nil {
+		return err
+	}
+	if err := failpoint.Inject("store.begun"); err != nil {
+		return err
+	}
+	if f.Name() != seg.path {
+		if err := renameNew(f.Name(), seg.path); err != nil {
+			return err
+		}
+	}
+	if err := j.store.syncBegun(f); err != nil {
+		return err
+	}
+	err = j.retire()
+	j.tail, j.torn = t, false
+	j.mu.Lock()
+	j.file = f
+	j.segs = append(j.segs[:len(j.segs):len(j.segs)], seg)
+	if err != nil { // of the old file; the new one is fine
+		j.syncErr = err
+	}
+	j.mu.Unlock()
+	j.publish()
+	return nil
+}
+
+// retire is done with the file being appended to. The caller holds writeMu.
+func (j *Journal) retire() error {
+	j.mu.Lock()
+	f := j.file
+	j.file, j.dirty = nil, false
+	if f != nil && j.store.policy == SyncInterval {
+		// Not now: a sync of a whole segment would keep the writer waiting.
+		j.retired = append(j.retired, f)
+		f = nil
+	}
+	j.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// Last returns the seq of the last event on disk, and whether the run is
+// complete.
+func (j *Journal) Last() (seq spool.Seq, sealed bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.last, j.sealed
+}
+
+// Info returns the newest description of the run, with Last and Bytes as they
+// are now. The caller must not change what it refers to.
+func (j *Journal) Info() spool.Info {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	info := j.info
+	info.Last, info.Bytes = j.last, j.bytes
+	return info
+}
+
+// Refresh looks for what the owner of a run has written since the journal was
+// opened for reading, or refreshed. For the owner it does nothing.
+func (j *Journal) Refresh() error {
+	j.writeMu.Lock()
+	defer j.writeMu.Unlock()
+	if !j.readOnly || j.tail.sealed {
+		return nil
+	}
+	err := j.refresh()
+	j.mu.Lock()
+	j.bad = err
+	j.mu.Unlock()
+	return err
+}
+
+func (j *Journal) refresh() error {
+	for {
+		j.mu.Lock()
+		seg := j.segs[len(j.segs)-1]
+		j.mu.Unlock()
+		if err := j.refreshSegment(seg); err != nil {
+			return err
+		}
+		if j.tail.sealed || j.tail.off == 0 {
+			return nil
+		}
+		// The owner begins a segment when it has an event for it: if the
+		// one after our last event exists, this segment is complete.
+		next := newSegment(j.store.runsDir(), j.id, j.tail.next)
+		if next.first == seg.first {
+			return nil
+		}
+		if _, err := os.Stat(next.path); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("refresh run %s: %w", j.id, err)
+		}
+		before := j.tail
+		j.tail = tail{next: next.first, info: before.info, bytes: before.bytes}
+		err := j.refreshSegment(next)
+		if j.tail.off == 0 { // it has no head yet
+			j.tail = before
+			return err
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// refreshSegment brings the tail up to date with a segment, which becomes the
+// last one if it was not yet.
+func (j *Journal) refreshSegment(seg *segment) error {
+	f, err := os.Open(seg.path)
+	if err != nil {
+		return fmt.Errorf("refresh run %s: %w", j.id, err)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("refresh run %s: %w", j.id, err)
+	}
+	if j.tail.off > 0 || !j.tail.readFinal(f, fi.Size(), j.id) {
+		err = j.tail.scan(f, fi.Size(), j.id, func(p point) {
+			j.mu.Lock()
+			seg.index.add(p)
+			j.mu.Unlock()
+		})
+		if err != nil {
+			err = fault(err, j.id, seg.path, j.tail.off)
+		}
+	}
+	j.mu.Lock()
+	if j.segs[len(j.segs)-1] != seg {
+		if j.tail.off == 0 {
+			j.mu.Unlock()
+			return err
+		}
+		j.segs = append(j.segs[:len(j.segs):len(j.segs)], seg)
+	}
+	j.mu.Unlock()
+	j.publish()
+	return err
+}
+
+// fault says what it means that a walk stopped with an error: nothing, if the
+// record may still be being written.
+func fault(err error, id spool.RunID, path string, off int64) error {
+	var failed *fs.PathError
+	switch {
+	case errors.Is(err, errTorn):
+		return nil
+	case errors.As(err, &failed):
+		return fmt.Errorf("read run %s: %w", id, err)
+	}
+	return &CorruptError{Run: id, File: path, Offset: off, Err: err}
+}
+
+// Close lets go of the journal's file, synced if the policy asks for it.
+func (j *Journal) Close() error {
+	j.writeMu.Lock()
+	defer j.writeMu.Unlock()
+	if j.closed {
+		return nil
+	}
+	j.closed = true
+	j.store.unregister(j)
+	errs := []error{j.retire(), j.sync()}
+	j.mu.Lock()
+	errs = append(errs, j.syncErr)
+	j.syncErr = nil
+	j.mu.Unlock()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("close run %s: %w", j.id, err)
+	}
+	return nil
+}

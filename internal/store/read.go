@@ -1,0 +1,267 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/eventlog"
+)
+
+// How much Read reads at a time. Events point into what was read, so that a
+// small page must not hold on to a large buffer.
+const (
+	minChunk = 4 << 10
+	maxChunk = 1 << 20
+)
+
+// Read appends to dst the events after a cursor: at least one if there is
+// one, and no more than fit in maxBytes beyond that. Every checksum is
+// verified; the error is then a [*CorruptError]. Events whose segment is gone
+// are announced by one truncated event in their place.
+func (j *Journal) Read(dst []spool.Event, after spool.Seq, maxBytes int) ([]spool.Event, error) {
+	p := page{run: j.id, events: dst, start: len(dst), left: maxBytes, next: after + 1}
+	if err := j.read(&p); err != nil && p.empty() {
+		return dst, err
+	}
+	// What precedes an error is good. The error comes again with the next page.
+	return p.events, nil
+}
+
+func (j *Journal) read(p *page) error {
+	for !p.full {
+		j.mu.Lock()
+		last, segs, bad := j.last, j.segs, j.bad
+		j.mu.Unlock()
+		if p.next == 0 || p.next > last { // a cursor at the highest seq wraps
+			return bad
+		}
+		i := sort.Search(len(segs), func(i int) bool { return segs[i].first > p.next }) - 1
+		if i < 0 {
+			if !j.forgetMissing(segs, 0) {
+				p.addGap(min(last, segs[0].first-1), j.store.now())
+			}
+			continue
+		}
+		upper := last
+		if i+1 < len(segs) {
+			upper = min(last, segs[i+1].first-1)
+		}
+		err := j.readSegment(p, segs[i], upper)
+		switch {
+		case err == nil && p.full:
+		case err == nil && p.next <= upper:
+			// The segment ends early, so those after it are missing. The
+			// last one was seen to reach its upper end.
+			if i == len(segs)-1 {
+				return &CorruptError{Run: j.id, File: segs[i].path, Err: fmt.Errorf("event %d is gone: %w", p.next, io.ErrUnexpectedEOF)}
+			}
+			if !j.forgetMissing(segs, i+1) {
+				p.addGap(upper, j.store.now())
+			}
+		case errors.Is(err, fs.ErrNotExist) && j.forgetMissing(segs, i):
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetMissing drops a segment if somebody deleted it, so that the gap it
+// leaves and those beside it are one. Without the last segment there is no run.
+func (j *Journal) forgetMissing(segs []*segment, i int) bool {
+	if i == len(segs)-1 {
+		return false
+	}
+	if _, err := os.Stat(segs[i].path); !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if k := slices.Index(j.segs, segs[i]); k >= 0 {
+		j.segs = slices.Delete(slices.Clone(j.segs), k, k+1)
+	}
+	return true
+}
+
+// readSegment adds the events of one segment, up to seq upper at most. It
+// returns without an error where the segment ends.
+func (j *Journal) readSegment(p *page, seg *segment, upper spool.Seq) error {
+	f, err := os.Open(seg.path)
+	if err != nil {
+		return fmt.Errorf("read run %s: %w", j.id, err)
+	}
+	defer f.Close()
+	j.mu.Lock()
+	at, size := seg.seek(p.next), seg.size
+	j.mu.Unlock()
+	if size < 0 {
+		fi, err := f.Stat()
+		if err != nil {
+			return fmt.Errorf("read run %s: %w", j.id, err)
+		}
+		size = fi.Size()
+	}
+	mark := func(p point) {
+		j.mu.Lock()
+		seg.index.add(p)
+		j.mu.Unlock()
+	}
+	at, err = seek(f, size, at, p.next, mark)
+	if err == nil && at.seq == p.next {
+		at, err = p.take(f, size, at, upper, mark)
+		j.mu.Lock()
+		seg.hint = at
+		j.mu.Unlock()
+	}
+	if errors.Is(err, errTorn) { // within what was whole once
+		return &CorruptError{Run: j.id, File: seg.path, Offset: at.off, Err: err}
+	}
+	if err != nil {
+		return fault(err, j.id, seg.path, at.off)
+	}
+	return nil
+}
+
+// seek walks over headers from a known place to the event that is wanted. It
+// stops short of it where the segment ends.
+func seek(f io.ReaderAt, size int64, at point, want spool.Seq, mark func(point)) (point, error) {
+	w := window{f: f, size: size, step: indexStep}
+	marked := at.off
+	for at.seq < want && at.off < size {
+		b, err := w.peek(at.off, eventlog.RecordHeader)
+		if err != nil {
+			return at, err
+		}
+		h, err := parseHead(b)
+		switch {
+		case err != nil:
+			return at, err
+		case h.meta == metaFinal:
+			return at, nil
+		case h.meta == 0 && h.seq != at.seq:
+			return at, fmt.Errorf("%w: seq %d, want %d", eventlog.ErrCorruptRecord, h.seq, at.seq)
+		case at.off+int64(h.size) > size:
+			return at, eventlog.ErrShortRecord
+		}
+		if at.off >= marked+indexStep {
+			mark(at)
+			marked = at.off
+		}
+		at.off += int64(h.size)
+		if h.meta == 0 {
+			at.seq++
+		}
+	}
+	return at, nil
+}
+
+// page is what one Read gathers.
+type page struct {
+	run    spool.RunID
+	events []spool.Event
+	start  int       // where in events the page begins
+	left   int       // bytes that may still be added
+	next   spool.Seq // the event to be added next
+	full   bool
+}
+
+func (p *page) empty() bool { return len(p.events) == p.start }
+
+// fits reports whether an event of this size may be added, and takes note if
+// it may not.
+func (p *page) fits(size int) bool {
+	p.full = !p.empty() && size > p.left
+	return !p.full
+}
+
+func (p *page) add(e spool.Event) {
+	e.Run = p.run
+	p.events = append(p.events, e)
+	p.left -= e.Size()
+	p.next = e.Seq + 1
+}
+
+// addGap stands for the events up to a seq, which are gone.
+func (p *page) addGap(to spool.Seq, now time.Time) {
+	data, err := json.Marshal(spool.Gap{From: p.next, To: to})
+	if err != nil { // two integers always encode
+		panic(err)
+	}
+	if p.fits(len(data)) {
+		p.add(spool.Event{Seq: to, Time: now, Kind: spool.KindTruncated, Data: data})
+	}
+}
+
+// chunk is how much to read at once for what the page still takes.
+func (p *page) chunk() int {
+	if p.left >= maxChunk {
+		return maxChunk
+	}
+	// Headers take room in the file but not in the page.
+	return min(max(p.left, 0)*17/16+minChunk, maxChunk)
+}
+
+// take adds the events from a place on, and returns where it stopped.
+func (p *page) take(f io.ReaderAt, size int64, at point, upper spool.Seq, mark func(point)) (point, error) {
+	var buf []byte // the file from at.off on; events point into it, so it is never reused
+	fill := func(n int) error {
+		if at.off+int64(n) > size {
+			return eventlog.ErrShortRecord
+		}
+		buf = make([]byte, min(int64(max(n, p.chunk())), size-at.off))
+		_, err := f.ReadAt(buf, at.off)
+		if errors.Is(err, io.EOF) {
+			return eventlog.ErrShortRecord
+		}
+		return err
+	}
+	marked := at.off
+	for p.next <= upper && at.off < size {
+		if len(buf) < eventlog.RecordHeader {
+			if err := fill(eventlog.RecordHeader); err != nil {
+				return at, err
+			}
+		}
+		h, err := parseHead(buf)
+		if err != nil {
+			return at, err
+		}
+		switch {
+		case h.meta == metaFinal:
+			return at, nil
+		case h.meta != 0:
+		case h.seq != at.seq:
+			return at, fmt.Errorf("%w: seq %d, want %d", eventlog.ErrCorruptRecord, h.seq, at.seq)
+		case !p.fits(h.size - eventlog.RecordHeader):
+			return at, nil
+		}
+		if len(buf) < h.size {
+			if err := fill(h.size); err != nil {
+				return at, err
+			}
+		}
+		e, n, err := eventlog.DecodeRecord(buf)
+		if err != nil {
+			return at, err
+		}
+		if at.off >= marked+indexStep {
+			mark(at)
+			marked = at.off
+		}
+		if h.meta == 0 {
+			p.add(e)
+			at.seq++
+		}
+		at.off += int64(n)
+		buf = buf[n:]
+	}
+	return at, nil
+}

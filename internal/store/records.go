@@ -1,0 +1,113 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"sort"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/eventlog"
+)
+
+// ReadRecords appends to dst the records of events after a cursor as they are
+// on disk, unverified, and returns the seq of the last: for handing them on to
+// somebody who verifies. At least one is appended if there is one, and no more
+// than fit in maxBytes beyond that. It appends none where they are not simply
+// there, such as at a gap: [Journal.Read] says what is wrong then.
+func (j *Journal) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte, spool.Seq, error) {
+	j.mu.Lock()
+	last, segs := j.last, j.segs
+	j.mu.Unlock()
+	next := after + 1
+	i := sort.Search(len(segs), func(i int) bool { return segs[i].first > next }) - 1
+	if next == 0 || next > last || i < 0 {
+		return dst, after, nil
+	}
+	f, err := os.Open(segs[i].path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return dst, after, nil
+	}
+	if err != nil {
+		return dst, after, fmt.Errorf("read run %s: %w", j.id, err)
+	}
+	defer f.Close()
+	j.mu.Lock()
+	at, size := segs[i].seek(next), segs[i].size
+	j.mu.Unlock()
+	if size < 0 && i < len(segs)-1 { // complete: it is as long as its file
+		fi, err := f.Stat()
+		if err != nil {
+			return dst, after, fmt.Errorf("read run %s: %w", j.id, err)
+		}
+		size = fi.Size()
+	}
+	if size < 0 {
+		return dst, after, nil
+	}
+	at, err = seek(f, size, at, next, func(point) {})
+	if err == nil && at.seq == next {
+		at, err = skipMeta(f, size, at)
+	}
+	if err != nil || at.seq != next {
+		return dst, after, nil
+	}
+	dst, at, err = copyRecords(dst, f, size, at, maxBytes)
+	if err != nil {
+		return dst, after, fmt.Errorf("read run %s: %w", j.id, err)
+	}
+	j.mu.Lock()
+	segs[i].hint = at
+	j.mu.Unlock()
+	return dst, at.seq - 1, nil
+}
+
+// skipMeta moves over descriptions to the next event, or to the end.
+func skipMeta(f io.ReaderAt, size int64, at point) (point, error) {
+	var head [eventlog.RecordHeader]byte
+	for at.off+eventlog.RecordHeader <= size {
+		if _, err := f.ReadAt(head[:], at.off); err != nil {
+			return at, err
+		}
+		h, err := parseHead(head[:])
+		if err != nil || h.meta == 0 || h.meta == metaFinal {
+			return at, err
+		}
+		at.off += int64(h.size)
+	}
+	return at, nil
+}
+
+// copyRecords appends whole records of events from a place on, up to a
+// description, and returns where it stopped.
+func copyRecords(dst []byte, f io.ReaderAt, size int64, at point, maxBytes int) ([]byte, point, error) {
+	start := len(dst)
+	fill := func(n int) error {
+		n = int(min(int64(n), size-at.off))
+		dst = slices.Grow(dst[:start], n)[:start+n]
+		_, err := f.ReadAt(dst[start:], at.off)
+		return err
+	}
+	if err := fill(max(maxBytes, minChunk)); err != nil {
+		return dst[:start], at, err
+	}
+	if first, err := eventlog.RecordSize(dst[start:]); err == nil && first > len(dst)-start {
+		if err := fill(first); err != nil { // one in any case
+			return dst[:start], at, err
+		}
+	}
+	end := start
+	for len(dst)-end >= eventlog.RecordHeader {
+		h, err := parseHead(dst[end:])
+		if err != nil || h.meta != 0 || h.seq != at.seq || h.size > len(dst)-end {
+			break // Read tells what is wrong, if something is
+		}
+		at.seq++
+		at.off += int64(h.size)
+		end += h.size
+	}
+	return dst[:end], at, nil
+}

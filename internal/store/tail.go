@@ -1,0 +1,221 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/eventlog"
+)
+
+// tail is the end of a run as far as its last segment tells.
+type tail struct {
+	off    int64      // end of the last whole record; zero until the segment has its head
+	next   spool.Seq  // seq of the next event
+	events bool       // the segment has one
+	salt   uint64     // of the segment
+	info   spool.Info // the newest description
+	bytes  int64      // of output so far, in all segments
+	final  int        // size of the final description's record, once there is one
+	sealed bool       // the footer is there too
+}
+
+// finalRead is how much of a file's end is read in the hope that the final
+// description is in it.
+const finalRead = 4 << 10
+
+// scan walks over the records between t.off and size and checks them. It
+// stops before the first that is not whole, with errTorn if the file ends
+// within it. Positions go to found, which may be nil.
+func (t *tail) scan(f io.ReaderAt, size int64, id spool.RunID, found func(point)) error {
+	off := t.off
+	w := window{f: f, size: size}
+	if off == 0 {
+		b, err := w.peek(0, len(segmentMagic))
+		if err != nil {
+			return err
+		}
+		if err := checkMagic(b); err != nil {
+			return err
+		}
+		off = int64(len(b))
+	}
+	for off < size || t.off == 0 {
+		if t.final > 0 {
+			return t.scanFooter(&w)
+		}
+		b, err := w.peek(off, eventlog.RecordHeader)
+		if err != nil {
+			return err
+		}
+		h, err := parseHead(b)
+		if err != nil {
+			return err
+		}
+		if b, err = w.peek(off, h.size); err != nil {
+			return err
+		}
+		e, n, err := eventlog.DecodeRecord(b)
+		if err != nil {
+			return err
+		}
+		switch {
+		case (t.off == 0) != (h.meta == metaHead):
+			return fmt.Errorf("%w: misplaced head", eventlog.ErrCorruptRecord)
+		case h.meta != 0:
+			info, err := decodeInfo(e.Data, id)
+			if err != nil {
+				return err
+			}
+			if h.meta == metaHead {
+				t.salt = h.salt
+			} else if h.salt != t.salt {
+				return fmt.Errorf("%w: it belongs to another segment", eventlog.ErrCorruptRecord)
+			}
+			if h.meta == metaFinal {
+				t.final = n
+			}
+			t.info, t.bytes = info, info.Bytes
+		case h.seq != t.next:
+			return fmt.Errorf("%w: seq %d, want %d", eventlog.ErrCorruptRecord, h.seq, t.next)
+		default:
+			if found != nil {
+				found(point{seq: h.seq, off: off})
+			}
+			t.count(&e)
+		}
+		off += int64(n)
+		t.off = off
+	}
+	if t.final > 0 && !t.sealed {
+		return errTorn
+	}
+	return nil
+}
+
+// count takes an event into account.
+func (t *tail) count(e *spool.Event) {
+	t.next = e.Seq + 1
+	t.events = true
+	if e.Kind == spool.KindOutput {
+		t.bytes += int64(len(e.Bytes))
+	}
+}
+
+func (t *tail) scanFooter(w *window) error {
+	if t.sealed {
+		return errors.New("bytes after the footer")
+	}
+	b, err := w.peek(t.off, footerSize)
+	if err != nil {
+		return err
+	}
+	n, err := parseFooter(b, t.salt)
+	if err != nil {
+		return err
+	}
+	if n != t.final {
+		return errors.New("footer does not fit the final description")
+	}
+	t.off += footerSize
+	t.sealed = true
+	if t.off < w.size {
+		return errors.New("bytes after the footer")
+	}
+	return nil
+}
+
+// readFinal looks at both ends of a file for a complete run, without a walk.
+// It reports false for anything else; a scan then tells what it is.
+func (t *tail) readFinal(f io.ReaderAt, size int64, id spool.RunID) bool {
+	const headSize = len(segmentMagic) + eventlog.RecordHeader
+	if size < int64(headSize+footerSize) {
+		return false
+	}
+	var head [headSize]byte
+	if _, err := f.ReadAt(head[:], 0); err != nil || checkMagic(head[:len(segmentMagic)]) != nil {
+		return false
+	}
+	h, err := parseHead(head[len(segmentMagic):])
+	if err != nil || h.meta != metaHead {
+		return false
+	}
+	end := make([]byte, min(finalRead, size))
+	if _, err := f.ReadAt(end, size-int64(len(end))); err != nil {
+		return false
+	}
+	n, err := parseFooter(end[len(end)-footerSize:], h.salt)
+	if err != nil || int64(n+footerSize) > size {
+		return false
+	}
+	if n+footerSize > len(end) {
+		end = make([]byte, n+footerSize)
+		if _, err := f.ReadAt(end, size-int64(len(end))); err != nil {
+			return false
+		}
+	}
+	e, n, err := eventlog.DecodeRecord(end[len(end)-footerSize-n:])
+	if err != nil || e.Seq != 0 || uint64(e.Turn) != h.salt {
+		return false
+	}
+	info, err := decodeInfo(e.Data, id)
+	if err != nil {
+		return false
+	}
+	*t = tail{off: size, next: info.Last + 1, salt: h.salt, info: info, bytes: info.Bytes, final: n, sealed: true}
+	return true
+}
+
+// checkMagic tells a file of ours from one that was never begun, or is
+// something else. A machine that died can leave zeros.
+func checkMagic(b []byte) error {
+	if string(b) == segmentMagic {
+		return nil
+	}
+	if bytes.Equal(b, make([]byte, len(segmentMagic))) {
+		return errTorn
+	}
+	return fmt.Errorf("not a segment: it begins with %q", b)
+}
+
+// scanRead is how much a walk reads at a time.
+const scanRead = 256 << 10
+
+// window reads a file through a buffer that it reuses.
+type window struct {
+	f    io.ReaderAt
+	size int64 // of the file, as far as it may be read
+	step int   // to read at a time; zero means scanRead
+	buf  []byte
+	off  int64 // of buf in the file
+}
+
+// peek returns n bytes at off, valid until the next call. The error is
+// errTorn if the file ends before.
+func (w *window) peek(off int64, n int) ([]byte, error) {
+	if at := off - w.off; at >= 0 && at+int64(n) <= int64(len(w.buf)) {
+		return w.buf[at : at+int64(n)], nil
+	}
+	if off+int64(n) > w.size {
+		return nil, fmt.Errorf("%w: %w", errTorn, eventlog.ErrShortRecord)
+	}
+	step := w.step
+	if step == 0 {
+		step = scanRead
+	}
+	want := int(min(int64(max(n, step)), w.size-off))
+	if cap(w.buf) < want {
+		w.buf = make([]byte, want)
+	}
+	w.buf, w.off = w.buf[:want], off
+	if _, err := w.f.ReadAt(w.buf, off); err != nil {
+		w.buf = w.buf[:0]
+		if errors.Is(err, io.EOF) { // the file shrank since its size was asked for
+			return nil, fmt.Errorf("%w: %w", errTorn, eventlog.ErrShortRecord)
+		}
+		return nil, err
+	}
+	return w.buf[:n], nil
+}

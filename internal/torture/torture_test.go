@@ -1,0 +1,36 @@
+package torture_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spool-run/spool/internal/servertest"
+	"github.com/spool-run/spool/internal/torture"
+)
+
+func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
+
+// A short torture of the real binary breaks no promise.
+func TestSpool(t *testing.T) {
+	report, err := torture.Run(t.Context(), torture.Options{
+		Seed: 1, Binary: servertest.Binary(t), Dir: t.TempDir(), Duration: 6 * time.Second, Grace: 3 * time.Second,
+		Faults:  []torture.Fault{torture.Cut, torture.Stall, torture.Worker, torture.Server, torture.Keeper, torture.Upgrade},
+		Clients: 3, Natives: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	if err := report.WriteTable(&table); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", &table)
+	if report.Failed() {
+		t.Error("a promise was broken")
+	}
+	if report.Disconnects == 0 || report.Kills == 0 || report.Runs == 0 {
+		t.Error("nothing happened")
+	}
+}

@@ -1,0 +1,267 @@
+package execserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spool-run/spool/internal/crew"
+	"github.com/spool-run/spool/internal/wire/rpc"
+)
+
+// conn is one connection: where it is in the handshake, the session it is
+// attached to, and what dies with it.
+type conn struct {
+	server *Server
+	rpc    *rpc.Conn
+	ctx    context.Context // ends with the connection
+	cancel context.CancelFunc
+	lanes  *rpc.Lanes
+	urgent *rpc.Lanes // control requests, which wait for nothing else
+	files  *files
+	http   *httpRequests
+	binary bool // events of run/follow go out as binary records
+
+	followers crew.Crew
+
+	mu      sync.Mutex
+	session *session // nil before initialize
+	ready   bool     // initialized came
+	follows map[uint32]*follow
+	held    map[*process]*resumption // whose events wait for a read
+}
+
+// serve handles one connection until it ends.
+func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Ending the context must end a connection that waits in a read.
+	stop := context.AfterFunc(ctx, func() { _ = t.Close() })
+	defer stop()
+
+	c := &conn{
+		server: s, rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel,
+		lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes), urgent: rpc.NewLanes(maxInFlight, maxInFlightBytes),
+		binary: binary, follows: make(map[uint32]*follow), held: make(map[*process]*resumption),
+	}
+	c.files = newFiles(c.notify)
+	c.http = newHTTPRequests(c.notify)
+	err := c.rpc.Serve(ctx, c)
+	cancel()
+	c.mu.Lock()
+	sess := c.session
+	c.mu.Unlock()
+	if sess != nil {
+		sess.detach(c)
+	}
+	c.files.close()
+	c.http.close()
+	c.urgent.Wait()
+	c.lanes.Wait() // before the followers, which its work may still start
+	c.followers.Wait()
+	return err
+}
+
+func (c *conn) notify(method string, params any) {
+	_ = c.rpc.Notify(method, params) // a lost connection has no reader
+}
+
+// Malformed implements [rpc.Handler]: the peer is told, and goes on.
+func (c *conn) Malformed(err error) error {
+	b, encErr := json.Marshal(rpc.Errorf(rpc.CodeInvalidRequest, "%s", err))
+	if encErr != nil {
+		return encErr
+	}
+	return c.rpc.Send(false, slices.Concat([]byte(`{"error":`), b, []byte(`,"id":-1}`)))
+}
+
+// Notification implements [rpc.Handler].
+func (c *conn) Notification(method string, params json.RawMessage) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case method == "initialized" && c.session != nil:
+		c.ready = true
+		return nil
+	case method == "run/ack" && c.ready:
+		return c.ack(params)
+	case method == "run/unfollow" && c.ready:
+		return c.unfollow(params)
+	}
+	return fmt.Errorf("unexpected notification %q", method)
+}
+
+// call handles one request.
+type call func(ctx context.Context, params json.RawMessage) (any, error)
+
+// Request implements [rpc.Handler]: it chooses the lane.
+func (c *conn) Request(r *rpc.Request) {
+	if r.Method == "initialize" {
+		result, err := c.initialize(r.Params)
+		r.Reply(result, err)
+		return
+	}
+	route, ok := c.route(r)
+	var err error
+	if !ok {
+		err = rpc.Errorf(rpc.CodeMethodNotFound, "exec-server stub does not implement `%s` yet", r.Method)
+	} else {
+		err = c.checkReady(route.family)
+	}
+	if err != nil {
+		// Not from here: a peer that does not read its answers now may
+		// have more to say.
+		c.lanes.Go("", 0, func() { r.Reply(nil, err) })
+		return
+	}
+	run := func() {
+		result, err := route.call(c.ctx, r.Params)
+		if err != nil && c.ctx.Err() != nil {
+			// It failed because the connection ends. Said so, the client
+			// would take it for the answer; unsaid, it asks again.
+			return
+		}
+		r.Reply(result, err)
+		if err == nil && route.after != nil {
+			route.after(result)
+		}
+	}
+	if route.control {
+		// Counted apart: a flood of ordinary requests must not hold up
+		// a kill.
+		c.urgent.Go("", r.Size(), run)
+		return
+	}
+	c.lanes.Go(route.lane, r.Size(), run)
+}
+
+// route says how a request is handled.
+type route struct {
+	family  string // what the handshake errors call it
+	lane    string // requests of one lane run in order; none means no order
+	control bool   // never waits behind anything
+	call    call
+	after   func(result any) // runs after the answer was sent
+}
+
+func (c *conn) route(r *rpc.Request) (route, bool) {
+	family, _, _ := strings.Cut(r.Method, "/")
+	switch family {
+	case "process":
+		return c.routeProcess(r)
+	case "run":
+		return c.routeRun(r)
+	case "fs":
+		// One lane, because a client may write a file and read it in
+		// the next message. Closing a handle goes through it as well:
+		// it must come after the blocks before it.
+		lane := "fs"
+		switch r.Method {
+		case "fs/open", "fs/readBlock", "fs/writeBlock", "fs/close":
+			lane = "fs " + peek(r.Params, "handleId")
+		}
+		return route{family: "filesystem", lane: lane, call: func(ctx context.Context, p json.RawMessage) (any, error) {
+			result, ok, err := c.files.handle(ctx, r.Method, p)
+			if !ok {
+				return nil, rpc.Errorf(rpc.CodeMethodNotFound, "exec-server stub does not implement `%s` yet", r.Method)
+			}
+			return result, err
+		}}, true
+	case "http":
+		if r.Method != "http/request" {
+			return route{}, false
+		}
+		return route{family: "http", call: c.http.handle}, true
+	}
+	if name, ok := environmentFamilies[r.Method]; ok {
+		return route{family: name, control: true, call: func(_ context.Context, p json.RawMessage) (any, error) {
+			result, _, err := environmentMethod(r.Method, p, c.server.env)
+			return result, err
+		}}, true
+	}
+	return route{}, false
+}
+
+var environmentFamilies = map[string]string{
+	"environment/info":           "environment info",
+	"environment/status":         "environment status",
+	"environmentConfig/read":     "environment config",
+	"capabilityRoots/discoverV1": "capability discovery",
+	"capabilities/discoverV2":    "capability discovery",
+}
+
+func (c *conn) checkReady(family string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.session == nil:
+		return rpc.Errorf(rpc.CodeInvalidRequest, "client must call initialize before using %s methods", family)
+	case !c.ready:
+		return rpc.Errorf(rpc.CodeInvalidRequest, "client must send initialized before using %s methods", family)
+	}
+	return nil
+}
+
+// initialize runs on the reading goroutine, because everything after it
+// depends on it.
+func (c *conn) initialize(params json.RawMessage) (any, error) {
+	c.mu.Lock()
+	again := c.session != nil
+	c.mu.Unlock()
+	if again {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "initialize may only be sent once per connection")
+	}
+	var p struct {
+		ClientName      string  `json:"clientName"`
+		ResumeSessionID *string `json:"resumeSessionId"`
+	}
+	if err := decode(params, &p, "clientName"); err != nil {
+		return nil, err
+	}
+	var sess *session
+	var err error
+	if p.ResumeSessionID != nil {
+		sess, err = c.server.resume(*p.ResumeSessionID, c)
+	} else {
+		sess, err = c.server.newSession(c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.session = sess
+	c.mu.Unlock()
+	return struct {
+		SessionID       string `json:"sessionId"`
+		EnvironmentInfo any    `json:"environmentInfo"`
+	}{sess.id, c.server.env.info()}, nil
+}
+
+// peek returns one string member of params, for choosing a lane before the
+// params are decoded.
+func peek(params json.RawMessage, name string) string {
+	var all map[string]json.RawMessage
+	var s string
+	if json.Unmarshal(params, &all) != nil || json.Unmarshal(all[name], &s) != nil {
+		return ""
+	}
+	return s
+}
+
+func headerHas(h http.Header, name, token string) bool {
+	for _, v := range h.Values(name) {
+		for t := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(t), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var errGone = errors.New("the connection is gone")

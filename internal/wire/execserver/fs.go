@@ -1,0 +1,455 @@
+package execserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
+	"github.com/spool-run/spool/internal/wire/rpc"
+)
+
+const (
+	maxReadFile = 512 << 20 // bytes fs/readFile answers with
+	// maxAnswerFile is what fits into one message as base64.
+	maxAnswerFile       = (rpc.MaxMessage - 1<<10) / 4 * 3
+	maxDirectoryEntries = 50_000 // names fs/readDirectory answers with
+)
+
+// files serves the fs/* methods of one connection and owns its file handles
+// and its watch.
+type files struct {
+	notify func(method string, params any)
+
+	mu        sync.Mutex
+	closed    bool
+	handles   map[string]*fileHandle
+	watch     *missingWatch // the only one, nil if there is none
+	lastWatch uint64        // highest watch id seen, valid if watched
+	watched   bool
+}
+
+// newFiles returns the file state of a connection. What it has to tell the
+// client it passes to notify, from a goroutine of its own.
+func newFiles(notify func(method string, params any)) *files {
+	return &files{notify: notify, handles: make(map[string]*fileHandle)}
+}
+
+// close closes handles and watches and waits until nothing is left that could
+// notify. A notify that waits for the connection must have been let go before.
+func (f *files) close() {
+	f.mu.Lock()
+	f.closed = true
+	handles, watch := f.handles, f.watch
+	f.handles, f.watch = nil, nil
+	f.mu.Unlock()
+	for _, h := range handles {
+		h.close()
+	}
+	if watch != nil {
+		watch.close()
+	}
+}
+
+// none is the result of a method that has nothing to say.
+type none struct{}
+
+// handle serves the method if it is one of fs/*, and reports whether it is.
+func (f *files) handle(ctx context.Context, method string, params json.RawMessage) (result any, ok bool, err error) {
+	var serve func(context.Context, json.RawMessage) (any, error)
+	switch method {
+	case "fs/readFile":
+		serve = f.readFile
+	case "fs/writeFile":
+		serve = f.writeFile
+	case "fs/createDirectory":
+		serve = f.createDirectory
+	case "fs/getMetadata":
+		serve = f.getMetadata
+	case "fs/canonicalize":
+		serve = f.canonicalize
+	case "fs/readDirectory":
+		serve = f.readDirectory
+	case "fs/walk":
+		serve = f.walk
+	case "fs/remove":
+		serve = f.remove
+	case "fs/copy":
+		serve = f.copy
+	case "fs/open":
+		serve = f.open
+	case "fs/readBlock":
+		serve = f.readBlock
+	case "fs/writeBlock":
+		serve = f.writeBlock
+	case "fs/close":
+		serve = f.closeHandle
+	case "fs/watchMissing":
+		serve = f.watchMissing
+	default:
+		return nil, false, nil
+	}
+	result, err = serve(ctx, params)
+	if err != nil {
+		return nil, true, osError(err)
+	}
+	return result, true, nil
+}
+
+// pathParams are the members that most fs/* methods share.
+type pathParams struct {
+	Path           string          `json:"path"`
+	FollowSymlinks *bool           `json:"followSymlinks"`
+	Sandbox        json.RawMessage `json:"sandbox"`
+}
+
+// resolve returns the path, if the sandbox is one that can be granted.
+func (p *pathParams) resolve() (string, error) {
+	if err := checkFileSandbox(p.Sandbox); err != nil {
+		return "", err
+	}
+	return fileuri.Parse(p.Path)
+}
+
+// decodePath decodes params, which embed [pathParams], and returns the path.
+func decodePath(params json.RawMessage, p interface{ resolve() (string, error) }, required ...string) (string, error) {
+	if err := decode(params, p, required...); err != nil {
+		return "", err
+	}
+	return p.resolve()
+}
+
+func (p *pathParams) follow() bool { return isTrue(p.FollowSymlinks) }
+
+// isTrue reads an optional member whose default is true.
+func isTrue(b *bool) bool { return b == nil || *b }
+
+func notAFile(path string) error {
+	return rpc.Errorf(rpc.CodeInvalidRequest, "path `%s` is not a file", path)
+}
+
+func isSyntaxError(err error) bool {
+	var syntax *fileuri.SyntaxError
+	return errors.As(err, &syntax)
+}
+
+func (f *files) readFile(ctx context.Context, params json.RawMessage) (any, error) {
+	var p pathParams
+	path, err := decodePath(params, &p, "path")
+	if err != nil {
+		return nil, err
+	}
+	// O_NONBLOCK keeps the open of a named pipe from waiting for a writer.
+	var file *os.File
+	if p.follow() {
+		file, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	} else {
+		file, err = openNoFollow(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular() && p.follow():
+		return nil, notAFile(path)
+	case !info.Mode().IsRegular():
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "path is not a regular file")
+	}
+	if info.Size() > maxAnswerFile && info.Size() <= maxReadFile {
+		return nil, rpc.Errorf(rpc.CodeInternal, "file of %d bytes does not fit into one message: read it with fs/open and fs/readBlock", info.Size())
+	}
+	data, err := readAtMost(ctx, file, info.Size(), maxReadFile)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		Data []byte `json:"dataBase64"`
+	}{data}, nil
+}
+
+// readAtMost reads to the end of a file of about the given size, but not past
+// the limit. The size may be wrong: files of /proc have none.
+func readAtMost(ctx context.Context, r io.Reader, size, limit int64) ([]byte, error) {
+	tooLarge := rpc.Errorf(rpc.CodeInvalidRequest, "file is too large to read: limit is %d bytes", limit)
+	if size > limit {
+		return nil, tooLarge
+	}
+	buf := make([]byte, 0, size+512)
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		const step = 8 << 20 // between looks at the context
+		n, err := r.Read(buf[len(buf):min(cap(buf), len(buf)+step)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case int64(len(buf)) > limit:
+			return nil, tooLarge
+		case err == io.EOF:
+			return buf, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+func (f *files) writeFile(ctx context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		pathParams
+		Data string `json:"dataBase64"`
+	}
+	path, err := decodePath(params, &p, "path", "dataBase64")
+	if err != nil {
+		return nil, err
+	}
+	data, err := decodeBase64(p.Data)
+	if err != nil {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "fs/writeFile requires valid base64 dataBase64: %s", err)
+	}
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC | syscall.O_NONBLOCK
+	var file *os.File
+	if p.follow() {
+		file, err = os.OpenFile(path, flags, 0o666)
+	} else {
+		file, err = openNoFollow(path, flags, 0o666)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer cancelWith(ctx, file)()
+	_, err = file.Write(data)
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return none{}, nil
+}
+
+// cancelWith ends a read or write of the file that waits, as on a pipe, when
+// ctx ends. The caller calls stop when done.
+func cancelWith(ctx context.Context, file *os.File) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		_ = file.SetDeadline(time.Unix(1, 0)) // regular files have no deadline and never wait
+	})
+}
+
+func (f *files) createDirectory(_ context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		pathParams
+		Recursive *bool `json:"recursive"`
+	}
+	path, err := decodePath(params, &p, "path")
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case !p.follow():
+		err = mkdirNoFollow(path, isTrue(p.Recursive))
+	case isTrue(p.Recursive):
+		err = mkdirAll(path)
+	default:
+		err = os.Mkdir(path, 0o777)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return none{}, nil
+}
+
+// mkdirAll is [os.MkdirAll] with the error of the directory that could not be
+// made: a file in its place is EEXIST, one on the way ENOTDIR.
+func mkdirAll(path string) error {
+	err := os.Mkdir(path, 0o777)
+	if parent := filepath.Dir(path); errors.Is(err, syscall.ENOENT) && parent != path {
+		if err := mkdirAll(parent); err != nil {
+			return err
+		}
+		err = os.Mkdir(path, 0o777)
+	}
+	if err == nil {
+		return nil
+	}
+	if info, serr := os.Stat(path); serr == nil && info.IsDir() {
+		return nil
+	}
+	return err
+}
+
+// metadata is the result of fs/getMetadata.
+type metadata struct {
+	IsDirectory  bool   `json:"isDirectory"`
+	IsFile       bool   `json:"isFile"`
+	IsSymlink    bool   `json:"isSymlink"`
+	Size         uint64 `json:"size"`
+	CreatedAtMS  int64  `json:"createdAtMs"`
+	ModifiedAtMS int64  `json:"modifiedAtMs"`
+}
+
+func (f *files) getMetadata(_ context.Context, params json.RawMessage) (any, error) {
+	var p pathParams
+	path, err := decodePath(params, &p, "path")
+	if err != nil {
+		return nil, err
+	}
+	if !p.follow() {
+		dir, name, err := openParentNoFollow(path)
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		m, err := stat(int(dir.Fd()), name, false)
+		if err == nil && m.IsSymlink {
+			err = errSymlink
+		}
+		return m, err
+	}
+	m, err := stat(atCWD, path, true)
+	if err != nil {
+		return nil, err
+	}
+	link, err := stat(atCWD, path, false)
+	if err != nil {
+		return nil, err
+	}
+	m.IsSymlink = link.IsSymlink
+	return m, nil
+}
+
+func (f *files) canonicalize(_ context.Context, params json.RawMessage) (any, error) {
+	var p pathParams
+	path, err := decodePath(params, &p, "path")
+	if err != nil {
+		return nil, err
+	}
+	if path, err = realPath(path); err != nil {
+		return nil, err
+	}
+	return struct {
+		Path string `json:"path"`
+	}{fileuri.Format(path)}, nil
+}
+
+// realPath resolves all symbolic links of a path that exists.
+func realPath(path string) (string, error) {
+	if _, err := os.Stat(path); err != nil { // with the error number of the system
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+// directoryEntry is one name in the result of fs/readDirectory.
+type directoryEntry struct {
+	FileName       string `json:"fileName"`
+	FileNameBase64 []byte `json:"fileNameBase64,omitempty"` // only if the name is not UTF-8
+	IsDirectory    bool   `json:"isDirectory"`
+	IsFile         bool   `json:"isFile"`
+}
+
+func (f *files) readDirectory(ctx context.Context, params json.RawMessage) (any, error) {
+	var p pathParams
+	path, err := decodePath(params, &p, "path")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := openDirectory(path, true)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	result := struct {
+		Entries []directoryEntry `json:"entries"`
+	}{make([]directoryEntry, 0, 64)}
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		names, err := dir.Readdirnames(1024)
+		for _, name := range names {
+			m, err := stat(int(dir.Fd()), name, true)
+			if err != nil {
+				continue // a link to nowhere, or gone since
+			}
+			e := directoryEntry{FileName: name, IsDirectory: m.IsDirectory, IsFile: m.IsFile}
+			if !utf8.ValidString(name) {
+				e.FileNameBase64 = []byte(name)
+			}
+			result.Entries = append(result.Entries, e)
+		}
+		switch {
+		case len(result.Entries) > maxDirectoryEntries:
+			return nil, rpc.Errorf(rpc.CodeInternal, "fs/readDirectory returned more than %d entries, which is the limit", maxDirectoryEntries)
+		case err == io.EOF:
+			return result, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// openDirectory opens a directory to read its names.
+func openDirectory(path string, follow bool) (*os.File, error) {
+	flags := os.O_RDONLY | syscall.O_DIRECTORY | syscall.O_NONBLOCK
+	if !follow {
+		flags |= syscall.O_NOFOLLOW
+	}
+	return os.OpenFile(path, flags, 0)
+}
+
+func (f *files) remove(_ context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		pathParams
+		Recursive *bool `json:"recursive"`
+		Force     *bool `json:"force"`
+	}
+	path, err := decodePath(params, &p, "path")
+	if err != nil {
+		return nil, err
+	}
+	switch recursive := isTrue(p.Recursive); {
+	case !p.follow() && recursive:
+		err = rpc.Errorf(rpc.CodeInternal, "recursive no-follow removal is unsupported")
+	case path == "/" && recursive:
+		err = rpc.Errorf(rpc.CodeInvalidRequest, "fs/remove does not remove the root directory")
+	case !p.follow():
+		err = removeNoFollow(path)
+	default:
+		err = removePath(path, recursive)
+	}
+	if errors.Is(err, syscall.ENOENT) && isTrue(p.Force) {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return none{}, nil
+}
+
+// removePath removes a file, a link, or a directory.
+func removePath(path string, recursive bool) error {
+	info, err := os.Lstat(path)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir() && recursive:
+		return os.RemoveAll(path)
+	case info.IsDir():
+		return syscall.Rmdir(path)
+	}
+	return syscall.Unlink(path)
+}

@@ -1,0 +1,187 @@
+package execserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
+	"github.com/spool-run/spool/internal/wire/rpc"
+)
+
+func (f *files) copy(ctx context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		SourcePath      string          `json:"sourcePath"`
+		DestinationPath string          `json:"destinationPath"`
+		Recursive       bool            `json:"recursive"`
+		Sandbox         json.RawMessage `json:"sandbox"`
+	}
+	if err := decode(params, &p, "sourcePath", "destinationPath", "recursive"); err != nil {
+		return nil, err
+	}
+	if err := checkFileSandbox(p.Sandbox); err != nil {
+		return nil, err
+	}
+	source, err := fileuri.Parse(p.SourcePath)
+	if err != nil {
+		return nil, err
+	}
+	destination, err := fileuri.Parse(p.DestinationPath)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(source)
+	if err != nil {
+		return nil, err
+	}
+	switch info.Mode().Type() {
+	case os.ModeDir:
+		if !p.Recursive {
+			return nil, rpc.Errorf(rpc.CodeInvalidRequest, "fs/copy requires recursive: true when sourcePath is a directory")
+		}
+		inside, ierr := isInside(destination, source)
+		if ierr != nil {
+			return nil, ierr
+		}
+		if inside {
+			return nil, rpc.Errorf(rpc.CodeInvalidRequest, "fs/copy cannot copy a directory to itself or one of its descendants")
+		}
+		err = copyDirectory(ctx, source, destination)
+	case os.ModeSymlink:
+		err = copyLink(source, destination)
+	case 0:
+		err = copyFile(ctx, source, destination)
+	default:
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "fs/copy only supports regular files, directories, and symlinks")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return none{}, nil
+}
+
+// isInside reports whether path is, or would be, dir or something below it.
+func isInside(path, dir string) (bool, error) {
+	dir, err := realPath(dir)
+	if err != nil {
+		return false, err
+	}
+	rest := ""
+	for {
+		real, err := realPath(path)
+		if err == nil {
+			path = filepath.Join(real, rest)
+			break
+		}
+		parent := filepath.Dir(path)
+		if !errors.Is(err, syscall.ENOENT) || parent == path {
+			return false, err
+		}
+		rest = filepath.Join(filepath.Base(path), rest)
+		path = parent
+	}
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/"), nil
+}
+
+// copyDirectory copies into a directory that may exist. Pipes, sockets and
+// devices are left out.
+func copyDirectory(ctx context.Context, source, destination string) error {
+	if err := mkdirAll(destination); err != nil {
+		return err
+	}
+	dir, err := openDirectory(source, false)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		entries, err := dir.ReadDir(256)
+		for _, e := range entries {
+			from, to := filepath.Join(source, e.Name()), filepath.Join(destination, e.Name())
+			var err error
+			switch e.Type() {
+			case os.ModeDir:
+				err = copyDirectory(ctx, from, to)
+			case os.ModeSymlink:
+				err = copyLink(from, to)
+			case 0:
+				err = copyFile(ctx, from, to)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func copyLink(source, destination string) error {
+	target, err := os.Readlink(source)
+	if err != nil {
+		return err
+	}
+	return os.Symlink(target, destination)
+}
+
+// copyFile copies the contents and the permissions of a regular file. A file
+// copied onto itself stays what it is.
+func copyFile(ctx context.Context, source, destination string) error {
+	in, err := os.OpenFile(source, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() { // no longer
+		return notAFile(source)
+	}
+	if there, err := os.Stat(destination); err == nil && os.SameFile(info, there) {
+		return nil
+	}
+	out, err := os.OpenFile(destination, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	defer cancelWith(ctx, out)()
+	err = copyContents(ctx, out, in)
+	if there, serr := out.Stat(); err == nil && serr == nil && there.Mode().IsRegular() {
+		err = out.Chmod(info.Mode()) // what was there keeps no other mode, nor does the umask matter
+	}
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// copyContents copies in steps, so that the end of the connection ends it.
+func copyContents(ctx context.Context, out, in *os.File) error {
+	const step = 64 << 20
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		_, err := io.CopyN(out, in, step)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

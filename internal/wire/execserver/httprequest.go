@@ -1,0 +1,414 @@
+package execserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spool-run/spool/internal/wire/rpc"
+)
+
+const (
+	// maxResponseBody bounds a body that is not streamed: in base64 it must
+	// fit a message of 64 MiB.
+	maxResponseBody = 45 << 20
+	// bodyDelta is how much of a streamed body is held and sent at once.
+	bodyDelta = 256 << 10
+	// maxStreams bounds the bodies a connection has under way.
+	maxStreams   = 256
+	maxRedirects = 10
+)
+
+// httpRequests serves http/request for one connection and owns the bodies it
+// streams.
+type httpRequests struct {
+	notify    func(method string, params any)
+	transport *http.Transport
+	ctx       context.Context // ends with close
+	cancel    context.CancelFunc
+
+	mu      sync.Mutex
+	closed  bool
+	streams map[string]bool // ids of requests with a body under way
+	done    sync.WaitGroup
+}
+
+// newHTTPRequests returns the HTTP state of a connection. Streamed bodies are
+// read no faster than notify returns.
+func newHTTPRequests(notify func(method string, params any)) *httpRequests {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &httpRequests{
+		notify: notify,
+		ctx:    ctx,
+		cancel: cancel,
+		transport: &http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			DisableCompression:    true, // bodies are passed on as they are
+			ForceAttemptHTTP2:     true,
+			TLSHandshakeTimeout:   30 * time.Second,
+			IdleConnTimeout:       90 * time.Second,
+			ExpectContinueTimeout: time.Second,
+			MaxIdleConnsPerHost:   8,
+		},
+		streams: make(map[string]bool),
+	}
+}
+
+// close ends all requests and waits until nothing is left that could notify. A
+// notify that waits for the connection must have been let go before.
+func (h *httpRequests) close() {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.cancel()
+	h.done.Wait()
+	h.transport.CloseIdleConnections()
+}
+
+// httpHeader is one header line. The value of the server's environment
+// variable, if one is named, is appended to the value.
+type httpHeader struct {
+	Name        string  `json:"name"`
+	Value       string  `json:"value"`
+	ValueEnvVar *string `json:"valueEnvVar,omitempty"`
+}
+
+// UnmarshalJSON refuses a header without name or value.
+func (h *httpHeader) UnmarshalJSON(b []byte) error {
+	type plain httpHeader
+	return decode(b, (*plain)(h), "name", "value")
+}
+
+// httpParams are the params of http/request.
+type httpParams struct {
+	Method         string       `json:"method"`
+	URL            string       `json:"url"`
+	RequestID      string       `json:"requestId"`
+	Headers        []httpHeader `json:"headers"`
+	Body           *string      `json:"bodyBase64"`
+	TimeoutMS      *uint64      `json:"timeoutMs"`
+	RedirectPolicy *string      `json:"redirectPolicy"`
+	StreamResponse bool         `json:"streamResponse"`
+}
+
+// httpResult is the result of http/request.
+type httpResult struct {
+	Status  int          `json:"status"`
+	Headers []httpHeader `json:"headers"`
+	Body    []byte       `json:"bodyBase64"`
+}
+
+// handle serves http/request. A streamed body goes on after it returned.
+func (h *httpRequests) handle(ctx context.Context, params json.RawMessage) (any, error) {
+	var p httpParams
+	if err := decode(params, &p, "method", "url", "requestId"); err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: h.transport, CheckRedirect: checkRedirect}
+	if p.RedirectPolicy != nil {
+		switch *p.RedirectPolicy {
+		case "follow":
+		case "stop":
+			client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		default:
+			return nil, unknownVariant(*p.RedirectPolicy, "`follow` or `stop`")
+		}
+	}
+	req, err := p.request()
+	if err != nil {
+		return nil, err
+	}
+
+	// The request lives as long as the connection and its own timeout allow;
+	// ctx, the call's, ends it only until there is an answer.
+	reqCtx, cancel := context.WithCancel(h.ctx)
+	if p.TimeoutMS != nil {
+		timeout := time.Duration(min(*p.TimeoutMS, uint64(365*24*time.Hour/time.Millisecond))) * time.Millisecond
+		reqCtx, cancel = withTimeout(reqCtx, cancel, timeout)
+	}
+	stop := context.AfterFunc(ctx, cancel)
+	defer stop()
+	if err := h.begin(&p); err != nil {
+		cancel()
+		return nil, err
+	}
+	finish := func() {
+		cancel()
+		h.end(&p)
+	}
+	resp, err := client.Do(req.WithContext(reqCtx))
+	if err != nil {
+		finish()
+		return nil, sendError(req, err)
+	}
+	result := httpResult{Status: resp.StatusCode, Headers: responseHeaders(resp), Body: []byte{}}
+	if p.StreamResponse {
+		go func() { // counted by begin
+			defer finish()
+			h.stream(p.RequestID, resp.Body)
+		}()
+		return result, nil
+	}
+	defer finish()
+	if result.Body, err = readBody(resp.Body); err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+func withTimeout(ctx context.Context, cancel context.CancelFunc, timeout time.Duration) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithTimeout(ctx, timeout)
+	return ctx, func() { stop(); cancel() }
+}
+
+// begin counts a request until end, and takes its id if the body is streamed.
+func (h *httpRequests) begin(p *httpParams) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return rpc.Errorf(rpc.CodeInternal, "http/request failed: the connection is closing")
+	}
+	if p.StreamResponse {
+		switch {
+		case h.streams[p.RequestID]:
+			return rpc.Errorf(rpc.CodeInvalidParams, "http/request streamResponse requestId `%s` is already active", p.RequestID)
+		case len(h.streams) >= maxStreams:
+			return rpc.Errorf(rpc.CodeInternal, "http/request failed: at most %d responses may be streamed per connection", maxStreams)
+		}
+		h.streams[p.RequestID] = true
+	}
+	h.done.Add(1)
+	return nil
+}
+
+func (h *httpRequests) end(p *httpParams) {
+	if p.StreamResponse {
+		h.mu.Lock()
+		delete(h.streams, p.RequestID)
+		h.mu.Unlock()
+	}
+	h.done.Done()
+}
+
+// bodyDeltaParams are the params of http/request/bodyDelta.
+type bodyDeltaParams struct {
+	RequestID string  `json:"requestId"`
+	Seq       uint64  `json:"seq"`
+	Delta     []byte  `json:"deltaBase64"`
+	Done      bool    `json:"done"`
+	Error     *string `json:"error"`
+}
+
+// stream sends a body in pieces, and at last whether it was all.
+func (h *httpRequests) stream(id string, body io.ReadCloser) {
+	defer body.Close()
+	buf := make([]byte, bodyDelta)
+	for seq := uint64(1); ; {
+		n, err := body.Read(buf)
+		if h.ctx.Err() != nil {
+			return // nobody is there to be told
+		}
+		if n > 0 {
+			h.notify("http/request/bodyDelta", bodyDeltaParams{RequestID: id, Seq: seq, Delta: bytes.Clone(buf[:n])})
+			seq++
+		}
+		if err == nil {
+			continue
+		}
+		last := bodyDeltaParams{RequestID: id, Seq: seq, Delta: []byte{}, Done: true}
+		if err != io.EOF {
+			text := "error decoding response body: " + err.Error()
+			last.Error = &text
+		}
+		h.notify("http/request/bodyDelta", last)
+		return
+	}
+}
+
+// readBody reads a body that is part of the answer.
+func readBody(body io.ReadCloser) ([]byte, error) {
+	defer body.Close()
+	b, err := io.ReadAll(io.LimitReader(body, maxResponseBody+1))
+	switch {
+	case err != nil:
+		return nil, rpc.Errorf(rpc.CodeInternal, "failed to read http/request response body: %s", err)
+	case len(b) > maxResponseBody:
+		return nil, rpc.Errorf(rpc.CodeInternal, "failed to read http/request response body: it is larger than %d bytes; use streamResponse", maxResponseBody)
+	}
+	return b, nil
+}
+
+var errRedirects = errors.New("too many redirects")
+
+func checkRedirect(_ *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects {
+		return errRedirects
+	}
+	return nil
+}
+
+// sendError words a request that got no answer. The cause is in the data.
+func sendError(req *http.Request, err error) error {
+	if errors.Is(err, errRedirects) {
+		return rpc.Errorf(rpc.CodeInternal, "http/request failed: %s", errRedirects)
+	}
+	u := *req.URL
+	u.User = nil
+	e := rpc.Errorf(rpc.CodeInternal, "http/request failed: error sending request for url (%s)", &u)
+	cause := err
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		cause = ue.Err // without the URL, which may hold a password
+	}
+	if data, err := json.Marshal(map[string]string{"cause": cause.Error()}); err == nil {
+		e.Data = data
+	}
+	return e
+}
+
+// request checks the params and builds the request they describe.
+func (p *httpParams) request() (*http.Request, error) {
+	invalid := func(format string, args ...any) (*http.Request, error) {
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "http/request "+format, args...)
+	}
+	if !isToken(p.Method) {
+		return invalid("method is invalid: invalid HTTP method")
+	}
+	u, err := url.Parse(strings.TrimSpace(p.URL))
+	switch {
+	case err != nil:
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err
+		}
+		return invalid("url is invalid: %s", err)
+	case u.Scheme == "":
+		return invalid("url is invalid: relative URL without a base")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return invalid("only supports http and https URLs, got %s", u.Scheme)
+	case u.Hostname() == "":
+		return invalid("url is invalid: empty host")
+	}
+	header, err := p.header()
+	if err != nil {
+		return nil, err
+	}
+	req := &http.Request{Method: p.Method, URL: u, Host: u.Host, Header: header}
+	if host := header["Host"]; len(host) > 0 {
+		req.Host = host[0]
+		delete(header, "Host")
+	}
+	if p.Body != nil {
+		body, err := decodeBase64(*p.Body)
+		if err != nil {
+			return nil, rpc.Errorf(rpc.CodeInvalidParams, "%s", err)
+		}
+		req.ContentLength = int64(len(body))
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		if req.Body, err = req.GetBody(); err != nil {
+			return nil, fmt.Errorf("read request body: %w", err)
+		}
+		if len(body) == 0 {
+			req.Body = http.NoBody
+		}
+	}
+	return req, nil
+}
+
+// header builds the header of a request, repeats in their order.
+func (p *httpParams) header() (http.Header, error) {
+	header := make(http.Header)
+	for _, h := range p.Headers {
+		if !isToken(h.Name) {
+			return nil, rpc.Errorf(rpc.CodeInvalidParams, "http/request header name is invalid: invalid HTTP header name")
+		}
+		value := h.Value
+		if h.ValueEnvVar != nil {
+			name := *h.ValueEnvVar
+			if isDenied(name) {
+				return nil, rpc.Errorf(rpc.CodeInvalidParams, "http/request header %s cannot use executor environment variable %s", h.Name, name)
+			}
+			v := os.Getenv(name)
+			if v == "" {
+				return nil, rpc.Errorf(rpc.CodeInvalidParams, "http/request header %s requires executor environment variable %s", h.Name, name)
+			}
+			value += v
+		}
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			return nil, rpc.Errorf(rpc.CodeInvalidParams, "http/request header value is invalid for %s: failed to parse header value", h.Name)
+		}
+		header.Add(h.Name, value)
+	}
+	if header["Accept"] == nil {
+		header["Accept"] = []string{"*/*"}
+	}
+	if header["User-Agent"] == nil {
+		header["User-Agent"] = []string{""} // none, and not that of net/http
+	}
+	return header, nil
+}
+
+// isToken reports whether s may be a method or a header name.
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+			return false
+		}
+		return !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
+}
+
+// isDenied reports whether a variable is one of the server's own credentials,
+// which no client may have sent anywhere.
+func isDenied(name string) bool {
+	name = strings.ToUpper(name)
+	switch name {
+	case "OPENAI_API_KEY", "OPENAI_IDENTITY_TOKEN_FILE", "OPENAI_FEDERATION_RULE_ID",
+		"OPENAI_WORKLOAD_IDENTITY_CONTEXT", "GOOGLE_APPLICATION_CREDENTIALS", "NODE_REPL_AUTH_TOKEN":
+		return true
+	}
+	for _, prefix := range []string{"CODEX_", "AWS_", "AZURE_", "SPOOL_"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// responseHeaders lists a response's header, names in lower case and in order,
+// repeats kept. Values that no JSON string could hold are left out.
+func responseHeaders(resp *http.Response) []httpHeader {
+	header := resp.Header.Clone()
+	if header == nil {
+		header = make(http.Header)
+	}
+	if len(resp.TransferEncoding) > 0 { // taken out by net/http
+		header["Transfer-Encoding"] = resp.TransferEncoding
+	}
+	names := make([]string, 0, len(header))
+	for name := range header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	list := make([]httpHeader, 0, len(names))
+	for _, name := range names {
+		for _, value := range header[name] {
+			if utf8.ValidString(value) {
+				list = append(list, httpHeader{Name: strings.ToLower(name), Value: value})
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,297 @@
+package execserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/spool-run/spool/internal/wire/rpc"
+)
+
+// httpTest is the HTTP state of a connection, a server to talk to, and what
+// was notified.
+type httpTest struct {
+	*testing.T
+	requests *httpRequests
+	url      string
+	deltas   chan bodyDeltaParams
+	release  chan struct{} // lets /wait and the rest of /drip go
+}
+
+func newHTTPTest(t *testing.T) *httpTest {
+	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreCurrent()) })
+	ht := &httpTest{T: t, deltas: make(chan bodyDeltaParams, 4096), release: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Set-Cookie"] = []string{"a=1", "b=2"}
+		w.Header()["Date"] = nil
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s host=%s x=%v e=%v accept=%v ua=%v %s", r.Method, r.Host, r.Header["X-A"], r.Header["E"], r.Header["Accept"], r.Header["User-Agent"], body)
+	})
+	mux.HandleFunc("/redirect/{code}", func(w http.ResponseWriter, r *http.Request) {
+		var code int
+		_, _ = fmt.Sscan(r.PathValue("code"), &code)
+		http.Redirect(w, r, "/echo", code)
+	})
+	mux.HandleFunc("/loop", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/loop", http.StatusFound) })
+	mux.HandleFunc("/cut", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = w.Write([]byte("abc"))
+	})
+	mux.HandleFunc("/wait", func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-ht.release:
+		case <-r.Context().Done():
+		}
+	})
+	mux.HandleFunc("/drip", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte("one"))
+		w.(http.Flusher).Flush()
+		select {
+		case <-ht.release:
+		case <-r.Context().Done():
+		}
+		_, _ = w.Write([]byte("two"))
+	})
+	mux.HandleFunc("/big", func(w http.ResponseWriter, _ *http.Request) {
+		chunk := make([]byte, 1<<20)
+		for range maxResponseBody>>20 + 1 {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	ht.url = server.URL
+	ht.requests = newHTTPRequests(func(method string, params any) {
+		if method != "http/request/bodyDelta" {
+			t.Errorf("notified %s", method)
+		}
+		ht.deltas <- params.(bodyDeltaParams)
+	})
+	t.Cleanup(ht.requests.close)
+	return ht
+}
+
+// call makes a request; $U in the params is the server.
+func (t *httpTest) call(params string) (httpResult, error) {
+	t.Helper()
+	result, err := t.requests.handle(t.Context(), json.RawMessage(strings.ReplaceAll(params, "$U", t.url)))
+	if err != nil {
+		return httpResult{}, err
+	}
+	return result.(httpResult), nil
+}
+
+func TestHTTPRequest(t *testing.T) {
+	t.Setenv("SOME_SECRET", "hunter2")
+	ht := newHTTPTest(t)
+	host := strings.TrimPrefix(ht.url, "http://")
+	for _, tt := range []struct{ params, want string }{
+		{`"method":"GET","url":"$U/echo"`, "200 GET host=" + host + " x=[] e=[] accept=[*/*] ua=[] "},
+		{`"method":"POST","url":"$U/echo","bodyBase64":"aGk="`, "200 POST host=" + host + " x=[] e=[] accept=[*/*] ua=[] hi"},
+		{`"method":"PUT","url":"$U/echo","headers":[{"name":"X-A","value":"1"},{"name":"x-a","value":"2"},{"name":"Host","value":"foo"},{"name":"user-agent","value":"me"},{"name":"e","value":"Bearer ","valueEnvVar":"SOME_SECRET"}]`,
+			"200 PUT host=foo x=[1 2] e=[Bearer hunter2] accept=[*/*] ua=[me] "},
+		{`"method":"HEAD","url":"$U/echo"`, "200 "},
+		{`"method":"POST","url":"$U/redirect/302","bodyBase64":"aGk="`, "200 GET host=" + host + " x=[] e=[] accept=[*/*] ua=[] "},
+		{`"method":"POST","url":"$U/redirect/307","bodyBase64":"aGk=","redirectPolicy":"follow"`, "200 POST host=" + host + " x=[] e=[] accept=[*/*] ua=[] hi"},
+		{`"method":"POST","url":"$U/redirect/307","bodyBase64":"aGk=","redirectPolicy":"stop"`, "307 "},
+	} {
+		got, err := ht.call(`{"requestId":"r",` + tt.params + `}`)
+		if text := fmt.Sprintf("%d %s", got.Status, got.Body); err != nil || text != tt.want {
+			t.Errorf("%s\n got %s, %v\nwant %s", tt.params, text, err, tt.want)
+		}
+	}
+	got, err := ht.call(`{"requestId":"r","method":"GET","url":"$U/echo"}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(got.Headers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"name":"set-cookie","value":"a=1"},{"name":"set-cookie","value":"b=2"}`; !strings.Contains(string(b), want) {
+		t.Errorf("headers %s, want %s in it", b, want)
+	}
+}
+
+func TestHTTPRequestErrors(t *testing.T) {
+	t.Setenv("CODEX_ANYTHING", "secret")
+	t.Setenv("EMPTY_VALUE", "")
+	t.Setenv("BROKEN_VALUE", "a\nb")
+	ht := newHTTPTest(t)
+	header := func(h string) string { return `"method":"GET","url":"$U/echo","headers":[` + h + `]` }
+	for _, tt := range []struct{ params, want string }{
+		{`"method":"G ET","url":"$U/"`, "-32602 http/request method is invalid: invalid HTTP method"},
+		{`"method":"","url":"$U/"`, "-32602 http/request method is invalid: invalid HTTP method"},
+		{`"method":"GET","url":"ftp://127.0.0.1/"`, "-32602 http/request only supports http and https URLs, got ftp"},
+		{`"method":"GET","url":"/x"`, "-32602 http/request url is invalid: relative URL without a base"},
+		{`"method":"GET","url":"http://"`, "-32602 http/request url is invalid: empty host"},
+		{`"method":"GET","url":"$U/","bodyBase64":"!"`, "-32602 Invalid symbol 33, offset 0."},
+		{`"method":"GET","url":"$U/","redirectPolicy":"x"`, "-32602 unknown variant `x`, expected `follow` or `stop`"},
+		{`"method":"GET"`, "-32602 missing field `url`"},
+		{header(`{"name":"a b","value":"x"}`), "-32602 http/request header name is invalid: invalid HTTP header name"},
+		{header(`{"name":"a","value":"x\n"}`), "-32602 http/request header value is invalid for a: failed to parse header value"},
+		{header(`{"name":"a"}`), "-32602 missing field `value`"},
+		{header(`{"name":"a","value":"","valueEnvVar":"EMPTY_VALUE"}`), "-32602 http/request header a requires executor environment variable EMPTY_VALUE"},
+		{header(`{"name":"a","value":"","valueEnvVar":"BROKEN_VALUE"}`), "-32602 http/request header value is invalid for a: failed to parse header value"},
+		{header(`{"name":"a","value":"","valueEnvVar":"codex_anything"}`), "-32602 http/request header a cannot use executor environment variable codex_anything"},
+		{header(`{"name":"a","value":"","valueEnvVar":"OPENAI_API_KEY"}`), "-32602 http/request header a cannot use executor environment variable OPENAI_API_KEY"},
+		{`"method":"GET","url":"http://u:p@127.0.0.1:1/a?x=1"`, "-32603 http/request failed: error sending request for url (http://127.0.0.1:1/a?x=1)"},
+		{`"method":"GET","url":"$U/loop"`, "-32603 http/request failed: too many redirects"},
+		{`"method":"GET","url":"$U/wait","timeoutMs":20`, "-32603 http/request failed: error sending request for url ($U/wait)"},
+		{`"method":"GET","url":"$U/cut"`, "-32603 failed to read http/request response body: unexpected EOF"},
+		{`"method":"GET","url":"$U/big"`, "-32603 failed to read http/request response body: it is larger than 47185920 bytes; use streamResponse"},
+	} {
+		_, err := ht.call(`{"requestId":"r",` + tt.params + `}`)
+		want := strings.ReplaceAll(tt.want, "$U", ht.url)
+		if got := answerText(t, nil, err); got != want {
+			t.Errorf("%s\n got %s\nwant %s", tt.params, got, want)
+		}
+	}
+	_, err := ht.call(`{"method":"GET","url":"$U/"}`)
+	if got := answerText(t, nil, err); got != "-32602 missing field `requestId`" {
+		t.Error(got)
+	}
+}
+
+// body collects a streamed body until it is done.
+func (t *httpTest) body(id string) (body string, err *string) {
+	t.Helper()
+	var b strings.Builder
+	for seq := uint64(1); ; seq++ {
+		d := <-t.deltas
+		if d.RequestID != id || d.Seq != seq || len(d.Delta) > 1<<20 {
+			t.Errorf("delta %s/%d of %d bytes, want %s/%d", d.RequestID, d.Seq, len(d.Delta), id, seq)
+		}
+		if d.Done {
+			if len(d.Delta) > 0 {
+				t.Error("the last delta is not empty")
+			}
+			return b.String(), d.Error
+		}
+		b.Write(d.Delta)
+	}
+}
+
+func TestHTTPStream(t *testing.T) {
+	ht := newHTTPTest(t)
+	const drip = `{"method":"GET","url":"$U/drip","requestId":"q","streamResponse":true}`
+	got, err := ht.call(drip)
+	if err != nil || got.Status != 200 || got.Body == nil || len(got.Body) > 0 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	_, err = ht.call(drip)
+	if text := answerText(t, nil, err); text != "-32602 http/request streamResponse requestId `q` is already active" {
+		t.Error(text)
+	}
+	// Another use of the id is fine if it streams nothing.
+	if _, err := ht.call(`{"method":"GET","url":"$U/echo","requestId":"q"}`); err != nil {
+		t.Error(err)
+	}
+	close(ht.release)
+	if body, err := ht.body("q"); body != "onetwo" || err != nil {
+		t.Errorf("body %q, %v", body, err)
+	}
+	if _, err := ht.call(`{"method":"GET","url":"$U/big","requestId":"b","streamResponse":true}`); err != nil {
+		t.Fatal(err)
+	}
+	if body, err := ht.body("b"); len(body) != maxResponseBody+1<<20 || err != nil {
+		t.Errorf("body of %d bytes, %v", len(body), err)
+	}
+}
+
+func TestHTTPStreamIDIsFreeAgain(t *testing.T) {
+	ht := newHTTPTest(t)
+	if _, err := ht.call(`{"method":"GET","url":"http://127.0.0.1:1/","requestId":"q","streamResponse":true}`); err == nil {
+		t.Error("no error")
+	}
+	if _, err := ht.call(`{"method":"GET","url":"$U/echo","requestId":"q","streamResponse":true}`); err != nil {
+		t.Error(err)
+	}
+	ht.body("q")
+}
+
+func TestHTTPStreamErrors(t *testing.T) {
+	ht := newHTTPTest(t)
+	if _, err := ht.call(`{"method":"GET","url":"$U/cut","requestId":"q","streamResponse":true}`); err != nil {
+		t.Fatal(err)
+	}
+	if body, err := ht.body("q"); body != "abc" || err == nil || *err != "error decoding response body: unexpected EOF" {
+		t.Errorf("body %q, %v", body, err)
+	}
+	// The timeout covers the body.
+	if _, err := ht.call(`{"method":"GET","url":"$U/drip","requestId":"t","streamResponse":true,"timeoutMs":1000}`); err != nil {
+		t.Fatal(err)
+	}
+	if body, err := ht.body("t"); body != "one" || err == nil {
+		t.Errorf("body %q, %v", body, err)
+	}
+}
+
+func TestHTTPStreamOutlivesTheCallButNotTheConnection(t *testing.T) {
+	ht := newHTTPTest(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	params := strings.ReplaceAll(`{"method":"GET","url":"$U/drip","requestId":"q","streamResponse":true}`, "$U", ht.url)
+	if _, err := ht.requests.handle(ctx, json.RawMessage(params)); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if d := <-ht.deltas; string(d.Delta) != "one" {
+		t.Errorf("delta %q", d.Delta)
+	}
+	ht.requests.close()
+	select {
+	case d := <-ht.deltas:
+		t.Errorf("delta %+v after close", d)
+	default:
+	}
+	if _, err := ht.call(params); err == nil {
+		t.Error("a request after close")
+	}
+}
+
+func TestHTTPRequestEndsWithTheCall(t *testing.T) {
+	ht := newHTTPTest(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, stream := range []bool{false, true} {
+		params := fmt.Sprintf(`{"method":"GET","url":"%s/wait","requestId":"q","streamResponse":%t}`, ht.url, stream)
+		if _, err := ht.requests.handle(ctx, json.RawMessage(params)); err == nil {
+			t.Errorf("stream %t: no error", stream)
+		}
+	}
+}
+
+// FuzzHTTPParams checks that params make a request or a wire error. Nothing is
+// sent.
+func FuzzHTTPParams(f *testing.F) {
+	f.Add([]byte(`{"method":"GET","url":"http://h/","requestId":"r","headers":[{"name":"a","value":"b","valueEnvVar":"X"}],"bodyBase64":"aGk="}`))
+	f.Add([]byte(`{"method":"é","url":"http://[::1","requestId":1}`))
+	f.Fuzz(func(t *testing.T, params []byte) {
+		var p httpParams
+		err := decode(params, &p, "method", "url", "requestId")
+		var req *http.Request
+		if err == nil {
+			req, err = p.request()
+		}
+		var e *rpc.Error
+		switch {
+		case err != nil && !errors.As(err, &e):
+			t.Fatalf("error %v is not for the wire", err)
+		case err == nil:
+			req.Body = nil
+			_ = req.Write(bytes.NewBuffer(nil)) // must not panic
+		}
+	})
+}

@@ -1,0 +1,389 @@
+package execserver
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/wire/rpc"
+	"github.com/spool-run/spool/internal/wire/runproto"
+)
+
+// Bounds of the run/* methods.
+const (
+	listPage = 1000
+	// listBytes and listValues stop a page early: runs can have long
+	// command lines.
+	listBytes  = 8 << 20
+	listValues = 100_000
+	// runReadBytes stay below the 64 MiB of a message even if every byte
+	// is escaped, runReadEvents below its 262,144 values.
+	runReadBytes  = 8 << 20
+	runReadEvents = 16_000
+	blobChunk     = 1 << 20
+	maxFollows    = 4096
+	maxWindow     = 64 << 20
+	// frame is how much of a log goes into one message.
+	frame = 256 << 10
+)
+
+func (c *conn) routeRun(r *rpc.Request) (route, bool) {
+	methods := map[string]call{
+		"run/start": c.runStart, "run/stat": c.runStat, "run/list": c.runList, "run/read": c.runRead,
+		"run/send": c.runSend, "run/closeStdin": c.runCloseStdin, "run/blob": c.runBlob,
+		"run/control": c.runControl, "run/resize": c.runResize,
+	}
+	if r.Method == "run/follow" {
+		return c.routeFollow(), true
+	}
+	method, ok := methods[r.Method]
+	if !ok {
+		return route{}, false
+	}
+	rt := route{family: "run", call: func(ctx context.Context, p json.RawMessage) (any, error) {
+		result, err := method(ctx, p)
+		return result, runproto.EncodeError(err)
+	}}
+	switch r.Method {
+	case "run/send", "run/closeStdin":
+		rt.lane = "run " + peek(r.Params, "run")
+	case "run/control", "run/resize", "run/stat":
+		rt.control = true
+	}
+	return rt, true
+}
+
+func (c *conn) runStart(_ context.Context, params json.RawMessage) (any, error) {
+	var spec spool.Spec
+	if err := decode(params, &spec); err != nil {
+		return nil, err
+	}
+	labels := map[string]string{labelServer: c.server.id}
+	maps.Copy(labels, spec.Labels)
+	spec.Labels = labels
+	c.server.started.Store(true)
+	return c.server.opts.Backend.Start(c.server.ctx, spec)
+}
+
+func (c *conn) runStat(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.RunParams
+	if err := decode(params, &p, "run"); err != nil {
+		return nil, err
+	}
+	return c.server.opts.Backend.Stat(ctx, p.Run)
+}
+
+func (c *conn) runList(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.ListParams
+	if err := decode(params, &p); err != nil {
+		return nil, err
+	}
+	result := runproto.ListResult{Runs: []spool.Info{}}
+	skipping, bytes, values := p.After != "", 0, 0
+	for info, err := range c.server.opts.Backend.List(ctx, p.Filter) {
+		switch {
+		case err != nil:
+			c.server.log.Warn("listing runs", "err", err) // one unreadable run hides no other
+		case skipping:
+			skipping = info.ID != p.After
+		case len(result.Runs) == listPage || bytes > listBytes || values > listValues:
+			result.More = true
+			return result, nil
+		default:
+			result.Runs = append(result.Runs, info)
+			values += 32 + len(info.Argv) + len(info.Labels)
+			for _, arg := range info.Argv {
+				bytes += len(arg)
+			}
+		}
+	}
+	if skipping {
+		return nil, fmt.Errorf("list runs after %s, which is gone meanwhile: %w", p.After, spool.ErrNotFound)
+	}
+	return result, nil
+}
+
+func (c *conn) runRead(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.ReadParams
+	if err := decode(params, &p, "run"); err != nil {
+		return nil, err
+	}
+	q := spool.Query{After: p.After, MaxBytes: p.MaxBytes, Wait: time.Duration(max(0, min(p.WaitMs, int64(maxWait/time.Millisecond)))) * time.Millisecond}
+	q.MaxBytes = min(q.MaxBytes, runReadBytes)
+	page, err := c.server.opts.Backend.Read(ctx, p.Run, q)
+	if err != nil {
+		return nil, err
+	}
+	if len(page.Events) > runReadEvents {
+		page.Events = page.Events[:runReadEvents]
+		page.Next = page.Events[runReadEvents-1].Seq
+	}
+	if page.Events == nil {
+		page.Events = []spool.Event{}
+	}
+	return runproto.ReadResult{Events: page.Events, Next: page.Next, Info: page.Info}, nil
+}
+
+func (c *conn) runSend(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.SendParams
+	if err := decode(params, &p, "run", "input"); err != nil {
+		return nil, err
+	}
+	return c.server.opts.Backend.Send(ctx, p.Run, p.Input)
+}
+
+func (c *conn) runCloseStdin(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.RunParams
+	if err := decode(params, &p, "run"); err != nil {
+		return nil, err
+	}
+	return c.server.opts.Backend.Send(ctx, p.Run, spool.Input{Kind: spool.InputEOF})
+}
+
+func (c *conn) runControl(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.ControlParams
+	if err := decode(params, &p, "run", "control"); err != nil {
+		return nil, err
+	}
+	return struct{}{}, c.server.opts.Backend.Control(ctx, p.Run, p.Control)
+}
+
+func (c *conn) runResize(ctx context.Context, params json.RawMessage) (any, error) {
+	var p struct {
+		runproto.RunParams
+		spool.Size
+	}
+	if err := decode(params, &p, "run", "rows", "cols"); err != nil {
+		return nil, err
+	}
+	return struct{}{}, c.server.opts.Backend.Control(ctx, p.Run, spool.Control{Op: spool.ControlResize, Size: p.Size})
+}
+
+func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.BlobParams
+	if err := decode(params, &p, "digest"); err != nil {
+		return nil, err
+	}
+	if p.Len <= 0 || p.Len > blobChunk {
+		p.Len = blobChunk
+	}
+	if p.Offset < 0 {
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "offset must not be negative")
+	}
+	r, err := c.server.opts.Backend.Blob(ctx, p.Digest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, rpc.Errorf(codeNotFound, "no blob %s", p.Digest)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if s, ok := r.(io.Seeker); ok {
+		_, err = s.Seek(p.Offset, io.SeekStart)
+	} else {
+		_, err = io.CopyN(io.Discard, r, p.Offset)
+	}
+	if err != nil {
+		return nil, err
+	}
+	chunk := make([]byte, p.Len)
+	n, err := io.ReadFull(r, chunk)
+	eof := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	if err != nil && !eof {
+		return nil, err
+	}
+	return runproto.BlobResult{Chunk: chunk[:n], EOF: eof}, nil
+}
+
+// follow is a reader on the other side of the wire. It holds a cursor and how
+// much the other side has room for, and no events.
+type follow struct {
+	params runproto.FollowParams
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	credit int64
+	more   chan struct{} // has room for one; filled when credit grows
+}
+
+func (c *conn) routeFollow() route {
+	// The events come after the answer.
+	var f *follow
+	return route{
+		family: "run",
+		call: func(ctx context.Context, params json.RawMessage) (any, error) {
+			var err error
+			f, err = c.newFollow(ctx, params)
+			return struct{}{}, runproto.EncodeError(err)
+		},
+		after: func(any) { c.followers.Go(func() { c.follow(f) }) },
+	}
+}
+
+func (c *conn) newFollow(ctx context.Context, params json.RawMessage) (*follow, error) {
+	f := &follow{more: make(chan struct{}, 1)}
+	if err := decode(params, &f.params, "follow", "run"); err != nil {
+		return nil, err
+	}
+	if f.params.Window <= 0 || f.params.Window > maxWindow {
+		f.params.Window = runproto.DefaultWindow
+	}
+	f.credit = f.params.Window
+	// An unknown run is an answer, not an event.
+	if _, err := c.server.opts.Backend.Stat(ctx, f.params.Run); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.follows) >= maxFollows {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "at most %d follows may be open per connection", maxFollows)
+	}
+	if _, taken := c.follows[f.params.Follow]; taken {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "follow %d already exists", f.params.Follow)
+	}
+	f.ctx, f.cancel = context.WithCancel(c.ctx)
+	c.follows[f.params.Follow] = f
+	return f, nil
+}
+
+// follow sends events until the run is closed, the other side leaves, or the
+// log cannot be read.
+func (c *conn) follow(f *follow) {
+	ctx := f.ctx
+	defer f.cancel()
+	defer func() {
+		c.mu.Lock()
+		delete(c.follows, f.params.Follow)
+		c.mu.Unlock()
+	}()
+	var b []byte
+	after := f.params.After
+	for {
+		room, ok := f.room(ctx)
+		if !ok {
+			return
+		}
+		q := spool.Query{After: after, MaxBytes: int(min(room, frame)), Wait: maxWait}
+		var page spool.Page
+		var err error
+		if c.binary {
+			page, b, err = c.sendRecords(ctx, f, q, b)
+		} else {
+			page, err = c.sendEvents(ctx, f, q)
+		}
+		if err != nil || page.End() {
+			if ctx.Err() == nil {
+				end := runproto.EndParams{Follow: f.params.Follow}
+				if err != nil {
+					errors.As(runproto.EncodeError(err), &end.Error)
+				}
+				c.notify("run/end", end)
+			}
+			return
+		}
+		after = page.Next
+	}
+}
+
+// recordReader is a backend that has events in the form of the binary wire.
+type recordReader interface {
+	ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error)
+}
+
+// sendRecords sends one page as one binary message, which it builds in b.
+func (c *conn) sendRecords(ctx context.Context, f *follow, q spool.Query, b []byte) (spool.Page, []byte, error) {
+	b = append(b[:0], runproto.BinaryEvents, 0, 0, 0, 0)
+	binary.LittleEndian.PutUint32(b[1:], f.params.Follow)
+	var page spool.Page
+	var err error
+	if backend, ok := c.server.opts.Backend.(recordReader); ok {
+		b, page, err = backend.ReadRecords(ctx, f.params.Run, q, b)
+	} else {
+		page, err = c.server.opts.Backend.Read(ctx, f.params.Run, q)
+		for i := 0; err == nil && i < len(page.Events); i++ {
+			b, err = eventlog.AppendRecord(b, &page.Events[i])
+		}
+	}
+	if err == nil && len(b) > runproto.BinaryHeader {
+		f.spend(len(b) - runproto.BinaryHeader)
+		err = c.rpc.Send(true, b)
+	}
+	return page, b, err
+}
+
+// sendEvents sends one page as notifications.
+func (c *conn) sendEvents(ctx context.Context, f *follow, q spool.Query) (spool.Page, error) {
+	page, err := c.server.opts.Backend.Read(ctx, f.params.Run, q)
+	for i := 0; err == nil && i < len(page.Events); i++ {
+		f.spend(eventlog.RecordHeader + page.Events[i].Size())
+		err = c.rpc.Notify("run/event", runproto.EventParams{Follow: f.params.Follow, Event: page.Events[i]})
+	}
+	return page, err
+}
+
+// spend takes room before it is used: the acknowledgement may come before the
+// sender went on, and there is never more room than the window.
+func (f *follow) spend(size int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.credit -= int64(size)
+}
+
+// room waits until the other side has some.
+func (f *follow) room(ctx context.Context) (int64, bool) {
+	for {
+		f.mu.Lock()
+		credit := f.credit
+		f.mu.Unlock()
+		if credit > 0 {
+			return credit, ctx.Err() == nil
+		}
+		select {
+		case <-f.more:
+		case <-ctx.Done():
+			return 0, false
+		}
+	}
+}
+
+// ack gives a follow more room. Callers hold c.mu.
+func (c *conn) ack(params json.RawMessage) error {
+	var p runproto.AckParams
+	if err := decode(params, &p, "follow", "bytes"); err != nil {
+		return err
+	}
+	f, ok := c.follows[p.Follow]
+	if !ok || p.Bytes < 0 {
+		return nil // it ended meanwhile
+	}
+	f.mu.Lock()
+	f.credit = min(f.credit+p.Bytes, f.params.Window)
+	f.mu.Unlock()
+	select {
+	case f.more <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// unfollow ends a follow. Callers hold c.mu.
+func (c *conn) unfollow(params json.RawMessage) error {
+	var p runproto.UnfollowParams
+	if err := decode(params, &p, "follow"); err != nil {
+		return err
+	}
+	if f, ok := c.follows[p.Follow]; ok {
+		f.cancel()
+	}
+	return nil
+}

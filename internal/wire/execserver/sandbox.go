@@ -1,0 +1,108 @@
+package execserver
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/spool-run/spool/internal/wire/rpc"
+)
+
+// sandboxHint tells a person what to do about a refused sandbox.
+const sandboxHint = "isolation is not enforced by this server yet, so the request is refused instead of being run without it; " +
+	"run codex with `--sandbox danger-full-access`, or isolate the server itself"
+
+// restrictions is what a sandbox object asks to be kept from.
+type restrictions struct {
+	files   bool
+	network bool
+}
+
+// checkSandbox accepts the sandbox objects that ask for no isolation, and
+// refuses all others: a client does not look whether isolation was applied, so
+// to ignore its wish would be to run unconfined what must not be.
+func checkSandbox(raw json.RawMessage) error {
+	r, err := parseSandbox(raw)
+	switch {
+	case err != nil:
+		return err
+	case r.files:
+		return rpc.Errorf(rpc.CodeInvalidParams, "sandbox restricts the file system: %s", sandboxHint)
+	case r.network:
+		return rpc.Errorf(rpc.CodeInvalidParams, "sandbox restricts the network: %s", sandboxHint)
+	}
+	return nil
+}
+
+// checkFileSandbox is [checkSandbox] for methods that only touch files, which
+// no restriction of the network concerns.
+func checkFileSandbox(raw json.RawMessage) error {
+	r, err := parseSandbox(raw)
+	if err == nil && r.files {
+		return rpc.Errorf(rpc.CodeInvalidParams, "sandbox restricts the file system: %s", sandboxHint)
+	}
+	return err
+}
+
+func parseSandbox(raw json.RawMessage) (restrictions, error) {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+		return restrictions{}, nil
+	}
+	var sandbox struct {
+		Permissions         json.RawMessage `json:"permissions"`
+		WindowsSandboxLevel string          `json:"windowsSandboxLevel"`
+	}
+	if err := decode(raw, &sandbox, "permissions", "windowsSandboxLevel"); err != nil {
+		return restrictions{}, err
+	}
+	switch sandbox.WindowsSandboxLevel {
+	case "disabled", "restricted-token", "elevated", "mxc":
+	default:
+		return restrictions{}, unknownVariant(sandbox.WindowsSandboxLevel,
+			"one of `disabled`, `restricted-token`, `elevated`, `mxc`")
+	}
+	var permissions struct {
+		Type       string          `json:"type"`
+		FileSystem json.RawMessage `json:"file_system"`
+		Network    string          `json:"network"`
+	}
+	if err := decode(sandbox.Permissions, &permissions, "type"); err != nil {
+		return restrictions{}, err
+	}
+	switch permissions.Type {
+	case "disabled", "external": // nothing is asked of us
+		return restrictions{}, nil
+	case "managed":
+	default:
+		return restrictions{}, unknownVariant(permissions.Type, "one of `managed`, `disabled`, `external`")
+	}
+	if err := decode(sandbox.Permissions, &permissions, "file_system", "network"); err != nil {
+		return restrictions{}, err
+	}
+	var r restrictions
+	switch permissions.Network {
+	case "enabled":
+	case "restricted":
+		r.network = true
+	default:
+		return restrictions{}, unknownVariant(permissions.Network, "`restricted` or `enabled`")
+	}
+	var fileSystem struct {
+		Type string `json:"type"`
+	}
+	if err := decode(permissions.FileSystem, &fileSystem, "type"); err != nil {
+		return restrictions{}, err
+	}
+	switch fileSystem.Type {
+	case "unrestricted":
+	case "restricted":
+		r.files = true
+	default:
+		return restrictions{}, unknownVariant(fileSystem.Type, "`restricted` or `unrestricted`")
+	}
+	return r, nil
+}
+
+// unknownVariant is the answer to a value that is not among the expected.
+func unknownVariant(got, expected string) error {
+	return rpc.Errorf(rpc.CodeInvalidParams, "unknown variant `%s`, expected %s", got, expected)
+}

@@ -1,0 +1,212 @@
+// Package execserver serves a [spool.Backend] over the wire of the codex
+// exec-server, so that the real codex uses Spool as its remote environment,
+// and over run/* methods beside it for everyone else.
+//
+// The dialect is JSON-RPC over WebSocket messages or lines. A session is a
+// namespace of process ids that outlives its connection; a process is a run of
+// the backend, labelled with both, and its log is the run's log.
+package execserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/wire/rpc"
+	"github.com/spool-run/spool/internal/wire/runproto"
+)
+
+// Defaults of [Options].
+const (
+	// DefaultDetached is how long a session without a connection lives
+	// before its processes are killed.
+	DefaultDetached = 30 * time.Second
+	// DefaultClosed is how long the id of a closed process stays taken.
+	DefaultClosed = 30 * time.Second
+
+	pingEvery = 30 * time.Second
+	// A connection may have this much unanswered before it is not read.
+	maxInFlight      = 4096
+	maxInFlightBytes = 256 << 20
+)
+
+// Options configure a server.
+type Options struct {
+	Backend  spool.Backend
+	Auth     *Auth         // nil lets everybody in
+	Version  string        // reported to clients
+	Cwd      string        // reported to clients
+	Detached time.Duration // zero means DefaultDetached
+	Closed   time.Duration // zero means DefaultClosed
+	// Keep leaves what runs to the backend when the server closes, for the
+	// next server to find. Without it Close kills what this one started.
+	Keep   bool
+	Logger *slog.Logger // nil discards
+}
+
+// Server is an exec-server. It is an [http.Handler].
+type Server struct {
+	opts Options
+	id   string // in the labels of what it starts
+	env  environment
+	log  *slog.Logger
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	started atomic.Bool // something, with run/start
+
+	mu       sync.Mutex
+	sessions map[string]*session
+	closed   bool
+}
+
+// New returns a server for the backend.
+func New(o Options) *Server {
+	if o.Detached == 0 {
+		o.Detached = DefaultDetached
+	}
+	if o.Closed == 0 {
+		o.Closed = DefaultClosed
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{opts: o, id: newUUID(), log: o.Logger, env: newEnvironment(o.Cwd, o.Version), sessions: make(map[string]*session)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// ServeHTTP answers the HTTP surface of the dialect: the upgrade on /, and
+// /readyz.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Header["Origin"] != nil:
+		// A browser page must never reach a process server on loopback.
+		http.Error(w, "requests with an Origin header are refused", http.StatusForbidden)
+	case r.URL.Path != "/" && r.URL.Path != "/readyz":
+		http.NotFound(w, r)
+	case r.Method != http.MethodGet:
+		w.Header().Set("Allow", "GET")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+	case r.URL.Path == "/readyz":
+		w.WriteHeader(http.StatusOK)
+	case !headerHas(r.Header, "Connection", "upgrade"):
+		http.Error(w, "Connection header did not include 'upgrade'", http.StatusBadRequest)
+	default:
+		s.upgrade(w, r)
+	}
+}
+
+func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
+	if s.opts.Auth != nil {
+		if status, text, ok := s.opts.Auth.check(r); !ok {
+			http.Error(w, text, status)
+			return
+		}
+	}
+	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+		Subprotocols: []string{runproto.Subprotocol}, CompressionMode: websocket.CompressionDisabled,
+	})
+	if err != nil {
+		s.log.Debug("upgrade failed", "peer", r.RemoteAddr, "err", err)
+		return
+	}
+	t := rpc.WebSocket(c, "exec-server websocket "+r.RemoteAddr)
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	if !s.begin() {
+		_ = t.Close()
+		return
+	}
+	defer s.wg.Done()
+	s.wg.Go(func() {
+		err := rpc.KeepAlive(ctx, t, pingEvery)
+		s.log.Debug("connection is not kept any longer", "peer", r.RemoteAddr, "err", err)
+		cancel()
+	})
+	err = s.serve(ctx, t, c.Subprotocol() == runproto.Subprotocol)
+	s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
+}
+
+// begin counts a connection in, unless the server is closing.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.wg.Add(1)
+	return true
+}
+
+// ServeStdio serves one connection, one message a line. Its end ends its
+// session.
+func (s *Server) ServeStdio(ctx context.Context, r io.Reader, w io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if !s.begin() {
+		return spool.ErrClosed
+	}
+	defer s.wg.Done()
+	err := s.serve(ctx, rpc.Lines(r, w, "exec-server stdio"), false)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// Close ends all connections. What this server started ends too, unless it is
+// to be kept for the next one.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	sessions := s.sessions
+	s.sessions = make(map[string]*session)
+	s.mu.Unlock()
+	s.cancel()
+	if s.opts.Keep {
+		for _, sess := range sessions {
+			sess.leave()
+		}
+	} else {
+		for _, sess := range sessions {
+			sess.end()
+		}
+		if s.started.Load() {
+			s.killLabelled(spool.Label{Key: labelServer, Value: s.id})
+		}
+	}
+	s.wg.Wait()
+}
+
+// killLabelled kills the live runs that have all these labels and returns how
+// many there were. It finds those, too, that an earlier server of the session
+// was still starting when it died.
+func (s *Server) killLabelled(labels ...spool.Label) int {
+	ctx := context.Background()
+	f := spool.Filter{Live: true, Labels: make(map[string]string, len(labels))}
+	for _, l := range labels {
+		f.Labels[l.Key] = l.Value
+	}
+	n := 0
+	for info, err := range s.opts.Backend.List(ctx, f) {
+		if err == nil {
+			n++
+			err = s.opts.Backend.Control(ctx, info.ID, spool.Control{Op: spool.ControlKill})
+		}
+		if err != nil {
+			s.log.Warn("kill what is left", "labels", f.Labels, "run", info.ID, "err", err)
+		}
+	}
+	return n
+}

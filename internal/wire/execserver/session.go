@@ -1,0 +1,423 @@
+package execserver
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/wire/rpc"
+)
+
+// Labels of the runs that are processes of a session. They are how a session
+// is found again by a later server on the same state.
+const (
+	labelSession = "exec-server.session"
+	labelProcess = "exec-server.process"
+	labelServer  = "exec-server.server" // that started it with run/start
+)
+
+// codeAttached says that a session is in use by another connection.
+const codeAttached = -32010
+
+// probeFor is how long the connection that holds a session has to show a sign
+// of life when another one asks for the session.
+const probeFor = time.Second
+
+// session is a namespace of processes that outlives its connection.
+type session struct {
+	server *Server
+	id     string
+
+	mu     sync.Mutex
+	conn   *conn // attached; nil while detached
+	procs  map[string]*process
+	expiry *time.Timer // runs while detached
+	losses int         // how often it was detached
+	ended  bool
+	swept  time.Time // when procs was last cleared of forgotten ones
+}
+
+// process is a run under the id its client chose.
+type process struct {
+	id      string
+	started chan struct{} // closed once run is set, or the start failed
+	run     spool.RunID   // set before started is closed; empty if it failed
+	tty     bool          // likewise
+
+	done atomic.Bool // its closed event was sent
+
+	mu        sync.Mutex
+	cancelled bool // terminated while starting
+}
+
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return formatUUID(b)
+}
+
+// uuidText matches the ways to write a UUID that clients of the dialect may
+// use.
+var uuidText = regexp.MustCompile(`^(?:urn:uuid:)?(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32})$`)
+
+// parseUUID returns a UUID in its usual form.
+func parseUUID(s string) (string, bool) {
+	if inner, ok := strings.CutPrefix(s, "{"); ok {
+		if s, ok = strings.CutSuffix(inner, "}"); !ok {
+			return "", false
+		}
+	}
+	if !uuidText.MatchString(s) {
+		return "", false
+	}
+	digits := strings.ReplaceAll(strings.TrimPrefix(s, "urn:uuid:"), "-", "")
+	var b [16]byte
+	_, err := hex.Decode(b[:], []byte(digits))
+	return formatUUID(b), err == nil
+}
+
+func formatUUID(b [16]byte) string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// newSession makes a session attached to the connection.
+func (s *Server) newSession(c *conn) (*session, error) {
+	sess := &session{server: s, id: newUUID(), conn: c, procs: make(map[string]*process)}
+	if err := s.add(sess); err != nil {
+		return nil, err
+	}
+	s.hold(sess)
+	return sess, nil
+}
+
+// leaser is a backend that outlives this server: it ends the runs with a label
+// when their server is gone and no other took over for a while, and remembers
+// that there was one.
+type leaser interface {
+	Lease(ctx context.Context, l spool.Label, ttl time.Duration) error
+	Leased(ctx context.Context, l spool.Label) (bool, error)
+	Release(ctx context.Context, l spool.Label) error
+}
+
+func (sess *session) label() spool.Label { return spool.Label{Key: labelSession, Value: sess.id} }
+
+// hold takes the lease of a session. Nobody waits for it: what is lost with
+// the server before it is held was only just asked for.
+func (s *Server) hold(sess *session) {
+	l, ok := s.opts.Backend.(leaser)
+	if !ok || !s.begin() {
+		return
+	}
+	go func() {
+		defer s.wg.Done()
+		if err := l.Lease(s.ctx, sess.label(), s.opts.Detached); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("hold the lease of a session", "session", sess.id, "err", err)
+		}
+	}()
+}
+
+// wasLeased reports whether an earlier server had the session.
+func (s *Server) wasLeased(id string) bool {
+	l, ok := s.opts.Backend.(leaser)
+	if !ok {
+		return false
+	}
+	held, err := l.Leased(s.ctx, spool.Label{Key: labelSession, Value: id})
+	return err == nil && held
+}
+
+func (s *Server) add(sess *session) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return rpc.Errorf(rpc.CodeInternal, "the server is shutting down")
+	}
+	s.sessions[sess.id] = sess
+	return nil
+}
+
+// resume attaches the connection to a session that exists.
+func (s *Server) resume(id string, c *conn) (*session, error) {
+	s.mu.Lock()
+	sess, ok := s.sessions[id]
+	s.mu.Unlock()
+	if !ok {
+		var err error
+		if sess, err = s.restore(id); err != nil {
+			return nil, err
+		}
+	}
+	return sess, sess.attach(c)
+}
+
+// restore finds a session of an earlier server by the labels of its runs.
+func (s *Server) restore(id string) (*session, error) {
+	unknown := rpc.Errorf(rpc.CodeInvalidRequest, "unknown session id %s", id)
+	if id == "" { // a run without the label has an empty one
+		return nil, unknown
+	}
+	sess := &session{server: s, id: id, procs: make(map[string]*process)}
+	for info, err := range s.opts.Backend.List(s.ctx, spool.Filter{Labels: map[string]string{labelSession: id}, Since: time.Now().Add(-s.opts.Closed)}) {
+		if err != nil {
+			s.log.Warn("looking for the runs of a session", "session", id, "err", err)
+			if info.ID == "" {
+				// Nobody can say now what the session has. A client that
+				// is told that it is attached elsewhere asks again.
+				return nil, rpc.Errorf(codeAttached, "session %s cannot be restored yet: %s", id, err)
+			}
+			continue // of another run: the scan goes on
+		}
+		if s.forgotten(info) {
+			continue
+		}
+		p := &process{id: info.Labels[labelProcess], run: info.ID, tty: info.TTY, started: make(chan struct{})}
+		close(p.started)
+		if _, newer := sess.procs[p.id]; !newer {
+			sess.procs[p.id] = p
+		}
+	}
+	if len(sess.procs) == 0 && !s.wasLeased(id) {
+		return nil, unknown
+	}
+	s.mu.Lock()
+	other, ok := s.sessions[id]
+	closed := s.closed
+	if !ok && !closed {
+		s.sessions[id] = sess
+	}
+	s.mu.Unlock()
+	switch {
+	case ok: // two clients at once
+		return other, nil
+	case closed:
+		return nil, unknown
+	}
+	s.hold(sess)
+	return sess, nil
+}
+
+// leave lets go of a session that the next server is to find.
+func (sess *session) leave() {
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	if sess.expiry != nil {
+		sess.expiry.Stop()
+	}
+	sess.ended = true
+}
+
+// forgotten reports whether the id of a process is free again.
+func (s *Server) forgotten(info spool.Info) bool {
+	return info.State == spool.StateClosed && time.Since(info.Ended) > s.opts.Closed
+}
+
+// attach gives the session to a connection. One that holds it already keeps
+// it only if it is alive.
+func (sess *session) attach(c *conn) error {
+	for {
+		sess.mu.Lock()
+		if sess.ended {
+			sess.mu.Unlock()
+			return rpc.Errorf(rpc.CodeInvalidRequest, "unknown session id %s", sess.id)
+		}
+		holder := sess.conn
+		if holder == nil {
+			sess.conn = c
+			if sess.expiry != nil {
+				sess.expiry.Stop()
+				sess.expiry = nil
+			}
+			procs := slices.Collect(maps.Values(sess.procs))
+			sess.mu.Unlock()
+			for _, p := range procs {
+				c.pushResumed(p)
+			}
+			return nil
+		}
+		sess.mu.Unlock()
+
+		ctx, cancel := context.WithTimeout(c.ctx, probeFor)
+		err := holder.rpc.Ping(ctx)
+		cancel()
+		if err == nil {
+			return rpc.Errorf(codeAttached, "session %s is already attached to another connection", sess.id)
+		}
+		holder.cancel()
+		sess.detach(holder)
+	}
+}
+
+// detach takes the session from a connection and starts its expiry. What the
+// session runs goes on.
+func (sess *session) detach(c *conn) {
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	if sess.conn != c || sess.ended {
+		return
+	}
+	sess.conn = nil
+	sess.losses++
+	loss := sess.losses
+	sess.expiry = time.AfterFunc(sess.server.opts.Detached, func() { sess.expire(loss) })
+}
+
+// expire ends the session if nobody came back since it was lost.
+func (sess *session) expire(loss int) {
+	s := sess.server
+	if !s.begin() {
+		return // Close ends it
+	}
+	defer s.wg.Done()
+	sess.mu.Lock()
+	if sess.conn != nil || sess.losses != loss || sess.ended {
+		sess.mu.Unlock()
+		return
+	}
+	sess.ended = true
+	sess.mu.Unlock()
+	sess.end()
+	// It stays known as ended for as long as its runs could be taken for
+	// those of a session that a restart interrupted.
+	time.AfterFunc(2*s.opts.Closed, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.sessions, sess.id)
+	})
+}
+
+// end kills what the session runs.
+func (sess *session) end() {
+	sess.mu.Lock()
+	if sess.expiry != nil {
+		sess.expiry.Stop()
+	}
+	sess.ended = true
+	procs := sess.procs
+	sess.procs = nil
+	sess.mu.Unlock()
+	for _, p := range procs {
+		<-p.started
+		if p.run == "" || p.done.Load() {
+			continue
+		}
+		err := sess.server.opts.Backend.Control(context.Background(), p.run, spool.Control{Op: spool.ControlKill})
+		if err != nil {
+			sess.server.log.Warn("kill at the end of a session", "session", sess.id, "run", p.run, "err", err)
+		}
+	}
+	if l, ok := sess.server.opts.Backend.(leaser); ok {
+		sess.server.killLabelled(sess.label())
+		if err := l.Release(context.Background(), sess.label()); err != nil {
+			sess.server.log.Warn("release the lease of a session", "session", sess.id, "err", err)
+		}
+	}
+}
+
+// reserve takes a process id before the process starts, so that whatever
+// comes next about the id finds it.
+//
+// A connection that lost the session to another takes none: it would be a
+// process that nobody hears of, as the client asked the new one before.
+func (sess *session) reserve(id string, c *conn) (*process, error) {
+	p := &process{id: id, started: make(chan struct{})}
+	sess.mu.Lock()
+	if sess.ended || sess.conn != c {
+		sess.mu.Unlock()
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "session %s has ended, or moved to another connection", sess.id)
+	}
+	other, taken := sess.procs[id]
+	if !taken {
+		sess.procs[id] = p
+	}
+	sess.mu.Unlock()
+	if !taken {
+		return p, nil
+	}
+	if !sess.free(other) {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "process %s already exists", id)
+	}
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	if sess.procs[id] != other && sess.procs[id] != nil {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "process %s already exists", id)
+	}
+	sess.procs[id] = p
+	return p, nil
+}
+
+// free reports whether a process was closed long enough ago.
+func (sess *session) free(p *process) bool {
+	select {
+	case <-p.started:
+	default:
+		return false
+	}
+	info, err := sess.server.opts.Backend.Stat(sess.server.ctx, p.run)
+	return errors.Is(err, spool.ErrNotFound) || err == nil && sess.server.forgotten(info)
+}
+
+// release gives back the id of a start that failed.
+func (sess *session) release(p *process) {
+	sess.drop(p)
+	close(p.started)
+}
+
+// drop forgets a process.
+func (sess *session) drop(p *process) {
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	if sess.procs[p.id] == p {
+		delete(sess.procs, p.id)
+	}
+}
+
+// lookup returns a process whose start is over, waiting for it if need be.
+func (sess *session) lookup(ctx context.Context, id string) (*process, error) {
+	sess.mu.Lock()
+	p, ok := sess.procs[id]
+	sess.mu.Unlock()
+	unknown := rpc.Errorf(rpc.CodeInvalidRequest, "unknown process id %s", id)
+	if !ok {
+		return nil, unknown
+	}
+	select {
+	case <-p.started:
+	case <-ctx.Done():
+		return nil, errGone
+	}
+	if p.run == "" || sess.free(p) {
+		return nil, unknown
+	}
+	return p, nil
+}
+
+// sweep forgets processes that were closed long ago, now and then.
+func (sess *session) sweep() {
+	sess.mu.Lock()
+	if time.Since(sess.swept) < sess.server.opts.Closed {
+		sess.mu.Unlock()
+		return
+	}
+	sess.swept = time.Now()
+	all := make([]*process, 0, len(sess.procs))
+	for _, p := range sess.procs {
+		all = append(all, p)
+	}
+	sess.mu.Unlock()
+	for _, p := range all {
+		if sess.free(p) {
+			sess.drop(p)
+		}
+	}
+}

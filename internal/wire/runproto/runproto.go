@@ -1,0 +1,219 @@
+// Package runproto is what the run/* methods say on the wire: their params
+// and results, the framing of binary events, and how errors keep their
+// identity. Server and client share it and nothing else.
+package runproto
+
+import (
+	"encoding/json"
+	"errors"
+	"syscall"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/wire/rpc"
+)
+
+// RunParams names a run.
+type RunParams struct {
+	Run spool.RunID `json:"run"`
+}
+
+// ListParams select runs; After is the last id of the page before.
+type ListParams struct {
+	Filter spool.Filter `json:"filter,omitzero"`
+	After  spool.RunID  `json:"after,omitempty"`
+}
+
+// ListResult is one page of run/list.
+type ListResult struct {
+	Runs []spool.Info `json:"runs"`
+	More bool         `json:"more,omitempty"`
+}
+
+// ReadParams are the params of run/read.
+type ReadParams struct {
+	Run      spool.RunID `json:"run"`
+	After    spool.Seq   `json:"after,omitempty"`
+	MaxBytes int         `json:"maxBytes,omitempty"`
+	WaitMs   int64       `json:"waitMs,omitempty"`
+}
+
+// ReadResult is a page of events.
+type ReadResult struct {
+	Events []spool.Event `json:"events"`
+	Next   spool.Seq     `json:"next"`
+	Info   spool.Info    `json:"info"`
+}
+
+// Subprotocol is what a client asks for in the WebSocket handshake to get
+// events as binary records. A codex client asks for none.
+const Subprotocol = "spool.v1"
+
+// FollowParams are the params of run/follow. The client chooses Follow, which
+// names the stream of events from then on, unique among those open on the
+// connection. The server sends events worth at most about Window bytes ahead of
+// what run/ack acknowledged; each is worth the size of its record.
+type FollowParams struct {
+	Follow uint32      `json:"follow"`
+	Run    spool.RunID `json:"run"`
+	After  spool.Seq   `json:"after,omitempty"`
+	Window int64       `json:"window,omitempty"`
+}
+
+// UnfollowParams are the params of a run/unfollow notification, which ends a
+// follow.
+type UnfollowParams struct {
+	Follow uint32 `json:"follow"`
+}
+
+// AckParams acknowledge that Bytes of a follow were consumed.
+type AckParams struct {
+	Follow uint32 `json:"follow"`
+	Bytes  int64  `json:"bytes"`
+}
+
+// EventParams are the params of a run/event notification.
+type EventParams struct {
+	Follow uint32      `json:"follow"`
+	Event  spool.Event `json:"event"`
+}
+
+// EndParams are the params of a run/end notification: the follow is over.
+type EndParams struct {
+	Follow uint32     `json:"follow"`
+	Error  *rpc.Error `json:"error,omitempty"`
+}
+
+// SendParams are the params of run/send.
+type SendParams struct {
+	Run   spool.RunID `json:"run"`
+	Input spool.Input `json:"input"`
+}
+
+// ControlParams are the params of run/control.
+type ControlParams struct {
+	Run     spool.RunID   `json:"run"`
+	Control spool.Control `json:"control"`
+}
+
+// BlobParams ask for a stretch of a blob.
+type BlobParams struct {
+	Digest spool.Digest `json:"digest"`
+	Offset int64        `json:"offset,omitempty"`
+	Len    int          `json:"len,omitempty"`
+}
+
+// BlobResult is a stretch of a blob.
+type BlobResult struct {
+	Chunk []byte `json:"chunk"`
+	EOF   bool   `json:"eof"`
+}
+
+// BinaryEvents begins a binary message that carries records of one follow:
+// this byte, the follow as four little-endian bytes, then records.
+const BinaryEvents = 1
+
+// BinaryHeader is the length of what comes before the records.
+const BinaryHeader = 5
+
+// DefaultWindow is how far a follow may be ahead of its acknowledgements.
+const DefaultWindow = 4 << 20
+
+// CodeNotFound says that a run, file or handle does not exist.
+const CodeNotFound = -32004
+
+// errorNames carry our sentinel errors across the wire.
+var errorNames = map[string]error{
+	"not_found":    spool.ErrNotFound,
+	"ambiguous":    spool.ErrAmbiguous,
+	"exists":       spool.ErrExists,
+	"input_closed": spool.ErrInputClosed,
+	"ended":        spool.ErrEnded,
+	"unsupported":  spool.ErrUnsupported,
+	"closed":       spool.ErrClosed,
+	"invalid":      spool.ErrInvalid,
+	"not_asked":    spool.ErrNotAsked,
+}
+
+// errorData is what our errors carry in the data member.
+type errorData struct {
+	Name  string            `json:"name,omitempty"`
+	Start spool.StartReason `json:"start,omitempty"`
+	Hint  string            `json:"hint,omitempty"`
+	Cause string            `json:"cause,omitempty"`
+	Errno int               `json:"errno,omitempty"`
+}
+
+// EncodeError turns an error of the backend into one for the wire.
+func EncodeError(err error) error {
+	var re *rpc.Error
+	if err == nil || errors.As(err, &re) {
+		return err
+	}
+	e := &rpc.Error{Code: rpc.CodeInternal, Message: err.Error()}
+	var data errorData
+	for name, sentinel := range errorNames {
+		if errors.Is(err, sentinel) {
+			data.Name = name
+		}
+	}
+	switch data.Name {
+	case "not_found":
+		e.Code = CodeNotFound
+	case "invalid":
+		e.Code = rpc.CodeInvalidParams
+	}
+	var se *spool.StartError
+	if errors.As(err, &se) {
+		data.Start, data.Hint, data.Cause = se.Reason, se.Hint, se.Err.Error()
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		data.Errno = int(errno)
+	}
+	if data != (errorData{}) {
+		e.Data, _ = json.Marshal(data) // plain fields always encode
+	}
+	return e
+}
+
+// DecodeError turns an error from the wire back into what the backend
+// returned, as far as a caller can branch on it.
+func DecodeError(err error) error {
+	var e *rpc.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	var data errorData
+	if len(e.Data) == 0 || json.Unmarshal(e.Data, &data) != nil {
+		return err
+	}
+	remote := &remoteError{message: e.Message, sentinel: errorNames[data.Name]}
+	if data.Errno != 0 {
+		remote.errno = syscall.Errno(data.Errno)
+	}
+	if data.Start != "" {
+		remote.message = data.Cause
+		return &spool.StartError{Reason: data.Start, Hint: data.Hint, Err: remote}
+	}
+	return remote
+}
+
+// remoteError has the server's words and our identity.
+type remoteError struct {
+	message  string
+	sentinel error
+	errno    error
+}
+
+func (e *remoteError) Error() string { return e.message }
+
+func (e *remoteError) Unwrap() []error {
+	var errs []error
+	if e.sentinel != nil {
+		errs = append(errs, e.sentinel)
+	}
+	if e.errno != nil {
+		errs = append(errs, e.errno)
+	}
+	return errs
+}
