@@ -47,12 +47,17 @@ type Prompt struct {
 // TurnOutcome is how a turn ended.
 type TurnOutcome string
 
-// The ways a turn can end. Agents have more; see their documentation.
+// The ways a turn can end, the same for every engine.
 const (
 	TurnOK          TurnOutcome = "ok"
 	TurnError       TurnOutcome = "error"       // it raised, or said that it failed
 	TurnInterrupted TurnOutcome = "interrupted" // somebody asked it to stop, and it did
+	TurnCancelled   TurnOutcome = "cancelled"   // the run was stopped, or the turn before it began
 	TurnTimeout     TurnOutcome = "timeout"     // its time was up
+	TurnStalled     TurnOutcome = "stalled"     // nothing was heard of it for too long
+	TurnBudget      TurnOutcome = "budget"      // it used up its tokens or its money
+	TurnMaxTurns    TurnOutcome = "max_turns"   // it asked the model as often as it may
+	TurnRefused     TurnOutcome = "refused"     // it may not do what it needed to do
 	TurnKilled      TurnOutcome = "killed"      // it had to be killed, or never began
 	TurnCrashed     TurnOutcome = "crashed"     // what ran it died
 )

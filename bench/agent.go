@@ -16,8 +16,9 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/agenttest"
-	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/keeper"
 	"github.com/spool-run/spool/internal/modeltest"
@@ -171,7 +172,7 @@ func (a *agentBench) environ() []string {
 
 // start begins a conversation through the keeper.
 func (a *agentBench) start(ctx context.Context, prompt string) (*spool.Run, *spool.Turn, error) {
-	config, err := json.Marshal(agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Sandbox: noSandbox})
+	config, err := json.Marshal(agents.Config{Agent: agents.Codex, Mode: agents.ModeExec, Sandbox: noSandbox})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -250,9 +251,9 @@ func ranCommand(ctx context.Context, turn *spool.Turn) error {
 		if err != nil {
 			return err
 		}
-		var act spool.Action
+		var act agent.Action
 		if e.Kind == spool.KindAction && json.Unmarshal(e.Data, &act) == nil &&
-			act.Kind == spool.ActionCommand && act.Phase == spool.ActionCompleted {
+			act.Kind == agent.ActionCommand && act.Phase == agent.ActionCompleted {
 			return nil
 		}
 	}

@@ -152,9 +152,9 @@ var sandboxes = []row{
 	{label: "pyodide, stat of a file", metric: "pyodide.stat", stat: median, unit: unitTime, goal: bound{atMost: 60e-6}, otherSubject: subjectNode},
 }
 
-// agents is the table of codex on a scripted model, a command and an answer,
+// agentRows is the table of codex on a scripted model, a command and an answer,
 // beside codex as a person runs it.
-var agents = []row{
+var agentRows = []row{
 	{label: "codex, prompt to end, p50", metric: "agent.turn", stat: median, unit: unitTime, ratio: fraction, goal: bound{atMost: 1.05}, otherSubject: subjectByHand},
 	{label: "codex, prompt to end, best", metric: "agent.turn", stat: lowest, unit: unitTime, ratio: fraction, otherSubject: subjectByHand},
 	{label: "spool agent codex, the whole command, p50", metric: "agent.command", stat: median, unit: unitTime, ratio: fraction, otherSubject: subjectByHand, otherMetric: "agent.turn"},

@@ -100,7 +100,7 @@ func (b *bench) report() *report {
 		Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
 		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone), Kernels: b.results(kernels),
-		Sandboxes: b.results(sandboxes), Agents: b.results(agents),
+		Sandboxes: b.results(sandboxes), Agents: b.results(agentRows),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // The forms of a display that are known here.
@@ -27,9 +28,9 @@ const (
 
 // Display renders what was displayed. An error means that a blob could not be
 // read; the output then names it.
-func (r Renderer) Display(ctx context.Context, d *spool.Display) (Output, error) {
+func (r Renderer) Display(ctx context.Context, d *python.Display) (Output, error) {
 	var out Output
-	if _, ok := d.Bundle[spool.MIMEStatus]; ok {
+	if _, ok := d.Bundle[python.MIMEStatus]; ok {
 		return out, nil
 	}
 	for _, mime := range []string{mimePNG, mimeJPEG} {

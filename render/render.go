@@ -18,6 +18,7 @@ import (
 	"io"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // DefaultMaxText bounds the text of one display.
@@ -86,7 +87,7 @@ func (r Renderer) Event(ctx context.Context, e *spool.Event) (Output, error) {
 	case spool.KindOutput:
 		return Output{Text: string(e.Bytes)}, nil
 	case spool.KindDisplay, spool.KindResult:
-		var d spool.Display
+		var d python.Display
 		if err := json.Unmarshal(e.Data, &d); err != nil {
 			return aside("something was displayed that cannot be read"), nil
 		}
@@ -114,7 +115,7 @@ func (r Renderer) Event(ctx context.Context, e *spool.Event) (Output, error) {
 func aside(text string) Output { return Output{Text: text, Aside: text != ""} }
 
 func exception(data json.RawMessage) Output {
-	var x spool.Exception
+	var x python.Exception
 	if err := json.Unmarshal(data, &x); err != nil {
 		return Output{Text: "an exception that cannot be read", Failure: true}
 	}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 	"github.com/spool-run/spool/render"
 )
 
@@ -32,7 +33,7 @@ func output(text string) *spool.Event {
 }
 
 func shown(pairs ...string) *spool.Event {
-	d := spool.Display{Bundle: map[string]json.RawMessage{}}
+	d := python.Display{Bundle: map[string]json.RawMessage{}}
 	for i := 0; i < len(pairs); i += 2 {
 		d.Bundle[pairs[i]] = json.RawMessage(pairs[i+1])
 	}
@@ -65,7 +66,7 @@ func TestChoiceOfText(t *testing.T) {
 		{"table becomes Markdown", shown("text/html", `"<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr></table>"`),
 			render.Output{Text: "| a | b |\n|---|---|\n| 1 | 2 |", Markdown: true}},
 		{"latex if there is nothing else", shown("text/latex", `"$x$"`, "image/svg+xml", `"<svg/>"`), render.Output{Text: "$x$"}},
-		{"a status has no text", shown(spool.MIMEStatus, `{"op":"read"}`, "text/plain", `"p"`), render.Output{}},
+		{"a status has no text", shown(python.MIMEStatus, `{"op":"read"}`, "text/plain", `"p"`), render.Output{}},
 		{"an image stands beside the text", shown("text/plain", `"<Figure>"`, "image/png", `"`+base64.StdEncoding.EncodeToString([]byte("png"))+`"`),
 			render.Output{Text: "<Figure>", Images: []render.Value{{MIME: "image/png", Bytes: []byte("png")}}}},
 		{"PNG and JPEG", shown("image/jpeg", `"anBn"`, "image/png", `"cG5n"`),
@@ -100,9 +101,9 @@ func TestOtherEvents(t *testing.T) {
 		want  render.Output
 	}{
 		{"output as it was", output("a\xff\n"), render.Output{Text: "a\xff\n"}},
-		{"traceback", event(spool.KindException, spool.Exception{Name: "E", Message: "m", Traceback: "Traceback:\nE: m\n"}),
+		{"traceback", event(spool.KindException, python.Exception{Name: "E", Message: "m", Traceback: "Traceback:\nE: m\n"}),
 			render.Output{Text: "Traceback:\nE: m", Failure: true}},
-		{"exception without one", event(spool.KindException, spool.Exception{Name: "E", Message: "m"}), render.Output{Text: "E: m", Failure: true}},
+		{"exception without one", event(spool.KindException, python.Exception{Name: "E", Message: "m"}), render.Output{Text: "E: m", Failure: true}},
 		{"prompt", event(spool.KindAsk, spool.Ask{Kind: spool.AskInput, Prompt: "Name? "}), render.Output{Text: "Name? "}},
 		{"a tool call is no text", event(spool.KindAsk, spool.Ask{Kind: spool.AskTool, Name: "t"}), render.Output{}},
 		{"notice", event(spool.KindNotice, spool.Notice{Code: "c", Text: "note"}), render.Output{Text: "note", Aside: true}},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // Bounds of a transcript.
@@ -52,7 +53,7 @@ func (b *block) size() int { return len(b.out.Text) + len(b.raw) }
 // read; the transcript then names it.
 func (t *Transcript) Add(ctx context.Context, e *spool.Event) error {
 	if e.Kind == spool.KindDisplay {
-		var d spool.Display
+		var d python.Display
 		if json.Unmarshal(e.Data, &d) == nil && (d.Clear || d.ID != "") {
 			return t.display(ctx, &d)
 		}
@@ -79,7 +80,7 @@ func (t *Transcript) Add(ctx context.Context, e *spool.Event) error {
 }
 
 // display handles what has a name or clears.
-func (t *Transcript) display(ctx context.Context, d *spool.Display) error {
+func (t *Transcript) display(ctx context.Context, d *python.Display) error {
 	if d.Clear {
 		t.clear = true
 		if !d.Wait {

@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/fifotest"
 	"github.com/spool-run/spool/internal/modeltest"
 )
@@ -17,13 +18,13 @@ import (
 // asking are the agents that ask before they run a command, and how to make
 // them.
 var asking = []way{
-	{"codex", agent.Config{Agent: agent.Codex, Mode: agent.ModeDuplex, Permissions: "untrusted", Sandbox: "danger-full-access"}},
-	{"claude", agent.Config{Agent: agent.Claude, Mode: agent.ModeDuplex}},
-	{"opencode over acp", agent.Config{Agent: agent.ACP, Command: []string{"opencode", "acp"}}},
+	{"codex", agents.Config{Agent: agents.Codex, Mode: agents.ModeDuplex, Permissions: "untrusted", Sandbox: "danger-full-access"}},
+	{"claude", agents.Config{Agent: agents.Claude, Mode: agents.ModeDuplex}},
+	{"opencode over acp", agents.Config{Agent: agents.ACP, Command: []string{"opencode", "acp"}}},
 }
 
 // askedAbout waits for the ask of a turn.
-func (r *rig) askedAbout(t *spool.Turn) (spool.Seq, spool.Ask, agent.Approval) {
+func (r *rig) askedAbout(t *spool.Turn) (spool.Seq, spool.Ask, agents.Approval) {
 	r.t.Helper()
 	s := &story{}
 	for e, err := range t.Events(r.ctx) {
@@ -35,7 +36,7 @@ func (r *rig) askedAbout(t *spool.Turn) (spool.Seq, spool.Ask, agent.Approval) {
 			continue
 		}
 		var ask spool.Ask
-		var what agent.Approval
+		var what agents.Approval
 		r.decode(&e, &ask)
 		if err := json.Unmarshal(ask.Data, &what); err != nil {
 			r.t.Fatal(err)
@@ -43,7 +44,7 @@ func (r *rig) askedAbout(t *spool.Turn) (spool.Seq, spool.Ask, agent.Approval) {
 		return e.Seq, ask, what
 	}
 	r.t.Fatal("nothing was asked")
-	return 0, spool.Ask{}, agent.Approval{}
+	return 0, spool.Ask{}, agents.Approval{}
 }
 
 // TestAgentApproval checks that what is denied is not done, what is granted
@@ -64,19 +65,19 @@ func TestAgentApproval(t *testing.T) {
 				return modeltest.Shell("echo made >>made.txt")
 			}))
 			run := r.start(nil)
-			s := r.answered(run, spool.Deny)
+			s := r.answered(run, agent.Deny)
 			if _, err := os.Stat(filepath.Join(r.dir, "made.txt")); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the command ran: %v\n%s", err, s)
 			}
 			if len(s.begun) > len(s.actions) {
 				t.Errorf("%d actions began and %d ended\n%s", len(s.begun), len(s.actions), s)
 			}
-			s = r.answered(run, spool.Allow)
-			r.wantDone(s, spool.TurnSuccess)
+			s = r.answered(run, agent.Allow)
+			r.wantDone(s, spool.TurnOK)
 			if got, err := os.ReadFile(filepath.Join(r.dir, "made.txt")); err != nil || string(got) != "made\n" || s.done.Answer != "So be it." {
 				t.Errorf("made %q, %v; answer %q\n%s", got, err, s.done.Answer, s)
 			}
-			if r.config.Agent == agent.ACP {
+			if r.config.Agent == agents.ACP {
 				r.interruptAllowed(run)
 			}
 			r.end(run)
@@ -104,10 +105,10 @@ func (r *rig) answered(run *spool.Run, choice string) *story {
 		r.t.Fatal(err)
 	}
 	seq, ask, what := r.askedAbout(turn)
-	if ask.Kind != spool.AskApproval || what.Kind != spool.ActionCommand || !strings.Contains(what.Command, "echo made") {
+	if ask.Kind != spool.AskApproval || what.Kind != agent.ActionCommand || !strings.Contains(what.Command, "echo made") {
 		r.t.Errorf("asked %+v about %+v", ask, what)
 	}
-	data, err := json.Marshal(spool.Decision{Choice: choice, Message: "Not here."})
+	data, err := json.Marshal(agent.Decision{Choice: choice, Message: "Not here."})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -130,7 +131,7 @@ func (r *rig) interruptAllowed(run *spool.Run) {
 		r.t.Fatal(err)
 	}
 	seq, _, _ := r.askedAbout(turn)
-	if err := run.Reply(r.ctx, seq, spool.Allow); err != nil {
+	if err := run.Reply(r.ctx, seq, agent.Allow); err != nil {
 		r.t.Fatal(err)
 	}
 	shell, err := pid.Line(r.ctx)
@@ -144,7 +145,7 @@ func (r *rig) interruptAllowed(run *spool.Run) {
 	r.wantDone(s, spool.TurnInterrupted)
 	r.waitFor(func() bool { return !alive(r.t, shell) })
 	s = r.say(run, "Are you done?")
-	r.wantDone(s, spool.TurnSuccess)
+	r.wantDone(s, spool.TurnOK)
 	if s.done.Answer != "So be it." {
 		r.t.Errorf("answer %q\n%s", s.done.Answer, s)
 	}
@@ -159,11 +160,11 @@ func TestAgentPolicy(t *testing.T) {
 			t.Parallel()
 			r := newAskingRig(t, w, modeltest.ByTurn(
 				modeltest.Shell("touch allowed.txt"), modeltest.Shell("mkdir denied"), modeltest.Say("So be it.")))
-			run := r.start(func(c *agent.Config) {
+			run := r.start(func(c *agents.Config) {
 				c.Policy = json.RawMessage(`{"default":"deny","rule":[{"verdict":"allow","command":["touch"]}]}`)
 			})
 			s := r.say(run, "Make both.")
-			r.wantDone(s, spool.TurnSuccess)
+			r.wantDone(s, spool.TurnOK)
 			if _, err := os.Stat(filepath.Join(r.dir, "allowed.txt")); err != nil {
 				t.Errorf("%v\n%s", err, s)
 			}

@@ -5,7 +5,8 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/modeltest"
 )
 
@@ -15,8 +16,8 @@ func TestAgentUnauthorized(t *testing.T) {
 		r := newRig(t, w, modeltest.ByTurn(modeltest.Unauthorized))
 		run := r.start(nil)
 		s := r.say(run, "Hello?")
-		r.wantDone(s, spool.TurnFailed)
-		if s.done.ErrorClass != spool.ClassAuth || s.done.Error == "" {
+		r.wantDone(s, spool.TurnError)
+		if s.done.ErrorClass != agent.ClassAuth || s.done.Error == "" {
 			t.Errorf("error %q of class %q\n%s", s.done.Error, s.done.ErrorClass, s)
 		}
 		r.end(run)
@@ -30,8 +31,8 @@ func TestAgentUnknownModel(t *testing.T) {
 		r := newRig(t, w, modeltest.ByTurn(modeltest.UnknownModel))
 		run := r.start(nil)
 		s := r.say(run, "Hello?")
-		r.wantDone(s, spool.TurnFailed)
-		if s.done.Error == "" || s.done.ErrorClass != spool.ClassModel {
+		r.wantDone(s, spool.TurnError)
+		if s.done.Error == "" || s.done.ErrorClass != agent.ClassModel {
 			t.Errorf("error %q of class %q\n%s", s.done.Error, s.done.ErrorClass, s)
 		}
 		r.end(run)
@@ -47,7 +48,7 @@ func TestAgentTriesAgain(t *testing.T) {
 		))
 		run := r.start(nil)
 		s := r.say(run, "Try.")
-		r.wantDone(s, spool.TurnSuccess)
+		r.wantDone(s, spool.TurnOK)
 		if s.done.Answer != "At last." {
 			t.Errorf("answer %q\n%s", s.done.Answer, s)
 		}
@@ -55,7 +56,7 @@ func TestAgentTriesAgain(t *testing.T) {
 			t.Errorf("the model was asked %d times", n)
 		}
 		// opencode tells nobody.
-		if len(s.retries) == 0 && r.agent != agent.OpenCode {
+		if len(s.retries) == 0 && r.agent != agents.OpenCode {
 			t.Errorf("no retry was told\n%s", s)
 		}
 		r.end(run)
@@ -67,11 +68,11 @@ func TestAgentTriesAgain(t *testing.T) {
 func TestAgentTokenLimit(t *testing.T) {
 	// opencode is left out: a start takes it seconds, and its translation is
 	// tested without.
-	eachOf(t, slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.config.Agent == agent.OpenCode }), func(t *testing.T, w way) {
+	eachOf(t, slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.config.Agent == agents.OpenCode }), func(t *testing.T, w way) {
 		r := newRig(t, w, modeltest.ByTurn(modeltest.TokenLimit("And so it goes on and")))
 		run := r.start(nil)
 		s := r.say(run, "Tell me everything.")
-		if s.done.Outcome.OK() || s.done.ErrorClass != spool.ClassContext {
+		if s.done.Outcome == spool.TurnOK || s.done.ErrorClass != agent.ClassContext {
 			t.Errorf("outcome %s, error %q of class %q\n%s", s.done.Outcome, s.done.Error, s.done.ErrorClass, s)
 		}
 		r.end(run)

@@ -14,9 +14,10 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/agenttest"
 	"github.com/spool-run/spool/internal/engine"
-	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/modeltest"
 )
@@ -29,7 +30,7 @@ const turnTime = 90 * time.Second
 type rig struct {
 	t      *testing.T
 	agent  string
-	config agent.Config
+	config agents.Config
 	model  *modeltest.Model
 	host   *host.Host
 	env    map[string]string
@@ -40,7 +41,7 @@ type rig struct {
 // a way is an agent and how to talk to it.
 type way struct {
 	name   string
-	config agent.Config
+	config agents.Config
 }
 
 // permissive lets an agent do everything, in every mode.
@@ -48,13 +49,13 @@ var permissive = json.RawMessage(`{"default":"allow"}`)
 
 // ways are all that are tested.
 var ways = []way{
-	{"codex exec", agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Sandbox: "danger-full-access"}},
-	{"codex duplex", agent.Config{Agent: agent.Codex, Mode: agent.ModeDuplex, Sandbox: "danger-full-access", Policy: permissive}},
-	{"claude exec", agent.Config{Agent: agent.Claude, Mode: agent.ModeExec}},
-	{"claude duplex", agent.Config{Agent: agent.Claude, Mode: agent.ModeDuplex, Policy: permissive}},
-	{"opencode exec", agent.Config{Agent: agent.OpenCode, Mode: agent.ModeExec}},
-	{"pi exec", agent.Config{Agent: agent.Pi, Mode: agent.ModeExec}},
-	{"pi duplex", agent.Config{Agent: agent.Pi, Mode: agent.ModeDuplex, Policy: permissive}},
+	{"codex exec", agents.Config{Agent: agents.Codex, Mode: agents.ModeExec, Sandbox: "danger-full-access"}},
+	{"codex duplex", agents.Config{Agent: agents.Codex, Mode: agents.ModeDuplex, Sandbox: "danger-full-access", Policy: permissive}},
+	{"claude exec", agents.Config{Agent: agents.Claude, Mode: agents.ModeExec}},
+	{"claude duplex", agents.Config{Agent: agents.Claude, Mode: agents.ModeDuplex, Policy: permissive}},
+	{"opencode exec", agents.Config{Agent: agents.OpenCode, Mode: agents.ModeExec}},
+	{"pi exec", agents.Config{Agent: agents.Pi, Mode: agents.ModeExec}},
+	{"pi duplex", agents.Config{Agent: agents.Pi, Mode: agents.ModeDuplex, Policy: permissive}},
 }
 
 // eachWay runs a test for every agent and mode, beside each other.
@@ -83,7 +84,7 @@ func newRig(t *testing.T, w way, script modeltest.Script) *rig {
 	state := t.TempDir()
 	h, err := host.Open(host.Options{Engines: map[string]host.NewEngine{
 		spool.EngineAgent: func(owner string) (engine.Engine, error) {
-			return agent.New(agent.Options{Owner: owner, Dir: state})
+			return agents.New(agents.Options{Owner: owner, Dir: state})
 		},
 	}})
 	if err != nil {
@@ -92,7 +93,7 @@ func newRig(t *testing.T, w way, script modeltest.Script) *rig {
 	ctx, cancel := context.WithTimeout(t.Context(), turnTime)
 	r := &rig{t: t, agent: w.config.Agent, config: w.config, model: m, host: h, dir: t.TempDir(), ctx: ctx}
 	home := w.config.Agent
-	if home == agent.ACP {
+	if home == agents.ACP {
 		home = w.config.Command[0]
 	}
 	r.env = agenttest.Home(t, home, m)
@@ -107,7 +108,7 @@ func newRig(t *testing.T, w way, script modeltest.Script) *rig {
 }
 
 // start starts a conversation, with the config changed as wanted.
-func (r *rig) start(change func(*agent.Config)) *spool.Run {
+func (r *rig) start(change func(*agents.Config)) *spool.Run {
 	r.t.Helper()
 	c := r.config
 	if change != nil {
@@ -129,10 +130,10 @@ func (r *rig) start(change func(*agent.Config)) *spool.Run {
 // story is what happened in a turn.
 type story struct {
 	events  []spool.Event
-	start   *spool.AgentStart
-	actions []spool.Action // completed
-	begun   []spool.Action
-	retries []spool.Retry
+	start   *agent.Started
+	actions []agent.Action // completed
+	begun   []agent.Action
+	retries []agent.Retry
 	said    []string
 	done    spool.Done
 }
@@ -150,26 +151,26 @@ func (r *rig) tell(t *spool.Turn) *story {
 		s.events = append(s.events, e)
 		switch e.Kind {
 		case spool.KindStarted:
-			s.start = new(spool.AgentStart)
+			s.start = new(agent.Started)
 			r.decode(&e, s.start)
 		case spool.KindAction:
-			var a spool.Action
+			var a agent.Action
 			r.decode(&e, &a)
-			if a.Kind == spool.ActionTurn {
+			if a.Kind == agent.ActionTurn {
 				continue
 			}
 			switch a.Phase {
-			case spool.ActionCompleted:
+			case agent.ActionCompleted:
 				s.actions = append(s.actions, a)
-			case spool.ActionStarted:
+			case agent.ActionStarted:
 				s.begun = append(s.begun, a)
 			}
 		case spool.KindRetry:
-			var retry spool.Retry
+			var retry agent.Retry
 			r.decode(&e, &retry)
 			s.retries = append(s.retries, retry)
 		case spool.KindMessage:
-			var m spool.Message
+			var m agent.Message
 			r.decode(&e, &m)
 			s.said = append(s.said, m.Text)
 		case spool.KindDone:

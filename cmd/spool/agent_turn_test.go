@@ -8,17 +8,18 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/fifotest"
 	"github.com/spool-run/spool/internal/modeltest"
 )
 
 // command returns the one command of a turn.
-func (r *rig) command(s *story) spool.Action {
+func (r *rig) command(s *story) agent.Action {
 	r.t.Helper()
-	var found []spool.Action
+	var found []agent.Action
 	for _, a := range s.actions {
-		if a.Kind == spool.ActionCommand {
+		if a.Kind == agent.ActionCommand {
 			found = append(found, a)
 		}
 	}
@@ -41,7 +42,7 @@ func TestAgentRunsCommand(t *testing.T) {
 		))
 		run := r.start(nil)
 		s := r.say(run, "Make the file.")
-		r.wantDone(s, spool.TurnSuccess)
+		r.wantDone(s, spool.TurnOK)
 		if s.done.Answer != "All done." {
 			t.Errorf("answer %q\n%s", s.done.Answer, s)
 		}
@@ -60,9 +61,9 @@ func TestAgentRunsCommand(t *testing.T) {
 			t.Errorf("the run %v", o)
 		}
 
-		again := r.start(func(c *agent.Config) { c.Resume = s.done.Resume })
+		again := r.start(func(c *agents.Config) { c.Resume = s.done.Resume })
 		s2 := r.say(again, "Try the other one.")
-		r.wantDone(s2, spool.TurnSuccess)
+		r.wantDone(s2, spool.TurnOK)
 		if s2.done.Answer != "It failed, I am afraid." || s2.done.Resume != s.done.Resume {
 			t.Errorf("resumed: answer %q, session %q\n%s", s2.done.Answer, s2.done.Resume, s2)
 		}
@@ -82,7 +83,7 @@ func TestAgentRunsCommand(t *testing.T) {
 // totals must not count what was before.
 func (r *rig) wantTokens(s *story, answers int64) {
 	r.t.Helper()
-	var u spool.Usage
+	var u agent.Usage
 	if err := json.Unmarshal(s.done.Usage, &u); err != nil {
 		r.t.Fatalf("usage %s: %v\n%s", s.done.Usage, err, s)
 	}
@@ -120,7 +121,7 @@ func TestAgentInterrupted(t *testing.T) {
 		if s.done.StoppedWith == "" {
 			t.Errorf("nothing says what was needed\n%s", s)
 		}
-		if w.config.Mode == agent.ModeDuplex {
+		if w.config.Mode == agents.ModeDuplex {
 			r.waitFor(func() bool { return !alive(t, shell) }) // the agent ends it in its own time
 		} else if alive(t, shell) {
 			t.Errorf("the command still runs after %s\n%s", s.done.StoppedWith, s)
@@ -129,7 +130,7 @@ func TestAgentInterrupted(t *testing.T) {
 			t.Errorf("%d actions began and %d ended\n%s", len(s.begun), len(s.actions), s)
 		}
 		s2 := r.say(run, "Are you there?")
-		r.wantDone(s2, spool.TurnSuccess)
+		r.wantDone(s2, spool.TurnOK)
 		if s2.done.Answer != "Here again." {
 			t.Errorf("answer %q\n%s", s2.done.Answer, s2)
 		}
@@ -153,12 +154,12 @@ func TestAgentTwoPromptsToOneSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		session := r.session(turnA)
-		b := r.start(func(c *agent.Config) { c.Resume = session })
+		b := r.start(func(c *agents.Config) { c.Resume = session })
 		turnB, err := b.Prompt(r.ctx, spool.Prompt{Text: "B"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.waitNotice(turnB, agent.NoticeWaiting)
+		r.waitNotice(turnB, agents.NoticeWaiting)
 		if info, err := b.Info(r.ctx); err != nil || info.Pid != 0 {
 			t.Errorf("the second agent runs already: pid %d, %v", info.Pid, err)
 		}
@@ -180,7 +181,7 @@ func (r *rig) session(t *spool.Turn) string {
 			r.t.Fatalf("no session: %v, %s", err, e.Data)
 		}
 		if e.Kind == spool.KindStarted {
-			var s spool.AgentStart
+			var s agent.Started
 			r.decode(&e, &s)
 			return s.Resume
 		}

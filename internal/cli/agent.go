@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents"
 )
 
 // agentOptions are the flags of spool agent.
@@ -43,7 +44,7 @@ type agentOptions struct {
 	extra   []string
 	json    bool
 	timeout time.Duration
-	budget  agent.Budget
+	budget  agents.Budget
 }
 
 // The values of --asks.
@@ -67,7 +68,6 @@ const (
 // turnExit are the exit codes by outcome; what is not there is a failure.
 var turnExit = map[spool.TurnOutcome]int{
 	spool.TurnOK:          0,
-	spool.TurnSuccess:     0,
 	spool.TurnRefused:     exitRefused,
 	spool.TurnBudget:      exitBudget,
 	spool.TurnMaxTurns:    exitMaxTurns,
@@ -80,11 +80,11 @@ var turnExit = map[spool.TurnOutcome]int{
 }
 
 // maxPrompt bounds a prompt that is read from stdin.
-const maxPrompt = agent.MaxPrompt
+const maxPrompt = agents.MaxPrompt
 
 func (a *app) agentCommand() *cobra.Command {
 	var o agentOptions
-	names := agent.Names()
+	names := agents.Names()
 	cmd := &cobra.Command{
 		Use:   "agent [flags] AGENT PROMPT|-",
 		Short: "Have a coding agent do something",
@@ -146,7 +146,7 @@ cannot be executed or is not installed; 130 if it was interrupted.`,
 }
 
 func (a *app) agentACPCommand() *cobra.Command {
-	o := agentOptions{agent: agent.ACP}
+	o := agentOptions{agent: agents.ACP}
 	cmd := &cobra.Command{
 		Use:   "acp [flags] [PROMPT|-] -- command [argument…]",
 		Short: "Have any agent do something that speaks the Agent Client Protocol",
@@ -228,7 +228,7 @@ func (a *app) agentPrompt(ctx context.Context, o *agentOptions, args []string) e
 
 func (o *agentOptions) check() error {
 	switch o.mode {
-	case "auto", string(agent.ModeExec), string(agent.ModeDuplex):
+	case "auto", string(agents.ModeExec), string(agents.ModeDuplex):
 	default:
 		return usageErrorf("mode %q is none of auto, exec, duplex", o.mode)
 	}
@@ -262,8 +262,8 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 			return spec, fmt.Errorf("find the working directory: %w", err)
 		}
 	}
-	c := agent.Config{
-		Agent: o.agent, Mode: agent.Mode(o.mode), Program: o.program, Command: o.command,
+	c := agents.Config{
+		Agent: o.agent, Mode: agents.Mode(o.mode), Program: o.program, Command: o.command,
 		Fork: o.fork, Model: o.model, Effort: o.effort, Profile: o.profile, Extra: o.extra,
 		Permissions: o.perms, Sandbox: o.sandbox, SkipPermissions: o.yes,
 		Budget: o.budget, TurnTimeoutMs: o.timeout.Milliseconds(),
@@ -274,7 +274,7 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 		}
 	}
 	if o.policy != "" {
-		p, err := agent.ReadPolicy(o.policy)
+		p, err := agents.ReadPolicy(o.policy)
 		if err != nil {
 			return spec, &usageError{err}
 		}
@@ -289,7 +289,7 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 // resumeID finds the session that a person means: by the command that resumes
 // it, by a run, or by its own id.
 func resumeID(ctx context.Context, b spool.Backend, name, text string) (string, error) {
-	if t, ok := agent.FindResume(name, text); ok {
+	if t, ok := agents.FindResume(name, text); ok {
 		return t.Value, nil
 	}
 	run, err := spool.Find(ctx, b, text)
@@ -300,7 +300,7 @@ func resumeID(ctx context.Context, b spool.Backend, name, text string) (string, 
 		return "", err
 	}
 	// Its session is in its log: the last one, if it went on in another.
-	var found spool.AgentStart
+	var found agent.Started
 	info, err := run.Info(ctx)
 	if err != nil {
 		return "", err

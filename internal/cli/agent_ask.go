@@ -16,7 +16,8 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents"
 )
 
 // agentAsker answers what an agent asks: it asks the person at the terminal, or
@@ -114,7 +115,7 @@ func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
 			return
 		}
 	}
-	d := spool.Decision{Choice: spool.Deny, Message: "Nobody is there to answer."}
+	d := agent.Decision{Choice: agent.Deny, Message: "Nobody is there to answer."}
 	if k.terminal != nil {
 		select {
 		case k.turn <- struct{}{}:
@@ -139,14 +140,14 @@ func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
 
 // keys are the answers to an approval by the key that gives them.
 var keys = []struct{ key, choice, label string }{
-	{"y", spool.Allow, "yes"},
-	{"a", spool.AllowSession, "yes, for the rest of the session"},
-	{"n", spool.Deny, "no"},
-	{"s", spool.DenyStop, "no, and end the turn"},
+	{"y", agent.Allow, "yes"},
+	{"a", agent.AllowSession, "yes, for the rest of the session"},
+	{"n", agent.Deny, "no"},
+	{"s", agent.DenyStop, "no, and end the turn"},
 }
 
 // put puts a question to the person at the terminal until it gets an answer.
-func (k *agentAsker) put(ctx context.Context, q *spool.Ask) (spool.Decision, error) {
+func (k *agentAsker) put(ctx context.Context, q *spool.Ask) (agent.Decision, error) {
 	if k.narrator != nil {
 		k.narrator.pause(true)
 		defer k.narrator.pause(false)
@@ -156,14 +157,14 @@ func (k *agentAsker) put(ctx context.Context, q *spool.Ask) (spool.Decision, err
 		defer hideTyped(k.terminal)()
 	}
 	k.once.Do(func() { go k.read() })
-	var several agent.Questions
+	var several agents.Questions
 	if q.Kind != spool.AskQuestion || json.Unmarshal(q.Data, &several) != nil || len(several.Questions) < 2 {
 		return k.putOne(ctx, q)
 	}
-	all := spool.Decision{Answers: make(map[string]string)}
+	all := agent.Decision{Answers: make(map[string]string)}
 	for _, one := range several.Questions {
 		d, err := k.putOne(ctx, &spool.Ask{Kind: spool.AskQuestion, Prompt: one.Text, Options: one.Options})
-		if err != nil || d.Choice == spool.Deny {
+		if err != nil || d.Choice == agent.Deny {
 			return d, err
 		}
 		all.Answers[one.ID] = d.Choice
@@ -172,17 +173,17 @@ func (k *agentAsker) put(ctx context.Context, q *spool.Ask) (spool.Decision, err
 }
 
 // putOne puts one question.
-func (k *agentAsker) putOne(ctx context.Context, q *spool.Ask) (spool.Decision, error) {
+func (k *agentAsker) putOne(ctx context.Context, q *spool.Ask) (agent.Decision, error) {
 	k.show(k.question(q))
 	for {
 		k.show("answer: ")
 		select {
 		case <-ctx.Done():
 			k.show("\nnot needed any more\n")
-			return spool.Decision{}, ctx.Err()
+			return agent.Decision{}, ctx.Err()
 		case line, ok := <-k.lines:
 			if !ok {
-				return spool.Decision{Choice: spool.Deny, Message: "Nobody is there to answer."}, nil
+				return agent.Decision{Choice: agent.Deny, Message: "Nobody is there to answer."}, nil
 			}
 			if d, ok := understand(q, line); ok {
 				return d, nil
@@ -210,7 +211,7 @@ func (k *agentAsker) question(q *spool.Ask) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n? %s\n", screenText(cmp.Or(q.Prompt, q.Name, q.Kind)))
 	if q.Kind == spool.AskApproval {
-		var p agent.Approval
+		var p agents.Approval
 		if json.Unmarshal(q.Data, &p) == nil {
 			if p.Command != "" && !strings.Contains(q.Prompt, p.Command) {
 				fmt.Fprintf(&b, "  $ %s\n", strings.ReplaceAll(screenText(p.Command), "\n", "\n    "))
@@ -236,17 +237,17 @@ func (k *agentAsker) question(q *spool.Ask) string {
 }
 
 // understand makes what was typed into an answer.
-func understand(q *spool.Ask, line string) (spool.Decision, bool) {
+func understand(q *spool.Ask, line string) (agent.Decision, bool) {
 	if i, err := strconv.Atoi(line); err == nil && i >= 1 && i <= len(q.Options) {
-		return spool.Decision{Choice: q.Options[i-1].ID}, true
+		return agent.Decision{Choice: q.Options[i-1].ID}, true
 	}
 	if q.Kind == spool.AskApproval {
 		for _, o := range keys {
 			if strings.EqualFold(line, o.key) || strings.EqualFold(line, o.label) || line == o.choice {
-				return spool.Decision{Choice: o.choice}, true
+				return agent.Decision{Choice: o.choice}, true
 			}
 		}
-		return spool.Decision{}, false
+		return agent.Decision{}, false
 	}
-	return spool.Decision{Choice: line}, line != ""
+	return agent.Decision{Choice: line}, line != ""
 }

@@ -89,7 +89,7 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 	if !ok {
 		code = exitFailure
 	}
-	if c.caught != nil && !done.Outcome.OK() {
+	if c.caught != nil && done.Outcome != spool.TurnOK {
 		code = exitSignal + signalNumber(c.caught)
 	}
 	return exit(code)

@@ -13,7 +13,8 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/render"
 )
 
@@ -78,7 +79,7 @@ func (n *narrator) tell(e *spool.Event) error {
 	case spool.KindMessage:
 		return n.message(e)
 	case spool.KindReasoning:
-		var r spool.Reasoning
+		var r agent.Reasoning
 		if decode(e, &r) && !r.Delta && !r.History {
 			return n.line(n.style.dim("· " + oneLine(r.Text, 200)))
 		}
@@ -136,7 +137,7 @@ func (n *narrator) flush() error {
 }
 
 func (n *narrator) started(e *spool.Event) error {
-	var s spool.AgentStart
+	var s agent.Started
 	if !decode(e, &s) || s.Agent == "" {
 		return nil
 	}
@@ -193,18 +194,18 @@ func choice(a spool.Answer) string {
 	if a.Error != nil {
 		return a.Error.Message
 	}
-	var d spool.Decision
+	var d agent.Decision
 	if json.Unmarshal(a.Data, &d.Choice) != nil && json.Unmarshal(a.Data, &d) != nil {
 		return "answered"
 	}
 	switch d.Choice {
-	case spool.Allow:
+	case agent.Allow:
 		return "allowed"
-	case spool.AllowSession:
+	case agent.AllowSession:
 		return "allowed for the session"
-	case spool.Deny:
+	case agent.Deny:
 		return "denied"
-	case spool.DenyStop:
+	case agent.DenyStop:
 		return "denied, and the turn ended"
 	case "":
 		return "answered"
@@ -213,14 +214,14 @@ func choice(a spool.Answer) string {
 }
 
 func (n *narrator) message(e *spool.Event) error {
-	var m spool.Message
+	var m agent.Message
 	if !decode(e, &m) || m.Delta || m.History && !n.verbose {
 		return nil
 	}
 	if err := n.flush(); err != nil {
 		return err
 	}
-	if m.Role == "" && m.Parent == "" && !m.History && m.Phase != spool.PhaseCommentary {
+	if m.Role == "" && m.Parent == "" && !m.History && m.Phase != agent.PhaseCommentary {
 		n.held = m.Text
 		return nil
 	}
@@ -228,13 +229,13 @@ func (n *narrator) message(e *spool.Event) error {
 }
 
 func (n *narrator) action(e *spool.Event) error {
-	var a spool.Action
-	if !decode(e, &a) || a.Kind == spool.ActionTurn || a.History {
+	var a agent.Action
+	if !decode(e, &a) || a.Kind == agent.ActionTurn || a.History {
 		return nil
 	}
 	title := n.title(&a)
 	switch a.Phase {
-	case spool.ActionStarted:
+	case agent.ActionStarted:
 		if n.begun == nil {
 			n.begun = make(map[string]action)
 		}
@@ -244,7 +245,7 @@ func (n *narrator) action(e *spool.Event) error {
 			return n.line("… " + title)
 		}
 		return n.flush()
-	case spool.ActionUpdated:
+	case agent.ActionUpdated:
 		if _, ok := n.begun[a.ID]; ok {
 			n.begun[a.ID] = action{title, n.begun[a.ID].since}
 		}
@@ -309,12 +310,12 @@ func (n *narrator) quote(text string) error {
 }
 
 // title says what an action is about.
-func (n *narrator) title(a *spool.Action) string {
+func (n *narrator) title(a *agent.Action) string {
 	text := oneLine(a.Title, 200)
 	switch a.Kind {
-	case spool.ActionCommand:
+	case agent.ActionCommand:
 		return "$ " + text
-	case spool.ActionFileChange:
+	case agent.ActionFileChange:
 		if len(a.Changes) == 0 {
 			return "edit " + n.relative(text)
 		}
@@ -324,7 +325,7 @@ func (n *narrator) title(a *spool.Action) string {
 			files = append(files, cmp.Or(verb, "edit")+" "+n.relative(plain(c.Path)))
 		}
 		return oneLine(strings.Join(files, ", "), 200)
-	case spool.ActionRead, spool.ActionSearch, spool.ActionFetch, spool.ActionWebSearch, spool.ActionSubagent:
+	case agent.ActionRead, agent.ActionSearch, agent.ActionFetch, agent.ActionWebSearch, agent.ActionSubagent:
 		kind := strings.ReplaceAll(string(a.Kind), "_", " ")
 		if !strings.HasPrefix(text, kind) {
 			return kind + " " + text
@@ -342,7 +343,7 @@ func (n *narrator) relative(path string) string {
 }
 
 func (n *narrator) plan(e *spool.Event) error {
-	var p spool.Plan
+	var p agent.Plan
 	if !decode(e, &p) || p.History || len(p.Items) == 0 {
 		return nil
 	}
@@ -363,7 +364,7 @@ func (n *narrator) plan(e *spool.Event) error {
 }
 
 func (n *narrator) retry(e *spool.Event) error {
-	var r spool.Retry
+	var r agent.Retry
 	if !decode(e, &r) {
 		return nil
 	}
@@ -440,9 +441,9 @@ func (n *narrator) done(e *spool.Event) error {
 	}
 	delete(n.began, e.Turn)
 	line := n.style.good("✓ done")
-	if !d.Outcome.OK() {
+	if d.Outcome != spool.TurnOK {
 		line = n.style.bad("✗ " + strings.ReplaceAll(string(d.Outcome), "_", " "))
-		if d.ErrorClass != "" && d.ErrorClass != spool.ClassOther && d.ErrorClass != spool.ClassStopped {
+		if d.ErrorClass != "" && d.ErrorClass != agent.ClassOther && d.ErrorClass != agent.ClassStopped {
 			line += " (" + strings.ReplaceAll(plain(d.ErrorClass), "_", " ") + ")"
 		}
 		if d.Error != "" {
@@ -450,14 +451,14 @@ func (n *narrator) done(e *spool.Event) error {
 		}
 	}
 	facts := []string{elapsed(took)}
-	var u spool.Usage
+	var u agent.Usage
 	if json.Unmarshal(d.Usage, &u) == nil {
 		facts = append(facts, spent(&u)...)
 	}
 	if err := n.line(line + n.style.dim(" · "+strings.Join(facts, " · "))); err != nil {
 		return err
 	}
-	if !d.Outcome.OK() {
+	if d.Outcome != spool.TurnOK {
 		if err := n.quote(d.Stderr); err != nil {
 			return err
 		}
@@ -465,7 +466,7 @@ func (n *narrator) done(e *spool.Event) error {
 	if d.Resume == "" || n.agent == "" {
 		return nil
 	}
-	resume, err := agent.ResumeLine(n.agent, agent.Token{Engine: n.agent, Value: d.Resume}, n.command...)
+	resume, err := agents.ResumeLine(n.agent, agents.Token{Engine: n.agent, Value: d.Resume}, n.command...)
 	if err != nil {
 		return nil // an id that cannot be written as a command
 	}
@@ -481,7 +482,7 @@ func (n *narrator) safe(text string) string {
 }
 
 // spent says what a turn used.
-func spent(u *spool.Usage) []string {
+func spent(u *agent.Usage) []string {
 	s := u.Turn
 	if s == nil {
 		s = u.Session

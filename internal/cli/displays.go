@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 	"github.com/spool-run/spool/render"
 )
 
@@ -31,7 +32,7 @@ func (p *printer) update(ctx context.Context, e *spool.Event) (handled bool, err
 	if e.Kind != spool.KindDisplay {
 		return false, p.flush(ctx)
 	}
-	var d spool.Display
+	var d python.Display
 	if json.Unmarshal(e.Data, &d) != nil || d.ID == "" {
 		return d.Clear, nil // what was written cannot be taken back
 	}
@@ -68,7 +69,7 @@ func (p *printer) flush(ctx context.Context) error {
 
 // replace shows a display on a terminal, over its last state if nothing else
 // was shown since and it is still on the screen.
-func (p *printer) replace(ctx context.Context, e *spool.Event, d *spool.Display) error {
+func (p *printer) replace(ctx context.Context, e *spool.Event, d *python.Display) error {
 	out, err := render.Renderer{Blobs: p.blobs}.Display(ctx, d)
 	if err != nil {
 		return p.say(err.Error())

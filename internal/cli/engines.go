@@ -6,7 +6,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
-	"github.com/spool-run/spool/internal/engine/agent"
+	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/engine/sandbox"
@@ -29,7 +29,7 @@ func engines() map[string]host.NewEngine {
 			return kernel.New(kernel.Options{Owner: owner})
 		},
 		spool.EngineAgent: func(owner string) (engine.Engine, error) {
-			return agent.New(agent.Options{Owner: owner})
+			return agents.New(agents.Options{Owner: owner})
 		},
 		spool.EngineSandbox: func(string) (engine.Engine, error) {
 			return sandbox.New(sandbox.Options{Backends: sandboxBackends()})

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // cell runs one cell and exits as it did.
@@ -183,7 +184,7 @@ func (t *turnEnd) note(e *spool.Event) (quiet bool) {
 // systemExit returns what sys.exit was given, if that is what an event
 // reports: a number, nothing, or a text that is to be shown.
 func systemExit(e *spool.Event) (code int, ok bool) {
-	var x spool.Exception
+	var x python.Exception
 	if e.Kind != spool.KindException || json.Unmarshal(e.Data, &x) != nil || x.Name != "SystemExit" {
 		return 0, false
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // maxRequest bounds one request line: escapes can make source six times as
@@ -268,7 +269,7 @@ func readRequest(in *bufio.Reader) ([]byte, error) {
 
 // refuse answers a line that makes no sense, or cannot be done.
 func (s *pyServer) refuse(n int, err error) error {
-	return s.tell(spool.KindException, spool.Exception{Name: "ProtocolError", Message: fmt.Sprintf("line %d: %v", n, err)})
+	return s.tell(spool.KindException, python.Exception{Name: "ProtocolError", Message: fmt.Sprintf("line %d: %v", n, err)})
 }
 
 // wait returns once all cells are done.

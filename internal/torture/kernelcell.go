@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/kernel"
+	"github.com/spool-run/spool/python"
 )
 
 // soakCell is a cell and what should come of it.
@@ -176,7 +177,7 @@ func (k *soaked) note(e spool.Event, turn spool.Seq, seen *soakTurn) error {
 		}
 		seen.written.Write(e.Bytes)
 		if e.Kind == spool.KindResult {
-			var d spool.Display
+			var d python.Display
 			if err := json.Unmarshal(e.Data, &d); err != nil {
 				return fmt.Errorf("decode result: %w", err)
 			}

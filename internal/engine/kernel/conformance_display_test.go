@@ -15,6 +15,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/internal/pytest"
+	"github.com/spool-run/spool/python"
 	"github.com/spool-run/spool/render"
 )
 
@@ -27,7 +28,7 @@ func scientific(t *testing.T, options ...option) *session {
 }
 
 // value returns the bytes of one form of a display, wherever they are.
-func value(t *testing.T, s *session, d spool.Display, mime string) []byte {
+func value(t *testing.T, s *session, d python.Display, mime string) []byte {
 	t.Helper()
 	raw, ok := d.Bundle[mime]
 	if !ok {
@@ -60,7 +61,7 @@ func value(t *testing.T, s *session, d spool.Display, mime string) []byte {
 	return b
 }
 
-func wantPNG(t *testing.T, s *session, d spool.Display) {
+func wantPNG(t *testing.T, s *session, d python.Display) {
 	t.Helper()
 	if _, err := png.Decode(bytes.NewReader(value(t, s, d, "image/png"))); err != nil {
 		t.Error(err)
@@ -175,7 +176,7 @@ func TestStatusEventsHaveNoText(t *testing.T) {
 	c := s.ok("%cd /")
 	found := false
 	for _, e := range c.events {
-		if e.Kind != spool.KindDisplay || !strings.Contains(string(e.Data), spool.MIMEStatus) {
+		if e.Kind != spool.KindDisplay || !strings.Contains(string(e.Data), python.MIMEStatus) {
 			continue
 		}
 		found = true

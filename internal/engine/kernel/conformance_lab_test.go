@@ -22,6 +22,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/servertest"
+	"github.com/spool-run/spool/python"
 )
 
 // settleIn bounds every wait of a test: nothing may wait for ever.
@@ -354,20 +355,20 @@ func (c *cell) wantOutput(want string, streams ...spool.Stream) {
 }
 
 // displays returns what was displayed, not the result.
-func (c *cell) displays() []spool.Display { return c.shown(spool.KindDisplay) }
+func (c *cell) displays() []python.Display { return c.shown(spool.KindDisplay) }
 
-func (c *cell) shown(kind spool.Kind) []spool.Display {
+func (c *cell) shown(kind spool.Kind) []python.Display {
 	c.t.Helper()
-	var all []spool.Display
+	var all []python.Display
 	for _, e := range c.events {
 		if e.Kind != kind {
 			continue
 		}
-		var d spool.Display
+		var d python.Display
 		if err := json.Unmarshal(e.Data, &d); err != nil {
 			c.t.Fatalf("%s: %v", e.Data, err)
 		}
-		if _, status := d.Bundle[spool.MIMEStatus]; !status {
+		if _, status := d.Bundle[python.MIMEStatus]; !status {
 			all = append(all, d)
 		}
 	}
@@ -391,7 +392,7 @@ func (c *cell) wantResult(want string) {
 	}
 }
 
-func plainText(t *testing.T, d spool.Display) string {
+func plainText(t *testing.T, d python.Display) string {
 	t.Helper()
 	var text string
 	if raw, ok := d.Bundle["text/plain"]; ok {
@@ -403,11 +404,11 @@ func plainText(t *testing.T, d spool.Display) string {
 }
 
 // exception returns what was raised.
-func (c *cell) exception() spool.Exception {
+func (c *cell) exception() python.Exception {
 	c.t.Helper()
 	for _, e := range c.events {
 		if e.Kind == spool.KindException {
-			var x spool.Exception
+			var x python.Exception
 			if err := json.Unmarshal(e.Data, &x); err != nil {
 				c.t.Fatal(err)
 			}
@@ -415,10 +416,10 @@ func (c *cell) exception() spool.Exception {
 		}
 	}
 	c.t.Fatalf("nothing was raised: %s", c)
-	return spool.Exception{}
+	return python.Exception{}
 }
 
-func (c *cell) wantException(name, message string) spool.Exception {
+func (c *cell) wantException(name, message string) python.Exception {
 	c.t.Helper()
 	x := c.exception()
 	if x.Name != name || !strings.Contains(x.Message, message) {

@@ -12,12 +12,13 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/python"
 )
 
 // display makes a display of a message: bytes and long texts become blobs
 // where there is a place for them.
-func display(m dict, out engine.Sink) (spool.Display, error) {
-	d := spool.Display{ID: text(m, "d"), Update: flag(m, "u"), Count: int(number(m, "n"))}
+func display(m dict, out engine.Sink) (python.Display, error) {
+	d := python.Display{ID: text(m, "d"), Update: flag(m, "u"), Count: int(number(m, "n"))}
 	bundle, _ := m["b"].(dict)
 	d.Bundle = make(map[string]json.RawMessage, len(bundle))
 	var errs []error

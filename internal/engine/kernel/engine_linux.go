@@ -96,7 +96,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	e.work.Add(1) // from here on Close waits for us
 	e.mu.Unlock()
 
-	var p *python
+	var p *interpreter
 	if l.cfg.Fork != "" {
 		p, err = e.forkLive(ctx, l)
 	} else {
@@ -205,7 +205,7 @@ func (e *Engine) resolved(c candidate, l *launchSpec) (candidate, bool) {
 }
 
 // resolve remembers that a candidate works and what it is.
-func (e *Engine) resolve(c candidate, l *launchSpec, p *python) {
+func (e *Engine) resolve(c candidate, l *launchSpec, p *interpreter) {
 	key := knownKey(c, l)
 	if key == "" {
 		return

@@ -95,7 +95,7 @@ func (s *session) drainDead() {
 }
 
 // afterExit settles what the interpreter left unsettled.
-func (s *session) afterExit(p *python, stack string) {
+func (s *session) afterExit(p *interpreter, stack string) {
 	d := spool.Done{Outcome: spool.TurnCrashed}
 	d.Error, d.ErrorClass = s.cause(p)
 	if s.last != nil {
@@ -157,7 +157,7 @@ func (s *session) afterExit(p *python, stack string) {
 }
 
 // cause says what ended an interpreter, as far as it can be known.
-func (s *session) cause(p *python) (why, class string) {
+func (s *session) cause(p *interpreter) (why, class string) {
 	switch {
 	case s.last == nil:
 		return fmt.Sprintf("the interpreter ended, and nobody knows how: %v", s.lost), ClassExit

@@ -40,7 +40,7 @@ type forkReply struct {
 }
 
 // forkLive starts an interpreter as a copy of that of another run.
-func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*python, error) {
+func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*interpreter, error) {
 	refuse := func(err error) error {
 		return &spool.StartError{Reason: spool.StartOther, Hint: "fork a run between two cells, without threads, open connections or child processes", Err: fmt.Errorf("fork run %s: %w", l.cfg.Fork, err)}
 	}
@@ -80,7 +80,7 @@ func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*python, error) {
 }
 
 // copyInto has this run fork its interpreter.
-func (s *session) copyInto(ctx context.Context, p *python, t *theirs, cradle *launch.Cradle, l *launchSpec, deadline time.Time) error {
+func (s *session) copyInto(ctx context.Context, p *interpreter, t *theirs, cradle *launch.Cradle, l *launchSpec, deadline time.Time) error {
 	m := l.init()
 	m["t"] = "fork"
 	s.eng.limitMemory(p, l, m)

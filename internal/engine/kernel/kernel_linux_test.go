@@ -11,6 +11,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/python"
 )
 
 // open returns an engine that ends with the test.
@@ -127,8 +128,8 @@ type told struct {
 	spool.Done
 	out, err  string
 	result    string
-	exception spool.Exception
-	displays  []spool.Display
+	exception python.Exception
+	displays  []python.Display
 	notices   []spool.Notice
 	order     []string // what came, in order
 }
@@ -149,14 +150,14 @@ func (r *testRun) told(turn spool.Seq) told {
 			}
 			res.order = append(res.order, string(e.Bytes))
 		case spool.KindResult:
-			d := enginetest.Data[spool.Display](r.t, e)
+			d := enginetest.Data[python.Display](r.t, e)
 			res.result = plain(r.t, d)
 			res.order = append(res.order, "result")
 		case spool.KindDisplay:
-			res.displays = append(res.displays, enginetest.Data[spool.Display](r.t, e))
+			res.displays = append(res.displays, enginetest.Data[python.Display](r.t, e))
 			res.order = append(res.order, "display")
 		case spool.KindException:
-			res.exception = enginetest.Data[spool.Exception](r.t, e)
+			res.exception = enginetest.Data[python.Exception](r.t, e)
 			res.order = append(res.order, "exception")
 		case spool.KindNotice:
 			res.notices = append(res.notices, enginetest.Data[spool.Notice](r.t, e))
@@ -165,7 +166,7 @@ func (r *testRun) told(turn spool.Seq) told {
 	return res
 }
 
-func plain(t testing.TB, d spool.Display) string {
+func plain(t testing.TB, d python.Display) string {
 	t.Helper()
 	var s string
 	if err := json.Unmarshal(d.Bundle["text/plain"], &s); err != nil {

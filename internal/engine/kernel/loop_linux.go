@@ -56,7 +56,7 @@ func (s *session) watch(fd, index int) error {
 }
 
 // adopt makes an interpreter that is ready the one of this run.
-func (s *session) adopt(p *python) error {
+func (s *session) adopt(p *interpreter) error {
 	s.streams = [2]stream{{name: spool.Stdout, fd: p.out}, {name: spool.Stderr, fd: p.err}}
 	for fd, index := range map[int]int{p.out: outIndex, p.err: errIndex, p.ctl: ctlIndex, p.tree.PidFD(): exitIndex} {
 		if err := s.watch(fd, index); err != nil {

@@ -17,7 +17,7 @@ import (
 
 // python is one interpreter process and our ends of its descriptors, which do
 // not block.
-type python struct {
+type interpreter struct {
 	tree       *launch.Tree
 	out, err   int // ends of its descriptors 1 and 2
 	ctl        int // the control socket
@@ -48,8 +48,8 @@ func (t *theirs) close() {
 }
 
 // newPython makes the descriptors of an interpreter.
-func newPython() (*python, *theirs, error) {
-	p := &python{out: -1, err: -1, ctl: -1, dump: -1, oomKills: oomKills()}
+func newPython() (*interpreter, *theirs, error) {
+	p := &interpreter{out: -1, err: -1, ctl: -1, dump: -1, oomKills: oomKills()}
 	t := &theirs{-1, -1, -1, -1}
 	err := p.open(t)
 	if err != nil {
@@ -60,7 +60,7 @@ func newPython() (*python, *theirs, error) {
 	return p, t, nil
 }
 
-func (p *python) open(t *theirs) error {
+func (p *interpreter) open(t *theirs) error {
 	for _, ends := range [][2]*int{{&p.out, &t.out}, {&p.err, &t.err}} {
 		var fds [2]int
 		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -88,7 +88,7 @@ func (p *python) open(t *theirs) error {
 	return nil
 }
 
-func (p *python) closeFiles() {
+func (p *interpreter) closeFiles() {
 	for _, fd := range []*int{&p.out, &p.err, &p.ctl, &p.dump} {
 		if *fd >= 0 {
 			_ = unix.Close(*fd)
@@ -99,7 +99,7 @@ func (p *python) closeFiles() {
 
 // discard ends an interpreter that never became ready, and says how it ended
 // if it had by itself.
-func (p *python) discard() string {
+func (p *interpreter) discard() string {
 	said := ""
 	if p.tree != nil {
 		_ = p.tree.Kill() // the wait below shows whether it worked
@@ -124,7 +124,7 @@ func (p *python) discard() string {
 }
 
 // leaveMemory gives up the memory group, once nobody is in it.
-func (p *python) leaveMemory() {
+func (p *interpreter) leaveMemory() {
 	if p.memory != nil {
 		_ = p.memory.Close() // else it is removed with the launcher
 		p.memory = nil
@@ -134,7 +134,7 @@ func (p *python) leaveMemory() {
 // killedForMemory reports whether an interpreter that was killed was killed by
 // the system to get memory back. Without a group of its own that is likely if
 // anybody was meanwhile.
-func (p *python) killedForMemory() bool {
+func (p *interpreter) killedForMemory() bool {
 	if p.memory != nil {
 		return p.memory.Kills() > 0
 	}
@@ -143,7 +143,7 @@ func (p *python) killedForMemory() bool {
 
 // limitMemory has the interpreter enter a group of its own, where there is
 // one to be had.
-func (e *Engine) limitMemory(p *python, l *launchSpec, m dict) {
+func (e *Engine) limitMemory(p *interpreter, l *launchSpec, m dict) {
 	if l.cfg.MemoryBytes == 0 {
 		return
 	}
@@ -177,7 +177,7 @@ func (l *launchSpec) init() dict {
 
 // startPlain starts an interpreter with the runner. It does not wait until it
 // is ready.
-func (e *Engine) startPlain(c candidate, l *launchSpec) (*python, error) {
+func (e *Engine) startPlain(c candidate, l *launchSpec) (*interpreter, error) {
 	p, t, err := newPython()
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ const pollSlice = 20 * time.Millisecond
 var errStartTimeout = errors.New("it did not become ready in time")
 
 // awaitReady waits for the message that an interpreter is ready.
-func (p *python) awaitReady(ctx context.Context, deadline time.Time) error {
+func (p *interpreter) awaitReady(ctx context.Context, deadline time.Time) error {
 	for {
 		m, err := p.frame()
 		if err != nil {
@@ -258,7 +258,7 @@ func (p *python) awaitReady(ctx context.Context, deadline time.Time) error {
 var errGone = errors.New("the interpreter ended")
 
 // fill reads what there is on the control channel.
-func (p *python) fill() error {
+func (p *interpreter) fill() error {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := unix.Read(p.ctl, buf)
@@ -278,7 +278,7 @@ func (p *python) fill() error {
 }
 
 // frame takes the next message out of what was read, or returns nil.
-func (p *python) frame() (dict, error) {
+func (p *interpreter) frame() (dict, error) {
 	if len(p.in) < 4 {
 		return nil, nil
 	}
@@ -307,7 +307,7 @@ func (p *python) frame() (dict, error) {
 }
 
 // stack returns what the interpreter dumped since the last time.
-func (p *python) stack() string {
+func (p *interpreter) stack() string {
 	info := unix.Stat_t{}
 	if err := unix.Fstat(p.dump, &info); err != nil || info.Size == 0 {
 		return ""
@@ -339,7 +339,7 @@ func oomKills() int64 {
 }
 
 // bringUp starts an interpreter for a run and waits until it is ready.
-func (e *Engine) bringUp(ctx context.Context, l *launchSpec) (*python, error) {
+func (e *Engine) bringUp(ctx context.Context, l *launchSpec) (*interpreter, error) {
 	select {
 	case e.starting <- struct{}{}:
 		defer func() { <-e.starting }()
@@ -377,7 +377,7 @@ func (e *Engine) bringUp(ctx context.Context, l *launchSpec) (*python, error) {
 }
 
 // startOne starts an interpreter from a zygote if it can, or else plainly.
-func (e *Engine) startOne(ctx context.Context, c candidate, l *launchSpec, deadline time.Time) (*python, error) {
+func (e *Engine) startOne(ctx context.Context, c candidate, l *launchSpec, deadline time.Time) (*interpreter, error) {
 	if z := e.zygote(ctx, c, l, deadline); z != nil {
 		p, err := z.fork(ctx, l, deadline)
 		if err == nil {

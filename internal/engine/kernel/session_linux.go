@@ -42,7 +42,7 @@ type session struct {
 	conn  syscall.RawConn // of wake
 	armed time.Time       // the deadline of wake
 
-	py         *python
+	py         *interpreter
 	begun      time.Time
 	active     time.Time // the last event of any kind
 	idle       time.Time // since when nothing is asked of it
@@ -76,7 +76,7 @@ type request struct {
 
 // started is what came of starting an interpreter in the place of another.
 type started struct {
-	py  *python
+	py  *interpreter
 	err error
 }
 
@@ -114,7 +114,7 @@ type ending struct {
 	step  int
 }
 
-func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits, p *python, out engine.Sink) (*session, error) {
+func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits, p *interpreter, out engine.Sink) (*session, error) {
 	now := time.Now()
 	s := &session{
 		eng: e, id: spec.ID, out: out, done: make(chan struct{}), pid: p.tree.Pid(), plan: l, limits: limits,

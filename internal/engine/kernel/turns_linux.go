@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // take does what was asked for.
@@ -153,9 +154,9 @@ func (s *session) message(m dict) {
 			s.noteStatus(m)
 		}
 	case "clear":
-		s.event(spool.KindDisplay, spool.Display{Clear: true, Wait: flag(m, "wait")})
+		s.event(spool.KindDisplay, python.Display{Clear: true, Wait: flag(m, "wait")})
 	case "error":
-		s.event(spool.KindException, spool.Exception{Name: text(m, "name"), Message: cut(text(m, "value")), Traceback: cut(text(m, "tb"))})
+		s.event(spool.KindException, python.Exception{Name: text(m, "name"), Message: cut(text(m, "value")), Traceback: cut(text(m, "tb"))})
 		if s.turn != nil {
 			s.turn.failure = text(m, "name") + ": " + text(m, "value")
 		}
@@ -191,7 +192,7 @@ func cut(s string) string {
 // noteStatus acts on what a helper did.
 func (s *session) noteStatus(m dict) {
 	bundle, _ := m["b"].(dict)
-	status, _ := bundle[spool.MIMEStatus].(dict)
+	status, _ := bundle[python.MIMEStatus].(dict)
 	if text(status, "op") == "pip" {
 		s.eng.dropZygotes(s.py.executable)
 	}

@@ -42,7 +42,7 @@ type zygote struct {
 	gone    bool
 
 	// An interpreter that was forked ahead, and for how many processes.
-	spare     *python
+	spare     *interpreter
 	sparePids int
 	making    bool
 	work      sync.WaitGroup // makers of spares
@@ -117,7 +117,7 @@ func (e *Engine) zygote(ctx context.Context, c candidate, l *launchSpec, deadlin
 }
 
 // warm has a zygote made for the next start, if there is none.
-func (e *Engine) warm(c candidate, p *python, l *launchSpec) {
+func (e *Engine) warm(c candidate, p *interpreter, l *launchSpec) {
 	if l.cfg.Zygote != ZygoteAuto || e.launcher.Guarantees().Kill != launch.KillCgroup {
 		return
 	}
@@ -307,7 +307,7 @@ func (z *zygote) await() bool {
 
 // fork returns an interpreter that is ready: the one that waits for this, or
 // a new one. Another is forked meanwhile for whoever comes next.
-func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*python, error) {
+func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*interpreter, error) {
 	p := z.takeSpare(l.pids)
 	if p == nil {
 		var err error
@@ -333,7 +333,7 @@ func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*
 }
 
 // takeSpare returns the interpreter that was forked ahead, if it fits.
-func (z *zygote) takeSpare(pids int) *python {
+func (z *zygote) takeSpare(pids int) *interpreter {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.used = time.Now()
@@ -375,7 +375,7 @@ func (z *zygote) makeSpare(pids int) {
 }
 
 // spawn has the zygote fork an interpreter, which waits to be told what to be.
-func (z *zygote) spawn(pids int, deadline time.Time) (*python, error) {
+func (z *zygote) spawn(pids int, deadline time.Time) (*interpreter, error) {
 	cradle, err := z.eng.launcher.Cradle(pids)
 	if err != nil {
 		return nil, err
@@ -418,7 +418,7 @@ func (z *zygote) request(reply chan dict, fds []int, deadline time.Time) (int64,
 }
 
 // born waits until the zygote forked, and adopts the child.
-func (z *zygote) born(cradle *launch.Cradle, p *python, reply chan dict, deadline time.Time) error {
+func (z *zygote) born(cradle *launch.Cradle, p *interpreter, reply chan dict, deadline time.Time) error {
 	timeout := time.NewTimer(time.Until(deadline))
 	defer timeout.Stop()
 	select {

@@ -12,6 +12,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/python"
 )
 
 // turn is one script.
@@ -218,7 +219,7 @@ func (s *session) show(t *turn, r *guest.Result, count int) {
 		_ = s.append(spool.Event{Kind: spool.KindException, Turn: t.seq, Data: encode(r.Exception)})
 	}
 	if r.Value != nil && !t.cell.Silent {
-		d := spool.Display{Count: count}
+		d := python.Display{Count: count}
 		d.Bundle = map[string]json.RawMessage{"text/plain": encode(*r.Value)}
 		_ = s.append(spool.Event{Kind: spool.KindResult, Turn: t.seq, Data: encode(d)})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // Kernels is a backend that has a kernel engine.
@@ -108,7 +109,7 @@ type turned struct {
 	events []spool.Event
 	done   spool.Done
 	result string // its plain text
-	raised spool.Exception
+	raised python.Exception
 }
 
 // await reads a turn to its end. All of its events carry its name.
@@ -125,9 +126,9 @@ func (k *kernel) await(turn *spool.Turn) *turned {
 		}
 		switch e.Kind {
 		case spool.KindResult:
-			c.result = text(k.t, decode[spool.Display](k.t, e))
+			c.result = text(k.t, decode[python.Display](k.t, e))
 		case spool.KindException:
-			c.raised = decode[spool.Exception](k.t, e)
+			c.raised = decode[python.Exception](k.t, e)
 		case spool.KindDone:
 			c.done = decode[spool.Done](k.t, e)
 		}
@@ -173,7 +174,7 @@ func decode[T any](t *testing.T, e spool.Event) T {
 	return v
 }
 
-func text(t *testing.T, d spool.Display) string {
+func text(t *testing.T, d python.Display) string {
 	t.Helper()
 	var s string
 	if err := json.Unmarshal(d.Bundle["text/plain"], &s); err != nil {
@@ -376,7 +377,7 @@ func forkState(t *testing.T, b spool.Backend) {
 func cellBlob(t *testing.T, b spool.Backend) {
 	k := startKernel(t, b, "")
 	turn := k.exec("class P:\n    def _repr_png_(self): return b'\\x89PNG' + bytes(100_000)\nP()")
-	d := decode[spool.Display](t, k.until(turn, spool.KindResult))
+	d := decode[python.Display](t, k.until(turn, spool.KindResult))
 	var blob spool.Blob
 	if err := json.Unmarshal(d.Bundle["image/png"], &blob); err != nil || blob.Size != 100_004 {
 		t.Fatalf("blob %+v, %v; %s", blob, err, d.Bundle["image/png"])

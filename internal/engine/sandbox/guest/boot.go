@@ -3,7 +3,7 @@ package guest
 import (
 	_ "embed" // the sources
 
-	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // Boot is the source of the Python module _spool_boot, which every back end
@@ -45,9 +45,9 @@ type BootConfig struct {
 
 // BootResult is how _spool_boot.run says that a script ended.
 type BootResult struct {
-	ExitCode  int              `json:"exit_code"`
-	Value     *string          `json:"value,omitempty"`
-	Exception *spool.Exception `json:"exception,omitempty"`
+	ExitCode  int               `json:"exit_code"`
+	Value     *string           `json:"value,omitempty"`
+	Exception *python.Exception `json:"exception,omitempty"`
 	// OutOfMemory says that the script ended by a MemoryError.
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
 }

@@ -21,8 +21,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/python"
 )
 
 // Backend is one kind of interpreter. Its methods may be called at any time,
@@ -237,7 +237,7 @@ type Result struct {
 	Value *string
 	// Exception is the uncaught one, SystemExit included. What is to be read
 	// of it is on standard error already.
-	Exception *spool.Exception
+	Exception *python.Exception
 	// Lost says that the interpreter is gone with all its state: the next
 	// script of the context meets a new one.
 	Lost bool

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox"
+	"github.com/spool-run/spool/python"
 )
 
 func waitTimeoutCleansUp(t *testing.T, s Subject) {
@@ -207,7 +208,7 @@ func restartBeginsFresh(t *testing.T, s Subject) {
 func cellsHaveResults(t *testing.T, s Subject) {
 	l := newLab(t, s)
 	b := l.start(nil)
-	result := func(e ended) (got spool.Display, ok bool) {
+	result := func(e ended) (got python.Display, ok bool) {
 		for _, ev := range e.events {
 			if ev.Kind == spool.KindResult {
 				if err := json.Unmarshal(ev.Data, &got); err != nil {
@@ -231,7 +232,7 @@ func cellsHaveResults(t *testing.T, s Subject) {
 		}
 	}
 	e = b.do("1/0")
-	var x spool.Exception
+	var x python.Exception
 	for _, ev := range e.events {
 		if ev.Kind == spool.KindException {
 			if err := json.Unmarshal(ev.Data, &x); err != nil {

@@ -1,0 +1,116 @@
+package agents
+
+import (
+	"os"
+	"sync"
+	"syscall"
+)
+
+// child is a process of an agent with everything it starts.
+type child interface {
+	wire
+	pid() int
+	// lines is closed when the output has ended or is given up.
+	lines() <-chan chunk
+	// exited gives the wait status, once.
+	exited() <-chan exit
+	stderr() string
+	// drained is closed when standard error has ended or is given up.
+	drained() <-chan struct{}
+	// signal goes to the process group of the leader.
+	signal(sig syscall.Signal) error
+	// kill ends the whole tree.
+	kill() error
+	// members counts who is left of it.
+	members() int
+	// abandon gives up on streams that somebody still holds, unless there
+	// is something in them to be read: then it has to be called again.
+	abandon()
+	// close ends what is left and lets go.
+	close() error
+}
+
+// maxUnwritten is what may wait for an agent that does not read. Prompts and
+// answers are small beside it.
+const maxUnwritten = 32 << 20
+
+// feeder writes to a process without waiting for it. A process that does not
+// read, or is gone, is not its business: that shows elsewhere.
+type feeder struct {
+	file *os.File
+
+	mu      sync.Mutex
+	queue   [][]byte
+	bytes   int
+	closing bool
+	wake    chan struct{} // has room for one
+	done    chan struct{}
+}
+
+func newFeeder(f *os.File) *feeder {
+	w := &feeder{file: f, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go w.run()
+	return w
+}
+
+func (w *feeder) write(b []byte) {
+	w.mu.Lock()
+	if !w.closing && w.bytes+len(b) <= maxUnwritten {
+		w.queue = append(w.queue, b)
+		w.bytes += len(b)
+	}
+	w.mu.Unlock()
+	w.poke()
+}
+
+// closeInput closes standard input after what was written.
+func (w *feeder) closeInput() {
+	w.mu.Lock()
+	w.closing = true
+	w.mu.Unlock()
+	w.poke()
+}
+
+// stop closes it now, whatever was not written.
+func (w *feeder) stop() {
+	w.mu.Lock()
+	w.closing, w.queue = true, nil
+	w.mu.Unlock()
+	_ = w.file.Close() // wakes a write that waits
+	w.poke()
+	<-w.done
+}
+
+func (w *feeder) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *feeder) run() {
+	defer close(w.done)
+	for {
+		w.mu.Lock()
+		var b []byte
+		if len(w.queue) > 0 {
+			b, w.queue = w.queue[0], w.queue[1:]
+			w.bytes -= len(b)
+		}
+		end := b == nil && w.closing
+		w.mu.Unlock()
+		switch {
+		case end:
+			_ = w.file.Close()
+			return
+		case b == nil:
+			<-w.wake
+		default:
+			if _, err := w.file.Write(b); err != nil {
+				w.mu.Lock() // nobody reads any more: take nothing further
+				w.closing, w.queue, w.bytes = true, nil, 0
+				w.mu.Unlock()
+			}
+		}
+	}
+}

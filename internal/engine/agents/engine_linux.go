@@ -1,0 +1,168 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/process"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// Engine runs coding agents.
+type Engine struct {
+	opts     Options
+	launcher *launch.Launcher
+	locks    *Locks
+	book     *book
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[*session]struct{}
+	loops    sync.WaitGroup // added to only while not closed
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New returns an engine. It must be closed, which ends whatever it started.
+func New(o Options) (*Engine, error) {
+	if o.Dir == "" {
+		o.Dir = DefaultDir()
+	}
+	locks, err := NewLocks(filepath.Join(o.Dir, "locks"))
+	if err != nil {
+		return nil, err
+	}
+	book, err := newBook(filepath.Join(o.Dir, "usage"))
+	if err != nil {
+		return nil, err
+	}
+	launcher, err := launch.New(launch.Options{Owner: o.Owner, Mode: o.Tree})
+	if err != nil {
+		return nil, fmt.Errorf("prepare to start agents: %w", err)
+	}
+	return &Engine{opts: o, launcher: launcher, locks: locks, book: book, sessions: make(map[*session]struct{})}, nil
+}
+
+// Start begins a conversation. The agent's process starts with the first
+// prompt; that it can is checked now.
+func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (engine.Session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+	}
+	if err := checkDir(spec.Cwd); err != nil {
+		return nil, err
+	}
+	if spec.Cwd == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, &spool.StartError{Reason: spool.StartBadCwd, Err: err}
+		}
+		spec.Cwd = dir
+	}
+	s, err := prepare(&spec, &e.opts, out)
+	if err != nil {
+		return nil, err
+	}
+	env, err := environ(&spec, &e.opts, s.config, s.runner)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	if name := programOf(s.config, s.runner); name == "" {
+		return nil, invalid(errors.New("no command was given"))
+	} else if file, err := lookProgram(name, spec.Cwd, env); err != nil || !executable(file, spec.Cwd) {
+		return nil, missing(s.config, s.runner)
+	}
+	s.locks, s.ledger = e.locks, e.book
+	s.spawn = func(c command) (child, error) { return e.spawn(c, &spec, env) }
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, &spool.StartError{Reason: spool.StartOther, Err: spool.ErrClosed}
+	}
+	e.sessions[s] = struct{}{}
+	e.loops.Go(func() {
+		s.loop()
+		e.mu.Lock()
+		delete(e.sessions, s)
+		e.mu.Unlock()
+	})
+	return s, nil
+}
+
+func executable(file, cwd string) bool {
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(cwd, file)
+	}
+	info, err := os.Stat(file)
+	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
+}
+
+// spawn starts a process of an agent.
+func (e *Engine) spawn(c command, spec *spool.Spec, env []string) (child, error) {
+	if len(c.argv) == 0 {
+		return nil, errors.New("start agent: no command")
+	}
+	env = overlay(env, c.env, true)
+	for _, list := range [][]string{c.argv, env} {
+		for _, s := range list {
+			if strings.IndexByte(s, 0) >= 0 {
+				return nil, errors.New("start agent: a NUL byte cannot be passed to a program")
+			}
+		}
+	}
+	file, err := lookProgram(c.argv[0], spec.Cwd, env)
+	if err != nil {
+		return nil, err
+	}
+	pids := spec.Limits.Pids
+	if pids == 0 && e.launcher.Guarantees().Pids {
+		pids = process.DefaultPids
+	}
+	p, err := startProcess(e.launcher, launch.Command{Path: file, Argv: c.argv, Env: env, Dir: spec.Cwd, Pids: pids}, c.stdin, c.open)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", file, err)
+	}
+	return p, nil
+}
+
+// closeTime is how long the runs of an engine that closes may take to end.
+const closeTime = forceTime + drainTime + 5*time.Second
+
+// Close ends every run and everything the agents started.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		e.loops.Wait()
+		return nil
+	}
+	e.closed = true
+	left := make([]*session, 0, len(e.sessions))
+	for s := range e.sessions {
+		left = append(left, s)
+	}
+	e.mu.Unlock()
+	for _, s := range left {
+		_ = s.Control(context.Background(), spool.Control{Op: spool.ControlKill}) // fails only if it has ended
+	}
+	timeout := time.NewTimer(closeTime)
+	defer timeout.Stop()
+	for _, s := range left {
+		select {
+		case <-s.done:
+		case <-timeout.C:
+			return fmt.Errorf("agent process %d does not end", s.Pid())
+		}
+	}
+	e.loops.Wait()
+	return e.launcher.Close()
+}

@@ -1,0 +1,123 @@
+package agents
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+)
+
+// chunk is one line of standard output without its end, or so many bytes of
+// one that was too long.
+type chunk struct {
+	line    []byte
+	skipped int64
+}
+
+// readLines sends every line until the stream ends. Lines end with LF only:
+// other line ends are legal within JSON. What follows the last LF counts as a
+// line, too.
+func readLines(r io.Reader, most int, out chan<- chunk) {
+	defer close(out)
+	in := bufio.NewReaderSize(r, 64<<10)
+	var long []byte   // a line that does not fit the reader
+	var skipped int64 // of a line that does not fit at all
+	for {
+		part, err := in.ReadSlice('\n')
+		whole := err == nil
+		switch {
+		case skipped > 0:
+			skipped += int64(len(part))
+		case len(long)+len(part) > most:
+			skipped = int64(len(long) + len(part))
+			long = long[:min(len(long), MaxStderrLine)]
+		case whole && len(long) == 0:
+			send(out, bytes.Clone(part))
+			continue
+		default:
+			long = append(long, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if skipped > 0 {
+			out <- chunk{line: long, skipped: skipped}
+		} else if len(long) > 0 {
+			send(out, long)
+		}
+		long, skipped = nil, 0
+		if !whole {
+			return // the stream has ended, or nobody wants the rest
+		}
+	}
+}
+
+// send drops blank lines.
+func send(out chan<- chunk, line []byte) {
+	if line = bytes.TrimRight(line, "\r\n"); len(bytes.TrimSpace(line)) > 0 {
+		out <- chunk{line: line}
+	}
+}
+
+// stderrTail keeps the first and the last lines of standard error, whatever
+// comes in between.
+type stderrTail struct {
+	mu      sync.Mutex
+	head    []string
+	tail    []string // a ring once it is full
+	next    int
+	dropped int
+}
+
+func (t *stderrTail) add(line string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case len(t.head) < StderrHead:
+		t.head = append(t.head, line)
+	case len(t.tail) < StderrTail:
+		t.tail = append(t.tail, line)
+	default:
+		t.tail[t.next] = line
+		t.next = (t.next + 1) % StderrTail
+		t.dropped++
+	}
+}
+
+// String shows what was kept.
+func (t *stderrTail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := append([]string(nil), t.head...)
+	if t.dropped > 0 {
+		lines = append(lines, fmt.Sprintf("… %d lines left out …", t.dropped))
+	}
+	lines = append(lines, t.tail[t.next:]...)
+	lines = append(lines, t.tail[:t.next]...)
+	return strings.ToValidUTF8(strings.Join(lines, "\n"), "\uFFFD")
+}
+
+// read takes lines until the stream ends.
+func (t *stderrTail) read(r io.Reader) {
+	in := bufio.NewReaderSize(r, 32<<10)
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if room := MaxStderrLine - len(line); room > 0 {
+			line = append(line, part[:min(len(part), room)]...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if s := strings.TrimRight(string(line), "\r\n"); s != "" {
+			t.add(s)
+		}
+		line = line[:0]
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Installed is an agent as it is on this machine.
+type Installed struct {
+	Agent   string `json:"agent"`
+	Path    string `json:"path,omitempty"` // empty if it is not installed
+	Version string `json:"version,omitempty"`
+	// Error says why it cannot be used, if it is installed and cannot.
+	Error string `json:"error,omitempty"`
+	// Install is the command that installs it.
+	Install string `json:"install,omitempty"`
+	Modes   []Mode `json:"modes"`
+	// Capabilities are what can be done with a turn in the best mode; see
+	// [agent.Started].
+	Capabilities []string `json:"capabilities,omitempty"`
+}
+
+// Names are the agents that have a name, in order.
+func Names() []string {
+	var names []string
+	for name := range runners() {
+		if name != ACP {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// versionTime is what an agent may take to tell its version: some load all of
+// themselves first.
+const versionTime = 20 * time.Second
+
+// List looks for every agent in PATH and asks it for its version.
+func List(ctx context.Context) []Installed {
+	all := runners()
+	names := Names()
+	list := make([]Installed, len(names))
+	var asking sync.WaitGroup
+	for i, name := range names {
+		r := all[name]
+		list[i] = Installed{Agent: name, Install: r.install}
+		if r.exec != nil {
+			list[i].Modes = append(list[i].Modes, ModeExec)
+		}
+		if r.duplex != nil {
+			list[i].Modes = append(list[i].Modes, ModeDuplex)
+			list[i].Capabilities = r.can
+		}
+		asking.Go(func() { list[i].look(ctx, r.program) })
+	}
+	asking.Wait()
+	return list
+}
+
+// look finds the program of an agent.
+func (l *Installed) look(ctx context.Context, program string) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		if !errors.Is(err, exec.ErrNotFound) {
+			l.Error = err.Error()
+		}
+		return
+	}
+	l.Path = path
+	ctx, cancel := context.WithTimeout(ctx, versionTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "--version")
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		l.Error = "ask for the version: " + err.Error()
+		return
+	}
+	l.Version = versionNumber(string(out))
+}
+
+var version = lazily(`\d+\.\d+[^\s,;)]*`)
+
+// versionNumber finds the version in what an agent says about itself.
+func versionNumber(text string) string {
+	if v := version().FindString(text); v != "" {
+		return v
+	}
+	return printable(strings.TrimSpace(text))
+}

@@ -1,0 +1,494 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/enginetest"
+)
+
+// ignoring is a codex that starts a command and ignores signals.
+func ignoring(signals string) string {
+	return "trap '' " + signals + "\n" + printLines(codexThread, codexTurn,
+		`{"type":"item.started","item":{"id":"c","type":"command_execution","command":"make","status":"in_progress"}}`) +
+		"exec sleep 1000\n" // a shell that waits has rules of its own for SIGINT
+}
+
+// quick is a config whose patience is short.
+func quick(program string) Config {
+	return Config{Agent: Codex, Mode: ModeExec, Program: program, CancelGraceMs: 50}
+}
+
+func TestStopLadder(t *testing.T) {
+	for _, tt := range []struct {
+		name, ignored, want string
+		patience            int64         // for the good signal
+		grace               time.Duration // for SIGTERM
+	}{
+		{"good_signal_is_enough", "HUP", "SIGINT", 0, 0},
+		{"term_after_the_good_signal", "INT", "SIGTERM", 50, 0},
+		{"kill_after_grace", "INT TERM", "kill", 50, 100 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := quick(fakeCLI(t, ignoring(tt.ignored)))
+			c.CancelGraceMs = tt.patience
+			r, err := tryConverse(t, newEngine(t), c, spool.Limits{Grace: tt.grace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			turn := r.say("go")
+			r.log.Until(t, "a command", func(e spool.Event) bool { return strings.Contains(string(e.Data), `"make"`) })
+			r.control(spool.Control{Op: spool.ControlStop})
+			d := r.done(turn)
+			if d.Outcome != spool.TurnCancelled || d.StoppedWith != tt.want || d.EndedBy != "stop" || d.ErrorClass != agent.ClassStopped {
+				t.Errorf("done is %+v", d)
+			}
+			enginetest.Wait(t, r.s)
+			wellFormed(t, r.log.All(t))
+			a := events[agent.Action](t, r.log, spool.KindAction)
+			if last := a[len(a)-1]; last.Phase != agent.ActionCompleted || !last.Synthetic || *last.OK || last.Message != "cancelled" {
+				t.Errorf("the command's end is %+v", last)
+			}
+		})
+	}
+
+	t.Run("kill_is_at_once", func(t *testing.T) {
+		r := converse(t, newEngine(t), Config{Agent: Codex, Mode: ModeExec, Program: fakeCLI(t, ignoring("INT TERM"))})
+		turn := r.say("go")
+		queued := r.say("and then")
+		r.until(spool.KindAction)
+		r.control(spool.Control{Op: spool.ControlKill})
+		if d := r.done(turn); d.Outcome != spool.TurnCancelled || d.StoppedWith != "kill" || d.Signal != "SIGKILL" {
+			t.Errorf("done is %+v", d)
+		}
+		if d := r.done(queued); d.Outcome != spool.TurnCancelled {
+			t.Errorf("the turn that waited: %+v", d)
+		}
+		if o := enginetest.Wait(t, r.s); o.Signal != "SIGKILL" {
+			t.Errorf("outcome is %v", o)
+		}
+	})
+
+	t.Run("second_interrupt_is_stronger", func(t *testing.T) {
+		r := converse(t, newEngine(t), Config{Agent: Codex, Mode: ModeExec, Program: fakeCLI(t, ignoring("INT"))})
+		turn := r.say("go")
+		r.until(spool.KindAction)
+		r.control(spool.Control{Op: spool.ControlInterrupt})
+		r.control(spool.Control{Op: spool.ControlInterrupt, Turn: turn})
+		if d := r.done(turn); d.Outcome != spool.TurnInterrupted || d.StoppedWith != "SIGTERM" {
+			t.Errorf("done is %+v", d)
+		}
+	})
+
+	t.Run("success_is_success_even_when_stopped", func(t *testing.T) {
+		r := converse(t, newEngine(t), Config{Agent: Claude, Mode: ModeExec, Program: fakeCLI(t,
+			"stop() { echo '"+claudeOver+"'; exit 0; }\ntrap stop INT\n"+printLines(claudeInit)+"while :; do sleep 1 & wait $!; done\n")})
+		turn := r.say("go")
+		r.until(spool.KindStarted)
+		r.control(spool.Control{Op: spool.ControlInterrupt})
+		if d := r.done(turn); d.Outcome != spool.TurnOK || d.Answer != "done" {
+			t.Errorf("done is %+v", d)
+		}
+	})
+
+	t.Run("run_goes_on_after_an_interrupt", func(t *testing.T) {
+		r := converse(t, newEngine(t), quick(fakeCLI(t, `case "$*" in *resume\ thread-1*) `+printLines(codexThread, codexSays("m", "again"), codexOver)+"exit 0;; esac\n"+ignoring("HUP"))))
+		one := r.say("go")
+		r.until(spool.KindAction)
+		r.control(spool.Control{Op: spool.ControlInterrupt, Turn: one})
+		if d := r.done(one); d.Outcome != spool.TurnInterrupted || d.Resume != "thread-1" {
+			t.Errorf("done is %+v", d)
+		}
+		if d := r.done(r.say("go on")); d.Outcome != spool.TurnOK || d.Answer != "again" {
+			t.Errorf("done is %+v", d)
+		}
+		r.control(spool.Control{Op: spool.ControlInterrupt, Turn: one}) // it is over
+		r.eof()
+		if o := enginetest.Wait(t, r.s); o != (spool.Outcome{Kind: spool.Exited}) {
+			t.Errorf("outcome is %v", o)
+		}
+		wellFormed(t, r.log.All(t))
+	})
+}
+
+func TestLimits(t *testing.T) {
+	t.Run("turn_timeout", func(t *testing.T) {
+		c := quick(fakeCLI(t, ignoring("HUP")))
+		c.TurnTimeoutMs, c.CancelGraceMs = 100, 0
+		r := converse(t, newEngine(t), c)
+		if d := r.done(r.say("go")); d.Outcome != spool.TurnTimeout || d.EndedBy != "timeout" || d.StoppedWith != "SIGINT" {
+			t.Errorf("done is %+v", d)
+		}
+	})
+	t.Run("wall", func(t *testing.T) {
+		r, err := tryConverse(t, newEngine(t), quick(fakeCLI(t, ignoring("HUP"))), spool.Limits{Wall: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := r.done(r.say("go")); d.Outcome != spool.TurnTimeout || d.EndedBy != "wall" {
+			t.Errorf("done is %+v", d)
+		}
+		enginetest.Wait(t, r.s)
+	})
+	t.Run("log", func(t *testing.T) {
+		r, err := tryConverse(t, newEngine(t), quick(fakeCLI(t, printLines(codexThread)+
+			`while :; do echo '{"type":"error","message":"and again"}'; done`)), spool.Limits{OutputBytes: 100_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := r.done(r.say("go")); d.Outcome != spool.TurnBudget || d.EndedBy != "output" {
+			t.Errorf("done is %+v", d)
+		}
+		enginetest.Wait(t, r.s)
+		if !slices.Contains(r.log.Notices(t), NoticeOutputLimit) {
+			t.Error("the log does not say why")
+		}
+	})
+	t.Run("stalled_while_thinking", func(t *testing.T) {
+		c := quick(fakeCLI(t, printLines(codexThread, codexTurn)+"exec sleep 1000"))
+		c.Stall = Stall{IdleMs: 100}
+		r := converse(t, newEngine(t), c)
+		if d := r.done(r.say("go")); d.Outcome != spool.TurnStalled || !strings.Contains(d.Error, "thinking") {
+			t.Errorf("done is %+v", d)
+		}
+	})
+	t.Run("stalled_in_a_tool", func(t *testing.T) {
+		c := quick(fakeCLI(t, ignoring("HUP")))
+		c.Stall = Stall{IdleMs: 20_000, ToolMs: 200}
+		r := converse(t, newEngine(t), c)
+		if d := r.done(r.say("go")); d.Outcome != spool.TurnStalled || !strings.Contains(d.Error, "running a tool") {
+			t.Errorf("done is %+v", d)
+		}
+	})
+	t.Run("output_is_life", func(t *testing.T) {
+		c := quick(fakeCLI(t, printLines(codexThread)+`for i in 1 2 3 4 5 6; do sleep 0.3; echo '{"type":"error","message":"still here"}'; done
+`+printLines(codexOver)))
+		c.Stall = Stall{IdleMs: 1500}
+		r := converse(t, newEngine(t), c)
+		if d := r.done(r.say("go")); d.Outcome != spool.TurnOK {
+			t.Errorf("done is %+v", d)
+		}
+	})
+	step := func(n string) string {
+		return `{"type":"step_start","sessionID":"ses_1","part":{"type":"step-start"}}` + "\n" +
+			`{"type":"text","sessionID":"ses_1","part":{"id":"t","messageID":"m","text":"x"}}` + "\n" +
+			`{"type":"step_finish","sessionID":"ses_1","part":{"reason":"tool-calls","tokens":{"input":` + n + `,"output":0},"cost":0.5}}`
+	}
+	forever := "while :; do " + "cat <<'END'\n" + step("100") + "\nEND\nsleep 0.01; done\n"
+	for _, tt := range []struct {
+		name   string
+		budget Budget
+		want   spool.TurnOutcome
+	}{
+		{"tokens", Budget{Tokens: 250}, spool.TurnBudget},
+		{"cost", Budget{CostUSD: 1.2}, spool.TurnBudget},
+		{"steps", Budget{Steps: 3}, spool.TurnMaxTurns},
+	} {
+		t.Run("budget_of_"+tt.name, func(t *testing.T) {
+			r := converse(t, newEngine(t), Config{Agent: OpenCode, Mode: ModeExec, Budget: tt.budget, Program: fakeCLI(t, forever)})
+			d := r.done(r.say("go"))
+			if d.Outcome != tt.want || d.EndedBy != "budget" || d.StoppedWith != "SIGTERM" {
+				t.Errorf("done is %+v", d)
+			}
+			if !slices.Contains(r.log.Notices(t), NoticeBudget) {
+				t.Errorf("notices are %v", r.log.Notices(t))
+			}
+			if tt.want != spool.TurnBudget {
+				return
+			}
+			// Nothing is left for another turn.
+			if d := r.done(r.say("more")); d.Outcome != spool.TurnBudget || d.ExitCode != nil {
+				t.Errorf("the next turn: %+v", d)
+			}
+		})
+	}
+}
+
+func TestFollowUps(t *testing.T) {
+	// It answers each prompt with it, and takes its time if told to.
+	program := `read prompt
+echo '{"type":"thread.started","thread_id":"thread-1"}'
+case $prompt in slow) sleep 1000;; esac
+echo '{"type":"item.completed","item":{"id":"m","type":"agent_message","text":"'$prompt'"}}'
+echo '` + codexOver + `'`
+
+	t.Run("queue", func(t *testing.T) {
+		r := converse(t, newEngine(t), quick(fakeCLI(t, program)))
+		var turns []spool.Seq
+		for _, p := range []string{"a", "b", "c"} {
+			turns = append(turns, r.say(p))
+		}
+		r.eof()
+		for i, want := range []string{"a", "b", "c"} {
+			if d := r.done(turns[i]); d.Answer != want {
+				t.Errorf("turn %d: %+v", i, d)
+			}
+		}
+		enginetest.Wait(t, r.s)
+		wellFormed(t, r.log.All(t))
+		if err := r.s.Send(context.Background(), spool.Input{Kind: spool.InputPrompt, Data: []byte(`{"text":"x"}`)}); !errors.Is(err, spool.ErrInputClosed) {
+			t.Errorf("prompt after the end: %v", err)
+		}
+	})
+	t.Run("queued_can_be_cancelled", func(t *testing.T) {
+		r := converse(t, newEngine(t), quick(fakeCLI(t, program)))
+		slow, waits := r.say("slow"), r.say("b")
+		r.until(spool.KindStarted)
+		r.control(spool.Control{Op: spool.ControlInterrupt, Turn: waits})
+		if d := r.done(waits); d.Outcome != spool.TurnCancelled {
+			t.Errorf("done is %+v", d)
+		}
+		r.control(spool.Control{Op: spool.ControlInterrupt, Turn: slow})
+		if d := r.done(slow); d.Outcome != spool.TurnInterrupted {
+			t.Errorf("done is %+v", d)
+		}
+	})
+	t.Run("interrupt", func(t *testing.T) {
+		c := quick(fakeCLI(t, program))
+		c.FollowUp = FollowInterrupt
+		r := converse(t, newEngine(t), c)
+		slow := r.say("slow")
+		r.until(spool.KindStarted)
+		next := r.say("b")
+		if d := r.done(slow); d.Outcome != spool.TurnInterrupted || d.EndedBy != "follow_up" {
+			t.Errorf("done is %+v", d)
+		}
+		if d := r.done(next); d.Answer != "b" {
+			t.Errorf("done is %+v", d)
+		}
+	})
+	t.Run("reject", func(t *testing.T) {
+		c := quick(fakeCLI(t, program))
+		c.FollowUp = FollowReject
+		r := converse(t, newEngine(t), c)
+		r.say("slow")
+		if err := r.s.Takes(spool.Input{Kind: spool.InputPrompt, Data: []byte(`{"text":"x"}`)}); !errors.Is(err, ErrBusy) {
+			t.Errorf("takes another prompt: %v", err)
+		}
+	})
+	t.Run("steer_without_a_way_to_waits", func(t *testing.T) {
+		c := quick(fakeCLI(t, program))
+		c.FollowUp = FollowSteer
+		r := converse(t, newEngine(t), c)
+		slow := r.say("slow")
+		r.until(spool.KindStarted)
+		next := r.say("b")
+		r.until(spool.KindNotice)
+		r.control(spool.Control{Op: spool.ControlInterrupt, Turn: slow})
+		if d := r.done(next); d.Answer != "b" {
+			t.Errorf("done is %+v", d)
+		}
+	})
+	t.Run("too_many", func(t *testing.T) {
+		r := converse(t, newEngine(t), quick(fakeCLI(t, program)))
+		r.say("slow")
+		for range MaxQueued {
+			r.say("b")
+		}
+		if err := r.s.Takes(spool.Input{Kind: spool.InputPrompt, Data: []byte(`{"text":"x"}`)}); !errors.Is(err, ErrBusy) {
+			t.Errorf("takes another prompt: %v", err)
+		}
+	})
+}
+
+func TestInputsThatMakeNoSense(t *testing.T) {
+	r := converse(t, newEngine(t), quick(fakeCLI(t, "exit 0")))
+	for _, in := range []spool.Input{
+		{Kind: spool.InputPrompt, Data: []byte(`{"text":""}`)},
+		{Kind: spool.InputPrompt, Data: []byte(`{`)},
+		{Kind: spool.InputPrompt, Data: []byte(`{"text":"` + strings.Repeat("x", MaxPrompt+1) + `"}`)},
+	} {
+		if err := r.s.Takes(in); !errors.Is(err, spool.ErrInvalid) {
+			t.Errorf("takes %.20s: %v", in.Data, err)
+		}
+	}
+	if err := r.s.Takes(spool.Input{Kind: spool.InputCell}); !errors.Is(err, spool.ErrUnsupported) {
+		t.Errorf("takes a cell: %v", err)
+	}
+	if err := r.s.Control(context.Background(), spool.Control{Op: spool.ControlResize}); !errors.Is(err, spool.ErrUnsupported) {
+		t.Errorf("resize: %v", err)
+	}
+	for _, c := range []Config{{}, {Agent: "nobody"}, {Agent: Codex, Mode: "loud"}, {Agent: OpenCode, Mode: ModeDuplex},
+		{Agent: Codex, FollowUp: "dance"}, {Agent: Codex, Fork: true}, {Agent: Codex, Policy: []byte(`{"rule":[{"verdict":"perhaps"}]}`)}} {
+		_, err := tryConverse(t, newEngine(t), c, spool.Limits{})
+		var start *spool.StartError
+		if !errors.As(err, &start) || start.Reason != spool.StartInvalid {
+			t.Errorf("start with %+v: %v", c, err)
+		}
+	}
+	r.eof()
+	if o := enginetest.Wait(t, r.s); o.Kind != spool.Failed {
+		t.Errorf("a run without a prompt ends with %v", o)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Setenv("SPOOL_TEST_LEAK", "1")
+	show := `echo "$NO_COLOR|$CI|$DISABLE_AUTOUPDATER|$ANTHROPIC_API_KEY|$SPOOL_TEST_LEAK" >&2; exit 1`
+	run := func(c Config, env map[string]string) string {
+		config := mustJSON(t, c)
+		env["PATH"] = os.Getenv("PATH")
+		log := enginetest.NewLog()
+		s, err := newEngine(t).Start(context.Background(), spool.Spec{Config: config, Env: env}, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &talk{t, s, log}
+		return r.ask("x").Stderr
+	}
+	program := fakeCLI(t, show)
+	if got := run(Config{Agent: Pi, Mode: ModeExec, Program: program}, map[string]string{"CI": "mine"}); got != "1|mine|||" {
+		t.Errorf("pi sees %q", got)
+	}
+	key := map[string]string{"ANTHROPIC_API_KEY": "k"}
+	if got := run(Config{Agent: Claude, Mode: ModeExec, Program: program}, key); got != "||1|k|" {
+		t.Errorf("claude sees %q", got)
+	}
+	if got := run(Config{Agent: Claude, Mode: ModeExec, Program: program, DropEnv: []string{"ANTHROPIC_API_KEY"}}, key); got != "||1||" {
+		t.Errorf("claude without a key sees %q", got)
+	}
+}
+
+// full is a log that takes a few events and then no more.
+type full struct {
+	*enginetest.Log
+	left int
+}
+
+var errFull = errors.New("no space left")
+
+func (f *full) Append(e spool.Event) (spool.Seq, error) {
+	if f.left--; f.left < 0 {
+		return 0, errFull
+	}
+	return f.Log.Append(e)
+}
+
+func (f *full) PutBlob(string, io.Reader) (spool.Blob, error) { return spool.Blob{}, errFull }
+
+func TestLogThatTakesNoMoreEndsTheRun(t *testing.T) {
+	dir := t.TempDir()
+	log := &full{enginetest.NewLog(), 2}
+	s, err := newEngine(t).Start(context.Background(), spool.Spec{
+		Config: mustJSON(t, quick(fakeCLI(t, "echo $$ > "+dir+"/pid\n"+ignoring("INT TERM")))),
+		Env:    map[string]string{"PATH": os.Getenv("PATH")}}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(context.Background(), spool.Input{Kind: spool.InputPrompt, Data: []byte(`{"text":"x"}`), Seq: 1}); err != nil {
+		t.Fatal(err)
+	}
+	enginetest.Wait(t, s)
+	if pid := pidIn(t, dir+"/pid"); alive(pid) {
+		t.Errorf("process %d is left", pid)
+	}
+}
+
+func TestRawKeepsTheAgentsLine(t *testing.T) {
+	c := quick(fakeCLI(t, printLines(codexThread, codexSays("m", "hi"), codexOver)))
+	c.Raw = true
+	r := converse(t, newEngine(t), c)
+	r.ask("x")
+	for _, e := range r.log.All(t) {
+		switch e.Kind {
+		case spool.KindStarted:
+			if string(e.Bytes) != codexThread {
+				t.Errorf("started keeps %q", e.Bytes)
+			}
+		case spool.KindMessage:
+			if string(e.Bytes) != codexSays("m", "hi") {
+				t.Errorf("message keeps %q", e.Bytes)
+			}
+		}
+	}
+}
+
+// A run whose events wait for another run can be stopped: its process ends,
+// and what it said is not lost.
+func TestRunThatIsHeldBackCanBeStopped(t *testing.T) {
+	for _, op := range []spool.ControlOp{spool.ControlStop, spool.ControlInterrupt, spool.ControlKill} {
+		t.Run(string(op), func(t *testing.T) {
+			d := newPacedDir(t, 1)
+			first := d.start(t, "", "same", "")
+			first.until(spool.KindStarted)
+			second := d.start(t, "", "same", "")
+			second.waitsForSession()
+			second.control(spool.Control{Op: op})
+			if got := second.done(second.turn); got.Outcome != spool.TurnCancelled && got.Outcome != spool.TurnInterrupted || got.Resume != "same" {
+				t.Errorf("done is %+v", got)
+			}
+			if !second.started() {
+				t.Error("its start is lost")
+			}
+			enginetest.Wait(t, second.s)
+			wellFormed(t, second.log.All(t))
+			first.finish()
+		})
+	}
+}
+
+func TestHeldEventsAreBounded(t *testing.T) {
+	log := enginetest.NewLog()
+	s := &session{run: shared{out: log}}
+	s.cur = newTurn(&s.run, 1)
+	s.cur.held = true
+	text := strings.Repeat("x", MaxText)
+	n := 0
+	for ; !s.full(); n++ {
+		if n > 2*MaxHeld/MaxText {
+			t.Fatal("there is no bound")
+		}
+		s.cur.message(agent.Message{Text: text})
+	}
+	if len(log.All(t)) != 0 {
+		t.Error("what is held was written")
+	}
+	s.cur.release()
+	if s.full() || len(log.All(t)) != n {
+		t.Errorf("%d of %d events were written", len(log.All(t)), n)
+	}
+}
+
+func TestUnwrittenInputIsBounded(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	f := newFeeder(w)
+	chunk := make([]byte, 1<<20)
+	for range 2 * maxUnwritten / len(chunk) {
+		f.write(chunk)
+	}
+	f.mu.Lock()
+	waits := f.bytes
+	f.mu.Unlock()
+	if waits > maxUnwritten {
+		t.Errorf("%d bytes wait", waits)
+	}
+	f.stop() // although nobody reads
+}
+
+func TestProgramThatVanished(t *testing.T) {
+	program := fakeCLI(t, "exit 0")
+	r := converse(t, newEngine(t), quick(program))
+	if err := os.Remove(program); err != nil {
+		t.Fatal(err)
+	}
+	d := r.ask("go")
+	if d.Outcome != spool.TurnError || d.ErrorClass != agent.ClassStart || !strings.Contains(d.Error, program) {
+		t.Errorf("done is %+v", d)
+	}
+	if o := r.s.Wait(); o.Kind != spool.Failed || !strings.Contains(o.Reason, program) {
+		t.Errorf("outcome is %v", o)
+	}
+	wellFormed(t, r.log.All(t))
+}
