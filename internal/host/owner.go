@@ -13,6 +13,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/failpoint"
+	"github.com/spool-run/spool/internal/flock"
 	"github.com/spool-run/spool/internal/store"
 )
 
@@ -46,7 +47,7 @@ func register(dir string, o Owner) (*owner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register host: %w", err)
 	}
-	if ok, err := tryLock(f); err != nil || !ok { // it is somebody else's
+	if ok, err := flock.TryLock(f); err != nil || !ok { // it is somebody else's
 		return nil, errors.Join(fmt.Errorf("register host: lock %s: %w", tmp, cmp.Or(err, fs.ErrExist)), f.Close())
 	}
 	err = func() error {
@@ -123,7 +124,7 @@ func isAlive(path string) (bool, error) {
 		return false, err
 	}
 	defer f.Close() // with the lock, if we got it
-	dead, err := tryLock(f)
+	dead, err := flock.TryLock(f)
 	return !dead, err
 }
 
@@ -204,10 +205,10 @@ func (h *Host) recoverHost(id, path string) error {
 	var o Owner
 	_ = json.NewDecoder(f).Decode(&o) // a hint, and for the message
 	// Whoever gets the lock settles; others see it held and go on.
-	dead, err := tryLock(f)
+	dead, err := flock.TryLock(f)
 	for began := time.Now(); err == nil && !dead && isGone(o.Pid) && time.Since(began) < lockGrace; {
 		time.Sleep(lockGrace / 50)
-		dead, err = tryLock(f)
+		dead, err = flock.TryLock(f)
 	}
 	if err != nil || !dead {
 		return err

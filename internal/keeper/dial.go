@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/flock"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
@@ -207,11 +208,11 @@ func (b *Backend) current(ctx context.Context) (*link, error) {
 		return l, nil
 	}
 	// One at a time over all processes, so that one keeper is started.
-	unlock, err := lockFile(filepath.Join(b.opts.Dir, "keeper.lock"))
+	lock, err := flock.Open(context.WithoutCancel(ctx), filepath.Join(b.opts.Dir, "keeper.lock"))
 	if err != nil {
 		return nil, fmt.Errorf("find keeper: %w", err)
 	}
-	defer unlock()
+	defer lock.Close()
 	b.mu.Lock()
 	l = b.mine
 	b.mu.Unlock()

@@ -11,8 +11,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/spool-run/spool/internal/flock"
 )
 
 // Timeout bounds one install.
@@ -72,11 +73,11 @@ func (i Install) locked(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
-	unlock, err := lock(dir + ".lock")
+	lock, err := flock.Open(context.Background(), dir+".lock")
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.Close()
 	if i.complete(dir) { // another process was faster
 		return nil
 	}
@@ -131,25 +132,4 @@ func Run(ctx context.Context, argv ...string) (string, error) {
 		return "", fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, out)
 	}
 	return string(out), nil
-}
-
-// lock takes an exclusive lock on a file, creating it if needed. The lock
-// also ends with the process. The file stays: removing it would let two
-// processes lock different files of one name.
-func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-		if !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		_ = f.Close() // nothing was written
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return func() { _ = f.Close() }, nil
 }

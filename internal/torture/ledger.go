@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/flock"
 )
 
 // A ledger is a shared page in which a worker notes what it has written, after
@@ -88,18 +90,15 @@ func (l *ledger) wrote(producer, stream uint8, number uint32) {
 
 // lock keeps the other producers from writing until unlock, or our death.
 func (l *ledger) lock() error {
-	for l.file != nil {
-		err := unix.Flock(int(l.file.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
+	if l.file == nil {
+		return nil
 	}
-	return nil
+	return flock.Lock(l.file)
 }
 
 func (l *ledger) unlock() error {
 	if l.file == nil {
 		return nil
 	}
-	return unix.Flock(int(l.file.Fd()), unix.LOCK_UN)
+	return flock.Unlock(l.file)
 }

@@ -14,8 +14,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/spool-run/spool/internal/flock"
 )
 
 // Locks let one run at a time go on with a conversation, in the order in which
@@ -121,7 +122,7 @@ func (l *Locks) Queue(session, run string) (*Ticket, error) {
 			_, err = k.file.Write(note)
 		}
 		if err == nil {
-			_, err = lockFile(k.file, syscall.LOCK_EX|syscall.LOCK_NB)
+			_, err = flock.TryLock(k.file)
 		}
 		if err != nil {
 			_ = k.file.Close()
@@ -233,7 +234,7 @@ func (k *Ticket) Release() {
 		// left behind. A child between fork and exec may still have the
 		// file open, so closing it is not enough to unlock it.
 		_ = os.Remove(k.path)
-		_, _ = lockFile(k.file, syscall.LOCK_UN)
+		_ = flock.Unlock(k.file)
 		_ = k.file.Close()
 		k.locks.mu.Lock()
 		defer k.locks.mu.Unlock()
@@ -276,7 +277,7 @@ func (l *Locks) look(key string, n uint64) (holder LockHolder, live bool, err er
 		return holder, false, err
 	}
 	defer f.Close()
-	free, err := lockFile(f, syscall.LOCK_SH|syscall.LOCK_NB)
+	free, err := flock.TryShare(f)
 	if err != nil {
 		return holder, false, err
 	}
@@ -314,12 +315,10 @@ func (l *Locks) gated(f func() error) error {
 		return err
 	}
 	defer gate.Close()
-	if _, err := lockFile(gate, syscall.LOCK_EX); err != nil {
+	if err := flock.Lock(gate); err != nil {
 		return err
 	}
-	err = f()
-	_, unlock := lockFile(gate, syscall.LOCK_UN)
-	return errors.Join(err, unlock)
+	return errors.Join(f(), flock.Unlock(gate))
 }
 
 // tickets returns the numbers of the tickets for a key, in order.
@@ -344,21 +343,4 @@ func (l *Locks) tickets(key string) ([]uint64, error) {
 
 func (l *Locks) path(key string, n uint64) string {
 	return filepath.Join(l.dir, key+"."+strconv.FormatUint(n, 10))
-}
-
-// lockFile changes a lock that dies with the process. It reports false if
-// somebody else has it.
-func lockFile(f *os.File, how int) (bool, error) {
-	for {
-		err := syscall.Flock(int(f.Fd()), how)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			return false, nil
-		case err != nil:
-			return false, fmt.Errorf("lock %s: %w", f.Name(), err)
-		default:
-			return true, nil
-		}
-	}
 }

@@ -1,14 +1,11 @@
 package wasipy
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"runtime"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,30 +44,4 @@ func inode(info fs.FileInfo) uint64 {
 		return st.Ino
 	}
 	return 0
-}
-
-// lockFile waits until no other process holds the lock of that name.
-func lockFile(ctx context.Context, name string) (unlock func(), err error) {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the cache: %w", err)
-	}
-	wait := time.NewTicker(10 * time.Millisecond)
-	defer wait.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock the cache: %w", err)
-		}
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, ctx.Err()
-		}
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/internal/flock"
 )
 
 // The files of a prepared directory.
@@ -168,11 +169,11 @@ func fill(ctx context.Context, dir string, progress func(guest.Progress)) error 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the cache directory: %w", err)
 	}
-	unlock, err := lockFile(ctx, filepath.Join(dir, lockName))
+	lock, err := flock.Open(ctx, filepath.Join(dir, lockName))
 	if err != nil {
-		return err
+		return fmt.Errorf("lock the cache: %w", err)
 	}
-	defer unlock()
+	defer lock.Close()
 	if validStamp(dir) {
 		return nil
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/flock"
 )
 
 // imageAge is how old an image gets before another takes its place. All
@@ -32,11 +34,11 @@ func renewHere(arg string) error {
 	}
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19)
 	ctx := context.Background()
-	unlock, err := lockFile(ctx, filepath.Join(r.Dir, lockName))
+	lock, err := flock.Open(ctx, filepath.Join(r.Dir, lockName))
 	if err != nil {
-		return err
+		return fmt.Errorf("lock the cache: %w", err)
 	}
-	defer unlock()
+	defer lock.Close()
 	if made, err := imageMade(r.Dir); err == nil && made.After(r.Made) && validStamp(r.Dir) {
 		return nil
 	}
