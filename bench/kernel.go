@@ -19,6 +19,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/pytest"
+	"github.com/spool-run/spool/python"
 )
 
 // The other keepers of a Python interpreter.
@@ -79,16 +80,16 @@ func (k *kernelBench) spool(ctx context.Context) (err error) {
 	for _, of := range []struct {
 		metric string
 		n      int
-		cfg    kernel.Config
+		cfg    python.KernelConfig
 	}{
-		{"kernel.ready", k.pick(60, 20), kernel.Config{Zygote: kernel.ZygoteWait, Preload: []string{"numpy"}}},
-		{"kernel.cold", k.pick(15, 6), kernel.Config{Zygote: kernel.ZygoteOff}},
+		{"kernel.ready", k.pick(60, 20), python.KernelConfig{Zygote: python.ZygoteWait, Preload: []string{"numpy"}}},
+		{"kernel.cold", k.pick(15, 6), python.KernelConfig{Zygote: python.ZygoteOff}},
 	} {
 		if err := k.ready(ctx, h, of.metric, of.n, of.cfg); err != nil {
 			return err
 		}
 	}
-	s, err := k.start(ctx, h, kernel.Config{Zygote: kernel.ZygoteWait})
+	s, err := k.start(ctx, h, python.KernelConfig{Zygote: python.ZygoteWait})
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (k *kernelBench) spool(ctx context.Context) (err error) {
 	return k.memory(ctx, h)
 }
 
-func (k *kernelBench) start(ctx context.Context, h *host.Host, cfg kernel.Config) (*spool.Run, error) {
+func (k *kernelBench) start(ctx context.Context, h *host.Host, cfg python.KernelConfig) (*spool.Run, error) {
 	cfg.Interpreter = k.python
 	raw, err := json.Marshal(cfg)
 	if err != nil {
@@ -129,7 +130,7 @@ func end(ctx context.Context, r *spool.Run) error {
 
 // ready takes the time until an interpreter takes cells. The first makes the
 // zygote, which is paid once.
-func (k *kernelBench) ready(ctx context.Context, h *host.Host, metric string, n int, cfg kernel.Config) error {
+func (k *kernelBench) ready(ctx context.Context, h *host.Host, metric string, n int, cfg python.KernelConfig) error {
 	for i := range n + 1 {
 		began := time.Now()
 		r, err := k.start(ctx, h, cfg)
@@ -289,7 +290,7 @@ func (k *kernelBench) firstByte(ctx context.Context, r *spool.Run) error {
 
 // memory keeps a hundred interpreters and adds up what they have of their own.
 func (k *kernelBench) memory(ctx context.Context, h *host.Host) error {
-	cfg := kernel.Config{Zygote: kernel.ZygoteWait, Preload: []string{"numpy", "pandas"}}
+	cfg := python.KernelConfig{Zygote: python.ZygoteWait, Preload: []string{"numpy", "pandas"}}
 	var runs []*spool.Run
 	for range 100 {
 		r, err := k.start(ctx, h, cfg)

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/spool-run/spool/internal/engine/sandbox"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/pyodidetest"
+	"github.com/spool-run/spool/python"
 )
 
 // measurePyodide starts sandboxes of Pyodide, in turns with a Python that is
@@ -68,11 +68,11 @@ await p.runPythonAsync(process.argv[2]);
 // by default, and made only when they are asked for.
 func (s *sandboxBench) pyodide(ctx context.Context) error {
 	setups := []pyodideSetup{
-		{"pyodide.first", codeHello, sandbox.Config{}},
-		{"pyodide.numpy", codeNumpy, sandbox.Config{Packages: []string{"numpy"}, Wheels: s.wheels}},
+		{"pyodide.first", codeHello, python.SandboxConfig{}},
+		{"pyodide.numpy", codeNumpy, python.SandboxConfig{Packages: []string{"numpy"}, Wheels: s.wheels}},
 	}
 	for i := range setups {
-		setups[i].config.Backend, setups[i].config.Dist = sandbox.BackendPyodide, s.dist
+		setups[i].config.Backend, setups[i].config.Dist = python.BackendPyodide, s.dist
 	}
 	return errors.Join(
 		s.with(0, func(h *host.Host) error {
@@ -97,7 +97,7 @@ func (s *sandboxBench) pyodide(ctx context.Context) error {
 // pyodideSetup is one kind of interpreter.
 type pyodideSetup struct {
 	metric, code string
-	config       sandbox.Config
+	config       python.SandboxConfig
 }
 
 // with calls a function with a host that keeps so many interpreters ready.

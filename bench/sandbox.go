@@ -22,6 +22,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/python"
 )
 
 // What sandboxes are measured beside.
@@ -87,18 +88,18 @@ func (s *sandboxBench) open(spares int) (*host.Host, error) {
 	return host.Open(host.Options{Engines: map[string]host.NewEngine{
 		spool.EngineSandbox: func(string) (engine.Engine, error) {
 			return sandbox.New(sandbox.Options{CacheDir: s.cache, Backends: map[string]func() (guest.Backend, error){
-				sandbox.BackendEmbedded: func() (guest.Backend, error) {
+				python.BackendEmbedded: func() (guest.Backend, error) {
 					return wasipy.New(wasipy.Config{Worker: func(args ...string) *exec.Cmd {
 						return exec.Command(s.self, append([]string{sandboxRole}, args...)...)
 					}}), nil
 				},
-				sandbox.BackendPyodide: func() (guest.Backend, error) { return pyodide.New(pyodide.Options{Spares: spares}), nil },
+				python.BackendPyodide: func() (guest.Backend, error) { return pyodide.New(pyodide.Options{Spares: spares}), nil },
 			}})
 		},
 	}})
 }
 
-func (s *sandboxBench) start(ctx context.Context, h *host.Host, c sandbox.Config) (*spool.Run, error) {
+func (s *sandboxBench) start(ctx context.Context, h *host.Host, c python.SandboxConfig) (*spool.Run, error) {
 	raw, err := json.Marshal(c)
 	if err != nil {
 		return nil, err
@@ -171,7 +172,7 @@ func (s *sandboxBench) embedded(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, h.Close()) }()
 	// The first use of a machine: everything is prepared.
 	began := time.Now()
-	r, err := s.start(ctx, h, sandbox.Config{Fresh: true})
+	r, err := s.start(ctx, h, python.SandboxConfig{Fresh: true})
 	if err != nil {
 		return err
 	}
@@ -204,10 +205,10 @@ func (s *sandboxBench) embedded(ctx context.Context) (err error) {
 	if err := s.late(ctx, r); err != nil {
 		return err
 	}
-	if err := s.rate(ctx, h, "sandbox.rate", sandbox.Config{}, int64(s.pick(2000, 300))); err != nil {
+	if err := s.rate(ctx, h, "sandbox.rate", python.SandboxConfig{}, int64(s.pick(2000, 300))); err != nil {
 		return err
 	}
-	return s.live(ctx, h, "sandbox.memory", sandbox.Config{}, codeHello, 1000)
+	return s.live(ctx, h, "sandbox.memory", python.SandboxConfig{}, codeHello, 1000)
 }
 
 // work lets a sandbox compute and look at files.
@@ -246,7 +247,7 @@ func (s *sandboxBench) late(ctx context.Context, r *spool.Run) error {
 }
 
 // rate runs scripts, each in a new interpreter, as fast as the machine can.
-func (s *sandboxBench) rate(ctx context.Context, h *host.Host, metric string, c sandbox.Config, n int64) error {
+func (s *sandboxBench) rate(ctx context.Context, h *host.Host, metric string, c python.SandboxConfig, n int64) error {
 	c.Fresh = true
 	var done atomic.Int64
 	errs := make(chan error, 2*runtime.NumCPU())
@@ -275,7 +276,7 @@ func (s *sandboxBench) rate(ctx context.Context, h *host.Host, metric string, c 
 }
 
 // live keeps interpreters that have run something, and adds up what they cost.
-func (s *sandboxBench) live(ctx context.Context, h *host.Host, metric string, c sandbox.Config, code string, n int) error {
+func (s *sandboxBench) live(ctx context.Context, h *host.Host, metric string, c python.SandboxConfig, code string, n int) error {
 	before, own, err := s.memoryOfAll()
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package python is the data of Python runs, kernels and sandboxes alike: what
-// their events carry.
+// Package python is the data of Python runs, kernels and sandboxes alike: how
+// they are configured and what their events carry.
 package python
 
 import (

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox"
-	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 // boxOptions are the flags of spool box.
@@ -250,12 +250,12 @@ func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, er
 		}
 		spec.Env[name] = value
 	}
-	c := sandbox.Config{
-		Backend: o.backend, Dist: o.dist, Wheels: o.wheels, Packages: o.packages, Isolation: guest.Isolation(o.isolation),
+	c := python.SandboxConfig{
+		Backend: o.backend, Dist: o.dist, Wheels: o.wheels, Packages: o.packages, Isolation: python.Isolation(o.isolation),
 		Fresh: o.fresh, Offer: o.offer, Hosts: o.allowNet, Metrics: o.metrics,
-		Limits: sandbox.Limits{
+		Limits: python.SandboxLimits{
 			WallMs: o.timeout.Milliseconds(), IdleMs: o.idle.Milliseconds(), AskMs: o.askTimeout.Milliseconds(), Fuel: o.fuel,
-			Memory: int64(o.memory), Output: int64(o.output), OutputStop: o.outputStop, FSBytes: int64(o.fsBytes), FSFiles: o.fsFiles,
+			MemoryBytes: int64(o.memory), OutputBytes: int64(o.output), OutputStop: o.outputStop, FSBytes: int64(o.fsBytes), FSFiles: o.fsFiles,
 		},
 	}
 	if len(o.allowNet) > 0 {
@@ -274,7 +274,7 @@ func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, er
 		spec.Stdin = !fromStdin && (!isTerminal(a.stdin) || foreground(a.stdin))
 		if c.Script = !o.coded; o.file != "" && o.file != "-" {
 			c.File = pathInGuest(o.cwd, filepath.Base(o.file))
-			c.Files = []sandbox.File{{Path: c.File, Text: code}}
+			c.Files = []python.File{{Path: c.File, Text: code}}
 		}
 	}
 	if err := a.boxMounts(o, &c); err != nil {
@@ -295,7 +295,7 @@ func pathInGuest(cwd, name string) string {
 }
 
 // boxMounts adds what is named by paths of this machine, or of the server's.
-func (a *app) boxMounts(o *boxOptions, c *sandbox.Config) error {
+func (a *app) boxMounts(o *boxOptions, c *python.SandboxConfig) error {
 	_, remote := a.remote()
 	local := func(path string) (string, error) {
 		if path == "" || remote {
@@ -310,15 +310,15 @@ func (a *app) boxMounts(o *boxOptions, c *sandbox.Config) error {
 			return usageErrorf("mount %q: it is HOST:GUEST, HOST:GUEST:ro or HOST:GUEST:overlay, with an absolute GUEST", m)
 		}
 		if mode == "" {
-			mode = string(sandbox.MountReadWrite)
+			mode = string(python.MountReadWrite)
 		}
 		host, err := local(host)
 		if err != nil {
 			return fmt.Errorf("mount %q: %w", m, err)
 		}
-		c.Mounts = append(c.Mounts, sandbox.Mount{Host: host, Guest: inside, Mode: sandbox.MountMode(mode)})
+		c.Mounts = append(c.Mounts, python.Mount{Host: host, Guest: inside, Mode: python.MountMode(mode)})
 	}
-	if c.Dist == "" && !remote && (len(c.Packages) > 0 || c.Backend == sandbox.BackendPyodide || c.Wheels != "") {
+	if c.Dist == "" && !remote && (len(c.Packages) > 0 || c.Backend == python.BackendPyodide || c.Wheels != "") {
 		c.Dist = os.Getenv("SPOOL_PYODIDE")
 	}
 	var err error

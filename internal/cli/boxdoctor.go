@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spool-run/spool/internal/engine/sandbox"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 func (a *app) boxDoctorCommand() *cobra.Command {
@@ -39,7 +39,7 @@ func (a *app) boxDoctor(ctx context.Context, asJSON bool) error {
 	}
 	usable := false
 	backends := sandboxBackends()
-	for _, name := range []string{sandbox.BackendEmbedded, sandbox.BackendPyodide} {
+	for _, name := range []string{python.BackendEmbedded, python.BackendPyodide} {
 		b, err := backends[name]()
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ func (a *app) boxDoctor(ctx context.Context, asJSON bool) error {
 				return err
 			}
 		}
-		usable = usable || ok || name == sandbox.BackendEmbedded && len(found) > 0 && found[0].OK
+		usable = usable || ok || name == python.BackendEmbedded && len(found) > 0 && found[0].OK
 	}
 	if !usable {
 		return &exitError{exitFailure, errors.New("no back end can be used here")}

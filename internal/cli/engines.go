@@ -14,6 +14,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/python"
 )
 
 // sparePipes are ready for the next processes of a keeper.
@@ -44,14 +45,14 @@ const sandboxRole = "sandbox-role"
 // sandboxBackends are the interpreters of sandboxes.
 func sandboxBackends() map[string]func() (guest.Backend, error) {
 	return map[string]func() (guest.Backend, error){
-		sandbox.BackendEmbedded: func() (guest.Backend, error) {
+		python.BackendEmbedded: func() (guest.Backend, error) {
 			return wasipy.New(wasipy.Config{Worker: func(args ...string) *exec.Cmd {
 				cmd := exec.Command(self, append([]string{sandboxRole}, args...)...)
 				cmd.Args[0] = "spool"
 				return cmd
 			}}), nil
 		},
-		sandbox.BackendPyodide: func() (guest.Backend, error) {
+		python.BackendPyodide: func() (guest.Backend, error) {
 			return pyodide.New(pyodide.Options{Dist: os.Getenv("SPOOL_PYODIDE")}), nil
 		},
 	}

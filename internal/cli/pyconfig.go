@@ -8,12 +8,13 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/kernel"
+	"github.com/spool-run/spool/python"
 )
 
 // pyConfig says what the engine needs to know.
 func (a *app) pyConfig(spec *spool.Spec, o *pyOptions, remote bool) error {
-	c := kernel.Config{
-		Interpreter: o.python, Preload: o.preload, Input: kernel.InputAsk,
+	c := python.KernelConfig{
+		Interpreter: o.python, Preload: o.preload, Input: python.InputAsk,
 		StartTimeoutMs: o.start.Milliseconds(), MemoryBytes: int64(o.memory),
 	}
 	if !remote {

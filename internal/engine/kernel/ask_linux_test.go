@@ -8,6 +8,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/python"
 )
 
 // asked waits for the n-th ask of a turn.
@@ -32,7 +33,7 @@ func raw(t testing.TB, v any) json.RawMessage {
 }
 
 func TestInputFailsAtOnceIfNobodyAnswers(t *testing.T) {
-	modes(t, func(t *testing.T, e *Engine, cfg Config) {
+	modes(t, func(t *testing.T, e *Engine, cfg python.KernelConfig) {
 		r := start(t, e, cfg)
 		for _, code := range []string{"input('name? ')", "import getpass, warnings; warnings.simplefilter('ignore'); getpass.getpass()"} {
 			if res := r.run(code); res.exception.Name != "EOFError" {
@@ -45,8 +46,8 @@ func TestInputFailsAtOnceIfNobodyAnswers(t *testing.T) {
 }
 
 func TestInputAsks(t *testing.T) {
-	modes(t, func(t *testing.T, e *Engine, cfg Config) {
-		cfg.Input = InputAsk
+	modes(t, func(t *testing.T, e *Engine, cfg python.KernelConfig) {
+		cfg.Input = python.InputAsk
 		r := start(t, e, cfg)
 		turn := r.cell("print('before', end='')\na = input('name? ')\nimport getpass\nb = getpass.getpass('secret? ')\nimport sys\nc = sys.stdin.readline()\n(a, b, c)")
 		seq, a := r.asked(turn, 1)
@@ -78,7 +79,7 @@ func TestInputAsks(t *testing.T) {
 }
 
 func TestInterruptEndsAnAsk(t *testing.T) {
-	r := start(t, open(t), Config{Zygote: ZygoteOff, Input: InputAsk, Tools: []string{"wait"}})
+	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff, Input: python.InputAsk, Tools: []string{"wait"}})
 	for _, code := range []string{"input()", "tool.wait()", "import threading\nts = [threading.Thread(target=tool.wait) for _ in range(3)]\n[t.start() for t in ts]\ntool.wait()"} {
 		turn := r.cell(code)
 		r.asked(turn, 1)
@@ -95,7 +96,7 @@ func TestInterruptEndsAnAsk(t *testing.T) {
 }
 
 func TestTools(t *testing.T) {
-	modes(t, func(t *testing.T, e *Engine, cfg Config) {
+	modes(t, func(t *testing.T, e *Engine, cfg python.KernelConfig) {
 		cfg.Tools = []string{"add", "fail"}
 		r := start(t, e, cfg)
 		turn := r.cell("tool.add(a=1, b={'deep': [None, 2.5, 'ü']})")
@@ -134,7 +135,7 @@ func TestTools(t *testing.T) {
 
 // Threads may call tools at the same time, and answers come in any order.
 func TestToolsOfThreads(t *testing.T) {
-	r := start(t, open(t), Config{Zygote: ZygoteOff, Tools: []string{"get"}})
+	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff, Tools: []string{"get"}})
 	turn := r.cell("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(5) as p: v = list(p.map(lambda i: tool.get(i=i), range(5)))\nv")
 	asks := make(map[string]spool.Seq)
 	for n := range 5 {

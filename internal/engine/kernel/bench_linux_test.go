@@ -8,6 +8,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/pytest"
+	"github.com/spool-run/spool/python"
 )
 
 func benchEngine(b *testing.B) *Engine {
@@ -31,13 +32,13 @@ func BenchmarkReady(b *testing.B) {
 	numpy := pytest.Python(b)
 	for _, bb := range []struct {
 		name string
-		cfg  Config
+		cfg  python.KernelConfig
 	}{
-		{"plain", Config{Interpreter: testPython(b), Zygote: ZygoteOff}},
-		{"plain-system", Config{Interpreter: "/usr/bin/python3", Zygote: ZygoteOff}},
-		{"zygote", Config{Interpreter: testPython(b), Zygote: ZygoteWait}},
-		{"zygote-numpy", Config{Interpreter: numpy, Zygote: ZygoteWait, Preload: []string{"numpy"}}},
-		{"zygote-all", Config{Interpreter: numpy, Zygote: ZygoteWait, Preload: []string{"numpy", "pandas", "matplotlib.pyplot"}}},
+		{"plain", python.KernelConfig{Interpreter: testPython(b), Zygote: python.ZygoteOff}},
+		{"plain-system", python.KernelConfig{Interpreter: "/usr/bin/python3", Zygote: python.ZygoteOff}},
+		{"zygote", python.KernelConfig{Interpreter: testPython(b), Zygote: python.ZygoteWait}},
+		{"zygote-numpy", python.KernelConfig{Interpreter: numpy, Zygote: python.ZygoteWait, Preload: []string{"numpy"}}},
+		{"zygote-all", python.KernelConfig{Interpreter: numpy, Zygote: python.ZygoteWait, Preload: []string{"numpy", "pandas", "matplotlib.pyplot"}}},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			e := benchEngine(b)
@@ -57,7 +58,7 @@ func BenchmarkReady(b *testing.B) {
 }
 
 func BenchmarkCell(b *testing.B) {
-	r := start(b, benchEngine(b), Config{Zygote: ZygoteWait})
+	r := start(b, benchEngine(b), python.KernelConfig{Zygote: python.ZygoteWait})
 	r.ok("1+1")
 	var took []time.Duration
 	for b.Loop() {
@@ -81,7 +82,7 @@ func BenchmarkPrint(b *testing.B) {
 		{"100MB-1MB-writes", "s = 'x' * 1000000\nimport sys\nfor i in range(100): sys.stdout.write(s)"},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			r := start(b, benchEngine(b), Config{Zygote: ZygoteWait})
+			r := start(b, benchEngine(b), python.KernelConfig{Zygote: python.ZygoteWait})
 			r.ok("1+1")
 			for b.Loop() {
 				r.done(r.cell(bb.code))
@@ -91,7 +92,7 @@ func BenchmarkPrint(b *testing.B) {
 }
 
 func BenchmarkInterrupt(b *testing.B) {
-	r := start(b, benchEngine(b), Config{Zygote: ZygoteWait})
+	r := start(b, benchEngine(b), python.KernelConfig{Zygote: python.ZygoteWait})
 	var took []time.Duration
 	for b.Loop() {
 		b.StopTimer()

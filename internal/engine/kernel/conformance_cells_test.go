@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/kernel"
+	"github.com/spool-run/spool/python"
 )
 
 // one is a kernel of its own host, for tests that need nothing special.
@@ -52,7 +52,7 @@ func TestKernelLeavesNothingInTemp(t *testing.T) {
 }
 
 func TestKernelHasNoPortAndNoToken(t *testing.T) {
-	s := one(t, config(func(c *kernel.Config) { c.Tools = []string{"echo"} }))
+	s := one(t, config(func(c *python.KernelConfig) { c.Tools = []string{"echo"} }))
 	s.ok(`
 import os
 kinds = set()

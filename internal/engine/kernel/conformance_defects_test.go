@@ -11,6 +11,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/kernel"
+	"github.com/spool-run/spool/python"
 )
 
 // TestDefects holds what interpreters kept by others were found to do wrong,
@@ -73,7 +74,7 @@ func TestDefects(t *testing.T) {
 }
 
 // plainly starts interpreters without a zygote, which must make no difference.
-var plainly = config(func(c *kernel.Config) { c.Zygote = kernel.ZygoteOff })
+var plainly = config(func(c *python.KernelConfig) { c.Zygote = python.ZygoteOff })
 
 func cleanShutdown(t *testing.T, l lab) {
 	for range 6 {

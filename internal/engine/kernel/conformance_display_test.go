@@ -247,7 +247,7 @@ func TestFiguresAreShownOnce(t *testing.T) {
 func TestNumpySeedsDifferBetweenForks(t *testing.T) {
 	l := sharedLab(t)
 	l.interpreter = pytest.Python(t)
-	preload := config(func(c *kernel.Config) { c.Preload, c.Zygote = []string{"numpy"}, kernel.ZygoteWait })
+	preload := config(func(c *python.KernelConfig) { c.Preload, c.Zygote = []string{"numpy"}, python.ZygoteWait })
 	seen := make(map[string]bool)
 	for range 3 {
 		s := l.start(t, preload)

@@ -123,7 +123,7 @@ type session struct {
 }
 
 // option changes what is started.
-type option func(*spool.Spec, *kernel.Config)
+type option func(*spool.Spec, *python.KernelConfig)
 
 // start starts a kernel that is killed at the end of the test.
 func (l lab) start(t *testing.T, options ...option) *session {
@@ -140,7 +140,7 @@ func (l lab) tryStart(t *testing.T, options ...option) (*session, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), settleIn)
 	t.Cleanup(cancel)
 	spec := spool.Spec{Engine: spool.EngineKernel, Cwd: t.TempDir()}
-	cfg := kernel.Config{Interpreter: l.interpreter}
+	cfg := python.KernelConfig{Interpreter: l.interpreter}
 	for _, o := range append(slices.Clone(l.options), options...) {
 		o(&spec, &cfg)
 	}
@@ -171,18 +171,18 @@ func (s *session) end() {
 	})
 }
 
-func config(f func(*kernel.Config)) option {
-	return func(_ *spool.Spec, c *kernel.Config) { f(c) }
+func config(f func(*python.KernelConfig)) option {
+	return func(_ *spool.Spec, c *python.KernelConfig) { f(c) }
 }
 
 func spec(f func(*spool.Spec)) option {
-	return func(s *spool.Spec, _ *kernel.Config) { f(s) }
+	return func(s *spool.Spec, _ *python.KernelConfig) { f(s) }
 }
 
 // hasty is a schedule that a test can wait for.
-var hasty = config(func(c *kernel.Config) { c.AgainMs, c.TerminateMs, c.KillMs = 100, 200, 300 })
+var hasty = config(func(c *python.KernelConfig) { c.AgainMs, c.TerminateMs, c.KillMs = 100, 200, 300 })
 
-var asking = config(func(c *kernel.Config) { c.Input = kernel.InputAsk })
+var asking = config(func(c *python.KernelConfig) { c.Input = python.InputAsk })
 
 // begin sends a cell.
 func (s *session) begin(cell spool.Cell) *spool.Turn {

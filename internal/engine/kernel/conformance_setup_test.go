@@ -16,6 +16,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/kernel"
+	"github.com/spool-run/spool/python"
 )
 
 // Which interpreter.
@@ -41,7 +42,7 @@ func TestInterpreterIsThatOfTheEnvironment(t *testing.T) {
 	want := func(dir string) string { return fmt.Sprintf("('%s', '%s', '%s/bin')", dir, dir, dir) }
 	one(t, in, spec(func(s *spool.Spec) { s.Env = map[string]string{"VIRTUAL_ENV": outside} })).alive(prefix, want(outside))
 	one(t, in).alive(prefix, want(inside))
-	explicit := config(func(c *kernel.Config) { c.Interpreter = filepath.Join(outside, "bin", "python") })
+	explicit := config(func(c *python.KernelConfig) { c.Interpreter = filepath.Join(outside, "bin", "python") })
 	one(t, in, explicit).alive("import sys; sys.prefix", fmt.Sprintf("'%s'", outside))
 }
 
@@ -56,7 +57,7 @@ func TestBrokenEnvironmentIsPassedOver(t *testing.T) {
 	}
 	s := one(t, spec(func(s *spool.Spec) { s.Cwd = cwd }))
 	s.alive("1 + 1", "2")
-	_, err := sharedLab(t).tryStart(t, config(func(c *kernel.Config) { c.Interpreter = filepath.Join(bin, "python") }))
+	_, err := sharedLab(t).tryStart(t, config(func(c *python.KernelConfig) { c.Interpreter = filepath.Join(bin, "python") }))
 	var se *spool.StartError
 	if !errors.As(err, &se) {
 		t.Errorf("an interpreter that was named and does not work: %v", err)
@@ -81,7 +82,7 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 	if se.Hint == "" {
 		t.Error("nobody says what to do")
 	}
-	_, err = sharedLab(t).tryStart(t, config(func(c *kernel.Config) { c.Interpreter = "/no/such/python" }))
+	_, err = sharedLab(t).tryStart(t, config(func(c *python.KernelConfig) { c.Interpreter = "/no/such/python" }))
 	if !errors.As(err, &se) || se.Reason != spool.StartNotFound || !strings.Contains(se.Error(), "/no/such/python") {
 		t.Errorf("error %v", err)
 	}
@@ -102,7 +103,7 @@ func TestStartThatHangsIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	_, err := sharedLab(t).tryStart(t, config(func(c *kernel.Config) { c.Interpreter, c.StartTimeoutMs = slow, 300 }))
+	_, err := sharedLab(t).tryStart(t, config(func(c *python.KernelConfig) { c.Interpreter, c.StartTimeoutMs = slow, 300 }))
 	if err == nil || time.Since(began) > 10*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
@@ -115,7 +116,7 @@ func TestEnvironmentIsFiltered(t *testing.T) {
 		"OPENAI_API_KEY=a", "ANTHROPIC_API_KEY=b", "PERPLEXITY_COOKIES=c", "SOME_TOKEN=d", "AWS_SECRET_ACCESS_KEY=e", "LC_TIME=C", "UNKNOWN_THING=f")})}
 	names := "import os; [n in os.environ for n in ('PATH', 'HOME', 'LC_TIME', 'OPENAI_API_KEY', 'ANTHROPIC_API_KEY', 'PERPLEXITY_COOKIES', 'SOME_TOKEN', 'AWS_SECRET_ACCESS_KEY', 'UNKNOWN_THING')]"
 	l.start(t).alive(names, "[True, True, True, False, False, False, False, False, False]")
-	l.start(t, config(func(c *kernel.Config) { c.EnvAllow = []string{"UNKNOWN_*", "OPENAI_API_KEY"} })).
+	l.start(t, config(func(c *python.KernelConfig) { c.EnvAllow = []string{"UNKNOWN_*", "OPENAI_API_KEY"} })).
 		alive(names, "[True, True, True, True, False, False, False, False, True]")
 	l.start(t, spec(func(s *spool.Spec) { s.Env = map[string]string{"SOME_TOKEN": "mine", "HOME": "/elsewhere"} })).
 		alive("import os; os.environ['SOME_TOKEN'], os.environ['HOME']", "('mine', '/elsewhere')")
@@ -158,7 +159,7 @@ func serve(t *testing.T, s *session, tools map[string]spool.Tool) {
 
 func TestTimeStandsStillWhileTheHostWorks(t *testing.T) {
 	t.Parallel()
-	s := one(t, config(func(c *kernel.Config) { c.Tools = []string{"slow"} }))
+	s := one(t, config(func(c *python.KernelConfig) { c.Tools = []string{"slow"} }))
 	serve(t, s, map[string]spool.Tool{"slow": func(ctx context.Context, _ json.RawMessage) (any, error) {
 		wait := time.NewTimer(600 * time.Millisecond) // longer than the cell may take
 		defer wait.Stop()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/kernel"
+	"github.com/spool-run/spool/python"
 )
 
 func TestInterruptReachesEveryWait(t *testing.T) {
@@ -95,7 +96,7 @@ func TestTimeoutKeepsTheState(t *testing.T) {
 
 func TestTimeoutOfTheRunIsTheDefault(t *testing.T) {
 	t.Parallel()
-	s := one(t, config(func(c *kernel.Config) { c.CellTimeoutMs = 150 }))
+	s := one(t, config(func(c *python.KernelConfig) { c.CellTimeoutMs = 150 }))
 	s.exec("import time; time.sleep(60)").want(spool.TurnTimeout)
 	s.await(s.begin(spool.Cell{Code: "time.sleep(0.3); 5", TimeoutMs: 20_000})).want(spool.TurnOK).wantResult("5")
 }
@@ -239,7 +240,7 @@ func TestKernelKilledMidCell(t *testing.T) {
 }
 
 func TestMemoryLimitRaises(t *testing.T) {
-	s := one(t, config(func(c *kernel.Config) { c.MemoryBytes = 300 << 20 }))
+	s := one(t, config(func(c *python.KernelConfig) { c.MemoryBytes = 300 << 20 }))
 	c := s.exec("x = bytearray(1 << 30)")
 	if c.done.Outcome == spool.TurnError {
 		c.wantException("MemoryError", "")

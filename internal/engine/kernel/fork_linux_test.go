@@ -12,10 +12,11 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/python"
 )
 
 func TestForkBranchesTheState(t *testing.T) {
-	modes(t, func(t *testing.T, e *Engine, cfg Config) {
+	modes(t, func(t *testing.T, e *Engine, cfg python.KernelConfig) {
 		r := start(t, e, cfg, spool.Spec{ID: "parent"})
 		r.ok("import random, os\nx = [1, 2]\ndef f(): return 'of a cell'\nprint('once')")
 		cfg.Fork = "parent"
@@ -52,10 +53,10 @@ func TestForkBranchesTheState(t *testing.T) {
 
 func TestForkIsRefusedWithTheReason(t *testing.T) {
 	e := open(t)
-	r := start(t, e, Config{Zygote: ZygoteOff}, spool.Spec{ID: "parent"})
+	r := start(t, e, python.KernelConfig{Zygote: python.ZygoteOff}, spool.Spec{ID: "parent"})
 	refused := func(why string) {
 		t.Helper()
-		_, err := tryStart(t, e, Config{Fork: "parent"})
+		_, err := tryStart(t, e, python.KernelConfig{Fork: "parent"})
 		if err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("fork: %v, want %q", err, why)
 		}
@@ -76,19 +77,19 @@ func TestForkIsRefusedWithTheReason(t *testing.T) {
 	refused("a cell is running")
 	r.control(spool.Control{Op: spool.ControlInterrupt})
 	r.done(turn)
-	if _, err := tryStart(t, e, Config{Fork: "nobody"}); err == nil {
+	if _, err := tryStart(t, e, python.KernelConfig{Fork: "nobody"}); err == nil {
 		t.Error("a run that does not exist was forked")
 	}
-	start(t, e, Config{Fork: "parent"}).want("1 + 1", "2")
+	start(t, e, python.KernelConfig{Fork: "parent"}).want("1 + 1", "2")
 	r.want("'alive'", "'alive'")
 }
 
 func TestForkOfALargeState(t *testing.T) {
 	e := open(t)
-	r := start(t, e, Config{Zygote: ZygoteOff}, spool.Spec{ID: "parent"})
+	r := start(t, e, python.KernelConfig{Zygote: python.ZygoteOff}, spool.Spec{ID: "parent"})
 	r.ok("big = [bytes(1000) for _ in range(500_000)]")
 	begin := time.Now()
-	child := start(t, e, Config{Fork: "parent"})
+	child := start(t, e, python.KernelConfig{Fork: "parent"})
 	t.Logf("forked in %v", time.Since(begin))
 	child.want("len(big), sum(len(b) for b in big)", "(500000, 500000000)")
 	child.ok("del big")
@@ -97,7 +98,7 @@ func TestForkOfALargeState(t *testing.T) {
 
 // A process of user code that comes back from fork is not another kernel.
 func TestForkInACellIsNoSecondKernel(t *testing.T) {
-	modes(t, func(t *testing.T, e *Engine, cfg Config) {
+	modes(t, func(t *testing.T, e *Engine, cfg python.KernelConfig) {
 		r := start(t, e, cfg)
 		res := r.ok("import os\npid = os.fork()\nif pid == 0: print('child')\nelse: os.waitpid(pid, 0); print('parent')")
 		if res.out != "child\nparent\n" {
@@ -113,7 +114,7 @@ func TestForkInACellIsNoSecondKernel(t *testing.T) {
 
 func TestForkKeepsNoFilesOpen(t *testing.T) {
 	e := open(t)
-	cfg := Config{Zygote: ZygoteWait}
+	cfg := python.KernelConfig{Zygote: python.ZygoteWait}
 	count := func() int {
 		list, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
@@ -124,7 +125,7 @@ func TestForkKeepsNoFilesOpen(t *testing.T) {
 	cycle := func() {
 		r := start(t, e, cfg, spool.Spec{ID: "parent"})
 		r.ok("x = 1")
-		c := start(t, e, Config{Fork: "parent"})
+		c := start(t, e, python.KernelConfig{Fork: "parent"})
 		c.want("x", "1")
 		c.end()
 		r.end()
@@ -144,10 +145,10 @@ func TestForkKeepsNoFilesOpen(t *testing.T) {
 func TestForkThatHangsIsEnded(t *testing.T) {
 	t.Parallel()
 	e := open(t)
-	steps := Config{Zygote: ZygoteOff, AgainMs: 50, TerminateMs: 50, KillMs: 50}
+	steps := python.KernelConfig{Zygote: python.ZygoteOff, AgainMs: 50, TerminateMs: 50, KillMs: 50}
 	fork := func(id spool.RunID, why string) {
 		t.Helper()
-		r, err := tryStart(t, e, Config{Fork: id, StartTimeoutMs: 500})
+		r, err := tryStart(t, e, python.KernelConfig{Fork: id, StartTimeoutMs: 500})
 		if err == nil {
 			t.Fatalf("there is a copy, process %d", r.Pid())
 		}
@@ -169,7 +170,7 @@ func TestForkThatHangsIsEnded(t *testing.T) {
 	}
 	r.want("kept", "True")
 	r.ok("hang = False")
-	copied := start(t, e, Config{Fork: "after"})
+	copied := start(t, e, python.KernelConfig{Fork: "after"})
 	copied.want("kept", "True")
 
 	// What hangs in the run itself is interrupted, and the state is kept.
@@ -182,7 +183,7 @@ func TestForkThatHangsIsEnded(t *testing.T) {
 		t.Errorf("process %d, not %d", r.Pid(), pid)
 	}
 	r.ok("hang = False")
-	start(t, e, Config{Fork: "before"}).want("kept", "True")
+	start(t, e, python.KernelConfig{Fork: "before"}).want("kept", "True")
 
 	// What cannot be interrupted ends with the interpreter, and that is told.
 	r = start(t, e, steps, spool.Spec{ID: "never"})

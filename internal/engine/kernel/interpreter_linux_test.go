@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // script makes an executable file.
@@ -27,7 +28,7 @@ func TestInterpreterIsTheFirstThatWorks(t *testing.T) {
 	real := testPython(t)
 	find := func(env map[string]string) string {
 		t.Helper()
-		r, err := tryStart(t, e, Config{Zygote: ZygoteOff}, spool.Spec{Cwd: dir, Env: env})
+		r, err := tryStart(t, e, python.KernelConfig{Zygote: python.ZygoteOff}, spool.Spec{Cwd: dir, Env: env})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,23 +67,23 @@ func TestStartErrorsSayWhatToDo(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		cfg    Config
+		cfg    python.KernelConfig
 		spec   spool.Spec
 		reason spool.StartReason
 		text   string
 	}{
-		{"missing interpreter", Config{Interpreter: dir + "/none"}, spool.Spec{}, spool.StartNotFound, "no such file"},
-		{"not executable", Config{Interpreter: dir + "/plain"}, spool.Spec{}, spool.StartNotFound, "permission denied"},
-		{"broken interpreter", Config{Interpreter: dir + "/broken"}, spool.Spec{}, spool.StartNotFound, "exited with code 3: no such thing as a module"},
-		{"one that hangs", Config{Interpreter: dir + "/hangs", StartTimeoutMs: 200}, spool.Spec{}, spool.StartNotFound, "ready in time"},
-		{"none at all", Config{}, spool.Spec{Cwd: dir, Env: map[string]string{"PATH": dir + "/empty", "VIRTUAL_ENV": dir}}, spool.StartNotFound, "VIRTUAL_ENV"},
-		{"missing directory", Config{Interpreter: testPython(t)}, spool.Spec{Cwd: dir + "/none"}, spool.StartBadCwd, "no such file"},
-		{"directory is a file", Config{Interpreter: testPython(t)}, spool.Spec{Cwd: dir + "/plain"}, spool.StartBadCwd, "not a directory"},
-		{"argv", Config{}, spool.Spec{Argv: []string{"x"}}, spool.StartInvalid, "cells"},
-		{"terminal", Config{}, spool.Spec{TTY: &spool.Size{}}, spool.StartInvalid, "terminal"},
-		{"bad policy", Config{Input: "bogus"}, spool.Spec{}, spool.StartInvalid, "bogus"},
-		{"bad zygote", Config{Zygote: "bogus"}, spool.Spec{}, spool.StartInvalid, "bogus"},
-		{"negative", Config{KillMs: -1}, spool.Spec{}, spool.StartInvalid, "kill_ms"},
+		{"missing interpreter", python.KernelConfig{Interpreter: dir + "/none"}, spool.Spec{}, spool.StartNotFound, "no such file"},
+		{"not executable", python.KernelConfig{Interpreter: dir + "/plain"}, spool.Spec{}, spool.StartNotFound, "permission denied"},
+		{"broken interpreter", python.KernelConfig{Interpreter: dir + "/broken"}, spool.Spec{}, spool.StartNotFound, "exited with code 3: no such thing as a module"},
+		{"one that hangs", python.KernelConfig{Interpreter: dir + "/hangs", StartTimeoutMs: 200}, spool.Spec{}, spool.StartNotFound, "ready in time"},
+		{"none at all", python.KernelConfig{}, spool.Spec{Cwd: dir, Env: map[string]string{"PATH": dir + "/empty", "VIRTUAL_ENV": dir}}, spool.StartNotFound, "VIRTUAL_ENV"},
+		{"missing directory", python.KernelConfig{Interpreter: testPython(t)}, spool.Spec{Cwd: dir + "/none"}, spool.StartBadCwd, "no such file"},
+		{"directory is a file", python.KernelConfig{Interpreter: testPython(t)}, spool.Spec{Cwd: dir + "/plain"}, spool.StartBadCwd, "not a directory"},
+		{"argv", python.KernelConfig{}, spool.Spec{Argv: []string{"x"}}, spool.StartInvalid, "cells"},
+		{"terminal", python.KernelConfig{}, spool.Spec{TTY: &spool.Size{}}, spool.StartInvalid, "terminal"},
+		{"bad policy", python.KernelConfig{Input: "bogus"}, spool.Spec{}, spool.StartInvalid, "bogus"},
+		{"bad zygote", python.KernelConfig{Zygote: "bogus"}, spool.Spec{}, spool.StartInvalid, "bogus"},
+		{"negative", python.KernelConfig{KillMs: -1}, spool.Spec{}, spool.StartInvalid, "kill_ms"},
 	}
 	for _, tt := range tests {
 		_, err := tryStart(t, e, tt.cfg, tt.spec)

@@ -30,6 +30,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/python"
 )
 
 // What a run gets when neither its spec nor [Options] say otherwise.
@@ -83,61 +84,6 @@ const (
 	ClassStart    = "start"  // no fresh interpreter could be started
 )
 
-// InputPolicy says what input() does.
-type InputPolicy string
-
-// The input policies.
-const (
-	InputFail InputPolicy = "fail" // raise EOFError at once
-	InputAsk  InputPolicy = "ask"  // ask whoever reads the log, and wait
-)
-
-// ZygoteMode says how interpreters are started.
-type ZygoteMode string
-
-// The zygote modes.
-const (
-	ZygoteAuto ZygoteMode = "auto" // from a zygote if one is ready; have one made otherwise
-	ZygoteOff  ZygoteMode = "off"  // plainly, always
-	ZygoteWait ZygoteMode = "wait" // wait until there is one
-)
-
-// Config is what a spec for this engine has in its Config. The zero value is
-// usable.
-type Config struct {
-	// Interpreter is the Python to run. Empty means the first that works
-	// of VIRTUAL_ENV, CONDA_PREFIX, .venv and venv in the working
-	// directory, and python3 and python in PATH.
-	Interpreter string     `json:"interpreter,omitempty"`
-	Zygote      ZygoteMode `json:"zygote,omitempty"`
-	// Preload are modules that the zygote imports, such as numpy.
-	Preload []string `json:"preload,omitempty"`
-	// Fork begins with a copy of the state of another run of this engine,
-	// which must be between two cells.
-	Fork spool.RunID `json:"fork,omitempty"`
-	// Tools are the names of host functions that cells may call.
-	Tools []string    `json:"tools,omitempty"`
-	Input InputPolicy `json:"input,omitempty"`
-	// EnvAllow are patterns of names that are inherited besides those that
-	// always are. Names that look like secrets need to be matched here, too.
-	EnvAllow []string `json:"env_allow,omitempty"`
-
-	StartTimeoutMs int64 `json:"start_timeout_ms,omitempty"`
-	// CellTimeoutMs ends a cell that names no timeout. Zero means none.
-	CellTimeoutMs int64 `json:"cell_timeout_ms,omitempty"`
-	// From an interrupt that does not help to the next means.
-	AgainMs     int64 `json:"again_ms,omitempty"`
-	TerminateMs int64 `json:"terminate_ms,omitempty"`
-	KillMs      int64 `json:"kill_ms,omitempty"`
-
-	// MemoryBytes bounds the memory of the interpreter: beyond it Python
-	// raises MemoryError. Where there are control groups for memory, the
-	// whole tree is bounded as well, and ended when it takes more.
-	MemoryBytes int64 `json:"memory_bytes,omitempty"`
-	// CPUSeconds bounds the processor time of the interpreter in all.
-	CPUSeconds int64 `json:"cpu_seconds,omitempty"`
-}
-
 // Options configure an engine. The zero value is usable.
 type Options struct {
 	// Owner names this engine's process trees for [launch.SweepOwner];
@@ -155,22 +101,22 @@ type Options struct {
 }
 
 // parseConfig reads the configuration of a spec. Unknown members are ignored.
-func parseConfig(raw json.RawMessage) (Config, error) {
-	var c Config
+func parseConfig(raw json.RawMessage) (python.KernelConfig, error) {
+	var c python.KernelConfig
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &c); err != nil {
 			return c, fmt.Errorf("decode kernel config: %w", err)
 		}
 	}
-	c.Zygote = cmp.Or(c.Zygote, ZygoteAuto)
-	c.Input = cmp.Or(c.Input, InputFail)
+	c.Zygote = cmp.Or(c.Zygote, python.ZygoteAuto)
+	c.Input = cmp.Or(c.Input, python.InputFail)
 	switch c.Zygote {
-	case ZygoteAuto, ZygoteOff, ZygoteWait:
+	case python.ZygoteAuto, python.ZygoteOff, python.ZygoteWait:
 	default:
 		return c, fmt.Errorf("unknown zygote mode %q", c.Zygote)
 	}
 	switch c.Input {
-	case InputFail, InputAsk:
+	case python.InputFail, python.InputAsk:
 	default:
 		return c, fmt.Errorf("unknown input policy %q", c.Input)
 	}
@@ -204,7 +150,8 @@ type schedule struct {
 	again, terminate, kill time.Duration
 }
 
-func (c *Config) schedule() schedule {
+// scheduleOf reads the schedule of a configuration.
+func scheduleOf(c *python.KernelConfig) schedule {
 	s := schedule{millis(c.AgainMs, DefaultAgain), millis(c.TerminateMs, DefaultTerminate), millis(c.KillMs, DefaultKill)}
 	s.terminate = max(s.terminate, s.again)
 	s.kill = max(s.kill, s.terminate)

@@ -36,7 +36,7 @@ type testRun struct {
 	log *enginetest.Log
 }
 
-func start(t testing.TB, e *Engine, cfg Config, spec ...spool.Spec) *testRun {
+func start(t testing.TB, e *Engine, cfg python.KernelConfig, spec ...spool.Spec) *testRun {
 	t.Helper()
 	if cfg.Interpreter == "" {
 		cfg.Interpreter = testPython(t)
@@ -48,7 +48,7 @@ func start(t testing.TB, e *Engine, cfg Config, spec ...spool.Spec) *testRun {
 	return r
 }
 
-func tryStart(t testing.TB, e *Engine, cfg Config, spec ...spool.Spec) (*testRun, error) {
+func tryStart(t testing.TB, e *Engine, cfg python.KernelConfig, spec ...spool.Spec) (*testRun, error) {
 	t.Helper()
 	var sp spool.Spec
 	if len(spec) > 0 {
@@ -215,18 +215,18 @@ func init() {
 
 // modes runs a test with interpreters that are started plainly and with those
 // that a zygote forked: nobody must see a difference.
-func modes(t *testing.T, test func(t *testing.T, e *Engine, cfg Config)) {
+func modes(t *testing.T, test func(t *testing.T, e *Engine, cfg python.KernelConfig)) {
 	e, err := shared()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mode := range []ZygoteMode{ZygoteOff, ZygoteWait} {
-		t.Run(string(mode), func(t *testing.T) { test(t, e, Config{Zygote: mode}) })
+	for _, mode := range []python.ZygoteMode{python.ZygoteOff, python.ZygoteWait} {
+		t.Run(string(mode), func(t *testing.T) { test(t, e, python.KernelConfig{Zygote: mode}) })
 	}
 }
 
 func TestCells(t *testing.T) {
-	modes(t, func(t *testing.T, e *Engine, cfg Config) {
+	modes(t, func(t *testing.T, e *Engine, cfg python.KernelConfig) {
 		r := start(t, e, cfg)
 		r.want("x = 20\nx + 1", "21")
 		r.want("_ * 2", "42")
@@ -247,7 +247,7 @@ func TestCells(t *testing.T) {
 }
 
 func TestInterruptKeepsState(t *testing.T) {
-	modes(t, func(t *testing.T, e *Engine, cfg Config) {
+	modes(t, func(t *testing.T, e *Engine, cfg python.KernelConfig) {
 		r := start(t, e, cfg)
 		r.ok("x = 1")
 		for _, code := range []string{"import time; time.sleep(100)", "while True: pass", "import asyncio\nawait asyncio.sleep(100)"} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/python"
 )
 
 // python is one interpreter process and our ends of its descriptors, which do
@@ -157,7 +158,7 @@ func (e *Engine) limitMemory(p *interpreter, l *launchSpec, m dict) {
 
 // launchSpec is all that is needed to start an interpreter for a run.
 type launchSpec struct {
-	cfg    Config
+	cfg    python.KernelConfig
 	cwd    string
 	env    []string
 	pids   int

@@ -17,6 +17,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/pytest"
+	"github.com/spool-run/spool/python"
 )
 
 // orphanVariable makes this test binary the host that is killed.
@@ -92,11 +93,11 @@ func pollFor(fds []unix.PollFd, d time.Duration) (int, unix.Errno) {
 
 func beOrphanMaker(t *testing.T) {
 	e := open(t)
-	wait := start(t, e, Config{Zygote: ZygoteWait})
-	plain := start(t, e, Config{Zygote: ZygoteOff})
-	loop := start(t, e, Config{Zygote: ZygoteWait})
+	wait := start(t, e, python.KernelConfig{Zygote: python.ZygoteWait})
+	plain := start(t, e, python.KernelConfig{Zygote: python.ZygoteOff})
+	loop := start(t, e, python.KernelConfig{Zygote: python.ZygoteWait})
 	loop.cell("while True: pass")
-	inC := start(t, e, Config{Zygote: ZygoteOff})
+	inC := start(t, e, python.KernelConfig{Zygote: python.ZygoteOff})
 	inC.cell("import ctypes; ctypes.PyDLL(None).sleep(1000)")
 	res := plain.ok("import os\npid = os.fork()\nif pid == 0:\n    while True: pass\npid")
 	for _, r := range []*testRun{wait, plain, loop, inC} {
@@ -137,7 +138,7 @@ func pss(t testing.TB, pid int) int64 {
 
 func TestHundredKernelsAtOnce(t *testing.T) {
 	e := open(t)
-	cfg := Config{Zygote: ZygoteWait, Interpreter: testPython(t)}
+	cfg := python.KernelConfig{Zygote: python.ZygoteWait, Interpreter: testPython(t)}
 	start(t, e, cfg)
 	runs := make([]*testRun, 100)
 	var wg sync.WaitGroup
@@ -174,7 +175,7 @@ func TestHundredKernelsAtOnce(t *testing.T) {
 // A kernel of a zygote shares what was imported with the others.
 func TestPreloadedKernelsAreSmall(t *testing.T) {
 	e := open(t)
-	cfg := Config{Zygote: ZygoteWait, Interpreter: pytest.Python(t), Preload: []string{"numpy", "pandas"}, StartTimeoutMs: 60_000}
+	cfg := python.KernelConfig{Zygote: python.ZygoteWait, Interpreter: pytest.Python(t), Preload: []string{"numpy", "pandas"}, StartTimeoutMs: 60_000}
 	const kernels = 10
 	var sum int64
 	runs := make([]*testRun, kernels)
@@ -194,7 +195,7 @@ func TestPreloadedKernelsAreSmall(t *testing.T) {
 // What a cell leaves in the event loop goes on between cells, and so does its
 // output.
 func TestTasksGoOnBetweenCells(t *testing.T) {
-	modes(t, func(t *testing.T, e *Engine, cfg Config) {
+	modes(t, func(t *testing.T, e *Engine, cfg python.KernelConfig) {
 		r := start(t, e, cfg)
 		r.ok("import asyncio\nasync def later():\n    await asyncio.sleep(0.05)\n    print('from the task', end='')\n    await asyncio.sleep(1000)\ntask = asyncio.create_task(later())\nawait asyncio.sleep(0)")
 		r.log.UntilOutput(t, spool.Stdout, "from the task")
@@ -207,7 +208,7 @@ func TestTasksGoOnBetweenCells(t *testing.T) {
 // Kernels and cells come and go, and nothing stays.
 func TestSoak(t *testing.T) {
 	e := open(t)
-	cfg := Config{Zygote: ZygoteWait, Interpreter: testPython(t)}
+	cfg := python.KernelConfig{Zygote: python.ZygoteWait, Interpreter: testPython(t)}
 	start(t, e, cfg).end()
 	fds := func() int {
 		list, err := os.ReadDir("/proc/self/fd")
@@ -233,7 +234,7 @@ func TestSoak(t *testing.T) {
 }
 
 func TestLargeOutputIsComplete(t *testing.T) {
-	r := start(t, open(t), Config{Zygote: ZygoteOff})
+	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff})
 	turn := r.cell("import sys\ns = 'x' * 1000\nfor i in range(20_000): print(i, s)\nsys.stdout.write('y' * 5_000_000)\nprint('\\ud800 \\0 ü')")
 	r.done(turn)
 	out := r.log.Output(t, spool.Stdout)
@@ -261,7 +262,7 @@ func TestWithoutControlGroups(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	r := start(t, e, Config{Zygote: ZygoteWait})
+	r := start(t, e, python.KernelConfig{Zygote: python.ZygoteWait})
 	r.want("1 + 1", "2")
 	r.ok("import subprocess\np = subprocess.Popen(['sleep', '1000'], start_new_session=True)")
 	pid := r.ok("p.pid").result
@@ -285,8 +286,8 @@ func TestMemoryKillIsNamed(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	for _, mode := range []ZygoteMode{ZygoteOff, ZygoteWait} {
-		r := start(t, e, Config{Zygote: mode, MemoryBytes: 200 << 20})
+	for _, mode := range []python.ZygoteMode{python.ZygoteOff, python.ZygoteWait} {
+		r := start(t, e, python.KernelConfig{Zygote: mode, MemoryBytes: 200 << 20})
 		r.ok("x = 1")
 		if res := r.run("b = bytearray(400 << 20)"); res.exception.Name != "MemoryError" {
 			t.Errorf("%s: %+v", mode, res)
@@ -306,7 +307,7 @@ func TestMemoryKillIsNamed(t *testing.T) {
 
 // A cell whose writes are not read any more can still be ended.
 func TestBlockedOutputCanBeInterrupted(t *testing.T) {
-	r := start(t, open(t), Config{Zygote: ZygoteOff}, spool.Spec{Limits: spool.Limits{OutputBytes: 100_000, OutputPolicy: spool.BlockOutput}})
+	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff}, spool.Spec{Limits: spool.Limits{OutputBytes: 100_000, OutputPolicy: spool.BlockOutput}})
 	turn := r.cell("while True: print('x' * 1000)")
 	r.log.Until(t, "the limit", func(e spool.Event) bool { return e.Kind == spool.KindNotice })
 	begin := time.Now()
@@ -328,7 +329,7 @@ func TestBlockedOutputCanBeInterrupted(t *testing.T) {
 // Closing descriptors does not end a kernel, unless the one it is reached by
 // is searched out; then it is said.
 func TestClosedDescriptors(t *testing.T) {
-	modes(t, func(t *testing.T, e *Engine, cfg Config) {
+	modes(t, func(t *testing.T, e *Engine, cfg python.KernelConfig) {
 		r := start(t, e, cfg)
 		r.ok("import os\nos.closerange(3, 256)\nos.close(1); os.close(2); os.close(0)")
 		if res := r.ok("print('out')"); res.out != "out\n" {

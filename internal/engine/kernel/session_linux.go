@@ -118,7 +118,7 @@ func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits,
 	now := time.Now()
 	s := &session{
 		eng: e, id: spec.ID, out: out, done: make(chan struct{}), pid: p.tree.Pid(), plan: l, limits: limits,
-		steps: l.cfg.schedule(), begun: now, active: now, idle: now, asks: make(map[spool.Seq]ask),
+		steps: scheduleOf(&l.cfg), begun: now, active: now, idle: now, asks: make(map[spool.Seq]ask),
 	}
 	s.output.limits = limits
 	var err error

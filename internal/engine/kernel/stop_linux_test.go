@@ -15,10 +15,11 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/python"
 )
 
 // never is a schedule in which nothing follows an interrupt within a test.
-var never = Config{AgainMs: time.Hour.Milliseconds()}
+var never = python.KernelConfig{AgainMs: time.Hour.Milliseconds()}
 
 // untilStatus waits until a field of the status of a process is as it should
 // be. The system tells nobody when that is so.
@@ -45,7 +46,7 @@ func untilStatus(t *testing.T, pid int, field string, ok func(value string) bool
 // An interrupt that comes before the cell has begun is not lost, and one that
 // comes after the cell has ended does not hit the next.
 func TestInterruptBeforeTheCellBegins(t *testing.T) {
-	modes(t, func(t *testing.T, e *Engine, cfg Config) {
+	modes(t, func(t *testing.T, e *Engine, cfg python.KernelConfig) {
 		cfg.AgainMs = never.AgainMs
 		r := start(t, e, cfg)
 		r.ok("import time; kept = 1")
@@ -91,7 +92,7 @@ func TestInterruptRightAfterTheCell(t *testing.T) {
 func TestSecondInterruptReachesTheMainThread(t *testing.T) {
 	t.Parallel()
 	e := open(t)
-	r := start(t, e, Config{AgainMs: 1000, TerminateMs: time.Hour.Milliseconds()})
+	r := start(t, e, python.KernelConfig{AgainMs: 1000, TerminateMs: time.Hour.Milliseconds()})
 	r.ok(`
 import threading, time
 stop = threading.Event()
@@ -110,7 +111,7 @@ for _ in range(4): threading.Thread(target=stop.wait, daemon=True).start()`)
 // interpreter that survived goes on.
 func TestCellThatEndsAtSIGTERMKeepsTheState(t *testing.T) {
 	e := open(t)
-	r := start(t, e, Config{AgainMs: 10, TerminateMs: 20, KillMs: time.Hour.Milliseconds()})
+	r := start(t, e, python.KernelConfig{AgainMs: 10, TerminateMs: 20, KillMs: time.Hour.Milliseconds()})
 	turn := r.cell(`
 import signal
 class Enough(Exception): pass
@@ -142,7 +143,7 @@ func TestEndOfTheRunSaysWhatItTook(t *testing.T) {
 		spool.ControlStop: {Outcome: spool.TurnInterrupted, StoppedWith: "interrupt"},
 		spool.ControlKill: {Outcome: spool.TurnKilled, StoppedWith: "kill"},
 	} {
-		r := start(t, e, Config{})
+		r := start(t, e, python.KernelConfig{})
 		turn := r.cell("import time; print('go', flush=True); time.sleep(3600)")
 		r.log.Until(t, "output", func(e spool.Event) bool { return e.Turn == turn && e.Kind == spool.KindOutput })
 		r.control(spool.Control{Op: op, Grace: time.Hour})
@@ -162,7 +163,7 @@ func TestInterpreterThatCannotBeKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := tryStart(t, e, Config{Zygote: ZygoteOff, AgainMs: 10, TerminateMs: 20, KillMs: 30})
+	r, err := tryStart(t, e, python.KernelConfig{Zygote: python.ZygoteOff, AgainMs: 10, TerminateMs: 20, KillMs: 30})
 	if err != nil {
 		t.Fatal(err)
 	}

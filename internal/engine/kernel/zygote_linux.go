@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/python"
 )
 
 // zygote is a process that has imported what interpreters need, and forks
@@ -75,14 +76,14 @@ func packagesTime(c candidate) time.Time {
 	return last
 }
 
-// zygote returns one that is ready, or nil. With [ZygoteWait] it makes one and
+// zygote returns one that is ready, or nil. With [python.ZygoteWait] it makes one and
 // waits.
 func (e *Engine) zygote(ctx context.Context, c candidate, l *launchSpec, deadline time.Time) *zygote {
-	if l.cfg.Zygote == ZygoteOff || e.launcher.Guarantees().Kill != launch.KillCgroup {
+	if l.cfg.Zygote == python.ZygoteOff || e.launcher.Guarantees().Kill != launch.KillCgroup {
 		return nil
 	}
 	var z *zygote
-	if l.cfg.Zygote == ZygoteWait {
+	if l.cfg.Zygote == python.ZygoteWait {
 		z = e.makeZygote(c, l)
 	} else {
 		e.mu.Lock()
@@ -92,7 +93,7 @@ func (e *Engine) zygote(ctx context.Context, c candidate, l *launchSpec, deadlin
 	if z == nil {
 		return nil
 	}
-	if l.cfg.Zygote == ZygoteWait {
+	if l.cfg.Zygote == python.ZygoteWait {
 		timeout := time.NewTimer(time.Until(deadline))
 		defer timeout.Stop()
 		select {
@@ -118,7 +119,7 @@ func (e *Engine) zygote(ctx context.Context, c candidate, l *launchSpec, deadlin
 
 // warm has a zygote made for the next start, if there is none.
 func (e *Engine) warm(c candidate, p *interpreter, l *launchSpec) {
-	if l.cfg.Zygote != ZygoteAuto || e.launcher.Guarantees().Kill != launch.KillCgroup {
+	if l.cfg.Zygote != python.ZygoteAuto || e.launcher.Guarantees().Kill != launch.KillCgroup {
 		return
 	}
 	e.makeZygote(c.behind(p.executable), l)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 // The services a host program can offer, by the kind of their ask.
@@ -70,7 +71,7 @@ const never = time.Duration(math.MaxInt64)
 
 // ask puts a question of a script to the host program.
 func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte) guest.Reply {
-	if reason := s.config.denies(kind, payload); reason != "" {
+	if reason := denies(s.config, kind, payload); reason != "" {
 		return failed(guest.CodeDenied, reason)
 	}
 	switch {
@@ -133,11 +134,11 @@ func failed(code, message string) guest.Reply {
 }
 
 // denies says why an ask is not put to the host program, or nothing.
-func (c *Config) denies(kind string, payload []byte) string {
+func denies(c *python.SandboxConfig, kind string, payload []byte) string {
 	if kind == "" || len(kind) > 128 {
 		return "an ask needs a name"
 	}
-	if !c.offers(kind) {
+	if !offers(c, kind) {
 		switch kind {
 		case AskHTTP, AskDNS:
 			return kind + ": network access is not offered to this sandbox"

@@ -8,13 +8,13 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/spool-run/spool/internal/engine/sandbox"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
 	"github.com/spool-run/spool/internal/engine/sandbox/sandboxtest"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
 	"github.com/spool-run/spool/internal/pyodidetest"
 	"github.com/spool-run/spool/internal/servertest"
+	"github.com/spool-run/spool/python"
 )
 
 func TestMain(m *testing.M) {
@@ -47,7 +47,7 @@ func TestEmbedded(t *testing.T) {
 		t.Fatal(err)
 	}
 	sandboxtest.Run(t, sandboxtest.Subject{
-		Config: sandbox.Config{Backend: sandbox.BackendEmbedded},
+		Config: python.SandboxConfig{Backend: python.BackendEmbedded},
 		New:    func() (guest.Backend, error) { return wasipy.New(wasipy.Config{Worker: worker}), nil },
 	})
 }
@@ -63,7 +63,7 @@ func TestPyodide(t *testing.T) {
 	b := pyodide.New(pyodide.Options{})
 	defer b.Close()
 	sandboxtest.Run(t, sandboxtest.Subject{
-		Config: sandbox.Config{Backend: sandbox.BackendPyodide, Dist: dist},
+		Config: python.SandboxConfig{Backend: python.BackendPyodide, Dist: dist},
 		New:    func() (guest.Backend, error) { return kept{b}, nil },
 	})
 }

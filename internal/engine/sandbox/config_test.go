@@ -14,6 +14,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 func TestConfigFillsInWhatIsLeftOpen(t *testing.T) {
@@ -21,13 +22,13 @@ func TestConfigFillsInWhatIsLeftOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Limits{WallMs: 300_000, Output: 1 << 20, AskMs: 30_000, Memory: 256 << 20, OpenFiles: 256}
-	if c.Backend != BackendEmbedded || c.Limits != want {
+	want := python.SandboxLimits{WallMs: 300_000, OutputBytes: 1 << 20, AskMs: 30_000, MemoryBytes: 256 << 20, OpenFiles: 256}
+	if c.Backend != python.BackendEmbedded || c.Limits != want {
 		t.Errorf("the default is %+v, with the limits %+v", c, c.Limits)
 	}
 	for config, backend := range map[string]string{
-		`{}`: BackendEmbedded, `{"backend":"auto"}`: BackendEmbedded, `{"packages":["numpy"]}`: BackendPyodide,
-		`{"dist":"/x"}`: BackendPyodide, `{"backend":"pyodide"}`: BackendPyodide,
+		`{}`: python.BackendEmbedded, `{"backend":"auto"}`: python.BackendEmbedded, `{"packages":["numpy"]}`: python.BackendPyodide,
+		`{"dist":"/x"}`: python.BackendPyodide, `{"backend":"pyodide"}`: python.BackendPyodide,
 	} {
 		c, err := decode(&spool.Spec{Config: json.RawMessage(config)})
 		if err != nil || c.Backend != backend {
@@ -45,7 +46,7 @@ func TestConfigRefusesWhatMakesNoSense(t *testing.T) {
 		`{"mounts":[{"host":"/x","guest":"/"}]}`:               "not the root",
 		`{"mounts":[{"host":"/x","guest":"/..","mode":"ro"}]}`: "not the root",
 		`{"mounts":[{"host":"/x","guest":"/x","mode":"rwx"}]}`: "no mode is called",
-		`{"limits":{"memory":-1}}`:                             "negative",
+		`{"limits":{"memory_bytes":-1}}`:                       "negative",
 		`{"offer":["a*b"]}`:                                    "give the name",
 		`{"unknown":1}`:                                        "unknown field",
 		`{} {}`:                                                "more than one",
@@ -72,11 +73,11 @@ func TestTheLeastLimitCounts(t *testing.T) {
 		{0, 0, 0, 300_000}, {0, 0, 50, 50}, {100, 0, 0, 100}, {100, 0, 50, 50}, {100, 0, 500, 100},
 		{100, 70, 0, 70}, {0, 70, 0, 70}, {-1, 0, 0, 0}, {-1, 0, 20, 20}, {-1, 90, 0, 90},
 	} {
-		l := Limits{WallMs: c.config}
-		if err := l.complete(&spool.Limits{Wall: time.Duration(c.run) * time.Millisecond}); err != nil {
+		l := python.SandboxLimits{WallMs: c.config}
+		if err := completeLimits(&l, &spool.Limits{Wall: time.Duration(c.run) * time.Millisecond}); err != nil {
 			t.Fatal(err)
 		}
-		if got := l.wall(c.own).Milliseconds(); got != c.want {
+		if got := wallLimit(&l, c.own).Milliseconds(); got != c.want {
 			t.Errorf("of %d in the configuration, %d in the spec and %d in the cell %d counts, want %d", c.config, c.run, c.own, got, c.want)
 		}
 	}
@@ -220,9 +221,9 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if c.Limits.Memory <= 0 || c.Limits.Output <= 0 || c.Limits.AskMs <= 0 || c.Limits.OpenFiles <= 0 {
+		if c.Limits.MemoryBytes <= 0 || c.Limits.OutputBytes <= 0 || c.Limits.AskMs <= 0 || c.Limits.OpenFiles <= 0 {
 			t.Errorf("%s has the limits %+v", b, c.Limits)
 		}
-		_ = c.denies(AskHTTP, b)
+		_ = denies(c, AskHTTP, b)
 	})
 }

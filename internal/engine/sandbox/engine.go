@@ -75,7 +75,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 			CacheDir: e.opts.CacheDir, Isolation: config.Isolation, Progress: s.progress,
 		},
 		FS: tree.tree, Cwd: cwd, Env: maps.Clone(spec.Env), Fresh: config.Fresh,
-		Memory: config.Limits.Memory, Fuel: config.Limits.Fuel, OpenFiles: config.Limits.OpenFiles,
+		Memory: config.Limits.MemoryBytes, Fuel: config.Limits.Fuel, OpenFiles: config.Limits.OpenFiles,
 	}
 	s.backend = backend
 	e.mu.Lock()

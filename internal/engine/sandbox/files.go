@@ -7,6 +7,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/python"
 )
 
 // files are what a run's guest sees.
@@ -22,7 +23,7 @@ type overlay struct {
 
 // newFiles makes the guest's tree: a root in memory with what was offered, and
 // the mounts.
-func newFiles(c *Config, cwd string) (_ *files, err error) {
+func newFiles(c *python.SandboxConfig, cwd string) (_ *files, err error) {
 	quota := vfs.NewQuota(c.Limits.FSBytes, c.Limits.FSFiles)
 	f := &files{tree: vfs.NewTree(vfs.NewMemory(quota))}
 	defer func() {
@@ -51,9 +52,9 @@ func newFiles(c *Config, cwd string) (_ *files, err error) {
 	return f, nil
 }
 
-func (f *files) mount(m Mount, quota *vfs.Quota) error {
+func (f *files) mount(m python.Mount, quota *vfs.Quota) error {
 	of := quota
-	if m.Mode != MountReadWrite {
+	if m.Mode != python.MountReadWrite {
 		of = nil // nothing is written there
 	}
 	dir, err := vfs.OpenDir(m.Host, of)
@@ -62,8 +63,8 @@ func (f *files) mount(m Mount, quota *vfs.Quota) error {
 	}
 	var layer vfs.Layer = dir
 	switch m.Mode {
-	case MountReadWrite:
-	case MountOverlay:
+	case python.MountReadWrite:
+	case python.MountOverlay:
 		over := vfs.NewOverlay(dir, quota)
 		f.overlays = append(f.overlays, overlay{path.Clean(m.Guest), over})
 		layer = over
@@ -76,7 +77,7 @@ func (f *files) mount(m Mount, quota *vfs.Quota) error {
 	return nil
 }
 
-func (f *files) add(file File) error {
+func (f *files) add(file python.File) error {
 	if err := f.tree.MkdirAll(path.Dir(file.Path)); err != nil {
 		return err
 	}

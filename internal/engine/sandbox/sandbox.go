@@ -2,7 +2,7 @@
 // A run is a context; each cell sent to it is a turn, with the events that a
 // kernel has, so that a caller swaps one for the other in the spec.
 //
-// What a script can reach is what its [Config] offers: files of a tree of its
+// What a script can reach is what its [python.SandboxConfig] offers: files of a tree of its
 // own, and questions that the program which started the run answers. There is
 // no network, no process, no environment and no file of this machine
 // otherwise. How that is enforced is the back end's part: see package guest
@@ -20,14 +20,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 )
 
-// The back ends a [Config] can name.
-const (
-	BackendAuto     = "auto"     // embedded, unless packages or a distribution are asked for
-	BackendEmbedded = "embedded" // CPython in WebAssembly, within Spool
-	BackendPyodide  = "pyodide"  // Pyodide in Node, from a directory
-)
-
-// What a run gets where its [Config] says nothing.
+// What a run gets where its [python.SandboxConfig] says nothing.
 const (
 	DefaultWall        = 5 * time.Minute
 	DefaultOutputBytes = 1 << 20 // of each stream, in each turn

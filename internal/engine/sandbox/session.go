@@ -11,6 +11,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 // session is one run. Its goroutine, in run, takes the turns one after the
@@ -18,7 +19,7 @@ import (
 type session struct {
 	eng     *Engine
 	spec    *spool.Spec
-	config  *Config
+	config  *python.SandboxConfig
 	files   *files
 	out     engine.Sink
 	backend guest.Backend
@@ -57,7 +58,7 @@ type end struct {
 	code   int
 }
 
-func newSession(e *Engine, spec *spool.Spec, c *Config, f *files, out engine.Sink) *session {
+func newSession(e *Engine, spec *spool.Spec, c *python.SandboxConfig, f *files, out engine.Sink) *session {
 	s := &session{
 		eng: e, spec: spec, config: c, files: f, out: out, held: newStdin(),
 		ready: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1),

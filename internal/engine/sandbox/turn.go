@@ -96,9 +96,9 @@ func (s *session) take(t *turn) {
 		count = 0
 	}
 
-	t.output = newOutput(t.seq, s.config.Limits.Output, s.append, func() {
+	t.output = newOutput(t.seq, s.config.Limits.OutputBytes, s.append, func() {
 		if s.config.Limits.OutputStop {
-			t.stop(&limitError{by: guest.Output, text: fmt.Sprintf("wrote more than %d bytes", s.config.Limits.Output)})
+			t.stop(&limitError{by: guest.Output, text: fmt.Sprintf("wrote more than %d bytes", s.config.Limits.OutputBytes)})
 		}
 	})
 	result, err := s.execute(t, g)
@@ -141,7 +141,7 @@ func (s *session) execute(t *turn, g guest.Context) (guest.Result, error) {
 	defer cancel(nil)
 	var over *limitError
 	var deadline time.Time
-	if limit := s.config.Limits.wall(t.cell.TimeoutMs); limit > 0 {
+	if limit := wallLimit(&s.config.Limits, t.cell.TimeoutMs); limit > 0 {
 		over = &limitError{by: guest.Timeout, limit: limit, text: fmt.Sprintf("timed out after %dms", limit.Milliseconds())}
 		deadline = time.Now().Add(limit)
 		var done context.CancelFunc

@@ -67,22 +67,6 @@ type Interrupter interface {
 	Interrupt() error
 }
 
-// Isolation is how much has to stand between a guest and this machine.
-type Isolation string
-
-// The isolations.
-const (
-	// IsolateBest takes the strongest walls that this machine offers, and
-	// says in [Prewarm.Walls] which they are.
-	IsolateBest Isolation = ""
-	// IsolateStrict refuses if one of the walls of the back end cannot be
-	// had.
-	IsolateStrict Isolation = "strict"
-	// IsolateNone asks for no wall but that of the interpreter itself: the
-	// embedded one then executes in this process.
-	IsolateNone Isolation = "none"
-)
-
 // Setup is what contexts can share. Two setups are one if they are equal but
 // for Progress.
 type Setup struct {
@@ -95,7 +79,7 @@ type Setup struct {
 	// CacheDir is where prepared things are kept; empty lets the back end
 	// choose one in the user's cache directory.
 	CacheDir  string
-	Isolation Isolation
+	Isolation python.Isolation
 	// Progress is told how the preparation gets on, if it has to do
 	// something. It may be nil.
 	Progress func(Progress)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 // prepare finds out what is there, takes a snapshot if there is no valid one,
@@ -222,7 +223,7 @@ func (u *setup) start(ctx context.Context, w *ware, s *stamp) (*nest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if u.asked.Isolation == guest.IsolateStrict && !slices.Contains(n.up.Walls, WallStrictFilter) {
+	if u.asked.Isolation == python.IsolateStrict && !slices.Contains(n.up.Walls, WallStrictFilter) {
 		n.close()
 		return nil, unavailable("leave the isolation open to have the others", fmt.Errorf("strict isolation needs a wall that cannot be had here: %s", WallStrictFilter))
 	}
@@ -254,12 +255,12 @@ func (u *setup) walled(ctx context.Context, w *ware, c runnerConfig, change func
 	if !errors.Is(err, errNoNamespaces) {
 		return nil, unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
 	}
-	if u.asked.Isolation == guest.IsolateStrict {
+	if u.asked.Isolation == python.IsolateStrict {
 		return nil, unavailable("leave the isolation open to have the others", fmt.Errorf("strict isolation needs a wall that cannot be had here: %w", err))
 	}
 	bare := bareConfined
 	if _, lerr := landlockRights(); lerr != nil {
-		if u.asked.Isolation != guest.IsolateNone {
+		if u.asked.Isolation != python.IsolateNone {
 			return nil, unavailable("ask for no isolation if scripts may read what you may", fmt.Errorf("no wall around files can be had here: %w", errors.Join(err, lerr)))
 		}
 		bare = bareOpen

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/pyodidetest"
+	"github.com/spool-run/spool/python"
 )
 
 var unixEpoch = time.Unix(1, 0)
@@ -166,13 +167,13 @@ func TestStrictIsGivenOrRefused(t *testing.T) {
 	if !canFork {
 		t.Skip("strict isolation needs forks, which this architecture does not have")
 	}
-	p, err := real(t).Prepare(ctx, guest.Setup{Isolation: guest.IsolateStrict})
+	p, err := real(t).Prepare(ctx, guest.Setup{Isolation: python.IsolateStrict})
 	if err != nil || !slices.Contains(p.Walls, WallStrictFilter) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	b := unforked(t)
 	var unavailable *guest.UnavailableError
-	if _, err := b.Prepare(ctx, guest.Setup{Isolation: guest.IsolateStrict}); !errors.As(err, &unavailable) {
+	if _, err := b.Prepare(ctx, guest.Setup{Isolation: python.IsolateStrict}); !errors.As(err, &unavailable) {
 		t.Errorf("without forks: %v, want it refused", err)
 	}
 	p, err = b.Prepare(ctx, guest.Setup{})
@@ -220,7 +221,7 @@ func TestWithoutNamespaces(t *testing.T) {
 	ctx := testContext(t)
 	b := New(Options{Dist: real(t).opts.Dist, NoNamespaces: true})
 	defer b.Close()
-	if _, err := b.Prepare(ctx, guest.Setup{Isolation: guest.IsolateStrict}); !errors.Is(err, errNoNamespaces) {
+	if _, err := b.Prepare(ctx, guest.Setup{Isolation: python.IsolateStrict}); !errors.Is(err, errNoNamespaces) {
 		t.Errorf("strict: %v, want it refused", err)
 	}
 	p, err := b.Prepare(ctx, guest.Setup{})

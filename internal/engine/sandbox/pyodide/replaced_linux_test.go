@@ -23,6 +23,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/python"
 )
 
 // lab is a host with a sandbox engine whose distribution is what a test makes
@@ -72,9 +73,9 @@ func newLabOf(t *testing.T, dist string) *lab {
 	return &lab{t, ctx, h, dist}
 }
 
-func (l *lab) tryStart(change func(*spool.Spec, *sandbox.Config)) (*spool.Run, error) {
+func (l *lab) tryStart(change func(*spool.Spec, *python.SandboxConfig)) (*spool.Run, error) {
 	spec := spool.Spec{Engine: spool.EngineSandbox, Stdin: true}
-	c := sandbox.Config{Backend: pyodide.Name, Dist: l.dist}
+	c := python.SandboxConfig{Backend: pyodide.Name, Dist: l.dist}
 	if change != nil {
 		change(&spec, &c)
 	}
@@ -85,7 +86,7 @@ func (l *lab) tryStart(change func(*spool.Spec, *sandbox.Config)) (*spool.Run, e
 	return spool.Start(l.ctx, l.host, spec)
 }
 
-func (l *lab) start(change func(*spool.Spec, *sandbox.Config)) *spool.Run {
+func (l *lab) start(change func(*spool.Spec, *python.SandboxConfig)) *spool.Run {
 	l.t.Helper()
 	run, err := l.tryStart(change)
 	if err != nil {
@@ -196,7 +197,7 @@ func contextsPreserveConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a, b := l.start(nil), l.start(func(_ *spool.Spec, c *sandbox.Config) { c.Dist = other })
+	a, b := l.start(nil), l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Dist = other })
 	for range 2 {
 		if e := l.do(a, "1"); e.stdout != "stdout:1\n" {
 			t.Errorf("the first printed %q", e.stdout)
@@ -226,7 +227,7 @@ func waitBoundsOutputBuffers(t *testing.T) {
 export async function loadPyodide(options) {
   return { setStdin() {}, async runPythonAsync() { options.stdout('x'.repeat(79)); options.stderr('y'.repeat(79)); } };
 }`)
-	e := l.do(l.start(func(_ *spool.Spec, c *sandbox.Config) { c.Limits.Output = 32 }), "ignored")
+	e := l.do(l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Limits.OutputBytes = 32 }), "ignored")
 	if e.stdout != strings.Repeat("x", 32) || e.stderr != strings.Repeat("y", 32) || *e.done.ExitCode != 0 {
 		t.Errorf("stdout %q, stderr %q, done %+v", e.stdout, e.stderr, e.done)
 	}
@@ -268,7 +269,7 @@ func metricsOf(t *testing.T, l *lab, run *spool.Run) []sandbox.Metrics {
 func reportsMetrics(t *testing.T) {
 	l := newLab(t, echo)
 	prewarm := func() sandbox.Metrics {
-		run := l.start(func(_ *spool.Spec, c *sandbox.Config) { c.Metrics = true })
+		run := l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Metrics = true })
 		l.do(run, "1")
 		m := metricsOf(t, l, run)
 		if len(m) != 2 || m[0].Phase != "prewarm" || m[1].Phase != "startup" || m[1].StartupMs == nil || *m[1].StartupMs <= 0 || m[1].Source != "inline" {
@@ -334,7 +335,7 @@ export async function loadPyodide(options) {
     },
   };
 }`)
-	run := l.start(func(_ *spool.Spec, c *sandbox.Config) { c.Offer = []string{"fs.*"} })
+	run := l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Offer = []string{"fs.*"} })
 	turn := l.exec(run, spool.Cell{Code: "rpc"})
 	steps := []struct{ kind, data, answer string }{
 		{"fs.mkdir", `{"path":"/workspace","recursive":true}`, `{}`},
@@ -401,7 +402,7 @@ func waitTimeoutCleansUp(t *testing.T) {
 
 func usesDefaultTimeout(t *testing.T) {
 	l := newLab(t, hang)
-	run := l.start(func(_ *spool.Spec, c *sandbox.Config) { c.Limits.WallMs = 250 })
+	run := l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Limits.WallMs = 250 })
 	if e := l.do(run, "wait"); e.done.EndedBy != "timeout" || e.done.LimitMs != 250 {
 		t.Errorf("done %+v", e.done)
 	}
@@ -412,7 +413,7 @@ func rpcTimesOut(t *testing.T) {
 export async function loadPyodide(options) {
   return { setStdin() {}, async runPythonAsync() { globalThis.spoolHost.fsReadSync('/workspace/never.txt'); } };
 }`)
-	run := l.start(func(_ *spool.Spec, c *sandbox.Config) {
+	run := l.start(func(_ *spool.Spec, c *python.SandboxConfig) {
 		c.Offer, c.Limits.AskMs = []string{"fs.read"}, 50
 	})
 	for range 2 { // it ends the script and not the engine
@@ -555,7 +556,7 @@ let count = 0;
 export async function loadPyodide(options) {
   return { setStdin() {}, async runPythonAsync() { options.stdout(String(++count)); } };
 }`)
-	fresh, kept := l.start(func(_ *spool.Spec, c *sandbox.Config) { c.Fresh = true }), l.start(nil)
+	fresh, kept := l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Fresh = true }), l.start(nil)
 	for i := range 3 {
 		if e := l.do(fresh, "1"); e.stdout != "1\n" {
 			t.Errorf("a fresh process has seen %q", e.stdout)

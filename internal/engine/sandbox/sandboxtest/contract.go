@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/sandbox"
+	"github.com/spool-run/spool/python"
 )
 
 // contract is what holds for every back end.
@@ -52,14 +52,14 @@ var contract = []test{
 
 func contextsPreserveConfiguration(t *testing.T, s Subject) {
 	l := newLab(t, s)
-	a := l.start(func(spec *spool.Spec, c *sandbox.Config) {
+	a := l.start(func(spec *spool.Spec, c *python.SandboxConfig) {
 		spec.Env = map[string]string{"WHO": "a", "ONLY": "here"}
 		spec.Cwd = "/home/a"
-		c.Files = []sandbox.File{{Path: "/data/x.txt", Text: "of a"}}
+		c.Files = []python.File{{Path: "/data/x.txt", Text: "of a"}}
 	})
-	b := l.start(func(spec *spool.Spec, c *sandbox.Config) {
+	b := l.start(func(spec *spool.Spec, c *python.SandboxConfig) {
 		spec.Env = map[string]string{"WHO": "b"}
-		c.Files = []sandbox.File{{Path: "/data/x.txt", Base64: []byte{0, 255}, Mode: 0o600}}
+		c.Files = []python.File{{Path: "/data/x.txt", Base64: []byte{0, 255}, Mode: 0o600}}
 	})
 	for range 2 { // also in the second turn
 		a.prints("import os; print(os.environ['WHO'], os.environ.get('ONLY'), os.getcwd(), open('/data/x.txt').read())", "a here /home/a of a\n")
@@ -69,15 +69,17 @@ func contextsPreserveConfiguration(t *testing.T, s Subject) {
 	if a.run.ID() == b.run.ID() {
 		t.Error("two contexts have one id")
 	}
-	for what, change := range map[string]func(*spool.Spec, *sandbox.Config){
-		"a back end that does not exist": func(_ *spool.Spec, c *sandbox.Config) { c.Backend = "magic" },
-		"a mount of nothing": func(_ *spool.Spec, c *sandbox.Config) {
-			c.Mounts = []sandbox.Mount{{Host: t.TempDir() + "/none", Guest: "/x"}}
+	for what, change := range map[string]func(*spool.Spec, *python.SandboxConfig){
+		"a back end that does not exist": func(_ *spool.Spec, c *python.SandboxConfig) { c.Backend = "magic" },
+		"a mount of nothing": func(_ *spool.Spec, c *python.SandboxConfig) {
+			c.Mounts = []python.Mount{{Host: t.TempDir() + "/none", Guest: "/x"}}
 		},
-		"a relative mount": func(_ *spool.Spec, c *sandbox.Config) {
-			c.Mounts = []sandbox.Mount{{Host: t.TempDir(), Guest: "x"}}
+		"a relative mount": func(_ *spool.Spec, c *python.SandboxConfig) {
+			c.Mounts = []python.Mount{{Host: t.TempDir(), Guest: "x"}}
 		},
-		"an inherited environment": func(s *spool.Spec, _ *sandbox.Config) { s.EnvPolicy = &spool.EnvPolicy{Inherit: spool.InheritAll} },
+		"an inherited environment": func(s *spool.Spec, _ *python.SandboxConfig) {
+			s.EnvPolicy = &spool.EnvPolicy{Inherit: spool.InheritAll}
+		},
 	} {
 		var start *spool.StartError
 		if _, err := l.tryStart(change); !errors.As(err, &start) || start.Reason != spool.StartInvalid {
@@ -87,7 +89,7 @@ func contextsPreserveConfiguration(t *testing.T, s Subject) {
 }
 
 func runsCodeAndStreamsStdio(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(spec *spool.Spec, _ *sandbox.Config) { spec.Stdin = true })
+	b := newLab(t, s).start(func(spec *spool.Spec, _ *python.SandboxConfig) { spec.Stdin = true })
 	turn := b.exec(spool.Cell{Code: `
 import sys
 line = sys.stdin.readline()
@@ -108,7 +110,7 @@ print("rest:" + sys.stdin.read())
 }
 
 func waitBoundsOutputBuffers(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) { c.Limits.Output = 32 })
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Limits.OutputBytes = 32 })
 	e := b.do("import sys\nfor i in range(80):\n    sys.stdout.write('o'); sys.stderr.write('e')\n")
 	if e.stdout != strings.Repeat("o", 32) || e.stderr != strings.Repeat("e", 32) {
 		t.Errorf("stdout %q, stderr %q", e.stdout, e.stderr)
@@ -131,7 +133,7 @@ func waitBoundsOutputBuffers(t *testing.T, s Subject) {
 }
 
 func outputLimitCanStop(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) { c.Limits.Output, c.Limits.OutputStop = 1000, true })
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Limits.OutputBytes, c.Limits.OutputStop = 1000, true })
 	e := b.do("while True: print('x' * 99)")
 	if len(e.stdout) != 1000 || e.done.EndedBy != "output" || e.done.Outcome != spool.TurnKilled {
 		t.Errorf("%d bytes, done %s", len(e.stdout), text(e.done))
@@ -163,7 +165,7 @@ func allBytes() string {
 }
 
 func emitsStdoutBeforeExit(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(spec *spool.Spec, _ *sandbox.Config) { spec.Stdin = true })
+	b := newLab(t, s).start(func(spec *spool.Spec, _ *python.SandboxConfig) { spec.Stdin = true })
 	turn := b.exec(spool.Cell{Code: "print('first', end='')\nimport sys; sys.stdin.read()\nprint('second')"})
 	b.said(turn, turn.Seq(), "first") // waits for ever if it does not come
 	b.eof()
@@ -182,7 +184,7 @@ func emitsStdoutBeforeExit(t *testing.T, s Subject) {
 func reportsMetrics(t *testing.T, s Subject) {
 	s.CacheDir, s.shared = t.TempDir(), nil
 	l := newLab(t, s)
-	on := func(_ *spool.Spec, c *sandbox.Config) { c.Metrics = true }
+	on := func(_ *spool.Spec, c *python.SandboxConfig) { c.Metrics = true }
 	for i, want := range []struct {
 		executed bool
 		reason   string
@@ -209,9 +211,9 @@ func reportsMetrics(t *testing.T, s Subject) {
 			t.Errorf("run %d: nothing says what protects the machine: %s", i, text(pre))
 		}
 	}
-	b := l.start(func(_ *spool.Spec, c *sandbox.Config) {
+	b := l.start(func(_ *spool.Spec, c *python.SandboxConfig) {
 		c.Metrics, c.File = true, "/app/main.py"
-		c.Files = []sandbox.File{{Path: "/app/main.py", Text: "print('from', __file__)"}}
+		c.Files = []python.File{{Path: "/app/main.py", Text: "print('from', __file__)"}}
 	})
 	b.prints("", "from /app/main.py\n")
 	if m := b.metrics(); len(m) != 2 || m[1].Source != "file" {
@@ -228,7 +230,7 @@ func metricsAreOff(t *testing.T, s Subject) {
 }
 
 func keepsStdinSessionsAlive(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(spec *spool.Spec, _ *sandbox.Config) { spec.Stdin = true })
+	b := newLab(t, s).start(func(spec *spool.Spec, _ *python.SandboxConfig) { spec.Stdin = true })
 	turn := b.exec(spool.Cell{Code: "import sys\nfor line in sys.stdin:\n    print('got', line.strip())\nprint('end')"})
 	at := turn.Seq()
 	for i := range 3 {
@@ -243,7 +245,7 @@ func keepsStdinSessionsAlive(t *testing.T, s Subject) {
 
 func stdinBelongsToItsTurn(t *testing.T, s Subject) {
 	l := newLab(t, s)
-	b := l.start(func(spec *spool.Spec, _ *sandbox.Config) { spec.Stdin = true })
+	b := l.start(func(spec *spool.Spec, _ *python.SandboxConfig) { spec.Stdin = true })
 	b.type_("before ") // belongs to the first
 	read := spool.Cell{Code: "import sys; print(sys.stdin.read())"}
 	one := b.exec(read)

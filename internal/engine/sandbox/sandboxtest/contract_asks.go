@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/sandbox"
+	"github.com/spool-run/spool/python"
 )
 
 // ask waits for the next ask of a turn.
@@ -30,7 +30,7 @@ func (b *box) answer(a spool.Answer) {
 }
 
 func surfacesRPC(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) { c.Offer = []string{"fs.*"} })
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Offer = []string{"fs.*"} })
 	turn := b.exec(spool.Cell{Code: `
 import spool
 print("begin")
@@ -68,7 +68,7 @@ func sameJSON(a json.RawMessage, b string) bool {
 }
 
 func rpcErrors(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) {
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) {
 		c.Offer = []string{"fs.*", "http.request", "dns.lookup", "subprocess.run", "my.*"}
 	})
 	turn := b.exec(spool.Cell{Code: `
@@ -118,7 +118,7 @@ print(subprocess.run(["uname", "-s"], capture_output=True, text=True))
 }
 
 func rpcTimesOut(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) {
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) {
 		c.Offer = []string{"fs.read"}
 		c.Limits.AskMs = 50
 	})
@@ -138,7 +138,7 @@ func rpcTimesOut(t *testing.T, s Subject) {
 }
 
 func notOfferedIsDenied(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) {
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) {
 		c.Offer, c.Hosts = []string{"http.request"}, []string{"example.org", "*.good.test"}
 	})
 	e := b.do(`
@@ -179,7 +179,7 @@ attempt("open", lambda: urllib.request.urlopen("http://127.0.0.1:1/"))
 // interpreter does.
 func blocksNetwork(t *testing.T, s Subject) {
 	tr := setTrap(t)
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) { c.Fresh = true })
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Fresh = true })
 	url := fmt.Sprintf("http://127.0.0.1:%d/", tr.port)
 	for _, code := range []string{
 		"import urllib.request\nurllib.request.urlopen(URL).read()",
@@ -207,7 +207,7 @@ func blocksNetwork(t *testing.T, s Subject) {
 }
 
 func inputAsks(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) { c.Offer = []string{"input"} })
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Offer = []string{"input"} })
 	turn := b.exec(spool.Cell{Code: "name = input('who? ')\nprint('hello', name)\nimport getpass\nprint(len(getpass.getpass()))\ninput()"})
 	seq, ask := b.ask(turn, turn.Seq())
 	if ask.Kind != spool.AskInput || ask.Prompt != "who? " || ask.Secret {

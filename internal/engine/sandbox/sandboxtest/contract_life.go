@@ -16,7 +16,7 @@ import (
 )
 
 func waitTimeoutCleansUp(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(spec *spool.Spec, _ *sandbox.Config) { spec.Stdin = true })
+	b := newLab(t, s).start(func(spec *spool.Spec, _ *python.SandboxConfig) { spec.Stdin = true })
 	for _, code := range []string{"while True: pass", "import time; time.sleep(1000)", "import sys; sys.stdin.read()"} {
 		e := b.wait(b.exec(spool.Cell{Code: "print('began')\n" + code, TimeoutMs: 100}))
 		if e.done.Outcome != spool.TurnTimeout || e.done.EndedBy != "timeout" || e.done.LimitMs != 100 ||
@@ -28,7 +28,7 @@ func waitTimeoutCleansUp(t *testing.T, s Subject) {
 }
 
 func usesConfiguredDefaultTimeout(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) { c.Limits.WallMs = 150 })
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Limits.WallMs = 150 })
 	b.do("pass") // so that what follows measures the limit
 	for own, want := range map[int64]int64{0: 150, 60_000: 150, 80: 80} {
 		e := b.wait(b.exec(spool.Cell{Code: "while True: pass", TimeoutMs: own}))
@@ -36,7 +36,7 @@ func usesConfiguredDefaultTimeout(t *testing.T, s Subject) {
 			t.Errorf("with a limit of %d of its own: done %s, want a limit of %d", own, text(e.done), want)
 		}
 	}
-	inSpec := b.start(func(spec *spool.Spec, c *sandbox.Config) {
+	inSpec := b.start(func(spec *spool.Spec, c *python.SandboxConfig) {
 		spec.Limits.Wall = 120e6
 		c.Limits.WallMs = 60_000
 	})
@@ -46,7 +46,7 @@ func usesConfiguredDefaultTimeout(t *testing.T, s Subject) {
 }
 
 func idleLimit(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) { c.Limits.IdleMs = 1500 })
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Limits.IdleMs = 1500 })
 	b.do("pass") // so that what follows measures the limit
 	// Together the sleeps are longer than the limit, and each is much shorter.
 	e := b.do("import time\nfor i in range(8):\n    time.sleep(0.2)\n    print(i)\nwhile True: pass")
@@ -92,7 +92,7 @@ func exitCodes(t *testing.T, s Subject) {
 }
 
 func killStopsInflight(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(spec *spool.Spec, _ *sandbox.Config) { spec.Stdin = true })
+	b := newLab(t, s).start(func(spec *spool.Spec, _ *python.SandboxConfig) { spec.Stdin = true })
 	for _, code := range []string{"while True: pass", "import time; time.sleep(1000)", "input()"} {
 		turn := b.exec(spool.Cell{Code: "print('ready')\n" + code})
 		waiting := b.exec(spool.Cell{Code: "print('next')"})
@@ -191,7 +191,7 @@ func statefulAndFresh(t *testing.T, s Subject) {
 	if want := fmt.Sprintf("%v file\n", map[bool]string{true: "False", false: "True"}[lost]); after.stdout != want {
 		t.Errorf("after a turn that was stopped (state lost: %v): %q, want %q", lost, after.stdout, want)
 	}
-	fresh := l.start(func(_ *spool.Spec, c *sandbox.Config) { c.Fresh = true })
+	fresh := l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Fresh = true })
 	fresh.prints("x = 41; import sys; sys.modules['json'].dumps = None; open('kept.txt', 'w').write('file')", "")
 	fresh.prints("import json; print('x' in globals(), json.dumps([1]), open('kept.txt').read())", "False [1] file\n")
 }
@@ -243,7 +243,7 @@ func cellsHaveResults(t *testing.T, s Subject) {
 	if x.Name != "ZeroDivisionError" || x.Message == "" || x.Traceback != e.stderr || !x.Printed {
 		t.Errorf("exception %s, stderr %q", text(x), e.stderr)
 	}
-	script := l.start(func(_ *spool.Spec, c *sandbox.Config) { c.Script = true })
+	script := l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Script = true })
 	if d, ok := result(script.do("21")); ok {
 		t.Errorf("a script has the result %s", text(d))
 	}
@@ -256,9 +256,9 @@ func filesAreShared(t *testing.T, s Subject) {
 			t.Fatal(err)
 		}
 	}
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) {
-		c.Mounts = []sandbox.Mount{
-			{Host: ro, Guest: "/ro"}, {Host: rw, Guest: "/rw", Mode: sandbox.MountReadWrite}, {Host: over, Guest: "/over", Mode: sandbox.MountOverlay},
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) {
+		c.Mounts = []python.Mount{
+			{Host: ro, Guest: "/ro"}, {Host: rw, Guest: "/rw", Mode: python.MountReadWrite}, {Host: over, Guest: "/over", Mode: python.MountOverlay},
 		}
 	})
 	b.prints(`
@@ -315,8 +315,8 @@ func overlaysHandOut(t *testing.T, s Subject) {
 			t.Fatal(err)
 		}
 	}
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) {
-		c.Mounts = []sandbox.Mount{{Host: dir, Guest: "/work", Mode: sandbox.MountOverlay}}
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) {
+		c.Mounts = []python.Mount{{Host: dir, Guest: "/work", Mode: python.MountOverlay}}
 	})
 	b.prints("import os\nos.chdir('/work')\nos.unlink('gone.txt')\nopen('changed.txt', 'w').write('new')\nos.mkdir('d')\nopen('d/added.bin', 'wb').write(bytes(3))\nprint(sorted(os.listdir('.')))",
 		"['changed.txt', 'd', 'kept.txt']\n")
@@ -360,10 +360,10 @@ func overlaysHandOut(t *testing.T, s Subject) {
 }
 
 func scriptsKnowTheirFile(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(spec *spool.Spec, c *sandbox.Config) {
+	b := newLab(t, s).start(func(spec *spool.Spec, c *python.SandboxConfig) {
 		spec.Argv = []string{"main.py", "--size", "3"}
 		c.File, c.Script = "/app/main.py", true
-		c.Files = []sandbox.File{{Path: "/app/main.py", Text: "import sys\nprint(sys.argv, __file__, __name__)\nsys.exit(5) if len(sys.argv) > 9 else None\n1/0\n"}}
+		c.Files = []python.File{{Path: "/app/main.py", Text: "import sys\nprint(sys.argv, __file__, __name__)\nsys.exit(5) if len(sys.argv) > 9 else None\n1/0\n"}}
 	})
 	e := b.do("")
 	if e.stdout != "['/app/main.py', '--size', '3'] /app/main.py __main__\n" || !strings.Contains(e.stderr, `File "/app/main.py", line 4`) {
@@ -374,7 +374,7 @@ func scriptsKnowTheirFile(t *testing.T, s Subject) {
 func onceEnds(t *testing.T, s Subject) {
 	l := newLab(t, s)
 	for code, want := range map[string]int{"print(1)": 0, "import sys; sys.exit(9)": 9, "1/0": 1} {
-		b := l.start(func(_ *spool.Spec, c *sandbox.Config) { c.Once = true })
+		b := l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Once = true })
 		b.exec(spool.Cell{Code: code})
 		if o, err := b.run.Wait(b.ctx); err != nil || o.Kind != spool.Exited || o.Code != want {
 			t.Errorf("%s: the run ended %v, %v, want %d", code, o, err, want)
@@ -387,7 +387,7 @@ func entropyIsReal(t *testing.T, s Subject) {
 	code := "import os, random, uuid, time, tempfile\nprint(os.urandom(8).hex(), random.random(), uuid.uuid4(), hash('x'), next(tempfile._get_candidate_names()))"
 	seen := make(map[string]string)
 	for i := range 4 {
-		b := l.start(func(_ *spool.Spec, c *sandbox.Config) { c.Fresh = i%2 == 0 })
+		b := l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Fresh = i%2 == 0 })
 		for n, field := range strings.Fields(b.do(code).stdout) {
 			key := fmt.Sprint(n, " ", field)
 			if where, ok := seen[key]; ok && n != 3 { // a hash may repeat within one copy's life
@@ -415,7 +415,7 @@ print(asyncio.run(main()))
 }
 
 func memoryCap(t *testing.T, s Subject) {
-	b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) { c.Limits.Memory = 128 << 20 })
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Limits.MemoryBytes = 128 << 20 })
 	e := b.do("x = []\nwhile True: x.append(bytearray(1 << 20))")
 	clean := e.done.ErrorClass == "MemoryError" || e.done.EndedBy == "memory"
 	if !clean || *e.done.ExitCode == 0 {

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/sandbox"
+	"github.com/spool-run/spool/python"
 )
 
 // escapes are attempts to get at the machine. None may show a secret of it,
@@ -288,8 +288,8 @@ func (tr *trap) check(t *testing.T, e ended) {
 func attempt(code string) func(t *testing.T, s Subject) {
 	return func(t *testing.T, s Subject) {
 		tr := setTrap(t)
-		b := newLab(t, s).start(func(spec *spool.Spec, c *sandbox.Config) {
-			c.Mounts = []sandbox.Mount{{Host: tr.mount, Guest: "/mnt", Mode: sandbox.MountReadWrite}}
+		b := newLab(t, s).start(func(spec *spool.Spec, c *python.SandboxConfig) {
+			c.Mounts = []python.Mount{{Host: tr.mount, Guest: "/mnt", Mode: python.MountReadWrite}}
 			c.Limits.WallMs = 60_000
 		})
 		prelude := fmt.Sprintf("SECRET_FILE, SECRET_DIR, PORT = %q, %q, %d\n", filepath.Join(tr.dir, "secret.txt"), tr.dir, tr.port) +

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/sandbox"
+	"github.com/spool-run/spool/python"
 )
 
 // runaways are scripts that do not end by themselves. Each is stopped within
@@ -45,8 +45,8 @@ const (
 
 func runaway(code string, flags int) func(t *testing.T, s Subject) {
 	return func(t *testing.T, s Subject) {
-		b := newLab(t, s).start(func(_ *spool.Spec, c *sandbox.Config) {
-			c.Limits.Memory = 128 << 20
+		b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) {
+			c.Limits.MemoryBytes = 128 << 20
 		})
 		b.alive()
 		var took []time.Duration
@@ -82,7 +82,7 @@ func contextsDoNotSeeEachOther(t *testing.T, s Subject) {
 	}
 	boxes := make([]*box, n)
 	for i := range boxes {
-		boxes[i] = l.start(func(spec *spool.Spec, _ *sandbox.Config) {
+		boxes[i] = l.start(func(spec *spool.Spec, _ *python.SandboxConfig) {
 			spec.Stdin = true
 			spec.Env = map[string]string{"ME": fmt.Sprint(i)}
 		})

@@ -17,12 +17,13 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/python"
 )
 
 // Subject is a back end to be tested.
 type Subject struct {
 	// Config is what a run needs to be one of the subject's.
-	Config sandbox.Config
+	Config python.SandboxConfig
 	// New makes the back end. The engine closes it.
 	New func() (guest.Backend, error)
 	// CacheDir is where prepared things are kept between tests; empty lets
@@ -120,7 +121,7 @@ type box struct {
 }
 
 // start starts a run with a configuration made from the subject's.
-func (l *lab) start(change func(spec *spool.Spec, c *sandbox.Config)) *box {
+func (l *lab) start(change func(spec *spool.Spec, c *python.SandboxConfig)) *box {
 	l.t.Helper()
 	run, err := l.tryStart(change)
 	if err != nil {
@@ -129,7 +130,7 @@ func (l *lab) start(change func(spec *spool.Spec, c *sandbox.Config)) *box {
 	return &box{l, run}
 }
 
-func (l *lab) tryStart(change func(spec *spool.Spec, c *sandbox.Config)) (*spool.Run, error) {
+func (l *lab) tryStart(change func(spec *spool.Spec, c *python.SandboxConfig)) (*spool.Run, error) {
 	spec := spool.Spec{Engine: spool.EngineSandbox}
 	c := l.subj.Config
 	if change != nil {

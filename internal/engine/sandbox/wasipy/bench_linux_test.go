@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 // isolations names where interpreters live.
 var isolations = []struct {
 	name string
-	i    guest.Isolation
-}{{"worker", guest.IsolateStrict}, {"in process", guest.IsolateNone}}
+	i    python.Isolation
+}{{"worker", python.IsolateStrict}, {"in process", python.IsolateNone}}
 
 // BenchmarkFirstByte measures from the request to the first printed byte of a
 // fresh interpreter, beside a native one.
@@ -40,7 +41,7 @@ func BenchmarkFirstByte(b *testing.B) {
 		})
 	}
 	b.Run("native", func(b *testing.B) {
-		native := python(b)
+		native := nativePython(b)
 		var took []time.Duration
 		for b.Loop() {
 			began := time.Now()
@@ -133,7 +134,7 @@ func BenchmarkCPU(b *testing.B) {
 		}
 		var ours, native float64
 		b.Run(name+"/worker", func(b *testing.B) {
-			c := open(b, guest.IsolateStrict, guest.Options{Fresh: true})
+			c := open(b, python.IsolateStrict, guest.Options{Fresh: true})
 			ours = math.Inf(1)
 			for b.Loop() {
 				res, h := run(b, c, code)
@@ -146,7 +147,7 @@ func BenchmarkCPU(b *testing.B) {
 		})
 		b.Run(name+"/native", func(b *testing.B) {
 			native = math.Inf(1)
-			native3 := python(b)
+			native3 := nativePython(b)
 			for b.Loop() {
 				out, err := exec.Command(native3, "-I", "-c", code).Output()
 				if err != nil {
@@ -204,8 +205,8 @@ func BenchmarkStop(b *testing.B) {
 	}
 }
 
-// python is the native interpreter itself, past any script that chooses one.
-func python(b *testing.B) string {
+// nativePython is the native interpreter itself, past any script that chooses one.
+func nativePython(b *testing.B) string {
 	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
 	if err != nil {
 		b.Skipf("no native interpreter: %v", err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 // TestEscapeAttemptsAreDenied tries the ways out. Each prints what it got hold
@@ -66,7 +67,7 @@ func TestEscapeAttemptsAreDenied(t *testing.T) {
 		"ask":               "import spool\nprint(spool.subprocess.run('id'))",
 		"raw ask":           "import _spool, json\nr = json.loads(_spool.call('subprocess.run', '{\"command\":\"id\"}'))\nif 'error' in r: raise PermissionError",
 	}
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		for name, code := range attempts {
 			t.Run(name, func(t *testing.T) {
 				c := open(t, i, guest.Options{Fresh: true, Cwd: "/workspace", Env: map[string]string{"HOME": "/"}})
@@ -111,7 +112,7 @@ os.close(1); os.close(2)
 gc.disable()
 `
 	const look = "import json, sys, os\nprint(json.loads('[1]'), sys.getrecursionlimit(), '/tmp' in sys.path, os.listdir('/tmp'))"
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		for range 10 {
 			bad := open(t, i, guest.Options{Fresh: true})
 			run(t, bad, poison)
@@ -123,7 +124,7 @@ gc.disable()
 
 // TestCorruptBytecodeHurtsOnlyItself makes the interpreter itself fail.
 func TestCorruptBytecodeHurtsOnlyItself(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{})
 		res, _ := run(t, c, "def f(): pass\nf.__code__ = f.__code__.replace(co_code=bytes(range(0, 250, 2)) * 40, co_consts=(), co_stacksize=1)\nfor _ in range(3): f()")
 		if res.ExitCode == 0 {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 // What a script leaves open is closed when its interpreter goes, and who comes
@@ -23,7 +24,7 @@ func TestFilesLeftOpen(t *testing.T) {
 		"by one out of fuel": {guest.Options{Fuel: 5_000_000}, leave + "while True: pass", guest.ExitKilled, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			everywhere(t, func(t *testing.T, i guest.Isolation) {
+			everywhere(t, func(t *testing.T, i python.Isolation) {
 				test.options.OpenFiles = 8
 				for range 3 {
 					c := open(t, i, test.options)

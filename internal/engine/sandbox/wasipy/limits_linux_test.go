@@ -10,6 +10,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/python"
 )
 
 // late is how long after its limit a script may still be there in a test, on a
@@ -38,7 +39,7 @@ var runaways = map[string]string{
 }
 
 func TestRunawaysAreStoppedInTime(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		for name, code := range runaways {
 			t.Run(name, func(t *testing.T) {
 				c := open(t, i, guest.Options{Fresh: true, FS: vfs.NewTree(tmp())})
@@ -80,7 +81,7 @@ func inTime(t *testing.T, do func() time.Duration) {
 func tmp() *vfs.Memory { return vfs.NewMemory(vfs.NewQuota(0, 0)) }
 
 func TestKillAtAnyTimeEndsAScript(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		for n := range 60 {
 			code := []string{"while True: pass", "input()", "import time; time.sleep(100)", "while True: print(1)"}[n%4]
@@ -102,7 +103,7 @@ func TestKillAtAnyTimeEndsAScript(t *testing.T) {
 }
 
 func TestUsesTheDeadlineItIsGiven(t *testing.T) {
-	c := open(t, guest.IsolateStrict, guest.Options{Fresh: true})
+	c := open(t, python.IsolateStrict, guest.Options{Fresh: true})
 	ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
 	res, err := c.Run(ctx, guest.Script{Code: "print(1)"}, newHost())
@@ -112,7 +113,7 @@ func TestUsesTheDeadlineItIsGiven(t *testing.T) {
 }
 
 func TestRPCThatIsNeverAnsweredEndsWithTheScript(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		h := newHost()
 		h.ask = func(ctx context.Context, _ string, _ []byte) []byte {
@@ -130,7 +131,7 @@ func TestRPCThatIsNeverAnsweredEndsWithTheScript(t *testing.T) {
 }
 
 func TestMemoryIsBounded(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		for _, limit := range []int64{48 << 20, 160 << 20} {
 			c := open(t, i, guest.Options{Memory: limit})
 			prints(t, c, "l = []\ntry:\n    while True: l.append(bytearray(1 << 20))\nexcept MemoryError:\n    n = len(l); l.clear()\n"+
@@ -152,7 +153,7 @@ func TestMemoryIsBounded(t *testing.T) {
 }
 
 func TestDeepRecursionIsAnExceptionAtMost(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		for _, code := range []string{
 			"def f(): f()\nf()",
@@ -176,7 +177,7 @@ func TestDeepRecursionIsAnExceptionAtMost(t *testing.T) {
 }
 
 func TestFuelIsDeterministicAndBounds(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		const code = "x = 0\nfor n in range(100000): x += n * n\nprint(x)"
 		c := open(t, i, guest.Options{Fresh: true})
 		first, _ := run(t, c, code)
@@ -210,7 +211,7 @@ func TestInterruptRaisesKeyboardInterrupt(t *testing.T) {
 	// Before it says go: Python itself swallows an interrupt that lands in a
 	// callback of the import machinery.
 	const imports = "import time, spool\n"
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		for _, code := range []string{"while True: pass", "input()", "time.sleep(1000)", "spool.fs.read('/x')"} {
 			c := open(t, i, guest.Options{})
 			h := newHost()
@@ -243,7 +244,7 @@ func TestInterruptRaisesKeyboardInterrupt(t *testing.T) {
 }
 
 func TestCloseStopsTheScriptThatRuns(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{})
 		h := newHost()
 		over := make(chan guest.Result)
@@ -279,7 +280,7 @@ func (h *hasty) Write(s guest.Stream, p []byte) {
 }
 
 func TestOutputFloodEndsWhenTheHostHasEnough(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
@@ -295,7 +296,7 @@ func TestOutputFloodEndsWhenTheHostHasEnough(t *testing.T) {
 }
 
 func TestAScriptThatIsTooLargeIsAnErrorAndNoMore(t *testing.T) {
-	c := open(t, guest.IsolateStrict, guest.Options{})
+	c := open(t, python.IsolateStrict, guest.Options{})
 	prints(t, c, "x = 1", "")
 	if res, err := c.Run(context.Background(), guest.Script{Code: "#" + strings.Repeat("x", 70<<20)}, newHost()); err == nil {
 		t.Errorf("%+v", res)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 // live is how many interpreters live at once in TestAThousandInterpretersLiveAtOnce,
@@ -24,7 +25,7 @@ const (
 )
 
 func TestAThousandInterpretersLiveAtOnce(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		warm := open(t, i, guest.Options{})
 		prints(t, warm, "x = 1", "")
 		before := private(t)

@@ -16,6 +16,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
 	"github.com/spool-run/spool/internal/servertest"
+	"github.com/spool-run/spool/python"
 	"go.uber.org/goleak"
 )
 
@@ -47,7 +48,7 @@ func cacheDir(t testing.TB) string {
 // backends are the back ends that tests share, by isolation.
 type backends struct {
 	mu sync.Mutex
-	by map[guest.Isolation]*wasipy.Backend
+	by map[python.Isolation]*wasipy.Backend
 }
 
 var shared backends
@@ -62,7 +63,7 @@ func (s *backends) all() []*wasipy.Backend {
 	return out
 }
 
-func (s *backends) get(t testing.TB, i guest.Isolation) *wasipy.Backend {
+func (s *backends) get(t testing.TB, i python.Isolation) *wasipy.Backend {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +72,7 @@ func (s *backends) get(t testing.TB, i guest.Isolation) *wasipy.Backend {
 	}
 	b := wasipy.New(wasipy.Config{Worker: wasipy.BuiltWorker, CacheDir: cacheDir(t)})
 	if s.by == nil {
-		s.by = make(map[guest.Isolation]*wasipy.Backend)
+		s.by = make(map[python.Isolation]*wasipy.Backend)
 	}
 	s.by[i] = b
 	return b
@@ -80,15 +81,15 @@ func (s *backends) get(t testing.TB, i guest.Isolation) *wasipy.Backend {
 // everywhere runs a test in workers and in this process. With the race detector
 // in it the latter takes minutes to compile the interpreter, so that is left to
 // a run of the tests without.
-func everywhere(t *testing.T, test func(t *testing.T, i guest.Isolation)) {
-	t.Run("worker", func(t *testing.T) { test(t, guest.IsolateStrict) })
+func everywhere(t *testing.T, test func(t *testing.T, i python.Isolation)) {
+	t.Run("worker", func(t *testing.T) { test(t, python.IsolateStrict) })
 	if !raceEnabled {
-		t.Run("in process", func(t *testing.T) { test(t, guest.IsolateNone) })
+		t.Run("in process", func(t *testing.T) { test(t, python.IsolateNone) })
 	}
 }
 
 // open opens a context and closes it with the test.
-func open(t testing.TB, i guest.Isolation, o guest.Options) guest.Context {
+func open(t testing.TB, i python.Isolation, o guest.Options) guest.Context {
 	t.Helper()
 	o.Isolation = i
 	if o.FS == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/python"
 )
 
 // TestReportsPrewarm prepares a machine that has nothing, twice.
@@ -89,7 +90,7 @@ func TestPreparesOnceForManyCallers(t *testing.T) {
 func TestStrictIsolationWithoutWorkersIsRefused(t *testing.T) {
 	b := wasipy.New(wasipy.Config{CacheDir: cacheDir(t)})
 	defer b.Close()
-	_, err := b.Open(context.Background(), guest.Options{FS: memory(), Cwd: "/", Setup: guest.Setup{Isolation: guest.IsolateStrict}})
+	_, err := b.Open(context.Background(), guest.Options{FS: memory(), Cwd: "/", Setup: guest.Setup{Isolation: python.IsolateStrict}})
 	if u := (*guest.UnavailableError)(nil); !asUnavailable(err, &u) {
 		t.Errorf("%v", err)
 	}

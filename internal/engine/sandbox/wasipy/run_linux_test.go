@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 func TestRunsCodeAndStreamsStdio(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		h := newHost()
 		h.stdin = make(chan []byte, 1)
@@ -30,7 +31,7 @@ func TestRunsCodeAndStreamsStdio(t *testing.T) {
 }
 
 func TestOutputIsByteExact(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		for code, want := range map[string]string{
 			`print("\n\na\n")`: "\n\na\n\n",
@@ -66,7 +67,7 @@ func numbers(n int) string {
 }
 
 func TestEmitsStdoutBeforeExit(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		h := newHost()
 		h.stdin = make(chan []byte)
@@ -88,7 +89,7 @@ func TestEmitsStdoutBeforeExit(t *testing.T) {
 }
 
 func TestKeepsStreamingStdinSessionsAliveUntilClosed(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		h := newHost()
 		h.stdin = make(chan []byte)
@@ -117,7 +118,7 @@ func TestKeepsStreamingStdinSessionsAliveUntilClosed(t *testing.T) {
 }
 
 func TestExitCodesAreThoseOfTheScript(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{})
 		for _, e := range []struct {
 			code string
@@ -140,7 +141,7 @@ func TestExitCodesAreThoseOfTheScript(t *testing.T) {
 }
 
 func TestSurfacesRuntimeStderr(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		h := newHost()
 		res, err := c.Run(context.Background(), guest.Script{File: "/workspace/bad.py", Code: "def f():\n    raise ValueError('a reason')\nf()"}, h)
@@ -158,7 +159,7 @@ func TestSurfacesRuntimeStderr(t *testing.T) {
 }
 
 func TestContextsPreserveConfiguration(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		for _, fresh := range []bool{true, false} {
 			c := open(t, i, guest.Options{Fresh: fresh, Cwd: "/workspace", Env: map[string]string{"A": "1", "Ü": "ü"}})
 			for range 2 {
@@ -177,7 +178,7 @@ func TestContextsPreserveConfiguration(t *testing.T) {
 }
 
 func TestStatefulContextsKeepTheirStateAndFreshOnesDoNot(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{})
 		prints(t, c, "x = 41", "")
 		prints(t, c, "print(x + 1)", "42\n")
@@ -195,7 +196,7 @@ func TestStatefulContextsKeepTheirStateAndFreshOnesDoNot(t *testing.T) {
 }
 
 func TestCellsHaveAValue(t *testing.T) {
-	c := open(t, guest.IsolateStrict, guest.Options{})
+	c := open(t, python.IsolateStrict, guest.Options{})
 	res, err := c.Run(context.Background(), guest.Script{Code: "a = 20\na * 2 + 2", Cell: true}, newHost())
 	if err != nil || res.Value == nil || *res.Value != "42" {
 		t.Errorf("%+v %v", res, err)
@@ -208,7 +209,7 @@ func TestCellsHaveAValue(t *testing.T) {
 }
 
 func TestTheStandardLibraryWorks(t *testing.T) {
-	c := open(t, guest.IsolateStrict, guest.Options{Fresh: true})
+	c := open(t, python.IsolateStrict, guest.Options{Fresh: true})
 	prints(t, c, "import zlib, bz2, gzip\nb = b'spool' * 1000\nprint(zlib.decompress(zlib.compress(b)) == b, bz2.decompress(bz2.compress(b)) == b, gzip.decompress(gzip.compress(b)) == b)", "True True True\n")
 	prints(t, c, "import sqlite3\nfor name in (':memory:', '/tmp/x.db'):\n    d = sqlite3.connect(name)\n    d.execute('create table t(a, b)')\n"+
 		"    d.executemany('insert into t values (?, ?)', [(i, str(i)) for i in range(1000)])\n    d.commit()\n    print(d.execute('select sum(a), max(length(b)) from t').fetchone())\n    d.close()\n"+
@@ -234,7 +235,7 @@ print(missing)`, "['lzma', 'ssl']\n")
 }
 
 func TestEntropyClocksAndSleepAreRealAfterRestore(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		const code = "import os, random, uuid, secrets, tempfile\nprint(os.urandom(16).hex(), random.random(), uuid.uuid4(), secrets.token_hex(8), random.SystemRandom().random())"
 		seen := make(map[string]bool)
@@ -266,7 +267,7 @@ func TestEntropyClocksAndSleepAreRealAfterRestore(t *testing.T) {
 }
 
 func TestSurfacesRPCRequestsAndResumesAfterResponses(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		h := newHost()
 		var asked []string
@@ -298,7 +299,7 @@ func TestSurfacesRPCRequestsAndResumesAfterResponses(t *testing.T) {
 }
 
 func TestFilesAreThoseOfTheContext(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		fsys := memory()
 		c := open(t, i, guest.Options{FS: fsys, Cwd: "/workspace", OpenFiles: 32})
 		prints(t, c, `
@@ -333,7 +334,7 @@ with tempfile.TemporaryDirectory() as d: pathlib.Path(d, 'x').write_bytes(b'x' *
 }
 
 func TestHundredContextsAtOnceSeeNothingOfEachOther(t *testing.T) {
-	everywhere(t, func(t *testing.T, i guest.Isolation) {
+	everywhere(t, func(t *testing.T, i python.Isolation) {
 		var all sync.WaitGroup
 		for n := range 100 {
 			c := open(t, i, guest.Options{Cwd: "/workspace"})
@@ -361,12 +362,12 @@ func TestHundredContextsAtOnceSeeNothingOfEachOther(t *testing.T) {
 }
 
 func TestPackagesAreThoseOfTheStandardLibrary(t *testing.T) {
-	c := open(t, guest.IsolateStrict, guest.Options{Setup: guest.Setup{Packages: []string{"sqlite3", "email.mime.text"}}})
+	c := open(t, python.IsolateStrict, guest.Options{Setup: guest.Setup{Packages: []string{"sqlite3", "email.mime.text"}}})
 	res, h := run(t, c, "import sys\nprint('sqlite3' in sys.modules, 'email.mime.text' in sys.modules)")
 	if res.ExitCode != 0 || h.stdout() != "True True\n" || h.startup.Packages != 2 || h.startup.PackageLoad <= 0 {
 		t.Errorf("%+v %q %q %+v", res, h.stdout(), h.stderr(), h.startup)
 	}
-	_, err := shared.get(t, guest.IsolateStrict).Open(context.Background(), guest.Options{FS: memory(), Setup: guest.Setup{Packages: []string{"numpy"}}})
+	_, err := shared.get(t, python.IsolateStrict).Open(context.Background(), guest.Options{FS: memory(), Setup: guest.Setup{Packages: []string{"numpy"}}})
 	if u := (*guest.UnavailableError)(nil); !asUnavailable(err, &u) {
 		t.Errorf("numpy: %v", err)
 	}

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/python"
 )
 
 // Name is the name of the back end.
@@ -183,22 +184,22 @@ func (b *Backend) Open(ctx context.Context, o guest.Options) (guest.Context, err
 }
 
 // outside says whether interpreters of an isolation live in workers.
-func (b *Backend) outside(i guest.Isolation) bool {
-	return b.cfg.Worker != nil && i != guest.IsolateNone && canWork
+func (b *Backend) outside(i python.Isolation) bool {
+	return b.cfg.Worker != nil && i != python.IsolateNone && canWork
 }
 
 // walls says what stands between a guest and this machine.
-func (b *Backend) walls(i guest.Isolation) ([]string, error) {
+func (b *Backend) walls(i python.Isolation) ([]string, error) {
 	walls := []string{"WebAssembly: a guest has its own memory and no system calls"}
 	if !b.outside(i) {
-		if i == guest.IsolateStrict {
+		if i == python.IsolateStrict {
 			return nil, &guest.UnavailableError{Backend: Name, Err: errors.New("interpreters cannot have a process of their own here")}
 		}
 		return append(walls, "none besides: interpreters live in this process"), nil
 	}
 	walls = append(walls, "a process: interpreters live in workers of their own")
 	more, missing := confinement()
-	if i == guest.IsolateStrict && len(missing) > 0 {
+	if i == python.IsolateStrict && len(missing) > 0 {
 		return nil, &guest.UnavailableError{Backend: Name, Err: fmt.Errorf("this kernel lacks %s", missing[0])}
 	}
 	return append(walls, more...), nil
@@ -224,7 +225,7 @@ func (b *Backend) Doctor(context.Context) []guest.Finding {
 	default:
 		add("cache", true, "not prepared yet; the first use prepares it in %s", dir)
 	}
-	if !b.outside(guest.IsolateBest) {
+	if !b.outside(python.IsolateBest) {
 		add("workers", false, "interpreters live in this process")
 		return found
 	}

@@ -1,0 +1,122 @@
+package python
+
+import "github.com/spool-run/spool"
+
+// SandboxConfig configures a sandbox: a run of [spool.EngineSandbox], which
+// is Python in WebAssembly that reaches nothing but what is configured here.
+// The zero value is an empty sandbox.
+//
+// Of the spec around it a sandbox takes Env, which is all of the guest's
+// environment; Cwd, a path of the guest; Argv, whose rest becomes
+// sys.argv[1:]; Stdin; and Limits, which hold for each turn where the limits
+// here are zero or larger.
+type SandboxConfig struct {
+	// Backend is [BackendAuto], [BackendEmbedded] or [BackendPyodide].
+	// Empty means auto.
+	Backend string `json:"backend,omitempty"`
+	// Dist is the directory of a Pyodide distribution on the machine that
+	// runs the sandbox, and Wheels one with wheels that it lacks.
+	Dist   string `json:"dist,omitempty"`
+	Wheels string `json:"wheels,omitempty"`
+	// Packages are loaded before the first script.
+	Packages  []string  `json:"packages,omitempty"`
+	Isolation Isolation `json:"isolation,omitempty"`
+
+	// Fresh gives every turn a new interpreter. The files stay.
+	Fresh bool `json:"fresh,omitempty"`
+	// Once ends the run after its first turn, with that turn's exit code.
+	Once bool `json:"once,omitempty"`
+	// Script runs cells as scripts: the value of a last expression is no
+	// result.
+	Script bool `json:"script,omitempty"`
+	// File is the guest's path of the script, for tracebacks, __file__ and
+	// sys.argv[0]. A cell without code runs the file at that path.
+	File string `json:"file,omitempty"`
+
+	// Mounts are directories of this machine that the guest sees.
+	Mounts []Mount `json:"mounts,omitempty"`
+	// Files are put into the guest's tree, which is in memory.
+	Files []File `json:"files,omitempty"`
+
+	// Offer are the kinds of ask that the program which started the run
+	// answers: "fs.read", "fs.*", "http.request", "dns.lookup",
+	// "subprocess.run", or any other name. All else is denied. With "input",
+	// input() asks as it does in a kernel; else it reads standard input.
+	Offer []string `json:"offer,omitempty"`
+	// Hosts are the only ones that http.request and dns.lookup may name;
+	// empty means any. "*.example.org" stands for all below it.
+	Hosts []string `json:"hosts,omitempty"`
+
+	Limits SandboxLimits `json:"limits,omitzero"`
+	// Metrics asks for notices that say what preparation and starts took.
+	Metrics bool `json:"metrics,omitempty"`
+}
+
+// Spec returns a spec that starts a sandbox with this configuration. The
+// caller may fill in the rest of it.
+func (c SandboxConfig) Spec() spool.Spec { return spec(spool.EngineSandbox, c) }
+
+// The back ends a [SandboxConfig] can name.
+const (
+	BackendAuto     = "auto"     // embedded, unless packages or a distribution are asked for
+	BackendEmbedded = "embedded" // CPython in WebAssembly, within Spool
+	BackendPyodide  = "pyodide"  // Pyodide in Node, from a directory
+)
+
+// Isolation says which protections of the operating system have to surround
+// the interpreter.
+type Isolation string
+
+// The isolations.
+const (
+	// IsolateBest takes every protection that the machine offers.
+	IsolateBest Isolation = ""
+	// IsolateStrict fails if any protection of the back end is missing.
+	IsolateStrict Isolation = "strict"
+	// IsolateNone relies on the interpreter alone.
+	IsolateNone Isolation = "none"
+)
+
+// Mount is a directory of this machine that the guest sees. An empty Mode
+// means read-only.
+type Mount struct {
+	Host  string    `json:"host"`
+	Guest string    `json:"guest"`
+	Mode  MountMode `json:"mode,omitempty"`
+}
+
+// MountMode says what a guest may do with a mount.
+type MountMode string
+
+// The modes of a mount.
+const (
+	MountReadOnly  MountMode = "ro"
+	MountReadWrite MountMode = "rw"
+	// MountOverlay lets the guest change what it sees and leaves the
+	// directory as it is. A notice at the end of the run holds the changes.
+	MountOverlay MountMode = "overlay"
+)
+
+// File is a file or a symbolic link in the guest's tree.
+type File struct {
+	Path    string `json:"path"`
+	Text    string `json:"text,omitempty"`
+	Base64  []byte `json:"base64,omitempty"` // instead of Text
+	Mode    uint32 `json:"mode,omitempty"`   // zero means 0644
+	Symlink string `json:"symlink,omitempty"`
+}
+
+// SandboxLimits bound each turn of a sandbox, and its files. Zero means the
+// default; a negative wall or idle limit means none.
+type SandboxLimits struct {
+	WallMs      int64 `json:"wall_ms,omitempty"` // default 5 minutes
+	IdleMs      int64 `json:"idle_ms,omitempty"` // without output, input or an ask; no default
+	Fuel        int64 `json:"fuel,omitempty"`    // instructions, in the embedded back end; no default
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
+	OutputBytes int64 `json:"output_bytes,omitempty"` // of each stream
+	OutputStop  bool  `json:"output_stop,omitempty"`  // stop the turn at OutputBytes instead of dropping the rest
+	FSBytes     int64 `json:"fs_bytes,omitempty"`
+	FSFiles     int64 `json:"fs_files,omitempty"`
+	OpenFiles   int   `json:"open_files,omitempty"`
+	AskMs       int64 `json:"ask_ms,omitempty"` // how long the guest waits for an answer
+}
