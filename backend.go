@@ -28,8 +28,8 @@ type Backend interface {
 	Send(ctx context.Context, id RunID, in Input) (Receipt, error)
 	// Control acts on the run at once, ahead of any input.
 	Control(ctx context.Context, id RunID, c Control) error
-	// Blob opens a large value that an event refers to.
-	Blob(ctx context.Context, d Digest) (io.ReadCloser, error)
+	// Blob opens a large value that an event of the run refers to.
+	Blob(ctx context.Context, id RunID, d Digest) (io.ReadCloser, error)
 }
 
 // Streamer is a [Backend] that can follow a run without leaving garbage.

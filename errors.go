@@ -7,7 +7,7 @@ import (
 
 // Errors a caller may branch on.
 var (
-	ErrNotFound    = errors.New("no such run")
+	ErrNotFound    = errors.New("not found") // a run or a blob
 	ErrAmbiguous   = errors.New("more than one run matches")
 	ErrExists      = errors.New("run already exists")
 	ErrInputClosed = errors.New("the run takes no input")
@@ -15,6 +15,8 @@ var (
 	ErrUnsupported = errors.New("not supported")
 	ErrClosed      = errors.New("backend is closed")
 	ErrInvalid     = errors.New("invalid request")
+	ErrBusy        = errors.New("busy")   // it would work later
+	ErrDenied      = errors.New("denied") // by a policy or by access rights
 )
 
 // StartReason says why a run could not start.

@@ -95,6 +95,11 @@ func (r *Run) Send(ctx context.Context, in Input) (Receipt, error) {
 // Control acts on the run at once.
 func (r *Run) Control(ctx context.Context, c Control) error { return r.backend.Control(ctx, r.id, c) }
 
+// Blob opens a large value that an event of the run refers to.
+func (r *Run) Blob(ctx context.Context, d Digest) (io.ReadCloser, error) {
+	return r.backend.Blob(ctx, r.id, d)
+}
+
 // Stdin returns a writer to the run's standard input; closing it sends end of
 // file.
 func (r *Run) Stdin(ctx context.Context) io.WriteCloser { return &stdin{ctx, r} }

@@ -345,8 +345,8 @@ func (c *Client) Control(ctx context.Context, id spool.RunID, ctl spool.Control)
 }
 
 // Blob implements [spool.Backend].
-func (c *Client) Blob(ctx context.Context, d spool.Digest) (io.ReadCloser, error) {
-	b := &blob{client: c, ctx: ctx, digest: d}
+func (c *Client) Blob(ctx context.Context, id spool.RunID, d spool.Digest) (io.ReadCloser, error) {
+	b := &blob{client: c, ctx: ctx, run: id, digest: d}
 	if err := b.fill(); err != nil { // so that an unknown blob is an error here
 		return nil, err
 	}
@@ -357,6 +357,7 @@ func (c *Client) Blob(ctx context.Context, d spool.Digest) (io.ReadCloser, error
 type blob struct {
 	client *Client
 	ctx    context.Context
+	run    spool.RunID
 	digest spool.Digest
 	offset int64
 	chunk  []byte
@@ -365,7 +366,7 @@ type blob struct {
 
 func (b *blob) fill() error {
 	var result runproto.BlobResult
-	err := b.client.call(b.ctx, "run/blob", runproto.BlobParams{Digest: b.digest, Offset: b.offset}, &result)
+	err := b.client.call(b.ctx, "run/blob", runproto.BlobParams{Run: b.run, Digest: b.digest, Offset: b.offset}, &result)
 	b.chunk, b.eof = result.Chunk, result.EOF
 	b.offset += int64(len(result.Chunk))
 	return err

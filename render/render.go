@@ -24,7 +24,7 @@ import (
 // DefaultMaxText bounds the text of one display.
 const DefaultMaxText = 1 << 20
 
-// Blobs opens the large values that events refer to. A [spool.Backend] does.
+// Blobs opens the large values that events refer to. A [*spool.Run] does.
 type Blobs interface {
 	Blob(ctx context.Context, d spool.Digest) (io.ReadCloser, error)
 }

@@ -67,7 +67,7 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 	if a.verbose {
 		fmt.Fprintf(a.stderr, "spool: run %s\n", run.ID())
 	}
-	c := &conversation{run: run, signals: signals, printer: &printer{stdout: a.stdout, stderr: a.stderr, json: o.json, blobs: b}}
+	c := &conversation{run: run, signals: signals, printer: &printer{stdout: a.stdout, stderr: a.stderr, json: o.json, blobs: run}}
 	if !o.json {
 		c.narrator = a.newNarrator(o)
 		c.printer.agent = c.narrator

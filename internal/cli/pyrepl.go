@@ -60,7 +60,7 @@ func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-
 	defer func() { _ = r.history.save() }() // that it is missing next time says enough
 	size, _ := terminalSize(a.stdin, a.stdout)
 	r.printer = &printer{
-		stdout: r, stderr: r, blobs: k.backend, rows: int(size.Rows), images: &imageFiles{dir: o.images},
+		stdout: r, stderr: r, blobs: k.run, rows: int(size.Rows), images: &imageFiles{dir: o.images},
 	}
 	info, err := k.run.Info(ctx)
 	if err != nil {

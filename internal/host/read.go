@@ -156,7 +156,13 @@ func (h *Host) Control(ctx context.Context, id spool.RunID, c spool.Control) err
 }
 
 // Blob implements [spool.Backend].
-func (h *Host) Blob(_ context.Context, d spool.Digest) (io.ReadCloser, error) {
+func (h *Host) Blob(_ context.Context, id spool.RunID, d spool.Digest) (io.ReadCloser, error) {
+	if err := store.CheckDigest(d); err != nil {
+		return nil, err
+	}
+	if _, err := h.find(id); err != nil {
+		return nil, err
+	}
 	if h.store == nil {
 		return nil, fmt.Errorf("blob %s: %w", d, spool.ErrNotFound)
 	}

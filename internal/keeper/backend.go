@@ -419,7 +419,13 @@ func (b *Backend) ask(ctx context.Context, id spool.RunID, method string, params
 }
 
 // Blob implements [spool.Backend].
-func (b *Backend) Blob(_ context.Context, d spool.Digest) (io.ReadCloser, error) {
+func (b *Backend) Blob(ctx context.Context, id spool.RunID, d spool.Digest) (io.ReadCloser, error) {
+	if err := store.CheckDigest(d); err != nil {
+		return nil, err
+	}
+	if _, err := b.run(ctx, id); err != nil {
+		return nil, err
+	}
 	return b.store.Blob(d)
 }
 

@@ -294,6 +294,9 @@ func (b *Backend) to(ctx context.Context, owner string) (*link, error) {
 
 // isGone reports whether an error means that a host is not there.
 func isGone(err error) bool {
+	if runproto.Answered(err) {
+		return false
+	}
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, rpc.ErrConnClosed) ||
 		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

@@ -80,25 +80,37 @@ func (s *Store) putBlob(r io.Reader) (d spool.Digest, n int64, err error) {
 	return d, n, err
 }
 
-// Blob opens a blob. The error is [fs.ErrNotExist] if there is none.
+// Blob opens a blob. The error is [spool.ErrNotFound] if there is none.
 func (s *Store) Blob(d spool.Digest) (io.ReadCloser, error) {
 	path, err := s.blobPath(d)
 	if err != nil {
-		return nil, fmt.Errorf("open blob: %w", err)
+		return nil, err
 	}
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("blob %s: %w", d, spool.ErrNotFound)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open blob: %w", err)
 	}
 	return f, nil
 }
 
+// CheckDigest reports a digest that names no blob; the error is
+// [spool.ErrInvalid].
+func CheckDigest(d spool.Digest) error {
+	if name, ok := strings.CutPrefix(string(d), digestPrefix); !ok || !isDigest(name) {
+		return fmt.Errorf("%w: digest %.100q is not sha256: and 64 hex digits", spool.ErrInvalid, d)
+	}
+	return nil
+}
+
 // blobPath returns where a blob is. Nothing but a digest becomes a path.
 func (s *Store) blobPath(d spool.Digest) (string, error) {
-	name, ok := strings.CutPrefix(string(d), digestPrefix)
-	if !ok || !isDigest(name) {
-		return "", fmt.Errorf("%w: digest %q", spool.ErrInvalid, d)
+	if err := CheckDigest(d); err != nil {
+		return "", err
 	}
+	name := string(d[len(digestPrefix):])
 	return filepath.Join(s.blobsDir(), name[:2], name), nil
 }
 

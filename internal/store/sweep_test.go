@@ -85,7 +85,7 @@ func TestSweepBlobs(t *testing.T) {
 	left := func(d spool.Digest) bool {
 		t.Helper()
 		r, err := s.Blob(d)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !errors.Is(err, spool.ErrNotFound) {
 			t.Fatal(err)
 		}
 		return err == nil && r.Close() == nil
@@ -167,7 +167,7 @@ func TestBlobDigest(t *testing.T) {
 		digest string
 		want   error
 	}{
-		{"sha256:" + hex, fs.ErrNotExist},
+		{"sha256:" + hex, spool.ErrNotFound},
 		{"", spool.ErrInvalid},
 		{hex, spool.ErrInvalid},
 		{"sha256:", spool.ErrInvalid},

@@ -9,10 +9,6 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// ErrBusy says that a run takes no prompt now: too many wait, or it is
-// configured to take one at a time.
-var ErrBusy = errors.New("the agent is busy")
-
 // request is something that somebody wants of the loop.
 type request struct {
 	input   *spool.Input
@@ -42,9 +38,9 @@ func (s *session) Takes(in spool.Input) error {
 		case s.closed:
 			return spool.ErrInputClosed
 		case s.config.FollowUp == FollowReject && s.waiting > 0:
-			return fmt.Errorf("%w: a turn runs", ErrBusy)
+			return fmt.Errorf("%w: a turn runs", spool.ErrBusy)
 		case s.waiting > MaxQueued:
-			return fmt.Errorf("%w: %d prompts wait", ErrBusy, MaxQueued)
+			return fmt.Errorf("%w: %d prompts wait", spool.ErrBusy, MaxQueued)
 		}
 		var p spool.Prompt
 		if err := json.Unmarshal(in.Data, &p); err != nil {
@@ -65,7 +61,7 @@ func (s *session) Takes(in spool.Input) error {
 
 // Send leaves a prompt, an answer, or the end of prompts.
 func (s *session) Send(ctx context.Context, in spool.Input) error {
-	if err := s.Takes(in); err != nil && !errors.Is(err, ErrBusy) {
+	if err := s.Takes(in); err != nil && !errors.Is(err, spool.ErrBusy) {
 		return err
 	}
 	return s.request(request{input: &in})

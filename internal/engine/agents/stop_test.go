@@ -270,7 +270,7 @@ echo '` + codexOver + `'`
 		c.FollowUp = FollowReject
 		r := converse(t, newEngine(t), c)
 		r.say("slow")
-		if err := r.s.Takes(spool.Input{Kind: spool.InputPrompt, Data: []byte(`{"text":"x"}`)}); !errors.Is(err, ErrBusy) {
+		if err := r.s.Takes(spool.Input{Kind: spool.InputPrompt, Data: []byte(`{"text":"x"}`)}); !errors.Is(err, spool.ErrBusy) {
 			t.Errorf("takes another prompt: %v", err)
 		}
 	})
@@ -293,7 +293,7 @@ echo '` + codexOver + `'`
 		for range MaxQueued {
 			r.say("b")
 		}
-		if err := r.s.Takes(spool.Input{Kind: spool.InputPrompt, Data: []byte(`{"text":"x"}`)}); !errors.Is(err, ErrBusy) {
+		if err := r.s.Takes(spool.Input{Kind: spool.InputPrompt, Data: []byte(`{"text":"x"}`)}); !errors.Is(err, spool.ErrBusy) {
 			t.Errorf("takes another prompt: %v", err)
 		}
 	})

@@ -36,7 +36,7 @@ func value(t *testing.T, s *session, d python.Display, mime string) []byte {
 	}
 	var blob spool.Blob
 	if json.Unmarshal(raw, &blob) == nil && blob.Digest != "" {
-		f, err := sharedLab(t).backend.Blob(s.ctx, blob.Digest)
+		f, err := s.run.Blob(s.ctx, blob.Digest)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func TestLargeValuesBecomeBlobs(t *testing.T) {
 	if b := value(t, s, d, "text/plain"); len(b) != 1_000_002 {
 		t.Errorf("%d bytes", len(b))
 	}
-	out, err := render.Renderer{Blobs: sharedLab(t).backend, MaxText: 2 << 20}.Display(t.Context(), &d)
+	out, err := render.Renderer{Blobs: s.run, MaxText: 2 << 20}.Display(t.Context(), &d)
 	if err != nil || len(out.Text) != 1_000_002 {
 		t.Errorf("%d bytes rendered, %v", len(out.Text), err)
 	}

@@ -382,7 +382,7 @@ func cellBlob(t *testing.T, b spool.Backend) {
 	if err := json.Unmarshal(d.Bundle["image/png"], &blob); err != nil || blob.Size != 100_004 {
 		t.Fatalf("blob %+v, %v; %s", blob, err, d.Bundle["image/png"])
 	}
-	f, err := b.Blob(k.ctx, blob.Digest)
+	f, err := k.Blob(k.ctx, blob.Digest)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func (nowhere) Send(context.Context, spool.RunID, spool.Input) (spool.Receipt, e
 
 func (nowhere) Control(context.Context, spool.RunID, spool.Control) error { return spool.ErrEnded }
 
-func (nowhere) Blob(context.Context, spool.Digest) (io.ReadCloser, error) {
+func (nowhere) Blob(context.Context, spool.RunID, spool.Digest) (io.ReadCloser, error) {
 	return nil, spool.ErrNotFound
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"sync"
 	"time"
@@ -170,7 +169,7 @@ func (c *conn) runResize(ctx context.Context, params json.RawMessage) (any, erro
 
 func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error) {
 	var p runproto.BlobParams
-	if err := decode(params, &p, "digest"); err != nil {
+	if err := decode(params, &p, "run", "digest"); err != nil {
 		return nil, err
 	}
 	if p.Len <= 0 || p.Len > blobChunk {
@@ -179,10 +178,7 @@ func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error)
 	if p.Offset < 0 {
 		return nil, rpc.Errorf(rpc.CodeInvalidParams, "offset must not be negative")
 	}
-	r, err := c.server.opts.Backend.Blob(ctx, p.Digest)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, rpc.Errorf(codeNotFound, "no blob %s", p.Digest)
-	}
+	r, err := c.server.opts.Backend.Blob(ctx, p.Run, p.Digest)
 	if err != nil {
 		return nil, err
 	}

@@ -287,7 +287,7 @@ type storeOnly struct {
 	store *store.Store
 }
 
-func (b storeOnly) Blob(_ context.Context, d spool.Digest) (io.ReadCloser, error) {
+func (b storeOnly) Blob(_ context.Context, _ spool.RunID, d spool.Digest) (io.ReadCloser, error) {
 	return b.store.Blob(d)
 }
 
@@ -382,22 +382,22 @@ func TestRunBlob(t *testing.T) {
 	var got []byte
 	for eof := false; !eof; {
 		var r runproto.BlobResult
-		c.must("run/blob", runproto.BlobParams{Digest: blob.Digest, Offset: int64(len(got))}, &r)
+		c.must("run/blob", runproto.BlobParams{Run: "r", Digest: blob.Digest, Offset: int64(len(got))}, &r)
 		got, eof = append(got, r.Chunk...), r.EOF
 	}
 	if string(got) != content {
 		t.Errorf("%d bytes instead of %d", len(got), len(content))
 	}
 	var r runproto.BlobResult
-	c.must("run/blob", runproto.BlobParams{Digest: blob.Digest, Offset: 2, Len: 3}, &r)
+	c.must("run/blob", runproto.BlobParams{Run: "r", Digest: blob.Digest, Offset: 2, Len: 3}, &r)
 	if string(r.Chunk) != content[2:5] || r.EOF {
 		t.Errorf("chunk %s", base64.StdEncoding.EncodeToString(r.Chunk))
 	}
-	c.must("run/blob", runproto.BlobParams{Digest: blob.Digest, Offset: 1 << 40}, &r)
+	c.must("run/blob", runproto.BlobParams{Run: "r", Digest: blob.Digest, Offset: 1 << 40}, &r)
 	if len(r.Chunk) != 0 || !r.EOF {
 		t.Errorf("past the end: %d bytes, eof %v", len(r.Chunk), r.EOF)
 	}
-	if err := c.call("run/blob", runproto.BlobParams{Digest: blob.Digest, Offset: -1}, nil); code(err) != -32602 {
+	if err := c.call("run/blob", runproto.BlobParams{Run: "r", Digest: blob.Digest, Offset: -1}, nil); code(err) != -32602 {
 		t.Errorf("negative offset: %v", err)
 	}
 }

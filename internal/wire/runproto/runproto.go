@@ -4,10 +4,6 @@
 package runproto
 
 import (
-	"encoding/json"
-	"errors"
-	"syscall"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
@@ -95,14 +91,15 @@ type ControlParams struct {
 	Control spool.Control `json:"control"`
 }
 
-// BlobParams ask for a stretch of a blob.
+// BlobParams ask for a part of a blob of a run.
 type BlobParams struct {
+	Run    spool.RunID  `json:"run"`
 	Digest spool.Digest `json:"digest"`
 	Offset int64        `json:"offset,omitempty"`
 	Len    int          `json:"len,omitempty"`
 }
 
-// BlobResult is a stretch of a blob.
+// BlobResult is a part of a blob.
 type BlobResult struct {
 	Chunk []byte `json:"chunk"`
 	EOF   bool   `json:"eof"`
@@ -117,103 +114,3 @@ const BinaryHeader = 5
 
 // DefaultWindow is how far a follow may be ahead of its acknowledgements.
 const DefaultWindow = 4 << 20
-
-// CodeNotFound says that a run, file or handle does not exist.
-const CodeNotFound = -32004
-
-// errorNames carry our sentinel errors across the wire.
-var errorNames = map[string]error{
-	"not_found":    spool.ErrNotFound,
-	"ambiguous":    spool.ErrAmbiguous,
-	"exists":       spool.ErrExists,
-	"input_closed": spool.ErrInputClosed,
-	"ended":        spool.ErrEnded,
-	"unsupported":  spool.ErrUnsupported,
-	"closed":       spool.ErrClosed,
-	"invalid":      spool.ErrInvalid,
-	"not_asked":    spool.ErrNotAsked,
-}
-
-// errorData is what our errors carry in the data member.
-type errorData struct {
-	Name  string            `json:"name,omitempty"`
-	Start spool.StartReason `json:"start,omitempty"`
-	Hint  string            `json:"hint,omitempty"`
-	Cause string            `json:"cause,omitempty"`
-	Errno int               `json:"errno,omitempty"`
-}
-
-// EncodeError turns an error of the backend into one for the wire.
-func EncodeError(err error) error {
-	var re *rpc.Error
-	if err == nil || errors.As(err, &re) {
-		return err
-	}
-	e := &rpc.Error{Code: rpc.CodeInternal, Message: err.Error()}
-	var data errorData
-	for name, sentinel := range errorNames {
-		if errors.Is(err, sentinel) {
-			data.Name = name
-		}
-	}
-	switch data.Name {
-	case "not_found":
-		e.Code = CodeNotFound
-	case "invalid":
-		e.Code = rpc.CodeInvalidParams
-	}
-	var se *spool.StartError
-	if errors.As(err, &se) {
-		data.Start, data.Hint, data.Cause = se.Reason, se.Hint, se.Err.Error()
-	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		data.Errno = int(errno)
-	}
-	if data != (errorData{}) {
-		e.Data, _ = json.Marshal(data) // plain fields always encode
-	}
-	return e
-}
-
-// DecodeError turns an error from the wire back into what the backend
-// returned, as far as a caller can branch on it.
-func DecodeError(err error) error {
-	var e *rpc.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	var data errorData
-	if len(e.Data) == 0 || json.Unmarshal(e.Data, &data) != nil {
-		return err
-	}
-	remote := &remoteError{message: e.Message, sentinel: errorNames[data.Name]}
-	if data.Errno != 0 {
-		remote.errno = syscall.Errno(data.Errno)
-	}
-	if data.Start != "" {
-		remote.message = data.Cause
-		return &spool.StartError{Reason: data.Start, Hint: data.Hint, Err: remote}
-	}
-	return remote
-}
-
-// remoteError has the server's words and our identity.
-type remoteError struct {
-	message  string
-	sentinel error
-	errno    error
-}
-
-func (e *remoteError) Error() string { return e.message }
-
-func (e *remoteError) Unwrap() []error {
-	var errs []error
-	if e.sentinel != nil {
-		errs = append(errs, e.sentinel)
-	}
-	if e.errno != nil {
-		errs = append(errs, e.errno)
-	}
-	return errs
-}

@@ -337,7 +337,7 @@ func overlaysHandOut(t *testing.T, s Subject) {
 	for _, c := range got.Changes {
 		line := string(c.Kind) + " " + c.Path
 		if c.Blob != nil {
-			r, err := b.host.Blob(b.ctx, c.Blob.Digest)
+			r, err := b.run.Blob(b.ctx, c.Blob.Digest)
 			if err != nil {
 				t.Fatal(err)
 			}
