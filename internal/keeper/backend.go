@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/process"
+	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/rpc"
@@ -87,7 +87,7 @@ func (b *Backend) Close() error {
 // have if this process ran it.
 func inherit(spec *spool.Spec) (err error) {
 	if spec.EnvPolicy != nil { // else it inherits nothing
-		env, err := process.Environ(spec.EnvPolicy, os.Environ(), spec.Env)
+		env, err := environ.Make(spec.EnvPolicy, os.Environ(), spec.Env)
 		if err != nil {
 			return &spool.StartError{Reason: spool.StartInvalid, Err: err}
 		}

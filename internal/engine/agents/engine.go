@@ -14,6 +14,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/process"
+	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
 )
 
@@ -146,10 +147,10 @@ func prepare(spec *spool.Spec, o *Options, out engine.Sink) (*session, error) {
 	return s, nil
 }
 
-// environ is the environment of the agent's processes. A spec that says
+// environment is the environment of the agent's processes. A spec that says
 // nothing about it gets what every program needs: agents find their accounts
 // and each other by it.
-func environ(spec *spool.Spec, o *Options, c *Config, r *runner) ([]string, error) {
+func environment(spec *spool.Spec, o *Options, c *Config, r *runner) ([]string, error) {
 	policy := spec.EnvPolicy
 	if policy == nil && spec.Env == nil {
 		policy = &spool.EnvPolicy{Inherit: spool.InheritCore}
@@ -158,60 +159,12 @@ func environ(spec *spool.Spec, o *Options, c *Config, r *runner) ([]string, erro
 	if inherited == nil {
 		inherited = os.Environ()
 	}
-	env, err := process.Environ(policy, inherited, spec.Env)
+	env, err := environ.Make(policy, inherited, spec.Env)
 	if err != nil {
 		return nil, err
 	}
-	env = slices.DeleteFunc(env, func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return slices.Contains(c.DropEnv, name)
-	})
-	return overlay(env, r.env, false), nil
-}
-
-// overlay sets variables, those that are set only if it may replace them.
-func overlay(env []string, vars map[string]string, replace bool) []string {
-	for name, value := range vars {
-		i := slices.IndexFunc(env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
-		switch {
-		case i < 0:
-			env = append(env, name+"="+value)
-		case replace:
-			env = slices.Clone(env)
-			env[i] = name + "=" + value
-		}
-	}
-	return env
-}
-
-// lookProgram finds an executable as execvp would in that environment.
-func lookProgram(name, cwd string, env []string) (string, error) {
-	if strings.Contains(name, "/") {
-		return name, nil
-	}
-	path := "/bin:/usr/bin"
-	for _, v := range env {
-		if value, ok := strings.CutPrefix(v, "PATH="); ok {
-			path = value
-		}
-	}
-	for _, dir := range filepath.SplitList(path) {
-		if dir == "" {
-			dir = "."
-		}
-		file := filepath.Join(dir, name)
-		seen := file
-		if !filepath.IsAbs(seen) {
-			seen = filepath.Join(cwd, seen)
-		}
-		if info, err := os.Stat(seen); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
-			if filepath.IsAbs(file) {
-				return file, nil
-			}
-			return "./" + file, nil
-		}
-	}
-	return "", fmt.Errorf("find program %q: %w", name, os.ErrNotExist)
+	env = environ.Filter(env, func(name string) bool { return !slices.Contains(c.DropEnv, name) })
+	return environ.Default(env, r.env), nil
 }
 
 // programOf is what a run of that config executes.

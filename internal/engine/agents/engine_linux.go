@@ -13,6 +13,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/process"
+	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
 )
 
@@ -71,13 +72,13 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if err != nil {
 		return nil, err
 	}
-	env, err := environ(&spec, &e.opts, s.config, s.runner)
+	env, err := environment(&spec, &e.opts, s.config, s.runner)
 	if err != nil {
 		return nil, invalid(err)
 	}
 	if name := programOf(s.config, s.runner); name == "" {
 		return nil, invalid(errors.New("no command was given"))
-	} else if file, err := lookProgram(name, spec.Cwd, env); err != nil || !executable(file, spec.Cwd) {
+	} else if file, err := environ.LookProgram(name, spec.Cwd, env); err != nil || !executable(file, spec.Cwd) {
 		return nil, missing(s.config, s.runner)
 	}
 	s.locks, s.ledger = e.locks, e.book
@@ -111,7 +112,7 @@ func (e *Engine) spawn(c command, spec *spool.Spec, env []string) (child, error)
 	if len(c.argv) == 0 {
 		return nil, errors.New("start agent: no command")
 	}
-	env = overlay(env, c.env, true)
+	env = environ.Overlay(env, c.env)
 	for _, list := range [][]string{c.argv, env} {
 		for _, s := range list {
 			if strings.IndexByte(s, 0) >= 0 {
@@ -119,9 +120,9 @@ func (e *Engine) spawn(c command, spec *spool.Spec, env []string) (child, error)
 			}
 		}
 	}
-	file, err := lookProgram(c.argv[0], spec.Cwd, env)
+	file, err := environ.LookProgram(c.argv[0], spec.Cwd, env)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("find program %q: %w", c.argv[0], err)
 	}
 	pids := spec.Limits.Pids
 	if pids == 0 && e.launcher.Guarantees().Pids {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
 )
 
@@ -161,7 +162,7 @@ func (e *Engine) plan(spec *spool.Spec) (*launchSpec, spool.Limits, error) {
 	if !explicit && !e.launcher.Guarantees().Pids {
 		limits.Pids = 0
 	}
-	env, err := environ(spec, e.opts.Environ, cfg.EnvAllow)
+	env, err := environment(spec, e.opts.Environ, cfg.EnvAllow)
 	if err != nil {
 		return nil, limits, err
 	}
@@ -189,7 +190,7 @@ func knownKey(c candidate, l *launchSpec) string {
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprint(c.path, "\x00", info.ModTime().UnixNano(), "\x00", l.cwd, "\x00", getenv(l.env, "PYENV_VERSION"))
+	return fmt.Sprint(c.path, "\x00", info.ModTime().UnixNano(), "\x00", l.cwd, "\x00", environ.Get(l.env, "PYENV_VERSION"))
 }
 
 // maxKnown bounds how many interpreters are remembered.

@@ -1,16 +1,14 @@
 package kernel
 
 import (
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/process"
+	"github.com/spool-run/spool/internal/environ"
 )
 
 // allowedNames are inherited by every kernel, unless its spec has a policy of
-// its own: what programs need to find their way, and nothing that opens doors.
+// its own: what programs need to work, and no credentials.
 var allowedNames = []string{
 	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR",
 	"TMPDIR", "TEMP", "TMP", "XDG_*", "DISPLAY", "WAYLAND_DISPLAY",
@@ -21,52 +19,27 @@ var allowedNames = []string{
 	"MPLBACKEND", "MPLCONFIGDIR", "SOURCE_DATE_EPOCH",
 }
 
-// secretNames are not inherited although they look allowed.
+// secretNames are not inherited even where allowedNames match.
 var secretNames = []string{"*KEY*", "*SECRET*", "*TOKEN*", "*PASSW*", "*CREDENTIAL*", "*AUTH*", "*COOKIE*", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX*"}
 
-// environ makes the environment of a kernel. A policy of the spec decides
-// alone; without one the allow-list does, and the spec's variables come on top.
-func environ(spec *spool.Spec, inherited, allow []string) ([]string, error) {
+// environment makes the environment of a kernel. A policy in the spec decides
+// alone; without one the allow-list decides. The spec's variables come on top.
+func environment(spec *spool.Spec, inherited, allow []string) ([]string, error) {
 	policy := spec.EnvPolicy
 	if policy == nil {
-		var kept []string
-		for _, v := range inherited {
-			name, _, _ := strings.Cut(v, "=")
-			if matches(allow, name) || matches(allowedNames, name) && !matches(secretNames, name) {
-				kept = append(kept, v)
-			}
-		}
-		inherited = kept
+		inherited = environ.Filter(inherited, func(name string) bool {
+			return environ.Match(allow, name) || environ.Match(allowedNames, name) && !environ.Match(secretNames, name)
+		})
 		policy = &spool.EnvPolicy{Inherit: spool.InheritAll, IgnoreDefaultExcludes: true}
 	}
-	return process.Environ(policy, inherited, spec.Env)
+	return environ.Make(policy, inherited, spec.Env)
 }
 
-func matches(patterns []string, name string) bool {
-	name = strings.ToUpper(name)
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, err := filepath.Match(strings.ToUpper(p), name)
-		return err == nil && ok
-	})
-}
-
-// getenv returns the value of a variable in a list.
-func getenv(env []string, name string) string {
-	for _, v := range env {
-		if value, ok := strings.CutPrefix(v, name+"="); ok {
-			return value
-		}
+// EnvPolicy returns the policy that selects the variables a kernel inherits by
+// default, for callers that apply it to an environment other than the engine's.
+func EnvPolicy() *spool.EnvPolicy {
+	return &spool.EnvPolicy{
+		Inherit: spool.InheritAll, IgnoreDefaultExcludes: true,
+		Exclude: slices.Clone(secretNames), IncludeOnly: slices.Clone(allowedNames),
 	}
-	return ""
-}
-
-// setenv returns the list with a variable changed.
-func setenv(env []string, name, value string) []string {
-	out := make([]string, 0, len(env)+1)
-	for _, v := range env {
-		if !strings.HasPrefix(v, name+"=") {
-			out = append(out, v)
-		}
-	}
-	return append(out, name+"="+value)
 }

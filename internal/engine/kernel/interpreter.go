@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/environ"
 )
 
 // candidate is an interpreter that may work.
@@ -23,7 +24,7 @@ func candidates(interpreter, cwd string, env []string) (list []candidate, vain [
 	if interpreter != "" {
 		path := interpreter
 		if rest, ok := strings.CutPrefix(path, "~/"); ok {
-			path = filepath.Join(getenv(env, "HOME"), rest)
+			path = filepath.Join(environ.Get(env, "HOME"), rest)
 		}
 		switch {
 		case !strings.Contains(path, "/"):
@@ -49,7 +50,7 @@ func candidates(interpreter, cwd string, env []string) (list []candidate, vain [
 		list = append(list, candidate{path, dir, from})
 	}
 	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
-		if dir := getenv(env, name); dir != "" {
+		if dir := environ.Get(env, name); dir != "" {
 			inEnv(dir, name)
 		}
 	}
@@ -63,7 +64,7 @@ func candidates(interpreter, cwd string, env []string) (list []candidate, vain [
 		if path := lookPath(name, cwd, env); path != "" {
 			list = append(list, candidate{path, venvOf(path), "PATH"})
 		} else {
-			vain = append(vain, fmt.Sprintf("%s in PATH (%s): not found", name, getenv(env, "PATH")))
+			vain = append(vain, fmt.Sprintf("%s in PATH (%s): not found", name, environ.Get(env, "PATH")))
 		}
 	}
 	return list, vain, nil
@@ -92,7 +93,7 @@ func reason(err error) error {
 }
 
 func lookPath(name, cwd string, env []string) string {
-	for dir := range strings.SplitSeq(getenv(env, "PATH"), ":") {
+	for dir := range strings.SplitSeq(environ.Get(env, "PATH"), ":") {
 		if !filepath.IsAbs(dir) {
 			dir = filepath.Join(cwd, dir)
 		}
@@ -133,15 +134,15 @@ func (c candidate) activate(env []string) []string {
 		return env
 	}
 	bin := filepath.Join(c.venv, "bin")
-	if path := getenv(env, "PATH"); path == "" {
-		env = setenv(env, "PATH", bin)
+	if path := environ.Get(env, "PATH"); path == "" {
+		env = environ.Set(env, "PATH", bin)
 	} else if path != bin && !strings.HasPrefix(path, bin+":") {
-		env = setenv(env, "PATH", bin+":"+path)
+		env = environ.Set(env, "PATH", bin+":"+path)
 	}
-	if getenv(env, "CONDA_PREFIX") == c.venv {
+	if environ.Get(env, "CONDA_PREFIX") == c.venv {
 		return env
 	}
-	return setenv(env, "VIRTUAL_ENV", c.venv)
+	return environ.Set(env, "VIRTUAL_ENV", c.venv)
 }
 
 // errNoInterpreter explains what was tried and what to do.

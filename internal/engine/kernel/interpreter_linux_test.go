@@ -100,7 +100,7 @@ func TestEnvironmentIsFiltered(t *testing.T) {
 		"PYTHON_KEYRING_TOKEN=t", "MINE=1", "MY_TOKEN=2",
 	}
 	spec := &spool.Spec{Env: map[string]string{"EXTRA_KEY": "given"}}
-	got, err := environ(spec, inherited, []string{"MINE", "MY_*"})
+	got, err := environment(spec, inherited, []string{"MINE", "MY_*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestEnvironmentIsFiltered(t *testing.T) {
 		t.Errorf("environment is %s", s)
 	}
 	spec.EnvPolicy = &spool.EnvPolicy{Inherit: spool.InheritNone}
-	if got, err = environ(spec, inherited, nil); err != nil || strings.Join(got, " ") != "EXTRA_KEY=given" {
+	if got, err = environment(spec, inherited, nil); err != nil || strings.Join(got, " ") != "EXTRA_KEY=given" {
 		t.Errorf("with a policy: %v, %v", got, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/crew"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
 )
 
@@ -67,7 +68,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if err := ctx.Err(); err != nil {
 		return nil, &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
 	}
-	env, err := Environ(spec.EnvPolicy, e.opts.Environ, spec.Env)
+	env, err := environ.Make(spec.EnvPolicy, e.opts.Environ, spec.Env)
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -78,7 +79,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if !explicit && !e.launcher.Guarantees().Pids {
 		limits.Pids = 0
 	}
-	program, err := lookProgram(spec.Argv[0], spec.Cwd, env)
+	program, err := environ.LookProgram(spec.Argv[0], spec.Cwd, env)
 	if err != nil {
 		return nil, startError(spec.Argv[0], &spec, err)
 	}

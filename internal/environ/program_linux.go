@@ -1,4 +1,4 @@
-package process
+package environ
 
 import (
 	"path/filepath"
@@ -7,31 +7,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// libcPath is where programs are looked for without a PATH.
+// libcPath is searched where the environment has no PATH.
 const libcPath = "/bin:/usr/bin"
 
-// lookProgram finds the file to execute for a name, as execvp would in the
-// environment and working directory the program is going to have.
-func lookProgram(name, cwd string, env []string) (string, error) {
+// LookProgram finds the file to execute for a name, as execvp would in the
+// environment and working directory of the program.
+func LookProgram(name, cwd string, env []string) (string, error) {
 	if name == "" {
 		return "", unix.ENOENT
 	}
 	if strings.Contains(name, "/") {
 		return name, nil
 	}
-	path := libcPath
-	for _, v := range env {
-		if value, ok := strings.CutPrefix(v, "PATH="); ok {
-			path = value
-			break
-		}
+	path, ok := Lookup(env, "PATH")
+	if !ok {
+		path = libcPath
 	}
 	result := error(unix.ENOENT)
 	for dir := range strings.SplitSeq(path, ":") {
 		if dir == "" {
 			dir = "."
 		}
-		file := dir + "/" + name // not cleaned: the kernel knows what dir/.. is
+		file := dir + "/" + name // not cleaned: the kernel resolves dir/..
 		seen := file
 		if cwd != "" && !filepath.IsAbs(dir) {
 			seen = cwd + "/" + file
@@ -41,7 +38,7 @@ func lookProgram(name, cwd string, env []string) (string, error) {
 			continue
 		}
 		if err := unix.Faccessat(unix.AT_FDCWD, seen, unix.X_OK, unix.AT_EACCESS); err != nil {
-			result = unix.EACCES // unless there is a better one further on
+			result = unix.EACCES // unless a later directory has one
 			continue
 		}
 		return file, nil

@@ -1,7 +1,11 @@
-package process
+// Package environ makes the environments of processes: what a policy inherits,
+// what it drops, and what a spec sets. Environments are lists of "name=value",
+// as in package os.
+package environ
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -9,16 +13,17 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// coreNames are what [spool.InheritCore] takes over.
+// coreNames are the variables that [spool.InheritCore] inherits.
 var coreNames = []string{
 	"PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER",
 }
 
-// secretPatterns match the names a policy drops unless it is told not to.
+// secretPatterns match the names that a policy drops unless its
+// IgnoreDefaultExcludes is set.
 var secretPatterns = []string{"*KEY*", "*SECRET*", "*TOKEN*"}
 
 // droppedNames never reach a process, not even from its own spec: they are
-// credentials of the server and of what drives it.
+// credentials of the server and of the program that started it.
 var droppedNames = []string{
 	"CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
 	"NODE_REPL_AUTH_TOKEN",
@@ -28,10 +33,10 @@ var droppedNames = []string{
 	"CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE",
 }
 
-// Environ returns the environment of a run, sorted by name: what the policy
-// makes of the inherited variables, overlaid with env. Without a policy it is
-// env alone.
-func Environ(policy *spool.EnvPolicy, inherited []string, env map[string]string) ([]string, error) {
+// Make returns the environment of a run, sorted by name: the inherited
+// variables that the policy lets through, overlaid with env. Without a policy
+// it is env alone.
+func Make(policy *spool.EnvPolicy, inherited []string, env map[string]string) ([]string, error) {
 	vars := make(map[string]string, len(env))
 	if policy != nil {
 		if err := applyPolicy(vars, policy, inherited); err != nil {
@@ -85,7 +90,7 @@ func applyPolicy(vars map[string]string, p *spool.EnvPolicy, inherited []string)
 	}
 	if len(p.IncludeOnly) > 0 {
 		for name := range vars {
-			if !matchAny(p.IncludeOnly, name) {
+			if !Match(p.IncludeOnly, name) {
 				delete(vars, name)
 			}
 		}
@@ -95,21 +100,23 @@ func applyPolicy(vars map[string]string, p *spool.EnvPolicy, inherited []string)
 
 func dropMatching(vars map[string]string, patterns []string) {
 	for name := range vars {
-		if matchAny(patterns, name) {
+		if Match(patterns, name) {
 			delete(vars, name)
 		}
 	}
 }
 
-func matchAny(patterns []string, name string) bool {
+// Match reports whether any of the patterns matches a variable's name, without
+// regard to case. In a pattern * stands for any characters and ? for one.
+func Match(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matchGlob(p, name) })
 }
 
-// matchGlob matches without regard to case; * stands for any characters, ?
-// for one. It takes time linear in both for each star, never more.
+// matchGlob matches one pattern. It takes time linear in both strings for each
+// star, never more.
 func matchGlob(pattern, name string) bool {
 	pattern, name = strings.ToLower(pattern), strings.ToLower(name)
-	star, mark := -1, 0 // the last star, and where the name went on after it
+	star, mark := -1, 0 // the last star, and where in the name its match ends
 	p, n := 0, 0
 	for n < len(name) {
 		_, size := utf8.DecodeRuneInString(name[n:])
@@ -130,4 +137,60 @@ func matchGlob(pattern, name string) bool {
 		}
 	}
 	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// Filter returns the variables whose names keep accepts.
+func Filter(env []string, keep func(name string) bool) []string {
+	kept := make([]string, 0, len(env)) // nil could mean the environment of this process
+	for _, v := range env {
+		if name, _, _ := strings.Cut(v, "="); keep(name) {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+// Lookup returns the value of a variable, and whether it is set.
+func Lookup(env []string, name string) (string, bool) {
+	for _, v := range env {
+		if len(v) > len(name) && v[len(name)] == '=' && v[:len(name)] == name {
+			return v[len(name)+1:], true
+		}
+	}
+	return "", false
+}
+
+// Get returns the value of a variable, empty if it is not set.
+func Get(env []string, name string) string {
+	value, _ := Lookup(env, name)
+	return value
+}
+
+// Set returns the list with a variable set. The list itself does not change.
+func Set(env []string, name, value string) []string {
+	out := make([]string, 0, len(env)+1)
+	for _, v := range env {
+		if !strings.HasPrefix(v, name+"=") {
+			out = append(out, v)
+		}
+	}
+	return append(out, name+"="+value)
+}
+
+// Default returns the list with those variables added that it does not set.
+func Default(env []string, vars map[string]string) []string {
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		if _, set := Lookup(env, name); !set {
+			env = append(slices.Clip(env), name+"="+vars[name])
+		}
+	}
+	return env
+}
+
+// Overlay returns the list with all the variables set.
+func Overlay(env []string, vars map[string]string) []string {
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		env = Set(env, name, vars[name])
+	}
+	return env
 }

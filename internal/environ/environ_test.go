@@ -1,4 +1,4 @@
-package process
+package environ
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-func TestEnviron(t *testing.T) {
+func TestMake(t *testing.T) {
 	server := []string{
 		"PATH=/bin", "HOME=/root", "Lang=C", "lc_all=C", "EDITOR=vi", "API_KEY=k", "mySecretThing=s", "GITHUB_TOKEN=t",
 		"MONKEY=m", "=bad", "bad", "DUP=1", "DUP=2", "OPENAI_FEDERATION_RULE_ID=x",
@@ -62,7 +62,7 @@ func TestEnviron(t *testing.T) {
 		},
 	}
 	for _, tt := range tests {
-		got, err := Environ(tt.policy, server, tt.env)
+		got, err := Make(tt.policy, server, tt.env)
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -71,7 +71,7 @@ func TestEnviron(t *testing.T) {
 		}
 	}
 	for _, bad := range []*spool.EnvPolicy{{Inherit: "bogus"}, {Set: map[string]string{"": "x"}}, {Set: map[string]string{"A=B": "x"}}} {
-		if _, err := Environ(bad, server, nil); err == nil {
+		if _, err := Make(bad, server, nil); err == nil {
 			t.Errorf("%+v is accepted", bad)
 		}
 	}
@@ -89,6 +89,38 @@ func TestMatchGlob(t *testing.T) {
 	} {
 		if got := matchGlob(tt.pattern, tt.name); got != tt.want {
 			t.Errorf("matchGlob(%q, %q) is %v", tt.pattern, tt.name, got)
+		}
+	}
+}
+
+func TestLists(t *testing.T) {
+	env := []string{"A=1", "AB=2", "EMPTY=", "C=x=y"}
+	if v, ok := Lookup(env, "A"); v != "1" || !ok {
+		t.Errorf("A is %q, %v", v, ok)
+	}
+	if v, ok := Lookup(env, "EMPTY"); v != "" || !ok {
+		t.Errorf("EMPTY is %q, %v", v, ok)
+	}
+	if v, ok := Lookup(env, "B"); v != "" || ok {
+		t.Errorf("B is %q, %v", v, ok)
+	}
+	if v := Get(env, "C"); v != "x=y" {
+		t.Errorf("C is %q", v)
+	}
+	for _, tt := range []struct {
+		name string
+		got  []string
+		want []string
+	}{
+		{"set", Set(env, "A", "9"), []string{"AB=2", "EMPTY=", "C=x=y", "A=9"}},
+		{"default", Default(env, map[string]string{"EMPTY": "e", "Z": "z", "D": "d"}), []string{"A=1", "AB=2", "EMPTY=", "C=x=y", "D=d", "Z=z"}},
+		{"overlay", Overlay(env, map[string]string{"EMPTY": "e", "A": "0"}), []string{"AB=2", "C=x=y", "A=0", "EMPTY=e"}},
+		{"filter", Filter(env, func(name string) bool { return len(name) == 1 }), []string{"A=1", "C=x=y"}},
+		{"filter all", Filter(env, func(string) bool { return false }), []string{}},
+		{"unchanged", env, []string{"A=1", "AB=2", "EMPTY=", "C=x=y"}},
+	} {
+		if diff := cmp.Diff(tt.want, tt.got); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
 		}
 	}
 }
