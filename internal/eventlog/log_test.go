@@ -332,28 +332,3 @@ func FuzzDecodeRecord(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkAppend(b *testing.B) {
-	for _, readers := range []int{0, 1, 1000} {
-		b.Run(fmt.Sprintf("readers=%d", readers), func(b *testing.B) {
-			log := eventlog.New(eventlog.Options{Run: "r", Tier: nil, Memory: 1 << 20})
-			ctx, cancel := context.WithCancel(context.Background())
-			var wg sync.WaitGroup
-			for range readers {
-				wg.Go(func() {
-					for range log.Follow(ctx, 0) {
-					}
-				})
-			}
-			payload := make([]byte, 100)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := log.Append(spool.Event{Kind: spool.KindOutput, Stream: spool.Stdout, Bytes: payload}); err != nil {
-					b.Fatal(err)
-				}
-			}
-			cancel()
-			wg.Wait()
-		})
-	}
-}

@@ -50,9 +50,9 @@ type Command func(dir string) *exec.Cmd
 
 // link is a connection to one keeper.
 type link struct {
-	rpc   *rpc.Conn
-	owner string
-	hello helloResult
+	transport *transport
+	owner     string
+	hello     helloResult
 
 	mu       sync.Mutex
 	expected map[spool.RunID]*expectation
@@ -61,7 +61,7 @@ type link struct {
 
 func (l *link) alive() bool {
 	select {
-	case <-l.rpc.Done():
+	case <-l.transport.rpc.Done():
 		return false
 	default:
 		return true
@@ -70,16 +70,13 @@ func (l *link) alive() bool {
 
 // call makes a request. A lost keeper is [rpc.ErrConnClosed].
 func (l *link) call(ctx context.Context, method string, params, result any) error {
-	return runproto.DecodeError(l.rpc.Call(ctx, method, params, result))
+	return runproto.DecodeError(l.transport.rpc.Call(ctx, method, params, result))
 }
 
 // start asks for a run.
 func (l *link) start(ctx context.Context, p startParams, info *spool.Info) error {
-	b, err := p.append(make([]byte, 0, messageRoom))
+	b, err := l.transport.start(ctx, p.append)
 	if err != nil {
-		return err
-	}
-	if b, err = l.rpc.CallBinary(ctx, b); err != nil {
 		return runproto.DecodeError(err)
 	}
 	if *info, err = decodeInfo(b); err != nil {
@@ -112,21 +109,19 @@ func (b *Backend) dial(ctx context.Context, o host.Owner) (*link, error) {
 	if err := checkPeer(nc); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), nc.Close())
 	}
-	var stream io.ReadWriteCloser = nc
-	if o.Build == b.opts.Build { // which knows of them
-		if stream, err = offerPipes(nc); err != nil {
-			return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), nc.Close())
-		}
+	t, err := dialTransport(nc, "keeper "+o.ID, o.Build == b.opts.Build)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), nc.Close())
 	}
-	l := &link{rpc: rpc.NewConn(rpc.Frames(stream, "keeper "+o.ID)), owner: o.ID, expected: make(map[spool.RunID]*expectation)}
-	stop := context.AfterFunc(b.ctx, func() { _ = l.rpc.Close() })
+	l := &link{transport: t, owner: o.ID, expected: make(map[spool.RunID]*expectation)}
+	stop := context.AfterFunc(b.ctx, func() { _ = l.transport.close() })
 	b.wg.Go(func() {
 		defer stop()
-		_ = l.rpc.Serve(b.ctx, l) // whoever calls is told
+		t.serve(b.ctx, l) // calls return the error
 		l.disappoint()
 	})
 	if err := l.call(ctx, methodHello, struct{}{}, &l.hello); err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), l.rpc.Close())
+		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), l.transport.close())
 	}
 	return l, nil
 }
@@ -247,7 +242,7 @@ func (b *Backend) enter(l *link) *link {
 	}
 	b.mu.Unlock()
 	if other != l {
-		_ = l.rpc.Close()
+		_ = l.transport.close()
 	}
 	return other
 }
@@ -266,7 +261,7 @@ func (b *Backend) find(ctx context.Context) (*link, error) {
 		switch {
 		case err != nil: // it is about to leave
 		case l.hello.Protocol != Protocol: // another program of that name
-			_ = l.rpc.Close()
+			_ = l.transport.close()
 		default:
 			return l, nil
 		}

@@ -60,7 +60,7 @@ func serve(dir, build string) int {
 	return 0
 }
 
-func open(t *testing.T, dir, build string) *keeper.Backend {
+func open(t testing.TB, dir, build string) *keeper.Backend {
 	t.Helper()
 	b, err := keeper.Open(keeper.Options{
 		Dir: dir, Build: build, Host: hostOptions(dir),
@@ -82,7 +82,7 @@ func open(t *testing.T, dir, build string) *keeper.Backend {
 }
 
 // stateDir is a directory whose keepers are gone when the test ends.
-func stateDir(t *testing.T) string {
+func stateDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	t.Cleanup(func() {

@@ -9,16 +9,7 @@ import (
 // their own: numbers, and strings with their lengths before them. It costs less
 // than JSON, and strings that are not UTF-8 arrive as they are.
 
-// The kinds of what a keeper says so, which come first.
-const (
-	messageStarted = 1 // the answer to a start
-	messageNews    = 2 // the first news of a run
-)
-
 var errMessage = errors.New("message is cut")
-
-// messageRoom is what most messages fit in.
-const messageRoom = 512
 
 // roomFor is how many strings are believed in before they are there.
 const roomFor = 1024

@@ -69,15 +69,12 @@ func (l *link) disappoint() {
 	}
 }
 
-// Binary implements [rpc.BinaryHandler].
-func (l *link) Binary(b []byte) error {
-	switch {
-	case len(b) > 0 && b[0] == messageNews:
-		return l.hear(b[1:])
-	case len(b) > 0 && b[0] == messageStarted:
-		return l.rpc.SettleBinary(b[1:])
+// binary implements [handler].
+func (l *link) binary(kind byte, b []byte) error {
+	if kind == messageNews {
+		return l.hear(b)
 	}
-	return nil // of a newer keeper
+	return nil // a newer keeper may send more
 }
 
 // hear takes the first news of a run.

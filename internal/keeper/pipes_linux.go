@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipes is a connection whose bytes take two pipes. A reader of a socket wakes
-// whoever wrote to it, because there is room again; one of a pipe does not.
+// pipes is a connection over two pipes. Reading from a socket wakes the writer,
+// because there is room again; reading from a pipe does not.
 type pipes struct {
 	in, out *os.File
-	socket  net.Conn // over which they came; it says who the peer is
+	socket  net.Conn // carried the pipes; it stays open as long as they do
 }
 
-// offerPipes makes the pipes of a connection and gives the peer its ends.
+// offerPipes creates the pipes of a connection and sends the peer its ends.
 func offerPipes(socket net.Conn) (_ io.ReadWriteCloser, err error) {
 	uc, ok := socket.(*net.UnixConn)
 	if !ok {
-		return nil, fmt.Errorf("offer pipes: %T is no unix connection", socket)
+		return nil, fmt.Errorf("offer pipes: %T is not a unix connection", socket)
 	}
 	in, theirOut, err := os.Pipe()
 	if err != nil {
@@ -41,30 +41,30 @@ func offerPipes(socket net.Conn) (_ io.ReadWriteCloser, err error) {
 	return p, nil
 }
 
-// takePipes returns the connection that the peer wants: over pipes, if its
-// first message brings some.
-func takePipes(socket net.Conn) (io.ReadWriteCloser, error) {
+// acceptPipes returns the connection that the peer uses: over pipes if its first
+// message carries their descriptors, else over the socket.
+func acceptPipes(socket net.Conn) (io.ReadWriteCloser, error) {
 	uc, ok := socket.(*net.UnixConn)
 	if !ok {
-		return nil, fmt.Errorf("take pipes: %T is no unix connection", socket)
+		return nil, fmt.Errorf("accept pipes: %T is not a unix connection", socket)
 	}
 	first := make([]byte, 1)
 	oob := make([]byte, unix.CmsgSpace(2*4))
 	n, oobn, flags, _, err := uc.ReadMsgUnix(first, oob)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("take pipes: %w", err)
+		return nil, fmt.Errorf("accept pipes: %w", err)
 	case n == 0:
-		return nil, fmt.Errorf("take pipes: %w", io.EOF)
+		return nil, fmt.Errorf("accept pipes: %w", io.EOF)
 	case flags&unix.MSG_CTRUNC != 0 && oobn == 0:
-		return nil, fmt.Errorf("take pipes: %w", unix.EMFILE)
+		return nil, fmt.Errorf("accept pipes: %w", unix.EMFILE)
 	}
 	if oobn == 0 {
-		return &begun{UnixConn: uc, first: first}, nil
+		return &peekedConn{UnixConn: uc, first: first}, nil
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil {
-		return nil, fmt.Errorf("take pipes: %w", err)
+		return nil, fmt.Errorf("accept pipes: %w", err)
 	}
 	var fds []int
 	for i := range messages {
@@ -75,14 +75,14 @@ func takePipes(socket net.Conn) (io.ReadWriteCloser, error) {
 	}
 	var ends []*os.File
 	for _, fd := range fds {
-		_ = unix.SetNonblock(fd, true) // else a read holds a thread, and works
+		_ = unix.SetNonblock(fd, true) // without it a read blocks a thread, but works
 		ends = append(ends, os.NewFile(uintptr(fd), "keeper pipe"))
 	}
 	if len(ends) != 2 {
 		for _, f := range ends {
 			_ = f.Close()
 		}
-		return nil, fmt.Errorf("take pipes: %d of them", len(ends))
+		return nil, fmt.Errorf("accept pipes: got %d descriptors, want 2", len(ends))
 	}
 	return &pipes{in: ends[0], out: ends[1], socket: socket}, nil
 }
@@ -90,19 +90,19 @@ func takePipes(socket net.Conn) (io.ReadWriteCloser, error) {
 func (p *pipes) Read(b []byte) (int, error)  { return p.in.Read(b) }
 func (p *pipes) Write(b []byte) (int, error) { return p.out.Write(b) }
 
-// SyscallConn is that of the end that is written to.
+// SyscallConn returns the connection for writing.
 func (p *pipes) SyscallConn() (syscall.RawConn, error) { return p.out.SyscallConn() }
 
-// Close closes the connection.
+// Close closes the pipes and the socket.
 func (p *pipes) Close() error { return errors.Join(p.in.Close(), p.out.Close(), p.socket.Close()) }
 
-// begun is a connection of which the beginning was read.
-type begun struct {
+// peekedConn is a connection whose first bytes have been read already.
+type peekedConn struct {
 	*net.UnixConn
 	first []byte
 }
 
-func (c *begun) Read(b []byte) (int, error) {
+func (c *peekedConn) Read(b []byte) (int, error) {
 	if len(c.first) > 0 {
 		n := copy(b, c.first)
 		c.first = c.first[n:]

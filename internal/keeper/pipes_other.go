@@ -7,6 +7,7 @@ import (
 	"net"
 )
 
+// Pipes save nothing on other platforms.
 func offerPipes(socket net.Conn) (io.ReadWriteCloser, error) { return socket, nil }
 
-func takePipes(socket net.Conn) (io.ReadWriteCloser, error) { return socket, nil }
+func acceptPipes(socket net.Conn) (io.ReadWriteCloser, error) { return socket, nil }

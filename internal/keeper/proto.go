@@ -7,19 +7,19 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// Protocol is the version of what is said on the socket. A keeper of an older
-// build finishes its runs under a newer server, so members are only ever added
-// and a method that is missing is an error the server can bear.
+// Protocol is the version of the protocol between keepers and servers. A server
+// also talks to the keepers of older builds until their runs have ended, so
+// members are only ever added, and a server tolerates a method that a keeper
+// does not know. It starts runs only through a keeper of its own build and
+// version.
 //
-// Since version 3 a start is a binary message, and so is the first news of its
-// run, which comes by itself if it was asked for: whoever starts something
-// wants to hear of it.
-const Protocol = 3
+// Version 3 made starts and the first update of a run binary messages. Version
+// 4 made the error of a start one too, and put the kind first in all of them.
+const Protocol = 4
 
 // The methods of a keeper.
 const (
 	methodHello   = "hello"
-	methodStart   = "start"
 	methodStat    = "stat"
 	methodLive    = "live"
 	methodAwait   = "await"

@@ -142,11 +142,10 @@ func (s *server) accept(ln net.Listener, wg *sync.WaitGroup) {
 
 // conn is one connected server or command.
 type conn struct {
-	server *server
-	rpc    *rpc.Conn
-	ctx    context.Context
-	lanes  *rpc.Lanes
-	relief *relief
+	server    *server
+	transport *transport
+	ctx       context.Context
+	lanes     *rpc.Lanes
 }
 
 func (s *server) serve(nc net.Conn) {
@@ -173,20 +172,15 @@ func (s *server) serve(nc net.Conn) {
 // talk serves a connection until it ends.
 func (c *conn) talk(nc net.Conn) {
 	stop := context.AfterFunc(c.ctx, func() { _ = nc.Close() })
-	stream, err := takePipes(nc)
+	t, err := acceptTransport(nc)
 	stop()
 	if err != nil {
 		_ = nc.Close()
 		return
 	}
-	defer context.AfterFunc(c.ctx, func() { _ = stream.Close() })()
-	c.rpc = rpc.NewConn(rpc.Frames(stream, "keeper client"))
-	if c.relief, err = newRelief(c.rpc.Relieve); err != nil {
-		_ = stream.Close()
-		return
-	}
-	defer c.relief.close()
-	_ = c.rpc.Serve(c.ctx, c)
+	defer context.AfterFunc(c.ctx, func() { _ = t.close() })()
+	c.transport = t
+	t.serve(c.ctx, c)
 }
 
 // look has the keeper check whether it is idle.
@@ -238,38 +232,38 @@ func (c *conn) Malformed(err error) error { return err }
 // Notification implements [rpc.Handler].
 func (c *conn) Notification(string, json.RawMessage) error { return nil }
 
-// Binary implements [rpc.BinaryHandler]: it is a start. That of a process does
-// not take long, and whoever wants it waits: it is done on the goroutine that
-// reads, unless there is more to read.
-func (c *conn) Binary(b []byte) error {
-	r, err := rpc.BinaryRequest(c.rpc, methodStart, b)
+// binary implements [handler]. The start of a process is short, and the server
+// waits for it: it runs on the goroutine that reads, if possible.
+func (c *conn) binary(kind byte, b []byte) error {
+	if kind != messageStart {
+		return nil // a newer server may send more
+	}
+	id, params, err := cutID(b)
 	if err != nil {
 		return err
 	}
-	p, err := decodeStart(r.Params)
+	p, err := decodeStart(params)
 	if err != nil {
-		r.Reply(nil, runproto.EncodeError(fmt.Errorf("%w: %w", spool.ErrInvalid, err)))
+		c.transport.refused(id, runproto.EncodeError(fmt.Errorf("%w: %w", spool.ErrInvalid, err)))
 		return nil
 	}
-	isProcess := p.Engine == "" || p.Engine == spool.EngineProcess
-	if !isProcess || c.rpc.More() || !c.relief.begin() {
-		c.lanes.Go("", r.Size(), func() { c.start(r, p) })
+	start := func() { c.start(id, &p) }
+	if isProcess := p.Engine == "" || p.Engine == spool.EngineProcess; isProcess && c.transport.runInline(start) {
 		return nil
 	}
-	defer c.relief.end()
-	c.start(r, p)
+	c.lanes.Go("", len(params), start)
 	return nil
 }
 
-func (c *conn) start(r *rpc.Request, p startParams) {
-	// Not under the connection's context: a run that started is kept.
+func (c *conn) start(id uint64, p *startParams) {
+	// The run outlives the connection, so it does not use its context.
 	info, err := c.server.host.Start(c.server.ctx, p.Spec)
 	c.server.worked.Store(true)
 	if err != nil {
-		r.Reply(nil, runproto.EncodeError(err))
+		c.transport.refused(id, runproto.EncodeError(err))
 		return
 	}
-	r.ReplyBinary(messageStarted, appendInfo(make([]byte, 0, messageRoom), &info))
+	c.transport.started(id, func(dst []byte) []byte { return appendInfo(dst, &info) })
 	if p.News {
 		c.watch(info.ID)
 	}
@@ -347,7 +341,7 @@ func (c *conn) watch(id spool.RunID) {
 		}
 	})
 	if err != nil {
-		_ = c.rpc.Close()
+		_ = c.transport.close()
 	}
 }
 
@@ -361,7 +355,7 @@ func (c *conn) tellEnd(id spool.RunID) bool {
 	}
 	news := newsOf(page, at)
 	b, err := appendNews(append(make([]byte, 0, messageRoom), messageNews), &news)
-	return err == nil && c.rpc.TrySend(true, b)
+	return err == nil && c.transport.trySend(b)
 }
 
 // tell sends the first news of a run, whatever it is.
@@ -372,10 +366,10 @@ func (c *conn) tell(id spool.RunID) {
 		b, err = appendNews([]byte{messageNews}, &news)
 	}
 	if err == nil {
-		err = c.rpc.Send(true, b)
+		err = c.transport.send(b)
 	}
 	if err != nil {
-		_ = c.rpc.Close()
+		_ = c.transport.close()
 	}
 }
 

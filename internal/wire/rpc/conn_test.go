@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a handler that answers what it is asked to.
+// echo is a handler whose answer depends on the method.
 type echo struct{}
 
 func (echo) Request(r *Request) {
@@ -37,7 +37,7 @@ func (echo) Request(r *Request) {
 func (echo) Notification(method string, _ json.RawMessage) error { return errors.New(method) }
 func (echo) Malformed(err error) error                           { return err }
 
-// pair returns two connections that talk to each other.
+// pair returns the two ends of a connection.
 func pair(t *testing.T) (client, server *Conn) {
 	a, b := net.Pipe()
 	client, server = NewConn(Lines(a, a, "client")), NewConn(Lines(b, b, "server"))
@@ -77,7 +77,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-func TestCallEndsWithItsContextAndTheAnswerIsNoSurprise(t *testing.T) {
+func TestLateAnswerOfCancelledCall(t *testing.T) {
 	client, server := pair(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -85,7 +85,7 @@ func TestCallEndsWithItsContextAndTheAnswerIsNoSurprise(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if err := client.Call(t.Context(), "echo", nil, nil); err != nil {
-		t.Errorf("after an answer that nobody waited for: %v", err)
+		t.Errorf("after the answer of a cancelled call: %v", err)
 	}
 	_ = server.Close()
 	if err := client.Call(t.Context(), "echo", nil, nil); !errors.Is(err, ErrConnClosed) {
@@ -93,7 +93,7 @@ func TestCallEndsWithItsContextAndTheAnswerIsNoSurprise(t *testing.T) {
 	}
 }
 
-func TestUnknownAnswerEndsTheConnection(t *testing.T) {
+func TestUnknownAnswerEndsConnection(t *testing.T) {
 	for _, msg := range []string{`{"id":99,"result":1}`, `{"id":"x","result":1}`, `{"id":1,"error":{"code":1,"message":""}}`} {
 		client, server := pair(t)
 		if err := client.Send(false, []byte(msg)); err != nil {
@@ -103,6 +103,39 @@ func TestUnknownAnswerEndsTheConnection(t *testing.T) {
 		if err := server.Err(); err == nil || !strings.Contains(err.Error(), "never sent") {
 			t.Errorf("%s: %v", msg, err)
 		}
+	}
+}
+
+// binaryEcho is a handler that also accepts binary messages.
+type binaryEcho struct {
+	echo
+	got []string
+}
+
+func (h *binaryEcho) Binary(b []byte) error {
+	h.got = append(h.got, string(b))
+	return nil
+}
+
+func TestReceiveBinary(t *testing.T) {
+	c := NewConn(Lines(strings.NewReader(""), io.Discard, "test"))
+	h := new(binaryEcho)
+	if err := c.Receive(h, []byte("\xff"), true); err != nil || len(h.got) != 1 || h.got[0] != "\xff" {
+		t.Errorf("binary handler got %q, %v", h.got, err)
+	}
+	if err := c.Receive(echo{}, []byte(`{"method":"note"}`), true); err == nil || err.Error() != "note" {
+		t.Errorf("plain handler: %v", err)
+	}
+}
+
+func TestEndOnce(t *testing.T) {
+	c := NewConn(Lines(strings.NewReader(""), io.Discard, "test"))
+	first := errors.New("first")
+	c.End(first)
+	c.End(errors.New("second"))
+	<-c.Done()
+	if err := c.Call(t.Context(), "m", nil, nil); !errors.Is(err, ErrConnClosed) || !errors.Is(err, first) {
+		t.Errorf("call: %v", err)
 	}
 }
 
@@ -139,27 +172,27 @@ func TestLines(t *testing.T) {
 		t.Errorf("wrote %q, %v", out.String(), err)
 	}
 	if l.Write(t.Context(), true, []byte("a")) == nil {
-		t.Error("a line took binary")
+		t.Error("Lines accepted a binary message")
 	}
 }
 
-// pinged is a transport of which only the pings matter.
-type pinged struct {
+// pingTransport is a transport that only answers pings.
+type pingTransport struct {
 	Transport
 	ping func(context.Context) error
 }
 
-func (p pinged) Ping(ctx context.Context) error { return p.ping(ctx) }
+func (p pingTransport) Ping(ctx context.Context) error { return p.ping(ctx) }
 
 func TestKeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost := errors.New("lost")
 		n := 0
-		err := KeepAlive(t.Context(), pinged{ping: func(ctx context.Context) error {
+		err := KeepAlive(t.Context(), pingTransport{ping: func(ctx context.Context) error {
 			switch n++; n {
 			case 1:
 				return nil
-			case 2: // busy with something else
+			case 2: // the peer is busy
 				<-ctx.Done()
 				return fmt.Errorf("wait for pong: %w", ctx.Err())
 			}

@@ -13,8 +13,8 @@ const (
 	CodeInternal       = -32603
 )
 
-// Error is the error object of a response, and the error a handler returns to
-// choose one. Any other error becomes CodeInternal.
+// Error is the error object of a response. A handler returns one to choose the
+// code; any other error becomes CodeInternal.
 type Error struct {
 	Code    int             `json:"code"`
 	Message string          `json:"message"`

@@ -6,15 +6,15 @@ import (
 	"github.com/spool-run/spool/internal/crew"
 )
 
-// Lanes runs work of one connection: what shares a key runs one after the
-// other in the order it came, everything else side by side. Control messages
-// use no lane at all.
+// Lanes runs the requests of one connection: requests with the same key run one
+// after the other in the order of their arrival, all others run concurrently.
+// Control messages use no lane.
 type Lanes struct {
 	maxItems, maxBytes int
 
 	mu      sync.Mutex
 	room    sync.Cond
-	waiting map[string][]item // present while a goroutine works on the key
+	waiting map[string][]item // has a key while a goroutine works on it
 	items   int
 	bytes   int
 	crew    crew.Crew
@@ -25,16 +25,17 @@ type item struct {
 	run  func()
 }
 
-// NewLanes returns lanes that hold at most so many items and bytes; beyond
-// that [Lanes.Go] waits, which is how a flood is pushed back to its sender.
+// NewLanes returns lanes that hold at most maxItems items of maxBytes bytes.
+// Beyond that [Lanes.Go] blocks, and with it the goroutine that reads, so that
+// the peer has to slow down.
 func NewLanes(maxItems, maxBytes int) *Lanes {
 	l := &Lanes{maxItems: maxItems, maxBytes: maxBytes, waiting: make(map[string][]item)}
 	l.room.L = &l.mu
 	return l
 }
 
-// Go runs the work, which holds size bytes, after all earlier work of the
-// same key. An empty key means that nothing need be waited for.
+// Go calls run, which holds size bytes of memory, after all earlier functions of
+// the same key have returned. With an empty key it calls run at once.
 func (l *Lanes) Go(key string, size int, run func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,5 +82,6 @@ func (l *Lanes) do(it item) {
 	l.room.Signal()
 }
 
-// Wait returns once all work is done. No work may be added meanwhile.
+// Wait returns once all functions have returned. Go must not be called
+// meanwhile.
 func (l *Lanes) Wait() { l.crew.Wait() }

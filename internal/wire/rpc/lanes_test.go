@@ -32,12 +32,12 @@ func TestLanesKeepOrderPerKey(t *testing.T) {
 	}
 }
 
-// Work that waits holds up its own key only.
-func TestLanesRunSideBySide(t *testing.T) {
+// A function that waits delays only its own key.
+func TestLanesRunConcurrently(t *testing.T) {
 	l := NewLanes(64, 1<<20)
 	var all sync.WaitGroup
 	all.Add(4)
-	meet := func() { // everybody must be there
+	meet := func() { // returns once all four run
 		all.Done()
 		all.Wait()
 	}

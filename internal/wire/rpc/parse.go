@@ -9,29 +9,27 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on one message. They bound what a peer can make us hold, whatever
-// the message claims to be.
+// Limits of one message. They bound the memory and time that a peer can make
+// us spend on it.
 const (
 	MaxMessage = 64 << 20 // bytes
 	MaxValues  = 262_144  // JSON values
 	maxDepth   = 127      // nested arrays and objects
 )
 
-// Message is one JSON-RPC message, taken apart but not decoded. The parts
-// point into the bytes it was parsed from.
+// Message is one JSON-RPC message. Its members are not decoded and point into
+// the bytes it was parsed from.
 type Message struct {
 	ID     json.RawMessage // as sent; nil in a notification
 	Method string          // of a request or notification
 	Params json.RawMessage
 	Result json.RawMessage // only in a response
 	Error  *Error          // only in a response
-
-	binary []byte // of a binary response
 }
 
-// Parse checks one message whole and takes it apart: syntax, UTF-8, number of
-// values, depth and duplicate keys, anywhere in it. A "jsonrpc" member and
-// unknown members are ignored.
+// Parse checks a whole message (syntax, UTF-8, number of values, depth and
+// duplicate keys) and splits it into its members. It ignores a "jsonrpc" member
+// and unknown members.
 func Parse(b []byte) (Message, error) {
 	s := scanner{b: b}
 	if !utf8.Valid(b) {
@@ -90,7 +88,7 @@ func checkID(v json.RawMessage) error {
 	return nil
 }
 
-// scanner walks JSON text once without building anything.
+// scanner checks JSON text in one pass without building values.
 type scanner struct {
 	b      []byte
 	i      int
@@ -114,7 +112,7 @@ func (s *scanner) space() {
 	}
 }
 
-// document scans one object and nothing else, and shows its members.
+// document scans text that is one object, and calls member for each member.
 func (s *scanner) document(member func(key string, value json.RawMessage) error) error {
 	s.space()
 	if s.i == len(s.b) {
@@ -134,7 +132,7 @@ func (s *scanner) document(member func(key string, value json.RawMessage) error)
 	return nil
 }
 
-// value scans a value inside so many arrays and objects.
+// value scans a value that is nested in depth arrays and objects.
 func (s *scanner) value(depth int) error {
 	s.values++
 	if s.values > MaxValues {
@@ -165,7 +163,8 @@ func (s *scanner) value(depth int) error {
 	return s.fail("expected value")
 }
 
-// manyKeys is where looking through a list of keys gets slower than a map.
+// manyKeys is the number of keys above which a map finds duplicates faster than
+// a list.
 const manyKeys = 16
 
 func (s *scanner) object(depth int, member func(string, json.RawMessage) error) error {
@@ -299,8 +298,8 @@ func (s *scanner) str() (escaped bool, err error) {
 	return false, s.fail("EOF while parsing a string")
 }
 
-// escape scans one escape sequence. A lone surrogate is refused: no text it
-// could stand for exists, and replacing it would change what was said.
+// escape scans one escape sequence. It refuses a lone surrogate, which stands
+// for no character; replacing it would change the text.
 func (s *scanner) escape() error {
 	if s.i+1 >= len(s.b) {
 		return s.fail("EOF while parsing a string")

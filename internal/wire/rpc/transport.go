@@ -12,24 +12,24 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Transport carries whole messages. Read is called by one goroutine; Write by
-// any, one at a time each.
+// Transport carries whole messages. One goroutine at a time calls Read; any
+// number may call Write.
 type Transport interface {
 	// Read returns the next message, which the caller owns, and whether it
-	// came as binary.
+	// is binary.
 	Read(ctx context.Context) (b []byte, binary bool, err error)
 	// Write sends the parts as one message.
 	Write(ctx context.Context, binary bool, parts ...[]byte) error
-	// Ping returns once the peer answered.
+	// Ping returns once the peer has answered.
 	Ping(ctx context.Context) error
-	// Close drops the connection at once.
+	// Close closes the connection at once.
 	Close() error
 	// String names the peer in error messages.
 	String() string
 }
 
-// frameBytes is the largest WebSocket frame we send. Peers refuse frames
-// above 16 MiB but accept a message in several.
+// frameBytes is the largest WebSocket frame we send. Peers refuse frames above
+// 16 MiB but accept a message of several frames.
 const frameBytes = 4 << 20
 
 // WebSocket returns a transport over an open WebSocket connection.
@@ -41,15 +41,15 @@ func WebSocket(c *websocket.Conn, name string) Transport {
 type webSocket struct {
 	conn *websocket.Conn
 	name string
-	last int // size of the last message read, the best guess for the next
+	last int // size of the last message read: a guess for the next
 
-	mu sync.Mutex // one message at a time, in pieces or not
+	mu sync.Mutex // held while a message is written
 
 	spareMu sync.Mutex
-	spare   [][]byte // messages that nobody needs any more
+	spare   [][]byte // buffers for further messages
 }
 
-// maxSpare bounds the messages that wait to be used again.
+// maxSpare is the largest number of spare buffers.
 const maxSpare = 16
 
 func (w *webSocket) recycle(b []byte) {
@@ -60,7 +60,7 @@ func (w *webSocket) recycle(b []byte) {
 	}
 }
 
-// buffer returns room for the next message.
+// buffer returns an empty buffer for the next message.
 func (w *webSocket) buffer() []byte {
 	w.spareMu.Lock()
 	defer w.spareMu.Unlock()
@@ -125,8 +125,8 @@ func (w *webSocket) Ping(ctx context.Context) error { return w.conn.Ping(ctx) }
 func (w *webSocket) Close() error                   { return w.conn.CloseNow() }
 func (w *webSocket) String() string                 { return w.name }
 
-// Lines returns a transport that carries one message a line. Closing it
-// closes both ends, if they can be closed.
+// Lines returns a transport with one message per line. Close closes r and w if
+// they are an [io.Closer].
 func Lines(r io.Reader, w io.Writer, name string) Transport {
 	return &lines{r: bufio.NewReaderSize(r, 64<<10), w: w, closers: []any{r, w}, name: name}
 }
@@ -200,10 +200,10 @@ func (l *lines) Close() error {
 
 func (l *lines) String() string { return l.name }
 
-// KeepAlive pings the peer until ctx ends, so that middle boxes do not forget
-// a quiet connection. A missing answer is not an error: a peer that is busy
-// reading a large message is not gone. A ping that cannot be sent is one: it
-// tells of a lost connection even when nobody reads from it.
+// KeepAlive pings the peer until ctx ends, so that proxies do not drop an idle
+// connection. A missing answer is not an error: the peer may be busy reading a
+// large message. A ping that cannot be sent is an error: it reveals a lost
+// connection even if no goroutine reads from it.
 func KeepAlive(ctx context.Context, t Transport, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
