@@ -12,9 +12,9 @@ import (
 	"github.com/coder/websocket"
 )
 
-// A server that is killed ends its connections in good order, and in the
-// middle of a frame.
-func TestHalfAMessageIsNone(t *testing.T) {
+// The connection of a killed server ends without an error, possibly inside a
+// frame. The part of a message must not pass for a whole one.
+func TestReadPartialMessage(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, buf, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -25,7 +25,7 @@ func TestHalfAMessageIsNone(t *testing.T) {
 		sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 		fmt.Fprintf(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n",
 			base64.StdEncoding.EncodeToString(sum[:]))
-		// A binary frame of 2000 bytes, of which come as many as the
+		// The first 512 bytes of a binary frame of 2000: as many as the
 		// first buffer of a reader holds.
 		buf.Write([]byte{0x82, 126, 2000 >> 8, 2000 & 0xff})
 		buf.Write(make([]byte, 512))
