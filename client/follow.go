@@ -7,7 +7,7 @@ import (
 	"iter"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
@@ -98,7 +98,7 @@ func (f *follow) stream(ctx context.Context, l *link) error {
 // deliver hands on the events of one frame.
 func (f *follow) deliver(frame []byte) error {
 	for len(frame) > 0 {
-		e, n, err := eventlog.DecodeRecord(frame)
+		e, n, err := record.Decode(frame)
 		if err != nil {
 			return fmt.Errorf("run %s: event after %d: %w", f.run, f.after, err)
 		}

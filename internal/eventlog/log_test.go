@@ -1,7 +1,6 @@
 package eventlog_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -278,57 +277,4 @@ func TestTimeNeverStepsBack(t *testing.T) {
 	if diff := cmp.Diff([]int64{1000, 1000, 2000}, got); diff != "" {
 		t.Error(diff)
 	}
-}
-
-func TestRecordRoundTrip(t *testing.T) {
-	events := []spool.Event{
-		{Seq: 1, Kind: spool.KindOutput, Stream: spool.Stderr, Bytes: []byte("a\x00\xff")},
-		{Seq: 1 << 60, Kind: spool.KindNotice, Turn: 9, Data: json.RawMessage(`{"code":"x"}`), Bytes: []byte("raw")},
-		{Seq: 3, Kind: spool.KindClosed},
-	}
-	var b []byte
-	for i := range events {
-		events[i].Time = time.Unix(1, int64(i)).UTC()
-		var err error
-		if b, err = eventlog.AppendRecord(b, &events[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, want := range events {
-		got, n, err := eventlog.DecodeRecord(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("record %d: %s", i, diff)
-		}
-		b = b[n:]
-	}
-	if len(b) != 0 {
-		t.Errorf("%d bytes left", len(b))
-	}
-	for _, bad := range []spool.Event{{Kind: "nonsense"}, {Kind: spool.KindOutput, Stream: "nowhere"}, {Kind: spool.KindOutput, Bytes: make([]byte, spool.MaxEventBytes+1)}} {
-		if _, err := eventlog.AppendRecord(nil, &bad); err == nil {
-			t.Errorf("%q on %q of %d bytes was encoded", bad.Kind, bad.Stream, len(bad.Bytes))
-		}
-	}
-}
-
-func FuzzDecodeRecord(f *testing.F) {
-	good, err := eventlog.AppendRecord(nil, &spool.Event{Seq: 1, Kind: spool.KindOutput, Stream: spool.Stdout, Bytes: []byte("hello")})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good)
-	f.Add(good[:20])
-	f.Fuzz(func(t *testing.T, b []byte) {
-		e, n, err := eventlog.DecodeRecord(b)
-		if err != nil {
-			return
-		}
-		again, err := eventlog.AppendRecord(nil, &e)
-		if err == nil && !bytes.Equal(again[8:24], b[8:24]) {
-			t.Fatalf("decoded %d bytes encode differently", n)
-		}
-	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/record"
 )
 
 // RecordTier is a tier that has records at hand. ReadRecords appends none
@@ -33,7 +34,7 @@ func (l *Log) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte, sp
 		return dst, after, err
 	}
 	for i := range events {
-		if dst, err = AppendRecord(dst, &events[i]); err != nil {
+		if dst, err = record.Append(dst, &events[i]); err != nil {
 			return dst, after, err
 		}
 		after = events[i].Seq

@@ -68,7 +68,7 @@ func (h *Host) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.P
 }
 
 // ReadRecords is Read for somebody who hands the events on in the form of
-// [eventlog.AppendRecord]: it appends them to dst, and the page has none.
+// [record.Append]: it appends them to dst, and the page has none.
 func (h *Host) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
 	r, err := h.find(id)
 	if err != nil {

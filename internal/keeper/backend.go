@@ -17,6 +17,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
@@ -124,7 +125,7 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 		}
 		var info spool.Info
 		first := l.expect(spec.ID)
-		err = l.start(ctx, startParams{spec, first != nil}, &info)
+		err = l.start(ctx, record.Start{Spec: spec, News: first != nil}, &info)
 		m := b.prime(info, err)
 		switch {
 		case m != nil && first != nil && m.owner == l.owner && m.expect(): // else it is another's, who may be dead

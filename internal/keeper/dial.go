@@ -20,6 +20,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/flock"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
@@ -74,12 +75,12 @@ func (l *link) call(ctx context.Context, method string, params, result any) erro
 }
 
 // start asks for a run.
-func (l *link) start(ctx context.Context, p startParams, info *spool.Info) error {
-	b, err := l.transport.start(ctx, p.append)
+func (l *link) start(ctx context.Context, p record.Start, info *spool.Info) error {
+	b, err := l.transport.start(ctx, func(dst []byte) ([]byte, error) { return record.AppendStart(dst, &p) })
 	if err != nil {
 		return runproto.DecodeError(err)
 	}
-	if *info, err = decodeInfo(b); err != nil {
+	if *info, err = record.DecodeInfo(b); err != nil {
 		return fmt.Errorf("keeper %s: %w", l.owner, err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/eventlog"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
@@ -96,14 +97,12 @@ func (m *mirror) expect() bool {
 
 // hear takes the news that was expected, or nil if it will not come, and has
 // the keeper asked for what is lacking then.
-func (m *mirror) hear(news *awaitResult) {
+func (m *mirror) hear(news *record.News) {
 	if news != nil {
 		m.mu.Lock()
 		info := m.info // as it was at the start
 		m.mu.Unlock()
-		now := &news.Info
-		info.State, info.Ended, info.Outcome, info.Last, info.Bytes = now.State, now.Ended, now.Outcome, now.Last, now.Bytes
-		news.Info = info
+		news.Complete(info)
 		_ = m.take(*news) // what went wrong is asked for
 	}
 	m.mu.Lock()
@@ -138,7 +137,7 @@ func (m *mirror) ask() {
 func (m *mirror) await() error {
 	b := m.backend
 	last, _ := m.log.Last()
-	var news awaitResult
+	var news record.News
 	l, err := b.to(b.ctx, m.owner)
 	if err == nil {
 		err = l.call(b.ctx, methodAwait, awaitParams{m.id, last}, &news)
@@ -153,12 +152,8 @@ func (m *mirror) await() error {
 }
 
 // take takes an answer in.
-func (m *mirror) take(news awaitResult) error {
-	at := store.Position{Last: news.Info.Last, Segment: news.Segment, Size: news.Size}
-	if news.Last != nil {
-		at.Last = *news.Last
-	}
-	return m.learn(news.Info, news.Events, at)
+func (m *mirror) take(news record.News) error {
+	return m.learn(news.Info, news.Events, store.Position{Last: news.Last, Segment: news.Segment, Size: news.Size})
 }
 
 // learn takes news in.

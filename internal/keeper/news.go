@@ -1,11 +1,10 @@
 package keeper
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/record"
 )
 
 // expectation is the first news of a run that this process starts, which its
@@ -13,7 +12,7 @@ import (
 // that reads from the keeper: every other one in between would cost a wake.
 type expectation struct {
 	mirror *mirror      // nil until there is one
-	news   *awaitResult // what came before
+	news   *record.News // what came before
 }
 
 // expect says that a run is about to be started. It is nil if somebody else
@@ -79,7 +78,7 @@ func (l *link) binary(kind byte, b []byte) error {
 
 // hear takes the first news of a run.
 func (l *link) hear(b []byte) error {
-	news, err := decodeNews(b)
+	news, err := record.DecodeNews(b)
 	if err != nil {
 		return fmt.Errorf("keeper %s: %w", l.owner, err)
 	}
@@ -98,45 +97,4 @@ func (l *link) hear(b []byte) error {
 		m.hear(news)
 	}
 	return nil
-}
-
-// appendNews appends the form in which the first news of a run is told: where
-// its log ends, what of its description changes while it lives, and the records
-// of the events.
-func appendNews(dst []byte, news *awaitResult) (_ []byte, err error) {
-	dst = appendText(dst, news.Info.ID)
-	for _, n := range []uint64{uint64(*news.Last), uint64(news.Segment), uint64(news.Size)} {
-		dst = binary.AppendUvarint(dst, n)
-	}
-	dst = appendProgress(dst, &news.Info)
-	for i := range news.Events {
-		if dst, err = eventlog.AppendRecord(dst, &news.Events[i]); err != nil {
-			return nil, fmt.Errorf("encode news: %w", err)
-		}
-	}
-	return dst, nil
-}
-
-// decodeNews is the inverse of appendNews. Its description is to be completed
-// from what was said at the start.
-func decodeNews(b []byte) (*awaitResult, error) {
-	m := message{b: b}
-	news := new(awaitResult)
-	news.Info.ID = spool.RunID(m.text())
-	last := spool.Seq(m.uint())
-	news.Last, news.Segment, news.Size = &last, spool.Seq(m.uint()), int64(m.uint())
-	m.progress(&news.Info)
-	if m.err != nil {
-		return nil, fmt.Errorf("decode news: %w", m.err)
-	}
-	for b = m.b; len(b) > 0; {
-		e, n, err := eventlog.DecodeRecord(b)
-		if err != nil {
-			return nil, fmt.Errorf("decode news: %w", err)
-		}
-		e.Run = news.Info.ID
-		news.Events = append(news.Events, e)
-		b = b[n:]
-	}
-	return news, nil
 }

@@ -1,7 +1,6 @@
 package keeper
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -41,40 +40,6 @@ type helloResult struct {
 type awaitParams struct {
 	Run   spool.RunID `json:"run"`
 	After spool.Seq   `json:"after"`
-}
-
-// awaitResult is news of a run: where its log ends now, where in its files
-// that is, and the events themselves if they are few and small.
-type awaitResult struct {
-	Info    spool.Info    `json:"info"`
-	Events  []spool.Event `json:"events,omitempty"`
-	Last    *spool.Seq    `json:"last,omitempty"` // in the files, into which the end of a log may not have fitted; absent in the first version
-	Segment spool.Seq     `json:"segment"`        // first seq of the last segment
-	Size    int64         `json:"size"`           // bytes of it that are whole
-}
-
-// AppendJSON appends the JSON form.
-func (r *awaitResult) AppendJSON(dst []byte) []byte {
-	dst = append(dst, `{"info":`...)
-	dst = r.Info.AppendJSON(dst)
-	if len(r.Events) > 0 {
-		dst = append(dst, `,"events":`...)
-		sep := byte('[')
-		for i := range r.Events {
-			dst = r.Events[i].AppendJSON(append(dst, sep))
-			sep = ','
-		}
-		dst = append(dst, ']')
-	}
-	if r.Last != nil {
-		dst = append(dst, `,"last":`...)
-		dst = strconv.AppendUint(dst, uint64(*r.Last), 10)
-	}
-	dst = append(dst, `,"segment":`...)
-	dst = strconv.AppendUint(dst, uint64(r.Segment), 10)
-	dst = append(dst, `,"size":`...)
-	dst = strconv.AppendInt(dst, r.Size, 10)
-	return append(dst, '}')
 }
 
 // leaseParams name a group of runs that is to end when nobody has held the

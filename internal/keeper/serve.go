@@ -27,6 +27,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/crew"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
@@ -242,20 +243,20 @@ func (c *conn) binary(kind byte, b []byte) error {
 	if err != nil {
 		return err
 	}
-	p, err := decodeStart(params)
+	p, err := record.DecodeStart(params)
 	if err != nil {
 		c.transport.refused(id, runproto.EncodeError(fmt.Errorf("%w: %w", spool.ErrInvalid, err)))
 		return nil
 	}
 	start := func() { c.start(id, &p) }
-	if isProcess := p.Engine == "" || p.Engine == spool.EngineProcess; isProcess && c.transport.runInline(start) {
+	if isProcess := p.Spec.Engine == "" || p.Spec.Engine == spool.EngineProcess; isProcess && c.transport.runInline(start) {
 		return nil
 	}
 	c.lanes.Go("", len(params), start)
 	return nil
 }
 
-func (c *conn) start(id uint64, p *startParams) {
+func (c *conn) start(id uint64, p *record.Start) {
 	// The run outlives the connection, so it does not use its context.
 	info, err := c.server.host.Start(c.server.ctx, p.Spec)
 	c.server.worked.Store(true)
@@ -263,7 +264,7 @@ func (c *conn) start(id uint64, p *startParams) {
 		c.transport.refused(id, runproto.EncodeError(err))
 		return
 	}
-	c.transport.started(id, func(dst []byte) []byte { return appendInfo(dst, &info) })
+	c.transport.started(id, func(dst []byte) []byte { return record.AppendInfo(dst, &info) })
 	if p.News {
 		c.watch(info.ID)
 	}
@@ -354,7 +355,7 @@ func (c *conn) tellEnd(id spool.RunID) bool {
 		return false
 	}
 	news := newsOf(page, at)
-	b, err := appendNews(append(make([]byte, 0, messageRoom), messageNews), &news)
+	b, err := record.AppendNews(append(make([]byte, 0, messageRoom), messageNews), &news)
 	return err == nil && c.transport.trySend(b)
 }
 
@@ -363,7 +364,7 @@ func (c *conn) tell(id spool.RunID) {
 	news, err := c.await(awaitParams{Run: id})
 	var b []byte
 	if err == nil {
-		b, err = appendNews([]byte{messageNews}, &news)
+		b, err = record.AppendNews([]byte{messageNews}, &news)
 	}
 	if err == nil {
 		err = c.transport.send(b)
@@ -374,7 +375,7 @@ func (c *conn) tell(id spool.RunID) {
 }
 
 // await waits for news of a run.
-func (c *conn) await(p awaitParams) (awaitResult, error) {
+func (c *conn) await(p awaitParams) (record.News, error) {
 	page, at, err := c.server.host.Await(c.ctx, p.Run, p.After, inlineBytes)
 	if n := len(page.Events); err == nil && n > 0 && page.Events[n-1].Kind == spool.KindExited {
 		// Most runs are closed right after: say both at once.
@@ -385,14 +386,14 @@ func (c *conn) await(p awaitParams) (awaitResult, error) {
 		cancel()
 	}
 	if err != nil {
-		return awaitResult{}, err
+		return record.News{}, err
 	}
 	return newsOf(page, at), nil
 }
 
 // newsOf is what is said of a page and the place in the files where it ends.
-func newsOf(page spool.Page, at store.Position) awaitResult {
-	result := awaitResult{Info: page.Info, Last: &at.Last, Segment: at.Segment, Size: at.Size}
+func newsOf(page spool.Page, at store.Position) record.News {
+	result := record.News{Info: page.Info, Last: at.Last, Segment: at.Segment, Size: at.Size}
 	// Only all of the news is worth sending: the files have it too.
 	if page.Next == page.Info.Last && len(page.Events) <= inlineEvents {
 		size := 0

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/record"
 )
 
 // Whatever the bytes of a file are, reading it ends in events or an error.
@@ -70,7 +70,7 @@ func checkReadable(t *testing.T, j *Journal, size int) {
 			}
 			after = e.Seq
 		}
-		if n*eventlog.RecordHeader > size {
+		if n*record.HeaderSize > size {
 			t.Fatalf("%d pages out of %d bytes", n, size)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/eventlog"
 	"github.com/spool-run/spool/internal/failpoint"
+	"github.com/spool-run/spool/internal/record"
 )
 
 // Journal is the durable log of one run. It is the [eventlog.Tier] of that
@@ -66,13 +67,13 @@ func (j *Journal) Append(e *spool.Event) error {
 	if err := j.mayUseRoom(); err != nil {
 		return fmt.Errorf("append to run %s: %w", j.id, err)
 	}
-	size := int64(eventlog.RecordHeader + e.Size())
+	size := int64(record.HeaderSize + e.Size())
 	if j.tail.events && j.tail.off+size > j.store.segmentBytes {
 		// A larger segment is no harm; a run that ends because another
 		// took the last descriptor or file would be.
 		_ = j.begin()
 	}
-	head, err := eventlog.AppendRecordHeader(j.scratch[:0], e)
+	head, err := record.AppendHeader(j.scratch[:0], e)
 	if err != nil {
 		return fmt.Errorf("append to run %s: %w", j.id, err)
 	}
@@ -114,7 +115,7 @@ func (j *Journal) Append(e *spool.Event) error {
 func (j *Journal) Note(info spool.Info) error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
-	if err := j.describe(metaNote, info); err != nil {
+	if err := j.describe(record.Between, info); err != nil {
 		return fmt.Errorf("note run %s: %w", j.id, err)
 	}
 	return nil
@@ -130,7 +131,7 @@ func (j *Journal) Seal(info spool.Info) error {
 		return fmt.Errorf("seal run %s: %w", j.id, err)
 	}
 	j.ending = true
-	if err := j.describe(metaFinal, info); err != nil {
+	if err := j.describe(record.AtEnd, info); err != nil {
 		return fmt.Errorf("seal run %s: %w", j.id, err)
 	}
 	if err := j.retire(); err != nil {
@@ -176,7 +177,7 @@ func (j *Journal) Discard() error {
 }
 
 // describe writes a description. The caller holds writeMu.
-func (j *Journal) describe(meta byte, info spool.Info) error {
+func (j *Journal) describe(place record.Place, info spool.Info) error {
 	if err := j.writable(); err != nil {
 		return err
 	}
@@ -185,12 +186,12 @@ func (j *Journal) describe(meta byte, info spool.Info) error {
 	}
 	info = cloneInfo(info, j.tail.info)
 	info.Last, info.Bytes = j.tail.next-1, j.tail.bytes
-	buf, err := appendMeta(nil, meta, j.tail.salt, j.store.now(), &info)
+	buf, err := record.AppendDescription(nil, place, j.tail.salt, j.store.now(), &info)
 	if err != nil {
 		return err
 	}
 	final := 0
-	if meta == metaFinal {
+	if place == record.AtEnd {
 		final = len(buf)
 		buf = appendFooter(buf, final, j.tail.salt)
 	}
@@ -333,7 +334,7 @@ func (j *Journal) begin() error {
 func (j *Journal) beginIn(f *os.File, seg *segment) error {
 	t := tail{next: j.tail.next, salt: newSalt(), info: j.tail.info, bytes: j.tail.bytes}
 	t.info.Last, t.info.Bytes = t.next-1, t.bytes
-	buf, err := appendMeta([]byte(segmentMagic), metaHead, t.salt, j.store.now(), &t.info)
+	buf, err := record.AppendDescription([]byte(segmentMagic), record.AtHead, t.salt, j.store.now(), &t.info)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/record"
 )
 
 // How much Read reads at a time. Events point into what was read, so that a
@@ -136,27 +136,27 @@ func seek(f io.ReaderAt, size int64, at point, want spool.Seq, mark func(point))
 	w := window{f: f, size: size, step: indexStep}
 	marked := at.off
 	for at.seq < want && at.off < size {
-		b, err := w.peek(at.off, eventlog.RecordHeader)
+		b, err := w.peek(at.off, record.HeaderSize)
 		if err != nil {
 			return at, err
 		}
-		h, err := parseHead(b)
+		h, err := record.ParseHead(b)
 		switch {
 		case err != nil:
 			return at, err
-		case h.meta == metaFinal:
+		case h.Place == record.AtEnd:
 			return at, nil
-		case h.meta == 0 && h.seq != at.seq:
-			return at, fmt.Errorf("%w: seq %d, want %d", eventlog.ErrCorruptRecord, h.seq, at.seq)
-		case at.off+int64(h.size) > size:
-			return at, eventlog.ErrShortRecord
+		case h.Place == 0 && h.Seq != at.seq:
+			return at, fmt.Errorf("%w: seq %d, want %d", record.ErrCorrupt, h.Seq, at.seq)
+		case at.off+int64(h.Size) > size:
+			return at, record.ErrShort
 		}
 		if at.off >= marked+indexStep {
 			mark(at)
 			marked = at.off
 		}
-		at.off += int64(h.size)
-		if h.meta == 0 {
+		at.off += int64(h.Size)
+		if h.Place == 0 {
 			at.seq++
 		}
 	}
@@ -214,41 +214,41 @@ func (p *page) take(f io.ReaderAt, size int64, at point, upper spool.Seq, mark f
 	var buf []byte // the file from at.off on; events point into it, so it is never reused
 	fill := func(n int) error {
 		if at.off+int64(n) > size {
-			return eventlog.ErrShortRecord
+			return record.ErrShort
 		}
 		buf = make([]byte, min(int64(max(n, p.chunk())), size-at.off))
 		_, err := f.ReadAt(buf, at.off)
 		if errors.Is(err, io.EOF) {
-			return eventlog.ErrShortRecord
+			return record.ErrShort
 		}
 		return err
 	}
 	marked := at.off
 	for p.next <= upper && at.off < size {
-		if len(buf) < eventlog.RecordHeader {
-			if err := fill(eventlog.RecordHeader); err != nil {
+		if len(buf) < record.HeaderSize {
+			if err := fill(record.HeaderSize); err != nil {
 				return at, err
 			}
 		}
-		h, err := parseHead(buf)
+		h, err := record.ParseHead(buf)
 		if err != nil {
 			return at, err
 		}
 		switch {
-		case h.meta == metaFinal:
+		case h.Place == record.AtEnd:
 			return at, nil
-		case h.meta != 0:
-		case h.seq != at.seq:
-			return at, fmt.Errorf("%w: seq %d, want %d", eventlog.ErrCorruptRecord, h.seq, at.seq)
-		case !p.fits(h.size - eventlog.RecordHeader):
+		case h.Place != 0:
+		case h.Seq != at.seq:
+			return at, fmt.Errorf("%w: seq %d, want %d", record.ErrCorrupt, h.Seq, at.seq)
+		case !p.fits(h.Size - record.HeaderSize):
 			return at, nil
 		}
-		if len(buf) < h.size {
-			if err := fill(h.size); err != nil {
+		if len(buf) < h.Size {
+			if err := fill(h.Size); err != nil {
 				return at, err
 			}
 		}
-		e, n, err := eventlog.DecodeRecord(buf)
+		e, n, err := record.Decode(buf)
 		if err != nil {
 			return at, err
 		}
@@ -256,7 +256,7 @@ func (p *page) take(f io.ReaderAt, size int64, at point, upper spool.Seq, mark f
 			mark(at)
 			marked = at.off
 		}
-		if h.meta == 0 {
+		if h.Place == 0 {
 			p.add(e)
 			at.seq++
 		}

@@ -10,7 +10,7 @@ import (
 	"sort"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/record"
 )
 
 // ReadRecords appends to dst the records of events after a cursor as they are
@@ -67,16 +67,16 @@ func (j *Journal) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte
 
 // skipMeta moves over descriptions to the next event, or to the end.
 func skipMeta(f io.ReaderAt, size int64, at point) (point, error) {
-	var head [eventlog.RecordHeader]byte
-	for at.off+eventlog.RecordHeader <= size {
+	var head [record.HeaderSize]byte
+	for at.off+record.HeaderSize <= size {
 		if _, err := f.ReadAt(head[:], at.off); err != nil {
 			return at, err
 		}
-		h, err := parseHead(head[:])
-		if err != nil || h.meta == 0 || h.meta == metaFinal {
+		h, err := record.ParseHead(head[:])
+		if err != nil || h.Place == 0 || h.Place == record.AtEnd {
 			return at, err
 		}
-		at.off += int64(h.size)
+		at.off += int64(h.Size)
 	}
 	return at, nil
 }
@@ -94,20 +94,20 @@ func copyRecords(dst []byte, f io.ReaderAt, size int64, at point, maxBytes int) 
 	if err := fill(max(maxBytes, minChunk)); err != nil {
 		return dst[:start], at, err
 	}
-	if first, err := eventlog.RecordSize(dst[start:]); err == nil && first > len(dst)-start {
+	if first, err := record.Size(dst[start:]); err == nil && first > len(dst)-start {
 		if err := fill(first); err != nil { // one in any case
 			return dst[:start], at, err
 		}
 	}
 	end := start
-	for len(dst)-end >= eventlog.RecordHeader {
-		h, err := parseHead(dst[end:])
-		if err != nil || h.meta != 0 || h.seq != at.seq || h.size > len(dst)-end {
+	for len(dst)-end >= record.HeaderSize {
+		h, err := record.ParseHead(dst[end:])
+		if err != nil || h.Place != 0 || h.Seq != at.seq || h.Size > len(dst)-end {
 			break // Read tells what is wrong, if something is
 		}
 		at.seq++
-		at.off += int64(h.size)
-		end += h.size
+		at.off += int64(h.Size)
+		end += h.Size
 	}
 	return dst[:end], at, nil
 }

@@ -7,7 +7,7 @@ import (
 	"io"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/record"
 )
 
 // tail is the end of a run as far as its last segment tells.
@@ -46,43 +46,43 @@ func (t *tail) scan(f io.ReaderAt, size int64, id spool.RunID, found func(point)
 		if t.final > 0 {
 			return t.scanFooter(&w)
 		}
-		b, err := w.peek(off, eventlog.RecordHeader)
+		b, err := w.peek(off, record.HeaderSize)
 		if err != nil {
 			return err
 		}
-		h, err := parseHead(b)
+		h, err := record.ParseHead(b)
 		if err != nil {
 			return err
 		}
-		if b, err = w.peek(off, h.size); err != nil {
+		if b, err = w.peek(off, h.Size); err != nil {
 			return err
 		}
-		e, n, err := eventlog.DecodeRecord(b)
+		e, n, err := record.Decode(b)
 		if err != nil {
 			return err
 		}
 		switch {
-		case (t.off == 0) != (h.meta == metaHead):
-			return fmt.Errorf("%w: misplaced head", eventlog.ErrCorruptRecord)
-		case h.meta != 0:
-			info, err := decodeInfo(e.Data, id)
+		case (t.off == 0) != (h.Place == record.AtHead):
+			return fmt.Errorf("%w: misplaced head", record.ErrCorrupt)
+		case h.Place != 0:
+			info, err := record.DecodeDescription(e.Data, id)
 			if err != nil {
 				return err
 			}
-			if h.meta == metaHead {
-				t.salt = h.salt
-			} else if h.salt != t.salt {
-				return fmt.Errorf("%w: it belongs to another segment", eventlog.ErrCorruptRecord)
+			if h.Place == record.AtHead {
+				t.salt = h.Salt
+			} else if h.Salt != t.salt {
+				return fmt.Errorf("%w: it belongs to another segment", record.ErrCorrupt)
 			}
-			if h.meta == metaFinal {
+			if h.Place == record.AtEnd {
 				t.final = n
 			}
 			t.info, t.bytes = info, info.Bytes
-		case h.seq != t.next:
-			return fmt.Errorf("%w: seq %d, want %d", eventlog.ErrCorruptRecord, h.seq, t.next)
+		case h.Seq != t.next:
+			return fmt.Errorf("%w: seq %d, want %d", record.ErrCorrupt, h.Seq, t.next)
 		default:
 			if found != nil {
-				found(point{seq: h.seq, off: off})
+				found(point{seq: h.Seq, off: off})
 			}
 			t.count(&e)
 		}
@@ -130,7 +130,7 @@ func (t *tail) scanFooter(w *window) error {
 // readFinal looks at both ends of a file for a complete run, without a walk.
 // It reports false for anything else; a scan then tells what it is.
 func (t *tail) readFinal(f io.ReaderAt, size int64, id spool.RunID) bool {
-	const headSize = len(segmentMagic) + eventlog.RecordHeader
+	const headSize = len(segmentMagic) + record.HeaderSize
 	if size < int64(headSize+footerSize) {
 		return false
 	}
@@ -138,15 +138,15 @@ func (t *tail) readFinal(f io.ReaderAt, size int64, id spool.RunID) bool {
 	if _, err := f.ReadAt(head[:], 0); err != nil || checkMagic(head[:len(segmentMagic)]) != nil {
 		return false
 	}
-	h, err := parseHead(head[len(segmentMagic):])
-	if err != nil || h.meta != metaHead {
+	h, err := record.ParseHead(head[len(segmentMagic):])
+	if err != nil || h.Place != record.AtHead {
 		return false
 	}
 	end := make([]byte, min(finalRead, size))
 	if _, err := f.ReadAt(end, size-int64(len(end))); err != nil {
 		return false
 	}
-	n, err := parseFooter(end[len(end)-footerSize:], h.salt)
+	n, err := parseFooter(end[len(end)-footerSize:], h.Salt)
 	if err != nil || int64(n+footerSize) > size {
 		return false
 	}
@@ -156,15 +156,15 @@ func (t *tail) readFinal(f io.ReaderAt, size int64, id spool.RunID) bool {
 			return false
 		}
 	}
-	e, n, err := eventlog.DecodeRecord(end[len(end)-footerSize-n:])
-	if err != nil || e.Seq != 0 || uint64(e.Turn) != h.salt {
+	e, n, err := record.Decode(end[len(end)-footerSize-n:])
+	if err != nil || e.Seq != 0 || uint64(e.Turn) != h.Salt {
 		return false
 	}
-	info, err := decodeInfo(e.Data, id)
+	info, err := record.DecodeDescription(e.Data, id)
 	if err != nil {
 		return false
 	}
-	*t = tail{off: size, next: info.Last + 1, salt: h.salt, info: info, bytes: info.Bytes, final: n, sealed: true}
+	*t = tail{off: size, next: info.Last + 1, salt: h.Salt, info: info, bytes: info.Bytes, final: n, sealed: true}
 	return true
 }
 
@@ -199,7 +199,7 @@ func (w *window) peek(off int64, n int) ([]byte, error) {
 		return w.buf[at : at+int64(n)], nil
 	}
 	if off+int64(n) > w.size {
-		return nil, fmt.Errorf("%w: %w", errTorn, eventlog.ErrShortRecord)
+		return nil, fmt.Errorf("%w: %w", errTorn, record.ErrShort)
 	}
 	step := w.step
 	if step == 0 {
@@ -213,7 +213,7 @@ func (w *window) peek(off int64, n int) ([]byte, error) {
 	if _, err := w.f.ReadAt(w.buf, off); err != nil {
 		w.buf = w.buf[:0]
 		if errors.Is(err, io.EOF) { // the file shrank since its size was asked for
-			return nil, fmt.Errorf("%w: %w", errTorn, eventlog.ErrShortRecord)
+			return nil, fmt.Errorf("%w: %w", errTorn, record.ErrShort)
 		}
 		return nil, err
 	}

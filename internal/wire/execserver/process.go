@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
@@ -421,7 +421,7 @@ func (c *conn) events(run spool.RunID, after spool.Seq) iter.Seq2[spool.Event, e
 			}
 			records = b
 			for len(b) > 0 {
-				e, n, err := eventlog.DecodeRecord(b)
+				e, n, err := record.Decode(b)
 				if !yield(e, err) || err != nil {
 					return
 				}

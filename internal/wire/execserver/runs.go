@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
@@ -307,7 +307,7 @@ func (c *conn) sendRecords(ctx context.Context, f *follow, q spool.Query, b []by
 	} else {
 		page, err = c.server.opts.Backend.Read(ctx, f.params.Run, q)
 		for i := 0; err == nil && i < len(page.Events); i++ {
-			b, err = eventlog.AppendRecord(b, &page.Events[i])
+			b, err = record.Append(b, &page.Events[i])
 		}
 	}
 	if err == nil && len(b) > runproto.BinaryHeader {
@@ -321,7 +321,7 @@ func (c *conn) sendRecords(ctx context.Context, f *follow, q spool.Query, b []by
 func (c *conn) sendEvents(ctx context.Context, f *follow, q spool.Query) (spool.Page, error) {
 	page, err := c.server.opts.Backend.Read(ctx, f.params.Run, q)
 	for i := 0; err == nil && i < len(page.Events); i++ {
-		f.spend(eventlog.RecordHeader + page.Events[i].Size())
+		f.spend(record.HeaderSize + page.Events[i].Size())
 		err = c.rpc.Notify("run/event", runproto.EventParams{Follow: f.params.Follow, Event: page.Events[i]})
 	}
 	return page, err

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/internal/wire/rpc"
@@ -156,7 +157,7 @@ func TestRunFollow(t *testing.T) {
 						t.Fatalf("header %v", b[:runproto.BinaryHeader])
 					}
 					for rest := b[runproto.BinaryHeader:]; len(rest) > 0; {
-						e, n, err := eventlog.DecodeRecord(rest)
+						e, n, err := record.Decode(rest)
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -171,8 +172,8 @@ func TestRunFollow(t *testing.T) {
 					}
 					seq = e.Seq
 					total += len(e.Bytes)
-					ahead += int64(eventlog.RecordHeader + e.Size())
-					largest = max(largest, int64(eventlog.RecordHeader+e.Size()))
+					ahead += int64(record.HeaderSize + e.Size())
+					largest = max(largest, int64(record.HeaderSize+e.Size()))
 				}
 				if ahead >= window+largest {
 					t.Fatalf("%d bytes came ahead", ahead)

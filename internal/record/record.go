@@ -1,4 +1,9 @@
-package eventlog
+// Package record holds every encoding of events, descriptions of runs and
+// starts that is not plain JSON: the records of segment files and of the binary
+// wire, and the messages between a server and its keeper. The JSON forms of
+// events and descriptions are methods of their types in package spool. One test
+// fills every field of these types and takes them through each encoding.
+package record
 
 import (
 	"encoding/binary"
@@ -24,18 +29,19 @@ import (
 //	32  u64  turn
 //	40       Data, then Bytes
 //
-// All numbers are little-endian. The run is not part of a record: whoever
-// holds records knows whose they are.
+// All numbers are little-endian. The run is not part of a record: a file or a
+// stream of records belongs to one run.
 const (
-	RecordHeader = 40
-	// MaxRecord bounds a record; a larger size is corruption.
-	MaxRecord = RecordHeader + spool.MaxEventBytes
+	// HeaderSize is the size of what comes before Data and Bytes.
+	HeaderSize = 40
+	// MaxSize bounds a record; a larger size is corruption.
+	MaxSize = HeaderSize + spool.MaxEventBytes
 )
 
-// Errors of the record decoder.
+// Errors of [Decode] and [Size].
 var (
-	ErrShortRecord   = errors.New("record is cut short")
-	ErrCorruptRecord = errors.New("record is corrupt")
+	ErrShort   = errors.New("record is cut short")
+	ErrCorrupt = errors.New("record is corrupt")
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -62,10 +68,10 @@ func codes[T comparable](names []T) map[T]byte {
 	return m
 }
 
-// AppendRecordHeader appends the header of the event's record. The record is
+// AppendHeader appends the header of the event's record. The record is
 // complete once Data and Bytes follow it, which lets a writer gather them
 // without a copy.
-func AppendRecordHeader(dst []byte, e *spool.Event) ([]byte, error) {
+func AppendHeader(dst []byte, e *spool.Event) ([]byte, error) {
 	kind, ok := kindCodes[e.Kind]
 	if !ok {
 		return dst, fmt.Errorf("encode event %d: unknown kind %q", e.Seq, e.Kind)
@@ -78,9 +84,9 @@ func AppendRecordHeader(dst []byte, e *spool.Event) ([]byte, error) {
 		return dst, fmt.Errorf("encode event %d: %d bytes exceed %d", e.Seq, e.Size(), spool.MaxEventBytes)
 	}
 	at := len(dst)
-	dst = append(dst, make([]byte, RecordHeader)...)
+	dst = append(dst, make([]byte, HeaderSize)...)
 	h := dst[at:]
-	binary.LittleEndian.PutUint32(h[0:], uint32(RecordHeader+e.Size()))
+	binary.LittleEndian.PutUint32(h[0:], uint32(HeaderSize+e.Size()))
 	binary.LittleEndian.PutUint64(h[8:], uint64(e.Seq))
 	binary.LittleEndian.PutUint64(h[16:], uint64(e.Time.UnixNano()))
 	h[24], h[25] = kind, stream
@@ -93,9 +99,9 @@ func AppendRecordHeader(dst []byte, e *spool.Event) ([]byte, error) {
 	return dst, nil
 }
 
-// AppendRecord appends the whole record of the event.
-func AppendRecord(dst []byte, e *spool.Event) ([]byte, error) {
-	dst, err := AppendRecordHeader(dst, e)
+// Append appends the whole record of the event.
+func Append(dst []byte, e *spool.Event) ([]byte, error) {
+	dst, err := AppendHeader(dst, e)
 	if err != nil {
 		return dst, err
 	}
@@ -103,36 +109,36 @@ func AppendRecord(dst []byte, e *spool.Event) ([]byte, error) {
 	return append(dst, e.Bytes...), nil
 }
 
-// RecordSize returns the size of the record that b begins with, as its header
+// Size returns the size of the record that b begins with, as its header
 // claims. It needs only the first four bytes.
-func RecordSize(b []byte) (int, error) {
+func Size(b []byte) (int, error) {
 	if len(b) < 4 {
-		return 0, ErrShortRecord
+		return 0, ErrShort
 	}
 	n := binary.LittleEndian.Uint32(b)
-	if n < RecordHeader || n > MaxRecord {
-		return 0, fmt.Errorf("%w: size %d", ErrCorruptRecord, n)
+	if n < HeaderSize || n > MaxSize {
+		return 0, fmt.Errorf("%w: size %d", ErrCorrupt, n)
 	}
 	return int(n), nil
 }
 
-// DecodeRecord reads the record that b begins with and returns its size. The
+// Decode reads the record that b begins with and returns its size. The
 // event's Bytes and Data point into b.
-func DecodeRecord(b []byte) (spool.Event, int, error) {
-	n, err := RecordSize(b)
+func Decode(b []byte) (spool.Event, int, error) {
+	n, err := Size(b)
 	if err != nil {
 		return spool.Event{}, 0, err
 	}
 	if len(b) < n {
-		return spool.Event{}, 0, ErrShortRecord
+		return spool.Event{}, 0, ErrShort
 	}
 	b = b[:n:n]
 	if got, want := crc32.Checksum(b[8:], castagnoli), binary.LittleEndian.Uint32(b[4:]); got != want {
-		return spool.Event{}, 0, fmt.Errorf("%w: checksum %08x, want %08x", ErrCorruptRecord, got, want)
+		return spool.Event{}, 0, fmt.Errorf("%w: checksum %08x, want %08x", ErrCorrupt, got, want)
 	}
 	data := int(binary.LittleEndian.Uint32(b[28:]))
-	if data > n-RecordHeader {
-		return spool.Event{}, 0, fmt.Errorf("%w: data of %d bytes in a record of %d", ErrCorruptRecord, data, n)
+	if data > n-HeaderSize {
+		return spool.Event{}, 0, fmt.Errorf("%w: data of %d bytes in a record of %d", ErrCorrupt, data, n)
 	}
 	e := spool.Event{
 		Seq:  spool.Seq(binary.LittleEndian.Uint64(b[8:])),
@@ -150,10 +156,10 @@ func DecodeRecord(b []byte) (spool.Event, int, error) {
 		e.Stream = spool.Stream(fmt.Sprintf("stream-%d", b[25]))
 	}
 	if data > 0 {
-		e.Data = b[RecordHeader : RecordHeader+data : RecordHeader+data]
+		e.Data = b[HeaderSize : HeaderSize+data : HeaderSize+data]
 	}
-	if RecordHeader+data < n {
-		e.Bytes = b[RecordHeader+data:]
+	if HeaderSize+data < n {
+		e.Bytes = b[HeaderSize+data:]
 	}
 	return e, n, nil
 }

@@ -1,18 +1,19 @@
-package keeper
+package record
 
 import (
 	"encoding/binary"
 	"errors"
+	"time"
 )
 
-// The two messages of every run, its start and its first news, have a form of
-// their own: numbers, and strings with their lengths before them. It costs less
-// than JSON, and strings that are not UTF-8 arrive as they are.
+// A start, its answer and the first news of a run have a binary form: numbers,
+// and strings with their lengths before them. It costs less than JSON, and
+// strings that are not UTF-8 arrive unchanged.
 
-var errMessage = errors.New("message is cut")
+var errCut = errors.New("message is cut")
 
-// roomFor is how many strings are believed in before they are there.
-const roomFor = 1024
+// maxRoom bounds how many elements are allocated on the word of a length alone.
+const maxRoom = 1024
 
 func appendText[T ~string | ~[]byte](dst []byte, s T) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(s)))
@@ -35,10 +36,19 @@ func appendMap(dst []byte, m map[string]string) []byte {
 	return dst
 }
 
-// message is what is left of one that is being decoded.
+// appendTime appends a time as nanoseconds, zero for none.
+func appendTime(dst []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return binary.AppendVarint(dst, 0)
+	}
+	return binary.AppendVarint(dst, t.UnixNano())
+}
+
+// message is the rest of a message that is being decoded. After an error every
+// value is zero.
 type message struct {
 	b   []byte
-	err error // of the first thing that was not there
+	err error
 }
 
 func (m *message) uint() uint64 {
@@ -61,9 +71,9 @@ func take[T any](m *message, n T, size int) T {
 	return n
 }
 
-func (m *message) fail() { m.b, m.err = nil, errMessage }
+func (m *message) fail() { m.b, m.err = nil, errCut }
 
-// bytes returns a string where it is.
+// bytes returns a string without copying it.
 func (m *message) bytes() []byte {
 	n := m.uint()
 	if n > uint64(len(m.b)) {
@@ -77,7 +87,7 @@ func (m *message) bytes() []byte {
 
 func (m *message) text() string { return string(m.bytes()) }
 
-// count returns how many strings come, which is no more than there can be.
+// count returns a number of elements, of at least one byte each.
 func (m *message) count() int {
 	n := m.uint()
 	if n > uint64(len(m.b)) {
@@ -92,7 +102,7 @@ func (m *message) texts() []string {
 	if n == 0 {
 		return nil
 	}
-	list := make([]string, 0, min(n, roomFor))
+	list := make([]string, 0, min(n, maxRoom))
 	for range n {
 		list = append(list, m.text())
 	}
@@ -104,10 +114,17 @@ func (m *message) textMap() map[string]string {
 	if n == 0 {
 		return nil
 	}
-	all := make(map[string]string, min(n, roomFor))
+	all := make(map[string]string, min(n, maxRoom))
 	for range n {
 		k := m.text()
 		all[k] = m.text()
 	}
 	return all
+}
+
+func (m *message) time() time.Time {
+	if ns := m.int(); ns != 0 {
+		return time.Unix(0, ns).UTC()
+	}
+	return time.Time{}
 }

@@ -1,4 +1,4 @@
-package keeper
+package record
 
 import (
 	"encoding/binary"
@@ -9,23 +9,24 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// startParams are a spec, and what else is asked for with it.
-type startParams struct {
-	spool.Spec
-	News bool // tell what awaiting the first event would
+// Start is a request to a keeper to start a run.
+type Start struct {
+	Spec spool.Spec
+	News bool // send the first news of the run without being asked
 }
 
-// What a start has beside its strings.
+// The flags of a start.
 const (
 	startNews = 1 << iota
 	startStdin
 	startTTY
 )
 
-// append appends the form in which a start is asked for.
-func (p *startParams) append(dst []byte) ([]byte, error) {
+// AppendStart appends the binary form of a start.
+func AppendStart(dst []byte, start *Start) ([]byte, error) {
+	p := &start.Spec
 	var flags uint64
-	if p.News {
+	if start.News {
 		flags |= startNews
 	}
 	if p.Stdin {
@@ -52,7 +53,7 @@ func (p *startParams) append(dst []byte) ([]byte, error) {
 	dst = appendText(dst, l.OutputPolicy)
 	dst = appendText(dst, p.Config)
 	var policy []byte
-	if p.EnvPolicy != nil { // of few
+	if p.EnvPolicy != nil { // rare
 		var err error
 		if policy, err = json.Marshal(p.EnvPolicy); err != nil {
 			return nil, fmt.Errorf("encode start: %w", err)
@@ -61,12 +62,13 @@ func (p *startParams) append(dst []byte) ([]byte, error) {
 	return appendText(dst, policy), nil
 }
 
-// decodeStart is the inverse. What is added to the form comes at its end, and
-// is ignored by those who do not know it.
-func decodeStart(b []byte) (p startParams, err error) {
+// DecodeStart is the inverse of [AppendStart]. What a later version adds comes
+// at the end and is ignored here.
+func DecodeStart(b []byte) (start Start, err error) {
 	m := message{b: b}
+	p := &start.Spec
 	flags := m.uint()
-	p.News, p.Stdin = flags&startNews != 0, flags&startStdin != 0
+	start.News, p.Stdin = flags&startNews != 0, flags&startStdin != 0
 	if flags&startTTY != 0 {
 		p.TTY = &spool.Size{Rows: uint16(m.uint()), Cols: uint16(m.uint())}
 	}
@@ -84,11 +86,11 @@ func decodeStart(b []byte) (p startParams, err error) {
 	if policy := m.bytes(); len(policy) > 0 {
 		p.EnvPolicy = new(spool.EnvPolicy)
 		if err := json.Unmarshal(policy, p.EnvPolicy); err != nil {
-			return startParams{}, fmt.Errorf("decode start: %w", err)
+			return Start{}, fmt.Errorf("decode start: %w", err)
 		}
 	}
 	if m.err != nil {
-		return startParams{}, fmt.Errorf("decode start: %w", m.err)
+		return Start{}, fmt.Errorf("decode start: %w", m.err)
 	}
-	return p, nil
+	return start, nil
 }

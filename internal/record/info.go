@@ -1,15 +1,14 @@
-package keeper
+package record
 
 import (
 	"encoding/binary"
 	"fmt"
-	"time"
 
 	"github.com/spool-run/spool"
 )
 
-// appendInfo appends the form of a description that answers a start.
-func appendInfo(dst []byte, i *spool.Info) []byte {
+// AppendInfo appends the binary form of a description.
+func AppendInfo(dst []byte, i *spool.Info) []byte {
 	for _, s := range []string{string(i.ID), i.Name, i.Engine, i.Cwd, i.Owner} {
 		dst = appendText(dst, s)
 	}
@@ -25,8 +24,8 @@ func appendInfo(dst []byte, i *spool.Info) []byte {
 	return appendProgress(dst, i)
 }
 
-// decodeInfo is the inverse of appendInfo.
-func decodeInfo(b []byte) (i spool.Info, err error) {
+// DecodeInfo is the inverse of [AppendInfo].
+func DecodeInfo(b []byte) (i spool.Info, err error) {
 	m := message{b: b}
 	i.ID, i.Name, i.Engine, i.Cwd, i.Owner = spool.RunID(m.text()), m.text(), m.text(), m.text(), m.text()
 	i.Labels = m.textMap()
@@ -64,19 +63,4 @@ func (m *message) progress(i *spool.Info) {
 	if o.Kind != "" {
 		i.Outcome = &o
 	}
-}
-
-// appendTime appends a time as nanoseconds, zero for none.
-func appendTime(dst []byte, t time.Time) []byte {
-	if t.IsZero() {
-		return binary.AppendVarint(dst, 0)
-	}
-	return binary.AppendVarint(dst, t.UnixNano())
-}
-
-func (m *message) time() time.Time {
-	if ns := m.int(); ns != 0 {
-		return time.Unix(0, ns)
-	}
-	return time.Time{}
 }

@@ -1,4 +1,4 @@
-package keeper
+package record_test
 
 import (
 	"encoding/json"
@@ -8,10 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/record"
 )
 
-func someStarts() map[string]startParams {
-	return map[string]startParams{
+func someStarts() map[string]record.Start {
+	return map[string]record.Start{
 		"nothing": {},
 		"little":  {Spec: spool.Spec{ID: "r1", Argv: []string{"true"}}, News: true},
 		"not UTF-8": {Spec: spool.Spec{
@@ -26,14 +27,14 @@ func someStarts() map[string]startParams {
 	}
 }
 
-func TestStartParamsRoundTrip(t *testing.T) {
+func TestStartRoundTrip(t *testing.T) {
 	for name, p := range someStarts() {
 		t.Run(name, func(t *testing.T) {
-			b, err := p.append(nil)
+			b, err := record.AppendStart(nil, &p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := decodeStart(b)
+			got, err := record.DecodeStart(b)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,7 +42,7 @@ func TestStartParamsRoundTrip(t *testing.T) {
 				t.Error(diff)
 			}
 			for n := range b {
-				if _, err := decodeStart(b[:n]); err == nil {
+				if _, err := record.DecodeStart(b[:n]); err == nil {
 					t.Errorf("cut at %d of %d: no error", n, len(b))
 				}
 			}
@@ -51,22 +52,22 @@ func TestStartParamsRoundTrip(t *testing.T) {
 
 func FuzzDecodeStart(f *testing.F) {
 	for _, p := range someStarts() {
-		b, err := p.append(nil)
+		b, err := record.AppendStart(nil, &p)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := decodeStart(b)
+		p, err := record.DecodeStart(b)
 		if err != nil {
 			return
 		}
-		again, err := p.append(nil)
+		again, err := record.AppendStart(nil, &p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := decodeStart(again)
+		q, err := record.DecodeStart(again)
 		if diff := cmp.Diff(p, q); err != nil || diff != "" {
 			t.Errorf("%v\n%s", err, diff)
 		}
