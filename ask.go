@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,8 @@ import (
 
 // Ask is the payload of an ask event: a question that a run puts to its host
 // and waits for. Its seq is how an [Answer] refers to it. It is open until it
-// is answered, its turn ends, or a notice with [NoticeAskClosed] says so.
+// is answered, its turn ends, or a notice with [NoticeAskClosed] says so; see
+// [Event.OpensAsk] and [Event.ClosesAsk].
 type Ask struct {
 	// Kind says what is asked: input, tool, approval, question, or the
 	// name of a service such as fs.read.
@@ -28,6 +30,9 @@ type Ask struct {
 	Options []AskOption `json:"options,omitempty"`
 	// Deadline is when the run stops waiting, if it does.
 	Deadline time.Time `json:"deadline,omitzero"`
+	// Answer is what the policy of the run decided. Such an ask was never
+	// open, and no other answer is taken.
+	Answer *Answer `json:"answer,omitempty"`
 }
 
 // The kinds of ask that people and embedders meet.
@@ -49,7 +54,7 @@ type AskOption struct {
 
 // Answer is the payload of an [InputAnswer].
 type Answer struct {
-	Ask   Seq             `json:"ask"`
+	Ask   Seq             `json:"ask,omitempty"`
 	Data  json.RawMessage `json:"data,omitempty"`
 	Error *AnswerError    `json:"error,omitempty"` // it could not be done
 	By    string          `json:"by,omitempty"`    // who answered: a person, a policy, a program
@@ -105,7 +110,7 @@ func (r *Run) ServeTools(ctx context.Context, after Seq, tools map[string]Tool) 
 		switch e.Kind {
 		case KindAsk:
 			var a Ask
-			if json.Unmarshal(e.Data, &a) != nil || a.Kind != AskTool || tools[a.Name] == nil {
+			if json.Unmarshal(e.Data, &a) != nil || a.Kind != AskTool || a.Answer != nil || tools[a.Name] == nil {
 				continue
 			}
 			callCtx, cancel := context.WithCancel(ctx)
@@ -113,7 +118,7 @@ func (r *Run) ServeTools(ctx context.Context, after Seq, tools map[string]Tool) 
 			calls.Go(func() { r.call(callCtx, e.Seq, tools[a.Name], a.Data) })
 		case KindDone, KindNotice, KindInput:
 			for seq, c := range open {
-				if closesAsk(&e, seq, c.turn) {
+				if e.ClosesAsk(seq, c.turn) {
 					c.cancel()
 					delete(open, seq)
 				}
@@ -142,9 +147,21 @@ func (r *Run) call(ctx context.Context, ask Seq, tool Tool, args json.RawMessage
 	_ = r.Answer(context.WithoutCancel(ctx), answer, false)
 }
 
-// closesAsk reports whether an event says that an ask of some turn is no
-// longer open.
-func closesAsk(e *Event, ask, turn Seq) bool {
+// OpensAsk reports whether the event is an ask that waits for an answer.
+func (e *Event) OpensAsk() bool {
+	if e.Kind != KindAsk {
+		return false
+	}
+	if !bytes.Contains(e.Data, []byte(`"answer"`)) { // it may be large
+		return true
+	}
+	var a Ask
+	return json.Unmarshal(e.Data, &a) != nil || a.Answer == nil
+}
+
+// ClosesAsk reports whether the event says that an ask of some turn is no
+// longer open: it was answered, its turn ended, or the run stopped waiting.
+func (e *Event) ClosesAsk(ask, turn Seq) bool {
 	switch e.Kind {
 	case KindDone:
 		return turn != 0 && e.Turn == turn
@@ -158,38 +175,6 @@ func closesAsk(e *Event, ask, turn Seq) bool {
 			json.Unmarshal(s.Data, &a) == nil && a.Ask == ask
 	}
 	return false
-}
-
-// OpenAsks keeps which asks of a run are open, from its events in order. The
-// zero value is ready.
-type OpenAsks struct {
-	turns map[Seq]Seq // of each open ask
-}
-
-// Note takes an event into account.
-func (o *OpenAsks) Note(e *Event) {
-	if e.Kind == KindAsk {
-		if o.turns == nil {
-			o.turns = make(map[Seq]Seq)
-		}
-		o.turns[e.Seq] = e.Turn
-		return
-	}
-	for ask, turn := range o.turns {
-		if closesAsk(e, ask, turn) {
-			delete(o.turns, ask)
-		}
-	}
-}
-
-// Has reports whether an ask is open.
-func (o *OpenAsks) Has(ask Seq) bool { _, ok := o.turns[ask]; return ok }
-
-// Close marks an ask as answered. It reports false if it was not open.
-func (o *OpenAsks) Close(ask Seq) bool {
-	_, ok := o.turns[ask]
-	delete(o.turns, ask)
-	return ok
 }
 
 // ErrNotAsked says that an answer has no open ask: it was answered, or it

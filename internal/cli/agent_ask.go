@@ -32,16 +32,21 @@ type agentAsker struct {
 	by       string
 
 	mu    sync.Mutex
-	open  map[spool.Seq]func() // cancels an ask that is no longer open
-	asks  spool.OpenAsks
+	open  map[spool.Seq]openAsk
 	turn  chan struct{} // a question at a time
 	lines chan string   // what is typed
 	once  sync.Once     // starts the reader
 	work  sync.WaitGroup
 }
 
+// openAsk is an ask that is being answered.
+type openAsk struct {
+	turn   spool.Seq
+	cancel context.CancelFunc
+}
+
 func newAsker(a *app, o *agentOptions, run *spool.Run, n *narrator) *agentAsker {
-	k := &agentAsker{run: run, narrator: n, wait: o.asks == asksWait, policy: o.policy != "", by: "nobody", open: make(map[spool.Seq]func()),
+	k := &agentAsker{run: run, narrator: n, wait: o.asks == asksWait, policy: o.policy != "", by: "nobody", open: make(map[spool.Seq]openAsk),
 		turn: make(chan struct{}, 1), lines: make(chan string)}
 	if o.asks != asksTerminal {
 		return k
@@ -72,19 +77,18 @@ func newAsker(a *app, o *agentOptions, run *spool.Run, n *narrator) *agentAsker 
 func (k *agentAsker) note(ctx context.Context, e *spool.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.asks.Note(e)
-	for seq, cancel := range k.open {
-		if !k.asks.Has(seq) {
-			cancel()
+	for seq, a := range k.open {
+		if e.ClosesAsk(seq, a.turn) {
+			a.cancel()
 			delete(k.open, seq)
 		}
 	}
 	var q spool.Ask
-	if e.Kind != spool.KindAsk || k.wait || !decode(e, &q) {
+	if !e.OpensAsk() || k.wait || !decode(e, &q) {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	k.open[e.Seq] = cancel
+	k.open[e.Seq] = openAsk{e.Turn, cancel}
 	seq := e.Seq
 	k.work.Go(func() {
 		defer cancel()
@@ -95,8 +99,8 @@ func (k *agentAsker) note(ctx context.Context, e *spool.Event) {
 // close waits for what is being asked, once nothing is open any more.
 func (k *agentAsker) close() {
 	k.mu.Lock()
-	for _, cancel := range k.open {
-		cancel()
+	for _, a := range k.open {
+		a.cancel()
 	}
 	k.mu.Unlock()
 	k.work.Wait()

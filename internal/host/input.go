@@ -122,10 +122,11 @@ func (q *inputQueue) record(in *spool.Input) error {
 	return err
 }
 
-// asks are the open questions of a run.
+// asks are the open questions of a run, by the events that open and close
+// them.
 type asks struct {
 	mu   sync.Mutex
-	open spool.OpenAsks
+	open map[spool.Seq]spool.Seq // the turn of each
 }
 
 // record appends an event that may open or close an ask.
@@ -133,16 +134,30 @@ func (a *asks) record(e spool.Event, log *eventlog.Log) (spool.Seq, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var err error
-	if e.Seq, err = log.Append(e); err == nil {
-		a.open.Note(&e)
+	if e.Seq, err = log.Append(e); err != nil {
+		return e.Seq, err
 	}
-	return e.Seq, err
+	if e.OpensAsk() {
+		if a.open == nil {
+			a.open = make(map[spool.Seq]spool.Seq)
+		}
+		a.open[e.Seq] = e.Turn
+	}
+	for ask, turn := range a.open {
+		if e.ClosesAsk(ask, turn) {
+			delete(a.open, ask)
+		}
+	}
+	return e.Seq, nil
 }
 
+// close marks an ask as answered. It reports false if it was not open.
 func (a *asks) close(ask spool.Seq) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.open.Close(ask)
+	_, ok := a.open[ask]
+	delete(a.open, ask)
+	return ok
 }
 
 // add queues an input that fits. Callers hold q.mu.

@@ -1,0 +1,184 @@
+package turns
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+// openAsk is a question that nobody has answered.
+type openAsk[A any] struct {
+	turn     spool.Seq // zero for one that belongs to no turn
+	key      A
+	deadline time.Time
+}
+
+// Asked is an ask that is open.
+type Asked[A any] struct {
+	Seq spool.Seq
+	Key A // the engine's own
+}
+
+// Ask logs a question. The event says which turn asks, and what else belongs to
+// it; its kind and data are filled in. The key comes back with the answer.
+//
+// If the policy decides, the ask event carries the answer, the ask is never
+// open, and the answer is returned for the engine to act on. An error says that
+// the log takes no more, or [ErrOver]; the ask is then not open.
+func (q *Queue[T, A]) Ask(e spool.Event, a spool.Ask, key A) (spool.Seq, *spool.Answer, error) {
+	var decided *spool.Answer
+	if q.opts.Decide != nil {
+		if answer, ok := q.opts.Decide(a); ok {
+			decided = &answer
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if e.Turn != 0 && (q.running == nil || q.running.Seq != e.Turn) {
+		return 0, nil, ErrOver
+	}
+	e.Kind, e.Data = spool.KindAsk, nil
+	a.Answer = decided
+	seq, err := q.append(e, a)
+	if err != nil {
+		return 0, nil, err
+	}
+	if decided != nil {
+		decided.Ask = seq
+		return seq, decided, nil
+	}
+	q.asks[seq] = &openAsk[A]{e.Turn, key, a.Deadline}
+	if t := q.clock(e.Turn); t != nil {
+		t.pause()
+	}
+	return seq, nil, nil
+}
+
+// ErrOver says that a turn that is over cannot ask.
+var ErrOver = errors.New("the turn is over")
+
+// clock returns the turn whose clock stands still while an ask of it is open, if
+// it does. Callers hold q.mu.
+func (q *Queue[T, A]) clock(turn spool.Seq) *Turn[T] {
+	if t := q.running; t != nil && q.opts.AskStopsClock && t.Seq == turn {
+		return t
+	}
+	return nil
+}
+
+// Answer takes the answer to an ask. It reports false if the ask is not open:
+// then the answer came too late, and is to be ignored.
+func (q *Queue[T, A]) Answer(a spool.Answer) (A, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	open, ok := q.asks[a.Ask]
+	if !ok {
+		var none A
+		return none, false
+	}
+	q.forget(a.Ask)
+	return open.key, true
+}
+
+// forget takes an ask out of those that are open. Callers hold q.mu.
+func (q *Queue[T, A]) forget(seq spool.Seq) {
+	if t := q.clock(q.asks[seq].turn); t != nil {
+		t.resume()
+	}
+	delete(q.asks, seq)
+}
+
+// CloseAsk logs that an ask is no longer open. The notice says why; its code and
+// ask are filled in. It reports false if the ask is not open, or if an answer to
+// it was logged first: then that answer is about to come, and counts.
+func (q *Queue[T, A]) CloseAsk(seq spool.Seq, n spool.Notice) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closeAsk(seq, n)
+}
+
+func (q *Queue[T, A]) closeAsk(seq spool.Seq, n spool.Notice) bool {
+	a, ok := q.asks[seq]
+	if !ok {
+		return false
+	}
+	n.Code, n.Ask = spool.NoticeAskClosed, seq
+	if _, err := q.append(spool.Event{Kind: spool.KindNotice, Turn: a.turn}, n); errors.Is(err, spool.ErrNotAsked) {
+		a.deadline = time.Time{}
+		return false
+	}
+	q.forget(seq)
+	return true
+}
+
+// CloseAsks closes every ask that is open.
+func (q *Queue[T, A]) CloseAsks(n spool.Notice) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, seq := range slices.Sorted(maps.Keys(q.asks)) {
+		q.closeAsk(seq, n)
+	}
+}
+
+// Asks is how many asks are open.
+func (q *Queue[T, A]) Asks() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.asks)
+}
+
+// FindAsk returns an open ask whose key matches.
+func (q *Queue[T, A]) FindAsk(match func(A) bool) (spool.Seq, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for seq, a := range q.asks {
+		if match(a.key) {
+			return seq, true
+		}
+	}
+	return 0, false
+}
+
+// Expired returns the asks whose time is up, oldest first. They are open until CloseAsk.
+func (q *Queue[T, A]) Expired(now time.Time) []Asked[A] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var list []Asked[A]
+	for _, seq := range slices.Sorted(maps.Keys(q.asks)) {
+		if a := q.asks[seq]; due(a.deadline, now) {
+			list = append(list, Asked[A]{seq, a.key})
+		}
+	}
+	return list
+}
+
+// TimedOut returns the turn that runs if its time is up, else nil.
+func (q *Queue[T, A]) TimedOut(now time.Time) *Turn[T] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t := q.running; t != nil && due(t.deadline(), now) {
+		return t
+	}
+	return nil
+}
+
+// Deadline is when the time of a turn or of an ask is up next, or zero.
+func (q *Queue[T, A]) Deadline() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var next time.Time
+	if q.running != nil {
+		next = q.running.deadline()
+	}
+	for _, a := range q.asks {
+		if !a.deadline.IsZero() && (next.IsZero() || a.deadline.Before(next)) {
+			next = a.deadline
+		}
+	}
+	return next
+}
+
+func due(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
