@@ -268,7 +268,7 @@ func restrict(p plan) error {
 			return err
 		}
 	}
-	return outerFilter().install()
+	return outerFilter().Install()
 }
 
 // noProcesses keeps a process from making any others, and threads.

@@ -3,94 +3,40 @@
 package pyodide
 
 import (
-	"fmt"
-	"unsafe"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/seccomp"
 )
 
-// Filters are programs of the classic packet filter. Each begins with a look
-// at the architecture, so that a number means what it says.
-const (
-	bpfLoad  = 0x20 // ld [k]
-	bpfEqual = 0x15 // jeq
-	bpfAbove = 0x35 // jge
-	bpfSet   = 0x45 // jset
-	bpfRet   = 0x06
-
-	seccompAllow = 0x7fff0000
-	seccompErrno = 0x00050000
-	seccompKill  = 0x80000000
-
-	offNumber = 0
-	offArch   = 4
-	offArg0   = 16
-)
-
-func deny(errno unix.Errno) uint32 { return seccompErrno | uint32(errno) }
-
-type filter []unix.SockFilter
-
-func (f *filter) add(code uint16, k uint32, yes, no uint8) {
-	*f = append(*f, unix.SockFilter{Code: code, Jt: yes, Jf: no, K: k})
-}
-
-// begin refuses other architectures and leaves the call's number loaded.
-func (f *filter) begin() {
-	f.add(bpfLoad, offArch, 0, 0)
-	f.add(bpfEqual, auditArch, 1, 0)
-	f.add(bpfRet, seccompKill, 0, 0)
-	f.add(bpfLoad, offNumber, 0, 0)
-	if x32 {
-		f.add(bpfAbove, 0x40000000, 0, 1)
-		f.add(bpfRet, deny(unix.ENOSYS), 0, 0)
-	}
-}
-
-func (f *filter) answer(nr uint32, with uint32) {
-	f.add(bpfEqual, nr, 0, 1)
-	f.add(bpfRet, with, 0, 0)
-}
-
-// outerFilter is what Node is started under. It knows no sockets, no signals
-// to others, and none of the calls that make or change walls. Starting Node
-// needs threads and one exec, and forking one plain clone; a new process takes
-// flags that are none of these.
-func outerFilter() filter {
-	var f filter
-	f.begin()
+// outerFilter is the filter under which Node starts. It refuses sockets, signals
+// to other processes, and the calls that make or change protections. Starting
+// Node needs threads and one exec, and forking needs one plain clone; a new
+// process takes flags that are none of these.
+func outerFilter() seccomp.Program {
+	deny := seccomp.Errno(unix.EPERM)
+	f := seccomp.New()
 	// clone: threads, the fork that the tracer makes, and how Go starts
 	// a program.
-	f.add(bpfEqual, unix.SYS_CLONE, 0, 8)
-	f.add(bpfLoad, offArg0, 0, 0)
-	f.add(bpfSet, namespaces|unix.CLONE_NEWCGROUP, 4, 0)
-	f.add(bpfSet, unix.CLONE_THREAD, 4, 0)
-	f.add(bpfEqual, forkFlags, 3, 0)
-	f.add(bpfEqual, unix.CLONE_VFORK|unix.CLONE_VM|uint32(unix.SIGCHLD), 2, 0)
-	f.add(bpfEqual, unix.CLONE_VFORK|unix.CLONE_VM|unix.CLONE_PIDFD|uint32(unix.SIGCHLD), 1, 0)
-	f.add(bpfRet, deny(unix.EPERM), 0, 0)
-	f.add(bpfRet, seccompAllow, 0, 0)
-	f.answer(unix.SYS_CLONE3, deny(unix.ENOSYS)) // its flags are in memory; clone does as well
-	for _, nr := range forbidden {
-		f.answer(nr, deny(unix.EPERM))
-	}
-	f.add(bpfRet, seccompAllow, 0, 0)
-	return f
+	f.OnArg(unix.SYS_CLONE, 0, deny,
+		seccomp.AnyBit(namespaces|unix.CLONE_NEWCGROUP, deny),
+		seccomp.AnyBit(unix.CLONE_THREAD, seccomp.Allow),
+		seccomp.Equal(forkFlags, seccomp.Allow),
+		seccomp.Equal(unix.CLONE_VFORK|unix.CLONE_VM|uint32(unix.SIGCHLD), seccomp.Allow),
+		seccomp.Equal(unix.CLONE_VFORK|unix.CLONE_VM|unix.CLONE_PIDFD|uint32(unix.SIGCHLD), seccomp.Allow))
+	f.On(seccomp.Errno(unix.ENOSYS), unix.SYS_CLONE3) // its flags are in memory; clone does as well
+	f.On(deny, forbidden...)
+	return f.Program(seccomp.Allow)
 }
 
-// innerFilter is what a forked interpreter executes scripts under: what it
-// takes to compute, to allocate, to tell the time and to use its connection,
-// and to look at files, of which there are none but the distribution's. Memory
-// must not be moved or made longer where it is: it is that of a file, in which
-// something else follows. The allocator then copies.
-func innerFilter() filter {
-	var f filter
-	f.begin()
-	for _, nr := range allowed {
-		f.answer(nr, seccompAllow)
-	}
-	f.add(bpfRet, deny(unix.EPERM), 0, 0)
-	return f
+// innerFilter is the filter under which a forked interpreter executes scripts:
+// what it takes to compute, to allocate, to tell the time, to use its
+// connection, and to look at files, of which it has only those of the
+// distribution. Memory must not be moved or made longer where it is: it is that
+// of a file, in which something else follows. The allocator then copies.
+func innerFilter() seccomp.Program {
+	f := seccomp.New()
+	f.On(seccomp.Allow, allowed...)
+	return f.Program(seccomp.Errno(unix.EPERM))
 }
 
 // forbidden are the calls that nothing in a sandbox needs, on any
@@ -127,13 +73,3 @@ var allowed = append([]uint32{
 	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_RESTART_SYSCALL,
 	unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_CTL, unix.SYS_PPOLL, unix.SYS_EXIT, unix.SYS_EXIT_GROUP, unix.SYS_FCNTL,
 }, allowedHere...)
-
-// install puts the filter on this thread, for good.
-func (f filter) install() error {
-	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
-	if errno != 0 {
-		return fmt.Errorf("install seccomp filter: %w", errno)
-	}
-	return nil
-}

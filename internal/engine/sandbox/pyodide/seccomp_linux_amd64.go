@@ -2,11 +2,6 @@ package pyodide
 
 import "golang.org/x/sys/unix"
 
-const (
-	auditArch = 0xC000003E
-	x32       = true // the same numbers plus a bit, for other structures
-)
-
 var forbiddenHere = []uint32{
 	unix.SYS_FORK, unix.SYS_VFORK, unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_USELIB, unix.SYS_KEXEC_FILE_LOAD,
 }

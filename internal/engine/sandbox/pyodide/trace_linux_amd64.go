@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/seccomp"
 )
 
 // canFork says that processes can be forked from outside on this architecture.
@@ -47,7 +49,7 @@ const stopTime = 5 * time.Second
 
 // newMother stops a process that is about to read from fd and prepares it.
 // give sends a descriptor to the other end of fd.
-func newMother(proc *os.File, pid, fd int, mark byte, program filter, give func(*os.File) error) (*mother, error) {
+func newMother(proc *os.File, pid, fd int, mark byte, program seccomp.Program, give func(*os.File) error) (*mother, error) {
 	m := &mother{pid: pid}
 	if err := unix.PtraceSeize(pid); err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
@@ -236,7 +238,7 @@ func (m *mother) doFork(proc *os.File) error {
 	return nil
 }
 
-func (m *mother) makeRoom(program filter) error {
+func (m *mother) makeRoom(program seccomp.Program) error {
 	at, err := m.call(m.pid, unix.SYS_MMAP, 0, roomSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
 	if err != nil {
 		return err

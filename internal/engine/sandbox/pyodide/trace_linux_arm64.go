@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/seccomp"
 )
 
 // canFork says that processes can be forked from outside on this architecture.
@@ -17,7 +19,7 @@ type mother struct {
 	mark uint64
 }
 
-func newMother(*os.File, int, int, byte, filter, func(*os.File) error) (*mother, error) {
+func newMother(*os.File, int, int, byte, seccomp.Program, func(*os.File) error) (*mother, error) {
 	return nil, errors.New("not on this architecture")
 }
 

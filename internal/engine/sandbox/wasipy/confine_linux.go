@@ -1,17 +1,17 @@
 package wasipy
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/seccomp"
 )
 
 // needed are the system calls that a worker makes once it is set up: those of
-// Go's runtime, and reads and writes on what it has open. It opens nothing,
-// starts nothing, connects to nothing.
+// Go's runtime, and reads and writes on its open descriptors. A worker opens
+// nothing, starts nothing and connects to nothing.
 var needed = append([]uint32{
 	unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_CLOSE, unix.SYS_FSTAT, unix.SYS_FCNTL,
 	unix.SYS_RECVMSG, unix.SYS_SHUTDOWN, unix.SYS_PPOLL,
@@ -23,53 +23,20 @@ var needed = append([]uint32{
 	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_TGKILL, unix.SYS_GETRANDOM, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 }, neededHere...)
 
-// Parts of the data that a filter looks at.
-const (
-	dataNumber = 0
-	dataArch   = 4
-	dataArgs   = 16
-)
-
-const (
-	seccompSetFilter  = 1
-	seccompActionTest = 2
-	seccompAllThreads = 1
-	actionAllow       = 0x7fff0000
-	actionErrno       = 0x00050000
-	actionKill        = 0x80000000
-)
-
-// filter is the program that the kernel runs at each system call.
-func filter() []unix.SockFilter {
-	load := func(at uint32) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: at}
+// filter returns the filter of a worker's system calls.
+func filter() seccomp.Program {
+	deny := seccomp.Errno(unix.EPERM)
+	f := seccomp.New()
+	// No memory becomes code any more.
+	for _, call := range []uint32{unix.SYS_MMAP, unix.SYS_MPROTECT} {
+		f.OnArg(call, 2, seccomp.Allow, seccomp.AnyBit(unix.PROT_EXEC, deny))
 	}
-	give := func(what uint32) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: what}
-	}
-	equal := func(k uint32, yes, no uint8) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jt: yes, Jf: no}
-	}
-	anyOf := func(bits uint32, yes, no uint8) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: bits, Jt: yes, Jf: no}
-	}
-	deny := give(actionErrno | uint32(unix.EPERM))
-	p := []unix.SockFilter{
-		load(dataArch), equal(auditArch, 1, 0), give(actionKill),
-		load(dataNumber),
-		// No memory becomes code any more.
-		equal(unix.SYS_MMAP, 1, 0), equal(unix.SYS_MPROTECT, 0, 4),
-		load(dataArgs + 2*8), anyOf(unix.PROT_EXEC, 0, 1), deny, give(actionAllow),
-		// Threads, not processes. Where the flags cannot be looked at, the
-		// runtime takes the call where they can.
-		equal(unix.SYS_CLONE, 0, 4),
-		load(dataArgs), anyOf(unix.CLONE_THREAD, 1, 0), deny, give(actionAllow),
-		equal(unix.SYS_CLONE3, 0, 1), give(actionErrno | uint32(unix.ENOSYS)),
-	}
-	for _, n := range needed {
-		p = append(p, equal(n, 0, 1), give(actionAllow))
-	}
-	return append(p, deny)
+	// Threads, not processes. The flags of clone3 are in memory, where a filter
+	// cannot look; without clone3 the runtime calls clone.
+	f.OnArg(unix.SYS_CLONE, 0, deny, seccomp.AnyBit(unix.CLONE_THREAD, seccomp.Allow))
+	f.On(seccomp.Errno(unix.ENOSYS), unix.SYS_CLONE3)
+	f.On(seccomp.Allow, needed...)
+	return f.Program(deny)
 }
 
 // confine gives up what a worker does not need. It cannot be undone.
@@ -86,7 +53,7 @@ func confine() error {
 	if err := startPoller(); err != nil {
 		return err
 	}
-	runtime.LockOSThread() // the call below is for all threads
+	runtime.LockOSThread() // which has no_new_privs; the filter gives it to the other threads
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("give up new privileges: %w", err)
@@ -94,14 +61,7 @@ func confine() error {
 	if _, missing := confinement(); len(missing) > 0 {
 		return nil // the parent knows, and said so
 	}
-	p := filter()
-	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-	r, _, e := unix.RawSyscall(unix.SYS_SECCOMP, seccompSetFilter, seccompAllThreads, uintptr(unsafe.Pointer(&prog)))
-	runtime.KeepAlive(p)
-	if e != 0 || r != 0 {
-		return fmt.Errorf("filter system calls: %w", errors.Join(e))
-	}
-	return nil
+	return filter().InstallAll()
 }
 
 func startPoller() error {
@@ -118,12 +78,10 @@ func startPoller() error {
 	return nil
 }
 
-// confinement says which walls this kernel has to offer besides a process, and
-// which it lacks.
-func confinement() (walls, missing []string) {
-	action := uint32(actionErrno)
-	_, _, e := unix.RawSyscall(unix.SYS_SECCOMP, seccompActionTest, 0, uintptr(unsafe.Pointer(&action)))
-	if e != 0 {
+// confinement says which protections this kernel offers besides a process of
+// its own, and which it lacks.
+func confinement() (protections, missing []string) {
+	if !seccomp.Supported() {
 		return []string{"no_new_privs"}, []string{"seccomp filters"}
 	}
 	return []string{

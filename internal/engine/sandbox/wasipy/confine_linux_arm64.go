@@ -1,7 +1,3 @@
 package wasipy
 
-import "golang.org/x/sys/unix"
-
-const auditArch = unix.AUDIT_ARCH_AARCH64
-
 var neededHere []uint32

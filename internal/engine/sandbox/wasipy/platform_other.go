@@ -24,11 +24,11 @@ func Work([]string) int { return 1 }
 
 type mapping struct{ bytes []byte }
 
-func mapFile(*os.File) (*mapping, error)     { return nil, errPlatform }
-func (m *mapping) close()                    {}
-func inode(fs.FileInfo) uint64               { return 0 }
-func share(string, []byte) (*os.File, error) { return nil, errPlatform }
-func confinement() (walls, missing []string) { return nil, []string{"Linux"} }
+func mapFile(*os.File) (*mapping, error)           { return nil, errPlatform }
+func (m *mapping) close()                          {}
+func inode(fs.FileInfo) uint64                     { return 0 }
+func share(string, []byte) (*os.File, error)       { return nil, errPlatform }
+func confinement() (protections, missing []string) { return nil, []string{"Linux"} }
 
 type cowMemory struct {
 	region      []byte

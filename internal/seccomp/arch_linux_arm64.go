@@ -1,0 +1,8 @@
+package seccomp
+
+import "golang.org/x/sys/unix"
+
+const (
+	auditArch = unix.AUDIT_ARCH_AARCH64
+	hasX32    = false
+)
