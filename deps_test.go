@@ -27,7 +27,17 @@ var mayImport = map[string][]string{
 	"internal/engine/enginetest":                {"", "internal/engine", "internal/eventlog"},
 	"internal/engine/process":                   {"", "internal/engine", "internal/launch", "internal/tail", "internal/crew", "internal/environ"},
 	"internal/engine/kernel":                    {"", "internal/engine", "internal/engine/turns", "internal/launch", "internal/tail", "internal/environ"},
-	"internal/engine/agents":                    {"", "internal/engine", "internal/engine/turns", "internal/engine/process", "internal/launch", "internal/wire/rpc", "internal/flock", "internal/environ"},
+	"internal/engine/agents":                    {"", "internal/engine", "internal/engine/turns", "internal/engine/process", "internal/launch", "internal/environ", "internal/engine/agents/talk", "internal/engine/agents/policy", "internal/engine/agents/sessions", "internal/engine/agents/codex", "internal/engine/agents/claude", "internal/engine/agents/opencode", "internal/engine/agents/pi", "internal/engine/agents/acp"},
+	"internal/engine/agents/talk":               {"", "internal/wire/rpc"},
+	"internal/engine/agents/talk/talktest":      {"", "internal/engine/agents/talk"},
+	"internal/engine/agents/codex":              {"", "internal/engine/agents/talk", "internal/wire/rpc"},
+	"internal/engine/agents/claude":             {"", "internal/engine/agents/talk"},
+	"internal/engine/agents/opencode":           {"", "internal/engine/agents/talk"},
+	"internal/engine/agents/pi":                 {"", "internal/engine/agents/talk"},
+	"internal/engine/agents/acp":                {"", "internal/engine/agents/talk", "internal/wire/rpc"},
+	"internal/engine/agents/policy":             {""},
+	"internal/engine/agents/sessions":           {"", "internal/flock", "internal/engine/agents/talk"},
+	"internal/engine/agents/takopi":             {"", "internal/engine/agents/talk", "internal/engine/agents/sessions"},
 	"internal/engine/sandbox":                   {"", "internal/engine", "internal/engine/turns", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs"},
 	"internal/engine/sandbox/sandboxtest":       {"", "internal/engine", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/host"},
 	"internal/engine/sandbox/guest":             {"", "internal/engine/sandbox/vfs"},
@@ -52,7 +62,7 @@ var mayImport = map[string][]string{
 	"internal/wire/execserver":                  {"", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/wire/execserver/fileuri", "internal/crew", "internal/record"},
 	"client":                                    {"", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/record"},
 	"internal/keeper":                           {"", "internal/eventlog", "internal/host", "internal/store", "internal/wire/rpc", "internal/wire/runproto", "internal/crew", "internal/flock", "internal/environ", "internal/engine/process", "internal/record"},
-	"internal/cli":                              {"", "render", "internal/eventlog", "internal/store", "internal/engine", "internal/engine/agents", "internal/engine/kernel", "internal/engine/process", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/launch", "internal/netcut", "internal/host", "client", "internal/keeper", "internal/wire/execserver", "internal/torture"},
+	"internal/cli":                              {"", "render", "internal/eventlog", "internal/store", "internal/engine", "internal/engine/agents", "internal/engine/agents/policy", "internal/engine/agents/sessions", "internal/engine/kernel", "internal/engine/process", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/launch", "internal/netcut", "internal/host", "client", "internal/keeper", "internal/wire/execserver", "internal/torture"},
 	"internal/torture":                          {"", "client", "internal/engine/kernel", "internal/host", "internal/netcut", "internal/wire/rpc", "internal/flock"},
 	"cmd/spool":                                 {"internal/cli"},
 	"internal/servertest":                       {"internal/tether"},
@@ -74,7 +84,7 @@ var words = []string{"agent", "python"}
 
 // foreign says which packages may import a dependency that is not ours.
 var foreign = map[string][]string{
-	"github.com/BurntSushi/toml":                      {"internal/engine/agents"},
+	"github.com/BurntSushi/toml":                      {"internal/engine/agents/policy"},
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {"render"},
 	"golang.org/x/net":                                {"render"},
 	"github.com/coder/websocket":                      {"internal/wire/rpc", "internal/wire/execserver", "client", "internal/torture"},
@@ -86,7 +96,7 @@ var foreign = map[string][]string{
 	"github.com/tetratelabs/wazero":                   {"internal/engine/sandbox/wasipy"},
 	"golang.org/x/sys":                                {"internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/vfs", "internal/engine/sandbox/wasipy", "internal/launch", "internal/store", "internal/keeper", "internal/cli", "internal/wire/execserver", "bench", "internal/codextest", "internal/torture", "internal/environ", "internal/seccomp"},
 	"golang.org/x/term":                               {"internal/cli", "internal/torture"},
-	"github.com/google/go-cmp":                        {"internal/host/backendtest", "internal/engine/enginetest", "internal/codextest"},
+	"github.com/google/go-cmp":                        {"internal/engine/agents/talk/talktest", "internal/host/backendtest", "internal/engine/enginetest", "internal/codextest"},
 }
 
 // TestArrows fails on an import against the direction of the plan.

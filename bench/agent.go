@@ -18,7 +18,6 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/agenttest"
-	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/keeper"
 	"github.com/spool-run/spool/internal/modeltest"
@@ -172,7 +171,7 @@ func (a *agentBench) environ() []string {
 
 // start begins a conversation through the keeper.
 func (a *agentBench) start(ctx context.Context, prompt string) (*spool.Run, *spool.Turn, error) {
-	config, err := json.Marshal(agents.Config{Agent: agents.Codex, Mode: agents.ModeExec, Sandbox: noSandbox})
+	config, err := json.Marshal(agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Sandbox: noSandbox})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
-	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/fifotest"
 	"github.com/spool-run/spool/internal/modeltest"
 )
@@ -18,13 +17,13 @@ import (
 // asking are the agents that ask before they run a command, and how to make
 // them.
 var asking = []way{
-	{"codex", agents.Config{Agent: agents.Codex, Mode: agents.ModeDuplex, Permissions: "untrusted", Sandbox: "danger-full-access"}},
-	{"claude", agents.Config{Agent: agents.Claude, Mode: agents.ModeDuplex}},
-	{"opencode over acp", agents.Config{Agent: agents.ACP, Command: []string{"opencode", "acp"}}},
+	{"codex", agent.Config{Agent: agent.Codex, Mode: agent.ModeDuplex, Permissions: "untrusted", Sandbox: "danger-full-access"}},
+	{"claude", agent.Config{Agent: agent.Claude, Mode: agent.ModeDuplex}},
+	{"opencode over acp", agent.Config{Agent: agent.ACP, Command: []string{"opencode", "acp"}}},
 }
 
 // askedAbout waits for the ask of a turn.
-func (r *rig) askedAbout(t *spool.Turn) (spool.Seq, spool.Ask, agents.Approval) {
+func (r *rig) askedAbout(t *spool.Turn) (spool.Seq, spool.Ask, agent.Approval) {
 	r.t.Helper()
 	s := &story{}
 	for e, err := range t.Events(r.ctx) {
@@ -36,7 +35,7 @@ func (r *rig) askedAbout(t *spool.Turn) (spool.Seq, spool.Ask, agents.Approval) 
 			continue
 		}
 		var ask spool.Ask
-		var what agents.Approval
+		var what agent.Approval
 		r.decode(&e, &ask)
 		if err := json.Unmarshal(ask.Data, &what); err != nil {
 			r.t.Fatal(err)
@@ -44,7 +43,7 @@ func (r *rig) askedAbout(t *spool.Turn) (spool.Seq, spool.Ask, agents.Approval) 
 		return e.Seq, ask, what
 	}
 	r.t.Fatal("nothing was asked")
-	return 0, spool.Ask{}, agents.Approval{}
+	return 0, spool.Ask{}, agent.Approval{}
 }
 
 // TestAgentApproval checks that what is denied is not done, what is granted
@@ -77,7 +76,7 @@ func TestAgentApproval(t *testing.T) {
 			if got, err := os.ReadFile(filepath.Join(r.dir, "made.txt")); err != nil || string(got) != "made\n" || s.done.Answer != "So be it." {
 				t.Errorf("made %q, %v; answer %q\n%s", got, err, s.done.Answer, s)
 			}
-			if r.config.Agent == agents.ACP {
+			if r.config.Agent == agent.ACP {
 				r.interruptAllowed(run)
 			}
 			r.end(run)
@@ -160,8 +159,8 @@ func TestAgentPolicy(t *testing.T) {
 			t.Parallel()
 			r := newAskingRig(t, w, modeltest.ByTurn(
 				modeltest.Shell("touch allowed.txt"), modeltest.Shell("mkdir denied"), modeltest.Say("So be it.")))
-			run := r.start(func(c *agents.Config) {
-				c.Policy = json.RawMessage(`{"default":"deny","rule":[{"verdict":"allow","command":["touch"]}]}`)
+			run := r.start(func(c *agent.Config) {
+				c.Policy = &agent.Policy{Default: agent.VerdictDeny, Rules: []agent.Rule{{Verdict: agent.VerdictAllow, Commands: []string{"touch"}}}}
 			})
 			s := r.say(run, "Make both.")
 			r.wantDone(s, spool.TurnOK)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
-	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/modeltest"
 )
 
@@ -56,7 +55,7 @@ func TestAgentTriesAgain(t *testing.T) {
 			t.Errorf("the model was asked %d times", n)
 		}
 		// opencode tells nobody.
-		if len(s.retries) == 0 && r.agent != agents.OpenCode {
+		if len(s.retries) == 0 && r.agent != agent.OpenCode {
 			t.Errorf("no retry was told\n%s", s)
 		}
 		r.end(run)
@@ -68,7 +67,7 @@ func TestAgentTriesAgain(t *testing.T) {
 func TestAgentTokenLimit(t *testing.T) {
 	// opencode is left out: a start takes it seconds, and its translation is
 	// tested without.
-	eachOf(t, slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.config.Agent == agents.OpenCode }), func(t *testing.T, w way) {
+	eachOf(t, slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.config.Agent == agent.OpenCode }), func(t *testing.T, w way) {
 		r := newRig(t, w, modeltest.ByTurn(modeltest.TokenLimit("And so it goes on and")))
 		run := r.start(nil)
 		s := r.say(run, "Tell me everything.")

@@ -30,7 +30,7 @@ const turnTime = 90 * time.Second
 type rig struct {
 	t      *testing.T
 	agent  string
-	config agents.Config
+	config agent.Config
 	model  *modeltest.Model
 	host   *host.Host
 	env    map[string]string
@@ -41,21 +41,21 @@ type rig struct {
 // a way is an agent and how to talk to it.
 type way struct {
 	name   string
-	config agents.Config
+	config agent.Config
 }
 
 // permissive lets an agent do everything, in every mode.
-var permissive = json.RawMessage(`{"default":"allow"}`)
+var permissive = &agent.Policy{Default: agent.VerdictAllow}
 
 // ways are all that are tested.
 var ways = []way{
-	{"codex exec", agents.Config{Agent: agents.Codex, Mode: agents.ModeExec, Sandbox: "danger-full-access"}},
-	{"codex duplex", agents.Config{Agent: agents.Codex, Mode: agents.ModeDuplex, Sandbox: "danger-full-access", Policy: permissive}},
-	{"claude exec", agents.Config{Agent: agents.Claude, Mode: agents.ModeExec}},
-	{"claude duplex", agents.Config{Agent: agents.Claude, Mode: agents.ModeDuplex, Policy: permissive}},
-	{"opencode exec", agents.Config{Agent: agents.OpenCode, Mode: agents.ModeExec}},
-	{"pi exec", agents.Config{Agent: agents.Pi, Mode: agents.ModeExec}},
-	{"pi duplex", agents.Config{Agent: agents.Pi, Mode: agents.ModeDuplex, Policy: permissive}},
+	{"codex exec", agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Sandbox: "danger-full-access"}},
+	{"codex duplex", agent.Config{Agent: agent.Codex, Mode: agent.ModeDuplex, Sandbox: "danger-full-access", Policy: permissive}},
+	{"claude exec", agent.Config{Agent: agent.Claude, Mode: agent.ModeExec}},
+	{"claude duplex", agent.Config{Agent: agent.Claude, Mode: agent.ModeDuplex, Policy: permissive}},
+	{"opencode exec", agent.Config{Agent: agent.OpenCode, Mode: agent.ModeExec}},
+	{"pi exec", agent.Config{Agent: agent.Pi, Mode: agent.ModeExec}},
+	{"pi duplex", agent.Config{Agent: agent.Pi, Mode: agent.ModeDuplex, Policy: permissive}},
 }
 
 // eachWay runs a test for every agent and mode, beside each other.
@@ -93,7 +93,7 @@ func newRig(t *testing.T, w way, script modeltest.Script) *rig {
 	ctx, cancel := context.WithTimeout(t.Context(), turnTime)
 	r := &rig{t: t, agent: w.config.Agent, config: w.config, model: m, host: h, dir: t.TempDir(), ctx: ctx}
 	home := w.config.Agent
-	if home == agents.ACP {
+	if home == agent.ACP {
 		home = w.config.Command[0]
 	}
 	r.env = agenttest.Home(t, home, m)
@@ -108,7 +108,7 @@ func newRig(t *testing.T, w way, script modeltest.Script) *rig {
 }
 
 // start starts a conversation, with the config changed as wanted.
-func (r *rig) start(change func(*agents.Config)) *spool.Run {
+func (r *rig) start(change func(*agent.Config)) *spool.Run {
 	r.t.Helper()
 	c := r.config
 	if change != nil {

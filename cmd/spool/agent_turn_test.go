@@ -9,7 +9,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
-	"github.com/spool-run/spool/internal/engine/agents"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/fifotest"
 	"github.com/spool-run/spool/internal/modeltest"
 )
@@ -61,7 +61,7 @@ func TestAgentRunsCommand(t *testing.T) {
 			t.Errorf("the run %v", o)
 		}
 
-		again := r.start(func(c *agents.Config) { c.Resume = s.done.Resume })
+		again := r.start(func(c *agent.Config) { c.Resume = s.done.Resume })
 		s2 := r.say(again, "Try the other one.")
 		r.wantDone(s2, spool.TurnOK)
 		if s2.done.Answer != "It failed, I am afraid." || s2.done.Resume != s.done.Resume {
@@ -121,7 +121,7 @@ func TestAgentInterrupted(t *testing.T) {
 		if s.done.StoppedWith == "" {
 			t.Errorf("nothing says what was needed\n%s", s)
 		}
-		if w.config.Mode == agents.ModeDuplex {
+		if w.config.Mode == agent.ModeDuplex {
 			r.waitFor(func() bool { return !alive(t, shell) }) // the agent ends it in its own time
 		} else if alive(t, shell) {
 			t.Errorf("the command still runs after %s\n%s", s.done.StoppedWith, s)
@@ -154,12 +154,12 @@ func TestAgentTwoPromptsToOneSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		session := r.session(turnA)
-		b := r.start(func(c *agents.Config) { c.Resume = session })
+		b := r.start(func(c *agent.Config) { c.Resume = session })
 		turnB, err := b.Prompt(r.ctx, spool.Prompt{Text: "B"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.waitNotice(turnB, agents.NoticeWaiting)
+		r.waitNotice(turnB, talk.NoticeWaiting)
 		if info, err := b.Info(r.ctx); err != nil || info.Pid != 0 {
 			t.Errorf("the second agent runs already: pid %d, %v", info.Pid, err)
 		}

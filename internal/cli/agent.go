@@ -18,6 +18,8 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine/agents"
+	"github.com/spool-run/spool/internal/engine/agents/policy"
+	"github.com/spool-run/spool/internal/engine/agents/sessions"
 )
 
 // agentOptions are the flags of spool agent.
@@ -44,7 +46,7 @@ type agentOptions struct {
 	extra   []string
 	json    bool
 	timeout time.Duration
-	budget  agents.Budget
+	budget  agent.Budget
 }
 
 // The values of --asks.
@@ -146,7 +148,7 @@ cannot be executed or is not installed; 130 if it was interrupted.`,
 }
 
 func (a *app) agentACPCommand() *cobra.Command {
-	o := agentOptions{agent: agents.ACP}
+	o := agentOptions{agent: agent.ACP}
 	cmd := &cobra.Command{
 		Use:   "acp [flags] [PROMPT|-] -- command [argument…]",
 		Short: "Have any agent do something that speaks the Agent Client Protocol",
@@ -228,7 +230,7 @@ func (a *app) agentPrompt(ctx context.Context, o *agentOptions, args []string) e
 
 func (o *agentOptions) check() error {
 	switch o.mode {
-	case "auto", string(agents.ModeExec), string(agents.ModeDuplex):
+	case "auto", string(agent.ModeExec), string(agent.ModeDuplex):
 	default:
 		return usageErrorf("mode %q is none of auto, exec, duplex", o.mode)
 	}
@@ -262,8 +264,8 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 			return spec, fmt.Errorf("find the working directory: %w", err)
 		}
 	}
-	c := agents.Config{
-		Agent: o.agent, Mode: agents.Mode(o.mode), Program: o.program, Command: o.command,
+	c := agent.Config{
+		Agent: o.agent, Mode: agent.Mode(o.mode), Program: o.program, Command: o.command,
 		Fork: o.fork, Model: o.model, Effort: o.effort, Profile: o.profile, Extra: o.extra,
 		Permissions: o.perms, Sandbox: o.sandbox, SkipPermissions: o.yes,
 		Budget: o.budget, TurnTimeoutMs: o.timeout.Milliseconds(),
@@ -274,12 +276,8 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 		}
 	}
 	if o.policy != "" {
-		p, err := agents.ReadPolicy(o.policy)
-		if err != nil {
+		if c.Policy, err = policy.Read(o.policy); err != nil {
 			return spec, &usageError{err}
-		}
-		if c.Policy, err = json.Marshal(p); err != nil {
-			return spec, fmt.Errorf("encode the policy: %w", err)
 		}
 	}
 	spec.Config, err = json.Marshal(c)
@@ -289,7 +287,7 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 // resumeID finds the session that a person means: by the command that resumes
 // it, by a run, or by its own id.
 func resumeID(ctx context.Context, b spool.Backend, name, text string) (string, error) {
-	if t, ok := agents.FindResume(name, text); ok {
+	if t, ok := sessions.FindResume(name, text); ok {
 		return t.Value, nil
 	}
 	run, err := spool.Find(ctx, b, text)

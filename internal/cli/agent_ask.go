@@ -17,7 +17,6 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
-	"github.com/spool-run/spool/internal/engine/agents"
 )
 
 // agentAsker answers what an agent asks: it asks the person at the terminal, or
@@ -161,7 +160,7 @@ func (k *agentAsker) put(ctx context.Context, q *spool.Ask) (agent.Decision, err
 		defer hideTyped(k.terminal)()
 	}
 	k.once.Do(func() { go k.read() })
-	var several agents.Questions
+	var several agent.Questions
 	if q.Kind != spool.AskQuestion || json.Unmarshal(q.Data, &several) != nil || len(several.Questions) < 2 {
 		return k.putOne(ctx, q)
 	}
@@ -215,7 +214,7 @@ func (k *agentAsker) question(q *spool.Ask) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n? %s\n", screenText(cmp.Or(q.Prompt, q.Name, q.Kind)))
 	if q.Kind == spool.AskApproval {
-		var p agents.Approval
+		var p agent.Approval
 		if json.Unmarshal(q.Data, &p) == nil {
 			if p.Command != "" && !strings.Contains(q.Prompt, p.Command) {
 				fmt.Fprintf(&b, "  $ %s\n", strings.ReplaceAll(screenText(p.Command), "\n", "\n    "))

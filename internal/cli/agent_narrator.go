@@ -14,7 +14,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
-	"github.com/spool-run/spool/internal/engine/agents"
+	"github.com/spool-run/spool/internal/engine/agents/sessions"
 	"github.com/spool-run/spool/render"
 )
 
@@ -466,7 +466,7 @@ func (n *narrator) done(e *spool.Event) error {
 	if d.Resume == "" || n.agent == "" {
 		return nil
 	}
-	resume, err := agents.ResumeLine(n.agent, agents.Token{Engine: n.agent, Value: d.Resume}, n.command...)
+	resume, err := sessions.ResumeLine(n.agent, sessions.Token{Engine: n.agent, Value: d.Resume}, n.command...)
 	if err != nil {
 		return nil // an id that cannot be written as a command
 	}

@@ -105,7 +105,7 @@ func (m *geminiModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // startGemini starts a run of the real agent with a scripted model.
-func startGemini(t *testing.T, model *geminiModel, home string, c Config) (*talk, string) {
+func startGemini(t *testing.T, model *geminiModel, home string, c agent.Config) (*chat, string) {
 	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
@@ -117,7 +117,7 @@ func startGemini(t *testing.T, model *geminiModel, home string, c Config) (*talk
 	if err := os.MkdirAll(work, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	c.Agent, c.Command = ACP, []string{geminiCLI(t), "--acp", "--skip-trust", "--model", "gemini-2.5-flash"}
+	c.Agent, c.Command = agent.ACP, []string{geminiCLI(t), "--acp", "--skip-trust", "--model", "gemini-2.5-flash"}
 	config, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func startGemini(t *testing.T, model *geminiModel, home string, c Config) (*talk
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &talk{t, s, log}
+	r := &chat{t, s, log}
 	t.Cleanup(func() {
 		if err := s.Control(context.Background(), spool.Control{Op: spool.ControlKill}); err != nil && !errors.Is(err, spool.ErrEnded) {
 			t.Errorf("kill: %v", err)
@@ -193,7 +193,7 @@ func TestRealGemini(t *testing.T) {
 		{{Text: "Writing."}, write("yes.txt")}, {{Text: "Again."}, write("no.txt")}, {{Text: "One written."}},
 		{{Text: "Sleeping."}, shell("echo > " + began.Path + "; sleep 98765")}, {{Text: "Slept."}},
 	}}
-	r, work := startGemini(t, model, home, Config{})
+	r, work := startGemini(t, model, home, agent.Config{})
 
 	turn := r.say("Write two files.")
 	yes, a := r.nextAsk(0)
@@ -220,7 +220,7 @@ func TestRealGemini(t *testing.T) {
 
 	turn = r.say("Sleep.")
 	ask := r.log.Until(t, "the ask for the command", func(e spool.Event) bool { return e.Kind == spool.KindAsk && e.Turn == turn })
-	var what Approval
+	var what agent.Approval
 	if err := json.Unmarshal(enginetest.Data[spool.Ask](t, ask).Data, &what); err != nil || !strings.HasSuffix(what.Command, "; sleep 98765") {
 		t.Errorf("the command is not told: %+v, %v", what, err)
 	}
@@ -242,7 +242,7 @@ func TestRealGemini(t *testing.T) {
 	wellFormed(t, r.log.All(t))
 
 	ageSessions(t, home)
-	again, _ := startGemini(t, &geminiModel{script: [][]geminiPart{{{Text: "I remember."}}}}, home, Config{Resume: session})
+	again, _ := startGemini(t, &geminiModel{script: [][]geminiPart{{{Text: "I remember."}}}}, home, agent.Config{Resume: session})
 	d = again.ask("Do you?")
 	if d.Outcome != spool.TurnOK || d.Answer != "I remember." || d.Resume != session {
 		t.Errorf("resumed: %+v", d)

@@ -10,13 +10,14 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 )
 
 // acpTalk starts a run with an agent that plays a scene.
-func acpTalk(t *testing.T, scene string, c Config) *talk {
+func acpTalk(t *testing.T, scene string, c agent.Config) *chat {
 	t.Helper()
-	c.Agent, c.Command = ACP, []string{os.Args[0], acpRole, scene}
+	c.Agent, c.Command = agent.ACP, []string{os.Args[0], acpRole, scene}
 	r := converse(t, newEngine(t), c)
 	t.Cleanup(func() { wellFormed(t, r.log.All(t)) })
 	return r
@@ -36,7 +37,11 @@ func shown(t *testing.T, log *enginetest.Log) []string {
 		switch e.Kind {
 		case spool.KindMessage:
 			m := enginetest.Data[agent.Message](t, e)
-			mark(m.History, first(m.Role, "agent")+": "+m.Text)
+			role := m.Role
+			if role == "" {
+				role = "agent"
+			}
+			mark(m.History, role+": "+m.Text)
 		case spool.KindReasoning:
 			r := enginetest.Data[agent.Reasoning](t, e)
 			mark(r.History, "thought: "+r.Text)
@@ -62,7 +67,7 @@ func shown(t *testing.T, log *enginetest.Log) []string {
 }
 
 func TestACPHistoryIsMarked(t *testing.T) {
-	r := acpTalk(t, "load", Config{Resume: "s0"})
+	r := acpTalk(t, "load", agent.Config{Resume: "s0"})
 	d := r.ask("new question")
 	if d.Outcome != spool.TurnOK || d.Answer != "new answer" || d.Resume != "s0" {
 		t.Errorf("done: %+v", d)
@@ -81,14 +86,14 @@ func TestACPHistoryIsMarked(t *testing.T) {
 }
 
 func TestACPResumesWithoutHistoryWhereItCan(t *testing.T) {
-	r := acpTalk(t, "resume", Config{Resume: "s0"})
+	r := acpTalk(t, "resume", agent.Config{Resume: "s0"})
 	if d := r.ask("go"); d.Outcome != spool.TurnOK || d.Answer != "resumed" || d.Resume != "s0" {
 		t.Errorf("done: %+v", d)
 	}
 }
 
 func TestACPVersionTwo(t *testing.T) {
-	r := acpTalk(t, "v2", Config{})
+	r := acpTalk(t, "v2", agent.Config{})
 	for range 2 {
 		d := r.done(r.say("hi"))
 		if d.Outcome != spool.TurnOK || d.Answer != "done" {
@@ -113,11 +118,11 @@ func TestACPVersionTwo(t *testing.T) {
 // Several permissions are open at once. Each answer goes where it belongs, in
 // any order, and what was denied does not stay open.
 func TestACPPermissions(t *testing.T) {
-	r := acpTalk(t, "permissions", Config{})
+	r := acpTalk(t, "permissions", agent.Config{})
 	turn := r.say("go")
 	one, a := r.nextAsk(0)
 	two, _ := r.nextAsk(one.Seq)
-	var what Approval
+	var what agent.Approval
 	if err := json.Unmarshal(a.Data, &what); err != nil || what.Command != "ls" || what.Action != "c1" || what.Kind != agent.ActionCommand {
 		t.Errorf("ask: %s, %v", a.Data, err)
 	}
@@ -148,7 +153,7 @@ func TestACPDenials(t *testing.T) {
 		{"noway", "go", spool.TurnOK, "selectedgo"},
 	}
 	for _, tt := range tests {
-		r := acpTalk(t, tt.scene, Config{})
+		r := acpTalk(t, tt.scene, agent.Config{})
 		turn := r.say("go")
 		e, _ := r.nextAsk(0)
 		r.answer(e.Seq, tt.answer)
@@ -160,7 +165,7 @@ func TestACPDenials(t *testing.T) {
 
 // Whoever cancels answers what is still asked, and no action stays open.
 func TestACPCancelWhileItAsks(t *testing.T) {
-	r := acpTalk(t, "cancel", Config{})
+	r := acpTalk(t, "cancel", agent.Config{})
 	turn := r.say("go")
 	ask, _ := r.nextAsk(0)
 	r.control(spool.Control{Op: spool.ControlInterrupt, Turn: turn})
@@ -186,7 +191,7 @@ func TestACPCancelWhileItAsks(t *testing.T) {
 
 // Nothing an agent says that we do not know does harm, and all of it is kept.
 func TestACPStrangeWords(t *testing.T) {
-	r := acpTalk(t, "strange", Config{})
+	r := acpTalk(t, "strange", agent.Config{})
 	if d := r.ask("go"); d.Outcome != spool.TurnOK || d.Answer != "still here" {
 		t.Errorf("done: %+v", d)
 	}
@@ -194,7 +199,7 @@ func TestACPStrangeWords(t *testing.T) {
 	for _, n := range events[spool.Notice](t, r.log, spool.KindNotice) {
 		codes = append(codes, n.Code)
 	}
-	want := []string{NoticeUnparsed, NoticeUnknown, NoticeUnknown, NoticeUnknown, NoticeUnknown, NoticeUnknown, NoticeUnknown, NoticeWarning}
+	want := []string{talk.NoticeUnparsed, talk.NoticeUnknown, talk.NoticeUnknown, talk.NoticeUnknown, talk.NoticeUnknown, talk.NoticeUnknown, talk.NoticeUnknown, talk.NoticeWarning}
 	if diff := cmp.Diff(want, codes); diff != "" {
 		t.Errorf("notices (-want +got):\n%s", diff)
 	}
@@ -203,16 +208,16 @@ func TestACPStrangeWords(t *testing.T) {
 func TestACPFailures(t *testing.T) {
 	tests := []struct {
 		scene   string
-		config  Config
+		config  agent.Config
 		outcome spool.TurnOutcome
 		class   string
 		err     string
 	}{
-		{"auth", Config{}, spool.TurnError, agent.ClassAuth, "Log in"},
-		{"oneshot", Config{Resume: "s0"}, spool.TurnError, agent.ClassSession, "cannot go on"},
-		{"resume", Config{Resume: "s0", Fork: true}, spool.TurnError, agent.ClassSession, "cannot fork"},
-		{"broken", Config{}, spool.TurnError, agent.ClassRateLimit, "429"},
-		{"dies", Config{}, spool.TurnError, "", "(rc=3)."},
+		{"auth", agent.Config{}, spool.TurnError, agent.ClassAuth, "Log in"},
+		{"oneshot", agent.Config{Resume: "s0"}, spool.TurnError, agent.ClassSession, "cannot go on"},
+		{"resume", agent.Config{Resume: "s0", Fork: true}, spool.TurnError, agent.ClassSession, "cannot fork"},
+		{"broken", agent.Config{}, spool.TurnError, agent.ClassRateLimit, "429"},
+		{"dies", agent.Config{}, spool.TurnError, "", "(rc=3)."},
 	}
 	for _, tt := range tests {
 		r := acpTalk(t, tt.scene, tt.config)
@@ -224,7 +229,7 @@ func TestACPFailures(t *testing.T) {
 }
 
 func TestACPStopReasons(t *testing.T) {
-	r := acpTalk(t, "limits", Config{})
+	r := acpTalk(t, "limits", agent.Config{})
 	for _, want := range []spool.TurnOutcome{spool.TurnError, spool.TurnMaxTurns, spool.TurnRefused} {
 		if d := r.done(r.say("go")); d.Outcome != want {
 			t.Errorf("%s: %+v", want, d)
@@ -234,7 +239,7 @@ func TestACPStopReasons(t *testing.T) {
 
 // An agent that does not end with its input is asked to.
 func TestACPAgentThatDoesNotExit(t *testing.T) {
-	r := acpTalk(t, "lingers", Config{CancelGraceMs: 50})
+	r := acpTalk(t, "lingers", agent.Config{CancelGraceMs: 50})
 	turn := r.say("go")
 	r.eof()
 	if d := r.done(turn); d.Outcome != spool.TurnOK || d.Answer != "bye" {
@@ -246,7 +251,7 @@ func TestACPAgentThatDoesNotExit(t *testing.T) {
 }
 
 func TestACPSettings(t *testing.T) {
-	r := acpTalk(t, "settings", Config{Model: "b", Permissions: "code", Effort: "high"})
+	r := acpTalk(t, "settings", agent.Config{Model: "b", Permissions: "code", Effort: "high"})
 	d := r.ask("go")
 	want := `session/set_config_option {"configId":"m","sessionId":"s1","value":"b"}
 session/set_mode {"modeId":"code","sessionId":"s1"}
@@ -262,7 +267,7 @@ session/set_mode {"modeId":"code","sessionId":"s1"}
 
 func TestACPForm(t *testing.T) {
 	for answer, want := range map[string]string{"main": `{"action":"accept","content":{"answer":"main"}}`, agent.Deny: `{"action":"decline"}`} {
-		r := acpTalk(t, "form", Config{})
+		r := acpTalk(t, "form", agent.Config{})
 		turn := r.say("go")
 		e, a := r.nextAsk(0)
 		if a.Kind != spool.AskQuestion || a.Prompt != "Which branch?" {
@@ -271,23 +276,6 @@ func TestACPForm(t *testing.T) {
 		r.answer(e.Seq, answer)
 		if d := r.done(turn); d.Answer != want {
 			t.Errorf("it was told %s, want %s", d.Answer, want)
-		}
-	}
-}
-
-func TestLineDiff(t *testing.T) {
-	tests := []struct{ before, after, want string }{
-		{"", "", ""},
-		{"a\n", "a\n", ""},
-		{"", "a\nb\n", "@@ -0,0 +1,2 @@\n+a\n+b\n"},
-		{"a\nb\nc\n", "a\nx\nc\n", "@@ -2,1 +2,1 @@\n-b\n+x\n"},
-		{"a\nb\n", "", "@@ -1,2 +0,0 @@\n-a\n-b\n"},
-		{"a\nc\n", "a\nb\nc\n", "@@ -1,0 +2,1 @@\n+b\n"},
-		{"a\na\n", "a\n", "@@ -2,1 +1,0 @@\n-a\n"},
-	}
-	for _, tt := range tests {
-		if got := lineDiff(tt.before, tt.after); got != tt.want {
-			t.Errorf("lineDiff(%q, %q) = %q, want %q", tt.before, tt.after, got, tt.want)
 		}
 	}
 }

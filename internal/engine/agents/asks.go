@@ -7,6 +7,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 )
 
 // openAsk is one that waits for an answer.
@@ -25,9 +26,9 @@ type verdict struct {
 
 // asked is called when an ask is in the log. The judge comes first; else it
 // stays open until somebody answers or its time is up.
-func (s *session) asked(_ *turn, key string, seq spool.Seq, a spool.Ask) {
+func (s *session) asked(_ *talk.Turn, key string, seq spool.Seq, a spool.Ask) {
 	if s.judge != nil {
-		if d, by, ok := s.judge.decide(a); ok {
+		if d, by, ok := s.judge.Decide(a); ok {
 			s.verdicts = append(s.verdicts, verdict{key, seq, d, by})
 			return
 		}
@@ -36,7 +37,7 @@ func (s *session) asked(_ *turn, key string, seq spool.Seq, a spool.Ask) {
 }
 
 // withdrawn is called when the agent no longer waits.
-func (s *session) withdrawn(t *turn, key string) {
+func (s *session) withdrawn(t *talk.Turn, key string) {
 	for seq, a := range s.asks {
 		if a.key == key {
 			delete(s.asks, seq)
@@ -61,7 +62,7 @@ func (s *session) expire(now time.Time) {
 func (s *session) reply(in *spool.Input) {
 	var a spool.Answer
 	if err := json.Unmarshal(in.Data, &a); err != nil {
-		s.speaker().notice("warning", NoticeWarning, fmt.Sprintf("an answer does not decode: %v", err))
+		s.speaker().Notice("warning", talk.NoticeWarning, fmt.Sprintf("an answer does not decode: %v", err))
 		return
 	}
 	open, ok := s.asks[a.Ask]
@@ -110,19 +111,19 @@ func (s *session) settle() {
 		if v.by != "" {
 			s.closeAsk(t, v.seq, v.by, "answered: "+v.d.Choice, v.d)
 		}
-		if err := s.conv.answer(v.key, v.d, t); err != nil {
-			t.notice("warning", NoticeWarning, fmt.Sprintf("answer %s: %v", s.runner.name, err))
+		if err := s.conv.Answer(v.key, v.d, t); err != nil {
+			t.Notice("warning", talk.NoticeWarning, fmt.Sprintf("answer %s: %v", s.runner.Name, err))
 		}
 	}
 }
 
 // closeAsk says in the log that an ask is no longer open, and why.
-func (s *session) closeAsk(t *turn, seq spool.Seq, by, text string, d agent.Decision) {
+func (s *session) closeAsk(t *talk.Turn, seq spool.Seq, by, text string, d agent.Decision) {
 	n := spool.Notice{Code: spool.NoticeAskClosed, Text: text, Ask: seq, By: by}
 	if d.Choice != "" {
 		if data, err := json.Marshal(d); err == nil {
 			n.Data = data
 		}
 	}
-	t.put(spool.KindNotice, n, nil, nil)
+	t.Put(spool.KindNotice, n, nil, nil)
 }

@@ -29,14 +29,14 @@ while read -r line; do case $line in
 esac; done
 `
 
-func claudeAsking(t *testing.T, c Config) *talk {
+func claudeAsking(t *testing.T, c agent.Config) *chat {
 	t.Helper()
-	c.Agent, c.Mode, c.Program = Claude, ModeDuplex, fakeCLI(t, asking)
+	c.Agent, c.Mode, c.Program = agent.Claude, agent.ModeDuplex, fakeCLI(t, asking)
 	return converse(t, newEngine(t), c)
 }
 
 // askAt waits for the nth ask.
-func (r *talk) askAt(n int) spool.Seq {
+func (r *chat) askAt(n int) spool.Seq {
 	r.t.Helper()
 	e := r.log.Until(r.t, fmt.Sprintf("ask %d", n), func(e spool.Event) bool {
 		if e.Kind == spool.KindAsk {
@@ -48,13 +48,13 @@ func (r *talk) askAt(n int) spool.Seq {
 }
 
 // closings are the notices that asks are no longer open.
-func (r *talk) closings() []spool.Notice {
+func (r *chat) closings() []spool.Notice {
 	return slices.DeleteFunc(events[spool.Notice](r.t, r.log, spool.KindNotice), func(n spool.Notice) bool { return n.Code != spool.NoticeAskClosed })
 }
 
 func TestAsks(t *testing.T) {
 	t.Run("several_are_open_at_once", func(t *testing.T) {
-		r := claudeAsking(t, Config{})
+		r := claudeAsking(t, agent.Config{})
 		turn := r.say("go")
 		one, two := r.askAt(1), r.askAt(2)
 		r.answer(two, agent.Deny)
@@ -64,7 +64,7 @@ func TestAsks(t *testing.T) {
 		}
 	})
 	t.Run("second_answer_changes_nothing", func(t *testing.T) {
-		r := claudeAsking(t, Config{})
+		r := claudeAsking(t, agent.Config{})
 		turn := r.say("go")
 		one := r.askAt(1)
 		r.answer(one, agent.Allow)
@@ -76,7 +76,7 @@ func TestAsks(t *testing.T) {
 		}
 	})
 	t.Run("what_is_not_understood_allows_nothing", func(t *testing.T) {
-		r := claudeAsking(t, Config{})
+		r := claudeAsking(t, agent.Config{})
 		turn := r.say("go")
 		r.answer(r.askAt(1), []int{1})
 		r.answer(r.askAt(2), map[string]string{"yes": "please"})
@@ -85,7 +85,7 @@ func TestAsks(t *testing.T) {
 		}
 	})
 	t.Run("deadline_denies", func(t *testing.T) {
-		r := claudeAsking(t, Config{AskTimeoutMs: 50})
+		r := claudeAsking(t, agent.Config{AskTimeoutMs: 50})
 		d := r.done(r.say("go"))
 		if d.Answer != " deny deny" {
 			t.Errorf("done is %+v", d)
@@ -95,7 +95,7 @@ func TestAsks(t *testing.T) {
 		}
 	})
 	t.Run("policy_is_first_and_says_so", func(t *testing.T) {
-		r := claudeAsking(t, Config{Policy: mustJSON(t, Policy{Default: VerdictAsk, Rules: []Rule{{Verdict: VerdictAllow, Commands: []string{"make 2"}}}})})
+		r := claudeAsking(t, agent.Config{Policy: &agent.Policy{Default: agent.VerdictAsk, Rules: []agent.Rule{{Verdict: agent.VerdictAllow, Commands: []string{"make 2"}}}}})
 		turn := r.say("go")
 		r.answer(r.askAt(1), agent.Deny)
 		if d := r.done(turn); !strings.Contains(d.Answer, "allow") || !strings.Contains(d.Answer, "deny") {
@@ -106,13 +106,13 @@ func TestAsks(t *testing.T) {
 		}
 	})
 	t.Run("stalled_while_waiting_for_a_person", func(t *testing.T) {
-		r := claudeAsking(t, Config{AskTimeoutMs: -1, Stall: Stall{IdleMs: 60_000, HumanMs: 100}})
+		r := claudeAsking(t, agent.Config{AskTimeoutMs: -1, Stall: agent.Stall{IdleMs: 60_000, HumanMs: 100}})
 		if d := r.done(r.say("go")); d.Outcome != spool.TurnStalled || !strings.Contains(d.Error, "waiting for an answer") || d.StoppedWith != StoppedInBand {
 			t.Errorf("done is %+v", d)
 		}
 	})
 	t.Run("interrupt_ends_the_turn_and_keeps_the_process", func(t *testing.T) {
-		r := claudeAsking(t, Config{})
+		r := claudeAsking(t, agent.Config{})
 		turn := r.say("go")
 		ask := r.askAt(2)
 		r.control(spool.Control{Op: spool.ControlInterrupt})
@@ -129,7 +129,7 @@ func TestAsks(t *testing.T) {
 
 func TestDuplexProcess(t *testing.T) {
 	t.Run("takes_prompt_after_prompt", func(t *testing.T) {
-		r := claudeAsking(t, Config{})
+		r := claudeAsking(t, agent.Config{})
 		one, two := r.say("plain"), r.say("plain")
 		d1, d2 := r.done(one), r.done(two)
 		pid := r.s.Pid()
@@ -143,7 +143,7 @@ func TestDuplexProcess(t *testing.T) {
 		wellFormed(t, r.log.All(t))
 	})
 	t.Run("is_started_anew_when_it_died", func(t *testing.T) {
-		r := claudeAsking(t, Config{})
+		r := claudeAsking(t, agent.Config{})
 		d := r.done(r.say("die"))
 		if d.Outcome != spool.TurnError || d.ExitCode == nil || *d.ExitCode != 3 || d.Error != "claude failed (rc=3)." {
 			t.Errorf("done is %+v", d)
@@ -157,7 +157,7 @@ func TestDuplexProcess(t *testing.T) {
 		wellFormed(t, r.log.All(t))
 	})
 	t.Run("that_ignores_the_end_of_its_input_is_ended", func(t *testing.T) {
-		c := Config{Agent: Claude, Mode: ModeDuplex, CancelGraceMs: 50, Program: fakeCLI(t, asking+"exec sleep 1000")}
+		c := agent.Config{Agent: agent.Claude, Mode: agent.ModeDuplex, CancelGraceMs: 50, Program: fakeCLI(t, asking+"exec sleep 1000")}
 		r := converse(t, newEngine(t), c)
 		r.done(r.say("plain"))
 		pid := r.s.Pid()

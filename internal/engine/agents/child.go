@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"os"
 	"sync"
 	"syscall"
@@ -8,12 +9,12 @@ import (
 
 // child is a process of an agent with everything it starts.
 type child interface {
-	wire
+	talk.Wire
 	pid() int
 	// lines is closed when the output has ended or is given up.
 	lines() <-chan chunk
 	// exited gives the wait status, once.
-	exited() <-chan exit
+	exited() <-chan talk.Exit
 	stderr() string
 	// drained is closed when standard error has ended or is given up.
 	drained() <-chan struct{}
@@ -53,7 +54,7 @@ func newFeeder(f *os.File) *feeder {
 	return w
 }
 
-func (w *feeder) write(b []byte) {
+func (w *feeder) Write(b []byte) {
 	w.mu.Lock()
 	if !w.closing && w.bytes+len(b) <= maxUnwritten {
 		w.queue = append(w.queue, b)
@@ -63,8 +64,8 @@ func (w *feeder) write(b []byte) {
 	w.poke()
 }
 
-// closeInput closes standard input after what was written.
-func (w *feeder) closeInput() {
+// CloseInput closes standard input after what was written.
+func (w *feeder) CloseInput() {
 	w.mu.Lock()
 	w.closing = true
 	w.mu.Unlock()

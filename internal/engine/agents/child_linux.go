@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/launch"
 )
 
@@ -21,7 +22,7 @@ type osChild struct {
 	err  *os.File
 
 	chunks chan chunk
-	exits  chan exit
+	exits  chan talk.Exit
 	quiet  chan struct{}
 	asked  int // how often to abandon the streams
 	tail   stderrTail
@@ -48,7 +49,7 @@ func startProcess(l *launch.Launcher, c launch.Command, stdin []byte, open bool)
 		return nil, err
 	}
 	p := &osChild{feeder: newFeeder(ours[0]), tree: tree, out: ours[1], err: ours[2],
-		chunks: make(chan chunk, 16), exits: make(chan exit, 1), quiet: make(chan struct{})}
+		chunks: make(chan chunk, 16), exits: make(chan talk.Exit, 1), quiet: make(chan struct{})}
 	p.wg.Go(func() { readLines(p.out, MaxLine, p.chunks) })
 	p.wg.Go(func() {
 		defer close(p.quiet)
@@ -56,10 +57,10 @@ func startProcess(l *launch.Launcher, c launch.Command, stdin []byte, open bool)
 	})
 	p.wg.Go(p.wait)
 	if len(stdin) > 0 {
-		p.write(stdin)
+		p.Write(stdin)
 	}
 	if !open {
-		p.closeInput()
+		p.CloseInput()
 	}
 	return p, nil
 }
@@ -96,7 +97,7 @@ func pipes() (ours []*os.File, theirs []int, err error) {
 
 func (p *osChild) pid() int                 { return p.tree.Pid() }
 func (p *osChild) lines() <-chan chunk      { return p.chunks }
-func (p *osChild) exited() <-chan exit      { return p.exits }
+func (p *osChild) exited() <-chan talk.Exit { return p.exits }
 func (p *osChild) drained() <-chan struct{} { return p.quiet }
 func (p *osChild) stderr() string           { return p.tail.String() }
 
@@ -128,12 +129,12 @@ func (p *osChild) wait() {
 		}
 	}
 	status, err := p.tree.Reap()
-	x := exit{code: status.ExitStatus()}
+	x := talk.Exit{Code: status.ExitStatus()}
 	switch {
 	case err != nil:
-		x = exit{code: -1}
+		x = talk.Exit{Code: -1}
 	case status.Signaled():
-		x = exit{code: 128 + int(status.Signal()), signal: unix.SignalName(status.Signal())}
+		x = talk.Exit{Code: 128 + int(status.Signal()), Signal: unix.SignalName(status.Signal())}
 	}
 	p.exits <- x
 }

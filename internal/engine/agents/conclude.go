@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,22 +10,24 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/sessions"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 )
 
 // concluded reports whether nothing more can come of the turn that runs.
 func (s *session) concluded() bool {
 	t := s.cur
 	switch {
-	case t.held || s.locking != nil && t.result == nil:
+	case t.Held() || s.locking != nil && t.Result() == nil:
 		return false
 	case s.child == nil:
-		return t.result != nil
+		return t.Result() != nil
 	case !s.launched: // it ended before it began
-		return t.result != nil
+		return t.Result() != nil
 	case s.gone():
 		return true
 	}
-	return s.duplex && t.result != nil
+	return s.duplex && t.Result() != nil
 }
 
 // conclude ends the turn that runs. The agent's last word counts first, then
@@ -34,39 +37,39 @@ func (s *session) conclude() {
 	var d spool.Done
 	if s.child != nil && s.launched && s.exit != nil {
 		x := *s.exit
-		x.stderr = s.child.stderr()
-		if x.code >= 0 && s.gone() {
-			code := x.code
-			d.ExitCode, d.Signal = &code, x.signal
+		x.Stderr = s.child.stderr()
+		if x.Code >= 0 && s.gone() {
+			code := x.Code
+			d.ExitCode, d.Signal = &code, x.Signal
 		}
-		if t.result == nil {
-			s.conv.ended(x, t)
+		if t.Result() == nil {
+			s.conv.Ended(x, t)
 		}
 	}
-	if t.result == nil { // no conversation should leave it so
-		t.finish(result{outcome: spool.TurnCrashed, err: s.runner.name + " ended without a result", class: agent.ClassProtocol})
+	if t.Result() == nil { // no conversation should leave it so
+		t.Finish(talk.Result{Outcome: spool.TurnCrashed, Error: s.runner.Name + " ended without a result", Class: agent.ClassProtocol})
 	}
-	r := *t.result
+	r := *t.Result()
 	if p := s.stop; p != nil && s.launched {
 		d.StoppedWith = p.used
-		if p.outcome != "" && r.outcome != spool.TurnOK {
+		if p.outcome != "" && r.Outcome != spool.TurnOK {
 			d.EndedBy = p.endedBy
-			r.outcome, r.err, r.class = p.outcome, p.text, agent.ClassStopped
+			r.Outcome, r.Error, r.Class = p.outcome, p.text, agent.ClassStopped
 		}
 	} else if p != nil {
 		d.EndedBy = p.endedBy
 	}
-	if s.child != nil && s.launched && (s.gone() || r.outcome != spool.TurnOK) { // else it may be about other turns
+	if s.child != nil && s.launched && (s.gone() || r.Outcome != spool.TurnOK) { // else it may be about other turns
 		d.Stderr = s.child.stderr()
 	}
-	t.closeActions(closing(r.outcome))
+	t.CloseActions(closing(r.Outcome))
 	s.settleUsage(t, &d)
-	d.Outcome, d.Error, d.ErrorClass = r.outcome, r.err, r.class
-	d.Answer = first(r.answer, t.answer)
-	if len(d.Answer) > MaxText { // the whole of it is in its message
-		d.Answer = strings.ToValidUTF8(d.Answer[:MaxText], "\uFFFD")
+	d.Outcome, d.Error, d.ErrorClass = r.Outcome, r.Error, r.Class
+	d.Answer = cmp.Or(r.Answer, t.LastText())
+	if len(d.Answer) > talk.MaxText { // the whole of it is in its message
+		d.Answer = strings.ToValidUTF8(d.Answer[:talk.MaxText], "\uFFFD")
 	}
-	if r.outcome == spool.TurnOK {
+	if r.Outcome == spool.TurnOK {
 		d.Error, d.ErrorClass = "", ""
 	}
 	clear(s.asks)
@@ -94,30 +97,32 @@ func closing(o spool.TurnOutcome) string {
 }
 
 // settleUsage writes what the turn used.
-func (s *session) settleUsage(t *turn, d *spool.Done) {
-	u := t.usage()
+func (s *session) settleUsage(t *talk.Turn, d *spool.Done) {
+	u := t.Usage()
 	if u == nil {
 		return
 	}
-	if t.told {
-		s.run.spent = *u.Run
+	if u.Run != nil {
+		s.run.Spent = *u.Run
 	}
-	if t.total != nil && s.ledger != nil && s.run.resume != "" {
-		s.ledger.note(s.key(s.run.resume), *t.total)
+	if u.Session != nil && s.ledger != nil && s.run.Session != "" {
+		s.ledger.Note(s.key(s.run.Session), *u.Session)
 	}
-	t.put(spool.KindUsage, u, nil, nil)
+	t.Put(spool.KindUsage, u, nil, nil)
 	if data, err := json.Marshal(u); err == nil {
 		d.Usage = data
 	}
 }
 
 // key names a session among those of all agents.
-func (s *session) key(id string) string { return Token{Engine: s.runner.name, Value: id}.Key() }
+func (s *session) key(id string) string {
+	return sessions.Token{Engine: s.runner.Name, Value: id}.Key()
+}
 
 // resides reports whether a process that waits for the next prompt keeps the
 // session to itself, and we its lock.
 func (s *session) resides() bool {
-	return s.duplex && s.runner.exclusive && s.lease != nil && s.cur == nil && s.child != nil && !s.gone()
+	return s.duplex && s.runner.Exclusive && s.lease != nil && s.cur == nil && s.child != nil && !s.gone()
 }
 
 // residePoll is how often we look whether somebody else wants a session that
@@ -126,7 +131,7 @@ const residePoll = 200 * time.Millisecond
 
 // yield ends a process that keeps a session which somebody else waits for.
 func (s *session) yield() {
-	if s.resides() && s.stop == nil && s.lease.contested() {
+	if s.resides() && s.stop == nil && s.lease.Contested() {
 		s.stop = &stopping{grace: s.grace(0)}
 		s.escalate()
 	}
@@ -144,22 +149,22 @@ func (s *session) lock(id string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.locking, s.waitSince = cancel, time.Now()
 	go func() {
-		l, err := s.locks.lock(ctx, key)
+		l, err := s.locks.Lock(ctx, key)
 		s.leases <- leased{l, key, err}
 	}()
 }
 
 // learnt is called with the id of the session before anybody else can know
 // it. If the session is not ours yet, all that follows is kept back.
-func (s *session) learnt(t *turn, id string) {
+func (s *session) learnt(t *talk.Turn, id string) {
 	key := s.key(id)
 	if s.config.Resume != "" && !s.config.Fork && id != s.config.Resume {
-		t.notice("warning", NoticeSession, fmt.Sprintf("the agent goes on in session %s, not in %s", id, s.config.Resume))
+		t.Notice("warning", talk.NoticeSession, fmt.Sprintf("the agent goes on in session %s, not in %s", id, s.config.Resume))
 	}
-	if s.locks == nil || s.lease != nil && s.leaseKey == key || s.locking != nil || t.seq == 0 {
+	if s.locks == nil || s.lease != nil && s.leaseKey == key || s.locking != nil || t.Seq == 0 {
 		return
 	}
-	t.held = true
+	t.Hold()
 	s.lock(id)
 }
 
@@ -170,10 +175,10 @@ func (s *session) leased(l leased) {
 	t := s.cur
 	if l.err == nil {
 		if s.lease != nil { // the agent changed the session
-			s.lease.release()
+			s.lease.Release()
 		}
 		s.lease, s.leaseKey = l.lease, l.key
-		n := l.lease.stamp()
+		n := l.lease.Stamp()
 		// A process of ours that lives on does not know what others said.
 		s.stale = s.stale || s.child != nil && !s.launched && n != s.stamp+1
 		s.stamp = n
@@ -184,23 +189,23 @@ func (s *session) leased(l leased) {
 		return
 	}
 	if l.err != nil && s.stop == nil {
-		t.finish(result{outcome: spool.TurnError, err: fmt.Sprintf("wait for the session: %v", l.err), class: agent.ClassSession})
+		t.Finish(talk.Result{Outcome: spool.TurnError, Error: fmt.Sprintf("wait for the session: %v", l.err), Class: agent.ClassSession})
 		s.killNow()
 	}
 	s.ready = l.err == nil
-	if t.held {
-		t.release()
+	if t.Held() {
+		t.Release()
 		s.settle()
 	}
 }
 
 // setBaseline remembers what the session had used before this turn.
 func (s *session) setBaseline(key string) {
-	if s.ledger == nil || s.run.baseKnown {
+	if s.ledger == nil || s.run.BaseKnown {
 		return
 	}
-	if base := s.ledger.total(key); base != nil {
-		s.run.base, s.run.baseKnown = *base, true
+	if base := s.ledger.Total(key); base != nil {
+		s.run.Base, s.run.BaseKnown = *base, true
 	}
 }
 
@@ -211,11 +216,11 @@ func (s *session) unlock() {
 		l := <-s.leases
 		s.locking, s.waitSince = nil, time.Time{}
 		if l.err == nil {
-			l.lease.release()
+			l.lease.Release()
 		}
 	}
 	if s.lease != nil {
-		s.lease.release()
+		s.lease.Release()
 		s.lease = nil
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 )
 
@@ -85,7 +86,7 @@ func codexSays(id, text string) string {
 // those before us expected of them.
 func TestDrift(t *testing.T) {
 	t.Run("01_codex_reconnect_has_a_reason", func(t *testing.T) {
-		d, log := printed(t, Codex, 0, codexThread, codexTurn,
+		d, log := printed(t, agent.Codex, 0, codexThread, codexTurn,
 			`{"type":"error","message":"Reconnecting... 2/5 (stream disconnected before completion: (inner) x)"}`, codexSays("m", "hi"), codexOver)
 		got := events[agent.Retry](t, log, spool.KindRetry)
 		want := agent.Retry{Attempt: 2, Max: 5, Reason: "stream disconnected before completion: (inner) x", Class: agent.ClassNetwork}
@@ -107,7 +108,7 @@ func TestDrift(t *testing.T) {
 echo '` + codexThread + `'
 echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens":0,"cache_write_input_tokens":3,"output_tokens":10,"reasoning_output_tokens":4}}'`
 		e := newEngine(t)
-		c := Config{Agent: Codex, Mode: ModeExec, Program: fakeCLI(t, script)}
+		c := agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: fakeCLI(t, script)}
 		r := converse(t, e, c)
 		one, two := r.say("one"), r.say("two")
 		r.eof()
@@ -129,7 +130,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 	})
 
 	t.Run("04_codex_file_change_starts", func(t *testing.T) {
-		_, log := printed(t, Codex, 0, codexThread, codexTurn,
+		_, log := printed(t, agent.Codex, 0, codexThread, codexTurn,
 			`{"type":"item.started","item":{"id":"f","type":"file_change","changes":[{"path":"a.txt","kind":"add"}],"status":"in_progress"}}`,
 			`{"type":"item.completed","item":{"id":"f","type":"file_change","changes":[{"path":"a.txt","kind":"add"}],"status":"completed"}}`, codexOver)
 		var phases []agent.ActionPhase
@@ -151,7 +152,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 		for i := range 5 {
 			lines = append(lines, fmt.Sprintf(`{"type":"error","message":"Reconnecting... %d/5 (cut)"}`, i+1), codexSays(fmt.Sprintf("m%d", i+1), "Partial"))
 		}
-		d, log := printed(t, Codex, 0, append(lines, codexSays("m9", "Partial and whole"), codexOver)...)
+		d, log := printed(t, agent.Codex, 0, append(lines, codexSays("m9", "Partial and whole"), codexOver)...)
 		said := events[agent.Message](t, log, spool.KindMessage)
 		if len(said) != 2 || d.Answer != "Partial and whole" {
 			t.Errorf("messages are %+v, answer is %q", said, d.Answer)
@@ -159,7 +160,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 	})
 
 	t.Run("06_codex_interrupted_says_nothing", func(t *testing.T) {
-		r := converse(t, newEngine(t), Config{Agent: Codex, Mode: ModeExec, Program: fakeCLI(t,
+		r := converse(t, newEngine(t), agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: fakeCLI(t,
 			"trap 'exit 1' INT\n"+printLines(codexThread, codexTurn)+"while :; do sleep 1 & wait $!; done\n")})
 		turn := r.say("go")
 		r.until(spool.KindAction)
@@ -171,7 +172,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 	})
 
 	t.Run("07_codex_web_search_has_two_ids", func(t *testing.T) {
-		d, log := printed(t, Codex, 0, codexThread, codexTurn,
+		d, log := printed(t, agent.Codex, 0, codexThread, codexTurn,
 			`{"type":"item.started","item":{"id":"item_1","type":"web_search","id":"ws_1","query":"go","action":{"type":"search"}}}`,
 			`{"type":"item.completed","item":{"id":"item_1","type":"web_search","id":"ws_1","query":"go fuzzing","action":{"type":"search"}}}`,
 			codexSays("m", "found"), codexOver)
@@ -187,7 +188,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 	})
 
 	t.Run("08_codex_is_not_asked_for_what_is_gone", func(t *testing.T) {
-		argv, _ := arguments(t, Config{Agent: Codex, Permissions: "untrusted"}, "x")
+		argv, _ := arguments(t, agent.Config{Agent: agent.Codex, Permissions: "untrusted"}, "x")
 		for _, a := range argv {
 			if strings.Contains(a, "approval_policy") || a == "mcp-server" || strings.Contains(a, "wire_api") {
 				t.Errorf("arguments are %q", argv)
@@ -198,7 +199,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 	t.Run("09_claude_new_lines", func(t *testing.T) {
 		const summary = `{"type":"tool_use_summary","summary":"x"}`
 		const state = `{"type":"system","subtype":"task_started","task_id":"t"}`
-		d, log := printed(t, Claude, 0, claudeInit,
+		d, log := printed(t, agent.Claude, 0, claudeInit,
 			`{"type":"system","subtype":"api_retry","attempt":1,"max_retries":10,"retry_delay_ms":557.4,"error_status":529,"error":"overloaded"}`,
 			`{"type":"system","subtype":"thinking_tokens","estimated_tokens":8}`, `{"type":"system","subtype":"status"}`,
 			`{"type":"system","subtype":"permission_denied","tool_name":"Bash"}`, summary, state, claudeOver)
@@ -207,7 +208,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 			t.Errorf("retries are %+v", got)
 		}
 		n := events[spool.Notice](t, log, spool.KindNotice)
-		if len(n) != 3 || n[0].Code != NoticeDenied || n[0].Level != "warning" || string(n[1].Data) != summary || string(n[2].Data) != state {
+		if len(n) != 3 || n[0].Code != talk.NoticeDenied || n[0].Level != "warning" || string(n[1].Data) != summary || string(n[2].Data) != state {
 			t.Errorf("notices are %+v", n)
 		}
 		if d.Outcome != spool.TurnOK {
@@ -216,7 +217,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 	})
 
 	t.Run("10_claude_new_content_hides_nothing", func(t *testing.T) {
-		d, log := printed(t, Claude, 0, claudeInit,
+		d, log := printed(t, agent.Claude, 0, claudeInit,
 			`{"type":"assistant","message":{"id":"m","content":[{"type":"hologram","depth":3},{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}},{"type":"text","text":7}]}}`,
 			`{"type":"user","message":{"role":"user","content":[{"type":"aura"},{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"out"},{"type":"smell"}],"is_error":false}]}}`, claudeOver)
 		a := events[agent.Action](t, log, spool.KindAction)
@@ -238,7 +239,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 			{`{"type":"result","subtype":"error_x","is_error":true,"terminal_reason":"blocking_limit","session_id":"s-1"}`, "blocking_limit"},
 			{`{"type":"result","subtype":"error_x","is_error":true,"session_id":"s-1"}`, "claude run failed (error_x)"},
 		} {
-			if d, _ := printed(t, Claude, 1, claudeInit, tt.line); d.Error != tt.want || d.Outcome != spool.TurnError {
+			if d, _ := printed(t, agent.Claude, 1, claudeInit, tt.line); d.Error != tt.want || d.Outcome != spool.TurnError {
 				t.Errorf("error of %s is %q (%s)", tt.line, d.Error, d.Outcome)
 			}
 		}
@@ -255,7 +256,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 echo '` + claudeInit + `'
 echo '{"type":"result","is_error":false,"subtype":"success","result":"x","session_id":"s-1","total_cost_usd":'$n',"usage":{"input_tokens":10,"output_tokens":5},"modelUsage":{"m":{"inputTokens":10,"outputTokens":5}}}'`
 		e := newEngine(t)
-		c := Config{Agent: Claude, Mode: ModeExec, Program: fakeCLI(t, script)}
+		c := agent.Config{Agent: agent.Claude, Mode: agent.ModeExec, Program: fakeCLI(t, script)}
 		u1 := usageOf(t, converse(t, e, c).ask("one"))
 		c.Resume = "s-1"
 		u2 := usageOf(t, converse(t, e, c).ask("two"))
@@ -265,7 +266,7 @@ echo '{"type":"result","is_error":false,"subtype":"success","result":"x","sessio
 	})
 
 	t.Run("14_claude_bad_resume_has_no_init", func(t *testing.T) {
-		d, log := printed(t, Claude, 1, `{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"s-9","num_turns":0,"errors":["No conversation found with session ID: s-9"]}`)
+		d, log := printed(t, agent.Claude, 1, `{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"s-9","num_turns":0,"errors":["No conversation found with session ID: s-9"]}`)
 		if d.Outcome != spool.TurnError || d.ErrorClass != agent.ClassSession || !strings.Contains(d.Error, "No conversation found") {
 			t.Errorf("done is %+v", d)
 		}
@@ -279,7 +280,7 @@ echo '{"type":"result","is_error":false,"subtype":"success","result":"x","sessio
 		if r := decoded[agent.Retry](t, got, spool.KindRetry); len(r) != 2 || r[0].Status != 401 || r[0].Class != agent.ClassAuth {
 			t.Errorf("retries are %+v", r)
 		}
-		d, _ := scripted(t, Config{Agent: Claude, Retries: 2}, `echo "$CLAUDE_CODE_MAX_RETRIES" >&2; exit 1`)
+		d, _ := scripted(t, agent.Config{Agent: agent.Claude, Retries: 2}, `echo "$CLAUDE_CODE_MAX_RETRIES" >&2; exit 1`)
 		if d.Stderr != "2" {
 			t.Errorf("the limit of retries is %q", d.Stderr)
 		}
@@ -289,7 +290,7 @@ echo '{"type":"result","is_error":false,"subtype":"success","result":"x","sessio
 		const aborted = `{"type":"result","subtype":"error_during_execution","is_error":true,"terminal_reason":"aborted_tools","errors":["[ede_diagnostic] x"],"session_id":"s-1"}`
 		for name, last := range map[string]string{"with_result": "echo '" + aborted + "'; ", "without_result": ""} {
 			t.Run(name, func(t *testing.T) {
-				r := converse(t, newEngine(t), Config{Agent: Claude, Mode: ModeExec, Program: fakeCLI(t,
+				r := converse(t, newEngine(t), agent.Config{Agent: agent.Claude, Mode: agent.ModeExec, Program: fakeCLI(t,
 					"stop() { "+last+"exit 0; }\ntrap stop INT\n"+printLines(claudeInit)+"while :; do sleep 1 & wait $!; done\n")})
 				turn := r.say("go")
 				r.until(spool.KindStarted)
@@ -302,7 +303,7 @@ echo '{"type":"result","is_error":false,"subtype":"success","result":"x","sessio
 	})
 
 	t.Run("17_opencode_id_from_any_line", func(t *testing.T) {
-		d, log := printed(t, OpenCode, 1, `{"type":"error","sessionID":"ses_1","error":{"name":"APIError","data":{"message":"no","statusCode":401}}}`)
+		d, log := printed(t, agent.OpenCode, 1, `{"type":"error","sessionID":"ses_1","error":{"name":"APIError","data":{"message":"no","statusCode":401}}}`)
 		if k := kinds(t, log); k[0] != spool.KindStarted || d.Resume != "ses_1" || d.ErrorClass != agent.ClassAuth {
 			t.Errorf("events are %v, done is %+v", k, d)
 		}
@@ -331,18 +332,18 @@ echo '{"type":"result","is_error":false,"subtype":"success","result":"x","sessio
 		session, start, end := `{"type":"session","id":"p-1"}`, `{"type":"agent_start"}`, `{"type":"agent_end","messages":[]}`
 		retry := `{"type":"auto_retry_start","attempt":1,"maxAttempts":3,"delayMs":2000,"errorMessage":"terminated"}`
 		said := `{"type":"message_end","message":{"role":"assistant","content":[{"type":"text","text":"yes"}],"stopReason":"stop"}}`
-		if d, _ := printed(t, Pi, 0, session, start, failed, end, retry, start, said, end); d.Outcome != spool.TurnOK || d.Answer != "yes" {
+		if d, _ := printed(t, agent.Pi, 0, session, start, failed, end, retry, start, said, end); d.Outcome != spool.TurnOK || d.Answer != "yes" {
 			t.Errorf("done is %+v", d)
 		}
-		if d, _ := printed(t, Pi, 0, session, start, failed, end); d.Outcome != spool.TurnError || d.Error != "terminated" {
+		if d, _ := printed(t, agent.Pi, 0, session, start, failed, end); d.Outcome != spool.TurnError || d.Error != "terminated" {
 			t.Errorf("done is %+v", d)
 		}
 	})
 
 	t.Run("21_pi_ids_are_kept_whole", func(t *testing.T) {
 		const id = "01a1dca0-8e82-74d5-a83d-65a5a95d8ef7"
-		d, _ := printed(t, Pi, 0, `{"type":"session","id":"`+id+`"}`, `{"type":"agent_end","willRetry":false}`)
-		argv, _ := arguments(t, Config{Agent: Pi, Resume: id}, "x")
+		d, _ := printed(t, agent.Pi, 0, `{"type":"session","id":"`+id+`"}`, `{"type":"agent_end","willRetry":false}`)
+		argv, _ := arguments(t, agent.Config{Agent: agent.Pi, Resume: id}, "x")
 		if d.Resume != id || !slices.Contains(argv, id) {
 			t.Errorf("resume is %q, arguments are %q", d.Resume, argv)
 		}
@@ -361,7 +362,7 @@ echo '{"type":"result","is_error":false,"subtype":"success","result":"x","sessio
 		if n := decoded[spool.Notice](t, got, spool.KindNotice); n != nil || d.Outcome != spool.TurnOK {
 			t.Errorf("notices are %+v", n)
 		}
-		argv, _ := arguments(t, Config{Agent: Pi}, "--help")
+		argv, _ := arguments(t, agent.Config{Agent: agent.Pi}, "--help")
 		if n := len(argv); argv[n-2] != "--" || argv[n-1] != "--help" {
 			t.Errorf("arguments are %q", argv)
 		}
@@ -372,18 +373,18 @@ echo '{"type":"result","is_error":false,"subtype":"success","result":"x","sessio
 long=$(head -c 100000 /dev/zero | tr '\0' x)
 for i in 1 2 3 4 5; do echo '{"type":"message_update","assistantMessageEvent":{"type":"text_delta","delta":"d"},"message":{"role":"assistant","content":[{"type":"text","text":"'$long'"}]}}'; done
 echo '{"type":"agent_end","willRetry":false}'`
-		_, log := scripted(t, Config{Agent: Pi}, script)
+		_, log := scripted(t, agent.Config{Agent: agent.Pi}, script)
 		if k := kinds(t, log); len(k) != 3 {
 			t.Errorf("events are %v", k)
 		}
-		_, log = scripted(t, Config{Agent: Pi, Deltas: true}, script)
+		_, log = scripted(t, agent.Config{Agent: agent.Pi, Deltas: true}, script)
 		if m := events[agent.Message](t, log, spool.KindMessage); len(m) != 5 || !m[0].Delta || m[0].Text != "d" {
 			t.Errorf("messages are %+v", m)
 		}
 	})
 
 	t.Run("25_opencode_refused_just_stops", func(t *testing.T) {
-		d, _ := printed(t, OpenCode, 0,
+		d, _ := printed(t, agent.OpenCode, 0,
 			`{"type":"step_start","sessionID":"ses_1","part":{"id":"p1","messageID":"m1","type":"step-start"}}`,
 			`{"type":"text","sessionID":"ses_1","part":{"id":"p2","messageID":"m1","type":"text","text":"Half way."}}`,
 			`{"type":"tool_use","sessionID":"ses_1","part":{"type":"tool","tool":"bash","callID":"c1","messageID":"m1","state":{"status":"error","input":{"command":"rm x"},"error":"The user rejected permission to use this specific tool call."}}}`,
@@ -394,7 +395,7 @@ echo '{"type":"agent_end","willRetry":false}'`
 	})
 
 	t.Run("26_opencode_begins_again_for_ever", func(t *testing.T) {
-		r := converse(t, newEngine(t), Config{Agent: OpenCode, Mode: ModeExec, Stall: Stall{ToolMs: 300}, Program: fakeCLI(t,
+		r := converse(t, newEngine(t), agent.Config{Agent: agent.OpenCode, Mode: agent.ModeExec, Stall: agent.Stall{ToolMs: 300}, Program: fakeCLI(t,
 			`while :; do echo '{"type":"step_start","sessionID":"ses_1","part":{"type":"step-start"}}'; sleep 0.01; done`)})
 		d := r.done(r.say("go"))
 		if d.Outcome != spool.TurnStalled || len(events[agent.Retry](t, r.log, spool.KindRetry)) == 0 {
@@ -403,10 +404,10 @@ echo '{"type":"agent_end","willRetry":false}'`
 	})
 
 	t.Run("27_no_signal_reaches_the_command", func(t *testing.T) {
-		for _, agent := range []string{Codex, OpenCode} {
-			t.Run(agent, func(t *testing.T) {
+		for _, name := range []string{agent.Codex, agent.OpenCode} {
+			t.Run(name, func(t *testing.T) {
 				dir := t.TempDir()
-				r := converse(t, newEngine(t), Config{Agent: agent, Mode: ModeExec, Program: fakeCLI(t,
+				r := converse(t, newEngine(t), agent.Config{Agent: name, Mode: agent.ModeExec, Program: fakeCLI(t,
 					"setsid sh -c 'echo $$ > "+dir+"/pid; trap \"\" INT TERM; while :; do sleep 1000; done' &\n"+
 						printLines(codexThread, codexTurn)+"wait; sleep 1000\n")})
 				turn := r.say("go")
@@ -417,7 +418,7 @@ echo '{"type":"agent_end","willRetry":false}'`
 					t.Errorf("the command lives on as process %d", pid)
 				}
 				enginetest.Wait(t, r.s)
-				if d.Outcome != spool.TurnCancelled || !slices.Contains(r.log.Notices(t), NoticeTreeKill) {
+				if d.Outcome != spool.TurnCancelled || !slices.Contains(r.log.Notices(t), talk.NoticeTreeKill) {
 					t.Errorf("done is %+v, notices are %v", d, r.log.Notices(t))
 				}
 			})

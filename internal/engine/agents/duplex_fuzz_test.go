@@ -4,20 +4,21 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"testing"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
+	"github.com/spool-run/spool/internal/engine/agents/talk/talktest"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 )
 
 // translateDuplex runs lines through the loop of a session in duplex mode, as
 // if the agent never waited for us.
-func translateDuplex(t testing.TB, agent string, output []byte, x exit) []spool.Event {
+func translateDuplex(t testing.TB, name string, output []byte, x talk.Exit) []spool.Event {
 	t.Helper()
-	config, err := json.Marshal(Config{Agent: agent, Mode: ModeDuplex, Command: []string{"acp"}})
+	config, err := json.Marshal(agent.Config{Agent: name, Mode: agent.ModeDuplex, Command: []string{"acp"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,10 +28,10 @@ func translateDuplex(t testing.TB, agent string, output []byte, x exit) []spool.
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &replay{out: make(chan chunk), exit: make(chan exit, 1)}
-	s.spawn = func(command) (child, error) { return c, nil }
+	c := &replay{out: make(chan chunk), exit: make(chan talk.Exit, 1)}
+	s.spawn = func(talk.Command) (child, error) { return c, nil }
 	go s.loop()
-	r := &talk{t, s, log}
+	r := &chat{t, s, log}
 	turn := r.say("Please do the task.")
 	relay := make(chan chunk)
 	go readLines(bytes.NewReader(output), MaxLine, relay)
@@ -50,65 +51,45 @@ func translateDuplex(t testing.TB, agent string, output []byte, x exit) []spool.
 func duplexOutputs(t testing.TB) map[string][][]byte {
 	t.Helper()
 	all := make(map[string][][]byte)
-	for file, agent := range map[string]string{
-		"codex/appserver-turn": Codex, "codex/appserver-approval": Codex, "claude/approval-allow": Claude, "claude/control-interrupt": Claude,
-		"pi-earendil/rpc-abort": Pi, "acp-gemini/prompt": ACP, "acp-gemini/permission-allow": ACP, "acp-gemini/cancel": ACP,
+	for file, name := range map[string]string{
+		"codex/appserver-turn": agent.Codex, "codex/appserver-approval": agent.Codex, "claude/approval-allow": agent.Claude, "claude/control-interrupt": agent.Claude,
+		"pi-earendil/rpc-abort": agent.Pi, "acp-gemini/prompt": agent.ACP, "acp-gemini/permission-allow": agent.ACP, "acp-gemini/cancel": agent.ACP,
 	} {
 		b, err := os.ReadFile(transcripts + file + ".jsonl")
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch agent {
-		case ACP: // the recording counted from zero
+		switch name {
+		case agent.ACP: // the recording counted from zero
 			for i := 3; i >= 0; i-- {
 				b = bytes.ReplaceAll(b, fmt.Appendf(nil, `"id":%d,"result"`, i), fmt.Appendf(nil, `"id":%d,"result"`, i+1))
 			}
-		case Pi:
+		case agent.Pi:
 			b = bytes.Replace(b, []byte(`"id":"1"`), []byte(`"id":"2"`), 1)
 			b = append([]byte(`{"id":"1","type":"response","command":"get_state","success":true,"data":{"sessionId":"s1"}}`+"\n"), b...)
 		}
-		all[agent] = append(all[agent], b)
+		all[name] = append(all[name], b)
 	}
 	return all
 }
 
 // Wherever an agent dies in the middle of a protocol, its log is whole.
 func TestAnyPrefixOfADuplexTranscriptIsWellFormed(t *testing.T) {
-	for agent, outputs := range duplexOutputs(t) {
+	for name, outputs := range duplexOutputs(t) {
 		for _, whole := range outputs {
 			for i, c := range whole {
 				if c != '\n' {
 					continue
 				}
 				for _, cut := range []int{i, i + 1} { // with and without the end of the line
-					events := translateDuplex(t, agent, whole[:cut], exit{code: 137, signal: "SIGKILL"})
+					events := translateDuplex(t, name, whole[:cut], talk.Exit{Code: 137, Signal: "SIGKILL"})
 					if err := malformed(events); err != nil {
-						t.Fatalf("%s cut at byte %d: %v\n%s", agent, cut, err, golden(t, events))
+						t.Fatalf("%s cut at byte %d: %v\n%s", name, cut, err, golden(t, events))
 					}
 				}
 			}
 		}
 	}
-}
-
-// noWire is a wire to nobody.
-type noWire struct{}
-
-func (noWire) write([]byte) {}
-func (noWire) closeInput()  {}
-
-// eventList is an outlet that keeps events.
-type eventList struct{ events []spool.Event }
-
-func (l *eventList) Append(e spool.Event) (spool.Seq, error) {
-	e.Seq = spool.Seq(len(l.events) + 1)
-	l.events = append(l.events, e)
-	return e.Seq, nil
-}
-
-func (l *eventList) PutBlob(mime string, r io.Reader) (spool.Blob, error) {
-	n, err := io.Copy(io.Discard, r)
-	return spool.Blob{Digest: "sha256:", Size: n, MIME: mime}, err
 }
 
 // fuzzDuplex holds a protocol to it that no output breaks a log. It goes
@@ -119,21 +100,21 @@ func fuzzDuplex(f *testing.F, name string) {
 		f.Add(b, "allow")
 	}
 	f.Add([]byte("{\"type\":\"\xff\"}\nnull\n[]\n\"x\"\n{}\n{\"type\":3}\n{\"id\":1}\n{\"id\":{},\"method\":\"x\"}\n{\"method\":\"session/update\"}\n"), "deny_stop")
-	open := runners()[name].duplex
+	open := runners()[name].Duplex
 	f.Fuzz(func(t *testing.T, output []byte, choice string) {
-		conv, err := open(setup{config: &Config{Agent: name, Command: []string{"acp"}}, cwd: "/srv/agents/work"})
+		conv, err := open(talk.Setup{Config: &agent.Config{Agent: name, Command: []string{"acp"}}, Cwd: "/srv/agents/work"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := new(eventList)
+		log := new(talktest.Events)
 		prompt := event(spool.KindInput, spool.Said{Kind: spool.InputPrompt})
 		seq, _ := log.Append(prompt)
 		var keys []string
-		run := &shared{out: log, agent: name, deltas: len(output)%2 == 0}
-		run.asked = func(_ *turn, key string, _ spool.Seq, _ spool.Ask) { keys = append(keys, key) }
-		turn := newTurn(run, seq)
-		conv.opened(noWire{}, turn)
-		if err := conv.prompt(spool.Prompt{Text: "x"}, turn); err != nil {
+		run := &talk.Run{Out: log, Agent: name, Deltas: len(output)%2 == 0}
+		run.OnAsk = func(_ *talk.Turn, key string, _ spool.Seq, _ spool.Ask) { keys = append(keys, key) }
+		turn := talk.NewTurn(run, seq)
+		conv.Opened(talktest.NoWire{}, turn)
+		if err := conv.Prompt(spool.Prompt{Text: "x"}, turn); err != nil {
 			t.Fatal(err)
 		}
 		lines := bytes.Split(output, []byte("\n"))
@@ -141,33 +122,33 @@ func fuzzDuplex(f *testing.F, name string) {
 			if len(bytes.TrimSpace(line)) == 0 {
 				continue
 			}
-			conv.line(line, turn)
+			conv.Line(line, turn)
 			if len(keys) > 1 {
-				_ = conv.answer(keys[0], agent.Decision{Choice: choice}, turn) // it may not be open any more
+				_ = conv.Answer(keys[0], agent.Decision{Choice: choice}, turn) // it may not be open any more
 				keys = keys[1:]
 			}
 			if i == len(lines)/2 {
-				_ = conv.interrupt(turn)
-				_ = conv.steer(spool.Prompt{Text: "y"}, turn)
+				_ = conv.Interrupt(turn)
+				_ = conv.Steer(spool.Prompt{Text: "y"}, turn)
 			}
 		}
-		if turn.result == nil {
-			conv.ended(exit{code: len(output) % 3}, turn)
+		if turn.Result() == nil {
+			conv.Ended(talk.Exit{Code: len(output) % 3}, turn)
 		}
-		if turn.result == nil {
+		if turn.Result() == nil {
 			t.Fatal("the turn has no result")
 		}
-		turn.closeActions("cancelled")
-		done := event(spool.KindDone, spool.Done{Outcome: turn.result.outcome, Error: turn.result.err})
+		turn.CloseActions("cancelled")
+		done := event(spool.KindDone, spool.Done{Outcome: turn.Result().Outcome, Error: turn.Result().Error})
 		done.Turn = seq
 		_, _ = log.Append(done)
-		if err := malformed(log.events); err != nil {
+		if err := malformed(log.List); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-func FuzzCodexAppServer(f *testing.F) { fuzzDuplex(f, Codex) }
-func FuzzClaudeDuplex(f *testing.F)   { fuzzDuplex(f, Claude) }
-func FuzzPiRPC(f *testing.F)          { fuzzDuplex(f, Pi) }
-func FuzzACP(f *testing.F)            { fuzzDuplex(f, ACP) }
+func FuzzCodexAppServer(f *testing.F) { fuzzDuplex(f, agent.Codex) }
+func FuzzClaudeDuplex(f *testing.F)   { fuzzDuplex(f, agent.Claude) }
+func FuzzPiRPC(f *testing.F)          { fuzzDuplex(f, agent.Pi) }
+func FuzzACP(f *testing.F)            { fuzzDuplex(f, agent.ACP) }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/sessions"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 )
 
@@ -20,7 +22,7 @@ import (
 // the id of the request it answers.
 type peerReplay struct {
 	out  chan chunk
-	exit chan exit
+	exit chan talk.Exit
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -31,12 +33,12 @@ type peerReplay struct {
 }
 
 func newPeerReplay() *peerReplay {
-	p := &peerReplay{out: make(chan chunk), exit: make(chan exit, 1)}
+	p := &peerReplay{out: make(chan chunk), exit: make(chan talk.Exit, 1)}
 	p.changed = sync.NewCond(&p.mu)
 	return p
 }
 
-func (p *peerReplay) write(b []byte) {
+func (p *peerReplay) Write(b []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for line := range bytes.Lines(b) {
@@ -57,12 +59,12 @@ func (p *peerReplay) set(flag *bool) {
 	p.changed.Broadcast()
 }
 
-func (p *peerReplay) closeInput()                 { p.set(&p.closed) }
+func (p *peerReplay) CloseInput()                 { p.set(&p.closed) }
 func (p *peerReplay) signal(syscall.Signal) error { p.set(&p.quit); return nil }
 func (p *peerReplay) kill() error                 { p.set(&p.quit); return nil }
 func (p *peerReplay) pid() int                    { return 0 }
 func (p *peerReplay) lines() <-chan chunk         { return p.out }
-func (p *peerReplay) exited() <-chan exit         { return p.exit }
+func (p *peerReplay) exited() <-chan talk.Exit    { return p.exit }
 func (p *peerReplay) stderr() string              { return "" }
 func (p *peerReplay) drained() <-chan struct{}    { return noStderr }
 func (p *peerReplay) members() int                { return 0 }
@@ -115,7 +117,7 @@ type cue func(p *peerReplay, line map[string]any) bool
 func (p *peerReplay) run(whole []byte, c cue) {
 	defer func() {
 		close(p.out)
-		p.exit <- exit{}
+		p.exit <- talk.Exit{}
 	}()
 	for line := range bytes.Lines(whole) {
 		dec := json.NewDecoder(bytes.NewReader(line))
@@ -173,13 +175,13 @@ func rpcCue(methods map[string]string, more cue) cue {
 }
 
 // conversation replays a transcript while do talks to the run.
-func replayDuplex(t *testing.T, base string, c Config, play cue, do func(*talk)) (*peerReplay, *enginetest.Log) {
+func replayDuplex(t *testing.T, base string, c agent.Config, play cue, do func(*chat)) (*peerReplay, *enginetest.Log) {
 	t.Helper()
 	whole, err := os.ReadFile(base + ".jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Mode = ModeDuplex
+	c.Mode = agent.ModeDuplex
 	config, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
@@ -190,13 +192,15 @@ func replayDuplex(t *testing.T, base string, c Config, play cue, do func(*talk))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.ledger, err = newBook(t.TempDir()); err != nil {
+	if s.ledger, err = sessions.NewLedger(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	s.locks = newLocks(t, t.TempDir())
+	if s.locks, err = sessions.NewLocks(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
 	p := newPeerReplay()
-	s.spawn = func(c command) (child, error) {
-		if !c.open {
+	s.spawn = func(c talk.Command) (child, error) {
+		if !c.Open {
 			t.Error("its input is not kept open")
 		}
 		return p, nil
@@ -207,7 +211,7 @@ func replayDuplex(t *testing.T, base string, c Config, play cue, do func(*talk))
 		defer close(played)
 		p.run(whole, play)
 	}()
-	r := &talk{t, s, log}
+	r := &chat{t, s, log}
 	do(r)
 	r.eof()
 	enginetest.Wait(t, s)
@@ -238,14 +242,14 @@ func checkDuplex(t *testing.T, base string, p *peerReplay, log *enginetest.Log) 
 }
 
 // nextAsk waits for an ask after a seq.
-func (r *talk) nextAsk(after spool.Seq) (spool.Event, spool.Ask) {
+func (r *chat) nextAsk(after spool.Seq) (spool.Event, spool.Ask) {
 	r.t.Helper()
 	e := r.log.Until(r.t, "an ask", func(e spool.Event) bool { return e.Kind == spool.KindAsk && e.Seq > after })
 	return e, enginetest.Data[spool.Ask](r.t, e)
 }
 
 // untilAction waits for an action of a kind to reach a phase.
-func (r *talk) untilAction(kind agent.ActionKind, phase agent.ActionPhase) agent.Action {
+func (r *chat) untilAction(kind agent.ActionKind, phase agent.ActionPhase) agent.Action {
 	r.t.Helper()
 	match := func(e spool.Event) bool {
 		if e.Kind != spool.KindAction {
@@ -261,8 +265,8 @@ const transcripts = "testdata/transcripts/"
 
 func TestCodexAppServerTurn(t *testing.T) {
 	base := transcripts + "codex/appserver-turn"
-	p, log := replayDuplex(t, base, Config{Agent: Codex, Permissions: "never", Sandbox: "danger-full-access", Effort: "low"},
-		rpcCue(asked(t, base+".stdin.jsonl"), nil), func(r *talk) {
+	p, log := replayDuplex(t, base, agent.Config{Agent: agent.Codex, Permissions: "never", Sandbox: "danger-full-access", Effort: "low"},
+		rpcCue(asked(t, base+".stdin.jsonl"), nil), func(r *chat) {
 			d := r.done(r.say("Please do the task."))
 			if d.Outcome != spool.TurnOK || d.Answer != "All done: the command printed hi." {
 				t.Errorf("done: %+v", d)
@@ -287,11 +291,11 @@ func codexResolved(p *peerReplay, line map[string]any) bool {
 // Two approvals are open at once, and each gets its own answer.
 func TestCodexAppServerApprovals(t *testing.T) {
 	base := transcripts + "codex/appserver-approval"
-	p, log := replayDuplex(t, base, Config{Agent: Codex, Permissions: "untrusted", Sandbox: "read-only"},
-		rpcCue(asked(t, base+".stdin.jsonl"), codexResolved), func(r *talk) {
+	p, log := replayDuplex(t, base, agent.Config{Agent: agent.Codex, Permissions: "untrusted", Sandbox: "read-only"},
+		rpcCue(asked(t, base+".stdin.jsonl"), codexResolved), func(r *chat) {
 			turn := r.say("Please do the task.")
 			e, a := r.nextAsk(0)
-			var what Approval
+			var what agent.Approval
 			if err := json.Unmarshal(a.Data, &what); err != nil || a.Kind != spool.AskApproval || what.Kind != agent.ActionFileChange || len(what.Paths) != 1 || len(what.Changes) != 1 {
 				t.Errorf("first ask: %+v %+v, %v", a, what, err)
 			}
@@ -323,14 +327,11 @@ func TestCodexAppServerApprovals(t *testing.T) {
 // A policy answers first, says which rule did, and leaves the rest to people.
 func TestPolicyAnswersFirst(t *testing.T) {
 	base := transcripts + "codex/appserver-approval"
-	policy, err := json.Marshal(Policy{Rules: []Rule{
-		{Verdict: VerdictAllow, Kinds: []string{"file_change"}, Paths: []string{"/srv/agents/**"}},
-		{Verdict: VerdictDeny, Commands: []string{"wc"}, Reason: "no counting"},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, log := replayDuplex(t, base, Config{Agent: Codex, Policy: policy}, rpcCue(asked(t, base+".stdin.jsonl"), codexResolved), func(r *talk) {
+	rules := &agent.Policy{Rules: []agent.Rule{
+		{Verdict: agent.VerdictAllow, Kinds: []string{"file_change"}, Paths: []string{"/srv/agents/**"}},
+		{Verdict: agent.VerdictDeny, Commands: []string{"wc"}, Reason: "no counting"},
+	}}
+	p, log := replayDuplex(t, base, agent.Config{Agent: agent.Codex, Policy: rules}, rpcCue(asked(t, base+".stdin.jsonl"), codexResolved), func(r *chat) {
 		turn := r.say("Please do the task.")
 		cat := r.log.Until(t, "the ask that no rule is about", func(e spool.Event) bool {
 			return e.Kind == spool.KindAsk && strings.Contains(enginetest.Data[spool.Ask](t, e).Prompt, "cat notes")
@@ -382,10 +383,10 @@ func claudeCue(interrupts bool) cue {
 
 func TestClaudeApproval(t *testing.T) {
 	base := transcripts + "claude/approval-allow"
-	p, log := replayDuplex(t, base, Config{Agent: Claude}, claudeCue(false), func(r *talk) {
+	p, log := replayDuplex(t, base, agent.Config{Agent: agent.Claude}, claudeCue(false), func(r *chat) {
 		turn := r.say("Please do the task.")
 		e, a := r.nextAsk(0)
-		var what Approval
+		var what agent.Approval
 		if err := json.Unmarshal(a.Data, &what); err != nil || what.Kind != agent.ActionFileChange || what.Tool != "Write" || what.Action != "toolu_mock_t0_0" {
 			t.Errorf("ask: %+v %+v, %v", a, what, err)
 		}
@@ -399,7 +400,7 @@ func TestClaudeApproval(t *testing.T) {
 
 func TestClaudeInterruptKeepsTheProcess(t *testing.T) {
 	base := transcripts + "claude/control-interrupt"
-	p, log := replayDuplex(t, base, Config{Agent: Claude, AllowedTools: defaultTools}, claudeCue(true), func(r *talk) {
+	p, log := replayDuplex(t, base, agent.Config{Agent: agent.Claude, AllowedTools: []string{"Bash", "Read", "Edit", "Write"}}, claudeCue(true), func(r *chat) {
 		turn := r.say("Please do the task.")
 		r.untilAction(agent.ActionCommand, agent.ActionStarted)
 		r.control(spool.Control{Op: spool.ControlInterrupt, Turn: turn})
@@ -429,14 +430,14 @@ func TestPiRPCAbort(t *testing.T) {
 		}
 		return true
 	}
-	p, log := replayDuplex(t, base, Config{Agent: Pi, Provider: "mock", Model: "mock-model"}, func(p *peerReplay, line map[string]any) bool {
+	p, log := replayDuplex(t, base, agent.Config{Agent: agent.Pi, Provider: "mock", Model: "mock-model"}, func(p *peerReplay, line map[string]any) bool {
 		if !state { // the recording did not ask
 			state = true
 			m := p.wait(1, has("type", "get_state"))
 			p.out <- chunk{line: fmt.Appendf(nil, `{"id":%q,"type":"response","command":"get_state","success":true,"data":{"sessionId":"01a1dca1-aaaa","model":{"id":"mock-model"},"thinkingLevel":"off"}}`, m["id"])}
 		}
 		return play(p, line)
-	}, func(r *talk) {
+	}, func(r *chat) {
 		turn := r.say("Please do the task.")
 		r.untilAction(agent.ActionCommand, agent.ActionUpdated)
 		r.control(spool.Control{Op: spool.ControlInterrupt})
@@ -477,7 +478,7 @@ func acpCue(methods map[string]string, cancel bool) cue {
 
 func TestACPTwoPrompts(t *testing.T) {
 	base := transcripts + "acp-gemini/prompt"
-	p, log := replayDuplex(t, base, Config{Agent: ACP, Command: []string{"gemini", "--acp"}}, acpCue(asked(t, base+".stdin.jsonl"), false), func(r *talk) {
+	p, log := replayDuplex(t, base, agent.Config{Agent: agent.ACP, Command: []string{"gemini", "--acp"}}, acpCue(asked(t, base+".stdin.jsonl"), false), func(r *chat) {
 		if d := r.done(r.say("Please do the task.")); d.Outcome != spool.TurnOK || d.Answer != "All done: the command printed hi." {
 			t.Errorf("first turn: %+v", d)
 		}
@@ -490,10 +491,10 @@ func TestACPTwoPrompts(t *testing.T) {
 
 func TestACPPermission(t *testing.T) {
 	base := transcripts + "acp-gemini/permission-allow"
-	p, log := replayDuplex(t, base, Config{Agent: ACP, Command: []string{"gemini", "--acp"}}, acpCue(asked(t, base+".stdin.jsonl"), false), func(r *talk) {
+	p, log := replayDuplex(t, base, agent.Config{Agent: agent.ACP, Command: []string{"gemini", "--acp"}}, acpCue(asked(t, base+".stdin.jsonl"), false), func(r *chat) {
 		turn := r.say("Please do the task.")
 		e, a := r.nextAsk(0)
-		var what Approval
+		var what agent.Approval
 		if err := json.Unmarshal(a.Data, &what); err != nil || what.Kind != agent.ActionFileChange || len(what.Paths) != 1 || len(a.Options) != 3 {
 			t.Errorf("ask: %+v %+v, %v", a, what, err)
 		}
@@ -507,7 +508,7 @@ func TestACPPermission(t *testing.T) {
 
 func TestACPCancel(t *testing.T) {
 	base := transcripts + "acp-gemini/cancel"
-	p, log := replayDuplex(t, base, Config{Agent: ACP, Command: []string{"gemini", "--acp"}}, acpCue(asked(t, base+".stdin.jsonl"), true), func(r *talk) {
+	p, log := replayDuplex(t, base, agent.Config{Agent: agent.ACP, Command: []string{"gemini", "--acp"}}, acpCue(asked(t, base+".stdin.jsonl"), true), func(r *chat) {
 		turn := r.say("Please do the task.")
 		e, _ := r.nextAsk(0)
 		r.answer(e.Seq, "proceed_once")

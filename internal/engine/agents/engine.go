@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/agents/policy"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
@@ -60,7 +62,7 @@ func (e *NotInstalled) Error() string {
 }
 
 // lookRunner finds the agent that a config names.
-func lookRunner(c *Config) (*runner, error) {
+func lookRunner(c *agent.Config) (*talk.Agent, error) {
 	all := runners()
 	r, ok := all[c.Agent]
 	if !ok {
@@ -75,16 +77,16 @@ func lookRunner(c *Config) (*runner, error) {
 }
 
 // transport decides how to talk to the agent.
-func transport(c *Config, r *runner) (duplex bool, err error) {
+func transport(c *agent.Config, r *talk.Agent) (duplex bool, err error) {
 	switch {
-	case c.Mode == ModeExec && r.exec == nil, c.Mode == ModeDuplex && r.duplex == nil:
-		return false, fmt.Errorf("%s has no %s mode", r.name, c.Mode)
-	case c.Mode == ModeExec || r.duplex == nil:
+	case c.Mode == agent.ModeExec && r.Exec == nil, c.Mode == agent.ModeDuplex && r.Duplex == nil:
+		return false, fmt.Errorf("%s has no %s mode", r.Name, c.Mode)
+	case c.Mode == agent.ModeExec || r.Duplex == nil:
 		return false, nil
 	}
-	if c.Mode == ModeAuto && r.exec != nil {
+	if c.Mode == agent.ModeAuto && r.Exec != nil {
 		// Not everything that can be asked for can be had both ways.
-		if _, err := r.duplex(setup{config: c, resume: c.Resume, fork: c.Fork}); errors.Is(err, spool.ErrUnsupported) {
+		if _, err := r.Duplex(talk.Setup{Config: c, Resume: c.Resume, Fork: c.Fork}); errors.Is(err, spool.ErrUnsupported) {
 			return false, nil
 		}
 	}
@@ -120,28 +122,27 @@ func prepare(spec *spool.Spec, o *Options, out engine.Sink) (*session, error) {
 		asks: make(map[spool.Seq]*openAsk),
 	}
 	askTime := duration(c.AskTimeoutMs, DefaultAskTimeout)
-	if !null(c.Policy) {
-		p, err := decodePolicy(c.Policy)
-		if err != nil {
+	if p := c.Policy; p != nil {
+		if err := policy.Check(p); err != nil {
 			return nil, invalid(err)
 		}
-		s.judge = policyJudge{policy: p, cwd: spec.Cwd}
-		if p.Deadline > 0 && c.AskTimeoutMs == 0 {
-			askTime = time.Duration(p.Deadline)
+		s.judge = &policy.Judge{Policy: p, Cwd: spec.Cwd}
+		if c.AskTimeoutMs == 0 {
+			askTime = duration(p.DeadlineMs, askTime)
 		}
 	}
-	s.run = shared{out: out, agent: r.name, cwd: spec.Cwd, deltas: c.Deltas, keepRaw: c.Raw, askTime: askTime,
-		transport: string(ModeExec), learnt: s.learnt, asked: s.asked, withdrawn: s.withdrawn}
+	s.run = talk.Run{Out: out, Agent: r.Name, Cwd: spec.Cwd, Deltas: c.Deltas, KeepRaw: c.Raw, AskTime: askTime,
+		Transport: string(agent.ModeExec), OnSession: s.learnt, OnAsk: s.asked, OnWithdraw: s.withdrawn}
 	if duplex {
-		s.run.transport, s.run.can = string(ModeDuplex), r.can
+		s.run.Transport, s.run.Capabilities = string(agent.ModeDuplex), r.Capabilities
 	}
-	s.idle = newTurn(&s.run, 0)
+	s.idle = talk.NewTurn(&s.run, 0)
 	// What the conversation does not accept should fail the start.
-	open := r.exec
+	open := r.Exec
 	if duplex {
-		open = r.duplex
+		open = r.Duplex
 	}
-	if _, err := open(setup{config: c, cwd: spec.Cwd, resume: c.Resume, fork: c.Fork}); err != nil {
+	if _, err := open(talk.Setup{Config: c, Cwd: spec.Cwd, Resume: c.Resume, Fork: c.Fork}); err != nil {
 		return nil, invalid(err)
 	}
 	return s, nil
@@ -150,7 +151,7 @@ func prepare(spec *spool.Spec, o *Options, out engine.Sink) (*session, error) {
 // environment is the environment of the agent's processes. A spec that says
 // nothing about it gets what every program needs: agents find their accounts
 // and each other by it.
-func environment(spec *spool.Spec, o *Options, c *Config, r *runner) ([]string, error) {
+func environment(spec *spool.Spec, o *Options, c *agent.Config, r *talk.Agent) ([]string, error) {
 	policy := spec.EnvPolicy
 	if policy == nil && spec.Env == nil {
 		policy = &spool.EnvPolicy{Inherit: spool.InheritCore}
@@ -164,22 +165,22 @@ func environment(spec *spool.Spec, o *Options, c *Config, r *runner) ([]string, 
 		return nil, err
 	}
 	env = environ.Filter(env, func(name string) bool { return !slices.Contains(c.DropEnv, name) })
-	return environ.Default(env, r.env), nil
+	return environ.Default(env, r.Env), nil
 }
 
 // programOf is what a run of that config executes.
-func programOf(c *Config, r *runner) string {
-	if r.name == ACP && len(c.Command) > 0 {
+func programOf(c *agent.Config, r *talk.Agent) string {
+	if r.Name == agent.ACP && len(c.Command) > 0 {
 		return c.Command[0]
 	}
-	return first(c.Program, r.program)
+	return cmp.Or(c.Program, r.Program)
 }
 
 // missing says that an agent is not there, and how to get it.
-func missing(c *Config, r *runner) error {
-	e := &spool.StartError{Reason: spool.StartNotFound, Err: &NotInstalled{Agent: r.name, Program: programOf(c, r), Install: r.install}}
-	if r.install != "" {
-		e.Hint = "install it with: " + r.install
+func missing(c *agent.Config, r *talk.Agent) error {
+	e := &spool.StartError{Reason: spool.StartNotFound, Err: &NotInstalled{Agent: r.Name, Program: programOf(c, r), Install: r.Install}}
+	if r.Install != "" {
+		e.Hint = "install it with: " + r.Install
 	}
 	return e
 }

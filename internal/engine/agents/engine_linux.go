@@ -12,6 +12,8 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/agents/sessions"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
@@ -21,8 +23,8 @@ import (
 type Engine struct {
 	opts     Options
 	launcher *launch.Launcher
-	locks    *Locks
-	book     *book
+	locks    *sessions.Locks
+	book     *sessions.Ledger
 
 	mu       sync.Mutex
 	closed   bool
@@ -37,11 +39,11 @@ func New(o Options) (*Engine, error) {
 	if o.Dir == "" {
 		o.Dir = DefaultDir()
 	}
-	locks, err := NewLocks(filepath.Join(o.Dir, "locks"))
+	locks, err := sessions.NewLocks(filepath.Join(o.Dir, "locks"))
 	if err != nil {
 		return nil, err
 	}
-	book, err := newBook(filepath.Join(o.Dir, "usage"))
+	book, err := sessions.NewLedger(filepath.Join(o.Dir, "usage"))
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +84,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 		return nil, missing(s.config, s.runner)
 	}
 	s.locks, s.ledger = e.locks, e.book
-	s.spawn = func(c command) (child, error) { return e.spawn(c, &spec, env) }
+	s.spawn = func(c talk.Command) (child, error) { return e.spawn(c, &spec, env) }
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,27 +110,27 @@ func executable(file, cwd string) bool {
 }
 
 // spawn starts a process of an agent.
-func (e *Engine) spawn(c command, spec *spool.Spec, env []string) (child, error) {
-	if len(c.argv) == 0 {
+func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string) (child, error) {
+	if len(c.Argv) == 0 {
 		return nil, errors.New("start agent: no command")
 	}
-	env = environ.Overlay(env, c.env)
-	for _, list := range [][]string{c.argv, env} {
+	env = environ.Overlay(env, c.Env)
+	for _, list := range [][]string{c.Argv, env} {
 		for _, s := range list {
 			if strings.IndexByte(s, 0) >= 0 {
 				return nil, errors.New("start agent: a NUL byte cannot be passed to a program")
 			}
 		}
 	}
-	file, err := environ.LookProgram(c.argv[0], spec.Cwd, env)
+	file, err := environ.LookProgram(c.Argv[0], spec.Cwd, env)
 	if err != nil {
-		return nil, fmt.Errorf("find program %q: %w", c.argv[0], err)
+		return nil, fmt.Errorf("find program %q: %w", c.Argv[0], err)
 	}
 	pids := spec.Limits.Pids
 	if pids == 0 && e.launcher.Guarantees().Pids {
 		pids = process.DefaultPids
 	}
-	p, err := startProcess(e.launcher, launch.Command{Path: file, Argv: c.argv, Env: env, Dir: spec.Cwd, Pids: pids}, c.stdin, c.open)
+	p, err := startProcess(e.launcher, launch.Command{Path: file, Argv: c.Argv, Env: env, Dir: spec.Cwd, Pids: pids}, c.Stdin, c.Open)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", file, err)
 	}

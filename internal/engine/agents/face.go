@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 )
 
 // request is something that somebody wants of the loop.
@@ -37,7 +38,7 @@ func (s *session) Takes(in spool.Input) error {
 		switch {
 		case s.closed:
 			return spool.ErrInputClosed
-		case s.config.FollowUp == FollowReject && s.waiting > 0:
+		case s.config.FollowUp == agent.FollowReject && s.waiting > 0:
 			return fmt.Errorf("%w: a turn runs", spool.ErrBusy)
 		case s.waiting > MaxQueued:
 			return fmt.Errorf("%w: %d prompts wait", spool.ErrBusy, MaxQueued)

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 )
@@ -57,15 +58,15 @@ func printLines(lines ...string) string {
 	return "cat <<'END-OF-LINES'\n" + strings.Join(lines, "\n") + "\nEND-OF-LINES\n"
 }
 
-// talk is a run and its log.
-type talk struct {
+// chat is a run and its log.
+type chat struct {
 	t   testing.TB
 	s   engine.Session
 	log *enginetest.Log
 }
 
 // converse starts a run of a fake agent.
-func converse(t testing.TB, e engine.Engine, c Config) *talk {
+func converse(t testing.TB, e engine.Engine, c agent.Config) *chat {
 	t.Helper()
 	r, err := tryConverse(t, e, c, spool.Limits{})
 	if err != nil {
@@ -74,7 +75,7 @@ func converse(t testing.TB, e engine.Engine, c Config) *talk {
 	return r
 }
 
-func tryConverse(t testing.TB, e engine.Engine, c Config, l spool.Limits) (*talk, error) {
+func tryConverse(t testing.TB, e engine.Engine, c agent.Config, l spool.Limits) (*chat, error) {
 	t.Helper()
 	config, err := json.Marshal(c)
 	if err != nil {
@@ -88,7 +89,7 @@ func tryConverse(t testing.TB, e engine.Engine, c Config, l spool.Limits) (*talk
 	if err != nil {
 		return nil, err
 	}
-	r := &talk{t, s, log}
+	r := &chat{t, s, log}
 	t.Cleanup(func() {
 		if err := s.Control(context.Background(), spool.Control{Op: spool.ControlKill}); err != nil && !errors.Is(err, spool.ErrEnded) {
 			t.Errorf("kill: %v", err)
@@ -99,7 +100,7 @@ func tryConverse(t testing.TB, e engine.Engine, c Config, l spool.Limits) (*talk
 }
 
 // say gives a prompt and returns its turn, as a host does.
-func (r *talk) say(text string) spool.Seq {
+func (r *chat) say(text string) spool.Seq {
 	r.t.Helper()
 	data, err := json.Marshal(spool.Prompt{Text: text})
 	if err != nil {
@@ -123,7 +124,7 @@ func (r *talk) say(text string) spool.Seq {
 }
 
 // answer answers an ask.
-func (r *talk) answer(ask spool.Seq, value any) {
+func (r *chat) answer(ask spool.Seq, value any) {
 	r.t.Helper()
 	data, err := json.Marshal(value)
 	if err != nil {
@@ -142,14 +143,14 @@ func (r *talk) answer(ask spool.Seq, value any) {
 }
 
 // eof says that no prompt comes any more.
-func (r *talk) eof() {
+func (r *chat) eof() {
 	r.t.Helper()
 	if err := r.s.Send(context.Background(), spool.Input{Kind: spool.InputEOF}); err != nil {
 		r.t.Fatalf("send end of input: %v", err)
 	}
 }
 
-func (r *talk) control(c spool.Control) {
+func (r *chat) control(c spool.Control) {
 	r.t.Helper()
 	if err := r.s.Control(context.Background(), c); err != nil {
 		r.t.Fatalf("control %s: %v", c.Op, err)
@@ -157,20 +158,20 @@ func (r *talk) control(c spool.Control) {
 }
 
 // done waits for the end of a turn.
-func (r *talk) done(turn spool.Seq) spool.Done {
+func (r *chat) done(turn spool.Seq) spool.Done {
 	r.t.Helper()
 	e := r.log.Until(r.t, "the end of the turn", func(e spool.Event) bool { return e.Kind == spool.KindDone && e.Turn == turn })
 	return enginetest.Data[spool.Done](r.t, e)
 }
 
 // until waits for an event of a kind.
-func (r *talk) until(kind spool.Kind) spool.Event {
+func (r *chat) until(kind spool.Kind) spool.Event {
 	r.t.Helper()
 	return r.log.Until(r.t, string(kind), func(e spool.Event) bool { return e.Kind == kind })
 }
 
 // ask gives one prompt, ends the run, and returns how the turn ended.
-func (r *talk) ask(text string) spool.Done {
+func (r *chat) ask(text string) spool.Done {
 	r.t.Helper()
 	turn := r.say(text)
 	r.eof()

@@ -12,20 +12,21 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 )
 
 // printed runs a fake agent that prints lines and exits, and returns how the
 // turn ended.
-func printed(t *testing.T, agent string, code int, lines ...string) (spool.Done, *enginetest.Log) {
+func printed(t *testing.T, name string, code int, lines ...string) (spool.Done, *enginetest.Log) {
 	t.Helper()
-	return scripted(t, Config{Agent: agent}, printLines(lines...)+"exit "+strconv.Itoa(code)+"\n")
+	return scripted(t, agent.Config{Agent: name}, printLines(lines...)+"exit "+strconv.Itoa(code)+"\n")
 }
 
 // scripted does so with a whole script, in exec mode.
-func scripted(t *testing.T, c Config, script string) (spool.Done, *enginetest.Log) {
+func scripted(t *testing.T, c agent.Config, script string) (spool.Done, *enginetest.Log) {
 	t.Helper()
-	c.Mode, c.Program = ModeExec, fakeCLI(t, script)
+	c.Mode, c.Program = agent.ModeExec, fakeCLI(t, script)
 	r := converse(t, newEngine(t), c)
 	d := r.ask("Please do the task.")
 	wellFormed(t, r.log.All(t))
@@ -33,10 +34,10 @@ func scripted(t *testing.T, c Config, script string) (spool.Done, *enginetest.Lo
 }
 
 // arguments returns what a fake agent is called with, and its standard input.
-func arguments(t *testing.T, c Config, prompt string) (argv []string, stdin string) {
+func arguments(t *testing.T, c agent.Config, prompt string) (argv []string, stdin string) {
 	t.Helper()
 	dir := t.TempDir()
-	c.Mode = ModeExec
+	c.Mode = agent.ModeExec
 	c.Program = fakeCLI(t, `for a in "$@"; do printf '%s\0' "$a"; done > `+dir+`/argv; cat > `+dir+`/stdin; exit 1`)
 	r := converse(t, newEngine(t), c)
 	r.ask(prompt)
@@ -63,7 +64,7 @@ func TestMustHold(t *testing.T) {
 	}
 
 	t.Run("codex_exec_flags_after_exec", func(t *testing.T) {
-		argv, stdin := arguments(t, Config{Agent: Codex}, "hello")
+		argv, stdin := arguments(t, agent.Config{Agent: agent.Codex}, "hello")
 		want := []string{"-c", "notify=[]", "exec", "--json", "--skip-git-repo-check", "--color=never", "-"}
 		if d := cmp.Diff(want, argv); d != "" {
 			t.Errorf("argv (-want +got):\n%s", d)
@@ -71,7 +72,7 @@ func TestMustHold(t *testing.T) {
 		if stdin != "hello" {
 			t.Errorf("stdin is %q", stdin)
 		}
-		argv, _ = arguments(t, Config{Agent: Codex, Model: "m", Effort: "high", Profile: "p", Sandbox: "read-only",
+		argv, _ = arguments(t, agent.Config{Agent: agent.Codex, Model: "m", Effort: "high", Profile: "p", Sandbox: "read-only",
 			Resume: "id", Extra: []string{"-c", "x=1"}}, "-x")
 		want = []string{"-c", "notify=[]", "-c", "x=1", "--profile", "p", "--model", "m", "-c", "model_reasoning_effort=high",
 			"-s", "read-only", "exec", "--json", "--skip-git-repo-check", "--color=never", "resume", "id", "-"}
@@ -81,37 +82,14 @@ func TestMustHold(t *testing.T) {
 	})
 
 	t.Run("find_exec_only_flag", func(t *testing.T) {
-		for _, tt := range []struct {
-			extra []string
-			want  string
-		}{
-			{nil, ""},
-			{[]string{"-c", "notify=[]"}, ""},
-			{[]string{"--skip-git-repo-check"}, "--skip-git-repo-check"},
-			{[]string{"--json"}, "--json"},
-			{[]string{"--output-schema", "f"}, "--output-schema"},
-			{[]string{"--output-schema=f"}, "--output-schema=f"},
-			{[]string{"--output-last-message"}, "--output-last-message"},
-			{[]string{"--output-last-message=f"}, "--output-last-message=f"},
-			{[]string{"--color"}, "--color"},
-			{[]string{"--color=always"}, "--color=always"},
-			{[]string{"-o", "f"}, "-o"},
-			{[]string{"-ofile"}, ""},
-			{[]string{"--json=1"}, ""},
-			{[]string{"--model", "m", "--color=never", "--json"}, "--color=never"},
-		} {
-			if got := findExecOnlyFlag(tt.extra); got != tt.want {
-				t.Errorf("findExecOnlyFlag(%q) = %q, want %q", tt.extra, got, tt.want)
-			}
-		}
-		_, err := tryConverse(t, newEngine(t), Config{Agent: Codex, Mode: ModeExec, Program: fakeCLI(t, ""), Extra: []string{"--json"}}, spool.Limits{})
+		_, err := tryConverse(t, newEngine(t), agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: fakeCLI(t, ""), Extra: []string{"--json"}}, spool.Limits{})
 		if err == nil || !strings.Contains(err.Error(), `"--json"`) {
 			t.Errorf("start with an option of exec: %v", err)
 		}
 	})
 
 	t.Run("preserves_warning_order", func(t *testing.T) {
-		d, log := printed(t, Codex, 0, `{"type":"error","message":"warning one"}`, thread, message("hello", ""))
+		d, log := printed(t, agent.Codex, 0, `{"type":"error","message":"warning one"}`, thread, message("hello", ""))
 		want := []spool.Kind{spool.KindNotice, spool.KindStarted, spool.KindMessage, spool.KindDone, spool.KindExited}
 		if d := cmp.Diff(want, kinds(t, log)); d != "" {
 			t.Errorf("events (-want +got):\n%s", d)
@@ -126,7 +104,7 @@ func TestMustHold(t *testing.T) {
 	})
 
 	t.Run("reconnect_notice_is_non_fatal", func(t *testing.T) {
-		d, log := printed(t, Codex, 0, thread, begun, `{"type":"error","message":"Reconnecting... 1/5"}`, message("hello", ""), over)
+		d, log := printed(t, agent.Codex, 0, thread, begun, `{"type":"error","message":"Reconnecting... 1/5"}`, message("hello", ""), over)
 		if got := events[agent.Retry](t, log, spool.KindRetry); len(got) != 1 || got[0].Attempt != 1 || got[0].Max != 5 {
 			t.Errorf("retries are %+v", got)
 		}
@@ -139,7 +117,7 @@ func TestMustHold(t *testing.T) {
 	})
 
 	t.Run("reconnect_notice_updates_phase", func(t *testing.T) {
-		_, log := printed(t, Codex, 0, thread, begun,
+		_, log := printed(t, agent.Codex, 0, thread, begun,
 			`{"type":"error","message":"Reconnecting... 1/5"}`, `{"type":"error","message":"Reconnecting... 2/5"}`, message("hello", ""), over)
 		got := events[agent.Retry](t, log, spool.KindRetry)
 		if len(got) != 2 || got[0].Attempt != 1 || got[1].Attempt != 2 {
@@ -148,7 +126,7 @@ func TestMustHold(t *testing.T) {
 	})
 
 	t.Run("prefers_final_answer_phase", func(t *testing.T) {
-		d, log := printed(t, Codex, 0, thread, begun, message("looking", "commentary"), message("forty-two", "final_answer"),
+		d, log := printed(t, agent.Codex, 0, thread, begun, message("looking", "commentary"), message("forty-two", "final_answer"),
 			message("by the way", ""), over)
 		if d.Answer != "forty-two" {
 			t.Errorf("answer is %q", d.Answer)
@@ -163,13 +141,13 @@ func TestMustHold(t *testing.T) {
 	})
 
 	t.Run("legacy_agent_message_no_phase", func(t *testing.T) {
-		if d, _ := printed(t, Codex, 0, thread, begun, message("first", ""), message("second", ""), over); d.Answer != "second" {
+		if d, _ := printed(t, agent.Codex, 0, thread, begun, message("first", ""), message("second", ""), over); d.Answer != "second" {
 			t.Errorf("answer is %q", d.Answer)
 		}
 	})
 
 	t.Run("collab_tool_call_does_not_break_stream", func(t *testing.T) {
-		d, log := printed(t, Codex, 0, thread, begun,
+		d, log := printed(t, agent.Codex, 0, thread, begun,
 			`{"type":"item.started","item":{"id":"c1","type":"collab_tool_call","tool":"spawn_agent","sender_thread_id":"x","receiver_thread_ids":["y"],"prompt":"look","agents_states":{},"status":"in_progress"}}`,
 			`{"type":"item.completed","item":{"id":"c1","type":"collab_tool_call","tool":"spawn_agent","sender_thread_id":"x","receiver_thread_ids":["y"],"prompt":"look","agents_states":{},"status":"completed"}}`,
 			message("done", ""), over)
@@ -184,18 +162,18 @@ func TestMustHold(t *testing.T) {
 
 	t.Run("unknown_item_type_does_not_break_stream", func(t *testing.T) {
 		const strange = `{"type":"item.completed","item":{"id":"x1","type":"hologram","depth":3}}`
-		d, log := printed(t, Codex, 0, thread, begun, strange, message("done", ""), over)
+		d, log := printed(t, agent.Codex, 0, thread, begun, strange, message("done", ""), over)
 		if d.Outcome != spool.TurnOK || d.Answer != "done" {
 			t.Errorf("done is %+v", d)
 		}
 		n := events[spool.Notice](t, log, spool.KindNotice)
-		if len(n) != 1 || n[0].Code != NoticeUnknown || string(n[0].Data) != strange {
+		if len(n) != 1 || n[0].Code != talk.NoticeUnknown || string(n[0].Data) != strange {
 			t.Errorf("notices are %+v", n)
 		}
 	})
 
 	t.Run("includes_stderr_reason", func(t *testing.T) {
-		d, _ := scripted(t, Config{Agent: Codex}, "echo 'the reason: no such profile' >&2\nexit 1\n")
+		d, _ := scripted(t, agent.Config{Agent: agent.Codex}, "echo 'the reason: no such profile' >&2\nexit 1\n")
 		if d.Outcome != spool.TurnError || !strings.Contains(d.Error, "codex exec failed (rc=1).") {
 			t.Errorf("done is %+v", d)
 		}
@@ -211,22 +189,22 @@ func TestMustHold(t *testing.T) {
 func TestArguments(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		config Config
+		config agent.Config
 		prompt string
 		want   []string
 	}{
-		{"claude", Config{Agent: Claude}, "hi",
+		{"claude", agent.Config{Agent: agent.Claude}, "hi",
 			[]string{"-p", "--output-format", "stream-json", "--verbose", "--allowedTools", "Bash,Read,Edit,Write", "--", "hi"}},
-		{"claude_all", Config{Agent: Claude, Resume: "id", Fork: true, Model: "m", Effort: "max", Permissions: "plan",
-			AllowedTools: []string{"Read"}, Budget: Budget{Steps: 3, CostUSD: 0.5}, SkipPermissions: true, Deltas: true, Extra: []string{"--x"}}, "--help",
+		{"claude_all", agent.Config{Agent: agent.Claude, Resume: "id", Fork: true, Model: "m", Effort: "max", Permissions: "plan",
+			AllowedTools: []string{"Read"}, Budget: agent.Budget{Steps: 3, CostUSD: 0.5}, SkipPermissions: true, Deltas: true, Extra: []string{"--x"}}, "--help",
 			[]string{"-p", "--output-format", "stream-json", "--verbose", "--resume", "id", "--fork-session", "--model", "m", "--effort", "max",
 				"--permission-mode", "plan", "--allowedTools", "Read", "--max-turns", "3", "--max-budget-usd", "0.5",
 				"--dangerously-skip-permissions", "--include-partial-messages", "--x", "--", "--help"}},
-		{"opencode", Config{Agent: OpenCode}, "hi", []string{"run", "--format", "json", "--", "hi"}},
-		{"opencode_all", Config{Agent: OpenCode, Resume: "ses_1", Fork: true, Model: "p/m", Effort: "high", Profile: "build", SkipPermissions: true, Extra: []string{"--thinking"}}, "-v",
+		{"opencode", agent.Config{Agent: agent.OpenCode}, "hi", []string{"run", "--format", "json", "--", "hi"}},
+		{"opencode_all", agent.Config{Agent: agent.OpenCode, Resume: "ses_1", Fork: true, Model: "p/m", Effort: "high", Profile: "build", SkipPermissions: true, Extra: []string{"--thinking"}}, "-v",
 			[]string{"run", "--format", "json", "--session", "ses_1", "--fork", "--model", "p/m", "--variant", "high", "--agent", "build", "--auto", "--thinking", "--", "-v"}},
-		{"pi", Config{Agent: Pi}, "hi", []string{"--print", "--mode", "json", "--", "hi"}},
-		{"pi_all", Config{Agent: Pi, Resume: "01a1dca0-8e82-74d5-a83d-65a5a95d8ef7", Provider: "p", Model: "m", Effort: "low", Extra: []string{"--offline"}}, "@x",
+		{"pi", agent.Config{Agent: agent.Pi}, "hi", []string{"--print", "--mode", "json", "--", "hi"}},
+		{"pi_all", agent.Config{Agent: agent.Pi, Resume: "01a1dca0-8e82-74d5-a83d-65a5a95d8ef7", Provider: "p", Model: "m", Effort: "low", Extra: []string{"--offline"}}, "@x",
 			[]string{"--offline", "--print", "--mode", "json", "--provider", "p", "--model", "m", "--thinking", "low",
 				"--session", "01a1dca0-8e82-74d5-a83d-65a5a95d8ef7", "--", " @x"}},
 	} {
@@ -245,11 +223,11 @@ func TestArguments(t *testing.T) {
 // An argument cannot be as long as a prompt.
 func TestLongPromptsGoToStandardInput(t *testing.T) {
 	long := strings.Repeat("x", 200<<10)
-	for _, agent := range []string{Claude, OpenCode, Pi, Codex} {
+	for _, name := range []string{agent.Claude, agent.OpenCode, agent.Pi, agent.Codex} {
 		for _, prompt := range []string{long, "a\x00b"} {
-			argv, stdin := arguments(t, Config{Agent: agent}, prompt)
+			argv, stdin := arguments(t, agent.Config{Agent: name}, prompt)
 			if stdin != prompt || slices.Contains(argv, "--") {
-				t.Errorf("%s: arguments are %q, standard input has %d bytes", agent, argv, len(stdin))
+				t.Errorf("%s: arguments are %q, standard input has %d bytes", name, argv, len(stdin))
 			}
 		}
 	}

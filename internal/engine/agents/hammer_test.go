@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 )
 
 // Whoever says what when, each log is whole and no process is left.
@@ -35,12 +36,12 @@ echo '`+codexOver+`'`)
 	var wg sync.WaitGroup
 	for i := range 16 {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
-		c := Config{Agent: Codex, Mode: ModeExec, Program: codex}
+		c := agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: codex}
 		if i%2 == 1 {
-			c.Agent, c.Mode, c.Program = Claude, ModeDuplex, claude
+			c.Agent, c.Mode, c.Program = agent.Claude, agent.ModeDuplex, claude
 		}
 		c.CancelGraceMs, c.AskTimeoutMs, c.TurnTimeoutMs = 50, 30, 300
-		c.FollowUp = []FollowUp{FollowQueue, FollowSteer, FollowInterrupt}[rng.IntN(3)]
+		c.FollowUp = []agent.FollowUp{agent.FollowQueue, agent.FollowSteer, agent.FollowInterrupt}[rng.IntN(3)]
 		r := converse(t, e, c)
 		wg.Go(func() { hammer(r, rng, i) })
 	}
@@ -61,7 +62,7 @@ echo '`+codexOver+`'`)
 }
 
 // hammer says and controls at random, then ends the run in one of three ways.
-func hammer(r *talk, rng *rand.Rand, n int) {
+func hammer(r *chat, rng *rand.Rand, n int) {
 	ctx := context.Background()
 	prompts := []string{"quick", "slow", "tool", "crash", "plain", "die", "ask"}
 	var turns []spool.Seq

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 )
 
@@ -20,7 +21,7 @@ import (
 func TestHostileChild(t *testing.T) {
 	t.Run("ten_megabyte_line", func(t *testing.T) {
 		const size = 10_000_000
-		d, log := scripted(t, Config{Agent: Codex}, `echo '`+codexThread+`'
+		d, log := scripted(t, agent.Config{Agent: agent.Codex}, `echo '`+codexThread+`'
 printf '{"type":"item.completed","item":{"id":"c","type":"command_execution","command":"yes","status":"completed","exit_code":0,"aggregated_output":"'
 head -c `+fmt.Sprint(size)+` /dev/zero | tr '\0' y
 printf '"}}\n'
@@ -29,7 +30,7 @@ head -c `+fmt.Sprint(size)+` /dev/zero | tr '\0' z
 printf '"}}\n'
 echo '`+codexOver+`'`)
 		a := events[agent.Action](t, log, spool.KindAction)
-		if len(a) != 1 || a[0].OutputBlob == nil || len(a[0].Output) != MaxText || a[0].OutputBlob.Size != size {
+		if len(a) != 1 || a[0].OutputBlob == nil || len(a[0].Output) != talk.MaxText || a[0].OutputBlob.Size != size {
 			t.Fatalf("%d actions", len(a))
 		}
 		if b, ok := log.Blob(a[0].OutputBlob.Digest); !ok || !bytes.Equal(b, bytes.Repeat([]byte("y"), size)) {
@@ -39,17 +40,17 @@ echo '`+codexOver+`'`)
 		if len(m) != 1 || m[0].Blob == nil || m[0].Blob.Size != size {
 			t.Errorf("%d messages", len(m))
 		}
-		if d.Outcome != spool.TurnOK || len(d.Answer) != MaxText {
+		if d.Outcome != spool.TurnOK || len(d.Answer) != talk.MaxText {
 			t.Errorf("outcome is %s, the answer has %d bytes", d.Outcome, len(d.Answer))
 		}
 	})
 
 	t.Run("ten_megabytes_of_nonsense", func(t *testing.T) {
 		const size = 10_000_000
-		d, log := scripted(t, Config{Agent: Codex}, printLines(codexThread)+"head -c "+fmt.Sprint(size)+" /dev/zero | tr '\\0' n; echo\n"+printLines(codexOver))
+		d, log := scripted(t, agent.Config{Agent: agent.Codex}, printLines(codexThread)+"head -c "+fmt.Sprint(size)+" /dev/zero | tr '\\0' n; echo\n"+printLines(codexOver))
 		n := events[spool.Notice](t, log, spool.KindNotice)
 		var blob spool.Blob
-		if len(n) != 1 || n[0].Code != NoticeUnparsed || json.Unmarshal(n[0].Data, &blob) != nil || blob.Size != size {
+		if len(n) != 1 || n[0].Code != talk.NoticeUnparsed || json.Unmarshal(n[0].Data, &blob) != nil || blob.Size != size {
 			t.Errorf("%d notices, a blob of %d bytes", len(n), blob.Size)
 		}
 		if b, _ := log.Blob(blob.Digest); !bytes.Equal(b, bytes.Repeat([]byte("n"), size)) || d.Outcome != spool.TurnOK {
@@ -71,7 +72,7 @@ echo '`+codexOver+`'`)
 	})
 
 	t.Run("invalid_utf8", func(t *testing.T) {
-		d, log := scripted(t, Config{Agent: Codex}, `echo '`+codexThread+`'
+		d, log := scripted(t, agent.Config{Agent: agent.Codex}, `echo '`+codexThread+`'
 printf 'no json \377\376\n'
 printf '{"type":"\377new"}\n'
 printf '{"type":"item.completed","item":{"id":"m","type":"agent_message","text":"caf\351"}}\n'
@@ -91,7 +92,7 @@ echo '`+codexOver+`'`)
 	})
 
 	t.Run("half_a_line_at_exit", func(t *testing.T) {
-		d, log := scripted(t, Config{Agent: Codex}, printLines(codexThread, codexSays("m", "hi"))+`printf '{"type":"turn.comp'`)
+		d, log := scripted(t, agent.Config{Agent: agent.Codex}, printLines(codexThread, codexSays("m", "hi"))+`printf '{"type":"turn.comp'`)
 		if d.Outcome != spool.TurnOK || d.Answer != "hi" {
 			t.Errorf("done is %+v", d)
 		}
@@ -105,7 +106,7 @@ echo '`+codexOver+`'`)
 			t.Errorf("kept %q", kept)
 		}
 		// A whole one without its end counts.
-		d, _ = scripted(t, Config{Agent: Claude}, printLines(claudeInit)+`printf '%s' '`+claudeOver+`'`)
+		d, _ = scripted(t, agent.Config{Agent: agent.Claude}, printLines(claudeInit)+`printf '%s' '`+claudeOver+`'`)
 		if d.Outcome != spool.TurnOK || d.Answer != "done" {
 			t.Errorf("done is %+v", d)
 		}
@@ -113,7 +114,7 @@ echo '`+codexOver+`'`)
 
 	t.Run("hundred_thousand_events", func(t *testing.T) {
 		const n = 100_000
-		d, log := scripted(t, Config{Agent: Codex}, fmt.Sprintf(`echo '%s'
+		d, log := scripted(t, agent.Config{Agent: agent.Codex}, fmt.Sprintf(`echo '%s'
 i=0; while [ $i -lt %d ]; do echo '{"type":"item.completed","item":{"id":"m'$i'","type":"agent_message","text":"'$i'"}}'; i=$((i+1)); done
 echo '%s'`, codexThread, n, codexOver))
 		m := events[agent.Message](t, log, spool.KindMessage)
@@ -128,7 +129,7 @@ echo '%s'`, codexThread, n, codexOver))
 	})
 
 	t.Run("never_reads_stdin", func(t *testing.T) {
-		c := Config{Agent: Codex, Mode: ModeExec, Program: fakeCLI(t,
+		c := agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: fakeCLI(t,
 			printLines(codexThread)+"head -c 1000000 /dev/zero | tr '\\0' ' '; echo\n"+printLines(codexSays("m", "hi"), codexOver))}
 		r := converse(t, newEngine(t), c)
 		if d := r.ask(strings.Repeat("x", 4<<20)); d.Outcome != spool.TurnOK || d.Answer != "hi" {
@@ -145,7 +146,7 @@ echo '%s'`, codexThread, n, codexOver))
 
 	t.Run("closes_stdout_early", func(t *testing.T) {
 		dir := t.TempDir()
-		d, log := scripted(t, Config{Agent: Codex, ExitGraceMs: 100}, printLines(codexThread, codexTurn)+
+		d, log := scripted(t, agent.Config{Agent: agent.Codex, ExitGraceMs: 100}, printLines(codexThread, codexTurn)+
 			"echo $$ > "+dir+"/pid\nexec 1>&-\nexec sleep 1000\n")
 		if d.Outcome != spool.TurnCrashed || d.EndedBy != "output" || d.StoppedWith != "SIGINT" {
 			t.Errorf("done is %+v", d)
@@ -153,13 +154,13 @@ echo '%s'`, codexThread, n, codexOver))
 		if pid := pidIn(t, dir+"/pid"); alive(pid) {
 			t.Errorf("process %d is left", pid)
 		}
-		if n := log.Notices(t); len(n) != 1 || n[0] != NoticeOutputEnd {
+		if n := log.Notices(t); len(n) != 1 || n[0] != talk.NoticeOutputEnd {
 			t.Errorf("notices are %v", n)
 		}
 	})
 
 	t.Run("floods_stderr", func(t *testing.T) {
-		d, _ := scripted(t, Config{Agent: Codex}, `i=0; while [ $i -lt 100 ]; do echo "early $i" >&2; i=$((i+1)); done
+		d, _ := scripted(t, agent.Config{Agent: agent.Codex}, `i=0; while [ $i -lt 100 ]; do echo "early $i" >&2; i=$((i+1)); done
 head -c 50000000 /dev/zero | tr '\0' 'e' >&2; echo >&2; echo the end >&2
 `+printLines(codexThread, codexSays("m", "hi"), codexOver))
 		if d.Outcome != spool.TurnOK || d.Answer != "hi" {
@@ -172,12 +173,12 @@ head -c 50000000 /dev/zero | tr '\0' 'e' >&2; echo >&2; echo the end >&2
 
 	t.Run("never_exits_after_its_result", func(t *testing.T) {
 		dir := t.TempDir()
-		d, log := scripted(t, Config{Agent: Claude, ExitGraceMs: 100, CancelGraceMs: 50},
+		d, log := scripted(t, agent.Config{Agent: agent.Claude, ExitGraceMs: 100, CancelGraceMs: 50},
 			"trap '' INT\necho $$ > "+dir+"/pid\n"+printLines(claudeInit, claudeOver)+"while :; do sleep 1000; done\n")
 		if d.Outcome != spool.TurnOK || d.Answer != "done" || d.StoppedWith != "SIGTERM" || d.Error != "" {
 			t.Errorf("done is %+v", d)
 		}
-		if n := log.Notices(t); len(n) == 0 || n[0] != NoticeLingering {
+		if n := log.Notices(t); len(n) == 0 || n[0] != talk.NoticeLingering {
 			t.Errorf("notices are %v", n)
 		}
 		if pid := pidIn(t, dir+"/pid"); alive(pid) {
@@ -187,28 +188,28 @@ head -c 50000000 /dev/zero | tr '\0' 'e' >&2; echo >&2; echo the end >&2
 
 	t.Run("background_process_holds_the_streams", func(t *testing.T) {
 		dir := t.TempDir()
-		d, log := scripted(t, Config{Agent: Claude}, "setsid sh -c 'echo $$ > "+dir+"/pid; exec sleep 1000' &\nuntil [ -s "+dir+"/pid ]; do sleep 0.01; done\n"+printLines(claudeInit, claudeOver))
+		d, log := scripted(t, agent.Config{Agent: agent.Claude}, "setsid sh -c 'echo $$ > "+dir+"/pid; exec sleep 1000' &\nuntil [ -s "+dir+"/pid ]; do sleep 0.01; done\n"+printLines(claudeInit, claudeOver))
 		if d.Outcome != spool.TurnOK {
 			t.Errorf("done is %+v", d)
 		}
 		if pid := pidIn(t, dir+"/pid"); alive(pid) {
 			t.Errorf("process %d is left", pid)
 		}
-		if n := log.Notices(t); len(n) != 1 || n[0] != NoticeTreeKill {
+		if n := log.Notices(t); len(n) != 1 || n[0] != talk.NoticeTreeKill {
 			t.Errorf("notices are %v", n)
 		}
 	})
 
 	t.Run("missing", func(t *testing.T) {
 		for _, r := range runners() {
-			if r.install == "" {
+			if r.Install == "" {
 				continue
 			}
-			_, err := tryConverse(t, newEngine(t), Config{Agent: r.name, Program: "no-such-agent"}, spool.Limits{})
+			_, err := tryConverse(t, newEngine(t), agent.Config{Agent: r.Name, Program: "no-such-agent"}, spool.Limits{})
 			var start *spool.StartError
 			var missing *NotInstalled
 			if !errors.As(err, &start) || start.Reason != spool.StartNotFound || !strings.Contains(start.Hint, "npm install -g") || !errors.As(err, &missing) {
-				t.Errorf("%s: %v", r.name, err)
+				t.Errorf("%s: %v", r.Name, err)
 			}
 		}
 	})
@@ -224,7 +225,7 @@ echo '%s'`, each, codexOver))
 	before := runtime.NumGoroutine()
 	var wg sync.WaitGroup
 	for i := range conversations {
-		r := converse(t, e, Config{Agent: Codex, Mode: ModeExec, Program: program})
+		r := converse(t, e, agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: program})
 		turn := r.say(fmt.Sprintf("thread-%d", i))
 		r.eof()
 		wg.Go(func() {

@@ -1,11 +1,13 @@
 package agents
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 )
 
 // speak gives the prompt to the process that lives, or to a new one. It
@@ -34,15 +36,15 @@ func (s *session) speak() bool {
 func (s *session) launch() {
 	t := s.cur
 	s.stale, s.launched = false, true
-	open := s.runner.exec
+	open := s.runner.Exec
 	if s.duplex {
-		open = s.runner.duplex
+		open = s.runner.Duplex
 	}
-	resume := first(s.run.resume, s.config.Resume)
-	conv, err := open(setup{config: s.config, cwd: s.cwd, resume: resume, fork: s.config.Fork && !s.run.started, opening: t.say})
-	var cmd command
+	resume := cmp.Or(s.run.Session, s.config.Resume)
+	conv, err := open(talk.Setup{Config: s.config, Cwd: s.cwd, Resume: resume, Fork: s.config.Fork && !s.run.Started, Opening: t.Prompt})
+	var cmd talk.Command
 	if err == nil {
-		cmd, err = conv.command()
+		cmd, err = conv.Command()
 	}
 	var c child
 	if err == nil {
@@ -50,7 +52,7 @@ func (s *session) launch() {
 	}
 	if err != nil {
 		s.unstarted = err
-		t.finish(result{outcome: spool.TurnError, err: err.Error(), class: agent.ClassStart})
+		t.Finish(talk.Result{Outcome: spool.TurnError, Error: err.Error(), Class: agent.ClassStart})
 		return
 	}
 	s.child, s.conv, s.exit, s.eof, s.quiet = c, conv, nil, false, false
@@ -58,8 +60,8 @@ func (s *session) launch() {
 	s.mu.Lock()
 	s.leader = c.pid()
 	s.mu.Unlock()
-	s.run.pid = c.pid()
-	conv.opened(c, t)
+	s.run.Pid = c.pid()
+	conv.Opened(c, t)
 	s.say()
 }
 
@@ -68,14 +70,14 @@ func (s *session) say() {
 	s.launched = true
 	s.began = time.Now()
 	s.heard = s.began
-	if err := s.conv.prompt(s.cur.say, s.cur); err != nil {
-		s.cur.finish(result{outcome: spool.TurnError, err: fmt.Sprintf("give the prompt to %s: %v", s.runner.name, err), class: agent.ClassProtocol})
+	if err := s.conv.Prompt(s.cur.Prompt, s.cur); err != nil {
+		s.cur.Finish(talk.Result{Outcome: spool.TurnError, Error: fmt.Sprintf("give the prompt to %s: %v", s.runner.Name, err), Class: agent.ClassProtocol})
 	}
 	s.settle()
 }
 
 // ended notes that the process has.
-func (s *session) ended(x exit) {
+func (s *session) ended(x talk.Exit) {
 	s.exit, s.drainAt = &x, time.Now()
 	s.last = &x
 	s.mu.Lock()
@@ -95,7 +97,7 @@ func (s *session) forgetChild() {
 	if s.child.members() > 0 {
 		s.left = append(s.left, s.child)
 	} else if err := s.child.close(); err != nil {
-		s.idle.notice("error", NoticeKillFailed, err.Error())
+		s.idle.Notice("error", talk.NoticeKillFailed, err.Error())
 	}
 	s.child, s.conv, s.exit, s.eof, s.quiet, s.stop = nil, nil, nil, false, false, nil
 	if s.cur == nil { // what it kept is free

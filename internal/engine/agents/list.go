@@ -3,6 +3,8 @@ package agents
 import (
 	"context"
 	"errors"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"os/exec"
 	"slices"
 	"strings"
@@ -18,8 +20,8 @@ type Installed struct {
 	// Error says why it cannot be used, if it is installed and cannot.
 	Error string `json:"error,omitempty"`
 	// Install is the command that installs it.
-	Install string `json:"install,omitempty"`
-	Modes   []Mode `json:"modes"`
+	Install string       `json:"install,omitempty"`
+	Modes   []agent.Mode `json:"modes"`
 	// Capabilities are what can be done with a turn in the best mode; see
 	// [agent.Started].
 	Capabilities []string `json:"capabilities,omitempty"`
@@ -29,7 +31,7 @@ type Installed struct {
 func Names() []string {
 	var names []string
 	for name := range runners() {
-		if name != ACP {
+		if name != agent.ACP {
 			names = append(names, name)
 		}
 	}
@@ -49,15 +51,15 @@ func List(ctx context.Context) []Installed {
 	var asking sync.WaitGroup
 	for i, name := range names {
 		r := all[name]
-		list[i] = Installed{Agent: name, Install: r.install}
-		if r.exec != nil {
-			list[i].Modes = append(list[i].Modes, ModeExec)
+		list[i] = Installed{Agent: name, Install: r.Install}
+		if r.Exec != nil {
+			list[i].Modes = append(list[i].Modes, agent.ModeExec)
 		}
-		if r.duplex != nil {
-			list[i].Modes = append(list[i].Modes, ModeDuplex)
-			list[i].Capabilities = r.can
+		if r.Duplex != nil {
+			list[i].Modes = append(list[i].Modes, agent.ModeDuplex)
+			list[i].Capabilities = r.Capabilities
 		}
-		asking.Go(func() { list[i].look(ctx, r.program) })
+		asking.Go(func() { list[i].look(ctx, r.Program) })
 	}
 	asking.Wait()
 	return list
@@ -85,12 +87,12 @@ func (l *Installed) look(ctx context.Context, program string) {
 	l.Version = versionNumber(string(out))
 }
 
-var version = lazily(`\d+\.\d+[^\s,;)]*`)
+var version = talk.Lazily(`\d+\.\d+[^\s,;)]*`)
 
 // versionNumber finds the version in what an agent says about itself.
 func versionNumber(text string) string {
 	if v := version().FindString(text); v != "" {
 		return v
 	}
-	return printable(strings.TrimSpace(text))
+	return talk.Title(strings.TrimSpace(text))
 }

@@ -10,21 +10,24 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/agents/policy"
+	"github.com/spool-run/spool/internal/engine/agents/sessions"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 )
 
 // session is a run of this engine. One goroutine, in loop, owns everything
 // but what mu guards; others leave requests for it.
 type session struct {
-	config *Config
-	runner *runner
+	config *agent.Config
+	runner *talk.Agent
 	duplex bool
 	limits spool.Limits
-	locks  locker // may be nil
-	ledger ledger // may be nil
-	judge  judge  // may be nil
+	locks  *sessions.Locks  // may be nil
+	ledger *sessions.Ledger // may be nil
+	judge  *policy.Judge    // may be nil
 	// spawn starts a process of the agent.
-	spawn func(command) (child, error)
-	run   shared
+	spawn func(talk.Command) (child, error)
+	run   talk.Run
 	cwd   string
 
 	done    chan struct{} // closed when the run has ended
@@ -37,20 +40,20 @@ type session struct {
 	leader   int  // pid of the last process
 	wake     chan struct{}
 
-	queue  []*turn
-	cur    *turn
-	idle   *turn // writes what belongs to no turn
-	ending bool  // the run is to end, whatever waits
+	queue  []*talk.Turn
+	cur    *talk.Turn
+	idle   *talk.Turn // writes what belongs to no turn
+	ending bool       // the run is to end, whatever waits
 	born   time.Time
 
 	// The process, if there is one.
 	child child
-	conv  conversation
-	exit  *exit // it has ended
-	eof   bool  // so has its output
-	quiet bool  // and its standard error
+	conv  talk.Conversation
+	exit  *talk.Exit // it has ended
+	eof   bool       // so has its output
+	quiet bool       // and its standard error
 	left  []child
-	last  *exit // of the last process
+	last  *talk.Exit // of the last process
 
 	// The turn that runs.
 	ready     bool // the session is ours, or nobody else's business
@@ -65,7 +68,7 @@ type session struct {
 	unstarted error
 
 	// The lock of the session.
-	lease     lease
+	lease     *sessions.Ticket
 	leaseKey  string
 	looked    time.Time // whether somebody else wants what we keep
 	stamp     uint64    // of the last lease
@@ -83,7 +86,7 @@ var _ engine.Session = (*session)(nil)
 
 // leased is the end of waiting for a lock.
 type leased struct {
-	lease lease
+	lease *sessions.Ticket
 	key   string
 	err   error
 }
@@ -112,7 +115,7 @@ func (s *session) loop() {
 			timer.Reset(time.Until(at))
 		}
 		var lines <-chan chunk
-		var exits <-chan exit
+		var exits <-chan talk.Exit
 		var quiet <-chan struct{}
 		if s.child != nil {
 			if !s.quiet {
@@ -148,7 +151,7 @@ func (s *session) loop() {
 }
 
 // full reports whether so much is held back that the agent has to wait.
-func (s *session) full() bool { return s.cur != nil && s.cur.size > MaxHeld }
+func (s *session) full() bool { return s.cur != nil && s.cur.HeldBytes() > MaxHeld }
 
 // serve does what others asked for.
 func (s *session) serve() {
@@ -170,43 +173,43 @@ func (s *session) serve() {
 
 // prompt takes a prompt, as the follow-up policy says.
 func (s *session) prompt(in *spool.Input) {
-	t := newTurn(&s.run, in.Seq)
-	t.id = in.ID
-	if err := json.Unmarshal(in.Data, &t.say); err != nil {
-		t.finish(result{outcome: spool.TurnError, err: err.Error(), class: agent.ClassUsage})
+	t := talk.NewTurn(&s.run, in.Seq)
+	t.ID = in.ID
+	if err := json.Unmarshal(in.Data, &t.Prompt); err != nil {
+		t.Finish(talk.Result{Outcome: spool.TurnError, Error: err.Error(), Class: agent.ClassUsage})
 	}
 	policy := s.config.FollowUp
 	switch busy := s.cur != nil; {
 	case s.ending:
 		s.drop(t, spool.TurnCancelled, "the run is ending")
 		return
-	case busy && policy == FollowReject:
+	case busy && policy == agent.FollowReject:
 		s.drop(t, spool.TurnRefused, "a turn runs already")
 		return
-	case busy && policy == FollowSteer && s.launched && s.stop == nil && s.cur.result == nil:
-		err := s.conv.steer(t.say, s.cur)
+	case busy && policy == agent.FollowSteer && s.launched && s.stop == nil && s.cur.Result() == nil:
+		err := s.conv.Steer(t.Prompt, s.cur)
 		if err == nil {
 			s.write(t, spool.Done{Outcome: spool.TurnOK, EndedBy: "steered"})
 			return
 		}
-		t.notice("info", NoticeNotSteered, fmt.Sprintf("the prompt waits for the turn to end: %v", err))
-	case busy && policy == FollowInterrupt:
+		t.Notice("info", talk.NoticeNotSteered, fmt.Sprintf("the prompt waits for the turn to end: %v", err))
+	case busy && policy == agent.FollowInterrupt:
 		s.halt(spool.TurnInterrupted, "follow_up", "another prompt came", 0)
 	}
 	s.queue = append(s.queue, t)
 }
 
 // drop ends a turn that did not begin.
-func (s *session) drop(t *turn, o spool.TurnOutcome, why string) {
+func (s *session) drop(t *talk.Turn, o spool.TurnOutcome, why string) {
 	s.write(t, spool.Done{Outcome: o, Error: why, ErrorClass: agent.ClassStopped})
 }
 
 // done1 writes the last event of a turn.
-func (s *session) write(t *turn, d spool.Done) {
-	d.ID = t.id
-	d.DurationMs = time.Since(t.born).Milliseconds()
-	d.Resume = s.run.resume
-	t.put(spool.KindDone, d, nil, nil)
+func (s *session) write(t *talk.Turn, d spool.Done) {
+	d.ID = t.ID
+	d.DurationMs = time.Since(t.Born).Milliseconds()
+	d.Resume = s.run.Session
+	t.Put(spool.KindDone, d, nil, nil)
 	s.mu.Lock()
 	s.waiting--
 	s.mu.Unlock()
@@ -214,9 +217,9 @@ func (s *session) write(t *turn, d spool.Done) {
 
 // control does what a control says.
 func (s *session) control(c spool.Control) {
-	if c.Turn != 0 && (s.cur == nil || s.cur.seq != c.Turn) {
+	if c.Turn != 0 && (s.cur == nil || s.cur.Seq != c.Turn) {
 		for i, t := range s.queue {
-			if t.seq == c.Turn {
+			if t.Seq == c.Turn {
 				s.queue = append(s.queue[:i], s.queue[i+1:]...)
 				s.drop(t, spool.TurnCancelled, "cancelled before it began")
 				return
@@ -241,27 +244,22 @@ func (s *session) control(c spool.Control) {
 func (s *session) take(c chunk) {
 	t := s.speaker()
 	if c.skipped > 0 {
-		t.put(spool.KindNotice, spool.Notice{Level: "warning", Code: NoticeLineTooLong,
+		t.Put(spool.KindNotice, spool.Notice{Level: "warning", Code: talk.NoticeLineTooLong,
 			Text: fmt.Sprintf("a line of %d bytes was passed over; the limit is %d", c.skipped, MaxLine)}, c.line, nil)
 		return
 	}
-	if s.run.keepRaw {
-		t.raw = c.line
-	}
-	s.conv.line(c.line, t)
-	if !t.stuck {
+	if t.Read(s.conv, c.line) {
 		s.heard = time.Now()
 	}
-	t.stuck = false
 	s.settle()
 	s.checkBudget()
-	if t.result != nil && s.resultAt.IsZero() {
+	if t.Result() != nil && s.resultAt.IsZero() {
 		s.resultAt = time.Now()
 	}
 }
 
 // speaker is the turn that what the agent says belongs to.
-func (s *session) speaker() *turn {
+func (s *session) speaker() *talk.Turn {
 	if s.cur != nil && s.launched {
 		return s.cur
 	}
@@ -271,7 +269,7 @@ func (s *session) speaker() *turn {
 // advance does what can be done now. It reports false when the run is over.
 func (s *session) advance() bool {
 	for {
-		if err := s.run.err; err != nil && s.logErr == nil {
+		if err := s.run.Err; err != nil && s.logErr == nil {
 			s.logErr = err
 			s.end(spool.TurnError, "log", "the log takes no more", 0)
 			s.killNow()
@@ -281,7 +279,7 @@ func (s *session) advance() bool {
 			s.conclude()
 		case s.cur == nil && s.child != nil && s.gone():
 			s.forgetChild()
-		case s.cur != nil && s.ready && !s.launched && s.cur.result == nil:
+		case s.cur != nil && s.ready && !s.launched && s.cur.Result() == nil:
 			if !s.speak() {
 				return true
 			}
@@ -316,21 +314,21 @@ func (s *session) lastInput() bool {
 }
 
 // begin makes a turn the one that runs.
-func (s *session) begin(t *turn) {
+func (s *session) begin(t *talk.Turn) {
 	s.cur = t
 	s.began = time.Now()
 	s.heard = s.began
 	s.ready, s.launched = false, false
 	s.resultAt = time.Time{}
-	s.run.base, s.run.baseKnown = agent.Spend{}, s.run.resume == "" && s.config.Resume == ""
-	if t.result != nil {
+	s.run.Base, s.run.BaseKnown = agent.Spend{}, s.run.Session == "" && s.config.Resume == ""
+	if t.Result() != nil {
 		return
 	}
-	if text := s.overBudget(s.run.spent); text != "" {
-		t.finish(result{outcome: spool.TurnBudget, err: text, class: agent.ClassStopped})
+	if text := s.overBudget(s.run.Spent); text != "" {
+		t.Finish(talk.Result{Outcome: spool.TurnBudget, Error: text, Class: agent.ClassStopped})
 		return
 	}
-	resume := s.run.resume
+	resume := s.run.Session
 	if resume == "" && !s.config.Fork {
 		resume = s.config.Resume
 	}
@@ -360,17 +358,17 @@ func (s *session) finish() {
 	for _, c := range s.left {
 		left += c.members()
 		if err := c.close(); err != nil {
-			s.idle.notice("error", NoticeKillFailed, err.Error())
+			s.idle.Notice("error", talk.NoticeKillFailed, err.Error())
 		}
 	}
 	if left > 0 {
-		s.idle.notice("info", NoticeTreeKill, leftText(left))
+		s.idle.Notice("info", talk.NoticeTreeKill, leftText(left))
 	}
 	var e spool.Event
 	switch {
-	case s.last != nil && s.last.code >= 0:
-		s.outcome = spool.Outcome{Kind: spool.Exited, Code: s.last.code, Signal: s.last.signal}
-		e = event(spool.KindExited, spool.ExitStatus{Code: s.last.code, Signal: s.last.signal})
+	case s.last != nil && s.last.Code >= 0:
+		s.outcome = spool.Outcome{Kind: spool.Exited, Code: s.last.Code, Signal: s.last.Signal}
+		e = event(spool.KindExited, spool.ExitStatus{Code: s.last.Code, Signal: s.last.Signal})
 	case s.last != nil:
 		s.outcome = spool.Outcome{Kind: spool.Unknown, Reason: "the exit status of the agent was not told"}
 		e = event(spool.KindFailed, spool.Failure{Reason: s.outcome.Reason, Unknown: true})
@@ -381,7 +379,7 @@ func (s *session) finish() {
 		}
 		e = event(spool.KindFailed, spool.Failure{Reason: s.outcome.Reason})
 	}
-	_, _ = s.run.out.Append(e) // a log that takes no more is completed by its owner
+	_, _ = s.run.Out.Append(e) // a log that takes no more is completed by its owner
 }
 
 func event(kind spool.Kind, payload any) spool.Event {

@@ -12,13 +12,14 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 	"github.com/spool-run/spool/internal/fifotest"
 )
 
 // paced is a fake codex that tells when it began, and waits to be let on.
 type paced struct {
-	*talk
+	*chat
 	t     *testing.T
 	began *fifotest.FIFO
 	goOn  *fifotest.FIFO
@@ -72,7 +73,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":1,"output_tokens":1}}'
 echo end %[1]s >> %[2]s/diary
 `, name, d.dir, p.began.Path, p.goOn.Path, session, more)
 	e := d.engines[d.n%len(d.engines)]
-	p.talk = converse(t, e, Config{Agent: Codex, Mode: ModeExec, Resume: resume, Program: fakeCLI(t, script)})
+	p.chat = converse(t, e, agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Resume: resume, Program: fakeCLI(t, script)})
 	p.turn = p.say("go")
 	p.eof()
 	return p
@@ -105,7 +106,7 @@ func (p *paced) finish() spool.Done {
 func (p *paced) waitsForSession() {
 	p.t.Helper()
 	p.log.Until(p.t, "the notice that it waits", func(e spool.Event) bool {
-		return e.Kind == spool.KindNotice && enginetest.Data[spool.Notice](p.t, e).Code == NoticeWaiting
+		return e.Kind == spool.KindNotice && enginetest.Data[spool.Notice](p.t, e).Code == talk.NoticeWaiting
 	})
 }
 

@@ -1,67 +1,68 @@
 package agents
 
 import (
+	"cmp"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 )
 
 // What follows up to the end mark is the example of docs/agents.md.
 
-func pipRunner() *runner {
-	return &runner{
-		name: "pip", program: "pip-agent", install: "npm install -g pip-agent",
-		signal: syscall.SIGTERM, // on which it ends well
-		exec:   func(s setup) (conversation, error) { return &pip{setup: s}, nil },
+func pipRunner() *talk.Agent {
+	return &talk.Agent{
+		Name: "pip", Program: "pip-agent", Install: "npm install -g pip-agent",
+		Signal: syscall.SIGTERM, // on which it ends well
+		Exec:   func(s talk.Setup) (talk.Conversation, error) { return &pip{Setup: s}, nil },
 	}
 }
 
 type pip struct {
-	oneShot // a process takes one prompt, and nothing can be said to it
-	setup
+	talk.OneShot // a process takes one prompt, and nothing can be said to it
+	talk.Setup
 }
 
-func (c *pip) command() (command, error) {
-	argv := []string{first(c.config.Program, "pip-agent"), "--json"}
-	if c.resume != "" {
-		argv = append(argv, "--session", c.resume)
+func (c *pip) Command() (talk.Command, error) {
+	argv := []string{cmp.Or(c.Config.Program, "pip-agent"), "--json"}
+	if c.Resume != "" {
+		argv = append(argv, "--session", c.Resume)
 	}
-	return saying(append(argv, c.config.Extra...), c.opening.Text, nil), nil
+	return talk.WithPrompt(append(argv, c.Config.Extra...), c.Opening.Text, nil), nil
 }
 
-func (c *pip) line(b []byte, t *turn) {
+func (c *pip) Line(b []byte, t *talk.Turn) {
 	var l struct {
 		Type, Session, ID, Text, Command string
 		Exit                             int
 	}
-	if err := lenient(b, &l); err != nil {
-		t.unparsed(b, err)
+	if err := talk.Decode(b, &l); err != nil {
+		t.Unparsed(b, err)
 		return
 	}
-	t.session(l.Session)
+	t.Session(l.Session)
 	switch l.Type {
 	case "run":
-		t.action(agent.Action{ID: l.ID, Kind: agent.ActionCommand, Phase: agent.ActionStarted, Title: l.Command})
+		t.Action(agent.Action{ID: l.ID, Kind: agent.ActionCommand, Phase: agent.ActionStarted, Title: l.Command})
 	case "ran":
-		t.action(agent.Action{ID: l.ID, Phase: agent.ActionCompleted, OK: is(l.Exit == 0), ExitCode: &l.Exit, Output: l.Text})
+		t.Action(agent.Action{ID: l.ID, Phase: agent.ActionCompleted, OK: new(l.Exit == 0), ExitCode: &l.Exit, Output: l.Text})
 	case "say":
-		t.message(agent.Message{Text: l.Text})
+		t.Message(agent.Message{Text: l.Text})
 	case "end":
-		t.finish(result{outcome: spool.TurnOK})
+		t.Finish(talk.Result{Outcome: spool.TurnOK})
 	case "fail":
-		t.finish(result{outcome: spool.TurnError, err: l.Text})
+		t.Finish(talk.Result{Outcome: spool.TurnError, Error: l.Text})
 	default:
-		t.unknown(l.Type, b)
+		t.Unknown(l.Type, b)
 	}
 }
 
-func (c *pip) ended(x exit, t *turn) { t.finish(failedExit("pip", x, "")) }
+func (c *pip) Ended(x talk.Exit, t *talk.Turn) { t.Finish(talk.FailedExit("pip", x, "")) }
 
 // end
 
@@ -76,14 +77,14 @@ echo '{"type":"end"}'
 	before := known
 	known = append(known[:len(known):len(known)], pipRunner)
 	defer func() { known = before }()
-	r := converse(t, newEngine(t), Config{Agent: "pip", Program: program})
+	r := converse(t, newEngine(t), agent.Config{Agent: "pip", Program: program})
 	d := r.ask("Go.")
 	if d.Outcome != spool.TurnOK || d.Answer != "Done: Go." || d.Resume != "s1" {
 		t.Errorf("done %+v", d)
 	}
 	want := []spool.Kind{spool.KindStarted, spool.KindAction, spool.KindAction, spool.KindNotice, spool.KindMessage, spool.KindDone, spool.KindExited}
-	if diff := cmp.Diff(want, kinds(t, r.log)); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
+	if got := kinds(t, r.log); !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 )
 
 // stopping is a turn, or an idle process, that is being ended. Each step is
@@ -58,7 +59,7 @@ func (s *session) halt(o spool.TurnOutcome, by, text string, grace time.Duration
 			s.stop = &stopping{grace: s.grace(grace)}
 		}
 		s.stop.endedBy = by
-		s.cur.finish(result{outcome: o, err: text, class: agent.ClassStopped})
+		s.cur.Finish(talk.Result{Outcome: o, Error: text, Class: agent.ClassStopped})
 		return
 	}
 	if s.stop != nil {
@@ -73,11 +74,11 @@ func (s *session) halt(o spool.TurnOutcome, by, text string, grace time.Duration
 		}
 		return
 	}
-	if s.cur.result != nil { // it only does not exit: its last word stands
+	if s.cur.Result() != nil { // it only does not exit: its last word stands
 		o = ""
 	}
 	s.stop = &stopping{outcome: o, endedBy: by, text: text, grace: s.grace(grace)}
-	if s.cur.held {
+	if s.cur.Held() {
 		s.unlockWait()
 	}
 	s.escalate()
@@ -119,20 +120,20 @@ func (s *session) escalate() {
 		switch this {
 		case stepInBand:
 			if s.cur == nil || !s.launched { // idle: the end of its input ends it
-				s.child.closeInput()
+				s.child.CloseInput()
 				p.used, p.at = StoppedEOF, now.Add(patience)
 				return
 			}
-			if s.exit == nil && s.cur.result == nil && s.conv.interrupt(s.cur) == nil {
+			if s.exit == nil && s.cur.Result() == nil && s.conv.Interrupt(s.cur) == nil {
 				p.used, p.at = StoppedInBand, now.Add(patience)
 				return
 			}
 		case stepSignal:
-			if s.runner.signal == syscall.SIGTERM || s.runner.signal == 0 {
+			if s.runner.Signal == syscall.SIGTERM || s.runner.Signal == 0 {
 				continue
 			}
-			if s.child.signal(s.runner.signal) == nil {
-				p.used, p.at = signalName(s.runner.signal), now.Add(patience)
+			if s.child.signal(s.runner.Signal) == nil {
+				p.used, p.at = signalName(s.runner.Signal), now.Add(patience)
 				return
 			}
 		case stepTerm:
@@ -146,8 +147,8 @@ func (s *session) escalate() {
 			return
 		default:
 			if s.exit == nil {
-				s.ended(exit{code: -1})
-				s.speaker().notice("error", NoticeKillFailed, fmt.Sprintf("process %d does not end", s.child.pid()))
+				s.ended(talk.Exit{Code: -1})
+				s.speaker().Notice("error", talk.NoticeKillFailed, fmt.Sprintf("process %d does not end", s.child.pid()))
 			}
 			s.child.abandon()
 			p.at = time.Time{}
@@ -168,7 +169,7 @@ func signalName(sig syscall.Signal) string {
 
 func (s *session) killTree() {
 	if err := s.child.kill(); err != nil {
-		s.speaker().notice("error", NoticeKillFailed, err.Error())
+		s.speaker().Notice("error", talk.NoticeKillFailed, err.Error())
 	}
 }
 
@@ -180,7 +181,7 @@ func (s *session) sweep() {
 	}
 	s.swept = true
 	if n := s.child.members(); n > 0 {
-		s.speaker().notice("info", NoticeTreeKill, leftText(n))
+		s.speaker().Notice("info", talk.NoticeTreeKill, leftText(n))
 		s.killTree()
 	}
 }
@@ -215,7 +216,7 @@ func (s *session) deadline() time.Time {
 		return next
 	}
 	switch {
-	case s.cur.result != nil && !s.duplex:
+	case s.cur.Result() != nil && !s.duplex:
 		sooner(s.resultAt.Add(s.exitGrace()))
 		return next
 	case s.eof:
@@ -240,7 +241,7 @@ func (s *session) exitGrace() time.Duration {
 
 // turnTime is how long the turn may take.
 func (s *session) turnTime() time.Duration {
-	return duration(cmp.Or(s.cur.say.TimeoutMs, s.config.TurnTimeoutMs), 0)
+	return duration(cmp.Or(s.cur.Prompt.TimeoutMs, s.config.TurnTimeoutMs), 0)
 }
 
 // silence is how long the agent may say nothing now, and what it is doing.
@@ -249,20 +250,10 @@ func (s *session) silence() (time.Duration, string) {
 	switch {
 	case len(s.asks) > 0:
 		return duration(c.HumanMs, DefaultHuman), "waiting for an answer"
-	case s.runner.quiet, s.cur.acting():
+	case s.runner.Quiet, s.cur.Acting():
 		return duration(c.ToolMs, DefaultTool), "running a tool"
 	}
 	return duration(c.IdleMs, cmp.Or(s.limits.Idle, DefaultIdle)), "thinking"
-}
-
-// acting reports whether an action runs.
-func (t *turn) acting() bool {
-	for _, a := range t.open {
-		if a.Kind != agent.ActionTurn {
-			return true
-		}
-	}
-	return false
 }
 
 // tick looks at the clock.
@@ -270,7 +261,7 @@ func (s *session) tick(now time.Time) {
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	if s.limits.Wall > 0 && !s.ending && due(s.born.Add(s.limits.Wall)) {
 		text := fmt.Sprintf("the run took longer than %v", s.limits.Wall)
-		s.speaker().notice("warning", NoticeTimeout, text)
+		s.speaker().Notice("warning", talk.NoticeTimeout, text)
 		s.end(spool.TurnTimeout, "wall", text, 0)
 		return
 	}
@@ -290,9 +281,9 @@ func (s *session) tick(now time.Time) {
 	}
 	if !s.waitSince.IsZero() && due(s.waitSince.Add(busyAfter)) {
 		s.waitSince = time.Time{}
-		s.idle.seq = s.cur.seq // it belongs to the turn, but must not be held
-		s.idle.notice("info", NoticeWaiting, "another run works in this session; waiting for it")
-		s.idle.seq = 0
+		s.idle.Seq = s.cur.Seq // it belongs to the turn, but must not be held
+		s.idle.Notice("info", talk.NoticeWaiting, "another run works in this session; waiting for it")
+		s.idle.Seq = 0
 	}
 	if s.stop != nil || !s.launched || s.exit != nil {
 		return
@@ -300,24 +291,24 @@ func (s *session) tick(now time.Time) {
 	s.expire(now)
 	silence, doing := s.silence()
 	switch {
-	case s.cur.result != nil && !s.duplex:
+	case s.cur.Result() != nil && !s.duplex:
 		if due(s.resultAt.Add(s.exitGrace())) {
-			s.cur.notice("warning", NoticeLingering, fmt.Sprintf("%s did not exit within %v of its result", s.runner.name, s.exitGrace()))
+			s.cur.Notice("warning", talk.NoticeLingering, fmt.Sprintf("%s did not exit within %v of its result", s.runner.Name, s.exitGrace()))
 			s.stop = &stopping{grace: s.grace(0), step: stepSignal}
 			s.escalate()
 		}
 	case s.eof && due(s.eofAt.Add(s.exitGrace())):
-		s.cur.notice("warning", NoticeOutputEnd, fmt.Sprintf("%s closed its output and kept running", s.runner.name))
+		s.cur.Notice("warning", talk.NoticeOutputEnd, fmt.Sprintf("%s closed its output and kept running", s.runner.Name))
 		s.stop = &stopping{grace: s.grace(0), step: stepSignal, outcome: spool.TurnCrashed, endedBy: "output",
-			text: fmt.Sprintf("%s closed its output without a result and kept running", s.runner.name)}
+			text: fmt.Sprintf("%s closed its output without a result and kept running", s.runner.Name)}
 		s.escalate()
 	case s.turnTime() > 0 && due(s.began.Add(s.turnTime())):
 		text := fmt.Sprintf("the turn took longer than %v", s.turnTime())
-		s.cur.notice("warning", NoticeTimeout, text)
+		s.cur.Notice("warning", talk.NoticeTimeout, text)
 		s.halt(spool.TurnTimeout, "timeout", text, 0)
 	case silence > 0 && due(s.heard.Add(silence)):
-		text := fmt.Sprintf("nothing was heard of %s for %v while %s", s.runner.name, silence, doing)
-		s.cur.notice("warning", NoticeStalled, text)
+		text := fmt.Sprintf("nothing was heard of %s for %v while %s", s.runner.Name, silence, doing)
+		s.cur.Notice("warning", talk.NoticeStalled, text)
 		s.halt(spool.TurnStalled, "stall", text, 0)
 	}
 }
@@ -337,23 +328,23 @@ func (s *session) overBudget(spent agent.Spend) string {
 // checkBudget ends a turn that used up the budget, and a run that filled its
 // log.
 func (s *session) checkBudget() {
-	if s.run.bytes > s.limits.OutputBytes && !s.ending {
+	if s.run.Bytes > s.limits.OutputBytes && !s.ending {
 		text := fmt.Sprintf("the run wrote more than %d bytes", s.limits.OutputBytes)
-		s.speaker().notice("warning", NoticeOutputLimit, text)
+		s.speaker().Notice("warning", talk.NoticeOutputLimit, text)
 		s.end(spool.TurnBudget, "output", text, 0)
 		return
 	}
-	if s.cur == nil || !s.launched || s.stop != nil || s.cur.result != nil {
+	if s.cur == nil || !s.launched || s.stop != nil || s.cur.Result() != nil {
 		return
 	}
-	if n := s.config.Budget.Steps; n > 0 && s.cur.steps > n {
+	if n := s.config.Budget.Steps; n > 0 && s.cur.Used().Steps > n {
 		text := fmt.Sprintf("the model was asked more than %d times", n)
-		s.cur.notice("warning", NoticeBudget, text)
+		s.cur.Notice("warning", talk.NoticeBudget, text)
 		s.halt(spool.TurnMaxTurns, "budget", text, 0)
 		return
 	}
-	if text := s.overBudget(sum(s.run.spent, s.cur.used)); text != "" {
-		s.cur.notice("warning", NoticeBudget, text)
+	if text := s.overBudget(talk.Add(s.run.Spent, s.cur.Used())); text != "" {
+		s.cur.Notice("warning", talk.NoticeBudget, text)
 		s.halt(spool.TurnBudget, "budget", text, 0)
 	}
 }

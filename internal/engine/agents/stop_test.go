@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 )
 
@@ -23,8 +24,8 @@ func ignoring(signals string) string {
 }
 
 // quick is a config whose patience is short.
-func quick(program string) Config {
-	return Config{Agent: Codex, Mode: ModeExec, Program: program, CancelGraceMs: 50}
+func quick(program string) agent.Config {
+	return agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: program, CancelGraceMs: 50}
 }
 
 func TestStopLadder(t *testing.T) {
@@ -61,7 +62,7 @@ func TestStopLadder(t *testing.T) {
 	}
 
 	t.Run("kill_is_at_once", func(t *testing.T) {
-		r := converse(t, newEngine(t), Config{Agent: Codex, Mode: ModeExec, Program: fakeCLI(t, ignoring("INT TERM"))})
+		r := converse(t, newEngine(t), agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: fakeCLI(t, ignoring("INT TERM"))})
 		turn := r.say("go")
 		queued := r.say("and then")
 		r.until(spool.KindAction)
@@ -78,7 +79,7 @@ func TestStopLadder(t *testing.T) {
 	})
 
 	t.Run("second_interrupt_is_stronger", func(t *testing.T) {
-		r := converse(t, newEngine(t), Config{Agent: Codex, Mode: ModeExec, Program: fakeCLI(t, ignoring("INT"))})
+		r := converse(t, newEngine(t), agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: fakeCLI(t, ignoring("INT"))})
 		turn := r.say("go")
 		r.until(spool.KindAction)
 		r.control(spool.Control{Op: spool.ControlInterrupt})
@@ -89,7 +90,7 @@ func TestStopLadder(t *testing.T) {
 	})
 
 	t.Run("success_is_success_even_when_stopped", func(t *testing.T) {
-		r := converse(t, newEngine(t), Config{Agent: Claude, Mode: ModeExec, Program: fakeCLI(t,
+		r := converse(t, newEngine(t), agent.Config{Agent: agent.Claude, Mode: agent.ModeExec, Program: fakeCLI(t,
 			"stop() { echo '"+claudeOver+"'; exit 0; }\ntrap stop INT\n"+printLines(claudeInit)+"while :; do sleep 1 & wait $!; done\n")})
 		turn := r.say("go")
 		r.until(spool.KindStarted)
@@ -148,13 +149,13 @@ func TestLimits(t *testing.T) {
 			t.Errorf("done is %+v", d)
 		}
 		enginetest.Wait(t, r.s)
-		if !slices.Contains(r.log.Notices(t), NoticeOutputLimit) {
+		if !slices.Contains(r.log.Notices(t), talk.NoticeOutputLimit) {
 			t.Error("the log does not say why")
 		}
 	})
 	t.Run("stalled_while_thinking", func(t *testing.T) {
 		c := quick(fakeCLI(t, printLines(codexThread, codexTurn)+"exec sleep 1000"))
-		c.Stall = Stall{IdleMs: 100}
+		c.Stall = agent.Stall{IdleMs: 100}
 		r := converse(t, newEngine(t), c)
 		if d := r.done(r.say("go")); d.Outcome != spool.TurnStalled || !strings.Contains(d.Error, "thinking") {
 			t.Errorf("done is %+v", d)
@@ -162,7 +163,7 @@ func TestLimits(t *testing.T) {
 	})
 	t.Run("stalled_in_a_tool", func(t *testing.T) {
 		c := quick(fakeCLI(t, ignoring("HUP")))
-		c.Stall = Stall{IdleMs: 20_000, ToolMs: 200}
+		c.Stall = agent.Stall{IdleMs: 20_000, ToolMs: 200}
 		r := converse(t, newEngine(t), c)
 		if d := r.done(r.say("go")); d.Outcome != spool.TurnStalled || !strings.Contains(d.Error, "running a tool") {
 			t.Errorf("done is %+v", d)
@@ -171,7 +172,7 @@ func TestLimits(t *testing.T) {
 	t.Run("output_is_life", func(t *testing.T) {
 		c := quick(fakeCLI(t, printLines(codexThread)+`for i in 1 2 3 4 5 6; do sleep 0.3; echo '{"type":"error","message":"still here"}'; done
 `+printLines(codexOver)))
-		c.Stall = Stall{IdleMs: 1500}
+		c.Stall = agent.Stall{IdleMs: 1500}
 		r := converse(t, newEngine(t), c)
 		if d := r.done(r.say("go")); d.Outcome != spool.TurnOK {
 			t.Errorf("done is %+v", d)
@@ -185,20 +186,20 @@ func TestLimits(t *testing.T) {
 	forever := "while :; do " + "cat <<'END'\n" + step("100") + "\nEND\nsleep 0.01; done\n"
 	for _, tt := range []struct {
 		name   string
-		budget Budget
+		budget agent.Budget
 		want   spool.TurnOutcome
 	}{
-		{"tokens", Budget{Tokens: 250}, spool.TurnBudget},
-		{"cost", Budget{CostUSD: 1.2}, spool.TurnBudget},
-		{"steps", Budget{Steps: 3}, spool.TurnMaxTurns},
+		{"tokens", agent.Budget{Tokens: 250}, spool.TurnBudget},
+		{"cost", agent.Budget{CostUSD: 1.2}, spool.TurnBudget},
+		{"steps", agent.Budget{Steps: 3}, spool.TurnMaxTurns},
 	} {
 		t.Run("budget_of_"+tt.name, func(t *testing.T) {
-			r := converse(t, newEngine(t), Config{Agent: OpenCode, Mode: ModeExec, Budget: tt.budget, Program: fakeCLI(t, forever)})
+			r := converse(t, newEngine(t), agent.Config{Agent: agent.OpenCode, Mode: agent.ModeExec, Budget: tt.budget, Program: fakeCLI(t, forever)})
 			d := r.done(r.say("go"))
 			if d.Outcome != tt.want || d.EndedBy != "budget" || d.StoppedWith != "SIGTERM" {
 				t.Errorf("done is %+v", d)
 			}
-			if !slices.Contains(r.log.Notices(t), NoticeBudget) {
+			if !slices.Contains(r.log.Notices(t), talk.NoticeBudget) {
 				t.Errorf("notices are %v", r.log.Notices(t))
 			}
 			if tt.want != spool.TurnBudget {
@@ -253,7 +254,7 @@ echo '` + codexOver + `'`
 	})
 	t.Run("interrupt", func(t *testing.T) {
 		c := quick(fakeCLI(t, program))
-		c.FollowUp = FollowInterrupt
+		c.FollowUp = agent.FollowInterrupt
 		r := converse(t, newEngine(t), c)
 		slow := r.say("slow")
 		r.until(spool.KindStarted)
@@ -267,7 +268,7 @@ echo '` + codexOver + `'`
 	})
 	t.Run("reject", func(t *testing.T) {
 		c := quick(fakeCLI(t, program))
-		c.FollowUp = FollowReject
+		c.FollowUp = agent.FollowReject
 		r := converse(t, newEngine(t), c)
 		r.say("slow")
 		if err := r.s.Takes(spool.Input{Kind: spool.InputPrompt, Data: []byte(`{"text":"x"}`)}); !errors.Is(err, spool.ErrBusy) {
@@ -276,7 +277,7 @@ echo '` + codexOver + `'`
 	})
 	t.Run("steer_without_a_way_to_waits", func(t *testing.T) {
 		c := quick(fakeCLI(t, program))
-		c.FollowUp = FollowSteer
+		c.FollowUp = agent.FollowSteer
 		r := converse(t, newEngine(t), c)
 		slow := r.say("slow")
 		r.until(spool.KindStarted)
@@ -316,12 +317,19 @@ func TestInputsThatMakeNoSense(t *testing.T) {
 	if err := r.s.Control(context.Background(), spool.Control{Op: spool.ControlResize}); !errors.Is(err, spool.ErrUnsupported) {
 		t.Errorf("resize: %v", err)
 	}
-	for _, c := range []Config{{}, {Agent: "nobody"}, {Agent: Codex, Mode: "loud"}, {Agent: OpenCode, Mode: ModeDuplex},
-		{Agent: Codex, FollowUp: "dance"}, {Agent: Codex, Fork: true}, {Agent: Codex, Policy: []byte(`{"rule":[{"verdict":"perhaps"}]}`)}} {
+	for _, c := range []agent.Config{{}, {Agent: "nobody"}, {Agent: agent.Codex, Mode: "loud"}, {Agent: agent.OpenCode, Mode: agent.ModeDuplex},
+		{Agent: agent.Codex, FollowUp: "dance"}, {Agent: agent.Codex, Fork: true}, {Agent: agent.Codex, Policy: &agent.Policy{Rules: []agent.Rule{{Verdict: "perhaps"}}}}} {
 		_, err := tryConverse(t, newEngine(t), c, spool.Limits{})
 		var start *spool.StartError
 		if !errors.As(err, &start) || start.Reason != spool.StartInvalid {
 			t.Errorf("start with %+v: %v", c, err)
+		}
+	}
+	for _, config := range []string{`{"agent":"codex","policy":{"rules":[]}}`, `{"agent":"codex","modell":"x"}`} {
+		_, err := newEngine(t).Start(context.Background(), spool.Spec{Engine: spool.EngineAgent, Config: []byte(config)}, enginetest.NewLog())
+		var start *spool.StartError
+		if !errors.As(err, &start) || start.Reason != spool.StartInvalid {
+			t.Errorf("start with the unknown key of %s: %v", config, err)
 		}
 	}
 	r.eof()
@@ -333,7 +341,7 @@ func TestInputsThatMakeNoSense(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	t.Setenv("SPOOL_TEST_LEAK", "1")
 	show := `echo "$NO_COLOR|$CI|$DISABLE_AUTOUPDATER|$ANTHROPIC_API_KEY|$SPOOL_TEST_LEAK" >&2; exit 1`
-	run := func(c Config, env map[string]string) string {
+	run := func(c agent.Config, env map[string]string) string {
 		config := mustJSON(t, c)
 		env["PATH"] = os.Getenv("PATH")
 		log := enginetest.NewLog()
@@ -341,18 +349,18 @@ func TestEnvironment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &talk{t, s, log}
+		r := &chat{t, s, log}
 		return r.ask("x").Stderr
 	}
 	program := fakeCLI(t, show)
-	if got := run(Config{Agent: Pi, Mode: ModeExec, Program: program}, map[string]string{"CI": "mine"}); got != "1|mine|||" {
+	if got := run(agent.Config{Agent: agent.Pi, Mode: agent.ModeExec, Program: program}, map[string]string{"CI": "mine"}); got != "1|mine|||" {
 		t.Errorf("pi sees %q", got)
 	}
 	key := map[string]string{"ANTHROPIC_API_KEY": "k"}
-	if got := run(Config{Agent: Claude, Mode: ModeExec, Program: program}, key); got != "||1|k|" {
+	if got := run(agent.Config{Agent: agent.Claude, Mode: agent.ModeExec, Program: program}, key); got != "||1|k|" {
 		t.Errorf("claude sees %q", got)
 	}
-	if got := run(Config{Agent: Claude, Mode: ModeExec, Program: program, DropEnv: []string{"ANTHROPIC_API_KEY"}}, key); got != "||1||" {
+	if got := run(agent.Config{Agent: agent.Claude, Mode: agent.ModeExec, Program: program, DropEnv: []string{"ANTHROPIC_API_KEY"}}, key); got != "||1||" {
 		t.Errorf("claude without a key sees %q", got)
 	}
 }
@@ -437,21 +445,21 @@ func TestRunThatIsHeldBackCanBeStopped(t *testing.T) {
 
 func TestHeldEventsAreBounded(t *testing.T) {
 	log := enginetest.NewLog()
-	s := &session{run: shared{out: log}}
-	s.cur = newTurn(&s.run, 1)
-	s.cur.held = true
-	text := strings.Repeat("x", MaxText)
+	s := &session{run: talk.Run{Out: log}}
+	s.cur = talk.NewTurn(&s.run, 1)
+	s.cur.Hold()
+	text := strings.Repeat("x", talk.MaxText)
 	n := 0
 	for ; !s.full(); n++ {
-		if n > 2*MaxHeld/MaxText {
+		if n > 2*MaxHeld/talk.MaxText {
 			t.Fatal("there is no bound")
 		}
-		s.cur.message(agent.Message{Text: text})
+		s.cur.Message(agent.Message{Text: text})
 	}
 	if len(log.All(t)) != 0 {
 		t.Error("what is held was written")
 	}
-	s.cur.release()
+	s.cur.Release()
 	if s.full() || len(log.All(t)) != n {
 		t.Errorf("%d of %d events were written", len(log.All(t)), n)
 	}
@@ -466,7 +474,7 @@ func TestUnwrittenInputIsBounded(t *testing.T) {
 	f := newFeeder(w)
 	chunk := make([]byte, 1<<20)
 	for range 2 * maxUnwritten / len(chunk) {
-		f.write(chunk)
+		f.Write(chunk)
 	}
 	f.mu.Lock()
 	waits := f.bytes

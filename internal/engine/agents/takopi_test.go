@@ -10,13 +10,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/sessions"
+	"github.com/spool-run/spool/internal/engine/agents/takopi"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 )
 
 // project shows a log as takopi would.
-func project(agent string, events []spool.Event) []TakopiEvent {
-	v := NewTakopi(agent)
-	var out []TakopiEvent
+func project(name string, events []spool.Event) []takopi.Event {
+	v := takopi.New(name)
+	var out []takopi.Event
 	for _, e := range events {
 		out = append(out, v.Project(e)...)
 	}
@@ -24,7 +28,7 @@ func project(agent string, events []spool.Event) []TakopiEvent {
 }
 
 // takopiText shows events one per line.
-func takopiText(t testing.TB, events []TakopiEvent) string {
+func takopiText(t testing.TB, events []takopi.Event) string {
 	t.Helper()
 	var b strings.Builder
 	for _, e := range events {
@@ -39,21 +43,21 @@ func takopiText(t testing.TB, events []TakopiEvent) string {
 
 // checkTakopi checks takopi's own invariants: one started at most, one
 // completed, always and last, with the token of started.
-func checkTakopi(t testing.TB, events []TakopiEvent) {
+func checkTakopi(t testing.TB, events []takopi.Event) {
 	t.Helper()
-	var token *Token
+	var token *sessions.Token
 	for i, e := range events {
 		switch e.Type {
-		case TakopiStarted:
+		case takopi.Started:
 			if token != nil {
 				t.Errorf("started twice")
 			}
 			token = e.Resume
-		case TakopiActed:
+		case takopi.Acted:
 			if e.Action == nil || e.Action.ID == "" || e.Action.Kind == "" || e.Phase == "" {
 				t.Errorf("half an action: %+v", e)
 			}
-		case TakopiCompleted:
+		case takopi.Completed:
 			if i != len(events)-1 || e.OK == nil || e.Answer == nil {
 				t.Errorf("completed is event %d of %d: %+v", i+1, len(events), e)
 			}
@@ -62,7 +66,7 @@ func checkTakopi(t testing.TB, events []TakopiEvent) {
 			}
 		}
 	}
-	if len(events) == 0 || events[len(events)-1].Type != TakopiCompleted {
+	if len(events) == 0 || events[len(events)-1].Type != takopi.Completed {
 		t.Error("not completed")
 	}
 }
@@ -79,13 +83,13 @@ func TestTakopiOfTranscripts(t *testing.T) {
 
 // The view is the same whichever way an agent was talked to.
 func TestTakopiOfDuplexTranscripts(t *testing.T) {
-	for agent, outputs := range duplexOutputs(t) {
+	for name, outputs := range duplexOutputs(t) {
 		for _, output := range outputs {
-			checkTakopi(t, project(agent, translateDuplex(t, agent, output, exit{})))
+			checkTakopi(t, project(name, translateDuplex(t, name, output, talk.Exit{})))
 		}
 	}
 	var got []string
-	for _, e := range project(Codex, translateDuplex(t, Codex, duplexOutputNamed(t, "codex/appserver-turn"), exit{})) {
+	for _, e := range project(agent.Codex, translateDuplex(t, agent.Codex, duplexOutputNamed(t, "codex/appserver-turn"), talk.Exit{})) {
 		got = append(got, takopiShort(e))
 	}
 	want := []string{"started 01a1dc84-6a60-79c3-80d0-0433531c2379", `turn turn_0 started ok=- level= "turn started"`,
@@ -107,15 +111,15 @@ func duplexOutputNamed(t testing.TB, name string) []byte {
 }
 
 // takopiShort is an event without what a test is not about.
-func takopiShort(e TakopiEvent) string {
+func takopiShort(e takopi.Event) string {
 	ok := "-"
 	if e.OK != nil {
 		ok = fmt.Sprint(*e.OK)
 	}
 	switch e.Type {
-	case TakopiStarted:
+	case takopi.Started:
 		return "started " + e.Resume.Value
-	case TakopiCompleted:
+	case takopi.Completed:
 		resume := "-"
 		if e.Resume != nil {
 			resume = e.Resume.Value
@@ -180,8 +184,8 @@ func TestTakopiFloor(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			d, log := scripted(t, Config{Agent: Codex}, printLines(tt.lines...)+fmt.Sprintf("echo secret >&2\nexit %d\n", tt.code))
-			events := project(Codex, log.All(t))
+			d, log := scripted(t, agent.Config{Agent: agent.Codex}, printLines(tt.lines...)+fmt.Sprintf("echo secret >&2\nexit %d\n", tt.code))
+			events := project(agent.Codex, log.All(t))
 			checkTakopi(t, events)
 			var got []string
 			for _, e := range events {
@@ -202,7 +206,7 @@ func TestTakopiFloor(t *testing.T) {
 
 // Each turn of a run is a run there, with its own start and end.
 func TestTakopiOfSeveralTurns(t *testing.T) {
-	r := converse(t, newEngine(t), Config{Agent: Codex, Mode: ModeExec, Program: fakeCLI(t, printLines(
+	r := converse(t, newEngine(t), agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: fakeCLI(t, printLines(
 		`{"type":"thread.started","thread_id":"t1"}`,
 		`{"type":"item.completed","item":{"id":"m","type":"agent_message","text":"hi"}}`,
 		`{"type":"turn.completed","usage":{"input_tokens":1,"output_tokens":1}}`))})
@@ -211,7 +215,7 @@ func TestTakopiOfSeveralTurns(t *testing.T) {
 	r.eof()
 	enginetest.Wait(t, r.s)
 	var got []string
-	for _, e := range project(Codex, r.log.All(t)) {
+	for _, e := range project(agent.Codex, r.log.All(t)) {
 		got = append(got, takopiShort(e))
 	}
 	want := []string{"started t1", `completed ok=true answer="hi" error="" resume=t1`, "started t1", `completed ok=true answer="hi" error="" resume=t1`}
@@ -221,8 +225,8 @@ func TestTakopiOfSeveralTurns(t *testing.T) {
 }
 
 func TestTakopiSignalIsANegativeCode(t *testing.T) {
-	_, log := scripted(t, Config{Agent: Codex}, "kill -9 $$\n")
-	events := project(Codex, log.All(t))
+	_, log := scripted(t, agent.Config{Agent: agent.Codex}, "kill -9 $$\n")
+	events := project(agent.Codex, log.All(t))
 	checkTakopi(t, events)
 	if e := events[len(events)-1].Error; e != "codex exec failed (rc=-9)." {
 		t.Errorf("error is %q", e)
@@ -231,14 +235,14 @@ func TestTakopiSignalIsANegativeCode(t *testing.T) {
 
 // A log of anything at all is shown without harm.
 func FuzzTakopi(f *testing.F) {
-	for _, agent := range []string{Codex, Claude, OpenCode, Pi, ACP} {
-		f.Add(agent, "action", []byte(`{"id":"a","kind":"command","phase":"completed","title":"ls","ok":true,"changes":[{"path":"x"}]}`))
-		f.Add(agent, "done", []byte(`{"outcome":"ok","answer":"x","usage":{"turn":{"input":1}}}`))
-		f.Add(agent, "started", []byte(`{"resume":"x","detail":{}}`))
-		f.Add(agent, "retry", []byte(`{"attempt":1}`))
+	for _, name := range []string{agent.Codex, agent.Claude, agent.OpenCode, agent.Pi, agent.ACP} {
+		f.Add(name, "action", []byte(`{"id":"a","kind":"command","phase":"completed","title":"ls","ok":true,"changes":[{"path":"x"}]}`))
+		f.Add(name, "done", []byte(`{"outcome":"ok","answer":"x","usage":{"turn":{"input":1}}}`))
+		f.Add(name, "started", []byte(`{"resume":"x","detail":{}}`))
+		f.Add(name, "retry", []byte(`{"attempt":1}`))
 	}
-	f.Fuzz(func(t *testing.T, agent, kind string, data []byte) {
-		v := NewTakopi(agent)
+	f.Fuzz(func(t *testing.T, name, kind string, data []byte) {
+		v := takopi.New(name)
 		for i := range 3 {
 			for _, e := range v.Project(spool.Event{Seq: spool.Seq(i + 2), Turn: 1, Kind: spool.Kind(kind), Data: data}) {
 				if _, err := json.Marshal(e); err != nil {

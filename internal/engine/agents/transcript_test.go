@@ -16,6 +16,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 )
 
@@ -26,7 +27,7 @@ type transcript struct {
 	name    string // of the file, without its ending
 	agent   string
 	whole   []byte
-	exit    exit
+	exit    talk.Exit
 	stderr  string
 	stopped bool // it got a signal
 	resume  string
@@ -34,7 +35,7 @@ type transcript struct {
 
 // agents are the folders of the transcripts.
 var transcriptAgents = map[string]string{
-	"codex": Codex, "claude": Claude, "opencode": OpenCode, "pi-earendil": Pi,
+	"codex": agent.Codex, "claude": agent.Claude, "opencode": agent.OpenCode, "pi-earendil": agent.Pi,
 }
 
 // readTranscripts returns those of exec mode.
@@ -47,11 +48,11 @@ func readTranscripts(t testing.TB) []transcript {
 	var list []transcript
 	for _, file := range files {
 		base := strings.TrimSuffix(file, ".jsonl")
-		agent := transcriptAgents[filepath.Base(filepath.Dir(file))]
-		if _, err := os.Stat(base + ".stdin.jsonl"); err == nil || strings.HasSuffix(base, ".stdin") || agent == "" {
+		name := transcriptAgents[filepath.Base(filepath.Dir(file))]
+		if _, err := os.Stat(base + ".stdin.jsonl"); err == nil || strings.HasSuffix(base, ".stdin") || name == "" {
 			continue // both ways
 		}
-		list = append(list, readTranscript(t, base, agent))
+		list = append(list, readTranscript(t, base, name))
 	}
 	if len(list) < 28 {
 		t.Fatalf("only %d transcripts", len(list))
@@ -59,9 +60,9 @@ func readTranscripts(t testing.TB) []transcript {
 	return list
 }
 
-func readTranscript(t testing.TB, base, agent string) transcript {
+func readTranscript(t testing.TB, base, name string) transcript {
 	t.Helper()
-	tr := transcript{name: base, agent: agent}
+	tr := transcript{name: base, agent: name}
 	var err error
 	if tr.whole, err = os.ReadFile(base + ".jsonl"); err != nil {
 		t.Fatal(err)
@@ -80,12 +81,12 @@ func readTranscript(t testing.TB, base, agent string) transcript {
 	if err := json.Unmarshal(data, &meta); err != nil {
 		t.Fatal(err)
 	}
-	tr.exit.code, tr.stopped = meta.Code, meta.After != nil
+	tr.exit.Code, tr.stopped = meta.Code, meta.After != nil
 	if meta.Case == "resume" {
 		tr.resume = meta.Session
 	}
 	if meta.Signal == "terminated" {
-		tr.exit = exit{code: 128 + int(syscall.SIGTERM), signal: "SIGTERM"}
+		tr.exit = talk.Exit{Code: 128 + int(syscall.SIGTERM), Signal: "SIGTERM"}
 	}
 	if b, err := os.ReadFile(base + ".stderr"); err == nil {
 		tr.stderr = string(b)
@@ -104,15 +105,15 @@ var noStderr = func() chan struct{} {
 // test can see a process.
 type replay struct {
 	out  chan chunk
-	exit chan exit
+	exit chan talk.Exit
 	err  string
 }
 
-func (r *replay) write([]byte)                {}
-func (r *replay) closeInput()                 {}
+func (r *replay) Write([]byte)                {}
+func (r *replay) CloseInput()                 {}
 func (r *replay) pid() int                    { return 0 }
 func (r *replay) lines() <-chan chunk         { return r.out }
-func (r *replay) exited() <-chan exit         { return r.exit }
+func (r *replay) exited() <-chan talk.Exit    { return r.exit }
 func (r *replay) stderr() string              { return r.err }
 func (r *replay) drained() <-chan struct{}    { return noStderr }
 func (r *replay) signal(syscall.Signal) error { return nil }
@@ -125,7 +126,7 @@ func (r *replay) close() error                { return nil }
 // agent was stopped, an interrupt comes where it did.
 func (tr transcript) translate(t testing.TB) []spool.Event {
 	t.Helper()
-	config, err := json.Marshal(Config{Agent: tr.agent, Mode: ModeExec, Resume: tr.resume})
+	config, err := json.Marshal(agent.Config{Agent: tr.agent, Mode: agent.ModeExec, Resume: tr.resume})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,10 +136,10 @@ func (tr transcript) translate(t testing.TB) []spool.Event {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &replay{out: make(chan chunk), exit: make(chan exit, 1), err: tr.stderr}
-	s.spawn = func(command) (child, error) { return c, nil }
+	c := &replay{out: make(chan chunk), exit: make(chan talk.Exit, 1), err: tr.stderr}
+	s.spawn = func(talk.Command) (child, error) { return c, nil }
 	go s.loop()
-	r := &talk{t, s, log}
+	r := &chat{t, s, log}
 	turn := r.say("Please do the task.")
 	relay := make(chan chunk)
 	go readLines(bytes.NewReader(tr.whole), MaxLine, relay)
@@ -319,7 +320,7 @@ func TestAnyPrefixOfAnyTranscriptIsWellFormed(t *testing.T) {
 			for i, c := range tr.whole {
 				if c == '\n' {
 					cut := tr
-					cut.whole, cut.exit = tr.whole[:i+1], exit{code: 137, signal: "SIGKILL"}
+					cut.whole, cut.exit = tr.whole[:i+1], talk.Exit{Code: 137, Signal: "SIGKILL"}
 					check(t, cut)
 				}
 			}
@@ -329,7 +330,7 @@ func TestAnyPrefixOfAnyTranscriptIsWellFormed(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			tr := rapid.SampledFrom(list).Draw(rt, "transcript")
 			tr.whole = tr.whole[:rapid.IntRange(0, len(tr.whole)).Draw(rt, "cut")]
-			tr.exit = rapid.SampledFrom([]exit{{}, {code: 1}, {code: 2}, {code: 137, signal: "SIGKILL"}}).Draw(rt, "exit")
+			tr.exit = rapid.SampledFrom([]talk.Exit{{}, {Code: 1}, {Code: 2}, {Code: 137, Signal: "SIGKILL"}}).Draw(rt, "exit")
 			tr.stopped = rapid.Bool().Draw(rt, "stopped")
 			check(t, tr)
 		})
@@ -337,22 +338,22 @@ func TestAnyPrefixOfAnyTranscriptIsWellFormed(t *testing.T) {
 }
 
 // fuzzLines holds a translator to it that no output breaks a log.
-func fuzzLines(f *testing.F, agent string) {
+func fuzzLines(f *testing.F, name string) {
 	for _, tr := range readTranscripts(f) {
-		if tr.agent == agent {
-			f.Add(tr.whole, byte(tr.exit.code))
+		if tr.agent == name {
+			f.Add(tr.whole, byte(tr.exit.Code))
 		}
 	}
 	f.Add([]byte("{\"type\":\"\xff\"}\nnull\n[]\n\"x\"\n{}\n{\"type\":3}\n"), byte(1))
 	f.Fuzz(func(t *testing.T, output []byte, code byte) {
-		events := transcript{agent: agent, whole: output, exit: exit{code: int(code)}}.translate(t)
+		events := transcript{agent: name, whole: output, exit: talk.Exit{Code: int(code)}}.translate(t)
 		if err := malformed(events); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-func FuzzCodexLines(f *testing.F)    { fuzzLines(f, Codex) }
-func FuzzClaudeLines(f *testing.F)   { fuzzLines(f, Claude) }
-func FuzzOpenCodeLines(f *testing.F) { fuzzLines(f, OpenCode) }
-func FuzzPiLines(f *testing.F)       { fuzzLines(f, Pi) }
+func FuzzCodexLines(f *testing.F)    { fuzzLines(f, agent.Codex) }
+func FuzzClaudeLines(f *testing.F)   { fuzzLines(f, agent.Claude) }
+func FuzzOpenCodeLines(f *testing.F) { fuzzLines(f, agent.OpenCode) }
+func FuzzPiLines(f *testing.F)       { fuzzLines(f, agent.Pi) }

@@ -1,0 +1,238 @@
+// Package policy reads the rules of an [agent.Policy] and decides with them what
+// an agent may do.
+package policy
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
+)
+
+// ErrInvalid says that a policy makes no sense.
+var ErrInvalid = errors.New("invalid policy")
+
+// MaxBytes bounds a policy file.
+const MaxBytes = 1 << 20
+
+// Read reads a policy file. Keys it does not know are errors, since a
+// rule that is half understood protects nothing.
+func Read(file string) (*agent.Policy, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("read policy: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read policy: %w", err)
+	}
+	if len(b) > MaxBytes {
+		return nil, fmt.Errorf("%w: %s is larger than %d bytes", ErrInvalid, file, MaxBytes)
+	}
+	p, err := Parse(string(b))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return p, nil
+}
+
+// file is a policy as people write it.
+type file struct {
+	Default  agent.Verdict `toml:"default"`
+	Deadline string        `toml:"deadline"`
+	Rules    []agent.Rule  `toml:"rule"`
+}
+
+// Parse reads a policy in TOML.
+func Parse(text string) (*agent.Policy, error) {
+	var f file
+	meta, err := toml.Decode(text, &f)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if unknown := meta.Undecoded(); len(unknown) > 0 {
+		return nil, fmt.Errorf("%w: unknown key %q", ErrInvalid, unknown[0].String())
+	}
+	p := &agent.Policy{Default: f.Default, Rules: f.Rules}
+	if f.Deadline != "" {
+		d, err := time.ParseDuration(f.Deadline)
+		if err != nil {
+			return nil, fmt.Errorf("%w: deadline: %w", ErrInvalid, err)
+		}
+		if d < time.Millisecond {
+			return nil, fmt.Errorf("%w: deadline %q is not longer than zero", ErrInvalid, f.Deadline)
+		}
+		p.DeadlineMs = d.Milliseconds()
+	}
+	return p, Check(p)
+}
+
+// Check returns [ErrPolicy] if a policy has a value that means nothing.
+func Check(p *agent.Policy) error {
+	if p.DeadlineMs < 0 {
+		return fmt.Errorf("%w: the deadline is negative", ErrInvalid)
+	}
+	switch p.Default {
+	case "", agent.VerdictAllow, agent.VerdictDeny, agent.VerdictAsk:
+	default:
+		return fmt.Errorf("%w: default is %q", ErrInvalid, p.Default)
+	}
+	for i, r := range p.Rules {
+		fail := func(format string, args ...any) error {
+			return fmt.Errorf("%w: rule %d: %s", ErrInvalid, i+1, fmt.Sprintf(format, args...))
+		}
+		switch r.Verdict {
+		case agent.VerdictAllow, agent.VerdictDeny, agent.VerdictAsk:
+		default:
+			return fail("verdict is %q", r.Verdict)
+		}
+		for _, c := range r.Commands {
+			if len(strings.Fields(c)) == 0 {
+				return fail("an empty command would match every line")
+			}
+		}
+		for _, pattern := range r.Paths {
+			if pattern == "" {
+				return fail("an empty path matches nothing")
+			}
+		}
+		for _, pattern := range r.Tools {
+			if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+				return fail("tool pattern %q", pattern)
+			}
+		}
+		for _, k := range r.Kinds {
+			if k == "" {
+				return fail("an empty kind matches nothing")
+			}
+		}
+	}
+	return nil
+}
+
+// Decide says what the policy answers to an approval and which rule said so,
+// counted from one; rule zero is the default. cwd is where relative patterns
+// and paths begin.
+func Decide(p *agent.Policy, a agent.Approval, cwd string) (v agent.Verdict, rule int) {
+	if a.Cwd == "" {
+		a.Cwd = cwd
+	}
+	for i := range p.Rules {
+		if matches(&p.Rules[i], &a, cwd) {
+			return p.Rules[i].Verdict, i + 1
+		}
+	}
+	return cmp.Or(p.Default, agent.VerdictAsk), 0
+}
+
+func matches(r *agent.Rule, a *agent.Approval, cwd string) bool {
+	if len(r.Kinds) > 0 && !slices.Contains(r.Kinds, string(a.Kind)) {
+		return false
+	}
+	if len(r.Tools) > 0 && !slices.ContainsFunc(r.Tools, func(pattern string) bool {
+		ok, err := path.Match(pattern, a.Tool)
+		return ok && err == nil
+	}) {
+		return false
+	}
+	if len(r.Commands) > 0 && !matchesCommand(r, a.Command) {
+		return false
+	}
+	return len(r.Paths) == 0 || matchesPaths(r, a, cwd)
+}
+
+func matchesCommand(r *agent.Rule, line string) bool {
+	if strings.TrimSpace(line) == "" {
+		return false
+	}
+	commands, whole := splitCommands(line)
+	if r.Verdict != agent.VerdictAllow {
+		return slices.ContainsFunc(commands, func(words []string) bool { return touches(r, words, whole) })
+	}
+	if !whole || len(commands) == 0 {
+		return false
+	}
+	for _, words := range commands {
+		if !slices.ContainsFunc(r.Commands, func(c string) bool { return hasWords(words, strings.Fields(c), false) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// touches reports whether a command may be one that a denying rule means. In
+// a line that was not understood it may stand anywhere.
+func touches(r *agent.Rule, words []string, whole bool) bool {
+	starts := wrapped(words)
+	if !whole {
+		starts = starts[:0]
+		for i := range words {
+			starts = append(starts, words[i:])
+		}
+	}
+	return slices.ContainsFunc(r.Commands, func(c string) bool {
+		prefix := strings.Fields(c)
+		return slices.ContainsFunc(starts, func(w []string) bool { return hasWords(w, prefix, true) })
+	})
+}
+
+// hasWords reports whether words begin with prefix. A denied program is
+// denied wherever it lies; an allowed one is that of the name alone.
+func hasWords(words, prefix []string, base bool) bool {
+	if len(words) < len(prefix) {
+		return false
+	}
+	for i, p := range prefix {
+		if words[i] != p && !(i == 0 && base && path.Base(words[i]) == p) {
+			return false
+		}
+	}
+	return true
+}
+
+// Judge is a policy at work in a run.
+type Judge struct {
+	Policy *agent.Policy
+	Cwd    string
+}
+
+// Decide implements judge.
+func (j *Judge) Decide(ask spool.Ask) (d agent.Decision, by string, ok bool) {
+	if ask.Kind != spool.AskApproval {
+		return d, "", false
+	}
+	var a agent.Approval
+	if err := json.Unmarshal(ask.Data, &a); err != nil {
+		// What cannot be read cannot be judged.
+		return d, "", false
+	}
+	v, rule := Decide(j.Policy, a, j.Cwd)
+	by = "policy: default"
+	if rule > 0 {
+		by = fmt.Sprintf("policy: rule %d", rule)
+		d.Message = j.Policy.Rules[rule-1].Reason
+	}
+	switch v {
+	case agent.VerdictAllow:
+		return agent.Decision{Choice: agent.Allow}, by, true
+	case agent.VerdictDeny:
+		d.Choice = agent.Deny
+		if d.Message == "" {
+			d.Message = "The policy of this run does not allow it."
+		}
+		return d, by, true
+	}
+	return agent.Decision{}, "", false
+}

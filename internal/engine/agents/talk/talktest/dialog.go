@@ -1,0 +1,138 @@
+// Package talktest tests conversations without a process: the test says what
+// the agent says.
+package talktest
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
+)
+
+// SentWire keeps what is sent.
+type SentWire struct{ Lines []string }
+
+func (w *SentWire) Write(b []byte) { w.Lines = append(w.Lines, strings.TrimSpace(string(b))) }
+func (w *SentWire) CloseInput()    {}
+
+// Dialog is a conversation without a process: a test says what the agent says.
+type Dialog struct {
+	t         *testing.T
+	Conv      talk.Conversation
+	wire      *SentWire
+	Log       *Events
+	Turn      *talk.Turn
+	Asks      map[string]spool.Ask
+	Withdrawn []string
+}
+
+func NewDialog(t *testing.T, r *talk.Agent, s talk.Setup) *Dialog {
+	t.Helper()
+	if s.Config == nil {
+		s.Config = new(agent.Config)
+	}
+	s.Config.Agent = r.Name
+	s.Cwd = "/w"
+	conv, err := r.Duplex(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := conv.Command(); err != nil || !c.Open || len(c.Argv) == 0 {
+		t.Fatalf("command: %+v, %v", c, err)
+	}
+	d := &Dialog{t: t, Conv: conv, wire: new(SentWire), Log: new(Events), Asks: make(map[string]spool.Ask)}
+	run := &talk.Run{Out: d.Log, Agent: r.Name, Cwd: "/w"}
+	run.OnAsk = func(_ *talk.Turn, key string, _ spool.Seq, a spool.Ask) { d.Asks[key] = a }
+	run.OnWithdraw = func(_ *talk.Turn, key string) { d.Withdrawn = append(d.Withdrawn, key) }
+	d.Turn = talk.NewTurn(run, 1)
+	conv.Opened(d.wire, d.Turn)
+	return d
+}
+
+func (d *Dialog) Prompt(text string) {
+	d.t.Helper()
+	d.Turn = talk.NewTurn(d.Turn.Run, d.Turn.Seq+1)
+	if err := d.Conv.Prompt(spool.Prompt{Text: text}, d.Turn); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *Dialog) Hears(lines ...string) {
+	for _, l := range lines {
+		d.Conv.Line([]byte(l), d.Turn)
+	}
+}
+
+func (d *Dialog) Answers(key string, decision agent.Decision) {
+	d.t.Helper()
+	if _, ok := d.Asks[key]; !ok {
+		d.t.Fatalf("nothing was asked with key %s: %v", key, d.Asks)
+	}
+	if err := d.Conv.Answer(key, decision, d.Turn); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := d.Conv.Answer(key, decision, d.Turn); err == nil {
+		d.t.Error("a second answer was taken")
+	}
+}
+
+// Last checks the last thing that was sent.
+func (d *Dialog) Last(want string) {
+	d.t.Helper()
+	got := ""
+	if len(d.wire.Lines) > 0 {
+		got = d.wire.Lines[len(d.wire.Lines)-1]
+	}
+	var g, w any
+	if json.Unmarshal([]byte(got), &g) != nil || json.Unmarshal([]byte(want), &w) != nil || !cmp.Equal(g, w) {
+		d.t.Errorf("sent %s\nwant %s", got, want)
+	}
+}
+
+func (d *Dialog) Outcome(want spool.TurnOutcome, class, text string) {
+	d.t.Helper()
+	r := d.Turn.Result()
+	if r == nil || r.Outcome != want || r.Class != class || !strings.Contains(r.Error, text) {
+		d.t.Errorf("result %+v, want %s, %s, %s", r, want, class, text)
+	}
+}
+
+func (d *Dialog) Notices() string {
+	var codes []string
+	for _, e := range d.Log.List {
+		if e.Kind == spool.KindNotice {
+			var n spool.Notice
+			if err := json.Unmarshal(e.Data, &n); err != nil {
+				d.t.Fatal(err)
+			}
+			codes = append(codes, n.Code)
+		}
+	}
+	return strings.Join(codes, " ")
+}
+
+// NoWire is a wire to nobody.
+type NoWire struct{}
+
+func (NoWire) Write([]byte) {}
+func (NoWire) CloseInput()  {}
+
+// Events is an outlet that keeps events.
+type Events struct{ List []spool.Event }
+
+func (l *Events) Append(e spool.Event) (spool.Seq, error) {
+	e.Seq = spool.Seq(len(l.List) + 1)
+	l.List = append(l.List, e)
+	return e.Seq, nil
+}
+
+func (l *Events) PutBlob(mime string, r io.Reader) (spool.Blob, error) {
+	n, err := io.Copy(io.Discard, r)
+	return spool.Blob{Digest: "sha256:", Size: n, MIME: mime}, err
+}
