@@ -19,16 +19,16 @@ import (
 
 // Authentication modes.
 const (
-	// AuthCapabilityToken lets in who knows one secret.
+	// AuthCapabilityToken admits clients that present one secret token.
 	AuthCapabilityToken = "capability-token"
-	// AuthSignedBearerToken lets in who has a token (JWT, HS256) that was
+	// AuthSignedBearerToken admits clients that present a token (JWT, HS256)
 	// signed with a shared secret.
 	AuthSignedBearerToken = "signed-bearer-token"
 )
 
 const (
-	// DefaultClockSkew is how wrong clocks may be when a signed token is
-	// checked.
+	// DefaultClockSkew is the clock difference that a check of a signed token
+	// tolerates.
 	DefaultClockSkew = 30 * time.Second
 
 	minSharedSecret = 32      // bytes
@@ -36,18 +36,18 @@ const (
 	maxBearerToken  = 16 << 10
 )
 
-// AuthOptions say who may connect.
+// AuthOptions configure which clients may connect.
 type AuthOptions struct {
-	Mode string // empty lets everybody in, and then nothing else may be set
+	Mode string // empty admits every client; the other fields must then be empty
 
 	// For AuthCapabilityToken, one of:
-	TokenFile   string // holds the token; space around it does not count
+	TokenFile   string // holds the token; surrounding space is ignored
 	TokenSHA256 string // the token's digest in hexadecimal
 
 	// For AuthSignedBearerToken:
-	SharedSecretFile string         // holds the key, 32 bytes or more; space around it does not count
-	Issuer           string         // if set, what "iss" must be
-	Audience         string         // if set, what "aud" must be or hold
+	SharedSecretFile string         // holds the key, 32 bytes or more; surrounding space is ignored
+	Issuer           string         // if set, the required "iss"
+	Audience         string         // if set, "aud" must be or contain it
 	MaxClockSkew     *time.Duration // nil means DefaultClockSkew
 }
 
@@ -63,8 +63,8 @@ type Auth struct {
 	now      func() time.Time
 }
 
-// NewAuth reads the secrets that the options name. It fails on options that do
-// not fit together, rather than let in somebody it should not.
+// NewAuth reads the secrets that the options name. It fails on contradictory
+// options instead of admitting clients by mistake.
 func NewAuth(o AuthOptions) (*Auth, error) {
 	a := &Auth{mode: o.Mode, issuer: o.Issuer, audience: o.Audience, skew: DefaultClockSkew, now: time.Now}
 	capability := o.TokenFile != "" || o.TokenSHA256 != ""
@@ -92,10 +92,10 @@ func NewAuth(o AuthOptions) (*Auth, error) {
 		}
 		return a, nil
 	}
-	return nil, fmt.Errorf("unknown websocket auth mode %q: it is %s or %s", o.Mode, AuthCapabilityToken, AuthSignedBearerToken)
+	return nil, fmt.Errorf("unknown websocket auth mode %q: it must be %s or %s", o.Mode, AuthCapabilityToken, AuthSignedBearerToken)
 }
 
-// Warnings lists what is unwise about the secrets, for the operator to read.
+// Warnings lists weaknesses of the secrets, for the operator.
 func (a *Auth) Warnings() []string { return a.warnings }
 
 func (a *Auth) readToken(o AuthOptions) error {
@@ -159,12 +159,13 @@ func (a *Auth) readSecret(name string) ([]byte, error) {
 		return nil, fmt.Errorf("websocket auth secret %s must not be empty", name)
 	}
 	if info.Mode().IsRegular() && info.Mode().Perm()&0o007 != 0 {
-		a.warnings = append(a.warnings, fmt.Sprintf("websocket auth secret %s is open to every user of this machine (mode %s); chmod 600 it", name, info.Mode().Perm()))
+		a.warnings = append(a.warnings, fmt.Sprintf("websocket auth secret %s is readable by other users (mode %s); chmod 600 it", name, info.Mode().Perm()))
 	}
 	return b, nil
 }
 
-// check reports whether the request may go on, or else how to answer it.
+// check reports whether the request is authorized, and otherwise the status and
+// text of the answer.
 func (a *Auth) check(r *http.Request) (status int, text string, ok bool) {
 	if a == nil || a.mode == "" {
 		return 0, "", true
@@ -189,8 +190,7 @@ func (a *Auth) check(r *http.Request) (status int, text string, ok bool) {
 	return 0, "", true
 }
 
-// verify checks a JSON Web Token: its signature, before anything in it is
-// believed, and then what it claims.
+// verify checks a JSON Web Token: its signature first, then its claims.
 func (a *Auth) verify(token string) error {
 	signedPart, signature, ok := cutLast(token, ".")
 	if !ok {
@@ -226,7 +226,7 @@ func (a *Auth) verify(token string) error {
 	return a.checkClaims(c)
 }
 
-// claims are what a token says about itself. Times are seconds since 1970.
+// claims are the claims of a token. Times are seconds since 1970.
 type claims struct {
 	Exp *float64  `json:"exp"`
 	Nbf *float64  `json:"nbf"`

@@ -24,7 +24,7 @@ func secretFile(t *testing.T, contents string, mode os.FileMode) string {
 	return name
 }
 
-// authAnswer returns what check says about an Authorization header.
+// authAnswer returns the result of check for an Authorization header.
 func authAnswer(a *Auth, authorization string) string {
 	r := &http.Request{Header: make(http.Header)}
 	if authorization != "" {
@@ -143,7 +143,7 @@ func TestSignedBearerToken(t *testing.T) {
 	}
 	plain.now = a.now
 	if got := authAnswer(plain, "Bearer "+token(hs256, `{"exp":1000}`)); got != "ok" {
-		t.Errorf("issuer and audience are not asked for: %s", got)
+		t.Errorf("issuer and audience are not configured: %s", got)
 	}
 	if got := authAnswer(plain, "Bearer "+token(hs256, `{"exp":999}`)); got != invalidToken {
 		t.Errorf("no skew: %s", got)
@@ -200,7 +200,7 @@ func FuzzSignedBearerToken(f *testing.F) {
 	f.Add(token(`{"alg":"none"}`, `{"exp":1000,"iss":"me","aud":"spool"}`))
 	f.Fuzz(func(t *testing.T, s string) {
 		if err := a.verify(s); err == nil {
-			t.Fatalf("%q is let in", s)
+			t.Fatalf("%q is accepted", s)
 		}
 	})
 }

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// decodeBase64 decodes padded standard base64 and nothing more lenient; the
-// error has the wording that the dialect's clients know.
+// decodeBase64 decodes padded standard base64 strictly. Its errors have the
+// wording that codex clients know.
 func decodeBase64(s string) ([]byte, error) {
 	b, err := base64.StdEncoding.Strict().DecodeString(s)
-	if err == nil && !strings.ContainsAny(s, "\r\n") { // which the decoder skips
+	if err == nil && !strings.ContainsAny(s, "\r\n") { // the decoder skips line breaks
 		return b, nil
 	}
 	return nil, base64Error(s)
 }
 
-// base64Error says what is wrong with s.
+// base64Error describes the first error in s.
 func base64Error(s string) error {
 	n := 0
 	for n < len(s) && isBase64(s[n]) {
@@ -24,7 +24,7 @@ func base64Error(s string) error {
 	}
 	padding := s[n:]
 	switch {
-	case strings.Trim(padding, "=") != "": // something else, or more after the padding
+	case strings.Trim(padding, "=") != "": // another character, or data after the padding
 		return fmt.Errorf("Invalid symbol %d, offset %d.", s[n], n) //nolint:staticcheck,revive // the wire's wording
 	case n%4 == 1 && padding == "":
 		return fmt.Errorf("Invalid input length: %d", n) //nolint:staticcheck,revive // the wire's wording

@@ -28,8 +28,8 @@ import (
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
 )
 
-// The tests in this file hold what the reference does not: each is a weakness
-// of codex exec-server that ours must not have.
+// The tests in this file check improvements over the reference: each is a
+// weakness of codex exec-server that our server must not have.
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(cleaningUp{m}) }
 
@@ -75,7 +75,7 @@ func (r *readResult) text() string {
 	return b.String()
 }
 
-// session connects and shakes hands.
+// session connects, performs the handshake and returns the session id.
 func session(t *testing.T, url string) (*peer, string) {
 	t.Helper()
 	p := dialPeer(t, url)
@@ -116,7 +116,7 @@ func TestEventsGoOutInOrder(t *testing.T) {
 	for id, order := range p.order {
 		for i, seq := range order {
 			if seq != uint64(i+1) {
-				t.Fatalf("process %s: events came as %v", id, order)
+				t.Fatalf("process %s: events arrived as %v", id, order)
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func TestReadServesAllOutputInPages(t *testing.T) {
 	url, h := newServer(t, execserver.Options{})
 	c := dialRaw(t, url)
 	c.initialize(t)
-	const size = 34 << 20 // more than the reference keeps, and than one answer holds
+	const size = 34 << 20 // more than the reference keeps, and more than fits into one answer
 	c.send(t, encode(t, 1, "process/start", shell("p", fmt.Sprintf("head -c %d /dev/zero", size))))
 	c.answer(t, 1)
 	waitClosed(t, h)
@@ -181,7 +181,7 @@ func waitClosed(t *testing.T, h *host.Host) spool.Info {
 		}
 		return info
 	}
-	t.Fatal("there is no run")
+	t.Fatal("no run")
 	return spool.Info{}
 }
 
@@ -192,7 +192,7 @@ func TestStalledClientNeverStallsTheChild(t *testing.T) {
 	const size = 128 << 20
 	before := heap()
 	c.send(t, encode(t, 1, "process/start", shell("p", fmt.Sprintf("head -c %d /dev/zero", size))))
-	c.answer(t, 1) // and not a byte more
+	c.answer(t, 1) // read nothing after it
 	info := waitClosed(t, h)
 	if info.Bytes != size || info.Outcome.Code != 0 {
 		t.Errorf("the child wrote %d bytes: %v", info.Bytes, info.Outcome)
@@ -215,7 +215,7 @@ func TestTerminateOvertakesALongPoll(t *testing.T) {
 	p.mustCall(t, "process/start", shell("p", "exec sleep 1000"), nil)
 	poll := p.request(t, "process/read", map[string]any{"processId": "p", "waitMs": 3_600_000})
 	terminate := p.request(t, "process/terminate", map[string]any{"processId": "p"})
-	for range 2 { // an hour later, had terminate to wait
+	for range 2 { // if terminate had to wait, an hour later
 		switch r := p.response(t); {
 		case r.ID == terminate && string(r.Result) == `{"running":true}`:
 		case r.ID == poll && r.Error == nil:
@@ -236,7 +236,7 @@ func TestTerminateOvertakesABlockedWrite(t *testing.T) {
 		id := p.request(t, "process/write", map[string]any{"processId": "p", "writeId": fmt.Sprint(i), "chunk": make([]byte, 512<<10)})
 		waiting[id] = true
 	}
-	// The first is taken, later ones find no room.
+	// The first write is accepted; later ones find no space.
 	first := p.response(t)
 	if string(first.Result) != `{"status":"accepted"}` {
 		t.Fatalf("the first write: %+v", first)
@@ -244,7 +244,7 @@ func TestTerminateOvertakesABlockedWrite(t *testing.T) {
 	delete(waiting, first.ID)
 	terminate := p.request(t, "process/terminate", map[string]any{"processId": "p"})
 	waiting[terminate] = true
-	for len(waiting) > 0 { // for ever, had terminate to wait for the writes
+	for len(waiting) > 0 { // if terminate had to wait for the writes, for ever
 		r := p.response(t)
 		delete(waiting, r.ID)
 		if r.Error != nil {
@@ -266,7 +266,7 @@ func TestPipelinedRequestsWhileOutputFlows(t *testing.T) {
 		`"method":"environment/status"`, `"method":"nonsense"`, `"method":"fs/getMetadata","params":{"path":"file:///"}`,
 		`"method":"process/read","params":{"processId":"0","maxBytes":1}`, `"method":"process/write","params":{"processId":"0","writeId":"1","chunk":""}`,
 	}
-	for i := range requests { // none of the answers is read meanwhile
+	for i := range requests { // without reading the answers meanwhile
 		c.send(t, fmt.Sprintf(`{"id":%d,%s}`, i+1, methods[i%len(methods)]))
 	}
 	for i := range 4 {
@@ -296,7 +296,7 @@ func TestDeadConnectionNeverHoldsASession(t *testing.T) {
 			c := dialRaw(t, url)
 			id := c.initialize(t)
 			c.send(t, encode(t, 1, "process/start", shell("p", script)))
-			c.answer(t, 1) // the last thing it ever reads; pings stay unanswered
+			c.answer(t, 1) // reads nothing after this and answers no pings
 			p := dialPeer(t, url)
 			if got := p.initialize(t, id); got != id {
 				t.Errorf("session %s instead of %s", got, id)
@@ -310,9 +310,10 @@ func TestDeadConnectionNeverHoldsASession(t *testing.T) {
 	}
 }
 
-// A connection that reads no more because too much is unanswered must not
-// hold what it waits for when it is taken over.
-func TestTakeoverEndsWhatTheOldConnectionWaitsFor(t *testing.T) {
+// TestTakeoverUnblocksTheOldConnection fills a connection with unanswered
+// requests until the server stops reading it. When another connection takes the
+// session over, the old one must end.
+func TestTakeoverUnblocksTheOldConnection(t *testing.T) {
 	url, _ := newServer(t, execserver.Options{})
 	c := dialRaw(t, url)
 	id := c.initialize(t)
@@ -324,12 +325,12 @@ func TestTakeoverEndsWhatTheOldConnectionWaitsFor(t *testing.T) {
 	p := dialPeer(t, url)
 	p.initialize(t, id)
 	if _, err := c.r.Discard(1 << 30); err == nil {
-		t.Error("the old connection goes on")
+		t.Error("the old connection is still open")
 	}
 }
 
-// TestNoDelay looks at the sockets a server accepted: without TCP_NODELAY
-// small messages wait for the acknowledgement of those before.
+// TestNoDelay inspects the sockets a server accepted: without TCP_NODELAY a
+// small message waits for the acknowledgement of the previous one.
 func TestNoDelay(t *testing.T) {
 	var mu sync.Mutex
 	var conns []net.Conn
@@ -383,7 +384,7 @@ func TestLargeAnswersAreFragmented(t *testing.T) {
 	if frame > 16<<20 {
 		t.Errorf("a frame of %d bytes", frame)
 	}
-	// What no message can hold is refused, with a way out.
+	// A file that does not fit into a message is refused with a hint.
 	if err := os.Truncate(file, 49<<20); err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +418,7 @@ func TestProcessIDIsFreeAfterTheWindow(t *testing.T) {
 	waitOutput(t, p, "p", "two")
 }
 
-// slowStart is a backend whose starts wait.
+// slowStart is a backend whose starts wait for a channel.
 type slowStart struct {
 	spool.Backend
 	starting chan struct{}

@@ -51,8 +51,8 @@ func serveBackend(tb testing.TB, o execserver.Options) (url string) {
 	return strings.Replace(web.URL, "http://", "ws://", 1)
 }
 
-// BenchmarkFollow moves the output of one process through the server to a
-// client of this process, or straight to a reader.
+// BenchmarkFollow transfers the output of one process through the server to a
+// client in this process, or directly to a reader.
 func BenchmarkFollow(b *testing.B) {
 	const size = 256 << 20
 	for _, remote := range []bool{false, true} {

@@ -28,34 +28,34 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/*.txtar: from the reference where it is said to be the same, from our server otherwise")
+var update = flag.Bool("update", false, "rewrite testdata/*.txtar: from the reference for files that say \"reference: same\", from our server otherwise")
 
-// patience is how long a test waits for what must come. It only ever passes
-// when something is broken.
+// patience is how long a test waits for an expected event. It passes only when
+// something is broken.
 const patience = 20 * time.Second
 
-// TestConformance runs the dialogues in testdata against our server, and those
-// of files that say "reference: same" against the real codex exec-server as
-// well, so that what they expect is proven to be what clients know.
+// TestConformance runs the dialogues in testdata against our server. It runs
+// files that say "reference: same" against the real codex exec-server as well,
+// which proves that clients expect these answers.
 //
-// Every file of an archive is a dialogue of its own, with connections of its
-// own. Its lines are, with the name of a connection before them where it is
-// not A:
+// Every file of an archive is a dialogue with its own connections. Its lines
+// are as follows, prefixed with the name of a connection if it is not A:
 //
 //	> TEXT     send a text message
 //	>x HEX     send a binary message
-//	init       shake hands
-//	< JSON     the next answer, whichever request it is to
+//	init       perform the handshake
+//	< JSON     the next answer to any request
 //	wait ID    wait until a process is closed; its notifications follow:
-//	= JSON     one of them, in order of seq
-//	output ID  wait as well, and show output and exit code instead, for
-//	           where the reference may exit before its output
-//	close      the server drops the connection
-//	drop       we drop it
-//	# TEXT     a remark
+//	= JSON     one notification, in order of seq
+//	output ID  wait until a process is closed and show its output and exit
+//	           code; for cases in which the reference may exit before its
+//	           output
+//	close      the server closes the connection
+//	drop       the client closes the connection
+//	# TEXT     a comment
 //
-// $D is the URI of an empty directory, $P its path, $SESSION the session that
-// init or an answer named last.
+// $D is the URI of an empty directory, $P its path, $SESSION the last session
+// that init or an answer named.
 func TestConformance(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -119,7 +119,7 @@ func converseAll(t *testing.T, url string, archive *txtar.Archive) {
 	}
 }
 
-// dialogue is a conversation over any number of connections.
+// dialogue is a scripted exchange over any number of connections.
 type dialogue struct {
 	*testing.T
 	url     string
@@ -138,7 +138,7 @@ func newDialogue(t *testing.T, url string) *dialogue {
 
 var scriptLine = regexp.MustCompile(`^([A-Z]?) ?(>x|>|<|=|#|init|wait|output|close|drop)(?: (.*))?$`)
 
-// run holds the conversation and returns it as it went.
+// run performs the script and returns the dialogue as it happened.
 func (d *dialogue) run(script string) string {
 	var out strings.Builder
 	for line := range strings.Lines(script) {
@@ -149,7 +149,7 @@ func (d *dialogue) run(script string) string {
 		}
 		m := scriptLine.FindStringSubmatch(line)
 		if m == nil {
-			d.Fatalf("line %q makes no sense", line)
+			d.Fatalf("line %q is malformed", line)
 		}
 		name, verb, text := m[1], m[2], m[3]
 		prefix := name
@@ -200,18 +200,18 @@ func (d *dialogue) peer(name string) *peer {
 	return d.conns[name]
 }
 
-// inside puts values in the place of variables.
+// inside replaces variables with their values.
 func (d *dialogue) inside(s string) string {
 	return strings.NewReplacer("$D", fileuri.Format(d.dir), "$P", d.dir, "$SESSION", d.session).Replace(s)
 }
 
-// structType is how the reference calls the params of a method.
+// structType is the name that the reference gives to the params of a method.
 var structType = regexp.MustCompile(`expected (struct \w+|an object)$`)
 
 var parseFailure = regexp.MustCompile(`(failed to parse websocket JSON-RPC message from exec-server websocket )[0-9.:]+: .*`)
 
-// outside writes a message as the scripts do: members sorted, variables for
-// values, and a star for what nobody could know.
+// outside writes a message as the scripts do: members sorted, values replaced
+// with variables, and a star for unpredictable values.
 func (d *dialogue) outside(msg []byte) string {
 	v := parseJSON(d.T, msg)
 	if m, ok := v.(map[string]any); ok {
@@ -235,7 +235,7 @@ func (d *dialogue) outside(msg []byte) string {
 	return strings.NewReplacer(fileuri.Format(d.dir), "$D", d.dir, "$P").Replace(s)
 }
 
-// canonical sorts the members of the messages a script expects.
+// canonical sorts the members of the messages in a script.
 func (d *dialogue) canonical(script string) string {
 	var out strings.Builder
 	for line := range strings.Lines(script) {
@@ -269,18 +269,18 @@ func encodeJSON(t *testing.T, v any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// peer is a client that only carries messages: answers and the notifications
-// of each process apart, because they come in no order.
+// peer is a client that only carries messages. It separates answers from the
+// notifications of each process, because their relative order is not defined.
 type peer struct {
 	conn    *websocket.Conn
 	answers chan []byte
 	done    chan struct{} // closed when the connection ended
-	id      int           // of the last request that call made
+	id      int           // of the last request by call
 
 	mu    sync.Mutex
-	notes map[string]map[uint64][]byte // of each process, by seq
-	order map[string][]uint64          // the seqs as they came
-	news  chan struct{}                // closed and replaced when one comes
+	notes map[string]map[uint64][]byte // by process and seq
+	order map[string][]uint64          // seqs in order of arrival
+	news  chan struct{}                // closed and replaced on each notification
 }
 
 // dialPeer opens a connection that is closed with the test.
@@ -364,7 +364,8 @@ func (p *peer) answer(t *testing.T) []byte {
 	return nil
 }
 
-// ended waits for the end of the connection, before which nothing comes.
+// ended waits for the end of the connection and checks that no message precedes
+// it.
 func (p *peer) ended(t *testing.T) {
 	t.Helper()
 	select {
@@ -391,7 +392,7 @@ func (p *peer) request(t *testing.T, method string, params any) int {
 	return p.id
 }
 
-// response is an answer, taken apart.
+// response is a decoded answer.
 type response struct {
 	ID     int
 	Result json.RawMessage
@@ -408,7 +409,7 @@ func (p *peer) response(t *testing.T) response {
 	return r
 }
 
-// call makes a request and waits for its answer, which must be the next.
+// call sends a request and waits for its answer, which must be the next one.
 func (p *peer) call(t *testing.T, method string, params, result any) error {
 	t.Helper()
 	id := p.request(t, method, params)
@@ -427,7 +428,7 @@ func (p *peer) call(t *testing.T, method string, params, result any) error {
 	return nil
 }
 
-// mustCall is call for requests that must work.
+// mustCall is call for requests that must succeed.
 func (p *peer) mustCall(t *testing.T, method string, params, result any) {
 	t.Helper()
 	if err := p.call(t, method, params, result); err != nil {
@@ -435,7 +436,7 @@ func (p *peer) mustCall(t *testing.T, method string, params, result any) {
 	}
 }
 
-// initialize shakes hands and returns the session.
+// initialize performs the handshake and returns the session.
 func (p *peer) initialize(t *testing.T, resume any) string {
 	t.Helper()
 	session, err := p.tryInitialize(t, resume)
@@ -455,8 +456,8 @@ func (p *peer) tryInitialize(t *testing.T, resume any) (string, error) {
 	return result.SessionID, err
 }
 
-// until waits until the condition holds, looking whenever a notification
-// came. Callers of the condition hold p.mu.
+// until waits until the condition holds and checks it after each notification.
+// It calls the condition with p.mu held.
 func (p *peer) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	timeout := time.After(patience)
@@ -477,8 +478,8 @@ func (p *peer) until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// closed waits until a process is closed and nothing is missing, and returns
-// its notifications in order of seq.
+// closed waits until a process is closed and its notifications are complete,
+// and returns them in order of seq.
 func (p *peer) closed(t *testing.T, process string) [][]byte {
 	t.Helper()
 	p.until(t, "complete log of "+process, func() bool {
@@ -511,7 +512,7 @@ type note struct {
 	}
 }
 
-// outputOf sums up notifications.
+// outputOf summarizes notifications.
 func outputOf(t *testing.T, notes [][]byte) []byte {
 	t.Helper()
 	sum := make(map[string]any)
@@ -531,7 +532,7 @@ func outputOf(t *testing.T, notes [][]byte) []byte {
 	return []byte(encodeJSON(t, sum))
 }
 
-// code returns the code of a JSON-RPC error, zero if it is none.
+// code returns the code of a JSON-RPC error, or zero for other errors.
 func code(err error) int {
 	var e *rpc.Error
 	if errors.As(err, &e) {

@@ -14,15 +14,15 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// conn is one connection: where it is in the handshake, the session it is
-// attached to, and what dies with it.
+// conn is one connection: the state of its handshake, its session, and the
+// resources that end with it.
 type conn struct {
 	server *Server
 	rpc    *rpc.Conn
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
 	lanes  *rpc.Lanes
-	urgent *rpc.Lanes // control requests, which wait for nothing else
+	urgent *rpc.Lanes // control requests, which never wait for other requests
 	files  *files
 	http   *httpRequests
 	binary bool // events of run/follow go out as binary records
@@ -31,16 +31,16 @@ type conn struct {
 
 	mu      sync.Mutex
 	session *session // nil before initialize
-	ready   bool     // initialized came
+	ready   bool     // the client sent initialized
 	follows map[uint32]*follow
-	held    map[*process]*resumption // whose events wait for a read
+	held    map[*process]*resumption // processes whose events wait for a read
 }
 
 // serve handles one connection until it ends.
 func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Ending the context must end a connection that waits in a read.
+	// Ending the context must unblock a connection that waits in a read.
 	stop := context.AfterFunc(ctx, func() { _ = t.Close() })
 	defer stop()
 
@@ -62,7 +62,7 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool) error 
 	c.files.close()
 	c.http.close()
 	c.urgent.Wait()
-	c.lanes.Wait() // before the followers, which its work may still start
+	c.lanes.Wait() // before the followers, because requests may still start followers
 	c.followers.Wait()
 	return err
 }
@@ -71,7 +71,8 @@ func (c *conn) notify(method string, params any) {
 	_ = c.rpc.Notify(method, params) // a lost connection has no reader
 }
 
-// Malformed implements [rpc.Handler]: the peer is told, and goes on.
+// Malformed implements [rpc.Handler]. It answers with an error; the connection
+// continues.
 func (c *conn) Malformed(err error) error {
 	b, encErr := json.Marshal(rpc.Errorf(rpc.CodeInvalidRequest, "%s", err))
 	if encErr != nil {
@@ -114,16 +115,17 @@ func (c *conn) Request(r *rpc.Request) {
 		err = c.checkReady(route.family)
 	}
 	if err != nil {
-		// Not from here: a peer that does not read its answers now may
-		// have more to say.
+		// Reply on a lane, not here: a client that is not reading its answers
+		// may still send requests.
 		c.lanes.Go("", 0, func() { r.Reply(nil, err) })
 		return
 	}
 	run := func() {
 		result, err := route.call(c.ctx, r.Params)
 		if err != nil && c.ctx.Err() != nil {
-			// It failed because the connection ends. Said so, the client
-			// would take it for the answer; unsaid, it asks again.
+			// The request failed because the connection ends. The client would
+			// take an error for the result; without an answer it repeats the
+			// request.
 			return
 		}
 		r.Reply(result, err)
@@ -132,19 +134,19 @@ func (c *conn) Request(r *rpc.Request) {
 		}
 	}
 	if route.control {
-		// Counted apart: a flood of ordinary requests must not hold up
-		// a kill.
+		// Control requests have their own limit: many ordinary requests must
+		// not delay a kill.
 		c.urgent.Go("", r.Size(), run)
 		return
 	}
 	c.lanes.Go(route.lane, r.Size(), run)
 }
 
-// route says how a request is handled.
+// route tells how a request is handled.
 type route struct {
-	family  string // what the handshake errors call it
-	lane    string // requests of one lane run in order; none means no order
-	control bool   // never waits behind anything
+	family  string // name in handshake errors
+	lane    string // requests of one lane run in order; empty means no order
+	control bool   // never waits behind other requests
 	call    call
 	after   func(result any) // runs after the answer was sent
 }
@@ -157,9 +159,9 @@ func (c *conn) route(r *rpc.Request) (route, bool) {
 	case "run":
 		return c.routeRun(r)
 	case "fs":
-		// One lane, because a client may write a file and read it in
-		// the next message. Closing a handle goes through it as well:
-		// it must come after the blocks before it.
+		// All fs requests use one lane, because a client may write a file and
+		// read it in the next message. Closing a handle uses it as well: a
+		// close must come after the blocks before it.
 		lane := "fs"
 		switch r.Method {
 		case "fs/open", "fs/readBlock", "fs/writeBlock", "fs/close":
@@ -242,8 +244,8 @@ func (c *conn) initialize(params json.RawMessage) (any, error) {
 	}{sess.id, c.server.env.info()}, nil
 }
 
-// peek returns one string member of params, for choosing a lane before the
-// params are decoded.
+// peek returns one string member of params. It is used to choose a lane before
+// the params are decoded.
 func peek(params json.RawMessage, name string) string {
 	var all map[string]json.RawMessage
 	var s string

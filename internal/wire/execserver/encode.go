@@ -6,8 +6,8 @@ import (
 	"github.com/segmentio/asm/base64"
 )
 
-// appendBase64 is what output spends most of its time in, so it uses vector
-// instructions where the machine has them.
+// appendBase64 appends data in base64. It dominates the cost of output, so it
+// uses vector instructions where the machine has them.
 func appendBase64(b, data []byte) []byte {
 	n := base64.StdEncoding.EncodedLen(len(data))
 	b = slices.Grow(b, n)

@@ -17,11 +17,11 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// maxCapabilityRoots is how many roots capabilityRoots/discoverV1 takes.
+// maxCapabilityRoots is the limit of roots per capabilityRoots/discoverV1.
 const maxCapabilityRoots = 128
 
-// environment is what a client may know about the machine and the account that
-// run the server. It does not change.
+// environment holds the facts about the machine and the account of the server
+// that clients may know. It does not change.
 type environment struct {
 	shell      shell
 	version    string
@@ -39,7 +39,7 @@ type shell struct {
 	Path string `json:"path"`
 }
 
-// newEnvironment looks around. The version is that of the server.
+// newEnvironment collects the facts. The version is that of the server.
 func newEnvironment(cwd, version string) environment {
 	e := environment{version: version, cwd: cwd, tempDir: os.TempDir()}
 	var account string
@@ -52,14 +52,14 @@ func newEnvironment(cwd, version string) environment {
 	if e.codexHome = os.Getenv("CODEX_HOME"); e.codexHome == "" && e.home != "" {
 		e.codexHome = filepath.Join(e.home, ".codex")
 	}
-	e.hostname, _ = os.Hostname() // without one it is empty
+	e.hostname, _ = os.Hostname() // empty on error
 	e.shell = findShell(os.Getenv("SHELL"), passwdShell("/etc/passwd", account))
 	e.providerID = providerID(machineID(e.hostname), account)
 	return e
 }
 
-// findShell returns the first candidate that is a shell clients know and that
-// can be run, then bash, then sh.
+// findShell returns the first candidate that is an executable shell known to
+// clients, then bash, then sh.
 func findShell(candidates ...string) shell {
 	for _, path := range append(candidates, "/bin/bash", "/usr/bin/bash") {
 		name := filepath.Base(path)
@@ -73,7 +73,7 @@ func findShell(candidates ...string) shell {
 	return shell{"sh", "/bin/sh"}
 }
 
-// passwdShell returns the login shell of a user id, if the file has one.
+// passwdShell returns the login shell of a user id, or "" if the file has none.
 func passwdShell(file, uid string) string {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -88,7 +88,7 @@ func passwdShell(file, uid string) string {
 	return ""
 }
 
-// machineID returns what tells this machine from others.
+// machineID returns an identifier of this machine.
 func machineID(hostname string) string {
 	for _, file := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
 		if b, err := os.ReadFile(file); err == nil && len(bytes.TrimSpace(b)) > 0 {
@@ -98,14 +98,14 @@ func machineID(hostname string) string {
 	return hostname
 }
 
-// providerID names machine and account without giving them away.
+// providerID identifies machine and account without revealing them.
 func providerID(machine, account string) string {
 	sum := sha256.Sum256([]byte("spool provider\x00" + machine + "\x00" + account))
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// capabilities are the features of the dialect that a server may have. Only
-// what is really done is true.
+// capabilities are the optional features of the dialect. Only implemented
+// features are true.
 type capabilities struct {
 	NetworkProxyLaunch                          bool `json:"networkProxyLaunch"`
 	NetworkProxyReviewDomains                   bool `json:"networkProxyReviewDomains"`
@@ -124,7 +124,7 @@ type capabilities struct {
 	LinuxApprovedRootWritePreservesRestrictions bool `json:"linuxApprovedRootWritePreservesRestrictions"`
 }
 
-// environmentInfo is the result of environment/info, and part of that of
+// environmentInfo is the result of environment/info, and part of the result of
 // initialize.
 type environmentInfo struct {
 	Shell                shell        `json:"shell"`
@@ -174,8 +174,8 @@ func optionalURI(path string) *string {
 	return &uri
 }
 
-// environmentMethod serves the methods about the environment, and reports
-// whether the method is one.
+// environmentMethod serves the methods about the environment and reports
+// whether the method is one of them.
 func environmentMethod(method string, params json.RawMessage, env environment) (result any, ok bool, err error) {
 	switch method {
 	case "environment/status":
@@ -231,7 +231,7 @@ func (e environment) readConfig(params json.RawMessage) (any, error) {
 	}{optionalURI(e.home), optionalURI(e.codexHome), e.hostname, empty, empty}, nil
 }
 
-// capabilityRoot is what capabilityRoots/discoverV1 found in one root.
+// capabilityRoot is the result of capabilityRoots/discoverV1 for one root.
 type capabilityRoot struct {
 	ID                 string            `json:"id"`
 	Path               string            `json:"path"`
@@ -288,7 +288,8 @@ func discoverRoots(params json.RawMessage) (any, error) {
 	return map[string]any{"roots": roots}, nil
 }
 
-// discoverRoot looks for skills. Plugins it can only warn about.
+// discoverRoot searches a root for skills. It does not read plugins and warns
+// about them.
 func discoverRoot(id, path string) capabilityRoot {
 	uri := fileuri.Format(path)
 	root := capabilityRoot{ID: id, Path: uri, Skills: []capabilitySkill{}, NamespaceManifests: []struct{}{}, Warnings: []string{}}
@@ -344,7 +345,8 @@ func readSkill(uri string) (string, error) {
 	return string(b), err
 }
 
-// discover finds nothing: the server has no plugins and no skills of its own.
+// discover returns empty lists: the server has no plugins and no skills of its
+// own.
 func discover(params json.RawMessage) (any, error) {
 	var p struct {
 		Cwd     string          `json:"cwd"`

@@ -129,7 +129,7 @@ func TestEnvironmentMethods(t *testing.T) {
 		want := strings.ReplaceAll(tt.want, "$D", fileuri.Format(dir))
 		result, ok, err := environmentMethod(tt.method, json.RawMessage(params), env)
 		if !ok {
-			t.Fatalf("%s is not known", tt.method)
+			t.Fatalf("%s is unknown", tt.method)
 		}
 		if got := answerText(t, result, err); got != want {
 			t.Errorf("%s %s\n got %s\nwant %s", tt.method, params, got, want)
@@ -146,7 +146,7 @@ func FuzzEnvironmentParams(f *testing.F) {
 	f.Add(uint(4), []byte(`{"roots":[{"id":"a","path":"file:///nonexistent","sandbox":null}]}`))
 	f.Fuzz(func(t *testing.T, which uint, params []byte) {
 		if which%5 == 4 && strings.Contains(string(params), "file") && !strings.Contains(string(params), "nonexistent") {
-			return // keep to paths that are not there
+			return // use only paths that do not exist
 		}
 		_, ok, err := environmentMethod(methods[which%5], params, environment{})
 		var e *rpc.Error

@@ -13,7 +13,7 @@ import (
 	"github.com/spool-run/spool/internal/wire/execserver"
 )
 
-func TestSetsidEscapeeDiesOnTerminate(t *testing.T) {
+func TestTerminateKillsSetsidChild(t *testing.T) {
 	url, _ := newServer(t, execserver.Options{})
 	p, _ := session(t, url)
 	pidFile := filepath.Join(t.TempDir(), "pid")
@@ -35,7 +35,7 @@ func TestSetsidEscapeeDiesOnTerminate(t *testing.T) {
 	p.mustCall(t, "process/terminate", map[string]any{"processId": "p"}, nil)
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
 	if n != 1 {
-		t.Errorf("the escapee lives: %v", err)
+		t.Errorf("the escaped child is alive: %v", err)
 	}
 	p.closed(t, "p")
 }

@@ -17,33 +17,33 @@ import (
 )
 
 const (
-	maxReadFile = 512 << 20 // bytes fs/readFile answers with
-	// maxAnswerFile is what fits into one message as base64.
+	maxReadFile = 512 << 20 // limit of fs/readFile in bytes
+	// maxAnswerFile is the largest file that fits into one message as base64.
 	maxAnswerFile       = (rpc.MaxMessage - 1<<10) / 4 * 3
-	maxDirectoryEntries = 50_000 // names fs/readDirectory answers with
+	maxDirectoryEntries = 50_000 // limit of fs/readDirectory in names
 )
 
-// files serves the fs/* methods of one connection and owns its file handles
-// and its watch.
+// files serves the fs/* methods of one connection. It owns the connection's
+// file handles and its watch.
 type files struct {
 	notify func(method string, params any)
 
 	mu        sync.Mutex
 	closed    bool
 	handles   map[string]*fileHandle
-	watch     *missingWatch // the only one, nil if there is none
+	watch     *missingWatch // nil if there is none
 	lastWatch uint64        // highest watch id seen, valid if watched
 	watched   bool
 }
 
-// newFiles returns the file state of a connection. What it has to tell the
-// client it passes to notify, from a goroutine of its own.
+// newFiles returns the file state of a connection. A goroutine of its own calls
+// notify for each notification to the client.
 func newFiles(notify func(method string, params any)) *files {
 	return &files{notify: notify, handles: make(map[string]*fileHandle)}
 }
 
-// close closes handles and watches and waits until nothing is left that could
-// notify. A notify that waits for the connection must have been let go before.
+// close closes handles and watches and waits for their goroutines. The caller
+// must first unblock a notify that waits for the connection.
 func (f *files) close() {
 	f.mu.Lock()
 	f.closed = true
@@ -58,10 +58,10 @@ func (f *files) close() {
 	}
 }
 
-// none is the result of a method that has nothing to say.
+// none is an empty result.
 type none struct{}
 
-// handle serves the method if it is one of fs/*, and reports whether it is.
+// handle serves the fs/* methods and reports whether the method is one of them.
 func (f *files) handle(ctx context.Context, method string, params json.RawMessage) (result any, ok bool, err error) {
 	var serve func(context.Context, json.RawMessage) (any, error)
 	switch method {
@@ -110,7 +110,7 @@ type pathParams struct {
 	Sandbox        json.RawMessage `json:"sandbox"`
 }
 
-// resolve returns the path, if the sandbox is one that can be granted.
+// resolve returns the path. It fails if the sandbox restricts files.
 func (p *pathParams) resolve() (string, error) {
 	if err := checkFileSandbox(p.Sandbox); err != nil {
 		return "", err
@@ -146,7 +146,7 @@ func (f *files) readFile(ctx context.Context, params json.RawMessage) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	// O_NONBLOCK keeps the open of a named pipe from waiting for a writer.
+	// O_NONBLOCK: opening a named pipe must not wait for a writer.
 	var file *os.File
 	if p.follow() {
 		file, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -178,8 +178,8 @@ func (f *files) readFile(ctx context.Context, params json.RawMessage) (any, erro
 	}{data}, nil
 }
 
-// readAtMost reads to the end of a file of about the given size, but not past
-// the limit. The size may be wrong: files of /proc have none.
+// readAtMost reads to the end of a file, but at most limit bytes. The size is a
+// hint: files of /proc report 0.
 func readAtMost(ctx context.Context, r io.Reader, size, limit int64) ([]byte, error) {
 	tooLarge := rpc.Errorf(rpc.CodeInvalidRequest, "file is too large to read: limit is %d bytes", limit)
 	if size > limit {
@@ -193,7 +193,7 @@ func readAtMost(ctx context.Context, r io.Reader, size, limit int64) ([]byte, er
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
 		}
-		const step = 8 << 20 // between looks at the context
+		const step = 8 << 20 // bytes between checks of the context
 		n, err := r.Read(buf[len(buf):min(cap(buf), len(buf)+step)])
 		buf = buf[:len(buf)+n]
 		switch {
@@ -241,11 +241,11 @@ func (f *files) writeFile(ctx context.Context, params json.RawMessage) (any, err
 	return none{}, nil
 }
 
-// cancelWith ends a read or write of the file that waits, as on a pipe, when
+// cancelWith interrupts a blocked read or write of the file, as on a pipe, when
 // ctx ends. The caller calls stop when done.
 func cancelWith(ctx context.Context, file *os.File) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
-		_ = file.SetDeadline(time.Unix(1, 0)) // regular files have no deadline and never wait
+		_ = file.SetDeadline(time.Unix(1, 0)) // regular files have no deadline and never block
 	})
 }
 
@@ -272,8 +272,8 @@ func (f *files) createDirectory(_ context.Context, params json.RawMessage) (any,
 	return none{}, nil
 }
 
-// mkdirAll is [os.MkdirAll] with the error of the directory that could not be
-// made: a file in its place is EEXIST, one on the way ENOTDIR.
+// mkdirAll is [os.MkdirAll] with the errno of the mkdir that failed: EEXIST for
+// a file in place of the directory, ENOTDIR for a file among its parents.
 func mkdirAll(path string) error {
 	err := os.Mkdir(path, 0o777)
 	if parent := filepath.Dir(path); errors.Is(err, syscall.ENOENT) && parent != path {
@@ -347,7 +347,7 @@ func (f *files) canonicalize(_ context.Context, params json.RawMessage) (any, er
 
 // realPath resolves all symbolic links of a path that exists.
 func realPath(path string) (string, error) {
-	if _, err := os.Stat(path); err != nil { // with the error number of the system
+	if _, err := os.Stat(path); err != nil { // returns the errno of the system
 		return "", err
 	}
 	return filepath.EvalSymlinks(path)
@@ -383,7 +383,7 @@ func (f *files) readDirectory(ctx context.Context, params json.RawMessage) (any,
 		for _, name := range names {
 			m, err := stat(int(dir.Fd()), name, true)
 			if err != nil {
-				continue // a link to nowhere, or gone since
+				continue // a broken link, or removed meanwhile
 			}
 			e := directoryEntry{FileName: name, IsDirectory: m.IsDirectory, IsFile: m.IsFile}
 			if !utf8.ValidString(name) {

@@ -65,7 +65,7 @@ func (f *files) copy(ctx context.Context, params json.RawMessage) (any, error) {
 	return none{}, nil
 }
 
-// isInside reports whether path is, or would be, dir or something below it.
+// isInside reports whether path is, or would be, dir or a path below it.
 func isInside(path, dir string) (bool, error) {
 	dir, err := realPath(dir)
 	if err != nil {
@@ -88,8 +88,8 @@ func isInside(path, dir string) (bool, error) {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/"), nil
 }
 
-// copyDirectory copies into a directory that may exist. Pipes, sockets and
-// devices are left out.
+// copyDirectory copies into a directory that may exist. It skips pipes, sockets
+// and devices.
 func copyDirectory(ctx context.Context, source, destination string) error {
 	if err := mkdirAll(destination); err != nil {
 		return err
@@ -136,8 +136,8 @@ func copyLink(source, destination string) error {
 	return os.Symlink(target, destination)
 }
 
-// copyFile copies the contents and the permissions of a regular file. A file
-// copied onto itself stays what it is.
+// copyFile copies the contents and the permissions of a regular file. Copying a
+// file onto itself does not change it.
 func copyFile(ctx context.Context, source, destination string) error {
 	in, err := os.OpenFile(source, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -148,7 +148,7 @@ func copyFile(ctx context.Context, source, destination string) error {
 	if err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() { // no longer
+	if !info.Mode().IsRegular() { // the file was replaced meanwhile
 		return notAFile(source)
 	}
 	if there, err := os.Stat(destination); err == nil && os.SameFile(info, there) {
@@ -161,7 +161,7 @@ func copyFile(ctx context.Context, source, destination string) error {
 	defer cancelWith(ctx, out)()
 	err = copyContents(ctx, out, in)
 	if there, serr := out.Stat(); err == nil && serr == nil && there.Mode().IsRegular() {
-		err = out.Chmod(info.Mode()) // what was there keeps no other mode, nor does the umask matter
+		err = out.Chmod(info.Mode()) // overrides the mode of an existing file and the umask
 	}
 	if cerr := out.Close(); err == nil {
 		err = cerr
@@ -169,7 +169,7 @@ func copyFile(ctx context.Context, source, destination string) error {
 	return err
 }
 
-// copyContents copies in steps, so that the end of the connection ends it.
+// copyContents copies in steps and stops when the connection ends.
 func copyContents(ctx context.Context, out, in *os.File) error {
 	const step = 64 << 20
 	for {

@@ -16,17 +16,17 @@ import (
 const (
 	maxHandles  = 128     // per connection
 	maxHandleID = 32      // bytes
-	maxBlock    = 1 << 20 // bytes read or written at once
+	maxBlock    = 1 << 20 // bytes per read or write
 )
 
 // fileHandle is an open file of a connection.
 type fileHandle struct {
-	file *os.File // nil while it is being opened; set under files.mu
+	file *os.File // nil until it is open; guarded by files.mu
 }
 
 func (h *fileHandle) close() {
 	if h.file != nil {
-		_ = h.file.Close() // blocks were written one by one, each with its error
+		_ = h.file.Close() // each write has reported its own error
 	}
 }
 
@@ -69,7 +69,7 @@ func (f *files) open(_ context.Context, params json.RawMessage) (any, error) {
 		h.file = file
 	}
 	f.mu.Unlock()
-	if !kept { // closed while it was being opened
+	if !kept { // closed during the open
 		_ = file.Close()
 		return nil, unknownHandle(p.HandleID)
 	}
@@ -96,8 +96,8 @@ func openRegular(path string, flags int) (*os.File, error) {
 	return file, nil
 }
 
-// reserve takes the id for a handle that is about to be opened, so that the
-// limits hold before anything is created.
+// reserve reserves the id before the file is opened, so that the limits apply
+// before a file is created.
 func (f *files) reserve(id string) (*fileHandle, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,7 +127,7 @@ func (f *files) lookup(id string) (*fileHandle, *os.File, error) {
 	return h, h.file, nil
 }
 
-// drop closes a handle, unless its id means another one by now.
+// drop closes a handle, unless its id belongs to another handle now.
 func (f *files) drop(id string, h *fileHandle) {
 	f.mu.Lock()
 	if f.handles[id] == h {

@@ -12,16 +12,16 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// Methods with followSymlinks: false take no path with a symbolic link in it.
-// They open one directory of the path after the other, none of them a link,
-// and act relative to the last: a link that appears meanwhile is not followed
-// either.
+// Methods with followSymlinks: false refuse a path that contains a symbolic
+// link. They open the directories of the path one after the other, refuse
+// links, and act relative to the last. So a link created meanwhile is not
+// followed either.
 
-// errSymlink is the answer to a link as the last element of a path.
+// errSymlink is the error for a symbolic link as the last element of a path.
 var errSymlink = rpc.Errorf(rpc.CodeInvalidRequest, "path contains a symbolic link")
 
 // openParentNoFollow opens the directory that holds path. The name is "." for
-// the root. Links on the way are ENOTDIR.
+// the root. A link among the directories is ENOTDIR.
 func openParentNoFollow(path string) (dir *os.File, name string, err error) {
 	parent, name := filepath.Split(path)
 	if name == "" {
@@ -31,8 +31,8 @@ func openParentNoFollow(path string) (dir *os.File, name string, err error) {
 	return dir, name, err
 }
 
-// openDirNoFollow opens a directory, and with create makes what is missing of
-// the path to it.
+// openDirNoFollow opens a directory. With create it makes the missing
+// directories of the path.
 func openDirNoFollow(path string, create bool) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | searchOnly
 	fd, err := unix.Open("/", flags, 0)
@@ -49,7 +49,7 @@ func openDirNoFollow(path string, create bool) (*os.File, error) {
 				next, err = unix.Openat(fd, name, flags, 0)
 			}
 		}
-		_ = unix.Close(fd) // only opened to look
+		_ = unix.Close(fd) // opened only to walk the path
 		if errors.Is(err, unix.ELOOP) {
 			err = unix.ENOTDIR
 		}

@@ -4,10 +4,10 @@ import "golang.org/x/sys/unix"
 
 const (
 	atCWD      = unix.AT_FDCWD
-	searchOnly = unix.O_PATH // a directory need not be readable to be passed through
+	searchOnly = unix.O_PATH // needs no read permission on the directory
 )
 
-// stat looks at a name in the directory, or at an absolute path.
+// stat describes a name in the directory, or an absolute path.
 func stat(dir int, name string, follow bool) (metadata, error) {
 	flags := unix.AT_STATX_SYNC_AS_STAT | unix.AT_NO_AUTOMOUNT
 	if !follow {

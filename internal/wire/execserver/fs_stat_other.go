@@ -9,7 +9,7 @@ const (
 	searchOnly = 0
 )
 
-// stat looks at a name in the directory, or at an absolute path.
+// stat describes a name in the directory, or an absolute path.
 func stat(dir int, name string, follow bool) (metadata, error) {
 	flags := 0
 	if !follow {

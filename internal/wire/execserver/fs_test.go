@@ -20,7 +20,7 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// fileTest is a file state, a directory for it, and what it notified.
+// fileTest is a file state, its directory, and its notifications.
 type fileTest struct {
 	*testing.T
 	files *files
@@ -46,19 +46,19 @@ func newFileTest(t *testing.T) *fileTest {
 	return ft
 }
 
-// call makes a request. In the params, $D is the URI of the directory. The
-// answer is JSON, or "code message".
+// call sends a request. In the params, $D is the URI of the directory. The
+// result is JSON, or "code message".
 func (t *fileTest) call(method, params string) string {
 	t.Helper()
 	params = strings.ReplaceAll(params, "$D", fileuri.Format(t.dir))
 	result, ok, err := t.files.handle(t.Context(), method, json.RawMessage(params))
 	if !ok {
-		t.Fatalf("%s is not known", method)
+		t.Fatalf("%s is unknown", method)
 	}
 	return answerText(t.T, result, err)
 }
 
-// want makes a request and checks the answer; $P in it is the directory.
+// want sends a request and checks the answer; $P in it is the directory.
 func (t *fileTest) want(method, params, want string) {
 	t.Helper()
 	want = strings.NewReplacer("$D", fileuri.Format(t.dir), "$P", t.dir).Replace(want)
@@ -72,7 +72,7 @@ func answerText(t *testing.T, result any, err error) string {
 	if err != nil {
 		var e *rpc.Error
 		if !errors.As(err, &e) {
-			t.Fatalf("error %v is not for the wire", err)
+			t.Fatalf("error %v is not a wire error", err)
 		}
 		return fmt.Sprintf("%d %s", e.Code, e.Message)
 	}
@@ -196,7 +196,7 @@ func TestReadFileLimit(t *testing.T) {
 	}
 	ft.want("fs/readFile", `{"path":"$D/big"}`, "-32600 file is too large to read: limit is 536870912 bytes")
 
-	// A file that grows, or has no size, is stopped as well.
+	// The limit also applies to a file that grows or reports no size.
 	_, err := readAtMost(t.Context(), strings.NewReader("12345"), 0, 4)
 	if err == nil {
 		t.Error("no error above the limit")
@@ -257,7 +257,7 @@ func TestWriteFileToFullPipeEndsWithTheCall(t *testing.T) {
 		_, _, err := ft.files.handle(ctx, "fs/writeFile", json.RawMessage(params))
 		done <- err
 	}()
-	if _, err := r.Read(make([]byte, 1)); err != nil { // it writes
+	if _, err := r.Read(make([]byte, 1)); err != nil { // the write has begun
 		t.Fatal(err)
 	}
 	cancel()
@@ -441,7 +441,7 @@ func TestCopy(t *testing.T) {
 		{"sub", "sub", "true", "-32600 fs/copy cannot copy a directory to itself or one of its descendants"},
 		{"sub", "nn/mm", "true", `{}`},
 		{"sub", "sub-other", "true", `{}`},
-		{"sub", "nn/mm", "true", eexist}, // the link in it
+		{"sub", "nn/mm", "true", eexist}, // because of the link in it
 		{"pipe", "pipe2", "true", "-32600 fs/copy only supports regular files, directories, and symlinks"},
 		{"f", "f", "false", `{}`},
 		{"f", "lf", "false", `{}`},
@@ -551,7 +551,7 @@ func TestHandlesConcurrently(t *testing.T) {
 	}
 }
 
-// FuzzFilesParams sends arbitrary params to the methods that only look.
+// FuzzFilesParams sends arbitrary params to the methods that only read.
 func FuzzFilesParams(f *testing.F) {
 	methods := []string{
 		"fs/readFile", "fs/getMetadata", "fs/canonicalize", "fs/readDirectory", "fs/readBlock",
@@ -565,7 +565,7 @@ func FuzzFilesParams(f *testing.F) {
 	f.Cleanup(files.close)
 	f.Fuzz(func(t *testing.T, which uint, params []byte) {
 		if bytes.Contains(params, []byte("file:")) && !bytes.Contains(params, []byte("nonexistent")) {
-			return // keep to paths that are not there
+			return // use only paths that do not exist
 		}
 		_, ok, err := files.handle(t.Context(), methods[which%uint(len(methods))], params)
 		var e *rpc.Error

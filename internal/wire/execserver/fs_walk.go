@@ -19,10 +19,10 @@ const (
 	maxWalkDepth       = 64
 	maxWalkDirectories = 10_000
 	maxWalkEntries     = 50_000
-	maxWalkResponse    = 4 << 20 // bytes of the answer, about
+	maxWalkResponse    = 4 << 20 // approximate bytes of the answer
 )
 
-// walkOptions say how far fs/walk goes.
+// walkOptions limit a walk.
 type walkOptions struct {
 	MaxDepth                uint64 `json:"maxDepth"`
 	MaxDirectories          uint64 `json:"maxDirectories"`
@@ -79,14 +79,14 @@ type walker struct {
 	options  walkOptions
 	result   walkResult
 	queue    []walkDirectory
-	queued   uint64 // directories ever put into queue
+	queued   uint64 // directories ever queued
 	seen     map[fileKey]bool
 	examined uint64
 	size     int
-	full     bool // stop here
+	full     bool // a limit was reached
 }
 
-// fileKey tells one file from all others.
+// fileKey identifies a file.
 type fileKey struct{ device, inode uint64 }
 
 func keyOf(info os.FileInfo) fileKey {
@@ -140,7 +140,7 @@ func walkTree(ctx context.Context, root string, o walkOptions) (walkResult, erro
 	return w.result, nil
 }
 
-// enter queues a directory, each one once.
+// enter queues a directory unless it was queued before.
 func (w *walker) enter(d walkDirectory, info os.FileInfo) {
 	key := keyOf(info)
 	if w.seen[key] {
@@ -155,7 +155,7 @@ func (w *walker) enter(d walkDirectory, info os.FileInfo) {
 	w.queue = append(w.queue, d)
 }
 
-// list adds the entries of one directory, in order of their bytes.
+// list adds the entries of one directory, sorted by bytes.
 func (w *walker) list(d walkDirectory) error {
 	names, err := sortedNames(d, w.options.MaxEntries-w.examined+1)
 	if err != nil {
@@ -216,7 +216,7 @@ func (w *walker) fail(path string, err error) {
 	}
 }
 
-// fits takes n bytes from the budget of the answer.
+// fits deducts n bytes from the budget of the answer.
 func (w *walker) fits(n int) bool {
 	if w.size+n > maxWalkResponse {
 		w.truncate()
@@ -230,8 +230,8 @@ func (w *walker) truncate() {
 	w.result.Truncated, w.full = true, true
 }
 
-// sortedNames returns the first limit names of a directory, however many it
-// has, without holding many more than that.
+// sortedNames returns the first limit names of a directory. It holds few more
+// than that in memory, however large the directory is.
 func sortedNames(d walkDirectory, limit uint64) ([]string, error) {
 	dir, err := openDirectory(d.path, d.link)
 	if err != nil {

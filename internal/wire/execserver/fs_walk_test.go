@@ -11,8 +11,8 @@ import (
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
 )
 
-// walkText makes a walk and returns its answer in short: names relative to the
-// directory, directories with a slash, errors with an exclamation mark.
+// walkText performs a walk and returns its answer in short form: names relative
+// to the directory, directories with a slash, errors with an exclamation mark.
 func (t *fileTest) walkText(path, options string) string {
 	t.Helper()
 	answer := t.call("fs/walk", `{"path":"`+path+`","options":`+options+`}`)
@@ -90,7 +90,7 @@ func TestWalk(t *testing.T) {
 
 func TestWalkAnswerIsBounded(t *testing.T) {
 	ft := newFileTest(t)
-	// Directories in one another, so that every path is long.
+	// Nested directories make every path long.
 	dir := ft.dir
 	for range 15 {
 		dir = filepath.Join(dir, strings.Repeat("d", 200))

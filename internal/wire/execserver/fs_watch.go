@@ -9,31 +9,31 @@ import (
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
 )
 
-// maxMissing is how many paths one watch may name.
+// maxMissing is the limit of paths per watch.
 const maxMissing = 64
 
-// missingWatch waits for paths that are missing to appear, or for one that is
-// present to change. It reports once.
+// missingWatch waits until a missing path appears or the present path changes.
+// It reports once.
 type missingWatch struct {
 	events changes
 	done   sync.WaitGroup
 }
 
-// changes is what the system tells about watched directories.
+// changes reports changes of watched directories.
 type changes interface {
-	// wait blocks until something happened, or reports false when closed.
+	// wait blocks until a change, or returns false when closed.
 	wait() bool
 	close()
 }
 
-// close ends the watch and waits for it.
+// close ends the watch and waits for its goroutine.
 func (w *missingWatch) close() {
 	w.events.close()
 	w.done.Wait()
 }
 
-// watchMissing replaces the watch of the connection: ids only grow, and an
-// answer of false leaves the client to look for itself, which is always right.
+// watchMissing replaces the watch of the connection. Watch ids only grow. After
+// the answer false the client polls.
 func (f *files) watchMissing(_ context.Context, params json.RawMessage) (any, error) {
 	var p struct {
 		WatchID uint64          `json:"watchId"`
@@ -70,7 +70,8 @@ func (f *files) watchMissing(_ context.Context, params json.RawMessage) (any, er
 		present = path
 	}
 
-	// The id is taken and the old watch ended whatever comes of the new one.
+	// The id counts as used and the old watch ends, even if the new watch
+	// fails.
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
@@ -97,7 +98,7 @@ func (f *files) watchMissing(_ context.Context, params json.RawMessage) (any, er
 
 	w := &missingWatch{events: events}
 	f.mu.Lock()
-	if f.closed || f.lastWatch != p.WatchID { // overtaken
+	if f.closed || f.lastWatch != p.WatchID { // a later watch replaced it
 		f.mu.Unlock()
 		events.close()
 		return answer{false}, nil

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// watchNames is what makes a name mean something else.
+	// watchNames are the events that change the meaning of a name.
 	watchNames = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO
-	// watchContents is what changes the file behind a name.
+	// watchContents are the events that change the file behind a name.
 	watchContents = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB
-	// watchSelf is what ends a watch of a directory.
+	// watchSelf are the events that end the watch of a directory.
 	watchSelf = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_UNMOUNT | unix.IN_IGNORED | unix.IN_Q_OVERFLOW
 )
 
@@ -26,10 +26,10 @@ type inotify struct {
 	names map[int32]map[string]uint32 // watch descriptor, name: events that count
 }
 
-// watchPaths watches every name on the way to each missing path, as far as the
-// directories exist, and to the one that is present, if it is not empty. It
-// reports false if a missing path exists, the present one does not, a symbolic
-// link is in the way, or the system has no watches left.
+// watchPaths watches the names along each missing path, as far as the
+// directories exist, and along the present path, unless it is empty. It returns
+// false if a missing path exists, the present one does not, a path contains a
+// symbolic link, or the system has no watches left.
 func watchPaths(missing []string, present string) (changes, bool) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -54,9 +54,9 @@ func watchPaths(missing []string, present string) (changes, bool) {
 
 var errNotPlain = errors.New("path is not made of directories")
 
-// add watches the names of a path from the root on, each before it looks
-// whether it exists: what appears afterwards is reported. The last name is
-// watched for the given events.
+// add watches the names of a path, starting at the root. It adds each watch
+// before it checks whether the name exists, so that later changes are reported.
+// The last name is watched for the given events.
 func (n *inotify) add(fd int, path string, last uint32) (exists bool, err error) {
 	dir := "/"
 	for rest := strings.TrimPrefix(path, "/"); rest != ""; {
@@ -102,7 +102,7 @@ func (n *inotify) wait() bool {
 	}
 }
 
-// matters reports whether one of the events is about a watched name.
+// matters reports whether one of the events concerns a watched name.
 func (n *inotify) matters(events []byte) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		wd := int32(binary.NativeEndian.Uint32(events))

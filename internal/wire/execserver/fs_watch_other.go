@@ -2,5 +2,5 @@
 
 package execserver
 
-// watchPaths has no mechanism here; the client looks for itself.
+// watchPaths is not implemented here; the client polls.
 func watchPaths(missing []string, present string) (changes, bool) { return nil, false }

@@ -15,7 +15,7 @@ const (
 )
 
 // note waits for the notification of a watch and checks that it is the only
-// one: a watch that reported is over.
+// one.
 func (t *fileTest) note(id int) {
 	t.Helper()
 	want := fmt.Sprintf(`fs/missingChanged {"watchId":%d}`, id)
@@ -24,7 +24,7 @@ func (t *fileTest) note(id int) {
 	}
 }
 
-// quiet checks that nothing was notified once the watch is over.
+// quiet checks that there was no notification once the watch is over.
 func (t *fileTest) quiet() {
 	t.Helper()
 	t.files.close()
@@ -51,22 +51,22 @@ func TestWatchMissingReports(t *testing.T) {
 		change  func(t *fileTest)
 	}{
 		{"the file appears", `"$D/m"`, `null`, func(t *fileTest) { t.write("m", "") }},
-		{"a directory on the way appears", `"$D/a/b/c"`, `null`, func(t *fileTest) { t.mkdir("a") }},
+		{"a parent directory appears", `"$D/a/b/c"`, `null`, func(t *fileTest) { t.mkdir("a") }},
 		{"one of many appears", `"$D/x","$D/sub/q"`, `null`, func(t *fileTest) { t.write("sub/q", "") }},
 		{"a link appears", `"$D/m"`, `null`, func(t *fileTest) { t.link("nowhere", "m") }},
-		{"it is moved here", `"$D/m"`, `null`, func(t *fileTest) {
+		{"a file is renamed to the path", `"$D/m"`, `null`, func(t *fileTest) {
 			if err := os.Rename(filepath.Join(t.dir, "f"), filepath.Join(t.dir, "m")); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"its directory goes", `"$D/sub/deep/q"`, `null`, func(t *fileTest) { t.remove("sub") }},
-		{"its directory is replaced", `"$D/sub/deep/q"`, `null`, func(t *fileTest) {
+		{"the parent directory is removed", `"$D/sub/deep/q"`, `null`, func(t *fileTest) { t.remove("sub") }},
+		{"the parent directory is replaced", `"$D/sub/deep/q"`, `null`, func(t *fileTest) {
 			if err := os.Rename(filepath.Join(t.dir, "sub"), filepath.Join(t.dir, "other")); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"what is present changes", `"$D/m"`, `"$D/f"`, func(t *fileTest) { t.write("f", "changed") }},
-		{"what is present goes", `"$D/m"`, `"$D/f"`, func(t *fileTest) { t.remove("f") }},
+		{"the present file changes", `"$D/m"`, `"$D/f"`, func(t *fileTest) { t.write("f", "changed") }},
+		{"the present file is removed", `"$D/m"`, `"$D/f"`, func(t *fileTest) { t.remove("f") }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ft := newFileTest(t)
@@ -115,7 +115,7 @@ func TestWatchMissingIgnoresOtherNames(t *testing.T) {
 	ft.write("other", "")
 	ft.write("sub/m", "")
 	ft.want("fs/watchMissing", `{"watchId":2,"missing":["$D/m2"],"present":null}`, watching)
-	ft.write("m", "") // of the watch before
+	ft.write("m", "") // belongs to the previous watch
 	ft.write("m2", "")
 	ft.note(2)
 	ft.quiet()

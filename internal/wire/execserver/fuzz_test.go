@@ -15,7 +15,7 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// nowhere is a backend on which everything starts and nothing happens.
+// nowhere is a backend that accepts every start and runs nothing.
 type nowhere struct{}
 
 func (nowhere) Start(context.Context, spool.Spec) (spool.Info, error) {
@@ -48,8 +48,8 @@ func (nowhere) Blob(context.Context, spool.RunID, spool.Digest) (io.ReadCloser, 
 	return nil, spool.ErrNotFound
 }
 
-// FuzzServer throws lines at a connection. Whatever they are, the server goes
-// on: on this connection, or on another where the dialect has it end this one.
+// FuzzServer sends arbitrary lines to a connection. The server must survive
+// them: on this connection, or on another where the dialect ends this one.
 func FuzzServer(f *testing.F) {
 	for _, seed := range []string{
 		`{"id":1,"method":"process/start","params":{"processId":"p","argv":["x"],"cwd":"file:///","env":{"A":"b"},"tty":false,"envPolicy":{"inherit":"all","ignoreDefaultExcludes":true,"exclude":[],"set":{},"includeOnly":[]},"metadata":{"threadId":"01a1dc83-0000-7000-8000-000000000001"}}}`,
@@ -72,26 +72,26 @@ func FuzzServer(f *testing.F) {
 		for line := range bytes.SplitSeq(data, []byte("\n")) {
 			m, err := rpc.Parse(line)
 			if err == nil && (strings.HasPrefix(m.Method, "fs/") || strings.HasPrefix(m.Method, "http/") || strings.HasPrefix(m.Method, "capabilit")) {
-				continue // they reach outside
+				continue // they have effects outside the test
 			}
 			lines = append(lines, line)
 		}
 		s := execserver.New(execserver.Options{Backend: nowhere{}})
 		defer s.Close()
 		if !survives(t, s, lines) && !survives(t, s, nil) {
-			t.Fatal("the server takes no more connections")
+			t.Fatal("the server accepts no more connections")
 		}
 	})
 }
 
-// survives sends lines over a new connection and reports whether it answers a
-// request after them.
+// survives sends lines over a new connection and reports whether the server
+// answers a request after them.
 func survives(t *testing.T, s *execserver.Server, lines [][]byte) bool {
 	client, server := net.Pipe()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = s.ServeStdio(context.Background(), server, server) // the fuzzer may end it
+		_ = s.ServeStdio(context.Background(), server, server) // the fuzzed lines may end the connection
 	}()
 	go func() {
 		for _, line := range append([][]byte{

@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// maxResponseBody bounds a body that is not streamed: in base64 it must
-	// fit a message of 64 MiB.
+	// maxResponseBody limits a body that is not streamed: in base64 it must fit
+	// into a message of 64 MiB.
 	maxResponseBody = 45 << 20
-	// bodyDelta is how much of a streamed body is held and sent at once.
+	// bodyDelta is the size of a chunk of a streamed body.
 	bodyDelta = 256 << 10
-	// maxStreams bounds the bodies a connection has under way.
+	// maxStreams limits the streamed bodies of a connection.
 	maxStreams   = 256
 	maxRedirects = 10
 )
 
-// httpRequests serves http/request for one connection and owns the bodies it
-// streams.
+// httpRequests serves http/request for one connection and owns its streamed
+// bodies.
 type httpRequests struct {
 	notify    func(method string, params any)
 	transport *http.Transport
@@ -40,12 +40,12 @@ type httpRequests struct {
 
 	mu      sync.Mutex
 	closed  bool
-	streams map[string]bool // ids of requests with a body under way
+	streams map[string]bool // ids of requests with a streamed body
 	done    sync.WaitGroup
 }
 
-// newHTTPRequests returns the HTTP state of a connection. Streamed bodies are
-// read no faster than notify returns.
+// newHTTPRequests returns the HTTP state of a connection. It reads streamed
+// bodies only as fast as notify returns.
 func newHTTPRequests(notify func(method string, params any)) *httpRequests {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &httpRequests{
@@ -54,7 +54,7 @@ func newHTTPRequests(notify func(method string, params any)) *httpRequests {
 		cancel: cancel,
 		transport: &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
-			DisableCompression:    true, // bodies are passed on as they are
+			DisableCompression:    true, // bodies are passed on unchanged
 			ForceAttemptHTTP2:     true,
 			TLSHandshakeTimeout:   30 * time.Second,
 			IdleConnTimeout:       90 * time.Second,
@@ -65,8 +65,8 @@ func newHTTPRequests(notify func(method string, params any)) *httpRequests {
 	}
 }
 
-// close ends all requests and waits until nothing is left that could notify. A
-// notify that waits for the connection must have been let go before.
+// close ends all requests and waits for their goroutines. The caller must first
+// unblock a notify that waits for the connection.
 func (h *httpRequests) close() {
 	h.mu.Lock()
 	h.closed = true
@@ -76,8 +76,8 @@ func (h *httpRequests) close() {
 	h.transport.CloseIdleConnections()
 }
 
-// httpHeader is one header line. The value of the server's environment
-// variable, if one is named, is appended to the value.
+// httpHeader is one header line. If it names an environment variable of the
+// server, the variable's value is appended to the value.
 type httpHeader struct {
 	Name        string  `json:"name"`
 	Value       string  `json:"value"`
@@ -109,7 +109,7 @@ type httpResult struct {
 	Body    []byte       `json:"bodyBase64"`
 }
 
-// handle serves http/request. A streamed body goes on after it returned.
+// handle serves http/request. A streamed body continues after handle returns.
 func (h *httpRequests) handle(ctx context.Context, params json.RawMessage) (any, error) {
 	var p httpParams
 	if err := decode(params, &p, "method", "url", "requestId"); err != nil {
@@ -130,8 +130,8 @@ func (h *httpRequests) handle(ctx context.Context, params json.RawMessage) (any,
 		return nil, err
 	}
 
-	// The request lives as long as the connection and its own timeout allow;
-	// ctx, the call's, ends it only until there is an answer.
+	// Until there is an answer the call's ctx may end the request. After that
+	// only the connection and the request's own timeout do.
 	reqCtx, cancel := context.WithCancel(h.ctx)
 	if p.TimeoutMS != nil {
 		timeout := time.Duration(min(*p.TimeoutMS, uint64(365*24*time.Hour/time.Millisecond))) * time.Millisecond
@@ -154,7 +154,7 @@ func (h *httpRequests) handle(ctx context.Context, params json.RawMessage) (any,
 	}
 	result := httpResult{Status: resp.StatusCode, Headers: responseHeaders(resp), Body: []byte{}}
 	if p.StreamResponse {
-		go func() { // counted by begin
+		go func() { // begin added it to the wait group
 			defer finish()
 			h.stream(p.RequestID, resp.Body)
 		}()
@@ -172,7 +172,8 @@ func withTimeout(ctx context.Context, cancel context.CancelFunc, timeout time.Du
 	return ctx, func() { stop(); cancel() }
 }
 
-// begin counts a request until end, and takes its id if the body is streamed.
+// begin counts a request until end, and reserves its id if the body is
+// streamed.
 func (h *httpRequests) begin(p *httpParams) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,14 +211,14 @@ type bodyDeltaParams struct {
 	Error     *string `json:"error"`
 }
 
-// stream sends a body in pieces, and at last whether it was all.
+// stream sends a body in chunks, then a final chunk with the error, if any.
 func (h *httpRequests) stream(id string, body io.ReadCloser) {
 	defer body.Close()
 	buf := make([]byte, bodyDelta)
 	for seq := uint64(1); ; {
 		n, err := body.Read(buf)
 		if h.ctx.Err() != nil {
-			return // nobody is there to be told
+			return // the connection has ended
 		}
 		if n > 0 {
 			h.notify("http/request/bodyDelta", bodyDeltaParams{RequestID: id, Seq: seq, Delta: bytes.Clone(buf[:n])})
@@ -236,7 +237,7 @@ func (h *httpRequests) stream(id string, body io.ReadCloser) {
 	}
 }
 
-// readBody reads a body that is part of the answer.
+// readBody reads a body that is part of the answer, up to the limit.
 func readBody(body io.ReadCloser) ([]byte, error) {
 	defer body.Close()
 	b, err := io.ReadAll(io.LimitReader(body, maxResponseBody+1))
@@ -258,7 +259,7 @@ func checkRedirect(_ *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// sendError words a request that got no answer. The cause is in the data.
+// sendError describes a request that got no response. Its data holds the cause.
 func sendError(req *http.Request, err error) error {
 	if errors.Is(err, errRedirects) {
 		return rpc.Errorf(rpc.CodeInternal, "http/request failed: %s", errRedirects)
@@ -269,7 +270,7 @@ func sendError(req *http.Request, err error) error {
 	cause := err
 	var ue *url.Error
 	if errors.As(err, &ue) {
-		cause = ue.Err // without the URL, which may hold a password
+		cause = ue.Err // the URL may contain a password
 	}
 	if data, err := json.Marshal(map[string]string{"cause": cause.Error()}); err == nil {
 		e.Data = data
@@ -326,7 +327,7 @@ func (p *httpParams) request() (*http.Request, error) {
 	return req, nil
 }
 
-// header builds the header of a request, repeats in their order.
+// header builds the header of a request and keeps the order of repeated names.
 func (p *httpParams) header() (http.Header, error) {
 	header := make(http.Header)
 	for _, h := range p.Headers {
@@ -354,12 +355,12 @@ func (p *httpParams) header() (http.Header, error) {
 		header["Accept"] = []string{"*/*"}
 	}
 	if header["User-Agent"] == nil {
-		header["User-Agent"] = []string{""} // none, and not that of net/http
+		header["User-Agent"] = []string{""} // suppresses the default of net/http
 	}
 	return header, nil
 }
 
-// isToken reports whether s may be a method or a header name.
+// isToken reports whether s is a valid method or header name.
 func isToken(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		switch {
@@ -370,8 +371,8 @@ func isToken(s string) bool {
 	})
 }
 
-// isDenied reports whether a variable is one of the server's own credentials,
-// which no client may have sent anywhere.
+// isDenied reports whether a variable may hold credentials of the server, which
+// clients must not send.
 func isDenied(name string) bool {
 	name = strings.ToUpper(name)
 	switch name {
@@ -387,14 +388,14 @@ func isDenied(name string) bool {
 	return false
 }
 
-// responseHeaders lists a response's header, names in lower case and in order,
-// repeats kept. Values that no JSON string could hold are left out.
+// responseHeaders lists a response's header, names in lower case and sorted,
+// repeated names in order. It omits values that are not valid in a JSON string.
 func responseHeaders(resp *http.Response) []httpHeader {
 	header := resp.Header.Clone()
 	if header == nil {
 		header = make(http.Header)
 	}
-	if len(resp.TransferEncoding) > 0 { // taken out by net/http
+	if len(resp.TransferEncoding) > 0 { // net/http removes it from the header
 		header["Transfer-Encoding"] = resp.TransferEncoding
 	}
 	names := make([]string, 0, len(header))

@@ -17,14 +17,14 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// httpTest is the HTTP state of a connection, a server to talk to, and what
-// was notified.
+// httpTest is the HTTP state of a connection, a server to request from, and the
+// notifications.
 type httpTest struct {
 	*testing.T
 	requests *httpRequests
 	url      string
 	deltas   chan bodyDeltaParams
-	release  chan struct{} // lets /wait and the rest of /drip go
+	release  chan struct{} // unblocks /wait and the rest of /drip
 }
 
 func newHTTPTest(t *testing.T) *httpTest {
@@ -83,7 +83,7 @@ func newHTTPTest(t *testing.T) *httpTest {
 	return ht
 }
 
-// call makes a request; $U in the params is the server.
+// call sends a request; $U in the params is the URL of the server.
 func (t *httpTest) call(params string) (httpResult, error) {
 	t.Helper()
 	result, err := t.requests.handle(t.Context(), json.RawMessage(strings.ReplaceAll(params, "$U", t.url)))
@@ -165,7 +165,7 @@ func TestHTTPRequestErrors(t *testing.T) {
 	}
 }
 
-// body collects a streamed body until it is done.
+// body collects a streamed body until its last delta.
 func (t *httpTest) body(id string) (body string, err *string) {
 	t.Helper()
 	var b strings.Builder
@@ -195,7 +195,7 @@ func TestHTTPStream(t *testing.T) {
 	if text := answerText(t, nil, err); text != "-32602 http/request streamResponse requestId `q` is already active" {
 		t.Error(text)
 	}
-	// Another use of the id is fine if it streams nothing.
+	// A request that does not stream may use the same id.
 	if _, err := ht.call(`{"method":"GET","url":"$U/echo","requestId":"q"}`); err != nil {
 		t.Error(err)
 	}
@@ -257,7 +257,7 @@ func TestHTTPStreamOutlivesTheCallButNotTheConnection(t *testing.T) {
 	default:
 	}
 	if _, err := ht.call(params); err == nil {
-		t.Error("a request after close")
+		t.Error("a request succeeded after close")
 	}
 }
 
@@ -273,8 +273,8 @@ func TestHTTPRequestEndsWithTheCall(t *testing.T) {
 	}
 }
 
-// FuzzHTTPParams checks that params make a request or a wire error. Nothing is
-// sent.
+// FuzzHTTPParams checks that params give a request or a wire error. It sends no
+// request.
 func FuzzHTTPParams(f *testing.F) {
 	f.Add([]byte(`{"method":"GET","url":"http://h/","requestId":"r","headers":[{"name":"a","value":"b","valueEnvVar":"X"}],"bodyBase64":"aGk="}`))
 	f.Add([]byte(`{"method":"é","url":"http://[::1","requestId":1}`))
@@ -288,7 +288,7 @@ func FuzzHTTPParams(f *testing.F) {
 		var e *rpc.Error
 		switch {
 		case err != nil && !errors.As(err, &e):
-			t.Fatalf("error %v is not for the wire", err)
+			t.Fatalf("error %v is not a wire error", err)
 		case err == nil:
 			req.Body = nil
 			_ = req.Write(bytes.NewBuffer(nil)) // must not panic

@@ -33,7 +33,7 @@ func TestHTTPSurface(t *testing.T) {
 		method, path string
 		header       http.Header
 		status       int
-		body         string // where clients know it
+		body         string // where clients depend on it
 	}{
 		{"GET", "/", nil, 400, "Connection header did not include 'upgrade'"},
 		{"GET", "/", upgrade, 101, ""},
@@ -76,14 +76,14 @@ func TestHTTPSurface(t *testing.T) {
 	})
 }
 
-// TestMessageLimits sends messages at a limit and just past it.
+// TestMessageLimits sends messages at a limit and just above it.
 func TestMessageLimits(t *testing.T) {
 	nested := func(depth int) string {
-		// The message and its params are two levels already.
+		// The message and its params are two levels.
 		return `{"id":1,"method":"x","params":[` + strings.Repeat("[", depth-2) + strings.Repeat("]", depth-2) + "]}"
 	}
 	values := func(n int) string {
-		// The message, its id, its method and its params are four.
+		// The message, its id, its method and its params are four values.
 		return `{"id":1,"method":"x","params":[0` + strings.Repeat(",0", n-5) + "]}"
 	}
 	padded := func(n int) string {
@@ -119,7 +119,8 @@ func TestMessageLimits(t *testing.T) {
 	})
 }
 
-// TestOversizedMessageEndsTheConnection passes the 64 MiB of a message.
+// TestOversizedMessageEndsTheConnection exceeds the limit of 64 MiB per
+// message.
 func TestOversizedMessageEndsTheConnection(t *testing.T) {
 	url, _ := newServer(t, execserver.Options{})
 	p := dialPeer(t, url)
@@ -134,7 +135,7 @@ func TestOversizedMessageEndsTheConnection(t *testing.T) {
 		}
 	}
 	p.ended(t)
-	// The server lives.
+	// The server is alive.
 	q, _ := session(t, url)
 	q.mustCall(t, "environment/status", nil, nil)
 }

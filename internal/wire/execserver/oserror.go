@@ -10,11 +10,11 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// codeNotFound is the error code for a file or file handle that is not there.
+// codeNotFound is the error code for a missing file or file handle.
 const codeNotFound = -32004
 
-// errnoText holds the texts that the dialect's clients know where ours differ
-// by more than a capital letter.
+// errnoText holds the texts known to codex clients that differ from Go's by
+// more than a capital letter.
 var errnoText = map[syscall.Errno]string{
 	syscall.EBUSY:        "Resource busy",
 	syscall.ECHILD:       "No child process",
@@ -33,8 +33,8 @@ var errnoText = map[syscall.Errno]string{
 	syscall.EXDEV:        "Cross-device link",
 }
 
-// osText returns the text of an error number as the dialect's clients know it,
-// such as "No such file or directory (os error 2)".
+// osText returns the text of an errno as codex clients know it, such as "No
+// such file or directory (os error 2)".
 func osText(errno syscall.Errno) string {
 	text, ok := errnoText[errno]
 	if !ok {
@@ -44,8 +44,8 @@ func osText(errno syscall.Errno) string {
 	return fmt.Sprintf("%s (os error %d)", text, int(errno))
 }
 
-// osMessage returns the text for an error of the system: [osText] where there
-// is an error number in it, and its own words otherwise.
+// osMessage returns [osText] if err wraps an errno, and err's own text
+// otherwise.
 func osMessage(err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -54,8 +54,8 @@ func osMessage(err error) string {
 	return err.Error()
 }
 
-// osError is the answer to a file operation that failed with err. An
-// [*rpc.Error] stays what it is.
+// osError converts the error of a file operation to a wire error. An
+// [*rpc.Error] is returned unchanged.
 func osError(err error) *rpc.Error {
 	var (
 		rerr    *rpc.Error

@@ -41,7 +41,7 @@ func TestDecodeBase64(t *testing.T) {
 		{"aGk=", "hi", ""},
 		{"aGk", "", "Invalid padding"},
 		{"aGk==", "", "Invalid padding"},
-		{"aGl=", "", "Invalid last symbol 108, offset 2."}, // bits that mean nothing
+		{"aGl=", "", "Invalid last symbol 108, offset 2."}, // nonzero trailing bits
 		{"!", "", "Invalid symbol 33, offset 0."},
 		{"aG=k", "", "Invalid symbol 61, offset 2."},
 		{"aG\nk=", "", "Invalid symbol 10, offset 2."},

@@ -15,9 +15,9 @@ import (
 )
 
 // decode reads a method's params into the struct v points to and checks that
-// the required members are there, with the wording that clients of the dialect
-// know. Member names are matched exactly, and null is a value only for
-// pointers and raw members.
+// the required members are present. Its errors have the wording that codex
+// clients know. Member names are matched exactly, and null is a valid value
+// only for pointers and raw members.
 func decode(params json.RawMessage, v any, required ...string) error {
 	params = bytes.TrimSpace(params)
 	if len(params) == 0 {
@@ -49,14 +49,15 @@ func decode(params json.RawMessage, v any, required ...string) error {
 	return nil
 }
 
-// member is a field that a member of an object goes to.
+// member maps a member of a JSON object to a struct field.
 type member struct {
 	name  string
 	index []int
 }
 
-// members are those of the types of params: a start costs little else here.
-var members sync.Map // of a reflect.Type to its []member
+// members caches the members of params types, because computing them dominates
+// the cost of a start here.
+var members sync.Map // reflect.Type to []member
 
 func membersOf(t reflect.Type) []member {
 	if known, ok := members.Load(t); ok {
@@ -79,7 +80,7 @@ func decodeMember(raw json.RawMessage, into reflect.Value) error {
 	}
 	var err error
 	if fastjson.Unmarshal(raw, into.Addr().Interface()) != nil {
-		// The one that says what is wrong, and decides whether something is.
+		// Decode again with encoding/json, whose error decides.
 		into.SetZero()
 		if err = json.Unmarshal(raw, into.Addr().Interface()); err != nil {
 			return invalidParams(raw, err)
@@ -88,7 +89,7 @@ func decodeMember(raw json.RawMessage, into reflect.Value) error {
 	if !bytes.Contains(raw, []byte("null")) {
 		return nil
 	}
-	// Inside lists and maps of strings a null would pass for an empty one.
+	// Inside lists and maps of strings encoding/json accepts null as "".
 	switch into.Interface().(type) {
 	case []string:
 		var all []*string
@@ -112,7 +113,7 @@ func decodeMember(raw json.RawMessage, into reflect.Value) error {
 	return err
 }
 
-// decodeNone accepts absent, null and empty params only.
+// decodeNone accepts only absent, null and empty params.
 func decodeNone(params json.RawMessage) error {
 	switch s := strings.Join(strings.Fields(string(params)), ""); s {
 	case "", "null", "{}":
@@ -121,7 +122,7 @@ func decodeNone(params json.RawMessage) error {
 	return wrongType(bytes.TrimSpace(params), "unit")
 }
 
-// invalidParams words the error of decoding raw.
+// invalidParams describes the error of decoding raw.
 func invalidParams(raw json.RawMessage, err error) error {
 	var rerr *rpc.Error
 	var te *json.UnmarshalTypeError
@@ -133,7 +134,7 @@ func invalidParams(raw json.RawMessage, err error) error {
 	case strings.HasPrefix(te.Value, "number") && isInteger(te.Type):
 		return rpc.Errorf(rpc.CodeInvalidParams, "invalid number")
 	}
-	// The offset is behind a scalar, and somewhere in anything larger.
+	// The offset points behind a scalar, and somewhere into a larger value.
 	value := raw[:te.Offset]
 	switch te.Value {
 	case "string":
@@ -150,7 +151,7 @@ func invalidParams(raw json.RawMessage, err error) error {
 	return wrongType(value, kindText(te.Type))
 }
 
-// stringStart returns where the string begins that b ends with.
+// stringStart returns the start of the string literal that b ends with.
 func stringStart(b []byte) int {
 	for i := len(b) - 2; i >= 0; i-- {
 		if b[i] != '"' {
@@ -191,7 +192,7 @@ func isInteger(t reflect.Type) bool {
 	return t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64
 }
 
-// kindText says what a member must be.
+// kindText names the expected type of a member.
 func kindText(t reflect.Type) string {
 	switch k := t.Kind(); {
 	case k == reflect.Pointer:

@@ -16,18 +16,18 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// Bounds of process/read answers. A message stays below the 64 MiB and 262,144
+// Limits of process/read answers. A message stays below the 64 MiB and 262,144
 // values that clients accept.
 const (
 	readBytes  = 32 << 20
 	readChunks = 50_000
-	// resumeBytes bounds the first answer after a session was resumed. The
-	// rest is pushed behind it, event by event, so that a client gets on even
-	// if its connections never last long enough for a large answer.
+	// resumeBytes limits the first answer after a session was resumed. The
+	// server pushes the rest after it, event by event, so that a client makes
+	// progress even if its connections are too short for a large answer.
 	resumeBytes = 1 << 20
 )
 
-// Terminals have this size until they are resized.
+// defaultSize is the size of a terminal until it is resized.
 var defaultSize = spool.Size{Rows: 24, Cols: 80}
 
 func (c *conn) routeProcess(r *rpc.Request) (route, bool) {
@@ -66,7 +66,7 @@ type startParams struct {
 	NetworkProxy          json.RawMessage `json:"networkProxy"`
 }
 
-// spec checks the params and says what to run.
+// spec checks the params and returns the spec of the run.
 func (p *startParams) spec(sess *session) (spool.Spec, error) {
 	var spec spool.Spec
 	if len(p.Argv) == 0 {
@@ -128,8 +128,8 @@ func (p *startParams) spec(sess *session) (spool.Spec, error) {
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// routeStart reserves the process id while still on the reading goroutine, so
-// that a terminate right behind the start finds it.
+// routeStart reserves the process id on the reading goroutine, so that a
+// terminate right after the start finds it.
 func (c *conn) routeStart(r *rpc.Request) route {
 	rt := route{family: "exec", call: func(context.Context, json.RawMessage) (any, error) { return nil, nil }}
 	refuse := func(err error) route {
@@ -159,8 +159,8 @@ func (c *conn) routeStart(r *rpc.Request) route {
 }
 
 func (c *conn) processStart(p *process, spec spool.Spec) (any, error) {
-	// Not under the connection's context: a start that worked must be
-	// seen to by the session even if its client is gone.
+	// Do not use the connection's context: the session must own a successful
+	// start even if the client has disconnected.
 	info, err := c.server.opts.Backend.Start(c.server.ctx, spec)
 	if err != nil {
 		c.session.release(p)
@@ -182,7 +182,7 @@ func (c *conn) processStart(p *process, spec spool.Spec) (any, error) {
 	}{p.id, "none"}, nil
 }
 
-// startError words a failed start as clients of the dialect know it.
+// startError describes a failed start in the wording that codex clients know.
 func startError(err error) error {
 	var se *spool.StartError
 	if !errors.As(err, &se) {
@@ -198,10 +198,10 @@ func startError(err error) error {
 	return rpc.Errorf(rpc.CodeInternal, "%s", err)
 }
 
-// routeRead has the events of a resumed process go out behind the answer that
-// tells what the client missed of it.
+// routeRead releases the events of a resumed process after the answer with
+// which the client catches up.
 func (c *conn) routeRead() route {
-	var held *resumption // nil if nothing waits for this answer
+	var held *resumption // nil if no events wait for this answer
 	var answer *readAnswer
 	return route{
 		family: "exec",
@@ -219,7 +219,7 @@ func (c *conn) routeRead() route {
 	}
 }
 
-// processRead gathers the answer to process/read.
+// processRead builds the answer to process/read.
 func (c *conn) processRead(ctx context.Context, params json.RawMessage) (*resumption, *readAnswer, error) {
 	var p struct {
 		ProcessID string  `json:"processId"`
@@ -264,27 +264,28 @@ func (c *conn) processRead(ctx context.Context, params json.RawMessage) (*resump
 	}
 }
 
-// maxWait bounds a long poll; a client that wants longer asks again.
+// maxWait limits a long poll; a client may repeat it.
 const maxWait = time.Hour
 
-// readAnswer gathers the answer to process/read. It is written by hand: it is
-// mostly base64.
+// readAnswer is the answer to process/read. It is encoded by hand, because it
+// is mostly base64.
 type readAnswer struct {
 	maxBytes int
-	limited  bool // by the client, not by us
+	limited  bool // the client set the limit
 
 	chunks []byte
 	count  int
-	bytes  int       // in chunks, decoded
-	next   spool.Seq // of the last chunk, or where reading began
-	exited bool      // the exit is among the events that were added
-	whole  bool      // everything there is was added
+	bytes  int       // decoded bytes in chunks
+	next   spool.Seq // seq of the last chunk, or the cursor of the request
+	exited bool      // the exit event was added
+	whole  bool      // all available events were added
 	page   spool.Page
 }
 
-// add takes the events of a page and reports whether to go on with the next.
-// Chunks and what is said about the process must be of one moment, so that a
-// page that ends before the last event is not the answer while there is room.
+// add adds the events of a page and reports whether to read the next one. The
+// chunks and the state of the process in an answer must be consistent. So a
+// page that ends before the last event does not end the answer while there is
+// space.
 func (a *readAnswer) add(page spool.Page) bool {
 	a.page = page
 	if a.chunks == nil {
@@ -314,12 +315,12 @@ func (a *readAnswer) add(page spool.Page) bool {
 		a.chunks = appendChunk(a.chunks, e, page.Info.TTY)
 		a.chunks = append(a.chunks, '}')
 	}
-	// What came after the page was taken is told with the next, or pushed.
+	// Events after this page are in the next answer, or pushed.
 	a.whole = page.Failure != "" || page.Next >= page.Info.Last
 	return !a.whole && len(page.Events) > 0 && (a.count == 0 || a.bytes < a.maxBytes)
 }
 
-// last is the event up to which the client then knows everything.
+// last returns the seq up to which the answer tells the client everything.
 func (a *readAnswer) last() spool.Seq {
 	if a.whole && (!a.limited || a.count == 0) {
 		return a.page.Info.Last
@@ -335,8 +336,8 @@ func (a *readAnswer) encode() json.RawMessage {
 	exited := info.Outcome != nil && info.Outcome.Kind == spool.Exited
 	closed := info.State == spool.StateClosed
 	if !a.whole && !a.limited {
-		// The client did not ask for a part and takes this for all, up
-		// to next: tell what was so then.
+		// The client did not limit the answer and assumes that it is complete
+		// up to next: report the state at that point.
 		exited, closed, failure = exited && a.exited, false, ""
 	}
 	b := append(make([]byte, 0, len(a.chunks)+256), `{"chunks":[`...)
@@ -362,8 +363,8 @@ func (a *readAnswer) encode() json.RawMessage {
 	return append(b, `,"sandboxDenied":false}`...)
 }
 
-// appendChunk appends the stream and chunk members of an event. What is not
-// output goes out as an empty chunk, so that no client sees a gap.
+// appendChunk appends the stream and chunk members of an event. An event other
+// than output is an empty chunk, so that clients see no gap.
 func appendChunk(b []byte, e *spool.Event, tty bool) []byte {
 	stream := e.Stream
 	var data []byte
@@ -379,16 +380,16 @@ func appendChunk(b []byte, e *spool.Event, tty bool) []byte {
 	return append(b, '"')
 }
 
-// push sends the events of a process after a cursor as notifications, in
-// order, until it is closed or the connection ends.
+// push sends the events of a process after a cursor as notifications, in order,
+// until the process is closed or the connection ends.
 func (c *conn) push(p *process, after spool.Seq) {
 	id := appendJSONString(nil, p.id)
 	var b []byte
 	for e, err := range c.events(p.run, after) {
 		if err != nil {
 			if c.ctx.Err() == nil {
-				// Without its events the client would wait for ever. Cut
-				// off, it comes back and reads what it missed.
+				// Without events the client would wait for ever. Close the
+				// connection: the client reconnects and reads what it missed.
 				c.server.log.Warn("following a process", "process", p.id, "run", p.run, "err", err)
 				c.cancel()
 			}
@@ -404,8 +405,9 @@ func (c *conn) push(p *process, after spool.Seq) {
 	}
 }
 
-// events follows a run for somebody who is done with an event before asking
-// for the next: where the backend has records, they pass through one buffer.
+// events follows a run for a caller that does not keep an event after it
+// requests the next. If the backend provides records, all of them share one
+// buffer.
 func (c *conn) events(run spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
 	backend, ok := c.server.opts.Backend.(recordReader)
 	if !ok {
@@ -462,7 +464,7 @@ func appendNotification(b, id []byte, e *spool.Event, tty bool) []byte {
 
 func appendJSONString(b []byte, s string) []byte {
 	q, err := json.Marshal(s)
-	if err != nil { // a string always encodes
+	if err != nil { // encoding a string never fails
 		return append(b, `""`...)
 	}
 	return append(b, q...)

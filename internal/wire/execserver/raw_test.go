@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// rawClient is a WebSocket client that does only what it is told: it reads
-// nothing unasked, and answers no ping.
+// rawClient is a WebSocket client that reads only when told to and answers no
+// ping.
 type rawClient struct {
 	net.Conn
 	r *bufio.Reader
@@ -42,7 +42,7 @@ func dialRaw(t *testing.T, url string) *rawClient {
 	return raw
 }
 
-// initialize shakes hands and returns the session.
+// initialize performs the handshake and returns the session.
 func (c *rawClient) initialize(t *testing.T) string {
 	t.Helper()
 	c.send(t, `{"id":0,"method":"initialize","params":{"clientName":"raw"}}`)
@@ -63,7 +63,7 @@ func (c *rawClient) send(t *testing.T, text string) {
 	}
 }
 
-// textFrame masks with zeros, which changes nothing.
+// textFrame makes a frame with a zero mask, which leaves the text unchanged.
 func textFrame(b []byte) []byte {
 	frame := []byte{0x81, 0x80}
 	switch n := len(b); {
@@ -119,7 +119,7 @@ func (c *rawClient) message(t *testing.T) (msg []byte, largest int) {
 	}
 }
 
-// answer returns the answer to a request, passing over all else.
+// answer returns the answer to a request and skips all other messages.
 func (c *rawClient) answer(t *testing.T, id int) (r response, size, largest int) {
 	t.Helper()
 	prefix := fmt.Sprintf(`{"id":%d,"result":`, id)

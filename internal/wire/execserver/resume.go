@@ -7,22 +7,23 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// holdFor is how long the events of a resumed process wait for its client to
-// read what it missed.
+// holdFor is how long the events of a resumed process wait for the client's
+// read.
 const holdFor = 2 * time.Second
 
-// resumption is a process whose events wait until its client, which came back,
-// was told what it missed: one that got later events before would have to keep
-// them, and clients keep little.
+// resumption holds back the events of a process until its client, which
+// reconnected, has read what it missed. A client that got later events first
+// would have to buffer them, and clients buffer little.
 type resumption struct {
-	after spool.Seq      // the last event when the client came back
-	read  chan spool.Seq // up to where it was told then
+	after spool.Seq      // the last event at the time of the resume
+	read  chan spool.Seq // receives the last seq of the client's read
 }
 
-// goOn lets the events after a cursor go out.
+// goOn releases the events after a cursor.
 func (r *resumption) goOn(after spool.Seq) { r.read <- after }
 
-// claim returns what waits for a read of the process, to the first who asks.
+// claim returns the resumption of a process to its first caller, and nil to
+// later ones.
 func (c *conn) claim(p *process) *resumption {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,15 +32,14 @@ func (c *conn) claim(p *process) *resumption {
 	return r
 }
 
-// pushResumed sends what happens to a process of a session that was resumed:
-// what follows the answer to the read with which its client catches up, or,
-// without that read, what happens from now on. The cursor is taken before this
-// returns, and so before the client can read: an event is found by a read, or
-// pushed, or both.
+// pushResumed pushes the events of a process of a resumed session: those after
+// the answer to the read with which the client catches up, or, without that
+// read, those from now on. It takes the cursor before it returns, and so before
+// the client can read: every event is in a read or pushed, or both.
 func (c *conn) pushResumed(p *process) {
 	select {
 	case <-p.started:
-	default: // and the client was told nothing of it
+	default: // the client has seen none of its events
 		c.followers.Go(func() {
 			select {
 			case <-p.started:
@@ -57,7 +57,7 @@ func (c *conn) pushResumed(p *process) {
 	info, err := c.server.opts.Backend.Stat(c.ctx, p.run)
 	if err != nil {
 		if !errors.Is(err, spool.ErrNotFound) {
-			c.cancel() // as in push
+			c.cancel() // see push
 		}
 		return
 	}
@@ -68,7 +68,7 @@ func (c *conn) pushResumed(p *process) {
 	timer := time.AfterFunc(holdFor, func() {
 		if c.claim(p) == r {
 			r.goOn(r.after)
-		} // else a read was, or is being answered
+		} // otherwise a read was or is being answered
 	})
 	c.followers.Go(func() {
 		defer timer.Stop()

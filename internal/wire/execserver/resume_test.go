@@ -35,8 +35,8 @@ func TestDetachedSessionEndsWithItsProcesses(t *testing.T) {
 	}
 }
 
-// Events between the moment a session is resumed and the read that catches up
-// are pushed or read, never neither.
+// TestResumeLosesNothing checks that an event between the resume of a session
+// and the read that catches up is pushed or read.
 func TestResumeLosesNothing(t *testing.T) {
 	url, _ := newServer(t, execserver.Options{})
 	p, id := session(t, url)
@@ -81,8 +81,8 @@ func TestResumeLosesNothing(t *testing.T) {
 	p.mustCall(t, "process/terminate", map[string]any{"processId": "p"}, nil)
 }
 
-// A client that missed more than an answer can hold is sent the rest behind
-// it: it asks once, and waits.
+// TestResumeOfMoreThanAnAnswerHolds checks a client that missed more than fits
+// into an answer: it reads once, and the server pushes the rest.
 func TestResumeOfMoreThanAnAnswerHolds(t *testing.T) {
 	url, _ := newServer(t, execserver.Options{})
 	p, id := session(t, url)
@@ -118,7 +118,7 @@ func TestResumeOfMoreThanAnAnswerHolds(t *testing.T) {
 	defer p.mu.Unlock()
 	for seq, end := r.NextSeq, highest(p.notes["p"]); seq <= end; seq++ {
 		if p.notes["p"][seq] == nil {
-			t.Fatalf("event %d of %d was neither read nor sent", seq, end)
+			t.Fatalf("event %d of %d was neither read nor pushed", seq, end)
 		}
 	}
 }
@@ -156,14 +156,14 @@ func TestSessionSurvivesARestartOfTheServer(t *testing.T) {
 	if r.text() != "one\ntwo\n" || !r.Closed || !r.Exited || *r.ExitCode != 5 || r.Failure != nil {
 		t.Errorf("finished: %+v", r)
 	}
-	// The client cannot tell it from a dropped connection: the process, its
-	// sequence numbers and the ids of writes are the same.
+	// For the client it looks like a dropped connection: the process, its
+	// sequence numbers and its write ids are the same.
 	r = readResult{}
 	p.mustCall(t, "process/read", map[string]any{"processId": "live"}, &r)
 	if r.text() != "alive\nhello\n" || r.NextSeq != 3 || r.Closed || r.Exited {
 		t.Errorf("live: %+v", r)
 	}
-	p.mustCall(t, "process/write", write, nil) // said again, applied once
+	p.mustCall(t, "process/write", write, nil) // repeated, applied once
 	write["writeId"], write["chunk"] = "w2", "Cg=="
 	p.mustCall(t, "process/write", write, nil)
 	p.until(t, "the end of the live process", func() bool { return p.notes["live"][4] != nil })

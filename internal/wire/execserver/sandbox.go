@@ -7,19 +7,19 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// sandboxHint tells a person what to do about a refused sandbox.
+// sandboxHint tells the user what to do about a refused sandbox.
 const sandboxHint = "isolation is not enforced by this server yet, so the request is refused instead of being run without it; " +
 	"run codex with `--sandbox danger-full-access`, or isolate the server itself"
 
-// restrictions is what a sandbox object asks to be kept from.
+// restrictions are the restrictions that a sandbox object requests.
 type restrictions struct {
 	files   bool
 	network bool
 }
 
-// checkSandbox accepts the sandbox objects that ask for no isolation, and
-// refuses all others: a client does not look whether isolation was applied, so
-// to ignore its wish would be to run unconfined what must not be.
+// checkSandbox accepts sandbox objects that request no isolation and refuses
+// all others. A client does not check whether isolation was applied, so
+// ignoring the request would run code unconfined.
 func checkSandbox(raw json.RawMessage) error {
 	r, err := parseSandbox(raw)
 	switch {
@@ -33,8 +33,8 @@ func checkSandbox(raw json.RawMessage) error {
 	return nil
 }
 
-// checkFileSandbox is [checkSandbox] for methods that only touch files, which
-// no restriction of the network concerns.
+// checkFileSandbox is [checkSandbox] for methods that only access files. It
+// ignores restrictions of the network.
 func checkFileSandbox(raw json.RawMessage) error {
 	r, err := parseSandbox(raw)
 	if err == nil && r.files {
@@ -69,7 +69,7 @@ func parseSandbox(raw json.RawMessage) (restrictions, error) {
 		return restrictions{}, err
 	}
 	switch permissions.Type {
-	case "disabled", "external": // nothing is asked of us
+	case "disabled", "external": // no isolation requested
 		return restrictions{}, nil
 	case "managed":
 	default:
@@ -102,7 +102,7 @@ func parseSandbox(raw json.RawMessage) (restrictions, error) {
 	return r, nil
 }
 
-// unknownVariant is the answer to a value that is not among the expected.
+// unknownVariant is the error for a value that is not one of the expected.
 func unknownVariant(got, expected string) error {
 	return rpc.Errorf(rpc.CodeInvalidParams, "unknown variant `%s`, expected %s", got, expected)
 }

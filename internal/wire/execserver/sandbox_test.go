@@ -60,7 +60,7 @@ func FuzzSandbox(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var e *rpc.Error
 		if err := checkSandbox(raw); err != nil && (!errors.As(err, &e) || e.Code != rpc.CodeInvalidParams) {
-			t.Fatalf("%v is not for the wire", err)
+			t.Fatalf("%v is not a wire error", err)
 		}
 	})
 }

@@ -1,10 +1,11 @@
-// Package execserver serves a [spool.Backend] over the wire of the codex
-// exec-server, so that the real codex uses Spool as its remote environment,
-// and over run/* methods beside it for everyone else.
+// Package execserver serves a [spool.Backend] over the protocol of the codex
+// exec-server, so that the real codex can use Spool as its remote environment,
+// and over the run/* methods for all other clients.
 //
-// The dialect is JSON-RPC over WebSocket messages or lines. A session is a
-// namespace of process ids that outlives its connection; a process is a run of
-// the backend, labelled with both, and its log is the run's log.
+// The codex dialect is JSON-RPC over WebSocket messages or lines. A session is
+// a namespace of process ids that outlives its connection. A process is a run
+// of the backend, labelled with session and process id; its log is the run's
+// log.
 package execserver
 
 import (
@@ -26,14 +27,15 @@ import (
 
 // Defaults of [Options].
 const (
-	// DefaultDetached is how long a session without a connection lives
-	// before its processes are killed.
+	// DefaultDetached is how long a session without a connection lives. After
+	// that its processes are killed.
 	DefaultDetached = 30 * time.Second
-	// DefaultClosed is how long the id of a closed process stays taken.
+	// DefaultClosed is how long the id of a closed process stays reserved.
 	DefaultClosed = 30 * time.Second
 
 	pingEvery = 30 * time.Second
-	// A connection may have this much unanswered before it is not read.
+	// The server stops reading a connection above these limits of unanswered
+	// requests.
 	maxInFlight      = 4096
 	maxInFlightBytes = 256 << 20
 )
@@ -41,13 +43,14 @@ const (
 // Options configure a server.
 type Options struct {
 	Backend  spool.Backend
-	Auth     *Auth         // nil lets everybody in
+	Auth     *Auth         // nil admits every client
 	Version  string        // reported to clients
 	Cwd      string        // reported to clients
 	Detached time.Duration // zero means DefaultDetached
 	Closed   time.Duration // zero means DefaultClosed
-	// Keep leaves what runs to the backend when the server closes, for the
-	// next server to find. Without it Close kills what this one started.
+	// Keep leaves live runs to the backend when the server closes, for the next
+	// server to resume. Without it Close kills the runs that this server
+	// started.
 	Keep   bool
 	Logger *slog.Logger // nil discards
 }
@@ -55,7 +58,7 @@ type Options struct {
 // Server is an exec-server. It is an [http.Handler].
 type Server struct {
 	opts Options
-	id   string // in the labels of what it starts
+	id   string // label of the runs it starts
 	env  environment
 	log  *slog.Logger
 
@@ -63,7 +66,7 @@ type Server struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	started atomic.Bool // something, with run/start
+	started atomic.Bool // run/start started a run
 
 	mu       sync.Mutex
 	sessions map[string]*session
@@ -86,12 +89,12 @@ func New(o Options) *Server {
 	return s
 }
 
-// ServeHTTP answers the HTTP surface of the dialect: the upgrade on /, and
-// /readyz.
+// ServeHTTP serves the HTTP endpoints of the dialect: the WebSocket upgrade on
+// / and /readyz.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Header["Origin"] != nil:
-		// A browser page must never reach a process server on loopback.
+		// A page in a browser must never reach a process server on loopback.
 		http.Error(w, "requests with an Origin header are refused", http.StatusForbidden)
 	case r.URL.Path != "/" && r.URL.Path != "/readyz":
 		http.NotFound(w, r)
@@ -131,14 +134,14 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 	defer s.wg.Done()
 	s.wg.Go(func() {
 		err := rpc.KeepAlive(ctx, t, pingEvery)
-		s.log.Debug("connection is not kept any longer", "peer", r.RemoteAddr, "err", err)
+		s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 		cancel()
 	})
 	err = s.serve(ctx, t, c.Subprotocol() == runproto.Subprotocol)
 	s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 }
 
-// begin counts a connection in, unless the server is closing.
+// begin counts a connection, or returns false if the server is closing.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +152,8 @@ func (s *Server) begin() bool {
 	return true
 }
 
-// ServeStdio serves one connection, one message a line. Its end ends its
-// session.
+// ServeStdio serves one connection with one message per line. The end of the
+// connection ends its session.
 func (s *Server) ServeStdio(ctx context.Context, r io.Reader, w io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -165,8 +168,8 @@ func (s *Server) ServeStdio(ctx context.Context, r io.Reader, w io.Writer) error
 	return err
 }
 
-// Close ends all connections. What this server started ends too, unless it is
-// to be kept for the next one.
+// Close ends all connections. It kills the runs that this server started,
+// unless Options.Keep is set.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -189,9 +192,9 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
-// killLabelled kills the live runs that have all these labels and returns how
-// many there were. It finds those, too, that an earlier server of the session
-// was still starting when it died.
+// killLabelled kills the live runs that have all these labels and returns their
+// number. It also finds runs that an earlier server of the session was starting
+// when it died.
 func (s *Server) killLabelled(labels ...spool.Label) int {
 	ctx := context.Background()
 	f := spool.Filter{Live: true, Labels: make(map[string]string, len(labels))}
@@ -205,7 +208,7 @@ func (s *Server) killLabelled(labels ...spool.Label) int {
 			err = s.opts.Backend.Control(ctx, info.ID, spool.Control{Op: spool.ControlKill})
 		}
 		if err != nil {
-			s.log.Warn("kill what is left", "labels", f.Labels, "run", info.ID, "err", err)
+			s.log.Warn("killing leftover runs", "labels", f.Labels, "run", info.ID, "err", err)
 		}
 	}
 	return n

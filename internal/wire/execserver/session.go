@@ -18,19 +18,19 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// Labels of the runs that are processes of a session. They are how a session
-// is found again by a later server on the same state.
+// Labels of the runs that are processes of a session. A later server with the
+// same state finds the session by them.
 const (
 	labelSession = "exec-server.session"
 	labelProcess = "exec-server.process"
-	labelServer  = "exec-server.server" // that started it with run/start
+	labelServer  = "exec-server.server" // the server that started it with run/start
 )
 
-// codeAttached says that a session is in use by another connection.
+// codeAttached is the error code for a session that another connection uses.
 const codeAttached = -32010
 
-// probeFor is how long the connection that holds a session has to show a sign
-// of life when another one asks for the session.
+// probeFor is how long the connection that holds a session has to answer a ping
+// when another connection requests the session.
 const probeFor = time.Second
 
 // session is a namespace of processes that outlives its connection.
@@ -39,25 +39,25 @@ type session struct {
 	id     string
 
 	mu     sync.Mutex
-	conn   *conn // attached; nil while detached
+	conn   *conn // nil while detached
 	procs  map[string]*process
 	expiry *time.Timer // runs while detached
-	losses int         // how often it was detached
+	losses int         // number of detaches
 	ended  bool
-	swept  time.Time // when procs was last cleared of forgotten ones
+	swept  time.Time // when procs was last swept
 }
 
-// process is a run under the id its client chose.
+// process is a run under the id that its client chose.
 type process struct {
 	id      string
-	started chan struct{} // closed once run is set, or the start failed
+	started chan struct{} // closed once run is set or the start failed
 	run     spool.RunID   // set before started is closed; empty if it failed
 	tty     bool          // likewise
 
-	done atomic.Bool // its closed event was sent
+	done atomic.Bool // the closed event was sent
 
 	mu        sync.Mutex
-	cancelled bool // terminated while starting
+	cancelled bool // terminated during the start
 }
 
 func newUUID() string {
@@ -67,11 +67,10 @@ func newUUID() string {
 	return formatUUID(b)
 }
 
-// uuidText matches the ways to write a UUID that clients of the dialect may
-// use.
+// uuidText matches the UUID spellings that clients of the dialect may use.
 var uuidText = regexp.MustCompile(`^(?:urn:uuid:)?(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32})$`)
 
-// parseUUID returns a UUID in its usual form.
+// parseUUID returns a UUID in its canonical form.
 func parseUUID(s string) (string, bool) {
 	if inner, ok := strings.CutPrefix(s, "{"); ok {
 		if s, ok = strings.CutSuffix(inner, "}"); !ok {
@@ -101,9 +100,9 @@ func (s *Server) newSession(c *conn) (*session, error) {
 	return sess, nil
 }
 
-// leaser is a backend that outlives this server: it ends the runs with a label
-// when their server is gone and no other took over for a while, and remembers
-// that there was one.
+// leaser is a backend that outlives this server. It ends the runs with a label
+// when their server is gone and no other server takes over in time, and it
+// remembers the label.
 type leaser interface {
 	Lease(ctx context.Context, l spool.Label, ttl time.Duration) error
 	Leased(ctx context.Context, l spool.Label) (bool, error)
@@ -112,8 +111,8 @@ type leaser interface {
 
 func (sess *session) label() spool.Label { return spool.Label{Key: labelSession, Value: sess.id} }
 
-// hold takes the lease of a session. Nobody waits for it: what is lost with
-// the server before it is held was only just asked for.
+// hold takes the lease of a session in the background. If the server dies
+// before it has the lease, only requests of the last moment are lost.
 func (s *Server) hold(sess *session) {
 	l, ok := s.opts.Backend.(leaser)
 	if !ok || !s.begin() {
@@ -122,12 +121,12 @@ func (s *Server) hold(sess *session) {
 	go func() {
 		defer s.wg.Done()
 		if err := l.Lease(s.ctx, sess.label(), s.opts.Detached); err != nil && s.ctx.Err() == nil {
-			s.log.Warn("hold the lease of a session", "session", sess.id, "err", err)
+			s.log.Warn("holding the lease of a session", "session", sess.id, "err", err)
 		}
 	}()
 }
 
-// wasLeased reports whether an earlier server had the session.
+// wasLeased reports whether an earlier server held the session.
 func (s *Server) wasLeased(id string) bool {
 	l, ok := s.opts.Backend.(leaser)
 	if !ok {
@@ -147,7 +146,7 @@ func (s *Server) add(sess *session) error {
 	return nil
 }
 
-// resume attaches the connection to a session that exists.
+// resume attaches the connection to an existing session.
 func (s *Server) resume(id string, c *conn) (*session, error) {
 	s.mu.Lock()
 	sess, ok := s.sessions[id]
@@ -164,7 +163,7 @@ func (s *Server) resume(id string, c *conn) (*session, error) {
 // restore finds a session of an earlier server by the labels of its runs.
 func (s *Server) restore(id string) (*session, error) {
 	unknown := rpc.Errorf(rpc.CodeInvalidRequest, "unknown session id %s", id)
-	if id == "" { // a run without the label has an empty one
+	if id == "" { // runs without the label have an empty one
 		return nil, unknown
 	}
 	sess := &session{server: s, id: id, procs: make(map[string]*process)}
@@ -172,11 +171,11 @@ func (s *Server) restore(id string) (*session, error) {
 		if err != nil {
 			s.log.Warn("looking for the runs of a session", "session", id, "err", err)
 			if info.ID == "" {
-				// Nobody can say now what the session has. A client that
-				// is told that it is attached elsewhere asks again.
+				// The runs of the session are unknown at the moment. The client
+				// retries after codeAttached.
 				return nil, rpc.Errorf(codeAttached, "session %s cannot be restored yet: %s", id, err)
 			}
-			continue // of another run: the scan goes on
+			continue // an error of another run: the scan continues
 		}
 		if s.forgotten(info) {
 			continue
@@ -207,7 +206,7 @@ func (s *Server) restore(id string) (*session, error) {
 	return sess, nil
 }
 
-// leave lets go of a session that the next server is to find.
+// leave detaches a session without ending it, for the next server to resume.
 func (sess *session) leave() {
 	sess.mu.Lock()
 	defer sess.mu.Unlock()
@@ -222,8 +221,8 @@ func (s *Server) forgotten(info spool.Info) bool {
 	return info.State == spool.StateClosed && time.Since(info.Ended) > s.opts.Closed
 }
 
-// attach gives the session to a connection. One that holds it already keeps
-// it only if it is alive.
+// attach gives the session to a connection. A connection that already holds it
+// keeps it only if it is alive.
 func (sess *session) attach(c *conn) error {
 	for {
 		sess.mu.Lock()
@@ -258,8 +257,8 @@ func (sess *session) attach(c *conn) error {
 	}
 }
 
-// detach takes the session from a connection and starts its expiry. What the
-// session runs goes on.
+// detach takes the session from a connection and starts its expiry. The
+// session's processes keep running.
 func (sess *session) detach(c *conn) {
 	sess.mu.Lock()
 	defer sess.mu.Unlock()
@@ -272,7 +271,7 @@ func (sess *session) detach(c *conn) {
 	sess.expiry = time.AfterFunc(sess.server.opts.Detached, func() { sess.expire(loss) })
 }
 
-// expire ends the session if nobody came back since it was lost.
+// expire ends the session if no connection resumed it since that loss.
 func (sess *session) expire(loss int) {
 	s := sess.server
 	if !s.begin() {
@@ -287,8 +286,8 @@ func (sess *session) expire(loss int) {
 	sess.ended = true
 	sess.mu.Unlock()
 	sess.end()
-	// It stays known as ended for as long as its runs could be taken for
-	// those of a session that a restart interrupted.
+	// Remember the session as ended for as long as its runs could be mistaken
+	// for those of a session that a restart interrupted.
 	time.AfterFunc(2*s.opts.Closed, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -296,7 +295,7 @@ func (sess *session) expire(loss int) {
 	})
 }
 
-// end kills what the session runs.
+// end kills the processes of the session.
 func (sess *session) end() {
 	sess.mu.Lock()
 	if sess.expiry != nil {
@@ -313,22 +312,23 @@ func (sess *session) end() {
 		}
 		err := sess.server.opts.Backend.Control(context.Background(), p.run, spool.Control{Op: spool.ControlKill})
 		if err != nil {
-			sess.server.log.Warn("kill at the end of a session", "session", sess.id, "run", p.run, "err", err)
+			sess.server.log.Warn("killing a process at the end of a session", "session", sess.id, "run", p.run, "err", err)
 		}
 	}
 	if l, ok := sess.server.opts.Backend.(leaser); ok {
 		sess.server.killLabelled(sess.label())
 		if err := l.Release(context.Background(), sess.label()); err != nil {
-			sess.server.log.Warn("release the lease of a session", "session", sess.id, "err", err)
+			sess.server.log.Warn("releasing the lease of a session", "session", sess.id, "err", err)
 		}
 	}
 }
 
-// reserve takes a process id before the process starts, so that whatever
-// comes next about the id finds it.
+// reserve reserves a process id before the process starts, so that later
+// requests for the id find it.
 //
-// A connection that lost the session to another takes none: it would be a
-// process that nobody hears of, as the client asked the new one before.
+// It refuses a connection that lost the session to another: the client would
+// never learn of the process, because it already sent its request on the new
+// connection.
 func (sess *session) reserve(id string, c *conn) (*process, error) {
 	p := &process{id: id, started: make(chan struct{})}
 	sess.mu.Lock()
@@ -356,7 +356,8 @@ func (sess *session) reserve(id string, c *conn) (*process, error) {
 	return p, nil
 }
 
-// free reports whether a process was closed long enough ago.
+// free reports whether a process was closed long enough ago for its id to be
+// reused.
 func (sess *session) free(p *process) bool {
 	select {
 	case <-p.started:
@@ -367,7 +368,7 @@ func (sess *session) free(p *process) bool {
 	return errors.Is(err, spool.ErrNotFound) || err == nil && sess.server.forgotten(info)
 }
 
-// release gives back the id of a start that failed.
+// release frees the id of a failed start.
 func (sess *session) release(p *process) {
 	sess.drop(p)
 	close(p.started)
@@ -382,7 +383,8 @@ func (sess *session) drop(p *process) {
 	}
 }
 
-// lookup returns a process whose start is over, waiting for it if need be.
+// lookup returns a process whose start is over. It waits for the start if
+// necessary.
 func (sess *session) lookup(ctx context.Context, id string) (*process, error) {
 	sess.mu.Lock()
 	p, ok := sess.procs[id]
@@ -402,7 +404,7 @@ func (sess *session) lookup(ctx context.Context, id string) (*process, error) {
 	return p, nil
 }
 
-// sweep forgets processes that were closed long ago, now and then.
+// sweep occasionally forgets processes that were closed long ago.
 func (sess *session) sweep() {
 	sess.mu.Lock()
 	if time.Since(sess.swept) < sess.server.opts.Closed {

@@ -2,9 +2,9 @@ package execserver
 
 import "testing"
 
-// A request that was read from a connection before another took its session
-// over must not start anything: the client has asked the new one by then, and
-// would hear of it from nobody.
+// TestLostConnectionStartsNothing checks that a request read from a connection
+// before another took over its session starts nothing: the client has repeated
+// the request on the new connection and would never learn of the process.
 func TestLostConnectionStartsNothing(t *testing.T) {
 	old, taken := new(conn), new(conn)
 	sess := &session{id: "s", conn: taken, procs: make(map[string]*process)}

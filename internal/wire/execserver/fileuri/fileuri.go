@@ -1,11 +1,11 @@
-// Package fileuri reads and writes the file: URIs that stand for paths in the
+// Package fileuri parses and formats the file: URIs that stand for paths in the
 // exec-server dialect.
 //
-// Reading follows the WHATWG URL rules for the file scheme, because that is
-// what clients build their URIs with: the scheme may be in any case, slashes
-// may be missing or backward, tabs and newlines do not count, and dot segments
-// are resolved in the URI, before a file system could see them. Percent-encoded
-// bytes are kept as they are, whether or not they are UTF-8.
+// Parsing follows the WHATWG URL rules for the file scheme, because clients
+// build their URIs with them: the scheme is case-insensitive, slashes may be
+// missing or backward, tabs and newlines are ignored, and dot segments are
+// resolved in the URI, not in the file system. Percent-encoded bytes are kept
+// unchanged, whether or not they are UTF-8.
 package fileuri
 
 import (
@@ -18,24 +18,23 @@ import (
 	"unicode/utf8"
 )
 
-// A SyntaxError says that a string is not a URI that could name a path on any
-// machine.
+// A SyntaxError reports that a string is not a URI of a path on any machine.
 type SyntaxError struct {
 	Message string
 }
 
 func (e *SyntaxError) Error() string { return e.Message }
 
-// A HostError says that a URI is well formed, but names no path on this
-// machine: it has another host, or begins with a drive letter.
+// A HostError reports a well-formed URI that names no path on this machine: it
+// has another host, or begins with a drive letter.
 type HostError struct {
-	URI string // as it reads after normalization
+	URI string // after normalization
 }
 
 func (e *HostError) Error() string { return invalidHere(e.URI) }
 
-// Parse returns the path that a file: URI names: absolute, clean, in bytes. The
-// error is a [*SyntaxError] or a [*HostError].
+// Parse returns the path that a file: URI names: absolute and clean. The error
+// is a [*SyntaxError] or a [*HostError].
 func Parse(s string) (string, error) {
 	s = strings.TrimFunc(s, func(r rune) bool { return r <= ' ' })
 	s = strings.Map(func(r rune) rune {
@@ -62,7 +61,7 @@ func Parse(s string) (string, error) {
 	rest = strings.ReplaceAll(rest, `\`, "/")
 
 	var host string
-	drives := true // read a bar as the colon of a drive
+	drives := true // treat a bar as the colon of a drive
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
 		h, p, _ := strings.Cut(after, "/")
 		if isDrive(h, true) { // file://C:/x is file:///C:/x
@@ -96,8 +95,8 @@ func Parse(s string) (string, error) {
 
 // Format returns the URI of an absolute path, which it cleans first.
 //
-// [Parse] gives the path back, unless its first element is a drive letter and
-// a colon: such a path has no URI in this dialect.
+// [Parse] returns the path again, unless its first element is a drive letter
+// and a colon: such a path has no URI in this dialect.
 func Format(p string) string {
 	p = path.Clean("/" + p)
 	var b strings.Builder
@@ -142,8 +141,7 @@ func cutScheme(s string) (scheme, rest string, ok bool) {
 	return strings.ToLower(scheme), rest, true
 }
 
-// parseHost checks a host and returns it in lower case, empty if it is this
-// one.
+// parseHost checks a host and returns it in lower case, or "" for this machine.
 func parseHost(h string) (string, error) {
 	if inner, ok := strings.CutPrefix(h, "["); ok {
 		inner, ok = strings.CutSuffix(inner, "]")
@@ -165,7 +163,7 @@ func parseHost(h string) (string, error) {
 }
 
 // resolve splits a path at its slashes and resolves dot segments. With drives
-// it reads a first segment such as "C|" as "C:".
+// it treats a first segment such as "C|" as "C:".
 func resolve(p string, drives bool) []string {
 	var segments []string
 	all := strings.Split(p, "/")
@@ -203,8 +201,7 @@ func isDrive(s string, bar bool) bool {
 	return 'a' <= c && c <= 'z'
 }
 
-// unescape decodes percent-encoded bytes and leaves a percent sign that begins
-// none.
+// unescape decodes percent-encoded bytes and keeps other percent signs.
 func unescape(s string) string {
 	if strings.IndexByte(s, '%') < 0 {
 		return s
@@ -223,8 +220,8 @@ func unescape(s string) string {
 	return string(b)
 }
 
-// normalized writes segments as the path of a URI, keeping what is
-// percent-encoded.
+// normalized writes segments as the path of a URI and keeps their
+// percent-encoding.
 func normalized(segments []string) string {
 	var b strings.Builder
 	for _, s := range segments {
@@ -234,8 +231,8 @@ func normalized(segments []string) string {
 	return b.String()
 }
 
-// escape percent-encodes control characters, spaces, what is not ASCII, and
-// the characters of set.
+// escape percent-encodes control characters, spaces, non-ASCII bytes, and the
+// characters of set.
 func escape(b *strings.Builder, s, set string) {
 	const digits = "0123456789ABCDEF"
 	for i := range len(s) {
