@@ -16,11 +16,11 @@ const (
 	labelProcess = "exec-server.process"
 )
 
-// auditors is how many logs are read at once.
+// auditors is the number of logs read at once.
 const auditors = 8
 
-// audit reads every log once more, from another server over another
-// connection: it must be what was seen live.
+// audit reads every log again, from another server over another connection, and
+// compares it with the events seen live.
 func (t *trial) audit(ctx context.Context) error {
 	if err := t.server.restart(false); err != nil {
 		t.violate(Violation{Kind: Died, Detail: err.Error()})
@@ -30,7 +30,7 @@ func (t *trial) audit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	defer func() { _ = c.Close() }() // all was read
+	defer func() { _ = c.Close() }() // everything was read
 	type key struct{ session, process string }
 	ids := make(map[key]spool.RunID)
 	for info, err := range c.List(ctx, spool.Filter{}) {
@@ -84,6 +84,6 @@ func (t *trial) auditOne(ctx context.Context, c *client.Client, res result) {
 	}
 	t.audited.Add(1)
 	if [sha256.Size]byte(digest.Sum(nil)) != res.sum {
-		t.violate(Violation{Kind: BadReplay, Run: res.name, ID: res.id, Via: res.via, Detail: fmt.Sprintf("at the end the log has %d events, live there were %d, and they differ", last, res.last)})
+		t.violate(Violation{Kind: BadReplay, Run: res.name, ID: res.id, Via: res.via, Detail: fmt.Sprintf("the log has %d events at the end and had %d live, and they differ", last, res.last)})
 	}
 }

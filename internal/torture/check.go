@@ -14,19 +14,19 @@ import (
 type checker struct {
 	plan    *Plan
 	streams []*streamCheck
-	echoed  uint32 // inputs the worker answered, in order
+	echoed  uint32 // number of inputs that the worker answered in order
 	found   []Violation
 }
 
-// streamCheck is one stream: bytes that are no whole record yet, and where
-// each producer is.
+// streamCheck checks one stream: the bytes of an incomplete record, and the
+// position of each producer.
 type streamCheck struct {
 	name  spool.Stream
 	rest  []byte
 	next  []uint32              // by producer
-	holes []map[uint32]struct{} // by producer: numbers that were passed over
-	torn  int                   // places where a record breaks off
-	junk  bool                  // a violation was told, and no record found since
+	holes []map[uint32]struct{} // by producer: numbers that were skipped
+	torn  int                   // number of incomplete records
+	junk  bool                  // reported a violation and found no record since
 }
 
 func newChecker(p *Plan) *checker {
@@ -43,13 +43,13 @@ func newChecker(p *Plan) *checker {
 }
 
 func (c *checker) violate(kind Kind, format string, args ...any) {
-	const enough = 20 // of one run
+	const enough = 20 // violations per run
 	if len(c.found) < enough {
 		c.found = append(c.found, Violation{Kind: kind, Detail: fmt.Sprintf(format, args...)})
 	}
 }
 
-// output takes what was delivered of a stream.
+// output checks delivered bytes of a stream.
 func (c *checker) output(name spool.Stream, b []byte) {
 	i := slices.IndexFunc(c.streams, func(s *streamCheck) bool { return s.name == name })
 	if i < 0 {
@@ -64,7 +64,7 @@ func (c *checker) output(name spool.Stream, b []byte) {
 	for len(buf) > 0 {
 		r, n, err := parseRecord(buf)
 		if errors.Is(err, errShort) {
-			// A record that broke off hides those behind it.
+			// Skip an incomplete record to check those behind it.
 			if next := nextRecord(buf); next > 0 {
 				s.torn++
 				buf = buf[next:]
@@ -92,7 +92,8 @@ func (c *checker) output(name spool.Stream, b []byte) {
 	s.rest = append(s.rest[:0], buf...)
 }
 
-// nextRecord returns where a whole record begins after the first byte, or -1.
+// nextRecord returns the index of the next complete record after the first
+// byte, or -1.
 func nextRecord(b []byte) int {
 	for at := 1; ; {
 		n := bytes.Index(b[at:], magic)
@@ -107,7 +108,7 @@ func nextRecord(b []byte) int {
 	}
 }
 
-// record takes one whole record.
+// record checks one complete record.
 func (c *checker) record(s *streamCheck, stream uint8, r *record) {
 	who := fmt.Sprintf("record %d of producer %d on %s", r.number, r.producer, s.name)
 	switch {
@@ -148,20 +149,20 @@ func (c *checker) record(s *streamCheck, stream uint8, r *record) {
 		}
 		c.echoed = r.arg
 	case kindBad:
-		c.violate(BadInput, "what the worker read after input %d is not what was sent next", r.arg)
+		c.violate(BadInput, "the worker read other bytes after input %d than were sent", r.arg)
 	}
 }
 
-// ending is how a run ended, as far as it matters for what must be there.
+// ending describes how a run ended, as far as its checks depend on it.
 type ending struct {
-	whole  bool    // by itself, as planned: all records must be there
-	killed bool    // in mid-record, perhaps
-	lost   bool    // with whatever was not logged yet, which a fault excuses
-	ledger *ledger // what the worker knows to have written; may be nil
-	acked  uint32  // inputs that were acknowledged
+	whole  bool    // ended by itself as planned: all records must be present
+	killed bool    // possibly in the middle of a record
+	lost   bool    // a fault excuses the loss of records not yet logged
+	ledger *ledger // the records that the worker reports as written; may be nil
+	acked  uint32  // number of acknowledged inputs
 }
 
-// finish checks what only the end tells.
+// finish performs the checks that need the end of the run.
 func (c *checker) finish(end ending) {
 	for i, s := range c.streams {
 		c.finishStream(s, i, &end)
@@ -180,7 +181,7 @@ func (c *checker) finishStream(s *streamCheck, stream int, end *ending) {
 	if len(s.rest) > 0 {
 		torn++
 	}
-	// Only a write that was cut short by a kill tears a record.
+	// Only a kill during a write leaves an incomplete record.
 	if torn > 0 && !end.lost && (!end.killed || torn > len(s.next)) {
 		c.violate(Corrupted, "%s breaks off in the middle of a record %d times; %d bytes are left", s.name, torn, len(s.rest))
 	}
@@ -206,8 +207,8 @@ func (c *checker) finishStream(s *streamCheck, stream int, end *ending) {
 		written := int(end.ledger.written(uint8(producer), uint8(stream)))
 		switch {
 		case got < written:
-			c.violate(Lost, "records %d to %d of %s, which had been written", got+1, written, who)
-		case got > written+1: // a kill may come before the note
+			c.violate(Lost, "records %d to %d of %s, which the ledger reports as written", got+1, written, who)
+		case got > written+1: // a kill may come between the write and the ledger entry
 			c.violate(Invented, "%d records of %s, which wrote %d", got, who, written)
 		}
 	}

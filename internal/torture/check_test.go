@@ -10,13 +10,13 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// testPlan is a run on pipes of which every byte is known.
+// testPlan is a run on pipes whose bytes are all known.
 func testPlan() *Plan {
 	return &Plan{Mark: "m", Run: 7, Seed: 42, Shape: Fast, Records: 40, Payload: 300, Children: 1, Exit: 3}
 }
 
 // written returns the records that the producers of a plan write to a stream,
-// taking turns.
+// in turn.
 func written(p *Plan, stream uint8) [][]byte {
 	var all [][]byte
 	for number := range uint32(p.records(int(stream))) {
@@ -29,8 +29,9 @@ func written(p *Plan, stream uint8) [][]byte {
 	return all
 }
 
-// told is a faithful history of a plan, in chunks that do not care for records.
-func told(p *Plan) []event {
+// correctHistory is a correct history of a plan, in chunks that ignore the bounds of
+// records.
+func correctHistory(p *Plan) []event {
 	r := rand.New(rand.NewPCG(1, 2))
 	var events []event
 	for i, name := range p.streams() {
@@ -66,15 +67,16 @@ func judge(p *Plan, events []event, v verdict) []Kind {
 	return found
 }
 
-func TestFaithfulHistory(t *testing.T) {
+func TestCorrectHistory(t *testing.T) {
 	p := testPlan()
-	if found := judge(p, told(p), verdict{}); len(found) > 0 {
-		t.Errorf("found %v in a faithful history", found)
+	if found := judge(p, correctHistory(p), verdict{}); len(found) > 0 {
+		t.Errorf("found %v in a correct history", found)
 	}
 }
 
-// Every way to be unfaithful is found, and called by its name.
-func TestDoctoredHistories(t *testing.T) {
+// TestWrongHistories checks that every kind of error in a history is found
+// and named.
+func TestWrongHistories(t *testing.T) {
 	stdout := func(p *Plan, records [][]byte) []event {
 		return numbered([]event{
 			{kind: spool.KindOutput, stream: spool.Stdout, bytes: bytes.Join(records, nil)},
@@ -83,100 +85,101 @@ func TestDoctoredHistories(t *testing.T) {
 		})
 	}
 	for name, c := range map[string]struct {
-		doctor func(p *Plan) []event
+		change func(p *Plan) []event
 		v      verdict
 		want   Kind
 	}{
-		"a record is missing": {doctor: func(p *Plan) []event {
+		"a record is missing": {change: func(p *Plan) []event {
 			return stdout(p, slices.Delete(written(p, 0), 10, 11))
 		}, want: Lost},
-		"the last records are missing": {doctor: func(p *Plan) []event {
+		"the last records are missing": {change: func(p *Plan) []event {
 			return stdout(p, written(p, 0)[:30])
 		}, want: Lost},
-		"a record comes twice": {doctor: func(p *Plan) []event {
+		"a record comes twice": {change: func(p *Plan) []event {
 			all := written(p, 0)
 			return stdout(p, slices.Insert(all, 11, all[10]))
 		}, want: Repeated},
-		"two records are swapped": {doctor: func(p *Plan) []event {
+		"two records are swapped": {change: func(p *Plan) []event {
 			all := written(p, 0)
 			all[10], all[12] = all[12], all[10]
 			return stdout(p, all)
 		}, want: Reordered},
-		"a bit is flipped": {doctor: func(p *Plan) []event {
+		"a bit is flipped": {change: func(p *Plan) []event {
 			all := written(p, 0)
 			all[10][headerLen-1] ^= 1
 			return stdout(p, all)
 		}, want: Corrupted},
-		"a byte is missing": {doctor: func(p *Plan) []event {
+		"a byte is missing": {change: func(p *Plan) []event {
 			all := written(p, 0)
 			all[10] = slices.Delete(all[10], 5, 6)
 			return stdout(p, all)
 		}, want: Corrupted},
-		"newlines are changed": {doctor: func(p *Plan) []event {
+		"newlines are changed": {change: func(p *Plan) []event {
 			all := written(p, 0)
 			for i := range all {
 				all[i] = bytes.ReplaceAll(all[i], []byte("\n"), []byte("\r\n"))
 			}
 			return stdout(p, all)
 		}, want: Corrupted},
-		"a record of another run": {doctor: func(p *Plan) []event {
+		"a record of another run": {change: func(p *Plan) []event {
 			other := *p
 			other.Run++
 			return stdout(p, slices.Insert(written(p, 0), 3, written(&other, 0)[0]))
 		}, want: Invented},
-		"a record on the wrong stream": {doctor: func(p *Plan) []event {
+		"a record on the wrong stream": {change: func(p *Plan) []event {
 			return stdout(p, slices.Insert(written(p, 0), 3, written(p, 1)[0]))
 		}, want: Invented},
-		"an event is missing": {doctor: func(p *Plan) []event {
-			return slices.Delete(told(p), 3, 4)
+		"an event is missing": {change: func(p *Plan) []event {
+			return slices.Delete(correctHistory(p), 3, 4)
 		}, want: Lost},
-		"an event comes twice": {doctor: func(p *Plan) []event {
-			events := told(p)
+		"an event comes twice": {change: func(p *Plan) []event {
+			events := correctHistory(p)
 			return slices.Insert(events, 4, events[3])
 		}, want: Repeated},
-		"another code": {doctor: func(p *Plan) []event {
-			events := told(p)
+		"another code": {change: func(p *Plan) []event {
+			events := correctHistory(p)
 			events[len(events)-2].code = 4
 			return events
 		}, want: WrongExit},
-		"the code of another death": {doctor: func(p *Plan) []event {
-			events := told(p)
+		"another exit code": {change: func(p *Plan) []event {
+			events := correctHistory(p)
 			events[len(events)-2].code = 1
 			return events
 		}, v: verdict{killed: true}, want: WrongExit},
-		"no exit": {doctor: func(p *Plan) []event {
-			events := told(p)
+		"no exit": {change: func(p *Plan) []event {
+			events := correctHistory(p)
 			return numbered(slices.Delete(events, len(events)-2, len(events)-1))
 		}, want: WrongExit},
-		"two exits": {doctor: func(p *Plan) []event {
-			events := told(p)
+		"two exits": {change: func(p *Plan) []event {
+			events := correctHistory(p)
 			return numbered(slices.Insert(events, len(events)-1, events[len(events)-2]))
 		}, want: Repeated},
-		"an unknown end that nothing excuses": {doctor: func(p *Plan) []event {
-			events := told(p)
+		"an unknown outcome without an excuse": {change: func(p *Plan) []event {
+			events := correctHistory(p)
 			return numbered(slices.Delete(events, len(events)-2, len(events)-1))
 		}, v: verdict{failure: "who knows"}, want: Unknown},
-		"no end": {doctor: func(p *Plan) []event {
-			events := told(p)
+		"no end": {change: func(p *Plan) []event {
+			events := correctHistory(p)
 			return events[:len(events)-1]
 		}, want: NeverEnded},
-		"output after the end": {doctor: func(p *Plan) []event {
-			return numbered(append(told(p), event{kind: spool.KindOutput, stream: spool.Stdout}))
+		"output after closed": {change: func(p *Plan) []event {
+			return numbered(append(correctHistory(p), event{kind: spool.KindOutput, stream: spool.Stdout}))
 		}, want: Invented},
-		"a fault takes the end in silence": {doctor: func(p *Plan) []event {
+		"a fault removes the end without a notice": {change: func(p *Plan) []event {
 			return stdout(p, written(p, 0)[:30])
 		}, v: verdict{excused: true}, want: Lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := testPlan()
-			if found := judge(p, c.doctor(p), c.v); !slices.Contains(found, c.want) {
+			if found := judge(p, c.change(p), c.v); !slices.Contains(found, c.want) {
 				t.Errorf("found %v, want %s", found, c.want)
 			}
 		})
 	}
 }
 
-// What a fault excuses is accepted if it is said.
+// TestExcusedHistories checks that an excused loss is accepted if the server
+// reports it.
 func TestExcusedHistories(t *testing.T) {
 	p := testPlan()
 	some := event{kind: spool.KindOutput, stream: spool.Stdout, bytes: bytes.Join(written(p, 0)[:30], nil)[:2000]}
@@ -187,12 +190,12 @@ func TestExcusedHistories(t *testing.T) {
 		t.Errorf("found %v after an unknown end", found)
 	}
 	if found := judge(p, numbered([]event{some, exited, note, closed}), verdict{excused: true}); len(found) > 0 {
-		t.Errorf("found %v after an exit and a loss that is told", found)
+		t.Errorf("found %v after an exit and a reported loss", found)
 	}
 }
 
-// A killed worker need not have written everything, but what its ledger says
-// it wrote must be there.
+// TestKilledWorkerAndItsLedger checks that a killed worker may have written
+// less, but that all records in its ledger are present.
 func TestKilledWorkerAndItsLedger(t *testing.T) {
 	p := testPlan()
 	p.Children = 0
@@ -213,10 +216,11 @@ func TestKilledWorkerAndItsLedger(t *testing.T) {
 	}
 }
 
-// The exit and the end have no chunks: a read leaves their numbers out.
+// TestInboxFindsTheEndInARead checks that the inbox infers the exit and the end
+// from a read: they have no chunks, so a read skips their numbers.
 func TestInboxFindsTheEndInARead(t *testing.T) {
 	p := testPlan()
-	events := told(p)
+	events := correctHistory(p)
 	n := len(events)
 	code := p.code()
 	for _, cursor := range []int{0, 1, n / 2, n - 2, n - 1} {
@@ -233,7 +237,7 @@ func TestInboxFindsTheEndInARead(t *testing.T) {
 			}
 		}
 		if in.read(uint64(cursor), &res) {
-			t.Errorf("cursor %d: a gap is left", cursor)
+			t.Errorf("cursor %d: there is still a gap", cursor)
 		}
 		if found := in.hist.finish(verdict{}); len(found) > 0 {
 			t.Errorf("cursor %d: %v", cursor, found)
@@ -241,9 +245,9 @@ func TestInboxFindsTheEndInARead(t *testing.T) {
 	}
 }
 
-func TestInboxMissesWhatAReadLacks(t *testing.T) {
+func TestInboxReportsEventsMissingFromARead(t *testing.T) {
 	p := testPlan()
-	events := told(p)
+	events := correctHistory(p)
 	in := newInbox(newHistory(p))
 	in.push(events[0])
 	res := readResult{NextSeq: 6, Chunks: []chunk{{3, events[2].stream, events[2].bytes}, {5, events[4].stream, events[4].bytes}}}

@@ -20,14 +20,14 @@ import (
 
 // Timing of a codex client.
 const (
-	retryEvery = 100 * time.Millisecond
-	dialFor    = 10 * time.Second
-	longAway   = 3 * time.Second // after which it is told why it cannot come back
+	retryEvery   = 100 * time.Millisecond
+	dialFor      = 10 * time.Second
+	logLossAfter = 3 * time.Second // wait this long before a reconnect that fails is logged
 )
 
-// codex is a client of the dialect that behaves as codex does: it has one
-// session, and after a lost connection it comes back to it and reads what it
-// missed of every process that lives.
+// codex is a client of the codex dialect that behaves as codex does: it has one
+// session, and after a lost connection it resumes the session and reads what it
+// missed of every live process.
 type codex struct {
 	trial *trial
 	name  string
@@ -37,7 +37,7 @@ type codex struct {
 
 	mu      sync.Mutex
 	session string
-	conn    *codexConn    // nil until it has recovered everything
+	conn    *codexConn    // nil until it has caught up
 	changed chan struct{} // closed and replaced when conn changes
 	runs    map[string]*run
 }
@@ -68,7 +68,7 @@ func (c *codex) serve(ctx context.Context) {
 	for ctx.Err() == nil {
 		conn, err := c.connect(ctx)
 		if err != nil {
-			if away := time.Since(lost); away > longAway {
+			if away := time.Since(lost); away > logLossAfter {
 				c.trial.logf("%s: away for %.1fs: %v", c.name, away.Seconds(), err)
 			}
 			select {
@@ -96,7 +96,7 @@ func (c *codex) use(conn *codexConn) {
 	c.changed = make(chan struct{})
 }
 
-// current returns a connection that has caught up.
+// current waits for a connection that has caught up.
 func (c *codex) current(ctx context.Context) (*codexConn, error) {
 	for {
 		c.mu.Lock()
@@ -122,7 +122,7 @@ func (c *codex) settled(ctx context.Context) bool {
 	return err == nil
 }
 
-// connect makes a connection, resumes the session and catches up.
+// connect dials, resumes the session and catches up.
 func (c *codex) connect(ctx context.Context) (*codexConn, error) {
 	dialing, cancel := context.WithTimeout(ctx, dialFor)
 	defer cancel()
@@ -142,7 +142,7 @@ func (c *codex) connect(ctx context.Context) (*codexConn, error) {
 		r.in.reconnect()
 		r.mu.Unlock()
 	}
-	c.trial.wg.Go(func() { _ = conn.rpc.Serve(ctx, conn) }) // its end is what we are here for
+	c.trial.wg.Go(func() { _ = conn.rpc.Serve(ctx, conn) }) // the callers see the end of the connection
 	if err := c.catchUp(dialing, conn); err != nil {
 		return nil, errors.Join(err, conn.rpc.Close())
 	}
@@ -209,12 +209,13 @@ func (c *codex) forget(cause error) {
 		r.absent = asked
 		r.mu.Unlock()
 		if begun {
-			r.violate(Lost, "the session is gone: %v", cause)
+			r.violate(Lost, "the session is lost: %v", cause)
 		}
 	}
 }
 
-// recover reads what a run missed while there was no connection.
+// recover reads the events of a run that the client missed without a
+// connection.
 func (c *codex) recover(ctx context.Context, conn *codexConn, r *run) error {
 	r.mu.Lock()
 	skip := r.asked == nil || r.asked == conn || r.in.hist.closed && (r.in.hist.exited || r.in.failure != "")
@@ -225,7 +226,7 @@ func (c *codex) recover(ctx context.Context, conn *codexConn, r *run) error {
 	return c.read(ctx, conn, r)
 }
 
-// read reads all that is missing.
+// read reads all missing events.
 func (c *codex) read(ctx context.Context, conn *codexConn, r *run) error {
 	for gap := true; gap; {
 		after := r.last()
@@ -253,7 +254,7 @@ func (c *codex) read(ctx context.Context, conn *codexConn, r *run) error {
 	return nil
 }
 
-// Request implements [rpc.Handler]: the server has nothing to ask.
+// Request implements [rpc.Handler]. The server never sends requests.
 func (c *codexConn) Request(r *rpc.Request) {
 	r.Reply(nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method))
 }
@@ -292,7 +293,7 @@ func (c *codexConn) Notification(method string, params json.RawMessage) error {
 	r := c.client.runs[p.ProcessID]
 	c.client.mu.Unlock()
 	if r == nil {
-		return nil // of a run we are done with
+		return nil // a run that is finished
 	}
 	r.take(func(in *inbox) {
 		in.push(event{seq: p.Seq, kind: kind, stream: p.Stream, bytes: p.Chunk, code: p.ExitCode})
@@ -300,7 +301,7 @@ func (c *codexConn) Notification(method string, params json.RawMessage) error {
 	return nil
 }
 
-// call makes a request on a connection that has caught up. A lost one is
+// call sends a request on a connection that has caught up. A lost connection is
 // [rpc.ErrConnClosed].
 func (c *codex) call(ctx context.Context, method string, params, result any) error {
 	conn, err := c.current(ctx)
@@ -310,8 +311,8 @@ func (c *codex) call(ctx context.Context, method string, params, result any) err
 	return conn.rpc.Call(ctx, method, params, result)
 }
 
-// insist repeats a request that may be repeated until it is answered.
-func (c *codex) insist(ctx context.Context, method string, params, result any) error {
+// callUntilAnswered repeats an idempotent request until it is answered.
+func (c *codex) callUntilAnswered(ctx context.Context, method string, params, result any) error {
 	for {
 		err := c.call(ctx, method, params, result)
 		if !errors.Is(err, rpc.ErrConnClosed) {
@@ -320,8 +321,8 @@ func (c *codex) insist(ctx context.Context, method string, params, result any) e
 	}
 }
 
-// life has the server run a worker, from the start to the replay.
-func (c *codex) life(ctx context.Context, r *run) {
+// runWorker runs one worker on the server, from the start to the replay.
+func (c *codex) runWorker(ctx context.Context, r *run) {
 	r.id = fmt.Sprintf("%s-%d", c.trial.mark, r.plan.Run)
 	c.mu.Lock()
 	c.runs[r.id] = r
@@ -334,32 +335,32 @@ func (c *codex) life(ctx context.Context, r *run) {
 	if !c.start(ctx, r) {
 		return
 	}
-	if err := c.converse(ctx, r); err != nil {
+	if err := c.exercise(ctx, r); err != nil {
 		if ctx.Err() == nil {
 			r.violate(NeverEnded, "%v; %s", err, c.silence(ctx, r))
-			_ = c.insist(ctx, "process/terminate", map[string]any{"processId": r.id}, nil) // it is told as it is
+			_ = c.callUntilAnswered(ctx, "process/terminate", map[string]any{"processId": r.id}, nil) // the history shows the result
 		}
 		return
 	}
 	r.mu.Lock()
 	untold := !r.in.hist.exited && r.in.failure == ""
 	r.mu.Unlock()
-	if untold { // closed without an exit: a read says why
+	if untold { // closed without an exit: a read gives the reason
 		c.again(ctx, r)
 	}
 	c.replay(ctx, r)
 	var gone struct {
 		Running bool `json:"running"`
 	}
-	if err := c.insist(ctx, "process/terminate", map[string]any{"processId": r.id}, &gone); err == nil && gone.Running {
-		r.violate(WrongExit, "process/terminate says that a closed process is running")
+	if err := c.callUntilAnswered(ctx, "process/terminate", map[string]any{"processId": r.id}, &gone); err == nil && gone.Running {
+		r.violate(WrongExit, "process/terminate reports a closed process as running")
 	}
 }
 
-// silence describes a run of which nothing came any more.
+// silence describes a run without news.
 func (c *codex) silence(ctx context.Context, r *run) string {
 	var res readResult
-	err := c.insist(ctx, "process/read", map[string]any{"processId": r.id, "afterSeq": r.last(), "maxBytes": nil, "waitMs": 0}, &res)
+	err := c.callUntilAnswered(ctx, "process/read", map[string]any{"processId": r.id, "afterSeq": r.last(), "maxBytes": nil, "waitMs": 0}, &res)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	what := fmt.Sprintf("the last event is %d, pushed on this connection were %d up to %d, %d wait for those between", r.in.hist.last, len(r.in.pushed), r.in.highest, len(r.in.pending))
@@ -369,7 +370,7 @@ func (c *codex) silence(ctx context.Context, r *run) string {
 	return fmt.Sprintf("%s; process/read has %d chunks more, next %d, exited %v, closed %v", what, len(res.Chunks), res.NextSeq, res.Exited, res.Closed)
 }
 
-// again reads after the end until it worked.
+// again reads after the end until a read succeeds.
 func (c *codex) again(ctx context.Context, r *run) {
 	for {
 		conn, err := c.current(ctx)
@@ -382,8 +383,8 @@ func (c *codex) again(ctx context.Context, r *run) {
 	}
 }
 
-// start starts the worker. A start whose answer was lost is not repeated: what
-// the next connection finds, counts.
+// start starts the worker. It does not repeat a start whose answer was lost:
+// the next connection finds the process or not.
 func (c *codex) start(ctx context.Context, r *run) bool {
 	conn, err := c.current(ctx)
 	if err != nil {
@@ -416,17 +417,18 @@ func (c *codex) start(ctx context.Context, r *run) bool {
 	r.mu.Unlock()
 	if absent {
 		c.trial.lostStarts.Add(1)
-		_ = c.insist(ctx, "process/terminate", map[string]any{"processId": r.id}, nil) // as codex does
+		_ = c.callUntilAnswered(ctx, "process/terminate", map[string]any{"processId": r.id}, nil) // as codex does
 		return false
 	}
 	return true
 }
 
-// workerEnv keeps writes of a worker in one piece, and workers small.
+// workerEnv makes each write of a worker one system call, and workers small.
 var workerEnv = map[string]string{"GODEBUG": "asyncpreemptoff=1", "GOMAXPROCS": "1", "GORACE": "atexit_sleep_ms=0"}
 
-// converse does what the shape of the worker asks for, until it is closed.
-func (c *codex) converse(ctx context.Context, r *run) error {
+// exercise sends the input or the kill that the shape of the worker needs,
+// until the worker is closed.
+func (c *codex) exercise(ctx context.Context, r *run) error {
 	patience := c.trial.opts.Hang
 	switch r.plan.Shape {
 	case Echo:
@@ -441,25 +443,25 @@ func (c *codex) converse(ctx context.Context, r *run) error {
 			return err
 		}
 		r.killed.Store(true)
-		if err := c.insist(ctx, "process/terminate", map[string]any{"processId": r.id}, nil); err != nil {
+		if err := c.callUntilAnswered(ctx, "process/terminate", map[string]any{"processId": r.id}, nil); err != nil {
 			return fmt.Errorf("process/terminate: %w", err)
 		}
 	}
 	return r.wait(ctx, patience, nil)
 }
 
-// enough says when an endless worker is to be ended.
+// enough reports whether to end an endless worker.
 func (p *Plan) enough(h *history) bool {
 	return h.exited || h.last >= 10+p.Seed%50
 }
 
-// write writes all inputs, one after the other, each until it is acknowledged.
+// write writes all inputs in order and repeats each until it is acknowledged.
 func (c *codex) write(ctx context.Context, r *run) error {
 	for n := uint32(1); int(n) <= r.plan.Records; n++ {
 		var answer struct {
 			Status string `json:"status"`
 		}
-		err := c.insist(ctx, "process/write", map[string]any{"processId": r.id, "chunk": r.plan.input(n), "writeId": fmt.Sprint(n)}, &answer)
+		err := c.callUntilAnswered(ctx, "process/write", map[string]any{"processId": r.id, "chunk": r.plan.input(n), "writeId": fmt.Sprint(n)}, &answer)
 		if err != nil {
 			if c.trial.excused(r) || r.killed.Load() {
 				return nil
@@ -467,7 +469,7 @@ func (c *codex) write(ctx context.Context, r *run) error {
 			return fmt.Errorf("process/write %d: %w", n, err)
 		}
 		if answer.Status != "accepted" {
-			return nil // the end will show whether that was right
+			return nil // the checks at the end decide whether that was correct
 		}
 		r.mu.Lock()
 		r.acked = n
@@ -476,20 +478,21 @@ func (c *codex) write(ctx context.Context, r *run) error {
 	return nil
 }
 
-// replayPage is what a replay reads at once: little enough to get through
-// between two cuts, or it would begin again until the server forgets the run.
+// replayPage is the size of a page of a replay. It is small enough to be read
+// between two cuts; otherwise the replay would start over until the server
+// forgets the run.
 const replayPage = 1 << 20
 
-// replay reads the whole log again, in pages, the last of which is empty.
+// replay reads the whole log again in pages, until a page is empty.
 func (c *codex) replay(ctx context.Context, r *run) {
 	var all readResult
 	for after, more := uint64(0), true; more; after = all.NextSeq - 1 {
 		var res readResult
-		err := c.insist(ctx, "process/read", map[string]any{"processId": r.id, "afterSeq": after, "maxBytes": replayPage, "waitMs": 0}, &res)
+		err := c.callUntilAnswered(ctx, "process/read", map[string]any{"processId": r.id, "afterSeq": after, "maxBytes": replayPage, "waitMs": 0}, &res)
 		if err != nil {
 			switch {
 			case ctx.Err() != nil:
-			case r.forgettable(): // the audit at the end reads it once more
+			case r.forgettable(): // the audit at the end reads it again
 				c.trial.logf("%s: %s: forgotten before it was read again", c.name, r.id)
 			default:
 				r.violate(BadReplay, "process/read after event %d: %v", after, err)
@@ -505,7 +508,7 @@ func (c *codex) replay(ctx context.Context, r *run) {
 	r.compare(again.hist, "process/read from the beginning")
 }
 
-// compare compares a replay with what was seen live.
+// compare compares a replay with the events seen live.
 func (r *run) compare(again *history, how string) {
 	r.mu.Lock()
 	live := r.in.hist

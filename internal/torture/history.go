@@ -9,7 +9,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// event is one event of a run as either dialect tells it. What is neither
+// event is one event of a run in either dialect. An event that is neither
 // output nor an end is an empty output.
 type event struct {
 	seq    uint64
@@ -19,7 +19,7 @@ type event struct {
 	code   int // of exited
 }
 
-// fromLog returns an event of a log.
+// fromLog converts an event of a log.
 func fromLog(e *spool.Event, tty bool) event {
 	v := event{seq: uint64(e.Seq), kind: e.Kind}
 	switch e.Kind {
@@ -39,7 +39,7 @@ func fromLog(e *spool.Event, tty bool) event {
 	return v
 }
 
-// history is what a client was told of one run, in order.
+// history holds the events that a client received of one run, in order.
 type history struct {
 	check  *checker
 	last   uint64
@@ -47,7 +47,7 @@ type history struct {
 	closed bool
 	code   int
 	bytes  int64
-	notes  int // outputs of nothing, with which a server says that something is amiss
+	notes  int // empty outputs, with which a server reports a problem
 	digest hash.Hash
 }
 
@@ -55,7 +55,7 @@ func newHistory(p *Plan) *history {
 	return &history{check: newChecker(p), digest: sha256.New()}
 }
 
-// add takes the next event.
+// add adds the next event.
 func (h *history) add(e event) {
 	switch {
 	case e.seq <= h.last:
@@ -94,19 +94,19 @@ func note(d hash.Hash, e event) {
 	d.Write(e.bytes)
 }
 
-// sum is the digest of all that was added.
+// sum is the digest of all added events.
 func (h *history) sum() [sha256.Size]byte { return [sha256.Size]byte(h.digest.Sum(nil)) }
 
-// verdict is what is known about how the run ended.
+// verdict holds the facts about the end of the run.
 type verdict struct {
-	failure string // the server says that the outcome is unknown
-	excused bool   // a fault allows that
-	killed  bool   // somebody killed the worker, or told the server to
+	failure string // the server's reason for an unknown outcome
+	excused bool   // a fault excuses an unknown outcome
+	killed  bool   // the worker was killed, directly or through the server
 	ledger  *ledger
-	acked   uint32 // inputs that were acknowledged
+	acked   uint32 // number of acknowledged inputs
 }
 
-// finish checks the whole and returns all violations.
+// finish performs the final checks and returns all violations.
 func (h *history) finish(v verdict) []Violation {
 	c := h.check
 	want := c.plan.code()
@@ -115,7 +115,7 @@ func (h *history) finish(v verdict) []Violation {
 		c.violate(NeverEnded, "the last event is %d", h.last)
 		return c.found
 	case h.exited && v.failure != "" && !v.excused:
-		c.violate(WrongExit, "it exited with %d and failed as well: %s", h.code, v.failure)
+		c.violate(WrongExit, "the run exited with %d and also failed: %s", h.code, v.failure)
 	case !h.exited && v.failure == "":
 		c.violate(WrongExit, "closed without an exit and without a failure")
 	case !h.exited && !v.excused:
@@ -126,11 +126,11 @@ func (h *history) finish(v verdict) []Violation {
 	case !h.exited || natural:
 	case v.killed && h.code == killedCode:
 	case v.killed:
-		c.violate(WrongExit, "exit code %d; it was killed, or exited with %d", h.code, want)
+		c.violate(WrongExit, "exit code %d; the worker was killed, or exited with %d", h.code, want)
 	default:
 		c.violate(WrongExit, "exit code %d instead of %d", h.code, want)
 	}
-	// What a fault may take must be missed aloud.
+	// A fault excuses a loss only if the server reports it.
 	lost := v.excused && (v.failure != "" || h.notes > 0)
 	c.finish(ending{
 		whole: natural && !lost && (!v.killed || want != killedCode), killed: v.killed,

@@ -6,30 +6,31 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// inbox puts what comes over a connection in order, as a client of the dialect
-// must: notifications may be late or missing, and process/read has the rest.
+// inbox orders the events from a connection, as a client of the codex dialect
+// must: notifications may be late or missing, and process/read returns the
+// rest.
 type inbox struct {
 	hist    *history
 	pending map[uint64]event
 	failure string
 
-	// Of the connection in use: what was pushed, to see repetitions.
+	// Events pushed on the current connection, to detect repetitions.
 	pushed  map[uint64]struct{}
 	highest uint64
-	late    int // pushes that came after a later one
+	late    int // pushes after one with a higher seq
 }
 
 func newInbox(h *history) *inbox {
 	return &inbox{hist: h, pending: make(map[uint64]event), pushed: make(map[uint64]struct{})}
 }
 
-// reconnect begins to count pushes anew.
+// reconnect resets the state of the connection.
 func (in *inbox) reconnect() {
 	clear(in.pushed)
 	in.highest = 0
 }
 
-// push takes a notification.
+// push adds a notification.
 func (in *inbox) push(e event) {
 	if _, again := in.pushed[e.seq]; again {
 		in.hist.check.violate(Repeated, "event %d was pushed twice on one connection", e.seq)
@@ -40,7 +41,7 @@ func (in *inbox) push(e event) {
 		in.late++
 	}
 	in.highest = max(in.highest, e.seq)
-	if e.seq > in.hist.last { // else a read had it already
+	if e.seq > in.hist.last { // otherwise a read returned it before
 		in.pending[e.seq] = e
 	}
 	in.drain()
@@ -57,7 +58,7 @@ func (in *inbox) drain() {
 	}
 }
 
-// chunk is one of a process/read result.
+// chunk is a chunk of a process/read result.
 type chunk struct {
 	Seq    uint64       `json:"seq"`
 	Stream spool.Stream `json:"stream"`
@@ -74,10 +75,10 @@ type readResult struct {
 	Failure  *string `json:"failure"`
 }
 
-// read takes the answer to a process/read without a limit, which holds all
-// there was after the cursor: the numbers it leaves out are the exit and the
-// end. It reports whether there is a gap before what was pushed meanwhile, so
-// that one has to read again.
+// read adds the answer to a process/read without a limit. It holds all events
+// after the cursor; the numbers it skips are the exit and the end. read reports
+// whether there is a gap before events pushed meanwhile, so that the caller
+// must read again.
 func (in *inbox) read(after uint64, res *readResult) (gap bool) {
 	if res.NextSeq <= after {
 		in.hist.check.violate(Lost, "the log ends at event %d, and event %d was delivered", res.NextSeq-1, after)
@@ -107,14 +108,14 @@ func (in *inbox) read(after uint64, res *readResult) (gap bool) {
 		missing = missing[:last]
 	}
 	if len(missing) > 0 && res.Exited && res.ExitCode != nil && !exited {
-		// What was evicted, if anything, is older.
+		// Evicted chunks, if any, are older.
 		last := len(missing) - 1
 		in.pending[missing[last]] = event{seq: missing[last], kind: spool.KindExited, code: *res.ExitCode}
 		missing = missing[:last]
 	}
 	in.drain()
 	if len(missing) > 0 {
-		// The history says that they are lost; go on behind them.
+		// The history reports them as lost; continue behind them.
 		seqs := make([]uint64, 0, len(in.pending))
 		for seq := range in.pending {
 			seqs = append(seqs, seq)

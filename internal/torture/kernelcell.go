@@ -15,20 +15,20 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// soakCell is a cell and what should come of it.
+// soakCell is a cell and its expected result.
 type soakCell struct {
 	spool.Cell
-	add    int    // to x, which is then the result
-	output string // that is part of what it writes
+	add    int    // added to x, which is then the result
+	output string // expected part of its output
 	want   []spool.TurnOutcome
-	// interrupt stops it once it has written something, with the means
-	// that follow an interrupt within the grace.
+	// interrupt stops the cell once it has written output. The kernel may
+	// escalate the stop within the grace.
 	interrupt bool
 	grace     time.Duration
 }
 
-// stubborn is a cell that swallows interrupts. It does something in the inner
-// loop because Python does not catch what is raised in one that is empty.
+// stubborn is a cell that ignores interrupts. Its inner loop does work because
+// Python does not catch an exception raised in an empty loop.
 const stubborn = `n = 0
 while True:
     try:
@@ -36,14 +36,13 @@ while True:
         while True: n += 1
     except BaseException: pass`
 
-// newSoakCell chooses a cell.
+// newSoakCell chooses a random cell.
 func newSoakCell(rng *rand.Rand) *soakCell {
 	n := rng.IntN(1000)
 	ok := []spool.TurnOutcome{spool.TurnOK}
 	switch p := rng.IntN(100); {
 	case p < 55:
-		// A cell that is asked to count finds out whether the state of
-		// the cells before it is there.
+		// This cell checks that the state of the previous cells is present.
 		code := fmt.Sprintf("x = globals().get('x', 0) + %d; x", n+1)
 		return &soakCell{Cell: spool.Cell{Code: code}, add: n + 1, want: ok}
 	case p < 65:
@@ -67,7 +66,7 @@ func newSoakCell(rng *rand.Rand) *soakCell {
 	case p < 98:
 		return &soakCell{Cell: spool.Cell{Code: "import os; os._exit(7)"}, want: []spool.TurnOutcome{spool.TurnCrashed}}
 	default:
-		// An interrupt may find it between two loops, outside of try.
+		// An interrupt may reach it between two loops, outside of try.
 		return &soakCell{
 			Cell: spool.Cell{Code: stubborn}, interrupt: true, grace: 200 * time.Millisecond,
 			want: []spool.TurnOutcome{spool.TurnKilled, spool.TurnInterrupted},
@@ -75,28 +74,28 @@ func newSoakCell(rng *rand.Rand) *soakCell {
 	}
 }
 
-// soaked is a kernel and what its log says of its state.
-type soaked struct {
+// soakKernel is a kernel and its state according to its log.
+type soakKernel struct {
 	*soak
 	run   *spool.Run
 	n     int
-	read  spool.Seq // as far as the log was read
-	x     int       // in the interpreter that lives
-	ended bool      // the log says that the interpreter has
+	read  spool.Seq // cursor
+	x     int       // the value of x in the live interpreter
+	ended bool      // the log reports the end of the interpreter
 	last  []string  // the last events
 }
 
-// soakedEvents is how many events are shown of a log that is wrong.
-const soakedEvents = 30
+// soakEvents is the number of events shown from a wrong log.
+const soakEvents = 30
 
-// wrong notes a promise that was broken, and what was there to see of it.
-func (k *soaked) wrong(count *int, format string, args ...any) {
+// wrong records a broken promise and the last events.
+func (k *soakKernel) wrong(count *int, format string, args ...any) {
 	k.soak.wrong(count, "kernel %d (run %s): %s\n    %s", k.n, k.run.ID(), fmt.Sprintf(format, args...), strings.Join(k.last, "\n    "))
 }
 
-// cell runs one cell and holds the log against what it should say. Whether the
-// state is there is never a matter of time: the log says when it is lost.
-func (k *soaked) cell(ctx context.Context, rng *rand.Rand) error {
+// cell runs one cell and compares the log with the expected result. Whether the
+// state must be present does not depend on timing: the log reports its loss.
+func (k *soakKernel) cell(ctx context.Context, rng *rand.Rand) error {
 	c := newSoakCell(rng)
 	ctx, cancel := context.WithTimeout(ctx, soakSettle)
 	defer cancel()
@@ -109,7 +108,7 @@ func (k *soaked) cell(ctx context.Context, rng *rand.Rand) error {
 	var stopped time.Time
 	for e, err := range k.run.Events(ctx, k.read) {
 		if err != nil {
-			k.wrong(&k.report.Unsettled, "turn %d is not settled: %v", t.Seq(), err)
+			k.wrong(&k.report.Unsettled, "turn %d did not end: %v", t.Seq(), err)
 			return nil
 		}
 		if err := k.note(e, t.Seq(), seen); err != nil {
@@ -135,21 +134,21 @@ func (k *soaked) cell(ctx context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// soakTurn is what a log says of a turn.
+// soakTurn is the result of a turn according to the log.
 type soakTurn struct {
 	written strings.Builder
 	result  string
 	done    spool.Done
 }
 
-// note takes an event of the log into account.
-func (k *soaked) note(e spool.Event, turn spool.Seq, seen *soakTurn) error {
+// note evaluates one event of the log.
+func (k *soakKernel) note(e spool.Event, turn spool.Seq, seen *soakTurn) error {
 	k.read = e.Seq
 	line, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encode event: %w", err)
 	}
-	if len(k.last) == soakedEvents {
+	if len(k.last) == soakEvents {
 		k.last = k.last[1:]
 	}
 	k.last = append(k.last, string(line))
@@ -164,7 +163,7 @@ func (k *soaked) note(e spool.Event, turn spool.Seq, seen *soakTurn) error {
 			k.ended = true
 		case kernel.NoticeRestarted:
 			if !k.ended {
-				k.wrong(&k.report.Wrong, "event %d: a fresh interpreter, and nobody said that the one before it ended", e.Seq)
+				k.wrong(&k.report.Wrong, "event %d: a fresh interpreter without a report that the previous one ended", e.Seq)
 			}
 			k.ended, k.x = false, 0
 		}
@@ -173,7 +172,7 @@ func (k *soaked) note(e spool.Event, turn spool.Seq, seen *soakTurn) error {
 			return nil
 		}
 		if k.ended {
-			k.wrong(&k.report.Wrong, "event %d: something runs, and nobody said that a fresh interpreter was started", e.Seq)
+			k.wrong(&k.report.Wrong, "event %d: activity without a report of a fresh interpreter", e.Seq)
 		}
 		seen.written.Write(e.Bytes)
 		if e.Kind == spool.KindResult {
@@ -197,19 +196,19 @@ func (k *soaked) note(e spool.Event, turn spool.Seq, seen *soakTurn) error {
 	return nil
 }
 
-// lost reports whether a done says that the state is gone with the interpreter.
+// lost reports whether a done event ended the interpreter and its state.
 func lost(d *spool.Done) bool {
 	return d.Outcome == spool.TurnCrashed || d.Outcome == spool.TurnKilled || d.StoppedWith == "terminate" || d.StoppedWith == "kill"
 }
 
-// check holds what a turn did against what it should have done.
-func (k *soaked) check(c *soakCell, turn spool.Seq, seen *soakTurn) {
+// check compares a turn with the expected result.
+func (k *soakKernel) check(c *soakCell, turn spool.Seq, seen *soakTurn) {
 	d := &seen.done
 	switch {
 	case !slices.Contains(c.want, d.Outcome):
 		k.wrong(&k.report.Wrong, "turn %d ended %q (%s), not %q", turn, d.Outcome, d.Error, c.want)
 	case lost(d) && !slices.Contains(c.want, spool.TurnKilled) && !slices.Contains(c.want, spool.TurnCrashed):
-		k.wrong(&k.report.Wrong, "turn %d obeys an interrupt, and was stopped with %q", turn, d.StoppedWith)
+		k.wrong(&k.report.Wrong, "turn %d obeys an interrupt, but was stopped with %q", turn, d.StoppedWith)
 	case c.add > 0:
 		k.x += c.add
 		if want := strconv.Quote(strconv.Itoa(k.x)); seen.result != want {

@@ -23,41 +23,41 @@ import (
 	"github.com/spool-run/spool/internal/host"
 )
 
-// Bounds of a soak of kernels.
+// Limits of a soak of kernels.
 const (
 	soakWorkers = 8                // kernels alive at once
-	soakSettle  = 60 * time.Second // after which a cell is unsettled
-	soakStop    = 7 * time.Second  // after which a cell that is stopped has ended
-	soakGone    = time.Second      // after which nothing of a killed keeper may live
-	// soakDescriptors is how many a keeper may have more at the end than
-	// after its first kernels: what it keeps ready for the next.
+	soakSettle  = 60 * time.Second // deadline of a cell
+	soakStop    = 7 * time.Second  // deadline of a stop
+	soakGone    = time.Second      // after a kill of the keeper, no kernel may live longer
+	// soakDescriptors is how many more descriptors a keeper may have at the end
+	// than after its first kernels, for the processes it keeps ready.
 	soakDescriptors = 64
-	// soakReady is how many processes a keeper has ready for the next
-	// kernel: the one that forks them, and one that is forked.
+	// soakReady is the number of processes that a keeper keeps ready for the
+	// next kernel: the zygote and one fork.
 	soakReady      = 2
 	maxSoakDetails = 20
 )
 
-// SoakOptions say how much to ask of kernels.
+// SoakOptions configure a soak.
 type SoakOptions struct {
 	Seed    uint64
-	Binary  string // the spool to soak
-	Dir     string // to work in
-	Kernels int    // to start and end, in all
-	Cells   int    // to run, in all
-	Python  string // empty lets the server find one
+	Binary  string // the spool binary under test
+	Dir     string // the working directory
+	Kernels int    // number of kernels in total
+	Cells   int    // number of cells in total
+	Python  string // empty lets the server choose one
 }
 
-// SoakReport is what came of it.
+// SoakReport is the result of a soak.
 type SoakReport struct {
 	Seed        uint64         `json:"seed"`
 	Seconds     float64        `json:"seconds"`
 	Kernels     int            `json:"kernels"`
 	Cells       int            `json:"cells"`
-	Outcomes    map[string]int `json:"outcomes"`  // of the cells
-	Unsettled   int            `json:"unsettled"` // cells without an end
-	Wrong       int            `json:"wrong"`     // cells that did something else
-	StopMs      int64          `json:"stop_ms"`   // the longest from a request to stop to the end
+	Outcomes    map[string]int `json:"outcomes"`  // number of cells by outcome
+	Unsettled   int            `json:"unsettled"` // cells that did not end
+	Wrong       int            `json:"wrong"`     // cells with another result than expected
+	StopMs      int64          `json:"stop_ms"`   // slowest stop, from the request to the end
 	Orphans     int            `json:"orphans"`   // processes that outlived their kernel
 	Descriptors [2]int         `json:"descriptors"`
 	GoneMs      int64          `json:"gone_ms"` // after the keeper was killed
@@ -85,7 +85,7 @@ func (r *SoakReport) WriteTable(w io.Writer) error {
 	return tw.Flush()
 }
 
-// soak is a soak under way.
+// soak is the state of a soak.
 type soak struct {
 	SoakOptions
 	client *client.Client
@@ -93,11 +93,11 @@ type soak struct {
 
 	mu     sync.Mutex
 	report SoakReport
-	cells  int // still to run
+	cells  int // left to run
 }
 
-// SoakKernels starts a server, has it keep Python interpreters, asks them
-// everything that cells do, and kills the keeper at the end.
+// SoakKernels starts a server, runs cells of every kind in its kernels, and
+// kills the keeper at the end.
 func SoakKernels(ctx context.Context, o SoakOptions) (_ *SoakReport, err error) {
 	state := filepath.Join(o.Dir, "state")
 	s := &soak{SoakOptions: o, mark: fmt.Sprintf("spool-soak-%d-%d", os.Getpid(), time.Now().UnixNano()), cells: o.Cells}
@@ -117,7 +117,7 @@ func SoakKernels(ctx context.Context, o SoakOptions) (_ *SoakReport, err error) 
 	}
 	defer func() {
 		_ = server.Process.Kill()
-		_ = server.Wait() // killed, as it should be
+		_ = server.Wait() // the server was killed
 	}()
 	url, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -173,7 +173,7 @@ func SoakKernels(ctx context.Context, o SoakOptions) (_ *SoakReport, err error) 
 	return &s.report, nil
 }
 
-// wrong notes a promise that was broken.
+// wrong records a broken promise.
 func (s *soak) wrong(count *int, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +195,7 @@ func (s *soak) start(ctx context.Context) (*spool.Run, error) {
 	})
 }
 
-// kernel is the life of one.
+// kernel runs one kernel from start to end.
 func (s *soak) kernel(ctx context.Context, n int) error {
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(n)))
 	r, err := s.start(ctx)
@@ -203,7 +203,7 @@ func (s *soak) kernel(ctx context.Context, n int) error {
 		return err
 	}
 	cells := s.take(n)
-	k := &soaked{soak: s, run: r, n: n}
+	k := &soakKernel{soak: s, run: r, n: n}
 	for range cells {
 		if err := k.cell(ctx, rng); err != nil {
 			return err
@@ -227,7 +227,7 @@ func (s *soak) kernel(ctx context.Context, n int) error {
 	return nil
 }
 
-// take returns how many cells a kernel runs: its share of what is left.
+// take returns how many cells a kernel runs: its share of the rest.
 func (s *soak) take(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,8 +239,8 @@ func (s *soak) take(n int) int {
 	return share
 }
 
-// orphans returns how many processes outlive their kernels: one that is about
-// to end is none.
+// orphans returns the number of processes that outlive their kernels. It waits
+// for processes that are about to end.
 func (s *soak) orphans(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, soakSettle)
 	defer cancel()
@@ -252,13 +252,13 @@ func (s *soak) orphans(ctx context.Context) (int, error) {
 		select {
 		case <-ctx.Done():
 			return left, nil
-		case <-time.After(5 * time.Millisecond): // nobody is told when somebody else's child ends
+		case <-time.After(5 * time.Millisecond): // the kernel does not report the end of another process's child
 		}
 	}
 }
 
-// killKeeper kills what keeps live kernels and takes the time until they are
-// gone.
+// killKeeper kills the keeper of live kernels and measures the time until the
+// kernels are gone.
 func (s *soak) killKeeper(ctx context.Context, state string) error {
 	for range 3 {
 		if _, err := s.start(ctx); err != nil {
@@ -266,7 +266,7 @@ func (s *soak) killKeeper(ctx context.Context, state string) error {
 		}
 	}
 	if len(marked(s.mark)) == 0 {
-		return errors.New("no kernel lives that could be orphaned")
+		return errors.New("no live kernel to orphan")
 	}
 	owners, err := host.Owners(state)
 	if err != nil {
@@ -275,17 +275,18 @@ func (s *soak) killKeeper(ctx context.Context, state string) error {
 	began := time.Now()
 	for _, o := range owners {
 		if p, err := os.FindProcess(o.Pid); err == nil {
-			_ = p.Kill() // one that is gone needs none
+			_ = p.Kill() // the process may have ended
 		}
 	}
 	for time.Since(began) < 10*soakGone && len(marked(s.mark)) > 0 {
-		time.Sleep(5 * time.Millisecond) // nobody is told when somebody else's child ends
+		time.Sleep(5 * time.Millisecond) // the kernel does not report the end of another process's child
 	}
 	s.report.GoneMs = time.Since(began).Milliseconds()
 	return nil
 }
 
-// descriptors is how many the keepers of a directory have open.
+// descriptors returns the number of open descriptors of the keepers of a
+// directory.
 func descriptors(state string) (int, error) {
 	owners, err := host.Owners(state)
 	if err != nil {
@@ -294,19 +295,18 @@ func descriptors(state string) (int, error) {
 	n := 0
 	for _, o := range owners {
 		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", o.Pid))
-		if err == nil { // one that just ended has none
+		if err == nil { // the process may have ended
 			n += len(list)
 		}
 	}
 	return n, nil
 }
 
-// marked returns the processes that have a mark in their environment and have
-// not ended.
+// marked returns the live processes that have a mark in their environment.
 func marked(mark string) []string {
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
-		return nil // the pattern is fine
+		return nil // the pattern is valid
 	}
 	var pids []string
 	for _, f := range files {

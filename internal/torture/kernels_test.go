@@ -11,7 +11,7 @@ import (
 
 func TestSoakKernels(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("kernels are kept on Linux")
+		t.Skip("the kernel engine needs Linux")
 	}
 	report, err := torture.SoakKernels(t.Context(), torture.SoakOptions{
 		Seed: 1, Binary: servertest.Binary(t), Dir: t.TempDir(), Kernels: 24, Cells: 240,

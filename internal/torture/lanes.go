@@ -12,15 +12,16 @@ import (
 	"github.com/spool-run/spool/internal/netcut"
 )
 
-// connectionLane does to one connection what the schedule says, until it was
-// cut as often as asked for.
+// connectionLane applies the schedule to one connection until it reached the
+// goal of cuts.
 func (t *trial) connectionLane(ctx context.Context, lane int, d driver, quota int) {
 	wire, seen := d.proxy(), 0
 	for step := range Schedule(t.opts.Seed, lane, t.opts.Faults) {
 		if quota == 0 {
 			return
 		}
-		// There is nothing to cut before the client came back.
+		// Wait until the client has reconnected; otherwise there is no
+		// connection to cut.
 		if !step.Early && !d.settled(ctx) {
 			return
 		}
@@ -49,12 +50,12 @@ func (t *trial) connectionLane(ctx context.Context, lane int, d driver, quota in
 			t.disconnects.Add(1)
 			quota--
 		}
-		t.did(step, cut || step.Fault == Stall)
+		t.countStep(step, cut || step.Fault == Stall)
 		t.logf("%s: %s", d.label(), step)
 	}
 }
 
-// cut resets a connection, and reports whether there was one.
+// cut resets a connection and reports whether there was one.
 func (t *trial) cut(ctx context.Context, wire *netcut.Proxy, step Step) bool {
 	if step.Bytes == 0 {
 		return wire.Cut() > 0
@@ -67,12 +68,12 @@ func (t *trial) cut(ctx context.Context, wire *netcut.Proxy, step Step) bool {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	wire.CutAfter(step.Dir, 1<<62) // takes the place of the one that did not come
+	wire.CutAfter(step.Dir, 1<<62) // replaces the cut whose bytes did not arrive
 	return wire.Cut() > 0
 }
 
-// did counts a step.
-func (t *trial) did(step Step, done bool) {
+// countStep counts a step.
+func (t *trial) countStep(step Step, done bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if done {
@@ -82,7 +83,7 @@ func (t *trial) did(step Step, done bool) {
 	}
 }
 
-// pause waits, and reports whether to go on.
+// pause waits and reports whether to continue.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -94,8 +95,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// serverLane does to the server, its machine and its workers what the schedule
-// says.
+// serverLane applies the schedule to the server, its machine and its workers.
 func (t *trial) serverLane(ctx context.Context) {
 	for step := range Schedule(t.opts.Seed, serverLane, t.opts.Faults) {
 		if !pause(ctx, step.Pause) {
@@ -115,13 +115,13 @@ func (t *trial) serverLane(ctx context.Context) {
 		case Disk:
 			done = t.fillDisk(ctx, step.Hold)
 		}
-		t.did(step, done)
+		t.countStep(step, done)
 		t.logf("%s", step)
 	}
 }
 
-// killServer kills the server and starts it again. What it ran itself has an
-// unknown outcome from then on; what a keeper runs has not.
+// killServer kills the server and starts it again. Runs that the server owned
+// itself have an unknown outcome then; runs of a keeper do not.
 func (t *trial) killServer(upgrade bool) bool {
 	t.kills.Add(1)
 	if len(t.server.keepers()) > 0 {
@@ -138,7 +138,7 @@ func (t *trial) killServer(upgrade bool) bool {
 
 func killProcess(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) }
 
-// killKeepers kills whoever keeps the runs.
+// killKeepers kills the keepers.
 func (t *trial) killKeepers() bool {
 	pids := t.server.keepers()
 	if len(pids) == 0 {
@@ -147,7 +147,7 @@ func (t *trial) killKeepers() bool {
 	t.keeper.Store(true)
 	defer t.excuse(Keeper)()
 	for _, pid := range pids {
-		_ = killProcess(pid) // it may be leaving
+		_ = killProcess(pid) // it may be exiting
 	}
 	return true
 }
@@ -159,7 +159,7 @@ func (t *trial) killWorker(pick uint64) bool {
 	t.mu.Unlock()
 	able = slices.DeleteFunc(able, func(r *run) bool {
 		n, ok := workerOf(r.ledger.pid(), t.mark)
-		return !ok || n != r.plan.Run // not yet, or no more
+		return !ok || n != r.plan.Run // not yet started, or ended
 	})
 	if len(able) == 0 {
 		return false
@@ -170,8 +170,8 @@ func (t *trial) killWorker(pick uint64) bool {
 	return killProcess(r.ledger.pid()) == nil
 }
 
-// fillDisk leaves the server no room for a while. What is logged then may be
-// lost, if that is said.
+// fillDisk fills the server's disk for a while. Events logged then may be lost
+// if the server reports the loss.
 func (t *trial) fillDisk(ctx context.Context, hold time.Duration) bool {
 	defer t.excuse(Disk)()
 	path := filepath.Join(t.server.state, "filler")

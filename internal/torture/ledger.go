@@ -11,13 +11,13 @@ import (
 	"github.com/spool-run/spool/internal/flock"
 )
 
-// A ledger is a shared page in which a worker notes what it has written, after
-// it was written. What is in it survives the worker, however it ends. The first
-// word is the pid of the leader; each producer has a line of words: whether it
-// began, then the number of records on each stream.
+// A ledger is a shared page in which a worker counts its records after writing
+// them. The page survives the worker, however it ends. The first word is the
+// pid of the leader; each producer has a line of words: whether it began, then
+// the number of records on each stream.
 type ledger struct {
 	page []byte
-	file *os.File // kept by workers, who take turns with it; or nil
+	file *os.File // locked by workers to write in turn; may be nil
 }
 
 const (
@@ -25,7 +25,7 @@ const (
 	ledgerLine = 64
 )
 
-// createLedger makes an empty one for a worker to come.
+// createLedger creates an empty ledger for a new worker.
 func createLedger(path string) (*ledger, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o666)
 	if err != nil {
@@ -38,7 +38,7 @@ func createLedger(path string) (*ledger, error) {
 	return mapLedger(f)
 }
 
-// openLedger opens the ledger of a worker, which has none if the path is empty.
+// openLedger opens the ledger of a worker. It returns nil if the path is empty.
 func openLedger(path string) (*ledger, error) {
 	if path == "" {
 		return &ledger{page: make([]byte, ledgerSize)}, nil
@@ -64,7 +64,7 @@ func mapLedger(f *os.File) (*ledger, error) {
 }
 
 func (l *ledger) close() {
-	_ = unix.Munmap(l.page) // fails for what was never mapped only
+	_ = unix.Munmap(l.page) // fails only for memory that is not mapped
 }
 
 func (l *ledger) word(i int) []byte { return l.page[i : i+8] }
@@ -88,7 +88,8 @@ func (l *ledger) wrote(producer, stream uint8, number uint32) {
 	binary.LittleEndian.PutUint64(l.word(ledgerLine*(int(producer)+1)+8*(int(stream)+1)), uint64(number))
 }
 
-// lock keeps the other producers from writing until unlock, or our death.
+// lock excludes the other producers from writing until unlock, or until this
+// process dies.
 func (l *ledger) lock() error {
 	if l.file == nil {
 		return nil

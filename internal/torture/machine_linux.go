@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endWithUs keeps a server from outliving the torture.
-func endWithUs() *syscall.SysProcAttr {
+// dieWithParent makes the kernel kill a server when the torture process dies.
+func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// workers returns the living processes of a torture, by run.
+// workers returns the live processes of a torture, by run.
 func workers(mark string) (map[uint32][]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -68,7 +68,7 @@ func resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// mountDisk makes dir a disk of its own that is small enough to be filled.
+// mountDisk mounts a small file system on dir, which can be filled.
 func mountDisk(dir string, size int64) (unmount func() error, err error) {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0700", size)); err != nil {
 		return nil, fmt.Errorf("mount a disk on %s: %w", dir, err)
@@ -76,7 +76,7 @@ func mountDisk(dir string, size int64) (unmount func() error, err error) {
 	return func() error { return unix.Unmount(dir, unix.MNT_DETACH) }, nil
 }
 
-// fillDisk takes all room there is on the disk of a directory.
+// fillDisk uses up all free space on the disk of a directory.
 func fillDisk(path string) error {
 	f, err := os.Create(path)
 	if err != nil {

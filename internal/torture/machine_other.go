@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-func endWithUs() *syscall.SysProcAttr { return nil }
+func dieWithParent() *syscall.SysProcAttr { return nil }
 
 func workers(string) (map[uint32][]int, error) { return nil, nil }
 
@@ -16,7 +16,7 @@ func workerOf(int, string) (uint32, bool) { return 0, false }
 func resident(int) int64 { return 0 }
 
 func mountDisk(string, int64) (func() error, error) {
-	return nil, errors.New("mount a disk: only Linux can be asked to")
+	return nil, errors.New("mount a disk: supported only on Linux")
 }
 
-func fillDisk(string) error { return errors.New("fill disk: only Linux can be asked to") }
+func fillDisk(string) error { return errors.New("fill disk: supported only on Linux") }

@@ -21,7 +21,7 @@ type native struct {
 	conn  *client.Client
 }
 
-// reconnectFor is longer than any fault takes.
+// reconnectFor is longer than any fault.
 const reconnectFor = 5 * time.Minute
 
 func newNative(t *trial, index int) (*native, error) {
@@ -35,7 +35,7 @@ func newNative(t *trial, index int) (*native, error) {
 func (n *native) proxy() *netcut.Proxy { return n.wire }
 func (n *native) label() string        { return n.name }
 
-// serve connects for the first time; from then on the client sees to it.
+// serve connects for the first time; later the client reconnects by itself.
 func (n *native) serve(ctx context.Context) {
 	for ctx.Err() == nil {
 		c, err := client.Dial(ctx, "ws://"+n.wire.Addr(), client.Options{Token: n.trial.opts.Token, Reconnect: reconnectFor})
@@ -53,19 +53,19 @@ func (n *native) serve(ctx context.Context) {
 	}
 }
 
-// settled asks for something, which waits for a connection.
+// settled sends a request, which waits for a connection.
 func (n *native) settled(ctx context.Context) bool {
 	select {
 	case <-n.ready:
-		_, err := n.conn.Stat(ctx, spool.RunID(n.trial.mark)) // there is none
+		_, err := n.conn.Stat(ctx, spool.RunID(n.trial.mark)) // no run has this id
 		return err != nil && ctx.Err() == nil
 	case <-ctx.Done():
 		return false
 	}
 }
 
-// life has the server run a worker, from the start to the replay.
-func (n *native) life(ctx context.Context, r *run) {
+// runWorker runs one worker on the server, from the start to the replay.
+func (n *native) runWorker(ctx context.Context, r *run) {
 	select {
 	case <-n.ready:
 	case <-ctx.Done():
@@ -93,11 +93,11 @@ func (n *native) life(ctx context.Context, r *run) {
 		defer close(followed)
 		n.follow(ctx, r, handle)
 	})
-	err = n.converse(ctx, r, handle)
+	err = n.exercise(ctx, r, handle)
 	if err != nil {
 		if ctx.Err() == nil {
 			r.violate(NeverEnded, "%v; the last event is %d", err, r.last())
-			_ = handle.Kill(ctx) // it is told as it is
+			_ = handle.Kill(ctx) // the history shows the result
 		}
 		return
 	}
@@ -115,7 +115,7 @@ func (n *native) life(ctx context.Context, r *run) {
 	r.compare(again, "following from the beginning")
 }
 
-// follow takes the events as they come.
+// follow adds the events as they arrive.
 func (n *native) follow(ctx context.Context, r *run, handle *spool.Run) {
 	for e, err := range handle.Events(ctx, 0) {
 		if err != nil {
@@ -138,8 +138,9 @@ func (n *native) follow(ctx context.Context, r *run, handle *spool.Run) {
 	}
 }
 
-// converse does what the shape of the worker asks for, until it is closed.
-func (n *native) converse(ctx context.Context, r *run, handle *spool.Run) error {
+// exercise sends the input or the kill that the shape of the worker needs,
+// until the worker is closed.
+func (n *native) exercise(ctx context.Context, r *run, handle *spool.Run) error {
 	patience := n.trial.opts.Hang
 	switch r.plan.Shape {
 	case Echo:
@@ -150,7 +151,7 @@ func (n *native) converse(ctx context.Context, r *run, handle *spool.Run) error 
 			_, err := handle.Send(ctx, spool.Input{ID: fmt.Sprint(i), Kind: spool.InputStdin, Bytes: r.plan.input(i)})
 			if err != nil {
 				if errors.Is(err, spool.ErrInputClosed) || errors.Is(err, spool.ErrEnded) || n.trial.excused(r) || r.killed.Load() {
-					break // the end will show whether that was right
+					break // the checks at the end decide whether that was correct
 				}
 				return fmt.Errorf("send %d: %w", i, err)
 			}

@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// startPeer starts another exec-server, such as codex, on a free port of
-// loopback. It ends with stop, and does not outlive the torture.
+// startPeer starts another exec-server, such as codex, on a free loopback port.
+// stop ends it; it also dies with the torture process.
 func startPeer(binary string) (url string, pid int, stop func(), err error) {
 	cmd := exec.Command(binary, "exec-server", "--listen", "ws://127.0.0.1:0")
-	cmd.SysProcAttr = endWithUs()
+	cmd.SysProcAttr = dieWithParent()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return "", 0, nil, fmt.Errorf("start %s: %w", binary, err)
@@ -21,8 +21,8 @@ func startPeer(binary string) (url string, pid int, stop func(), err error) {
 		return "", 0, nil, fmt.Errorf("start %s: %w", binary, err)
 	}
 	stop = func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // so that it ends what it runs
-		_ = cmd.Wait()                          // how it ends is not what is tested
+		_ = cmd.Process.Signal(syscall.SIGTERM) // the peer ends its processes
+		_ = cmd.Wait()                          // its exit status does not matter
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {

@@ -9,40 +9,40 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// Shape is how a worker behaves.
+// Shape is the behaviour of a worker.
 type Shape string
 
 // The shapes of a worker.
 const (
 	Fast       Shape = "fast"       // writes as fast as it can
-	Slow       Shape = "slow"       // rests after every record
-	Bursty     Shape = "bursty"     // rests now and then
+	Slow       Shape = "slow"       // pauses after every record
+	Bursty     Shape = "bursty"     // pauses now and then
 	Echo       Shape = "echo"       // answers numbered records on its input
 	Background Shape = "background" // exits while its children still write
 	Endless    Shape = "endless"    // writes until it is killed, as do its children
 )
 
-// Plan says what one worker does. It follows from the seed of the torture and
-// the number of the run, and goes to the worker as an argument.
+// Plan describes one worker. It is derived from the seed of the torture and the
+// number of the run, and is passed to the worker as an argument.
 type Plan struct {
-	Mark     string `json:"mark"` // of the whole torture; found in every argument list
+	Mark     string `json:"mark"` // identifies the torture; part of every argument list
 	Run      uint32 `json:"run"`
-	Seed     uint64 `json:"seed"` // of the contents
+	Seed     uint64 `json:"seed"` // of the payloads
 	Shape    Shape  `json:"shape"`
 	TTY      bool   `json:"tty,omitempty"`
-	Records  int    `json:"records"`            // of each producer, over all streams
-	Payload  int    `json:"payload"`            // at most so many bytes in a record
-	Children int    `json:"children,omitempty"` // producers beside the leader
+	Records  int    `json:"records"`            // per producer, over all streams
+	Payload  int    `json:"payload"`            // maximum bytes per record
+	Children int    `json:"children,omitempty"` // number of producers beside the leader
 	Escape   bool   `json:"escape,omitempty"`   // children fork twice and leave the session
 	Exit     int    `json:"exit,omitempty"`
-	Signal   int    `json:"signal,omitempty"` // ends itself with it, instead of Exit
+	Signal   int    `json:"signal,omitempty"` // the worker ends itself with this signal instead of Exit
 	Ledger   string `json:"ledger,omitempty"`
 }
 
-// Bounds of what a plan holds.
+// Limits of a plan.
 const (
 	maxChildren = 3
-	pipeAtomic  = 4096 // what a pipe takes whole, whoever else writes to it
+	pipeAtomic  = 4096 // a pipe writes this much atomically
 )
 
 // newPlan returns the plan of a run.
@@ -87,7 +87,7 @@ func newPlan(seed uint64, run uint32, mark string) Plan {
 	return p
 }
 
-// code is what the exit should be told as.
+// code is the expected exit code.
 func (p *Plan) code() int {
 	if p.Signal != 0 {
 		return 128 + p.Signal
@@ -95,7 +95,7 @@ func (p *Plan) code() int {
 	return p.Exit
 }
 
-// streams are the ones the worker writes to.
+// streams returns the streams that the worker writes to.
 func (p *Plan) streams() []spool.Stream {
 	switch {
 	case p.TTY:
@@ -106,23 +106,23 @@ func (p *Plan) streams() []spool.Stream {
 	return []spool.Stream{spool.Stdout, spool.Stderr}
 }
 
-// records returns how many records a producer writes to the i-th stream, or
-// -1 if there is no end to them. They go to the streams in turn.
+// records returns how many records a producer writes to the i-th stream, or -1
+// if they are endless. Records go to the streams in turn.
 func (p *Plan) records(i int) int {
 	switch p.Shape {
 	case Endless:
 		return -1
 	case Echo:
-		return 1 + p.Records // it says that it is ready first
+		return 1 + p.Records // it first reports that it is ready
 	}
 	n := len(p.streams())
 	return (p.Records + n - 1 - i) / n
 }
 
-// String is the plan as the worker gets it.
+// String is the encoding that the worker decodes.
 func (p *Plan) String() string {
 	b, err := json.Marshal(p)
-	if err != nil { // plain fields always encode
+	if err != nil { // encoding plain fields never fails
 		panic(err)
 	}
 	return string(b)

@@ -12,17 +12,17 @@ import (
 //
 //	magic     4 bytes
 //	run       4 bytes
-//	producer  1 byte    who wrote it: 0 is the leader
-//	stream    1 byte    index among the streams of the plan
+//	producer  1 byte    0 is the leader
+//	stream    1 byte    index in the streams of the plan
 //	kind      1 byte
 //	zero      1 byte
 //	number    4 bytes   1, 2, 3 … for each producer and stream
-//	arg       4 bytes   of an answer: the number of the input
+//	arg       4 bytes   number of the answered input
 //	length    4 bytes   of the payload
 //	checksum  4 bytes   CRC32C of all other bytes
 //	payload
 //
-// Payloads follow from the seed of the run, so both sides know them.
+// Payloads are derived from the seed of the run, so both sides know them.
 type record struct {
 	run      uint32
 	producer uint8
@@ -39,26 +39,26 @@ const headerLen = 28
 const (
 	kindData  = 1
 	kindReady = 2 // the worker reads its input from now on
-	kindEcho  = 3 // the input arg came, and was what it should be
-	kindBad   = 4 // the input after arg was not what it should be
+	kindEcho  = 3 // input number arg arrived and was correct
+	kindBad   = 4 // the input after arg was not correct
 	kindInput = 5 // on standard input
 )
 
-// inputProducer numbers what the client writes.
+// inputProducer is the producer of input records.
 const inputProducer = 200
 
 var (
-	magic      = []byte{0xf5, 'S', 'p', 0x0a} // a newline, to tempt terminals
+	magic      = []byte{0xf5, 'S', 'p', 0x0a} // contains a newline, which terminals translate
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
 var (
-	errShort   = errors.New("the record is not complete")
-	errMagic   = errors.New("no record begins here")
-	errDamaged = errors.New("the checksum does not match")
+	errShort   = errors.New("incomplete record")
+	errMagic   = errors.New("not the start of a record")
+	errDamaged = errors.New("checksum mismatch")
 )
 
-// appendRecord appends the record as it is written.
+// appendRecord appends the encoded record.
 func appendRecord(b []byte, r *record) []byte {
 	start := len(b)
 	b = append(b, magic...)
@@ -72,7 +72,8 @@ func appendRecord(b []byte, r *record) []byte {
 	return append(b, r.payload...)
 }
 
-// maxPayload bounds what a damaged length can make the reader wait for.
+// maxPayload limits how many bytes a damaged length can make the reader wait
+// for.
 const maxPayload = 1 << 20
 
 // parseRecord reads the record at the beginning of b and returns its length.
@@ -104,7 +105,7 @@ func parseRecord(b []byte) (r record, n int, err error) {
 	return r, n, nil
 }
 
-// payload appends what record number of a producer on a stream holds.
+// payload appends the payload of a record.
 func (p *Plan) payload(b []byte, producer, stream uint8, number uint32) []byte {
 	r := rand.NewPCG(p.Seed, uint64(producer)<<40|uint64(stream)<<32|uint64(number))
 	n := int(r.Uint64() % uint64(p.Payload+1))
@@ -119,7 +120,7 @@ func (p *Plan) payload(b []byte, producer, stream uint8, number uint32) []byte {
 	return b
 }
 
-// input is the record a client writes to an echoing worker.
+// input is the record that a client writes to an echoing worker.
 func (p *Plan) input(number uint32) []byte {
 	r := record{run: p.Run, producer: inputProducer, kind: kindInput, number: number}
 	r.payload = p.payload(nil, r.producer, 0, number)

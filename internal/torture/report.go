@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Report is the outcome of a torture.
+// Report is the result of a torture.
 type Report struct {
 	Seed    uint64  `json:"seed"`
 	Server  string  `json:"server"`
@@ -16,35 +16,35 @@ type Report struct {
 	Seconds float64 `json:"seconds"`
 
 	Faults      map[Fault]int `json:"faults"`
-	Skipped     map[Fault]int `json:"skipped,omitempty"` // there was nobody to befall
+	Skipped     map[Fault]int `json:"skipped,omitempty"` // faults without a target
 	Disconnects int64         `json:"disconnects"`
 	Resumes     int64         `json:"resumes"`
 	Kills       int64         `json:"kills"` // of the server
-	Restart     Latency       `json:"restartMs"`
+	Restart     Latency       `json:"restart_ms"`
 
 	Runs       int64 `json:"runs"`
 	Exited     int64 `json:"exited"`
-	Excused    int64 `json:"unknownAllowed"`
-	LostStarts int64 `json:"lostStarts"` // whose request never reached the server
-	Refused    int64 `json:"refusedAllowed"`
+	Excused    int64 `json:"unknown_excused"`
+	LostStarts int64 `json:"lost_starts"` // requests that never reached the server
+	Refused    int64 `json:"refused_excused"`
 	Audited    int64 `json:"audited"` // read again over a new connection at the end
 	Events     int64 `json:"events"`
 	Bytes      int64 `json:"bytes"`
-	Late       int64 `json:"outOfOrderPushes"`
-	PeakRSS    int64 `json:"peakRSS"`
+	Late       int64 `json:"out_of_order_pushes"`
+	PeakRSS    int64 `json:"peak_rss_bytes"`
 
-	Unfinished string         `json:"unfinished,omitempty"` // which goal was not reached
+	Unfinished string         `json:"unfinished,omitempty"` // the goal that was not reached
 	Violations map[Kind]int64 `json:"violations"`
-	Details    []Violation    `json:"details,omitempty"` // the first of them
+	Details    []Violation    `json:"details,omitempty"` // the first violations
 }
 
-// Latency is how long something took, in milliseconds.
+// Latency is a distribution of durations in milliseconds.
 type Latency struct {
 	P50 float64 `json:"p50"`
 	Max float64 `json:"max"`
 }
 
-// Failed reports whether a promise was broken, or not put to the test.
+// Failed reports whether a promise was broken or a goal was not reached.
 func (r *Report) Failed() bool { return len(r.Violations) > 0 || r.Unfinished != "" }
 
 // WriteJSON writes the report as one JSON object.
@@ -54,7 +54,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// WriteTable writes the report for a person.
+// WriteTable writes the report as text.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
@@ -76,7 +76,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		}
 		skipped := ""
 		if n := r.Skipped[f]; n > 0 {
-			skipped = fmt.Sprintf("   (%d more had nobody to befall)", n)
+			skipped = fmt.Sprintf("   (%d skipped: no target)", n)
 		}
 		row("fault "+string(f), "%d%s", r.Faults[f], skipped)
 	}
@@ -84,11 +84,11 @@ func (r *Report) WriteTable(w io.Writer) error {
 	if r.Kills > 0 {
 		row("server kills", "%d, back after %.0f ms (p50), %.0f ms (max)", r.Kills, r.Restart.P50, r.Restart.Max)
 	}
-	row("runs", "%d: %d exited, %d unknown as a fault allows", r.Runs, r.Exited, r.Excused)
-	row("starts", "%d did not reach the server, %d were refused as a fault allows", r.LostStarts, r.Refused)
-	row("events", "%d, of which %d were pushed out of order", r.Events, r.Late)
+	row("runs", "%d: %d exited, %d unknown, excused by a fault", r.Runs, r.Exited, r.Excused)
+	row("starts", "%d did not reach the server, %d refused, excused by a fault", r.LostStarts, r.Refused)
+	row("events", "%d, %d of them pushed out of order", r.Events, r.Late)
 	row("bytes", "%d", r.Bytes)
-	row("read again at the end", "%d runs", r.Audited)
+	row("audited", "%d runs", r.Audited)
 	row("memory peak", "%.1f MiB", float64(r.PeakRSS)/(1<<20))
 	b.WriteString("\n")
 	for _, k := range kinds {

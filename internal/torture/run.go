@@ -12,40 +12,40 @@ import (
 	"time"
 )
 
-// run is one worker under trial.
+// run is one worker and the events its client received.
 type run struct {
 	plan   Plan
-	id     string // what the server calls it
-	via    string // the driver
+	id     string // the server's id of the run
+	via    string // the name of the client
 	driver int
-	began  time.Time // before the server was asked
+	began  time.Time // before the request
 	ledger *ledger
-	killed atomic.Bool // by us, or by the server on our behalf
+	killed atomic.Bool // by the torture, directly or through the server
 
 	mu      sync.Mutex
 	in      *inbox
 	acked   uint32
-	moved   time.Time     // when something last came
-	open    time.Time     // when it was last heard of as not closed
-	changed chan struct{} // closed and replaced when it does
-	asked   any           // the connection that the start went over; nil before
+	moved   time.Time     // time of the last event
+	open    time.Time     // when it was last known to be open
+	changed chan struct{} // closed and replaced on each change
+	asked   any           // the connection of the start; nil before
 	begun   bool          // the start was answered
-	absent  bool          // the server does not know it
-	failed  []Violation   // beside those of the history
+	absent  bool          // the server does not know the run
+	failed  []Violation   // in addition to those of the history
 }
 
-// result is what stays of a run for the audit at the end.
+// result is the summary of a run for the audit at the end.
 type result struct {
 	name, id, via string
-	session       string // of the dialect; empty for a run of package client
+	session       string // of the codex dialect; empty for a run of package client
 	tty           bool
 	last          uint64
 	sum           [sha256.Size]byte
 	failure       string
 }
 
-// violate notes a broken promise, once: a client that asks again and is told
-// the same learns nothing new.
+// violate records a violation once: a repeated request that gives the same
+// answer adds nothing.
 func (r *run) violate(kind Kind, format string, args ...any) {
 	v := Violation{Kind: kind, Detail: fmt.Sprintf(format, args...), when: time.Now()}
 	r.mu.Lock()
@@ -55,7 +55,7 @@ func (r *run) violate(kind Kind, format string, args ...any) {
 	}
 }
 
-// take changes the inbox and tells whoever waits.
+// take changes the inbox and wakes the waiters.
 func (r *run) take(f func(in *inbox)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,11 +68,12 @@ func (r *run) take(f func(in *inbox)) {
 	r.changed = make(chan struct{})
 }
 
-// window is how long servers of the dialect know the id of a closed process.
+// window is how long servers of the codex dialect know the id of a closed
+// process.
 const window = 30 * time.Second
 
 // forgettable reports whether the server may have forgotten the run: it was
-// heard of as open so long ago that it may have been closed for the window.
+// last known to be open longer ago than the window.
 func (r *run) forgettable() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,10 +86,10 @@ func (r *run) last() uint64 {
 	return r.in.hist.last
 }
 
-var errHung = errors.New("nothing came for too long")
+var errHung = errors.New("no event for too long")
 
-// wait returns once the history is as wanted, or closed, or nothing came for
-// so long.
+// wait returns once the history satisfies wanted, or is closed, or there was no
+// event for the given time.
 func (r *run) wait(ctx context.Context, patience time.Duration, wanted func(h *history) bool) error {
 	for {
 		r.mu.Lock()
@@ -111,8 +112,8 @@ func (r *run) wait(ctx context.Context, patience time.Duration, wanted func(h *h
 	}
 }
 
-// discard removes what the run needed.
+// discard removes the files of the run.
 func (r *run) discard() {
 	r.ledger.close()
-	_ = os.Remove(r.plan.Ledger) // with the rest of the directory at the latest
+	_ = os.Remove(r.plan.Ledger) // removed with the directory otherwise
 }

@@ -11,25 +11,25 @@ import (
 	"github.com/spool-run/spool/internal/netcut"
 )
 
-// Fault is something that goes wrong on purpose.
+// Fault is a kind of injected fault.
 type Fault string
 
-// The faults. The first two are done to a connection, worker to a process of
-// this machine; the others need a server that was started for the purpose.
+// The faults. Cut and Stall apply to a connection, Worker to a process of this
+// machine; the others need a server that the torture started.
 const (
-	Cut     Fault = "cut"     // reset a connection, in mid-frame mostly
-	Stall   Fault = "stall"   // stop reading from one for a while
+	Cut     Fault = "cut"     // reset a connection, mostly in mid-frame
+	Stall   Fault = "stall"   // stop reading from a connection for a while
 	Worker  Fault = "worker"  // SIGKILL a worker
 	Server  Fault = "server"  // SIGKILL the server and start it again
-	Keeper  Fault = "keeper"  // SIGKILL the process that keeps the runs
+	Keeper  Fault = "keeper"  // SIGKILL the keeper
 	Upgrade Fault = "upgrade" // SIGKILL the server and start another binary
 	Disk    Fault = "disk"    // fill the disk for a while
 )
 
-// Faults are all of them.
+// Faults lists all faults.
 var Faults = []Fault{Cut, Stall, Worker, Server, Keeper, Upgrade, Disk}
 
-// ParseFaults reads a list of faults.
+// ParseFaults parses a comma-separated list of faults.
 func ParseFaults(list string) ([]Fault, error) {
 	var faults []Fault
 	for name := range strings.SplitSeq(list, ",") {
@@ -44,17 +44,17 @@ func ParseFaults(list string) ([]Fault, error) {
 	return faults, nil
 }
 
-// weights say how often a fault is chosen among those of its lane.
+// weights is how often a fault is chosen among those of its lane.
 var weights = map[Fault]int{Cut: 12, Stall: 1, Worker: 8, Server: 10, Keeper: 2, Upgrade: 3, Disk: 1}
 
 // Step is one fault of the schedule.
 type Step struct {
 	Fault Fault
-	Pause time.Duration    // before it
-	Dir   netcut.Direction // of what is counted, or stalled
-	Bytes int64            // a cut waits for so many; zero cuts at once
-	Hold  time.Duration    // how long it lasts, or how long a cut waits for its bytes
-	Pick  uint64           // chooses whom it befalls
+	Pause time.Duration    // before the fault
+	Dir   netcut.Direction // direction of the counted or stalled bytes
+	Bytes int64            // a cut waits for this many bytes; zero cuts at once
+	Hold  time.Duration    // how long the fault lasts, or a cut waits for its bytes
+	Pick  uint64           // chooses the target
 	Cut   bool             // a stall ends with a cut
 	Early bool             // do not wait until the client has caught up
 }
@@ -85,12 +85,11 @@ func (s Step) String() string {
 	return at
 }
 
-// serverLane is the lane of the faults that are not of one connection.
+// serverLane is the lane of the faults that do not apply to a connection.
 const serverLane = -1
 
-// Schedule returns the faults of a lane: of a connection by its number, or of
-// the server if that is negative. It follows from the seed alone and has no
-// end.
+// Schedule returns the faults of a lane: of the connection with that number, or
+// of the server if it is negative. It depends only on the seed and is endless.
 func Schedule(seed uint64, lane int, faults []Fault) iter.Seq[Step] {
 	var own []Fault
 	for _, f := range faults {

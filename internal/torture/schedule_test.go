@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// firstSteps is a schedule as it is printed.
+// firstSteps returns the first n steps of a schedule as text.
 func firstSteps(seed uint64, lane, n int, faults []Fault) (all string) {
 	for s := range Schedule(seed, lane, faults) {
 		if n--; n < 0 {
@@ -30,7 +30,7 @@ func TestScheduleFollowsFromTheSeed(t *testing.T) {
 		}
 	}
 	if s := firstSteps(1, 0, 1, []Fault{Server}); s != "" {
-		t.Errorf("a connection was to be treated with %s", s)
+		t.Errorf("a connection lane has the fault %s", s)
 	}
 	if a, b := newPlan(1, 5, "m"), newPlan(1, 5, "m"); a != b {
 		t.Errorf("plans differ: %v, %v", a, b)

@@ -19,28 +19,28 @@ import (
 
 // server is the Spool server under torture.
 type server struct {
-	binaries []string // the one it runs, and those it can be replaced with
+	binaries []string // the current binary and its replacements
 	state    string
 	addr     string
 	log      *os.File
 	args     []string
-	died     func(err error) // called when it ends of itself
+	died     func(err error) // called when the server ends by itself
 
 	mu       sync.Mutex
 	which    int
-	life     *serverLife // nil before the first
+	process  *serverProcess // nil before the first start
 	restarts []time.Duration
 }
 
-// serverLife is one process of the server.
-type serverLife struct {
+// serverProcess is one process of the server.
+type serverProcess struct {
 	cmd    *exec.Cmd
 	gone   chan struct{} // closed when it was reaped
-	killed atomic.Bool   // by us
+	killed atomic.Bool   // by the torture
 }
 
-// freeAddr returns an address of loopback that nobody uses, below the ports
-// that the kernel gives to those who connect: it must stay free over a restart.
+// freeAddr returns an unused loopback address below the ephemeral ports: it
+// must stay free during a restart.
 func freeAddr(seed uint64) (string, error) {
 	for i := range uint64(1000) {
 		addr := fmt.Sprintf("127.0.0.1:%d", 15000+(seed*7919+uint64(os.Getpid())*31+i*101)%15000)
@@ -49,7 +49,7 @@ func freeAddr(seed uint64) (string, error) {
 			return addr, ln.Close()
 		}
 	}
-	return "", errors.New("no port of loopback is free")
+	return "", errors.New("no free loopback port")
 }
 
 // start starts the server and waits until it listens.
@@ -64,7 +64,7 @@ func (s *server) startLocked() error {
 	args := append([]string{"exec-server", "--state", s.state, "--listen", "ws://" + s.addr}, s.args...)
 	cmd := exec.Command(s.binaries[s.which], args...)
 	cmd.Stderr = s.log
-	cmd.SysProcAttr = endWithUs()
+	cmd.SysProcAttr = dieWithParent()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return fmt.Errorf("start server: %w", err)
@@ -75,29 +75,30 @@ func (s *server) startLocked() error {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		_ = cmd.Process.Kill()
-		return fmt.Errorf("start server: it printed no URL: %w", errors.Join(err, cmd.Wait(), s.complaint()))
+		return fmt.Errorf("start server: the server printed no URL: %w", errors.Join(err, cmd.Wait(), s.stderrTail()))
 	}
 	if got := strings.TrimSpace(line); got != "ws://"+s.addr {
 		_ = cmd.Process.Kill()
-		return fmt.Errorf("start server: it listens on %q: %w", got, cmd.Wait())
+		return fmt.Errorf("start server: the server listens on %q: %w", got, cmd.Wait())
 	}
-	s.life = &serverLife{cmd: cmd, gone: make(chan struct{})}
+	s.process = &serverProcess{cmd: cmd, gone: make(chan struct{})}
 	s.restarts = append(s.restarts, time.Since(began))
-	go s.reap(s.life)
+	go s.reap(s.process)
 	return nil
 }
 
-// reap waits for the end of the server, and tells if we did not kill it.
-func (s *server) reap(l *serverLife) {
-	_ = l.cmd.Wait() // the state says more
+// reap waits for the end of the server and reports an end that the torture did
+// not cause.
+func (s *server) reap(l *serverProcess) {
+	_ = l.cmd.Wait() // ProcessState is used instead
 	close(l.gone)
 	if !l.killed.Load() {
-		s.died(errors.Join(fmt.Errorf("the server ended: %v", l.cmd.ProcessState), s.complaint()))
+		s.died(errors.Join(fmt.Errorf("the server ended: %v", l.cmd.ProcessState), s.stderrTail()))
 	}
 }
 
-// complaint is the end of what the server said.
-func (s *server) complaint() error {
+// stderrTail returns the end of the server's stderr as an error.
+func (s *server) stderrTail() error {
 	const enough = 4096
 	fi, err := s.log.Stat()
 	if err != nil || fi.Size() == 0 {
@@ -107,10 +108,10 @@ func (s *server) complaint() error {
 	if _, err := s.log.ReadAt(b, fi.Size()-int64(len(b))); err != nil && !errors.Is(err, io.EOF) {
 		return nil
 	}
-	return fmt.Errorf("it said: %s", b)
+	return fmt.Errorf("stderr: %s", b)
 }
 
-// kill ends the server as a crash would.
+// kill kills the server with SIGKILL.
 func (s *server) kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,16 +119,16 @@ func (s *server) kill() {
 }
 
 func (s *server) killLocked() {
-	if s.life == nil {
+	if s.process == nil {
 		return
 	}
-	s.life.killed.Store(true)
-	_ = s.life.cmd.Process.Kill() // it may be dead already
-	<-s.life.gone
+	s.process.killed.Store(true)
+	_ = s.process.cmd.Process.Kill() // it may have ended
+	<-s.process.gone
 }
 
-// restart kills the server and starts it again, from the next binary if it is
-// to be another.
+// restart kills the server and starts it again, from the next binary for an
+// upgrade.
 func (s *server) restart(upgrade bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,14 +142,13 @@ func (s *server) restart(upgrade bool) error {
 func (s *server) pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.life == nil {
+	if s.process == nil {
 		return 0
 	}
-	return s.life.cmd.Process.Pid
+	return s.process.cmd.Process.Pid
 }
 
-// keepers are the processes that keep runs beside the server, if it works
-// like that.
+// keepers returns the pids of the keepers, if the server has any.
 func (s *server) keepers() []int {
 	owners, err := host.Owners(s.state)
 	if err != nil {
@@ -163,8 +163,8 @@ func (s *server) keepers() []int {
 	return pids
 }
 
-// copyBinary makes another binary that does the same: a few bytes behind the
-// end of the program change what it is, not what it does.
+// copyBinary makes a copy of the binary with a few extra bytes at its end: it
+// has another build id and the same behaviour.
 func copyBinary(from, dir string) (path string, err error) {
 	path = filepath.Join(dir, "other", filepath.Base(from))
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

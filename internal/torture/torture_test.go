@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
 
-// A short torture of the real binary breaks no promise.
+// TestSpool runs a short torture of the real binary.
 func TestSpool(t *testing.T) {
 	report, err := torture.Run(t.Context(), torture.Options{
 		Seed: 1, Binary: servertest.Binary(t), Dir: t.TempDir(), Duration: 6 * time.Second, Grace: 3 * time.Second,
@@ -31,6 +31,6 @@ func TestSpool(t *testing.T) {
 		t.Error("a promise was broken")
 	}
 	if report.Disconnects == 0 || report.Kills == 0 || report.Runs == 0 {
-		t.Error("nothing happened")
+		t.Error("no run or no fault happened")
 	}
 }

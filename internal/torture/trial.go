@@ -18,39 +18,39 @@ import (
 	"github.com/spool-run/spool/internal/netcut"
 )
 
-// Options say whom to torture, how and for how long.
+// Options configure a torture: the server, the faults and the duration.
 type Options struct {
 	Seed   uint64
 	Faults []Fault
-	// Binary is spool itself, which is the worker, and the server unless
-	// URL is set.
+	// Binary is the spool binary. It is the worker, and the server unless URL
+	// is set.
 	Binary string
-	// URL is a server that runs already, on this machine. Only what a
-	// client can do is done to it.
+	// URL is a running server on this machine. Only faults of clients and
+	// workers are used against it.
 	URL   string
 	Token string
-	// Peer is the binary of another exec-server, such as codex, to start
-	// and treat like that.
+	// Peer is the binary of another exec-server, such as codex, to start and
+	// test instead.
 	Peer string
-	// Dir is where to work; it must exist.
+	// Dir is the working directory; it must exist.
 	Dir string
 
-	// The torture ends when all goals that are set have been reached, and
-	// after Duration at the latest. Without goals it lasts for Duration.
+	// The torture ends when all goals have been reached, and after Duration at
+	// the latest. Without goals it lasts for Duration.
 	Duration    time.Duration
 	Runs        int
 	Disconnects int
 	Kills       int
 
-	Clients int           // of the codex dialect; less than zero means none
-	Natives int           // of package client, if the server is Spool; likewise
-	Live    int           // runs at once for each client
-	Grace   time.Duration // after which nothing of an ended run may live
-	Hang    time.Duration // without news, after which a run is given up
-	MaxRSS  int64         // of the server and its keepers together
+	Clients int           // number of codex clients; negative means none
+	Natives int           // number of clients of package client, if the server is Spool; negative means none
+	Live    int           // concurrent runs per client
+	Grace   time.Duration // time after which no process of an ended run may live
+	Hang    time.Duration // time without news after which a run is given up
+	MaxRSS  int64         // limit of the server and its keepers together
 	Disk    int64         // size of the disk to fill
 
-	// Log gets a line for everything that happens; it may be nil.
+	// Log receives a line for every fault and run; it may be nil.
 	Log io.Writer
 	// Progress is called now and then.
 	Progress func(*Report)
@@ -84,24 +84,24 @@ func (o *Options) setDefaults() {
 	o.Disk = cmp.Or(o.Disk, DefaultDisk)
 }
 
-// driver is a client that has workers run.
+// driver is a client that runs workers.
 type driver interface {
 	serve(ctx context.Context)
-	life(ctx context.Context, r *run)
+	runWorker(ctx context.Context, r *run)
 	settled(ctx context.Context) bool // waits until it has caught up; false if ctx ended
 	proxy() *netcut.Proxy
 	label() string
 }
 
-// trial is one torture.
+// trial is the state of one torture.
 type trial struct {
 	opts   Options
 	mark   string
-	dir    string // of ledgers and everything else that is ours
+	dir    string // of ledgers and all other files
 	worker string
 	addr   string
-	server *server // nil if it is not ours
-	peer   int     // the process that is tortured instead; zero if it is not known
+	server *server // nil if the torture did not start it
+	peer   int     // pid of the peer; zero if unknown
 	began  time.Time
 	wg     sync.WaitGroup
 
@@ -114,7 +114,7 @@ type trial struct {
 
 	mu         sync.Mutex
 	live       map[uint32]*run
-	ended      map[uint32]*run // that are watched for what they left behind
+	ended      map[uint32]*run // watched for leftover processes
 	endedAt    map[uint32]time.Time
 	results    []result
 	excuses    []excuse
@@ -124,13 +124,15 @@ type trial struct {
 	details    []Violation
 }
 
-// excuse is a fault that allows an unknown outcome for what lived meanwhile.
+// excuse is a fault that excuses an unknown outcome of the runs that were live
+// during it.
 type excuse struct {
 	fault      Fault
-	begin, end time.Time // end is zero while it lasts
+	begin, end time.Time // end is zero while the fault lasts
 }
 
-// Run tortures a server and reports. An error means that it could not be done.
+// Run tortures a server and returns the report. An error means that the torture
+// could not be performed.
 func Run(ctx context.Context, o Options) (rep *Report, err error) {
 	o.setDefaults()
 	t := &trial{
@@ -155,19 +157,19 @@ func Run(ctx context.Context, o Options) (rep *Report, err error) {
 	} else {
 		u, err := url.Parse(o.URL)
 		if err != nil || u.Scheme != "ws" || u.Host == "" {
-			return nil, fmt.Errorf("torture %q: it takes a ws://HOST:PORT URL", o.URL)
+			return nil, fmt.Errorf("torture %q: want a ws://HOST:PORT URL", o.URL)
 		}
 		t.addr = u.Host
 		t.opts.Natives = 0
 		t.opts.Faults = slices.DeleteFunc(slices.Clone(o.Faults), func(f Fault) bool { return f != Cut && f != Stall && f != Worker })
 	}
-	if err := t.torment(ctx); err != nil {
+	if err := t.execute(ctx); err != nil {
 		return nil, err
 	}
 	return t.report(), nil
 }
 
-// ownServer starts the server under torture.
+// ownServer starts the server under test.
 func (t *trial) ownServer() (cleanup func() error, err error) {
 	state := filepath.Join(t.dir, "state")
 	if err := os.MkdirAll(state, 0o700); err != nil {
@@ -176,7 +178,7 @@ func (t *trial) ownServer() (cleanup func() error, err error) {
 	unmount := func() error { return nil }
 	if slices.Contains(t.opts.Faults, Disk) {
 		if unmount, err = mountDisk(state, t.opts.Disk); err != nil {
-			t.logf("no disk of its own, so none is filled: %v", err)
+			t.logf("the disk fault is off, because no disk can be mounted: %v", err)
 			t.opts.Faults = slices.DeleteFunc(slices.Clone(t.opts.Faults), func(f Fault) bool { return f == Disk })
 			unmount = func() error { return nil }
 		}
@@ -208,14 +210,14 @@ func (t *trial) ownServer() (cleanup func() error, err error) {
 	return func() error {
 		t.server.kill()
 		for _, pid := range t.server.keepers() {
-			_ = killProcess(pid) // it may be leaving
+			_ = killProcess(pid) // it may be exiting
 		}
 		return errors.Join(log.Close(), unmount())
 	}, nil
 }
 
-// torment does the whole: workers, faults, and what is checked at the end.
-func (t *trial) torment(ctx context.Context) error {
+// execute runs workers and faults and performs the checks at the end.
+func (t *trial) execute(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer t.wg.Wait()
 	defer cancel()
@@ -225,7 +227,7 @@ func (t *trial) torment(ctx context.Context) error {
 	}
 	defer func() {
 		for _, d := range drivers {
-			_ = d.proxy().Close() // never fails twice
+			_ = d.proxy().Close() // a second Close does nothing
 		}
 	}()
 	for _, d := range drivers {
@@ -233,8 +235,8 @@ func (t *trial) torment(ctx context.Context) error {
 	}
 	t.wg.Go(func() { t.watch(ctx) })
 
-	// The faults end when the goals are reached, then no run is begun, and
-	// those that live go on to their end.
+	// When the goals are reached, the faults end; then no run starts, and the
+	// live runs continue to their end.
 	faulting, endFaults := context.WithCancel(ctx)
 	defer endFaults()
 	if t.opts.Duration > 0 {
@@ -301,7 +303,7 @@ func (t *trial) drivers() ([]driver, error) {
 	return all, nil
 }
 
-// newQuota divides a goal among lanes; -1 is no bound.
+// newQuota divides a goal among lanes; -1 means no limit.
 func newQuota(goal, lanes int) func(lane int) int {
 	return func(lane int) int {
 		if goal == 0 {
@@ -315,7 +317,7 @@ func newQuota(goal, lanes int) func(lane int) int {
 	}
 }
 
-// untilGoals waits until what was asked for was done.
+// untilGoals waits until the goals are reached.
 func (t *trial) untilGoals(ctx context.Context) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -327,7 +329,7 @@ func (t *trial) untilGoals(ctx context.Context) {
 	}
 }
 
-// missing says which goal has not been reached.
+// missing returns the goal that has not been reached, or "".
 func (t *trial) missing() string {
 	for _, g := range []struct {
 		name string
@@ -341,7 +343,7 @@ func (t *trial) missing() string {
 	return ""
 }
 
-// one has one worker run and checks what came of it.
+// one runs one worker and checks the result.
 func (t *trial) one(ctx context.Context, index int, d driver) error {
 	number := t.numbers.Add(1)
 	p := newPlan(t.opts.Seed, number, t.mark)
@@ -356,12 +358,12 @@ func (t *trial) one(ctx context.Context, index int, d driver) error {
 	t.mu.Lock()
 	t.live[number] = r
 	t.mu.Unlock()
-	d.life(ctx, r)
+	d.runWorker(ctx, r)
 	t.settle(ctx, r, d)
 	return nil
 }
 
-// settle judges a run that is over.
+// settle checks a run that is over.
 func (t *trial) settle(ctx context.Context, r *run, d driver) {
 	excused := t.excused(r)
 	t.mu.Lock()
@@ -416,7 +418,7 @@ func (c *codex) sessionID() string {
 	return c.session
 }
 
-// detailed is how many violations are told one by one.
+// detailed is the number of violations reported one by one.
 const detailed = 50
 
 func (t *trial) violate(v Violation) {
@@ -433,17 +435,17 @@ func (t *trial) violate(v Violation) {
 	}
 }
 
-// refused judges a start that the server answered with an error.
+// refused checks a start that the server refused.
 func (t *trial) refused(ctx context.Context, r *run, err error) {
 	if t.excused(r) {
 		t.refusals.Add(1)
-		pause(ctx, retryEvery) // what ails it may take a while
+		pause(ctx, retryEvery) // the cause may last a while
 		return
 	}
 	r.violate(Refused, "start: %v", err)
 }
 
-// excused reports whether a fault allows that nobody knows how a run ended.
+// excused reports whether a fault excuses an unknown outcome of a run.
 func (t *trial) excused(r *run) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -455,7 +457,8 @@ func (t *trial) excused(r *run) bool {
 	return false
 }
 
-// excuse notes that a fault begins, and returns what notes its end.
+// excuse records the beginning of a fault and returns a function that records
+// its end.
 func (t *trial) excuse(f Fault) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -483,10 +486,10 @@ func (t *trial) logf(format string, args ...any) {
 	line := fmt.Sprintf("%9.3fs ", time.Since(t.began).Seconds()) + fmt.Sprintf(format, args...) + "\n"
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, _ = io.WriteString(t.opts.Log, line) // a log that cannot be written is nobody's fault
+	_, _ = io.WriteString(t.opts.Log, line) // errors of the log are ignored
 }
 
-// report sums up.
+// report returns the report.
 func (t *trial) report() *Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,38 +5,38 @@ import (
 	"time"
 )
 
-// Kind says which promise was broken.
+// Kind names the broken promise.
 type Kind string
 
 // The kinds of violation.
 const (
-	Lost       Kind = "lost"         // what was written was not delivered
-	Repeated   Kind = "repeated"     // it was delivered more than once
-	Reordered  Kind = "reordered"    // it came out of order
-	Corrupted  Kind = "corrupted"    // it is not what was written
-	Invented   Kind = "invented"     // nobody wrote it
+	Lost       Kind = "lost"         // a written record was not delivered
+	Repeated   Kind = "repeated"     // a record or event was delivered more than once
+	Reordered  Kind = "reordered"    // a record was delivered out of order
+	Corrupted  Kind = "corrupted"    // a record differs from what was written
+	Invented   Kind = "invented"     // a record or event that was never written
 	WrongExit  Kind = "wrong exit"   // the outcome is not what happened
-	Unknown    Kind = "unknown"      // the outcome is unknown, and no fault excuses it
-	BadReplay  Kind = "replay"       // the log reads differently afterwards
+	Unknown    Kind = "unknown"      // the outcome is unknown without an excuse
+	BadReplay  Kind = "replay"       // the log differs when read again
 	BadInput   Kind = "input"        // acknowledged input was not applied once
-	NeverEnded Kind = "never ended"  // the end of the run was not told
+	NeverEnded Kind = "never ended"  // the end of the run was not delivered
 	Running    Kind = "left running" // processes outlived their run
-	Refused    Kind = "refused"      // a request failed, and no fault excuses it
-	Memory     Kind = "memory"       // the server holds too much
-	Died       Kind = "server died"  // of itself
+	Refused    Kind = "refused"      // a request failed without an excuse
+	Memory     Kind = "memory"       // the server uses too much memory
+	Died       Kind = "server died"  // the server ended by itself
 )
 
-// kinds are all of them, in the order of the report.
+// kinds lists all kinds in the order of the report.
 var kinds = []Kind{Lost, Repeated, Reordered, Corrupted, Invented, WrongExit, Unknown, BadReplay, BadInput, NeverEnded, Running, Refused, Memory, Died}
 
 // Violation is one broken promise.
 type Violation struct {
 	Kind    Kind   `json:"kind"`
 	Run     string `json:"run,omitempty"`
-	ID      string `json:"id,omitempty"` // what the server calls the run
+	ID      string `json:"id,omitempty"` // the server's id of the run
 	Via     string `json:"via,omitempty"`
 	Detail  string `json:"detail"`
-	Seconds string `json:"at,omitempty"` // since the beginning
+	Seconds string `json:"at,omitempty"` // since the start
 	when    time.Time
 }
 

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// How often things are looked at.
+// Intervals of the checks.
 const (
 	sampleEvery = 100 * time.Millisecond
 	scanEvery   = 500 * time.Millisecond
 )
 
-// watch samples memory, looks for processes that outlived their run, and tells
-// how it goes.
+// watch samples memory, looks for processes that outlived their run, and
+// reports progress.
 func (t *trial) watch(ctx context.Context) {
 	sample := time.NewTicker(sampleEvery)
 	defer sample.Stop()
@@ -40,10 +40,11 @@ func (t *trial) watch(ctx context.Context) {
 	}
 }
 
-// memory is what the server and its keepers hold, and who holds how much.
+// memory returns the resident memory of the server and its keepers, and the
+// share of each.
 func (t *trial) memory() (rss int64, shares string) {
 	if t.server == nil {
-		return resident(t.peer), "all of it in the server" // of process zero it is none
+		return resident(t.peer), "all of it in the server" // process zero has none
 	}
 	rss = resident(t.server.pid())
 	shares = fmt.Sprintf("%d in the server", rss>>20)
@@ -55,8 +56,8 @@ func (t *trial) memory() (rss int64, shares string) {
 	return rss, shares
 }
 
-// scan looks for what ended runs left behind, and returns how many of them are
-// still to be watched.
+// scan looks for leftover processes of ended runs and returns how many runs are
+// still watched.
 func (t *trial) scan() int {
 	now := time.Now()
 	alive, err := workers(t.mark)
@@ -79,7 +80,7 @@ func (t *trial) scan() int {
 		if len(pids) > 0 {
 			bad = append(bad, leftover{r, pids})
 		} else if !over {
-			continue // a start may still be on its way
+			continue // a start may still be in progress
 		}
 		delete(t.ended, number)
 		delete(t.endedAt, number)
@@ -89,7 +90,7 @@ func (t *trial) scan() int {
 	t.mu.Unlock()
 	for _, l := range bad {
 		for _, pid := range l.pids {
-			_ = killProcess(pid) // nothing of ours may stay
+			_ = killProcess(pid) // leave no process behind
 		}
 		t.violate(Violation{
 			Kind: Running, Run: l.run.plan.name(), ID: l.run.id, Via: l.run.via,

@@ -22,18 +22,18 @@ import (
 // WorkerVerb is the argument that makes the binary a worker.
 const WorkerVerb = "torture-worker"
 
-// The codes of a worker that could not do its work; no plan asks for them.
+// Exit codes of a worker that failed; no plan uses them.
 const (
 	exitBroken   = 97
 	exitBadInput = 98
 )
 
-// lingerFor is how long a child without an end stays when nobody reads it.
+// lingerFor is how long an endless child stays when its output is closed.
 const lingerFor = 10 * time.Minute
 
-// Work is the life of a worker: its arguments are a plan and, for a child,
-// the number of the producer it is. A negative number is a child that starts
-// the real one and leaves. It returns the exit code.
+// Work runs a worker: its arguments are a plan and, for a child, the number of
+// its producer. A negative number is a child that starts the real child and
+// exits. Work returns the exit code.
 func Work(args []string) int {
 	if err := perform(args); err != nil {
 		if errors.Is(err, errBadInput) {
@@ -50,7 +50,7 @@ var errBadInput = errors.New("the input is not what was planned")
 func perform(args []string) error {
 	var p Plan
 	if len(args) == 0 || len(args) > 2 {
-		return errors.New("a worker is started by spool torture")
+		return errors.New("only spool torture starts workers")
 	}
 	if err := json.Unmarshal([]byte(args[0]), &p); err != nil {
 		return fmt.Errorf("read plan: %w", err)
@@ -69,14 +69,14 @@ func perform(args []string) error {
 		}
 		err = w.produce()
 		if p.Shape == Endless {
-			time.Sleep(lingerFor) // its streams are gone; it must be too
+			time.Sleep(lingerFor) // its streams are closed; the server must kill it
 		}
 		return err
 	}
 	return lead(&p)
 }
 
-// lead is the life of a leader.
+// lead runs the leader.
 func lead(p *Plan) error {
 	if p.TTY {
 		if _, err := term.MakeRaw(0); err != nil {
@@ -88,7 +88,7 @@ func lead(p *Plan) error {
 		return err
 	}
 	w.ledger.setPid(os.Getpid())
-	// The end of the terminal's session is not the end of the children, who
+	// The end of the terminal's session must not end the children, which
 	// inherit this.
 	signal.Ignore(syscall.SIGHUP)
 	children, err := startChildren(p)
@@ -114,14 +114,14 @@ func lead(p *Plan) error {
 		if err := syscall.Kill(os.Getpid(), syscall.Signal(p.Signal)); err != nil {
 			return err
 		}
-		time.Sleep(time.Hour) // until it comes; to wait for nothing at all is a deadlock
+		time.Sleep(time.Hour) // until the signal arrives; blocking without a timer is a deadlock
 	}
 	os.Exit(p.Exit)
 	return nil
 }
 
-// startChildren starts the other producers. Those that escape are nobody's
-// children any more when this returns.
+// startChildren starts the other producers. The parents of those that escape
+// have exited when this returns.
 func startChildren(p *Plan) ([]*exec.Cmd, error) {
 	var children []*exec.Cmd
 	for n := 1; n <= p.Children; n++ {
@@ -155,7 +155,7 @@ func startChild(plan string, n int, escape bool) error {
 	return cmd.Start()
 }
 
-// command is a child of the worker, in a session of its own if it escapes.
+// command returns a child of the worker, in a new session if it escapes.
 func command(plan string, n int, escape bool) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -196,20 +196,20 @@ func newWriter(p *Plan, producer uint8) (*writer, error) {
 	return w, nil
 }
 
-// write writes the next record of a stream, with one call where the kernel
-// lets us, and notes it.
+// write writes the next record of a stream, in one system call if possible, and
+// adds it to the ledger.
 func (w *writer) write(stream uint8, kind uint8, arg uint32) error {
 	w.numbers[stream]++
 	r := record{run: w.plan.Run, producer: w.producer, stream: stream, kind: kind, number: w.numbers[stream], arg: arg}
 	r.payload = w.plan.payload(nil, r.producer, stream, r.number)
 	w.buf = appendRecord(w.buf[:0], &r)
 	if w.plan.TTY && w.plan.Children > 0 {
-		// Any signal ends a write to a terminal early, and another's
-		// record would come between.
+		// A signal cuts a write to a terminal short, and another producer's
+		// record could come between.
 		if err := w.ledger.lock(); err != nil {
 			return fmt.Errorf("take turns: %w", err)
 		}
-		defer func() { _ = w.ledger.unlock() }() // the lock of a file that is open
+		defer func() { _ = w.ledger.unlock() }() // unlocking an open file does not fail
 	}
 	for b := w.buf; len(b) > 0; {
 		n, err := syscall.Write(w.fds[stream], b)
@@ -238,7 +238,7 @@ func (w *writer) produce() error {
 	return nil
 }
 
-// rest is how long the producer waits after a record.
+// rest is the pause after a record.
 func (w *writer) rest(i int) time.Duration {
 	switch w.plan.Shape {
 	case Slow:
@@ -248,7 +248,7 @@ func (w *writer) rest(i int) time.Duration {
 			return time.Duration(20+w.pace.IntN(60)) * time.Millisecond
 		}
 	case Background:
-		if w.producer > 0 { // go on after the leader left
+		if w.producer > 0 { // continue after the leader exited
 			return time.Duration(w.pace.IntN(15)) * time.Millisecond
 		}
 	case Endless:
