@@ -26,7 +26,7 @@ import (
 // subjectByHand is codex as a person runs it.
 const subjectByHand = "by hand"
 
-// agentTimeout bounds the agent measurement of one round.
+// agentTimeout limits the agent measurement of one round.
 const agentTimeout = 5 * time.Minute
 
 const (
@@ -34,8 +34,8 @@ const (
 	agentAnswer = "All done."
 )
 
-// measureAgent has codex do the same small task, on a scripted model, by hand
-// and through Spool, in turns.
+// measureAgent runs the same small task in codex with a scripted model,
+// directly and through Spool, in turns.
 func measureAgent(ctx context.Context, b *bench) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
@@ -75,7 +75,7 @@ func measureAgent(ctx context.Context, b *bench) (err error) {
 	return a.memory(ctx, state)
 }
 
-// agentBench is what the agent measurement needs.
+// agentBench is the state of the agent measurement.
 type agentBench struct {
 	*bench
 	dir   string
@@ -84,10 +84,10 @@ type agentBench struct {
 	codex string
 	bin   string
 	kept  *keeper.Backend
-	gate  chan struct{} // opens for those who are to wait
+	gate  chan struct{} // blocks conversations whose prompt contains waiting
 }
 
-// waiting is in the prompts of conversations that are to wait for the gate.
+// waiting is in the prompts of conversations that wait for the gate.
 const waiting = "Wait for it."
 
 // Step implements [modeltest.Script]: a command and an answer.
@@ -104,7 +104,7 @@ func (a *agentBench) Step(r *modeltest.Request) (modeltest.Step, error) {
 // Left implements [modeltest.Script].
 func (a *agentBench) Left() error { return nil }
 
-// turns takes the time of whole conversations.
+// turns measures whole conversations.
 func (a *agentBench) turns(ctx context.Context) error {
 	ways := []struct {
 		subject, metric string
@@ -120,7 +120,7 @@ func (a *agentBench) turns(ctx context.Context) error {
 			if err := w.run(ctx); err != nil {
 				return fmt.Errorf("%s, %s: %w", w.subject, w.metric, err)
 			}
-			if i > 0 { // the first one loads what the others find in memory
+			if i > 0 { // the first conversation warms the caches
 				a.addTime(w.subject, w.metric, time.Since(began))
 			}
 		}
@@ -128,10 +128,10 @@ func (a *agentBench) turns(ctx context.Context) error {
 	return nil
 }
 
-// noSandbox is what codex has in each way: every machine can do that.
+// noSandbox is codex's sandbox in all measurements: every machine supports it.
 const noSandbox = "danger-full-access"
 
-// byHand runs codex and reads what it says.
+// byHand runs codex and reads its answer.
 func (a *agentBench) byHand(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, a.codex, "-c", "notify=[]", "--sandbox", noSandbox, "exec", "--json", "--skip-git-repo-check", "--color=never", "-")
 	cmd.Dir = filepath.Join(a.dir, "work")
@@ -140,7 +140,7 @@ func (a *agentBench) byHand(ctx context.Context) error {
 	return answered(cmd)
 }
 
-// command runs spool agent and reads what it says.
+// command runs spool agent and reads its answer.
 func (a *agentBench) command(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, a.bin, "agent", "codex", "--mode", "exec", "--sandbox", noSandbox, agentPrompt)
 	cmd.Dir = filepath.Join(a.dir, "work")
@@ -169,7 +169,7 @@ func (a *agentBench) environ() []string {
 	return env
 }
 
-// start begins a conversation through the keeper.
+// start starts a conversation through the keeper.
 func (a *agentBench) start(ctx context.Context, prompt string) (*spool.Run, *spool.Turn, error) {
 	config, err := json.Marshal(agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Sandbox: noSandbox})
 	if err != nil {
@@ -188,7 +188,7 @@ func (a *agentBench) start(ctx context.Context, prompt string) (*spool.Run, *spo
 	return run, turn, run.Stdin(ctx).Close()
 }
 
-// handle does through a keeper what byHand does.
+// handle runs the task of byHand through a keeper.
 func (a *agentBench) handle(ctx context.Context) error {
 	run, turn, err := a.start(ctx, agentPrompt)
 	if err != nil {
@@ -197,7 +197,7 @@ func (a *agentBench) handle(ctx context.Context) error {
 	return finished(ctx, run, turn)
 }
 
-// finished waits until a conversation is over, all of it.
+// finished waits for the end of a conversation and its run.
 func finished(ctx context.Context, run *spool.Run, turn *spool.Turn) error {
 	done, err := turn.Wait(ctx)
 	if err != nil {
@@ -210,10 +210,10 @@ func finished(ctx context.Context, run *spool.Run, turn *spool.Turn) error {
 	return err
 }
 
-// agentsAtOnce is how many conversations are alive when memory is looked at.
+// agentsAtOnce is the number of live conversations in the memory measurement.
 const agentsAtOnce = 8
 
-// memory looks at the keeper while conversations wait for the model.
+// memory measures the keeper while conversations wait for the model.
 func (a *agentBench) memory(ctx context.Context, state string) error {
 	var wg sync.WaitGroup
 	errs := make(chan error, agentsAtOnce)
@@ -259,11 +259,12 @@ func ranCommand(ctx context.Context, turn *spool.Turn) error {
 	return io.ErrUnexpectedEOF
 }
 
-// keeperRSS is the resident memory of the one keeper of a state directory.
+// keeperRSS returns the resident memory of the only keeper of a state
+// directory.
 func keeperRSS(dir string) (int64, error) {
 	owners, err := host.Owners(dir)
 	if err != nil || len(owners) != 1 {
-		return 0, fmt.Errorf("find the keeper: %d are there: %w", len(owners), err)
+		return 0, fmt.Errorf("find the keeper: found %d: %w", len(owners), err)
 	}
 	return rssOf(owners[0].Pid)
 }

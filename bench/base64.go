@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 )
 
-// badPair marks two characters that are not both of the base64 alphabet.
+// badPair marks two characters that are not both in the base64 alphabet.
 const badPair = 0xffff
 
 // pairs maps two characters, as a little-endian number, to their twelve bits.
-// What base64 text makes of it fits into the first-level cache.
+// The entries that base64 text uses fit into the first-level cache.
 var pairs = newPairs()
 
 func newPairs() *[1 << 16]uint16 {
@@ -26,10 +26,10 @@ func newPairs() *[1 << 16]uint16 {
 	return t
 }
 
-// decodeBase64 decodes src into dst, which must have room for
-// base64.StdEncoding.DecodedLen(len(src)) bytes, and returns how many it
-// wrote. It is about twice as fast as encoding/base64, to which it
-// leaves the end of src and whatever it does not like.
+// decodeBase64 decodes src into dst, which must have space for
+// base64.StdEncoding.DecodedLen(len(src)) bytes, and returns the number of
+// bytes written. It is about twice as fast as encoding/base64, to which it
+// leaves the end of src and everything irregular.
 func decodeBase64(dst, src []byte) (int, error) {
 	n := 0
 	for len(src) >= 12 && len(dst)-n >= 8 {

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// The names of what is measured.
+// The names of the measured subjects.
 const (
 	subjectSpool = "spool"
 	subjectCodex = "codex"
-	subjectFloor = "floor" // the operating system with nothing in between
+	subjectFloor = "floor" // the operating system without a server
 )
 
-// subject is a server under measurement. It serves all of them, one after the
-// other, so that its memory at the end says what the load left behind.
+// subject is a measured server. One server process serves all its measurements
+// in sequence, so that its memory at the end shows what the load left behind.
 type subject struct {
 	name string
 	path string
@@ -27,7 +27,7 @@ type subject struct {
 	*server
 }
 
-// restart replaces the server, because it failed or a clean one is needed.
+// restart replaces the server after a failure or when a clean one is needed.
 func (s *subject) restart(ctx context.Context) error {
 	if err := s.shutdown(); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (s *subject) shutdown() error {
 	return err
 }
 
-// bench holds the servers and what was measured so far.
+// bench holds the servers and the samples.
 type bench struct {
 	options
 	samples
@@ -56,18 +56,18 @@ type bench struct {
 	subjects []*subject
 }
 
-// measurement is one thing to measure. One that is about servers is made for
-// each of them in turn; one that is about Spool's packages has no subject.
+// measurement is one thing to measure. A measurement of servers is repeated for
+// each of them in turn; a measurement of Spool's packages has no subject.
 type measurement struct {
 	name   string
-	rounds int    // at most so many, half of it with -quick; zero means as many as asked for
-	only   string // the one subject it is about, if not all
+	rounds int    // maximum number of rounds, half of it with -quick; zero means no maximum
+	only   string // the only subject, if not all
 	server func(ctx context.Context, b *bench, s *subject) error
 	alone  func(ctx context.Context, b *bench) error
 }
 
-// measurements lists all, in the order they are made. Memory comes last
-// because it looks at what the others left behind.
+// measurements lists all measurements in order. Memory comes last because it
+// measures what the others left behind.
 var measurements = []measurement{
 	{name: "ready", server: measureReady},
 	{name: "latency", server: measureLatency},
@@ -104,7 +104,7 @@ func chooseMeasurements(only string) ([]measurement, error) {
 	want := strings.Split(only, ",")
 	for _, name := range want {
 		if !slices.Contains(measurementNames(), name) {
-			return nil, fmt.Errorf("no measurement is called %q; there are %s", name, strings.Join(measurementNames(), ", "))
+			return nil, fmt.Errorf("unknown measurement %q; the measurements are %s", name, strings.Join(measurementNames(), ", "))
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(measurements), func(m measurement) bool {
@@ -122,7 +122,7 @@ func newBench(o options) (*bench, error) {
 	return b, err
 }
 
-// launchAll starts the servers and sees what they cost while they do nothing.
+// launchAll starts the servers and measures their idle memory.
 func (b *bench) launchAll(ctx context.Context) error {
 	spool, err := filepath.Abs(b.spool)
 	if err != nil {
@@ -141,7 +141,7 @@ func (b *bench) launchAll(ctx context.Context) error {
 			return err
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // let them settle
+	time.Sleep(300 * time.Millisecond) // until the servers are idle
 	for _, s := range b.subjects {
 		rss, err := s.rss()
 		if err != nil {
@@ -168,8 +168,8 @@ func (b *bench) pick(full, small int) int {
 	return full
 }
 
-// measure makes the measurements. One that fails is given up and does not
-// keep the others from being made.
+// measure makes the measurements. It skips the rest of a measurement that fails
+// and continues with the next.
 func (b *bench) measure(ctx context.Context, chosen []measurement) error {
 	if slices.ContainsFunc(chosen, func(m measurement) bool { return m.server != nil }) {
 		if err := b.launchAll(ctx); err != nil {
@@ -213,7 +213,7 @@ func (b *bench) measureOne(ctx context.Context, m measurement) error {
 				continue
 			}
 			if err := m.server(ctx, b, s); err != nil {
-				// What failed may be stuck for good.
+				// A server that failed may be stuck.
 				return errors.Join(fmt.Errorf("%s: %w", s.name, err), s.restart(ctx))
 			}
 		}

@@ -8,16 +8,16 @@ import (
 
 const gibibyte = 1 << 30
 
-// bulkBytes is how much one process writes to see how fast it gets through.
+// bulkBytes is the output of one process in the throughput measurement.
 func (b *bench) bulkBytes() int64 { return int64(b.pick(gibibyte, gibibyte/4)) }
 
-// zeros is a process that writes n bytes as fast as they are taken.
+// zeros is a process that writes n bytes as fast as they are read.
 func zeros(n int64) []string {
 	const block = 64 << 10
 	return []string{"dd", "if=/dev/zero", "bs=" + strconv.Itoa(block), "count=" + strconv.FormatInt(n/block, 10), "status=none"}
 }
 
-// measureBulk lets one process write a lot to a client that counts it.
+// measureBulk has one process write a lot to a client that counts the bytes.
 func measureBulk(ctx context.Context, b *bench, s *subject) error {
 	c, err := dialWire(ctx, s.url, false)
 	if err != nil {

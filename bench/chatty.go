@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// chattyLine is what a chatty process writes, one system call each.
+// chattyLine is the line of a chatty process, one system call each.
 var chattyLine = append(bytes.Repeat([]byte("."), 99), '\n')
 
-// chatter is that process: it writes count lines and works for a while before
-// each.
+// chatter runs the chatty process: it writes count lines and computes for a
+// while before each.
 func chatter(count, work string) error {
 	n, err := strconv.Atoi(count)
 	if err != nil {
@@ -35,10 +35,10 @@ func chatter(count, work string) error {
 	return nil
 }
 
-// measureChatty lets a process make very many small writes, and sees how many
-// messages become of them and how soon the first byte arrives. A process that
-// does nothing else fills the pipe faster than any server empties it; one that
-// works in between shows what a server makes of single lines.
+// measureChatty has a process make very many small writes, and measures the
+// number of messages and the time to the first byte. A process that does
+// nothing else fills the pipe faster than any server empties it; a process that
+// computes in between shows how a server handles single lines.
 func measureChatty(ctx context.Context, b *bench, s *subject) error {
 	c, err := dialWire(ctx, s.url, true)
 	if err != nil {

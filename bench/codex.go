@@ -9,8 +9,8 @@ import (
 	"github.com/spool-run/spool/internal/codextest"
 )
 
-// findCodex returns the reference to compare with and its version. Without a
-// path it is the one that the tests use, installed if it is not yet.
+// findCodex returns the reference codex and its version. Without a path it
+// installs the version that the tests use, unless it is installed.
 func findCodex(ctx context.Context, path string) (found, version string, err error) {
 	if path == "" {
 		if path, err = codextest.Install(); err != nil {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// crowdSize is how many processes are alive at once.
+// crowdSize is the number of processes alive at once.
 const crowdSize = 200
 
 // killed is the exit code of a process that SIGKILL ended.
 const killed = 128 + 9
 
 // measureCrowd starts many processes, has each of them echo a line while all
-// are alive, kills them, and sees that every one of them ended as it should.
+// are alive, kills them, and checks how each of them ended.
 func measureCrowd(ctx context.Context, b *bench, s *subject) error {
 	c, err := dialWire(ctx, s.url, true)
 	if err != nil {
@@ -59,7 +59,7 @@ func measureCrowd(ctx context.Context, b *bench, s *subject) error {
 }
 
 // forEach sends a request for each process, a few at a time, and returns once
-// all of them are done. Whatever they write must be line.
+// all of them are done. Each output must be line.
 func (c *wireClient) forEach(crowd []*wireProcess, send func(i int) error, done func(*wireProcess) bool, line []byte) error {
 	ready := make(map[*wireProcess]bool, len(crowd))
 	for sent := 0; len(ready) < len(crowd); {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// measureDriver sees how fast the client itself takes output apart. A server
-// cannot look faster than this.
+// measureDriver measures how fast the client itself decodes output. No server
+// can look faster than this.
 func measureDriver(ctx context.Context, b *bench) error {
 	for _, of := range []struct {
 		metric string

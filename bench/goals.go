@@ -1,20 +1,20 @@
 package main
 
-// ratio says how two values of a row are compared.
+// ratio is how two values of a row are compared.
 type ratio int
 
 const (
 	noRatio  ratio = iota
-	faster         // how many times less: the other by ours
-	fraction       // how many times as much: ours by the other
+	faster         // the other value divided by Spool's
+	fraction       // Spool's value divided by the other
 )
 
-// bound is a goal for a ratio, or for the value itself where there is none.
+// bound is a goal for a ratio, or for the value itself if there is no ratio.
 type bound struct {
-	atLeast, atMost float64 // zero means no such goal
+	atLeast, atMost float64 // zero means no goal
 }
 
-// row is a line of a table: one metric of Spool beside something else.
+// row is a line of a table: one metric of Spool beside another series.
 type row struct {
 	label  string
 	metric string
@@ -23,12 +23,12 @@ type row struct {
 	ratio  ratio
 	goal   bound
 
-	// What Spool is compared with, when it is not the same of codex.
+	// The other series, if it is not the same metric of codex.
 	otherSubject string
 	otherMetric  string
 }
 
-// other returns the series that the row compares Spool's with.
+// other returns the series that the row compares with Spool's.
 func (r *row) other() (subject, metric string) {
 	subject, metric = r.otherSubject, r.otherMetric
 	if subject == "" {
@@ -40,10 +40,10 @@ func (r *row) other() (subject, metric string) {
 	return subject, metric
 }
 
-// flat is how much memory a server may gain while a client does not read.
+// flat is how much a server's memory may grow while a client does not read.
 const flat = 32 << 20
 
-// besideCodex is the table of both servers, over the same wire.
+// besideCodex is the table of Spool and codex, over the same protocol.
 var besideCodex = []row{
 	{label: "start to closed, ordinary client, p50", metric: "start.ordinary", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 30}},
 	{label: "start to closed, ordinary client, p99", metric: "start.ordinary", stat: p99, unit: unitTime, ratio: faster},
@@ -68,7 +68,7 @@ var besideCodex = []row{
 	{label: "200 MB to a client that does not read, written after", metric: "stalled.written", stat: median, unit: unitTime},
 }
 
-// spoolAlone is the table of Spool beside the machine and itself.
+// spoolAlone is the table of Spool beside the operating system and itself.
 var spoolAlone = []row{
 	{label: "start to closed, ordinary client, beside os/exec, p50", metric: "start.ordinary", stat: median, unit: unitTime, ratio: fraction, goal: bound{atMost: 2.5},
 		otherSubject: subjectFloor, otherMetric: "start"},
@@ -100,8 +100,8 @@ var spoolAlone = []row{
 		otherSubject: subjectFloor, otherMetric: "driver.64k"},
 }
 
-// kernels is the table of Python that stays alive. The ready times are beside
-// the only way that ipykernel has to begin.
+// kernels is the table of kernels. The ready times are compared with
+// ipykernel's only way to start.
 var kernels = []row{
 	{label: "ready, forked with numpy, p50", metric: "kernel.ready", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 100}, otherSubject: subjectJupyter},
 	{label: "ready, forked with numpy, p99", metric: "kernel.ready", stat: p99, unit: unitTime, ratio: faster, otherSubject: subjectJupyter},
@@ -126,8 +126,8 @@ var kernels = []row{
 	{label: "memory of 100, with what they share", metric: "kernel.pss.100", stat: most, unit: unitBytes, goal: bound{atMost: 0.9e9}, otherSubject: subjectJupyter},
 }
 
-// sandboxes is the table of Python that nobody has to trust, beside Python that
-// is in no sandbox and Pyodide as people start it.
+// sandboxes is the table of sandboxes, beside Python without a sandbox and
+// Pyodide as its documentation starts it.
 var sandboxes = []row{
 	{label: "embedded, new interpreter to first byte, p50", metric: "sandbox.first", stat: median, unit: unitTime, ratio: faster, goal: bound{atLeast: 10}, otherSubject: subjectNative},
 	{label: "embedded, new interpreter to first byte, p99", metric: "sandbox.first", stat: p99, unit: unitTime, ratio: faster, otherSubject: subjectNative},
@@ -152,8 +152,8 @@ var sandboxes = []row{
 	{label: "pyodide, stat of a file", metric: "pyodide.stat", stat: median, unit: unitTime, goal: bound{atMost: 60e-6}, otherSubject: subjectNode},
 }
 
-// agentRows is the table of codex on a scripted model, a command and an answer,
-// beside codex as a person runs it.
+// agentRows is the table of codex with a scripted model, one command and one
+// answer, beside codex as a person runs it.
 var agentRows = []row{
 	{label: "codex, prompt to end, p50", metric: "agent.turn", stat: median, unit: unitTime, ratio: fraction, goal: bound{atMost: 1.05}, otherSubject: subjectByHand},
 	{label: "codex, prompt to end, best", metric: "agent.turn", stat: lowest, unit: unitTime, ratio: fraction, otherSubject: subjectByHand},

@@ -11,8 +11,8 @@ import (
 	"github.com/spool-run/spool/internal/store"
 )
 
-// measureJournal appends events to the durable log of a run and reads them
-// back from the start, for large events and for small ones.
+// measureJournal appends events to the durable log of a run and reads them back
+// from the start, for large and for small events.
 func measureJournal(ctx context.Context, b *bench) (err error) {
 	st, err := store.Open(filepath.Join(b.dir, "journal"), store.Options{Sync: store.SyncNone})
 	if err != nil {
@@ -33,7 +33,7 @@ func measureJournal(ctx context.Context, b *bench) (err error) {
 	return nil
 }
 
-// journal appends and reads back howMany events of that size.
+// journal appends and reads back howMany events of a size.
 func (b *bench) journal(st *store.Store, metric string, size, howMany int) (err error) {
 	info := spool.Info{ID: spool.RunID(fmt.Sprintf("bench-%d-%d", size, time.Now().UnixNano())), Engine: spool.EngineProcess, Created: time.Now()}
 	j, err := st.Create(info)

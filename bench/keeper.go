@@ -15,8 +15,8 @@ import (
 	"github.com/spool-run/spool/internal/keeper"
 )
 
-// measureKeeper does through a keeper what measureLocal does in this process,
-// in turns with it, and restarts a server over many runs.
+// measureKeeper repeats measureLocal through a keeper, in turns with one in
+// process, and restarts a server with many runs.
 func measureKeeper(ctx context.Context, b *bench) error {
 	if err := b.keptBeside(ctx); err != nil {
 		return err
@@ -27,8 +27,8 @@ func measureKeeper(ctx context.Context, b *bench) error {
 	return b.restart(ctx)
 }
 
-// keptBeside starts processes, and moves a gibibyte, through a handle in this
-// process and through one to a keeper.
+// keptBeside starts processes and transfers a gibibyte, through a handle in
+// this process and through a keeper.
 func (b *bench) keptBeside(ctx context.Context) (err error) {
 	h, err := openHost(filepath.Join(b.dir, "beside"))
 	if err != nil {
@@ -60,14 +60,14 @@ func (b *bench) keptBeside(ctx context.Context) (err error) {
 	}
 	owners, err := host.Owners(dir)
 	if err != nil || len(owners) != 1 {
-		return fmt.Errorf("find the keeper: %d are there: %w", len(owners), err)
+		return fmt.Errorf("find the keeper: found %d: %w", len(owners), err)
 	}
 	rss, err := rssOf(owners[0].Pid)
 	if err != nil {
 		return err
 	}
-	b.add(subjectSpool, "keeper.rss", float64(rss)) // with nothing alive
-	for range b.pick(10, 5) {                       // in turns: the machine is not always as fast
+	b.add(subjectSpool, "keeper.rss", float64(rss)) // without live runs
+	for range b.pick(10, 5) {                       // in turns, because the speed of the machine varies
 		if err := b.runs(ctx, h, "keeper.start.host", 20); err != nil {
 			return err
 		}
@@ -89,8 +89,8 @@ func (b *bench) keptBeside(ctx context.Context) (err error) {
 	return nil
 }
 
-// restart kills a server that has many runs on disk and one alive, starts
-// another, and takes the time until the live one can be read again.
+// restart kills a server that has many runs on disk and one live run, starts
+// another server, and measures the time until the live run can be read again.
 func (b *bench) restart(ctx context.Context) (err error) {
 	dir := filepath.Join(b.dir, "restart")
 	bin, err := filepath.Abs(b.spool)
@@ -118,7 +118,7 @@ func (b *bench) restart(ctx context.Context) (err error) {
 		return errors.Join(err, c.Close(), s.stop())
 	}
 	<-s.exited
-	_ = c.Close() // its server is gone
+	_ = c.Close() // its server has ended
 
 	began := time.Now()
 	if s, err = launch(ctx, bin, dir); err != nil {

@@ -22,25 +22,25 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// The other keepers of a Python interpreter.
+// The other kernels.
 const (
 	subjectJupyter = "ipykernel"
 	subjectOMP     = "omp" // the runner of oh-my-pi
 )
 
-// The cells that print, the same for all.
+// The cells that print.
 const (
 	cellPrints = "for i in range(100000): print('line', i)"
 	cellLines  = "s = 'x' * 99\nfor i in range(1000000): print(s)"
 	cellWrites = "import sys\ns = 'x' * 1000000\nfor i in range(100): n = sys.stdout.write(s)"
-	printBytes = 100_000_000 // of the last two
+	printBytes = 100_000_000 // output of the last two
 )
 
-// kernelTimeout bounds one kernel measurement of one round.
+// kernelTimeout limits one kernel measurement of one round.
 const kernelTimeout = 5 * time.Minute
 
-// measureKernel keeps Python interpreters, in turns with ipykernel and with
-// the runner of oh-my-pi, all with the same Python.
+// measureKernel measures kernels in turns with ipykernel and the runner of
+// oh-my-pi, all with the same Python.
 func measureKernel(ctx context.Context, b *bench) error {
 	ctx, cancel := context.WithTimeout(ctx, kernelTimeout)
 	defer cancel()
@@ -48,7 +48,8 @@ func measureKernel(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	// A program that keeps kernels is no client: it collects as programs do.
+	// This process hosts kernels here, so it uses the default of the garbage
+	// collector.
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	k := &kernelBench{b, python}
 	if err := k.spool(ctx); err != nil {
@@ -128,8 +129,8 @@ func end(ctx context.Context, r *spool.Run) error {
 	return err
 }
 
-// ready takes the time until an interpreter takes cells. The first makes the
-// zygote, which is paid once.
+// ready measures the time until an interpreter accepts cells. The first start
+// makes the zygote.
 func (k *kernelBench) ready(ctx context.Context, h *host.Host, metric string, n int, cfg python.KernelConfig) error {
 	for i := range n + 1 {
 		began := time.Now()
@@ -147,7 +148,7 @@ func (k *kernelBench) ready(ctx context.Context, h *host.Host, metric string, n 
 	return nil
 }
 
-// runCell runs a cell and calls each for what it writes.
+// runCell runs a cell and calls each for its output.
 func runCell(ctx context.Context, r *spool.Run, code string, each func(b []byte)) error {
 	t, err := r.Exec(ctx, spool.Cell{Code: code})
 	if err != nil {
@@ -176,7 +177,7 @@ func runCell(ctx context.Context, r *spool.Run, code string, each func(b []byte)
 			return nil
 		}
 	}
-	return errors.New("the cell has no end")
+	return errors.New("the cell did not end")
 }
 
 func (k *kernelBench) cells(ctx context.Context, r *spool.Run) error {
@@ -192,7 +193,7 @@ func (k *kernelBench) cells(ctx context.Context, r *spool.Run) error {
 	return nil
 }
 
-// interrupts takes the time from asking a busy loop to end until it has.
+// interrupts measures the time from the interrupt of a busy loop to its end.
 func (k *kernelBench) interrupts(ctx context.Context, r *spool.Run) error {
 	for range k.pick(40, 10) {
 		t, err := r.Exec(ctx, spool.Cell{Code: "print('x', flush=True)\nwhile True: pass"})
@@ -218,7 +219,7 @@ func (k *kernelBench) interrupts(ctx context.Context, r *spool.Run) error {
 	return nil
 }
 
-// prints moves output, and sees what that costs this process in memory.
+// prints transfers output and measures the growth of this process's memory.
 func (k *kernelBench) prints(ctx context.Context, r *spool.Run) error {
 	for _, of := range []struct {
 		metric, code string
@@ -244,8 +245,8 @@ func (k *kernelBench) prints(ctx context.Context, r *spool.Run) error {
 	return nil
 }
 
-// watchGrowth looks at how much memory this process has until it is stopped,
-// and returns what was gained at most.
+// watchGrowth samples the memory of this process until it is stopped, and
+// returns the maximum growth.
 func watchGrowth() (stop func(), growth func() float64) {
 	before, _ := rssOf(os.Getpid())
 	highest := before
@@ -268,8 +269,8 @@ func watchGrowth() (stop func(), growth func() float64) {
 	return func() { close(done); wg.Wait() }, func() float64 { return float64(highest - before) }
 }
 
-// firstByte takes the time from a print without line end or flush, which says
-// when it was, until it can be read.
+// firstByte measures the time from a print without line end or flush, whose
+// output is its time, until the output can be read.
 func (k *kernelBench) firstByte(ctx context.Context, r *spool.Run) error {
 	for range k.pick(10, 4) {
 		var printed float64
@@ -277,7 +278,7 @@ func (k *kernelBench) firstByte(ctx context.Context, r *spool.Run) error {
 		err := runCell(ctx, r, "import time\nprint('%.6f' % time.time(), end='')\ntime.sleep(0.2)", func(b []byte) {
 			if seen.IsZero() {
 				seen = time.Now()
-				printed, _ = strconv.ParseFloat(string(b), 64) // zero gives a time that nobody believes
+				printed, _ = strconv.ParseFloat(string(b), 64) // zero gives an absurd time
 			}
 		})
 		if err != nil {
@@ -288,7 +289,7 @@ func (k *kernelBench) firstByte(ctx context.Context, r *spool.Run) error {
 	return nil
 }
 
-// memory keeps a hundred interpreters and adds up what they have of their own.
+// memory keeps a hundred interpreters and adds up their memory.
 func (k *kernelBench) memory(ctx context.Context, h *host.Host) error {
 	cfg := python.KernelConfig{Zygote: python.ZygoteWait, Preload: []string{"numpy", "pandas"}}
 	var runs []*spool.Run
@@ -316,8 +317,8 @@ func (k *kernelBench) memory(ctx context.Context, h *host.Host) error {
 	if err != nil {
 		return err
 	}
-	for _, pid := range children { // with the zygotes
-		if pss, err := pssOf(pid); err == nil { // one that just ended has none
+	for _, pid := range children { // includes the zygotes
+		if pss, err := pssOf(pid); err == nil { // the process may have ended
 			total += pss
 		}
 	}
@@ -333,7 +334,7 @@ func (k *kernelBench) memory(ctx context.Context, h *host.Host) error {
 	return nil
 }
 
-// pssOf is the memory of a process, with its share of what it shares.
+// pssOf returns the memory of a process, including its share of shared pages.
 func pssOf(pid int) (float64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
@@ -348,7 +349,7 @@ func pssOf(pid int) (float64, error) {
 	return 0, fmt.Errorf("process %d has no Pss", pid)
 }
 
-// childrenOf returns the processes whose parent is that.
+// childrenOf returns the children of a process.
 func childrenOf(parent int) ([]int, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {

@@ -44,7 +44,7 @@ func (k *kernelBench) jupyter(ctx context.Context) error {
 	}
 	var out map[string][]float64
 	if err := json.Unmarshal(b, &out); err != nil {
-		return fmt.Errorf("decode what it measured: %w", err)
+		return fmt.Errorf("decode its results: %w", err)
 	}
 	for metric, values := range out {
 		for _, v := range values {
@@ -57,8 +57,8 @@ func (k *kernelBench) jupyter(ctx context.Context) error {
 // ompVersion is the pinned version of @oh-my-pi/pi-coding-agent.
 const ompVersion = "14.9.9"
 
-// findOMP returns the directory with the runner and the prelude of oh-my-pi.
-// Only these two files of the package are kept.
+// findOMP returns the directory with the runner and the prelude of oh-my-pi,
+// the only files of the package that are kept.
 func findOMP() (string, error) {
 	dir, err := testcache.Dir("omp-runner-" + ompVersion)
 	if err != nil {
@@ -81,7 +81,7 @@ func fetchOMP(ctx context.Context, dir string) error {
 	return os.Remove(packed[0])
 }
 
-// unpack takes some files out of an archive.
+// unpack extracts some files of an archive.
 func unpack(archive, dir string, names ...string) error {
 	f, err := os.Open(archive)
 	if err != nil {
@@ -115,8 +115,8 @@ func unpack(archive, dir string, names ...string) error {
 	return nil
 }
 
-// ompKernel is the runner of oh-my-pi and what speaks with it, as its own host
-// does: one JSON object a line, both ways.
+// ompKernel is the runner of oh-my-pi and its connection, as in its own host:
+// one JSON object per line in each direction.
 type ompKernel struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
@@ -124,7 +124,7 @@ type ompKernel struct {
 	count int
 }
 
-// startOMP starts the runner and waits until its two first requests are done,
+// startOMP starts the runner and waits until its first two requests are done,
 // which is what its host calls ready.
 func startOMP(ctx context.Context, python, dir string) (*ompKernel, error) {
 	o := &ompKernel{cmd: exec.CommandContext(ctx, python, "-u", filepath.Join(dir, "runner.py"))}
@@ -155,7 +155,7 @@ func startOMP(ctx context.Context, python, dir string) (*ompKernel, error) {
 	return o, nil
 }
 
-// run runs a cell; each is called for what it prints.
+// run runs a cell and calls each for its output.
 func (o *ompKernel) run(code string, each func(text string)) error {
 	o.count++
 	id := fmt.Sprint("c", o.count)
@@ -169,7 +169,7 @@ func (o *ompKernel) run(code string, each func(text string)) error {
 	for {
 		line, err := o.out.ReadBytes('\n')
 		if err != nil {
-			return fmt.Errorf("it ended: %w", err)
+			return fmt.Errorf("the runner ended: %w", err)
 		}
 		var f struct{ Type, ID, Data string }
 		if json.Unmarshal(line, &f) != nil || f.ID != id {
@@ -232,7 +232,7 @@ func (k *kernelBench) omp(ctx context.Context) error {
 		err := o.run("print('x', flush=True)\nwhile True: pass", func(string) {
 			if began.IsZero() {
 				began = time.Now()
-				_ = o.cmd.Process.Signal(syscall.SIGINT) // if it is gone the read says so
+				_ = o.cmd.Process.Signal(syscall.SIGINT) // if it has ended, the read returns an error
 			}
 		})
 		if err != nil {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// shortest is the program with the least to do.
+// shortest is a program that does nothing.
 const shortest = "/bin/true"
 
-// measureReady launches a server and sees how long it takes to listen.
+// measureReady launches a server and measures the time until it listens.
 func measureReady(ctx context.Context, b *bench, s *subject) error {
 	for range max(1, 10/b.rounds) {
 		srv, err := launch(ctx, s.path, s.dir+"-ready")
@@ -25,8 +25,8 @@ func measureReady(ctx context.Context, b *bench, s *subject) error {
 	return nil
 }
 
-// floor runs the program as directly as Go can. It belongs to every
-// measurement that is compared with it, so that both meet the same machine.
+// floor runs the program with os/exec. It is part of every measurement that is
+// compared with it, so that both see the same load of the machine.
 func (b *bench) floor(ctx context.Context) error {
 	for range b.pick(100, 50) {
 		began := time.Now()
@@ -38,9 +38,9 @@ func (b *bench) floor(ctx context.Context) error {
 	return nil
 }
 
-// measureLatency runs the program one at a time, for a client that lets the
-// kernel delay acknowledgements, as all do unless told otherwise, and for one
-// that does not.
+// measureLatency runs the program one at a time, for a client whose kernel
+// delays acknowledgements, which is the default, and for one whose kernel does
+// not.
 func measureLatency(ctx context.Context, b *bench, s *subject) error {
 	if err := b.floor(ctx); err != nil {
 		return err
@@ -90,8 +90,8 @@ func sequence(ctx context.Context, s *subject, what string, quick bool, n int) (
 	return all, nil
 }
 
-// measureStarts keeps a connection full of short processes. Each counts from
-// its start to its closed.
+// measureStarts keeps a connection full of short processes and measures each
+// from its start to its closed event.
 func measureStarts(ctx context.Context, b *bench, s *subject) error {
 	c, err := dialWire(ctx, s.url, true)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // measureLocal starts processes through a handle in this process, one at a
-// time, with a state directory as a server has.
+// time, with a state directory like a server's.
 func measureLocal(ctx context.Context, b *bench) (err error) {
 	if err := b.floor(ctx); err != nil {
 		return err

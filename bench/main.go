@@ -1,24 +1,23 @@
-// Command bench runs Spool beside codex exec-server, on the same machine, in the same
-// minutes, with the same work and the same client, and prints how they
-// compare.
+// Command bench measures Spool and codex exec-server on the same machine at the
+// same time, with the same work and the same client, and prints the ratios.
 //
 // Usage:
 //
 //	bench -spool PATH [-codex PATH] [-json FILE] [-only NAMES] [-rounds N] [-quick] [-strict]
 //
-// Both servers listen on the loopback and are driven over the codex
-// exec-server wire by a client written for measuring. Every measurement is
-// made in rounds that alternate between the two, so that whatever else the
-// machine does hits both. Without -codex the reference is installed from npm
-// into the user's cache directory.
+// Both servers listen on the loopback. A client written for measuring drives
+// them over the codex exec-server protocol. Every measurement is made in rounds
+// that alternate between the two, so that other load of the machine affects
+// both. Without -codex the reference is installed from npm into the user's cache
+// directory.
 //
-// Python that stays alive is measured beside ipykernel, through jupyter_client,
-// and the runner of oh-my-pi; these are installed there as well.
+// Kernels are measured beside ipykernel, through jupyter_client, and the runner
+// of oh-my-pi; both are installed into the cache directory as well.
 //
-// Sandboxed Python is measured beside python3 without a sandbox and beside
-// Pyodide in Node.
+// Sandboxes are measured beside python3 without a sandbox and beside Pyodide in
+// Node.
 //
-// With -strict the exit status is 1 when a goal is missed. A measurement that
+// With -strict the exit status is 1 if a goal is missed. A measurement that
 // fails always makes it 1.
 package main
 
@@ -60,8 +59,8 @@ func main() {
 			os.Exit(pyodide.RunRole(os.Args[2:]))
 		}
 	}
-	// The heap of this process is tiny and output rushes through it: without
-	// this the clients would mostly collect garbage, whatever the server.
+	// The heap of this process is tiny and much output passes through it: with
+	// the default the clients would mostly collect garbage.
 	debug.SetGCPercent(400)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
@@ -94,7 +93,7 @@ func parseOptions(args []string) (options, error) {
 	fs.StringVar(&o.json, "json", "", "write the results to `file`")
 	fs.StringVar(&o.only, "only", "", "make only these measurements, `names` separated by commas: "+strings.Join(measurementNames(), ", "))
 	fs.IntVar(&o.rounds, "rounds", 0, "make every measurement `n` times (default 5, with -quick 2)")
-	fs.BoolVar(&o.quick, "quick", false, "do less work, for numbers that are less exact")
+	fs.BoolVar(&o.quick, "quick", false, "do less work; the numbers are less exact")
 	fs.BoolVar(&o.strict, "strict", false, "exit with status 1 when a goal is missed")
 	if err := fs.Parse(args); err != nil {
 		return o, err

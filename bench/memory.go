@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// stalledBytes is what a process writes to a client that does not read.
+// stalledBytes is the output of a process whose client does not read.
 const stalledBytes = 200_000_000
 
-// measureStalled connects to a new server, starts a process that writes a
-// lot, and does not read. It watches how the server's memory grows and
-// whether the process gets done regardless. Then it reads, and nothing may be
-// missing.
+// measureStalled connects to a new server, starts a process that writes a lot,
+// and does not read. It measures how the server's memory grows and whether the
+// process finishes regardless. Then it reads and checks that the output is
+// complete.
 func measureStalled(ctx context.Context, b *bench, s *subject) (err error) {
 	dir := s.dir + "-stalled"
 	srv, err := launch(ctx, s.path, dir)
@@ -62,8 +62,8 @@ func measureStalled(ctx context.Context, b *bench, s *subject) (err error) {
 	return nil
 }
 
-// watch samples the server's memory for a while and returns its peak, and
-// after how many seconds the file appeared: infinitely many if it did not.
+// watch samples the server's memory for a while. It returns its peak, and the
+// seconds until the file appeared, or infinity.
 func (s *server) watch(began time.Time, d time.Duration, mark string) (peak int64, seconds float64, err error) {
 	seconds = math.Inf(1)
 	for time.Since(began) < d {
@@ -82,7 +82,7 @@ func (s *server) watch(began time.Time, d time.Duration, mark string) (peak int6
 	return peak, seconds, nil
 }
 
-// measureMemory sees what all the load before has left.
+// measureMemory measures the server's memory after all other measurements.
 func measureMemory(ctx context.Context, b *bench, s *subject) error {
 	rss, err := s.rss()
 	if err != nil {

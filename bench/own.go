@@ -11,8 +11,8 @@ import (
 	"github.com/spool-run/spool/client"
 )
 
-// measureClient uses a server the way Spool's own client does: processes one
-// at a time, then one that writes a lot.
+// measureClient uses a server through package client: processes one at a time,
+// then one that writes a lot.
 func measureClient(ctx context.Context, b *bench, s *subject) (err error) {
 	c, err := client.Dial(ctx, s.url, client.Options{})
 	if err != nil {
@@ -56,8 +56,8 @@ func (b *bench) runs(ctx context.Context, backend spool.Backend, metric string, 
 	return nil
 }
 
-// runOnce starts a process and follows it to its end, which must be good and
-// come after so many bytes of output.
+// runOnce starts a process and follows it to its end. It checks the outcome and
+// the number of output bytes.
 func runOnce(ctx context.Context, backend spool.Backend, want int64, argv ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// measurePyodide starts sandboxes of Pyodide, in turns with a Python that is
-// in none and with Pyodide as people start it.
+// measurePyodide starts Pyodide sandboxes, in turns with Python without a
+// sandbox and Pyodide as its documentation starts it.
 func measurePyodide(ctx context.Context, b *bench) error {
 	ctx, cancel := context.WithTimeout(ctx, sandboxTimeout)
 	defer cancel()
@@ -64,8 +64,8 @@ await p.runPythonAsync(process.argv[2]);
 	return s.addSeconds(subjectNode, "sandbox.compute", line)
 }
 
-// pyodide starts interpreters of Pyodide, without and with numpy: as they are
-// by default, and made only when they are asked for.
+// pyodide starts interpreters of Pyodide, without and with numpy: with the
+// default number of spares, and on demand.
 func (s *sandboxBench) pyodide(ctx context.Context) error {
 	setups := []pyodideSetup{
 		{"pyodide.first", codeHello, python.SandboxConfig{}},
@@ -100,7 +100,7 @@ type pyodideSetup struct {
 	config       python.SandboxConfig
 }
 
-// with calls a function with a host that keeps so many interpreters ready.
+// with calls a function with a host that keeps this many spares.
 func (s *sandboxBench) with(spares int, f func(*host.Host) error) error {
 	h, err := s.open(spares)
 	if err != nil {

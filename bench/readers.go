@@ -12,8 +12,8 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// measureReaders lets a process write as fast as it can while one reader
-// follows its run, and while a thousand do.
+// measureReaders has a process write as fast as it can while one reader follows
+// its run, and while a thousand do.
 func measureReaders(ctx context.Context, b *bench) error {
 	n := int64(b.pick(256<<20, 64<<20))
 	for _, readers := range []int{1, 1000} {
@@ -24,7 +24,7 @@ func measureReaders(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// followed runs a process that writes n bytes with so many readers following.
+// followed runs a process that writes n bytes while readers follow it.
 func (b *bench) followed(ctx context.Context, metric string, readers int, n int64) (err error) {
 	h, err := openHost(filepath.Join(b.dir, metric))
 	if err != nil {
@@ -59,8 +59,8 @@ func (b *bench) followed(ctx context.Context, metric string, readers int, n int6
 			}
 		})
 	}
-	// The process ends when the last byte is taken from it: how long that
-	// took is the writer's speed, whenever its readers are done.
+	// The process exits when its last byte has been read. That time is the
+	// speed of the writer, whenever the readers finish.
 	exited := time.Time{}
 	for e, err := range r.Events(ctx, 0) {
 		if err != nil {
@@ -72,7 +72,7 @@ func (b *bench) followed(ctx context.Context, metric string, readers int, n int6
 	}
 	wg.Wait()
 	if k := wrong.Load(); k > 0 {
-		return errors.Join(fmt.Errorf("%d did not get every byte", k), ctx.Err())
+		return errors.Join(fmt.Errorf("%d readers did not get every byte", k), ctx.Err())
 	}
 	b.add(subjectSpool, metric, float64(n)/exited.Sub(began).Seconds())
 	b.add(subjectSpool, metric+".delivered", float64(delivered.Load())/time.Since(began).Seconds())

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// unit is how a value is shown to a person.
+// unit is the unit of a displayed value.
 type unit int
 
 const (
 	unitCount unit = iota
-	unitTime       // from seconds
-	unitCPU        // from seconds
-	unitRate       // from bytes per second
+	unitTime       // in seconds
+	unitCPU        // in seconds
+	unitRate       // in bytes per second
 	unitBytes
 )
 
@@ -27,7 +27,7 @@ func (u unit) String() string {
 	return [...]string{"count", "seconds", "CPU seconds", "bytes per second", "bytes"}[u]
 }
 
-// format shows a value with three digits or so.
+// format formats a value with about three digits.
 func (u unit) format(v float64) string {
 	switch {
 	case math.IsNaN(v):
@@ -58,15 +58,15 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// result is a row that was measured.
+// result is a measured row.
 type result struct {
 	Label   string   `json:"label"`
 	Metric  string   `json:"metric"`
 	Stat    string   `json:"stat"`
 	Unit    string   `json:"unit"`
-	Spool   *float64 `json:"spool"` // null when it never came
+	Spool   *float64 `json:"spool"` // null without a sample
 	Other   *float64 `json:"other"`
-	Against string   `json:"against"` // what other is
+	Against string   `json:"against"` // describes Other
 	Ratio   *float64 `json:"ratio,omitempty"`
 	Goal    string   `json:"goal,omitempty"`
 	OK      *bool    `json:"ok,omitempty"`
@@ -75,7 +75,7 @@ type result struct {
 	spool, other float64
 }
 
-// report is everything measured, ready to be shown.
+// report is the complete result.
 type report struct {
 	Time        time.Time `json:"time"`
 	Go          string    `json:"go"`
@@ -104,7 +104,7 @@ func (b *bench) report() *report {
 	}
 }
 
-// results returns the rows for which there is something to show.
+// results returns the rows that have samples.
 func (s samples) results(rows []row) []result {
 	var out []result
 	for i := range rows {
@@ -144,7 +144,7 @@ func (r *row) result(ours, other float64, against string) result {
 	return res
 }
 
-// finite returns what JSON can say of a value.
+// finite returns nil for a value that JSON cannot represent.
 func finite(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
@@ -163,7 +163,7 @@ func (r *row) formatGoal() string {
 	return fmt.Sprintf("%s %.4g×", sign, v)
 }
 
-// missed counts the goals that were not reached.
+// missed counts the missed goals.
 func (r *report) missed() int {
 	n := 0
 	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Agents} {
@@ -182,7 +182,7 @@ func (r *report) writeTable(w io.Writer) error {
 		reference = " beside " + r.Codex
 	}
 	fmt.Fprintf(w, "\nSpool%s: %s, %d CPUs, Linux %s, %d rounds\n", reference, r.Go, r.CPUs, r.Kernel, r.Rounds)
-	if err := writeResults(w, "same client, same wire", "codex", r.BesideCodex); err != nil {
+	if err := writeResults(w, "same client, same protocol", "codex", r.BesideCodex); err != nil {
 		return err
 	}
 	if err := writeResults(w, "Spool alone", "beside", r.SpoolAlone); err != nil {

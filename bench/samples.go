@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// sampleKey names a series of measured values.
+// sampleKey names a series of samples.
 type sampleKey struct{ subject, metric string }
 
-// samples are all values measured, in seconds, bytes, or plain numbers.
+// samples are all measured values, in seconds, bytes, or plain numbers.
 type samples map[sampleKey][]float64
 
 func (s samples) add(subject, metric string, v float64) {
@@ -21,7 +21,7 @@ func (s samples) addTime(subject, metric string, d time.Duration) {
 	s.add(subject, metric, d.Seconds())
 }
 
-// stat condenses a series to one value.
+// stat reduces a series to one value.
 type stat struct {
 	name string
 	of   func(sorted []float64) float64
@@ -34,7 +34,7 @@ var (
 	most   = stat{"max", func(v []float64) float64 { return v[len(v)-1] }}
 )
 
-// value condenses a series; it is NaN when nothing was measured.
+// value reduces a series to one value; it is NaN without samples.
 func (s samples) value(subject, metric string, st stat) float64 {
 	v := slices.Sorted(slices.Values(s[sampleKey{subject, metric}]))
 	if len(v) == 0 {

@@ -25,19 +25,19 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// What sandboxes are measured beside.
+// The subjects beside sandboxes.
 const (
-	subjectNative = "python3 -I"      // no sandbox at all
-	subjectNode   = "pyodide in node" // Pyodide as its own documentation starts it
+	subjectNative = "python3 -I"      // no sandbox
+	subjectNode   = "pyodide in node" // Pyodide as its documentation starts it
 )
 
 // sandboxRole is the first argument of a worker of the embedded back end.
 const sandboxRole = "-sandbox-worker"
 
-// sandboxTimeout bounds the measurement of one round.
+// sandboxTimeout limits the measurement of one round.
 const sandboxTimeout = 5 * time.Minute
 
-// The work that is the same for all. It says itself how long it took.
+// The workloads, the same for all subjects. Each prints its own duration.
 const (
 	codeCompute = `
 import time
@@ -61,7 +61,7 @@ print((time.perf_counter() - t) / 5000)
 	codeNumpy = "import numpy\nprint(numpy.arange(3).sum())"
 )
 
-// measureEmbedded starts embedded sandboxes, and a Python that is in none.
+// measureEmbedded starts embedded sandboxes, and Python without a sandbox.
 func measureEmbedded(ctx context.Context, b *bench) error {
 	ctx, cancel := context.WithTimeout(ctx, sandboxTimeout)
 	defer cancel()
@@ -78,12 +78,12 @@ func measureEmbedded(ctx context.Context, b *bench) error {
 type sandboxBench struct {
 	*bench
 	dist, wheels string
-	cache        string // of what is prepared in this round
-	python       string // the native one
+	cache        string // the preparation of this round
+	python       string // the native interpreter
 }
 
-// open opens a host whose sandboxes keep what they prepare in s.cache. Spares
-// is how many processes of Pyodide it keeps ready, or zero for its own choice.
+// open opens a host whose sandboxes keep their preparation in s.cache. Spares
+// is the number of spare Pyodide processes, or zero for the default.
 func (s *sandboxBench) open(spares int) (*host.Host, error) {
 	return host.Open(host.Options{Engines: map[string]host.NewEngine{
 		spool.EngineSandbox: func(string) (engine.Engine, error) {
@@ -107,9 +107,9 @@ func (s *sandboxBench) start(ctx context.Context, h *host.Host, c python.Sandbox
 	return spool.Start(ctx, h, spool.Spec{Engine: spool.EngineSandbox, Stdin: true, Config: raw})
 }
 
-// native starts a Python for every script.
+// native starts a Python process for every script.
 func (s *sandboxBench) native(ctx context.Context) error {
-	// Not a script that looks for one, as version managers have.
+	// Find the real interpreter: python3 may be a script of a version manager.
 	var err error
 	if _, s.python, err = s.child(ctx, "python3", "-I", "-c", "import sys; print(sys.executable)"); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (s *sandboxBench) native(ctx context.Context) error {
 	return nil
 }
 
-// child runs a program and returns when its first line came, and that.
+// child runs a program and returns the time to its first line, and the line.
 func (s *sandboxBench) child(ctx context.Context, name string, args ...string) (time.Duration, string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	out, err := cmd.StdoutPipe()
@@ -143,13 +143,13 @@ func (s *sandboxBench) child(ctx context.Context, name string, args ...string) (
 func (s *sandboxBench) addSeconds(subject, metric, line string) error {
 	v, err := strconv.ParseFloat(line, 64)
 	if err != nil {
-		return fmt.Errorf("%s: %q is no time", metric, line)
+		return fmt.Errorf("%s: %q is not a duration", metric, line)
 	}
 	s.add(subject, metric, v)
 	return nil
 }
 
-// first runs code in a sandbox and takes the time until its first byte.
+// first runs code in a sandbox and measures the time to its first byte.
 func first(ctx context.Context, r *spool.Run, code string) (took time.Duration, text string, err error) {
 	began := time.Now()
 	err = runCell(ctx, r, code, func(b []byte) {
@@ -170,7 +170,7 @@ func (s *sandboxBench) embedded(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
-	// The first use of a machine: everything is prepared.
+	// The first use on a machine prepares everything.
 	began := time.Now()
 	r, err := s.start(ctx, h, python.SandboxConfig{Fresh: true})
 	if err != nil {
@@ -189,7 +189,7 @@ func (s *sandboxBench) embedded(ctx context.Context) (err error) {
 			s.addTime(subjectSpool, "sandbox.first", took)
 		}
 	}
-	// In turns, because a machine is not equally fast all the time.
+	// In turns, because the speed of the machine varies.
 	for range s.pick(5, 1) {
 		_, line, err := s.child(ctx, s.python, "-I", "-c", codeCompute)
 		if err != nil {
@@ -211,7 +211,7 @@ func (s *sandboxBench) embedded(ctx context.Context) (err error) {
 	return s.live(ctx, h, "sandbox.memory", python.SandboxConfig{}, codeHello, 1000)
 }
 
-// work lets a sandbox compute and look at files.
+// work measures computing and file calls in a sandbox.
 func (s *sandboxBench) work(ctx context.Context, r *spool.Run, prefix string) error {
 	for metric, code := range map[string]string{".compute": codeCompute, ".stat": codeStat} {
 		_, line, err := first(ctx, r, code)
@@ -225,7 +225,7 @@ func (s *sandboxBench) work(ctx context.Context, r *spool.Run, prefix string) er
 	return nil
 }
 
-// late sees how long after its limit a busy loop is stopped.
+// late measures how long after its limit a busy loop is stopped.
 func (s *sandboxBench) late(ctx context.Context, r *spool.Run) error {
 	const limit = 100 * time.Millisecond
 	for range s.pick(20, 5) {
@@ -275,7 +275,7 @@ func (s *sandboxBench) rate(ctx context.Context, h *host.Host, metric string, c 
 	return nil
 }
 
-// live keeps interpreters that have run something, and adds up what they cost.
+// live keeps interpreters that have run a script, and adds up their memory.
 func (s *sandboxBench) live(ctx context.Context, h *host.Host, metric string, c python.SandboxConfig, code string, n int) error {
 	before, own, err := s.memoryOfAll()
 	if err != nil {
@@ -307,8 +307,8 @@ func (s *sandboxBench) live(ctx context.Context, h *host.Host, metric string, c 
 	return nil
 }
 
-// memoryOfAll is the memory of all processes below this one, where
-// interpreters are, and of this one, which has their logs.
+// memoryOfAll returns the memory of all processes below this one, which hold
+// the interpreters, and of this one, which holds their logs.
 func (s *sandboxBench) memoryOfAll() (below, own float64, err error) {
 	if own, err = pssOf(os.Getpid()); err != nil {
 		return 0, 0, err
@@ -322,7 +322,7 @@ func (s *sandboxBench) memoryOfAll() (below, own float64, err error) {
 		if err != nil {
 			return 0, 0, err
 		}
-		if pss, err := pssOf(pids[0]); err == nil { // one that just ended has none
+		if pss, err := pssOf(pids[0]); err == nil { // the process may have ended
 			below += pss
 		}
 		pids = append(pids[1:], children...)

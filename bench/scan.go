@@ -9,20 +9,20 @@ import (
 	"strconv"
 )
 
-// messageKind says what a message of the server is.
+// messageKind is the kind of a message of the server.
 type messageKind int
 
 const (
-	kindOther  messageKind = iota // a notification of no interest here
+	kindOther  messageKind = iota // a notification that is ignored
 	kindResult                    // an answer
-	kindError                     // an answer that is a refusal
+	kindError                     // an error answer
 	kindOutput                    // process/output
 	kindExited                    // process/exited
 	kindClosed                    // process/closed
 )
 
-// message is what the driver needs to know of a message. Its slices point
-// into the message, so they live as long as that does.
+// message holds the decoded parts of a message. Its slices point into the
+// message and are valid as long as it is.
 type message struct {
 	kind     messageKind
 	id       int64  // of an answer
@@ -35,9 +35,9 @@ type message struct {
 
 var errSyntax = errors.New("not a JSON message")
 
-// scanMessage takes a message apart without a JSON decoder: with one, the
-// client would be the slower end and every server would look alike. It checks
-// only what it passes through.
+// scanMessage decodes a message without a JSON decoder: with one, the client
+// would be the bottleneck and every server would look alike. It validates only
+// the parts that it reads.
 func scanMessage(b []byte, m *message) error {
 	*m = message{}
 	var method, params []byte
@@ -63,7 +63,7 @@ func scanMessage(b []byte, m *message) error {
 		return err
 	}
 	if len(skipSpace(rest)) > 0 {
-		return fmt.Errorf("%w: more after the object", errSyntax)
+		return fmt.Errorf("%w: data after the object", errSyntax)
 	}
 	if !hasMethod {
 		return nil
@@ -97,7 +97,7 @@ func (m *message) setParam(key, value []byte) (err error) {
 	return err
 }
 
-// decodeChunk decodes the output of a message into dst, which is grown as
+// decodeChunk decodes the output of a message into dst, which it grows as
 // needed, and returns it.
 func (m *message) decodeChunk(dst []byte) ([]byte, error) {
 	n := base64.StdEncoding.DecodedLen(len(m.chunk))
@@ -108,12 +108,12 @@ func (m *message) decodeChunk(dst []byte) ([]byte, error) {
 	return dst[:n], err
 }
 
-// scanObject calls member for each member of the object that b begins with
-// and returns what follows it. Keys are unquoted, values are raw.
+// scanObject calls member for each member of the object at the start of b and
+// returns the rest. Keys are unquoted, values are raw.
 func scanObject(b []byte, member func(key, value []byte) error) (rest []byte, err error) {
 	b = skipSpace(b)
 	if len(b) == 0 || b[0] != '{' {
-		return nil, fmt.Errorf("%w: no object", errSyntax)
+		return nil, fmt.Errorf("%w: not an object", errSyntax)
 	}
 	b = skipSpace(b[1:])
 	if len(b) > 0 && b[0] == '}' {
@@ -130,7 +130,7 @@ func scanObject(b []byte, member func(key, value []byte) error) (rest []byte, er
 		}
 		b = skipSpace(after)
 		if len(b) == 0 || b[0] != ':' {
-			return nil, fmt.Errorf("%w: no colon", errSyntax)
+			return nil, fmt.Errorf("%w: missing colon", errSyntax)
 		}
 		value, after, err := cutValue(skipSpace(b[1:]))
 		if err != nil {
@@ -141,7 +141,7 @@ func scanObject(b []byte, member func(key, value []byte) error) (rest []byte, er
 		}
 		b = skipSpace(after)
 		if len(b) == 0 {
-			return nil, fmt.Errorf("%w: object has no end", errSyntax)
+			return nil, fmt.Errorf("%w: unterminated object", errSyntax)
 		}
 		switch b[0] {
 		case '}':
@@ -161,15 +161,15 @@ func skipSpace(b []byte) []byte {
 	return b
 }
 
-// cutString splits b after the string it begins with, quotes included.
+// cutString splits b after the string at its start, quotes included.
 func cutString(b []byte) (raw, rest []byte, err error) {
 	if len(b) == 0 || b[0] != '"' {
-		return nil, nil, fmt.Errorf("%w: no string", errSyntax)
+		return nil, nil, fmt.Errorf("%w: not a string", errSyntax)
 	}
 	for at := 1; ; {
 		n := bytes.IndexByte(b[at:], '"')
 		if n < 0 {
-			return nil, nil, fmt.Errorf("%w: string has no end", errSyntax)
+			return nil, nil, fmt.Errorf("%w: unterminated string", errSyntax)
 		}
 		at += n + 1
 		slashes := 0
@@ -182,10 +182,10 @@ func cutString(b []byte) (raw, rest []byte, err error) {
 	}
 }
 
-// cutValue splits b after the value it begins with.
+// cutValue splits b after the value at its start.
 func cutValue(b []byte) (raw, rest []byte, err error) {
 	if len(b) == 0 {
-		return nil, nil, fmt.Errorf("%w: no value", errSyntax)
+		return nil, nil, fmt.Errorf("%w: missing value", errSyntax)
 	}
 	switch b[0] {
 	case '"':
@@ -198,12 +198,12 @@ func cutValue(b []byte) (raw, rest []byte, err error) {
 		n = len(b)
 	}
 	if n == 0 {
-		return nil, nil, fmt.Errorf("%w: no value", errSyntax)
+		return nil, nil, fmt.Errorf("%w: missing value", errSyntax)
 	}
 	return b[:n], b[n:], nil
 }
 
-// cutNested splits b after the object or array it begins with.
+// cutNested splits b after the object or array at its start.
 func cutNested(b []byte) (raw, rest []byte, err error) {
 	depth := 0
 	for at := 0; at < len(b); {
@@ -224,13 +224,13 @@ func cutNested(b []byte) (raw, rest []byte, err error) {
 		}
 		at++
 	}
-	return nil, nil, fmt.Errorf("%w: value has no end", errSyntax)
+	return nil, nil, fmt.Errorf("%w: unterminated value", errSyntax)
 }
 
 // unquote returns the text of a string, in place unless it has escapes.
 func unquote(raw []byte) ([]byte, error) {
 	if len(raw) < 2 || raw[0] != '"' {
-		return nil, fmt.Errorf("%w: no string", errSyntax)
+		return nil, fmt.Errorf("%w: not a string", errSyntax)
 	}
 	text := raw[1 : len(raw)-1]
 	if bytes.IndexByte(text, '\\') < 0 {

@@ -72,7 +72,7 @@ func TestScanMessageRefuses(t *testing.T) {
 	} {
 		var m message
 		if err := scanMessage([]byte(in), &m); err == nil {
-			t.Errorf("%s was taken for %+v", in, see(&m))
+			t.Errorf("%s was decoded as %+v", in, see(&m))
 		}
 	}
 }
@@ -114,9 +114,9 @@ func FuzzDecodeBase64(f *testing.F) {
 	})
 }
 
-// FuzzScanMessage holds the scanner against encoding/json: whatever both
-// accept, they must read alike, and the scanner must accept every output
-// notification that a server could send.
+// FuzzScanMessage compares the scanner with encoding/json: both must decode
+// alike what both accept, and the scanner must accept every output notification
+// that a server can send.
 func FuzzScanMessage(f *testing.F) {
 	f.Add([]byte(`{"method":"process/output","params":{"processId":"p","seq":3,"stream":"stdout","chunk":"aGkK"}}`))
 	f.Add([]byte(`{"id":7,"result":{"a":[1,"}"]}}`))
@@ -144,8 +144,8 @@ func FuzzScanMessage(f *testing.F) {
 	})
 }
 
-// compareWithJSON checks the members of m where encoding/json agrees that in
-// is a message. For a member that occurs twice both keep the last.
+// compareWithJSON checks the members of m if encoding/json accepts the message.
+// For a repeated member both keep the last.
 func compareWithJSON(t *testing.T, in []byte, m *message) {
 	var top, params map[string]json.RawMessage
 	if json.Unmarshal(in, &top) != nil {

@@ -5,10 +5,10 @@ import (
 	"path/filepath"
 )
 
-// makeScratch makes the directory for whatever the subjects write. It is where
-// the state of a user is, below the home directory, and not among the temporary
-// files: where thousands of those were just deleted some file systems take their
-// time to make another, and a run right after the tests would measure that.
+// makeScratch makes the directory for the files of the subjects. It is below
+// the home directory, like a user's state, and not among the temporary files:
+// where thousands of files were just deleted, some file systems are slow to
+// create new ones, and a run right after the tests would measure that.
 func makeScratch() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 // topDir is FS_TOPDIR_FL of linux/fs.h.
 const topDir = 0x00020000
 
-// spread asks the file system to put the directories below this one apart from
-// each other, so that one is not affected by what was deleted in another. Where
-// it cannot be asked nothing is lost.
+// spread asks the file system to place the directories below this one apart
+// from each other, so that deletions in one do not slow down another. Errors
+// are ignored.
 func spread(dir string) {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/spool-run/spool/internal/wire/execserver"
 )
 
-// servedRole makes this program an exec-server whose processes are its own: the
-// same wire and the same engine as spool exec-server has, without a keeper.
+// servedRole makes this program an exec-server that owns its processes: the
+// same protocol and engine as spool exec-server, without a keeper.
 const servedRole = "exec-server"
 
-// serveInProcess is that server. Like its peers it prints where it listens.
+// serveInProcess runs that server. It prints its URL like spool exec-server.
 func serveInProcess() (err error) {
 	debug.SetGCPercent(400) // as spool exec-server does
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -22,13 +22,13 @@ import (
 type server struct {
 	cmd    *exec.Cmd
 	url    string
-	ready  time.Duration // from launch to the line that says where it listens
-	stderr bytes.Buffer  // read it only after the server has ended
+	ready  time.Duration // from launch to the line with the URL
+	stderr bytes.Buffer  // valid after the server has ended
 	exited chan error
 }
 
 // launch starts `path exec-server` with dir as its home, so that it neither
-// sees nor leaves anything elsewhere, and waits until it listens.
+// reads nor leaves files elsewhere, and waits until it listens.
 func launch(ctx context.Context, path, dir string) (*server, error) {
 	if err := os.MkdirAll(filepath.Join(dir, ".codex"), 0o700); err != nil {
 		return nil, fmt.Errorf("launch: %w", err)
@@ -51,7 +51,7 @@ func launch(ctx context.Context, path, dir string) (*server, error) {
 	line := make(chan string, 1)
 	go func() {
 		r := bufio.NewReader(stdout)
-		first, _ := r.ReadString('\n') // an empty line says enough
+		first, _ := r.ReadString('\n') // an empty line is handled below
 		s.ready = time.Since(began)
 		line <- first
 		_, err := io.Copy(io.Discard, r)
@@ -67,20 +67,19 @@ func launch(ctx context.Context, path, dir string) (*server, error) {
 		return nil, errors.Join(fmt.Errorf("launch %s: %w", path, context.Cause(ctx)), s.stop())
 	}
 	if !strings.HasPrefix(s.url, "ws://") {
-		err := fmt.Errorf("launch %s: it printed %q, not a ws URL", path, s.url)
+		err := fmt.Errorf("launch %s: printed %q, not a ws URL", path, s.url)
 		stopErr := s.stop()
 		return nil, errors.Join(err, stopErr, errors.New(s.stderr.String()))
 	}
 	return s, nil
 }
 
-// large is how much of a run is worth deleting between rounds.
+// large is the size of a run that is deleted between rounds.
 const large = 1 << 20
 
-// forget deletes what Spool has written of runs that wrote much, so that the
-// next round does not find the memory full of it. The small ones stay: where
-// many files were just deleted some file systems are slow to make new ones. The
-// others write nothing.
+// forget deletes Spool's logs of large runs, so that the page cache is free in
+// the next round. Small logs stay: where many files were just deleted, some
+// file systems are slow to create new ones. The other subjects write no logs.
 func (s *server) forget() error {
 	files, err := filepath.Glob(filepath.Join(s.cmd.Dir, "spool", "runs", "*.seg"))
 	for _, f := range files {
@@ -91,7 +90,7 @@ func (s *server) forget() error {
 	return err
 }
 
-// stop ends the server: politely, then not. How it exits is of no interest.
+// stop ends the server with SIGTERM, then SIGKILL. Its exit status is ignored.
 func (s *server) stop() error {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop: %w", err)
@@ -111,8 +110,8 @@ func (s *server) stop() error {
 // clockTicks is USER_HZ, which Linux fixes for all programs.
 const clockTicks = 100
 
-// pids are the server and the keepers it has started: what they do is its
-// work, wherever it is done.
+// pids returns the server and the keepers it started, because their work
+// belongs to the server.
 func (s *server) pids() []int {
 	pids := []int{s.cmd.Process.Pid}
 	owners, err := host.Owners(filepath.Join(s.cmd.Dir, "spool"))
@@ -125,8 +124,7 @@ func (s *server) pids() []int {
 	return pids
 }
 
-// cpu returns the processor time the server has used itself, without its
-// children.
+// cpu returns the processor time of the server, without its children.
 func (s *server) cpu() (time.Duration, error) {
 	var total time.Duration
 	for _, pid := range s.pids() {
@@ -144,7 +142,7 @@ func cpuOf(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("processor time: %w", err)
 	}
-	// The second field is the name in parentheses and may hold anything.
+	// The second field is the name in parentheses and may contain spaces.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("processor time: short line %q", b)

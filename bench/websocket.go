@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// maxMessage bounds a message, as both servers promise.
+// maxMessage limits a message, as both servers do.
 const maxMessage = 64 << 20
 
 // The frame types of RFC 6455.
@@ -29,20 +29,19 @@ const (
 // errClosed is returned once the server has closed the connection.
 var errClosed = errors.New("the server closed the connection")
 
-// wsConn is the client side of a WebSocket, made for measuring: it hands out
-// messages where they lie in its read buffer and has no goroutines. It is not
-// safe for concurrent use.
+// wsConn is the client side of a WebSocket, made for measuring: it returns
+// messages inside its read buffer and has no goroutines. It is not safe for
+// concurrent use.
 type wsConn struct {
 	conn net.Conn
 	r    *bufio.Reader
 	held int    // bytes of r that the last message occupies
-	long []byte // a message that does not lie in r in one piece
+	long []byte // a message that is not contiguous in r
 	out  []byte
 }
 
 // dialWebSocket connects to a ws URL. With quick set it acknowledges every
-// segment at once, which is what a peer that leaves Nagle's algorithm on
-// waits for.
+// segment at once; a peer that leaves Nagle's algorithm on waits for that.
 func dialWebSocket(ctx context.Context, rawURL string, quick bool) (*wsConn, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -169,8 +168,8 @@ func (c *wsConn) readHeader() (op byte, fin bool, n int, err error) {
 	return op, fin, n, err
 }
 
-// writeFrame sends one frame. The mask is all zeros: it is there to confuse
-// proxies, and there is none on the loopback.
+// writeFrame sends one frame. The mask is zero, because there are no proxies on
+// the loopback.
 func (c *wsConn) writeFrame(op byte, payload []byte) error {
 	c.out = append(c.out[:0], 0x80|op)
 	switch n := len(payload); {
@@ -199,7 +198,7 @@ func (c *quickConn) Read(b []byte) (int, error) {
 	if err != nil {
 		return n, err
 	}
-	// The kernel drops the option again by itself, hence after every read.
+	// The kernel clears the option by itself, so set it after every read.
 	return n, c.acknowledge()
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// pipe returns a connection whose server has sent these bytes and hung up.
+// pipe returns a connection whose server has sent these bytes and closed.
 func pipe(t *testing.T, sent []byte) (c *wsConn, received func() []byte) {
 	client, server := net.Pipe()
 	got := make(chan []byte, 1)

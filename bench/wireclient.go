@@ -10,32 +10,32 @@ import (
 	"time"
 )
 
-// wireClient drives a server over the codex exec-server wire. It has no
-// goroutines: whoever measures sends requests and then calls receive until it
-// has seen what it waits for. That keeps the scheduler of the client out of
-// the numbers. Nobody may have more than [maxInFlight] requests under way.
+// wireClient drives a server over the codex exec-server protocol. It has no
+// goroutines: the caller sends requests and then calls receive until it has
+// seen the expected messages. That keeps the client's scheduler out of the
+// numbers. The caller must not have more than [maxInFlight] open requests.
 type wireClient struct {
 	ws      *wsConn
 	lastID  int64
 	lastRun int
-	asked   map[int64]*wireProcess // whose answer is awaited
+	asked   map[int64]*wireProcess // processes that wait for an answer
 	live    map[string]*wireProcess
 	msg     message
 	out     []byte
-	data    []byte        // the output that receive saw last
+	data    []byte        // the last received output
 	limit   time.Duration // of the current step, for errors
 }
 
-// maxInFlight is how many requests a connection carries at once. The
-// reference freezes for good somewhere near 200.
+// maxInFlight is the number of requests a connection carries at once. The
+// reference hangs near 200.
 const maxInFlight = 16
 
 // wireProcess is a process as its client sees it.
 type wireProcess struct {
 	id       string
-	answered bool   // no request is under way
-	events   uint64 // seen so far, in whatever order
-	last     uint64 // seq of closed, once seen
+	answered bool   // no open request
+	events   uint64 // number of events received, in any order
+	last     uint64 // seq of closed, once received
 	exited   bool
 	code     int64
 	outputs  int   // output notifications
@@ -43,14 +43,14 @@ type wireProcess struct {
 	first    time.Time
 }
 
-// done reports whether everything the process will ever say has arrived.
-// The reference sends events out of order, so closed alone is not enough.
+// done reports whether all events of the process have arrived. The reference
+// sends events out of order, so closed alone is not enough.
 func (p *wireProcess) done() bool {
 	return p.answered && p.last > 0 && p.events == p.last
 }
 
-// check returns an error unless the process ended with this code and wrote
-// so many bytes.
+// check returns an error unless the process ended with this code and wrote this
+// many bytes.
 func (p *wireProcess) check(code, bytes int64) error {
 	if !p.exited || p.code != code || p.bytes != bytes {
 		return fmt.Errorf("process %s: exited %t with code %d after %d bytes, want code %d after %d bytes",
@@ -59,7 +59,7 @@ func (p *wireProcess) check(code, bytes int64) error {
 	return nil
 }
 
-// dialWire connects to a server and shakes hands with it.
+// dialWire connects to a server and performs the handshake.
 func dialWire(ctx context.Context, url string, quick bool) (*wireClient, error) {
 	ws, err := dialWebSocket(ctx, url, quick)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *wireClient) handshake() error {
 
 func (c *wireClient) close() error { return c.ws.close() }
 
-// within gives everything up to its next call so much time.
+// within sets the deadline of all operations until its next call.
 func (c *wireClient) within(d time.Duration) error {
 	c.limit = d
 	return c.ws.conn.SetDeadline(time.Now().Add(d))
@@ -127,7 +127,7 @@ type startParams struct {
 	PipeStdin bool              `json:"pipeStdin"`
 }
 
-// start asks for a process and does not wait.
+// start sends a process/start and does not wait.
 func (c *wireClient) start(stdin bool, argv ...string) (*wireProcess, error) {
 	c.lastRun++
 	p := &wireProcess{id: "bench-" + strconv.Itoa(c.lastRun)}
@@ -138,18 +138,18 @@ func (c *wireClient) start(stdin bool, argv ...string) (*wireProcess, error) {
 	})
 }
 
-// write asks for bytes to be written to the process and does not wait.
+// write sends a process/write and does not wait.
 func (c *wireClient) write(p *wireProcess, data []byte) error {
 	return c.request("process/write", p, map[string]any{"processId": p.id, "writeId": "1", "chunk": data})
 }
 
-// terminate asks for the process to be killed and does not wait.
+// terminate sends a process/terminate and does not wait.
 func (c *wireClient) terminate(p *wireProcess) error {
 	return c.request("process/terminate", p, map[string]any{"processId": p.id})
 }
 
-// receive takes in one message and returns the process it was about, or nil
-// if it was about none. A refusal is an error.
+// receive reads one message and returns its process, or nil if it concerns
+// none. An error answer is an error.
 func (c *wireClient) receive() (*wireProcess, error) {
 	b, err := c.ws.readMessage()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -197,7 +197,7 @@ func (c *wireClient) receive() (*wireProcess, error) {
 func (c *wireClient) answer(m *message) (*wireProcess, error) {
 	p := c.asked[m.id]
 	if p == nil {
-		return nil, fmt.Errorf("answer to request %d, which was never made: %s", m.id, m.body)
+		return nil, fmt.Errorf("answer to request %d, which was never sent: %s", m.id, m.body)
 	}
 	delete(c.asked, m.id)
 	if m.kind == kindError {
