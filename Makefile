@@ -1,10 +1,10 @@
-# make run    build everything and watch a run survive a cut connection
-# make test   install what the tests need and run them all
-# make bench  measure Spool beside the codex exec-server
-# make lint   run the linters
-# make fuzz   run every fuzz target for a while
-# make torture  10,000 cut connections and 200 killed servers, checked for loss,
-#               and 10,000 cells in 1,000 kernels, checked for what stays
+# make run      build Spool and show a run that survives a cut connection
+# make test     install the tests' requirements and run all tests
+# make bench    measure Spool beside the codex exec-server
+# make lint     run the linters
+# make fuzz     run every fuzz target for FUZZTIME
+# make torture  cut 10,000 connections and kill 200 servers, then check for loss;
+#               run 10,000 cells in 1,000 kernels, then check for leftovers
 
 GO ?= go
 FUZZTIME ?= 20s

@@ -15,7 +15,7 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// The forms of a display that are known here.
+// The MIME types that the renderer knows.
 const (
 	mimeMarkdown = "text/markdown"
 	mimePlain    = "text/plain"
@@ -26,8 +26,8 @@ const (
 	mimeJSON     = "application/json"
 )
 
-// Display renders what was displayed. An error means that a blob could not be
-// read; the output then names it.
+// Display renders a display. An error means that a blob could not be read; the
+// output then contains a placeholder.
 func (r Renderer) Display(ctx context.Context, d *python.Display) (Output, error) {
 	var out Output
 	if _, ok := d.Bundle[python.MIMEStatus]; ok {
@@ -47,7 +47,7 @@ func (r Renderer) Display(ctx context.Context, d *python.Display) (Output, error
 		}
 		out.Data = append(out.Data, v)
 	}
-	// Latex is text too, if there is nothing else.
+	// LaTeX is the last choice.
 	for _, mime := range []string{mimeMarkdown, mimePlain, mimeHTML, mimeLatex} {
 		raw, ok := d.Bundle[mime]
 		if !ok {
@@ -68,7 +68,8 @@ func (r Renderer) Display(ctx context.Context, d *python.Display) (Output, error
 	return out, nil
 }
 
-// text returns one form as text, and whether that is all of it.
+// text returns one MIME type of a value as text, and whether the text is
+// complete.
 func (r Renderer) text(ctx context.Context, mime string, raw json.RawMessage) (text string, whole bool, err error) {
 	limit := r.MaxText
 	if limit <= 0 {
@@ -78,7 +79,7 @@ func (r Renderer) text(ctx context.Context, mime string, raw json.RawMessage) (t
 	if !ok {
 		text, ok := stringOf(raw)
 		if !ok {
-			return fmt.Sprintf("[%s that cannot be read]", mime), false, nil
+			return fmt.Sprintf("[%s that could not be decoded]", mime), false, nil
 		}
 		text, whole = head(text, limit, int64(len(text)))
 		return text, whole, nil
@@ -99,7 +100,8 @@ func (r Renderer) text(ctx context.Context, mime string, raw json.RawMessage) (t
 	return text, whole, nil
 }
 
-// head cuts text that is too long, at the end of a character, and says so.
+// head cuts text that is too long at the end of a character and appends the
+// size of the rest.
 func head(text string, limit int, size int64) (string, bool) {
 	if len(text) <= limit {
 		return text, true
@@ -111,7 +113,7 @@ func head(text string, limit int, size int64) (string, bool) {
 	return fmt.Sprintf("%s\n[%d more bytes]", text[:n], size-int64(n)), false
 }
 
-// binary returns a form that consists of bytes.
+// binary returns a value of a binary MIME type.
 func binary(mime string, raw json.RawMessage) (Value, bool) {
 	if blob, ok := blobOf(mime, raw); ok {
 		return Value{MIME: mime, Blob: blob}, true
@@ -120,7 +122,7 @@ func binary(mime string, raw json.RawMessage) (Value, bool) {
 	if !ok {
 		return Value{}, false
 	}
-	text = strings.Map(func(c rune) rune { // some break it into lines
+	text = strings.Map(func(c rune) rune { // notebooks break base64 into lines
 		if c == '\n' || c == '\r' || c == ' ' {
 			return -1
 		}
@@ -133,7 +135,7 @@ func binary(mime string, raw json.RawMessage) (Value, bool) {
 	return Value{MIME: mime, Bytes: b}, true
 }
 
-// blobOf reports whether a form is kept as a blob, and where.
+// blobOf returns the blob of a value that is stored as one.
 func blobOf(mime string, raw json.RawMessage) (*spool.Blob, bool) {
 	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
 		return nil, false
@@ -148,8 +150,8 @@ func blobOf(mime string, raw json.RawMessage) (*spool.Blob, bool) {
 	return &b, true
 }
 
-// stringOf returns a JSON string, or a list of them joined, which is how
-// notebooks keep lines.
+// stringOf returns a JSON string, or a joined list of strings, which is how
+// notebooks store lines.
 func stringOf(raw json.RawMessage) (string, bool) {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// maxHTML bounds the HTML that is converted: it takes a multiple of
-	// its size in memory.
+	// maxHTML limits the HTML that is converted: a conversion needs a multiple
+	// of its size in memory.
 	maxHTML = 256 << 10
-	// maxCells bounds the cells that a table is made to have: every row
-	// becomes as long as the longest, and a short attribute can make a
-	// cell stand for any number of them.
+	// maxCells limits the cells of a table: every row becomes as long as the
+	// longest, and a short attribute can make one cell span any number of
+	// columns.
 	maxCells = 100_000
 )
 
-// fromHTML makes HTML into Markdown. What is too large or cannot be converted
-// is only described: nobody reads it as it is.
+// fromHTML converts HTML to Markdown. HTML that is too large or cannot be
+// converted becomes a short description.
 func fromHTML(s string) (text string, markdown bool) {
 	if len(s) > maxHTML {
 		return fmt.Sprintf("[text/html of %d bytes]", len(s)), false
@@ -35,7 +35,8 @@ func fromHTML(s string) (text string, markdown bool) {
 	return text, true
 }
 
-// convert keeps what untrusted HTML makes a parser do from ending the program.
+// convert converts HTML and turns a panic of the parser into an error, because
+// the HTML is untrusted.
 func convert(s string) (text string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -58,8 +59,8 @@ func convert(s string) (text string, err error) {
 	return string(b), err
 }
 
-// cells bounds how many cells all tables would have, each as many rows as
-// there are and as long as the longest could be.
+// cells returns an upper bound of the cells of all tables: rows times the
+// longest possible row.
 func cells(doc *html.Node) int {
 	rows, longest, spanned := 0, 0, 0
 	for n := range doc.Descendants() {
@@ -79,15 +80,15 @@ func cells(doc *html.Node) int {
 	return max(rows, 1)*longest + max(rows, 1)*spanned
 }
 
-// spans is how many cells of a table an element stands for beyond one, up to
-// a bound.
+// spans returns how many extra cells of a table an element spans, up to a
+// limit.
 func spans(n *html.Node) int {
 	product := 1
 	for _, a := range n.Attr {
 		if a.Key != "colspan" && a.Key != "rowspan" {
 			continue
 		}
-		// What is no number counts for one, as it does to the converter.
+		// A value that is not a number counts as one, as in the converter.
 		if v, err := strconv.Atoi(a.Val); err == nil && v > 1 {
 			product *= min(v, maxCells+1)
 		}

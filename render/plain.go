@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// escapes are the sequences that act on a terminal instead of showing there.
+// escapes matches terminal escape sequences.
 var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[PX^_][^\x1b]*\x1b\\\\|[ -/]*[0-~])")
 
-// plain makes output into text: without escape sequences, with valid
-// characters, and with lines that were overwritten as they were last.
+// plain converts output to text: without escape sequences, in valid UTF-8, with
+// overwritten lines in their last state.
 func plain(s string) string {
 	if strings.IndexByte(s, 0x1b) >= 0 {
 		s = escapes.ReplaceAllString(s, "")
@@ -28,8 +28,8 @@ func plain(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// overwritten is what is left of a line with carriage returns: the last
-// stretch, and what of those before it is longer.
+// overwritten returns the visible text of a line with carriage returns: the
+// last part, and the rest of longer parts before it.
 func overwritten(line string) string {
 	if strings.IndexByte(line, '\r') < 0 {
 		return line
@@ -46,7 +46,7 @@ func overwritten(line string) string {
 	return string(shown)
 }
 
-// elide leaves out the middle of a text that may have lost some of it before.
+// elide replaces the middle of a text, which may already have lost some of it.
 func elide(first, last string, limit, lost int) string {
 	headSize := limit / 3
 	all := first + last

@@ -1,11 +1,10 @@
-// Package render decides what somebody who reads text sees of an event. There
-// is one such place so that the command line, the servers and the console show
-// the same.
+// Package render turns events into text for a person. The command line, the
+// servers and the console all use it, so that they show the same.
 //
-// A display comes in several forms. PNG and JPEG are images and JSON is data,
-// both beside the text; the text is the Markdown form, else the plain one,
-// else the HTML one made into Markdown. A display that tells a program what a
-// helper did has no text at all.
+// A display has several MIME types. PNG and JPEG are images and JSON is data,
+// both beside the text. The text is the Markdown form, else the plain one, else
+// the HTML one converted to Markdown. A status display, which is meant for a
+// program, has no text.
 //
 // [Renderer] renders one event, [Transcript] the last state of a turn.
 package render
@@ -21,44 +20,45 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// DefaultMaxText bounds the text of one display.
+// DefaultMaxText is the default limit of the text of one display, in bytes.
 const DefaultMaxText = 1 << 20
 
-// Blobs opens the large values that events refer to. A [*spool.Run] does.
+// Blobs opens the blobs that events refer to. A [spool.Backend] implements it.
 type Blobs interface {
 	Blob(ctx context.Context, d spool.Digest) (io.ReadCloser, error)
 }
 
-// Renderer renders events. The zero value is usable, and names blobs instead
-// of reading them.
+// Renderer renders events. The zero value is usable; it shows placeholders for
+// blobs instead of reading them.
 type Renderer struct {
 	Blobs Blobs
-	// MaxText bounds the text of one display; zero means DefaultMaxText.
+	// MaxText limits the text of one display; zero means DefaultMaxText.
 	MaxText int
 }
 
-// Output is what one event means to somebody who reads text. The zero value
-// means that there is nothing to see.
+// Output is one event as text, images and data. The zero value means that the
+// event shows nothing.
 type Output struct {
-	// Text is as the run wrote it, whatever bytes that are; it has no line
-	// end of its own unless it is output.
+	// Text has the exact bytes of the run's output, which need not be UTF-8.
+	// Other text has no newline at its end.
 	Text string
-	// Markdown says that the text is.
+	// Markdown reports that the text is Markdown.
 	Markdown bool
-	// Aside says that the text is not the run's own, but about it.
+	// Aside reports that the text is a remark about the run, not text of the
+	// run.
 	Aside bool
-	// Failure says that the text is what an exception says.
+	// Failure reports that the text describes an exception.
 	Failure bool
 	// Images and Data are shown beside the text.
 	Images []Value
 	Data   []Value
 }
 
-// Value is one form of something that was displayed.
+// Value is one form of a displayed value.
 type Value struct {
 	MIME  string
-	Bytes []byte      // if it is in the log,
-	Blob  *spool.Blob // and else where it is
+	Bytes []byte      // nil if the value is a blob
+	Blob  *spool.Blob // nil if the value is in the log
 }
 
 // Open returns the content of a value.
@@ -72,7 +72,7 @@ func (v Value) Open(ctx context.Context, blobs Blobs) (io.ReadCloser, error) {
 	return blobs.Blob(ctx, v.Blob.Digest)
 }
 
-// Size is how many bytes the value has.
+// Size returns the size of the value in bytes.
 func (v Value) Size() int64 {
 	if v.Blob != nil {
 		return v.Blob.Size
@@ -81,7 +81,7 @@ func (v Value) Size() int64 {
 }
 
 // Event renders one event. An error means that a blob could not be read; the
-// output then says what is missing.
+// output then contains a placeholder.
 func (r Renderer) Event(ctx context.Context, e *spool.Event) (Output, error) {
 	switch e.Kind {
 	case spool.KindOutput:
@@ -89,7 +89,7 @@ func (r Renderer) Event(ctx context.Context, e *spool.Event) (Output, error) {
 	case spool.KindDisplay, spool.KindResult:
 		var d python.Display
 		if err := json.Unmarshal(e.Data, &d); err != nil {
-			return aside("something was displayed that cannot be read"), nil
+			return aside("a display that could not be decoded"), nil
 		}
 		return r.Display(ctx, &d)
 	case spool.KindException:
@@ -117,7 +117,7 @@ func aside(text string) Output { return Output{Text: text, Aside: text != ""} }
 func exception(data json.RawMessage) Output {
 	var x python.Exception
 	if err := json.Unmarshal(data, &x); err != nil {
-		return Output{Text: "an exception that cannot be read", Failure: true}
+		return Output{Text: "an exception that could not be decoded", Failure: true}
 	}
 	if x.Printed {
 		return Output{}
@@ -132,12 +132,12 @@ func exception(data json.RawMessage) Output {
 	return Output{Text: trimLineEnd(text), Failure: true}
 }
 
-// done says how a turn ended, unless that is to be seen: it went well, or an
-// exception told why not.
+// done renders the end of a turn. It shows nothing if the turn succeeded or an
+// exception already gave the reason.
 func done(data json.RawMessage) Output {
 	var d spool.Done
 	if err := json.Unmarshal(data, &d); err != nil {
-		return aside("the turn ended, nobody knows how")
+		return aside("the turn ended with an outcome that could not be decoded")
 	}
 	switch d.Outcome {
 	case spool.TurnOK, spool.TurnError:
@@ -150,17 +150,17 @@ func done(data json.RawMessage) Output {
 	return aside(text)
 }
 
-// truncation says what a truncated event stands for.
+// truncation describes the missing part of a truncated event.
 func truncation(data json.RawMessage) string {
 	var t struct {
 		spool.Gap
 		spool.Truncation
 	}
 	if err := json.Unmarshal(data, &t); err != nil {
-		return "some of the log is missing here"
+		return "part of the log is missing here"
 	}
 	if t.To > 0 {
-		return fmt.Sprintf("events %d to %d are no longer there", t.From, t.To)
+		return fmt.Sprintf("events %d to %d have been deleted", t.From, t.To)
 	}
 	var dropped int64
 	for _, n := range t.Dropped {

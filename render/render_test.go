@@ -40,7 +40,7 @@ func shown(pairs ...string) *spool.Event {
 	return event(spool.KindDisplay, d)
 }
 
-// blobs is a store of large values.
+// blobs is a store of blobs.
 type blobs map[spool.Digest][]byte
 
 func (b blobs) Blob(_ context.Context, d spool.Digest) (io.ReadCloser, error) {
@@ -75,11 +75,11 @@ func TestChoiceOfText(t *testing.T) {
 			render.Output{Text: "{'a': 1}", Data: []render.Value{{MIME: "application/json", Bytes: []byte(`{"a":1}`)}}}},
 		{"an image in a blob", shown("image/png", `{"blob":"`+digest+`","size":7}`),
 			render.Output{Images: []render.Value{{MIME: "image/png", Blob: &spool.Blob{Digest: digest, Size: 7, MIME: "image/png"}}}}},
-		{"an image that is none", shown("image/png", `"%%%"`, "text/plain", `"p"`), render.Output{Text: "p"}},
+		{"invalid base64 as an image", shown("image/png", `"%%%"`, "text/plain", `"p"`), render.Output{Text: "p"}},
 		{"lines of a notebook", shown("text/plain", `["a\n","b"]`), render.Output{Text: "a\nb"}},
-		{"text that is none", shown("text/plain", `7`), render.Output{Text: "[text/plain that cannot be read]"}},
-		{"a display that is none", &spool.Event{Kind: spool.KindDisplay, Data: []byte(`7`)},
-			render.Output{Text: "something was displayed that cannot be read", Aside: true}},
+		{"a number as text", shown("text/plain", `7`), render.Output{Text: "[text/plain that could not be decoded]"}},
+		{"an invalid display", &spool.Event{Kind: spool.KindDisplay, Data: []byte(`7`)},
+			render.Output{Text: "a display that could not be decoded", Aside: true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -100,16 +100,16 @@ func TestOtherEvents(t *testing.T) {
 		event *spool.Event
 		want  render.Output
 	}{
-		{"output as it was", output("a\xff\n"), render.Output{Text: "a\xff\n"}},
+		{"output unchanged", output("a\xff\n"), render.Output{Text: "a\xff\n"}},
 		{"traceback", event(spool.KindException, python.Exception{Name: "E", Message: "m", Traceback: "Traceback:\nE: m\n"}),
 			render.Output{Text: "Traceback:\nE: m", Failure: true}},
-		{"exception without one", event(spool.KindException, python.Exception{Name: "E", Message: "m"}), render.Output{Text: "E: m", Failure: true}},
+		{"exception without a traceback", event(spool.KindException, python.Exception{Name: "E", Message: "m"}), render.Output{Text: "E: m", Failure: true}},
 		{"prompt", event(spool.KindAsk, spool.Ask{Kind: spool.AskInput, Prompt: "Name? "}), render.Output{Text: "Name? "}},
-		{"a tool call is no text", event(spool.KindAsk, spool.Ask{Kind: spool.AskTool, Name: "t"}), render.Output{}},
+		{"a tool call has no text", event(spool.KindAsk, spool.Ask{Kind: spool.AskTool, Name: "t"}), render.Output{}},
 		{"notice", event(spool.KindNotice, spool.Notice{Code: "c", Text: "note"}), render.Output{Text: "note", Aside: true}},
-		{"a closed ask is no text", event(spool.KindNotice, spool.Notice{Code: spool.NoticeAskClosed, Text: "note"}), render.Output{}},
+		{"a closed ask has no text", event(spool.KindNotice, spool.Notice{Code: spool.NoticeAskClosed, Text: "note"}), render.Output{}},
 		{"a notice for programs", event(spool.KindNotice, spool.Notice{Code: "c", Text: "note", Level: "debug"}), render.Output{}},
-		{"gap", event(spool.KindTruncated, spool.Gap{From: 2, To: 5}), render.Output{Text: "events 2 to 5 are no longer there", Aside: true}},
+		{"gap", event(spool.KindTruncated, spool.Gap{From: 2, To: 5}), render.Output{Text: "events 2 to 5 have been deleted", Aside: true}},
 		{"truncation", event(spool.KindTruncated, spool.Truncation{Dropped: map[spool.Stream]int64{spool.Stdout: 3, spool.Stderr: 4}, Limit: 9}),
 			render.Output{Text: "7 bytes of output were dropped here, beyond the limit of 9", Aside: true}},
 		{"done well", event(spool.KindDone, spool.Done{Outcome: spool.TurnOK}), render.Output{}},
@@ -117,7 +117,7 @@ func TestOtherEvents(t *testing.T) {
 		{"done by force", event(spool.KindDone, spool.Done{Outcome: spool.TurnKilled, Error: "it did not listen"}),
 			render.Output{Text: "killed: it did not listen", Aside: true}},
 		{"input", event(spool.KindInput, spool.Said{Kind: spool.InputCell}), render.Output{}},
-		{"a kind of tomorrow", &spool.Event{Kind: "tomorrow", Data: []byte("1")}, render.Output{}},
+		{"an unknown kind", &spool.Event{Kind: "tomorrow", Data: []byte("1")}, render.Output{}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestTextInBlob(t *testing.T) {
 	}
 	got, err = render.Renderer{Blobs: blobs{}}.Event(t.Context(), e)
 	if err == nil || got.Text != named {
-		t.Errorf("with a blob that is gone: %q, %v", got.Text, err)
+		t.Errorf("with a missing blob: %q, %v", got.Text, err)
 	}
 }
 

@@ -11,46 +11,46 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// Bounds of a transcript.
+// Limits of a transcript.
 const (
-	// DefaultMaxTranscript bounds its text. Beyond that the middle is left
-	// out: a head of a third, and a tail.
+	// DefaultMaxTranscript is the default limit of its text in bytes. Beyond it
+	// a transcript keeps a head, a third of the limit, and a tail.
 	DefaultMaxTranscript = 50 << 10
-	// maxDataText bounds what is shown of one JSON value.
+	// maxDataText limits the text of one JSON value.
 	maxDataText = 8000
-	// maxBeside is of how many displays images and data are kept.
+	// maxBeside is the number of displays whose images and data are kept.
 	maxBeside = 100
 )
 
-// Transcript is the last state of what events show: displays that were
-// updated are shown once, what was cleared is not, and of a progress bar only
-// the last line is left. The zero value is ready to use.
+// Transcript holds the last state of displayed events: an updated display
+// appears once, cleared output does not appear, and of a progress bar only the
+// last line remains. The zero value is ready to use.
 type Transcript struct {
 	Renderer
-	// MaxBytes bounds the text; zero means DefaultMaxTranscript.
+	// MaxBytes limits the text; zero means DefaultMaxTranscript.
 	MaxBytes int
 
 	blocks  []*block
-	beside  []*block // those with images or data, oldest first
+	beside  []*block // blocks with images or data, oldest first
 	byID    map[string]*block
-	clear   bool // before the next thing is shown
+	clear   bool // clear before the next output
 	held    int  // bytes in blocks
-	dropped int  // bytes that were left out already
-	cut     int  // blocks before this one are the head
+	dropped int  // bytes already dropped
+	cut     int  // blocks before this index are the head
 }
 
-// block is a stretch of output, or one thing that was displayed.
+// block is a stretch of output, or one display.
 type block struct {
 	out    Output
 	id     string
-	stream bool   // bytes of output, which go on in the next event
-	raw    []byte // and what they are; out is empty then
+	stream bool   // output, which may continue in the next event
+	raw    []byte // the output; out is empty then
 }
 
 func (b *block) size() int { return len(b.out.Text) + len(b.raw) }
 
-// Add takes an event into account. An error means that a blob could not be
-// read; the transcript then names it.
+// Add adds an event. An error means that a blob could not be read; the
+// transcript then contains a placeholder.
 func (t *Transcript) Add(ctx context.Context, e *spool.Event) error {
 	if e.Kind == spool.KindDisplay {
 		var d python.Display
@@ -79,7 +79,7 @@ func (t *Transcript) Add(ctx context.Context, e *spool.Event) error {
 	return err
 }
 
-// display handles what has a name or clears.
+// display adds a display that has an id or clears.
 func (t *Transcript) display(ctx context.Context, d *python.Display) error {
 	if d.Clear {
 		t.clear = true
@@ -96,7 +96,7 @@ func (t *Transcript) display(ctx context.Context, d *python.Display) error {
 		t.shrink()
 		return err
 	}
-	if d.Update { // of something from before, or that was cleared
+	if d.Update { // the display was cleared, or is unknown
 		if out.Text == "" && len(out.Images) == 0 && len(out.Data) == 0 {
 			return err
 		}
@@ -121,7 +121,7 @@ func (t *Transcript) put(b *block) {
 	t.shrink()
 }
 
-// keepBeside keeps what is beside the text of the last so many displays.
+// keepBeside keeps the images and data of the last maxBeside displays.
 func (t *Transcript) keepBeside(b *block) {
 	if len(b.out.Images) == 0 && len(b.out.Data) == 0 || slices.Contains(t.beside, b) {
 		return
@@ -144,14 +144,14 @@ func (t *Transcript) limit() int {
 	return DefaultMaxTranscript
 }
 
-// shrink forgets the middle once that pays, so that memory stays bounded
-// whatever a run writes.
+// shrink drops the middle once it is large enough, so that memory stays
+// bounded.
 func (t *Transcript) shrink() {
 	limit := t.limit()
 	if t.held < 4*limit {
 		return
 	}
-	if t.cut == 0 { // keep the head for good
+	if t.cut == 0 { // the head stays
 		size := 0
 		for t.cut < len(t.blocks) && size+t.blocks[t.cut].size() <= limit/3 {
 			size += t.blocks[t.cut].size()
@@ -166,7 +166,7 @@ func (t *Transcript) shrink() {
 			}
 		}
 	}
-	// And of the rest, the tail.
+	// Keep the tail of the rest.
 	tail := t.blocks[t.cut:]
 	size := 0
 	for _, b := range tail {
@@ -189,8 +189,8 @@ func (t *Transcript) shrink() {
 	t.blocks = append(t.blocks[:t.cut:t.cut], tail...)
 }
 
-// Text returns what there is to read, without escape sequences. What was left
-// out in the middle is said.
+// Text returns the text without escape sequences. It names the number of bytes
+// dropped in the middle.
 func (t *Transcript) Text() string {
 	var head, tail strings.Builder
 	images := len(t.Images())
@@ -217,7 +217,7 @@ func (t *Transcript) Text() string {
 	return elide(first, last, t.limit(), t.dropped)
 }
 
-// writeBlock writes one block on lines of its own.
+// writeBlock writes one block on its own lines.
 func writeBlock(w *strings.Builder, b *block) {
 	if b.stream {
 		w.Write(b.raw)
@@ -242,7 +242,7 @@ func writeBlock(w *strings.Builder, b *block) {
 	w.WriteString(text + "\n")
 }
 
-// Images returns what was shown beside the text, of the last so many displays.
+// Images returns the images of the last displays, up to a limit.
 func (t *Transcript) Images() []Value {
 	var all []Value
 	for _, b := range t.beside {
@@ -251,7 +251,7 @@ func (t *Transcript) Images() []Value {
 	return all
 }
 
-// Data returns the JSON values that were displayed, the last so many.
+// Data returns the JSON values of the last displays, up to a limit.
 func (t *Transcript) Data() []Value {
 	var all []Value
 	for _, b := range t.beside {

@@ -36,8 +36,8 @@ func TestTranscript(t *testing.T) {
 		{"output and results", []*spool.Event{output("a"), output("b\n"), event(spool.KindResult, python.Display{Bundle: map[string]json.RawMessage{"text/plain": json.RawMessage(`"3"`)}})}, "ab\n3\n"},
 		{"a display begins a line", []*spool.Event{output("a"), shown("text/plain", `"d"`), output("b")}, "a\nd\nb"},
 		{"a character in two events", []*spool.Event{output("\xc3"), output("\xa4\n")}, "ä\n"},
-		{"an update takes the place", []*spool.Event{named("p", "0%", false), output("x\n"), named("p", "100%", true)}, "100%\nx\n"},
-		{"an update of nothing is shown", []*spool.Event{named("p", "100%", true)}, "100%\n"},
+		{"an update replaces a display", []*spool.Event{named("p", "0%", false), output("x\n"), named("p", "100%", true)}, "100%\nx\n"},
+		{"an update of an unknown display is shown", []*spool.Event{named("p", "100%", true)}, "100%\n"},
 		{"clear", []*spool.Event{output("a\n"), event(spool.KindDisplay, python.Display{Clear: true}), output("b\n")}, "b\n"},
 		{"clear waits", []*spool.Event{output("a\n"), event(spool.KindDisplay, python.Display{Clear: true, Wait: true})}, "a\n"},
 		{"clear waited", []*spool.Event{output("a\n"), event(spool.KindDisplay, python.Display{Clear: true, Wait: true}), output("b\n")}, "b\n"},
@@ -45,7 +45,7 @@ func TestTranscript(t *testing.T) {
 		{"a shorter line over a longer one", []*spool.Event{output("abcdef\rxy")}, "xycdef"},
 		{"line ends of a terminal", []*spool.Event{output("a\r\nb\r\n")}, "a\nb\n"},
 		{"colours", []*spool.Event{output("\x1b[1;31mred\x1b[0m \x1b]8;;http://x\x07link\x1b]8;;\x07\n")}, "red link\n"},
-		{"bytes that are no text", []*spool.Event{output("a\xff\xfeb\n")}, "a\uFFFDb\n"},
+		{"bytes that are not UTF-8", []*spool.Event{output("a\xff\xfeb\n")}, "a\uFFFDb\n"},
 		{"one image", []*spool.Event{shown("image/png", `"cG5n"`)}, "[1 image]\n"},
 		{"two images", []*spool.Event{shown("image/png", `"cG5n"`), shown("image/png", `"cG5n"`)}, "[2 images]\n"},
 		{"data without text", []*spool.Event{shown("application/json", `[1,2]`)}, "[1,2]\n"},
@@ -83,7 +83,7 @@ func TestTranscriptKeepsHeadAndTail(t *testing.T) {
 			head, rest, ok := strings.Cut(got, "\n[")
 			var lost int
 			if _, err := fmt.Sscanf(rest, "%d bytes left out]", &lost); err != nil || !ok {
-				t.Fatalf("nothing is said of what is missing: %q", got)
+				t.Fatalf("the number of dropped bytes is not shown: %q", got)
 			}
 			_, tail, _ := strings.Cut(rest, "left out]\n")
 			if sum := len(head) + lost + len(tail); sum < all.Len()-2 || sum > all.Len() {

@@ -20,7 +20,7 @@ func TestInstallUnknown(t *testing.T) {
 	}
 }
 
-// byHand are the command lines of one prompt.
+// byHand holds the command line of each agent for one prompt.
 var byHand = map[string][]string{
 	Codex:    {"exec", "--json", "--skip-git-repo-check", "--sandbox=danger-full-access", "Go."},
 	Claude:   {"-p", "--output-format", "stream-json", "--verbose", "--allowedTools", "Bash", "--", "Go."},
@@ -28,8 +28,8 @@ var byHand = map[string][]string{
 	Pi:       {"--print", "--mode", "json", "--", "Go."},
 }
 
-// TestByHand runs every agent as a person would, which proves the homes and
-// the model.
+// TestByHand runs every agent directly, which validates the homes and the
+// model.
 func TestByHand(t *testing.T) {
 	for _, agent := range All {
 		t.Run(agent, func(t *testing.T) {

@@ -11,18 +11,18 @@ import (
 	"github.com/spool-run/spool/internal/modeltest"
 )
 
-// Retries is how often an agent tries a request again in a home of this
-// package, so that giving up takes a second and not minutes.
+// Retries is how often an agent retries a request in a home of this package, so
+// that a failure takes a second and not minutes.
 const Retries = 2
 
-// provider and model are what opencode and pi know the scripted model by.
+// provider and model are the names of the scripted model in opencode and pi.
 const (
 	provider = "scripted"
 	model    = "scripted-model"
 )
 
-// Home makes a home in which an agent talks to a model, and returns the
-// environment that puts the agent there and into PATH.
+// Home makes a home directory in which an agent uses a scripted model. It
+// returns the environment with the home and with the agent in PATH.
 func Home(tb testing.TB, agent string, m *modeltest.Model) map[string]string {
 	tb.Helper()
 	env, err := WriteHome(tb.TempDir(), agent, m)
@@ -104,9 +104,9 @@ func writeOpenCode(path, url string) error {
 	})
 }
 
-// withoutPlugins keeps opencode from fetching what plugins would need, which
-// it does in the background of its first start in a home: a hundred megabytes,
-// for nobody. It is content if the lock file names the package.
+// withoutPlugins keeps opencode from downloading plugin dependencies, a hundred
+// megabytes, in the background of its first start in a home. Opencode skips the
+// download if the lock file names the package.
 func withoutPlugins(dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "node_modules"), 0o700); err != nil {
 		return err

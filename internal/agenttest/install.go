@@ -1,6 +1,6 @@
-// Package agenttest has the real coding agents ready for tests and benchmarks:
-// pinned versions from npm, each with a home of its own in which it talks to a
-// model of package modeltest and to nobody else.
+// Package agenttest provides the real coding agents for tests and benchmarks:
+// pinned versions from npm, each with its own home in which it uses only a
+// scripted model of package modeltest.
 package agenttest
 
 import (
@@ -23,10 +23,10 @@ const (
 	Pi       = "pi"
 )
 
-// All are the agents there are.
+// All lists the agents.
 var All = []string{Codex, Claude, OpenCode, Pi}
 
-// Versions are the pinned ones.
+// Versions holds the pinned versions.
 var Versions = map[string]string{
 	Codex:    codextest.Version,
 	Claude:   "2.1.325",
@@ -34,12 +34,12 @@ var Versions = map[string]string{
 	Pi:       "0.87.1",
 }
 
-// nodeVersion is the Node that pi runs on: it needs a newer one than many
+// nodeVersion is the version of Node for pi, which needs a newer one than many
 // machines have.
 const nodeVersion = "24.21.0"
 
-// Path returns the executable of an agent, installing it into the user's
-// cache directory the first time. It fails the test if it cannot.
+// Path returns the executable of an agent. It installs the agent into the
+// user's cache directory the first time, and fails the test on error.
 func Path(tb testing.TB, agent string) string {
 	tb.Helper()
 	path, err := Install(agent)
@@ -49,8 +49,9 @@ func Path(tb testing.TB, agent string) string {
 	return path
 }
 
-// Install makes sure that the pinned version of an agent is in the user's
-// cache directory and returns its executable, whose name is that of the agent.
+// Install installs the pinned version of an agent into the user's cache
+// directory, unless it is there, and returns its executable, which has the name
+// of the agent.
 func Install(agent string) (string, error) {
 	if agent == Codex {
 		return codextest.Install()
@@ -62,8 +63,8 @@ func Install(agent string) (string, error) {
 	return p.Cached()
 }
 
-// program says where npm puts an agent. The native packages are installed
-// directly: those they belong to only choose one, and want Node to do so.
+// program describes an agent for npm. The native packages are installed
+// directly, because their parent packages only choose one and need Node.
 func program(agent string) (npmtest.Program, error) {
 	arch := map[string]string{"amd64": "x64", "arm64": "arm64"}[runtime.GOARCH]
 	if runtime.GOOS != "linux" || arch == "" {
@@ -92,7 +93,7 @@ exec "$here/node-linux-` + arch + `/bin/node" "$here/@earendil-works/pi-coding-a
 			return os.WriteFile(filepath.Join(dir, p.File), []byte(script), 0o755)
 		}
 	default:
-		return npmtest.Program{}, fmt.Errorf("install %s: not an agent that is pinned", agent)
+		return npmtest.Program{}, fmt.Errorf("install %s: not a pinned agent", agent)
 	}
 	return p, nil
 }

@@ -23,7 +23,7 @@ func startServer(t *testing.T, args ...string) *Server {
 	return server
 }
 
-// TestReference runs every scenario against the real server, which proves
+// TestReference runs every scenario against the real server, which validates
 // the scenarios.
 func TestReference(t *testing.T) {
 	server := startServer(t)

@@ -2,15 +2,15 @@
 // from npm, a proxy that cuts its connections, and end-to-end scenarios that
 // any exec-server must pass.
 //
-// The CLI talks to a model of package modeltest, which plays one step per
-// request and keeps every request, so that a test can see the tool outputs
-// which came back. [Exec] runs `codex exec` against that model with an exec-server as
-// its only environment. The scenarios put these together:
+// The CLI uses a model of package modeltest, which plays one step per request
+// and records every request, so that a test can check the tool outputs. [Exec]
+// runs `codex exec` with that model and with an exec-server as its only
+// environment. The scenarios combine them:
 //
 //	codextest.ShellCommand(t, "ws://127.0.0.1:9000")
 //
-// They expect the server on this machine, seeing the same files.
+// The server must run on this machine and see the same files.
 //
-// Nothing but the scenarios and [Binary] needs package testing's machinery,
-// so that a benchmark can use the same parts.
+// Only the scenarios and [Binary] need package testing; a benchmark can use the
+// rest.
 package codextest

@@ -12,8 +12,8 @@ import (
 // Version is the pinned version of codex.
 const Version = "0.166.0"
 
-// Binary returns the path of the native codex binary, installing it into the
-// user's cache directory the first time. It fails the test if it cannot.
+// Binary returns the path of the native codex binary. It installs codex into
+// the user's cache directory the first time, and fails the test on error.
 func Binary(tb testing.TB) string {
 	tb.Helper()
 	path, err := Install()
@@ -23,8 +23,8 @@ func Binary(tb testing.TB) string {
 	return path
 }
 
-// Install makes sure that the pinned codex is in the user's cache directory
-// and returns the path of its native binary.
+// Install installs the pinned codex into the user's cache directory, unless it
+// is there, and returns the path of its native binary.
 func Install() (string, error) {
 	p, err := program()
 	if err != nil {
@@ -33,7 +33,7 @@ func Install() (string, error) {
 	return p.Cached()
 }
 
-// program says where npm puts the native binary.
+// program describes the native binary for npm.
 func program() (npmtest.Program, error) {
 	var pkg, triple string
 	switch runtime.GOOS + "/" + runtime.GOARCH {

@@ -7,18 +7,18 @@ import (
 	"github.com/spool-run/spool/internal/modeltest"
 )
 
-// Output is what a tool call gave back to the model.
+// Output is the output of a tool call.
 type Output struct {
 	CallID string
-	Raw    string // everything, with the header codex puts in front
+	Raw    string // everything, including codex's header
 
-	Text     string // what the command printed since the last call
+	Text     string // output of the command since the last call
 	Exited   bool
 	ExitCode int
-	Session  int // of a command that still runs, for write_stdin; or 0
+	Session  int // session of a running command for write_stdin, or 0
 }
 
-// Outputs returns the tool outputs the model has seen so far, oldest first.
+// Outputs returns the tool outputs that the model has received, oldest first.
 func Outputs(m *modeltest.Model) []Output {
 	requests := m.Requests()
 	if len(requests) == 0 {
@@ -36,8 +36,7 @@ func outputs(r *modeltest.Request) []Output {
 	return outs
 }
 
-// parseOutput takes apart what exec_command, write_stdin and apply_patch
-// report:
+// parseOutput parses the output of exec_command, write_stdin and apply_patch:
 //
 //	Chunk ID: afb127
 //	Wall time: 0.0000 seconds
@@ -46,7 +45,7 @@ func outputs(r *modeltest.Request) []Output {
 //	Output:
 //	hi
 //
-// Text without an Output line, such as an error, is kept as it is.
+// Text without an Output line, such as an error, is kept unchanged.
 func parseOutput(callID, raw string) Output {
 	out := Output{CallID: callID, Raw: raw, Text: raw}
 	header, text, ok := strings.Cut(raw, "\nOutput:\n")

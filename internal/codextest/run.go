@@ -16,18 +16,18 @@ import (
 	"github.com/spool-run/spool/internal/tether"
 )
 
-// Config says how [Exec] runs codex.
+// Config configures [Exec].
 type Config struct {
 	Binary string // path of codex, see [Binary]
 	Model  string // base URL of the model, see [modeltest.Model.URL]
 	Server string // URL of the exec-server
-	Token  string // bearer token for the server, if it wants one
-	Dir    string // working directory, on the server too
-	Prompt string // what the user says; something by default
+	Token  string // bearer token of the server, if it needs one
+	Dir    string // working directory, also on the server
+	Prompt string // has a default
 	Args   []string
 }
 
-// Result is what a run of codex left.
+// Result is the result of a run of codex.
 type Result struct {
 	Events   []Event
 	ExitCode int // -1 after a signal
@@ -44,7 +44,7 @@ type Event struct {
 	Raw json.RawMessage `json:"-"`
 }
 
-// EventItem is what an item event is about: a command_execution, a
+// EventItem is the subject of an item event: a command_execution, a
 // file_change, an agent_message, an error.
 type EventItem struct {
 	ID      string `json:"id"`
@@ -77,9 +77,9 @@ func (r *Result) Completed(itemType string) []*EventItem {
 	return items
 }
 
-// Exec runs one `codex exec` to its end, in a home directory of its own and
-// with the server as its only environment. A failed turn is a result, not an
-// error. When ctx ends, codex and what it started locally are killed.
+// Exec runs one `codex exec` to its end, in its own home directory and with the
+// server as its only environment. A failed turn is a result, not an error. When
+// ctx ends, Exec kills codex and its local children.
 func Exec(ctx context.Context, cfg Config) (*Result, error) {
 	home, err := os.MkdirTemp("", "codex-home-")
 	if err != nil {
@@ -93,7 +93,7 @@ func Exec(ctx context.Context, cfg Config) (*Result, error) {
 	args := []string{"exec", "--json", "--strict-config", "--skip-git-repo-check", "--color=never",
 		"--sandbox=danger-full-access", "--cd=" + cfg.Dir}
 	args = append(args, cfg.Args...)
-	args = append(args, "-") // the prompt is on stdin
+	args = append(args, "-") // read the prompt from stdin
 	cmd := exec.CommandContext(ctx, cfg.Binary, args...)
 	cmd.Dir = home
 	cmd.Env = []string{
@@ -117,7 +117,7 @@ func Exec(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, fmt.Errorf("run codex: %w", err)
 	}
 	err = cmd.Wait()
-	killGroup(cmd) // whatever it left behind
+	killGroup(cmd) // kill leftover processes
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("run codex: %w\nstdout:\n%s\nstderr:\n%s", ctx.Err(), &stdout, &stderr)
 	}
@@ -137,9 +137,9 @@ func Exec(ctx context.Context, cfg Config) (*Result, error) {
 }
 
 // WriteConfig writes the configuration of a codex that uses a scripted model.
-// The model is one codex knows, because it offers apply_patch as a tool only to
-// models it knows. Features that would look for things on the internet are off.
-// Retries is how often a request and a stream are tried again.
+// The name of the model is one that codex knows, because codex offers
+// apply_patch as a tool only to known models. Features that need the internet
+// are off. Retries is the number of retries of a request and of a stream.
 func WriteConfig(home, modelURL string, retries int) error {
 	config := fmt.Sprintf(`model = "gpt-5.5"
 model_provider = "scripted"
@@ -166,8 +166,8 @@ stream_max_retries = %[2]d
 	return os.WriteFile(filepath.Join(home, "config.toml"), []byte(config), 0o600)
 }
 
-// writeHome writes the configuration of one run, without retries: what goes
-// against a script should fail at once.
+// writeHome writes the configuration of one run, without retries: a violation
+// of the script should fail at once.
 func writeHome(home string, cfg Config) error {
 	if err := WriteConfig(home, cfg.Model, 0); err != nil {
 		return err
@@ -201,11 +201,11 @@ func parseEvents(stdout []byte) ([]Event, error) {
 	return events, nil
 }
 
-// waitDelay is how long the output of an ended process may be held open by
-// others.
+// waitDelay is how long other processes may hold the output of an ended process
+// open.
 const waitDelay = 2 * time.Second
 
-// ownGroup makes cmd the leader of a process group which is killed as a whole
+// ownGroup makes cmd the leader of a process group that is killed as a whole
 // when its context ends.
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = tether.Attr(syscall.SIGKILL)

@@ -9,7 +9,7 @@ import (
 	"github.com/spool-run/spool/internal/modeltest"
 )
 
-// TestTools pins how codex offers its tools, on which the steps rely.
+// TestTools checks the tools that codex offers, on which the steps rely.
 func TestTools(t *testing.T) {
 	server := startServer(t)
 	u := begin(t, server.URL(), t.TempDir(), modeltest.Say("done"))
@@ -30,7 +30,7 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// TestToken checks that the token reaches a server which asks for one.
+// TestToken checks that the token reaches a server that requires one.
 func TestToken(t *testing.T) {
 	const token = "open-sesame"
 	file := t.TempDir() + "/token"

@@ -17,7 +17,7 @@ import (
 	"github.com/spool-run/spool/internal/netcut"
 )
 
-// untilExit is the longest codex lets the model wait for a command.
+// untilExit is the longest time that codex lets the model wait for a command.
 const untilExit = 30_000
 
 // Scenario is an end-to-end check of an exec-server with the real codex.
@@ -36,7 +36,7 @@ var Scenarios = []Scenario{
 }
 
 // ProjectInstructions checks that codex finds AGENTS.md in its working
-// directory and gives it to the model.
+// directory and sends it to the model.
 func ProjectInstructions(t testing.TB, serverURL string) {
 	dir := t.TempDir()
 	const text = "Sail close to the wind."
@@ -53,8 +53,8 @@ func ProjectInstructions(t testing.TB, serverURL string) {
 }
 
 // ShellCommand checks that commands run in the working directory, that the
-// model gets all they print and how they ended, and that a failure to start
-// is told to it.
+// model gets their complete output and exit status, and that it gets the error
+// of a failed start.
 func ShellCommand(t testing.TB, serverURL string) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "in.txt"), "input\n")
@@ -76,7 +76,7 @@ func ShellCommand(t testing.TB, serverURL string) {
 	if o := outs[0]; !o.Exited || o.ExitCode != 3 {
 		t.Errorf("first command: want exit code 3, got %q", o.Raw)
 	}
-	// Two pipes have no order between them.
+	// The order between two pipes is not defined.
 	got := slices.Sorted(strings.Lines(outs[0].Text))
 	want := slices.Sorted(slices.Values([]string{dir + "\n", "oh no\n"}))
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -95,9 +95,9 @@ func ShellCommand(t testing.TB, serverURL string) {
 	}
 }
 
-// ApplyPatch checks that files are added, updated, moved and deleted by
-// apply_patch, called as a tool and as a shell command. Codex carries out
-// both itself with file operations of the server.
+// ApplyPatch checks that apply_patch, called as a tool and as a shell command,
+// adds, updates, moves and deletes files. Codex performs both itself with file
+// operations of the server.
 func ApplyPatch(t testing.TB, serverURL string) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "update.txt"), "one\ntwo\nthree\n")
@@ -163,8 +163,8 @@ EOF
 	}
 }
 
-// InteractivePTY checks a conversation with a command on a terminal: it has
-// one, reads what the model types, and is interrupted by ^C.
+// InteractivePTY checks a command on a terminal: it has a terminal, reads what
+// the model types, and is interrupted by ^C.
 func InteractivePTY(t testing.TB, serverURL string) {
 	dir := t.TempDir()
 	ready := fifotest.New(t, dir, "ready")
@@ -191,7 +191,7 @@ echo "not interrupted"`,
 	if len(outs) != 3 {
 		t.Fatalf("the model saw %d outputs, want 3: %+v", len(outs), outs)
 	}
-	// How the text is spread over the outputs is a matter of timing.
+	// The split of the text between the outputs depends on timing.
 	var screen strings.Builder
 	for _, o := range outs {
 		screen.WriteString(o.Text)
@@ -212,10 +212,10 @@ echo "not interrupted"`,
 	}
 }
 
-// SurvivesCutConnection checks that a command goes on while the connection to
-// codex breaks in the middle of its output, and that the model then gets
-// every line, once and in order: those sent before, those in the broken
-// message, those printed with nobody connected, and those sent after.
+// SurvivesCutConnection checks that a command continues while the connection to
+// codex breaks in the middle of its output, and that the model then gets every
+// line once and in order: lines sent before the cut, lines in the broken
+// message, lines printed without a connection, and lines sent after.
 func SurvivesCutConnection(t testing.TB, serverURL string) {
 	dir := t.TempDir()
 	proxy, proxyURL := newProxy(t, serverURL)
@@ -245,7 +245,7 @@ part 601 800`,
 	step("wait for the first part", there.Wait(u.ctx))
 	before := proxy.Count()
 	proxy.Refuse()
-	// Less than the second part takes on the wire, so within it.
+	// The cut is within the second part, which is longer.
 	cut := proxy.CutAfter(netcut.ToClient, 2000)
 	step("go on to the second part", proceed.Release())
 	select {
@@ -257,7 +257,7 @@ part 601 800`,
 	step("go on to the third part", proceed.Release())
 	step("wait for the third part", there.Wait(u.ctx))
 	proxy.Admit()
-	step("wait for codex to come back", proxy.WaitCount(u.ctx, before+1))
+	step("wait for codex to reconnect", proxy.WaitCount(u.ctx, before+1))
 	step("go on to the last part", proceed.Release())
 	_, outs := u.end(t)
 
@@ -274,7 +274,7 @@ part 601 800`,
 	wantLines(t, outs[0].Text, want.String())
 }
 
-// newProxy puts a proxy before the server and returns the URL through it.
+// newProxy starts a proxy for the server and returns its URL.
 func newProxy(t testing.TB, serverURL string) (*netcut.Proxy, string) {
 	t.Helper()
 	u, err := url.Parse(serverURL)

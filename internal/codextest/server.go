@@ -17,8 +17,8 @@ type Server struct {
 	cmd *exec.Cmd
 }
 
-// StartServer starts the exec-server of the codex at path binary on a free
-// port of loopback. It lives until Close, and does not outlive this process.
+// StartServer starts the exec-server of the given codex binary on a free
+// loopback port. Close ends it; it also dies with this process.
 func StartServer(binary string, args ...string) (*Server, error) {
 	args = append([]string{"exec-server", "--listen", "ws://127.0.0.1:0"}, args...)
 	cmd := exec.Command(binary, args...)
@@ -27,7 +27,7 @@ func StartServer(binary string, args ...string) (*Server, error) {
 		"LANG=C.UTF-8",
 		"PATH=" + os.Getenv("PATH"),
 	}
-	// On SIGTERM it ends its children, when it is killed it cannot.
+	// On SIGTERM the server ends its children; after SIGKILL they would stay.
 	cmd.SysProcAttr = tether.Attr(syscall.SIGTERM)
 	cmd.WaitDelay = waitDelay
 	stdout, err := cmd.StdoutPipe()
@@ -40,7 +40,7 @@ func StartServer(binary string, args ...string) (*Server, error) {
 		return nil, fmt.Errorf("start exec-server: %w", err)
 	}
 	s := &Server{cmd: cmd}
-	line, err := bufio.NewReader(stdout).ReadString('\n') // its only line
+	line, err := bufio.NewReader(stdout).ReadString('\n') // the server prints one line
 	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("start exec-server: no address: %w\n%s", err, &stderr)
@@ -49,10 +49,10 @@ func StartServer(binary string, args ...string) (*Server, error) {
 	return s, nil
 }
 
-// URL returns the address of the server.
+// URL returns the URL of the server.
 func (s *Server) URL() string { return s.url }
 
-// Close ends the server with everything it runs.
+// Close ends the server and its processes.
 func (s *Server) Close() error {
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	err := s.cmd.Wait()

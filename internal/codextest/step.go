@@ -7,9 +7,9 @@ import (
 	"github.com/spool-run/spool/internal/modeltest"
 )
 
-// Command holds the arguments of the exec_command tool. YieldMillis is how
-// long the model waits for the end of the command before it gets a session to
-// go on with; codex keeps it between 250 and 30000.
+// Command holds the arguments of the exec_command tool. YieldMillis is how long
+// the model waits for the end of the command before it gets a session instead;
+// codex limits it to 250 to 30000.
 type Command struct {
 	Cmd             string `json:"cmd"`
 	Workdir         string `json:"workdir,omitempty"`
@@ -24,9 +24,9 @@ func Run(c Command) modeltest.Step { return modeltest.Call("exec_command", c) }
 // Patch answers with a call of the apply_patch tool.
 func Patch(patch string) modeltest.Step { return modeltest.CallCustom("apply_patch", patch) }
 
-// WriteStdin answers by typing into the command that was last reported as
-// running. The call returns at its end or after yieldMillis; zero means the
-// 250 of codex.
+// WriteStdin answers by typing into the last running command. The call returns
+// at the end of the command or after yieldMillis; zero means codex's default of
+// 250.
 func WriteStdin(chars string, yieldMillis int) modeltest.Step {
 	return func(ctx context.Context, r *modeltest.Request) (modeltest.Reply, error) {
 		session := 0

@@ -9,14 +9,14 @@ import (
 	"github.com/spool-run/spool/internal/modeltest"
 )
 
-// turnTimeout bounds one run of codex in a scenario. It is above the 25
-// seconds for which codex tries to get a lost connection back.
+// turnTimeout limits one run of codex in a scenario. It is longer than the 25
+// seconds for which codex tries to reconnect.
 const turnTimeout = 40 * time.Second
 
-// turn is a run of codex through a script, in the background.
+// turn is a run of codex with a script, in the background.
 type turn struct {
 	model  *modeltest.Model
-	ctx    context.Context // ends when codex has ended, or should
+	ctx    context.Context // ends with codex, or at the timeout
 	cancel context.CancelFunc
 	done   chan struct{}
 	result *Result
@@ -24,7 +24,7 @@ type turn struct {
 }
 
 // begin starts codex with a scripted model and the server as its environment.
-// The end of the test ends it.
+// It ends with the test.
 func begin(t testing.TB, serverURL, dir string, script ...modeltest.Step) *turn {
 	t.Helper()
 	bin := Binary(t)
@@ -47,8 +47,8 @@ func begin(t testing.TB, serverURL, dir string, script ...modeltest.Step) *turn 
 	return u
 }
 
-// end waits for codex and fails the test unless it went through the script
-// and exited with 0. It returns the tool outputs the model saw.
+// end waits for codex and fails the test unless it played the whole script and
+// exited with 0. It returns the tool outputs that the model received.
 func (u *turn) end(t testing.TB) (*Result, []Output) {
 	t.Helper()
 	<-u.done
@@ -66,7 +66,7 @@ func (u *turn) end(t testing.TB) (*Result, []Output) {
 	return u.result, Outputs(u.model)
 }
 
-// explain stops codex if it still runs, and logs what is known about it.
+// explain stops codex if it is running, and logs its state.
 func (u *turn) explain(t testing.TB) {
 	t.Helper()
 	u.cancel()

@@ -1,6 +1,6 @@
-// Package fifotest lets a test and a command meet at a named pipe, so that
-// neither has to sleep. A command says `echo >path` where the test waits, and
-// `read _ <path` where it is to wait.
+// Package fifotest synchronizes a test and a command with a named pipe, so that
+// neither has to sleep. The command runs `echo >path` to wake the test, and
+// `read _ <path` to wait for it.
 package fifotest
 
 import (
@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// FIFO is a named pipe. Both ends stay open here, so that the command never
-// blocks in open or sees the end of the stream.
+// FIFO is a named pipe. The test keeps both ends open, so that the command
+// never blocks in open or reads the end of the stream.
 type FIFO struct {
 	Path string
 	f    *os.File
 }
 
-// New makes a pipe in a directory. It is closed with the test.
+// New makes a pipe in a directory. The end of the test closes it.
 func New(tb testing.TB, dir, name string) *FIFO {
 	tb.Helper()
 	path := filepath.Join(dir, name)
@@ -34,7 +34,7 @@ func New(tb testing.TB, dir, name string) *FIFO {
 	return &FIFO{Path: path, f: f}
 }
 
-// Line returns the line that a command writes, when it has.
+// Line waits for a line from the command and returns it.
 func (f *FIFO) Line(ctx context.Context) (string, error) {
 	if err := f.f.SetReadDeadline(time.Time{}); err != nil {
 		return "", err
@@ -57,13 +57,13 @@ func (f *FIFO) Line(ctx context.Context) (string, error) {
 	}
 }
 
-// Wait returns when the command has written a line.
+// Wait waits for a line from the command.
 func (f *FIFO) Wait(ctx context.Context) error {
 	_, err := f.Line(ctx)
 	return err
 }
 
-// Release lets the command go on.
+// Release writes a line, which wakes the command.
 func (f *FIFO) Release() error {
 	_, err := f.f.Write([]byte("\n"))
 	return err

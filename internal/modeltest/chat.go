@@ -52,7 +52,7 @@ func chatUsage() object {
 	return object{"prompt_tokens": InputTokens, "completion_tokens": OutputTokens, "total_tokens": InputTokens + OutputTokens}
 }
 
-// chatEnd says why an answer ends.
+// chatEnd returns the finish reason of an answer.
 func chatEnd(a Reply) string {
 	if a.Limited {
 		return "length"

@@ -17,19 +17,19 @@ const (
 	Messages  Dialect = "messages"  // Anthropic Messages
 )
 
-// What every answer says it cost.
+// The token counts of every answer.
 const (
 	InputTokens  = 100
 	OutputTokens = 20
 )
 
-// dialect is how one API is read and written.
+// dialect decodes requests and encodes answers of one API.
 type dialect struct {
 	name    Dialect
 	path    string // below /v1/
 	decode  func(body []byte, r *Request) error
 	stream  func(r *Request, a Reply) []event
-	whole   func(r *Request, a Reply) any // the same answer, not streamed
+	whole   func(r *Request, a Reply) any // the answer without streaming
 	failure func(f *Failure) any
 }
 
@@ -45,13 +45,13 @@ type event struct {
 	data any
 }
 
-// rawText is data that is sent as it is.
+// rawText is data that is sent unchanged.
 type rawText string
 
-// errCut says that the connection is to break now.
+// errCut requests that the connection is cut.
 var errCut = errors.New("cut")
 
-// writeStream sends events, or the first half of them.
+// writeStream sends all events, or the first half of them.
 func writeStream(w http.ResponseWriter, events []event, cut bool) error {
 	if cut {
 		events = events[:(len(events)+1)/2]
@@ -87,10 +87,10 @@ func writeStream(w http.ResponseWriter, events []event, cut bool) error {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(v) // a client that has disconnected needs no answer
 }
 
-// object is a JSON object that is written once.
+// object is a JSON object literal.
 type object = map[string]any
 
 func openAIFailure(f *Failure) any {
@@ -101,7 +101,7 @@ func anthropicFailure(f *Failure) any {
 	return object{"type": "error", "error": object{"type": f.Type, "message": f.Message}, "request_id": "req_scripted"}
 }
 
-// halves splits a text in two, so that a stream has more than one part of it.
+// halves splits a text in two, so that a stream has more than one delta.
 func halves(s string) []string {
 	r := []rune(s)
 	if len(r) < 2 {

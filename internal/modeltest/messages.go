@@ -41,7 +41,7 @@ func decodeMessages(body []byte, r *Request) error {
 	return nil
 }
 
-// block is a piece of a message.
+// block is a content block of a message.
 type block struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`
@@ -52,7 +52,7 @@ type block struct {
 	Content   Content         `json:"content"`
 }
 
-// blocks are a message, which may also be a string.
+// blocks is the content of a message, which may also be a string.
 type blocks []block
 
 func (b *blocks) UnmarshalJSON(data []byte) error {
@@ -67,7 +67,7 @@ func (b *blocks) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]block)(b))
 }
 
-// messagesEnd says why an answer ends.
+// messagesEnd returns the stop reason of an answer.
 func messagesEnd(a Reply) string {
 	if a.Limited {
 		return "max_tokens"

@@ -12,21 +12,21 @@ import (
 	"sync"
 )
 
-// Model is a scripted model that is being served.
+// Model is a server of a scripted model.
 type Model struct {
 	srv      http.Server
 	root     string
 	script   Script
 	cancel   context.CancelFunc
 	serving  chan struct{}  // closed when Serve has returned
-	handlers sync.WaitGroup // requests being answered
+	handlers sync.WaitGroup // open requests
 
 	mu       sync.Mutex
 	requests []*Request
-	answers  int // ids of answers given out
-	calls    int // call ids given out
+	answers  int // last answer id
+	calls    int // last call id
 	closed   bool
-	err      error // the first thing that went against the script
+	err      error // the first violation of the script
 }
 
 // New starts a model that plays a script.
@@ -53,7 +53,7 @@ func New(script Script) (*Model, error) {
 	m.srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	go func() {
 		defer close(m.serving)
-		_ = m.srv.Serve(ln) // it ends with Close
+		_ = m.srv.Serve(ln) // Close ends it
 	}()
 	return m, nil
 }
@@ -72,8 +72,9 @@ func (m *Model) Requests() []*Request {
 	return slices.Clone(m.requests)
 }
 
-// Err reports the first request that went against the script, came malformed
-// or failed in its step, or else that steps are left over.
+// Err returns the first violation of the script: a request that the script does
+// not expect, a malformed request, or a failed step. Otherwise it returns an
+// error if steps are left.
 func (m *Model) Err() error {
 	m.mu.Lock()
 	err := m.err
@@ -84,8 +85,8 @@ func (m *Model) Err() error {
 	return m.script.Left()
 }
 
-// Close ends all requests, also those whose step waits, and returns when
-// nothing of m runs any more.
+// Close ends all requests, including those whose step waits, and returns when
+// all goroutines of m have ended.
 func (m *Model) Close() error {
 	m.mu.Lock()
 	m.closed = true
@@ -97,7 +98,7 @@ func (m *Model) Close() error {
 	return err
 }
 
-// maxRequest bounds the body of a request.
+// maxRequest limits the body of a request.
 const maxRequest = 64 << 20
 
 // respond answers one request with its step.
@@ -111,7 +112,7 @@ func (m *Model) respond(w http.ResponseWriter, r *http.Request, d dialect) {
 	req, reply, err := m.play(r, d)
 	if err != nil {
 		m.fail(err)
-		// A client error, which agents do not try again.
+		// A client error, which agents do not retry.
 		reply = Reply{Failure: &Failure{Status: http.StatusBadRequest, Type: "invalid_request_error", Message: err.Error()}}
 	}
 	if f := reply.Failure; f != nil {
@@ -129,14 +130,14 @@ func (m *Model) respond(w http.ResponseWriter, r *http.Request, d dialect) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	err = writeStream(w, d.stream(req, reply), reply.Cut)
 	if errors.Is(err, errCut) {
-		panic(http.ErrAbortHandler) // the only way to break off in the middle
+		panic(http.ErrAbortHandler) // aborts the response
 	}
 	if err != nil {
 		m.fail(fmt.Errorf("write answer: %w", err))
 	}
 }
 
-// enter counts a handler in, unless the model is closed.
+// enter counts a handler, or returns false if the model is closed.
 func (m *Model) enter() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +148,7 @@ func (m *Model) enter() bool {
 	return true
 }
 
-// play reads a request, keeps it, and runs its step.
+// play decodes a request, records it, and runs its step.
 func (m *Model) play(r *http.Request, d dialect) (*Request, Reply, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
 	if err != nil {
@@ -168,7 +169,7 @@ func (m *Model) play(r *http.Request, d dialect) (*Request, Reply, error) {
 	return req, reply, err
 }
 
-// number gives an id to an answer and to the calls in it that have none.
+// number assigns ids to an answer and to its calls.
 func (m *Model) number(a *Reply) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,8 +187,8 @@ func (m *Model) number(a *Reply) {
 	}
 }
 
-// fail keeps the first error. A request that its client gave up is none: an
-// agent that is stopped does so.
+// fail keeps the first error. It ignores a request that its client cancelled: a
+// stopped agent does so.
 func (m *Model) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,7 +197,7 @@ func (m *Model) fail(err error) {
 	}
 }
 
-// isGone reports whether the client went away while it was being answered.
+// isGone reports whether the client disconnected.
 func isGone(err error) bool {
 	return strings.Contains(err.Error(), "broken pipe") || strings.Contains(err.Error(), "connection reset")
 }

@@ -119,7 +119,7 @@ func TestModelCloseEndsGate(t *testing.T) {
 	}
 	<-done
 	if err := m.Err(); err != nil {
-		t.Errorf("closing is not against the script: %v", err)
+		t.Errorf("closing violates the script: %v", err)
 	}
 }
 
@@ -134,8 +134,8 @@ func TestStepWhenFails(t *testing.T) {
 	}
 }
 
-// conversations are one conversation in each dialect: a prompt, a call beside
-// a message, its output, and a tool to go on with.
+// conversations holds the same conversation in each dialect: a prompt, a call
+// beside a message, its output, and a tool.
 var conversations = map[Dialect]string{
 	Responses: `{"model":"m","stream":STREAM,"tools":[{"type":"function","name":"exec_command"}],"input":[
 		{"type":"message","role":"user","content":[{"type":"input_text","text":"go"}]},
@@ -160,8 +160,8 @@ func conversation(d Dialect, stream bool) string {
 	return strings.ReplaceAll(conversations[d], "STREAM", flag)
 }
 
-// TestOneConversationInEveryDialect checks that a script sees the same,
-// whichever API an agent uses.
+// TestOneConversationInEveryDialect checks that a script sees the same
+// conversation in every dialect.
 func TestOneConversationInEveryDialect(t *testing.T) {
 	for _, d := range dialects {
 		t.Run(string(d.name), func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestOneConversationInEveryDialect(t *testing.T) {
 	}
 }
 
-// TestAnswerInEveryDialect checks that text and calls arrive whole, streamed
+// TestAnswerInEveryDialect checks that text and calls arrive complete, streamed
 // or not.
 func TestAnswerInEveryDialect(t *testing.T) {
 	for _, d := range dialects {
@@ -215,7 +215,7 @@ func TestAnswerInEveryDialect(t *testing.T) {
 	}
 }
 
-// joined puts the deltas of a stream together.
+// joined joins the deltas of a stream.
 func joined(t *testing.T, d Dialect, stream string) (text, call string) {
 	t.Helper()
 	for line := range strings.Lines(stream) {
@@ -310,13 +310,13 @@ func TestTokenLimitInEveryDialect(t *testing.T) {
 	}
 }
 
-// TestByTurn checks that the script follows the conversation, not the number
-// of requests.
+// TestByTurn checks that the step depends on the conversation, not on the
+// number of requests.
 func TestByTurn(t *testing.T) {
 	m := newModel(t, ByTurn(Say("zero"), Overloaded.Then(1, Say("one"))))
 	var got []int
 	for _, body := range []string{
-		conversation(Responses, false), // fails first
+		conversation(Responses, false), // the first attempt fails
 		conversation(Responses, false),
 		`{"input":"a title, please"}`,
 		`{"input":"go","tools":[{"type":"function","name":"exec_command"}]}`,

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Request is what an agent asked the model, in whichever dialect.
+// Request is a request to the model, in the same form for every dialect.
 type Request struct {
 	Dialect Dialect
 	Header  http.Header
@@ -18,8 +18,8 @@ type Request struct {
 	Input  []Item // the whole conversation
 }
 
-// Tool is a tool that is offered to the model: of type function, custom (free
-// form input) or a built-in of the API, which has no name.
+// Tool is a tool offered to the model: of type function, custom (free form
+// input) or a built-in of the API, which has no name.
 type Tool struct {
 	Type        string          `json:"type"`
 	Name        string          `json:"name"`
@@ -27,7 +27,7 @@ type Tool struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
-// Tool returns the tool of a name, or nil if it is not offered.
+// Tool returns the tool with a name, or nil if it is not offered.
 func (r *Request) Tool(name string) *Tool {
 	for i := range r.Tools {
 		if r.Tools[i].Name == name {
@@ -54,7 +54,7 @@ const (
 )
 
 // Item is one entry of a conversation, in either direction, in the form of the
-// Responses API. Which fields count depends on the type.
+// Responses API. The type decides which fields are used.
 type Item struct {
 	Type      string  `json:"type"`
 	Role      string  `json:"role,omitempty"`
@@ -66,10 +66,10 @@ type Item struct {
 	Output    Content `json:"output,omitempty"`
 }
 
-// isOutput reports whether the item is what a tool gave back.
+// isOutput reports whether the item is the output of a tool.
 func (i *Item) isOutput() bool { return i.Type == ItemFunctionOutput || i.Type == ItemCustomOutput }
 
-// isAnswer reports whether the item came from the model.
+// isAnswer reports whether the model wrote the item.
 func (i *Item) isAnswer() bool {
 	switch i.Type {
 	case ItemReasoning, ItemFunctionCall, ItemCustomCall:
@@ -80,11 +80,11 @@ func (i *Item) isAnswer() bool {
 	return false
 }
 
-// Content is the text of an item. The APIs write it as a string or as a list
-// of parts; parts that are not text are left out.
+// Content is the text of an item. The APIs write it as a string or as a list of
+// parts; parts that are not text are ignored.
 type Content []Part
 
-// Part is a piece of content.
+// Part is a part of a content list.
 type Part struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
@@ -112,8 +112,8 @@ func (c Content) String() string {
 	return b.String()
 }
 
-// Answers returns how many answers of the model the conversation has: what it
-// said without anybody else in between is one.
+// Answers returns the number of answers of the model in the conversation.
+// Consecutive items of the model are one answer.
 func (r *Request) Answers() int {
 	n, answering := 0, false
 	for i := range r.Input {
@@ -126,7 +126,7 @@ func (r *Request) Answers() int {
 	return n
 }
 
-// Prompt returns the text the user said last.
+// Prompt returns the last text of the user.
 func (r *Request) Prompt() string {
 	for i := len(r.Input) - 1; i >= 0; i-- {
 		if item := &r.Input[i]; item.Role == RoleUser && !item.isOutput() {
@@ -138,7 +138,7 @@ func (r *Request) Prompt() string {
 	return ""
 }
 
-// Outputs returns the items with what tools gave back, oldest first.
+// Outputs returns the outputs of tools, oldest first.
 func (r *Request) Outputs() []Item {
 	var outs []Item
 	for _, item := range r.Input {

@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// Script says what the model answers.
+// Script determines the answers of the model.
 type Script interface {
 	// Step returns the step that answers a request.
 	Step(r *Request) (Step, error)
-	// Left says what of the script was not played and should have been.
+	// Left returns an error that describes unplayed steps, or nil.
 	Left() error
 }
 
-// InOrder plays one step per request. A request beyond the steps and a step
-// that nobody asked for are errors of the model.
+// InOrder plays one step per request. A request beyond the steps and an
+// unplayed step are errors of the model.
 func InOrder(steps ...Step) Script { return &ordered{steps: steps} }
 
 type ordered struct {
@@ -42,9 +42,9 @@ func (s *ordered) Left() error {
 	return nil
 }
 
-// ByTurn plays step n to a conversation that has n answers already; the last
-// step answers all that is beyond. A request without tools is not about the
-// task, but for a title or the like, and gets one.
+// ByTurn plays step n to a conversation with n answers; the last step also
+// answers all later requests. A request without tools asks for a title or the
+// like, and gets a title.
 func ByTurn(steps ...Step) Script { return byTurn(steps) }
 
 type byTurn []Step

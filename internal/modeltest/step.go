@@ -10,11 +10,11 @@ import (
 // Reply is one answer of the model: items, or a failure.
 type Reply struct {
 	Items   []Item
-	Failure *Failure // instead of an answer
-	Cut     bool     // the connection breaks in the middle of the answer
-	Limited bool     // the answer ends at the limit of tokens
+	Failure *Failure // replaces the answer
+	Cut     bool     // cut the connection in the middle of the answer
+	Limited bool     // the answer ends at the token limit
 
-	id string // of the answer; agents take answers with the same one for parts of one
+	id string // agents merge answers with the same id
 }
 
 // Failure is an error of the API.
@@ -28,7 +28,8 @@ type Failure struct {
 // Step answers one request. The context ends with the request.
 type Step func(ctx context.Context, r *Request) (Reply, error)
 
-// Say answers with a message. Without calls beside it, it ends the turn.
+// Say answers with a message. Without calls beside it, the message ends the
+// turn.
 func Say(text string) Step {
 	return reply(Reply{Items: []Item{message(text)}})
 }
@@ -45,8 +46,7 @@ func reply(r Reply) Step {
 	}
 }
 
-// Call answers with a call of a function tool; args become its JSON
-// arguments.
+// Call answers with a call of a function tool; args become its JSON arguments.
 func Call(tool string, args any) Step {
 	return func(_ context.Context, r *Request) (Reply, error) {
 		if r.Tool(tool) == nil {
@@ -85,32 +85,32 @@ func Together(steps ...Step) Step {
 	}
 }
 
-// The failures that agents must tell apart.
+// The failures that agents must distinguish.
 var (
 	// Unauthorized refuses the key of the agent.
 	Unauthorized = Fail(Failure{Status: 401, Type: "authentication_error", Message: "invalid API key"})
-	// UnknownModel knows no such model.
+	// UnknownModel reports that the model does not exist.
 	UnknownModel = Fail(Failure{Status: 404, Type: "not_found_error", Message: "the model does not exist"})
-	// RateLimited asks the agent to come back at once.
+	// RateLimited asks the agent to retry at once.
 	RateLimited = Fail(Failure{
 		Status: 429, Type: "rate_limit_error", Message: "rate limit reached",
 		Header: map[string]string{"Retry-After": "0"},
 	})
-	// Overloaded cannot answer now.
+	// Overloaded reports that the API is overloaded.
 	Overloaded = Fail(Failure{Status: 529, Type: "overloaded_error", Message: "overloaded"})
 )
 
 // Fail answers with an error of the API.
 func Fail(f Failure) Step { return reply(Reply{Failure: &f}) }
 
-// TokenLimit answers with the beginning of a message, at which the limit of
-// tokens ends it.
+// TokenLimit answers with the beginning of a message that ends at the token
+// limit.
 func TokenLimit(text string) Step { return reply(Reply{Items: []Item{message(text)}, Limited: true}) }
 
-// Cut begins to say something and breaks the connection.
+// Cut sends the beginning of a message and cuts the connection.
 func Cut(text string) Step { return reply(Reply{Items: []Item{message(text)}, Cut: true}) }
 
-// Then returns a step that is played n times before next takes over.
+// Then returns a step that plays s n times, then next.
 func (s Step) Then(n int, next Step) Step {
 	var played atomic.Int64
 	return func(ctx context.Context, r *Request) (Reply, error) {
@@ -133,8 +133,8 @@ func (s Step) After(gate <-chan struct{}) Step {
 	})
 }
 
-// When returns a step that answers only when ready has returned. The answer
-// is made first: a step that cannot be played does not wait.
+// When returns a step that answers only when ready has returned. It makes the
+// answer first: a step that fails does not wait.
 func (s Step) When(ready func(context.Context) error) Step {
 	return func(ctx context.Context, r *Request) (Reply, error) {
 		answer, err := s(ctx, r)

@@ -6,15 +6,14 @@ import (
 	"strings"
 )
 
-// shells are the tools that run a command, by the agent that offers them, with
-// the name of the argument.
+// shells lists the tools that run a command, with the name of their argument.
 var shells = []struct{ tool, command string }{
 	{"exec_command", "cmd"}, // codex
 	{"Bash", "command"},     // claude
 	{"bash", "command"},     // opencode, pi
 }
 
-// Shell answers by running a command with the tool the agent has for it.
+// Shell answers by running a command with the agent's tool.
 func Shell(command string) Step {
 	return func(ctx context.Context, r *Request) (Reply, error) {
 		for _, s := range shells {
@@ -24,7 +23,7 @@ func Shell(command string) Step {
 			args := map[string]any{s.command: command}
 			switch s.tool {
 			case "exec_command":
-				args["yield_time_ms"] = 30_000 // the longest codex waits for the end
+				args["yield_time_ms"] = 30_000 // the longest time codex allows
 			case "Bash", "bash":
 				args["description"] = "Runs a command"
 			}
@@ -34,15 +33,15 @@ func Shell(command string) Step {
 	}
 }
 
-// writers are the tools that write a file, with the names of the arguments.
+// writers lists the tools that write a file, with the names of their arguments.
 var writers = []struct{ tool, path, content string }{
 	{"Write", "file_path", "content"}, // claude
 	{"write", "filePath", "content"},  // opencode
 	{"write", "path", "content"},      // pi
 }
 
-// Write answers by writing a file with the tool the agent has for it. Codex
-// wants the path below its directory, claude an absolute one.
+// Write answers by writing a file with the agent's tool. Codex needs a path
+// below its directory, claude an absolute one.
 func Write(path, content string) Step {
 	return func(ctx context.Context, r *Request) (Reply, error) {
 		for _, w := range writers {

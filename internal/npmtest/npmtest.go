@@ -15,7 +15,7 @@ import (
 
 // Program is an executable that npm packages provide.
 type Program struct {
-	Name     string   // of the directory in the cache
+	Name     string   // name of the cache directory
 	Packages []string // each with its exact version
 	File     string   // the executable, below the directory of the install
 	// Finish completes an install in a directory that is renamed afterwards.
@@ -23,8 +23,8 @@ type Program struct {
 	Finish func(dir string) error
 }
 
-// Cached makes sure that the program is in the user's cache directory and
-// returns its path.
+// Cached installs the program into the user's cache directory, unless it is
+// there, and returns its path.
 func (p Program) Cached() (string, error) {
 	dir, err := testcache.Dir(p.Name)
 	if err != nil {
@@ -33,15 +33,15 @@ func (p Program) Cached() (string, error) {
 	return p.Install(dir)
 }
 
-// Install makes sure that the program is installed in dir and returns its
-// path. Processes that install into the same directory at once wait for each
-// other. A directory without a complete install is replaced.
+// Install installs the program in dir, unless it is there, and returns its
+// path. Processes that install into the same directory wait for each other. An
+// incomplete install is replaced.
 func (p Program) Install(dir string) (string, error) {
 	path := filepath.Join(dir, p.File)
 	return path, testcache.Install{Fill: p.fetch, Complete: p.complete}.Into(dir)
 }
 
-// complete reports whether the executable is there.
+// complete reports whether the executable exists.
 func (p Program) complete(dir string) bool {
 	fi, err := os.Stat(filepath.Join(dir, p.File))
 	return err == nil && fi.Mode().IsRegular() && fi.Mode()&0o111 != 0
@@ -66,8 +66,8 @@ func (p Program) fetch(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Fetch has npm install packages, each with its exact version, below a
-// directory, and returns what it said.
+// Fetch installs packages, each with its exact version, below a directory with
+// npm, and returns npm's output.
 func Fetch(ctx context.Context, dir string, packages ...string) (string, error) {
 	npm, err := exec.LookPath("npm")
 	if err != nil {

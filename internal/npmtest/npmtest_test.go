@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeNPM puts a script in the place of npm.
+// fakeNPM replaces npm with a script.
 func fakeNPM(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,8 +59,8 @@ func TestInstallFails(t *testing.T) {
 	})
 }
 
-// TestInstallOnce checks that of many installs at once only one calls npm,
-// and that half an install is replaced.
+// TestInstallOnce checks that only one of many concurrent installs calls npm,
+// and that an incomplete install is replaced.
 func TestInstallOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tool")
 	calls := filepath.Join(t.TempDir(), "calls")

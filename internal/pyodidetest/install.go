@@ -1,5 +1,5 @@
-// Package pyodidetest gives tests a real Pyodide: the npm package, and wheels
-// of numpy and pandas that its lock file names.
+// Package pyodidetest provides a real Pyodide for tests: the npm package, and
+// the wheels of numpy and pandas from its lock file.
 package pyodidetest
 
 import (
@@ -22,8 +22,8 @@ import (
 // Version is the pinned version of Pyodide.
 const Version = "0.29.0"
 
-// The wheels come in a package that carries them, because those that its lock
-// file names are published nowhere on their own but at Pyodide's own server.
+// The wheels come from a PyPI package that contains them, because the wheels of
+// the lock file are otherwise published only on Pyodide's server.
 const (
 	carrierWheel  = "gbdraw-0.14.2-py3-none-any.whl"
 	carrierSum    = "287322cc81dcf554f7a847832f543ecc0ce21ca082f54a2f26148351c0d4011b"
@@ -31,14 +31,14 @@ const (
 	carrierDir    = "gbdraw/web/vendor/pyodide-wheels/"
 )
 
-// Dist returns the directory of Pyodide's npm package, installing it into the
-// user's cache directory the first time. It fails the test if it cannot.
+// Dist returns the directory of Pyodide's npm package. It installs the package
+// into the user's cache directory the first time, and fails the test on error.
 func Dist(tb testing.TB) string {
 	tb.Helper()
 	return must(tb, CachedDist)
 }
 
-// CachedDist is [Dist] for what is no test.
+// CachedDist is [Dist] for programs other than tests.
 func CachedDist() (string, error) {
 	dir, err := once("pyodide-"+Version, func(ctx context.Context, dir string) error {
 		_, err := npmtest.Fetch(ctx, dir, "pyodide@"+Version)
@@ -47,14 +47,14 @@ func CachedDist() (string, error) {
 	return filepath.Join(dir, "node_modules", "pyodide"), err
 }
 
-// Wheels returns a directory with wheels of numpy, pandas and what that needs,
-// as the lock file of [Dist] names them.
+// Wheels returns a directory with the wheels of numpy, pandas and their
+// dependencies from the lock file of [Dist].
 func Wheels(tb testing.TB) string {
 	tb.Helper()
 	return must(tb, CachedWheels)
 }
 
-// CachedWheels is [Wheels] for what is no test.
+// CachedWheels is [Wheels] for programs other than tests.
 func CachedWheels() (string, error) {
 	return once("pyodide-wheels-"+Version, func(ctx context.Context, dir string) error {
 		if _, err := testcache.Run(ctx, "python3", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
@@ -78,14 +78,14 @@ func must(tb testing.TB, get func() (string, error)) string {
 	return dir
 }
 
-// unpack takes the wheels out of the one that carries them.
+// unpack extracts the wheels from the wheel that contains them.
 func unpack(wheel, dir string) error {
 	b, err := os.ReadFile(wheel)
 	if err != nil {
 		return err
 	}
 	if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != carrierSum {
-		return fmt.Errorf("%s is not the one that was pinned", carrierWheel)
+		return fmt.Errorf("%s does not match the pinned checksum", carrierWheel)
 	}
 	z, err := zip.OpenReader(wheel)
 	if err != nil {
@@ -118,7 +118,7 @@ func extract(f *zip.File, path string) error {
 	return errors.Join(err, out.Close())
 }
 
-// once fills a directory of the cache the first time it is asked for.
+// once fills a directory of the cache on its first use.
 func once(name string, fill func(ctx context.Context, dir string) error) (string, error) {
 	dir, err := testcache.Dir(name)
 	if err != nil {

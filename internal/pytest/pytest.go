@@ -13,14 +13,14 @@ import (
 	"github.com/spool-run/spool/internal/testcache"
 )
 
-// Packages are what the environment has, each with its exact version. They
-// need Python 3.11 or later.
+// Packages are the packages of the environment, each with its exact version.
+// They need Python 3.11 or later.
 var Packages = []string{
 	"numpy==2.4.6", "pandas==3.1.1", "matplotlib==3.11.2", "pillow==13.0.0", "ipykernel==7.4.0", "jupyter_client==8.10.0",
 }
 
-// Python returns the interpreter of the environment, which it makes the first
-// time. It fails the test if it cannot.
+// Python returns the interpreter of the environment. It makes the environment
+// the first time, and fails the test on error.
 func Python(tb testing.TB) string {
 	tb.Helper()
 	path, err := Cached()
@@ -31,7 +31,7 @@ func Python(tb testing.TB) string {
 }
 
 // Cached returns the interpreter of the environment in the user's cache
-// directory, which it makes the first time.
+// directory. It makes the environment the first time.
 func Cached() (string, error) {
 	sum := sha256.Sum256([]byte(strings.Join(Packages, " ")))
 	dir, err := testcache.Dir("python-" + hex.EncodeToString(sum[:6]))
@@ -51,7 +51,7 @@ func install(ctx context.Context, dir string) error {
 		{python, "-m", "compileall", "-q", filepath.Join(dir, "lib")},
 		{python, "-c", "import numpy, pandas, matplotlib.pyplot, PIL, ipykernel, jupyter_client"},
 	} {
-		if _, err := testcache.Run(ctx, argv...); err != nil && argv[2] != "compileall" { // some packages ship files that are not Python
+		if _, err := testcache.Run(ctx, argv...); err != nil && argv[2] != "compileall" { // some packages contain files that do not compile
 			return err
 		}
 	}

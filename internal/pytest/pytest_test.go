@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// The environment has every package in the version that is pinned.
+// TestPackagesArePinned checks that the environment has the pinned version of
+// every package.
 func TestPackagesArePinned(t *testing.T) {
 	out, err := exec.Command(Python(t), "-m", "pip", "freeze", "--all").CombinedOutput()
 	if err != nil {

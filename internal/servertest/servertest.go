@@ -1,6 +1,6 @@
 // Package servertest runs the real spool binary as a server, for tests that
-// must cross a process boundary: build it once, start it, kill it, start it
-// again on the same state.
+// need separate processes: build it once, start it, kill it, start it again on
+// the same state.
 package servertest
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/spool-run/spool/internal/tether"
 )
 
-var buildDir string // removed by Main; empty if nothing was built
+var buildDir string // removed by Main; empty if the binary was not built
 
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "spool-test-")
@@ -32,7 +32,7 @@ var build = sync.OnceValues(func() (string, error) {
 	buildDir = dir
 	bin := filepath.Join(dir, "spool")
 	cmd := exec.Command("go", "build", "-o", bin, "github.com/spool-run/spool/cmd/spool")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as it is shipped
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as in a release
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build spool: %w: %s", err, out)
@@ -40,7 +40,7 @@ var build = sync.OnceValues(func() (string, error) {
 	return bin, nil
 })
 
-// Main runs the tests and removes what the package built.
+// Main runs the tests and removes the built binary.
 func Main(m interface{ Run() int }) int {
 	code := m.Run()
 	if buildDir != "" {
@@ -49,9 +49,8 @@ func Main(m interface{ Run() int }) int {
 	return code
 }
 
-// Build returns the spool binary built from this tree, for those who have no
-// test at hand. It is built without the race detector, which slows down what
-// compiles and computes.
+// Build returns the spool binary built from this tree, for callers without a
+// test. It is built without the race detector, which would slow it down.
 func Build() (string, error) { return build() }
 
 // Binary returns the spool binary built from this tree.
@@ -73,8 +72,8 @@ type Server struct {
 	dead bool
 }
 
-// Start starts a server on a state directory. It is killed, if it still
-// lives, when the test ends, and so is what its keepers keep.
+// Start starts a server on a state directory. The end of the test kills the
+// server, its keepers and their runs.
 func Start(tb testing.TB, state string, args ...string) *Server {
 	tb.Helper()
 	s, err := StartCommand(context.Background(), Binary(tb), append([]string{"exec-server", "--state", state}, args...)...)
@@ -88,8 +87,8 @@ func Start(tb testing.TB, state string, args ...string) *Server {
 	return s
 }
 
-// EndKeepers ends the keepers of a state directory and waits until they have
-// gone, with everything they kept. One that is only just starting counts.
+// EndKeepers ends the keepers of a state directory and waits until they and
+// their runs have ended. It includes keepers that are just starting.
 func EndKeepers(tb testing.TB, state string) {
 	tb.Helper()
 	for {
@@ -100,11 +99,11 @@ func EndKeepers(tb testing.TB, state string) {
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGTERM)
 		}
-		time.Sleep(time.Millisecond) // nobody is told when somebody else's child ends
+		time.Sleep(time.Millisecond) // the kernel does not report the end of another process's child
 	}
 }
 
-// keepers returns the processes that were started as keepers of a directory.
+// keepers returns the pids of the keepers of a directory.
 func keepers(tb testing.TB, state string) []int {
 	tb.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -124,8 +123,7 @@ func keepers(tb testing.TB, state string) []int {
 	return pids
 }
 
-// StartCommand starts any command that prints the URL it serves as its first
-// line.
+// StartCommand starts a command that prints its URL as its first line.
 func StartCommand(ctx context.Context, bin string, args ...string) (*Server, error) {
 	s := &Server{cmd: exec.CommandContext(ctx, bin, args...)}
 	s.cmd.Stderr = os.Stderr
@@ -146,7 +144,7 @@ func StartCommand(ctx context.Context, bin string, args ...string) (*Server, err
 	return s, nil
 }
 
-// Kill ends the server at once, as a crash would, and waits until it is gone.
+// Kill kills the server with SIGKILL and waits until it has ended.
 func (s *Server) Kill() {
 	if !s.dead {
 		s.dead = true
@@ -155,7 +153,7 @@ func (s *Server) Kill() {
 	}
 }
 
-// Stop asks the server to end and returns its exit error.
+// Stop sends SIGTERM to the server and returns its exit error.
 func (s *Server) Stop() error {
 	s.dead = true
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {

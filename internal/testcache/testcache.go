@@ -1,6 +1,6 @@
-// Package testcache keeps what tests and benchmarks install, in the user's
-// cache directory: each thing once, whole or not at all, and safe for any
-// number of processes that want it at the same time.
+// Package testcache installs the dependencies of tests and benchmarks in the
+// user's cache directory: each once, completely or not at all, and safe for
+// concurrent processes.
 package testcache
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/spool-run/spool/internal/flock"
 )
 
-// Timeout bounds one install.
+// Timeout limits one install.
 const Timeout = 8 * time.Minute
 
-// Dir returns where something of that name belongs.
+// Dir returns the cache directory of a name.
 func Dir(name string) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -28,25 +28,25 @@ func Dir(name string) (string, error) {
 	return filepath.Join(cache, "spool-test", name), nil
 }
 
-// Install is how a directory comes to be.
+// Install describes how to fill a directory.
 type Install struct {
-	// Fill makes what belongs into an empty directory.
+	// Fill fills an empty directory.
 	Fill func(ctx context.Context, dir string) error
-	// Complete reports whether a directory has it all. Nil means that it
-	// does if it is there, as what is filled is renamed when it is done.
+	// Complete reports whether a directory is complete. Nil means that an
+	// existing directory is complete, because a filled directory is renamed
+	// only when it is done.
 	Complete func(dir string) bool
-	// InPlace fills the directory under its final name, for what knows its
-	// own path and cannot be renamed. A file that is written last tells
-	// the whole from the half, and Complete is not used.
+	// InPlace fills the directory under its final name, for content that
+	// contains its own path and cannot be renamed. A marker file, written last,
+	// shows that it is complete; Complete is not used.
 	InPlace bool
 }
 
-// marker is the file that says that a directory which was filled in place is
-// complete.
+// marker is the file that marks a directory filled in place as complete.
 const marker = "complete"
 
-// Into makes sure that dir is complete. Processes that do so at once wait for
-// each other; what is not complete is replaced.
+// Into fills dir unless it is complete. Concurrent processes wait for each
+// other; an incomplete directory is replaced.
 func (i Install) Into(dir string) error {
 	if i.complete(dir) {
 		return nil
@@ -68,7 +68,8 @@ func (i Install) complete(dir string) bool {
 	return err == nil
 }
 
-// locked installs what no other process has installed meanwhile.
+// locked installs under the lock, unless another process has installed
+// meanwhile.
 func (i Install) locked(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -98,13 +99,13 @@ func (i Install) locked(dir string) error {
 	return os.WriteFile(filepath.Join(dir, marker), nil, 0o644)
 }
 
-// beside fills another directory and renames it.
+// beside fills a temporary directory and renames it.
 func (i Install) beside(ctx context.Context, dir string) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), filepath.Base(dir)+".tmp-")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // it is gone if all went well
+	defer func() { _ = os.RemoveAll(tmp) }() // after success it no longer exists
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (i Install) beside(ctx context.Context, dir string) error {
 		return err
 	}
 	if !i.complete(tmp) {
-		return errors.New("it is not complete")
+		return errors.New("the install is not complete")
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -120,7 +121,7 @@ func (i Install) beside(ctx context.Context, dir string) error {
 	return os.Rename(tmp, dir)
 }
 
-// Run runs a command that is part of an install and returns what it said.
+// Run runs a command of an install and returns its output.
 func Run(ctx context.Context, argv ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.WaitDelay = time.Second

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// put is a fill that writes one file.
+// put is a Fill that writes one file.
 func put(_ context.Context, dir string) error {
 	return os.WriteFile(filepath.Join(dir, "thing"), nil, 0o644)
 }
@@ -25,7 +25,8 @@ func has(dir string) bool {
 	return err == nil
 }
 
-// Of many installs at once one fills, and half an install is replaced.
+// TestIntoInstallsOnce checks that one of many concurrent installs fills the
+// directory, and that an incomplete install is replaced.
 func TestIntoInstallsOnce(t *testing.T) {
 	for name, i := range map[string]Install{
 		"renamed":  {Complete: has},
@@ -60,7 +61,8 @@ func TestIntoInstallsOnce(t *testing.T) {
 	}
 }
 
-// What fails leaves nothing that looks complete, and the next one tries again.
+// TestIntoFails checks that a failed install leaves no directory that looks
+// complete, and that the next install tries again.
 func TestIntoFails(t *testing.T) {
 	broken := errors.New("no network")
 	for name, i := range map[string]Install{
