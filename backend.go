@@ -8,27 +8,60 @@ import (
 	"time"
 )
 
-// Backend runs things and keeps their logs. The local host, the remote
-// client and the cluster all are one; every wire and the command line are
-// written once, against it.
+// Backend runs things and keeps their logs. The local host, the keepers of a
+// state directory and the remote client each are one; every wire and the
+// command line are written once, against it.
+//
+// Errors are the same for every backend, by [errors.Is]. Every method returns
+// [ErrClosed] after the backend was closed, [ErrDenied] if a policy or access
+// rights forbid the call, and the cause of ctx if it ended. Those that take an
+// id return [ErrNotFound] if there is no such run. The other errors are stated
+// by each method. An error that is none of these is a fault of the machine or
+// of the connection.
 type Backend interface {
-	// Start begins a run. It returns once the run really started, or with
-	// a [*StartError].
+	// Start begins a run and returns once it really started. If spec.ID
+	// names a run that was started the same way, it returns that run.
+	//
+	// The error is [ErrExists] if spec.ID names another run, and else a
+	// [*StartError], which is also [ErrInvalid] if the spec makes no sense
+	// and [ErrUnsupported] if this backend cannot do what the spec asks.
 	Start(ctx context.Context, spec Spec) (Info, error)
 	// Stat describes a run now.
 	Stat(ctx context.Context, id RunID) (Info, error)
-	// List yields the runs that match, newest first.
+	// List yields the runs that the filter selects, in its order. Runs that
+	// start while it lists may be missing; a run that has started before is
+	// listed once.
+	//
+	// A run that cannot be read is an error, after which the list goes on.
+	// Such errors come first, and only if f.After is empty. A filter that
+	// makes no sense is [ErrInvalid].
 	List(ctx context.Context, f Filter) iter.Seq2[Info, error]
-	// Read returns the events after a cursor, waiting for one if asked to.
+	// Read returns the events after a cursor. If there is none, it waits for
+	// one as long as the query says. A cursor beyond the end of the log is
+	// no error.
 	Read(ctx context.Context, id RunID, q Query) (Page, error)
-	// Follow yields every event after a cursor, history and live alike,
-	// and ends after the closed event.
+	// Follow yields every event after a cursor, history and live alike, and
+	// ends after the closed event. An error is the last thing it yields.
 	Follow(ctx context.Context, id RunID, after Seq) iter.Seq2[Event, error]
 	// Send delivers input, in order, once per Input.ID.
+	//
+	// The error is [ErrInputClosed] if the run takes no more input of that
+	// kind, which every run does once it has ended; [ErrBusy] if it takes it
+	// later; [ErrNotAsked] for an answer to what is not, or no longer, asked;
+	// [ErrUnsupported] for a kind of input that such a run never takes; and
+	// [ErrInvalid] for an input that does not decode or is too large.
 	Send(ctx context.Context, id RunID, in Input) (Receipt, error)
 	// Control acts on the run at once, ahead of any input.
+	//
+	// The error is [ErrEnded] if the run has ended, except for
+	// [ControlStop] and [ControlKill], which have nothing left to do then;
+	// [ErrUnsupported] for a control that such a run does not have; and
+	// [ErrInvalid] for an unknown signal or an impossible size.
 	Control(ctx context.Context, id RunID, c Control) error
 	// Blob opens a large value that an event of the run refers to.
+	//
+	// The error is [ErrNotFound] too if there is no such blob, and
+	// [ErrInvalid] for a digest that is none.
 	Blob(ctx context.Context, id RunID, d Digest) (io.ReadCloser, error)
 }
 

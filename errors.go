@@ -5,18 +5,20 @@ import (
 	"fmt"
 )
 
-// Errors a caller may branch on.
+// Errors that a caller may branch on, by [errors.Is]. They are the same in
+// process, behind a keeper and over every wire; [Backend] says which method
+// returns which.
 var (
 	ErrNotFound    = errors.New("not found") // a run or a blob
 	ErrAmbiguous   = errors.New("more than one run matches")
 	ErrExists      = errors.New("run already exists")
 	ErrInputClosed = errors.New("the run takes no input")
 	ErrEnded       = errors.New("the run has ended")
+	ErrBusy        = errors.New("busy") // later it may work
+	ErrDenied      = errors.New("denied")
 	ErrUnsupported = errors.New("not supported")
-	ErrClosed      = errors.New("backend is closed")
 	ErrInvalid     = errors.New("invalid request")
-	ErrBusy        = errors.New("busy")   // it would work later
-	ErrDenied      = errors.New("denied") // by a policy or by access rights
+	ErrClosed      = errors.New("backend is closed")
 )
 
 // StartReason says why a run could not start.
@@ -51,3 +53,8 @@ func (e *StartError) Error() string {
 
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
+
+// Is makes the reasons that have a sentinel error match it.
+func (e *StartError) Is(target error) bool {
+	return target == ErrInvalid && e.Reason == StartInvalid || target == ErrUnsupported && e.Reason == StartUnsupported
+}

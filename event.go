@@ -2,12 +2,30 @@ package spool
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
-// RunID names a run. It is unique for ever within a state directory; users
-// may abbreviate it to any unique prefix where a person types it.
+// RunID names a run: 1 to 128 of the characters a-z and 0-9. It is never used
+// again within a state directory. Where a person types it, any unique prefix
+// will do; see [Find].
 type RunID string
+
+// maxIDLength bounds a RunID.
+const maxIDLength = 128
+
+// Check returns [ErrInvalid] for an id that no run can have.
+func (id RunID) Check() error {
+	if len(id) == 0 || len(id) > maxIDLength {
+		return fmt.Errorf("%w: run id of %d bytes", ErrInvalid, len(id))
+	}
+	for i := range len(id) {
+		if c := id[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return fmt.Errorf("%w: run id %q has other characters than a-z and 0-9", ErrInvalid, string(id))
+		}
+	}
+	return nil
+}
 
 // Seq is the position of an event in its run's log: 1, 2, 3 … without holes.
 // Zero means "before the first event" in a cursor. In an event it marks one

@@ -72,31 +72,3 @@ func (o Outcome) String() string {
 	}
 	return string(o.Kind)
 }
-
-// Filter selects runs in [Backend.List]. The zero value selects all.
-type Filter struct {
-	Prefix RunID             `json:"prefix,omitempty"` // of the id
-	Name   string            `json:"name,omitempty"`
-	Live   bool              `json:"live,omitempty"` // only runs that are not closed
-	Since  time.Time         `json:"since,omitzero"` // only those, and runs that ended since then
-	Labels map[string]string `json:"labels,omitempty"`
-}
-
-// Match reports whether the filter selects the run.
-func (f Filter) Match(i Info) bool {
-	if f.Live && i.State == StateClosed || f.Name != "" && f.Name != i.Name {
-		return false
-	}
-	if !f.Since.IsZero() && i.State == StateClosed && i.Ended.Before(f.Since) {
-		return false
-	}
-	if len(i.ID) < len(f.Prefix) || i.ID[:len(f.Prefix)] != f.Prefix {
-		return false
-	}
-	for k, v := range f.Labels {
-		if i.Labels[k] != v {
-			return false
-		}
-	}
-	return true
-}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"strings"
 )
 
 // Run is a handle to a run on some backend. It holds no state of its own, so
@@ -28,40 +27,6 @@ func Start(ctx context.Context, b Backend, spec Spec) (*Run, error) {
 
 // Attach returns a handle to a run that exists.
 func Attach(b Backend, id RunID) *Run { return &Run{b, id} }
-
-// Find returns the run that a person means by name: a whole id, a unique
-// prefix of one, or a name, of which the newest run is meant.
-func Find(ctx context.Context, b Backend, name string) (*Run, error) {
-	if name == "" {
-		return nil, fmt.Errorf("find run: %w: empty name", ErrInvalid)
-	}
-	var prefixed []RunID
-	var named RunID
-	var unread error
-	for info, err := range b.List(ctx, Filter{}) {
-		switch {
-		case err != nil: // one run that cannot be read hides no other
-			unread = err
-		case info.ID == RunID(name):
-			return &Run{b, info.ID}, nil
-		case info.Name == name && named == "": // newest first
-			named = info.ID
-		case strings.HasPrefix(string(info.ID), name):
-			prefixed = append(prefixed, info.ID)
-		}
-	}
-	switch {
-	case named != "":
-		return &Run{b, named}, nil
-	case len(prefixed) == 1:
-		return &Run{b, prefixed[0]}, nil
-	case len(prefixed) > 1:
-		return nil, fmt.Errorf("find run %q: %w: %d ids begin with it", name, ErrAmbiguous, len(prefixed))
-	case unread != nil:
-		return nil, fmt.Errorf("find run %q: %w", name, unread)
-	}
-	return nil, fmt.Errorf("find run %q: %w", name, ErrNotFound)
-}
 
 // ID returns the run's id.
 func (r *Run) ID() RunID { return r.id }

@@ -35,7 +35,7 @@ func measureJournal(ctx context.Context, b *bench) (err error) {
 
 // journal appends and reads back howMany events of a size.
 func (b *bench) journal(st *store.Store, metric string, size, howMany int) (err error) {
-	info := spool.Info{ID: spool.RunID(fmt.Sprintf("bench-%d-%d", size, time.Now().UnixNano())), Engine: spool.EngineProcess, Created: time.Now()}
+	info := spool.Info{ID: spool.RunID(fmt.Sprintf("bench%dx%d", size, time.Now().UnixNano())), Engine: spool.EngineProcess, Created: time.Now()}
 	j, err := st.Create(info)
 	if err != nil {
 		return err

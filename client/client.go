@@ -287,20 +287,27 @@ func (c *Client) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) {
 // List implements [spool.Backend].
 func (c *Client) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
 	return func(yield func(spool.Info, error) bool) {
-		params := runproto.ListParams{Filter: f}
-		for {
+		for left := f.Limit; ; f.Limit = left {
 			var page runproto.ListResult
-			if err := c.call(ctx, "run/list", params, &page); err != nil {
+			if err := c.call(ctx, "run/list", runproto.ListParams{Filter: f}, &page); err != nil {
 				yield(spool.Info{}, err)
 				return
 			}
-			for _, info := range page.Runs {
-				params.After = info.ID
-				if !yield(info, nil) {
+			for _, e := range page.Errors {
+				if !yield(spool.Info{}, runproto.DecodeError(e)) {
 					return
 				}
 			}
-			if !page.More {
+			for _, info := range page.Runs {
+				if !yield(info, nil) {
+					return
+				}
+				f.After = info.Cursor()
+			}
+			if left > 0 {
+				left -= len(page.Runs)
+			}
+			if !page.More || f.Limit > 0 && left <= 0 || len(page.Runs) == 0 {
 				return
 			}
 		}

@@ -209,9 +209,8 @@ func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 	}
 	if spec.ID == "" {
 		spec.ID = spool.RunID(NewID())
-	} else if store.CheckID(spec.ID) != nil {
-		return spool.Info{}, &spool.StartError{Reason: spool.StartInvalid, Hint: "use 1 to 128 of A-Z a-z 0-9 _ -",
-			Err: fmt.Errorf("%w: run id %.140q", spool.ErrInvalid, spec.ID)}
+	} else if err := spec.ID.Check(); err != nil {
+		return spool.Info{}, &spool.StartError{Reason: spool.StartInvalid, Hint: "use 1 to 128 of a-z and 0-9", Err: err}
 	}
 	r, existing, err := h.reserve(ctx, spec)
 	if err != nil {
@@ -430,7 +429,7 @@ func (h *Host) find(id spool.RunID) (*run, error) {
 			return nil, fmt.Errorf("run %s: %w", id, spool.ErrNotFound)
 		}
 		return r, nil
-	case h.store == nil || store.CheckID(id) != nil:
+	case h.store == nil || id.Check() != nil:
 		return nil, fmt.Errorf("run %.140s: %w", id, spool.ErrNotFound)
 	}
 	j, err := h.store.Open(id)

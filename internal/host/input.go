@@ -33,7 +33,8 @@ type inputQueue struct {
 	queue      []spool.Input
 	bytes      int
 	delivering bool
-	closed     bool                 // no more input will be taken
+	ending     bool                 // the end of the input is queued: nothing may come after it
+	closed     bool                 // no more input will be delivered
 	room       chan struct{}        // closed when the queue shrinks or ends; nil while nobody waits
 	seen       map[string]spool.Seq // of their input events, zero without one
 	order      []string             // of seen, oldest first
@@ -60,7 +61,7 @@ func (q *inputQueue) put(ctx context.Context, in spool.Input) (spool.Receipt, er
 			q.mu.Unlock()
 			return spool.Receipt{Seq: seq, Repeated: true}, nil
 		}
-		if q.closed {
+		if q.closed || q.ending {
 			q.mu.Unlock()
 			return spool.Receipt{}, spool.ErrInputClosed
 		}
@@ -170,6 +171,7 @@ func (q *inputQueue) add(in spool.Input) {
 			q.order = q.order[1:]
 		}
 	}
+	q.ending = in.Kind == spool.InputEOF && !takesMore(q.session)
 	q.queue = append(q.queue, in)
 	q.bytes += inputSize(&in)
 	if !q.delivering {
@@ -196,7 +198,7 @@ func (q *inputQueue) deliver() {
 		q.queue[0] = spool.Input{}
 		q.queue = q.queue[1:]
 		q.bytes -= inputSize(&in)
-		if err != nil || in.Kind == spool.InputEOF && !takesMore(session) {
+		if err != nil || q.ending && len(q.queue) == 0 {
 			q.closed = true
 			q.queue, q.bytes = nil, 0
 		}

@@ -78,7 +78,7 @@ func (o *owner) release() error {
 // LookupOwner returns the living host of that id, or an error that wraps
 // fs.ErrNotExist.
 func LookupOwner(dir, id string) (Owner, error) {
-	if store.CheckID(spool.RunID(id)) != nil {
+	if spool.RunID(id).Check() != nil {
 		return Owner{}, fmt.Errorf("look up host %.140q: %w", id, fs.ErrNotExist)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, hostsDir, id+".json"))
@@ -166,7 +166,7 @@ func (h *Host) recoverOrphans() error {
 	var errs []error
 	seen := make(map[string]bool)
 	for info := range h.store.List() {
-		if info.Owner == "" || info.State == spool.StateClosed || seen[info.Owner] || store.CheckID(spool.RunID(info.Owner)) != nil {
+		if info.Owner == "" || info.State == spool.StateClosed || seen[info.Owner] || spool.RunID(info.Owner).Check() != nil {
 			continue
 		}
 		seen[info.Owner] = true

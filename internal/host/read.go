@@ -1,7 +1,6 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,34 +23,49 @@ func (h *Host) Stat(_ context.Context, id spool.RunID) (spool.Info, error) {
 // List implements [spool.Backend].
 func (h *Host) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
 	return func(yield func(spool.Info, error) bool) {
+		if err := f.Check(); err != nil {
+			yield(spool.Info{}, fmt.Errorf("list runs: %w", err))
+			return
+		}
+		h.mu.Lock()
+		if h.closed {
+			h.mu.Unlock()
+			yield(spool.Info{}, spool.ErrClosed)
+			return
+		}
 		known := make(map[spool.RunID]bool)
 		var all []spool.Info
-		h.mu.Lock()
 		for id, r := range h.runs {
-			if r.isStarted() {
-				known[id] = true
-				all = append(all, r.Info())
+			if !r.isStarted() {
+				continue
+			}
+			known[id] = true
+			if info := r.Info(); f.Match(&info) {
+				all = append(all, info)
 			}
 		}
 		h.mu.Unlock()
 		if h.store != nil {
 			for info, err := range h.store.ListSince(f.Since) {
-				if err := cmp.Or(err, ctx.Err()); err != nil {
-					if !yield(spool.Info{}, err) {
+				switch {
+				case ctx.Err() != nil:
+					yield(spool.Info{}, context.Cause(ctx))
+					return
+				case err != nil && info.ID == "": // not of one run
+					yield(spool.Info{}, err)
+					return
+				case err != nil:
+					if f.After == "" && !yield(spool.Info{}, err) {
 						return
 					}
-					continue
-				}
-				if !known[info.ID] {
+				case !known[info.ID] && f.Match(&info):
 					all = append(all, info)
 				}
 			}
 		}
-		slices.SortFunc(all, func(a, b spool.Info) int {
-			return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
-		})
-		for _, info := range all {
-			if f.Match(info) && !yield(info, nil) {
+		slices.SortFunc(all, func(a, b spool.Info) int { return f.Compare(&a, &b) })
+		for i, info := range all {
+			if f.Limit > 0 && i == f.Limit || !yield(info, nil) {
 				return
 			}
 		}

@@ -242,6 +242,9 @@ func (r *run) follow(ctx context.Context, after spool.Seq, yield func(spool.Even
 
 func (r *run) send(ctx context.Context, in spool.Input) (spool.Receipt, error) {
 	if r.input == nil {
+		if r.Info().State != spool.StateClosed {
+			return spool.Receipt{}, r.foreign()
+		}
 		return spool.Receipt{}, fmt.Errorf("run %s: %w", r.info.ID, spool.ErrInputClosed)
 	}
 	receipt, err := r.input.put(ctx, in)
@@ -257,7 +260,7 @@ func (r *run) control(ctx context.Context, c spool.Control) error {
 	r.mu.Unlock()
 	ending := c.Op == spool.ControlStop || c.Op == spool.ControlKill
 	switch {
-	case session != nil && !r.isDone():
+	case session != nil && !r.isDone() && (ending || r.Info().State != spool.StateClosed):
 		if err := session.Control(ctx, c); err != nil && !(ending && errors.Is(err, spool.ErrEnded)) {
 			return fmt.Errorf("run %s: %w", r.info.ID, err)
 		}
@@ -265,9 +268,14 @@ func (r *run) control(ctx context.Context, c spool.Control) error {
 	case ending && r.Info().State == spool.StateClosed:
 		return nil
 	case r.Info().State != spool.StateClosed:
-		return fmt.Errorf("run %s: %w: it belongs to host %s", r.info.ID, spool.ErrUnsupported, r.info.Owner)
+		return r.foreign()
 	}
 	return fmt.Errorf("run %s: %w", r.info.ID, spool.ErrEnded)
+}
+
+// foreign is the error of acting on a live run of another host.
+func (r *run) foreign() error {
+	return fmt.Errorf("run %s: %w: it belongs to host %s", r.info.ID, spool.ErrUnsupported, r.info.Owner)
 }
 
 // kill ends the run, whatever it takes.

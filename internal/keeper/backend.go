@@ -109,6 +109,9 @@ func inherit(spec *spool.Spec) (err error) {
 // Start implements [spool.Backend]. The environment is derived here: a keeper
 // has that of whoever happened to start it.
 func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	if b.isClosed() {
+		return spool.Info{}, spool.ErrClosed
+	}
 	if spec.Engine != spool.EngineSandbox { // which has nothing of this process
 		if err := inherit(&spec); err != nil {
 			return spool.Info{}, err
@@ -157,6 +160,12 @@ func withDefaults(l, d spool.Limits) spool.Limits {
 		OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes), OutputPolicy: cmp.Or(l.OutputPolicy, d.OutputPolicy),
 		Pids: cmp.Or(l.Pids, d.Pids),
 	}
+}
+
+func (b *Backend) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
 }
 
 // run returns the mirror of a run.
@@ -268,7 +277,15 @@ func (b *Backend) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) 
 // List implements [spool.Backend].
 func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
 	return func(yield func(spool.Info, error) bool) {
-		// What lives now the keepers know: that may be a run which was not
+		if err := f.Check(); err != nil {
+			yield(spool.Info{}, fmt.Errorf("list runs: %w", err))
+			return
+		}
+		if b.isClosed() {
+			yield(spool.Info{}, spool.ErrClosed)
+			return
+		}
+		// The keepers know what is alive now: that may be a run which was not
 		// written to for long, or is not on disk yet.
 		all, err := b.live(ctx)
 		if err != nil {
@@ -280,30 +297,47 @@ func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 			known[info.ID] = true
 		}
 		stored := b.store.ListSince(f.Since)
-		if f.Live {
+		if f.Live || f.State != "" && f.State != spool.StateClosed {
 			stored = func(func(spool.Info, error) bool) {}
 		}
 		for info, err := range stored {
-			if err != nil {
-				if !yield(info, err) {
+			switch {
+			case ctx.Err() != nil:
+				yield(spool.Info{}, context.Cause(ctx))
+				return
+			case err != nil && info.ID == "": // not of one run
+				yield(spool.Info{}, err)
+				return
+			case err != nil:
+				if f.After == "" && !yield(spool.Info{}, err) {
 					return
 				}
-				continue
-			}
-			if !known[info.ID] {
+			case !known[info.ID]:
 				all = append(all, info)
 			}
 		}
-		slices.SortFunc(all, func(a, b spool.Info) int {
-			return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
-		})
+		slices.SortFunc(all, func(a, b spool.Info) int { return f.Compare(&a, &b) })
+		// Files may say of a run that it lives which ended since they were
+		// read: what does not change is matched first, and then its state.
+		constant := f
+		constant.Live, constant.State, constant.Since = false, "", time.Time{}
+		n := 0
 		for _, info := range all {
-			if info.State != spool.StateClosed && !known[info.ID] && f.Match(info) {
+			if !constant.Match(&info) {
+				continue
+			}
+			if info.State != spool.StateClosed && !known[info.ID] {
 				if now, err := b.Stat(ctx, info.ID); err == nil {
 					info = now
 				}
 			}
-			if f.Match(info) && !yield(info, nil) {
+			if !f.Match(&info) {
+				continue
+			}
+			if !yield(info, nil) {
+				return
+			}
+			if n++; n == f.Limit {
 				return
 			}
 		}

@@ -25,7 +25,7 @@ func (j *Journal) Position() Position {
 // OpenNew returns a journal, for reading, of a run that was just created by
 // somebody else. It looks at nothing: [Journal.Advance] says what there is.
 func (s *Store) OpenNew(info spool.Info) (*Journal, error) {
-	if err := CheckID(info.ID); err != nil {
+	if err := info.ID.Check(); err != nil {
 		return nil, fmt.Errorf("open run: %w", err)
 	}
 	first := newSegment(s.runsDir(), info.ID, 1)

@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	segmentExt  = ".seg"
-	seqDigits   = 20
-	maxIDLength = 128
+	segmentExt = ".seg"
+	seqDigits  = 20
 )
 
 // segment is one file of a run. Its size, index and hint are guarded by the
@@ -63,7 +62,7 @@ func parseName(name string) (id spool.RunID, first spool.Seq, ok bool) {
 		return "", 0, false
 	}
 	left, digits, found := strings.Cut(stem, ".")
-	if !found || len(digits) != seqDigits || CheckID(spool.RunID(left)) != nil {
+	if !found || len(digits) != seqDigits || spool.RunID(left).Check() != nil {
 		return "", 0, false
 	}
 	n, err := strconv.ParseUint(digits, 10, 64)
@@ -71,21 +70,6 @@ func parseName(name string) (id spool.RunID, first spool.Seq, ok bool) {
 		return "", 0, false
 	}
 	return spool.RunID(left), spool.Seq(n), true
-}
-
-// CheckID reports an id that cannot name a file, and so no run.
-func CheckID(id spool.RunID) error {
-	if len(id) == 0 || len(id) > maxIDLength {
-		return fmt.Errorf("%w: run id of %d bytes", spool.ErrInvalid, len(id))
-	}
-	for i := range len(id) {
-		switch c := id[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
-		default:
-			return fmt.Errorf("%w: run id %q", spool.ErrInvalid, id)
-		}
-	}
-	return nil
 }
 
 // scanDir returns the segments of every run, or of one, in order.
@@ -119,7 +103,7 @@ func (s *Store) scanDir(only spool.RunID) (map[spool.RunID][]*segment, error) {
 
 // segments returns the segments of a run, at least one.
 func (s *Store) segments(id spool.RunID) ([]*segment, error) {
-	if err := CheckID(id); err != nil {
+	if err := id.Check(); err != nil {
 		return nil, err
 	}
 	runs, err := s.scanDir(id)

@@ -145,7 +145,7 @@ func (s *Store) Close() error {
 // Create makes the journal of a new run, described by info. The error is
 // [fs.ErrExist] if the id is taken.
 func (s *Store) Create(info spool.Info) (*Journal, error) {
-	if err := CheckID(info.ID); err != nil {
+	if err := info.ID.Check(); err != nil {
 		return nil, fmt.Errorf("create run: %w", err)
 	}
 	info = cloneInfo(info, spool.Info{})
@@ -170,7 +170,7 @@ func (s *Store) Create(info spool.Info) (*Journal, error) {
 // another process: [Journal.Refresh] looks for what was appended since.
 func (s *Store) Open(id spool.RunID) (*Journal, error) {
 	// Most runs are complete in one segment: the directory may be long.
-	if CheckID(id) == nil {
+	if id.Check() == nil {
 		first := newSegment(s.runsDir(), id, 1)
 		j := &Journal{store: s, id: id, segs: []*segment{first}, tail: tail{next: 1, info: spool.Info{ID: id}}, readOnly: true}
 		if err := j.refreshSegment(first); err == nil && j.tail.sealed {

@@ -316,7 +316,7 @@ func TestRemove(t *testing.T) {
 	s := openStore(t, t.TempDir(), Options{SegmentBytes: 1})
 	j := create(t, s, "r")
 	appendSizes(t, j, 1, 1, 1)
-	create(t, s, "r-2")
+	create(t, s, "r2")
 	r, err := s.Open("r")
 	if err != nil {
 		t.Fatal(err)
@@ -333,7 +333,7 @@ func TestRemove(t *testing.T) {
 	if _, err := r.Read(nil, 2, 1); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("read a removed run: %v", err)
 	}
-	if _, err := s.Open("r-2"); err != nil {
+	if _, err := s.Open("r2"); err != nil {
 		t.Errorf("another run: %v", err)
 	}
 }

@@ -71,7 +71,7 @@ func (n *native) runWorker(ctx context.Context, r *run) {
 	case <-ctx.Done():
 		return
 	}
-	r.id = fmt.Sprintf("%s-%d", n.trial.mark, r.plan.Run)
+	r.id = fmt.Sprintf("%sr%d", n.trial.mark, r.plan.Run)
 	r.mu.Lock()
 	r.asked = n
 	r.mu.Unlock()

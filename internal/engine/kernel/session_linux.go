@@ -159,7 +159,7 @@ func (s *session) Takes(in spool.Input) error {
 		return fmt.Errorf("a kernel asks for input: %w", spool.ErrInputClosed)
 	case spool.InputCell:
 		if s.waiting >= MaxQueued {
-			return fmt.Errorf("%w: %d cells are waiting already", spool.ErrInvalid, s.waiting)
+			return fmt.Errorf("%w: %d cells are waiting already", spool.ErrBusy, s.waiting)
 		}
 	case spool.InputAnswer:
 	default:

@@ -269,7 +269,7 @@ func (s *session) Takes(in spool.Input) error {
 	switch in.Kind {
 	case spool.InputCell:
 		if len(s.queue) >= MaxQueued {
-			return fmt.Errorf("%w: %d cells wait already", spool.ErrInvalid, MaxQueued)
+			return fmt.Errorf("%w: %d cells wait already", spool.ErrBusy, MaxQueued)
 		}
 	case spool.InputStdin, spool.InputEOF:
 		if !s.spec.Stdin {

@@ -46,7 +46,17 @@ func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
 		{"kill_passes_input_that_waits", killPassesInput},
 		{"resize_is_seen_by_the_child", resize},
 		{"finds_runs_by_prefix_and_name", finds},
+		{"each_filter_selects", filters},
+		{"pages_of_a_list_are_stable_while_runs_start", listPages},
+		{"a_list_goes_on_after_a_run_that_was_removed", listAfterRemoved},
+		{"filters_that_make_no_sense_are_invalid", invalidFilters},
 		{"unknown_run_is_not_found", unknownRun},
+		{"unknown_blob_is_not_found", unknownBlobs},
+		{"another_run_of_a_taken_id_exists", otherRunOfTheSameID},
+		{"errors_of_send", sendErrors},
+		{"errors_of_control", controlErrors},
+		{"errors_of_a_closed_backend", closedBackend},
+		{"an_ended_context_is_its_cause", endedContext},
 		{"long_poll_waits_for_the_first_event", longPoll},
 		{"pages_cover_the_log_without_holes", pages},
 		{"random_bytes_arrive_identical", randomBytes},
@@ -224,46 +234,9 @@ func rejectsWriteWithoutStdin(t *testing.T, b spool.Backend) {
 	}
 }
 
-func startErrors(t *testing.T, b spool.Backend) {
-	dir := t.TempDir()
-	plain := filepath.Join(dir, "plain")
-	if err := os.WriteFile(plain, []byte("not a program"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
-		name string
-		spec spool.Spec
-		want spool.StartReason
-	}{
-		{"no argv", spool.Spec{}, spool.StartInvalid},
-		{"nul byte", spool.Spec{Argv: []string{"/bin/echo", "a\x00b"}}, spool.StartInvalid},
-		{"bad id", spool.Spec{ID: "../x", Argv: []string{"/bin/true"}}, spool.StartInvalid},
-		{"missing program", spool.Spec{Argv: []string{"no-such-program-here"}}, spool.StartNotFound},
-		{"not executable", spool.Spec{Argv: []string{plain}}, spool.StartNotExecutable},
-		{"missing cwd", spool.Spec{Argv: []string{"/bin/true"}, Cwd: filepath.Join(dir, "gone")}, spool.StartBadCwd},
-		{"cwd is a file", spool.Spec{Argv: []string{"/bin/true"}, Cwd: plain}, spool.StartBadCwd},
-		{"no such engine", spool.Spec{Engine: "teapot", Argv: []string{"/bin/true"}}, spool.StartUnsupported},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := b.Start(t.Context(), tt.spec)
-			var se *spool.StartError
-			if !errors.As(err, &se) {
-				t.Fatalf("error %v is no StartError", err)
-			}
-			if se.Reason != tt.want {
-				t.Errorf("reason %q, want %q (%v)", se.Reason, tt.want, err)
-			}
-		})
-	}
-	for info, err := range b.List(t.Context(), spool.Filter{}) {
-		t.Errorf("a failed start left %+v, %v", info, err)
-	}
-}
-
 func repeatedStart(t *testing.T, b spool.Backend) {
 	spec := sh("read line; echo done")
-	spec.ID, spec.Stdin = "repeated-start", true
+	spec.ID, spec.Stdin = "repeatedstart", true
 	first, err := b.Start(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)

@@ -3,13 +3,11 @@ package backendtest
 import (
 	"bytes"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -50,60 +48,6 @@ func preservesQueuedEvents(t *testing.T, b spool.Backend) {
 	want := []string{`1 output stdout "queued output\n"`, "2 exited exited 0", "3 closed"}
 	if diff := cmp.Diff(want, summary(collect(t, r))); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func finds(t *testing.T, b spool.Backend) {
-	ids := []spool.RunID{"abc1-one", "abc2-two"}
-	for _, id := range ids {
-		spec := sh("true")
-		spec.ID, spec.Name = id, "job"
-		collect(t, start(t, b, spec))
-	}
-	tests := []struct {
-		name string
-		want spool.RunID
-		err  error
-	}{
-		{"abc1-one", ids[0], nil},
-		{"abc1", ids[0], nil},
-		{"job", ids[1], nil}, // the newest of that name
-		{"abc", "", spool.ErrAmbiguous},
-		{"zzz", "", spool.ErrNotFound},
-		{"", "", spool.ErrInvalid},
-	}
-	for _, tt := range tests {
-		r, err := spool.Find(t.Context(), b, tt.name)
-		if !errors.Is(err, tt.err) || err == nil && r.ID() != tt.want {
-			t.Errorf("find %q: %v, %v", tt.name, r, err)
-		}
-	}
-	var listed []spool.RunID
-	for info, err := range b.List(t.Context(), spool.Filter{Name: "job"}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		listed = append(listed, info.ID)
-	}
-	slices.Reverse(listed)
-	if diff := cmp.Diff(ids, listed); diff != "" {
-		t.Errorf("list is not newest first: %s", diff)
-	}
-}
-
-func unknownRun(t *testing.T, b spool.Backend) {
-	r := spool.Attach(b, "nobody")
-	_, statErr := r.Info(t.Context())
-	_, readErr := r.Read(t.Context(), spool.Query{})
-	_, sendErr := r.Send(t.Context(), spool.Input{Kind: spool.InputEOF})
-	var followErr error
-	for _, err := range r.Events(t.Context(), 0) {
-		followErr = err
-	}
-	for what, err := range map[string]error{"stat": statErr, "read": readErr, "send": sendErr, "follow": followErr, "kill": r.Kill(t.Context())} {
-		if !errors.Is(err, spool.ErrNotFound) {
-			t.Errorf("%s: %v, want %v", what, err, spool.ErrNotFound)
-		}
 	}
 }
 

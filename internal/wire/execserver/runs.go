@@ -19,7 +19,8 @@ import (
 
 // Bounds of the run/* methods.
 const (
-	listPage = 1000
+	listPage   = 1000
+	listErrors = 100
 	// listBytes and listValues stop a page early: runs can have long
 	// command lines.
 	listBytes  = 8 << 20
@@ -87,29 +88,46 @@ func (c *conn) runList(ctx context.Context, params json.RawMessage) (any, error)
 		return nil, err
 	}
 	result := runproto.ListResult{Runs: []spool.Info{}}
-	skipping, bytes, values := p.After != "", 0, 0
-	for info, err := range c.server.opts.Backend.List(ctx, p.Filter) {
+	if err := p.Filter.Check(); err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	// One more than fits tells whether there are more.
+	f, size := p.Filter, listSize{}
+	if f.Limit == 0 || f.Limit > listPage {
+		f.Limit = listPage + 1
+	}
+	for info, err := range c.server.opts.Backend.List(ctx, f) {
 		switch {
+		case err != nil && (f.After != "" || errors.Is(err, spool.ErrClosed) || ctx.Err() != nil):
+			return nil, err // not of one run
+		case err != nil && len(result.Errors) < listErrors:
+			var e *rpc.Error
+			if errors.As(runproto.EncodeError(err), &e) {
+				result.Errors = append(result.Errors, e)
+			}
 		case err != nil:
-			c.server.log.Warn("listing runs", "err", err) // one unreadable run hides no other
-		case skipping:
-			skipping = info.ID != p.After
-		case len(result.Runs) == listPage || bytes > listBytes || values > listValues:
+		case len(result.Runs) == listPage || size.isFull():
 			result.More = true
 			return result, nil
 		default:
 			result.Runs = append(result.Runs, info)
-			values += 32 + len(info.Argv) + len(info.Labels)
-			for _, arg := range info.Argv {
-				bytes += len(arg)
-			}
+			size.add(&info)
 		}
-	}
-	if skipping {
-		return nil, fmt.Errorf("list runs after %s, which is gone meanwhile: %w", p.After, spool.ErrNotFound)
 	}
 	return result, nil
 }
+
+// listSize is about how much a page of run/list takes on the wire.
+type listSize struct{ bytes, values int }
+
+func (s *listSize) add(info *spool.Info) {
+	s.values += 32 + len(info.Argv) + len(info.Labels)
+	for _, arg := range info.Argv {
+		s.bytes += len(arg)
+	}
+}
+
+func (s *listSize) isFull() bool { return s.bytes > listBytes || s.values > listValues }
 
 func (c *conn) runRead(ctx context.Context, params json.RawMessage) (any, error) {
 	var p runproto.ReadParams

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -314,12 +315,20 @@ type manyRuns struct {
 	infos []spool.Info
 }
 
-func (b *manyRuns) List(context.Context, spool.Filter) iter.Seq2[spool.Info, error] {
+func (b *manyRuns) List(_ context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
 	return func(yield func(spool.Info, error) bool) {
-		for i, info := range b.infos {
-			if i == 5 && !yield(spool.Info{}, errors.New("one that cannot be read")) || !yield(info, nil) {
+		if f.After == "" && !yield(spool.Info{}, errors.New("one that cannot be read")) {
+			return
+		}
+		n := 0
+		for _, info := range b.infos {
+			if !f.Match(&info) {
+				continue
+			}
+			if n == f.Limit || !yield(info, nil) {
 				return
 			}
+			n++
 		}
 	}
 }
@@ -338,13 +347,16 @@ func TestRunListPages(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := &manyRuns{}
 			for i := range tt.runs {
-				b.infos = append(b.infos, spool.Info{ID: spool.RunID(fmt.Sprint("r", i)), Argv: tt.argv})
+				b.infos = append(b.infos, spool.Info{ID: spool.RunID(fmt.Sprint("r", i)), Argv: tt.argv, Created: time.Unix(int64(tt.runs-i), 0)})
 			}
 			c := dialRuns(t, serveBackend(t, execserver.Options{Backend: b}))
 			params := runproto.ListParams{}
 			for n := 0; ; {
 				var page runproto.ListResult
 				c.must("run/list", params, &page)
+				if first := params.Filter.After == ""; first != (len(page.Errors) == 1) {
+					t.Errorf("after %q come %d errors", params.Filter.After, len(page.Errors))
+				}
 				for _, info := range page.Runs {
 					if info.ID != b.infos[n].ID {
 						t.Fatalf("run %s instead of %s", info.ID, b.infos[n].ID)
@@ -357,11 +369,11 @@ func TestRunListPages(t *testing.T) {
 					}
 					break
 				}
-				params.After = page.Runs[len(page.Runs)-1].ID
+				params.Filter.After = page.Runs[len(page.Runs)-1].Cursor()
 			}
-			params.After = "gone"
-			if err := runproto.DecodeError(c.call("run/list", params, nil)); !errors.Is(err, spool.ErrNotFound) {
-				t.Errorf("after a run that is gone: %v", err)
+			params.Filter.After = "nonsense"
+			if err := runproto.DecodeError(c.call("run/list", params, nil)); !errors.Is(err, spool.ErrInvalid) {
+				t.Errorf("after nonsense: %v", err)
 			}
 		})
 	}

@@ -13,16 +13,19 @@ type RunParams struct {
 	Run spool.RunID `json:"run"`
 }
 
-// ListParams select runs; After is the last id of the page before.
+// ListParams select runs. A server may answer with fewer runs than the filter
+// selects; the rest is asked for with the cursor of the last one as its After.
 type ListParams struct {
 	Filter spool.Filter `json:"filter,omitzero"`
-	After  spool.RunID  `json:"after,omitempty"`
 }
 
 // ListResult is one page of run/list.
 type ListResult struct {
 	Runs []spool.Info `json:"runs"`
-	More bool         `json:"more,omitempty"`
+	More bool         `json:"more,omitempty"` // the filter selects more
+	// Errors are those of runs that cannot be read. They come with the first
+	// page.
+	Errors []*rpc.Error `json:"errors,omitempty"`
 }
 
 // ReadParams are the params of run/read.
