@@ -308,7 +308,7 @@ func (j *Journal) begin() error {
 		// The first one gets its name when it has its head: a run that
 		// exists says whose it is, at whatever instant its owner dies.
 		path = j.store.newPath(j.id)
-		if f := j.store.spares.take(j.store); f != nil {
+		if f, ok := j.store.spares.TakeFill(); ok {
 			err := j.beginIn(f, seg)
 			if err == nil {
 				return nil

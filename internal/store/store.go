@@ -98,10 +98,10 @@ func Open(dir string, o Options) (*Store, error) {
 		now:          o.Now,
 		fsync:        datasync,
 		nonce:        rand.Text(),
-		spares:       spares{want: o.Spares},
 		stop:         make(chan struct{}),
 		journals:     make(map[*Journal]struct{}),
 	}
+	s.spares.init(s, o.Spares)
 	for _, d := range []string{s.runsDir(), s.blobsDir()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)

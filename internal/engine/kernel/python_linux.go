@@ -26,6 +26,7 @@ type interpreter struct {
 	version    string
 	executable string
 	forked     bool // not started plainly
+	pids       int  // the limit of processes of one that was forked
 	memory     *launch.MemoryGroup
 
 	in       []byte    // of control, not yet a whole frame

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/spare"
 	"github.com/spool-run/spool/python"
 )
 
@@ -42,11 +43,9 @@ type zygote struct {
 	ready   bool
 	gone    bool
 
-	// An interpreter that was forked ahead, and for how many processes.
-	spare     *interpreter
-	sparePids int
-	making    bool
-	work      sync.WaitGroup // makers of spares
+	pids int // the limit of processes of the last interpreter, and so of spares
+
+	spares spare.Pool[*interpreter] // forked ahead
 }
 
 // bootTimeout bounds how long a zygote imports.
@@ -134,7 +133,8 @@ func (e *Engine) makeZygote(c candidate, l *launchSpec) *zygote {
 		e.mu.Unlock()
 		return z
 	}
-	z := &zygote{eng: e, key: key, boot: make(chan struct{}), log: -1, waiting: make(map[int64]chan dict), used: time.Now(), packages: packagesTime(c)}
+	z := &zygote{eng: e, key: key, boot: make(chan struct{}), log: -1, waiting: make(map[int64]chan dict), used: time.Now(), packages: packagesTime(c), pids: l.pids}
+	z.spares.High, z.spares.Make, z.spares.Discard = 1, z.makeSpare, func(p *interpreter) { p.discard() }
 	e.zygotes[key] = z
 	var oldest *zygote
 	if len(e.zygotes) > MaxZygotes {
@@ -209,10 +209,7 @@ func (z *zygote) run(c candidate, l *launchSpec) {
 		_, _ = z.tree.Reap()
 		z.tree.Release()
 	}
-	z.work.Wait()
-	if z.spare != nil { // nobody takes it any more
-		z.spare.discard()
-	}
+	z.spares.Close()
 	if z.log >= 0 {
 		_ = unix.Close(z.log)
 	}
@@ -275,7 +272,7 @@ func (z *zygote) serve(l *launchSpec) error {
 			for _, group := range z.eng.groups() {
 				z.guard(group)
 			}
-			z.makeSpare(l.pids)
+			z.spares.Fill()
 			continue
 		}
 		z.mu.Lock()
@@ -329,50 +326,33 @@ func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*
 		}
 		return nil, fmt.Errorf("fork from zygote: %w", err)
 	}
-	z.makeSpare(l.pids)
+	z.spares.Fill()
 	return p, nil
 }
 
-// takeSpare returns the interpreter that was forked ahead, if it fits.
+// takeSpare returns an interpreter that was forked ahead with that limit of
+// processes, if there is one.
 func (z *zygote) takeSpare(pids int) *interpreter {
 	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.used = time.Now()
-	if p := z.spare; p != nil && z.sparePids == pids {
-		z.spare = nil
-		return p
+	z.used, z.pids = time.Now(), pids
+	z.mu.Unlock()
+	p, ok := z.spares.Take()
+	if ok && p.pids != pids {
+		z.eng.work.Go(func() { p.discard() }) // the engine waits for the start that is under way
+		return nil
 	}
-	return nil
+	return p
 }
 
-// makeSpare forks an interpreter ahead, unless there is one.
-func (z *zygote) makeSpare(pids int) {
+// makeSpare forks an interpreter ahead.
+func (z *zygote) makeSpare() (*interpreter, error) {
 	z.mu.Lock()
-	if z.gone || z.making || z.spare != nil && z.sparePids == pids {
-		z.mu.Unlock()
-		return
-	}
-	old := z.spare
-	z.spare, z.making = nil, true
-	z.work.Add(1) // while not gone: whoever waits for these waits after that
+	pids, gone := z.pids, z.gone
 	z.mu.Unlock()
-	go func() {
-		defer z.work.Done()
-		if old != nil {
-			old.discard()
-		}
-		p, err := z.spawn(pids, time.Now().Add(DefaultStartTimeout))
-		z.mu.Lock()
-		z.making = false
-		if err == nil && !z.gone {
-			z.spare, z.sparePids = p, pids
-			p = nil
-		}
-		z.mu.Unlock()
-		if p != nil {
-			p.discard()
-		}
-	}()
+	if gone {
+		return nil, errGone
+	}
+	return z.spawn(pids, time.Now().Add(DefaultStartTimeout))
 }
 
 // spawn has the zygote fork an interpreter, which waits to be told what to be.
@@ -387,7 +367,7 @@ func (z *zygote) spawn(pids int, deadline time.Time) (*interpreter, error) {
 		return nil, err
 	}
 	defer t.close()
-	p.forked, p.executable = true, z.executable
+	p.forked, p.executable, p.pids = true, z.executable, pids
 	reply := make(chan dict, 1)
 	fds := append([]int{t.out, t.err, t.ctl, z.eng.life[0], t.dump, cradle.Group()}, cradle.Tasks()...)
 	n, err := z.request(reply, fds, deadline)

@@ -17,6 +17,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/spare"
 )
 
 // Engine runs processes.
@@ -30,9 +31,9 @@ type Engine struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[*session]struct{}
-	pumps    sync.WaitGroup // added to only while not closed
-	crew     crew.Crew      // runs them
-	spares   spares
+	pumps    sync.WaitGroup     // added to only while not closed
+	crew     crew.Crew          // runs them
+	spares   spare.Pool[*files] // of processes without input, as most are
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -53,7 +54,11 @@ func New(o Options) (*Engine, error) {
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}
-	return &Engine{opts: o, launcher: launcher, null: null, force: forceAfter, sessions: make(map[*session]struct{}), spares: spares{want: o.Spares}}, nil
+	e := &Engine{opts: o, launcher: launcher, null: null, force: forceAfter, sessions: make(map[*session]struct{})}
+	e.spares.Low, e.spares.High = o.Spares/2, o.Spares
+	e.spares.Make = func() (*files, error) { return preparePipes(null) }
+	e.spares.Discard = (*files).close
+	return e, nil
 }
 
 // Guarantees says what the engine can promise on this machine.
@@ -134,7 +139,7 @@ func (e *Engine) start(spec *spool.Spec, c launch.Command, limits spool.Limits, 
 			return nil, ptyError(err)
 		}
 	} else if !spec.Stdin {
-		f = e.takeSpare()
+		f, _ = e.spares.TakeFill()
 	}
 	if f == nil {
 		if f, err = openPipes(spec.Stdin, e.null); err != nil {
@@ -173,9 +178,6 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
-	e.spares.mu.Lock()
-	e.spares.closed = true
-	e.spares.mu.Unlock()
 	left := make([]*session, 0, len(e.sessions))
 	for s := range e.sessions {
 		left = append(left, s)
@@ -197,7 +199,7 @@ func (e *Engine) Close() error {
 	}
 	e.pumps.Wait()
 	e.crew.Wait()
-	e.spares.close()
+	e.spares.Close()
 	errs = append(errs, e.launcher.Close(), unix.Close(e.null))
 	return errors.Join(errs...)
 }

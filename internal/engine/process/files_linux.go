@@ -111,3 +111,33 @@ func (f *files) nonblock() error {
 	}
 	return nil
 }
+
+// watch makes the epoll descriptor that watches our ends of the output.
+func (f *files) watch() (err error) {
+	if f.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		f.epfd = -1
+		return err
+	}
+	for i, fd := range []int{f.stdout, f.stderr} {
+		if fd < 0 {
+			continue
+		}
+		if err := watch(f.epfd, fd, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// preparePipes makes the pipes of a process without input, ready to be watched.
+func preparePipes(null int) (*files, error) {
+	f, err := openPipes(false, null)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.watch(); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}

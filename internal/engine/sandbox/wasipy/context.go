@@ -147,7 +147,7 @@ func (r *localRunner) runOn(ctx context.Context, s guest.Script, l link) (guest.
 	} else {
 		r.kept = r.machine.keep(i)
 	}
-	r.machine.refill()
+	r.machine.spares.Fill()
 	return res, err
 }
 

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/spool-run/spool/internal/spare"
 )
 
 // maxMemory bounds the memory of any interpreter: what 32 bits can name, less
@@ -22,8 +25,10 @@ type machine struct {
 	compiled wazero.CompiledModule
 	image    *image // nil while there is none yet
 	library  []byte // the archive of the standard library
-	spares   spares
+	spares   spare.Pool[*instance]
 	waiting  waiting
+
+	background sync.WaitGroup // what goes on beside scripts, other than filling the pool
 }
 
 // newMachine compiles the interpreter, or loads what dir has of an earlier
@@ -34,6 +39,7 @@ func newMachine(ctx context.Context, dir string, code, library []byte) (*machine
 		return nil, fmt.Errorf("open the cache of compiled code: %w", err)
 	}
 	m := &machine{cache: cache, library: library}
+	m.spares = m.newSpares()
 	m.runtime = wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler().
 		WithCompilationCache(cache).WithDebugInfoEnabled(false))
 	if err := m.load(ctx, code); err != nil {
@@ -66,7 +72,8 @@ func (m *machine) load(ctx context.Context, code []byte) error {
 
 // close ends the machine. Its interpreters are closed before.
 func (m *machine) close() {
-	m.spares.drain()
+	m.spares.Close()
+	m.background.Wait()
 	ctx := context.Background()
 	_ = m.runtime.Close(ctx)
 	_ = m.cache.Close(ctx)

@@ -66,7 +66,7 @@ func (m *machine) keep(i *instance) *kept {
 	clear(i.exports) // they have stacks of their own
 	k := &kept{machine: m, awake: i}
 	if longest := m.waiting.add(k); longest != nil {
-		m.spares.making.Go(longest.rest)
+		m.background.Go(longest.rest)
 	}
 	return k
 }

@@ -45,7 +45,7 @@ func TestMoreInterpretersWaitThanStayAwake(t *testing.T) {
 			t.Fatalf("%+v %v", res, err)
 		}
 	}
-	m.spares.making.Wait()
+	m.background.Wait()
 	for n, r := range runners {
 		if rests := r.kept.resting != nil; rests != (n < len(runners)-maxAwake) || rests == (r.kept.awake != nil) {
 			t.Errorf("interpreter %d of %d rests: %v", n, len(runners), rests)
@@ -61,7 +61,7 @@ func TestMoreInterpretersWaitThanStayAwake(t *testing.T) {
 			t.Errorf("interpreter %d said %q, not %q: %+v %v", n, out.String(), want, res, err)
 		}
 	}
-	m.spares.making.Wait()
+	m.background.Wait()
 }
 
 func TestAnInterpreterAtRestComesBackInEveryByte(t *testing.T) {

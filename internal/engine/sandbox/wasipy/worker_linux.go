@@ -101,7 +101,7 @@ func work(arg string) error {
 	}
 	debug.SetGCPercent(workerGC)
 	debug.FreeOSMemory()
-	m.refill()
+	m.spares.Fill()
 	// The parent waits for this byte.
 	if _, err := unix.Write(workerControl, []byte{1}); err != nil {
 		return fmt.Errorf("tell the parent: %w", err)
