@@ -13,8 +13,8 @@ import (
 const module = "github.com/spool-run/spool"
 
 // mayImport says which packages of ours a package may import. The arrows point
-// one way: cmd → cli → wire → spool ← host → engine → internal/launch. What is
-// not listed may not be imported.
+// one way: cmd → cli → {local, client} → spool, local → host, keeper, engines.
+// What is not listed may not be imported.
 var mayImport = map[string][]string{
 	"":                                          {},
 	"agent":                                     {""},
@@ -63,9 +63,11 @@ var mayImport = map[string][]string{
 	"internal/wire/execserver":                  {"", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/wire/execserver/fileuri", "internal/crew", "internal/record"},
 	"client":                                    {"", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/record"},
 	"internal/keeper":                           {"", "internal/eventlog", "internal/host", "internal/store", "internal/wire/rpc", "internal/wire/runproto", "internal/crew", "internal/flock", "internal/environ", "internal/engine/process", "internal/record"},
-	"internal/cli":                              {"", "render", "internal/eventlog", "internal/store", "internal/engine", "internal/engine/agents", "internal/engine/agents/policy", "internal/engine/agents/sessions", "internal/engine/kernel", "internal/engine/process", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/launch", "internal/netcut", "internal/host", "client", "internal/keeper", "internal/wire/execserver", "internal/torture"},
+	"internal/cli":                              {"", "render", "client", "local", "internal/collector", "internal/engine/agents", "internal/engine/agents/policy", "internal/engine/agents/sessions", "internal/engine/sandbox", "internal/netcut", "internal/torture", "internal/wire/execserver"},
+	"internal/collector":                        {},
+	"local":                                     {"", "internal/collector", "internal/engine", "internal/engine/agents", "internal/engine/kernel", "internal/engine/process", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/host", "internal/keeper", "internal/launch", "internal/store"},
 	"internal/torture":                          {"", "client", "internal/engine/kernel", "internal/host", "internal/netcut", "internal/wire/rpc", "internal/flock"},
-	"cmd/spool":                                 {"internal/cli"},
+	"cmd/spool":                                 {"internal/cli", "local"},
 	"internal/servertest":                       {"internal/tether"},
 	"internal/netcut":                           {},
 	"internal/tether":                           {},
@@ -95,7 +97,7 @@ var foreign = map[string][]string{
 	"github.com/spf13/cobra":                          {"internal/cli"},
 	"github.com/spf13/pflag":                          {"internal/cli"},
 	"github.com/tetratelabs/wazero":                   {"internal/engine/sandbox/wasipy"},
-	"golang.org/x/sys":                                {"internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/vfs", "internal/engine/sandbox/wasipy", "internal/launch", "internal/store", "internal/keeper", "internal/cli", "internal/wire/execserver", "bench", "internal/codextest", "internal/torture", "internal/environ", "internal/seccomp"},
+	"golang.org/x/sys":                                {"internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/vfs", "internal/engine/sandbox/wasipy", "internal/launch", "internal/store", "internal/keeper", "internal/cli", "local", "internal/wire/execserver", "bench", "internal/codextest", "internal/torture", "internal/environ", "internal/seccomp"},
 	"golang.org/x/term":                               {"internal/cli", "internal/torture"},
 	"github.com/google/go-cmp":                        {"internal/engine/agents/talk/talktest", "internal/host/backendtest", "internal/engine/enginetest", "internal/codextest"},
 }

@@ -5,8 +5,10 @@ import (
 	"os"
 
 	"github.com/spool-run/spool/internal/cli"
+	"github.com/spool-run/spool/local"
 )
 
 func main() {
+	local.ChildMain()
 	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -5,20 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/local"
 )
-
-// backend is where runs are: this machine or a server.
-type backend interface {
-	spool.Backend
-	io.Closer
-}
 
 // remote reports whether a server is meant, and which.
 func (a *app) remote() (url string, ok bool) {
@@ -27,18 +21,14 @@ func (a *app) remote() (url string, ok bool) {
 }
 
 // open opens the backend of a verb.
-func (a *app) open(ctx context.Context) (backend, error) {
+func (a *app) open(ctx context.Context) (local.Backend, error) {
 	if url, ok := a.remote(); ok {
 		return a.dial(ctx, url)
 	}
-	dir, err := a.stateDir()
-	if err != nil {
-		return nil, err
-	}
-	return openKept(dir, keepPolicy{}, spool.Limits{})
+	return a.openLocal(local.Options{})
 }
 
-func (a *app) dial(ctx context.Context, url string) (backend, error) {
+func (a *app) dial(ctx context.Context, url string) (local.Backend, error) {
 	scheme, _, _ := strings.Cut(url, "://")
 	switch scheme {
 	case "ws", "wss", "unix":
@@ -70,29 +60,29 @@ func isLost(err error) bool {
 	return errors.Is(err, spool.ErrClosed) || errors.As(err, &lost)
 }
 
+// openLocal opens the runs of this machine.
+func (a *app) openLocal(o local.Options) (local.Backend, error) {
+	dir, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	return local.Open(dir, o)
+}
+
 // stateDir returns the state directory of this machine.
 func (a *app) stateDir() (string, error) {
-	dir := cmp.Or(a.state, os.Getenv("SPOOL_STATE"))
-	if dir == "" {
-		base := os.Getenv("XDG_STATE_HOME")
-		if !filepath.IsAbs(base) { // relative ones are to be ignored
-			home, err := os.UserHomeDir()
-			if err != nil {
-				return "", &hintedError{fmt.Errorf("find the state directory: %w", err), "name one with --state or SPOOL_STATE"}
-			}
-			base = filepath.Join(home, ".local", "state")
-		}
-		dir = filepath.Join(base, "spool")
+	if a.state != "" {
+		return filepath.Abs(a.state)
 	}
-	dir, err := filepath.Abs(dir)
+	dir, err := local.DefaultDir()
 	if err != nil {
-		return "", fmt.Errorf("find the state directory: %w", err)
+		return "", &hintedError{err, "name one with --state or SPOOL_STATE"}
 	}
 	return dir, nil
 }
 
 // with opens a backend for the time of one call.
-func with(open func(context.Context) (backend, error), ctx context.Context, do func(spool.Backend) error) error {
+func with(open func(context.Context) (local.Backend, error), ctx context.Context, do func(spool.Backend) error) error {
 	b, err := open(ctx)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/local"
 	"github.com/spool-run/spool/python"
 )
 
@@ -27,43 +27,41 @@ nothing. It exits with 1 if no back end can be used.`,
 	return cmd
 }
 
-// finding is one line of the doctor's.
-type finding struct {
-	Backend string `json:"backend"`
-	guest.Finding
-}
-
 func (a *app) boxDoctor(ctx context.Context, asJSON bool) error {
 	if url, ok := a.remote(); ok {
 		return usageErrorf("doctor looks at this machine, not at %s", url)
 	}
-	usable := false
-	backends := sandboxBackends()
-	for _, name := range []string{python.BackendEmbedded, python.BackendPyodide} {
-		b, err := backends[name]()
-		if err != nil {
-			return err
-		}
-		found := b.Doctor(ctx)
-		if err := b.Close(); err != nil {
-			return err
-		}
-		ok := true
-		for _, f := range found {
-			ok = ok && f.OK
-			if err := a.printFinding(finding{name, f}, asJSON); err != nil {
-				return err
-			}
-		}
-		usable = usable || ok || name == python.BackendEmbedded && len(found) > 0 && found[0].OK
+	found, err := local.Doctor(ctx)
+	if err != nil {
+		return err
 	}
-	if !usable {
+	for _, f := range found {
+		if err := a.printFinding(f, asJSON); err != nil {
+			return err
+		}
+	}
+	if !usable(found) {
 		return &exitError{exitFailure, errors.New("no back end can be used here")}
 	}
 	return nil
 }
 
-func (a *app) printFinding(f finding, asJSON bool) error {
+// usable reports whether sandboxes work at all: the embedded back end does
+// without all protections, the other needs everything.
+func usable(found []local.Finding) bool {
+	embedded, pyodide := false, true
+	for i, f := range found {
+		switch f.Backend {
+		case python.BackendEmbedded:
+			embedded = embedded || i == 0 && f.OK
+		case python.BackendPyodide:
+			pyodide = pyodide && f.OK
+		}
+	}
+	return embedded || pyodide
+}
+
+func (a *app) printFinding(f local.Finding, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(a.stdout).Encode(f)
 	}

@@ -14,23 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool/client"
-	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
-	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
 )
 
-// Main runs the command with these arguments and returns its exit code.
+// Main runs the command with these arguments and returns its exit code. The
+// program must have called [local.ChildMain].
 func Main(args []string, stdin, stdout, stderr *os.File) int {
-	keepDescriptors()
-	if len(args) > 0 {
-		switch args[0] {
-		case keeperRole:
-			return keep(args[1:], stdout, stderr)
-		case sandboxRole:
-			return wasipy.Work(args[1:])
-		case pyodide.Role:
-			return pyodide.RunRole(args[1:])
-		}
-	}
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := a.command()
 	root.SetArgs(args)

@@ -10,38 +10,19 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/spool-run/spool/internal/host"
-	"github.com/spool-run/spool/internal/keeper"
-	"github.com/spool-run/spool/internal/store"
+	"github.com/spool-run/spool/internal/collector"
 	"github.com/spool-run/spool/internal/wire/execserver"
+	"github.com/spool-run/spool/local"
 )
 
 // exitOnStdinClose is the variable that codex sets for --exit-on-stdin-close.
 const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
-
-// A server and a keeper trade some memory for less collecting, up to a point.
-const (
-	serverGCPercent   = 400
-	serverMemoryLimit = 128 << 20
-)
-
-// tuneCollector does so. The live heap is a few megabytes, and output passes
-// through it at hundreds a second.
-func tuneCollector() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(serverGCPercent)
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(serverMemoryLimit)
-	}
-}
 
 // serverOptions are the flags of spool exec-server.
 type serverOptions struct {
@@ -61,7 +42,7 @@ type serverOptions struct {
 }
 
 func (a *app) execServerCommand() *cobra.Command {
-	o := serverOptions{retainBytes: host.DefaultRetainBytes}
+	o := serverOptions{retainBytes: local.DefaultRetainBytes}
 	cmd := &cobra.Command{
 		Use:   "exec-server [flags]",
 		Short: "Serve runs to codex and to other machines",
@@ -107,7 +88,7 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr from this `level` on: debug, info, warn or error")
 	flags.DurationVar(&o.detached, "detached-for", execserver.DefaultDetached, "`time` that a session without a connection lives")
 	flags.DurationVar(&o.closed, "closed-for", execserver.DefaultClosed, "`time` that the process id of a closed process stays taken")
-	flags.DurationVar(&o.retainAge, "retain-age", host.DefaultRetainAge, "delete logs this `time` after the run ended")
+	flags.DurationVar(&o.retainAge, "retain-age", local.DefaultRetainAge, "delete logs this `time` after the run ended")
 	flags.Var(&o.retainBytes, "retain-bytes", "delete the oldest logs beyond this many `bytes`")
 	flags.StringVar(&o.fsync, "fsync", "none", "what a crash of the machine may lose: none (the kernel's buffers), interval (a second) or always (nothing)")
 	flags.StringVar(&o.onExit, "on-exit", "end", "what SIGTERM does to what it runs: end, or keep it for the next server")
@@ -125,7 +106,7 @@ func isTrue(s string) bool {
 }
 
 func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
-	tuneCollector()
+	collector.Tune()
 	log, err := newLogger(a.stderr, o.logLevel)
 	if err != nil {
 		return err
@@ -151,7 +132,7 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	defer stop()
 
-	backend, err := a.keep(o)
+	backend, err := a.openRuns(o)
 	if err != nil {
 		return err
 	}
@@ -214,33 +195,21 @@ func (a *app) closableStdin() io.ReadCloser {
 	return r
 }
 
-// keep opens the runs of the state directory as the flags ask for.
-func (a *app) keep(o *serverOptions) (*keeper.Backend, error) {
-	dir, err := a.stateDir()
-	if err != nil {
-		return nil, err
-	}
+// openRuns opens the runs of the state directory as the flags ask for.
+func (a *app) openRuns(o *serverOptions) (local.Backend, error) {
 	limits, err := o.limits.limits()
 	if err != nil {
 		return nil, err
 	}
-	// What is the default is left at zero, so that servers and commands
-	// which ask for nothing special share a keeper.
-	var p keepPolicy
+	opts := local.Options{RetainAge: o.retainAge, RetainBytes: int64(o.retainBytes), Limits: limits}
 	switch o.fsync {
 	case "none":
-	case string(store.SyncInterval), string(store.SyncAlways):
-		p.fsync = store.SyncPolicy(o.fsync)
+	case string(local.SyncInterval), string(local.SyncAlways):
+		opts.Sync = local.SyncPolicy(o.fsync)
 	default:
 		return nil, usageErrorf("fsync %q: it is none, interval or always", o.fsync)
 	}
-	if o.retainAge != host.DefaultRetainAge {
-		p.retention.Age = o.retainAge
-	}
-	if o.retainBytes != host.DefaultRetainBytes {
-		p.retention.TotalBytes = int64(o.retainBytes)
-	}
-	return openKept(dir, p, limits)
+	return a.openLocal(opts)
 }
 
 // newHTTPServer bounds what a peer can make a server hold before it has

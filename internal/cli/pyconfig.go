@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/python"
 )
 
@@ -18,8 +17,6 @@ func (a *app) pyConfig(spec *spool.Spec, o *pyOptions, remote bool) error {
 		StartTimeoutMs: o.start.Milliseconds(), MemoryBytes: int64(o.memory),
 	}
 	if !remote {
-		// The environment of whoever calls, not that of the keeper.
-		spec.EnvPolicy = kernel.EnvPolicy()
 		if strings.ContainsRune(c.Interpreter, filepath.Separator) && !strings.HasPrefix(c.Interpreter, "~") {
 			path, err := filepath.Abs(c.Interpreter)
 			if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spool-run/spool/internal/cli"
 	"github.com/spool-run/spool/internal/servertest"
+	"github.com/spool-run/spool/local"
 )
 
 // built are the tests of this package, which remove the binary they built.
@@ -25,7 +26,10 @@ func (b built) Run() int { return servertest.Main(b.M) }
 
 func TestMain(m *testing.M) {
 	testscript.Main(built{m}, map[string]func(){
-		"spool": func() { os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"spool": func() {
+			local.ChildMain()
+			os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		},
 	})
 }
 

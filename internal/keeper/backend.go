@@ -31,6 +31,9 @@ type Options struct {
 	Host   host.Options
 	// Limits are the defaults of the runs this backend starts.
 	Limits spool.Limits
+	// Inherit, if not nil, gives a spec what its engine would take from
+	// this process.
+	Inherit func(spec *spool.Spec) error
 }
 
 // Backend is the runs of a state directory, live and finished, whichever
@@ -112,6 +115,11 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 	if b.isClosed() {
 		return spool.Info{}, spool.ErrClosed
 	}
+	if b.opts.Inherit != nil {
+		if err := b.opts.Inherit(&spec); err != nil {
+			return spool.Info{}, err
+		}
+	}
 	if spec.Engine != spool.EngineSandbox { // which has nothing of this process
 		if err := inherit(&spec); err != nil {
 			return spool.Info{}, err
@@ -120,7 +128,7 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 	if spec.ID == "" {
 		spec.ID = spool.RunID(host.NewID()) // so that asking again is harmless
 	}
-	spec.Limits = withDefaults(spec.Limits, b.opts.Limits)
+	spec.Limits = WithDefaults(spec.Limits, b.opts.Limits)
 	for {
 		l, err := b.current(ctx)
 		if err != nil {
@@ -154,7 +162,8 @@ func cutEnv(kv string) (k, v string, ok bool) {
 	return kv, "", false
 }
 
-func withDefaults(l, d spool.Limits) spool.Limits {
+// WithDefaults returns limits whose zero fields are those of d.
+func WithDefaults(l, d spool.Limits) spool.Limits {
 	return spool.Limits{
 		Wall: cmp.Or(l.Wall, d.Wall), Idle: cmp.Or(l.Idle, d.Idle), Grace: cmp.Or(l.Grace, d.Grace),
 		OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes), OutputPolicy: cmp.Or(l.OutputPolicy, d.OutputPolicy),

@@ -1,7 +1,7 @@
 package kernel
 
 import (
-	"slices"
+	"strings"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/environ"
@@ -35,11 +35,25 @@ func environment(spec *spool.Spec, inherited, allow []string) ([]string, error) 
 	return environ.Make(policy, inherited, spec.Env)
 }
 
-// EnvPolicy returns the policy that selects the variables a kernel inherits by
-// default, for callers that apply it to an environment other than the engine's.
-func EnvPolicy() *spool.EnvPolicy {
-	return &spool.EnvPolicy{
-		Inherit: spool.InheritAll, IgnoreDefaultExcludes: true,
-		Exclude: slices.Clone(secretNames), IncludeOnly: slices.Clone(allowedNames),
+// Inherit sets, in a spec without a policy for its environment, the variables
+// that its kernel inherits from this environment: for a backend whose kernels
+// are started by another process.
+func Inherit(spec *spool.Spec, inherited []string) error {
+	if spec.EnvPolicy != nil {
+		return nil
 	}
+	cfg, err := parseConfig(spec.Config)
+	if err != nil {
+		return &spool.StartError{Reason: spool.StartInvalid, Err: err}
+	}
+	env, err := environment(spec, inherited, cfg.EnvAllow)
+	if err != nil {
+		return &spool.StartError{Reason: spool.StartInvalid, Err: err}
+	}
+	spec.Env = make(map[string]string, len(env))
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		spec.Env[name] = value
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package cli
+package local
 
 import (
 	"os"
@@ -17,10 +17,10 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// sparePipes are ready for the next processes of a keeper.
+// sparePipes are ready for the next processes of a host.
 const sparePipes = 8
 
-// engines are what a keeper can run. Each is made by its first use.
+// engines are all that there are. Each is made when first used.
 func engines() map[string]host.NewEngine {
 	return map[string]host.NewEngine{
 		spool.EngineProcess: func(owner string) (engine.Engine, error) {
@@ -38,19 +38,11 @@ func engines() map[string]host.NewEngine {
 	}
 }
 
-// sandboxRole is the first argument of a process in which sandboxed code of
-// the embedded back end executes.
-const sandboxRole = "sandbox-role"
-
 // sandboxBackends are the interpreters of sandboxes.
 func sandboxBackends() map[string]func() (guest.Backend, error) {
 	return map[string]func() (guest.Backend, error){
 		python.BackendEmbedded: func() (guest.Backend, error) {
-			return wasipy.New(wasipy.Config{Worker: func(args ...string) *exec.Cmd {
-				cmd := exec.Command(self, append([]string{sandboxRole}, args...)...)
-				cmd.Args[0] = "spool"
-				return cmd
-			}}), nil
+			return wasipy.New(wasipy.Config{Worker: func(args ...string) *exec.Cmd { return child(sandboxRole, args...) }}), nil
 		},
 		python.BackendPyodide: func() (guest.Backend, error) {
 			return pyodide.New(pyodide.Options{Dist: os.Getenv("SPOOL_PYODIDE")}), nil

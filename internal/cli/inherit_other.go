@@ -1,6 +1,0 @@
-//go:build !linux
-
-package cli
-
-// keepDescriptors does nothing where no run can be started.
-func keepDescriptors() {}

@@ -1,0 +1,143 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/keeper"
+	"github.com/spool-run/spool/internal/store"
+)
+
+// Backend is the runs of a state directory. It is safe for concurrent use.
+//
+// Close ends the use of the directory. Runs go on in their keeper, unless
+// [Options.InProcess] was set: then Close stops them and waits for their end.
+type Backend interface {
+	spool.Backend
+	io.Closer
+}
+
+// Options configure [Open]. The zero value is usable.
+type Options struct {
+	// InProcess executes runs in this process, without a keeper: they end
+	// with Close, and are killed if this process dies. It saves the keeper
+	// process where runs need not outlive the program.
+	InProcess bool
+
+	// RetainAge is how long the log of a run is kept after its end; zero
+	// means [DefaultRetainAge]. RetainBytes bounds what all logs take, the
+	// oldest go first; zero means [DefaultRetainBytes].
+	RetainAge   time.Duration
+	RetainBytes int64
+	// Sync says what a crash of the machine may lose. A crash of Spool
+	// loses nothing.
+	Sync SyncPolicy
+
+	// Limits are the defaults of the runs that this backend starts.
+	Limits spool.Limits
+}
+
+// The defaults of [Options].
+const (
+	DefaultRetainAge   = host.DefaultRetainAge
+	DefaultRetainBytes = host.DefaultRetainBytes
+)
+
+// SyncPolicy says when logs are flushed to the disk.
+type SyncPolicy string
+
+// The sync policies.
+const (
+	SyncNone     SyncPolicy = ""         // when the operating system does
+	SyncInterval SyncPolicy = "interval" // at least once a second
+	SyncAlways   SyncPolicy = "always"   // before an event is shown to any reader
+)
+
+// errNoChildMain is what Open says to a program that forgot [ChildMain].
+var errNoChildMain = errors.New("this program did not call local.ChildMain: add it as the first statement of main " +
+	"(of TestMain in tests), because Spool executes this program again for its child processes")
+
+// Open opens a state directory, which any number of processes may have open
+// at once. An empty dir means [DefaultDir]. Open ends what programs that died
+// left running, and closes those runs with an unknown outcome.
+func Open(dir string, o Options) (Backend, error) {
+	if !childMainCalled.Load() {
+		return nil, fmt.Errorf("open %s: %w", cmp.Or(dir, "the state directory"), errNoChildMain)
+	}
+	switch o.Sync {
+	case SyncNone, SyncInterval, SyncAlways:
+	default:
+		return nil, fmt.Errorf("%w: sync policy %q: use local.SyncNone, SyncInterval or SyncAlways", spool.ErrInvalid, o.Sync)
+	}
+	if dir == "" {
+		var err error
+		if dir, err = DefaultDir(); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("find the state directory: %w", err)
+	}
+	p := policy{
+		sync:      store.SyncPolicy(o.Sync),
+		retention: store.Retention{Age: o.RetainAge, TotalBytes: o.RetainBytes},
+	}
+	// The defaults stay zero, so that all that ask for nothing special
+	// share a keeper.
+	if o.RetainAge == DefaultRetainAge {
+		p.retention.Age = 0
+	}
+	if o.RetainBytes == DefaultRetainBytes {
+		p.retention.TotalBytes = 0
+	}
+	if o.InProcess {
+		h, err := host.Open(p.host(dir))
+		if err != nil {
+			return nil, err
+		}
+		return &inProcess{h, o.Limits}, nil
+	}
+	b, err := openKeeper(dir, p, o.Limits)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// inProcess is a host with default limits.
+type inProcess struct {
+	*host.Host
+	limits spool.Limits
+}
+
+// Start implements [spool.Backend].
+func (b *inProcess) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	spec.Limits = keeper.WithDefaults(spec.Limits, b.limits)
+	return b.Host.Start(ctx, spec)
+}
+
+// DefaultDir is the state directory of the user: $SPOOL_STATE, or spool in
+// $XDG_STATE_HOME, or ~/.local/state/spool. The spool command uses the same.
+func DefaultDir() (string, error) {
+	if dir := os.Getenv("SPOOL_STATE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	base := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(base) { // the standard says to ignore relative ones
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find the state directory: %w", err)
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(base, "spool"), nil
+}
