@@ -106,7 +106,7 @@ func (s *session) afterExit(p *interpreter, stack string) {
 		d.Stderr = stack
 	}
 	crashed := s.ending == nil && !s.restarting
-	t := s.turn
+	t := s.turns.Running()
 	switch {
 	case t == nil:
 	case s.ending != nil:
@@ -115,13 +115,17 @@ func (s *session) afterExit(p *interpreter, stack string) {
 	case s.restarting:
 		d.Outcome, d.EndedBy, d.StoppedWith = spool.TurnKilled, "restart", "kill"
 		d.Error, d.ErrorClass = "the interpreter was restarted", ""
-	case t.strength >= 3: // ours
+	case t.Value.strength >= 3: // ours
 		crashed = false
-		d.Outcome, d.EndedBy, d.StoppedWith = spool.TurnKilled, t.endedBy, t.means()
+		why, _ := t.Reason()
+		d.Outcome, d.EndedBy, d.StoppedWith = spool.TurnKilled, why.By, t.Value.means()
 		d.ErrorClass = ""
 		d.Error = "the cell did not end when it was interrupted; the interpreter was killed, and its state is lost"
-		if t.endedBy == "timeout" {
+		switch why.By {
+		case "timeout":
 			d.Outcome = spool.TurnTimeout
+		case "kill":
+			d.Error = "the cell was killed with its interpreter, whose state is lost"
 		}
 	}
 	if crashed {
@@ -134,10 +138,7 @@ func (s *session) afterExit(p *interpreter, stack string) {
 	if t != nil {
 		s.finishTurn(t, d)
 	}
-	for seq := range s.asks {
-		delete(s.asks, seq)
-		s.notice(spool.Notice{Code: spool.NoticeAskClosed, Text: "the interpreter that asked is gone", Ask: seq})
-	}
+	s.turns.CloseAsks(spool.Notice{Text: "the interpreter that asked is gone"})
 	s.failForks("the interpreter ended")
 	switch {
 	case s.ending != nil:
@@ -181,8 +182,9 @@ func (s *session) over() bool {
 // finish says how the run ended, and closes everything.
 func (s *session) finish() {
 	confirmed := s.py == nil && s.last != nil
-	if s.turn != nil { // only if the interpreter could not be ended
-		s.finishTurn(s.turn, spool.Done{Outcome: spool.TurnKilled, Error: "the interpreter does not end", EndedBy: "kill"})
+	s.turns.Shut()
+	if t := s.turns.Running(); t != nil { // only if the interpreter could not be ended
+		s.finishTurn(t, spool.Done{Outcome: spool.TurnKilled, Error: "the interpreter does not end", EndedBy: "kill"})
 	}
 	s.failForks("the run ended")
 	s.mu.Lock()
@@ -192,9 +194,6 @@ func (s *session) finish() {
 	_ = unix.Close(s.kick)
 	s.mu.Unlock()
 	for _, r := range list {
-		if r.input != nil && r.input.Kind == spool.InputCell {
-			s.input(r.input)
-		}
 		if r.started != nil && r.started.py != nil {
 			r.started.py.discard()
 		}

@@ -152,7 +152,7 @@ func (s *session) forkStep() time.Time {
 // takeFork queues a fork request, if this is the time for one.
 func (s *session) takeFork(f *forkRequest) {
 	switch {
-	case s.turn != nil || len(s.queue) > 0:
+	case s.turns.Busy():
 		f.reply <- forkReply{err: errBusy}
 	case s.py == nil || s.ending != nil:
 		f.reply <- forkReply{err: errGone}

@@ -78,6 +78,9 @@ func (s *session) loop() {
 	var events [indices]unix.EpollEvent
 	for {
 		s.take()
+		if s.turns.Err() != nil && !s.refused {
+			s.refuse()
+		}
 		s.tend(time.Now())
 		s.next()
 		s.write()
@@ -214,8 +217,8 @@ func (s *session) publish(name spool.Stream, b []byte) {
 	}
 	s.notice(spool.Notice{Code: NoticeOutputLimit, Text: s.output.limitText(), Level: "warning"})
 	if s.limits.OutputPolicy == spool.StopOutput {
-		if s.turn != nil {
-			s.stopTurn("output", s.steps)
+		if t := s.turns.Running(); t != nil {
+			s.stopTurn(t, "output", s.steps)
 		} else {
 			s.kill() // nobody else would stop it
 		}
@@ -335,17 +338,20 @@ func (s *session) event(kind spool.Kind, data any) {
 }
 
 // append adds to the log. A log that takes no more ends the run.
-func (s *session) append(e spool.Event) spool.Seq {
+func (s *session) append(e spool.Event) {
 	if s.refused {
-		return 0
+		return
 	}
-	if e.Turn == 0 && s.turn != nil {
-		e.Turn = s.turn.seq
+	if t := s.turns.Running(); t != nil {
+		e.Turn = t.Seq
 	}
-	seq, err := s.out.Append(e)
-	if err != nil {
-		s.refused = true
-		s.kill()
+	if _, err := s.out.Append(e); err != nil {
+		s.refuse()
 	}
-	return seq
+}
+
+// refuse ends the run because the log takes no more.
+func (s *session) refuse() {
+	s.refused = true
+	s.kill()
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"sync"
@@ -12,10 +13,12 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/turns"
 )
 
 // session is one run: an interpreter and those that take its place. Its loop
-// owns everything below the lock; the methods only leave requests for it.
+// owns everything below the lock; the methods only leave requests for it, and
+// cells in turns.
 type session struct {
 	eng *Engine
 	id  spool.RunID
@@ -24,9 +27,10 @@ type session struct {
 	done    chan struct{} // closed after the last append
 	outcome spool.Outcome // valid once done is closed
 
+	turns *turns.Queue[*cell, ask]
+
 	mu       sync.Mutex
 	requests []request
-	waiting  int // cells that were sent and have not begun
 	pid      int
 	group    string // its control group
 	ended    bool
@@ -46,11 +50,6 @@ type session struct {
 	begun      time.Time
 	active     time.Time // the last event of any kind
 	idle       time.Time // since when nothing is asked of it
-	turn       *turn
-	queue      []*turn
-	latest     spool.Seq   // of the turns that were sent
-	early      []spool.Seq // turns to interrupt that were not sent yet, in order
-	asks       map[spool.Seq]ask
 	output     meter
 	unsent     []byte // for the control channel
 	starting   context.CancelFunc
@@ -67,7 +66,7 @@ type session struct {
 // request is something for the loop to do. Exactly one of its fields is set,
 // besides reply.
 type request struct {
-	input   *spool.Input
+	answer  *spool.Answer
 	control *spool.Control
 	started *started
 	fork    *forkRequest
@@ -80,22 +79,16 @@ type started struct {
 	err error
 }
 
-// turn is a cell.
-type turn struct {
-	seq     spool.Seq
-	id      string
-	cell    spool.Cell
-	begun   time.Time
-	paused  int           // reasons for its clock to stand still
-	stopped time.Time     // since when it does
-	lost    time.Duration // how long it stood still before
+// turn is a cell and where it is in its life.
+type turn = turns.Turn[*cell]
 
-	stopping bool // somebody or something asked it to end
-	endedBy  string
-	asked    time.Time // when
+// cell is what the loop keeps with a turn.
+type cell struct {
+	spool.Cell
+
+	asked    time.Time // when the schedule of means against it began
 	steps    schedule
-	strength int // how many means were used
-	limit    time.Duration
+	strength int    // how many means were used
 	failure  string // what it raised
 	said     dict   // its end, which is in doubt
 }
@@ -104,7 +97,6 @@ type turn struct {
 type ask struct {
 	number int64
 	kind   string
-	turn   spool.Seq
 }
 
 // ending is a run that is about to end.
@@ -118,7 +110,8 @@ func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits,
 	now := time.Now()
 	s := &session{
 		eng: e, id: spec.ID, out: out, done: make(chan struct{}), pid: p.tree.Pid(), plan: l, limits: limits,
-		steps: scheduleOf(&l.cfg), begun: now, active: now, idle: now, asks: make(map[spool.Seq]ask),
+		steps: scheduleOf(&l.cfg), begun: now, active: now, idle: now,
+		turns: turns.New(turns.Options[*cell, ask]{Append: out.Append, Max: MaxQueued, AskStopsClock: true}),
 	}
 	s.output.limits = limits
 	var err error
@@ -152,39 +145,57 @@ func (s *session) Wait() spool.Outcome {
 
 // Takes says whether the run takes cells and answers.
 func (s *session) Takes(in spool.Input) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch in.Kind {
 	case spool.InputStdin, spool.InputEOF:
 		return fmt.Errorf("a kernel asks for input: %w", spool.ErrInputClosed)
 	case spool.InputCell:
-		if s.waiting >= MaxQueued {
-			return fmt.Errorf("%w: %d cells are waiting already", spool.ErrBusy, s.waiting)
-		}
+		return s.turns.Takes()
 	case spool.InputAnswer:
-	default:
-		return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.ended {
+			return spool.ErrInputClosed
+		}
+		return nil
 	}
-	if s.ended {
-		return spool.ErrInputClosed
-	}
-	return nil
+	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
 }
 
-// Send leaves a cell or an answer for the loop.
+// Send queues a cell, or leaves an answer for the loop.
 func (s *session) Send(_ context.Context, in spool.Input) error {
-	if err := s.Takes(in); err != nil {
-		return err
+	switch in.Kind {
+	case spool.InputCell:
+		c := new(cell)
+		bad := json.Unmarshal(in.Data, &c.Cell)
+		t, err := s.turns.Accept(in, c, millis(c.TimeoutMs, millis(s.plan.cfg.CellTimeoutMs, 0)))
+		if err != nil {
+			return err
+		}
+		if bad != nil {
+			s.turns.Finish(t, spool.Done{Outcome: spool.TurnError, Error: "the cell does not decode: " + bad.Error(), ErrorClass: "invalid"})
+		}
+		s.wakeUp()
+		return nil
+	case spool.InputAnswer:
+		a := new(spool.Answer)
+		if err := json.Unmarshal(in.Data, a); err != nil {
+			return nil // the host takes none that does not decode
+		}
+		if !s.post(request{answer: a}) {
+			return spool.ErrInputClosed
+		}
+		return nil
 	}
-	if in.Kind == spool.InputCell {
-		s.mu.Lock()
-		s.waiting++
-		s.mu.Unlock()
+	return s.Takes(in)
+}
+
+// wakeUp has the loop look at everything again.
+func (s *session) wakeUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		_, _ = unix.Write(s.kick, one) // an eventfd takes it
 	}
-	if !s.post(request{input: &in}) {
-		return spool.ErrInputClosed
-	}
-	return nil
 }
 
 // Control interrupts, restarts or ends.

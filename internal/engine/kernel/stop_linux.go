@@ -4,34 +4,36 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/turns"
 )
 
 // The means to end a turn, from weak to strong.
 var means = []string{"", "interrupt", "interrupt", "terminate", "kill"}
 
-func (t *turn) means() string { return means[t.strength] }
+func (c *cell) means() string { return means[c.strength] }
 
 // control does what a control says, or begins to.
 func (s *session) control(c *spool.Control) error {
-	if c.Turn != 0 && (s.turn == nil || s.turn.seq != c.Turn) && c.Op == spool.ControlInterrupt {
-		if !s.cancelQueued(c.Turn) && c.Turn > s.latest && len(s.early) < MaxQueued {
-			s.early = append(s.early, c.Turn) // it overtook its cell
-			slices.Sort(s.early)
-		}
+	effect, t := s.turns.Control(*c)
+	switch {
+	case effect == turns.None:
+		return nil
+	case effect == turns.OnTurn && c.Op == spool.ControlInterrupt:
+		s.stopTurn(t, "interrupt", s.steps.within(c.Grace))
+		return nil
+	case effect == turns.OnTurn && c.Op == spool.ControlStop:
+		s.stopTurn(t, "stop", s.steps.within(c.Grace))
+		return nil
+	case effect == turns.OnTurn && c.Op == spool.ControlKill:
+		s.killTurn(t)
 		return nil
 	}
 	switch c.Op {
-	case spool.ControlInterrupt:
-		if s.turn != nil {
-			s.stopTurn("interrupt", s.steps.within(c.Grace))
-		}
-		return nil
 	case spool.ControlSignal:
 		if s.py == nil {
 			return spool.ErrEnded
@@ -59,39 +61,40 @@ func (s *session) control(c *spool.Control) error {
 	return nil
 }
 
-// cancelQueued ends a turn that waits, if there is one of that seq.
-func (s *session) cancelQueued(seq spool.Seq) bool {
-	for i, t := range s.queue {
-		if t.seq == seq {
-			s.queue = append(s.queue[:i:i], s.queue[i+1:]...)
-			s.began()
-			s.finishTurn(t, spool.Done{Outcome: spool.TurnInterrupted, Error: "the cell was not run: it was interrupted before it began", ErrorClass: "not_run", EndedBy: "interrupt"})
-			return true
-		}
-	}
-	return false
-}
-
 // stopTurn asks the turn to end and begins the schedule of stronger means. A
 // second request does not begin it again, but may make it shorter.
-func (s *session) stopTurn(by string, steps schedule) {
-	t, now := s.turn, time.Now()
-	if t.stopping {
-		if now.Add(steps.kill).Before(t.asked.Add(t.steps.kill)) {
-			t.asked, t.steps = now, steps
+func (s *session) stopTurn(t *turn, by string, steps schedule) {
+	c, now := t.Value, time.Now()
+	if !t.Stop(turns.Reason{By: by, At: now}) {
+		if now.Add(steps.kill).Before(c.asked.Add(c.steps.kill)) {
+			c.asked, c.steps = now, steps
 		}
 		s.signal(unix.SIGINT)
 		return
 	}
-	t.stopping, t.endedBy, t.asked, t.steps, t.strength = true, by, now, steps, 1
+	c.asked, c.steps, c.strength = now, steps, 1
 	s.unblock()
-	s.interrupt()
+	s.interrupt(t)
+}
+
+// killTurn ends the turn with the interpreter that runs it. The next turn gets
+// a fresh one.
+func (s *session) killTurn(t *turn) {
+	if s.py == nil || s.ending != nil {
+		return
+	}
+	if why := (turns.Reason{By: "kill"}); !t.Stop(why) {
+		t.Override(why)
+	}
+	t.Value.strength = 4
+	s.unblock()
+	s.end()
 }
 
 // interrupt interrupts the turn. The signal may come before the cell has
 // begun; the message says which one is meant, and is there before it.
-func (s *session) interrupt() {
-	s.send(dict{"t": "stop", "id": int64(s.turn.seq)})
+func (s *session) interrupt(t *turn) {
+	s.send(dict{"t": "stop", "id": int64(t.Seq)})
 	s.write()
 	s.signal(unix.SIGINT)
 }
@@ -119,32 +122,33 @@ const dumpSignal = unix.Signal(60)
 
 // escalate uses stronger means against a turn that should have ended.
 func (s *session) escalate(now time.Time) {
-	t := s.turn
-	if t == nil || !t.stopping || s.py == nil {
+	t := s.turns.Running()
+	if t == nil || t.State() != turns.Stopping || s.py == nil {
 		return
 	}
-	since := now.Sub(t.asked)
-	if t.strength < 4 && since >= t.steps.terminate {
+	c := t.Value
+	since := now.Sub(c.asked)
+	if c.strength < 4 && since >= c.steps.terminate {
 		// It may have ended while nobody looked.
 		s.settle()
 		s.receive(false)
-		if s.turn != t || s.py == nil {
+		if s.turns.Running() != t || s.py == nil {
 			return
 		}
 	}
 	switch {
-	case t.strength < 4 && since >= t.steps.kill:
-		t.strength = 4
-		s.note(t, "killed")
+	case c.strength < 4 && since >= c.steps.kill:
+		c.strength = 4
+		s.note(c, "killed")
 		s.end()
-	case t.strength < 3 && since >= t.steps.terminate:
-		t.strength = 3
-		s.note(t, "sent SIGTERM")
+	case c.strength < 3 && since >= c.steps.terminate:
+		c.strength = 3
+		s.note(c, "sent SIGTERM")
 		s.signal(unix.SIGTERM)
-	case t.strength < 2 && since >= t.steps.again:
-		t.strength = 2
+	case c.strength < 2 && since >= c.steps.again:
+		c.strength = 2
 		s.signal(dumpSignal)
-		s.note(t, "interrupted again")
+		s.note(c, "interrupted again")
 		// Its children, too: it may be waiting for one of them.
 		_ = s.py.tree.SignalGroup(unix.SIGINT)
 		s.signal(unix.SIGINT)
@@ -152,9 +156,9 @@ func (s *session) escalate(now time.Time) {
 }
 
 // note says that a turn did not end, and what it was doing.
-func (s *session) note(t *turn, what string) {
-	n := spool.Notice{Code: NoticeEscalated, Level: "warning", Text: fmt.Sprintf("the cell did not end; it is %s after %v", what, time.Since(t.asked).Round(time.Millisecond))}
-	if t.strength > 2 {
+func (s *session) note(c *cell, what string) {
+	n := spool.Notice{Code: NoticeEscalated, Level: "warning", Text: fmt.Sprintf("the cell did not end; it is %s after %v", what, time.Since(c.asked).Round(time.Millisecond))}
+	if c.strength > 2 {
 		if stack := s.py.stack(); stack != "" {
 			n.Text += "; it was here:\n" + stack
 		}
@@ -163,14 +167,14 @@ func (s *session) note(t *turn, what string) {
 }
 
 // nextStep is when escalate has something to do.
-func (t *turn) nextStep() time.Time {
-	switch t.strength {
+func (c *cell) nextStep() time.Time {
+	switch c.strength {
 	case 1:
-		return t.asked.Add(t.steps.again)
+		return c.asked.Add(c.steps.again)
 	case 2:
-		return t.asked.Add(t.steps.terminate)
+		return c.asked.Add(c.steps.terminate)
 	case 3:
-		return t.asked.Add(t.steps.kill)
+		return c.asked.Add(c.steps.kill)
 	}
 	return time.Time{}
 }
@@ -204,9 +208,9 @@ func (s *session) stop(grace time.Duration) {
 	if s.py == nil {
 		return
 	}
-	if s.turn != nil && !s.turn.stopping {
-		s.turn.stopping, s.turn.endedBy, s.turn.asked, s.turn.strength = true, "stop", now, 1 // more follows by the steps below
-		s.interrupt()
+	if t := s.turns.Running(); t != nil && t.Stop(turns.Reason{By: "stop", At: now}) {
+		t.Value.asked, t.Value.strength = now, 1 // more follows by the steps below
+		s.interrupt(t)
 	}
 	s.send(dict{"t": "exit"})
 }
@@ -288,10 +292,8 @@ func (s *session) tend(now time.Time) {
 	}
 	s.endMute(now)
 	s.tendFork(now)
-	if t := s.turn; t != nil && !t.stopping {
-		if at := s.turnDeadline(); !at.IsZero() && !now.Before(at) {
-			s.stopTurn("timeout", s.steps)
-		}
+	if t := s.turns.TimedOut(now); t != nil {
+		s.stopTurn(t, "timeout", s.steps)
 	}
 	s.escalate(now)
 	switch l := &s.limits; {
@@ -304,17 +306,7 @@ func (s *session) tend(now time.Time) {
 	}
 }
 
-func (s *session) isIdle() bool { return s.turn == nil && len(s.queue) == 0 && len(s.asks) == 0 }
-
-// turnDeadline is when the time of the turn is up, or zero.
-func (s *session) turnDeadline() time.Time {
-	t := s.turn
-	t.limit = millis(t.cell.TimeoutMs, millis(s.plan.cfg.CellTimeoutMs, 0))
-	if t.limit <= 0 || t.paused > 0 {
-		return time.Time{}
-	}
-	return t.begun.Add(t.limit + t.lost)
-}
+func (s *session) isIdle() bool { return !s.turns.Busy() && s.turns.Asks() == 0 }
 
 // deadline is when tend has something to do, or zero.
 func (s *session) deadline() time.Time {
@@ -337,12 +329,9 @@ func (s *session) deadline() time.Time {
 		}
 		sooner(s.forkStep())
 	}
-	if t := s.turn; t != nil {
-		if t.stopping {
-			sooner(t.nextStep())
-		} else {
-			sooner(s.turnDeadline())
-		}
+	sooner(s.turns.Deadline())
+	if t := s.turns.Running(); t != nil && t.State() == turns.Stopping {
+		sooner(t.Value.nextStep())
 	}
 	if s.limits.Wall > 0 {
 		sooner(s.begun.Add(s.limits.Wall))

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/turns"
 	"github.com/spool-run/spool/python"
 )
 
@@ -23,8 +24,8 @@ func (s *session) take() {
 	for _, r := range list {
 		var err error
 		switch {
-		case r.input != nil:
-			s.input(r.input)
+		case r.answer != nil:
+			s.answer(r.answer)
 		case r.control != nil:
 			err = s.control(r.control)
 		case r.started != nil:
@@ -38,41 +39,9 @@ func (s *session) take() {
 	}
 }
 
-func (s *session) input(in *spool.Input) {
-	switch in.Kind {
-	case spool.InputCell:
-		t := &turn{seq: in.Seq, id: in.ID}
-		if err := json.Unmarshal(in.Data, &t.cell); err != nil {
-			s.began()
-			s.finishTurn(t, spool.Done{Outcome: spool.TurnError, Error: "the cell does not decode: " + err.Error(), ErrorClass: "invalid"})
-			return
-		}
-		s.queue = append(s.queue, t)
-		s.latest = t.seq
-		for len(s.early) > 0 && s.early[0] <= t.seq {
-			if s.early[0] == t.seq {
-				s.cancelQueued(t.seq)
-			}
-			s.early = s.early[1:]
-		}
-	case spool.InputAnswer:
-		var a spool.Answer
-		if err := json.Unmarshal(in.Data, &a); err == nil {
-			s.answer(&a)
-		}
-	}
-}
-
-// began counts a cell that no longer waits.
-func (s *session) began() {
-	s.mu.Lock()
-	s.waiting--
-	s.mu.Unlock()
-}
-
 // next begins the next turn, or a fork, if nothing runs.
 func (s *session) next() {
-	if s.turn != nil || s.forkSent || s.ending != nil || s.refused {
+	if s.turns.Running() != nil || s.forkSent || s.ending != nil || s.refused {
 		return
 	}
 	if s.py != nil && !s.py.killed.IsZero() {
@@ -82,21 +51,18 @@ func (s *session) next() {
 		s.sendFork()
 		return
 	}
-	if len(s.queue) == 0 || s.starting != nil {
+	if s.turns.Len() == 0 || s.starting != nil {
 		return
 	}
 	if s.py == nil {
 		s.restart()
 		return
 	}
-	t := s.queue[0]
-	s.queue = s.queue[1:]
-	s.began()
 	s.settle() // what came before belongs to the run
 	s.output.reset()
-	s.turn = t
-	t.begun = time.Now()
-	s.send(dict{"t": "cell", "id": int64(t.seq), "code": t.cell.Code, "silent": t.cell.Silent, "count": !t.cell.NoHistory})
+	if t := s.turns.Next(); t != nil {
+		s.send(dict{"t": "cell", "id": int64(t.Seq), "code": t.Value.Code, "silent": t.Value.Silent, "count": !t.Value.NoHistory})
+	}
 }
 
 // receive handles the messages of the interpreter.
@@ -138,8 +104,8 @@ func (s *session) message(m dict) {
 	case "done":
 		s.turnSaysDone(m)
 	case "alive":
-		if t := s.turn; t != nil && t.said != nil && t.strength < 4 {
-			s.turnDone(t.said)
+		if t := s.turns.Running(); t != nil && t.Value.said != nil && t.Value.strength < 4 {
+			s.turnDone(t, t.Value.said)
 		}
 	case "result", "display":
 		d, err := display(m, s.out)
@@ -157,17 +123,21 @@ func (s *session) message(m dict) {
 		s.event(spool.KindDisplay, python.Display{Clear: true, Wait: flag(m, "wait")})
 	case "error":
 		s.event(spool.KindException, python.Exception{Name: text(m, "name"), Message: cut(text(m, "value")), Traceback: cut(text(m, "tb"))})
-		if s.turn != nil {
-			s.turn.failure = text(m, "name") + ": " + text(m, "value")
+		if t := s.turns.Running(); t != nil {
+			t.Value.failure = text(m, "name") + ": " + text(m, "value")
 		}
 	case "ask":
 		s.ask(m)
 	case "unask":
 		s.unask(number(m, "k"))
 	case "pause":
-		s.pause()
+		if t := s.turns.Running(); t != nil {
+			t.Pause()
+		}
 	case "resume":
-		s.resume()
+		if t := s.turns.Running(); t != nil {
+			t.Resume()
+		}
 	case "forked":
 		s.forked(m)
 	case "oversize":
@@ -202,83 +172,63 @@ func (s *session) noteStatus(m dict) {
 // interpreter. Then that either shows that it has survived, or exits: the next
 // cell must not be sent to one that is about to die.
 func (s *session) turnSaysDone(m dict) {
-	switch t := s.turn; {
+	switch t := s.turns.Running(); {
 	case t == nil:
-	case t.strength < 3 || s.ending != nil:
-		s.turnDone(m)
+	case t.Value.strength < 3 || s.ending != nil:
+		s.turnDone(t, m)
 	default:
-		t.said = m
+		t.Value.said = m
 		s.send(dict{"t": "alive"})
 	}
 }
 
 // turnDone ends the turn as the interpreter says.
-func (s *session) turnDone(m dict) {
-	t := s.turn
+func (s *session) turnDone(t *turn, m dict) {
 	s.settle()
+	why, stopping := t.Reason()
 	d := spool.Done{ExecutionCount: int(number(m, "n"))}
 	switch text(m, "status") {
 	case "ok":
 		d.Outcome = spool.TurnOK
 	case "interrupted":
 		d.Outcome = spool.TurnInterrupted
-		d.Error, d.ErrorClass = t.failure, "KeyboardInterrupt"
-		if !t.stopping { // it raised that by itself
+		d.Error, d.ErrorClass = t.Value.failure, "KeyboardInterrupt"
+		if !stopping { // it raised that by itself
 			d.Outcome = spool.TurnError
 		}
-		if t.endedBy == "timeout" {
+		if why.By == "timeout" {
 			d.Outcome = spool.TurnTimeout
 		}
 	default:
 		d.Outcome = spool.TurnError
-		d.Error = t.failure
-		d.ErrorClass, _, _ = strings.Cut(t.failure, ":")
-		if t.endedBy == "timeout" { // what the interrupt led to
+		d.Error = t.Value.failure
+		d.ErrorClass, _, _ = strings.Cut(t.Value.failure, ":")
+		if why.By == "timeout" { // what the interrupt led to
 			d.Outcome = spool.TurnTimeout
 		}
 	}
-	if t.stopping && d.Outcome != spool.TurnOK { // else it was faster
-		d.EndedBy, d.StoppedWith = t.endedBy, t.means()
+	if stopping && d.Outcome != spool.TurnOK { // else it was faster
+		d.EndedBy, d.StoppedWith = why.By, t.Value.means()
 		if d.Outcome == spool.TurnTimeout {
-			d.Error = fmt.Sprintf("the cell did not end within %v; it was interrupted, and the state is kept", t.limit)
+			d.Error = fmt.Sprintf("the cell did not end within %v; it was interrupted, and the state is kept", t.Limit())
 		}
 	}
 	s.finishTurn(t, d)
 }
 
-// finishTurn logs that a turn is over. What it asked is over, too.
+// finishTurn logs that the turn that runs is over. What it asked is over, too.
 func (s *session) finishTurn(t *turn, d spool.Done) {
-	running := s.turn == t
-	if running {
-		s.flushTail()
-	}
-	d.ID = t.id
+	s.flushTail()
 	d.Error = cut(d.Error)
-	if !t.begun.IsZero() {
-		d.DurationMs = time.Since(t.begun).Milliseconds()
-	}
-	for seq, a := range s.asks {
-		if a.turn == t.seq {
-			delete(s.asks, seq)
-		}
-	}
-	s.append(spool.Event{Kind: spool.KindDone, Turn: t.seq, Data: encode(d)})
-	if running {
-		s.turn = nil
-		s.idle = time.Now()
-		s.output.reset()
-		s.setBlocked(false)
-	}
+	s.turns.Finish(t, d)
+	s.idle = time.Now()
+	s.output.reset()
+	s.setBlocked(false)
 }
 
 // drop ends the turns that wait, which never begin.
 func (s *session) drop(why string) {
-	queue := s.queue
-	s.queue = nil
-	for _, t := range queue {
-		s.began()
-		s.finishTurn(t, spool.Done{Outcome: spool.TurnKilled, Error: "the cell was not run: " + why, ErrorClass: "not_run"})
-	}
+	s.turns.Drop(spool.Done{Outcome: spool.TurnKilled, Error: "the cell was not run: " + why, ErrorClass: turns.ClassNotRun})
 }
 
 // ask logs a question, and stops the clock of its turn: while the host works
@@ -292,33 +242,26 @@ func (s *session) ask(m dict) {
 		}
 	}
 	var of spool.Seq
-	if s.turn != nil {
-		of = s.turn.seq
+	if t := s.turns.Running(); t != nil {
+		of = t.Seq
 	}
-	seq := s.append(spool.Event{Kind: spool.KindAsk, Data: encode(a)})
-	s.asks[seq] = ask{number(m, "k"), a.Kind, of}
-	s.pause()
+	// A log that takes no more ends the run, and the question with it.
+	_, _, _ = s.turns.Ask(spool.Event{Turn: of}, a, ask{number(m, "k"), a.Kind})
 }
 
 // unask says that the interpreter does not wait any more.
 func (s *session) unask(n int64) {
-	for seq, a := range s.asks {
-		if a.number == n {
-			delete(s.asks, seq)
-			s.resume()
-			s.notice(spool.Notice{Code: spool.NoticeAskClosed, Text: "the cell no longer waits for an answer", Ask: seq})
-		}
+	if seq, ok := s.turns.FindAsk(func(a ask) bool { return a.number == n }); ok {
+		s.turns.CloseAsk(seq, spool.Notice{Text: "the cell no longer waits for an answer"})
 	}
 }
 
 // answer passes an answer on.
 func (s *session) answer(a *spool.Answer) {
-	q, ok := s.asks[a.Ask]
+	q, ok := s.turns.Answer(*a)
 	if !ok {
 		return
 	}
-	delete(s.asks, a.Ask)
-	s.resume()
 	m := dict{"t": "answer", "k": q.number}
 	switch {
 	case a.Error != nil:
@@ -333,23 +276,6 @@ func (s *session) answer(a *spool.Answer) {
 		m["value"] = strings.TrimSuffix(line, "\n")
 	}
 	s.send(m)
-}
-
-// pause stops the clock of the turn; each pause needs its resume.
-func (s *session) pause() {
-	if t := s.turn; t != nil {
-		if t.paused++; t.paused == 1 {
-			t.stopped = time.Now()
-		}
-	}
-}
-
-func (s *session) resume() {
-	if t := s.turn; t != nil && t.paused > 0 {
-		if t.paused--; t.paused == 0 {
-			t.lost += time.Since(t.stopped)
-		}
-	}
 }
 
 // restart starts an interpreter in the place of one that is gone.
@@ -388,11 +314,8 @@ func (s *session) replaced(st *started) {
 		}
 	}
 	if err != nil {
-		if len(s.queue) > 0 {
-			t := s.queue[0]
-			s.queue = s.queue[1:]
-			s.began()
-			s.finishTurn(t, spool.Done{Outcome: spool.TurnCrashed, Error: "no fresh interpreter could be started: " + err.Error(), ErrorClass: ClassStart})
+		if t := s.turns.First(); t != nil {
+			s.turns.Finish(t, spool.Done{Outcome: spool.TurnCrashed, Error: "no fresh interpreter could be started: " + err.Error(), ErrorClass: ClassStart})
 		}
 		s.drop("no fresh interpreter could be started")
 		return

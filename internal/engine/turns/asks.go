@@ -114,12 +114,15 @@ func (q *Queue[T, A]) closeAsk(seq spool.Seq, n spool.Notice) bool {
 	return true
 }
 
-// CloseAsks closes every ask that is open.
+// CloseAsks closes every ask that is open, because what asked is gone. An
+// answer that was logged first comes too late.
 func (q *Queue[T, A]) CloseAsks(n spool.Notice) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, seq := range slices.Sorted(maps.Keys(q.asks)) {
-		q.closeAsk(seq, n)
+		if !q.closeAsk(seq, n) {
+			q.forget(seq)
+		}
 	}
 }
 

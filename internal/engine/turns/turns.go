@@ -100,11 +100,8 @@ func New[T, A any](o Options[T, A]) *Queue[T, A] {
 	}
 }
 
-// ErrFull says that as many turns wait as may.
-var ErrFull = errors.New("too many turns wait")
-
 // Takes says whether a turn would be accepted now: [spool.ErrInputClosed] after
-// Shut, [ErrFull] if too many wait.
+// Shut, [spool.ErrBusy] if too many wait.
 func (q *Queue[T, A]) Takes() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -116,7 +113,7 @@ func (q *Queue[T, A]) takes() error {
 	case q.shut:
 		return spool.ErrInputClosed
 	case q.opts.Max > 0 && len(q.queued) >= q.opts.Max:
-		return fmt.Errorf("%w: %d", ErrFull, len(q.queued))
+		return fmt.Errorf("%w: %d turns wait", spool.ErrBusy, len(q.queued))
 	}
 	return nil
 }

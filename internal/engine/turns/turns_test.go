@@ -319,7 +319,7 @@ func TestTakes(t *testing.T) {
 	q, m := open(Options[string, string]{Max: 2})
 	accept(t, q, m, "a")
 	accept(t, q, m, "b")
-	if err := q.Takes(); !errors.Is(err, ErrFull) {
+	if err := q.Takes(); !errors.Is(err, spool.ErrBusy) {
 		t.Error(err)
 	}
 	first := q.Next()
@@ -535,5 +535,20 @@ func TestLogTakesNoMore(t *testing.T) {
 	q.Drop(spool.Done{Outcome: spool.TurnKilled})
 	if one.State() != Over || two.State() != Over || len(m.events) != 2 {
 		t.Errorf("%v %v, %d events", one.State(), two.State(), len(m.events))
+	}
+}
+
+// TestCloseAsksForgets checks that an answer that was logged just before what
+// asked was gone reaches nobody.
+func TestCloseAsksForgets(t *testing.T) {
+	q, m := open(Options[string, string]{})
+	seq, _, err := q.Ask(spool.Event{}, spool.Ask{}, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := m.answer(seq)
+	q.CloseAsks(spool.Notice{Text: "gone"})
+	if _, ok := q.Answer(a); ok || q.Asks() != 0 {
+		t.Error("the answer passed")
 	}
 }
