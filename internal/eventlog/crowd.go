@@ -2,112 +2,85 @@ package eventlog
 
 import "time"
 
-// A crowd of followers is not woken for every event, nor all at once: that
-// would be all the machine does, the writer's work included. It is split into
-// groups that are woken one after the other, with pauses that grow with the
-// number of those who wait.
+// Waking a thousand followers for each event would keep all CPUs busy and leave
+// none to the writer. A crowd of followers is therefore split into groups that
+// are woken one after the other, with pauses that grow with the number of
+// waiting readers.
 const (
-	crowdSize   = 64 // followers that are a crowd
+	crowdSize   = 64 // followers that make a crowd
 	crowdGroups = 32
-	crowdEach   = 10 * time.Microsecond // between rounds, for each who waits
+	crowdEach   = 10 * time.Microsecond // pause per waiting reader and round
 )
 
-// crowd is what a log has only while many follow it. Its fields are guarded by
-// the log's mu.
+// crowd is the state of a waker while a log has many followers. The waker's mu
+// guards it.
 type crowd struct {
-	groups  [crowdGroups]chan struct{} // closed to wake a group; nil while nobody in it waits
-	arrived int
-	pages   pages
-	over    chan struct{} // closed when they are few again
+	groups [crowdGroups]chan struct{} // closed to wake a group; nil while none of it waits
+	joined int
+	over   chan struct{} // closed when the crowd ends
 }
 
-// shares returns the pages of the tier that the crowd shares, or nil.
-func (c *crowd) shares() *pages {
-	if c == nil {
-		return nil
-	}
-	return &c.pages
-}
-
-// join returns what somebody who waits listens to.
+// join adds a reader to a group and returns the channel that wakes it.
 func (c *crowd) join() chan struct{} {
-	g := c.arrived % crowdGroups
-	c.arrived++
+	g := c.joined % crowdGroups
+	c.joined++
 	if c.groups[g] == nil {
 		c.groups[g] = make(chan struct{})
 	}
 	return c.groups[g]
 }
 
-// mayBorrow is how much memory the log may have beyond its own. The last of a
-// crowd comes late, and going to the disk a thousand times for the same event
-// would make it later. Callers hold l.mu.
-func (l *Log) mayBorrow() int {
-	if l.crowd != nil {
-		return maxLentCrowd
+// startCrowd tells the waker that the log has many followers.
+func (w *waker) startCrowd() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.crowd = &crowd{over: make(chan struct{})}
+	if w.wake != nil { // readers that wait must join the crowd
+		close(w.wake)
+		w.wake = nil
 	}
-	return maxLent
+	go w.wakeGroups(w.crowd)
 }
 
-// enter counts a follower.
-func (l *Log) enter() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.follows++
-	if l.follows < crowdSize || l.crowd != nil {
-		return
-	}
-	l.crowd = &crowd{over: make(chan struct{})}
-	// Those who wait already must join it: nobody leads any more.
-	if l.wake != nil {
-		close(l.wake)
-		l.wake = nil
-	}
-	go l.tour(l.crowd)
-}
-
-// leave does the opposite of enter.
-func (l *Log) leave() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.follows--
-	if l.follows >= crowdSize || l.crowd == nil {
-		return
-	}
-	close(l.crowd.over)
-	for _, g := range l.crowd.groups {
+// endCrowd tells the waker that the log has few followers again.
+func (w *waker) endCrowd() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.crowd.over)
+	for _, g := range w.crowd.groups {
 		if g != nil {
 			close(g)
 		}
 	}
-	l.crowd = nil
+	w.crowd = nil
 }
 
-// tour wakes the groups of a crowd, round by round, while it is one.
-func (l *Log) tour(c *crowd) {
+// wakeGroups wakes the groups of a crowd, one round per signal, until the crowd
+// ends.
+func (w *waker) wakeGroups(c *crowd) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case <-l.kick:
+		case <-w.signal:
 		case <-c.over:
 			return
 		}
 		for g := range c.groups {
-			l.mu.Lock()
-			wake := c.groups[g]
-			pause := time.Duration(l.waiting) * crowdEach / crowdGroups
-			if l.crowd != c { // the groups were woken for good
-				l.mu.Unlock()
+			w.mu.Lock()
+			if w.crowd != c { // endCrowd woke all groups
+				w.mu.Unlock()
 				return
 			}
+			wake := c.groups[g]
 			c.groups[g] = nil
-			if l.sealed {
-				pause = 0
-			}
-			l.mu.Unlock()
+			w.mu.Unlock()
 			if wake == nil {
 				continue
+			}
+			pause := time.Duration(w.waiting.Load()) * crowdEach / crowdGroups
+			if _, sealed := w.log.Last(); sealed {
+				pause = 0
 			}
 			close(wake)
 			timer.Reset(pause)

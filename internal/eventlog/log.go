@@ -1,22 +1,20 @@
-// Package eventlog is the log of one run: append-only, numbered without
-// holes, replayable from any cursor. One owner appends; any number of readers
-// hold cursors. A reader never has a queue of its own, so a slow, gone or
-// late one costs the writer nothing.
+// Package eventlog is the log of one run: append-only, numbered without holes,
+// readable from any cursor. One owner appends; any number of readers hold
+// cursors. A reader has no queue, so a slow, late or lost reader costs the
+// writer nothing.
 //
-// The newest events stay in memory up to a bound. Older ones are read back
-// from a [Tier]; without one they are gone, and a reader that wanted them is
-// told so by exactly one truncated event.
+// The newest events stay in memory up to a bound. Older ones are read from a
+// [Tier]. Without a tier they are lost, and a reader that asks for them gets
+// exactly one truncated event instead.
+//
+// [Log] stores the events; its waker wakes the readers that wait for more.
 package eventlog
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
-	"runtime"
 	"slices"
-	"sort"
 	"sync"
 	"time"
 
@@ -26,21 +24,21 @@ import (
 // ErrSealed is returned by Append once the closed event is in the log.
 var ErrSealed = errors.New("log is closed")
 
-// Tier is the durable copy of a log. The log calls Append from one goroutine
-// at a time; Read may be called by anyone at any time.
+// Tier is the durable copy of a log. The log calls Append from one goroutine at
+// a time; any goroutine may call Read at any time.
 type Tier interface {
-	// Append stores an event. When it returns, a crash of this process
-	// cannot lose it.
+	// Append stores an event. Once it has returned, a crash of this process
+	// cannot lose the event.
 	Append(e *spool.Event) error
 	// Read appends to dst the events after a cursor: at least one if there
-	// is one, and no more than fit in maxBytes beyond that.
+	// is one, and then as many as fit in maxBytes.
 	Read(dst []spool.Event, after spool.Seq, maxBytes int) ([]spool.Event, error)
 }
 
-// DefaultMemory is how many bytes of events a log keeps in memory.
+// DefaultMemory is the number of bytes of events that a log keeps in memory.
 const DefaultMemory = 256 << 10
 
-// eventOverhead is what an event costs in memory beside its payload.
+// eventOverhead is the memory that an event needs beside its payload.
 const eventOverhead = 160
 
 // Options configure a log.
@@ -48,62 +46,72 @@ type Options struct {
 	Run    spool.RunID
 	Tier   Tier             // nil keeps the log in memory only
 	Memory int              // bytes kept in memory; zero means DefaultMemory
-	Shared *Budget          // what may be kept beyond Memory; nil for nothing
-	Forget int              // larger events are left to the tier at once; zero keeps all
-	Last   spool.Seq        // where a log that exists already ends
-	Sealed bool             // that log is complete
+	Shared *Budget          // lends memory beyond Memory; may be nil
+	Forget int              // larger events are not kept in memory; zero keeps all
+	Last   spool.Seq        // last seq of an existing log
+	Sealed bool             // the existing log is complete
 	Now    func() time.Time // nil means time.Now
 }
 
-// Log is the log of one run.
+// Log is the log of one run. It is safe for concurrent use.
 type Log struct {
 	run    spool.RunID
 	tier   Tier
 	memory int
-	shared *Budget
+	budget *Budget
 	forget int
 	now    func() time.Time
+	waker  waker
 
-	appendMu sync.Mutex  // serializes writers, held across the tier's write
-	lastTime time.Time   // guarded by appendMu
-	next     spool.Event // being appended; guarded by appendMu
+	// appendMu serializes writers. It is held while the tier writes, and
+	// comes before mu.
+	appendMu sync.Mutex
+	lastTime time.Time
+	next     spool.Event // the event that the tier writes
 
-	mu      sync.Mutex
-	recent  []*segment // the newest events, [first, last]
-	bytes   int        // what they cost
-	lent    int        // how much of that is from the shared budget
-	first   spool.Seq  // of the oldest of them; last+1 when there is none
-	last    spool.Seq
-	sealed  bool
-	keep    bool          // some of the recent events may be nowhere else
-	wake    chan struct{} // closed when there is news; nil while nobody waits
-	leading bool          // one of those who wait listens to kick
-	waiting int           // how many do
-	watches []watch       // who else wants to know
-	follows int           // how many follow
-	crowd   *crowd        // those, if they are many
+	// end is changed with mu held.
+	end end
 
-	// kick has room for one. The writer fills it and the leader of those
-	// who wait wakes the others, so that an append costs the same however
-	// many wait.
-	kick chan struct{}
+	mu        sync.Mutex
+	recent    []*segment // the newest events, from first to last
+	bytes     int        // memory of recent
+	borrowed  int        // bytes of it that the budget lent
+	first     spool.Seq  // of recent; one after the end if recent is empty
+	pinned    bool       // recent holds events that the tier does not have
+	followers int        // running calls of Follow
+	shared    *pages     // pages of the tier for a crowd of followers; else nil
 }
 
 // New returns a log.
 func New(o Options) *Log {
-	l := &Log{run: o.Run, tier: o.Tier, memory: o.Memory, shared: o.Shared, forget: o.Forget, now: o.Now, first: o.Last + 1, last: o.Last, sealed: o.Sealed, kick: make(chan struct{}, 1)}
+	l := &Log{run: o.Run, tier: o.Tier, memory: o.Memory, budget: o.Shared, forget: o.Forget, now: o.Now, first: o.Last + 1}
+	l.end.set(o.Last, o.Sealed)
 	if l.memory <= 0 {
 		l.memory = DefaultMemory
 	}
 	if l.now == nil {
 		l.now = time.Now
 	}
+	l.waker.init(l)
 	return l
 }
 
-// Append adds an event and returns its seq. It owns the event's Bytes and
-// Data from then on, if it keeps them. It waits for the tier, never for a reader: when it
-// returns nil, the event is durable and visible.
+// Last returns the highest seq so far and whether it is final.
+func (l *Log) Last() (seq spool.Seq, sealed bool) { return l.end.get() }
+
+// Wait returns nil once the log has an event after the cursor or is sealed. It
+// returns an error only if ctx ends.
+func (l *Log) Wait(ctx context.Context, after spool.Seq) error { return l.waker.wait(ctx, after) }
+
+// Watch has f called once, when the log has an event after the cursor or is
+// sealed: at once if that is so, else by the goroutine that appends the event.
+// Append waits for f, so f must not block and must not append.
+func (l *Log) Watch(after spool.Seq, f func()) { l.waker.watch(after, f) }
+
+// Append adds an event and returns its seq. It waits for the tier but never for
+// a reader: once it has returned nil, the event is durable and visible. The log
+// owns the event's Bytes and Data from then on, unless [Log.Keeps] says that it
+// does not keep them.
 func (l *Log) Append(e spool.Event) (spool.Seq, error) {
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
@@ -121,8 +129,8 @@ func (l *Log) Append(e spool.Event) (spool.Seq, error) {
 	return e.Seq, nil
 }
 
-// AppendEnd is Append for the last event of a run and the closed event after
-// it, which readers see at once. It returns how many of the two are in the log.
+// AppendEnd appends the last event of a run and the closed event, which become
+// visible together. It returns how many of the two are in the log.
 func (l *Log) AppendEnd(e, closed spool.Event) (n int, err error) {
 	l.appendMu.Lock()
 	defer l.appendMu.Unlock()
@@ -143,6 +151,64 @@ func (l *Log) AppendEnd(e, closed spool.Event) (n int, err error) {
 	return n, err
 }
 
+// Keeps reports whether the log keeps an event of that size in memory. If not,
+// the caller of Append may reuse the event's Bytes.
+func (l *Log) Keeps(size int) bool { return l.tier == nil || l.forget == 0 || size <= l.forget }
+
+// Conclude makes an event visible without giving it to the tier. It is for the
+// last events of a log whose tier has failed. It returns the event as readers
+// see it; the caller may try to store it, and must not call Append any more.
+func (l *Log) Conclude(e spool.Event) (spool.Event, error) {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	if err := l.number(&e); err != nil {
+		return e, err
+	}
+	l.mu.Lock()
+	l.pinned = true
+	l.mu.Unlock()
+	l.publish(e)
+	return e, nil
+}
+
+// Adopt makes events visible that another process has appended to the tier: all
+// up to last. The events themselves may be passed if the caller has them;
+// those that do not continue the log are ignored and read from the tier.
+func (l *Log) Adopt(last spool.Seq, events []spool.Event, sealed bool) {
+	l.appendMu.Lock()
+	defer l.appendMu.Unlock()
+	known, _ := l.Last()
+	i := slices.IndexFunc(events, func(e spool.Event) bool { return e.Seq == known+1 })
+	if i >= 0 {
+		n := i + 1
+		for n < len(events) && events[n].Seq == events[n-1].Seq+1 {
+			n++
+		}
+		l.publish(events[i:n]...) // together: readers wake once
+	}
+	l.reveal(last, sealed)
+}
+
+// number gives an event the next seq, the run and a time. Callers hold
+// l.appendMu.
+func (l *Log) number(e *spool.Event) error {
+	last, sealed := l.Last()
+	if sealed {
+		return ErrSealed
+	}
+	e.Run, e.Seq = l.run, last+1
+	if e.Time.IsZero() {
+		e.Time = l.now()
+	}
+	// A wall clock may step back; the times of a log do not.
+	e.Time = e.Time.Round(0)
+	if e.Time.Before(l.lastTime) {
+		e.Time = l.lastTime
+	}
+	l.lastTime = e.Time
+	return nil
+}
+
 // store gives an event to the tier. Callers hold l.appendMu.
 func (l *Log) store(e *spool.Event) error {
 	if l.tier == nil {
@@ -157,48 +223,8 @@ func (l *Log) store(e *spool.Event) error {
 	return nil
 }
 
-// Keeps reports whether the log keeps hold of an event of that size. If not,
-// the appender may use its Bytes again.
-func (l *Log) Keeps(size int) bool { return l.tier == nil || l.forget == 0 || size <= l.forget }
-
-// Conclude makes an event visible that the tier refused, so that readers are
-// told how the log ends. It returns the event as they see it: to make it
-// durable too is up to the caller, who must not use Append any more.
-func (l *Log) Conclude(e spool.Event) (spool.Event, error) {
-	l.appendMu.Lock()
-	defer l.appendMu.Unlock()
-	if err := l.number(&e); err != nil {
-		return e, err
-	}
-	l.mu.Lock()
-	l.keep = true
-	l.mu.Unlock()
-	l.publish(e)
-	return e, nil
-}
-
-// number makes an event the next of the log. Callers hold l.appendMu.
-func (l *Log) number(e *spool.Event) error {
-	l.mu.Lock()
-	sealed, seq := l.sealed, l.last+1
-	l.mu.Unlock()
-	if sealed {
-		return ErrSealed
-	}
-	e.Run, e.Seq = l.run, seq
-	if e.Time.IsZero() {
-		e.Time = l.now()
-	}
-	// Wall clocks step back; a log does not.
-	e.Time = e.Time.Round(0)
-	if e.Time.Before(l.lastTime) {
-		e.Time = l.lastTime
-	}
-	l.lastTime = e.Time
-	return nil
-}
-
-// publish makes events visible. Callers hold l.appendMu.
+// publish makes events visible and keeps them in memory. Callers hold
+// l.appendMu.
 func (l *Log) publish(events ...spool.Event) {
 	l.mu.Lock()
 	for _, e := range events {
@@ -208,302 +234,44 @@ func (l *Log) publish(events ...spool.Event) {
 		}
 		l.recent[len(l.recent)-1].add(e, size)
 		l.bytes += size
-		l.last = e.Seq
-		l.sealed = e.Kind == spool.KindClosed
-		l.evict()
+		l.evict(e.Kind == spool.KindClosed)
 	}
-	l.tell()
+	newest := &events[len(events)-1]
+	l.end.set(newest.Seq, newest.Kind == spool.KindClosed)
+	l.mu.Unlock()
+	l.waker.notify()
 }
 
-// Adopt makes visible what somebody else, who owns the log, has appended to
-// the tier: all up to last. The events may be given if they are at hand and
-// follow what is known; else readers take them from the tier.
-func (l *Log) Adopt(last spool.Seq, events []spool.Event, sealed bool) {
-	l.appendMu.Lock()
-	defer l.appendMu.Unlock()
-	known, _ := l.Last()
-	i := slices.IndexFunc(events, func(e spool.Event) bool { return e.Seq == known+1 })
-	if i >= 0 {
-		n := i + 1
-		for n < len(events) && events[n].Seq == events[n-1].Seq+1 {
-			n++
-		}
-		l.publish(events[i:n]...) // at once, so that nobody wakes for each
-	}
-	l.reveal(last, sealed)
-}
-
-// reveal makes visible what is in the tier. Callers hold l.appendMu.
+// reveal makes the events of the tier up to last visible. Callers hold
+// l.appendMu.
 func (l *Log) reveal(last spool.Seq, sealed bool) {
 	l.mu.Lock()
-	if last > l.last {
-		l.last, l.first = last, last+1
+	known, wasSealed := l.end.get()
+	if last > known {
+		known, l.first = last, last+1
 		l.recent, l.bytes = nil, 0
 	}
-	l.sealed = l.sealed || sealed && l.last >= last
-	l.evict()
-	l.tell()
-}
-
-// tell unlocks l.mu and lets everybody know that there is news.
-func (l *Log) tell() {
-	waiting := l.waiting > 0
-	due := l.due()
+	sealed = wasSealed || sealed && known == last
+	l.evict(sealed)
+	l.end.set(known, sealed)
 	l.mu.Unlock()
-	if waiting {
-		l.rouse()
-	}
-	for _, w := range due {
-		w.f()
-	}
+	l.waker.notify()
 }
 
-// rouse has the leader of those who wait wake all of them.
-func (l *Log) rouse() {
-	select {
-	case l.kick <- struct{}{}:
-	default: // it is on its way
+// evict drops the oldest segments above the memory bound. It keeps the newest
+// segment, so that a reader that keeps up never reads the tier. Callers hold
+// l.mu.
+func (l *Log) evict(sealed bool) {
+	if sealed { // few readers are left
+		l.budget.giveBack(l.borrowed)
+		l.borrowed = 0
+	} else if over := l.bytes - l.memory - l.borrowed; over > 0 && l.borrowed < l.maxBorrowed() {
+		l.borrowed += l.budget.borrow(over)
 	}
-}
-
-// evict drops the oldest segments beyond the memory bound. The newest always
-// stays, so that a reader who keeps up never touches the tier.
-func (l *Log) evict() {
-	if l.sealed { // readers are few from now on
-		l.shared.giveBack(l.lent)
-		l.lent = 0
-	} else if over := l.bytes - l.memory - l.lent; over > 0 && l.lent < l.mayBorrow() {
-		l.lent += l.shared.borrow(over)
-	}
-	for l.bytes > l.memory+l.lent && len(l.recent) > 1 && !l.keep {
+	for l.bytes > l.memory+l.borrowed && len(l.recent) > 1 && !l.pinned {
 		l.bytes -= l.recent[0].bytes
 		l.recent[0] = nil
 		l.recent = l.recent[1:]
 		l.first = l.recent[0].first
 	}
-}
-
-// Last returns the highest seq assigned so far and whether it is final.
-func (l *Log) Last() (seq spool.Seq, sealed bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.last, l.sealed
-}
-
-// Read returns the events after a cursor that exist now: at least one if there
-// is one, and no more than fit in maxBytes beyond that. The slice is shared:
-// nobody may change it.
-func (l *Log) Read(after spool.Seq, maxBytes int) ([]spool.Event, error) {
-	l.mu.Lock()
-	switch {
-	case after >= l.last:
-		l.mu.Unlock()
-		return nil, nil
-	case after+1 >= l.first:
-		parts := l.since(nil, after, maxBytes)
-		l.mu.Unlock()
-		return fit(parts, maxBytes), nil
-	}
-	gap := spool.Gap{From: after + 1, To: l.first - 1}
-	shared := l.crowd.shares()
-	l.mu.Unlock()
-
-	if l.tier == nil {
-		return []spool.Event{gapEvent(l.run, gap, l.now())}, nil
-	}
-	if shared != nil {
-		// One of them reads, and the others have it from there: not only
-		// does that save work, they also hold on to one copy.
-		if events := shared.find(after + 1); events != nil {
-			return fit([][]spool.Event{events}, maxBytes), nil
-		}
-		shared.fetch.Lock()
-		defer shared.fetch.Unlock()
-		if events := shared.find(after + 1); events != nil {
-			return fit([][]spool.Event{events}, maxBytes), nil
-		}
-	}
-	events, err := l.tier.Read(nil, after, maxBytes)
-	if err != nil {
-		return nil, fmt.Errorf("read after %d: %w", after, err)
-	}
-	for i := range events {
-		events[i].Run = l.run
-	}
-	if shared != nil {
-		shared.keep(events)
-	}
-	return events, nil
-}
-
-// Recent is Read for somebody who only wants what is in memory: it returns
-// nothing if some of it is not.
-func (l *Log) Recent(after spool.Seq, maxBytes int) []spool.Event {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if after >= l.last || after+1 < l.first {
-		return nil
-	}
-	return fit(l.since(nil, after, maxBytes), maxBytes)
-}
-
-// since appends to parts what is in memory after a cursor, up to the segment
-// that has enough of it. Callers hold l.mu.
-func (l *Log) since(parts [][]spool.Event, after spool.Seq, enough int) [][]spool.Event {
-	at := sort.Search(len(l.recent), func(i int) bool { return l.recent[i].first > after+1 }) - 1
-	for i, s := range l.recent[at:] {
-		events := s.events
-		if i == 0 {
-			events = events[after+1-s.first:]
-		}
-		parts = append(parts, events)
-		if i > 0 { // of the first one who knows how much
-			enough -= s.bytes
-		}
-		if enough < 0 {
-			break
-		}
-	}
-	return parts
-}
-
-// gapEvent stands for events that are gone. Its seq is the last of them, so
-// that a reader's cursor moves past the gap.
-func gapEvent(run spool.RunID, gap spool.Gap, now time.Time) spool.Event {
-	data, err := json.Marshal(gap)
-	if err != nil { // two integers always encode
-		panic(err)
-	}
-	return spool.Event{Run: run, Seq: gap.To, Time: now, Kind: spool.KindTruncated, Data: data}
-}
-
-// Wait returns once there is an event after the cursor, or the log is sealed,
-// or ctx ends, which is the only error.
-func (l *Log) Wait(ctx context.Context, after spool.Seq) error {
-	for {
-		l.mu.Lock()
-		if l.last > after || l.sealed {
-			l.mu.Unlock()
-			return nil
-		}
-		wake, kick := l.join()
-		l.waiting++
-		l.mu.Unlock()
-		var err error
-		select {
-		case <-wake:
-		case <-kick:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-		l.mu.Lock()
-		l.waiting--
-		l.mu.Unlock()
-		if kick != nil {
-			l.wakeAll() // also when leaving: somebody else must lead
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// join returns what somebody who waits listens to: wake, and for the leader
-// kick. Callers hold l.mu.
-func (l *Log) join() (wake, kick chan struct{}) {
-	if l.crowd != nil {
-		return l.crowd.join(), nil
-	}
-	if l.wake == nil {
-		l.wake = make(chan struct{})
-	}
-	if !l.leading {
-		l.leading = true
-		kick = l.kick // a nil channel is never ready
-	}
-	return l.wake, kick
-}
-
-// wakeAll ends the leader's turn: all who wait look again, and the first of
-// them leads.
-func (l *Log) wakeAll() {
-	l.mu.Lock()
-	wake := l.wake
-	l.wake, l.leading = nil, false
-	moved := l.crowd != nil // they became one, and the kick was for them
-	l.mu.Unlock()
-	if wake != nil {
-		close(wake)
-	}
-	if moved {
-		l.rouse()
-	}
-}
-
-// followPage is how much Follow takes out of the log at a time, and crowdPage
-// how much each of a crowd does: those share what they take, so that it costs
-// no more to take it less often.
-const (
-	followPage = 256 << 10
-	crowdPage  = 2 << 20
-)
-
-// Follow yields every event after the cursor, those that exist and those to
-// come, and ends after the closed event. An error ends it too.
-func (l *Log) Follow(ctx context.Context, after spool.Seq) iter.Seq2[spool.Event, error] {
-	return func(yield func(spool.Event, error) bool) {
-		l.enter()
-		defer l.leave()
-		var parts [][]spool.Event
-		for {
-			clear(parts) // a reader that waits holds on to nothing
-			if err := l.Wait(ctx, after); err != nil {
-				yield(spool.Event{}, err)
-				return
-			}
-			var err error
-			var shared bool
-			if parts, shared, err = l.take(parts[:0], after); err != nil {
-				yield(spool.Event{}, err)
-				return
-			}
-			if shared {
-				// So that they come by the same places at about the
-				// same time, and the writer gets its turn.
-				runtime.Gosched()
-			}
-			for _, part := range parts {
-				for i := range part {
-					after = part[i].Seq
-					if !yield(part[i], nil) || part[i].Kind == spool.KindClosed {
-						return
-					}
-				}
-			}
-			if len(parts) == 0 { // sealed, and the cursor is at or past the end
-				return
-			}
-		}
-	}
-}
-
-// take appends to parts what a follower takes next, and reports whether it is
-// one of a crowd. What is in memory is not copied.
-func (l *Log) take(parts [][]spool.Event, after spool.Seq) (_ [][]spool.Event, shared bool, err error) {
-	l.mu.Lock()
-	size := followPage
-	if shared = l.crowd != nil; shared {
-		size = crowdPage
-	}
-	if after < l.last && after+1 >= l.first {
-		parts = l.since(parts, after, maxLentCrowd)
-		l.mu.Unlock()
-		return parts, shared, nil
-	}
-	l.mu.Unlock()
-	page, err := l.Read(after, size)
-	if len(page) > 0 {
-		parts = append(parts, page)
-	}
-	return parts, shared, err
 }

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memTier is a tier that keeps everything, as the store does on disk.
+// memTier is a tier in memory.
 type memTier struct {
 	mu     sync.Mutex
 	events []spool.Event
@@ -55,8 +58,8 @@ func text(s string) spool.Event {
 	return spool.Event{Kind: spool.KindOutput, Stream: spool.Stdout, Bytes: []byte(s)}
 }
 
-// TestModel holds the log against a plain slice, with and without a tier, with
-// little memory and with much.
+// TestModel compares the log with a plain slice, with and without a tier, with
+// little and much memory.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var tier eventlog.Tier
@@ -133,7 +136,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-func TestGapIsAnnouncedOnce(t *testing.T) {
+func TestGapIsReportedOnce(t *testing.T) {
 	log := eventlog.New(eventlog.Options{Run: "r", Memory: 1000})
 	for i := range 50 {
 		if _, err := log.Append(text(fmt.Sprintf("%03d", i))); err != nil {
@@ -163,7 +166,8 @@ func TestGapIsAnnouncedOnce(t *testing.T) {
 	}
 }
 
-func TestHammer(t *testing.T) {
+// TestFollowHammer has several writers append while many readers follow.
+func TestFollowHammer(t *testing.T) {
 	const writers, each, readers = 4, 2000, 50
 	for _, durable := range []bool{true, false} {
 		t.Run(fmt.Sprintf("durable=%v", durable), func(t *testing.T) {
@@ -215,6 +219,51 @@ func TestHammer(t *testing.T) {
 	}
 }
 
+// TestReadHammer reads at random cursors, from memory and from the tier, while
+// the log grows and borrows memory.
+func TestReadHammer(t *testing.T) {
+	const events, readers = 5000, 4
+	budget := eventlog.NewBudget(20_000)
+	log := eventlog.New(eventlog.Options{Run: "r", Tier: new(memTier), Memory: 5000, Shared: budget, Forget: 90})
+	var wg sync.WaitGroup
+	for i := range readers {
+		wg.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(i), 0))
+			for {
+				last, sealed := log.Last()
+				after := spool.Seq(random.Uint64N(uint64(last) + 1))
+				got, err := log.Read(after, 1000)
+				if err != nil || after < last && len(got) == 0 {
+					t.Errorf("read after %d of %d: %d events, %v", after, last, len(got), err)
+					return
+				}
+				got = append(slices.Clip(got), log.Recent(last-min(last, 5), 1000)...)
+				for _, e := range got {
+					if e.Kind == spool.KindOutput && string(e.Bytes) != content(e.Seq) {
+						t.Errorf("event %d is %q", e.Seq, e.Bytes)
+						return
+					}
+				}
+				if sealed {
+					return
+				}
+			}
+		})
+	}
+	for seq := range spool.Seq(events) {
+		if got, err := log.Append(text(content(seq + 1))); err != nil || got != seq+1 {
+			t.Fatalf("append %d: %d, %v", seq+1, got, err)
+		}
+	}
+	if n, err := log.AppendEnd(spool.Event{Kind: spool.KindExited}, spool.Event{Kind: spool.KindClosed}); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	wg.Wait()
+}
+
+// content is the payload of the event with a seq in [TestReadHammer].
+func content(seq spool.Seq) string { return strings.Repeat(string(rune('a'+seq%26)), int(seq%100)) }
+
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := eventlog.New(eventlog.Options{Run: "r"})
@@ -238,9 +287,9 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// TestRefusedAppendLeavesNoHole shows that an event the tier did not take is
-// not visible, and that the next one gets its number.
-func TestRefusedAppendLeavesNoHole(t *testing.T) {
+// TestFailedAppendLeavesNoHole checks that an event that the tier refuses is not
+// visible, and that the next event gets its seq.
+func TestFailedAppendLeavesNoHole(t *testing.T) {
 	tier := new(memTier)
 	log := eventlog.New(eventlog.Options{Run: "r", Tier: tier})
 	full := errors.New("no space")

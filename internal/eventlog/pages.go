@@ -6,19 +6,21 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// Pages of the tier are kept when many readers are behind: they come by the
-// same places one after the other, and the first need be the only one to read.
-const keptPages = 24 // of crowdPage each, 48 MiB for the whole crowd
+// keptPages is the number of pages that a crowd shares. With crowdPage bytes
+// each, that is 48 MiB.
+const keptPages = 24
 
-// pages are the stretches of the tier that were read last.
+// pages are the last pages that followers of a crowd have read from the tier.
+// Followers that are behind need the same pages one after the other; only the
+// first of them reads the tier.
 type pages struct {
-	fetch sync.Mutex // held by the one who reads the tier; comes before mu
+	fetch sync.Mutex // held while the tier is read; comes before mu
 
 	mu   sync.RWMutex
 	kept [][]spool.Event // oldest first
 }
 
-// find returns what is kept from a seq on, or nothing.
+// find returns the events of a kept page from a seq on, or nil.
 func (p *pages) find(seq spool.Seq) []spool.Event {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -31,11 +33,11 @@ func (p *pages) find(seq spool.Seq) []spool.Event {
 	return nil
 }
 
-// keep takes a page in place of the oldest.
+// keep adds a page in place of the oldest.
 func (p *pages) keep(page []spool.Event) {
 	for i := range page {
 		if page[i].Kind == spool.KindTruncated {
-			return // what is gone may be told differently next time
+			return // the extent of a gap may change
 		}
 	}
 	if len(page) == 0 {

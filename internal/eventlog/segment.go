@@ -2,20 +2,19 @@ package eventlog
 
 import "github.com/spool-run/spool"
 
-// segmentEvents is how many events a segment holds at most.
+// segmentEvents is the largest number of events in a segment.
 const segmentEvents = 256
 
-// segment is a stretch of the log in memory. Events are only ever added, and
-// what is there never changes, so a reader takes a slice of it under the lock
-// and reads it without.
+// segment is a part of the log in memory. Events are added and never changed, so
+// a reader takes a slice of them under the log's lock and reads it without.
 type segment struct {
 	first  spool.Seq
 	events []spool.Event
 	bytes  int
 }
 
-// full reports whether the next event belongs into a new segment. Segments are
-// what is dropped as a whole, so they are small against the memory bound.
+// full reports whether the next event needs a new segment. The log drops whole
+// segments, so they are small compared to its memory bound.
 func (s *segment) full(memory int) bool {
 	return len(s.events) >= segmentEvents || s.bytes >= memory/4
 }
@@ -25,8 +24,8 @@ func (s *segment) add(e spool.Event, size int) {
 	s.bytes += size
 }
 
-// fit returns the events of the parts: one in any case, and no more than fit
-// in maxBytes beyond that. Events of one part are not copied.
+// fit returns the events of the parts: the first one, and then as many as fit in
+// maxBytes. It does not copy the events of a single part.
 func fit(parts [][]spool.Event, maxBytes int) []spool.Event {
 	total := 0
 	for p, part := range parts {

@@ -6,38 +6,43 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// watch is somebody who is called when there is news.
+// watch is a function to call when the log has an event after a cursor.
 type watch struct {
 	after spool.Seq
 	f     func()
 }
 
-// Watch has f called once, when there is an event after the cursor or the log
-// is sealed: now if that is so, else by whoever appends the event. That one
-// waits for f, which must not wait for anything itself and must not append.
-func (l *Log) Watch(after spool.Seq, f func()) {
-	l.mu.Lock()
-	news := l.last > after || l.sealed
-	if !news {
-		l.watches = append(l.watches, watch{after, f})
-	}
-	l.mu.Unlock()
-	if news {
+// watch has f called once, when the log has an event after the cursor or is
+// sealed: at once if that is so, else by the goroutine that appends the event.
+func (w *waker) watch(after spool.Seq, f func()) {
+	if w.ready(after) {
 		f()
+		return
+	}
+	w.mu.Lock()
+	w.watches = append(w.watches, watch{after, f})
+	w.watching.Add(1)
+	w.mu.Unlock()
+	if w.ready(after) { // an append may not have seen the watch
+		w.callWatches()
 	}
 }
 
-// due returns those who are to be called now. Callers hold l.mu.
-func (l *Log) due() (due []watch) {
-	if len(l.watches) == 0 {
-		return nil
-	}
-	l.watches = slices.DeleteFunc(l.watches, func(w watch) bool {
-		is := l.last > w.after || l.sealed
+// callWatches calls and removes the watches whose events exist.
+func (w *waker) callWatches() {
+	last, sealed := w.log.Last()
+	var due []watch
+	w.mu.Lock()
+	w.watches = slices.DeleteFunc(w.watches, func(x watch) bool {
+		is := last > x.after || sealed
 		if is {
-			due = append(due, w)
+			due = append(due, x)
 		}
 		return is
 	})
-	return due
+	w.watching.Add(-int32(len(due)))
+	w.mu.Unlock()
+	for _, x := range due {
+		x.f()
+	}
 }

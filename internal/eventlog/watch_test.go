@@ -36,7 +36,7 @@ func TestWatch(t *testing.T) {
 	check("after that", 2, 1, 2)
 }
 
-// brokenTier takes so many events and no more.
+// brokenTier accepts room events and then fails.
 type brokenTier struct{ room int }
 
 var errFull = errors.New("full")
@@ -53,7 +53,7 @@ func (t *brokenTier) Read(dst []spool.Event, _ spool.Seq, _ int) ([]spool.Event,
 	return dst, nil
 }
 
-// The last two events are seen together, or as many as there is room for.
+// The last two events become visible together, or as many as the tier accepts.
 func TestAppendEnd(t *testing.T) {
 	for room := range 3 {
 		l := New(Options{Run: "r", Tier: &brokenTier{room}})
@@ -65,7 +65,7 @@ func TestAppendEnd(t *testing.T) {
 			t.Errorf("room for %d: %d are in the log, %v", room, n, err)
 		}
 		if last != spool.Seq(room) || sealed != (room == 2) {
-			t.Errorf("room for %d: who watches sees event %d first, closed is %v", room, last, sealed)
+			t.Errorf("room for %d: the watch sees event %d first, closed is %v", room, last, sealed)
 		}
 		events, err := l.Read(0, 1<<20)
 		if err != nil || len(events) != room {
@@ -79,8 +79,9 @@ func TestAppendEnd(t *testing.T) {
 	}
 }
 
-// What is adopted at once is told at once, and what is known is not repeated.
-func TestAdoptTellsOnce(t *testing.T) {
+// Events that are adopted together become visible together, and known events are
+// not added again.
+func TestAdoptNotifiesOnce(t *testing.T) {
 	l := New(Options{Run: "r", Tier: &brokenTier{}})
 	events := make([]spool.Event, 5)
 	for i := range events {
@@ -91,7 +92,7 @@ func TestAdoptTellsOnce(t *testing.T) {
 	l.Watch(2, func() { last, _ = l.Last() })
 	l.Adopt(5, events, false)
 	if last != 5 {
-		t.Errorf("who watches sees event %d first, want 5", last)
+		t.Errorf("the watch sees event %d first, want 5", last)
 	}
 	got, err := l.Read(0, 1<<20)
 	if err != nil || len(got) != 5 {
