@@ -65,13 +65,6 @@ type Backend interface {
 	Blob(ctx context.Context, id RunID, d Digest) (io.ReadCloser, error)
 }
 
-// Streamer is a [Backend] that can follow a run without leaving garbage.
-type Streamer interface {
-	// Stream is Follow, but an event is only lent: what its Bytes and Data
-	// point at is used again once the next event is asked for.
-	Stream(ctx context.Context, id RunID, after Seq) iter.Seq2[Event, error]
-}
-
 // Query says what to read. A zero MaxBytes means [DefaultPageBytes].
 type Query struct {
 	After    Seq           `json:"after,omitempty"`

@@ -43,7 +43,10 @@ func (r *Run) Events(ctx context.Context, after Seq) iter.Seq2[Event, error] {
 // for the next: Bytes and Data are only lent. On a fast run that costs a
 // fraction.
 func (r *Run) Stream(ctx context.Context, after Seq) iter.Seq2[Event, error] {
-	if s, ok := r.backend.(Streamer); ok {
+	type streamer interface {
+		Stream(ctx context.Context, id RunID, after Seq) iter.Seq2[Event, error]
+	}
+	if s, ok := r.backend.(streamer); ok {
 		return s.Stream(ctx, r.id, after)
 	}
 	return r.backend.Follow(ctx, r.id, after)

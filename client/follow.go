@@ -17,7 +17,8 @@ func (c *Client) Follow(ctx context.Context, id spool.RunID, after spool.Seq) it
 	return c.follow(ctx, id, after, false)
 }
 
-// Stream implements [spool.Streamer].
+// Stream is Follow, but an event is only lent: what its Bytes and Data point at
+// is used again for the next event. [spool.Run.Stream] uses it.
 func (c *Client) Stream(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
 	return c.follow(ctx, id, after, true)
 }
@@ -41,6 +42,17 @@ func (c *Client) follow(ctx context.Context, id spool.RunID, after spool.Seq, le
 	}
 }
 
+// FollowRecords implements [record.Follower].
+func (c *Client) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		f := follow{client: c, run: id, after: after, lend: true, head: head}
+		f.relay = func(b []byte) bool { return yield(b, nil) }
+		if err := f.deliverAll(ctx); err != nil && !f.stopped && !f.done {
+			yield(nil, err)
+		}
+	}
+}
+
 // follow is one reader: a cursor that outlives connections.
 type follow struct {
 	client  *Client
@@ -50,6 +62,9 @@ type follow struct {
 	stopped bool // the reader left
 	done    bool // the closed event was delivered
 	lend    bool // events are only lent to the reader
+
+	relay func([]byte) bool // takes records in place of events, if it is set
+	head  int               // bytes before them that are the relay's
 }
 
 // deliverAll delivers events until the run is closed or the reader leaves.
@@ -83,11 +98,11 @@ func (f *follow) stream(ctx context.Context, l *link) error {
 			return err
 		}
 		for _, frame := range frames {
-			records := frame[runproto.BinaryHeader:]
-			if err := f.deliver(records); err != nil || f.stopped {
+			size := len(frame) - runproto.BinaryHeader
+			if err := f.deliver(frame); err != nil || f.stopped {
 				return err
 			}
-			s.consumed(int64(len(records)))
+			s.consumed(int64(size))
 			if f.lend {
 				l.rpc.Recycle(frame)
 			}
@@ -97,12 +112,15 @@ func (f *follow) stream(ctx context.Context, l *link) error {
 
 // deliver hands on the events of one frame.
 func (f *follow) deliver(frame []byte) error {
-	for len(frame) > 0 {
-		e, n, err := record.Decode(frame)
+	if f.relay != nil {
+		return f.deliverRecords(frame)
+	}
+	for b := frame[runproto.BinaryHeader:]; len(b) > 0; {
+		e, n, err := record.Decode(b)
 		if err != nil {
 			return fmt.Errorf("run %s: event after %d: %w", f.run, f.after, err)
 		}
-		frame = frame[n:]
+		b = b[n:]
 		if e.Seq != f.after+1 && e.Kind != spool.KindTruncated {
 			return fmt.Errorf("run %s: event %d came after %d", f.run, e.Seq, f.after)
 		}
@@ -113,5 +131,21 @@ func (f *follow) deliver(frame []byte) error {
 			return nil
 		}
 	}
+	return nil
+}
+
+// deliverRecords hands on the records of one frame.
+func (f *follow) deliverRecords(frame []byte) error {
+	last, closed, err := record.Last(frame[runproto.BinaryHeader:], f.after)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", f.run, err)
+	}
+	f.after, f.done = last, closed
+	if f.head <= runproto.BinaryHeader {
+		frame = frame[runproto.BinaryHeader-f.head:]
+	} else {
+		frame = append(make([]byte, f.head), frame[runproto.BinaryHeader:]...)
+	}
+	f.stopped = !f.relay(frame)
 	return nil
 }

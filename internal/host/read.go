@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
 )
 
@@ -81,14 +82,20 @@ func (h *Host) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.P
 	return r.read(ctx, q)
 }
 
-// ReadRecords is Read for somebody who hands the events on in the form of
-// [record.Append]: it appends them to dst, and the page has none.
-func (h *Host) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
-	r, err := h.find(id)
-	if err != nil {
-		return dst, spool.Page{}, err
+// FollowRecords implements [record.Follower].
+func (h *Host) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		r, err := h.find(id)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		r.enter()
+		defer r.leave()
+		record.Pages(after, head, func(dst []byte, q spool.Query) ([]byte, spool.Page, error) {
+			return r.readRecords(ctx, q, dst)
+		})(yield)
 	}
-	return r.readRecords(ctx, q, dst)
 }
 
 // Await waits until there is an event after a cursor or the run is closed. It

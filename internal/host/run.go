@@ -195,8 +195,6 @@ func (r *run) recent(after spool.Seq, maxBytes int) spool.Page {
 }
 
 func (r *run) readRecords(ctx context.Context, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
-	r.enter()
-	defer r.leave()
 	q, err := r.await(ctx, q)
 	if err != nil {
 		return dst, spool.Page{}, err

@@ -392,13 +392,20 @@ func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spoo
 	return m.read(ctx, q)
 }
 
-// ReadRecords is Read for somebody who hands the events on as records.
-func (b *Backend) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
-	m, err := b.run(ctx, id)
-	if err != nil {
-		return dst, spool.Page{}, err
+// FollowRecords implements [record.Follower].
+func (b *Backend) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		m, err := b.run(ctx, id)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		m.enter()
+		defer m.leave()
+		record.Pages(after, head, func(dst []byte, q spool.Query) ([]byte, spool.Page, error) {
+			return m.readRecords(ctx, q, dst)
+		})(yield)
 	}
-	return m.readRecords(ctx, q, dst)
 }
 
 // Follow implements [spool.Backend].

@@ -371,8 +371,6 @@ func (m *mirror) read(ctx context.Context, q spool.Query) (spool.Page, error) {
 }
 
 func (m *mirror) readRecords(ctx context.Context, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
-	m.enter()
-	defer m.leave()
 	q, err := m.ready(ctx, q)
 	if err != nil {
 		return dst, spool.Page{}, err
@@ -388,6 +386,8 @@ func (m *mirror) readRecords(ctx context.Context, q spool.Query, dst []byte) ([]
 }
 
 func (m *mirror) follow(ctx context.Context, after spool.Seq, yield func(spool.Event, error) bool) {
+	m.enter()
+	defer m.leave()
 	for {
 		page, err := m.read(ctx, spool.Query{After: after, MaxBytes: followPage, Wait: time.Hour})
 		if err != nil {

@@ -60,6 +60,7 @@ func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
 		{"long_poll_waits_for_the_first_event", longPoll},
 		{"pages_cover_the_log_without_holes", pages},
 		{"random_bytes_arrive_identical", randomBytes},
+		{"records_decode_to_what_follow_yields", relaysRecords},
 		{"stalled_reader_changes_nothing", stalledReader},
 		{"many_at_once", manyAtOnce},
 		{"env_values_are_not_kept", envNotKept},

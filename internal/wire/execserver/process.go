@@ -409,19 +409,16 @@ func (c *conn) push(p *process, after spool.Seq) {
 // requests the next. If the backend provides records, all of them share one
 // buffer.
 func (c *conn) events(run spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
-	backend, ok := c.server.opts.Backend.(recordReader)
+	backend, ok := c.server.opts.Backend.(record.Follower)
 	if !ok {
 		return c.server.opts.Backend.Follow(c.ctx, run, after)
 	}
 	return func(yield func(spool.Event, error) bool) {
-		var records []byte
-		for {
-			b, page, err := backend.ReadRecords(c.ctx, run, spool.Query{After: after, MaxBytes: frame, Wait: maxWait}, records[:0])
+		for b, err := range backend.FollowRecords(c.ctx, run, after, 0) {
 			if err != nil {
 				yield(spool.Event{}, err)
 				return
 			}
-			records = b
 			for len(b) > 0 {
 				e, n, err := record.Decode(b)
 				if !yield(e, err) || err != nil {
@@ -429,10 +426,6 @@ func (c *conn) events(run spool.RunID, after spool.Seq) iter.Seq2[spool.Event, e
 				}
 				b = b[n:]
 			}
-			if page.End() {
-				return
-			}
-			after = page.Next
 		}
 	}
 }

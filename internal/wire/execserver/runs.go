@@ -280,69 +280,74 @@ func (c *conn) follow(f *follow) {
 		delete(c.follows, f.params.Follow)
 		c.mu.Unlock()
 	}()
-	var b []byte
+	send := c.sendEvents
+	if c.binary {
+		send = c.relay
+	}
+	err := send(f)
+	if ctx.Err() != nil {
+		return
+	}
+	end := runproto.EndParams{Follow: f.params.Follow}
+	if err != nil {
+		errors.As(runproto.EncodeError(err), &end.Error)
+	}
+	c.notify("run/end", end)
+}
+
+// relay sends the records of a run as binary messages, as they are.
+func (c *conn) relay(f *follow) error {
+	const head = runproto.BinaryHeader
+	for b, err := range record.Follow(f.ctx, c.server.opts.Backend, f.params.Run, f.params.After, head) {
+		if err != nil {
+			return err
+		}
+		// What is sent may be overwritten: the header of the next message
+		// goes before the rest of the records.
+		for len(b) > head {
+			room, ok := f.room(f.ctx)
+			if !ok {
+				return context.Cause(f.ctx)
+			}
+			n, err := record.Fit(b[head:], room)
+			if err != nil {
+				return err
+			}
+			b[0] = runproto.BinaryEvents
+			binary.LittleEndian.PutUint32(b[1:], f.params.Follow)
+			f.spend(n)
+			if err := c.rpc.Send(true, b[:head+n]); err != nil {
+				return err
+			}
+			b = b[n:]
+		}
+	}
+	return nil
+}
+
+// sendEvents sends the events of a run as notifications.
+func (c *conn) sendEvents(f *follow) error {
 	after := f.params.After
 	for {
-		room, ok := f.room(ctx)
+		room, ok := f.room(f.ctx)
 		if !ok {
-			return
+			return context.Cause(f.ctx)
 		}
-		q := spool.Query{After: after, MaxBytes: int(min(room, frame)), Wait: maxWait}
-		var page spool.Page
-		var err error
-		if c.binary {
-			page, b, err = c.sendRecords(ctx, f, q, b)
-		} else {
-			page, err = c.sendEvents(ctx, f, q)
+		page, err := c.server.opts.Backend.Read(f.ctx, f.params.Run, spool.Query{After: after, MaxBytes: int(min(room, frame)), Wait: maxWait})
+		if err != nil {
+			return err
 		}
-		if err != nil || page.End() {
-			if ctx.Err() == nil {
-				end := runproto.EndParams{Follow: f.params.Follow}
-				if err != nil {
-					errors.As(runproto.EncodeError(err), &end.Error)
-				}
-				c.notify("run/end", end)
+		for i := range page.Events {
+			f.spend(record.HeaderSize + page.Events[i].Size())
+			if err := c.rpc.Notify("run/event", runproto.EventParams{Follow: f.params.Follow, Event: page.Events[i]}); err != nil {
+				return err
 			}
-			return
+		}
+		if page.End() {
+			return nil
 		}
 		after = page.Next
 	}
-}
-
-// recordReader is a backend that has events in the form of the binary wire.
-type recordReader interface {
-	ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error)
-}
-
-// sendRecords sends one page as one binary message, which it builds in b.
-func (c *conn) sendRecords(ctx context.Context, f *follow, q spool.Query, b []byte) (spool.Page, []byte, error) {
-	b = append(b[:0], runproto.BinaryEvents, 0, 0, 0, 0)
-	binary.LittleEndian.PutUint32(b[1:], f.params.Follow)
-	var page spool.Page
-	var err error
-	if backend, ok := c.server.opts.Backend.(recordReader); ok {
-		b, page, err = backend.ReadRecords(ctx, f.params.Run, q, b)
-	} else {
-		page, err = c.server.opts.Backend.Read(ctx, f.params.Run, q)
-		for i := 0; err == nil && i < len(page.Events); i++ {
-			b, err = record.Append(b, &page.Events[i])
-		}
-	}
-	if err == nil && len(b) > runproto.BinaryHeader {
-		f.spend(len(b) - runproto.BinaryHeader)
-		err = c.rpc.Send(true, b)
-	}
-	return page, b, err
-}
-
-// sendEvents sends one page as notifications.
-func (c *conn) sendEvents(ctx context.Context, f *follow, q spool.Query) (spool.Page, error) {
-	page, err := c.server.opts.Backend.Read(ctx, f.params.Run, q)
-	for i := 0; err == nil && i < len(page.Events); i++ {
-		f.spend(record.HeaderSize + page.Events[i].Size())
-		err = c.rpc.Notify("run/event", runproto.EventParams{Follow: f.params.Follow, Event: page.Events[i]})
-	}
-	return page, err
 }
 
 // spend takes room before it is used: the acknowledgement may come before the
