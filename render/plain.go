@@ -61,9 +61,9 @@ func elide(first, last string, limit, lost int) string {
 		lost += len(head) - headSize
 		head = head[:headSize]
 	}
-	if room := limit - headSize; len(tail) > room {
-		lost += len(tail) - room
-		tail = tail[len(tail)-room:]
+	if space := limit - headSize; len(tail) > space {
+		lost += len(tail) - space
+		tail = tail[len(tail)-space:]
 	}
 	for len(head) > 0 && !utf8.ValidString(head) {
 		head = head[:len(head)-1]

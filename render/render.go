@@ -23,7 +23,7 @@ import (
 // DefaultMaxText is the default limit of the text of one display, in bytes.
 const DefaultMaxText = 1 << 20
 
-// Blobs opens the blobs that events refer to. A [spool.Backend] implements it.
+// Blobs opens the blobs that events refer to. A [*spool.Run] implements it.
 type Blobs interface {
 	Blob(ctx context.Context, d spool.Digest) (io.ReadCloser, error)
 }

@@ -29,14 +29,14 @@ func program() Program {
 
 func TestInstallFails(t *testing.T) {
 	broken := program()
-	broken.Finish = func(string) error { return errors.New("no room") }
+	broken.Finish = func(string) error { return errors.New("disk full") }
 	for _, tt := range []struct {
 		name, script, want string
 		program            Program
 	}{
 		{"npm fails", "echo no network >&2; exit 1", "no network", program()},
 		{"no executable", "exit 0", "without bin/tool", program()},
-		{"not finished", "exit 0", "no room", broken},
+		{"not finished", "exit 0", "disk full", broken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fakeNPM(t, tt.script)

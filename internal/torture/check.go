@@ -54,7 +54,7 @@ func (c *checker) output(name spool.Stream, b []byte) {
 	i := slices.IndexFunc(c.streams, func(s *streamCheck) bool { return s.name == name })
 	if i < 0 {
 		if len(b) > 0 {
-			c.violate(Invented, "%d bytes on %s, which nobody wrote to: %.60q", len(b), name, b)
+			c.violate(Invented, "%d bytes on %s, which the worker does not write to: %.60q", len(b), name, b)
 		}
 		return
 	}

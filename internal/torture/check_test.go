@@ -157,7 +157,7 @@ func TestWrongHistories(t *testing.T) {
 		"an unknown outcome without an excuse": {change: func(p *Plan) []event {
 			events := correctHistory(p)
 			return numbered(slices.Delete(events, len(events)-2, len(events)-1))
-		}, v: verdict{failure: "who knows"}, want: Unknown},
+		}, v: verdict{failure: "unknown cause"}, want: Unknown},
 		"no end": {change: func(p *Plan) []event {
 			events := correctHistory(p)
 			return events[:len(events)-1]
