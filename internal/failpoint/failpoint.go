@@ -1,17 +1,16 @@
-// Package failpoint breaks things on purpose. Code that must survive a failure
-// names the places where it could happen:
+// Package failpoint injects failures for tests. Code that must survive a failure
+// names the points where it could happen:
 //
 //	if err := failpoint.Inject("store.append"); err != nil {
 //		return err
 //	}
 //
-// A test arms such a point to return an error, to stop there, or to kill the
-// process as SIGKILL would. While nothing is armed, a point costs the load of
-// one flag.
+// A test arms a point to return an error, to wait, or to kill the process with
+// SIGKILL. While no point is armed, a point costs the load of one flag.
 //
-// Points are armed by [Enable], or by [FromEnv] in a process that a test
-// starts. A program that is built normally calls neither: only the build tag
-// failpoint makes it look at the environment.
+// Tests arm points with [Enable], or with [FromEnv] in a process they start. A
+// normal build calls neither: only the build tag failpoint makes a program read
+// the environment.
 package failpoint
 
 import (
@@ -24,14 +23,14 @@ import (
 	"sync/atomic"
 )
 
-// Variable is what [FromEnv] reads.
+// Variable is the environment variable that [FromEnv] reads.
 const Variable = "SPOOL_FAILPOINTS"
 
-// ErrInjected is what a point fails with when nothing else was said.
+// ErrInjected is the error of a point without an explicit one.
 var ErrInjected = errors.New("injected failure")
 
 var (
-	armed atomic.Bool // whether any point is
+	armed atomic.Bool // whether any point is armed
 
 	mu     sync.Mutex
 	points map[string]*point
@@ -39,11 +38,11 @@ var (
 
 type point struct {
 	act  Action
-	at   int // the hit that acts; zero for every one
+	at   int // the hit that acts; zero for every hit
 	hits int
 }
 
-// Action is what an armed point does.
+// Action is the action of an armed point.
 type Action func() error
 
 // Fail makes a point return an error.
@@ -57,17 +56,16 @@ func Stall(until <-chan struct{}) Action {
 	}
 }
 
-// Kill makes a point end the process, with no chance to clean up.
+// Kill makes a point kill the process with SIGKILL.
 func Kill() error {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill()
 	}
-	select {} // the signal is on its way
+	select {} // until the signal arrives
 }
 
-// Enable arms a point, for its nth hit only, or for every one if n is zero. It
-// takes the place of what was armed there. The function it returns disarms the
-// point.
+// Enable arms a point for its nth hit only, or for every hit if n is zero. It
+// replaces an earlier action. The returned function disarms the point.
 func Enable(name string, n int, act Action) (disable func()) {
 	p := &point{act: act, at: n}
 	mu.Lock()
@@ -87,7 +85,7 @@ func Enable(name string, n int, act Action) (disable func()) {
 	}
 }
 
-// Inject does what the point was armed for, if it was.
+// Inject performs the action of an armed point.
 func Inject(name string) error {
 	if !armed.Load() {
 		return nil
@@ -152,7 +150,7 @@ func enable(item string) error {
 	case "kill":
 		Enable(name, n, Kill)
 	default:
-		return fmt.Errorf("unknown action %q; there are fail, stall and kill", action)
+		return fmt.Errorf("unknown action %q; the actions are fail, stall and kill", action)
 	}
 	return nil
 }

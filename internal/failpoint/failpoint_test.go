@@ -89,7 +89,7 @@ func TestFromEnv(t *testing.T) {
 	} {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), failpoint.Variable+"="+env)
-		out, _ := cmd.Output() // how it ended is checked below
+		out, _ := cmd.Output() // its end is checked below
 		status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 		switch {
 		case string(out) != want.out:

@@ -2,7 +2,7 @@
 
 package failpoint
 
-// A program that is built for tests is armed by its environment.
+// A program built with this tag arms its points from the environment.
 func init() {
 	if err := FromEnv(); err != nil {
 		panic(err)

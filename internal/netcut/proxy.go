@@ -1,5 +1,5 @@
-// Package netcut breaks TCP connections on purpose: a proxy on loopback that
-// resets what passes through it, wherever in a message that happens to be.
+// Package netcut is a loopback TCP proxy for tests that resets connections at
+// any byte.
 package netcut
 
 import (
@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Direction says which way bytes go through a [Proxy].
+// Direction is a direction of bytes through a [Proxy].
 type Direction int
 
 // The directions of a connection.
@@ -19,23 +19,22 @@ const (
 	ToClient
 )
 
-// Proxy forwards TCP connections on loopback to one address, and breaks them
-// on demand the way a failing network does: with a reset, wherever in a
-// message that happens to be.
+// Proxy forwards TCP connections on loopback to one address and breaks them on
+// demand like a failing network: with a reset at any byte.
 type Proxy struct {
 	target string
 	ln     net.Listener
-	ctx    context.Context // ends with the proxy, for dials under way
+	ctx    context.Context // ends with the proxy; cancels dials
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // the accept loop and everything below it
+	wg     sync.WaitGroup // the accept loop and its connections
 
 	mu       sync.Mutex
 	links    map[*link]struct{}
-	count    int           // connections forwarded so far
+	count    int           // number of forwarded connections
 	changed  chan struct{} // closed and replaced when count grows
 	refusing bool
 	closed   bool
-	trip     *trip            // the armed cut, or nil
+	trip     *trip            // the pending cut, or nil
 	stalled  [2]chan struct{} // by direction; nil while bytes flow
 }
 
@@ -51,8 +50,7 @@ type trip struct {
 	done chan struct{}
 }
 
-// NewProxy listens on a free port of loopback and forwards to target, a
-// host:port.
+// NewProxy listens on a free loopback port and forwards to target, a host:port.
 func NewProxy(target string) (*Proxy, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,18 +70,18 @@ func NewProxy(target string) (*Proxy, error) {
 // Addr returns the host:port clients connect to.
 func (p *Proxy) Addr() string { return p.ln.Addr().String() }
 
-// Cut resets every connection, on both sides, and returns how many there
-// were. New connections are forwarded again, unless p refuses them.
+// Cut resets every connection, on both sides, and returns their number. The
+// proxy forwards new connections unless it refuses them.
 func (p *Proxy) Cut() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cutLocked()
 }
 
-// CutAfter arranges a [Proxy.Cut] once n more bytes have gone in direction
-// dir, counted over all connections. The connection that reaches the count
-// ends exactly there. The channel is closed after the cut. A later call
-// replaces an earlier one that has not come to it; its channel stays open.
+// CutAfter schedules a [Proxy.Cut] after n more bytes in direction dir, counted
+// over all connections. The connection that reaches the count ends exactly
+// there. The channel is closed after the cut. A later call replaces a pending
+// cut, whose channel stays open.
 func (p *Proxy) CutAfter(dir Direction, n int64) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,30 +96,29 @@ func (p *Proxy) CutAfter(dir Direction, n int64) <-chan struct{} {
 	return t.done
 }
 
-// Refuse makes p reset new connections as soon as they are made. Those it
-// has go on.
+// Refuse makes p reset new connections at once. Existing connections continue.
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refusing = true
 }
 
-// Admit ends what Refuse began.
+// Admit undoes Refuse.
 func (p *Proxy) Admit() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refusing = false
 }
 
-// Count returns how many connections have been forwarded since the start.
-// Refused ones do not count.
+// Count returns the number of connections forwarded since the start, without
+// refused ones.
 func (p *Proxy) Count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.count
 }
 
-// Open returns how many connections there are now.
+// Open returns the number of open connections.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,8 +144,8 @@ func (p *Proxy) WaitCount(ctx context.Context, n int) error {
 	}
 }
 
-// Close stops listening, cuts every connection and waits until nothing of p
-// runs any more.
+// Close stops listening, cuts every connection and waits for all goroutines of
+// p.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -202,7 +199,7 @@ func (p *Proxy) forward(l *link) {
 	wg.Wait()
 }
 
-// connected completes l, or reports that it is no longer wanted.
+// connected completes l, or returns false if l was cut.
 func (p *Proxy) connected(l *link, server *net.TCPConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,7 +213,7 @@ func (p *Proxy) connected(l *link, server *net.TCPConn) bool {
 	return true
 }
 
-// drop forgets l and closes what a cut has not closed before.
+// drop removes l and closes its connections.
 func (p *Proxy) drop(l *link) {
 	p.mu.Lock()
 	delete(p.links, l)
@@ -227,7 +224,7 @@ func (p *Proxy) drop(l *link) {
 	}
 }
 
-// copy moves bytes one way. The end of the stream is passed on as such; an
+// copy copies bytes in one direction. It passes the end of the stream on; an
 // error resets both sides.
 func (p *Proxy) copy(dst, src *net.TCPConn, dir Direction) {
 	buf := make([]byte, 32<<10)
@@ -254,8 +251,8 @@ func (p *Proxy) copy(dst, src *net.TCPConn, dir Direction) {
 	}
 }
 
-// pass accounts for n bytes and returns how many may go on. The caller that
-// gets a trip owns it, and must cut and report after writing them.
+// pass counts n bytes and returns how many of them to forward. The caller that
+// gets a trip must cut and report after writing them.
 func (p *Proxy) pass(dir Direction, n int) (allowed int, sprung *trip) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -283,7 +280,7 @@ func (p *Proxy) cutLocked() int {
 	return n
 }
 
-// reset closes c so that the peer sees a connection reset, not an end.
+// reset closes c with a reset instead of an end of the stream.
 func reset(c *net.TCPConn) {
 	c.SetLinger(0)
 	c.Close()

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// echoServer returns the address of a server that sends back what it gets.
+// echoServer returns the address of a server that echoes.
 func echoServer(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -47,7 +47,7 @@ func startProxy(t *testing.T) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Runs before the echo server waits for its connections.
+	// Close the proxy before the echo server waits for its connections.
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -63,7 +63,7 @@ func dial(t *testing.T, p *Proxy) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// echo sends text and wants it back.
+// echo sends text and expects it back.
 func echo(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {
@@ -75,8 +75,8 @@ func echo(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// wantReset reads until the end of c, which must be a reset, and returns what
-// came before.
+// wantReset reads until the end of c, which must be a reset, and returns the
+// bytes before it.
 func wantReset(t *testing.T, c net.Conn) string {
 	t.Helper()
 	data, err := io.ReadAll(c)
@@ -86,8 +86,7 @@ func wantReset(t *testing.T, c net.Conn) string {
 	return string(data)
 }
 
-// wantRefused connects to p and wants to be thrown out, which may be seen in
-// the connect or after it.
+// wantRefused connects to p and expects a reset, in the connect or after it.
 func wantRefused(t *testing.T, p *Proxy) {
 	t.Helper()
 	c, err := net.Dial("tcp", p.Addr())
@@ -147,7 +146,7 @@ func TestProxyCutAfter(t *testing.T) {
 			}
 			got := wantReset(t, c)
 			<-cut
-			// What the server got may not have come back any more.
+			// The echo of the last bytes may be lost.
 			if dir == ToClient && got != "890" {
 				t.Errorf("got %q before the cut, want 890", got)
 			}
@@ -204,7 +203,8 @@ func TestProxyClose(t *testing.T) {
 	}
 }
 
-// TestProxyHammer cuts, refuses and counts while clients come and go.
+// TestProxyHammer cuts, refuses and counts while clients connect and
+// disconnect.
 func TestProxyHammer(t *testing.T) {
 	p := startProxy(t)
 	var clients, chaos sync.WaitGroup
@@ -240,7 +240,7 @@ func TestProxyHammer(t *testing.T) {
 	clients.Wait()
 	close(stop)
 	chaos.Wait()
-	p.CutAfter(ToClient, 1000) // in place of one that may be left
+	p.CutAfter(ToClient, 1000) // replaces a pending cut
 	echo(t, dial(t, p), "x")
 }
 

@@ -2,9 +2,9 @@ package netcut
 
 import "context"
 
-// Stall stops reading what goes in direction dir, over all connections, until
-// [Proxy.Flow]: whoever sends fills the buffers of the kernel and waits. What
-// was read before goes on.
+// Stall stops reading bytes in direction dir, over all connections, until
+// [Proxy.Flow]: a sender fills the buffers of the kernel and blocks. Bytes that
+// were read before are forwarded.
 func (p *Proxy) Stall(dir Direction) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -13,7 +13,7 @@ func (p *Proxy) Stall(dir Direction) {
 	}
 }
 
-// Flow ends what Stall began.
+// Flow undoes Stall.
 func (p *Proxy) Flow(dir Direction) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -23,7 +23,7 @@ func (p *Proxy) Flow(dir Direction) {
 	}
 }
 
-// flowing waits out a stall.
+// flowing waits for the end of a stall.
 func (p *Proxy) flowing(ctx context.Context, dir Direction) {
 	p.mu.Lock()
 	stalled := p.stalled[dir]

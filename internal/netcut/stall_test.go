@@ -32,7 +32,7 @@ func TestStall(t *testing.T) {
 	if _, err := s.Write([]byte("late")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Write([]byte("ok")); err != nil { // the other way flows
+	if _, err := c.Write([]byte("ok")); err != nil { // the other direction flows
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(s, make([]byte, 2)); err != nil {
