@@ -67,9 +67,9 @@ type Backend interface {
 
 // Query says what to read. A zero MaxBytes means [DefaultPageBytes].
 type Query struct {
-	After    Seq           `json:"after,omitempty"`
-	MaxBytes int           `json:"maxBytes,omitempty"`
-	Wait     time.Duration `json:"wait,omitempty"` // for the first event, if there is none yet
+	After    Seq
+	MaxBytes int
+	Wait     time.Duration // for the first event, if there is none yet
 }
 
 // DefaultPageBytes bounds a page whose query names no bound.
@@ -110,7 +110,7 @@ const (
 type Input struct {
 	ID    string          `json:"id,omitempty"`
 	Kind  InputKind       `json:"kind"`
-	Bytes []byte          `json:"bytes,omitempty"`
+	Bytes []byte          `json:"base64,omitempty"`
 	Data  json.RawMessage `json:"data,omitempty"`
 	// Secret keeps Data out of the log.
 	Secret bool `json:"secret,omitempty"`
@@ -146,7 +146,7 @@ type Control struct {
 	Op     ControlOp     `json:"op"`
 	Signal string        `json:"signal,omitempty"`
 	Size   Size          `json:"size,omitzero"`
-	Grace  time.Duration `json:"grace,omitempty"` // zero means the run's own
+	Grace  time.Duration `json:"grace_ms,omitempty"` // zero means the run's own
 	// Turn restricts it to that turn: if it is over, nothing happens.
 	Turn Seq `json:"turn,omitempty"`
 }
@@ -157,6 +157,6 @@ type Digest string
 // Blob describes a large value that lives beside the log.
 type Blob struct {
 	Digest Digest `json:"blob"`
-	Size   int64  `json:"size"`
+	Size   int64  `json:"size_bytes"`
 	MIME   string `json:"mime,omitempty"`
 }

@@ -89,19 +89,16 @@ type Event struct {
 // Size is what the event counts against byte limits.
 func (e *Event) Size() int { return len(e.Bytes) + len(e.Data) }
 
-// Gap is the payload of a truncated event that stands for events which no
-// longer exist: those with From ≤ seq ≤ To.
-type Gap struct {
-	From Seq `json:"from"`
-	To   Seq `json:"to"`
-}
-
-// Truncation is the payload of a truncated event that a run wrote itself
-// because it reached its output limit: so many bytes of each stream were
-// dropped at this point.
+// Truncation is the payload of a truncated event. It stands either for events
+// that no longer exist, those with From ≤ seq ≤ To, or for output that a run
+// dropped at this point because it reached its limit.
 type Truncation struct {
-	Dropped map[Stream]int64 `json:"dropped"`
-	Limit   int64            `json:"limit"`
+	From Seq `json:"from,omitempty"`
+	To   Seq `json:"to,omitempty"`
+	// DroppedBytes is how much of each stream was dropped, and LimitBytes
+	// the limit on the output of the run.
+	DroppedBytes map[Stream]int64 `json:"dropped_bytes,omitempty"`
+	LimitBytes   int64            `json:"limit_bytes,omitempty"`
 }
 
 // Notice is the payload of a notice event: something worth knowing that is

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -50,8 +51,8 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// AppendJSON appends the JSON form of the description, as [json.Marshal] would
-// make it: it is written several times in the life of a short run.
+// AppendJSON appends the JSON form of the description, with times in UTC. It is
+// written by hand because a short run encodes it several times.
 func (i *Info) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"id":`...)
 	dst = appendString(dst, string(i.ID))
@@ -90,11 +91,11 @@ func (i *Info) AppendJSON(dst []byte) []byte {
 	}
 	dst = appendMember(dst, `,"owner":`, i.Owner)
 	dst = append(dst, `,"created":"`...)
-	dst = i.Created.AppendFormat(dst, time.RFC3339Nano)
+	dst = i.Created.UTC().AppendFormat(dst, time.RFC3339Nano)
 	dst = append(dst, '"')
 	if !i.Ended.IsZero() {
 		dst = append(dst, `,"ended":"`...)
-		dst = i.Ended.AppendFormat(dst, time.RFC3339Nano)
+		dst = i.Ended.UTC().AppendFormat(dst, time.RFC3339Nano)
 		dst = append(dst, '"')
 	}
 	dst = append(dst, `,"state":`...)
@@ -148,6 +149,9 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
 }
 
+// MarshalJSON implements [json.Marshaler] with [Info.AppendJSON].
+func (i Info) MarshalJSON() ([]byte, error) { return i.AppendJSON(nil), nil }
+
 // MarshalJSON implements [json.Marshaler] with [Event.AppendJSON].
 func (e Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
 
@@ -177,5 +181,85 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 	if len(e.Data)+len(e.Bytes) > MaxEventBytes {
 		return fmt.Errorf("decode event %d: payload exceeds %d bytes", w.Seq, MaxEventBytes)
 	}
+	return nil
+}
+
+// The forms of structs with durations: the member of the same name in the outer
+// struct hides the one of the embedded struct.
+type (
+	plainLimits  Limits
+	plainControl Control
+
+	limitsJSON struct {
+		plainLimits
+		Wall  milliseconds `json:"wall_ms,omitempty"`
+		Idle  milliseconds `json:"idle_ms,omitempty"`
+		Grace milliseconds `json:"grace_ms,omitempty"`
+	}
+	controlJSON struct {
+		plainControl
+		Grace milliseconds `json:"grace_ms,omitempty"`
+	}
+)
+
+// MarshalJSON implements [json.Marshaler]. Parts of a millisecond are rounded
+// up.
+func (l Limits) MarshalJSON() ([]byte, error) {
+	return json.Marshal(limitsJSON{plainLimits(l), milliseconds(l.Wall), milliseconds(l.Idle), milliseconds(l.Grace)})
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *Limits) UnmarshalJSON(b []byte) error {
+	w := limitsJSON{plainLimits(*l), milliseconds(l.Wall), milliseconds(l.Idle), milliseconds(l.Grace)}
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*l = Limits(w.plainLimits)
+	l.Wall, l.Idle, l.Grace = time.Duration(w.Wall), time.Duration(w.Idle), time.Duration(w.Grace)
+	return nil
+}
+
+// MarshalJSON implements [json.Marshaler]. Parts of a millisecond are rounded
+// up.
+func (c Control) MarshalJSON() ([]byte, error) {
+	return json.Marshal(controlJSON{plainControl(c), milliseconds(c.Grace)})
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (c *Control) UnmarshalJSON(b []byte) error {
+	w := controlJSON{plainControl(*c), milliseconds(c.Grace)}
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*c = Control(w.plainControl)
+	c.Grace = time.Duration(w.Grace)
+	return nil
+}
+
+// milliseconds is a duration that is a whole number of milliseconds in JSON.
+type milliseconds time.Duration
+
+// MarshalJSON rounds away from zero, because zero means a default.
+func (m milliseconds) MarshalJSON() ([]byte, error) {
+	const round = milliseconds(time.Millisecond - 1)
+	switch {
+	case m > 0 && m <= math.MaxInt64-round:
+		m += round
+	case m < 0 && m >= math.MinInt64+round:
+		m -= round
+	}
+	return strconv.AppendInt(nil, int64(m/milliseconds(time.Millisecond)), 10), nil
+}
+
+func (m *milliseconds) UnmarshalJSON(b []byte) error {
+	var n int64
+	if err := json.Unmarshal(b, &n); err != nil {
+		return err
+	}
+	const most = math.MaxInt64 / int64(time.Millisecond)
+	if n > most || n < -most {
+		return fmt.Errorf("%d milliseconds are too many", n)
+	}
+	*m = milliseconds(n) * milliseconds(time.Millisecond)
 	return nil
 }

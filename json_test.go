@@ -3,6 +3,7 @@ package spool_test
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,7 @@ func TestInfoAppendJSON(t *testing.T) {
 			ID: spool.RunID(text.Draw(t, "id")), Name: text.Draw(t, "name"), Engine: text.Draw(t, "engine"),
 			Labels: rapid.MapOfN(text, text, 0, 3).Draw(t, "labels"), Argv: rapid.SliceOfN(text, 0, 3).Draw(t, "argv"),
 			Cwd: text.Draw(t, "cwd"), TTY: rapid.Bool().Draw(t, "tty"), Pid: rapid.Int().Draw(t, "pid"), Owner: text.Draw(t, "owner"),
-			Created: time.Unix(0, rapid.Int64Range(0, 1<<60).Draw(t, "created")), State: spool.State(text.Draw(t, "state")),
+			Created: time.Unix(0, rapid.Int64Range(0, 1<<60).Draw(t, "created")).UTC(), State: spool.State(text.Draw(t, "state")),
 			Last: spool.Seq(rapid.Uint64().Draw(t, "last")), Bytes: rapid.Int64().Draw(t, "bytes"),
 		}
 		if rapid.Bool().Draw(t, "ended") {
@@ -132,7 +133,8 @@ func TestInfoAppendJSON(t *testing.T) {
 		var want bytes.Buffer
 		enc := json.NewEncoder(&want)
 		enc.SetEscapeHTML(false)
-		if err := enc.Encode(i); err != nil {
+		type plain spool.Info // without the form made by hand
+		if err := enc.Encode(plain(i)); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(strings.TrimSuffix(want.String(), "\n"), string(i.AppendJSON(nil))); diff != "" {
@@ -160,6 +162,38 @@ func TestExitedOutcome(t *testing.T) {
 		e := spool.Event{Kind: spool.KindExited, Data: json.RawMessage(data)}
 		if got, ok := e.Outcome(); !ok || got.Kind != spool.Unknown {
 			t.Errorf("%q: %+v, want an unknown one", data, got)
+		}
+	}
+}
+
+// TestDurationsAreMilliseconds checks the JSON form of durations.
+func TestDurationsAreMilliseconds(t *testing.T) {
+	for _, tt := range []struct {
+		value any
+		want  string
+	}{
+		{spool.Limits{}, `{}`},
+		{spool.Limits{Wall: time.Minute, Idle: time.Millisecond, Grace: 1500 * time.Microsecond, OutputBytes: 5, OutputPolicy: "stop", Pids: 7},
+			`{"output_bytes":5,"output_policy":"stop","pids":7,"wall_ms":60000,"idle_ms":1,"grace_ms":2}`},
+		{spool.Limits{Wall: 1, Idle: -1}, `{"wall_ms":1,"idle_ms":-1}`}, // zero would be the default
+		{spool.Limits{Wall: math.MaxInt64}, `{"wall_ms":9223372036854}`},
+		{spool.Spec{Argv: []string{"x"}}, `{"argv":["x"]}`},
+		{spool.Spec{Limits: spool.Limits{Wall: time.Second}}, `{"limits":{"wall_ms":1000}}`},
+		{spool.Control{Op: spool.ControlStop, Grace: time.Second, Turn: 3}, `{"op":"stop","turn":3,"grace_ms":1000}`},
+		{&spool.Control{Op: spool.ControlKill}, `{"op":"kill"}`},
+	} {
+		got, err := json.Marshal(tt.value)
+		if err != nil || string(got) != tt.want {
+			t.Errorf("%+v: %s, %v; want %s", tt.value, got, err, tt.want)
+		}
+	}
+	var l spool.Limits
+	if err := json.Unmarshal([]byte(`{"wall_ms":60000,"grace_ms":0,"pids":2}`), &l); err != nil || l != (spool.Limits{Wall: time.Minute, Pids: 2}) {
+		t.Errorf("%+v, %v", l, err)
+	}
+	for _, bad := range []string{`{"wall_ms":9223372036855}`, `{"idle_ms":"1s"}`, `{"grace_ms":1.5}`, `{"wall_ms":-9223372036855}`} {
+		if err := json.Unmarshal([]byte(bad), &l); err == nil {
+			t.Errorf("%s was taken", bad)
 		}
 	}
 }

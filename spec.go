@@ -30,7 +30,7 @@ type Spec struct {
 	// environment. Values are never written to the log or the store.
 	Env map[string]string `json:"env,omitempty"`
 	// EnvPolicy derives an environment from the backend's own.
-	EnvPolicy *EnvPolicy `json:"envPolicy,omitempty"`
+	EnvPolicy *EnvPolicy `json:"env_policy,omitempty"`
 	// TTY asks for a terminal of this size instead of pipes.
 	TTY *Size `json:"tty,omitempty"`
 	// Stdin keeps a writable standard input; without it, and without a
@@ -48,49 +48,34 @@ type Size struct {
 	Cols uint16 `json:"cols"`
 }
 
-// Inherit says which variables of the backend's environment a policy starts from.
-type Inherit string
-
-// What an [EnvPolicy] can inherit.
-const (
-	InheritAll  Inherit = "all"
-	InheritCore Inherit = "core"
-	InheritNone Inherit = "none"
-)
-
 // EnvPolicy derives an environment in this order: inherit, drop the default
 // excludes (names that look like secrets), drop Exclude, apply Set, keep only
 // IncludeOnly when it is not empty. Patterns are case-insensitive globs.
 type EnvPolicy struct {
-	Inherit               Inherit           `json:"inherit"`
-	IgnoreDefaultExcludes bool              `json:"ignoreDefaultExcludes"`
-	Exclude               []string          `json:"exclude"`
-	Set                   map[string]string `json:"set"`
-	IncludeOnly           []string          `json:"includeOnly"`
+	// Inherit says which variables of the backend's environment to start
+	// from: "all" of them, the "core" ones (PATH, HOME and their like) or
+	// "none". Empty means all.
+	Inherit               string            `json:"inherit,omitempty"`
+	IgnoreDefaultExcludes bool              `json:"ignore_default_excludes,omitempty"`
+	Exclude               []string          `json:"exclude,omitempty"`
+	Set                   map[string]string `json:"set,omitempty"`
+	IncludeOnly           []string          `json:"include_only,omitempty"`
 }
 
-// OutputPolicy says what happens to output beyond [Limits.OutputBytes].
-type OutputPolicy string
-
-// The output policies.
-const (
-	// TruncateOutput keeps the head and the tail, and logs how many bytes
-	// of each stream were dropped between them.
-	TruncateOutput OutputPolicy = "truncate"
-	// BlockOutput stops reading, so that the writer blocks.
-	BlockOutput OutputPolicy = "block"
-	// StopOutput stops the run.
-	StopOutput OutputPolicy = "stop"
-)
-
-// Limits bound one run. Zero means the backend's default.
+// Limits bound one run. Zero means the backend's default. The JSON form has
+// durations in whole milliseconds.
 type Limits struct {
-	Wall         time.Duration `json:"wall,omitempty"`  // stop after this long
-	Idle         time.Duration `json:"idle,omitempty"`  // stop after this long without output
-	Grace        time.Duration `json:"grace,omitempty"` // between asking to end and killing
-	OutputBytes  int64         `json:"outputBytes,omitempty"`
-	OutputPolicy OutputPolicy  `json:"outputPolicy,omitempty"`
-	Pids         int           `json:"pids,omitempty"` // processes and threads alive at once
+	Wall  time.Duration `json:"wall_ms,omitempty"`  // stop after this long
+	Idle  time.Duration `json:"idle_ms,omitempty"`  // stop after this long without output
+	Grace time.Duration `json:"grace_ms,omitempty"` // between asking to end and killing
+	// OutputBytes bounds the output that is logged.
+	OutputBytes int64 `json:"output_bytes,omitempty"`
+	// OutputPolicy says what happens to output beyond that. "truncate", the
+	// default, keeps the head and the tail and logs how many bytes were
+	// dropped between them; "block" stops reading, so that the writer
+	// blocks; "stop" stops the run.
+	OutputPolicy string `json:"output_policy,omitempty"`
+	Pids         int    `json:"pids,omitempty"` // processes and threads alive at once
 }
 
 // Label is one label of a run.

@@ -34,7 +34,7 @@ func (b *bench) followed(ctx context.Context, metric string, readers int, n int6
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
 	began := time.Now()
-	r, err := spool.Start(ctx, h, spool.Spec{Argv: zeros(n), EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritCore}})
+	r, err := spool.Start(ctx, h, spool.Spec{Argv: zeros(n), EnvPolicy: &spool.EnvPolicy{Inherit: "core"}})
 	if err != nil {
 		return err
 	}

@@ -374,8 +374,8 @@ type blob struct {
 func (b *blob) fill() error {
 	var result runproto.BlobResult
 	err := b.client.call(b.ctx, "run/blob", runproto.BlobParams{Run: b.run, Digest: b.digest, Offset: b.offset}, &result)
-	b.chunk, b.eof = result.Chunk, result.EOF
-	b.offset += int64(len(result.Chunk))
+	b.chunk, b.eof = result.Bytes, result.EOF
+	b.offset += int64(len(result.Bytes))
 	return err
 }
 

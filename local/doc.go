@@ -12,7 +12,7 @@
 //
 //		run, err := spool.Start(ctx, backend, spool.Spec{
 //			Argv:      []string{"make", "test"},
-//			EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritAll},
+//			EnvPolicy: &spool.EnvPolicy{Inherit: "all"},
 //		})
 //		…
 //	}

@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 
 func shell(script, cwd string) spool.Spec {
 	return spool.Spec{
-		Argv: []string{"/bin/sh", "-c", script}, Cwd: cwd, EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritCore},
+		Argv: []string{"/bin/sh", "-c", script}, Cwd: cwd, EnvPolicy: &spool.EnvPolicy{Inherit: "core"},
 	}
 }
 

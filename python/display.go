@@ -15,7 +15,7 @@ import (
 //
 // In JSON the MIME types are members beside the others, which have no slash:
 //
-//	{"text/plain":"<Figure>","image/png":{"blob":"sha256:…","size":5123},"id":"plot"}
+//	{"text/plain":"<Figure>","image/png":{"blob":"sha256:…","size_bytes":5123},"id":"plot"}
 type Display struct {
 	// Bundle holds the forms by MIME type: a JSON string for text, base64
 	// in a JSON string for images and other bytes, any JSON value for JSON

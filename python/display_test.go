@@ -15,7 +15,7 @@ func TestDisplayJSON(t *testing.T) {
 	d := python.Display{
 		Bundle: map[string]json.RawMessage{
 			"text/plain": json.RawMessage(`"<Figure>"`),
-			"image/png":  json.RawMessage(`{"blob":"sha256:00","size":3}`),
+			"image/png":  json.RawMessage(`{"blob":"sha256:00","size_bytes":3}`),
 		},
 		Metadata: map[string]json.RawMessage{"image/png": json.RawMessage(`{"width":10}`)},
 		ID:       "plot", Update: true, Count: 4,
@@ -24,7 +24,7 @@ func TestDisplayJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"execution_count":4,"id":"plot","image/png":{"blob":"sha256:00","size":3},"metadata":{"image/png":{"width":10}},"text/plain":"<Figure>","update":true}`
+	const want = `{"execution_count":4,"id":"plot","image/png":{"blob":"sha256:00","size_bytes":3},"metadata":{"image/png":{"width":10}},"text/plain":"<Figure>","update":true}`
 	var members map[string]any
 	if err := json.Unmarshal(b, &members); err != nil {
 		t.Fatal(err)

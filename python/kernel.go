@@ -46,8 +46,9 @@ type KernelConfig struct {
 	// raises MemoryError. Where there are control groups for memory, the
 	// whole tree is bounded as well, and ended when it takes more.
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
-	// CPUSeconds bounds the processor time of the interpreter in all.
-	CPUSeconds int64 `json:"cpu_seconds,omitempty"`
+	// CPUMs bounds the processor time of the interpreter in all. The
+	// operating system counts it in whole seconds, so it is rounded up.
+	CPUMs int64 `json:"cpu_ms,omitempty"`
 }
 
 // Spec returns a spec that starts a kernel with this configuration. The

@@ -152,10 +152,7 @@ func done(data json.RawMessage) Output {
 
 // truncation describes the missing part of a truncated event.
 func truncation(data json.RawMessage) string {
-	var t struct {
-		spool.Gap
-		spool.Truncation
-	}
+	var t spool.Truncation
 	if err := json.Unmarshal(data, &t); err != nil {
 		return "part of the log is missing here"
 	}
@@ -163,8 +160,8 @@ func truncation(data json.RawMessage) string {
 		return fmt.Sprintf("events %d to %d have been deleted", t.From, t.To)
 	}
 	var dropped int64
-	for _, n := range t.Dropped {
+	for _, n := range t.DroppedBytes {
 		dropped += n
 	}
-	return fmt.Sprintf("%d bytes of output were dropped here, beyond the limit of %d", dropped, t.Limit)
+	return fmt.Sprintf("%d bytes of output were dropped here, beyond the limit of %d", dropped, t.LimitBytes)
 }

@@ -73,7 +73,7 @@ func TestChoiceOfText(t *testing.T) {
 			render.Output{Images: []render.Value{{MIME: "image/png", Bytes: []byte("png")}, {MIME: "image/jpeg", Bytes: []byte("jpg")}}}},
 		{"JSON stands beside the text", shown("application/json", `{"a":1}`, "text/plain", `"{'a': 1}"`),
 			render.Output{Text: "{'a': 1}", Data: []render.Value{{MIME: "application/json", Bytes: []byte(`{"a":1}`)}}}},
-		{"an image in a blob", shown("image/png", `{"blob":"`+digest+`","size":7}`),
+		{"an image in a blob", shown("image/png", `{"blob":"`+digest+`","size_bytes":7}`),
 			render.Output{Images: []render.Value{{MIME: "image/png", Blob: &spool.Blob{Digest: digest, Size: 7, MIME: "image/png"}}}}},
 		{"invalid base64 as an image", shown("image/png", `"%%%"`, "text/plain", `"p"`), render.Output{Text: "p"}},
 		{"lines of a notebook", shown("text/plain", `["a\n","b"]`), render.Output{Text: "a\nb"}},
@@ -109,8 +109,8 @@ func TestOtherEvents(t *testing.T) {
 		{"notice", event(spool.KindNotice, spool.Notice{Code: "c", Text: "note"}), render.Output{Text: "note", Aside: true}},
 		{"a closed ask has no text", event(spool.KindNotice, spool.Notice{Code: spool.NoticeAskClosed, Text: "note"}), render.Output{}},
 		{"a notice for programs", event(spool.KindNotice, spool.Notice{Code: "c", Text: "note", Level: "debug"}), render.Output{}},
-		{"gap", event(spool.KindTruncated, spool.Gap{From: 2, To: 5}), render.Output{Text: "events 2 to 5 have been deleted", Aside: true}},
-		{"truncation", event(spool.KindTruncated, spool.Truncation{Dropped: map[spool.Stream]int64{spool.Stdout: 3, spool.Stderr: 4}, Limit: 9}),
+		{"gap", event(spool.KindTruncated, spool.Truncation{From: 2, To: 5}), render.Output{Text: "events 2 to 5 have been deleted", Aside: true}},
+		{"truncation", event(spool.KindTruncated, spool.Truncation{DroppedBytes: map[spool.Stream]int64{spool.Stdout: 3, spool.Stderr: 4}, LimitBytes: 9}),
 			render.Output{Text: "7 bytes of output were dropped here, beyond the limit of 9", Aside: true}},
 		{"done well", event(spool.KindDone, spool.Done{Outcome: spool.TurnOK}), render.Output{}},
 		{"done with an error, which was shown", event(spool.KindDone, spool.Done{Outcome: spool.TurnError, Error: "E: m"}), render.Output{}},
@@ -133,7 +133,7 @@ func TestOtherEvents(t *testing.T) {
 }
 
 func TestTextInBlob(t *testing.T) {
-	e := shown("text/plain", `{"blob":"`+digest+`","size":11}`)
+	e := shown("text/plain", `{"blob":"`+digest+`","size_bytes":11}`)
 	r := render.Renderer{Blobs: blobs{digest: []byte("aaaaäbbbbb")}, MaxText: 5}
 	got, err := r.Event(t.Context(), e)
 	if err != nil {

@@ -63,7 +63,7 @@ func (a *app) demo(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, c.Close()) }()
 
 	run, err := spool.Start(ctx, c, spool.Spec{
-		Name: "demo", Argv: []string{"/bin/sh", "-c", demoScript}, EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritCore},
+		Name: "demo", Argv: []string{"/bin/sh", "-c", demoScript}, EnvPolicy: &spool.EnvPolicy{Inherit: "core"},
 	})
 	if err != nil {
 		return err

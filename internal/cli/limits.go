@@ -33,10 +33,10 @@ func (l *limitFlags) add(flags *pflag.FlagSet, prefix string) {
 func (l *limitFlags) limits() (spool.Limits, error) {
 	limits := spool.Limits{
 		Wall: l.wall, Idle: l.idle, Grace: l.grace,
-		OutputBytes: int64(l.output), OutputPolicy: spool.OutputPolicy(l.policy), Pids: l.pids,
+		OutputBytes: int64(l.output), OutputPolicy: l.policy, Pids: l.pids,
 	}
 	switch limits.OutputPolicy {
-	case "", spool.TruncateOutput, spool.BlockOutput, spool.StopOutput:
+	case "", "truncate", "block", "stop":
 	default:
 		return limits, usageErrorf("output policy %q: it is truncate, block or stop", l.policy)
 	}

@@ -222,11 +222,11 @@ func overlay(values []string) (map[string]string, error) {
 func envPolicy(clean, remote bool) *spool.EnvPolicy {
 	switch {
 	case clean:
-		return &spool.EnvPolicy{Inherit: spool.InheritNone}
+		return &spool.EnvPolicy{Inherit: "none"}
 	case remote:
-		return &spool.EnvPolicy{Inherit: spool.InheritCore}
+		return &spool.EnvPolicy{Inherit: "core"}
 	}
-	return &spool.EnvPolicy{Inherit: spool.InheritAll, IgnoreDefaultExcludes: true}
+	return &spool.EnvPolicy{Inherit: "all", IgnoreDefaultExcludes: true}
 }
 
 // completeCommand completes a program to run.

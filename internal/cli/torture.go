@@ -174,7 +174,7 @@ func (a *app) tortureProgress(r *torture.Report) {
 		broken += n
 	}
 	fmt.Fprintf(a.stderr, "\r\x1b[K%s  runs %d  events %d  disconnects %d  kills %d  violations %d",
-		time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Runs, r.Events, r.Disconnects, r.Kills, broken)
+		(time.Duration(r.DurationMs) * time.Millisecond).Round(time.Second), r.Runs, r.Events, r.Disconnects, r.Kills, broken)
 }
 
 // printSchedule shows what would happen.

@@ -13,7 +13,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// coreNames are the variables that [spool.InheritCore] inherits.
+// coreNames are the variables that "core" selects.
 var coreNames = []string{
 	"PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER",
 }
@@ -63,12 +63,12 @@ func Make(policy *spool.EnvPolicy, inherited []string, env map[string]string) ([
 func applyPolicy(vars map[string]string, p *spool.EnvPolicy, inherited []string) error {
 	keep := func(string) bool { return true }
 	switch p.Inherit {
-	case spool.InheritAll, "":
-	case spool.InheritCore:
+	case "all", "":
+	case "core":
 		keep = func(name string) bool {
 			return slices.ContainsFunc(coreNames, func(core string) bool { return strings.EqualFold(core, name) })
 		}
-	case spool.InheritNone:
+	case "none":
 		inherited = nil
 	default:
 		return fmt.Errorf("unknown environment inheritance %q", p.Inherit)

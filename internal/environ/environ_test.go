@@ -31,33 +31,33 @@ func TestMake(t *testing.T) {
 			[]string{"A=1"},
 		},
 		{
-			"all, without secrets", policy(spool.EnvPolicy{Inherit: spool.InheritAll}), nil,
+			"all, without secrets", policy(spool.EnvPolicy{Inherit: "all"}), nil,
 			[]string{"DUP=2", "EDITOR=vi", "HOME=/root", "Lang=C", "PATH=/bin", "lc_all=C"},
 		},
 		{
-			"all, with secrets", policy(spool.EnvPolicy{Inherit: spool.InheritAll, IgnoreDefaultExcludes: true}), nil,
+			"all, with secrets", policy(spool.EnvPolicy{Inherit: "all", IgnoreDefaultExcludes: true}), nil,
 			[]string{"API_KEY=k", "DUP=2", "EDITOR=vi", "GITHUB_TOKEN=t", "HOME=/root", "Lang=C", "MONKEY=m", "PATH=/bin", "lc_all=C", "mySecretThing=s"},
 		},
 		{
-			"core, whatever the case", policy(spool.EnvPolicy{Inherit: spool.InheritCore}), nil,
+			"core, whatever the case", policy(spool.EnvPolicy{Inherit: "core"}), nil,
 			[]string{"HOME=/root", "Lang=C", "PATH=/bin", "lc_all=C"},
 		},
-		{"none", policy(spool.EnvPolicy{Inherit: spool.InheritNone}), nil, []string{}},
+		{"none", policy(spool.EnvPolicy{Inherit: "none"}), nil, []string{}},
 		{
-			"exclude", policy(spool.EnvPolicy{Inherit: spool.InheritAll, Exclude: []string{"ed*", "?UP", "l*"}}), nil,
+			"exclude", policy(spool.EnvPolicy{Inherit: "all", Exclude: []string{"ed*", "?UP", "l*"}}), nil,
 			[]string{"HOME=/root", "PATH=/bin"},
 		},
 		{
-			"set comes after the excludes", policy(spool.EnvPolicy{Inherit: spool.InheritNone, Exclude: []string{"A*"}, Set: map[string]string{"A_TOKEN": "1"}}), nil,
+			"set comes after the excludes", policy(spool.EnvPolicy{Inherit: "none", Exclude: []string{"A*"}, Set: map[string]string{"A_TOKEN": "1"}}), nil,
 			[]string{"A_TOKEN=1"},
 		},
 		{
-			"include only comes after set", policy(spool.EnvPolicy{Inherit: spool.InheritAll, Set: map[string]string{"A": "1", "B": "2"}, IncludeOnly: []string{"p*", "a"}}), nil,
+			"include only comes after set", policy(spool.EnvPolicy{Inherit: "all", Set: map[string]string{"A": "1", "B": "2"}, IncludeOnly: []string{"p*", "a"}}), nil,
 			[]string{"A=1", "PATH=/bin"},
 		},
 		{
 			"the overlay is not filtered",
-			policy(spool.EnvPolicy{Inherit: spool.InheritCore, Exclude: []string{"*"}, IncludeOnly: []string{"X"}}), map[string]string{"MY_KEY": "1", "PATH": "/mine"},
+			policy(spool.EnvPolicy{Inherit: "core", Exclude: []string{"*"}, IncludeOnly: []string{"X"}}), map[string]string{"MY_KEY": "1", "PATH": "/mine"},
 			[]string{"MY_KEY=1", "PATH=/mine"},
 		},
 	}

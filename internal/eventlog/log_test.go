@@ -115,7 +115,7 @@ func TestModel(t *testing.T) {
 					if durable {
 						t.Fatal("a gap in a durable log")
 					}
-					var gap spool.Gap
+					var gap spool.Truncation
 					if err := json.Unmarshal(got[0].Data, &gap); err != nil || gap.From != spool.Seq(after+1) || gap.To != got[0].Seq || len(got) != 1 {
 						t.Fatalf("gap %+v, %v in %v", gap, err, got)
 					}

@@ -25,7 +25,7 @@ func (l *Log) Read(after spool.Seq, maxBytes int) ([]spool.Event, error) {
 		l.mu.Unlock()
 		return fit(parts, maxBytes), nil
 	}
-	gap := spool.Gap{From: after + 1, To: l.first - 1}
+	gap := spool.Truncation{From: after + 1, To: l.first - 1}
 	shared := l.shared
 	l.mu.Unlock()
 
@@ -105,7 +105,7 @@ func (l *Log) since(parts [][]spool.Event, after spool.Seq, enough int) [][]spoo
 
 // gapEvent returns the event that stands for lost events. Its seq is that of
 // the last of them, so that the reader's cursor moves past the gap.
-func gapEvent(run spool.RunID, gap spool.Gap, now time.Time) spool.Event {
+func gapEvent(run spool.RunID, gap spool.Truncation, now time.Time) spool.Event {
 	data, err := json.Marshal(gap)
 	if err != nil { // two integers always encode
 		panic(err)

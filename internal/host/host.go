@@ -257,7 +257,7 @@ func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing b
 	info := spool.Info{
 		ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels,
 		Argv: spec.Argv, Cwd: spec.Cwd, TTY: spec.TTY != nil,
-		Owner: h.id, Created: time.Now().Round(0), State: spool.StateRunning,
+		Owner: h.id, Created: time.Now().UTC().Round(0), State: spool.StateRunning,
 	}
 	h.mu.Lock()
 	if h.closed {

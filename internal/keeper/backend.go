@@ -487,7 +487,7 @@ func (b *Backend) Lease(ctx context.Context, label spool.Label, ttl time.Duratio
 	if _, err := b.current(ctx); err != nil {
 		return err
 	}
-	_, err := b.toAll(ctx, methodLease, leaseParams{label, ttl}, nil)
+	_, err := b.toAll(ctx, methodLease, leaseParams{label, ttl.Milliseconds()}, nil)
 	return err
 }
 

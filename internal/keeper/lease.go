@@ -47,7 +47,7 @@ func (c *conn) lease(method string, p leaseParams) (any, error) {
 		l.expiry.Stop()
 		l.expiry = nil
 	}
-	l.holder, l.ttl = c, max(0, min(p.TTL, maxLease))
+	l.holder, l.ttl = c, time.Duration(max(0, min(p.TTLMs, maxLease.Milliseconds())))*time.Millisecond
 	return struct{}{}, nil
 }
 

@@ -1,8 +1,6 @@
 package keeper
 
 import (
-	"time"
-
 	"github.com/spool-run/spool"
 )
 
@@ -13,7 +11,8 @@ import (
 // version.
 //
 // Version 3 made starts and the first update of a run binary messages. Version
-// 4 made the error of a start one too, and put the kind first in all of them.
+// 4 made the error of a start one too, put the kind first in all of them, and
+// has durations in milliseconds.
 const Protocol = 4
 
 // The methods of a keeper.
@@ -45,8 +44,8 @@ type awaitParams struct {
 // leaseParams name a group of runs that is to end when nobody has held the
 // lease for so long.
 type leaseParams struct {
-	Label spool.Label   `json:"label"`
-	TTL   time.Duration `json:"ttl,omitempty"`
+	Label spool.Label `json:"label"`
+	TTLMs int64       `json:"ttl_ms,omitempty"`
 }
 
 // liveResult describes what is starting or not closed.

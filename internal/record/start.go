@@ -79,7 +79,7 @@ func DecodeStart(b []byte) (start Start, err error) {
 	l := &p.Limits
 	l.Wall, l.Idle, l.Grace = time.Duration(m.int()), time.Duration(m.int()), time.Duration(m.int())
 	l.OutputBytes, l.Pids = m.int(), int(m.int())
-	l.OutputPolicy = spool.OutputPolicy(m.text())
+	l.OutputPolicy = m.text()
 	if config := m.bytes(); len(config) > 0 {
 		p.Config = config
 	}

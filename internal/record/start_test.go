@@ -20,9 +20,9 @@ func someStarts() map[string]record.Start {
 		}},
 		"all": {News: true, Spec: spool.Spec{
 			ID: "r1", Name: "n", Engine: "e", Labels: map[string]string{"a": "b", "c": "d"}, Argv: []string{"x", "y"}, Arg0: "z",
-			Cwd: "/", Env: map[string]string{"HOME": "/root"}, EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritCore, Exclude: []string{"X*"}},
+			Cwd: "/", Env: map[string]string{"HOME": "/root"}, EnvPolicy: &spool.EnvPolicy{Inherit: "core", Exclude: []string{"X*"}},
 			TTY: &spool.Size{Rows: 25, Cols: 65535}, Stdin: true, Config: json.RawMessage(`{"k":1}`),
-			Limits: spool.Limits{Wall: time.Hour, Idle: -1, Grace: time.Second, OutputBytes: 1 << 40, OutputPolicy: spool.BlockOutput, Pids: 7},
+			Limits: spool.Limits{Wall: time.Hour, Idle: -1, Grace: time.Second, OutputBytes: 1 << 40, OutputPolicy: "block", Pids: 7},
 		}},
 	}
 }

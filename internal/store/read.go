@@ -191,7 +191,7 @@ func (p *page) add(e spool.Event) {
 
 // addGap stands for the events up to a seq, which are gone.
 func (p *page) addGap(to spool.Seq, now time.Time) {
-	data, err := json.Marshal(spool.Gap{From: p.next, To: to})
+	data, err := json.Marshal(spool.Truncation{From: p.next, To: to})
 	if err != nil { // two integers always encode
 		panic(err)
 	}

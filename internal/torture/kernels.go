@@ -51,7 +51,7 @@ type SoakOptions struct {
 // SoakReport is the result of a soak.
 type SoakReport struct {
 	Seed        uint64         `json:"seed"`
-	Seconds     float64        `json:"seconds"`
+	DurationMs  int64          `json:"duration_ms"`
 	Kernels     int            `json:"kernels"`
 	Cells       int            `json:"cells"`
 	Outcomes    map[string]int `json:"outcomes"`  // number of cells by outcome
@@ -73,7 +73,7 @@ func (r *SoakReport) Failed() bool {
 // WriteTable writes the report for a person.
 func (r *SoakReport) WriteTable(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(tw, "seed\t%d\ntime\t%.1f s\nkernels\t%d\ncells\t%d\n", r.Seed, r.Seconds, r.Kernels, r.Cells)
+	fmt.Fprintf(tw, "seed\t%d\ntime\t%.1f s\nkernels\t%d\ncells\t%d\n", r.Seed, float64(r.DurationMs)/1000, r.Kernels, r.Cells)
 	for _, name := range slices.Sorted(maps.Keys(r.Outcomes)) {
 		fmt.Fprintf(tw, "  %s\t%d\n", name, r.Outcomes[name])
 	}
@@ -169,7 +169,7 @@ func SoakKernels(ctx context.Context, o SoakOptions) (_ *SoakReport, err error) 
 	if err := s.killKeeper(ctx, state); err != nil {
 		return nil, err
 	}
-	s.report.Seconds = time.Since(began).Seconds()
+	s.report.DurationMs = time.Since(began).Milliseconds()
 	return &s.report, nil
 }
 

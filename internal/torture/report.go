@@ -10,10 +10,10 @@ import (
 
 // Report is the result of a torture.
 type Report struct {
-	Seed    uint64  `json:"seed"`
-	Server  string  `json:"server"`
-	Keeper  bool    `json:"keeper"` // runs outlive their server
-	Seconds float64 `json:"seconds"`
+	Seed       uint64 `json:"seed"`
+	Server     string `json:"server"`
+	Keeper     bool   `json:"keeper"` // runs outlive their server
+	DurationMs int64  `json:"duration_ms"`
 
 	Faults      map[Fault]int `json:"faults"`
 	Skipped     map[Fault]int `json:"skipped,omitempty"` // faults without a target
@@ -69,7 +69,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	row("server", "%s%s", r.Server, keeper)
 	row("seed", "%d", r.Seed)
-	row("time", "%s", time.Duration(r.Seconds*float64(time.Second)).Round(time.Second/10))
+	row("time", "%s", (time.Duration(r.DurationMs) * time.Millisecond).Round(time.Second/10))
 	for _, f := range Faults {
 		if r.Faults[f]+r.Skipped[f] == 0 {
 			continue

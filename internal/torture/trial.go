@@ -425,7 +425,7 @@ func (t *trial) violate(v Violation) {
 	if v.when.IsZero() {
 		v.when = time.Now()
 	}
-	v.Seconds = v.when.Sub(t.began).Round(time.Millisecond).String()
+	v.AtMs = v.when.Sub(t.began).Milliseconds()
 	t.logf("VIOLATION %s", v)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -494,7 +494,7 @@ func (t *trial) report() *Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rep := &Report{
-		Seed: t.opts.Seed, Server: t.addr, Keeper: t.keeper.Load(), Seconds: time.Since(t.began).Seconds(),
+		Seed: t.opts.Seed, Server: t.addr, Keeper: t.keeper.Load(), DurationMs: time.Since(t.began).Milliseconds(),
 		Faults: maps.Clone(t.faults), Skipped: maps.Clone(t.skipped), Disconnects: t.disconnects.Load(), Resumes: t.resumes.Load(), Kills: t.kills.Load(),
 		Runs: t.runs.Load(), Exited: t.exited.Load(), Excused: t.excusedRuns.Load(), LostStarts: t.lostStarts.Load(),
 		Refused: t.refusals.Load(), Audited: t.audited.Load(), Events: t.events.Load(), Bytes: t.bytes.Load(), Late: t.late.Load(),

@@ -31,13 +31,13 @@ var kinds = []Kind{Lost, Repeated, Reordered, Corrupted, Invented, WrongExit, Un
 
 // Violation is one broken promise.
 type Violation struct {
-	Kind    Kind   `json:"kind"`
-	Run     string `json:"run,omitempty"`
-	ID      string `json:"id,omitempty"` // the server's id of the run
-	Via     string `json:"via,omitempty"`
-	Detail  string `json:"detail"`
-	Seconds string `json:"at,omitempty"` // since the start
-	when    time.Time
+	Kind   Kind   `json:"kind"`
+	Run    string `json:"run,omitempty"`
+	ID     string `json:"id,omitempty"` // the server's id of the run
+	Via    string `json:"via,omitempty"`
+	Detail string `json:"detail"`
+	AtMs   int64  `json:"at_ms,omitempty"` // since the start
+	when   time.Time
 }
 
 func (v Violation) String() string {
@@ -45,8 +45,8 @@ func (v Violation) String() string {
 	if v.Run != "" {
 		s = fmt.Sprintf("%s: run %s, %s %s: %s", v.Kind, v.Run, v.Via, v.ID, v.Detail)
 	}
-	if v.Seconds != "" {
-		s += " (at " + v.Seconds + ")"
+	if v.AtMs != 0 {
+		s += fmt.Sprintf(" (at %v)", time.Duration(v.AtMs)*time.Millisecond)
 	}
 	return s
 }

@@ -21,14 +21,13 @@
 package agents
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/strict"
 )
 
 // What a run gets when its [Config] and [spool.Limits] do not say.
@@ -66,10 +65,8 @@ func parseConfig(spec *spool.Spec) (*agent.Config, error) {
 		return nil, fmt.Errorf("the spec of an agent run needs a config that names the agent")
 	}
 	c := new(agent.Config)
-	dec := json.NewDecoder(bytes.NewReader(spec.Config))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(c); err != nil {
-		return nil, fmt.Errorf("decode config: %w", err)
+	if err := strict.Unmarshal(spec.Config, c, "agent config"); err != nil {
+		return nil, err
 	}
 	switch c.Mode {
 	case "auto":

@@ -154,7 +154,7 @@ func prepare(spec *spool.Spec, o *Options, out engine.Sink) (*session, error) {
 func environment(spec *spool.Spec, o *Options, c *agent.Config, r *talk.Agent) ([]string, error) {
 	policy := spec.EnvPolicy
 	if policy == nil && spec.Env == nil {
-		policy = &spool.EnvPolicy{Inherit: spool.InheritCore}
+		policy = &spool.EnvPolicy{Inherit: "core"}
 	}
 	inherited := o.Environ
 	if inherited == nil {

@@ -67,7 +67,7 @@ func TestBrokenEnvironmentIsPassedOver(t *testing.T) {
 func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 	empty := t.TempDir()
 	_, err := sharedLab(t).tryStart(t, spec(func(s *spool.Spec) {
-		s.EnvPolicy = &spool.EnvPolicy{Inherit: spool.InheritNone}
+		s.EnvPolicy = &spool.EnvPolicy{Inherit: "none"}
 		s.Env = map[string]string{"PATH": empty, "VIRTUAL_ENV": filepath.Join(empty, "gone")}
 	}))
 	var se *spool.StartError

@@ -179,8 +179,8 @@ func (e *Engine) plan(spec *spool.Spec) (*launchSpec, spool.Limits, error) {
 	if cfg.MemoryBytes > 0 {
 		l.limits["RLIMIT_DATA"] = cfg.MemoryBytes
 	}
-	if cfg.CPUSeconds > 0 {
-		l.limits["RLIMIT_CPU"] = cfg.CPUSeconds
+	if cfg.CPUMs > 0 {
+		l.limits["RLIMIT_CPU"] = (cfg.CPUMs + 999) / 1000 // in whole seconds
 	}
 	return l, limits, nil
 }

@@ -30,7 +30,7 @@ func environment(spec *spool.Spec, inherited, allow []string) ([]string, error) 
 		inherited = environ.Filter(inherited, func(name string) bool {
 			return environ.Match(allow, name) || environ.Match(allowedNames, name) && !environ.Match(secretNames, name)
 		})
-		policy = &spool.EnvPolicy{Inherit: spool.InheritAll, IgnoreDefaultExcludes: true}
+		policy = &spool.EnvPolicy{Inherit: "all", IgnoreDefaultExcludes: true}
 	}
 	return environ.Make(policy, inherited, spec.Env)
 }

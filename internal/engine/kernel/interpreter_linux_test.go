@@ -108,7 +108,7 @@ func TestEnvironmentIsFiltered(t *testing.T) {
 	if s := strings.Join(got, " "); s != want {
 		t.Errorf("environment is %s", s)
 	}
-	spec.EnvPolicy = &spool.EnvPolicy{Inherit: spool.InheritNone}
+	spec.EnvPolicy = &spool.EnvPolicy{Inherit: "none"}
 	if got, err = environment(spec, inherited, nil); err != nil || strings.Join(got, " ") != "EXTRA_KEY=given" {
 		t.Errorf("with a policy: %v, %v", got, err)
 	}

@@ -30,6 +30,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/strict"
 	"github.com/spool-run/spool/python"
 )
 
@@ -51,7 +52,7 @@ const (
 	// InlineBytes is the longest text that is kept in a display event
 	// itself; longer ones, and all images, become blobs.
 	InlineBytes = 32 << 10
-	// MaxTail bounds what [spool.TruncateOutput] keeps of the end of a
+	// MaxTail bounds what the policy "truncate" keeps of the end of a
 	// turn's output: half of the limit, but no more than this.
 	MaxTail = 1 << 20
 	// MaxZygotes is how many are kept; the least lately used goes first.
@@ -100,12 +101,12 @@ type Options struct {
 	Limits spool.Limits
 }
 
-// parseConfig reads the configuration of a spec. Unknown members are ignored.
+// parseConfig reads and checks the configuration of a spec.
 func parseConfig(raw json.RawMessage) (python.KernelConfig, error) {
 	var c python.KernelConfig
 	if len(raw) > 0 {
-		if err := json.Unmarshal(raw, &c); err != nil {
-			return c, fmt.Errorf("decode kernel config: %w", err)
+		if err := strict.Unmarshal(raw, &c, "kernel config"); err != nil {
+			return c, err
 		}
 	}
 	c.Zygote = cmp.Or(c.Zygote, python.ZygoteAuto)
@@ -122,7 +123,7 @@ func parseConfig(raw json.RawMessage) (python.KernelConfig, error) {
 	}
 	for name, v := range map[string]int64{
 		"start_timeout_ms": c.StartTimeoutMs, "cell_timeout_ms": c.CellTimeoutMs, "again_ms": c.AgainMs,
-		"terminate_ms": c.TerminateMs, "kill_ms": c.KillMs, "memory_bytes": c.MemoryBytes, "cpu_seconds": c.CPUSeconds,
+		"terminate_ms": c.TerminateMs, "kill_ms": c.KillMs, "memory_bytes": c.MemoryBytes, "cpu_ms": c.CPUMs,
 	} {
 		if v < 0 {
 			return c, fmt.Errorf("%s is negative", name)
@@ -172,7 +173,7 @@ func (o *Options) limits(l spool.Limits) (spool.Limits, bool, error) {
 		return l, false, fmt.Errorf("a limit is negative")
 	}
 	switch l.OutputPolicy {
-	case "", spool.TruncateOutput, spool.BlockOutput, spool.StopOutput:
+	case "", "truncate", "block", "stop":
 	default:
 		return l, false, fmt.Errorf("unknown output policy %q", l.OutputPolicy)
 	}
@@ -181,7 +182,7 @@ func (o *Options) limits(l spool.Limits) (spool.Limits, bool, error) {
 	l.Idle = cmp.Or(l.Idle, o.Limits.Idle)
 	l.Grace = cmp.Or(l.Grace, o.Limits.Grace, DefaultGrace)
 	l.OutputBytes = cmp.Or(l.OutputBytes, o.Limits.OutputBytes, DefaultOutputBytes)
-	l.OutputPolicy = cmp.Or(l.OutputPolicy, o.Limits.OutputPolicy, spool.TruncateOutput)
+	l.OutputPolicy = cmp.Or(l.OutputPolicy, o.Limits.OutputPolicy, "truncate")
 	l.Pids = cmp.Or(l.Pids, o.Limits.Pids, DefaultPids)
 	return l, explicit, nil
 }

@@ -216,7 +216,7 @@ func (s *session) publish(name spool.Stream, b []byte) {
 		return
 	}
 	s.notice(spool.Notice{Code: NoticeOutputLimit, Text: s.output.limitText(), Level: "warning"})
-	if s.limits.OutputPolicy == spool.StopOutput {
+	if s.limits.OutputPolicy == "stop" {
 		if t := s.turns.Running(); t != nil {
 			s.stopTurn(t, "output", s.steps)
 		} else {
@@ -282,7 +282,7 @@ func (s *session) endStream(i int) {
 // flushTail logs what was held back of a turn's output.
 func (s *session) flushTail() {
 	if len(s.output.tail.Dropped) > 0 {
-		s.event(spool.KindTruncated, spool.Truncation{Dropped: s.output.tail.Dropped, Limit: s.limits.OutputBytes})
+		s.event(spool.KindTruncated, spool.Truncation{DroppedBytes: s.output.tail.Dropped, LimitBytes: s.limits.OutputBytes})
 	}
 	for {
 		name, b := s.output.tail.Next(readSize)

@@ -28,7 +28,7 @@ func (m *meter) reset() {
 
 // room is how much may be read before the writers have to wait.
 func (m *meter) room() int64 {
-	if m.limits.OutputPolicy != spool.BlockOutput || m.open {
+	if m.limits.OutputPolicy != "block" || m.open {
 		return 1 << 62
 	}
 	return m.limits.OutputBytes - m.logged
@@ -39,13 +39,13 @@ func (m *meter) room() int64 {
 func (m *meter) take(stream spool.Stream, b []byte) (logged []byte, passed bool) {
 	m.total += int64(len(b))
 	head := m.limits.OutputBytes
-	if m.limits.OutputPolicy == spool.TruncateOutput {
+	if m.limits.OutputPolicy == "truncate" {
 		head -= int64(m.tail.Max)
 	}
 	keep := int(min(int64(len(b)), max(0, head-m.logged)))
 	m.logged += int64(keep)
 	if rest := b[keep:]; len(rest) > 0 {
-		if m.limits.OutputPolicy == spool.TruncateOutput {
+		if m.limits.OutputPolicy == "truncate" {
 			m.tail.Write(stream, rest)
 		} else {
 			m.tail.Drop(stream, len(rest))
@@ -60,9 +60,9 @@ func (m *meter) take(stream spool.Stream, b []byte) (logged []byte, passed bool)
 func (m *meter) limitText() string {
 	n := m.limits.OutputBytes
 	switch m.limits.OutputPolicy {
-	case spool.StopOutput:
+	case "stop":
 		return fmt.Sprintf("the output is longer than %d bytes; the cell is ended", n)
-	case spool.BlockOutput:
+	case "block":
 		return fmt.Sprintf("the output has reached %d bytes; it is not read any further in this turn", n)
 	}
 	return fmt.Sprintf("the output is longer than %d bytes; of the rest only the last %d are kept", n, m.tail.Max)

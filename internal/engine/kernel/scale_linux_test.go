@@ -307,7 +307,7 @@ func TestMemoryKillIsNamed(t *testing.T) {
 
 // A cell whose writes are not read any more can still be ended.
 func TestBlockedOutputCanBeInterrupted(t *testing.T) {
-	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff}, spool.Spec{Limits: spool.Limits{OutputBytes: 100_000, OutputPolicy: spool.BlockOutput}})
+	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff}, spool.Spec{Limits: spool.Limits{OutputBytes: 100_000, OutputPolicy: "block"}})
 	turn := r.cell("while True: print('x' * 1000)")
 	r.log.Until(t, "the limit", func(e spool.Event) bool { return e.Kind == spool.KindNotice })
 	begin := time.Now()

@@ -75,7 +75,7 @@ func TestTruncateKeepsHeadAndTail(t *testing.T) {
 	}
 	for _, limit := range []int{1, 2, 1000, 4096, 100_000, all.Len() - 1} {
 		spec := shell("seq 20000")
-		spec.Limits = spool.Limits{OutputBytes: int64(limit), OutputPolicy: spool.TruncateOutput}
+		spec.Limits = spool.Limits{OutputBytes: int64(limit), OutputPolicy: "truncate"}
 		s, log := start(t, e, spec)
 		if got := enginetest.Wait(t, s); got != (spool.Outcome{Kind: spool.Exited}) {
 			t.Errorf("outcome is %v", got)
@@ -87,7 +87,7 @@ func TestTruncateKeepsHeadAndTail(t *testing.T) {
 			t.Errorf("limit %d: output of %d bytes is not the first %d and the last %d", limit, len(got), head, tail)
 		}
 		wantTruncation(t, log, spool.Truncation{
-			Dropped: map[spool.Stream]int64{spool.Stdout: int64(all.Len() - limit)}, Limit: int64(limit),
+			DroppedBytes: map[spool.Stream]int64{spool.Stdout: int64(all.Len() - limit)}, LimitBytes: int64(limit),
 		})
 		wantNotice(t, log, NoticeOutputLimit)
 		// Head, truncated, tail, exited.
@@ -122,7 +122,7 @@ func wantTruncation(t *testing.T, log *enginetest.Log, want spool.Truncation) {
 
 func TestOutputAtTheLimitIsWhole(t *testing.T) {
 	e := open(t, Options{})
-	for _, policy := range []spool.OutputPolicy{spool.TruncateOutput, spool.BlockOutput, spool.StopOutput} {
+	for _, policy := range []string{"truncate", "block", "stop"} {
 		spec := shell("printf 0123456789")
 		spec.Limits = spool.Limits{OutputBytes: 10, OutputPolicy: policy}
 		s, log := start(t, e, spec)
@@ -169,10 +169,10 @@ func TestTruncateKeepsStreamsApart(t *testing.T) {
 	for _, e := range log.All(t) {
 		if e.Kind == spool.KindTruncated {
 			tr := enginetest.Data[spool.Truncation](t, e)
-			if int64(len(out))+tr.Dropped[spool.Stdout] != 12 || int64(len(errs))+tr.Dropped[spool.Stderr] != 12 {
-				t.Errorf("dropped %v of %q and %q", tr.Dropped, out, errs)
+			if int64(len(out))+tr.DroppedBytes[spool.Stdout] != 12 || int64(len(errs))+tr.DroppedBytes[spool.Stderr] != 12 {
+				t.Errorf("dropped %v of %q and %q", tr.DroppedBytes, out, errs)
 			}
-			dropped = tr.Dropped[spool.Stdout] + tr.Dropped[spool.Stderr]
+			dropped = tr.DroppedBytes[spool.Stdout] + tr.DroppedBytes[spool.Stderr]
 		}
 	}
 	if dropped != 8 {
@@ -199,7 +199,7 @@ func TestBlockStopsReading(t *testing.T) {
 	e := open(t, Options{})
 	const limit = 200_000
 	spec := shell("exec head -c 10000000 /dev/zero")
-	spec.Limits = spool.Limits{OutputBytes: limit, OutputPolicy: spool.BlockOutput}
+	spec.Limits = spool.Limits{OutputBytes: limit, OutputPolicy: "block"}
 	s, log := start(t, e, spec)
 	log.Until(t, "notice", func(e spool.Event) bool { return e.Kind == spool.KindNotice })
 	if got := len(log.Output(t, spool.Stdout)); got != limit {
@@ -227,7 +227,7 @@ func TestStopPolicyEndsRun(t *testing.T) {
 	e := open(t, Options{})
 	const limit = 100_001
 	spec := shell("setsid sleep 1000 & while :; do head -c 1000000 /dev/zero; done")
-	spec.Limits = spool.Limits{OutputBytes: limit, OutputPolicy: spool.StopOutput}
+	spec.Limits = spool.Limits{OutputBytes: limit, OutputPolicy: "stop"}
 	s, log := start(t, e, spec)
 	if got := enginetest.Wait(t, s); got.Signal != "SIGKILL" {
 		t.Errorf("outcome is %v", got)

@@ -23,7 +23,7 @@ const (
 	DefaultOutputBytes = 2 << 30         // logged bytes
 	DefaultRows        = 24
 	DefaultCols        = 80
-	// MaxTail bounds what [spool.TruncateOutput] keeps of the end of the
+	// MaxTail bounds what the policy "truncate" keeps of the end of the
 	// output: half of the limit, but no more than this.
 	MaxTail = 1 << 20
 )
@@ -67,7 +67,7 @@ func (o *Options) limits(l spool.Limits) (_ spool.Limits, pids bool) {
 	l.Idle = cmp.Or(l.Idle, o.Limits.Idle)
 	l.Grace = cmp.Or(l.Grace, o.Limits.Grace, DefaultGrace)
 	l.OutputBytes = cmp.Or(l.OutputBytes, o.Limits.OutputBytes, DefaultOutputBytes)
-	l.OutputPolicy = cmp.Or(l.OutputPolicy, o.Limits.OutputPolicy, spool.TruncateOutput)
+	l.OutputPolicy = cmp.Or(l.OutputPolicy, o.Limits.OutputPolicy, "truncate")
 	l.Pids = cmp.Or(l.Pids, o.Limits.Pids, DefaultPids)
 	return l, pids
 }

@@ -23,7 +23,7 @@ func (p *pump) publish(st *stream, b []byte, given bool) {
 	p.total += int64(len(b))
 	limit := p.s.limits.OutputBytes
 	head := limit
-	if p.s.limits.OutputPolicy == spool.TruncateOutput {
+	if p.s.limits.OutputPolicy == "truncate" {
 		head -= int64(p.tail.Max)
 	}
 	keep := int(min(int64(len(b)), max(0, head-p.logged)))
@@ -39,13 +39,13 @@ func (p *pump) publish(st *stream, b []byte, given bool) {
 		return
 	}
 	switch rest := b[keep:]; p.s.limits.OutputPolicy {
-	case spool.TruncateOutput:
+	case "truncate":
 		p.tail.Write(st.name, rest)
 		if p.total > limit && !p.limited {
 			p.limited = true
 			p.notice(NoticeOutputLimit, fmt.Sprintf("the output is longer than %d bytes; of the rest only the last %d are kept", limit, p.tail.Max))
 		}
-	case spool.StopOutput:
+	case "stop":
 		p.tail.Drop(st.name, len(rest))
 		if !p.limited {
 			p.limited = true
@@ -79,7 +79,7 @@ func (p *pump) block() {
 // flush logs what was held back, once the streams have ended.
 func (p *pump) flush() {
 	if len(p.tail.Dropped) > 0 {
-		p.event(spool.KindTruncated, spool.Truncation{Dropped: p.tail.Dropped, Limit: p.s.limits.OutputBytes})
+		p.event(spool.KindTruncated, spool.Truncation{DroppedBytes: p.tail.Dropped, LimitBytes: p.s.limits.OutputBytes})
 	}
 	for {
 		stream, b := p.tail.Next(tailSize)

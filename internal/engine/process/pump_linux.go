@@ -249,7 +249,7 @@ func (p *pump) read(i int) int {
 		return 0
 	}
 	size := eventSize
-	if p.s.limits.OutputPolicy == spool.BlockOutput && !p.blocked {
+	if p.s.limits.OutputPolicy == "block" && !p.blocked {
 		size = int(min(int64(size), p.s.limits.OutputBytes-p.logged))
 		if size == 0 {
 			if waiting, err := unix.IoctlGetInt(st.fd, unix.TIOCINQ); err == nil && waiting > 0 {

@@ -36,7 +36,7 @@ func check(spec *spool.Spec, env []string) error {
 		return invalid(errors.New("limits must not be negative"))
 	}
 	switch l.OutputPolicy {
-	case "", spool.TruncateOutput, spool.BlockOutput, spool.StopOutput:
+	case "", "truncate", "block", "stop":
 	default:
 		return invalid(fmt.Errorf("unknown output policy %q", l.OutputPolicy))
 	}

@@ -82,7 +82,7 @@ func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte)
 	}
 	t.output.sync()
 	limit := time.Duration(s.config.Limits.AskMs) * time.Millisecond
-	ask := spool.Ask{Kind: kind, Data: payload, Deadline: time.Now().Add(limit)}
+	ask := spool.Ask{Kind: kind, Data: payload, Deadline: time.Now().UTC().Add(limit)}
 	if kind == spool.AskInput { // a person may take all the time there is
 		limit, ask.Deadline, ask.Data = never, time.Time{}, nil
 		var line struct {

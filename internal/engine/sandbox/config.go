@@ -1,18 +1,16 @@
 package sandbox
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/strict"
 	"github.com/spool-run/spool/python"
 )
 
@@ -20,13 +18,8 @@ import (
 func decode(spec *spool.Spec) (*python.SandboxConfig, error) {
 	c := &python.SandboxConfig{}
 	if len(spec.Config) > 0 {
-		dec := json.NewDecoder(bytes.NewReader(spec.Config))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(c); err != nil {
-			return nil, fmt.Errorf("decode the sandbox's configuration: %w", err)
-		}
-		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-			return nil, errors.New("decode the sandbox's configuration: more than one value")
+		if err := strict.Unmarshal(spec.Config, c, "sandbox config"); err != nil {
+			return nil, err
 		}
 	}
 	return c, complete(c, spec)
@@ -56,7 +49,7 @@ func complete(c *python.SandboxConfig, spec *spool.Spec) error {
 	if spec.TTY != nil {
 		return errors.New("a sandbox has no terminal")
 	}
-	if p := spec.EnvPolicy; p != nil && (p.Inherit != spool.InheritNone || len(p.Set) > 0) {
+	if p := spec.EnvPolicy; p != nil && (p.Inherit != "none" || len(p.Set) > 0) {
 		return errors.New("a sandbox inherits no environment: give its own with env")
 	}
 	for name := range spec.Env {
@@ -101,10 +94,10 @@ func completeLimits(l *python.SandboxLimits, run *spool.Limits) error {
 	l.AskMs = cmp.Or(l.AskMs, DefaultAskTimeout.Milliseconds())
 	l.MemoryBytes = cmp.Or(l.MemoryBytes, DefaultMemory)
 	l.OpenFiles = cmp.Or(l.OpenFiles, DefaultOpenFiles)
-	if run.OutputPolicy == spool.StopOutput {
+	if run.OutputPolicy == "stop" {
 		l.OutputStop = true
 	}
-	if run.OutputPolicy == spool.BlockOutput {
+	if run.OutputPolicy == "block" {
 		return errors.New("a sandbox cannot hold back output: its policies are truncate and stop")
 	}
 	return nil

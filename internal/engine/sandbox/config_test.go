@@ -48,9 +48,12 @@ func TestConfigRefusesWhatMakesNoSense(t *testing.T) {
 		`{"mounts":[{"host":"/x","guest":"/x","mode":"rwx"}]}`: "no mode is called",
 		`{"limits":{"memory_bytes":-1}}`:                       "negative",
 		`{"offer":["a*b"]}`:                                    "give the name",
-		`{"unknown":1}`:                                        "unknown field",
-		`{} {}`:                                                "more than one",
-		`[]`:                                                   "decode",
+		`{"unknown":1}`:                                        `unknown key "unknown"`,
+		`{"limits":{"wal_ms":1}}`:                              `unknown key "limits.wal_ms" in sandbox config; did you mean "limits.wall_ms"?`,
+		`{"Packages":[]}`:                                      `unknown key "Packages" in sandbox config; did you mean "packages"?`,
+		`{"once":true,"once":false}`:                           `key "once" is given twice in sandbox config`,
+		`{} {}`:                                                "after top-level value",
+		`[]`:                                                   "must be an object",
 	} {
 		if _, err := decode(&spool.Spec{Config: json.RawMessage(config)}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error about %q", config, err, want)
@@ -58,9 +61,9 @@ func TestConfigRefusesWhatMakesNoSense(t *testing.T) {
 	}
 	for what, spec := range map[string]spool.Spec{
 		"a terminal":            {TTY: &spool.Size{Rows: 1, Cols: 1}},
-		"an environment policy": {EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritCore}},
+		"an environment policy": {EnvPolicy: &spool.EnvPolicy{Inherit: "core"}},
 		"a variable with a NUL": {Env: map[string]string{"A": "\x00"}},
-		"held back output":      {Limits: spool.Limits{OutputPolicy: spool.BlockOutput}},
+		"held back output":      {Limits: spool.Limits{OutputPolicy: "block"}},
 	} {
 		if _, err := decode(&spec); err == nil {
 			t.Errorf("%s was taken", what)
@@ -134,7 +137,7 @@ func TestOutputBecomesFewEventsAndNoneIsLate(t *testing.T) {
 		o.write(guest.Stdout, []byte("too late"))
 		want := events{
 			"stdout:line\n", "stdout:next\nand ", "stdout:o", "stderr:e", "stdout:" + strings.Repeat("x", 85),
-			`:{"dropped":{"stdout":115},"limit":100}`,
+			`:{"dropped_bytes":{"stdout":115},"limit_bytes":100}`,
 		}
 		if got := seen(); !reflect.DeepEqual(got, want) {
 			t.Errorf("in the end there is\n%q\nwant\n%q", got, want)

@@ -112,13 +112,13 @@ func (o *output) close() {
 	if o.timer != nil {
 		o.timer.Stop()
 	}
-	t := spool.Truncation{Dropped: make(map[spool.Stream]int64), Limit: o.limit}
+	t := spool.Truncation{DroppedBytes: make(map[spool.Stream]int64), LimitBytes: o.limit}
 	for s, n := range o.dropped {
 		if n > 0 {
-			t.Dropped[streams[s]] = n
+			t.DroppedBytes[streams[s]] = n
 		}
 	}
-	if len(t.Dropped) > 0 {
+	if len(t.DroppedBytes) > 0 {
 		_ = o.append(spool.Event{Kind: spool.KindTruncated, Turn: o.turn, Data: encode(t)})
 	}
 }

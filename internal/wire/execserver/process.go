@@ -66,6 +66,15 @@ type startParams struct {
 	NetworkProxy          json.RawMessage `json:"networkProxy"`
 }
 
+// envPolicy is a [spool.EnvPolicy] in the spelling of the dialect.
+type envPolicy struct {
+	Inherit               string            `json:"inherit"`
+	IgnoreDefaultExcludes bool              `json:"ignoreDefaultExcludes"`
+	Exclude               []string          `json:"exclude"`
+	Set                   map[string]string `json:"set"`
+	IncludeOnly           []string          `json:"includeOnly"`
+}
+
 // spec checks the params and returns the spec of the run.
 func (p *startParams) spec(sess *session) (spool.Spec, error) {
 	var spec spool.Spec
@@ -112,16 +121,16 @@ func (p *startParams) spec(sess *session) (spool.Spec, error) {
 		}
 	}
 	if !isNull(p.EnvPolicy) {
-		spec.EnvPolicy = new(spool.EnvPolicy)
-		err := decode(p.EnvPolicy, spec.EnvPolicy, "inherit", "ignoreDefaultExcludes", "exclude", "set", "includeOnly")
-		if err != nil {
+		var policy envPolicy
+		if err := decode(p.EnvPolicy, &policy, "inherit", "ignoreDefaultExcludes", "exclude", "set", "includeOnly"); err != nil {
 			return spec, err
 		}
-		switch spec.EnvPolicy.Inherit {
-		case spool.InheritAll, spool.InheritCore, spool.InheritNone:
+		switch policy.Inherit {
+		case "all", "core", "none":
 		default:
-			return spec, rpc.Errorf(rpc.CodeInvalidParams, "unknown variant `%s`, expected one of `core`, `all`, `none`", spec.EnvPolicy.Inherit)
+			return spec, rpc.Errorf(rpc.CodeInvalidParams, "unknown variant `%s`, expected one of `core`, `all`, `none`", policy.Inherit)
 		}
+		spec.EnvPolicy = (*spool.EnvPolicy)(&policy)
 	}
 	return spec, nil
 }

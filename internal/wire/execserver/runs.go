@@ -13,6 +13,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/record"
+	"github.com/spool-run/spool/internal/strict"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
@@ -39,7 +40,7 @@ const (
 func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 	methods := map[string]call{
 		"run/start": c.runStart, "run/stat": c.runStat, "run/list": c.runList, "run/read": c.runRead,
-		"run/send": c.runSend, "run/closeStdin": c.runCloseStdin, "run/blob": c.runBlob,
+		"run/send": c.runSend, "run/close_stdin": c.runCloseStdin, "run/blob": c.runBlob,
 		"run/control": c.runControl, "run/resize": c.runResize,
 	}
 	if r.Method == "run/follow" {
@@ -54,7 +55,7 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 		return result, runproto.EncodeError(err)
 	}}
 	switch r.Method {
-	case "run/send", "run/closeStdin":
+	case "run/send", "run/close_stdin":
 		rt.lane = "run " + peek(r.Params, "run")
 	case "run/control", "run/resize", "run/stat":
 		rt.control = true
@@ -64,8 +65,8 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 
 func (c *conn) runStart(_ context.Context, params json.RawMessage) (any, error) {
 	var spec spool.Spec
-	if err := decode(params, &spec); err != nil {
-		return nil, err
+	if err := strict.Unmarshal(params, &spec, "spec"); err != nil {
+		return nil, &spool.StartError{Reason: spool.StartInvalid, Err: fmt.Errorf("%w: %w", spool.ErrInvalid, err)}
 	}
 	labels := map[string]string{labelServer: c.server.id}
 	maps.Copy(labels, spec.Labels)
@@ -190,8 +191,8 @@ func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error)
 	if err := decode(params, &p, "run", "digest"); err != nil {
 		return nil, err
 	}
-	if p.Len <= 0 || p.Len > blobChunk {
-		p.Len = blobChunk
+	if p.Max <= 0 || p.Max > blobChunk {
+		p.Max = blobChunk
 	}
 	if p.Offset < 0 {
 		return nil, rpc.Errorf(rpc.CodeInvalidParams, "offset must not be negative")
@@ -209,13 +210,13 @@ func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	chunk := make([]byte, p.Len)
+	chunk := make([]byte, p.Max)
 	n, err := io.ReadFull(r, chunk)
 	eof := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	if err != nil && !eof {
 		return nil, err
 	}
-	return runproto.BlobResult{Chunk: chunk[:n], EOF: eof}, nil
+	return runproto.BlobResult{Bytes: chunk[:n], EOF: eof}, nil
 }
 
 // follow is a reader on the other side of the wire. It holds a cursor and how

@@ -206,7 +206,7 @@ func TestRunUnfollow(t *testing.T) {
 	}
 	c.notify("run/unfollow", runproto.UnfollowParams{Follow: 1})
 	c.must("run/stat", runproto.RunParams{Run: id}, nil)
-	c.must("run/closeStdin", runproto.RunParams{Run: id}, nil)
+	c.must("run/close_stdin", runproto.RunParams{Run: id}, nil)
 	var page runproto.ReadResult
 	c.must("run/read", runproto.ReadParams{Run: id, After: 1, WaitMs: 10_000}, &page)
 	if len(page.Events) == 0 || string(page.Events[0].Bytes) != "two\n" {
@@ -396,19 +396,19 @@ func TestRunBlob(t *testing.T) {
 	for eof := false; !eof; {
 		var r runproto.BlobResult
 		c.must("run/blob", runproto.BlobParams{Run: "r", Digest: blob.Digest, Offset: int64(len(got))}, &r)
-		got, eof = append(got, r.Chunk...), r.EOF
+		got, eof = append(got, r.Bytes...), r.EOF
 	}
 	if string(got) != content {
 		t.Errorf("%d bytes instead of %d", len(got), len(content))
 	}
 	var r runproto.BlobResult
-	c.must("run/blob", runproto.BlobParams{Run: "r", Digest: blob.Digest, Offset: 2, Len: 3}, &r)
-	if string(r.Chunk) != content[2:5] || r.EOF {
-		t.Errorf("chunk %s", base64.StdEncoding.EncodeToString(r.Chunk))
+	c.must("run/blob", runproto.BlobParams{Run: "r", Digest: blob.Digest, Offset: 2, Max: 3}, &r)
+	if string(r.Bytes) != content[2:5] || r.EOF {
+		t.Errorf("chunk %s", base64.StdEncoding.EncodeToString(r.Bytes))
 	}
 	c.must("run/blob", runproto.BlobParams{Run: "r", Digest: blob.Digest, Offset: 1 << 40}, &r)
-	if len(r.Chunk) != 0 || !r.EOF {
-		t.Errorf("past the end: %d bytes, eof %v", len(r.Chunk), r.EOF)
+	if len(r.Bytes) != 0 || !r.EOF {
+		t.Errorf("past the end: %d bytes, eof %v", len(r.Bytes), r.EOF)
 	}
 	if err := c.call("run/blob", runproto.BlobParams{Run: "r", Digest: blob.Digest, Offset: -1}, nil); code(err) != -32602 {
 		t.Errorf("negative offset: %v", err)
@@ -424,7 +424,7 @@ func TestRunErrorsKeepTheirIdentity(t *testing.T) {
 			t.Errorf("%s: %v, want %v", method, err, want)
 		}
 	}
-	for _, method := range []string{"run/stat", "run/read", "run/closeStdin"} {
+	for _, method := range []string{"run/stat", "run/read", "run/close_stdin"} {
 		is(method, runproto.RunParams{Run: "none"}, spool.ErrNotFound)
 	}
 	id := c.start(script("true"))
@@ -437,5 +437,32 @@ func TestRunErrorsKeepTheirIdentity(t *testing.T) {
 	err := runproto.DecodeError(c.call("run/start", spool.Spec{Argv: []string{"no-such-program"}}, nil))
 	if !errors.As(err, &se) || se.Reason != spool.StartNotFound || se.Hint == "" {
 		t.Errorf("start: %#v", err)
+	}
+}
+
+// TestSpecIsStrict checks that a spec with a key that would be passed over is
+// refused, with the key that was probably meant.
+func TestSpecIsStrict(t *testing.T) {
+	url, _ := newServer(t, execserver.Options{})
+	c := dialRuns(t, url)
+	for spec, want := range map[string]string{
+		`{"argv":["true"],"limits":{"wall":5}}`:            `unknown key "limits.wall" in spec; did you mean "limits.wall_ms"?`,
+		`{"argv":["true"],"envPolicy":{"inherit":"none"}}`: `unknown key "envPolicy" in spec; did you mean "env_policy"?`,
+		`{"argv":["true"],"env_policy":{"include":["A"]}}`: `unknown key "env_policy.include" in spec; did you mean "env_policy.include_only"?`,
+		`{"Argv":["true"]}`:                                `unknown key "Argv" in spec; did you mean "argv"?`,
+		`{"argv":"true"}`:                                  `"argv" in spec must be an array, not a string`,
+		`{"argv":["true"],"limits":{"wall_ms":"5s"}}`:      `must be a number of type int64, not a string`,
+	} {
+		err := runproto.DecodeError(c.call("run/start", json.RawMessage(spec), nil))
+		var se *spool.StartError
+		if !errors.As(err, &se) || se.Reason != spool.StartInvalid || !errors.Is(err, spool.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngot  %v\nwant %s", spec, err, want)
+		}
+	}
+	// A repeated key is no JSON-RPC message to begin with.
+	for _, spec := range []string{`{"argv":["true"],"argv":["false"]}`, `{"argv":["true"],"env":{"A":"1","A":"2"}}`} {
+		if err := c.call("run/start", json.RawMessage(spec), nil); err == nil || !strings.Contains(err.Error(), "duplicate field") {
+			t.Errorf("%s: %v", spec, err)
+		}
 	}
 }

@@ -167,7 +167,7 @@ func (s *Server) restore(id string) (*session, error) {
 		return nil, unknown
 	}
 	sess := &session{server: s, id: id, procs: make(map[string]*process)}
-	for info, err := range s.opts.Backend.List(s.ctx, spool.Filter{Labels: map[string]string{labelSession: id}, Since: time.Now().Add(-s.opts.Closed)}) {
+	for info, err := range s.opts.Backend.List(s.ctx, spool.Filter{Labels: map[string]string{labelSession: id}, Since: time.Now().UTC().Add(-s.opts.Closed)}) {
 		if err != nil {
 			s.log.Warn("looking for the runs of a session", "session", id, "err", err)
 			if info.ID == "" {

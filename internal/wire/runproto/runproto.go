@@ -32,8 +32,8 @@ type ListResult struct {
 type ReadParams struct {
 	Run      spool.RunID `json:"run"`
 	After    spool.Seq   `json:"after,omitempty"`
-	MaxBytes int         `json:"maxBytes,omitempty"`
-	WaitMs   int64       `json:"waitMs,omitempty"`
+	MaxBytes int         `json:"max_bytes,omitempty"`
+	WaitMs   int64       `json:"wait_ms,omitempty"`
 }
 
 // ReadResult is a page of events.
@@ -55,7 +55,7 @@ type FollowParams struct {
 	Follow uint32      `json:"follow"`
 	Run    spool.RunID `json:"run"`
 	After  spool.Seq   `json:"after,omitempty"`
-	Window int64       `json:"window,omitempty"`
+	Window int64       `json:"window_bytes,omitempty"`
 }
 
 // UnfollowParams are the params of a run/unfollow notification, which ends a
@@ -99,12 +99,12 @@ type BlobParams struct {
 	Run    spool.RunID  `json:"run"`
 	Digest spool.Digest `json:"digest"`
 	Offset int64        `json:"offset,omitempty"`
-	Len    int          `json:"len,omitempty"`
+	Max    int          `json:"max_bytes,omitempty"`
 }
 
 // BlobResult is a part of a blob.
 type BlobResult struct {
-	Chunk []byte `json:"chunk"`
+	Bytes []byte `json:"base64"`
 	EOF   bool   `json:"eof"`
 }
 

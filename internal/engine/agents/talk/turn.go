@@ -384,7 +384,7 @@ func (t *Turn) keep(n spool.Notice, line []byte) {
 // Ask asks. The answer comes to conversation.answer with the key.
 func (t *Turn) Ask(key string, a spool.Ask) {
 	if t.Run.AskTime > 0 && a.Deadline.IsZero() {
-		a.Deadline = time.Now().Add(t.Run.AskTime)
+		a.Deadline = time.Now().UTC().Add(t.Run.AskTime)
 	}
 	t.Put(spool.KindAsk, a, nil, func(seq spool.Seq) {
 		if t.Run.OnAsk != nil {

@@ -78,7 +78,7 @@ func contextsPreserveConfiguration(t *testing.T, s Subject) {
 			c.Mounts = []python.Mount{{Host: t.TempDir(), Guest: "x"}}
 		},
 		"an inherited environment": func(s *spool.Spec, _ *python.SandboxConfig) {
-			s.EnvPolicy = &spool.EnvPolicy{Inherit: spool.InheritAll}
+			s.EnvPolicy = &spool.EnvPolicy{Inherit: "all"}
 		},
 	} {
 		var start *spool.StartError
@@ -126,7 +126,7 @@ func waitBoundsOutputBuffers(t *testing.T, s Subject) {
 	if err := json.Unmarshal(e.events[i].Data, &tr); err != nil {
 		t.Fatal(err)
 	}
-	if tr.Limit != 32 || tr.Dropped[spool.Stdout] != 48 || tr.Dropped[spool.Stderr] != 48 {
+	if tr.LimitBytes != 32 || tr.DroppedBytes[spool.Stdout] != 48 || tr.DroppedBytes[spool.Stderr] != 48 {
 		t.Errorf("truncated says %s", e.events[i].Data)
 	}
 	b.prints("print('again')", "again\n")

@@ -389,7 +389,7 @@ type Change struct {
 	Path   string     `json:"path"`
 	Kind   ChangeKind `json:"change"`
 	Mode   Mode       `json:"mode,omitempty"`
-	Size   int64      `json:"size,omitempty"`
+	Size   int64      `json:"size_bytes,omitempty"`
 	Target string     `json:"target,omitempty"` // of a symbolic link
 }
 
