@@ -92,7 +92,7 @@ func TestIntoFails(t *testing.T) {
 	}
 }
 
-func TestRunSaysWhatFailed(t *testing.T) {
+func TestRunReportsTheError(t *testing.T) {
 	if out, err := Run(t.Context(), "echo", "hi"); err != nil || out != "hi\n" {
 		t.Errorf("%q, %v", out, err)
 	}

@@ -16,7 +16,7 @@ func firstSteps(seed uint64, lane, n int, faults []Fault) (all string) {
 	return all
 }
 
-func TestScheduleFollowsFromTheSeed(t *testing.T) {
+func TestScheduleIsDerivedFromTheSeed(t *testing.T) {
 	for lane := serverLane; lane < 4; lane++ {
 		a, b := firstSteps(1, lane, 200, Faults), firstSteps(1, lane, 200, Faults)
 		if a != b {

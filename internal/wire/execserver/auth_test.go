@@ -179,7 +179,7 @@ func TestNewAuthErrors(t *testing.T) {
 	}
 }
 
-func TestAuthWarnsOfOpenFiles(t *testing.T) {
+func TestAuthWarnsAboutReadableSecrets(t *testing.T) {
 	name := secretFile(t, "secret", 0o600)
 	if err := os.Chmod(name, 0o644); err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ func waitOutput(t *testing.T, p *peer, process, text string) {
 	}
 }
 
-func TestEventsGoOutInOrder(t *testing.T) {
+func TestEventsAreSentInOrder(t *testing.T) {
 	url, _ := newServer(t, execserver.Options{})
 	p, _ := session(t, url)
 	const processes = 40
@@ -289,7 +289,7 @@ func TestPipelinedRequestsWhileOutputFlows(t *testing.T) {
 	}
 }
 
-func TestDeadConnectionNeverHoldsASession(t *testing.T) {
+func TestDeadConnectionReleasesItsSession(t *testing.T) {
 	for name, script := range map[string]string{"idle": "exec sleep 1000", "stalled in the middle of output": "exec yes"} {
 		t.Run(name, func(t *testing.T) {
 			url, _ := newServer(t, execserver.Options{})

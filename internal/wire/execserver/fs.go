@@ -58,8 +58,8 @@ func (f *files) close() {
 	}
 }
 
-// none is an empty result.
-type none struct{}
+// noResult is an empty result.
+type noResult struct{}
 
 // handle serves the fs/* methods and reports whether the method is one of them.
 func (f *files) handle(ctx context.Context, method string, params json.RawMessage) (result any, ok bool, err error) {
@@ -238,7 +238,7 @@ func (f *files) writeFile(ctx context.Context, params json.RawMessage) (any, err
 	if err != nil {
 		return nil, err
 	}
-	return none{}, nil
+	return noResult{}, nil
 }
 
 // cancelWith interrupts a blocked read or write of the file, as on a pipe, when
@@ -269,7 +269,7 @@ func (f *files) createDirectory(_ context.Context, params json.RawMessage) (any,
 	if err != nil {
 		return nil, err
 	}
-	return none{}, nil
+	return noResult{}, nil
 }
 
 // mkdirAll is [os.MkdirAll] with the errno of the mkdir that failed: EEXIST for
@@ -437,7 +437,7 @@ func (f *files) remove(_ context.Context, params json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return none{}, nil
+	return noResult{}, nil
 }
 
 // removePath removes a file, a link, or a directory.

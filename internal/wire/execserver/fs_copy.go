@@ -62,7 +62,7 @@ func (f *files) copy(ctx context.Context, params json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return none{}, nil
+	return noResult{}, nil
 }
 
 // isInside reports whether path is, or would be, dir or a path below it.

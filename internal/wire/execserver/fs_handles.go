@@ -151,7 +151,7 @@ func (f *files) closeHandle(_ context.Context, params json.RawMessage) (any, err
 	if h != nil {
 		h.close()
 	}
-	return none{}, nil
+	return noResult{}, nil
 }
 
 func (f *files) readBlock(_ context.Context, params json.RawMessage) (any, error) {
@@ -217,5 +217,5 @@ func (f *files) writeBlock(_ context.Context, params json.RawMessage) (any, erro
 		}
 		return nil, err
 	}
-	return none{}, nil
+	return noResult{}, nil
 }

@@ -24,7 +24,7 @@ func bothServers(t *testing.T, test func(t *testing.T, url string)) {
 	}
 }
 
-func TestHTTPSurface(t *testing.T) {
+func TestHTTPEndpoints(t *testing.T) {
 	upgrade := http.Header{
 		"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"},
 		"Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},

@@ -81,9 +81,9 @@ func TestResumeLosesNothing(t *testing.T) {
 	p.mustCall(t, "process/terminate", map[string]any{"processId": "p"}, nil)
 }
 
-// TestResumeOfMoreThanAnAnswerHolds checks a client that missed more than fits
+// TestResumeAfterMoreThanOneAnswer checks a client that missed more than fits
 // into an answer: it reads once, and the server pushes the rest.
-func TestResumeOfMoreThanAnAnswerHolds(t *testing.T) {
+func TestResumeAfterMoreThanOneAnswer(t *testing.T) {
 	url, _ := newServer(t, execserver.Options{})
 	p, id := session(t, url)
 	dir := t.TempDir()
