@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -28,44 +27,6 @@ const (
 	AskSubprocess = "subprocess.run"
 )
 
-// asks are the open questions of a run.
-type asks struct {
-	mu   sync.Mutex
-	open map[spool.Seq]chan spool.Answer
-}
-
-// put asks and returns where the answer comes. The lock is held while the ask
-// is written, so that no answer can come before it is known.
-func (a *asks) put(write func() (spool.Seq, error)) (spool.Seq, <-chan spool.Answer, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	seq, err := write()
-	if err != nil {
-		return 0, nil, err
-	}
-	if a.open == nil {
-		a.open = make(map[spool.Seq]chan spool.Answer)
-	}
-	c := make(chan spool.Answer, 1)
-	a.open[seq] = c
-	return seq, c, nil
-}
-
-func (a *asks) answer(answer spool.Answer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if c, ok := a.open[answer.Ask]; ok {
-		delete(a.open, answer.Ask)
-		c <- answer
-	}
-}
-
-func (a *asks) forget(seq spool.Seq) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.open, seq)
-}
-
 // never is how long nobody waits.
 const never = time.Duration(math.MaxInt64)
 
@@ -80,7 +41,7 @@ func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte)
 	case !json.Valid(payload):
 		return failed("EINVAL", kind+": what is asked is not JSON")
 	}
-	t.output.sync()
+	t.Value.output.sync()
 	limit := time.Duration(s.config.Limits.AskMs) * time.Millisecond
 	ask := spool.Ask{Kind: kind, Data: payload, Deadline: time.Now().UTC().Add(limit)}
 	if kind == spool.AskInput { // a person may take all the time there is
@@ -94,27 +55,27 @@ func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte)
 		}
 		ask.Prompt, ask.Secret = line.Prompt, line.Secret
 	}
-	seq, answered, err := s.asks.put(func() (spool.Seq, error) {
-		return s.out.Append(spool.Event{Kind: spool.KindAsk, Turn: t.seq, Data: encode(ask)})
-	})
+	answered := make(chan spool.Answer, 1)
+	seq, _, err := s.turns.Ask(spool.Event{Turn: t.Seq}, ask, answered)
 	if err != nil {
-		s.end(end{failed: fmt.Errorf("write the log: %w", err)})
+		s.logged()
 		return failed(guest.CodeFailed, "the run is over")
 	}
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	select {
-	case a := <-answered:
-		t.active()
-		return reply(a)
-	case <-timer.C:
-		s.asks.forget(seq)
-		text := fmt.Sprintf("%s timed out after %dms", kind, limit.Milliseconds())
-		_ = s.notice(t.seq, spool.Notice{Code: spool.NoticeAskClosed, Text: text, Ask: seq})
-		return failed(guest.CodeTimedOut, text)
-	case <-ctx.Done(): // the end of the turn closes it
-		s.asks.forget(seq)
-		return failed(guest.CodeFailed, "the script was stopped")
+	for {
+		select {
+		case a := <-answered:
+			t.Value.active()
+			return reply(a)
+		case <-timer.C:
+			text := fmt.Sprintf("%s timed out after %dms", kind, limit.Milliseconds())
+			if s.turns.CloseAsk(seq, spool.Notice{Text: text}) {
+				return failed(guest.CodeTimedOut, text)
+			} // else the answer was in time, and is on its way
+		case <-ctx.Done(): // the end of the turn closes it
+			return failed(guest.CodeFailed, "the script was stopped")
+		}
 	}
 }
 

@@ -3,14 +3,15 @@ package sandbox
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/engine/turns"
 	"github.com/spool-run/spool/python"
 )
 
@@ -36,19 +37,21 @@ type session struct {
 
 	outcome spool.Outcome // valid once done is closed
 
-	asks asks
+	turns    *turns.Queue[*cell, chan spool.Answer]
+	onlyCode atomic.Pointer[int] // of the script that was the only one, once it is over
 
-	mu      sync.Mutex
-	guest   guest.Context // nil until it is open, and after it was lost with the run
-	queue   []*turn
-	current *turn
-	last    *turn               // the one that input belongs to
-	held    *stdin              // input that came before any turn
-	count   int                 // of cells, as a person counts them
-	ending  *end                // somebody asked for it
-	doomed  map[spool.Seq]error // turns that were stopped before they came
-	renew   bool                // a new interpreter was asked for
-	over    bool                // no input is taken any more
+	// interrupting is held while a script is interrupted and while a turn
+	// ends, so that no other turn is interrupted in its place.
+	interrupting sync.Mutex
+
+	mu     sync.Mutex    // held before that of turns
+	guest  guest.Context // nil until it is open, and after it was lost with the run
+	last   *turn         // the one that input belongs to
+	held   *stdin        // input that came before any turn
+	count  int           // of cells, as a person counts them
+	ending *end          // somebody asked for it
+	renew  bool          // a new interpreter was asked for
+	over   bool          // no input is taken any more
 }
 
 // end says how a run is to end.
@@ -64,6 +67,7 @@ func newSession(e *Engine, spec *spool.Spec, c *python.SandboxConfig, f *files, 
 		ready: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.turns = turns.New(turns.Options[*cell, chan spool.Answer]{Append: out.Append, Max: MaxQueued, Complete: s.complete})
 	return s
 }
 
@@ -168,6 +172,10 @@ func (s *session) openGuest() error {
 // next waits for a turn, or for the end.
 func (s *session) next() (*turn, *end) {
 	for {
+		s.logged()
+		if code := s.onlyCode.Load(); code != nil {
+			s.end(end{code: *code})
+		}
 		s.mu.Lock()
 		switch {
 		case s.ending != nil:
@@ -186,14 +194,12 @@ func (s *session) next() (*turn, *end) {
 				s.end(end{failed: fmt.Errorf("restart: %w", err)})
 			}
 			continue
-		case len(s.queue) > 0:
-			t := s.queue[0]
-			s.queue = s.queue[1:]
-			s.current = t
-			s.mu.Unlock()
+		}
+		t := s.turns.Next()
+		s.mu.Unlock()
+		if t != nil {
 			return t, nil
 		}
-		s.mu.Unlock()
 		<-s.wake
 	}
 }
@@ -211,13 +217,13 @@ func (s *session) end(how end) {
 	if s.ending == nil {
 		s.ending = &how
 	}
-	t := s.current
+	t := s.turns.Running()
 	s.mu.Unlock()
 	if t != nil {
-		t.stop(errKilled)
+		t.Stop(killed)
 	}
 	if how.killed || how.failed != nil {
-		s.cancel(errKilled)
+		s.cancel(errStopped)
 	}
 	s.poke()
 }
@@ -226,12 +232,9 @@ func (s *session) end(how end) {
 func (s *session) finish(how end) {
 	s.mu.Lock()
 	s.over = true
-	waiting := s.queue
-	s.queue = nil
 	s.mu.Unlock()
-	for _, t := range waiting {
-		_ = s.append(spool.Event{Kind: spool.KindDone, Turn: t.seq, Data: encode(t.neverBegan())})
-	}
+	s.turns.Shut()
+	s.turns.Drop(spool.Done{Outcome: spool.TurnKilled, EndedBy: killed.By, Error: "the run ended before it began", ErrorClass: turns.ClassNotRun})
 	s.reportChanges()
 	switch {
 	case how.failed != nil:
@@ -255,6 +258,13 @@ func (s *session) append(e spool.Event) error {
 	return err
 }
 
+// logged ends the run if the log has refused an event of a turn.
+func (s *session) logged() {
+	if err := s.turns.Err(); err != nil {
+		s.end(end{failed: fmt.Errorf("write the log: %w", err)})
+	}
+}
+
 func (s *session) notice(turn spool.Seq, n spool.Notice) error {
 	return s.append(spool.Event{Kind: spool.KindNotice, Turn: turn, Data: encode(n)})
 }
@@ -268,9 +278,7 @@ func (s *session) Takes(in spool.Input) error {
 	}
 	switch in.Kind {
 	case spool.InputCell:
-		if len(s.queue) >= MaxQueued {
-			return fmt.Errorf("%w: %d cells wait already", spool.ErrBusy, MaxQueued)
-		}
+		return s.turns.Takes()
 	case spool.InputStdin, spool.InputEOF:
 		if !s.spec.Stdin {
 			return spool.ErrInputClosed
@@ -298,7 +306,9 @@ func (s *session) Send(ctx context.Context, in spool.Input) error {
 		if err := json.Unmarshal(in.Data, &a); err != nil {
 			return fmt.Errorf("%w: answer: %w", spool.ErrInvalid, err)
 		}
-		s.asks.answer(a)
+		if answered, ok := s.turns.Answer(a); ok {
+			answered <- a // it has room
+		}
 		return nil
 	}
 	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
@@ -306,30 +316,24 @@ func (s *session) Send(ctx context.Context, in spool.Input) error {
 
 // cell queues a turn.
 func (s *session) cell(in spool.Input) error {
-	t := &turn{seq: in.Seq, id: in.ID, stopped: make(chan struct{})}
-	err := json.Unmarshal(in.Data, &t.cell)
-	if err != nil {
-		t.bad = fmt.Errorf("%w: cell: %w", spool.ErrInvalid, err)
+	c := new(cell)
+	if err := json.Unmarshal(in.Data, &c.Cell); err != nil {
+		c.bad = fmt.Errorf("%w: cell: %w", spool.ErrInvalid, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last != nil {
-		s.last.stdin.end() // what comes now is the new one's
+		s.last.Value.stdin.end() // what comes now is the new one's
 	}
-	t.stdin, s.held = s.held, newStdin()
+	c.stdin, s.held = s.held, newStdin()
 	if !s.spec.Stdin {
-		t.stdin.end()
+		c.stdin.end()
+	}
+	t, err := s.turns.Accept(in, c, wallLimit(&s.config.Limits, c.TimeoutMs))
+	if err != nil {
+		return err
 	}
 	s.last = t
-	if why, ok := s.doomed[t.seq]; ok {
-		t.stop(why)
-	}
-	for seq := range s.doomed {
-		if seq <= t.seq {
-			delete(s.doomed, seq)
-		}
-	}
-	s.queue = append(s.queue, t)
 	s.poke()
 	return nil
 }
@@ -339,8 +343,8 @@ func (s *session) cell(in spool.Input) error {
 func (s *session) stdin() *stdin {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last != nil && !s.last.over {
-		return s.last.stdin
+	if s.last != nil && s.last.State() != turns.Over {
+		return s.last.Value.stdin
 	}
 	return s.held
 }
@@ -353,6 +357,3 @@ func encode(v any) json.RawMessage {
 	}
 	return b
 }
-
-// errKilled is why a turn was stopped that somebody ended.
-var errKilled = errors.New("killed")

@@ -12,157 +12,160 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/internal/engine/turns"
 	"github.com/spool-run/spool/python"
 )
 
-// turn is one script.
-type turn struct {
-	seq    spool.Seq
-	id     string
-	cell   spool.Cell
+// turn is one script and where it is in its life.
+type turn = turns.Turn[*cell]
+
+// cell is what a session keeps with a turn.
+type cell struct {
+	spool.Cell
+
 	bad    error // why it cannot run
 	stdin  *stdin
-	output *output // set before it runs
-	over   bool    // the session's mu guards it
+	output *output    // set before it runs
+	idle   *idleTimer // nil without such a limit
 
 	interrupted atomic.Bool
-	idle        *idleTimer // nil without such a limit
 
-	mu      sync.Mutex
-	why     error         // what stopped it first
-	stopped chan struct{} // closed once why is set
-	timers  []*time.Timer // that may stop it
-	ended   bool          // nothing may stop it any more
-}
-
-// stop ends the turn for a reason. Only the first counts.
-func (t *turn) stop(why error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.why == nil && !t.ended {
-		t.why = why
-		close(t.stopped)
-	}
+	mu     sync.Mutex
+	timers []*time.Timer // that may stop it
+	ended  bool          // nothing may stop it any more
 }
 
 // escalate keeps a timer that will stop the turn, until its end.
-func (t *turn) escalate(timer *time.Timer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ended {
+func (c *cell) escalate(timer *time.Timer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
 		timer.Stop()
 		return
 	}
-	t.timers = append(t.timers, timer)
+	c.timers = append(c.timers, timer)
 }
 
-// end stops the timers and says what stopped the turn, if anything did.
-func (t *turn) end() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.ended = true
-	for _, timer := range t.timers {
+// end stops the timers.
+func (c *cell) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	for _, timer := range c.timers {
 		timer.Stop()
 	}
-	return t.why
 }
 
 // active says that the script did something that its idle limit is about.
-func (t *turn) active() {
-	if t.idle != nil {
-		t.idle.reset()
+func (c *cell) active() {
+	if c.idle != nil {
+		c.idle.reset()
 	}
 }
 
-// limitError is a limit that a turn reached.
-type limitError struct {
-	by    guest.EndedBy
-	limit time.Duration // of time
-	text  string
-}
+// Reasons to stop a turn.
+var (
+	killed      = turns.Reason{By: string(guest.Killed), Outcome: spool.TurnKilled}
+	interrupted = turns.Reason{By: "interrupt", Outcome: spool.TurnInterrupted}
+)
 
-func (e *limitError) Error() string { return e.text }
+// timedOut is the reason to stop a turn whose time is up.
+func timedOut(limit time.Duration, when string) turns.Reason {
+	return turns.Reason{
+		By: string(guest.Timeout), Outcome: spool.TurnTimeout, Limit: limit,
+		Text: fmt.Sprintf("timed out after %dms%s", limit.Milliseconds(), when),
+	}
+}
 
 // take executes a turn and writes how it ended.
 func (s *session) take(t *turn) {
-	began := time.Now()
+	c := t.Value
 	s.mu.Lock()
-	if !t.cell.Silent && !t.cell.NoHistory {
+	if !c.Silent && !c.NoHistory {
 		s.count++
 	}
 	count, g := s.count, s.guest
 	s.mu.Unlock()
-	if t.cell.Silent || t.cell.NoHistory {
+	if c.Silent || c.NoHistory {
 		count = 0
 	}
 
-	t.output = newOutput(t.seq, s.config.Limits.OutputBytes, s.append, func() {
+	c.output = newOutput(t.Seq, s.config.Limits.OutputBytes, s.append, func() {
 		if s.config.Limits.OutputStop {
-			t.stop(&limitError{by: guest.Output, text: fmt.Sprintf("wrote more than %d bytes", s.config.Limits.OutputBytes)})
+			t.Stop(turns.Reason{
+				By: string(guest.Output), Outcome: spool.TurnKilled,
+				Text: fmt.Sprintf("wrote more than %d bytes", s.config.Limits.OutputBytes),
+			})
 		}
 	})
 	result, err := s.execute(t, g)
-	t.output.close()
-	why := t.end()
-	t.stdin.discard()
+	c.output.close()
+	c.end()
+	why, _ := t.Reason()
 
 	if err == nil {
 		s.show(t, &result, count)
 	}
 	if result.Lost && !s.config.Fresh && !s.config.Once && err == nil {
-		_ = s.notice(t.seq, spool.Notice{Code: NoticeStateLost, Text: "the interpreter was stopped: its variables are gone, its files are not"})
+		_ = s.notice(t.Seq, spool.Notice{Code: NoticeStateLost, Text: "the interpreter was stopped: its variables are gone, its files are not"})
 	}
-	d := doneOf(&result, err, why, t.interrupted.Load())
-	d.ID, d.ExecutionCount, d.DurationMs = t.id, count, time.Since(began).Milliseconds()
-	// Whoever reads the end of the turn may send input for the next at once.
-	s.mu.Lock()
-	t.over = true
-	s.current = nil
-	s.mu.Unlock()
-	_ = s.append(spool.Event{Kind: spool.KindDone, Turn: t.seq, Data: encode(d)})
+	d := doneOf(&result, err, why, c.interrupted.Load())
+	d.ExecutionCount = count
+	s.interrupting.Lock()
+	defer s.interrupting.Unlock()
+	s.turns.Finish(t, d)
+}
+
+// complete adds to each done event what scripts have: an exit code. A run of one
+// script ends with it.
+func (s *session) complete(t *turn, d *spool.Done) {
+	t.Value.stdin.discard()
+	if d.ExitCode == nil { // it never began
+		code := guest.ExitKilled
+		d.ExitCode = &code
+	}
 	if s.config.Once {
-		s.end(end{code: *d.ExitCode})
+		s.onlyCode.Store(d.ExitCode)
+		s.poke()
 	}
 }
 
 // execute runs the script and returns how that went.
 func (s *session) execute(t *turn, g guest.Context) (guest.Result, error) {
+	c := t.Value
 	switch {
-	case t.bad != nil:
-		return guest.Result{}, t.bad
-	case t.reason() != nil: // it was stopped before it began
+	case c.bad != nil:
+		return guest.Result{}, c.bad
+	case t.State() == turns.Stopping: // it was stopped before the script began
 		return guest.Result{EndedBy: guest.Killed}, nil
 	}
-	script, err := s.script(t)
+	script, err := s.script(c)
 	if err != nil {
 		return guest.Result{}, err
 	}
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
-	var over *limitError
-	var deadline time.Time
-	if limit := wallLimit(&s.config.Limits, t.cell.TimeoutMs); limit > 0 {
-		over = &limitError{by: guest.Timeout, limit: limit, text: fmt.Sprintf("timed out after %dms", limit.Milliseconds())}
-		deadline = time.Now().Add(limit)
+	wall := timedOut(t.Limit(), "")
+	deadline := t.Begun().Add(t.Limit())
+	if t.Limit() > 0 {
 		var done context.CancelFunc
-		ctx, done = context.WithDeadlineCause(ctx, deadline, over)
+		ctx, done = context.WithDeadlineCause(ctx, deadline, errTimedOut)
 		defer done()
 	}
 	if idle := time.Duration(s.config.Limits.IdleMs) * time.Millisecond; idle > 0 {
-		over := &limitError{by: guest.Timeout, limit: idle, text: fmt.Sprintf("timed out after %dms without a sign of life", idle.Milliseconds())}
-		t.idle = newIdleTimer(idle, func() { t.stop(over) })
-		defer t.idle.close()
+		over := timedOut(idle, " without a sign of life")
+		c.idle = newIdleTimer(idle, func() { t.Stop(over) })
+		defer c.idle.close()
 	}
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
 		select {
-		case <-t.stopped:
-			cancel(t.reason())
+		case <-t.Stopping():
+			cancel(errStopped)
 		case <-ctx.Done():
-			var limit *limitError
-			if errors.As(context.Cause(ctx), &limit) {
-				t.stop(limit)
+			if errors.Is(context.Cause(ctx), errTimedOut) {
+				t.Stop(wall)
 			}
 		}
 	}()
@@ -170,27 +173,26 @@ func (s *session) execute(t *turn, g guest.Context) (guest.Result, error) {
 		cancel(nil)
 		<-watched
 	}()
-	result, err := g.Run(ctx, script, &turnHost{s, t, s.source(t)})
+	result, err := g.Run(ctx, script, &turnHost{s, t, s.source()})
 	// A back end that keeps the time itself may be there before the context.
-	if over != nil && result.EndedBy == guest.Killed && time.Until(deadline) < early {
-		t.stop(over)
+	if t.Limit() > 0 && result.EndedBy == guest.Killed && time.Until(deadline) < early {
+		t.Stop(wall)
 	}
 	return result, err
 }
 
+// Causes of the end of a script's context.
+var (
+	errTimedOut = errors.New("timed out")
+	errStopped  = errors.New("stopped")
+)
+
 // early is how far clocks of two processes may be apart at a deadline.
 const early = 5 * time.Millisecond
 
-// reason returns what stopped the turn.
-func (t *turn) reason() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.why
-}
-
 // script is what a turn executes.
-func (s *session) script(t *turn) (guest.Script, error) {
-	script := guest.Script{Code: t.cell.Code, File: s.config.File, Cell: !s.config.Script}
+func (s *session) script(c *cell) (guest.Script, error) {
+	script := guest.Script{Code: c.Code, File: s.config.File, Cell: !s.config.Script}
 	if len(s.spec.Argv) > 0 {
 		script.Args = s.spec.Argv[1:]
 	}
@@ -205,7 +207,7 @@ func (s *session) script(t *turn) (guest.Script, error) {
 }
 
 // source says for the metrics where the code came from.
-func (s *session) source(*turn) string {
+func (s *session) source() string {
 	if s.config.File != "" {
 		return "file"
 	}
@@ -216,37 +218,37 @@ func (s *session) source(*turn) string {
 func (s *session) show(t *turn, r *guest.Result, count int) {
 	if r.Exception != nil {
 		r.Exception.Printed = true
-		_ = s.append(spool.Event{Kind: spool.KindException, Turn: t.seq, Data: encode(r.Exception)})
+		_ = s.append(spool.Event{Kind: spool.KindException, Turn: t.Seq, Data: encode(r.Exception)})
 	}
-	if r.Value != nil && !t.cell.Silent {
+	if r.Value != nil && !t.Value.Silent {
 		d := python.Display{Count: count}
 		d.Bundle = map[string]json.RawMessage{"text/plain": encode(*r.Value)}
-		_ = s.append(spool.Event{Kind: spool.KindResult, Turn: t.seq, Data: encode(d)})
+		_ = s.append(spool.Event{Kind: spool.KindResult, Turn: t.Seq, Data: encode(d)})
 	}
 }
 
-// doneOf says how a turn ended.
-func doneOf(r *guest.Result, err, why error, interrupted bool) spool.Done {
+// doneOf says how a turn ended. The reason is why it was stopped, if it was.
+func doneOf(r *guest.Result, err error, why turns.Reason, interrupted bool) spool.Done {
 	code := r.ExitCode
 	d := spool.Done{Outcome: spool.TurnOK, ExitCode: &code}
-	var limit *limitError
+	stopped := r.EndedBy == guest.Killed || err != nil
 	switch {
-	case err != nil && why == nil:
+	case err != nil && why.By == "":
 		code = 1
 		d.Outcome, d.Error, d.ErrorClass = spool.TurnError, err.Error(), "engine"
 		if errors.Is(err, spool.ErrInvalid) || vfs.ErrnoOf(err) == vfs.ENOENT {
 			d.ErrorClass = "invalid"
 		}
-	case (r.EndedBy == guest.Killed || err != nil) && errors.As(why, &limit):
-		d.EndedBy, d.Error = string(limit.by), limit.text
-		d.LimitMs = limit.limit.Milliseconds()
-		d.Outcome, code = spool.TurnKilled, guest.ExitKilled
-		if limit.by == guest.Timeout {
-			d.Outcome, code = spool.TurnTimeout, guest.ExitTimeout
+	case stopped && why.By != "":
+		d.Outcome, d.EndedBy, d.Error, d.LimitMs = why.Outcome, why.By, why.Text, why.Limit.Milliseconds()
+		code = guest.ExitKilled
+		switch why.Outcome {
+		case spool.TurnTimeout:
+			code = guest.ExitTimeout
+		case spool.TurnInterrupted:
+			d.StoppedWith = "kill"
 		}
-	case (r.EndedBy == guest.Killed || err != nil) && errors.Is(why, errInterrupted):
-		d.Outcome, d.EndedBy, d.StoppedWith, code = spool.TurnInterrupted, "interrupt", "kill", guest.ExitKilled
-	case r.EndedBy == guest.Killed || err != nil:
+	case stopped:
 		d.Outcome, d.EndedBy, code = spool.TurnKilled, string(guest.Killed), guest.ExitKilled
 	case r.EndedBy == guest.Crashed:
 		d.Outcome, d.EndedBy, d.Error = spool.TurnCrashed, string(r.EndedBy), r.Reason
@@ -255,8 +257,8 @@ func doneOf(r *guest.Result, err, why error, interrupted bool) spool.Done {
 		}
 	case r.EndedBy == guest.Timeout:
 		d.Outcome, d.EndedBy, d.Error, code = spool.TurnTimeout, string(r.EndedBy), r.Reason, guest.ExitTimeout
-		if errors.As(why, &limit) {
-			d.Error, d.LimitMs = limit.text, limit.limit.Milliseconds()
+		if why.Text != "" {
+			d.Error, d.LimitMs = why.Text, why.Limit.Milliseconds()
 		}
 	case r.EndedBy != "":
 		d.EndedBy, d.Error = string(r.EndedBy), r.Reason
@@ -282,12 +284,6 @@ func doneOf(r *guest.Result, err, why error, interrupted bool) spool.Done {
 	return d
 }
 
-// neverBegan is the end of a turn that waited when the run ended.
-func (t *turn) neverBegan() spool.Done {
-	code := guest.ExitKilled
-	return spool.Done{ID: t.id, Outcome: spool.TurnKilled, EndedBy: string(guest.Killed), Error: "the run ended before it began", ExitCode: &code}
-}
-
 // turnHost is what a script has beside its files.
 type turnHost struct {
 	s      *session
@@ -298,26 +294,26 @@ type turnHost struct {
 var _ guest.Host = (*turnHost)(nil)
 
 func (h *turnHost) Started(st guest.Startup) {
-	h.t.active()
+	h.t.Value.active()
 	if h.s.config.Metrics {
-		_ = h.s.metrics(h.t.seq, startupMetrics(h.s.config.Backend, h.source, &st))
+		_ = h.s.metrics(h.t.Seq, startupMetrics(h.s.config.Backend, h.source, &st))
 	}
 }
 
 func (h *turnHost) Write(s guest.Stream, p []byte) {
-	h.t.active()
-	h.t.output.write(s, p)
+	h.t.Value.active()
+	h.t.Value.output.write(s, p)
 }
 
 func (h *turnHost) Read(ctx context.Context, p []byte) (int, error) {
-	h.t.output.sync()
-	n, err := h.t.stdin.read(ctx, p)
-	h.t.active()
+	h.t.Value.output.sync()
+	n, err := h.t.Value.stdin.read(ctx, p)
+	h.t.Value.active()
 	return n, err
 }
 
 func (h *turnHost) Ask(ctx context.Context, kind string, payload []byte) []byte {
-	h.t.active()
+	h.t.Value.active()
 	return h.s.ask(ctx, h.t, kind, payload).Encode()
 }
 

@@ -58,6 +58,8 @@ type Reason struct {
 	Outcome spool.TurnOutcome
 	// Text says more, for a person.
 	Text string
+	// Limit is the time limit that was reached, if one was.
+	Limit time.Duration
 	// At is when the turn was asked.
 	At time.Time
 }
