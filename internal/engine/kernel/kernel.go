@@ -52,9 +52,6 @@ const (
 	// InlineBytes is the longest text that is kept in a display event
 	// itself; longer ones, and all images, become blobs.
 	InlineBytes = 32 << 10
-	// MaxTail bounds what the policy "truncate" keeps of the end of a
-	// turn's output: half of the limit, but no more than this.
-	MaxTail = 1 << 20
 	// MaxZygotes is how many are kept; the least lately used goes first.
 	MaxZygotes = 4
 	// ZygoteIdle is how long one that nobody uses is kept.

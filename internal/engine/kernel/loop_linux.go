@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/meter"
 )
 
 const (
@@ -65,7 +67,7 @@ func (s *session) adopt(p *interpreter) error {
 	}
 	s.py = p
 	s.unsent = nil
-	s.output.reset()
+	s.output.Reset(&s.limits)
 	s.mu.Lock()
 	s.pid, s.group = p.tree.Pid(), p.tree.Group()
 	s.mu.Unlock()
@@ -168,7 +170,7 @@ func (s *session) read(i int) int {
 		return 0
 	}
 	size := int64(readSize)
-	if room := s.output.room(); room < size {
+	if room := s.output.Room(); room < size {
 		size = room
 		if size <= 0 {
 			s.block()
@@ -208,15 +210,15 @@ func (st *stream) grow() {
 
 // publish logs output, within the limit.
 func (s *session) publish(name spool.Stream, b []byte) {
-	logged, passed := s.output.take(name, b)
-	if len(logged) > 0 {
-		s.append(spool.Event{Kind: spool.KindOutput, Stream: name, Bytes: logged})
+	n, exceeds := s.output.Add(name, b)
+	if n > 0 {
+		s.append(spool.Event{Kind: spool.KindOutput, Stream: name, Bytes: bytes.Clone(b[:n])})
 	}
-	if !passed {
+	if !exceeds {
 		return
 	}
-	s.notice(spool.Notice{Code: NoticeOutputLimit, Text: s.output.limitText(), Level: "warning"})
-	if s.limits.OutputPolicy == "stop" {
+	s.notice(spool.Notice{Code: NoticeOutputLimit, Text: s.output.Text("cell"), Level: "warning"})
+	if s.limits.OutputPolicy == meter.Stop {
 		if t := s.turns.Running(); t != nil {
 			s.stopTurn(t, "output", s.steps)
 		} else {
@@ -230,13 +232,13 @@ func (s *session) block() {
 	if s.streams[0].blocked {
 		return
 	}
-	s.notice(spool.Notice{Code: NoticeOutputLimit, Text: s.output.limitText(), Level: "warning"})
+	s.notice(spool.Notice{Code: NoticeOutputLimit, Text: s.output.Text("cell"), Level: "warning"})
 	s.setBlocked(true)
 }
 
 // unblock lets the writers of a turn that should end go on, so that they can.
 func (s *session) unblock() {
-	s.output.open = true
+	s.output.Exceed()
 	s.setBlocked(false)
 }
 
@@ -281,16 +283,7 @@ func (s *session) endStream(i int) {
 
 // flushTail logs what was held back of a turn's output.
 func (s *session) flushTail() {
-	if len(s.output.tail.Dropped) > 0 {
-		s.event(spool.KindTruncated, spool.Truncation{DroppedBytes: s.output.tail.Dropped, LimitBytes: s.limits.OutputBytes})
-	}
-	for {
-		name, b := s.output.tail.Next(readSize)
-		if b == nil {
-			break
-		}
-		s.append(spool.Event{Kind: spool.KindOutput, Stream: name, Bytes: b})
-	}
+	s.output.Flush(func(e spool.Event) { s.append(e) })
 }
 
 // send leaves a message for the interpreter.

@@ -14,6 +14,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/turns"
+	"github.com/spool-run/spool/internal/meter"
 )
 
 // session is one run: an interpreter and those that take its place. Its loop
@@ -48,10 +49,10 @@ type session struct {
 
 	py         *interpreter
 	begun      time.Time
-	active     time.Time // the last event of any kind
-	idle       time.Time // since when nothing is asked of it
-	output     meter
-	unsent     []byte // for the control channel
+	active     time.Time   // the last event of any kind
+	idle       time.Time   // since when nothing is asked of it
+	output     meter.Meter // of the turn, or of what comes between turns
+	unsent     []byte      // for the control channel
 	starting   context.CancelFunc
 	ending     *ending
 	restarting bool
@@ -113,7 +114,7 @@ func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits,
 		steps: scheduleOf(&l.cfg), begun: now, active: now, idle: now,
 		turns: turns.New(turns.Options[*cell, ask]{Append: out.Append, Max: MaxQueued, AskStopsClock: true}),
 	}
-	s.output.limits = limits
+	s.output.Reset(&s.limits)
 	var err error
 	if s.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("create epoll: %w", err)

@@ -59,7 +59,7 @@ func (s *session) next() {
 		return
 	}
 	s.settle() // what came before belongs to the run
-	s.output.reset()
+	s.output.Reset(&s.limits)
 	if t := s.turns.Next(); t != nil {
 		s.send(dict{"t": "cell", "id": int64(t.Seq), "code": t.Value.Code, "silent": t.Value.Silent, "count": !t.Value.NoHistory})
 	}
@@ -222,7 +222,7 @@ func (s *session) finishTurn(t *turn, d spool.Done) {
 	d.Error = cut(d.Error)
 	s.turns.Finish(t, d)
 	s.idle = time.Now()
-	s.output.reset()
+	s.output.Reset(&s.limits)
 	s.setBlocked(false)
 }
 

@@ -23,9 +23,6 @@ const (
 	DefaultOutputBytes = 2 << 30         // logged bytes
 	DefaultRows        = 24
 	DefaultCols        = 80
-	// MaxTail bounds what the policy "truncate" keeps of the end of the
-	// output: half of the limit, but no more than this.
-	MaxTail = 1 << 20
 )
 
 // The codes of the notices this engine writes.

@@ -11,12 +11,11 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
-	"github.com/spool-run/spool/internal/tail"
+	"github.com/spool-run/spool/internal/meter"
 )
 
 const (
 	eventSize = 256 << 10 // most bytes of an event, and of a read
-	tailSize  = 64 << 10  // most bytes of an event of what was held back
 	pipeSize  = 1 << 20   // of a pipe that is used a lot, if we may
 	pipeLess  = 256 << 10
 	pipeStart = 64 << 10
@@ -67,11 +66,8 @@ type pump struct {
 	rate      float64   // bytes per nanosecond between the last two
 	worth     int       // how many bytes are not to be waited for
 
-	total   int64 // bytes read
-	logged  int64 // bytes appended
-	limited bool  // the output limit was passed
-	blocked bool  // reading stopped because of it
-	tail    tail.Tail
+	meter   meter.Meter
+	blocked bool // reading stopped because of the output limit
 
 	req    requests
 	gone   bool      // the tree is known to be empty
@@ -88,7 +84,7 @@ func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
 	if s.input.tty {
 		p.streams[0].name, p.streams[0].tty = spool.PTY, true
 	}
-	p.tail.Max = int(min(s.limits.OutputBytes/2, MaxTail))
+	p.meter.Reset(&s.limits)
 	if f.epfd < 0 {
 		if err := f.watch(); err != nil {
 			return nil, fmt.Errorf("watch the output: %w", err)
@@ -249,8 +245,8 @@ func (p *pump) read(i int) int {
 		return 0
 	}
 	size := eventSize
-	if p.s.limits.OutputPolicy == "block" && !p.blocked {
-		size = int(min(int64(size), p.s.limits.OutputBytes-p.logged))
+	if room := p.meter.Room(); room < eventSize {
+		size = int(room)
 		if size == 0 {
 			if waiting, err := unix.IoctlGetInt(st.fd, unix.TIOCINQ); err == nil && waiting > 0 {
 				p.block()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/meter"
 )
 
 // How output becomes events: a line at once, what is less or follows closely
@@ -112,13 +113,15 @@ func (o *output) close() {
 	if o.timer != nil {
 		o.timer.Stop()
 	}
-	t := spool.Truncation{DroppedBytes: make(map[spool.Stream]int64), LimitBytes: o.limit}
+	dropped := make(map[spool.Stream]int64)
 	for s, n := range o.dropped {
 		if n > 0 {
-			t.DroppedBytes[streams[s]] = n
+			dropped[streams[s]] = n
 		}
 	}
-	if len(t.DroppedBytes) > 0 {
-		_ = o.append(spool.Event{Kind: spool.KindTruncated, Turn: o.turn, Data: encode(t)})
+	if len(dropped) > 0 {
+		e := meter.Truncated(o.limit, dropped)
+		e.Turn = o.turn
+		_ = o.append(e)
 	}
 }

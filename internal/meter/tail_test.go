@@ -1,4 +1,4 @@
-package tail
+package meter
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ import (
 func TestTail(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(0, 40).Draw(t, "size")
-		tl := Tail{Max: size}
+		tl := tail{max: size}
 		type unit struct {
 			stream spool.Stream
 			b      byte
@@ -22,7 +22,7 @@ func TestTail(t *testing.T) {
 		for range rapid.IntRange(0, 20).Draw(t, "writes") {
 			stream := rapid.SampledFrom([]spool.Stream{spool.Stdout, spool.Stderr}).Draw(t, "stream")
 			b := rapid.SliceOfN(rapid.Byte(), 0, 60).Draw(t, "bytes")
-			tl.Write(stream, b)
+			tl.write(stream, b)
 			for _, c := range b {
 				all = append(all, unit{stream, c})
 			}
@@ -33,13 +33,13 @@ func TestTail(t *testing.T) {
 			dropped[u.stream]++
 		}
 		for _, stream := range []spool.Stream{spool.Stdout, spool.Stderr} {
-			if tl.Dropped[stream] != dropped[stream] {
-				t.Fatalf("%d bytes of %s were dropped, want %d", tl.Dropped[stream], stream, dropped[stream])
+			if tl.dropped[stream] != dropped[stream] {
+				t.Fatalf("%d bytes of %s were dropped, want %d", tl.dropped[stream], stream, dropped[stream])
 			}
 		}
 		var got []unit
 		for {
-			stream, b := tl.Next(7)
+			stream, b := tl.next(7)
 			if b == nil {
 				break
 			}
