@@ -172,9 +172,9 @@ func TestAgentPolicy(t *testing.T) {
 			}
 			var by []string
 			for _, e := range s.events {
-				var n spool.Notice
-				if e.Kind == spool.KindNotice && json.Unmarshal(e.Data, &n) == nil && n.Code == spool.NoticeAskClosed {
-					by = append(by, n.By)
+				var a spool.Ask
+				if e.Kind == spool.KindAsk && json.Unmarshal(e.Data, &a) == nil && a.Answer != nil {
+					by = append(by, a.Answer.By)
 				}
 			}
 			if len(by) != 2 || by[0] != "policy: rule 1" || by[1] != "policy: default" {

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
@@ -27,7 +26,6 @@ type agentAsker struct {
 	terminal *os.File  // nil without one
 	opened   bool      // the terminal is ours to close
 	wait     bool      // leave it to others
-	policy   bool      // somebody else answers first
 	by       string
 
 	mu    sync.Mutex
@@ -45,7 +43,7 @@ type openAsk struct {
 }
 
 func newAsker(a *app, o *agentOptions, run *spool.Run, n *narrator) *agentAsker {
-	k := &agentAsker{run: run, narrator: n, wait: o.asks == asksWait, policy: o.policy != "", by: "nobody", open: make(map[spool.Seq]openAsk),
+	k := &agentAsker{run: run, narrator: n, wait: o.asks == asksWait, by: "nobody", open: make(map[spool.Seq]openAsk),
 		turn: make(chan struct{}, 1), lines: make(chan string)}
 	if o.asks != asksTerminal {
 		return k
@@ -105,19 +103,8 @@ func (k *agentAsker) close() {
 	k.work.Wait()
 }
 
-// policyFirst is what a policy has to answer before somebody else does. It
-// needs microseconds, and the log says at once that it did.
-const policyFirst = 100 * time.Millisecond
-
 // answer gets an answer and gives it.
 func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
-	if k.policy {
-		select {
-		case <-time.After(policyFirst):
-		case <-ctx.Done():
-			return
-		}
-	}
 	d := agent.Decision{Choice: agent.Deny, Message: "Nobody is there to answer."}
 	if k.terminal != nil {
 		select {

@@ -409,12 +409,21 @@ func (n *narrator) ask(e *spool.Event) error {
 	if !decode(e, &a) {
 		return nil
 	}
+	what := oneLine(cmp.Or(a.Prompt, a.Name, a.Kind), 160)
+	if n.asks {
+		if err := n.line(n.style.bold("? " + what)); err != nil {
+			return err
+		}
+	}
+	if a.Answer != nil {
+		return n.answered(what, choice(*a.Answer), a.Answer.By)
+	}
 	if n.asked == nil {
 		n.asked = make(map[spool.Seq]string)
 	}
-	n.asked[e.Seq] = oneLine(cmp.Or(a.Prompt, a.Name, a.Kind), 160)
+	n.asked[e.Seq] = what
 	if n.asks {
-		return n.line(n.style.bold("? " + n.asked[e.Seq]))
+		return nil
 	}
 	return n.flush()
 }

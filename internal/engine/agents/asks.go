@@ -2,76 +2,87 @@ package agents
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine/agents/policy"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
+	"github.com/spool-run/spool/internal/engine/turns"
 )
 
-// openAsk is one that waits for an answer.
-type openAsk struct {
+// answer is a decision that is to be given to the agent.
+type answer struct {
 	key      string
-	deadline time.Time
+	decision agent.Decision
 }
 
-// verdict is an answer that is to be given to the agent.
-type verdict struct {
-	key string
-	seq spool.Seq
-	d   agent.Decision
-	by  string // empty if the log has the answer already
-}
-
-// asked is called when an ask is in the log. The judge comes first; else it
-// stays open until somebody answers or its time is up.
-func (s *session) asked(_ *talk.Turn, key string, seq spool.Seq, a spool.Ask) {
-	if s.judge != nil {
-		if d, by, ok := s.judge.Decide(a); ok {
-			s.verdicts = append(s.verdicts, verdict{key, seq, d, by})
-			return
-		}
+// askTime is how long an ask stays open.
+func askTime(c *agent.Config) time.Duration {
+	d := duration(c.AskTimeoutMs, DefaultAskTimeout)
+	if c.Policy != nil && c.AskTimeoutMs == 0 {
+		d = duration(c.Policy.DeadlineMs, d)
 	}
-	s.asks[seq] = &openAsk{key, a.Deadline}
+	return d
 }
 
-// withdrawn is called when the agent no longer waits.
-func (s *session) withdrawn(t *talk.Turn, key string) {
-	for seq, a := range s.asks {
-		if a.key == key {
-			delete(s.asks, seq)
-			s.closeAsk(t, seq, "agent", "the agent no longer waits for it", agent.Decision{})
-		}
+// decide has the policy of the run answer an ask, before the ask is logged.
+func (s *session) decide(a spool.Ask) (spool.Answer, bool) {
+	d, by, ok := policy.Judge{Policy: s.config.Policy, Cwd: s.cwd}.Decide(a)
+	if !ok {
+		return spool.Answer{}, false
+	}
+	data, err := json.Marshal(d)
+	return spool.Answer{Data: data, By: by}, err == nil
+}
+
+// asked logs an ask. If the policy decides it, the agent gets the answer when
+// it does not speak; else the ask is open until it is answered or its time is up.
+func (s *session) asked(e spool.Event, a spool.Ask, key string) error {
+	_, decided, err := s.turns.Ask(e, a, key)
+	if errors.Is(err, turns.ErrOver) {
+		return nil
+	}
+	if decided != nil {
+		s.answers = append(s.answers, answer{key, decision(*decided)})
+	}
+	return err
+}
+
+// withdrawn closes an ask that the agent no longer waits for.
+func (s *session) withdrawn(_ *talk.Turn, key string) {
+	if seq, ok := s.turns.FindAsk(func(k string) bool { return k == key }); ok {
+		s.turns.CloseAsk(seq, spool.Notice{By: "agent", Text: "the agent no longer waits for it"})
 	}
 }
 
-// expire denies what nobody answered in time.
+// expire denies the asks that were not answered in time.
 func (s *session) expire(now time.Time) {
-	for seq, a := range s.asks {
-		if !a.deadline.IsZero() && !now.Before(a.deadline) {
-			delete(s.asks, seq)
-			s.verdicts = append(s.verdicts, verdict{a.key, seq,
-				agent.Decision{Choice: agent.Deny, Message: "Nobody answered in time."}, "deadline"})
+	for _, a := range s.turns.Expired(now) {
+		d := agent.Decision{Choice: agent.Deny, Message: "Nobody answered in time."}
+		data, err := json.Marshal(d)
+		if err != nil { // plain fields always encode
+			data = nil
+		}
+		if s.turns.CloseAsk(a.Seq, spool.Notice{By: "deadline", Text: "answered: " + d.Choice, Data: data}) {
+			s.answers = append(s.answers, answer{a.Key, d})
 		}
 	}
 	s.settle()
 }
 
 // reply takes an answer. The host passes on the first one to each ask.
-func (s *session) reply(in *spool.Input) {
-	var a spool.Answer
-	if err := json.Unmarshal(in.Data, &a); err != nil {
-		s.speaker().Notice("warning", talk.NoticeWarning, fmt.Sprintf("an answer does not decode: %v", err))
-		return
-	}
-	open, ok := s.asks[a.Ask]
+func (s *session) reply(a spool.Answer) {
+	key, ok := s.turns.Answer(a)
 	if !ok {
 		return
 	}
-	delete(s.asks, a.Ask)
-	s.heard = time.Now()
-	s.verdicts = append(s.verdicts, verdict{key: open.key, seq: a.Ask, d: decision(a)})
+	if s.cur != nil {
+		s.cur.Value.heard = time.Now()
+	}
+	s.answers = append(s.answers, answer{key, decision(a)})
 	s.settle()
 }
 
@@ -99,31 +110,17 @@ func decision(a spool.Answer) agent.Decision {
 	return d
 }
 
-// settle gives answers to the agent, once it is not speaking.
+// settle gives answers to the agent, once it does not speak.
 func (s *session) settle() {
-	for len(s.verdicts) > 0 {
-		v := s.verdicts[0]
-		s.verdicts = s.verdicts[1:]
-		t := s.speaker()
-		if s.conv == nil {
+	for len(s.answers) > 0 {
+		a := s.answers[0]
+		s.answers = s.answers[1:]
+		if s.proc == nil {
 			continue
 		}
-		if v.by != "" {
-			s.closeAsk(t, v.seq, v.by, "answered: "+v.d.Choice, v.d)
-		}
-		if err := s.conv.Answer(v.key, v.d, t); err != nil {
-			t.Notice("warning", talk.NoticeWarning, fmt.Sprintf("answer %s: %v", s.runner.Name, err))
+		t := s.speaker()
+		if err := s.proc.conv.Answer(a.key, a.decision, t); err != nil {
+			t.Notice("warning", talk.NoticeWarning, fmt.Sprintf("answer %s: %v", s.agent.Name, err))
 		}
 	}
-}
-
-// closeAsk says in the log that an ask is no longer open, and why.
-func (s *session) closeAsk(t *talk.Turn, seq spool.Seq, by, text string, d agent.Decision) {
-	n := spool.Notice{Code: spool.NoticeAskClosed, Text: text, Ask: seq, By: by}
-	if d.Choice != "" {
-		if data, err := json.Marshal(d); err == nil {
-			n.Data = data
-		}
-	}
-	t.Put(spool.KindNotice, n, nil, nil)
 }

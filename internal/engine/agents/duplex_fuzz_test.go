@@ -111,7 +111,11 @@ func fuzzDuplex(f *testing.F, name string) {
 		seq, _ := log.Append(prompt)
 		var keys []string
 		run := &talk.Run{Out: log, Agent: name, Deltas: len(output)%2 == 0}
-		run.OnAsk = func(_ *talk.Turn, key string, _ spool.Seq, _ spool.Ask) { keys = append(keys, key) }
+		run.OnAsk = func(e spool.Event, _ spool.Ask, key string) error {
+			keys = append(keys, key)
+			_, err := log.Append(e)
+			return err
+		}
 		turn := talk.NewTurn(run, seq)
 		conv.Opened(talktest.NoWire{}, turn)
 		if err := conv.Prompt(spool.Prompt{Text: "x"}, turn); err != nil {

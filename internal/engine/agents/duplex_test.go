@@ -195,7 +195,7 @@ func replayDuplex(t *testing.T, base string, c agent.Config, play cue, do func(*
 	if s.ledger, err = sessions.NewLedger(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	if s.locks, err = sessions.NewLocks(t.TempDir()); err != nil {
+	if s.lock.locks, err = sessions.NewLocks(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	p := newPeerReplay()
@@ -339,14 +339,9 @@ func TestPolicyAnswersFirst(t *testing.T) {
 		r.answer(cat.Seq, agent.Allow)
 		r.done(turn)
 	})
-	var by []string
-	for _, n := range events[spool.Notice](t, log, spool.KindNotice) {
-		if n.Code == spool.NoticeAskClosed {
-			by = append(by, n.By)
-		}
-	}
+	by := (&chat{t: t, log: log}).decided()
 	if got := strings.Join(by, ", "); got != "policy: rule 1, policy: rule 2" {
-		t.Errorf("closed by %s", got)
+		t.Errorf("decided by %s", got)
 	}
 	var decisions []string
 	for _, m := range p.sent {

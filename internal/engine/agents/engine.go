@@ -116,27 +116,11 @@ func prepare(spec *spool.Spec, o *Options, out engine.Sink) (*session, error) {
 	l.Grace = cmp.Or(l.Grace, o.Limits.Grace)
 	l.Pids = cmp.Or(l.Pids, o.Limits.Pids)
 	l.OutputBytes = cmp.Or(l.OutputBytes, o.Limits.OutputBytes, process.DefaultOutputBytes)
-	s := &session{
-		config: c, runner: r, duplex: duplex, limits: l, cwd: spec.Cwd,
-		done: make(chan struct{}), wake: make(chan struct{}, 1), leases: make(chan leased, 1),
-		asks: make(map[spool.Seq]*openAsk),
-	}
-	askTime := duration(c.AskTimeoutMs, DefaultAskTimeout)
-	if p := c.Policy; p != nil {
-		if err := policy.Check(p); err != nil {
+	if c.Policy != nil {
+		if err := policy.Check(c.Policy); err != nil {
 			return nil, invalid(err)
 		}
-		s.judge = &policy.Judge{Policy: p, Cwd: spec.Cwd}
-		if c.AskTimeoutMs == 0 {
-			askTime = duration(p.DeadlineMs, askTime)
-		}
 	}
-	s.run = talk.Run{Out: out, Agent: r.Name, Cwd: spec.Cwd, Deltas: c.Deltas, KeepRaw: c.Raw, AskTime: askTime,
-		Transport: string(agent.ModeExec), OnSession: s.learnt, OnAsk: s.asked, OnWithdraw: s.withdrawn}
-	if duplex {
-		s.run.Transport, s.run.Capabilities = string(agent.ModeDuplex), r.Capabilities
-	}
-	s.idle = talk.NewTurn(&s.run, 0)
 	// What the conversation does not accept should fail the start.
 	open := r.Exec
 	if duplex {
@@ -145,7 +129,7 @@ func prepare(spec *spool.Spec, o *Options, out engine.Sink) (*session, error) {
 	if _, err := open(talk.Setup{Config: c, Cwd: spec.Cwd, Resume: c.Resume, Fork: c.Fork}); err != nil {
 		return nil, invalid(err)
 	}
-	return s, nil
+	return newSession(c, r, duplex, spec, l, out), nil
 }
 
 // environment is the environment of the agent's processes. A spec that says

@@ -24,7 +24,7 @@ type Engine struct {
 	opts     Options
 	launcher *launch.Launcher
 	locks    *sessions.Locks
-	book     *sessions.Ledger
+	ledger   *sessions.Ledger
 
 	mu       sync.Mutex
 	closed   bool
@@ -43,7 +43,7 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	book, err := sessions.NewLedger(filepath.Join(o.Dir, "usage"))
+	ledger, err := sessions.NewLedger(filepath.Join(o.Dir, "usage"))
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare to start agents: %w", err)
 	}
-	return &Engine{opts: o, launcher: launcher, locks: locks, book: book, sessions: make(map[*session]struct{})}, nil
+	return &Engine{opts: o, launcher: launcher, locks: locks, ledger: ledger, sessions: make(map[*session]struct{})}, nil
 }
 
 // Start begins a conversation. The agent's process starts with the first
@@ -74,16 +74,16 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if err != nil {
 		return nil, err
 	}
-	env, err := environment(&spec, &e.opts, s.config, s.runner)
+	env, err := environment(&spec, &e.opts, s.config, s.agent)
 	if err != nil {
 		return nil, invalid(err)
 	}
-	if name := programOf(s.config, s.runner); name == "" {
+	if name := programOf(s.config, s.agent); name == "" {
 		return nil, invalid(errors.New("no command was given"))
 	} else if file, err := environ.LookProgram(name, spec.Cwd, env); err != nil || !executable(file, spec.Cwd) {
-		return nil, missing(s.config, s.runner)
+		return nil, missing(s.config, s.agent)
 	}
-	s.locks, s.ledger = e.locks, e.book
+	s.lock.locks, s.ledger = e.locks, e.ledger
 	s.spawn = func(c talk.Command) (child, error) { return e.spawn(c, &spec, env) }
 
 	e.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/engine/turns"
 )
 
 // ignoring is a codex that starts a command and ignores signals.
@@ -67,10 +68,10 @@ func TestStopLadder(t *testing.T) {
 		queued := r.say("and then")
 		r.until(spool.KindAction)
 		r.control(spool.Control{Op: spool.ControlKill})
-		if d := r.done(turn); d.Outcome != spool.TurnCancelled || d.StoppedWith != "kill" || d.Signal != "SIGKILL" {
+		if d := r.done(turn); d.Outcome != spool.TurnKilled || d.StoppedWith != "kill" || d.Signal != "SIGKILL" {
 			t.Errorf("done is %+v", d)
 		}
-		if d := r.done(queued); d.Outcome != spool.TurnCancelled {
+		if d := r.done(queued); d.Outcome != spool.TurnKilled {
 			t.Errorf("the turn that waited: %+v", d)
 		}
 		if o := enginetest.Wait(t, r.s); o.Signal != "SIGKILL" {
@@ -244,7 +245,7 @@ echo '` + codexOver + `'`
 		slow, waits := r.say("slow"), r.say("b")
 		r.until(spool.KindStarted)
 		r.control(spool.Control{Op: spool.ControlInterrupt, Turn: waits})
-		if d := r.done(waits); d.Outcome != spool.TurnCancelled {
+		if d := r.done(waits); d.Outcome != spool.TurnInterrupted || d.ErrorClass != turns.ClassNotRun {
 			t.Errorf("done is %+v", d)
 		}
 		r.control(spool.Control{Op: spool.ControlInterrupt, Turn: slow})
@@ -422,7 +423,9 @@ func TestRawKeepsTheAgentsLine(t *testing.T) {
 // A run whose events wait for another run can be stopped: its process ends,
 // and what it said is not lost.
 func TestRunThatIsHeldBackCanBeStopped(t *testing.T) {
-	for _, op := range []spool.ControlOp{spool.ControlStop, spool.ControlInterrupt, spool.ControlKill} {
+	for op, want := range map[spool.ControlOp]spool.TurnOutcome{
+		spool.ControlStop: spool.TurnCancelled, spool.ControlInterrupt: spool.TurnInterrupted, spool.ControlKill: spool.TurnKilled,
+	} {
 		t.Run(string(op), func(t *testing.T) {
 			d := newPacedDir(t, 1)
 			first := d.start(t, "", "same", "")
@@ -430,7 +433,7 @@ func TestRunThatIsHeldBackCanBeStopped(t *testing.T) {
 			second := d.start(t, "", "same", "")
 			second.waitsForSession()
 			second.control(spool.Control{Op: op})
-			if got := second.done(second.turn); got.Outcome != spool.TurnCancelled && got.Outcome != spool.TurnInterrupted || got.Resume != "same" {
+			if got := second.done(second.turn); got.Outcome != want || got.Resume != "same" {
 				t.Errorf("done is %+v", got)
 			}
 			if !second.started() {
@@ -445,22 +448,21 @@ func TestRunThatIsHeldBackCanBeStopped(t *testing.T) {
 
 func TestHeldEventsAreBounded(t *testing.T) {
 	log := enginetest.NewLog()
-	s := &session{run: talk.Run{Out: log}}
-	s.cur = talk.NewTurn(&s.run, 1)
-	s.cur.Hold()
+	p := &prompt{Turn: talk.NewTurn(&talk.Run{Out: log}, 1)}
+	p.Hold()
 	text := strings.Repeat("x", talk.MaxText)
 	n := 0
-	for ; !s.full(); n++ {
+	for ; !p.full(); n++ {
 		if n > 2*MaxHeld/talk.MaxText {
 			t.Fatal("there is no bound")
 		}
-		s.cur.Message(agent.Message{Text: text})
+		p.Message(agent.Message{Text: text})
 	}
 	if len(log.All(t)) != 0 {
 		t.Error("what is held was written")
 	}
-	s.cur.Release()
-	if s.full() || len(log.All(t)) != n {
+	p.Release()
+	if p.full() || len(log.All(t)) != n {
 		t.Errorf("%d of %d events were written", len(log.All(t)), n)
 	}
 }

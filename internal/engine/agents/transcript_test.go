@@ -150,9 +150,9 @@ func (tr transcript) translate(t testing.TB) []spool.Event {
 		tr.stopped = false
 		r.control(spool.Control{Op: spool.ControlInterrupt})
 		for waits := true; waits; { // until the loop has taken it
-			s.mu.Lock()
-			waits = len(s.requests) > 0
-			s.mu.Unlock()
+			s.inbox.mu.Lock()
+			waits = len(s.inbox.requests) > 0
+			s.inbox.mu.Unlock()
 		}
 	}
 	for l := range relay {

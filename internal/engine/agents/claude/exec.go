@@ -192,9 +192,9 @@ func (c *lines) system(l *streamLine, b []byte, t *talk.Turn) {
 		t.Retry(agent.Retry{Attempt: l.Attempt, Max: l.Retries, DelayMs: int64(l.Delay), Status: l.Status, Reason: reason})
 	case "permission_denied":
 		t.Put(spool.KindNotice, spool.Notice{Level: "warning", Code: talk.NoticeDenied,
-			Text: "not allowed: " + cmp.Or(l.ToolName, "a tool"), Data: b}, nil, nil)
+			Text: "not allowed: " + cmp.Or(l.ToolName, "a tool"), Data: b}, nil)
 	case "compact_boundary":
-		t.Put(spool.KindNotice, spool.Notice{Code: talk.NoticeWarning, Text: "the conversation was compacted", Data: b}, nil, nil)
+		t.Put(spool.KindNotice, spool.Notice{Code: talk.NoticeWarning, Text: "the conversation was compacted", Data: b}, nil)
 	default:
 		if !slices.Contains(quietSubtypes, l.Subtype) {
 			t.Unknown("system "+l.Subtype, b)

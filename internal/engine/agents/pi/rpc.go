@@ -176,7 +176,7 @@ func (c *rpcMode) Line(b []byte, t *talk.Turn) {
 		c.dialog(b, t)
 		return
 	case "extension_error":
-		t.Put(spool.KindNotice, spool.Notice{Level: "warning", Code: talk.NoticeWarning, Text: "an extension of pi failed", Data: json.RawMessage(b)}, nil, nil)
+		t.Put(spool.KindNotice, spool.Notice{Level: "warning", Code: talk.NoticeWarning, Text: "an extension of pi failed", Data: json.RawMessage(b)}, nil)
 		return
 	case "agent_settled":
 		c.working = false

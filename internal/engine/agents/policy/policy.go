@@ -209,7 +209,7 @@ type Judge struct {
 }
 
 // Decide implements judge.
-func (j *Judge) Decide(ask spool.Ask) (d agent.Decision, by string, ok bool) {
+func (j Judge) Decide(ask spool.Ask) (d agent.Decision, by string, ok bool) {
 	if ask.Kind != spool.AskApproval {
 		return d, "", false
 	}

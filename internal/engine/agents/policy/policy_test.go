@@ -244,13 +244,13 @@ func TestJudgeNamesItsRule(t *testing.T) {
 		{ask(spool.AskQuestion, agent.Approval{Kind: agent.ActionCommand, Command: "ls"}), false, "", "", ""},
 	}
 	for _, tt := range tests {
-		d, by, ok := (&Judge{p, "/w"}).Decide(tt.ask)
+		d, by, ok := (Judge{p, "/w"}).Decide(tt.ask)
 		if ok != tt.ok || d.Choice != tt.choice || by != tt.by || !strings.Contains(d.Message, tt.why) {
 			t.Errorf("%s: %+v by %q, %v", tt.ask.Data, d, by, ok)
 		}
 	}
 	p.Default = agent.VerdictDeny
-	if d, by, ok := (&Judge{p, "/w"}).Decide(ask(spool.AskApproval, agent.Approval{Command: "make"})); !ok || d.Choice != agent.Deny || by != "policy: default" {
+	if d, by, ok := (Judge{p, "/w"}).Decide(ask(spool.AskApproval, agent.Approval{Command: "make"})); !ok || d.Choice != agent.Deny || by != "policy: default" {
 		t.Errorf("default: %+v by %q, %v", d, by, ok)
 	}
 }

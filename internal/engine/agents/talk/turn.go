@@ -36,12 +36,9 @@ type Result struct {
 // after the result but what the agent itself still says. Its methods are
 // called by one goroutine.
 type Turn struct {
-	Seq    spool.Seq
-	ID     string // of the input
-	Prompt spool.Prompt
-	Run    *Run
-	raw    []byte // the line that is being translated, until it is kept
-	Born   time.Time
+	Seq spool.Seq
+	Run *Run
+	raw []byte // the line that is being translated, until it is kept
 
 	open   map[string]agent.Action // actions that started and did not end
 	order  []string                // of open, oldest first
@@ -60,10 +57,16 @@ type Turn struct {
 	size    int
 }
 
-// pending is an event that waits, and what to do with its seq.
+// pending is an event that waits.
 type pending struct {
 	event spool.Event
-	then  func(spool.Seq)
+	ask   *question // of an ask event
+}
+
+// question is an ask and the agent's name for it.
+type question struct {
+	spool.Ask
+	key string
 }
 
 // Run is what the turns of a run have in common.
@@ -85,8 +88,10 @@ type Run struct {
 	// OnSession is called when the id of the session is known, before anybody
 	// else can know it. It may set turn.held.
 	OnSession func(t *Turn, id string)
-	// OnAsk is called when an ask is in the log.
-	OnAsk func(t *Turn, key string, seq spool.Seq, a spool.Ask)
+	// OnAsk writes an ask to the log. The event is complete, but for changes
+	// that OnAsk makes to the ask. The key comes back with
+	// [Conversation.Answer].
+	OnAsk func(e spool.Event, a spool.Ask, key string) error
 	// OnWithdraw is called when the agent no longer waits for an answer.
 	OnWithdraw func(t *Turn, key string)
 	// Base is what the session had used when the turn began, if
@@ -100,11 +105,15 @@ type Run struct {
 }
 
 func NewTurn(run *Run, seq spool.Seq) *Turn {
-	return &Turn{Seq: seq, Run: run, open: make(map[string]agent.Action), Born: time.Now()}
+	return &Turn{Seq: seq, Run: run, open: make(map[string]agent.Action)}
 }
 
 // Put writes an event, or keeps it while the turn is held.
-func (t *Turn) Put(kind spool.Kind, payload any, raw []byte, then func(spool.Seq)) {
+func (t *Turn) Put(kind spool.Kind, payload any, raw []byte) {
+	t.put(kind, payload, raw, nil)
+}
+
+func (t *Turn) put(kind spool.Kind, payload any, raw []byte, ask *question) {
 	data, err := json.Marshal(payload)
 	if err != nil { // a raw message that is no JSON: say so rather than nothing
 		data, _ = json.Marshal(spool.Notice{Code: NoticeUnparsed, Level: "warning", Text: fmt.Sprintf("a %s event did not encode: %v", kind, err)})
@@ -119,21 +128,23 @@ func (t *Turn) Put(kind spool.Kind, payload any, raw []byte, then func(spool.Seq
 	e := spool.Event{Kind: kind, Turn: t.Seq, Data: data, Bytes: raw, Time: time.Now()}
 	t.Run.Bytes += int64(e.Size())
 	if t.held {
-		t.waiting = append(t.waiting, pending{e, then})
+		t.waiting = append(t.waiting, pending{e, ask})
 		t.size += e.Size()
 		return
 	}
-	t.write(pending{e, then})
+	t.write(pending{e, ask})
 }
 
 func (t *Turn) write(p pending) {
-	seq, err := t.Run.Out.Append(p.event)
+	var err error
+	switch {
+	case p.ask == nil || p.event.Kind != spool.KindAsk:
+		_, err = t.Run.Out.Append(p.event)
+	case t.Run.OnAsk != nil:
+		err = t.Run.OnAsk(p.event, p.ask.Ask, p.ask.key)
+	}
 	if err != nil {
 		t.Run.Err = err
-		return
-	}
-	if p.then != nil {
-		p.then(seq)
 	}
 }
 
@@ -194,7 +205,7 @@ func (t *Turn) Start(s agent.Started) {
 	if s.Cwd == "" {
 		s.Cwd = run.Cwd
 	}
-	t.Put(spool.KindStarted, s, nil, nil)
+	t.Put(spool.KindStarted, s, nil)
 }
 
 // Message says something. It becomes the answer of a result without one,
@@ -202,7 +213,7 @@ func (t *Turn) Start(s agent.Started) {
 func (t *Turn) Message(m agent.Message) {
 	if m.Delta {
 		if t.Run.Deltas && m.Text != "" {
-			t.Put(spool.KindMessage, m, nil, nil)
+			t.Put(spool.KindMessage, m, nil)
 		}
 		return
 	}
@@ -210,7 +221,7 @@ func (t *Turn) Message(m agent.Message) {
 		t.answer = m.Text
 	}
 	m.Text, m.Blob = t.fit(m.Text)
-	t.Put(spool.KindMessage, m, nil, nil)
+	t.Put(spool.KindMessage, m, nil)
 }
 
 // Reasoning shows what the agent thinks.
@@ -219,7 +230,7 @@ func (t *Turn) Reasoning(r agent.Reasoning) {
 		return
 	}
 	r.Text, r.Blob = t.fit(r.Text)
-	t.Put(spool.KindReasoning, r, nil, nil)
+	t.Put(spool.KindReasoning, r, nil)
 }
 
 // Action tells of an action under the agent's own id. Ids that an agent uses
@@ -259,7 +270,7 @@ func (t *Turn) Action(a agent.Action) {
 	}
 	a.Output, a.OutputBlob = t.fit(a.Output)
 	t.fitInput(&a)
-	t.Put(spool.KindAction, a, nil, nil)
+	t.Put(spool.KindAction, a, nil)
 }
 
 // inherit fills in what an update left out.
@@ -336,19 +347,19 @@ func (t *Turn) CloseActions(message string) {
 }
 
 // Plan shows what the agent means to do.
-func (t *Turn) Plan(p agent.Plan) { t.Put(spool.KindPlan, p, nil, nil) }
+func (t *Turn) Plan(p agent.Plan) { t.Put(spool.KindPlan, p, nil) }
 
 // Retry says that a request is made again.
 func (t *Turn) Retry(r agent.Retry) {
 	if r.Class == "" {
 		r.Class = Classify(r.Reason, r.Status)
 	}
-	t.Put(spool.KindRetry, r, nil, nil)
+	t.Put(spool.KindRetry, r, nil)
 }
 
 // Notice says something besides.
 func (t *Turn) Notice(level, code, text string) {
-	t.Put(spool.KindNotice, spool.Notice{Level: level, Code: code, Text: text}, nil, nil)
+	t.Put(spool.KindNotice, spool.Notice{Level: level, Code: code, Text: text}, nil)
 }
 
 // Unknown keeps a line that is JSON but says nothing we know.
@@ -356,7 +367,7 @@ func (t *Turn) Unknown(what string, line []byte) {
 	n := spool.Notice{Level: "debug", Code: NoticeUnknown, Text: what}
 	if len(line) <= MaxText && utf8.Valid(line) && json.Valid(line) {
 		n.Data = bytes.Clone(line)
-		t.Put(spool.KindNotice, n, nil, nil)
+		t.Put(spool.KindNotice, n, nil)
 		return
 	}
 	t.keep(n, line)
@@ -378,7 +389,7 @@ func (t *Turn) keep(n spool.Notice, line []byte) {
 		}
 		line = line[:min(len(line), spool.MaxEventBytes/2)]
 	}
-	t.Put(spool.KindNotice, n, bytes.Clone(line), nil)
+	t.Put(spool.KindNotice, n, bytes.Clone(line))
 }
 
 // Ask asks. The answer comes to conversation.answer with the key.
@@ -386,11 +397,8 @@ func (t *Turn) Ask(key string, a spool.Ask) {
 	if t.Run.AskTime > 0 && a.Deadline.IsZero() {
 		a.Deadline = time.Now().UTC().Add(t.Run.AskTime)
 	}
-	t.Put(spool.KindAsk, a, nil, func(seq spool.Seq) {
-		if t.Run.OnAsk != nil {
-			t.Run.OnAsk(t, key, seq, a)
-		}
-	})
+	a.Data = bytes.ToValidUTF8(a.Data, []byte("\uFFFD"))
+	t.put(spool.KindAsk, a, nil, &question{a, key})
 }
 
 // Withdraw says that the agent no longer waits for an answer.

@@ -48,7 +48,11 @@ func NewDialog(t *testing.T, r *talk.Agent, s talk.Setup) *Dialog {
 	}
 	d := &Dialog{t: t, Conv: conv, wire: new(SentWire), Log: new(Events), Asks: make(map[string]spool.Ask)}
 	run := &talk.Run{Out: d.Log, Agent: r.Name, Cwd: "/w"}
-	run.OnAsk = func(_ *talk.Turn, key string, _ spool.Seq, a spool.Ask) { d.Asks[key] = a }
+	run.OnAsk = func(e spool.Event, a spool.Ask, key string) error {
+		d.Asks[key] = a
+		_, err := d.Log.Append(e)
+		return err
+	}
 	run.OnWithdraw = func(_ *talk.Turn, key string) { d.Withdrawn = append(d.Withdrawn, key) }
 	d.Turn = talk.NewTurn(run, 1)
 	conv.Opened(d.wire, d.Turn)

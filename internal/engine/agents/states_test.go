@@ -1,0 +1,111 @@
+package agents
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// taken are the transitions of all sessions of all tests.
+var taken = struct {
+	mu    sync.Mutex
+	table map[state][]state
+}{table: make(map[state][]state)}
+
+func init() {
+	onTransition = func(from, to state, legal bool) {
+		if !legal {
+			panic(fmt.Sprintf("no transition leads from %q to %q", from, to))
+		}
+		taken.mu.Lock()
+		defer taken.mu.Unlock()
+		if !slices.Contains(taken.table[from], to) {
+			taken.table[from] = append(taken.table[from], to)
+		}
+	}
+}
+
+// TestMain fails if a goroutine is left, or if a complete run of the tests did
+// not take every transition of the table: such a line would be of no use.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 && complete() {
+		if missing := untaken(); len(missing) > 0 {
+			fmt.Fprintf(os.Stderr, "no test takes the transition %s\n", strings.Join(missing, ", "))
+			code = 1
+		}
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// complete reports whether all tests ran.
+func complete() bool {
+	for _, name := range []string{"test.run", "test.skip", "test.fuzz", "test.list"} {
+		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
+			return false
+		}
+	}
+	return !testing.Short()
+}
+
+func untaken() []string {
+	taken.mu.Lock()
+	defer taken.mu.Unlock()
+	var list []string
+	for _, from := range slices.Sorted(maps.Keys(transitions)) {
+		for _, to := range transitions[from] {
+			if !slices.Contains(taken.table[from], to) {
+				list = append(list, fmt.Sprintf("%q → %q", from, to))
+			}
+		}
+	}
+	return list
+}
+
+// TestTransitionsAreClosed checks the table itself: every state has a line, and
+// a run, a turn and a process never become each other.
+func TestTransitionsAreClosed(t *testing.T) {
+	part := func(s state) string {
+		for _, p := range []string{"run", "turn", "process"} {
+			if strings.Contains(string(s), p) {
+				return p
+			}
+		}
+		return ""
+	}
+	for from, list := range transitions {
+		for _, to := range list {
+			if _, ok := transitions[to]; !ok {
+				t.Errorf("%q has no line", to)
+			}
+			if part(from) != part(to) || part(from) == "" || from == to {
+				t.Errorf("%q leads to %q", from, to)
+			}
+		}
+	}
+}
+
+// TestIllegalTransitionFails checks that a transition that is not in the table
+// fails a test.
+func TestIllegalTransitionFails(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("an ended run opened again")
+		}
+	}()
+	s := runEnded
+	move(&s, runOpen)
+}
