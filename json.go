@@ -162,11 +162,11 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 		Seq    Seq             `json:"seq"`
 		Time   time.Time       `json:"time"`
 		Kind   Kind            `json:"kind"`
-		Turn   Seq             `json:"turn"`
-		Stream Stream          `json:"stream"`
-		Text   *string         `json:"text"`
-		Base64 []byte          `json:"base64"`
-		Data   json.RawMessage `json:"data"`
+		Turn   Seq             `json:"turn,omitempty"`
+		Stream Stream          `json:"stream,omitempty"`
+		Text   *string         `json:"text,omitempty"`
+		Base64 []byte          `json:"base64,omitempty"`
+		Data   json.RawMessage `json:"data,omitempty"`
 	}
 	if err := json.Unmarshal(b, &w); err != nil {
 		return fmt.Errorf("decode event: %w", err)

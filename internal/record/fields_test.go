@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,6 +95,14 @@ var specCodecs = []codec[spool.Spec]{
 	}},
 }
 
+// The values of the other requests have a JSON form only.
+var (
+	limitsCodecs  = []codec[spool.Limits]{{name: "JSON", roundTrip: throughJSON[spool.Limits]}}
+	controlCodecs = []codec[spool.Control]{{name: "JSON", roundTrip: throughJSON[spool.Control]}}
+	filterCodecs  = []codec[spool.Filter]{{name: "JSON", roundTrip: throughJSON[spool.Filter]}}
+	inputCodecs   = []codec[spool.Input]{{name: "JSON", roundTrip: throughJSON[spool.Input], without: []string{"Seq"}}}
+)
+
 var startCodecs = []codec[record.Start]{{name: "start", roundTrip: throughStart}}
 
 var newsCodecs = []codec[record.News]{
@@ -152,6 +163,10 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 	t.Run("Spec", func(t *testing.T) { testCodecs(t, specCodecs) })
 	t.Run("Start", func(t *testing.T) { testCodecs(t, startCodecs) })
 	t.Run("News", func(t *testing.T) { testCodecs(t, newsCodecs) })
+	t.Run("Limits", func(t *testing.T) { testCodecs(t, limitsCodecs) })
+	t.Run("Control", func(t *testing.T) { testCodecs(t, controlCodecs) })
+	t.Run("Filter", func(t *testing.T) { testCodecs(t, filterCodecs) })
+	t.Run("Input", func(t *testing.T) { testCodecs(t, inputCodecs) })
 }
 
 func testCodecs[T any](t *testing.T, codecs []codec[T]) {
@@ -161,6 +176,35 @@ func testCodecs[T any](t *testing.T, codecs []codec[T]) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestFormsMadeByHandUseTheTags checks that the JSON form of a type with a
+// method for it has the names that the tags of its fields say.
+func TestFormsMadeByHandUseTheTags(t *testing.T) {
+	testTags[spool.Info](t)
+	testTags[spool.Limits](t)
+	testTags[spool.Control](t)
+	testTags[record.News](t)
+}
+
+func testTags[T any](t *testing.T) {
+	v := filled[T](nil)
+	b, err := json.Marshal(&v)
+	if appender, ok := any(&v).(interface{ AppendJSON([]byte) []byte }); ok {
+		b = appender.AppendJSON(nil)
+	}
+	var got map[string]json.RawMessage
+	if err = errors.Join(err, json.Unmarshal(b, &got)); err != nil {
+		t.Fatal(err)
+	}
+	want := make(map[string]bool)
+	for field := range reflect.TypeFor[T]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		want[name] = true
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+		t.Errorf("%v: %s", reflect.TypeFor[T](), diff)
 	}
 }
 

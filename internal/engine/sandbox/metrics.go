@@ -17,18 +17,18 @@ type Metrics struct {
 	// Of prewarm:
 	Executed   *bool    `json:"executed,omitempty"`
 	Reason     string   `json:"reason,omitempty"` // executed or cached
-	DurationMs *float64 `json:"duration_ms,omitempty"`
+	DurationMs *int64   `json:"duration_ms,omitempty"`
 	CacheDir   string   `json:"cache_dir,omitempty"`
 	Dist       string   `json:"dist,omitempty"`
 	Version    string   `json:"version,omitempty"`
-	Walls      []string `json:"walls,omitempty"`
+	Walls      []string `json:"isolation,omitempty"`
 
 	// Of startup:
-	StartupMs     *float64 `json:"startup_ms,omitempty"`
-	InterpreterMs *float64 `json:"interpreter_ms,omitempty"`
-	PackageLoadMs *float64 `json:"package_load_ms,omitempty"`
-	PackageCount  *int     `json:"package_count,omitempty"`
-	Source        string   `json:"source,omitempty"` // inline or file
+	StartupMs     *int64 `json:"startup_ms,omitempty"`
+	InterpreterMs *int64 `json:"interpreter_ms,omitempty"`
+	PackageLoadMs *int64 `json:"package_load_ms,omitempty"`
+	PackageCount  *int   `json:"package_count,omitempty"`
+	Source        string `json:"source,omitempty"` // inline or file
 }
 
 // The phases of [Metrics].
@@ -51,9 +51,10 @@ func startupMetrics(backend, source string, s *guest.Startup) Metrics {
 	}
 }
 
-func ms(d time.Duration) *float64 {
-	f := float64(d.Microseconds()) / 1000
-	return &f
+// ms returns whole milliseconds, rounded up: what took time is not zero.
+func ms(d time.Duration) *int64 {
+	n := (d + time.Millisecond - 1).Milliseconds()
+	return &n
 }
 
 func (s *session) metrics(turn spool.Seq, m Metrics) error {
@@ -63,8 +64,8 @@ func (s *session) metrics(turn spool.Seq, m Metrics) error {
 // String says it to a person.
 func (m Metrics) String() string {
 	if m.Phase == PhasePrewarm {
-		return fmt.Sprintf("prewarm of the %s back end: %s, %.3f ms, in %s", m.Backend, m.Reason, *m.DurationMs, m.CacheDir)
+		return fmt.Sprintf("prewarm of the %s back end: %s, %d ms, in %s", m.Backend, m.Reason, *m.DurationMs, m.CacheDir)
 	}
-	return fmt.Sprintf("startup %.3f ms, of which the interpreter %.3f ms and %d packages %.3f ms; source %s",
+	return fmt.Sprintf("startup %d ms, of which the interpreter %d ms and %d packages %d ms; source %s",
 		*m.StartupMs, *m.InterpreterMs, *m.PackageCount, *m.PackageLoadMs, m.Source)
 }
