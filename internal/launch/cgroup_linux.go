@@ -26,7 +26,7 @@ type roots struct {
 	pids string // of the v1 pids hierarchy; empty if there is none
 }
 
-// findRoots looks up the groups this process is in.
+// findRoots finds the groups of this process.
 func findRoots() (roots, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -69,8 +69,8 @@ func parseRoots(mountinfo, own string) roots {
 	return r
 }
 
-// below says where a group is in a mount that shows the hierarchy from root
-// on, or "" if the mount does not show it.
+// below returns the path of a group in a mount that shows the hierarchy from
+// root on, or "" if the mount does not show it.
 func below(mount, root, group string) string {
 	rel, err := filepath.Rel(root, group)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") || strings.Contains(group, "/..") {
@@ -92,20 +92,20 @@ var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", 
 
 func unescapeMount(s string) string { return mountEscapes.Replace(s) }
 
-// groups hands out control groups. They are reused, because making and
-// removing one costs more than starting a process in it.
+// groups provides control groups. It reuses them, because making and removing a
+// group costs more than starting a process in it.
 type groups struct {
 	tree   string    // the owner's v2 directory
-	pids   string    // the owner's v1 pids directory; empty if that is not used
-	pidsV2 bool      // the v2 groups limit pids themselves
-	home   int       // tasks file of our own v1 pids group; -1 if not used
-	crew   crew.Crew // forks from such threads
+	pids   string    // the owner's v1 pids directory; empty if not used
+	pidsV2 bool      // the v2 groups limit pids
+	home   int       // tasks file of this process's v1 pids group; -1 if not used
+	crew   crew.Crew // v1 forks run on its locked threads
 
 	mu     sync.Mutex
 	free   []*slot
-	linger []*slot // released while something still lived in them
-	busy   int     // how many in use are open
-	ready  int     // how many of the free ones are
+	linger []*slot // released with live processes
+	busy   int     // number of groups in use with open files
+	ready  int     // number of free groups with open files
 	closed bool
 	made   int
 }
@@ -114,16 +114,16 @@ type groups struct {
 type slot struct {
 	dir   string // v2
 	pids  string // v1; empty if not used
-	limit int    // what pids.max says; zero for no limit
+	limit int    // value of pids.max; zero for no limit
 
-	counter string // the file that says how many are in it; empty if there is none
-	spent   bool   // cgroup.kill was used: the kernel ends whatever is cloned into it from then on
-	door    *door  // nil if it is not kept open
+	counter string      // the file with the number of processes; empty if there is none
+	spent   bool        // cgroup.kill was used: the kernel kills every process cloned into it later
+	files   *groupFiles // nil if not open
 }
 
 const baseName = "spool" // of our directory in a hierarchy
 
-// newGroups makes the owner's directories and proves that they work.
+// newGroups makes the owner's directories and checks that they work.
 func newGroups(owner string) (_ *groups, err error) {
 	r, err := findRoots()
 	if err != nil {
@@ -156,8 +156,8 @@ func newGroups(owner string) (_ *groups, err error) {
 	return g, nil
 }
 
-// limitV2 turns the pids controller on where it can be. That may turn the
-// groups into ones that take no processes, so it is tried, and undone.
+// limitV2 enables the pids controller if possible. That can make groups reject
+// processes, so limitV2 tests it, and reverts it on failure.
 func (g *groups) limitV2(root string, s *slot) {
 	have, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	if err != nil || !hasWord(strings.Join(strings.Fields(string(have)), ","), "pids") {
@@ -185,11 +185,11 @@ func (g *groups) limitV2(root string, s *slot) {
 	}
 	s.limit = 0
 	for i := len(on) - 1; i >= 0; i-- {
-		_ = write(on[i], "-pids") // as good as we found it, or no worse
+		_ = write(on[i], "-pids") // restore the earlier state
 	}
 }
 
-// limitV1 uses the v1 hierarchy for the limit, if that works.
+// limitV1 uses the v1 hierarchy for the limit if it works.
 func (g *groups) limitV1(root, owner string, s *slot) {
 	home, err := unix.Open(filepath.Join(root, "tasks"), unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -212,15 +212,15 @@ func (g *groups) limitV1(root, owner string, s *slot) {
 	g.home, g.pids, s.pids, s.counter, s.limit = -1, "", "", "", 0
 }
 
-// try starts nothing in the group: a program that does not exist gets as far
-// as its exec, which is all there is to prove.
+// try checks that a process can start in the group: it starts a program that
+// does not exist, which fails only at its exec.
 func (g *groups) try(s *slot) error {
 	_, err := g.fork(s, "/nonexistent/spool-probe", []string{"spool-probe"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err == syscall.ENOENT {
 		return nil
 	}
 	if err == nil {
-		err = errors.New("a program that does not exist was started")
+		err = errors.New("started a program that does not exist")
 	}
 	return err
 }
@@ -234,7 +234,7 @@ func (g *groups) acquire(limit int) (*slot, error) {
 	if n := len(g.free); n > 0 {
 		s = g.free[n-1]
 		g.free = g.free[:n-1]
-		if s.door != nil {
+		if s.files != nil {
 			g.ready--
 			g.busy++
 		}
@@ -265,10 +265,10 @@ func (g *groups) limitFile(s *slot) string {
 	return filepath.Join(s.pids, "pids.max")
 }
 
-// lookBack is how many groups that were left inhabited a start looks at.
+// lookBack is how many released groups with live processes a start checks.
 const lookBack = 4
 
-// recover finds a group that has become empty since it was released.
+// recover returns a group that has become empty since its release.
 func (g *groups) recover() *slot {
 	for range lookBack {
 		g.mu.Lock()
@@ -320,17 +320,17 @@ func (g *groups) addPids(s *slot) error {
 	}
 	s.pids, s.counter = dir, dir+"/pids.current"
 	g.mu.Lock()
-	g.shutDoor(s, &g.busy) // it was opened without them
+	g.closeFiles(s, &g.busy) // they were opened without it
 	g.mu.Unlock()
 	return nil
 }
 
-// release takes a group back. Nothing may use it any more.
+// release returns a group. The caller must not use it any more.
 func (g *groups) release(s *slot) {
 	empty := s.empty()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.readyDoor(s, empty && !s.spent)
+	g.prepareFiles(s, empty && !s.spent)
 	switch {
 	case !empty:
 		g.linger = append(g.linger, s)
@@ -341,8 +341,8 @@ func (g *groups) release(s *slot) {
 	}
 }
 
-// remove removes an empty group. One that cannot be removed now is when the
-// launcher is closed.
+// remove removes an empty group. Closing the launcher removes a group that
+// cannot be removed now.
 func (s *slot) remove() {
 	_ = os.Remove(s.dir)
 	if s.pids != "" {
@@ -352,19 +352,20 @@ func (s *slot) remove() {
 
 // fork starts a program in the group.
 func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
-	in, err := g.openDoor(s)
+	in, err := g.openFiles(s)
 	if err != nil {
 		return 0, fmt.Errorf("open control group: %w", err)
 	}
-	defer g.leaveDoor(s)
+	defer g.leaveOpen(s)
 	attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, in.dir
 	if s.pids == "" || s.limit == 0 {
 		return syscall.ForkExec(path, argv, attr)
 	}
 
-	// A v1 group cannot be cloned into. The child inherits the group of
-	// the thread that forks it, so that thread goes there and comes back.
-	if s.limit == 1 { // room for the forking thread
+	// Clone cannot place a child into a v1 group. The child inherits the group
+	// of the forking thread, so that thread enters the group and leaves it
+	// afterwards.
+	if s.limit == 1 { // space for the forking thread
 		if err := write(filepath.Join(s.pids, "pids.max"), "2"); err != nil {
 			return 0, fmt.Errorf("set pids limit: %w", err)
 		}
@@ -378,8 +379,8 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 	g.crew.Go(func() {
 		defer close(done)
 		runtime.LockOSThread()
-		// "0" means the writing thread and spares the kernel a lock on
-		// all thread groups.
+		// "0" means the writing thread, which avoids a kernel lock on all
+		// thread groups.
 		if _, err = unix.Write(in.tasks, []byte("0")); err != nil {
 			err = fmt.Errorf("enter pids group: %w", err)
 			runtime.UnlockOSThread()
@@ -387,7 +388,7 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 		}
 		pid, err = syscall.ForkExec(path, argv, attr)
 		if _, werr := unix.Write(g.home, []byte("0")); werr != nil {
-			runtime.Goexit() // and with it the thread, which stays locked
+			runtime.Goexit() // ends the thread, which stays locked
 		}
 		runtime.UnlockOSThread()
 	})
@@ -395,13 +396,13 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 	return pid, err
 }
 
-// close ends whatever still lives and removes the directories.
+// close kills all live processes and removes the directories.
 func (g *groups) close() error {
 	g.crew.Wait()
 	g.mu.Lock()
 	g.closed = true
 	for _, s := range g.free {
-		g.shutDoor(s, &g.ready)
+		g.closeFiles(s, &g.ready)
 	}
 	g.free, g.linger = nil, nil
 	g.mu.Unlock()
@@ -413,7 +414,7 @@ func (g *groups) close() error {
 	return err
 }
 
-// kill ends everything in the group.
+// kill kills every process in the group.
 func (s *slot) kill() error {
 	s.spent = true
 	return write(filepath.Join(s.dir, "cgroup.kill"), "1")
@@ -422,14 +423,14 @@ func (s *slot) kill() error {
 // pidList returns the processes in the group.
 func (s *slot) pidList() ([]int, error) { return readPids(s.dir + "/cgroup.procs") }
 
-// empty reports whether nothing lives in the group, and nothing unreaped
-// counts against its limit. Where that is counted, asking for the number is
-// much cheaper than asking who it is: the latter locks out starts.
+// empty reports whether the group has no processes, including unreaped ones
+// that count against its limit. Reading the counter, if there is one, is much
+// cheaper than listing the processes, which locks out starts.
 func (s *slot) empty() bool {
-	if s.door != nil && s.door.counter >= 0 && s.limit > 0 {
-		return s.door.isEmpty()
+	if s.files != nil && s.files.counter >= 0 && s.limit > 0 {
+		return s.files.isEmpty()
 	}
-	if s.counter != "" && s.limit > 0 { // without a limit nobody was counted
+	if s.counter != "" && s.limit > 0 { // without a limit the counter is not maintained
 		b, err := read(s.counter)
 		return err == nil && string(bytes.TrimSpace(b)) == "0"
 	}
@@ -465,8 +466,8 @@ func readPids(file string) ([]int, error) {
 	return list, nil
 }
 
-// read returns what a control file says. It is called for every run, and an
-// [os.File] would bother the runtime's poller each time.
+// read returns the content of a control file. It is called for every run and
+// avoids [os.File], which would register with the runtime's poller.
 func read(file string) ([]byte, error) {
 	fd, closeFile, err := openControl(file, unix.O_RDONLY)
 	if err != nil {
@@ -491,7 +492,7 @@ func read(file string) ([]byte, error) {
 	}
 }
 
-// write writes to a file that must exist already, as control files do.
+// write writes to an existing file.
 func write(file, text string) error {
 	fd, closeFile, err := openControl(file, unix.O_WRONLY)
 	if err != nil {
@@ -504,10 +505,10 @@ func write(file, text string) error {
 	return nil
 }
 
-// sweepTime bounds how long removing groups waits for their members to end.
+// sweepTime limits how long removing groups waits for their processes to end.
 const sweepTime = 5 * time.Second
 
-// sweepGroups ends everything in an owner's groups and removes them.
+// sweepGroups kills every process in an owner's groups and removes the groups.
 func sweepGroups(tree, pids string) (killed int, err error) {
 	var errs []error
 	deadline := time.Now().Add(sweepTime)
@@ -521,7 +522,7 @@ func sweepGroups(tree, pids string) (killed int, err error) {
 			}
 		}
 	}
-	for _, dir := range subdirs(pids) { // who left the v2 group but not this one
+	for _, dir := range subdirs(pids) { // processes that left the v2 group but not this one
 		list, err := readPids(filepath.Join(dir, "cgroup.procs"))
 		if err != nil {
 			continue
@@ -541,12 +542,12 @@ func sweepGroups(tree, pids string) (killed int, err error) {
 				errs = append(errs, err)
 			}
 		}
-		_ = os.Remove(filepath.Dir(root)) // unless others use it
+		_ = os.Remove(filepath.Dir(root)) // fails if others use it
 	}
 	return killed, errors.Join(errs...)
 }
 
-// removeGroup removes an empty group, waiting for those in it to be gone.
+// removeGroup removes a group once its processes have ended.
 func removeGroup(dir string, deadline time.Time) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		err := os.Remove(dir)

@@ -13,8 +13,8 @@ import (
 	"github.com/spool-run/spool/internal/failpoint"
 )
 
-// When the system has no room for another process, a start says so, those that
-// run are not touched, and the next start works once there is room.
+// TestNoMoreProcesses checks a start without free pids: it fails with the
+// cause, live processes are not affected, and a later start succeeds.
 func TestNoMoreProcesses(t *testing.T) {
 	l := open(t, TreeCgroup)
 	if l.groups.pids == "" {
@@ -24,7 +24,7 @@ func TestNoMoreProcesses(t *testing.T) {
 		t.Skip("needs a v1 hierarchy for pids")
 	}
 	first, _ := spawn(t, l, "echo up; exec sleep 1000")
-	limit := filepath.Join(l.groups.pids, "pids.max") // over all trees together
+	limit := filepath.Join(l.groups.pids, "pids.max") // for all trees together
 	current, err := os.ReadFile(filepath.Join(l.groups.pids, "pids.current"))
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestNoMoreProcesses(t *testing.T) {
 	}
 	next, err := l.Start(c)
 	if err != nil {
-		t.Fatalf("start with room again: %v", err)
+		t.Fatalf("start after the limit was raised: %v", err)
 	}
 	for _, tree := range []*Tree{next, first} {
 		if err := tree.Kill(); err != nil {
@@ -60,8 +60,9 @@ func TestNoMoreProcesses(t *testing.T) {
 	}
 }
 
-// A start that fails after the fork leaves nobody behind.
-func TestForkedInVain(t *testing.T) {
+// TestFailedStartLeavesNoProcess checks that a start that fails after the fork leaves no
+// process behind.
+func TestFailedStartLeavesNoProcess(t *testing.T) {
 	each(t, func(t *testing.T, l *Launcher) {
 		pids := filepath.Join(t.TempDir(), "pids")
 		disable := failpoint.Enable("launch.forked", 0, failpoint.Fail(unix.EMFILE))

@@ -1,45 +1,45 @@
-// Package launch starts processes and keeps hold of the trees they grow.
+// Package launch starts processes and tracks their trees.
 //
-// A tree is a leader and everything it starts, whatever that does to get
-// away: new sessions and double forks included. Which mechanism holds it is
-// found out once, by really using it:
+// A tree is a leader and all its descendants, including those in new sessions
+// and after double forks. The launcher tests once which mechanism works on the
+// machine:
 //
-//   - a control group (v2) per tree: the leader is cloned into it, so nothing
-//     is ever outside, and cgroup.kill ends all of it at once;
-//   - where there are none, a walk over /proc: this process becomes the
-//     reaper of orphans, so every descendant stays below it, and a marked
-//     environment says which tree an orphan came from. A walk races with
-//     forks and is repeated until it finds nobody.
+//   - a control group (v2) per tree: the leader is cloned into it, so no
+//     descendant is ever outside, and cgroup.kill kills all of them at once;
+//   - without control groups, a search of /proc: this process becomes the reaper
+//     of orphans, so every descendant stays below it, and a variable in the
+//     environment marks the tree of an orphan. A search races with forks and is
+//     repeated until it finds no process.
 //
-// Control groups live in <root>/spool/<owner>/<slot>. The owner is a name
-// the caller chooses, so that a later process can end what a dead one left
+// Control groups are in <root>/spool/<owner>/<slot>. The caller chooses the owner's
+// name, so that a later process can kill the processes that a dead one left
 // behind: see [SweepOwner].
 package launch
 
-// TreeMode says how process trees are held.
+// TreeMode selects how process trees are tracked.
 type TreeMode string
 
 // The modes.
 const (
-	TreeAuto   TreeMode = ""       // the best that works here
+	TreeAuto   TreeMode = ""       // the best available
 	TreeCgroup TreeMode = "cgroup" // control groups, or an error
-	TreeWalk   TreeMode = "walk"   // no control groups at all
+	TreeWalk   TreeMode = "walk"   // no control groups
 )
 
 // Options configure a [Launcher].
 type Options struct {
-	// Owner names the directory of this launcher's control groups. It
-	// must be unique among the processes alive on the machine; within one,
-	// those who name the same owner share a launcher. Empty lets the
-	// launcher choose.
+	// Owner names the directory of this launcher's control groups. It must be
+	// unique among the live processes of the machine. Within one process,
+	// callers with the same owner share a launcher. If empty, the launcher
+	// chooses a name.
 	Owner string
 	Mode  TreeMode
 }
 
-// Guarantees say what the machine lets a launcher promise.
+// Guarantees describe what a launcher can promise on this machine.
 type Guarantees struct {
-	// Kill is what ends a tree: "cgroup.kill", which nothing escapes, or
-	// "walk", which is repeated until nobody is left.
+	// Kill is the mechanism that kills a tree: "cgroup.kill", from which no
+	// process escapes, or "walk", a search repeated until no process is left.
 	Kill string
 	// Pids reports whether the number of processes of a run is limited.
 	Pids bool
@@ -54,12 +54,12 @@ const (
 // Command is one program to start.
 type Command struct {
 	Path  string    // the file to execute; relative to Dir
-	Argv  []string  // what the program sees, argv[0] included
-	Env   []string  // all of it
-	Dir   string    // empty means our own
+	Argv  []string  // including argv[0]
+	Env   []string  // the complete environment
+	Dir   string    // empty means that of this process
 	Files []uintptr // become the child's descriptors 0, 1, 2 …
 	TTY   bool      // Files[0] becomes the controlling terminal
-	Pids  int       // most processes and threads at once; zero means no limit
+	Pids  int       // limit of processes and threads; zero means no limit
 }
 
 // Members counts the live processes of a tree.
@@ -68,5 +68,5 @@ type Members struct {
 	Escaped int // in another one
 }
 
-// None reports whether nobody is left.
+// None reports whether no process is left.
 func (m Members) None() bool { return m.Group == 0 && m.Escaped == 0 }

@@ -43,7 +43,7 @@ func sh(script string) Command {
 	return Command{Path: "/bin/sh", Argv: []string{"sh", "-c", script}, Env: []string{"PATH=/usr/bin:/bin"}}
 }
 
-// spawn starts a script and returns its tree and what it printed first.
+// spawn starts a script and returns its tree and its first line of output.
 func spawn(t *testing.T, l *Launcher, script string) (*Tree, string) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -102,7 +102,7 @@ func TestStartErrors(t *testing.T) {
 	})
 }
 
-func TestCountTellsEscapees(t *testing.T) {
+func TestCountFindsEscapedProcesses(t *testing.T) {
 	each(t, func(t *testing.T, l *Launcher) {
 		tree, _ := spawn(t, l, "sleep 1000 & setsid sh -c 'echo up; exec sleep 1000' & wait")
 		m, err := tree.Count()
@@ -119,8 +119,9 @@ func TestCountTellsEscapees(t *testing.T) {
 	})
 }
 
-// Another package's child must keep its exit status, whatever we reap.
-func TestOthersKeepTheirStatus(t *testing.T) {
+// TestOtherChildrenKeepTheirStatus checks that a child of another package keeps its
+// exit status.
+func TestOtherChildrenKeepTheirStatus(t *testing.T) {
 	each(t, func(t *testing.T, l *Launcher) {
 		other := exec.Command("/bin/sh", "-c", "exit 9")
 		other.SysProcAttr = &unix.SysProcAttr{Setsid: true}
@@ -154,7 +155,7 @@ func TestOrphansAreReaped(t *testing.T) {
 		t.Error(err)
 	}
 	tree.Release()
-	if _, err := tree.Count(); err != nil { // looks, and reaps
+	if _, err := tree.Count(); err != nil { // searches and reaps
 		t.Error(err)
 	}
 	if _, err := os.Stat("/proc/" + pid); !errors.Is(err, os.ErrNotExist) {
@@ -168,9 +169,9 @@ func TestSweepOwner(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			l := open(t, mode)
 			tree, pid := spawn(t, l, "setsid sh -c 'echo $$; exec sleep 1000' & exec sleep 1000")
-			killed, err := SweepOwner(l.Owner()) // as if l were dead
+			killed, err := SweepOwner(l.Owner()) // as if l had died
 			if err != nil || killed < 2 {
-				t.Errorf("%d were killed, %v", killed, err)
+				t.Errorf("killed %d, %v", killed, err)
 			}
 			ws, err := tree.Reap()
 			if err != nil || ws.Signal() != unix.SIGKILL {
@@ -181,13 +182,13 @@ func TestSweepOwner(t *testing.T) {
 				t.Fatal(err)
 			}
 			if p, err := readProc(n); err == nil && !p.dead() {
-				t.Error("the escapee is alive")
+				t.Error("the escaped process is alive")
 			}
 			if left, _ := filepath.Glob("/sys/fs/cgroup/*/spool/" + l.Owner()); len(left) > 0 {
 				t.Errorf("control groups are left: %v", left)
 			}
 			if killed, err := SweepOwner(l.Owner()); killed != 0 || err != nil {
-				t.Errorf("again: %d were killed, %v", killed, err)
+				t.Errorf("again: killed %d, %v", killed, err)
 			}
 		})
 	}
@@ -215,8 +216,9 @@ func TestGroupsAreReused(t *testing.T) {
 	}
 }
 
-// A group in which something lives on is not given to another tree.
-func TestInhabitedGroupIsKept(t *testing.T) {
+// TestGroupWithProcessesIsNotReused checks that a group with live processes is not given
+// to another tree.
+func TestGroupWithProcessesIsNotReused(t *testing.T) {
 	l := open(t, TreeCgroup)
 	first, pid := spawn(t, l, "setsid sh -c 'echo $$; exec sleep 1000' &")
 	if _, err := first.Reap(); err != nil {

@@ -19,34 +19,34 @@ import (
 	"github.com/spool-run/spool/internal/failpoint"
 )
 
-// ErrNoPidsLimit is returned by Start when the command asks for a limit that
-// nothing on this machine can enforce.
+// ErrNoPidsLimit is the error of Start for a limit that this machine cannot
+// enforce.
 var ErrNoPidsLimit = errors.New("the number of processes cannot be limited here")
 
-// maxForking bounds how many starts are under way at once. Each blocks a
-// thread until its program executes, and the runtime never gives one back.
+// maxForking limits concurrent starts. Each blocks a thread until its program
+// executes, and the runtime never frees threads.
 const maxForking = 32
 
 // Launcher starts processes and keeps their trees.
 type Launcher struct {
 	owner   string
-	groups  *groups // nil when trees are walked
-	walk    *walker // nil when there are control groups
+	groups  *groups // nil if trees are found by a search
+	walk    *walker // nil if there are control groups
 	ignored chan os.Signal
 	starts  atomic.Uint64
-	forking chan struct{} // holds one for each start under way
+	forking chan struct{} // holds one element per start
 	users   int           // guarded by shared.mu
 }
 
-// shared are the launchers of this process that have a chosen owner: the
-// engines of a host start processes under one name.
+// shared holds the launchers of this process with a chosen owner: the engines
+// of a host start processes under one name.
 var shared struct {
 	mu      sync.Mutex
 	byOwner map[string]*Launcher
 }
 
-// New finds out what works on this machine and returns a launcher, which is
-// the same for all who name the same owner. Each of them closes it.
+// New finds the available mechanism and returns a launcher. Callers with the
+// same owner share one launcher; each of them must close it.
 func New(o Options) (*Launcher, error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
@@ -98,8 +98,8 @@ func newLauncher(o Options) (*Launcher, error) {
 	default:
 		return nil, fmt.Errorf("unknown tree mode %q", o.Mode)
 	}
-	// Go opens everything close-on-exec, but whoever started us may have
-	// left descriptors open that no child should see.
+	// Go opens files close-on-exec, but this process may have inherited
+	// descriptors that no child should see.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	l.unignore()
 	return l, nil
@@ -112,9 +112,9 @@ func checkOwner(owner string) error {
 	return nil
 }
 
-// unignore sees to it that children begin with default signal dispositions.
-// An ignored signal stays ignored across exec, and nohup and shells leave us
-// with some. A handled one does not: so handle them, by doing nothing.
+// unignore makes children start with default signal dispositions. An ignored
+// signal stays ignored across exec, and nohup and shells start this process
+// with some. A handled signal does not, so install handlers that do nothing.
 func (l *Launcher) unignore() {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -145,7 +145,7 @@ func (l *Launcher) unignore() {
 // Owner is the name under which [SweepOwner] finds this launcher's processes.
 func (l *Launcher) Owner() string { return l.owner }
 
-// Guarantees says what this launcher can promise here.
+// Guarantees returns what this launcher can promise.
 func (l *Launcher) Guarantees() Guarantees {
 	if l.groups != nil {
 		return Guarantees{Kill: KillCgroup, Pids: l.groups.limits()}
@@ -194,7 +194,7 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 	if err == nil && t.pidfd < 0 {
 		err = errors.New("the kernel gave no pidfd")
 	}
-	if err != nil { // started, but not in a way we can keep
+	if err != nil { // started, but without a pidfd
 		_ = t.Kill()
 		_, _ = t.Reap()
 		t.Release()
@@ -203,8 +203,8 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 	return t, nil
 }
 
-// Close ends every process that is left of any tree and removes the control
-// groups, when the last of those who share the launcher closes it.
+// Close kills every process of any tree and removes the control groups when the
+// last user of the launcher closes it.
 func (l *Launcher) Close() error {
 	shared.mu.Lock()
 	l.users--
@@ -235,8 +235,8 @@ func (l *Launcher) Close() error {
 	return errors.Join(errs...)
 }
 
-// SweepOwner ends everything that an owner who is gone left behind, and
-// removes its control groups. It must not be called for one who is alive.
+// SweepOwner kills every process that a dead owner left behind and removes its
+// control groups. The owner must not be alive.
 func SweepOwner(owner string) (killed int, err error) {
 	if err := checkOwner(owner); err != nil {
 		return 0, err
@@ -259,7 +259,7 @@ func SweepOwner(owner string) (killed int, err error) {
 	return killed + n, errors.Join(append(errs, err, sweepMemory(owner))...)
 }
 
-// sweepMarked ends the processes that were marked for a walk, repeatedly, as
+// sweepMarked kills the processes with the owner's mark, repeatedly, because
 // they may be forking.
 func sweepMarked(owner string) (killed int, err error) {
 	self := os.Getpid()

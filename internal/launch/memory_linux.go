@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// ErrNoMemoryLimit says that the memory of a tree cannot be limited here.
+// ErrNoMemoryLimit reports that the memory of a tree cannot be limited here.
 var ErrNoMemoryLimit = errors.New("the memory of processes cannot be limited here")
 
-// MemoryGroup is a control group that bounds the memory of all who are in it,
-// together. Beyond the bound the system kills one of them.
+// MemoryGroup is a control group that limits the memory of all its processes
+// together. Above the limit the kernel kills one of them.
 type MemoryGroup struct{ dir string }
 
-// MemoryGroup makes a group with that limit in bytes.
+// MemoryGroup makes a group with a limit in bytes.
 func (l *Launcher) MemoryGroup(limit int64) (*MemoryGroup, error) {
 	root, err := memoryRoot()
 	if err != nil {
@@ -34,7 +34,7 @@ func (l *Launcher) MemoryGroup(limit int64) (*MemoryGroup, error) {
 	return m, nil
 }
 
-// memoryRoot is our group in the v1 memory hierarchy.
+// memoryRoot returns this process's group in the v1 memory hierarchy.
 func memoryRoot() (string, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -63,12 +63,12 @@ func memoryRoot() (string, error) {
 	return "", ErrNoMemoryLimit
 }
 
-// Tasks is the file to which a process writes "0" to enter the group. What it
-// starts later is in the group, too.
+// Tasks returns the file to which a process writes "0" to enter the group. Its
+// later children are in the group, too.
 func (m *MemoryGroup) Tasks() string { return filepath.Join(m.dir, "tasks") }
 
-// Kills is how many of those in the group the system has killed because of its
-// limit.
+// Kills returns how many processes of the group the kernel has killed because
+// of its limit.
 func (m *MemoryGroup) Kills() int64 {
 	b, err := read(filepath.Join(m.dir, "memory.oom_control"))
 	if err != nil {
@@ -86,16 +86,16 @@ func (m *MemoryGroup) Kills() int64 {
 	return 0
 }
 
-// Close removes the group, waiting a moment for those in it to be gone.
+// Close removes the group. It waits a moment for its processes to end.
 func (m *MemoryGroup) Close() error {
 	return removeGroup(m.dir, time.Now().Add(sweepTime))
 }
 
-// sweepMemory removes the memory groups of an owner who is gone.
+// sweepMemory removes the memory groups of a dead owner.
 func sweepMemory(owner string) error {
 	root, err := memoryRoot()
 	if err != nil {
-		return nil // then there are none
+		return nil // there are none
 	}
 	dir := filepath.Join(root, baseName, owner)
 	deadline := time.Now().Add(sweepTime)
@@ -103,6 +103,6 @@ func sweepMemory(owner string) error {
 	for _, d := range append(subdirs(dir), dir) {
 		errs = append(errs, removeGroup(d, deadline))
 	}
-	_ = os.Remove(filepath.Dir(dir)) // unless others use it
+	_ = os.Remove(filepath.Dir(dir)) // fails if others use it
 	return errors.Join(errs...)
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// proc is what /proc/<pid>/stat says about a process. A pid and its start
-// time together name a process for ever.
+// proc is the content of /proc/<pid>/stat. A pid and a start time together
+// identify a process for ever.
 type proc struct {
 	pid, ppid, pgrp, sid int
 	state                byte
@@ -29,8 +29,8 @@ func readProc(pid int) (proc, error) {
 
 var errStat = errors.New("malformed stat")
 
-// parseStat reads the line of a stat file. The command name in it is free
-// text, so fields are counted from its closing parenthesis.
+// parseStat parses a stat file. The command name in it is free text, so fields
+// are counted from its closing parenthesis.
 func parseStat(b []byte) (proc, error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 1 || end < open {
@@ -79,8 +79,8 @@ func pids() ([]int, error) {
 	return list, nil
 }
 
-// procs describes the processes of the machine. Those that end meanwhile are
-// left out.
+// procs describes the processes of the machine, without those that end
+// meanwhile.
 func procs() (map[int]proc, error) {
 	list, err := pids()
 	if err != nil {
@@ -95,8 +95,8 @@ func procs() (map[int]proc, error) {
 	return m, nil
 }
 
-// markOf returns the value of our variable in the environment the process
-// was executed with, or "" if it has none or we may not know.
+// markOf returns the value of markVariable in the environment that the process
+// was executed with, or "" if it is unset or unreadable.
 func markOf(pid int) string {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {

@@ -7,13 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sigaction is the kernel's, as far as all zero goes: the default.
+// sigaction is the kernel's struct; all zero is the default action.
 type sigaction [4]uint64
 
-// Quiet turns off the signal that tells of the end of a child. Launchers wait
-// for descriptors; the signal only interrupts some thread of theirs just when
-// there is something to do. It is for programs that do nothing else: package
-// os/signal does not know of it.
+// Quiet turns off SIGCHLD. Launchers wait for descriptors; the signal would
+// only interrupt one of their threads. It is meant for programs that do nothing
+// else: package os/signal does not know of it.
 func Quiet() error {
 	var byDefault sigaction
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)

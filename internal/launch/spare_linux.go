@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spare is a descriptor that is given up when there is no other, so that trees
-// can be counted and ended although descriptors have run out.
+// spare is a descriptor that is closed when descriptors run out, so that trees
+// can still be counted and killed.
 var spare = spareFD{fd: -1}
 
 type spareFD struct {
@@ -23,18 +23,19 @@ func (s *spareFD) fill() {
 	s.refill()
 }
 
-// refill opens it if it can. The caller holds mu.
+// refill opens the descriptor if possible. The caller holds mu.
 func (s *spareFD) refill() {
 	if s.fd >= 0 {
 		return
 	}
 	var err error
 	if s.fd, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-		s.fd = -1 // next time
+		s.fd = -1 // try again next time
 	}
 }
 
-// openControl opens a control file, by means of the spare descriptor if need be.
+// openControl opens a control file, if necessary in place of the spare
+// descriptor.
 func openControl(file string, flag int) (fd int, closeFile func(), err error) {
 	fd, err = unix.Open(file, flag|unix.O_CLOEXEC, 0)
 	if err == nil {

@@ -11,28 +11,29 @@ import (
 	"github.com/spool-run/spool/internal/failpoint"
 )
 
-// Tree is a leader and everything that grew from it. Its methods are safe for
-// concurrent use, and none of them can hit a process that is not part of it.
+// Tree is a leader and all its descendants. Its methods are safe for concurrent
+// use and never affect a process outside the tree.
 type Tree struct {
 	l     *Launcher
 	pid   int
 	pidfd int     // closed by Reap
-	slot  *slot   // in a control group,
-	grown *growth // or held by a walk
+	slot  *slot   // the control group, or nil
+	grown *growth // the state of the search, or nil
 
-	mu       sync.Mutex // also held while signalling, so that no pid is reused meanwhile
+	mu       sync.Mutex // also held during a signal, so that no pid is reused
 	reaped   bool
 	released bool
 }
 
-// Pid is the leader's process id.
+// Pid returns the leader's process id.
 func (t *Tree) Pid() int { return t.pid }
 
-// PidFD is a descriptor that becomes readable when the leader has ended. It
-// is valid until [Tree.Reap].
+// PidFD returns a descriptor that becomes readable when the leader has ended.
+// It is valid until [Tree.Reap].
 func (t *Tree) PidFD() int { return t.pidfd }
 
-// Group is the directory of the tree's control group, or "" if there is none.
+// Group returns the directory of the tree's control group, or "" if there is
+// none.
 func (t *Tree) Group() string {
 	if t.slot == nil {
 		return ""
@@ -40,12 +41,12 @@ func (t *Tree) Group() string {
 	return t.slot.dir
 }
 
-// Reap collects the leader's exit status, waiting for it if need be, and
-// closes the pidfd. It must be called once.
+// Reap waits for the leader, collects its exit status, and closes the pidfd. It
+// must be called once.
 func (t *Tree) Reap() (unix.WaitStatus, error) {
 	fail := failpoint.Inject("launch.reap")
 	var info unix.Siginfo
-	for { // outside the lock, and without reaping yet
+	for { // without the lock, and without reaping
 		err := unix.Waitid(unix.P_PIDFD, t.pidfd, &info, unix.WEXITED|unix.WNOWAIT, nil)
 		if err != unix.EINTR {
 			break
@@ -69,8 +70,9 @@ func (t *Tree) Reap() (unix.WaitStatus, error) {
 	return status, nil
 }
 
-// SignalGroup signals the leader's process group. Once the leader is reaped
-// the group's number may be somebody else's: then it is [os.ErrProcessDone].
+// SignalGroup signals the leader's process group. After the leader was reaped,
+// the group's number may belong to another process: then it returns
+// [os.ErrProcessDone].
 func (t *Tree) SignalGroup(sig unix.Signal) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,7 +85,7 @@ func (t *Tree) SignalGroup(sig unix.Signal) error {
 	return nil
 }
 
-// SignalAll signals every member, whatever its process group.
+// SignalAll signals every live process of the tree, whatever its process group.
 func (t *Tree) SignalAll(sig unix.Signal) error {
 	live, err := t.list()
 	for _, p := range live {
@@ -112,7 +114,7 @@ func (t *Tree) list() ([]proc, error) {
 	return live, err
 }
 
-// Count says how many members are alive.
+// Count counts the live processes of the tree.
 func (t *Tree) Count() (Members, error) {
 	var m Members
 	if t.grown != nil {
@@ -144,15 +146,15 @@ func (m *Members) add(group bool) {
 	}
 }
 
-// Kill ends every member. A member may take a moment to be gone; with a walk,
-// an error says that some are not.
+// Kill kills every process of the tree. A process may take a moment to end;
+// without control groups, an error reports that some are left.
 func (t *Tree) Kill() error {
 	if t.grown != nil {
 		return t.l.walk.kill(t.grown)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.released { // the group may be another tree's by now
+	if t.released { // the group may belong to another tree
 		return nil
 	}
 	if err := t.slot.kill(); err != nil {
@@ -161,8 +163,8 @@ func (t *Tree) Kill() error {
 	return nil
 }
 
-// Release lets go of the tree once the leader is reaped. Members that are
-// still alive live on, until the launcher is closed.
+// Release releases the tree once the leader is reaped. Processes that are still
+// alive stay until the launcher is closed.
 func (t *Tree) Release() {
 	t.mu.Lock()
 	done := t.released

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markVariable is set in the environment of processes held by a walk, so that
-// an orphan can be told from another tree's.
+// markVariable is set in the environment of processes found by a search, to
+// find the tree of an orphan.
 const markVariable = "SPOOL_RUN"
 
-// walker finds the members of trees in /proc. It needs this process to be the
-// reaper of orphaned descendants: then every member is a descendant of ours,
-// and nothing that is not one is ever touched.
+// walker finds the processes of trees in /proc. It needs this process to be the
+// reaper of orphaned descendants: then every process of a tree is a descendant
+// of this process, and it never touches others.
 type walker struct {
 	self int
 
@@ -26,7 +26,7 @@ type walker struct {
 	pruned  time.Time
 }
 
-// growth is what is known of a tree from looking at it.
+// growth is the state of the search of one tree.
 type growth struct {
 	mark   string
 	leader int
@@ -46,12 +46,12 @@ func newWalker() (*walker, error) {
 	return &walker{self: os.Getpid(), leaders: make(map[int]*growth), all: make(map[*growth]struct{})}, nil
 }
 
-// add begins to hold a tree.
+// add begins to track a tree.
 func (w *walker) add(leader int, mark string) *growth {
 	g := &growth{mark: mark, leader: leader, seen: make(map[int]uint64), sessions: map[int]bool{leader: true}}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for old := range w.all { // the pid is a new process now
+	for old := range w.all { // the pid belongs to a new process
 		delete(old.sessions, leader)
 		delete(old.seen, leader)
 	}
@@ -60,7 +60,7 @@ func (w *walker) add(leader int, mark string) *growth {
 	return g
 }
 
-// reaped records that the leader's pid may become somebody else.
+// reaped records that the leader's pid may be reused.
 func (w *walker) reaped(g *growth) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -69,14 +69,14 @@ func (w *walker) reaped(g *growth) {
 	}
 }
 
-// How many trees may have been dropped, and for how long, before those of
-// them that are gone are forgotten. Each time costs a look at all of /proc.
+// The number and age of dropped trees at which walker forgets those without
+// processes. Each time reads all of /proc.
 const (
 	pruneCount = 64
 	pruneTime  = time.Second
 )
 
-// drop lets go of a tree once nobody of it is left, which may be later.
+// drop stops tracking a tree once it has no processes left, which may be later.
 func (w *walker) drop(g *growth) {
 	w.mu.Lock()
 	w.dropped = append(w.dropped, g)
@@ -102,9 +102,9 @@ func (w *walker) drop(g *growth) {
 	}
 }
 
-// look returns the live members of a tree, and reaps the dead that were
-// orphaned to us. It waits for known pids only: waiting for any child would
-// take exit statuses from those who need them.
+// look returns the live processes of a tree and reaps dead orphans. It waits
+// only for known pids: waiting for any child would take exit statuses from
+// other callers.
 func (w *walker) look(g *growth) ([]proc, error) {
 	table, err := procs()
 	if err != nil {
@@ -113,10 +113,10 @@ func (w *walker) look(g *growth) ([]proc, error) {
 	return w.members(g, table), nil
 }
 
-// members does that, given the processes of the machine.
+// members is look with a given process table.
 func (w *walker) members(g *growth, table map[int]proc) []proc {
 	children := make(map[int][]proc)
-	var orphans []proc // direct children of ours that nobody registered
+	var orphans []proc // direct children of this process that are not registered
 	w.mu.Lock()
 	for _, p := range table {
 		children[p.ppid] = append(children[p.ppid], p)
@@ -167,13 +167,14 @@ func (w *walker) members(g *growth, table map[int]proc) []proc {
 	}
 	w.mu.Unlock()
 	for _, p := range dead {
-		_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil) // gone either way
+		_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil) // reaped or not, it has ended
 	}
 	return live
 }
 
-// kill ends a tree: all members are stopped until a look finds no new one, so
-// that they cannot outrun us, then killed, and so on until nobody is left.
+// kill kills a tree: it stops all processes until a search finds no new one, so
+// that they cannot fork meanwhile, then kills them, and repeats until none is
+// left.
 func (w *walker) kill(g *growth) error {
 	deadline := time.Now().Add(sweepTime)
 	stopped := make(map[int]uint64)
@@ -202,11 +203,11 @@ func (w *walker) kill(g *growth) error {
 		for _, p := range live {
 			signalProc(p, unix.SIGKILL)
 		}
-		time.Sleep(time.Millisecond) // dying takes a moment
+		time.Sleep(time.Millisecond) // until the processes have ended
 	}
 }
 
-// signalProc signals a process unless its pid has become another's.
+// signalProc signals a process unless its pid was reused.
 func signalProc(p proc, sig unix.Signal) bool {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {

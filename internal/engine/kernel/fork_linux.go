@@ -50,20 +50,20 @@ func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*interpreter, err
 	if parent == nil {
 		return nil, refuse(spool.ErrNotFound)
 	}
-	cradle, err := e.launcher.Cradle(l.pids)
+	group, err := e.launcher.Reserve(l.pids)
 	if err != nil {
 		return nil, refuse(err)
 	}
 	p, t, err := newPython()
 	if err != nil {
-		cradle.Abandon()
+		group.Abandon()
 		return nil, err
 	}
 	p.forked = true
 	defer t.close()
 	deadline := time.Now().Add(millis(l.cfg.StartTimeoutMs, DefaultStartTimeout))
-	if err := parent.copyInto(ctx, p, t, cradle, l, deadline); err != nil {
-		cradle.Abandon()
+	if err := parent.copyInto(ctx, p, t, group, l, deadline); err != nil {
+		group.Abandon()
 		p.closeFiles()
 		p.leaveMemory()
 		return nil, refuse(err)
@@ -80,7 +80,7 @@ func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*interpreter, err
 }
 
 // copyInto has this run fork its interpreter.
-func (s *session) copyInto(ctx context.Context, p *interpreter, t *theirs, cradle *launch.Cradle, l *launchSpec, deadline time.Time) error {
+func (s *session) copyInto(ctx context.Context, p *interpreter, t *theirs, group *launch.Reservation, l *launchSpec, deadline time.Time) error {
 	m := l.init()
 	m["t"] = "fork"
 	s.eng.limitMemory(p, l, m)
@@ -88,7 +88,7 @@ func (s *session) copyInto(ctx context.Context, p *interpreter, t *theirs, cradl
 		delete(m, "cwd") // where the other is
 	}
 	f := &forkRequest{
-		files: append([]int{t.out, t.err, t.ctl, s.eng.life[0], t.dump, cradle.Group()}, cradle.Tasks()...),
+		files: append([]int{t.out, t.err, t.ctl, s.eng.life[0], t.dump, group.Group()}, group.Tasks()...),
 		init:  m, deadline: deadline, reply: make(chan forkReply, 1),
 	}
 	if !s.post(request{fork: f}) {
@@ -101,7 +101,7 @@ func (s *session) copyInto(ctx context.Context, p *interpreter, t *theirs, cradl
 		if r.err != nil {
 			return r.err
 		}
-		tree, err := cradle.Adopt(r.pid)
+		tree, err := group.Adopt(r.pid)
 		if err != nil {
 			return err
 		}

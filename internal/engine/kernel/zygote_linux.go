@@ -357,28 +357,28 @@ func (z *zygote) makeSpare() (*interpreter, error) {
 
 // spawn has the zygote fork an interpreter, which waits to be told what to be.
 func (z *zygote) spawn(pids int, deadline time.Time) (*interpreter, error) {
-	cradle, err := z.eng.launcher.Cradle(pids)
+	group, err := z.eng.launcher.Reserve(pids)
 	if err != nil {
 		return nil, err
 	}
 	p, t, err := newPython()
 	if err != nil {
-		cradle.Abandon()
+		group.Abandon()
 		return nil, err
 	}
 	defer t.close()
 	p.forked, p.executable, p.pids = true, z.executable, pids
 	reply := make(chan dict, 1)
-	fds := append([]int{t.out, t.err, t.ctl, z.eng.life[0], t.dump, cradle.Group()}, cradle.Tasks()...)
+	fds := append([]int{t.out, t.err, t.ctl, z.eng.life[0], t.dump, group.Group()}, group.Tasks()...)
 	n, err := z.request(reply, fds, deadline)
 	if err == nil {
-		err = z.born(cradle, p, reply, deadline)
+		err = z.born(group, p, reply, deadline)
 	}
 	if err != nil {
 		z.mu.Lock()
 		delete(z.waiting, n)
 		z.mu.Unlock()
-		cradle.Abandon()
+		group.Abandon()
 		p.closeFiles()
 		return nil, err
 	}
@@ -399,7 +399,7 @@ func (z *zygote) request(reply chan dict, fds []int, deadline time.Time) (int64,
 }
 
 // born waits until the zygote forked, and adopts the child.
-func (z *zygote) born(cradle *launch.Cradle, p *interpreter, reply chan dict, deadline time.Time) error {
+func (z *zygote) born(group *launch.Reservation, p *interpreter, reply chan dict, deadline time.Time) error {
 	timeout := time.NewTimer(time.Until(deadline))
 	defer timeout.Stop()
 	select {
@@ -410,7 +410,7 @@ func (z *zygote) born(cradle *launch.Cradle, p *interpreter, reply chan dict, de
 		case text(m, "t") != "born":
 			return errors.New(text(m, "error"))
 		}
-		tree, err := cradle.Adopt(int(number(m, "pid")))
+		tree, err := group.Adopt(int(number(m, "pid")))
 		if err != nil {
 			return err
 		}
