@@ -97,35 +97,42 @@ type Done struct {
 // Turn is a handle to a turn of a run. Like a [Run] it holds no state of its
 // own.
 type Turn struct {
-	run *Run
-	seq Seq
+	run      *Run
+	seq      Seq
+	repeated bool
 }
 
-// Exec runs a cell. It returns once the run took it; [Turn.Wait] waits.
-func (r *Run) Exec(ctx context.Context, c Cell) (*Turn, error) {
-	return r.begin(ctx, InputCell, c)
+// Exec runs a cell. It returns once the run took it; [Turn.Wait] waits. An id
+// that the run has seen gives the turn that it began then, and runs nothing; an
+// empty one is never the same as another.
+func (r *Run) Exec(ctx context.Context, id string, c Cell) (*Turn, error) {
+	return r.begin(ctx, id, InputCell, c)
 }
 
 // Prompt tells an agent something. It returns once the run took it;
-// [Turn.Wait] waits.
-func (r *Run) Prompt(ctx context.Context, p Prompt) (*Turn, error) {
-	return r.begin(ctx, InputPrompt, p)
+// [Turn.Wait] waits. The id is as in [Run.Exec].
+func (r *Run) Prompt(ctx context.Context, id string, p Prompt) (*Turn, error) {
+	return r.begin(ctx, id, InputPrompt, p)
 }
 
-func (r *Run) begin(ctx context.Context, kind InputKind, payload any) (*Turn, error) {
+func (r *Run) begin(ctx context.Context, id string, kind InputKind, payload any) (*Turn, error) {
 	data, err := json.Marshal(payload)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", kind, err)
 	}
-	receipt, err := r.Send(ctx, Input{Kind: kind, Data: data})
+	receipt, err := r.Send(ctx, Input{ID: id, Kind: kind, Data: data})
 	if err != nil {
 		return nil, err
 	}
-	return &Turn{r, receipt.Seq}, nil
+	return &Turn{r, receipt.Seq, receipt.Repeated}, nil
 }
 
 // Turn returns a handle to the turn that the input event of that seq began.
-func (r *Run) Turn(seq Seq) *Turn { return &Turn{r, seq} }
+func (r *Run) Turn(seq Seq) *Turn { return &Turn{run: r, seq: seq} }
+
+// Repeated reports whether the run had seen the id of the input before, so that
+// the turn is the one that it began then.
+func (t *Turn) Repeated() bool { return t.repeated }
 
 // Seq names the turn.
 func (t *Turn) Seq() Seq { return t.seq }

@@ -181,7 +181,7 @@ func (a *agentBench) start(ctx context.Context, prompt string) (*spool.Run, *spo
 	if err != nil {
 		return nil, nil, err
 	}
-	turn, err := run.Prompt(ctx, spool.Prompt{Text: prompt})
+	turn, err := run.Prompt(ctx, "", spool.Prompt{Text: prompt})
 	if err != nil {
 		return nil, nil, err
 	}

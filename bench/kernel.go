@@ -150,7 +150,7 @@ func (k *kernelBench) ready(ctx context.Context, h *host.Host, metric string, n 
 
 // runCell runs a cell and calls each for its output.
 func runCell(ctx context.Context, r *spool.Run, code string, each func(b []byte)) error {
-	t, err := r.Exec(ctx, spool.Cell{Code: code})
+	t, err := r.Exec(ctx, "", spool.Cell{Code: code})
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (k *kernelBench) cells(ctx context.Context, r *spool.Run) error {
 // interrupts measures the time from the interrupt of a busy loop to its end.
 func (k *kernelBench) interrupts(ctx context.Context, r *spool.Run) error {
 	for range k.pick(40, 10) {
-		t, err := r.Exec(ctx, spool.Cell{Code: "print('x', flush=True)\nwhile True: pass"})
+		t, err := r.Exec(ctx, "", spool.Cell{Code: "print('x', flush=True)\nwhile True: pass"})
 		if err != nil {
 			return err
 		}

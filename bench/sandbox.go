@@ -229,7 +229,7 @@ func (s *sandboxBench) work(ctx context.Context, r *spool.Run, prefix string) er
 func (s *sandboxBench) late(ctx context.Context, r *spool.Run) error {
 	const limit = 100 * time.Millisecond
 	for range s.pick(20, 5) {
-		t, err := r.Exec(ctx, spool.Cell{Code: "while True:\n    try:\n        while True: pass\n    except BaseException: pass", TimeoutMs: limit.Milliseconds()})
+		t, err := r.Exec(ctx, "", spool.Cell{Code: "while True:\n    try:\n        while True: pass\n    except BaseException: pass", TimeoutMs: limit.Milliseconds()})
 		if err != nil {
 			return err
 		}

@@ -157,7 +157,7 @@ func stop(t *testing.T, run *spool.Run) {
 // wantCell runs a cell and checks what it printed.
 func wantCell(t *testing.T, run *spool.Run, code, want string) {
 	t.Helper()
-	turn, err := run.Exec(t.Context(), spool.Cell{Code: code})
+	turn, err := run.Exec(t.Context(), "", spool.Cell{Code: code})
 	if err != nil {
 		t.Fatal(err)
 	}

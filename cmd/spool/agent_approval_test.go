@@ -99,7 +99,7 @@ func (scriptFunc) Left() error { return nil }
 // answered has a command be asked for, and answers.
 func (r *rig) answered(run *spool.Run, choice string) *story {
 	r.t.Helper()
-	turn, err := run.Prompt(r.ctx, spool.Prompt{Text: "Make the file."})
+	turn, err := run.Prompt(r.ctx, "", spool.Prompt{Text: "Make the file."})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func (r *rig) answered(run *spool.Run, choice string) *story {
 func (r *rig) interruptAllowed(run *spool.Run) {
 	r.t.Helper()
 	pid := fifotest.New(r.t, r.dir, "pid")
-	turn, err := run.Prompt(r.ctx, spool.Prompt{Text: "Sleep."})
+	turn, err := run.Prompt(r.ctx, "", spool.Prompt{Text: "Sleep."})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -205,7 +205,7 @@ func (s *story) String() string {
 // say has a run do what a prompt says.
 func (r *rig) say(run *spool.Run, text string) *story {
 	r.t.Helper()
-	turn, err := run.Prompt(r.ctx, spool.Prompt{Text: text})
+	turn, err := run.Prompt(r.ctx, "", spool.Prompt{Text: text})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -102,7 +102,7 @@ func TestAgentInterrupted(t *testing.T) {
 		))
 		pid := fifotest.New(t, r.dir, "pid")
 		run := r.start(nil)
-		turn, err := run.Prompt(r.ctx, spool.Prompt{Text: "Sleep."})
+		turn, err := run.Prompt(r.ctx, "", spool.Prompt{Text: "Sleep."})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,13 +149,13 @@ func TestAgentTwoPromptsToOneSession(t *testing.T) {
 			modeltest.Say("Two."),
 		))
 		a := r.start(nil)
-		turnA, err := a.Prompt(r.ctx, spool.Prompt{Text: "A"})
+		turnA, err := a.Prompt(r.ctx, "", spool.Prompt{Text: "A"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		session := r.session(turnA)
 		b := r.start(func(c *agent.Config) { c.Resume = session })
-		turnB, err := b.Prompt(r.ctx, spool.Prompt{Text: "B"})
+		turnB, err := b.Prompt(r.ctx, "", spool.Prompt{Text: "B"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,7 +57,7 @@ func run(ctx context.Context, name, prompt string) error {
 	}
 	defer conversation.Stop(ctx)
 
-	turn, err := conversation.Prompt(ctx, spool.Prompt{Text: prompt})
+	turn, err := conversation.Prompt(ctx, "", spool.Prompt{Text: prompt})
 	if err != nil {
 		return err
 	}

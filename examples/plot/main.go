@@ -76,7 +76,7 @@ func draw(ctx context.Context, interpreter, file string) error {
 
 // cell runs a cell, prints its text and returns its images.
 func cell(ctx context.Context, kernel *spool.Run, code string) ([]render.Value, error) {
-	turn, err := kernel.Exec(ctx, spool.Cell{Code: code})
+	turn, err := kernel.Exec(ctx, "", spool.Cell{Code: code})
 	if err != nil {
 		return nil, err
 	}

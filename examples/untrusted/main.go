@@ -51,7 +51,7 @@ func run(ctx context.Context, dir, code string) (exitCode int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	turn, err := sandbox.Exec(ctx, spool.Cell{Code: code})
+	turn, err := sandbox.Exec(ctx, "", spool.Cell{Code: code})
 	if err != nil {
 		return 0, err
 	}

@@ -73,7 +73,7 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 		c.printer.agent = c.narrator
 	}
 	c.asker = newAsker(a, o, run, c.narrator)
-	if c.turn, err = run.Prompt(ctx, spool.Prompt{Text: o.prompt}); err != nil {
+	if c.turn, err = run.Prompt(ctx, "", spool.Prompt{Text: o.prompt}); err != nil {
 		return errors.Join(err, run.Kill(ctx))
 	}
 	// Nothing more will be said: the run ends with the turn, whatever

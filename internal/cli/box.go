@@ -184,14 +184,14 @@ func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, c
 			_ = t.pump(ctx, false) // how the run ended is in its log
 		}()
 	}
-	t := &turn{kernel: k, seq: r.Seq, printer: &printer{stdout: a.stdout, stderr: a.stderr, blobs: k.run}}
+	t := &turn{kernel: k, seq: r.Seq(), printer: &printer{stdout: a.stdout, stderr: a.stderr, blobs: k.run}}
 	// What was said before the script came, about preparing it.
 	before, err := k.run.Read(ctx, spool.Query{})
 	if err != nil {
 		return err
 	}
 	for _, e := range before.Events {
-		if e.Seq < r.Seq {
+		if e.Seq < r.Seq() {
 			if err := t.printer.print(ctx, &e); err != nil {
 				return &writeError{err}
 			}

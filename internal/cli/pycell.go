@@ -34,7 +34,7 @@ func (a *app) cell(ctx context.Context, k *interpreter, o *pyOptions, code strin
 	if err != nil {
 		return err
 	}
-	t := &turn{kernel: k, seq: r.Seq, printer: p}
+	t := &turn{kernel: k, seq: r.Seq(), printer: p}
 	if o.coded || o.file != "" && o.file != "-" { // stdin is not the code
 		t.asks = &askStdin{app: a}
 	}

@@ -355,9 +355,9 @@ func (s *pyServer) cell(ctx context.Context, r *pyRequest) error {
 	}
 	// Its events may come before the receipt: they wait for the lock.
 	s.mu.Lock()
-	receipt, err := s.kernel.send(ctx, id, cell)
-	if err == nil && !receipt.Repeated {
-		s.mine[receipt.Seq] = true
+	turn, err := s.kernel.send(ctx, id, cell)
+	if err == nil && !turn.Repeated() {
+		s.mine[turn.Seq()] = true
 		s.open++
 	}
 	s.mu.Unlock()
@@ -365,8 +365,8 @@ func (s *pyServer) cell(ctx context.Context, r *pyRequest) error {
 	case err != nil:
 		// Whoever waits for the end of this cell must see one.
 		return errors.Join(s.tell(spool.KindDone, spool.Done{ID: id, Outcome: spool.TurnKilled, Error: err.Error()}), nil)
-	case receipt.Repeated:
-		return fmt.Errorf("a cell with id %q was run before, as turn %d; it is not run again", id, receipt.Seq)
+	case turn.Repeated():
+		return fmt.Errorf("a cell with id %q was run before, as turn %d; it is not run again", id, turn.Seq())
 	}
 	return nil
 }

@@ -125,16 +125,12 @@ func (k *interpreter) leave(ctx context.Context) {
 }
 
 // send gives the interpreter a cell. A session that ended is said so.
-func (k *interpreter) send(ctx context.Context, id string, cell spool.Cell) (spool.Receipt, error) {
-	data, err := json.Marshal(cell)
-	if err != nil {
-		return spool.Receipt{}, fmt.Errorf("encode cell: %w", err)
-	}
-	r, err := k.run.Send(ctx, spool.Input{ID: id, Kind: spool.InputCell, Data: data})
+func (k *interpreter) send(ctx context.Context, id string, cell spool.Cell) (*spool.Turn, error) {
+	t, err := k.run.Exec(ctx, id, cell)
 	if errors.Is(err, spool.ErrEnded) || errors.Is(err, spool.ErrInputClosed) {
 		err = fmt.Errorf("the interpreter has ended: %w", err)
 	}
-	return r, err
+	return t, err
 }
 
 // refuse answers an ask that nobody here can.

@@ -261,12 +261,12 @@ func (r *repl) show(ctx context.Context, e *spool.Event) error {
 
 // run runs a cell.
 func (r *repl) run(ctx context.Context, source string) error {
-	receipt, err := r.kernel.send(ctx, "", spool.Cell{Code: source, TimeoutMs: r.timeout})
+	sent, err := r.kernel.send(ctx, "", spool.Cell{Code: source, TimeoutMs: r.timeout})
 	if err != nil {
 		return err
 	}
-	r.mine[receipt.Seq] = true
-	t := &turn{kernel: r.kernel, seq: receipt.Seq}
+	r.mine[sent.Seq()] = true
+	t := &turn{kernel: r.kernel, seq: sent.Seq()}
 	var end turnEnd
 	for end.done.Outcome == "" {
 		select {

@@ -99,7 +99,7 @@ func (k *soakKernel) cell(ctx context.Context, rng *rand.Rand) error {
 	c := newSoakCell(rng)
 	ctx, cancel := context.WithTimeout(ctx, soakSettle)
 	defer cancel()
-	t, err := k.run.Exec(ctx, c.Cell)
+	t, err := k.run.Exec(ctx, "", c.Cell)
 	if err != nil {
 		return fmt.Errorf("send a cell: %w", err)
 	}

@@ -187,7 +187,7 @@ var asking = config(func(c *python.KernelConfig) { c.Input = python.InputAsk })
 // begin sends a cell.
 func (s *session) begin(cell spool.Cell) *spool.Turn {
 	s.t.Helper()
-	turn, err := s.run.Exec(s.ctx, cell)
+	turn, err := s.run.Exec(s.ctx, "", cell)
 	if err != nil {
 		s.t.Fatalf("send cell: %v", err)
 	}

@@ -323,7 +323,7 @@ func TestStopSettlesWhatWaits(t *testing.T) {
 	if _, err := s.run.Wait(s.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.run.Exec(s.ctx, spool.Cell{Code: "1"}); err == nil {
+	if _, err := s.run.Exec(s.ctx, "", spool.Cell{Code: "1"}); err == nil {
 		t.Error("a run that was stopped takes cells")
 	}
 }
@@ -395,7 +395,7 @@ func TestRunThatEndedTakesNothing(t *testing.T) {
 	if _, err := s.run.Wait(s.ctx); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.run.Exec(s.ctx, spool.Cell{Code: "1"})
+	_, err := s.run.Exec(s.ctx, "", spool.Cell{Code: "1"})
 	if !errors.Is(err, spool.ErrInputClosed) && !errors.Is(err, spool.ErrEnded) {
 		t.Errorf("error %v", err)
 	}

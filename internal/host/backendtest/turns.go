@@ -91,7 +91,7 @@ func endKernel(t *testing.T, r *spool.Run) {
 
 func (k *kernel) exec(code string) *spool.Turn {
 	k.t.Helper()
-	turn, err := k.Exec(k.ctx, spool.Cell{Code: code})
+	turn, err := k.Exec(k.ctx, "", spool.Cell{Code: code})
 	if err != nil {
 		k.t.Fatalf("send %q: %v", code, err)
 	}
@@ -459,7 +459,7 @@ func endedTurns(t *testing.T, b spool.Backend) {
 	if _, err := k.Wait(k.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Exec(k.ctx, spool.Cell{Code: "1"}); !errors.Is(err, spool.ErrInputClosed) {
+	if _, err := k.Exec(k.ctx, "", spool.Cell{Code: "1"}); !errors.Is(err, spool.ErrInputClosed) {
 		t.Errorf("a cell after the end: %v", err)
 	}
 }

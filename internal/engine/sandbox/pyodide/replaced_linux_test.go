@@ -97,7 +97,7 @@ func (l *lab) start(change func(*spool.Spec, *python.SandboxConfig)) *spool.Run 
 
 func (l *lab) exec(run *spool.Run, cell spool.Cell) *spool.Turn {
 	l.t.Helper()
-	turn, err := run.Exec(l.ctx, cell)
+	turn, err := run.Exec(l.ctx, "", cell)
 	if err != nil {
 		l.t.Fatalf("exec: %v", err)
 	}

@@ -149,7 +149,7 @@ func killOfTheRun(t *testing.T, s Subject) {
 			t.Errorf("turn %d ended %s, %v", turn.Seq(), text(d), err)
 		}
 	}
-	if _, err := b.run.Exec(b.ctx, spool.Cell{Code: "1"}); err == nil {
+	if _, err := b.run.Exec(b.ctx, "", spool.Cell{Code: "1"}); err == nil {
 		t.Error("a run that was killed took a cell")
 	}
 }

@@ -90,7 +90,7 @@ func contextsDoNotSeeEachOther(t *testing.T, s Subject) {
 	turns := make([]*spool.Turn, n)
 	var all sync.WaitGroup
 	for i, b := range boxes {
-		turn, err := b.run.Exec(l.ctx, spool.Cell{Code: `
+		turn, err := b.run.Exec(l.ctx, "", spool.Cell{Code: `
 import os, sys
 mine = os.environ["ME"]
 seen = set(os.listdir("/tmp")) | set(os.listdir("."))

@@ -154,7 +154,7 @@ func (l *lab) tryStart(change func(spec *spool.Spec, c *python.SandboxConfig)) (
 // exec begins a cell.
 func (b *box) exec(cell spool.Cell) *spool.Turn {
 	b.t.Helper()
-	turn, err := b.run.Exec(b.ctx, cell)
+	turn, err := b.run.Exec(b.ctx, "", cell)
 	if err != nil {
 		b.t.Fatalf("exec: %v", err)
 	}
