@@ -26,8 +26,8 @@ import (
 // Options configure a backend over the keepers of a state directory.
 type Options struct {
 	Dir    string
-	Build  string  // which keeper takes new runs
-	Keeper Command // starts one
+	Build  string  // of the keeper that starts new runs
+	Keeper Command // starts that keeper
 	Host   host.Options
 	// Limits are the defaults of the runs this backend starts.
 	Limits spool.Limits
@@ -36,8 +36,8 @@ type Options struct {
 	Inherit func(spec *spool.Spec) error
 }
 
-// Backend is the runs of a state directory, live and finished, whichever
-// keeper they belong to. It is safe for concurrent use.
+// Backend gives access to the runs of a state directory, live and finished, of
+// all its keepers. It is safe for concurrent use.
 type Backend struct {
 	opts  Options
 	store *store.Store
@@ -46,18 +46,17 @@ type Backend struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	links  map[string]*link // by owner
-	mine   *link            // to the keeper of our build
-	runs   map[spool.RunID]*mirror
-	closed bool
-
-	children []int // keepers that this process started
+	mu       sync.Mutex
+	keepers  map[string]*keeperConn // by owner
+	own      *keeperConn            // the keeper of our build
+	runs     map[spool.RunID]*mirror
+	closed   bool
+	children []int // pids of keepers that this process has started
 }
 
 var _ spool.Backend = (*Backend)(nil)
 
-// Open opens a state directory. It starts nothing.
+// Open opens a state directory. It does not start a keeper.
 func Open(o Options) (*Backend, error) {
 	o.Host.Dir, o.Host.Engines = o.Dir, nil
 	if err := host.Settle(o.Host); err != nil {
@@ -67,12 +66,12 @@ func Open(o Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{opts: o, store: s, links: make(map[string]*link), runs: make(map[spool.RunID]*mirror)}
+	b := &Backend{opts: o, store: s, keepers: make(map[string]*keeperConn), runs: make(map[spool.RunID]*mirror)}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b, nil
 }
 
-// Close lets go of the directory and the keepers. The runs go on.
+// Close closes the files and the connections to the keepers. The runs go on.
 func (b *Backend) Close() error {
 	b.mu.Lock()
 	b.closed = true
@@ -87,10 +86,10 @@ func (b *Backend) Close() error {
 	return errors.Join(append(errs, b.store.Close())...)
 }
 
-// inherit gives a run the environment and the working directory that it would
-// have if this process ran it.
+// inherit sets the environment and the working directory of a spec to what they
+// would be if this process ran it.
 func inherit(spec *spool.Spec) (err error) {
-	if spec.EnvPolicy != nil { // else it inherits nothing
+	if spec.EnvPolicy != nil { // without a policy it inherits nothing
 		env, err := environ.Make(spec.EnvPolicy, os.Environ(), spec.Env)
 		if err != nil {
 			return &spool.StartError{Reason: spool.StartInvalid, Err: err}
@@ -109,8 +108,8 @@ func inherit(spec *spool.Spec) (err error) {
 	return nil
 }
 
-// Start implements [spool.Backend]. The environment is derived here: a keeper
-// has that of whoever happened to start it.
+// Start implements [spool.Backend]. It derives the environment here, because the
+// keeper's environment is that of the process that started the keeper.
 func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 	if b.isClosed() {
 		return spool.Info{}, spool.ErrClosed
@@ -120,34 +119,34 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 			return spool.Info{}, err
 		}
 	}
-	if spec.Engine != spool.EngineSandbox { // which has nothing of this process
+	if spec.Engine != spool.EngineSandbox { // a sandbox inherits nothing
 		if err := inherit(&spec); err != nil {
 			return spool.Info{}, err
 		}
 	}
 	if spec.ID == "" {
-		spec.ID = spool.RunID(host.NewID()) // so that asking again is harmless
+		spec.ID = spool.RunID(host.NewID()) // so that a repeated start has no effect
 	}
 	spec.Limits = WithDefaults(spec.Limits, b.opts.Limits)
 	for {
-		l, err := b.current(ctx)
+		k, err := b.ownKeeper(ctx)
 		if err != nil {
 			return spool.Info{}, err
 		}
 		var info spool.Info
-		first := l.expect(spec.ID)
-		err = l.start(ctx, record.Start{Spec: spec, News: first != nil}, &info)
-		m := b.prime(info, err)
+		first := k.first.register(spec.ID)
+		err = k.start(ctx, record.Start{Spec: spec, News: first != nil}, &info)
+		m := b.addStarted(info, err)
 		switch {
-		case m != nil && first != nil && m.owner == l.owner && m.expect(): // else it is another's, who may be dead
-			l.deliver(first, m)
+		case m != nil && first != nil && m.owner == k.owner && m.expectFirst():
+			k.first.bind(m.id, first, m)
 			return info, nil
 		case m != nil:
-			m.want(0)
+			m.request(0)
 		}
-		l.forget(spec.ID, first)
+		k.first.cancel(spec.ID, first)
 		if errors.Is(err, rpc.ErrConnClosed) && ctx.Err() == nil && b.ctx.Err() == nil {
-			continue // it was about to leave, or died
+			continue // the keeper was about to end, or died
 		}
 		return info, err
 	}
@@ -177,8 +176,8 @@ func (b *Backend) isClosed() bool {
 	return b.closed
 }
 
-// run returns the mirror of a run.
-func (b *Backend) run(ctx context.Context, id spool.RunID) (*mirror, error) {
+// mirrorOf returns the mirror of a run.
+func (b *Backend) mirrorOf(ctx context.Context, id spool.RunID) (*mirror, error) {
 	b.mu.Lock()
 	m, ok := b.runs[id]
 	closed := b.closed
@@ -200,22 +199,23 @@ func (b *Backend) run(ctx context.Context, id spool.RunID) (*mirror, error) {
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
-	return b.adopt(newMirror(b, j.Info(), j))
+	return b.addMirror(newMirror(b, j.Info(), j))
 }
 
-// isStarting asks the keepers for a run that has no file, and reports whether
-// it has one now: a run is listed as soon as it is being started, and whoever
-// found it there must not be told that it does not exist.
+// isStarting asks the keepers for a run that has no file, and reports whether it
+// has one now. List returns a run as soon as its start begins, so the run must
+// be found from then on.
 func (b *Backend) isStarting(ctx context.Context, id spool.RunID) bool {
 	found := false
-	// A keeper answers once the start is over; what it does not know is an error.
-	_, _ = b.toAll(ctx, methodStat, runproto.RunParams{Run: id}, func(json.RawMessage) { found = true })
+	// A keeper answers once the start is over; an unknown run is an error.
+	_, _ = b.callAll(ctx, methodStat, runproto.RunParams{Run: id}, func(json.RawMessage) { found = true })
 	return found
 }
 
-// prime returns the mirror of a run that was just started, or nil if that
-// failed or it is not new at all.
-func (b *Backend) prime(info spool.Info, err error) *mirror {
+// addStarted adds and returns the mirror of a run that was just started, given
+// the result of the start. It returns nil if the start failed or the run is not
+// new.
+func (b *Backend) addStarted(info spool.Info, err error) *mirror {
 	if err != nil || info.Last > 0 {
 		return nil
 	}
@@ -227,22 +227,23 @@ func (b *Backend) prime(info spool.Info, err error) *mirror {
 	}
 	j, err := b.store.OpenNew(info)
 	if err != nil {
-		return nil // whoever reads it is told
+		return nil // a read returns the error
 	}
 	m := newMirror(b, info, j)
-	if other, err := b.adopt(m); err != nil || other != m {
+	if other, err := b.addMirror(m); err != nil || other != m {
 		return nil
 	}
 	return m
 }
 
-func (b *Backend) adopt(m *mirror) (*mirror, error) {
+// addMirror adds a mirror. If the run has one already, it returns that one.
+func (b *Backend) addMirror(m *mirror) (*mirror, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil, errors.Join(spool.ErrClosed, m.journal.Close())
 	}
-	if other, ok := b.runs[m.id]; ok { // somebody was faster
+	if other, ok := b.runs[m.id]; ok { // another goroutine was first
 		return other, m.journal.Close()
 	}
 	b.runs[m.id] = m
@@ -250,17 +251,17 @@ func (b *Backend) adopt(m *mirror) (*mirror, error) {
 	return m, nil
 }
 
-// keptMirrors is how many finished runs stay open for reading.
+// keptMirrors is the number of finished runs that stay open for reading.
 const keptMirrors = 256
 
-// trim forgets the finished runs that were used longest ago. Callers hold b.mu.
+// trim closes the finished runs that were used longest ago. Callers hold b.mu.
 func (b *Backend) trim() {
 	if len(b.runs) <= keptMirrors {
 		return
 	}
 	var done []*mirror
 	for _, m := range b.runs {
-		if m.idle() {
+		if m.unused() {
 			done = append(done, m)
 		}
 	}
@@ -276,7 +277,7 @@ func (b *Backend) trim() {
 
 // Stat implements [spool.Backend].
 func (b *Backend) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) {
-	m, err := b.run(ctx, id)
+	m, err := b.mirrorOf(ctx, id)
 	if err != nil {
 		return spool.Info{}, err
 	}
@@ -294,8 +295,8 @@ func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 			yield(spool.Info{}, spool.ErrClosed)
 			return
 		}
-		// The keepers know what is alive now: that may be a run which was not
-		// written to for long, or is not on disk yet.
+		// The keepers know all live runs. The files do not: a run may have
+		// no file yet, or one that was not written to since f.Since.
 		all, err := b.live(ctx)
 		if err != nil {
 			yield(spool.Info{}, err)
@@ -326,8 +327,8 @@ func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 			}
 		}
 		slices.SortFunc(all, func(a, b spool.Info) int { return f.Compare(&a, &b) })
-		// Files may say of a run that it lives which ended since they were
-		// read: what does not change is matched first, and then its state.
+		// A run may have ended since its files were read: match the fields
+		// that do not change first, and then its present state.
 		constant := f
 		constant.Live, constant.State, constant.Since = false, "", time.Time{}
 		n := 0
@@ -353,19 +354,18 @@ func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 	}
 }
 
-// askAll is how often keepers that leave meanwhile are looked for again.
-const askAll = 5
+// liveAttempts is how often live asks again because a keeper ended meanwhile.
+const liveAttempts = 5
 
-// live asks the keepers what they have. The runs of one that died are settled
-// first: nobody else could say that they live, and their files say when they
-// were settled.
+// live asks the keepers for their live runs. It first settles the runs of
+// keepers that died: their files say then that they have ended.
 func (b *Backend) live(ctx context.Context) ([]spool.Info, error) {
-	for range askAll {
+	for range liveAttempts {
 		if err := host.Settle(b.opts.Host); err != nil {
 			return nil, err
 		}
 		var all []spool.Info
-		gone, err := b.toAll(ctx, methodLive, struct{}{}, func(raw json.RawMessage) {
+		gone, err := b.callAll(ctx, methodLive, struct{}{}, func(raw json.RawMessage) {
 			var r liveResult
 			if json.Unmarshal(raw, &r) == nil {
 				all = append(all, r.Runs...)
@@ -375,17 +375,17 @@ func (b *Backend) live(ctx context.Context) ([]spool.Info, error) {
 			return all, err
 		}
 		select {
-		case <-time.After(askAgainIn):
+		case <-time.After(retryAfter):
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
-	return nil, fmt.Errorf("ask the keepers of %s: one of them does not answer", b.opts.Dir)
+	return nil, fmt.Errorf("list live runs of %s: a keeper does not answer", b.opts.Dir)
 }
 
 // Read implements [spool.Backend].
 func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
-	m, err := b.run(ctx, id)
+	m, err := b.mirrorOf(ctx, id)
 	if err != nil {
 		return spool.Page{}, err
 	}
@@ -395,13 +395,13 @@ func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spoo
 // FollowRecords implements [record.Follower].
 func (b *Backend) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		m, err := b.run(ctx, id)
+		m, err := b.mirrorOf(ctx, id)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		m.enter()
-		defer m.leave()
+		m.addReader()
+		defer m.removeReader()
 		record.Pages(after, head, func(dst []byte, q spool.Query) ([]byte, spool.Page, error) {
 			return m.readRecords(ctx, q, dst)
 		})(yield)
@@ -411,7 +411,7 @@ func (b *Backend) FollowRecords(ctx context.Context, id spool.RunID, after spool
 // Follow implements [spool.Backend].
 func (b *Backend) Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
 	return func(yield func(spool.Event, error) bool) {
-		m, err := b.run(ctx, id)
+		m, err := b.mirrorOf(ctx, id)
 		if err != nil {
 			yield(spool.Event{}, err)
 			return
@@ -426,7 +426,7 @@ func (b *Backend) Send(ctx context.Context, id spool.RunID, in spool.Input) (spo
 		in.ID = host.NewID()
 	}
 	var receipt spool.Receipt
-	err := b.ask(ctx, id, methodSend, runproto.SendParams{Run: id, Input: in}, &receipt)
+	err := b.callOwner(ctx, id, methodSend, runproto.SendParams{Run: id, Input: in}, &receipt)
 	if errors.Is(err, spool.ErrEnded) {
 		err = fmt.Errorf("run %s: %w", id, spool.ErrInputClosed)
 	}
@@ -435,17 +435,17 @@ func (b *Backend) Send(ctx context.Context, id spool.RunID, in spool.Input) (spo
 
 // Control implements [spool.Backend].
 func (b *Backend) Control(ctx context.Context, id spool.RunID, c spool.Control) error {
-	err := b.ask(ctx, id, methodControl, runproto.ControlParams{Run: id, Control: c}, nil)
+	err := b.callOwner(ctx, id, methodControl, runproto.ControlParams{Run: id, Control: c}, nil)
 	if errors.Is(err, spool.ErrEnded) && (c.Op == spool.ControlStop || c.Op == spool.ControlKill) {
 		return nil
 	}
 	return err
 }
 
-// ask asks the keeper of a live run. For a finished one it is
-// [spool.ErrEnded].
-func (b *Backend) ask(ctx context.Context, id spool.RunID, method string, params, result any) error {
-	m, err := b.run(ctx, id)
+// callOwner makes a request to the keeper of a run. For a finished run the error
+// is [spool.ErrEnded].
+func (b *Backend) callOwner(ctx context.Context, id spool.RunID, method string, params, result any) error {
+	m, err := b.mirrorOf(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -453,9 +453,9 @@ func (b *Backend) ask(ctx context.Context, id spool.RunID, method string, params
 		if m.closed() {
 			return fmt.Errorf("run %s: %w", id, spool.ErrEnded)
 		}
-		l, err := b.to(ctx, m.owner)
+		k, err := b.keeperOf(ctx, m.owner)
 		if err == nil {
-			err = l.call(ctx, method, params, result)
+			err = k.call(ctx, method, params, result)
 		}
 		switch {
 		case ctx.Err() != nil, b.ctx.Err() != nil, err != nil && !isGone(err):
@@ -463,7 +463,7 @@ func (b *Backend) ask(ctx context.Context, id spool.RunID, method string, params
 		case err == nil:
 			return nil
 		}
-		if err := m.lost(ctx, err); err != nil {
+		if err := m.settle(ctx, err); err != nil {
 			return err
 		}
 	}
@@ -474,56 +474,57 @@ func (b *Backend) Blob(ctx context.Context, id spool.RunID, d spool.Digest) (io.
 	if err := store.CheckDigest(d); err != nil {
 		return nil, err
 	}
-	if _, err := b.run(ctx, id); err != nil {
+	if _, err := b.mirrorOf(ctx, id); err != nil {
 		return nil, err
 	}
 	return b.store.Blob(d)
 }
 
-// Lease says that the runs with a label are to end when this process is gone
-// and nobody else took the lease for so long. It tells every keeper, as the
-// runs may be with any.
+// Lease has the runs with a label end once this process is gone and no other
+// process has taken the lease for the duration ttl. It asks every keeper, because
+// each may have such runs.
 func (b *Backend) Lease(ctx context.Context, label spool.Label, ttl time.Duration) error {
-	if _, err := b.current(ctx); err != nil {
+	if _, err := b.ownKeeper(ctx); err != nil {
 		return err
 	}
-	_, err := b.toAll(ctx, methodLease, leaseParams{label, ttl.Milliseconds()}, nil)
+	_, err := b.callAll(ctx, methodLease, leaseParams{label, ttl.Milliseconds()}, nil)
 	return err
 }
 
-// Leased reports whether some keeper knows of a lease.
+// Leased reports whether a keeper has the lease of a label.
 func (b *Backend) Leased(ctx context.Context, label spool.Label) (bool, error) {
 	found := false
-	_, err := b.toAll(ctx, methodLeased, leaseParams{Label: label}, func(raw json.RawMessage) {
+	_, err := b.callAll(ctx, methodLeased, leaseParams{Label: label}, func(raw json.RawMessage) {
 		var r leasedResult
 		found = json.Unmarshal(raw, &r) == nil && r.Leased || found
 	})
 	return found, err
 }
 
-// Release gives a lease up; what it covered is not ended.
+// Release ends a lease. The runs with its label go on.
 func (b *Backend) Release(ctx context.Context, label spool.Label) error {
-	_, err := b.toAll(ctx, methodRelease, leaseParams{Label: label}, nil)
+	_, err := b.callAll(ctx, methodRelease, leaseParams{Label: label}, nil)
 	return err
 }
 
-// toAll asks every living keeper, and returns how many were gone when asked.
-func (b *Backend) toAll(ctx context.Context, method string, params any, each func(json.RawMessage)) (gone int, err error) {
+// callAll makes a request to every living keeper, and returns how many were gone
+// by then.
+func (b *Backend) callAll(ctx context.Context, method string, params any, each func(json.RawMessage)) (gone int, err error) {
 	owners, err := host.Owners(b.opts.Dir)
 	if err != nil {
 		return 0, err
 	}
 	var errs []error
 	for _, o := range owners {
-		l, err := b.to(ctx, o.ID)
+		k, err := b.keeperOf(ctx, o.ID)
 		var raw json.RawMessage
 		if err == nil {
-			err = l.call(ctx, method, params, &raw)
+			err = k.call(ctx, method, params, &raw)
 		}
 		switch {
 		case err == nil && each != nil:
 			each(raw)
-		case err == nil, errors.Is(err, spool.ErrUnsupported): // no keeper at all
+		case err == nil, errors.Is(err, spool.ErrUnsupported): // the host is not a keeper
 		case isGone(err):
 			gone++
 		default:

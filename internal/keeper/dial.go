@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,29 +12,27 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/flock"
 	"github.com/spool-run/spool/internal/host"
-	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
-// addressPrefix marks the address of a host that is a keeper.
+// addressPrefix begins the address of a host that is a keeper.
 const addressPrefix = "keeper:"
 
-// startIn bounds how long a new keeper may take to listen.
-const startIn = 10 * time.Second
+// startTimeout is how long a new keeper may take to listen.
+const startTimeout = 10 * time.Second
 
-// Environ is the environment of a keeper: it must not hold on to the secrets of
-// whoever happened to start it.
+// Environ returns the environment of a keeper. It leaves out all variables that
+// may hold secrets of the process that starts the keeper.
 func Environ() []string {
-	// Goroutines that are many, short-lived and alike need not all grow their
-	// stacks.
+	// The keeper runs many short goroutines: start them with stacks of the
+	// average size, so that they need not grow.
 	env := []string{"GODEBUG=adaptivestackstart=1"}
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "XDG_CACHE_HOME", "GOTRACEBACK"} {
 		if v, ok := os.LookupEnv(name); ok {
@@ -45,63 +42,16 @@ func Environ() []string {
 	return env
 }
 
-// Command starts a keeper process for a state directory. What it is given as
-// its standard output it must close, or write to, once it listens.
+// Command returns the command that starts a keeper for a state directory. The
+// keeper must write [ReadyText] to its standard output and close it once it
+// listens.
 type Command func(dir string) *exec.Cmd
 
-// link is a connection to one keeper.
-type link struct {
-	transport *transport
-	owner     string
-	hello     helloResult
-
-	mu       sync.Mutex
-	expected map[spool.RunID]*expectation
-	gone     bool
-}
-
-func (l *link) alive() bool {
-	select {
-	case <-l.transport.rpc.Done():
-		return false
-	default:
-		return true
-	}
-}
-
-// call makes a request. A lost keeper is [rpc.ErrConnClosed].
-func (l *link) call(ctx context.Context, method string, params, result any) error {
-	return runproto.DecodeError(l.transport.rpc.Call(ctx, method, params, result))
-}
-
-// start asks for a run.
-func (l *link) start(ctx context.Context, p record.Start, info *spool.Info) error {
-	b, err := l.transport.start(ctx, func(dst []byte) ([]byte, error) { return record.AppendStart(dst, &p) })
-	if err != nil {
-		return runproto.DecodeError(err)
-	}
-	if *info, err = record.DecodeInfo(b); err != nil {
-		return fmt.Errorf("keeper %s: %w", l.owner, err)
-	}
-	return nil
-}
-
-// Malformed implements [rpc.Handler].
-func (l *link) Malformed(err error) error { return err }
-
-// Notification implements [rpc.Handler]: that would be of a newer keeper.
-func (l *link) Notification(string, json.RawMessage) error { return nil }
-
-// Request implements [rpc.Handler]: a keeper asks nothing.
-func (l *link) Request(r *rpc.Request) {
-	r.Reply(nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method))
-}
-
-// dial connects to the keeper that an owner is.
-func (b *Backend) dial(ctx context.Context, o host.Owner) (*link, error) {
+// dialKeeper connects to a keeper.
+func (b *Backend) dialKeeper(ctx context.Context, o host.Owner) (*keeperConn, error) {
 	path, ok := strings.CutPrefix(o.Address, addressPrefix)
 	if !ok {
-		return nil, fmt.Errorf("%w: host %s (pid %d) is no keeper", spool.ErrUnsupported, o.ID, o.Pid)
+		return nil, fmt.Errorf("%w: host %s (pid %d) is not a keeper", spool.ErrUnsupported, o.ID, o.Pid)
 	}
 	nc, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
@@ -114,21 +64,20 @@ func (b *Backend) dial(ctx context.Context, o host.Owner) (*link, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), nc.Close())
 	}
-	l := &link{transport: t, owner: o.ID, expected: make(map[spool.RunID]*expectation)}
-	stop := context.AfterFunc(b.ctx, func() { _ = l.transport.close() })
+	k := &keeperConn{transport: t, owner: o.ID}
+	stop := context.AfterFunc(b.ctx, func() { _ = t.close() })
 	b.wg.Go(func() {
 		defer stop()
-		t.serve(b.ctx, l) // calls return the error
-		l.disappoint()
+		k.serve(b.ctx)
 	})
-	if err := l.call(ctx, methodHello, struct{}{}, &l.hello); err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), l.transport.close())
+	if err := k.call(ctx, methodHello, struct{}{}, &k.hello); err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), t.close())
 	}
-	return l, nil
+	return k, nil
 }
 
-// start starts a keeper and waits until it listens.
-func (b *Backend) start(ctx context.Context) error {
+// startKeeper starts a keeper and waits until it listens.
+func (b *Backend) startKeeper(ctx context.Context) error {
 	cmd := b.opts.Keeper(b.opts.Dir)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -137,7 +86,7 @@ func (b *Backend) start(ctx context.Context) error {
 	defer r.Close()
 	cmd.Stdout = w
 	if cmd.Dir == "" {
-		cmd.Dir = "/" // it outlives whatever directory we are in
+		cmd.Dir = "/" // it may outlive our working directory
 	}
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -157,16 +106,16 @@ func (b *Backend) start(ctx context.Context) error {
 
 	ready := make(chan error, 1)
 	go func() {
-		said, err := io.ReadAll(io.LimitReader(r, 4096))
-		if err == nil && strings.TrimSpace(string(said)) != ReadyText {
-			err = fmt.Errorf("it said %q; see %s", said, log.Name())
+		out, err := io.ReadAll(io.LimitReader(r, 4096))
+		if err == nil && strings.TrimSpace(string(out)) != ReadyText {
+			err = fmt.Errorf("it printed %q instead of %q; see %s", out, ReadyText, log.Name())
 		}
 		ready <- err
 	}()
 	select {
 	case err = <-ready:
-	case <-time.After(startIn):
-		err = errors.New("it does not listen")
+	case <-time.After(startTimeout):
+		err = fmt.Errorf("it does not listen after %v; see %s", startTimeout, log.Name())
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -176,14 +125,15 @@ func (b *Backend) start(ctx context.Context) error {
 	return nil
 }
 
-// reap remembers a keeper that this process started, and collects those that
-// have ended meanwhile. Nobody waits for them: they may well outlive us.
+// reap remembers a keeper that this process has started, if it is not nil, and
+// reaps those that have ended. No goroutine waits for them: they may outlive
+// this process.
 func (b *Backend) reap(started *os.Process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if started != nil {
 		b.children = append(b.children, started.Pid)
-		_ = started.Release() // the pid is ours until we collect it
+		_ = started.Release() // the pid stays ours until we reap it
 	}
 	b.children = slices.DeleteFunc(b.children, func(pid int) bool {
 		got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
@@ -191,65 +141,67 @@ func (b *Backend) reap(started *os.Process) {
 	})
 }
 
-// ReadyText is what a keeper says on its standard output before it closes it.
+// ReadyText is what a keeper prints on its standard output once it listens.
 const ReadyText = "ready"
 
-// current returns a connection to the keeper that takes new runs: the one of
-// our own build, started if there is none.
-func (b *Backend) current(ctx context.Context) (*link, error) {
+// ownKeeper returns a connection to the keeper of our own build, which starts
+// new runs. It starts that keeper if there is none.
+func (b *Backend) ownKeeper(ctx context.Context) (*keeperConn, error) {
 	b.mu.Lock()
-	l := b.mine
+	k := b.own
 	b.mu.Unlock()
-	if l != nil && l.alive() {
-		return l, nil
+	if k != nil && k.alive() {
+		return k, nil
 	}
-	// One at a time over all processes, so that one keeper is started.
+	// The lock is held against all processes: only one starts a keeper.
 	lock, err := flock.Open(context.WithoutCancel(ctx), filepath.Join(b.opts.Dir, "keeper.lock"))
 	if err != nil {
 		return nil, fmt.Errorf("find keeper: %w", err)
 	}
 	defer lock.Close()
 	b.mu.Lock()
-	l = b.mine
+	k = b.own
 	b.mu.Unlock()
-	if l != nil && l.alive() {
-		return l, nil
+	if k != nil && k.alive() {
+		return k, nil
 	}
-	if l, err = b.find(ctx); err == nil && l == nil {
-		if err = b.start(ctx); err == nil {
-			l, err = b.find(ctx)
+	if k, err = b.findKeeper(ctx); err == nil && k == nil {
+		if err = b.startKeeper(ctx); err == nil {
+			k, err = b.findKeeper(ctx)
 		}
 	}
-	if err == nil && l == nil {
-		err = errors.New("the keeper that was started is not there")
+	if err == nil && k == nil {
+		err = errors.New("the keeper that was started has gone")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find keeper: %w", err)
 	}
-	l = b.enter(l)
+	k = b.addKeeper(k)
 	b.mu.Lock()
-	b.mine = l
+	b.own = k
 	b.mu.Unlock()
-	return l, nil
+	return k, nil
 }
 
-// enter makes a connection the one to its keeper, unless there is one.
-func (b *Backend) enter(l *link) *link {
+// addKeeper registers a connection to a keeper. If there is one already, it
+// closes the new one and returns the other.
+func (b *Backend) addKeeper(k *keeperConn) *keeperConn {
 	b.mu.Lock()
-	other := b.links[l.owner]
-	if other == nil || !other.alive() {
-		b.links[l.owner] = l
-		other = l
+	known := b.keepers[k.owner]
+	if known == nil || !known.alive() {
+		b.keepers[k.owner] = k
+		known = k
 	}
 	b.mu.Unlock()
-	if other != l {
-		_ = l.transport.close()
+	if known != k {
+		_ = k.transport.close()
 	}
-	return other
+	return known
 }
 
-// find looks for a living keeper of our build.
-func (b *Backend) find(ctx context.Context) (*link, error) {
+// findKeeper connects to a living keeper of our build. It returns nil if there
+// is none.
+func (b *Backend) findKeeper(ctx context.Context) (*keeperConn, error) {
 	owners, err := host.Owners(b.opts.Dir)
 	if err != nil {
 		return nil, err
@@ -258,37 +210,37 @@ func (b *Backend) find(ctx context.Context) (*link, error) {
 		if o.Build != b.opts.Build || !strings.HasPrefix(o.Address, addressPrefix) {
 			continue
 		}
-		l, err := b.dial(ctx, o)
+		k, err := b.dialKeeper(ctx, o)
 		switch {
-		case err != nil: // it is about to leave
-		case l.hello.Protocol != Protocol: // another program of that name
-			_ = l.transport.close()
+		case err != nil: // it is about to end
+		case k.hello.Protocol != Protocol: // a different build with the same name
+			_ = k.transport.close()
 		default:
-			return l, nil
+			return k, nil
 		}
 	}
 	return nil, nil
 }
 
-// to returns a connection to the keeper that owns a run.
-func (b *Backend) to(ctx context.Context, owner string) (*link, error) {
+// keeperOf returns a connection to the keeper with an owner id.
+func (b *Backend) keeperOf(ctx context.Context, owner string) (*keeperConn, error) {
 	b.mu.Lock()
-	l := b.links[owner]
+	k := b.keepers[owner]
 	b.mu.Unlock()
-	if l != nil && l.alive() {
-		return l, nil
+	if k != nil && k.alive() {
+		return k, nil
 	}
 	o, err := host.LookupOwner(b.opts.Dir, owner)
 	if err != nil {
 		return nil, err
 	}
-	if l, err = b.dial(ctx, o); err != nil {
+	if k, err = b.dialKeeper(ctx, o); err != nil {
 		return nil, err
 	}
-	return b.enter(l), nil
+	return b.addKeeper(k), nil
 }
 
-// isGone reports whether an error means that a host is not there.
+// isGone reports whether an error means that a keeper is gone.
 func isGone(err error) bool {
 	if runproto.Answered(err) {
 		return false

@@ -8,20 +8,21 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// maxLease bounds how long runs stay for a server that does not come back.
+// maxLease is the longest time that runs stay for a server that does not come
+// back.
 const maxLease = 24 * time.Hour
 
-// lease ties the runs with a label to the server that holds it: when that
-// server is gone and no other took the lease over in time, the runs end. So a
-// crashed server does not leave work behind for ever, and one that restarts
-// finds it.
+// lease ties the runs with a label to the server that holds it: the runs end
+// when that server is gone and no other has taken the lease in time. So a server
+// that crashes does not leave runs behind for ever, and one that restarts finds
+// them.
 type lease struct {
-	holder *conn // nil while nobody holds it
+	holder *serverConn // nil while no connection holds it
 	ttl    time.Duration
 	expiry *time.Timer
 }
 
-func (c *conn) lease(method string, p leaseParams) (any, error) {
+func (c *serverConn) lease(method string, p leaseParams) (any, error) {
 	s := c.server
 	if p.Label.Key == "" {
 		return nil, fmt.Errorf("%w: a lease needs a label", spool.ErrInvalid)
@@ -51,8 +52,8 @@ func (c *conn) lease(method string, p leaseParams) (any, error) {
 	return struct{}{}, nil
 }
 
-// dropLeases starts the expiry of what a lost connection held.
-func (s *server) dropLeases(c *conn) {
+// dropLeases starts the expiry of the leases of a lost connection.
+func (s *server) dropLeases(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for label, l := range s.leases {
@@ -63,20 +64,20 @@ func (s *server) dropLeases(c *conn) {
 	}
 }
 
-// expire ends the runs of a lease that nobody took over.
+// expire ends the runs of a lease that no server has taken.
 func (s *server) expire(label spool.Label, l *lease) {
 	s.mu.Lock()
 	if s.leases[label] != l || l.holder != nil {
 		s.mu.Unlock()
-		return // taken in the last moment
+		return // a server took it meanwhile
 	}
 	delete(s.leases, label)
 	s.mu.Unlock()
 	s.host.KillLabelled(context.Background(), label)
-	s.look()
+	s.checkIdle()
 }
 
-// endLeases stops what is still waiting to expire.
+// endLeases stops the expiry of all leases.
 func (s *server) endLeases() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,30 +15,30 @@ import (
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
-// mirror is the log of a run as a reader of it sees it: the files, and what
-// the keeper says about where they end. News is asked for when somebody has
-// read all there is, and not before, so that a fast run costs one question for
-// many events.
+// mirror is a run of a keeper as this process sees it. It reads the log from
+// its files; updates from the keeper say where the log ends. It asks for an
+// update only when a reader has read everything, so that a fast run costs one
+// request for many events.
 type mirror struct {
 	backend *Backend
 	id      spool.RunID
-	owner   string
+	owner   string // the keeper
 	journal *store.Journal
 	log     *eventlog.Log
 
 	mu      sync.Mutex
-	info    spool.Info
-	asOf    spool.Seq // the event that info is as new as; files of a live run tell of its start
-	asking  bool
-	need    spool.Seq // somebody waits for an event after this
-	told    spool.Seq // stat said that there is this event
-	readers int
+	fetch   fetchState
+	needed  spool.Seq  // a reader needs an event after this one
+	statSeq spool.Seq  // the last event at the newest stat
+	info    spool.Info // as of event infoSeq
+	infoSeq spool.Seq
+	readers int // running reads
 	used    time.Time
 }
 
 func newMirror(b *Backend, info spool.Info, j *store.Journal) *mirror {
 	last, sealed := j.Last()
-	if sealed { // maybe since info was taken
+	if sealed { // possibly after info was read
 		info = j.Info()
 	}
 	m := &mirror{backend: b, id: info.ID, owner: info.Owner, journal: j, info: info, used: time.Now()}
@@ -46,6 +46,7 @@ func newMirror(b *Backend, info spool.Info, j *store.Journal) *mirror {
 	return m
 }
 
+// touch marks the mirror as used now.
 func (m *mirror) touch() {
 	m.mu.Lock()
 	m.used = time.Now()
@@ -58,127 +59,132 @@ func (m *mirror) lastUse() time.Time {
 	return m.used
 }
 
+// closed reports whether the mirror has the closed event.
 func (m *mirror) closed() bool {
 	_, sealed := m.log.Last()
 	return sealed
 }
 
-// idle reports whether the mirror may be forgotten.
-func (m *mirror) idle() bool {
+// unused reports whether the backend may drop the mirror.
+func (m *mirror) unused() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, sealed := m.log.Last()
-	return m.readers == 0 && !m.asking && sealed
+	return m.readers == 0 && m.fetch == fetchIdle && m.closed()
 }
 
-// want has the keeper asked until there is an event after a cursor.
-func (m *mirror) want(after spool.Seq) {
+// request has the mirror ask the keeper until it has an event after the cursor.
+func (m *mirror) request(after spool.Seq) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.need = max(m.need, after)
-	if m.asking || !m.lacks() {
-		return
+	m.needed = max(m.needed, after)
+	if m.lacking() {
+		m.step(fetchNeeded)
 	}
-	m.asking = true
-	m.backend.wg.Go(m.ask)
 }
 
-// expect has the mirror wait for news that the keeper tells by itself, instead
-// of asking. It reports whether it does.
-func (m *mirror) expect() bool {
+// expectFirst prepares the mirror of a run that this process has started for the
+// first update, which the keeper sends without being asked. It reports false if
+// the mirror already asks.
+func (m *mirror) expectFirst() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.asking { // a reader was faster
-		return false
-	}
-	m.asking = true
-	return true
+	return m.step(fetchStarted)
 }
 
-// hear takes the news that was expected, or nil if it will not come, and has
-// the keeper asked for what is lacking then.
-func (m *mirror) hear(news *record.News) {
-	if news != nil {
+// receiveFirst applies the first update, or nil if the keeper is gone.
+func (m *mirror) receiveFirst(update *record.News) {
+	if update != nil {
 		m.mu.Lock()
-		info := m.info // as it was at the start
+		info := m.info // as of the start
 		m.mu.Unlock()
-		news.Complete(info)
-		_ = m.take(*news) // what went wrong is asked for
+		update.Complete(info)
+		_ = m.apply(*update) // after an error the mirror asks
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.asking = m.lacks(); m.asking {
-		m.backend.wg.Go(m.ask)
-	}
+	m.step(m.outcome())
 }
 
-// lacks reports whether somebody waits for what has not come. Callers hold
-// m.mu.
-func (m *mirror) lacks() bool {
-	last, sealed := m.log.Last()
-	return last <= m.need && !sealed && m.backend.ctx.Err() == nil
-}
-
-// ask gets news for as long as somebody lacks it.
-func (m *mirror) ask() {
-	for {
-		m.mu.Lock()
-		if !m.lacks() {
-			m.asking = false
-			m.mu.Unlock()
-			return
-		}
-		m.mu.Unlock()
-		_ = m.await() // what went wrong is tried again, and settled if the keeper is gone
-	}
-}
-
-// await asks once, and sees to it that the run is settled if its keeper died.
-func (m *mirror) await() error {
-	b := m.backend
-	last, _ := m.log.Last()
-	var news record.News
-	l, err := b.to(b.ctx, m.owner)
-	if err == nil {
-		err = l.call(b.ctx, methodAwait, awaitParams{m.id, last}, &news)
-	}
-	if err != nil {
-		if lostErr := m.lost(b.ctx, err); lostErr != nil {
-			return lostErr
-		}
-		return err
-	}
-	return m.take(news)
-}
-
-// take takes an answer in.
-func (m *mirror) take(news record.News) error {
-	return m.learn(news.Info, news.Events, store.Position{Last: news.Last, Segment: news.Segment, Size: news.Size})
-}
-
-// learn takes news in.
-func (m *mirror) learn(info spool.Info, events []spool.Event, at store.Position) error {
-	if err := m.journal.Advance(at); err != nil {
-		return err
-	}
+// poll asks the keeper until no reader needs an event.
+func (m *mirror) poll() {
 	m.mu.Lock()
-	if info.Last >= m.asOf {
-		m.info, m.asOf = info, info.Last
+	m.step(m.outcome())
+	for m.fetch == fetchPolling {
+		m.mu.Unlock()
+		_ = m.requestUpdate() // it is repeated after an error, or the keeper is gone and the run settled
+		m.mu.Lock()
+		m.step(m.outcome())
 	}
 	m.mu.Unlock()
-	// Up to there it is in the files. If that is the end, it is told as such:
-	// nobody may see the last event and not know that it is.
-	if at.Last < info.Last && (len(events) == 0 || events[0].Seq > at.Last) {
-		m.log.Adopt(at.Last, nil, false)
+}
+
+// step applies an event to m.fetch and reports whether it was accepted. Callers
+// hold m.mu.
+func (m *mirror) step(e fetchEvent) bool {
+	accepted, poll := m.fetch.step(e)
+	if poll {
+		m.backend.wg.Go(m.poll)
 	}
-	m.log.Adopt(info.Last, events, info.State == spool.StateClosed)
+	return accepted
+}
+
+// outcome returns the event that follows an update. Callers hold m.mu.
+func (m *mirror) outcome() fetchEvent {
+	if m.lacking() {
+		return fetchLacking
+	}
+	return fetchDone
+}
+
+// lacking reports whether a reader needs an event that the mirror does not have.
+// Callers hold m.mu.
+func (m *mirror) lacking() bool {
+	last, sealed := m.log.Last()
+	return last <= m.needed && !sealed && m.backend.ctx.Err() == nil
+}
+
+// requestUpdate asks the keeper once. If the keeper is gone, it settles the run.
+func (m *mirror) requestUpdate() error {
+	b := m.backend
+	last, _ := m.log.Last()
+	var update record.News
+	k, err := b.keeperOf(b.ctx, m.owner)
+	if err == nil {
+		err = k.call(b.ctx, methodAwait, awaitParams{m.id, last}, &update)
+	}
+	if err != nil {
+		if settleErr := m.settle(b.ctx, err); settleErr != nil {
+			return settleErr
+		}
+		return err
+	}
+	return m.apply(update)
+}
+
+// apply makes the events of an update visible.
+func (m *mirror) apply(u record.News) error {
+	if err := m.journal.Advance(store.Position{Last: u.Last, Segment: u.Segment, Size: u.Size}); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	if u.Info.Last >= m.infoSeq {
+		m.info, m.infoSeq = u.Info, u.Info.Last
+	}
+	m.mu.Unlock()
+	// The files end before the log if its last events did not fit. Otherwise
+	// all events become visible in one step, so that no reader sees the last
+	// event without knowing that it is the last.
+	if u.Last < u.Info.Last && (len(u.Events) == 0 || u.Events[0].Seq > u.Last) {
+		m.log.Adopt(u.Last, nil, false)
+	}
+	m.log.Adopt(u.Info.Last, u.Events, u.Info.State == spool.StateClosed)
 	return nil
 }
 
-// lost is called when the keeper did not answer. A keeper that died makes its
-// runs ours to settle; one that left has completed them. Either way the files
-// know more.
-func (m *mirror) lost(ctx context.Context, cause error) error {
+// settle is called when the keeper did not answer. If it died, its runs are
+// settled; if it ended, it has completed them. Either way the files are complete
+// then, and the mirror adopts them.
+func (m *mirror) settle(ctx context.Context, cause error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -197,64 +203,64 @@ func (m *mirror) lost(ctx context.Context, cause error) error {
 		m.log.Adopt(last, nil, true)
 		return nil
 	}
-	// Not settled: the keeper lives, or somebody else is at it.
+	// The keeper lives, or another process is settling the run.
 	select {
-	case <-time.After(askAgainIn):
+	case <-time.After(retryAfter):
 		return nil
 	case <-ctx.Done():
 		return errors.Join(context.Cause(ctx), cause)
 	}
 }
 
-// askAgainIn is when a keeper that did not answer is asked again.
-const askAgainIn = 20 * time.Millisecond
+// retryAfter is the pause before a keeper that did not answer is asked again.
+const retryAfter = 20 * time.Millisecond
 
-// stat describes the run now. What a live run's keeper knows may be ahead of
-// what has been read.
+// stat describes the run now. The keeper of a live run may know of events that
+// the mirror has not read.
 func (m *mirror) stat(ctx context.Context) (spool.Info, error) {
 	for !m.closed() {
-		l, err := m.backend.to(ctx, m.owner)
+		k, err := m.backend.keeperOf(ctx, m.owner)
 		var info spool.Info
 		if err == nil {
-			err = l.call(ctx, methodStat, runproto.RunParams{Run: m.id}, &info)
+			err = k.call(ctx, methodStat, runproto.RunParams{Run: m.id}, &info)
 		}
 		switch {
 		case err == nil:
-			m.heard(info)
+			m.applyStat(info)
 			return info, nil
 		case !isGone(err) || ctx.Err() != nil || m.backend.ctx.Err() != nil:
 			return spool.Info{}, err
 		}
-		if err := m.lost(ctx, err); err != nil {
+		if err := m.settle(ctx, err); err != nil {
 			return spool.Info{}, err
 		}
 	}
-	return m.known(), nil
+	return m.description(), nil
 }
 
-// heard takes in what the keeper says about the run now.
-func (m *mirror) heard(info spool.Info) {
+// applyStat takes over the keeper's description of the run.
+func (m *mirror) applyStat(info spool.Info) {
 	last, _ := m.log.Last()
 	m.mu.Lock()
-	m.told = max(m.told, info.Last)
-	same := info.Last == last && last >= m.asOf // the moment of the log
-	if same {
-		m.info, m.asOf = info, last
+	m.statSeq = max(m.statSeq, info.Last)
+	current := info.Last == last && last >= m.infoSeq
+	if current {
+		m.info, m.infoSeq = info, last
 	}
 	m.mu.Unlock()
-	if same && info.State == spool.StateClosed {
-		// The files had the last event before they said that it is.
+	if current && info.State == spool.StateClosed {
+		// The mirror had the closed event but did not know it was the last.
 		m.log.Adopt(last, nil, true)
 	}
 }
 
-// describe sees to it that what is known about the run is not older than the
-// log, which it is when the mirror was made from the files of a live run.
-func (m *mirror) describe(ctx context.Context) error {
+// refreshInfo makes sure that the description is not older than the log. It is
+// older when the mirror was created from the files of a live run.
+func (m *mirror) refreshInfo(ctx context.Context) error {
 	for {
 		last, sealed := m.log.Last()
 		m.mu.Lock()
-		current := m.asOf >= last
+		current := m.infoSeq >= last
 		m.mu.Unlock()
 		if sealed || current {
 			return nil
@@ -264,7 +270,7 @@ func (m *mirror) describe(ctx context.Context) error {
 			return err
 		}
 		if info.Last > last {
-			m.want(info.Last - 1)
+			m.request(info.Last - 1)
 			if err := m.log.Wait(ctx, info.Last-1); err != nil {
 				return err
 			}
@@ -272,86 +278,87 @@ func (m *mirror) describe(ctx context.Context) error {
 	}
 }
 
-// toldOf returns the last event that stat knew of.
-func (m *mirror) toldOf() spool.Seq {
+// newestStat returns the last event at the newest stat.
+func (m *mirror) newestStat() spool.Seq {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.told
+	return m.statSeq
 }
 
-// known describes the run as far as the mirror knows.
-func (m *mirror) known() spool.Info {
+// description describes the run as of the last event of the mirror.
+func (m *mirror) description() spool.Info {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	info := m.info
 	last, sealed := m.log.Last()
 	if info.State == spool.StateClosed && !sealed && last < info.Last {
-		info.State = spool.StateExited // the closed event has yet to come
+		info.State = spool.StateExited // the mirror lacks the closed event
 	}
 	info.Last = last
 	return info
 }
 
-// enter and leave keep the mirror while somebody reads.
-func (m *mirror) enter() {
+// addReader keeps the mirror until removeReader.
+func (m *mirror) addReader() {
 	m.mu.Lock()
 	m.readers++
 	m.mu.Unlock()
 }
 
-func (m *mirror) leave() {
+func (m *mirror) removeReader() {
 	m.mu.Lock()
 	m.readers--
 	m.used = time.Now()
 	m.mu.Unlock()
 }
 
-// ready waits as the query asks, and fills in its default. A reader that is at
-// the end of what is known has the keeper asked. Whoever took a cursor from
-// what the keeper said must find all before that here.
-func (m *mirror) ready(ctx context.Context, q spool.Query) (spool.Query, error) {
+// await waits as a query asks and returns the query with its default filled in.
+// A reader may have its cursor from stat, so a read returns only when the mirror
+// has all events that stat reported.
+func (m *mirror) await(ctx context.Context, q spool.Query) (spool.Query, error) {
 	if q.MaxBytes <= 0 {
 		q.MaxBytes = spool.DefaultPageBytes
 	}
 	last, sealed := m.log.Last()
-	told := m.toldOf()
+	reported := m.newestStat()
 	switch {
-	case sealed, last > q.After && last >= told:
+	case sealed, last > q.After && last >= reported:
 		return q, nil
-	case q.Wait <= 0: // the keeper may know more than we do
+	case q.Wait <= 0: // the keeper may have more events
 		info, err := m.stat(ctx)
 		if err == nil && info.Last > last {
-			m.want(info.Last - 1)
+			m.request(info.Last - 1)
 			err = m.log.Wait(ctx, info.Last-1)
 		}
 		return q, err
 	}
-	until := q.After
-	if told > last {
-		until = max(until, told-1)
+	after := q.After
+	if reported > last {
+		after = max(after, reported-1)
 	}
-	m.want(until)
+	m.request(after)
 	waitCtx, cancel := context.WithTimeout(ctx, q.Wait)
 	defer cancel()
-	if err := m.log.Wait(waitCtx, until); err != nil && ctx.Err() != nil {
+	if err := m.log.Wait(waitCtx, after); err != nil && ctx.Err() != nil {
 		return q, context.Cause(ctx)
 	}
 	return q, nil
 }
 
-// took asks ahead once a reader has all that is known.
-func (m *mirror) took(next spool.Seq) {
-	if last, sealed := m.log.Last(); next >= last && !sealed {
-		m.want(next)
+// prefetch asks for the next event if the reader at this cursor has read
+// everything.
+func (m *mirror) prefetch(cursor spool.Seq) {
+	if last, sealed := m.log.Last(); cursor >= last && !sealed {
+		m.request(cursor)
 	}
 }
 
 func (m *mirror) read(ctx context.Context, q spool.Query) (spool.Page, error) {
-	m.enter()
-	defer m.leave()
-	q, err := m.ready(ctx, q)
+	m.addReader()
+	defer m.removeReader()
+	q, err := m.await(ctx, q)
 	if err == nil {
-		err = m.describe(ctx)
+		err = m.refreshInfo(ctx)
 	}
 	if err != nil {
 		return spool.Page{}, err
@@ -360,18 +367,20 @@ func (m *mirror) read(ctx context.Context, q spool.Query) (spool.Page, error) {
 	if err != nil {
 		return spool.Page{}, fmt.Errorf("run %s: %w", m.id, err)
 	}
-	page := spool.Page{Events: events, Next: q.After, Info: m.known()}
+	page := spool.Page{Events: events, Next: q.After, Info: m.description()}
 	if n := len(events); n > 0 {
 		page.Next = events[n-1].Seq
 	}
 	if q.Wait > 0 {
-		m.took(page.Next)
+		m.prefetch(page.Next)
 	}
 	return page, nil
 }
 
+// readRecords appends the records of a page to dst. Callers are counted as a
+// reader.
 func (m *mirror) readRecords(ctx context.Context, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
-	q, err := m.ready(ctx, q)
+	q, err := m.await(ctx, q)
 	if err != nil {
 		return dst, spool.Page{}, err
 	}
@@ -380,14 +389,14 @@ func (m *mirror) readRecords(ctx context.Context, q spool.Query, dst []byte) ([]
 		return dst, spool.Page{}, fmt.Errorf("run %s: %w", m.id, err)
 	}
 	if q.Wait > 0 {
-		m.took(next)
+		m.prefetch(next)
 	}
-	return dst, spool.Page{Next: next, Info: m.known()}, nil
+	return dst, spool.Page{Next: next, Info: m.description()}, nil
 }
 
 func (m *mirror) follow(ctx context.Context, after spool.Seq, yield func(spool.Event, error) bool) {
-	m.enter()
-	defer m.leave()
+	m.addReader()
+	defer m.removeReader()
 	for {
 		page, err := m.read(ctx, spool.Query{After: after, MaxBytes: followPage, Wait: time.Hour})
 		if err != nil {
@@ -406,5 +415,5 @@ func (m *mirror) follow(ctx context.Context, after spool.Seq, yield func(spool.E
 	}
 }
 
-// followPage is how much a follower takes out of the log at a time.
+// followPage is the number of bytes that a follower reads at a time.
 const followPage = 256 << 10

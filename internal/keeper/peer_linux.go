@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkPeer lets in the user we run as, and root.
+// checkPeer accepts connections of our own user and of root.
 func checkPeer(c net.Conn) error {
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
-		return fmt.Errorf("%T is no unix connection", c)
+		return fmt.Errorf("%T is not a unix connection", c)
 	}
 	raw, err := uc.SyscallConn()
 	if err != nil {

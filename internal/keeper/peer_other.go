@@ -9,7 +9,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// checkPeer refuses everybody where it cannot tell who connects.
+// checkPeer refuses all connections: it cannot tell the user on this platform.
 func checkPeer(net.Conn) error {
 	return fmt.Errorf("%w: a keeper is not available on this platform", spool.ErrUnsupported)
 }

@@ -35,20 +35,20 @@ type helloResult struct {
 	Pid      int    `json:"pid"`
 }
 
-// awaitParams ask for news after a cursor, waiting until there is some.
+// awaitParams ask for an update once there is an event after the cursor.
 type awaitParams struct {
 	Run   spool.RunID `json:"run"`
 	After spool.Seq   `json:"after"`
 }
 
-// leaseParams name a group of runs that is to end when nobody has held the
-// lease for so long.
+// leaseParams name the runs of a lease, by their label, and how long they stay
+// without a holder.
 type leaseParams struct {
 	Label spool.Label `json:"label"`
 	TTLMs int64       `json:"ttl_ms,omitempty"`
 }
 
-// liveResult describes what is starting or not closed.
+// liveResult describes the runs that are starting or not closed.
 type liveResult struct {
 	Runs []spool.Info `json:"runs"`
 }
@@ -57,8 +57,8 @@ type leasedResult struct {
 	Leased bool `json:"leased"`
 }
 
-// Events go along with the news up to these bounds; beyond them the reader
-// takes them from the files.
+// An update carries its events up to these bounds; beyond them the reader takes
+// them from the files.
 const (
 	inlineEvents = 16
 	inlineBytes  = 8 << 10

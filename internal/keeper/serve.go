@@ -1,12 +1,14 @@
-// Package keeper keeps runs alive beside the servers and commands that want
-// them. A keeper is one small process per state directory and build: it owns
-// the children, their streams and the appending to their logs. Everyone else
-// is a reader: what happened is read from the log's files, and the keeper says
-// over a unix socket that there is more.
+// Package keeper runs processes that outlive the servers and commands that start
+// them. A keeper is one small process per state directory and build. It owns the
+// child processes, reads their output and appends to their logs. Every other
+// process is a reader: it reads the files of the logs, and the keeper tells it
+// over a unix socket when there is more.
 //
-// So a server may be killed, restarted or replaced at any instant: children
-// run on, every byte they write is logged, and exit codes are true. A keeper
-// starts when first needed and ends when it is idle.
+// So a server may be killed, restarted or replaced at any time: children run on,
+// every byte they write is logged, and their exit codes are known. A keeper is
+// started when first needed and ends when it is idle.
+//
+// [Serve] runs a keeper. [Open] returns a [Backend] that uses keepers.
 package keeper
 
 import (
@@ -33,17 +35,18 @@ import (
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
-// DefaultIdle is how long a keeper with nothing alive and nobody connected
-// stays.
+// DefaultIdle is how long a keeper stays without live runs and connections.
 const DefaultIdle = 10 * time.Second
 
-// lingerFor is how long the news of an exit waits for that of the end.
-const lingerFor = 300 * time.Microsecond
+// closedDelay is how long the update with the exit of a run waits for the closed
+// event, which usually follows at once.
+const closedDelay = 300 * time.Microsecond
 
-// spareFiles are ready for the next runs, which makes up for the way here.
+// spareFiles is the number of files prepared for the next runs. They make up for
+// the time that the message to the keeper takes.
 const spareFiles = 16
 
-// Bounds of what one connection may have under way.
+// Bounds of the running requests of one connection.
 const (
 	maxInFlight      = 16384
 	maxInFlightBytes = 64 << 20
@@ -52,9 +55,9 @@ const (
 // ServeOptions configure a keeper.
 type ServeOptions struct {
 	Host  host.Options // its Dir, Engines, Sweep and policies
-	Build string       // names the binary; a server of another build starts its own keeper
+	Build string       // a server of another build starts its own keeper
 	Idle  time.Duration
-	// Ready is called once others can connect.
+	// Ready is called once servers can connect.
 	Ready func()
 }
 
@@ -64,18 +67,18 @@ type server struct {
 	host *host.Host
 	ctx  context.Context
 
-	worked  atomic.Bool // something was started since memory was given back
-	tellers crew.Crew   // of first news that cannot be told at once
+	worked  atomic.Bool // a run was started since memory was given back
+	updates crew.Crew   // sends first updates that need to wait
 
 	mu     sync.Mutex
 	conns  int
 	leases map[spool.Label]*lease
 	ending bool
-	poke   chan struct{} // has room for one; filled when the keeper may have become idle
+	check  chan struct{} // has room for one; filled when the keeper may have become idle
 }
 
-// Serve is the life of a keeper. It returns once it was idle for long enough,
-// or ctx ended, which ends its runs.
+// Serve runs a keeper. It returns once the keeper was idle for ServeOptions.Idle,
+// or ctx ended, which ends the runs.
 func Serve(ctx context.Context, o ServeOptions) (err error) {
 	if o.Idle == 0 {
 		o.Idle = DefaultIdle
@@ -97,7 +100,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &server{opts: o, host: h, ctx: ctx, leases: make(map[spool.Label]*lease), poke: make(chan struct{}, 1)}
+	s := &server{opts: o, host: h, ctx: ctx, leases: make(map[spool.Label]*lease), check: make(chan struct{}, 1)}
 	if err := h.Register(); err != nil {
 		return errors.Join(err, ln.Close(), h.Close())
 	}
@@ -106,14 +109,15 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	if o.Ready != nil {
 		o.Ready()
 	}
-	s.untilIdle()
-	// Whoever looks for a keeper now finds none, or is told to look again.
+	s.waitIdle()
+	// From here on a server finds no keeper, or its connection is closed and
+	// it looks again.
 	err = errors.Join(ln.Close(), h.Unregister())
 	cancel()
 	wg.Wait()
 	s.endLeases()
 	err = errors.Join(err, h.Close(), removeSocket(path))
-	s.tellers.Wait() // after the last run
+	s.updates.Wait() // all runs have ended
 	return err
 }
 
@@ -125,7 +129,8 @@ func (s *server) accept(ln net.Listener, wg *sync.WaitGroup) {
 			return
 		}
 		if err != nil {
-			// Out of descriptors, most likely: those who connect wait.
+			// Most likely there are no descriptors left: connections
+			// wait in the socket's queue.
 			select {
 			case <-time.After(10 * time.Millisecond):
 				continue
@@ -137,19 +142,20 @@ func (s *server) accept(ln net.Listener, wg *sync.WaitGroup) {
 			_ = c.Close()
 			continue
 		}
-		wg.Go(func() { s.serve(c) })
+		wg.Go(func() { s.serveConn(c) })
 	}
 }
 
-// conn is one connected server or command.
-type conn struct {
+// serverConn is the connection of one server or command.
+type serverConn struct {
 	server    *server
 	transport *transport
 	ctx       context.Context
 	lanes     *rpc.Lanes
 }
 
-func (s *server) serve(nc net.Conn) {
+// serveConn serves one connection until it ends.
+func (s *server) serveConn(nc net.Conn) {
 	s.mu.Lock()
 	if s.ending {
 		s.mu.Unlock()
@@ -159,19 +165,19 @@ func (s *server) serve(nc net.Conn) {
 	s.conns++
 	s.mu.Unlock()
 	ctx, cancel := context.WithCancel(s.ctx)
-	c := &conn{server: s, ctx: ctx, lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes)}
-	c.talk(nc) // the end of a connection is nobody's failure
+	c := &serverConn{server: s, ctx: ctx, lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes)}
+	c.serve(nc)
 	cancel()
 	c.lanes.Wait()
 	s.mu.Lock()
 	s.conns--
 	s.mu.Unlock()
 	s.dropLeases(c)
-	s.look()
+	s.checkIdle()
 }
 
-// talk serves a connection until it ends.
-func (c *conn) talk(nc net.Conn) {
+// serve handles requests until the connection ends.
+func (c *serverConn) serve(nc net.Conn) {
 	stop := context.AfterFunc(c.ctx, func() { _ = nc.Close() })
 	t, err := acceptTransport(nc)
 	stop()
@@ -184,42 +190,44 @@ func (c *conn) talk(nc net.Conn) {
 	t.serve(c.ctx, c)
 }
 
-// look has the keeper check whether it is idle.
-func (s *server) look() {
+// checkIdle has the keeper check whether it is idle.
+func (s *server) checkIdle() {
 	select {
-	case s.poke <- struct{}{}:
+	case s.check <- struct{}{}:
 	default:
 	}
 }
 
-// untilIdle returns when the keeper should end.
-func (s *server) untilIdle() {
+// waitIdle returns when the keeper should end.
+func (s *server) waitIdle() {
 	timer := time.NewTimer(s.opts.Idle)
 	defer timer.Stop()
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-s.poke:
+		case <-s.check:
 			timer.Reset(s.opts.Idle)
 		case <-timer.C:
 			if s.tryEnd() {
 				return
 			}
-			s.rest()
-			// Runs end without a poke; look again now and then.
+			s.freeMemory()
+			// The end of a run fills no channel: check periodically.
 			timer.Reset(s.opts.Idle)
 		}
 	}
 }
 
-// rest gives back the memory that runs needed, once when there are none.
-func (s *server) rest() {
+// freeMemory gives memory back to the system once no run is alive.
+func (s *server) freeMemory() {
 	if s.host.Live() == 0 && s.worked.Swap(false) {
 		debug.FreeOSMemory()
 	}
 }
 
+// tryEnd reports whether the keeper is idle. From then on it serves no new
+// connection.
 func (s *server) tryEnd() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,15 +235,16 @@ func (s *server) tryEnd() bool {
 	return s.ending
 }
 
-// Malformed implements [rpc.Handler]: only our own programs connect.
-func (c *conn) Malformed(err error) error { return err }
+// Malformed implements [rpc.Handler]. Only our own programs connect, so it ends
+// the connection.
+func (c *serverConn) Malformed(err error) error { return err }
 
 // Notification implements [rpc.Handler].
-func (c *conn) Notification(string, json.RawMessage) error { return nil }
+func (c *serverConn) Notification(string, json.RawMessage) error { return nil }
 
 // binary implements [handler]. The start of a process is short, and the server
 // waits for it: it runs on the goroutine that reads, if possible.
-func (c *conn) binary(kind byte, b []byte) error {
+func (c *serverConn) binary(kind byte, b []byte) error {
 	if kind != messageStart {
 		return nil // a newer server may send more
 	}
@@ -256,7 +265,7 @@ func (c *conn) binary(kind byte, b []byte) error {
 	return nil
 }
 
-func (c *conn) start(id uint64, p *record.Start) {
+func (c *serverConn) start(id uint64, p *record.Start) {
 	// The run outlives the connection, so it does not use its context.
 	info, err := c.server.host.Start(c.server.ctx, p.Spec)
 	c.server.worked.Store(true)
@@ -266,16 +275,16 @@ func (c *conn) start(id uint64, p *record.Start) {
 	}
 	c.transport.started(id, func(dst []byte) []byte { return record.AppendInfo(dst, &info) })
 	if p.News {
-		c.watch(info.ID)
+		c.watchFirst(info.ID)
 	}
 }
 
 // Request implements [rpc.Handler].
-func (c *conn) Request(r *rpc.Request) {
+func (c *serverConn) Request(r *rpc.Request) {
 	key := ""
 	if r.Method == methodSend {
 		var p runproto.RunParams
-		_ = json.Unmarshal(r.Params, &p) // decoded again, with its error told
+		_ = json.Unmarshal(r.Params, &p) // handle decodes it again and returns the error
 		key = string(p.Run)
 	}
 	c.lanes.Go(key, r.Size(), func() {
@@ -291,7 +300,7 @@ func decode[T any](r *rpc.Request) (p T, err error) {
 	return p, nil
 }
 
-func (c *conn) handle(r *rpc.Request) (any, error) {
+func (c *serverConn) handle(r *rpc.Request) (any, error) {
 	s := c.server
 	switch r.Method {
 	case methodHello:
@@ -309,8 +318,8 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		news, err := c.await(p)
-		return &news, err
+		update, err := c.await(p)
+		return &update, err
 	case methodSend:
 		p, err := decode[runproto.SendParams](r)
 		if err != nil {
@@ -333,12 +342,12 @@ func (c *conn) handle(r *rpc.Request) (any, error) {
 	return nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method)
 }
 
-// watch sends the first news of a run when there is some. If it cannot be had,
-// the connection ends, and whoever waits for it asks again.
-func (c *conn) watch(id spool.RunID) {
+// watchFirst sends the first update of a run once the run has an event. After an
+// error it ends the connection, and the server asks for the update.
+func (c *serverConn) watchFirst(id spool.RunID) {
 	err := c.server.host.Watch(id, 0, func() {
-		if !c.tellEnd(id) {
-			c.server.tellers.Go(func() { c.tell(id) })
+		if !c.trySendEnd(id) {
+			c.server.updates.Go(func() { c.sendUpdate(id) })
 		}
 	})
 	if err != nil {
@@ -346,25 +355,25 @@ func (c *conn) watch(id spool.RunID) {
 	}
 }
 
-// tellEnd sends the first news of a run that has ended with it, as most do, on
-// the goroutine that ended it: every other one would cost a wake. It reports
-// false if there is more to it, or it would have to wait.
-func (c *conn) tellEnd(id spool.RunID) bool {
+// trySendEnd sends the first update of a run if the run has already ended, on the
+// goroutine that ended it, which saves waking another. It reports false if the
+// run goes on or sending would have to wait.
+func (c *serverConn) trySendEnd(id spool.RunID) bool {
 	page, at, err := c.server.host.Await(c.ctx, id, 0, inlineBytes)
 	if err != nil || page.Info.State != spool.StateClosed {
 		return false
 	}
-	news := newsOf(page, at)
-	b, err := record.AppendNews(append(make([]byte, 0, messageRoom), messageNews), &news)
+	update := newUpdate(page, at)
+	b, err := record.AppendNews(append(make([]byte, 0, messageRoom), messageUpdate), &update)
 	return err == nil && c.transport.trySend(b)
 }
 
-// tell sends the first news of a run, whatever it is.
-func (c *conn) tell(id spool.RunID) {
-	news, err := c.await(awaitParams{Run: id})
+// sendUpdate waits for the first update of a run and sends it.
+func (c *serverConn) sendUpdate(id spool.RunID) {
+	update, err := c.await(awaitParams{Run: id})
 	var b []byte
 	if err == nil {
-		b, err = record.AppendNews([]byte{messageNews}, &news)
+		b, err = record.AppendNews([]byte{messageUpdate}, &update)
 	}
 	if err == nil {
 		err = c.transport.send(b)
@@ -374,12 +383,12 @@ func (c *conn) tell(id spool.RunID) {
 	}
 }
 
-// await waits for news of a run.
-func (c *conn) await(p awaitParams) (record.News, error) {
+// await waits for an update of a run.
+func (c *serverConn) await(p awaitParams) (record.News, error) {
 	page, at, err := c.server.host.Await(c.ctx, p.Run, p.After, inlineBytes)
 	if n := len(page.Events); err == nil && n > 0 && page.Events[n-1].Kind == spool.KindExited {
-		// Most runs are closed right after: say both at once.
-		ctx, cancel := context.WithTimeout(c.ctx, lingerFor)
+		// Most runs are closed right after their exit: send both.
+		ctx, cancel := context.WithTimeout(c.ctx, closedDelay)
 		if more, _, moreErr := c.server.host.Await(ctx, p.Run, page.Next, inlineBytes); moreErr == nil && len(more.Events) > 0 {
 			page, at, err = c.server.host.Await(c.ctx, p.Run, p.After, inlineBytes)
 		}
@@ -388,13 +397,13 @@ func (c *conn) await(p awaitParams) (record.News, error) {
 	if err != nil {
 		return record.News{}, err
 	}
-	return newsOf(page, at), nil
+	return newUpdate(page, at), nil
 }
 
-// newsOf is what is said of a page and the place in the files where it ends.
-func newsOf(page spool.Page, at store.Position) record.News {
+// newUpdate returns the update for a page that ends at a position in the files.
+func newUpdate(page spool.Page, at store.Position) record.News {
 	result := record.News{Info: page.Info, Last: at.Last, Segment: at.Segment, Size: at.Size}
-	// Only all of the news is worth sending: the files have it too.
+	// Send all new events or none: the server can read them from the files.
 	if page.Next == page.Info.Last && len(page.Events) <= inlineEvents {
 		size := 0
 		for i := range page.Events {
@@ -407,8 +416,8 @@ func newsOf(page spool.Page, at store.Position) record.News {
 	return result
 }
 
-// socketPath chooses where a keeper listens: in the state directory, or in a
-// private directory where the path would be too long for a socket.
+// socketPath returns a path for the keeper's socket: in the state directory, or
+// in a private directory if that path would be too long for a socket.
 func socketPath(dir string) (string, error) {
 	hosts := filepath.Join(dir, "hosts")
 	if err := os.MkdirAll(hosts, 0o700); err != nil {

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// maxSocketPath is what the kernel takes everywhere, with room to spare.
+	// maxSocketPath is below the limit of every platform.
 	maxSocketPath = 100
-	// privatePrefix begins the name of a directory made for one socket.
+	// privatePrefix begins the name of a directory for one socket.
 	privatePrefix = "spool-"
 	privateName   = "keeper.sock"
 )
 
 func randomName() string { return rand.Text() }
 
-// listen makes a socket that only this user can connect to.
+// listen creates a socket that only this user can connect to.
 func listen(path string) (net.Listener, error) {
 	ln, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, err
 	}
-	// Nobody else can enter the directory, so nobody is faster than chmod.
+	// No other user can enter the directory, so none connects before chmod.
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}
@@ -42,7 +42,7 @@ func RemoveSocket(address string) error {
 	return nil
 }
 
-// removeSocket removes a socket that nobody listens on any more.
+// removeSocket removes the socket of a keeper that has ended.
 func removeSocket(path string) error {
 	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,5 +56,5 @@ func removeSocket(path string) error {
 	return err
 }
 
-// errPeer refuses a connection of another user.
-func errPeer(uid int) error { return fmt.Errorf("connection of user %d refused", uid) }
+// errPeer is the error of a connection from another user.
+func errPeer(uid int) error { return fmt.Errorf("connection from user %d refused", uid) }

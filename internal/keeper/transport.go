@@ -45,7 +45,7 @@ type startAnswer struct {
 // The kinds of binary messages. The kind is the first byte.
 const (
 	messageStarted = 1 // answers a start: id, info of the run
-	messageNews    = 2 // first update of a run
+	messageUpdate  = 2 // first update of a run
 	messageStart   = 3 // asks for a start: id, spec
 	messageRefused = 4 // answers a start: id, JSON of an [rpc.Error]
 )

@@ -186,7 +186,7 @@ func TestTransportTakeOver(t *testing.T) {
 	}()
 	peer := newFrames(a, "peer")
 	for i, text := range []string{"first", "second", "third"} {
-		if err := peer.Write(t.Context(), true, []byte{messageNews}, []byte(text)); err != nil {
+		if err := peer.Write(t.Context(), true, []byte{messageUpdate}, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if got := <-h.received; got != text {
@@ -197,7 +197,7 @@ func TestTransportTakeOver(t *testing.T) {
 		}
 	}
 	close(h.release)
-	if err := peer.Write(t.Context(), true, []byte{messageNews}, []byte("fourth")); err != nil {
+	if err := peer.Write(t.Context(), true, []byte{messageUpdate}, []byte("fourth")); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-h.received; got != "fourth" {

@@ -1,0 +1,77 @@
+package keeper
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/record"
+	"github.com/spool-run/spool/internal/wire/rpc"
+	"github.com/spool-run/spool/internal/wire/runproto"
+)
+
+// keeperConn is a connection to one keeper.
+type keeperConn struct {
+	transport *transport
+	owner     string // the keeper's id
+	hello     helloResult
+	first     firstUpdates
+}
+
+// alive reports whether the connection has not ended.
+func (k *keeperConn) alive() bool {
+	select {
+	case <-k.transport.rpc.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// call makes a request. A lost keeper is [rpc.ErrConnClosed].
+func (k *keeperConn) call(ctx context.Context, method string, params, result any) error {
+	return runproto.DecodeError(k.transport.rpc.Call(ctx, method, params, result))
+}
+
+// start starts a run.
+func (k *keeperConn) start(ctx context.Context, p record.Start, info *spool.Info) error {
+	b, err := k.transport.start(ctx, func(dst []byte) ([]byte, error) { return record.AppendStart(dst, &p) })
+	if err != nil {
+		return runproto.DecodeError(err)
+	}
+	if *info, err = record.DecodeInfo(b); err != nil {
+		return fmt.Errorf("keeper %s: %w", k.owner, err)
+	}
+	return nil
+}
+
+// serve handles the keeper's messages until the connection ends.
+func (k *keeperConn) serve(ctx context.Context) {
+	k.transport.serve(ctx, k)
+	k.first.close()
+}
+
+// binary implements [handler].
+func (k *keeperConn) binary(kind byte, b []byte) error {
+	if kind != messageUpdate {
+		return nil // a newer keeper may send more
+	}
+	update, err := record.DecodeNews(b)
+	if err != nil {
+		return fmt.Errorf("keeper %s: %w", k.owner, err)
+	}
+	k.first.deliver(update)
+	return nil
+}
+
+// Malformed implements [rpc.Handler].
+func (k *keeperConn) Malformed(err error) error { return err }
+
+// Notification implements [rpc.Handler]. A newer keeper may send some.
+func (k *keeperConn) Notification(string, json.RawMessage) error { return nil }
+
+// Request implements [rpc.Handler]. A keeper sends no requests.
+func (k *keeperConn) Request(r *rpc.Request) {
+	r.Reply(nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method))
+}
