@@ -45,6 +45,7 @@ type agentOptions struct {
 	asks    string
 	extra   []string
 	json    bool
+	view    string
 	timeout time.Duration
 	budget  agent.Budget
 }
@@ -118,6 +119,7 @@ cannot be executed or is not installed; 130 if it was interrupted.`,
   spool agent claude --model sonnet --policy policy.toml - <task.txt
   spool agent codex --resume 0f3k "And now the docs."
   spool agent opencode --json "What is this?" | jq .
+  spool agent codex --view takopi --json "What is this?"
   spool agent acp "What is this?" -- gemini --acp`,
 		Args: usageArgs(func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -194,6 +196,7 @@ func (o *agentOptions) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.asks, "asks", asksTerminal, "who answers what the agent asks: terminal, wait or deny")
 	flags.StringArrayVar(&o.extra, "extra", nil, "pass this `argument` on to the agent")
 	flags.BoolVar(&o.json, "json", false, "print events, one JSON object a line")
+	flags.StringVar(&o.view, "view", viewSpool, "events that --json prints: spool or takopi")
 	flags.DurationVar(&o.timeout, "timeout", 0, "end the turn after this `time`")
 	flags.IntVar(&o.budget.Steps, "max-steps", 0, "how often the agent may ask the model")
 	flags.Int64Var(&o.budget.Tokens, "max-tokens", 0, "how many tokens it may use")
@@ -238,6 +241,12 @@ func (o *agentOptions) check() error {
 	case asksTerminal, asksWait, asksDeny:
 	default:
 		return usageErrorf("%q is none of terminal, wait, deny", o.asks)
+	}
+	switch {
+	case o.view != viewSpool && o.view != viewTakopi:
+		return usageErrorf("view %q is none of spool, takopi", o.view)
+	case o.view != viewSpool && !o.json:
+		return usageErrorf("--view %s needs --json", o.view)
 	}
 	if o.timeout < 0 || o.budget.Steps < 0 || o.budget.Tokens < 0 || o.budget.CostUSD < 0 {
 		return usageErrorf("limits must not be negative")

@@ -20,7 +20,8 @@ type conversation struct {
 	run      *spool.Run
 	turn     *spool.Turn
 	printer  *printer
-	narrator *narrator // nil with --json
+	narrator *narrator      // nil with --json
+	takopi   *takopiPrinter // nil without --view takopi
 	asker    *agentAsker
 	signals  <-chan os.Signal
 
@@ -68,7 +69,10 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 		fmt.Fprintf(a.stderr, "spool: run %s\n", run.ID())
 	}
 	c := &conversation{run: run, signals: signals, printer: &printer{stdout: a.stdout, stderr: a.stderr, json: o.json, blobs: run}}
-	if !o.json {
+	switch {
+	case o.view == viewTakopi:
+		c.takopi = newTakopiPrinter(o.agent, a.stdout)
+	case !o.json:
 		c.narrator = a.newNarrator(o)
 		c.printer.agent = c.narrator
 	}
@@ -149,7 +153,7 @@ func (c *conversation) follow(ctx context.Context) (done spool.Done, err error) 
 			}
 			ended = true
 		}
-		if err := c.printer.print(ctx, &e); err != nil {
+		if err := c.print(ctx, &e); err != nil {
 			return done, c.broken(ctx, err)
 		}
 		c.asker.note(ctx, &e)
@@ -158,6 +162,14 @@ func (c *conversation) follow(ctx context.Context) (done spool.Done, err error) 
 		return done, &exitError{exitSpool, errors.New(outcome.String())}
 	}
 	return done, nil
+}
+
+// print shows an event.
+func (c *conversation) print(ctx context.Context, e *spool.Event) error {
+	if c.takopi != nil {
+		return c.takopi.print(e)
+	}
+	return c.printer.print(ctx, e)
 }
 
 // broken ends a run whose events nobody takes.
