@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +17,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/reactor"
 )
 
 // Engine runs Python interpreters.
@@ -28,8 +28,8 @@ type Engine struct {
 	// life is a pipe that nobody writes to: when this process dies its end
 	// closes, and the system kills every interpreter that holds the other.
 	life     [2]int
-	starting chan struct{} // holds one for each start under way
-	blocking atomic.Int32  // loops that wait in a system call of their own
+	starting chan struct{}  // holds one for each start under way
+	blocking reactor.Budget // of the loops
 
 	mu       sync.Mutex
 	closed   bool

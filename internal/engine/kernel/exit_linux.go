@@ -38,8 +38,8 @@ func exitStatus(ws unix.WaitStatus) spool.ExitStatus {
 // exited deals with the end of the interpreter.
 func (s *session) exited() {
 	p := s.py
-	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, p.tree.PidFD(), nil)
-	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, p.ctl, nil)
+	s.reactor.Remove(p.tree.PidFD())
+	s.reactor.Remove(p.ctl)
 	status, err := p.tree.Reap()
 	if m, err := p.tree.Count(); err != nil || !m.None() {
 		_ = p.tree.Kill() // what it started ends with it
@@ -224,10 +224,6 @@ func (s *session) finish() {
 	if s.py != nil {
 		s.py.closeFiles()
 	}
-	if s.wake != nil {
-		_ = s.wake.Close()
-	} else {
-		_ = unix.Close(s.epfd)
-	}
+	s.reactor.Close()
 	close(s.done)
 }

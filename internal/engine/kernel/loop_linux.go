@@ -2,8 +2,6 @@ package kernel
 
 import (
 	"bytes"
-	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -11,6 +9,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/meter"
+	"github.com/spool-run/spool/internal/reactor"
 )
 
 const (
@@ -21,12 +20,6 @@ const (
 	// drainMax bounds what is read to settle a turn: more than a pipe
 	// holds was not written before the message that ended it.
 	drainMax = pipeSize + readSize
-	// busy is how long after some activity the loop waits in a system
-	// call, which costs a thread but wakes several times faster than the
-	// runtime's poller.
-	busy = time.Millisecond
-	// maxBlocking bounds those threads over all runs of an engine.
-	maxBlocking = 16
 )
 
 // What an epoll event is about.
@@ -49,19 +42,11 @@ type stream struct {
 	blocked bool // not read, because of the output limit
 }
 
-func (s *session) watch(fd, index int) error {
-	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(index)}
-	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
-		return fmt.Errorf("watch descriptor: %w", err)
-	}
-	return nil
-}
-
 // adopt makes an interpreter that is ready the one of this run.
 func (s *session) adopt(p *interpreter) error {
 	s.streams = [2]stream{{name: spool.Stdout, fd: p.out}, {name: spool.Stderr, fd: p.err}}
 	for fd, index := range map[int]int{p.out: outIndex, p.err: errIndex, p.ctl: ctlIndex, p.tree.PidFD(): exitIndex} {
-		if err := s.watch(fd, index); err != nil {
+		if err := s.reactor.Add(fd, index); err != nil {
 			return err
 		}
 	}
@@ -77,7 +62,7 @@ func (s *session) adopt(p *interpreter) error {
 
 // loop is the life of a run.
 func (s *session) loop() {
-	var events [indices]unix.EpollEvent
+	var events [indices]reactor.Event
 	for {
 		s.take()
 		if s.turns.Err() != nil && !s.refused {
@@ -118,48 +103,11 @@ func (s *session) loop() {
 
 // wait returns how many descriptors are ready; none when it is time to tend to
 // something.
-func (s *session) wait(events []unix.EpollEvent) int {
-	if time.Since(s.active) < busy && s.mayBlock() {
-		n, err := unix.EpollWait(s.epfd, events, int(busy/time.Millisecond))
-		s.eng.blocking.Add(-1)
-		if err == nil && n > 0 {
-			s.active = time.Now()
-			return n
-		}
-		if err == unix.EINTR {
-			return 0
-		}
+func (s *session) wait(events []reactor.Event) int {
+	if n, ok := s.reactor.Poll(events); ok {
+		return n
 	}
-	if s.wake == nil {
-		_ = unix.SetNonblock(s.epfd, true) // cannot fail on a descriptor we own
-		s.wake = os.NewFile(uintptr(s.epfd), "kernel")
-		s.conn, _ = s.wake.SyscallConn() // cannot fail on an open file
-	}
-	if next := s.deadline(); !next.Equal(s.armed) {
-		s.armed = next
-		_ = s.wake.SetReadDeadline(next)
-	}
-	var n int
-	err := s.conn.Read(func(fd uintptr) bool {
-		var err error
-		n, err = unix.EpollWait(int(fd), events, 0)
-		return n > 0 || err != nil && err != unix.EINTR
-	})
-	if err != nil || n <= 0 {
-		return 0
-	}
-	s.active = time.Now()
-	return n
-}
-
-// mayBlock reports whether the loop may wait in a system call of its own, and
-// counts it if so.
-func (s *session) mayBlock() bool {
-	if s.eng.blocking.Add(1) <= maxBlocking {
-		return true
-	}
-	s.eng.blocking.Add(-1)
-	return false
+	return s.reactor.Park(events, s.deadline())
 }
 
 // read moves one event's worth of a stream, and returns how many bytes that
@@ -252,11 +200,11 @@ func (s *session) setBlocked(blocked bool) {
 		if st.fd < 0 {
 			continue
 		}
-		e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}
+		events := uint32(unix.EPOLLIN)
 		if blocked {
-			e.Events = 0 // the end is still told
+			events = 0 // the end is still reported
 		}
-		_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_MOD, st.fd, &e)
+		s.reactor.Change(st.fd, i, events)
 	}
 }
 
@@ -276,7 +224,7 @@ func (s *session) settle() {
 // endStream stops reading a stream.
 func (s *session) endStream(i int) {
 	if st := &s.streams[i]; st.fd >= 0 {
-		_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, st.fd, nil)
+		s.reactor.Remove(st.fd)
 		st.fd = -1 // the interpreter's to close
 	}
 }
@@ -319,8 +267,7 @@ func (s *session) watchControl(events uint32) {
 		return
 	}
 	s.py.watched = events
-	e := unix.EpollEvent{Events: events, Fd: ctlIndex}
-	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_MOD, s.py.ctl, &e)
+	s.reactor.Change(s.py.ctl, ctlIndex, events)
 }
 
 func (s *session) notice(n spool.Notice) { s.event(spool.KindNotice, n) }

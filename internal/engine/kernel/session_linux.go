@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +13,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/turns"
 	"github.com/spool-run/spool/internal/meter"
+	"github.com/spool-run/spool/internal/reactor"
 )
 
 // session is one run: an interpreter and those that take its place. Its loop
@@ -42,14 +41,10 @@ type session struct {
 	limits spool.Limits
 	steps  schedule
 
-	epfd  int
-	wake  *os.File        // epfd in the runtime's poller, made when first parked
-	conn  syscall.RawConn // of wake
-	armed time.Time       // the deadline of wake
+	reactor reactor.Reactor
 
 	py         *interpreter
 	begun      time.Time
-	active     time.Time   // the last event of any kind
 	idle       time.Time   // since when nothing is asked of it
 	output     meter.Meter // of the turn, or of what comes between turns
 	unsent     []byte      // for the control channel
@@ -111,23 +106,24 @@ func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits,
 	now := time.Now()
 	s := &session{
 		eng: e, id: spec.ID, out: out, done: make(chan struct{}), pid: p.tree.Pid(), plan: l, limits: limits,
-		steps: scheduleOf(&l.cfg), begun: now, active: now, idle: now,
+		steps: scheduleOf(&l.cfg), begun: now, idle: now,
 		turns: turns.New(turns.Options[*cell, ask]{Append: out.Append, Max: MaxQueued, AskStopsClock: true}),
 	}
 	s.output.Reset(&s.limits)
-	var err error
-	if s.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("create epoll: %w", err)
+	set, err := reactor.NewSet()
+	if err != nil {
+		return nil, err
 	}
+	s.reactor.Init(set, &e.blocking)
 	if s.kick, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
-		if err = s.watch(s.kick, kickIndex); err == nil {
+		if err = s.reactor.Add(s.kick, kickIndex); err == nil {
 			if err = s.adopt(p); err == nil {
 				return s, nil
 			}
 		}
 		_ = unix.Close(s.kick)
 	}
-	_ = unix.Close(s.epfd)
+	s.reactor.Close()
 	return nil, err
 }
 

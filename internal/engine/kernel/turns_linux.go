@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/turns"
 	"github.com/spool-run/spool/python"
@@ -82,7 +80,7 @@ func (s *session) receive(exiting bool) {
 		s.message(m)
 	}
 	if err != nil && !exiting && s.py != nil && s.py.closed.IsZero() { // it is about to exit, or cannot be reached any more
-		_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, s.py.ctl, nil)
+		s.reactor.Remove(s.py.ctl)
 		s.py.closed = time.Now()
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +16,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/reactor"
 	"github.com/spool-run/spool/internal/spare"
 )
 
@@ -24,9 +24,9 @@ import (
 type Engine struct {
 	opts     Options
 	launcher *launch.Launcher
-	null     int           // /dev/null, the input of processes without one
-	force    time.Duration // from a kill until streams that are still held are given up
-	blocking atomic.Int32  // pumps that wait in a system call of their own
+	null     int            // /dev/null, the input of processes without one
+	force    time.Duration  // from a kill until streams that are still held are given up
+	blocking reactor.Budget // of the pumps
 
 	mu       sync.Mutex
 	closed   bool

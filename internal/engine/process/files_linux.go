@@ -6,15 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/reactor"
 )
 
 // files are the descriptors of a process that is about to start: our ends and
 // the child's. Ours do not block. A field is -1 where there is none.
 type files struct {
-	stdin, stdout, stderr int       // ours; a terminal is on stdin and stdout
-	child                 []uintptr // descriptors 0, 1 and 2
-	theirs                []int     // to be closed here once the child has them
-	epfd                  int       // watches stdout and stderr; -1 until it is made
+	stdin, stdout, stderr int         // ours; a terminal is on stdin and stdout
+	child                 []uintptr   // descriptors 0, 1 and 2
+	theirs                []int       // to be closed here once the child has them
+	set                   reactor.Set // watches stdout and stderr, once there is one
 }
 
 func (f *files) closeTheirs() {
@@ -26,17 +27,18 @@ func (f *files) closeTheirs() {
 
 func (f *files) close() {
 	f.closeTheirs()
-	for _, fd := range []int{f.stdin, f.stdout, f.stderr, f.epfd} {
+	for _, fd := range []int{f.stdin, f.stdout, f.stderr} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
 	}
+	f.set.Close()
 }
 
 // openPipes makes separate pipes for output, and one for input if the process
 // is to have any.
 func openPipes(stdin bool, null int) (*files, error) {
-	f := &files{stdin: -1, stdout: -1, stderr: -1, epfd: -1}
+	f := &files{stdin: -1, stdout: -1, stderr: -1}
 	in := null
 	var p [2]int
 	if stdin {
@@ -65,7 +67,7 @@ func openPTY(size spool.Size) (*files, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/ptmx: %w", err)
 	}
-	f := &files{stdin: -1, stdout: master, stderr: -1, epfd: -1}
+	f := &files{stdin: -1, stdout: master, stderr: -1}
 	if err := f.openSlave(size); err != nil {
 		f.close()
 		return nil, err
@@ -112,17 +114,16 @@ func (f *files) nonblock() error {
 	return nil
 }
 
-// watch makes the epoll descriptor that watches our ends of the output.
+// watch makes the set that watches our ends of the output.
 func (f *files) watch() (err error) {
-	if f.epfd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		f.epfd = -1
+	if f.set, err = reactor.NewSet(); err != nil {
 		return err
 	}
 	for i, fd := range []int{f.stdout, f.stderr} {
 		if fd < 0 {
 			continue
 		}
-		if err := watch(f.epfd, fd, i); err != nil {
+		if err := f.set.Add(fd, i); err != nil {
 			return err
 		}
 	}

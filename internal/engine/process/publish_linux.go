@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/meter"
@@ -49,8 +47,7 @@ func (p *pump) block() {
 	p.meter.Exceed()
 	for i, st := range p.streams {
 		if st.fd >= 0 {
-			e := unix.EpollEvent{Fd: int32(i)} // hang-ups are always told
-			_ = unix.EpollCtl(p.epfd, unix.EPOLL_CTL_MOD, st.fd, &e)
+			p.reactor.Change(st.fd, i, 0)
 		}
 	}
 	p.notice(NoticeOutputLimit, p.meter.Text("run"))

@@ -2,9 +2,7 @@ package process
 
 import (
 	"fmt"
-	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,6 +10,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/meter"
+	"github.com/spool-run/spool/internal/reactor"
 )
 
 const (
@@ -26,12 +25,6 @@ const (
 	// enough is how much is worth an event of its own: a writer that has
 	// about that much together is not waited for.
 	enough = 192 << 10
-	// busy is how long after some activity the pump waits in a system
-	// call, which costs a thread but wakes five times faster than the
-	// runtime's poller.
-	busy = time.Millisecond
-	// maxBlocking bounds those threads over all processes of an engine.
-	maxBlocking = 16
 	// firstCheck is when a tree that should end is looked at again.
 	firstCheck = 2 * time.Millisecond
 	lastCheck  = 100 * time.Millisecond
@@ -48,9 +41,7 @@ const exitIndex = 2
 type pump struct {
 	s       *session
 	out     engine.Sink
-	epfd    int
-	wake    *os.File        // epfd in the runtime's poller, made when first parked
-	conn    syscall.RawConn // of wake
+	reactor *reactor.Reactor // the session's, which others wake
 	streams [2]stream
 	open    int // streams that have not ended
 
@@ -59,7 +50,6 @@ type pump struct {
 	refused bool // the log takes no more
 
 	started   time.Time
-	active    time.Time // the last event of any kind
 	output    time.Time // the last output
 	published time.Time // the last output event
 	gather    bool      // whether to let more come before the next
@@ -85,12 +75,13 @@ func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
 		p.streams[0].name, p.streams[0].tty = spool.PTY, true
 	}
 	p.meter.Reset(&s.limits)
-	if f.epfd < 0 {
+	if !f.set.Open() {
 		if err := f.watch(); err != nil {
 			return nil, fmt.Errorf("watch the output: %w", err)
 		}
 	}
-	p.epfd = f.epfd
+	s.reactor.Init(f.set, &s.eng.blocking)
+	p.reactor = &s.reactor
 	for _, st := range p.streams {
 		if st.fd >= 0 {
 			p.open++
@@ -99,34 +90,22 @@ func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
 	return p, nil
 }
 
-func watch(epfd, fd, index int) error {
-	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(index)}
-	if err := unix.EpollCtl(epfd, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
-		return fmt.Errorf("watch descriptor: %w", err)
-	}
-	return nil
-}
-
 // watch adds the descriptor that tells of the exit.
-func (p *pump) watch(pidfd int) error { return watch(p.epfd, pidfd, exitIndex) }
+func (p *pump) watch(pidfd int) error { return p.reactor.Add(pidfd, exitIndex) }
 
 // close closes everything the pump owns.
 func (p *pump) close() {
 	for i := range p.streams {
 		p.end(i)
 	}
-	if p.wake != nil {
-		_ = p.wake.Close()
-	} else {
-		_ = unix.Close(p.epfd)
-	}
+	p.reactor.Close()
 }
 
 // run is the life of a process.
 func (p *pump) run() {
 	p.started = time.Now()
-	p.active, p.output = p.started, p.started
-	var events [3]unix.EpollEvent
+	p.output = p.started
+	var events [3]reactor.Event
 	for {
 		p.tend()
 		if p.exited && p.open == 0 && (p.gone || p.req.killAt.IsZero()) {
@@ -163,52 +142,11 @@ func (p *pump) run() {
 }
 
 // wait returns what is ready, or nothing when it is time to tend to something.
-func (p *pump) wait(events []unix.EpollEvent) int {
-	if time.Since(p.active) < busy && p.mayBlock() {
-		n, err := unix.EpollWait(p.epfd, events, int(busy/time.Millisecond))
-		p.s.eng.blocking.Add(-1)
-		if err == nil && n > 0 {
-			p.active = time.Now()
-			return n
-		}
-		if err == unix.EINTR {
-			return 0
-		}
+func (p *pump) wait(events []reactor.Event) int {
+	if n, ok := p.reactor.Poll(events); ok {
+		return n
 	}
-	if p.wake == nil {
-		p.register()
-	}
-	if !p.s.arm(p.wake, p.deadline()) {
-		return 0
-	}
-	var n int
-	err := p.conn.Read(func(fd uintptr) bool {
-		var err error
-		n, err = unix.EpollWait(int(fd), events, 0)
-		return n > 0 || err != nil && err != unix.EINTR
-	})
-	if err != nil || n <= 0 { // a deadline, ours or somebody's poke
-		return 0
-	}
-	p.active = time.Now()
-	return n
-}
-
-// register hands the epoll descriptor to the runtime's poller.
-func (p *pump) register() {
-	_ = unix.SetNonblock(p.epfd, true) // cannot fail on a descriptor we own
-	p.wake = os.NewFile(uintptr(p.epfd), "pump")
-	p.conn, _ = p.wake.SyscallConn() // cannot fail on an open file
-}
-
-// mayBlock reports whether the pump may wait in a system call of its own, and
-// counts it if so.
-func (p *pump) mayBlock() bool {
-	if p.s.eng.blocking.Add(1) <= maxBlocking {
-		return true
-	}
-	p.s.eng.blocking.Add(-1)
-	return false
+	return p.reactor.Park(events, p.deadline())
 }
 
 // settle lets output gather: until the last event is a millisecond old, or
@@ -223,15 +161,11 @@ func (p *pump) settle() {
 		if d <= 0 {
 			return
 		}
-		if p.exited || !p.mayBlock() {
-			time.Sleep(d)
-			return
+		exit := -1
+		if !p.exited {
+			exit = p.s.tree.PidFD()
 		}
-		exit := []unix.PollFd{{Fd: int32(p.s.tree.PidFD()), Events: unix.POLLIN}}
-		timeout := unix.NsecToTimespec(int64(d))
-		n, _ := unix.Ppoll(exit, &timeout, nil) // interrupted: look again
-		p.s.eng.blocking.Add(-1)
-		if n > 0 {
+		if p.reactor.Sleep(d, exit) {
 			return
 		}
 	}
@@ -309,7 +243,7 @@ func (p *pump) exit() (all bool) {
 	for i := range p.streams {
 		p.drain(i)
 	}
-	_ = unix.EpollCtl(p.epfd, unix.EPOLL_CTL_DEL, p.s.tree.PidFD(), nil)
+	p.reactor.Remove(p.s.tree.PidFD())
 	status, err := p.s.tree.Reap()
 	p.s.input.close()
 	p.exited = true
@@ -338,9 +272,7 @@ func (p *pump) end(i int) {
 	if st.fd < 0 {
 		return
 	}
-	// Closing alone does not do it: a child that is being forked right
-	// now may hold a copy until it executes.
-	_ = unix.EpollCtl(p.epfd, unix.EPOLL_CTL_DEL, st.fd, nil)
+	p.reactor.Remove(st.fd)
 	_ = unix.Close(st.fd)
 	st.fd = -1
 	p.open--

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/reactor"
 )
 
 // session is one process. What it appends, its pump appends; the methods here
@@ -23,8 +24,9 @@ type session struct {
 	input  input
 	pump   *pump
 
-	done    chan struct{} // closed after the last append
-	outcome spool.Outcome // valid once done is closed
+	reactor reactor.Reactor // the pump's; woken when something is asked of it
+	done    chan struct{}   // closed after the last append
+	outcome spool.Outcome   // valid once done is closed
 
 	mu       sync.Mutex
 	ended    bool
@@ -32,9 +34,6 @@ type session struct {
 	killAt   time.Time      // when a stop becomes a kill; zero if nobody asked to stop
 	forceAt  time.Time      // when streams are given up; zero if nothing was killed
 	escapees bool           // the notice about them was made
-	poked    bool           // the pump must not park before it looked at all this
-	wake     *os.File       // the pump's, once it has parked
-	armed    time.Time      // the deadline of wake
 }
 
 // Pid is the leader's process id.
@@ -143,7 +142,7 @@ func (s *session) stop(grace time.Duration) error {
 			err = s.tree.SignalAll(unix.SIGTERM)
 		}
 	}
-	s.poke()
+	s.reactor.Wake()
 	return err
 }
 
@@ -173,7 +172,7 @@ func (s *session) kill() error {
 	if err != nil {
 		s.notice(NoticeKillFailed, err.Error())
 	}
-	s.poke()
+	s.reactor.Wake()
 	return err
 }
 
@@ -191,17 +190,6 @@ func (s *session) notice(code, text string) {
 	s.notices = append(s.notices, spool.Notice{Code: code, Text: text})
 }
 
-// poke makes the pump look at what was asked of it.
-func (s *session) poke() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.poked = true
-	if s.wake != nil {
-		s.armed = past
-		_ = s.wake.SetReadDeadline(past) // fails only if the pump is gone
-	}
-}
-
 // requests is what the pump has to act upon.
 type requests struct {
 	notices []spool.Notice
@@ -211,28 +199,12 @@ type requests struct {
 
 // take hands the requests over. The times stay; the notices do not.
 func (s *session) take() requests {
+	s.reactor.Acknowledge()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := requests{notices: s.notices, killAt: s.killAt, forceAt: s.forceAt}
 	s.notices = nil
-	s.poked = false
 	return r
-}
-
-// arm prepares the pump to park until the deadline, zero for none. It reports
-// false if there is something to do first.
-func (s *session) arm(wake *os.File, deadline time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.poked {
-		return false
-	}
-	s.wake = wake
-	if !s.armed.Equal(deadline) {
-		s.armed = deadline
-		_ = wake.SetReadDeadline(deadline)
-	}
-	return true
 }
 
 // over ends a session of which nobody asked anything that is still to be done,
