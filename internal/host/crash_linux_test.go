@@ -23,7 +23,8 @@ import (
 	"github.com/spool-run/spool/internal/launch"
 )
 
-// The test binary is also the host that is killed: these variables say so.
+// The test binary is also the host that is killed: these variables select that
+// role.
 const (
 	childRole = "HOST_TEST_ROLE"
 	childDir  = "HOST_TEST_DIR"
@@ -31,7 +32,7 @@ const (
 	markName  = "HOST_TEST_MARK" // in the environment of every process of a run
 )
 
-// options are those of a host whose processes are held in one way or another.
+// options are the options of a host with a given mechanism for process trees.
 func options(dir string, tree launch.TreeMode) host.Options {
 	return host.Options{
 		Dir: dir,
@@ -45,7 +46,7 @@ func options(dir string, tree launch.TreeMode) host.Options {
 	}
 }
 
-// runChild is the whole life of a host that a test started.
+// runChild runs a host in its own process.
 func runChild(role string) error {
 	if err := failpoint.FromEnv(); err != nil {
 		return err
@@ -64,7 +65,7 @@ func runChild(role string) error {
 	return fmt.Errorf("no role %q", role)
 }
 
-// child returns the command of a host in a process of its own.
+// child returns the command of a host in its own process.
 func child(role, dir string, tree launch.TreeMode, failpoints string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childRole+"="+role, childDir+"="+dir, childTree+"="+string(tree),
@@ -73,22 +74,22 @@ func child(role, dir string, tree launch.TreeMode, failpoints string) *exec.Cmd 
 	return cmd
 }
 
-// The runs of a host that is killed.
+// scripts are the runs of a host that is killed.
 var scripts = map[spool.RunID]string{
 	"short": `echo one; echo two >&2; exit 3`,
 	"tree":  `setsid sleep 1000 & (sleep 1000 &); echo up; sleep 1000`,
 	"chat":  `i=0; while [ $i -lt 400 ]; do echo $i; i=$((i+1)); printf %01000d 0; done; exit 4`,
 }
 
-// crash starts the runs, and says which events it has seen. It ends when they
-// have, as far as they do by themselves.
+// crash starts the runs and prints the events it has seen. It ends when the
+// runs that end by themselves have ended.
 func crash(o host.Options) error {
 	h, err := host.Open(o)
 	if err != nil {
 		return err
 	}
-	// All of them before any is told of, so that a host that is killed then
-	// had all.
+	// Start all runs before printing any event, so that a killed host had all
+	// of them.
 	for id, script := range scripts {
 		spec := spool.Spec{ID: id, Argv: []string{"sh", "-c", script}}
 		if _, err := h.Start(context.Background(), spec); err != nil {
@@ -115,7 +116,8 @@ func acknowledge(h *host.Host, id spool.RunID) error {
 		if err != nil {
 			return err
 		}
-		// One write each: what the parent reads was really seen.
+		// One write per event: the parent reads only events that were really
+		// seen.
 		fmt.Printf("%s %d %s\n", id, e.Seq, digest(&e))
 		if id == "tree" && e.Kind == spool.KindOutput {
 			fmt.Println("up")
@@ -129,7 +131,7 @@ func digest(e *spool.Event) string {
 	return fmt.Sprintf("%s:%s:%08x", e.Kind, e.Stream, crc32.ChecksumIEEE(append(bytes.Clone(e.Bytes), e.Data...)))
 }
 
-// seen reads what a host acknowledged, until it ends.
+// seen holds the events that a host acknowledged before it ended.
 type seen map[spool.RunID]map[spool.Seq]string
 
 func (s seen) read(t *testing.T, cmd *exec.Cmd, up func()) {
@@ -150,14 +152,14 @@ func (s seen) read(t *testing.T, cmd *exec.Cmd, up func()) {
 		var seq spool.Seq
 		var what string
 		if _, err := fmt.Sscan(lines.Text(), &id, &seq, &what); err != nil {
-			continue // the last line may be cut off
+			continue // the last line may be incomplete
 		}
 		if s[id] == nil {
 			s[id] = make(map[spool.Seq]string)
 		}
 		s[id][seq] = what
 	}
-	_ = cmd.Wait() // how it ended is the caller's to judge
+	_ = cmd.Wait() // the caller checks how it ended
 }
 
 func killed(cmd *exec.Cmd) bool {
@@ -165,8 +167,8 @@ func killed(cmd *exec.Cmd) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// A host that is killed at any of these points leaves nothing that the next
-// one cannot make whole.
+// TestKilledAnywhere checks that the next host can recover everything after a
+// host was killed at any of these points.
 func TestKilledAnywhere(t *testing.T) {
 	type fault struct {
 		tree  launch.TreeMode
@@ -198,7 +200,8 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// One that is killed while it settles what another left has not made it worse.
+// TestKilledWhileSettling checks that a host killed during recovery does no
+// further damage.
 func TestKilledWhileSettling(t *testing.T) {
 	for _, point := range []string{
 		"host.recover=kill", "host.swept=kill", "host.settled=kill@1", "host.settled=kill@3",
@@ -220,8 +223,8 @@ func TestKilledWhileSettling(t *testing.T) {
 	}
 }
 
-// checkSettled opens a state directory after a crash, twice, and looks at
-// everything that is promised.
+// checkSettled opens a state directory after a crash, twice, and checks every
+// promise.
 func checkSettled(t *testing.T, dir string, tree launch.TreeMode, acks seen) {
 	t.Helper()
 	if err := host.Settle(options(dir, tree)); err != nil {
@@ -231,7 +234,7 @@ func checkSettled(t *testing.T, dir string, tree launch.TreeMode, acks seen) {
 		t.Errorf("still running: %v", left)
 	}
 	if files, _ := filepath.Glob(dir + "/hosts/*.json"); len(files) > 0 {
-		t.Errorf("hosts are left: %v", files)
+		t.Errorf("files of hosts are left: %v", files)
 	}
 	before := contents(t, dir)
 	h, err := host.Open(options(dir, tree))
@@ -247,7 +250,7 @@ func checkSettled(t *testing.T, dir string, tree launch.TreeMode, acks seen) {
 		delete(acks, info.ID)
 	}
 	for id, events := range acks {
-		t.Errorf("run %s is gone; %d of its events were seen", id, len(events))
+		t.Errorf("run %s is missing; %d of its events were seen", id, len(events))
 	}
 	if err := h.Close(); err != nil {
 		t.Error(err)
@@ -307,7 +310,7 @@ func checkLog(t *testing.T, h *host.Host, info spool.Info, acks map[spool.Seq]st
 	}
 }
 
-// marked returns the processes that belong to the runs of a test.
+// marked returns the processes of the runs of a test.
 func marked(t *testing.T, mark string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
@@ -325,7 +328,7 @@ func marked(t *testing.T, mark string) []string {
 	return found
 }
 
-// contents sums up the files of the runs.
+// contents summarizes the files of the runs.
 func contents(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(dir + "/runs/*")

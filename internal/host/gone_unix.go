@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// isGone reports that there is no such process, as far as can be seen.
+// isGone reports whether no process has this pid.
 func isGone(pid int) bool {
 	return pid > 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }

@@ -11,17 +11,18 @@ import (
 	"github.com/spool-run/spool/internal/eventlog"
 )
 
-// Bounds of a run's input queue.
+// Limits of a run's input queue.
 const (
-	// maxInputBytes may wait for a run that does not read; a larger single
-	// input is taken when the queue is empty.
+	// maxInputBytes is the limit of queued bytes; a larger single input is
+	// accepted when the queue is empty.
 	maxInputBytes = 1 << 20
-	// rememberedInputs is how many ids are known for a repeated send.
+	// rememberedInputs is the number of remembered input ids, to detect
+	// repeated sends.
 	rememberedInputs = 4096
 )
 
-// inputQueue is the ordered lane into a run. An input is acknowledged when it
-// is queued; a goroutine delivers while there is something to deliver.
+// inputQueue is the ordered input of a run. An input is acknowledged when it is
+// queued. A goroutine delivers inputs while the queue is not empty.
 type inputQueue struct {
 	ctx    context.Context // ends delivery
 	cancel context.CancelFunc
@@ -33,11 +34,11 @@ type inputQueue struct {
 	queue      []spool.Input
 	bytes      int
 	delivering bool
-	ending     bool                 // the end of the input is queued: nothing may come after it
+	ending     bool                 // the end of the input is queued: no input may follow it
 	closed     bool                 // no more input will be delivered
-	room       chan struct{}        // closed when the queue shrinks or ends; nil while nobody waits
-	seen       map[string]spool.Seq // of their input events, zero without one
-	order      []string             // of seen, oldest first
+	room       chan struct{}        // closed when the queue shrinks or ends; nil without waiters
+	seen       map[string]spool.Seq // seqs of their input events, zero without one
+	order      []string             // keys of seen, oldest first
 	wg         sync.WaitGroup
 }
 
@@ -90,11 +91,11 @@ func (q *inputQueue) put(ctx context.Context, in spool.Input) (spool.Receipt, er
 	}
 }
 
-// inputSize is what an input counts in the queue.
+// inputSize is the size of an input in the queue.
 func inputSize(in *spool.Input) int { return len(in.Bytes) + len(in.Data) }
 
-// record writes the input event of an input that has one, in the order of the
-// queue, and lets only the first answer to an ask pass. Callers hold q.mu.
+// record appends the input event of an input that has one, in the order of the
+// queue, and accepts only the first answer to an ask. The caller holds q.mu.
 func (q *inputQueue) record(in *spool.Input) error {
 	if !in.Logged() {
 		return nil
@@ -108,7 +109,7 @@ func (q *inputQueue) record(in *spool.Input) error {
 		return fmt.Errorf("%w: input: %w", spool.ErrInvalid, err)
 	}
 	if len(data) > spool.MaxEventBytes {
-		return fmt.Errorf("%w: an input of %d bytes is longer than %d", spool.ErrInvalid, len(data), spool.MaxEventBytes)
+		return fmt.Errorf("%w: an input of %d bytes exceeds %d", spool.ErrInvalid, len(data), spool.MaxEventBytes)
 	}
 	if in.Kind == spool.InputAnswer {
 		var a spool.Answer
@@ -123,7 +124,7 @@ func (q *inputQueue) record(in *spool.Input) error {
 	return err
 }
 
-// asks are the open questions of a run, by the events that open and close
+// asks are the open asks of a run, derived from the events that open and close
 // them.
 type asks struct {
 	mu   sync.Mutex
@@ -152,7 +153,7 @@ func (a *asks) record(e spool.Event, log *eventlog.Log) (spool.Seq, error) {
 	return e.Seq, nil
 }
 
-// close marks an ask as answered. It reports false if it was not open.
+// close marks an ask as answered. It returns false if the ask was not open.
 func (a *asks) close(ask spool.Seq) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,7 +162,7 @@ func (a *asks) close(ask spool.Seq) bool {
 	return ok
 }
 
-// add queues an input that fits. Callers hold q.mu.
+// add queues an input that fits. The caller holds q.mu.
 func (q *inputQueue) add(in spool.Input) {
 	if in.ID != "" {
 		q.seen[in.ID] = in.Seq
@@ -207,13 +208,13 @@ func (q *inputQueue) deliver() {
 	}
 }
 
-// takesMore reports whether a run can be told something after the end of its
-// standard input: that was only a turn's, or it may still ask.
+// takesMore reports whether a run accepts input after the end of its standard
+// input: it belonged to one turn only, or the run may still ask.
 func takesMore(s engine.Session) bool {
 	return s.Takes(spool.Input{Kind: spool.InputCell}) == nil || s.Takes(spool.Input{Kind: spool.InputAnswer}) == nil
 }
 
-// wake lets those who wait look again. Callers hold q.mu.
+// wake wakes the waiters. The caller holds q.mu.
 func (q *inputQueue) wake() {
 	if q.room != nil {
 		close(q.room)
@@ -221,7 +222,7 @@ func (q *inputQueue) wake() {
 	}
 }
 
-// end refuses further input and returns once nothing is being delivered.
+// end refuses further input and returns once no delivery is in progress.
 func (q *inputQueue) end() {
 	q.mu.Lock()
 	q.closed = true
@@ -230,6 +231,6 @@ func (q *inputQueue) end() {
 	q.cancel()
 	q.wg.Wait()
 	q.mu.Lock()
-	q.session = nil // nobody asks it any more
+	q.session = nil // not used any more
 	q.mu.Unlock()
 }

@@ -18,17 +18,17 @@ import (
 	"github.com/spool-run/spool/internal/launch"
 )
 
-// What Spool may weigh.
+// Limits of memory.
 const (
 	slowReaders     = 1000
-	slowReaderHeap  = 160 << 20 // with all of them behind a run that writes a lot
+	slowReaderHeap  = 160 << 20 // while all readers are behind a run that writes a lot
 	finishedRuns    = 1600
-	finishedHeap    = 4 << 20 // with all of them behind it
+	finishedHeap    = 4 << 20 // for all of them together
 	liveRuns        = 1000
 	bytesPerLiveRun = raceWeight * 64 << 10
 )
 
-// heapInUse is what the heap takes when nothing is left to collect.
+// heapInUse returns the size of the heap after a garbage collection.
 func heapInUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -36,8 +36,8 @@ func heapInUse() uint64 {
 	return m.HeapInuse
 }
 
-// Readers who are stuck cost the memory of a cursor each, whatever the run
-// writes meanwhile, and miss nothing.
+// TestThousandSlowReaders checks that blocked readers cost the memory of a
+// cursor each, whatever the run writes meanwhile, and miss nothing.
 func TestThousandSlowReaders(t *testing.T) {
 	o := options(t.TempDir(), launch.TreeAuto)
 	o.SegmentBytes = 0
@@ -47,7 +47,7 @@ func TestThousandSlowReaders(t *testing.T) {
 
 	var stuck, done sync.WaitGroup
 	release := make(chan struct{})
-	sums := make([][2]int64, slowReaders) // of bytes, and of seqs weighed by size
+	sums := make([][2]int64, slowReaders) // of bytes, and of seqs weighted by size
 	for i := range sums {
 		stuck.Add(1)
 		done.Go(func() {
@@ -94,7 +94,7 @@ func TestThousandSlowReaders(t *testing.T) {
 		}
 		break
 	}
-	t.Logf("heap %d MiB at the most; %d readers caught up in %v", most>>20, slowReaders, time.Since(began))
+	t.Logf("heap %d MiB at most; %d readers caught up in %v", most>>20, slowReaders, time.Since(began))
 	if most > slowReaderHeap {
 		t.Errorf("the heap took %d MiB, want no more than %d", most>>20, slowReaderHeap>>20)
 	}
@@ -105,7 +105,7 @@ func TestThousandSlowReaders(t *testing.T) {
 	}
 }
 
-// A host with many live runs is measured in a process of its own.
+// TestThousandLiveRuns measures a host with many live runs in its own process.
 func TestThousandLiveRuns(t *testing.T) {
 	cmd := child("weigh", t.TempDir(), launch.TreeAuto, "")
 	out, err := cmd.Output()
@@ -122,7 +122,7 @@ func TestThousandLiveRuns(t *testing.T) {
 	}
 }
 
-// weigh says how much memory a live run takes.
+// weigh prints the memory of a live run.
 func weigh(o host.Options) error {
 	h, err := host.Open(o)
 	if err != nil {
@@ -154,8 +154,8 @@ func weigh(o host.Options) error {
 	return h.Close()
 }
 
-// resident returns how many bytes of memory this process takes, after letting
-// go of what it does not need.
+// resident returns the resident memory of this process after a garbage
+// collection.
 func resident() (int, error) {
 	debug.FreeOSMemory()
 	f, err := os.Open("/proc/self/status")
@@ -172,8 +172,8 @@ func resident() (int, error) {
 	return 0, fmt.Errorf("no VmRSS in %s", f.Name())
 }
 
-// A host that starts one run after the other keeps few of those that ended in
-// memory, and forgets none.
+// TestBusyHostKeepsFewFinishedRuns checks that a host that starts one run after
+// the other keeps few finished runs in memory, and forgets none.
 func TestBusyHostKeepsFewFinishedRuns(t *testing.T) {
 	h := openWith(t, options(t.TempDir(), launch.TreeAuto))
 	start := func(id int) {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// noteAfter is how old a run is at least when its pid is written down; it is
-// twice that at most. Most are over by then, and say it at their end.
+// noteAfter is the minimum age of a run when its pid is written to its log; the
+// maximum is twice that. Most runs end earlier, and their end contains the pid.
 const noteAfter = 20 * time.Millisecond
 
-// notes are the runs whose pid is yet to be written down. They share a timer:
-// to set one for every run may wake a thread each time.
+// notes are the runs whose pid is not written yet. They share a timer, because
+// a timer per run may wake a thread each time.
 type notes struct {
 	mu      sync.Mutex
-	younger []*run // started since the timer was set
-	older   []*run // before that
+	younger []*run // started after the timer was set
+	older   []*run // started before
 	timer   *time.Timer
 	set     bool
 }
@@ -34,7 +34,7 @@ func (n *notes) add(r *run) {
 	}
 }
 
-// tick writes down what is known of those that are old enough.
+// tick writes the descriptions of the runs that are old enough.
 func (n *notes) tick() {
 	n.mu.Lock()
 	due := n.older
@@ -48,7 +48,7 @@ func (n *notes) tick() {
 	}
 }
 
-// stop forgets them all.
+// stop drops all of them.
 func (n *notes) stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,7 +58,7 @@ func (n *notes) stop() {
 	}
 }
 
-// note writes down what is known since the start.
+// note writes the description of the run after its start.
 func (r *run) note() {
 	select {
 	case <-r.done:
@@ -68,5 +68,5 @@ func (r *run) note() {
 	r.mu.Lock()
 	info := r.info
 	r.mu.Unlock()
-	_ = r.journal.Note(info) // it helps people; the run works without
+	_ = r.journal.Note(info) // informational; the run works without it
 }

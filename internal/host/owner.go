@@ -18,16 +18,16 @@ import (
 )
 
 // Every host that starts runs holds a locked file under hosts/ in the state
-// directory. The lock is the one sign of life: the kernel drops it with the
-// process, however it ended.
+// directory. The lock is the only sign of life: the kernel releases it with the
+// process, however the process ended.
 const hostsDir = "hosts"
 
 // Owner describes a host that shares the state directory.
 type Owner struct {
 	ID      string `json:"id"`
 	Pid     int    `json:"pid"`
-	Address string `json:"address,omitempty"` // where it can be reached
-	Build   string `json:"build,omitempty"`   // the program it is
+	Address string `json:"address,omitempty"` // its socket
+	Build   string `json:"build,omitempty"`   // identifies its program
 }
 
 type owner struct {
@@ -40,14 +40,14 @@ func register(dir string, o Owner) (*owner, error) {
 		return nil, fmt.Errorf("register host: %w", err)
 	}
 	path := filepath.Join(dir, hostsDir, o.ID+".json")
-	// Locked under another name first: whoever sees the file under its
-	// own name and finds no lock may take the host for dead.
+	// Lock the file under another name first: a process that sees the file
+	// under its final name without a lock considers the host dead.
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("register host: %w", err)
 	}
-	if ok, err := flock.TryLock(f); err != nil || !ok { // it is somebody else's
+	if ok, err := flock.TryLock(f); err != nil || !ok { // another process owns it
 		return nil, errors.Join(fmt.Errorf("register host: lock %s: %w", tmp, cmp.Or(err, fs.ErrExist)), f.Close())
 	}
 	err = func() error {
@@ -65,8 +65,8 @@ func register(dir string, o Owner) (*owner, error) {
 	return &owner{f, path}, nil
 }
 
-// release makes the host unknown. The file may be gone with the whole state
-// directory.
+// release removes the file of the host. It may have been removed with the whole
+// state directory.
 func (o *owner) release() error {
 	err := os.Remove(o.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,7 +75,7 @@ func (o *owner) release() error {
 	return errors.Join(err, o.file.Close())
 }
 
-// LookupOwner returns the living host of that id, or an error that wraps
+// LookupOwner returns the live host with an id, or an error that wraps
 // fs.ErrNotExist.
 func LookupOwner(dir, id string) (Owner, error) {
 	if spool.RunID(id).Check() != nil {
@@ -92,7 +92,7 @@ func LookupOwner(dir, id string) (Owner, error) {
 	return o, nil
 }
 
-// Owners returns the living hosts of a state directory.
+// Owners returns the live hosts of a state directory.
 func Owners(dir string) ([]Owner, error) {
 	entries, err := os.ReadDir(filepath.Join(dir, hostsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,7 +108,7 @@ func Owners(dir string) ([]Owner, error) {
 			continue
 		}
 		if alive, err := isAlive(filepath.Join(dir, hostsDir, e.Name())); err != nil || !alive {
-			continue // it left just now, or is for somebody to settle
+			continue // it ended just now, or waits for recovery
 		}
 		if o, err := LookupOwner(dir, id); err == nil {
 			living = append(living, o)
@@ -123,13 +123,13 @@ func isAlive(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer f.Close() // with the lock, if we got it
+	defer f.Close() // releases the lock, too
 	dead, err := flock.TryLock(f)
 	return !dead, err
 }
 
-// Settle does what [Open] does first: it ends what dead hosts of a state
-// directory left running, and closes their runs.
+// Settle performs the recovery of [Open]: it ends the processes that dead hosts
+// of a state directory left, and closes their runs.
 func Settle(o Options) error {
 	h, err := Open(o)
 	if err != nil {
@@ -138,7 +138,7 @@ func Settle(o Options) error {
 	return errors.Join(h.Unsettled(), h.Close())
 }
 
-// recoverDead settles what dead hosts of this state directory left behind.
+// recoverDead recovers the runs of dead hosts of this state directory.
 func (h *Host) recoverDead() error {
 	entries, err := os.ReadDir(filepath.Join(h.opts.Dir, hostsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -160,8 +160,8 @@ func (h *Host) recoverDead() error {
 	return errors.Join(errs...)
 }
 
-// recoverOrphans settles runs whose host is not known any more, as when the
-// machine lost its power before the host's file was on the disk.
+// recoverOrphans recovers runs whose host has no file, as when the machine lost
+// power before the file was on disk.
 func (h *Host) recoverOrphans() error {
 	var errs []error
 	seen := make(map[string]bool)
@@ -170,13 +170,14 @@ func (h *Host) recoverOrphans() error {
 			continue
 		}
 		seen[info.Owner] = true
-		// In this order: a host is known before it has runs, and until
-		// they are complete.
+		// In this order: a host has its file before it has runs, and until they
+		// are complete.
 		path := filepath.Join(h.opts.Dir, hostsDir, info.Owner+".json")
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		// Make its file, as that of a dead host; whoever is first settles.
+		// Create its file, as that of a dead host; the first process that does
+		// so recovers the runs.
 		o, err := register(h.opts.Dir, Owner{ID: info.Owner})
 		if err != nil {
 			errs = append(errs, err)
@@ -189,22 +190,22 @@ func (h *Host) recoverOrphans() error {
 	return errors.Join(errs...)
 }
 
-// lockGrace is how long the lock of a dead host is waited for: a child that it
-// was forking holds a copy until it executes.
+// lockGrace is how long recovery waits for the lock of a dead host: a child
+// that the host was forking holds a copy until it executes.
 const lockGrace = 100 * time.Millisecond
 
 func (h *Host) recoverHost(id, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it ended in good order just now
+		return nil // it ended normally just now
 	}
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	var o Owner
-	_ = json.NewDecoder(f).Decode(&o) // a hint, and for the message
-	// Whoever gets the lock settles; others see it held and go on.
+	_ = json.NewDecoder(f).Decode(&o) // informational
+	// The process that gets the lock recovers the runs; others skip the host.
 	dead, err := flock.TryLock(f)
 	for began := time.Now(); err == nil && !dead && isGone(o.Pid) && time.Since(began) < lockGrace; {
 		time.Sleep(lockGrace / 50)
@@ -214,7 +215,7 @@ func (h *Host) recoverHost(id, path string) error {
 		return err
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil // somebody settled it while we waited
+		return nil // another process recovered it meanwhile
 	}
 	if err := failpoint.Inject("host.recover"); err != nil {
 		return err
@@ -231,10 +232,10 @@ func (h *Host) recoverHost(id, path string) error {
 	for info, err := range h.store.List() {
 		var corrupt *store.CorruptError
 		if err != nil && !errors.As(err, &corrupt) || info.Owner != id || info.State == spool.StateClosed {
-			continue // an unreadable run is told to whoever asks for it
+			continue // reading the run returns the error
 		}
-		// A machine that lost its power leaves damage where a process
-		// that died leaves half a record. Both are cut off.
+		// A power loss leaves damage where a dead process leaves an incomplete
+		// record. Both are cut off.
 		if err := h.settle(info, o); err != nil && !errors.As(err, &corrupt) {
 			errs = append(errs, fmt.Errorf("run %s: %w", info.ID, err))
 		}
@@ -249,11 +250,11 @@ func (h *Host) recoverHost(id, path string) error {
 }
 
 // NoticeHostLost is the code of the notice that ends the log of a run whose
-// host died after the exit and before the end of its output.
+// host died between the exit and the end of its output.
 const NoticeHostLost = "host_lost"
 
-// settle completes the log of a run whose host died. Unless the log says how
-// the run ended, that cannot be known any more, and the log then says just that.
+// settle completes the log of a run whose host died. If the log has no outcome,
+// the outcome is unknown.
 func (h *Host) settle(info spool.Info, o Owner) (err error) {
 	j, cut, err := h.store.Recover(info.ID)
 	if err != nil {
@@ -272,9 +273,9 @@ func (h *Host) settle(info spool.Info, o Owner) (err error) {
 			return err
 		}
 	}
-	reason := "the host that ran it is gone"
+	reason := "its host is gone"
 	if o.Pid > 0 {
-		reason = fmt.Sprintf("the host that ran it died (pid %d)", o.Pid)
+		reason = fmt.Sprintf("its host died (pid %d)", o.Pid)
 	}
 	switch {
 	case sealed:
@@ -300,12 +301,12 @@ func (h *Host) settle(info spool.Info, o Owner) (err error) {
 		return nil
 	}
 	final := r.Info()
-	final.State = spool.StateClosed // the log may have been so before we opened it
+	final.State = spool.StateClosed // the log may have been closed before
 	return j.Seal(final)
 }
 
-// recount derives from the log what the description of a live run did not
-// say yet, and whether the log is complete.
+// recount derives from the log what the description of a live run lacks, and
+// whether the log is complete.
 func (r *run) recount() (closed bool, err error) {
 	r.info.Bytes = 0
 	for after := spool.Seq(0); ; {
@@ -333,7 +334,7 @@ func (r *run) notice(code, text string) error {
 
 func notice(code, text string) spool.Event {
 	data, err := json.Marshal(spool.Notice{Code: code, Text: text})
-	if err != nil { // two plain fields always encode
+	if err != nil { // encoding two plain fields never fails
 		panic(err)
 	}
 	return spool.Event{Kind: spool.KindNotice, Data: data}

@@ -8,7 +8,8 @@ import (
 	"github.com/spool-run/spool/internal/launch"
 )
 
-// A host is known for as long as it has something alive, whatever it is told.
+// TestKnownWhileAlive checks that a host stays registered while it has a live
+// run.
 func TestKnownWhileAlive(t *testing.T) {
 	dir := t.TempDir()
 	h := openWith(t, options(dir, launch.TreeAuto))

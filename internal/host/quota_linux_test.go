@@ -15,8 +15,8 @@ import (
 	"github.com/spool-run/spool/internal/store"
 )
 
-// The quota is kept while runs write, not just now and then: those that ended
-// first go first, and one that lives never does.
+// TestQuota checks that the quota is applied while runs write: the runs that
+// ended first are deleted first, and a live run never.
 func TestQuota(t *testing.T) {
 	o := options(t.TempDir(), launch.TreeAuto)
 	o.Retention = store.Retention{TotalBytes: 1 << 20}
@@ -36,7 +36,7 @@ func TestQuota(t *testing.T) {
 			end(t, h, id)
 		}
 	}
-	// 800 KB so far. Nothing may be missing yet.
+	// 800 KB so far: all runs are present.
 	for _, id := range []spool.RunID{"live", "first", "second", "third"} {
 		if _, err := h.Stat(t.Context(), id); err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func TestQuota(t *testing.T) {
 		}
 	}
 
-	// A run that alone is more than all may have takes the place of the rest.
+	// A single run above the quota replaces all finished runs.
 	begin(t, h, "large", `head -c 1500000 /dev/zero; read line`)
 	for _, id := range []spool.RunID{"second", "third", "live"} {
 		awaitGone(t, h, id)
@@ -81,8 +81,8 @@ func awaitGone(t *testing.T, h *host.Host, id spool.RunID) {
 	t.Errorf("%s is still there", id)
 }
 
-// What the death of the machine leaves of a log is cut where it is not whole,
-// and the log says so.
+// TestPowerLoss checks that recovery cuts an incomplete log after a power loss
+// and reports the cut.
 func TestPowerLoss(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"torn":  func(b []byte) []byte { return b[:len(b)-3] },
@@ -113,7 +113,7 @@ func TestPowerLoss(t *testing.T) {
 			for _, e := range page.Events {
 				kinds = append(kinds, e.Kind)
 			}
-			// The last record was its only output; that is lost.
+			// The last record was the only output; it is lost.
 			if len(kinds) != 3 || kinds[0] != spool.KindNotice || kinds[1] != spool.KindFailed || kinds[2] != spool.KindClosed {
 				t.Fatalf("the log has %v", kinds)
 			}
@@ -124,7 +124,7 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// The runs of a host that nobody knows any more are settled too.
+// TestOrphans checks that recovery includes the runs of a host without a file.
 func TestOrphans(t *testing.T) {
 	dir := t.TempDir()
 	acks := make(seen)
@@ -149,7 +149,7 @@ func TestOrphans(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if ctx.Err() != nil {
-		t.Error("the run of a host that is not known stays as it was")
+		t.Error("the run of a host without a file was not recovered")
 	}
 	if left := marked(t, dir); len(left) > 0 {
 		t.Errorf("still running: %v", left)

@@ -2,5 +2,5 @@
 
 package host_test
 
-// raceWeight is how many times more memory the race detector takes.
+// raceWeight is the factor of memory that the race detector needs.
 const raceWeight = 4

@@ -52,7 +52,7 @@ func (h *Host) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, e
 				case ctx.Err() != nil:
 					yield(spool.Info{}, context.Cause(ctx))
 					return
-				case err != nil && info.ID == "": // not of one run
+				case err != nil && info.ID == "": // not the error of one run
 					yield(spool.Info{}, err)
 					return
 				case err != nil:
@@ -99,8 +99,8 @@ func (h *Host) FollowRecords(ctx context.Context, id spool.RunID, after spool.Se
 }
 
 // Await waits until there is an event after a cursor or the run is closed. It
-// describes the run and says where the log ends in its files; the events come
-// with it as far as they are in memory.
+// returns the description of the run, the end of the log in its files, and the
+// events that are in memory.
 func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBytes int) (spool.Page, store.Position, error) {
 	r, err := h.find(id)
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBy
 	if r.journal == nil {
 		return page, store.Position{}, nil
 	}
-	// Taken after the page: the files have at least what it says, unless the
+	// Taken after the page: the files hold at least these events, unless the
 	// end of the log did not fit on the disk.
 	at := r.journal.Position()
 	if at.Last < page.Info.Last && r.isDone() {
@@ -122,8 +122,8 @@ func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBy
 	return page, at, nil
 }
 
-// Watch has f called once, as soon as there is an event after a cursor or the
-// run is closed, by whoever appends it. It must not wait for anything.
+// Watch calls f once, as soon as there is an event after a cursor or the run is
+// closed, on the goroutine that appends it. f must not block.
 func (h *Host) Watch(id spool.RunID, after spool.Seq, f func()) error {
 	r, err := h.find(id)
 	if err != nil {

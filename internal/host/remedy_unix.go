@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// remedy says what a person can do about an error of the state directory.
+// remedy returns a hint for an error of the state directory.
 func (h *Host) remedy(err error) string {
 	dir := h.opts.Dir
 	switch {

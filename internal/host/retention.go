@@ -8,17 +8,17 @@ import (
 
 const (
 	// firstSweep is soon after the first start, so that short-lived hosts
-	// do their part.
+	// sweep, too.
 	firstSweep = time.Second
-	// sweepShare of the quota may be written before it is looked at again.
+	// 1/sweepShare of the quota may be written between two checks.
 	sweepShare = 64
-	// sweepRest is how many times as long as a sweep took the next one
-	// waits, however much is written.
+	// sweepRest limits the time spent sweeping: the next sweep waits this many
+	// times as long as the last one took.
 	sweepRest = 10
 )
 
-// sweepOften applies the retention policy until the host closes: once in a
-// while, and sooner if much is written.
+// sweepOften applies the retention policy until the host closes: periodically,
+// and sooner if much is written.
 func (h *Host) sweepOften() {
 	timer := time.NewTimer(firstSweep)
 	defer timer.Stop()
@@ -31,7 +31,7 @@ func (h *Host) sweepOften() {
 		}
 		began := time.Now()
 		if first {
-			_ = h.recoverOrphans() // they stay for the next host
+			_ = h.recoverOrphans() // left to the next host
 		}
 		h.sweep()
 		if !h.pause(sweepRest * time.Since(began)) {
@@ -41,11 +41,10 @@ func (h *Host) sweepOften() {
 	}
 }
 
-// sweep does that once, and what else is due now and then.
+// sweep applies the policy once, with other periodic work.
 func (h *Host) sweep() {
 	h.written.Store(0)
-	// What could not be deleted or settled now is tried again next time;
-	// the store reports it to whoever lists it.
+	// Failures are retried next time; listing the runs reports them.
 	_ = h.recoverDead()
 	swept, _ := h.store.Sweep(h.opts.Retention, h.inUse)
 	h.mu.Lock()
@@ -59,8 +58,8 @@ func (h *Host) sweep() {
 	h.trim()
 }
 
-// wrote counts what was appended, and has the quota looked at when that is
-// much of it.
+// wrote counts appended bytes and triggers a check of the quota when they are
+// many.
 func (h *Host) wrote(n int) {
 	quota := h.opts.Retention.TotalBytes
 	if h.store == nil || quota <= 0 || h.written.Add(int64(n)) < quota/sweepShare {
@@ -68,7 +67,7 @@ func (h *Host) wrote(n int) {
 	}
 	select {
 	case h.nudge <- struct{}{}:
-	default: // it is on its way
+	default: // a check is already pending
 	}
 }
 

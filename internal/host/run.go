@@ -20,10 +20,10 @@ type run struct {
 	log     *eventlog.Log
 	journal *store.Journal // nil without a state directory
 	blobs   *store.Store
-	input   *inputQueue // nil in a run that was opened for reading,
-	host    *Host       // as is this
+	input   *inputQueue // nil in a run opened for reading
+	host    *Host       // nil in a run opened for reading
 
-	started  chan struct{} // closed once the start worked or failed
+	started  chan struct{} // closed once the start succeeded or failed
 	startErr error         // set before started is closed
 	done     chan struct{} // closed once the log is complete
 
@@ -33,8 +33,8 @@ type run struct {
 	used    time.Time
 	readers int
 	retired bool
-	refused error        // why the log takes no more
-	unsaid  *spool.Event // the outcome, if the log did not take that
+	refused error        // why the log accepts no more events
+	unsaid  *spool.Event // the outcome, if the log did not accept it
 
 	incomplete bool // the log on disk lacks its end; set before done is closed
 }
@@ -57,7 +57,7 @@ func openRun(ctx context.Context, id spool.RunID, j *store.Journal) *run {
 	return r
 }
 
-// begin marks a start that worked.
+// begin records a successful start.
 func (r *run) begin(s engine.Session) {
 	r.mu.Lock()
 	r.session = s
@@ -70,7 +70,7 @@ func (r *run) begin(s engine.Session) {
 	close(r.started)
 }
 
-// fail marks a start that did not work.
+// fail records a failed start.
 func (r *run) fail(err error) {
 	r.startErr = err
 	close(r.started)
@@ -88,13 +88,13 @@ func (r *run) PutBlob(mime string, content io.Reader) (spool.Blob, error) {
 // Keeps implements [engine.Forgetful].
 func (r *run) Keeps(size int) bool { return r.log.Keeps(size) }
 
-// Info describes the run now.
+// Info returns the current description of the run.
 func (r *run) Info() spool.Info {
-	// In this order: the state is set before the event that tells of it, and
-	// must not be older than the last event.
+	// In this order: the state is set before its event is appended and must not
+	// be older than the last event.
 	var last spool.Seq
 	var sealed bool
-	if r.isStarted() { // else its log is being made
+	if r.isStarted() { // otherwise its log is being created
 		last, sealed = r.log.Last()
 	}
 	r.mu.Lock()
@@ -102,7 +102,7 @@ func (r *run) Info() spool.Info {
 	r.mu.Unlock()
 	info.Last = last
 	if info.State == spool.StateClosed && !sealed {
-		info.State = spool.StateExited // the closed event is on its way
+		info.State = spool.StateExited // the closed event will follow
 	}
 	return info
 }
@@ -131,7 +131,7 @@ func (r *run) lastUse() time.Time {
 	return r.used
 }
 
-// enter keeps the run's files open while somebody reads.
+// enter keeps the run's files open for a reader.
 func (r *run) enter() {
 	r.mu.Lock()
 	r.readers++
@@ -145,11 +145,11 @@ func (r *run) leave() {
 	release := r.retired && r.readers == 0
 	r.mu.Unlock()
 	if release {
-		_ = r.release() // was opened for reading: nothing is lost
+		_ = r.release() // opened for reading: nothing is lost
 	}
 }
 
-// retire closes the run's files once the last reader left.
+// retire closes the run's files after the last reader.
 func (r *run) retire() {
 	r.mu.Lock()
 	r.retired = true
@@ -185,7 +185,7 @@ func (r *run) read(ctx context.Context, q spool.Query) (spool.Page, error) {
 	return page, nil
 }
 
-// recent is the part of the log after a cursor that is in memory.
+// recent returns the part of the log after a cursor that is in memory.
 func (r *run) recent(after spool.Seq, maxBytes int) spool.Page {
 	page := spool.Page{Events: r.log.Recent(after, maxBytes), Next: after, Info: r.Info()}
 	if n := len(page.Events); n > 0 {
@@ -206,7 +206,7 @@ func (r *run) readRecords(ctx context.Context, q spool.Query, dst []byte) ([]byt
 	return dst, spool.Page{Next: next, Info: r.Info()}, nil
 }
 
-// await waits as the query asks, and fills in its default.
+// await waits as the query requires, and fills in its default.
 func (r *run) await(ctx context.Context, q spool.Query) (spool.Query, error) {
 	if q.MaxBytes <= 0 {
 		q.MaxBytes = spool.DefaultPageBytes
@@ -271,12 +271,12 @@ func (r *run) control(ctx context.Context, c spool.Control) error {
 	return fmt.Errorf("run %s: %w", r.info.ID, spool.ErrEnded)
 }
 
-// foreign is the error of acting on a live run of another host.
+// foreign is the error for a live run of another host.
 func (r *run) foreign() error {
 	return fmt.Errorf("run %s: %w: it belongs to host %s", r.info.ID, spool.ErrUnsupported, r.info.Owner)
 }
 
-// kill ends the run, whatever it takes.
+// kill kills the run.
 func (r *run) kill() {
 	<-r.started
 	r.mu.Lock()
@@ -289,7 +289,7 @@ func (r *run) kill() {
 
 func failure(reason string, unknown bool) json.RawMessage {
 	b, err := json.Marshal(spool.Failure{Reason: reason, Unknown: unknown})
-	if err != nil { // two plain fields always encode
+	if err != nil { // encoding two plain fields never fails
 		panic(err)
 	}
 	return b
