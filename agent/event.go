@@ -1,5 +1,3 @@
-// Package agent is the data of coding agents: what the events of their runs
-// carry, and the decisions that answer their permission requests.
 package agent
 
 import (
@@ -8,20 +6,20 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// The values of [spool.Done].ErrorClass of an agent's turn.
+// The values of [spool.Done.ErrorClass] of an agent's turn.
 const (
 	ClassAuth       = "auth"       // the key or the account is not accepted
 	ClassModel      = "model"      // there is no such model
 	ClassRateLimit  = "rate_limit" // too many requests, or the plan is used up
-	ClassOverloaded = "overloaded" // the model's servers cannot now
+	ClassOverloaded = "overloaded" // the servers of the model cannot answer now
 	ClassNetwork    = "network"    // no connection, or it broke
 	ClassContext    = "context"    // too many tokens for the model
-	ClassPermission = "permission" // something was not allowed
+	ClassPermission = "permission" // an action was not allowed
 	ClassSession    = "session"    // there is no such session to resume
 	ClassUsage      = "usage"      // the command line was not understood
 	ClassStart      = "start"      // the program could not be started
-	ClassProtocol   = "protocol"   // the agent did not say what it should have
-	ClassStopped    = "stopped"    // it was us who ended it
+	ClassProtocol   = "protocol"   // the agent broke its own protocol
+	ClassStopped    = "stopped"    // Spool ended it: a request, a limit or a budget
 	ClassOther      = "other"
 )
 
@@ -29,14 +27,14 @@ const (
 // known. There is at most one in a run.
 type Started struct {
 	Agent string `json:"agent"` // codex, claude, opencode, pi, acp …
-	// Resume is the full id of the session in the agent's own store. With
-	// Agent it names the session for ever.
+	// Resume is the full id of the session in the agent's own store; see
+	// [Config.Resume].
 	Resume    string   `json:"resume,omitempty"`
-	Resumed   bool     `json:"resumed,omitempty"` // it existed before
+	Resumed   bool     `json:"resumed,omitempty"` // the session existed before this run
 	Title     string   `json:"title,omitempty"`
 	Cwd       string   `json:"cwd,omitempty"`
 	Model     string   `json:"model,omitempty"`
-	Mode      string   `json:"mode,omitempty"` // of permissions, in the agent's words
+	Mode      string   `json:"mode,omitempty"` // the permission mode, as the agent names it
 	Transport string   `json:"transport,omitempty"`
 	Version   string   `json:"version,omitempty"`
 	Tools     []string `json:"tools,omitempty"`
@@ -49,18 +47,18 @@ type Started struct {
 
 // The phases of a [Message].
 const (
-	PhaseCommentary = "commentary" // said on the way
+	PhaseCommentary = "commentary" // said on the way to the answer
 	PhaseFinal      = "final"      // the answer
 )
 
-// Message is the payload of a message event: something was said.
+// Message is the payload of a message event: the agent said something.
 type Message struct {
 	ID   string `json:"id,omitempty"`
-	Role string `json:"role,omitempty"` // empty means the agent
+	Role string `json:"role,omitempty"` // empty for the agent itself
 	Text string `json:"text"`
-	// Phase is commentary or final, where the agent says so.
+	// Phase is [PhaseCommentary] or [PhaseFinal], where the agent tells.
 	Phase string `json:"phase,omitempty"`
-	// Delta marks a piece of a message that comes whole later.
+	// Delta marks a piece of a message; the whole message comes later.
 	Delta bool `json:"delta,omitempty"`
 	// Blob holds the whole text if it is too large; Text is its beginning.
 	Blob    *spool.Blob `json:"blob,omitempty"`
@@ -69,7 +67,7 @@ type Message struct {
 }
 
 // Reasoning is the payload of a reasoning event: what an agent thinks, as far
-// as it shows that.
+// as it shows it.
 type Reasoning struct {
 	ID      string      `json:"id,omitempty"`
 	Text    string      `json:"text"`
@@ -79,7 +77,7 @@ type Reasoning struct {
 	History bool        `json:"history,omitempty"`
 }
 
-// ActionKind says what sort of thing an agent does. The set is open.
+// ActionKind is what an agent does. New kinds may be added.
 type ActionKind string
 
 // The kinds of action.
@@ -99,30 +97,30 @@ const (
 	ActionOther      ActionKind = "other"
 )
 
-// ActionPhase is where an action is in its life.
+// ActionPhase is how far an action is.
 type ActionPhase string
 
-// The phases of an action. One that is only ever completed is legal.
+// The phases of an action. An action may be completed without a start.
 const (
 	ActionStarted   ActionPhase = "started"
 	ActionUpdated   ActionPhase = "updated"
 	ActionCompleted ActionPhase = "completed"
 )
 
-// Action is the payload of an action event: something an agent does. Every
+// Action is the payload of an action event: what an agent does. Every
 // action that started is completed before its turn is done.
 type Action struct {
 	ID    string      `json:"id"` // unique within the run
 	Kind  ActionKind  `json:"kind"`
 	Phase ActionPhase `json:"phase"`
 	Title string      `json:"title"`
-	// OK is set when it is completed, if that is known.
+	// OK tells whether a completed action succeeded, if that is known.
 	OK      *bool  `json:"ok,omitempty"`
 	Level   string `json:"level,omitempty"` // debug, info, warning, error
 	Message string `json:"message,omitempty"`
 	// Tool is the agent's name for what it used.
 	Tool     string          `json:"tool,omitempty"`
-	Status   string          `json:"status,omitempty"` // in the agent's words
+	Status   string          `json:"status,omitempty"` // as the agent names it
 	Input    json.RawMessage `json:"input,omitempty"`
 	ExitCode *int            `json:"exit_code,omitempty"`
 	Output   string          `json:"output,omitempty"`
@@ -132,56 +130,56 @@ type Action struct {
 	Changes    []FileChange    `json:"changes,omitempty"`
 	Detail     json.RawMessage `json:"detail,omitempty"`
 	Parent     string          `json:"parent,omitempty"` // the action of the subagent that does it
-	// Synthetic marks an end that the agent did not tell.
+	// Synthetic marks an end that the agent did not report.
 	Synthetic bool `json:"synthetic,omitempty"`
 	History   bool `json:"history,omitempty"`
 }
 
-// FileChange is one file that an action changes.
+// FileChange is one file that an [Action] changes.
 type FileChange struct {
 	Path string `json:"path"`
 	Kind string `json:"kind,omitempty"` // add, update, delete, move
 	Diff string `json:"diff,omitempty"`
 }
 
-// Plan is the payload of a plan event: what an agent means to do, as it is
-// now.
+// Plan is the payload of a plan event: all that the agent means to do now.
 type Plan struct {
 	ID      string     `json:"id,omitempty"`
 	Items   []PlanItem `json:"items"`
 	History bool       `json:"history,omitempty"`
 }
 
-// PlanItem is one step of a plan.
+// PlanItem is one step of a [Plan].
 type PlanItem struct {
 	Text   string `json:"text"`
 	Status string `json:"status"` // pending, in_progress, completed
 }
 
-// Spend is what something used. Input counts all tokens given to the model,
-// Output all that came from it; the others are parts of these.
+// Spend is what a turn, a run or a session used. Input counts all tokens given
+// to the model and Output all that it returned; the other counts are parts of
+// these.
 type Spend struct {
 	Input      int64 `json:"input"`
 	CacheRead  int64 `json:"cache_read,omitempty"`
 	CacheWrite int64 `json:"cache_write,omitempty"`
 	Output     int64 `json:"output"`
 	Reasoning  int64 `json:"reasoning,omitempty"`
-	// CostUSD is what the agent says it cost, if it does.
+	// CostUSD is the cost that the agent reports, if it does.
 	CostUSD float64 `json:"cost_usd,omitempty"`
 	Steps   int     `json:"steps,omitempty"` // requests to the model
 }
 
-// Tokens is how many there were.
+// Tokens is the number of tokens, in and out.
 func (s Spend) Tokens() int64 { return s.Input + s.Output }
 
-// Usage is the payload of a usage event and of [spool.Done].Usage.
+// Usage is the payload of a usage event and of [spool.Done.Usage].
 type Usage struct {
-	// Turn is what this turn used. It is absent if the agent only told a
-	// total whose beginning nobody knows.
+	// Turn is what this turn used. It is absent if the agent reports only
+	// totals and the total before the turn is not known.
 	Turn *Spend `json:"turn,omitempty"`
 	// Run is what the turns of this run used, as far as that is known.
 	Run *Spend `json:"run,omitempty"`
-	// Session is the total of the session, if the agent tells one.
+	// Session is the total of the session, if the agent reports it.
 	Session *Spend `json:"session,omitempty"`
 	// ContextUsed and ContextSize are the tokens in the model's window.
 	ContextUsed int64 `json:"context_used,omitempty"`
@@ -194,28 +192,7 @@ type Retry struct {
 	Attempt int    `json:"attempt"`
 	Max     int    `json:"max,omitempty"`
 	DelayMs int64  `json:"delay_ms,omitempty"`
-	Status  int    `json:"status,omitempty"` // of HTTP
+	Status  int    `json:"status,omitempty"` // the HTTP status
 	Reason  string `json:"reason,omitempty"`
-	Class   string `json:"class,omitempty"` // as in [spool.Done].ErrorClass
+	Class   string `json:"class,omitempty"` // one of the Class constants
 }
-
-// Decision is the answer to an ask of kind [spool.AskApproval] or [spool.AskQuestion] of
-// an agent. An answer that is a plain string is a Decision with that Choice.
-type Decision struct {
-	// Choice is the ID of an [spool.AskOption], or one of the constants below.
-	Choice string `json:"choice"`
-	// Message tells the agent why, when it is denied.
-	Message string `json:"message,omitempty"`
-	// Input replaces what the agent wanted to do, where it lets us.
-	Input json.RawMessage `json:"input,omitempty"`
-	// Answers are those to questions, by the question's id.
-	Answers map[string]string `json:"answers,omitempty"`
-}
-
-// What a [Decision] can choose whatever the options are.
-const (
-	Allow        = "allow"         // this once
-	AllowSession = "allow_session" // and the like for the rest of the session
-	Deny         = "deny"
-	DenyStop     = "deny_stop" // and end the turn
-)
