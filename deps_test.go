@@ -64,7 +64,7 @@ var mayImport = map[string][]string{
 	"internal/wire/execserver/fileuri":          {},
 	"internal/wire/execserver":                  {"", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/wire/execserver/fileuri", "internal/crew", "internal/record", "internal/strict"},
 	"client":                                    {"", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/record"},
-	"internal/keeper":                           {"", "internal/eventlog", "internal/host", "internal/store", "internal/wire/rpc", "internal/wire/runproto", "internal/crew", "internal/flock", "internal/environ", "internal/engine/process", "internal/record"},
+	"internal/keeper":                           {"", "internal/engine", "internal/eventlog", "internal/host", "internal/store", "internal/wire/rpc", "internal/wire/runproto", "internal/crew", "internal/flock", "internal/environ", "internal/engine/process", "internal/record"},
 	"internal/cli":                              {"", "render", "client", "local", "internal/collector", "internal/engine/agents", "internal/engine/agents/policy", "internal/engine/agents/sessions", "internal/engine/agents/takopi", "internal/engine/sandbox", "internal/netcut", "internal/torture", "internal/wire/execserver"},
 	"internal/collector":                        {},
 	"internal/examplestest":                     {},

@@ -21,25 +21,20 @@ var (
 	ErrClosed      = errors.New("backend is closed")
 )
 
-// StartReason says why a run could not start.
-type StartReason string
-
-// The reasons a start can fail for.
-const (
-	StartInvalid       StartReason = "invalid"        // the spec makes no sense
-	StartNotFound      StartReason = "not_found"      // no such program
-	StartNotExecutable StartReason = "not_executable" // found, but may not be executed
-	StartBadFormat     StartReason = "bad_format"     // not a program for this machine
-	StartBadCwd        StartReason = "bad_cwd"        // the working directory is missing or no directory
-	StartLimit         StartReason = "limit"          // processes, descriptors or memory ran out
-	StartPTY           StartReason = "pty"            // no terminal could be had
-	StartUnsupported   StartReason = "unsupported"    // this backend cannot do what was asked
-	StartOther         StartReason = "other"
-)
-
-// StartError explains why nothing was started and what to do about it.
+// StartError explains why nothing was started and what to do about it. Its
+// Reason is one of
+//
+//	invalid         the spec makes no sense; the error is ErrInvalid
+//	not_found       no such program
+//	not_executable  the program may not be executed
+//	bad_format      the file is no program for this machine
+//	bad_cwd         the working directory is missing or no directory
+//	limit           processes, descriptors or memory ran out
+//	pty             no terminal could be had
+//	unsupported     the backend cannot do what was asked; the error is ErrUnsupported
+//	other           another reason
 type StartError struct {
-	Reason StartReason
+	Reason string
 	Hint   string // for a person; may be empty
 	Err    error  // the cause, with its errno where there is one
 }
@@ -56,5 +51,5 @@ func (e *StartError) Unwrap() error { return e.Err }
 
 // Is makes the reasons that have a sentinel error match it.
 func (e *StartError) Is(target error) bool {
-	return target == ErrInvalid && e.Reason == StartInvalid || target == ErrUnsupported && e.Reason == StartUnsupported
+	return target == ErrInvalid && e.Reason == "invalid" || target == ErrUnsupported && e.Reason == "unsupported"
 }

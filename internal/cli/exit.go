@@ -102,9 +102,9 @@ func exitCode(cmd *cobra.Command, err error) int {
 	switch {
 	case errors.As(err, &coded):
 		return coded.code
-	case errors.As(err, &start) && start.Reason == spool.StartNotFound:
+	case errors.As(err, &start) && start.Reason == "not_found":
 		return exitNotFound
-	case errors.As(err, &start) && (start.Reason == spool.StartNotExecutable || start.Reason == spool.StartBadFormat):
+	case errors.As(err, &start) && (start.Reason == "not_executable" || start.Reason == "bad_format"):
 		return exitNotExecutable
 	}
 	switch cmd.Name() {

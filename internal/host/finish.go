@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 )
 
 // NoticeLogRefused is the code of the notice that says why a log lacks what a
@@ -202,7 +203,7 @@ func (h *Host) startError(err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	return &spool.StartError{Reason: spool.StartLimit, Hint: h.remedy(err), Err: err}
+	return &spool.StartError{Reason: engine.StartLimit, Hint: h.remedy(err), Err: err}
 }
 
 // next joins a cause and what to do about it, if that is known.

@@ -210,7 +210,7 @@ func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 	if spec.ID == "" {
 		spec.ID = spool.RunID(NewID())
 	} else if err := spec.ID.Check(); err != nil {
-		return spool.Info{}, &spool.StartError{Reason: spool.StartInvalid, Hint: "use 1 to 128 of a-z and 0-9", Err: err}
+		return spool.Info{}, &spool.StartError{Reason: engine.StartInvalid, Hint: "use 1 to 128 of a-z and 0-9", Err: err}
 	}
 	r, existing, err := h.reserve(ctx, spec)
 	if err != nil {
@@ -325,7 +325,7 @@ func (h *Host) engine(name string) (engine.Engine, error) {
 	}
 	make, ok := h.opts.Engines[name]
 	if !ok {
-		return nil, &spool.StartError{Reason: spool.StartUnsupported, Err: fmt.Errorf("%w: no engine %q", spool.ErrUnsupported, name),
+		return nil, &spool.StartError{Reason: engine.StartUnsupported, Err: fmt.Errorf("%w: no engine %q", spool.ErrUnsupported, name),
 			Hint: "this host has " + strings.Join(slices.Sorted(maps.Keys(h.opts.Engines)), ", ")}
 	}
 	if err := h.register(); err != nil {

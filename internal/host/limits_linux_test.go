@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/launch"
@@ -107,7 +108,7 @@ func wantRefused(t *testing.T, h *host.Host, hint string) {
 	t.Helper()
 	_, err := h.Start(t.Context(), spool.Spec{ID: "refused", Argv: []string{"true"}})
 	var refused *spool.StartError
-	if !errors.As(err, &refused) || refused.Reason != spool.StartLimit || !strings.Contains(refused.Hint, hint) {
+	if !errors.As(err, &refused) || refused.Reason != engine.StartLimit || !strings.Contains(refused.Hint, hint) {
 		t.Errorf("start: %v, want a limit and %q", err, hint)
 	}
 	if _, err := h.Stat(t.Context(), "refused"); !errors.Is(err, spool.ErrNotFound) {
@@ -424,7 +425,7 @@ func outOfDescriptors(o host.Options) error {
 	}
 	started--
 	var refused *spool.StartError
-	if !errors.As(err, &refused) || refused.Reason != spool.StartLimit || !strings.Contains(refused.Hint, "too many open files") {
+	if !errors.As(err, &refused) || refused.Reason != engine.StartLimit || !strings.Contains(refused.Hint, "too many open files") {
 		return fmt.Errorf("after %d starts: %w", started, err)
 	}
 	if started < 5 {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/record"
@@ -92,7 +93,7 @@ func inherit(spec *spool.Spec) (err error) {
 	if spec.EnvPolicy != nil { // without a policy it inherits nothing
 		env, err := environ.Make(spec.EnvPolicy, os.Environ(), spec.Env)
 		if err != nil {
-			return &spool.StartError{Reason: spool.StartInvalid, Err: err}
+			return &spool.StartError{Reason: engine.StartInvalid, Err: err}
 		}
 		spec.EnvPolicy, spec.Env = nil, make(map[string]string, len(env))
 		for _, kv := range env {
@@ -102,7 +103,7 @@ func inherit(spec *spool.Spec) (err error) {
 	}
 	if spec.Cwd == "" {
 		if spec.Cwd, err = os.Getwd(); err != nil {
-			return &spool.StartError{Reason: spool.StartBadCwd, Err: err}
+			return &spool.StartError{Reason: engine.StartBadCwd, Err: err}
 		}
 	}
 	return nil

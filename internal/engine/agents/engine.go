@@ -47,7 +47,7 @@ func DefaultDir() string {
 }
 
 func invalid(err error) error {
-	return &spool.StartError{Reason: spool.StartInvalid, Err: err}
+	return &spool.StartError{Reason: engine.StartInvalid, Err: err}
 }
 
 // NotInstalled is why a run of an agent that is not there did not start.
@@ -162,7 +162,7 @@ func programOf(c *agent.Config, r *talk.Agent) string {
 
 // missing says that an agent is not there, and how to get it.
 func missing(c *agent.Config, r *talk.Agent) error {
-	e := &spool.StartError{Reason: spool.StartNotFound, Err: &NotInstalled{Agent: r.Name, Program: programOf(c, r), Install: r.Install}}
+	e := &spool.StartError{Reason: engine.StartNotFound, Err: &NotInstalled{Agent: r.Name, Program: programOf(c, r), Install: r.Install}}
 	if r.Install != "" {
 		e.Hint = "install it with: " + r.Install
 	}
@@ -179,7 +179,7 @@ func checkDir(dir string) error {
 		err = fmt.Errorf("%s is no directory", dir)
 	}
 	if err != nil {
-		return &spool.StartError{Reason: spool.StartBadCwd, Err: err,
+		return &spool.StartError{Reason: engine.StartBadCwd, Err: err,
 			Hint: "the working directory must exist on the machine that runs the agent"}
 	}
 	return nil

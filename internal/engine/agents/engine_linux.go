@@ -58,7 +58,7 @@ func New(o Options) (*Engine, error) {
 // prompt; that it can is checked now.
 func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (engine.Session, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+		return nil, &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
 	}
 	if err := checkDir(spec.Cwd); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if spec.Cwd == "" {
 		dir, err := os.Getwd()
 		if err != nil {
-			return nil, &spool.StartError{Reason: spool.StartBadCwd, Err: err}
+			return nil, &spool.StartError{Reason: engine.StartBadCwd, Err: err}
 		}
 		spec.Cwd = dir
 	}
@@ -89,7 +89,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return nil, &spool.StartError{Reason: spool.StartOther, Err: spool.ErrClosed}
+		return nil, &spool.StartError{Reason: engine.StartOther, Err: spool.ErrClosed}
 	}
 	e.sessions[s] = struct{}{}
 	e.loops.Go(func() {

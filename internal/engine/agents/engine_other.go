@@ -20,7 +20,7 @@ func New(Options) (*Engine, error) {
 
 // Start reports that the platform is not supported.
 func (*Engine) Start(context.Context, spool.Spec, engine.Sink) (engine.Session, error) {
-	return nil, &spool.StartError{Reason: spool.StartUnsupported, Err: spool.ErrUnsupported}
+	return nil, &spool.StartError{Reason: engine.StartUnsupported, Err: spool.ErrUnsupported}
 }
 
 // Close does nothing.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 )
@@ -208,7 +209,7 @@ head -c 50000000 /dev/zero | tr '\0' 'e' >&2; echo >&2; echo the end >&2
 			_, err := tryConverse(t, newEngine(t), agent.Config{Agent: r.Name, Program: "no-such-agent"}, spool.Limits{})
 			var start *spool.StartError
 			var missing *NotInstalled
-			if !errors.As(err, &start) || start.Reason != spool.StartNotFound || !strings.Contains(start.Hint, "npm install -g") || !errors.As(err, &missing) {
+			if !errors.As(err, &start) || start.Reason != engine.StartNotFound || !strings.Contains(start.Hint, "npm install -g") || !errors.As(err, &missing) {
 				t.Errorf("%s: %v", r.Name, err)
 			}
 		}

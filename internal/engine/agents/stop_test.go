@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 	"github.com/spool-run/spool/internal/engine/turns"
@@ -322,14 +323,14 @@ func TestInputsThatMakeNoSense(t *testing.T) {
 		{Agent: agent.Codex, FollowUp: "dance"}, {Agent: agent.Codex, Fork: true}, {Agent: agent.Codex, Policy: &agent.Policy{Rules: []agent.Rule{{Verdict: "perhaps"}}}}} {
 		_, err := tryConverse(t, newEngine(t), c, spool.Limits{})
 		var start *spool.StartError
-		if !errors.As(err, &start) || start.Reason != spool.StartInvalid {
+		if !errors.As(err, &start) || start.Reason != engine.StartInvalid {
 			t.Errorf("start with %+v: %v", c, err)
 		}
 	}
 	for _, config := range []string{`{"agent":"codex","policy":{"rules":[]}}`, `{"agent":"codex","modell":"x"}`} {
 		_, err := newEngine(t).Start(context.Background(), spool.Spec{Engine: spool.EngineAgent, Config: []byte(config)}, enginetest.NewLog())
 		var start *spool.StartError
-		if !errors.As(err, &start) || start.Reason != spool.StartInvalid {
+		if !errors.As(err, &start) || start.Reason != engine.StartInvalid {
 			t.Errorf("start with the unknown key of %s: %v", config, err)
 		}
 	}

@@ -486,28 +486,28 @@ func startErrors(t *testing.T, e engine.Engine) {
 	tests := []struct {
 		name   string
 		spec   spool.Spec
-		reason spool.StartReason
+		reason string
 		errno  error
 	}{
-		{"no argv", spool.Spec{}, spool.StartInvalid, nil},
-		{"empty program", spool.Spec{Argv: []string{""}}, spool.StartNotFound, syscall.ENOENT},
-		{"no such program", spool.Spec{Argv: []string{"no-such-program"}, Env: path}, spool.StartNotFound, syscall.ENOENT},
-		{"no such file", spool.Spec{Argv: []string{"/no/such/program"}}, spool.StartNotFound, syscall.ENOENT},
-		{"no such cwd", spool.Spec{Argv: []string{"/bin/true"}, Cwd: dir + "/none"}, spool.StartBadCwd, syscall.ENOENT},
-		{"cwd is a file", spool.Spec{Argv: []string{"/bin/true"}, Cwd: plain}, spool.StartBadCwd, syscall.ENOTDIR},
-		{"not executable", spool.Spec{Argv: []string{plain}}, spool.StartNotExecutable, syscall.EACCES},
-		{"directory", spool.Spec{Argv: []string{dir}}, spool.StartNotExecutable, syscall.EACCES},
-		{"not executable in PATH", spool.Spec{Argv: []string{"plain"}, Env: map[string]string{"PATH": dir}}, spool.StartNotExecutable, syscall.EACCES},
-		{"bad format", spool.Spec{Argv: []string{script}}, spool.StartBadFormat, syscall.ENOEXEC},
-		{"nul in argv", spool.Spec{Argv: []string{"/bin/true", "a\x00b"}}, spool.StartInvalid, nil},
-		{"nul in arg0", spool.Spec{Argv: []string{"/bin/true"}, Arg0: "\x00"}, spool.StartInvalid, nil},
-		{"nul in cwd", spool.Spec{Argv: []string{"/bin/true"}, Cwd: "/\x00"}, spool.StartInvalid, nil},
-		{"nul in env", spool.Spec{Argv: []string{"/bin/true"}, Env: map[string]string{"A": "\x00"}}, spool.StartInvalid, nil},
-		{"bad env name", spool.Spec{Argv: []string{"/bin/true"}, Env: map[string]string{"A=B": ""}}, spool.StartInvalid, nil},
-		{"bad inheritance", spool.Spec{Argv: []string{"/bin/true"}, EnvPolicy: &spool.EnvPolicy{Inherit: "bogus"}}, spool.StartInvalid, nil},
-		{"bad policy", spool.Spec{Argv: []string{"/bin/true"}, Limits: spool.Limits{OutputPolicy: "bogus"}}, spool.StartInvalid, nil},
-		{"negative limit", spool.Spec{Argv: []string{"/bin/true"}, Limits: spool.Limits{Wall: -1}}, spool.StartInvalid, nil},
-		{"arguments too large", spool.Spec{Argv: []string{"/bin/true", strings.Repeat("x", 1<<20)}}, spool.StartInvalid, syscall.E2BIG},
+		{"no argv", spool.Spec{}, engine.StartInvalid, nil},
+		{"empty program", spool.Spec{Argv: []string{""}}, engine.StartNotFound, syscall.ENOENT},
+		{"no such program", spool.Spec{Argv: []string{"no-such-program"}, Env: path}, engine.StartNotFound, syscall.ENOENT},
+		{"no such file", spool.Spec{Argv: []string{"/no/such/program"}}, engine.StartNotFound, syscall.ENOENT},
+		{"no such cwd", spool.Spec{Argv: []string{"/bin/true"}, Cwd: dir + "/none"}, engine.StartBadCwd, syscall.ENOENT},
+		{"cwd is a file", spool.Spec{Argv: []string{"/bin/true"}, Cwd: plain}, engine.StartBadCwd, syscall.ENOTDIR},
+		{"not executable", spool.Spec{Argv: []string{plain}}, engine.StartNotExecutable, syscall.EACCES},
+		{"directory", spool.Spec{Argv: []string{dir}}, engine.StartNotExecutable, syscall.EACCES},
+		{"not executable in PATH", spool.Spec{Argv: []string{"plain"}, Env: map[string]string{"PATH": dir}}, engine.StartNotExecutable, syscall.EACCES},
+		{"bad format", spool.Spec{Argv: []string{script}}, engine.StartBadFormat, syscall.ENOEXEC},
+		{"nul in argv", spool.Spec{Argv: []string{"/bin/true", "a\x00b"}}, engine.StartInvalid, nil},
+		{"nul in arg0", spool.Spec{Argv: []string{"/bin/true"}, Arg0: "\x00"}, engine.StartInvalid, nil},
+		{"nul in cwd", spool.Spec{Argv: []string{"/bin/true"}, Cwd: "/\x00"}, engine.StartInvalid, nil},
+		{"nul in env", spool.Spec{Argv: []string{"/bin/true"}, Env: map[string]string{"A": "\x00"}}, engine.StartInvalid, nil},
+		{"bad env name", spool.Spec{Argv: []string{"/bin/true"}, Env: map[string]string{"A=B": ""}}, engine.StartInvalid, nil},
+		{"bad inheritance", spool.Spec{Argv: []string{"/bin/true"}, EnvPolicy: &spool.EnvPolicy{Inherit: "bogus"}}, engine.StartInvalid, nil},
+		{"bad policy", spool.Spec{Argv: []string{"/bin/true"}, Limits: spool.Limits{OutputPolicy: "bogus"}}, engine.StartInvalid, nil},
+		{"negative limit", spool.Spec{Argv: []string{"/bin/true"}, Limits: spool.Limits{Wall: -1}}, engine.StartInvalid, nil},
+		{"arguments too large", spool.Spec{Argv: []string{"/bin/true", strings.Repeat("x", 1<<20)}}, engine.StartInvalid, syscall.E2BIG},
 	}
 	for _, tt := range tests {
 		for _, tty := range []*spool.Size{nil, {Rows: 24, Cols: 80}} {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/python"
 )
@@ -71,7 +72,7 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 		s.Env = map[string]string{"PATH": empty, "VIRTUAL_ENV": filepath.Join(empty, "gone")}
 	}))
 	var se *spool.StartError
-	if !errors.As(err, &se) || se.Reason != spool.StartNotFound {
+	if !errors.As(err, &se) || se.Reason != engine.StartNotFound {
 		t.Fatalf("error %#v", err)
 	}
 	for _, want := range []string{"gone", "python3"} {
@@ -83,7 +84,7 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 		t.Error("nobody says what to do")
 	}
 	_, err = sharedLab(t).tryStart(t, config(func(c *python.KernelConfig) { c.Interpreter = "/no/such/python" }))
-	if !errors.As(err, &se) || se.Reason != spool.StartNotFound || !strings.Contains(se.Error(), "/no/such/python") {
+	if !errors.As(err, &se) || se.Reason != engine.StartNotFound || !strings.Contains(se.Error(), "/no/such/python") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -91,7 +92,7 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 func TestMissingDirectoryIsNamed(t *testing.T) {
 	_, err := sharedLab(t).tryStart(t, spec(func(s *spool.Spec) { s.Cwd = "/no/such/directory" }))
 	var se *spool.StartError
-	if !errors.As(err, &se) || se.Reason != spool.StartBadCwd || !strings.Contains(se.Error(), "/no/such/directory") {
+	if !errors.As(err, &se) || se.Reason != engine.StartBadCwd || !strings.Contains(se.Error(), "/no/such/directory") {
 		t.Errorf("error %v", err)
 	}
 }

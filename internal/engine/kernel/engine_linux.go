@@ -78,12 +78,12 @@ func New(o Options) (*Engine, error) {
 // left behind if it dies.
 func (e *Engine) Owner() string { return e.launcher.Owner() }
 
-func invalid(err error) error { return &spool.StartError{Reason: spool.StartInvalid, Err: err} }
+func invalid(err error) error { return &spool.StartError{Reason: engine.StartInvalid, Err: err} }
 
 // Start starts an interpreter. It returns once it takes cells.
 func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (engine.Session, error) {
 	if ctx.Err() != nil {
-		return nil, &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+		return nil, &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
 	}
 	l, limits, err := e.plan(&spec)
 	if err != nil {
@@ -92,7 +92,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
-		return nil, &spool.StartError{Reason: spool.StartOther, Err: spool.ErrClosed}
+		return nil, &spool.StartError{Reason: engine.StartOther, Err: spool.ErrClosed}
 	}
 	e.work.Add(1) // from here on Close waits for us
 	e.mu.Unlock()
@@ -114,7 +114,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	e.work.Done()
 	var se *spool.StartError
 	if !errors.As(err, &se) {
-		err = &spool.StartError{Reason: spool.StartOther, Err: err}
+		err = &spool.StartError{Reason: engine.StartOther, Err: err}
 	}
 	return nil, err
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
 )
 
@@ -44,11 +45,11 @@ func Inherit(spec *spool.Spec, inherited []string) error {
 	}
 	cfg, err := parseConfig(spec.Config)
 	if err != nil {
-		return &spool.StartError{Reason: spool.StartInvalid, Err: err}
+		return &spool.StartError{Reason: engine.StartInvalid, Err: err}
 	}
 	env, err := environment(spec, inherited, cfg.EnvAllow)
 	if err != nil {
-		return &spool.StartError{Reason: spool.StartInvalid, Err: err}
+		return &spool.StartError{Reason: engine.StartInvalid, Err: err}
 	}
 	spec.Env = make(map[string]string, len(env))
 	for _, v := range env {

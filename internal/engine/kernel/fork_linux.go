@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/launch"
 )
 
@@ -42,7 +43,7 @@ type forkReply struct {
 // forkLive starts an interpreter as a copy of that of another run.
 func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*interpreter, error) {
 	refuse := func(err error) error {
-		return &spool.StartError{Reason: spool.StartOther, Hint: "fork a run between two cells, without threads, open connections or child processes", Err: fmt.Errorf("fork run %s: %w", l.cfg.Fork, err)}
+		return &spool.StartError{Reason: engine.StartOther, Hint: "fork a run between two cells, without threads, open connections or child processes", Err: fmt.Errorf("fork run %s: %w", l.cfg.Fork, err)}
 	}
 	e.mu.Lock()
 	parent := e.byID[l.cfg.Fork]

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
 )
 
@@ -148,7 +149,7 @@ func (c candidate) activate(env []string) []string {
 // errNoInterpreter explains what was tried and what to do.
 func errNoInterpreter(tried []string) error {
 	return &spool.StartError{
-		Reason: spool.StartNotFound,
+		Reason: engine.StartNotFound,
 		Hint:   "install Python 3.9 or later, or name an interpreter",
 		Err:    fmt.Errorf("no Python interpreter works; tried %s", strings.Join(tried, "; ")),
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/python"
 )
 
@@ -69,21 +70,21 @@ func TestStartErrorsSayWhatToDo(t *testing.T) {
 		name   string
 		cfg    python.KernelConfig
 		spec   spool.Spec
-		reason spool.StartReason
+		reason string
 		text   string
 	}{
-		{"missing interpreter", python.KernelConfig{Interpreter: dir + "/none"}, spool.Spec{}, spool.StartNotFound, "no such file"},
-		{"not executable", python.KernelConfig{Interpreter: dir + "/plain"}, spool.Spec{}, spool.StartNotFound, "permission denied"},
-		{"broken interpreter", python.KernelConfig{Interpreter: dir + "/broken"}, spool.Spec{}, spool.StartNotFound, "exited with code 3: no such thing as a module"},
-		{"one that hangs", python.KernelConfig{Interpreter: dir + "/hangs", StartTimeoutMs: 200}, spool.Spec{}, spool.StartNotFound, "ready in time"},
-		{"none at all", python.KernelConfig{}, spool.Spec{Cwd: dir, Env: map[string]string{"PATH": dir + "/empty", "VIRTUAL_ENV": dir}}, spool.StartNotFound, "VIRTUAL_ENV"},
-		{"missing directory", python.KernelConfig{Interpreter: testPython(t)}, spool.Spec{Cwd: dir + "/none"}, spool.StartBadCwd, "no such file"},
-		{"directory is a file", python.KernelConfig{Interpreter: testPython(t)}, spool.Spec{Cwd: dir + "/plain"}, spool.StartBadCwd, "not a directory"},
-		{"argv", python.KernelConfig{}, spool.Spec{Argv: []string{"x"}}, spool.StartInvalid, "cells"},
-		{"terminal", python.KernelConfig{}, spool.Spec{TTY: &spool.Size{}}, spool.StartInvalid, "terminal"},
-		{"bad policy", python.KernelConfig{Input: "bogus"}, spool.Spec{}, spool.StartInvalid, "bogus"},
-		{"bad zygote", python.KernelConfig{Zygote: "bogus"}, spool.Spec{}, spool.StartInvalid, "bogus"},
-		{"negative", python.KernelConfig{KillMs: -1}, spool.Spec{}, spool.StartInvalid, "kill_ms"},
+		{"missing interpreter", python.KernelConfig{Interpreter: dir + "/none"}, spool.Spec{}, engine.StartNotFound, "no such file"},
+		{"not executable", python.KernelConfig{Interpreter: dir + "/plain"}, spool.Spec{}, engine.StartNotFound, "permission denied"},
+		{"broken interpreter", python.KernelConfig{Interpreter: dir + "/broken"}, spool.Spec{}, engine.StartNotFound, "exited with code 3: no such thing as a module"},
+		{"one that hangs", python.KernelConfig{Interpreter: dir + "/hangs", StartTimeoutMs: 200}, spool.Spec{}, engine.StartNotFound, "ready in time"},
+		{"none at all", python.KernelConfig{}, spool.Spec{Cwd: dir, Env: map[string]string{"PATH": dir + "/empty", "VIRTUAL_ENV": dir}}, engine.StartNotFound, "VIRTUAL_ENV"},
+		{"missing directory", python.KernelConfig{Interpreter: testPython(t)}, spool.Spec{Cwd: dir + "/none"}, engine.StartBadCwd, "no such file"},
+		{"directory is a file", python.KernelConfig{Interpreter: testPython(t)}, spool.Spec{Cwd: dir + "/plain"}, engine.StartBadCwd, "not a directory"},
+		{"argv", python.KernelConfig{}, spool.Spec{Argv: []string{"x"}}, engine.StartInvalid, "cells"},
+		{"terminal", python.KernelConfig{}, spool.Spec{TTY: &spool.Size{}}, engine.StartInvalid, "terminal"},
+		{"bad policy", python.KernelConfig{Input: "bogus"}, spool.Spec{}, engine.StartInvalid, "bogus"},
+		{"bad zygote", python.KernelConfig{Zygote: "bogus"}, spool.Spec{}, engine.StartInvalid, "bogus"},
+		{"negative", python.KernelConfig{KillMs: -1}, spool.Spec{}, engine.StartInvalid, "kill_ms"},
 	}
 	for _, tt := range tests {
 		_, err := tryStart(t, e, tt.cfg, tt.spec)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/python"
 )
@@ -346,17 +347,17 @@ func (e *Engine) bringUp(ctx context.Context, l *launchSpec) (*interpreter, erro
 	case e.starting <- struct{}{}:
 		defer func() { <-e.starting }()
 	case <-ctx.Done():
-		return nil, &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+		return nil, &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
 	}
 	deadline := time.Now().Add(millis(l.cfg.StartTimeoutMs, DefaultStartTimeout))
 	if info, err := os.Stat(l.cwd); err != nil {
-		return nil, &spool.StartError{Reason: spool.StartBadCwd, Hint: "create the working directory or choose another", Err: err}
+		return nil, &spool.StartError{Reason: engine.StartBadCwd, Hint: "create the working directory or choose another", Err: err}
 	} else if !info.IsDir() {
-		return nil, &spool.StartError{Reason: spool.StartBadCwd, Hint: "choose a directory", Err: &os.PathError{Op: "chdir", Path: l.cwd, Err: unix.ENOTDIR}}
+		return nil, &spool.StartError{Reason: engine.StartBadCwd, Hint: "choose a directory", Err: &os.PathError{Op: "chdir", Path: l.cwd, Err: unix.ENOTDIR}}
 	}
 	list, tried, err := candidates(l.cfg.Interpreter, l.cwd, l.env)
 	if err != nil {
-		return nil, &spool.StartError{Reason: spool.StartNotFound, Hint: "name an interpreter that exists, or none to have one found", Err: fmt.Errorf("interpreter %s: %w", l.cfg.Interpreter, err)}
+		return nil, &spool.StartError{Reason: engine.StartNotFound, Hint: "name an interpreter that exists, or none to have one found", Err: fmt.Errorf("interpreter %s: %w", l.cfg.Interpreter, err)}
 	}
 	for _, c := range list {
 		if known, ok := e.resolved(c, l); ok {
@@ -368,10 +369,10 @@ func (e *Engine) bringUp(ctx context.Context, l *launchSpec) (*interpreter, erro
 			return p, nil
 		}
 		if ctx.Err() != nil {
-			return nil, &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+			return nil, &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
 		}
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENFILE) {
-			return nil, &spool.StartError{Reason: spool.StartLimit, Hint: "end something, or raise the limit", Err: err}
+			return nil, &spool.StartError{Reason: engine.StartLimit, Hint: "end something, or raise the limit", Err: err}
 		}
 		tried = append(tried, fmt.Sprintf("%s (%s): %v", c.path, c.from, err))
 	}

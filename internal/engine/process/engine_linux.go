@@ -71,7 +71,7 @@ func (e *Engine) Owner() string { return e.launcher.Owner() }
 // Start starts a process. It returns once the program is executing.
 func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (engine.Session, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+		return nil, &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
 	}
 	env, err := environ.Make(spec.EnvPolicy, e.opts.Environ, spec.Env)
 	if err != nil {
@@ -96,7 +96,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
-		return nil, &spool.StartError{Reason: spool.StartOther, Err: spool.ErrClosed}
+		return nil, &spool.StartError{Reason: engine.StartOther, Err: spool.ErrClosed}
 	}
 	e.pumps.Add(1) // from here on Close waits for us
 	e.mu.Unlock()

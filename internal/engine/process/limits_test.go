@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 	"github.com/spool-run/spool/internal/failpoint"
 )
@@ -252,7 +253,7 @@ func TestStartWithoutRoom(t *testing.T) {
 		_, err := e.Start(t.Context(), shell("true"), enginetest.NewLog())
 		disable()
 		var refused *spool.StartError
-		if !errors.As(err, &refused) || refused.Reason != spool.StartLimit || !errors.Is(err, errno) || !strings.Contains(refused.Hint, hint) {
+		if !errors.As(err, &refused) || refused.Reason != engine.StartLimit || !errors.Is(err, errno) || !strings.Contains(refused.Hint, hint) {
 			t.Errorf("%v: %v", errno, err)
 		}
 	}

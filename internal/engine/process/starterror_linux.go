@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/launch"
 )
 
 var errNUL = errors.New("nul byte found in provided data")
 
 func invalid(err error) error {
-	return &spool.StartError{Reason: spool.StartInvalid, Err: err}
+	return &spool.StartError{Reason: engine.StartInvalid, Err: err}
 }
 
 // check rejects what no kernel call should see.
@@ -46,11 +47,11 @@ func check(spec *spool.Spec, env []string) error {
 // startError explains why a program did not start. The kernel says only that
 // something failed, so the working directory is looked at now.
 func startError(program string, spec *spool.Spec, err error) error {
-	e := &spool.StartError{Reason: spool.StartOther}
+	e := &spool.StartError{Reason: engine.StartOther}
 	var errno syscall.Errno
 	switch {
 	case errors.Is(err, launch.ErrNoPidsLimit):
-		e.Reason, e.Err = spool.StartUnsupported, err
+		e.Reason, e.Err = engine.StartUnsupported, err
 		e.Hint = "this machine has no control groups for the limit of processes; start without it"
 		return e
 	case !errors.As(err, &errno):
@@ -59,7 +60,7 @@ func startError(program string, spec *spool.Spec, err error) error {
 	}
 	if spec.Cwd != "" {
 		if cause := checkCwd(spec.Cwd); cause != 0 {
-			e.Reason = spool.StartBadCwd
+			e.Reason = engine.StartBadCwd
 			e.Err = &fs.PathError{Op: "chdir", Path: spec.Cwd, Err: cause}
 			e.Hint = "the working directory must exist on the machine that runs the program"
 			return e
@@ -68,7 +69,7 @@ func startError(program string, spec *spool.Spec, err error) error {
 	e.Err = &fs.PathError{Op: "exec", Path: program, Err: errno}
 	switch errno {
 	case unix.ENOENT, unix.ENOTDIR:
-		e.Reason = spool.StartNotFound
+		e.Reason = engine.StartNotFound
 		e.Hint = "no such program in the PATH of its environment"
 		if strings.Contains(program, "/") {
 			e.Hint = "no such program"
@@ -77,19 +78,19 @@ func startError(program string, spec *spool.Spec, err error) error {
 			}
 		}
 	case unix.EACCES, unix.EPERM:
-		e.Reason = spool.StartNotExecutable
+		e.Reason = engine.StartNotExecutable
 		e.Hint = "the file is not executable"
 	case unix.ENOEXEC:
-		e.Reason = spool.StartBadFormat
+		e.Reason = engine.StartBadFormat
 		e.Hint = "not a program for this machine; a script needs a #! line"
 	case unix.EAGAIN, unix.EMFILE, unix.ENFILE, unix.ENOMEM:
-		e.Reason = spool.StartLimit
+		e.Reason = engine.StartLimit
 		e.Hint = limitHint(errno)
 	case unix.E2BIG:
-		e.Reason = spool.StartInvalid
+		e.Reason = engine.StartInvalid
 		e.Hint = "the arguments and the environment are too large"
 	case unix.ENAMETOOLONG, unix.ELOOP:
-		e.Reason = spool.StartNotFound
+		e.Reason = engine.StartNotFound
 	}
 	return e
 }
@@ -127,18 +128,18 @@ func checkCwd(dir string) syscall.Errno {
 
 // pipeError explains why there were no descriptors.
 func pipeError(err error) error {
-	e := &spool.StartError{Reason: spool.StartOther, Err: err}
+	e := &spool.StartError{Reason: engine.StartOther, Err: err}
 	var errno syscall.Errno
 	if errors.As(err, &errno) && (errno == unix.EMFILE || errno == unix.ENFILE || errno == unix.ENOMEM) {
-		e.Reason, e.Hint = spool.StartLimit, limitHint(errno)
+		e.Reason, e.Hint = engine.StartLimit, limitHint(errno)
 	}
 	return e
 }
 
 // ptyError explains why there was no terminal.
 func ptyError(err error) error {
-	if e, ok := pipeError(err).(*spool.StartError); ok && e.Reason == spool.StartLimit {
+	if e, ok := pipeError(err).(*spool.StartError); ok && e.Reason == engine.StartLimit {
 		return e
 	}
-	return &spool.StartError{Reason: spool.StartPTY, Hint: "no terminal could be opened; is /dev/ptmx there?", Err: err}
+	return &spool.StartError{Reason: engine.StartPTY, Hint: "no terminal could be opened; is /dev/ptmx there?", Err: err}
 }

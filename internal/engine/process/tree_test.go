@@ -295,7 +295,7 @@ func TestPidsLimitWithoutGroups(t *testing.T) {
 	spec.Limits.Pids = 100
 	_, err := e.Start(t.Context(), spec, enginetest.NewLog())
 	var se *spool.StartError
-	if !errors.As(err, &se) || se.Reason != spool.StartUnsupported {
+	if !errors.As(err, &se) || se.Reason != engine.StartUnsupported {
 		t.Errorf("start: %v", err)
 	}
 	s, _ := start(t, e, shell("exit 0")) // the default is a wish

@@ -54,7 +54,7 @@ const startWait = 500 * time.Millisecond
 func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (engine.Session, error) {
 	config, err := decode(&spec)
 	if err != nil {
-		return nil, &spool.StartError{Reason: spool.StartInvalid, Err: err}
+		return nil, &spool.StartError{Reason: engine.StartInvalid, Err: err}
 	}
 	backend, err := e.backend(config.Backend)
 	if err != nil {
@@ -81,7 +81,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
-		return nil, errors.Join(&spool.StartError{Reason: spool.StartOther, Err: spool.ErrClosed}, tree.tree.Close())
+		return nil, errors.Join(&spool.StartError{Reason: engine.StartOther, Err: spool.ErrClosed}, tree.tree.Close())
 	}
 	e.sessions[s] = struct{}{}
 	e.wg.Go(func() {
@@ -146,15 +146,15 @@ func startError(err error) error {
 	case errors.As(err, &start):
 		return err
 	case errors.As(err, &unavailable):
-		return &spool.StartError{Reason: spool.StartUnsupported, Hint: unavailable.Hint, Err: err}
+		return &spool.StartError{Reason: engine.StartUnsupported, Hint: unavailable.Hint, Err: err}
 	}
-	return &spool.StartError{Reason: spool.StartOther, Err: err}
+	return &spool.StartError{Reason: engine.StartOther, Err: err}
 }
 
 func filesError(err error) error {
-	reason := spool.StartInvalid
+	reason := engine.StartInvalid
 	if errors.Is(err, vfs.ENOSPC) {
-		reason = spool.StartLimit
+		reason = engine.StartLimit
 	}
 	return &spool.StartError{Reason: reason, Err: fmt.Errorf("make the sandbox's files: %w", err)}
 }

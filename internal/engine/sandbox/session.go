@@ -92,7 +92,7 @@ func (s *session) begun(ctx context.Context) error {
 	case <-ctx.Done():
 		s.end(end{killed: true})
 		<-s.done
-		return &spool.StartError{Reason: spool.StartOther, Err: context.Cause(ctx)}
+		return &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
 	}
 	if s.readyErr != nil {
 		<-s.done

@@ -197,7 +197,7 @@ func startError(err error) error {
 	if !errors.As(err, &se) {
 		return rpc.Errorf(rpc.CodeInternal, "%s", err)
 	}
-	if se.Reason == spool.StartInvalid {
+	if se.Reason == "invalid" {
 		return rpc.Errorf(rpc.CodeInternal, "%s", se.Err)
 	}
 	var errno syscall.Errno

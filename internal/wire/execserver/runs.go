@@ -66,7 +66,7 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 func (c *conn) runStart(_ context.Context, params json.RawMessage) (any, error) {
 	var spec spool.Spec
 	if err := strict.Unmarshal(params, &spec, "spec"); err != nil {
-		return nil, &spool.StartError{Reason: spool.StartInvalid, Err: fmt.Errorf("%w: %w", spool.ErrInvalid, err)}
+		return nil, &spool.StartError{Reason: "invalid", Err: fmt.Errorf("%w: %w", spool.ErrInvalid, err)}
 	}
 	labels := map[string]string{labelServer: c.server.id}
 	maps.Copy(labels, spec.Labels)

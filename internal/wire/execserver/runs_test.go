@@ -435,7 +435,7 @@ func TestRunErrorsKeepTheirIdentity(t *testing.T) {
 	is("run/start", spool.Spec{Argv: []string{"true"}, Cwd: "/no/such/directory"}, os.ErrNotExist)
 	var se *spool.StartError
 	err := runproto.DecodeError(c.call("run/start", spool.Spec{Argv: []string{"no-such-program"}}, nil))
-	if !errors.As(err, &se) || se.Reason != spool.StartNotFound || se.Hint == "" {
+	if !errors.As(err, &se) || se.Reason != "not_found" || se.Hint == "" {
 		t.Errorf("start: %#v", err)
 	}
 }
@@ -455,7 +455,7 @@ func TestSpecIsStrict(t *testing.T) {
 	} {
 		err := runproto.DecodeError(c.call("run/start", json.RawMessage(spec), nil))
 		var se *spool.StartError
-		if !errors.As(err, &se) || se.Reason != spool.StartInvalid || !errors.Is(err, spool.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if !errors.As(err, &se) || se.Reason != "invalid" || !errors.Is(err, spool.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngot  %v\nwant %s", spec, err, want)
 		}
 	}

@@ -35,11 +35,11 @@ var errorNames = []struct {
 
 // errorData is what our errors carry in the data member.
 type errorData struct {
-	Name  string            `json:"name,omitempty"`
-	Start spool.StartReason `json:"start,omitempty"`
-	Hint  string            `json:"hint,omitempty"`
-	Cause string            `json:"cause,omitempty"`
-	Errno int               `json:"errno,omitempty"`
+	Name  string `json:"name,omitempty"`
+	Start string `json:"start,omitempty"`
+	Hint  string `json:"hint,omitempty"`
+	Cause string `json:"cause,omitempty"`
+	Errno int    `json:"errno,omitempty"`
 }
 
 // EncodeError turns an error of the backend into one for the wire.

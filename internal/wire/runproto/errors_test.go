@@ -94,10 +94,10 @@ func TestErrorOfSeveralKindsIsTheNarrowest(t *testing.T) {
 
 func TestStartErrorSurvivesEveryHop(t *testing.T) {
 	tests := []*spool.StartError{
-		{Reason: spool.StartBadCwd, Hint: "make it", Err: &fs.PathError{Op: "chdir", Path: "/x", Err: syscall.ENOENT}},
-		{Reason: spool.StartInvalid, Err: fmt.Errorf("%w: run id %q", spool.ErrInvalid, "../x")},
-		{Reason: spool.StartLimit, Err: syscall.EAGAIN},
-		{Reason: spool.StartOther},
+		{Reason: "bad_cwd", Hint: "make it", Err: &fs.PathError{Op: "chdir", Path: "/x", Err: syscall.ENOENT}},
+		{Reason: "invalid", Err: fmt.Errorf("%w: run id %q", spool.ErrInvalid, "../x")},
+		{Reason: "limit", Err: syscall.EAGAIN},
+		{Reason: "other"},
 	}
 	for _, want := range tests {
 		got := across(fmt.Errorf("start run x: %w", want))

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/python"
 )
 
@@ -82,7 +83,7 @@ func contextsPreserveConfiguration(t *testing.T, s Subject) {
 		},
 	} {
 		var start *spool.StartError
-		if _, err := l.tryStart(change); !errors.As(err, &start) || start.Reason != spool.StartInvalid {
+		if _, err := l.tryStart(change); !errors.As(err, &start) || start.Reason != engine.StartInvalid {
 			t.Errorf("%s: %v, want it refused as invalid", what, err)
 		}
 	}

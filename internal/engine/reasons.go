@@ -1,0 +1,14 @@
+package engine
+
+// The reasons of a [spool.StartError].
+const (
+	StartInvalid       = "invalid"        // the spec makes no sense
+	StartNotFound      = "not_found"      // no such program
+	StartNotExecutable = "not_executable" // found, but may not be executed
+	StartBadFormat     = "bad_format"     // not a program for this machine
+	StartBadCwd        = "bad_cwd"        // the working directory is missing or no directory
+	StartLimit         = "limit"          // processes, descriptors or memory ran out
+	StartPTY           = "pty"            // no terminal could be had
+	StartUnsupported   = "unsupported"    // the backend cannot do what was asked
+	StartOther         = "other"
+)
