@@ -77,9 +77,3 @@ type Limits struct {
 	OutputPolicy string `json:"output_policy,omitempty"`
 	Pids         int    `json:"pids,omitempty"` // processes and threads alive at once
 }
-
-// Label is one label of a run.
-type Label struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-}

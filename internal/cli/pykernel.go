@@ -78,16 +78,16 @@ func (a *app) kernel(ctx context.Context, b spool.Backend, o *pyOptions, signals
 // tie makes a run end with this command, also if that is killed.
 func tie(ctx context.Context, b spool.Backend, spec *spool.Spec) error {
 	l, ok := b.(interface {
-		Lease(ctx context.Context, label spool.Label, ttl time.Duration) error
+		Lease(ctx context.Context, key, value string, ttl time.Duration) error
 	})
 	if !ok {
 		return nil
 	}
-	label := spool.Label{Key: leaseLabel, Value: rand.Text()}
-	if err := l.Lease(ctx, label, leaseTTL); err != nil {
+	value := rand.Text()
+	if err := l.Lease(ctx, leaseLabel, value, leaseTTL); err != nil {
 		return fmt.Errorf("tie the interpreter to this command: %w", err)
 	}
-	spec.Labels = map[string]string{label.Key: label.Value}
+	spec.Labels = map[string]string{leaseLabel: value}
 	return nil
 }
 

@@ -400,11 +400,11 @@ func (h *Host) live() int {
 }
 
 // KillLabelled ends the runs of this host that have a label.
-func (h *Host) KillLabelled(ctx context.Context, l spool.Label) {
+func (h *Host) KillLabelled(ctx context.Context, key, value string) {
 	h.mu.Lock()
 	var marked []*run
 	for _, r := range h.runs {
-		if r.info.Labels[l.Key] == l.Value && !r.isDone() {
+		if r.info.Labels[key] == value && !r.isDone() {
 			marked = append(marked, r)
 		}
 	}

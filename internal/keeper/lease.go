@@ -56,24 +56,24 @@ func (c *serverConn) lease(method string, p leaseParams) (any, error) {
 func (s *server) dropLeases(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for label, l := range s.leases {
+	for of, l := range s.leases {
 		if l.holder == c {
 			l.holder = nil
-			l.expiry = time.AfterFunc(l.ttl, func() { s.expire(label, l) })
+			l.expiry = time.AfterFunc(l.ttl, func() { s.expire(of, l) })
 		}
 	}
 }
 
 // expire ends the runs of a lease that no server has taken.
-func (s *server) expire(label spool.Label, l *lease) {
+func (s *server) expire(of label, l *lease) {
 	s.mu.Lock()
-	if s.leases[label] != l || l.holder != nil {
+	if s.leases[of] != l || l.holder != nil {
 		s.mu.Unlock()
 		return // a server took it meanwhile
 	}
-	delete(s.leases, label)
+	delete(s.leases, of)
 	s.mu.Unlock()
-	s.host.KillLabelled(context.Background(), label)
+	s.host.KillLabelled(context.Background(), of.Key, of.Value)
 	s.checkIdle()
 }
 

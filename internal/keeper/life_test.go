@@ -155,13 +155,12 @@ func TestNewerKeeperTakesNewRuns(t *testing.T) {
 func TestLeaseEndsWhatNobodyTakesOver(t *testing.T) {
 	dir := stateDir(t)
 	b := open(t, dir, "one")
-	label := spool.Label{Key: "session", Value: "s1"}
 	spec := sh("echo ready; exec sleep 1000")
-	spec.Labels = map[string]string{label.Key: label.Value}
+	spec.Labels = map[string]string{"session": "s1"}
 	leased := start(t, b, spec).ID()
 	spec.Labels = nil
 	free := start(t, b, spec).ID()
-	if err := b.Lease(t.Context(), label, time.Millisecond); err != nil {
+	if err := b.Lease(t.Context(), "session", "s1", time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Close(); err != nil {
@@ -179,21 +178,20 @@ func TestLeaseEndsWhatNobodyTakesOver(t *testing.T) {
 func TestLeaseIsTakenOver(t *testing.T) {
 	dir := stateDir(t)
 	b := open(t, dir, "one")
-	label := spool.Label{Key: "session", Value: "s1"}
 	spec := sh("read x; exit 7")
-	spec.Stdin, spec.Labels = true, map[string]string{label.Key: label.Value}
+	spec.Stdin, spec.Labels = true, map[string]string{"session": "s1"}
 	id := start(t, b, spec).ID()
-	if err := b.Lease(t.Context(), label, time.Hour); err != nil {
+	if err := b.Lease(t.Context(), "session", "s1", time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	next := open(t, dir, "one")
-	if held, err := next.Leased(t.Context(), label); err != nil || !held {
+	if held, err := next.Leased(t.Context(), "session", "s1"); err != nil || !held {
 		t.Errorf("leased: %v, %v", held, err)
 	}
-	if err := next.Lease(t.Context(), label, time.Hour); err != nil {
+	if err := next.Lease(t.Context(), "session", "s1", time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	r := spool.Attach(next, id)
@@ -203,10 +201,10 @@ func TestLeaseIsTakenOver(t *testing.T) {
 	if o, err := r.Wait(t.Context()); err != nil || o.Code != 7 {
 		t.Errorf("outcome %v, %v", o, err)
 	}
-	if err := next.Release(t.Context(), label); err != nil {
+	if err := next.Release(t.Context(), "session", "s1"); err != nil {
 		t.Fatal(err)
 	}
-	if held, err := next.Leased(t.Context(), label); err != nil || held {
+	if held, err := next.Leased(t.Context(), "session", "s1"); err != nil || held {
 		t.Errorf("after the release: %v, %v", held, err)
 	}
 }

@@ -41,11 +41,17 @@ type awaitParams struct {
 	After spool.Seq   `json:"after"`
 }
 
+// label is one label of a run.
+type label struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
 // leaseParams name the runs of a lease, by their label, and how long they stay
 // without a holder.
 type leaseParams struct {
-	Label spool.Label `json:"label"`
-	TTLMs int64       `json:"ttl_ms,omitempty"`
+	Label label `json:"label"`
+	TTLMs int64 `json:"ttl_ms,omitempty"`
 }
 
 // liveResult describes the runs that are starting or not closed.

@@ -72,7 +72,7 @@ type server struct {
 
 	mu     sync.Mutex
 	conns  int
-	leases map[spool.Label]*lease
+	leases map[label]*lease
 	ending bool
 	check  chan struct{} // has room for one; filled when the keeper may have become idle
 }
@@ -100,7 +100,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &server{opts: o, host: h, ctx: ctx, leases: make(map[spool.Label]*lease), check: make(chan struct{}, 1)}
+	s := &server{opts: o, host: h, ctx: ctx, leases: make(map[label]*lease), check: make(chan struct{}, 1)}
 	if err := h.Register(); err != nil {
 		return errors.Join(err, ln.Close(), h.Close())
 	}

@@ -552,7 +552,7 @@ func (c *conn) terminate(ctx context.Context, id string) (bool, error) {
 	proc, ok := c.session.procs[id]
 	c.session.mu.Unlock()
 	if _, lasting := c.server.opts.Backend.(leaser); !ok && lasting {
-		n := c.server.killLabelled(c.session.label(), spool.Label{Key: labelProcess, Value: id})
+		n := c.server.killLabelled(map[string]string{labelSession: c.session.id, labelProcess: id})
 		return n > 0, nil
 	}
 	if !ok {

@@ -186,7 +186,7 @@ func (s *Server) Close() {
 			sess.end()
 		}
 		if s.started.Load() {
-			s.killLabelled(spool.Label{Key: labelServer, Value: s.id})
+			s.killLabelled(map[string]string{labelServer: s.id})
 		}
 	}
 	s.wg.Wait()
@@ -195,12 +195,9 @@ func (s *Server) Close() {
 // killLabelled kills the live runs that have all these labels and returns their
 // number. It also finds runs that an earlier server of the session was starting
 // when it died.
-func (s *Server) killLabelled(labels ...spool.Label) int {
+func (s *Server) killLabelled(labels map[string]string) int {
 	ctx := context.Background()
-	f := spool.Filter{Live: true, Labels: make(map[string]string, len(labels))}
-	for _, l := range labels {
-		f.Labels[l.Key] = l.Value
-	}
+	f := spool.Filter{Live: true, Labels: labels}
 	n := 0
 	for info, err := range s.opts.Backend.List(ctx, f) {
 		if err == nil {

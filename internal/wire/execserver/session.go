@@ -104,12 +104,10 @@ func (s *Server) newSession(c *conn) (*session, error) {
 // when their server is gone and no other server takes over in time, and it
 // remembers the label.
 type leaser interface {
-	Lease(ctx context.Context, l spool.Label, ttl time.Duration) error
-	Leased(ctx context.Context, l spool.Label) (bool, error)
-	Release(ctx context.Context, l spool.Label) error
+	Lease(ctx context.Context, key, value string, ttl time.Duration) error
+	Leased(ctx context.Context, key, value string) (bool, error)
+	Release(ctx context.Context, key, value string) error
 }
-
-func (sess *session) label() spool.Label { return spool.Label{Key: labelSession, Value: sess.id} }
 
 // hold takes the lease of a session in the background. If the server dies
 // before it has the lease, only requests of the last moment are lost.
@@ -120,7 +118,7 @@ func (s *Server) hold(sess *session) {
 	}
 	go func() {
 		defer s.wg.Done()
-		if err := l.Lease(s.ctx, sess.label(), s.opts.Detached); err != nil && s.ctx.Err() == nil {
+		if err := l.Lease(s.ctx, labelSession, sess.id, s.opts.Detached); err != nil && s.ctx.Err() == nil {
 			s.log.Warn("holding the lease of a session", "session", sess.id, "err", err)
 		}
 	}()
@@ -132,7 +130,7 @@ func (s *Server) wasLeased(id string) bool {
 	if !ok {
 		return false
 	}
-	held, err := l.Leased(s.ctx, spool.Label{Key: labelSession, Value: id})
+	held, err := l.Leased(s.ctx, labelSession, id)
 	return err == nil && held
 }
 
@@ -316,8 +314,8 @@ func (sess *session) end() {
 		}
 	}
 	if l, ok := sess.server.opts.Backend.(leaser); ok {
-		sess.server.killLabelled(sess.label())
-		if err := l.Release(context.Background(), sess.label()); err != nil {
+		sess.server.killLabelled(map[string]string{labelSession: sess.id})
+		if err := l.Release(context.Background(), labelSession, sess.id); err != nil {
 			sess.server.log.Warn("releasing the lease of a session", "session", sess.id, "err", err)
 		}
 	}
