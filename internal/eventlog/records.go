@@ -7,15 +7,14 @@ import (
 	"github.com/spool-run/spool/internal/record"
 )
 
-// RecordTier is a tier that has records at hand. ReadRecords appends none
-// where only Read can say what there is.
+// RecordTier is a tier that stores records. Its ReadRecords appends none where a
+// reader has to call Read, such as at a gap.
 type RecordTier interface {
 	ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte, spool.Seq, error)
 }
 
-// ReadRecords is [Log.Read] for somebody who hands the events on: it appends
-// their records to dst and returns the seq of the last, or after if there is
-// none.
+// ReadRecords is [Log.Read] for callers that pass the events on: it appends their
+// records to dst and returns the seq of the last, or after if there is none.
 func (l *Log) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte, spool.Seq, error) {
 	l.mu.Lock()
 	old := after+1 < l.first

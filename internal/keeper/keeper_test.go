@@ -21,7 +21,7 @@ import (
 	"github.com/spool-run/spool/internal/launch"
 )
 
-// The test binary is its own keeper.
+// With these variables the test binary runs a keeper.
 const (
 	keeperDir   = "KEEPER_TEST_DIR"
 	keeperBuild = "KEEPER_TEST_BUILD"
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// engines are those of the keepers.
+// engines are the engines of the keepers.
 var engines = map[string]host.NewEngine{
 	spool.EngineProcess: func(owner string) (engine.Engine, error) { return process.New(process.Options{Owner: owner}) },
 }
@@ -81,7 +81,7 @@ func open(t testing.TB, dir, build string) *keeper.Backend {
 	return b
 }
 
-// stateDir is a directory whose keepers are gone when the test ends.
+// stateDir returns a directory whose keepers end with the test.
 func stateDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,8 +105,7 @@ func TestBackend(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) spool.Backend { return open(t, stateDir(t), "one") })
 }
 
-// What is started is what was asked for, byte for byte: neither arguments nor
-// variables need be text.
+// Arguments and variables arrive byte for byte, even if they are not text.
 func TestStartIsByteExact(t *testing.T) {
 	b := open(t, stateDir(t), "one")
 	r, err := spool.Start(t.Context(), b, spool.Spec{

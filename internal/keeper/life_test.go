@@ -35,18 +35,18 @@ func owners(t *testing.T, dir string) []host.Owner {
 	return o
 }
 
-// untilOwners waits until so many keepers live.
+// untilOwners waits until n keepers live.
 func untilOwners(t *testing.T, dir string, n int) {
 	t.Helper()
 	for len(owners(t, dir)) != n {
 		if t.Context().Err() != nil {
 			t.Fatal("the test is over")
 		}
-		time.Sleep(time.Millisecond) // a lock that is free cannot be waited for without taking it
+		time.Sleep(time.Millisecond) // waiting for a lock to become free would take it
 	}
 }
 
-func TestRunsOutliveTheirReader(t *testing.T) {
+func TestRunsOutliveReader(t *testing.T) {
 	dir := stateDir(t)
 	first := open(t, dir, "one")
 	spec := sh("echo before; read x; echo \"$x\"; exit 4")
@@ -84,16 +84,16 @@ func TestKeeperEndsWhenIdle(t *testing.T) {
 	untilOwners(t, dir, 0)
 	left, err := filepath.Glob(filepath.Join(dir, "hosts", "*"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("it left %v, %v", left, err)
+		t.Errorf("the keeper left %v, %v", left, err)
 	}
-	// It comes back when it is needed.
+	// The next start starts a keeper again.
 	again := open(t, dir, "one")
 	if o, err := start(t, again, sh("exit 2")).Wait(t.Context()); err != nil || o.Code != 2 {
 		t.Errorf("after that: %v, %v", o, err)
 	}
 }
 
-func TestKeeperStaysWhileSomethingLives(t *testing.T) {
+func TestKeeperStaysWithLiveRun(t *testing.T) {
 	dir := stateDir(t)
 	b := open(t, dir, "one")
 	fifo := filepath.Join(t.TempDir(), "go")
@@ -104,7 +104,7 @@ func TestKeeperStaysWhileSomethingLives(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Longer than it would stay idle: it looks at least twice meanwhile.
+	// Longer than the idle time: the keeper checks at least twice meanwhile.
 	time.Sleep(300 * time.Millisecond)
 	if n := len(owners(t, dir)); n != 1 {
 		t.Fatalf("%d keepers with a live run", n)
@@ -118,10 +118,9 @@ func TestKeeperStaysWhileSomethingLives(t *testing.T) {
 	}
 }
 
-// TestNewerKeeperTakesNewRuns has a program of another build come along: it
-// starts a keeper of its own and still has a say over the runs of the old one,
-// which leaves when they are done.
-func TestNewerKeeperTakesNewRuns(t *testing.T) {
+// A program of another build starts its own keeper. It can still use the runs of
+// the old keeper, which ends after its last run.
+func TestNewBuildStartsKeeper(t *testing.T) {
 	dir := stateDir(t)
 	old := open(t, dir, "one")
 	spec := sh("read x; exit 5")
@@ -152,7 +151,7 @@ func TestNewerKeeperTakesNewRuns(t *testing.T) {
 	untilOwners(t, dir, 0)
 }
 
-func TestLeaseEndsWhatNobodyTakesOver(t *testing.T) {
+func TestLeaseExpires(t *testing.T) {
 	dir := stateDir(t)
 	b := open(t, dir, "one")
 	spec := sh("echo ready; exec sleep 1000")
@@ -225,8 +224,8 @@ func TestSocketIsPrivate(t *testing.T) {
 	}
 }
 
-// TestKilledKeeperIsSettled tells readers within the time it takes to notice,
-// ends what it left, and never guesses how that ended.
+// When a keeper is killed, a reader gets the end of its runs at once, their
+// processes end, and their outcome is unknown.
 func TestKilledKeeperIsSettled(t *testing.T) {
 	dir := stateDir(t)
 	b := open(t, dir, "one")
@@ -245,7 +244,7 @@ func TestKilledKeeperIsSettled(t *testing.T) {
 		t.Errorf("outcome %v, %v", o, err)
 	}
 	if _, err := r.Send(t.Context(), spool.Input{Kind: spool.InputEOF}); err == nil {
-		t.Error("a settled run takes input")
+		t.Error("a settled run accepts input")
 	}
 }
 

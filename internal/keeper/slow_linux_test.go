@@ -14,7 +14,7 @@ import (
 	"github.com/spool-run/spool/internal/keeper"
 )
 
-// serveHere serves a state directory from this process until the test ends.
+// serveHere runs a keeper in this process until the test ends.
 func serveHere(t *testing.T, dir, build string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -31,9 +31,9 @@ func serveHere(t *testing.T, dir, build string) {
 	<-ready
 }
 
-// A start that hangs, as on a file system that does, keeps nothing else
-// waiting: neither the stop of another run nor further starts.
-func TestNothingWaitsForASlowStart(t *testing.T) {
+// A start that hangs, for example on a network file system, delays neither the
+// stop of another run nor further starts.
+func TestSlowStartDelaysNothing(t *testing.T) {
 	dir := t.TempDir()
 	serveHere(t, dir, "one")
 	b := open(t, dir, "one")
@@ -69,8 +69,8 @@ func TestNothingWaitsForASlowStart(t *testing.T) {
 	}
 }
 
-// A server of another build has no pipes, and is served all the same.
-func TestOtherBuildsUseTheSocket(t *testing.T) {
+// A server of another build uses the socket instead of pipes.
+func TestOtherBuildUsesSocket(t *testing.T) {
 	dir := t.TempDir()
 	serveHere(t, dir, "old")
 	run, err := spool.Start(t.Context(), open(t, dir, "old"), spool.Spec{Argv: []string{"sh", "-c", "echo hi; read line; exit 3"}, Stdin: true})
@@ -86,8 +86,8 @@ func TestOtherBuildsUseTheSocket(t *testing.T) {
 	}
 }
 
-// What connects and is no server of ours hurts nobody.
-func TestStrangersAtTheSocket(t *testing.T) {
+// Connections that do not speak the protocol do no harm.
+func TestForeignConnections(t *testing.T) {
 	dir := t.TempDir()
 	serveHere(t, dir, "one")
 	owners, err := host.Owners(dir)

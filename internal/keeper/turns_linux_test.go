@@ -13,8 +13,7 @@ func init() {
 	engines[spool.EngineKernel] = func(owner string) (engine.Engine, error) { return kernel.New(kernel.Options{Owner: owner}) }
 }
 
-// The keeper keeps kernels; a backend that is opened on its directory finds
-// them.
+// Kernels outlive the backend that started them, and another backend finds them.
 func TestTurns(t *testing.T) {
 	backendtest.RunTurns(t, func(t *testing.T) backendtest.Kernels {
 		dir := stateDir(t)

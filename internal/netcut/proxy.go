@@ -29,7 +29,7 @@ type Proxy struct {
 	wg     sync.WaitGroup // the accept loop and its connections
 
 	mu       sync.Mutex
-	links    map[*link]struct{}
+	conns    map[*proxyConn]struct{}
 	count    int           // number of forwarded connections
 	changed  chan struct{} // closed and replaced when count grows
 	refusing bool
@@ -38,8 +38,8 @@ type Proxy struct {
 	stalled  [2]chan struct{} // by direction; nil while bytes flow
 }
 
-// link is one forwarded connection. Its server side is nil until dialed.
-type link struct {
+// proxyConn is one forwarded connection. Its server side is nil until dialed.
+type proxyConn struct {
 	client, server *net.TCPConn
 }
 
@@ -59,7 +59,7 @@ func NewProxy(target string) (*Proxy, error) {
 	p := &Proxy{
 		target:  target,
 		ln:      ln,
-		links:   make(map[*link]struct{}),
+		conns:   make(map[*proxyConn]struct{}),
 		changed: make(chan struct{}),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -122,7 +122,7 @@ func (p *Proxy) Count() int {
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.links)
+	return len(p.conns)
 }
 
 // WaitCount waits until at least n connections have been forwarded.
@@ -167,21 +167,21 @@ func (p *Proxy) accept() {
 			return
 		}
 		client := c.(*net.TCPConn)
-		l := &link{client: client}
+		l := &proxyConn{client: client}
 		p.mu.Lock()
 		if p.closed || p.refusing {
 			p.mu.Unlock()
 			reset(client)
 			continue
 		}
-		p.links[l] = struct{}{}
+		p.conns[l] = struct{}{}
 		p.mu.Unlock()
 		p.wg.Go(func() { p.forward(l) })
 	}
 }
 
 // forward dials the target for l and copies until both directions end.
-func (p *Proxy) forward(l *link) {
+func (p *Proxy) forward(l *proxyConn) {
 	defer p.drop(l)
 	var d net.Dialer
 	c, err := d.DialContext(p.ctx, "tcp", p.target)
@@ -200,10 +200,10 @@ func (p *Proxy) forward(l *link) {
 }
 
 // connected completes l, or returns false if l was cut.
-func (p *Proxy) connected(l *link, server *net.TCPConn) bool {
+func (p *Proxy) connected(l *proxyConn, server *net.TCPConn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.links[l]; !ok {
+	if _, ok := p.conns[l]; !ok {
 		return false
 	}
 	l.server = server
@@ -214,9 +214,9 @@ func (p *Proxy) connected(l *link, server *net.TCPConn) bool {
 }
 
 // drop removes l and closes its connections.
-func (p *Proxy) drop(l *link) {
+func (p *Proxy) drop(l *proxyConn) {
 	p.mu.Lock()
-	delete(p.links, l)
+	delete(p.conns, l)
 	p.mu.Unlock()
 	l.client.Close()
 	if l.server != nil {
@@ -269,13 +269,13 @@ func (p *Proxy) pass(dir Direction, n int) (allowed int, sprung *trip) {
 }
 
 func (p *Proxy) cutLocked() int {
-	n := len(p.links)
-	for l := range p.links {
+	n := len(p.conns)
+	for l := range p.conns {
 		reset(l.client)
 		if l.server != nil {
 			reset(l.server)
 		}
-		delete(p.links, l)
+		delete(p.conns, l)
 	}
 	return n
 }

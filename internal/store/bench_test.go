@@ -21,7 +21,7 @@ func BenchmarkAppend(b *testing.B) {
 					b.Fatal(err)
 				}
 				e.Seq++
-				if e.Seq%50_000 == 0 { // let go of the disk
+				if e.Seq%50_000 == 0 { // free the disk space
 					b.StopTimer()
 					if err := s.Remove("r"); err != nil {
 						b.Fatal(err)

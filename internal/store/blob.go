@@ -20,9 +20,9 @@ const (
 	tempPrefix   = "incoming-"
 )
 
-// PutBlob stores what r holds, under the name of its content. Storing the
-// same content again costs no space and makes it new for [Store.Sweep]. The
-// MIME type is not stored: it belongs to whoever refers to the blob.
+// PutBlob stores the bytes of r under their digest. Storing the same bytes again
+// takes no space and renews the blob's age for [Store.Sweep]. The MIME type is
+// not stored: it belongs to the event that refers to the blob.
 func (s *Store) PutBlob(mime string, r io.Reader) (spool.Blob, error) {
 	d, n, err := s.putBlob(r)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Store) PutBlob(mime string, r io.Reader) (spool.Blob, error) {
 }
 
 func (s *Store) putBlob(r io.Reader) (d spool.Digest, n int64, err error) {
-	f, err := os.CreateTemp(s.blobsDir(), tempPrefix+"*") // made with mode 0600
+	f, err := os.CreateTemp(s.blobsDir(), tempPrefix+"*") // created with mode 0600
 	if err != nil {
 		return "", 0, err
 	}
@@ -56,7 +56,7 @@ func (s *Store) putBlob(r io.Reader) (d spool.Digest, n int64, err error) {
 	defer s.blobMu.Unlock()
 	err = os.Chtimes(path, now, now)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return d, n, err // it is there already
+		return d, n, err // the blob exists already
 	}
 	if s.policy != SyncNone {
 		if err := s.fsync(f); err != nil {
@@ -105,7 +105,7 @@ func CheckDigest(d spool.Digest) error {
 	return nil
 }
 
-// blobPath returns where a blob is. Nothing but a digest becomes a path.
+// blobPath returns the path of a blob. Only a valid digest becomes a path.
 func (s *Store) blobPath(d spool.Digest) (string, error) {
 	if err := CheckDigest(d); err != nil {
 		return "", err
@@ -114,13 +114,13 @@ func (s *Store) blobPath(d spool.Digest) (string, error) {
 	return filepath.Join(s.blobsDir(), name[:2], name), nil
 }
 
-// isDigest reports whether a name is that of a blob's file.
+// isDigest reports whether a file name is that of a blob.
 func isDigest(name string) bool {
 	return len(name) == 2*sha256.Size && strings.Trim(name, "0123456789abcdef") == ""
 }
 
-// sweepBlobs deletes the blobs that were last stored before a time, and what
-// a crash left of some that never were.
+// sweepBlobs deletes the blobs that were last stored before a time, and the
+// temporary files that a crash left.
 func (s *Store) sweepBlobs(before time.Time, swept *Swept) error {
 	return filepath.WalkDir(s.blobsDir(), func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +131,7 @@ func (s *Store) sweepBlobs(before time.Time, swept *Swept) error {
 		}
 		temp := strings.HasPrefix(d.Name(), tempPrefix)
 		if !temp && !isDigest(d.Name()) {
-			return nil // not ours
+			return nil // not a blob
 		}
 		s.blobMu.Lock()
 		defer s.blobMu.Unlock()

@@ -10,12 +10,12 @@ import (
 // ErrReadOnly is returned by a journal that was opened for reading.
 var ErrReadOnly = errors.New("journal is read-only")
 
-// errTorn marks what an interrupted write leaves at the end of a file: less
-// than a record. In a live file it is a write in progress.
+// errTorn means that a file ends within a record: a write was interrupted, or is
+// in progress in a live file.
 var errTorn = errors.New("torn")
 
-// CorruptError says that the bytes of a run are not what was written. It
-// concerns that run only.
+// CorruptError means that the bytes of a run are not the ones that were written.
+// It concerns that run only.
 type CorruptError struct {
 	Run    spool.RunID
 	File   string // path of the segment

@@ -9,7 +9,7 @@ import (
 	"github.com/spool-run/spool/internal/record"
 )
 
-// Whatever the bytes of a file are, reading it ends in events or an error.
+// Reading a file of any bytes ends in events or an error.
 func FuzzSegment(f *testing.F) {
 	for _, seal := range []bool{false, true} {
 		_, files := writeLog(f, 0, seal)
@@ -54,7 +54,7 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// checkReadable reads to the end, or to an error, and expects no more than a
+// checkReadable reads to the end or an error, and expects no more pages than a
 // file of this size can hold.
 func checkReadable(t *testing.T, j *Journal, size int) {
 	t.Helper()

@@ -12,7 +12,8 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// Readers of every sort see whole events, in order, while others are written.
+// TestHammer has many kinds of readers read whole events, in order, while others
+// are written.
 func TestHammer(t *testing.T) {
 	const total = 3000
 	dir := t.TempDir()
@@ -138,7 +139,7 @@ func TestSyncInterval(t *testing.T) {
 		if err := j.Append(&e); err == nil {
 			t.Error("append after a failed sync: no error")
 		}
-		appendAll(t, j, e) // told once
+		appendAll(t, j, e) // the error is returned once
 		if err := j.Seal(testInfo("r")); err != nil {
 			t.Fatal(err)
 		}

@@ -6,22 +6,22 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// indexStep is about how far apart the points of an index are.
+// indexStep is the approximate distance between the points of an index.
 const indexStep = 64 << 10
 
-// point is a place in a segment: the next event at or after off has this seq.
+// point is a position in a segment: the next event at or after off has this seq.
 type point struct {
 	seq spool.Seq
 	off int64
 }
 
-// index is a sparse map from seq to offset. It grows at its end only, as
-// records are written or walked over.
+// index is a sparse map from seq to offset. It only grows at its end, while
+// records are written or read.
 type index struct {
 	points []point
 }
 
-// add takes note of a point if it is far enough beyond those it has.
+// add adds a point if it is far enough from the last one.
 func (x *index) add(p point) {
 	last := int64(0)
 	if n := len(x.points); n > 0 {

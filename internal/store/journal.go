@@ -15,22 +15,22 @@ import (
 	"github.com/spool-run/spool/internal/record"
 )
 
-// Journal is the durable log of one run. It is the [eventlog.Tier] of that
-// log. One owner appends; anyone may read at the same time. It holds one file
-// open while it can be appended to, and none otherwise.
+// Journal is the durable log of one run: the [eventlog.Tier] of its log. One
+// owner appends; any number of readers read at the same time. While it can be
+// appended to, it holds one file open, and none otherwise.
 type Journal struct {
 	store    *Store
 	id       spool.RunID
 	readOnly bool
 
-	// writeMu comes before mu. It is held across the write, by which it
-	// orders writers; readers never take it.
+	// writeMu serializes writers. It is held during a write and comes
+	// before mu; readers never take it.
 	writeMu sync.Mutex
 	tail    tail
 	scratch []byte    // a record's header, and its payload if that is small
-	vec     [3][]byte // what one write gathers
+	vec     [3][]byte // the parts of one write
 	torn    bool      // a failed write left bytes after tail.off
-	ending  bool      // what comes is the end of the log, and may use the reserve
+	ending  bool      // the end of the log is being written, and may use the reserve
 	closed  bool
 
 	mu      sync.Mutex
@@ -39,21 +39,22 @@ type Journal struct {
 	bytes   int64
 	info    spool.Info
 	sealed  bool
-	bad     error      // why a read-only journal cannot go on after last
+	bad     error      // why a read-only journal cannot be read after last
 	file    *os.File   // being appended to; changed under writeMu and mu
 	dirty   bool       // file was written to since it was synced
 	retired []*os.File // to be synced and closed
-	syncErr error      // of a sync in the background; told to the next writer
+	syncErr error      // of a sync in the background; returned to the next writer
 }
 
 var _ eventlog.Tier = (*Journal)(nil)
 
-// smallPayload is up to where copying a payload is cheaper than gathering it.
+// smallPayload is the size up to which copying a payload is cheaper than
+// writing it as a part of its own.
 const smallPayload = 2 << 10
 
-// Append writes an event, whose seq must follow the last one. When it returns
-// nil, the death of this process cannot lose the event. After an error the
-// journal is as it was before and may be tried again.
+// Append writes an event, whose seq must follow the last one. Once it has
+// returned nil, the death of this process cannot lose the event. After an error
+// the journal is unchanged and Append may be tried again.
 func (j *Journal) Append(e *spool.Event) error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
@@ -69,8 +70,8 @@ func (j *Journal) Append(e *spool.Event) error {
 	}
 	size := int64(record.HeaderSize + e.Size())
 	if j.tail.events && j.tail.off+size > j.store.segmentBytes {
-		// A larger segment is no harm; a run that ends because another
-		// took the last descriptor or file would be.
+		// Go on with a larger segment: the run must not end because
+		// there is no descriptor or file left.
 		_ = j.begin()
 	}
 	head, err := record.AppendHeader(j.scratch[:0], e)
@@ -93,7 +94,7 @@ func (j *Journal) Append(e *spool.Event) error {
 	if err = failpoint.Inject("store.append"); err == nil {
 		err = j.write(vec, size)
 	}
-	clear(j.vec[:]) // let go of the payload
+	clear(j.vec[:]) // keep no reference to the payload
 	if err != nil {
 		return fmt.Errorf("append to run %s: %w", j.id, err)
 	}
@@ -110,8 +111,8 @@ func (j *Journal) Append(e *spool.Event) error {
 	return nil
 }
 
-// Note writes a later description of the run. It is not an event; the newest
-// one counts. Last and Bytes are the journal's to know and are filled in.
+// Note writes a new description of the run. It is not an event; the newest
+// description counts. The journal fills in Last and Bytes.
 func (j *Journal) Note(info spool.Info) error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
@@ -121,9 +122,9 @@ func (j *Journal) Note(info spool.Info) error {
 	return nil
 }
 
-// Seal writes the final description of the run, after its closed event. The
-// run is complete then: nothing can be appended any more. Last and Bytes are
-// filled in as by Note.
+// Seal writes the final description of the run, after its closed event. The run
+// is complete then: nothing can be appended any more. The journal fills in Last
+// and Bytes.
 func (j *Journal) Seal(info spool.Info) error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
@@ -140,17 +141,18 @@ func (j *Journal) Seal(info spool.Info) error {
 	return nil
 }
 
-// Ending says that what is appended from now on is the end of the log. It may
-// use the reserve of a full disk; see [Store.KeepReserve]. Outcomes and the
-// closed event may in any case.
+// Ending declares that the following events are the end of the log. They may use
+// the reserve of a full disk; see [Store.KeepReserve]. Outcomes and the closed
+// event may use it in any case.
 func (j *Journal) Ending() {
 	j.writeMu.Lock()
 	j.ending = true
 	j.writeMu.Unlock()
 }
 
-// mayUseRoom keeps what is not an end from the room that was made for ends,
-// until the reserve is whole again. The caller holds writeMu.
+// mayUseRoom returns an error for an event that is not the end of a log while
+// the reserve is not full: the free space is kept for the ends of logs. The
+// caller holds writeMu.
 func (j *Journal) mayUseRoom() error {
 	if j.ending || !j.store.short.Load() {
 		return nil
@@ -158,8 +160,7 @@ func (j *Journal) mayUseRoom() error {
 	return j.store.KeepReserve()
 }
 
-// Discard removes the log of a run that never began. The journal is closed
-// then.
+// Discard removes the log of a run that did not start, and closes the journal.
 func (j *Journal) Discard() error {
 	j.mu.Lock()
 	segs := j.segs
@@ -204,8 +205,8 @@ func (j *Journal) describe(place record.Place, info spool.Info) error {
 	return nil
 }
 
-// writable says why the journal cannot be written to, if so. The caller holds
-// writeMu.
+// writable returns an error if the journal cannot be written to. The caller
+// holds writeMu.
 func (j *Journal) writable() error {
 	switch {
 	case j.closed:
@@ -222,7 +223,7 @@ func (j *Journal) writable() error {
 	return err
 }
 
-// publish lets readers see the tail. The caller holds writeMu.
+// publish makes the tail visible to readers. The caller holds writeMu.
 func (j *Journal) publish() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -232,9 +233,9 @@ func (j *Journal) publish() {
 	j.dirty = true
 }
 
-// write puts the parts, total bytes together, at the tail, without moving it:
-// nobody sees them yet. After an error nothing of them is left in the file.
-// The caller holds writeMu.
+// write writes the parts, of total bytes, at the tail without moving it: readers
+// do not see them yet. After an error it removes them from the file. The caller
+// holds writeMu.
 func (j *Journal) write(vec [][]byte, total int64) error {
 	if j.torn {
 		if err := j.file.Truncate(j.tail.off); err != nil {
@@ -242,7 +243,7 @@ func (j *Journal) write(vec [][]byte, total int64) error {
 		}
 		j.torn = false
 	}
-	var again [3][]byte // what is written is taken off vec
+	var again [3][]byte // a write removes from vec what it has written
 	n := copy(again[:], vec)
 	err := writeAll(j.file, vec, j.tail.off, total)
 	for isFull(err) && j.ending && j.store.spend() {
@@ -256,11 +257,11 @@ func (j *Journal) write(vec [][]byte, total int64) error {
 		err = j.store.fsync(j.file)
 	}
 	if err != nil {
-		// The next record overwrites what was written of this one, but it
-		// may be shorter, or never come.
+		// The next record would overwrite these bytes, but it may be
+		// shorter, or never come.
 		j.torn = j.file.Truncate(j.tail.off) != nil
 		var failed *fs.PathError
-		if errors.As(err, &failed) { // the file may have had another name
+		if errors.As(err, &failed) { // it may name the file by an earlier name
 			j.mu.Lock()
 			failed.Path = j.segs[len(j.segs)-1].path
 			j.mu.Unlock()
@@ -270,8 +271,8 @@ func (j *Journal) write(vec [][]byte, total int64) error {
 	return nil
 }
 
-// writeAll writes the parts at off. One system call does, unless the kernel
-// takes less than it was given.
+// writeAll writes the parts at off, with one system call unless the kernel
+// writes less than asked.
 func writeAll(f *os.File, vec [][]byte, off, total int64) error {
 	for {
 		n, err := writevAt(f, vec, off)
@@ -294,10 +295,10 @@ func writeAll(f *os.File, vec [][]byte, off, total int64) error {
 	}
 }
 
-// begin makes the segment that the next event belongs into, with the newest
-// description at its head, so that the last segment always has it. If it
-// fails, the journal goes on where it was. The caller holds writeMu or is the
-// only one who knows the journal.
+// begin creates the segment of the next event, with the newest description at
+// its head, so that the last segment always has it. If it fails, the journal
+// continues with the present segment. The caller holds writeMu or has the only
+// reference to the journal.
 func (j *Journal) begin() error {
 	if err := failpoint.Inject("store.begin"); err != nil {
 		return err
@@ -305,8 +306,8 @@ func (j *Journal) begin() error {
 	seg := newSegment(j.store.runsDir(), j.id, j.tail.next)
 	path := seg.path
 	if j.file == nil {
-		// The first one gets its name when it has its head: a run that
-		// exists says whose it is, at whatever instant its owner dies.
+		// The first segment gets its name once it has its head: so a run
+		// that exists names its owner, even if that dies at once.
 		path = j.store.newPath(j.id)
 		if f, ok := j.store.spares.TakeFill(); ok {
 			err := j.beginIn(f, seg)
@@ -314,7 +315,7 @@ func (j *Journal) begin() error {
 				return nil
 			}
 			err = errors.Join(err, drop(f))
-			if !errors.Is(err, fs.ErrNotExist) { // else it was swept meanwhile
+			if !errors.Is(err, fs.ErrNotExist) { // otherwise it was swept meanwhile
 				return err
 			}
 		}
@@ -329,8 +330,8 @@ func (j *Journal) begin() error {
 	return nil
 }
 
-// beginIn makes an empty file, which may have another name as yet, the segment
-// that is appended to.
+// beginIn makes an empty file, which may still have a temporary name, the
+// segment that is appended to.
 func (j *Journal) beginIn(f *os.File, seg *segment) error {
 	t := tail{next: j.tail.next, salt: newSalt(), info: j.tail.info, bytes: j.tail.bytes}
 	t.info.Last, t.info.Bytes = t.next-1, t.bytes
@@ -358,7 +359,7 @@ func (j *Journal) beginIn(f *os.File, seg *segment) error {
 	j.mu.Lock()
 	j.file = f
 	j.segs = append(j.segs[:len(j.segs):len(j.segs)], seg)
-	if err != nil { // of the old file; the new one is fine
+	if err != nil { // the error of the old file; the new one is usable
 		j.syncErr = err
 	}
 	j.mu.Unlock()
@@ -366,13 +367,13 @@ func (j *Journal) beginIn(f *os.File, seg *segment) error {
 	return nil
 }
 
-// retire is done with the file being appended to. The caller holds writeMu.
+// retire stops appending to the present file. The caller holds writeMu.
 func (j *Journal) retire() error {
 	j.mu.Lock()
 	f := j.file
 	j.file, j.dirty = nil, false
 	if f != nil && j.store.policy == SyncInterval {
-		// Not now: a sync of a whole segment would keep the writer waiting.
+		// Sync it later: the writer would have to wait for a whole segment.
 		j.retired = append(j.retired, f)
 		f = nil
 	}
@@ -391,8 +392,8 @@ func (j *Journal) Last() (seq spool.Seq, sealed bool) {
 	return j.last, j.sealed
 }
 
-// Info returns the newest description of the run, with Last and Bytes as they
-// are now. The caller must not change what it refers to.
+// Info returns the newest description of the run, with the present Last and
+// Bytes. The caller must not change its slices and maps.
 func (j *Journal) Info() spool.Info {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -401,8 +402,8 @@ func (j *Journal) Info() spool.Info {
 	return info
 }
 
-// Refresh looks for what the owner of a run has written since the journal was
-// opened for reading, or refreshed. For the owner it does nothing.
+// Refresh reads what the owner of the run has written since the journal was
+// opened for reading or last refreshed. For the owner it does nothing.
 func (j *Journal) Refresh() error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
@@ -427,8 +428,8 @@ func (j *Journal) refresh() error {
 		if j.tail.sealed || j.tail.off == 0 {
 			return nil
 		}
-		// The owner begins a segment when it has an event for it: if the
-		// one after our last event exists, this segment is complete.
+		// The owner creates a segment with its first event: if the one
+		// after our last event exists, this segment is complete.
 		next := newSegment(j.store.runsDir(), j.id, j.tail.next)
 		if next.first == seg.first {
 			return nil
@@ -441,7 +442,7 @@ func (j *Journal) refresh() error {
 		before := j.tail
 		j.tail = tail{next: next.first, info: before.info, bytes: before.bytes}
 		err := j.refreshSegment(next)
-		if j.tail.off == 0 { // it has no head yet
+		if j.tail.off == 0 { // the segment has no head yet
 			j.tail = before
 			return err
 		}
@@ -451,8 +452,7 @@ func (j *Journal) refresh() error {
 	}
 }
 
-// refreshSegment brings the tail up to date with a segment, which becomes the
-// last one if it was not yet.
+// refreshSegment updates the tail from a segment, and makes it the last one.
 func (j *Journal) refreshSegment(seg *segment) error {
 	f, err := os.Open(seg.path)
 	if err != nil {
@@ -486,8 +486,8 @@ func (j *Journal) refreshSegment(seg *segment) error {
 	return err
 }
 
-// fault says what it means that a walk stopped with an error: nothing, if the
-// record may still be being written.
+// fault returns the error that stopped a scan, or nil if the record may still be
+// being written.
 func fault(err error, id spool.RunID, path string, off int64) error {
 	var failed *fs.PathError
 	switch {
@@ -499,7 +499,7 @@ func fault(err error, id spool.RunID, path string, off int64) error {
 	return &CorruptError{Run: id, File: path, Offset: off, Err: err}
 }
 
-// Close lets go of the journal's file, synced if the policy asks for it.
+// Close closes the journal's file, after a sync if the policy asks for it.
 func (j *Journal) Close() error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()

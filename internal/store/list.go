@@ -14,12 +14,12 @@ import (
 )
 
 // List yields a description of every run, newest first: the final one of
-// complete runs, the newest one of the others. A run whose file is corrupt
-// comes with an error, and with what is known of it, at least the ID.
+// complete runs, the newest one of the others. For a run whose file is corrupt
+// it yields an error and what is known of the run, at least its ID.
 func (s *Store) List() iter.Seq2[spool.Info, error] { return s.ListSince(time.Time{}) }
 
-// ListSince is List without the runs that nobody has written to since then,
-// which it does not even open.
+// ListSince is [Store.List] without the runs that were last written to before a
+// time, whose files it does not open.
 func (s *Store) ListSince(t time.Time) iter.Seq2[spool.Info, error] {
 	return func(yield func(spool.Info, error) bool) {
 		runs, err := s.summaries(t)
@@ -38,7 +38,7 @@ func (s *Store) ListSince(t time.Time) iter.Seq2[spool.Info, error] {
 	}
 }
 
-// summary is what the last segment of a run says about it.
+// summary describes a run by its last segment.
 type summary struct {
 	info   spool.Info
 	sealed bool
@@ -47,7 +47,7 @@ type summary struct {
 	err    error
 }
 
-// summaries returns one of every run that was written to since, in no order.
+// summaries returns the runs that were written to since a time, unordered.
 func (s *Store) summaries(since time.Time) ([]summary, error) {
 	runs, err := s.scanDir("")
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Store) summaries(since time.Time) ([]summary, error) {
 			}
 		}
 		r := summarize(id, segs)
-		if errors.Is(r.err, fs.ErrNotExist) { // removed since
+		if errors.Is(r.err, fs.ErrNotExist) { // removed meanwhile
 			continue
 		}
 		all = append(all, r)
@@ -80,7 +80,7 @@ func summarize(id spool.RunID, segs []*segment) summary {
 			r.err = err
 		}
 		if t.off == 0 && err == nil && i > 0 {
-			continue // its head was being written
+			continue // its head is being written
 		}
 		if t.off == 0 {
 			t.info = spool.Info{ID: id, Created: wrote, State: spool.StateRunning}
@@ -92,7 +92,7 @@ func summarize(id spool.RunID, segs []*segment) summary {
 	return r
 }
 
-// readTail reads what the end of a segment says. A torn end is no error.
+// readTail reads the end of a segment. A torn end is not an error.
 func readTail(id spool.RunID, seg *segment) (tail, time.Time, error) {
 	t := tail{next: seg.first}
 	f, err := os.Open(seg.path)

@@ -17,7 +17,7 @@ import (
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// finish makes a complete run with so many bytes of output.
+// finish writes a complete run with size bytes of output.
 func finish(t testing.TB, s *Store, id spool.RunID, created, ended time.Time, size int) spool.Info {
 	t.Helper()
 	info := spool.Info{ID: id, Engine: "process", Argv: []string{"true"}, Created: created, State: spool.StateRunning}
@@ -95,7 +95,7 @@ func TestList(t *testing.T) {
 	if d := cmp.Diff([]spool.RunID{"damaged"}, bad); d != "" {
 		t.Errorf("damaged runs (-want +got):\n%s", d)
 	}
-	for range s.List() { // may be left early
+	for range s.List() { // a loop may end early
 		break
 	}
 }

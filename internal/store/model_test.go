@@ -13,7 +13,8 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// A journal is a slice of events, whatever is done to it in between.
+// TestModel compares a journal with a slice of events over reopening, recovery
+// and new segments.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "model")

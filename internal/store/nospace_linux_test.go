@@ -13,7 +13,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// tinyDisk mounts a file system of one megabyte.
+// tinyDisk mounts a file system of 1 MB.
 func tinyDisk(t *testing.T) string {
 	t.Helper()
 	return smallDisk(t, "size=1m")
@@ -36,8 +36,8 @@ func smallDisk(t *testing.T, how string) string {
 	return dir
 }
 
-// A full disk refuses an event, leaves nothing of it, and is no obstacle once
-// there is room again.
+// Append on a full disk fails and leaves nothing of its event. It works again
+// once there is space.
 func TestNoSpace(t *testing.T) {
 	for _, segment := range []int64{0, 100_000} {
 		dir := tinyDisk(t)
@@ -66,7 +66,7 @@ func TestNoSpace(t *testing.T) {
 		if _, err := s.Create(testInfo("other")); !errors.Is(err, unix.ENOSPC) && err != nil {
 			t.Errorf("create on a full disk: %v", err)
 		} else if _, open := s.Open("other"); err != nil && !errors.Is(open, fs.ErrNotExist) {
-			t.Errorf("a run that could not be created is there: %v", open)
+			t.Errorf("a run exists although Create failed: %v", open)
 		}
 		n := len(want)
 		if err := os.Remove(ballast); err != nil {
@@ -75,7 +75,7 @@ func TestNoSpace(t *testing.T) {
 		want = append(want, appendSizes(t, j, 10)...)
 		fill()
 		if len(want) < n+3 {
-			t.Errorf("%d events after there was room", len(want)-n)
+			t.Errorf("%d events once there was space", len(want)-n)
 		}
 		r, cut, err := s.Recover("r")
 		if err != nil || cut.Bytes != 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// Position is where a journal ends: with this event, after so many bytes of
-// the segment that begins with that seq.
+// Position is where a journal ends: its last event, and the size of its last
+// segment, which is named by its first seq.
 type Position struct {
 	Last    spool.Seq
 	Segment spool.Seq
@@ -22,8 +22,8 @@ func (j *Journal) Position() Position {
 	return Position{Last: j.last, Segment: end.first, Size: end.size}
 }
 
-// OpenNew returns a journal, for reading, of a run that was just created by
-// somebody else. It looks at nothing: [Journal.Advance] says what there is.
+// OpenNew returns a journal for reading of a run that another process has just
+// created. It reads no file: [Journal.Advance] tells the journal where it ends.
 func (s *Store) OpenNew(info spool.Info) (*Journal, error) {
 	if err := info.ID.Check(); err != nil {
 		return nil, fmt.Errorf("open run: %w", err)
@@ -35,8 +35,8 @@ func (s *Store) OpenNew(info spool.Info) (*Journal, error) {
 	}, nil
 }
 
-// Advance tells a journal that was opened for reading what its owner has
-// written since. It spares looking.
+// Advance tells a journal that was opened for reading where it ends now. That is
+// cheaper than [Journal.Refresh].
 func (j *Journal) Advance(at Position) error {
 	j.writeMu.Lock()
 	defer j.writeMu.Unlock()
@@ -59,7 +59,7 @@ func (j *Journal) Advance(at Position) error {
 			}
 		}
 		if known > 0 && len(segs) > known {
-			// Complete by now; its size is that of the file.
+			// It is complete now; its size is that of the file.
 			j.mu.Lock()
 			segs[known-1].size = -1
 			j.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// disk remembers what a sync has covered: all that the death of the machine is
-// sure to leave.
+// disk records what was synced: what survives the death of the machine for sure.
 type disk struct {
 	dir string
 
@@ -22,13 +21,13 @@ type disk struct {
 	names map[string]uint64 // in the runs directory
 }
 
-// watch has every sync of a store recorded.
+// watch records every sync of a store.
 func watch(t *testing.T, s *Store) *disk {
 	d := &disk{dir: s.runsDir(), sizes: make(map[uint64]int64), names: make(map[string]uint64)}
 	s.fsync = func(f *os.File) error {
 		fi, err := f.Stat()
 		if err != nil {
-			return err // closed by now: it was synced before
+			return err // a closed file was synced before
 		}
 		if err := datasync(f); err != nil {
 			return err
@@ -51,8 +50,8 @@ func watch(t *testing.T, s *Store) *disk {
 	return d
 }
 
-// lose returns a copy of the runs as a machine that dies now may leave them,
-// plus some bytes of what was written later, as it may also leave.
+// lose returns a copy of the runs as the death of the machine may leave them:
+// what was synced, and some of the bytes that were not.
 func (d *disk) lose(t *testing.T, more int64) string {
 	t.Helper()
 	d.mu.Lock()
@@ -64,7 +63,7 @@ func (d *disk) lose(t *testing.T, more int64) string {
 	for name, ino := range d.names {
 		b, err := os.ReadFile(filepath.Join(d.dir, name))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // renamed since
+			continue // renamed meanwhile
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -74,8 +73,8 @@ func (d *disk) lose(t *testing.T, more int64) string {
 	return dir
 }
 
-// With SyncAlways the death of the machine loses nothing that Append returned
-// for, at whatever event it happens.
+// With SyncAlways the death of the machine at any event loses no event that
+// Append has returned for.
 func TestPowerLossAlways(t *testing.T) {
 	s := openStore(t, t.TempDir(), Options{Sync: SyncAlways, SegmentBytes: 20_000})
 	d := watch(t, s)
@@ -100,8 +99,8 @@ func TestPowerLossAlways(t *testing.T) {
 	}
 }
 
-// With SyncInterval it loses what came after the last sync, and no more; what
-// is cut off of half a record is told.
+// With SyncInterval the death of the machine loses only the events after the last
+// sync, and Recover reports the part of a record that it cuts off.
 func TestPowerLossInterval(t *testing.T) {
 	s := openStore(t, t.TempDir(), Options{Sync: SyncInterval, SyncEvery: time.Hour, SegmentBytes: 20_000})
 	d := watch(t, s)
@@ -111,7 +110,7 @@ func TestPowerLossInterval(t *testing.T) {
 		for range 5 {
 			all = append(all, appendSizes(t, j, 100+700*round)...)
 		}
-		if err := s.syncDirty(); err != nil { // what the interval does
+		if err := s.syncDirty(); err != nil { // as at the end of an interval
 			t.Fatal(err)
 		}
 		synced = all[:len(all):len(all)]

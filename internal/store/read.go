@@ -15,23 +15,23 @@ import (
 	"github.com/spool-run/spool/internal/record"
 )
 
-// How much Read reads at a time. Events point into what was read, so that a
-// small page must not hold on to a large buffer.
+// Read reads between these numbers of bytes at a time. Events point into the
+// buffer, so a small page must not keep a large buffer.
 const (
 	minChunk = 4 << 10
 	maxChunk = 1 << 20
 )
 
-// Read appends to dst the events after a cursor: at least one if there is
-// one, and no more than fit in maxBytes beyond that. Every checksum is
-// verified; the error is then a [*CorruptError]. Events whose segment is gone
-// are announced by one truncated event in their place.
+// Read appends to dst the events after a cursor: at least one if there is one,
+// and then as many as fit in maxBytes. It verifies every checksum; the error of
+// a wrong one is a [*CorruptError]. One truncated event stands for events whose
+// segment is gone.
 func (j *Journal) Read(dst []spool.Event, after spool.Seq, maxBytes int) ([]spool.Event, error) {
 	p := page{run: j.id, events: dst, start: len(dst), left: maxBytes, next: after + 1}
 	if err := j.read(&p); err != nil && p.empty() {
 		return dst, err
 	}
-	// What precedes an error is good. The error comes again with the next page.
+	// The events before an error are good. The next page returns the error again.
 	return p.events, nil
 }
 
@@ -58,8 +58,8 @@ func (j *Journal) read(p *page) error {
 		switch {
 		case err == nil && p.full:
 		case err == nil && p.next <= upper:
-			// The segment ends early, so those after it are missing. The
-			// last one was seen to reach its upper end.
+			// The segment ends early, so the ones after it are missing. The
+			// last segment is known to reach its upper end.
 			if i == len(segs)-1 {
 				return &CorruptError{Run: j.id, File: segs[i].path, Err: fmt.Errorf("event %d is gone: %w", p.next, io.ErrUnexpectedEOF)}
 			}
@@ -74,8 +74,8 @@ func (j *Journal) read(p *page) error {
 	return nil
 }
 
-// forgetMissing drops a segment if somebody deleted it, so that the gap it
-// leaves and those beside it are one. Without the last segment there is no run.
+// forgetMissing removes a segment whose file was deleted, so that its gap and
+// those beside it become one. Without its last segment a run does not exist.
 func (j *Journal) forgetMissing(segs []*segment, i int) bool {
 	if i == len(segs)-1 {
 		return false
@@ -121,7 +121,7 @@ func (j *Journal) readSegment(p *page, seg *segment, upper spool.Seq) error {
 		seg.hint = at
 		j.mu.Unlock()
 	}
-	if errors.Is(err, errTorn) { // within what was whole once
+	if errors.Is(err, errTorn) { // within records that were whole before
 		return &CorruptError{Run: j.id, File: seg.path, Offset: at.off, Err: err}
 	}
 	if err != nil {
@@ -130,8 +130,8 @@ func (j *Journal) readSegment(p *page, seg *segment, upper spool.Seq) error {
 	return nil
 }
 
-// seek walks over headers from a known place to the event that is wanted. It
-// stops short of it where the segment ends.
+// seek reads headers from a known position to the wanted event, or to the end
+// of the segment.
 func seek(f io.ReaderAt, size int64, at point, want spool.Seq, mark func(point)) (point, error) {
 	w := window{f: f, size: size, step: indexStep}
 	marked := at.off
@@ -163,11 +163,11 @@ func seek(f io.ReaderAt, size int64, at point, want spool.Seq, mark func(point))
 	return at, nil
 }
 
-// page is what one Read gathers.
+// page is the result of one Read.
 type page struct {
 	run    spool.RunID
 	events []spool.Event
-	start  int       // where in events the page begins
+	start  int       // index of the page's first event
 	left   int       // bytes that may still be added
 	next   spool.Seq // the event to be added next
 	full   bool
@@ -175,8 +175,8 @@ type page struct {
 
 func (p *page) empty() bool { return len(p.events) == p.start }
 
-// fits reports whether an event of this size may be added, and takes note if
-// it may not.
+// fits reports whether an event of this size may be added. If not, the page is
+// full.
 func (p *page) fits(size int) bool {
 	p.full = !p.empty() && size > p.left
 	return !p.full
@@ -189,7 +189,7 @@ func (p *page) add(e spool.Event) {
 	p.next = e.Seq + 1
 }
 
-// addGap stands for the events up to a seq, which are gone.
+// addGap adds the event that stands for the lost events up to a seq.
 func (p *page) addGap(to spool.Seq, now time.Time) {
 	data, err := json.Marshal(spool.Truncation{From: p.next, To: to})
 	if err != nil { // two integers always encode
@@ -200,16 +200,16 @@ func (p *page) addGap(to spool.Seq, now time.Time) {
 	}
 }
 
-// chunk is how much to read at once for what the page still takes.
+// chunk returns how many bytes to read at once for the rest of the page.
 func (p *page) chunk() int {
 	if p.left >= maxChunk {
 		return maxChunk
 	}
-	// Headers take room in the file but not in the page.
+	// Headers take space in the file but not in the page.
 	return min(max(p.left, 0)*17/16+minChunk, maxChunk)
 }
 
-// take adds the events from a place on, and returns where it stopped.
+// take adds the events from a position on, and returns where it stopped.
 func (p *page) take(f io.ReaderAt, size int64, at point, upper spool.Seq, mark func(point)) (point, error) {
 	var buf []byte // the file from at.off on; events point into it, so it is never reused
 	fill := func(n int) error {

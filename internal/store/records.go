@@ -13,11 +13,11 @@ import (
 	"github.com/spool-run/spool/internal/record"
 )
 
-// ReadRecords appends to dst the records of events after a cursor as they are
-// on disk, unverified, and returns the seq of the last: for handing them on to
-// somebody who verifies. At least one is appended if there is one, and no more
-// than fit in maxBytes beyond that. It appends none where they are not simply
-// there, such as at a gap: [Journal.Read] says what is wrong then.
+// ReadRecords appends to dst the records of the events after a cursor as they are
+// on disk, and returns the seq of the last: at least one if there is one, and
+// then as many as fit in maxBytes. It does not verify checksums; the reader of
+// the records does. It appends none at a gap or a damaged record: then
+// [Journal.Read] tells what is wrong.
 func (j *Journal) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte, spool.Seq, error) {
 	j.mu.Lock()
 	last, segs := j.last, j.segs
@@ -38,7 +38,7 @@ func (j *Journal) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte
 	j.mu.Lock()
 	at, size := segs[i].seek(next), segs[i].size
 	j.mu.Unlock()
-	if size < 0 && i < len(segs)-1 { // complete: it is as long as its file
+	if size < 0 && i < len(segs)-1 { // a complete segment is as long as its file
 		fi, err := f.Stat()
 		if err != nil {
 			return dst, after, fmt.Errorf("read run %s: %w", j.id, err)
@@ -65,7 +65,7 @@ func (j *Journal) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte
 	return dst, at.seq - 1, nil
 }
 
-// skipMeta moves over descriptions to the next event, or to the end.
+// skipMeta skips descriptions up to the next event or the end.
 func skipMeta(f io.ReaderAt, size int64, at point) (point, error) {
 	var head [record.HeaderSize]byte
 	for at.off+record.HeaderSize <= size {
@@ -81,7 +81,7 @@ func skipMeta(f io.ReaderAt, size int64, at point) (point, error) {
 	return at, nil
 }
 
-// copyRecords appends whole records of events from a place on, up to a
+// copyRecords appends whole records of events from a position on, up to the next
 // description, and returns where it stopped.
 func copyRecords(dst []byte, f io.ReaderAt, size int64, at point, maxBytes int) ([]byte, point, error) {
 	start := len(dst)
@@ -95,7 +95,7 @@ func copyRecords(dst []byte, f io.ReaderAt, size int64, at point, maxBytes int) 
 		return dst[:start], at, err
 	}
 	if first, err := record.Size(dst[start:]); err == nil && first > len(dst)-start {
-		if err := fill(first); err != nil { // one in any case
+		if err := fill(first); err != nil { // at least one
 			return dst[:start], at, err
 		}
 	}
@@ -103,7 +103,7 @@ func copyRecords(dst []byte, f io.ReaderAt, size int64, at point, maxBytes int) 
 	for len(dst)-end >= record.HeaderSize {
 		h, err := record.ParseHead(dst[end:])
 		if err != nil || h.Place != 0 || h.Seq != at.seq || h.Size > len(dst)-end {
-			break // Read tells what is wrong, if something is
+			break // Read returns the error, if there is one
 		}
 		at.seq++
 		at.off += int64(h.Size)

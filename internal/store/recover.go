@@ -11,7 +11,7 @@ import (
 	"github.com/spool-run/spool/internal/failpoint"
 )
 
-// Cut says what recovery took off the end of a log. The zero value means
+// Cut describes what recovery removed from the end of a log. The zero value means
 // nothing.
 type Cut struct {
 	Bytes  int64
@@ -28,12 +28,12 @@ func (c *Cut) add(n int64, path string, off int64, err error) {
 	}
 }
 
-// Recover opens for appending the journal of a run whose owner died. What an
-// interrupted write left at the end is cut off, and so is what follows a
-// record that is not what was written. The journal of a complete run comes
-// back sealed; a run whose completion was interrupted is completed.
+// Recover opens the journal of a run whose owner died, for appending. It cuts off
+// an interrupted write at the end, and everything from a corrupt record on. The
+// journal of a complete run is sealed; a run whose completion was interrupted is
+// completed.
 //
-// The caller makes sure that the owner is dead.
+// The caller must make sure that the owner is dead.
 func (s *Store) Recover(id spool.RunID) (*Journal, Cut, error) {
 	segs, err := s.segments(id)
 	if err != nil {
@@ -58,8 +58,8 @@ func (s *Store) Recover(id spool.RunID) (*Journal, Cut, error) {
 	return j, cut, nil
 }
 
-// recoverFrom makes the last of the segments the one that is appended to. It
-// reports false if that had to be deleted because it was never begun.
+// recoverFrom prepares the last segment for appending. It reports false if it
+// deleted that segment because it had no head.
 func (j *Journal) recoverFrom(segs []*segment, cut *Cut) (done bool, err error) {
 	seg := segs[len(segs)-1]
 	f, err := os.OpenFile(seg.path, os.O_RDWR, 0)
@@ -89,7 +89,7 @@ func (j *Journal) recoverFrom(segs []*segment, cut *Cut) (done bool, err error) 
 		return false, stop
 	}
 	if t.off == 0 && !errors.Is(stop, errTorn) {
-		// It may not be ours at all: leave it alone.
+		// It may not be a segment at all: do not change it.
 		return false, &CorruptError{Run: j.id, File: seg.path, Err: stop}
 	}
 	cut.add(size-t.off, seg.path, t.off, stop)

@@ -37,7 +37,7 @@ func writeLog(t testing.TB, segment int64, seal bool) ([]spool.Event, map[string
 	return events, files
 }
 
-// A log cut at any byte is recovered to a prefix of it, and goes on from there.
+// A log that is cut at any byte is recovered to a prefix and can be continued.
 func TestRecoverCutAnywhere(t *testing.T) {
 	for _, segment := range []int64{0, 400} {
 		for _, seal := range []bool{false, true} {
@@ -68,8 +68,8 @@ func TestRecoverCutAnywhere(t *testing.T) {
 	}
 }
 
-// checkRecovered recovers a log whose last file was cut after n bytes, and
-// returns how many events it has.
+// checkRecovered recovers a log whose last file was cut after n bytes, and returns
+// the number of its events.
 func checkRecovered(t *testing.T, s *Store, events []spool.Event, seen int, n int64, complete bool) int {
 	t.Helper()
 	for info, err := range s.List() {
@@ -135,7 +135,7 @@ func checkRecovered(t *testing.T, s *Store, events []spool.Event, seen int, n in
 	return int(last)
 }
 
-// Whatever byte of a log changes, no reader is given a changed event.
+// No reader gets a changed event, whichever byte of a log changes.
 func TestFlippedByte(t *testing.T) {
 	for _, seal := range []bool{false, true} {
 		t.Run(fmt.Sprint(seal), func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestFlippedByte(t *testing.T) {
 						t.Fatalf("byte %d: %v", i, err)
 					}
 				} else if err != nil {
-					t.Fatalf("byte %d: %v is no CorruptError", i, err)
+					t.Fatalf("byte %d: %v is not a CorruptError", i, err)
 				}
 				if j, cut, err := s.Recover("r"); err == nil {
 					detected = detected || cut.Bytes > 0
@@ -186,7 +186,7 @@ func TestFlippedByte(t *testing.T) {
 	}
 }
 
-// In a complete log, every changed byte of an event is an error for readers.
+// In a complete log, a reader gets an error for every changed byte of an event.
 func TestFlippedByteOfSealedEvent(t *testing.T) {
 	s := openStore(t, t.TempDir(), Options{})
 	j := create(t, s, "r")
@@ -262,7 +262,7 @@ func TestRecoverReason(t *testing.T) {
 	}
 }
 
-// A program that prints a complete log must not complete its own.
+// A program that prints a complete log does not complete its own log.
 func TestPrintedFooter(t *testing.T) {
 	s := openStore(t, t.TempDir(), Options{})
 	j := create(t, s, "r")

@@ -8,21 +8,20 @@ import (
 	"syscall"
 )
 
-// The reserve is a file that only takes room, so that on a full disk there is
-// some left for the ends of the logs of those whom that concerns. It is given
-// up in steps.
+// The reserve is a file without content. On a full disk it is truncated in
+// steps, which frees space for the ends of the logs of the runs that fail then.
 const (
 	reserveName  = "reserve"
 	reserveBytes = 1 << 20
 	reserveStep  = 64 << 10
 )
 
-// KeepReserve sees to it that the state directory has its reserve: room with
-// which runs can end their logs on a disk that is full. Nothing else may use
-// that room; so while there is no reserve, no event that is not an end can be
-// appended, and no run created.
+// KeepReserve creates the reserve of the state directory: space with which runs
+// can end their logs on a full disk. Nothing else may use that space: while the
+// reserve is not full, Append refuses all events but the ends of logs, and
+// Create refuses new runs.
 //
-// Without a call of it there is no reserve and no such rule.
+// A store has no reserve, and no such rule, before the first KeepReserve.
 func (s *Store) KeepReserve() error {
 	s.reserveMu.Lock()
 	defer s.reserveMu.Unlock()
@@ -34,8 +33,7 @@ func (s *Store) KeepReserve() error {
 	return nil
 }
 
-// fillReserve makes the file as large as it should be. The caller holds
-// reserveMu.
+// fillReserve gives the file its full size. The caller holds reserveMu.
 func (s *Store) fillReserve() error {
 	f, err := os.OpenFile(filepath.Join(s.dir, reserveName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -50,7 +48,7 @@ func (s *Store) fillReserve() error {
 	return errors.Join(err, f.Close())
 }
 
-// spend gives up a step of the reserve. It reports false if there was none.
+// spend frees a step of the reserve. It reports false if the reserve is empty.
 func (s *Store) spend() bool {
 	s.reserveMu.Lock()
 	defer s.reserveMu.Unlock()
@@ -63,12 +61,12 @@ func (s *Store) spend() bool {
 	return true
 }
 
-// isFull reports an error that freeing room can help.
+// isFull reports whether an error means that there is no space left.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// writeZeros takes room where the system has no call for it.
+// writeZeros allocates space where the system has no call for it.
 func writeZeros(f *os.File, size int64) error {
 	_, err := f.WriteAt(make([]byte, size), 0)
 	return err

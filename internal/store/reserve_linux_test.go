@@ -11,8 +11,8 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// On a disk without room for another byte, logs end by means of the reserve,
-// which serves nothing else and is made whole when there is room.
+// On a full disk, logs end in the space of the reserve. Nothing else may use it,
+// and it is filled again once there is space.
 func TestReserve(t *testing.T) {
 	dir := smallDisk(t, "size=3m")
 	s := openStore(t, dir, Options{})
@@ -61,7 +61,7 @@ func TestReserve(t *testing.T) {
 	before := next[2]
 	fill(1)
 	if next[2] != before {
-		t.Error("output used the room that was made for ends")
+		t.Error("output used the space of the reserve")
 	}
 	if _, err := s.Create(testInfo("other")); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("create: %v", err)
@@ -72,10 +72,10 @@ func TestReserve(t *testing.T) {
 	}
 	fill(30_000)
 	if next[2] < before+10 {
-		t.Errorf("%d events after there was room", next[2]-before)
+		t.Errorf("%d events once there was space", next[2]-before)
 	}
 	if fi, err := os.Stat(filepath.Join(dir, reserveName)); err != nil || fi.Size() != reserveBytes {
-		t.Errorf("the reserve was not made whole: %v, %v", fi, err)
+		t.Errorf("the reserve was not filled again: %v, %v", fi, err)
 	}
 	for i, id := range []spool.RunID{"a", "b", "c"} {
 		j, err := s.Open(id)

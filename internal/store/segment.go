@@ -18,15 +18,15 @@ const (
 	seqDigits  = 20
 )
 
-// segment is one file of a run. Its size, index and hint are guarded by the
-// mu of the journal that holds it.
+// segment is one file of a run. The mu of its journal guards size, index and
+// hint.
 type segment struct {
 	first spool.Seq // seq of its first event
 	path  string
 
 	size  int64 // bytes of whole records; negative if not known
 	index index
-	hint  point // where the last Read ended: where the next is likely to begin
+	hint  point // where the last Read ended and the next one probably begins
 }
 
 func newSegment(dir string, id spool.RunID, first spool.Seq) *segment {
@@ -35,10 +35,10 @@ func newSegment(dir string, id spool.RunID, first spool.Seq) *segment {
 	return &segment{first: first, path: dir + string(filepath.Separator) + name, size: -1}
 }
 
-// newExt ends the name of a file that is to be the first segment of a run.
+// newExt ends the temporary name of the first segment of a run.
 const newExt = ".new"
 
-// newPath names such a file.
+// newPath returns such a name.
 func (s *Store) newPath(id spool.RunID) string {
 	return filepath.Join(s.runsDir(), string(id)+"."+s.nonce+newExt)
 }
@@ -55,7 +55,7 @@ func (g *segment) seek(seq spool.Seq) point {
 	return p
 }
 
-// parseName is the inverse of the naming in newSegment.
+// parseName splits a file name as newSegment builds it.
 func parseName(name string) (id spool.RunID, first spool.Seq, ok bool) {
 	stem, found := strings.CutSuffix(name, segmentExt)
 	if !found {
@@ -116,7 +116,7 @@ func (s *Store) segments(id spool.RunID) ([]*segment, error) {
 	return runs[id], nil
 }
 
-// linkNew gives a file another name, unless that is taken.
+// linkNew gives a file a second name, unless that is taken.
 func linkNew(from, to string) error {
 	if err := os.Link(from, to); err != nil {
 		return err

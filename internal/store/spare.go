@@ -9,12 +9,12 @@ import (
 	"github.com/spool-run/spool/internal/spare"
 )
 
-// spares are empty files that become the first segments of runs, so that a
-// start does not wait for a file to be made.
+// spares are empty files that become the first segments of runs, so that a start
+// does not wait for the creation of a file.
 type spares struct {
 	spare.Pool[*os.File]
-	made int   // files, for their names
-	errs error // of those that could not be removed
+	made int   // number of files so far, for their names
+	errs error // of files that could not be removed
 }
 
 // init prepares the pool of a store.

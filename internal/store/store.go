@@ -1,25 +1,25 @@
-// Package store keeps the logs of runs, and the large values beside them, in
-// a state directory, so that they outlive the process that wrote them.
+// Package store keeps the logs of runs, and large values (blobs), in a state
+// directory, so that they outlive the process that wrote them.
 //
-// A run is a sequence of segment files in one flat directory, each named by
-// the run and the seq of its first event, so that reading the directory once
-// is the whole index and a seq finds its segment by name:
+// A run is a sequence of segment files in one flat directory, each named by the
+// run and the seq of its first event. The names are the index: they tell the
+// segment of a seq.
 //
 //	runs/<id>.<first seq, 20 digits>.seg
 //	blobs/<2 hex digits>/<64 hex digits>
 //	reserve
 //
 // A segment is eight bytes of magic, a description of the run, and then
-// records of events as package eventlog defines them, with later descriptions
-// of the run between them. A complete run ends with a final description and a
-// footer, so that listing reads the two ends of a file and nothing between.
+// records of events in the format of package record, with later descriptions of
+// the run between them. A complete run ends with a final description and a
+// footer, so that List reads only the two ends of a file.
 //
-// An event is written with one write(2): once Append returns, the death of
-// the process cannot lose it. What the death of the machine may lose is a
-// [SyncPolicy].
+// An event is written with one write(2): once Append has returned, the death of
+// the process cannot lose it. [SyncPolicy] says what the death of the machine
+// may lose.
 //
-// A state directory may be read by any number of processes at once. A run has
-// one writer; deciding who that is lies with the caller.
+// Any number of processes may read a state directory at once. A run has one
+// writer; the caller decides which process that is.
 package store
 
 import (
@@ -44,10 +44,10 @@ const (
 
 // Options configure a store. The zero value is usable.
 type Options struct {
-	SegmentBytes int64            // a segment is ended before it grows beyond this; zero means DefaultSegmentBytes
+	SegmentBytes int64            // largest size of a segment; zero means DefaultSegmentBytes
 	Sync         SyncPolicy       // what survives the death of the machine
 	SyncEvery    time.Duration    // for SyncInterval; zero means DefaultSyncEvery
-	Spares       int              // files to have ready for runs to come
+	Spares       int              // number of prepared files for new runs
 	Now          func() time.Time // nil means time.Now
 }
 
@@ -58,14 +58,14 @@ type Store struct {
 	policy       SyncPolicy
 	now          func() time.Time
 	fsync        func(*os.File) error // replaced by tests
-	nonce        string               // in names that no other store uses
+	nonce        string               // part of names that no other store uses
 	spares       spares
 
 	stop chan struct{} // ends the syncing goroutine
-	done chan struct{} // closed when it ended; nil if there is none
+	done chan struct{} // closed when it has ended; nil if there is none
 
 	reserveMu sync.Mutex
-	short     atomic.Bool // the reserve is not whole
+	short     atomic.Bool // the reserve is not full
 
 	blobMu sync.Mutex // keeps Sweep from deleting a blob that PutBlob just found
 
@@ -75,7 +75,7 @@ type Store struct {
 	journals map[*Journal]struct{}
 }
 
-// Open opens a state directory and makes it if there is none.
+// Open opens a state directory and creates it if necessary.
 func Open(dir string, o Options) (*Store, error) {
 	switch o.Sync {
 	case SyncNone, SyncInterval, SyncAlways:
@@ -120,8 +120,8 @@ func (s *Store) Dir() string { return s.dir }
 func (s *Store) runsDir() string  { return filepath.Join(s.dir, "runs") }
 func (s *Store) blobsDir() string { return filepath.Join(s.dir, "blobs") }
 
-// Close ends what the store does in the background. Journals are closed by
-// those who opened them, and before the store: nothing syncs them afterwards.
+// Close ends the background work of the store. The caller closes its journals
+// before: they are not synced afterwards.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -142,7 +142,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Create makes the journal of a new run, described by info. The error is
+// Create creates the journal of a new run, described by info. The error is
 // [fs.ErrExist] if the id is taken.
 func (s *Store) Create(info spool.Info) (*Journal, error) {
 	if err := info.ID.Check(); err != nil {
@@ -166,10 +166,11 @@ func (s *Store) Create(info spool.Info) (*Journal, error) {
 }
 
 // Open opens the journal of a run for reading only. The error is
-// [fs.ErrNotExist] if there is none. The run may be live, and written by
-// another process: [Journal.Refresh] looks for what was appended since.
+// [fs.ErrNotExist] if there is none. If another process writes the run,
+// [Journal.Refresh] reads what it has appended since.
 func (s *Store) Open(id spool.RunID) (*Journal, error) {
-	// Most runs are complete in one segment: the directory may be long.
+	// Most runs are complete and have one segment: try it before reading the
+	// directory, which may be long.
 	if id.Check() == nil {
 		first := newSegment(s.runsDir(), id, 1)
 		j := &Journal{store: s, id: id, segs: []*segment{first}, tail: tail{next: 1, info: spool.Info{ID: id}}, readOnly: true}
@@ -186,27 +187,27 @@ func (s *Store) Open(id spool.RunID) (*Journal, error) {
 		j := &Journal{store: s, id: id, segs: segs, tail: tail{next: segs[end].first, info: spool.Info{ID: id}}, readOnly: true}
 		err := j.Refresh()
 		if j.tail.off == 0 && err == nil && end > 0 {
-			segs = segs[:end] // its head is being written; Refresh finds it again
+			segs = segs[:end] // its head is being written; Refresh finds it later
 			continue
 		}
 		var corrupt *CorruptError
 		if err != nil && (j.tail.off == 0 || !errors.As(err, &corrupt)) {
 			return nil, fmt.Errorf("open run: %w", err)
 		}
-		// What is before the damage can be read; Read reports the rest.
+		// The events before the damage can be read; Read reports the damage.
 		return j, nil
 	}
 }
 
 // Remove deletes the log of a run. The error is [fs.ErrNotExist] if there is
-// none. Blobs stay until [Store.Sweep] finds that no run can refer to them.
+// none. Its blobs stay until [Store.Sweep] finds that no run can refer to them.
 func (s *Store) Remove(id spool.RunID) error {
 	segs, err := s.segments(id)
 	if err != nil {
 		return fmt.Errorf("remove run: %w", err)
 	}
-	// In this order, because the last segment says that the run is complete:
-	// what a crash leaves behind is still a finished run, to be removed again.
+	// The last segment, which says that the run is complete, is removed last:
+	// after a crash the run is still a finished one and can be removed again.
 	for _, seg := range segs {
 		if err := os.Remove(seg.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove run %s: %w", id, err)
@@ -215,7 +216,7 @@ func (s *Store) Remove(id spool.RunID) error {
 	return nil
 }
 
-// register makes the journal known to the syncing goroutine.
+// register adds a journal to those that the background goroutine syncs.
 func (s *Store) register(j *Journal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -83,7 +83,7 @@ func appendSizes(t testing.TB, j *Journal, sizes ...int) []spool.Event {
 	return events
 }
 
-// readAll reads with pages of a size until there is nothing more.
+// readAll reads all events in pages of a size.
 func readAll(t testing.TB, j *Journal, maxBytes int) []spool.Event {
 	t.Helper()
 	var all []spool.Event
@@ -101,7 +101,7 @@ func readAll(t testing.TB, j *Journal, maxBytes int) []spool.Event {
 	}
 }
 
-// byteSlices compares payloads as a whole, which cmp does one by one.
+// byteSlices compares payloads as a whole; cmp would compare byte by byte.
 var byteSlices = cmp.Comparer(bytes.Equal)
 
 func wantEvents(t testing.TB, id spool.RunID, got, want []spool.Event) {
@@ -359,7 +359,7 @@ func TestReadBounds(t *testing.T) {
 	}
 }
 
-// Events must stay what they are while others are read.
+// Events do not change while others are read.
 func TestReadDoesNotAlias(t *testing.T) {
 	s := openStore(t, t.TempDir(), Options{SegmentBytes: 1 << 20})
 	j := create(t, s, "r")
@@ -463,7 +463,7 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// A reader may look while a record, or the head of a segment, is half written.
+// A reader may refresh while a record, or the head of a segment, is half written.
 func TestRefreshHalfWritten(t *testing.T) {
 	full := openStore(t, t.TempDir(), Options{SegmentBytes: 300})
 	j := create(t, full, "r")

@@ -13,31 +13,31 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// Retention says how much of the past is kept. A zero field sets no bound.
+// Retention says which finished runs are kept. A zero field sets no bound.
 type Retention struct {
 	Age        time.Duration // of a run, since it ended
 	TotalBytes int64         // of the logs of all runs together
 }
 
-// Swept says what a sweep removed.
+// Swept describes what a sweep has removed.
 type Swept struct {
 	Runs  []spool.RunID
 	Blobs int
 	Bytes int64 // of both
 }
 
-// blobGrace is for how long a blob is kept whatever refers to it. It covers
-// the time between storing it and logging the event, and clocks that differ.
+// blobGrace is how long a blob is kept in any case. It covers the time between
+// storing the blob and logging its event, and clocks that differ.
 const blobGrace = time.Hour
 
 // Sweep deletes complete runs: those that ended longer than p.Age ago, and
 // then those that ended first until the rest is within p.TotalBytes. Runs for
-// which keep returns true stay, and so do runs that are not complete; both
-// count. A nil keep protects none.
+// which keep returns true stay, and so do runs that are not complete; the bytes
+// of both count. A nil keep protects none.
 //
 // It also deletes the blobs to which no run can refer, because they were last
-// stored before the oldest remaining run was created. On an error it goes on
-// with the rest.
+// stored before the oldest remaining run was created. After an error it
+// continues with the rest.
 func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool) (Swept, error) {
 	var swept Swept
 	runs, err := s.summaries(time.Time{})
@@ -99,15 +99,14 @@ func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool) (Swept, error) {
 	return swept, nil
 }
 
-// sweepable is a run that a sweep looks at.
+// sweepable is a run that Sweep may delete.
 type sweepable struct {
 	summary
 	ended time.Time
 	bytes int64
 }
 
-// sweepNew deletes what is left of runs that never began because their owner
-// died.
+// sweepNew deletes the files of runs that did not start because their owner died.
 func (s *Store) sweepNew(before time.Time) error {
 	files, err := filepath.Glob(filepath.Join(s.runsDir(), "*"+newExt))
 	if err != nil {

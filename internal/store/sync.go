@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// SyncPolicy says what the death of the machine may lose. The death of the
-// process loses nothing under any of them.
+// SyncPolicy says which events the death of the machine may lose. The death of
+// the process loses none under any policy.
 type SyncPolicy string
 
 // The policies.
 const (
-	SyncNone     SyncPolicy = ""         // what the kernel had not written back
-	SyncInterval SyncPolicy = "interval" // the last Options.SyncEvery
-	SyncAlways   SyncPolicy = "always"   // nothing that Append returned for
+	SyncNone     SyncPolicy = ""         // those the kernel has not written back
+	SyncInterval SyncPolicy = "interval" // those of the last Options.SyncEvery
+	SyncAlways   SyncPolicy = "always"   // none that Append has returned for
 )
 
 // syncEvery syncs until the store is closed.
@@ -27,8 +27,8 @@ func (s *Store) syncEvery(every time.Duration) {
 	for {
 		select {
 		case <-tick.C:
-			// The error of a journal is kept for its next writer. That of
-			// the directory leaves it dirty, to be tried again.
+			// A journal keeps its error for the next writer. After an error
+			// the directory stays dirty and is tried again.
 			_ = s.syncDirty()
 		case <-s.stop:
 			return
@@ -36,7 +36,7 @@ func (s *Store) syncEvery(every time.Duration) {
 	}
 }
 
-// syncDirty syncs what was written since the last time.
+// syncDirty syncs the files that were written since the last call.
 func (s *Store) syncDirty() error {
 	s.mu.Lock()
 	dirty := s.dirty
@@ -67,7 +67,7 @@ func (s *Store) syncDirty() error {
 	return errors.Join(errs...)
 }
 
-// sync makes durable what the journal holds now, and closes its old files.
+// sync syncs the present file of the journal, and syncs and closes its old ones.
 func (j *Journal) sync() error {
 	j.mu.Lock()
 	retired := j.retired
@@ -84,7 +84,7 @@ func (j *Journal) sync() error {
 		errs = append(errs, j.store.fsync(f), f.Close())
 	}
 	if current != nil {
-		// If the file is closed by now, it was synced before.
+		// A file that is closed by now was synced before.
 		if err := j.store.fsync(current); !errors.Is(err, fs.ErrClosed) {
 			errs = append(errs, err)
 		}
@@ -95,7 +95,7 @@ func (j *Journal) sync() error {
 	return nil
 }
 
-// syncBegun applies the policy to a segment that was just made.
+// syncBegun applies the policy to a new segment.
 func (s *Store) syncBegun(f *os.File) error {
 	switch s.policy {
 	case SyncAlways:

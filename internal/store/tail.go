@@ -10,7 +10,7 @@ import (
 	"github.com/spool-run/spool/internal/record"
 )
 
-// tail is the end of a run as far as its last segment tells.
+// tail is the end of a run according to its last segment.
 type tail struct {
 	off    int64      // end of the last whole record; zero until the segment has its head
 	next   spool.Seq  // seq of the next event
@@ -22,13 +22,13 @@ type tail struct {
 	sealed bool       // the footer is there too
 }
 
-// finalRead is how much of a file's end is read in the hope that the final
-// description is in it.
+// finalRead is how many bytes of a file's end are read to find the final
+// description.
 const finalRead = 4 << 10
 
-// scan walks over the records between t.off and size and checks them. It
-// stops before the first that is not whole, with errTorn if the file ends
-// within it. Positions go to found, which may be nil.
+// scan reads and checks the records between t.off and size. It stops before the
+// first that is not whole, with errTorn if the file ends within it. It adds
+// positions to found, which may be nil.
 func (t *tail) scan(f io.ReaderAt, size int64, id spool.RunID, found func(point)) error {
 	off := t.off
 	w := window{f: f, size: size}
@@ -95,7 +95,7 @@ func (t *tail) scan(f io.ReaderAt, size int64, id spool.RunID, found func(point)
 	return nil
 }
 
-// count takes an event into account.
+// count adds an event to the tail.
 func (t *tail) count(e *spool.Event) {
 	t.next = e.Seq + 1
 	t.events = true
@@ -127,8 +127,8 @@ func (t *tail) scanFooter(w *window) error {
 	return nil
 }
 
-// readFinal looks at both ends of a file for a complete run, without a walk.
-// It reports false for anything else; a scan then tells what it is.
+// readFinal reads both ends of the file of a complete run. It reports false for
+// other files, which need a scan.
 func (t *tail) readFinal(f io.ReaderAt, size int64, id spool.RunID) bool {
 	const headSize = len(segmentMagic) + record.HeaderSize
 	if size < int64(headSize+footerSize) {
@@ -168,8 +168,8 @@ func (t *tail) readFinal(f io.ReaderAt, size int64, id spool.RunID) bool {
 	return true
 }
 
-// checkMagic tells a file of ours from one that was never begun, or is
-// something else. A machine that died can leave zeros.
+// checkMagic reports whether a file is a segment, has no head yet, or is
+// something else. The death of a machine can leave zeros.
 func checkMagic(b []byte) error {
 	if string(b) == segmentMagic {
 		return nil
@@ -180,7 +180,7 @@ func checkMagic(b []byte) error {
 	return fmt.Errorf("not a segment: it begins with %q", b)
 }
 
-// scanRead is how much a walk reads at a time.
+// scanRead is how many bytes a scan reads at a time.
 const scanRead = 256 << 10
 
 // window reads a file through a buffer that it reuses.
@@ -212,7 +212,7 @@ func (w *window) peek(off int64, n int) ([]byte, error) {
 	w.buf, w.off = w.buf[:want], off
 	if _, err := w.f.ReadAt(w.buf, off); err != nil {
 		w.buf = w.buf[:0]
-		if errors.Is(err, io.EOF) { // the file shrank since its size was asked for
+		if errors.Is(err, io.EOF) { // the file has shrunk since its size was read
 			return nil, fmt.Errorf("%w: %w", errTorn, record.ErrShort)
 		}
 		return nil, err

@@ -14,9 +14,9 @@ func writevAt(f *os.File, vec [][]byte, off int64) (int, error) {
 	return unix.Pwritev(int(f.Fd()), vec, off)
 }
 
-// makeFile opens a file for a segment, which is made if it is not there. It does
-// not try, as the os package would, whether a file can be polled: one is made
-// for every run.
+// makeFile opens the file of a segment and creates it if necessary. Unlike the os
+// package it does not try whether the file can be polled, which saves time at
+// every start.
 func makeFile(path string, flag int) (*os.File, error) {
 	for {
 		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|flag, 0o600)
@@ -30,8 +30,9 @@ func makeFile(path string, flag int) (*os.File, error) {
 	}
 }
 
-// datasync makes the contents of a file durable. It fails with fs.ErrClosed
-// rather than touch another file if somebody closes this one.
+// datasync makes the contents of a file durable. If the file is closed meanwhile
+// it returns fs.ErrClosed and does not touch another file with the same
+// descriptor.
 func datasync(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -51,7 +52,7 @@ func datasync(f *os.File) error {
 	return os.NewSyscallError("fdatasync", errSync)
 }
 
-// allocate gives a file its size in blocks that are its own.
+// allocate gives a file a size and allocates its blocks.
 func allocate(f *os.File, size int64) error {
 	err := unix.Fallocate(int(f.Fd()), 0, 0, size)
 	if err == unix.EOPNOTSUPP || err == unix.ENOSYS {
@@ -60,10 +61,10 @@ func allocate(f *os.File, size int64) error {
 	return os.NewSyscallError("fallocate", err)
 }
 
-// renameNew gives a file its name, unless that is taken.
+// renameNew renames a file, unless the new name is taken.
 func renameNew(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
-	if err == unix.EINVAL || err == unix.ENOSYS { // not on this file system
+	if err == unix.EINVAL || err == unix.ENOSYS { // the file system does not support it
 		return linkNew(from, to)
 	}
 	if err != nil {

@@ -16,7 +16,7 @@ func writevAt(f *os.File, vec [][]byte, off int64) (int, error) {
 	return f.WriteAt(all, off)
 }
 
-// makeFile opens a file for a segment, which is made if it is not there.
+// makeFile opens the file of a segment and creates it if necessary.
 func makeFile(path string, flag int) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|flag, 0o600)
 }
@@ -24,8 +24,8 @@ func makeFile(path string, flag int) (*os.File, error) {
 // datasync makes the contents of a file durable.
 func datasync(f *os.File) error { return f.Sync() }
 
-// allocate gives a file its size in blocks that are its own.
+// allocate gives a file a size and allocates its blocks.
 func allocate(f *os.File, size int64) error { return writeZeros(f, size) }
 
-// renameNew gives a file its name, unless that is taken.
+// renameNew renames a file, unless the new name is taken.
 func renameNew(from, to string) error { return linkNew(from, to) }

@@ -10,9 +10,9 @@ import (
 	"github.com/spool-run/spool/internal/host"
 )
 
-// The exit of a run is known when its keeper dies, but what its children
-// wrote last is not: the log must not look complete.
-func TestLostOutputAfterTheExitIsTold(t *testing.T) {
+// When a keeper dies after the exit of a run, later output of the run's children
+// is lost. The log must say so.
+func TestLostOutputIsReported(t *testing.T) {
 	dir := stateDir(t)
 	b := open(t, dir, "one")
 	run, err := spool.Start(t.Context(), b, spool.Spec{Argv: []string{"/bin/sh", "-c", "sleep 1000 & exit 3"}})

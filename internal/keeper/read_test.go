@@ -7,10 +7,9 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// A reader that takes its cursor from Stat must find everything up to there
-// with its next read, whether that would wait or not, or it misses what lies
-// between.
-func TestReadHasAllThatStatKnew(t *testing.T) {
+// A reader may use the last seq of Stat as its cursor. Its next read, with or
+// without waiting, must return all events before that, or the reader misses some.
+func TestReadAfterStat(t *testing.T) {
 	t.Run("at once", func(t *testing.T) { readAfterStat(t, 0) })
 	t.Run("waiting", func(t *testing.T) { readAfterStat(t, time.Minute) })
 }
@@ -33,7 +32,7 @@ func readAfterStat(t *testing.T, wait time.Duration) {
 			t.Fatal(err)
 		}
 		if page.Next < info.Last {
-			t.Fatalf("a read ends at event %d after Stat knew of event %d", page.Next, info.Last)
+			t.Fatalf("a read ends at event %d after Stat returned event %d", page.Next, info.Last)
 		}
 		if info.State == spool.StateClosed {
 			return
@@ -41,9 +40,8 @@ func readAfterStat(t *testing.T, wait time.Duration) {
 	}
 }
 
-// Another server that finds the run in the files must not describe it as it
-// was when it started.
-func TestReadDescribesTheRunAsOfItsLastEvent(t *testing.T) {
+// A server that finds a run in the files must not describe it as of its start.
+func TestReadDescribesLastEvent(t *testing.T) {
 	dir := stateDir(t)
 	b := open(t, dir, "one")
 	run, err := spool.Start(t.Context(), b, spool.Spec{Argv: []string{"/bin/sh", "-c", "echo hi; sleep 1000 & exit 3"}})
@@ -73,8 +71,8 @@ func TestReadDescribesTheRunAsOfItsLastEvent(t *testing.T) {
 	}
 }
 
-// A run is listed as soon as it is being started. Whoever finds it there, as a
-// server does that was killed and came back, finds the run as well.
+// List returns a run as soon as its start begins. From then on Stat finds it too,
+// for example after the restart of a server.
 func TestListedRunIsFound(t *testing.T) {
 	dir := stateDir(t)
 	b, other := open(t, dir, "one"), open(t, dir, "one")
