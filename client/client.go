@@ -71,7 +71,7 @@ type Client struct {
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex
-	link    *link         // nil while there is no connection
+	conn    *connection   // nil while there is no connection
 	dialing chan struct{} // closed when the present attempts are over; nil if there are none
 	err     error         // why the last attempts failed; nil after a success
 	closed  bool
@@ -111,7 +111,7 @@ func Dial(ctx context.Context, url string, o Options) (*Client, error) {
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
-	l := c.link
+	l := c.conn
 	c.mu.Unlock()
 	c.cancel()
 	if l != nil {
@@ -123,7 +123,7 @@ func (c *Client) Close() error {
 }
 
 // dial makes one connection and shakes hands.
-func (c *Client) dial(ctx context.Context) (*link, error) {
+func (c *Client) dial(ctx context.Context) (*connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Dial)
 	defer cancel()
 	header := http.Header{}
@@ -140,7 +140,7 @@ func (c *Client) dial(ctx context.Context) (*link, error) {
 		}
 		return nil, err
 	}
-	l := &link{rpc: rpc.NewConn(rpc.WebSocket(ws, c.url)), streams: make(map[uint32]*stream)}
+	l := &connection{rpc: rpc.NewConn(rpc.WebSocket(ws, c.url)), streams: make(map[uint32]*stream)}
 	if ws.Subprotocol() != runproto.Subprotocol {
 		_ = l.rpc.Close()
 		return nil, &refusedError{fmt.Errorf("%w: this is not a Spool server (it does not speak %s)", spool.ErrUnsupported, runproto.Subprotocol)}
@@ -164,34 +164,34 @@ type refusedError struct{ error }
 
 func (e *refusedError) Unwrap() error { return e.error }
 
-func (c *Client) adopt(l *link) {
+func (c *Client) adopt(l *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.link, c.err = l, nil
+	c.conn, c.err = l, nil
 }
 
 // connected returns a live connection, making one if need be. Whoever comes
 // while attempts are under way waits for their end.
-func (c *Client) connected(ctx context.Context) (*link, error) {
+func (c *Client) connected(ctx context.Context) (*connection, error) {
 	for {
 		c.mu.Lock()
 		if c.closed {
 			c.mu.Unlock()
 			return nil, spool.ErrClosed
 		}
-		if c.link != nil && c.link.alive() {
-			l := c.link
+		if c.conn != nil && c.conn.alive() {
+			l := c.conn
 			c.mu.Unlock()
 			return l, nil
 		}
 		if c.dialing == nil {
 			c.dialing = make(chan struct{})
 			cause := c.err
-			if c.link != nil {
-				cause = c.link.rpc.Err()
+			if c.conn != nil {
+				cause = c.conn.rpc.Err()
 			}
-			again := c.link == nil // gave up before: one attempt is enough
-			c.link = nil
+			again := c.conn == nil // gave up before: one attempt is enough
+			c.conn = nil
 			c.wg.Go(func() { c.redial(cause, again) })
 		}
 		dialing := c.dialing
@@ -213,7 +213,7 @@ func (c *Client) connected(ctx context.Context) (*link, error) {
 // redial tries to come back until it works, is refused, or takes too long.
 func (c *Client) redial(cause error, once bool) {
 	deadline := time.Now().Add(c.opts.Reconnect)
-	var l *link
+	var l *connection
 	var err error
 	for {
 		if l, err = c.dial(c.ctx); err == nil {
@@ -237,7 +237,7 @@ func (c *Client) redial(cause error, once bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
-		c.link, c.err = l, nil
+		c.conn, c.err = l, nil
 	} else {
 		c.err = err
 	}

@@ -82,7 +82,7 @@ func (f *follow) deliverAll(ctx context.Context) error {
 }
 
 // stream delivers what comes over one connection.
-func (f *follow) stream(ctx context.Context, l *link) error {
+func (f *follow) stream(ctx context.Context, l *connection) error {
 	s, err := l.open(f.client.opts.Window)
 	if err != nil {
 		return err

@@ -136,7 +136,7 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 		}
 		var info spool.Info
 		first := k.first.register(spec.ID)
-		err = k.start(ctx, record.Start{Spec: spec, News: first != nil}, &info)
+		err = k.start(ctx, record.Start{Spec: spec, Update: first != nil}, &info)
 		m := b.addStarted(info, err)
 		switch {
 		case m != nil && first != nil && m.owner == k.owner && m.expectFirst():

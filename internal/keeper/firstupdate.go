@@ -21,13 +21,13 @@ type firstUpdates struct {
 // the update. It gets the update and the receiver in either order.
 type firstUpdate struct {
 	receiver updateReceiver // nil until the start was answered
-	update   *record.News   // nil until it arrived
+	update   *record.Update // nil until it arrived
 }
 
 // updateReceiver is a [mirror].
 type updateReceiver interface {
 	// receiveFirst gets the update, or nil if none will come.
-	receiveFirst(update *record.News)
+	receiveFirst(update *record.Update)
 }
 
 // register prepares for the first update of a run. It returns nil if another
@@ -71,7 +71,7 @@ func (u *firstUpdates) bind(id spool.RunID, f *firstUpdate, r updateReceiver) {
 
 // deliver passes an update to its receiver, or keeps it until there is one. It
 // drops an update that is not registered.
-func (u *firstUpdates) deliver(update *record.News) {
+func (u *firstUpdates) deliver(update *record.Update) {
 	id := update.Info.ID
 	var r updateReceiver
 	u.mu.Lock()

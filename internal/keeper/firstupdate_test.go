@@ -10,18 +10,18 @@ import (
 )
 
 // receiver records what it receives.
-type receiver struct{ got chan *record.News }
+type receiver struct{ got chan *record.Update }
 
-func (r receiver) receiveFirst(u *record.News) { r.got <- u }
+func (r receiver) receiveFirst(u *record.Update) { r.got <- u }
 
 // A receiver gets its update once, whether the update, the receiver or the end
 // of the connection comes first.
 func TestFirstUpdateOrders(t *testing.T) {
-	update := &record.News{Info: spool.Info{ID: "r"}}
+	update := &record.Update{Info: spool.Info{ID: "r"}}
 	tests := []struct {
 		name  string
 		steps string // b: bind, d: deliver, c: close
-		want  *record.News
+		want  *record.Update
 	}{
 		{"update first", "db", update},
 		{"receiver first", "bd", update},
@@ -34,7 +34,7 @@ func TestFirstUpdateOrders(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var u firstUpdates
-			r := receiver{make(chan *record.News, 3)}
+			r := receiver{make(chan *record.Update, 3)}
 			f := u.register("r")
 			if f == nil || u.register("r") != nil {
 				t.Fatal("register must accept the first start of a run only")
@@ -67,7 +67,7 @@ func TestFirstUpdateCancel(t *testing.T) {
 		t.Error("cancel of nil removed a start")
 	}
 	u.cancel("r", f)
-	u.deliver(&record.News{Info: spool.Info{ID: "r"}})
+	u.deliver(&record.Update{Info: spool.Info{ID: "r"}})
 	if len(u.byRun) != 0 || f.update != nil {
 		t.Error("a cancelled start got an update")
 	}
@@ -85,14 +85,14 @@ func TestFirstUpdateHammer(t *testing.T) {
 	for i := range 200 {
 		id := spool.RunID(fmt.Sprint(i))
 		f := u.register(id)
-		r := receiver{make(chan *record.News, 2)}
+		r := receiver{make(chan *record.Update, 2)}
 		wg.Go(func() {
 			u.bind(id, f, r)
 			if got := <-r.got; got != nil && got.Info.ID != id {
 				t.Errorf("run %s got the update of %s", id, got.Info.ID)
 			}
 		})
-		wg.Go(func() { u.deliver(&record.News{Info: spool.Info{ID: id}}) })
+		wg.Go(func() { u.deliver(&record.Update{Info: spool.Info{ID: id}}) })
 	}
 	wg.Go(u.close)
 	wg.Wait()

@@ -57,7 +57,7 @@ func (k *keeperConn) binary(kind byte, b []byte) error {
 	if kind != messageUpdate {
 		return nil // a newer keeper may send more
 	}
-	update, err := record.DecodeNews(b)
+	update, err := record.DecodeUpdate(b)
 	if err != nil {
 		return fmt.Errorf("keeper %s: %w", k.owner, err)
 	}

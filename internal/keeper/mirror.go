@@ -92,7 +92,7 @@ func (m *mirror) expectFirst() bool {
 }
 
 // receiveFirst applies the first update, or nil if the keeper is gone.
-func (m *mirror) receiveFirst(update *record.News) {
+func (m *mirror) receiveFirst(update *record.Update) {
 	if update != nil {
 		m.mu.Lock()
 		info := m.info // as of the start
@@ -147,7 +147,7 @@ func (m *mirror) lacking() bool {
 func (m *mirror) requestUpdate() error {
 	b := m.backend
 	last, _ := m.log.Last()
-	var update record.News
+	var update record.Update
 	k, err := b.keeperOf(b.ctx, m.owner)
 	if err == nil {
 		err = k.call(b.ctx, methodAwait, awaitParams{m.id, last}, &update)
@@ -162,7 +162,7 @@ func (m *mirror) requestUpdate() error {
 }
 
 // apply makes the events of an update visible.
-func (m *mirror) apply(u record.News) error {
+func (m *mirror) apply(u record.Update) error {
 	if err := m.journal.Advance(store.Position{Last: u.Last, Segment: u.Segment, Size: u.Size}); err != nil {
 		return err
 	}

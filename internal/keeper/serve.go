@@ -274,7 +274,7 @@ func (c *serverConn) start(id uint64, p *record.Start) {
 		return
 	}
 	c.transport.started(id, func(dst []byte) []byte { return record.AppendInfo(dst, &info) })
-	if p.News {
+	if p.Update {
 		c.watchFirst(info.ID)
 	}
 }
@@ -364,7 +364,7 @@ func (c *serverConn) trySendEnd(id spool.RunID) bool {
 		return false
 	}
 	update := newUpdate(page, at)
-	b, err := record.AppendNews(append(make([]byte, 0, messageRoom), messageUpdate), &update)
+	b, err := record.AppendUpdate(append(make([]byte, 0, messageRoom), messageUpdate), &update)
 	return err == nil && c.transport.trySend(b)
 }
 
@@ -373,7 +373,7 @@ func (c *serverConn) sendUpdate(id spool.RunID) {
 	update, err := c.await(awaitParams{Run: id})
 	var b []byte
 	if err == nil {
-		b, err = record.AppendNews([]byte{messageUpdate}, &update)
+		b, err = record.AppendUpdate([]byte{messageUpdate}, &update)
 	}
 	if err == nil {
 		err = c.transport.send(b)
@@ -384,7 +384,7 @@ func (c *serverConn) sendUpdate(id spool.RunID) {
 }
 
 // await waits for an update of a run.
-func (c *serverConn) await(p awaitParams) (record.News, error) {
+func (c *serverConn) await(p awaitParams) (record.Update, error) {
 	page, at, err := c.server.host.Await(c.ctx, p.Run, p.After, inlineBytes)
 	if n := len(page.Events); err == nil && n > 0 && page.Events[n-1].Kind == spool.KindExited {
 		// Most runs are closed right after their exit: send both.
@@ -395,14 +395,14 @@ func (c *serverConn) await(p awaitParams) (record.News, error) {
 		cancel()
 	}
 	if err != nil {
-		return record.News{}, err
+		return record.Update{}, err
 	}
 	return newUpdate(page, at), nil
 }
 
 // newUpdate returns the update for a page that ends at a position in the files.
-func newUpdate(page spool.Page, at store.Position) record.News {
-	result := record.News{Info: page.Info, Last: at.Last, Segment: at.Segment, Size: at.Size}
+func newUpdate(page spool.Page, at store.Position) record.Update {
+	result := record.Update{Info: page.Info, Last: at.Last, Segment: at.Segment, Size: at.Size}
 	// Send all new events or none: the server can read them from the files.
 	if page.Next == page.Info.Last && len(page.Events) <= inlineEvents {
 		size := 0

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A start, its answer and the first news of a run have a binary form: numbers,
+// A start, its answer and the first update of a run have a binary form: numbers,
 // and strings with their lengths before them. It costs less than JSON, and
 // strings that are not UTF-8 arrive unchanged.
 

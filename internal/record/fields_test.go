@@ -35,15 +35,15 @@ var eventCodecs = []codec[spool.Event]{
 		got, _, err := record.Decode(b)
 		return got, err
 	}, without: []string{"Run"}},
-	{name: "news", roundTrip: func(e spool.Event) (spool.Event, error) {
-		n, err := throughNews(record.News{Info: spool.Info{ID: e.Run}, Events: []spool.Event{e}})
+	{name: "update", roundTrip: func(e spool.Event) (spool.Event, error) {
+		n, err := throughUpdate(record.Update{Info: spool.Info{ID: e.Run}, Events: []spool.Event{e}})
 		if err != nil || len(n.Events) != 1 {
 			return spool.Event{}, fmt.Errorf("%d events: %w", len(n.Events), err)
 		}
 		return n.Events[0], nil
 	}},
-	{name: "news as JSON", roundTrip: func(e spool.Event) (spool.Event, error) {
-		n, err := throughNewsJSON(record.News{Events: []spool.Event{e}})
+	{name: "update as JSON", roundTrip: func(e spool.Event) (spool.Event, error) {
+		n, err := throughUpdateJSON(record.Update{Events: []spool.Event{e}})
 		if err != nil || len(n.Events) != 1 {
 			return spool.Event{}, fmt.Errorf("%d events: %w", len(n.Events), err)
 		}
@@ -71,8 +71,8 @@ var infoCodecs = []codec[spool.Info]{
 		}
 		return record.DecodeDescription(e.Data, i.ID)
 	}},
-	{name: "news", roundTrip: func(i spool.Info) (spool.Info, error) {
-		n, err := throughNews(record.News{Info: i})
+	{name: "update", roundTrip: func(i spool.Info) (spool.Info, error) {
+		n, err := throughUpdate(record.Update{Info: i})
 		if err != nil {
 			return spool.Info{}, err
 		}
@@ -81,8 +81,8 @@ var infoCodecs = []codec[spool.Info]{
 		n.Complete(start)
 		return n.Info, nil
 	}},
-	{name: "news as JSON", roundTrip: func(i spool.Info) (spool.Info, error) {
-		n, err := throughNewsJSON(record.News{Info: i})
+	{name: "update as JSON", roundTrip: func(i spool.Info) (spool.Info, error) {
+		n, err := throughUpdateJSON(record.Update{Info: i})
 		return n.Info, err
 	}},
 }
@@ -105,17 +105,17 @@ var (
 
 var startCodecs = []codec[record.Start]{{name: "start", roundTrip: throughStart}}
 
-var newsCodecs = []codec[record.News]{
-	{name: "JSON", roundTrip: throughNewsJSON},
-	{name: "binary", roundTrip: func(n record.News) (record.News, error) {
+var updateCodecs = []codec[record.Update]{
+	{name: "JSON", roundTrip: throughUpdateJSON},
+	{name: "binary", roundTrip: func(n record.Update) (record.Update, error) {
 		for i := range n.Events {
 			n.Events[i].Run = n.Info.ID
 		}
 		start := n.Info
-		n, err := throughNews(n)
+		n, err := throughUpdate(n)
 		if err == nil {
 			n.Complete(start)
-			n.Events[0].Run = filled[record.News](nil).Events[0].Run
+			n.Events[0].Run = filled[record.Update](nil).Events[0].Run
 		}
 		return n, err
 	}},
@@ -138,20 +138,20 @@ func throughStart(s record.Start) (record.Start, error) {
 	return record.DecodeStart(b)
 }
 
-func throughNews(n record.News) (record.News, error) {
-	b, err := record.AppendNews(nil, &n)
+func throughUpdate(n record.Update) (record.Update, error) {
+	b, err := record.AppendUpdate(nil, &n)
 	if err != nil {
-		return record.News{}, err
+		return record.Update{}, err
 	}
-	got, err := record.DecodeNews(b)
+	got, err := record.DecodeUpdate(b)
 	if err != nil {
-		return record.News{}, err
+		return record.Update{}, err
 	}
 	return *got, nil
 }
 
-func throughNewsJSON(n record.News) (record.News, error) {
-	var got record.News
+func throughUpdateJSON(n record.Update) (record.Update, error) {
+	var got record.Update
 	return got, json.Unmarshal(n.AppendJSON(nil), &got)
 }
 
@@ -162,7 +162,7 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 	t.Run("Info", func(t *testing.T) { testCodecs(t, infoCodecs) })
 	t.Run("Spec", func(t *testing.T) { testCodecs(t, specCodecs) })
 	t.Run("Start", func(t *testing.T) { testCodecs(t, startCodecs) })
-	t.Run("News", func(t *testing.T) { testCodecs(t, newsCodecs) })
+	t.Run("Update", func(t *testing.T) { testCodecs(t, updateCodecs) })
 	t.Run("Limits", func(t *testing.T) { testCodecs(t, limitsCodecs) })
 	t.Run("Control", func(t *testing.T) { testCodecs(t, controlCodecs) })
 	t.Run("Filter", func(t *testing.T) { testCodecs(t, filterCodecs) })
@@ -185,7 +185,7 @@ func TestFormsMadeByHandUseTheTags(t *testing.T) {
 	testTags[spool.Info](t)
 	testTags[spool.Limits](t)
 	testTags[spool.Control](t)
-	testTags[record.News](t)
+	testTags[record.Update](t)
 }
 
 func testTags[T any](t *testing.T) {
@@ -215,7 +215,7 @@ func TestForgottenFieldIsFound(t *testing.T) {
 	testForgotten[spool.Info](t)
 	testForgotten[spool.Spec](t)
 	testForgotten[record.Start](t)
-	testForgotten[record.News](t)
+	testForgotten[record.Update](t)
 }
 
 func testForgotten[T any](t *testing.T) {

@@ -11,13 +11,13 @@ import (
 
 // Start is a request to a keeper to start a run.
 type Start struct {
-	Spec spool.Spec
-	News bool // send the first news of the run without being asked
+	Spec   spool.Spec
+	Update bool // send the first update of the run without being asked
 }
 
 // The flags of a start.
 const (
-	startNews = 1 << iota
+	startUpdate = 1 << iota
 	startStdin
 	startTTY
 )
@@ -26,8 +26,8 @@ const (
 func AppendStart(dst []byte, start *Start) ([]byte, error) {
 	p := &start.Spec
 	var flags uint64
-	if start.News {
-		flags |= startNews
+	if start.Update {
+		flags |= startUpdate
 	}
 	if p.Stdin {
 		flags |= startStdin
@@ -68,7 +68,7 @@ func DecodeStart(b []byte) (start Start, err error) {
 	m := message{b: b}
 	p := &start.Spec
 	flags := m.uint()
-	start.News, p.Stdin = flags&startNews != 0, flags&startStdin != 0
+	start.Update, p.Stdin = flags&startUpdate != 0, flags&startStdin != 0
 	if flags&startTTY != 0 {
 		p.TTY = &spool.Size{Rows: uint16(m.uint()), Cols: uint16(m.uint())}
 	}

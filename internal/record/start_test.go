@@ -14,11 +14,11 @@ import (
 func someStarts() map[string]record.Start {
 	return map[string]record.Start{
 		"nothing": {},
-		"little":  {Spec: spool.Spec{ID: "r1", Argv: []string{"true"}}, News: true},
+		"little":  {Spec: spool.Spec{ID: "r1", Argv: []string{"true"}}, Update: true},
 		"not UTF-8": {Spec: spool.Spec{
 			Argv: []string{"\xff", ""}, Cwd: "/\xfe", Env: map[string]string{"A": "\xfd", "": "x"},
 		}},
-		"all": {News: true, Spec: spool.Spec{
+		"all": {Update: true, Spec: spool.Spec{
 			ID: "r1", Name: "n", Engine: "e", Labels: map[string]string{"a": "b", "c": "d"}, Argv: []string{"x", "y"}, Arg0: "z",
 			Cwd: "/", Env: map[string]string{"HOME": "/root"}, EnvPolicy: &spool.EnvPolicy{Inherit: "core", Exclude: []string{"X*"}},
 			TTY: &spool.Size{Rows: 25, Cols: 65535}, Stdin: true, Config: json.RawMessage(`{"k":1}`),

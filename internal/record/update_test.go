@@ -12,12 +12,12 @@ import (
 	"github.com/spool-run/spool/internal/record"
 )
 
-// someNews are news by what is special about them.
-func someNews() map[string]record.News {
+// someUpdates are updates by name.
+func someUpdates() map[string]record.Update {
 	at := time.Date(2026, 11, 15, 1, 2, 3, 4, time.UTC)
 	info := spool.Info{ID: "r1", Engine: "process", Argv: []string{"true"}, Created: at, State: spool.StateClosed, Last: 2, Bytes: 3,
 		Ended: at, Outcome: &spool.Outcome{Kind: spool.Exited, Code: -3, Signal: "SIGTERM", Reason: "why"}}
-	return map[string]record.News{
+	return map[string]record.Update{
 		"nothing but where": {Info: info, Last: 2, Segment: 1, Size: 500},
 		"with events": {Info: info, Last: 2, Segment: 1, Size: 500, Events: []spool.Event{
 			{Run: "r1", Seq: 1, Time: at, Kind: spool.KindOutput, Stream: spool.Stdout, Bytes: []byte("hi\n")},
@@ -27,44 +27,44 @@ func someNews() map[string]record.News {
 	}
 }
 
-// TestNewsJSON checks that the form made by hand is the one its tags promise.
-func TestNewsJSON(t *testing.T) {
-	for name, news := range someNews() {
+// TestUpdateJSON checks that the form made by hand is the one its tags promise.
+func TestUpdateJSON(t *testing.T) {
+	for name, update := range someUpdates() {
 		t.Run(name, func(t *testing.T) {
-			want, err := json.Marshal(news)
+			want, err := json.Marshal(update)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(string(want), string(news.AppendJSON(nil))); diff != "" {
+			if diff := cmp.Diff(string(want), string(update.AppendJSON(nil))); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-func TestNewsRoundTrip(t *testing.T) {
-	for name, news := range someNews() {
+func TestUpdateRoundTrip(t *testing.T) {
+	for name, update := range someUpdates() {
 		t.Run(name, func(t *testing.T) {
-			b, err := record.AppendNews(nil, &news)
+			b, err := record.AppendUpdate(nil, &update)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := record.DecodeNews(b)
+			got, err := record.DecodeUpdate(b)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := news // without what is known from the start
-			want.Info = spool.Info{ID: "r1", State: spool.StateClosed, Last: 2, Bytes: 3, Ended: news.Info.Ended, Outcome: news.Info.Outcome}
+			want := update // without what is known from the start
+			want.Info = spool.Info{ID: "r1", State: spool.StateClosed, Last: 2, Bytes: 3, Ended: update.Info.Ended, Outcome: update.Info.Outcome}
 			if diff := cmp.Diff(&want, got); diff != "" {
 				t.Error(diff)
 			}
-			info, err := record.DecodeInfo(record.AppendInfo(nil, &news.Info))
-			if diff := cmp.Diff(news.Info, info); err != nil || diff != "" {
+			info, err := record.DecodeInfo(record.AppendInfo(nil, &update.Info))
+			if diff := cmp.Diff(update.Info, info); err != nil || diff != "" {
 				t.Errorf("%v\n%s", err, diff)
 			}
 			events := 0
-			for n := range b { // cut anywhere it is no news, or fewer events
-				cut, err := record.DecodeNews(b[:n])
+			for n := range b { // cut anywhere, it is an error or has fewer events
+				cut, err := record.DecodeUpdate(b[:n])
 				if err == nil {
 					if len(cut.Events) != events {
 						t.Errorf("cut at %d: %d events", n, len(cut.Events))
@@ -76,17 +76,17 @@ func TestNewsRoundTrip(t *testing.T) {
 	}
 }
 
-func FuzzDecodeNews(f *testing.F) {
-	for _, news := range someNews() {
-		b, err := record.AppendNews(nil, &news)
+func FuzzDecodeUpdate(f *testing.F) {
+	for _, update := range someUpdates() {
+		b, err := record.AppendUpdate(nil, &update)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if news, err := record.DecodeNews(b); err == nil {
-			if _, err := record.AppendNews(nil, news); err != nil && !unnamed(news) {
+		if update, err := record.DecodeUpdate(b); err == nil {
+			if _, err := record.AppendUpdate(nil, update); err != nil && !unnamed(update) {
 				t.Errorf("what was decoded does not encode: %v", err)
 			}
 		}
@@ -99,10 +99,10 @@ func FuzzDecodeNews(f *testing.F) {
 	})
 }
 
-// unnamed reports whether news hold an event of a later version, whose kind or
+// unnamed reports whether an update holds an event of a later version, whose kind or
 // stream has no name here.
-func unnamed(news *record.News) bool {
-	for _, e := range news.Events {
+func unnamed(update *record.Update) bool {
+	for _, e := range update.Events {
 		if strings.HasPrefix(string(e.Kind), "kind-") || strings.HasPrefix(string(e.Stream), "stream-") {
 			return true
 		}

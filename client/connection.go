@@ -11,8 +11,8 @@ import (
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
-// link is one connection and the streams of events that come over it.
-type link struct {
+// connection is a connection to the server with its streams of events.
+type connection struct {
 	rpc *rpc.Conn
 
 	mu      sync.Mutex
@@ -20,7 +20,7 @@ type link struct {
 	nextID  uint32
 }
 
-func (l *link) alive() bool {
+func (l *connection) alive() bool {
 	select {
 	case <-l.rpc.Done():
 		return false
@@ -31,20 +31,20 @@ func (l *link) alive() bool {
 
 // open makes a stream before the server is asked for it, so that nothing it
 // sends comes too early.
-func (l *link) open(window int64) (*stream, error) {
+func (l *connection) open(window int64) (*stream, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.streams == nil {
 		return nil, rpc.ErrConnClosed
 	}
 	l.nextID++
-	s := &stream{link: l, id: l.nextID, window: window, filled: make(chan struct{}, 1)}
+	s := &stream{conn: l, id: l.nextID, window: window, filled: make(chan struct{}, 1)}
 	l.streams[s.id] = s
 	return s, nil
 }
 
 // end tells all streams that nothing more comes.
-func (l *link) end(err error) {
+func (l *connection) end(err error) {
 	l.mu.Lock()
 	streams := l.streams
 	l.streams = nil
@@ -54,19 +54,19 @@ func (l *link) end(err error) {
 	}
 }
 
-func (l *link) stream(id uint32) *stream {
+func (l *connection) stream(id uint32) *stream {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.streams[id]
 }
 
 // Request implements [rpc.Handler]: the server asks us nothing yet.
-func (l *link) Request(r *rpc.Request) {
+func (l *connection) Request(r *rpc.Request) {
 	r.Reply(nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method))
 }
 
 // Notification implements [rpc.Handler].
-func (l *link) Notification(method string, params json.RawMessage) error {
+func (l *connection) Notification(method string, params json.RawMessage) error {
 	if method != "run/end" {
 		return nil // of a later version
 	}
@@ -85,10 +85,10 @@ func (l *link) Notification(method string, params json.RawMessage) error {
 }
 
 // Malformed implements [rpc.Handler].
-func (l *link) Malformed(err error) error { return err }
+func (l *connection) Malformed(err error) error { return err }
 
 // Binary implements [rpc.BinaryHandler]: records of one follow.
-func (l *link) Binary(b []byte) error {
+func (l *connection) Binary(b []byte) error {
 	if len(b) < runproto.BinaryHeader || b[0] != runproto.BinaryEvents {
 		return fmt.Errorf("binary message of unknown type")
 	}
@@ -101,7 +101,7 @@ func (l *link) Binary(b []byte) error {
 // stream is the receiving end of a follow. What waits in it is bounded by the
 // window, because the server stops there until we acknowledge.
 type stream struct {
-	link   *link
+	conn   *connection
 	id     uint32
 	window int64
 	unread int64 // consumed but not acknowledged; used by the reader only
@@ -164,19 +164,19 @@ func (s *stream) consumed(n int64) {
 	if s.unread < s.window/4 {
 		return
 	}
-	_ = s.link.rpc.Notify("run/ack", runproto.AckParams{Follow: s.id, Bytes: s.unread}) // a lost link ends the stream
+	_ = s.conn.rpc.Notify("run/ack", runproto.AckParams{Follow: s.id, Bytes: s.unread}) // a lost connection ends the stream
 	s.unread = 0
 }
 
 // close forgets the stream and lets the server forget it too.
 func (s *stream) close() {
-	s.link.mu.Lock()
-	delete(s.link.streams, s.id)
-	s.link.mu.Unlock()
+	s.conn.mu.Lock()
+	delete(s.conn.streams, s.id)
+	s.conn.mu.Unlock()
 	s.mu.Lock()
 	over := s.ended
 	s.mu.Unlock()
 	if !over {
-		_ = s.link.rpc.Notify("run/unfollow", runproto.UnfollowParams{Follow: s.id}) // a lost link has forgotten it
+		_ = s.conn.rpc.Notify("run/unfollow", runproto.UnfollowParams{Follow: s.id}) // a lost connection has forgotten it
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// News is what a keeper tells of a run: its description, where its log ends in
+// Update is what a keeper reports of a run: its description, where its log ends in
 // its files, and the events themselves if they are few and small.
-type News struct {
+type Update struct {
 	Info   spool.Info    `json:"info"`
 	Events []spool.Event `json:"events,omitempty"`
 	// Last is the last event in the files, which the end of a log may not
@@ -21,7 +21,7 @@ type News struct {
 }
 
 // AppendJSON appends the JSON form.
-func (n *News) AppendJSON(dst []byte) []byte {
+func (n *Update) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `{"info":`...)
 	dst = n.Info.AppendJSON(dst)
 	if len(n.Events) > 0 {
@@ -42,9 +42,9 @@ func (n *News) AppendJSON(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// AppendNews appends the binary form of the first news of a run. Of the
+// AppendUpdate appends the binary form of the first update of a run. Of the
 // description it holds the id and what changes while a run lives.
-func AppendNews(dst []byte, n *News) (_ []byte, err error) {
+func AppendUpdate(dst []byte, n *Update) (_ []byte, err error) {
 	dst = appendText(dst, n.Info.ID)
 	for _, v := range []uint64{uint64(n.Last), uint64(n.Segment), uint64(n.Size)} {
 		dst = binary.AppendUvarint(dst, v)
@@ -52,27 +52,27 @@ func AppendNews(dst []byte, n *News) (_ []byte, err error) {
 	dst = appendProgress(dst, &n.Info)
 	for i := range n.Events {
 		if dst, err = Append(dst, &n.Events[i]); err != nil {
-			return nil, fmt.Errorf("encode news: %w", err)
+			return nil, fmt.Errorf("encode update: %w", err)
 		}
 	}
 	return dst, nil
 }
 
-// DecodeNews is the inverse of [AppendNews]. [News.Complete] fills in the rest
+// DecodeUpdate is the inverse of [AppendUpdate]. [Update.Complete] fills in the rest
 // of the description.
-func DecodeNews(b []byte) (*News, error) {
+func DecodeUpdate(b []byte) (*Update, error) {
 	m := message{b: b}
-	n := new(News)
+	n := new(Update)
 	n.Info.ID = spool.RunID(m.text())
 	n.Last, n.Segment, n.Size = spool.Seq(m.uint()), spool.Seq(m.uint()), int64(m.uint())
 	m.progress(&n.Info)
 	if m.err != nil {
-		return nil, fmt.Errorf("decode news: %w", m.err)
+		return nil, fmt.Errorf("decode update: %w", m.err)
 	}
 	for b = m.b; len(b) > 0; {
 		e, size, err := Decode(b)
 		if err != nil {
-			return nil, fmt.Errorf("decode news: %w", err)
+			return nil, fmt.Errorf("decode update: %w", err)
 		}
 		e.Run = n.Info.ID
 		n.Events = append(n.Events, e)
@@ -83,7 +83,7 @@ func DecodeNews(b []byte) (*News, error) {
 
 // Complete fills in what the binary form leaves out of the description, from
 // the one that answered the start.
-func (n *News) Complete(start spool.Info) {
+func (n *Update) Complete(start spool.Info) {
 	now := &n.Info
 	start.State, start.Ended, start.Outcome, start.Last, start.Bytes = now.State, now.Ended, now.Outcome, now.Last, now.Bytes
 	n.Info = start
