@@ -15,9 +15,9 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/agents/policy"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
-	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/limits"
 )
 
 // Options configure an engine. The zero value is usable.
@@ -108,14 +108,12 @@ func prepare(spec *spool.Spec, o *Options, out engine.Sink) (*session, error) {
 	if err != nil {
 		return nil, invalid(err)
 	}
-	l := spec.Limits
-	if l.Wall < 0 || l.Idle < 0 || l.Grace < 0 || l.Pids < 0 || l.OutputBytes < 0 {
-		return nil, invalid(errors.New("limits must not be negative"))
+	if err := limits.Check(&spec.Limits); err != nil {
+		return nil, invalid(err)
 	}
-	l.Wall = cmp.Or(l.Wall, o.Limits.Wall)
-	l.Grace = cmp.Or(l.Grace, o.Limits.Grace)
-	l.Pids = cmp.Or(l.Pids, o.Limits.Pids)
-	l.OutputBytes = cmp.Or(l.OutputBytes, o.Limits.OutputBytes, process.DefaultOutputBytes)
+	ours := o.Limits
+	ours.Idle = 0 // only a spec sets it
+	l := limits.Merge(spec.Limits, ours, spool.Limits{OutputBytes: limits.DefaultOutputBytes})
 	if c.Policy != nil {
 		if err := policy.Check(c.Policy); err != nil {
 			return nil, invalid(err)

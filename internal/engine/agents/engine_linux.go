@@ -14,9 +14,9 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/agents/sessions"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
-	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/limits"
 )
 
 // Engine runs coding agents.
@@ -128,7 +128,7 @@ func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string) (child, e
 	}
 	pids := spec.Limits.Pids
 	if pids == 0 && e.launcher.Guarantees().Pids {
-		pids = process.DefaultPids
+		pids = limits.DefaultPids
 	}
 	p, err := startProcess(e.launcher, launch.Command{Path: file, Argv: c.Argv, Env: env, Dir: spec.Cwd, Pids: pids}, c.Stdin, c.Open)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/reactor"
 )
 
@@ -155,34 +156,34 @@ func (e *Engine) plan(spec *spool.Spec) (*launchSpec, spool.Limits, error) {
 	if spec.TTY != nil {
 		return nil, spool.Limits{}, errors.New("a kernel has no terminal")
 	}
-	limits, explicit, err := e.opts.limits(spec.Limits)
-	if err != nil {
-		return nil, limits, err
+	if err := limits.Check(&spec.Limits); err != nil {
+		return nil, spool.Limits{}, err
 	}
-	if !explicit && !e.launcher.Guarantees().Pids {
-		limits.Pids = 0
+	bounds := limits.Merge(spec.Limits, e.opts.Limits, limits.Default)
+	if spec.Limits.Pids == 0 && !e.launcher.Guarantees().Pids {
+		bounds.Pids = 0
 	}
 	env, err := environment(spec, e.opts.Environ, cfg.EnvAllow)
 	if err != nil {
-		return nil, limits, err
+		return nil, bounds, err
 	}
 	cwd := spec.Cwd
 	if cwd == "" {
 		if cwd, err = os.Getwd(); err != nil {
-			return nil, limits, fmt.Errorf("find working directory: %w", err)
+			return nil, bounds, fmt.Errorf("find working directory: %w", err)
 		}
 	}
 	if cwd, err = filepath.Abs(cwd); err != nil {
-		return nil, limits, fmt.Errorf("find working directory: %w", err)
+		return nil, bounds, fmt.Errorf("find working directory: %w", err)
 	}
-	l := &launchSpec{cfg: cfg, cwd: cwd, sameDir: spec.Cwd == "", env: env, pids: limits.Pids, limits: dict{}}
+	l := &launchSpec{cfg: cfg, cwd: cwd, sameDir: spec.Cwd == "", env: env, pids: bounds.Pids, limits: dict{}}
 	if cfg.MemoryBytes > 0 {
 		l.limits["RLIMIT_DATA"] = cfg.MemoryBytes
 	}
 	if cfg.CPUMs > 0 {
 		l.limits["RLIMIT_CPU"] = (cfg.CPUMs + 999) / 1000 // in whole seconds
 	}
-	return l, limits, nil
+	return l, bounds, nil
 }
 
 func knownKey(c candidate, l *launchSpec) string {

@@ -30,6 +30,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/strict"
 	"github.com/spool-run/spool/python"
 )
@@ -37,12 +38,10 @@ import (
 // What a run gets when neither its spec nor [Options] say otherwise.
 const (
 	DefaultStartTimeout = 10 * time.Second
-	DefaultGrace        = 5 * time.Second // between asking to end and the kill
-	DefaultAgain        = 2 * time.Second // from an interrupt to the next
-	DefaultTerminate    = 4 * time.Second // to SIGTERM
-	DefaultKill         = 5 * time.Second // to SIGKILL
-	DefaultPids         = 4096            // processes and threads at once
-	DefaultOutputBytes  = 2 << 30         // logged bytes of one turn
+	DefaultGrace        = limits.DefaultGrace // between asking to end and the kill
+	DefaultAgain        = 2 * time.Second     // from an interrupt to the next
+	DefaultTerminate    = 4 * time.Second     // to SIGTERM
+	DefaultKill         = 5 * time.Second     // to SIGKILL
 )
 
 // Bounds.
@@ -93,7 +92,7 @@ type Options struct {
 	// this process.
 	Environ []string
 	// Limits are the defaults of a run's limits; where they are zero too,
-	// the constants of this package apply. Idle is the time without a
+	// those of package limits apply. Idle is the time without a
 	// turn, and OutputBytes are those of one turn.
 	Limits spool.Limits
 }
@@ -162,24 +161,4 @@ func (s schedule) within(grace time.Duration) schedule {
 		return s
 	}
 	return schedule{grace / 2, grace, grace + min(grace, s.kill-s.terminate)}
-}
-
-// limits fills in what the spec left open.
-func (o *Options) limits(l spool.Limits) (spool.Limits, bool, error) {
-	if l.Wall < 0 || l.Idle < 0 || l.Grace < 0 || l.OutputBytes < 0 || l.Pids < 0 {
-		return l, false, fmt.Errorf("a limit is negative")
-	}
-	switch l.OutputPolicy {
-	case "", "truncate", "block", "stop":
-	default:
-		return l, false, fmt.Errorf("unknown output policy %q", l.OutputPolicy)
-	}
-	explicit := l.Pids > 0
-	l.Wall = cmp.Or(l.Wall, o.Limits.Wall)
-	l.Idle = cmp.Or(l.Idle, o.Limits.Idle)
-	l.Grace = cmp.Or(l.Grace, o.Limits.Grace, DefaultGrace)
-	l.OutputBytes = cmp.Or(l.OutputBytes, o.Limits.OutputBytes, DefaultOutputBytes)
-	l.OutputPolicy = cmp.Or(l.OutputPolicy, o.Limits.OutputPolicy, "truncate")
-	l.Pids = cmp.Or(l.Pids, o.Limits.Pids, DefaultPids)
-	return l, explicit, nil
 }

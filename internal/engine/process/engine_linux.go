@@ -16,6 +16,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/reactor"
 	"github.com/spool-run/spool/internal/spare"
 )
@@ -80,9 +81,9 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if err := check(&spec, env); err != nil {
 		return nil, err
 	}
-	limits, explicit := e.opts.limits(spec.Limits)
-	if !explicit && !e.launcher.Guarantees().Pids {
-		limits.Pids = 0
+	bounds := limits.Merge(spec.Limits, e.opts.Limits, limits.Default)
+	if spec.Limits.Pids == 0 && !e.launcher.Guarantees().Pids {
+		bounds.Pids = 0
 	}
 	program, err := environ.LookProgram(spec.Argv[0], spec.Cwd, env)
 	if err != nil {
@@ -102,8 +103,8 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	e.mu.Unlock()
 
 	s, err := e.start(&spec, launch.Command{
-		Path: program, Argv: argv, Env: env, Dir: spec.Cwd, TTY: spec.TTY != nil, Pids: limits.Pids,
-	}, limits, out)
+		Path: program, Argv: argv, Env: env, Dir: spec.Cwd, TTY: spec.TTY != nil, Pids: bounds.Pids,
+	}, bounds, out)
 	if err != nil {
 		e.pumps.Done()
 		return nil, err
@@ -127,7 +128,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	return s, nil
 }
 
-func (e *Engine) start(spec *spool.Spec, c launch.Command, limits spool.Limits, out engine.Sink) (*session, error) {
+func (e *Engine) start(spec *spool.Spec, c launch.Command, bounds spool.Limits, out engine.Sink) (*session, error) {
 	var f *files
 	var err error
 	if spec.TTY != nil {
@@ -146,7 +147,7 @@ func (e *Engine) start(spec *spool.Spec, c launch.Command, limits spool.Limits, 
 			return nil, pipeError(err)
 		}
 	}
-	s := &session{eng: e, limits: limits, input: input{tty: c.TTY, fd: f.stdin}, done: make(chan struct{})}
+	s := &session{eng: e, limits: bounds, input: input{tty: c.TTY, fd: f.stdin}, done: make(chan struct{})}
 	if s.pump, err = newPump(s, f, out); err != nil {
 		f.close()
 		return nil, pipeError(err)

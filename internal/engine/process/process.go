@@ -9,20 +9,14 @@
 package process
 
 import (
-	"cmp"
-	"time"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/launch"
 )
 
 // What a run gets when neither its spec nor [Options] say otherwise.
 const (
-	DefaultGrace       = 5 * time.Second // between SIGTERM and the kill
-	DefaultPids        = 4096            // processes and threads at once
-	DefaultOutputBytes = 2 << 30         // logged bytes
-	DefaultRows        = 24
-	DefaultCols        = 80
+	DefaultRows = 24
+	DefaultCols = 80
 )
 
 // The codes of the notices this engine writes.
@@ -46,7 +40,7 @@ type Options struct {
 	// environment of this process.
 	Environ []string
 	// Limits are the defaults of a run's limits; where they are zero too,
-	// the constants of this package apply.
+	// those of package limits apply.
 	Limits spool.Limits
 	// Spares is how many pairs of pipes to have ready for processes to come,
 	// so that a start need not make them.
@@ -55,16 +49,3 @@ type Options struct {
 
 // Guarantees say what the engine can promise on this machine.
 type Guarantees = launch.Guarantees
-
-// limits fills in what the spec left open. It reports whether the spec itself
-// asked for a limit of processes.
-func (o *Options) limits(l spool.Limits) (_ spool.Limits, pids bool) {
-	pids = l.Pids > 0
-	l.Wall = cmp.Or(l.Wall, o.Limits.Wall)
-	l.Idle = cmp.Or(l.Idle, o.Limits.Idle)
-	l.Grace = cmp.Or(l.Grace, o.Limits.Grace, DefaultGrace)
-	l.OutputBytes = cmp.Or(l.OutputBytes, o.Limits.OutputBytes, DefaultOutputBytes)
-	l.OutputPolicy = cmp.Or(l.OutputPolicy, o.Limits.OutputPolicy, "truncate")
-	l.Pids = cmp.Or(l.Pids, o.Limits.Pids, DefaultPids)
-	return l, pids
-}

@@ -2,7 +2,6 @@ package process
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/limits"
 )
 
 var errNUL = errors.New("nul byte found in provided data")
@@ -32,14 +32,8 @@ func check(spec *spool.Spec, env []string) error {
 			}
 		}
 	}
-	l := spec.Limits
-	if l.Wall < 0 || l.Idle < 0 || l.Grace < 0 || l.OutputBytes < 0 || l.Pids < 0 {
-		return invalid(errors.New("limits must not be negative"))
-	}
-	switch l.OutputPolicy {
-	case "", "truncate", "block", "stop":
-	default:
-		return invalid(fmt.Errorf("unknown output policy %q", l.OutputPolicy))
+	if err := limits.Check(&spec.Limits); err != nil {
+		return invalid(err)
 	}
 	return nil
 }

@@ -1,0 +1,47 @@
+package limits_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/limits"
+)
+
+func TestMerge(t *testing.T) {
+	got := limits.Merge(spool.Limits{Wall: 1, Pids: 9}, spool.Limits{Wall: 2, Idle: 3, OutputPolicy: "stop"}, limits.Default)
+	want := spool.Limits{Wall: 1, Idle: 3, Grace: limits.DefaultGrace, OutputBytes: limits.DefaultOutputBytes, OutputPolicy: "stop", Pids: 9}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A limit that is added to the type must be merged, too.
+func TestMergeCoversEveryField(t *testing.T) {
+	full := spool.Limits{Wall: time.Second, Idle: time.Second, Grace: time.Second, OutputBytes: 1, OutputPolicy: "block", Pids: 1}
+	v := reflect.ValueOf(full)
+	for i := range v.NumField() {
+		if v.Field(i).IsZero() {
+			t.Errorf("this test does not set %s", v.Type().Field(i).Name)
+		}
+	}
+	if diff := cmp.Diff(full, limits.Merge(spool.Limits{}, full)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, l := range []spool.Limits{{}, limits.Default, {OutputPolicy: "block"}, {OutputPolicy: "stop"}} {
+		if err := limits.Check(&l); err != nil {
+			t.Errorf("%+v: %v", l, err)
+		}
+	}
+	for _, l := range []spool.Limits{{Wall: -1}, {Idle: -1}, {Grace: -1}, {OutputBytes: -1}, {Pids: -1}, {OutputPolicy: "bogus"}} {
+		if limits.Check(&l) == nil {
+			t.Errorf("%+v passed", l)
+		}
+	}
+}
