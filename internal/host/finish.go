@@ -10,18 +10,18 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 )
 
-// NoticeLogRefused is the code of the notice that says why a log lacks what a
-// run did after its outcome was known.
+// NoticeLogRefused is the code of the notice that explains why a log lacks
+// events after the outcome.
 const NoticeLogRefused = "log_refused"
 
-// How long a log that could not be completed waits for the next try.
+// Intervals between attempts to complete a log.
 const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// Append implements [engine.Sink]. Once the log refused an event it takes no
-// other: what follows would look as if nothing were missing before it.
+// Append implements [engine.Sink]. Once the log has refused an event it accepts
+// no other, because later events would hide the gap.
 func (r *run) Append(e spool.Event) (spool.Seq, error) {
 	outcome, ended := e.Outcome()
 	r.mu.Lock()
@@ -63,7 +63,7 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 // Conclude implements [engine.Concluder].
 func (r *run) Conclude(e spool.Event) bool {
 	outcome, ok := e.Outcome()
-	if !ok || !r.isStarted() { // what is written at the start comes first
+	if !ok || !r.isStarted() { // events of the start come first
 		return false
 	}
 	r.mu.Lock()
@@ -85,11 +85,11 @@ func (r *run) Conclude(e spool.Event) bool {
 	if n == 0 {
 		r.refused, r.unsaid = err, &e
 	}
-	return true // the rest is for finish, which tries for longer
+	return true // finish writes the rest and retries for longer
 }
 
-// record appends an event and keeps the open asks by it. Whoever reads an ask
-// may answer it at once, so the two are one step.
+// record appends an event and updates the open asks. It does both in one step,
+// because a reader may answer an ask at once.
 func (r *run) record(e spool.Event) (spool.Seq, error) {
 	switch e.Kind {
 	case spool.KindAsk, spool.KindDone, spool.KindNotice:
@@ -100,7 +100,7 @@ func (r *run) record(e spool.Event) (spool.Seq, error) {
 	return r.log.Append(e)
 }
 
-// conclude notes the outcome. Callers hold r.mu.
+// conclude records the outcome. The caller holds r.mu.
 func (r *run) conclude(o spool.Outcome) {
 	r.info.State, r.info.Outcome = spool.StateExited, &o
 	r.info.Ended = time.Now().Round(0)
@@ -120,8 +120,9 @@ func (r *run) finish() {
 		r.journal.Ending()
 	}
 
-	// Readers are told in any case. What the disk refuses is tried again,
-	// until it works or this host ends; the next one then settles the run.
+	// Readers see the events in any case. Events that the disk refuses are
+	// retried until it works or this host ends; the next host then recovers the
+	// run.
 	var unwritten []spool.Event
 	for _, e := range end {
 		if len(unwritten) == 0 {
@@ -133,7 +134,7 @@ func (r *run) finish() {
 			unwritten = append(unwritten, e)
 		}
 	}
-	runtime.Gosched() // whoever reads it goes first
+	runtime.Gosched() // readers run first
 	for wait := firstRetry; r.journal != nil; wait = min(2*wait, lastRetry) {
 		if unwritten = r.write(unwritten); len(unwritten) == 0 && r.journal.Seal(r.Info()) == nil {
 			break
@@ -145,13 +146,13 @@ func (r *run) finish() {
 	}
 	close(r.done)
 	r.mu.Lock()
-	r.session = nil // and with it what the engine needed for it
+	r.session = nil // frees the engine's state
 	r.mu.Unlock()
 }
 
 // ending returns the events that the log still lacks: an outcome, if it has
-// none, and closed. A log that was refused something does not end with what
-// happened to the process because of that, but with why.
+// none, and closed. If the log refused an event, the outcome is the reason for
+// that, not the end of the process that followed from it.
 func (r *run) ending(o spool.Outcome) []spool.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,8 +177,8 @@ func (r *run) ending(o spool.Outcome) []spool.Event {
 	return append(end, spool.Event{Kind: spool.KindClosed})
 }
 
-// write makes durable what readers have seen already, and returns what it
-// could not.
+// write makes events durable that readers have already seen, and returns those
+// it could not write.
 func (r *run) write(events []spool.Event) []spool.Event {
 	for len(events) > 0 && r.journal.Append(&events[0]) == nil {
 		events = events[1:]
@@ -185,7 +186,7 @@ func (r *run) write(events []spool.Event) []spool.Event {
 	return events
 }
 
-// pause waits before another try. It reports false when this host is closing.
+// pause waits before another attempt. It returns false if this host is closing.
 func (h *Host) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -197,7 +198,7 @@ func (h *Host) pause(d time.Duration) bool {
 	}
 }
 
-// startError explains why the state directory did not take a new run.
+// startError explains why the state directory did not accept a new run.
 func (h *Host) startError(err error) error {
 	var known *spool.StartError
 	if errors.As(err, &known) {
@@ -206,7 +207,7 @@ func (h *Host) startError(err error) error {
 	return &spool.StartError{Reason: engine.StartLimit, Hint: h.remedy(err), Err: err}
 }
 
-// next joins a cause and what to do about it, if that is known.
+// next formats a hint to follow a cause, or returns "".
 func next(remedy string) string {
 	if remedy == "" {
 		return ""

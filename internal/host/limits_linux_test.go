@@ -20,7 +20,7 @@ import (
 	"github.com/spool-run/spool/internal/store"
 )
 
-// mount returns a directory on a small file system of its own.
+// mount returns a directory on a small file system.
 func mount(t *testing.T, how string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ func say(t *testing.T, h *host.Host, id spool.RunID, line string) {
 	}
 }
 
-// end follows a run to its end and returns what it wrote and how it ended.
+// end follows a run to its end and returns its output and its outcome.
 func end(t *testing.T, h *host.Host, id spool.RunID) (string, spool.Outcome) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -102,8 +102,7 @@ func wantExit(t *testing.T, h *host.Host, id spool.RunID, output string, code in
 	}
 }
 
-// wantRefused checks that nothing can be started now, and that the error says
-// what to do.
+// wantRefused checks that a start fails now, and that the error has a hint.
 func wantRefused(t *testing.T, h *host.Host, hint string) {
 	t.Helper()
 	_, err := h.Start(t.Context(), spool.Spec{ID: "refused", Argv: []string{"true"}})
@@ -116,8 +115,8 @@ func wantRefused(t *testing.T, h *host.Host, hint string) {
 	}
 }
 
-// A full disk ends the run that wants to write, with the reason in its log,
-// and nobody else.
+// TestDiskFull checks that a full disk ends the run that writes, with the
+// reason in its log, and no other run.
 func TestDiskFull(t *testing.T) {
 	dir := mount(t, "size=4m")
 	other := filepath.Join(dir, "other")
@@ -146,7 +145,7 @@ func TestDiskFull(t *testing.T) {
 	if n := wantFailed("greedy"); n < 1<<20 {
 		t.Errorf("%d bytes were written before the disk was full", n)
 	}
-	// Nothing is left now but the reserve.
+	// Only the reserve is left now.
 	ballast := filepath.Join(dir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 8<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("fill the disk: %v", err)
@@ -177,8 +176,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// When not even the end of a log can be written, readers are told all the
-// same, and the log gets its end later.
+// TestEndIsWrittenLater checks that readers see the end of a run even if it
+// cannot be written, and that it is written later.
 func TestEndIsWrittenLater(t *testing.T) {
 	dir := t.TempDir()
 	h := openWith(t, options(dir, launch.TreeAuto))
@@ -211,7 +210,8 @@ func TestEndIsWrittenLater(t *testing.T) {
 	}
 }
 
-// A host that has to leave before that leaves the run for the next to settle.
+// TestEndIsNeverWritten checks that a host that closes before that leaves the
+// run for the next host to recover.
 func TestEndIsNeverWritten(t *testing.T) {
 	dir := t.TempDir()
 	h, err := host.Open(options(dir, launch.TreeAuto))
@@ -226,7 +226,7 @@ func TestEndIsNeverWritten(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	// It is no reason not to open the state directory.
+	// The state directory can be opened nevertheless.
 	h, err = host.Open(options(dir, launch.TreeAuto))
 	if err != nil {
 		t.Fatal(err)
@@ -252,8 +252,8 @@ func waitFor(t *testing.T, h *host.Host, id spool.RunID, seq spool.Seq) {
 	}
 }
 
-// Without room for another file nothing starts, and a log that would go on in
-// one goes on where it is.
+// TestInodesFull checks that without free inodes a start fails, and that a log
+// continues in its current file.
 func TestInodesFull(t *testing.T) {
 	dir := mount(t, "size=16m,nr_inodes=30")
 	h := openWith(t, options(dir, launch.TreeAuto))
@@ -274,7 +274,7 @@ func TestInodesFull(t *testing.T) {
 	wantExit(t, h, "next", "", 0)
 }
 
-// What cannot be written to can still be read.
+// TestReadOnlyState checks that a read-only state directory can be read.
 func TestReadOnlyState(t *testing.T) {
 	dir := mount(t, "size=4m")
 	h, err := host.Open(options(dir, launch.TreeAuto))
@@ -297,8 +297,8 @@ func TestReadOnlyState(t *testing.T) {
 	}
 }
 
-// A state directory that somebody removes takes the past with it, but not the
-// runs that live.
+// TestStateRemoved checks that removing the state directory does not end live
+// runs.
 func TestStateRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	h := openWith(t, options(dir, launch.TreeAuto))
@@ -341,7 +341,8 @@ func TestStateRemoved(t *testing.T) {
 	}
 }
 
-// Damage to the file of one run concerns that run.
+// TestCorruptRun checks that damage to the file of one run affects only that
+// run.
 func TestCorruptRun(t *testing.T) {
 	dir := t.TempDir()
 	h, err := host.Open(options(dir, launch.TreeAuto))
@@ -391,8 +392,8 @@ func TestCorruptRun(t *testing.T) {
 	wantExit(t, h, "d", "d\n", 0)
 }
 
-// Without descriptors nothing starts, but what runs goes on, can be stopped,
-// and makes room.
+// TestOutOfDescriptors checks that without descriptors a start fails, that live
+// runs continue and can be stopped, and that a start succeeds afterwards.
 func TestOutOfDescriptors(t *testing.T) {
 	for _, tree := range []launch.TreeMode{launch.TreeAuto, launch.TreeWalk} {
 		cmd := child("descriptors", t.TempDir(), tree, "")
@@ -408,7 +409,7 @@ func outOfDescriptors(o host.Options) error {
 	if err != nil {
 		return err
 	}
-	// What exists once is made by the first start.
+	// The first start opens descriptors that all starts share.
 	start := func(n int) error {
 		_, err := h.Start(ctx, spool.Spec{ID: spool.RunID(fmt.Sprint("r", n)), Argv: []string{"sh", "-c", `read line; echo "$line"`}, Stdin: true})
 		return err

@@ -1,6 +1,6 @@
-// Package backendtest is the suite that every backend passes: the local host
-// and the remote client run the same test body, because a program that holds
-// a handle must not notice the difference.
+// Package backendtest is the test suite of backends: the local host, the keeper
+// and the remote client run the same tests, because a program that holds a
+// handle must not notice a difference.
 package backendtest
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// Run runs the suite. open returns a backend of its own for each test, with a
-// process engine; the backend is closed by the caller's cleanup.
+// Run runs the suite. open returns a new backend with a process engine for each
+// test; the caller's cleanup closes it.
 func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
 	tests := []struct {
 		name string
@@ -110,7 +110,7 @@ func checkSeqs(t *testing.T, events []spool.Event) {
 	}
 }
 
-// summary shows what a test cares about in an event.
+// summary describes the parts of events that tests compare.
 func summary(events []spool.Event) []string {
 	var out []string
 	for _, e := range events {

@@ -116,7 +116,7 @@ func controlErrors(t *testing.T, b spool.Backend) {
 	}
 }
 
-// closedBackend ends the backend, which the caller's cleanup does again.
+// closedBackend closes the backend, which the caller's cleanup does again.
 func closedBackend(t *testing.T, b spool.Backend) {
 	r := start(t, b, sh("true"))
 	collect(t, r)

@@ -115,8 +115,8 @@ func filters(t *testing.T, b spool.Backend) {
 	}
 }
 
-// A list that is read in pages has every run that was there at its beginning
-// exactly once, whatever starts meanwhile, in both orders.
+// listPages checks that a list read in pages has every run that existed at its
+// start exactly once, whatever starts meanwhile, in both orders.
 func listPages(t *testing.T, b spool.Backend) {
 	const runs = 23
 	var ids []spool.RunID
@@ -170,7 +170,8 @@ func listPages(t *testing.T, b spool.Backend) {
 	}
 }
 
-// The place of a run in a list is known after the run is gone.
+// listAfterRemoved checks that a list can continue after a run that was
+// removed.
 func listAfterRemoved(t *testing.T, b spool.Backend) {
 	finished(t, b, "one", "")
 	between := time.Now()

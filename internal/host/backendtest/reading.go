@@ -42,7 +42,7 @@ func replaysAfterClose(t *testing.T, b spool.Backend) {
 
 func preservesQueuedEvents(t *testing.T, b spool.Backend) {
 	r := start(t, b, sh("printf 'queued output\\n'"))
-	if _, err := r.Wait(t.Context()); err != nil { // nobody has read a thing so far
+	if _, err := r.Wait(t.Context()); err != nil { // no reader has read so far
 		t.Fatal(err)
 	}
 	want := []string{`1 output stdout "queued output\n"`, "2 exited exited 0", "3 closed"}
@@ -79,7 +79,7 @@ func longPoll(t *testing.T, b spool.Backend) {
 		t.Fatal(err)
 	}
 	collect(t, r)
-	// A cursor past the end of a finished log is no reason to wait.
+	// A read with a cursor beyond the end of a finished log does not wait.
 	if p, err := r.Read(t.Context(), spool.Query{After: 1 << 40, Wait: time.Hour}); err != nil || len(p.Events) != 0 || !p.End() {
 		t.Errorf("past the end: %+v, %v", p, err)
 	}
@@ -178,7 +178,7 @@ func stalledReader(t *testing.T, b spool.Backend) {
 		total <- n
 	}()
 	<-stalled
-	// With one reader stuck on its first event, another sees the child
+	// While one reader is stuck on its first event, another sees the child
 	// write everything and exit.
 	n := 0
 	for e, err := range r.Events(t.Context(), 0) {
@@ -196,8 +196,8 @@ func stalledReader(t *testing.T, b spool.Backend) {
 	}
 }
 
-// A reader who is told of an event is told what it means as well: of a run
-// whose log ends with its second event, closed, that it is closed.
+// saidAsNewAsEvents checks that the state of a run is as new as its events: a
+// page whose last event is closed describes a closed run.
 func saidAsNewAsEvents(t *testing.T, b spool.Backend) {
 	for range 30 {
 		r := start(t, b, spool.Spec{Argv: []string{"true"}, Env: map[string]string{"PATH": os.Getenv("PATH")}})

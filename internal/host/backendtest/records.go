@@ -12,8 +12,9 @@ import (
 	"github.com/spool-run/spool/internal/record"
 )
 
-// A relay that hands on records hands on exactly what a reader of events gets,
-// live and afterwards, from any cursor, and may write into every batch.
+// relaysRecords checks that a relay of records passes on exactly the events
+// that a reader gets, live and afterwards, from any cursor, and may write into
+// every batch.
 func relaysRecords(t *testing.T, b spool.Backend) {
 	if _, ok := b.(record.Follower); !ok {
 		t.Fatalf("%T does not implement record.Follower", b)

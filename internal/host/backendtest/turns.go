@@ -17,17 +17,17 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// Kernels is a backend that has a kernel engine.
+// Kernels is a backend with a kernel engine.
 type Kernels struct {
 	spool.Backend
-	// Reopen loses whatever is between the caller and the runs, and returns
-	// a backend that has found them again. A backend with nothing in
-	// between returns itself.
+	// Reopen drops the connection between the caller and the runs, and returns
+	// a backend that has found the runs again. A backend without a connection
+	// returns itself.
 	Reopen func(t *testing.T) spool.Backend
 }
 
-// RunTurns runs the suite of what turns are to a handle: cells, their output,
-// questions and ends. It needs a Python on the machine.
+// RunTurns runs the suite of turns as a handle sees them: cells, their output,
+// asks and ends. It needs a Python interpreter.
 func RunTurns(t *testing.T, open func(t *testing.T) Kernels) {
 	tests := []struct {
 		name string
@@ -46,24 +46,24 @@ func RunTurns(t *testing.T, open func(t *testing.T) Kernels) {
 		{"a_crash_is_told_and_nothing_is_repeated", cellCrash},
 		{"a_run_that_ends_ends_its_turns", endedTurns},
 	}
-	b := open(t) // what it has ready to start a kernel serves all of them
+	b := open(t) // one zygote serves all kernels
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, b) })
 	}
 	t.Run("a_turn_outlives_the_connection", func(t *testing.T) { turnReconnects(t, open(t)) })
 }
 
-// turnTime bounds what a turn may take: nothing waits for ever.
+// turnTime limits a turn.
 const turnTime = time.Minute
 
-// kernel is a run that takes cells, under test.
+// kernel is a kernel run under test.
 type kernel struct {
 	*spool.Run
 	t   *testing.T
 	ctx context.Context
 }
 
-// startKernel starts a kernel, which is killed when the test ends.
+// startKernel starts a kernel, which the end of the test kills.
 func startKernel(t *testing.T, b spool.Backend, config string) *kernel {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), turnTime)
@@ -104,7 +104,7 @@ func (k *kernel) run(code string) *turned {
 	return k.await(k.exec(code))
 }
 
-// turned is a turn that ended.
+// turned is a finished turn.
 type turned struct {
 	events []spool.Event
 	done   spool.Done
@@ -112,7 +112,7 @@ type turned struct {
 	raised python.Exception
 }
 
-// await reads a turn to its end. All of its events carry its name.
+// await reads a turn to its end and checks that all its events name it.
 func (k *kernel) await(turn *spool.Turn) *turned {
 	k.t.Helper()
 	c := &turned{}
@@ -142,7 +142,7 @@ func (k *kernel) await(turn *spool.Turn) *turned {
 	return c
 }
 
-// want runs a cell that must have that result.
+// want runs a cell and checks its result.
 func (k *kernel) want(code, result string) {
 	k.t.Helper()
 	if c := k.run(code); c.done.Outcome != spool.TurnOK || c.result != result {
@@ -210,7 +210,7 @@ func cellOrder(t *testing.T, b spool.Backend) {
 		written.Reset()
 	}
 	want := []string{`display after "one\ntwo\nthree\nfour\nfive"`, `result after ""`, `done after ""`}
-	// The child writes to two pipes; nobody promises which is read first.
+	// The child writes to two pipes, whose order is not defined.
 	if len(order) > 0 {
 		order[0] = strings.Replace(order[0], `four\nthree\n`, `three\nfour\n`, 1)
 	}
@@ -296,7 +296,7 @@ func cellAsk(t *testing.T, b spool.Backend) {
 	if c.result != `('Ada', 'Grace\n')` || output(c.events, spool.Stdout) != "before" {
 		t.Errorf("%+v", c)
 	}
-	// Without that setting nobody is asked, and nobody waits.
+	// Without that setting input() does not ask and does not wait.
 	if c := startKernel(t, b, "").run("input()"); c.done.Outcome != spool.TurnError || c.raised.Name != "EOFError" {
 		t.Errorf("%+v, %+v", c.done, c.raised)
 	}
@@ -430,7 +430,7 @@ func cellCrash(t *testing.T, b spool.Backend) {
 	if c := k.await(next); c.result != "False" {
 		t.Errorf("%+v", c)
 	}
-	// Somebody said that it is a fresh interpreter.
+	// A notice reports the fresh interpreter.
 	for e, err := range k.Events(k.ctx, next.Seq()) {
 		if err != nil {
 			t.Fatal(err)
@@ -465,7 +465,7 @@ func endedTurns(t *testing.T, b spool.Backend) {
 }
 
 // turnReconnects reads a turn through two connections: every event is seen
-// once, the question that was open is still open, and the state is there.
+// once, the open ask is still open, and the state is present.
 func turnReconnects(t *testing.T, b Kernels) {
 	k := startKernel(t, b, `{"input":"ask"}`)
 	turn := k.exec("for i in range(100): print(i)\nname = input('who? ')\nfor i in range(100, 200): print(i)\nname")
