@@ -1,7 +1,7 @@
-// Package host is the local backend: it owns runs, their logs and their
-// lives. Everything an engine produces passes through here into a log that is
-// durable by default and readable from any cursor, by this process or a later
-// one on the same state directory.
+// Package host is the local backend: it owns runs, their sessions and their
+// logs. An engine appends its events here, to a log that is durable by default
+// and readable from any cursor, by this process or a later one with the same
+// state directory.
 package host
 
 import (
@@ -32,53 +32,55 @@ const (
 	DefaultRetainAge   = 7 * 24 * time.Hour
 	DefaultRetainBytes = 16 << 30
 	DefaultSweepEvery  = time.Minute
-	// DefaultMemoryLog is what a run keeps when there is no state directory.
+	// DefaultMemoryLog is the size of a log in memory without a state
+	// directory.
 	DefaultMemoryLog = 16 << 20
-	// DefaultSharedMemory is what the logs of busy runs share beyond their own.
+	// DefaultSharedMemory is the extra memory that the logs of busy runs share.
 	DefaultSharedMemory = 32 << 20
-	// keptInMemory is how many finished runs stay when there is none.
+	// keptInMemory is the number of finished runs kept without a state
+	// directory.
 	keptInMemory = 1000
-	// trimEvery is after how many finished runs the idle ones are let go,
-	// beside now and then.
+	// trimEvery is the number of finished runs after which idle runs are
+	// dropped from memory, beside the periodic sweep.
 	trimEvery = 256
-	// idleFor is how long a finished run stays in memory beside its copy
-	// on disk, so that readers who are at its end do not reopen it, and
-	// keptIdle how many do: those of a busy host would be all it has to
-	// collect.
+	// idleFor is how long a finished run stays in memory beside its copy on
+	// disk, so that readers at its end need not reopen it. keptIdle limits the
+	// number of such runs, because a busy host would otherwise hold many.
 	idleFor  = 30 * time.Second
 	keptIdle = 256
 )
 
-// NewEngine makes an engine when the first run needs it. Owner names this
-// host; what the engine creates outside the process carries it, so that a
-// later host can clean up after a dead one.
+// NewEngine makes an engine when the first run needs it. Owner names this host.
+// The engine puts the name on everything it creates outside the process, so
+// that a later host can clean up after a dead one.
 type NewEngine func(owner string) (engine.Engine, error)
 
 // Options configure a host.
 type Options struct {
-	// Dir is the state directory. Empty keeps everything in memory only.
+	// Dir is the state directory. If empty, logs are only in memory.
 	Dir string
-	// Engines are made when first used, by name.
+	// Engines are made on first use, by name.
 	Engines map[string]NewEngine
-	// Sweep ends what a dead host of that name left running.
+	// Sweep ends the processes that a dead host of that name left.
 	Sweep func(owner string) error
-	// Retention bounds finished runs; zero fields mean the defaults.
+	// Retention limits finished runs; zero fields mean the defaults.
 	Retention store.Retention
 	Sync      store.SyncPolicy
 	SyncEvery time.Duration
-	// SegmentBytes is how large the files of a log become; zero means
+	// SegmentBytes is the size of a segment file; zero means
 	// [store.DefaultSegmentBytes].
 	SegmentBytes int64
-	// Forget leaves larger events to the files alone, for a host whose
-	// readers read those. Zero keeps the newest of any size in memory.
+	// Forget keeps larger events only in the files, for a host whose readers
+	// read files. Zero keeps the newest events of any size in memory.
 	Forget int
-	// Spares is how many files to have ready for runs to come, so that a
-	// start need not make one.
+	// Spares is the number of files prepared for later runs, so that a start
+	// need not create one.
 	Spares int
-	// Address is where others reach this host, for those who find one of
-	// its runs in the state directory. It may be empty.
+	// Address is the socket of this host, for processes that find one of its
+	// runs in the state directory. It may be empty.
 	Address string
-	// Build names the program, for those who look for a host like it.
+	// Build identifies the program, for processes that look for a host of the
+	// same build.
 	Build string
 }
 
@@ -91,19 +93,19 @@ type Host struct {
 	memory *eventlog.Budget
 
 	mu      sync.Mutex
-	runs    map[spool.RunID]*run // live, starting, or lately used
+	runs    map[spool.RunID]*run // live, starting, or recently used
 	engines map[string]engine.Engine
 	owner   *owner // registered by the first start
 	closed  bool
 
-	unsettled error // what Open left behind
+	unsettled error // the recovery error of Open
 	sweeping  bool  // sweepOften runs
 
-	finished int // runs so far
+	finished int // number of finished runs
 	notes    notes
 
 	written atomic.Int64  // bytes appended since the last sweep
-	nudge   chan struct{} // has room for one: it is time for another
+	nudge   chan struct{} // has space for one: the next sweep is due
 
 	closing chan struct{}   // closed when Close begins
 	ctx     context.Context // ends with Close
@@ -113,9 +115,9 @@ type Host struct {
 
 var _ spool.Backend = (*Host)(nil)
 
-// Open opens a host on a state directory, and settles what hosts that died
-// there left behind: their processes are ended and their runs are closed with
-// an outcome of unknown. What of that did not work is told by [Host.Unsettled].
+// Open opens a host on a state directory and recovers the runs of dead hosts:
+// it ends their processes and closes their runs with the outcome unknown.
+// [Host.Unsettled] returns the error of the recovery.
 func Open(o Options) (*Host, error) {
 	if o.Retention.Age == 0 {
 		o.Retention.Age = DefaultRetainAge
@@ -134,21 +136,22 @@ func Open(o Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open host: %w%s", err, next(h.remedy(err)))
 	}
-	// What cannot be settled, on a full disk for one, is no reason to keep
-	// people from what can be read. It is tried again; see [Host.Unsettled].
+	// A failed recovery, for example on a full disk, does not prevent reading.
+	// It is retried; see [Host.Unsettled].
 	h.unsettled = h.recoverDead()
 	return h, nil
 }
 
-// Unsettled says what Open could not settle, or nil. It is left for the next
-// host that opens the state directory, and for this one if it starts runs.
+// Unsettled returns the recovery error of Open, or nil. The next host that
+// opens the state directory retries, and so does this one if it starts runs.
 func (h *Host) Unsettled() error { return h.unsettled }
 
-// ID names this host among those that share a state directory.
+// ID returns the name of this host, unique among those that share a state
+// directory.
 func (h *Host) ID() string { return h.id }
 
-// Close kills what is still running, finishes its logs and lets go of the
-// state directory.
+// Close kills all live runs, completes their logs and releases the state
+// directory.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	if h.closed {
@@ -183,7 +186,7 @@ func (h *Host) Close() error {
 	}
 	if h.owner != nil && complete {
 		errs = append(errs, h.owner.release())
-	} else if h.owner != nil { // for somebody to settle
+	} else if h.owner != nil { // left for another host to recover
 		errs = append(errs, h.owner.file.Close())
 	}
 	if h.store != nil {
@@ -192,7 +195,7 @@ func (h *Host) Close() error {
 	return errors.Join(errs...)
 }
 
-// idText avoids characters that look alike.
+// idText has no characters that look alike.
 var idText = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
 // NewID returns an id for a run.
@@ -243,8 +246,7 @@ func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 	return r.Info(), nil
 }
 
-// same acknowledges a start that is a repetition of one that worked. Another
-// run under the same id is an error.
+// same acknowledges a repeated start. Another run with the same id is an error.
 func same(info spool.Info, spec spool.Spec) (spool.Info, error) {
 	if info.Engine != spec.Engine || !slices.Equal(info.Argv, spec.Argv) || info.Cwd != spec.Cwd {
 		return spool.Info{}, fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)
@@ -252,7 +254,7 @@ func same(info spool.Info, spec spool.Spec) (spool.Info, error) {
 	return info, nil
 }
 
-// reserve enters a run of that id, or finds the one that exists.
+// reserve registers a run with that id, or returns the existing one.
 func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing bool, err error) {
 	info := spool.Info{
 		ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels,
@@ -313,7 +315,7 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 	return nil
 }
 
-// engine returns the engine of that name, made by its first use.
+// engine returns the engine of that name and makes it on first use.
 func (h *Host) engine(name string) (engine.Engine, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -339,8 +341,9 @@ func (h *Host) engine(name string) (engine.Engine, error) {
 	return e, nil
 }
 
-// register makes this host known in the state directory, if it is not. Callers
-// hold h.mu. A run must not exist before: nobody would know that it is alive.
+// register writes the file of this host to the state directory, unless it
+// exists. The caller holds h.mu. A run must not exist before it: other hosts
+// would consider it dead.
 func (h *Host) register() error {
 	if h.owner != nil || h.store == nil {
 		return nil
@@ -360,16 +363,15 @@ func (h *Host) register() error {
 	return nil
 }
 
-// Register makes this host known in the state directory before its first
-// start does.
+// Register writes the file of this host before its first start does.
 func (h *Host) Register() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.register()
 }
 
-// Unregister makes this host unknown again, when it is about to close. While
-// it has something alive it stays known.
+// Unregister removes the file of this host, which is about to close. With a
+// live run the file stays.
 func (h *Host) Unregister() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -388,7 +390,7 @@ func (h *Host) Live() int {
 	return h.live()
 }
 
-// live is that, for those who hold h.mu.
+// live is Live for callers that hold h.mu.
 func (h *Host) live() int {
 	n := 0
 	for _, r := range h.runs {
@@ -399,7 +401,7 @@ func (h *Host) live() int {
 	return n
 }
 
-// KillLabelled ends the runs of this host that have a label.
+// KillLabelled kills the runs of this host that have a label.
 func (h *Host) KillLabelled(ctx context.Context, key, value string) {
 	h.mu.Lock()
 	var marked []*run
@@ -414,7 +416,7 @@ func (h *Host) KillLabelled(ctx context.Context, key, value string) {
 	}
 }
 
-// find returns a run from memory, or from the state directory.
+// find returns a run from memory or from the state directory.
 func (h *Host) find(id spool.RunID) (*run, error) {
 	h.mu.Lock()
 	r, ok := h.runs[id]
@@ -442,7 +444,7 @@ func (h *Host) find(id spool.RunID) (*run, error) {
 	r = openRun(h.ctx, id, j)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if other, ok := h.runs[id]; ok { // somebody was faster
+	if other, ok := h.runs[id]; ok { // another goroutine was faster
 		return other, j.Close()
 	}
 	if r.Info().State == spool.StateClosed {
@@ -451,8 +453,8 @@ func (h *Host) find(id spool.RunID) (*run, error) {
 	return r, nil
 }
 
-// trim forgets finished runs that nobody used lately, and those used longest
-// ago if they are many. Callers hold h.mu.
+// trim drops finished runs that were not used lately, and the least recently
+// used ones if there are too many. The caller holds h.mu.
 func (h *Host) trim() {
 	type use struct {
 		*run
@@ -464,7 +466,7 @@ func (h *Host) trim() {
 			continue
 		}
 		at := r.lastUse()
-		if h.store == nil { // nothing else has them
+		if h.store == nil { // there is no other copy
 			at = r.info.Created
 		}
 		idle = append(idle, use{r, at})
