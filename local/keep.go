@@ -25,15 +25,15 @@ import (
 	"github.com/spool-run/spool/internal/store"
 )
 
-// policy is what becomes of logs. Keepers of different policies work side by
+// logPolicy is what becomes of logs. Keepers of different policies work side by
 // side in one state directory.
-type policy struct {
+type logPolicy struct {
 	sync      store.SyncPolicy
 	retention store.Retention
 }
 
 // host returns the options of a host with every engine.
-func (p policy) host(dir string) host.Options {
+func (p logPolicy) host(dir string) host.Options {
 	o := settling(dir)
 	o.Engines = engines()
 	o.Sync, o.Retention = p.sync, p.retention
@@ -41,7 +41,7 @@ func (p policy) host(dir string) host.Options {
 }
 
 // build names this program and a policy.
-func (p policy) build() (string, error) {
+func (p logPolicy) build() (string, error) {
 	info, err := os.Stat(self)
 	if err != nil {
 		return "", fmt.Errorf("identify this program: %w", err)
@@ -51,7 +51,7 @@ func (p policy) build() (string, error) {
 }
 
 // args are the arguments of a keeper with that policy.
-func (p policy) args(dir, build string) []string {
+func (p logPolicy) args(dir, build string) []string {
 	return []string{
 		"-state", dir, "-build", build, "-fsync", string(p.sync),
 		"-retain-age", p.retention.Age.String(), "-retain-bytes", strconv.FormatInt(p.retention.TotalBytes, 10),
@@ -70,7 +70,7 @@ func settling(dir string) host.Options {
 }
 
 // openKeeper opens a state directory whose runs live in keepers.
-func openKeeper(dir string, p policy, limits spool.Limits) (*keeper.Backend, error) {
+func openKeeper(dir string, p logPolicy, limits spool.Limits) (*keeper.Backend, error) {
 	build, err := p.build()
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func inherit(spec *spool.Spec) error {
 // keep is the main function of a keeper.
 func keep(args []string, stdout, stderr *os.File) int {
 	var dir, build, sync string
-	var p policy
+	var p logPolicy
 	flags := flag.NewFlagSet(keeperRole, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&dir, "state", "", "")
@@ -116,7 +116,7 @@ func keep(args []string, stdout, stderr *os.File) int {
 	return 0
 }
 
-func serveKeeper(dir, build string, p policy, stdout *os.File) error {
+func serveKeeper(dir, build string, p logPolicy, stdout *os.File) error {
 	collector.Tune()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

@@ -87,7 +87,7 @@ func Open(dir string, o Options) (Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the state directory: %w", err)
 	}
-	p := policy{
+	p := logPolicy{
 		sync:      store.SyncPolicy(o.Sync),
 		retention: store.Retention{Age: o.RetainAge, TotalBytes: o.RetainBytes},
 	}

@@ -1,6 +1,11 @@
 package python
 
-import "github.com/spool-run/spool"
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/spool-run/spool"
+)
 
 // SandboxConfig configures a sandbox: a run of [spool.EngineSandbox], which
 // is Python in WebAssembly that reaches nothing but what is configured here.
@@ -55,6 +60,39 @@ type SandboxConfig struct {
 // Spec returns a spec that starts a sandbox with this configuration. The
 // caller may fill in the rest of it.
 func (c SandboxConfig) Spec() spool.Spec { return spec(spool.EngineSandbox, c) }
+
+// AllowsHost reports whether Hosts names a host, with or without a port:
+// itself, or below a name that begins with "*.". Addresses match only
+// themselves.
+func (c *SandboxConfig) AllowsHost(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	for _, h := range c.Hosts {
+		h = strings.ToLower(h)
+		if h == host {
+			return true
+		}
+		if domain, ok := strings.CutPrefix(h, "*"); ok && strings.HasPrefix(domain, ".") {
+			if _, err := netip.ParseAddr(host); err != nil && strings.HasSuffix(host, domain) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// SandboxCwd is the working directory of a guest whose spec names none.
+const SandboxCwd = "/workspace"
+
+// The asks of a guest for the network, which a program answers that offers
+// them.
+const (
+	AskHTTP = "http.request"
+	AskDNS  = "dns.lookup"
+)
+
+// NoticePrepare is the code of notices that say how the preparation of a back
+// end gets on, before the first turn.
+const NoticePrepare = "prepare"
 
 // The back ends a [SandboxConfig] can name.
 const (

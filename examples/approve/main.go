@@ -50,7 +50,7 @@ func run(ctx context.Context, name, prompt string) error {
 	}
 	spec := config.Spec()
 	// The agent needs its API key, which a policy drops unless it is told not to.
-	spec.EnvPolicy = &spool.EnvPolicy{Inherit: spool.InheritAll, IgnoreDefaultExcludes: true}
+	spec.EnvPolicy = &spool.EnvPolicy{Inherit: "all", IgnoreDefaultExcludes: true}
 	conversation, err := spool.Start(ctx, backend, spec)
 	if err != nil {
 		return err

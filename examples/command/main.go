@@ -36,7 +36,7 @@ func run(ctx context.Context, argv []string) (spool.Outcome, error) {
 
 	run, err := spool.Start(ctx, backend, spool.Spec{
 		Argv:      argv,
-		EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritAll},
+		EnvPolicy: &spool.EnvPolicy{Inherit: "all"},
 	})
 	if err != nil {
 		return spool.Outcome{}, err

@@ -47,7 +47,7 @@ func read(ctx context.Context) error {
 	}
 	run, err := spool.Start(ctx, backend, spool.Spec{
 		Argv:      []string{"/bin/sh", "-c", script},
-		EnvPolicy: &spool.EnvPolicy{Inherit: spool.InheritAll},
+		EnvPolicy: &spool.EnvPolicy{Inherit: "all"},
 	})
 	if err != nil {
 		return err

@@ -17,9 +17,8 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
-	"github.com/spool-run/spool/internal/engine/agents"
-	"github.com/spool-run/spool/internal/engine/agents/policy"
 	"github.com/spool-run/spool/internal/engine/agents/sessions"
+	"github.com/spool-run/spool/local"
 )
 
 // agentOptions are the flags of spool agent.
@@ -83,11 +82,11 @@ var turnExit = map[spool.TurnOutcome]int{
 }
 
 // maxPrompt bounds a prompt that is read from stdin.
-const maxPrompt = agents.MaxPrompt
+const maxPrompt = agent.MaxPrompt
 
 func (a *app) agentCommand() *cobra.Command {
 	var o agentOptions
-	names := agents.Names()
+	names := []string{agent.Claude, agent.Codex, agent.OpenCode, agent.Pi}
 	cmd := &cobra.Command{
 		Use:   "agent [flags] AGENT PROMPT|-",
 		Short: "Have a coding agent do something",
@@ -285,12 +284,12 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 		}
 	}
 	if o.policy != "" {
-		if c.Policy, err = policy.Read(o.policy); err != nil {
+		if c.Policy, err = local.ReadPolicy(o.policy); err != nil {
 			return spec, &usageError{err}
 		}
 	}
-	spec.Config, err = json.Marshal(c)
-	return spec, err
+	spec.Config = c.Spec().Config
+	return spec, nil
 }
 
 // resumeID finds the session that a person means: by the command that resumes

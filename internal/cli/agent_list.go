@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/spool-run/spool/internal/engine/agents"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/local"
 )
 
 func (a *app) agentListCommand() *cobra.Command {
@@ -25,14 +26,14 @@ leave (ask), end it and go on (interrupt), and say something in the middle of it
 			if url, ok := a.remote(); ok {
 				return usageErrorf("the agents of %s cannot be listed: this is about this machine", url)
 			}
-			return a.agentList(agents.List(cmd.Context()), asJSON)
+			return a.agentList(local.Agents(cmd.Context()), asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	return cmd
 }
 
-func (a *app) agentList(list []agents.Installed, asJSON bool) error {
+func (a *app) agentList(list []agent.Installed, asJSON bool) error {
 	if asJSON {
 		enc := json.NewEncoder(a.stdout)
 		for _, l := range list {

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/sandbox"
 	"github.com/spool-run/spool/python"
 )
 
@@ -103,7 +102,7 @@ failed.`,
 	flags.StringSliceVar(&o.allowNet, "allow-net", nil, "answer HTTP requests to this `host`")
 	flags.StringSliceVar(&o.offer, "offer", nil, "with --json: `kinds` of ask that you answer, such as fs.read or fs.*")
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
-	flags.StringVar(&o.cwd, "cwd", "", "working `directory`, of the guest (default "+sandbox.DefaultCwd+")")
+	flags.StringVar(&o.cwd, "cwd", "", "working `directory`, of the guest (default "+python.SandboxCwd+")")
 	flags.BoolVar(&o.fresh, "fresh", false, "a new interpreter for every cell")
 	flags.DurationVar(&o.timeout, "timeout", 0, "stop a cell after this `time` (default 5m)")
 	flags.DurationVar(&o.idle, "idle-timeout", 0, "stop a cell after this `time` without a sign of life")
@@ -147,7 +146,7 @@ func (a *app) box(ctx context.Context, o *boxOptions) error {
 		if err := tie(ctx, b, &spec); err != nil {
 			return err
 		}
-		k := &interpreter{backend: b, own: true, serve: (&netServices{hosts: o.allowNet}).serve}
+		k := &interpreter{backend: b, own: true, serve: (&netServices{python.SandboxConfig{Hosts: o.allowNet}}).serve}
 		if k.run, err = start(ctx, b, spec, signals); err != nil {
 			return err
 		}
@@ -220,7 +219,7 @@ func (a *app) showPreparation(ctx context.Context, run *spool.Run) {
 			return
 		}
 		var n spool.Notice
-		if e.Kind == spool.KindNotice && json.Unmarshal(e.Data, &n) == nil && n.Code == sandbox.NoticePrepare {
+		if e.Kind == spool.KindNotice && json.Unmarshal(e.Data, &n) == nil && n.Code == python.NoticePrepare {
 			fmt.Fprintf(a.stderr, "\r\x1b[Kspool: %s …", n.Text)
 			shown = true
 			continue
@@ -259,7 +258,7 @@ func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, er
 		},
 	}
 	if len(o.allowNet) > 0 {
-		c.Offer = append(c.Offer, sandbox.AskHTTP, sandbox.AskDNS)
+		c.Offer = append(c.Offer, python.AskHTTP, python.AskDNS)
 	}
 	fromStdin := o.file == "-" || o.file == "" && !o.coded
 	switch {
@@ -289,7 +288,7 @@ func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, er
 
 func pathInGuest(cwd, name string) string {
 	if cwd == "" {
-		cwd = sandbox.DefaultCwd
+		cwd = python.SandboxCwd
 	}
 	return strings.TrimSuffix(cwd, "/") + "/" + name
 }

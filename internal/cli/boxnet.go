@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/sandbox"
+	"github.com/spool-run/spool/python"
 )
 
 // Bounds of a request that is made for a sandbox.
@@ -23,18 +23,18 @@ const (
 
 // netServices answer what a sandbox asks of the network, for the hosts that a
 // person allowed.
-type netServices struct{ hosts []string }
+type netServices struct{ config python.SandboxConfig }
 
 // serve answers an ask. It reports false for one that it knows nothing about.
 func (n *netServices) serve(ctx context.Context, run *spool.Run, seq spool.Seq, ask *spool.Ask) bool {
-	if len(n.hosts) == 0 || ask.Kind != sandbox.AskHTTP && ask.Kind != sandbox.AskDNS {
+	if len(n.config.Hosts) == 0 || ask.Kind != python.AskHTTP && ask.Kind != python.AskDNS {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, netTimeout)
 	defer cancel()
 	var value any
 	var err error
-	if ask.Kind == sandbox.AskHTTP {
+	if ask.Kind == python.AskHTTP {
 		value, err = n.request(ctx, ask.Data)
 	} else {
 		value, err = n.lookup(ctx, ask.Data)
@@ -125,7 +125,7 @@ func (n *netServices) request(ctx context.Context, data json.RawMessage) (*httpR
 
 func (n *netServices) check(req *http.Request) error {
 	u := req.URL
-	if u.Scheme != "http" && u.Scheme != "https" || !sandbox.AllowsHost(n.hosts, u.Host) && !sandbox.AllowsHost(n.hosts, u.Hostname()) {
+	if u.Scheme != "http" && u.Scheme != "https" || !n.config.AllowsHost(u.Host) && !n.config.AllowsHost(u.Hostname()) {
 		return fmt.Errorf("%s: %w", u.Host, errHost)
 	}
 	return nil
@@ -139,7 +139,7 @@ func (n *netServices) lookup(ctx context.Context, data json.RawMessage) (any, er
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("read the question: %w", err)
 	}
-	if !sandbox.AllowsHost(n.hosts, r.Hostname) {
+	if !n.config.AllowsHost(r.Hostname) {
 		return nil, fmt.Errorf("%s: %w", r.Hostname, errHost)
 	}
 	network := map[int]string{0: "ip", 4: "ip4", 6: "ip6"}[r.Family]

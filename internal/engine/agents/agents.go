@@ -48,8 +48,6 @@ const (
 	MaxLine = 64 << 20
 	// MaxQueued is how many prompts may wait.
 	MaxQueued = 64
-	// MaxPrompt bounds a prompt.
-	MaxPrompt = 8 << 20
 	// MaxHeld bounds the events that wait for the lock of a session.
 	MaxHeld = 64 << 20
 	// StderrHead and StderrTail are the lines kept of standard error.

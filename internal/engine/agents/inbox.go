@@ -102,7 +102,7 @@ func decodePrompt(in spool.Input) (spool.Prompt, error) {
 	if err := json.Unmarshal(in.Data, &p); err != nil {
 		return p, fmt.Errorf("decode prompt: %w: %w", spool.ErrInvalid, err)
 	}
-	if p.Text == "" || len(p.Text) > MaxPrompt {
+	if p.Text == "" || len(p.Text) > agent.MaxPrompt {
 		return p, fmt.Errorf("a prompt of %d bytes: %w", len(p.Text), spool.ErrInvalid)
 	}
 	return p, nil

@@ -12,21 +12,6 @@ import (
 	"time"
 )
 
-// Installed is an agent as it is on this machine.
-type Installed struct {
-	Agent   string `json:"agent"`
-	Path    string `json:"path,omitempty"` // empty if it is not installed
-	Version string `json:"version,omitempty"`
-	// Error says why it cannot be used, if it is installed and cannot.
-	Error string `json:"error,omitempty"`
-	// Install is the command that installs it.
-	Install string       `json:"install,omitempty"`
-	Modes   []agent.Mode `json:"modes"`
-	// Capabilities are what can be done with a turn in the best mode; see
-	// [agent.Started].
-	Capabilities []string `json:"capabilities,omitempty"`
-}
-
 // Names are the agents that have a name, in order.
 func Names() []string {
 	var names []string
@@ -44,14 +29,14 @@ func Names() []string {
 const versionTime = 20 * time.Second
 
 // List looks for every agent in PATH and asks it for its version.
-func List(ctx context.Context) []Installed {
+func List(ctx context.Context) []agent.Installed {
 	all := runners()
 	names := Names()
-	list := make([]Installed, len(names))
+	list := make([]agent.Installed, len(names))
 	var asking sync.WaitGroup
 	for i, name := range names {
 		r := all[name]
-		list[i] = Installed{Agent: name, Install: r.Install}
+		list[i] = agent.Installed{Agent: name, Install: r.Install}
 		if r.Exec != nil {
 			list[i].Modes = append(list[i].Modes, agent.ModeExec)
 		}
@@ -59,14 +44,14 @@ func List(ctx context.Context) []Installed {
 			list[i].Modes = append(list[i].Modes, agent.ModeDuplex)
 			list[i].Capabilities = r.Capabilities
 		}
-		asking.Go(func() { list[i].look(ctx, r.Program) })
+		asking.Go(func() { look(ctx, &list[i], r.Program) })
 	}
 	asking.Wait()
 	return list
 }
 
 // look finds the program of an agent.
-func (l *Installed) look(ctx context.Context, program string) {
+func look(ctx context.Context, l *agent.Installed, program string) {
 	path, err := exec.LookPath(program)
 	if err != nil {
 		if !errors.Is(err, exec.ErrNotFound) {

@@ -307,7 +307,7 @@ func TestInputsThatMakeNoSense(t *testing.T) {
 	for _, in := range []spool.Input{
 		{Kind: spool.InputPrompt, Data: []byte(`{"text":""}`)},
 		{Kind: spool.InputPrompt, Data: []byte(`{`)},
-		{Kind: spool.InputPrompt, Data: []byte(`{"text":"` + strings.Repeat("x", MaxPrompt+1) + `"}`)},
+		{Kind: spool.InputPrompt, Data: []byte(`{"text":"` + strings.Repeat("x", agent.MaxPrompt+1) + `"}`)},
 	} {
 		if err := r.s.Takes(in); !errors.Is(err, spool.ErrInvalid) {
 			t.Errorf("takes %.20s: %v", in.Data, err)

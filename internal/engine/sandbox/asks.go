@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"net/netip"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -22,8 +20,6 @@ const (
 	AskFSStat     = "fs.stat"
 	AskFSReadDir  = "fs.readdir"
 	AskFSMkdir    = "fs.mkdir"
-	AskHTTP       = "http.request"
-	AskDNS        = "dns.lookup"
 	AskSubprocess = "subprocess.run"
 )
 
@@ -101,14 +97,14 @@ func denies(c *python.SandboxConfig, kind string, payload []byte) string {
 	}
 	if !offers(c, kind) {
 		switch kind {
-		case AskHTTP, AskDNS:
+		case python.AskHTTP, python.AskDNS:
 			return kind + ": network access is not offered to this sandbox"
 		case AskSubprocess:
 			return kind + ": no processes are offered to this sandbox"
 		}
 		return kind + " is not offered to this sandbox"
 	}
-	if len(c.Hosts) == 0 || kind != AskHTTP && kind != AskDNS {
+	if len(c.Hosts) == 0 || kind != python.AskHTTP && kind != python.AskDNS {
 		return ""
 	}
 	var request struct{ URL, Hostname string }
@@ -116,37 +112,18 @@ func denies(c *python.SandboxConfig, kind string, payload []byte) string {
 		return kind + ": what is asked does not decode"
 	}
 	host := request.Hostname
-	if kind == AskHTTP {
+	if kind == python.AskHTTP {
 		u, err := url.Parse(request.URL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" {
 			return kind + ": not an http URL"
 		}
 		host = u.Host
-		if !AllowsHost(c.Hosts, u.Host) {
+		if !c.AllowsHost(u.Host) {
 			host = u.Hostname()
 		}
 	}
-	if !AllowsHost(c.Hosts, host) {
+	if !c.AllowsHost(host) {
 		return fmt.Sprintf("%s: network access to %q is not offered to this sandbox", kind, host)
 	}
 	return ""
-}
-
-// AllowsHost reports whether a host, with or without a port, is among those
-// named: itself, or below a name that begins with "*.". Addresses match only
-// themselves.
-func AllowsHost(hosts []string, host string) bool {
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	for _, h := range hosts {
-		h = strings.ToLower(h)
-		if h == host {
-			return true
-		}
-		if domain, ok := strings.CutPrefix(h, "*"); ok && strings.HasPrefix(domain, ".") {
-			if _, err := netip.ParseAddr(host); err != nil && strings.HasSuffix(host, domain) {
-				return true
-			}
-		}
-	}
-	return false
 }

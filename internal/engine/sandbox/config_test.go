@@ -92,7 +92,7 @@ func TestHostsThatAreAllowed(t *testing.T) {
 		"example.org": true, "EXAMPLE.org.": true, "sub.example.org": false, "a.good.test": true, "a.b.good.test": true,
 		"good.test": false, "notgood.test": false, "192.0.2.1": true, "192.0.2.2": false, "api.test:8080": true, "api.test": false, "": false,
 	} {
-		if got := AllowsHost(hosts, host); got != want {
+		if got := (&python.SandboxConfig{Hosts: hosts}).AllowsHost(host); got != want {
 			t.Errorf("%q is allowed: %v, want %v", host, got, want)
 		}
 	}
@@ -227,6 +227,6 @@ func FuzzConfig(f *testing.F) {
 		if c.Limits.MemoryBytes <= 0 || c.Limits.OutputBytes <= 0 || c.Limits.AskMs <= 0 || c.Limits.OpenFiles <= 0 {
 			t.Errorf("%s has the limits %+v", b, c.Limits)
 		}
-		_ = denies(c, AskHTTP, b)
+		_ = denies(c, python.AskHTTP, b)
 	})
 }

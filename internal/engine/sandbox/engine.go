@@ -13,6 +13,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/python"
 )
 
 // Options configure an engine.
@@ -62,7 +63,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	}
 	cwd := spec.Cwd
 	if cwd == "" {
-		cwd = DefaultCwd
+		cwd = python.SandboxCwd
 	}
 	tree, err := newFiles(config, cwd)
 	if err != nil {

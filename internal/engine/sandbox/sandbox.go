@@ -26,7 +26,6 @@ const (
 	DefaultOutputBytes = 1 << 20 // of each stream, in each turn
 	DefaultAskTimeout  = 30 * time.Second
 	DefaultGrace       = 2 * time.Second // from an interrupt until the script is stopped
-	DefaultCwd         = "/workspace"
 	DefaultMemory      = guest.DefaultMemory
 	DefaultOpenFiles   = guest.DefaultOpenFiles
 	DefaultFSBytes     = vfs.DefaultQuotaBytes
@@ -47,7 +46,6 @@ const (
 
 // The codes of the notices this engine writes.
 const (
-	NoticePrepare   = "prepare"    // how the preparation gets on
 	NoticeMetrics   = "metrics"    // Data is a [Metrics]
 	NoticeStateLost = "state_lost" // the interpreter had to go
 	NoticeChanges   = "changes"    // Data is a [Changes]

@@ -104,7 +104,7 @@ func (s *session) begun(ctx context.Context) error {
 // progress writes how the preparation gets on. It takes long, so a start need
 // not wait for it.
 func (s *session) progress(p guest.Progress) {
-	_ = s.notice(0, spool.Notice{Code: NoticePrepare, Level: "debug", Text: fmt.Sprintf("preparing the %s back end: %s", s.config.Backend, p.Step)})
+	_ = s.notice(0, spool.Notice{Code: python.NoticePrepare, Level: "debug", Text: fmt.Sprintf("preparing the %s back end: %s", s.config.Backend, p.Step)})
 	s.readyOne.Do(func() { close(s.ready) })
 }
 
