@@ -25,7 +25,13 @@ type inbox struct {
 type request struct {
 	prompt  *turns.Turn[*prompt] // it was accepted
 	answer  *spool.Answer
-	control *spool.Control
+	control *control
+}
+
+// control is one that the loop has to act on.
+type control struct {
+	spool.Control
+	turn *turns.Turn[*prompt] // the one that it is for; nil for the run
 }
 
 func (b *inbox) add(r request) {
@@ -157,7 +163,16 @@ func (s *session) Control(_ context.Context, c spool.Control) error {
 	if err := s.live(); err != nil {
 		return err
 	}
-	s.inbox.add(request{control: &c})
+	// What it is for is settled at once: it must not meet a prompt that comes
+	// after it.
+	switch effect, t := s.turns.Control(c); effect {
+	case turns.None:
+		s.inbox.rouse()
+	case turns.OnTurn:
+		s.inbox.add(request{control: &control{c, t}})
+	case turns.OnRun:
+		s.inbox.add(request{control: &control{c, nil}})
+	}
 	return nil
 }
 

@@ -131,13 +131,12 @@ func (s *session) serve() {
 }
 
 // control does what a control says, to the turn or the run that it is about.
-func (s *session) control(c spool.Control) {
-	effect, _ := s.turns.Control(c)
+func (s *session) control(c control) {
 	what := "the run"
-	switch effect {
-	case turns.None:
-		return
-	case turns.OnTurn:
+	if c.turn != nil {
+		if c.turn != s.cur { // it is over
+			return
+		}
 		what = "the turn"
 	}
 	var r turns.Reason
@@ -149,7 +148,7 @@ func (s *session) control(c spool.Control) {
 	case spool.ControlKill:
 		r = turns.Reason{By: "kill", Outcome: spool.TurnKilled, Text: what + " was killed"}
 	}
-	if effect == turns.OnRun {
+	if c.turn == nil {
 		s.end(r, c.Grace)
 	} else {
 		s.halt(r, c.Grace)

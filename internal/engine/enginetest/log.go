@@ -1,5 +1,6 @@
-// Package enginetest is the conformance suite that every engine of argv
-// processes passes, and the log its tests look into.
+// Package enginetest is the conformance suite of engines, and the log that its
+// tests look into. All engines run the same suite; what an engine cannot have,
+// its test says, and the suite asserts the list.
 package enginetest
 
 import (

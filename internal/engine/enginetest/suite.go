@@ -34,7 +34,7 @@ func start(t *testing.T, e engine.Engine, spec spool.Spec) (engine.Session, *Log
 		t.Fatalf("start %q: %v", spec.Argv, err)
 	}
 	t.Cleanup(func() {
-		if err := s.Control(context.Background(), spool.Control{Op: spool.ControlKill}); err != nil {
+		if err := s.Control(context.Background(), spool.Control{Op: spool.ControlKill}); err != nil && !errors.Is(err, spool.ErrEnded) {
 			t.Errorf("kill: %v", err)
 		}
 		s.Wait()
@@ -49,9 +49,8 @@ func send(t *testing.T, s engine.Session, text string) {
 	}
 }
 
-// Run holds an engine to what every engine of argv processes must do. The
-// function makes an engine and arranges for its end.
-func Run(t *testing.T, open func(t *testing.T) engine.Engine) {
+// argvCases are what every engine of argv processes has.
+func argvCases() []testCase {
 	tests := []struct {
 		name string
 		test func(t *testing.T, e engine.Engine)
@@ -81,9 +80,11 @@ func Run(t *testing.T, open func(t *testing.T) engine.Engine) {
 		{"sequence_has_no_holes", sequence},
 		{"runs_are_independent", independent},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { tt.test(t, open(t)) })
+	var cases []testCase
+	for _, c := range tests {
+		cases = append(cases, testCase{GroupArgv, c.name, func(t *testing.T, s *Subject) { c.test(t, s.Open(t)) }})
 	}
+	return cases
 }
 
 func startsAndExits(t *testing.T, e engine.Engine) {

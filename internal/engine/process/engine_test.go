@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 	"github.com/spool-run/spool/internal/launch"
@@ -42,13 +43,24 @@ func open(t testing.TB, o Options) *Engine {
 	return e
 }
 
+func subject(o Options) enginetest.Subject {
+	return enginetest.Subject{
+		Engine: spool.EngineProcess,
+		Open:   func(t *testing.T) engine.Engine { return open(t, o) },
+		Spec: func(*testing.T) spool.Spec {
+			return spool.Spec{Argv: []string{"cat"}, Env: map[string]string{"PATH": "/usr/bin:/bin"}, Stdin: true}
+		},
+		Without: map[string]string{enginetest.GroupTurns: "a process does one thing"},
+	}
+}
+
 func TestConformance(t *testing.T) {
 	for _, mode := range modes(t) {
 		t.Run(string(mode), func(t *testing.T) {
-			enginetest.Run(t, func(t *testing.T) engine.Engine { return open(t, Options{Tree: mode}) })
+			enginetest.Run(t, subject(Options{Tree: mode}))
 		})
 	}
 	t.Run("spares", func(t *testing.T) {
-		enginetest.Run(t, func(t *testing.T) engine.Engine { return open(t, Options{Spares: 4}) })
+		enginetest.Run(t, subject(Options{Spares: 4}))
 	})
 }

@@ -24,9 +24,10 @@
 // [engine.Session.Control] passes every control to [Queue.Control] and acts only
 // on what comes back: on the running turn, on the run as a whole, or not at all,
 // because the turn is over, was cancelled while it waited, or has not arrived
-// yet. A control for a turn that has not arrived is kept for it. An engine that
-// acts in a loop of its own calls Control from that loop; then the turn that it
-// gets cannot end in between.
+// yet. A control for a turn that has not arrived is kept for it. The call comes
+// before the session's Control returns, or an interrupt could meet a turn that
+// was sent after it. An engine that acts later, in a loop of its own, checks then
+// that the turn still runs.
 //
 // To end a running turn early, for any reason (a person, a timeout, a budget, a
 // stall, the end of the run), the engine calls [Turn.Stop]. The first reason is
