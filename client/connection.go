@@ -29,8 +29,8 @@ func (l *connection) alive() bool {
 	}
 }
 
-// open makes a stream before the server is asked for it, so that nothing it
-// sends comes too early.
+// open registers a stream. It is called before the request to the server, whose
+// events may arrive before its answer.
 func (l *connection) open(window int64) (*stream, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +43,7 @@ func (l *connection) open(window int64) (*stream, error) {
 	return s, nil
 }
 
-// end tells all streams that nothing more comes.
+// end ends all streams.
 func (l *connection) end(err error) {
 	l.mu.Lock()
 	streams := l.streams
@@ -60,7 +60,7 @@ func (l *connection) stream(id uint32) *stream {
 	return l.streams[id]
 }
 
-// Request implements [rpc.Handler]: the server asks us nothing yet.
+// Request implements [rpc.Handler]. The server sends no requests.
 func (l *connection) Request(r *rpc.Request) {
 	r.Reply(nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method))
 }
@@ -68,7 +68,7 @@ func (l *connection) Request(r *rpc.Request) {
 // Notification implements [rpc.Handler].
 func (l *connection) Notification(method string, params json.RawMessage) error {
 	if method != "run/end" {
-		return nil // of a later version
+		return nil // a newer server may send more
 	}
 	var p runproto.EndParams
 	if err := json.Unmarshal(params, &p); err != nil {
@@ -98,8 +98,8 @@ func (l *connection) Binary(b []byte) error {
 	return nil
 }
 
-// stream is the receiving end of a follow. What waits in it is bounded by the
-// window, because the server stops there until we acknowledge.
+// stream is the receiving end of a follow. The window bounds its frames: the
+// server stops there until the client acknowledges some.
 type stream struct {
 	conn   *connection
 	id     uint32
@@ -110,7 +110,7 @@ type stream struct {
 	frames [][]byte // whole messages
 	ended  bool
 	err    error
-	filled chan struct{} // has room for one; filled when there is news
+	filled chan struct{} // has room for one; filled when frames or the end came
 }
 
 func (s *stream) push(frame []byte) {
@@ -136,8 +136,8 @@ func (s *stream) wake() {
 	}
 }
 
-// next returns the frames that came, waiting for some. ok is false once the
-// stream ended and all was returned.
+// next waits for frames and returns them. ok is false once the stream has ended
+// and all frames were returned.
 func (s *stream) next(ctx context.Context) (frames [][]byte, ok bool, err error) {
 	for {
 		s.mu.Lock()
@@ -158,7 +158,8 @@ func (s *stream) next(ctx context.Context) (frames [][]byte, ok bool, err error)
 	}
 }
 
-// consumed makes room for as many bytes of events, now and then.
+// consumed counts n bytes of events as read, and acknowledges them once they are
+// a quarter of the window.
 func (s *stream) consumed(n int64) {
 	s.unread += n
 	if s.unread < s.window/4 {
@@ -168,7 +169,7 @@ func (s *stream) consumed(n int64) {
 	s.unread = 0
 }
 
-// close forgets the stream and lets the server forget it too.
+// close removes the stream and ends the follow on the server.
 func (s *stream) close() {
 	s.conn.mu.Lock()
 	delete(s.conn.streams, s.id)
@@ -177,6 +178,6 @@ func (s *stream) close() {
 	over := s.ended
 	s.mu.Unlock()
 	if !over {
-		_ = s.conn.rpc.Notify("run/unfollow", runproto.UnfollowParams{Follow: s.id}) // a lost connection has forgotten it
+		_ = s.conn.rpc.Notify("run/unfollow", runproto.UnfollowParams{Follow: s.id}) // a lost connection has ended it
 	}
 }

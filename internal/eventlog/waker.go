@@ -19,8 +19,8 @@ import (
 // see crowd.
 //
 // No lost wake-ups: a reader first registers, then looks where the log ends,
-// and then waits. An append first moves the end of the log, then looks whether
-// somebody is registered.
+// and then waits. An append first moves the end of the log, then looks whether a
+// reader is registered.
 //
 // The waker does not call the log while it holds mu, so the log may call the
 // waker while it holds its own mutex.

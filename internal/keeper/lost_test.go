@@ -20,7 +20,7 @@ func TestLostOutputIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	var kinds []spool.Kind
-	var said string
+	var notice string
 	for e, err := range run.Events(t.Context(), 0) {
 		if err != nil {
 			t.Fatal(err)
@@ -36,14 +36,14 @@ func TestLostOutputIsReported(t *testing.T) {
 				t.Fatal(err)
 			}
 		case spool.KindNotice:
-			said = string(e.Data)
+			notice = string(e.Data)
 		}
 	}
 	if want := []spool.Kind{spool.KindExited, spool.KindNotice, spool.KindClosed}; !slices.Equal(kinds, want) {
 		t.Fatalf("events %v, want %v", kinds, want)
 	}
-	if !strings.Contains(said, host.NoticeHostLost) {
-		t.Errorf("the notice says %s", said)
+	if !strings.Contains(notice, host.NoticeHostLost) {
+		t.Errorf("the notice says %s", notice)
 	}
 	outcome, err := run.Wait(t.Context())
 	if err != nil || outcome.Kind != spool.Exited || outcome.Code != 3 {
