@@ -1,23 +1,29 @@
-// Package agents is the engine that runs coding agents: a conversation is a
-// run, a prompt is a turn, and every agent gives the same events.
+// Package agents is the engine that runs coding agents: a conversation is a run,
+// a prompt is a turn, and every agent gives the same events.
 //
-// Each command line tool has a file of its own, which knows its arguments and
-// translates what it prints: [agent.Started], [agent.Message],
-// [agent.Action] and so on. What a translator does not know becomes a notice
-// with the line kept, never an error. One goroutine owns a run: it starts the
-// agent's processes, reads their lines, passes prompts and answers on, watches
-// the clock, and ends what has to be ended. So the order of events is that of
-// the agent's output.
+// Each command line tool or protocol has a package of its own: codex, claude,
+// opencode, pi and acp. It knows the arguments of the tool and translates its
+// output into [agent.Started], [agent.Message], [agent.Action] and so on, with
+// the means of package talk. A line that it does not know becomes a notice with
+// the line kept, never an error. Package policy decides permission requests,
+// package sessions keeps two runs out of one session, and package takopi shows a
+// log in another form.
 //
-// There are two ways to talk to an agent. In exec mode each prompt is a
-// process of its own, which resumes the session of the one before. In duplex
-// mode one process takes prompt after prompt and can ask, be interrupted and
-// be steered. Both are a conversation to this package; so is the Agent Client
-// Protocol, which any number of other agents speak.
+// This package holds the engine, the registry of agents, and the loop of a
+// session. One goroutine owns a session: it starts the agent's processes, reads
+// their lines, gives them prompts and answers, watches the clock, and stops
+// turns. So the order of events is the order of the agent's output. The states
+// of a session and every transition between them are in the table of states.go;
+// the life of its turns and asks is in internal/engine/turns.
 //
-// How a turn ended is told by the agent's last word first, then by its exit
-// status, and then by whether we asked it to stop; never by the exit status
-// alone, which is wrong in both directions for today's agents.
+// There are two ways to talk to an agent. In exec mode each prompt is a process
+// of its own, which resumes the session of the one before. In duplex mode one
+// process takes prompt after prompt, and can ask, be interrupted and be steered.
+// Both are a [talk.Conversation] to the loop.
+//
+// The outcome of a turn comes from the result that the agent reports, then from
+// the exit status, and then from whether Spool stopped the turn; never from the
+// exit status alone, which misleads in both directions for the agents of today.
 package agents
 
 import (
@@ -30,7 +36,7 @@ import (
 	"github.com/spool-run/spool/internal/strict"
 )
 
-// What a run gets when its [Config] and [spool.Limits] do not say.
+// The defaults of [agent.Config] and [spool.Limits].
 const (
 	DefaultIdle        = 5 * time.Minute
 	DefaultTool        = 30 * time.Minute
@@ -43,8 +49,8 @@ const (
 
 // Bounds of a run.
 const (
-	// MaxLine is the longest line that is read; what is longer is passed
-	// over with a notice.
+	// MaxLine is the longest line that is read. A longer one is skipped,
+	// with a notice.
 	MaxLine = 64 << 20
 	// MaxQueued is how many prompts may wait.
 	MaxQueued = 64

@@ -22,12 +22,12 @@ type child interface {
 	signal(sig syscall.Signal) error
 	// kill ends the whole tree.
 	kill() error
-	// members counts who is left of it.
+	// members counts the processes of the tree.
 	members() int
-	// abandon gives up on streams that somebody still holds, unless there
-	// is something in them to be read: then it has to be called again.
+	// abandon closes streams that another process still holds open, unless
+	// there is unread output in them: then it has to be called again.
 	abandon()
-	// close ends what is left and lets go.
+	// close ends what is left and releases it.
 	close() error
 }
 
@@ -35,8 +35,8 @@ type child interface {
 // answers are small beside it.
 const maxUnwritten = 32 << 20
 
-// feeder writes to a process without waiting for it. A process that does not
-// read, or is gone, is not its business: that shows elsewhere.
+// feeder writes to a process without waiting for it. It does not report that a
+// process is gone: the exit status does.
 type feeder struct {
 	file *os.File
 
@@ -108,7 +108,7 @@ func (w *feeder) run() {
 			<-w.wake
 		default:
 			if _, err := w.file.Write(b); err != nil {
-				w.mu.Lock() // nobody reads any more: take nothing further
+				w.mu.Lock() // the process closed its input: accept no more
 				w.closing, w.queue, w.bytes = true, nil, 0
 				w.mu.Unlock()
 			}

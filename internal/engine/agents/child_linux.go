@@ -101,12 +101,12 @@ func (p *osChild) exited() <-chan talk.Exit { return p.exits }
 func (p *osChild) drained() <-chan struct{} { return p.quiet }
 func (p *osChild) stderr() string           { return p.tail.String() }
 
-// killTime is how long a kill may wait for its effect. It takes as long as the
-// system needs to take a process down, and nobody is told when that is.
+// killTime is how long a kill may wait for its effect. The system does not tell
+// when the last process of a tree is gone.
 const killTime = 2 * time.Second
 
-// kill ends the whole tree, and returns when it is gone: whoever reads that a
-// turn is done may rely on nothing of it running.
+// kill ends the whole tree, and returns when it is gone: when a turn is done,
+// no process of it runs.
 func (p *osChild) kill() error {
 	err := p.tree.Kill()
 	for until := time.Now().Add(killTime); err == nil && p.members() > 0 && time.Now().Before(until); {
@@ -156,7 +156,7 @@ func (p *osChild) members() int {
 	return m.Group + m.Escaped
 }
 
-// patience is how often abandon lets somebody go on who writes without end.
+// patience is how often abandon spares a process that writes without end.
 const patience = 5
 
 func (p *osChild) abandon() {

@@ -100,7 +100,7 @@ func fuzzDuplex(f *testing.F, name string) {
 		f.Add(b, "allow")
 	}
 	f.Add([]byte("{\"type\":\"\xff\"}\nnull\n[]\n\"x\"\n{}\n{\"type\":3}\n{\"id\":1}\n{\"id\":{},\"method\":\"x\"}\n{\"method\":\"session/update\"}\n"), "deny_stop")
-	open := runners()[name].Duplex
+	open := byName()[name].Duplex
 	f.Fuzz(func(t *testing.T, output []byte, choice string) {
 		conv, err := open(talk.Setup{Config: &agent.Config{Agent: name, Command: []string{"acp"}}, Cwd: "/srv/agents/work"})
 		if err != nil {

@@ -61,9 +61,9 @@ func (e *NotInstalled) Error() string {
 	return fmt.Sprintf("%s is not installed: no program %q in the PATH of its environment", e.Agent, e.Program)
 }
 
-// lookRunner finds the agent that a config names.
-func lookRunner(c *agent.Config) (*talk.Agent, error) {
-	all := runners()
+// lookAgent finds the agent that a config names.
+func lookAgent(c *agent.Config) (*talk.Agent, error) {
+	all := byName()
 	r, ok := all[c.Agent]
 	if !ok {
 		names := make([]string, 0, len(all))
@@ -100,7 +100,7 @@ func prepare(spec *spool.Spec, o *Options, out engine.Sink) (*session, error) {
 	if err != nil {
 		return nil, invalid(err)
 	}
-	r, err := lookRunner(c)
+	r, err := lookAgent(c)
 	if err != nil {
 		return nil, invalid(err)
 	}

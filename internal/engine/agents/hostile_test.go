@@ -202,7 +202,7 @@ head -c 50000000 /dev/zero | tr '\0' 'e' >&2; echo >&2; echo the end >&2
 	})
 
 	t.Run("missing", func(t *testing.T) {
-		for _, r := range runners() {
+		for _, r := range byName() {
 			if r.Install == "" {
 				continue
 			}

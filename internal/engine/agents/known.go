@@ -9,15 +9,15 @@ import (
 	"github.com/spool-run/spool/internal/engine/agents/talk"
 )
 
-// known are the agents there are.
+// known are the agents that a config can name.
 var known = []func() *talk.Agent{codex.Agent, claude.Agent, opencode.Agent, pi.Agent, acp.Agent}
 
-// runners are the agents by name.
-func runners() map[string]*talk.Agent {
+// byName returns the agents by name.
+func byName() map[string]*talk.Agent {
 	all := make(map[string]*talk.Agent)
-	for _, r := range known {
-		r := r()
-		all[r.Name] = r
+	for _, make := range known {
+		a := make()
+		all[a.Name] = a
 	}
 	return all
 }

@@ -50,7 +50,7 @@ func readLines(r io.Reader, most int, out chan<- chunk) {
 		}
 		long, skipped = nil, 0
 		if !whole {
-			return // the stream has ended, or nobody wants the rest
+			return // the stream has ended, or it was closed
 		}
 	}
 }

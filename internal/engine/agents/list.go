@@ -15,7 +15,7 @@ import (
 // Names are the agents that have a name, in order.
 func Names() []string {
 	var names []string
-	for name := range runners() {
+	for name := range byName() {
 		if name != agent.ACP {
 			names = append(names, name)
 		}
@@ -30,7 +30,7 @@ const versionTime = 20 * time.Second
 
 // List looks for every agent in PATH and asks it for its version.
 func List(ctx context.Context) []agent.Installed {
-	all := runners()
+	all := byName()
 	names := Names()
 	list := make([]agent.Installed, len(names))
 	var asking sync.WaitGroup

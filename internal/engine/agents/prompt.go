@@ -148,8 +148,8 @@ func (s *session) concluded() bool {
 	return false
 }
 
-// conclude ends the turn that runs. The agent's last word counts first, then
-// its exit status, then whether we asked it to stop.
+// conclude ends the turn that runs. The result that the agent told counts
+// first, then its exit status, then whether we stopped the turn.
 func (s *session) conclude() {
 	t, p, proc := s.cur, s.cur.Value, s.proc
 	if !s.spoken() {

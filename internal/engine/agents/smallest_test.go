@@ -15,7 +15,7 @@ import (
 
 // What follows up to the end mark is the example of docs/agents.md.
 
-func pipRunner() *talk.Agent {
+func pipAgent() *talk.Agent {
 	return &talk.Agent{
 		Name: "pip", Program: "pip-agent", Install: "npm install -g pip-agent",
 		Signal: syscall.SIGTERM, // on which it ends well
@@ -75,7 +75,7 @@ echo '{"type":"say","text":"Done: '"$3"'"}'
 echo '{"type":"end"}'
 `)
 	before := known
-	known = append(known[:len(known):len(known)], pipRunner)
+	known = append(known[:len(known):len(known)], pipAgent)
 	defer func() { known = before }()
 	r := converse(t, newEngine(t), agent.Config{Agent: "pip", Program: program})
 	d := r.ask("Go.")

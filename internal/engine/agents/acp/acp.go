@@ -430,8 +430,7 @@ func (c *client) Interrupt(t *talk.Turn) error {
 	return nil
 }
 
-// cancel ends the turn. Whoever cancels must answer what the agent still
-// waits for.
+// cancel ends the turn. The protocol wants an answer to every open request.
 func (c *client) cancel(t *talk.Turn) {
 	c.stopped = true
 	c.rpc.Notify("session/cancel", map[string]any{"sessionId": c.id})

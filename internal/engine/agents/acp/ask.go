@@ -43,7 +43,7 @@ func (c *client) request(m talk.Message, line []byte, t *talk.Turn) {
 		q := []agent.Question{{ID: "answer", Text: strings.TrimSpace(r.Message + " " + r.URL)}}
 		t.Ask(talk.RequestKey(m.ID), talk.QuestionAsk(agent.Questions{Questions: q, Schema: r.Schema}, ""))
 	default:
-		// Files and terminals are not offered; who asks anyway is told so.
+		// We offer no files and terminals, and refuse requests for them.
 		c.rpc.Refuse(m.ID, rpc.CodeMethodNotFound, "spool does not do "+m.Method)
 		t.Unknown("request "+m.Method, line)
 	}

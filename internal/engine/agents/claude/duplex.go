@@ -241,7 +241,7 @@ func (c *duplex) Answer(key string, d agent.Decision, t *talk.Turn) error {
 }
 
 // allowed is claude's word for a decision. It always wants the input back,
-// which somebody may have changed.
+// which the decision may have changed.
 func (ask *pendingAsk) allowed(d agent.Decision) map[string]any {
 	switch d.Choice {
 	case agent.Allow, agent.AllowSession:

@@ -31,7 +31,7 @@ func Agent() *talk.Agent {
 	}
 }
 
-// defaultTools may be used when nobody can be asked.
+// defaultTools may be used in exec mode, which cannot ask.
 var defaultTools = []string{"Bash", "Read", "Edit", "Write"}
 
 // execMode is claude -p.

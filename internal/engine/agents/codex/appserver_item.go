@@ -134,7 +134,7 @@ func (c *appServer) item(n notification, phase agent.ActionPhase, line []byte, t
 	t.Action(a)
 }
 
-// change describes a change of files, and keeps it for whoever is asked.
+// change describes a change of files, and keeps it for the approval.
 func (c *appServer) change(i *threadItem, a *agent.Action) {
 	var kept autoCompact
 	for _, ch := range i.Changes {

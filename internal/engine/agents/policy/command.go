@@ -119,7 +119,7 @@ func splitLine(line string) (commands [][]string, whole bool) {
 			i += n - 1
 		case '$':
 			// A plain variable stays what it is. Where it is a command,
-			// nobody knows which.
+			// which is not known.
 			if i+1 == len(line) || !isName(line[i+1]) || len(words) == 0 {
 				return nil, false
 			}

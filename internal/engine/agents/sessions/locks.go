@@ -19,14 +19,13 @@ import (
 	"github.com/spool-run/spool/internal/flock"
 )
 
-// Locks let one run at a time go on with a conversation, in the order in which
-// they came, in all processes that use the same directory. Agents keep a
-// conversation in a file of their own; two that write it at once lose turns.
+// Locks let one run at a time work in a session, in the order in which they
+// asked, in all processes that use the same directory. An agent keeps a session
+// in a file of its own; two processes that write it at once lose turns.
 //
 // A waiter takes a ticket: a numbered file that it holds locked as long as it
-// waits or works. Whoever has the lowest ticket that is locked has the
-// conversation. Tickets of processes that died are not locked any more, and
-// are swept away by those who come after.
+// waits or works. The lowest locked ticket has the session. The ticket of a
+// process that died is not locked any more, and the next waiter removes it.
 type Locks struct {
 	dir string
 
@@ -34,15 +33,15 @@ type Locks struct {
 	wake map[string]chan struct{} // by key; closed when a ticket of ours is given back
 }
 
-// lockPoll is how often a waiter looks whether another process is done. Those
-// in this process are told at once.
+// lockPoll is how often a waiter looks whether another process is done. A
+// release in this process wakes it at once.
 const lockPoll = 50 * time.Millisecond
 
 // countDir holds a file for each conversation that counts its holders. They
 // are apart from the tickets, since there may be many.
 const countDir = "counts"
 
-// Memory is how long it is remembered how many had a conversation.
+// Memory is how long the count of the holders of a session is kept.
 const Memory = 30 * 24 * time.Hour
 
 // maxLockNote bounds what is read of a ticket.
@@ -60,7 +59,7 @@ func NewLocks(dir string) (*Locks, error) {
 	return l, nil
 }
 
-// Holder says who works in a conversation.
+// Holder is who works in a session.
 type Holder struct {
 	Pid   int       `json:"pid"`
 	Run   string    `json:"run,omitempty"`
@@ -74,7 +73,7 @@ func (h Holder) String() string {
 	return fmt.Sprintf("run %s (process %d)", h.Run, h.Pid)
 }
 
-// Ticket is a place in the queue for a conversation.
+// Ticket is a place in the queue for a session.
 type Ticket struct {
 	locks *Locks
 	key   string
@@ -99,9 +98,9 @@ func (l *Locks) Lock(ctx context.Context, key string) (*Ticket, error) {
 	return k, nil
 }
 
-// Queue takes a place in the queue for a conversation, by its [Token.Key]. The
-// ticket must be given back, whether it was waited for or not. The run is told
-// to those who wait behind it.
+// Queue takes a place in the queue for a session, by its [Token.Key]. The ticket
+// must be released, whether it was waited for or not. Those who wait behind it
+// learn the run.
 func (l *Locks) Queue(session, run string) (*Ticket, error) {
 	k := &Ticket{locks: l, key: fileName(session)}
 	err := l.gated(func() error {
@@ -137,8 +136,8 @@ func (l *Locks) Queue(session, run string) (*Ticket, error) {
 	return k, nil
 }
 
-// Wait returns once the conversation is the ticket's. If it has to wait, it
-// calls waits first, with who has the conversation now.
+// Wait returns once the ticket has the session. If it has to wait, it calls
+// waits first, with the holder of the session.
 func (k *Ticket) Wait(ctx context.Context, waits func(Holder)) error {
 	for first := true; ; first = false {
 		wake := k.locks.changed(k.key)
@@ -164,7 +163,7 @@ func (k *Ticket) Wait(ctx context.Context, waits func(Holder)) error {
 	}
 }
 
-// turn reports whether nobody is before the ticket, and who is.
+// turn reports whether the ticket has the session, and who has it if not.
 func (k *Ticket) turn() (holder Holder, mine bool, err error) {
 	err = k.locks.gated(func() error {
 		tickets, err := k.locks.tickets(k.key)
@@ -199,9 +198,9 @@ func (k *Ticket) Contested() bool {
 	return err == nil && len(tickets) > 0 && tickets[len(tickets)-1] > k.n
 }
 
-// count returns how many had the conversation before, and counts one more.
-// The first number is one that was never used: a file that was lost must not
-// look as if nobody had been there in between.
+// count returns how many had the session before, and counts one more. The first
+// number is one that was never used: a count that was lost must not look like
+// the one before.
 func (l *Locks) count(key string) (uint64, error) {
 	name := filepath.Join(l.dir, countDir, key)
 	b, err := os.ReadFile(name)
@@ -215,7 +214,7 @@ func (l *Locks) count(key string) (uint64, error) {
 	return n, os.WriteFile(name, strconv.AppendUint(nil, n+1, 10), 0o600)
 }
 
-// sweep forgets the counts of conversations that nobody had for long.
+// sweep removes the counts of sessions that were not used since.
 func (l *Locks) sweep(before time.Time) error {
 	return l.gated(func() error {
 		entries, err := os.ReadDir(filepath.Join(l.dir, countDir))
@@ -231,8 +230,8 @@ func (l *Locks) sweep(before time.Time) error {
 // Release gives the ticket back. It may be called more than once.
 func (k *Ticket) Release() {
 	k.once.Do(func() {
-		// The name goes first: nobody then takes it for a ticket that was
-		// left behind. A child between fork and exec may still have the
+		// The name goes first, so that no waiter takes it for a ticket
+		// that was left behind. A child between fork and exec may still have the
 		// file open, so closing it is not enough to unlock it.
 		_ = os.Remove(k.path)
 		_ = flock.Unlock(k.file)
@@ -246,7 +245,7 @@ func (k *Ticket) Release() {
 	})
 }
 
-// Holder says who has a conversation now, if anybody.
+// Holder returns who has a session now, if it is locked.
 func (l *Locks) Holder(session string) (holder Holder, held bool, err error) {
 	key := fileName(session)
 	err = l.gated(func() error {
@@ -289,7 +288,7 @@ func (l *Locks) look(key string, n uint64) (holder Holder, live bool, err error)
 		}
 		return holder, false, err
 	}
-	// The note is for people. One that cannot be read names nobody.
+	// The note is for people. If it cannot be read, the holder is unknown.
 	note, _ := io.ReadAll(io.LimitReader(f, maxLockNote))
 	_ = json.Unmarshal(note, &holder)
 	return holder, true, nil

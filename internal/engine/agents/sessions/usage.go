@@ -27,7 +27,7 @@ func NewLedger(dir string) (*Ledger, error) {
 	return b, nil
 }
 
-// sweep forgets sessions that nobody went on with for long.
+// sweep removes what is known of sessions that were not used since.
 func (b *Ledger) sweep(before time.Time) {
 	entries, err := os.ReadDir(b.dir)
 	if err != nil { // then nothing is forgotten

@@ -77,7 +77,7 @@ func New(name string) *View {
 // a few. Events must come in order, from the first one of the run.
 func (v *View) Project(e spool.Event) []Event {
 	if e.Turn == 0 {
-		return nil // between turns nobody listens there
+		return nil // takopi has no events between turns
 	}
 	t := v.turns[e.Turn]
 	if t == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/spool-run/spool/agent"
 )
 
-// ClientVersion is what agents are told about us.
+// ClientVersion is the version of Spool that agents see.
 const ClientVersion = "1"
 
 // The kinds of an option of an approval.
@@ -111,8 +111,8 @@ func Choose(options []spool.AskOption, d agent.Decision) (spool.AskOption, bool)
 }
 
 // Understood replaces a choice that is neither an option nor one of our words
-// by a denial, and says so: an agent must not wait for ever because somebody
-// mistyped, nor do what nobody has chosen.
+// by a denial, and says so: an agent must not wait for ever because of a
+// mistyped answer, nor do what was not chosen.
 func Understood(options []spool.AskOption, d agent.Decision, t *Turn) agent.Decision {
 	switch d.Choice {
 	case agent.Allow, agent.AllowSession, agent.Deny, agent.DenyStop:

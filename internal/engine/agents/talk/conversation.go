@@ -12,28 +12,30 @@ import (
 	"github.com/spool-run/spool/agent"
 )
 
-// Agent knows one agent: how it is started and what it says.
+// Agent describes one agent: how to start it, and how to talk to it.
 type Agent struct {
-	Name    string
-	Program string // what is looked for in PATH
-	Install string // how a person gets it
-	// Signal is the one on which the agent ends well, with its commands.
+	Name    string // in [agent.Config.Agent]
+	Program string // the executable that is looked up in PATH
+	Install string // a command that installs it
+	// Signal is the signal on which the agent exits cleanly and ends its
+	// commands.
 	Signal syscall.Signal
-	// Quiet is set if the agent does not tell when an action starts, so
+	// Quiet is set if the agent does not report the start of an action, so
 	// that silence may always mean a running tool.
 	Quiet bool
-	// Exclusive is set if a process that lives on keeps the session to
-	// itself: others can go on with it only once the process has ended.
+	// Exclusive is set if other processes cannot resume a session before
+	// the process that has it exits.
 	Exclusive bool
-	// Env are variables it gets unless they are set.
+	// Env are variables that are set for it unless they have a value.
 	Env map[string]string
 
 	// Exec returns the conversation of exec mode, which takes one prompt.
-	// nil means that there is none.
+	// Nil means that the agent has no exec mode.
 	Exec func(Setup) (Conversation, error)
-	// Duplex returns the conversation of duplex mode, if there is any.
+	// Duplex returns the conversation of duplex mode. Nil means that the
+	// agent has none.
 	Duplex func(Setup) (Conversation, error)
-	// Capabilities are the capabilities in duplex mode; see [agent.Started].
+	// Capabilities are those of duplex mode; see [agent.Started].
 	Capabilities []string
 }
 
@@ -47,7 +49,7 @@ type Setup struct {
 	// Fork is set for the first process of a run that forks.
 	Fork bool
 	// Opening is the first prompt. Exec mode passes it in the command line; in
-	// duplex mode it comes with conversation.prompt, too.
+	// duplex mode it comes with [Conversation.Prompt], too.
 	Opening spool.Prompt
 }
 
@@ -56,7 +58,7 @@ type Command struct {
 	Argv  []string // argv[0] is looked up in PATH unless it has a slash
 	Env   map[string]string
 	Stdin []byte // written at once
-	// Open keeps standard input open for wire.write.
+	// Open keeps standard input open for [Wire].
 	Open bool
 }
 
@@ -64,9 +66,9 @@ type Command struct {
 // no argument of 128 KiB.
 const maxArgument = 100 << 10
 
-// WithPrompt passes a prompt as the last argument, or on standard input if it does
-// not fit or could not be one. Agents that take it as an argument take it
-// there, too, when there is none.
+// WithPrompt passes a prompt as the last argument, or on standard input if it is
+// too long for an argument or has a NUL byte. Agents that take a prompt as an
+// argument read it from standard input if there is no such argument.
 func WithPrompt(argv []string, text string, env map[string]string) Command {
 	if len(text) > maxArgument || strings.IndexByte(text, 0) >= 0 {
 		return Command{Argv: argv, Env: env, Stdin: []byte(text)}
@@ -74,56 +76,64 @@ func WithPrompt(argv []string, text string, env map[string]string) Command {
 	return Command{Argv: append(argv, "--", text), Env: env}
 }
 
-// Wire is a conversation's way to the process. Writing never waits: it is
-// queued, and what cannot be delivered shows in how the process ends.
+// Wire is the standard input of the process. Writing never waits: what is
+// written is queued.
 type Wire interface {
 	Write(b []byte)
 	CloseInput()
 }
 
-// Conversation is how to talk with one process of an agent. Its methods are
-// called by one goroutine. Everything it has to say goes to the turn that it
-// is given; between turns that is one which belongs to no turn, and whose
-// finish says nothing.
+// Conversation talks with one process of an agent. Its methods are called by one
+// goroutine. It reports everything to the turn that it is given. Between turns
+// that is a turn with seq zero, which has no result.
 type Conversation interface {
-	// Command says what to start.
+	// Command returns the process to start.
 	Command() (Command, error)
 	// Opened is called once the process runs. A protocol begins here.
 	Opened(w Wire, t *Turn)
-	// Prompt begins a turn. In exec mode the command has said it already.
+	// Prompt begins a turn. In exec mode the command holds the prompt.
 	Prompt(p spool.Prompt, t *Turn) error
 	// Line takes one line of standard output, without its end.
 	Line(b []byte, t *Turn)
 	// Interrupt asks the agent to end the turn, in its own protocol.
-	// [spool.ErrUnsupported] says that there is no way to.
+	// [spool.ErrUnsupported] means that the protocol has no way to.
 	Interrupt(t *Turn) error
 	// Steer adds to the running turn; it too may be unsupported.
 	Steer(p spool.Prompt, t *Turn) error
-	// Answer answers what turn.ask asked with that key.
+	// Answer answers the [Turn.Ask] with that key.
 	Answer(key string, d agent.Decision, t *Turn) error
-	// Ended is called when the process has ended, or will say nothing more,
-	// and the turn has no result. It must call turn.finish.
+	// Ended is called when the process has exited, or its output has ended,
+	// and the turn has no result. It must call [Turn.Finish].
 	Ended(x Exit, t *Turn)
 }
 
 // Exit is how a process ended.
 type Exit struct {
 	Code   int
-	Signal string // empty unless one ended it
-	Stderr string // what it said there, in its beginning and end
+	Signal string // that ended it, or empty
+	Stderr string // the first and last lines of standard error
 }
 
-// OneShot has what conversations of exec mode have in common: nothing can be
-// said to the process.
+// OneShot is embedded by conversations of exec mode: after its start the process
+// takes no input.
 type OneShot struct{}
 
-func (OneShot) Opened(Wire, *Turn)                         {}
-func (OneShot) Prompt(spool.Prompt, *Turn) error           { return nil }
-func (OneShot) Interrupt(*Turn) error                      { return spool.ErrUnsupported }
-func (OneShot) Steer(spool.Prompt, *Turn) error            { return spool.ErrUnsupported }
+// Opened does nothing.
+func (OneShot) Opened(Wire, *Turn) {}
+
+// Prompt does nothing: the command line held the prompt.
+func (OneShot) Prompt(spool.Prompt, *Turn) error { return nil }
+
+// Interrupt is not supported.
+func (OneShot) Interrupt(*Turn) error { return spool.ErrUnsupported }
+
+// Steer is not supported.
+func (OneShot) Steer(spool.Prompt, *Turn) error { return spool.ErrUnsupported }
+
+// Answer is not supported.
 func (OneShot) Answer(string, agent.Decision, *Turn) error { return spool.ErrUnsupported }
 
-// FailedExit is the result of an agent that left without a last word. What it
+// FailedExit is the result of an agent that exited without a result. What it
 // said on standard error is not in the text, only in its class: that may hold
 // anything, and has its own place.
 func FailedExit(tag string, x Exit, answer string) Result {

@@ -10,8 +10,8 @@ import (
 
 // Peer speaks JSON-RPC with an agent, one message a line, both ways. Unlike
 // [rpc.Conn] it has no goroutine and no opinion: an agent may repeat keys,
-// answer what was never asked or say what nobody knows, and all of it becomes
-// an event.
+// answer requests that were never made or send unknown methods, and all of it
+// becomes an event.
 type Peer struct {
 	Wire    Wire
 	Version bool // each message says that it is JSON-RPC 2.0

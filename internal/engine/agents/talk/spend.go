@@ -1,8 +1,6 @@
 package talk
 
-import (
-	"github.com/spool-run/spool/agent"
-)
+import "github.com/spool-run/spool/agent"
 
 // Step counts a request to the model.
 func (t *Turn) Step() {
@@ -24,7 +22,7 @@ func (t *Turn) SetUsed(s agent.Spend) {
 }
 
 // SetTotal says what the session used until now. The turn's part is the
-// difference to what it was at the beginning, if somebody knows that.
+// difference to what it was at the beginning, if that is known.
 func (t *Turn) SetTotal(s agent.Spend) {
 	t.total = &s
 	if t.Run.BaseKnown {
@@ -41,7 +39,7 @@ func (t *Turn) SetSession(total agent.Spend) {
 	}
 }
 
-// SetCost does so for the money alone.
+// SetCost says what the session cost until now.
 func (t *Turn) SetCost(total float64) {
 	s := agent.Spend{CostUSD: total}
 	if t.total != nil {
@@ -60,7 +58,7 @@ func (t *Turn) ContextSize(size int64) { t.ctxLen[1] = max(t.ctxLen[1], size) }
 // Used is what the turn used until now.
 func (t *Turn) Used() agent.Spend { return t.used }
 
-// Usage is what is known about it now, or nil.
+// Usage is what is known about the use of the turn, or nil.
 func (t *Turn) Usage() *agent.Usage {
 	u := &agent.Usage{Session: t.total, ContextUsed: t.ctxLen[0], ContextSize: t.ctxLen[1]}
 	if t.told {
@@ -73,12 +71,14 @@ func (t *Turn) Usage() *agent.Usage {
 	return u
 }
 
+// Add returns the sum of two spends.
 func Add(a, b agent.Spend) agent.Spend {
 	return agent.Spend{Input: a.Input + b.Input, CacheRead: a.CacheRead + b.CacheRead, CacheWrite: a.CacheWrite + b.CacheWrite,
 		Output: a.Output + b.Output, Reasoning: a.Reasoning + b.Reasoning, CostUSD: a.CostUSD + b.CostUSD, Steps: a.Steps + b.Steps}
 }
 
-// Sub never goes below zero: a session that was compacted may count anew.
+// Sub returns the difference of two spends, never below zero: a session that was
+// compacted may count anew.
 func Sub(a, b agent.Spend) agent.Spend {
 	return agent.Spend{Input: max(0, a.Input-b.Input), CacheRead: max(0, a.CacheRead-b.CacheRead), CacheWrite: max(0, a.CacheWrite-b.CacheWrite),
 		Output: max(0, a.Output-b.Output), Reasoning: max(0, a.Reasoning-b.Reasoning), CostUSD: max(0, a.CostUSD-b.CostUSD), Steps: max(0, a.Steps-b.Steps)}

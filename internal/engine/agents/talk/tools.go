@@ -75,6 +75,8 @@ func Describe(tool string, input json.RawMessage, cwd string) agent.Action {
 	return a
 }
 
+// VerbTitle is the title of an action: a verb and what it is about, as code if
+// that is asked for.
 func VerbTitle(verb, what string, code bool) string {
 	switch {
 	case what == "":

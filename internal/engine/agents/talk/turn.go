@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -13,22 +11,12 @@ import (
 	"github.com/spool-run/spool/agent"
 )
 
-// MaxText is the most of one text that an event holds. The whole of it goes
-// into a blob.
-const MaxText = 1 << 20
-
-// Outlet is where a turn's events go: the part of a sink that is needed.
-type Outlet interface {
-	Append(e spool.Event) (spool.Seq, error)
-	PutBlob(mime string, r io.Reader) (spool.Blob, error)
-}
-
-// Result is an agent's last word about a turn.
+// Result is what an agent reports of a turn at its end.
 type Result struct {
 	Outcome spool.TurnOutcome
 	Answer  string
 	Error   string
-	Class   string // found from err if empty
+	Class   string // found from Error if empty
 }
 
 // Turn writes the events of one turn and holds what must be true of them: a
@@ -69,41 +57,8 @@ type question struct {
 	key string
 }
 
-// Run is what the turns of a run have in common.
-type Run struct {
-	Out     Outlet
-	Agent   string
-	Cwd     string
-	Deltas  bool
-	KeepRaw bool
-
-	Session string         // the session, once known
-	Started bool           // the started event was written
-	actions map[string]int // uses of each native action id, so that ours are unique
-	notes   int
-	Spent   agent.Spend // by the turns before
-	Bytes   int64       // of all events
-	Err     error       // the log takes no more
-
-	// OnSession is called when the id of the session is known, before anybody
-	// else can know it. It may set turn.held.
-	OnSession func(t *Turn, id string)
-	// OnAsk writes an ask to the log. The event is complete, but for changes
-	// that OnAsk makes to the ask. The key comes back with
-	// [Conversation.Answer].
-	OnAsk func(e spool.Event, a spool.Ask, key string) error
-	// OnWithdraw is called when the agent no longer waits for an answer.
-	OnWithdraw func(t *Turn, key string)
-	// Base is what the session had used when the turn began, if
-	// somebody knows.
-	Base         agent.Spend
-	BaseKnown    bool
-	AskTime      time.Duration // that an ask stays open
-	Pid          int           // of the process
-	Transport    string
-	Capabilities []string
-}
-
+// NewTurn returns the turn of an input. Seq zero is for what the agent says
+// between turns.
 func NewTurn(run *Run, seq spool.Seq) *Turn {
 	return &Turn{Seq: seq, Run: run, open: make(map[string]agent.Action)}
 }
@@ -150,9 +105,6 @@ func (t *Turn) write(p pending) {
 
 // Hold keeps events back until release.
 func (t *Turn) Hold() { t.held = true }
-
-// Held reports whether events are kept back.
-func (t *Turn) Held() bool { return t.held }
 
 // HeldBytes is the size of the events that are kept back.
 func (t *Turn) HeldBytes() int { return t.size }
@@ -233,119 +185,6 @@ func (t *Turn) Reasoning(r agent.Reasoning) {
 	t.Put(spool.KindReasoning, r, nil)
 }
 
-// Action tells of an action under the agent's own id. Ids that an agent uses
-// again in a later turn are made unique; a second start becomes an update, and
-// an end fills in what the start has said.
-func (t *Turn) Action(a agent.Action) {
-	key := a.ID
-	begun, known := t.open[key]
-	if known {
-		a.ID = begun.ID
-		inherit(&a, begun)
-		if a.Phase == agent.ActionStarted {
-			a.Phase = agent.ActionUpdated
-		}
-	} else {
-		a.ID = t.unique(key)
-		if a.Phase == agent.ActionUpdated {
-			a.Phase = agent.ActionStarted
-		}
-	}
-	if a.Kind == "" {
-		a.Kind = agent.ActionOther
-	}
-	switch {
-	case a.Phase != agent.ActionCompleted:
-		if !known {
-			t.order = append(t.order, key)
-		}
-		kept := a
-		if kept.Input == nil {
-			kept.Input = begun.Input
-		}
-		kept.Output, kept.OutputBlob, kept.Message = "", nil, ""
-		t.open[key] = kept
-	case known:
-		t.forget(key)
-	}
-	a.Output, a.OutputBlob = t.fit(a.Output)
-	t.fitInput(&a)
-	t.Put(spool.KindAction, a, nil)
-}
-
-// inherit fills in what an update left out.
-func inherit(a *agent.Action, from agent.Action) {
-	if a.Kind == "" || a.Kind == agent.ActionOther {
-		a.Kind = from.Kind
-	}
-	if a.Title == "" {
-		a.Title = from.Title
-	}
-	if a.Tool == "" {
-		a.Tool = from.Tool
-	}
-	if a.Input == nil && a.Phase == agent.ActionCompleted {
-		a.Input = from.Input
-	}
-	if a.Changes == nil {
-		a.Changes = from.Changes
-	}
-	if a.Parent == "" {
-		a.Parent = from.Parent
-	}
-}
-
-// RunningAction is the action of that id that started and did not end.
-func (t *Turn) RunningAction(id string) agent.Action { return t.open[id] }
-
-// Running reports whether an action of that id started and did not end.
-func (t *Turn) Running(id string) bool { _, ok := t.open[id]; return ok }
-
-func (t *Turn) unique(id string) string {
-	if id == "" {
-		t.Run.notes++
-		id = fmt.Sprintf("%s.%d", t.Run.Agent, t.Run.notes)
-	}
-	if t.Run.actions == nil {
-		t.Run.actions = make(map[string]int)
-	}
-	n := t.Run.actions[id]
-	t.Run.actions[id] = n + 1
-	if n == 0 {
-		return id
-	}
-	return t.unique(fmt.Sprintf("%s#%d", id, n+1))
-}
-
-func (t *Turn) forget(key string) {
-	delete(t.open, key)
-	for i, k := range t.order {
-		if k == key {
-			t.order = append(t.order[:i], t.order[i+1:]...)
-			return
-		}
-	}
-}
-
-// Acting reports whether an action runs.
-func (t *Turn) Acting() bool {
-	for _, a := range t.open {
-		if a.Kind != agent.ActionTurn {
-			return true
-		}
-	}
-	return false
-}
-
-// CloseActions ends what the agent did not end itself.
-func (t *Turn) CloseActions(message string) {
-	for len(t.order) > 0 {
-		a := t.open[t.order[0]]
-		t.Action(agent.Action{ID: t.order[0], Kind: a.Kind, Phase: agent.ActionCompleted, Title: a.Title,
-			OK: new(false), Synthetic: true, Message: message})
-	}
-}
-
 // Plan shows what the agent means to do.
 func (t *Turn) Plan(p agent.Plan) { t.Put(spool.KindPlan, p, nil) }
 
@@ -392,7 +231,7 @@ func (t *Turn) keep(n spool.Notice, line []byte) {
 	t.Put(spool.KindNotice, n, bytes.Clone(line))
 }
 
-// Ask asks. The answer comes to conversation.answer with the key.
+// Ask puts a question. The answer comes to [Conversation.Answer] with the key.
 func (t *Turn) Ask(key string, a spool.Ask) {
 	if t.Run.AskTime > 0 && a.Deadline.IsZero() {
 		a.Deadline = time.Now().UTC().Add(t.Run.AskTime)
@@ -408,7 +247,7 @@ func (t *Turn) Withdraw(key string) {
 	}
 }
 
-// Result is the agent's last word about the turn, or nil.
+// Result is what the agent reported of the turn at its end, or nil.
 func (t *Turn) Result() *Result { return t.result }
 
 // SessionKnown reports whether the run has a session.
@@ -423,7 +262,7 @@ func (t *Turn) WantsDeltas() bool { return t.Run.Deltas }
 // NoProgress says that the line shows no progress: the agent counts as silent.
 func (t *Turn) NoProgress() { t.stuck = true }
 
-// Finish takes the agent's last word. The first one counts.
+// Finish takes the result of the turn. The first one counts.
 func (t *Turn) Finish(r Result) {
 	if t.result != nil || t.Seq == 0 {
 		return
@@ -435,65 +274,4 @@ func (t *Turn) Finish(r Result) {
 		r.Class = Classify(r.Error, 0)
 	}
 	t.result = &r
-}
-
-// fit returns what of a text an event can hold, and a blob of the whole if
-// that is more.
-func (t *Turn) fit(s string) (string, *spool.Blob) {
-	if len(s) <= MaxText {
-		return s, nil
-	}
-	head := strings.ToValidUTF8(s[:MaxText], "\uFFFD")
-	blob, err := t.Run.Out.PutBlob("text/plain; charset=utf-8", strings.NewReader(s))
-	if err != nil {
-		t.Notice("warning", NoticeWarning, fmt.Sprintf("a text of %d bytes was cut to %d: %v", len(s), MaxText, err))
-		return head, nil
-	}
-	return head, &blob
-}
-
-// fitInput keeps the arguments of an action within bounds.
-func (t *Turn) fitInput(a *agent.Action) {
-	if len(a.Input) > MaxText {
-		a.Input = cutJSON(t, a.Input)
-	}
-	if len(a.Detail) > MaxText {
-		a.Detail = cutJSON(t, a.Detail)
-	}
-	for i := range a.Changes {
-		if len(a.Changes[i].Diff) > MaxText {
-			changes := append([]agent.FileChange(nil), a.Changes...)
-			changes[i].Diff = strings.ToValidUTF8(changes[i].Diff[:MaxText], "\uFFFD")
-			a.Changes = changes
-		}
-	}
-}
-
-// cutJSON replaces a large JSON value by a blob of it.
-func cutJSON(t *Turn, v json.RawMessage) json.RawMessage {
-	blob, err := t.Run.Out.PutBlob("application/json", bytes.NewReader(v))
-	if err != nil {
-		return json.RawMessage(`{"dropped":` + fmt.Sprint(len(v)) + `}`)
-	}
-	b, err := json.Marshal(blob)
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
-// Title shortens a text to one line for a title.
-func Title(s string) string {
-	s = strings.TrimSpace(s)
-	if i := strings.IndexByte(s, '\n'); i >= 0 {
-		s = strings.TrimSpace(s[:i]) + " …"
-	}
-	for i, n := 0, 0; i < len(s); n++ {
-		if n == 300 {
-			return s[:i] + "…"
-		}
-		_, size := utf8.DecodeRuneInString(s[i:])
-		i += size
-	}
-	return s
 }

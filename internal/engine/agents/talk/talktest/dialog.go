@@ -121,7 +121,7 @@ func (d *Dialog) Notices() string {
 	return strings.Join(codes, " ")
 }
 
-// NoWire is a wire to nobody.
+// NoWire discards what is sent.
 type NoWire struct{}
 
 func (NoWire) Write([]byte) {}
