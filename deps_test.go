@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"internal/engine/agents/opencode":           {"", "internal/engine/agents/talk"},
 	"internal/engine/agents/pi":                 {"", "internal/engine/agents/talk"},
 	"internal/engine/agents/acp":                {"", "internal/engine/agents/talk", "internal/wire/rpc"},
-	"internal/engine/agents/policy":             {""},
+	"internal/engine/agents/policy":             {"", "internal/strict"},
 	"internal/engine/agents/sessions":           {"", "internal/flock", "internal/engine/agents/talk"},
 	"internal/engine/agents/takopi":             {"", "internal/engine/agents/talk", "internal/engine/agents/sessions"},
 	"internal/engine/sandbox":                   {"", "internal/engine", "internal/engine/turns", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs", "internal/strict", "internal/meter"},

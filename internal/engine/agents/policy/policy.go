@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/strict"
 )
 
 // ErrInvalid says that a policy makes no sense.
@@ -63,7 +65,7 @@ func Parse(text string) (*agent.Policy, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if unknown := meta.Undecoded(); len(unknown) > 0 {
-		return nil, fmt.Errorf("%w: unknown key %q", ErrInvalid, unknown[0].String())
+		return nil, unknownKey(unknown[0])
 	}
 	p := &agent.Policy{Default: f.Default, Rules: f.Rules}
 	if f.Deadline != "" {
@@ -77,6 +79,22 @@ func Parse(text string) (*agent.Policy, error) {
 		p.DeadlineMs = d.Milliseconds()
 	}
 	return p, Check(p)
+}
+
+// unknownKey names a key that is not one of a policy, and the similar one.
+func unknownKey(key toml.Key) error {
+	of := reflect.TypeFor[file]()
+	if len(key) > 1 {
+		of = reflect.TypeFor[agent.Rule]()
+	}
+	var names []string
+	for f := range of.Fields() {
+		names = append(names, f.Tag.Get("toml"))
+	}
+	if near, ok := strict.Nearest(key[len(key)-1], names); ok {
+		return fmt.Errorf("%w: unknown key %q; did you mean %q?", ErrInvalid, key.String(), near)
+	}
+	return fmt.Errorf("%w: unknown key %q; the keys are %s", ErrInvalid, key.String(), strings.Join(names, ", "))
 }
 
 // Check returns [ErrPolicy] if a policy has a value that means nothing.

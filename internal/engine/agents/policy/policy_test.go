@@ -168,7 +168,7 @@ func TestPolicyThatMakesNoSense(t *testing.T) {
 		"default = \"maybe\"": "default",
 		"fallback = \"deny\"": "unknown key",
 		"[[rule]]":            "verdict",
-		"[[rule]]\nverdict = \"allow\"\npaths = [\"x\"]":   "unknown key",
+		"[[rule]]\nverdict = \"allow\"\npaths = [\"x\"]":   `unknown key "rule.paths"; did you mean "path"?`,
 		"[[rule]]\nverdict = \"allow\"\ncommand = [\" \"]": "empty command",
 		"[[rule]]\nverdict = \"allow\"\npath = [\"\"]":     "empty path",
 		"[[rule]]\nverdict = \"allow\"\nkind = [\"\"]":     "empty kind",
