@@ -1,11 +1,3 @@
-// Package client is the remote backend: the runs of a Spool server across a
-// WebSocket, behind the same interface as those of this process.
-//
-// A connection that drops is replaced, and every reader goes on from its
-// cursor: it notices nothing but the time. Starts and inputs carry ids chosen
-// here, so that saying them again after a drop is harmless. When the server
-// does not come back in time, readers get a failed event that says so and a
-// closed one, neither of which is in the log.
 package client
 
 import (

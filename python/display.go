@@ -1,5 +1,3 @@
-// Package python is the data of Python runs, kernels and sandboxes alike: how
-// they are configured and what their events carry.
 package python
 
 import (

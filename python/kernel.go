@@ -23,8 +23,8 @@ type KernelConfig struct {
 	// Fork begins with a copy of the state of another kernel, which must be
 	// between two cells.
 	Fork spool.RunID `json:"fork,omitempty"`
-	// Tools are the names of host functions that cells may call; see
-	// [spool.Run.ServeTools].
+	// Tools are the names of host functions that cells may call, as
+	// tool.NAME(key=value); see [spool.Run.ServeTools].
 	Tools []string    `json:"tools,omitempty"`
 	Input InputPolicy `json:"input,omitempty"`
 	// EnvAllow are patterns of names that are inherited besides those that
