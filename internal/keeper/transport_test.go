@@ -252,3 +252,18 @@ func TestFramesTryWrite(t *testing.T) {
 		t.Errorf("%q, %v, %v", got, isBinary, err)
 	}
 }
+
+// A start without an id ends the connection.
+func TestTransportRefusesStartWithoutID(t *testing.T) {
+	for _, b := range [][]byte{{}, {0x80}} {
+		if _, _, err := cutID(b); err == nil {
+			t.Errorf("cutID(%x): no error", b)
+		}
+		if err := new(serverConn).binary(messageStart, b); err == nil {
+			t.Errorf("start %x was accepted", b)
+		}
+	}
+	if id, rest, err := cutID([]byte{7, 1}); id != 7 || len(rest) != 1 || err != nil {
+		t.Errorf("cutID = %d, %x, %v", id, rest, err)
+	}
+}
