@@ -43,7 +43,9 @@ type Sink interface {
 	// Append adds an event and returns its seq. It never waits for a
 	// reader. Run, Seq and a zero Time are filled in. The sink owns Bytes
 	// and Data from then on. An error means that the log takes no more,
-	// and that the engine should end the run.
+	// and that the engine should end the run; but [spool.ErrNotAsked] means
+	// that a notice which closes an ask was not added, because the ask was
+	// answered first.
 	Append(e spool.Event) (spool.Seq, error)
 	// PutBlob stores a large value beside the log.
 	PutBlob(mime string, r io.Reader) (spool.Blob, error)

@@ -42,6 +42,9 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 	r.mu.Unlock()
 
 	seq, err := r.record(e)
+	if errors.Is(err, spool.ErrNotAsked) {
+		return 0, err // an answer came first; the log takes other events
+	}
 	if err != nil {
 		r.mu.Lock()
 		r.refused = err

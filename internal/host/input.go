@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,6 +33,7 @@ type inputQueue struct {
 	mu         sync.Mutex
 	session    engine.Session
 	queue      []spool.Input
+	taken      int // inputs that left the queue
 	bytes      int
 	delivering bool
 	ending     bool                 // the end of the input is queued: no input may follow it
@@ -131,10 +133,17 @@ type asks struct {
 	open map[spool.Seq]spool.Seq // the turn of each
 }
 
-// record appends an event that may open or close an ask.
+// record appends an event that may open or close an ask. A
+// notice that closes an ask which is answered already is refused with
+// [spool.ErrNotAsked]: the log never says that an ask ended in two ways.
 func (a *asks) record(e spool.Event, log *eventlog.Log) (spool.Seq, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if ask, ok := closedAsk(&e); ok {
+		if _, open := a.open[ask]; !open {
+			return 0, fmt.Errorf("close ask %d: %w", ask, spool.ErrNotAsked)
+		}
+	}
 	var err error
 	if e.Seq, err = log.Append(e); err != nil {
 		return e.Seq, err
@@ -151,6 +160,19 @@ func (a *asks) record(e spool.Event, log *eventlog.Log) (spool.Seq, error) {
 		}
 	}
 	return e.Seq, nil
+}
+
+// closedAsk returns the ask that a notice closes. It reports false for any other
+// event.
+func closedAsk(e *spool.Event) (spool.Seq, bool) {
+	if e.Kind != spool.KindNotice || !bytes.Contains(e.Data, []byte(spool.NoticeAskClosed)) {
+		return 0, false
+	}
+	var n spool.Notice
+	if err := json.Unmarshal(e.Data, &n); err != nil || n.Code != spool.NoticeAskClosed {
+		return 0, false
+	}
+	return n.Ask, true
 }
 
 // close marks an ask as answered. It returns false if the ask was not open.
@@ -181,6 +203,29 @@ func (q *inputQueue) add(in spool.Input) {
 	}
 }
 
+// delivered returns when the session has the inputs that begin turns, as far as
+// they were accepted by now: an interrupt that names no turn is meant for one of
+// them. It does not wait behind standard input, which a run may leave unread.
+func (q *inputQueue) delivered(ctx context.Context) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for target := q.taken + len(q.queue); q.taken < target && !q.closed && q.queue[0].Logged(); {
+		if q.room == nil {
+			q.room = make(chan struct{})
+		}
+		room := q.room
+		q.mu.Unlock()
+		select {
+		case <-room:
+		case <-ctx.Done():
+		}
+		q.mu.Lock()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
 func (q *inputQueue) deliver() {
 	for {
 		q.mu.Lock()
@@ -198,6 +243,7 @@ func (q *inputQueue) deliver() {
 		q.mu.Lock()
 		q.queue[0] = spool.Input{}
 		q.queue = q.queue[1:]
+		q.taken++
 		q.bytes -= inputSize(&in)
 		if err != nil || q.ending && len(q.queue) == 0 {
 			q.closed = true

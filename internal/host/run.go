@@ -259,6 +259,9 @@ func (r *run) control(ctx context.Context, c spool.Control) error {
 	ending := c.Op == spool.ControlStop || c.Op == spool.ControlKill
 	switch {
 	case session != nil && !r.isDone() && (ending || r.Info().State != spool.StateClosed):
+		if c.Op == spool.ControlInterrupt && c.Turn == 0 && r.input != nil {
+			r.input.delivered(ctx)
+		}
 		if err := session.Control(ctx, c); err != nil && !(ending && errors.Is(err, spool.ErrEnded)) {
 			return fmt.Errorf("run %s: %w", r.info.ID, err)
 		}

@@ -1,0 +1,62 @@
+package host
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
+)
+
+// slowSession takes an input when it is told to.
+type slowSession struct {
+	engine.Session
+	take chan struct{}
+}
+
+func (s *slowSession) Takes(spool.Input) error { return nil }
+
+func (s *slowSession) Send(ctx context.Context, _ spool.Input) error {
+	select {
+	case <-s.take:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TestInterruptComesAfterInput checks that an interrupt which names no turn
+// waits until the session has the turns that were accepted before it, but not
+// for standard input.
+func TestInterruptComesAfterInput(t *testing.T) {
+	for _, kind := range []spool.InputKind{spool.InputCell, spool.InputStdin} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &slowSession{take: make(chan struct{})}
+			q := newInputQueue(t.Context(), func(spool.Event) (spool.Seq, error) { return 1, nil })
+			q.begin(s)
+			defer q.end()
+			if _, err := q.put(t.Context(), spool.Input{Kind: kind, Bytes: []byte("x")}); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan struct{})
+			go func() {
+				q.delivered(t.Context())
+				close(done)
+			}()
+			synctest.Wait()
+			select {
+			case <-done:
+				if kind == spool.InputCell {
+					t.Error("the interrupt overtook the input")
+				}
+			default:
+				if kind == spool.InputStdin {
+					t.Error("the interrupt waits for standard input")
+				}
+			}
+			close(s.take)
+			<-done
+		})
+	}
+}
