@@ -21,9 +21,9 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/crew"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/store"
 )
 
@@ -110,7 +110,7 @@ type Host struct {
 	closing chan struct{}   // closed when Close begins
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	crew    crew.Crew
+	pool    gopool.Pool
 }
 
 var _ spool.Backend = (*Host)(nil)
@@ -171,7 +171,7 @@ func (h *Host) Close() error {
 	}
 	h.cancel()
 	h.notes.stop()
-	h.crew.Wait()
+	h.pool.Wait()
 
 	var errs []error
 	for _, e := range h.engines {
@@ -304,7 +304,7 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 		return err
 	}
 	r.begin(session)
-	h.crew.Go(func() {
+	h.pool.Go(func() {
 		r.finish()
 		h.mu.Lock()
 		if h.finished++; h.finished%trimEvery == 0 {
@@ -358,7 +358,7 @@ func (h *Host) register() error {
 	h.owner = o
 	if !h.sweeping {
 		h.sweeping = true
-		h.crew.Go(h.sweepOften)
+		h.pool.Go(h.sweepOften)
 	}
 	return nil
 }

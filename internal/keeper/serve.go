@@ -27,7 +27,7 @@ import (
 	fastjson "github.com/segmentio/encoding/json"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/crew"
+	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
@@ -68,7 +68,7 @@ type server struct {
 	ctx  context.Context
 
 	worked  atomic.Bool // a run was started since memory was given back
-	updates crew.Crew   // sends first updates that need to wait
+	updates gopool.Pool // sends first updates that need to wait
 
 	mu     sync.Mutex
 	conns  int

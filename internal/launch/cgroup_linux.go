@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/spool-run/spool/internal/crew"
+	"github.com/spool-run/spool/internal/gopool"
 )
 
 // roots are the directories below which this process may make control groups.
@@ -95,11 +95,11 @@ func unescapeMount(s string) string { return mountEscapes.Replace(s) }
 // groups provides control groups. It reuses them, because making and removing a
 // group costs more than starting a process in it.
 type groups struct {
-	tree   string    // the owner's v2 directory
-	pids   string    // the owner's v1 pids directory; empty if not used
-	pidsV2 bool      // the v2 groups limit pids
-	home   int       // tasks file of this process's v1 pids group; -1 if not used
-	crew   crew.Crew // v1 forks run on its locked threads
+	tree   string      // the owner's v2 directory
+	pids   string      // the owner's v1 pids directory; empty if not used
+	pidsV2 bool        // the v2 groups limit pids
+	home   int         // tasks file of this process's v1 pids group; -1 if not used
+	pool   gopool.Pool // v1 forks run on its locked threads
 
 	mu     sync.Mutex
 	free   []*slot
@@ -376,7 +376,7 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 		}()
 	}
 	done := make(chan struct{})
-	g.crew.Go(func() {
+	g.pool.Go(func() {
 		defer close(done)
 		runtime.LockOSThread()
 		// "0" means the writing thread, which avoids a kernel lock on all
@@ -398,7 +398,7 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 
 // close kills all live processes and removes the directories.
 func (g *groups) close() error {
-	g.crew.Wait()
+	g.pool.Wait()
 	g.mu.Lock()
 	g.closed = true
 	for _, s := range g.free {

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/crew"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
+	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/reactor"
@@ -33,7 +33,7 @@ type Engine struct {
 	closed   bool
 	sessions map[*session]struct{}
 	pumps    sync.WaitGroup     // added to only while not closed
-	crew     crew.Crew          // runs them
+	pool     gopool.Pool        // runs them
 	spares   spare.Pool[*files] // of processes without input, as most are
 }
 
@@ -116,7 +116,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if closed { // it was not there when Close looked
 		_ = s.kill()
 	}
-	e.crew.Go(func() {
+	e.pool.Go(func() {
 		defer e.pumps.Done()
 		s.pump.run()
 		runtime.Gosched() // whoever waits for the end goes first
@@ -199,7 +199,7 @@ func (e *Engine) Close() error {
 		}
 	}
 	e.pumps.Wait()
-	e.crew.Wait()
+	e.pool.Wait()
 	e.spares.Close()
 	errs = append(errs, e.launcher.Close(), unix.Close(e.null))
 	return errors.Join(errs...)

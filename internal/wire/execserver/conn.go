@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/spool-run/spool/internal/crew"
+	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -27,7 +27,7 @@ type conn struct {
 	http   *httpRequests
 	binary bool // events of run/follow go out as binary records
 
-	followers crew.Crew
+	followers gopool.Pool
 
 	mu      sync.Mutex
 	session *session // nil before initialize

@@ -3,7 +3,7 @@ package rpc
 import (
 	"sync"
 
-	"github.com/spool-run/spool/internal/crew"
+	"github.com/spool-run/spool/internal/gopool"
 )
 
 // Lanes runs the requests of one connection: requests with the same key run one
@@ -17,7 +17,7 @@ type Lanes struct {
 	waiting map[string][]item // has a key while a goroutine works on it
 	items   int
 	bytes   int
-	crew    crew.Crew
+	pool    gopool.Pool
 }
 
 type item struct {
@@ -46,13 +46,13 @@ func (l *Lanes) Go(key string, size int, run func()) {
 	l.bytes += size
 	it := item{size, run}
 	if key == "" {
-		l.crew.Go(func() { l.do(it) })
+		l.pool.Go(func() { l.do(it) })
 		return
 	}
 	queue, busy := l.waiting[key]
 	l.waiting[key] = append(queue, it)
 	if !busy {
-		l.crew.Go(func() { l.drain(key) })
+		l.pool.Go(func() { l.drain(key) })
 	}
 }
 
@@ -84,4 +84,4 @@ func (l *Lanes) do(it item) {
 
 // Wait returns once all functions have returned. Go must not be called
 // meanwhile.
-func (l *Lanes) Wait() { l.crew.Wait() }
+func (l *Lanes) Wait() { l.pool.Wait() }

@@ -1,4 +1,4 @@
-package crew
+package gopool
 
 import (
 	"runtime"
@@ -11,55 +11,55 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestGoRunsEverythingOnce starts work from many goroutines, and from work.
+// TestGoRunsEverythingOnce calls Go from many goroutines, and from pool functions.
 func TestGoRunsEverythingOnce(t *testing.T) {
-	var c Crew
+	var p Pool
 	var ran atomic.Int64
 	var from sync.WaitGroup
 	for range 8 {
 		from.Go(func() {
 			for range 500 {
-				c.Go(func() {
+				p.Go(func() {
 					ran.Add(1)
-					c.Go(func() { ran.Add(1) })
+					p.Go(func() { ran.Add(1) })
 				})
 			}
 		})
 	}
 	from.Wait()
-	c.Wait()
+	p.Wait()
 	if got := ran.Load(); got != 8000 {
 		t.Errorf("%d functions ran, want 8000", got)
 	}
 }
 
-// TestGoDoesNotWait has more functions under way than the crew keeps.
+// TestGoDoesNotWait runs more functions at once than the pool keeps goroutines.
 func TestGoDoesNotWait(t *testing.T) {
-	var c Crew
+	var p Pool
 	var all sync.WaitGroup
 	all.Add(4 * keep)
 	for range 4 * keep {
-		c.Go(func() {
+		p.Go(func() {
 			all.Done()
 			all.Wait() // for all of them at once
 		})
 	}
-	c.Wait()
+	p.Wait()
 }
 
-// TestGoKeepsGoroutines checks that one after the other needs no other
+// TestGoKeepsGoroutines checks that functions run one after the other share a
 // goroutine.
 func TestGoKeepsGoroutines(t *testing.T) {
-	var c Crew
-	defer c.Wait()
+	var p Pool
+	defer p.Wait()
 	seen := make(chan struct{})
 	parked := func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.waiting) == 1
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.waiting) == 1
 	}
 	for range 100 {
-		c.Go(func() { seen <- struct{}{} })
+		p.Go(func() { seen <- struct{}{} })
 		<-seen
 		for !parked() {
 			runtime.Gosched()
@@ -67,11 +67,10 @@ func TestGoKeepsGoroutines(t *testing.T) {
 	}
 }
 
-// TestGoexit ends a goroutine of the crew, as one that must not go back to its
-// thread does.
+// TestGoexit checks that a function may end its goroutine.
 func TestGoexit(t *testing.T) {
-	var c Crew
-	c.Go(runtime.Goexit)
-	c.Go(func() {})
-	c.Wait()
+	var p Pool
+	p.Go(runtime.Goexit)
+	p.Go(func() {})
+	p.Wait()
 }
