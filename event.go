@@ -115,17 +115,3 @@ type Notice struct {
 	// Data is what it is about; what was not understood is kept here.
 	Data json.RawMessage `json:"data,omitempty"`
 }
-
-// Failure is the payload of a failed event.
-type Failure struct {
-	Reason string `json:"reason"`
-	// Unknown is set when nobody can know how the run ended, as opposed to
-	// knowing that it did not work.
-	Unknown bool `json:"unknown,omitempty"`
-}
-
-// ExitStatus is the payload of an exited event: what wait(2) said.
-type ExitStatus struct {
-	Code   int    `json:"code"`             // exit code, or 128+N for signal N
-	Signal string `json:"signal,omitempty"` // "SIGKILL" when a signal ended it
-}

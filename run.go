@@ -1,10 +1,7 @@
 package spool
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"iter"
 )
@@ -165,48 +162,4 @@ func (r *Run) Output(ctx context.Context, streams ...Stream) ([]byte, error) {
 		}
 	}
 	return out, nil
-}
-
-// Outcome returns what an exited or failed event says about how the run
-// ended, and false for every other event.
-func (e *Event) Outcome() (Outcome, bool) {
-	switch e.Kind {
-	case KindExited:
-		if code, ok := plainExit(e.Data); ok {
-			return Outcome{Kind: Exited, Code: code}, true
-		}
-		var s ExitStatus
-		if err := json.Unmarshal(e.Data, &s); err != nil {
-			return Outcome{Kind: Unknown, Reason: fmt.Sprintf("exit status does not decode: %v", err)}, true
-		}
-		return Outcome{Kind: Exited, Code: s.Code, Signal: s.Signal}, true
-	case KindFailed:
-		var f Failure
-		if err := json.Unmarshal(e.Data, &f); err != nil {
-			return Outcome{Kind: Unknown, Reason: fmt.Sprintf("failure does not decode: %v", err)}, true
-		}
-		if f.Unknown {
-			return Outcome{Kind: Unknown, Reason: f.Reason}, true
-		}
-		return Outcome{Kind: Failed, Reason: f.Reason}, true
-	}
-	return Outcome{}, false
-}
-
-// plainExit reads an exit status that is nothing but a code, in the form in
-// which it is written: it is looked at several times in the life of a short
-// run.
-func plainExit(data []byte) (code int, ok bool) {
-	digits, found := bytes.CutPrefix(data, []byte(`{"code":`))
-	digits, closed := bytes.CutSuffix(digits, []byte("}"))
-	if !found || !closed || len(digits) == 0 || len(digits) > 3 {
-		return 0, false
-	}
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		code = 10*code + int(c-'0')
-	}
-	return code, true
 }

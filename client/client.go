@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -390,13 +389,7 @@ func (b *blob) Close() error { return nil }
 // lostEvents are what a reader gets in place of the rest of a log that can no
 // longer be read. They have no seq, because they are not in the log.
 func lostEvents(id spool.RunID, lost *DisconnectedError) []spool.Event {
-	data, err := json.Marshal(spool.Failure{Reason: lost.Error(), Unknown: true})
-	if err != nil { // two plain fields always encode
-		panic(err)
-	}
-	now := time.Now()
-	return []spool.Event{
-		{Run: id, Time: now, Kind: spool.KindFailed, Data: data},
-		{Run: id, Time: now, Kind: spool.KindClosed},
-	}
+	failed := spool.Outcome{Kind: spool.Unknown, Reason: lost.Error()}.Event()
+	failed.Run, failed.Time = id, time.Now()
+	return []spool.Event{failed, {Run: id, Time: failed.Time, Kind: spool.KindClosed}}
 }

@@ -170,7 +170,7 @@ func (r *run) ending(o spool.Outcome) []spool.Event {
 			break
 		}
 		o = spool.Outcome{Kind: spool.Failed, Reason: reason}
-		end = append(end, spool.Event{Kind: spool.KindFailed, Data: failure(reason, false)})
+		end = append(end, o.Event())
 	}
 	if r.info.Outcome == nil {
 		r.info.Outcome = &o

@@ -280,7 +280,7 @@ func (h *Host) settle(info spool.Info, o Owner) (err error) {
 	switch {
 	case sealed:
 	case r.info.Outcome == nil:
-		if _, err := r.Append(spool.Event{Kind: spool.KindFailed, Data: failure(reason, true)}); err != nil {
+		if _, err := r.Append(spool.Outcome{Kind: spool.Unknown, Reason: reason}.Event()); err != nil {
 			return err
 		}
 	default: // it exited, but its streams were open

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -288,12 +287,4 @@ func (r *run) kill() {
 	if session != nil {
 		_ = session.Control(context.Background(), spool.Control{Op: spool.ControlKill})
 	}
-}
-
-func failure(reason string, unknown bool) json.RawMessage {
-	b, err := json.Marshal(spool.Failure{Reason: reason, Unknown: unknown})
-	if err != nil { // encoding two plain fields never fails
-		panic(err)
-	}
-	return b
 }

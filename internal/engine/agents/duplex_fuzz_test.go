@@ -156,3 +156,11 @@ func FuzzCodexAppServer(f *testing.F) { fuzzDuplex(f, agent.Codex) }
 func FuzzClaudeDuplex(f *testing.F)   { fuzzDuplex(f, agent.Claude) }
 func FuzzPiRPC(f *testing.F)          { fuzzDuplex(f, agent.Pi) }
 func FuzzACP(f *testing.F)            { fuzzDuplex(f, agent.ACP) }
+
+func event(kind spool.Kind, payload any) spool.Event {
+	data, err := json.Marshal(payload)
+	if err != nil { // plain fields always encode
+		data = nil
+	}
+	return spool.Event{Kind: kind, Data: data}
+}

@@ -1,7 +1,6 @@
 package agents
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -278,31 +277,19 @@ func (s *session) finish() {
 	if left > 0 {
 		s.between.Notice("info", talk.NoticeTreeKill, leftText(left))
 	}
-	var e spool.Event
 	switch {
 	case s.last != nil && s.last.Code >= 0:
 		s.outcome = spool.Outcome{Kind: spool.Exited, Code: s.last.Code, Signal: s.last.Signal}
-		e = event(spool.KindExited, spool.ExitStatus{Code: s.last.Code, Signal: s.last.Signal})
 	case s.last != nil:
 		s.outcome = spool.Outcome{Kind: spool.Unknown, Reason: "the exit status of the agent was not told"}
-		e = event(spool.KindFailed, spool.Failure{Reason: s.outcome.Reason, Unknown: true})
 	default:
 		s.outcome = spool.Outcome{Kind: spool.Failed, Reason: "the agent was never started"}
 		if s.unstarted != nil {
 			s.outcome.Reason = s.unstarted.Error()
 		}
-		e = event(spool.KindFailed, spool.Failure{Reason: s.outcome.Reason})
 	}
-	_, _ = s.run.Out.Append(e) // a log that takes no more is completed by its owner
+	_, _ = s.run.Out.Append(s.outcome.Event()) // a log that takes no more is completed by its owner
 	move(&s.state.run, runEnded)
-}
-
-func event(kind spool.Kind, payload any) spool.Event {
-	data, err := json.Marshal(payload)
-	if err != nil { // plain fields always encode
-		data = nil
-	}
-	return spool.Event{Kind: kind, Data: data}
 }
 
 func leftText(n int) string {

@@ -101,8 +101,11 @@ func startsAndExits(t *testing.T, e engine.Engine) {
 		if len(events) != 1 || events[0].Kind != spool.KindExited {
 			t.Fatalf("log is\n%s", log.Dump(t))
 		}
-		if got := Data[spool.ExitStatus](t, events[0]); got != (spool.ExitStatus{Code: code}) {
-			t.Errorf("exit status is %+v", got)
+		if got, ok := events[0].Outcome(); !ok || got != want {
+			t.Errorf("the event says %v, want %v", got, want)
+		}
+		if got, want := string(events[0].Data), fmt.Sprintf(`{"code":%d}`, code); got != want {
+			t.Errorf("exit status is %s, want %s", got, want)
 		}
 	}
 }

@@ -23,16 +23,16 @@ func signalName(name string) string {
 	return name
 }
 
-// exitStatus translates what wait said.
-func exitStatus(ws unix.WaitStatus) spool.ExitStatus {
+// exitOf translates what wait said.
+func exitOf(ws unix.WaitStatus) spool.Outcome {
 	if ws.Signaled() {
 		name := unix.SignalName(ws.Signal())
 		if name == "" {
 			name = "SIG" + strconv.Itoa(int(ws.Signal()))
 		}
-		return spool.ExitStatus{Code: 128 + int(ws.Signal()), Signal: name}
+		return spool.Outcome{Kind: spool.Exited, Code: 128 + int(ws.Signal()), Signal: name}
 	}
-	return spool.ExitStatus{Code: ws.ExitStatus()}
+	return spool.Outcome{Kind: spool.Exited, Code: ws.ExitStatus()}
 }
 
 // exited deals with the end of the interpreter.
@@ -55,7 +55,7 @@ func (s *session) exited() {
 	s.pid = 0
 	s.mu.Unlock()
 	if err == nil {
-		exit := exitStatus(status)
+		exit := exitOf(status)
 		s.last = &exit
 	} else {
 		s.last = nil
@@ -211,16 +211,15 @@ func (s *session) finish() {
 	}
 	s.notice(spool.Notice{Code: NoticeShutdown, Text: text, Level: "debug", Data: encode(map[string]any{"step": stepNames[s.ending.step], "confirmed": confirmed})})
 	if confirmed {
-		s.outcome = spool.Outcome{Kind: spool.Exited, Code: s.last.Code, Signal: s.last.Signal}
-		s.event(spool.KindExited, *s.last)
+		s.outcome = *s.last
 	} else {
 		why := "the interpreter could not be ended"
 		if s.lost != nil {
 			why = s.lost.Error()
 		}
 		s.outcome = spool.Outcome{Kind: spool.Unknown, Reason: why}
-		s.event(spool.KindFailed, spool.Failure{Reason: why, Unknown: true})
 	}
+	s.append(s.outcome.Event())
 	if s.py != nil {
 		s.py.closeFiles()
 	}

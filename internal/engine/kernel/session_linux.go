@@ -51,9 +51,9 @@ type session struct {
 	starting   context.CancelFunc
 	ending     *ending
 	restarting bool
-	last       *spool.ExitStatus // of the interpreter before
-	lost       error             // why that is not known
-	refused    bool              // the log takes no more
+	last       *spool.Outcome // of the interpreter before
+	lost       error          // why that is not known
+	refused    bool           // the log takes no more
 	forks      []*forkRequest
 	forkSent   bool
 	streams    [2]stream

@@ -251,12 +251,11 @@ func (p *pump) exit() (all bool) {
 	p.notices()
 	if err != nil {
 		p.outcome = spool.Outcome{Kind: spool.Unknown, Reason: err.Error()}
-		p.event(spool.KindFailed, spool.Failure{Reason: err.Error(), Unknown: true})
+		p.append(p.outcome.Event())
 		return false
 	}
-	exit := exitStatus(status)
-	p.outcome = spool.Outcome{Kind: spool.Exited, Code: exit.Code, Signal: exit.Signal}
-	e := spool.Event{Kind: spool.KindExited, Data: appendExit(nil, exit)}
+	p.outcome = exitOf(status)
+	e := p.outcome.Event()
 	if out, ok := p.out.(engine.Concluder); ok && !p.refused && p.open == 0 && p.s.over() {
 		if out.Conclude(e) {
 			return true

@@ -35,23 +35,10 @@ func signalName(sig unix.Signal) string {
 	return "SIG" + strconv.Itoa(int(sig))
 }
 
-// appendExit appends the JSON form of an exit status, of which every run has
-// one. The names of signals need no escapes.
-func appendExit(dst []byte, s spool.ExitStatus) []byte {
-	dst = append(dst, `{"code":`...)
-	dst = strconv.AppendInt(dst, int64(s.Code), 10)
-	if s.Signal != "" {
-		dst = append(dst, `,"signal":"`...)
-		dst = append(dst, s.Signal...)
-		dst = append(dst, '"')
-	}
-	return append(dst, '}')
-}
-
-// exitStatus translates what wait said.
-func exitStatus(ws unix.WaitStatus) spool.ExitStatus {
+// exitOf translates what wait said.
+func exitOf(ws unix.WaitStatus) spool.Outcome {
 	if ws.Signaled() {
-		return spool.ExitStatus{Code: 128 + int(ws.Signal()), Signal: signalName(ws.Signal())}
+		return spool.Outcome{Kind: spool.Exited, Code: 128 + int(ws.Signal()), Signal: signalName(ws.Signal())}
 	}
-	return spool.ExitStatus{Code: ws.ExitStatus()}
+	return spool.Outcome{Kind: spool.Exited, Code: ws.ExitStatus()}
 }

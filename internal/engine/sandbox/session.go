@@ -239,14 +239,12 @@ func (s *session) finish(how end) {
 	switch {
 	case how.failed != nil:
 		s.outcome = spool.Outcome{Kind: spool.Failed, Reason: how.failed.Error()}
-		_ = s.append(spool.Event{Kind: spool.KindFailed, Data: encode(spool.Failure{Reason: how.failed.Error()})})
-		return
 	case how.killed:
 		s.outcome = spool.Outcome{Kind: spool.Exited, Code: guest.ExitKilled, Signal: "SIGKILL"}
 	default:
 		s.outcome = spool.Outcome{Kind: spool.Exited, Code: how.code}
 	}
-	_ = s.append(spool.Event{Kind: spool.KindExited, Data: encode(spool.ExitStatus{Code: s.outcome.Code, Signal: s.outcome.Signal})})
+	_ = s.append(s.outcome.Event())
 }
 
 // append writes an event. A log that takes no more ends the run.
