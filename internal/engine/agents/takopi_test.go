@@ -232,23 +232,3 @@ func TestTakopiSignalIsANegativeCode(t *testing.T) {
 		t.Errorf("error is %q", e)
 	}
 }
-
-// A log of anything at all is shown without harm.
-func FuzzTakopi(f *testing.F) {
-	for _, name := range []string{agent.Codex, agent.Claude, agent.OpenCode, agent.Pi, agent.ACP} {
-		f.Add(name, "action", []byte(`{"id":"a","kind":"command","phase":"completed","title":"ls","ok":true,"changes":[{"path":"x"}]}`))
-		f.Add(name, "done", []byte(`{"outcome":"ok","answer":"x","usage":{"turn":{"input":1}}}`))
-		f.Add(name, "started", []byte(`{"resume":"x","detail":{}}`))
-		f.Add(name, "retry", []byte(`{"attempt":1}`))
-	}
-	f.Fuzz(func(t *testing.T, name, kind string, data []byte) {
-		v := takopi.New(name)
-		for i := range 3 {
-			for _, e := range v.Project(spool.Event{Seq: spool.Seq(i + 2), Turn: 1, Kind: spool.Kind(kind), Data: data}) {
-				if _, err := json.Marshal(e); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	})
-}
