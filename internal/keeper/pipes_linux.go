@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/fdpass"
 )
 
 // pipes is a connection over two pipes. Reading from a socket wakes the writer,
@@ -49,7 +51,7 @@ func acceptPipes(socket net.Conn) (io.ReadWriteCloser, error) {
 		return nil, fmt.Errorf("accept pipes: %T is not a unix connection", socket)
 	}
 	first := make([]byte, 1)
-	oob := make([]byte, unix.CmsgSpace(2*4))
+	oob := make([]byte, fdpass.Space(2))
 	n, oobn, flags, _, err := uc.ReadMsgUnix(first, oob)
 	switch {
 	case err != nil:
@@ -62,27 +64,14 @@ func acceptPipes(socket net.Conn) (io.ReadWriteCloser, error) {
 	if oobn == 0 {
 		return &peekedConn{UnixConn: uc, first: first}, nil
 	}
-	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	fds, err := fdpass.Exactly(oob[:oobn], 2)
 	if err != nil {
 		return nil, fmt.Errorf("accept pipes: %w", err)
-	}
-	var fds []int
-	for i := range messages {
-		more, err := unix.ParseUnixRights(&messages[i])
-		if err == nil {
-			fds = append(fds, more...)
-		}
 	}
 	var ends []*os.File
 	for _, fd := range fds {
 		_ = unix.SetNonblock(fd, true) // without it a read blocks a thread, but works
 		ends = append(ends, os.NewFile(uintptr(fd), "keeper pipe"))
-	}
-	if len(ends) != 2 {
-		for _, f := range ends {
-			_ = f.Close()
-		}
-		return nil, fmt.Errorf("accept pipes: got %d descriptors, want 2", len(ends))
 	}
 	return &pipes{in: ends[0], out: ends[1], socket: socket}, nil
 }

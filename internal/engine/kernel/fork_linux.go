@@ -11,6 +11,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/fdpass"
 	"github.com/spool-run/spool/internal/launch"
 )
 
@@ -175,7 +176,7 @@ func (s *session) sendFork() {
 		s.forks = s.forks[1:]
 		return
 	}
-	err := unix.Sendmsg(s.py.ctl, appendFrame(nil, f.init), unix.UnixRights(f.files...), nil, unix.MSG_NOSIGNAL)
+	err := fdpass.Send(s.py.ctl, appendFrame(nil, f.init), f.files...)
 	if err != nil {
 		s.forks = s.forks[1:]
 		f.reply <- forkReply{err: fmt.Errorf("write to interpreter: %w", err)}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool/internal/fdpass"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/spare"
 	"github.com/spool-run/spool/python"
@@ -429,7 +430,7 @@ func sendFiles(f *os.File, b []byte, fds []int) error {
 	}
 	var sent error
 	err = conn.Write(func(fd uintptr) bool {
-		sent = unix.Sendmsg(int(fd), b, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+		sent = fdpass.Send(int(fd), b, fds...)
 		return sent != unix.EAGAIN
 	})
 	return errors.Join(err, sent)

@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/fdpass"
 )
 
 // fdRunner is the connection of an interpreter's process.
@@ -180,7 +182,7 @@ func (w *warden) give(files ...*os.File) error {
 	for i, f := range files {
 		fds[i] = int(f.Fd())
 	}
-	return unix.Sendmsg(int(w.pass.Fd()), []byte{0}, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+	return fdpass.Send(int(w.pass.Fd()), []byte{0}, fds...)
 }
 
 func statusError(ws unix.WaitStatus) error {

@@ -15,13 +15,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/tail"
 )
 
 // nest is the host's side of the processes that interpreters live in.
 type nest struct {
 	cmd    *exec.Cmd
 	conn   *net.UnixConn
-	stderr *tail
+	stderr *tail.Buffer
 	loaded chan struct{} // closed when up, ready and err are set
 	up     report
 	ready  *readyInfo
@@ -75,7 +77,7 @@ func startNest(ctx context.Context, o Options, p plan, snapshot *os.File) (*nest
 		return nil, errors.Join(err, conn.Close())
 	}
 	n := &nest{
-		conn: conn, stderr: &tail{}, procs: make(map[uint64]*process),
+		conn: conn, stderr: &tail.Buffer{Max: maxTail}, procs: make(map[uint64]*process),
 		loaded: make(chan struct{}), gone: make(chan struct{}), loadTime: o.LoadTime,
 	}
 	n.cmd = exec.Command(o.Self, Role, stageOuter, string(arg))
@@ -333,27 +335,5 @@ func (p *process) private(ctx context.Context) (int64, error) {
 	}
 }
 
-// tail keeps the end of what a process said.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-// maxTail bounds it.
+// maxTail bounds what is kept of the standard error of a process.
 const maxTail = 8 << 10
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p...)
-	if over := len(t.b) - maxTail; over > 0 {
-		t.b = append(t.b[:0], t.b[over:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.b)
-}

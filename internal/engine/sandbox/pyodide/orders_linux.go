@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/fdpass"
 )
 
 // serve makes processes until there will be no more orders.
@@ -123,12 +125,8 @@ func received(oob []byte) (*os.File, error) {
 	if len(oob) == 0 {
 		return nil, nil
 	}
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil || len(msgs) != 1 {
-		return nil, fmt.Errorf("receive descriptor: %w", err)
-	}
-	fds, err := unix.ParseUnixRights(&msgs[0])
-	if err != nil || len(fds) != 1 {
+	fds, err := fdpass.Exactly(oob, 1)
+	if err != nil {
 		return nil, fmt.Errorf("receive descriptor: %w", err)
 	}
 	return os.NewFile(uintptr(fds[0]), "connection"), nil

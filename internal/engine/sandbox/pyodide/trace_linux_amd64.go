@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool/internal/fdpass"
 	"github.com/spool-run/spool/internal/seccomp"
 )
 
@@ -335,13 +336,9 @@ func (m *mother) receive(pid, fd int, pass func() error) ([2]uint64, error) {
 	if _, err := unix.PtracePeekData(pid, uintptr(m.room+atControl), got[:]); err != nil {
 		return own, fmt.Errorf("receive descriptors: %w", err)
 	}
-	msgs, err := unix.ParseSocketControlMessage(got[:])
-	if err != nil || len(msgs) != 1 || n != 1 {
-		return own, fmt.Errorf("%w: %d bytes, %d messages, %w", errConfused, n, len(msgs), err)
-	}
-	fds, err := unix.ParseUnixRights(&msgs[0])
-	if err != nil || len(fds) > len(own) {
-		return own, fmt.Errorf("%w: %w", errConfused, err)
+	fds, err := fdpass.Parse(got[:])
+	if err != nil || n != 1 || len(fds) == 0 || len(fds) > len(own) {
+		return own, fmt.Errorf("%w: %d bytes, %d descriptors, %w", errConfused, n, len(fds), err)
 	}
 	for i, fd := range fds {
 		own[i] = uint64(fd)

@@ -2,7 +2,6 @@ package wasipy
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/fdpass"
+	"github.com/spool-run/spool/internal/tail"
 	"golang.org/x/sys/unix"
 )
 
@@ -62,7 +63,7 @@ type worker struct {
 	busy    int     // lanes that somebody uses
 	dead    bool
 	stuck   int // lanes whose script did not end in time
-	stderr  *tail
+	stderr  *tail.Buffer
 	waited  chan struct{} // closed when it has ended
 }
 
@@ -163,7 +164,7 @@ func (w *worker) lane() (*use, error) {
 	}
 	shared, fd, err := newWindow()
 	if err == nil {
-		err = unix.Sendmsg(int(w.control.Fd()), []byte{1}, unix.UnixRights(theirs, fd), nil, 0)
+		err = fdpass.Send(int(w.control.Fd()), []byte{1}, theirs, fd)
 		unix.Close(fd)
 	}
 	unix.Close(theirs)
@@ -250,7 +251,7 @@ func (pl *pool) spawn(im *image) (*worker, error) {
 	}
 	far := os.NewFile(uintptr(theirs), "worker")
 	defer far.Close()
-	w := &worker{pool: pl, image: im, control: os.NewFile(uintptr(ours), "worker"), stderr: &tail{max: maxErrorText}, waited: make(chan struct{})}
+	w := &worker{pool: pl, image: im, control: os.NewFile(uintptr(ours), "worker"), stderr: &tail.Buffer{Max: maxErrorText}, waited: make(chan struct{})}
 	w.cmd = pl.cfg.Worker(verbWork, string(hello))
 	w.cmd.ExtraFiles = []*os.File{far, code, pl.p.libraryF, im.file}
 	quiet(w.cmd)
@@ -341,36 +342,12 @@ func (pl *pool) close() {
 	pl.closeOld()
 }
 
-// tail keeps the end of what is written to it.
-type tail struct {
-	max int
-	mu  sync.Mutex
-	b   []byte
-}
-
-// Write implements [io.Writer].
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p...)
-	if len(t.b) > t.max {
-		t.b = append(t.b[:0], t.b[len(t.b)-t.max:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.b))
-}
-
 // prepareOutside fills a directory in a process of its own, because that takes
 // memory that nobody needs later.
 func prepareOutside(ctx context.Context, cfg Config, dir string, progress func(guest.Progress)) error {
 	cmd := cfg.Worker(verbPrepare, dir)
 	quiet(cmd)
-	said := &tail{max: maxErrorText}
+	said := &tail.Buffer{Max: maxErrorText}
 	cmd.Stderr = said
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/internal/fdpass"
 	"golang.org/x/sys/unix"
 )
 
@@ -107,13 +108,15 @@ func work(arg string) error {
 		return fmt.Errorf("tell the parent: %w", err)
 	}
 	for {
-		fd, shared, err := receiveDescriptors(workerControl)
+		// It takes one thread for the life of the worker.
+		fds, err := fdpass.Receive(workerControl, 2) // the socket of a lane, and its window
 		if errors.Is(err, io.EOF) {
 			return nil // the parent is gone, or has no use for us
 		}
 		if err != nil {
-			return err
+			return fmt.Errorf("receive a lane: %w", err)
 		}
+		fd, shared := fds[0], fds[1]
 		w, err := openWindow(shared)
 		unix.Close(shared)
 		if err != nil {
@@ -124,33 +127,6 @@ func work(arg string) error {
 			return err
 		}
 		go serveLane(m, l)
-	}
-}
-
-// receiveDescriptors waits for those of a lane: its socket, and its window. It
-// takes one thread for the life of the worker.
-func receiveDescriptors(from int) (socket, window int, err error) {
-	var b [1]byte
-	oob := make([]byte, unix.CmsgSpace(2*4))
-	for {
-		n, oobn, _, _, err := unix.Recvmsg(from, b[:], oob, unix.MSG_CMSG_CLOEXEC)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return 0, 0, fmt.Errorf("receive a lane: %w", err)
-		case n == 0:
-			return 0, 0, io.EOF
-		}
-		messages, err := unix.ParseSocketControlMessage(oob[:oobn])
-		if err != nil || len(messages) != 1 {
-			return 0, 0, errors.New("receive a lane: there is none")
-		}
-		fds, err := unix.ParseUnixRights(&messages[0])
-		if err != nil || len(fds) != 2 {
-			return 0, 0, errors.New("receive a lane: there is none")
-		}
-		return fds[0], fds[1], nil
 	}
 }
 

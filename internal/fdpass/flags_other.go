@@ -1,0 +1,8 @@
+//go:build unix && !linux
+
+package fdpass
+
+const (
+	sendFlags    = 0
+	receiveFlags = 0
+)
