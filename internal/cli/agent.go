@@ -89,31 +89,30 @@ func (a *app) agentCommand() *cobra.Command {
 	names := []string{agent.Claude, agent.Codex, agent.OpenCode, agent.Pi}
 	cmd := &cobra.Command{
 		Use:   "agent [flags] AGENT PROMPT|-",
-		Short: "Have a coding agent do something",
-		Long: `Agent gives a prompt to a coding agent and tells what it does: its commands and
-how long they take, the files it changes, what it says on the way, retries, and
-in the end what it cost and how to go on. That goes to stderr; the answer, and
-nothing else, goes to stdout. The conversation is a run with a log like any
-other: see "spool logs".
+		Short: "Run a coding agent",
+		Long: `Agent gives a prompt to a coding agent and prints its progress to stderr: its
+commands and how long they take, the files it changes, its messages, retries, and
+at the end the cost and how to resume. Only the answer goes to stdout. The
+conversation is a run with a log: see "spool logs".
 
-The agents are ` + strings.Join(names, ", ") + `; see "spool agent list". Any other
-agent that speaks the Agent Client Protocol is run with "spool agent acp".
+The agents are ` + strings.Join(names, ", ") + `; see "spool agent list". "spool
+agent acp" runs any other agent that speaks the Agent Client Protocol.
 
-With - the prompt is read from stdin. --resume goes on with a session: it takes
-the id of one, the command that an agent gives to resume it, or a run.
+With - agent reads the prompt from stdin. --resume continues a session: it takes
+a session id, the command that an agent prints to resume it, or a run.
 
-What the agent asks leave for is first given to the --policy, and then asked on
-the terminal. Without a terminal it is denied; with --asks wait it stays open
-for others to answer until its deadline, and with --asks deny nobody is asked.
+Permission requests go to --policy first, then to you on the terminal. Without a
+terminal they are denied. With --asks wait they stay open for other clients to
+answer until their deadline; with --asks deny they are denied.
 
-Ctrl-C interrupts the turn and leaves the session to be resumed; a second one
-stops the run with everything it started.
+Ctrl-C interrupts the turn; the session can be resumed. A second Ctrl-C stops the
+run and everything it started.
 
-Exit codes: 0 if the agent did it; 1 if it failed; 2 if spool was called
-wrongly; 3 if it was refused something it needed; 4 if its budget is used up; 5
-if it asked the model too often; 6 if nothing was heard of it for too long; 7 if
-it crashed; 124 if its time was up; 125 if spool failed; 126 and 127 if the agent
-cannot be executed or is not installed; 130 if it was interrupted.`,
+Exit codes: 0 if the agent succeeded; 1 if it failed; 2 on a usage error; 3 if a
+permission it needed was refused; 4 if its budget is used up; 5 if it reached the
+limit of model requests; 6 if it was silent for too long; 7 if it crashed; 124 if
+it timed out; 125 if spool failed; 126 if the agent cannot be executed; 127 if it
+is not installed; 130 if it was interrupted.`,
 		Example: `  spool agent codex "Make the tests pass."
   spool agent claude --model sonnet --policy policy.toml - <task.txt
   spool agent codex --resume 0f3k "And now the docs."
@@ -152,16 +151,16 @@ func (a *app) agentACPCommand() *cobra.Command {
 	o := agentOptions{agent: agent.ACP}
 	cmd := &cobra.Command{
 		Use:   "acp [flags] [PROMPT|-] -- command [argument…]",
-		Short: "Have any agent do something that speaks the Agent Client Protocol",
-		Long: `Acp is like "spool agent" for every agent that speaks the Agent Client Protocol
-on its standard input and output. Without a prompt it is read from stdin.`,
+		Short: "Run any agent that speaks the Agent Client Protocol (ACP)",
+		Long: `Acp works like "spool agent" for any agent that speaks the Agent Client Protocol
+on its standard input and output. Without PROMPT, acp reads the prompt from stdin.`,
 		Example: `  spool agent acp "What is this?" -- gemini --acp
   echo "What is this?" | spool agent acp -- opencode acp`,
 		Args: usageArgs(func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			switch {
 			case dash < 0 || dash == len(args):
-				return errors.New("the command of the agent comes after --")
+				return errors.New("put the command of the agent after --")
 			case dash > 1:
 				return fmt.Errorf("the prompt is one argument, not %d: put it into quotes", dash)
 			}
@@ -178,28 +177,28 @@ on its standard input and output. Without a prompt it is read from stdin.`,
 }
 
 func (o *agentOptions) add(flags *pflag.FlagSet) {
-	flags.StringVar(&o.resume, "resume", "", "go on with this session: its `id`, the command that resumes it, or a run")
-	flags.BoolVar(&o.fork, "fork", false, "go on in a copy of that session")
+	flags.StringVar(&o.resume, "resume", "", "resume this session: its `id`, the command that resumes it, or a run")
+	flags.BoolVar(&o.fork, "fork", false, "continue in a copy of the resumed session")
 	flags.StringVar(&o.cwd, "cwd", "", "working `directory`")
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
-	flags.StringVar(&o.name, "name", "", "`name` to find the run by")
-	flags.StringVar(&o.model, "model", "", "`model` to use, in the agent's words")
-	flags.StringVar(&o.effort, "effort", "", "how much to think, in the agent's words")
+	flags.StringVar(&o.name, "name", "", "`name` of the run")
+	flags.StringVar(&o.model, "model", "", "`model` name, passed to the agent unchanged")
+	flags.StringVar(&o.effort, "effort", "", "reasoning effort, passed to the agent unchanged")
 	flags.StringVar(&o.profile, "profile", "", "named configuration of the agent")
 	flags.StringVar(&o.program, "program", "", "`path` of the agent, instead of the one in PATH")
-	flags.StringVar(&o.policy, "policy", "", "`file` of rules that answer before anybody is asked")
+	flags.StringVar(&o.policy, "policy", "", "`file` of rules that answer permission requests first")
 	flags.StringVar(&o.mode, "mode", "auto", "how to talk to the agent: auto, exec or duplex")
-	flags.StringVar(&o.perms, "permissions", "", "permission mode or approval policy, in the agent's words")
-	flags.StringVar(&o.sandbox, "sandbox", "", "sandbox of codex")
-	flags.BoolVar(&o.yes, "yes", false, "let the agent do everything without asking")
-	flags.StringVar(&o.asks, "asks", asksTerminal, "who answers what the agent asks: terminal, wait or deny")
-	flags.StringArrayVar(&o.extra, "extra", nil, "pass this `argument` on to the agent")
-	flags.BoolVar(&o.json, "json", false, "print events, one JSON object a line")
-	flags.StringVar(&o.view, "view", viewSpool, "events that --json prints: spool or takopi")
+	flags.StringVar(&o.perms, "permissions", "", "permission mode or approval policy, passed to the agent unchanged")
+	flags.StringVar(&o.sandbox, "sandbox", "", "sandbox mode, passed to codex unchanged")
+	flags.BoolVar(&o.yes, "yes", false, "allow everything without asking")
+	flags.StringVar(&o.asks, "asks", asksTerminal, "where permission requests go: terminal, wait or deny")
+	flags.StringArrayVar(&o.extra, "extra", nil, "extra `argument` for the agent")
+	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
+	flags.StringVar(&o.view, "view", viewSpool, "form of the events that --json prints: spool or takopi")
 	flags.DurationVar(&o.timeout, "timeout", 0, "end the turn after this `time`")
-	flags.IntVar(&o.budget.Steps, "max-steps", 0, "how often the agent may ask the model")
-	flags.Int64Var(&o.budget.Tokens, "max-tokens", 0, "how many tokens it may use")
-	flags.Float64Var(&o.budget.CostUSD, "max-cost", 0, "how many `dollars` it may spend")
+	flags.IntVar(&o.budget.Steps, "max-steps", 0, "limit of requests to the model")
+	flags.Int64Var(&o.budget.Tokens, "max-tokens", 0, "limit of tokens")
+	flags.Float64Var(&o.budget.CostUSD, "max-cost", 0, "limit of the cost in `dollars`")
 }
 
 func (a *app) agentPrompt(ctx context.Context, o *agentOptions, args []string) error {
@@ -212,7 +211,7 @@ func (a *app) agentPrompt(ctx context.Context, o *agentOptions, args []string) e
 	}
 	if text == "-" {
 		if isTerminal(a.stdin) && len(args) == 0 {
-			return usageErrorf("what should it do? Give a prompt, or - to read it from stdin")
+			return usageErrorf("no prompt: add one, or - to read it from stdin")
 		}
 		b, err := io.ReadAll(io.LimitReader(a.stdin, maxPrompt+1))
 		if err != nil {

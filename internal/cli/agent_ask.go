@@ -124,7 +124,7 @@ func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
 		err = k.run.Answer(ctx, spool.Answer{Ask: seq, Data: data, By: k.by}, q.Secret)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, spool.ErrNotAsked) && !errors.Is(err, spool.ErrEnded) && k.narrator != nil {
-		k.narrator.say(fmt.Sprintf("the answer did not arrive: %v", err))
+		k.narrator.say(fmt.Sprintf("could not send the answer: %v", err))
 	}
 }
 

@@ -242,7 +242,7 @@ func (c *conversation) react(s os.Signal) (func(context.Context) error, error) {
 	}
 	switch c.interrupts {
 	case 1:
-		c.say("interrupting the turn; once more stops the run")
+		c.say("interrupting the turn; press Ctrl-C again to stop the run")
 		return func(ctx context.Context) error { return c.turn.Interrupt(ctx, 0) }, nil
 	case 2:
 		c.say("stopping the run")
@@ -251,7 +251,7 @@ func (c *conversation) react(s os.Signal) (func(context.Context) error, error) {
 		c.say("killing the run")
 		return c.run.Kill, nil
 	}
-	return nil, &exitError{exitSignal + signalNumber(s), fmt.Errorf("left run %s, which does not answer", c.run.ID())}
+	return nil, &exitError{exitSignal + signalNumber(s), fmt.Errorf("detached from run %s, which does not respond", c.run.ID())}
 }
 
 func (c *conversation) say(text string) {

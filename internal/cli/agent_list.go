@@ -17,19 +17,19 @@ func (a *app) agentListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show which coding agents are installed and what they can do",
-		Long: `List shows the coding agents that spool knows, which of them are installed on
-this machine and in which version, and what can be done with a turn: ask for
-leave (ask), end it and go on (interrupt), and say something in the middle of it
-(steer). For one that is missing it shows how to install it.`,
+		Long: `List prints the coding agents that spool supports, their installed versions, and
+their capabilities: permission requests (ask), interrupting a turn without ending
+the session (interrupt), and adding to a running turn (steer). For an agent that
+is not installed it prints the install command.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if url, ok := a.remote(); ok {
-				return usageErrorf("the agents of %s cannot be listed: this is about this machine", url)
+				return usageErrorf("cannot list the agents of %s: agent list works only on this machine", url)
 			}
 			return a.agentList(local.Agents(cmd.Context()), asJSON)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
 	return cmd
 }
 

@@ -24,17 +24,17 @@ func (a *app) attachCommand() *cobra.Command {
 	var o attachOptions
 	cmd := &cobra.Command{
 		Use:   "attach [flags] RUN",
-		Short: "Connect the terminal with a live run",
-		Long: `Attach shows what a live run writes from now on and passes input on to it,
-until the run is finished or you leave. Leaving does not touch the run: press
-Ctrl-P Ctrl-Q if the run has a terminal, and Ctrl-C if it has none.
+		Short: "Connect this terminal to a live run",
+		Long: `Attach prints the output of a live run from now on and forwards your input to
+it, until the run has finished or you detach. The run continues after you detach:
+press Ctrl-P Ctrl-Q if the run has a terminal, or Ctrl-C if it has none.
 
-A run of Python that is attached to a terminal takes cells as "spool py" does.
+On a terminal, a Python run reads cells as "spool py" does.
 
-The end of input is passed on if it was typed, or with --eof.
+Attach forwards the end of input if you typed it, or with --eof.
 
-Exit codes: those of the run, or 128+N if signal N ended it; 0 after leaving;
-125 if spool failed.`,
+Exit codes: the exit code of the run, or 128+N if signal N ended it; 0 after you
+detach; 125 if spool failed.`,
 		Example: `  spool attach web
   spool attach --after 0 web
   echo 'print(6 * 7)' | spool attach repl`,
@@ -47,10 +47,10 @@ Exit codes: those of the run, or 128+N if signal N ended it; 0 after leaving;
 		},
 	}
 	flags := cmd.Flags()
-	flags.Int64Var(&o.after, "after", -1, "begin after the event with this `seq` (default with what comes next)")
-	flags.BoolVar(&o.json, "json", false, "print events, one JSON object a line")
-	flags.BoolVar(&o.noStdin, "no-stdin", false, "pass no input on")
-	flags.BoolVar(&o.eof, "eof", false, "pass on the end of input, even if it was not typed")
+	flags.Int64Var(&o.after, "after", -1, "start after the event with this `seq` (default: the next event)")
+	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
+	flags.BoolVar(&o.noStdin, "no-stdin", false, "do not forward input")
+	flags.BoolVar(&o.eof, "eof", false, "forward the end of input, even if it was not typed")
 	return cmd
 }
 
@@ -90,7 +90,7 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 		if info.TTY && t.stdin != nil {
 			keys = "Ctrl-P Ctrl-Q"
 		}
-		fmt.Fprintf(a.stderr, "spool: attached to %s; %s leaves\n", shorten(string(info.ID)), keys)
+		fmt.Fprintf(a.stderr, "spool: attached to %s; press %s to detach\n", shorten(string(info.ID)), keys)
 	}
 	if err := t.resize(ctx); err != nil && !errors.Is(err, spool.ErrEnded) {
 		return err
@@ -98,7 +98,7 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 	outcome, err := t.follow(ctx)
 	if errors.Is(err, errDetached) {
 		if typed && isTerminal(a.stderr) {
-			fmt.Fprintf(a.stderr, "spool: left %s, which goes on\n", shorten(string(info.ID)))
+			fmt.Fprintf(a.stderr, "spool: detached; %s is still running\n", shorten(string(info.ID)))
 		}
 		return nil
 	}

@@ -237,7 +237,7 @@ func (f *forwarder) react(s os.Signal) (func(context.Context) error, error) {
 		case f.interrupts == 2:
 			return f.run.Kill, nil
 		case f.interrupts > 2:
-			return nil, &exitError{exitSignal + int(unix.SIGINT), fmt.Errorf("left run %s, which does not answer", f.run.ID())}
+			return nil, &exitError{exitSignal + int(unix.SIGINT), fmt.Errorf("detached from run %s, which does not respond", f.run.ID())}
 		}
 	}
 	name := signalName(s)

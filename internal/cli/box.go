@@ -43,34 +43,34 @@ func (a *app) boxCommand() *cobra.Command {
 	var o boxOptions
 	cmd := &cobra.Command{
 		Use:   "box [flags] [FILE [argument…]]",
-		Short: "Run Python that nobody has to trust",
-		Long: `Box runs Python in a sandbox: at a terminal it reads and runs one cell after
-the other; with -c, a FILE, or input that is no terminal, it runs that.
+		Short: "Run untrusted Python in a sandbox",
+		Long: `Box runs Python in a sandbox. On a terminal it is a prompt: it reads a cell, runs
+it, and repeats. With -c, a FILE, or input that is not a terminal, it runs that.
 
-What the code can reach is what the flags offer. There is no network, no file,
-no process and no variable of this machine otherwise; its files are in memory
-and gone when it ends. "spool box doctor" says what protects this machine.
+The code can reach only what the flags offer. Otherwise it has no network, and no
+files, processes or variables of this machine; its own files are in memory and
+vanish when it ends. "spool box doctor" prints what protects this machine.
 
-The embedded back end needs nothing but spool. The pyodide one is chosen when a
-package or a distribution is asked for; it needs Node and a directory with
-Pyodide, in --dist or SPOOL_PYODIDE. The first use of either prepares it.
+The embedded back end needs only spool. Box uses the pyodide back end if you ask
+for a package or a distribution; it needs Node and a directory with Pyodide, from
+--dist or SPOOL_PYODIDE. The first use of a back end prepares it.
 
---mount HOST:GUEST shows a directory to the code, which may change it; with
-":ro" it may not, and with ":overlay" its changes are kept apart and come with
-the last events of the run. --allow-net HOST has spool answer the code's HTTP
-requests to that host; "*.example.org" means all below it.
+--mount HOST:GUEST gives the code a directory that it may change. With ":ro" the
+directory is read-only; with ":overlay" changes go to a copy, and the last events
+of the run contain them. --allow-net HOST lets the code send HTTP requests to that
+host; "*.example.org" allows all its subdomains.
 
-With --json, stdin has one request a line and stdout one event a line, as with
-"spool py --json", and besides:
-  {"stdin":"text\n"}                 standard input of the cell that was sent last
-  {"close_stdin":true}               the end of it
-  {"kill":true}                      kill the cell that runs
-  {"answer":SEQ,"data":{…}}          answer what the code asks; see --offer
+With --json, stdin has one request per line and stdout one event per line, as
+with "spool py --json". Further requests:
+  {"stdin":"text\n"}                 standard input of the cell sent last
+  {"close_stdin":true}               end of that standard input
+  {"kill":true}                      kill the running cell
+  {"answer":SEQ,"data":{…}}          answer a question of the code; see --offer
   {"answer":SEQ,"error":{"code":"ENOENT","message":"…"}}
 
-Exit codes: that of the script; 1 if it raised; 124 if its time was up; 130 if
-it was interrupted; 137 if it was killed or reached another limit; 125 if spool
-failed.`,
+Exit codes: the exit code of the script; 1 if it raised; 124 if it timed out; 130
+if it was interrupted; 137 if it was killed or reached another limit; 125 if
+spool failed.`,
 		Example: `  spool box -c 'print("hello")'
   spool box --mount .:/work --timeout 5s script.py --size 3
   spool box --package numpy --dist ~/pyodide -c 'import numpy; print(numpy.arange(3))'
@@ -93,28 +93,28 @@ failed.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows the file is for the script
 	flags.StringVarP(&o.code, "code", "c", "", "run this `code`")
-	flags.BoolVar(&o.json, "json", false, "read requests and print events, one JSON object a line")
+	flags.BoolVar(&o.json, "json", false, "read requests and print events, one JSON object per line")
 	flags.StringVar(&o.backend, "backend", "", "`back end`: auto, embedded or pyodide (default auto)")
 	flags.StringVar(&o.dist, "dist", "", "`directory` of a Pyodide distribution")
-	flags.StringVar(&o.wheels, "wheels", "", "`directory` with wheels that the distribution lacks")
+	flags.StringVar(&o.wheels, "wheels", "", "`directory` with extra wheels")
 	flags.StringSliceVar(&o.packages, "package", nil, "load these `packages`, such as numpy")
-	flags.StringArrayVar(&o.mounts, "mount", nil, "show a directory: `HOST:GUEST[:ro|:overlay]`")
-	flags.StringSliceVar(&o.allowNet, "allow-net", nil, "answer HTTP requests to this `host`")
-	flags.StringSliceVar(&o.offer, "offer", nil, "with --json: `kinds` of ask that you answer, such as fs.read or fs.*")
+	flags.StringArrayVar(&o.mounts, "mount", nil, "mount a directory: `HOST:GUEST[:ro|:overlay]`")
+	flags.StringSliceVar(&o.allowNet, "allow-net", nil, "allow HTTP requests to this `host`")
+	flags.StringSliceVar(&o.offer, "offer", nil, "with --json: `kinds` of question that you answer, such as fs.read or fs.*")
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
-	flags.StringVar(&o.cwd, "cwd", "", "working `directory`, of the guest (default "+python.SandboxCwd+")")
-	flags.BoolVar(&o.fresh, "fresh", false, "a new interpreter for every cell")
+	flags.StringVar(&o.cwd, "cwd", "", "working `directory` inside the sandbox (default "+python.SandboxCwd+")")
+	flags.BoolVar(&o.fresh, "fresh", false, "use a new interpreter for every cell")
 	flags.DurationVar(&o.timeout, "timeout", 0, "stop a cell after this `time` (default 5m)")
-	flags.DurationVar(&o.idle, "idle-timeout", 0, "stop a cell after this `time` without a sign of life")
-	flags.DurationVar(&o.askTimeout, "ask-timeout", 0, "`time` for an answer to what the code asks (default 30s)")
+	flags.DurationVar(&o.idle, "idle-timeout", 0, "stop a cell after this `time` without output or other activity")
+	flags.DurationVar(&o.askTimeout, "ask-timeout", 0, "`time` to wait for an answer to a question of the code (default 30s)")
 	flags.Var(&o.memory, "memory", "`bytes` of memory, such as 128M (default 256M)")
 	flags.Var(&o.output, "output-limit", "`bytes` of each stream of a cell to keep (default 1M)")
-	flags.BoolVar(&o.outputStop, "output-stop", false, "stop a cell that writes more than that")
-	flags.Var(&o.fsBytes, "fs-limit", "`bytes` of files it may write (default 64M)")
-	flags.Int64Var(&o.fsFiles, "fs-files", 0, "`number` of files it may make (default 16384)")
-	flags.Int64Var(&o.fuel, "fuel", 0, "`units` of work a cell may do, the same for the same code each time")
-	flags.StringVar(&o.isolation, "isolation", "", "strict refuses unless all walls are up; none is the interpreter's own only (default the best there is)")
-	flags.BoolVar(&o.metrics, "metrics", false, "say what preparing and starting took")
+	flags.BoolVar(&o.outputStop, "output-stop", false, "stop a cell that exceeds --output-limit")
+	flags.Var(&o.fsBytes, "fs-limit", "`bytes` of files the code may write (default 64M)")
+	flags.Int64Var(&o.fsFiles, "fs-files", 0, "`number` of files the code may create (default 16384)")
+	flags.Int64Var(&o.fuel, "fuel", 0, "deterministic instruction `budget` per cell")
+	flags.StringVar(&o.isolation, "isolation", "", "strict: fail if any protection is missing; none: only the interpreter's own (default: the best available)")
+	flags.BoolVar(&o.metrics, "metrics", false, "print how long preparing and starting took")
 	return cmd
 }
 
@@ -126,7 +126,7 @@ func (a *app) box(ctx context.Context, o *boxOptions) error {
 	case o.json && (o.coded || o.file != ""):
 		return usageErrorf("with --json the cells come from stdin")
 	case len(o.offer) > 0 && !o.json:
-		return usageErrorf("--offer is for --json, where you answer")
+		return usageErrorf("--offer needs --json")
 	}
 	terminal := isTerminal(a.stdin) && o.file == "" && !o.coded && !o.json
 	var code string
@@ -306,7 +306,7 @@ func (a *app) boxMounts(o *boxOptions, c *python.SandboxConfig) error {
 		host, rest, ok := strings.Cut(m, ":")
 		inside, mode, _ := strings.Cut(rest, ":")
 		if !ok || host == "" || !strings.HasPrefix(inside, "/") {
-			return usageErrorf("mount %q: it is HOST:GUEST, HOST:GUEST:ro or HOST:GUEST:overlay, with an absolute GUEST", m)
+			return usageErrorf("mount %q: use HOST:GUEST, HOST:GUEST:ro or HOST:GUEST:overlay, with an absolute GUEST", m)
 		}
 		if mode == "" {
 			mode = string(python.MountReadWrite)

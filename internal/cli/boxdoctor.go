@@ -16,10 +16,10 @@ func (a *app) boxDoctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine can do for sandboxes",
-		Long: `Doctor looks at what the back ends of "spool box" need, what would stand between
-code and this machine, and what was prepared, and says where. It changes
-nothing. It exits with 1 if no back end can be used.`,
+		Short: "Check what sandboxes can use on this machine",
+		Long: `Doctor checks what the back ends of "spool box" need, which protections separate
+the code from this machine, and what is prepared and where. It changes nothing.
+It exits with 1 if no back end works.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.boxDoctor(cmd.Context(), asJSON) },
 	}
@@ -29,7 +29,7 @@ nothing. It exits with 1 if no back end can be used.`,
 
 func (a *app) boxDoctor(ctx context.Context, asJSON bool) error {
 	if url, ok := a.remote(); ok {
-		return usageErrorf("doctor looks at this machine, not at %s", url)
+		return usageErrorf("cannot check %s: box doctor works only on this machine", url)
 	}
 	found, err := local.Doctor(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func (a *app) boxDoctor(ctx context.Context, asJSON bool) error {
 		}
 	}
 	if !usable(found) {
-		return &exitError{exitFailure, errors.New("no back end can be used here")}
+		return &exitError{exitFailure, errors.New("no sandbox back end works on this machine")}
 	}
 	return nil
 }

@@ -47,12 +47,11 @@ func (a *app) command() *cobra.Command {
 		Long: `Spool runs commands and keeps what they wrote: every run has an ordered,
 durable log that can be read from any position, while it runs and afterwards.
 
-A run is named by its id, by any unique beginning of it, or by the name it was
-given, of which the newest run is meant.
+RUN is the id of a run, a unique prefix of the id, or its name (the newest run
+with that name).
 
-Without --server the runs of this machine are meant, in a state directory that
-all invocations share. With it, the same verbs work on a server that was
-started with "spool exec-server".
+Without --server, commands act on this machine and share one state directory.
+With --server, they act on a server that "spool exec-server" started.
 
 Environment:
   SPOOL_SERVER  the default of --server
@@ -60,11 +59,11 @@ Environment:
   SPOOL_STATE   the default of --state
   NO_COLOR      if not empty, no colours
 
-Exit codes: run, attach and wait exit with the code of the run, with 128+N if
-signal N ended it, and with 125 if spool itself failed; run also with 126 if
-the program cannot be executed and 127 if there is none. For agent see its help.
-The other verbs exit with 0, with 1 on failure and with 2 if they were called
-wrongly.`,
+Exit codes: run, attach and wait exit with the exit code of the run, with 128+N
+if signal N ended it, and with 125 if spool itself failed. run also exits with
+126 if the program cannot be executed and 127 if it does not exist. The help of
+agent, py and box lists their codes. Other commands exit with 0 on success, 1 on
+failure and 2 on a usage error.`,
 		Example: `  spool run -- make test
   spool run --name web -- python3 -m http.server
   spool logs -f web
@@ -79,9 +78,9 @@ wrongly.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", "", "`URL` of a server: ws://, wss:// or unix:// (default $SPOOL_SERVER)")
 	flags.StringVar(&a.tokenFile, "token-file", "", "`file` with the bearer token for the server (default $SPOOL_TOKEN)")
-	flags.DurationVar(&a.reconnect, "reconnect", client.DefaultReconnect, "how long to try to come back to a server that was lost")
+	flags.DurationVar(&a.reconnect, "reconnect", client.DefaultReconnect, "how long to keep reconnecting to a lost server")
 	flags.StringVar(&a.state, "state", "", "state `directory` of this machine (default $SPOOL_STATE or ~/.local/state/spool)")
-	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say more on stderr")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "print more details on stderr")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(
 		a.runCommand(), a.pyCommand(), a.boxCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),

@@ -25,9 +25,9 @@ func (a *app) demoCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
 		Short: "Watch a run survive a cut connection",
-		Long: `Demo starts a server and a client on this machine, has a command run through
-them, cuts the connection in the middle, and shows that the reader gets every
-event once, in order, and that the log reads the same afterwards.`,
+		Long: `Demo starts a server and a client on this machine, runs a command through them,
+cuts the connection in the middle, and shows that the reader receives every event
+once, in order, and that the log reads the same afterwards.`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context()) },
 	}
@@ -72,9 +72,9 @@ func (a *app) demo(ctx context.Context) (err error) {
 	live, err := a.watch(ctx, run, func(e spool.Event) {
 		a.say("%4d  %-7s %s", e.Seq, e.Kind, describe(e))
 		if e.Seq == demoCut {
-			a.say("      --- the connection is cut; the command does not notice ---")
+			a.say("      --- connection cut; the command keeps running ---")
 			wire.Cut()
-			a.say("      --- the client comes back and goes on after event %d ---", demoCut)
+			a.say("      --- the client reconnects and continues after event %d ---", demoCut)
 		}
 	})
 	if err != nil {
@@ -85,10 +85,10 @@ func (a *app) demo(ctx context.Context) (err error) {
 		return err
 	}
 	if !bytes.Equal(live, again) {
-		return fmt.Errorf("the log of run %s does not read as it was seen live", run.ID())
+		return fmt.Errorf("the log of run %s differs from what the reader saw live", run.ID())
 	}
-	a.say("\nEvery event came once and in order over %d connections, and the log reads the\nsame from the start. It stays; try:\n", wire.Count())
-	a.say("  bin/spool logs demo                # what it wrote")
+	a.say("\nEvery event arrived once and in order over %d connections, and the log reads the\nsame from the start. The log stays; try:\n", wire.Count())
+	a.say("  bin/spool logs demo                # its output")
 	a.say("  bin/spool logs --json demo         # the events")
 	a.say("  bin/spool run --name hello -- sh -c 'echo hi; sleep 5; echo bye'")
 	a.say("  bin/spool --help")

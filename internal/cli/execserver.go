@@ -46,16 +46,16 @@ func (a *app) execServerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec-server [flags]",
 		Short: "Serve runs to codex and to other machines",
-		Long: `Exec-server runs commands for others: for codex, whose exec-server it can stand
-in for, and for "spool --server". Once it listens it prints one line, its URL.
-SIGTERM and SIGINT end it and everything it started; the logs stay. With
-"--on-exit keep" they end only the server: its runs live on in the keeper of the
-state directory, as they do when the server is killed, and a server that is
-started again in time has the same sessions. Sessions that no server takes over
+		Long: `Exec-server runs commands for remote clients: for codex, in place of codex's own
+exec-server, and for "spool --server". Once it listens, it prints its URL on one
+line. SIGTERM and SIGINT stop the server and everything it started; the logs
+stay. With "--on-exit keep" they stop only the server: the keeper process of the
+state directory keeps the runs alive, as it does when the server is killed, and
+the next server continues the same sessions. Sessions that no server continues
 end after --detached-for.
 
-Whoever can connect can run commands as this user. An address other than
-loopback therefore needs --ws-auth.
+Every client that can connect can run commands as your user. Listening on an
+address other than loopback therefore needs --ws-auth.
 
 Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 		Example: `  spool exec-server
@@ -76,22 +76,22 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "`URL` to listen on: ws://IP:PORT, stdio or stdio://")
-	flags.IntVar(&o.concurrent, "concurrent-requests", 1, "accepted for compatibility: requests never wait for each other without need")
+	flags.IntVar(&o.concurrent, "concurrent-requests", 1, "accepted for compatibility with codex; has no effect")
 	flags.StringVar(&o.auth.Mode, "ws-auth", "", "who may connect: capability-token or signed-bearer-token")
 	flags.StringVar(&o.auth.TokenFile, "ws-token-file", "", "`file` with the capability token")
 	flags.StringVar(&o.auth.TokenSHA256, "ws-token-sha256", "", "SHA-256 of the capability token, in `hex`")
 	flags.StringVar(&o.auth.SharedSecretFile, "ws-shared-secret-file", "", "`file` with the secret that signs bearer tokens")
 	flags.StringVar(&o.auth.Issuer, "ws-issuer", "", "required issuer of signed tokens")
 	flags.StringVar(&o.auth.Audience, "ws-audience", "", "required audience of signed tokens")
-	flags.IntVar(&o.skew, "ws-max-clock-skew-seconds", int(execserver.DefaultClockSkew/time.Second), "how wrong clocks may be, in `seconds`")
-	flags.BoolVar(&o.exitOnClose, "exit-on-stdin-close", false, "end when stdin does (default $"+exitOnStdinClose+")")
-	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr from this `level` on: debug, info, warn or error")
-	flags.DurationVar(&o.detached, "detached-for", execserver.DefaultDetached, "`time` that a session without a connection lives")
-	flags.DurationVar(&o.closed, "closed-for", execserver.DefaultClosed, "`time` that the process id of a closed process stays taken")
+	flags.IntVar(&o.skew, "ws-max-clock-skew-seconds", int(execserver.DefaultClockSkew/time.Second), "allowed clock difference in `seconds`")
+	flags.BoolVar(&o.exitOnClose, "exit-on-stdin-close", false, "exit when stdin closes (default $"+exitOnStdinClose+")")
+	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
+	flags.DurationVar(&o.detached, "detached-for", execserver.DefaultDetached, "`time` that a session lives without a connection")
+	flags.DurationVar(&o.closed, "closed-for", execserver.DefaultClosed, "`time` that the id of a closed process stays reserved")
 	flags.DurationVar(&o.retainAge, "retain-age", local.DefaultRetainAge, "delete logs this `time` after the run ended")
-	flags.Var(&o.retainBytes, "retain-bytes", "delete the oldest logs beyond this many `bytes`")
+	flags.Var(&o.retainBytes, "retain-bytes", "delete the oldest logs when all logs exceed this many `bytes`")
 	flags.StringVar(&o.fsync, "fsync", "none", "what a crash of the machine may lose: none (the kernel's buffers), interval (a second) or always (nothing)")
-	flags.StringVar(&o.onExit, "on-exit", "end", "what SIGTERM does to what it runs: end, or keep it for the next server")
+	flags.StringVar(&o.onExit, "on-exit", "end", "what SIGTERM does to the runs: end them, or keep them for the next server")
 	o.limits.add(flags, "default-")
 	return cmd
 }
@@ -117,7 +117,7 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	case "keep":
 		keep = true
 	default:
-		return usageErrorf("on-exit %q: it is end or keep", o.onExit)
+		return usageErrorf("--on-exit %q: use end or keep", o.onExit)
 	}
 	listener, auth, err := o.open()
 	if err != nil {
@@ -154,7 +154,7 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 		go func() { ended <- server.ServeStdio(ctx, in, a.stdout) }()
 	} else {
 		if _, err := fmt.Fprintf(a.stdout, "ws://%s\n", listener.Addr()); err != nil {
-			return fmt.Errorf("say where it listens: %w", err)
+			return fmt.Errorf("print the URL: %w", err)
 		}
 		s := newHTTPServer(server, log)
 		defer s.Close()
@@ -207,7 +207,7 @@ func (a *app) openRuns(o *serverOptions) (local.Backend, error) {
 	case string(local.SyncInterval), string(local.SyncAlways):
 		opts.Sync = local.SyncPolicy(o.fsync)
 	default:
-		return nil, usageErrorf("fsync %q: it is none, interval or always", o.fsync)
+		return nil, usageErrorf("--fsync %q: use none, interval or always", o.fsync)
 	}
 	return a.openLocal(opts)
 }
@@ -247,13 +247,13 @@ func (o *serverOptions) open() (net.Listener, *execserver.Auth, error) {
 	}
 	if !addr.Addr().IsLoopback() && o.auth.Mode == "" {
 		return nil, nil, &hintedError{
-			fmt.Errorf("refusing to listen on %s without authentication: whoever can reach it could run commands here", addr),
+			fmt.Errorf("refusing to listen on %s without authentication: every client that can reach it could run commands here", addr),
 			"add --ws-auth, or listen on 127.0.0.1",
 		}
 	}
 	l, err := net.Listen("tcp", addr.String())
 	if err != nil {
-		return nil, nil, &hintedError{fmt.Errorf("listen on %s: %w", o.listen, err), "port 0 takes any that is free"}
+		return nil, nil, &hintedError{fmt.Errorf("listen on %s: %w", o.listen, err), "port 0 chooses a free port"}
 	}
 	return l, auth, nil
 }
@@ -262,7 +262,7 @@ func (o *serverOptions) open() (net.Listener, *execserver.Auth, error) {
 func parseListen(url string) (netip.AddrPort, error) {
 	rest, ok := strings.CutPrefix(url, "ws://")
 	if !ok {
-		return netip.AddrPort{}, usageErrorf("listen on %q: it is ws://IP:PORT, stdio or stdio://", url)
+		return netip.AddrPort{}, usageErrorf("listen on %q: use ws://IP:PORT, stdio or stdio://", url)
 	}
 	addr, err := netip.ParseAddrPort(strings.TrimSuffix(rest, "/"))
 	if err != nil {
@@ -278,7 +278,7 @@ func newLogger(w io.Writer, level string) (*slog.Logger, error) {
 	}
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, usageErrorf("log level %q: it is debug, info, warn or error", level)
+		return nil, usageErrorf("--log-level %q: use debug, info, warn or error", level)
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
 }

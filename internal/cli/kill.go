@@ -23,13 +23,13 @@ func (a *app) killCommand() *cobra.Command {
 	var o killOptions
 	cmd := &cobra.Command{
 		Use:   "kill [flags] RUN…",
-		Short: "End runs",
-		Long: `Kill asks runs to end with SIGTERM, kills what is left of them after their grace
-period, everything they started included, waits until they are finished, and
-says how they ended. With --now nobody is asked. A run that had ended before is
-no error.
+		Short: "Stop runs",
+		Long: `Kill sends SIGTERM to runs, waits for their grace period, sends SIGKILL to every
+process that is left, including all processes they started, and prints how each
+run ended. --now sends SIGKILL at once. A run that has already exited is not an
+error.
 
-With --signal it only sends that signal, and does not wait.`,
+--signal only sends that signal and does not wait.`,
 		Example: `  spool kill web
   spool kill --grace 30s web db
   spool kill --now 0f3k
@@ -43,9 +43,9 @@ With --signal it only sends that signal, and does not wait.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&o.signal, "signal", "s", "", "send this `signal`, such as HUP, and do not wait")
-	flags.DurationVar(&o.grace, "grace", 0, "`time` between asking and killing (default the run's own)")
-	flags.BoolVar(&o.now, "now", false, "kill at once")
+	flags.StringVarP(&o.signal, "signal", "s", "", "send only this `signal`, such as HUP, and do not wait")
+	flags.DurationVar(&o.grace, "grace", 0, "`time` between SIGTERM and SIGKILL (default: the run's own)")
+	flags.BoolVar(&o.now, "now", false, "send SIGKILL at once")
 	cmd.MarkFlagsMutuallyExclusive("signal", "grace", "now")
 	return cmd
 }
@@ -93,14 +93,14 @@ func (a *app) killOne(ctx context.Context, b spool.Backend, name string, c spool
 		return nil, err
 	}
 	if info.State == spool.StateClosed && c.Op != spool.ControlSignal {
-		fmt.Fprintf(a.stdout, "%s had ended: %s\n", info.ID, stateText(info))
+		fmt.Fprintf(a.stdout, "%s already ended: %s\n", info.ID, stateText(info))
 		return nil, nil
 	}
 	if err := run.Control(ctx, c); err != nil {
 		return nil, err
 	}
 	if c.Op == spool.ControlSignal {
-		fmt.Fprintf(a.stdout, "%s was sent %s\n", info.ID, strings.ToUpper(c.Signal))
+		fmt.Fprintf(a.stdout, "sent %[2]s to %[1]s\n", info.ID, strings.ToUpper(c.Signal))
 		return nil, nil
 	}
 	return run, nil

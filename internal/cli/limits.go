@@ -24,10 +24,10 @@ type limitFlags struct {
 func (l *limitFlags) add(flags *pflag.FlagSet, prefix string) {
 	flags.DurationVar(&l.wall, prefix+"timeout", 0, "stop after this `time`")
 	flags.DurationVar(&l.idle, prefix+"idle-timeout", 0, "stop after this `time` without output")
-	flags.DurationVar(&l.grace, prefix+"grace", 0, "`time` between asking to end and killing (default 5s)")
+	flags.DurationVar(&l.grace, prefix+"grace", 0, "`time` between SIGTERM and SIGKILL (default 5s)")
 	flags.Var(&l.output, prefix+"output-limit", "`bytes` of output to keep, such as 500000 or 64M (default 2G)")
-	flags.StringVar(&l.policy, prefix+"output-policy", "", "beyond the limit: truncate, block or stop (default truncate)")
-	flags.IntVar(&l.pids, prefix+"pids", 0, "most processes and threads at once (default 4096)")
+	flags.StringVar(&l.policy, prefix+"output-policy", "", "what happens at the output limit: truncate, block or stop (default truncate)")
+	flags.IntVar(&l.pids, prefix+"pids", 0, "limit of processes and threads (default 4096)")
 }
 
 func (l *limitFlags) limits() (spool.Limits, error) {
@@ -38,7 +38,7 @@ func (l *limitFlags) limits() (spool.Limits, error) {
 	switch limits.OutputPolicy {
 	case "", "truncate", "block", "stop":
 	default:
-		return limits, usageErrorf("output policy %q: it is truncate, block or stop", l.policy)
+		return limits, usageErrorf("--output-policy %q: use truncate, block or stop", l.policy)
 	}
 	if l.wall < 0 || l.idle < 0 || l.grace < 0 || l.output < 0 || l.pids < 0 {
 		return limits, usageErrorf("limits must not be negative")
@@ -60,7 +60,7 @@ func (c *byteCount) Set(s string) error {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 0 || n > (1<<62)/unit {
-		return fmt.Errorf("%q is no number of bytes such as 500000, 64M or 2G", s)
+		return fmt.Errorf("%q is not a number of bytes, such as 500000, 64M or 2G", s)
 	}
 	*c = byteCount(n * unit)
 	return nil

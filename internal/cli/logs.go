@@ -22,11 +22,11 @@ func (a *app) logsCommand() *cobra.Command {
 	var o logsOptions
 	cmd := &cobra.Command{
 		Use:   "logs [flags] RUN",
-		Short: "Show what a run wrote",
-		Long: `Logs shows what a run wrote: its stdout on stdout, its stderr on stderr, and
-what a terminal showed on stdout. It shows what is there now; with --follow it
-goes on until the run is finished. A log can be read from any position: --after
-takes the "seq" of the last event that was seen, as --json prints it.`,
+		Short: "Print the output of a run",
+		Long: `Logs prints the output of a run: its stdout to stdout, its stderr to stderr, and
+the output of its terminal to stdout. It prints what the log holds now; with
+--follow it continues until the run has finished. --after starts at any
+position: it takes the "seq" of the last event you saw, as --json prints it.`,
 		Example: `  spool logs web
   spool logs -f web
   spool logs --json --after 120 0f3k
@@ -40,12 +40,12 @@ takes the "seq" of the last event that was seen, as --json prints it.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVarP(&o.follow, "follow", "f", false, "go on until the run is finished")
-	flags.Uint64Var(&o.after, "after", 0, "begin after the event with this `seq`")
-	flags.BoolVar(&o.json, "json", false, "print events, one JSON object a line")
-	flags.BoolVar(&o.stdout, "stdout", false, "only what was written to stdout")
-	flags.BoolVar(&o.stderr, "stderr", false, "only what was written to stderr")
-	flags.BoolVar(&o.timestamps, "timestamps", false, "put the time before every line")
+	flags.BoolVarP(&o.follow, "follow", "f", false, "continue until the run has finished")
+	flags.Uint64Var(&o.after, "after", 0, "start after the event with this `seq`")
+	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
+	flags.BoolVar(&o.stdout, "stdout", false, "print only stdout")
+	flags.BoolVar(&o.stderr, "stderr", false, "print only stderr")
+	flags.BoolVar(&o.timestamps, "timestamps", false, "print the time before every line")
 	cmd.MarkFlagsMutuallyExclusive("stdout", "stderr", "json")
 	cmd.MarkFlagsMutuallyExclusive("timestamps", "json")
 	return cmd

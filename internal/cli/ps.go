@@ -30,11 +30,11 @@ func (a *app) psCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps [flags]",
 		Short: "List runs",
-		Long: fmt.Sprintf(`Ps lists the runs that are live and the %d that finished last, newest first;
-with --all it lists every run whose log is still kept. The id is shortened to
-%d characters. BYTES is the output in the log.
+		Long: fmt.Sprintf(`Ps lists the live runs and the %d runs that finished last, newest first. With
+--all it lists every run whose log still exists. Ids are shortened to %d
+characters. BYTES is the size of the output in the log.
 
-With --json it prints one JSON object a line for each run.`, recentRuns, shortID),
+With --json it prints one JSON object per line, one line per run.`, recentRuns, shortID),
 		Example: `  spool ps
   spool ps --all --json
   spool kill $(spool ps --quiet --live)`,
@@ -43,10 +43,10 @@ With --json it prints one JSON object a line for each run.`, recentRuns, shortID
 	}
 	var live bool
 	flags := cmd.Flags()
-	flags.BoolVarP(&o.all, "all", "a", false, "every run, however old")
-	flags.BoolVar(&live, "live", false, "only runs that are not finished")
-	flags.BoolVar(&o.json, "json", false, "print one JSON object a line")
-	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print ids only, whole")
+	flags.BoolVarP(&o.all, "all", "a", false, "list every run")
+	flags.BoolVar(&live, "live", false, "list only runs that have not finished")
+	flags.BoolVar(&o.json, "json", false, "print one JSON object per line")
+	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print only the full ids")
 	cmd.MarkFlagsMutuallyExclusive("all", "live")
 	cmd.MarkFlagsMutuallyExclusive("json", "quiet")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -51,40 +51,41 @@ func (a *app) pyCommand() *cobra.Command {
 	var o pyOptions
 	cmd := &cobra.Command{
 		Use:   "py [flags] [FILE [argument…]]",
-		Short: "Run Python that keeps its state",
-		Long: `Py runs Python in an interpreter that keeps its state between cells: at a
-terminal it reads and runs one cell after the other; with -c, a FILE, or input
-that is no terminal, it runs that as one cell. The last expression of a cell is
-its result, "await" works at the top, and %pip, !command, %%bash, %time,
-%timeit, %cd, %env, %run, %%writefile and %%capture are understood.
+		Short: "Run Python with persistent state",
+		Long: `Py runs Python in an interpreter that keeps its state between cells. On a
+terminal it is a prompt: it reads a cell, runs it, and repeats. With -c, a FILE,
+or input that is not a terminal, it runs that as one cell. The last expression of
+a cell is its result. Top-level await works, and so do %pip, !command, %%bash,
+%time, %timeit, %cd, %env, %run, %%writefile and %%capture.
 
-The interpreter is --python, or the first that runs of: the one of VIRTUAL_ENV,
-of CONDA_PREFIX, of .venv or venv in the working directory, and python3 and
-python on the path. Its environment has the usual variables of the caller and
-no secrets; --env adds to them.
+Py uses the interpreter of --python, or the first that works of: VIRTUAL_ENV,
+CONDA_PREFIX, .venv or venv in the working directory, python3 and python in PATH.
+The interpreter gets the usual variables of your environment, without secrets;
+--env adds variables.
 
-It ends with the command, unless --session names it: then it stays and the next
-command with that name goes on with its variables. A session ends when nobody
-used it for --idle, or with "spool kill NAME"; the flags that say what to start
-matter only to the command that starts it.
+The interpreter ends with the command, unless --session names it: then it stays,
+and the next command with that name continues with its variables. A session ends
+after --idle without use, or with "spool kill NAME". The flags that configure the
+interpreter apply only when the command starts it.
 
-At a terminal, Enter runs what is complete, an empty line ends a block, Ctrl-C
-interrupts the cell, and Ctrl-D leaves. Images are saved, and where is shown.
+At the prompt, Enter runs a complete cell, an empty line ends a block, Ctrl-C
+interrupts the cell, and Ctrl-D exits. Images are saved to files, and py prints
+where.
 
-With --json, stdin has one request a line and stdout one event a line:
+With --json, stdin has one request per line and stdout one event per line:
   {"id":"c1","code":"1+1","timeout_ms":5000,"silent":false}  run a cell
-  {"interrupt":true}                                  interrupt the one that runs
-  {"answer":SEQ,"data":"…"}                           answer the ask of that seq
-  {"restart":true}                                    begin again, with no state
-  {"exit":true}                                       leave now
-The end of input leaves once all cells are done. An id is taken once in the life
-of an interpreter, and its event of kind "done" has it. A line that makes no
-sense is answered with an exception event of seq 0.
+  {"interrupt":true}                                  interrupt the running cell
+  {"answer":SEQ,"data":"…"}                           answer the question with that seq
+  {"restart":true}                                    restart with no state
+  {"exit":true}                                       exit now
+At the end of input, py exits once all cells are done. An interpreter runs each
+id once; the "done" event of the cell carries the id. Py answers an invalid line
+with an exception event of seq 0.
 
-Exit codes: 0 if the cell went well; 1 if it raised, or what sys.exit said; 124
-if its time was up; 130 if it was interrupted; 137 if it had to be killed; what
-the interpreter exited with if that crashed; 125 if spool failed; 127 if there is
-no interpreter.`,
+Exit codes: 0 if the cell succeeded; 1 if it raised, or the code of sys.exit; 124
+if it timed out; 130 if it was interrupted; 137 if it was killed; the exit code
+of the interpreter if that crashed; 125 if spool failed; 127 if there is no
+interpreter.`,
 		Example: `  spool py
   spool py -c 'import sys; sys.version'
   spool py script.py --size 3
@@ -106,17 +107,17 @@ no interpreter.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows the file is for the script
 	flags.StringVarP(&o.code, "code", "c", "", "run this `code`")
-	flags.StringVar(&o.session, "session", "", "use the interpreter of that `name`, and leave it running")
-	flags.BoolVar(&o.json, "json", false, "read requests and print events, one JSON object a line")
+	flags.StringVar(&o.session, "session", "", "use the interpreter with this `name`, and keep it running")
+	flags.BoolVar(&o.json, "json", false, "read requests and print events, one JSON object per line")
 	flags.StringVar(&o.python, "python", "", "`interpreter` to use")
 	flags.StringVar(&o.cwd, "cwd", "", "working `directory`")
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
 	flags.StringSliceVar(&o.preload, "preload", nil, "`modules` to import before the first cell, such as numpy,pandas")
 	flags.DurationVar(&o.timeout, "timeout", 0, "interrupt a cell after this `time`")
-	flags.DurationVar(&o.start, "start-timeout", 0, "`time` for the interpreter to start (default 30s)")
+	flags.DurationVar(&o.start, "start-timeout", 0, "`time` the interpreter may take to start (default 10s)")
 	flags.DurationVar(&o.idle, "idle", 0, "`time` after which an unused session ends (default 1h)")
-	flags.Var(&o.memory, "memory", "`bytes` of memory it may use, such as 512M")
-	flags.StringVar(&o.images, "images", "", "`directory` for images (default a temporary one)")
+	flags.Var(&o.memory, "memory", "`bytes` of memory the interpreter may use, such as 512M")
+	flags.StringVar(&o.images, "images", "", "`directory` for images (default: a temporary one)")
 	return cmd
 }
 
@@ -130,7 +131,7 @@ func (a *app) py(ctx context.Context, o *pyOptions) error {
 	case o.json && (o.coded || o.file != ""):
 		return usageErrorf("with --json the cells come from stdin")
 	case o.idle > 0 && o.session == "":
-		return usageErrorf("--idle is for a --session")
+		return usageErrorf("--idle needs --session")
 	}
 	terminal := isTerminal(a.stdin) && o.file == "" && !o.coded && !o.json
 	var code string

@@ -10,7 +10,7 @@ import (
 func TestREPL(t *testing.T) {
 	state := t.TempDir()
 	c := typeIn(t, state, "py", "--images", filepath.Join(t.TempDir(), "images"))
-	c.see("Ctrl-D leaves")
+	c.see("Ctrl-D exits")
 	c.see(">>> ")
 	c.typed("x = 40\r")
 	c.see(">>> ")
@@ -107,7 +107,7 @@ func TestREPL(t *testing.T) {
 func TestREPLOfASession(t *testing.T) {
 	state := t.TempDir()
 	c := typeIn(t, state, "py", "--session", "talk")
-	c.see("Ctrl-D leaves session talk running")
+	c.see("Ctrl-D exits; session talk keeps running")
 	c.see(">>> ")
 	c.typed("x = 5\r")
 	c.see(">>> ")

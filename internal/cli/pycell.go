@@ -165,7 +165,7 @@ func (t *turn) follow(ctx context.Context, signals <-chan os.Signal) (turnEnd, e
 			}(e)
 		}
 	}
-	return end, errors.New("the log ends before the cell does")
+	return end, errors.New("the log ended before the cell")
 }
 
 // note takes in what an event of the cell says about its end. It reports
@@ -222,7 +222,7 @@ func (t *turn) signal(ctx context.Context, s os.Signal) error {
 		t.interrupts++
 		t.last = time.Now()
 		if t.interrupts > 2 {
-			return &exitError{exitInterrupted, errors.New("left a cell that does not end")}
+			return &exitError{exitInterrupted, errors.New("detached from a cell that does not end")}
 		}
 		hard := t.interrupts == 2
 		go func() { _ = t.interrupt(ctx, hard) }() // who waits sees whether it helped
@@ -255,7 +255,7 @@ func (t *turn) answer(ctx context.Context, e *spool.Event) error {
 		return nil
 	}
 	if ask.Kind != spool.AskInput {
-		return t.kernel.refuse(ctx, e.Seq, "ENOSYS", fmt.Sprintf("nobody here answers %s %s", ask.Kind, ask.Name))
+		return t.kernel.refuse(ctx, e.Seq, "ENOSYS", fmt.Sprintf("this client does not answer %s %s", ask.Kind, ask.Name))
 	}
 	if t.asks == nil {
 		return t.kernel.refuse(ctx, e.Seq, "EOF", "nobody is there to answer input()")

@@ -323,7 +323,7 @@ func (s *pyServer) request(ctx context.Context, line []byte) (leave bool, err er
 	case r.Kill:
 		return false, run.Control(ctx, spool.Control{Op: spool.ControlKill, Turn: s.oldest()})
 	}
-	return false, errors.New(`a request has one of "code", "interrupt", "answer", "restart", "exit", "stdin", "close_stdin" and "kill"`)
+	return false, errors.New(`a request needs one of "code", "interrupt", "answer", "restart", "exit", "stdin", "close_stdin" and "kill"`)
 }
 
 // oldest is the turn that runs, of those that were begun here. Without one it

@@ -100,7 +100,7 @@ func findSession(ctx context.Context, b spool.Backend, name string) (*interprete
 			return nil, err
 		case info.State != spool.StateRunning:
 		case info.Engine != spool.EngineKernel:
-			return nil, &hintedError{fmt.Errorf("run %s has the name %q and is no Python", shorten(string(info.ID)), name), "choose another --session"}
+			return nil, &hintedError{fmt.Errorf("run %s has the name %q and is not a Python run", shorten(string(info.ID)), name), "choose another --session"}
 		case found == nil || cmp.Or(info.Created.Compare(found.Created), cmp.Compare(info.ID, found.ID)) < 0:
 			found = &info
 		}

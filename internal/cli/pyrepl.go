@@ -69,18 +69,19 @@ func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go r.follow(ctx, info.Last)
-	fmt.Fprintf(a.stdout, "Python in run %s; Ctrl-C interrupts, Ctrl-D leaves%s\n", shorten(string(info.ID)), leaves(k, info.Name))
+	fmt.Fprintf(a.stdout, "Python in run %s; Ctrl-C interrupts, Ctrl-D exits%s\n", shorten(string(info.ID)), staysRunning(k, info.Name))
 	return r.loop(ctx)
 }
 
-func leaves(k *interpreter, name string) string {
-	if k.own {
+// staysRunning says what Ctrl-D leaves behind, if anything.
+func staysRunning(k *interpreter, name string) string {
+	switch {
+	case k.own:
 		return ""
+	case name == "":
+		return "; the run keeps running"
 	}
-	if name == "" {
-		return " it running"
-	}
-	return " session " + name + " running"
+	return "; session " + name + " keeps running"
 }
 
 // follow passes the events on, one at a time.

@@ -34,21 +34,21 @@ func (a *app) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- command [argument…]",
 		Short: "Run a command and keep its log",
-		Long: `Run starts a command, passes on what it writes, and exits as it did. No shell
-sees the command. Its log can be read while it runs and afterwards, by this and
-by other invocations: see "spool logs".
+		Long: `Run starts a command, prints its output, and exits with its exit code. The
+command is executed directly, not by a shell. "spool logs" reads its log while
+the command runs and afterwards.
 
-Input is passed on to the command until it ends. SIGINT, SIGTERM, SIGHUP and
-SIGQUIT are passed on as well; a second SIGINT within a second kills the command
-and everything it started. With --tty the command gets a terminal of its own,
-as large as this one, and every key goes to it.
+Run forwards its standard input to the command, and also SIGINT, SIGTERM, SIGHUP
+and SIGQUIT. A second SIGINT within a second kills the command and everything it
+started. With --tty the command gets its own terminal of the same size, and all
+keys go to the command.
 
-On this machine the command has the environment of the caller; on a server it
-has the core variables of the server. --env adds to both, and --clean-env
-leaves only what --env says.
+On this machine the command inherits your environment. On a server it inherits
+the core variables of the server. --env adds variables; --clean-env starts from
+an empty environment.
 
 Exit codes: the command's own; 128+N if signal N ended it; 125 if spool failed;
-126 if the command cannot be executed; 127 if there is no such command.`,
+126 if the command cannot be executed; 127 if it does not exist.`,
 		Example: `  spool run -- make test
   spool run --tty -- vim notes.txt
   spool run --name web --timeout 1h -- python3 -m http.server
@@ -64,13 +64,13 @@ Exit codes: the command's own; 128+N if signal N ended it; 125 if spool failed;
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // the first word that is no flag begins the command
 	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
-	flags.BoolVar(&o.json, "json", false, "print events, one JSON object a line")
+	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
 	flags.StringVar(&o.cwd, "cwd", "", "working `directory`")
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
 	flags.BoolVar(&o.cleanEnv, "clean-env", false, "start from an empty environment")
-	flags.StringVar(&o.name, "name", "", "`name` to find the run by")
+	flags.StringVar(&o.name, "name", "", "`name` of the run")
 	flags.StringVar(&o.id, "id", "", "`id` of the run, instead of a new one")
-	flags.BoolVarP(&o.detach, "detach", "d", false, "print the run's id and leave; see spool attach, logs, wait and kill")
+	flags.BoolVarP(&o.detach, "detach", "d", false, "run in the background and print the run's id; see spool attach, logs, wait and kill")
 	o.limits.add(flags, "")
 	return cmd
 }

@@ -197,7 +197,7 @@ func TestAttachTTY(t *testing.T) {
 	run.see("ready\r\n")
 
 	first := typeIn(t, state, "attach", "shell")
-	first.see("Ctrl-P Ctrl-Q leaves\r\n")
+	first.see("press Ctrl-P Ctrl-Q to detach\r\n")
 	run.typed("hello\r")
 	first.see("got <hello>\r\n")
 	run.see("got <hello>\r\n")
@@ -207,7 +207,7 @@ func TestAttachTTY(t *testing.T) {
 	first.typed("a\x10b\r") // a lone Ctrl-P goes through
 	first.see("got <a\x10b>\r\n")
 	first.typed("\x10\x11")
-	first.see("which goes on\r\n")
+	first.see("is still running\r\n")
 	first.exits(0)
 
 	second := typeIn(t, state, "attach", "--after", "0", "shell")
@@ -217,15 +217,15 @@ func TestAttachTTY(t *testing.T) {
 	run.exits(6)
 }
 
-func TestAttachInterruptLeaves(t *testing.T) {
+func TestAttachInterruptDetaches(t *testing.T) {
 	state := t.TempDir()
 	run := typeIn(t, state, "run", "--name", "loop", "--", "sh", "-c", `echo ready; exec sleep 60`)
 	run.see("ready\r\n")
 	a := typeIn(t, state, "attach", "--after", "0", "loop")
-	a.see("Ctrl-C leaves\r\n")
+	a.see("press Ctrl-C to detach\r\n")
 	a.see("ready\r\n")
 	a.typed("\x03")
-	a.see("which goes on\r\n")
+	a.see("is still running\r\n")
 	a.exits(0)
 	run.typed("\x03")
 	run.exits(130)

@@ -37,24 +37,24 @@ func (a *app) tortureCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "torture [flags]",
-		Short: "Prove that nothing is lost, whatever breaks",
-		Long: `Torture starts a server and has it run workers that write numbered, checksummed
-records on pipes and terminals, while connections are cut, readers stall, and
-the server, its keeper and the workers are killed. It then checks for every run
+		Short: "Check that nothing is lost when things break",
+		Long: `Torture starts a server that runs workers, which write numbered, checksummed
+records to pipes and terminals, while torture cuts connections, stalls readers,
+and kills the server, its keeper and the workers. It then checks for every run
 that nothing was lost, repeated, reordered, invented or left running, that exit
 codes are exact, and that the log reads the same afterwards.
 
-What happens follows from --seed; --print shows it without doing it. With --url
-or --peer another server of this machine is put to the test, such as codex: it
-gets the faults that a client and its workers can cause. An outcome of unknown
-is accepted only for runs that lived during a fault that allows it, and counted.
+--seed determines all faults; --print prints them without causing them. --url and
+--peer test another server on this machine, such as codex, with the faults that a
+client and its workers can cause. Torture accepts an unknown outcome only for
+runs that were live during a fault that allows it, and counts them.
 
-With --kernels it has a server keep Python interpreters instead, asks them all
-that cells do, and checks that every cell ends as it should, that no process and
-no descriptor stays, and that all are gone when their keeper is killed.
+--kernels tests Python interpreters instead: it runs cells of every kind and
+checks that every cell ends as expected, that no process and no descriptor stays,
+and that all interpreters are gone when their keeper is killed.
 
-Exit codes: 0 if every promise was kept; 1 if one was broken, or not everything
-that was asked for could be done.`,
+Exit codes: 0 if every check passed; 1 if a check failed, or a goal was not
+reached.`,
 		Example: `  spool torture
   spool torture --seed 7 --disconnects 10000 --kills 200
   spool torture --faults cut,stall --duration 1m --json
@@ -65,27 +65,27 @@ that was asked for could be done.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.torture(cmd.Context(), &f) },
 	}
 	flags := cmd.Flags()
-	flags.Uint64Var(&f.opts.Seed, "seed", 1, "what everything follows from")
-	flags.StringVar(&f.faults, "faults", strings.Join(names, ","), "`list` of faults to use")
-	flags.DurationVar(&f.opts.Duration, "duration", 0, "end after this `time` at the latest (default 30s if there is no other goal)")
-	flags.IntVar(&f.opts.Runs, "runs", 0, "go on until so many runs ended")
-	flags.IntVar(&f.opts.Disconnects, "disconnects", 0, "go on until so many connections were cut")
-	flags.IntVar(&f.opts.Kills, "kills", 0, "go on until the server was killed so often")
-	flags.IntVar(&f.opts.Clients, "clients", torture.DefaultClients, "clients that speak as codex does")
-	flags.IntVar(&f.opts.Natives, "spool-clients", torture.DefaultNatives, "clients that speak Spool's own methods")
-	flags.IntVar(&f.opts.Live, "live", torture.DefaultLive, "runs at once of each client")
-	flags.DurationVar(&f.opts.Grace, "grace", torture.DefaultGrace, "`time` after which nothing of an ended run may live")
-	flags.DurationVar(&f.opts.Hang, "hang", torture.DefaultHang, "`time` without news after which a run is given up")
-	flags.Var(&f.rss, "max-rss", "memory the server may hold, in `bytes`")
-	flags.Var(&f.disk, "disk-size", "size of the disk that is filled, in `bytes`")
-	flags.StringVar(&f.opts.URL, "url", "", "`URL` of a server to torture instead of one of its own")
-	flags.StringVar(&f.opts.Peer, "peer", "", "`binary` of another exec-server, such as codex, to start and torture")
-	flags.StringVar(&f.dir, "dir", "", "`directory` to work in, which is kept (default a temporary one)")
-	flags.IntVar(&f.soak.Kernels, "kernels", 0, "start so many Python interpreters, instead of all else")
-	flags.IntVar(&f.soak.Cells, "cells", 0, "and run so many cells in them (default 10 each)")
-	flags.StringVar(&f.soak.Python, "python", "", "`interpreter` for them")
+	flags.Uint64Var(&f.opts.Seed, "seed", 1, "seed of the random faults")
+	flags.StringVar(&f.faults, "faults", strings.Join(names, ","), "`list` of faults to cause")
+	flags.DurationVar(&f.opts.Duration, "duration", 0, "stop after this `time` (default 30s if there is no other goal)")
+	flags.IntVar(&f.opts.Runs, "runs", 0, "continue until this many runs ended")
+	flags.IntVar(&f.opts.Disconnects, "disconnects", 0, "continue until this many connections were cut")
+	flags.IntVar(&f.opts.Kills, "kills", 0, "continue until the server was killed this many times")
+	flags.IntVar(&f.opts.Clients, "clients", torture.DefaultClients, "number of clients that use the codex protocol")
+	flags.IntVar(&f.opts.Natives, "spool-clients", torture.DefaultNatives, "number of clients that use Spool's own protocol")
+	flags.IntVar(&f.opts.Live, "live", torture.DefaultLive, "concurrent runs per client")
+	flags.DurationVar(&f.opts.Grace, "grace", torture.DefaultGrace, "`time` after which no process of an ended run may be alive")
+	flags.DurationVar(&f.opts.Hang, "hang", torture.DefaultHang, "`time` without events after which a run counts as hung")
+	flags.Var(&f.rss, "max-rss", "memory limit of the server, in `bytes`")
+	flags.Var(&f.disk, "disk-size", "size of the disk that torture fills, in `bytes`")
+	flags.StringVar(&f.opts.URL, "url", "", "`URL` of a running server to test")
+	flags.StringVar(&f.opts.Peer, "peer", "", "`binary` of another exec-server, such as codex, to start and test")
+	flags.StringVar(&f.dir, "dir", "", "working `directory`, kept afterwards (default: a temporary one)")
+	flags.IntVar(&f.soak.Kernels, "kernels", 0, "test this many Python interpreters instead of servers")
+	flags.IntVar(&f.soak.Cells, "cells", 0, "with --kernels: number of cells (default 10 per interpreter)")
+	flags.StringVar(&f.soak.Python, "python", "", "with --kernels: `interpreter` to use")
 	flags.BoolVar(&f.asJSON, "json", false, "print one JSON object")
-	flags.IntVar(&f.steps, "print", 0, "print the first `n` faults of each lane and do nothing")
+	flags.IntVar(&f.steps, "print", 0, "print the first `n` faults of each lane and exit")
 	return cmd
 }
 

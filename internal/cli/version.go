@@ -49,8 +49,8 @@ func (a *app) versionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Say which version this is",
-		Long:    "Version prints the version of spool, and of what it was built with.",
+		Short:   "Print the version",
+		Long:    "Version prints the version of spool, the Go version and the platform.",
 		Example: "  spool version\n  spool version --json",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {

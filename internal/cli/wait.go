@@ -14,13 +14,13 @@ func (a *app) waitCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "wait [flags] RUN…",
-		Short: "Wait until runs are finished",
-		Long: `Wait waits until runs are finished and exits as they did: with the first code
-that is not 0, in the order in which they were named. With --json it prints one
-JSON object a line for each of them.
+		Short: "Wait until runs have finished",
+		Long: `Wait waits until runs have finished and exits with their exit code: the first
+one that is not 0, in the order of the arguments. With --json it prints one JSON
+object per line, one line per run.
 
-Exit codes: the run's own; 128+N if signal N ended it; 125 if nobody can know
-how it ended, or if spool failed.`,
+Exit codes: the exit code of the run; 128+N if signal N ended it; 125 if its
+outcome is unknown or spool failed.`,
 		Example: `  spool wait build
   spool wait --json build test lint`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
@@ -31,7 +31,7 @@ how it ended, or if spool failed.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
 	return cmd
 }
 
