@@ -7,12 +7,18 @@ import (
 	"fmt"
 )
 
-// Find returns the run that a person means by text: its id, its name, of which
-// the newest run has it, or a unique prefix of its id.
+// contestedLength is the length from which on a name that is also the prefix of
+// another run's id is ambiguous. Names such as "a" or "db" are shorter: one id
+// in a thousand begins with two given characters, and such names must keep
+// working.
+const contestedLength = 4
+
+// Find returns the run that a person means by text: the run with that id, the
+// newest run with that name, or the one run whose id begins with text.
 //
-// The error is [ErrAmbiguous] if text is the prefix of several ids, or the name
-// of one run and the prefix of another's id; [ErrNotFound] if it is neither;
-// [ErrInvalid] if it is empty.
+// The error is [ErrAmbiguous] if text is the prefix of several ids, or, from four
+// characters on, the name of one run and the prefix of another's id;
+// [ErrNotFound] if no run matches; [ErrInvalid] if text is empty.
 func Find(ctx context.Context, b Backend, text string) (*Run, error) {
 	run, err := find(ctx, b, text)
 	if err != nil {
@@ -38,7 +44,7 @@ func find(ctx context.Context, b Backend, text string) (RunID, error) {
 	named, nameErr := ids(ctx, b, Filter{Name: text, Limit: 1})
 	var prefixed []RunID
 	var prefixErr error
-	if isID {
+	if isID && (len(named) == 0 || len(text) >= contestedLength) {
 		prefixed, prefixErr = ids(ctx, b, Filter{Prefix: RunID(text), Limit: 2})
 	}
 	switch {

@@ -41,6 +41,7 @@ func finds(t *testing.T, b spool.Backend) {
 	finished(t, b, "ghi4four", "ghi4")      // the beginning of its own id
 	finished(t, b, "jkl5five", "abc2two")   // another's whole id
 	finished(t, b, "mno6six", "My job: #1") // no id at all
+	finished(t, b, "pqr7seven", "de")       // too short to contest another's id
 	tests := []struct {
 		text string
 		want spool.RunID
@@ -51,6 +52,7 @@ func finds(t *testing.T, b spool.Backend) {
 		{"job", "abc2two", nil}, // the newest of that name
 		{"abc", "", spool.ErrAmbiguous},
 		{"abc1", "", spool.ErrAmbiguous},
+		{"de", "pqr7seven", nil},
 		{"ghi4", "ghi4four", nil},
 		{"abc2two", "abc2two", nil},
 		{"My job: #1", "mno6six", nil},
