@@ -147,7 +147,9 @@ type Control struct {
 	Signal string        `json:"signal,omitempty"`
 	Size   Size          `json:"size,omitzero"`
 	Grace  time.Duration `json:"grace_ms,omitempty"` // zero means the run's own
-	// Turn restricts it to that turn: if it is over, nothing happens.
+	// Turn restricts it to that turn. A turn that is over is left alone, one
+	// that waits is cancelled, and a control that arrives before its turn is
+	// kept for it. The run itself goes on.
 	Turn Seq `json:"turn,omitempty"`
 }
 

@@ -52,7 +52,7 @@ const (
 	TurnOK          TurnOutcome = "ok"
 	TurnError       TurnOutcome = "error"       // it raised, or said that it failed
 	TurnInterrupted TurnOutcome = "interrupted" // somebody asked it to stop, and it did
-	TurnCancelled   TurnOutcome = "cancelled"   // the run was stopped, or the turn before it began
+	TurnCancelled   TurnOutcome = "cancelled"   // it or its run was stopped
 	TurnTimeout     TurnOutcome = "timeout"     // its time was up
 	TurnStalled     TurnOutcome = "stalled"     // nothing was heard of it for too long
 	TurnBudget      TurnOutcome = "budget"      // it used up its tokens or its money
