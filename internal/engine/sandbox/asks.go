@@ -23,31 +23,31 @@ const (
 	AskSubprocess = "subprocess.run"
 )
 
-// never is how long nobody waits.
+// never is longer than any wait.
 const never = time.Duration(math.MaxInt64)
 
-// ask puts a question of a script to the host program.
+// ask passes an ask of a script to the host program and waits for the answer.
 func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte) guest.Reply {
 	if reason := denies(s.config, kind, payload); reason != "" {
 		return failed(guest.CodeDenied, reason)
 	}
 	switch {
 	case len(payload) > MaxAskBytes:
-		return failed("E2BIG", fmt.Sprintf("%s: %d bytes are more than the %d that can be asked", kind, len(payload), MaxAskBytes))
+		return failed("E2BIG", fmt.Sprintf("%s: a payload of %d bytes exceeds the limit of %d", kind, len(payload), MaxAskBytes))
 	case !json.Valid(payload):
-		return failed("EINVAL", kind+": what is asked is not JSON")
+		return failed("EINVAL", kind+": the payload is not JSON")
 	}
 	t.Value.output.sync()
 	limit := time.Duration(s.config.Limits.AskMs) * time.Millisecond
 	ask := spool.Ask{Kind: kind, Data: payload, Deadline: time.Now().UTC().Add(limit)}
-	if kind == spool.AskInput { // a person may take all the time there is
+	if kind == spool.AskInput { // a person may take any time
 		limit, ask.Deadline, ask.Data = never, time.Time{}, nil
 		var line struct {
 			Prompt string `json:"prompt"`
 			Secret bool   `json:"secret"`
 		}
 		if err := json.Unmarshal(payload, &line); err != nil {
-			return failed("EINVAL", "input: what is asked does not decode")
+			return failed("EINVAL", "input: malformed payload")
 		}
 		ask.Prompt, ask.Secret = line.Prompt, line.Secret
 	}
@@ -68,7 +68,7 @@ func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte)
 			text := fmt.Sprintf("%s timed out after %dms", kind, limit.Milliseconds())
 			if s.turns.CloseAsk(seq, spool.Notice{Text: text}) {
 				return failed(guest.CodeTimedOut, text)
-			} // else the answer was in time, and is on its way
+			} // else the answer came in time and is in the channel
 		case <-ctx.Done(): // the end of the turn closes it
 			return failed(guest.CodeFailed, "the script was stopped")
 		}
@@ -90,10 +90,10 @@ func failed(code, message string) guest.Reply {
 	return guest.Reply{Error: &guest.ReplyError{Code: code, Message: message}}
 }
 
-// denies says why an ask is not put to the host program, or nothing.
+// denies returns why an ask is refused, or "" if it may go to the host program.
 func denies(c *python.SandboxConfig, kind string, payload []byte) string {
 	if kind == "" || len(kind) > 128 {
-		return "an ask needs a name"
+		return "an ask needs a kind of at most 128 bytes"
 	}
 	if !offers(c, kind) {
 		switch kind {
@@ -109,7 +109,7 @@ func denies(c *python.SandboxConfig, kind string, payload []byte) string {
 	}
 	var request struct{ URL, Hostname string }
 	if json.Unmarshal(payload, &request) != nil {
-		return kind + ": what is asked does not decode"
+		return kind + ": malformed payload"
 	}
 	host := request.Hostname
 	if kind == python.AskHTTP {

@@ -34,7 +34,7 @@ func (s *session) reportChanges() {
 			report.Omitted, report.Changes = len(report.Changes), nil
 			data = encode(report)
 		}
-		_ = s.notice(0, spool.Notice{Code: NoticeChanges, Text: "what was changed below " + o.guest, Data: data})
+		_ = s.notice(0, spool.Notice{Code: NoticeChanges, Text: "changed files below " + o.guest, Data: data})
 	}
 }
 

@@ -35,22 +35,22 @@ func complete(c *python.SandboxConfig, spec *spool.Spec) error {
 		}
 	case python.BackendEmbedded:
 		if len(c.Packages) > 0 || c.Dist != "" || c.Wheels != "" {
-			return errors.New("the embedded back end takes no packages and no distribution; the pyodide one does")
+			return errors.New("packages, dist and wheels need the pyodide back end")
 		}
 	case python.BackendPyodide:
 	default:
-		return fmt.Errorf("no back end is called %q: there are auto, embedded and pyodide", c.Backend)
+		return fmt.Errorf("unknown back end %q: use auto, embedded or pyodide", c.Backend)
 	}
 	switch c.Isolation {
 	case python.IsolateBest, python.IsolateStrict, python.IsolateNone:
 	default:
-		return fmt.Errorf("no isolation is called %q: there are strict and none, and without a name the best of the machine", c.Isolation)
+		return fmt.Errorf("unknown isolation %q: use strict or none, or leave it out for the best available", c.Isolation)
 	}
 	if spec.TTY != nil {
 		return errors.New("a sandbox has no terminal")
 	}
 	if p := spec.EnvPolicy; p != nil && (p.Inherit != "none" || len(p.Set) > 0) {
-		return errors.New("a sandbox inherits no environment: give its own with env")
+		return errors.New("a sandbox inherits no environment: set variables with env")
 	}
 	for name := range spec.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(spec.Env[name], "\x00") {
@@ -63,15 +63,15 @@ func complete(c *python.SandboxConfig, spec *spool.Spec) error {
 			c.Mounts[i].Mode = python.MountReadOnly
 		case python.MountReadOnly, python.MountReadWrite, python.MountOverlay:
 		default:
-			return fmt.Errorf("mount %q: no mode is called %q: there are ro, rw and overlay", m.Guest, m.Mode)
+			return fmt.Errorf("mount %q: unknown mode %q: use ro, rw or overlay", m.Guest, m.Mode)
 		}
 		if !path.IsAbs(m.Guest) || path.Clean(m.Guest) == "/" {
-			return fmt.Errorf("mount %q: the guest's path must be absolute, and not the root", m.Guest)
+			return fmt.Errorf("mount %q: the guest path must be absolute and not /", m.Guest)
 		}
 	}
 	for _, o := range c.Offer {
 		if o == "" || strings.Contains(strings.TrimSuffix(o, "*"), "*") {
-			return fmt.Errorf("offer %q: give the name of an ask, or a beginning and *", o)
+			return fmt.Errorf("offer %q: use the kind of an ask, or a prefix followed by *", o)
 		}
 	}
 	return completeLimits(&c.Limits, &spec.Limits)
@@ -98,12 +98,12 @@ func completeLimits(l *python.SandboxLimits, run *spool.Limits) error {
 		l.OutputStop = true
 	}
 	if run.OutputPolicy == "block" {
-		return errors.New("a sandbox cannot hold back output: its policies are truncate and stop")
+		return errors.New("output policy block is not supported by a sandbox: use truncate or stop")
 	}
 	return nil
 }
 
-// least is the smaller of two limits of which zero is none.
+// least returns the smaller of two limits. Zero means no limit.
 func least(a, b int64) int64 {
 	switch {
 	case a == 0:

@@ -17,7 +17,7 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-func TestConfigFillsInWhatIsLeftOpen(t *testing.T) {
+func TestConfigDefaults(t *testing.T) {
 	c, err := decode(&spool.Spec{})
 	if err != nil {
 		t.Fatal(err)
@@ -37,17 +37,17 @@ func TestConfigFillsInWhatIsLeftOpen(t *testing.T) {
 	}
 }
 
-func TestConfigRefusesWhatMakesNoSense(t *testing.T) {
+func TestInvalidConfigs(t *testing.T) {
 	for config, want := range map[string]string{
-		`{"backend":"magic"}`:                                  "no back end is called",
-		`{"backend":"embedded","packages":["numpy"]}`:          "takes no packages",
-		`{"isolation":"total"}`:                                "no isolation is called",
+		`{"backend":"magic"}`:                                  "unknown back end",
+		`{"backend":"embedded","packages":["numpy"]}`:          "need the pyodide back end",
+		`{"isolation":"total"}`:                                "unknown isolation",
 		`{"mounts":[{"host":"/x","guest":"relative"}]}`:        "must be absolute",
-		`{"mounts":[{"host":"/x","guest":"/"}]}`:               "not the root",
-		`{"mounts":[{"host":"/x","guest":"/..","mode":"ro"}]}`: "not the root",
-		`{"mounts":[{"host":"/x","guest":"/x","mode":"rwx"}]}`: "no mode is called",
+		`{"mounts":[{"host":"/x","guest":"/"}]}`:               "and not /",
+		`{"mounts":[{"host":"/x","guest":"/..","mode":"ro"}]}`: "and not /",
+		`{"mounts":[{"host":"/x","guest":"/x","mode":"rwx"}]}`: "unknown mode",
 		`{"limits":{"memory_bytes":-1}}`:                       "negative",
-		`{"offer":["a*b"]}`:                                    "give the name",
+		`{"offer":["a*b"]}`:                                    "use the kind",
 		`{"unknown":1}`:                                        `unknown key "unknown"`,
 		`{"limits":{"wal_ms":1}}`:                              `unknown key "limits.wal_ms" in sandbox config; did you mean "limits.wall_ms"?`,
 		`{"Packages":[]}`:                                      `unknown key "Packages" in sandbox config; did you mean "packages"?`,
@@ -71,7 +71,7 @@ func TestConfigRefusesWhatMakesNoSense(t *testing.T) {
 	}
 }
 
-func TestTheLeastLimitCounts(t *testing.T) {
+func TestSmallestLimitApplies(t *testing.T) {
 	for _, c := range []struct{ config, run, own, want int64 }{
 		{0, 0, 0, 300_000}, {0, 0, 50, 50}, {100, 0, 0, 100}, {100, 0, 50, 50}, {100, 0, 500, 100},
 		{100, 70, 0, 70}, {0, 70, 0, 70}, {-1, 0, 0, 0}, {-1, 0, 20, 20}, {-1, 90, 0, 90},
@@ -86,7 +86,7 @@ func TestTheLeastLimitCounts(t *testing.T) {
 	}
 }
 
-func TestHostsThatAreAllowed(t *testing.T) {
+func TestAllowedHosts(t *testing.T) {
 	hosts := []string{"example.org", "*.good.test", "192.0.2.1", "api.test:8080"}
 	for host, want := range map[string]bool{
 		"example.org": true, "EXAMPLE.org.": true, "sub.example.org": false, "a.good.test": true, "a.b.good.test": true,
@@ -106,7 +106,7 @@ func (e *events) append(ev spool.Event) error {
 	return nil
 }
 
-func TestOutputBecomesFewEventsAndNoneIsLate(t *testing.T) {
+func TestOutputIsBatchedWithoutDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all events
 		o := newOutput(1, 100, all.append, func() {})
@@ -145,7 +145,7 @@ func TestOutputBecomesFewEventsAndNoneIsLate(t *testing.T) {
 	})
 }
 
-func TestStdinWaitsForInputAndForRoom(t *testing.T) {
+func TestStdinBlocksForInputAndForSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStdin()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -197,7 +197,7 @@ func TestStdinWaitsForInputAndForRoom(t *testing.T) {
 	})
 }
 
-func TestIdleTimerFiresOnlyAfterSilence(t *testing.T) {
+func TestIdleTimerFiresOnlyWithoutActivity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fired := time.Time{}
 		began := time.Now()

@@ -53,8 +53,7 @@ func (s *session) Control(_ context.Context, c spool.Control) error {
 	return nil
 }
 
-// restart has the next turn meet a new interpreter, and stops the one that
-// runs.
+// restart gives the next turn a new interpreter and stops the running turn.
 func (s *session) restart() {
 	s.mu.Lock()
 	s.renew = true

@@ -46,12 +46,12 @@ func New(o Options) (*Engine, error) {
 	return &Engine{opts: o, backends: make(map[string]guest.Backend), sessions: make(map[*session]struct{})}, nil
 }
 
-// startWait is how long a start waits for a preparation that says nothing: one
-// that fails, fails early.
+// startWait is how long Start waits for a preparation without progress. A
+// preparation that fails does so early.
 const startWait = 500 * time.Millisecond
 
 // Start opens a context. It returns when that is ready, or when its
-// preparation turns out to take long; notices then say how it gets on.
+// preparation takes long; notices then report its progress.
 func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (engine.Session, error) {
 	config, err := decode(&spec)
 	if err != nil {
@@ -107,7 +107,7 @@ func (e *Engine) backend(name string) (guest.Backend, error) {
 	}
 	makeIt, ok := e.opts.Backends[name]
 	if !ok {
-		return nil, &guest.UnavailableError{Backend: name, Err: errors.New("it is not part of this program")}
+		return nil, &guest.UnavailableError{Backend: name, Err: errors.New("not part of this program")}
 	}
 	b, err := makeIt()
 	if err != nil {
@@ -117,7 +117,7 @@ func (e *Engine) backend(name string) (guest.Backend, error) {
 	return b, nil
 }
 
-// Close ends every run and lets go of the back ends.
+// Close ends every run and closes the back ends.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -139,7 +139,7 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// startError says in a caller's terms why a back end cannot be had.
+// startError turns the error of a back end into a [spool.StartError].
 func startError(err error) error {
 	var start *spool.StartError
 	var unavailable *guest.UnavailableError

@@ -15,13 +15,13 @@ type Metrics struct {
 	Backend string `json:"backend"`
 
 	// Of prewarm:
-	Executed   *bool    `json:"executed,omitempty"`
-	Reason     string   `json:"reason,omitempty"` // executed or cached
-	DurationMs *int64   `json:"duration_ms,omitempty"`
-	CacheDir   string   `json:"cache_dir,omitempty"`
-	Dist       string   `json:"dist,omitempty"`
-	Version    string   `json:"version,omitempty"`
-	Walls      []string `json:"isolation,omitempty"`
+	Executed    *bool    `json:"executed,omitempty"`
+	Reason      string   `json:"reason,omitempty"` // executed or cached
+	DurationMs  *int64   `json:"duration_ms,omitempty"`
+	CacheDir    string   `json:"cache_dir,omitempty"`
+	Dist        string   `json:"dist,omitempty"`
+	Version     string   `json:"version,omitempty"`
+	Protections []string `json:"isolation,omitempty"`
 
 	// Of startup:
 	StartupMs     *int64 `json:"startup_ms,omitempty"`
@@ -40,7 +40,7 @@ const (
 func prewarmMetrics(backend string, p *guest.Prewarm) Metrics {
 	return Metrics{
 		Phase: PhasePrewarm, Backend: backend, Executed: &p.Executed, Reason: p.Reason, DurationMs: ms(p.Duration),
-		CacheDir: p.CacheDir, Dist: p.Dist, Version: p.Version, Walls: p.Walls,
+		CacheDir: p.CacheDir, Dist: p.Dist, Version: p.Version, Protections: p.Protections,
 	}
 }
 

@@ -9,9 +9,8 @@ import (
 	"github.com/spool-run/spool/internal/meter"
 )
 
-// How output becomes events: a line at once, what is less or follows closely
-// within a moment, so that neither a reader waits nor the log fills with
-// crumbs.
+// Output becomes events: a complete line at once, anything else within
+// outputMoment, so that readers see it early and the log has few small events.
 const (
 	outputMoment = time.Millisecond
 	outputChunk  = 64 << 10

@@ -1,16 +1,15 @@
-// Package sandbox is the engine that runs Python which nobody has to trust.
+// Package sandbox is the engine that runs untrusted Python.
 // A run is a context; each cell sent to it is a turn, with the events that a
 // kernel has, so that a caller swaps one for the other in the spec.
 //
-// What a script can reach is what its [python.SandboxConfig] offers: files of a tree of its
-// own, and questions that the program which started the run answers. There is
-// no network, no process, no environment and no file of this machine
-// otherwise. How that is enforced is the back end's part: see package guest
-// and docs/sandbox.md.
+// A script can reach what its [python.SandboxConfig] offers: files of its own
+// tree, and asks that the program which started the run answers. It has no
+// other network, process, environment or file of this machine. The back ends
+// enforce this: see package guest and docs/sandbox.md.
 //
 // Each turn ends with a done event: the script's exit code, or what ended it.
-// A turn that had to be stopped costs the run its interpreter, which the next
-// turn finds replaced by a new one; a notice says so.
+// Stopping a turn ends the run's interpreter. The next turn gets a new one, and
+// a notice says so.
 package sandbox
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 )
 
-// What a run gets where its [python.SandboxConfig] says nothing.
+// Defaults for what a [python.SandboxConfig] leaves out.
 const (
 	DefaultWall        = 5 * time.Minute
 	DefaultOutputBytes = 1 << 20 // of each stream, in each turn
@@ -38,7 +37,7 @@ const (
 	MaxQueued = 1024
 	// MaxStdin bytes may wait for a script that does not read.
 	MaxStdin = 16 << 20
-	// MaxAskBytes bounds what a script may put into a question.
+	// MaxAskBytes bounds the payload of an ask.
 	MaxAskBytes = 8 << 20
 	// MaxChangeBytes bounds what an overlay hands out at the end of a run.
 	MaxChangeBytes = 256 << 20
@@ -47,6 +46,6 @@ const (
 // The codes of the notices this engine writes.
 const (
 	NoticeMetrics   = "metrics"    // Data is a [Metrics]
-	NoticeStateLost = "state_lost" // the interpreter had to go
+	NoticeStateLost = "state_lost" // the interpreter was replaced
 	NoticeChanges   = "changes"    // Data is a [Changes]
 )

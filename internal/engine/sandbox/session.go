@@ -57,7 +57,7 @@ type session struct {
 // end says how a run is to end.
 type end struct {
 	killed bool
-	failed error // the log or the back end gave up
+	failed error // the log or the back end failed
 	code   int
 }
 
@@ -71,7 +71,7 @@ func newSession(e *Engine, spec *spool.Spec, c *python.SandboxConfig, f *files, 
 	return s
 }
 
-// Pid returns zero: a sandbox is no process of anybody's concern.
+// Pid returns zero: a sandbox has no process that callers may signal.
 func (s *session) Pid() int { return 0 }
 
 // Wait returns how the run ended, after its last event.
@@ -108,7 +108,7 @@ func (s *session) progress(p guest.Progress) {
 	s.readyOne.Do(func() { close(s.ready) })
 }
 
-// run is the life of a session.
+// run executes the session from its start to its end.
 func (s *session) run() {
 	defer close(s.done)
 	refused := false
@@ -141,7 +141,7 @@ func (s *session) run() {
 	s.closeFiles(refused)
 }
 
-// closeFiles lets go of everything, in the order in which it was made.
+// closeFiles closes everything, in the order in which it was made.
 func (s *session) closeFiles(refused bool) {
 	s.mu.Lock()
 	s.over = true
@@ -169,7 +169,7 @@ func (s *session) openGuest() error {
 	return nil
 }
 
-// next waits for a turn, or for the end.
+// next waits for a turn or for the end of the run.
 func (s *session) next() (*turn, *end) {
 	for {
 		s.logged()

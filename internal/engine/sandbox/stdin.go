@@ -13,7 +13,7 @@ type stdin struct {
 	mu      sync.Mutex
 	data    []byte
 	eof     bool
-	changed chan struct{} // closed at the next change; nil while nobody waits
+	changed chan struct{} // closed at the next change; nil without a waiter
 }
 
 func newStdin() *stdin { return &stdin{} }
@@ -26,7 +26,7 @@ func (s *stdin) wait() <-chan struct{} {
 	return s.changed
 }
 
-// notify tells those who wait. Callers hold mu.
+// notify wakes all waiters. Callers hold mu.
 func (s *stdin) notify() {
 	if s.changed != nil {
 		close(s.changed)
@@ -41,7 +41,7 @@ func (s *stdin) write(ctx context.Context, p []byte) error {
 		switch {
 		case s.eof:
 			s.mu.Unlock()
-			return nil // nobody will read it, which is the script's business
+			return nil // the turn is over; unread input is dropped
 		case len(s.data) == 0 || len(s.data)+len(p) <= MaxStdin:
 			s.data = append(s.data, p...)
 			s.notify()
@@ -66,8 +66,8 @@ func (s *stdin) discard() {
 	s.data = nil
 }
 
-// end says that no more comes. It is also how a turn that is over lets go of
-// who waits.
+// end marks the end of the input. It also releases the writers that wait for
+// a turn that is over.
 func (s *stdin) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

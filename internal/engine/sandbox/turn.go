@@ -107,7 +107,7 @@ func (s *session) take(t *turn) {
 		s.show(t, &result, count)
 	}
 	if result.Lost && !s.config.Fresh && !s.config.Once && err == nil {
-		_ = s.notice(t.Seq, spool.Notice{Code: NoticeStateLost, Text: "the interpreter was stopped: its variables are gone, its files are not"})
+		_ = s.notice(t.Seq, spool.Notice{Code: NoticeStateLost, Text: "the interpreter was stopped: variables are lost, files are kept"})
 	}
 	d := doneOf(&result, err, why, c.interrupted.Load())
 	d.ExecutionCount = count
@@ -153,7 +153,7 @@ func (s *session) execute(t *turn, g guest.Context) (guest.Result, error) {
 		defer done()
 	}
 	if idle := time.Duration(s.config.Limits.IdleMs) * time.Millisecond; idle > 0 {
-		over := timedOut(idle, " without a sign of life")
+		over := timedOut(idle, " without activity")
 		c.idle = newIdleTimer(idle, func() { t.Stop(over) })
 		defer c.idle.close()
 	}

@@ -37,7 +37,7 @@ type Backend interface {
 	// one setup share the work. Its error is an [*UnavailableError] if this
 	// machine lacks something.
 	Prepare(ctx context.Context, s Setup) (Prewarm, error)
-	// Open returns a new context. It prepares its setup if nobody did.
+	// Open returns a new context. It prepares the setup if necessary.
 	Open(ctx context.Context, o Options) (Context, error)
 	// Doctor says what this machine can do, without changing it.
 	Doctor(ctx context.Context) []Finding
@@ -93,13 +93,13 @@ type Progress struct {
 
 // Prewarm says what a preparation did.
 type Prewarm struct {
-	Executed bool   // something was prepared, as opposed to found
-	Reason   string // ReasonExecuted or ReasonCached
-	Duration time.Duration
-	CacheDir string
-	Dist     string   // for Pyodide: the distribution
-	Version  string   // of Python, and of Pyodide
-	Walls    []string // what stands between guests and this machine, for a person
+	Executed    bool   // something was prepared, as opposed to found
+	Reason      string // ReasonExecuted or ReasonCached
+	Duration    time.Duration
+	CacheDir    string
+	Dist        string   // for Pyodide: the distribution
+	Version     string   // of Python, and of Pyodide
+	Protections []string // the protections between guests and this machine, as text
 }
 
 // The reasons of a [Prewarm].

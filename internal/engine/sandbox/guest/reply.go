@@ -18,7 +18,7 @@ type ReplyError struct {
 
 // Codes of errors that are no errno.
 const (
-	CodeTimedOut = "ERR_TIMED_OUT" // nobody answered in time; TimeoutError
+	CodeTimedOut = "ERR_TIMED_OUT" // no answer in time; TimeoutError
 	CodeDenied   = "ERR_DENIED"    // it was not offered; PermissionError
 	CodeFailed   = "ERR_FAILED"    // anything else; RuntimeError
 )

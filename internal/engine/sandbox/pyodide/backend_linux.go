@@ -62,7 +62,7 @@ func (b *Backend) setup(s guest.Setup) (*setup, error) {
 
 var errClosed = errors.New("the pyodide back end is closed")
 
-// Prepare makes ready what contexts of a setup share.
+// Prepare prepares what contexts of a setup share.
 func (b *Backend) Prepare(ctx context.Context, s guest.Setup) (guest.Prewarm, error) {
 	s.Packages = slices.Clone(s.Packages)
 	u, err := b.setup(s)
@@ -80,7 +80,7 @@ func (b *Backend) Prepare(ctx context.Context, s guest.Setup) (guest.Prewarm, er
 // Open returns a new context.
 func (b *Backend) Open(ctx context.Context, o guest.Options) (guest.Context, error) {
 	if o.Fuel != 0 {
-		return nil, unavailable("leave fuel out, or use the embedded back end", errors.New("work is not counted in Node"))
+		return nil, unavailable("leave fuel out, or use the embedded back end", errors.New("fuel is not counted in Node"))
 	}
 	o.Packages = slices.Clone(o.Packages)
 	o.Memory = cmp.Or(o.Memory, guest.DefaultMemory)
@@ -93,7 +93,7 @@ func (b *Backend) Open(ctx context.Context, o guest.Options) (guest.Context, err
 	if err != nil {
 		return nil, err
 	}
-	return &box{setup: u, nest: n, options: o}, nil
+	return &box{setup: u, group: n, options: o}, nil
 }
 
 // Close ends all that the back end started, and waits for it.
@@ -125,20 +125,20 @@ func (b *Backend) begin(f func()) bool {
 type setup struct {
 	backend *Backend
 	asked   guest.Setup
-	turn    chan struct{} // held by whoever prepares
+	turn    chan struct{} // held while preparing
 
 	mu     sync.Mutex
-	nest   *nest // nil if there is none
-	pool   *pool // of the nest, if it does not fork
+	group  *group // nil if there is none
+	pool   *pool  // of the group, if it does not fork
 	done   guest.Prewarm
 	users  int // contexts and preparations
 	idle   *time.Timer
 	closed bool
 }
 
-// acquire returns the nest of the setup, and makes it if there is none. It
-// must be released.
-func (u *setup) acquire(ctx context.Context, progress func(guest.Progress)) (*nest, guest.Prewarm, error) {
+// acquire returns the group of the setup and starts it if there is none. The
+// caller must release it.
+func (u *setup) acquire(ctx context.Context, progress func(guest.Progress)) (*group, guest.Prewarm, error) {
 	select {
 	case u.turn <- struct{}{}:
 		defer func() { <-u.turn }()
@@ -161,8 +161,8 @@ func (u *setup) acquire(ctx context.Context, progress func(guest.Progress)) (*ne
 		n.close()
 		return nil, guest.Prewarm{}, errClosed
 	}
-	old, oldPool := u.nest, u.pool
-	u.nest, u.users, u.done = n, 1, p
+	old, oldPool := u.group, u.pool
+	u.group, u.users, u.done = n, 1, p
 	u.pool = newPool(n, u.backend.opts.Spares)
 	u.done.Executed, u.done.Reason, u.done.Duration = false, guest.ReasonCached, 0
 	u.mu.Unlock()
@@ -173,11 +173,11 @@ func (u *setup) acquire(ctx context.Context, progress func(guest.Progress)) (*ne
 	return n, p, nil
 }
 
-// take returns the nest if there is one that works.
-func (u *setup) take() (*nest, guest.Prewarm, bool) {
+// take returns the group if there is one that works.
+func (u *setup) take() (*group, guest.Prewarm, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.nest == nil || u.nest.failure() != nil {
+	if u.group == nil || u.group.failure() != nil {
 		return nil, guest.Prewarm{}, false
 	}
 	u.users++
@@ -185,14 +185,14 @@ func (u *setup) take() (*nest, guest.Prewarm, bool) {
 		u.idle.Stop()
 		u.idle = nil
 	}
-	return u.nest, u.done, true
+	return u.group, u.done, true
 }
 
-// release gives a nest back. Without users it ends after a while.
-func (u *setup) release(n *nest) {
+// release gives a group back. A group without users ends after a while.
+func (u *setup) release(n *group) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.nest != n {
+	if u.group != n {
 		return // it has been replaced, and ends with the last of its processes
 	}
 	if u.users--; u.users > 0 || u.closed {
@@ -203,14 +203,14 @@ func (u *setup) release(n *nest) {
 	})
 }
 
-func (u *setup) expire(n *nest) {
+func (u *setup) expire(n *group) {
 	u.mu.Lock()
-	if u.nest != n || u.users > 0 || u.closed {
+	if u.group != n || u.users > 0 || u.closed {
 		u.mu.Unlock()
 		return
 	}
 	pool := u.pool
-	u.nest, u.pool, u.idle = nil, nil, nil
+	u.group, u.pool, u.idle = nil, nil, nil
 	u.mu.Unlock()
 	pool.close()
 	n.close()
@@ -218,8 +218,8 @@ func (u *setup) expire(n *nest) {
 
 func (u *setup) close() {
 	u.mu.Lock()
-	n, pool := u.nest, u.pool
-	u.nest, u.pool, u.closed = nil, nil, true
+	n, pool := u.group, u.pool
+	u.group, u.pool, u.closed = nil, nil, true
 	if u.idle != nil {
 		u.idle.Stop()
 	}
@@ -231,10 +231,10 @@ func (u *setup) close() {
 }
 
 // process returns one that waits for its first script.
-func (u *setup) process(ctx context.Context, n *nest, memory int64) (*process, error) {
+func (u *setup) process(ctx context.Context, n *group, memory int64) (*process, error) {
 	u.mu.Lock()
 	pool := u.pool
-	if u.nest != n {
+	if u.group != n {
 		pool = nil
 	}
 	u.mu.Unlock()

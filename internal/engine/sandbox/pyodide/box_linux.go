@@ -24,7 +24,7 @@ import (
 // box is a context: an interpreter, or one after the other.
 type box struct {
 	setup   *setup
-	nest    *nest
+	group   *group
 	options guest.Options
 	once    sync.Once
 
@@ -94,7 +94,7 @@ func (b *box) attempt(ctx context.Context, p *process, s guest.Script, h guest.H
 		r.Renew = &guest.BootConfig{Env: b.options.Env, Cwd: b.options.Cwd, Seed: hex.EncodeToString(seed), Fresh: b.options.Fresh}
 	}
 	turn := &turn{box: b, proc: p, host: h, began: began}
-	if info := b.nest.ready; r.Renew != nil && info != nil {
+	if info := b.group.ready; r.Renew != nil && info != nil {
 		turn.startup.Packages = info.Packages
 	}
 	stop := context.AfterFunc(ctx, func() {
@@ -111,14 +111,14 @@ func (b *box) attempt(ctx context.Context, p *process, s guest.Script, h guest.H
 	return result, err
 }
 
-// An interpreter that has not begun its script after startTime never will: it
-// is given up, and another one tried, as nothing has happened yet.
+// An interpreter that has not begun its script after startTime never will: Run
+// kills it and tries another one, as nothing of the script has run yet.
 const (
 	startTime = 20 * time.Second
 	maxTries  = 3
 )
 
-var errStuck = errors.New("the interpreter did not begin")
+var errStuck = errors.New("the interpreter did not start the script in time")
 
 func killed() guest.Result {
 	return guest.Result{ExitCode: guest.ExitKilled, EndedBy: guest.Killed, Lost: true}
@@ -126,14 +126,14 @@ func killed() guest.Result {
 
 // begin gets the box an interpreter.
 func (b *box) begin(ctx context.Context) (*process, error) {
-	p, err := b.setup.process(ctx, b.nest, b.options.Memory)
+	p, err := b.setup.process(ctx, b.group, b.options.Memory)
 	if errors.Is(err, errGone) {
-		// All of them ended, which they do not by themselves: a new
-		// nest is as good as the old one.
-		var n *nest
+		// The whole group ended, for example because its supervisor was
+		// killed. Start a new one.
+		var n *group
 		if n, _, err = b.setup.acquire(ctx, nil); err == nil {
-			b.setup.release(b.nest)
-			b.nest = n
+			b.setup.release(b.group)
+			b.group = n
 			p, err = b.setup.process(ctx, n, b.options.Memory)
 		}
 	}
@@ -169,10 +169,10 @@ func (b *box) Interrupt() error {
 	if p == nil {
 		return nil
 	}
-	return p.nest.order(order{Do: doInterrupt, ID: p.id}, -1)
+	return p.group.order(order{Do: doInterrupt, ID: p.id}, -1)
 }
 
-// Close lets go of the interpreter.
+// Close ends the interpreter.
 func (b *box) Close() error {
 	b.mu.Lock()
 	b.closed = true
@@ -184,11 +184,11 @@ func (b *box) Close() error {
 	if p != nil {
 		p.end()
 	}
-	b.once.Do(func() { b.setup.release(b.nest) })
+	b.once.Do(func() { b.setup.release(b.group) })
 	return nil
 }
 
-// private is the memory that the interpreter shares with nobody.
+// private returns the size of the interpreter's private memory.
 func (b *box) private(ctx context.Context) (int64, error) {
 	b.mu.Lock()
 	p := b.proc
@@ -262,8 +262,8 @@ func (t *turn) run(ctx context.Context, r request) (guest.Result, error) {
 	}
 }
 
-// result makes sense of what an interpreter says it did. A script can make it
-// say anything, about itself.
+// result decodes the result that an interpreter reports. A script can forge its
+// own result, and no more than that.
 func result(b []byte) (guest.Result, error) {
 	var said guest.BootResult
 	if err := json.Unmarshal(b, &said); err != nil {
@@ -314,10 +314,10 @@ func (t *turn) ask(ctx context.Context, payload []byte) error {
 	return t.replies.send(t.host.Ask(ctx, string(rest[:n]), rest[n:]), 0)
 }
 
-// exitTime bounds how long we wait to hear how an interpreter ended.
+// exitTime bounds the wait for the exit report of an interpreter.
 const exitTime = 2 * time.Second
 
-// broken says what it means that an interpreter is not there any more.
+// broken explains why the connection to an interpreter ended.
 func (t *turn) broken(ctx context.Context, err error) (guest.Result, error) {
 	r := guest.Result{ExitCode: guest.ExitKilled, EndedBy: guest.Crashed, Lost: true}
 	if ctx.Err() != nil {
@@ -336,7 +336,7 @@ func (t *turn) broken(ctx context.Context, err error) (guest.Result, error) {
 	select {
 	case <-t.proc.exited:
 	case <-timer.C:
-		r.Reason = "the interpreter broke its connection, but did not end: " + err.Error()
+		r.Reason = "the interpreter closed its connection but did not exit: " + err.Error()
 		return r, nil
 	case <-ctx.Done():
 		return killed(), nil
@@ -346,9 +346,9 @@ func (t *turn) broken(ctx context.Context, err error) (guest.Result, error) {
 		return r, fmt.Errorf("get an interpreter: %s", exit.Text)
 	}
 	r.Reason = "the interpreter ended: " + exit.ending()
-	// Whoever runs out of memory outside of Python has no better way to say
-	// so than to fall over.
-	if more := exit.MaxRSS - t.proc.nest.rss; more > t.box.options.Memory/4*3 {
+	// A process that runs out of memory outside of Python crashes without a
+	// message. Its peak memory tells.
+	if more := exit.MaxRSS - t.proc.group.rss; more > t.box.options.Memory/4*3 {
 		r.EndedBy = guest.Memory
 	}
 	return r, nil

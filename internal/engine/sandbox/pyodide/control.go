@@ -6,7 +6,7 @@ package pyodide
 // maxControl bounds one such message.
 const maxControl = 64 << 10
 
-// order is what the host wants.
+// order is a request of the host.
 type order struct {
 	Do string `json:"do"`
 	ID uint64 `json:"id"`
@@ -25,7 +25,7 @@ const (
 	doMeasure   = "measure"   // say what an interpreter has for itself
 )
 
-// report is what the host is told.
+// report is a message to the host.
 type report struct {
 	What string `json:"what"`
 	ID   uint64 `json:"id,omitempty"`
@@ -37,17 +37,17 @@ type report struct {
 	MaxRSS int64  `json:"max_rss,omitempty"` // bytes it had at most
 	Said   string `json:"said,omitempty"`    // on standard error, before that
 
-	Private int64 `json:"private,omitempty"` // bytes that it shares with nobody
+	Private int64 `json:"private,omitempty"` // bytes of private memory
 
-	RSS   int64      `json:"rss,omitempty"` // bytes that an interpreter begins with
-	Ready *readyInfo `json:"ready,omitempty"`
-	Walls []string   `json:"walls,omitempty"`
-	Forks bool       `json:"forks,omitempty"`
+	RSS         int64      `json:"rss,omitempty"` // bytes that an interpreter begins with
+	Ready       *readyInfo `json:"ready,omitempty"`
+	Protections []string   `json:"protections,omitempty"`
+	Forks       bool       `json:"forks,omitempty"`
 }
 
 // The reports.
 const (
-	isUp       = "up"       // the walls stand
+	isUp       = "up"       // the protections are set up
 	isReady    = "ready"    // there is something to fork from
 	isFailed   = "failed"   // there is not, and why
 	isRefused  = "refused"  // an order could not be carried out
@@ -71,7 +71,7 @@ const (
 	kindPlain   = "plain"   // something with its loadPyodide and runPythonAsync
 )
 
-// plan says how to make a place for interpreters.
+// plan describes the processes that run interpreters.
 type plan struct {
 	Node     string   `json:"node"`      // the executable
 	Libs     []string `json:"libs"`      // files that it needs to run

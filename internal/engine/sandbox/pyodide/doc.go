@@ -1,5 +1,5 @@
 // Package pyodide is the sandbox's full back end: real Pyodide, with numpy and
-// whatever else there are wheels for, in Node.
+// any other package that has a wheel, in Node.
 //
 // Loading Pyodide takes seconds, so it is done once. A process that has loaded
 // it, with its packages imported, waits for its first message and never gets
@@ -10,10 +10,10 @@
 // is in a file that copies map privately, because a fork copies the page tables
 // of any other (see share_linux_amd64.go). One copy is made ahead of time.
 //
-// # Walls
+// # Protections
 //
 // Python reaches JavaScript in Pyodide by design, and JavaScript reaches the
-// whole process. So no wall is inside it. Around it are: namespaces of its own
+// whole process. So no protection is inside it. Around it are: its own namespaces
 // for users, mounts, processes, network, IPC and host name; a root that holds
 // nothing but Node, its libraries and the distribution, all read-only; an empty
 // environment; no capabilities and no way to get any; a seccomp filter that
@@ -32,6 +32,6 @@
 // Pyodide, interpreters are processes of their own, started ahead of time.
 // Where there are no namespaces, Landlock keeps such a process to the files it
 // needs, and seccomp from the network and from others. [guest.Prewarm] says
-// which walls there are. If all were asked for, or if nothing at all can be
-// put around files, the back end refuses.
+// which protections are active. The back end refuses to start if strict
+// isolation was asked for and one is missing, or if nothing protects files.
 package pyodide

@@ -13,7 +13,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 )
 
-// Doctor says what this machine can do. It changes nothing.
+// Doctor reports what this machine supports. It changes nothing.
 func (b *Backend) Doctor(ctx context.Context) []guest.Finding {
 	var list []guest.Finding
 	add := func(name string, err error, text string) {
@@ -41,34 +41,34 @@ func (b *Backend) Doctor(ctx context.Context) []guest.Finding {
 		d, derr = openDist(dir)
 	}
 	add("distribution", derr, dir)
-	add("fork", forkable(), "interpreters are forked from one that is loaded")
+	add("fork", forkable(), "interpreters are forked from a loaded process")
 	if err == nil {
-		add("walls", b.tryWalls(ctx, nd), strings.Join(walls(canFork, ""), "; "))
+		add("protections", b.tryProtections(ctx, nd), strings.Join(protections(canFork, ""), "; "))
 	}
 	if err == nil && derr == nil {
-		add("prepared", b.prepared(d, nd), "there is a valid snapshot")
+		add("prepared", b.prepared(d, nd), "a valid snapshot exists")
 	}
 	return list
 }
 
 func forkable() error {
 	if !canFork {
-		return errors.New("not on this architecture: every interpreter is a process of its own, started ahead of time")
+		return errors.New("not on this architecture: each interpreter starts as its own process, ahead of time")
 	}
 	return nil
 }
 
-// tryWalls makes the walls around nothing.
-func (b *Backend) tryWalls(ctx context.Context, nd *node) error {
+// tryProtections starts a supervisor with all protections and no interpreter.
+func (b *Backend) tryProtections(ctx context.Context, nd *node) error {
 	empty, err := os.MkdirTemp("", "spool-doctor-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(empty) }()
 	p := plan{Node: nd.path, Libs: nd.libs, Dist: empty, HostUID: unownedUID, HeapMB: heapMB}
-	n, err := startNest(ctx, b.opts, p, nil)
+	n, err := startGroup(ctx, b.opts, p, nil)
 	if err != nil {
-		return fmt.Errorf("make the walls: %w", err)
+		return fmt.Errorf("set up the protections: %w", err)
 	}
 	n.close()
 	return nil
@@ -89,7 +89,7 @@ func (b *Backend) prepared(d *dist, nd *node) error {
 	}
 	s, err := readStamp(filepath.Join(base, cacheName), fp)
 	if err == nil && s == nil {
-		err = errors.New("not yet: the first use does it")
+		err = errors.New("not prepared yet; the first use prepares it")
 	}
 	return err
 }

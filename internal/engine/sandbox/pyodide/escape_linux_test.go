@@ -94,7 +94,7 @@ var allowedResults = map[string]string{
 }
 
 // Every route leads to JavaScript, and JavaScript leads nowhere.
-func TestEveryRouteToJavaScriptLeadsNowhere(t *testing.T) {
+func TestJavaScriptCannotEscape(t *testing.T) {
 	dir := t.TempDir()
 	secret := "the-secret-" + filepath.Base(dir)
 	file := filepath.Join(dir, "secret.txt")

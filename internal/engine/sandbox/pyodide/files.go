@@ -23,7 +23,7 @@ func newFiles(fs vfs.FS, limit int) *files {
 // close closes what the interpreter left open.
 func (f *files) close() {
 	for h, file := range f.open {
-		_ = file.Close() // whoever would want to know is gone
+		_ = file.Close() // the script has ended
 		delete(f.open, h)
 	}
 }

@@ -22,8 +22,8 @@ const maxFrame = 4 << 20
 // maxScript bounds the request that begins a script.
 const maxScript = 64 << 20
 
-// ErrProtocol says that an interpreter sent what no interpreter of ours sends.
-var ErrProtocol = errors.New("the interpreter does not keep to the protocol")
+// ErrProtocol means that an interpreter sent a malformed frame.
+var ErrProtocol = errors.New("the interpreter violated the protocol")
 
 type op byte
 
@@ -58,14 +58,15 @@ const (
 	opCreate   op = 34 // perm, path
 )
 
-// frame is one of an interpreter. Its payload is valid until the next is read.
+// frame is a request of an interpreter. Its payload is valid until the next
+// frame is read.
 type frame struct {
 	op      op
 	flag    byte
 	payload []byte
 }
 
-// frames reads those of an interpreter.
+// frames reads the frames of an interpreter.
 type frames struct {
 	r   *bufio.Reader
 	buf []byte
@@ -104,7 +105,7 @@ func (f *frames) next() (frame, error) {
 	return fr, nil
 }
 
-// replies writes those of the host, each in one write.
+// replies writes the host's replies, each in one write.
 type replies struct {
 	w   io.Writer
 	buf []byte

@@ -20,15 +20,15 @@ import (
 // fdRunner is the connection of an interpreter's process.
 const fdRunner = 3
 
-// warden is the first process of the namespaces. It starts Node, forks
+// supervisor is the first process of the namespaces. It starts Node, forks
 // interpreters from it, ends them on demand, and tells the host when they are
 // gone. It ends with its control socket, and all others with it.
-type warden struct {
+type supervisor struct {
 	plan   plan
 	proc   *os.File // nil if there is no /proc
 	null   *os.File
-	mother *mother    // nil if interpreters are processes of their own
-	pass   *os.File   // the mother's connection: where to send descriptors
+	zygote *zygote    // nil if interpreters are processes of their own
+	pass   *os.File   // the zygote's connection: where to send descriptors
 	places []*os.File // the distribution and its packages, without a root
 
 	queue chan birth // processes to be made, by the thread that traces
@@ -42,16 +42,16 @@ func inner(p plan) error {
 	// The tracer of a process is a thread, so this is the one that does
 	// everything but wait for the end of interpreters.
 	runtime.LockOSThread()
-	// Whatever this process was left with, Node is not: it gets what it is
+	// Node inherits nothing of what this process has left: it gets what it is
 	// given by name.
 	if err := unix.CloseRange(fdControl, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("keep descriptors back: %w", err)
 	}
-	w := &warden{plan: p, procs: make(map[uint64]int), unborn: make(map[uint64]string)}
+	w := &supervisor{plan: p, procs: make(map[uint64]int), unborn: make(map[uint64]string)}
 	var err error
 	if p.Bare == "" {
 		if w.proc, err = makeRoot(p); err != nil {
-			return fmt.Errorf(makingWalls+": %w", err)
+			return fmt.Errorf(makingProtections+": %w", err)
 		}
 	} else {
 		defer w.killAll()
@@ -63,19 +63,19 @@ func inner(p plan) error {
 		return err
 	}
 	forks := p.Fork && canFork && w.proc != nil
-	if err := w.tell(report{What: isUp, Forks: forks, Walls: walls(forks, p.Bare)}); err != nil {
+	if err := w.tell(report{What: isUp, Forks: forks, Protections: protections(forks, p.Bare)}); err != nil {
 		return err
 	}
 	if forks {
-		if err := w.makeMother(); err != nil {
+		if err := w.makeZygote(); err != nil {
 			return w.tell(report{What: isFailed, Text: err.Error()})
 		}
 	}
 	return w.serve()
 }
 
-// walls names what is between an interpreter and this machine.
-func walls(forks bool, bare string) []string {
+// protections names the protections between an interpreter and this machine.
+func protections(forks bool, bare string) []string {
 	list := []string{
 		"an empty environment",
 		"no capabilities, and no new privileges",
@@ -83,23 +83,23 @@ func walls(forks bool, bare string) []string {
 	}
 	switch {
 	case bare == bareOpen:
-		return append(list, "none around files: what the user can read, a script can")
+		return append(list, "none for files: a script can read every file the user can")
 	case bare == bareConfined:
 		return append(list, "Landlock: of this machine's files only Node and the distribution can be opened, for reading; names and sizes of others can be seen",
-			wallNoProcesses)
+			protectNoProcesses)
 	case forks:
-		return append(list, WallNamespaces, wallRoot, WallStrictFilter)
+		return append(list, ProtectNamespaces, protectRoot, ProtectStrictFilter)
 	}
-	return append(list, WallNamespaces, wallRoot, wallNoProcesses)
+	return append(list, ProtectNamespaces, protectRoot, protectNoProcesses)
 }
 
 const (
-	wallRoot        = "a read-only root with nothing but Node and the distribution, without /proc"
-	wallNoProcesses = "no new processes or threads once it is loaded, by resource limit"
+	protectRoot        = "a read-only root with nothing but Node and the distribution, without /proc"
+	protectNoProcesses = "no new processes or threads once it is loaded, by resource limit"
 )
 
 // openPlaces opens what processes without a root of their own are given.
-func (w *warden) openPlaces() error {
+func (w *supervisor) openPlaces() error {
 	for _, dir := range []string{w.plan.Dist, w.plan.Packages} {
 		if dir == "" {
 			dir = "/dev/null"
@@ -114,7 +114,7 @@ func (w *warden) openPlaces() error {
 }
 
 // killAll ends what no namespace would.
-func (w *warden) killAll() {
+func (w *supervisor) killAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, pid := range w.procs {
@@ -122,7 +122,7 @@ func (w *warden) killAll() {
 	}
 }
 
-func (w *warden) tell(r report) error {
+func (w *supervisor) tell(r report) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -135,14 +135,14 @@ func (w *warden) tell(r report) error {
 	}
 }
 
-// makeMother starts a process, waits until it is loaded, and stops it.
-func (w *warden) makeMother() error {
+// makeZygote starts a process, waits until it is loaded, and stops it.
+func (w *supervisor) makeZygote() error {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return err
 	}
 	defer theirs.Close()
-	w.pass = ours // stays open for good, which it would not if nobody held it
+	w.pass = ours // keeps it open
 	pid, err := w.startNode(theirs, 2)
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (w *warden) makeMother() error {
 		return fmt.Errorf("it ended before it was ready: %w", errors.Join(statusError(ws), werr))
 	}
 	if w.plan.Snapshot != snapshotWrite && info.Kind == kindPyodide {
-		if w.mother, err = newMother(w.proc, pid, fdRunner, w.plan.Mark, innerFilter(), func(f *os.File) error { return w.give(f) }); err != nil {
+		if w.zygote, err = newZygote(w.proc, pid, fdRunner, w.plan.Mark, innerFilter(), func(f *os.File) error { return w.give(f) }); err != nil {
 			return fmt.Errorf("prepare the process to fork from: %w", err)
 		}
 	} else if err := unix.Kill(pid, unix.SIGKILL); err != nil { // it has said all there is to know
@@ -168,7 +168,7 @@ func (w *warden) makeMother() error {
 		return err
 	}
 	r := report{What: isReady, Ready: info}
-	if w.mother != nil {
+	if w.zygote != nil {
 		if r.RSS, err = fields(w.proc, pid, "status", "VmRSS"); err != nil {
 			return err
 		}
@@ -176,8 +176,8 @@ func (w *warden) makeMother() error {
 	return w.tell(r)
 }
 
-// give sends descriptors to the mother, or to who stands in its place.
-func (w *warden) give(files ...*os.File) error {
+// give sends descriptors to the zygote, or to who stands in its place.
+func (w *supervisor) give(files ...*os.File) error {
 	fds := make([]int, len(files))
 	for i, f := range files {
 		fds[i] = int(f.Fd())
@@ -201,9 +201,9 @@ func socketPair() (a, b *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "connection"), os.NewFile(uintptr(fds[1]), "connection"), nil
 }
 
-// startNode starts a process behind all walls that a process can be started
+// startNode starts a process with all protections that a process can be started
 // behind.
-func (w *warden) startNode(conn *os.File, stderr uintptr) (pid int, err error) {
+func (w *supervisor) startNode(conn *os.File, stderr uintptr) (pid int, err error) {
 	// Freeing compiled code would be the first thing that every copy does.
 	args := []string{"node", "--no-addons", "--expose-gc", "--no-warnings", "--disable-proto=delete", "--openssl-config=/dev/null",
 		"--no-wasm-code-gc", "--no-flush-bytecode", "--max-old-space-size=" + strconv.Itoa(w.plan.HeapMB)}

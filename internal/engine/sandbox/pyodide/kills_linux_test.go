@@ -23,20 +23,20 @@ import (
 	"github.com/spool-run/spool/internal/pyodidetest"
 )
 
-var kills = flag.Int("kills", 3, "scripts of each context of TestKillsAtAnyMoment")
+var kills = flag.Int("kills", 3, "scripts of each context of TestKillAtAnyTime")
 
-// TestKillsAtAnyMoment ends scripts and contexts whatever they are doing: being
+// TestKillAtAnyTime ends scripts and contexts whatever they are doing: being
 // forked, beginning, computing, sleeping, asking. Nothing may hang or be left.
-func TestKillsAtAnyMoment(t *testing.T) {
+func TestKillAtAnyTime(t *testing.T) {
 	t.Run("of those that wait", func(t *testing.T) { killThem(t, real(t)) })
 	t.Run("of those made on demand", func(t *testing.T) {
 		b := New(Options{Dist: pyodidetest.Dist(t), Spares: -1})
 		defer b.Close()
-		nest := killThem(t, b)
+		group := killThem(t, b)
 		ctx := testContext(t)
-		nest.mu.Lock()
-		left := slices.Collect(maps.Values(nest.procs))
-		nest.mu.Unlock()
+		group.mu.Lock()
+		left := slices.Collect(maps.Values(group.procs))
+		group.mu.Unlock()
 		for _, p := range left {
 			select {
 			case <-p.exited:
@@ -47,25 +47,25 @@ func TestKillsAtAnyMoment(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
-		nest.mu.Lock()
-		defer nest.mu.Unlock()
-		if nest.procs != nil || nest.cmd.ProcessState == nil {
-			t.Errorf("%d processes are left", len(nest.procs))
+		group.mu.Lock()
+		defer group.mu.Unlock()
+		if group.procs != nil || group.cmd.ProcessState == nil {
+			t.Errorf("%d processes are left", len(group.procs))
 		}
 	})
 }
 
 // killThem has contexts of a back end run and end, and returns where they were.
-func killThem(t *testing.T, b *Backend) *nest {
+func killThem(t *testing.T, b *Backend) *group {
 	t.Helper()
 	codes := []string{"while True: pass", "import time\ntime.sleep(100)", "print(1)", "while True: print('x' * 1000)",
 		"import os\nwhile True: os.stat('/workspace')", "input()"}
 	ctx := testContext(t)
-	var nest *nest
+	var group *group
 	var wg sync.WaitGroup
 	for i := range 60 {
 		c := open(t, b, func(o *guest.Options) { o.Fresh = i%2 == 0 })
-		nest = c.nest
+		group = c.group
 		wg.Go(func() {
 			for j := range *kills {
 				// A moment that is anywhere between now and the middle of the script.
@@ -86,24 +86,24 @@ func killThem(t *testing.T, b *Backend) *nest {
 		})
 	}
 	wg.Wait()
-	if err := nest.failure(); err != nil {
+	if err := group.failure(); err != nil {
 		t.Errorf("what holds them is gone: %v", err)
 	}
 	c := open(t, b, nil)
 	prints(t, c, "print('alive')", "alive\n")
 	_ = c.Close()
-	return nest
+	return group
 }
 
 // A holder of interpreters that does nothing any more is ended all the same.
-func TestHolderThatHangsIsEnded(t *testing.T) {
+func TestHungSupervisorIsKilled(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	nd, err := findNode(ctx, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := startNest(ctx, New(Options{}).opts, plan{Node: nd.path, Libs: nd.libs, Dist: t.TempDir(), HostUID: unownedUID, HeapMB: heapMB}, nil)
+	n, err := startGroup(ctx, New(Options{}).opts, plan{Node: nd.path, Libs: nd.libs, Dist: t.TempDir(), HostUID: unownedUID, HeapMB: heapMB}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

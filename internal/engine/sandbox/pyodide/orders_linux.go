@@ -15,14 +15,14 @@ import (
 )
 
 // serve makes processes until there will be no more orders.
-func (w *warden) serve() error {
+func (w *supervisor) serve() error {
 	w.queue = make(chan birth, maxBirths)
 	go func() {
 		err := w.listen()
 		if w.plan.Bare != "" {
 			w.killAll()
 		}
-		// Whatever is being made, nobody wants it any more.
+		// The host is gone: abandon the process that is being made.
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -31,7 +31,7 @@ func (w *warden) serve() error {
 	}()
 	for b := range w.queue {
 		err := w.make(b)
-		if errors.Is(err, errConfused) || errors.Is(err, errBarren) {
+		if errors.Is(err, errDescriptorLost) || errors.Is(err, errNoZygote) {
 			return err
 		} else if err != nil {
 			w.forget(b.ID)
@@ -54,7 +54,7 @@ const maxBirths = 1024
 
 // listen takes orders until the host is gone. All but births are carried out
 // at once: an end does not wait for a beginning.
-func (w *warden) listen() error {
+func (w *supervisor) listen() error {
 	buf, oob := make([]byte, maxControl), make([]byte, unix.CmsgSpace(4))
 	for {
 		n, on, _, _, err := unix.Recvmsg(fdControl, buf, oob, unix.MSG_CMSG_CLOEXEC)
@@ -89,8 +89,8 @@ func (w *warden) listen() error {
 	}
 }
 
-// make makes a process, unless nobody wants it any more.
-func (w *warden) make(b birth) error {
+// make makes a process, unless the host has cancelled the order.
+func (w *supervisor) make(b birth) error {
 	defer b.conn.Close()
 	w.mu.Lock()
 	fate := w.unborn[b.ID]
@@ -108,18 +108,18 @@ const (
 	unwanted = "unwanted"
 )
 
-func (w *warden) forget(id uint64) {
+func (w *supervisor) forget(id uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.unborn, id)
 }
 
-// errConfused says that a connection may be where the next interpreter finds
+// errDescriptorLost says that a connection may be where the next interpreter finds
 // it instead of its own.
-var errConfused = errors.New("a connection was lost on its way")
+var errDescriptorLost = errors.New("a descriptor was lost in transfer")
 
-// errBarren says that there is nothing to fork from any more.
-var errBarren = errors.New("the process to fork from is gone")
+// errNoZygote says that there is nothing to fork from any more.
+var errNoZygote = errors.New("the process to fork from is gone")
 
 func received(oob []byte) (*os.File, error) {
 	if len(oob) == 0 {
@@ -133,7 +133,7 @@ func received(oob []byte) (*os.File, error) {
 }
 
 // carryOut does what takes no time.
-func (w *warden) carryOut(o order) error {
+func (w *supervisor) carryOut(o order) error {
 	// The lock keeps the pid from being reaped, and so from being
 	// somebody else's.
 	w.mu.Lock()
@@ -149,10 +149,10 @@ func (w *warden) carryOut(o order) error {
 	case doKill:
 		return unix.Kill(pid, unix.SIGKILL)
 	case doInterrupt:
-		if w.mother == nil || w.mother.mark == 0 {
+		if w.zygote == nil || w.zygote.mark == 0 {
 			return errors.New("cannot interrupt")
 		}
-		return poke(w.proc, pid, w.mother.mark, []byte{byte(unix.SIGINT)})
+		return poke(w.proc, pid, w.zygote.mark, []byte{byte(unix.SIGINT)})
 	case doSeal:
 		return w.seal(pid, o.Memory)
 	case doMeasure:
@@ -169,7 +169,7 @@ func (w *warden) carryOut(o order) error {
 }
 
 // begin makes an interpreter's process.
-func (w *warden) begin(o order, conn *os.File) error {
+func (w *supervisor) begin(o order, conn *os.File) error {
 	said, stderr, err := sayings()
 	if err != nil {
 		return err
@@ -178,17 +178,17 @@ func (w *warden) begin(o order, conn *os.File) error {
 	switch {
 	case o.Do == doStart:
 		pid, err = w.startNode(conn, stderr.Fd())
-	case w.mother == nil:
-		err = errors.New("there is nothing to fork from")
+	case w.zygote == nil:
+		err = errors.New("no process to fork from")
 	default:
-		pid, err = w.mother.fork(fdRunner, func() error { return w.give(conn, stderr) }, func(pid int) error {
+		pid, err = w.zygote.fork(fdRunner, func() error { return w.give(conn, stderr) }, func(pid int) error {
 			if err := noProcesses(pid); err != nil {
 				return err
 			}
 			if o.Memory <= 0 {
 				return nil
 			}
-			return bound(pid, w.mother.data+o.Memory)
+			return bound(pid, w.zygote.data+o.Memory)
 		})
 	}
 	_ = stderr.Close()
@@ -200,7 +200,7 @@ func (w *warden) begin(o order, conn *os.File) error {
 }
 
 // sayings makes the standard error of a process: where it says why it falls
-// over, if it does. Nobody listens until then, so it must not wait for it.
+// over, if it does. The host does not read until then, so this must not block.
 func sayings() (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -223,7 +223,7 @@ func last(said *os.File) string {
 }
 
 // seal takes from a started process what it only needed to start.
-func (w *warden) seal(pid int, memory int64) error {
+func (w *supervisor) seal(pid int, memory int64) error {
 	if err := noProcesses(pid); err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (w *warden) seal(pid int, memory int64) error {
 }
 
 // watch tells the host when a process is gone.
-func (w *warden) watch(id uint64, pid int, said *os.File) error {
+func (w *supervisor) watch(id uint64, pid int, said *os.File) error {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
 		_ = said.Close()
@@ -267,7 +267,7 @@ func (w *warden) watch(id uint64, pid int, said *os.File) error {
 	return nil
 }
 
-func (w *warden) reap(f *os.File, id uint64, pid int, r *report) error {
+func (w *supervisor) reap(f *os.File, id uint64, pid int, r *report) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 )
 
-// errPlatform says that the walls are those of another system.
-var errPlatform = unavailable("use the embedded back end", errors.New("it is not available on this platform"))
+// errPlatform means that the protections need Linux.
+var errPlatform = unavailable("use the embedded back end", errors.New("not available on this platform"))
 
 // Backend is the Pyodide back end; there is none on this platform.
 type Backend struct{}
@@ -42,7 +42,7 @@ func (*Backend) Doctor(context.Context) []guest.Finding {
 // Close does nothing.
 func (*Backend) Close() error { return nil }
 
-// RunRole does nothing: nobody starts such a process here.
+// RunRole does nothing: this platform has no such process.
 func RunRole([]string) int { return 1 }
 
 func inode(fs.FileInfo) uint64 { return 0 }

@@ -16,7 +16,7 @@ import (
 // to have one sooner than a fork takes, and where they are not because loading
 // takes long.
 type pool struct {
-	nest  *nest
+	group *group
 	ready chan made    // what was started ahead
 	taken atomic.Int64 // when somebody wanted one, in Unix nanoseconds
 	stop  context.CancelFunc
@@ -40,16 +40,16 @@ const restTime = 20 * time.Millisecond
 
 var crowd = 2 * runtime.NumCPU()
 
-// newPool returns a pool that keeps as many spares; it may be none if the nest
+// newPool returns a pool that keeps as many spares; it may be none if the group
 // forks.
-func newPool(n *nest, spares int) *pool {
+func newPool(n *group, spares int) *pool {
 	if spares < 0 {
 		spares = 0
 	}
 	if !n.forks() {
 		spares = max(spares, 1)
 	}
-	p := &pool{nest: n, ready: make(chan made), done: make(chan struct{})}
+	p := &pool{group: n, ready: make(chan made), done: make(chan struct{})}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	go p.fill(spares)
 	return p
@@ -63,13 +63,13 @@ func (p *pool) fill(spares int) {
 	for range spares {
 		wg.Go(func() {
 			for p.ctx.Err() == nil {
-				if p.nest.forks() && p.nest.living() > crowd {
+				if p.group.forks() && p.group.living() > crowd {
 					p.rest()
 				}
 				pr, err := p.start()
 				select {
 				case p.ready <- made{pr, err}:
-				case <-p.nest.gone:
+				case <-p.group.gone:
 					if pr != nil {
 						pr.end()
 					}
@@ -86,11 +86,11 @@ func (p *pool) fill(spares int) {
 }
 
 func (p *pool) start() (*process, error) {
-	do, limit := doStart, p.nest.loadTime
-	if p.nest.forks() {
+	do, limit := doStart, p.group.loadTime
+	if p.group.forks() {
 		do, limit = doFork, forkTime
 	}
-	pr, err := p.nest.begin(do, 0)
+	pr, err := p.group.begin(do, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (p *pool) rest() {
 		timer := time.NewTimer(left)
 		select {
 		case <-timer.C:
-		case <-p.nest.gone:
+		case <-p.group.gone:
 			timer.Stop()
 			return
 		case <-p.ctx.Done():
@@ -149,7 +149,7 @@ func (p *pool) get(ctx context.Context) (*process, error) {
 		return m.p, m.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-p.nest.gone:
+	case <-p.group.gone:
 		return nil, errGone
 	case <-p.ctx.Done():
 		return nil, errGone

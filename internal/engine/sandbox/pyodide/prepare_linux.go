@@ -19,8 +19,8 @@ import (
 )
 
 // prepare finds out what is there, takes a snapshot if there is no valid one,
-// and makes a nest.
-func (u *setup) prepare(ctx context.Context, progress func(guest.Progress)) (*nest, guest.Prewarm, error) {
+// and makes a group.
+func (u *setup) prepare(ctx context.Context, progress func(guest.Progress)) (*group, guest.Prewarm, error) {
 	began := time.Now()
 	w, err := u.lookAround(ctx)
 	if err != nil {
@@ -47,7 +47,7 @@ func (u *setup) prepare(ctx context.Context, progress func(guest.Progress)) (*ne
 	if prewarm.Executed {
 		prewarm.Duration = time.Since(began)
 	}
-	prewarm.Walls = n.up.Walls
+	prewarm.Protections = n.up.Protections
 	prewarm.Version = "Node " + strings.TrimPrefix(w.node.version, "v")
 	if info := n.ready; info != nil && info.Kind == kindPyodide {
 		prewarm.Version = fmt.Sprintf("Python %s, Pyodide %s, %s", info.Python, info.Version, prewarm.Version)
@@ -174,7 +174,7 @@ func (u *setup) snapshot(ctx context.Context, w *ware) (*stamp, error) {
 	}
 	defer func() { _ = os.Remove(file.Name()) }()
 	defer file.Close()
-	n, err := u.walled(ctx, w, runnerConfig{Mode: "snapshot"}, func(p *plan) { p.Snapshot = snapshotWrite }, file)
+	n, err := u.startProtected(ctx, w, runnerConfig{Mode: "snapshot"}, func(p *plan) { p.Snapshot = snapshotWrite }, file)
 	if err != nil {
 		return nil, err
 	}
@@ -195,8 +195,8 @@ func (u *setup) snapshot(ctx context.Context, w *ware) (*stamp, error) {
 	return writeStamp(w.cache, w.fingerprint, file, info.Kind)
 }
 
-// start makes the nest that interpreters come from.
-func (u *setup) start(ctx context.Context, w *ware, s *stamp) (*nest, error) {
+// start makes the group that interpreters come from.
+func (u *setup) start(ctx context.Context, w *ware, s *stamp) (*group, error) {
 	c := runnerConfig{Mark: byte(time.Now().UnixNano()), Snapshot: s.Snapshot}
 	for _, name := range u.asked.Packages {
 		if pk := w.dist.lock.packages[normalise(name)]; len(pk.Imports) > 0 {
@@ -204,7 +204,7 @@ func (u *setup) start(ctx context.Context, w *ware, s *stamp) (*nest, error) {
 		}
 	}
 	if s.Kind != kindPyodide && len(u.asked.Packages) > 0 {
-		return nil, unavailable("", errors.New("a replacement of Pyodide takes no packages"))
+		return nil, unavailable("", errors.New("this distribution is not Pyodide itself and takes no packages"))
 	}
 	var file *os.File
 	if s.Snapshot {
@@ -214,7 +214,7 @@ func (u *setup) start(ctx context.Context, w *ware, s *stamp) (*nest, error) {
 		}
 		defer file.Close()
 	}
-	n, err := u.walled(ctx, w, c, func(p *plan) {
+	n, err := u.startProtected(ctx, w, c, func(p *plan) {
 		p.Fork = p.Fork && s.Kind == kindPyodide && !u.backend.opts.NoFork
 		if s.Snapshot {
 			p.Snapshot = snapshotRead
@@ -223,28 +223,28 @@ func (u *setup) start(ctx context.Context, w *ware, s *stamp) (*nest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if u.asked.Isolation == python.IsolateStrict && !slices.Contains(n.up.Walls, WallStrictFilter) {
+	if u.asked.Isolation == python.IsolateStrict && !slices.Contains(n.up.Protections, ProtectStrictFilter) {
 		n.close()
-		return nil, unavailable("leave the isolation open to have the others", fmt.Errorf("strict isolation needs a wall that cannot be had here: %s", WallStrictFilter))
+		return nil, unavailable("without strict isolation the other protections still apply", fmt.Errorf("strict isolation: this machine lacks a protection: %s", ProtectStrictFilter))
 	}
 	return n, nil
 }
 
-// walled makes a nest behind the best walls that this machine offers, or says
-// that those which were asked for cannot be had.
-func (u *setup) walled(ctx context.Context, w *ware, c runnerConfig, change func(*plan), snapshot *os.File) (*nest, error) {
-	try := func(bare string) (*nest, error) {
+// startProtected starts a group with the best protections that this machine
+// offers. It fails if a protection that was asked for is missing.
+func (u *setup) startProtected(ctx context.Context, w *ware, c runnerConfig, change func(*plan), snapshot *os.File) (*group, error) {
+	try := func(bare string) (*group, error) {
 		p, err := w.plan(c, bare, change)
 		if err != nil {
 			return nil, err
 		}
-		return startNest(ctx, u.backend.opts, p, snapshot)
+		return startGroup(ctx, u.backend.opts, p, snapshot)
 	}
 	var err error
 	if u.backend.opts.NoNamespaces {
-		err = fmt.Errorf("%w: they are switched off", errNoNamespaces)
+		err = fmt.Errorf("%w: switched off by an option", errNoNamespaces)
 	} else {
-		var n *nest
+		var n *group
 		if n, err = try(""); err == nil {
 			return n, nil
 		}
@@ -256,12 +256,12 @@ func (u *setup) walled(ctx context.Context, w *ware, c runnerConfig, change func
 		return nil, unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
 	}
 	if u.asked.Isolation == python.IsolateStrict {
-		return nil, unavailable("leave the isolation open to have the others", fmt.Errorf("strict isolation needs a wall that cannot be had here: %w", err))
+		return nil, unavailable("without strict isolation the other protections still apply", fmt.Errorf("strict isolation: this machine lacks a protection: %w", err))
 	}
 	bare := bareConfined
 	if _, lerr := landlockRights(); lerr != nil {
 		if u.asked.Isolation != python.IsolateNone {
-			return nil, unavailable("ask for no isolation if scripts may read what you may", fmt.Errorf("no wall around files can be had here: %w", errors.Join(err, lerr)))
+			return nil, unavailable("isolation none runs scripts that can read every file you can", fmt.Errorf("this machine cannot protect its files: %w", errors.Join(err, lerr)))
 		}
 		bare = bareOpen
 	}
@@ -272,7 +272,7 @@ func (u *setup) walled(ctx context.Context, w *ware, c runnerConfig, change func
 	return n, err
 }
 
-// errNoNamespaces says that the kernel has none for us.
+// errNoNamespaces means that the kernel refuses new namespaces.
 var errNoNamespaces = errors.New("no namespaces")
 
 // cacheName is our directory in a cache directory.

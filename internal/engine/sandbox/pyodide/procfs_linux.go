@@ -51,7 +51,7 @@ func fields(proc *os.File, pid int, file string, names ...string) (int64, error)
 // dataSize is what RLIMIT_DATA counts of a process.
 func dataSize(proc *os.File, pid int) (int64, error) { return fields(proc, pid, "status", "VmData") }
 
-// privateSize is the memory that a process shares with nobody.
+// privateSize returns the size of a process's private memory.
 func privateSize(proc *os.File, pid int) (int64, error) {
 	return fields(proc, pid, "smaps_rollup", "Private_Dirty", "Private_Clean")
 }
@@ -98,7 +98,7 @@ func findMark(proc *os.File, pid int, mark byte) (uint64, error) {
 			return at - markFrom, nil
 		}
 	}
-	return 0, errors.New("find where to interrupt: it is nowhere")
+	return 0, errors.New("find the interrupt buffer: not in memory")
 }
 
 func search(mem io.ReaderAt, low, high uint64, pattern, buf []byte) (uint64, error) {

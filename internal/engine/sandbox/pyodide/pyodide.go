@@ -6,15 +6,15 @@ import "github.com/spool-run/spool/internal/engine/sandbox/guest"
 // back end starts. Its main must pass the arguments behind it to [RunRole].
 const Role = "pyodide-role"
 
-// Name is what a configuration asks for this back end by.
+// Name is the name of this back end in a configuration.
 const Name = "pyodide"
 
-// Walls that not every machine has.
+// Protections that not every machine offers.
 const (
-	// WallNamespaces is there unless the kernel keeps them from us.
-	WallNamespaces = "own namespaces for users, mounts, processes, network, IPC and host name"
-	// WallStrictFilter is the one that only forked interpreters have.
-	WallStrictFilter = "seccomp: nothing but computing, memory, time and one connection"
+	// ProtectNamespaces is missing where the kernel refuses user namespaces.
+	ProtectNamespaces = "own namespaces for users, mounts, processes, network, IPC and host name"
+	// ProtectStrictFilter needs forked interpreters.
+	ProtectStrictFilter = "seccomp: nothing but computing, memory, time and one connection"
 )
 
 // unavailable says that this machine lacks something.

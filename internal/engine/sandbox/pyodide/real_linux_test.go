@@ -107,7 +107,7 @@ print(20 < n < 96)
 	}
 }
 
-func TestEntropyIsOfEachFork(t *testing.T) {
+func TestForksHaveTheirOwnEntropy(t *testing.T) {
 	b := real(t)
 	seen := make(map[string]bool)
 	code := `
@@ -128,7 +128,7 @@ print(os.urandom(8).hex(), random.random(), uuid.uuid4(), secrets.token_hex(8))`
 	}
 }
 
-func TestInterruptWhereverItIs(t *testing.T) {
+func TestInterruptAtAnyPoint(t *testing.T) {
 	c := open(t, real(t), nil)
 	prints(t, c, "x = 1", "")
 	for _, code := range []string{"while True: pass", "import time\ntime.sleep(1000)"} {
@@ -161,14 +161,14 @@ func TestNumpyFromWheels(t *testing.T) {
 	}
 }
 
-func TestStrictIsGivenOrRefused(t *testing.T) {
+func TestStrictIsolationIsCompleteOrRefused(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
 	if !canFork {
 		t.Skip("strict isolation needs forks, which this architecture does not have")
 	}
 	p, err := real(t).Prepare(ctx, guest.Setup{Isolation: python.IsolateStrict})
-	if err != nil || !slices.Contains(p.Walls, WallStrictFilter) {
+	if err != nil || !slices.Contains(p.Protections, ProtectStrictFilter) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	b := unforked(t)
@@ -177,7 +177,7 @@ func TestStrictIsGivenOrRefused(t *testing.T) {
 		t.Errorf("without forks: %v, want it refused", err)
 	}
 	p, err = b.Prepare(ctx, guest.Setup{})
-	if err != nil || slices.Contains(p.Walls, WallStrictFilter) || len(p.Walls) == 0 {
+	if err != nil || slices.Contains(p.Protections, ProtectStrictFilter) || len(p.Protections) == 0 {
 		t.Errorf("the best there is without forks: %+v, %v", p, err)
 	}
 	c := open(t, b, nil)
@@ -190,7 +190,7 @@ func TestStrictIsGivenOrRefused(t *testing.T) {
 }
 
 // A process that cannot be interrupted is left alone by it.
-func TestInterruptInVain(t *testing.T) {
+func TestIgnoredInterrupt(t *testing.T) {
 	t.Parallel()
 	b := unforked(t)
 	c := open(t, b, nil)
@@ -215,7 +215,7 @@ func TestInterruptInVain(t *testing.T) {
 	prints(t, c, "print('x' in globals())", "False\n")
 }
 
-// Without namespaces there are fewer walls, which is said, and refused if all
+// Without namespaces there are fewer protections, which is said, and refused if all
 // were asked for.
 func TestWithoutNamespaces(t *testing.T) {
 	ctx := testContext(t)
@@ -228,8 +228,8 @@ func TestWithoutNamespaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(p.Walls, WallNamespaces) || !strings.Contains(strings.Join(p.Walls, "\n"), "Landlock") {
-		t.Errorf("the walls are said to be %q", p.Walls)
+	if slices.Contains(p.Protections, ProtectNamespaces) || !strings.Contains(strings.Join(p.Protections, "\n"), "Landlock") {
+		t.Errorf("the protections are said to be %q", p.Protections)
 	}
 	file := filepath.Join(t.TempDir(), "secret.txt")
 	if err := os.WriteFile(file, []byte("secret"), 0o644); err != nil {
@@ -255,29 +255,29 @@ func TestWithoutNamespaces(t *testing.T) {
 	}
 	// The end of the holder ends them all.
 	proc := c.proc
-	if err := c.nest.cmd.Process.Kill(); err != nil {
+	if err := c.group.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-c.nest.gone
+	<-c.group.gone
 	if _, err := proc.conn.Read(make([]byte, 1)); err == nil {
 		t.Error("an interpreter outlived its holder")
 	}
 }
 
-func TestDeathOfTheHolderIsSurvived(t *testing.T) {
+func TestSupervisorDeathIsRecovered(t *testing.T) {
 	t.Parallel()
 	b := New(Options{Dist: real(t).opts.Dist})
 	defer b.Close()
 	c := open(t, b, nil)
 	prints(t, c, "x = 1", "")
-	if err := c.nest.cmd.Process.Kill(); err != nil {
+	if err := c.group.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-c.nest.gone
+	<-c.group.gone
 	prints(t, c, "print('x' in globals())", "False\n")
 }
 
-func TestCloseStopsWhatRuns(t *testing.T) {
+func TestCloseStopsRunningScripts(t *testing.T) {
 	c := open(t, real(t), nil)
 	h := newHost()
 	go func() {
@@ -298,7 +298,7 @@ func TestUnusedProcessesEnd(t *testing.T) {
 	b := New(Options{Dist: real(t).opts.Dist, KeepIdle: time.Millisecond})
 	defer b.Close()
 	c := open(t, b, nil)
-	n := c.nest
+	n := c.group
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +327,7 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("%s: %s", f.Name, f.Text)
 		}
 	}
-	if !slices.Equal(names, []string{"node", "distribution", "fork", "walls", "prepared"}) {
+	if !slices.Equal(names, []string{"node", "distribution", "fork", "protections", "prepared"}) {
 		t.Errorf("it looked at %v", names)
 	}
 	for _, f := range New(Options{Node: "/none/node", Dist: t.TempDir()}).Doctor(testContext(t)) {

@@ -156,7 +156,7 @@ export async function loadPyodide(options) {
   };
 }`
 
-func TestReplaced(t *testing.T) {
+func TestReplacementDistribution(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T)

@@ -25,7 +25,7 @@ const (
 //
 // The outer stage is a small process that may ask for namespaces without
 // copying the memory of a server; the inner one is the first process in them,
-// makes the walls and then holds interpreters.
+// makes the protections and then holds interpreters.
 func RunRole(args []string) int {
 	if err := runRole(args); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -36,7 +36,7 @@ func RunRole(args []string) int {
 
 func runRole(args []string) error {
 	if len(args) != 2 {
-		return errors.New("not to be called by hand")
+		return errors.New("spool starts this process itself; it is not a command")
 	}
 	var p plan
 	if err := json.Unmarshal([]byte(args[1]), &p); err != nil {
@@ -52,10 +52,10 @@ func runRole(args []string) error {
 }
 
 // How the complaints of the stages begin that mean that there cannot be such
-// walls here.
+// protections here.
 const (
-	makingNamespaces = "make namespaces"
-	makingWalls      = "make the walls"
+	makingNamespaces  = "make namespaces"
+	makingProtections = "set up the protections"
 )
 
 // The stages.

@@ -4,9 +4,9 @@
 // where they begin, or one that executes scripts itself.
 //
 // Everything a script reaches beside its own memory goes over descriptor 3 as
-// frames (see frame.go): output, input, questions to the host, files. Nothing
-// here is a wall: scripts can get at JavaScript, and do with this process what
-// they like. The walls are around the process.
+// frames (see frame.go): output, input, asks, files. Nothing here protects the
+// host: scripts can reach JavaScript and control this whole process. The
+// protections are around the process.
 import fs from 'node:fs';
 
 const FD = 3;
@@ -47,7 +47,7 @@ function pull() {
   let have = 0;
   for (let need = HEADER; have < need;) {
     const n = fs.readSync(FD, incoming, have, incoming.length - have, null);
-    if (n === 0) exit(0); // nobody is there any more
+    if (n === 0) exit(0); // the host is gone
     have += n;
     if (have >= HEADER) {
       length = incoming.readUInt32LE(0);
@@ -70,7 +70,7 @@ function send(op, bytes) {
 const sendText = (op, s) => send(op, Buffer.from(s));
 const payload = () => incoming.subarray(HEADER, HEADER + length);
 
-let mute = false; // while there is nobody to hear it
+let mute = false; // while output is discarded
 
 function output(op, bytes) {
   if (mute) return;
@@ -141,9 +141,9 @@ globalThis.fetch = async (resource, init) => {
   throw Object.assign(new Error('network access is not available in a sandbox'), { code: 'ERR_ACCESS_DENIED' });
 };
 
-// The limit of memory, for those who do not mean to get around it: an
-// interpreter that may not grow raises MemoryError and goes on. Behind it is
-// the limit of the process.
+// The memory limit for scripts that do not try to get around it: an interpreter
+// that may not grow raises MemoryError and continues. The limit of the process
+// stands behind it.
 let memoryLimit = 0;
 const grow = WebAssembly.Memory.prototype.grow;
 WebAssembly.Memory.prototype.grow = function (pages) {
@@ -240,8 +240,8 @@ const REHEARSALS = 40;
 const EXERCISE_SECONDS = 0.4;
 
 // rehearse goes once through everything a script needs, so that it is compiled
-// and, in a fork, the memory for it is there. Whoever made this process answers
-// what it asks.
+// and, in a fork, the memory for it is there. The supervisor
+// answers its requests.
 function rehearse() {
   perform({
     renew: { env: { HOME: '/' }, cwd: '/workspace', seed: '00'.repeat(32), fresh: false },
@@ -564,7 +564,7 @@ function readLine() {
 function fatal(error) {
   try {
     sendText(OP.failed, say(error));
-    pull(); // until whoever listens ends this process
+    pull(); // until the host ends this process
   } finally {
     exit(1);
   }

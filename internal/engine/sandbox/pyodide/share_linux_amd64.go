@@ -15,7 +15,7 @@ import (
 
 // A fork copies the page tables of anonymous memory, entry by entry, which
 // takes longer than all else about it. Of a file that is mapped privately it
-// copies nothing: who touches a page finds it in the file. So the mother's
+// copies nothing: the first access to a page finds it in the file. So the zygote's
 // memory is put into one.
 
 // region is memory of a process.
@@ -100,7 +100,7 @@ func (r *region) worthSharing() bool {
 
 // share puts the memory of the stopped process into a file. give sends it a
 // descriptor by its fd.
-func (m *mother) share(proc *os.File, fd int, give func(*os.File) error) error {
+func (m *zygote) share(proc *os.File, fd int, give func(*os.File) error) error {
 	list, err := regions(proc, m.pid)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (m *mother) share(proc *os.File, fd int, give func(*os.File) error) error {
 		if _, err := m.call(m.pid, unix.SYS_MMAP, r.low, size, r.prot, unix.MAP_PRIVATE|unix.MAP_FIXED, theirs[0], end); err != nil {
 			return fmt.Errorf("mmap: %w", err)
 		}
-		// The mother has it too, so that nobody seems to be its only owner.
+		// The zygote maps it too, so that no fork appears to be its only owner.
 		if _, err := m.call(m.pid, unix.SYS_MADVISE, r.low, size, unix.MADV_POPULATE_READ); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("madvise: %w", err)
 		}

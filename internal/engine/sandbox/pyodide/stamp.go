@@ -103,7 +103,7 @@ func prune(cache string) {
 	}
 	slices.SortFunc(list, func(a, b string) int { return cmp.Compare(age(a), age(b)) })
 	for _, path := range list[:len(list)-maxSnapshots] {
-		_ = os.Remove(strings.TrimSuffix(path, ".snapshot") + ".json") // first, so that nobody counts on the other
+		_ = os.Remove(strings.TrimSuffix(path, ".snapshot") + ".json") // first: a stamp promises its snapshot
 		_ = os.Remove(path)
 	}
 }

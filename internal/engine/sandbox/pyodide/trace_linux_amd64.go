@@ -16,15 +16,15 @@ import (
 // canFork says that processes can be forked from outside on this architecture.
 const canFork = true
 
-// forkFlags are those of the clone that the mother is made to execute. With
+// forkFlags are those of the clone that the zygote is made to execute. With
 // CLONE_PARENT its copies are our children, as it is itself.
 const forkFlags = unix.CLONE_PARENT | uint32(unix.SIGCHLD)
 
-// mother is a process that waits in read, stopped for good. What it waits for
+// zygote is a process that waits in read, stopped for good. What it waits for
 // never comes; copies of it are made that wait for the same and get it.
 //
 // All methods must be called on the thread that made it, which is its tracer.
-type mother struct {
+type zygote struct {
 	pid  int
 	wait unix.PtraceRegs // in the read, before its result is looked at
 	room uint64          // a page in its memory, and in that of its copies
@@ -48,10 +48,10 @@ const (
 // stopTime bounds how long a process may take to get to its wait.
 const stopTime = 5 * time.Second
 
-// newMother stops a process that is about to read from fd and prepares it.
+// newZygote stops a process that is about to read from fd and prepares it.
 // give sends a descriptor to the other end of fd.
-func newMother(proc *os.File, pid, fd int, mark byte, program seccomp.Program, give func(*os.File) error) (*mother, error) {
-	m := &mother{pid: pid}
+func newZygote(proc *os.File, pid, fd int, mark byte, program seccomp.Program, give func(*os.File) error) (*zygote, error) {
+	m := &zygote{pid: pid}
 	if err := unix.PtraceSeize(pid); err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
@@ -68,8 +68,8 @@ func newMother(proc *os.File, pid, fd int, mark byte, program seccomp.Program, g
 	if err := m.doFork(proc); err != nil {
 		return nil, err
 	}
-	// What it said while it loaded was for us. Scripts have no business
-	// there.
+	// Standard error was for messages while loading. Scripts must not
+	// write there.
 	if _, err := m.call(pid, unix.SYS_DUP3, 0, stderrFD, 0); err != nil {
 		return nil, fmt.Errorf("take away standard error: %w", err)
 	}
@@ -89,7 +89,7 @@ func newMother(proc *os.File, pid, fd int, mark byte, program seccomp.Program, g
 }
 
 // stop stops the process in its read.
-func (m *mother) stop(fd int) error {
+func (m *zygote) stop(fd int) error {
 	deadline := time.Now().Add(stopTime)
 	for {
 		if err := unix.PtraceInterrupt(m.pid); err != nil {
@@ -100,7 +100,7 @@ func (m *mother) stop(fd int) error {
 			return err
 		}
 		if !ws.Stopped() {
-			return fmt.Errorf("it ended: %v", ws)
+			return fmt.Errorf("the process ended: %v", ws)
 		}
 		if err := unix.PtraceGetRegs(m.pid, &m.wait); err != nil {
 			return err
@@ -109,7 +109,7 @@ func (m *mother) stop(fd int) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("it is in call %d and not in read", int64(m.wait.Orig_rax))
+			return fmt.Errorf("the process is in system call %d and not in read", int64(m.wait.Orig_rax))
 		}
 		signal := 0
 		if s := ws.StopSignal(); s != unix.SIGTRAP {
@@ -125,7 +125,7 @@ func (m *mother) stop(fd int) error {
 // freeze stops the other threads, each where it waits for something to do.
 // They are not copied: what one of them holds in the moment of a fork, such as
 // the lock of the allocator, the copy would wait for in vain.
-func (m *mother) freeze(proc *os.File) error {
+func (m *zygote) freeze(proc *os.File) error {
 	threads, err := threads(proc, m.pid)
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func (m *mother) freeze(proc *os.File) error {
 				break
 			}
 			if time.Now().After(deadline) {
-				return fmt.Errorf("thread %d is in call %d and does not come to rest", tid, int64(r.Orig_rax))
+				return fmt.Errorf("thread %d is in system call %d and does not become idle", tid, int64(r.Orig_rax))
 			}
 			if err := unix.PtraceCont(tid, 0); err != nil {
 				return err
@@ -184,10 +184,10 @@ func restarts(result uint64) bool {
 }
 
 // errEnded says that a process ended instead.
-var errEnded = errors.New("it ended in a call")
+var errEnded = errors.New("the process ended in a system call")
 
 // call has a stopped process execute one system call, and returns its result.
-func (m *mother) call(pid int, nr uintptr, args ...uint64) (uint64, error) {
+func (m *zygote) call(pid int, nr uintptr, args ...uint64) (uint64, error) {
 	r := m.wait
 	r.Rip -= 2 // the syscall instruction it waits in
 	r.Rax, r.Orig_rax = uint64(nr), ^uint64(0)
@@ -223,7 +223,7 @@ func (m *mother) call(pid int, nr uintptr, args ...uint64) (uint64, error) {
 }
 
 // doFork undoes what V8 does to keep its memory from being inherited.
-func (m *mother) doFork(proc *os.File) error {
+func (m *zygote) doFork(proc *os.File) error {
 	list, err := regions(proc, m.pid)
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func (m *mother) doFork(proc *os.File) error {
 	return nil
 }
 
-func (m *mother) makeRoom(program seccomp.Program) error {
+func (m *zygote) makeRoom(program seccomp.Program) error {
 	at, err := m.call(m.pid, unix.SYS_MMAP, 0, roomSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0)
 	if err != nil {
 		return err
@@ -266,18 +266,18 @@ func (m *mother) makeRoom(program seccomp.Program) error {
 	return m.cleanRoom()
 }
 
-// cleanRoom makes the page what it was before a message was received into it.
-func (m *mother) cleanRoom() error {
+// cleanRoom restores the page to what it was before a message was received.
+func (m *zygote) cleanRoom() error {
 	_, err := unix.PtracePokeData(m.pid, uintptr(m.room), m.page)
 	return err
 }
 
 // fork makes a copy. Its fd and its standard error are the descriptors that
-// pass sends to the other end of the mother's fd. before is called with its pid while it stands still.
-func (m *mother) fork(fd int, pass func() error, before func(pid int) error) (pid int, err error) {
+// pass sends to the other end of the zygote's fd. before is called with its pid while it stands still.
+func (m *zygote) fork(fd int, pass func() error, before func(pid int) error) (pid int, err error) {
 	child, err := m.call(m.pid, unix.SYS_CLONE, uint64(forkFlags), 0, 0, 0, 0)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, errEnded) {
-		return 0, fmt.Errorf("%w: %w", errBarren, err)
+		return 0, fmt.Errorf("%w: %w", errNoZygote, err)
 	} else if err != nil {
 		return 0, fmt.Errorf("clone: %w", err)
 	}
@@ -318,19 +318,19 @@ func (m *mother) fork(fd int, pass func() error, before func(pid int) error) (pi
 	return pid, unix.PtraceDetach(pid)
 }
 
-// stderrFD is where a process says why it falls over.
+// stderrFD is where a process says why it crashes.
 const stderrFD = 2
 
 // receive has a stopped process take the descriptors, two at most, that pass
 // sends to the other end of its fd.
-func (m *mother) receive(pid, fd int, pass func() error) ([2]uint64, error) {
+func (m *zygote) receive(pid, fd int, pass func() error) ([2]uint64, error) {
 	var own [2]uint64
 	if err := pass(); err != nil {
 		return own, fmt.Errorf("pass descriptors: %w", err)
 	}
 	n, err := m.call(pid, unix.SYS_RECVMSG, uint64(fd), m.room, 0)
 	if err != nil {
-		return own, fmt.Errorf("%w: %w", errConfused, err)
+		return own, fmt.Errorf("%w: %w", errDescriptorLost, err)
 	}
 	var got [controlSize]byte
 	if _, err := unix.PtracePeekData(pid, uintptr(m.room+atControl), got[:]); err != nil {
@@ -338,7 +338,7 @@ func (m *mother) receive(pid, fd int, pass func() error) ([2]uint64, error) {
 	}
 	fds, err := fdpass.Parse(got[:])
 	if err != nil || n != 1 || len(fds) == 0 || len(fds) > len(own) {
-		return own, fmt.Errorf("%w: %d bytes, %d descriptors, %w", errConfused, n, len(fds), err)
+		return own, fmt.Errorf("%w: %d bytes, %d descriptors, %w", errDescriptorLost, n, len(fds), err)
 	}
 	for i, fd := range fds {
 		own[i] = uint64(fd)

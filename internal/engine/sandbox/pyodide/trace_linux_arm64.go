@@ -14,15 +14,15 @@ const canFork = false
 
 const forkFlags = unix.CLONE_PARENT | uint32(unix.SIGCHLD)
 
-type mother struct {
+type zygote struct {
 	data int64
 	mark uint64
 }
 
-func newMother(*os.File, int, int, byte, seccomp.Program, func(*os.File) error) (*mother, error) {
+func newZygote(*os.File, int, int, byte, seccomp.Program, func(*os.File) error) (*zygote, error) {
 	return nil, errors.New("not on this architecture")
 }
 
-func (m *mother) fork(int, func() error, func(int) error) (int, error) {
+func (m *zygote) fork(int, func() error, func(int) error) (int, error) {
 	return 0, errors.New("not on this architecture")
 }

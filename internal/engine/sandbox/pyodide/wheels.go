@@ -57,8 +57,8 @@ func (l lockFile) resolve(names []string) ([]lockPackage, error) {
 }
 
 // stage puts the files of packages, each checked, into a directory of its own
-// below cache. They are copies: what was checked is what is used, whatever
-// happens to the originals. It never asks a network.
+// below cache. They are copies: later
+// changes to the originals have no effect. It uses no network.
 func stage(cache string, packages []lockPackage, sources []string) (dir string, err error) {
 	h := sha256.New()
 	for _, p := range packages {

@@ -208,7 +208,7 @@ func reportsMetrics(t *testing.T, s Subject) {
 			up.PackageCount == nil || *up.PackageCount != len(s.Config.Packages) || up.Source != "inline" {
 			t.Errorf("run %d: startup %s", i, text(up))
 		}
-		if len(pre.Walls) == 0 {
+		if len(pre.Protections) == 0 {
 			t.Errorf("run %d: nothing says what protects the machine: %s", i, text(pre))
 		}
 	}

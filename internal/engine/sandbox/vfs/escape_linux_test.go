@@ -103,9 +103,9 @@ func TestNothingOutsideAMountCanBeReached(t *testing.T) {
 	}
 }
 
-// TestNoRaceLeavesAMount has the host swap a directory for a link to the
+// TestRacesCannotLeaveAMount has the host swap a directory for a link to the
 // outside while a guest reads and writes through it.
-func TestNoRaceLeavesAMount(t *testing.T) {
+func TestRacesCannotLeaveAMount(t *testing.T) {
 	dir, outside := offered(t)
 	real, link, at := filepath.Join(dir, "real"), filepath.Join(dir, "link"), filepath.Join(dir, "at")
 	if err := os.Mkdir(real, 0o755); err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// MaxFileSize bounds a file in memory, whatever the quota says.
+// MaxFileSize bounds a file in memory, independent of the quota.
 const MaxFileSize = 1 << 31
 
 // Memory is a tree of files in memory.

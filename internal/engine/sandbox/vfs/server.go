@@ -171,7 +171,7 @@ func (s *Server) reserve() (uint32, error) {
 	for {
 		s.next++
 		if _, taken := s.files[s.next]; !taken {
-			s.files[s.next] = nobody{}
+			s.files[s.next] = reserved{}
 			return s.next, nil
 		}
 	}
@@ -238,13 +238,13 @@ func (s *Server) fileCall(dst []byte, op byte, r *reader) ([]byte, error) {
 	return dst, ENOSYS
 }
 
-// nobody holds the place of a file that is being opened.
-type nobody struct{}
+// reserved holds the place of a file that is being opened.
+type reserved struct{}
 
-func (nobody) Stat() (Info, error)                { return Info{}, EBADF }
-func (nobody) ReadAt([]byte, int64) (int, error)  { return 0, EBADF }
-func (nobody) WriteAt([]byte, int64) (int, error) { return 0, EBADF }
-func (nobody) Append([]byte) (int, int64, error)  { return 0, 0, EBADF }
-func (nobody) Truncate(int64) error               { return EBADF }
-func (nobody) Sync() error                        { return EBADF }
-func (nobody) Close() error                       { return EBADF }
+func (reserved) Stat() (Info, error)                { return Info{}, EBADF }
+func (reserved) ReadAt([]byte, int64) (int, error)  { return 0, EBADF }
+func (reserved) WriteAt([]byte, int64) (int, error) { return 0, EBADF }
+func (reserved) Append([]byte) (int, int64, error)  { return 0, 0, EBADF }
+func (reserved) Truncate(int64) error               { return EBADF }
+func (reserved) Sync() error                        { return EBADF }
+func (reserved) Close() error                       { return EBADF }

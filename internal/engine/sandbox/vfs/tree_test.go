@@ -137,8 +137,8 @@ func TestQuotaOfMemoryIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestMemoryFilesAreWhatWasWritten compares with a slice.
-func TestMemoryFilesAreWhatWasWritten(t *testing.T) {
+// TestMemoryFilesHoldWhatWasWritten compares with a slice.
+func TestMemoryFilesHoldWhatWasWritten(t *testing.T) {
 	check := func(parts [][]byte, offs []uint16, cut uint16) bool {
 		tree := NewTree(NewMemory(nil))
 		f, err := tree.Open("/f", Read|Write|Create, 0o644)
@@ -260,9 +260,9 @@ func TestDevicesAreWhatProgramsExpect(t *testing.T) {
 	}
 }
 
-// TestTreesTakeConcurrentUse hammers one tree from many sides; the race
+// TestTreesAreSafeForConcurrentUse hammers one tree from many sides; the race
 // detector is the judge.
-func TestTreesTakeConcurrentUse(t *testing.T) {
+func TestTreesAreSafeForConcurrentUse(t *testing.T) {
 	lower := NewMemory(nil)
 	tree := NewTree(NewMemory(NewQuota(1<<20, 100)))
 	if err := tree.Mount("/over", NewOverlay(lower, NewQuota(1<<20, 100))); err != nil {
@@ -287,7 +287,7 @@ func TestTreesTakeConcurrentUse(t *testing.T) {
 	all.Wait()
 }
 
-func TestPathsThatAreNone(t *testing.T) {
+func TestInvalidPaths(t *testing.T) {
 	tree := NewTree(NewMemory(nil))
 	for path, want := range map[string]Errno{
 		"": ENOENT, "relative": EINVAL, "/a\x00b": EINVAL,

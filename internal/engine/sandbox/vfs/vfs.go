@@ -1,5 +1,5 @@
 // Package vfs is the file system of a sandbox: a tree of directories of this
-// machine that nobody leaves by ".." or a symbolic link, of files in memory,
+// machine that no ".." or symbolic link leads out of, of files in memory,
 // and of overlays that collect changes, with bounds on what may be written.
 //
 // Errors are of type [Errno], exactly the one that a kernel would return, so

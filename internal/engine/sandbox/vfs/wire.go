@@ -6,8 +6,8 @@ import (
 )
 
 // The form in which file calls cross from a guest's process to the one that
-// has the files, for [Server] and [Client] and whoever speaks it in another
-// language. Numbers are little-endian; a string is its length as u32 and its
+// has the files, for [Server] and [Client] and implementations in other
+// languages. Numbers are little-endian; a string is its length as u32 and its
 // bytes; "rest" is all that is left of the message.
 //
 //	call          request after the u8 of the op          answer after a u16 errno of 0

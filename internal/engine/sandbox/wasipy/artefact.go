@@ -40,7 +40,7 @@ var fingerprint = sync.OnceValues(func() (string, error) {
 	for _, name := range []string{codeArtefact, dataArtefact, libraryArtefact} {
 		b, err := artefacts.ReadFile(name)
 		if err != nil {
-			return "", fmt.Errorf("read what is embedded: %w", err)
+			return "", fmt.Errorf("read embedded file: %w", err)
 		}
 		sum := sha256.Sum256(b)
 		h.Write(sum[:])
@@ -55,7 +55,7 @@ var fingerprint = sync.OnceValues(func() (string, error) {
 func unpack(name string) ([]byte, error) {
 	b, err := artefacts.ReadFile(name)
 	if err != nil {
-		return nil, fmt.Errorf("read what is embedded: %w", err)
+		return nil, fmt.Errorf("read embedded file: %w", err)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(b))
 	if err != nil {

@@ -91,9 +91,9 @@ func TestEscapeAttemptsAreDenied(t *testing.T) {
 	})
 }
 
-// TestNothingIsLeftForTheNextScript poisons an interpreter as thoroughly as a
+// TestScriptsLeaveNoState poisons an interpreter as thoroughly as a
 // script can, and looks from the next.
-func TestNothingIsLeftForTheNextScript(t *testing.T) {
+func TestScriptsLeaveNoState(t *testing.T) {
 	const poison = `
 import builtins, sys, os, json, types, gc, random, io
 builtins.print = lambda *a: None
@@ -122,8 +122,8 @@ gc.disable()
 	})
 }
 
-// TestCorruptBytecodeHurtsOnlyItself makes the interpreter itself fail.
-func TestCorruptBytecodeHurtsOnlyItself(t *testing.T) {
+// TestCorruptBytecodeIsContained makes the interpreter itself fail.
+func TestCorruptBytecodeIsContained(t *testing.T) {
 	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{})
 		res, _ := run(t, c, "def f(): pass\nf.__code__ = f.__code__.replace(co_code=bytes(range(0, 250, 2)) * 40, co_consts=(), co_stacksize=1)\nfor _ in range(3): f()")

@@ -18,7 +18,7 @@ type hostCall struct {
 	do      func(g *guestCall) uint64
 }
 
-// guestCall is one call of the guest: who calls, with what.
+// guestCall is one call of the guest: its instance and its arguments.
 type guestCall struct {
 	*instance
 	args []uint64
@@ -113,7 +113,7 @@ func (g *guestCall) tick() uint64 {
 	return 0
 }
 
-// maxAsk bounds what a guest may put into a question, and take of an answer.
+// maxAsk bounds the payload of an ask and of its answer.
 const maxAsk = 64 << 20
 
 func (g *guestCall) ask() uint64 {

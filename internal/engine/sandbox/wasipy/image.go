@@ -84,7 +84,7 @@ func (im *image) open() error {
 	}
 	if uint64(len(m.bytes)) != im.To-im.From {
 		m.close()
-		return errors.New("the image has another size than it says")
+		return errors.New("the image does not have the size in its header")
 	}
 	im.contents = m.bytes
 	return nil

@@ -25,7 +25,7 @@ const loopsPerTick = 2_000
 // safepoints are at least so far apart, and ticks may be closer.
 const safepoints = 100 * time.Microsecond
 
-// signal is what the caller of a script wants of it.
+// signal is a request of the caller to the running script.
 type signal byte
 
 const (
@@ -50,13 +50,13 @@ type link interface {
 }
 
 var (
-	errStop      = errors.New("the script has to end")
+	errStop      = errors.New("the script was stopped")
 	errInterrupt = errors.New("the script was interrupted")
 )
 
 var wasInterrupted = guest.Reply{Error: &guest.ReplyError{Code: "EINTR", Message: "interrupted"}}.Encode()
 
-var tooLarge = guest.Reply{Error: &guest.ReplyError{Code: "E2BIG", Message: "the question or its answer is too large"}}.Encode()
+var tooLarge = guest.Reply{Error: &guest.ReplyError{Code: "E2BIG", Message: "the ask or its answer is too large"}}.Encode()
 
 // stopped is how a guest is made to end from within a call it made: it is a
 // panic that the runtime unwinds the guest with.
@@ -122,7 +122,7 @@ func (m *machine) instantiate(ctx context.Context, o instanceOptions) (*instance
 	var ok bool
 	if i.fuel, ok = i.module.ExportedGlobal("sb_fuel").(api.MutableGlobal); !ok {
 		i.close()
-		return nil, errors.New("instantiate the interpreter: its loops do not count")
+		return nil, errors.New("instantiate the interpreter: the module has no fuel counter")
 	}
 	i.files = newDescriptors(o.files)
 	return i, nil
@@ -163,7 +163,7 @@ func (i *instance) monotonic() time.Duration {
 
 func (i *instance) now() time.Duration { return time.Since(i.start) }
 
-// begin gives the interpreter who to speak with.
+// begin connects the interpreter to the host of its script.
 func (i *instance) begin(ctx context.Context, l link, fsys vfs.FS) {
 	i.link, i.fs = l, fsys
 	i.out.reset(l)

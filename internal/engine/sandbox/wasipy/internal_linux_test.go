@@ -39,7 +39,7 @@ func testMachine(t *testing.T) *machine {
 	return m
 }
 
-func TestWhatIsUsedAgainEqualsTheImage(t *testing.T) {
+func TestRecycledMemoryEqualsTheImage(t *testing.T) {
 	m := testMachine(t)
 	fsys := m.files(vfs.NewTree(vfs.NewMemory(nil)))
 	o := instanceOptions{memory: spareMemory, files: 16}
@@ -79,7 +79,7 @@ func TestWhatIsUsedAgainEqualsTheImage(t *testing.T) {
 	}
 }
 
-func TestImagesSurviveTheCacheAndDamageDoesNot(t *testing.T) {
+func TestDamagedImagesAreDetected(t *testing.T) {
 	memory := make([]byte, stackSize+16*pageSize)
 	copy(memory[stackSize+3*pageSize:], "something")
 	copy(memory[stackSize+9*pageSize:], "more")
@@ -156,7 +156,7 @@ func openTest(t *testing.T, b *Backend) guest.Context {
 	return c
 }
 
-func TestACrashedWorkerHurtsOneRun(t *testing.T) {
+func TestCrashedWorkerEndsOneRun(t *testing.T) {
 	b, pl := testPool(t, 4)
 	type outcome struct {
 		res guest.Result
@@ -197,7 +197,7 @@ func TestACrashedWorkerHurtsOneRun(t *testing.T) {
 	}
 }
 
-func TestWorkersGaveUpWhatTheyDoNotNeed(t *testing.T) {
+func TestWorkersDropPrivileges(t *testing.T) {
 	b, pl := testPool(t, 1)
 	c := openTest(t, b)
 	if res, err := c.Run(context.Background(), guest.Script{Code: "1"}, quietHost{}); err != nil || res.ExitCode != 0 {
@@ -268,7 +268,7 @@ func TestManyContextsShareFewWorkers(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatCannotStartIsAnError(t *testing.T) {
+func TestWorkerStartFailure(t *testing.T) {
 	b, pl := testPool(t, 1)
 	pl.cfg.Worker = func(...string) *exec.Cmd { return BuiltWorker("no such verb", "") }
 	c := openTest(t, b)
@@ -279,7 +279,7 @@ func TestAWorkerThatCannotStartIsAnError(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatIsNotReadyInTimeIsKilled(t *testing.T) {
+func TestWorkerNotReadyInTimeIsKilled(t *testing.T) {
 	b, pl := testPool(t, 1)
 	pl.startLimit = 50 * time.Millisecond
 	var cmd *exec.Cmd
@@ -305,7 +305,7 @@ type startedHost struct {
 
 func (h startedHost) Started(guest.Startup) { close(h.started) }
 
-func TestAWorkerThatIsNotRidOfAScriptInTimeIsKilled(t *testing.T) {
+func TestWorkerWithStuckScriptIsKilled(t *testing.T) {
 	b, pl := testPool(t, 1)
 	pl.workerGrace = 50 * time.Millisecond
 	c := openTest(t, b)

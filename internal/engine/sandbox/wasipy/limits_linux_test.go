@@ -102,7 +102,7 @@ func TestKillAtAnyTimeEndsAScript(t *testing.T) {
 	})
 }
 
-func TestUsesTheDeadlineItIsGiven(t *testing.T) {
+func TestDeadlineIsUsed(t *testing.T) {
 	c := open(t, python.IsolateStrict, guest.Options{Fresh: true})
 	ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
@@ -112,7 +112,7 @@ func TestUsesTheDeadlineItIsGiven(t *testing.T) {
 	}
 }
 
-func TestRPCThatIsNeverAnsweredEndsWithTheScript(t *testing.T) {
+func TestUnansweredAskEndsWithTheScript(t *testing.T) {
 	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		h := newHost()
@@ -152,7 +152,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-func TestDeepRecursionIsAnExceptionAtMost(t *testing.T) {
+func TestDeepRecursionRaises(t *testing.T) {
 	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		for _, code := range []string{
@@ -279,7 +279,7 @@ func (h *hasty) Write(s guest.Stream, p []byte) {
 	}
 }
 
-func TestOutputFloodEndsWhenTheHostHasEnough(t *testing.T) {
+func TestOutputFloodIsStopped(t *testing.T) {
 	everywhere(t, func(t *testing.T, i python.Isolation) {
 		c := open(t, i, guest.Options{Fresh: true})
 		ctx, cancel := context.WithCancel(context.Background())
@@ -295,7 +295,7 @@ func TestOutputFloodEndsWhenTheHostHasEnough(t *testing.T) {
 	})
 }
 
-func TestAScriptThatIsTooLargeIsAnErrorAndNoMore(t *testing.T) {
+func TestOversizedScriptIsAnError(t *testing.T) {
 	c := open(t, python.IsolateStrict, guest.Options{})
 	prints(t, c, "x = 1", "")
 	if res, err := c.Run(context.Background(), guest.Script{Code: "#" + strings.Repeat("x", 70<<20)}, newHost()); err == nil {

@@ -177,7 +177,7 @@ func (d *direct) Ask(kind string, payload []byte) ([]byte, error) {
 	return reply, err
 }
 
-// recorder is the link of an interpreter that nobody asked for yet: it keeps
+// recorder is the link of an interpreter that has no script yet: it keeps
 // what is printed, and has no one to ask.
 type recorder struct{ out io.Writer }
 
@@ -187,5 +187,5 @@ func (r *recorder) Read([]byte) (int, error)       { return 0, io.EOF }
 func (r *recorder) Pending() signal                { return nothing }
 func (r *recorder) Wait(t time.Duration) signal    { time.Sleep(t); return nothing }
 func (r *recorder) Ask(string, []byte) ([]byte, error) {
-	return guest.Reply{Error: &guest.ReplyError{Code: guest.CodeDenied, Message: "nobody is there to ask"}}.Encode(), nil
+	return guest.Reply{Error: &guest.ReplyError{Code: guest.CodeDenied, Message: "no host is connected"}}.Encode(), nil
 }

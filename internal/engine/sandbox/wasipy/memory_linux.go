@@ -55,7 +55,7 @@ func (m *cowMemory) restore(im *image) error {
 	if err != nil {
 		return fmt.Errorf("map the image of an interpreter: %w", err)
 	}
-	// A huge page would be a private copy of much that nobody writes to.
+	// A huge page would copy much memory that is never written to.
 	_ = unix.Madvise(m.region[:im.Size], unix.MADV_NOHUGEPAGE)
 	// The pages that every script writes to are copied at once rather than
 	// one fault after the other. Older kernels refuse, and fault.
@@ -85,7 +85,7 @@ func (m *cowMemory) Free() {
 	}
 }
 
-// share returns a copy of a file's contents in memory that nobody can change
+// share returns a copy of a file's contents in memory that cannot be changed
 // any more, so that what happens to the file in the cache is of no matter.
 func share(name string, contents []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)

@@ -59,7 +59,7 @@ type worker struct {
 	image   *image
 	cmd     *exec.Cmd
 	control *os.File
-	free    []*lane // nobody uses them
+	free    []*lane // idle
 	busy    int     // lanes that somebody uses
 	dead    bool
 	stuck   int // lanes whose script did not end in time
@@ -343,7 +343,7 @@ func (pl *pool) close() {
 }
 
 // prepareOutside fills a directory in a process of its own, because that takes
-// memory that nobody needs later.
+// memory that is not needed later.
 func prepareOutside(ctx context.Context, cfg Config, dir string, progress func(guest.Progress)) error {
 	cmd := cfg.Worker(verbPrepare, dir)
 	quiet(cmd)

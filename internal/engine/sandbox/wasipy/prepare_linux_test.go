@@ -37,7 +37,7 @@ func TestReportsPrewarm(t *testing.T) {
 		return pre
 	}
 	first := prepare()
-	if !first.Executed || first.Reason != guest.ReasonExecuted || first.Duration <= 0 || first.Version != wasipy.Version || len(first.Walls) < 3 {
+	if !first.Executed || first.Reason != guest.ReasonExecuted || first.Duration <= 0 || first.Version != wasipy.Version || len(first.Protections) < 3 {
 		t.Errorf("first: %+v", first)
 	}
 	t.Logf("first use: %v", first.Duration)
@@ -96,7 +96,7 @@ func TestStrictIsolationWithoutWorkersIsRefused(t *testing.T) {
 	}
 }
 
-func TestAClosedBackendRefuses(t *testing.T) {
+func TestClosedBackendRefuses(t *testing.T) {
 	b := wasipy.New(wasipy.Config{CacheDir: cacheDir(t)})
 	if err := b.Close(); err != nil {
 		t.Fatal(err)

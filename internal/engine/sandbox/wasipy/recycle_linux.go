@@ -49,7 +49,7 @@ func (i *instance) ownPages() ([]uint64, bool) {
 	for page := range im.Size / pageSize {
 		e := binary.LittleEndian.Uint64(entries[8*page:])
 		if e&(pagePresent|pageSwapped) == 0 || e&pageOfFile != 0 {
-			continue // nobody touched it, or nobody wrote to it
+			continue // untouched, or only read
 		}
 		if len(own) == recyclePages {
 			return nil, false

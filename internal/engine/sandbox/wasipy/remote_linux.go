@@ -46,7 +46,7 @@ func (r *remote) Write(s guest.Stream, p []byte) { r.send(frameWrite, []byte{byt
 
 func (r *remote) send(kind byte, parts ...[]byte) {
 	if r.lane.send(kind, parts...) != nil {
-		r.stopped = true // nobody is there any more
+		r.stopped = true // the parent is gone
 	}
 }
 
@@ -85,7 +85,7 @@ func (r *remote) waited() ([]byte, error) {
 		}
 		return nil, errInterrupt
 	case statusFailed:
-		return nil, errors.New("the host failed")
+		return nil, errors.New("the host failed to answer")
 	}
 	return nil, errStop
 }

@@ -25,7 +25,7 @@ type renewal struct {
 	Made time.Time `json:"made"` // of the image that is too old
 }
 
-// renewHere makes a new image, unless somebody else just did. Nobody waits for
+// renewHere makes a new image, unless another process just did. No script waits for
 // it, so that it leaves the processor to others.
 func renewHere(arg string) error {
 	var r renewal

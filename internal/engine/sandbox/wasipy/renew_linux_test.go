@@ -21,7 +21,7 @@ func hashOf(t *testing.T, c guest.Context) string {
 	return strings.TrimSpace(<-h.out)
 }
 
-func TestAnOldImageIsRenewedWhileScriptsGoOn(t *testing.T) {
+func TestOldImageIsRenewedWhileScriptsRun(t *testing.T) {
 	// A directory of its own: others would see its image change.
 	b := New(Config{CacheDir: filepath.Join(t.TempDir(), "wasipy"), Worker: BuiltWorker, MaxWorkers: 2})
 	t.Cleanup(func() { _ = b.Close() })
@@ -72,7 +72,7 @@ func TestAnOldImageIsRenewedWhileScriptsGoOn(t *testing.T) {
 	}
 }
 
-func TestAnImageThatCannotBeRenewedStays(t *testing.T) {
+func TestImageThatCannotBeRenewedIsKept(t *testing.T) {
 	b, pl := testPool(t, 1)
 	old := hashOf(t, openTest(t, b))
 	pl.mu.Lock()

@@ -32,7 +32,7 @@ random.seed(n)
 print(l[-1], f.readline().strip(), next(g), r == random.random(), time.monotonic() >= began)
 `
 
-func TestMoreInterpretersWaitThanStayAwake(t *testing.T) {
+func TestIdleInterpretersAreStored(t *testing.T) {
 	m := testMachine(t)
 	ctx := context.Background()
 	runners := make([]*localRunner, maxAwake+3)
@@ -64,7 +64,7 @@ func TestMoreInterpretersWaitThanStayAwake(t *testing.T) {
 	m.background.Wait()
 }
 
-func TestAnInterpreterAtRestComesBackInEveryByte(t *testing.T) {
+func TestStoredInterpreterIsRestoredExactly(t *testing.T) {
 	m := testMachine(t)
 	ctx := context.Background()
 	i, err := m.instantiate(ctx, instanceOptions{memory: spareMemory, files: 16})
@@ -98,7 +98,7 @@ func TestAnInterpreterAtRestComesBackInEveryByte(t *testing.T) {
 	}
 }
 
-func TestWhatHasMuchStaysAwake(t *testing.T) {
+func TestLargeInterpretersAreNotStored(t *testing.T) {
 	m := testMachine(t)
 	ctx := context.Background()
 	for _, code := range []string{"b = bytearray(8 << 20)", "l = [bytes(5000) + str(i).encode() for i in range(2000)]"} {

@@ -333,7 +333,7 @@ with tempfile.TemporaryDirectory() as d: pathlib.Path(d, 'x').write_bytes(b'x' *
 	})
 }
 
-func TestHundredContextsAtOnceSeeNothingOfEachOther(t *testing.T) {
+func TestHundredConcurrentContextsAreIsolated(t *testing.T) {
 	everywhere(t, func(t *testing.T, i python.Isolation) {
 		var all sync.WaitGroup
 		for n := range 100 {

@@ -75,7 +75,7 @@ func (r *remoteRunner) run(ctx context.Context, s guest.Script, d *direct) (gues
 	res, err := c.run(ctx)
 	switch {
 	case c.broken != nil && ctx.Err() != nil:
-		// It did not end in time, or its worker did: who waits need not.
+		// It did not end in time, or its worker ended: wake the caller.
 		c.abandon(r)
 		return killed(), nil
 	case c.broken != nil:
@@ -147,7 +147,7 @@ func (c *conversation) run(ctx context.Context) (guest.Result, error) {
 	}
 }
 
-var errFrame = errors.New("the worker sent what no worker sends")
+var errFrame = errors.New("the worker sent a malformed frame")
 
 // serve does one thing for the script. The worker is not trusted to ask for
 // anything sensible.

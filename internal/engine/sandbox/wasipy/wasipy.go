@@ -11,9 +11,9 @@
 // Its loops count: every so many passes it calls out, so that it can be
 // stopped, and so that the work it did is a number (see build/pack).
 //
-// Interpreters live in worker processes of this same binary, which give up
-// what they do not need before they execute anything (see [Work]). In this
-// process they live if nothing else is possible, or if that is asked for.
+// Interpreters run in worker processes of this same binary, which give up
+// what they do not need before they execute anything (see [Work]). They run in
+// this process where workers are not available, or with isolation none.
 package wasipy
 
 import (
@@ -99,11 +99,11 @@ func (b *Backend) Prepare(ctx context.Context, s guest.Setup) (guest.Prewarm, er
 	if err != nil {
 		return guest.Prewarm{}, err
 	}
-	walls, err := b.walls(s.Isolation)
+	protections, err := b.protections(s.Isolation)
 	if err != nil {
 		return guest.Prewarm{}, err
 	}
-	pre := guest.Prewarm{Reason: guest.ReasonCached, CacheDir: p.dir, Version: Version, Walls: walls}
+	pre := guest.Prewarm{Reason: guest.ReasonCached, CacheDir: p.dir, Version: Version, Protections: protections}
 	if executed > 0 {
 		pre.Executed, pre.Reason, pre.Duration = true, guest.ReasonExecuted, executed
 	}
@@ -149,7 +149,7 @@ func (b *Backend) prepare(ctx context.Context, s guest.Setup) (*prepared, time.D
 
 // Open implements [guest.Backend].
 func (b *Backend) Open(ctx context.Context, o guest.Options) (guest.Context, error) {
-	if _, err := b.walls(o.Isolation); err != nil {
+	if _, err := b.protections(o.Isolation); err != nil {
 		return nil, err
 	}
 	p, _, err := b.prepare(ctx, o.Setup)
@@ -188,21 +188,21 @@ func (b *Backend) outside(i python.Isolation) bool {
 	return b.cfg.Worker != nil && i != python.IsolateNone && canWork
 }
 
-// walls says what stands between a guest and this machine.
-func (b *Backend) walls(i python.Isolation) ([]string, error) {
-	walls := []string{"WebAssembly: a guest has its own memory and no system calls"}
+// protections lists the protections between a guest and this machine.
+func (b *Backend) protections(i python.Isolation) ([]string, error) {
+	protections := []string{"WebAssembly: a guest has its own memory and no system calls"}
 	if !b.outside(i) {
 		if i == python.IsolateStrict {
-			return nil, &guest.UnavailableError{Backend: Name, Err: errors.New("interpreters cannot have a process of their own here")}
+			return nil, &guest.UnavailableError{Backend: Name, Err: errors.New("strict isolation needs worker processes, which are not available here")}
 		}
-		return append(walls, "none besides: interpreters live in this process"), nil
+		return append(protections, "no other: interpreters run in this process"), nil
 	}
-	walls = append(walls, "a process: interpreters live in workers of their own")
+	protections = append(protections, "separate processes: interpreters run in workers")
 	more, missing := confinement()
 	if i == python.IsolateStrict && len(missing) > 0 {
 		return nil, &guest.UnavailableError{Backend: Name, Err: fmt.Errorf("this kernel lacks %s", missing[0])}
 	}
-	return append(walls, more...), nil
+	return append(protections, more...), nil
 }
 
 // Doctor implements [guest.Backend].
@@ -215,7 +215,7 @@ func (b *Backend) Doctor(context.Context) []guest.Finding {
 		add("platform", false, "%v", err)
 		return found
 	}
-	add("platform", true, "CPython %s for WASI runs here, compiled", Version)
+	add("platform", true, "CPython %s for WASI runs compiled to machine code", Version)
 	dir, err := b.cacheDir(guest.Setup{})
 	switch {
 	case err != nil:
@@ -226,16 +226,16 @@ func (b *Backend) Doctor(context.Context) []guest.Finding {
 		add("cache", true, "not prepared yet; the first use prepares it in %s", dir)
 	}
 	if !b.outside(python.IsolateBest) {
-		add("workers", false, "interpreters live in this process")
+		add("workers", false, "interpreters run in this process")
 		return found
 	}
-	add("workers", true, "interpreters live in up to %d processes of their own", b.cfg.MaxWorkers)
-	walls, missing := confinement()
-	for _, w := range walls {
-		add("wall", true, "%s", w)
+	add("workers", true, "interpreters run in up to %d worker processes", b.cfg.MaxWorkers)
+	protections, missing := confinement()
+	for _, w := range protections {
+		add("protection", true, "%s", w)
 	}
 	for _, m := range missing {
-		add("wall", false, "this kernel lacks %s", m)
+		add("protection", false, "this kernel lacks %s", m)
 	}
 	return found
 }
@@ -248,7 +248,7 @@ func (b *Backend) Close() error {
 	b.ready = nil
 	b.mu.Unlock()
 	for _, p := range ready {
-		p.turn <- struct{}{} // not while somebody prepares
+		p.turn <- struct{}{} // wait for a preparation that is under way
 		p.close()
 		<-p.turn
 	}

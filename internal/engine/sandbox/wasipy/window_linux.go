@@ -21,7 +21,7 @@ import (
 //	request u32 length, bytes                  written by the worker
 //	answer  u32 length, bytes                  written by the parent
 //
-// Whoever does not look is rung for with a frame on the lane. The parent copies
+// A side that does not look is notified with a frame on the lane. The parent copies
 // before it looks at anything: the worker may write at any time.
 const (
 	windowCall    = 0
@@ -69,7 +69,7 @@ func openWindow(fd int) (*window, error) {
 		return nil, fmt.Errorf("map a window: %w", err)
 	}
 	w := &window{mem: mem}
-	// Not by whoever closes the lane: somebody may be looking.
+	// Not when the lane is closed: another goroutine may still read it.
 	runtime.AddCleanup(w, func(mem []byte) { _ = unix.Munmap(mem) }, mem)
 	return w, nil
 }
@@ -117,7 +117,7 @@ func (w *window) take(dst []byte) []byte {
 	return w.get(windowRequest, dst)
 }
 
-// forget drops a call that nobody took: its script is over, and the next one
+// forget drops a call that was not taken: its script is over, and the next one
 // may have other files.
 func (w *window) forget() { w.number = atomic.LoadUint32(w.word(windowCall)) }
 

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The descriptors a worker is born with.
+// The descriptors a worker starts with.
 const (
 	workerControl = 3 + iota
 	workerCode
@@ -41,7 +41,7 @@ const (
 // little, because what is in use is much if it has many interpreters.
 const workerGC = 25
 
-// Work is the life of a worker process, with the arguments that
+// Work runs a worker process until its parent is gone, with the arguments that
 // [Config].Worker was called with. It returns the exit code.
 func Work(args []string) int {
 	if len(args) != 2 {
@@ -182,7 +182,7 @@ func serveRun(r *localRunner, req runRequest, far *remote) bool {
 	}
 	far.stopped, far.pending, far.heard, far.looked = false, false, 0, time.Now()
 	res, err := r.runOn(ctx, req.Script, far)
-	far.stopped = true // nobody answers between scripts
+	far.stopped = true // no host answers between scripts
 	resp := runResponse{Result: res}
 	if err != nil {
 		resp.Error = err.Error()

@@ -152,7 +152,7 @@ def _install():
         try:
             install()
         except ImportError:
-            pass  # this interpreter lacks the module, so nobody can call it
+            pass  # this interpreter lacks the module, so it cannot be called
 
 
 def _install_input():

@@ -19,8 +19,9 @@ import (
 	"github.com/spool-run/spool/internal/tail"
 )
 
-// nest is the host's side of the processes that interpreters live in.
-type nest struct {
+// group is the host's side of a supervisor and the processes of its
+// interpreters.
+type group struct {
 	cmd    *exec.Cmd
 	conn   *net.UnixConn
 	stderr *tail.Buffer
@@ -28,19 +29,19 @@ type nest struct {
 	up     report
 	ready  *readyInfo
 	rss    int64
-	gone   chan struct{} // closed when nothing lives in it any more
+	gone   chan struct{} // closed when all its processes have ended
 
 	loadTime time.Duration // of a process that loads the distribution itself
 
 	mu    sync.Mutex
-	err   error // why it is of no use
+	err   error // why it failed
 	last  uint64
 	procs map[uint64]*process
 }
 
-// process is one interpreter's.
+// process is the process of one interpreter.
 type process struct {
-	nest   *nest
+	group  *group
 	id     uint64
 	conn   *net.UnixConn
 	frames *frames
@@ -50,12 +51,12 @@ type process struct {
 	measured chan int64
 }
 
-// errGone says that a nest came to its end.
-var errGone = errors.New("the processes that hold interpreters are gone")
+// errGone means that a group has ended.
+var errGone = errors.New("the processes of the interpreters have ended")
 
-// startNest makes the walls and, if the plan is to fork, a process to fork
-// from behind them.
-func startNest(ctx context.Context, o Options, p plan, snapshot *os.File) (*nest, error) {
+// startGroup starts a supervisor, which sets up the protections and, if the plan
+// is to fork, loads the process to fork from.
+func startGroup(ctx context.Context, o Options, p plan, snapshot *os.File) (*group, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make control socket: %w", err)
@@ -76,7 +77,7 @@ func startNest(ctx context.Context, o Options, p plan, snapshot *os.File) (*nest
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	n := &nest{
+	n := &group{
 		conn: conn, stderr: &tail.Buffer{Max: maxTail}, procs: make(map[uint64]*process),
 		loaded: make(chan struct{}), gone: make(chan struct{}), loadTime: o.LoadTime,
 	}
@@ -96,13 +97,13 @@ func startNest(ctx context.Context, o Options, p plan, snapshot *os.File) (*nest
 	select {
 	case <-n.loaded:
 	case <-ctx.Done():
-		n.kill() // the warden listens when it has loaded, and not before
+		n.kill() // the supervisor listens when it has loaded, and not before
 		n.close()
 		return nil, ctx.Err()
 	case <-late.C:
 		n.kill()
 		n.close()
-		return nil, fmt.Errorf("it was not ready after %v", o.LoadTime)
+		return nil, fmt.Errorf("the interpreter was not ready after %v", o.LoadTime)
 	}
 	if err := n.failure(); err != nil {
 		n.close()
@@ -123,7 +124,7 @@ func fileConn(fd int) (*net.UnixConn, error) {
 }
 
 // listen takes reports until there will be none.
-func (n *nest) listen() {
+func (n *group) listen() {
 	defer close(n.gone)
 	buf := make([]byte, maxControl)
 	var err error
@@ -151,7 +152,7 @@ func (n *nest) listen() {
 	}
 }
 
-func (n *nest) take(r report) {
+func (n *group) take(r report) {
 	switch r.What {
 	case isUp:
 		n.up = r
@@ -175,7 +176,7 @@ func (n *nest) take(r report) {
 		case r.Do == doFork || r.Do == doStart: // there is no process
 			p.exit = r
 			n.remove(p)
-			_ = p.conn.SetReadDeadline(time.Unix(1, 0)) // nobody has the other end
+			_ = p.conn.SetReadDeadline(time.Unix(1, 0)) // the other end is closed
 		case r.Do == doSeal: // one without its bounds is not wanted
 			p.kill()
 		}
@@ -186,27 +187,27 @@ func (n *nest) take(r report) {
 		if p != nil {
 			select {
 			case p.measured <- r.Private:
-			default: // nobody asked
+			default: // no measurement is pending
 			}
 		}
 	}
 }
 
 // remove takes a process whose exit is set off the list.
-func (n *nest) remove(p *process) {
+func (n *group) remove(p *process) {
 	n.mu.Lock()
 	delete(n.procs, p.id)
 	n.mu.Unlock()
 	close(p.exited)
 }
 
-func (n *nest) fail(err error) {
+func (n *group) fail(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.err != nil {
 		return
 	}
-	if text := strings.TrimSpace(n.stderr.String()); strings.HasPrefix(text, makingNamespaces) || strings.HasPrefix(text, makingWalls) {
+	if text := strings.TrimSpace(n.stderr.String()); strings.HasPrefix(text, makingNamespaces) || strings.HasPrefix(text, makingProtections) {
 		err = fmt.Errorf("%w: %s", errNoNamespaces, text)
 	} else if text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
@@ -219,24 +220,24 @@ func (n *nest) fail(err error) {
 	}
 }
 
-func (n *nest) failure() error {
+func (n *group) failure() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.err
 }
 
 // forks says whether interpreters are forked.
-func (n *nest) forks() bool { return n.ready != nil && n.ready.Kind == kindPyodide }
+func (n *group) forks() bool { return n.ready != nil && n.ready.Kind == kindPyodide }
 
 // living says how many processes there are.
-func (n *nest) living() int {
+func (n *group) living() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.procs)
 }
 
 // begin makes an interpreter's process, by doFork or doStart.
-func (n *nest) begin(do string, memory int64) (*process, error) {
+func (n *group) begin(do string, memory int64) (*process, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make a connection: %w", err)
@@ -246,7 +247,7 @@ func (n *nest) begin(do string, memory int64) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{nest: n, conn: conn, frames: newFrames(conn), exited: make(chan struct{}), measured: make(chan int64, 1)}
+	p := &process{group: n, conn: conn, frames: newFrames(conn), exited: make(chan struct{}), measured: make(chan int64, 1)}
 	n.mu.Lock()
 	if n.procs == nil {
 		n.mu.Unlock()
@@ -265,8 +266,8 @@ func (n *nest) begin(do string, memory int64) (*process, error) {
 	return p, nil
 }
 
-// order tells the warden what to do; fd comes along unless it is negative.
-func (n *nest) order(o order, fd int) error {
+// order tells the supervisor what to do; fd comes along unless it is negative.
+func (n *group) order(o order, fd int) error {
 	b, err := json.Marshal(o)
 	if err != nil {
 		return err
@@ -285,22 +286,22 @@ func (n *nest) order(o order, fd int) error {
 	return nil
 }
 
-// What a warden may take.
+// What a supervisor may take.
 const (
 	orderTime = 10 * time.Second // to take an order, of which many may wait
 	closeTime = 5 * time.Second  // to end when it is not wanted any more
 )
 
-// close ends everything in the nest and waits until it is gone.
-func (n *nest) close() {
-	_ = n.conn.Close() // the warden sees it, and is the first process of its namespace
+// close ends all processes of the group and waits for them.
+func (n *group) close() {
+	_ = n.conn.Close() // the supervisor sees it, and is the first process of its namespace
 	late := time.AfterFunc(closeTime, n.kill)
 	defer late.Stop()
 	<-n.gone
 }
 
-// kill ends everything in the nest without asking the warden.
-func (n *nest) kill() {
+// kill kills all processes of the group without asking the supervisor.
+func (n *group) kill() {
 	_ = n.cmd.Process.Kill() // or it is gone
 	_ = n.conn.Close()
 }
@@ -310,7 +311,7 @@ func (p *process) kill() {
 	select {
 	case <-p.exited:
 	default:
-		_ = p.nest.order(order{Do: doKill, ID: p.id}, -1) // or all of them are gone
+		_ = p.group.order(order{Do: doKill, ID: p.id}, -1) // or all of them are gone
 	}
 }
 
@@ -322,7 +323,7 @@ func (p *process) end() {
 
 // private asks how much memory the process has for itself.
 func (p *process) private(ctx context.Context) (int64, error) {
-	if err := p.nest.order(order{Do: doMeasure, ID: p.id}, -1); err != nil {
+	if err := p.group.order(order{Do: doMeasure, ID: p.id}, -1); err != nil {
 		return 0, err
 	}
 	select {
