@@ -35,12 +35,11 @@ type Ask struct {
 	Answer *Answer `json:"answer,omitempty"`
 }
 
-// The kinds of ask that people and embedders meet.
+// The kinds of ask; package agent has more, and a sandbox those that its
+// configuration offers.
 const (
-	AskInput    = "input"    // a line of text, as input() asks for
-	AskTool     = "tool"     // a call of a host tool: Name, Data
-	AskApproval = "approval" // may this be done?
-	AskQuestion = "question" // something only a person knows
+	AskInput = "input" // a line of text, as input() asks for
+	AskTool  = "tool"  // a call of a host tool: Name, Data
 )
 
 // AskOption is one answer to choose: its ID is the answer's data.

@@ -35,22 +35,14 @@ type Seq uint64
 // Kind says what an event reports.
 type Kind string
 
-// The kinds of event. A reader that meets a kind it does not know must pass
-// over it: kinds are only ever added.
+// The kinds of event that runs of every engine have; packages python and agent
+// have more. A reader that meets a kind it does not know must pass over it:
+// kinds are only ever added.
 const (
 	KindStarted   Kind = "started"
 	KindInput     Kind = "input"
 	KindOutput    Kind = "output"
-	KindDisplay   Kind = "display"
-	KindResult    Kind = "result"
-	KindException Kind = "exception"
 	KindAsk       Kind = "ask"
-	KindAction    Kind = "action"
-	KindMessage   Kind = "message"
-	KindReasoning Kind = "reasoning"
-	KindPlan      Kind = "plan"
-	KindUsage     Kind = "usage"
-	KindRetry     Kind = "retry"
 	KindNotice    Kind = "notice"
 	KindDone      Kind = "done"
 	KindTruncated Kind = "truncated"

@@ -18,7 +18,7 @@ var public = []string{".", "agent", "client", "local", "python", "render"}
 // The most exported names there may be: constants, variables, types and
 // functions of the root package, and the same and methods of all packages.
 const (
-	maxRootNames = 127
+	maxRootNames = 110
 	maxNames     = 350
 )
 

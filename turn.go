@@ -8,13 +8,6 @@ import (
 	"time"
 )
 
-// The engines of runs that live on and take turns.
-const (
-	EngineKernel  = "kernel"  // a persistent Python interpreter
-	EngineSandbox = "sandbox" // Python in WebAssembly
-	EngineAgent   = "agent"   // a coding agent
-)
-
 // Said is the payload of an input event: something that was said to the run.
 // The seq of the event names the turn it began. Data is absent if the input
 // was secret.
@@ -47,16 +40,14 @@ type Prompt struct {
 // TurnOutcome is how a turn ended.
 type TurnOutcome string
 
-// The ways a turn can end, the same for every engine.
+// The ways a turn can end. Turns of an agent can also end in those of package
+// agent.
 const (
 	TurnOK          TurnOutcome = "ok"
 	TurnError       TurnOutcome = "error"       // it raised, or said that it failed
 	TurnInterrupted TurnOutcome = "interrupted" // somebody asked it to stop, and it did
 	TurnCancelled   TurnOutcome = "cancelled"   // it or its run was stopped
 	TurnTimeout     TurnOutcome = "timeout"     // its time was up
-	TurnStalled     TurnOutcome = "stalled"     // nothing was heard of it for too long
-	TurnBudget      TurnOutcome = "budget"      // it used up its tokens or its money
-	TurnMaxTurns    TurnOutcome = "max_turns"   // it asked the model as often as it may
 	TurnRefused     TurnOutcome = "refused"     // it may not do what it needed to do
 	TurnKilled      TurnOutcome = "killed"      // it had to be killed, or never began
 	TurnCrashed     TurnOutcome = "crashed"     // what ran it died

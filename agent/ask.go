@@ -6,7 +6,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// Approval is the data of an ask of kind [spool.AskApproval]: what an agent wants
+// Approval is the data of an ask of kind [AskApproval]: what an agent wants
 // to do. The name of the ask is the kind of the approval.
 type Approval struct {
 	// Action is the id of the action that waits for the answer.
@@ -29,7 +29,7 @@ const (
 	ApprovePlan        ActionKind = "plan"        // to begin with what the agent planned
 )
 
-// Questions are the data of an ask of kind [spool.AskQuestion]: what an agent
+// Questions are the data of an ask of kind [AskQuestion]: what an agent
 // wants to know. [Decision.Answers] answers them by the id of each question;
 // [Decision.Choice] alone answers a single question.
 type Questions struct {
@@ -49,8 +49,8 @@ type Question struct {
 	Secret   bool              `json:"secret,omitempty"`
 }
 
-// Decision is the answer to an ask of kind [spool.AskApproval] or
-// [spool.AskQuestion]. An answer that is a plain string is a Decision with that
+// Decision is the answer to an ask of kind [AskApproval] or
+// [AskQuestion]. An answer that is a plain string is a Decision with that
 // Choice.
 type Decision struct {
 	// Choice is the ID of a [spool.AskOption], or one of the constants below.

@@ -36,8 +36,8 @@
 //
 // # Answer permission requests
 //
-// An ask of kind [spool.AskApproval] carries an [Approval]: what the agent wants
-// to do. An ask of kind [spool.AskQuestion] carries [Questions]. Answer either
+// An ask of kind [AskApproval] carries an [Approval]: what the agent wants
+// to do. An ask of kind [AskQuestion] carries [Questions]. Answer either
 // with a [Decision] and [spool.Run.Reply]. The first answer counts.
 //
 // The [Policy] of a config decides first. An ask that it decides is never open:

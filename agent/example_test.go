@@ -73,7 +73,7 @@ func ExampleApproval() {
 			var ask spool.Ask
 			var request agent.Approval
 			if !e.OpensAsk() || json.Unmarshal(e.Data, &ask) != nil ||
-				ask.Kind != spool.AskApproval || json.Unmarshal(ask.Data, &request) != nil {
+				ask.Kind != agent.AskApproval || json.Unmarshal(ask.Data, &request) != nil {
 				continue
 			}
 			if err := run.Reply(ctx, e.Seq, decide(request)); err != nil {
@@ -88,13 +88,13 @@ func ExampleApproval() {
 // Show the commands that an agent ran.
 func ExampleAction() {
 	events := []spool.Event{
-		{Kind: spool.KindAction, Data: []byte(`{"id":"c1","kind":"command","phase":"started","title":"go test"}`)},
-		{Kind: spool.KindMessage, Data: []byte(`{"text":"The tests fail."}`)},
-		{Kind: spool.KindAction, Data: []byte(`{"id":"c1","kind":"command","phase":"completed","title":"go test","ok":false,"exit_code":1}`)},
+		{Kind: agent.KindAction, Data: []byte(`{"id":"c1","kind":"command","phase":"started","title":"go test"}`)},
+		{Kind: agent.KindMessage, Data: []byte(`{"text":"The tests fail."}`)},
+		{Kind: agent.KindAction, Data: []byte(`{"id":"c1","kind":"command","phase":"completed","title":"go test","ok":false,"exit_code":1}`)},
 	}
 	for _, e := range events {
 		var a agent.Action
-		if e.Kind != spool.KindAction || json.Unmarshal(e.Data, &a) != nil || a.Phase != agent.ActionCompleted {
+		if e.Kind != agent.KindAction || json.Unmarshal(e.Data, &a) != nil || a.Phase != agent.ActionCompleted {
 			continue
 		}
 		if a.Kind == agent.ActionCommand && a.ExitCode != nil {

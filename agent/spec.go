@@ -14,5 +14,5 @@ func (c Config) Spec() spool.Spec {
 	if err != nil {
 		panic("agent: encode configuration: " + err.Error()) // strings, numbers and lists of them
 	}
-	return spool.Spec{Engine: spool.EngineAgent, Config: data}
+	return spool.Spec{Engine: Engine, Config: data}
 }

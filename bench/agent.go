@@ -176,7 +176,7 @@ func (a *agentBench) start(ctx context.Context, prompt string) (*spool.Run, *spo
 		return nil, nil, err
 	}
 	run, err := spool.Start(ctx, a.kept, spool.Spec{
-		Engine: spool.EngineAgent, Cwd: filepath.Join(a.dir, "work"), Env: maps.Clone(a.env), Config: config,
+		Engine: agent.Engine, Cwd: filepath.Join(a.dir, "work"), Env: maps.Clone(a.env), Config: config,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -251,7 +251,7 @@ func ranCommand(ctx context.Context, turn *spool.Turn) error {
 			return err
 		}
 		var act agent.Action
-		if e.Kind == spool.KindAction && json.Unmarshal(e.Data, &act) == nil &&
+		if e.Kind == agent.KindAction && json.Unmarshal(e.Data, &act) == nil &&
 			act.Kind == agent.ActionCommand && act.Phase == agent.ActionCompleted {
 			return nil
 		}

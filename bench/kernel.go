@@ -72,7 +72,7 @@ type kernelBench struct {
 // spool measures a host in this process.
 func (k *kernelBench) spool(ctx context.Context) (err error) {
 	h, err := host.Open(host.Options{Dir: filepath.Join(k.dir, "kernels"), Engines: map[string]host.NewEngine{
-		spool.EngineKernel: func(owner string) (engine.Engine, error) { return kernel.New(kernel.Options{Owner: owner}) },
+		python.EngineKernel: func(owner string) (engine.Engine, error) { return kernel.New(kernel.Options{Owner: owner}) },
 	}})
 	if err != nil {
 		return err
@@ -118,7 +118,7 @@ func (k *kernelBench) start(ctx context.Context, h *host.Host, cfg python.Kernel
 	if err != nil {
 		return nil, err
 	}
-	return spool.Start(ctx, h, spool.Spec{Engine: spool.EngineKernel, Cwd: k.dir, Config: raw})
+	return spool.Start(ctx, h, spool.Spec{Engine: python.EngineKernel, Cwd: k.dir, Config: raw})
 }
 
 func end(ctx context.Context, r *spool.Run) error {

@@ -86,7 +86,7 @@ type sandboxBench struct {
 // is the number of spare Pyodide processes, or zero for the default.
 func (s *sandboxBench) open(spares int) (*host.Host, error) {
 	return host.Open(host.Options{Engines: map[string]host.NewEngine{
-		spool.EngineSandbox: func(string) (engine.Engine, error) {
+		python.EngineSandbox: func(string) (engine.Engine, error) {
 			return sandbox.New(sandbox.Options{CacheDir: s.cache, Backends: map[string]func() (guest.Backend, error){
 				python.BackendEmbedded: func() (guest.Backend, error) {
 					return wasipy.New(wasipy.Config{Worker: func(args ...string) *exec.Cmd {
@@ -104,7 +104,7 @@ func (s *sandboxBench) start(ctx context.Context, h *host.Host, c python.Sandbox
 	if err != nil {
 		return nil, err
 	}
-	return spool.Start(ctx, h, spool.Spec{Engine: spool.EngineSandbox, Stdin: true, Config: raw})
+	return spool.Start(ctx, h, spool.Spec{Engine: python.EngineSandbox, Stdin: true, Config: raw})
 }
 
 // native starts a Python process for every script.

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/engine/kernel"
@@ -26,13 +27,13 @@ func engines() map[string]host.NewEngine {
 		spool.EngineProcess: func(owner string) (engine.Engine, error) {
 			return process.New(process.Options{Owner: owner, Spares: sparePipes})
 		},
-		spool.EngineKernel: func(owner string) (engine.Engine, error) {
+		python.EngineKernel: func(owner string) (engine.Engine, error) {
 			return kernel.New(kernel.Options{Owner: owner})
 		},
-		spool.EngineAgent: func(owner string) (engine.Engine, error) {
+		agent.Engine: func(owner string) (engine.Engine, error) {
 			return agents.New(agents.Options{Owner: owner})
 		},
-		spool.EngineSandbox: func(string) (engine.Engine, error) {
+		python.EngineSandbox: func(string) (engine.Engine, error) {
 			return sandbox.New(sandbox.Options{Backends: sandboxBackends()})
 		},
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/spool-run/spool/internal/keeper"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/store"
+	"github.com/spool-run/spool/python"
 )
 
 // logPolicy is what becomes of logs. Keepers of different policies work side by
@@ -88,7 +89,7 @@ func openKeeper(dir string, p logPolicy, limits spool.Limits) (*keeper.Backend, 
 // inherit gives a kernel the variables of this process that it would inherit
 // if it were started here: a keeper has only a few.
 func inherit(spec *spool.Spec) error {
-	if spec.Engine != spool.EngineKernel {
+	if spec.Engine != python.EngineKernel {
 		return nil
 	}
 	return kernel.Inherit(spec, os.Environ())

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/fifotest"
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/internal/tether"
@@ -136,7 +137,7 @@ func TestEngines(t *testing.T) {
 			wantCell(t, sandbox, `print(open("/x").read())`, "of the guest\n")
 			stop(t, sandbox)
 		}
-		agent := spool.Spec{Engine: spool.EngineAgent, Config: []byte(`{"agent":"nothing that exists"}`)}
+		agent := spool.Spec{Engine: agent.Engine, Config: []byte(`{"agent":"nothing that exists"}`)}
 		var refused *spool.StartError
 		if _, err := spool.Start(ctx, b, agent); !errors.As(err, &refused) {
 			t.Errorf("agent: %v", err)

@@ -34,7 +34,7 @@ func ExampleSandboxConfig_Spec() {
 
 // The data of a result event has a value in every form that it has.
 func ExampleDisplay() {
-	event := spool.Event{Kind: spool.KindResult, Data: []byte(`{"text/plain":"42","text/html":"<b>42</b>","execution_count":1}`)}
+	event := spool.Event{Kind: python.KindResult, Data: []byte(`{"text/plain":"42","text/html":"<b>42</b>","execution_count":1}`)}
 	var display python.Display
 	if err := json.Unmarshal(event.Data, &display); err != nil {
 		panic(err)

@@ -6,7 +6,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// KernelConfig configures a kernel: a run of [spool.EngineKernel], which is a
+// KernelConfig configures a kernel: a run of [EngineKernel], which is a
 // Python interpreter that keeps its state from one cell to the next. The zero
 // value is usable.
 //
@@ -53,7 +53,7 @@ type KernelConfig struct {
 
 // Spec returns a spec that starts a kernel with this configuration. The
 // caller may fill in the rest of it.
-func (c KernelConfig) Spec() spool.Spec { return spec(spool.EngineKernel, c) }
+func (c KernelConfig) Spec() spool.Spec { return spec(EngineKernel, c) }
 
 // InputPolicy says what input() does in a kernel.
 type InputPolicy string

@@ -7,7 +7,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// SandboxConfig configures a sandbox: a run of [spool.EngineSandbox], which
+// SandboxConfig configures a sandbox: a run of [EngineSandbox], which
 // is Python in WebAssembly that reaches nothing but what is configured here.
 // The zero value is an empty sandbox.
 //
@@ -59,7 +59,7 @@ type SandboxConfig struct {
 
 // Spec returns a spec that starts a sandbox with this configuration. The
 // caller may fill in the rest of it.
-func (c SandboxConfig) Spec() spool.Spec { return spec(spool.EngineSandbox, c) }
+func (c SandboxConfig) Spec() spool.Spec { return spec(EngineSandbox, c) }
 
 // AllowsHost reports whether Hosts names a host, with or without a port:
 // itself, or below a name that begins with "*.". Addresses match only

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 	"github.com/spool-run/spool/render"
 )
 
@@ -12,7 +13,7 @@ import (
 var events = []spool.Event{
 	{Seq: 2, Turn: 1, Kind: spool.KindOutput, Stream: spool.Stderr, Bytes: []byte("10 %\r")},
 	{Seq: 3, Turn: 1, Kind: spool.KindOutput, Stream: spool.Stderr, Bytes: []byte("100 %\n")},
-	{Seq: 4, Turn: 1, Kind: spool.KindDisplay, Data: []byte(`{"text/html":"<b>done</b>","text/plain":"done"}`)},
+	{Seq: 4, Turn: 1, Kind: python.KindDisplay, Data: []byte(`{"text/html":"<b>done</b>","text/plain":"done"}`)},
 }
 
 // A renderer shows each event.

@@ -86,13 +86,13 @@ func (r Renderer) Event(ctx context.Context, e *spool.Event) (Output, error) {
 	switch e.Kind {
 	case spool.KindOutput:
 		return Output{Text: string(e.Bytes)}, nil
-	case spool.KindDisplay, spool.KindResult:
+	case python.KindDisplay, python.KindResult:
 		var d python.Display
 		if err := json.Unmarshal(e.Data, &d); err != nil {
 			return aside("a display that could not be decoded"), nil
 		}
 		return r.Display(ctx, &d)
-	case spool.KindException:
+	case python.KindException:
 		return exception(e.Data), nil
 	case spool.KindAsk:
 		var a spool.Ask

@@ -37,7 +37,7 @@ func shown(pairs ...string) *spool.Event {
 	for i := 0; i < len(pairs); i += 2 {
 		d.Bundle[pairs[i]] = json.RawMessage(pairs[i+1])
 	}
-	return event(spool.KindDisplay, d)
+	return event(python.KindDisplay, d)
 }
 
 // blobs is a store of blobs.
@@ -78,7 +78,7 @@ func TestChoiceOfText(t *testing.T) {
 		{"invalid base64 as an image", shown("image/png", `"%%%"`, "text/plain", `"p"`), render.Output{Text: "p"}},
 		{"lines of a notebook", shown("text/plain", `["a\n","b"]`), render.Output{Text: "a\nb"}},
 		{"a number as text", shown("text/plain", `7`), render.Output{Text: "[text/plain that could not be decoded]"}},
-		{"an invalid display", &spool.Event{Kind: spool.KindDisplay, Data: []byte(`7`)},
+		{"an invalid display", &spool.Event{Kind: python.KindDisplay, Data: []byte(`7`)},
 			render.Output{Text: "a display that could not be decoded", Aside: true}},
 	}
 	for _, tt := range tests {
@@ -101,9 +101,9 @@ func TestOtherEvents(t *testing.T) {
 		want  render.Output
 	}{
 		{"output unchanged", output("a\xff\n"), render.Output{Text: "a\xff\n"}},
-		{"traceback", event(spool.KindException, python.Exception{Name: "E", Message: "m", Traceback: "Traceback:\nE: m\n"}),
+		{"traceback", event(python.KindException, python.Exception{Name: "E", Message: "m", Traceback: "Traceback:\nE: m\n"}),
 			render.Output{Text: "Traceback:\nE: m", Failure: true}},
-		{"exception without a traceback", event(spool.KindException, python.Exception{Name: "E", Message: "m"}), render.Output{Text: "E: m", Failure: true}},
+		{"exception without a traceback", event(python.KindException, python.Exception{Name: "E", Message: "m"}), render.Output{Text: "E: m", Failure: true}},
 		{"prompt", event(spool.KindAsk, spool.Ask{Kind: spool.AskInput, Prompt: "Name? "}), render.Output{Text: "Name? "}},
 		{"a tool call has no text", event(spool.KindAsk, spool.Ask{Kind: spool.AskTool, Name: "t"}), render.Output{}},
 		{"notice", event(spool.KindNotice, spool.Notice{Code: "c", Text: "note"}), render.Output{Text: "note", Aside: true}},

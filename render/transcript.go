@@ -52,7 +52,7 @@ func (b *block) size() int { return len(b.out.Text) + len(b.raw) }
 // Add adds an event. An error means that a blob could not be read; the
 // transcript then contains a placeholder.
 func (t *Transcript) Add(ctx context.Context, e *spool.Event) error {
-	if e.Kind == spool.KindDisplay {
+	if e.Kind == python.KindDisplay {
 		var d python.Display
 		if json.Unmarshal(e.Data, &d) == nil && (d.Clear || d.ID != "") {
 			return t.display(ctx, &d)

@@ -24,7 +24,7 @@ func transcript(t *testing.T, limit int, events ...*spool.Event) *render.Transcr
 
 func named(id, text string, update bool) *spool.Event {
 	raw, _ := json.Marshal(text)
-	return event(spool.KindDisplay, python.Display{Bundle: map[string]json.RawMessage{"text/plain": raw}, ID: id, Update: update})
+	return event(python.KindDisplay, python.Display{Bundle: map[string]json.RawMessage{"text/plain": raw}, ID: id, Update: update})
 }
 
 func TestTranscript(t *testing.T) {
@@ -33,14 +33,14 @@ func TestTranscript(t *testing.T) {
 		events []*spool.Event
 		want   string
 	}{
-		{"output and results", []*spool.Event{output("a"), output("b\n"), event(spool.KindResult, python.Display{Bundle: map[string]json.RawMessage{"text/plain": json.RawMessage(`"3"`)}})}, "ab\n3\n"},
+		{"output and results", []*spool.Event{output("a"), output("b\n"), event(python.KindResult, python.Display{Bundle: map[string]json.RawMessage{"text/plain": json.RawMessage(`"3"`)}})}, "ab\n3\n"},
 		{"a display begins a line", []*spool.Event{output("a"), shown("text/plain", `"d"`), output("b")}, "a\nd\nb"},
 		{"a character in two events", []*spool.Event{output("\xc3"), output("\xa4\n")}, "ä\n"},
 		{"an update replaces a display", []*spool.Event{named("p", "0%", false), output("x\n"), named("p", "100%", true)}, "100%\nx\n"},
 		{"an update of an unknown display is shown", []*spool.Event{named("p", "100%", true)}, "100%\n"},
-		{"clear", []*spool.Event{output("a\n"), event(spool.KindDisplay, python.Display{Clear: true}), output("b\n")}, "b\n"},
-		{"clear waits", []*spool.Event{output("a\n"), event(spool.KindDisplay, python.Display{Clear: true, Wait: true})}, "a\n"},
-		{"clear waited", []*spool.Event{output("a\n"), event(spool.KindDisplay, python.Display{Clear: true, Wait: true}), output("b\n")}, "b\n"},
+		{"clear", []*spool.Event{output("a\n"), event(python.KindDisplay, python.Display{Clear: true}), output("b\n")}, "b\n"},
+		{"clear waits", []*spool.Event{output("a\n"), event(python.KindDisplay, python.Display{Clear: true, Wait: true})}, "a\n"},
+		{"clear waited", []*spool.Event{output("a\n"), event(python.KindDisplay, python.Display{Clear: true, Wait: true}), output("b\n")}, "b\n"},
 		{"progress", []*spool.Event{output("  1%\r 50%\r100%\nend\n")}, "100%\nend\n"},
 		{"a shorter line over a longer one", []*spool.Event{output("abcdef\rxy")}, "xycdef"},
 		{"line ends of a terminal", []*spool.Event{output("a\r\nb\r\n")}, "a\nb\n"},

@@ -104,7 +104,7 @@ func (r *rig) answered(run *spool.Run, choice string) *story {
 		r.t.Fatal(err)
 	}
 	seq, ask, what := r.askedAbout(turn)
-	if ask.Kind != spool.AskApproval || what.Kind != agent.ActionCommand || !strings.Contains(what.Command, "echo made") {
+	if ask.Kind != agent.AskApproval || what.Kind != agent.ActionCommand || !strings.Contains(what.Command, "echo made") {
 		r.t.Errorf("asked %+v about %+v", ask, what)
 	}
 	data, err := json.Marshal(agent.Decision{Choice: choice, Message: "Not here."})

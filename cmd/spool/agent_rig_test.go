@@ -83,7 +83,7 @@ func newRig(t *testing.T, w way, script modeltest.Script) *rig {
 	}
 	state := t.TempDir()
 	h, err := host.Open(host.Options{Engines: map[string]host.NewEngine{
-		spool.EngineAgent: func(owner string) (engine.Engine, error) {
+		agent.Engine: func(owner string) (engine.Engine, error) {
 			return agents.New(agents.Options{Owner: owner, Dir: state})
 		},
 	}})
@@ -119,7 +119,7 @@ func (r *rig) start(change func(*agent.Config)) *spool.Run {
 		r.t.Fatal(err)
 	}
 	run, err := spool.Start(r.ctx, r.host, spool.Spec{
-		Engine: spool.EngineAgent, Cwd: r.dir, Env: maps.Clone(r.env), Config: data,
+		Engine: agent.Engine, Cwd: r.dir, Env: maps.Clone(r.env), Config: data,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -153,7 +153,7 @@ func (r *rig) tell(t *spool.Turn) *story {
 		case spool.KindStarted:
 			s.start = new(agent.Started)
 			r.decode(&e, s.start)
-		case spool.KindAction:
+		case agent.KindAction:
 			var a agent.Action
 			r.decode(&e, &a)
 			if a.Kind == agent.ActionTurn {
@@ -165,11 +165,11 @@ func (r *rig) tell(t *spool.Turn) *story {
 			case agent.ActionStarted:
 				s.begun = append(s.begun, a)
 			}
-		case spool.KindRetry:
+		case agent.KindRetry:
 			var retry agent.Retry
 			r.decode(&e, &retry)
 			s.retries = append(s.retries, retry)
-		case spool.KindMessage:
+		case agent.KindMessage:
 			var m agent.Message
 			r.decode(&e, &m)
 			s.said = append(s.said, m.Text)

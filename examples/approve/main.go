@@ -88,7 +88,7 @@ func answer(ctx context.Context, conversation *spool.Run, e spool.Event) error {
 	if err := json.Unmarshal(e.Data, &ask); err != nil {
 		return err
 	}
-	if ask.Kind != spool.AskApproval {
+	if ask.Kind != agent.AskApproval {
 		return nil // a question for a person
 	}
 	var request agent.Approval

@@ -62,7 +62,7 @@ func run(ctx context.Context, dir, code string) (exitCode int, err error) {
 		switch e.Kind {
 		case spool.KindOutput:
 			os.Stdout.Write(e.Bytes)
-		case spool.KindException:
+		case python.KindException:
 			var exception python.Exception
 			if err := json.Unmarshal(e.Data, &exception); err != nil {
 				return 0, err

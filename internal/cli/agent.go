@@ -71,9 +71,9 @@ const (
 var turnExit = map[spool.TurnOutcome]int{
 	spool.TurnOK:          0,
 	spool.TurnRefused:     exitRefused,
-	spool.TurnBudget:      exitBudget,
-	spool.TurnMaxTurns:    exitMaxTurns,
-	spool.TurnStalled:     exitStalled,
+	agent.TurnBudget:      exitBudget,
+	agent.TurnMaxTurns:    exitMaxTurns,
+	agent.TurnStalled:     exitStalled,
 	spool.TurnCrashed:     exitCrashed,
 	spool.TurnTimeout:     exitTimeUp,
 	spool.TurnInterrupted: exitSignal + int(unix.SIGINT),
@@ -258,7 +258,7 @@ func (o *agentOptions) check() error {
 // agentSpec says what to run.
 func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (spool.Spec, error) {
 	_, remote := a.remote()
-	spec := spool.Spec{Engine: spool.EngineAgent, Name: o.name, Cwd: o.cwd, EnvPolicy: envPolicy(false, remote)}
+	spec := spool.Spec{Engine: agent.Engine, Name: o.name, Cwd: o.cwd, EnvPolicy: envPolicy(false, remote)}
 	// The engine needs none; it is for those who look at the list of runs.
 	spec.Argv = append([]string{o.agent}, o.command...)
 	var err error
@@ -310,7 +310,7 @@ func resumeID(ctx context.Context, b spool.Backend, name, text string) (string, 
 	if err != nil {
 		return "", err
 	}
-	if info.Engine != spool.EngineAgent {
+	if info.Engine != agent.Engine {
 		return "", usageErrorf("run %s is not a conversation with an agent", info.ID)
 	}
 	for after := spool.Seq(0); after < info.Last; {

@@ -148,12 +148,12 @@ func (k *agentAsker) put(ctx context.Context, q *spool.Ask) (agent.Decision, err
 	}
 	k.once.Do(func() { go k.read() })
 	var several agent.Questions
-	if q.Kind != spool.AskQuestion || json.Unmarshal(q.Data, &several) != nil || len(several.Questions) < 2 {
+	if q.Kind != agent.AskQuestion || json.Unmarshal(q.Data, &several) != nil || len(several.Questions) < 2 {
 		return k.putOne(ctx, q)
 	}
 	all := agent.Decision{Answers: make(map[string]string)}
 	for _, one := range several.Questions {
-		d, err := k.putOne(ctx, &spool.Ask{Kind: spool.AskQuestion, Prompt: one.Text, Options: one.Options})
+		d, err := k.putOne(ctx, &spool.Ask{Kind: agent.AskQuestion, Prompt: one.Text, Options: one.Options})
 		if err != nil || d.Choice == agent.Deny {
 			return d, err
 		}
@@ -200,7 +200,7 @@ func (k *agentAsker) read() {
 func (k *agentAsker) question(q *spool.Ask) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n? %s\n", screenText(cmp.Or(q.Prompt, q.Name, q.Kind)))
-	if q.Kind == spool.AskApproval {
+	if q.Kind == agent.AskApproval {
 		var p agent.Approval
 		if json.Unmarshal(q.Data, &p) == nil {
 			if p.Command != "" && !strings.Contains(q.Prompt, p.Command) {
@@ -231,7 +231,7 @@ func understand(q *spool.Ask, line string) (agent.Decision, bool) {
 	if i, err := strconv.Atoi(line); err == nil && i >= 1 && i <= len(q.Options) {
 		return agent.Decision{Choice: q.Options[i-1].ID}, true
 	}
-	if q.Kind == spool.AskApproval {
+	if q.Kind == agent.AskApproval {
 		for _, o := range keys {
 			if strings.EqualFold(line, o.key) || strings.EqualFold(line, o.label) || line == o.choice {
 				return agent.Decision{Choice: o.choice}, true

@@ -53,7 +53,7 @@ type action struct {
 // is reports whether an event shows that its run is a conversation.
 func (n *narrator) is(e *spool.Event) bool {
 	switch e.Kind {
-	case spool.KindMessage, spool.KindReasoning, spool.KindAction, spool.KindPlan, spool.KindUsage, spool.KindRetry, spool.KindStarted:
+	case agent.KindMessage, agent.KindReasoning, agent.KindAction, agent.KindPlan, agent.KindUsage, agent.KindRetry, spool.KindStarted:
 		return true
 	case spool.KindInput:
 		var s spool.Said
@@ -76,18 +76,18 @@ func (n *narrator) tell(e *spool.Event) error {
 		return n.started(e)
 	case spool.KindInput:
 		return n.input(e)
-	case spool.KindMessage:
+	case agent.KindMessage:
 		return n.message(e)
-	case spool.KindReasoning:
+	case agent.KindReasoning:
 		var r agent.Reasoning
 		if decode(e, &r) && !r.Delta && !r.History {
 			return n.line(n.style.dim("· " + oneLine(r.Text, 200)))
 		}
-	case spool.KindAction:
+	case agent.KindAction:
 		return n.action(e)
-	case spool.KindPlan:
+	case agent.KindPlan:
 		return n.plan(e)
-	case spool.KindRetry:
+	case agent.KindRetry:
 		return n.retry(e)
 	case spool.KindNotice:
 		return n.notice(e)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // attachOptions are the flags of spool attach.
@@ -69,7 +70,7 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH)
 	defer stop()
 	typed := isTerminal(a.stdin)
-	if info.Engine == spool.EngineKernel && typed && !o.json && !o.noStdin && foreground(a.stdin) {
+	if info.Engine == python.EngineKernel && typed && !o.json && !o.noStdin && foreground(a.stdin) {
 		k := &interpreter{backend: b, run: run, after: info.Last}
 		return a.repl(ctx, k, &pyOptions{}, signals)
 	}

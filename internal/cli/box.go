@@ -236,7 +236,7 @@ func (a *app) showPreparation(ctx context.Context, run *spool.Run) {
 
 // boxSpec says what to start.
 func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, error) {
-	spec := spool.Spec{Engine: spool.EngineSandbox, Argv: o.args, Cwd: o.cwd, Env: make(map[string]string)}
+	spec := spool.Spec{Engine: python.EngineSandbox, Argv: o.args, Cwd: o.cwd, Env: make(map[string]string)}
 	for _, v := range o.env {
 		name, value, ok := strings.Cut(v, "=")
 		if name == "" {

@@ -29,7 +29,7 @@ type updates struct {
 // update handles what has to do with updates. It reports whether there is
 // nothing more to do about the event.
 func (p *printer) update(ctx context.Context, e *spool.Event) (handled bool, err error) {
-	if e.Kind != spool.KindDisplay {
+	if e.Kind != python.KindDisplay {
 		return false, p.flush(ctx)
 	}
 	var d python.Display

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 	"github.com/spool-run/spool/render"
 )
 
@@ -40,7 +41,7 @@ func (p *printer) print(ctx context.Context, e *spool.Event) error {
 	if n := p.narrator(e); n != nil {
 		return n.tell(e)
 	}
-	if e.Kind == spool.KindDisplay || e.Kind == spool.KindDone || e.Kind == spool.KindClosed {
+	if e.Kind == python.KindDisplay || e.Kind == spool.KindDone || e.Kind == spool.KindClosed {
 		if handled, err := p.update(ctx, e); handled || err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 const (
@@ -192,7 +193,7 @@ func (a *app) source(o *pyOptions) (string, error) {
 // pySpec says which interpreter to start.
 func (a *app) pySpec(o *pyOptions) (spool.Spec, error) {
 	_, remote := a.remote()
-	spec := spool.Spec{Engine: spool.EngineKernel, Name: o.session, Cwd: o.cwd, Env: make(map[string]string)}
+	spec := spool.Spec{Engine: python.EngineKernel, Name: o.session, Cwd: o.cwd, Env: make(map[string]string)}
 	for _, v := range o.env {
 		name, value, ok := strings.Cut(v, "=")
 		if name == "" {

@@ -185,7 +185,7 @@ func (t *turnEnd) note(e *spool.Event) (quiet bool) {
 // reports: a number, nothing, or a text that is to be shown.
 func systemExit(e *spool.Event) (code int, ok bool) {
 	var x python.Exception
-	if e.Kind != spool.KindException || json.Unmarshal(e.Data, &x) != nil || x.Name != "SystemExit" {
+	if e.Kind != python.KindException || json.Unmarshal(e.Data, &x) != nil || x.Name != "SystemExit" {
 		return 0, false
 	}
 	if x.Message == "" || x.Message == "None" {

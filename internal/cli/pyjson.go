@@ -269,7 +269,7 @@ func readRequest(in *bufio.Reader) ([]byte, error) {
 
 // refuse answers a line that makes no sense, or cannot be done.
 func (s *pyServer) refuse(n int, err error) error {
-	return s.tell(spool.KindException, python.Exception{Name: "ProtocolError", Message: fmt.Sprintf("line %d: %v", n, err)})
+	return s.tell(python.KindException, python.Exception{Name: "ProtocolError", Message: fmt.Sprintf("line %d: %v", n, err)})
 }
 
 // wait returns once all cells are done.

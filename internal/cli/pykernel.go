@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // interrupts are the signals that a verb which talks to an interpreter handles.
@@ -99,7 +100,7 @@ func findSession(ctx context.Context, b spool.Backend, name string) (*interprete
 		case err != nil:
 			return nil, err
 		case info.State != spool.StateRunning:
-		case info.Engine != spool.EngineKernel:
+		case info.Engine != python.EngineKernel:
 			return nil, &hintedError{fmt.Errorf("run %s has the name %q and is not a Python run", shorten(string(info.ID)), name), "choose another --session"}
 		case found == nil || cmp.Or(info.Created.Compare(found.Created), cmp.Compare(info.ID, found.ID)) < 0:
 			found = &info

@@ -8,12 +8,13 @@ import (
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/host/backendtest"
+	"github.com/spool-run/spool/python"
 )
 
 func TestTurns(t *testing.T) {
 	backendtest.RunTurns(t, func(t *testing.T) backendtest.Kernels {
 		h, err := host.Open(host.Options{Dir: t.TempDir(), Engines: map[string]host.NewEngine{
-			spool.EngineKernel: func(owner string) (engine.Engine, error) { return kernel.New(kernel.Options{Owner: owner}) },
+			python.EngineKernel: func(owner string) (engine.Engine, error) { return kernel.New(kernel.Options{Owner: owner}) },
 		}})
 		if err != nil {
 			t.Fatal(err)

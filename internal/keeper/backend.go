@@ -22,6 +22,7 @@ import (
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
+	"github.com/spool-run/spool/python"
 )
 
 // Options configure a backend over the keepers of a state directory.
@@ -120,7 +121,7 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 			return spool.Info{}, err
 		}
 	}
-	if spec.Engine != spool.EngineSandbox { // a sandbox inherits nothing
+	if spec.Engine != python.EngineSandbox { // a sandbox inherits nothing
 		if err := inherit(&spec); err != nil {
 			return spool.Info{}, err
 		}

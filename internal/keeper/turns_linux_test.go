@@ -7,10 +7,11 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/internal/host/backendtest"
+	"github.com/spool-run/spool/python"
 )
 
 func init() {
-	engines[spool.EngineKernel] = func(owner string) (engine.Engine, error) { return kernel.New(kernel.Options{Owner: owner}) }
+	engines[python.EngineKernel] = func(owner string) (engine.Engine, error) { return kernel.New(kernel.Options{Owner: owner}) }
 }
 
 // Kernels outlive the backend that started them, and another backend finds them.

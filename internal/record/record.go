@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/python"
 )
 
 // A record is the binary form of an event, the same in a segment file and on
@@ -49,9 +51,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // The codes of kinds and streams are part of the format: only ever append.
 var (
 	kindNames = []spool.Kind{
-		"", spool.KindStarted, spool.KindInput, spool.KindOutput, spool.KindDisplay, spool.KindResult,
-		spool.KindException, spool.KindAsk, spool.KindAction, spool.KindMessage, spool.KindReasoning,
-		spool.KindPlan, spool.KindUsage, spool.KindRetry, spool.KindNotice, spool.KindDone,
+		"", spool.KindStarted, spool.KindInput, spool.KindOutput, python.KindDisplay, python.KindResult,
+		python.KindException, spool.KindAsk, agent.KindAction, agent.KindMessage, agent.KindReasoning,
+		agent.KindPlan, agent.KindUsage, agent.KindRetry, spool.KindNotice, spool.KindDone,
 		spool.KindTruncated, spool.KindExited, spool.KindFailed, spool.KindClosed,
 	}
 	streamNames = []spool.Stream{"", spool.Stdout, spool.Stderr, spool.PTY}

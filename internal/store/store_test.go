@@ -17,6 +17,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/python"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -154,7 +155,7 @@ func TestRoundTrip(t *testing.T) {
 		{Kind: spool.KindOutput, Stream: spool.Stdout, Bytes: []byte("hi\n")},
 		{Kind: spool.KindOutput, Stream: spool.PTY, Bytes: every},
 		{Kind: spool.KindOutput, Stream: spool.Stderr, Bytes: bytes.Repeat(every, 1000)},
-		{Kind: spool.KindDisplay, Turn: 2, Data: json.RawMessage(`{"text/plain":"x"}`)},
+		{Kind: python.KindDisplay, Turn: 2, Data: json.RawMessage(`{"text/plain":"x"}`)},
 		{Kind: spool.KindNotice, Data: json.RawMessage(`{"code":"c"}`), Bytes: bytes.Repeat([]byte("raw"), 5000)},
 		{Kind: spool.KindOutput, Stream: spool.Stdout, Bytes: make([]byte, 2<<20)},
 		{Kind: spool.KindExited, Data: json.RawMessage(`{"code":0}`)},

@@ -167,7 +167,7 @@ func (k *soakKernel) note(e spool.Event, turn spool.Seq, seen *soakTurn) error {
 			}
 			k.ended, k.x = false, 0
 		}
-	case spool.KindOutput, spool.KindResult, spool.KindException:
+	case spool.KindOutput, python.KindResult, python.KindException:
 		if e.Turn != turn {
 			return nil
 		}
@@ -175,7 +175,7 @@ func (k *soakKernel) note(e spool.Event, turn spool.Seq, seen *soakTurn) error {
 			k.wrong(&k.report.Wrong, "event %d: activity without a report of a fresh interpreter", e.Seq)
 		}
 		seen.written.Write(e.Bytes)
-		if e.Kind == spool.KindResult {
+		if e.Kind == python.KindResult {
 			var d python.Display
 			if err := json.Unmarshal(e.Data, &d); err != nil {
 				return fmt.Errorf("decode result: %w", err)

@@ -21,6 +21,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/python"
 )
 
 // Limits of a soak of kernels.
@@ -190,7 +191,7 @@ func (s *soak) start(ctx context.Context) (*spool.Run, error) {
 		return nil, err
 	}
 	return spool.Start(ctx, s.client, spool.Spec{
-		Engine: spool.EngineKernel, Cwd: s.Dir, Config: cfg,
+		Engine: python.EngineKernel, Cwd: s.Dir, Config: cfg,
 		Env: map[string]string{"SPOOL_SOAK": s.mark, "PATH": os.Getenv("PATH"), "HOME": os.Getenv("HOME")},
 	})
 }

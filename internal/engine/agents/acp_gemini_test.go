@@ -123,7 +123,7 @@ func startGemini(t *testing.T, model *geminiModel, home string, c agent.Config) 
 		t.Fatal(err)
 	}
 	log := enginetest.NewLog()
-	s, err := newEngine(t).Start(context.Background(), spool.Spec{Engine: spool.EngineAgent, Config: config, Cwd: work, Env: map[string]string{
+	s, err := newEngine(t).Start(context.Background(), spool.Spec{Engine: agent.Engine, Config: config, Cwd: work, Env: map[string]string{
 		"PATH": filepath.Dir(node) + ":/usr/local/bin:/usr/bin:/bin", "HOME": home, "LANG": "C.UTF-8", "TERM": "dumb",
 		"GEMINI_API_KEY": "dummy-key", "GOOGLE_GEMINI_BASE_URL": server.URL,
 		"GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_TELEMETRY_ENABLED": "false", "GEMINI_CLI_NO_RELAUNCH": "true",
@@ -248,7 +248,7 @@ func TestRealGemini(t *testing.T) {
 		t.Errorf("resumed: %+v", d)
 	}
 	history := 0
-	for _, m := range events[agent.Message](t, again.log, spool.KindMessage) {
+	for _, m := range events[agent.Message](t, again.log, agent.KindMessage) {
 		if m.History {
 			history++
 		}

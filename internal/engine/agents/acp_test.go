@@ -35,17 +35,17 @@ func shown(t *testing.T, log *enginetest.Log) []string {
 	}
 	for _, e := range log.All(t) {
 		switch e.Kind {
-		case spool.KindMessage:
+		case agent.KindMessage:
 			m := enginetest.Data[agent.Message](t, e)
 			role := m.Role
 			if role == "" {
 				role = "agent"
 			}
 			mark(m.History, role+": "+m.Text)
-		case spool.KindReasoning:
+		case agent.KindReasoning:
 			r := enginetest.Data[agent.Reasoning](t, e)
 			mark(r.History, "thought: "+r.Text)
-		case spool.KindAction:
+		case agent.KindAction:
 			a := enginetest.Data[agent.Action](t, e)
 			s := string(a.Kind) + " " + a.ID + " " + string(a.Phase)
 			if a.OK != nil {
@@ -58,7 +58,7 @@ func shown(t *testing.T, log *enginetest.Log) []string {
 				s += ": " + a.Output
 			}
 			mark(a.History, s)
-		case spool.KindPlan:
+		case agent.KindPlan:
 			p := enginetest.Data[agent.Plan](t, e)
 			mark(p.History, "plan: "+p.Items[0].Text)
 		}
@@ -230,7 +230,7 @@ func TestACPFailures(t *testing.T) {
 
 func TestACPStopReasons(t *testing.T) {
 	r := acpTalk(t, "limits", agent.Config{})
-	for _, want := range []spool.TurnOutcome{spool.TurnError, spool.TurnMaxTurns, spool.TurnRefused} {
+	for _, want := range []spool.TurnOutcome{spool.TurnError, agent.TurnMaxTurns, spool.TurnRefused} {
 		if d := r.done(r.say("go")); d.Outcome != want {
 			t.Errorf("%s: %+v", want, d)
 		}
@@ -270,7 +270,7 @@ func TestACPForm(t *testing.T) {
 		r := acpTalk(t, "form", agent.Config{})
 		turn := r.say("go")
 		e, a := r.nextAsk(0)
-		if a.Kind != spool.AskQuestion || a.Prompt != "Which branch?" {
+		if a.Kind != agent.AskQuestion || a.Prompt != "Which branch?" {
 			t.Errorf("ask: %+v", a)
 		}
 		r.answer(e.Seq, answer)

@@ -118,7 +118,7 @@ func TestAsks(t *testing.T) {
 	})
 	t.Run("stalled_while_waiting_for_a_person", func(t *testing.T) {
 		r := claudeAsking(t, agent.Config{AskTimeoutMs: -1, Stall: agent.Stall{IdleMs: 60_000, HumanMs: 100}})
-		if d := r.done(r.say("go")); d.Outcome != spool.TurnStalled || !strings.Contains(d.Error, "waiting for an answer") || d.StoppedWith != StoppedInBand {
+		if d := r.done(r.say("go")); d.Outcome != agent.TurnStalled || !strings.Contains(d.Error, "waiting for an answer") || d.StoppedWith != StoppedInBand {
 			t.Errorf("done is %+v", d)
 		}
 	})

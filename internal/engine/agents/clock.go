@@ -154,7 +154,7 @@ func (s *session) watch(now time.Time, due func(time.Time) bool) {
 	case silence > 0 && due(p.heard.Add(silence)):
 		text := fmt.Sprintf("nothing was heard of %s for %v while %s", s.agent.Name, silence, doing)
 		p.Notice("warning", talk.NoticeStalled, text)
-		s.halt(turns.Reason{By: "stall", Outcome: spool.TurnStalled, Text: text}, 0)
+		s.halt(turns.Reason{By: "stall", Outcome: agent.TurnStalled, Text: text}, 0)
 	}
 }
 
@@ -176,16 +176,16 @@ func (s *session) checkBudget() {
 	if s.run.Bytes > s.limits.OutputBytes && s.state.run == runOpen {
 		text := fmt.Sprintf("the run wrote more than %d bytes", s.limits.OutputBytes)
 		s.speaker().Notice("warning", talk.NoticeOutputLimit, text)
-		s.end(turns.Reason{By: "output", Outcome: spool.TurnBudget, Text: text}, 0)
+		s.end(turns.Reason{By: "output", Outcome: agent.TurnBudget, Text: text}, 0)
 		return
 	}
 	if !s.attentive() || s.cur.Value.Result() != nil {
 		return
 	}
 	p := s.cur.Value
-	r := turns.Reason{By: "budget", Outcome: spool.TurnBudget, Text: s.overBudget(talk.Add(s.run.Spent, p.Used()))}
+	r := turns.Reason{By: "budget", Outcome: agent.TurnBudget, Text: s.overBudget(talk.Add(s.run.Spent, p.Used()))}
 	if n := s.config.Budget.Steps; n > 0 && p.Used().Steps > n {
-		r.Outcome, r.Text = spool.TurnMaxTurns, fmt.Sprintf("the model was asked more than %d times", n)
+		r.Outcome, r.Text = agent.TurnMaxTurns, fmt.Sprintf("the model was asked more than %d times", n)
 	}
 	if r.Text != "" {
 		p.Notice("warning", talk.NoticeBudget, r.Text)

@@ -88,7 +88,7 @@ func TestDrift(t *testing.T) {
 	t.Run("01_codex_reconnect_has_a_reason", func(t *testing.T) {
 		d, log := printed(t, agent.Codex, 0, codexThread, codexTurn,
 			`{"type":"error","message":"Reconnecting... 2/5 (stream disconnected before completion: (inner) x)"}`, codexSays("m", "hi"), codexOver)
-		got := events[agent.Retry](t, log, spool.KindRetry)
+		got := events[agent.Retry](t, log, agent.KindRetry)
 		want := agent.Retry{Attempt: 2, Max: 5, Reason: "stream disconnected before completion: (inner) x", Class: agent.ClassNetwork}
 		if len(got) != 1 || got[0] != want || d.Outcome != spool.TurnOK || log.Notices(t) != nil {
 			t.Errorf("retries are %+v, done is %+v", got, d)
@@ -97,7 +97,7 @@ func TestDrift(t *testing.T) {
 
 	t.Run("02_codex_exec_has_no_phase", func(t *testing.T) {
 		d, got := ofTranscript(t, "codex/success")
-		said := decoded[agent.Message](t, got, spool.KindMessage)
+		said := decoded[agent.Message](t, got, agent.KindMessage)
 		if len(said) != 2 || said[0].Phase != "" || d.Answer != said[1].Text {
 			t.Errorf("messages are %+v, answer is %q", said, d.Answer)
 		}
@@ -134,7 +134,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 			`{"type":"item.started","item":{"id":"f","type":"file_change","changes":[{"path":"a.txt","kind":"add"}],"status":"in_progress"}}`,
 			`{"type":"item.completed","item":{"id":"f","type":"file_change","changes":[{"path":"a.txt","kind":"add"}],"status":"completed"}}`, codexOver)
 		var phases []agent.ActionPhase
-		for _, a := range events[agent.Action](t, log, spool.KindAction) {
+		for _, a := range events[agent.Action](t, log, agent.KindAction) {
 			if a.Kind == agent.ActionFileChange {
 				phases = append(phases, a.Phase)
 				if a.Title != "a.txt" || len(a.Changes) != 1 || a.Changes[0].Kind != "add" {
@@ -153,7 +153,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 			lines = append(lines, fmt.Sprintf(`{"type":"error","message":"Reconnecting... %d/5 (cut)"}`, i+1), codexSays(fmt.Sprintf("m%d", i+1), "Partial"))
 		}
 		d, log := printed(t, agent.Codex, 0, append(lines, codexSays("m9", "Partial and whole"), codexOver)...)
-		said := events[agent.Message](t, log, spool.KindMessage)
+		said := events[agent.Message](t, log, agent.KindMessage)
 		if len(said) != 2 || d.Answer != "Partial and whole" {
 			t.Errorf("messages are %+v, answer is %q", said, d.Answer)
 		}
@@ -163,7 +163,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 		r := converse(t, newEngine(t), agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: fakeCLI(t,
 			"trap 'exit 1' INT\n"+printLines(codexThread, codexTurn)+"while :; do sleep 1 & wait $!; done\n")})
 		turn := r.say("go")
-		r.until(spool.KindAction)
+		r.until(agent.KindAction)
 		r.control(spool.Control{Op: spool.ControlInterrupt})
 		d := r.done(turn)
 		if d.Outcome != spool.TurnInterrupted || d.EndedBy != "interrupt" || d.StoppedWith != "SIGINT" || d.ExitCode == nil || *d.ExitCode != 1 {
@@ -177,7 +177,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 			`{"type":"item.completed","item":{"id":"item_1","type":"web_search","id":"ws_1","query":"go fuzzing","action":{"type":"search"}}}`,
 			codexSays("m", "found"), codexOver)
 		var got []agent.Action
-		for _, a := range events[agent.Action](t, log, spool.KindAction) {
+		for _, a := range events[agent.Action](t, log, agent.KindAction) {
 			if a.Kind == agent.ActionWebSearch {
 				got = append(got, a)
 			}
@@ -204,7 +204,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 			`{"type":"system","subtype":"thinking_tokens","estimated_tokens":8}`, `{"type":"system","subtype":"status"}`,
 			`{"type":"system","subtype":"permission_denied","tool_name":"Bash"}`, summary, state, claudeOver)
 		want := agent.Retry{Attempt: 1, Max: 10, DelayMs: 557, Status: 529, Reason: "overloaded", Class: agent.ClassOverloaded}
-		if got := events[agent.Retry](t, log, spool.KindRetry); len(got) != 1 || got[0] != want {
+		if got := events[agent.Retry](t, log, agent.KindRetry); len(got) != 1 || got[0] != want {
 			t.Errorf("retries are %+v", got)
 		}
 		n := events[spool.Notice](t, log, spool.KindNotice)
@@ -220,7 +220,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":'$n',"cached_input_tokens
 		d, log := printed(t, agent.Claude, 0, claudeInit,
 			`{"type":"assistant","message":{"id":"m","content":[{"type":"hologram","depth":3},{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"ls"}},{"type":"text","text":7}]}}`,
 			`{"type":"user","message":{"role":"user","content":[{"type":"aura"},{"type":"tool_result","tool_use_id":"t1","content":[{"type":"text","text":"out"},{"type":"smell"}],"is_error":false}]}}`, claudeOver)
-		a := events[agent.Action](t, log, spool.KindAction)
+		a := events[agent.Action](t, log, agent.KindAction)
 		if len(a) != 2 || a[0].Title != "ls" || a[1].Phase != agent.ActionCompleted || a[1].Output != "out" || !*a[1].OK {
 			t.Errorf("actions are %+v", a)
 		}
@@ -277,7 +277,7 @@ echo '{"type":"result","is_error":false,"subtype":"success","result":"x","sessio
 
 	t.Run("15_claude_retries_for_minutes", func(t *testing.T) {
 		_, got := ofTranscript(t, "claude/auth-failure")
-		if r := decoded[agent.Retry](t, got, spool.KindRetry); len(r) != 2 || r[0].Status != 401 || r[0].Class != agent.ClassAuth {
+		if r := decoded[agent.Retry](t, got, agent.KindRetry); len(r) != 2 || r[0].Status != 401 || r[0].Class != agent.ClassAuth {
 			t.Errorf("retries are %+v", r)
 		}
 		d, _ := scripted(t, agent.Config{Agent: agent.Claude, Retries: 2}, `echo "$CLAUDE_CODE_MAX_RETRIES" >&2; exit 1`)
@@ -324,7 +324,7 @@ echo '{"type":"result","is_error":false,"subtype":"success","result":"x","sessio
 
 	t.Run("20_pi_agent_end_is_not_the_end", func(t *testing.T) {
 		d, got := ofTranscript(t, "pi-earendil/reconnect")
-		if r := decoded[agent.Retry](t, got, spool.KindRetry); len(r) != 2 || d.Outcome != spool.TurnOK || d.Answer != "Third time lucky." {
+		if r := decoded[agent.Retry](t, got, agent.KindRetry); len(r) != 2 || d.Outcome != spool.TurnOK || d.Answer != "Third time lucky." {
 			t.Errorf("retries are %+v, done is %+v", r, d)
 		}
 		// Older ones do not say whether they try again.
@@ -378,7 +378,7 @@ echo '{"type":"agent_end","willRetry":false}'`
 			t.Errorf("events are %v", k)
 		}
 		_, log = scripted(t, agent.Config{Agent: agent.Pi, Deltas: true}, script)
-		if m := events[agent.Message](t, log, spool.KindMessage); len(m) != 5 || !m[0].Delta || m[0].Text != "d" {
+		if m := events[agent.Message](t, log, agent.KindMessage); len(m) != 5 || !m[0].Delta || m[0].Text != "d" {
 			t.Errorf("messages are %+v", m)
 		}
 	})
@@ -398,7 +398,7 @@ echo '{"type":"agent_end","willRetry":false}'`
 		r := converse(t, newEngine(t), agent.Config{Agent: agent.OpenCode, Mode: agent.ModeExec, Stall: agent.Stall{ToolMs: 300}, Program: fakeCLI(t,
 			`while :; do echo '{"type":"step_start","sessionID":"ses_1","part":{"type":"step-start"}}'; sleep 0.01; done`)})
 		d := r.done(r.say("go"))
-		if d.Outcome != spool.TurnStalled || len(events[agent.Retry](t, r.log, spool.KindRetry)) == 0 {
+		if d.Outcome != agent.TurnStalled || len(events[agent.Retry](t, r.log, agent.KindRetry)) == 0 {
 			t.Errorf("done is %+v", d)
 		}
 	})

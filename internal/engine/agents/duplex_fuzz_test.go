@@ -23,7 +23,7 @@ func translateDuplex(t testing.TB, name string, output []byte, x talk.Exit) []sp
 		t.Fatal(err)
 	}
 	log := enginetest.NewLog()
-	spec := spool.Spec{Engine: spool.EngineAgent, Config: config, Cwd: "/srv/agents/work"}
+	spec := spool.Spec{Engine: agent.Engine, Config: config, Cwd: "/srv/agents/work"}
 	s, err := prepare(&spec, &Options{}, log)
 	if err != nil {
 		t.Fatal(err)

@@ -187,7 +187,7 @@ func replayDuplex(t *testing.T, base string, c agent.Config, play cue, do func(*
 		t.Fatal(err)
 	}
 	log := enginetest.NewLog()
-	spec := spool.Spec{Engine: spool.EngineAgent, Config: config, Cwd: "/srv/agents/work"}
+	spec := spool.Spec{Engine: agent.Engine, Config: config, Cwd: "/srv/agents/work"}
 	s, err := prepare(&spec, &Options{}, log)
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func (r *chat) nextAsk(after spool.Seq) (spool.Event, spool.Ask) {
 func (r *chat) untilAction(kind agent.ActionKind, phase agent.ActionPhase) agent.Action {
 	r.t.Helper()
 	match := func(e spool.Event) bool {
-		if e.Kind != spool.KindAction {
+		if e.Kind != agent.KindAction {
 			return false
 		}
 		a := enginetest.Data[agent.Action](r.t, e)
@@ -296,7 +296,7 @@ func TestCodexAppServerApprovals(t *testing.T) {
 			turn := r.say("Please do the task.")
 			e, a := r.nextAsk(0)
 			var what agent.Approval
-			if err := json.Unmarshal(a.Data, &what); err != nil || a.Kind != spool.AskApproval || what.Kind != agent.ActionFileChange || len(what.Paths) != 1 || len(what.Changes) != 1 {
+			if err := json.Unmarshal(a.Data, &what); err != nil || a.Kind != agent.AskApproval || what.Kind != agent.ActionFileChange || len(what.Paths) != 1 || len(what.Changes) != 1 {
 				t.Errorf("first ask: %+v %+v, %v", a, what, err)
 			}
 			r.answer(e.Seq, agent.Allow)
@@ -313,7 +313,7 @@ func TestCodexAppServerApprovals(t *testing.T) {
 		})
 	checkDuplex(t, base, p, log)
 	var declined, ran bool
-	for _, a := range events[agent.Action](t, log, spool.KindAction) {
+	for _, a := range events[agent.Action](t, log, agent.KindAction) {
 		if a.Phase == agent.ActionCompleted && a.Kind == agent.ActionCommand {
 			declined = declined || strings.Contains(a.Title, "wc -l") && !*a.OK && a.Status == "declined"
 			ran = ran || strings.Contains(a.Title, "cat notes") && *a.OK

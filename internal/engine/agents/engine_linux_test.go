@@ -30,12 +30,12 @@ esac; done
 // process.
 func TestEngine(t *testing.T) {
 	enginetest.Run(t, enginetest.Subject{
-		Engine: spool.EngineAgent,
+		Engine: agent.Engine,
 		Open:   func(t *testing.T) engine.Engine { return newEngine(t) },
 		Spec: func(t *testing.T) spool.Spec {
 			c := agent.Config{Agent: agent.Claude, Mode: agent.ModeDuplex, Program: fakeCLI(t, patient)}
 			return spool.Spec{
-				Engine: spool.EngineAgent, Config: mustJSON(t, c), Cwd: t.TempDir(),
+				Engine: agent.Engine, Config: mustJSON(t, c), Cwd: t.TempDir(),
 				Env: map[string]string{"PATH": os.Getenv("PATH"), "HOME": t.TempDir()},
 			}
 		},

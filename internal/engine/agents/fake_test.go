@@ -80,7 +80,7 @@ func tryConverse(t testing.TB, e engine.Engine, c agent.Config, l spool.Limits) 
 	}
 	log := enginetest.NewLog()
 	s, err := e.Start(context.Background(), spool.Spec{
-		Engine: spool.EngineAgent, Config: config, Cwd: t.TempDir(), Limits: l,
+		Engine: agent.Engine, Config: config, Cwd: t.TempDir(), Limits: l,
 		Env: map[string]string{"PATH": os.Getenv("PATH"), "HOME": t.TempDir()},
 	}, log)
 	if err != nil {

@@ -90,7 +90,7 @@ func TestMustHold(t *testing.T) {
 
 	t.Run("preserves_warning_order", func(t *testing.T) {
 		d, log := printed(t, agent.Codex, 0, `{"type":"error","message":"warning one"}`, thread, message("hello", ""))
-		want := []spool.Kind{spool.KindNotice, spool.KindStarted, spool.KindMessage, spool.KindDone, spool.KindExited}
+		want := []spool.Kind{spool.KindNotice, spool.KindStarted, agent.KindMessage, spool.KindDone, spool.KindExited}
 		if d := cmp.Diff(want, kinds(t, log)); d != "" {
 			t.Errorf("events (-want +got):\n%s", d)
 		}
@@ -105,7 +105,7 @@ func TestMustHold(t *testing.T) {
 
 	t.Run("reconnect_notice_is_non_fatal", func(t *testing.T) {
 		d, log := printed(t, agent.Codex, 0, thread, begun, `{"type":"error","message":"Reconnecting... 1/5"}`, message("hello", ""), over)
-		if got := events[agent.Retry](t, log, spool.KindRetry); len(got) != 1 || got[0].Attempt != 1 || got[0].Max != 5 {
+		if got := events[agent.Retry](t, log, agent.KindRetry); len(got) != 1 || got[0].Attempt != 1 || got[0].Max != 5 {
 			t.Errorf("retries are %+v", got)
 		}
 		if d.Outcome != spool.TurnOK || d.Answer != "hello" {
@@ -119,7 +119,7 @@ func TestMustHold(t *testing.T) {
 	t.Run("reconnect_notice_updates_phase", func(t *testing.T) {
 		_, log := printed(t, agent.Codex, 0, thread, begun,
 			`{"type":"error","message":"Reconnecting... 1/5"}`, `{"type":"error","message":"Reconnecting... 2/5"}`, message("hello", ""), over)
-		got := events[agent.Retry](t, log, spool.KindRetry)
+		got := events[agent.Retry](t, log, agent.KindRetry)
 		if len(got) != 2 || got[0].Attempt != 1 || got[1].Attempt != 2 {
 			t.Errorf("retries are %+v", got)
 		}
@@ -131,11 +131,11 @@ func TestMustHold(t *testing.T) {
 		if d.Answer != "forty-two" {
 			t.Errorf("answer is %q", d.Answer)
 		}
-		said := events[agent.Message](t, log, spool.KindMessage)
+		said := events[agent.Message](t, log, agent.KindMessage)
 		if len(said) != 3 || said[0].Phase != agent.PhaseCommentary || said[1].Phase != agent.PhaseFinal || said[2].Phase != "" {
 			t.Errorf("messages are %+v", said)
 		}
-		if a := events[agent.Action](t, log, spool.KindAction); len(a) != 2 || a[0].Kind != agent.ActionTurn || a[0].ID != "turn_0" {
+		if a := events[agent.Action](t, log, agent.KindAction); len(a) != 2 || a[0].Kind != agent.ActionTurn || a[0].ID != "turn_0" {
 			t.Errorf("actions are %+v", a)
 		}
 	})
@@ -154,7 +154,7 @@ func TestMustHold(t *testing.T) {
 		if d.Outcome != spool.TurnOK || d.Answer != "done" {
 			t.Errorf("done is %+v", d)
 		}
-		a := events[agent.Action](t, log, spool.KindAction)
+		a := events[agent.Action](t, log, agent.KindAction)
 		if !slices.ContainsFunc(a, func(a agent.Action) bool { return a.Kind == agent.ActionSubagent && a.Phase == agent.ActionCompleted }) {
 			t.Errorf("actions are %+v", a)
 		}

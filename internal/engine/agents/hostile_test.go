@@ -30,14 +30,14 @@ printf '{"type":"item.completed","item":{"id":"m","type":"agent_message","text":
 head -c `+fmt.Sprint(size)+` /dev/zero | tr '\0' z
 printf '"}}\n'
 echo '`+codexOver+`'`)
-		a := events[agent.Action](t, log, spool.KindAction)
+		a := events[agent.Action](t, log, agent.KindAction)
 		if len(a) != 1 || a[0].OutputBlob == nil || len(a[0].Output) != talk.MaxText || a[0].OutputBlob.Size != size {
 			t.Fatalf("%d actions", len(a))
 		}
 		if b, ok := log.Blob(a[0].OutputBlob.Digest); !ok || !bytes.Equal(b, bytes.Repeat([]byte("y"), size)) {
 			t.Errorf("the blob has %d bytes", len(b))
 		}
-		m := events[agent.Message](t, log, spool.KindMessage)
+		m := events[agent.Message](t, log, agent.KindMessage)
 		if len(m) != 1 || m[0].Blob == nil || m[0].Blob.Size != size {
 			t.Errorf("%d messages", len(m))
 		}
@@ -118,7 +118,7 @@ echo '`+codexOver+`'`)
 		d, log := scripted(t, agent.Config{Agent: agent.Codex}, fmt.Sprintf(`echo '%s'
 i=0; while [ $i -lt %d ]; do echo '{"type":"item.completed","item":{"id":"m'$i'","type":"agent_message","text":"'$i'"}}'; i=$((i+1)); done
 echo '%s'`, codexThread, n, codexOver))
-		m := events[agent.Message](t, log, spool.KindMessage)
+		m := events[agent.Message](t, log, agent.KindMessage)
 		if len(m) != n || d.Answer != fmt.Sprint(n-1) {
 			t.Fatalf("%d messages, answer %q", len(m), d.Answer)
 		}
@@ -239,7 +239,7 @@ echo '%s'`, each, codexOver))
 			}
 			n := 0
 			for _, e := range log {
-				if e.Kind != spool.KindMessage {
+				if e.Kind != agent.KindMessage {
 					continue
 				}
 				if m := enginetest.Data[agent.Message](t, e); m.Text != fmt.Sprint(n) || e.Turn != turn {

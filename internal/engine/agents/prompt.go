@@ -62,7 +62,7 @@ func (s *session) begin(t *turns.Turn[*prompt]) {
 	s.run.Base, s.run.BaseKnown = agent.Spend{}, s.run.Session == "" && s.config.Resume == ""
 	if text := s.overBudget(s.run.Spent); text != "" {
 		move(&s.state.turn, turnReady)
-		t.Value.Finish(talk.Result{Outcome: spool.TurnBudget, Error: text, Class: agent.ClassStopped})
+		t.Value.Finish(talk.Result{Outcome: agent.TurnBudget, Error: text, Class: agent.ClassStopped})
 		return
 	}
 	resume := s.run.Session
@@ -230,7 +230,7 @@ func (s *session) settleUsage(t *talk.Turn, d *spool.Done) {
 	if u.Session != nil && s.ledger != nil && s.run.Session != "" {
 		s.ledger.Note(s.key(s.run.Session), *u.Session)
 	}
-	t.Put(spool.KindUsage, u, nil)
+	t.Put(agent.KindUsage, u, nil)
 	if data, err := json.Marshal(u); err == nil {
 		d.Usage = data
 	}

@@ -207,7 +207,7 @@ echo > %s`, strings.Repeat("x", 1000), drained.Path))
 				first.finish()
 				second.until(spool.KindStarted)
 				second.finish()
-				if n := len(events[agent.Reasoning](t, second.log, spool.KindReasoning)); n != 2000 {
+				if n := len(events[agent.Reasoning](t, second.log, agent.KindReasoning)); n != 2000 {
 					t.Errorf("%d of 2000 events came through", n)
 				}
 			})

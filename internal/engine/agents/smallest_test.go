@@ -82,7 +82,7 @@ echo '{"type":"end"}'
 	if d.Outcome != spool.TurnOK || d.Answer != "Done: Go." || d.Resume != "s1" {
 		t.Errorf("done %+v", d)
 	}
-	want := []spool.Kind{spool.KindStarted, spool.KindAction, spool.KindAction, spool.KindNotice, spool.KindMessage, spool.KindDone, spool.KindExited}
+	want := []spool.Kind{spool.KindStarted, agent.KindAction, agent.KindAction, spool.KindNotice, agent.KindMessage, spool.KindDone, spool.KindExited}
 	if got := kinds(t, r.log); !slices.Equal(got, want) {
 		t.Errorf("events %v, want %v", got, want)
 	}

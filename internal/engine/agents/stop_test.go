@@ -56,7 +56,7 @@ func TestStopLadder(t *testing.T) {
 			}
 			enginetest.Wait(t, r.s)
 			wellFormed(t, r.log.All(t))
-			a := events[agent.Action](t, r.log, spool.KindAction)
+			a := events[agent.Action](t, r.log, agent.KindAction)
 			if last := a[len(a)-1]; last.Phase != agent.ActionCompleted || !last.Synthetic || *last.OK || last.Message != "cancelled" {
 				t.Errorf("the command's end is %+v", last)
 			}
@@ -67,7 +67,7 @@ func TestStopLadder(t *testing.T) {
 		r := converse(t, newEngine(t), agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: fakeCLI(t, ignoring("INT TERM"))})
 		turn := r.say("go")
 		queued := r.say("and then")
-		r.until(spool.KindAction)
+		r.until(agent.KindAction)
 		r.control(spool.Control{Op: spool.ControlKill})
 		if d := r.done(turn); d.Outcome != spool.TurnKilled || d.StoppedWith != "kill" || d.Signal != "SIGKILL" {
 			t.Errorf("done is %+v", d)
@@ -83,7 +83,7 @@ func TestStopLadder(t *testing.T) {
 	t.Run("second_interrupt_is_stronger", func(t *testing.T) {
 		r := converse(t, newEngine(t), agent.Config{Agent: agent.Codex, Mode: agent.ModeExec, Program: fakeCLI(t, ignoring("INT"))})
 		turn := r.say("go")
-		r.until(spool.KindAction)
+		r.until(agent.KindAction)
 		r.control(spool.Control{Op: spool.ControlInterrupt})
 		r.control(spool.Control{Op: spool.ControlInterrupt, Turn: turn})
 		if d := r.done(turn); d.Outcome != spool.TurnInterrupted || d.StoppedWith != "SIGTERM" {
@@ -105,7 +105,7 @@ func TestStopLadder(t *testing.T) {
 	t.Run("run_goes_on_after_an_interrupt", func(t *testing.T) {
 		r := converse(t, newEngine(t), quick(fakeCLI(t, `case "$*" in *resume\ thread-1*) `+printLines(codexThread, codexSays("m", "again"), codexOver)+"exit 0;; esac\n"+ignoring("HUP"))))
 		one := r.say("go")
-		r.until(spool.KindAction)
+		r.until(agent.KindAction)
 		r.control(spool.Control{Op: spool.ControlInterrupt, Turn: one})
 		if d := r.done(one); d.Outcome != spool.TurnInterrupted || d.Resume != "thread-1" {
 			t.Errorf("done is %+v", d)
@@ -147,7 +147,7 @@ func TestLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d := r.done(r.say("go")); d.Outcome != spool.TurnBudget || d.EndedBy != "output" {
+		if d := r.done(r.say("go")); d.Outcome != agent.TurnBudget || d.EndedBy != "output" {
 			t.Errorf("done is %+v", d)
 		}
 		enginetest.Wait(t, r.s)
@@ -159,7 +159,7 @@ func TestLimits(t *testing.T) {
 		c := quick(fakeCLI(t, printLines(codexThread, codexTurn)+"exec sleep 1000"))
 		c.Stall = agent.Stall{IdleMs: 100}
 		r := converse(t, newEngine(t), c)
-		if d := r.done(r.say("go")); d.Outcome != spool.TurnStalled || !strings.Contains(d.Error, "thinking") {
+		if d := r.done(r.say("go")); d.Outcome != agent.TurnStalled || !strings.Contains(d.Error, "thinking") {
 			t.Errorf("done is %+v", d)
 		}
 	})
@@ -167,7 +167,7 @@ func TestLimits(t *testing.T) {
 		c := quick(fakeCLI(t, ignoring("HUP")))
 		c.Stall = agent.Stall{IdleMs: 20_000, ToolMs: 200}
 		r := converse(t, newEngine(t), c)
-		if d := r.done(r.say("go")); d.Outcome != spool.TurnStalled || !strings.Contains(d.Error, "running a tool") {
+		if d := r.done(r.say("go")); d.Outcome != agent.TurnStalled || !strings.Contains(d.Error, "running a tool") {
 			t.Errorf("done is %+v", d)
 		}
 	})
@@ -191,9 +191,9 @@ func TestLimits(t *testing.T) {
 		budget agent.Budget
 		want   spool.TurnOutcome
 	}{
-		{"tokens", agent.Budget{Tokens: 250}, spool.TurnBudget},
-		{"cost", agent.Budget{CostUSD: 1.2}, spool.TurnBudget},
-		{"steps", agent.Budget{Steps: 3}, spool.TurnMaxTurns},
+		{"tokens", agent.Budget{Tokens: 250}, agent.TurnBudget},
+		{"cost", agent.Budget{CostUSD: 1.2}, agent.TurnBudget},
+		{"steps", agent.Budget{Steps: 3}, agent.TurnMaxTurns},
 	} {
 		t.Run("budget_of_"+tt.name, func(t *testing.T) {
 			r := converse(t, newEngine(t), agent.Config{Agent: agent.OpenCode, Mode: agent.ModeExec, Budget: tt.budget, Program: fakeCLI(t, forever)})
@@ -204,11 +204,11 @@ func TestLimits(t *testing.T) {
 			if !slices.Contains(r.log.Notices(t), talk.NoticeBudget) {
 				t.Errorf("notices are %v", r.log.Notices(t))
 			}
-			if tt.want != spool.TurnBudget {
+			if tt.want != agent.TurnBudget {
 				return
 			}
 			// Nothing is left for another turn.
-			if d := r.done(r.say("more")); d.Outcome != spool.TurnBudget || d.ExitCode != nil {
+			if d := r.done(r.say("more")); d.Outcome != agent.TurnBudget || d.ExitCode != nil {
 				t.Errorf("the next turn: %+v", d)
 			}
 		})
@@ -328,7 +328,7 @@ func TestInputsThatMakeNoSense(t *testing.T) {
 		}
 	}
 	for _, config := range []string{`{"agent":"codex","policy":{"rules":[]}}`, `{"agent":"codex","modell":"x"}`} {
-		_, err := newEngine(t).Start(context.Background(), spool.Spec{Engine: spool.EngineAgent, Config: []byte(config)}, enginetest.NewLog())
+		_, err := newEngine(t).Start(context.Background(), spool.Spec{Engine: agent.Engine, Config: []byte(config)}, enginetest.NewLog())
 		var start *spool.StartError
 		if !errors.As(err, &start) || start.Reason != engine.StartInvalid {
 			t.Errorf("start with the unknown key of %s: %v", config, err)
@@ -413,7 +413,7 @@ func TestRawKeepsTheAgentsLine(t *testing.T) {
 			if string(e.Bytes) != codexThread {
 				t.Errorf("started keeps %q", e.Bytes)
 			}
-		case spool.KindMessage:
+		case agent.KindMessage:
 			if string(e.Bytes) != codexSays("m", "hi") {
 				t.Errorf("message keeps %q", e.Bytes)
 			}

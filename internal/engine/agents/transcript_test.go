@@ -131,7 +131,7 @@ func (tr transcript) translate(t testing.TB) []spool.Event {
 		t.Fatal(err)
 	}
 	log := enginetest.NewLog()
-	spec := spool.Spec{Engine: spool.EngineAgent, Config: config, Cwd: "/srv/agents/work"}
+	spec := spool.Spec{Engine: agent.Engine, Config: config, Cwd: "/srv/agents/work"}
 	s, err := prepare(&spec, &Options{}, log)
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +257,7 @@ func malformed(events []spool.Event) error {
 			if started++; started > 1 {
 				return fmt.Errorf("event %d starts a second time", e.Seq)
 			}
-		case spool.KindAction:
+		case agent.KindAction:
 			var a agent.Action
 			if err := json.Unmarshal(e.Data, &a); err != nil {
 				return err

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/python"
 )
 
 // Subject is an engine under test.
@@ -54,10 +56,10 @@ type testCase struct {
 // exceptions are the cases and groups that each engine does without. A new
 // engine, or a new exception, has to be entered here, too.
 var exceptions = map[string][]string{
-	spool.EngineProcess: {GroupTurns},
-	spool.EngineKernel:  {GroupArgv},
-	spool.EngineSandbox: {GroupArgv},
-	spool.EngineAgent:   {GroupArgv},
+	spool.EngineProcess:  {GroupTurns},
+	python.EngineKernel:  {GroupArgv},
+	python.EngineSandbox: {GroupArgv},
+	agent.Engine:         {GroupArgv},
 }
 
 // Run holds an engine to what every engine must do.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine"
 )
 
@@ -98,7 +99,7 @@ func (k *talk) slow() spool.Seq {
 func (k *talk) running(turn spool.Seq) {
 	k.t.Helper()
 	k.log.Until(k.t, "output of the turn", func(e spool.Event) bool {
-		return e.Turn == turn && (e.Kind == spool.KindOutput || e.Kind == spool.KindMessage)
+		return e.Turn == turn && (e.Kind == spool.KindOutput || e.Kind == agent.KindMessage)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // digest reads what a turn writes without keeping it.
@@ -64,7 +65,7 @@ func TestFiftyMegabytesInOneLine(t *testing.T) {
 	// As a result it is too large for an event, and arrives all the same, or
 	// somebody says that it does not.
 	c := s.exec("'z' * 50_000_000").want(spool.TurnOK)
-	if len(c.shown(spool.KindResult)) != 1 {
+	if len(c.shown(python.KindResult)) != 1 {
 		t.Errorf("%s", c)
 	}
 	s.alive("1", "1")

@@ -80,7 +80,7 @@ func TestCellResultIsItsLastExpression(t *testing.T) {
 
 func TestCellsAreCountedAsAPersonCounts(t *testing.T) {
 	s := one(t)
-	if c := s.ok("1"); c.done.ExecutionCount != 1 || c.shown(spool.KindResult)[0].Count != 1 {
+	if c := s.ok("1"); c.done.ExecutionCount != 1 || c.shown(python.KindResult)[0].Count != 1 {
 		t.Errorf("%s", c)
 	}
 	silent := s.await(s.begin(spool.Cell{Code: "x = 1; x", Silent: true})).want(spool.TurnOK)

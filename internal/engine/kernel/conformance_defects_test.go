@@ -387,7 +387,7 @@ n = 0`).wantOutput("by\xfftes\nchild\nerr\ndunder\n")
 func answersEverything(t *testing.T, l lab) {
 	s := l.start(t)
 	c := s.ok("from unittest.mock import MagicMock\nm = MagicMock(); m")
-	all := c.shown(spool.KindResult)
+	all := c.shown(python.KindResult)
 	if len(all) != 1 || len(all[0].Bundle) != 1 || !strings.HasPrefix(plainText(t, all[0]), "<MagicMock") {
 		t.Errorf("%s", c)
 	}

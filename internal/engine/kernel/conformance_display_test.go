@@ -106,7 +106,7 @@ class Bundle:
     def _repr_mimebundle_(self, include=None, exclude=None):
         return {"text/plain": "p", "text/html": "h"}, {"text/html": {"isolated": True}}
 Bundle()`)
-	d := c.shown(spool.KindResult)[0]
+	d := c.shown(python.KindResult)[0]
 	if plainText(t, d) != "p" || string(d.Metadata["text/html"]) != `{"isolated":true}` {
 		t.Errorf("%s", c)
 	}
@@ -158,7 +158,7 @@ made = display("x", display_id=True)`)
 func TestLargeValuesBecomeBlobs(t *testing.T) {
 	s := one(t)
 	c := s.ok("'x' * 1_000_000")
-	d := c.shown(spool.KindResult)[0]
+	d := c.shown(python.KindResult)[0]
 	if len(d.Bundle["text/plain"]) > kernel.InlineBytes {
 		t.Errorf("%d bytes are in the log", len(d.Bundle["text/plain"]))
 	}
@@ -176,7 +176,7 @@ func TestStatusEventsHaveNoText(t *testing.T) {
 	c := s.ok("%cd /")
 	found := false
 	for _, e := range c.events {
-		if e.Kind != spool.KindDisplay || !strings.Contains(string(e.Data), python.MIMEStatus) {
+		if e.Kind != python.KindDisplay || !strings.Contains(string(e.Data), python.MIMEStatus) {
 			continue
 		}
 		found = true
@@ -192,14 +192,14 @@ func TestStatusEventsHaveNoText(t *testing.T) {
 func TestPillowImages(t *testing.T) {
 	s := scientific(t)
 	c := s.ok("from PIL import Image\nImage.new('RGB', (8, 8), 'red')")
-	wantPNG(t, s, c.shown(spool.KindResult)[0])
+	wantPNG(t, s, c.shown(python.KindResult)[0])
 	c = s.ok("display(Image.new('L', (3, 3)))")
 	wantPNG(t, s, c.displays()[0])
 }
 
 func TestPandasTables(t *testing.T) {
 	s := scientific(t)
-	d := s.ok("import pandas as pd\npd.DataFrame({'a': [1, 2]})").shown(spool.KindResult)[0]
+	d := s.ok("import pandas as pd\npd.DataFrame({'a': [1, 2]})").shown(python.KindResult)[0]
 	if !strings.Contains(string(value(t, s, d, "text/html")), "<table") || !strings.Contains(plainText(t, d), "a\n0  1") {
 		t.Errorf("%v", d.Bundle)
 	}
@@ -213,7 +213,7 @@ func TestFiguresAreShownOnce(t *testing.T) {
 	s := scientific(t)
 	images := func(c *cell) (n int) {
 		t.Helper()
-		for _, d := range append(c.displays(), c.shown(spool.KindResult)...) {
+		for _, d := range append(c.displays(), c.shown(python.KindResult)...) {
 			if _, ok := d.Bundle["image/png"]; ok {
 				wantPNG(t, s, d)
 				n++

@@ -39,7 +39,7 @@ type lab struct {
 func openHost(t *testing.T, o kernel.Options) *host.Host {
 	t.Helper()
 	h, err := host.Open(host.Options{Dir: t.TempDir(), Engines: map[string]host.NewEngine{
-		spool.EngineKernel: func(owner string) (engine.Engine, error) {
+		python.EngineKernel: func(owner string) (engine.Engine, error) {
 			o.Owner = owner
 			return kernel.New(o)
 		},
@@ -139,7 +139,7 @@ func (l lab) tryStart(t *testing.T, options ...option) (*session, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), settleIn)
 	t.Cleanup(cancel)
-	spec := spool.Spec{Engine: spool.EngineKernel, Cwd: t.TempDir()}
+	spec := spool.Spec{Engine: python.EngineKernel, Cwd: t.TempDir()}
 	cfg := python.KernelConfig{Interpreter: l.interpreter}
 	for _, o := range append(slices.Clone(l.options), options...) {
 		o(&spec, &cfg)
@@ -355,7 +355,7 @@ func (c *cell) wantOutput(want string, streams ...spool.Stream) {
 }
 
 // displays returns what was displayed, not the result.
-func (c *cell) displays() []python.Display { return c.shown(spool.KindDisplay) }
+func (c *cell) displays() []python.Display { return c.shown(python.KindDisplay) }
 
 func (c *cell) shown(kind spool.Kind) []python.Display {
 	c.t.Helper()
@@ -378,7 +378,7 @@ func (c *cell) shown(kind spool.Kind) []python.Display {
 // result is the plain text of the result; empty if there is none.
 func (c *cell) result() string {
 	c.t.Helper()
-	all := c.shown(spool.KindResult)
+	all := c.shown(python.KindResult)
 	if len(all) == 0 {
 		return ""
 	}
@@ -407,7 +407,7 @@ func plainText(t *testing.T, d python.Display) string {
 func (c *cell) exception() python.Exception {
 	c.t.Helper()
 	for _, e := range c.events {
-		if e.Kind == spool.KindException {
+		if e.Kind == python.KindException {
 			var x python.Exception
 			if err := json.Unmarshal(e.Data, &x); err != nil {
 				c.t.Fatal(err)

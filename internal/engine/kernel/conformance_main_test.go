@@ -8,11 +8,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/servertest"
+	"github.com/spool-run/spool/python"
 )
 
 func mkfifo(name string) error { return syscall.Mkfifo(name, 0o600) }
@@ -33,7 +33,7 @@ func sharedLab(t *testing.T) lab {
 			return
 		}
 		shared.host, shared.err = host.Open(host.Options{Dir: shared.dir, Engines: map[string]host.NewEngine{
-			spool.EngineKernel: func(owner string) (engine.Engine, error) { return kernel.New(kernel.Options{Owner: owner}) },
+			python.EngineKernel: func(owner string) (engine.Engine, error) { return kernel.New(kernel.Options{Owner: owner}) },
 		}})
 	})
 	if shared.err != nil {

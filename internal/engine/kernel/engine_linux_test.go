@@ -13,7 +13,7 @@ import (
 func TestEngine(t *testing.T) {
 	e := open(t)
 	enginetest.Run(t, enginetest.Subject{
-		Engine: spool.EngineKernel,
+		Engine: python.EngineKernel,
 		Open:   func(*testing.T) engine.Engine { return e },
 		Spec: func(t *testing.T) spool.Spec {
 			return spool.Spec{Config: encode(python.KernelConfig{Interpreter: testPython(t), Input: python.InputAsk})}

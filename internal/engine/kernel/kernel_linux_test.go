@@ -149,14 +149,14 @@ func (r *testRun) told(turn spool.Seq) told {
 				res.err += string(e.Bytes)
 			}
 			res.order = append(res.order, string(e.Bytes))
-		case spool.KindResult:
+		case python.KindResult:
 			d := enginetest.Data[python.Display](r.t, e)
 			res.result = plain(r.t, d)
 			res.order = append(res.order, "result")
-		case spool.KindDisplay:
+		case python.KindDisplay:
 			res.displays = append(res.displays, enginetest.Data[python.Display](r.t, e))
 			res.order = append(res.order, "display")
-		case spool.KindException:
+		case python.KindException:
 			res.exception = enginetest.Data[python.Exception](r.t, e)
 			res.order = append(res.order, "exception")
 		case spool.KindNotice:

@@ -111,16 +111,16 @@ func (s *session) message(m dict) {
 			s.notice(spool.Notice{Code: NoticeOversize, Text: "part of a display is left out: " + err.Error(), Level: "warning"})
 		}
 		if kind == "result" {
-			s.event(spool.KindResult, d)
+			s.event(python.KindResult, d)
 		} else {
 			d.Count = 0
-			s.event(spool.KindDisplay, d)
+			s.event(python.KindDisplay, d)
 			s.noteStatus(m)
 		}
 	case "clear":
-		s.event(spool.KindDisplay, python.Display{Clear: true, Wait: flag(m, "wait")})
+		s.event(python.KindDisplay, python.Display{Clear: true, Wait: flag(m, "wait")})
 	case "error":
-		s.event(spool.KindException, python.Exception{Name: text(m, "name"), Message: cut(text(m, "value")), Traceback: cut(text(m, "tb"))})
+		s.event(python.KindException, python.Exception{Name: text(m, "name"), Message: cut(text(m, "value")), Traceback: cut(text(m, "tb"))})
 		if t := s.turns.Running(); t != nil {
 			t.Value.failure = text(m, "name") + ": " + text(m, "value")
 		}

@@ -31,7 +31,7 @@ func TestEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	enginetest.Run(t, enginetest.Subject{
-		Engine: spool.EngineSandbox,
+		Engine: python.EngineSandbox,
 		Open:   func(*testing.T) engine.Engine { return e },
 		Spec:   func(*testing.T) spool.Spec { return spool.Spec{Config: config} },
 		Turns: enginetest.Turns{

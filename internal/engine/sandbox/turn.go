@@ -218,12 +218,12 @@ func (s *session) source() string {
 func (s *session) show(t *turn, r *guest.Result, count int) {
 	if r.Exception != nil {
 		r.Exception.Printed = true
-		_ = s.append(spool.Event{Kind: spool.KindException, Turn: t.Seq, Data: encode(r.Exception)})
+		_ = s.append(spool.Event{Kind: python.KindException, Turn: t.Seq, Data: encode(r.Exception)})
 	}
 	if r.Value != nil && !t.Value.Silent {
 		d := python.Display{Count: count}
 		d.Bundle = map[string]json.RawMessage{"text/plain": encode(*r.Value)}
-		_ = s.append(spool.Event{Kind: spool.KindResult, Turn: t.Seq, Data: encode(d)})
+		_ = s.append(spool.Event{Kind: python.KindResult, Turn: t.Seq, Data: encode(d)})
 	}
 }
 

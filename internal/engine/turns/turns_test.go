@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 )
 
 // memory is a log that keeps asks as a host does: only the first answer to an
@@ -413,7 +414,7 @@ func TestPolicyFirst(t *testing.T) {
 	}})
 	turn := accept(t, q, m, "a")
 	q.Next()
-	seq, decided, err := q.Ask(spool.Event{Turn: turn.Seq}, spool.Ask{Kind: spool.AskApproval, Name: "command"}, "x")
+	seq, decided, err := q.Ask(spool.Event{Turn: turn.Seq}, spool.Ask{Kind: agent.AskApproval, Name: "command"}, "x")
 	if err != nil || decided == nil || decided.Ask != seq || string(decided.Data) != `"deny"` {
 		t.Fatal(decided, err)
 	}
@@ -427,7 +428,7 @@ func TestPolicyFirst(t *testing.T) {
 	if err := json.Unmarshal(m.events[seq-1].Data, &a); err != nil || a.Answer == nil || a.Answer.By != "policy: rule 1" {
 		t.Errorf("%s %v", m.events[seq-1].Data, err)
 	}
-	if seq, decided, err := q.Ask(spool.Event{Turn: turn.Seq}, spool.Ask{Kind: spool.AskApproval}, "y"); err != nil || decided != nil {
+	if seq, decided, err := q.Ask(spool.Event{Turn: turn.Seq}, spool.Ask{Kind: agent.AskApproval}, "y"); err != nil || decided != nil {
 		t.Error(decided, err)
 	} else if _, ok := m.answer(seq); !ok {
 		t.Error("an ask that the policy left open was not answered")

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // list returns the ids of the runs that a filter selects.
@@ -88,7 +89,7 @@ func filters(t *testing.T, b spool.Backend) {
 		{"whole id as prefix", spool.Filter{Prefix: "aone"}, []spool.RunID{"aone"}},
 		{"name", spool.Filter{Name: "x"}, []spool.RunID{"bthree", "aone"}},
 		{"engine", spool.Filter{Engine: spool.EngineProcess}, []spool.RunID{"bthree", "atwo", "aone"}},
-		{"other engine", spool.Filter{Engine: spool.EngineKernel}, nil},
+		{"other engine", spool.Filter{Engine: python.EngineKernel}, nil},
 		{"running", spool.Filter{State: spool.StateRunning}, []spool.RunID{"bthree"}},
 		{"exited", spool.Filter{State: spool.StateExited}, nil},
 		{"closed", spool.Filter{State: spool.StateClosed}, []spool.RunID{"atwo", "aone"}},

@@ -68,7 +68,7 @@ func startKernel(t *testing.T, b spool.Backend, config string) *kernel {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), turnTime)
 	t.Cleanup(cancel)
-	r, err := spool.Start(ctx, b, spool.Spec{Engine: spool.EngineKernel, Cwd: t.TempDir(), Config: json.RawMessage(config)})
+	r, err := spool.Start(ctx, b, spool.Spec{Engine: python.EngineKernel, Cwd: t.TempDir(), Config: json.RawMessage(config)})
 	if err != nil {
 		t.Fatalf("start a kernel: %v", err)
 	}
@@ -125,9 +125,9 @@ func (k *kernel) await(turn *spool.Turn) *turned {
 			k.t.Fatalf("event %d of turn %d says turn %d", e.Seq, turn.Seq(), e.Turn)
 		}
 		switch e.Kind {
-		case spool.KindResult:
+		case python.KindResult:
 			c.result = text(k.t, decode[python.Display](k.t, e))
-		case spool.KindException:
+		case python.KindException:
 			c.raised = decode[python.Exception](k.t, e)
 		case spool.KindDone:
 			c.done = decode[spool.Done](k.t, e)
@@ -191,7 +191,7 @@ func cellResult(t *testing.T, b spool.Backend) {
 		t.Errorf("done says %+v", c.done)
 	}
 	info, err := k.Info(k.ctx)
-	if err != nil || info.Engine != spool.EngineKernel || info.State != spool.StateRunning {
+	if err != nil || info.Engine != python.EngineKernel || info.State != spool.StateRunning {
 		t.Errorf("info %+v, %v", info, err)
 	}
 }
@@ -363,7 +363,7 @@ func forkState(t *testing.T, b spool.Backend) {
 	branch := &kernel{r, t, k.ctx}
 	branch.want("x.append(2); x", "[1, 2]")
 	k.want("x", "[1]")
-	if info, err := branch.Info(k.ctx); err != nil || info.Name != "branch" || info.Engine != spool.EngineKernel {
+	if info, err := branch.Info(k.ctx); err != nil || info.Name != "branch" || info.Engine != python.EngineKernel {
 		t.Errorf("info %+v, %v", info, err)
 	}
 	k.want("import threading; e = threading.Event(); threading.Thread(target=e.wait).start(); 1", "1")
@@ -377,7 +377,7 @@ func forkState(t *testing.T, b spool.Backend) {
 func cellBlob(t *testing.T, b spool.Backend) {
 	k := startKernel(t, b, "")
 	turn := k.exec("class P:\n    def _repr_png_(self): return b'\\x89PNG' + bytes(100_000)\nP()")
-	d := decode[python.Display](t, k.until(turn, spool.KindResult))
+	d := decode[python.Display](t, k.until(turn, python.KindResult))
 	var blob spool.Blob
 	if err := json.Unmarshal(d.Bundle["image/png"], &blob); err != nil || blob.Size != 100_004 {
 		t.Fatalf("blob %+v, %v; %s", blob, err, d.Bundle["image/png"])
@@ -510,7 +510,7 @@ func turnReconnects(t *testing.T, b Kernels) {
 		t.Errorf("%+v", c)
 	}
 	again.want("name", "'Ada'")
-	if !slices.ContainsFunc(seen, func(e spool.Event) bool { return e.Kind == spool.KindResult }) {
+	if !slices.ContainsFunc(seen, func(e spool.Event) bool { return e.Kind == python.KindResult }) {
 		t.Error("the result is missing")
 	}
 }

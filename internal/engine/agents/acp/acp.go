@@ -394,7 +394,7 @@ func (c *client) finish(s promptEnd, t *talk.Turn) {
 	case "refusal":
 		r.Outcome, r.Error = spool.TurnRefused, "the model refused"
 	case "max_turn_requests":
-		r.Outcome, r.Error = spool.TurnMaxTurns, "the agent asked the model as often as it may"
+		r.Outcome, r.Error = agent.TurnMaxTurns, "the agent asked the model as often as it may"
 	case "max_tokens":
 		r.Outcome, r.Class, r.Error = spool.TurnError, agent.ClassContext, "the model reached its token limit"
 	default:

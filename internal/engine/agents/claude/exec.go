@@ -412,9 +412,9 @@ func (c *lines) result(b []byte, t *talk.Turn) {
 	r.Class = talk.Classify(r.Error, l.Status)
 	switch {
 	case l.Subtype == "error_max_turns":
-		r.Outcome = spool.TurnMaxTurns
+		r.Outcome = agent.TurnMaxTurns
 	case l.Subtype == "error_max_budget_usd":
-		r.Outcome = spool.TurnBudget
+		r.Outcome = agent.TurnBudget
 	case strings.HasPrefix(l.Reason, "aborted"):
 		r.Outcome, r.Class = spool.TurnInterrupted, agent.ClassStopped
 	}

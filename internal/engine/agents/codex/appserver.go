@@ -444,7 +444,7 @@ func (c *appServer) completed(status string, e turnError, t *talk.Turn) {
 		_ = json.Unmarshal(e.Info, &name) // it may be an object
 		r.Class = cmp.Or(errorClasses[name], talk.Classify(r.Error, httpStatus(e.Info)))
 		if name == "sessionBudgetExceeded" {
-			r.Outcome = spool.TurnBudget
+			r.Outcome = agent.TurnBudget
 		}
 	}
 	t.Finish(r)

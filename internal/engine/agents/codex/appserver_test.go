@@ -88,7 +88,7 @@ func TestCodexAppServerOtherThreads(t *testing.T) {
 	}
 	var m agent.Message
 	for _, e := range d.Log.List {
-		if e.Kind == spool.KindMessage {
+		if e.Kind == agent.KindMessage {
 			if err := json.Unmarshal(e.Data, &m); err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +119,7 @@ func TestCodexAppServerErrors(t *testing.T) {
 		d.Outcome(spool.TurnError, tt.class, tt.message)
 		var r agent.Retry
 		for _, e := range d.Log.List {
-			if e.Kind == spool.KindRetry {
+			if e.Kind == agent.KindRetry {
 				if err := json.Unmarshal(e.Data, &r); err != nil {
 					t.Fatal(err)
 				}
@@ -186,7 +186,7 @@ func TestCodexAppServerAsks(t *testing.T) {
 	t.Run("a secret question says so", func(t *testing.T) {
 		d := codexBegun(t)
 		d.Hears(questions)
-		if a := d.Asks["7"]; !a.Secret || a.Kind != spool.AskQuestion || a.Prompt != "A?\nB?" {
+		if a := d.Asks["7"]; !a.Secret || a.Kind != agent.AskQuestion || a.Prompt != "A?\nB?" {
 			t.Errorf("ask: %+v", a)
 		}
 	})

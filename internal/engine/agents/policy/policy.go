@@ -228,7 +228,7 @@ type Judge struct {
 
 // Decide implements judge.
 func (j Judge) Decide(ask spool.Ask) (d agent.Decision, by string, ok bool) {
-	if ask.Kind != spool.AskApproval {
+	if ask.Kind != agent.AskApproval {
 		return d, "", false
 	}
 	var a agent.Approval

@@ -236,12 +236,12 @@ func TestJudgeNamesItsRule(t *testing.T) {
 		by     string
 		why    string
 	}{
-		{ask(spool.AskApproval, agent.Approval{Kind: agent.ActionCommand, Command: "ls"}), true, agent.Allow, "policy: rule 3", ""},
-		{ask(spool.AskApproval, agent.Approval{Kind: agent.ActionCommand, Command: "rm x"}), true, agent.Deny, "policy: rule 1", "not here"},
-		{ask(spool.AskApproval, agent.Approval{Kind: agent.ActionFileChange, Paths: []string{"/etc/x"}}), true, agent.Deny, "policy: rule 2", "The policy"},
-		{ask(spool.AskApproval, agent.Approval{Kind: agent.ActionCommand, Command: "make"}), false, "", "", ""},
-		{ask(spool.AskApproval, []int{1}), false, "", "", ""},
-		{ask(spool.AskQuestion, agent.Approval{Kind: agent.ActionCommand, Command: "ls"}), false, "", "", ""},
+		{ask(agent.AskApproval, agent.Approval{Kind: agent.ActionCommand, Command: "ls"}), true, agent.Allow, "policy: rule 3", ""},
+		{ask(agent.AskApproval, agent.Approval{Kind: agent.ActionCommand, Command: "rm x"}), true, agent.Deny, "policy: rule 1", "not here"},
+		{ask(agent.AskApproval, agent.Approval{Kind: agent.ActionFileChange, Paths: []string{"/etc/x"}}), true, agent.Deny, "policy: rule 2", "The policy"},
+		{ask(agent.AskApproval, agent.Approval{Kind: agent.ActionCommand, Command: "make"}), false, "", "", ""},
+		{ask(agent.AskApproval, []int{1}), false, "", "", ""},
+		{ask(agent.AskQuestion, agent.Approval{Kind: agent.ActionCommand, Command: "ls"}), false, "", "", ""},
 	}
 	for _, tt := range tests {
 		d, by, ok := (Judge{p, "/w"}).Decide(tt.ask)
@@ -250,7 +250,7 @@ func TestJudgeNamesItsRule(t *testing.T) {
 		}
 	}
 	p.Default = agent.VerdictDeny
-	if d, by, ok := (Judge{p, "/w"}).Decide(ask(spool.AskApproval, agent.Approval{Command: "make"})); !ok || d.Choice != agent.Deny || by != "policy: default" {
+	if d, by, ok := (Judge{p, "/w"}).Decide(ask(agent.AskApproval, agent.Approval{Command: "make"})); !ok || d.Choice != agent.Deny || by != "policy: default" {
 		t.Errorf("default: %+v by %q, %v", d, by, ok)
 	}
 }

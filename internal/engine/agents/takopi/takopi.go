@@ -127,19 +127,19 @@ func (v *View) started(e spool.Event, t *turnState) []Event {
 
 func (v *View) project(e spool.Event, t *turnState) []Event {
 	switch e.Kind {
-	case spool.KindAction:
+	case agent.KindAction:
 		return v.action(e)
-	case spool.KindMessage:
+	case agent.KindMessage:
 		var m agent.Message
 		if v.engine != agent.Codex || json.Unmarshal(e.Data, &m) != nil || m.Phase != agent.PhaseCommentary || m.Delta || m.History {
 			return nil
 		}
 		return v.note(m.ID, m.Text, agent.ActionCompleted, new(true))
-	case spool.KindReasoning:
+	case agent.KindReasoning:
 		return v.reasoning(e)
-	case spool.KindPlan:
+	case agent.KindPlan:
 		return v.plan(e, t)
-	case spool.KindRetry:
+	case agent.KindRetry:
 		return v.retry(e)
 	case spool.KindNotice:
 		var n spool.Notice

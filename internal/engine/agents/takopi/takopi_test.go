@@ -20,8 +20,8 @@ func TestView(t *testing.T) {
 	var got []string
 	for _, e := range []spool.Event{
 		event(1, spool.KindStarted, `{"agent":"claude","resume":"s1"}`),
-		event(1, spool.KindReasoning, `{"text":"hm"}`),
-		event(1, spool.KindMessage, `{"text":"hi"}`),
+		event(1, agent.KindReasoning, `{"text":"hm"}`),
+		event(1, agent.KindMessage, `{"text":"hi"}`),
 		event(1, spool.KindAsk, `{"kind":"approval"}`),
 		event(1, spool.KindNotice, `{"level":"warning","code":"denied","text":"not allowed"}`),
 		event(1, spool.KindDone, `{"outcome":"ok","answer":"hi"}`),

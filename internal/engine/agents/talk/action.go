@@ -3,7 +3,6 @@ package talk
 import (
 	"fmt"
 
-	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
 )
 
@@ -44,7 +43,7 @@ func (t *Turn) Action(a agent.Action) {
 	}
 	a.Output, a.OutputBlob = t.fit(a.Output)
 	t.fitInput(&a)
-	t.Put(spool.KindAction, a, nil)
+	t.Put(agent.KindAction, a, nil)
 }
 
 // inherit fills in what an update left out.

@@ -28,12 +28,12 @@ func ApprovalAsk(a agent.Approval, title string, options []spool.AskOption) spoo
 		a.Input = nil
 		data, _ = json.Marshal(a)
 	}
-	return spool.Ask{Kind: spool.AskApproval, Name: string(a.Kind), Prompt: title, Data: data, Options: options}
+	return spool.Ask{Kind: agent.AskApproval, Name: string(a.Kind), Prompt: title, Data: data, Options: options}
 }
 
 // QuestionAsk makes an ask of questions.
 func QuestionAsk(q agent.Questions, prompt string) spool.Ask {
-	a := spool.Ask{Kind: spool.AskQuestion, Prompt: prompt}
+	a := spool.Ask{Kind: agent.AskQuestion, Prompt: prompt}
 	for _, one := range q.Questions {
 		a.Secret = a.Secret || one.Secret
 	}

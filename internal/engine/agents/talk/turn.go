@@ -165,7 +165,7 @@ func (t *Turn) Start(s agent.Started) {
 func (t *Turn) Message(m agent.Message) {
 	if m.Delta {
 		if t.Run.Deltas && m.Text != "" {
-			t.Put(spool.KindMessage, m, nil)
+			t.Put(agent.KindMessage, m, nil)
 		}
 		return
 	}
@@ -173,7 +173,7 @@ func (t *Turn) Message(m agent.Message) {
 		t.answer = m.Text
 	}
 	m.Text, m.Blob = t.fit(m.Text)
-	t.Put(spool.KindMessage, m, nil)
+	t.Put(agent.KindMessage, m, nil)
 }
 
 // Reasoning shows what the agent thinks.
@@ -182,18 +182,18 @@ func (t *Turn) Reasoning(r agent.Reasoning) {
 		return
 	}
 	r.Text, r.Blob = t.fit(r.Text)
-	t.Put(spool.KindReasoning, r, nil)
+	t.Put(agent.KindReasoning, r, nil)
 }
 
 // Plan shows what the agent means to do.
-func (t *Turn) Plan(p agent.Plan) { t.Put(spool.KindPlan, p, nil) }
+func (t *Turn) Plan(p agent.Plan) { t.Put(agent.KindPlan, p, nil) }
 
 // Retry says that a request is made again.
 func (t *Turn) Retry(r agent.Retry) {
 	if r.Class == "" {
 		r.Class = Classify(r.Reason, r.Status)
 	}
-	t.Put(spool.KindRetry, r, nil)
+	t.Put(agent.KindRetry, r, nil)
 }
 
 // Notice says something besides.

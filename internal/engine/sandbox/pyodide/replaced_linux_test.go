@@ -51,7 +51,7 @@ func newLabOf(t *testing.T, dist string) *lab {
 	cache := t.TempDir()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	h, err := host.Open(host.Options{Engines: map[string]host.NewEngine{
-		spool.EngineSandbox: func(string) (engine.Engine, error) {
+		python.EngineSandbox: func(string) (engine.Engine, error) {
 			return sandbox.New(sandbox.Options{
 				CacheDir: cache,
 				Backends: map[string]func() (guest.Backend, error){
@@ -74,7 +74,7 @@ func newLabOf(t *testing.T, dist string) *lab {
 }
 
 func (l *lab) tryStart(change func(*spool.Spec, *python.SandboxConfig)) (*spool.Run, error) {
-	spec := spool.Spec{Engine: spool.EngineSandbox, Stdin: true}
+	spec := spool.Spec{Engine: python.EngineSandbox, Stdin: true}
 	c := python.SandboxConfig{Backend: pyodide.Name, Dist: l.dist}
 	if change != nil {
 		change(&spec, &c)

@@ -210,7 +210,7 @@ func cellsHaveResults(t *testing.T, s Subject) {
 	b := l.start(nil)
 	result := func(e ended) (got python.Display, ok bool) {
 		for _, ev := range e.events {
-			if ev.Kind == spool.KindResult {
+			if ev.Kind == python.KindResult {
 				if err := json.Unmarshal(ev.Data, &got); err != nil {
 					t.Fatal(err)
 				}
@@ -234,7 +234,7 @@ func cellsHaveResults(t *testing.T, s Subject) {
 	e = b.do("1/0")
 	var x python.Exception
 	for _, ev := range e.events {
-		if ev.Kind == spool.KindException {
+		if ev.Kind == python.KindException {
 			if err := json.Unmarshal(ev.Data, &x); err != nil {
 				t.Fatal(err)
 			}

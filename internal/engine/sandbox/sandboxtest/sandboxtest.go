@@ -96,7 +96,7 @@ func newLab(t *testing.T, s Subject) *lab {
 func newHost(t *testing.T, s Subject) *host.Host {
 	t.Helper()
 	h, err := host.Open(host.Options{Dir: t.TempDir(), Engines: map[string]host.NewEngine{
-		spool.EngineSandbox: func(string) (engine.Engine, error) {
+		python.EngineSandbox: func(string) (engine.Engine, error) {
 			return sandbox.New(sandbox.Options{
 				CacheDir: s.CacheDir,
 				Backends: map[string]func() (guest.Backend, error){s.Config.Backend: s.New},
@@ -131,7 +131,7 @@ func (l *lab) start(change func(spec *spool.Spec, c *python.SandboxConfig)) *box
 }
 
 func (l *lab) tryStart(change func(spec *spool.Spec, c *python.SandboxConfig)) (*spool.Run, error) {
-	spec := spool.Spec{Engine: spool.EngineSandbox}
+	spec := spool.Spec{Engine: python.EngineSandbox}
 	c := l.subj.Config
 	if change != nil {
 		change(&spec, &c)
