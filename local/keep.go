@@ -124,7 +124,7 @@ func serveKeeper(dir, build string, p logPolicy, stdout *os.File) error {
 	// A keeper outlives the terminal and the pipes of the program that
 	// started it.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)
-	if err := launch.Quiet(); err != nil {
+	if err := launch.ResetSIGCHLD(); err != nil {
 		return err
 	}
 	return keeper.Serve(ctx, keeper.ServeOptions{

@@ -61,17 +61,17 @@ func parseRoots(mountinfo, own string) roots {
 		root, at := unescapeMount(l[3]), unescapeMount(l[4])
 		switch {
 		case t[0] == "cgroup2" && v2 != "" && r.v2 == "":
-			r.v2 = below(at, root, v2)
+			r.v2 = groupPath(at, root, v2)
 		case t[0] == "cgroup" && hasWord(t[2], "pids") && pids != "" && r.pids == "":
-			r.pids = below(at, root, pids)
+			r.pids = groupPath(at, root, pids)
 		}
 	}
 	return r
 }
 
-// below returns the path of a group in a mount that shows the hierarchy from
+// groupPath returns the path of a group in a mount that shows the hierarchy from
 // root on, or "" if the mount does not show it.
-func below(mount, root, group string) string {
+func groupPath(mount, root, group string) string {
 	rel, err := filepath.Rel(root, group)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") || strings.Contains(group, "/..") {
 		return ""
@@ -95,19 +95,19 @@ func unescapeMount(s string) string { return mountEscapes.Replace(s) }
 // groups provides control groups. It reuses them, because making and removing a
 // group costs more than starting a process in it.
 type groups struct {
-	tree   string      // the owner's v2 directory
-	pids   string      // the owner's v1 pids directory; empty if not used
-	pidsV2 bool        // the v2 groups limit pids
-	home   int         // tasks file of this process's v1 pids group; -1 if not used
-	pool   gopool.Pool // v1 forks run on its locked threads
+	tree      string      // the owner's v2 directory
+	pids      string      // the owner's v1 pids directory; empty if not used
+	pidsV2    bool        // the v2 groups limit pids
+	homeTasks int         // tasks file of this process's v1 pids group; -1 if not used
+	pool      gopool.Pool // v1 forks run on its locked threads
 
-	mu     sync.Mutex
-	free   []*slot
-	linger []*slot // released with live processes
-	busy   int     // number of groups in use with open files
-	ready  int     // number of free groups with open files
-	closed bool
-	made   int
+	mu       sync.Mutex
+	free     []*slot
+	nonEmpty []*slot // released with live processes
+	busy     int     // number of groups in use with open files
+	ready    int     // number of free groups with open files
+	closed   bool
+	made     int
 }
 
 // slot is one control group, or a pair of them.
@@ -117,7 +117,7 @@ type slot struct {
 	limit int    // value of pids.max; zero for no limit
 
 	counter string      // the file with the number of processes; empty if there is none
-	spent   bool        // cgroup.kill was used: the kernel kills every process cloned into it later
+	killed  bool        // cgroup.kill was used: the kernel kills every process cloned into it later
 	files   *groupFiles // nil if not open
 }
 
@@ -132,7 +132,7 @@ func newGroups(owner string) (_ *groups, err error) {
 	if r.v2 == "" {
 		return nil, errors.New("no cgroup v2 hierarchy")
 	}
-	g := &groups{tree: filepath.Join(r.v2, baseName, owner), home: -1}
+	g := &groups{tree: filepath.Join(r.v2, baseName, owner), homeTasks: -1}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.close())
@@ -141,11 +141,11 @@ func newGroups(owner string) (_ *groups, err error) {
 	if err := os.MkdirAll(g.tree, 0o755); err != nil {
 		return nil, err
 	}
-	s, err := g.mkslot()
+	s, err := g.makeSlot()
 	if err != nil {
 		return nil, err
 	}
-	if err := g.try(s); err != nil {
+	if err := g.probe(s); err != nil {
 		return nil, fmt.Errorf("start in a control group: %w", err)
 	}
 	g.limitV2(r.v2, s)
@@ -178,7 +178,7 @@ func (g *groups) limitV2(root string, s *slot) {
 		}
 		on = append(on, f)
 	}
-	if err := s.setLimit(filepath.Join(s.dir, "pids.max"), 1<<10); err == nil && g.try(s) == nil {
+	if err := s.setLimit(filepath.Join(s.dir, "pids.max"), 1<<10); err == nil && g.probe(s) == nil {
 		g.pidsV2 = true
 		s.counter = s.dir + "/pids.current"
 		return
@@ -195,11 +195,11 @@ func (g *groups) limitV1(root, owner string, s *slot) {
 	if err != nil {
 		return
 	}
-	g.home = home
+	g.homeTasks = home
 	g.pids = filepath.Join(root, baseName, owner)
 	if err := os.MkdirAll(g.pids, 0o755); err == nil {
 		if err = g.addPids(s); err == nil {
-			if err = s.setLimit(filepath.Join(s.pids, "pids.max"), 1<<10); err == nil && g.try(s) == nil {
+			if err = s.setLimit(filepath.Join(s.pids, "pids.max"), 1<<10); err == nil && g.probe(s) == nil {
 				return
 			}
 		}
@@ -209,12 +209,12 @@ func (g *groups) limitV1(root, owner string, s *slot) {
 	}
 	_ = os.Remove(g.pids)
 	_ = unix.Close(home)
-	g.home, g.pids, s.pids, s.counter, s.limit = -1, "", "", "", 0
+	g.homeTasks, g.pids, s.pids, s.counter, s.limit = -1, "", "", "", 0
 }
 
-// try checks that a process can start in the group: it starts a program that
+// probe checks that a process can start in the group: it starts a program that
 // does not exist, which fails only at its exec.
-func (g *groups) try(s *slot) error {
+func (g *groups) probe(s *slot) error {
 	_, err := g.fork(s, "/nonexistent/spool-probe", []string{"spool-probe"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err == syscall.ENOENT {
 		return nil
@@ -225,7 +225,7 @@ func (g *groups) try(s *slot) error {
 	return err
 }
 
-func (g *groups) limits() bool { return g.pidsV2 || g.pids != "" }
+func (g *groups) limitsPids() bool { return g.pidsV2 || g.pids != "" }
 
 // acquire returns an empty group with the limit set.
 func (g *groups) acquire(limit int) (*slot, error) {
@@ -241,15 +241,15 @@ func (g *groups) acquire(limit int) (*slot, error) {
 	}
 	g.mu.Unlock()
 	if s == nil {
-		s = g.recover()
+		s = g.reclaim()
 	}
 	if s == nil {
 		var err error
-		if s, err = g.mkslot(); err != nil {
+		if s, err = g.makeSlot(); err != nil {
 			return nil, err
 		}
 	}
-	if s.limit != limit && g.limits() {
+	if s.limit != limit && g.limitsPids() {
 		if err := s.setLimit(g.limitFile(s), limit); err != nil {
 			g.release(s)
 			return nil, err
@@ -265,26 +265,26 @@ func (g *groups) limitFile(s *slot) string {
 	return filepath.Join(s.pids, "pids.max")
 }
 
-// lookBack is how many released groups with live processes a start checks.
-const lookBack = 4
+// reclaimTries is how many released groups with live processes a start checks.
+const reclaimTries = 4
 
-// recover returns a group that has become empty since its release.
-func (g *groups) recover() *slot {
-	for range lookBack {
+// reclaim returns a group that has become empty since its release.
+func (g *groups) reclaim() *slot {
+	for range reclaimTries {
 		g.mu.Lock()
-		if len(g.linger) == 0 {
+		if len(g.nonEmpty) == 0 {
 			g.mu.Unlock()
 			return nil
 		}
-		s := g.linger[0]
-		g.linger = g.linger[1:]
+		s := g.nonEmpty[0]
+		g.nonEmpty = g.nonEmpty[1:]
 		g.mu.Unlock()
 		switch {
 		case !s.empty():
 			g.mu.Lock()
-			g.linger = append(g.linger, s)
+			g.nonEmpty = append(g.nonEmpty, s)
 			g.mu.Unlock()
-		case s.spent:
+		case s.killed:
 			s.remove()
 		default:
 			return s
@@ -293,7 +293,7 @@ func (g *groups) recover() *slot {
 	return nil
 }
 
-func (g *groups) mkslot() (*slot, error) {
+func (g *groups) makeSlot() (*slot, error) {
 	g.mu.Lock()
 	g.made++
 	name := strconv.Itoa(g.made)
@@ -330,11 +330,11 @@ func (g *groups) release(s *slot) {
 	empty := s.empty()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.prepareFiles(s, empty && !s.spent)
+	g.prepareFiles(s, empty && !s.killed)
 	switch {
 	case !empty:
-		g.linger = append(g.linger, s)
-	case s.spent:
+		g.nonEmpty = append(g.nonEmpty, s)
+	case s.killed:
 		s.remove()
 	default:
 		g.free = append(g.free, s)
@@ -387,7 +387,7 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 			return
 		}
 		pid, err = syscall.ForkExec(path, argv, attr)
-		if _, werr := unix.Write(g.home, []byte("0")); werr != nil {
+		if _, werr := unix.Write(g.homeTasks, []byte("0")); werr != nil {
 			runtime.Goexit() // ends the thread, which stays locked
 		}
 		runtime.UnlockOSThread()
@@ -404,11 +404,11 @@ func (g *groups) close() error {
 	for _, s := range g.free {
 		g.closeFiles(s, &g.ready)
 	}
-	g.free, g.linger = nil, nil
+	g.free, g.nonEmpty = nil, nil
 	g.mu.Unlock()
-	if g.home >= 0 {
-		_ = unix.Close(g.home)
-		g.home = -1
+	if g.homeTasks >= 0 {
+		_ = unix.Close(g.homeTasks)
+		g.homeTasks = -1
 	}
 	_, err := sweepGroups(g.tree, g.pids)
 	return err
@@ -416,7 +416,7 @@ func (g *groups) close() error {
 
 // kill kills every process in the group.
 func (s *slot) kill() error {
-	s.spent = true
+	s.killed = true
 	return write(filepath.Join(s.dir, "cgroup.kill"), "1")
 }
 

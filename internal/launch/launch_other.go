@@ -21,5 +21,5 @@ func SweepOwner(string) (killed int, err error) {
 	return 0, fmt.Errorf("the process engine is not available on this platform: %w", spool.ErrUnsupported)
 }
 
-// Quiet does nothing on this platform.
-func Quiet() error { return nil }
+// ResetSIGCHLD does nothing on this platform.
+func ResetSIGCHLD() error { return nil }

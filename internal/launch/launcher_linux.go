@@ -79,7 +79,7 @@ func newLauncher(o Options) (*Launcher, error) {
 		return nil, fmt.Errorf("open pidfd: %w", err)
 	}
 	_ = unix.Close(fd)
-	spare.fill()
+	reserve.fill()
 
 	var cause error
 	switch o.Mode {
@@ -101,7 +101,7 @@ func newLauncher(o Options) (*Launcher, error) {
 	// Go opens files close-on-exec, but this process may have inherited
 	// descriptors that no child should see.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
-	l.unignore()
+	l.resetIgnoredSignals()
 	return l, nil
 }
 
@@ -112,10 +112,10 @@ func checkOwner(owner string) error {
 	return nil
 }
 
-// unignore makes children start with default signal dispositions. An ignored
+// resetIgnoredSignals makes children start with default signal dispositions. An ignored
 // signal stays ignored across exec, and nohup and shells start this process
 // with some. A handled signal does not, so install handlers that do nothing.
-func (l *Launcher) unignore() {
+func (l *Launcher) resetIgnoredSignals() {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return
@@ -148,7 +148,7 @@ func (l *Launcher) Owner() string { return l.owner }
 // Guarantees returns what this launcher can promise.
 func (l *Launcher) Guarantees() Guarantees {
 	if l.groups != nil {
-		return Guarantees{Kill: KillCgroup, Pids: l.groups.limits()}
+		return Guarantees{Kill: KillCgroup, Pids: l.groups.limitsPids()}
 	}
 	return Guarantees{Kill: KillWalk}
 }
@@ -186,7 +186,7 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 		if t.pid, err = syscall.ForkExec(c.Path, c.Argv, attr); err != nil {
 			return nil, err
 		}
-		t.grown = l.walk.add(t.pid, mark)
+		t.search = l.walk.add(t.pid, mark)
 	}
 	if err == nil {
 		err = failpoint.Inject("launch.forked")
@@ -223,7 +223,7 @@ func (l *Launcher) Close() error {
 		return errors.Join(l.groups.close(), sweepMemory(l.owner))
 	}
 	l.walk.mu.Lock()
-	left := make([]*growth, 0, len(l.walk.all))
+	left := make([]*treeSearch, 0, len(l.walk.all))
 	for g := range l.walk.all {
 		left = append(left, g)
 	}

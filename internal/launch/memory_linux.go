@@ -56,7 +56,7 @@ func memoryRoot() (string, error) {
 		if !ok || len(l) < 5 || len(t) < 3 || t[0] != "cgroup" || !hasWord(t[2], "memory") || group == "" {
 			continue
 		}
-		if root := below(unescapeMount(l[4]), unescapeMount(l[3]), group); root != "" {
+		if root := groupPath(unescapeMount(l[4]), unescapeMount(l[3]), group); root != "" {
 			return root, nil
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keptOpen limits the free groups whose files stay open for the next starts,
+// maxOpenGroups limits the free groups whose files stay open for the next starts,
 // and likewise the groups in use.
-const keptOpen = 16
+const maxOpenGroups = 16
 
 // groupFiles are the open files of a group: opening them costs more than using
 // them.
@@ -40,7 +40,7 @@ func (g *groups) openFiles(s *slot) (*groupFiles, error) {
 func (g *groups) leaveOpen(s *slot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.busy > keptOpen {
+	if g.busy > maxOpenGroups {
 		g.closeFiles(s, &g.busy)
 	}
 }
@@ -48,7 +48,7 @@ func (g *groups) leaveOpen(s *slot) {
 // prepareFiles opens or closes the files of a released group: they are open if the
 // group can be reused and is one of the next. The caller holds g.mu.
 func (g *groups) prepareFiles(s *slot, again bool) {
-	again = again && !g.closed && g.ready < keptOpen
+	again = again && !g.closed && g.ready < maxOpenGroups
 	switch {
 	case !again:
 		g.closeFiles(s, &g.busy)

@@ -14,11 +14,11 @@ import (
 // Tree is a leader and all its descendants. Its methods are safe for concurrent
 // use and never affect a process outside the tree.
 type Tree struct {
-	l     *Launcher
-	pid   int
-	pidfd int     // closed by Reap
-	slot  *slot   // the control group, or nil
-	grown *growth // the state of the search, or nil
+	l      *Launcher
+	pid    int
+	pidfd  int         // closed by Reap
+	slot   *slot       // the control group, or nil
+	search *treeSearch // the state of the search, or nil
 
 	mu       sync.Mutex // also held during a signal, so that no pid is reused
 	reaped   bool
@@ -61,8 +61,8 @@ func (t *Tree) Reap() (unix.WaitStatus, error) {
 	if err = errors.Join(err, fail); err == nil {
 		err = failpoint.Inject("launch.reaped")
 	}
-	if t.grown != nil {
-		t.l.walk.reaped(t.grown)
+	if t.search != nil {
+		t.l.walk.leaderReaped(t.search)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("wait for process %d: %w", t.pid, err)
@@ -96,8 +96,8 @@ func (t *Tree) SignalAll(sig unix.Signal) error {
 
 // list returns the live members.
 func (t *Tree) list() ([]proc, error) {
-	if t.grown != nil {
-		return t.l.walk.look(t.grown)
+	if t.search != nil {
+		return t.l.walk.find(t.search)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,8 +117,8 @@ func (t *Tree) list() ([]proc, error) {
 // Count counts the live processes of the tree.
 func (t *Tree) Count() (Members, error) {
 	var m Members
-	if t.grown != nil {
-		live, err := t.l.walk.look(t.grown)
+	if t.search != nil {
+		live, err := t.l.walk.find(t.search)
 		for _, p := range live {
 			m.add(p.pgrp == t.pid)
 		}
@@ -149,8 +149,8 @@ func (m *Members) add(group bool) {
 // Kill kills every process of the tree. A process may take a moment to end;
 // without control groups, an error reports that some are left.
 func (t *Tree) Kill() error {
-	if t.grown != nil {
-		return t.l.walk.kill(t.grown)
+	if t.search != nil {
+		return t.l.walk.kill(t.search)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,8 +172,8 @@ func (t *Tree) Release() {
 	t.mu.Unlock()
 	switch {
 	case done:
-	case t.grown != nil:
-		t.l.walk.drop(t.grown)
+	case t.search != nil:
+		t.l.walk.drop(t.search)
 	default:
 		t.l.groups.release(t.slot)
 	}

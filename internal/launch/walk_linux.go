@@ -20,14 +20,14 @@ type walker struct {
 	self int
 
 	mu      sync.Mutex
-	leaders map[int]*growth // by pid, until reaped
-	all     map[*growth]struct{}
-	dropped []*growth
+	leaders map[int]*treeSearch // by pid, until reaped
+	all     map[*treeSearch]struct{}
+	dropped []*treeSearch
 	pruned  time.Time
 }
 
-// growth is the state of the search of one tree.
-type growth struct {
+// treeSearch is the state of the search of one tree.
+type treeSearch struct {
 	mark   string
 	leader int
 
@@ -43,12 +43,12 @@ func newWalker() (*walker, error) {
 	if _, err := procs(); err != nil {
 		return nil, fmt.Errorf("read /proc: %w", err)
 	}
-	return &walker{self: os.Getpid(), leaders: make(map[int]*growth), all: make(map[*growth]struct{})}, nil
+	return &walker{self: os.Getpid(), leaders: make(map[int]*treeSearch), all: make(map[*treeSearch]struct{})}, nil
 }
 
 // add begins to track a tree.
-func (w *walker) add(leader int, mark string) *growth {
-	g := &growth{mark: mark, leader: leader, seen: make(map[int]uint64), sessions: map[int]bool{leader: true}}
+func (w *walker) add(leader int, mark string) *treeSearch {
+	g := &treeSearch{mark: mark, leader: leader, seen: make(map[int]uint64), sessions: map[int]bool{leader: true}}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for old := range w.all { // the pid belongs to a new process
@@ -60,8 +60,8 @@ func (w *walker) add(leader int, mark string) *growth {
 	return g
 }
 
-// reaped records that the leader's pid may be reused.
-func (w *walker) reaped(g *growth) {
+// leaderReaped records that the leader's pid may be reused.
+func (w *walker) leaderReaped(g *treeSearch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.leaders[g.leader] == g {
@@ -77,7 +77,7 @@ const (
 )
 
 // drop stops tracking a tree once it has no processes left, which may be later.
-func (w *walker) drop(g *growth) {
+func (w *walker) drop(g *treeSearch) {
 	w.mu.Lock()
 	w.dropped = append(w.dropped, g)
 	if len(w.dropped) < pruneCount && time.Since(w.pruned) < pruneTime {
@@ -102,10 +102,10 @@ func (w *walker) drop(g *growth) {
 	}
 }
 
-// look returns the live processes of a tree and reaps dead orphans. It waits
+// find returns the live processes of a tree and reaps dead orphans. It waits
 // only for known pids: waiting for any child would take exit statuses from
 // other callers.
-func (w *walker) look(g *growth) ([]proc, error) {
+func (w *walker) find(g *treeSearch) ([]proc, error) {
 	table, err := procs()
 	if err != nil {
 		return nil, fmt.Errorf("read /proc: %w", err)
@@ -114,7 +114,7 @@ func (w *walker) look(g *growth) ([]proc, error) {
 }
 
 // members is look with a given process table.
-func (w *walker) members(g *growth, table map[int]proc) []proc {
+func (w *walker) members(g *treeSearch, table map[int]proc) []proc {
 	children := make(map[int][]proc)
 	var orphans []proc // direct children of this process that are not registered
 	w.mu.Lock()
@@ -175,11 +175,11 @@ func (w *walker) members(g *growth, table map[int]proc) []proc {
 // kill kills a tree: it stops all processes until a search finds no new one, so
 // that they cannot fork meanwhile, then kills them, and repeats until none is
 // left.
-func (w *walker) kill(g *growth) error {
+func (w *walker) kill(g *treeSearch) error {
 	deadline := time.Now().Add(sweepTime)
 	stopped := make(map[int]uint64)
 	for {
-		live, err := w.look(g)
+		live, err := w.find(g)
 		if err != nil {
 			return err
 		}

@@ -65,14 +65,14 @@ func TestInputAsks(t *testing.T) {
 		r.send(spool.InputAnswer, spool.Answer{Ask: seq, Data: raw(t, "xyz")})
 		seq, _ = r.asked(turn, 3)
 		r.send(spool.InputAnswer, spool.Answer{Ask: seq, Data: raw(t, "line")})
-		if res := r.told(turn); res.result != `('Ünï', 'xyz', 'line\n')` {
+		if res := r.turnEvents(turn); res.result != `('Ünï', 'xyz', 'line\n')` {
 			t.Errorf("%+v", res)
 		}
 		// An answer may be that there is none.
 		turn = r.cell("input()")
 		seq, _ = r.asked(turn, 1)
 		r.send(spool.InputAnswer, spool.Answer{Ask: seq, Error: &spool.AnswerError{Message: "nobody is there"}})
-		if res := r.told(turn); res.exception.Name != "EOFError" || res.exception.Message != "nobody is there" {
+		if res := r.turnEvents(turn); res.exception.Name != "EOFError" || res.exception.Message != "nobody is there" {
 			t.Errorf("%+v", res)
 		}
 	})
@@ -85,7 +85,7 @@ func TestInterruptEndsAnAsk(t *testing.T) {
 		r.asked(turn, 1)
 		begin := time.Now()
 		r.control(spool.Control{Op: spool.ControlInterrupt})
-		if res := r.told(turn); res.Outcome != spool.TurnInterrupted {
+		if res := r.turnEvents(turn); res.Outcome != spool.TurnInterrupted {
 			t.Errorf("%s: %+v", code, res.Done)
 		}
 		if took := time.Since(begin); took > time.Second {
@@ -105,7 +105,7 @@ func TestTools(t *testing.T) {
 			t.Errorf("ask is %+v %s", a, a.Data)
 		}
 		r.send(spool.InputAnswer, spool.Answer{Ask: seq, Data: json.RawMessage(`{"sum": 12345678901234567890, "list": [1, "é", null]}`)})
-		if res := r.told(turn); res.result != `{'sum': 12345678901234567890, 'list': [1, 'é', None]}` {
+		if res := r.turnEvents(turn); res.result != `{'sum': 12345678901234567890, 'list': [1, 'é', None]}` {
 			t.Errorf("result is %q", res.result)
 		}
 		turn = r.cell("tool.fail({'x': 1}, y=2)")
@@ -114,7 +114,7 @@ func TestTools(t *testing.T) {
 			t.Errorf("arguments are %s", a.Data)
 		}
 		r.send(spool.InputAnswer, spool.Answer{Ask: seq, Error: &spool.AnswerError{Message: "no way"}})
-		if res := r.told(turn); res.exception.Name != "ToolError" || res.exception.Message != "no way" || strings.Contains(res.exception.Traceback, "runner") {
+		if res := r.turnEvents(turn); res.exception.Name != "ToolError" || res.exception.Message != "no way" || strings.Contains(res.exception.Traceback, "runner") {
 			t.Errorf("%+v", res.exception)
 		}
 		if res := r.run("tool.other()"); res.exception.Name != "AttributeError" || !strings.Contains(res.exception.Message, "add, fail") {
@@ -127,7 +127,7 @@ func TestTools(t *testing.T) {
 		turn = r.cell("tool.add(a=1)")
 		seq, _ = r.asked(turn, 1)
 		r.send(spool.InputAnswer, spool.Answer{Ask: seq, Data: json.RawMessage(`3`)})
-		if res := r.told(turn); res.result != "3" {
+		if res := r.turnEvents(turn); res.result != "3" {
 			t.Errorf("%+v", res)
 		}
 	})
@@ -145,7 +145,7 @@ func TestToolsOfThreads(t *testing.T) {
 	for _, args := range []string{`{"i":3}`, `{"i":0}`, `{"i":4}`, `{"i":1}`, `{"i":2}`} {
 		r.send(spool.InputAnswer, spool.Answer{Ask: asks[args], Data: json.RawMessage(args)})
 	}
-	if res := r.told(turn); res.result != "[{'i': 0}, {'i': 1}, {'i': 2}, {'i': 3}, {'i': 4}]" {
+	if res := r.turnEvents(turn); res.result != "[{'i': 0}, {'i': 1}, {'i': 2}, {'i': 3}, {'i': 4}]" {
 		t.Errorf("%+v", res)
 	}
 }

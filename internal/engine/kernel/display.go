@@ -26,7 +26,7 @@ func display(m dict, out engine.Sink) (python.Display, error) {
 		if !strings.Contains(mime, "/") {
 			continue
 		}
-		raw, err := form(mime, v, out)
+		raw, err := encodeForm(mime, v, out)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", mime, err))
 			continue
@@ -43,8 +43,8 @@ func display(m dict, out engine.Sink) (python.Display, error) {
 	return d, errors.Join(errs...)
 }
 
-// form makes one form of a bundle.
-func form(mime string, v any, out engine.Sink) (json.RawMessage, error) {
+// encodeForm makes one form of a bundle.
+func encodeForm(mime string, v any, out engine.Sink) (json.RawMessage, error) {
 	switch {
 	case isJSON(mime):
 		raw, err := json.Marshal(jsonValue(v))

@@ -28,17 +28,17 @@ type Engine struct {
 	null     int
 	// life is a pipe that nobody writes to: when this process dies its end
 	// closes, and the system kills every interpreter that holds the other.
-	life     [2]int
+	lifePipe [2]int
 	starting chan struct{}  // holds one for each start under way
 	blocking reactor.Budget // of the loops
 
-	mu       sync.Mutex
-	closed   bool
-	sessions map[*session]struct{}
-	byID     map[spool.RunID]*session
-	zygotes  map[string]*zygote
-	known    map[string]candidate // interpreters by how they were found
-	work     sync.WaitGroup       // sessions, zygotes, starts; added to only while not closed
+	mu                 sync.Mutex
+	closed             bool
+	sessions           map[*session]struct{}
+	byID               map[spool.RunID]*session
+	zygotes            map[string]*zygote
+	resolvedCandidates map[string]candidate // interpreters by how they were found
+	work               sync.WaitGroup       // sessions, zygotes, starts; added to only while not closed
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -57,15 +57,15 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("prepare to start interpreters: %w", err)
 	}
 	e := &Engine{
-		opts: o, launcher: launcher, null: -1, life: [2]int{-1, -1},
+		opts: o, launcher: launcher, null: -1, lifePipe: [2]int{-1, -1},
 		starting: make(chan struct{}, maxStarting),
 		sessions: make(map[*session]struct{}), byID: make(map[spool.RunID]*session),
-		zygotes: make(map[string]*zygote), known: make(map[string]candidate),
+		zygotes: make(map[string]*zygote), resolvedCandidates: make(map[string]candidate),
 	}
 	if e.null, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", os.DevNull, err), launcher.Close())
 	}
-	if err := unix.Pipe2(e.life[:], unix.O_CLOEXEC); err != nil {
+	if err := unix.Pipe2(e.lifePipe[:], unix.O_CLOEXEC); err != nil {
 		_ = unix.Close(e.null)
 		return nil, errors.Join(fmt.Errorf("make pipe: %w", err), launcher.Close())
 	}
@@ -86,7 +86,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if ctx.Err() != nil {
 		return nil, &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
 	}
-	l, limits, err := e.plan(&spec)
+	l, limits, err := e.makeLaunchSpec(&spec)
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -102,12 +102,12 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if l.cfg.Fork != "" {
 		p, err = e.forkLive(ctx, l)
 	} else {
-		p, err = e.bringUp(ctx, l)
+		p, err = e.startInterpreter(ctx, l)
 	}
 	if err == nil {
 		var s *session
 		if s, err = newSession(e, &spec, l, limits, p, out); err == nil {
-			e.begin(s)
+			e.runSession(s)
 			return s, nil
 		}
 		p.discard()
@@ -120,8 +120,8 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	return nil, err
 }
 
-// begin runs the session.
-func (e *Engine) begin(s *session) {
+// runSession runs the session.
+func (e *Engine) runSession(s *session) {
 	e.mu.Lock()
 	e.sessions[s] = struct{}{}
 	if s.id != "" {
@@ -144,8 +144,8 @@ func (e *Engine) begin(s *session) {
 	}()
 }
 
-// plan makes of a spec what is needed to start it.
-func (e *Engine) plan(spec *spool.Spec) (*launchSpec, spool.Limits, error) {
+// makeLaunchSpec makes of a spec what is needed to start it.
+func (e *Engine) makeLaunchSpec(spec *spool.Spec) (*launchSpec, spool.Limits, error) {
 	cfg, err := parseConfig(spec.Config)
 	if err != nil {
 		return nil, spool.Limits{}, err
@@ -186,7 +186,7 @@ func (e *Engine) plan(spec *spool.Spec) (*launchSpec, spool.Limits, error) {
 	return l, bounds, nil
 }
 
-func knownKey(c candidate, l *launchSpec) string {
+func candidateKey(c candidate, l *launchSpec) string {
 	info, err := os.Stat(c.path)
 	if err != nil {
 		return ""
@@ -194,31 +194,31 @@ func knownKey(c candidate, l *launchSpec) string {
 	return fmt.Sprint(c.path, "\x00", info.ModTime().UnixNano(), "\x00", l.cwd, "\x00", environ.Get(l.env, "PYENV_VERSION"))
 }
 
-// maxKnown bounds how many interpreters are remembered.
-const maxKnown = 256
+// maxResolved bounds how many interpreters are remembered.
+const maxResolved = 256
 
 // resolved returns the interpreter that a candidate turned out to be.
 func (e *Engine) resolved(c candidate, l *launchSpec) (candidate, bool) {
-	key := knownKey(c, l)
+	key := candidateKey(c, l)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	known, ok := e.known[key]
+	known, ok := e.resolvedCandidates[key]
 	return known, ok && key != "" && executable(known.path) == nil
 }
 
-// resolve remembers that a candidate works and what it is.
-func (e *Engine) resolve(c candidate, l *launchSpec, p *interpreter) {
-	key := knownKey(c, l)
+// remember remembers that a candidate works and what it is.
+func (e *Engine) remember(c candidate, l *launchSpec, p *interpreter) {
+	key := candidateKey(c, l)
 	if key == "" {
 		return
 	}
-	known := c.behind(p.executable)
+	known := c.resolvedTo(p.executable)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.known) >= maxKnown {
-		clear(e.known)
+	if len(e.resolvedCandidates) >= maxResolved {
+		clear(e.resolvedCandidates)
 	}
-	e.known[key] = known
+	e.resolvedCandidates[key] = known
 }
 
 // Close ends every interpreter and waits for the runs to end. One that cannot
@@ -251,5 +251,5 @@ func (e *Engine) Close() error {
 	case <-timeout.C:
 		return errors.New("some interpreters do not end")
 	}
-	return errors.Join(e.launcher.Close(), unix.Close(e.null), unix.Close(e.life[0]), unix.Close(e.life[1]))
+	return errors.Join(e.launcher.Close(), unix.Close(e.null), unix.Close(e.lifePipe[0]), unix.Close(e.lifePipe[1]))
 }

@@ -18,21 +18,21 @@ import (
 // forkRequest asks a run to fork its interpreter into the descriptors.
 type forkRequest struct {
 	files    []int
-	init     dict
+	message  dict
 	deadline time.Time
 	reply    chan forkReply // holds one
 
-	told bool // the interpreter, to give up; owned by the loop
+	interrupted bool // the interpreter, to give up; owned by the loop
 
-	mu   sync.Mutex
-	gone bool // nobody waits any more, and the descriptors are closed
+	mu        sync.Mutex
+	abandoned bool // nobody waits any more, and the descriptors are closed
 }
 
 // abandon marks the request as one that nobody waits for.
 func (f *forkRequest) abandon() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.gone = true
+	f.abandoned = true
 }
 
 // forkReply is the pid of the copy, or why there is none.
@@ -56,22 +56,22 @@ func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*interpreter, err
 	if err != nil {
 		return nil, refuse(err)
 	}
-	p, t, err := newPython()
+	p, t, err := newInterpreter()
 	if err != nil {
 		group.Abandon()
 		return nil, err
 	}
 	p.forked = true
 	defer t.close()
-	deadline := time.Now().Add(millis(l.cfg.StartTimeoutMs, DefaultStartTimeout))
-	if err := parent.copyInto(ctx, p, t, group, l, deadline); err != nil {
+	deadline := time.Now().Add(millisOr(l.cfg.StartTimeoutMs, DefaultStartTimeout))
+	if err := parent.requestFork(ctx, p, t, group, l, deadline); err != nil {
 		group.Abandon()
 		p.closeFiles()
-		p.leaveMemory()
+		p.closeMemoryGroup()
 		return nil, refuse(err)
 	}
 	t.close()
-	if err := p.awaitReady(ctx, deadline); err != nil {
+	if err := p.waitReady(ctx, deadline); err != nil {
 		err = fmt.Errorf("the copy was ended: %w", err)
 		if said := p.discard(); said != "" {
 			err = fmt.Errorf("%w: %s", err, said)
@@ -81,17 +81,17 @@ func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*interpreter, err
 	return p, nil
 }
 
-// copyInto has this run fork its interpreter.
-func (s *session) copyInto(ctx context.Context, p *interpreter, t *theirs, group *launch.Reservation, l *launchSpec, deadline time.Time) error {
+// requestFork has this run fork its interpreter.
+func (s *session) requestFork(ctx context.Context, p *interpreter, t *childFiles, group *launch.Reservation, l *launchSpec, deadline time.Time) error {
 	m := l.init()
 	m["t"] = "fork"
-	s.eng.limitMemory(p, l, m)
+	s.engine.limitMemory(p, l, m)
 	if l.sameDir {
 		delete(m, "cwd") // where the other is
 	}
 	f := &forkRequest{
-		files: append([]int{t.out, t.err, t.ctl, s.eng.life[0], t.dump, group.Group()}, group.Tasks()...),
-		init:  m, deadline: deadline, reply: make(chan forkReply, 1),
+		files:   append([]int{t.out, t.err, t.ctl, s.engine.lifePipe[0], t.dump, group.Group()}, group.Tasks()...),
+		message: m, deadline: deadline, reply: make(chan forkReply, 1),
 	}
 	if !s.post(request{fork: f}) {
 		return spool.ErrEnded
@@ -123,41 +123,41 @@ var (
 	errForkTimeout = errors.New("it did not fork in time: perhaps something that it runs before a fork does not end")
 )
 
-// tendFork ends a fork that takes too long: user code may have registered
+// checkForkTimeout ends a fork that takes too long: user code may have registered
 // something that runs in it.
-func (s *session) tendFork(now time.Time) {
-	next := s.forkStep()
+func (s *session) checkForkTimeout(now time.Time) {
+	next := s.forkDeadline()
 	if next.IsZero() || now.Before(next) {
 		return
 	}
-	if f := s.forks[0]; !f.told {
-		f.told = true
+	if f := s.forks[0]; !f.interrupted {
+		f.interrupted = true
 		s.signal(unix.SIGINT)
 		return
 	}
 	s.notice(spool.Notice{Code: NoticeEscalated, Level: "warning", Text: "the interpreter does not come back from being forked; it is killed"})
-	s.end()
+	s.killInterpreter()
 }
 
-// forkStep is when tendFork has something to do, or zero.
-func (s *session) forkStep() time.Time {
-	if !s.forkSent || s.py == nil || !s.py.killed.IsZero() {
+// forkDeadline is when tendFork has something to do, or zero.
+func (s *session) forkDeadline() time.Time {
+	if !s.forkSent || s.interp == nil || !s.interp.killed.IsZero() {
 		return time.Time{}
 	}
 	f := s.forks[0]
-	if f.told {
-		return f.deadline.Add(s.steps.kill)
+	if f.interrupted {
+		return f.deadline.Add(s.schedule.kill)
 	}
 	return f.deadline
 }
 
-// takeFork queues a fork request, if this is the time for one.
-func (s *session) takeFork(f *forkRequest) {
+// queueFork queues a fork request, if this is the time for one.
+func (s *session) queueFork(f *forkRequest) {
 	switch {
 	case s.turns.Busy():
 		f.reply <- forkReply{err: errBusy}
-	case s.py == nil || s.ending != nil:
-		f.reply <- forkReply{err: errGone}
+	case s.interp == nil || s.shutdown != nil:
+		f.reply <- forkReply{err: errExited}
 	default:
 		s.forks = append(s.forks, f)
 	}
@@ -166,17 +166,17 @@ func (s *session) takeFork(f *forkRequest) {
 // sendFork passes the oldest fork request on.
 func (s *session) sendFork() {
 	s.write()
-	if len(s.unsent) > 0 {
+	if len(s.outgoing) > 0 {
 		return // the descriptors must go with the message that needs them
 	}
 	f := s.forks[0]
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.gone {
+	if f.abandoned {
 		s.forks = s.forks[1:]
 		return
 	}
-	err := fdpass.Send(s.py.ctl, appendFrame(nil, f.init), f.files...)
+	err := fdpass.Send(s.interp.ctl, appendFrame(nil, f.message), f.files...)
 	if err != nil {
 		s.forks = s.forks[1:]
 		f.reply <- forkReply{err: fmt.Errorf("write to interpreter: %w", err)}
@@ -185,8 +185,8 @@ func (s *session) sendFork() {
 	s.forkSent = true
 }
 
-// forked is the answer to the fork request that was sent.
-func (s *session) forked(m dict) {
+// handleForked is the answer to the fork request that was sent.
+func (s *session) handleForked(m dict) {
 	if !s.forkSent || len(s.forks) == 0 {
 		return
 	}
@@ -199,7 +199,7 @@ func (s *session) forked(m dict) {
 	pid := int(number(m, "pid"))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.gone && pid > 1 { // our child, and not reaped: the pid is its own
+	if f.abandoned && pid > 1 { // our child, and not reaped: the pid is its own
 		_ = unix.Kill(pid, unix.SIGKILL)
 		_, _ = unix.Wait4(pid, nil, 0, nil)
 		return

@@ -45,7 +45,7 @@ func TestForkBranchesTheState(t *testing.T) {
 		turn := third.cell("print('go', flush=True)\nwhile True: pass")
 		third.log.Until(t, "output", func(e spool.Event) bool { return e.Turn == turn && e.Kind == spool.KindOutput })
 		third.control(spool.Control{Op: spool.ControlInterrupt})
-		if res := third.told(turn); res.Outcome != spool.TurnInterrupted {
+		if res := third.turnEvents(turn); res.Outcome != spool.TurnInterrupted {
 			t.Errorf("%+v", res.Done)
 		}
 	})

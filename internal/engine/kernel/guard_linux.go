@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// guard has the zygote end a control group should this process die: what is in
+// guardGroup has the zygote end a control group should this process die: what is in
 // it may have left the process group that dies with us.
-func (z *zygote) guard(group string) {
+func (z *zygote) guardGroup(group string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if z.ready && !z.gone && z.sock != nil && group != "" {
+	if z.ready && !z.dropped && z.sock != nil && group != "" {
 		_ = z.sock.SetWriteDeadline(time.Now().Add(time.Second))
 		_ = sendFiles(z.sock, appendValue(nil, dict{"guard": group}), nil) // else the next host sweeps it
 	}
@@ -30,12 +30,12 @@ func (e *Engine) groups() []string {
 	return list
 }
 
-// guard has every zygote look after a control group.
-func (e *Engine) guard(group string) {
+// guardGroup has every zygote look after a control group.
+func (e *Engine) guardGroup(group string) {
 	e.mu.Lock()
 	list := slices.Collect(maps.Values(e.zygotes))
 	e.mu.Unlock()
 	for _, z := range list {
-		z.guard(group)
+		z.guardGroup(group)
 	}
 }

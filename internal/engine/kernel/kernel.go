@@ -135,7 +135,7 @@ func parseConfig(raw json.RawMessage) (python.KernelConfig, error) {
 	return c, nil
 }
 
-func millis(ms int64, or time.Duration) time.Duration {
+func millisOr(ms int64, or time.Duration) time.Duration {
 	if ms == 0 {
 		return or
 	}
@@ -144,19 +144,19 @@ func millis(ms int64, or time.Duration) time.Duration {
 
 // schedule says when stronger means follow an interrupt that did not help.
 type schedule struct {
-	again, terminate, kill time.Duration
+	secondInterrupt, terminate, kill time.Duration
 }
 
 // scheduleOf reads the schedule of a configuration.
 func scheduleOf(c *python.KernelConfig) schedule {
-	s := schedule{millis(c.AgainMs, DefaultAgain), millis(c.TerminateMs, DefaultTerminate), millis(c.KillMs, DefaultKill)}
-	s.terminate = max(s.terminate, s.again)
+	s := schedule{millisOr(c.AgainMs, DefaultAgain), millisOr(c.TerminateMs, DefaultTerminate), millisOr(c.KillMs, DefaultKill)}
+	s.terminate = max(s.terminate, s.secondInterrupt)
 	s.kill = max(s.kill, s.terminate)
 	return s
 }
 
-// within returns the schedule with SIGTERM after the grace.
-func (s schedule) within(grace time.Duration) schedule {
+// withGrace returns the schedule with SIGTERM after the grace.
+func (s schedule) withGrace(grace time.Duration) schedule {
 	if grace <= 0 {
 		return s
 	}

@@ -123,8 +123,8 @@ func (r *testRun) done(turn spool.Seq) spool.Done {
 	return spool.Done{}
 }
 
-// told is what a turn said, put together.
-type told struct {
+// turnEvents is what a turn said, put together.
+type turnEvents struct {
 	spool.Done
 	out, err  string
 	result    string
@@ -134,9 +134,9 @@ type told struct {
 	order     []string // what came, in order
 }
 
-func (r *testRun) told(turn spool.Seq) told {
+func (r *testRun) turnEvents(turn spool.Seq) turnEvents {
 	r.t.Helper()
-	res := told{Done: r.done(turn)}
+	res := turnEvents{Done: r.done(turn)}
 	for _, e := range r.log.All(r.t) {
 		if e.Turn != turn {
 			continue
@@ -176,13 +176,13 @@ func plain(t testing.TB, d python.Display) string {
 }
 
 // run runs a cell to its end.
-func (r *testRun) run(code string) told {
+func (r *testRun) run(code string) turnEvents {
 	r.t.Helper()
-	return r.told(r.cell(code))
+	return r.turnEvents(r.cell(code))
 }
 
 // ok runs a cell that must work.
-func (r *testRun) ok(code string) told {
+func (r *testRun) ok(code string) turnEvents {
 	r.t.Helper()
 	res := r.run(code)
 	if res.Outcome != spool.TurnOK {
@@ -255,7 +255,7 @@ func TestInterruptKeepsState(t *testing.T) {
 			r.log.Until(t, "output", func(e spool.Event) bool { return e.Turn == turn && e.Kind == spool.KindOutput })
 			begin := time.Now()
 			r.control(spool.Control{Op: spool.ControlInterrupt})
-			if res := r.told(turn); res.Outcome != spool.TurnInterrupted || res.exception.Name != "KeyboardInterrupt" {
+			if res := r.turnEvents(turn); res.Outcome != spool.TurnInterrupted || res.exception.Name != "KeyboardInterrupt" {
 				t.Errorf("%q: %+v", code, res)
 			}
 			t.Log(time.Since(begin))

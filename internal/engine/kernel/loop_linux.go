@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	readSize = 256 << 10 // one read, and the most bytes of an output event
-	pipeSize = 1 << 20   // of a pipe that is used a lot, if we may
-	pipeLess = 256 << 10
-	burst    = 8 // reads before looking at anything else
+	readSize       = 256 << 10 // one read, and the most bytes of an output event
+	pipeSize       = 1 << 20   // of a pipe that is used a lot, if we may
+	smallPipeSize  = 256 << 10
+	readsPerStream = 8 // reads before looking at anything else
 	// drainMax bounds what is read to settle a turn: more than a pipe
 	// holds was not written before the message that ended it.
 	drainMax = pipeSize + readSize
@@ -28,7 +28,7 @@ const (
 	errIndex
 	exitIndex
 	ctlIndex
-	kickIndex
+	wakeIndex
 	indices
 )
 
@@ -50,13 +50,13 @@ func (s *session) adopt(p *interpreter) error {
 			return err
 		}
 	}
-	s.py = p
-	s.unsent = nil
+	s.interp = p
+	s.outgoing = nil
 	s.output.Reset(&s.limits)
 	s.mu.Lock()
 	s.pid, s.group = p.tree.Pid(), p.tree.Group()
 	s.mu.Unlock()
-	s.eng.guard(p.tree.Group())
+	s.engine.guardGroup(p.tree.Group())
 	return nil
 }
 
@@ -64,38 +64,38 @@ func (s *session) adopt(p *interpreter) error {
 func (s *session) loop() {
 	var events [indices]reactor.Event
 	for {
-		s.take()
-		if s.turns.Err() != nil && !s.refused {
-			s.refuse()
+		s.handleRequests()
+		if s.turns.Err() != nil && !s.logClosed {
+			s.handleClosedLog()
 		}
-		s.tend(time.Now())
-		s.next()
+		s.handleTimers(time.Now())
+		s.startNext()
 		s.write()
-		if s.over() {
+		if s.finished() {
 			break
 		}
 		var ready [indices]bool
 		for _, e := range events[:s.wait(events[:])] {
 			ready[e.Fd] = true
 		}
-		if ready[kickIndex] {
+		if ready[wakeIndex] {
 			var b [8]byte
-			_, _ = unix.Read(s.kick, b[:]) // it only had to wake us
+			_, _ = unix.Read(s.wakeFD, b[:]) // it only had to wake us
 		}
-		if s.py == nil {
+		if s.interp == nil {
 			continue
 		}
 		if ready[ctlIndex] || ready[exitIndex] {
 			// Whatever was written before a message is in the pipes by now.
-			s.settle()
-			s.receive(ready[exitIndex])
+			s.drainStreams()
+			s.readMessages(ready[exitIndex])
 		}
 		for i := range s.streams {
-			for n := burst; ready[i] && n > 0 && s.read(i) > 0; n-- {
+			for n := readsPerStream; ready[i] && n > 0 && s.read(i) > 0; n-- {
 			}
 		}
-		if ready[exitIndex] && s.py != nil {
-			s.exited()
+		if ready[exitIndex] && s.interp != nil {
+			s.handleExit()
 		}
 	}
 	s.finish()
@@ -107,7 +107,7 @@ func (s *session) wait(events []reactor.Event) int {
 	if n, ok := s.reactor.Poll(events); ok {
 		return n
 	}
-	return s.reactor.Park(events, s.deadline())
+	return s.reactor.Park(events, s.nextTimer())
 }
 
 // read moves one event's worth of a stream, and returns how many bytes that
@@ -149,7 +149,7 @@ func (s *session) read(i int) int {
 // grow enlarges a pipe that is used a lot, if the system lets us.
 func (st *stream) grow() {
 	st.grown = true
-	for _, size := range []int{pipeSize, pipeLess} {
+	for _, size := range []int{pipeSize, smallPipeSize} {
 		if _, err := unix.FcntlInt(uintptr(st.fd), unix.F_SETPIPE_SZ, size); err == nil {
 			return
 		}
@@ -168,7 +168,7 @@ func (s *session) publish(name spool.Stream, b []byte) {
 	s.notice(spool.Notice{Code: NoticeOutputLimit, Text: s.output.Text("cell"), Level: "warning"})
 	if s.limits.OutputPolicy == meter.Stop {
 		if t := s.turns.Running(); t != nil {
-			s.stopTurn(t, "output", s.steps)
+			s.stopTurn(t, "output", s.schedule)
 		} else {
 			s.kill() // nobody else would stop it
 		}
@@ -208,8 +208,8 @@ func (s *session) setBlocked(blocked bool) {
 	}
 }
 
-// settle reads what is in both pipes now.
-func (s *session) settle() {
+// drainStreams reads what is in both pipes now.
+func (s *session) drainStreams() {
 	for i := range s.streams {
 		for got := 0; got < drainMax; {
 			n := s.read(i)
@@ -229,23 +229,23 @@ func (s *session) endStream(i int) {
 	}
 }
 
-// flushTail logs what was held back of a turn's output.
-func (s *session) flushTail() {
+// flushOutput logs what was held back of a turn's output.
+func (s *session) flushOutput() {
 	s.output.Flush(func(e spool.Event) { s.append(e) })
 }
 
 // send leaves a message for the interpreter.
 func (s *session) send(m dict) {
-	s.unsent = appendFrame(s.unsent, m)
+	s.outgoing = appendFrame(s.outgoing, m)
 }
 
 // write writes what the control channel takes.
 func (s *session) write() {
-	if s.py == nil || len(s.unsent) == 0 {
+	if s.interp == nil || len(s.outgoing) == 0 {
 		return
 	}
-	for len(s.unsent) > 0 {
-		n, err := unix.SendmsgN(s.py.ctl, s.unsent, nil, nil, unix.MSG_NOSIGNAL)
+	for len(s.outgoing) > 0 {
+		n, err := unix.SendmsgN(s.interp.ctl, s.outgoing, nil, nil, unix.MSG_NOSIGNAL)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -253,21 +253,21 @@ func (s *session) write() {
 			s.watchControl(unix.EPOLLIN | unix.EPOLLOUT)
 			return
 		case err != nil: // it is gone: its exit says so
-			s.unsent = nil
+			s.outgoing = nil
 			return
 		}
-		s.unsent = s.unsent[n:]
+		s.outgoing = s.outgoing[n:]
 	}
-	s.unsent = nil
+	s.outgoing = nil
 	s.watchControl(unix.EPOLLIN)
 }
 
 func (s *session) watchControl(events uint32) {
-	if s.py.watched == events {
+	if s.interp.ctlEvents == events {
 		return
 	}
-	s.py.watched = events
-	s.reactor.Change(s.py.ctl, ctlIndex, events)
+	s.interp.ctlEvents = events
+	s.reactor.Change(s.interp.ctl, ctlIndex, events)
 }
 
 func (s *session) notice(n spool.Notice) { s.event(spool.KindNotice, n) }
@@ -279,19 +279,19 @@ func (s *session) event(kind spool.Kind, data any) {
 
 // append adds to the log. A log that takes no more ends the run.
 func (s *session) append(e spool.Event) {
-	if s.refused {
+	if s.logClosed {
 		return
 	}
 	if t := s.turns.Running(); t != nil {
 		e.Turn = t.Seq
 	}
 	if _, err := s.out.Append(e); err != nil {
-		s.refuse()
+		s.handleClosedLog()
 	}
 }
 
-// refuse ends the run because the log takes no more.
-func (s *session) refuse() {
-	s.refused = true
+// handleClosedLog ends the run because the log takes no more.
+func (s *session) handleClosedLog() {
+	s.logClosed = true
 	s.kill()
 }

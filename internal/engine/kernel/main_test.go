@@ -12,14 +12,14 @@ import (
 // share around them.
 var AroundTests = func(m interface{ Run() int }) int { return m.Run() }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(around{m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withSharedHost{m}) }
 
 // closeShared closes what the tests of this package share.
 var closeShared = func() error { return nil }
 
-type around struct{ m *testing.M }
+type withSharedHost struct{ m *testing.M }
 
-func (a around) Run() int {
+func (a withSharedHost) Run() int {
 	code := AroundTests(a.m)
 	if err := closeShared(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, "close:", err)

@@ -23,8 +23,8 @@ import spool_kernel_runner as r
 del sys.path[0], sys.argv[1], sys.modules["spool_kernel_runner"]
 r.main()`
 
-// bareCode is for machines without a place to keep a file.
-func bareCode() string { return string(runnerSource) + "\ndel sys.argv[1]\nmain()\n" }
+// inlineCode is for machines without a place to keep a file.
+func inlineCode() string { return string(runnerSource) + "\ndel sys.argv[1]\nmain()\n" }
 
 // runnerDir makes sure that the runner is in the user's cache and returns the
 // directory, or "" if there is none. The file is looked at every time:
@@ -36,13 +36,13 @@ func runnerDir() string {
 	}
 	sum := sha256.Sum256(runnerSource)
 	dir := filepath.Join(cache, "spool", "kernel-"+hex.EncodeToString(sum[:8]))
-	if err := placeRunner(dir); err != nil {
+	if err := writeRunner(dir); err != nil {
 		return ""
 	}
 	return dir
 }
 
-func placeRunner(dir string) error {
+func writeRunner(dir string) error {
 	file := filepath.Join(dir, "spool_kernel_runner.py")
 	if have, err := os.ReadFile(file); err == nil && bytes.Equal(have, runnerSource) {
 		return checkPrivate(dir)
@@ -85,5 +85,5 @@ func runnerArgs(python, role, preload string) []string {
 	if dir := runnerDir(); dir != "" {
 		return []string{python, "-c", bootCode, dir, role, preload}
 	}
-	return []string{python, "-c", bareCode(), "", role, preload}
+	return []string{python, "-c", inlineCode(), "", role, preload}
 }

@@ -20,9 +20,9 @@ import (
 // owns everything below the lock; the methods only leave requests for it, and
 // cells in turns.
 type session struct {
-	eng *Engine
-	id  spool.RunID
-	out engine.Sink
+	engine *Engine
+	id     spool.RunID
+	out    engine.Sink
 
 	done    chan struct{} // closed after the last append
 	outcome spool.Outcome // valid once done is closed
@@ -34,45 +34,45 @@ type session struct {
 	pid      int
 	group    string // its control group
 	ended    bool
-	kick     int // an eventfd that wakes the loop; closed when ended
+	wakeFD   int // an eventfd that wakes the loop; closed when ended
 
 	// Owned by the loop.
-	plan   *launchSpec
-	limits spool.Limits
-	steps  schedule
+	launch   *launchSpec
+	limits   spool.Limits
+	schedule schedule
 
 	reactor reactor.Reactor
 
-	py         *interpreter
-	begun      time.Time
-	idle       time.Time   // since when nothing is asked of it
-	output     meter.Meter // of the turn, or of what comes between turns
-	unsent     []byte      // for the control channel
-	starting   context.CancelFunc
-	ending     *ending
-	restarting bool
-	last       *spool.Outcome // of the interpreter before
-	lost       error          // why that is not known
-	refused    bool           // the log takes no more
-	forks      []*forkRequest
-	forkSent   bool
-	streams    [2]stream
+	interp      *interpreter
+	started     time.Time
+	idleSince   time.Time   // since when nothing is asked of it
+	output      meter.Meter // of the turn, or of what comes between turns
+	outgoing    []byte      // for the control channel
+	starting    context.CancelFunc
+	shutdown    *shutdown
+	restarting  bool
+	lastOutcome *spool.Outcome // of the interpreter before
+	waitErr     error          // why that is not known
+	logClosed   bool           // the log takes no more
+	forks       []*forkRequest
+	forkSent    bool
+	streams     [2]stream
 }
 
 // request is something for the loop to do. Exactly one of its fields is set,
 // besides reply.
 type request struct {
-	answer  *spool.Answer
-	control *spool.Control
-	started *started
-	fork    *forkRequest
-	reply   chan error
+	answer      *spool.Answer
+	control     *spool.Control
+	replacement *replacement
+	fork        *forkRequest
+	reply       chan error
 }
 
-// started is what came of starting an interpreter in the place of another.
-type started struct {
-	py  *interpreter
-	err error
+// replacement is what came of starting an interpreter in the place of another.
+type replacement struct {
+	interp *interpreter
+	err    error
 }
 
 // turn is a cell and where it is in its life.
@@ -82,11 +82,11 @@ type turn = turns.Turn[*cell]
 type cell struct {
 	spool.Cell
 
-	asked    time.Time // when the schedule of means against it began
-	steps    schedule
-	strength int    // how many means were used
-	failure  string // what it raised
-	said     dict   // its end, which is in doubt
+	stopRequested time.Time // when the schedule of means against it began
+	schedule      schedule
+	stopLevel     int    // how many means were used
+	failure       string // what it raised
+	pendingDone   dict   // its end, which is in doubt
 }
 
 // ask is a question that the interpreter waits for.
@@ -95,18 +95,18 @@ type ask struct {
 	kind   string
 }
 
-// ending is a run that is about to end.
-type ending struct {
-	at    time.Time // when it was asked to
-	grace time.Duration
-	step  int
+// shutdown is a run that is about to end.
+type shutdown struct {
+	requested time.Time // when it was asked to
+	grace     time.Duration
+	step      int
 }
 
 func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits, p *interpreter, out engine.Sink) (*session, error) {
 	now := time.Now()
 	s := &session{
-		eng: e, id: spec.ID, out: out, done: make(chan struct{}), pid: p.tree.Pid(), plan: l, limits: limits,
-		steps: scheduleOf(&l.cfg), begun: now, idle: now,
+		engine: e, id: spec.ID, out: out, done: make(chan struct{}), pid: p.tree.Pid(), launch: l, limits: limits,
+		schedule: scheduleOf(&l.cfg), started: now, idleSince: now,
 		turns: turns.New(turns.Options[*cell, ask]{Append: out.Append, Max: MaxQueued, AskStopsClock: true}),
 	}
 	s.output.Reset(&s.limits)
@@ -115,13 +115,13 @@ func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits,
 		return nil, err
 	}
 	s.reactor.Init(set, &e.blocking)
-	if s.kick, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
-		if err = s.reactor.Add(s.kick, kickIndex); err == nil {
+	if s.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
+		if err = s.reactor.Add(s.wakeFD, wakeIndex); err == nil {
 			if err = s.adopt(p); err == nil {
 				return s, nil
 			}
 		}
-		_ = unix.Close(s.kick)
+		_ = unix.Close(s.wakeFD)
 	}
 	s.reactor.Close()
 	return nil, err
@@ -164,14 +164,14 @@ func (s *session) Send(_ context.Context, in spool.Input) error {
 	case spool.InputCell:
 		c := new(cell)
 		bad := json.Unmarshal(in.Data, &c.Cell)
-		t, err := s.turns.Accept(in, c, millis(c.TimeoutMs, millis(s.plan.cfg.CellTimeoutMs, 0)))
+		t, err := s.turns.Accept(in, c, millisOr(c.TimeoutMs, millisOr(s.launch.cfg.CellTimeoutMs, 0)))
 		if err != nil {
 			return err
 		}
 		if bad != nil {
 			s.turns.Finish(t, spool.Done{Outcome: spool.TurnError, Error: "the cell does not decode: " + bad.Error(), ErrorClass: "invalid"})
 		}
-		s.wakeUp()
+		s.wake()
 		return nil
 	case spool.InputAnswer:
 		a := new(spool.Answer)
@@ -186,12 +186,12 @@ func (s *session) Send(_ context.Context, in spool.Input) error {
 	return s.Takes(in)
 }
 
-// wakeUp has the loop look at everything again.
-func (s *session) wakeUp() {
+// wake has the loop look at everything again.
+func (s *session) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
-		_, _ = unix.Write(s.kick, one) // an eventfd takes it
+		_, _ = unix.Write(s.wakeFD, eventfdOne) // an eventfd takes it
 	}
 }
 
@@ -230,9 +230,9 @@ func (s *session) post(r request) bool {
 	}
 	s.requests = append(s.requests, r)
 	if len(s.requests) == 1 {
-		_, _ = unix.Write(s.kick, one) // an eventfd takes it
+		_, _ = unix.Write(s.wakeFD, eventfdOne) // an eventfd takes it
 	}
 	return true
 }
 
-var one = []byte{1, 0, 0, 0, 0, 0, 0, 0}
+var eventfdOne = []byte{1, 0, 0, 0, 0, 0, 0, 0}

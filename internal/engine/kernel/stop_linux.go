@@ -13,21 +13,21 @@ import (
 )
 
 // The means to end a turn, from weak to strong.
-var means = []string{"", "interrupt", "interrupt", "terminate", "kill"}
+var stopMethods = []string{"", "interrupt", "interrupt", "terminate", "kill"}
 
-func (c *cell) means() string { return means[c.strength] }
+func (c *cell) stopMethod() string { return stopMethods[c.stopLevel] }
 
-// control does what a control says, or begins to.
-func (s *session) control(c *spool.Control) error {
+// handleControl does what a control says, or begins to.
+func (s *session) handleControl(c *spool.Control) error {
 	effect, t := s.turns.Control(*c)
 	switch {
 	case effect == turns.None:
 		return nil
 	case effect == turns.OnTurn && c.Op == spool.ControlInterrupt:
-		s.stopTurn(t, "interrupt", s.steps.within(c.Grace))
+		s.stopTurn(t, "interrupt", s.schedule.withGrace(c.Grace))
 		return nil
 	case effect == turns.OnTurn && c.Op == spool.ControlStop:
-		s.stopTurn(t, "stop", s.steps.within(c.Grace))
+		s.stopTurn(t, "stop", s.schedule.withGrace(c.Grace))
 		return nil
 	case effect == turns.OnTurn && c.Op == spool.ControlKill:
 		s.killTurn(t)
@@ -35,20 +35,20 @@ func (s *session) control(c *spool.Control) error {
 	}
 	switch c.Op {
 	case spool.ControlSignal:
-		if s.py == nil {
+		if s.interp == nil {
 			return spool.ErrEnded
 		}
 		sig := unix.SignalNum(signalName(c.Signal))
 		if sig == 0 {
 			return fmt.Errorf("signal %q: %w", c.Signal, spool.ErrInvalid)
 		}
-		if err := s.py.tree.SignalGroup(sig); errors.Is(err, os.ErrProcessDone) {
+		if err := s.interp.tree.SignalGroup(sig); errors.Is(err, os.ErrProcessDone) {
 			return spool.ErrEnded
 		} else if err != nil {
 			return err
 		}
 	case spool.ControlRestart:
-		s.begin(c.Op)
+		s.restart(c.Op)
 	case spool.ControlStop:
 		grace := s.limits.Grace
 		if c.Grace > 0 {
@@ -66,13 +66,13 @@ func (s *session) control(c *spool.Control) error {
 func (s *session) stopTurn(t *turn, by string, steps schedule) {
 	c, now := t.Value, time.Now()
 	if !t.Stop(turns.Reason{By: by, At: now}) {
-		if now.Add(steps.kill).Before(c.asked.Add(c.steps.kill)) {
-			c.asked, c.steps = now, steps
+		if now.Add(steps.kill).Before(c.stopRequested.Add(c.schedule.kill)) {
+			c.stopRequested, c.schedule = now, steps
 		}
 		s.signal(unix.SIGINT)
 		return
 	}
-	c.asked, c.steps, c.strength = now, steps, 1
+	c.stopRequested, c.schedule, c.stopLevel = now, steps, 1
 	s.unblock()
 	s.interrupt(t)
 }
@@ -80,15 +80,15 @@ func (s *session) stopTurn(t *turn, by string, steps schedule) {
 // killTurn ends the turn with the interpreter that runs it. The next turn gets
 // a fresh one.
 func (s *session) killTurn(t *turn) {
-	if s.py == nil || s.ending != nil {
+	if s.interp == nil || s.shutdown != nil {
 		return
 	}
 	if why := (turns.Reason{By: "kill"}); !t.Stop(why) {
 		t.Override(why)
 	}
-	t.Value.strength = 4
+	t.Value.stopLevel = 4
 	s.unblock()
-	s.end()
+	s.killInterpreter()
 }
 
 // interrupt interrupts the turn. The signal may come before the cell has
@@ -102,19 +102,19 @@ func (s *session) interrupt(t *turn) {
 // signal signals the main thread of the interpreter, which is the one that
 // acts on it: what another thread took would not wake it from a system call.
 func (s *session) signal(sig unix.Signal) {
-	if s.py != nil {
+	if s.interp != nil {
 		// It cannot be reaped meanwhile: that is done here, too.
-		_ = unix.Tgkill(s.py.tree.Pid(), s.py.tree.Pid(), sig)
+		_ = unix.Tgkill(s.interp.tree.Pid(), s.interp.tree.Pid(), sig)
 	}
 }
 
-// end kills the interpreter. Its exit says the rest; if that does not come,
+// killInterpreter kills the interpreter. Its exit says the rest; if that does not come,
 // tend sees to it.
-func (s *session) end() {
-	if s.py.killed.IsZero() {
-		s.py.killed = time.Now()
+func (s *session) killInterpreter() {
+	if s.interp.killed.IsZero() {
+		s.interp.killed = time.Now()
 	}
-	_ = s.py.tree.Kill()
+	_ = s.interp.tree.Kill()
 }
 
 // dumpSignal has the interpreter write down what it is doing.
@@ -123,43 +123,43 @@ const dumpSignal = unix.Signal(60)
 // escalate uses stronger means against a turn that should have ended.
 func (s *session) escalate(now time.Time) {
 	t := s.turns.Running()
-	if t == nil || t.State() != turns.Stopping || s.py == nil {
+	if t == nil || t.State() != turns.Stopping || s.interp == nil {
 		return
 	}
 	c := t.Value
-	since := now.Sub(c.asked)
-	if c.strength < 4 && since >= c.steps.terminate {
+	since := now.Sub(c.stopRequested)
+	if c.stopLevel < 4 && since >= c.schedule.terminate {
 		// It may have ended while nobody looked.
-		s.settle()
-		s.receive(false)
-		if s.turns.Running() != t || s.py == nil {
+		s.drainStreams()
+		s.readMessages(false)
+		if s.turns.Running() != t || s.interp == nil {
 			return
 		}
 	}
 	switch {
-	case c.strength < 4 && since >= c.steps.kill:
-		c.strength = 4
-		s.note(c, "killed")
-		s.end()
-	case c.strength < 3 && since >= c.steps.terminate:
-		c.strength = 3
-		s.note(c, "sent SIGTERM")
+	case c.stopLevel < 4 && since >= c.schedule.kill:
+		c.stopLevel = 4
+		s.noteEscalation(c, "killed")
+		s.killInterpreter()
+	case c.stopLevel < 3 && since >= c.schedule.terminate:
+		c.stopLevel = 3
+		s.noteEscalation(c, "sent SIGTERM")
 		s.signal(unix.SIGTERM)
-	case c.strength < 2 && since >= c.steps.again:
-		c.strength = 2
+	case c.stopLevel < 2 && since >= c.schedule.secondInterrupt:
+		c.stopLevel = 2
 		s.signal(dumpSignal)
-		s.note(c, "interrupted again")
+		s.noteEscalation(c, "interrupted again")
 		// Its children, too: it may be waiting for one of them.
-		_ = s.py.tree.SignalGroup(unix.SIGINT)
+		_ = s.interp.tree.SignalGroup(unix.SIGINT)
 		s.signal(unix.SIGINT)
 	}
 }
 
-// note says that a turn did not end, and what it was doing.
-func (s *session) note(c *cell, what string) {
-	n := spool.Notice{Code: NoticeEscalated, Level: "warning", Text: fmt.Sprintf("the cell did not end; it is %s after %v", what, time.Since(c.asked).Round(time.Millisecond))}
-	if c.strength > 2 {
-		if stack := s.py.stack(); stack != "" {
+// noteEscalation says that a turn did not end, and what it was doing.
+func (s *session) noteEscalation(c *cell, what string) {
+	n := spool.Notice{Code: NoticeEscalated, Level: "warning", Text: fmt.Sprintf("the cell did not end; it is %s after %v", what, time.Since(c.stopRequested).Round(time.Millisecond))}
+	if c.stopLevel > 2 {
+		if stack := s.interp.takeStack(); stack != "" {
 			n.Text += "; it was here:\n" + stack
 		}
 	}
@@ -168,56 +168,56 @@ func (s *session) note(c *cell, what string) {
 
 // nextStep is when escalate has something to do.
 func (c *cell) nextStep() time.Time {
-	switch c.strength {
+	switch c.stopLevel {
 	case 1:
-		return c.asked.Add(c.steps.again)
+		return c.stopRequested.Add(c.schedule.secondInterrupt)
 	case 2:
-		return c.asked.Add(c.steps.terminate)
+		return c.stopRequested.Add(c.schedule.terminate)
 	case 3:
-		return c.asked.Add(c.steps.kill)
+		return c.stopRequested.Add(c.schedule.kill)
 	}
 	return time.Time{}
 }
 
-// reapTime is how long after a kill an interpreter may take to be gone.
-const reapTime = 2 * time.Second
+// reapTimeout is how long after a kill an interpreter may take to be gone.
+const reapTimeout = 2 * time.Second
 
-// begin replaces the interpreter by a fresh one.
-func (s *session) begin(op spool.ControlOp) {
+// restart replaces the interpreter by a fresh one.
+func (s *session) restart(op spool.ControlOp) {
 	s.restarting = true
-	if s.py != nil {
-		s.end()
+	if s.interp != nil {
+		s.killInterpreter()
 		return
 	}
 	if s.starting == nil {
 		s.restarting = false
-		s.restart()
+		s.startReplacement()
 	}
 }
 
 // stop ends the run: it asks, then terminates, then kills.
 func (s *session) stop(grace time.Duration) {
 	now := time.Now()
-	if s.ending != nil {
-		if now.Add(grace).Before(s.ending.at.Add(s.ending.grace)) {
-			s.ending.at, s.ending.grace = now, grace
+	if s.shutdown != nil {
+		if now.Add(grace).Before(s.shutdown.requested.Add(s.shutdown.grace)) {
+			s.shutdown.requested, s.shutdown.grace = now, grace
 		}
 		return
 	}
-	s.beginEnd(now, grace)
-	if s.py == nil {
+	s.beginShutdown(now, grace)
+	if s.interp == nil {
 		return
 	}
 	if t := s.turns.Running(); t != nil && t.Stop(turns.Reason{By: "stop", At: now}) {
-		t.Value.asked, t.Value.strength = now, 1 // more follows by the steps below
+		t.Value.stopRequested, t.Value.stopLevel = now, 1 // more follows by the steps below
 		s.interrupt(t)
 	}
 	s.send(dict{"t": "exit"})
 }
 
-// beginEnd lets nothing begin any more.
-func (s *session) beginEnd(now time.Time, grace time.Duration) {
-	s.ending = &ending{at: now, grace: grace}
+// beginShutdown lets nothing begin any more.
+func (s *session) beginShutdown(now time.Time, grace time.Duration) {
+	s.shutdown = &shutdown{requested: now, grace: grace}
 	s.unblock()
 	if s.starting != nil {
 		s.starting()
@@ -227,20 +227,20 @@ func (s *session) beginEnd(now time.Time, grace time.Duration) {
 // kill ends the run now.
 func (s *session) kill() {
 	now := time.Now()
-	if s.ending == nil {
-		s.beginEnd(now, 0)
+	if s.shutdown == nil {
+		s.beginShutdown(now, 0)
 	}
-	if s.ending.step < stepKill {
-		s.ending.at, s.ending.grace, s.ending.step = now, 0, stepKill
+	if s.shutdown.step < stepKill {
+		s.shutdown.requested, s.shutdown.grace, s.shutdown.step = now, 0, stepKill
 	}
-	if s.py != nil {
-		_ = s.py.tree.Kill() // its exit says whether it worked
+	if s.interp != nil {
+		_ = s.interp.tree.Kill() // its exit says whether it worked
 	}
 }
 
 // The steps of ending a run.
 const (
-	stepAsk = iota
+	stepExitRequest = iota
 	stepTerminate
 	stepKill
 	stepGiveUp
@@ -248,59 +248,59 @@ const (
 
 var stepNames = []string{"the exit request", "SIGTERM", "SIGKILL", "nothing"}
 
-// advance goes on with ending the run.
-func (s *session) advance(now time.Time) {
-	e := s.ending
-	if e == nil || s.py == nil {
+// advanceShutdown goes on with ending the run.
+func (s *session) advanceShutdown(now time.Time) {
+	e := s.shutdown
+	if e == nil || s.interp == nil {
 		return
 	}
-	since := now.Sub(e.at)
+	since := now.Sub(e.requested)
 	switch {
-	case e.step < stepGiveUp && since >= e.grace+reapTime:
+	case e.step < stepGiveUp && since >= e.grace+reapTimeout:
 		e.step = stepGiveUp
 	case e.step < stepKill && since >= e.grace:
 		e.step = stepKill
-		_ = s.py.tree.Kill()
+		_ = s.interp.tree.Kill()
 	case e.step < stepTerminate && since >= e.grace/2:
 		e.step = stepTerminate
-		_ = s.py.tree.SignalGroup(unix.SIGTERM)
+		_ = s.interp.tree.SignalGroup(unix.SIGTERM)
 	}
 }
 
-func (e *ending) nextStep() time.Time {
+func (e *shutdown) nextStep() time.Time {
 	switch e.step {
-	case stepAsk:
-		return e.at.Add(e.grace / 2)
+	case stepExitRequest:
+		return e.requested.Add(e.grace / 2)
 	case stepTerminate:
-		return e.at.Add(e.grace)
+		return e.requested.Add(e.grace)
 	case stepKill:
-		return e.at.Add(e.grace + reapTime)
+		return e.requested.Add(e.grace + reapTimeout)
 	}
 	return time.Time{}
 }
 
-// tend does what has become due.
-func (s *session) tend(now time.Time) {
-	s.advance(now)
-	if s.ending != nil {
+// handleTimers does what has become due.
+func (s *session) handleTimers(now time.Time) {
+	s.advanceShutdown(now)
+	if s.shutdown != nil {
 		return
 	}
-	if p := s.py; p != nil && !p.killed.IsZero() && now.Sub(p.killed) >= reapTime {
-		s.beginEnd(now, 0)
-		s.ending.step = stepGiveUp
+	if p := s.interp; p != nil && !p.killed.IsZero() && now.Sub(p.killed) >= reapTimeout {
+		s.beginShutdown(now, 0)
+		s.shutdown.step = stepGiveUp
 		return
 	}
-	s.endMute(now)
-	s.tendFork(now)
+	s.killUnreachable(now)
+	s.checkForkTimeout(now)
 	if t := s.turns.TimedOut(now); t != nil {
-		s.stopTurn(t, "timeout", s.steps)
+		s.stopTurn(t, "timeout", s.schedule)
 	}
 	s.escalate(now)
 	switch l := &s.limits; {
-	case l.Wall > 0 && now.Sub(s.begun) >= l.Wall:
+	case l.Wall > 0 && now.Sub(s.started) >= l.Wall:
 		s.notice(spool.Notice{Code: NoticeTimeout, Text: fmt.Sprintf("the run is ended after %v", l.Wall)})
 		s.stop(l.Grace)
-	case l.Idle > 0 && s.isIdle() && now.Sub(s.idle) >= l.Idle:
+	case l.Idle > 0 && s.isIdle() && now.Sub(s.idleSince) >= l.Idle:
 		s.notice(spool.Notice{Code: NoticeIdleTimeout, Text: fmt.Sprintf("the run is ended after %v without a cell", l.Idle)})
 		s.stop(l.Grace)
 	}
@@ -308,36 +308,36 @@ func (s *session) tend(now time.Time) {
 
 func (s *session) isIdle() bool { return !s.turns.Busy() && s.turns.Asks() == 0 }
 
-// deadline is when tend has something to do, or zero.
-func (s *session) deadline() time.Time {
+// nextTimer is when tend has something to do, or zero.
+func (s *session) nextTimer() time.Time {
 	var next time.Time
 	sooner := func(t time.Time) {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
 	}
-	if s.ending != nil {
-		sooner(s.ending.nextStep())
+	if s.shutdown != nil {
+		sooner(s.shutdown.nextStep())
 		return next
 	}
-	if p := s.py; p != nil {
-		if !p.closed.IsZero() && !p.mute {
-			sooner(p.closed.Add(muteTime))
+	if p := s.interp; p != nil {
+		if !p.ctlClosed.IsZero() && !p.unreachable {
+			sooner(p.ctlClosed.Add(unreachableGrace))
 		}
 		if !p.killed.IsZero() {
-			sooner(p.killed.Add(reapTime))
+			sooner(p.killed.Add(reapTimeout))
 		}
-		sooner(s.forkStep())
+		sooner(s.forkDeadline())
 	}
 	sooner(s.turns.Deadline())
 	if t := s.turns.Running(); t != nil && t.State() == turns.Stopping {
 		sooner(t.Value.nextStep())
 	}
 	if s.limits.Wall > 0 {
-		sooner(s.begun.Add(s.limits.Wall))
+		sooner(s.started.Add(s.limits.Wall))
 	}
 	if s.limits.Idle > 0 && s.isIdle() {
-		sooner(s.idle.Add(s.limits.Idle))
+		sooner(s.idleSince.Add(s.limits.Idle))
 	}
 	return next
 }

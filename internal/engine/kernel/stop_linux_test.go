@@ -63,7 +63,7 @@ func TestInterruptBeforeTheCellBegins(t *testing.T) {
 		if err := unix.Kill(pid, unix.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		if res := r.told(turn); res.Outcome != spool.TurnTimeout || res.StoppedWith != "interrupt" {
+		if res := r.turnEvents(turn); res.Outcome != spool.TurnTimeout || res.StoppedWith != "interrupt" {
 			t.Errorf("%+v", res)
 		}
 		if err := unix.Kill(pid, unix.SIGINT); err != nil { // nobody asked a cell to stop

@@ -25,9 +25,9 @@ import (
 // zygote is a process that has imported what interpreters need, and forks
 // them as our children.
 type zygote struct {
-	eng  *Engine
-	key  string
-	boot chan struct{} // closed once it is ready or failed
+	engine *Engine
+	key    string
+	booted chan struct{} // closed once it is ready or failed
 
 	// Set before boot is closed.
 	tree       *launch.Tree
@@ -36,21 +36,21 @@ type zygote struct {
 	executable string
 	err        error
 
-	mu      sync.Mutex
-	sock    *os.File
-	waiting map[int64]chan dict // starts, until it says how they went
-	next    int64
-	used    time.Time
-	ready   bool
-	gone    bool
+	mu       sync.Mutex
+	sock     *os.File
+	pending  map[int64]chan dict // starts, until it says how they went
+	next     int64
+	lastUsed time.Time
+	ready    bool
+	dropped  bool
 
 	pids int // the limit of processes of the last interpreter, and so of spares
 
 	spares spare.Pool[*interpreter] // forked ahead
 }
 
-// bootTimeout bounds how long a zygote imports.
-const bootTimeout = 60 * time.Second
+// zygoteBootTimeout bounds how long a zygote imports.
+const zygoteBootTimeout = 60 * time.Second
 
 // zygoteKey names the zygote that fits: the same program in the same
 // environment with the same modules.
@@ -97,13 +97,13 @@ func (e *Engine) zygote(ctx context.Context, c candidate, l *launchSpec, deadlin
 		timeout := time.NewTimer(time.Until(deadline))
 		defer timeout.Stop()
 		select {
-		case <-z.boot:
+		case <-z.booted:
 		case <-ctx.Done():
 		case <-timeout.C:
 		}
 	}
 	select {
-	case <-z.boot:
+	case <-z.booted:
 	default:
 		return nil
 	}
@@ -117,12 +117,12 @@ func (e *Engine) zygote(ctx context.Context, c candidate, l *launchSpec, deadlin
 	return z
 }
 
-// warm has a zygote made for the next start, if there is none.
-func (e *Engine) warm(c candidate, p *interpreter, l *launchSpec) {
+// prepareZygote has a zygote made for the next start, if there is none.
+func (e *Engine) prepareZygote(c candidate, p *interpreter, l *launchSpec) {
 	if l.cfg.Zygote != python.ZygoteAuto || e.launcher.Guarantees().Kill != launch.KillCgroup {
 		return
 	}
-	e.makeZygote(c.behind(p.executable), l)
+	e.makeZygote(c.resolvedTo(p.executable), l)
 }
 
 // makeZygote returns the zygote for a start, which may be booting, or nil if
@@ -134,7 +134,7 @@ func (e *Engine) makeZygote(c candidate, l *launchSpec) *zygote {
 		e.mu.Unlock()
 		return z
 	}
-	z := &zygote{eng: e, key: key, boot: make(chan struct{}), log: -1, waiting: make(map[int64]chan dict), used: time.Now(), packages: packagesTime(c), pids: l.pids}
+	z := &zygote{engine: e, key: key, booted: make(chan struct{}), log: -1, pending: make(map[int64]chan dict), lastUsed: time.Now(), packages: packagesTime(c), pids: l.pids}
 	z.spares.High, z.spares.Make, z.spares.Discard = 1, z.makeSpare, func(p *interpreter) { p.discard() }
 	e.zygotes[key] = z
 	var oldest *zygote
@@ -160,7 +160,7 @@ func (e *Engine) makeZygote(c candidate, l *launchSpec) *zygote {
 func (z *zygote) lastUse() time.Time {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	return z.used
+	return z.lastUsed
 }
 
 // dropZygote ends a zygote. What it forked lives on.
@@ -170,13 +170,13 @@ func (e *Engine) dropZygote(z *zygote) {
 		delete(e.zygotes, z.key)
 	}
 	e.mu.Unlock()
-	z.end()
+	z.drop()
 }
 
-func (z *zygote) end() {
+func (z *zygote) drop() {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.gone = true
+	z.dropped = true
 	if z.sock != nil {
 		_ = z.sock.SetReadDeadline(time.Unix(1, 0)) // wakes run, which cleans up
 	}
@@ -189,15 +189,15 @@ func (z *zygote) run(c candidate, l *launchSpec) {
 		err = z.serve(l)
 	}
 	select {
-	case <-z.boot:
+	case <-z.booted:
 	default:
-		z.err = fmt.Errorf("zygote: %w", cmp.Or(err, errGone))
-		close(z.boot)
+		z.err = fmt.Errorf("zygote: %w", cmp.Or(err, errExited))
+		close(z.booted)
 	}
-	z.eng.dropZygote(z)
+	z.engine.dropZygote(z)
 	z.mu.Lock()
-	for n, ch := range z.waiting {
-		delete(z.waiting, n)
+	for n, ch := range z.pending {
+		delete(z.pending, n)
 		close(ch)
 	}
 	if z.sock != nil {
@@ -228,22 +228,22 @@ func (z *zygote) start(c candidate, l *launchSpec) error {
 	}
 	z.mu.Lock()
 	z.sock = os.NewFile(uintptr(fds[0]), "zygote")
-	gone := z.gone
+	gone := z.dropped
 	z.mu.Unlock()
 	if gone {
-		return errGone
+		return errExited
 	}
 	if z.log, err = unix.MemfdCreate("spool-zygote", unix.MFD_CLOEXEC); err != nil {
 		return fmt.Errorf("make memory file: %w", err)
 	}
-	z.tree, err = z.eng.launcher.Start(launch.Command{
+	z.tree, err = z.engine.launcher.Start(launch.Command{
 		Path: c.path, Argv: runnerArgs(c.path, "zygote", strings.Join(l.cfg.Preload, ",")), Env: c.activate(l.env), Dir: "/",
-		Files: []uintptr{uintptr(z.eng.null), uintptr(z.log), uintptr(z.log), uintptr(fds[1]), uintptr(z.eng.life[0])},
+		Files: []uintptr{uintptr(z.engine.null), uintptr(z.log), uintptr(z.log), uintptr(fds[1]), uintptr(z.engine.lifePipe[0])},
 	})
 	if err != nil {
 		return err
 	}
-	_ = z.sock.SetReadDeadline(time.Now().Add(bootTimeout)) // a socket always takes one
+	_ = z.sock.SetReadDeadline(time.Now().Add(zygoteBootTimeout)) // a socket always takes one
 	return nil
 }
 
@@ -253,10 +253,10 @@ func (z *zygote) serve(l *launchSpec) error {
 	for {
 		n, err := z.sock.Read(buf)
 		if err != nil || n == 0 {
-			if errors.Is(err, os.ErrDeadlineExceeded) && z.await() {
+			if errors.Is(err, os.ErrDeadlineExceeded) && z.extendDeadline() {
 				continue
 			}
-			return cmp.Or(err, errGone)
+			return cmp.Or(err, errExited)
 		}
 		v, err := decodeValue(slices.Clone(buf[:n]))
 		if err != nil {
@@ -268,17 +268,17 @@ func (z *zygote) serve(l *launchSpec) error {
 			z.executable = text(m, "executable")
 			z.ready = true
 			z.mu.Unlock()
-			z.await()
-			close(z.boot)
-			for _, group := range z.eng.groups() {
-				z.guard(group)
+			z.extendDeadline()
+			close(z.booted)
+			for _, group := range z.engine.groups() {
+				z.guardGroup(group)
 			}
 			z.spares.Fill()
 			continue
 		}
 		z.mu.Lock()
-		ch := z.waiting[number(m, "n")]
-		delete(z.waiting, number(m, "n"))
+		ch := z.pending[number(m, "n")]
+		delete(z.pending, number(m, "n"))
 		z.mu.Unlock()
 		switch pid := int(number(m, "pid")); {
 		case ch != nil:
@@ -290,14 +290,14 @@ func (z *zygote) serve(l *launchSpec) error {
 	}
 }
 
-// await sets when to look again whether the zygote is of use. It reports
+// extendDeadline sets when to look again whether the zygote is of use. It reports
 // false if it is not: it was dropped, did not boot in time, or nobody wanted
 // anything of it for long.
-func (z *zygote) await() bool {
+func (z *zygote) extendDeadline() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	idle := time.Since(z.used)
-	if z.gone || !z.ready || idle >= ZygoteIdle {
+	idle := time.Since(z.lastUsed)
+	if z.dropped || !z.ready || idle >= ZygoteIdle {
 		return false
 	}
 	_ = z.sock.SetReadDeadline(time.Now().Add(ZygoteIdle - idle)) // a socket always takes one
@@ -316,10 +316,10 @@ func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*
 	}
 	p.oomKills = oomKills()
 	m := l.init()
-	z.eng.limitMemory(p, l, m)
+	z.engine.limitMemory(p, l, m)
 	err := writeAll(p.ctl, appendFrame(nil, m))
 	if err == nil {
-		err = p.awaitReady(ctx, deadline)
+		err = p.waitReady(ctx, deadline)
 	}
 	if err != nil {
 		if said := p.discard(); said != "" {
@@ -335,11 +335,11 @@ func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*
 // processes, if there is one.
 func (z *zygote) takeSpare(pids int) *interpreter {
 	z.mu.Lock()
-	z.used, z.pids = time.Now(), pids
+	z.lastUsed, z.pids = time.Now(), pids
 	z.mu.Unlock()
 	p, ok := z.spares.Take()
 	if ok && p.pids != pids {
-		z.eng.work.Go(func() { p.discard() }) // the engine waits for the start that is under way
+		z.engine.work.Go(func() { p.discard() }) // the engine waits for the start that is under way
 		return nil
 	}
 	return p
@@ -348,21 +348,21 @@ func (z *zygote) takeSpare(pids int) *interpreter {
 // makeSpare forks an interpreter ahead.
 func (z *zygote) makeSpare() (*interpreter, error) {
 	z.mu.Lock()
-	pids, gone := z.pids, z.gone
+	pids, gone := z.pids, z.dropped
 	z.mu.Unlock()
 	if gone {
-		return nil, errGone
+		return nil, errExited
 	}
 	return z.spawn(pids, time.Now().Add(DefaultStartTimeout))
 }
 
 // spawn has the zygote fork an interpreter, which waits to be told what to be.
 func (z *zygote) spawn(pids int, deadline time.Time) (*interpreter, error) {
-	group, err := z.eng.launcher.Reserve(pids)
+	group, err := z.engine.launcher.Reserve(pids)
 	if err != nil {
 		return nil, err
 	}
-	p, t, err := newPython()
+	p, t, err := newInterpreter()
 	if err != nil {
 		group.Abandon()
 		return nil, err
@@ -370,14 +370,14 @@ func (z *zygote) spawn(pids int, deadline time.Time) (*interpreter, error) {
 	defer t.close()
 	p.forked, p.executable, p.pids = true, z.executable, pids
 	reply := make(chan dict, 1)
-	fds := append([]int{t.out, t.err, t.ctl, z.eng.life[0], t.dump, group.Group()}, group.Tasks()...)
-	n, err := z.request(reply, fds, deadline)
+	fds := append([]int{t.out, t.err, t.ctl, z.engine.lifePipe[0], t.dump, group.Group()}, group.Tasks()...)
+	n, err := z.requestFork(reply, fds, deadline)
 	if err == nil {
-		err = z.born(group, p, reply, deadline)
+		err = z.adoptForked(group, p, reply, deadline)
 	}
 	if err != nil {
 		z.mu.Lock()
-		delete(z.waiting, n)
+		delete(z.pending, n)
 		z.mu.Unlock()
 		group.Abandon()
 		p.closeFiles()
@@ -386,28 +386,28 @@ func (z *zygote) spawn(pids int, deadline time.Time) (*interpreter, error) {
 	return p, nil
 }
 
-// request asks the zygote for a fork with those descriptors.
-func (z *zygote) request(reply chan dict, fds []int, deadline time.Time) (int64, error) {
+// requestFork asks the zygote for a fork with those descriptors.
+func (z *zygote) requestFork(reply chan dict, fds []int, deadline time.Time) (int64, error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.next++
-	if z.gone || z.sock == nil {
-		return z.next, errGone
+	if z.dropped || z.sock == nil {
+		return z.next, errExited
 	}
-	z.waiting[z.next] = reply
+	z.pending[z.next] = reply
 	_ = z.sock.SetWriteDeadline(deadline) // a socket always takes one
 	return z.next, sendFiles(z.sock, appendValue(nil, dict{"n": z.next}), fds)
 }
 
-// born waits until the zygote forked, and adopts the child.
-func (z *zygote) born(group *launch.Reservation, p *interpreter, reply chan dict, deadline time.Time) error {
+// adoptForked waits until the zygote forked, and adopts the child.
+func (z *zygote) adoptForked(group *launch.Reservation, p *interpreter, reply chan dict, deadline time.Time) error {
 	timeout := time.NewTimer(time.Until(deadline))
 	defer timeout.Stop()
 	select {
 	case m, ok := <-reply:
 		switch {
 		case !ok:
-			return errGone
+			return errExited
 		case text(m, "t") != "born":
 			return errors.New(text(m, "error"))
 		}
@@ -442,7 +442,7 @@ func (e *Engine) dropZygotes(executable string) {
 	var old []*zygote
 	for _, z := range e.zygotes {
 		select {
-		case <-z.boot:
+		case <-z.booted:
 			if z.executable != executable {
 				continue
 			}

@@ -23,11 +23,11 @@ import (
 
 // Engine runs processes.
 type Engine struct {
-	opts     Options
-	launcher *launch.Launcher
-	null     int            // /dev/null, the input of processes without one
-	force    time.Duration  // from a kill until streams that are still held are given up
-	blocking reactor.Budget // of the pumps
+	opts       Options
+	launcher   *launch.Launcher
+	null       int            // /dev/null, the input of processes without one
+	forceAfter time.Duration  // from a kill until streams that are still held are given up
+	blocking   reactor.Budget // of the pumps
 
 	mu       sync.Mutex
 	closed   bool
@@ -39,8 +39,8 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// forceAfter is how long after a kill the streams may stay open.
-const forceAfter = 2 * time.Second
+// forceCloseAfter is how long after a kill the streams may stay open.
+const forceCloseAfter = 2 * time.Second
 
 // New returns an engine. It must be closed, which ends whatever it started.
 func New(o Options) (*Engine, error) {
@@ -55,7 +55,7 @@ func New(o Options) (*Engine, error) {
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}
-	e := &Engine{opts: o, launcher: launcher, null: null, force: forceAfter, sessions: make(map[*session]struct{})}
+	e := &Engine{opts: o, launcher: launcher, null: null, forceAfter: forceCloseAfter, sessions: make(map[*session]struct{})}
 	e.spares.Low, e.spares.High = o.Spares/2, o.Spares
 	e.spares.Make = func() (*files, error) { return preparePipes(null) }
 	e.spares.Discard = (*files).close
@@ -78,7 +78,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if err != nil {
 		return nil, invalid(err)
 	}
-	if err := check(&spec, env); err != nil {
+	if err := checkSpec(&spec, env); err != nil {
 		return nil, err
 	}
 	bounds := limits.Merge(spec.Limits, e.opts.Limits, limits.Default)
@@ -147,14 +147,14 @@ func (e *Engine) start(spec *spool.Spec, c launch.Command, bounds spool.Limits, 
 			return nil, pipeError(err)
 		}
 	}
-	s := &session{eng: e, limits: bounds, input: input{tty: c.TTY, fd: f.stdin}, done: make(chan struct{})}
+	s := &session{engine: e, limits: bounds, input: input{tty: c.TTY, fd: f.stdin}, done: make(chan struct{})}
 	if s.pump, err = newPump(s, f, out); err != nil {
 		f.close()
 		return nil, pipeError(err)
 	}
 	c.Files = f.child
 	s.tree, err = e.launcher.Start(c)
-	f.closeTheirs()
+	f.closeChildEnds()
 	if err == nil {
 		if err = s.pump.watch(s.tree.PidFD()); err == nil {
 			return s, nil
@@ -189,7 +189,7 @@ func (e *Engine) Close() error {
 	for _, s := range left {
 		errs = append(errs, s.kill())
 	}
-	timeout := time.NewTimer(2*e.force + time.Second)
+	timeout := time.NewTimer(2*e.forceAfter + time.Second)
 	defer timeout.Stop()
 	for _, s := range left {
 		select {

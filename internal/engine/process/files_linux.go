@@ -14,19 +14,19 @@ import (
 type files struct {
 	stdin, stdout, stderr int         // ours; a terminal is on stdin and stdout
 	child                 []uintptr   // descriptors 0, 1 and 2
-	theirs                []int       // to be closed here once the child has them
+	childEnds             []int       // to be closed here once the child has them
 	set                   reactor.Set // watches stdout and stderr, once there is one
 }
 
-func (f *files) closeTheirs() {
-	for _, fd := range f.theirs {
+func (f *files) closeChildEnds() {
+	for _, fd := range f.childEnds {
 		_ = unix.Close(fd)
 	}
-	f.theirs = nil
+	f.childEnds = nil
 }
 
 func (f *files) close() {
-	f.closeTheirs()
+	f.closeChildEnds()
 	for _, fd := range []int{f.stdin, f.stdout, f.stderr} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
@@ -46,7 +46,7 @@ func openPipes(stdin bool, null int) (*files, error) {
 			return nil, fmt.Errorf("make pipe: %w", err)
 		}
 		in, f.stdin = p[0], p[1]
-		f.theirs = append(f.theirs, in)
+		f.childEnds = append(f.childEnds, in)
 	}
 	var out [2]int
 	for i, ours := range []*int{&f.stdout, &f.stderr} {
@@ -55,7 +55,7 @@ func openPipes(stdin bool, null int) (*files, error) {
 			return nil, fmt.Errorf("make pipe: %w", err)
 		}
 		*ours, out[i] = p[0], p[1]
-		f.theirs = append(f.theirs, p[1])
+		f.childEnds = append(f.childEnds, p[1])
 	}
 	f.child = []uintptr{uintptr(in), uintptr(out[0]), uintptr(out[1])}
 	return f, f.nonblock()
@@ -84,7 +84,7 @@ func (f *files) openSlave(size spool.Size) error {
 	if errno != 0 {
 		return fmt.Errorf("open terminal: %w", errno)
 	}
-	f.theirs = []int{int(slave)}
+	f.childEnds = []int{int(slave)}
 	f.child = []uintptr{slave, slave, slave}
 	if err := setSize(f.stdout, size); err != nil {
 		return fmt.Errorf("size terminal: %w", err)

@@ -15,13 +15,13 @@ func (p *pump) publish(st *stream, b []byte, given bool) {
 	if len(b) == 0 {
 		return
 	}
-	p.output = time.Now()
-	p.rate = float64(len(b)) / float64(max(1, p.output.Sub(p.published)))
-	p.published = p.output
+	p.lastOutput = time.Now()
+	p.rate = float64(len(b)) / float64(max(1, p.lastOutput.Sub(p.lastEvent)))
+	p.lastEvent = p.lastOutput
 	keep, exceeds := p.meter.Add(st.name, b)
 	if keep > 0 {
 		out := b[:keep:keep]
-		if !given && p.keeps(keep) {
+		if !given && p.sinkRetains(keep) {
 			out = bytes.Clone(out)
 		}
 		p.append(spool.Event{Kind: spool.KindOutput, Stream: st.name, Bytes: out})
@@ -34,8 +34,8 @@ func (p *pump) publish(st *stream, b []byte, given bool) {
 	}
 }
 
-// keeps reports whether the log holds on to the bytes of an event that large.
-func (p *pump) keeps(size int) bool {
+// sinkRetains reports whether the log holds on to the bytes of an event that large.
+func (p *pump) sinkRetains(size int) bool {
 	f, ok := p.out.(engine.Forgetful)
 	return !ok || f.Keeps(size)
 }
@@ -56,12 +56,12 @@ func (p *pump) block() {
 // flush logs the output that was held back, once the streams have ended.
 func (p *pump) flush() { p.meter.Flush(p.append) }
 
-// notices logs what others left for the log.
-func (p *pump) notices() {
-	for _, n := range p.req.notices {
+// appendNotices logs what others left for the log.
+func (p *pump) appendNotices() {
+	for _, n := range p.requests.notices {
 		p.notice(n.Code, n.Text)
 	}
-	p.req.notices = nil
+	p.requests.notices = nil
 }
 
 func (p *pump) notice(code, text string) {
@@ -78,11 +78,11 @@ func (p *pump) event(kind spool.Kind, data any) {
 
 // append adds to the log. A log that takes no more ends the run.
 func (p *pump) append(e spool.Event) {
-	if p.refused {
+	if p.logClosed {
 		return
 	}
 	if _, err := p.out.Append(e); err != nil {
-		p.refused = true
+		p.logClosed = true
 		_ = p.s.kill() // there is no log to say that it failed
 	}
 }

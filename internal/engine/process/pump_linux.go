@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	eventSize = 256 << 10 // most bytes of an event, and of a read
-	pipeSize  = 1 << 20   // of a pipe that is used a lot, if we may
-	pipeLess  = 256 << 10
-	pipeStart = 64 << 10
-	burst     = 4 // reads of a stream that has more before looking at the other
+	eventSize       = 256 << 10 // most bytes of an event, and of a read
+	pipeSize        = 1 << 20   // of a pipe that is used a lot, if we may
+	smallPipeSize   = 256 << 10
+	initialPipeSize = 64 << 10
+	readsPerStream  = 4 // reads of a stream that has more before looking at the other
 	// coalesce is how long output is gathered after the last event, at the
 	// most. The first bytes after a silence never wait.
-	coalesce = time.Millisecond
+	coalesceTime = time.Millisecond
 	// enough is how much is worth an event of its own: a writer that has
 	// about that much together is not waited for.
-	enough = 192 << 10
+	eventTarget = 192 << 10
 	// firstCheck is when a tree that should end is looked at again.
-	firstCheck = 2 * time.Millisecond
-	lastCheck  = 100 * time.Millisecond
+	firstCount       = 2 * time.Millisecond
+	maxCountInterval = 100 * time.Millisecond
 )
 
 var buffers = sync.Pool{New: func() any { return new([eventSize]byte) }}
@@ -45,32 +45,32 @@ type pump struct {
 	streams [2]stream
 	open    int // streams that have not ended
 
-	exited  bool
-	outcome spool.Outcome
-	refused bool // the log takes no more
+	exited    bool
+	outcome   spool.Outcome
+	logClosed bool // the log takes no more
 
-	started   time.Time
-	output    time.Time // the last output
-	published time.Time // the last output event
-	gather    bool      // whether to let more come before the next
-	rate      float64   // bytes per nanosecond between the last two
-	worth     int       // how many bytes are not to be waited for
+	started     time.Time
+	lastOutput  time.Time // the last output
+	lastEvent   time.Time // the last output event
+	coalescing  bool      // whether to let more come before the next
+	rate        float64   // bytes per nanosecond between the last two
+	enoughBytes int       // how many bytes are not to be waited for
 
 	meter   meter.Meter
 	blocked bool // reading stopped because of the output limit
 
-	req    requests
-	gone   bool      // the tree is known to be empty
-	check  time.Time // when to look at it
-	pause  time.Duration
-	forced bool
+	requests      requests
+	treeEmpty     bool      // the tree is known to be empty
+	nextCount     time.Time // when to look at it
+	countInterval time.Duration
+	forcedClose   bool
 }
 
 // newPump takes over the output descriptors in f.
 func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
 	p := &pump{s: s, out: out}
-	p.streams[0] = stream{name: spool.Stdout, fd: f.stdout, holds: pipeStart}
-	p.streams[1] = stream{name: spool.Stderr, fd: f.stderr, holds: pipeStart}
+	p.streams[0] = stream{name: spool.Stdout, fd: f.stdout, capacity: initialPipeSize}
+	p.streams[1] = stream{name: spool.Stderr, fd: f.stderr, capacity: initialPipeSize}
 	if s.input.tty {
 		p.streams[0].name, p.streams[0].tty = spool.PTY, true
 	}
@@ -80,7 +80,7 @@ func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
 			return nil, fmt.Errorf("watch the output: %w", err)
 		}
 	}
-	s.reactor.Init(f.set, &s.eng.blocking)
+	s.reactor.Init(f.set, &s.engine.blocking)
 	p.reactor = &s.reactor
 	for _, st := range p.streams {
 		if st.fd >= 0 {
@@ -96,7 +96,7 @@ func (p *pump) watch(pidfd int) error { return p.reactor.Add(pidfd, exitIndex) }
 // close closes everything the pump owns.
 func (p *pump) close() {
 	for i := range p.streams {
-		p.end(i)
+		p.closeStream(i)
 	}
 	p.reactor.Close()
 }
@@ -104,11 +104,11 @@ func (p *pump) close() {
 // run is the life of a process.
 func (p *pump) run() {
 	p.started = time.Now()
-	p.output = p.started
+	p.lastOutput = p.started
 	var events [3]reactor.Event
 	for {
-		p.tend()
-		if p.exited && p.open == 0 && (p.gone || p.req.killAt.IsZero()) {
+		p.handleTimers()
+		if p.exited && p.open == 0 && (p.treeEmpty || p.requests.killAt.IsZero()) {
 			break
 		}
 		n := p.wait(events[:])
@@ -120,25 +120,25 @@ func (p *pump) run() {
 			ready[e.Fd] = true
 		}
 		if !ready[exitIndex] {
-			p.settle()
+			p.coalesce()
 		}
 		for i := range p.streams { // stdout first
 			if !ready[i] {
 				continue
 			}
-			for range burst {
-				if p.read(i); !p.streams[i].whole {
+			for range readsPerStream {
+				if p.read(i); !p.streams[i].lastReadFull {
 					break
 				}
 			}
 		}
-		if ready[exitIndex] && p.exit() {
+		if ready[exitIndex] && p.handleExit() {
 			break
 		}
 	}
 	p.close()
 	p.s.input.close()
-	p.s.end(p.outcome)
+	p.s.finish(p.outcome)
 }
 
 // wait returns what is ready, or nothing when it is time to tend to something.
@@ -146,17 +146,17 @@ func (p *pump) wait(events []reactor.Event) int {
 	if n, ok := p.reactor.Poll(events); ok {
 		return n
 	}
-	return p.reactor.Park(events, p.deadline())
+	return p.reactor.Park(events, p.nextTimer())
 }
 
-// settle lets output gather: until the last event is a millisecond old, or
+// coalesce lets output gather: until the last event is a millisecond old, or
 // about enough has come at the pace it came before, or the process has ended.
-func (p *pump) settle() {
-	for p.gather {
-		since := time.Since(p.published)
-		d := coalesce - since
+func (p *pump) coalesce() {
+	for p.coalescing {
+		since := time.Since(p.lastEvent)
+		d := coalesceTime - since
 		if p.rate > 0 {
-			d = min(d, time.Duration(float64(p.worth)/p.rate)-since)
+			d = min(d, time.Duration(float64(p.enoughBytes)/p.rate)-since)
 		}
 		if d <= 0 {
 			return
@@ -191,7 +191,7 @@ func (p *pump) read(i int) int {
 	}
 	var n int
 	var ended bool
-	if st.whole && p.keeps(size) { // so will this one, and the buffer can be the event's
+	if st.lastReadFull && p.sinkRetains(size) { // so will this one, and the buffer can be the event's
 		buf := make([]byte, size)
 		n, ended = st.read(buf)
 		p.publish(st, buf[:n], n == size)
@@ -201,14 +201,14 @@ func (p *pump) read(i int) int {
 		p.publish(st, buf[:n], false)
 		buffers.Put(buf)
 	}
-	st.whole = n == eventSize
-	p.gather = n < size && n > 0
-	p.worth = min(enough, st.holds/2)
-	if n >= pipeStart/2 && !st.tty && !st.grown {
+	st.lastReadFull = n == eventSize
+	p.coalescing = n < size && n > 0
+	p.enoughBytes = min(eventTarget, st.capacity/2)
+	if n >= initialPipeSize/2 && !st.tty && !st.grown {
 		st.grow()
 	}
 	if ended {
-		p.end(i)
+		p.closeStream(i)
 		if p.open == 0 {
 			p.flush()
 		}
@@ -235,8 +235,8 @@ func (p *pump) drain(i int) {
 	}
 }
 
-// exit collects the leader, and reports whether that was all.
-func (p *pump) exit() (all bool) {
+// handleExit collects the leader, and reports whether that was all.
+func (p *pump) handleExit() (all bool) {
 	if p.exited {
 		return false
 	}
@@ -247,16 +247,16 @@ func (p *pump) exit() (all bool) {
 	status, err := p.s.tree.Reap()
 	p.s.input.close()
 	p.exited = true
-	p.req = p.s.take()
-	p.notices()
+	p.requests = p.s.takeRequests()
+	p.appendNotices()
 	if err != nil {
 		p.outcome = spool.Outcome{Kind: spool.Unknown, Reason: err.Error()}
 		p.append(p.outcome.Event())
 		return false
 	}
-	p.outcome = exitOf(status)
+	p.outcome = outcomeOf(status)
 	e := p.outcome.Event()
-	if out, ok := p.out.(engine.Concluder); ok && !p.refused && p.open == 0 && p.s.over() {
+	if out, ok := p.out.(engine.Concluder); ok && !p.logClosed && p.open == 0 && p.s.endIfIdle() {
 		if out.Conclude(e) {
 			return true
 		}
@@ -265,8 +265,8 @@ func (p *pump) exit() (all bool) {
 	return false
 }
 
-// end closes a stream.
-func (p *pump) end(i int) {
+// closeStream closes a stream.
+func (p *pump) closeStream(i int) {
 	st := &p.streams[i]
 	if st.fd < 0 {
 		return

@@ -18,7 +18,7 @@ import (
 // session is one process. What it appends, its pump appends; the methods here
 // only leave requests for it.
 type session struct {
-	eng    *Engine
+	engine *Engine
 	tree   *launch.Tree
 	limits spool.Limits
 	input  input
@@ -28,12 +28,12 @@ type session struct {
 	done    chan struct{}   // closed after the last append
 	outcome spool.Outcome   // valid once done is closed
 
-	mu       sync.Mutex
-	ended    bool
-	notices  []spool.Notice // to be appended
-	killAt   time.Time      // when a stop becomes a kill; zero if nobody asked to stop
-	forceAt  time.Time      // when streams are given up; zero if nothing was killed
-	escapees bool           // the notice about them was made
+	mu          sync.Mutex
+	ended       bool
+	notices     []spool.Notice // to be appended
+	killAt      time.Time      // when a stop becomes a kill; zero if nobody asked to stop
+	forceAt     time.Time      // when streams are given up; zero if nothing was killed
+	escapeNoted bool           // the notice about them was made
 }
 
 // Pid is the leader's process id.
@@ -49,7 +49,7 @@ func (s *session) Wait() spool.Outcome {
 func (s *session) Takes(in spool.Input) error {
 	switch in.Kind {
 	case spool.InputStdin, spool.InputEOF:
-		return s.input.takes()
+		return s.input.checkOpen()
 	}
 	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
 }
@@ -60,7 +60,7 @@ func (s *session) Send(ctx context.Context, in spool.Input) error {
 	case spool.InputStdin:
 		return s.input.write(ctx, in.Bytes)
 	case spool.InputEOF:
-		return s.input.end(ctx)
+		return s.input.sendEOF(ctx)
 	}
 	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
 }
@@ -161,16 +161,16 @@ func (s *session) kill() error {
 		s.killAt = now
 	}
 	if s.forceAt.IsZero() {
-		s.forceAt = now.Add(s.eng.force)
+		s.forceAt = now.Add(s.engine.forceAfter)
 	}
-	if n := members.Escaped; n > 0 && !s.escapees {
-		s.escapees = true
-		s.notices = append(s.notices, spool.Notice{Code: NoticeTreeKill, Text: escapeText(n, s.eng.Guarantees().Kill)})
+	if n := members.Escaped; n > 0 && !s.escapeNoted {
+		s.escapeNoted = true
+		s.notices = append(s.notices, spool.Notice{Code: NoticeTreeKill, Text: escapeText(n, s.engine.Guarantees().Kill)})
 	}
 	s.mu.Unlock()
 	err := s.tree.Kill()
 	if err != nil {
-		s.notice(NoticeKillFailed, err.Error())
+		s.addNotice(NoticeKillFailed, err.Error())
 	}
 	s.reactor.Wake()
 	return err
@@ -183,8 +183,8 @@ func escapeText(n int, mechanism string) string {
 	return fmt.Sprintf("%d processes had left the process group; ended by %s", n, mechanism)
 }
 
-// notice leaves a notice for the pump to append.
-func (s *session) notice(code, text string) {
+// addNotice leaves a notice for the pump to append.
+func (s *session) addNotice(code, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.notices = append(s.notices, spool.Notice{Code: code, Text: text})
@@ -197,8 +197,8 @@ type requests struct {
 	forceAt time.Time
 }
 
-// take hands the requests over. The times stay; the notices do not.
-func (s *session) take() requests {
+// takeRequests hands the requests over. The times stay; the notices do not.
+func (s *session) takeRequests() requests {
 	s.reactor.Acknowledge()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,17 +207,17 @@ func (s *session) take() requests {
 	return r
 }
 
-// over ends a session of which nobody asked anything that is still to be done,
+// endIfIdle ends a session of which nobody asked anything that is still to be done,
 // before its last event is appended. Whoever asks later is too late.
-func (s *session) over() bool {
+func (s *session) endIfIdle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = len(s.notices) == 0 && s.killAt.IsZero()
 	return s.ended
 }
 
-// end records the outcome and tells everyone. Nothing is appended after it.
-func (s *session) end(o spool.Outcome) {
+// finish records the outcome and tells everyone. Nothing is appended after it.
+func (s *session) finish(o spool.Outcome) {
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()

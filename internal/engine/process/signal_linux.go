@@ -35,8 +35,8 @@ func signalName(sig unix.Signal) string {
 	return "SIG" + strconv.Itoa(int(sig))
 }
 
-// exitOf translates what wait said.
-func exitOf(ws unix.WaitStatus) spool.Outcome {
+// outcomeOf translates what wait said.
+func outcomeOf(ws unix.WaitStatus) spool.Outcome {
 	if ws.Signaled() {
 		return spool.Outcome{Kind: spool.Exited, Code: 128 + int(ws.Signal()), Signal: signalName(ws.Signal())}
 	}

@@ -20,8 +20,8 @@ func invalid(err error) error {
 	return &spool.StartError{Reason: engine.StartInvalid, Err: err}
 }
 
-// check rejects what no kernel call should see.
-func check(spec *spool.Spec, env []string) error {
+// checkSpec rejects what no kernel call should see.
+func checkSpec(spec *spool.Spec, env []string) error {
 	if len(spec.Argv) == 0 {
 		return invalid(errors.New("argv must not be empty"))
 	}
@@ -67,7 +67,7 @@ func startError(program string, spec *spool.Spec, err error) error {
 		e.Hint = "no such program in the PATH of its environment"
 		if strings.Contains(program, "/") {
 			e.Hint = "no such program"
-			if unix.Access(inDir(spec.Cwd, program), unix.F_OK) == nil {
+			if unix.Access(resolvePath(spec.Cwd, program), unix.F_OK) == nil {
 				e.Hint = "the file exists, but the interpreter it names does not"
 			}
 		}
@@ -99,7 +99,7 @@ func limitHint(errno syscall.Errno) string {
 	return "too many open files"
 }
 
-func inDir(cwd, path string) string {
+func resolvePath(cwd, path string) string {
 	if cwd == "" || strings.HasPrefix(path, "/") {
 		return path
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// past is a deadline that wakes whoever waits.
-var past = time.Unix(1, 0)
+// pastDeadline is a deadline that wakes whoever waits.
+var pastDeadline = time.Unix(1, 0)
 
 // input is our end of a process's standard input. On a terminal it is a
 // second descriptor of the terminal.
@@ -26,8 +26,8 @@ type input struct {
 	file *os.File // owns fd from the first write on
 }
 
-// takes returns [spool.ErrInputClosed] once nothing can be written.
-func (in *input) takes() error {
+// checkOpen returns [spool.ErrInputClosed] once nothing can be written.
+func (in *input) checkOpen() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.fd < 0 {
@@ -64,7 +64,7 @@ func (in *input) write(ctx context.Context, b []byte) error {
 	}
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		_ = f.SetWriteDeadline(past)
+		_ = f.SetWriteDeadline(pastDeadline)
 		close(woken)
 	})
 	_, err = f.Write(b)
@@ -83,8 +83,8 @@ func (in *input) write(ctx context.Context, b []byte) error {
 	return fmt.Errorf("write stdin: %w", err)
 }
 
-// end says that no more input comes.
-func (in *input) end(ctx context.Context) error {
+// sendEOF says that no more input comes.
+func (in *input) sendEOF(ctx context.Context) error {
 	if !in.tty {
 		if !in.close() {
 			return spool.ErrInputClosed

@@ -8,20 +8,20 @@ import (
 
 // stream is one of the two outputs, or the terminal.
 type stream struct {
-	name  spool.Stream
-	fd    int // -1 once it ended
-	tty   bool
-	grown bool // the pipe has been enlarged, or cannot be
-	holds int  // what fits into it
-	whole bool // the last read filled its buffer
+	name         spool.Stream
+	fd           int // -1 once it ended
+	tty          bool
+	grown        bool // the pipe has been enlarged, or cannot be
+	capacity     int  // what fits into it
+	lastReadFull bool // the last read filled its buffer
 }
 
 // grow enlarges a pipe that is used a lot, if the system lets us.
 func (st *stream) grow() {
 	st.grown = true
-	for _, size := range []int{pipeSize, pipeLess} {
+	for _, size := range []int{pipeSize, smallPipeSize} {
 		if n, err := unix.FcntlInt(uintptr(st.fd), unix.F_SETPIPE_SZ, size); err == nil {
-			st.holds = n
+			st.capacity = n
 			return
 		}
 	}

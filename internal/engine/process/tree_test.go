@@ -305,7 +305,7 @@ func TestPidsLimitWithoutGroups(t *testing.T) {
 // Somebody out of reach keeps the stream open: here, this test does.
 func TestHeldStreamsAreGivenUp(t *testing.T) {
 	e := open(t, Options{})
-	e.force = 50 * time.Millisecond
+	e.forceAfter = 50 * time.Millisecond
 	s, log := start(t, e, shell("echo up; sleep 1000"))
 	log.UntilOutput(t, spool.Stdout, "up")
 	held, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/1", s.Pid()), os.O_WRONLY, 0)

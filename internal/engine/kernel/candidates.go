@@ -114,10 +114,10 @@ func venvOf(path string) string {
 	return ""
 }
 
-// behind returns what a candidate turned out to be: version managers put
+// resolvedTo returns what a candidate turned out to be: version managers put
 // scripts into PATH that look for the interpreter for longer than it takes to
 // start. Other scripts may have a purpose.
-func (c candidate) behind(found string) candidate {
+func (c candidate) resolvedTo(found string) candidate {
 	if filepath.Base(filepath.Dir(c.path)) != "shims" || executable(found) != nil {
 		return c
 	}

@@ -10,10 +10,10 @@ import (
 // sigaction is the kernel's struct; all zero is the default action.
 type sigaction [4]uint64
 
-// Quiet turns off SIGCHLD. Launchers wait for descriptors; the signal would
+// ResetSIGCHLD turns off SIGCHLD. Launchers wait for descriptors; the signal would
 // only interrupt one of their threads. It is meant for programs that do nothing
 // else: package os/signal does not know of it.
-func Quiet() error {
+func ResetSIGCHLD() error {
 	var byDefault sigaction
 	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
 	if errno != 0 {

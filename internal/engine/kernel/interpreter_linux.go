@@ -30,30 +30,30 @@ type interpreter struct {
 	pids       int  // the limit of processes of one that was forked
 	memory     *launch.MemoryGroup
 
-	in       []byte    // of control, not yet a whole frame
-	watched  uint32    // for what the control socket is
-	closed   time.Time // when the control socket ended
-	mute     bool      // it lives on although it did
-	killed   time.Time // when it was, other than to end the run
-	oomKills int64     // how many the system had killed for memory when it began
+	incoming    []byte    // of control, not yet a whole frame
+	ctlEvents   uint32    // for what the control socket is
+	ctlClosed   time.Time // when the control socket ended
+	unreachable bool      // it lives on although it did
+	killed      time.Time // when it was, other than to end the run
+	oomKills    int64     // how many the system had killed for memory when it began
 }
 
-// theirs are the ends that belong to the interpreter.
-type theirs struct{ out, err, ctl, dump int }
+// childFiles are the ends that belong to the interpreter.
+type childFiles struct{ out, err, ctl, dump int }
 
-func (t *theirs) close() {
+func (t *childFiles) close() {
 	for _, fd := range []int{t.out, t.err, t.ctl, t.dump} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
 	}
-	*t = theirs{-1, -1, -1, -1}
+	*t = childFiles{-1, -1, -1, -1}
 }
 
-// newPython makes the descriptors of an interpreter.
-func newPython() (*interpreter, *theirs, error) {
+// newInterpreter makes the descriptors of an interpreter.
+func newInterpreter() (*interpreter, *childFiles, error) {
 	p := &interpreter{out: -1, err: -1, ctl: -1, dump: -1, oomKills: oomKills()}
-	t := &theirs{-1, -1, -1, -1}
+	t := &childFiles{-1, -1, -1, -1}
 	err := p.open(t)
 	if err != nil {
 		p.closeFiles()
@@ -63,7 +63,7 @@ func newPython() (*interpreter, *theirs, error) {
 	return p, t, nil
 }
 
-func (p *interpreter) open(t *theirs) error {
+func (p *interpreter) open(t *childFiles) error {
 	for _, ends := range [][2]*int{{&p.out, &t.out}, {&p.err, &t.err}} {
 		var fds [2]int
 		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -122,12 +122,12 @@ func (p *interpreter) discard() string {
 		said += strings.ToValidUTF8(last, "\uFFFD")
 	}
 	p.closeFiles()
-	p.leaveMemory()
+	p.closeMemoryGroup()
 	return said
 }
 
-// leaveMemory gives up the memory group, once nobody is in it.
-func (p *interpreter) leaveMemory() {
+// closeMemoryGroup gives up the memory group, once nobody is in it.
+func (p *interpreter) closeMemoryGroup() {
 	if p.memory != nil {
 		_ = p.memory.Close() // else it is removed with the launcher
 		p.memory = nil
@@ -178,17 +178,17 @@ func (l *launchSpec) init() dict {
 	return m
 }
 
-// startPlain starts an interpreter with the runner. It does not wait until it
+// startProcess starts an interpreter with the runner. It does not wait until it
 // is ready.
-func (e *Engine) startPlain(c candidate, l *launchSpec) (*interpreter, error) {
-	p, t, err := newPython()
+func (e *Engine) startProcess(c candidate, l *launchSpec) (*interpreter, error) {
+	p, t, err := newInterpreter()
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
 	p.tree, err = e.launcher.Start(launch.Command{
 		Path: c.path, Argv: runnerArgs(c.path, "kernel", ""), Env: c.activate(l.env), Dir: l.cwd, Pids: l.pids,
-		Files: []uintptr{uintptr(e.null), uintptr(t.out), uintptr(t.err), uintptr(t.ctl), uintptr(e.life[0]), uintptr(t.dump)},
+		Files: []uintptr{uintptr(e.null), uintptr(t.out), uintptr(t.err), uintptr(t.ctl), uintptr(e.lifePipe[0]), uintptr(t.dump)},
 	})
 	if err != nil {
 		p.closeFiles()
@@ -217,16 +217,16 @@ func writeAll(fd int, b []byte) error {
 	return nil
 }
 
-// pollSlice is how often a wait for a starting interpreter looks whether
+// pollInterval is how often a wait for a starting interpreter looks whether
 // anybody still wants it.
-const pollSlice = 20 * time.Millisecond
+const pollInterval = 20 * time.Millisecond
 
 var errStartTimeout = errors.New("it did not become ready in time")
 
-// awaitReady waits for the message that an interpreter is ready.
-func (p *interpreter) awaitReady(ctx context.Context, deadline time.Time) error {
+// waitReady waits for the message that an interpreter is ready.
+func (p *interpreter) waitReady(ctx context.Context, deadline time.Time) error {
 	for {
-		m, err := p.frame()
+		m, err := p.nextMessage()
 		if err != nil {
 			return err
 		}
@@ -245,23 +245,23 @@ func (p *interpreter) awaitReady(ctx context.Context, deadline time.Time) error 
 			return errStartTimeout
 		}
 		fds := []unix.PollFd{{Fd: int32(p.ctl), Events: unix.POLLIN}}
-		_, err = unix.Poll(fds, int(min(left, pollSlice)/time.Millisecond)+1)
+		_, err = unix.Poll(fds, int(min(left, pollInterval)/time.Millisecond)+1)
 		if err != nil && err != unix.EINTR {
 			return fmt.Errorf("wait for interpreter: %w", err)
 		}
 		if fds[0].Revents != 0 {
-			if err := p.fill(); err != nil {
+			if err := p.readControl(); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// errGone says that the interpreter closed the control channel.
-var errGone = errors.New("the interpreter ended")
+// errExited says that the interpreter closed the control channel.
+var errExited = errors.New("the interpreter ended")
 
-// fill reads what there is on the control channel.
-func (p *interpreter) fill() error {
+// readControl reads what there is on the control channel.
+func (p *interpreter) readControl() error {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := unix.Read(p.ctl, buf)
@@ -271,28 +271,28 @@ func (p *interpreter) fill() error {
 		case err == unix.EAGAIN:
 			return nil
 		case err != nil || n == 0:
-			return errGone
+			return errExited
 		}
-		p.in = append(p.in, buf[:n]...)
+		p.incoming = append(p.incoming, buf[:n]...)
 		if n < len(buf) {
 			return nil
 		}
 	}
 }
 
-// frame takes the next message out of what was read, or returns nil.
-func (p *interpreter) frame() (dict, error) {
-	if len(p.in) < 4 {
+// nextMessage takes the next message out of what was read, or returns nil.
+func (p *interpreter) nextMessage() (dict, error) {
+	if len(p.incoming) < 4 {
 		return nil, nil
 	}
-	n := int(binary.LittleEndian.Uint32(p.in))
+	n := int(binary.LittleEndian.Uint32(p.incoming))
 	if n > maxFrame {
 		return nil, fmt.Errorf("%w: %d bytes long", errFrame, n)
 	}
-	if len(p.in) < 4+n {
+	if len(p.incoming) < 4+n {
 		return nil, nil
 	}
-	v, err := decodeValue(p.in[4 : 4+n])
+	v, err := decodeValue(p.incoming[4 : 4+n])
 	if err != nil {
 		return nil, err
 	}
@@ -300,17 +300,17 @@ func (p *interpreter) frame() (dict, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: it is a %T", errFrame, v)
 	}
-	rest := p.in[4+n:]
+	rest := p.incoming[4+n:]
 	if len(rest) == 0 {
-		p.in = nil // what the message points to is its own from now on
+		p.incoming = nil // what the message points to is its own from now on
 	} else {
-		p.in = rest
+		p.incoming = rest
 	}
 	return m, nil
 }
 
-// stack returns what the interpreter dumped since the last time.
-func (p *interpreter) stack() string {
+// takeStack returns what the interpreter dumped since the last time.
+func (p *interpreter) takeStack() string {
 	info := unix.Stat_t{}
 	if err := unix.Fstat(p.dump, &info); err != nil || info.Size == 0 {
 		return ""
@@ -341,15 +341,15 @@ func oomKills() int64 {
 	return 0
 }
 
-// bringUp starts an interpreter for a run and waits until it is ready.
-func (e *Engine) bringUp(ctx context.Context, l *launchSpec) (*interpreter, error) {
+// startInterpreter starts an interpreter for a run and waits until it is ready.
+func (e *Engine) startInterpreter(ctx context.Context, l *launchSpec) (*interpreter, error) {
 	select {
 	case e.starting <- struct{}{}:
 		defer func() { <-e.starting }()
 	case <-ctx.Done():
 		return nil, &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
 	}
-	deadline := time.Now().Add(millis(l.cfg.StartTimeoutMs, DefaultStartTimeout))
+	deadline := time.Now().Add(millisOr(l.cfg.StartTimeoutMs, DefaultStartTimeout))
 	if info, err := os.Stat(l.cwd); err != nil {
 		return nil, &spool.StartError{Reason: engine.StartBadCwd, Hint: "create the working directory or choose another", Err: err}
 	} else if !info.IsDir() {
@@ -363,9 +363,9 @@ func (e *Engine) bringUp(ctx context.Context, l *launchSpec) (*interpreter, erro
 		if known, ok := e.resolved(c, l); ok {
 			c = known
 		}
-		p, err := e.startOne(ctx, c, l, deadline)
+		p, err := e.startCandidate(ctx, c, l, deadline)
 		if err == nil {
-			e.resolve(c, l, p)
+			e.remember(c, l, p)
 			return p, nil
 		}
 		if ctx.Err() != nil {
@@ -379,8 +379,8 @@ func (e *Engine) bringUp(ctx context.Context, l *launchSpec) (*interpreter, erro
 	return nil, errNoInterpreter(tried)
 }
 
-// startOne starts an interpreter from a zygote if it can, or else plainly.
-func (e *Engine) startOne(ctx context.Context, c candidate, l *launchSpec, deadline time.Time) (*interpreter, error) {
+// startCandidate starts an interpreter from a zygote if it can, or else plainly.
+func (e *Engine) startCandidate(ctx context.Context, c candidate, l *launchSpec, deadline time.Time) (*interpreter, error) {
 	if z := e.zygote(ctx, c, l, deadline); z != nil {
 		p, err := z.fork(ctx, l, deadline)
 		if err == nil {
@@ -390,16 +390,16 @@ func (e *Engine) startOne(ctx context.Context, c candidate, l *launchSpec, deadl
 			return nil, err
 		}
 	}
-	p, err := e.startPlain(c, l)
+	p, err := e.startProcess(c, l)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.awaitReady(ctx, deadline); err != nil {
+	if err := p.waitReady(ctx, deadline); err != nil {
 		if said := p.discard(); said != "" {
 			err = fmt.Errorf("%w: %s", err, said)
 		}
 		return nil, err
 	}
-	e.warm(c, p, l)
+	e.prepareZygote(c, p, l)
 	return p, nil
 }

@@ -8,23 +8,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spare is a descriptor that is closed when descriptors run out, so that trees
+// reserve is a descriptor that is closed when descriptors run out, so that trees
 // can still be counted and killed.
-var spare = spareFD{fd: -1}
+var reserve = reserveFD{fd: -1}
 
-type spareFD struct {
+type reserveFD struct {
 	mu sync.Mutex // held while it is in use
 	fd int        // -1 if there is none
 }
 
-func (s *spareFD) fill() {
+func (s *reserveFD) fill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refill()
 }
 
 // refill opens the descriptor if possible. The caller holds mu.
-func (s *spareFD) refill() {
+func (s *reserveFD) refill() {
 	if s.fd >= 0 {
 		return
 	}
@@ -42,20 +42,20 @@ func openControl(file string, flag int) (fd int, closeFile func(), err error) {
 		return fd, func() { _ = unix.Close(fd) }, nil
 	}
 	if err == unix.EMFILE {
-		spare.mu.Lock()
-		if spare.fd >= 0 {
-			_ = unix.Close(spare.fd)
-			spare.fd = -1
+		reserve.mu.Lock()
+		if reserve.fd >= 0 {
+			_ = unix.Close(reserve.fd)
+			reserve.fd = -1
 			if fd, err = unix.Open(file, flag|unix.O_CLOEXEC, 0); err == nil {
 				return fd, func() {
 					_ = unix.Close(fd)
-					spare.refill()
-					spare.mu.Unlock()
+					reserve.refill()
+					reserve.mu.Unlock()
 				}, nil
 			}
 		}
-		spare.refill()
-		spare.mu.Unlock()
+		reserve.refill()
+		reserve.mu.Unlock()
 	}
 	return -1, nil, &fs.PathError{Op: "open", Path: file, Err: err}
 }
