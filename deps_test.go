@@ -68,7 +68,7 @@ var mayImport = map[string][]string{
 	"internal/wire/execserver":                  {"", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/wire/execserver/fileuri", "internal/gopool", "internal/record", "internal/strict"},
 	"client":                                    {"", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/record"},
 	"internal/keeper":                           {"", "internal/engine", "internal/eventlog", "internal/host", "internal/store", "internal/wire/rpc", "internal/wire/runproto", "internal/gopool", "internal/flock", "internal/environ", "internal/engine/process", "internal/record", "internal/fdpass"},
-	"internal/cli":                              {"", "render", "client", "local", "internal/collector", "internal/engine/agents/sessions", "internal/engine/agents/takopi", "internal/netcut", "internal/torture", "internal/wire/execserver"},
+	"internal/cli":                              {"", "render", "client", "local", "internal/collector", "internal/engine/agents/sessions", "internal/engine/agents/takopi", "internal/netcut", "internal/strict", "internal/torture", "internal/wire/execserver"},
 	"internal/collector":                        {},
 	"internal/examplestest":                     {},
 	"local":                                     {"", "internal/collector", "internal/engine", "internal/engine/agents", "internal/engine/agents/policy", "internal/engine/kernel", "internal/engine/process", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/host", "internal/keeper", "internal/launch", "internal/store"},

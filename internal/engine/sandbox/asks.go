@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/strict"
 	"github.com/spool-run/spool/python"
 )
 
@@ -46,8 +48,8 @@ func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte)
 			Prompt string `json:"prompt"`
 			Secret bool   `json:"secret"`
 		}
-		if err := json.Unmarshal(payload, &line); err != nil {
-			return failed("EINVAL", "input: malformed payload")
+		if err := strict.Unmarshal(payload, &line, "the payload"); err != nil {
+			return failed("EINVAL", "input: "+err.Error())
 		}
 		ask.Prompt, ask.Secret = line.Prompt, line.Secret
 	}
@@ -107,23 +109,43 @@ func denies(c *python.SandboxConfig, kind string, payload []byte) string {
 	if len(c.Hosts) == 0 || kind != python.AskHTTP && kind != python.AskDNS {
 		return ""
 	}
-	var request struct{ URL, Hostname string }
-	if json.Unmarshal(payload, &request) != nil {
-		return kind + ": malformed payload"
-	}
-	host := request.Hostname
-	if kind == python.AskHTTP {
-		u, err := url.Parse(request.URL)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" {
-			return kind + ": not an http URL"
-		}
-		host = u.Host
-		if !c.AllowsHost(u.Host) {
-			host = u.Hostname()
-		}
+	host, err := askedHost(c, kind, payload)
+	if err != nil {
+		return kind + ": " + err.Error()
 	}
 	if !c.AllowsHost(host) {
 		return fmt.Sprintf("%s: network access to %q is not offered to this sandbox", kind, host)
 	}
 	return ""
+}
+
+// askedHost returns the host that a network ask names. The payload goes to the
+// host program as it is, so it must have one reading: only known keys, in their
+// exact case, each at most once.
+func askedHost(c *python.SandboxConfig, kind string, payload []byte) (string, error) {
+	if kind == python.AskDNS {
+		var lookup struct {
+			Hostname string `json:"hostname"`
+			Family   int    `json:"family"`
+		}
+		err := strict.Unmarshal(payload, &lookup, "the payload")
+		return lookup.Hostname, err
+	}
+	var request struct {
+		URL     string            `json:"url"`
+		Method  string            `json:"method"`
+		Headers map[string]string `json:"headers"`
+		Body    string            `json:"body_base64"`
+	}
+	if err := strict.Unmarshal(payload, &request, "the payload"); err != nil {
+		return "", err
+	}
+	u, err := url.Parse(request.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return "", errors.New("not an http URL")
+	}
+	if c.AllowsHost(u.Host) {
+		return u.Host, nil
+	}
+	return u.Hostname(), nil
 }

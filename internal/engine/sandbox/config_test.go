@@ -98,6 +98,37 @@ func TestAllowedHosts(t *testing.T) {
 	}
 }
 
+// A host program may read keys in another case, or take the first or the last
+// of two equal keys. So the hosts filter refuses payloads with several readings.
+func TestHostsFilterReadsKeysExactly(t *testing.T) {
+	c := &python.SandboxConfig{Hosts: []string{"good.test"}, Offer: []string{"*"}}
+	for _, tt := range []struct {
+		kind, payload string
+		denied        bool
+	}{
+		{python.AskHTTP, `{"url":"http://good.test/"}`, false},
+		{python.AskHTTP, `{"url":"http://good.test:8080/","method":"POST","headers":{"A":"b"},"body_base64":"eA=="}`, false},
+		{python.AskHTTP, `{"url":"http://evil.test/"}`, true},
+		{python.AskHTTP, `{"url":"http://evil.test/","URL":"http://good.test/"}`, true},
+		{python.AskHTTP, `{"URL":"http://good.test/","url":"http://evil.test/"}`, true},
+		{python.AskHTTP, `{"URL":"http://good.test/"}`, true},
+		{python.AskHTTP, `{"url":"http://evil.test/","url":"http://good.test/"}`, true},
+		{python.AskHTTP, `{"url":"http://good.test/","u\u0072l":"http://good.test/"}`, true},
+		{python.AskHTTP, `{"url":"http://good.test/","uri":"http://evil.test/"}`, true},
+		{python.AskHTTP, `{"url":"http://good.test/"} {"url":"http://evil.test/"}`, true},
+		{python.AskHTTP, `[{"url":"http://good.test/"}]`, true},
+		{python.AskDNS, `{"hostname":"good.test"}`, false},
+		{python.AskDNS, `{"hostname":"good.test","family":4}`, false},
+		{python.AskDNS, `{"hostname":"evil.test","Hostname":"good.test"}`, true},
+		{python.AskDNS, `{"hostname":"evil.test","hostname":"good.test"}`, true},
+		{python.AskDNS, `{"hostname":"good.test","url":"http://evil.test/"}`, true},
+	} {
+		if reason := denies(c, tt.kind, []byte(tt.payload)); reason != "" != tt.denied {
+			t.Errorf("%s %s: denied %q, want denied %v", tt.kind, tt.payload, reason, tt.denied)
+		}
+	}
+}
+
 // events collects what an output appends.
 type events []string
 
