@@ -205,45 +205,70 @@ func (d *Dir) rmdir(path string) error { return d.remove(path, unix.AT_REMOVEDIR
 
 func (d *Dir) remove(path string, flags int) error {
 	return d.in(path, func(dir int, name string) error {
-		var st unix.Stat_t
-		if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return err
-		}
-		if err := unix.Unlinkat(dir, name, flags); err != nil {
-			return err
-		}
-		d.release(&st)
-		return nil
+		return d.quota.remove(func() error {
+			fd, err := hold(dir, name)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd) //nolint:errcheck // holds nothing
+			if err := unix.Unlinkat(dir, name, flags); err != nil {
+				return err
+			}
+			d.release(fd)
+			return nil
+		})
 	})
 }
 
-// release gives back what a file took that is no longer there.
-func (d *Dir) release(st *unix.Stat_t) {
+// hold opens what a name names, to look at it after the name is removed.
+func hold(dir int, name string) (int, error) {
+	return unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+// release gives back what a removed file took: now, or at its last close if the
+// guest has it open. A file that has another name keeps its bytes.
+func (d *Dir) release(fd int) {
 	var bytes int64
-	if Mode(st.Mode).IsFile() && st.Nlink <= 1 {
-		bytes = st.Size
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && Mode(st.Mode).IsFile() && st.Nlink == 0 {
+		if d.quota.unlinked(inode{uint64(st.Dev), st.Ino}) {
+			return
+		}
+		// No handle is left that could change the size.
+		if unix.Fstat(fd, &st) == nil {
+			bytes = st.Size
+		}
 	}
-	_ = d.quota.add(-bytes, -1) // giving back works
+	_ = d.quota.add(-bytes, -1) // giving back never fails
 }
 
 func (d *Dir) rename(from, to string) error {
 	return d.in(from, func(fromDir int, fromName string) error {
 		return d.in(to, func(toDir int, toName string) error {
-			var old unix.Stat_t
-			replaced := unix.Fstatat(toDir, toName, &old, unix.AT_SYMLINK_NOFOLLOW) == nil
-			var st unix.Stat_t
-			if err := unix.Fstatat(fromDir, fromName, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-				return err
-			}
-			if err := unix.Renameat(fromDir, fromName, toDir, toName); err != nil {
-				return err
-			}
-			if replaced && old.Ino != st.Ino {
-				d.release(&old)
-			}
-			return nil
+			return d.quota.remove(func() error { return d.replace(fromDir, fromName, toDir, toName) })
 		})
 	})
+}
+
+// replace renames what a name names, and gives back what was in its place.
+func (d *Dir) replace(fromDir int, fromName string, toDir int, toName string) error {
+	var old, st unix.Stat_t
+	replaced, err := hold(toDir, toName)
+	if err == nil {
+		defer unix.Close(replaced) //nolint:errcheck // holds nothing
+		err = unix.Fstat(replaced, &old)
+	}
+	replaces := err == nil
+	if err := unix.Fstatat(fromDir, fromName, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if err := unix.Renameat(fromDir, fromName, toDir, toName); err != nil {
+		return err
+	}
+	if replaces && (old.Ino != st.Ino || old.Dev != st.Dev) {
+		d.release(replaced)
+	}
+	return nil
 }
 
 func (d *Dir) chmod(path string, perm Mode) error {
@@ -346,15 +371,24 @@ func (d *Dir) create(path string, flags Flags, mode int, perm Mode) (File, error
 }
 
 func (d *Dir) opened(fd int, flags Flags, empty bool) (File, error) {
-	info, err := fstat(fd)
-	if err == nil && !info.Mode.IsFile() && !info.Mode.IsDir() {
+	var st unix.Stat_t
+	err := own(unix.Fstat(fd, &st))
+	mode := Mode(st.Mode)
+	if err == nil && !mode.IsFile() && !mode.IsDir() {
 		err = EACCES // a device or a pipe: not for guests
 	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	f := &dirFile{fd: os.NewFile(uintptr(fd), ""), quota: d.quota, dir: info.Mode.IsDir(), flags: flags}
+	f := &dirFile{fd: os.NewFile(uintptr(fd), ""), quota: d.quota, dir: mode.IsDir(), flags: flags}
+	f.inode = d.quota.opened(inode{uint64(st.Dev), st.Ino})
+	// A file that was removed before the quota knew of this handle has been
+	// given back already. It is as if the removal had come first.
+	if err := unix.Fstat(fd, &st); err != nil || mode.IsFile() && st.Nlink == 0 {
+		_ = f.Close()
+		return nil, ENOENT
+	}
 	if empty {
 		if err := f.Truncate(0); err != nil {
 			_ = f.Close()

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +15,9 @@ type dirFile struct {
 	quota *Quota
 	dir   bool
 	flags Flags
-	mu    sync.Mutex // serialises growth, so that it is counted once
+	inode *openInode
+
+	closed atomic.Bool
 }
 
 func (f *dirFile) control(do func(fd int) error) error {
@@ -72,8 +74,8 @@ func (f *dirFile) WriteAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, EINVAL
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.inode.growing.Lock()
+	defer f.inode.growing.Unlock()
 	n, _, err := f.write(p, off)
 	return n, err
 }
@@ -82,20 +84,20 @@ func (f *dirFile) Append(p []byte) (int, int64, error) {
 	if err := f.check(Write); err != nil {
 		return 0, 0, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.inode.growing.Lock()
+	defer f.inode.growing.Unlock()
 	return f.write(p, -1)
 }
 
 // write writes what the quota allows, at the end if off is negative, and
-// returns also where that ended. Callers hold f.mu.
+// returns also where that ended. Callers hold growing.
 func (f *dirFile) write(p []byte, off int64) (n int, end int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, 0, err
 	}
 	at := off
-	if off < 0 {
+	if off < 0 || f.flags&Append != 0 {
 		at = info.Size
 	}
 	if len(p) == 0 {
@@ -140,8 +142,8 @@ func (f *dirFile) Truncate(size int64) error {
 	if size < 0 {
 		return EINVAL
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.inode.growing.Lock()
+	defer f.inode.growing.Unlock()
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -166,6 +168,15 @@ func (f *dirFile) Sync() error {
 }
 
 func (f *dirFile) Close() error {
+	if f.closed.Swap(true) {
+		return EBADF
+	}
+	f.inode.growing.Lock()
+	defer f.inode.growing.Unlock()
+	info, _ := f.Stat()
+	// Before the descriptor is closed, because the number of the inode may be
+	// used again after that.
+	f.quota.closed(f.inode, info.Size)
 	if err := f.fd.Close(); err != nil {
 		return ErrnoOf(err)
 	}

@@ -14,8 +14,29 @@ const (
 type Quota struct {
 	maxBytes, maxFiles int64
 
+	// removing serialises removals of names, so that the file that is given
+	// back is the one that the name had.
+	removing sync.Mutex
+
 	mu           sync.Mutex
 	bytes, files int64
+	open         map[inode]*openInode // files of directories, see openInode
+}
+
+// inode identifies a file of this machine.
+type inode struct{ dev, ino uint64 }
+
+// openInode is a file of this machine that the guest has open. It belongs to
+// the quota, because the guest may reach one file through several mounts.
+type openInode struct {
+	id inode
+	// growing serialises what changes the size of the file, so that each
+	// byte counts once.
+	growing sync.Mutex
+
+	// The quota's mu guards these.
+	handles  int
+	unlinked bool // the guest removed it; it counts until the last close
 }
 
 // NewQuota returns a quota; zeros mean the defaults, negative numbers no
@@ -73,4 +94,66 @@ func (q *Quota) upTo(n int64) int64 {
 	}
 	q.bytes += n
 	return n
+}
+
+// remove calls do while no other name is removed.
+func (q *Quota) remove(do func() error) error {
+	if q != nil {
+		q.removing.Lock()
+		defer q.removing.Unlock()
+	}
+	return do()
+}
+
+// opened counts a handle of a file.
+func (q *Quota) opened(id inode) *openInode {
+	if q == nil {
+		return &openInode{id: id}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f := q.open[id]
+	if f == nil {
+		f = &openInode{id: id}
+		if q.open == nil {
+			q.open = make(map[inode]*openInode)
+		}
+		q.open[id] = f
+	}
+	f.handles++
+	return f
+}
+
+// unlinked marks a removed file and reports whether it is open: its bytes then
+// come back at the last close.
+func (q *Quota) unlinked(id inode) bool {
+	if q == nil {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f := q.open[id]
+	if f == nil {
+		return false
+	}
+	f.unlinked = true
+	return true
+}
+
+// closed discounts a handle of a file of that size. The last handle of a
+// removed file gives back what the file took.
+func (q *Quota) closed(f *openInode, size int64) {
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	f.handles--
+	last := f.handles == 0
+	if last {
+		delete(q.open, f.id)
+	}
+	q.mu.Unlock()
+	if last && f.unlinked {
+		_ = q.add(-size, -1) // giving back never fails
+	}
 }
