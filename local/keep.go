@@ -64,7 +64,7 @@ func settling(dir string) host.Options {
 	return host.Options{Dir: dir, Sweep: func(owner string) error {
 		_, err := launch.SweepOwner(owner)
 		if dead, lookErr := host.LookupOwner(dir, owner); lookErr == nil {
-			err = errors.Join(err, keeper.RemoveSocket(dead.Address))
+			err = errors.Join(err, keeper.RemoveSocket(dir, dead.Address))
 		}
 		return err
 	}}

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/eventlog"
 	"github.com/spool-run/spool/internal/gopool"
+	"github.com/spool-run/spool/internal/privatedir"
 	"github.com/spool-run/spool/internal/store"
 )
 
@@ -131,6 +133,9 @@ func Open(o Options) (*Host, error) {
 	if o.Dir == "" {
 		return h, nil
 	}
+	if err := checkPrivate(o.Dir); err != nil {
+		return nil, fmt.Errorf("open state directory: %w%s", err, next(h.remedy(err)))
+	}
 	var err error
 	h.store, err = store.Open(o.Dir, store.Options{Sync: o.Sync, SyncEvery: o.SyncEvery, SegmentBytes: o.SegmentBytes, Spares: o.Spares})
 	if err != nil {
@@ -140,6 +145,20 @@ func Open(o Options) (*Host, error) {
 	// It is retried; see [Host.Unsettled].
 	h.unsettled = h.recoverDead()
 	return h, nil
+}
+
+// checkPrivate makes the state directory if it does not exist. Otherwise it
+// checks that the directory and the files of the hosts in it are this user's own,
+// and that no other user can change them: recovery does what they say. The store
+// checks the files of a run when it opens them.
+func checkPrivate(dir string) error {
+	if err := privatedir.Make(dir); err != nil {
+		return err
+	}
+	if err := privatedir.CheckEntries(dir); err != nil {
+		return err
+	}
+	return privatedir.CheckEntries(filepath.Join(dir, hostsDir))
 }
 
 // Unsettled returns the recovery error of Open, or nil. The next host that

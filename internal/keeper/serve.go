@@ -29,6 +29,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/privatedir"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/rpc"
@@ -116,7 +117,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	cancel()
 	wg.Wait()
 	s.endLeases()
-	err = errors.Join(err, h.Close(), removeSocket(path))
+	err = errors.Join(err, h.Close(), removeSocket(dir, path))
 	s.updates.Wait() // all runs have ended
 	return err
 }
@@ -416,12 +417,17 @@ func newUpdate(page spool.Page, at store.Position) record.Update {
 	return result
 }
 
+// hostsDir is the directory of the hosts and their sockets in a state directory.
+func hostsDir(dir string) string { return filepath.Join(dir, "hosts") }
+
 // socketPath returns a path for the keeper's socket: in the state directory, or
 // in a private directory if that path would be too long for a socket.
 func socketPath(dir string) (string, error) {
-	hosts := filepath.Join(dir, "hosts")
-	if err := os.MkdirAll(hosts, 0o700); err != nil {
-		return "", fmt.Errorf("keeper: open state directory: %w", err)
+	hosts := hostsDir(dir)
+	for _, d := range []string{dir, hosts} {
+		if err := privatedir.Make(d); err != nil {
+			return "", fmt.Errorf("keeper: open state directory: %w", err)
+		}
 	}
 	path := filepath.Join(hosts, randomName()+".sock")
 	if len(path) <= maxSocketPath {

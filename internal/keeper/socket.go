@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/spool-run/spool/internal/privatedir"
 )
 
 const (
@@ -34,22 +36,35 @@ func listen(path string) (net.Listener, error) {
 	return ln, nil
 }
 
-// RemoveSocket removes the socket of a keeper that died, given its address.
-func RemoveSocket(address string) error {
+// RemoveSocket removes the socket of a keeper of the state directory dir that
+// died, given the keeper's address. It removes nothing but a socket that
+// [socketPath] could have named.
+func RemoveSocket(dir, address string) error {
 	if path, ok := strings.CutPrefix(address, addressPrefix); ok {
-		return removeSocket(path)
+		return removeSocket(dir, path)
 	}
 	return nil
 }
 
 // removeSocket removes the socket of a keeper that has ended.
-func removeSocket(path string) error {
-	err := os.Remove(path)
+func removeSocket(dir, path string) error {
+	parent := filepath.Dir(path)
+	own := filepath.Base(path) == privateName && strings.HasPrefix(filepath.Base(parent), privatePrefix)
+	if own && privatedir.Check(parent) != nil || !own && parent != hostsDir(dir) {
+		return nil
+	}
+	fi, err := os.Lstat(path)
+	if err == nil {
+		if fi.Mode().Type() != fs.ModeSocket {
+			return nil
+		}
+		err = os.Remove(path)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	if dir := filepath.Dir(path); filepath.Base(path) == privateName && strings.HasPrefix(filepath.Base(dir), privatePrefix) {
-		if rmErr := os.Remove(dir); !errors.Is(rmErr, fs.ErrNotExist) {
+	if own {
+		if rmErr := os.Remove(parent); !errors.Is(rmErr, fs.ErrNotExist) {
 			err = errors.Join(err, rmErr)
 		}
 	}

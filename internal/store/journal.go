@@ -459,7 +459,7 @@ func (j *Journal) refreshSegment(seg *segment) error {
 		return fmt.Errorf("refresh run %s: %w", j.id, err)
 	}
 	defer f.Close()
-	fi, err := f.Stat()
+	fi, err := statOwn(f)
 	if err != nil {
 		return fmt.Errorf("refresh run %s: %w", j.id, err)
 	}

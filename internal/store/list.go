@@ -100,7 +100,7 @@ func readTail(id spool.RunID, seg *segment) (tail, time.Time, error) {
 		return t, time.Time{}, fmt.Errorf("list run %s: %w", id, err)
 	}
 	defer f.Close()
-	fi, err := f.Stat()
+	fi, err := statOwn(f)
 	if err != nil {
 		return t, time.Time{}, fmt.Errorf("list run %s: %w", id, err)
 	}

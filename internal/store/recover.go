@@ -71,7 +71,7 @@ func (j *Journal) recoverFrom(segs []*segment, cut *Cut) (done bool, err error) 
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	fi, err := f.Stat()
+	fi, err := statOwn(f)
 	if err != nil {
 		return false, err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/privatedir"
 )
 
 const (
@@ -122,4 +123,14 @@ func linkNew(from, to string) error {
 		return err
 	}
 	return os.Remove(from)
+}
+
+// statOwn describes an open file. It is an error if the file belongs to another
+// user, or if other users can change it.
+func statOwn(f *os.File) (fs.FileInfo, error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return fi, privatedir.CheckFile(f.Name(), fi)
 }

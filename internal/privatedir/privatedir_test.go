@@ -1,0 +1,69 @@
+//go:build unix
+
+package privatedir_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/spool-run/spool/internal/privatedir"
+)
+
+// TestCheckEntries checks which directories are private.
+func TestCheckEntries(t *testing.T) {
+	other := func(t *testing.T, path string) {
+		if os.Geteuid() != 0 {
+			t.Skip("only root can give a file to another user")
+		}
+		if err := os.Lchown(path, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mode := func(perm fs.FileMode) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			if err := os.Chmod(path, perm); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		file    string // that change changes
+		change  func(t *testing.T, path string)
+		private bool
+	}{
+		{"private", ".", mode(0o700), true},
+		{"readable", "file", mode(0o644), true},
+		{"own link", "link", func(*testing.T, string) {}, true},
+		{"group can write the directory", ".", mode(0o770), false},
+		{"others can write the directory", ".", mode(0o777), false},
+		{"others can write a file", "file", mode(0o602), false},
+		{"directory of another user", ".", other, false},
+		{"file of another user", "file", other, false},
+		{"link of another user", "link", other, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "dir")
+			if err := privatedir.Make(dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink("file", filepath.Join(dir, "link")); err != nil {
+				t.Fatal(err)
+			}
+			c.change(t, filepath.Join(dir, c.file))
+			err := privatedir.CheckEntries(dir)
+			if c.private && err != nil || !c.private && !errors.Is(err, privatedir.ErrNotPrivate) {
+				t.Errorf("private is %v, got: %v", c.private, err)
+			}
+		})
+	}
+	if err := privatedir.CheckEntries(filepath.Join(t.TempDir(), "none")); err != nil {
+		t.Error(err)
+	}
+}
