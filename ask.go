@@ -21,8 +21,8 @@ type Ask struct {
 	// Name is that of the tool, or what an approval is for.
 	Name   string `json:"name,omitempty"`
 	Prompt string `json:"prompt,omitempty"` // for a person
-	// Secret asks for an answer that nobody should see: send it with
-	// [Input.Secret].
+	// Secret asks for an answer that is not logged or shown. The log leaves
+	// the answer out, whether or not it is sent with [Input.Secret].
 	Secret bool `json:"secret,omitempty"`
 	// Data are the arguments.
 	Data json.RawMessage `json:"data,omitempty"`

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"testing"
@@ -59,5 +60,45 @@ func TestAsksEndOnce(t *testing.T) {
 	add(spool.Event{Kind: spool.KindDone, Turn: 7})
 	if a.close(over) {
 		t.Error("an answer was accepted after the end of the turn")
+	}
+}
+
+// TestSecretAskDecides checks that the answer to an ask for a secret stays out
+// of the log, also when the answer does not say that it is secret.
+func TestSecretAskDecides(t *testing.T) {
+	for _, c := range []struct {
+		ask    string
+		secret bool // says the answer
+		logged bool
+	}{
+		{`{"kind":"input","secret":true}`, false, false},
+		{`{"kind":"input","secret":true}`, true, false},
+		{`{"kind":"input"}`, true, false},
+		{`{"kind":"input"}`, false, true},
+	} {
+		log := eventlog.New(eventlog.Options{Run: "test"})
+		q := newInputQueue(t.Context(), log.Append)
+		take := make(chan struct{})
+		close(take)
+		q.begin(&slowSession{take: take})
+		seq, err := q.asks.record(spool.Event{Kind: spool.KindAsk, Data: []byte(c.ask)}, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(spool.Answer{Ask: seq, Data: []byte(`"hunter2"`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.put(t.Context(), spool.Input{Kind: spool.InputAnswer, Data: data, Secret: c.secret}); err != nil {
+			t.Fatal(err)
+		}
+		q.end()
+		events, err := log.Read(seq, spool.DefaultPageBytes)
+		if err != nil || len(events) != 1 {
+			t.Fatalf("%d events, %v", len(events), err)
+		}
+		if logged := bytes.Contains(events[0].Data, []byte("hunter2")); logged != c.logged {
+			t.Errorf("ask %s, answer secret %v: logged %v, want %v", c.ask, c.secret, logged, c.logged)
+		}
 	}
 }

@@ -102,8 +102,14 @@ func (q *inputQueue) record(in *spool.Input) error {
 	if !in.Logged() {
 		return nil
 	}
+	var answer spool.Answer
+	if in.Kind == spool.InputAnswer {
+		if err := json.Unmarshal(in.Data, &answer); err != nil {
+			return fmt.Errorf("%w: answer: %w", spool.ErrInvalid, err)
+		}
+	}
 	said := spool.Said{ID: in.ID, Kind: in.Kind, Data: in.Data}
-	if in.Secret {
+	if in.Secret || in.Kind == spool.InputAnswer && q.asks.secret(answer.Ask) {
 		said.Data = nil
 	}
 	data, err := json.Marshal(said)
@@ -113,14 +119,8 @@ func (q *inputQueue) record(in *spool.Input) error {
 	if len(data) > spool.MaxEventBytes {
 		return fmt.Errorf("%w: an input of %d bytes exceeds %d", spool.ErrInvalid, len(data), spool.MaxEventBytes)
 	}
-	if in.Kind == spool.InputAnswer {
-		var a spool.Answer
-		if err := json.Unmarshal(in.Data, &a); err != nil {
-			return fmt.Errorf("%w: answer: %w", spool.ErrInvalid, err)
-		}
-		if !q.asks.close(a.Ask) {
-			return fmt.Errorf("answer to %d: %w", a.Ask, spool.ErrNotAsked)
-		}
+	if in.Kind == spool.InputAnswer && !q.asks.close(answer.Ask) {
+		return fmt.Errorf("answer to %d: %w", answer.Ask, spool.ErrNotAsked)
 	}
 	in.Seq, err = q.log(spool.Event{Kind: spool.KindInput, Data: data})
 	return err
@@ -130,7 +130,13 @@ func (q *inputQueue) record(in *spool.Input) error {
 // them.
 type asks struct {
 	mu   sync.Mutex
-	open map[spool.Seq]spool.Seq // the turn of each
+	open map[spool.Seq]openAsk
+}
+
+// openAsk is an ask that waits for an answer.
+type openAsk struct {
+	turn   spool.Seq
+	secret bool // the answer stays out of the log
 }
 
 // record appends an event that may open or close an ask. A
@@ -150,12 +156,12 @@ func (a *asks) record(e spool.Event, log *eventlog.Log) (spool.Seq, error) {
 	}
 	if e.OpensAsk() {
 		if a.open == nil {
-			a.open = make(map[spool.Seq]spool.Seq)
+			a.open = make(map[spool.Seq]openAsk)
 		}
-		a.open[e.Seq] = e.Turn
+		a.open[e.Seq] = openAsk{e.Turn, asksSecret(&e)}
 	}
-	for ask, turn := range a.open {
-		if e.ClosesAsk(ask, turn) {
+	for ask, o := range a.open {
+		if e.ClosesAsk(ask, o.turn) {
 			delete(a.open, ask)
 		}
 	}
@@ -173,6 +179,22 @@ func closedAsk(e *spool.Event) (spool.Seq, bool) {
 		return 0, false
 	}
 	return n.Ask, true
+}
+
+// asksSecret reports whether an ask wants an answer that stays out of the log.
+// An ask that cannot be read is taken for one.
+func asksSecret(e *spool.Event) bool {
+	var ask struct {
+		Secret bool `json:"secret"`
+	}
+	return json.Unmarshal(e.Data, &ask) != nil || ask.Secret
+}
+
+// secret reports whether the answer to an open ask stays out of the log.
+func (a *asks) secret(ask spool.Seq) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open[ask].secret
 }
 
 // close marks an ask as answered. It returns false if the ask was not open.
