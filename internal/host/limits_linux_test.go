@@ -24,7 +24,7 @@ import (
 func mount(t *testing.T, how string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, how); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, how+",mode=0700"); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("mount: %v", err)
 		}

@@ -22,7 +22,7 @@ func tinyDisk(t *testing.T) string {
 func smallDisk(t *testing.T, how string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, how); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, how+",mode=0700"); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("mount: %v", err)
 		}
