@@ -184,9 +184,7 @@ func closedAsk(e *spool.Event) (spool.Seq, bool) {
 // asksSecret reports whether an ask wants an answer that stays out of the log.
 // An ask that cannot be read is taken for one.
 func asksSecret(e *spool.Event) bool {
-	var ask struct {
-		Secret bool `json:"secret"`
-	}
+	var ask spool.Ask
 	return json.Unmarshal(e.Data, &ask) != nil || ask.Secret
 }
 
