@@ -24,6 +24,9 @@ func outerFilter() seccomp.Program {
 		seccomp.Equal(unix.CLONE_VFORK|unix.CLONE_VM|uint32(unix.SIGCHLD), seccomp.Allow),
 		seccomp.Equal(unix.CLONE_VFORK|unix.CLONE_VM|unix.CLONE_PIDFD|uint32(unix.SIGCHLD), seccomp.Allow))
 	f.On(seccomp.Errno(unix.ENOSYS), unix.SYS_CLONE3) // its flags are in memory; clone does as well
+	onFcntl(f)
+	// The owner of a descriptor gets signals about it.
+	f.OnArg(unix.SYS_IOCTL, 1, seccomp.Allow, seccomp.Equal(fioSetOwn, deny), seccomp.Equal(siocSPGrp, deny))
 	f.On(deny, forbidden...)
 	return f.Program(seccomp.Allow)
 }
@@ -35,9 +38,25 @@ func outerFilter() seccomp.Program {
 // of a file, in which something else follows. The allocator then copies.
 func innerFilter() seccomp.Program {
 	f := seccomp.New()
+	onFcntl(f)
 	f.On(seccomp.Allow, allowed...)
 	return f.Program(seccomp.Errno(unix.EPERM))
 }
+
+// onFcntl allows what fcntl does to descriptors and their flags. Its other
+// commands can make the kernel send signals to other processes.
+func onFcntl(f *seccomp.Filter) {
+	f.OnArg(unix.SYS_FCNTL, 1, seccomp.Errno(unix.EPERM),
+		seccomp.Equal(unix.F_DUPFD, seccomp.Allow), seccomp.Equal(unix.F_DUPFD_CLOEXEC, seccomp.Allow),
+		seccomp.Equal(unix.F_GETFD, seccomp.Allow), seccomp.Equal(unix.F_SETFD, seccomp.Allow),
+		seccomp.Equal(unix.F_GETFL, seccomp.Allow), seccomp.Equal(unix.F_SETFL, seccomp.Allow))
+}
+
+// The requests of ioctl that set the owner of a descriptor.
+const (
+	fioSetOwn = 0x8901
+	siocSPGrp = 0x8902
+)
 
 // forbidden are the calls that nothing in a sandbox needs, on any
 // architecture; see forbiddenHere for others.
@@ -71,5 +90,5 @@ var allowed = append([]uint32{
 	unix.SYS_GETRANDOM, unix.SYS_SCHED_YIELD, unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETPPID, unix.SYS_GETUID, unix.SYS_GETEUID,
 	unix.SYS_GETGID, unix.SYS_GETEGID, unix.SYS_GETRUSAGE, unix.SYS_SYSINFO, unix.SYS_UNAME, unix.SYS_SCHED_GETAFFINITY,
 	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_RESTART_SYSCALL,
-	unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_CTL, unix.SYS_PPOLL, unix.SYS_EXIT, unix.SYS_EXIT_GROUP, unix.SYS_FCNTL,
+	unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_CTL, unix.SYS_PPOLL, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 }, allowedHere...)

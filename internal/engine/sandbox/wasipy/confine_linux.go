@@ -2,6 +2,7 @@ package wasipy
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -13,17 +14,17 @@ import (
 // Go's runtime, and reads and writes on its open descriptors. A worker opens
 // nothing, starts nothing and connects to nothing.
 var needed = append([]uint32{
-	unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_CLOSE, unix.SYS_FSTAT, unix.SYS_FCNTL,
+	unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_CLOSE, unix.SYS_FSTAT,
 	unix.SYS_RECVMSG, unix.SYS_SHUTDOWN, unix.SYS_PPOLL,
 	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2,
 	unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_BRK, unix.SYS_MINCORE,
 	unix.SYS_FUTEX, unix.SYS_SCHED_YIELD, unix.SYS_SCHED_GETAFFINITY, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ,
 	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK,
 	unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_RESTART_SYSCALL,
-	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_TGKILL, unix.SYS_GETRANDOM, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
+	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETRANDOM, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 }, neededHere...)
 
-// filter returns the filter of a worker's system calls.
+// filter returns the filter of the system calls of this process, a worker.
 func filter() seccomp.Program {
 	deny := seccomp.Errno(unix.EPERM)
 	f := seccomp.New()
@@ -35,6 +36,13 @@ func filter() seccomp.Program {
 	// cannot look; without clone3 the runtime calls clone.
 	f.OnArg(unix.SYS_CLONE, 0, deny, seccomp.AnyBit(unix.CLONE_THREAD, seccomp.Allow))
 	f.On(seccomp.Errno(unix.ENOSYS), unix.SYS_CLONE3)
+	// Signals to itself, with which the runtime preempts its threads, and none
+	// to others: neither directly nor by making them the owner of a descriptor.
+	f.OnArg(unix.SYS_TGKILL, 0, deny, seccomp.Equal(uint32(os.Getpid()), seccomp.Allow))
+	f.OnArg(unix.SYS_FCNTL, 1, deny,
+		seccomp.Equal(unix.F_GETFD, seccomp.Allow), seccomp.Equal(unix.F_SETFD, seccomp.Allow),
+		seccomp.Equal(unix.F_GETFL, seccomp.Allow), seccomp.Equal(unix.F_SETFL, seccomp.Allow),
+		seccomp.Equal(unix.F_DUPFD_CLOEXEC, seccomp.Allow))
 	f.On(seccomp.Allow, needed...)
 	return f.Program(deny)
 }
