@@ -41,8 +41,8 @@
 // A process writes output events, then exited, then closed. The [Kind] of an
 // event says what its Data is: a [Done], an [Ask], a [Notice]; package python
 // has the data of kernels and sandboxes, package agent that of agents, and
-// package render turns all of them into text. [Run.Output] returns the bytes of
-// a run that has ended.
+// package render turns the events of Python runs, asks and notices into text.
+// [Run.Output] waits for the end of a run and returns its bytes.
 //
 // An [Outcome] is exited, failed or unknown. Only a wait status of the
 // operating system makes an exit: what cannot be known is unknown.
@@ -68,7 +68,8 @@
 //
 // # Asks
 //
-// A run that needs something of its host writes an [Ask] and waits: a line of
+// A run that needs something of the program that uses it writes an [Ask] and
+// waits: a line of
 // input, a permission, a call of a host function. Any program that reads the
 // log may answer, once, with [Run.Reply] or [Run.Answer]. [Run.ServeTools]
 // answers calls of Go functions.

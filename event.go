@@ -35,20 +35,20 @@ type Seq uint64
 // Kind says what an event reports.
 type Kind string
 
-// The kinds of event that runs of every engine have; packages python and agent
+// The kinds of event that do not belong to one engine; packages python and agent
 // have more. A reader that meets a kind it does not know must pass over it:
 // kinds are only ever added.
 const (
-	KindStarted   Kind = "started"
-	KindInput     Kind = "input"
-	KindOutput    Kind = "output"
-	KindAsk       Kind = "ask"
-	KindNotice    Kind = "notice"
-	KindDone      Kind = "done"
-	KindTruncated Kind = "truncated"
-	KindExited    Kind = "exited"
-	KindFailed    Kind = "failed"
-	KindClosed    Kind = "closed"
+	KindStarted   Kind = "started"   // the engine is ready; see agent.Started
+	KindInput     Kind = "input"     // Data is a [Said]; begins a turn or answers an ask
+	KindOutput    Kind = "output"    // Bytes of Stream
+	KindAsk       Kind = "ask"       // Data is an [Ask]
+	KindNotice    Kind = "notice"    // Data is a [Notice]
+	KindDone      Kind = "done"      // Data is a [Done]; ends a turn
+	KindTruncated Kind = "truncated" // Data is a [Truncation]
+	KindExited    Kind = "exited"    // the run ended; see [Event.Outcome]
+	KindFailed    Kind = "failed"    // the run ended; see [Event.Outcome]
+	KindClosed    Kind = "closed"    // the last event of every log
 )
 
 // Stream says where output bytes came from.

@@ -14,11 +14,12 @@ import (
 const contestedLength = 4
 
 // Find returns the run that a person means by text: the run with that id, the
-// newest run with that name, or the one run whose id begins with text.
+// newest run with that name, or the one run whose id begins with text. The run
+// may have ended; [Backend.List] with [Filter.Live] finds live runs only.
 //
-// The error is [ErrAmbiguous] if text is the prefix of several ids, or, from four
-// characters on, the name of one run and the prefix of another's id;
-// [ErrNotFound] if no run matches; [ErrInvalid] if text is empty.
+// The error is [ErrAmbiguous] if text is the prefix of several ids, or if it has
+// four or more characters and is both the name of one run and a prefix of the id
+// of another; [ErrNotFound] if no run matches; [ErrInvalid] if text is empty.
 func Find(ctx context.Context, b Backend, text string) (*Run, error) {
 	run, err := find(ctx, b, text)
 	if err != nil {

@@ -7,8 +7,8 @@ type State string
 
 // The states of a run, in order.
 const (
-	StateRunning State = "running" // the leader lives
-	StateExited  State = "exited"  // the leader ended; its streams are still open
+	StateRunning State = "running" // the process that was started is alive
+	StateExited  State = "exited"  // that process ended; others still hold its output open
 	StateClosed  State = "closed"  // nothing will be appended any more
 )
 
@@ -22,11 +22,11 @@ type Info struct {
 	Cwd     string            `json:"cwd,omitempty"`
 	TTY     bool              `json:"tty,omitempty"`
 	Pid     int               `json:"pid,omitempty"`
-	Owner   string            `json:"owner,omitempty"` // the host that writes the log
+	Owner   string            `json:"owner,omitempty"` // the process that writes the log
 	Created time.Time         `json:"created"`
 	Ended   time.Time         `json:"ended,omitzero"`
 	State   State             `json:"state"`
-	Outcome *Outcome          `json:"outcome,omitempty"` // nil until it is known, or known to be unknowable
+	Outcome *Outcome          `json:"outcome,omitempty"` // nil until the run has ended
 	Last    Seq               `json:"last"`              // highest seq assigned so far
 	Bytes   int64             `json:"bytes"`             // output bytes logged
 }

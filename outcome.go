@@ -20,9 +20,9 @@ const (
 // Outcome is the end of a run. Only a reaped wait status makes it Exited.
 type Outcome struct {
 	Kind   OutcomeKind `json:"kind"`
-	Code   int         `json:"code"`
-	Signal string      `json:"signal,omitempty"`
-	Reason string      `json:"reason,omitempty"`
+	Code   int         `json:"code"`             // the exit code, or 128 and the number of the signal
+	Signal string      `json:"signal,omitempty"` // such as SIGTERM, if a signal ended the run
+	Reason string      `json:"reason,omitempty"` // why the run failed or its outcome is unknown
 }
 
 // ExitCode is the code a command that stands for the run should exit with:

@@ -22,7 +22,8 @@ func Start(ctx context.Context, b Backend, spec Spec) (*Run, error) {
 	return &Run{b, info.ID}, nil
 }
 
-// Attach returns a handle to a run that exists.
+// Attach returns a handle to the run with that id. It does not check that the run
+// exists; the first call on the handle does.
 func Attach(b Backend, id RunID) *Run { return &Run{b, id} }
 
 // ID returns the run's id.
@@ -117,7 +118,8 @@ func (r *Run) Stop(ctx context.Context) error { return r.Control(ctx, Control{Op
 // Kill ends the whole tree at once.
 func (r *Run) Kill(ctx context.Context) error { return r.Control(ctx, Control{Op: ControlKill}) }
 
-// Wait returns the outcome once the run is closed.
+// Wait returns the outcome once the run is closed: after its process, and every
+// process that holds its output open, has ended.
 func (r *Run) Wait(ctx context.Context) (Outcome, error) {
 	info, err := r.Info(ctx)
 	if err != nil {
@@ -142,8 +144,8 @@ func (r *Run) Wait(ctx context.Context) (Outcome, error) {
 	return outcome, nil
 }
 
-// Output returns all bytes of the given streams, in log order, once the run
-// is closed; of all streams if none is given.
+// Output waits until the run is closed and returns all bytes of the given
+// streams, in log order; of all streams if none is given.
 func (r *Run) Output(ctx context.Context, streams ...Stream) ([]byte, error) {
 	var out []byte
 	for e, err := range r.Events(ctx, 0) {

@@ -9,13 +9,17 @@ import (
 // one a spec means when it names none.
 const EngineProcess = "process"
 
-// Spec says what to run. The zero value of every field but Argv is usable.
+// Spec says what to run. A process needs Argv; the Spec methods of
+// python.KernelConfig, python.SandboxConfig and agent.Config fill in what the
+// other engines need. The zero value of all other fields is usable.
 type Spec struct {
-	// ID makes the start idempotent: a second start with the same ID
-	// returns the run that exists. Empty lets the backend choose.
+	// ID makes the start idempotent: a second start with the same ID and an
+	// equal spec returns the run that exists, and one with another spec
+	// gives [ErrExists]. It has the characters a-z and 0-9. If it is empty,
+	// the backend chooses one.
 	ID RunID `json:"id,omitempty"`
-	// Name is how people find the run again. Of several runs with one
-	// name the newest is meant.
+	// Name is how people find the run again; see [Find]. Several runs may
+	// have the same name.
 	Name   string            `json:"name,omitempty"`
 	Engine string            `json:"engine,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
@@ -24,12 +28,18 @@ type Spec struct {
 	Argv []string `json:"argv,omitempty"`
 	// Arg0 is what the process sees as its argv[0], when not Argv[0].
 	Arg0 string `json:"arg0,omitempty"`
-	// Cwd is the working directory; empty means the backend's own.
+	// Cwd is the working directory. Empty means that of the program that
+	// calls Start with package local, and that of the server with package
+	// client.
 	Cwd string `json:"cwd,omitempty"`
-	// Env overlays what EnvPolicy made; without a policy it is the whole
-	// environment. Values are never written to the log or the store.
+	// Env are variables that are added to those of EnvPolicy. Without a
+	// policy a process gets Env alone; kernels and agents also get the
+	// variables they cannot work without, such as HOME and PATH. Values are
+	// never written to the log or the store.
 	Env map[string]string `json:"env,omitempty"`
-	// EnvPolicy derives an environment from the backend's own.
+	// EnvPolicy takes variables over from the environment of the program
+	// that calls Start with package local, and from that of the server with
+	// package client.
 	EnvPolicy *EnvPolicy `json:"env_policy,omitempty"`
 	// TTY asks for a terminal of this size instead of pipes.
 	TTY *Size `json:"tty,omitempty"`
@@ -51,29 +61,34 @@ type Size struct {
 // EnvPolicy derives an environment in this order: inherit, drop the default
 // excludes (names that look like secrets), drop Exclude, apply Set, keep only
 // IncludeOnly when it is not empty. Patterns are case-insensitive globs.
+//
+// An API key is therefore dropped even with "all", unless the policy sets
+// IgnoreDefaultExcludes or [Spec.Env] names the key.
 type EnvPolicy struct {
-	// Inherit says which variables of the backend's environment to start
-	// from: "all" of them, the "core" ones (PATH, HOME and their like) or
-	// "none". Empty means all.
-	Inherit               string            `json:"inherit,omitempty"`
+	// Inherit says which variables to start from: "all" of them, the "core"
+	// ones (PATH, HOME and their like) or "none". Empty means all.
+	Inherit string `json:"inherit,omitempty"`
+	// IgnoreDefaultExcludes keeps variables whose names match *KEY*,
+	// *SECRET* or *TOKEN*. Otherwise they are dropped.
 	IgnoreDefaultExcludes bool              `json:"ignore_default_excludes,omitempty"`
 	Exclude               []string          `json:"exclude,omitempty"`
 	Set                   map[string]string `json:"set,omitempty"`
 	IncludeOnly           []string          `json:"include_only,omitempty"`
 }
 
-// Limits bound one run. Zero means the backend's default. The JSON form has
-// durations in whole milliseconds.
+// Limits bound one run. Zero means the backend's default, which is named below
+// as far as backends set none of their own; a negative limit is an error. The
+// JSON form has durations in whole milliseconds.
 type Limits struct {
-	Wall  time.Duration `json:"wall_ms,omitempty"`  // stop after this long
-	Idle  time.Duration `json:"idle_ms,omitempty"`  // stop after this long without output
-	Grace time.Duration `json:"grace_ms,omitempty"` // between asking to end and killing
-	// OutputBytes bounds the output that is logged.
+	Wall  time.Duration `json:"wall_ms,omitempty"`  // stop after this long; default none
+	Idle  time.Duration `json:"idle_ms,omitempty"`  // stop after this long without output; default none
+	Grace time.Duration `json:"grace_ms,omitempty"` // between SIGTERM and SIGKILL; default 5 s
+	// OutputBytes bounds the output that is logged; default 2 GiB.
 	OutputBytes int64 `json:"output_bytes,omitempty"`
 	// OutputPolicy says what happens to output beyond that. "truncate", the
 	// default, keeps the head and the tail and logs how many bytes were
 	// dropped between them; "block" stops reading, so that the writer
 	// blocks; "stop" stops the run.
 	OutputPolicy string `json:"output_policy,omitempty"`
-	Pids         int    `json:"pids,omitempty"` // processes and threads alive at once
+	Pids         int    `json:"pids,omitempty"` // processes and threads alive at once; default 4096
 }

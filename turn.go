@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Said is the payload of an input event: something that was said to the run.
+// Said is the payload of an input event: an input that the run accepted.
 // The seq of the event names the turn it began. Data is absent if the input
 // was secret.
 type Said struct {
@@ -45,7 +45,7 @@ type TurnOutcome string
 const (
 	TurnOK          TurnOutcome = "ok"
 	TurnError       TurnOutcome = "error"       // it raised, or said that it failed
-	TurnInterrupted TurnOutcome = "interrupted" // somebody asked it to stop, and it did
+	TurnInterrupted TurnOutcome = "interrupted" // an interrupt ended it
 	TurnCancelled   TurnOutcome = "cancelled"   // it or its run was stopped
 	TurnTimeout     TurnOutcome = "timeout"     // its time was up
 	TurnRefused     TurnOutcome = "refused"     // it may not do what it needed to do
@@ -93,15 +93,16 @@ type Turn struct {
 	repeated bool
 }
 
-// Exec runs a cell. It returns once the run took it; [Turn.Wait] waits. An id
-// that the run has seen gives the turn that it began then, and runs nothing; an
-// empty one is never the same as another.
+// Exec runs a cell after the cells that were sent before it. It returns once the
+// run accepted the cell; [Turn.Wait] waits for its end. The id makes Exec
+// idempotent: if the run has accepted that id before, Exec returns the turn of
+// then and runs nothing. An empty id always begins a new turn.
 func (r *Run) Exec(ctx context.Context, id string, c Cell) (*Turn, error) {
 	return r.begin(ctx, id, InputCell, c)
 }
 
-// Prompt tells an agent something. It returns once the run took it;
-// [Turn.Wait] waits. The id is as in [Run.Exec].
+// Prompt gives an agent a prompt. It returns once the run accepted the prompt;
+// [Turn.Wait] waits for the end of the turn. The id is as in [Run.Exec].
 func (r *Run) Prompt(ctx context.Context, id string, p Prompt) (*Turn, error) {
 	return r.begin(ctx, id, InputPrompt, p)
 }
@@ -128,8 +129,9 @@ func (t *Turn) Repeated() bool { return t.repeated }
 // Seq names the turn.
 func (t *Turn) Seq() Seq { return t.seq }
 
-// Events yields what the turn caused, and ends after its done event. If the
-// run ends before that, it yields what ended it and then nothing more.
+// Events yields the events of the turn and ends after its done event. If the
+// run ends before that, it yields the event that ended the run and stops. To
+// resume in the middle of a turn, use [Run.Events] and compare [Event.Turn].
 func (t *Turn) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for e, err := range t.run.Events(ctx, t.seq) {

@@ -53,7 +53,8 @@ type Question struct {
 // [AskQuestion]. An answer that is a plain string is a Decision with that
 // Choice.
 type Decision struct {
-	// Choice is the ID of a [spool.AskOption], or one of the constants below.
+	// Choice is the ID of a [spool.AskOption], or [Allow], [AllowSession],
+	// [Deny] or [DenyStop].
 	Choice string `json:"choice"`
 	// Message tells the agent why it is denied.
 	Message string `json:"message,omitempty"`

@@ -40,6 +40,18 @@
 // to do. An ask of kind [AskQuestion] carries [Questions]. Answer either
 // with a [Decision] and [spool.Run.Reply]. The first answer counts.
 //
+//	for e, err := range turn.Events(ctx) {
+//		…
+//		var ask spool.Ask
+//		var request agent.Approval
+//		if !e.OpensAsk() || json.Unmarshal(e.Data, &ask) != nil ||
+//			ask.Kind != agent.AskApproval || json.Unmarshal(ask.Data, &request) != nil {
+//			continue
+//		}
+//		err := run.Reply(ctx, e.Seq, agent.Decision{Choice: agent.Allow})
+//		…
+//	}
+//
 // The [Policy] of a config decides first. An ask that it decides is never open:
 // the ask event carries the answer. An ask that nobody answers is denied when
 // its time is up.

@@ -7,8 +7,9 @@ import (
 )
 
 // Spec returns a spec that starts an agent with this configuration. The
-// caller may fill in the rest of it. Most agents need variables of the
-// environment, such as an API key: see [spool.EnvPolicy].
+// caller may fill in the rest of it. An agent that needs an API key from the
+// environment gets it by [spool.Spec.Env], or by a [spool.EnvPolicy] with
+// IgnoreDefaultExcludes; other policies drop variables that look like secrets.
 func (c Config) Spec() spool.Spec {
 	data, err := json.Marshal(c)
 	if err != nil {

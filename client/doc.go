@@ -7,7 +7,10 @@
 //		return err
 //	}
 //	defer backend.Close()
-//	run, err := spool.Start(ctx, backend, spool.Spec{Argv: []string{"make", "test"}})
+//	run, err := spool.Start(ctx, backend, spool.Spec{
+//		Argv:      []string{"make", "test"},
+//		EnvPolicy: &spool.EnvPolicy{Inherit: "core"},
+//	})
 //
 // Paths, programs and the environment are those of the server. Closing the
 // client leaves the runs alone; any client finds them again by id or name.

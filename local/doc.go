@@ -26,24 +26,24 @@
 //
 // # Where runs live
 //
-// Runs live in a keeper, a process per state directory that is started when
-// it is first needed and ends by itself when nothing runs. Their logs are files
-// of the state directory. A program that ends, crashes or is killed
+// Runs live in a keeper: one process per state directory, build of the program
+// and [Options], which starts when it is needed and ends by itself a few
+// seconds after its last run. The logs are files of the state directory. A program that ends, crashes or is killed
 // therefore loses nothing: it, or any other, opens the directory again, finds
 // the run by its id or name, and follows it from the last event it saw. The
 // spool command sees the same runs.
 //
 // With [Options.InProcess] there is no keeper: runs are children of this
-// process and end with it. Their logs stay all the same. If the process dies,
-// the next Open ends what it left running and closes those runs
-// with an unknown outcome.
+// process and end with Close. Their logs stay. If the process is killed, its
+// runs go on until the next Open of the directory, which ends them and closes
+// their logs with an unknown outcome.
 //
 // # Engines
 //
 //	process  a command                       spool.Spec{Argv: …}
 //	kernel   persistent Python               python.KernelConfig{…}.Spec()
 //	sandbox  untrusted Python, WebAssembly   python.SandboxConfig{…}.Spec()
-//	agent    a coding agent                  agent.Config{…}
+//	agent    a coding agent                  agent.Config{…}.Spec()
 //
 // Processes, kernels and agents run on Linux.
 package local

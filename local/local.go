@@ -27,8 +27,9 @@ type Backend interface {
 
 // Options configure [Open]. The zero value is usable.
 type Options struct {
-	// InProcess executes runs in this process, without a keeper: they end
-	// with Close, and are killed if this process dies. It saves the keeper
+	// InProcess executes runs as children of this process, without a
+	// keeper: they end with Close. If this process is killed, they go on
+	// until the next Open of the directory ends them. It saves the keeper
 	// process where runs need not outlive the program.
 	InProcess bool
 
@@ -47,8 +48,8 @@ type Options struct {
 
 // The defaults of [Options].
 const (
-	DefaultRetainAge   = host.DefaultRetainAge
-	DefaultRetainBytes = host.DefaultRetainBytes
+	DefaultRetainAge   = host.DefaultRetainAge   // 7 days
+	DefaultRetainBytes = host.DefaultRetainBytes // 16 GiB
 )
 
 // SyncPolicy says when logs are flushed to the disk.
@@ -66,8 +67,10 @@ var errNoChildMain = errors.New("this program did not call local.ChildMain: add 
 	"(of TestMain in tests), because Spool executes this program again for its child processes")
 
 // Open opens a state directory, which any number of processes may have open
-// at once. An empty dir means [DefaultDir]. Open ends what programs that died
-// left running, and closes those runs with an unknown outcome.
+// at once. An empty dir means [DefaultDir]. If a keeper, or a program with
+// [Options.InProcess], was killed, Open ends the runs it left and closes their
+// logs with an unknown outcome. Open does not touch runs whose keeper is alive,
+// even if the program that started them is gone.
 func Open(dir string, o Options) (Backend, error) {
 	if !childMainCalled.Load() {
 		return nil, fmt.Errorf("open %s: %w", cmp.Or(dir, "the state directory"), errNoChildMain)

@@ -27,17 +27,19 @@ type KernelConfig struct {
 	// tool.NAME(key=value); see [spool.Run.ServeTools].
 	Tools []string    `json:"tools,omitempty"`
 	Input InputPolicy `json:"input,omitempty"`
-	// EnvAllow are patterns of names that are inherited besides those that
-	// always are. Names that look like secrets need to be matched here, too.
+	// EnvAllow are patterns of names of variables that the interpreter
+	// inherits in addition to the usual ones. A name that looks like a secret
+	// is inherited only if a pattern here matches it.
 	EnvAllow []string `json:"env_allow,omitempty"`
 
-	// StartTimeoutMs bounds how long an interpreter may take to start.
+	// StartTimeoutMs bounds how long an interpreter may take to start; the
+	// default is 10 seconds.
 	StartTimeoutMs int64 `json:"start_timeout_ms,omitempty"`
 	// CellTimeoutMs ends a cell that names no timeout. Zero means none.
 	CellTimeoutMs int64 `json:"cell_timeout_ms,omitempty"`
 	// AgainMs, TerminateMs and KillMs are how long after an interrupt that
 	// does not help the cell is interrupted again, gets SIGTERM, and gets
-	// SIGKILL.
+	// SIGKILL; the defaults are 2, 4 and 5 seconds.
 	AgainMs     int64 `json:"again_ms,omitempty"`
 	TerminateMs int64 `json:"terminate_ms,omitempty"`
 	KillMs      int64 `json:"kill_ms,omitempty"`

@@ -13,8 +13,8 @@ import (
 //
 // Of the spec around it a sandbox takes Env, which is all of the guest's
 // environment; Cwd, a path of the guest; Argv, whose rest becomes
-// sys.argv[1:]; Stdin; and Limits, which hold for each turn where the limits
-// here are zero or larger.
+// sys.argv[1:]; Stdin; and Limits, which bound each turn. Of a limit that is set
+// both there and here the smaller one holds.
 type SandboxConfig struct {
 	// Backend is [BackendAuto], [BackendEmbedded] or [BackendPyodide].
 	// Empty means auto.
@@ -115,8 +115,9 @@ const (
 	IsolateNone Isolation = "none"
 )
 
-// Mount is a directory of this machine that the guest sees. An empty Mode
-// means read-only.
+// Mount is a directory of the machine that runs the sandbox, which the sandboxed
+// code, the guest, sees. Host is an existing directory, Guest an absolute path
+// other than "/". An empty Mode means read-only.
 type Mount struct {
 	Host  string    `json:"host"`
 	Guest string    `json:"guest"`
@@ -147,14 +148,14 @@ type File struct {
 // SandboxLimits bound each turn of a sandbox, and its files. Zero means the
 // default; a negative wall or idle limit means none.
 type SandboxLimits struct {
-	WallMs      int64 `json:"wall_ms,omitempty"` // default 5 minutes
-	IdleMs      int64 `json:"idle_ms,omitempty"` // without output, input or an ask; no default
-	Fuel        int64 `json:"fuel,omitempty"`    // instructions, in the embedded back end; no default
-	MemoryBytes int64 `json:"memory_bytes,omitempty"`
-	OutputBytes int64 `json:"output_bytes,omitempty"` // of each stream
+	WallMs      int64 `json:"wall_ms,omitempty"`      // default 5 minutes
+	IdleMs      int64 `json:"idle_ms,omitempty"`      // without output, input or an ask; no default
+	Fuel        int64 `json:"fuel,omitempty"`         // instructions, in the embedded back end; no default
+	MemoryBytes int64 `json:"memory_bytes,omitempty"` // default 256 MiB
+	OutputBytes int64 `json:"output_bytes,omitempty"` // of each stream; default 1 MiB
 	OutputStop  bool  `json:"output_stop,omitempty"`  // stop the turn at OutputBytes instead of dropping the rest
-	FSBytes     int64 `json:"fs_bytes,omitempty"`
-	FSFiles     int64 `json:"fs_files,omitempty"`
+	FSBytes     int64 `json:"fs_bytes,omitempty"`     // of all files; default 64 MiB
+	FSFiles     int64 `json:"fs_files,omitempty"`     // default 16384
 	OpenFiles   int   `json:"open_files,omitempty"`
-	AskMs       int64 `json:"ask_ms,omitempty"` // how long the guest waits for an answer
+	AskMs       int64 `json:"ask_ms,omitempty"` // how long the guest waits for an answer; default 30 seconds
 }
