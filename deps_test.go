@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path"
 	"strings"
 	"testing"
 )
@@ -141,6 +143,26 @@ func TestArrows(t *testing.T) {
 			case strings.Contains(strings.SplitN(imp, "/", 2)[0], "."):
 				checkForeign(t, name, imp)
 			}
+		}
+	}
+}
+
+// TestArchitectureNamesEveryPackage fails on a package that docs/architecture.md
+// does not name.
+func TestArchitectureNamesEveryPackage(t *testing.T) {
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "## Packages")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for name := range mayImport {
+		if name == "" {
+			continue
+		}
+		base := path.Base(name) + "/`"
+		if !strings.Contains(table, "`"+base) && !strings.Contains(table, "/"+base) {
+			t.Errorf("docs/architecture.md does not name package %s", name)
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 // agentOptions are the flags of spool agent.
 type agentOptions struct {
 	agent   string
-	command []string // of an agent that speaks ACP
+	command []string // the command of an ACP agent
 	prompt  string
 
 	resume  string
@@ -56,18 +56,17 @@ const (
 	asksDeny     = "deny"
 )
 
-// The exit codes of turns that did not end well. They are part of the
-// interface.
+// Exit codes of turns that did not succeed. They are part of the interface.
 const (
 	exitRefused  = 3
 	exitBudget   = 4
 	exitMaxTurns = 5
 	exitStalled  = 6
 	exitCrashed  = 7
-	exitTimeUp   = 124 // as that of timeout(1)
+	exitTimeUp   = 124 // as timeout(1)
 )
 
-// turnExit are the exit codes by outcome; what is not there is a failure.
+// turnExit maps outcomes to exit codes. Other outcomes exit with exitFailure.
 var turnExit = map[spool.TurnOutcome]int{
 	spool.TurnOK:          0,
 	spool.TurnRefused:     exitRefused,
@@ -81,7 +80,7 @@ var turnExit = map[spool.TurnOutcome]int{
 	spool.TurnKilled:      exitSignal + int(unix.SIGKILL),
 }
 
-// maxPrompt bounds a prompt that is read from stdin.
+// maxPrompt is the maximum size of a prompt.
 const maxPrompt = agent.MaxPrompt
 
 func (a *app) agentCommand() *cobra.Command {
@@ -220,10 +219,10 @@ func (a *app) agentPrompt(ctx context.Context, o *agentOptions, args []string) e
 		text = string(b)
 	}
 	if strings.TrimSpace(text) == "" {
-		return usageErrorf("the prompt is empty")
+		return usageErrorf("the prompt is empty: say what the agent has to do")
 	}
 	if len(text) > maxPrompt {
-		return usageErrorf("the prompt is longer than %d bytes", maxPrompt)
+		return usageErrorf("the prompt is longer than %d bytes: put the text into a file and name the file", maxPrompt)
 	}
 	o.prompt = text
 	return with(a.open, ctx, func(b spool.Backend) error { return a.converse(ctx, b, o) })
@@ -233,16 +232,16 @@ func (o *agentOptions) check() error {
 	switch o.mode {
 	case "auto", string(agent.ModeExec), string(agent.ModeDuplex):
 	default:
-		return usageErrorf("mode %q is none of auto, exec, duplex", o.mode)
+		return usageErrorf("--mode %q: use auto, exec or duplex", o.mode)
 	}
 	switch o.asks {
 	case asksTerminal, asksWait, asksDeny:
 	default:
-		return usageErrorf("%q is none of terminal, wait, deny", o.asks)
+		return usageErrorf("--asks %q: use terminal, wait or deny", o.asks)
 	}
 	switch {
 	case o.view != viewSpool && o.view != viewTakopi:
-		return usageErrorf("view %q is none of spool, takopi", o.view)
+		return usageErrorf("--view %q: use spool or takopi", o.view)
 	case o.view != viewSpool && !o.json:
 		return usageErrorf("--view %s needs --json", o.view)
 	}
@@ -255,18 +254,18 @@ func (o *agentOptions) check() error {
 	return nil
 }
 
-// agentSpec says what to run.
+// agentSpec builds the spec of the run from the flags.
 func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (spool.Spec, error) {
 	_, remote := a.remote()
 	spec := spool.Spec{Engine: agent.Engine, Name: o.name, Cwd: o.cwd, EnvPolicy: envPolicy(false, remote)}
-	// The engine needs none; it is for those who look at the list of runs.
+	// The engine ignores Argv; "spool ps" shows it.
 	spec.Argv = append([]string{o.agent}, o.command...)
 	var err error
 	if spec.Env, err = overlay(o.env); err != nil {
 		return spec, err
 	}
 	if !remote {
-		// What is relative here would be meaningless elsewhere.
+		// A relative path is relative to this process.
 		if spec.Cwd, err = filepath.Abs(o.cwd); err != nil {
 			return spec, fmt.Errorf("find the working directory: %w", err)
 		}
@@ -291,8 +290,8 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 	return spec, nil
 }
 
-// resumeID finds the session that a person means: by the command that resumes
-// it, by a run, or by its own id.
+// resumeID returns the id of the session that text names: by the command that
+// resumes it, by a run, or by its id.
 func resumeID(ctx context.Context, b spool.Backend, name, text string) (string, error) {
 	if t, ok := sessions.FindResume(name, text); ok {
 		return t.Value, nil
@@ -304,7 +303,7 @@ func resumeID(ctx context.Context, b spool.Backend, name, text string) (string, 
 	case err != nil:
 		return "", err
 	}
-	// Its session is in its log: the last one, if it went on in another.
+	// The log names the session; the last one counts.
 	var found agent.Started
 	info, err := run.Info(ctx)
 	if err != nil {
@@ -323,7 +322,7 @@ func resumeID(ctx context.Context, b spool.Backend, name, text string) (string, 
 			var d spool.Done
 			switch e.Kind {
 			case spool.KindStarted:
-				_ = json.Unmarshal(e.Data, &found) // what does not decode has no session
+				_ = json.Unmarshal(e.Data, &found) // a malformed event names no session
 			case spool.KindDone:
 				if json.Unmarshal(e.Data, &d) == nil && d.Resume != "" {
 					found.Resume = d.Resume

@@ -18,37 +18,39 @@ import (
 	"github.com/spool-run/spool/agent"
 )
 
-// agentAsker answers what an agent asks: it asks the person at the terminal, or
-// says no if there is none.
+// agentAsker answers the asks of an agent. It prompts the user on the terminal,
+// or denies if there is no terminal.
 type agentAsker struct {
 	run      *spool.Run
 	narrator *narrator // may be nil
-	terminal *os.File  // nil without one
-	opened   bool      // the terminal is ours to close
-	wait     bool      // leave it to others
+	terminal *os.File  // nil if there is none
+	wait     bool      // leave asks to other clients
 	by       string
 
 	mu    sync.Mutex
 	open  map[spool.Seq]openAsk
-	turn  chan struct{} // a question at a time
-	lines chan string   // what is typed
-	once  sync.Once     // starts the reader
+	turn  chan struct{} // held by the ask that is on the terminal
+	lines chan string   // lines read from the terminal
+	once  sync.Once     // starts read
 	work  sync.WaitGroup
 }
 
-// openAsk is an ask that is being answered.
+// noAnswer is the message of a denial without a user.
+const noAnswer = "No user is available to answer."
+
+// openAsk is an ask without an answer.
 type openAsk struct {
 	turn   spool.Seq
 	cancel context.CancelFunc
 }
 
 func newAsker(a *app, o *agentOptions, run *spool.Run, n *narrator) *agentAsker {
-	k := &agentAsker{run: run, narrator: n, wait: o.asks == asksWait, by: "nobody", open: make(map[spool.Seq]openAsk),
+	k := &agentAsker{run: run, narrator: n, wait: o.asks == asksWait, by: "spool agent", open: make(map[spool.Seq]openAsk),
 		turn: make(chan struct{}, 1), lines: make(chan string)}
 	if o.asks != asksTerminal {
 		return k
 	}
-	// The prompt may have come from stdin, and the terminal is still there.
+	// With the prompt on stdin, the terminal is still /dev/tty.
 	k.terminal = a.stdin
 	if !isTerminal(a.stdin) {
 		tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
@@ -56,10 +58,10 @@ func newAsker(a *app, o *agentOptions, run *spool.Run, n *narrator) *agentAsker 
 			k.terminal = nil
 			return k
 		}
-		k.terminal, k.opened = tty, true
+		k.terminal = tty // stays open: read may wait in it
 	}
 	if !foreground(k.terminal) {
-		k.terminal = nil // a background job that reads is stopped
+		k.terminal = nil // the kernel stops a background job that reads
 		return k
 	}
 	k.by = "terminal"
@@ -69,8 +71,7 @@ func newAsker(a *app, o *agentOptions, run *spool.Run, n *narrator) *agentAsker 
 	return k
 }
 
-// note takes an event into account: it may ask something, or say that it is no
-// longer asked.
+// note handles an event: it may open an ask or close open ones.
 func (k *agentAsker) note(ctx context.Context, e *spool.Event) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,7 +94,7 @@ func (k *agentAsker) note(ctx context.Context, e *spool.Event) {
 	})
 }
 
-// close waits for what is being asked, once nothing is open any more.
+// close cancels the open asks and waits for their goroutines.
 func (k *agentAsker) close() {
 	k.mu.Lock()
 	for _, a := range k.open {
@@ -103,9 +104,9 @@ func (k *agentAsker) close() {
 	k.work.Wait()
 }
 
-// answer gets an answer and gives it.
+// answer prompts for the answer to an ask and sends it.
 func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
-	d := agent.Decision{Choice: agent.Deny, Message: "Nobody is there to answer."}
+	d := agent.Decision{Choice: agent.Deny, Message: noAnswer}
 	if k.terminal != nil {
 		select {
 		case k.turn <- struct{}{}:
@@ -113,10 +114,10 @@ func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
 			return
 		}
 		var err error
-		d, err = k.put(ctx, q)
+		d, err = k.prompt(ctx, q)
 		<-k.turn
 		if err != nil {
-			return // it is no longer asked
+			return // the ask was closed
 		}
 	}
 	data, err := json.Marshal(d)
@@ -128,7 +129,7 @@ func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
 	}
 }
 
-// keys are the answers to an approval by the key that gives them.
+// keys are the choices of an approval and their keys.
 var keys = []struct{ key, choice, label string }{
 	{"y", agent.Allow, "yes"},
 	{"a", agent.AllowSession, "yes, for the rest of the session"},
@@ -136,24 +137,24 @@ var keys = []struct{ key, choice, label string }{
 	{"s", agent.DenyStop, "no, and end the turn"},
 }
 
-// put puts a question to the person at the terminal until it gets an answer.
-func (k *agentAsker) put(ctx context.Context, q *spool.Ask) (agent.Decision, error) {
+// prompt shows an ask on the terminal and reads lines until one is an answer.
+func (k *agentAsker) prompt(ctx context.Context, q *spool.Ask) (agent.Decision, error) {
 	if k.narrator != nil {
 		k.narrator.pause(true)
 		defer k.narrator.pause(false)
 	}
-	discardTyped(k.terminal) // what was typed before was not about this
+	discardTyped(k.terminal) // keys typed before the prompt are not its answer
 	if q.Secret {
 		defer hideTyped(k.terminal)()
 	}
 	k.once.Do(func() { go k.read() })
 	var several agent.Questions
 	if q.Kind != agent.AskQuestion || json.Unmarshal(q.Data, &several) != nil || len(several.Questions) < 2 {
-		return k.putOne(ctx, q)
+		return k.promptOne(ctx, q)
 	}
 	all := agent.Decision{Answers: make(map[string]string)}
 	for _, one := range several.Questions {
-		d, err := k.putOne(ctx, &spool.Ask{Kind: agent.AskQuestion, Prompt: one.Text, Options: one.Options})
+		d, err := k.promptOne(ctx, &spool.Ask{Kind: agent.AskQuestion, Prompt: one.Text, Options: one.Options})
 		if err != nil || d.Choice == agent.Deny {
 			return d, err
 		}
@@ -162,8 +163,8 @@ func (k *agentAsker) put(ctx context.Context, q *spool.Ask) (agent.Decision, err
 	return all, nil
 }
 
-// putOne puts one question.
-func (k *agentAsker) putOne(ctx context.Context, q *spool.Ask) (agent.Decision, error) {
+// promptOne shows one question and reads its answer.
+func (k *agentAsker) promptOne(ctx context.Context, q *spool.Ask) (agent.Decision, error) {
 	k.show(k.question(q))
 	for {
 		k.show("answer: ")
@@ -173,21 +174,21 @@ func (k *agentAsker) putOne(ctx context.Context, q *spool.Ask) (agent.Decision, 
 			return agent.Decision{}, ctx.Err()
 		case line, ok := <-k.lines:
 			if !ok {
-				return agent.Decision{Choice: agent.Deny, Message: "Nobody is there to answer."}, nil
+				return agent.Decision{Choice: agent.Deny, Message: noAnswer}, nil
 			}
-			if d, ok := understand(q, line); ok {
+			if d, ok := parseAnswer(q, line); ok {
 				return d, nil
 			}
 		}
 	}
 }
 
-// show writes on the terminal. One that is gone has nobody before it, and
-// reading from it says so.
+// show writes to the terminal. It drops errors: reading from a terminal that is
+// gone fails too.
 func (k *agentAsker) show(text string) { _, _ = io.WriteString(k.terminal, text) }
 
-// read reads lines until the terminal ends. It waits in a read that nothing
-// can end, and dies with the process.
+// read reads lines until the terminal closes. The read cannot be cancelled; the
+// goroutine ends with the process.
 func (k *agentAsker) read() {
 	defer close(k.lines)
 	in := bufio.NewScanner(k.terminal)
@@ -196,7 +197,7 @@ func (k *agentAsker) read() {
 	}
 }
 
-// question is what the person reads.
+// question returns the text of an ask for the terminal.
 func (k *agentAsker) question(q *spool.Ask) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n? %s\n", screenText(cmp.Or(q.Prompt, q.Name, q.Kind)))
@@ -226,8 +227,8 @@ func (k *agentAsker) question(q *spool.Ask) string {
 	return b.String()
 }
 
-// understand makes what was typed into an answer.
-func understand(q *spool.Ask, line string) (agent.Decision, bool) {
+// parseAnswer returns the decision that a line means.
+func parseAnswer(q *spool.Ask, line string) (agent.Decision, bool) {
 	if i, err := strconv.Atoi(line); err == nil && i >= 1 && i <= len(q.Options) {
 		return agent.Decision{Choice: q.Options[i-1].ID}, true
 	}

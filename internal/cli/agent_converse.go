@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -15,7 +16,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// conversation is one prompt to an agent, with a person before it.
+// conversation is a run with an agent, for one prompt.
 type conversation struct {
 	run      *spool.Run
 	turn     *spool.Turn
@@ -26,34 +27,30 @@ type conversation struct {
 	signals  <-chan os.Signal
 
 	interrupts int
-	caught     os.Signal // the first that ended it
+	caught     os.Signal // the first signal
 }
 
-// narrator returns who tells of the event's run, or nil if that is none that
-// has to be told.
+// narrator returns the narrator of an agent's run, or nil if no event so far
+// shows that the run is one.
 func (p *printer) narrator(e *spool.Event) *narrator {
 	if p.agent == nil {
-		n := &narrator{answer: p.stdout, telling: p.stdout, stamps: p.timestamps, prompts: true, asks: true}
-		if !n.is(e) {
+		n := &narrator{answer: p.stdout, progress: p.stdout, stamps: p.timestamps, prompts: true, asks: true}
+		if !n.isAgent(e) {
 			return nil
 		}
 		switch p.only {
 		case spool.Stdout:
-			n.telling = discard{}
+			n.progress = io.Discard
 		case spool.Stderr:
-			n.answer = discard{}
+			n.answer = io.Discard
 		}
 		p.agent = n
 	}
 	return p.agent
 }
 
-// discard takes what nobody wants to see.
-type discard struct{}
-
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
-
-// converse has an agent do what the prompt says.
+// converse starts the agent, sends the prompt and prints events until the run
+// ends.
 func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) error {
 	spec, err := a.agentSpec(ctx, b, o)
 	if err != nil {
@@ -80,8 +77,8 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 	if c.turn, err = run.Prompt(ctx, "", spool.Prompt{Text: o.prompt}); err != nil {
 		return errors.Join(err, run.Kill(ctx))
 	}
-	// Nothing more will be said: the run ends with the turn, whatever
-	// becomes of this command.
+	// After end of file the run ends with the turn, even if this command is
+	// killed.
 	if err := run.Stdin(ctx).Close(); err != nil {
 		return errors.Join(err, run.Kill(ctx))
 	}
@@ -101,7 +98,7 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 
 func (a *app) newNarrator(o *agentOptions) *narrator {
 	n := &narrator{
-		answer: a.stdout, telling: a.stderr, verbose: a.verbose, command: o.command,
+		answer: a.stdout, progress: a.stderr, verbose: a.verbose, command: o.command,
 		style: style{colour: colour(a.stderr), screen: isTerminal(a.stdout)},
 	}
 	if isTerminal(a.stderr) && os.Getenv("TERM") != "dumb" {
@@ -116,11 +113,11 @@ func (a *app) newNarrator(o *agentOptions) *narrator {
 	return n
 }
 
-// tickEvery is how often the elapsed time of what runs is shown.
+// tickEvery is the time between updates of the status line.
 const tickEvery = 200 * time.Millisecond
 
-// follow tells what happens until the run is closed and returns how the turn
-// ended.
+// follow prints events until the run is closed and returns the result of the
+// turn.
 func (c *conversation) follow(ctx context.Context) (done spool.Done, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var helpers sync.WaitGroup
@@ -139,7 +136,7 @@ func (c *conversation) follow(ctx context.Context) (done spool.Done, err error) 
 	ended := false
 	for e, err := range c.run.Events(ctx, 0) {
 		if cause := context.Cause(ctx); err != nil && cause != nil {
-			return done, cause // it says why, and err only that
+			return done, cause // err only says that ctx was cancelled
 		}
 		if err != nil {
 			return done, err
@@ -149,12 +146,12 @@ func (c *conversation) follow(ctx context.Context) (done spool.Done, err error) 
 		}
 		if e.Kind == spool.KindDone && e.Turn == c.turn.Seq() {
 			if err := json.Unmarshal(e.Data, &done); err != nil {
-				return done, fmt.Errorf("decode how the turn ended: %w", err)
+				return done, fmt.Errorf("decode the outcome of the turn: %w", err)
 			}
 			ended = true
 		}
 		if err := c.print(ctx, &e); err != nil {
-			return done, c.broken(ctx, err)
+			return done, c.writeFailed(ctx, err)
 		}
 		c.asker.note(ctx, &e)
 	}
@@ -164,7 +161,7 @@ func (c *conversation) follow(ctx context.Context) (done spool.Done, err error) 
 	return done, nil
 }
 
-// print shows an event.
+// print prints an event.
 func (c *conversation) print(ctx context.Context, e *spool.Event) error {
 	if c.takopi != nil {
 		return c.takopi.print(e)
@@ -172,8 +169,8 @@ func (c *conversation) print(ctx context.Context, e *spool.Event) error {
 	return c.printer.print(ctx, e)
 }
 
-// broken ends a run whose events nobody takes.
-func (c *conversation) broken(ctx context.Context, err error) error {
+// writeFailed kills the run after its events could not be written.
+func (c *conversation) writeFailed(ctx context.Context, err error) error {
 	err = errors.Join(&writeError{err}, c.run.Kill(ctx))
 	if errors.Is(err, syscall.EPIPE) {
 		return exit(exitSignal + int(unix.SIGPIPE))
@@ -187,7 +184,7 @@ func (c *conversation) tick(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			c.narrator.pause(true) // and take the line away
+			c.narrator.pause(true) // removes the status line
 			return
 		case now := <-ticker.C:
 			c.narrator.tick(now)
@@ -195,8 +192,8 @@ func (c *conversation) tick(ctx context.Context) {
 	}
 }
 
-// watch handles signals. What it does about one may take long, and must not
-// keep it from the next.
+// watch handles signals. Each action runs in its own goroutine, so that a slow
+// one does not delay the next signal.
 func (c *conversation) watch(ctx context.Context) error {
 	failed := make(chan error, 1)
 	var acts sync.WaitGroup
@@ -208,7 +205,7 @@ func (c *conversation) watch(ctx context.Context) error {
 		case err := <-failed:
 			return err
 		case s := <-c.signals:
-			if s == unix.SIGPIPE { // the write says so too
+			if s == unix.SIGPIPE { // the write fails too
 				continue
 			}
 			act, err := c.react(s)
@@ -229,9 +226,9 @@ func (c *conversation) watch(ctx context.Context) error {
 	}
 }
 
-// react says what to do about a signal. Of interrupts the first ends the turn,
-// the second the run, the third kills it and the fourth leaves it alone, for
-// who cannot even be told that.
+// react returns the action for a signal. The first interrupt ends the turn, the
+// second stops the run, the third kills it, and the fourth detaches from a run
+// that does not respond.
 func (c *conversation) react(s os.Signal) (func(context.Context) error, error) {
 	c.interrupts++
 	if s != os.Interrupt {

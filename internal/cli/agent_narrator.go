@@ -18,40 +18,40 @@ import (
 	"github.com/spool-run/spool/render"
 )
 
-// narrator tells a person what an agent does, a line for each thing. What the
-// agent says last is its answer, which goes to a stream of its own; what it
-// says before that is part of the telling.
+// narrator prints the progress of an agent, one line per action. The last
+// message of the agent is its answer and goes to its own writer; earlier
+// messages are part of the progress.
 type narrator struct {
-	answer  io.Writer
-	telling io.Writer
-	style   style
-	verbose bool
-	starts  bool     // tell when an action starts, too
-	prompts bool     // tell what was said to the agent
-	asks    bool     // tell what it asks
-	stamps  bool     // put the time before every line
-	command []string // of an agent that has no name, for the resume line
+	answer   io.Writer
+	progress io.Writer
+	style    style
+	verbose  bool
+	starts   bool     // print the start of an action too
+	prompts  bool     // print prompts
+	asks     bool     // print asks
+	stamps   bool     // print the time before every line
+	command  []string // the command of an ACP agent, for the resume line
 
 	mu     sync.Mutex
 	status *statusLine // nil without a terminal
-	now    time.Time   // of the event that is told
+	now    time.Time   // time of the current event
 	agent  string
 	cwd    string
-	held   string // the last thing said, which may be the answer
+	held   string // the last message, which may be the answer
 	begun  map[string]action
-	order  []string // of begun, oldest first
+	order  []string // keys of begun, oldest first
 	began  map[spool.Seq]time.Time
 	asked  map[spool.Seq]string
 }
 
-// action is one that runs.
+// action is a running action.
 type action struct {
 	title string
 	since time.Time
 }
 
-// is reports whether an event shows that its run is a conversation.
-func (n *narrator) is(e *spool.Event) bool {
+// isAgent reports whether an event shows that its run is an agent's.
+func (n *narrator) isAgent(e *spool.Event) bool {
 	switch e.Kind {
 	case agent.KindMessage, agent.KindReasoning, agent.KindAction, agent.KindPlan, agent.KindUsage, agent.KindRetry, spool.KindStarted:
 		return true
@@ -62,7 +62,7 @@ func (n *narrator) is(e *spool.Event) bool {
 	return false
 }
 
-// tell tells of one event. Its error is one of writing.
+// tell prints one event. Its error is that of the write.
 func (n *narrator) tell(e *spool.Event) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,7 +96,7 @@ func (n *narrator) tell(e *spool.Event) error {
 	case spool.KindDone:
 		return n.done(e)
 	case spool.KindTruncated:
-		out, err := render.Renderer{}.Event(context.Background(), e) // it has no blobs
+		out, err := render.Renderer{}.Event(context.Background(), e) // the event refers to no blob
 		return errors.Join(err, n.line("! "+out.Text))
 	case spool.KindFailed:
 		if o, ok := e.Outcome(); ok {
@@ -108,15 +108,15 @@ func (n *narrator) tell(e *spool.Event) error {
 
 func decode(e *spool.Event, v any) bool { return json.Unmarshal(e.Data, v) == nil }
 
-// line writes one line, after what was said before it.
+// line writes one line, after the message that is held.
 func (n *narrator) line(text string) error {
 	if err := n.flush(); err != nil {
 		return err
 	}
-	return n.write(n.telling, text)
+	return n.write(n.progress, text)
 }
 
-// write writes lines, with the time before them if that is asked for.
+// write writes lines, with the time before each if n.stamps is set.
 func (n *narrator) write(w io.Writer, text string) error {
 	if n.stamps {
 		stamp := n.now.UTC().Format("2006-01-02T15:04:05.000000Z ")
@@ -126,14 +126,14 @@ func (n *narrator) write(w io.Writer, text string) error {
 	return err
 }
 
-// flush tells what was said and turned out not to be the answer.
+// flush writes the held message to the progress: it is not the answer.
 func (n *narrator) flush() error {
 	text := n.held
 	if text == "" {
 		return nil
 	}
 	n.held = ""
-	return n.write(n.telling, screenText(text))
+	return n.write(n.progress, screenText(text))
 }
 
 func (n *narrator) started(e *spool.Event) error {
@@ -184,12 +184,12 @@ func (n *narrator) input(e *spool.Event) error {
 	return nil
 }
 
-// answered tells what became of an ask.
+// answered prints the answer to an ask.
 func (n *narrator) answered(what, answer, by string) error {
 	return n.line(n.style.dim(plain(fmt.Sprintf("→ %s: %s (%s)", cmp.Or(what, "a question"), answer, cmp.Or(by, "somebody")))))
 }
 
-// choice says in words what an answer says.
+// choice returns the text of an answer.
 func choice(a spool.Answer) string {
 	if a.Error != nil {
 		return a.Error.Message
@@ -292,10 +292,10 @@ func (n *narrator) forget(id string) {
 	}
 }
 
-// quoted is how many lines of what went wrong are shown.
+// quoted is the number of lines that quote shows.
 const quoted = 5
 
-// quote shows the end of a text, where the reason usually is.
+// quote prints the last lines of an error output, where the reason usually is.
 func (n *narrator) quote(text string) error {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	for _, l := range lines[max(0, len(lines)-quoted):] {
@@ -309,7 +309,7 @@ func (n *narrator) quote(text string) error {
 	return nil
 }
 
-// title says what an action is about.
+// title returns the title of an action.
 func (n *narrator) title(a *agent.Action) string {
 	text := oneLine(a.Title, 200)
 	switch a.Kind {
@@ -477,12 +477,12 @@ func (n *narrator) done(e *spool.Event) error {
 	}
 	resume, err := sessions.ResumeLine(n.agent, sessions.Token{Engine: n.agent, Value: d.Resume}, n.command...)
 	if err != nil {
-		return nil // an id that cannot be written as a command
+		return nil // no command resumes a session with such an id
 	}
 	return n.line(n.style.dim("resume with " + plain(resume)))
 }
 
-// safe is text for the answer, which only a terminal has to be protected from.
+// safe returns the answer, without control characters if it goes to a terminal.
 func (n *narrator) safe(text string) string {
 	if n.style.screen {
 		return screenText(text)
@@ -490,7 +490,7 @@ func (n *narrator) safe(text string) string {
 	return text
 }
 
-// spent says what a turn used.
+// spent returns the usage of a turn as text.
 func spent(u *agent.Usage) []string {
 	s := u.Turn
 	if s == nil {
@@ -506,7 +506,7 @@ func spent(u *agent.Usage) []string {
 	return facts
 }
 
-// elapsed shows a duration as a person would say it.
+// elapsed formats a duration as people write it.
 func elapsed(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -517,12 +517,12 @@ func elapsed(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// oneLine is text of which one line of so many characters is shown.
+// oneLine returns text as one line of at most n characters.
 func oneLine(s string, limit int) string {
 	return cut(strings.Join(strings.Fields(plain(s)), " "), limit)
 }
 
-// screenText is text of several lines without what would act on a terminal.
+// screenText returns text of several lines without control characters.
 func screenText(s string) string {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	for i, l := range lines {

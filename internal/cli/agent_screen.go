@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// style colours what is told, if it is told on a terminal.
+// style colours text on a terminal.
 type style struct{ colour, screen bool }
 
 func (s style) wrap(code, text string) string {
@@ -22,19 +22,19 @@ func (s style) bad(text string) string  { return s.wrap("31", text) }
 func (s style) good(text string) string { return s.wrap("32", text) }
 func (s style) warn(text string) string { return s.wrap("33", text) }
 
-// statusLine is the last line of a terminal, which shows what runs and for
-// how long.
+// statusLine is the last line of a terminal. It shows the running action and
+// its duration.
 type statusLine struct {
 	w     io.Writer
 	width int
 	shown bool
-	off   bool // somebody types there
+	off   bool // the user types on the line
 }
 
 func (s *statusLine) clear() {
 	if s.shown {
 		s.shown = false
-		_, _ = io.WriteString(s.w, "\r\x1b[K") // the line that follows fails too, and says so
+		_, _ = io.WriteString(s.w, "\r\x1b[K") // the next line reports the error
 	}
 }
 
@@ -46,7 +46,7 @@ func (s *statusLine) show(text string) {
 	_, _ = io.WriteString(s.w, "\r\x1b[K"+cut(text, max(10, s.width-1)))
 }
 
-// draw shows what runs now. Callers hold n.mu.
+// draw draws the status line. Callers hold n.mu.
 func (n *narrator) draw(now time.Time) {
 	if n.status == nil || n.status.off {
 		return
@@ -63,14 +63,14 @@ func (n *narrator) draw(now time.Time) {
 	n.status.show(text)
 }
 
-// tick brings the status line up to date.
+// tick updates the status line.
 func (n *narrator) tick(now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.draw(now)
 }
 
-// pause keeps the status line away while somebody types.
+// pause hides the status line while the user types.
 func (n *narrator) pause(off bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -83,12 +83,12 @@ func (n *narrator) pause(off bool) {
 	n.status.off = off
 }
 
-// say writes a line of our own.
+// say prints a message of spool.
 func (n *narrator) say(text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.status != nil {
 		n.status.clear()
 	}
-	_, _ = io.WriteString(n.telling, "spool: "+text+"\n") // the next event that is told fails as well, and says so
+	_, _ = io.WriteString(n.progress, "spool: "+text+"\n") // the next event reports the error
 }

@@ -4,8 +4,8 @@ package cli
 
 import "os"
 
-// discardTyped would forget what was typed and not read yet.
+// discardTyped discards typed input on Linux only.
 func discardTyped(*os.File) {}
 
-// hideTyped would not show what is typed.
+// hideTyped turns echo off on Linux only.
 func hideTyped(*os.File) func() { return func() {} }

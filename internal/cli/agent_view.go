@@ -14,7 +14,7 @@ const (
 	viewTakopi = "takopi" // the events of takopi: started, action, completed
 )
 
-// takopiPrinter prints the takopi view of a run, one JSON object a line.
+// takopiPrinter prints the takopi view of a run, one JSON object per line.
 type takopiPrinter struct {
 	view *takopi.View
 	out  *json.Encoder
@@ -26,7 +26,7 @@ func newTakopiPrinter(agent string, w io.Writer) *takopiPrinter {
 	return &takopiPrinter{takopi.New(agent), enc}
 }
 
-// print prints what takopi tells of an event, if anything.
+// print prints the takopi events of an event; there may be none.
 func (p *takopiPrinter) print(e *spool.Event) error {
 	for _, t := range p.view.Project(*e) {
 		if err := p.out.Encode(t); err != nil {

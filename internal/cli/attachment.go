@@ -15,33 +15,33 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// attachment connects a terminal, or whatever stdin and stdout are, with a
-// run until the run is closed or the person leaves.
+// attachment connects stdin and stdout with a run until the run is closed or
+// the user detaches.
 type attachment struct {
 	run     *spool.Run
 	printer *printer
 	after   spool.Seq
-	stdin   *os.File // nil passes no input on
+	stdin   *os.File // nil sends no input
 	sizes   []*os.File
 	tty     bool // the run has a terminal
-	eof     bool // the end of stdin is the end of the run's
+	eof     bool // the end of stdin closes the run's stdin
 	detach  bool // watch for the detach keys
 	signals <-chan os.Signal
-	// react says what to do about a signal other than a change of size, or
-	// that it is time to leave.
+	// react returns the action for a signal other than SIGWINCH, or the error
+	// that ends the attachment.
 	react func(s os.Signal) (act func(context.Context) error, leave error)
 }
 
-// errDetached says that the person left; the run goes on.
+// errDetached reports that the user detached; the run is still running.
 var errDetached = errors.New("detached")
 
-// writeError says that what the run wrote could not be passed on.
+// writeError is an error of writing the run's output.
 type writeError struct{ err error }
 
 func (e *writeError) Error() string { return fmt.Sprintf("write output: %v", e.err) }
 func (e *writeError) Unwrap() error { return e.err }
 
-// follow passes events on until the run is closed and returns its outcome.
+// follow prints events until the run is closed and returns its outcome.
 func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -56,7 +56,7 @@ func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
 	defer raw.restore()
 	guarded := func(f func(context.Context) error) {
 		defer func() {
-			if p := recover(); p != nil { // not even then may the terminal stay raw
+			if p := recover(); p != nil { // a panic must not leave the terminal raw
 				raw.restore()
 				panic(p)
 			}
@@ -67,15 +67,14 @@ func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
 	}
 	go guarded(t.watch)
 	if t.stdin != nil {
-		// It waits in a read that nothing can end, and dies with the
-		// process.
+		// The read cannot be cancelled; the goroutine ends with the process.
 		go guarded(func(ctx context.Context) error { return t.pump(ctx, raw != nil) })
 	}
 
 	outcome := spool.Outcome{Kind: spool.Unknown, Reason: "the log ends without an outcome"}
 	for e, err := range t.run.Stream(ctx, t.after) {
 		if cause := context.Cause(ctx); err != nil && cause != nil {
-			return outcome, cause // it says why, and err only that
+			return outcome, cause // err only says that ctx was cancelled
 		}
 		if err != nil {
 			return outcome, err
@@ -90,8 +89,8 @@ func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
 	return outcome, nil
 }
 
-// watch handles signals. What it does about one may take as long as a lost
-// server takes to come back, and must not keep it from the next.
+// watch handles signals. Each action runs in its own goroutine: it may wait for
+// a reconnect and must not delay the next signal.
 func (t *attachment) watch(ctx context.Context) error {
 	failed := make(chan error, 1)
 	do := func(act func(context.Context) error) {
@@ -112,7 +111,7 @@ func (t *attachment) watch(ctx context.Context) error {
 			return err
 		case s := <-t.signals:
 			switch s {
-			case unix.SIGPIPE: // the write says so too
+			case unix.SIGPIPE: // the write fails too
 			case unix.SIGWINCH:
 				go do(t.resize)
 			default:
@@ -126,7 +125,7 @@ func (t *attachment) watch(ctx context.Context) error {
 	}
 }
 
-// resize makes the run's terminal as large as ours.
+// resize sets the size of the run's terminal to that of this one.
 func (t *attachment) resize(ctx context.Context) error {
 	size, ok := terminalSize(t.sizes...)
 	if !ok || !t.tty {
@@ -135,7 +134,7 @@ func (t *attachment) resize(ctx context.Context) error {
 	return t.run.Resize(ctx, size)
 }
 
-// pump passes stdin on.
+// pump sends stdin to the run.
 func (t *attachment) pump(ctx context.Context, raw bool) error {
 	w := t.run.Stdin(ctx)
 	keys := detachKeys{}
@@ -158,14 +157,13 @@ func (t *attachment) pump(ctx context.Context, raw bool) error {
 		case t.eof && errors.Is(err, io.EOF):
 			return inputError(ctx, w.Close())
 		default:
-			return nil // nothing more comes from here
+			return nil // stdin is closed
 		}
 	}
 }
 
-// inputError drops the errors of a run that takes no more input: that is its
-// own business, and how it ended is in the log. Whoever reads the log finds
-// out as well if the server is gone.
+// inputError drops the errors of a run that takes no more input, and of a lost
+// server: follow reports the outcome of the run and the lost connection.
 func inputError(ctx context.Context, err error) error {
 	if errors.Is(err, spool.ErrInputClosed) || errors.Is(err, spool.ErrEnded) || isLost(err) || ctx.Err() != nil {
 		return nil
@@ -179,11 +177,11 @@ const (
 	ctrlQ = 'Q' & 0x1f
 )
 
-// detachKeys looks for Ctrl-P Ctrl-Q in what is typed.
+// detachKeys finds Ctrl-P Ctrl-Q in typed input.
 type detachKeys struct{ held bool }
 
-// filter returns what to pass on, and whether the keys were pressed. A Ctrl-P
-// is held back until the next key says what it was.
+// filter returns the bytes to send, and whether the keys were pressed. It holds
+// a Ctrl-P back until the next key.
 func (k *detachKeys) filter(b []byte) (pass []byte, detach bool) {
 	for _, c := range b {
 		if k.held {
@@ -202,8 +200,8 @@ func (k *detachKeys) filter(b []byte) (pass []byte, detach bool) {
 	return pass, false
 }
 
-// notify catches signals from now on. Those that the caller made us ignore,
-// as nohup does, stay ignored.
+// notify starts to catch signals. Signals that were ignored when the process
+// started, as with nohup, stay ignored.
 func notify(signals ...os.Signal) (chan os.Signal, func()) {
 	c := make(chan os.Signal, 16)
 	for _, s := range signals {
@@ -214,18 +212,18 @@ func notify(signals ...os.Signal) (chan os.Signal, func()) {
 	return c, func() { signal.Stop(c) }
 }
 
-// forwarder passes signals on to a run.
+// forwarder sends the signals it gets to a run.
 type forwarder struct {
 	run        *spool.Run
 	interrupts int       // in quick succession
-	last       time.Time // of them
+	last       time.Time // time of the last interrupt
 }
 
-// killWithin is how soon after a first interrupt a second one kills.
+// killWithin is the time within which a second interrupt kills the run.
 const killWithin = time.Second
 
-// react passes a signal on. Of interrupts in quick succession the second kills
-// the run and the third leaves it alone, for who cannot even be told that.
+// react sends a signal to the run. Of interrupts in quick succession the second
+// kills the run, and the third detaches from a run that does not respond.
 func (f *forwarder) react(s os.Signal) (func(context.Context) error, error) {
 	if s == os.Interrupt {
 		if time.Since(f.last) > killWithin {

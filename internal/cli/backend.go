@@ -14,13 +14,13 @@ import (
 	"github.com/spool-run/spool/local"
 )
 
-// remote reports whether a server is meant, and which.
+// remote returns the URL of the server, if --server or SPOOL_SERVER names one.
 func (a *app) remote() (url string, ok bool) {
 	url = cmp.Or(a.server, os.Getenv("SPOOL_SERVER"))
 	return url, url != ""
 }
 
-// open opens the backend of a verb.
+// open opens the backend that the flags name.
 func (a *app) open(ctx context.Context) (local.Backend, error) {
 	if url, ok := a.remote(); ok {
 		return a.dial(ctx, url)
@@ -45,7 +45,7 @@ func (a *app) dial(ctx context.Context, url string) (local.Backend, error) {
 	}
 	reconnect := a.reconnect
 	if reconnect <= 0 {
-		reconnect = -1 // not at all; zero would mean the default
+		reconnect = -1 // no reconnect; zero means the default
 	}
 	c, err := client.Dial(ctx, url, client.Options{Token: token, Reconnect: reconnect})
 	if err != nil {
@@ -54,7 +54,7 @@ func (a *app) dial(ctx context.Context, url string) (local.Backend, error) {
 	return c, nil
 }
 
-// isLost reports whether the backend went away.
+// isLost reports whether the connection to the server is lost.
 func isLost(err error) bool {
 	var lost *client.DisconnectedError
 	return errors.Is(err, spool.ErrClosed) || errors.As(err, &lost)
@@ -81,7 +81,7 @@ func (a *app) stateDir() (string, error) {
 	return dir, nil
 }
 
-// with opens a backend for the time of one call.
+// with opens a backend, calls do, and closes the backend.
 func with(open func(context.Context) (local.Backend, error), ctx context.Context, do func(spool.Backend) error) error {
 	b, err := open(ctx)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 // boxOptions are the flags of spool box.
 type boxOptions struct {
 	code   string
-	coded  bool // code was given
+	coded  bool // -c was given
 	json   bool
 	file   string
 	args   []string
@@ -91,7 +91,7 @@ spool failed.`,
 	}
 	cmd.AddCommand(a.boxDoctorCommand())
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows the file is for the script
+	flags.SetInterspersed(false) // arguments after the file are the script's
 	flags.StringVarP(&o.code, "code", "c", "", "run this `code`")
 	flags.BoolVar(&o.json, "json", false, "read requests and print events, one JSON object per line")
 	flags.StringVar(&o.backend, "backend", "", "`back end`: auto, embedded or pyodide (default auto)")
@@ -169,22 +169,21 @@ func (a *app) box(ctx context.Context, o *boxOptions) error {
 	})
 }
 
-// boxScript runs one script and exits as it did.
+// boxScript runs one script and exits with its exit code.
 func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, code string, signals <-chan os.Signal) error {
 	r, err := k.send(ctx, "", spool.Cell{Code: code})
 	if err != nil {
 		return err
 	}
 	if spec.Stdin {
-		// It waits in a read that nothing can end, and dies with the
-		// process.
+		// The read cannot be cancelled; the goroutine ends with the process.
 		go func() {
 			t := &attachment{run: k.run, stdin: a.stdin, eof: true}
-			_ = t.pump(ctx, false) // how the run ended is in its log
+			_ = t.pump(ctx, false) // the log has the outcome
 		}()
 	}
 	t := &turn{kernel: k, seq: r.Seq(), printer: &printer{stdout: a.stdout, stderr: a.stderr, blobs: k.run}}
-	// What was said before the script came, about preparing it.
+	// Print the events before the turn: notices of the preparation.
 	before, err := k.run.Read(ctx, spool.Query{})
 	if err != nil {
 		return err
@@ -210,8 +209,8 @@ func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, c
 	return exit(end.exitCode())
 }
 
-// showPreparation says on a terminal what is being prepared, until the code
-// runs.
+// showPreparation shows on a terminal which step of the preparation runs, until
+// the code starts.
 func (a *app) showPreparation(ctx context.Context, run *spool.Run) {
 	shown := false
 	for e, err := range run.Events(ctx, 0) {
@@ -234,13 +233,13 @@ func (a *app) showPreparation(ctx context.Context, run *spool.Run) {
 	}
 }
 
-// boxSpec says what to start.
+// boxSpec builds the spec of the run from the flags.
 func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, error) {
 	spec := spool.Spec{Engine: python.EngineSandbox, Argv: o.args, Cwd: o.cwd, Env: make(map[string]string)}
 	for _, v := range o.env {
 		name, value, ok := strings.Cut(v, "=")
 		if name == "" {
-			return spec, usageErrorf("environment variable %q has no name", v)
+			return spec, usageErrorf("--env %q has no name: use NAME=VALUE or NAME", v)
 		}
 		if !ok {
 			if value, ok = os.LookupEnv(name); !ok {
@@ -293,14 +292,15 @@ func pathInGuest(cwd, name string) string {
 	return strings.TrimSuffix(cwd, "/") + "/" + name
 }
 
-// boxMounts adds what is named by paths of this machine, or of the server's.
+// boxMounts adds mounts and other paths to the configuration. With --server
+// they are paths of the server.
 func (a *app) boxMounts(o *boxOptions, c *python.SandboxConfig) error {
 	_, remote := a.remote()
 	local := func(path string) (string, error) {
 		if path == "" || remote {
 			return path, nil
 		}
-		return filepath.Abs(path) // what is relative here would be meaningless elsewhere
+		return filepath.Abs(path) // a relative path is relative to this process
 	}
 	for _, m := range o.mounts {
 		host, rest, ok := strings.Cut(m, ":")

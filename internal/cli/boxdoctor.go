@@ -46,8 +46,8 @@ func (a *app) boxDoctor(ctx context.Context, asJSON bool) error {
 	return nil
 }
 
-// usable reports whether sandboxes work at all: the embedded back end does
-// without all protections, the other needs everything.
+// usable reports whether a back end works: the embedded one also works without
+// some protections, pyodide needs all of its requirements.
 func usable(found []local.Finding) bool {
 	embedded, pyodide := false, true
 	for i, f := range found {

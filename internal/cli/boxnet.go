@@ -19,7 +19,7 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// Bounds of a request that is made for a sandbox.
+// Limits of a request made for a sandbox.
 const (
 	netTimeout      = 30 * time.Second
 	maxResponseBody = 8 << 20
@@ -219,7 +219,7 @@ func (n *netServices) lookup(ctx context.Context, data json.RawMessage) (any, er
 	}
 	network := map[int]string{0: "ip", 4: "ip4", 6: "ip6"}[r.Family]
 	if network == "" {
-		return nil, fmt.Errorf("no family %d", r.Family)
+		return nil, fmt.Errorf("unknown address family %d", r.Family)
 	}
 	found, err := net.DefaultResolver.LookupNetIP(ctx, network, r.Hostname)
 	if err != nil {

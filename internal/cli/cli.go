@@ -1,9 +1,9 @@
 // Package cli is the spool command.
 //
-// Every verb is written against [spool.Backend]: the runs of this machine
-// through a state directory, or those of a server with --server. What a run
-// wrote goes to stdout and stderr as it was; with --json, stdout has one JSON
-// object a line and nothing else. What spool itself has to say goes to stderr.
+// Every verb uses a [spool.Backend]: the runs of this machine in a state
+// directory, or the runs of a server with --server. The output of a run goes to
+// stdout and stderr unchanged; with --json, stdout has one JSON object per line
+// and nothing else. Messages of spool itself go to stderr.
 package cli
 
 import (
@@ -71,7 +71,7 @@ failure and 2 on a usage error.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
-		// A word that is no verb is an error, not a reason for help.
+		// Without this, an unknown verb would print the help and succeed.
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// completeIn bounds a completion: nobody waits longer for a key.
+// completeIn limits the time of a completion: the user waits for it.
 const completeIn = 2 * time.Second
 
 // completeRun completes one run.
@@ -35,7 +35,7 @@ func (a *app) completeLiveRuns(cmd *cobra.Command, args []string, prefix string)
 }
 
 // complete offers the names and ids of runs, newest first, with the command as
-// description. Most is how many arguments there may be; zero sets no bound.
+// description. Most is the maximum number of arguments; zero means no maximum.
 func (a *app) complete(cmd *cobra.Command, args []string, prefix string, f spool.Filter, most int) ([]string, cobra.ShellCompDirective) {
 	if most > 0 && len(args) >= most {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -47,7 +47,7 @@ func (a *app) complete(cmd *cobra.Command, args []string, prefix string, f spool
 	err := with(a.open, ctx, func(b spool.Backend) error {
 		for info, err := range b.List(ctx, f) {
 			if err != nil {
-				continue // of a run that cannot be read
+				continue // skip a run that cannot be read
 			}
 			for _, word := range []string{info.Name, shorten(string(info.ID))} {
 				if word == "" || !strings.HasPrefix(word, prefix) || slices.Contains(seen, word) {

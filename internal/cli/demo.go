@@ -15,7 +15,7 @@ import (
 	"github.com/spool-run/spool/internal/wire/execserver"
 )
 
-// demoScript counts slowly enough to be watched.
+// demoScript counts slowly enough to watch.
 const demoScript = `i=1; while [ $i -le 12 ]; do echo "line $i of 12"; [ $i = 8 ] && echo "a word on stderr" >&2; i=$((i+1)); sleep 0.1; done; exit 7`
 
 // demoCut is the event after which the demo cuts its own connection.
@@ -36,7 +36,7 @@ once, in order, and that the log reads the same afterwards.`,
 func (a *app) say(format string, args ...any) { fmt.Fprintf(a.stdout, format+"\n", args...) }
 
 func (a *app) demo(ctx context.Context) (err error) {
-	a.server = "" // what it shows, it shows on this machine
+	a.server = "" // the demo runs on this machine
 	backend, err := a.open(ctx)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (a *app) watch(ctx context.Context, run *spool.Run, each func(spool.Event))
 	return lines, nil
 }
 
-// describe says in a few words what an event is.
+// describe returns a short description of an event.
 func describe(e spool.Event) string {
 	if o, ok := e.Outcome(); ok {
 		return o.String()

@@ -16,25 +16,25 @@ import (
 	"github.com/spool-run/spool/render"
 )
 
-// updates are the displays that a turn updates. On a terminal the last thing
-// shown is replaced; anywhere else only the last state is shown, at the end of
-// the turn: ten thousand steps of a progress bar are no use to anybody.
+// updates holds the displays that a turn updates. On a terminal an update
+// replaces the display if it was shown last; elsewhere only the last state is
+// printed, at the end of the turn, and not every step of a progress bar.
 type updates struct {
-	last  string // the display that was shown last, while nothing follows it
-	lines int    // it has on the terminal
+	last  string // id of the display that was shown last; empty after other output
+	lines int    // lines of that display on the terminal
 	order []string
-	state map[string]*spool.Event // to be shown when the turn ends
+	state map[string]*spool.Event // printed when the turn ends
 }
 
-// update handles what has to do with updates. It reports whether there is
-// nothing more to do about the event.
+// update handles updates of displays. It reports whether the event is handled
+// completely.
 func (p *printer) update(ctx context.Context, e *spool.Event) (handled bool, err error) {
 	if e.Kind != python.KindDisplay {
 		return false, p.flush(ctx)
 	}
 	var d python.Display
 	if json.Unmarshal(e.Data, &d) != nil || d.ID == "" {
-		return d.Clear, nil // what was written cannot be taken back
+		return d.Clear, nil // printed output cannot be cleared
 	}
 	if p.rows > 0 {
 		return true, p.replace(ctx, e, &d)
@@ -49,12 +49,12 @@ func (p *printer) update(ctx context.Context, e *spool.Event) (handled bool, err
 		p.held.order = append(p.held.order, d.ID)
 	}
 	kept := *e
-	kept.Data = bytes.Clone(e.Data) // the reader may only lend it
+	kept.Data = bytes.Clone(e.Data) // the reader reuses the memory of the event
 	p.held.state[d.ID] = &kept
 	return true, nil
 }
 
-// flush shows the last states.
+// flush prints the last states.
 func (p *printer) flush(ctx context.Context) error {
 	for _, id := range p.held.order {
 		e := p.held.state[id]
@@ -67,8 +67,8 @@ func (p *printer) flush(ctx context.Context) error {
 	return nil
 }
 
-// replace shows a display on a terminal, over its last state if nothing else
-// was shown since and it is still on the screen.
+// replace shows a display on a terminal. It overwrites the last state if nothing
+// else was shown since and all of it is on the screen.
 func (p *printer) replace(ctx context.Context, e *spool.Event, d *python.Display) error {
 	out, err := render.Renderer{Blobs: p.blobs}.Display(ctx, d)
 	if err != nil {
@@ -98,14 +98,13 @@ func (c *lineCounter) Write(b []byte) (int, error) {
 	return c.w.Write(b)
 }
 
-// imageFiles keeps images that were shown as files, so that a person at a
-// terminal can look at them.
+// imageFiles saves images as files, which a user can open.
 type imageFiles struct {
-	dir   string // where they go; empty until it is needed, then a temporary one
+	dir   string // directory of the files; if empty, save makes a temporary one
 	count int
 }
 
-// describe says where an image is.
+// describe saves an image and returns a line with its path.
 func (f *imageFiles) describe(ctx context.Context, v render.Value, blobs render.Blobs) string {
 	if f == nil {
 		if v.Blob != nil {
@@ -139,7 +138,7 @@ func (f *imageFiles) save(ctx context.Context, v render.Value, blobs render.Blob
 		name = filepath.Join(f.dir, fmt.Sprintf("%d.%s", f.count, kind))
 		to, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, os.ErrExist) {
-			continue // of an earlier command
+			continue // a file of an earlier command
 		}
 		if err != nil {
 			return "", err

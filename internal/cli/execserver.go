@@ -96,7 +96,7 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 	return cmd
 }
 
-// isTrue understands the values of a switch in the environment as codex does.
+// isTrue parses a boolean environment variable as codex does.
 func isTrue(s string) bool {
 	switch strings.ToLower(s) {
 	case "", "0", "f", "false", "n", "no", "off":
@@ -184,8 +184,8 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	}
 }
 
-// closableStdin returns stdin behind a pipe: a read of stdin itself cannot be
-// ended.
+// closableStdin returns stdin behind a pipe that can be closed: a read of stdin
+// itself cannot be cancelled.
 func (a *app) closableStdin() io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {
@@ -195,7 +195,7 @@ func (a *app) closableStdin() io.ReadCloser {
 	return r
 }
 
-// openRuns opens the runs of the state directory as the flags ask for.
+// openRuns opens the runs of the state directory with the options of the flags.
 func (a *app) openRuns(o *serverOptions) (local.Backend, error) {
 	limits, err := o.limits.limits()
 	if err != nil {
@@ -212,8 +212,8 @@ func (a *app) openRuns(o *serverOptions) (local.Backend, error) {
 	return a.openLocal(opts)
 }
 
-// newHTTPServer bounds what a peer can make a server hold before it has
-// become a connection of the dialect.
+// newHTTPServer returns a server with limits on what a client can use before
+// its request becomes a WebSocket connection.
 func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -228,8 +228,9 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// open begins to listen, unless stdin and stdout are the connection, and reads
-// the secrets. It does neither where everybody could run commands here.
+// open reads the secrets and listens, unless stdin and stdout are the
+// connection. It refuses to listen without authentication on an address that
+// is not loopback.
 func (o *serverOptions) open() (net.Listener, *execserver.Auth, error) {
 	auth, err := execserver.NewAuth(o.auth)
 	if err != nil {
@@ -271,7 +272,8 @@ func parseListen(url string) (netip.AddrPort, error) {
 	return addr, nil
 }
 
-// newLogger logs from a level on, or nothing.
+// newLogger returns a logger for a level and above; without a level it logs
+// nothing.
 func newLogger(w io.Writer, level string) (*slog.Logger, error) {
 	if level == "" {
 		return slog.New(slog.DiscardHandler), nil

@@ -13,17 +13,17 @@ import (
 	"github.com/spool-run/spool/client"
 )
 
-// The exit codes that are not a run's own.
+// Exit codes that are not the exit code of a run.
 const (
 	exitFailure       = 1
 	exitUsage         = 2
-	exitSpool         = 125 // of verbs that stand for a run
+	exitSpool         = 125 // spool failed, in verbs that exit with the code of a run
 	exitNotExecutable = 126
 	exitNotFound      = 127
 	exitSignal        = 128 // plus the number of the signal
 )
 
-// exitError ends the command with a code. Without a cause nothing is said.
+// exitError ends the command with a code. Without a cause it prints nothing.
 type exitError struct {
 	code int
 	err  error
@@ -64,7 +64,7 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// hintedError adds what to do next to a cause.
+// hintedError is an error with a hint: the next step.
 type hintedError struct {
 	err  error
 	hint string
@@ -73,7 +73,7 @@ type hintedError struct {
 func (e *hintedError) Error() string { return e.err.Error() }
 func (e *hintedError) Unwrap() error { return e.err }
 
-// report says what went wrong and returns the exit code.
+// report prints an error and its hint, and returns the exit code.
 func (a *app) report(cmd *cobra.Command, err error) int {
 	if err == nil {
 		return 0
@@ -135,7 +135,7 @@ func explain(cmd *cobra.Command, err error) (text, hint string) {
 	case errors.As(err, &usage):
 		return err.Error(), fmt.Sprintf("see %q", cmd.CommandPath()+" --help")
 	case errors.As(err, &lost):
-		hint = "the run may go on; look again once the server can be reached"
+		hint = "the run may still be running; try again when the server is reachable"
 	case errors.Is(err, spool.ErrNotFound):
 		hint = `"spool ps --all" lists the runs`
 	case errors.Is(err, spool.ErrAmbiguous):

@@ -51,27 +51,21 @@ error.
 }
 
 func (a *app) kill(ctx context.Context, b spool.Backend, names []string, o killOptions) error {
-	c := spool.Control{Op: spool.ControlStop, Grace: o.grace}
-	switch {
-	case o.grace < 0:
-		return usageErrorf("grace must not be negative")
-	case o.signal != "":
-		c = spool.Control{Op: spool.ControlSignal, Signal: o.signal}
-	case o.now:
-		c = spool.Control{Op: spool.ControlKill}
+	if o.grace < 0 {
+		return usageErrorf("--grace must not be negative")
 	}
-	// All are asked before the first is waited for.
+	// Stop all runs before waiting for the first.
 	var errs []error
-	var asked []*spool.Run
+	var stopping []*spool.Run
 	for _, name := range names {
-		run, err := a.killOne(ctx, b, name, c)
+		run, err := a.killOne(ctx, b, name, o)
 		if err != nil {
 			errs = append(errs, err)
 		} else if run != nil {
-			asked = append(asked, run)
+			stopping = append(stopping, run)
 		}
 	}
-	for _, run := range asked {
+	for _, run := range stopping {
 		outcome, err := run.Wait(ctx)
 		if err != nil {
 			errs = append(errs, err)
@@ -82,8 +76,9 @@ func (a *app) kill(ctx context.Context, b spool.Backend, names []string, o killO
 	return errors.Join(errs...)
 }
 
-// killOne asks one run and returns it if it is to be waited for.
-func (a *app) killOne(ctx context.Context, b spool.Backend, name string, c spool.Control) (*spool.Run, error) {
+// killOne signals, stops or kills one run. It returns the run if the caller has
+// to wait for its end.
+func (a *app) killOne(ctx context.Context, b spool.Backend, name string, o killOptions) (*spool.Run, error) {
 	run, err := spool.Find(ctx, b, name)
 	if err != nil {
 		return nil, err
@@ -92,16 +87,24 @@ func (a *app) killOne(ctx context.Context, b spool.Backend, name string, c spool
 	if err != nil {
 		return nil, err
 	}
-	if info.State == spool.StateClosed && c.Op != spool.ControlSignal {
+	if o.signal != "" {
+		if err := run.Signal(ctx, o.signal); err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(a.stdout, "sent %s to %s\n", strings.ToUpper(o.signal), info.ID)
+		return nil, nil
+	}
+	if info.State == spool.StateClosed {
 		fmt.Fprintf(a.stdout, "%s already ended: %s\n", info.ID, stateText(info))
 		return nil, nil
 	}
-	if err := run.Control(ctx, c); err != nil {
-		return nil, err
+	if o.now {
+		err = run.Kill(ctx)
+	} else {
+		err = run.Control(ctx, spool.Control{Op: spool.ControlStop, Grace: o.grace})
 	}
-	if c.Op == spool.ControlSignal {
-		fmt.Fprintf(a.stdout, "sent %[2]s to %[1]s\n", info.ID, strings.ToUpper(c.Signal))
-		return nil, nil
+	if err != nil {
+		return nil, err
 	}
 	return run, nil
 }

@@ -169,7 +169,7 @@ func (a *app) source(o *pyOptions) (string, error) {
 	switch {
 	case o.coded:
 		if len(o.code) > maxSource {
-			return "", usageErrorf("the code has more than %d bytes", maxSource)
+			return "", usageErrorf("the code is longer than %d bytes", maxSource)
 		}
 		return o.code, nil
 	case o.file != "" && o.file != "-":
@@ -185,7 +185,7 @@ func (a *app) source(o *pyOptions) (string, error) {
 		return "", fmt.Errorf("read the script: %w", err)
 	}
 	if len(b) > maxSource {
-		return "", fmt.Errorf("the script has more than %d bytes", maxSource)
+		return "", fmt.Errorf("the script is longer than %d bytes", maxSource)
 	}
 	return string(b), nil
 }
@@ -197,7 +197,7 @@ func (a *app) pySpec(o *pyOptions) (spool.Spec, error) {
 	for _, v := range o.env {
 		name, value, ok := strings.Cut(v, "=")
 		if name == "" {
-			return spec, usageErrorf("environment variable %q has no name", v)
+			return spec, usageErrorf("--env %q has no name: use NAME=VALUE or NAME", v)
 		}
 		if !ok {
 			if value, ok = os.LookupEnv(name); !ok {

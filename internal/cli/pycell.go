@@ -165,7 +165,7 @@ func (t *turn) follow(ctx context.Context, signals <-chan os.Signal) (turnEnd, e
 			}(e)
 		}
 	}
-	return end, errors.New("the log ended before the cell")
+	return end, errors.New("the log ended before the cell was done")
 }
 
 // note takes in what an event of the cell says about its end. It reports

@@ -243,7 +243,7 @@ func (s *pyServer) leave(ctx context.Context, in *bufio.Reader) error {
 	}
 }
 
-var errLongRequest = fmt.Errorf("a request has at most %d bytes", maxRequest)
+var errLongRequest = fmt.Errorf("the request is longer than %d bytes", maxRequest)
 
 // readRequest reads one line; what is too long is read and dropped.
 func readRequest(in *bufio.Reader) ([]byte, error) {
@@ -384,5 +384,5 @@ func requestID(raw json.RawMessage) (string, error) {
 	if json.Unmarshal(raw, &n) == nil {
 		return n.String(), nil
 	}
-	return "", errors.New("an id is a string or a number")
+	return "", errors.New(`"id" must be a string or a number`)
 }

@@ -86,7 +86,7 @@ func tie(ctx context.Context, b spool.Backend, spec *spool.Spec) error {
 	}
 	value := rand.Text()
 	if err := l.Lease(ctx, leaseLabel, value, leaseTTL); err != nil {
-		return fmt.Errorf("tie the interpreter to this command: %w", err)
+		return fmt.Errorf("bind the interpreter to this command: %w", err)
 	}
 	spec.Labels = map[string]string{leaseLabel: value}
 	return nil

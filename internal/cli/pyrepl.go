@@ -146,7 +146,7 @@ func (r *repl) cell(ctx context.Context) (string, error) {
 		lines = append(lines, line)
 		source := strings.Join(lines, "\n")
 		if len(source) > maxSource {
-			return "", fmt.Errorf("a cell has more than %d bytes", maxSource)
+			return "", fmt.Errorf("the cell is longer than %d bytes", maxSource)
 		}
 		if !pasted && completeSource(source) {
 			return source, nil

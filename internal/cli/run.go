@@ -205,7 +205,7 @@ func overlay(values []string) (map[string]string, error) {
 	for _, v := range values {
 		name, value, ok := strings.Cut(v, "=")
 		if name == "" {
-			return nil, usageErrorf("environment variable %q has no name", v)
+			return nil, usageErrorf("--env %q has no name: use NAME=VALUE or NAME", v)
 		}
 		if !ok {
 			if value, ok = os.LookupEnv(name); !ok {
