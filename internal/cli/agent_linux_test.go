@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// fakeCodex is an agent that asks whether it may run a command, and says what
-// it was told; or one that does not end by itself.
+// fakeCodex is an agent that asks for permission to run a command and prints the
+// answer, or an agent that does not exit.
 const fakeCodex = `#!/bin/sh
 echo $$ >"$FAKE_DIR/pid"
 T='"threadId":"0199-cccc","turnId":"t1"'
@@ -46,7 +46,7 @@ while read -r line; do
 done
 `
 
-// atAgent is a person who tells the fake codex something.
+// atAgent starts spool agent with the fake codex on a terminal.
 func atAgent(t *testing.T, prompt string, env ...string) (c *terminal, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -85,7 +85,7 @@ func TestAgentApprovedOnTerminal(t *testing.T) {
 	c.see("? make deploy")
 	c.see("[y] yes")
 	c.see("answer: ")
-	c.typed("perhaps\n") // no answer: it asks again
+	c.typed("perhaps\n") // not an answer: spool asks again
 	c.see("answer: ")
 	c.typed("y\n")
 	c.see("allowed")
@@ -132,7 +132,7 @@ func TestAgentQuestionsOnTerminal(t *testing.T) {
 
 func TestAgentInterruptedOnTerminal(t *testing.T) {
 	c, dir := atAgent(t, "Just go.")
-	c.see("… $ make deploy (") // for how long it has been running
+	c.see("… $ make deploy (") // the time it has been running follows
 	c.typed("\x03")
 	c.see("interrupting the turn")
 	c.see("interrupted")
@@ -150,8 +150,8 @@ func TestAgentInterruptedWhileAsking(t *testing.T) {
 	wantGone(t, dir)
 }
 
-// TestAgentStoppedOnTerminal presses Ctrl-C twice before an agent that does
-// not listen.
+// TestAgentStoppedOnTerminal presses Ctrl-C twice with an agent that ignores the
+// first.
 func TestAgentStoppedOnTerminal(t *testing.T) {
 	c, dir := atAgent(t, "Just go.", "FAKE_DEAF=1")
 	c.see("$ make deploy")

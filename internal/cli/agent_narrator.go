@@ -186,7 +186,7 @@ func (n *narrator) input(e *spool.Event) error {
 
 // answered prints the answer to an ask.
 func (n *narrator) answered(what, answer, by string) error {
-	return n.line(n.style.dim(plain(fmt.Sprintf("→ %s: %s (%s)", cmp.Or(what, "a question"), answer, cmp.Or(by, "somebody")))))
+	return n.line(n.style.dim(plain(fmt.Sprintf("→ %s: %s (%s)", cmp.Or(what, "a question"), answer, cmp.Or(by, "another client")))))
 }
 
 // choice returns the text of an answer.

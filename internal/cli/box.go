@@ -143,7 +143,7 @@ func (a *app) box(ctx context.Context, o *boxOptions) error {
 	return with(a.open, ctx, func(b spool.Backend) error {
 		signals, stop := notify(interrupts...)
 		defer stop()
-		if err := tie(ctx, b, &spec); err != nil {
+		if err := lease(ctx, b, &spec); err != nil {
 			return err
 		}
 		k := &interpreter{backend: b, own: true, serve: (&netServices{python.SandboxConfig{Hosts: o.allowNet}}).serve}

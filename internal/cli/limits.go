@@ -11,7 +11,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// limitFlags are the flags that bound a run.
+// limitFlags are the flags that set the limits of a run.
 type limitFlags struct {
 	wall, idle, grace time.Duration
 	output            byteCount
@@ -19,8 +19,7 @@ type limitFlags struct {
 	pids              int
 }
 
-// add defines the flags, with a prefix where they are the defaults of a
-// server.
+// add defines the flags. The defaults of a server have a prefix.
 func (l *limitFlags) add(flags *pflag.FlagSet, prefix string) {
 	flags.DurationVar(&l.wall, prefix+"timeout", 0, "stop after this `time`")
 	flags.DurationVar(&l.idle, prefix+"idle-timeout", 0, "stop after this `time` without output")
@@ -77,7 +76,7 @@ func (c *byteCount) String() string {
 // Type implements [pflag.Value].
 func (c *byteCount) Type() string { return "bytes" }
 
-// String in a table has three digits or so: 17, 4.2K, 380M.
+// formatBytes formats a size for a table: 17, 4.2K, 380M.
 func formatBytes(n int64) string {
 	v, unit := float64(n), ""
 	for _, u := range []string{"K", "M", "G", "T"} {

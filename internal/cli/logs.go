@@ -65,13 +65,13 @@ func (a *app) logs(ctx context.Context, b spool.Backend, name string, o logsOpti
 	}
 	after := spool.Seq(o.after)
 	if !o.follow {
-		return printSoFar(ctx, run, p, after)
+		return printCurrent(ctx, run, p, after)
 	}
 	for e, err := range run.Stream(ctx, after) {
 		if err != nil {
 			return err
 		}
-		if o, ok := e.Outcome(); ok && e.Seq == 0 { // not in the log: the server is gone
+		if o, ok := e.Outcome(); ok && e.Seq == 0 { // not in the log: the connection is lost
 			return errors.New(o.Reason)
 		}
 		if err := p.print(ctx, &e); err != nil {
@@ -81,9 +81,9 @@ func (a *app) logs(ctx context.Context, b spool.Backend, name string, o logsOpti
 	return nil
 }
 
-// printSoFar prints what is in the log now, and not what comes meanwhile: that
-// need not have an end.
-func printSoFar(ctx context.Context, run *spool.Run, p *printer, after spool.Seq) error {
+// printCurrent prints the events that the log holds now. It ignores events that
+// arrive meanwhile: a live run may write faster than printCurrent prints.
+func printCurrent(ctx context.Context, run *spool.Run, p *printer, after spool.Seq) error {
 	info, err := run.Info(ctx)
 	if err != nil {
 		return err

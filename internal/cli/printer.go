@@ -10,25 +10,25 @@ import (
 	"github.com/spool-run/spool/render"
 )
 
-// printer writes the events of a run as the run wrote them, or as JSON. What
-// is not output it writes as package render says, on lines of its own.
+// printer writes the events of a run: output unchanged, other events as text
+// from package render on their own lines; or all events as JSON.
 type printer struct {
 	stdout, stderr io.Writer
 	json           bool
-	only           spool.Stream // of the output, if not empty
+	only           spool.Stream // if set, print only this stream
 	timestamps     bool
-	eol            string // ends the lines of our own; "\r\n" on a raw terminal
+	eol            string // end of the lines of spool; "\r\n" on a raw terminal
 	blobs          render.Blobs
-	images         *imageFiles // where images go; nil only names them
-	rows           int         // of a terminal, on which a display can be replaced
+	images         *imageFiles // saves images; nil only describes them
+	rows           int         // rows of the terminal; zero without one
 
-	line    []byte                // of JSON, used again
-	midline map[spool.Stream]bool // the line goes on
+	line    []byte                // buffer for JSON, reused
+	midline map[spool.Stream]bool // whether the last line of a stream has no end yet
 	held    updates
-	agent   *narrator // set once the run turned out to be a conversation
+	agent   *narrator // set once an event shows that the run is an agent's
 }
 
-// print writes one event. Its error is one of writing.
+// print writes one event. Its error is that of the write.
 func (p *printer) print(ctx context.Context, e *spool.Event) error {
 	if p.json {
 		p.line = append(e.AppendJSON(p.line[:0]), '\n')
@@ -47,7 +47,7 @@ func (p *printer) print(ctx context.Context, e *spool.Event) error {
 		}
 	}
 	out, err := render.Renderer{Blobs: p.blobs}.Event(ctx, e)
-	if err != nil { // it says so where the text would be
+	if err != nil { // the message replaces the text
 		if sayErr := p.say(err.Error()); sayErr != nil {
 			return sayErr
 		}
@@ -61,7 +61,7 @@ func (p *printer) print(ctx context.Context, e *spool.Event) error {
 	return p.block(ctx, e, out)
 }
 
-// write writes bytes of a stream as they are.
+// write writes the bytes of an output event unchanged.
 func (p *printer) write(e *spool.Event) error {
 	if p.only != "" && p.only != e.Stream || len(e.Bytes) == 0 {
 		return nil
@@ -75,13 +75,13 @@ func (p *printer) write(e *spool.Event) error {
 	if p.timestamps {
 		b = p.stamp(e)
 	}
-	p.goesOn(e.Stream, e.Bytes[len(e.Bytes)-1] != '\n')
+	p.setMidline(e.Stream, e.Bytes[len(e.Bytes)-1] != '\n')
 	_, err := w.Write(b)
 	return err
 }
 
-// block writes what is no output on lines of its own: what an exception says
-// on stderr, and else on stdout.
+// block writes a rendered event on its own lines: exceptions to stderr, others
+// to stdout.
 func (p *printer) block(ctx context.Context, e *spool.Event, out render.Output) error {
 	text := out.Text
 	for _, image := range out.Images {
@@ -106,14 +106,14 @@ func (p *printer) block(ctx context.Context, e *spool.Event, out render.Output) 
 	return p.write(&spool.Event{Time: e.Time, Stream: stream, Bytes: []byte(text + "\n")})
 }
 
-func (p *printer) goesOn(s spool.Stream, yes bool) {
+func (p *printer) setMidline(s spool.Stream, yes bool) {
 	if p.midline == nil {
 		p.midline = make(map[spool.Stream]bool)
 	}
 	p.midline[s] = yes
 }
 
-// say writes a line of our own between the output.
+// say writes a message of spool to stderr.
 func (p *printer) say(text string) error {
 	eol := p.eol
 	if eol == "" {
@@ -123,7 +123,8 @@ func (p *printer) say(text string) error {
 	return err
 }
 
-// stamp puts the time of the event before every line that begins in it.
+// stamp returns the bytes of an event with its time before every line that
+// begins in the event.
 func (p *printer) stamp(e *spool.Event) []byte {
 	var out []byte
 	midline := p.midline[e.Stream]

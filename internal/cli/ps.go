@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	recentRuns = 20 // finished ones that ps shows
-	shortID    = 12 // characters of an id that people see
+	recentRuns = 20 // finished runs that ps shows without --all
+	shortID    = 12 // characters of an id in tables and messages
 )
 
 // psOptions are the flags of spool ps.
@@ -65,7 +65,7 @@ func (a *app) ps(ctx context.Context, b spool.Backend, f spool.Filter, o psOptio
 			if ctx.Err() != nil || info.ID == "" && len(runs) == 0 && isLost(err) {
 				return err
 			}
-			// One run that cannot be read hides no other.
+			// Continue with the other runs.
 			fmt.Fprintf(a.stderr, "spool: ps: %v\n", err)
 			continue
 		}
@@ -98,14 +98,14 @@ func (a *app) ps(ctx context.Context, b spool.Backend, f spool.Filter, o psOptio
 	return err
 }
 
-// writeTable writes runs as a table, no wider than so many columns if that is
-// known.
+// writeTable writes runs as a table of at most the given width. Zero means no
+// maximum.
 func writeTable(w io.Writer, runs []spool.Info, now time.Time, cols int, coloured bool) {
 	rows := [][]string{{"ID", "NAME", "STATE", "AGE", "BYTES", "COMMAND"}}
 	for _, info := range runs {
 		rows = append(rows, []string{
 			shorten(string(info.ID)), plain(info.Name), plain(stateText(info)), formatAge(now.Sub(info.Created)),
-			formatBytes(info.Bytes), plain(whatText(info)),
+			formatBytes(info.Bytes), plain(commandColumn(info)),
 		})
 	}
 	widths := make([]int, len(rows[0]))
@@ -144,7 +144,7 @@ func shorten(id string) string {
 	return id
 }
 
-// cut shortens text to so many characters.
+// cut shortens text to n characters.
 func cut(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s
@@ -152,7 +152,7 @@ func cut(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// plain takes out what would act on a terminal.
+// plain removes control characters.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
@@ -162,15 +162,15 @@ func plain(s string) string {
 	}, s)
 }
 
-// whatText says what a run runs: its command, or what keeps it.
-func whatText(info spool.Info) string {
+// commandColumn returns the command of a run, or its engine and directory.
+func commandColumn(info spool.Info) string {
 	if len(info.Argv) == 0 && info.Engine != spool.EngineProcess {
 		return strings.TrimSpace("[" + info.Engine + "] " + info.Cwd)
 	}
 	return commandText(info.Argv)
 }
 
-// commandText shows an argument vector as one could type it.
+// commandText formats an argument vector as a shell command.
 func commandText(argv []string) string {
 	words := make([]string, len(argv))
 	for i, arg := range argv {
@@ -182,7 +182,7 @@ func commandText(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// stateText is the outcome of a run that has one, and else its state.
+// stateText returns the outcome of a run, or its state if it has no outcome.
 func stateText(info spool.Info) string {
 	switch {
 	case info.State != spool.StateClosed && info.Outcome != nil:
@@ -197,7 +197,7 @@ func outcomeText(o spool.Outcome) string {
 	if o.Kind == spool.Exited {
 		return o.String()
 	}
-	return string(o.Kind) // the reason is in the log
+	return string(o.Kind) // the log has the reason
 }
 
 func stateColour(info spool.Info) string {
@@ -212,7 +212,7 @@ func stateColour(info spool.Info) string {
 	return "\x1b[2m" // dim
 }
 
-// formatAge is short: 0s, 12s, 5m, 3h, 2d.
+// formatAge formats a duration in its largest unit: 0s, 12s, 5m, 3h, 2d.
 func formatAge(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// defaultSessionIdle ends a named session that nobody uses.
+	// defaultSessionIdle is the time after which an unused session ends.
 	defaultSessionIdle = time.Hour
-	// maxSource bounds the code of one cell: it must fit into an event.
+	// maxSource is the maximum size of a cell, which must fit into an event.
 	maxSource = 8 << 20
 )
 
-// The exit codes of cells that did not end by themselves.
+// Exit codes of cells that spool ended.
 const (
 	exitTimeout     = 124
 	exitInterrupted = exitSignal + 2
@@ -32,7 +32,7 @@ const (
 // pyOptions are the flags of spool py.
 type pyOptions struct {
 	code    string
-	coded   bool // code was given
+	coded   bool // -c was given
 	session string
 	json    bool
 	python  string
@@ -106,7 +106,7 @@ interpreter.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows the file is for the script
+	flags.SetInterspersed(false) // arguments after the file are the script's
 	flags.StringVarP(&o.code, "code", "c", "", "run this `code`")
 	flags.StringVar(&o.session, "session", "", "use the interpreter with this `name`, and keep it running")
 	flags.BoolVar(&o.json, "json", false, "read requests and print events, one JSON object per line")
@@ -163,7 +163,7 @@ func (a *app) py(ctx context.Context, o *pyOptions) error {
 	})
 }
 
-// source reads the code of the one cell to run.
+// source returns the code to run as one cell.
 func (a *app) source(o *pyOptions) (string, error) {
 	var from io.Reader = a.stdin
 	switch {
@@ -190,7 +190,7 @@ func (a *app) source(o *pyOptions) (string, error) {
 	return string(b), nil
 }
 
-// pySpec says which interpreter to start.
+// pySpec builds the spec of the run from the flags.
 func (a *app) pySpec(o *pyOptions) (spool.Spec, error) {
 	_, remote := a.remote()
 	spec := spool.Spec{Engine: python.EngineKernel, Name: o.session, Cwd: o.cwd, Env: make(map[string]string)}
@@ -208,7 +208,7 @@ func (a *app) pySpec(o *pyOptions) (spool.Spec, error) {
 	}
 	var err error
 	if !remote {
-		// What is relative here would be meaningless elsewhere.
+		// A relative path is relative to this process.
 		if spec.Cwd, err = filepath.Abs(o.cwd); err != nil {
 			return spec, fmt.Errorf("find the working directory: %w", err)
 		}

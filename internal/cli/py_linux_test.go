@@ -18,7 +18,7 @@ func TestREPL(t *testing.T) {
 	c.see("42\r\n")
 	c.see(">>> ")
 
-	// A block goes on until an empty line, an open bracket until it closes.
+	// An empty line ends a block, a closing bracket an expression.
 	c.typed("for i in range(2):\r")
 	c.see("... ")
 	c.typed("\tprint('i', i)\r") // Tab indents
@@ -32,14 +32,14 @@ func TestREPL(t *testing.T) {
 	c.see("3\r\n")
 	c.see(">>> ")
 
-	// Ctrl-C at the prompt forgets the line.
+	// Ctrl-C at the prompt clears the line.
 	c.typed("unfinished(\r")
 	c.see("... ")
 	c.typed("more\x03")
 	c.see("KeyboardInterrupt\r\n")
 	c.see(">>> ")
 
-	// Ctrl-C interrupts a cell, and the state stays.
+	// Ctrl-C interrupts a cell; the interpreter keeps its state.
 	c.typed("import time; print('be' + 'gun', flush=True); time.sleep(60)\r")
 	c.see("begun\r\n")
 	if c.raw() {
@@ -52,7 +52,7 @@ func TestREPL(t *testing.T) {
 	c.see("40\r\n")
 	c.see(">>> ")
 
-	// History: the line before.
+	// The up arrow shows the line before.
 	c.typed("\x1b[A\x1b[A\r")
 	c.see("import time")
 	c.see("begun\r\n")
@@ -60,7 +60,7 @@ func TestREPL(t *testing.T) {
 	c.see("KeyboardInterrupt\r\n")
 	c.see(">>> ")
 
-	// input() asks here; what is secret is not shown.
+	// input() reads from the terminal; a secret is not echoed.
 	c.typed("input('na' + 'me? ')\r")
 	c.see("name? ")
 	c.typed("Ada\r")
@@ -72,7 +72,7 @@ func TestREPL(t *testing.T) {
 	c.see("6\r\n")
 	c.see(">>> ")
 
-	// An exception, and an image that is saved.
+	// An exception is printed; an image is saved.
 	c.typed("1/0\r")
 	c.see("ZeroDivisionError: division by zero\r\n")
 	c.see(">>> ")
@@ -83,12 +83,12 @@ func TestREPL(t *testing.T) {
 	c.see("1.png]\r\n")
 	c.see(">>> ")
 
-	// What a thread writes between cells comes above the prompt.
+	// Output of a thread between cells appears above the prompt.
 	c.typed("import threading; threading.Timer(0.1, lambda: print('from be' + 'hind')).start()\r")
 	c.see("from behind\r\n")
 	c.see(">>> ")
 
-	// Paste: lines are not run one by one.
+	// Pasted lines are one cell.
 	c.typed("\x1b[200~def f():\r    a = 1\r\r    return a + 6\r\x1b[201~\r")
 	c.see(">>> ")
 	c.typed("f()\r")
@@ -97,14 +97,14 @@ func TestREPL(t *testing.T) {
 	c.typed("\x04")
 	c.exits(0)
 
-	// The next command knows what was typed, but no answers and no secrets.
+	// The next command has the history, without answers and secrets.
 	b, err := os.ReadFile(filepath.Join(state, "py_history"))
 	if err != nil || !strings.Contains(string(b), "x + 2\n") || strings.Contains(string(b), "Ada") || strings.Contains(string(b), "hidden") {
 		t.Errorf("history %q, %v", b, err)
 	}
 }
 
-func TestREPLOfASession(t *testing.T) {
+func TestREPLSession(t *testing.T) {
 	state := t.TempDir()
 	c := typeIn(t, state, "py", "--session", "talk")
 	c.see("Ctrl-D exits; session talk keeps running")
@@ -114,7 +114,7 @@ func TestREPLOfASession(t *testing.T) {
 	c.typed("\x04")
 	c.exits(0)
 
-	c = typeIn(t, state, "attach", "talk") // a terminal with a kernel is one to type at
+	c = typeIn(t, state, "attach", "talk") // attach to a kernel opens the REPL
 	c.see(">>> ")
 	c.typed("x * 2\r")
 	c.see("10\r\n")
@@ -132,7 +132,7 @@ func TestREPLOfASession(t *testing.T) {
 	typeIn(t, state, "kill", "talk").exits(0)
 }
 
-func TestPyInterruptedOnATerminal(t *testing.T) {
+func TestPyInterruptedOnTerminal(t *testing.T) {
 	c := typeIn(t, t.TempDir(), "py", "-c", "import time; print('begun', flush=True); time.sleep(60)")
 	c.see("begun\r\n")
 	c.typed("\x03")

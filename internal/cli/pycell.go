@@ -20,7 +20,7 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// cell runs one cell and exits as it did.
+// cell runs one cell and exits with its exit code.
 func (a *app) cell(ctx context.Context, k *interpreter, o *pyOptions, code string, signals <-chan os.Signal) error {
 	if err := k.setArgs(ctx, o.args); err != nil {
 		return err
@@ -54,17 +54,17 @@ func (a *app) cell(ctx context.Context, k *interpreter, o *pyOptions, code strin
 	return exit(end.exitCode())
 }
 
-// setArgs gives the script its arguments, as Python does.
+// setArgs sets sys.argv of the script.
 func (k *interpreter) setArgs(ctx context.Context, args []string) error {
 	if len(args) < 2 && !k.own {
-		return nil // none; leave the session's alone
+		return nil // keep sys.argv of the session
 	}
 	list, err := json.Marshal(args)
 	if err != nil {
 		return fmt.Errorf("encode arguments: %w", err)
 	}
-	// A JSON list of strings is a Python literal but for lone surrogates,
-	// which arguments do not have.
+	// A JSON list of strings is a Python literal, except for lone surrogates,
+	// which arguments do not contain.
 	_, err = k.send(ctx, "", spool.Cell{Silent: true, Code: fmt.Sprintf("__import__('sys').argv[:] = %s", list)})
 	return err
 }
@@ -74,25 +74,25 @@ type turn struct {
 	kernel  *interpreter
 	seq     spool.Seq
 	printer *printer
-	asks    asker // nil refuses
+	asks    asker // nil refuses input()
 
 	interrupts int
-	last       time.Time // of them
+	last       time.Time // time of the last interrupt
 }
 
-// asker finds answers. It is given one ask at a time and says ok=false if
-// there is no answer and will be none.
+// asker answers input(), one ask at a time. It returns ok=false if there is no
+// more input.
 type asker interface {
 	answer(ctx context.Context, ask *spool.Ask) (line string, ok bool, err error)
 }
 
-// turnEnd is how a cell ended.
+// turnEnd is the result of a cell.
 type turnEnd struct {
 	done spool.Done
-	exit *int // what sys.exit said
+	exit *int // the code of sys.exit; nil without one
 }
 
-// exitCode is what a command that stands for the cell exits with.
+// exitCode returns the exit code of a command that ran the cell.
 func (t turnEnd) exitCode() int {
 	switch t.done.Outcome {
 	case spool.TurnOK:
@@ -122,7 +122,7 @@ func (t turnEnd) exitCode() int {
 	return exitFailure
 }
 
-// follow prints what the cell does until it is done.
+// follow prints the events of the cell until it is done.
 func (t *turn) follow(ctx context.Context, signals <-chan os.Signal) (turnEnd, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -137,7 +137,7 @@ func (t *turn) follow(ctx context.Context, signals <-chan os.Signal) (turnEnd, e
 	var end turnEnd
 	for e, err := range t.kernel.run.Events(ctx, t.seq) {
 		if cause := context.Cause(ctx); err != nil && cause != nil {
-			return end, cause // it says why, and err only that
+			return end, cause // err only says that ctx was cancelled
 		}
 		if err != nil {
 			return end, err
@@ -149,7 +149,7 @@ func (t *turn) follow(ctx context.Context, signals <-chan os.Signal) (turnEnd, e
 			continue
 		}
 		if e.Turn == t.seq && end.note(&e) {
-			continue // as Python does
+			continue // Python prints nothing for it
 		}
 		if err := t.printer.print(ctx, &e); err != nil {
 			return end, &writeError{err}
@@ -168,21 +168,22 @@ func (t *turn) follow(ctx context.Context, signals <-chan os.Signal) (turnEnd, e
 	return end, errors.New("the log ended before the cell was done")
 }
 
-// note takes in what an event of the cell says about its end. It reports
-// whether there is nothing to show.
+// note records what an event tells about the end of the cell. It returns true if
+// the event is not printed.
 func (t *turnEnd) note(e *spool.Event) (quiet bool) {
 	if code, ok := systemExit(e); ok {
 		t.exit = &code
 		return true
 	}
 	if e.Kind == spool.KindDone && (json.Unmarshal(e.Data, &t.done) != nil || t.done.Outcome == "") {
-		t.done.Outcome = spool.TurnError // nobody can read how
+		t.done.Outcome = spool.TurnError // malformed event
 	}
 	return false
 }
 
-// systemExit returns what sys.exit was given, if that is what an event
-// reports: a number, nothing, or a text that is to be shown.
+// systemExit returns the exit code if an event reports sys.exit with a number or
+// without an argument. An exit with a text is not one of these: the text is
+// printed.
 func systemExit(e *spool.Event) (code int, ok bool) {
 	var x python.Exception
 	if e.Kind != python.KindException || json.Unmarshal(e.Data, &x) != nil || x.Name != "SystemExit" {
@@ -195,7 +196,7 @@ func systemExit(e *spool.Event) (code int, ok bool) {
 	return code & 0xff, err == nil
 }
 
-// watch interrupts the cell when the person wants it.
+// watch handles the signals while the cell runs.
 func (t *turn) watch(ctx context.Context, signals <-chan os.Signal) error {
 	for {
 		select {
@@ -209,11 +210,11 @@ func (t *turn) watch(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// signal does what a signal means while the cell runs: the first interrupt
-// interrupts, one more soon after does it with force, and the next leaves.
+// signal handles a signal while the cell runs. The first interrupt interrupts
+// the cell, the second within killWithin kills it, and the third detaches.
 func (t *turn) signal(ctx context.Context, s os.Signal) error {
 	switch s {
-	case unix.SIGPIPE: // the write says so too
+	case unix.SIGPIPE: // the write fails too
 		return nil
 	case unix.SIGINT:
 		if time.Since(t.last) > killWithin {
@@ -225,14 +226,14 @@ func (t *turn) signal(ctx context.Context, s os.Signal) error {
 			return &exitError{exitInterrupted, errors.New("detached from a cell that does not end")}
 		}
 		hard := t.interrupts == 2
-		go func() { _ = t.interrupt(ctx, hard) }() // who waits sees whether it helped
+		go func() { _ = t.interrupt(ctx, hard) }() // follow sees the result
 		return nil
 	}
 	_ = t.interrupt(ctx, true)
 	return exit(exitSignal + signalNumber(s))
 }
 
-// interrupt ends the cell; hard means with stronger means at once.
+// interrupt interrupts the cell; hard skips the grace period.
 func (t *turn) interrupt(ctx context.Context, hard bool) error {
 	grace := time.Duration(0)
 	if hard {
@@ -245,7 +246,7 @@ func (t *turn) interrupt(ctx context.Context, hard bool) error {
 	return err
 }
 
-// answer answers what the cell asks.
+// answer answers an ask of the cell.
 func (t *turn) answer(ctx context.Context, e *spool.Event) error {
 	var ask spool.Ask
 	if err := json.Unmarshal(e.Data, &ask); err != nil {
@@ -258,7 +259,7 @@ func (t *turn) answer(ctx context.Context, e *spool.Event) error {
 		return t.kernel.refuse(ctx, e.Seq, "ENOSYS", fmt.Sprintf("this client does not answer %s %s", ask.Kind, ask.Name))
 	}
 	if t.asks == nil {
-		return t.kernel.refuse(ctx, e.Seq, "EOF", "nobody is there to answer input()")
+		return t.kernel.refuse(ctx, e.Seq, "EOF", "no terminal or stdin to answer input()")
 	}
 	line, ok, err := t.asks.answer(ctx, &ask)
 	switch {
@@ -272,7 +273,7 @@ func (t *turn) answer(ctx context.Context, e *spool.Event) error {
 	return t.kernel.reply(ctx, e.Seq, line, ask.Secret)
 }
 
-// askStdin answers with the lines of stdin.
+// askStdin answers input() with lines of stdin.
 type askStdin struct {
 	app   *app
 	lines *bufio.Reader

@@ -10,7 +10,7 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// pyConfig says what the engine needs to know.
+// pyConfig adds the configuration of the kernel engine to a spec.
 func (a *app) pyConfig(spec *spool.Spec, o *pyOptions, remote bool) error {
 	c := python.KernelConfig{
 		Interpreter: o.python, Preload: o.preload, Input: python.InputAsk,

@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// maxHistory is how many lines are remembered.
+// maxHistory is the maximum number of lines in the history.
 const maxHistory = 1000
 
-// history are the lines that were typed, also in earlier commands. It is the
+// history holds the typed lines of this and earlier commands. It implements the
 // history of a [golang.org/x/term.Terminal].
 type history struct {
-	path  string   // empty keeps it in memory
+	path  string   // if empty, the history is not saved
 	lines []string // oldest first
-	off   bool     // what is typed now is no code
+	off   bool     // ignore lines: they answer input()
 }
 
-// openHistory reads a history. One that cannot be read is empty: that is no
-// reason to keep anybody from working.
+// openHistory reads a history. If the file cannot be read, the history is empty.
 func openHistory(path string) *history {
 	h := &history{path: path}
 	b, err := os.ReadFile(path)
@@ -37,7 +36,7 @@ func openHistory(path string) *history {
 	return h
 }
 
-// Add remembers a line.
+// Add adds a line.
 func (h *history) Add(line string) {
 	if h.off || strings.TrimSpace(line) == "" || len(h.lines) > 0 && h.lines[len(h.lines)-1] == line {
 		return
@@ -48,13 +47,13 @@ func (h *history) Add(line string) {
 	}
 }
 
-// Len is how many lines there are.
+// Len returns the number of lines.
 func (h *history) Len() int { return len(h.lines) }
 
 // At returns a line; 0 is the newest.
 func (h *history) At(i int) string { return h.lines[len(h.lines)-1-i] }
 
-// save writes the history for the next command.
+// save writes the history to its file.
 func (h *history) save() error {
 	if h.path == "" || len(h.lines) == 0 {
 		return nil
@@ -62,8 +61,8 @@ func (h *history) save() error {
 	if err := os.MkdirAll(filepath.Dir(h.path), 0o700); err != nil {
 		return err
 	}
-	// Beside and renamed, so that two commands at once lose one of both
-	// histories at most, and never half of one.
+	// Write a temporary file and rename it: of two commands at once one
+	// history survives, complete.
 	f, err := os.CreateTemp(filepath.Dir(h.path), filepath.Base(h.path)+".*")
 	if err != nil {
 		return err

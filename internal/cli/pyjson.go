@@ -19,11 +19,11 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// maxRequest bounds one request line: escapes can make source six times as
-// long.
+// maxRequest is the maximum size of a request line. JSON escapes make source up
+// to six times longer.
 const maxRequest = 6*maxSource + 4096
 
-// pyRequest is one line of spool py --json. What is not known is ignored.
+// pyRequest is one line of spool py --json. Unknown fields are ignored.
 type pyRequest struct {
 	ID           json.RawMessage `json:"id"`
 	Code         *string         `json:"code"`
@@ -44,8 +44,8 @@ type pyRequest struct {
 	Kill       bool    `json:"kill"`
 }
 
-// askError is why an ask cannot be answered: a text, or an object with a code
-// and a message.
+// askError is an error that answers an ask: a text, or an object with a code and
+// a message.
 type askError spool.AnswerError
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -56,16 +56,16 @@ func (e *askError) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*spool.AnswerError)(e))
 }
 
-// pyServer serves requests of one command.
+// pyServer serves the requests on stdin of one command.
 type pyServer struct {
 	kernel *interpreter
 
 	mu      sync.Mutex
 	out     io.Writer
 	line    []byte
-	mine    map[spool.Seq]bool // turns that were begun here; true until they are done
-	open    int                // of them
-	settled chan struct{}      // closed when none is open; nil while nobody waits
+	mine    map[spool.Seq]bool // turns of this command; true until they are done
+	open    int                // number of true values in mine
+	settled chan struct{}      // closed when open is zero; nil while wait is not called
 	ended   bool               // the log is complete
 }
 
@@ -75,12 +75,12 @@ func (a *app) pyJSON(ctx context.Context, k *interpreter, signals <-chan os.Sign
 	s := &pyServer{kernel: k, out: a.stdout, mine: make(map[spool.Seq]bool)}
 	followed := make(chan error, 1)
 	go func() { followed <- s.follow(ctx) }()
-	// It waits in a read that nothing can end, and dies with the process.
+	// The read cannot be cancelled; the goroutine ends with the process.
 	served := make(chan error, 1)
 	go func() { served <- s.serve(ctx, a.stdin) }()
 	for {
 		select {
-		case err := <-followed: // the interpreter ended by itself
+		case err := <-followed: // the interpreter ended
 			return err
 		case err := <-served:
 			if err != nil {
@@ -107,8 +107,8 @@ func (a *app) pyJSON(ctx context.Context, k *interpreter, signals <-chan os.Sign
 	}
 }
 
-// follow prints the events of the interpreter, and of a session those that
-// have to do with this command.
+// follow prints the events of the interpreter; of a session only those of this
+// command's turns and of no turn.
 func (s *pyServer) follow(ctx context.Context) error {
 	for e, err := range s.kernel.run.Events(ctx, s.kernel.after) {
 		if err != nil {
@@ -150,7 +150,7 @@ func (s *pyServer) print(ctx context.Context, e *spool.Event) error {
 	return nil
 }
 
-// settle tells who waits that no cell is open. Callers hold s.mu.
+// settle wakes wait if no cell is open. Callers hold s.mu.
 func (s *pyServer) settle() {
 	if (s.open == 0 || s.ended) && s.settled != nil {
 		close(s.settled)
@@ -165,8 +165,8 @@ func (s *pyServer) write(e *spool.Event) error {
 	return err
 }
 
-// tell writes an event that is not in the log.
-func (s *pyServer) tell(kind spool.Kind, payload any) error {
+// emit writes an event that is not in the log.
+func (s *pyServer) emit(kind spool.Kind, payload any) error {
 	data, err := json.Marshal(payload)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", kind, err)
@@ -176,7 +176,8 @@ func (s *pyServer) tell(kind spool.Kind, payload any) error {
 	return s.write(&spool.Event{Run: s.kernel.run.ID(), Time: time.Now(), Kind: kind, Data: data})
 }
 
-// serve does what the lines say. It returns nil when it is time to leave.
+// serve handles the requests. It returns nil after an exit request, or when
+// stdin has ended and all cells are done.
 func (s *pyServer) serve(ctx context.Context, from io.Reader) error {
 	in := bufio.NewReaderSize(from, 64<<10)
 	for n := 1; ; n++ {
@@ -207,22 +208,22 @@ func (s *pyServer) serve(ctx context.Context, from io.Reader) error {
 	}
 }
 
-// exitWait is how long an exit request waits for the cells before it, if
-// requests may still come. Without any more to come they take their time.
+// exitWait is how long an exit request waits for the cells before it while stdin
+// is open. After the end of stdin it waits without a limit.
 const exitWait = 10 * time.Second
 
-// leave returns once the cells before an exit request are done. Those who
-// asked for it may still interrupt them and answer what they ask.
+// leave returns once the cells before an exit request are done. Meanwhile it
+// handles requests that interrupt, kill and answer.
 func (s *pyServer) leave(ctx context.Context, in *bufio.Reader) error {
 	ended := make(chan struct{})
-	// It waits in a read that nothing can end, and dies with the process.
+	// The read cannot be cancelled; the goroutine ends with the process.
 	go func() {
 		defer close(ended)
 		for {
 			line, err := readRequest(in)
 			var r pyRequest
 			if json.Unmarshal(line, &r) == nil && (r.Interrupt || r.Kill || r.Answer != nil) {
-				_, _ = s.request(ctx, line) // nobody is left to be told
+				_, _ = s.request(ctx, line) // the command is exiting
 			}
 			if err != nil && !errors.Is(err, errLongRequest) {
 				return
@@ -245,7 +246,7 @@ func (s *pyServer) leave(ctx context.Context, in *bufio.Reader) error {
 
 var errLongRequest = fmt.Errorf("the request is longer than %d bytes", maxRequest)
 
-// readRequest reads one line; what is too long is read and dropped.
+// readRequest reads one line. It reads and drops a line that is too long.
 func readRequest(in *bufio.Reader) ([]byte, error) {
 	var line []byte
 	long := false
@@ -267,9 +268,9 @@ func readRequest(in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// refuse answers a line that makes no sense, or cannot be done.
+// refuse reports a request that is malformed or failed.
 func (s *pyServer) refuse(n int, err error) error {
-	return s.tell(python.KindException, python.Exception{Name: "ProtocolError", Message: fmt.Sprintf("line %d: %v", n, err)})
+	return s.emit(python.KindException, python.Exception{Name: "ProtocolError", Message: fmt.Sprintf("line %d: %v", n, err)})
 }
 
 // wait returns once all cells are done.
@@ -289,7 +290,7 @@ func (s *pyServer) wait(ctx context.Context) error {
 	}
 }
 
-// request does what one line says.
+// request handles one request.
 func (s *pyServer) request(ctx context.Context, line []byte) (leave bool, err error) {
 	var r pyRequest
 	if err := json.Unmarshal(line, &r); err != nil {
@@ -326,8 +327,8 @@ func (s *pyServer) request(ctx context.Context, line []byte) (leave bool, err er
 	return false, errors.New(`a request needs one of "code", "interrupt", "answer", "restart", "exit", "stdin", "close_stdin" and "kill"`)
 }
 
-// oldest is the turn that runs, of those that were begun here. Without one it
-// is a turn that there is not.
+// oldest returns the oldest open turn of this command, which is the one that
+// runs. Without one it returns a seq that no turn has.
 func (s *pyServer) oldest() spool.Seq {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -340,7 +341,7 @@ func (s *pyServer) oldest() spool.Seq {
 	return first
 }
 
-// cell begins a cell.
+// cell sends a cell to the interpreter.
 func (s *pyServer) cell(ctx context.Context, r *pyRequest) error {
 	id, err := requestID(r.ID)
 	if err != nil {
@@ -353,7 +354,7 @@ func (s *pyServer) cell(ctx context.Context, r *pyRequest) error {
 		Code: *r.Code, Silent: r.Silent, TimeoutMs: r.TimeoutMs,
 		NoHistory: r.StoreHistory != nil && !*r.StoreHistory,
 	}
-	// Its events may come before the receipt: they wait for the lock.
+	// Events of the turn may arrive before Exec returns; print waits for s.mu.
 	s.mu.Lock()
 	turn, err := s.kernel.send(ctx, id, cell)
 	if err == nil && !turn.Repeated() {
@@ -363,15 +364,15 @@ func (s *pyServer) cell(ctx context.Context, r *pyRequest) error {
 	s.mu.Unlock()
 	switch {
 	case err != nil:
-		// Whoever waits for the end of this cell must see one.
-		return errors.Join(s.tell(spool.KindDone, spool.Done{ID: id, Outcome: spool.TurnKilled, Error: err.Error()}), nil)
+		// The client waits for a done event of every cell.
+		return errors.Join(s.emit(spool.KindDone, spool.Done{ID: id, Outcome: spool.TurnKilled, Error: err.Error()}), nil)
 	case turn.Repeated():
 		return fmt.Errorf("a cell with id %q was run before, as turn %d; it is not run again", id, turn.Seq())
 	}
 	return nil
 }
 
-// requestID returns an id, which may be a string or a number.
+// requestID decodes an id, which is a string or a number.
 func requestID(raw json.RawMessage) (string, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return "", nil

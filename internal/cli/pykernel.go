@@ -16,32 +16,32 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// interrupts are the signals that a verb which talks to an interpreter handles.
+// interrupts are the signals that py and box handle.
 var interrupts = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE}
 
 const (
-	// leaseLabel ties an interpreter without a name to the command that
-	// started it, which may be killed.
+	// leaseLabel labels an interpreter that ends with the command that
+	// started it, even if the command is killed.
 	leaseLabel = "spool.py.command"
-	// leaseTTL is for how long it stays after that.
+	// leaseTTL is how long the interpreter lives after the command is gone.
 	leaseTTL = time.Second
-	// leaveIn bounds how long a command waits for the end of its
-	// interpreter: it is killed well before.
+	// leaveIn limits how long a command waits for its interpreter to end. The
+	// grace period of the stop is shorter.
 	leaveIn = 15 * time.Second
 )
 
-// interpreter is the one of a command.
+// interpreter is the run with the Python interpreter of a command.
 type interpreter struct {
 	backend spool.Backend
 	run     *spool.Run
-	own     bool // it ends with the command
-	// serve answers asks that are not for a person, and reports whether it
-	// did. It may be nil.
+	own     bool // the interpreter ends with the command
+	// serve answers asks that need no user, and reports whether it did. It may
+	// be nil.
 	serve func(ctx context.Context, run *spool.Run, seq spool.Seq, ask *spool.Ask) bool
-	after spool.Seq // the last event before the command came
+	after spool.Seq // the last event before this command
 }
 
-// kernel finds the session that is meant, or starts an interpreter.
+// kernel finds the session of --session, or starts an interpreter.
 func (a *app) kernel(ctx context.Context, b spool.Backend, o *pyOptions, signals chan os.Signal) (*interpreter, error) {
 	if o.session != "" {
 		if k, err := findSession(ctx, b, o.session); k != nil || err != nil {
@@ -54,7 +54,7 @@ func (a *app) kernel(ctx context.Context, b spool.Backend, o *pyOptions, signals
 	}
 	k := &interpreter{backend: b, own: o.session == ""}
 	if k.own {
-		if err := tie(ctx, b, &spec); err != nil {
+		if err := lease(ctx, b, &spec); err != nil {
 			return nil, err
 		}
 	}
@@ -64,8 +64,8 @@ func (a *app) kernel(ctx context.Context, b spool.Backend, o *pyOptions, signals
 	if k.own {
 		return k, nil
 	}
-	// Another command may have started the same session meanwhile: the
-	// older one is it, and both see that.
+	// If another command started the same session meanwhile, both commands
+	// use the older run.
 	older, err := findSession(ctx, b, o.session)
 	if err != nil || older == nil || older.run.ID() == k.run.ID() {
 		return k, err
@@ -76,11 +76,15 @@ func (a *app) kernel(ctx context.Context, b spool.Backend, o *pyOptions, signals
 	return older, nil
 }
 
-// tie makes a run end with this command, also if that is killed.
-func tie(ctx context.Context, b spool.Backend, spec *spool.Spec) error {
-	l, ok := b.(interface {
-		Lease(ctx context.Context, key, value string, ttl time.Duration) error
-	})
+// leaser is an optional interface of a backend: Lease ends the runs with a label
+// once this process has been gone for ttl. The backend of this machine has it.
+type leaser interface {
+	Lease(ctx context.Context, key, value string, ttl time.Duration) error
+}
+
+// lease makes a run end with this command, even if the command is killed.
+func lease(ctx context.Context, b spool.Backend, spec *spool.Spec) error {
+	l, ok := b.(leaser)
 	if !ok {
 		return nil
 	}
@@ -92,7 +96,7 @@ func tie(ctx context.Context, b spool.Backend, spec *spool.Spec) error {
 	return nil
 }
 
-// findSession returns the oldest live interpreter of that name, or nil.
+// findSession returns the oldest live interpreter with a name, or nil.
 func findSession(ctx context.Context, b spool.Backend, name string) (*interpreter, error) {
 	var found *spool.Info
 	for info, err := range b.List(ctx, spool.Filter{Name: name, Live: true}) {
@@ -112,20 +116,20 @@ func findSession(ctx context.Context, b spool.Backend, name string) (*interprete
 	return &interpreter{backend: b, run: spool.Attach(b, found.ID), after: found.Last}, nil
 }
 
-// leave ends an interpreter that is the command's own.
+// leave stops an interpreter that ends with the command.
 func (k *interpreter) leave(ctx context.Context) {
 	if !k.own {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaveIn)
 	defer cancel()
-	// It ends in any case: the lease sees to that.
+	// If the stop fails, the lease ends the run.
 	if err := k.run.Stop(ctx); err == nil || errors.Is(err, spool.ErrEnded) {
 		_, _ = k.run.Wait(ctx)
 	}
 }
 
-// send gives the interpreter a cell. A session that ended is said so.
+// send sends a cell to the interpreter.
 func (k *interpreter) send(ctx context.Context, id string, cell spool.Cell) (*spool.Turn, error) {
 	t, err := k.run.Exec(ctx, id, cell)
 	if errors.Is(err, spool.ErrEnded) || errors.Is(err, spool.ErrInputClosed) {
@@ -134,11 +138,11 @@ func (k *interpreter) send(ctx context.Context, id string, cell spool.Cell) (*sp
 	return t, err
 }
 
-// refuse answers an ask that nobody here can.
+// refuse answers an ask with an error.
 func (k *interpreter) refuse(ctx context.Context, ask spool.Seq, code, message string) error {
 	err := k.run.Answer(ctx, spool.Answer{Ask: ask, By: "spool py", Error: &spool.AnswerError{Code: code, Message: message}}, false)
 	if errors.Is(err, spool.ErrNotAsked) || errors.Is(err, spool.ErrEnded) || errors.Is(err, spool.ErrInputClosed) {
-		return nil // it no longer asks
+		return nil // the ask is closed
 	}
 	return err
 }

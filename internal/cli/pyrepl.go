@@ -16,33 +16,33 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// The prompts, which people know.
+// The prompts of Python.
 const (
 	promptFirst = ">>> "
 	promptMore  = "... "
 )
 
-// repl is a person at a terminal with an interpreter. The terminal is raw while
-// a line is typed and as it was while a cell runs, so that Ctrl-C is a signal
+// repl connects a terminal with an interpreter. The terminal is raw while the
+// user types a line, and restored while a cell runs, so that Ctrl-C is a signal
 // then.
 type repl struct {
 	app     *app
 	kernel  *interpreter
 	timeout int64
-	term    *term.Terminal // of which only the reading goroutine waits
+	term    *term.Terminal // only the goroutine of read waits in it
 	keys    *keyReader
 	history *history
 	printer *printer
 	signals <-chan os.Signal
-	events  chan spool.Event // of the interpreter, as they come
-	lost    error            // why there are no more; set before events is closed
+	events  chan spool.Event // events of the interpreter
+	lost    error            // error of the reader; set before events is closed
 
-	mine    map[spool.Seq]bool // turns that were begun here
-	reading chan typed         // a line is being read; nil otherwise
-	typing  bool               // and shown
+	mine    map[spool.Seq]bool // turns of this command
+	reading chan typed         // receives the line that read reads; nil otherwise
+	typing  bool               // the line is on the screen
 }
 
-// repl reads cells and runs them until the person leaves.
+// repl reads cells and runs them until the user exits.
 func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-chan os.Signal) error {
 	r := &repl{app: a, kernel: k, timeout: o.timeout.Milliseconds(), keys: &keyReader{f: a.stdin}, signals: signals,
 		events: make(chan spool.Event), mine: make(map[spool.Seq]bool)}
@@ -57,7 +57,7 @@ func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-
 		r.history = &history{}
 	}
 	r.term.History = r.history
-	defer func() { _ = r.history.save() }() // that it is missing next time says enough
+	defer func() { _ = r.history.save() }() // the session has already ended
 	size, _ := terminalSize(a.stdin, a.stdout)
 	r.printer = &printer{
 		stdout: r, stderr: r, blobs: k.run, rows: int(size.Rows), images: &imageFiles{dir: o.images},
@@ -73,7 +73,8 @@ func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-
 	return r.loop(ctx)
 }
 
-// staysRunning says what Ctrl-D leaves behind, if anything.
+// staysRunning returns a text that names the run or session that Ctrl-D does not
+// end.
 func staysRunning(k *interpreter, name string) string {
 	switch {
 	case k.own:
@@ -84,7 +85,7 @@ func staysRunning(k *interpreter, name string) string {
 	return "; session " + name + " keeps running"
 }
 
-// follow passes the events on, one at a time.
+// follow sends the events to r.events.
 func (r *repl) follow(ctx context.Context, after spool.Seq) {
 	defer close(r.events)
 	for e, err := range r.kernel.run.Events(ctx, after) {
@@ -100,7 +101,7 @@ func (r *repl) follow(ctx context.Context, after spool.Seq) {
 	}
 }
 
-// ended says why there are no more events.
+// ended returns the error that ended the events.
 func (r *repl) ended() error {
 	if r.lost != nil {
 		return r.lost
@@ -155,17 +156,17 @@ func (r *repl) cell(ctx context.Context) (string, error) {
 	}
 }
 
-// errTypedInterrupt says that Ctrl-C was typed.
+// errTypedInterrupt reports that the user typed Ctrl-C.
 var errTypedInterrupt = errors.New("interrupted")
 
-// typed is a line, or why there is none.
+// typed is a line that the user typed, or an error.
 type typed struct {
 	line string
 	err  error
 }
 
-// line reads one line, for a turn if that asks for it, while what the
-// interpreter writes is shown above it.
+// line reads one line and prints events above it meanwhile. If the line answers
+// an ask, turn names the turn of the ask.
 func (r *repl) line(ctx context.Context, prompt string, secret bool, turn spool.Seq) (line string, pasted bool, err error) {
 	raw, err := makeRaw(r.app.stdin)
 	if err != nil {
@@ -173,7 +174,7 @@ func (r *repl) line(ctx context.Context, prompt string, secret bool, turn spool.
 	}
 	defer raw.restore()
 	if size, ok := terminalSize(r.app.stdin, r.app.stdout); ok {
-		_ = r.term.SetSize(int(size.Cols), int(size.Rows)) // it only says that it cannot redraw
+		_ = r.term.SetSize(int(size.Cols), int(size.Rows)) // the next prompt redraws the line
 	}
 	r.term.SetPrompt(prompt)
 	r.term.SetBracketedPasteMode(true)
@@ -205,11 +206,11 @@ func (r *repl) line(ctx context.Context, prompt string, secret bool, turn spool.
 				return "", false, err
 			}
 			if e.Kind == spool.KindDone && e.Turn == turn {
-				return "", false, &overtaken{e}
+				return "", false, &turnDone{e}
 			}
 		case s := <-r.signals:
 			switch s {
-			case unix.SIGPIPE, unix.SIGINT: // not of this terminal
+			case unix.SIGPIPE, unix.SIGINT: // Ctrl-C is a key here, not a signal
 			default:
 				return "", false, exit(exitSignal + signalNumber(s))
 			}
@@ -219,13 +220,13 @@ func (r *repl) line(ctx context.Context, prompt string, secret bool, turn spool.
 	}
 }
 
-// overtaken says that a cell ended while it waited for a line.
-type overtaken struct{ done spool.Event }
+// turnDone reports that a turn ended before its ask was answered.
+type turnDone struct{ done spool.Event }
 
-func (o *overtaken) Error() string { return "the cell ended" }
+func (o *turnDone) Error() string { return "the cell ended" }
 
-// read has a line read. It waits in a read that nothing can end: if nobody
-// wants the line any more, the next one who wants one gets it.
+// read starts to read a line. The read cannot be cancelled: if the caller no
+// longer needs the line, the next caller gets it.
 func (r *repl) read(prompt string, secret bool) {
 	r.keys.interrupted = false
 	done := make(chan typed, 1)
@@ -241,7 +242,7 @@ func (r *repl) read(prompt string, secret bool) {
 	}()
 }
 
-// Write implements [io.Writer]: above the line that is typed, if one is.
+// Write implements [io.Writer]. It writes above the line that the user types.
 func (r *repl) Write(b []byte) (int, error) {
 	if r.typing {
 		return r.term.Write(b)
@@ -249,7 +250,7 @@ func (r *repl) Write(b []byte) (int, error) {
 	return r.app.stdout.Write(b)
 }
 
-// show prints an event, unless it belongs to somebody else's cell.
+// show prints an event, unless it belongs to a turn of another command.
 func (r *repl) show(ctx context.Context, e *spool.Event) error {
 	if e.Turn != 0 && !r.mine[e.Turn] || e.Kind == spool.KindAsk {
 		return nil
@@ -285,13 +286,13 @@ func (r *repl) run(ctx context.Context, source string) error {
 		}
 	}
 	if r.printer.midline[spool.Stdout] {
-		r.printer.goesOn(spool.Stdout, false)
+		r.printer.setMidline(spool.Stdout, false)
 		if _, err := fmt.Fprintln(r.app.stdout); err != nil {
 			return err
 		}
 	}
 	if end.exit != nil {
-		return &exitError{code: *end.exit} // also if that is 0
+		return &exitError{code: *end.exit} // ends the REPL, also with code 0
 	}
 	return nil
 }
@@ -309,7 +310,7 @@ func (r *repl) event(ctx context.Context, t *turn, end *turnEnd, e *spool.Event)
 	return r.show(ctx, e)
 }
 
-// ask has the person answer what the cell asks.
+// ask reads the user's answer to an ask of the cell.
 func (r *repl) ask(ctx context.Context, t *turn, end *turnEnd, e *spool.Event) error {
 	var ask spool.Ask
 	if json.Unmarshal(e.Data, &ask) != nil || ask.Kind != spool.AskInput {
@@ -318,7 +319,7 @@ func (r *repl) ask(ctx context.Context, t *turn, end *turnEnd, e *spool.Event) e
 	r.history.off = true
 	line, _, err := r.line(ctx, ask.Prompt, ask.Secret, t.seq)
 	r.history.off = false
-	var over *overtaken
+	var over *turnDone
 	switch {
 	case errors.As(err, &over):
 		end.note(&over.done)
@@ -333,7 +334,7 @@ func (r *repl) ask(ctx context.Context, t *turn, end *turnEnd, e *spool.Event) e
 	return r.kernel.reply(ctx, e.Seq, line, ask.Secret)
 }
 
-// indent makes Tab indent.
+// indent inserts four spaces for Tab.
 func indent(line string, pos int, key rune) (string, int, bool) {
 	if key != '\t' {
 		return "", 0, false

@@ -2,9 +2,9 @@ package cli
 
 import "strings"
 
-// complete reports whether what was typed is a whole cell, as far as one can
-// tell without running Python: no bracket or string is open, the line does not
-// go on, and a block was ended by an empty line.
+// completeSource reports whether source is a whole cell, as far as this can be
+// seen without Python: no bracket or string is open, the last line is not
+// continued, and an empty line ends a block.
 func completeSource(source string) bool {
 	s := scanSource(source)
 	if s.open || s.continued {
@@ -12,11 +12,11 @@ func completeSource(source string) bool {
 	}
 	last := source[strings.LastIndexByte(source, '\n')+1:]
 	if strings.TrimSpace(last) == "" {
-		return true // an empty line ends whatever there is
+		return true // an empty line ends any cell
 	}
 	first := strings.TrimLeft(source, "\n")
 	if strings.HasPrefix(first, "%%") {
-		return false // a cell magic takes all lines
+		return false // a cell magic includes all lines
 	}
 	if s.block || strings.HasPrefix(strings.TrimSpace(last), "@") {
 		return false
@@ -24,18 +24,18 @@ func completeSource(source string) bool {
 	return true
 }
 
-// scanned is what there is to know about source that may go on.
+// scanned is the state at the end of incomplete source.
 type scanned struct {
-	open      bool // a bracket or a string of three quotes is
+	open      bool // a bracket or a triple-quoted string is open
 	continued bool // the last line ends with a backslash
 	block     bool // some logical line ends with a colon
 }
 
-// scanSource looks at brackets, strings and comments, and at nothing else.
+// scanSource scans brackets, strings and comments, and nothing else.
 func scanSource(source string) scanned {
 	var s scanned
 	depth := 0
-	code := byte(0) // the last that is no space of this logical line
+	code := byte(0) // the last character of this logical line that is not a space
 	for i := 0; i < len(source); i++ {
 		c := source[i]
 		switch c {
@@ -56,7 +56,7 @@ func scanSource(source string) scanned {
 		case '(', '[', '{':
 			depth++
 		case ')', ']', '}':
-			depth = max(depth-1, 0) // too many are Python's to complain about
+			depth = max(depth-1, 0) // Python reports a bracket too many
 		case '\\':
 			if i+1 < len(source) && source[i+1] == '\n' {
 				i++
@@ -79,9 +79,9 @@ func scanSource(source string) scanned {
 	return s
 }
 
-// skipString returns the position after the string that begins at i. One with
-// single quotes ends with its line, closed or not: that is an error, but no
-// reason to wait for more.
+// skipString returns the position after the string that begins at i. A
+// single-quoted string ends with its line even if it is not closed: Python
+// reports that error.
 func skipString(source string, i int) (end int, closed bool) {
 	quote := source[i : i+1]
 	long := strings.HasPrefix(source[i:], strings.Repeat(quote, 3))

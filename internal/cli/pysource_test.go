@@ -18,7 +18,7 @@ func TestCompleteSource(t *testing.T) {
 		"x = 'a # b'":              true,
 		"x = 1 # (":                true,
 		"x = 'it\\'s'":             true,
-		"x = 'open":                true, // Python says what is wrong
+		"x = 'open":                true, // Python reports the error
 		"x = 1 + \\":               false,
 		"x = 1 + \\\n2":            true,
 		"@decorator":               false,

@@ -62,7 +62,7 @@ Exit codes: the command's own; 128+N if signal N ended it; 125 if spool failed;
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // the first word that is no flag begins the command
+	flags.SetInterspersed(false) // flags after the command are the command's
 	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
 	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
 	flags.StringVar(&o.cwd, "cwd", "", "working `directory`")
@@ -105,7 +105,7 @@ func (a *app) run(ctx context.Context, o *runOptions, argv []string) error {
 		outcome, err := t.follow(ctx)
 		var broken *writeError
 		if errors.As(err, &broken) {
-			// Nobody reads what it writes: to it, that is a broken pipe.
+			// The output has no reader any more; end the run.
 			err = errors.Join(err, run.Kill(ctx))
 			if errors.Is(err, syscall.EPIPE) {
 				return exit(exitSignal + int(unix.SIGPIPE))
@@ -118,8 +118,9 @@ func (a *app) run(ctx context.Context, o *runOptions, argv []string) error {
 	})
 }
 
-// start begins the run. A signal that comes meanwhile is left for the run, or
-// calls the start off if that takes too long or a second one comes.
+// start starts a run. A signal that arrives meanwhile is sent to the run once it
+// has started. A second signal, or a start that takes longer than killWithin
+// after a signal, cancels the start.
 func start(ctx context.Context, b spool.Backend, spec spool.Spec, signals chan os.Signal) (*spool.Run, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -142,7 +143,7 @@ func start(ctx context.Context, b spool.Backend, spec spool.Spec, signals chan o
 			for _, s := range caught {
 				select {
 				case signals <- s:
-				default: // more of them than anybody sends in earnest
+				default: // the channel is full of signals
 				}
 			}
 			return r.run, r.err
@@ -159,7 +160,7 @@ func start(ctx context.Context, b spool.Backend, spec spool.Spec, signals chan o
 	}
 }
 
-// ended turns an outcome into the end of the command that stands for it.
+// ended returns the error that ends a command with the outcome of its run.
 func ended(o spool.Outcome) error {
 	if o.Kind == spool.Exited {
 		return exit(o.Code)
@@ -167,7 +168,7 @@ func ended(o spool.Outcome) error {
 	return &exitError{exitSpool, errors.New(o.String())}
 }
 
-// spec says what to run.
+// spec builds the spec of the run from the flags.
 func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 	_, remote := a.remote()
 	limits, err := o.limits.limits()
@@ -182,7 +183,7 @@ func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 		return spec, err
 	}
 	if !remote {
-		// What is relative here would be meaningless elsewhere.
+		// A relative path is relative to this process.
 		if spec.Cwd, err = filepath.Abs(o.cwd); err != nil {
 			return spec, fmt.Errorf("find the working directory: %w", err)
 		}
@@ -199,7 +200,7 @@ func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 	return spec, nil
 }
 
-// overlay reads the values of --env.
+// overlay parses the values of --env.
 func overlay(values []string) (map[string]string, error) {
 	env := make(map[string]string)
 	for _, v := range values {
@@ -217,8 +218,8 @@ func overlay(values []string) (map[string]string, error) {
 	return env, nil
 }
 
-// envPolicy says what a run inherits: here all that the caller has, elsewhere
-// what any program needs.
+// envPolicy returns which variables a run inherits: on this machine all of the
+// caller's, on a server the core variables.
 func envPolicy(clean, remote bool) *spool.EnvPolicy {
 	switch {
 	case clean:
@@ -229,7 +230,7 @@ func envPolicy(clean, remote bool) *spool.EnvPolicy {
 	return &spool.EnvPolicy{Inherit: "all", IgnoreDefaultExcludes: true}
 }
 
-// completeCommand completes a program to run.
+// completeCommand completes the name of a program.
 func completeCommand(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveDefault
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/spool-run/spool/local"
 )
 
-// built are the tests of this package, which remove the binary they built.
+// built is a testing.M that also removes the binary that the tests built.
 type built struct{ *testing.M }
 
 func (b built) Run() int { return servertest.Main(b.M) }
@@ -33,11 +33,11 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// raceOptions keep a race-enabled spool from sleeping a second at its end.
+// raceOptions keep a race-enabled spool from sleeping a second when it exits.
 const raceOptions = "atexit_sleep_ms=0"
 
-// The scripts wait for processes through named pipes: opening one waits for
-// the other side, so nothing has to sleep.
+// The scripts wait for processes with named pipes: opening one waits for the
+// other side, so that no script sleeps.
 func TestScripts(t *testing.T) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -49,7 +49,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Deadline:            time.Now().Add(5 * time.Minute), // not to wait for ever; a script takes seconds
+		Deadline:            time.Now().Add(5 * time.Minute), // a script takes seconds
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", raceOptions)
 			e.Setenv("SPOOL_STATE", filepath.Join(e.WorkDir, "state"))
@@ -67,9 +67,9 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// prepareSandbox has the embedded interpreter compiled by a binary without the
-// race detector, with which that takes minutes. The scripts that use it run the
-// same binary, which is in $BUILT.
+// prepareSandbox compiles the embedded interpreter with a binary without the
+// race detector, with which compiling takes minutes. The scripts that use the
+// interpreter run the same binary, which $BUILT names.
 func prepareSandbox(t *testing.T, cache string) {
 	t.Helper()
 	cmd := exec.Command(servertest.Binary(t), "--state", filepath.Join(cache, "state"), "box", "-c", "print(6*7)")
@@ -111,7 +111,7 @@ func firstLine(name string) (string, error) {
 		line, err := bufio.NewReader(f).ReadString('\n')
 		f.Close()
 		if line == "" && errors.Is(err, io.EOF) {
-			continue // that was the last writer on its way out
+			continue // the last writer closed the pipe
 		}
 		return line, err
 	}
@@ -126,12 +126,12 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(ts.Exec("sh", append([]string{"-c", script, "sh"}, args[1:]...)...))
 }
 
-// gone fails if a process runs. One that nobody has waited for does not.
+// gone fails if a process runs. A zombie counts as gone.
 func gone(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: gone pid")
 	}
-	// A signal that was sent takes a loaded machine a moment.
+	// On a loaded machine a signal may take a moment.
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		b, err := os.ReadFile(filepath.Join("/proc", args[0], "stat"))
 		if err != nil {

@@ -17,8 +17,8 @@ func colour(f *os.File) bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(f)
 }
 
-// foreground reports whether reading from the terminal is ours to do: a
-// background job that tries is stopped.
+// foreground reports whether this process may read from the terminal: the
+// kernel stops a background job that reads.
 func foreground(f *os.File) bool {
 	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()
@@ -34,7 +34,7 @@ func terminalSize(files ...*os.File) (spool.Size, bool) {
 	return spool.Size{}, false
 }
 
-// rawTerminal passes every key on as it is, until it is restored.
+// rawTerminal is a terminal in raw mode, until restore.
 type rawTerminal struct {
 	fd   int
 	old  *term.State
@@ -50,11 +50,11 @@ func makeRaw(f *os.File) (*rawTerminal, error) {
 	return &rawTerminal{fd: fd, old: old}, nil
 }
 
-// restore makes the terminal what it was. It may be called more than once,
+// restore restores the mode of the terminal. It may be called more than once,
 // and on nil.
 func (t *rawTerminal) restore() {
 	if t == nil {
 		return
 	}
-	t.once.Do(func() { _ = term.Restore(t.fd, t.old) }) // a terminal that is gone needs none
+	t.once.Do(func() { _ = term.Restore(t.fd, t.old) }) // fails only if the terminal is gone
 }

@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a person in front of a spool command.
+// terminal is a spool command on a terminal, with a simulated user.
 type terminal struct {
 	t      *testing.T
-	keys   *os.File // what is typed, and where what is shown comes from
-	screen *os.File // the terminal itself
+	keys   *os.File // the user's side: write keys, read output
+	screen *os.File // the command's side
 	before unix.Termios
 	cmd    *exec.Cmd
-	output chan []byte // what is shown, as it comes
-	shown  string      // and was not looked at yet
+	output chan []byte // output of the command
+	shown  string      // output that see has not matched yet
 }
 
 func typeIn(t *testing.T, state string, args ...string) *terminal {
@@ -75,7 +75,7 @@ func (c *terminal) settings() unix.Termios {
 	return *s
 }
 
-// see waits until the text is shown, and forgets what was shown up to there.
+// see waits until the output contains text, and drops the output up to its end.
 func (c *terminal) see(text string) {
 	c.t.Helper()
 	timeout := time.After(20 * time.Second)
@@ -105,8 +105,8 @@ func (c *terminal) raw() bool {
 	return s.Lflag&(unix.ICANON|unix.ECHO|unix.ISIG) == 0
 }
 
-// exits waits for the end of the command, which must leave the terminal as it
-// found it.
+// exits waits for the command to exit with a code. The command must restore the
+// terminal's settings.
 func (c *terminal) exits(code int) {
 	c.t.Helper()
 	done := make(chan error, 1)
@@ -119,7 +119,7 @@ func (c *terminal) exits(code int) {
 		case b := <-c.output:
 			c.shown += string(b)
 		case <-time.After(20 * time.Second):
-			c.t.Fatalf("it does not end; shown: %q", c.shown)
+			c.t.Fatalf("the command does not exit; shown: %q", c.shown)
 		}
 	}
 	var exit *exec.ExitError
@@ -130,7 +130,7 @@ func (c *terminal) exits(code int) {
 		c.t.Errorf("exit code %d, want %d; shown: %q", got, code, c.shown)
 	}
 	if diff := cmp.Diff(c.before, c.settings()); diff != "" {
-		c.t.Errorf("the terminal is not what it was: %s", diff)
+		c.t.Errorf("the settings of the terminal changed: %s", diff)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestAttachTTY(t *testing.T) {
 	if !first.raw() {
 		t.Error("the terminal is not raw")
 	}
-	first.typed("a\x10b\r") // a lone Ctrl-P goes through
+	first.typed("a\x10b\r") // a Ctrl-P alone is sent to the run
 	first.see("got <a\x10b>\r\n")
 	first.typed("\x10\x11")
 	first.see("is still running\r\n")

@@ -89,7 +89,7 @@ reached.`,
 	return cmd
 }
 
-// tortureWorkerCommand is what torture has the server run.
+// tortureWorkerCommand is the worker that torture runs on the server.
 func (a *app) tortureWorkerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                torture.WorkerVerb,
@@ -106,7 +106,7 @@ func (a *app) torture(ctx context.Context, f *tortureFlags) (err error) {
 	}
 	for _, n := range []*int{&o.Clients, &o.Natives} {
 		if *n == 0 {
-			*n = -1 // zero would mean the default
+			*n = -1 // zero means the default
 		}
 	}
 	if f.steps > 0 {
@@ -167,7 +167,7 @@ func (a *app) torture(ctx context.Context, f *tortureFlags) (err error) {
 	return err
 }
 
-// tortureProgress says on one line how it goes.
+// tortureProgress prints the progress on one line.
 func (a *app) tortureProgress(r *torture.Report) {
 	broken := int64(0)
 	for _, n := range r.Violations {
@@ -177,7 +177,7 @@ func (a *app) tortureProgress(r *torture.Report) {
 		(time.Duration(r.DurationMs) * time.Millisecond).Round(time.Second), r.Runs, r.Events, r.Disconnects, r.Kills, broken)
 }
 
-// printSchedule shows what would happen.
+// printSchedule prints the first faults of each lane.
 func (a *app) printSchedule(o *torture.Options, steps int) error {
 	for lane := -1; lane < max(0, o.Clients)+max(0, o.Natives); lane++ {
 		name := fmt.Sprintf("connection %d", lane)

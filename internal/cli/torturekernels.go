@@ -7,7 +7,7 @@ import (
 	"github.com/spool-run/spool/internal/torture"
 )
 
-// soakKernels puts kernels to the test instead of processes.
+// soakKernels tests kernels instead of processes.
 func (a *app) soakKernels(ctx context.Context, o torture.SoakOptions, asJSON bool) error {
 	report, err := torture.SoakKernels(ctx, o)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // release is set by the linker in released binaries.
 var release string
 
-// versionInfo says what this binary is.
+// versionInfo is the output of spool version.
 type versionInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
