@@ -4,8 +4,9 @@
 // and after double forks. The launcher tests once which mechanism works on the
 // machine:
 //
-//   - a control group (v2) per tree: the leader is cloned into it, so no
-//     descendant is ever outside, and cgroup.kill kills all of them at once;
+//   - a control group (v2) per tree: the leader is cloned into it, so
+//     descendants begin inside, and cgroup.kill kills all of them at once. A
+//     process with the right to leave the group is found by its parent;
 //   - without control groups, a search of /proc: this process becomes the reaper
 //     of orphans, so every descendant stays below it, and a variable in the
 //     environment marks the tree of an orphan. A search races with forks and is

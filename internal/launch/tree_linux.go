@@ -23,6 +23,7 @@ type Tree struct {
 	mu       sync.Mutex // also held during a signal, so that no pid is reused
 	reaped   bool
 	released bool
+	strays   int // found outside of the control group, by Kill
 }
 
 // Pid returns the leader's process id.
@@ -157,8 +158,18 @@ func (t *Tree) Kill() error {
 	if t.released { // the group may belong to another tree
 		return nil
 	}
-	if err := t.slot.kill(); err != nil {
+	strays, searchErr := t.holdStrays()
+	t.strays += len(strays)
+	err := t.slot.kill()
+	t.killLeader()
+	for _, p := range strays {
+		signalProc(p, unix.SIGKILL)
+	}
+	if err != nil {
 		return fmt.Errorf("kill control group: %w", err)
+	}
+	if searchErr != nil {
+		return fmt.Errorf("look for processes outside of the control group: %w", searchErr)
 	}
 	return nil
 }

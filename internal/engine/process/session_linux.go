@@ -34,6 +34,7 @@ type session struct {
 	killAt      time.Time      // when a stop becomes a kill; zero if nobody asked to stop
 	forceAt     time.Time      // when streams are given up; zero if nothing was killed
 	escapeNoted bool           // the notice about them was made
+	straysNoted bool           // the log says that processes left the control group
 }
 
 // Pid is the leader's process id.
@@ -169,11 +170,29 @@ func (s *session) kill() error {
 	}
 	s.mu.Unlock()
 	err := s.tree.Kill()
+	if n := s.tree.Strays(); n > 0 {
+		s.noteStrays(n)
+	}
 	if err != nil {
 		s.addNotice(NoticeKillFailed, err.Error())
 	}
 	s.reactor.Wake()
 	return err
+}
+
+// noteStrays adds one notice about processes that left the control group.
+func (s *session) noteStrays(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.straysNoted {
+		return
+	}
+	s.straysNoted = true
+	text := "1 process had left the control group; killed by its pidfd"
+	if n > 1 {
+		text = fmt.Sprintf("%d processes had left the control group; killed by their pidfds", n)
+	}
+	s.notices = append(s.notices, spool.Notice{Code: NoticeTreeKill, Text: text})
 }
 
 func escapeText(n int, mechanism string) string {

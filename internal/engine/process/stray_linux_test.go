@@ -1,0 +1,42 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// TestKillOfMovedProcess checks that a run whose processes moved to another
+// control group is killed, ends, and says how.
+func TestKillOfMovedProcess(t *testing.T) {
+	e := open(t, Options{})
+	if e.Guarantees().Kill != launch.KillCgroup {
+		t.Skip("no control groups here")
+	}
+	s, _ := start(t, e, shell("exit 0"))
+	group := s.(*session).tree.Group()
+	enginetest.Wait(t, s)
+	other, err := os.MkdirTemp(filepath.Join(group, "../../.."), "stray-test-")
+	if err != nil {
+		t.Skipf("make a control group: %v", err)
+	}
+	defer await(t, "removed", 5*time.Second, func() bool { return os.Remove(other) == nil })
+
+	move := "echo 0 >" + other + "/cgroup.procs && echo $$ && "
+	s, log := start(t, e, shell("sh -c '"+move+"exec sleep 1000' & "+move+"wait"))
+	pids := pidLines(t, log, 2)
+	control(t, s, spool.Control{Op: spool.ControlKill})
+	if got := enginetest.Wait(t, s); got.Signal != "SIGKILL" {
+		t.Errorf("outcome is %v", got)
+	}
+	await(t, "dead", 5*time.Second, func() bool { return len(alive(pids)) == 0 })
+	if dump := log.Dump(t); !strings.Contains(dump, "2 processes had left the control group; killed by their pidfds") {
+		t.Errorf("the log does not say what was needed:\n%s", dump)
+	}
+}

@@ -1,0 +1,164 @@
+package launch
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process with the right to, such as one of root, can move itself out of the
+// control group of its tree. Such a stray is found as a child of the tree's
+// processes, and killed by its pidfd.
+
+// stopTime limits how long killing a tree waits until strays are stopped.
+const stopTime = 100 * time.Millisecond
+
+// holdStrays finds the descendants of the leader and of the processes in the
+// control group that are outside of it. If there are any, it stops all processes
+// of the tree, so that none forks before it is killed. The caller holds t.mu.
+func (t *Tree) holdStrays() ([]proc, error) {
+	strays, members, err := t.findStrays()
+	if err != nil || len(strays) == 0 {
+		return nil, err
+	}
+	stopped := make(map[proc]bool)
+	for deadline := time.Now().Add(stopTime); ; time.Sleep(100 * time.Microsecond) {
+		settled := true
+		for _, p := range append(members, strays...) {
+			key := proc{pid: p.pid, start: p.start}
+			if !stopped[key] {
+				stopped[key] = true
+				signalProc(p, unix.SIGSTOP)
+			}
+			settled = settled && (p.state == 'T' || p.dead())
+		}
+		if settled || time.Now().After(deadline) {
+			return strays, nil
+		}
+		if strays, members, err = t.findStrays(); err != nil {
+			return strays, err
+		}
+	}
+}
+
+// findStrays returns the live processes of the tree, outside and inside of the
+// control group. The caller holds t.mu.
+func (t *Tree) findStrays() (strays, members []proc, err error) {
+	pids, err := t.slot.pidList()
+	if err != nil {
+		return nil, nil, err
+	}
+	inside := make(map[int]bool, len(pids))
+	for _, pid := range pids {
+		inside[pid] = true
+	}
+	if !t.reaped && !inside[t.pid] {
+		pids = append(pids, t.pid)
+	}
+	seen := make(map[int]bool, len(pids))
+	for len(pids) > 0 {
+		pid := pids[0]
+		pids = pids[1:]
+		if seen[pid] {
+			continue
+		}
+		seen[pid] = true
+		p, err := readProc(pid)
+		if err != nil || p.dead() { // the children of a dead process are not its any more
+			continue
+		}
+		if inside[pid] {
+			members = append(members, p)
+		} else {
+			strays = append(strays, p)
+		}
+		children, err := childrenOf(p)
+		if err != nil {
+			return strays, members, err
+		}
+		pids = append(pids, children...)
+	}
+	return strays, members, nil
+}
+
+// childrenOf lists the children of a process: none if it has ended.
+func childrenOf(p proc) ([]int, error) {
+	dir := "/proc/" + strconv.Itoa(p.pid) + "/task/"
+	threads, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, ignoreEnded(err)
+	}
+	var list []int
+	for _, thread := range threads {
+		b, err := os.ReadFile(dir + thread.Name() + "/children")
+		if errors.Is(err, fs.ErrNotExist) {
+			if _, statErr := os.Stat(dir + thread.Name()); statErr == nil { // the kernel has no such file
+				return searchChildren(p)
+			}
+		}
+		if err != nil {
+			if err = ignoreEnded(err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		for field := range strings.FieldsSeq(string(b)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, pid)
+		}
+	}
+	if now, err := readProc(p.pid); err != nil || now.start != p.start { // the pid was reused
+		return nil, nil
+	}
+	return list, nil
+}
+
+// searchChildren is childrenOf for a kernel that does not list children.
+func searchChildren(p proc) ([]int, error) {
+	table, err := procs()
+	if err != nil || table[p.pid].start != p.start {
+		return nil, err
+	}
+	var list []int
+	for pid, c := range table {
+		if c.ppid == p.pid {
+			list = append(list, pid)
+		}
+	}
+	return list, nil
+}
+
+// ignoreEnded drops the error of reading about a process that has ended.
+func ignoreEnded(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// killLeader kills the leader, wherever it is. The caller holds t.mu.
+func (t *Tree) killLeader() {
+	switch {
+	case t.reaped:
+	case t.pidfd >= 0:
+		_ = unix.PidfdSendSignal(t.pidfd, unix.SIGKILL, nil, 0) // or it has ended
+	default: // not reaped, so the pid is its own
+		_ = unix.Kill(t.pid, unix.SIGKILL)
+	}
+}
+
+// Strays returns the number of processes that [Tree.Kill] found outside of the
+// control group of the tree.
+func (t *Tree) Strays() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.strays
+}
