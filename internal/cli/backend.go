@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/internal/privatedir"
 	"github.com/spool-run/spool/local"
 )
 
@@ -37,11 +39,10 @@ func (a *app) dial(ctx context.Context, url string) (local.Backend, error) {
 	}
 	token := os.Getenv("SPOOL_TOKEN")
 	if a.tokenFile != "" {
-		b, err := os.ReadFile(a.tokenFile)
-		if err != nil {
+		var err error
+		if token, err = readToken(a.tokenFile); err != nil {
 			return nil, fmt.Errorf("read token: %w", err)
 		}
-		token = strings.TrimSpace(string(b))
 	}
 	reconnect := a.reconnect
 	if reconnect <= 0 {
@@ -92,4 +93,22 @@ func with(open func(context.Context) (local.Backend, error), ctx context.Context
 		err = errors.Join(err, closeErr)
 	}
 	return err
+}
+
+// readToken reads the token in a file that other users cannot read.
+func readToken(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if err := privatedir.CheckSecret(name, fi); err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(f)
+	return strings.TrimSpace(string(b)), err
 }

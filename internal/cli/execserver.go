@@ -126,9 +126,6 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	if listener != nil {
 		defer listener.Close()
 	}
-	for _, w := range auth.Warnings() {
-		log.Warn(w)
-	}
 	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	defer stop()
 

@@ -96,16 +96,21 @@ func CheckFile(path string, fi fs.FileInfo) error {
 	return nil
 }
 
-// CheckSecret checks that a file, described by fi, belongs to this user or to
-// root, and that no other user can read or change it.
+// CheckSecret checks a file with a secret, described by fi: it must belong to
+// this user, and other users must not have access to it. A file of root may also
+// be readable by its group. What is not a regular file, such as a pipe, passes.
 func CheckSecret(path string, fi fs.FileInfo) error {
-	if st, ok := fi.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
-		if err := checkOwner(path, fi); err != nil {
-			return err
-		}
+	if !fi.Mode().IsRegular() {
+		return nil
 	}
-	if perm := fi.Mode().Perm(); perm&0o077 != 0 {
-		return fmt.Errorf("%s is %w: other users can read it (mode %#o); run: chmod 600 %[1]s", path, ErrNotPrivate, perm)
+	var access fs.FileMode = 0o077
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok && st.Uid == 0 && os.Geteuid() != 0 {
+		access = 0o037
+	} else if err := checkOwner(path, fi); err != nil {
+		return err
+	}
+	if perm := fi.Mode().Perm(); perm&access != 0 {
+		return fmt.Errorf("%s is %w: other users have access to it (mode %#o); run: chmod 600 %[1]s", path, ErrNotPrivate, perm)
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spool-run/spool/internal/privatedir"
 )
 
 // Authentication modes.
@@ -59,7 +61,6 @@ type Auth struct {
 	issuer   string
 	audience string
 	skew     time.Duration
-	warnings []string
 	now      func() time.Time
 }
 
@@ -95,15 +96,12 @@ func NewAuth(o AuthOptions) (*Auth, error) {
 	return nil, fmt.Errorf("unknown websocket auth mode %q: it must be %s or %s", o.Mode, AuthCapabilityToken, AuthSignedBearerToken)
 }
 
-// Warnings lists weaknesses of the secrets, for the operator.
-func (a *Auth) Warnings() []string { return a.warnings }
-
 func (a *Auth) readToken(o AuthOptions) error {
 	switch {
 	case o.TokenFile != "" && o.TokenSHA256 != "":
 		return errors.New("token file and token digest exclude each other")
 	case o.TokenFile != "":
-		token, err := a.readSecret(o.TokenFile)
+		token, err := readSecret(o.TokenFile)
 		if err != nil {
 			return err
 		}
@@ -130,7 +128,7 @@ func (a *Auth) readSharedSecret(o AuthOptions) error {
 	if a.skew < 0 {
 		return errors.New("clock skew must not be negative")
 	}
-	secret, err := a.readSecret(o.SharedSecretFile)
+	secret, err := readSecret(o.SharedSecretFile)
 	if err != nil {
 		return err
 	}
@@ -142,9 +140,12 @@ func (a *Auth) readSharedSecret(o AuthOptions) error {
 }
 
 // readSecret reads a file that holds one secret.
-func (a *Auth) readSecret(name string) ([]byte, error) {
+func readSecret(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {
+		return nil, fmt.Errorf("read websocket auth secret: %w", err)
+	}
+	if err := privatedir.CheckSecret(name, info); err != nil {
 		return nil, fmt.Errorf("read websocket auth secret: %w", err)
 	}
 	if info.Size() > maxSecretFile {
@@ -157,9 +158,6 @@ func (a *Auth) readSecret(name string) ([]byte, error) {
 	b = bytes.TrimSpace(b)
 	if len(b) == 0 {
 		return nil, fmt.Errorf("websocket auth secret %s must not be empty", name)
-	}
-	if info.Mode().IsRegular() && info.Mode().Perm()&0o007 != 0 {
-		a.warnings = append(a.warnings, fmt.Sprintf("websocket auth secret %s is readable by other users (mode %s); chmod 600 it", name, info.Mode().Perm()))
 	}
 	return b, nil
 }

@@ -5,12 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spool-run/spool/internal/privatedir"
 )
 
 const testSecret = "0123456789abcdef0123456789abcdef"
@@ -54,9 +57,6 @@ func TestCapabilityToken(t *testing.T) {
 		a, err := NewAuth(o)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
-		}
-		if len(a.Warnings()) > 0 {
-			t.Errorf("%s: %v", name, a.Warnings())
 		}
 		for _, tt := range []struct{ header, want string }{
 			{"", missingToken},
@@ -179,14 +179,22 @@ func TestNewAuthErrors(t *testing.T) {
 	}
 }
 
-func TestAuthWarnsAboutReadableSecrets(t *testing.T) {
-	name := secretFile(t, "secret", 0o600)
-	if err := os.Chmod(name, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	a, err := NewAuth(AuthOptions{Mode: AuthCapabilityToken, TokenFile: name})
-	if err != nil || len(a.Warnings()) != 1 || !strings.Contains(a.Warnings()[0], "chmod 600") {
-		t.Errorf("%v, %v", a.Warnings(), err)
+// TestReadableSecretsAreRefused checks that a secret which other users can read
+// is not used.
+func TestReadableSecretsAreRefused(t *testing.T) {
+	for _, mode := range []os.FileMode{0o644, 0o604, 0o640, 0o622} {
+		name := secretFile(t, testSecret, 0o600)
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range []AuthOptions{
+			{Mode: AuthCapabilityToken, TokenFile: name},
+			{Mode: AuthSignedBearerToken, SharedSecretFile: name},
+		} {
+			if _, err := NewAuth(o); !errors.Is(err, privatedir.ErrNotPrivate) || !strings.Contains(err.Error(), "chmod 600") {
+				t.Errorf("%s, mode %#o: %v", o.Mode, mode, err)
+			}
+		}
 	}
 }
 
