@@ -31,6 +31,8 @@ type zygote struct {
 	page []byte          // what is in it
 	data int64           // bytes of writable memory that it has
 	mark uint64          // address of the byte that interrupts a script
+
+	inherited []descriptor // that its copies get anew
 }
 
 // The layout of the page: a message header for one byte and two descriptors,
@@ -39,6 +41,7 @@ const (
 	roomSize    = 16 << 10
 	atIovec     = 64
 	atByte      = 128
+	atNull      = 192 // the path of the null device
 	atControl   = 256
 	controlSize = 24 // CMSG_SPACE of two descriptors
 	atFilter    = 512
@@ -84,6 +87,9 @@ func newZygote(proc *os.File, pid, fd int, mark byte, program seccomp.Program, g
 		return nil, err
 	}
 	var err error
+	if m.inherited, err = inherited(proc, pid, fd); err != nil {
+		return nil, fmt.Errorf("list its descriptors: %w", err)
+	}
 	m.data, err = dataSize(proc, pid)
 	return m, err
 }
@@ -255,6 +261,7 @@ func (m *zygote) makeRoom(program seccomp.Program) error {
 	word(40, controlSize)
 	word(atIovec, at+atByte)
 	word(atIovec+8, 1)
+	copy(b[atNull:], "/dev/null\x00")
 	word(atFilter, uint64(len(program)))
 	word(atFilter+8, at+atProgram)
 	for _, i := range program {
@@ -302,6 +309,9 @@ func (m *zygote) fork(fd int, pass func() error, before func(pid int) error) (pi
 		if _, err := m.call(pid, unix.SYS_CLOSE, own[i]); err != nil {
 			return 0, fmt.Errorf("move connection: %w", err)
 		}
+	}
+	if err := m.replaceDescriptors(pid); err != nil {
+		return 0, err
 	}
 	if _, err := m.call(pid, unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, m.room+atFilter); err != nil {
 		return 0, fmt.Errorf("install seccomp filter: %w", err)
