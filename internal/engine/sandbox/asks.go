@@ -39,6 +39,9 @@ func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte)
 	case !json.Valid(payload):
 		return failed("EINVAL", kind+": the payload is not JSON")
 	}
+	if !t.Value.countAsk(len(payload)) {
+		return failed("EDQUOT", fmt.Sprintf("%s: a turn has at most %d asks of %d bytes together", kind, MaxAsks, MaxAsksBytes))
+	}
 	t.Value.output.sync()
 	limit := time.Duration(s.config.Limits.AskMs) * time.Millisecond
 	ask := spool.Ask{Kind: kind, Data: payload, Deadline: time.Now().UTC().Add(limit)}

@@ -38,7 +38,11 @@ const (
 	// MaxStdin bytes may wait for a script that does not read.
 	MaxStdin = 16 << 20
 	// MaxAskBytes bounds the payload of an ask.
-	MaxAskBytes = 8 << 20
+	MaxAskBytes = guest.MaxAskBytes
+	// MaxAsks and MaxAsksBytes bound the asks of one turn: their number, and
+	// the bytes of their payloads together. Each of them is in the log.
+	MaxAsks      = 16384
+	MaxAsksBytes = 256 << 20
 	// MaxChangeBytes bounds what an overlay hands out at the end of a run.
 	MaxChangeBytes = 256 << 20
 )

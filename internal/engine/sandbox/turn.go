@@ -30,9 +30,11 @@ type cell struct {
 
 	interrupted atomic.Bool
 
-	mu     sync.Mutex
-	timers []*time.Timer // that may stop it
-	ended  bool          // nothing may stop it any more
+	mu        sync.Mutex
+	asks      int // passed to the host program
+	asksBytes int
+	timers    []*time.Timer // that may stop it
+	ended     bool          // nothing may stop it any more
 }
 
 // escalate keeps a timer that will stop the turn, until its end.
@@ -44,6 +46,18 @@ func (c *cell) escalate(timer *time.Timer) {
 		return
 	}
 	c.timers = append(c.timers, timer)
+}
+
+// countAsk counts an ask. It returns false if the turn has had too many.
+func (c *cell) countAsk(bytes int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asks >= MaxAsks || bytes > MaxAsksBytes-c.asksBytes {
+		return false
+	}
+	c.asks++
+	c.asksBytes += bytes
+	return true
 }
 
 // end stops the timers.

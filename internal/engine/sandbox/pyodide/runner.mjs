@@ -22,6 +22,7 @@ const OP = {
   chmod: 31, chtimes: 32, resize: 33, create: 34,
 };
 const HEADER = 8;
+const MAX_ASK = (4 << 20) - 1024; // an ask is one frame; see maxFrame
 const CHUNK = 1 << 20; // most bytes of a file or of output in one frame
 const text = new TextDecoder();
 
@@ -90,6 +91,7 @@ function input(buffer) {
 
 function ask(kind, data) {
   const k = Buffer.from(kind), d = Buffer.from(data);
+  if (k.length > 256 || d.length > MAX_ASK) return '{"error":{"code":"E2BIG","message":"the ask is too large"}}';
   const b = room(4 + k.length + d.length);
   b.writeUInt32LE(k.length, HEADER);
   k.copy(b, HEADER + 4);

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 	"github.com/tetratelabs/wazero/api"
 )
@@ -113,13 +114,10 @@ func (g *guestCall) tick() uint64 {
 	return 0
 }
 
-// maxAsk bounds the payload of an ask and of its answer.
-const maxAsk = 64 << 20
-
 func (g *guestCall) ask() uint64 {
 	kind := g.bytes(g.u32(0), g.u32(1))
 	payload := g.bytes(g.u32(2), g.u32(3))
-	if kind == nil || payload == nil || len(kind) > 256 || len(payload) > maxAsk {
+	if kind == nil || payload == nil || len(kind) > 256 || len(payload) > guest.MaxAskBytes {
 		g.reply = tooLarge
 		return uint64(len(g.reply))
 	}
@@ -132,7 +130,7 @@ func (g *guestCall) ask() uint64 {
 		g.raise()
 		reply = wasInterrupted
 	}
-	if len(reply) > maxAsk {
+	if len(reply) > guest.MaxAnswerBytes {
 		reply = tooLarge
 	}
 	g.reply = reply

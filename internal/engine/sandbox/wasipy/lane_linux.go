@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 )
 
 // The frames on a lane: a u32 length, a byte that says what it is, the rest.
@@ -37,8 +40,10 @@ const (
 
 const (
 	frameHeader = 5
-	maxFrame    = maxAsk + 1<<10
-	keptBuffer  = 256 << 10 // a larger one is given back
+	maxFrame    = guest.MaxAnswerBytes + 1<<10 // scripts, answers, output and results
+	maxAskFrame = guest.MaxAskBytes + 1<<10    // asks
+	maxCall     = 2 * vfs.MaxMessage           // anything else that a worker sends
+	keptBuffer  = 256 << 10                    // a larger one is given back
 )
 
 // How long to wait in a system call for the next frame before the runtime's
@@ -93,6 +98,17 @@ func newLane(fd int, w *window, parent bool) (*lane, error) {
 
 func (l *lane) close() { _ = l.file.Close() }
 
+// limit bounds a frame by its kind and direction.
+func (l *lane) limit(kind byte, fromWorker bool) int {
+	switch {
+	case !fromWorker, kind == frameEnd, kind == frameWrite:
+		return maxFrame
+	case kind == frameAsk:
+		return maxAskFrame
+	}
+	return maxCall
+}
+
 // send sends a frame.
 func (l *lane) send(kind byte, parts ...[]byte) error {
 	l.wmu.Lock()
@@ -101,7 +117,7 @@ func (l *lane) send(kind byte, parts ...[]byte) error {
 	for _, p := range parts {
 		n += len(p)
 	}
-	if n > maxFrame {
+	if n > l.limit(kind, !l.parent) {
 		return fmt.Errorf("a frame of %d bytes is too large", n)
 	}
 	b := binary.LittleEndian.AppendUint32(l.wbuf[:0], uint32(n))
@@ -143,7 +159,7 @@ func (l *lane) recv(p patience) (byte, []byte, error) {
 		want := frameHeader
 		if len(have) >= frameHeader {
 			n := int(binary.LittleEndian.Uint32(have))
-			if n > maxFrame {
+			if n > l.limit(have[4], l.parent) {
 				return 0, nil, fmt.Errorf("a frame of %d bytes is too large", n)
 			}
 			want += n

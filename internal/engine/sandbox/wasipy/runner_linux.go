@@ -194,9 +194,12 @@ func (c *conversation) serve(kind byte, b []byte) error {
 			return errFrame
 		}
 		n := 2 + int(binary.LittleEndian.Uint16(b))
+		if len(b)-n > guest.MaxAskBytes {
+			return c.waited(tooLarge, nil)
+		}
 		// The ask may take long, and b is only good until the next frame.
 		reply, err := c.link.Ask(string(b[2:n]), append([]byte(nil), b[n:]...))
-		if len(reply) > maxAsk {
+		if len(reply) > guest.MaxAnswerBytes {
 			reply = tooLarge
 		}
 		return c.waited(reply, err)

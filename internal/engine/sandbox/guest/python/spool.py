@@ -20,6 +20,9 @@ import types as _types
 __all__ = ["HostError", "ask", "dns", "fs", "http", "subprocess"]
 
 
+_MAX_ASK = 8 << 20  # guest.MaxAskBytes, which the host enforces
+
+
 class HostError(RuntimeError):
     """The host program could not do what it was asked; code says why."""
 
@@ -51,7 +54,10 @@ def ask(kind, /, **data):
     """Puts a question to the host program and returns its answer."""
     import _spool
 
-    reply = _json.loads(_spool.call(kind, _json.dumps(data)))
+    payload = _json.dumps(data)
+    if len(payload) > _MAX_ASK:
+        raise OSError(_errno.E2BIG, "the ask is too large")
+    reply = _json.loads(_spool.call(kind, payload))
     error = reply.get("error")
     if error is None:
         return reply.get("value")
