@@ -31,11 +31,22 @@ func Make(dir string) error {
 }
 
 // Check checks that dir is a directory of this user in which no other user can
-// create or remove files.
+// create or remove files. If dir is a symbolic link, it must belong to this user
+// or to root: in /tmp, another user can make a link to a directory of this user.
 func Check(dir string) error {
-	fi, err := os.Stat(dir)
+	fi, err := os.Lstat(dir)
 	if err != nil {
 		return err
+	}
+	if fi.Mode().Type() == fs.ModeSymlink {
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
+			if err := checkOwner(dir, fi); err != nil {
+				return err
+			}
+		}
+		if fi, err = os.Stat(dir); err != nil {
+			return err
+		}
 	}
 	if !fi.IsDir() {
 		return &fs.PathError{Op: "open", Path: dir, Err: syscall.ENOTDIR}

@@ -67,3 +67,25 @@ func TestCheckEntries(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCheckLink checks that a link to a private directory is accepted unless
+// another user made it.
+func TestCheckLink(t *testing.T) {
+	dir := t.TempDir()
+	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(target, 0o700), os.Symlink(target, link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := privatedir.Make(link); err != nil {
+		t.Errorf("a link of this user: %v", err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file to another user")
+	}
+	if err := os.Lchown(link, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	if err := privatedir.Make(link); !errors.Is(err, privatedir.ErrNotPrivate) {
+		t.Errorf("a link of another user: %v", err)
+	}
+}

@@ -37,7 +37,9 @@ type Options struct {
 	Limits spool.Limits
 }
 
-// DefaultDir is where [Options.Dir] is if it names nothing.
+// DefaultDir returns the directory that an empty [Options.Dir] means: one in the
+// user's cache, or in the system's directory for temporary files if the user has
+// no cache. [New] refuses it unless it is private to the user.
 func DefaultDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

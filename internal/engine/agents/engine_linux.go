@@ -17,6 +17,7 @@ import (
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/limits"
+	"github.com/spool-run/spool/internal/privatedir"
 )
 
 // Engine runs coding agents.
@@ -38,6 +39,9 @@ var _ engine.Engine = (*Engine)(nil)
 func New(o Options) (*Engine, error) {
 	if o.Dir == "" {
 		o.Dir = DefaultDir()
+		if err := privatedir.Make(o.Dir); err != nil {
+			return nil, fmt.Errorf("prepare to start agents: %w", err)
+		}
 	}
 	locks, err := sessions.NewLocks(filepath.Join(o.Dir, "locks"))
 	if err != nil {

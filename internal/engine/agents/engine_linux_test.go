@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"errors"
 	"os"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/privatedir"
 )
 
 // patient is a claude that answers "plain", asks for a permission at "ask", and
@@ -48,4 +50,32 @@ func TestEngine(t *testing.T) {
 		},
 		Without: map[string]string{enginetest.GroupArgv: "an agent has prompts in place of an argv"},
 	})
+}
+
+// Without a home directory, the state of the engine is in a directory for temporary
+// files, where another user may have made one with the same name.
+func TestNewRefusesDefaultDirThatIsNotPrivate(t *testing.T) {
+	t.Setenv("HOME", "")
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("TMPDIR", t.TempDir())
+	dir := DefaultDir()
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := New(Options{}); !errors.Is(err, privatedir.ErrNotPrivate) {
+		t.Errorf("an engine with its state in a directory that others can write to: %v", err)
+		if err == nil {
+			_ = e.Close()
+		}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
 }

@@ -7,28 +7,30 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/spool-run/spool/internal/privatedir"
 )
 
 //go:embed runner.py
 var runnerSource []byte
 
-// bootCode imports the runner from the directory it is given, so that the
-// interpreter keeps its compiled form there.
+// bootCode imports the runner from the directory in argv[1], so that the
+// interpreter caches the compiled runner there.
 const bootCode = `import sys
 sys.path.insert(0, sys.argv[1])
 import spool_kernel_runner as r
 del sys.path[0], sys.argv[1], sys.modules["spool_kernel_runner"]
 r.main()`
 
-// inlineCode is for machines without a place to keep a file.
+// inlineCode is the runner as an argument, for a user without a cache directory.
 func inlineCode() string { return string(runnerSource) + "\ndel sys.argv[1]\nmain()\n" }
 
-// runnerDir makes sure that the runner is in the user's cache and returns the
-// directory, or "" if there is none. The file is looked at every time:
-// somebody may have cleaned up, and what is executed must be ours.
+// runnerDir writes the runner into the user's cache and returns the directory, or
+// "" if that fails. Each call checks the file and its directory: the cache may
+// have been cleaned, and the interpreter must not execute the code of another
+// user.
 func runnerDir() string {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -42,45 +44,32 @@ func runnerDir() string {
 	return dir
 }
 
+// writeRunner writes the runner into dir, unless it is there.
 func writeRunner(dir string) error {
 	file := filepath.Join(dir, "spool_kernel_runner.py")
 	if have, err := os.ReadFile(file); err == nil && bytes.Equal(have, runnerSource) {
-		return checkPrivate(dir)
+		return privatedir.Check(dir)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("place runner: %w", err)
-	}
-	if err := checkPrivate(dir); err != nil {
-		return err
+	if err := privatedir.Make(dir); err != nil {
+		return fmt.Errorf("write runner: %w", err)
 	}
 	tmp, err := os.CreateTemp(dir, ".runner-")
 	if err != nil {
-		return fmt.Errorf("place runner: %w", err)
+		return fmt.Errorf("write runner: %w", err)
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // does nothing once it has its name
+	defer func() { _ = os.Remove(tmp.Name()) }() // fails after the rename
 	_, err = tmp.Write(runnerSource)
 	if err = errors.Join(err, tmp.Close()); err != nil {
-		return fmt.Errorf("place runner: %w", err)
+		return fmt.Errorf("write runner: %w", err)
 	}
 	if err := os.Rename(tmp.Name(), file); err != nil {
-		return fmt.Errorf("place runner: %w", err)
+		return fmt.Errorf("write runner: %w", err)
 	}
 	return nil
 }
 
-// checkPrivate refuses a directory that others may write to.
-func checkPrivate(dir string) error {
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return fmt.Errorf("place runner: %w", err)
-	}
-	if !info.IsDir() || info.Mode().Perm()&0o022 != 0 || !ownedByUs(info) {
-		return fmt.Errorf("place runner: %s: %w", dir, fs.ErrPermission)
-	}
-	return nil
-}
-
-// runnerArgs are the arguments of an interpreter that becomes what role says.
+// runnerArgs returns the arguments of an interpreter that executes the runner in a
+// role: "kernel" or "zygote".
 func runnerArgs(python, role, preload string) []string {
 	if dir := runnerDir(); dir != "" {
 		return []string{python, "-c", bootCode, dir, role, preload}
