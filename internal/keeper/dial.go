@@ -144,6 +144,10 @@ func (b *Backend) reap(started *os.Process) {
 // ReadyText is what a keeper prints on its standard output once it listens.
 const ReadyText = "ready"
 
+// startAttempts limits how often ownKeeper starts a keeper. One that is idle before
+// this process connects, because the machine is slow or was suspended, has ended.
+const startAttempts = 3
+
 // ownKeeper returns a connection to the keeper of our own build, which starts
 // new runs. It starts that keeper if there is none.
 func (b *Backend) ownKeeper(ctx context.Context) (*keeperConn, error) {
@@ -165,13 +169,14 @@ func (b *Backend) ownKeeper(ctx context.Context) (*keeperConn, error) {
 	if k != nil && k.alive() {
 		return k, nil
 	}
-	if k, err = b.findKeeper(ctx); err == nil && k == nil {
+	k, err = b.findKeeper(ctx)
+	for i := 0; i < startAttempts && err == nil && k == nil; i++ {
 		if err = b.startKeeper(ctx); err == nil {
 			k, err = b.findKeeper(ctx)
 		}
 	}
 	if err == nil && k == nil {
-		err = errors.New("the keeper that was started has gone")
+		err = errors.New("the keeper exited right after its start")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find keeper: %w", err)

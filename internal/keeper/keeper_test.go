@@ -25,6 +25,7 @@ import (
 const (
 	keeperDir   = "KEEPER_TEST_DIR"
 	keeperBuild = "KEEPER_TEST_BUILD"
+	keeperIdle  = "KEEPER_TEST_IDLE" // a duration; one minute if unset
 )
 
 func TestMain(m *testing.M) {
@@ -49,8 +50,16 @@ func hostOptions(dir string) host.Options {
 func serve(dir, build string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	idle := time.Minute // longer than any test leaves a keeper idle: stateDir ends it
+	if text := os.Getenv(keeperIdle); text != "" {
+		var err error
+		if idle, err = time.ParseDuration(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	err := keeper.Serve(ctx, keeper.ServeOptions{
-		Host: hostOptions(dir), Build: build, Idle: 100 * time.Millisecond,
+		Host: hostOptions(dir), Build: build, Idle: idle,
 		Ready: func() { fmt.Println(keeper.ReadyText); os.Stdout.Close() },
 	})
 	if err != nil {

@@ -70,6 +70,7 @@ func TestRunsOutliveReader(t *testing.T) {
 }
 
 func TestKeeperEndsWhenIdle(t *testing.T) {
+	t.Setenv(keeperIdle, "100ms")
 	dir := stateDir(t)
 	b := open(t, dir, "one")
 	if _, err := start(t, b, sh("true")).Wait(t.Context()); err != nil {
@@ -94,6 +95,7 @@ func TestKeeperEndsWhenIdle(t *testing.T) {
 }
 
 func TestKeeperStaysWithLiveRun(t *testing.T) {
+	t.Setenv(keeperIdle, "100ms")
 	dir := stateDir(t)
 	b := open(t, dir, "one")
 	fifo := filepath.Join(t.TempDir(), "go")
@@ -121,6 +123,7 @@ func TestKeeperStaysWithLiveRun(t *testing.T) {
 // A program of another build starts its own keeper. It can still use the runs of
 // the old keeper, which ends after its last run.
 func TestNewBuildStartsKeeper(t *testing.T) {
+	t.Setenv(keeperIdle, "100ms")
 	dir := stateDir(t)
 	old := open(t, dir, "one")
 	spec := sh("read x; exit 5")
