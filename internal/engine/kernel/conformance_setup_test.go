@@ -81,7 +81,7 @@ func TestMissingInterpreterSaysWhatWasTried(t *testing.T) {
 		}
 	}
 	if se.Hint == "" {
-		t.Error("nobody says what to do")
+		t.Error("the error has no hint")
 	}
 	_, err = sharedLab(t).tryStart(t, config(func(c *python.KernelConfig) { c.Interpreter = "/no/such/python" }))
 	if !errors.As(err, &se) || se.Reason != engine.StartNotFound || !strings.Contains(se.Error(), "/no/such/python") {

@@ -377,7 +377,7 @@ func TestOutputPolicyStopsWhatPrintsForEver(t *testing.T) {
 			}
 			truncated := slices.ContainsFunc(c.events, func(e spool.Event) bool { return e.Kind == spool.KindTruncated })
 			if policy == "truncate" && !truncated {
-				t.Error("nobody says that something is missing")
+				t.Error("no event reports that output is missing")
 			}
 			if policy == "truncate" {
 				s.alive("kept", "1")

@@ -249,7 +249,7 @@ func (e *Engine) Close() error {
 	select {
 	case <-ended:
 	case <-timeout.C:
-		return errors.New("some interpreters do not end")
+		return errors.New("some interpreters did not end")
 	}
 	return errors.Join(e.launcher.Close(), unix.Close(e.null), unix.Close(e.lifePipe[0]), unix.Close(e.lifePipe[1]))
 }

@@ -138,7 +138,7 @@ func (s *session) afterExit(p *interpreter, stack string) {
 	if t != nil {
 		s.finishTurn(t, d)
 	}
-	s.turns.CloseAsks(spool.Notice{Text: "the interpreter that asked is gone"})
+	s.turns.CloseAsks(spool.Notice{Text: "the interpreter that asked has ended"})
 	s.failForks("the interpreter ended")
 	switch {
 	case s.shutdown != nil:
@@ -161,13 +161,13 @@ func (s *session) afterExit(p *interpreter, stack string) {
 func (s *session) cause(p *interpreter) (why, class string) {
 	switch {
 	case s.lastOutcome == nil:
-		return fmt.Sprintf("the interpreter ended, and nobody knows how: %v", s.waitErr), ClassExit
+		return fmt.Sprintf("the interpreter ended, but its exit status is unknown: %v", s.waitErr), ClassExit
 	case s.lastOutcome.Signal == "":
 		return fmt.Sprintf("the interpreter exited with code %d, as os._exit does; its state is lost", s.lastOutcome.Code), ClassExit
 	case s.lastOutcome.Signal == "SIGKILL" && p.unreachable:
-		return "the interpreter closed the descriptor that its host reaches it by, and was killed; its state is lost", ClassExit
+		return "the interpreter closed its control socket and was killed; its state is lost", ClassExit
 	case s.lastOutcome.Signal == "SIGKILL" && p.killedForMemory():
-		return "the interpreter was killed because memory ran out (SIGKILL by the system); its state is lost", ClassOOM
+		return "the kernel killed the interpreter (SIGKILL): out of memory; its state is lost", ClassOOM
 	case s.lastOutcome.Signal == "SIGSEGV" || s.lastOutcome.Signal == "SIGBUS":
 		return "the interpreter crashed with a segmentation fault (" + s.lastOutcome.Signal + "), most likely in C code; its state is lost", ClassSegfault
 	}
@@ -184,7 +184,7 @@ func (s *session) finish() {
 	confirmed := s.interp == nil && s.lastOutcome != nil
 	s.turns.Shut()
 	if t := s.turns.Running(); t != nil { // only if the interpreter could not be ended
-		s.finishTurn(t, spool.Done{Outcome: spool.TurnKilled, Error: "the interpreter does not end", EndedBy: "kill"})
+		s.finishTurn(t, spool.Done{Outcome: spool.TurnKilled, Error: "the interpreter did not end after SIGKILL", EndedBy: "kill"})
 	}
 	s.failForks("the run ended")
 	s.mu.Lock()
@@ -207,13 +207,13 @@ func (s *session) finish() {
 	s.dropQueued("the run was ended")
 	text := "the interpreter was ended by " + stepNames[s.shutdown.step]
 	if !confirmed {
-		text = "it is not known whether the interpreter has ended"
+		text = "the interpreter may still be running"
 	}
 	s.notice(spool.Notice{Code: NoticeShutdown, Text: text, Level: "debug", Data: encode(map[string]any{"step": stepNames[s.shutdown.step], "confirmed": confirmed})})
 	if confirmed {
 		s.outcome = *s.lastOutcome
 	} else {
-		why := "the interpreter could not be ended"
+		why := "the interpreter could not be killed"
 		if s.waitErr != nil {
 			why = s.waitErr.Error()
 		}

@@ -72,7 +72,7 @@ func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*interpreter, err
 	}
 	t.close()
 	if err := p.waitReady(ctx, deadline); err != nil {
-		err = fmt.Errorf("the copy was ended: %w", err)
+		err = fmt.Errorf("the copy was killed: %w", err)
 		if said := p.discard(); said != "" {
 			err = fmt.Errorf("%w: %s", err, said)
 		}
@@ -120,7 +120,7 @@ func (s *session) requestFork(ctx context.Context, p *interpreter, t *childFiles
 
 var (
 	errBusy        = errors.New("a cell is running")
-	errForkTimeout = errors.New("it did not fork in time: perhaps something that it runs before a fork does not end")
+	errForkTimeout = errors.New("the interpreter did not fork in time: a function registered with os.register_at_fork may not return")
 )
 
 // checkForkTimeout ends a fork that takes too long: user code may have registered
@@ -135,7 +135,7 @@ func (s *session) checkForkTimeout(now time.Time) {
 		s.signal(unix.SIGINT)
 		return
 	}
-	s.notice(spool.Notice{Code: NoticeEscalated, Level: "warning", Text: "the interpreter does not come back from being forked; it is killed"})
+	s.notice(spool.Notice{Code: NoticeEscalated, Level: "warning", Text: "the interpreter did not return from its fork and was killed"})
 	s.killInterpreter()
 }
 

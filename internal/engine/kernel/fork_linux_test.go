@@ -164,7 +164,7 @@ func TestForkThatHangsIsEnded(t *testing.T) {
 	name, value, _ := strings.Cut(mark, "=")
 	r := start(t, e, steps, spool.Spec{ID: "after", Env: map[string]string{name: value}})
 	r.ok(hang("after_in_child", "lambda: hang and time.sleep(1e6)"))
-	fork("after", "the copy was ended: it did not become ready in time")
+	fork("after", "the copy was killed: the interpreter did not become ready in time")
 	if list := marked(t, mark); !slices.Equal(list, []string{strconv.Itoa(r.Pid())}) {
 		t.Errorf("processes %v, of which only %d should live", list, r.Pid())
 	}
@@ -177,7 +177,7 @@ func TestForkThatHangsIsEnded(t *testing.T) {
 	r = start(t, e, steps, spool.Spec{ID: "before"})
 	r.ok(hang("before", "lambda: hang and time.sleep(1e6)"))
 	pid := r.Pid()
-	fork("before", "it did not fork in time")
+	fork("before", "the interpreter did not fork in time")
 	r.want("kept", "True")
 	if r.Pid() != pid {
 		t.Errorf("process %d, not %d", r.Pid(), pid)
@@ -189,7 +189,7 @@ func TestForkThatHangsIsEnded(t *testing.T) {
 	r = start(t, e, steps, spool.Spec{ID: "never"})
 	r.ok("import ctypes\nc, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)\nc.pthread_mutex_lock(mutex)\n" +
 		hang("before", "functools.partial(c.pthread_mutex_lock, mutex)"))
-	fork("never", "it did not fork in time")
+	fork("never", "the interpreter did not fork in time")
 	r.log.Until(t, "its end", func(e spool.Event) bool {
 		return e.Kind == spool.KindNotice && enginetest.Data[spool.Notice](t, e).Code == NoticeCrashed
 	})

@@ -221,7 +221,7 @@ func writeAll(fd int, b []byte) error {
 // anybody still wants it.
 const pollInterval = 20 * time.Millisecond
 
-var errStartTimeout = errors.New("it did not become ready in time")
+var errStartTimeout = errors.New("the interpreter did not become ready in time")
 
 // waitReady waits for the message that an interpreter is ready.
 func (p *interpreter) waitReady(ctx context.Context, deadline time.Time) error {
@@ -357,7 +357,7 @@ func (e *Engine) startInterpreter(ctx context.Context, l *launchSpec) (*interpre
 	}
 	list, tried, err := candidates(l.cfg.Interpreter, l.cwd, l.env)
 	if err != nil {
-		return nil, &spool.StartError{Reason: engine.StartNotFound, Hint: "name an interpreter that exists, or none to have one found", Err: fmt.Errorf("interpreter %s: %w", l.cfg.Interpreter, err)}
+		return nil, &spool.StartError{Reason: engine.StartNotFound, Hint: "name an interpreter that exists, or omit it to search for one", Err: fmt.Errorf("interpreter %s: %w", l.cfg.Interpreter, err)}
 	}
 	for _, c := range list {
 		if known, ok := e.resolved(c, l); ok {
@@ -372,7 +372,7 @@ func (e *Engine) startInterpreter(ctx context.Context, l *launchSpec) (*interpre
 			return nil, &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
 		}
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENFILE) {
-			return nil, &spool.StartError{Reason: engine.StartLimit, Hint: "end something, or raise the limit", Err: err}
+			return nil, &spool.StartError{Reason: engine.StartLimit, Hint: "stop other runs, or raise the limit", Err: err}
 		}
 		tried = append(tried, fmt.Sprintf("%s (%s): %v", c.path, c.from, err))
 	}

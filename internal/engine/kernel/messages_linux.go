@@ -69,7 +69,7 @@ func (s *session) readMessages(exiting bool) {
 	for s.interp != nil {
 		m, ferr := s.interp.nextMessage()
 		if ferr != nil {
-			s.notice(spool.Notice{Code: NoticeProtocol, Text: "the interpreter is ended: " + ferr.Error(), Level: "error"})
+			s.notice(spool.Notice{Code: NoticeProtocol, Text: "killed the interpreter: " + ferr.Error(), Level: "error"})
 			s.interp.incoming = nil
 			s.killInterpreter()
 			return
@@ -108,7 +108,7 @@ func (s *session) handleMessage(m dict) {
 	case "result", "display":
 		d, err := display(m, s.out)
 		if err != nil {
-			s.notice(spool.Notice{Code: NoticeOversize, Text: "part of a display is left out: " + err.Error(), Level: "warning"})
+			s.notice(spool.Notice{Code: NoticeOversize, Text: "part of a display was dropped: " + err.Error(), Level: "warning"})
 		}
 		if kind == "result" {
 			s.event(python.KindResult, d)
@@ -139,9 +139,9 @@ func (s *session) handleMessage(m dict) {
 	case "forked":
 		s.handleForked(m)
 	case "oversize":
-		s.notice(spool.Notice{Code: NoticeOversize, Text: fmt.Sprintf("a %s of %d bytes was too large to be taken", text(m, "of"), number(m, "size")), Level: "warning"})
+		s.notice(spool.Notice{Code: NoticeOversize, Text: fmt.Sprintf("dropped a %s of %d bytes: too large", text(m, "of"), number(m, "size")), Level: "warning"})
 	default:
-		s.notice(spool.Notice{Code: NoticeProtocol, Text: fmt.Sprintf("the interpreter said %q, which nobody understands", truncateMiddle(kind)), Level: "warning"})
+		s.notice(spool.Notice{Code: NoticeProtocol, Text: fmt.Sprintf("unknown message %q from the interpreter", truncateMiddle(kind)), Level: "warning"})
 	}
 }
 
@@ -313,13 +313,13 @@ func (s *session) handleReplacement(st *replacement) {
 	}
 	if err != nil {
 		if t := s.turns.First(); t != nil {
-			s.turns.Finish(t, spool.Done{Outcome: spool.TurnCrashed, Error: "no fresh interpreter could be started: " + err.Error(), ErrorClass: ClassStart})
+			s.turns.Finish(t, spool.Done{Outcome: spool.TurnCrashed, Error: "could not start a new interpreter: " + err.Error(), ErrorClass: ClassStart})
 		}
-		s.dropQueued("no fresh interpreter could be started")
+		s.dropQueued("could not start a new interpreter")
 		return
 	}
 	s.notice(spool.Notice{
 		Code: NoticeRestarted, Level: "warning",
-		Text: "a fresh interpreter was started (Python " + st.interp.version + ", pid " + strconv.Itoa(st.interp.tree.Pid()) + "); what the one before knew is gone, and no cell was repeated",
+		Text: "started a new interpreter (Python " + st.interp.version + ", pid " + strconv.Itoa(st.interp.tree.Pid()) + "); the state of the previous one is lost, and no cell was run again",
 	})
 }

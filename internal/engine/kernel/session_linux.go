@@ -144,7 +144,7 @@ func (s *session) Wait() spool.Outcome {
 func (s *session) Takes(in spool.Input) error {
 	switch in.Kind {
 	case spool.InputStdin, spool.InputEOF:
-		return fmt.Errorf("a kernel asks for input: %w", spool.ErrInputClosed)
+		return fmt.Errorf("a kernel has no standard input; it asks for input: %w", spool.ErrInputClosed)
 	case spool.InputCell:
 		return s.turns.Takes()
 	case spool.InputAnswer:
@@ -169,7 +169,7 @@ func (s *session) Send(_ context.Context, in spool.Input) error {
 			return err
 		}
 		if bad != nil {
-			s.turns.Finish(t, spool.Done{Outcome: spool.TurnError, Error: "the cell does not decode: " + bad.Error(), ErrorClass: "invalid"})
+			s.turns.Finish(t, spool.Done{Outcome: spool.TurnError, Error: "decode cell: " + bad.Error(), ErrorClass: "invalid"})
 		}
 		s.wake()
 		return nil

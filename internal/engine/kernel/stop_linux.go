@@ -157,7 +157,7 @@ func (s *session) escalate(now time.Time) {
 
 // noteEscalation says that a turn did not end, and what it was doing.
 func (s *session) noteEscalation(c *cell, what string) {
-	n := spool.Notice{Code: NoticeEscalated, Level: "warning", Text: fmt.Sprintf("the cell did not end; it is %s after %v", what, time.Since(c.stopRequested).Round(time.Millisecond))}
+	n := spool.Notice{Code: NoticeEscalated, Level: "warning", Text: fmt.Sprintf("the cell did not stop; %s after %v", what, time.Since(c.stopRequested).Round(time.Millisecond))}
 	if c.stopLevel > 2 {
 		if stack := s.interp.takeStack(); stack != "" {
 			n.Text += "; it was here:\n" + stack
@@ -298,10 +298,10 @@ func (s *session) handleTimers(now time.Time) {
 	s.escalate(now)
 	switch l := &s.limits; {
 	case l.Wall > 0 && now.Sub(s.started) >= l.Wall:
-		s.notice(spool.Notice{Code: NoticeTimeout, Text: fmt.Sprintf("the run is ended after %v", l.Wall)})
+		s.notice(spool.Notice{Code: NoticeTimeout, Text: fmt.Sprintf("timed out after %v", l.Wall)})
 		s.stop(l.Grace)
 	case l.Idle > 0 && s.isIdle() && now.Sub(s.idleSince) >= l.Idle:
-		s.notice(spool.Notice{Code: NoticeIdleTimeout, Text: fmt.Sprintf("the run is ended after %v without a cell", l.Idle)})
+		s.notice(spool.Notice{Code: NoticeIdleTimeout, Text: fmt.Sprintf("timed out after %v without a cell", l.Idle)})
 		s.stop(l.Grace)
 	}
 }

@@ -19,11 +19,11 @@ func (p *pump) handleTimers() {
 			p.appendNotices()
 		}
 	case l.Wall > 0 && now.Sub(p.started) >= l.Wall:
-		p.notice(NoticeTimeout, fmt.Sprintf("the run is ended after %v", l.Wall))
+		p.notice(NoticeTimeout, fmt.Sprintf("timed out after %v", l.Wall))
 		_ = p.s.stop(l.Grace) // killed in the end, whatever the signal did
 		return
 	case l.Idle > 0 && now.Sub(p.lastOutput) >= l.Idle:
-		p.notice(NoticeIdleTimeout, fmt.Sprintf("the run is ended after %v without output", l.Idle))
+		p.notice(NoticeIdleTimeout, fmt.Sprintf("timed out after %v without output", l.Idle))
 		_ = p.s.stop(l.Grace)
 		return
 	default:
@@ -36,10 +36,10 @@ func (p *pump) handleTimers() {
 		p.forcedClose = true
 		if p.exited && !p.treeEmpty {
 			p.treeEmpty = true
-			p.notice(NoticeKillFailed, "some processes did not end when they were killed")
+			p.notice(NoticeKillFailed, "some processes did not end after SIGKILL")
 		}
 		if p.open > 0 {
-			p.notice(NoticeStreamsHeld, "somebody who could not be ended held the streams; they were closed")
+			p.notice(NoticeStreamsHeld, "a process that could not be killed kept the output streams open; they were closed")
 			for i := range p.streams {
 				p.drain(i)
 				p.closeStream(i)

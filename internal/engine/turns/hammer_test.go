@@ -133,7 +133,7 @@ func TestHammer(t *testing.T) {
 			d.Outcome = r.Outcome
 		}
 		if !q.Finish(turn, d) {
-			t.Errorf("turn %d was ended by somebody else", turn.Seq)
+			t.Errorf("turn %d was finished by another goroutine", turn.Seq)
 		}
 	}
 	close(ended)

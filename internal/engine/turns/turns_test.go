@@ -190,7 +190,7 @@ func TestMoves(t *testing.T) {
 				}
 			default:
 				if _, ok := turn.Reason(); ok || turn.State() == Stopping {
-					t.Errorf("from %v to %v: nobody was told to stop", State(from), to)
+					t.Errorf("from %v to %v: Stopping is not closed", State(from), to)
 				}
 			}
 		}
@@ -203,7 +203,7 @@ func TestReason(t *testing.T) {
 	turn.Override(Reason{By: "nothing"})
 	q.Next()
 	if _, ok := turn.Reason(); ok {
-		t.Error("a turn that nobody stopped has a reason")
+		t.Error("a turn that was not stopped has a reason")
 	}
 	turn.Stop(Reason{By: "timeout", Outcome: spool.TurnTimeout})
 	turn.Stop(Reason{By: "interrupt"})

@@ -430,16 +430,16 @@ func cellCrash(t *testing.T, b spool.Backend) {
 	if c := k.await(next); c.result != "False" {
 		t.Errorf("%+v", c)
 	}
-	// A notice reports the fresh interpreter.
+	// A notice reports the new interpreter.
 	for e, err := range k.Events(k.ctx, next.Seq()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Kind == spool.KindNotice && strings.Contains(string(e.Data), "fresh interpreter") {
+		if e.Kind == spool.KindNotice && strings.Contains(string(e.Data), "new interpreter") {
 			break
 		}
 		if e.Kind == spool.KindDone {
-			t.Fatal("nobody said that the state is gone")
+			t.Fatal("no notice reports that the state is lost")
 		}
 	}
 }
