@@ -14,7 +14,7 @@ type OutcomeKind string
 const (
 	Exited  OutcomeKind = "exited"  // a wait status was reaped
 	Failed  OutcomeKind = "failed"  // it did not work, for a known reason
-	Unknown OutcomeKind = "unknown" // nobody can know; never a guess
+	Unknown OutcomeKind = "unknown" // the exit status is lost; never a guess
 )
 
 // Outcome is the end of a run. Only a reaped wait status makes it Exited.
@@ -55,7 +55,7 @@ type exitStatus struct {
 // failure is the payload of a failed event.
 type failure struct {
 	Reason string `json:"reason"`
-	// Unknown is set when nobody can know how the run ended, as opposed to
+	// Unknown is set when the exit status of the run is lost, as opposed to
 	// knowing that it did not work.
 	Unknown bool `json:"unknown,omitempty"`
 }

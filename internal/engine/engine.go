@@ -1,5 +1,5 @@
-// Package engine is the seam between the host, which owns runs and their
-// logs, and the engines, which make things happen and only ever append.
+// Package engine defines the interfaces between the host, which owns runs and
+// their logs, and the engines, which execute runs and append to their logs.
 package engine
 
 import (
@@ -11,39 +11,39 @@ import (
 
 // Engine starts runs of one kind.
 type Engine interface {
-	// Start begins what the spec asks for and returns once it really
-	// began, or with a [*spool.StartError] and nothing left behind. The
-	// context bounds the start only; the session outlives it.
+	// Start starts a run and returns once it executes. If it fails, it
+	// returns a [*spool.StartError] and leaves no process or file behind.
+	// The context limits the start only; the session outlives it.
 	Start(ctx context.Context, spec spool.Spec, out Sink) (Session, error)
 }
 
 // Session is one live run.
 type Session interface {
-	// Pid is the leader's process id, or zero if there is none.
+	// Pid returns the process id of the leader, or zero if there is none.
 	Pid() int
-	// Takes says whether the run takes such an input at all now, without
-	// waiting; [spool.ErrInputClosed] if it does not.
+	// Takes reports, without waiting, whether the run accepts such an
+	// input now; the error is [spool.ErrInputClosed] if it does not.
 	Takes(in spool.Input) error
-	// Send delivers input. Calls come one at a time, in order; a call may
-	// wait until the run takes the input, or ctx ends. An input that was
-	// logged comes with the seq of its event, which names the turn it
-	// begins; Send must not wait for that turn, or answers to what it asks
-	// could not pass. An error ends the input of the run: a turn that goes
-	// wrong is told by its done event.
+	// Send delivers input. The host calls it for one input at a time, in
+	// order; a call may wait until the run accepts the input or ctx ends. A
+	// logged input has the seq of its event, which names the turn that the
+	// input begins. Send must not wait for that turn: the answers to its
+	// asks are inputs, too. An error ends the input of the run; the failure
+	// of a turn is reported by its done event instead.
 	Send(ctx context.Context, in spool.Input) error
-	// Control acts at once. It may be called at any time, by anyone.
+	// Control acts at once. It may be called at any time, concurrently.
 	Control(ctx context.Context, c spool.Control) error
-	// Wait returns how the run ended, after its last append. The engine
-	// has appended exited or failed by then; closed is the host's to write.
+	// Wait returns the outcome of the run after its last append. The engine
+	// has appended exited or failed by then; the host appends closed.
 	Wait() spool.Outcome
 }
 
-// Sink takes what a run produces. It is safe for concurrent use.
+// Sink is the log of a run, as an engine sees it. It is safe for concurrent use.
 type Sink interface {
 	// Append adds an event and returns its seq. It never waits for a
-	// reader. Run, Seq and a zero Time are filled in. The sink owns Bytes
-	// and Data from then on. An error means that the log takes no more,
-	// and that the engine should end the run; but [spool.ErrNotAsked] means
+	// reader. The sink sets Run, Seq and a zero Time. It owns Bytes and
+	// Data from then on. An error means that the log is closed and that
+	// the engine should end the run; but [spool.ErrNotAsked] means
 	// that a notice which closes an ask was not added, because the ask was
 	// answered first.
 	Append(e spool.Event) (spool.Seq, error)
@@ -51,19 +51,19 @@ type Sink interface {
 	PutBlob(mime string, r io.Reader) (spool.Blob, error)
 }
 
-// Concluder is a [Sink] that can end the log together with the event that says
-// how the session ended, so that readers hear of both at once. An engine uses
-// it when nothing else will come, in place of its last Append.
+// Concluder is a [Sink] that can append the event with the outcome of the run and
+// end the log in one step, so that readers are woken once. An engine uses it in
+// place of its last Append.
 type Concluder interface {
-	// Conclude appends the event and ends the log. It reports false if it
-	// did not, and the event is to be appended.
+	// Conclude appends the event and ends the log. If it returns false it
+	// did neither, and the engine must append the event.
 	Conclude(e spool.Event) bool
 }
 
-// Forgetful is a [Sink] that does not keep everything in memory, for an engine
-// that would rather use its buffers again.
+// Forgetful is a [Sink] that does not keep all events in memory, so that an engine
+// can reuse its buffers.
 type Forgetful interface {
-	// Keeps reports whether Append keeps the Bytes of an event of that
-	// size. If not, they are the engine's again when it returns.
+	// Keeps reports whether Append retains the Bytes of an event of that
+	// size. If not, the engine may reuse them when Append returns.
 	Keeps(size int) bool
 }

@@ -26,10 +26,10 @@ type Engine struct {
 	opts     Options
 	launcher *launch.Launcher
 	null     int
-	// life is a pipe that nobody writes to: when this process dies its end
-	// closes, and the system kills every interpreter that holds the other.
+	// lifePipe is a pipe without data: when this process dies its end
+	// closes, and the system kills every interpreter that has the other.
 	lifePipe [2]int
-	starting chan struct{}  // holds one for each start under way
+	starting chan struct{}  // holds one element per start
 	blocking reactor.Budget // of the loops
 
 	mu                 sync.Mutex
@@ -50,7 +50,7 @@ const maxStarting = 16
 // closeTimeout bounds how long Close waits for runs to end.
 const closeTimeout = 10 * time.Second
 
-// New returns an engine. It must be closed, which ends whatever it started.
+// New returns an engine. The caller must close it, which kills its interpreters.
 func New(o Options) (*Engine, error) {
 	launcher, err := launch.New(launch.Options{Owner: o.Owner, Mode: o.Tree})
 	if err != nil {
@@ -75,13 +75,13 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Owner is the name under which [launch.SweepOwner] finds what this engine
-// left behind if it dies.
+// Owner returns the name by which [launch.SweepOwner] finds the processes of this
+// engine if its process dies.
 func (e *Engine) Owner() string { return e.launcher.Owner() }
 
 func invalid(err error) error { return &spool.StartError{Reason: engine.StartInvalid, Err: err} }
 
-// Start starts an interpreter. It returns once it takes cells.
+// Start starts an interpreter. It returns once the interpreter accepts cells.
 func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (engine.Session, error) {
 	if ctx.Err() != nil {
 		return nil, &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
@@ -95,7 +95,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 		e.mu.Unlock()
 		return nil, &spool.StartError{Reason: engine.StartOther, Err: spool.ErrClosed}
 	}
-	e.work.Add(1) // from here on Close waits for us
+	e.work.Add(1) // from here on Close waits for this start
 	e.mu.Unlock()
 
 	var p *interpreter
@@ -129,7 +129,7 @@ func (e *Engine) runSession(s *session) {
 	}
 	closed := e.closed
 	e.mu.Unlock()
-	if closed { // it was not there when Close looked
+	if closed { // Close did not see this session
 		s.post(request{control: &spool.Control{Op: spool.ControlKill}})
 	}
 	go func() {
@@ -144,7 +144,7 @@ func (e *Engine) runSession(s *session) {
 	}()
 }
 
-// makeLaunchSpec makes of a spec what is needed to start it.
+// makeLaunchSpec checks a spec and returns how to start its interpreter.
 func (e *Engine) makeLaunchSpec(spec *spool.Spec) (*launchSpec, spool.Limits, error) {
 	cfg, err := parseConfig(spec.Config)
 	if err != nil {
@@ -221,8 +221,8 @@ func (e *Engine) remember(c candidate, l *launchSpec, p *interpreter) {
 	e.resolvedCandidates[key] = known
 }
 
-// Close ends every interpreter and waits for the runs to end. One that cannot
-// be killed is an error, not a reason to wait for ever.
+// Close kills every interpreter and waits for the runs to end. It returns an error
+// if an interpreter cannot be killed.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	if e.closed {
@@ -240,7 +240,7 @@ func (e *Engine) Close() error {
 		e.dropZygote(z)
 	}
 	ended := make(chan struct{})
-	go func() { // ends when the last of them does
+	go func() { // ends with the last session, zygote or start
 		e.work.Wait()
 		close(ended)
 	}()

@@ -23,7 +23,7 @@ func signalName(name string) string {
 	return name
 }
 
-// outcomeOf translates what wait said.
+// outcomeOf returns the outcome for a wait status.
 func outcomeOf(ws unix.WaitStatus) spool.Outcome {
 	if ws.Signaled() {
 		name := unix.SignalName(ws.Signal())
@@ -35,14 +35,14 @@ func outcomeOf(ws unix.WaitStatus) spool.Outcome {
 	return spool.Outcome{Kind: spool.Exited, Code: ws.ExitStatus()}
 }
 
-// handleExit deals with the end of the interpreter.
+// handleExit reaps the interpreter and ends its turn.
 func (s *session) handleExit() {
 	p := s.interp
 	s.reactor.Remove(p.tree.PidFD())
 	s.reactor.Remove(p.ctl)
 	status, err := p.tree.Reap()
 	if m, err := p.tree.Count(); err != nil || !m.None() {
-		_ = p.tree.Kill() // what it started ends with it
+		_ = p.tree.Kill() // its children end with it
 	}
 	s.drainAfterExit()
 	stack := p.takeStack()
@@ -67,12 +67,12 @@ func (s *session) handleExit() {
 	p.closeMemoryGroup()
 }
 
-// drainTimeout bounds how long output of what the interpreter started is waited
-// for, once that was killed.
+// drainTimeout limits the wait for the output of killed children of the
+// interpreter.
 const drainTimeout = 200 * time.Millisecond
 
-// drainAfterExit reads what is left in the pipes. Whoever else held them was
-// killed, so their end comes at once, or somebody out of reach has them.
+// drainAfterExit reads the rest of the pipes. The other processes of the tree were
+// killed, so the pipes end soon, unless a process outside the tree has them open.
 func (s *session) drainAfterExit() {
 	s.unblock()
 	deadline := time.Now().Add(drainTimeout)
@@ -94,7 +94,7 @@ func (s *session) drainAfterExit() {
 	}
 }
 
-// afterExit settles what the interpreter left unsettled.
+// afterExit ends the turns, asks and forks of an interpreter that has exited.
 func (s *session) afterExit(p *interpreter, stack string) {
 	d := spool.Done{Outcome: spool.TurnCrashed}
 	d.Error, d.ErrorClass = s.cause(p)
@@ -115,7 +115,7 @@ func (s *session) afterExit(p *interpreter, stack string) {
 	case s.restarting:
 		d.Outcome, d.EndedBy, d.StoppedWith = spool.TurnKilled, "restart", "kill"
 		d.Error, d.ErrorClass = "the interpreter was restarted", ""
-	case t.Value.stopLevel >= 3: // ours
+	case t.Value.stopLevel >= 3: // the engine killed it
 		crashed = false
 		why, _ := t.Reason()
 		d.Outcome, d.EndedBy, d.StoppedWith = spool.TurnKilled, why.By, t.Value.stopMethod()
@@ -157,7 +157,7 @@ func (s *session) afterExit(p *interpreter, stack string) {
 	s.idleSince = time.Now()
 }
 
-// cause says what ended an interpreter, as far as it can be known.
+// cause returns why an interpreter ended and the class of the error.
 func (s *session) cause(p *interpreter) (why, class string) {
 	switch {
 	case s.lastOutcome == nil:
@@ -179,11 +179,11 @@ func (s *session) finished() bool {
 	return s.shutdown != nil && s.starting == nil && (s.interp == nil || s.shutdown.step == stepGiveUp)
 }
 
-// finish says how the run ended, and closes everything.
+// finish appends the outcome of the run and closes its descriptors.
 func (s *session) finish() {
 	confirmed := s.interp == nil && s.lastOutcome != nil
 	s.turns.Shut()
-	if t := s.turns.Running(); t != nil { // only if the interpreter could not be ended
+	if t := s.turns.Running(); t != nil { // only if the interpreter could not be killed
 		s.finishTurn(t, spool.Done{Outcome: spool.TurnKilled, Error: "the interpreter did not end after SIGKILL", EndedBy: "kill"})
 	}
 	s.failForks("the run ended")

@@ -22,26 +22,26 @@ type forkRequest struct {
 	deadline time.Time
 	reply    chan forkReply // holds one
 
-	interrupted bool // the interpreter, to give up; owned by the loop
+	interrupted bool // SIGINT was sent to end the fork; owned by the loop
 
 	mu        sync.Mutex
-	abandoned bool // nobody waits any more, and the descriptors are closed
+	abandoned bool // the caller has stopped waiting and closed the descriptors
 }
 
-// abandon marks the request as one that nobody waits for.
+// abandon records that the caller has stopped waiting.
 func (f *forkRequest) abandon() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.abandoned = true
 }
 
-// forkReply is the pid of the copy, or why there is none.
+// forkReply is the pid of the copy, or an error.
 type forkReply struct {
 	pid int
 	err error
 }
 
-// forkLive starts an interpreter as a copy of that of another run.
+// forkLive starts an interpreter by forking that of another run.
 func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*interpreter, error) {
 	refuse := func(err error) error {
 		return &spool.StartError{Reason: engine.StartOther, Hint: "fork a run between two cells, without threads, open connections or child processes", Err: fmt.Errorf("fork run %s: %w", l.cfg.Fork, err)}
@@ -81,13 +81,13 @@ func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*interpreter, err
 	return p, nil
 }
 
-// requestFork has this run fork its interpreter.
+// requestFork asks the interpreter of this run to fork and waits for the reply.
 func (s *session) requestFork(ctx context.Context, p *interpreter, t *childFiles, group *launch.Reservation, l *launchSpec, deadline time.Time) error {
 	m := l.init()
 	m["t"] = "fork"
 	s.engine.limitMemory(p, l, m)
 	if l.sameDir {
-		delete(m, "cwd") // where the other is
+		delete(m, "cwd") // the copy stays in the directory of the original
 	}
 	f := &forkRequest{
 		files:   append([]int{t.out, t.err, t.ctl, s.engine.lifePipe[0], t.dump, group.Group()}, group.Tasks()...),
@@ -123,8 +123,8 @@ var (
 	errForkTimeout = errors.New("the interpreter did not fork in time: a function registered with os.register_at_fork may not return")
 )
 
-// checkForkTimeout ends a fork that takes too long: user code may have registered
-// something that runs in it.
+// checkForkTimeout ends a fork that takes too long: a function that user code
+// registered with os.register_at_fork may not return.
 func (s *session) checkForkTimeout(now time.Time) {
 	next := s.forkDeadline()
 	if next.IsZero() || now.Before(next) {
@@ -151,7 +151,7 @@ func (s *session) forkDeadline() time.Time {
 	return f.deadline
 }
 
-// queueFork queues a fork request, if this is the time for one.
+// queueFork queues a fork request unless a cell runs.
 func (s *session) queueFork(f *forkRequest) {
 	switch {
 	case s.turns.Busy():
@@ -163,7 +163,7 @@ func (s *session) queueFork(f *forkRequest) {
 	}
 }
 
-// sendFork passes the oldest fork request on.
+// sendFork sends the oldest fork request to the interpreter.
 func (s *session) sendFork() {
 	s.write()
 	if len(s.outgoing) > 0 {
@@ -185,7 +185,7 @@ func (s *session) sendFork() {
 	s.forkSent = true
 }
 
-// handleForked is the answer to the fork request that was sent.
+// handleForked handles the reply to the fork request that was sent.
 func (s *session) handleForked(m dict) {
 	if !s.forkSent || len(s.forks) == 0 {
 		return
@@ -207,7 +207,7 @@ func (s *session) handleForked(m dict) {
 	f.reply <- forkReply{pid: pid}
 }
 
-// failForks ends the fork requests that wait.
+// failForks replies to the waiting fork requests with an error.
 func (s *session) failForks(why string) {
 	for _, f := range s.forks {
 		f.reply <- forkReply{err: errors.New(why)}

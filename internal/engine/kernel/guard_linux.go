@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// guardGroup has the zygote end a control group should this process die: what is in
-// it may have left the process group that dies with us.
+// guardGroup has the zygote kill a control group if this process dies: processes in
+// it may have left the process group that the system kills then.
 func (z *zygote) guardGroup(group string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.ready && !z.dropped && z.sock != nil && group != "" {
 		_ = z.sock.SetWriteDeadline(time.Now().Add(time.Second))
-		_ = sendFiles(z.sock, appendValue(nil, dict{"guard": group}), nil) // else the next host sweeps it
+		_ = sendFiles(z.sock, appendValue(nil, dict{"guard": group}), nil) // if it fails, the next host sweeps the group
 	}
 }
 
@@ -30,7 +30,7 @@ func (e *Engine) groups() []string {
 	return list
 }
 
-// guardGroup has every zygote look after a control group.
+// guardGroup has every zygote guard a control group.
 func (e *Engine) guardGroup(group string) {
 	e.mu.Lock()
 	list := slices.Collect(maps.Values(e.zygotes))

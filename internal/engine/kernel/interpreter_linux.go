@@ -17,8 +17,8 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// python is one interpreter process and our ends of its descriptors, which do
-// not block.
+// interpreter is one interpreter process and the engine's ends of its descriptors,
+// which do not block.
 type interpreter struct {
 	tree       *launch.Tree
 	out, err   int // ends of its descriptors 1 and 2
@@ -30,15 +30,15 @@ type interpreter struct {
 	pids       int  // the limit of processes of one that was forked
 	memory     *launch.MemoryGroup
 
-	incoming    []byte    // of control, not yet a whole frame
-	ctlEvents   uint32    // for what the control socket is
+	incoming    []byte    // read from the control socket, not yet a whole frame
+	ctlEvents   uint32    // the events that the control socket is watched for
 	ctlClosed   time.Time // when the control socket ended
-	unreachable bool      // it lives on although it did
-	killed      time.Time // when it was, other than to end the run
-	oomKills    int64     // how many the system had killed for memory when it began
+	unreachable bool      // it was killed because it had closed the control socket
+	killed      time.Time // when it was killed, other than to end the run
+	oomKills    int64     // the value of the function oomKills at its start
 }
 
-// childFiles are the ends that belong to the interpreter.
+// childFiles are the interpreter's ends of its descriptors.
 type childFiles struct{ out, err, ctl, dump int }
 
 func (t *childFiles) close() {
@@ -100,8 +100,8 @@ func (p *interpreter) closeFiles() {
 	}
 }
 
-// discard ends an interpreter that never became ready, and says how it ended
-// if it had by itself.
+// discard kills an interpreter that did not become ready. It returns its exit code,
+// if it had exited by itself, and its last line on stderr.
 func (p *interpreter) discard() string {
 	said := ""
 	if p.tree != nil {
@@ -126,7 +126,7 @@ func (p *interpreter) discard() string {
 	return said
 }
 
-// closeMemoryGroup gives up the memory group, once nobody is in it.
+// closeMemoryGroup removes the memory group after its last process has ended.
 func (p *interpreter) closeMemoryGroup() {
 	if p.memory != nil {
 		_ = p.memory.Close() // else it is removed with the launcher
@@ -134,9 +134,9 @@ func (p *interpreter) closeMemoryGroup() {
 	}
 }
 
-// killedForMemory reports whether an interpreter that was killed was killed by
-// the system to get memory back. Without a group of its own that is likely if
-// anybody was meanwhile.
+// killedForMemory reports whether the kernel killed the interpreter because memory
+// was exhausted. Without a memory group this is a guess: the kernel has killed some
+// process for that reason since the interpreter started.
 func (p *interpreter) killedForMemory() bool {
 	if p.memory != nil {
 		return p.memory.Kills() > 0
@@ -144,21 +144,20 @@ func (p *interpreter) killedForMemory() bool {
 	return oomKills() > p.oomKills
 }
 
-// limitMemory has the interpreter enter a group of its own, where there is
-// one to be had.
+// limitMemory makes a memory group for the interpreter, if the machine has them.
 func (e *Engine) limitMemory(p *interpreter, l *launchSpec, m dict) {
 	if l.cfg.MemoryBytes == 0 {
 		return
 	}
 	group, err := e.launcher.MemoryGroup(l.cfg.MemoryBytes)
 	if err != nil {
-		return // the limit of the process itself has to do
+		return // RLIMIT_DATA still applies
 	}
 	p.memory = group
 	m["groups"] = []string{group.Tasks()}
 }
 
-// launchSpec is all that is needed to start an interpreter for a run.
+// launchSpec describes how to start an interpreter for a run.
 type launchSpec struct {
 	cfg    python.KernelConfig
 	cwd    string
@@ -169,7 +168,7 @@ type launchSpec struct {
 	sameDir bool
 }
 
-// init is the message that makes an interpreter ready.
+// init returns the message that configures an interpreter.
 func (l *launchSpec) init() dict {
 	m := dict{"t": "init", "cwd": l.cwd, "input": string(l.cfg.Input), "tools": l.cfg.Tools}
 	if len(l.limits) > 0 {
@@ -178,8 +177,8 @@ func (l *launchSpec) init() dict {
 	return m
 }
 
-// startProcess starts an interpreter with the runner. It does not wait until it
-// is ready.
+// startProcess starts an interpreter with the runner. It does not wait until the
+// interpreter is ready.
 func (e *Engine) startProcess(c candidate, l *launchSpec) (*interpreter, error) {
 	p, t, err := newInterpreter()
 	if err != nil {
@@ -217,8 +216,8 @@ func writeAll(fd int, b []byte) error {
 	return nil
 }
 
-// pollInterval is how often a wait for a starting interpreter looks whether
-// anybody still wants it.
+// pollInterval is how often a wait for a starting interpreter checks its
+// context.
 const pollInterval = 20 * time.Millisecond
 
 var errStartTimeout = errors.New("the interpreter did not become ready in time")
@@ -257,10 +256,10 @@ func (p *interpreter) waitReady(ctx context.Context, deadline time.Time) error {
 	}
 }
 
-// errExited says that the interpreter closed the control channel.
+// errExited is the error of a closed control socket.
 var errExited = errors.New("the interpreter ended")
 
-// readControl reads what there is on the control channel.
+// readControl reads the available bytes of the control socket.
 func (p *interpreter) readControl() error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -280,7 +279,7 @@ func (p *interpreter) readControl() error {
 	}
 }
 
-// nextMessage takes the next message out of what was read, or returns nil.
+// nextMessage removes the next whole message from the bytes read, or returns nil.
 func (p *interpreter) nextMessage() (dict, error) {
 	if len(p.incoming) < 4 {
 		return nil, nil
@@ -309,7 +308,7 @@ func (p *interpreter) nextMessage() (dict, error) {
 	return m, nil
 }
 
-// takeStack returns what the interpreter dumped since the last time.
+// takeStack returns the stacks that the interpreter dumped since the last call.
 func (p *interpreter) takeStack() string {
 	info := unix.Stat_t{}
 	if err := unix.Fstat(p.dump, &info); err != nil || info.Size == 0 {
@@ -325,7 +324,8 @@ func (p *interpreter) takeStack() string {
 	return strings.ToValidUTF8(string(b[:n]), "\uFFFD")
 }
 
-// oomKills is how many processes this system has killed to get memory back.
+// oomKills returns how many processes the kernel has killed because memory was
+// exhausted.
 func oomKills() int64 {
 	b, err := os.ReadFile("/proc/vmstat")
 	if err != nil {

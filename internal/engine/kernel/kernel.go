@@ -53,7 +53,7 @@ const (
 	InlineBytes = 32 << 10
 	// MaxZygotes is how many are kept; the least lately used goes first.
 	MaxZygotes = 4
-	// ZygoteIdle is how long one that nobody uses is kept.
+	// ZygoteIdle is how long an unused zygote is kept.
 	ZygoteIdle = 10 * time.Minute
 	// maxFrame bounds one message of an interpreter.
 	maxFrame = 64 << 20
@@ -69,7 +69,7 @@ const (
 	NoticeEscalated   = "escalated" // a cell did not end when it was asked to
 	NoticeShutdown    = "shutdown"  // how the interpreter was ended
 	NoticeOversize    = "oversize"  // a display was too large to be taken
-	NoticeProtocol    = "protocol"  // the interpreter said what nobody understands
+	NoticeProtocol    = "protocol"  // an unknown or malformed message from the interpreter
 )
 
 // The values of [spool.Done.ErrorClass] for a turn that crashed.

@@ -22,7 +22,7 @@ const (
 	drainMax = pipeSize + readSize
 )
 
-// What an epoll event is about.
+// The indices of events.
 const (
 	outIndex = iota
 	errIndex
@@ -42,7 +42,7 @@ type stream struct {
 	blocked bool // not read, because of the output limit
 }
 
-// adopt makes an interpreter that is ready the one of this run.
+// adopt makes a ready interpreter that of this run.
 func (s *session) adopt(p *interpreter) error {
 	s.streams = [2]stream{{name: spool.Stdout, fd: p.out}, {name: spool.Stderr, fd: p.err}}
 	for fd, index := range map[int]int{p.out: outIndex, p.err: errIndex, p.ctl: ctlIndex, p.tree.PidFD(): exitIndex} {
@@ -60,7 +60,7 @@ func (s *session) adopt(p *interpreter) error {
 	return nil
 }
 
-// loop is the life of a run.
+// loop runs until the run has ended.
 func (s *session) loop() {
 	var events [indices]reactor.Event
 	for {
@@ -86,7 +86,7 @@ func (s *session) loop() {
 			continue
 		}
 		if ready[ctlIndex] || ready[exitIndex] {
-			// Whatever was written before a message is in the pipes by now.
+			// Output written before a message is in the pipes by now.
 			s.drainStreams()
 			s.readMessages(ready[exitIndex])
 		}
@@ -101,8 +101,7 @@ func (s *session) loop() {
 	s.finish()
 }
 
-// wait returns how many descriptors are ready; none when it is time to tend to
-// something.
+// wait returns the number of ready descriptors, or zero at the next timer.
 func (s *session) wait(events []reactor.Event) int {
 	if n, ok := s.reactor.Poll(events); ok {
 		return n
@@ -110,8 +109,7 @@ func (s *session) wait(events []reactor.Event) int {
 	return s.reactor.Park(events, s.nextTimer())
 }
 
-// read moves one event's worth of a stream, and returns how many bytes that
-// were.
+// read reads at most one event from a stream and returns the number of bytes.
 func (s *session) read(i int) int {
 	st := &s.streams[i]
 	if st.fd < 0 || st.blocked {
@@ -156,7 +154,7 @@ func (st *stream) grow() {
 	}
 }
 
-// publish logs output, within the limit.
+// publish appends output to the log, up to the limit.
 func (s *session) publish(name spool.Stream, b []byte) {
 	n, exceeds := s.output.Add(name, b)
 	if n > 0 {
@@ -170,7 +168,7 @@ func (s *session) publish(name spool.Stream, b []byte) {
 		if t := s.turns.Running(); t != nil {
 			s.stopTurn(t, "output", s.schedule)
 		} else {
-			s.kill() // nobody else would stop it
+			s.kill() // no turn to stop
 		}
 	}
 }
@@ -184,7 +182,7 @@ func (s *session) block() {
 	s.setBlocked(true)
 }
 
-// unblock lets the writers of a turn that should end go on, so that they can.
+// unblock reads again, so that the writers of a turn that is being stopped can end.
 func (s *session) unblock() {
 	s.output.Exceed()
 	s.setBlocked(false)
@@ -208,7 +206,7 @@ func (s *session) setBlocked(blocked bool) {
 	}
 }
 
-// drainStreams reads what is in both pipes now.
+// drainStreams reads the bytes that are in both pipes now.
 func (s *session) drainStreams() {
 	for i := range s.streams {
 		for got := 0; got < drainMax; {
@@ -229,17 +227,17 @@ func (s *session) endStream(i int) {
 	}
 }
 
-// flushOutput logs what was held back of a turn's output.
+// flushOutput appends the end of a truncated output.
 func (s *session) flushOutput() {
 	s.output.Flush(func(e spool.Event) { s.append(e) })
 }
 
-// send leaves a message for the interpreter.
+// send queues a message for the interpreter.
 func (s *session) send(m dict) {
 	s.outgoing = appendFrame(s.outgoing, m)
 }
 
-// write writes what the control channel takes.
+// write writes as much of the queued messages as the control socket accepts.
 func (s *session) write() {
 	if s.interp == nil || len(s.outgoing) == 0 {
 		return
@@ -252,7 +250,7 @@ func (s *session) write() {
 		case err == unix.EAGAIN:
 			s.watchControl(unix.EPOLLIN | unix.EPOLLOUT)
 			return
-		case err != nil: // it is gone: its exit says so
+		case err != nil: // the interpreter has ended: its exit follows
 			s.outgoing = nil
 			return
 		}
@@ -272,12 +270,12 @@ func (s *session) watchControl(events uint32) {
 
 func (s *session) notice(n spool.Notice) { s.event(spool.KindNotice, n) }
 
-// event logs something about the turn that runs.
+// event appends an event of the running turn.
 func (s *session) event(kind spool.Kind, data any) {
 	s.append(spool.Event{Kind: kind, Data: encode(data)})
 }
 
-// append adds to the log. A log that takes no more ends the run.
+// append appends to the log. If the log is closed, it kills the run.
 func (s *session) append(e spool.Event) {
 	if s.logClosed {
 		return
@@ -290,7 +288,7 @@ func (s *session) append(e spool.Event) {
 	}
 }
 
-// handleClosedLog ends the run because the log takes no more.
+// handleClosedLog kills the run because the log is closed.
 func (s *session) handleClosedLog() {
 	s.logClosed = true
 	s.kill()

@@ -13,7 +13,7 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// handleRequests does what was asked for.
+// handleRequests handles the requests of other goroutines.
 func (s *session) handleRequests() {
 	s.mu.Lock()
 	list := s.requests
@@ -37,13 +37,13 @@ func (s *session) handleRequests() {
 	}
 }
 
-// startNext begins the next turn, or a fork, if nothing runs.
+// startNext starts the next turn, or a fork, if no turn runs.
 func (s *session) startNext() {
 	if s.turns.Running() != nil || s.forkSent || s.shutdown != nil || s.logClosed {
 		return
 	}
 	if s.interp != nil && !s.interp.killed.IsZero() {
-		return // the next interpreter is for it
+		return // the next turn is for the next interpreter
 	}
 	if s.interp != nil && len(s.forks) > 0 {
 		s.sendFork()
@@ -56,7 +56,7 @@ func (s *session) startNext() {
 		s.startReplacement()
 		return
 	}
-	s.drainStreams() // what came before belongs to the run
+	s.drainStreams() // output so far belongs to no turn
 	s.output.Reset(&s.limits)
 	if t := s.turns.Next(); t != nil {
 		s.send(dict{"t": "cell", "id": int64(t.Seq), "code": t.Value.Code, "silent": t.Value.Silent, "count": !t.Value.NoHistory})
@@ -79,17 +79,17 @@ func (s *session) readMessages(exiting bool) {
 		}
 		s.handleMessage(m)
 	}
-	if err != nil && !exiting && s.interp != nil && s.interp.ctlClosed.IsZero() { // it is about to exit, or cannot be reached any more
+	if err != nil && !exiting && s.interp != nil && s.interp.ctlClosed.IsZero() { // it is about to exit, or unreachable
 		s.reactor.Remove(s.interp.ctl)
 		s.interp.ctlClosed = time.Now()
 	}
 }
 
-// unreachableGrace is how long an interpreter may live on after it closed the control
-// socket: one that ends does so first.
+// unreachableGrace is how long an interpreter may live after it closed the
+// control socket: one that exits closes the socket first.
 const unreachableGrace = 200 * time.Millisecond
 
-// killUnreachable ends an interpreter that cannot be reached.
+// killUnreachable kills an interpreter that has closed the control socket.
 func (s *session) killUnreachable(now time.Time) {
 	if p := s.interp; p != nil && !p.unreachable && !p.ctlClosed.IsZero() && now.Sub(p.ctlClosed) >= unreachableGrace {
 		p.unreachable = true
@@ -145,7 +145,7 @@ func (s *session) handleMessage(m dict) {
 	}
 }
 
-// maxTraceback bounds what an exception says.
+// maxTraceback limits the message and the traceback of an exception, in bytes.
 const maxTraceback = 1 << 20
 
 // truncateMiddle shortens a text from the middle.
@@ -157,7 +157,7 @@ func truncateMiddle(s string) string {
 	return strings.ToValidUTF8(s[:half], "") + "\n…\n" + strings.ToValidUTF8(s[len(s)-half:], "")
 }
 
-// handleStatus acts on what a helper did.
+// handleStatus drops the zygotes of an interpreter whose packages have changed.
 func (s *session) handleStatus(m dict) {
 	bundle, _ := m["b"].(dict)
 	status, _ := bundle[python.MIMEStatus].(dict)
@@ -166,9 +166,9 @@ func (s *session) handleStatus(m dict) {
 	}
 }
 
-// handleDone ends the turn, unless its end crossed means that end the
-// interpreter. Then that either shows that it has survived, or exits: the next
-// cell must not be sent to one that is about to die.
+// handleDone completes the turn. But if SIGTERM or SIGKILL was sent meanwhile, it
+// first asks the interpreter whether it is alive: the next cell must not go to an
+// interpreter that is about to exit.
 func (s *session) handleDone(m dict) {
 	switch t := s.turns.Running(); {
 	case t == nil:
@@ -180,7 +180,7 @@ func (s *session) handleDone(m dict) {
 	}
 }
 
-// completeTurn ends the turn as the interpreter says.
+// completeTurn finishes the turn with the status that the interpreter sent.
 func (s *session) completeTurn(t *turn, m dict) {
 	s.drainStreams()
 	why, stopping := t.Reason()
@@ -191,7 +191,7 @@ func (s *session) completeTurn(t *turn, m dict) {
 	case "interrupted":
 		d.Outcome = spool.TurnInterrupted
 		d.Error, d.ErrorClass = t.Value.failure, "KeyboardInterrupt"
-		if !stopping { // it raised that by itself
+		if !stopping { // the code raised it by itself
 			d.Outcome = spool.TurnError
 		}
 		if why.By == "timeout" {
@@ -201,11 +201,11 @@ func (s *session) completeTurn(t *turn, m dict) {
 		d.Outcome = spool.TurnError
 		d.Error = t.Value.failure
 		d.ErrorClass, _, _ = strings.Cut(t.Value.failure, ":")
-		if why.By == "timeout" { // what the interrupt led to
+		if why.By == "timeout" { // a result of the interrupt
 			d.Outcome = spool.TurnTimeout
 		}
 	}
-	if stopping && d.Outcome != spool.TurnOK { // else it was faster
+	if stopping && d.Outcome != spool.TurnOK { // otherwise the turn ended first
 		d.EndedBy, d.StoppedWith = why.By, t.Value.stopMethod()
 		if d.Outcome == spool.TurnTimeout {
 			d.Error = fmt.Sprintf("the cell did not end within %v; it was interrupted, and the state is kept", t.Limit())
@@ -214,7 +214,7 @@ func (s *session) completeTurn(t *turn, m dict) {
 	s.finishTurn(t, d)
 }
 
-// finishTurn logs that the turn that runs is over. What it asked is over, too.
+// finishTurn ends the running turn and its asks.
 func (s *session) finishTurn(t *turn, d spool.Done) {
 	s.flushOutput()
 	d.Error = truncateMiddle(d.Error)
@@ -224,13 +224,12 @@ func (s *session) finishTurn(t *turn, d spool.Done) {
 	s.setBlocked(false)
 }
 
-// dropQueued ends the turns that wait, which never begin.
+// dropQueued ends the queued turns without running them.
 func (s *session) dropQueued(why string) {
 	s.turns.Drop(spool.Done{Outcome: spool.TurnKilled, Error: "the cell was not run: " + why, ErrorClass: turns.ClassNotRun})
 }
 
-// handleAsk logs a question, and stops the clock of its turn: while the host works
-// the cell does not.
+// handleAsk appends an ask. The timeout of the turn pauses until the answer.
 func (s *session) handleAsk(m dict) {
 	a := spool.Ask{Kind: spool.AskInput, Prompt: text(m, "prompt"), Secret: flag(m, "secret")}
 	if text(m, "kind") == "tool" {
@@ -243,18 +242,18 @@ func (s *session) handleAsk(m dict) {
 	if t := s.turns.Running(); t != nil {
 		of = t.Seq
 	}
-	// A log that takes no more ends the run, and the question with it.
+	// If the log is closed the run ends, and the ask with it.
 	_, _, _ = s.turns.Ask(spool.Event{Turn: of}, a, ask{number(m, "k"), a.Kind})
 }
 
-// cancelAsk says that the interpreter does not wait any more.
+// cancelAsk closes an ask that the interpreter no longer waits for.
 func (s *session) cancelAsk(n int64) {
 	if seq, ok := s.turns.FindAsk(func(a ask) bool { return a.number == n }); ok {
 		s.turns.CloseAsk(seq, spool.Notice{Text: "the cell no longer waits for an answer"})
 	}
 }
 
-// sendAnswer passes an answer on.
+// sendAnswer sends an answer to the interpreter.
 func (s *session) sendAnswer(a *spool.Answer) {
 	q, ok := s.turns.Answer(*a)
 	if !ok {
@@ -276,14 +275,14 @@ func (s *session) sendAnswer(a *spool.Answer) {
 	s.send(m)
 }
 
-// startReplacement starts an interpreter in the place of one that is gone.
+// startReplacement starts a new interpreter after the previous one has ended.
 func (s *session) startReplacement() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.starting = cancel
 	s.engine.mu.Lock()
 	if s.engine.closed {
 		s.engine.mu.Unlock()
-		return // the kill is on its way
+		return // Close has requested a kill
 	}
 	s.engine.work.Add(1)
 	s.engine.mu.Unlock()
@@ -297,7 +296,7 @@ func (s *session) startReplacement() {
 	}()
 }
 
-// handleReplacement takes over the interpreter that was started.
+// handleReplacement adopts the interpreter that startReplacement started.
 func (s *session) handleReplacement(st *replacement) {
 	s.starting()
 	s.starting = nil

@@ -167,7 +167,7 @@ def _send(o, hold=False):
                 del _held[:]
                 S.sock.sendall(b)
     except OSError:
-        _exit(0)  # nobody is there any more
+        _exit(0)  # the host has ended
     finally:
         if mine:
             _leave()
@@ -319,7 +319,7 @@ def _next():
                 _rlock.release()
         else:
             _mainev.acquire(True, 0.2)
-    if _asks:  # somebody else has to read from now on
+    if _asks:  # another thread reads from now on
         for lock in list(_asks.values()):
             _wake(lock)
     return _inbox.pop(0)
@@ -510,7 +510,7 @@ def _begin_ticks():
 _SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.spawn", "pty.spawn"))
 
 
-# After these there may be nobody left to show what was printed.
+# After these no thread is left to write buffered output.
 _LAST = frozenset(("os.kill", "os.killpg", "signal.pthread_kill", "ctypes.dlsym", "ctypes.dlopen", "ctypes.string_at", "ctypes.wstring_at"))
 
 
@@ -1606,7 +1606,7 @@ def _begin(req):
         _load_json()
     for name in req.get("groups") or ():
         fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC)
-        os.write(fd, b"0")  # whoever writes
+        os.write(fd, b"0")  # the writing process
         os.close(fd)
     for name, value in (req.get("limits") or {}).items():
         import resource
@@ -1675,7 +1675,7 @@ def _shutdown():
 
 
 def _limits_of_control_groups(fds):
-    for fd in fds:  # "0" is whoever writes
+    for fd in fds:  # "0" is the writing process
         os.write(fd, b"0")
         os.close(fd)
 
@@ -1828,7 +1828,7 @@ def _fork(req):
                 for fd in (S.life, S.dump, S.own1, S.own2):
                     os.close(fd)
                 S.sock.close()
-                # Nobody else lives here to release these.
+                # No other thread exists here to release these.
                 _reset_locks()
                 _born(fds)
                 _begin(req)

@@ -16,9 +16,8 @@ import (
 	"github.com/spool-run/spool/internal/reactor"
 )
 
-// session is one run: an interpreter and those that take its place. Its loop
-// owns everything below the lock; the methods only leave requests for it, and
-// cells in turns.
+// session is one run: an interpreter and its replacements. The loop owns the fields
+// below the lock; other goroutines leave requests for it, and cells in turns.
 type session struct {
 	engine *Engine
 	id     spool.RunID
@@ -45,22 +44,21 @@ type session struct {
 
 	interp      *interpreter
 	started     time.Time
-	idleSince   time.Time   // since when nothing is asked of it
-	output      meter.Meter // of the turn, or of what comes between turns
-	outgoing    []byte      // for the control channel
+	idleSince   time.Time   // since when no turn runs or waits
+	output      meter.Meter // the output of the turn, or between two turns
+	outgoing    []byte      // messages for the control socket, not yet written
 	starting    context.CancelFunc
 	shutdown    *shutdown
 	restarting  bool
-	lastOutcome *spool.Outcome // of the interpreter before
-	waitErr     error          // why that is not known
-	logClosed   bool           // the log takes no more
+	lastOutcome *spool.Outcome // of the previous interpreter; nil if unknown
+	waitErr     error          // why lastOutcome is unknown
+	logClosed   bool           // the log does not accept events any more
 	forks       []*forkRequest
 	forkSent    bool
 	streams     [2]stream
 }
 
-// request is something for the loop to do. Exactly one of its fields is set,
-// besides reply.
+// request is a request to the loop. Besides reply, exactly one field is set.
 type request struct {
 	answer      *spool.Answer
 	control     *spool.Control
@@ -69,35 +67,35 @@ type request struct {
 	reply       chan error
 }
 
-// replacement is what came of starting an interpreter in the place of another.
+// replacement is the result of startReplacement.
 type replacement struct {
 	interp *interpreter
 	err    error
 }
 
-// turn is a cell and where it is in its life.
+// turn is a cell and its state.
 type turn = turns.Turn[*cell]
 
-// cell is what the loop keeps with a turn.
+// cell is the value of a turn: the code, and how far the engine went to stop it.
 type cell struct {
 	spool.Cell
 
-	stopRequested time.Time // when the schedule of means against it began
+	stopRequested time.Time // when the schedule began
 	schedule      schedule
-	stopLevel     int    // how many means were used
-	failure       string // what it raised
-	pendingDone   dict   // its end, which is in doubt
+	stopLevel     int    // an index of stopMethods
+	failure       string // the exception, as text
+	pendingDone   dict   // its done message, until the interpreter shows that it is alive
 }
 
-// ask is a question that the interpreter waits for.
+// ask is an ask that the interpreter waits for.
 type ask struct {
 	number int64
 	kind   string
 }
 
-// shutdown is a run that is about to end.
+// shutdown is the progress of ending a run.
 type shutdown struct {
-	requested time.Time // when it was asked to
+	requested time.Time // when the end was requested
 	grace     time.Duration
 	step      int
 }
@@ -127,20 +125,20 @@ func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits,
 	return nil, err
 }
 
-// Pid is that of the interpreter, or zero while there is none.
+// Pid returns the process id of the interpreter, or zero while there is none.
 func (s *session) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pid
 }
 
-// Wait returns how the run ended, after its last event.
+// Wait returns the outcome of the run, after its last event.
 func (s *session) Wait() spool.Outcome {
 	<-s.done
 	return s.outcome
 }
 
-// Takes says whether the run takes cells and answers.
+// Takes reports whether the run accepts cells and answers.
 func (s *session) Takes(in spool.Input) error {
 	switch in.Kind {
 	case spool.InputStdin, spool.InputEOF:
@@ -158,7 +156,7 @@ func (s *session) Takes(in spool.Input) error {
 	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
 }
 
-// Send queues a cell, or leaves an answer for the loop.
+// Send queues a cell, or posts an answer to the loop.
 func (s *session) Send(_ context.Context, in spool.Input) error {
 	switch in.Kind {
 	case spool.InputCell:
@@ -176,7 +174,7 @@ func (s *session) Send(_ context.Context, in spool.Input) error {
 	case spool.InputAnswer:
 		a := new(spool.Answer)
 		if err := json.Unmarshal(in.Data, a); err != nil {
-			return nil // the host takes none that does not decode
+			return nil // the host has checked it
 		}
 		if !s.post(request{answer: a}) {
 			return spool.ErrInputClosed
@@ -186,16 +184,16 @@ func (s *session) Send(_ context.Context, in spool.Input) error {
 	return s.Takes(in)
 }
 
-// wake has the loop look at everything again.
+// wake wakes the loop.
 func (s *session) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ended {
-		_, _ = unix.Write(s.wakeFD, eventfdOne) // an eventfd takes it
+		_, _ = unix.Write(s.wakeFD, eventfdOne) // writing 1 to an eventfd does not block
 	}
 }
 
-// Control interrupts, restarts or ends.
+// Control interrupts a turn, or restarts or ends the interpreter.
 func (s *session) Control(ctx context.Context, c spool.Control) error {
 	ending := false
 	switch c.Op {
@@ -221,7 +219,7 @@ func (s *session) Control(ctx context.Context, c spool.Control) error {
 	return spool.ErrEnded
 }
 
-// post leaves a request for the loop. It reports false if there is no loop.
+// post adds a request for the loop. It returns false if the loop has ended.
 func (s *session) post(r request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,7 +228,7 @@ func (s *session) post(r request) bool {
 	}
 	s.requests = append(s.requests, r)
 	if len(s.requests) == 1 {
-		_, _ = unix.Write(s.wakeFD, eventfdOne) // an eventfd takes it
+		_, _ = unix.Write(s.wakeFD, eventfdOne) // writing 1 to an eventfd does not block
 	}
 	return true
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/spool-run/spool/internal/engine/turns"
 )
 
-// The means to end a turn, from weak to strong.
+// The names of the stop levels, from weak to strong.
 var stopMethods = []string{"", "interrupt", "interrupt", "terminate", "kill"}
 
 func (c *cell) stopMethod() string { return stopMethods[c.stopLevel] }
 
-// handleControl does what a control says, or begins to.
+// handleControl carries out a control.
 func (s *session) handleControl(c *spool.Control) error {
 	effect, t := s.turns.Control(*c)
 	switch {
@@ -61,8 +61,8 @@ func (s *session) handleControl(c *spool.Control) error {
 	return nil
 }
 
-// stopTurn asks the turn to end and begins the schedule of stronger means. A
-// second request does not begin it again, but may make it shorter.
+// stopTurn interrupts the turn and starts the schedule of stronger signals. A second
+// request does not restart the schedule, but may shorten it.
 func (s *session) stopTurn(t *turn, by string, steps schedule) {
 	c, now := t.Value, time.Now()
 	if !t.Stop(turns.Reason{By: by, At: now}) {
@@ -77,8 +77,7 @@ func (s *session) stopTurn(t *turn, by string, steps schedule) {
 	s.interrupt(t)
 }
 
-// killTurn ends the turn with the interpreter that runs it. The next turn gets
-// a fresh one.
+// killTurn kills the interpreter that runs the turn. The next turn gets a new one.
 func (s *session) killTurn(t *turn) {
 	if s.interp == nil || s.shutdown != nil {
 		return
@@ -91,25 +90,25 @@ func (s *session) killTurn(t *turn) {
 	s.killInterpreter()
 }
 
-// interrupt interrupts the turn. The signal may come before the cell has
-// begun; the message says which one is meant, and is there before it.
+// interrupt interrupts the turn. The signal may arrive before the cell has begun:
+// the message, which is sent first, names the turn.
 func (s *session) interrupt(t *turn) {
 	s.send(dict{"t": "stop", "id": int64(t.Seq)})
 	s.write()
 	s.signal(unix.SIGINT)
 }
 
-// signal signals the main thread of the interpreter, which is the one that
-// acts on it: what another thread took would not wake it from a system call.
+// signal signals the main thread of the interpreter, which runs the handlers: a
+// signal to another thread would not wake it from a system call.
 func (s *session) signal(sig unix.Signal) {
 	if s.interp != nil {
-		// It cannot be reaped meanwhile: that is done here, too.
+		// The pid is valid: this goroutine also reaps the interpreter.
 		_ = unix.Tgkill(s.interp.tree.Pid(), s.interp.tree.Pid(), sig)
 	}
 }
 
-// killInterpreter kills the interpreter. Its exit says the rest; if that does not come,
-// tend sees to it.
+// killInterpreter kills the interpreter. handleExit does the rest; if the
+// interpreter does not exit, handleTimers ends the run.
 func (s *session) killInterpreter() {
 	if s.interp.killed.IsZero() {
 		s.interp.killed = time.Now()
@@ -117,10 +116,10 @@ func (s *session) killInterpreter() {
 	_ = s.interp.tree.Kill()
 }
 
-// dumpSignal has the interpreter write down what it is doing.
+// dumpSignal makes the interpreter dump the stacks of its threads.
 const dumpSignal = unix.Signal(60)
 
-// escalate uses stronger means against a turn that should have ended.
+// escalate sends stronger signals to a turn that has not stopped.
 func (s *session) escalate(now time.Time) {
 	t := s.turns.Running()
 	if t == nil || t.State() != turns.Stopping || s.interp == nil {
@@ -129,7 +128,7 @@ func (s *session) escalate(now time.Time) {
 	c := t.Value
 	since := now.Sub(c.stopRequested)
 	if c.stopLevel < 4 && since >= c.schedule.terminate {
-		// It may have ended while nobody looked.
+		// The turn may have ended since the last read.
 		s.drainStreams()
 		s.readMessages(false)
 		if s.turns.Running() != t || s.interp == nil {
@@ -155,7 +154,7 @@ func (s *session) escalate(now time.Time) {
 	}
 }
 
-// noteEscalation says that a turn did not end, and what it was doing.
+// noteEscalation appends a notice that a turn did not stop, with its stack.
 func (s *session) noteEscalation(c *cell, what string) {
 	n := spool.Notice{Code: NoticeEscalated, Level: "warning", Text: fmt.Sprintf("the cell did not stop; %s after %v", what, time.Since(c.stopRequested).Round(time.Millisecond))}
 	if c.stopLevel > 2 {
@@ -166,7 +165,7 @@ func (s *session) noteEscalation(c *cell, what string) {
 	s.notice(n)
 }
 
-// nextStep is when escalate has something to do.
+// nextStep returns when escalate must be called next, or zero.
 func (c *cell) nextStep() time.Time {
 	switch c.stopLevel {
 	case 1:
@@ -179,10 +178,10 @@ func (c *cell) nextStep() time.Time {
 	return time.Time{}
 }
 
-// reapTimeout is how long after a kill an interpreter may take to be gone.
+// reapTimeout limits how long a killed interpreter may take to exit.
 const reapTimeout = 2 * time.Second
 
-// restart replaces the interpreter by a fresh one.
+// restart replaces the interpreter by a new one.
 func (s *session) restart(op spool.ControlOp) {
 	s.restarting = true
 	if s.interp != nil {
@@ -195,7 +194,7 @@ func (s *session) restart(op spool.ControlOp) {
 	}
 }
 
-// stop ends the run: it asks, then terminates, then kills.
+// stop ends the run: with an exit request, then SIGTERM, then SIGKILL.
 func (s *session) stop(grace time.Duration) {
 	now := time.Now()
 	if s.shutdown != nil {
@@ -209,13 +208,13 @@ func (s *session) stop(grace time.Duration) {
 		return
 	}
 	if t := s.turns.Running(); t != nil && t.Stop(turns.Reason{By: "stop", At: now}) {
-		t.Value.stopRequested, t.Value.stopLevel = now, 1 // more follows by the steps below
+		t.Value.stopRequested, t.Value.stopLevel = now, 1 // advanceShutdown escalates
 		s.interrupt(t)
 	}
 	s.send(dict{"t": "exit"})
 }
 
-// beginShutdown lets nothing begin any more.
+// beginShutdown begins to end the run: no turn or interpreter starts after it.
 func (s *session) beginShutdown(now time.Time, grace time.Duration) {
 	s.shutdown = &shutdown{requested: now, grace: grace}
 	s.unblock()
@@ -224,7 +223,7 @@ func (s *session) beginShutdown(now time.Time, grace time.Duration) {
 	}
 }
 
-// kill ends the run now.
+// kill kills the interpreter and ends the run.
 func (s *session) kill() {
 	now := time.Now()
 	if s.shutdown == nil {
@@ -234,7 +233,7 @@ func (s *session) kill() {
 		s.shutdown.requested, s.shutdown.grace, s.shutdown.step = now, 0, stepKill
 	}
 	if s.interp != nil {
-		_ = s.interp.tree.Kill() // its exit says whether it worked
+		_ = s.interp.tree.Kill() // its exit shows whether it worked
 	}
 }
 
@@ -248,7 +247,7 @@ const (
 
 var stepNames = []string{"the exit request", "SIGTERM", "SIGKILL", "nothing"}
 
-// advanceShutdown goes on with ending the run.
+// advanceShutdown takes the next step of ending the run, if its time has come.
 func (s *session) advanceShutdown(now time.Time) {
 	e := s.shutdown
 	if e == nil || s.interp == nil {
@@ -279,7 +278,7 @@ func (e *shutdown) nextStep() time.Time {
 	return time.Time{}
 }
 
-// handleTimers does what has become due.
+// handleTimers acts on expired limits and steps.
 func (s *session) handleTimers(now time.Time) {
 	s.advanceShutdown(now)
 	if s.shutdown != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// zygote is a process that has imported what interpreters need, and forks
-// them as our children.
+// zygote is a process that has imported the modules interpreters need. It forks
+// interpreters as children of this process.
 type zygote struct {
 	engine *Engine
 	key    string
@@ -31,14 +31,14 @@ type zygote struct {
 
 	// Set before boot is closed.
 	tree       *launch.Tree
-	log        int // a memory file with what it says
+	log        int // a memory file with its output
 	packages   time.Time
 	executable string
 	err        error
 
 	mu       sync.Mutex
 	sock     *os.File
-	pending  map[int64]chan dict // starts, until it says how they went
+	pending  map[int64]chan dict // forks without a reply, by number
 	next     int64
 	lastUsed time.Time
 	ready    bool
@@ -46,7 +46,7 @@ type zygote struct {
 
 	pids int // the limit of processes of the last interpreter, and so of spares
 
-	spares spare.Pool[*interpreter] // forked ahead
+	spares spare.Pool[*interpreter] // forked in advance
 }
 
 // zygoteBootTimeout bounds how long a zygote imports.
@@ -163,7 +163,7 @@ func (z *zygote) lastUse() time.Time {
 	return z.lastUsed
 }
 
-// dropZygote ends a zygote. What it forked lives on.
+// dropZygote ends a zygote. The interpreters it forked live on.
 func (e *Engine) dropZygote(z *zygote) {
 	e.mu.Lock()
 	if e.zygotes[z.key] == z {
@@ -182,7 +182,7 @@ func (z *zygote) drop() {
 	}
 }
 
-// run is the life of a zygote.
+// run runs until the zygote has ended.
 func (z *zygote) run(c candidate, l *launchSpec) {
 	err := z.start(c, l)
 	if err == nil {
@@ -247,7 +247,7 @@ func (z *zygote) start(c candidate, l *launchSpec) error {
 	return nil
 }
 
-// serve passes on what the zygote says until it is gone or dropped.
+// serve handles the messages of the zygote until it ends or is dropped.
 func (z *zygote) serve(l *launchSpec) error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -283,16 +283,15 @@ func (z *zygote) serve(l *launchSpec) error {
 		switch pid := int(number(m, "pid")); {
 		case ch != nil:
 			ch <- m
-		case text(m, "t") == "born" && pid > 0: // nobody waits for it any more
+		case text(m, "t") == "born" && pid > 0: // its caller has stopped waiting
 			_ = unix.Kill(pid, unix.SIGKILL) // our child, and not reaped: the pid is its own
 			_, _ = unix.Wait4(pid, nil, 0, nil)
 		}
 	}
 }
 
-// extendDeadline sets when to look again whether the zygote is of use. It reports
-// false if it is not: it was dropped, did not boot in time, or nobody wanted
-// anything of it for long.
+// extendDeadline sets the read deadline to the end of the idle time. It returns false
+// if the zygote should end: it was dropped, did not boot in time, or was idle.
 func (z *zygote) extendDeadline() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -304,8 +303,8 @@ func (z *zygote) extendDeadline() bool {
 	return true
 }
 
-// fork returns an interpreter that is ready: the one that waits for this, or
-// a new one. Another is forked meanwhile for whoever comes next.
+// fork returns a ready interpreter: a spare one, or else a new one. It then has a
+// spare one forked for the next start.
 func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*interpreter, error) {
 	p := z.takeSpare(l.pids)
 	if p == nil {
@@ -331,8 +330,7 @@ func (z *zygote) fork(ctx context.Context, l *launchSpec, deadline time.Time) (*
 	return p, nil
 }
 
-// takeSpare returns an interpreter that was forked ahead with that limit of
-// processes, if there is one.
+// takeSpare returns a spare interpreter with that limit of processes, or nil.
 func (z *zygote) takeSpare(pids int) *interpreter {
 	z.mu.Lock()
 	z.lastUsed, z.pids = time.Now(), pids
@@ -345,7 +343,7 @@ func (z *zygote) takeSpare(pids int) *interpreter {
 	return p
 }
 
-// makeSpare forks an interpreter ahead.
+// makeSpare forks a spare interpreter.
 func (z *zygote) makeSpare() (*interpreter, error) {
 	z.mu.Lock()
 	pids, gone := z.pids, z.dropped
@@ -356,7 +354,7 @@ func (z *zygote) makeSpare() (*interpreter, error) {
 	return z.spawn(pids, time.Now().Add(DefaultStartTimeout))
 }
 
-// spawn has the zygote fork an interpreter, which waits to be told what to be.
+// spawn has the zygote fork an interpreter, which waits for its init message.
 func (z *zygote) spawn(pids int, deadline time.Time) (*interpreter, error) {
 	group, err := z.engine.launcher.Reserve(pids)
 	if err != nil {
@@ -399,7 +397,7 @@ func (z *zygote) requestFork(reply chan dict, fds []int, deadline time.Time) (in
 	return z.next, sendFiles(z.sock, appendValue(nil, dict{"n": z.next}), fds)
 }
 
-// adoptForked waits until the zygote forked, and adopts the child.
+// adoptForked waits for the reply of the zygote and adopts the child.
 func (z *zygote) adoptForked(group *launch.Reservation, p *interpreter, reply chan dict, deadline time.Time) error {
 	timeout := time.NewTimer(time.Until(deadline))
 	defer timeout.Stop()

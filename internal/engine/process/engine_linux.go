@@ -25,16 +25,16 @@ import (
 type Engine struct {
 	opts       Options
 	launcher   *launch.Launcher
-	null       int            // /dev/null, the input of processes without one
-	forceAfter time.Duration  // from a kill until streams that are still held are given up
+	null       int            // /dev/null, the standard input of processes without one
+	forceAfter time.Duration  // from a kill until open streams are closed
 	blocking   reactor.Budget // of the pumps
 
 	mu       sync.Mutex
 	closed   bool
 	sessions map[*session]struct{}
 	pumps    sync.WaitGroup     // added to only while not closed
-	pool     gopool.Pool        // runs them
-	spares   spare.Pool[*files] // of processes without input, as most are
+	pool     gopool.Pool        // runs the pumps
+	spares   spare.Pool[*files] // pipes for processes without standard input
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -42,7 +42,8 @@ var _ engine.Engine = (*Engine)(nil)
 // forceCloseAfter is how long after a kill the streams may stay open.
 const forceCloseAfter = 2 * time.Second
 
-// New returns an engine. It must be closed, which ends whatever it started.
+// New returns an engine. The caller must close it, which kills the processes it
+// started.
 func New(o Options) (*Engine, error) {
 	launcher, err := launch.New(launch.Options{Owner: o.Owner, Mode: o.Tree})
 	if err != nil {
@@ -62,11 +63,11 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Guarantees says what the engine can promise on this machine.
+// Guarantees returns what the engine can promise on this machine.
 func (e *Engine) Guarantees() Guarantees { return e.launcher.Guarantees() }
 
-// Owner is the name under which [launch.SweepOwner] finds what this engine
-// left behind if it dies.
+// Owner returns the name by which [launch.SweepOwner] finds the processes of this
+// engine if its process dies.
 func (e *Engine) Owner() string { return e.launcher.Owner() }
 
 // Start starts a process. It returns once the program is executing.
@@ -99,7 +100,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 		e.mu.Unlock()
 		return nil, &spool.StartError{Reason: engine.StartOther, Err: spool.ErrClosed}
 	}
-	e.pumps.Add(1) // from here on Close waits for us
+	e.pumps.Add(1) // from here on Close waits for this start
 	e.mu.Unlock()
 
 	s, err := e.start(&spec, launch.Command{
@@ -113,13 +114,13 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	e.sessions[s] = struct{}{}
 	closed := e.closed
 	e.mu.Unlock()
-	if closed { // it was not there when Close looked
+	if closed { // Close did not see this session
 		_ = s.kill()
 	}
 	e.pool.Go(func() {
 		defer e.pumps.Done()
 		s.pump.run()
-		runtime.Gosched() // whoever waits for the end goes first
+		runtime.Gosched() // callers of Wait run first
 		e.mu.Lock()
 		delete(e.sessions, s)
 		e.mu.Unlock()
@@ -168,9 +169,9 @@ func (e *Engine) start(spec *spool.Spec, c launch.Command, bounds spool.Limits, 
 	return nil, startError(c.Path, spec, err)
 }
 
-// Close ends every process the engine started, those that outlived their run
-// included, and waits for the runs to end. A process that cannot be killed is
-// an error, not a reason to wait for ever.
+// Close kills every process that the engine started, including those that outlived
+// their run, and waits for the runs to end. It returns an error if a process
+// cannot be killed.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	if e.closed {

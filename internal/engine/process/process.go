@@ -3,9 +3,9 @@
 // policy; limits; and an end that includes everything the process started.
 //
 // One goroutine owns a process's output and its exit, so the order of events
-// in the log is right by construction. Output that was there before the
-// process ended comes before the exited event; what background children write
-// later comes after it; and the run is over when nobody holds its streams.
+// in the log is right by construction. Output written before the process exits
+// comes before the exited event; output that background children write later
+// comes after it. The run ends when no process has its streams open.
 package process
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/spool-run/spool/internal/launch"
 )
 
-// What a run gets when neither its spec nor [Options] say otherwise.
+// The default size of a terminal.
 const (
 	DefaultRows = 24
 	DefaultCols = 80
@@ -22,11 +22,11 @@ const (
 // The codes of the notices this engine writes.
 const (
 	NoticeTimeout     = "timeout"      // the wall time limit was reached
-	NoticeIdleTimeout = "idle_timeout" // so was the one for time without output
+	NoticeIdleTimeout = "idle_timeout" // the limit of time without output was reached
 	NoticeOutputLimit = "output_limit"
-	NoticeTreeKill    = "tree_kill"    // processes had left the process group
-	NoticeStreamsHeld = "streams_held" // somebody out of reach held the streams
-	NoticeKillFailed  = "kill_failed"  // some of the tree may be alive
+	NoticeTreeKill    = "tree_kill"    // processes outside the process group were killed
+	NoticeStreamsHeld = "streams_held" // a process that could not be killed had the streams open
+	NoticeKillFailed  = "kill_failed"  // processes of the tree may be alive
 )
 
 // Options configure an engine. The zero value is usable.
@@ -34,18 +34,17 @@ type Options struct {
 	// Owner names this engine's process trees for [launch.SweepOwner];
 	// empty lets the engine choose.
 	Owner string
-	// Tree says how process trees are held.
+	// Tree selects how process trees are tracked.
 	Tree launch.TreeMode
-	// Environ is what [spool.EnvPolicy] inherits from; nil means the
-	// environment of this process.
+	// Environ is the environment that [spool.EnvPolicy] inherits from; nil
+	// means that of this process.
 	Environ []string
 	// Limits are the defaults of a run's limits; where they are zero too,
 	// those of package limits apply.
 	Limits spool.Limits
-	// Spares is how many pairs of pipes to have ready for processes to come,
-	// so that a start need not make them.
+	// Spares is how many pairs of pipes the engine prepares for later starts.
 	Spares int
 }
 
-// Guarantees say what the engine can promise on this machine.
+// Guarantees describe what the engine can promise on this machine.
 type Guarantees = launch.Guarantees

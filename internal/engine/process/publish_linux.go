@@ -10,7 +10,7 @@ import (
 	"github.com/spool-run/spool/internal/meter"
 )
 
-// publish logs output, within the limit. If given, b is the log's from now on.
+// publish appends output to the log, up to the limit. If given, the log owns b.
 func (p *pump) publish(st *stream, b []byte, given bool) {
 	if len(b) == 0 {
 		return
@@ -29,12 +29,12 @@ func (p *pump) publish(st *stream, b []byte, given bool) {
 	if exceeds {
 		p.notice(NoticeOutputLimit, p.meter.Text("run"))
 		if p.s.limits.OutputPolicy == meter.Stop {
-			_ = p.s.kill() // leaves a notice if it failed
+			_ = p.s.kill() // adds a notice if it fails
 		}
 	}
 }
 
-// sinkRetains reports whether the log holds on to the bytes of an event that large.
+// sinkRetains reports whether the log retains the bytes of an event of that size.
 func (p *pump) sinkRetains(size int) bool {
 	f, ok := p.out.(engine.Forgetful)
 	return !ok || f.Keeps(size)
@@ -56,7 +56,7 @@ func (p *pump) block() {
 // flush logs the output that was held back, once the streams have ended.
 func (p *pump) flush() { p.meter.Flush(p.append) }
 
-// appendNotices logs what others left for the log.
+// appendNotices appends the notices of other goroutines.
 func (p *pump) appendNotices() {
 	for _, n := range p.requests.notices {
 		p.notice(n.Code, n.Text)
@@ -76,13 +76,13 @@ func (p *pump) event(kind spool.Kind, data any) {
 	p.append(spool.Event{Kind: kind, Data: b})
 }
 
-// append adds to the log. A log that takes no more ends the run.
+// append appends to the log. If the log is closed, it kills the run.
 func (p *pump) append(e spool.Event) {
 	if p.logClosed {
 		return
 	}
 	if _, err := p.out.Append(e); err != nil {
 		p.logClosed = true
-		_ = p.s.kill() // there is no log to say that it failed
+		_ = p.s.kill() // an error cannot be logged
 	}
 }

@@ -32,22 +32,22 @@ const (
 
 var buffers = sync.Pool{New: func() any { return new([eventSize]byte) }}
 
-// What an epoll event is about: a stream by its index, or the exit.
+// The index of an event: that of a stream, or exitIndex.
 const exitIndex = 2
 
-// pump moves what a process produces into the log. It is the only one who
-// appends: one goroutine that owns the streams and the exit. An idle process
-// has its pump parked in the runtime's poller and costs no thread.
+// pump copies the output and the exit of a process into the log. One goroutine
+// runs it, and only that goroutine appends. The pump of an idle process is parked
+// in the runtime's poller and uses no thread.
 type pump struct {
 	s       *session
 	out     engine.Sink
-	reactor *reactor.Reactor // the session's, which others wake
+	reactor *reactor.Reactor // the session's; other goroutines wake it
 	streams [2]stream
 	open    int // streams that have not ended
 
 	exited    bool
 	outcome   spool.Outcome
-	logClosed bool // the log takes no more
+	logClosed bool // the log does not accept events any more
 
 	started     time.Time
 	lastOutput  time.Time // the last output
@@ -90,7 +90,7 @@ func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
 	return p, nil
 }
 
-// watch adds the descriptor that tells of the exit.
+// watch adds the descriptor that becomes ready at the exit.
 func (p *pump) watch(pidfd int) error { return p.reactor.Add(pidfd, exitIndex) }
 
 // close closes everything the pump owns.
@@ -101,7 +101,7 @@ func (p *pump) close() {
 	p.reactor.Close()
 }
 
-// run is the life of a process.
+// run runs until the process and its streams have ended.
 func (p *pump) run() {
 	p.started = time.Now()
 	p.lastOutput = p.started
@@ -141,7 +141,7 @@ func (p *pump) run() {
 	p.s.finish(p.outcome)
 }
 
-// wait returns what is ready, or nothing when it is time to tend to something.
+// wait returns the number of ready descriptors, or zero at the next timer.
 func (p *pump) wait(events []reactor.Event) int {
 	if n, ok := p.reactor.Poll(events); ok {
 		return n
@@ -171,8 +171,7 @@ func (p *pump) coalesce() {
 	}
 }
 
-// read moves one event's worth of a stream, and returns how many bytes that
-// were.
+// read reads at most one event from a stream and returns the number of bytes.
 func (p *pump) read(i int) int {
 	st := &p.streams[i]
 	if st.fd < 0 {
@@ -220,7 +219,7 @@ func (p *pump) read(i int) int {
 // written before it.
 const drainMax = 1 << 20
 
-// drain reads what is there now.
+// drain reads the bytes that are available now.
 func (p *pump) drain(i int) {
 	for got := 0; got < drainMax; {
 		blocked := p.blocked
@@ -235,7 +234,7 @@ func (p *pump) drain(i int) {
 	}
 }
 
-// handleExit collects the leader, and reports whether that was all.
+// handleExit reaps the leader, and reports whether the log has ended with it.
 func (p *pump) handleExit() (all bool) {
 	if p.exited {
 		return false

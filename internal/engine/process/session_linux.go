@@ -15,8 +15,8 @@ import (
 	"github.com/spool-run/spool/internal/reactor"
 )
 
-// session is one process. What it appends, its pump appends; the methods here
-// only leave requests for it.
+// session is one process. Only its pump appends to the log; the methods here leave
+// requests for the pump.
 type session struct {
 	engine *Engine
 	tree   *launch.Tree
@@ -24,29 +24,29 @@ type session struct {
 	input  input
 	pump   *pump
 
-	reactor reactor.Reactor // the pump's; woken when something is asked of it
+	reactor reactor.Reactor // the pump's; a request wakes it
 	done    chan struct{}   // closed after the last append
 	outcome spool.Outcome   // valid once done is closed
 
 	mu          sync.Mutex
 	ended       bool
 	notices     []spool.Notice // to be appended
-	killAt      time.Time      // when a stop becomes a kill; zero if nobody asked to stop
-	forceAt     time.Time      // when streams are given up; zero if nothing was killed
-	escapeNoted bool           // the notice about them was made
+	killAt      time.Time      // when a stop becomes a kill; zero without a stop
+	forceAt     time.Time      // when open streams are closed; zero without a kill
+	escapeNoted bool           // the notice about escaped processes was added
 	straysNoted bool           // the log says that processes left the control group
 }
 
-// Pid is the leader's process id.
+// Pid returns the process id of the leader.
 func (s *session) Pid() int { return s.tree.Pid() }
 
-// Wait returns how the process ended, after its last event.
+// Wait returns the outcome of the process, after its last event.
 func (s *session) Wait() spool.Outcome {
 	<-s.done
 	return s.outcome
 }
 
-// Takes says whether standard input is open.
+// Takes reports whether standard input is open.
 func (s *session) Takes(in spool.Input) error {
 	switch in.Kind {
 	case spool.InputStdin, spool.InputEOF:
@@ -91,8 +91,8 @@ func (s *session) Control(ctx context.Context, c spool.Control) error {
 	return fmt.Errorf("control %q: %w", c.Op, spool.ErrUnsupported)
 }
 
-// interrupt does what Ctrl-C does: on a terminal that concerns the process
-// group in the foreground, which a shell may have put there.
+// interrupt does what Ctrl-C does: on a terminal it signals the foreground process
+// group, which a shell may have set.
 func (s *session) interrupt() error {
 	if s.input.tty {
 		err := s.input.ioctl(func(fd int) error {
@@ -123,8 +123,8 @@ func (s *session) resize(size spool.Size) error {
 	return s.input.ioctl(func(fd int) error { return setSize(fd, size) })
 }
 
-// stop asks the process group to end and makes sure that the tree has ended
-// after the grace.
+// stop sends SIGTERM to the process group. After the grace the pump kills the
+// tree.
 func (s *session) stop(grace time.Duration) error {
 	s.mu.Lock()
 	if s.ended {
@@ -147,7 +147,7 @@ func (s *session) stop(grace time.Duration) error {
 	return err
 }
 
-// kill ends the whole tree now.
+// kill kills the whole tree.
 func (s *session) kill() error {
 	s.mu.Lock()
 	ended := s.ended
@@ -209,14 +209,14 @@ func (s *session) addNotice(code, text string) {
 	s.notices = append(s.notices, spool.Notice{Code: code, Text: text})
 }
 
-// requests is what the pump has to act upon.
+// requests are what other goroutines want of the pump.
 type requests struct {
 	notices []spool.Notice
 	killAt  time.Time
 	forceAt time.Time
 }
 
-// takeRequests hands the requests over. The times stay; the notices do not.
+// takeRequests returns the requests. It removes the notices and keeps the times.
 func (s *session) takeRequests() requests {
 	s.reactor.Acknowledge()
 	s.mu.Lock()
@@ -226,8 +226,8 @@ func (s *session) takeRequests() requests {
 	return r
 }
 
-// endIfIdle ends a session of which nobody asked anything that is still to be done,
-// before its last event is appended. Whoever asks later is too late.
+// endIfIdle marks the session as ended, before its last event is appended, if it has
+// no request left. Later requests have no effect.
 func (s *session) endIfIdle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +235,8 @@ func (s *session) endIfIdle() bool {
 	return s.ended
 }
 
-// finish records the outcome and tells everyone. Nothing is appended after it.
+// finish records the outcome and wakes the callers of Wait. The pump appends
+// nothing after it.
 func (s *session) finish(o spool.Outcome) {
 	s.mu.Lock()
 	s.ended = true

@@ -13,20 +13,20 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// pastDeadline is a deadline that wakes whoever waits.
+// pastDeadline is a deadline that ends a blocked write.
 var pastDeadline = time.Unix(1, 0)
 
-// input is our end of a process's standard input. On a terminal it is a
-// second descriptor of the terminal.
+// input is the engine's end of the standard input of a process. For a terminal it
+// is a second descriptor of the terminal.
 type input struct {
 	tty bool
 
 	mu   sync.Mutex
-	fd   int      // -1 once closed, or if there never was one
+	fd   int      // -1 if closed, or without standard input
 	file *os.File // owns fd from the first write on
 }
 
-// checkOpen returns [spool.ErrInputClosed] once nothing can be written.
+// checkOpen returns [spool.ErrInputClosed] if the input is closed.
 func (in *input) checkOpen() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -83,7 +83,7 @@ func (in *input) write(ctx context.Context, b []byte) error {
 	return fmt.Errorf("write stdin: %w", err)
 }
 
-// sendEOF says that no more input comes.
+// sendEOF ends the input.
 func (in *input) sendEOF(ctx context.Context) error {
 	if !in.tty {
 		if !in.close() {

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// handleTimers does what was asked for and what has become due.
+// handleTimers takes the requests of other goroutines and acts on expired limits.
 func (p *pump) handleTimers() {
 	p.requests = p.s.takeRequests()
 	p.appendNotices()
 	now := time.Now()
 	l := &p.s.limits
 	switch {
-	case !p.requests.killAt.IsZero(): // ending already
+	case !p.requests.killAt.IsZero(): // the run is stopping
 		if p.requests.forceAt.IsZero() && !now.Before(p.requests.killAt) {
-			_ = p.s.kill() // leaves a notice if it failed
+			_ = p.s.kill() // adds a notice if it fails
 			p.requests = p.s.takeRequests()
 			p.appendNotices()
 		}
 	case l.Wall > 0 && now.Sub(p.started) >= l.Wall:
 		p.notice(NoticeTimeout, fmt.Sprintf("timed out after %v", l.Wall))
-		_ = p.s.stop(l.Grace) // killed in the end, whatever the signal did
+		_ = p.s.stop(l.Grace) // an error does not matter: a kill follows
 		return
 	case l.Idle > 0 && now.Sub(p.lastOutput) >= l.Idle:
 		p.notice(NoticeIdleTimeout, fmt.Sprintf("timed out after %v without output", l.Idle))
@@ -49,18 +49,19 @@ func (p *pump) handleTimers() {
 	}
 }
 
-// countTree looks at what is left of a tree that should end. Those in the process
-// group were asked to and get their time; the others were not and get none.
+// countTree counts the processes of a tree that is being stopped. Those in the
+// process group got SIGTERM and have until the end of the grace; those outside got
+// no signal and are killed once the group is empty.
 func (p *pump) countTree(now time.Time) {
 	m, err := p.s.tree.Count()
 	switch killed := !p.requests.forceAt.IsZero(); {
 	case err != nil || m.None():
 		p.treeEmpty = true
 		if p.open > 0 && !killed {
-			_ = p.s.kill() // only to have the streams given up in time
+			_ = p.s.kill() // so that the streams are closed in time
 		}
 	case m.Group == 0 && !killed:
-		_ = p.s.kill() // leaves a notice if it failed
+		_ = p.s.kill() // adds a notice if it fails
 	}
 	p.countInterval = min(max(2*p.countInterval, firstCount), maxCountInterval)
 	p.nextCount = now.Add(p.countInterval)

@@ -9,7 +9,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// openAsk is a question that nobody has answered.
+// openAsk is an ask without an answer.
 type openAsk[A any] struct {
 	turn     spool.Seq // zero for one that belongs to no turn
 	key      A
