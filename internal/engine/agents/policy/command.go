@@ -2,216 +2,237 @@ package policy
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// maxShells bounds how many shells in shells are looked into.
-const maxShells = 4
+// What shellScript finds.
+type shellKind int
 
-// splitCommands takes a line for a shell apart into the commands it runs, each
-// as its words. whole is false if the line may do something that the words do
-// not show: substitutions, redirections into files, and whatever else is not
-// plain. The words of such a line are still all of them, to be searched.
-func splitCommands(line string) (commands [][]string, whole bool) {
-	commands, whole = splitLine(line)
-	if !whole {
-		return [][]string{looseWords(line)}, false
-	}
-	return unwrapShells(commands, maxShells)
+const (
+	shellNone    shellKind = iota // no shell, or one that runs a file
+	shellPlain                    // a shell with a script that is known
+	shellUnknown                  // a shell that runs something else
+)
+
+// shells are the programs that run scripts. The value is true for those that
+// read a plain script as the reader does.
+var shells = map[string]bool{
+	"sh": true, "bash": true, "zsh": true, "dash": true, "ash": true, "ksh": true,
+	"mksh": false, "yash": false, "rbash": false, "fish": false, "csh": false, "tcsh": false, "pwsh": false, "powershell": false,
 }
 
-// unwrapShells replaces "bash -lc LINE" by the commands of the line.
-func unwrapShells(commands [][]string, depth int) ([][]string, bool) {
-	var out [][]string
-	for _, words := range commands {
-		script, ok := shellScript(words)
-		if !ok {
-			out = append(out, words)
-			continue
-		}
-		inner, whole := splitLine(script)
-		if whole && depth > 0 {
-			inner, whole = unwrapShells(inner, depth-1)
-		}
-		if !whole || depth == 0 {
-			return [][]string{append(slices.Concat(commands...), looseWords(script)...)}, false
-		}
-		out = append(out, inner...)
+// systemPath matches the name of a program without a directory, or in a
+// directory of the system.
+var systemPath = regexp.MustCompile(`^(/bin/|/usr/bin/|/usr/local/bin/|/opt/homebrew/bin/)?[^/]+$`)
+
+// scriptFlags matches the options of a shell that do not change what its script
+// means.
+var scriptFlags = regexp.MustCompile(`^-[le]*c$`)
+
+// shellScript returns the script of a command such as "bash -lc SCRIPT". The
+// script is known only if the shell that reads the line changes nothing in it.
+func shellScript(c command) (string, shellKind) {
+	if len(c) == 0 {
+		return "", shellNone
 	}
-	return out, true
+	reads, isShell := shells[path.Base(c[0].text)]
+	if !isShell {
+		return "", shellNone
+	}
+	if len(c) == 3 && reads && systemPath.MatchString(c[0].text) && c[1].fixed && scriptFlags.MatchString(c[1].text) &&
+		c[2].fixed && !c[2].escaped {
+		return c[2].text, shellPlain
+	}
+	if len(c) > 1 && c[1].fixed && c[1].text != "" && strings.IndexByte("-+", c[1].text[0]) < 0 &&
+		!strings.HasPrefix(c[1].text, "/dev/") && !strings.HasPrefix(c[1].text, "/proc/") {
+		return "", shellNone // a file
+	}
+	return "", shellUnknown
 }
 
-// shellScript returns the script of a command that is a shell with one.
-func shellScript(words []string) (string, bool) {
-	if len(words) < 3 {
-		return "", false
+// evaluators are the builtins and reserved words that run their arguments as
+// code, or change what later commands mean.
+var evaluators = set("eval . source alias trap hash enable fc compgen complete bind jobs mapfile readarray let declare typeset " +
+	"local readonly unset read getopts for select case function coproc [[ setopt shopt autoload zmodload functions sched emulate zle")
+
+// calculators are the builtins that evaluate an argument as an arithmetic
+// expression, in which some shells run substitutions.
+var calculators = set("test [ exit shift return break continue wait export ulimit umask")
+
+// evaluates reports whether a shell runs more than the words of a command.
+func evaluates(c command) bool {
+	if len(c) == 0 {
+		return false
 	}
-	switch path.Base(words[0]) {
-	case "sh", "bash", "zsh", "dash", "ash", "ksh":
-	default:
-		return "", false
+	name := path.Base(c[0].text)
+	substitutes := func(w word) bool { return strings.ContainsAny(w.text, "$`") }
+	switch {
+	case evaluators[name]:
+		return true
+	case calculators[name]:
+		return slices.ContainsFunc(c[1:], substitutes) || slices.ContainsFunc(c[1:], func(w word) bool { return !w.fixed && strings.ContainsAny(w.text, "[*?") })
+	case name == "printf" && len(c) > 1:
+		format := c[1]
+		if !format.fixed || strings.HasPrefix(format.text, "-") || slices.ContainsFunc(c[1:], func(w word) bool { return w.fixed && substitutes(w) }) {
+			return true
+		}
+		// zsh evaluates the arguments of numbers.
+		return slices.ContainsFunc(c[2:], func(w word) bool { return !w.fixed }) && strings.Contains(textVerbs.Replace(format.text), "%")
 	}
-	flags := words[1]
-	if len(words) == 3 && strings.HasPrefix(flags, "-") && strings.HasSuffix(flags, "c") && strings.Trim(flags, "-lice") == "" {
-		return words[2], true
-	}
-	return "", false
+	return false
 }
 
-// splitLine is a shell's reader, as far as it is simple.
-func splitLine(line string) (commands [][]string, whole bool) {
-	var words []string
-	var word strings.Builder
-	inWord := false
-	endWord := func() {
-		if inWord {
-			words = append(words, word.String())
-			word.Reset()
-			inWord = false
+// textVerbs removes the verbs of printf that take any text.
+var textVerbs = strings.NewReplacer("%%", "", "%s", "", "%b", "", "%q", "")
+
+func set(names string) map[string]bool {
+	m := make(map[string]bool)
+	for _, n := range strings.Fields(names) {
+		m[n] = true
+	}
+	return m
+}
+
+// wrappers are the programs and reserved words that run a command which their
+// arguments hold.
+var wrappers = set("sudo doas su runuser env nohup time nice exec command builtin noglob nocorrect xargs parallel timeout setsid stdbuf " +
+	"ionice chrt taskset unshare nsenter chroot find busybox toybox strace ltrace gdb watch script flock ssh systemd-run entr " +
+	"if then else elif while until do !")
+
+// interpreters are the programs that run code which an argument or their
+// standard input holds. Versions such as python3.12 are the same program.
+var interpreters = set("python pypy perl ruby node nodejs deno bun php lua luajit tclsh osascript Rscript expect")
+
+// allows reports whether a command begins with the words of an allow rule.
+func allows(c command, rule []string) bool {
+	if len(c) < len(rule) {
+		return false
+	}
+	for i, text := range rule {
+		if !c[i].fixed || c[i].text != text {
+			return false
 		}
 	}
-	endCommand := func() {
-		endWord()
-		if len(words) > 0 {
-			commands = append(commands, words)
-			words = nil
+	return true
+}
+
+// begins reports whether a command may begin with the words of a deny rule. The
+// program may lie in any directory.
+func begins(c command, rule []string) bool {
+	for i, text := range rule {
+		if i == len(c) {
+			return false
+		}
+		if !c[i].fixed { // may be any words
+			return true
+		}
+		if c[i].text != text && !(i == 0 && path.Base(c[i].text) == text) {
+			return false
 		}
 	}
-	for i := 0; i < len(line); i++ {
-		switch c := line[i]; c {
-		case ' ', '\t':
-			endWord()
-		case '\n', ';', '|', '&':
-			endCommand()
-		case '\'':
-			end := strings.IndexByte(line[i+1:], '\'')
-			if end < 0 {
-				return nil, false
-			}
-			word.WriteString(line[i+1 : i+1+end])
-			inWord = true
-			i += end + 1
-		case '"':
-			n, ok := doubleQuoted(line[i+1:], &word)
-			if !ok {
-				return nil, false
-			}
-			inWord = true
-			i += n
-		case '\\':
-			if i+1 == len(line) || line[i+1] == '\n' {
-				return nil, false
-			}
-			i++
-			word.WriteByte(line[i])
-			inWord = true
-		case '>', '<':
-			n := harmlessRedirect(line[i:])
-			if n == 0 {
-				return nil, false
-			}
-			if s := word.String(); s == "1" || s == "2" || s == "0" { // its descriptor
-				word.Reset()
-				inWord = false
-			}
-			endWord()
-			i += n - 1
-		case '$':
-			// A plain variable stays what it is. Where it is a command,
-			// which is not known.
-			if i+1 == len(line) || !isName(line[i+1]) || len(words) == 0 {
-				return nil, false
-			}
-			word.WriteByte(c)
-			inWord = true
-		case '#':
-			if !inWord {
-				return nil, false
-			}
-			word.WriteByte(c)
-		case '`', '(', ')', '{', '}', '\r', 0:
-			return nil, false
-		case '!':
-			if !inWord && len(words) == 0 {
-				return nil, false
-			}
-			word.WriteByte(c)
-			inWord = true
-		default:
-			word.WriteByte(c)
-			inWord = true
+	return true
+}
+
+// plainValue matches the value of an assignment that no program runs as code.
+var plainValue = regexp.MustCompile(`^[A-Za-z0-9_./:,+-]*$`)
+
+// denies reports whether a command may run what a deny rule names.
+func denies(c command, rule []string, depth int) bool {
+	assigned, program := c.assignments()
+	for _, a := range assigned {
+		_, value, _ := strings.Cut(a.text, "=")
+		if !a.fixed || !plainValue.MatchString(value) {
+			return true
 		}
 	}
-	endCommand()
-	return commands, true
-}
-
-// doubleQuoted reads up to the closing quote and says how long that was.
-func doubleQuoted(s string, word *strings.Builder) (n int, ok bool) {
-	for i := 0; i < len(s); i++ {
-		switch s[i] {
-		case '"':
-			return i + 1, true
-		case '`':
-			return 0, false
-		case '$':
-			if i+1 == len(s) || !isName(s[i+1]) && s[i+1] != '"' && s[i+1] != ' ' {
-				return 0, false
+	if len(program) == 0 {
+		return false
+	}
+	if begins(c, rule) || begins(program, rule) || runsCode(program) {
+		return true
+	}
+	name := path.Base(program[0].text)
+	if !wrappers[name] {
+		return false
+	}
+	args := program[1:]
+	switch name {
+	case "find":
+		i := slices.IndexFunc(args, func(w word) bool { return strings.HasPrefix(w.text, "-exec") || strings.HasPrefix(w.text, "-ok") })
+		if i < 0 {
+			return false
+		}
+		args = args[i+1:]
+	case "xargs", "parallel":
+		// Its standard input holds the rest of the command.
+		for _, w := range args {
+			base := path.Base(w.text)
+			_, shell := shells[base]
+			if strings.HasPrefix(w.text, "-I") || strings.HasPrefix(w.text, "-i") || strings.HasPrefix(w.text, "--replace") || strings.HasPrefix(w.text, "-J") ||
+				wrappers[base] || shell || strings.Contains(w.text, "{}") {
+				return true
 			}
-			word.WriteByte('$')
-		case '\\':
-			if i+1 < len(s) && strings.IndexByte("\"\\$`", s[i+1]) >= 0 {
-				i++
+		}
+		if name == "parallel" {
+			return true
+		}
+		args = append(slices.Clone(args), word{})
+	}
+	for i, w := range args {
+		if name == "xargs" && i == len(args)-1 {
+			break
+		}
+		rest := args[i:]
+		if begins(rest, rule) || runsCode(rest) || evaluates(rest) {
+			return true
+		}
+		text, kind := shellScript(rest)
+		if kind == shellUnknown {
+			return true
+		}
+		if kind == shellNone && strings.ContainsAny(w.text, " \t\n;|&") {
+			text, kind = w.text, shellPlain // may be a script
+		}
+		if kind == shellPlain && (depth == 0 || deniesScript(parseNested(text, depth-1), rule, depth-1)) {
+			return true
+		}
+	}
+	return false
+}
+
+// deniesScript reports whether a script may run what a deny rule names.
+func deniesScript(s script, rule []string, depth int) bool {
+	return !s.understood || slices.ContainsFunc(s.commands, func(c command) bool { return denies(c, rule, depth) })
+}
+
+// runsCode reports whether a command is an interpreter with code that is not
+// in a file.
+func runsCode(c command) bool {
+	name := path.Base(c[0].text)
+	switch name {
+	case "awk", "gawk", "mawk", "nawk":
+		return slices.ContainsFunc(c[1:], func(w word) bool {
+			return strings.Contains(w.text, "system") || strings.Contains(w.text, "getline") || strings.Contains(w.text, "|")
+		})
+	}
+	if !interpreters[strings.TrimRight(name, "0123456789.")] {
+		return false
+	}
+	for _, w := range c[1:] {
+		switch {
+		case !w.fixed || w.text == "-" || w.text == "eval" || strings.HasPrefix(w.text, "/dev/"):
+			return true
+		case w.text == "-m" || !strings.HasPrefix(w.text, "-"):
+			return false // a module or a file
+		case strings.HasPrefix(w.text, "--"):
+			if strings.HasPrefix(w.text, "--e") || strings.HasPrefix(w.text, "--p") || strings.HasPrefix(w.text, "--r") {
+				return true
 			}
-			word.WriteByte(s[i])
-		default:
-			word.WriteByte(s[i])
+		case strings.ContainsAny(w.text, "ceErp"):
+			return true
 		}
 	}
-	return 0, false
-}
-
-func isName(c byte) bool {
-	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-}
-
-// harmlessRedirect returns the length of a redirection that touches no file.
-func harmlessRedirect(s string) int {
-	for _, r := range []string{">&1", ">&2", ">/dev/null", "> /dev/null", "</dev/null", "< /dev/null"} {
-		if strings.HasPrefix(s, r) && (len(s) == len(r) || strings.IndexByte(" \t\n;|&", s[len(r)]) >= 0) {
-			return len(r)
-		}
-	}
-	return 0
-}
-
-// looseWords are the words of a line that is not understood.
-func looseWords(line string) []string {
-	return strings.FieldsFunc(line, func(r rune) bool {
-		return r <= ' ' || strings.ContainsRune("'\"`;|&()<>{}$!\\=", r)
-	})
-}
-
-// wrappers are words before which a command can stand.
-var wrappers = map[string]bool{
-	"sudo": true, "doas": true, "env": true, "nohup": true, "time": true, "nice": true, "exec": true, "command": true, "builtin": true,
-	"xargs": true, "timeout": true, "setsid": true, "eval": true, "stdbuf": true, "ionice": true, "unshare": true, "find": true,
-	"if": true, "then": true, "else": true, "elif": true, "while": true, "until": true, "do": true, "!": true,
-}
-
-// wrapped returns where in the words of a command another one may begin:
-// at the first, and anywhere after a word that runs what follows it.
-func wrapped(words []string) [][]string {
-	i := 0
-	for i < len(words) && strings.Contains(words[i], "=") { // assignments
-		i++
-	}
-	starts := [][]string{words[i:]}
-	if i < len(words) && wrappers[path.Base(words[i])] {
-		for j := i + 1; j < len(words); j++ {
-			starts = append(starts, words[j:])
-		}
-	}
-	return starts
+	return !slices.ContainsFunc(c[1:], func(w word) bool { return strings.HasPrefix(w.text, "--v") || w.text == "-V" || w.text == "-v" })
 }

@@ -171,49 +171,23 @@ func matches(r *agent.Rule, a *agent.Approval, cwd string) bool {
 	return len(r.Paths) == 0 || matchesPaths(r, a, cwd)
 }
 
+// matchesCommand reports whether a rule matches a line for a shell. An allow rule
+// has to name every command of a line that is understood and touches no
+// files otherwise. Any other rule matches if one command may be one that it names,
+// and every line that is not understood.
 func matchesCommand(r *agent.Rule, line string) bool {
 	if strings.TrimSpace(line) == "" {
 		return false
 	}
-	commands, whole := splitCommands(line)
+	s := parse(line)
 	if r.Verdict != agent.VerdictAllow {
-		return slices.ContainsFunc(commands, func(words []string) bool { return touches(r, words, whole) })
+		return slices.ContainsFunc(r.Commands, func(named string) bool { return deniesScript(s, strings.Fields(named), maxShells) })
 	}
-	if !whole || len(commands) == 0 {
+	if !s.understood || s.files || len(s.commands) == 0 {
 		return false
 	}
-	for _, words := range commands {
-		if !slices.ContainsFunc(r.Commands, func(c string) bool { return hasWords(words, strings.Fields(c), false) }) {
-			return false
-		}
-	}
-	return true
-}
-
-// touches reports whether a command may be one that a denying rule means. In
-// a line that was not understood it may stand anywhere.
-func touches(r *agent.Rule, words []string, whole bool) bool {
-	starts := wrapped(words)
-	if !whole {
-		starts = starts[:0]
-		for i := range words {
-			starts = append(starts, words[i:])
-		}
-	}
-	return slices.ContainsFunc(r.Commands, func(c string) bool {
-		prefix := strings.Fields(c)
-		return slices.ContainsFunc(starts, func(w []string) bool { return hasWords(w, prefix, true) })
-	})
-}
-
-// hasWords reports whether words begin with prefix. A denied program is
-// denied wherever it lies; an allowed one is that of the name alone.
-func hasWords(words, prefix []string, base bool) bool {
-	if len(words) < len(prefix) {
-		return false
-	}
-	for i, p := range prefix {
-		if words[i] != p && !(i == 0 && base && path.Base(words[i]) == p) {
+	for _, c := range s.commands {
+		if !slices.ContainsFunc(r.Commands, func(named string) bool { return allows(c, strings.Fields(named)) }) {
 			return false
 		}
 	}

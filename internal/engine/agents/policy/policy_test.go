@@ -82,21 +82,21 @@ func TestPolicyDecides(t *testing.T) {
 		{"denied with two words", command("git push -f"), agent.VerdictDeny, 1},
 		{"mentioned as an argument", command("cat rm"), agent.VerdictAllow, 3},
 		{"mentioned in quotes", command(`echo "rm x"`), agent.VerdictAllow, 3},
-		{"substitution", command("echo $(make)"), agent.VerdictAsk, 0},
-		{"substitution in quotes", command(`echo "$(make)"`), agent.VerdictAsk, 0},
+		{"substitution", command("echo $(make)"), agent.VerdictDeny, 1},
+		{"substitution in quotes", command(`echo "$(make)"`), agent.VerdictDeny, 1},
 		{"redirection", command("cat a > b"), agent.VerdictAsk, 0},
 		{"appending", command("cat a >>b"), agent.VerdictAsk, 0},
-		{"here document", command("cat <<X\nhi\nX"), agent.VerdictAsk, 0},
+		{"here document", command("cat <<X\nhi\nX"), agent.VerdictDeny, 1},
 		{"to nowhere", command("cat a 2>&1 >/dev/null"), agent.VerdictAllow, 3},
 		{"to a file with that beginning", command("cat a >/dev/nullx"), agent.VerdictAsk, 0},
 		{"newline", command("ls\nmake"), agent.VerdictAsk, 0},
 		{"background", command("ls & make"), agent.VerdictAsk, 0},
 		{"assignment", command("LD_PRELOAD=x ls"), agent.VerdictAsk, 0},
 		{"another program of that name", command("/tmp/ls"), agent.VerdictAsk, 0},
-		{"command from a variable", command("$X status"), agent.VerdictAsk, 0},
-		{"unclosed quote", command("ls 'a"), agent.VerdictAsk, 0},
-		{"subshell", command("(ls)"), agent.VerdictAsk, 0},
-		{"comment", command("ls # x"), agent.VerdictAsk, 0},
+		{"command from a variable", command("$X status"), agent.VerdictDeny, 1},
+		{"unclosed quote", command("ls 'a"), agent.VerdictDeny, 1},
+		{"subshell", command("(ls)"), agent.VerdictDeny, 1},
+		{"comment", command("ls # x"), agent.VerdictDeny, 1},
 		{"no command", command("  "), agent.VerdictAsk, 0},
 		{"path", change("src/a.go"), agent.VerdictAllow, 5},
 		{"absolute path", change(filepath.Join(cwd, "src/b/c.go")), agent.VerdictAllow, 5},
@@ -116,6 +116,13 @@ func TestPolicyDecides(t *testing.T) {
 	for _, tt := range tests {
 		if v, rule := Decide(p, tt.a, cwd); v != tt.want || rule != tt.rule {
 			t.Errorf("%s: %s by rule %d, want %s by rule %d", tt.name, v, rule, tt.want, tt.rule)
+		}
+	}
+	// A line that is not understood is denied by rule 1, and not allowed without it.
+	p.Rules = p.Rules[1:]
+	for _, line := range []string{"echo $(make)", `echo "$(make)"`, "cat <<X\nhi\nX", "$X status", "ls 'a", "(ls)", "ls # x"} {
+		if v, rule := Decide(p, command(line), cwd); v != agent.VerdictAsk || rule != 0 {
+			t.Errorf("%s without a deny rule: %s by rule %d", line, v, rule)
 		}
 	}
 }
@@ -255,30 +262,25 @@ func TestJudgeNamesItsRule(t *testing.T) {
 	}
 }
 
-// FuzzSplitCommands checks what an allowing rule relies on: a line that was
-// understood whole has no shell syntax in it that its words do not show.
-func FuzzSplitCommands(f *testing.F) {
+// FuzzParse checks what an allow rule relies on: a line that was understood has
+// no shell syntax in it that its commands do not show.
+func FuzzParse(f *testing.F) {
 	for _, s := range []string{"ls -l", "a && b | c; d", `bash -lc 'x "y z"'`, `echo "$(x)"`, "a > b", "a 2>&1", "`x`", "'", "a\\\nb", "$X", "a $X"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		commands, whole := splitCommands(line)
-		for _, words := range commands {
-			if whole && len(words) == 0 {
-				t.Fatalf("%q has an empty command", line)
+		s := parse(line)
+		for _, c := range s.commands {
+			if !s.understood || len(c) == 0 {
+				t.Fatalf("%q has the commands %v, understood: %v", line, s.commands, s.understood)
 			}
 		}
-		if !whole {
+		deniesScript(s, []string{"rm"}, maxShells)
+		if !s.understood || s.files || strings.ContainsAny(line, "'\"\\") { // what is quoted is not syntax
 			return
 		}
-		bare := line
-		for _, q := range []string{"'", `"`, `\`} {
-			if strings.Contains(bare, q) {
-				return // what is quoted is not syntax
-			}
-		}
-		if strings.ContainsAny(bare, "`(){}") || strings.Contains(bare, ">>") || strings.Contains(bare, "<<") {
-			t.Fatalf("%q was taken for plain: %q", line, commands)
+		if strings.ContainsAny(strings.ReplaceAll(line, "{}", ""), "`(){}") || strings.Contains(line, ">>") || strings.Contains(line, "<<") {
+			t.Fatalf("%q was taken for plain: %v", line, s.commands)
 		}
 	})
 }
