@@ -3,6 +3,7 @@ package acp
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/spool-run/spool"
@@ -89,24 +90,42 @@ func (c *client) wanted(tool *toolCall, a agent.Action) agent.Approval {
 	if kind == "" {
 		kind = agent.ActionTool
 	}
+	if len(a.Changes) > 0 && kind != agent.ActionCommand {
+		kind = agent.ActionFileChange // whatever kind the agent calls it
+	}
 	what := agent.Approval{Action: a.ID, Kind: kind, Tool: cmp.Or(tool.Name, a.Tool), Cwd: c.Cwd, Input: a.Input, Changes: a.Changes}
 	for _, l := range tool.Locations {
 		what.Paths = append(what.Paths, l.Path)
 	}
-	if len(what.Paths) == 0 {
-		for _, f := range a.Changes {
+	for _, f := range a.Changes {
+		same := func(path string) bool { return talk.Relative(path, c.Cwd) == f.Path }
+		if !slices.ContainsFunc(what.Paths, same) {
 			what.Paths = append(what.Paths, f.Path)
 		}
 	}
 	if kind == agent.ActionCommand {
-		var in struct {
-			Command json.RawMessage `json:"command"`
-			Cmd     json.RawMessage `json:"cmd"`
-		}
-		_ = talk.Decode(a.Input, &in)
-		what.Command = cmp.Or(talk.CommandText(in.Command), talk.CommandText(in.Cmd), titleCommand(tool.Title))
+		what.Command = cmp.Or(inputCommand(a.Input), titleCommand(tool.Title))
 	}
 	return what
+}
+
+// inputCommand returns the command line in the input of a tool call. All that
+// the input may mean is in the line, so that a rule judges all of it.
+func inputCommand(input json.RawMessage) string {
+	var in struct {
+		Command json.RawMessage `json:"command"`
+		Cmd     json.RawMessage `json:"cmd"`
+		Args    []string        `json:"args"`
+	}
+	_ = talk.Decode(input, &in)
+	line, other := talk.CommandText(in.Command), talk.CommandText(in.Cmd)
+	if line == "" || other != "" && other != line {
+		line = strings.TrimPrefix(line+"\n"+other, "\n")
+	}
+	if line != "" && len(in.Args) > 0 {
+		line += " " + talk.QuoteArgs(in.Args)
+	}
+	return line
 }
 
 // titleCommand reads the command in a title, where that is all there is. One

@@ -3,6 +3,7 @@ package talk
 import (
 	"cmp"
 	"encoding/json"
+	"regexp"
 	"strings"
 
 	"github.com/spool-run/spool/agent"
@@ -87,7 +88,9 @@ func VerbTitle(verb, what string, code bool) string {
 	return verb + ": " + what
 }
 
-// CommandText accepts a string and an argument vector.
+// CommandText returns a command as a line for a shell. The command is a string,
+// which is the line, or an argument vector, which is quoted so that a shell
+// reads the same words from it.
 func CommandText(v json.RawMessage) string {
 	var s string
 	if json.Unmarshal(v, &s) == nil {
@@ -95,9 +98,29 @@ func CommandText(v json.RawMessage) string {
 	}
 	var argv []string
 	if json.Unmarshal(v, &argv) == nil {
-		return strings.Join(argv, " ")
+		return QuoteArgs(argv)
 	}
 	return ""
+}
+
+// plainArg matches a word that no shell changes.
+var plainArg = regexp.MustCompile(`^[A-Za-z0-9_./:,+@%-][A-Za-z0-9_./:,+@%=-]*$`)
+
+// QuoteArgs returns the line from which a shell reads the words of an argument
+// vector. A word with an equals sign before the program would be an assignment
+// and is quoted.
+func QuoteArgs(argv []string) string {
+	words := make([]string, len(argv))
+	for i, arg := range argv {
+		if plainArg.MatchString(arg) && (i > 0 || !strings.Contains(arg, "=")) {
+			words[i] = arg
+		} else {
+			// A quote stands in quotes of the other kind rather than behind
+			// a backslash, so that the policy reads scripts that hold quotes.
+			words[i] = "'" + strings.ReplaceAll(arg, "'", `'"'"'`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // Todos reads the list that a todo tool was called with.
