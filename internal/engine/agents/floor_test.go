@@ -194,39 +194,43 @@ func TestArguments(t *testing.T) {
 		want   []string
 	}{
 		{"claude", agent.Config{Agent: agent.Claude}, "hi",
-			[]string{"-p", "--output-format", "stream-json", "--verbose", "--allowedTools", "Bash,Read,Edit,Write", "--", "hi"}},
+			[]string{"-p", "--output-format", "stream-json", "--verbose", "--allowedTools", "Bash,Read,Edit,Write"}},
 		{"claude_all", agent.Config{Agent: agent.Claude, Resume: "id", Fork: true, Model: "m", Effort: "max", Permissions: "plan",
 			AllowedTools: []string{"Read"}, Budget: agent.Budget{Steps: 3, CostUSD: 0.5}, SkipPermissions: true, Deltas: true, Extra: []string{"--x"}}, "--help",
 			[]string{"-p", "--output-format", "stream-json", "--verbose", "--resume", "id", "--fork-session", "--model", "m", "--effort", "max",
 				"--permission-mode", "plan", "--allowedTools", "Read", "--max-turns", "3", "--max-budget-usd", "0.5",
-				"--dangerously-skip-permissions", "--include-partial-messages", "--x", "--", "--help"}},
-		{"opencode", agent.Config{Agent: agent.OpenCode}, "hi", []string{"run", "--format", "json", "--", "hi"}},
+				"--dangerously-skip-permissions", "--include-partial-messages", "--x"}},
+		{"opencode", agent.Config{Agent: agent.OpenCode}, "hi", []string{"run", "--format", "json"}},
 		{"opencode_all", agent.Config{Agent: agent.OpenCode, Resume: "ses_1", Fork: true, Model: "p/m", Effort: "high", Profile: "build", SkipPermissions: true, Extra: []string{"--thinking"}}, "-v",
-			[]string{"run", "--format", "json", "--session", "ses_1", "--fork", "--model", "p/m", "--variant", "high", "--agent", "build", "--auto", "--thinking", "--", "-v"}},
-		{"pi", agent.Config{Agent: agent.Pi}, "hi", []string{"--print", "--mode", "json", "--", "hi"}},
+			[]string{"run", "--format", "json", "--session", "ses_1", "--fork", "--model", "p/m", "--variant", "high", "--agent", "build", "--auto", "--thinking"}},
+		{"pi", agent.Config{Agent: agent.Pi}, "hi", []string{"--print", "--mode", "json"}},
 		{"pi_all", agent.Config{Agent: agent.Pi, Resume: "01a1dca0-8e82-74d5-a83d-65a5a95d8ef7", Provider: "p", Model: "m", Effort: "low", Extra: []string{"--offline"}}, "@x",
 			[]string{"--offline", "--print", "--mode", "json", "--provider", "p", "--model", "m", "--thinking", "low",
-				"--session", "01a1dca0-8e82-74d5-a83d-65a5a95d8ef7", "--", " @x"}},
+				"--session", "01a1dca0-8e82-74d5-a83d-65a5a95d8ef7"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			argv, stdin := arguments(t, tt.config, tt.prompt)
 			if d := cmp.Diff(tt.want, argv); d != "" {
 				t.Errorf("argv (-want +got):\n%s", d)
 			}
-			if stdin != "" {
-				t.Errorf("stdin is %q", stdin)
+			if stdin != tt.prompt {
+				t.Errorf("stdin is %q, want %q", stdin, tt.prompt)
 			}
 		})
 	}
 }
 
-// An argument cannot be as long as a prompt.
-func TestLongPromptsGoToStandardInput(t *testing.T) {
+// Everybody on a machine sees the arguments of a process, and an argument cannot
+// be as long as a prompt.
+func TestPromptsGoToStandardInput(t *testing.T) {
 	long := strings.Repeat("x", 200<<10)
 	for _, name := range []string{agent.Claude, agent.OpenCode, agent.Pi, agent.Codex} {
-		for _, prompt := range []string{long, "a\x00b"} {
+		for _, prompt := range []string{"the secret plan", "--help", "-", "@file", long, "a\x00b"} {
 			argv, stdin := arguments(t, agent.Config{Agent: name}, prompt)
-			if stdin != prompt || slices.Contains(argv, "--") {
+			if name == agent.Codex && argv[len(argv)-1] == "-" { // which means standard input
+				argv = argv[:len(argv)-1]
+			}
+			if stdin != prompt || slices.Contains(argv, "--") || slices.Contains(argv, prompt) || strings.Contains(strings.Join(argv, " "), "secret") {
 				t.Errorf("%s: arguments are %q, standard input has %d bytes", name, argv, len(stdin))
 			}
 		}

@@ -71,7 +71,7 @@ func TestSmallestAgent(t *testing.T) {
 	program := fakeCLI(t, `echo '{"type":"run","session":"s1","id":"c1","command":"echo hi"}'
 echo '{"type":"ran","id":"c1","exit":0,"text":"hi"}'
 echo '{"type":"news","of":"tomorrow"}'
-echo '{"type":"say","text":"Done: '"$3"'"}'
+echo '{"type":"say","text":"Done: '"$(cat)"'"}'
 echo '{"type":"end"}'
 `)
 	before := known

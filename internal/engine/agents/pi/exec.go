@@ -43,11 +43,7 @@ func (c *execMode) Command() (talk.Command, error) {
 	argv := append([]string{cmp.Or(c.Config.Program, agent.Pi)}, c.Config.Extra...)
 	argv = append(argv, "--print", "--mode", "json")
 	argv = append(argv, sharedArgs(c.Setup)...)
-	text := c.Opening.Text
-	if strings.HasPrefix(text, "@") { // or it would be the name of a file
-		text = " " + text
-	}
-	return talk.WithPrompt(argv, text, nil), nil
+	return talk.WithPrompt(argv, c.Opening.Text, nil), nil
 }
 
 // sharedArgs are those that both modes share. The session's id is never

@@ -5,7 +5,6 @@ package talk
 
 import (
 	"fmt"
-	"strings"
 	"syscall"
 
 	"github.com/spool-run/spool"
@@ -48,7 +47,7 @@ type Setup struct {
 	Resume string
 	// Fork is set for the first process of a run that forks.
 	Fork bool
-	// Opening is the first prompt. Exec mode passes it in the command line; in
+	// Opening is the first prompt. Exec mode passes it with the command; in
 	// duplex mode it comes with [Conversation.Prompt], too.
 	Opening spool.Prompt
 }
@@ -62,18 +61,12 @@ type Command struct {
 	Open bool
 }
 
-// maxArgument is the longest prompt that is passed as an argument. Linux takes
-// no argument of 128 KiB.
-const maxArgument = 100 << 10
-
-// WithPrompt passes a prompt as the last argument, or on standard input if it is
-// too long for an argument or has a NUL byte. Agents that take a prompt as an
-// argument read it from standard input if there is no such argument.
+// WithPrompt passes a prompt on standard input: other users of the machine can
+// read the arguments of a process, and an argument cannot be as long as a
+// prompt. Agents that take a prompt as an argument read it from standard input if
+// there is no such argument.
 func WithPrompt(argv []string, text string, env map[string]string) Command {
-	if len(text) > maxArgument || strings.IndexByte(text, 0) >= 0 {
-		return Command{Argv: argv, Env: env, Stdin: []byte(text)}
-	}
-	return Command{Argv: append(argv, "--", text), Env: env}
+	return Command{Argv: argv, Env: env, Stdin: []byte(text)}
 }
 
 // Wire is the standard input of the process. Writing never waits: what is
