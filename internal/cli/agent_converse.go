@@ -65,7 +65,7 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 	if a.verbose {
 		fmt.Fprintf(a.stderr, "spool: run %s\n", run.ID())
 	}
-	c := &conversation{run: run, signals: signals, printer: &printer{stdout: a.stdout, stderr: a.stderr, json: o.json, blobs: run}}
+	c := &conversation{run: run, signals: signals, printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), json: o.json, blobs: run}}
 	switch {
 	case o.view == viewTakopi:
 		c.takopi = newTakopiPrinter(o.agent, a.stdout)
@@ -98,7 +98,7 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 
 func (a *app) newNarrator(o *agentOptions) *narrator {
 	n := &narrator{
-		answer: a.stdout, progress: a.stderr, verbose: a.verbose, command: o.command,
+		answer: a.screen(a.stdout), progress: a.screen(a.stderr), verbose: a.verbose, command: o.command,
 		style: style{colour: colour(a.stderr), screen: isTerminal(a.stdout)},
 	}
 	if isTerminal(a.stderr) && os.Getenv("TERM") != "dumb" {

@@ -77,7 +77,7 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 	t := &attachment{
 		run: run, tty: info.TTY, eof: o.eof || typed, detach: true, signals: signals,
 		after: info.Last, sizes: []*os.File{a.stdin, a.stdout},
-		printer: &printer{stdout: a.stdout, stderr: a.stderr, blobs: run, json: o.json},
+		printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), blobs: run, json: o.json},
 		react:   func(os.Signal) (func(context.Context) error, error) { return nil, errDetached },
 	}
 	if o.after >= 0 {

@@ -182,7 +182,7 @@ func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, c
 			_ = t.pump(ctx, false) // the log has the outcome
 		}()
 	}
-	t := &turn{kernel: k, seq: r.Seq(), printer: &printer{stdout: a.stdout, stderr: a.stderr, blobs: k.run}}
+	t := &turn{kernel: k, seq: r.Seq(), printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), blobs: k.run}}
 	// Print the events before the turn: notices of the preparation.
 	before, err := k.run.Read(ctx, spool.Query{})
 	if err != nil {

@@ -38,6 +38,7 @@ type app struct {
 	state     string
 	reconnect time.Duration
 	verbose   bool
+	raw       bool // terminals get all that runs write
 }
 
 func (a *app) command() *cobra.Command {
@@ -80,6 +81,7 @@ failure and 2 on a usage error.`,
 	flags.StringVar(&a.tokenFile, "token-file", "", "`file` with the bearer token for the server (default $SPOOL_TOKEN)")
 	flags.DurationVar(&a.reconnect, "reconnect", client.DefaultReconnect, "how long to keep reconnecting to a lost server")
 	flags.StringVar(&a.state, "state", "", "state `directory` of this machine (default $SPOOL_STATE or ~/.local/state/spool)")
+	flags.BoolVar(&a.raw, "raw", false, "write the output of runs to a terminal as it is, with sequences that set its title or clipboard or make it answer")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "print more details on stderr")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(

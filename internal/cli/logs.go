@@ -56,7 +56,7 @@ func (a *app) logs(ctx context.Context, b spool.Backend, name string, o logsOpti
 	if err != nil {
 		return err
 	}
-	p := &printer{stdout: a.stdout, stderr: a.stderr, blobs: run, json: o.json, timestamps: o.timestamps}
+	p := &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), blobs: run, json: o.json, timestamps: o.timestamps}
 	switch {
 	case o.stdout:
 		p.only = spool.Stdout

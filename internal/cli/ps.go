@@ -152,16 +152,6 @@ func cut(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// plain removes control characters.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, s)
-}
-
 // commandColumn returns the command of a run, or its engine and directory.
 func commandColumn(info spool.Info) string {
 	if len(info.Argv) == 0 && info.Engine != spool.EngineProcess {

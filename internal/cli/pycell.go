@@ -25,7 +25,7 @@ func (a *app) cell(ctx context.Context, k *interpreter, o *pyOptions, code strin
 	if err := k.setArgs(ctx, o.args); err != nil {
 		return err
 	}
-	p := &printer{stdout: a.stdout, stderr: a.stderr, blobs: k.run, images: &imageFiles{dir: o.images}}
+	p := &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), blobs: k.run, images: &imageFiles{dir: o.images}}
 	if isTerminal(a.stdout) {
 		size, _ := terminalSize(a.stdout)
 		p.rows = int(size.Rows)

@@ -59,8 +59,12 @@ func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-
 	r.term.History = r.history
 	defer func() { _ = r.history.save() }() // the session has already ended
 	size, _ := terminalSize(a.stdin, a.stdout)
+	var stdout, stderr io.Writer = r, r
+	if !a.raw {
+		stdout, stderr = &screenFilter{w: r}, &screenFilter{w: r}
+	}
 	r.printer = &printer{
-		stdout: r, stderr: r, blobs: k.run, rows: int(size.Rows), images: &imageFiles{dir: o.images},
+		stdout: stdout, stderr: stderr, blobs: k.run, rows: int(size.Rows), images: &imageFiles{dir: o.images},
 	}
 	info, err := k.run.Info(ctx)
 	if err != nil {

@@ -96,7 +96,7 @@ func (a *app) run(ctx context.Context, o *runOptions, argv []string) error {
 		}
 		t := &attachment{
 			run: run, tty: o.tty, eof: true, signals: signals, sizes: []*os.File{a.stdin, a.stdout},
-			printer: &printer{stdout: a.stdout, stderr: a.stderr, json: o.json},
+			printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), json: o.json},
 			react:   (&forwarder{run: run}).react,
 		}
 		if o.tty || spec.Stdin {

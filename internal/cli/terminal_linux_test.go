@@ -230,3 +230,16 @@ func TestAttachInterruptDetaches(t *testing.T) {
 	run.typed("\x03")
 	run.exits(130)
 }
+
+// TestTerminalIsGuarded checks that the output of a run sets neither the title
+// nor the clipboard of the terminal, unless --raw is given.
+func TestTerminalIsGuarded(t *testing.T) {
+	const script = `printf 'a\033]52;c;eA==\007b\033]0;title\007c\033[6nd\033[1me\033[0m.\n'`
+	state := t.TempDir()
+	c := typeIn(t, state, "run", "--", "sh", "-c", script)
+	c.see("abcd\x1b[1me\x1b[0m.")
+	c.exits(0)
+	c = typeIn(t, state, "run", "--raw", "--", "sh", "-c", script)
+	c.see("a\x1b]52;c;eA==\ab\x1b]0;title\ac\x1b[6nd\x1b[1me\x1b[0m.")
+	c.exits(0)
+}
