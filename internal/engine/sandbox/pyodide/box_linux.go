@@ -29,8 +29,8 @@ type box struct {
 	once    sync.Once
 
 	mu     sync.Mutex
-	proc   *process // nil between fresh interpreters, and before the first
-	files  *files   // of proc
+	proc   *process    // nil between fresh interpreters, and before the first
+	files  *vfs.Server // of proc
 	stop   context.CancelFunc
 	closed bool
 }
@@ -146,7 +146,7 @@ func (b *box) begin(ctx context.Context) (*process, error) {
 		p.end()
 		return nil, errClosed
 	}
-	b.proc, b.files = p, newFiles(b.options.FS, b.options.OpenFiles)
+	b.proc, b.files = p, vfs.NewServer(b.options.FS, b.options.OpenFiles)
 	return p, nil
 }
 
@@ -156,7 +156,7 @@ func (b *box) lose(p *process) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.proc == p {
-		b.files.close()
+		_ = b.files.Close() // the interpreter has ended
 		b.proc, b.files = nil, nil
 	}
 }
@@ -227,7 +227,7 @@ func (t *turn) run(ctx context.Context, r request) (guest.Result, error) {
 	})
 	defer late.Stop()
 	t.replies = newReplies(t.proc.conn)
-	if err := t.replies.send(msg, 0); err != nil {
+	if err := t.replies.send(msg); err != nil {
 		return t.broken(ctx, err)
 	}
 	for {
@@ -253,8 +253,10 @@ func (t *turn) run(ctx context.Context, r request) (guest.Result, error) {
 			err = t.read(ctx, fr.payload)
 		case opAsk:
 			err = t.ask(ctx, fr.payload)
+		case opFile:
+			err = t.replies.file(t.box.files, fr.payload)
 		default:
-			err = t.file(fr)
+			err = ErrProtocol
 		}
 		if err != nil {
 			return t.broken(ctx, err)
@@ -276,18 +278,6 @@ func result(b []byte) (guest.Result, error) {
 	return r, nil
 }
 
-// file serves one operation on files.
-func (t *turn) file(fr frame) error {
-	b, err := t.box.files.serve(fr, t.replies.begin())
-	if errors.Is(err, ErrProtocol) {
-		return err
-	}
-	if err != nil {
-		b = b[:frameHeader]
-	}
-	return t.replies.end(b, uint32(vfs.ErrnoOf(err)))
-}
-
 func (t *turn) read(ctx context.Context, payload []byte) error {
 	if len(payload) < 4 {
 		return ErrProtocol
@@ -300,7 +290,7 @@ func (t *turn) read(ctx context.Context, payload []byte) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	return t.replies.send(t.input[:n], 0)
+	return t.replies.send(t.input[:n])
 }
 
 func (t *turn) ask(ctx context.Context, payload []byte) error {
@@ -311,7 +301,7 @@ func (t *turn) ask(ctx context.Context, payload []byte) error {
 	if uint64(n) > uint64(len(rest)) {
 		return ErrProtocol
 	}
-	return t.replies.send(t.host.Ask(ctx, string(rest[:n]), rest[n:]), 0)
+	return t.replies.send(t.host.Ask(ctx, string(rest[:n]), rest[n:]))
 }
 
 // exitTime bounds the wait for the exit report of an interpreter.

@@ -180,12 +180,15 @@ func TestHostileFrames(t *testing.T) {
 	for what, js := range map[string]string{
 		"no operation":           "Buffer.from([0,0,0,0,200,0,0,0])",
 		"a frame without end":    "Buffer.from([255,255,255,255,1,0,0,0])",
-		"a path operation alone": "Buffer.from([1,0,0,0,16,0,0,0,65])",
-		"a torn pair":            "Buffer.from([4,0,0,0,28,0,0,0,255,255,255,255])",
+		"a path operation alone": "Buffer.from([3,0,0,0,9,0,0,0,1,0,65])",
+		"a torn pair":            "Buffer.from([5,0,0,0,9,0,0,0,7,255,255,255,255])",
 		"a torn ask":             "Buffer.from([4,0,0,0,4,0,0,0,255,255,255,255])",
 		"a short read":           "Buffer.from([1,0,0,0,3,0,0,0,1])",
 		"a result that is none":  "Buffer.from([1,0,0,0,6,0,0,0,65])",
-		"times that are none":    "Buffer.from([6,0,0,0,32,0,0,0,1,0,0,0,47,65])",
+		"times that are none":    "Buffer.from([6,0,0,0,9,0,0,0,11,1,0,0,0,47])",
+		"no file call":           "Buffer.from([0,0,0,0,9,0,0,0])",
+		"an unknown file call":   "Buffer.from([5,0,0,0,9,0,0,0,200,1,0,0,0])",
+		"a size of -1":           "Buffer.from([14,0,0,0,9,0,0,0,13,255,255,255,255,255,255,255,255,1,0,0,0,47])",
 	} {
 		c := open(t, b, nil)
 		r, h := do(t, c, "import js\njs.eval(\"process.getBuiltinModule('fs').writeSync(3, "+js+")\")\nwhile True: pass")

@@ -6,17 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 )
 
-// An interpreter and its host speak in frames over one connection. The
-// interpreter's begin with the length of the payload, the operation and a
-// flag; the host's replies with the length and an error number. The host only
-// ever replies, but for the first frame of a script, which has the form of a
-// reply. Numbers are little-endian. runner.mjs has the other side.
-const frameHeader = 8
+// An interpreter and its host exchange frames over one connection. The
+// interpreter's frames begin with the length of the payload as u32, the
+// operation as u8 and three bytes that are zero; the host's replies begin with
+// the length of the payload as u32. The host only replies, except for the frame
+// that begins a script, which has the form of a reply. Numbers are
+// little-endian. runner.mjs has the other side.
+const (
+	frameHeader = 8
+	replyHeader = 4
+)
 
-// maxFrame bounds the payload of a frame of an interpreter. The interpreter
-// cuts what is longer; one that does not is not ours.
+// maxFrame bounds the payload of a frame of an interpreter. runner.mjs divides
+// what is longer.
 const maxFrame = 4 << 20
 
 // maxScript bounds the request that begins a script.
@@ -36,33 +42,13 @@ const (
 	opDone    op = 6 // guest.BootResult; no reply
 	opFailed  op = 7 // text; no reply
 	opReady   op = 8 // readyInfo; no reply
-
-	opStat     op = 16 // path → info
-	opOpen     op = 17 // flags, path → handle
-	opClose    op = 18 // handle
-	opRead     op = 19 // handle, count, offset → bytes
-	opWrite    op = 20 // handle, offset, bytes → count
-	opAppend   op = 21 // handle, bytes → count
-	opTruncate op = 22 // handle, size
-	opFstat    op = 23 // handle → info
-	opReadDir  op = 24 // path → entries
-	opMkdir    op = 25 // perm, path
-	opUnlink   op = 26 // path
-	opRmdir    op = 27 // path
-	opRename   op = 28 // from, to
-	opSymlink  op = 29 // target, path
-	opReadlink op = 30 // path → target
-	opChmod    op = 31 // perm, path
-	opChtimes  op = 32 // path, times in JSON
-	opResize   op = 33 // size, path
-	opCreate   op = 34 // perm, path
+	opFile    op = 9 // a request of vfs.Server → its answer
 )
 
 // frame is a request of an interpreter. Its payload is valid until the next
 // frame is read.
 type frame struct {
 	op      op
-	flag    byte
 	payload []byte
 }
 
@@ -85,7 +71,7 @@ func (f *frames) next() (frame, error) {
 		return frame{}, err
 	}
 	n := binary.LittleEndian.Uint32(head)
-	fr := frame{op: op(head[4]), flag: head[5]}
+	fr := frame{op: op(head[4])}
 	if n > maxFrame {
 		return frame{}, fmt.Errorf("%w: a frame of %d bytes", ErrProtocol, n)
 	}
@@ -112,23 +98,31 @@ type replies struct {
 }
 
 func newReplies(w io.Writer) *replies {
-	return &replies{w: w, buf: make([]byte, frameHeader, 4<<10)}
+	return &replies{w: w, buf: make([]byte, replyHeader, 4<<10)}
 }
 
 // begin returns the empty payload of a reply, to append to and pass to end.
-func (r *replies) begin() []byte { return r.buf[:frameHeader] }
+func (r *replies) begin() []byte { return r.buf[:replyHeader] }
 
 // end sends a reply whose payload was appended to what begin returned.
-func (r *replies) end(b []byte, errno uint32) error {
-	binary.LittleEndian.PutUint32(b, uint32(len(b)-frameHeader))
-	binary.LittleEndian.PutUint32(b[4:], errno)
+func (r *replies) end(b []byte) error {
+	binary.LittleEndian.PutUint32(b, uint32(len(b)-replyHeader))
 	_, err := r.w.Write(b)
 	if cap(b) > cap(r.buf) && cap(b) <= 2*maxFrame {
-		r.buf = b[:frameHeader]
+		r.buf = b[:replyHeader]
 	}
 	return err
 }
 
-func (r *replies) send(payload []byte, errno uint32) error {
-	return r.end(append(r.begin(), payload...), errno)
+func (r *replies) send(payload []byte) error {
+	return r.end(append(r.begin(), payload...))
+}
+
+// file answers a file call.
+func (r *replies) file(s *vfs.Server, request []byte) error {
+	b, err := s.Call(r.begin(), request)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return r.end(b)
 }

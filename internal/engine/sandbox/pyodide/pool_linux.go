@@ -97,7 +97,7 @@ func (p *pool) start() (*process, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, limit)
 	defer cancel()
 	if do == doFork { // the message is small, so it does not have to wait
-		err = newReplies(pr.conn).send([]byte(`{"rehearse":true,"ready":true}`), 0)
+		err = newReplies(pr.conn).send([]byte(`{"rehearse":true,"ready":true}`))
 	}
 	if err == nil {
 		_, err = pr.ready(ctx)

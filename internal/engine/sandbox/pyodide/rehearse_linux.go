@@ -27,8 +27,8 @@ func rehearsal(w io.Writer, in *frames) (*readyInfo, error) {
 	if err := errors.Join(tree.MkdirAll(rehearsalDir), tree.WriteFile(rehearsalFile, nil, 0o444)); err != nil {
 		return nil, err
 	}
-	files, replies := newFiles(tree, 1), newReplies(w)
-	defer files.close()
+	files, replies := vfs.NewServer(tree, 1), newReplies(w)
+	defer files.Close() //nolint:errcheck // files in memory
 	for {
 		fr, err := in.next()
 		if err != nil {
@@ -44,18 +44,12 @@ func rehearsal(w io.Writer, in *frames) (*readyInfo, error) {
 			return &info, nil
 		case opFailed:
 			return nil, &failedError{string(fr.payload)}
-		case opStdin, opAsk:
-			return nil, ErrProtocol
+		case opFile:
+			if err := replies.file(files, fr.payload); err != nil {
+				return nil, err
+			}
 		default:
-			b, err := files.serve(fr, replies.begin())
-			if errors.Is(err, ErrProtocol) {
-				return nil, err
-			} else if err != nil {
-				b = b[:frameHeader]
-			}
-			if err := replies.end(b, uint32(vfs.ErrnoOf(err))); err != nil {
-				return nil, err
-			}
+			return nil, ErrProtocol
 		}
 	}
 }

@@ -15,15 +15,18 @@ const config = JSON.parse(process.argv.at(-1));
 const started = performance.now();
 
 // The operations of a frame, as in frame.go.
-const OP = {
-  stdout: 1, stderr: 2, stdin: 3, ask: 4, started: 5, done: 6, failed: 7, ready: 8,
-  stat: 16, open: 17, close: 18, read: 19, write: 20, append: 21, truncate: 22, fstat: 23,
-  readdir: 24, mkdir: 25, unlink: 26, rmdir: 27, rename: 28, symlink: 29, readlink: 30,
-  chmod: 31, chtimes: 32, resize: 33, create: 34,
+const OP = { stdout: 1, stderr: 2, stdin: 3, ask: 4, started: 5, done: 6, failed: 7, ready: 8, file: 9 };
+// The file calls that a frame of OP.file carries, as in wire.go of package vfs.
+const CALL = {
+  stat: 1, open: 2, readdir: 3, mkdir: 4, unlink: 5, rmdir: 6, rename: 7, symlink: 8, readlink: 9,
+  chmod: 10, chtimes: 11, create: 12, resize: 13,
+  fstat: 14, read: 15, write: 16, append: 17, truncate: 18, sync: 19, close: 20,
 };
-const HEADER = 8;
+const HEADER = 8; // of a frame
+const REPLY = 4; // the header of a reply
 const MAX_ASK = (4 << 20) - 1024; // an ask is one frame; see maxFrame
-const CHUNK = 1 << 20; // most bytes of a file or of output in one frame
+const CHUNK = 1 << 20; // most bytes of a file or of output in one frame; vfs.MaxIO
+const MAX_PATH = 4096; // vfs.MaxPath
 const text = new TextDecoder();
 
 // The connection.
@@ -37,22 +40,22 @@ function room(n) {
   return outgoing;
 }
 
-function push(op, flag, n) {
+function push(op, n) {
   outgoing.writeUInt32LE(n, 0);
-  outgoing.writeUInt32LE(op | (flag << 8), 4);
+  outgoing.writeUInt32LE(op, 4);
   for (let at = 0, end = HEADER + n; at < end;) at += fs.writeSync(FD, outgoing, at, end - at);
 }
 
 // pull waits for a reply. Its payload is in incoming, behind the header.
 function pull() {
   let have = 0;
-  for (let need = HEADER; have < need;) {
+  for (let need = REPLY; have < need;) {
     const n = fs.readSync(FD, incoming, have, incoming.length - have, null);
     if (n === 0) exit(0); // the host is gone
     have += n;
-    if (have >= HEADER) {
+    if (have >= REPLY) {
       length = incoming.readUInt32LE(0);
-      need = HEADER + length;
+      need = REPLY + length;
       if (need > incoming.length) {
         const larger = Buffer.alloc(need);
         incoming.copy(larger, 0, 0, have);
@@ -60,16 +63,15 @@ function pull() {
       }
     }
   }
-  return incoming.readUInt32LE(4);
 }
 
 function send(op, bytes) {
   room(bytes.length).set(bytes, HEADER);
-  push(op, 0, bytes.length);
+  push(op, bytes.length);
 }
 
 const sendText = (op, s) => send(op, Buffer.from(s));
-const payload = () => incoming.subarray(HEADER, HEADER + length);
+const payload = () => incoming.subarray(REPLY, REPLY + length);
 
 let mute = false; // while output is discarded
 
@@ -83,8 +85,8 @@ function output(op, bytes) {
 function input(buffer) {
   if (buffer.length === 0) return 0;
   room(4).writeUInt32LE(Math.min(buffer.length, CHUNK), HEADER);
-  push(OP.stdin, 0, 4);
-  if (pull() !== 0) return 0;
+  push(OP.stdin, 4);
+  pull();
   buffer.set(payload());
   return length;
 }
@@ -96,7 +98,7 @@ function ask(kind, data) {
   b.writeUInt32LE(k.length, HEADER);
   k.copy(b, HEADER + 4);
   d.copy(b, HEADER + 4 + k.length);
-  push(OP.ask, 0, 4 + k.length + d.length);
+  push(OP.ask, 4 + k.length + d.length);
   pull();
   return text.decode(payload());
 }
@@ -281,7 +283,7 @@ function mountHost() {
   const FS = py.FS, M = py._module;
   const own = new Set(['lib', 'dev', 'proc']); // the interpreter's own, in its memory
   const fail = (errno) => { throw new FS.ErrnoError(errno); };
-  const EXDEV = 75, EPERM = 63, EBADF = 8, EINVAL = 28;
+  const EXDEV = 75, EPERM = 63, EBADF = 8, EINVAL = 28, ENAMETOOLONG = 37;
 
   const pathOf = (node) => {
     let p = '';
@@ -291,45 +293,115 @@ function mountHost() {
   const under = (dir, name) => (dir === FS.root ? '/' + name : pathOf(dir) + '/' + name);
   const isOurs = (node) => node === FS.root || node.ours === true;
 
-  const onPath = (op, flag, path, extra = 0, number = 0) => {
-    listing = null;
-    // A path may need three bytes for each character.
-    const b = room(16 + 3 * path.length);
-    b.writeUInt32LE(extra, HEADER);
-    b.writeUInt32LE(0, HEADER + 4);
-    b.writeDoubleLE(number, HEADER + 8);
-    const n = b.write(path, HEADER + 16);
-    push(op, flag, 16 + n);
-    const errno = pull();
+  // File calls have the form that wire.go of package vfs describes. A request
+  // begins at REQUEST, behind the header of its frame; an answer is an errno
+  // and then, at ANSWER, what was asked for.
+  const REQUEST = HEADER, ANSWER = REPLY + 2;
+  const HIGH = 2 ** 32;
+  const get64 = (at) => incoming.readUInt32LE(at) + HIGH * incoming.readUInt32LE(at + 4);
+  const getTime = (at) => new Date((incoming.readUInt32LE(at) + HIGH * incoming.readInt32LE(at + 4)) / 1e6);
+  const put64 = (b, n, at) => {
+    const high = Math.floor(n / HIGH);
+    b.writeUInt32LE(n - high * HIGH, at);
+    b.writeInt32LE(high, at + 4);
+  };
+  const offset = (n) => (n >= 0 && n <= 2 ** 53 ? n : fail(EINVAL));
+
+  // called sends a request that ends at an offset of outgoing, and waits.
+  const called = (end) => {
+    push(OP.file, end - HEADER);
+    pull();
+    const errno = incoming.readUInt16LE(REPLY);
     if (errno !== 0) fail(errno);
   };
-  const onTwo = (op, a, b) => {
+  // began begins a call whose first argument has so many bytes, followed by
+  // paths; each character of a path may need three bytes.
+  const began = (call, size, paths) => {
     listing = null;
-    const first = Buffer.from(a), second = Buffer.from(b);
-    const buf = room(4 + first.length + second.length);
-    buf.writeUInt32LE(first.length, HEADER);
-    first.copy(buf, HEADER + 4);
-    second.copy(buf, HEADER + 4 + first.length);
-    push(op, 0, 4 + first.length + second.length);
-    const errno = pull();
-    if (errno !== 0) fail(errno);
+    const b = room(1 + size + 8 + 3 * paths);
+    b[REQUEST] = call;
+    return b;
   };
-  const onHandle = (op, handle, count, offset, bytes) => {
-    const b = room(16 + (bytes?.length ?? 0));
-    b.writeUInt32LE(handle, HEADER);
-    b.writeUInt32LE(count, HEADER + 4);
-    b.writeDoubleLE(offset, HEADER + 8);
-    if (bytes) b.set(bytes, HEADER + 16);
-    push(op, 0, 16 + (bytes?.length ?? 0));
+  const putPath = (b, path, at) => {
+    if (path.length > MAX_PATH) fail(ENAMETOOLONG);
+    const n = b.write(path, at + 4);
+    b.writeUInt32LE(n, at);
+    return at + 4 + n;
   };
-  const answered = () => { const errno = pull(); if (errno !== 0) fail(errno); };
+  const onPath = (call, path) => {
+    const b = began(call, 0, path.length);
+    called(putPath(b, path, REQUEST + 1));
+  };
+  const stat = (path) => {
+    const b = began(CALL.stat, 1, path.length);
+    b[REQUEST + 1] = 0; // a symbolic link itself
+    called(putPath(b, path, REQUEST + 2));
+    return attributes();
+  };
+  const onMode = (call, path, mode) => { // mkdir, create and chmod
+    const b = began(call, 4, path.length);
+    b.writeUInt32LE(mode & 0o7777, REQUEST + 1);
+    called(putPath(b, path, REQUEST + 5));
+  };
+  const onTwo = (call, first, second) => {
+    const b = began(call, 0, first.length + second.length);
+    called(putPath(b, second, putPath(b, first, REQUEST + 1)));
+  };
+  const chtimes = (path, atime, mtime) => {
+    // Milliseconds become nanoseconds; -1 leaves a time as it is.
+    const ns = (t) => (t !== undefined && t !== null && t >= 0 && t < 2 ** 63 / 1e6 ? Math.floor(Number(t) * 1e6) : -1);
+    const b = began(CALL.chtimes, 16, path.length);
+    put64(b, ns(atime), REQUEST + 1);
+    put64(b, ns(mtime), REQUEST + 9);
+    called(putPath(b, path, REQUEST + 17));
+  };
+  const resize = (path, size) => {
+    const b = began(CALL.resize, 8, path.length);
+    put64(b, offset(size), REQUEST + 1);
+    called(putPath(b, path, REQUEST + 9));
+  };
+  const FLAGS = [1, 2, 3, 3]; // of vfs.Flags, for what a file is opened for
+  const open = (path, flags) => {
+    const b = began(CALL.open, 6, path.length);
+    b.writeUInt16LE(FLAGS[flags & 3] | (flags & 1024 ? 4 : 0), REQUEST + 1);
+    b.writeUInt32LE(0, REQUEST + 3); // Emscripten has already made the file
+    called(putPath(b, path, REQUEST + 7));
+    return incoming.readUInt32LE(ANSWER);
+  };
+  // onHandle begins a call on an open file.
+  const onHandle = (call, handle, size) => {
+    const b = room(5 + size);
+    b[REQUEST] = call;
+    b.writeUInt32LE(handle, REQUEST + 1);
+    return b;
+  };
+  const read = (handle, count, position) => {
+    const b = onHandle(CALL.read, handle, 12);
+    put64(b, offset(position), REQUEST + 5);
+    b.writeUInt32LE(count, REQUEST + 13);
+    called(REQUEST + 17);
+    return incoming.subarray(ANSWER, REPLY + length);
+  };
+  const write = (handle, bytes, position) => {
+    const b = onHandle(CALL.write, handle, 8 + bytes.length);
+    put64(b, offset(position), REQUEST + 5);
+    b.set(bytes, REQUEST + 13);
+    called(REQUEST + 13 + bytes.length);
+    return incoming.readUInt32LE(ANSWER);
+  };
+  const append = (handle, bytes) => {
+    const b = onHandle(CALL.append, handle, bytes.length);
+    b.set(bytes, REQUEST + 5);
+    called(REQUEST + 5 + bytes.length);
+    return incoming.readUInt32LE(ANSWER);
+  };
 
   const attributes = () => {
-    const f = (i) => incoming.readDoubleLE(HEADER + 8 * i);
-    const size = f(4);
+    const size = get64(ANSWER + 24);
     return {
-      dev: f(0), ino: f(1), mode: f(2), nlink: f(3), uid: 0, gid: 0, rdev: 0, size,
-      atime: new Date(f(5)), mtime: new Date(f(6)), ctime: new Date(f(7)),
+      dev: get64(ANSWER), ino: get64(ANSWER + 8), mode: incoming.readUInt32LE(ANSWER + 16),
+      nlink: incoming.readUInt32LE(ANSWER + 20), uid: 0, gid: 0, rdev: 0, size,
+      atime: getTime(ANSWER + 32), mtime: getTime(ANSWER + 40), ctime: getTime(ANSWER + 48),
       blksize: 4096, blocks: Math.ceil(size / 512),
     };
   };
@@ -355,8 +427,7 @@ function mountHost() {
         listing.types.delete(name);
         return nodeOf(parent, name, told);
       }
-      onPath(OP.stat, 0, under(parent, name));
-      const attr = attributes();
+      const attr = stat(under(parent, name));
       const node = nodeOf(parent, name, attr.mode);
       node.attr = attr;
       return node;
@@ -365,46 +436,42 @@ function mountHost() {
       const attr = node.attr; // what lookup just brought
       node.attr = undefined;
       if (attr) return attr;
-      onPath(OP.stat, 0, pathOf(node));
-      return attributes();
+      return stat(pathOf(node));
     },
     setattr(node, attr) {
       const path = pathOf(node);
       node.attr = undefined;
       if (attr.mode !== undefined && attr.mode !== null) {
-        onPath(OP.chmod, 0, path, attr.mode & 0o7777);
+        onMode(CALL.chmod, path, attr.mode);
         node.mode = (node.mode & ~0o7777) | (attr.mode & 0o7777);
       }
       const { atime, mtime } = attr.timestamp !== undefined ? { atime: attr.timestamp, mtime: attr.timestamp } : attr;
-      if (atime !== undefined || mtime !== undefined) {
-        const ms = (t) => (t === undefined || t === null ? -1 : Number(t));
-        onTwo(OP.chtimes, path, JSON.stringify([ms(atime), ms(mtime)]));
-      }
-      if (attr.size !== undefined) onPath(OP.resize, 0, path, 0, attr.size);
+      if (atime !== undefined || mtime !== undefined) chtimes(path, atime, mtime);
+      if (attr.size !== undefined) resize(path, attr.size);
     },
     mknod(parent, name, mode) {
       const kind = mode & 0o170000;
-      if (kind === 0o040000) onPath(OP.mkdir, 0, under(parent, name), mode & 0o7777);
-      else if (kind === 0o100000) onPath(OP.create, 0, under(parent, name), mode & 0o7777);
+      if (kind === 0o040000) onMode(CALL.mkdir, under(parent, name), mode);
+      else if (kind === 0o100000) onMode(CALL.create, under(parent, name), mode);
       else fail(EPERM);
       return nodeOf(parent, name, mode);
     },
     rename(node, dir, name) {
       if (!isOurs(node) || !isOurs(dir)) fail(EXDEV);
-      onTwo(OP.rename, pathOf(node), under(dir, name));
+      onTwo(CALL.rename, pathOf(node), under(dir, name));
       node.name = name;
       node.attr = undefined;
     },
-    unlink(parent, name) { onPath(OP.unlink, 0, under(parent, name)); },
-    rmdir(parent, name) { onPath(OP.rmdir, 0, under(parent, name)); },
+    unlink(parent, name) { onPath(CALL.unlink, under(parent, name)); },
+    rmdir(parent, name) { onPath(CALL.rmdir, under(parent, name)); },
     readdir(node) {
-      onPath(OP.readdir, 0, pathOf(node));
+      onPath(CALL.readdir, pathOf(node));
       const names = ['.', '..'], types = new Map();
       if (node === FS.root) names.push(...own);
-      for (let at = HEADER, end = HEADER + length; at < end;) {
-        const type = incoming.readUInt32LE(at), n = incoming.readUInt32LE(at + 4);
-        const name = incoming.toString('utf8', at + 8, at + 8 + n);
-        at += 8 + n;
+      for (let left = incoming.readUInt32LE(ANSWER), at = ANSWER + 4; left > 0; left--) {
+        const type = incoming.readUInt32LE(at + 8), n = incoming.readUInt32LE(at + 12);
+        const name = incoming.toString('utf8', at + 16, at + 16 + n);
+        at += 16 + n;
         if (node === FS.root && own.has(name)) continue;
         names.push(name);
         types.set(name, type | (type === 0o040000 ? 0o755 : type === 0o120000 ? 0o777 : 0o644));
@@ -413,12 +480,12 @@ function mountHost() {
       return names;
     },
     symlink(parent, name, target) {
-      onTwo(OP.symlink, target, under(parent, name));
+      onTwo(CALL.symlink, target, under(parent, name));
       return nodeOf(parent, name, 0o120777);
     },
     readlink(node) {
-      onPath(OP.readlink, 0, pathOf(node));
-      return incoming.toString('utf8', HEADER, HEADER + length);
+      onPath(CALL.readlink, pathOf(node));
+      return incoming.toString('utf8', ANSWER, REPLY + length);
     },
   };
 
@@ -427,50 +494,45 @@ function mountHost() {
     open(stream) {
       stream.node.attr = undefined;
       if ((stream.node.mode & 0o170000) === 0o040000) return;
-      // Not O_CREAT and the like: Emscripten has done that.
-      onPath(OP.open, 0, pathOf(stream.node), stream.flags & (3 | 1024));
-      stream.shared.handle = incoming.readUInt32LE(HEADER);
+      stream.shared.handle = open(pathOf(stream.node), stream.flags);
       stream.shared.users = 1;
     },
     dup(stream) { stream.shared.users++; },
     close(stream) {
       if (stream.shared.handle === undefined || --stream.shared.users > 0) return;
-      onHandle(OP.close, stream.shared.handle, 0, 0);
+      onHandle(CALL.close, stream.shared.handle, 0);
       stream.shared.handle = undefined;
-      answered();
+      called(REQUEST + 5);
     },
     getattr(stream) {
       if (stream.shared.handle === undefined) return nodeOps.getattr(stream.node);
-      onHandle(OP.fstat, stream.shared.handle, 0, 0);
-      answered();
+      onHandle(CALL.fstat, stream.shared.handle, 0);
+      called(REQUEST + 5);
       return attributes();
     },
     setattr(stream, attr) {
       if (attr.size === undefined || stream.shared.handle === undefined) return nodeOps.setattr(stream.node, attr);
-      onHandle(OP.truncate, stream.shared.handle, 0, attr.size);
-      answered();
+      put64(onHandle(CALL.truncate, stream.shared.handle, 8), offset(attr.size), REQUEST + 5);
+      called(REQUEST + 13);
     },
     read(stream, buffer, offset, count, position) {
       const handle = handleOf(stream);
       let done = 0;
       while (done < count) {
         const want = Math.min(count - done, CHUNK);
-        onHandle(OP.read, handle, want, position + done);
-        answered();
-        buffer.set(payload(), offset + done);
-        done += length;
-        if (length < want) break;
+        const got = read(handle, want, position + done);
+        buffer.set(got, offset + done);
+        done += got.length;
+        if (got.length < want) break;
       }
       return done;
     },
     write(stream, buffer, offset, count, position) {
       const handle = handleOf(stream);
-      const append = (stream.flags & 1024) !== 0;
+      const atEnd = (stream.flags & 1024) !== 0;
       for (let done = 0; done < count;) {
         const bytes = buffer.subarray(offset + done, offset + Math.min(done + CHUNK, count));
-        onHandle(append ? OP.append : OP.write, handle, 0, position + done, bytes);
-        answered();
-        const n = incoming.readUInt32LE(HEADER);
+        const n = atEnd ? append(handle, bytes) : write(handle, bytes, position + done);
         if (n === 0) break;
         done += n;
         if (n < bytes.length) return done;

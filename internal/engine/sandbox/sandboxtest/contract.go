@@ -43,6 +43,8 @@ var contract = []test{
 	{"cells_have_results_and_exceptions", cellsHaveResults},
 	{"input_asks_if_offered", inputAsks},
 	{"files_are_shared_with_the_host", filesAreShared},
+	{"file_calls", fileCalls},
+	{"file_calls_at_their_limits", fileCallsAtTheirLimits},
 	{"overlays_hand_out_what_changed", overlaysHandOut},
 	{"scripts_know_their_file_and_arguments", scriptsKnowTheirFile},
 	{"once_ends_with_its_turn", onceEnds},

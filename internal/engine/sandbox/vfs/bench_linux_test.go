@@ -26,7 +26,9 @@ func BenchmarkStat(b *testing.B) {
 			var answer []byte
 			b.ReportAllocs()
 			for b.Loop() {
-				answer = server.Call(answer[:0], request)
+				if answer, err = server.Call(answer[:0], request); err != nil {
+					b.Fatal(err)
+				}
 			}
 			if le.Uint16(answer) != 0 {
 				b.Fatalf("errno %d", le.Uint16(answer))

@@ -16,6 +16,9 @@ func NewClient(call func(request []byte) ([]byte, error)) *Client { return &Clie
 
 // do makes a call and returns what is behind the errno.
 func (c *Client) do(request []byte) (*reader, error) {
+	if len(request) > MaxMessage { // reads and writes are divided: it is a path
+		return nil, ENAMETOOLONG
+	}
 	answer, err := c.call(request)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", EIO, err)

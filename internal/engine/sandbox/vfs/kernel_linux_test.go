@@ -319,7 +319,7 @@ func TestOverlayDoesWhatTheKernelDoes(t *testing.T) {
 func TestClientDoesWhatTheKernelDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		server := NewServer(NewTree(NewMemory(nil)), 4)
-		client := NewClient(func(request []byte) ([]byte, error) { return server.Call(nil, request), nil })
+		client := NewClient(func(request []byte) ([]byte, error) { return server.Call(nil, request) })
 		alike(t, kernel{tempDir(t)}, client, never)
 		if err := server.Close(); err != nil {
 			t.Fatal(err)

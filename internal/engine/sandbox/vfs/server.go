@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// Server answers the file calls of one guest in another process. What it is
-// sent may be anything.
+// Server answers the file calls of one guest, which runs in a process of its
+// own: the workers of package wasipy send them with a [Client], the processes
+// of package pyodide with JavaScript. A guest may send any bytes.
 type Server struct {
 	fs  FS
 	max int
@@ -18,13 +19,13 @@ type Server struct {
 	closed bool
 }
 
-// NewServer returns a server of a file system, with at most so many files open
-// at once.
-func NewServer(fsys FS, files int) *Server {
-	return &Server{fs: fsys, max: files, files: make(map[uint32]File)}
+// NewServer returns a server of a file system for a guest that may have
+// maxFiles files open at once.
+func NewServer(fsys FS, maxFiles int) *Server {
+	return &Server{fs: fsys, max: maxFiles, files: make(map[uint32]File)}
 }
 
-// Close closes what the guest left open. The file system stays.
+// Close closes the files that the guest left open, but not the file system.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	files := s.files
@@ -37,22 +38,37 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Call answers a request and appends the answer to dst. Calls may come at the
-// same time.
-func (s *Server) Call(dst, request []byte) []byte {
+// ErrMalformed means that a request is not of the form that file calls have.
+// Clients do not send such requests, so a guest that does has been subverted
+// and should be ended.
+var ErrMalformed = errors.New("malformed file call")
+
+// Call answers a request and appends the answer to dst. The error is nil or
+// [ErrMalformed], for which there is no answer. Call is safe for concurrent
+// use.
+func (s *Server) Call(dst, request []byte) ([]byte, error) {
+	if len(request) > MaxMessage {
+		return dst, ErrMalformed
+	}
 	start := len(dst)
 	dst = append(dst, 0, 0)
 	out, err := s.call(dst, &reader{b: request})
-	if err != nil {
-		le.PutUint16(dst[start:], uint16(ErrnoOf(err)))
-		return dst[:start+2]
+	switch {
+	case err == nil:
+		return out, nil
+	case err == ErrMalformed: //nolint:errorlint // it comes from call, unwrapped
+		return dst[:start], err
 	}
-	return out
+	le.PutUint16(dst[start:], uint16(ErrnoOf(err)))
+	return dst[:start+2], nil
 }
 
 func (s *Server) call(dst []byte, r *reader) ([]byte, error) {
 	op := r.u8()
-	if op >= OpFstat {
+	switch {
+	case op > OpClose:
+		return dst, ErrMalformed
+	case op >= OpFstat:
 		return s.fileCall(dst, op, r)
 	}
 	var err error
@@ -60,7 +76,7 @@ func (s *Server) call(dst []byte, r *reader) ([]byte, error) {
 	case OpStat:
 		follow, path := r.u8() != 0, r.str()
 		if r.bad {
-			return dst, EINVAL
+			return dst, ErrMalformed
 		}
 		info, err := s.fs.Stat(path, follow)
 		return appendInfo(dst, info), err
@@ -69,7 +85,7 @@ func (s *Server) call(dst []byte, r *reader) ([]byte, error) {
 	case OpReadDir:
 		path := r.str()
 		if r.bad {
-			return dst, EINVAL
+			return dst, ErrMalformed
 		}
 		entries, err := s.fs.ReadDir(path)
 		dst = le.AppendUint32(dst, uint32(len(entries)))
@@ -82,25 +98,33 @@ func (s *Server) call(dst []byte, r *reader) ([]byte, error) {
 	case OpReadlink:
 		path := r.str()
 		if r.bad {
-			return dst, EINVAL
+			return dst, ErrMalformed
 		}
 		target, err := s.fs.Readlink(path)
 		return append(dst, target...), err
-	case OpMkdir, OpChmod:
+	case OpMkdir, OpChmod, OpCreate:
 		perm, path := Mode(r.u32()), r.str()
 		switch {
 		case r.bad:
-			err = EINVAL
+			err = ErrMalformed
 		case op == OpMkdir:
 			err = s.fs.Mkdir(path, perm)
-		default:
+		case op == OpChmod:
 			err = s.fs.Chmod(path, perm)
+		default:
+			err = s.create(path, perm)
 		}
+	case OpResize:
+		size, path := r.offset(), r.str()
+		if r.bad {
+			return dst, ErrMalformed
+		}
+		err = s.resize(path, size)
 	case OpUnlink, OpRmdir:
 		path := r.str()
 		switch {
 		case r.bad:
-			err = EINVAL
+			err = ErrMalformed
 		case op == OpUnlink:
 			err = s.fs.Unlink(path)
 		default:
@@ -110,7 +134,7 @@ func (s *Server) call(dst []byte, r *reader) ([]byte, error) {
 		from, to := r.str(), r.str()
 		switch {
 		case r.bad:
-			err = EINVAL
+			err = ErrMalformed
 		case op == OpRename:
 			err = s.fs.Rename(from, to)
 		default:
@@ -119,22 +143,51 @@ func (s *Server) call(dst []byte, r *reader) ([]byte, error) {
 	case OpChtimes:
 		atime, mtime, path := int64(r.u64()), int64(r.u64()), r.str()
 		if r.bad {
-			return dst, EINVAL
+			return dst, ErrMalformed
 		}
 		err = s.fs.Chtimes(path, atime, mtime)
 	default:
-		err = ENOSYS
+		err = ErrMalformed
 	}
 	return dst, err
+}
+
+// create makes an empty file. It fails if the guest could not open the file.
+func (s *Server) create(path string, perm Mode) error {
+	handle, err := s.reserve()
+	if err != nil {
+		return err
+	}
+	defer s.release(handle)
+	f, err := s.fs.Open(path, Write|Create|Exclusive, perm)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// resize changes the size of a file that the guest has not opened. It fails if
+// the guest could not open the file.
+func (s *Server) resize(path string, size int64) error {
+	handle, err := s.reserve()
+	if err != nil {
+		return err
+	}
+	defer s.release(handle)
+	f, err := s.fs.Open(path, Write, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(size), f.Close())
 }
 
 func (s *Server) open(dst []byte, r *reader) ([]byte, error) {
 	flags, perm, path := Flags(r.u16()), Mode(r.u32()), r.str()
 	if r.bad {
-		return dst, EINVAL
+		return dst, ErrMalformed
 	}
-	// The place is taken before the file is opened: a refusal must not have
-	// made or emptied one.
+	// The handle is reserved before the file is opened: a refused call must
+	// not have made or emptied a file.
 	handle, err := s.reserve()
 	if err != nil {
 		return dst, err
@@ -144,19 +197,14 @@ func (s *Server) open(dst []byte, r *reader) ([]byte, error) {
 		s.release(handle)
 		return dst, err
 	}
-	info, err := f.Stat()
 	s.mu.Lock()
-	if err == nil && !s.closed {
-		s.files[handle] = f
+	if s.closed {
 		s.mu.Unlock()
-		return appendInfo(le.AppendUint32(dst, handle), info), nil
+		return dst, errors.Join(EBADF, f.Close())
 	}
-	delete(s.files, handle)
+	s.files[handle] = f
 	s.mu.Unlock()
-	if err == nil {
-		err = EBADF
-	}
-	return dst, errors.Join(ErrnoOf(err), f.Close())
+	return le.AppendUint32(dst, handle), nil
 }
 
 func (s *Server) reserve() (uint32, error) {
@@ -193,7 +241,7 @@ func (s *Server) fileCall(dst []byte, op byte, r *reader) ([]byte, error) {
 	s.mu.Unlock()
 	switch {
 	case r.bad:
-		return dst, EINVAL
+		return dst, ErrMalformed
 	case !ok:
 		return dst, EBADF
 	}
@@ -204,7 +252,7 @@ func (s *Server) fileCall(dst []byte, op byte, r *reader) ([]byte, error) {
 	case OpRead:
 		off, n := r.offset(), int(min(r.u32(), MaxIO))
 		if r.bad {
-			return dst, EINVAL
+			return dst, ErrMalformed
 		}
 		start := len(dst)
 		dst = slices.Grow(dst, n)[:start+n]
@@ -213,21 +261,21 @@ func (s *Server) fileCall(dst []byte, op byte, r *reader) ([]byte, error) {
 	case OpWrite:
 		off, p := r.offset(), r.rest()
 		if r.bad || len(p) > MaxIO {
-			return dst, EINVAL
+			return dst, ErrMalformed
 		}
 		n, err := f.WriteAt(p, off)
 		return le.AppendUint32(dst, uint32(n)), err
 	case OpAppend:
 		p := r.rest()
 		if len(p) > MaxIO {
-			return dst, EINVAL
+			return dst, ErrMalformed
 		}
 		n, end, err := f.Append(p)
 		return le.AppendUint64(le.AppendUint32(dst, uint32(n)), uint64(end)), err
 	case OpTruncate:
 		size := r.offset()
 		if r.bad {
-			return dst, EINVAL
+			return dst, ErrMalformed
 		}
 		return dst, f.Truncate(size)
 	case OpSync:
@@ -235,7 +283,7 @@ func (s *Server) fileCall(dst []byte, op byte, r *reader) ([]byte, error) {
 	case OpClose:
 		return dst, f.Close()
 	}
-	return dst, ENOSYS
+	return dst, ErrMalformed
 }
 
 // reserved holds the place of a file that is being opened.

@@ -8,7 +8,7 @@ import (
 
 func newClient(files int) (*Client, *Server) {
 	server := NewServer(NewTree(NewMemory(NewQuota(1<<22, 100))), files)
-	return NewClient(func(request []byte) ([]byte, error) { return server.Call(nil, request), nil }), server
+	return NewClient(func(request []byte) ([]byte, error) { return server.Call(nil, request) }), server
 }
 
 func TestServerBoundsOpenFiles(t *testing.T) {
@@ -43,6 +43,87 @@ func TestServerBoundsOpenFiles(t *testing.T) {
 	}
 }
 
+// TestServerCreatesAndResizesByPath makes the two calls that have no method of
+// FS.
+func TestServerCreatesAndResizesByPath(t *testing.T) {
+	client, server := newClient(1)
+	defer server.Close()
+	call := func(request []byte) Errno {
+		t.Helper()
+		answer, err := server.Call(nil, request)
+		if err != nil || len(answer) != 2 {
+			t.Fatalf("answer %q, %v", answer, err)
+		}
+		return Errno(le.Uint16(answer))
+	}
+	create := func(path string) Errno {
+		return call(appendStr(le.AppendUint32([]byte{OpCreate}, 0o600), path))
+	}
+	resize := func(path string, size uint64) Errno {
+		return call(appendStr(le.AppendUint64([]byte{OpResize}, size), path))
+	}
+	if e := create("/f"); e != 0 {
+		t.Errorf("create: %v", e)
+	}
+	if e := create("/f"); e != EEXIST {
+		t.Errorf("create again: %v, want EEXIST", e)
+	}
+	if e := resize("/f", 7); e != 0 {
+		t.Errorf("resize: %v", e)
+	}
+	if e := resize("/none", 7); e != ENOENT {
+		t.Errorf("resize no file: %v, want ENOENT", e)
+	}
+	if info, err := client.Stat("/f", true); err != nil || info.Size != 7 || info.Mode != TypeFile|0o600 {
+		t.Errorf("the file is %+v, %v", info, err)
+	}
+	if _, err := client.Open("/f", Read, 0); err != nil {
+		t.Fatal(err)
+	}
+	if e := create("/g"); e != EMFILE {
+		t.Errorf("create with too many open files: %v, want EMFILE", e)
+	}
+	if _, err := client.Stat("/g", true); !errors.Is(err, ENOENT) {
+		t.Errorf("a refused create made the file: %v", err)
+	}
+	if e := resize("/f", 0); e != EMFILE {
+		t.Errorf("resize with too many open files: %v, want EMFILE", e)
+	}
+	if info, err := client.Stat("/f", true); err != nil || info.Size != 7 {
+		t.Errorf("a refused resize left %+v, %v", info, err)
+	}
+}
+
+// TestServerRefusesMalformedRequests sends what no client sends.
+func TestServerRefusesMalformedRequests(t *testing.T) {
+	client, server := newClient(1)
+	defer server.Close()
+	if _, err := client.Open("/f", Write|Create, 0o644); err != nil { // handle 1
+		t.Fatal(err)
+	}
+	for name, request := range map[string][]byte{
+		"empty":                {},
+		"no operation":         {0},
+		"an unknown operation": {OpClose + 1, 2, 0, 0, 0}, // also without an open file
+		"a path cut off":       {OpStat, 0, 255, 255, 255, 255, '/'},
+		"one path of two":      {OpRename, 1, 0, 0, 0, '/'},
+		"no handle":            {OpFstat, 1, 0},
+		"an offset that is -1": append([]byte{OpWrite, 1, 0, 0, 0}, bytes.Repeat([]byte{255}, 8)...),
+		"a write too large":    append([]byte{OpWrite, 1, 0, 0, 0}, make([]byte, 8+MaxIO+1)...),
+		"an append too large":  append([]byte{OpAppend, 1, 0, 0, 0}, make([]byte, MaxIO+1)...),
+		"a message too large":  appendStr([]byte{OpUnlink}, string(make([]byte, MaxMessage))),
+		"a size that is -1":    append([]byte{OpTruncate, 1, 0, 0, 0}, bytes.Repeat([]byte{255}, 8)...),
+		"a size cut off":       {OpResize, 1, 0, 0, 0, '/'},
+	} {
+		if answer, err := server.Call([]byte("kept"), request); !errors.Is(err, ErrMalformed) || string(answer) != "kept" {
+			t.Errorf("%s: answer %q, %v, want ErrMalformed", name, answer, err)
+		}
+	}
+	if err := client.Unlink("/" + string(bytes.Repeat([]byte("x"), MaxMessage))); !errors.Is(err, ENAMETOOLONG) {
+		t.Errorf("a client of a path too large: %v, want ENAMETOOLONG", err)
+	}
+}
+
 func TestClientMovesMoreThanOneMessageHolds(t *testing.T) {
 	client, server := newClient(4)
 	defer server.Close()
@@ -67,8 +148,8 @@ func TestClientMovesMoreThanOneMessageHolds(t *testing.T) {
 	}
 }
 
-// FuzzServer sends anything. A server answers each message, and always with an
-// errno that has a name.
+// FuzzServer sends any bytes. The server refuses a message as malformed, or
+// answers it with an errno that has a name.
 func FuzzServer(f *testing.F) {
 	f.Add([]byte{OpStat, 1, 1, 0, 0, 0, '/'})
 	f.Add([]byte{OpOpen, 7, 0, 0, 0, 0, 0, 2, 0, 0, 0, '/', 'a'})
@@ -84,8 +165,14 @@ func FuzzServer(f *testing.F) {
 		}
 		for len(message) > 0 {
 			n := min(len(message), 1+int(message[0])%64)
-			answer := server.Call([]byte("kept"), message[:n])
+			answer, err := server.Call([]byte("kept"), message[:n])
 			message = message[n:]
+			if err != nil {
+				if !errors.Is(err, ErrMalformed) || string(answer) != "kept" {
+					t.Fatalf("answer %q, %v", answer, err)
+				}
+				continue
+			}
 			if !bytes.HasPrefix(answer, []byte("kept")) || len(answer) < 6 {
 				t.Fatalf("answer %q", answer)
 			}

@@ -12,7 +12,7 @@ import (
 //
 //	call          request after the u8 of the op          answer after a u16 errno of 0
 //	OpStat        u8 follow, string path                  info
-//	OpOpen        u16 flags, u32 perm, string path        u32 handle, info
+//	OpOpen        u16 flags, u32 perm, string path        u32 handle
 //	OpReadDir     string path                             u32 count, count × (u64 ino, u32 type, string name)
 //	OpMkdir       u32 perm, string path
 //	OpUnlink      string path
@@ -22,6 +22,8 @@ import (
 //	OpReadlink    string path                             rest target
 //	OpChmod       u32 perm, string path
 //	OpChtimes     i64 atime, i64 mtime, string path
+//	OpCreate      u32 perm, string path
+//	OpResize      u64 size, string path
 //	OpFstat       u32 handle                              info
 //	OpRead        u32 handle, u64 offset, u32 length      rest bytes; none at the end of the file
 //	OpWrite       u32 handle, u64 offset, rest bytes      u32 written
@@ -33,6 +35,11 @@ import (
 // info is u64 dev, u64 ino, u32 mode, u32 nlink, i64 size, i64 atime, i64
 // mtime, i64 ctime: 56 bytes. An answer with another errno has nothing after
 // it.
+//
+// OpCreate makes an empty file, and fails if the path exists; OpResize changes
+// the size of a file by its path. They save a guest that does this before it
+// opens a file two calls, and fail as opening it would if too many files are
+// open.
 const (
 	OpStat byte = 1 + iota
 	OpOpen
@@ -45,6 +52,8 @@ const (
 	OpReadlink
 	OpChmod
 	OpChtimes
+	OpCreate
+	OpResize
 	OpFstat
 	OpRead
 	OpWrite
@@ -54,11 +63,11 @@ const (
 	OpClose
 )
 
-// MaxIO bounds the bytes of one read or write; a longer read returns less, a
-// longer write is refused.
+// MaxIO bounds the bytes of one read or write. A longer read returns less; a
+// longer write is malformed, and clients divide it.
 const MaxIO = 1 << 20
 
-// MaxMessage bounds a request.
+// MaxMessage bounds a request: a longer one is malformed.
 const MaxMessage = MaxIO + 64
 
 // reader takes a message apart. After the first error all that it returns is

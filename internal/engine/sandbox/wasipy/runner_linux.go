@@ -166,7 +166,9 @@ func (c *conversation) serve(kind byte, b []byte) error {
 		}
 		c.link.Write(guest.Stream(b[0]), b[1:])
 	case frameFile:
-		c.answer = c.files.Call(c.answer[:0], b)
+		if err := c.file(b); err != nil {
+			return err
+		}
 		return c.reply(c.answer)
 	case frameBell:
 		w := c.use.window
@@ -174,7 +176,9 @@ func (c *conversation) serve(kind byte, b []byte) error {
 			return nil
 		}
 		c.request = w.take(c.request[:0])
-		c.answer = c.files.Call(c.answer[:0], c.request)
+		if err := c.file(c.request); err != nil {
+			return err
+		}
 		given, ring := w.give(c.answer)
 		switch {
 		case !given:
@@ -212,6 +216,12 @@ func (c *conversation) serve(kind byte, b []byte) error {
 		return errFrame
 	}
 	return nil
+}
+
+// file answers a file call.
+func (c *conversation) file(request []byte) (err error) {
+	c.answer, err = c.files.Call(c.answer[:0], request)
+	return err
 }
 
 func (c *conversation) waited(b []byte, err error) error {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 )
 
 // lanes returns the two ends of a lane with a window.
@@ -193,5 +195,23 @@ func TestWindowForgets(t *testing.T) {
 	parent.window.give([]byte("yes"))
 	if got := worker.window.answer(nil); !worker.window.answered() || string(got) != "yes" {
 		t.Errorf("its answer is %q", got)
+	}
+}
+
+// A worker that sends a malformed file call is not answered, whichever way the
+// call takes.
+func TestMalformedFileCallsEndTheConversation(t *testing.T) {
+	parent, worker := lanes(t)
+	files := vfs.NewServer(vfs.NewTree(vfs.NewMemory(nil)), 1)
+	defer files.Close()
+	c := &conversation{use: &use{lane: parent}, files: files}
+	if err := c.serve(frameFile, []byte{vfs.OpStat}); !errors.Is(err, vfs.ErrMalformed) {
+		t.Errorf("on the lane: %v, want ErrMalformed", err)
+	}
+	if asked, _ := worker.window.ask([]byte{vfs.OpStat}); !asked {
+		t.Fatal("the window takes no call")
+	}
+	if err := c.serve(frameBell, nil); !errors.Is(err, vfs.ErrMalformed) {
+		t.Errorf("through the window: %v, want ErrMalformed", err)
 	}
 }
