@@ -168,7 +168,7 @@ func TestCrashedWorkerEndsOneRun(t *testing.T) {
 		contexts[n], over[n] = openTest(t, b), make(chan outcome, 1)
 		h := quietHost{make(chan string, 1)}
 		go func() {
-			res, err := contexts[n].Run(context.Background(), guest.Script{Code: "import sys\nprint('go')\ntry: sys.stdin.readline()\nexcept KeyboardInterrupt: sys.exit(7)"}, h)
+			res, err := contexts[n].Run(context.Background(), guest.Script{Code: "import sys\ntry:\n print('go')\n sys.stdin.readline()\nexcept KeyboardInterrupt: sys.exit(7)"}, h)
 			over[n] <- outcome{res, err}
 		}()
 		<-h.out
