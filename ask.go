@@ -142,7 +142,7 @@ func (r *Run) call(ctx context.Context, ask Seq, tool Tool, args json.RawMessage
 	if err != nil {
 		answer.Error = &AnswerError{Message: err.Error()}
 	}
-	// A run that no longer asks, or is gone, has nobody to tell.
+	// An error means that the run no longer waits for the answer.
 	_ = r.Answer(context.WithoutCancel(ctx), answer, false)
 }
 

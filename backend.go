@@ -16,8 +16,8 @@ import (
 // [ErrClosed] after the backend was closed, [ErrDenied] if a policy or access
 // rights forbid the call, and the cause of ctx if it ended. Those that take an
 // id return [ErrNotFound] if there is no such run. The other errors are stated
-// by each method. An error that is none of these is a fault of the machine or
-// of the connection.
+// by each method. Every other error is a fault of the machine or of
+// the connection.
 type Backend interface {
 	// Start begins a run and returns once it really started. If spec.ID
 	// names a run that was started the same way, it returns that run.

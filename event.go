@@ -65,8 +65,8 @@ const (
 // belong into a blob.
 const MaxEventBytes = 16 << 20
 
-// Event is one entry of a run's log. It is immutable once appended: nobody
-// may change what Bytes and Data point at.
+// Event is one entry of a run's log. It is immutable once appended: readers
+// must not change the contents of Bytes and Data.
 type Event struct {
 	Run    RunID
 	Seq    Seq

@@ -33,7 +33,7 @@ func (f *Filter) Check() error {
 	switch f.State {
 	case "", StateRunning, StateExited, StateClosed:
 	default:
-		return fmt.Errorf("%w: state %q is none of running, exited, closed", ErrInvalid, f.State)
+		return fmt.Errorf("%w: unknown state %q: use running, exited or closed", ErrInvalid, f.State)
 	}
 	if f.Limit < 0 {
 		return fmt.Errorf("%w: a limit of %d runs", ErrInvalid, f.Limit)

@@ -53,8 +53,8 @@
 //	}
 //
 // The [Policy] of a config decides first. An ask that it decides is never open:
-// the ask event carries the answer. An ask that nobody answers is denied when
-// its time is up.
+// the ask event carries the answer. An ask without an answer is denied at its
+// deadline.
 //
 // # Resume a session
 //

@@ -161,8 +161,8 @@ func (c *Client) adopt(l *connection) {
 	c.conn, c.err = l, nil
 }
 
-// connected returns a live connection, making one if need be. Whoever comes
-// while attempts are under way waits for their end.
+// connected returns a live connection, dialling if there is none. Callers that
+// arrive during an attempt wait for its end.
 func (c *Client) connected(ctx context.Context) (*connection, error) {
 	for {
 		c.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/spool-run/spool/local"
 )
 
-// The run lives on if this program ends or dies; whoever opens the directory
+// The run lives on if this program ends or dies; a program that opens the directory
 // again finds it by its name.
 func ExampleOpen() {
 	local.ChildMain() // the first statement of main

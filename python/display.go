@@ -18,8 +18,8 @@ type Display struct {
 	// Bundle holds the forms by MIME type: a JSON string for text, base64
 	// in a JSON string for images and other bytes, any JSON value for JSON
 	// types, and the object of a [spool.Blob] for what is too large for a log.
-	// JSON that itself looks like a blob belongs into a blob, so that
-	// nobody takes it for one.
+	// JSON that itself looks like a blob must itself be stored as a blob,
+	// so that a reader does not mistake it for one.
 	Bundle map[string]json.RawMessage
 	// Metadata says more about single forms, by MIME type.
 	Metadata map[string]json.RawMessage

@@ -1,4 +1,4 @@
-// Command untrusted runs Python that nobody has checked, in a sandbox that
+// Command untrusted runs untrusted Python, in a sandbox that
 // sees one directory, read-only, and nothing else of this machine.
 //
 //	go run ./untrusted ~/data 'import os; print(os.listdir("/data"))'

@@ -53,7 +53,7 @@ func plain(s string) string {
 
 // screenFilter passes on text, colours, cursor movement and modes. It drops
 // sequences that reach beyond the screen (the clipboard, the title, printing),
-// those that make the terminal answer as if somebody typed, and hidden
+// those that make the terminal answer as if the user typed, and hidden
 // characters.
 type screenFilter struct {
 	w     io.Writer

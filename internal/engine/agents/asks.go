@@ -61,7 +61,7 @@ func (s *session) withdrawn(_ *talk.Turn, key string) {
 // expire denies the asks that were not answered in time.
 func (s *session) expire(now time.Time) {
 	for _, a := range s.turns.Expired(now) {
-		d := agent.Decision{Choice: agent.Deny, Message: "Nobody answered in time."}
+		d := agent.Decision{Choice: agent.Deny, Message: "No answer in time."}
 		data, err := json.Marshal(d)
 		if err != nil { // plain fields always encode
 			data = nil

@@ -435,7 +435,7 @@ func lateOutput(t *testing.T, e engine.Engine) {
 	}
 	s, log := start(t, e, shell("echo now; (read x < "+fifo+"; echo late) & exit 5"))
 	log.Until(t, "exited", func(e spool.Event) bool { return e.Kind == spool.KindExited })
-	// Both ways, so that opening waits for nobody.
+	// Opened for reading and writing, so that opening does not block.
 	f, err := os.OpenFile(fifo, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -360,7 +360,7 @@ func askEnds(t *testing.T, s *Subject) {
 	if d := k.done(turn); d.Outcome == spool.TurnOK {
 		t.Errorf("%+v", d)
 	}
-	k.answer(ask) // nobody waits for it
+	k.answer(ask) // the turn no longer waits for it
 	again := k.begin(k.turns.Ask())
 	second := k.log.Until(t, "another ask", func(e spool.Event) bool { return e.Turn == again && e.OpensAsk() }).Seq
 	k.answer(ask)

@@ -402,7 +402,7 @@ class _Raw(_io.FileIO):
             _order(self.other)
         if S.child or _ident() != S.main:
             return _file_write(self, b)
-        # An interrupt that raised between the write and whoever called it
+        # An interrupt that raised between the write and its caller
         # would have the same bytes written again.
         S.critical += 1
         S.writing = 1 if self.first is None else 2
@@ -597,7 +597,7 @@ class _Stdin(_io.TextIOBase):
 
 def _input(prompt="", secret=False):
     if not S.asking:
-        raise EOFError("input() is not available here: nobody answers the questions of this run. Put the value into the code instead.")
+        raise EOFError("input() is not available: this run was started without an answer for input(). Put the value into the code instead.")
     a = _ask("input", {"prompt": _str(prompt), "secret": secret})
     if a.get("error") is not None:
         raise EOFError(a["error"] or "there is no input")

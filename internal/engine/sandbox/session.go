@@ -49,7 +49,7 @@ type session struct {
 	last   *turn         // the one that input belongs to
 	held   *stdin        // input that came before any turn
 	count  int           // of cells, as a person counts them
-	ending *end          // somebody asked for it
+	ending *end          // set once a stop or kill was requested
 	renew  bool          // a new interpreter was asked for
 	over   bool          // no input is taken any more
 }

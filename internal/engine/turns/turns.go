@@ -42,8 +42,8 @@
 // way.
 //
 // [Queue.Deadline] says when to look at the clock next: [Queue.TimedOut] then
-// returns the turn whose time is up, and [Queue.Expired] the asks that nobody
-// answered in time.
+// returns the turn whose time is up, and [Queue.Expired] the asks whose
+// deadline passed.
 //
 // When the run ends, the engine calls [Queue.Shut], finishes the turn that runs,
 // and calls [Queue.Drop] for those that never began.

@@ -121,7 +121,7 @@ func Understood(options []spool.AskOption, d agent.Decision, t *Turn) agent.Deci
 	if _, ok := Choose(options, d); ok {
 		return d
 	}
-	t.Notice("warning", NoticeDenied, "the answer "+Title(d.Choice)+" is none of the options, and counts as a denial")
+	t.Notice("warning", NoticeDenied, "the answer "+Title(d.Choice)+" is not an option and counts as a denial")
 	return agent.Decision{Choice: agent.Deny, Message: d.Message}
 }
 

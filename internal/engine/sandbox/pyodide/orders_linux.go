@@ -134,8 +134,8 @@ func received(oob []byte) (*os.File, error) {
 
 // carryOut does what takes no time.
 func (w *supervisor) carryOut(o order) error {
-	// The lock keeps the pid from being reaped, and so from being
-	// somebody else's.
+	// The lock keeps the process from being reaped, so that its pid
+	// cannot be reused.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	pid, ok := w.procs[o.ID]

@@ -18,7 +18,7 @@ import (
 type pool struct {
 	group *group
 	ready chan made    // what was started ahead
-	taken atomic.Int64 // when somebody wanted one, in Unix nanoseconds
+	taken atomic.Int64 // when a process was last taken, in Unix nanoseconds
 	stop  context.CancelFunc
 	ctx   context.Context
 	done  chan struct{}
@@ -34,8 +34,8 @@ type made struct {
 // loaded before.
 const forkTime = 20 * time.Second
 
-// Where more interpreters live than crowd, a spare is made only when nobody has
-// taken a process for restTime.
+// Where more interpreters live than crowd, the pool makes a spare only if no process
+// was taken for restTime.
 const restTime = 20 * time.Millisecond
 
 var crowd = 2 * runtime.NumCPU()
@@ -120,9 +120,9 @@ func (p *pool) spare() *process {
 	}
 }
 
-// rest waits until nobody has taken a process for a while: to make a spare is
-// more work than to fork when one is needed, and where all processors are busy
-// would only be in the way of those who compute.
+// rest waits until no process was taken for a while. Making a spare takes more
+// work than forking on demand, and would slow down running scripts while all
+// processors are busy.
 func (p *pool) rest() {
 	for {
 		left := restTime - time.Since(time.Unix(0, p.taken.Load()))

@@ -132,8 +132,8 @@ type runnerConfig struct {
 	Mark     byte     `json:"mark"`
 }
 
-// unownedUID is who interpreters are outside their namespaces where this
-// process is root and may choose: nobody that owns anything.
+// unownedUID is the user id of interpreters outside their namespaces if this
+// process is root. No file belongs to that id.
 const unownedUID = 0x5b00_0001
 
 // heapMB bounds JavaScript's own heap, which holds little: Python's is not in

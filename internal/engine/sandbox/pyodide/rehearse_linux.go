@@ -11,11 +11,10 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 )
 
-// Before a process has its first script it goes through one that is nobody's,
-// to be compiled and to have its memory ready. What that asks for is answered
-// here.
+// Before its first script a process runs a rehearsal script, which compiles the
+// code and prepares the memory. This file answers the calls of that script.
 
-// The files of such a script. Nobody writes to them.
+// The files of the rehearsal. They are never written.
 const (
 	rehearsalDir  = "/workspace"
 	rehearsalFile = "/workspace/f"

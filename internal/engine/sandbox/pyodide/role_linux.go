@@ -82,8 +82,8 @@ func outer(p plan) error {
 	files := []*os.File{os.NewFile(fdControl, "control"), os.NewFile(fdSnapshot, "snapshot")}
 	if uid == 0 && p.HostUID != 0 {
 		// Root inside must not be root outside: much of /proc/sys asks
-		// for nothing else. But nobody else can reach what only root
-		// can, so root takes the mounts.
+		// for nothing else. Only root can reach files that belong to
+		// root, so root makes the mounts.
 		uid, gid = p.HostUID, p.HostUID
 		attr.GidMappingsEnableSetgroups = true
 		trees, err := p.trees()

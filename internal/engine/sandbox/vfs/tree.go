@@ -286,7 +286,7 @@ func (t *Tree) walk(names []string, follow bool) (place, error) {
 		info, err := p.mount.layer.lstat(p.path)
 		end := len(names) == 0
 		switch {
-		case errors.Is(err, errLink): // somebody just made it one
+		case errors.Is(err, errLink): // another process replaced it by a link
 			return p, EAGAIN
 		case errors.Is(err, ENOENT) && end:
 			return p, nil
@@ -327,7 +327,7 @@ func settle(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errLink): // somebody made a directory a link meanwhile
+	case errors.Is(err, errLink): // another process replaced a directory by a link
 		return EAGAIN
 	}
 	return ErrnoOf(err)

@@ -60,7 +60,7 @@ type worker struct {
 	cmd     *exec.Cmd
 	control *os.File
 	free    []*lane // idle
-	busy    int     // lanes that somebody uses
+	busy    int     // lanes in use
 	dead    bool
 	stuck   int // lanes whose script did not end in time
 	stderr  *tail.Buffer
@@ -78,7 +78,7 @@ func newPool(cfg Config, p *prepared) *pool {
 	return pl
 }
 
-// use is a lane that somebody has for himself.
+// use is the exclusive use of a lane.
 type use struct {
 	*lane
 	worker *worker

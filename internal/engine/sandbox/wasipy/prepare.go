@@ -164,7 +164,7 @@ func (p *prepared) check(packages []string) error {
 	return nil
 }
 
-// fill fills a directory, unless somebody else just did.
+// fill fills a directory, unless another process just did.
 func fill(ctx context.Context, dir string, progress func(guest.Progress)) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the cache directory: %w", err)
