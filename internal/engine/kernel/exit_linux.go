@@ -96,6 +96,7 @@ func (s *session) drainAfterExit() {
 
 // afterExit ends the turns, asks and forks of an interpreter that has exited.
 func (s *session) afterExit(p *interpreter, stack string) {
+	last := s.turns.Latest() // later turns are for the next interpreter
 	d := spool.Done{Outcome: spool.TurnCrashed}
 	d.Error, d.ErrorClass = s.cause(p)
 	if s.lastOutcome != nil {
@@ -142,17 +143,17 @@ func (s *session) afterExit(p *interpreter, stack string) {
 	s.failForks("the interpreter ended")
 	switch {
 	case s.shutdown != nil:
-		s.dropQueued("the run was ended")
+		s.dropQueued(last, "the run was ended")
 	case s.restarting:
 		s.restarting = false
-		s.dropQueued("the interpreter was restarted")
+		s.dropQueued(last, "the interpreter was restarted")
 		s.startReplacement()
 	case crashed && t == nil:
-		s.dropQueued("the interpreter died before it")
+		s.dropQueued(last, "the interpreter died before it")
 	case crashed:
-		s.dropQueued("the interpreter died in a cell before it")
+		s.dropQueued(last, "the interpreter died in a cell before it")
 	default:
-		s.dropQueued("the interpreter was killed in a cell before it")
+		s.dropQueued(last, "the interpreter was killed in a cell before it")
 	}
 	s.idleSince = time.Now()
 }
@@ -204,7 +205,7 @@ func (s *session) finish() {
 			r.reply <- nil
 		}
 	}
-	s.dropQueued("the run was ended")
+	s.dropQueued(s.turns.Latest(), "the run was ended")
 	text := "the interpreter was ended by " + stepNames[s.shutdown.step]
 	if !confirmed {
 		text = "the interpreter may still be running"

@@ -224,9 +224,10 @@ func (s *session) finishTurn(t *turn, d spool.Done) {
 	s.setBlocked(false)
 }
 
-// dropQueued ends the queued turns without running them.
-func (s *session) dropQueued(why string) {
-	s.turns.Drop(spool.Done{Outcome: spool.TurnKilled, Error: "the cell was not run: " + why, ErrorClass: turns.ClassNotRun})
+// dropQueued ends the queued turns without running them, up to and including
+// last.
+func (s *session) dropQueued(last spool.Seq, why string) {
+	s.turns.DropThrough(last, spool.Done{Outcome: spool.TurnKilled, Error: "the cell was not run: " + why, ErrorClass: turns.ClassNotRun})
 }
 
 // handleAsk appends an ask. The timeout of the turn pauses until the answer.
@@ -311,10 +312,11 @@ func (s *session) handleReplacement(st *replacement) {
 		}
 	}
 	if err != nil {
+		last := s.turns.Latest()
 		if t := s.turns.First(); t != nil {
 			s.turns.Finish(t, spool.Done{Outcome: spool.TurnCrashed, Error: "could not start a new interpreter: " + err.Error(), ErrorClass: ClassStart})
 		}
-		s.dropQueued("could not start a new interpreter")
+		s.dropQueued(last, "could not start a new interpreter")
 		return
 	}
 	s.notice(spool.Notice{

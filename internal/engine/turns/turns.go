@@ -53,6 +53,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -240,12 +241,25 @@ func (q *Queue[T, A]) remove(t *Turn[T]) {
 	}
 }
 
-// Drop ends all turns that wait, oldest first. The one that runs is not
-// touched.
-func (q *Queue[T, A]) Drop(d spool.Done) {
+// Latest returns the seq of the newest turn that was accepted, or zero.
+func (q *Queue[T, A]) Latest() spool.Seq {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for len(q.queued) > 0 {
+	return q.latest
+}
+
+// Drop ends all turns that wait, oldest first. The one that runs is not
+// touched.
+func (q *Queue[T, A]) Drop(d spool.Done) { q.DropThrough(math.MaxUint64, d) }
+
+// DropThrough is Drop for turns up to and including that seq. An engine whose
+// interpreter died takes [Queue.Latest] before it logs the death, and drops the
+// turns up to there: a turn that a client sends because it saw the death in the
+// log is meant for the next interpreter.
+func (q *Queue[T, A]) DropThrough(last spool.Seq, d spool.Done) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.queued) > 0 && q.queued[0].Seq <= last {
 		q.finish(q.queued[0], d)
 	}
 }

@@ -148,6 +148,25 @@ func TestQueueOrder(t *testing.T) {
 	}
 }
 
+// A turn that arrives after the end of another is in the log is not dropped with
+// the turns that waited before.
+func TestDropThrough(t *testing.T) {
+	q, m := open(Options[string, string]{})
+	crashed := accept(t, q, m, "crashed")
+	waiting := accept(t, q, m, "waiting")
+	q.Next()
+	last := q.Latest()
+	q.Finish(crashed, spool.Done{Outcome: spool.TurnCrashed})
+	next := accept(t, q, m, "next")
+	q.DropThrough(last, spool.Done{Outcome: spool.TurnKilled})
+	if order, _ := m.dones(t); !slices.Equal(order, []spool.Seq{crashed.Seq, waiting.Seq}) {
+		t.Errorf("done events of %v", order)
+	}
+	if q.Next() != next {
+		t.Error("the turn that arrived last does not run")
+	}
+}
+
 // TestMoves walks the table: each state is reached, and whatever is not in the
 // table does nothing.
 func TestMoves(t *testing.T) {
