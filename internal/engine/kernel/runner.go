@@ -20,8 +20,10 @@ var runnerSource []byte
 // interpreter caches the compiled runner there.
 const bootCode = `import sys
 sys.path.insert(0, sys.argv[1])
+w, sys.dont_write_bytecode = sys.dont_write_bytecode, False
 import spool_kernel_runner as r
-del sys.path[0], sys.argv[1], sys.modules["spool_kernel_runner"]
+sys.dont_write_bytecode = w
+del w, sys.path[0], sys.argv[1], sys.modules["spool_kernel_runner"]
 r.main()`
 
 // inlineCode is the runner as an argument, for a user without a cache directory.
