@@ -40,10 +40,10 @@ func arguments(t *testing.T, c agent.Config, prompt string) (argv []string, stdi
 	c.Mode = agent.ModeExec
 	c.Program = fakeCLI(t, `for a in "$@"; do printf '%s\0' "$a"; done > `+dir+`/argv; cat > `+dir+`/stdin; exit 1`)
 	r := converse(t, newEngine(t), c)
-	r.ask(prompt)
+	done := r.ask(prompt)
 	b, err := os.ReadFile(filepath.Join(dir, "argv"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v; the turn ended with %+v", err, done)
 	}
 	in, err := os.ReadFile(filepath.Join(dir, "stdin"))
 	if err != nil {

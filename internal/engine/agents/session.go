@@ -188,6 +188,9 @@ func (s *session) speaker() *talk.Turn {
 // advance does what can be done now. It reports false when the run is over.
 func (s *session) advance() bool {
 	for {
+		// Before the queue: a prompt that arrives after this look at it, and
+		// the end of prompts after that, must not end the run.
+		shut := s.shut()
 		s.checkLog()
 		s.noteResult()
 		if id := s.run.Session; id != "" {
@@ -210,7 +213,7 @@ func (s *session) advance() bool {
 			if t := s.turns.Next(); t != nil {
 				s.begin(t)
 			}
-		case s.state.run == runOpen && !s.shut():
+		case s.state.run == runOpen && !shut:
 			return true
 		default:
 			if s.state.run == runOpen {

@@ -33,7 +33,11 @@ func TestTerminateKillsSetsidChild(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	p.mustCall(t, "process/terminate", map[string]any{"processId": "p"}, nil)
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
+	ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	n, err := unix.Poll(ended, int(patience/time.Millisecond))
+	for err == unix.EINTR {
+		n, err = unix.Poll(ended, int(patience/time.Millisecond))
+	}
 	if n != 1 {
 		t.Errorf("the escaped child is alive: %v", err)
 	}
