@@ -45,6 +45,7 @@ func RunTurns(t *testing.T, open func(t *testing.T) Kernels) {
 		{"repeated_input_id_is_one_turn", repeatedCell},
 		{"a_crash_is_told_and_nothing_is_repeated", cellCrash},
 		{"a_run_that_ends_ends_its_turns", endedTurns},
+		{"a_full_queue_is_busy", fullQueue},
 	}
 	b := open(t) // one zygote serves all kernels
 	for _, tt := range tests {
@@ -466,6 +467,23 @@ func endedTurns(t *testing.T, b spool.Backend) {
 
 // turnReconnects reads a turn through two connections: every event is seen
 // once, the open ask is still open, and the state is present.
+// fullQueue sends cells to a kernel that executes none of them. The limit of
+// waiting cells is well below the number of cells sent here.
+func fullQueue(t *testing.T, b spool.Backend) {
+	k := startKernel(t, b, `{}`)
+	k.exec("import time; time.sleep(600)")
+	for range 5000 {
+		_, err := k.Exec(t.Context(), "", spool.Cell{Code: "pass"})
+		if err != nil {
+			if !errors.Is(err, spool.ErrBusy) {
+				t.Errorf("a full queue gives %v", err)
+			}
+			return
+		}
+	}
+	t.Error("the queue has no limit")
+}
+
 func turnReconnects(t *testing.T, b Kernels) {
 	k := startKernel(t, b, `{"input":"ask"}`)
 	turn := k.exec("for i in range(100): print(i)\nname = input('who? ')\nfor i in range(100, 200): print(i)\nname")
