@@ -4,6 +4,7 @@ package seccomp
 
 import (
 	"errors"
+	"os"
 	"runtime"
 	"testing"
 
@@ -91,6 +92,9 @@ func TestRules(t *testing.T) {
 
 func TestInstall(t *testing.T) {
 	if !Supported() {
+		if os.Getenv("CI") != "" {
+			t.Fatal("this kernel has no filters")
+		}
 		t.Skip("this kernel has no filters")
 	}
 	errs := make(chan error)

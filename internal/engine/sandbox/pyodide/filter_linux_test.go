@@ -21,6 +21,9 @@ func TestFiltersKeepSignalsInTheProcess(t *testing.T) {
 
 func signalsStay(t *testing.T, filter seccomp.Program) {
 	if !seccomp.Supported() {
+		if os.Getenv("CI") != "" {
+			t.Fatal("this kernel has no filters")
+		}
 		t.Skip("this kernel has no filters")
 	}
 	other := uintptr(os.Getppid())

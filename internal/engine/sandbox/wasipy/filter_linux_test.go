@@ -16,6 +16,9 @@ import (
 // them the owner of a descriptor.
 func TestFilterKeepsSignalsInTheProcess(t *testing.T) {
 	if !seccomp.Supported() {
+		if os.Getenv("CI") != "" {
+			t.Fatal("this kernel has no filters")
+		}
 		t.Skip("this kernel has no filters")
 	}
 	other, pid := uintptr(os.Getppid()), uintptr(os.Getpid())
