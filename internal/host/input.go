@@ -17,6 +17,9 @@ const (
 	// maxInputBytes is the limit of queued bytes; a larger single input is
 	// accepted when the queue is empty.
 	maxInputBytes = 1 << 20
+	// inputOverhead is what an input counts beyond its own bytes, so that
+	// the limit holds for many small inputs too.
+	inputOverhead = 512
 	// rememberedInputs is the number of remembered input ids, to detect
 	// repeated sends.
 	rememberedInputs = 4096
@@ -94,7 +97,7 @@ func (q *inputQueue) put(ctx context.Context, in spool.Input) (spool.Receipt, er
 }
 
 // inputSize is the size of an input in the queue.
-func inputSize(in *spool.Input) int { return len(in.Bytes) + len(in.Data) }
+func inputSize(in *spool.Input) int { return inputOverhead + len(in.Bytes) + len(in.Data) }
 
 // record appends the input event of an input that has one, in the order of the
 // queue, and accepts only the first answer to an ask. The caller holds q.mu.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
@@ -57,6 +58,30 @@ func TestInterruptComesAfterInput(t *testing.T) {
 			}
 			close(s.take)
 			<-done
+		})
+	}
+}
+
+// TestManySmallInputsWait checks that inputs of a few bytes cannot fill the
+// memory: a session that accepts none of them stops the sender long before
+// their bytes alone reach the limit.
+func TestManySmallInputsWait(t *testing.T) {
+	for _, kind := range []spool.InputKind{spool.InputCell, spool.InputStdin} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newInputQueue(t.Context(), func(spool.Event) (spool.Seq, error) { return 1, nil })
+			q.begin(&slowSession{take: make(chan struct{})})
+			defer q.end()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			sent := 0
+			for ; sent < maxInputBytes; sent++ {
+				if _, err := q.put(ctx, spool.Input{Kind: kind, Bytes: []byte("x")}); err != nil {
+					break
+				}
+			}
+			if want := maxInputBytes / (inputOverhead + 1); sent != want {
+				t.Errorf("%s: %d inputs were accepted, want %d", kind, sent, want)
+			}
 		})
 	}
 }

@@ -465,8 +465,6 @@ func endedTurns(t *testing.T, b spool.Backend) {
 	}
 }
 
-// turnReconnects reads a turn through two connections: every event is seen
-// once, the open ask is still open, and the state is present.
 // fullQueue sends cells to a kernel that executes none of them. The limit of
 // waiting cells is well below the number of cells sent here.
 func fullQueue(t *testing.T, b spool.Backend) {
@@ -484,6 +482,8 @@ func fullQueue(t *testing.T, b spool.Backend) {
 	t.Error("the queue has no limit")
 }
 
+// turnReconnects reads a turn through two connections: every event is seen
+// once, the open ask is still open, and the state is present.
 func turnReconnects(t *testing.T, b Kernels) {
 	k := startKernel(t, b, `{"input":"ask"}`)
 	turn := k.exec("for i in range(100): print(i)\nname = input('who? ')\nfor i in range(100, 200): print(i)\nname")
