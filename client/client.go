@@ -3,13 +3,14 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -26,12 +27,22 @@ const (
 	DefaultReconnect = 25 * time.Second
 	DefaultDial      = 10 * time.Second
 	retryEvery       = 100 * time.Millisecond
+	maxRefusal       = 1024 // bytes of the text of a refusal
 )
 
 // Options configure a client.
 type Options struct {
 	// Token is sent as a bearer token.
 	Token string
+	// TLS configures wss:// connections; nil means the certificate authorities
+	// of the system.
+	TLS *tls.Config
+	// TLSPin is the fingerprint of the server's certificate, "sha256:" and 64
+	// hexadecimal digits. The server must have this certificate, which need
+	// not be signed by an authority, unless TLS names authorities.
+	TLSPin string
+	// InsecurePlaintext sends the token over ws:// to other machines, too.
+	InsecurePlaintext bool
 	// Reconnect is how long to try to come back after a connection was
 	// lost; zero means DefaultReconnect, less than zero not at all.
 	Reconnect time.Duration
@@ -81,17 +92,20 @@ func Dial(ctx context.Context, url string, o Options) (*Client, error) {
 	if o.Window == 0 {
 		o.Window = runproto.DefaultWindow
 	}
-	c := &Client{url: url, opts: o, http: &http.Client{Transport: &http.Transport{DialContext: rpc.Dial}}}
+	c := &Client{url: url, opts: o}
+	var socket string
 	if path, ok := strings.CutPrefix(url, "unix://"); ok {
-		c.url = "ws://localhost/"
-		c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return rpc.Dial(ctx, "unix", path)
-		}}
+		c.url, socket = "ws://localhost/", path
+	}
+	var err error
+	if c.http, err = o.httpClient(socket); err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", url, err)
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	l, err := c.dial(ctx)
 	if err != nil {
 		c.cancel()
+		c.http.CloseIdleConnections()
 		return nil, fmt.Errorf("connect to %s: %w", url, err)
 	}
 	c.adopt(l)
@@ -127,7 +141,7 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 	})
 	if err != nil {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
-			return nil, &refusedError{fmt.Errorf("the server answered %s: %w", resp.Status, err)}
+			return nil, &refusedError{fmt.Errorf("the server answered %s: %w", resp.Status, answerError(resp, err))}
 		}
 		return nil, err
 	}
@@ -148,6 +162,16 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// answerError returns the text of an answer that refuses the connection, or err
+// if it has none.
+func answerError(resp *http.Response, err error) error {
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what there is of it
+	if text := strings.TrimSpace(string(b)); text != "" && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+		return errors.New(strconv.QuoteToGraphic(text))
+	}
+	return err
 }
 
 // refusedError is an answer that trying again will not change.

@@ -48,7 +48,10 @@ func (a *app) dial(ctx context.Context, url string) (local.Backend, error) {
 	if reconnect <= 0 {
 		reconnect = -1 // no reconnect; zero means the default
 	}
-	c, err := client.Dial(ctx, url, client.Options{Token: token, Reconnect: reconnect})
+	c, err := client.Dial(ctx, url, client.Options{Token: token, Reconnect: reconnect, InsecurePlaintext: a.plaintext})
+	if errors.Is(err, client.ErrPlaintext) {
+		return nil, &hintedError{err, "use a wss:// server or a tunnel, or add --insecure-plaintext"}
+	}
 	if err != nil {
 		return nil, &hintedError{err, `is "spool exec-server" running there, and the token right?`}
 	}

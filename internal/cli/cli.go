@@ -35,6 +35,7 @@ type app struct {
 
 	server    string
 	tokenFile string
+	plaintext bool // unencrypted connections with other machines
 	state     string
 	reconnect time.Duration
 	verbose   bool
@@ -79,6 +80,7 @@ failure and 2 on a usage error.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", "", "`URL` of a server: ws://, wss:// or unix:// (default $SPOOL_SERVER)")
 	flags.StringVar(&a.tokenFile, "token-file", "", "`file` with the bearer token for the server (default $SPOOL_TOKEN)")
+	flags.BoolVar(&a.plaintext, "insecure-plaintext", false, "allow unencrypted connections with other machines: send tokens over ws://, or listen there")
 	flags.DurationVar(&a.reconnect, "reconnect", client.DefaultReconnect, "how long to keep reconnecting to a lost server")
 	flags.StringVar(&a.state, "state", "", "state `directory` of this machine (default $SPOOL_STATE or ~/.local/state/spool)")
 	flags.BoolVar(&a.raw, "raw", false, "write the output of runs to a terminal as it is, with sequences that set its title or clipboard or make it answer")

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -17,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/internal/collector"
+	"github.com/spool-run/spool/internal/listen"
+	"github.com/spool-run/spool/internal/privatedir"
 	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/local"
 )
@@ -30,6 +31,7 @@ type serverOptions struct {
 	concurrent  int
 	auth        execserver.AuthOptions
 	skew        int
+	noAuth      bool
 	exitOnClose bool
 	logLevel    string
 	detached    time.Duration
@@ -54,13 +56,16 @@ state directory keeps the runs alive, as it does when the server is killed, and
 the next server continues the same sessions. Sessions that no server continues
 end after --detached-for.
 
-Every client that can connect can run commands as your user. Listening on an
-address other than loopback therefore needs --ws-auth.
+A client can run commands as you. So clients are told apart: on a unix socket,
+and on a loopback address without --ws-auth, the kernel says whose process
+connects, and only yours and those of root are served. Listening on an address
+that other machines can reach needs --ws-auth. What weakens this begins with
+--insecure.
 
 Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 		Example: `  spool exec-server
   spool exec-server --listen ws://127.0.0.1:9000
-  spool exec-server --listen ws://0.0.0.0:9000 --ws-auth capability-token --ws-token-file token
+  spool exec-server --listen unix://$HOME/.spool/socket
   spool exec-server --listen stdio`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,7 +80,7 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "`URL` to listen on: ws://IP:PORT, stdio or stdio://")
+	flags.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "`URL` to listen on: unix:///PATH, ws://IP:PORT, stdio or stdio://")
 	flags.IntVar(&o.concurrent, "concurrent-requests", 1, "accepted for compatibility with codex; has no effect")
 	flags.StringVar(&o.auth.Mode, "ws-auth", "", "who may connect: capability-token or signed-bearer-token")
 	flags.StringVar(&o.auth.TokenFile, "ws-token-file", "", "`file` with the capability token")
@@ -84,6 +89,7 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 	flags.StringVar(&o.auth.Issuer, "ws-issuer", "", "required issuer of signed tokens")
 	flags.StringVar(&o.auth.Audience, "ws-audience", "", "required audience of signed tokens")
 	flags.IntVar(&o.skew, "ws-max-clock-skew-seconds", int(execserver.DefaultClockSkew/time.Second), "allowed clock difference in `seconds`")
+	flags.BoolVar(&o.noAuth, "insecure-no-auth", false, "let every client that can connect run commands as you")
 	flags.BoolVar(&o.exitOnClose, "exit-on-stdin-close", false, "exit when stdin closes (default $"+exitOnStdinClose+")")
 	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
 	flags.DurationVar(&o.detached, "detached-for", execserver.DefaultDetached, "`time` that a session lives without a connection")
@@ -119,7 +125,7 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	default:
 		return usageErrorf("--on-exit %q: use end or keep", o.onExit)
 	}
-	listener, auth, err := o.open()
+	listener, auth, err := a.listen(o)
 	if err != nil {
 		return err
 	}
@@ -150,10 +156,11 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 		defer in.Close()
 		go func() { ended <- server.ServeStdio(ctx, in, a.stdout) }()
 	} else {
-		if _, err := fmt.Fprintf(a.stdout, "ws://%s\n", listener.Addr()); err != nil {
+		if _, err := fmt.Fprintln(a.stdout, listener.URL()); err != nil {
 			return fmt.Errorf("print the URL: %w", err)
 		}
-		s := newHTTPServer(server, log)
+		s := newHTTPServer(listener.Guard(server), log)
+		s.ConnContext = listener.ConnContext
 		defer s.Close()
 		go func() { ended <- s.Serve(listener) }()
 		if o.exitOnClose {
@@ -225,10 +232,9 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// open reads the secrets and listens, unless stdin and stdout are the
-// connection. It refuses to listen without authentication on an address that
-// is not loopback.
-func (o *serverOptions) open() (net.Listener, *execserver.Auth, error) {
+// listen reads the secrets and listens, unless stdin and stdout are the
+// connection.
+func (a *app) listen(o *serverOptions) (*listen.Listener, *execserver.Auth, error) {
 	auth, err := execserver.NewAuth(o.auth)
 	if err != nil {
 		return nil, nil, &hintedError{err, `see --ws-auth in "spool exec-server --help"`}
@@ -239,34 +245,44 @@ func (o *serverOptions) open() (net.Listener, *execserver.Auth, error) {
 		}
 		return nil, auth, nil
 	}
-	addr, err := parseListen(o.listen)
+	addr, err := listen.ParseAddress(o.listen)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, &usageError{err}
 	}
-	if !addr.Addr().IsLoopback() && o.auth.Mode == "" {
-		return nil, nil, &hintedError{
-			fmt.Errorf("refusing to listen on %s without authentication: every client that can reach it could run commands here", addr),
-			"add --ws-auth, or listen on 127.0.0.1",
+	if o.noAuth && addr.Scheme == "unix" {
+		return nil, nil, usageErrorf("--insecure-no-auth does not go with a unix socket, which only you and root can use")
+	}
+	l, err := listen.Open(addr, listen.Options{
+		Token: o.auth.Mode != "", InsecureNoAuth: o.noAuth, InsecurePlaintext: a.plaintext,
+	})
+	if err != nil {
+		return nil, nil, &hintedError{err, listenHint(err)}
+	}
+	if o.noAuth && o.auth.Mode == "" {
+		who := "every user of this machine"
+		if !addr.Local() {
+			who = "everyone who can reach " + addr.TCP.String()
 		}
-	}
-	l, err := net.Listen("tcp", addr.String())
-	if err != nil {
-		return nil, nil, &hintedError{fmt.Errorf("listen on %s: %w", o.listen, err), "port 0 chooses a free port"}
+		fmt.Fprintf(a.stderr, "spool: exec-server: warning: --insecure-no-auth: %s can run commands as you\n", who)
 	}
 	return l, auth, nil
 }
 
-// parseListen reads a ws://IP:PORT URL.
-func parseListen(url string) (netip.AddrPort, error) {
-	rest, ok := strings.CutPrefix(url, "ws://")
-	if !ok {
-		return netip.AddrPort{}, usageErrorf("listen on %q: use ws://IP:PORT, stdio or stdio://", url)
+// listenHint returns the next step after an error of [listen.Open].
+func listenHint(err error) string {
+	switch {
+	case errors.Is(err, listen.ErrPlaintext):
+		return "listen on 127.0.0.1, or add --insecure-plaintext"
+	case errors.Is(err, listen.ErrNoAuth):
+		return "add --ws-auth, or listen on 127.0.0.1"
+	case errors.Is(err, listen.ErrNoPeers):
+		return "add --ws-auth or --insecure-no-auth, or listen on a unix socket"
+	case errors.Is(err, privatedir.ErrNotPrivate):
+		return "listen in a directory of your own, such as " + `"unix://$HOME/.spool/socket"`
+	case errors.Is(err, listen.ErrInUse):
+		return "use that server, or another path"
 	}
-	addr, err := netip.ParseAddrPort(strings.TrimSuffix(rest, "/"))
-	if err != nil {
-		return netip.AddrPort{}, usageErrorf("listen on %q: ws:// takes an IP address and a port, not a host name", url)
-	}
-	return addr, nil
+	return "port 0 chooses a free port"
 }
 
 // newLogger returns a logger for a level and above; without a level it logs

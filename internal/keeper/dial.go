@@ -18,6 +18,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/flock"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/peer"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
@@ -57,7 +58,7 @@ func (b *Backend) dialKeeper(ctx context.Context, o host.Owner) (*keeperConn, er
 	if err != nil {
 		return nil, fmt.Errorf("connect to keeper %s: %w", o.ID, err)
 	}
-	if err := checkPeer(nc); err != nil {
+	if _, err := peer.Check(nc); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to keeper %s: %w", o.ID, err), nc.Close())
 	}
 	t, err := dialTransport(nc, "keeper "+o.ID, o.Build == b.opts.Build)

@@ -29,6 +29,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/peer"
 	"github.com/spool-run/spool/internal/privatedir"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
@@ -139,7 +140,7 @@ func (s *server) accept(ln net.Listener, wg *sync.WaitGroup) {
 				return
 			}
 		}
-		if err := checkPeer(c); err != nil {
+		if _, err := peer.Check(c); err != nil {
 			_ = c.Close()
 			continue
 		}

@@ -3,7 +3,6 @@ package keeper
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -70,6 +69,3 @@ func removeSocket(dir, path string) error {
 	}
 	return err
 }
-
-// errPeer is the error of a connection from another user.
-func errPeer(uid int) error { return fmt.Errorf("connection from user %d refused", uid) }

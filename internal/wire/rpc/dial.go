@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -22,6 +23,16 @@ func Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	return endConn{c}, nil
 }
 
+// DialTLS connects like [Dial] with TLS. The server must prove to be the host of
+// addr, unless the configuration names another.
+func DialTLS(ctx context.Context, network, addr string, config *tls.Config) (net.Conn, error) {
+	c, err := (&tls.Dialer{Config: config}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return endConn{c}, nil
+}
+
 // endConn is a connection that returns [ErrEnded] at its end.
 type endConn struct{ net.Conn }
 
@@ -32,3 +43,6 @@ func (c endConn) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// NetConn returns the connection itself.
+func (c endConn) NetConn() net.Conn { return c.Conn }

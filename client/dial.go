@@ -1,0 +1,115 @@
+package client
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/spool-run/spool/internal/peer"
+	"github.com/spool-run/spool/internal/wire/rpc"
+)
+
+// ErrPlaintext is wrapped by the error of [Dial] with a token and a ws:// URL of
+// another machine, unless [Options.InsecurePlaintext] is set.
+var ErrPlaintext = errors.New("a token is not sent over an unencrypted connection to another machine")
+
+// pinPrefix begins a fingerprint.
+const pinPrefix = "sha256:"
+
+// httpClient returns the client that makes connections. It uses no proxy and
+// follows no redirect: a token goes to the server of the URL and nowhere else.
+func (o *Options) httpClient(socket string) (*http.Client, error) {
+	config, err := o.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{
+		DialContext: o.dialPlain,
+		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return rpc.DialTLS(ctx, network, addr, config)
+		},
+	}
+	if socket != "" {
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialUnix(ctx, socket) }
+	}
+	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &http.Client{Transport: t, CheckRedirect: refuse}, nil
+}
+
+// dialPlain connects without encryption. The address that was reached decides,
+// not the name in the URL.
+func (o *Options) dialPlain(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := rpc.Dial(ctx, network, addr)
+	if err != nil || o.Token == "" || o.InsecurePlaintext {
+		return c, err
+	}
+	if to, ok := c.RemoteAddr().(*net.TCPAddr); !ok || !to.IP.IsLoopback() {
+		return nil, errors.Join(&refusedError{fmt.Errorf("%w: %s is at %s", ErrPlaintext, addr, c.RemoteAddr())}, c.Close())
+	}
+	return c, nil
+}
+
+// dialUnix connects to a socket on which this user or root listens. Another user
+// could have made the socket to receive the commands and the token.
+func dialUnix(ctx context.Context, path string) (net.Conn, error) {
+	c, err := rpc.Dial(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := peer.Check(c); err != nil {
+		return nil, errors.Join(&refusedError{fmt.Errorf("%s: %w", path, err)}, c.Close())
+	}
+	return c, nil
+}
+
+// tlsConfig returns the configuration of wss:// connections.
+func (o *Options) tlsConfig() (*tls.Config, error) {
+	config := new(tls.Config)
+	if o.TLS != nil {
+		config = o.TLS.Clone()
+	}
+	config.MinVersion = max(config.MinVersion, tls.VersionTLS12)
+	config.NextProtos = []string{"http/1.1"}
+	if o.TLSPin == "" {
+		return config, nil
+	}
+	digits, ok := strings.CutPrefix(o.TLSPin, pinPrefix)
+	want, err := hex.DecodeString(strings.ReplaceAll(digits, ":", ""))
+	if !ok || err != nil || len(want) != sha256.Size {
+		return nil, fmt.Errorf("fingerprint %q: it must be %s and 64 hexadecimal digits", o.TLSPin, pinPrefix)
+	}
+	verify := config.VerifyConnection
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		if err := checkPin(s.PeerCertificates, want); err != nil {
+			return err
+		}
+		if verify != nil {
+			return verify(s)
+		}
+		return nil
+	}
+	// The pin stands for the certificate: only certificate authorities that the
+	// caller names are asked as well.
+	config.InsecureSkipVerify = config.RootCAs == nil
+	return config, nil
+}
+
+// checkPin checks the certificate of a server.
+func checkPin(chain []*x509.Certificate, want []byte) error {
+	if len(chain) == 0 {
+		return &refusedError{errors.New("the server has no certificate")}
+	}
+	got := sha256.Sum256(chain[0].Raw)
+	if subtle.ConstantTimeCompare(got[:], want) != 1 {
+		return &refusedError{fmt.Errorf("the server has another certificate, %s%x: it is another server, or someone is in between", pinPrefix, got)}
+	}
+	return nil
+}
