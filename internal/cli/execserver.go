@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/collector"
 	"github.com/spool-run/spool/internal/listen"
 	"github.com/spool-run/spool/internal/privatedir"
@@ -29,7 +30,7 @@ const exitOnStdinClose = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 type serverOptions struct {
 	listen      string
 	concurrent  int
-	auth        execserver.AuthOptions
+	auth        access.BearerOptions
 	skew        int
 	noAuth      bool
 	exitOnClose bool
@@ -88,7 +89,7 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 	flags.StringVar(&o.auth.SharedSecretFile, "ws-shared-secret-file", "", "`file` with the secret that signs bearer tokens")
 	flags.StringVar(&o.auth.Issuer, "ws-issuer", "", "required issuer of signed tokens")
 	flags.StringVar(&o.auth.Audience, "ws-audience", "", "required audience of signed tokens")
-	flags.IntVar(&o.skew, "ws-max-clock-skew-seconds", int(execserver.DefaultClockSkew/time.Second), "allowed clock difference in `seconds`")
+	flags.IntVar(&o.skew, "ws-max-clock-skew-seconds", int(access.DefaultClockSkew/time.Second), "allowed clock difference in `seconds`")
 	flags.BoolVar(&o.noAuth, "insecure-no-auth", false, "let every client that can connect run commands as you")
 	flags.BoolVar(&o.exitOnClose, "exit-on-stdin-close", false, "exit when stdin closes (default $"+exitOnStdinClose+")")
 	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
@@ -234,8 +235,8 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 
 // listen reads the secrets and listens, unless stdin and stdout are the
 // connection.
-func (a *app) listen(o *serverOptions) (*listen.Listener, *execserver.Auth, error) {
-	auth, err := execserver.NewAuth(o.auth)
+func (a *app) listen(o *serverOptions) (*listen.Listener, access.Authenticator, error) {
+	auth, err := o.authenticator()
 	if err != nil {
 		return nil, nil, &hintedError{err, `see --ws-auth in "spool exec-server --help"`}
 	}
@@ -266,6 +267,15 @@ func (a *app) listen(o *serverOptions) (*listen.Listener, *execserver.Auth, erro
 		fmt.Fprintf(a.stderr, "spool: exec-server: warning: --insecure-no-auth: %s can run commands as you\n", who)
 	}
 	return l, auth, nil
+}
+
+// authenticator returns what decides who may connect; nil admits every client.
+func (o *serverOptions) authenticator() (access.Authenticator, error) {
+	bearer, err := access.NewBearer(o.auth)
+	if bearer == nil || err != nil {
+		return nil, err
+	}
+	return bearer, nil
 }
 
 // listenHint returns the next step after an error of [listen.Open].

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
@@ -17,15 +19,17 @@ import (
 // conn is one connection: the state of its handshake, its session, and the
 // resources that end with it.
 type conn struct {
-	server *Server
-	rpc    *rpc.Conn
-	ctx    context.Context // ends with the connection
-	cancel context.CancelFunc
-	lanes  *rpc.Lanes
-	urgent *rpc.Lanes // control requests, which never wait for other requests
-	files  *files
-	http   *httpRequests
-	binary bool // events of run/follow go out as binary records
+	server  *Server
+	subject *access.Subject
+	backend spool.Backend // what the subject may use
+	rpc     *rpc.Conn
+	ctx     context.Context // ends with the connection
+	cancel  context.CancelFunc
+	lanes   *rpc.Lanes
+	urgent  *rpc.Lanes // control requests, which never wait for other requests
+	files   *files
+	http    *httpRequests
+	binary  bool // events of run/follow go out as binary records
 
 	followers gopool.Pool
 
@@ -37,7 +41,7 @@ type conn struct {
 }
 
 // serve handles one connection until it ends.
-func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool) error {
+func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool, subject *access.Subject) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Ending the context must unblock a connection that waits in a read.
@@ -45,7 +49,7 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool) error 
 	defer stop()
 
 	c := &conn{
-		server: s, rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel,
+		server: s, subject: subject, backend: s.backendOf(subject), rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel,
 		lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes), urgent: rpc.NewLanes(maxInFlight, maxInFlightBytes),
 		binary: binary, follows: make(map[uint32]*follow), held: make(map[*process]*resumption),
 	}

@@ -97,7 +97,7 @@ func (p *startParams) spec(sess *session) (spool.Spec, error) {
 	}
 	spec = spool.Spec{
 		Argv: p.Argv, Cwd: cwd, Env: make(map[string]string, len(p.Env)+2), Stdin: p.PipeStdin,
-		Labels: map[string]string{labelSession: sess.id, labelProcess: p.ProcessID},
+		Labels: map[string]string{labelSession: sess.label(), labelProcess: p.ProcessID},
 	}
 	for k, v := range p.Env {
 		spec.Env[k] = v
@@ -170,7 +170,7 @@ func (c *conn) routeStart(r *rpc.Request) route {
 func (c *conn) processStart(p *process, spec spool.Spec) (any, error) {
 	// Do not use the connection's context: the session must own a successful
 	// start even if the client has disconnected.
-	info, err := c.server.opts.Backend.Start(c.server.ctx, spec)
+	info, err := c.backend.Start(c.server.ctx, spec)
 	if err != nil {
 		c.session.release(p)
 		return nil, startError(err)
@@ -182,7 +182,7 @@ func (c *conn) processStart(p *process, spec spool.Spec) (any, error) {
 	p.mu.Unlock()
 	if cancelled {
 		c.session.drop(p)
-		_ = c.server.opts.Backend.Control(c.server.ctx, info.ID, spool.Control{Op: spool.ControlKill})
+		_ = c.backend.Control(c.server.ctx, info.ID, spool.Control{Op: spool.ControlKill})
 		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "process %s start was cancelled", p.id)
 	}
 	return struct {
@@ -259,7 +259,7 @@ func (c *conn) processRead(ctx context.Context, params json.RawMessage) (*resump
 	answer := &readAnswer{maxBytes: q.MaxBytes, limited: p.MaxBytes != nil, next: q.After}
 	for {
 		q.MaxBytes = max(1, answer.maxBytes-answer.bytes)
-		page, err := c.server.opts.Backend.Read(ctx, proc.run, q)
+		page, err := c.backend.Read(ctx, proc.run, q)
 		if err != nil {
 			if held != nil {
 				held.goOn(held.after)
@@ -418,9 +418,9 @@ func (c *conn) push(p *process, after spool.Seq) {
 // requests the next. If the backend provides records, all of them share one
 // buffer.
 func (c *conn) events(run spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
-	backend, ok := c.server.opts.Backend.(record.Follower)
+	backend, ok := c.backend.(record.Follower)
 	if !ok {
-		return c.server.opts.Backend.Follow(c.ctx, run, after)
+		return c.backend.Follow(c.ctx, run, after)
 	}
 	return func(yield func(spool.Event, error) bool) {
 		for b, err := range backend.FollowRecords(c.ctx, run, after, 0) {
@@ -498,7 +498,7 @@ func (c *conn) processWrite(ctx context.Context, params json.RawMessage) (any, e
 	if err != nil {
 		return status{"unknownProcess"}, nil
 	}
-	_, err = c.server.opts.Backend.Send(ctx, proc.run, spool.Input{ID: p.WriteID, Kind: spool.InputStdin, Bytes: data})
+	_, err = c.backend.Send(ctx, proc.run, spool.Input{ID: p.WriteID, Kind: spool.InputStdin, Bytes: data})
 	switch {
 	case errors.Is(err, spool.ErrInputClosed), errors.Is(err, spool.ErrEnded):
 		return status{"stdinClosed"}, nil
@@ -522,7 +522,7 @@ func (c *conn) processSignal(ctx context.Context, params json.RawMessage) (any, 
 		return nil, rpc.Errorf(rpc.CodeInvalidParams, "unknown variant `%s`, expected `interrupt`", p.Signal)
 	}
 	if proc, err := c.session.lookup(ctx, p.ProcessID); err == nil {
-		err := c.server.opts.Backend.Control(ctx, proc.run, spool.Control{Op: spool.ControlInterrupt})
+		err := c.backend.Control(ctx, proc.run, spool.Control{Op: spool.ControlInterrupt})
 		if err != nil && !errors.Is(err, spool.ErrEnded) && !errors.Is(err, spool.ErrNotFound) {
 			return nil, rpc.Errorf(rpc.CodeInternal, "signal process %s: %s", p.ProcessID, err)
 		}
@@ -552,7 +552,7 @@ func (c *conn) terminate(ctx context.Context, id string) (bool, error) {
 	proc, ok := c.session.procs[id]
 	c.session.mu.Unlock()
 	if _, lasting := c.server.opts.Backend.(leaser); !ok && lasting {
-		n := c.server.killLabelled(map[string]string{labelSession: c.session.id, labelProcess: id})
+		n := c.server.killLabelled(map[string]string{labelSession: c.session.label(), labelProcess: id})
 		return n > 0, nil
 	}
 	if !ok {
@@ -572,12 +572,12 @@ func (c *conn) terminate(ctx context.Context, id string) (bool, error) {
 	if proc.run == "" {
 		return false, nil
 	}
-	info, err := c.server.opts.Backend.Stat(ctx, proc.run)
+	info, err := c.backend.Stat(ctx, proc.run)
 	if err != nil || info.State == spool.StateClosed {
 		return false, nil
 	}
 	running := info.Outcome == nil
-	if err := c.server.opts.Backend.Control(ctx, proc.run, spool.Control{Op: spool.ControlKill}); err != nil {
+	if err := c.backend.Control(ctx, proc.run, spool.Control{Op: spool.ControlKill}); err != nil {
 		return running, err
 	}
 	return running, nil

@@ -54,7 +54,7 @@ func (c *conn) pushResumed(p *process) {
 	if p.run == "" {
 		return
 	}
-	info, err := c.server.opts.Backend.Stat(c.ctx, p.run)
+	info, err := c.backend.Stat(c.ctx, p.run)
 	if err != nil {
 		if !errors.Is(err, spool.ErrNotFound) {
 			c.cancel() // see push

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/strict"
 	"github.com/spool-run/spool/internal/wire/rpc"
@@ -68,11 +69,14 @@ func (c *conn) runStart(_ context.Context, params json.RawMessage) (any, error) 
 	if err := strict.Unmarshal(params, &spec, "spec"); err != nil {
 		return nil, &spool.StartError{Reason: "invalid", Err: fmt.Errorf("%w: %w", spool.ErrInvalid, err)}
 	}
+	if err := access.CheckLabels(spec.Labels, labelPrefix); err != nil {
+		return nil, err
+	}
 	labels := map[string]string{labelServer: c.server.id}
 	maps.Copy(labels, spec.Labels)
 	spec.Labels = labels
 	c.server.started.Store(true)
-	return c.server.opts.Backend.Start(c.server.ctx, spec)
+	return c.backend.Start(c.server.ctx, spec)
 }
 
 func (c *conn) runStat(ctx context.Context, params json.RawMessage) (any, error) {
@@ -80,7 +84,7 @@ func (c *conn) runStat(ctx context.Context, params json.RawMessage) (any, error)
 	if err := decode(params, &p, "run"); err != nil {
 		return nil, err
 	}
-	return c.server.opts.Backend.Stat(ctx, p.Run)
+	return c.backend.Stat(ctx, p.Run)
 }
 
 func (c *conn) runList(ctx context.Context, params json.RawMessage) (any, error) {
@@ -97,7 +101,7 @@ func (c *conn) runList(ctx context.Context, params json.RawMessage) (any, error)
 	if f.Limit == 0 || f.Limit > listPage {
 		f.Limit = listPage + 1
 	}
-	for info, err := range c.server.opts.Backend.List(ctx, f) {
+	for info, err := range c.backend.List(ctx, f) {
 		switch {
 		case err != nil && (f.After != "" || errors.Is(err, spool.ErrClosed) || ctx.Err() != nil):
 			return nil, err // not of one run
@@ -137,7 +141,7 @@ func (c *conn) runRead(ctx context.Context, params json.RawMessage) (any, error)
 	}
 	q := spool.Query{After: p.After, MaxBytes: p.MaxBytes, Wait: time.Duration(max(0, min(p.WaitMs, int64(maxWait/time.Millisecond)))) * time.Millisecond}
 	q.MaxBytes = min(q.MaxBytes, runReadBytes)
-	page, err := c.server.opts.Backend.Read(ctx, p.Run, q)
+	page, err := c.backend.Read(ctx, p.Run, q)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +160,7 @@ func (c *conn) runSend(ctx context.Context, params json.RawMessage) (any, error)
 	if err := decode(params, &p, "run", "input"); err != nil {
 		return nil, err
 	}
-	return c.server.opts.Backend.Send(ctx, p.Run, p.Input)
+	return c.backend.Send(ctx, p.Run, p.Input)
 }
 
 func (c *conn) runCloseStdin(ctx context.Context, params json.RawMessage) (any, error) {
@@ -164,7 +168,7 @@ func (c *conn) runCloseStdin(ctx context.Context, params json.RawMessage) (any, 
 	if err := decode(params, &p, "run"); err != nil {
 		return nil, err
 	}
-	return c.server.opts.Backend.Send(ctx, p.Run, spool.Input{Kind: spool.InputEOF})
+	return c.backend.Send(ctx, p.Run, spool.Input{Kind: spool.InputEOF})
 }
 
 func (c *conn) runControl(ctx context.Context, params json.RawMessage) (any, error) {
@@ -172,7 +176,7 @@ func (c *conn) runControl(ctx context.Context, params json.RawMessage) (any, err
 	if err := decode(params, &p, "run", "control"); err != nil {
 		return nil, err
 	}
-	return struct{}{}, c.server.opts.Backend.Control(ctx, p.Run, p.Control)
+	return struct{}{}, c.backend.Control(ctx, p.Run, p.Control)
 }
 
 func (c *conn) runResize(ctx context.Context, params json.RawMessage) (any, error) {
@@ -183,7 +187,7 @@ func (c *conn) runResize(ctx context.Context, params json.RawMessage) (any, erro
 	if err := decode(params, &p, "run", "rows", "cols"); err != nil {
 		return nil, err
 	}
-	return struct{}{}, c.server.opts.Backend.Control(ctx, p.Run, spool.Control{Op: spool.ControlResize, Size: p.Size})
+	return struct{}{}, c.backend.Control(ctx, p.Run, spool.Control{Op: spool.ControlResize, Size: p.Size})
 }
 
 func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error) {
@@ -197,7 +201,7 @@ func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error)
 	if p.Offset < 0 {
 		return nil, rpc.Errorf(rpc.CodeInvalidParams, "offset must not be negative")
 	}
-	r, err := c.server.opts.Backend.Blob(ctx, p.Run, p.Digest)
+	r, err := c.backend.Blob(ctx, p.Run, p.Digest)
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +259,7 @@ func (c *conn) newFollow(ctx context.Context, params json.RawMessage) (*follow, 
 	}
 	f.credit = f.params.Window
 	// An unknown run is an answer, not an event.
-	if _, err := c.server.opts.Backend.Stat(ctx, f.params.Run); err != nil {
+	if _, err := c.backend.Stat(ctx, f.params.Run); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -299,7 +303,7 @@ func (c *conn) follow(f *follow) {
 // relay sends the records of a run as binary messages, as they are.
 func (c *conn) relay(f *follow) error {
 	const head = runproto.BinaryHeader
-	for b, err := range record.Follow(f.ctx, c.server.opts.Backend, f.params.Run, f.params.After, head) {
+	for b, err := range record.Follow(f.ctx, c.backend, f.params.Run, f.params.After, head) {
 		if err != nil {
 			return err
 		}
@@ -334,7 +338,7 @@ func (c *conn) sendEvents(f *follow) error {
 		if !ok {
 			return context.Cause(f.ctx)
 		}
-		page, err := c.server.opts.Backend.Read(f.ctx, f.params.Run, spool.Query{After: after, MaxBytes: int(min(room, frame)), Wait: maxWait})
+		page, err := c.backend.Read(f.ctx, f.params.Run, spool.Query{After: after, MaxBytes: int(min(room, frame)), Wait: maxWait})
 		if err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
@@ -43,11 +44,11 @@ const (
 // Options configure a server.
 type Options struct {
 	Backend  spool.Backend
-	Auth     *Auth         // nil admits every client
-	Version  string        // reported to clients
-	Cwd      string        // reported to clients
-	Detached time.Duration // zero means DefaultDetached
-	Closed   time.Duration // zero means DefaultClosed
+	Auth     access.Authenticator // nil admits every client as the owner
+	Version  string               // reported to clients
+	Cwd      string               // reported to clients
+	Detached time.Duration        // zero means DefaultDetached
+	Closed   time.Duration        // zero means DefaultClosed
 	// Keep leaves live runs to the backend when the server closes, for the next
 	// server to resume. Without it Close kills the runs that this server
 	// started.
@@ -69,7 +70,9 @@ type Server struct {
 	started atomic.Bool // run/start started a run
 
 	mu       sync.Mutex
-	sessions map[string]*session
+	sessions map[string]*session // by sessionLabel
+	admitted map[*admission]struct{}
+	checking bool // checkAdmitted runs
 	closed   bool
 }
 
@@ -81,10 +84,13 @@ func New(o Options) *Server {
 	if o.Closed == 0 {
 		o.Closed = DefaultClosed
 	}
+	if o.Auth != nil {
+		o.Auth = access.NewThrottle(o.Auth)
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{opts: o, id: newUUID(), log: o.Logger, env: newEnvironment(o.Cwd, o.Version), sessions: make(map[string]*session)}
+	s := &Server{opts: o, id: newUUID(), log: o.Logger, env: newEnvironment(o.Cwd, o.Version), sessions: make(map[string]*session), admitted: make(map[*admission]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -111,11 +117,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
-	if s.opts.Auth != nil {
-		if status, text, ok := s.opts.Auth.check(r); !ok {
-			http.Error(w, text, status)
-			return
-		}
+	subject, ok := s.authenticate(w, r)
+	if !ok {
+		return
 	}
 	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		Subprotocols: []string{runproto.Subprotocol}, CompressionMode: websocket.CompressionDisabled,
@@ -132,12 +136,14 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.wg.Done()
+	ctx, leave := s.admit(ctx, subject)
+	defer leave()
 	s.wg.Go(func() {
 		err := rpc.KeepAlive(ctx, t, pingEvery)
 		s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 		cancel()
 	})
-	err = s.serve(ctx, t, c.Subprotocol() == runproto.Subprotocol)
+	err = s.serve(ctx, t, c.Subprotocol() == runproto.Subprotocol, subject)
 	s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 }
 
@@ -161,7 +167,7 @@ func (s *Server) ServeStdio(ctx context.Context, r io.Reader, w io.Writer) error
 		return spool.ErrClosed
 	}
 	defer s.wg.Done()
-	err := s.serve(ctx, rpc.Lines(r, w, "exec-server stdio"), false)
+	err := s.serve(ctx, rpc.Lines(r, w, "exec-server stdio"), false, access.Owner())
 	if errors.Is(err, io.EOF) {
 		return nil
 	}

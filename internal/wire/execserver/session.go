@@ -15,15 +15,17 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
 // Labels of the runs that are processes of a session. A later server with the
 // same state finds the session by them.
 const (
-	labelSession = "exec-server.session"
-	labelProcess = "exec-server.process"
-	labelServer  = "exec-server.server" // the server that started it with run/start
+	labelPrefix  = "exec-server." // of labels that clients cannot set
+	labelSession = labelPrefix + "session"
+	labelProcess = labelPrefix + "process"
+	labelServer  = labelPrefix + "server" // the server that started it with run/start
 )
 
 // codeAttached is the error code for a session that another connection uses.
@@ -35,8 +37,9 @@ const probeFor = time.Second
 
 // session is a namespace of processes that outlives its connection.
 type session struct {
-	server *Server
-	id     string
+	server  *Server
+	subject *access.Subject // whose session it is
+	id      string
 
 	mu     sync.Mutex
 	conn   *conn // nil while detached
@@ -58,6 +61,18 @@ type process struct {
 
 	mu        sync.Mutex
 	cancelled bool // terminated during the start
+}
+
+// label returns the value of labelSession of the session's runs.
+func (sess *session) label() string { return sessionLabel(sess.subject, sess.id) }
+
+// sessionLabel returns the label of a session of a subject. Sessions are found by
+// it alone, so that a subject finds only its own. An id has no slash.
+func sessionLabel(s *access.Subject, id string) string {
+	if s.IsOwner() {
+		return id
+	}
+	return s.Name + "/" + id
 }
 
 func newUUID() string {
@@ -92,7 +107,7 @@ func formatUUID(b [16]byte) string {
 
 // newSession makes a session attached to the connection.
 func (s *Server) newSession(c *conn) (*session, error) {
-	sess := &session{server: s, id: newUUID(), conn: c, procs: make(map[string]*process)}
+	sess := &session{server: s, subject: c.subject, id: newUUID(), conn: c, procs: make(map[string]*process)}
 	if err := s.add(sess); err != nil {
 		return nil, err
 	}
@@ -118,19 +133,19 @@ func (s *Server) hold(sess *session) {
 	}
 	go func() {
 		defer s.wg.Done()
-		if err := l.Lease(s.ctx, labelSession, sess.id, s.opts.Detached); err != nil && s.ctx.Err() == nil {
+		if err := l.Lease(s.ctx, labelSession, sess.label(), s.opts.Detached); err != nil && s.ctx.Err() == nil {
 			s.log.Warn("holding the lease of a session", "session", sess.id, "err", err)
 		}
 	}()
 }
 
 // wasLeased reports whether an earlier server held the session.
-func (s *Server) wasLeased(id string) bool {
+func (s *Server) wasLeased(sess *session) bool {
 	l, ok := s.opts.Backend.(leaser)
 	if !ok {
 		return false
 	}
-	held, err := l.Leased(s.ctx, labelSession, id)
+	held, err := l.Leased(s.ctx, labelSession, sess.label())
 	return err == nil && held
 }
 
@@ -140,18 +155,18 @@ func (s *Server) add(sess *session) error {
 	if s.closed {
 		return rpc.Errorf(rpc.CodeInternal, "the server is shutting down")
 	}
-	s.sessions[sess.id] = sess
+	s.sessions[sess.label()] = sess
 	return nil
 }
 
 // resume attaches the connection to an existing session.
 func (s *Server) resume(id string, c *conn) (*session, error) {
 	s.mu.Lock()
-	sess, ok := s.sessions[id]
+	sess, ok := s.sessions[sessionLabel(c.subject, id)]
 	s.mu.Unlock()
-	if !ok {
+	if !ok || strings.Contains(id, "/") {
 		var err error
-		if sess, err = s.restore(id); err != nil {
+		if sess, err = s.restore(id, c); err != nil {
 			return nil, err
 		}
 	}
@@ -159,13 +174,13 @@ func (s *Server) resume(id string, c *conn) (*session, error) {
 }
 
 // restore finds a session of an earlier server by the labels of its runs.
-func (s *Server) restore(id string) (*session, error) {
+func (s *Server) restore(id string, c *conn) (*session, error) {
 	unknown := rpc.Errorf(rpc.CodeInvalidRequest, "unknown session id %s", id)
-	if id == "" { // runs without the label have an empty one
+	if id == "" || strings.Contains(id, "/") { // runs without the label have an empty one
 		return nil, unknown
 	}
-	sess := &session{server: s, id: id, procs: make(map[string]*process)}
-	for info, err := range s.opts.Backend.List(s.ctx, spool.Filter{Labels: map[string]string{labelSession: id}, Since: time.Now().UTC().Add(-s.opts.Closed)}) {
+	sess := &session{server: s, subject: c.subject, id: id, procs: make(map[string]*process)}
+	for info, err := range s.opts.Backend.List(s.ctx, spool.Filter{Labels: map[string]string{labelSession: sess.label()}, Since: time.Now().UTC().Add(-s.opts.Closed)}) {
 		if err != nil {
 			s.log.Warn("looking for the runs of a session", "session", id, "err", err)
 			if info.ID == "" {
@@ -184,14 +199,14 @@ func (s *Server) restore(id string) (*session, error) {
 			sess.procs[p.id] = p
 		}
 	}
-	if len(sess.procs) == 0 && !s.wasLeased(id) {
+	if len(sess.procs) == 0 && !s.wasLeased(sess) {
 		return nil, unknown
 	}
 	s.mu.Lock()
-	other, ok := s.sessions[id]
+	other, ok := s.sessions[sess.label()]
 	closed := s.closed
 	if !ok && !closed {
-		s.sessions[id] = sess
+		s.sessions[sess.label()] = sess
 	}
 	s.mu.Unlock()
 	switch {
@@ -289,7 +304,7 @@ func (sess *session) expire(loss int) {
 	time.AfterFunc(2*s.opts.Closed, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.sessions, sess.id)
+		delete(s.sessions, sess.label())
 	})
 }
 
@@ -314,8 +329,8 @@ func (sess *session) end() {
 		}
 	}
 	if l, ok := sess.server.opts.Backend.(leaser); ok {
-		sess.server.killLabelled(map[string]string{labelSession: sess.id})
-		if err := l.Release(context.Background(), labelSession, sess.id); err != nil {
+		sess.server.killLabelled(map[string]string{labelSession: sess.label()})
+		if err := l.Release(context.Background(), labelSession, sess.label()); err != nil {
 			sess.server.log.Warn("releasing the lease of a session", "session", sess.id, "err", err)
 		}
 	}

@@ -1,4 +1,4 @@
-package execserver
+package access
 
 import (
 	"crypto/hmac"
@@ -27,20 +27,21 @@ func secretFile(t *testing.T, contents string, mode os.FileMode) string {
 	return name
 }
 
-// authAnswer returns the result of check for an Authorization header.
-func authAnswer(a *Auth, authorization string) string {
+// authAnswer returns the answer to an Authorization header.
+func authAnswer(a *Bearer, authorization string) string {
 	r := &http.Request{Header: make(http.Header)}
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
-	status, text, ok := a.check(r)
+	s, err := a.Authenticate(r)
+	var refusal *Refusal
 	switch {
-	case ok:
+	case err == nil && s != nil:
 		return "ok"
-	case status != http.StatusUnauthorized:
+	case !errors.As(err, &refusal) || refusal.Status != http.StatusUnauthorized:
 		return "wrong status"
 	}
-	return text
+	return refusal.Text
 }
 
 const (
@@ -50,11 +51,11 @@ const (
 
 func TestCapabilityToken(t *testing.T) {
 	digest := sha256.Sum256([]byte("secret"))
-	for name, o := range map[string]AuthOptions{
-		"file":   {Mode: AuthCapabilityToken, TokenFile: secretFile(t, " secret\n", 0o600)},
-		"digest": {Mode: AuthCapabilityToken, TokenSHA256: strings.ToUpper(hex.EncodeToString(digest[:]))},
+	for name, o := range map[string]BearerOptions{
+		"file":   {Mode: ModeCapabilityToken, TokenFile: secretFile(t, " secret\n", 0o600)},
+		"digest": {Mode: ModeCapabilityToken, TokenSHA256: strings.ToUpper(hex.EncodeToString(digest[:]))},
 	} {
-		a, err := NewAuth(o)
+		a, err := NewBearer(o)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -67,7 +68,7 @@ func TestCapabilityToken(t *testing.T) {
 			{"bearer secret", "ok"},
 			{"Bearer secret2", invalidToken},
 			{"Bearer secre", invalidToken},
-			{"Bearer " + strings.Repeat("x", maxBearerToken+1), invalidToken},
+			{"Bearer " + strings.Repeat("x", maxBearer+1), invalidToken},
 		} {
 			if got := authAnswer(a, tt.header); got != tt.want {
 				t.Errorf("%s: %.40q: %s, want %s", name, tt.header, got, tt.want)
@@ -76,10 +77,9 @@ func TestCapabilityToken(t *testing.T) {
 	}
 }
 
-func TestNoAuth(t *testing.T) {
-	a, err := NewAuth(AuthOptions{})
-	if err != nil || authAnswer(a, "") != "ok" || authAnswer(nil, "") != "ok" {
-		t.Errorf("%v", err)
+func TestNoMode(t *testing.T) {
+	if a, err := NewBearer(BearerOptions{}); a != nil || err != nil {
+		t.Errorf("%v, %v", a, err)
 	}
 }
 
@@ -92,9 +92,9 @@ func token(header, claims string) string {
 	return signed + "." + part(mac.Sum(nil))
 }
 
-func newSignedAuth(t testing.TB, file string) *Auth {
+func newSigned(t testing.TB, file string) *Bearer {
 	t.Helper()
-	a, err := NewAuth(AuthOptions{Mode: AuthSignedBearerToken, SharedSecretFile: file, Issuer: "me", Audience: "spool"})
+	a, err := NewBearer(BearerOptions{Mode: ModeSignedBearerToken, SharedSecretFile: file, Issuer: "me", Audience: "spool"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func newSignedAuth(t testing.TB, file string) *Auth {
 }
 
 func TestSignedBearerToken(t *testing.T) {
-	a := newSignedAuth(t, secretFile(t, testSecret+"\n", 0o600))
+	a := newSigned(t, secretFile(t, testSecret+"\n", 0o600))
 	const hs256 = `{"alg":"HS256","typ":"JWT"}`
 	good := token(hs256, `{"exp":1000,"iss":"me","aud":"spool"}`)
 	for _, tt := range []struct{ name, token, want string }{
@@ -137,7 +137,7 @@ func TestSignedBearerToken(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
-	plain, err := NewAuth(AuthOptions{Mode: AuthSignedBearerToken, SharedSecretFile: secretFile(t, testSecret, 0o600), MaxClockSkew: new(time.Duration)})
+	plain, err := NewBearer(BearerOptions{Mode: ModeSignedBearerToken, SharedSecretFile: secretFile(t, testSecret, 0o600), MaxClockSkew: new(time.Duration)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,29 +150,29 @@ func TestSignedBearerToken(t *testing.T) {
 	}
 }
 
-func TestNewAuthErrors(t *testing.T) {
+func TestNewBearerErrors(t *testing.T) {
 	good, empty := secretFile(t, testSecret, 0o600), secretFile(t, " \n", 0o600)
 	second := time.Second
 	negative := -second
 	for _, tt := range []struct {
 		want string
-		o    AuthOptions
+		o    BearerOptions
 	}{
-		{"unknown websocket auth mode", AuthOptions{Mode: "x"}},
-		{"need the mode", AuthOptions{TokenFile: good}},
-		{"need the mode", AuthOptions{MaxClockSkew: &second}},
-		{"needs a token file or a token digest", AuthOptions{Mode: AuthCapabilityToken}},
-		{"exclude each other", AuthOptions{Mode: AuthCapabilityToken, TokenFile: good, TokenSHA256: "ab"}},
-		{"64 hexadecimal characters", AuthOptions{Mode: AuthCapabilityToken, TokenSHA256: "zz"}},
-		{"must not be empty", AuthOptions{Mode: AuthCapabilityToken, TokenFile: empty}},
-		{"no such file", AuthOptions{Mode: AuthCapabilityToken, TokenFile: good + "x"}},
-		{"not capability-token", AuthOptions{Mode: AuthCapabilityToken, TokenFile: good, Issuer: "x"}},
-		{"not signed-bearer-token", AuthOptions{Mode: AuthSignedBearerToken, SharedSecretFile: good, TokenFile: good}},
-		{"needs a shared secret file", AuthOptions{Mode: AuthSignedBearerToken}},
-		{"at least 32 bytes", AuthOptions{Mode: AuthSignedBearerToken, SharedSecretFile: secretFile(t, "short", 0o600)}},
-		{"must not be negative", AuthOptions{Mode: AuthSignedBearerToken, SharedSecretFile: good, MaxClockSkew: &negative}},
+		{"unknown websocket auth mode", BearerOptions{Mode: "x"}},
+		{"need the mode", BearerOptions{TokenFile: good}},
+		{"need the mode", BearerOptions{MaxClockSkew: &second}},
+		{"needs a token file or a token digest", BearerOptions{Mode: ModeCapabilityToken}},
+		{"exclude each other", BearerOptions{Mode: ModeCapabilityToken, TokenFile: good, TokenSHA256: "ab"}},
+		{"64 hexadecimal characters", BearerOptions{Mode: ModeCapabilityToken, TokenSHA256: "zz"}},
+		{"must not be empty", BearerOptions{Mode: ModeCapabilityToken, TokenFile: empty}},
+		{"no such file", BearerOptions{Mode: ModeCapabilityToken, TokenFile: good + "x"}},
+		{"not capability-token", BearerOptions{Mode: ModeCapabilityToken, TokenFile: good, Issuer: "x"}},
+		{"not signed-bearer-token", BearerOptions{Mode: ModeSignedBearerToken, SharedSecretFile: good, TokenFile: good}},
+		{"needs a shared secret file", BearerOptions{Mode: ModeSignedBearerToken}},
+		{"at least 32 bytes", BearerOptions{Mode: ModeSignedBearerToken, SharedSecretFile: secretFile(t, "short", 0o600)}},
+		{"must not be negative", BearerOptions{Mode: ModeSignedBearerToken, SharedSecretFile: good, MaxClockSkew: &negative}},
 	} {
-		a, err := NewAuth(tt.o)
+		a, err := NewBearer(tt.o)
 		if a != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.o, err, tt.want)
 		}
@@ -187,11 +187,11 @@ func TestReadableSecretsAreRefused(t *testing.T) {
 		if err := os.Chmod(name, mode); err != nil {
 			t.Fatal(err)
 		}
-		for _, o := range []AuthOptions{
-			{Mode: AuthCapabilityToken, TokenFile: name},
-			{Mode: AuthSignedBearerToken, SharedSecretFile: name},
+		for _, o := range []BearerOptions{
+			{Mode: ModeCapabilityToken, TokenFile: name},
+			{Mode: ModeSignedBearerToken, SharedSecretFile: name},
 		} {
-			if _, err := NewAuth(o); !errors.Is(err, privatedir.ErrNotPrivate) || !strings.Contains(err.Error(), "chmod 600") {
+			if _, err := NewBearer(o); !errors.Is(err, privatedir.ErrNotPrivate) || !strings.Contains(err.Error(), "chmod 600") {
 				t.Errorf("%s, mode %#o: %v", o.Mode, mode, err)
 			}
 		}
@@ -203,12 +203,41 @@ func FuzzSignedBearerToken(f *testing.F) {
 	if err := os.WriteFile(name, []byte(testSecret), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	a := newSignedAuth(f, name)
+	a := newSigned(f, name)
 	f.Add("a.b.c")
 	f.Add(token(`{"alg":"none"}`, `{"exp":1000,"iss":"me","aud":"spool"}`))
 	f.Fuzz(func(t *testing.T, s string) {
-		if err := a.verify(s); err == nil {
+		if _, err := a.verify(s); err == nil {
 			t.Fatalf("%q is accepted", s)
 		}
 	})
+}
+
+// The claim "sub" of a signed token is the subject; its expiry is that of the
+// token, with the skew that the check of the token allows.
+func TestSignedTokenSubject(t *testing.T) {
+	a := newSigned(t, secretFile(t, testSecret, 0o600))
+	claims := func(more string) *http.Request {
+		return request(token(`{"alg":"HS256"}`, `{"exp":1000,"iss":"me","aud":"spool"`+more+`}`))
+	}
+	s, err := a.Authenticate(claims(`,"sub":"auth0|alice"`))
+	if err != nil || s.Name != "auth0|alice" || s.Scopes.Has(Admin) || !s.Scopes.Has(Start) || !s.Expires.Equal(time.Unix(1030, 0)) {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if err := a.Valid(s); err != nil {
+		t.Error(err)
+	}
+	a.now = func() time.Time { return time.Unix(1031, 0) }
+	if err := a.Valid(s); err == nil {
+		t.Error("an expired token is valid")
+	}
+	a.now = func() time.Time { return time.Unix(1000, 0) }
+	if s, err := a.Authenticate(claims("")); err != nil || !s.IsOwner() || !s.Expires.Equal(time.Unix(1030, 0)) {
+		t.Errorf("no subject: %+v, %v", s, err)
+	}
+	for _, sub := range []string{`""`, `"a\nb"`, `7`, `"` + strings.Repeat("x", maxName+1) + `"`} {
+		if s, err := a.Authenticate(claims(`,"sub":` + sub)); err == nil {
+			t.Errorf("subject %s: %+v", sub, s)
+		}
+	}
 }

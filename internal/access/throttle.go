@@ -1,0 +1,154 @@
+package access
+
+import (
+	"container/list"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Limits of failed authentication. A request with a valid token is never slowed.
+const (
+	// FreeFailures is how many failures of one source are answered at once in a
+	// FailureWindow. The answers to further ones wait longer and longer.
+	FreeFailures  = 10
+	FailureWindow = time.Minute
+
+	firstDelay = 100 * time.Millisecond
+	maxDelay   = 5 * time.Second
+	// MaxWaiting and MaxWaitingTotal are how many answers wait, for one source
+	// and in total. Beyond that a failure is answered at once with the status
+	// 429.
+	MaxWaiting      = 16
+	MaxWaitingTotal = 256
+	// maxSources is how many sources are remembered. The one that failed longest
+	// ago is forgotten first.
+	maxSources = 4096
+)
+
+// Throttle is an [Authenticator] that slows failed attempts at another one.
+type Throttle struct {
+	next Authenticator
+	now  func() time.Time
+	wait func(r *http.Request, d time.Duration) // until d has passed or the request ends
+
+	mu      sync.Mutex
+	sources map[string]*list.Element // of *source
+	recent  *list.List               // the source that failed last is in front
+	waiting int
+}
+
+// source is where failed attempts came from.
+type source struct {
+	name     string
+	since    time.Time // beginning of the window
+	failures int       // in the window
+	waiting  int
+}
+
+// NewThrottle returns an authenticator that asks next and slows its failures.
+func NewThrottle(next Authenticator) *Throttle {
+	return &Throttle{next: next, now: time.Now, wait: waitFor, sources: make(map[string]*list.Element), recent: list.New()}
+}
+
+func waitFor(r *http.Request, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Context().Done():
+	}
+}
+
+// Valid implements [Authenticator].
+func (t *Throttle) Valid(s *Subject) error { return t.next.Valid(s) }
+
+// Authenticate implements [Authenticator].
+func (t *Throttle) Authenticate(r *http.Request) (*Subject, error) {
+	s, err := t.next.Authenticate(r)
+	var refusal *Refusal
+	if err == nil || errors.As(err, &refusal) && refusal.Err != nil { // not the client's fault
+		return s, err
+	}
+	from, delay, ok := t.fail(sourceOf(r))
+	if !ok {
+		return nil, &Refusal{Status: http.StatusTooManyRequests, Text: "too many failed attempts", RetryAfter: maxDelay, repeated: true}
+	}
+	if delay > 0 {
+		t.wait(r, delay)
+		t.mu.Lock()
+		from.waiting--
+		t.waiting--
+		t.mu.Unlock()
+		if refusal != nil {
+			again := *refusal
+			again.repeated = true
+			return nil, &again
+		}
+	}
+	return nil, err
+}
+
+// fail counts a failure and returns how long its answer waits. It returns false
+// if too many answers wait.
+func (t *Throttle) fail(name string) (from *source, delay time.Duration, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	if e, known := t.sources[name]; known {
+		t.recent.MoveToFront(e)
+		from = e.Value.(*source)
+		if now.Sub(from.since) > FailureWindow {
+			from.since, from.failures = now, 0
+		}
+	} else {
+		from = &source{name: name, since: now}
+		t.sources[name] = t.recent.PushFront(from)
+		if len(t.sources) > maxSources {
+			oldest := t.recent.Back()
+			delete(t.sources, t.recent.Remove(oldest).(*source).name)
+		}
+	}
+	from.failures++
+	beyond := from.failures - FreeFailures
+	if beyond <= 0 {
+		return from, 0, true
+	}
+	if from.waiting >= MaxWaiting || t.waiting >= MaxWaitingTotal {
+		return from, 0, false
+	}
+	from.waiting++
+	t.waiting++
+	delay = maxDelay
+	if shift := beyond - 1; shift < 16 {
+		delay = min(firstDelay<<shift, maxDelay)
+	}
+	return from, delay, true
+}
+
+// sourceOf returns where a request comes from: the user of a Unix socket, the
+// IPv4 address, or the network of 64 bits of an IPv6 address.
+func sourceOf(r *http.Request) string {
+	if p, ok := PeerOf(r.Context()); ok {
+		return "uid " + strconv.Itoa(p.UID)
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	addr = addr.Unmap().WithZone("")
+	if addr.Is6() {
+		if prefix, err := addr.Prefix(64); err == nil {
+			return prefix.String()
+		}
+	}
+	return addr.String()
+}
