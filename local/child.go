@@ -7,6 +7,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/internal/probe"
 )
 
 // The first arguments of this program when it is started as a child.
@@ -14,6 +15,7 @@ const (
 	keeperRole  = "keeper-role"  // the process that keeps runs
 	sandboxRole = "sandbox-role" // one in which sandboxed code of the embedded back end executes
 	pyodideRole = pyodide.Role   // one that prepares a process for Pyodide
+	probeRole   = probe.Role     // one that tries a protection of this machine
 )
 
 // self is this program, also after its file was replaced by a newer one.
@@ -40,6 +42,8 @@ func ChildMain() {
 			os.Exit(wasipy.Work(args))
 		case pyodideRole:
 			os.Exit(pyodide.RunRole(args))
+		case probeRole:
+			os.Exit(probe.Work(args))
 		}
 	}
 	childMainCalled.Store(true)

@@ -88,7 +88,7 @@ failure and 2 on a usage error.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
 	root.AddCommand(
 		a.runCommand(), a.pyCommand(), a.boxCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),
-		a.waitCommand(), a.execServerCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
+		a.waitCommand(), a.execServerCommand(), a.doctorCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -23,3 +23,11 @@ func SweepOwner(string) (killed int, err error) {
 
 // ResetSIGCHLD does nothing on this platform.
 func ResetSIGCHLD() error { return nil }
+
+// Owned reports that the platform is not supported.
+func Owned() (map[string][]int, error) {
+	return nil, fmt.Errorf("the process engine is not available on this platform: %w", spool.ErrUnsupported)
+}
+
+// OwnProcesses reports that there is no limit.
+func OwnProcesses() (now, most int, ok bool) { return 0, 0, false }

@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/doctor"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor [flags] [CHECK…]",
+		Short: "Check what protects this machine and what does not",
+		Long: `Doctor tries everything that Spool relies on: it kills a process tree, starts
+children in namespaces, under Landlock and under a system call filter and has
+them do what they must not, locks and writes a file in the state directory, asks
+your servers for a connection without a token, connects to keepers, and runs
+Python in a kernel and in a sandbox. It also checks who can read and change the
+state directory and token files. It leaves nothing behind and changes no setting.
+CHECK is the name of a check or of a group of checks; without any, all are done.
+
+Each line has a verdict, what it means, and the next step:
+  ok       it works, and is as it should be
+  warning  something is weaker, missing or wasted; what Spool promises still holds
+  problem  something that Spool promises cannot be held
+
+With --json it prints one JSON object per line, one line per finding, with group,
+check, verdict, text, next and elapsed_ms.
+
+Exit codes: 0 if there is no problem, also with warnings; 1 if there is one.`,
+		Example: `  spool doctor
+  spool doctor state network
+  spool --state /srv/spool doctor
+  spool doctor --json | grep '"verdict":"problem"'`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeChecks,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.doctor(cmd.Context(), args, asJSON) },
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
+	return cmd
+}
+
+// completeChecks completes the names of checks and groups.
+func completeChecks(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	for _, c := range doctor.Checks(doctor.Options{}) {
+		for _, n := range []string{c.Group, c.Name} {
+			if !slices.Contains(names, n) && !slices.Contains(args, n) {
+				names = append(names, n)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) doctor(ctx context.Context, names []string, asJSON bool) error {
+	if url, ok := a.remote(); ok {
+		return usageErrorf("cannot check %s: doctor works only on this machine", url)
+	}
+	dir, err := a.stateDir()
+	if err != nil {
+		return err
+	}
+	checks, err := doctor.Select(doctor.Checks(doctor.Options{Dir: dir, TokenFile: a.tokenFile}), names)
+	if err != nil {
+		return &usageError{err}
+	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	size, _ := terminalSize(a.stdout)
+	p := &findingPrinter{a: a, json: asJSON, cols: int(size.Cols), coloured: colour(a.stdout)}
+	p.live = !asJSON && colour(a.stderr)
+	for f := range doctor.Run(ctx, checks, p.running) {
+		if err := p.print(f); err != nil {
+			return &writeError{err}
+		}
+	}
+	return p.end(ctx)
+}
+
+// findingPrinter prints findings, and the running checks below them on a
+// terminal.
+type findingPrinter struct {
+	a        *app
+	json     bool
+	cols     int // zero if stdout is no terminal: lines are not wrapped
+	coloured bool
+	live     bool // show the running checks on stderr
+
+	group  string // of the last finding
+	counts map[doctor.Verdict]int
+
+	mu    sync.Mutex
+	shown bool // stderr shows the running checks
+}
+
+// running shows the names of the running checks.
+func (p *findingPrinter) running(names []string) {
+	if !p.live {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	if len(names) > 0 {
+		cols, _ := terminalSize(p.a.stderr)
+		fmt.Fprint(p.a.stderr, cut("checking "+strings.Join(names, ", ")+" …", max(int(cols.Cols)-1, 20)))
+		p.shown = true
+	}
+}
+
+// clear removes the names of the running checks. The caller holds mu.
+func (p *findingPrinter) clear() {
+	if p.shown {
+		fmt.Fprint(p.a.stderr, "\r\x1b[K")
+		p.shown = false
+	}
+}
+
+const (
+	verdictWidth = len("warning") + 2
+	checkWidth   = len("embedded sandbox") + 2
+)
+
+// print prints one finding.
+func (p *findingPrinter) print(f doctor.Finding) error {
+	if p.counts == nil {
+		p.counts = make(map[doctor.Verdict]int)
+	}
+	p.counts[f.Verdict]++
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	if p.json {
+		enc := json.NewEncoder(p.a.stdout)
+		enc.SetEscapeHTML(false)
+		return enc.Encode(f)
+	}
+	var b strings.Builder
+	if f.Group != p.group {
+		p.group = f.Group
+		fmt.Fprintln(&b, f.Group)
+	}
+	verdict := fmt.Sprintf("%-*s", verdictWidth, f.Verdict)
+	if p.coloured {
+		verdict = verdictColour(f.Verdict) + verdict + "\x1b[0m"
+	}
+	fmt.Fprintf(&b, "  %s%-*s", verdict, checkWidth, f.Check)
+	p.wrap(&b, plain(f.Text))
+	if f.Next != "" {
+		b.WriteString(strings.Repeat(" ", 2+verdictWidth+checkWidth))
+		p.wrap(&b, "next: "+plain(f.Next))
+	}
+	_, err := fmt.Fprint(p.a.stdout, b.String())
+	return err
+}
+
+// wrap writes text, in lines that fit the terminal, below the column where it
+// begins.
+func (p *findingPrinter) wrap(b *strings.Builder, text string) {
+	const indent = 2 + verdictWidth + checkWidth
+	width := max(p.cols-indent, 20)
+	used := 0
+	for word := range strings.FieldsSeq(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case used == 0:
+		case p.cols > 0 && used+1+n > width:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			used = 0
+		default:
+			b.WriteByte(' ')
+			used++
+		}
+		b.WriteString(word)
+		used += n
+	}
+	b.WriteByte('\n')
+}
+
+func verdictColour(v doctor.Verdict) string {
+	switch v {
+	case doctor.OK:
+		return "\x1b[32m" // green
+	case doctor.Warning:
+		return "\x1b[33m" // yellow
+	}
+	return "\x1b[31m" // red
+}
+
+// end prints the numbers and returns the error of the command.
+func (p *findingPrinter) end(ctx context.Context) error {
+	p.mu.Lock()
+	p.clear()
+	p.mu.Unlock()
+	if ctx.Err() != nil {
+		return errors.New("interrupted: not all was checked")
+	}
+	problems := p.counts[doctor.Problem]
+	if !p.json {
+		if _, err := fmt.Fprintf(p.a.stdout, "\n%d ok, %d %s, %d %s\n", p.counts[doctor.OK],
+			p.counts[doctor.Warning], plural(p.counts[doctor.Warning], "warning"), problems, plural(problems, "problem")); err != nil {
+			return &writeError{err}
+		}
+	}
+	if problems > 0 {
+		return &exitError{exitFailure, fmt.Errorf("%d %s: what Spool promises cannot be held", problems, plural(problems, "problem"))}
+	}
+	return nil
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}

@@ -1,0 +1,104 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/spool-run/spool/internal/probe"
+)
+
+// isolationChecks are about what separates code from this machine.
+func isolationChecks() []Check {
+	var list []Check
+	for _, n := range []struct {
+		kind   probe.Namespace
+		shown  string // by the attempt
+		needed string
+	}{
+		{probe.User, "a child was root of its own, and only there", "code cannot get a root of its own"},
+		{probe.Mount, "a child mounted a file system that only it saw", "code cannot get a file tree of its own"},
+		{probe.PID, "a child was the first of its own processes", "code cannot be kept from seeing other processes"},
+		{probe.Net, "a child had only its own loopback interface", "code cannot be cut off the network"},
+	} {
+		list = append(list, Check{Name: string(n.kind) + "-namespace", Try: one(func(ctx context.Context) Finding {
+			if err := probe.TryNamespace(ctx, n.kind); err != nil {
+				return warning(nextNamespace(err), "%s by a namespace, and Pyodide sandboxes are refused: %v", n.needed, err)
+			}
+			return ok("%s", n.shown)
+		})})
+	}
+	return append(list,
+		Check{Name: "landlock", Try: one(landlock)},
+		Check{Name: "seccomp", Try: one(seccomp)},
+	)
+}
+
+// nextNamespace returns what to do about namespaces that the kernel refuses.
+func nextNamespace(err error) string {
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return "use Linux for isolation"
+	case sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
+		return "AppArmor restricts user namespaces: add an AppArmor profile for spool that has \"userns,\", or run sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+	case sysctl("kernel/unprivileged_userns_clone") == "0":
+		return "run sysctl kernel.unprivileged_userns_clone=1"
+	case sysctl("user/max_user_namespaces") == "0":
+		return "run sysctl user.max_user_namespaces=15000"
+	case errors.Is(err, syscall.EPERM):
+		return "in a container, allow clone with namespaces (docker run --security-opt seccomp=unconfined, or a profile of your own)"
+	}
+	return nextKernel
+}
+
+// sysctl returns a setting of the kernel, empty if there is none.
+func sysctl(name string) string {
+	b, err := os.ReadFile("/proc/sys/" + name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func landlock(ctx context.Context) Finding {
+	found, err := probe.TryLandlock(ctx)
+	if err != nil {
+		next := "use a kernel with Landlock (5.13 or newer) that lists it in its lsm= boot parameter"
+		if errors.Is(err, errors.ErrUnsupported) {
+			next = "use Linux for isolation"
+		}
+		return warning(next, "a process cannot be restricted to some files: %v", err)
+	}
+	held := []string{"reading a file outside", "writing"}
+	var missing []string
+	for _, f := range []struct {
+		held bool
+		what string
+		abi  int
+	}{{found.TCP, "connecting", 4}, {found.Signals, "signalling another process", 6}} {
+		if f.held {
+			held = append(held, f.what)
+		} else {
+			missing = append(missing, fmt.Sprintf("%s (ABI %d)", f.what, f.abi))
+		}
+	}
+	text := fmt.Sprintf("ABI %d: a restricted child was refused %s", found.ABI, strings.Join(held, ", "))
+	if len(missing) > 0 {
+		return warning("use a newer kernel", "%s; not refused: %s", text, strings.Join(missing, ", "))
+	}
+	return ok("%s", text)
+}
+
+func seccomp(ctx context.Context) Finding {
+	if err := probe.TrySeccomp(ctx); err != nil {
+		next := "use a kernel with CONFIG_SECCOMP_FILTER"
+		if errors.Is(err, errors.ErrUnsupported) {
+			next = "use Linux on amd64 or arm64"
+		}
+		return warning(next, "system calls cannot be refused: embedded sandboxes have WebAssembly as their only wall, and strict ones are refused: %v", err)
+	}
+	return ok("a filter refused a system call")
+}
