@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/peer"
 	"github.com/spool-run/spool/local"
 )
 
@@ -265,22 +267,57 @@ func TestLeftProcesses(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	at := func(address string) listener { return listener{process{pid: 7}, netip.MustParseAddrPort(address)} }
+	at := func(address string, args ...string) listener {
+		return listener{process{pid: os.Getpid(), args: args}, netip.MustParseAddrPort(address)}
+	}
+	let, refused := attempt{let: true}, attempt{}
 	for _, tt := range []struct {
-		address string
-		attempt attempt
-		want    Verdict
-		text    string
+		listener listener
+		attempts attempts
+		want     Verdict
+		text     string
 	}{
-		{"0.0.0.0:9", attempt{let: true}, Problem, "every client that can reach this machine"},
-		{"[::]:9", attempt{let: true, tls: true}, Problem, "every client that can reach this machine"},
-		{"127.0.0.1:9", attempt{let: true}, Warning, "other users"},
-		{"10.1.2.3:9", attempt{}, Warning, "unencrypted"},
-		{"10.1.2.3:9", attempt{tls: true}, OK, "refused"},
-		{"127.0.0.1:9", attempt{}, OK, "refused"},
-		{"127.0.0.1:9", attempt{err: os.ErrDeadlineExceeded}, Warning, "did not answer"},
+		{at("0.0.0.0:9"), attempts{own: let}, Problem, "every client that can reach this machine"},
+		{at("[::]:9", insecureFlag), attempts{own: attempt{let: true, tls: true}}, Problem, "every client that can reach this machine"},
+		{at("127.0.0.1:9"), attempts{let, &let}, Problem, "every user of this machine"},
+		{at("127.0.0.1:9", insecureFlag), attempts{let, &let}, Warning, "every user of this machine"},
+		{at("127.0.0.1:9", insecureFlag), attempts{own: let}, Warning, "every user of this machine"},
+		{at("127.0.0.1:9"), attempts{let, &refused}, OK, "refused another user's"},
+		{at("127.0.0.1:9"), attempts{own: let}, OK, "only your processes"},
+		{at("10.1.2.3:9"), attempts{own: refused}, Warning, "unencrypted"},
+		{at("10.1.2.3:9"), attempts{own: attempt{tls: true}}, OK, "refused"},
+		{at("127.0.0.1:9"), attempts{refused, &refused}, OK, "refused a client"},
+		{at("127.0.0.1:9"), attempts{own: attempt{err: os.ErrDeadlineExceeded}}, Warning, "did not answer"},
 	} {
-		want(t, []Finding{judge(at(tt.address), tt.attempt)}, tt.want, tt.text, "")
+		want(t, []Finding{judge(tt.listener, tt.attempts)}, tt.want, tt.text, "")
+	}
+}
+
+// TestTryOfAnotherUser checks that an attempt is made as another user.
+func TestTryOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := dialAs(nobody, l.Addr().(*net.TCPAddr).AddrPort())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if uid, err := peer.UID(s); err != nil || uid != nobody {
+		t.Errorf("user %d, %v", uid, err)
+	}
+	if os.Geteuid() != 0 {
+		t.Error("this process became another user")
 	}
 }
 

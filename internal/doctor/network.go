@@ -6,15 +6,22 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"slices"
+	"strings"
 	"time"
 )
 
 // networkChecks are about who can reach this user's servers.
 func networkChecks(Options) []Check {
-	return []Check{{Name: "servers", Try: servers}}
+	return []Check{
+		{Name: "servers", Try: servers},
+		{Name: "sockets", Try: sockets},
+	}
 }
 
 // listener is a TCP socket on which a process of ours listens.
@@ -23,8 +30,11 @@ type listener struct {
 	address netip.AddrPort
 }
 
+// nobody is a user who owns nothing. Root can be that user, for an attempt.
+const nobody = 65534
+
 // servers finds this user's servers that listen on TCP and tries to use each
-// without a token.
+// without a token: as this user and, if that is root, as another.
 func servers(ctx context.Context) []Finding {
 	list, err := listeners()
 	if err != nil {
@@ -32,7 +42,12 @@ func servers(ctx context.Context) []Finding {
 	}
 	var found []Finding
 	for _, l := range list {
-		found = append(found, judge(l, try(ctx, l.address)))
+		a := attempts{own: try(ctx, dialTCP(l.address, os.Geteuid()))}
+		if os.Geteuid() == 0 {
+			other := try(ctx, dialTCP(l.address, nobody))
+			a.other = &other
+		}
+		found = append(found, judge(l, a))
 	}
 	if len(found) == 0 {
 		found = append(found, ok("no server of yours listens on TCP"))
@@ -47,31 +62,49 @@ type attempt struct {
 	err error // it could not be tried
 }
 
-func judge(l listener, a attempt) Finding {
+// attempts are those of this user and of another.
+type attempts struct {
+	own   attempt
+	other *attempt // nil if this user cannot be another
+}
+
+// insecureFlag is the flag with which a server takes every client.
+const insecureFlag = "--insecure-no-auth"
+
+func judge(l listener, a attempts) Finding {
 	where := fmt.Sprintf("%s (pid %d)", l.address, l.process.pid)
 	public := !l.address.Addr().IsLoopback()
 	restart := fmt.Sprintf("stop it (kill %d) and start it again", l.process.pid)
+	said := slices.ContainsFunc(l.process.args, func(arg string) bool {
+		return arg == insecureFlag || strings.HasPrefix(arg, insecureFlag+"=") && arg != insecureFlag+"=false"
+	})
+	others := a.other != nil && a.other.let || a.other == nil && a.own.let && said
 	switch {
-	case a.err != nil:
-		return warning("look at its log", "the server on %s did not answer: %v", where, a.err)
-	case a.let && public:
+	case a.own.err != nil:
+		return warning("look at its log", "the server on %s did not answer: %v", where, a.own.err)
+	case a.own.let && public:
 		return problem(restart+" with --ws-auth, or on 127.0.0.1",
-			"the server on %s lets every client that can reach this machine run commands as you", where)
-	case a.let:
-		return warning(restart+" with --ws-auth",
-			"the server on %s took a client without a token: if other users can log in here, they may run commands as you", where)
-	case public && !a.tls:
-		return warning(restart+" on 127.0.0.1 and reach it through ssh -L, or behind a proxy with TLS",
+			"the server on %s takes clients without a token: every client that can reach this machine runs commands as you", where)
+	case others && said:
+		return warning(restart+" without "+insecureFlag, "the server on %s lets every user of this machine run commands as you, as %s says", where, insecureFlag)
+	case others:
+		return problem(restart+" with --ws-auth", "the server on %s lets every user of this machine run commands as you", where)
+	case public && !a.own.tls:
+		return warning(restart+" with TLS, or on 127.0.0.1 and reach it through ssh -L",
 			"the server on %s wants a token, and the token and all output cross the network unencrypted", where)
+	case a.other != nil && a.own.let:
+		return ok("the server on %s took your client without a token and refused another user's", where)
+	case a.own.let && otherProgram(l.process.pid) != "":
+		return warning(restart+" with this build of spool",
+			"the server on %s took your client without a token; it is of another build of spool, which may take other users' clients, too", where)
+	case a.own.let:
+		return ok("the server on %s takes only your processes and root's without a token", where)
 	}
 	return ok("the server on %s refused a client without a token", where)
 }
 
-// tryTime bounds one attempt.
-const tryTime = 2 * time.Second
-
-// try asks a server for a WebSocket without a token, over TLS if it speaks that.
-func try(ctx context.Context, address netip.AddrPort) attempt {
+// dialTCP returns a function that connects to a server as a user.
+func dialTCP(address netip.AddrPort, uid int) func(context.Context) (net.Conn, error) {
 	if address.Addr().IsUnspecified() {
 		loopback := netip.IPv6Loopback()
 		if address.Addr().Is4() {
@@ -79,20 +112,38 @@ func try(ctx context.Context, address netip.AddrPort) attempt {
 		}
 		address = netip.AddrPortFrom(loopback, address.Port())
 	}
+	return func(ctx context.Context) (net.Conn, error) {
+		if uid != os.Geteuid() {
+			return dialAs(uid, address)
+		}
+		return new(net.Dialer).DialContext(ctx, "tcp", address.String())
+	}
+}
+
+// tryTime bounds one attempt.
+const tryTime = 2 * time.Second
+
+// try asks a server for a WebSocket without a token, over TLS if it speaks that.
+func try(ctx context.Context, dial func(context.Context) (net.Conn, error)) attempt {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
+	c, err := dial(ctx)
+	if err != nil {
+		return attempt{err: err}
+	}
 	// The certificate does not matter: nothing secret is sent.
-	c, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", address.String())
-	if err == nil {
-		defer c.Close()
-		let, err := upgrade(ctx, c)
+	secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	if err = secure.HandshakeContext(ctx); err == nil {
+		defer secure.Close()
+		let, err := upgrade(ctx, secure)
 		return attempt{let, true, err}
 	}
+	_ = c.Close()
 	var plain tls.RecordHeaderError
 	if !errors.As(err, &plain) {
 		return attempt{err: err}
 	}
-	if c, err = new(net.Dialer).DialContext(ctx, "tcp", address.String()); err != nil {
+	if c, err = dial(ctx); err != nil {
 		return attempt{err: err}
 	}
 	defer c.Close()
@@ -131,4 +182,30 @@ func upgrade(ctx context.Context, c net.Conn) (bool, error) {
 		return false, nil
 	}
 	return false, fmt.Errorf("it answered %s", resp.Status)
+}
+
+// sockets checks the unix sockets of this user's servers and keepers.
+func sockets(context.Context) []Finding {
+	paths, err := unixListeners()
+	if err != nil {
+		return []Finding{warning("use Linux", "cannot look for sockets: %v", err)}
+	}
+	var found []Finding
+	for _, path := range paths {
+		fi, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the server ended, or its socket was replaced
+		}
+		if err != nil {
+			found = append(found, warning("make it readable for you", "%v", err))
+			continue
+		}
+		if perm := fi.Mode().Perm(); perm&0o022 != 0 {
+			found = append(found, problem("chmod 600 "+path, "other users can connect to %s (mode %#o)", path, perm))
+		}
+	}
+	if len(found) == 0 {
+		found = append(found, ok("unix sockets of your servers and keepers, all closed to others: %d", len(paths)))
+	}
+	return found
 }

@@ -94,6 +94,42 @@ func (p process) links() []string {
 	return list
 }
 
+// sockets returns the inodes of the sockets of a process.
+func (p process) sockets() map[string]bool {
+	inodes := make(map[string]bool)
+	for _, target := range p.links() {
+		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
+			inodes[strings.TrimSuffix(inode, "]")] = true
+		}
+	}
+	return inodes
+}
+
+// unixListeners returns the paths of the unix sockets on which spool processes of
+// this user listen.
+func unixListeners() ([]string, error) {
+	list, err := spoolProcesses()
+	if err != nil {
+		return nil, err
+	}
+	const accepts = "00010000" // the flag of a listening socket
+	var found []string
+	for _, p := range list {
+		sockets := p.sockets()
+		table, err := os.ReadFile(p.file("net/unix"))
+		if err != nil {
+			continue // it ended
+		}
+		for line := range strings.Lines(string(table)) {
+			f := strings.Fields(line)
+			if len(f) >= 8 && f[3] == accepts && sockets[f[6]] && filepath.IsAbs(f[7]) {
+				found = append(found, f[7])
+			}
+		}
+	}
+	return found, nil
+}
+
 // listeners returns the TCP sockets on which spool processes of this user listen.
 func listeners() ([]listener, error) {
 	list, err := spoolProcesses()
@@ -102,15 +138,7 @@ func listeners() ([]listener, error) {
 	}
 	var found []listener
 	for _, p := range list {
-		sockets := make(map[string]bool)
-		for _, target := range p.links() {
-			if inode, ok := strings.CutPrefix(target, "socket:["); ok {
-				sockets[strings.TrimSuffix(inode, "]")] = true
-			}
-		}
-		if len(sockets) == 0 {
-			continue
-		}
+		sockets := p.sockets()
 		for _, name := range []string{"net/tcp", "net/tcp6"} { // of the process's own network
 			table, err := os.ReadFile(p.file(name))
 			if err != nil {

@@ -5,6 +5,8 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 )
 
 // process is a process of this user.
@@ -16,6 +18,12 @@ type process struct {
 
 var errPlatform = fmt.Errorf("not on this platform: %w", errors.ErrUnsupported)
 
-func spoolProcesses() ([]process, error)           { return nil, errPlatform }
-func listeners() ([]listener, error)               { return nil, errPlatform }
+func spoolProcesses() ([]process, error) { return nil, errPlatform }
+
+func listeners() ([]listener, error) { return nil, errPlatform }
+
+func unixListeners() ([]string, error) { return nil, errPlatform }
+
 func liveOwners() (func(owner string) bool, error) { return nil, errPlatform }
+
+func dialAs(int, netip.AddrPort) (net.Conn, error) { return nil, errPlatform }

@@ -1,0 +1,56 @@
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialAs connects to an address of this machine as another user. Only root can.
+func dialAs(uid int, address netip.AddrPort) (net.Conn, error) {
+	type result struct {
+		fd  int
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		// The user of one thread changes. It is never unlocked, and ends with the
+		// goroutine.
+		runtime.LockOSThread()
+		fd, err := connectAs(uid, address)
+		done <- result{fd, err}
+	}()
+	r := <-done
+	if r.err != nil {
+		return nil, r.err
+	}
+	f := os.NewFile(uintptr(r.fd), address.String())
+	defer f.Close() // the connection has a copy
+	return net.FileConn(f)
+}
+
+// connectAs changes the user of this thread and connects.
+func connectAs(uid int, address netip.AddrPort) (fd int, err error) {
+	const keep = ^uintptr(0)
+	// The system call, unlike the function of that name, is for one thread.
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
+		return -1, fmt.Errorf("become user %d: %w", uid, errno)
+	}
+	var to unix.Sockaddr = &unix.SockaddrInet6{Port: int(address.Port()), Addr: address.Addr().As16()}
+	family := unix.AF_INET6
+	if address.Addr().Is4() {
+		to, family = &unix.SockaddrInet4{Port: int(address.Port()), Addr: address.Addr().As4()}, unix.AF_INET
+	}
+	if fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, fmt.Errorf("make a socket: %w", err)
+	}
+	if err := unix.Connect(fd, to); err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("connect to %s: %w", address, err)
+	}
+	return fd, nil
+}
