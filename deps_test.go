@@ -77,7 +77,7 @@ var mayImport = map[string][]string{
 	"internal/cli":                              {"", "internal/access", "render", "client", "local", "internal/collector", "internal/doctor", "internal/engine/agents/sessions", "internal/engine/agents/takopi", "internal/listen", "internal/netcut", "internal/privatedir", "internal/strict", "internal/torture", "internal/wire/execserver"},
 	"internal/collector":                        {},
 	"internal/peer":                             {},
-	"internal/listen":                           {"internal/flock", "internal/peer", "internal/privatedir"},
+	"internal/listen":                           {"internal/access", "internal/flock", "internal/peer", "internal/privatedir"},
 	"internal/examplestest":                     {},
 	"local":                                     {"", "internal/collector", "internal/engine", "internal/engine/agents", "internal/engine/agents/policy", "internal/engine/kernel", "internal/engine/process", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/host", "internal/keeper", "internal/launch", "internal/probe", "internal/store"},
 	"internal/torture":                          {"", "client", "internal/engine/kernel", "internal/host", "internal/netcut", "internal/wire/rpc", "internal/flock"},

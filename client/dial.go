@@ -21,6 +21,10 @@ import (
 // another machine, unless [Options.InsecurePlaintext] is set.
 var ErrPlaintext = errors.New("a token is not sent over an unencrypted connection to another machine")
 
+// ErrOtherCertificate is wrapped by the error of a server whose certificate is
+// not the one of [Options.TLSPin].
+var ErrOtherCertificate = errors.New("the server has another certificate")
+
 // pinPrefix begins a fingerprint.
 const pinPrefix = "sha256:"
 
@@ -109,7 +113,7 @@ func checkPin(chain []*x509.Certificate, want []byte) error {
 	}
 	got := sha256.Sum256(chain[0].Raw)
 	if subtle.ConstantTimeCompare(got[:], want) != 1 {
-		return &refusedError{fmt.Errorf("the server has another certificate, %s%x: it is another server, or someone is in between", pinPrefix, got)}
+		return &refusedError{fmt.Errorf("%w, %s%x: it is another server, or someone is in between", ErrOtherCertificate, pinPrefix, got)}
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/internal/listen"
 	"github.com/spool-run/spool/internal/privatedir"
 	"github.com/spool-run/spool/local"
 )
@@ -48,14 +51,58 @@ func (a *app) dial(ctx context.Context, url string) (local.Backend, error) {
 	if reconnect <= 0 {
 		reconnect = -1 // no reconnect; zero means the default
 	}
-	c, err := client.Dial(ctx, url, client.Options{Token: token, Reconnect: reconnect, InsecurePlaintext: a.plaintext})
-	if errors.Is(err, client.ErrPlaintext) {
-		return nil, &hintedError{err, "use a wss:// server or a tunnel, or add --insecure-plaintext"}
-	}
+	config, err := a.tls.config()
 	if err != nil {
-		return nil, &hintedError{err, `is "spool exec-server" running there, and the token right?`}
+		return nil, err
+	}
+	c, err := client.Dial(ctx, url, client.Options{
+		Token: token, Reconnect: reconnect, InsecurePlaintext: a.plaintext,
+		TLS: config, TLSPin: cmp.Or(a.tls.pin, os.Getenv("SPOOL_TLS_PIN")),
+	})
+	if err != nil {
+		return nil, &hintedError{err, dialHint(err)}
 	}
 	return c, nil
+}
+
+// dialHint returns the next step after an error of [client.Dial].
+func dialHint(err error) string {
+	var unknown x509.UnknownAuthorityError
+	switch {
+	case errors.Is(err, client.ErrPlaintext):
+		return "use a wss:// server or a tunnel, or add --insecure-plaintext"
+	case errors.Is(err, client.ErrOtherCertificate):
+		return "compare the fingerprint with the one that the server prints, and correct --tls-pin"
+	case errors.As(err, &unknown):
+		return "give the fingerprint that the server prints with --tls-pin, or the authority with --tls-ca"
+	}
+	return `is "spool exec-server" running there, and the token right?`
+}
+
+// clientTLS are the flags of connections with wss:// servers.
+type clientTLS struct{ pin, ca, cert string }
+
+// config reads the files that the flags name.
+func (c clientTLS) config() (*tls.Config, error) {
+	config := new(tls.Config)
+	var err error
+	if name := cmp.Or(c.ca, os.Getenv("SPOOL_TLS_CA")); name != "" {
+		if config.RootCAs, err = listen.ReadCertPool(name); err != nil {
+			return nil, err
+		}
+	}
+	if name := cmp.Or(c.cert, os.Getenv("SPOOL_TLS_CLIENT_CERT")); name != "" {
+		b, err := readSecret(name)
+		if err != nil {
+			return nil, fmt.Errorf("read client certificate: %w", err)
+		}
+		cert, err := tls.X509KeyPair(b, b)
+		if err != nil {
+			return nil, fmt.Errorf("read client certificate %s: %w", name, err)
+		}
+		config.Certificates = []tls.Certificate{cert}
+	}
+	return config, nil
 }
 
 // isLost reports whether the connection to the server is lost.
@@ -100,18 +147,23 @@ func with(open func(context.Context) (local.Backend, error), ctx context.Context
 
 // readToken reads the token in a file that other users cannot read.
 func readToken(name string) (string, error) {
+	b, err := readSecret(name)
+	return strings.TrimSpace(string(b)), err
+}
+
+// readSecret reads a file that other users cannot read.
+func readSecret(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer f.Close()
 	fi, err := f.Stat()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := privatedir.CheckSecret(name, fi); err != nil {
-		return "", err
+		return nil, err
 	}
-	b, err := io.ReadAll(f)
-	return strings.TrimSpace(string(b)), err
+	return io.ReadAll(f)
 }

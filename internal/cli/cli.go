@@ -35,6 +35,7 @@ type app struct {
 
 	server    string
 	tokenFile string
+	tls       clientTLS
 	plaintext bool // unencrypted connections with other machines
 	state     string
 	reconnect time.Duration
@@ -56,10 +57,13 @@ Without --server, commands act on this machine and share one state directory.
 With --server, they act on a server that "spool exec-server" started.
 
 Environment:
-  SPOOL_SERVER  the default of --server
-  SPOOL_TOKEN   the bearer token for the server, unless --token-file is given
-  SPOOL_STATE   the default of --state
-  NO_COLOR      if not empty, no colours
+  SPOOL_SERVER           the default of --server
+  SPOOL_TOKEN            the bearer token for the server, unless --token-file is given
+  SPOOL_TLS_PIN          the default of --tls-pin
+  SPOOL_TLS_CA           the default of --tls-ca
+  SPOOL_TLS_CLIENT_CERT  the default of --tls-client-cert
+  SPOOL_STATE            the default of --state
+  NO_COLOR               if not empty, no colours
 
 Exit codes: run, attach and wait exit with the exit code of the run, with 128+N
 if signal N ended it, and with 125 if spool itself failed. run also exits with
@@ -80,6 +84,9 @@ failure and 2 on a usage error.`,
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", "", "`URL` of a server: ws://, wss:// or unix:// (default $SPOOL_SERVER)")
 	flags.StringVar(&a.tokenFile, "token-file", "", "`file` with the bearer token for the server (default $SPOOL_TOKEN)")
+	flags.StringVar(&a.tls.pin, "tls-pin", "", "`fingerprint` of the certificate of a wss:// server: sha256:HEX (default $SPOOL_TLS_PIN)")
+	flags.StringVar(&a.tls.ca, "tls-ca", "", "`file` with the authorities of the certificate of a wss:// server, in PEM (default $SPOOL_TLS_CA)")
+	flags.StringVar(&a.tls.cert, "tls-client-cert", "", "`file` with a client certificate and its key, in PEM (default $SPOOL_TLS_CLIENT_CERT)")
 	flags.BoolVar(&a.plaintext, "insecure-plaintext", false, "allow unencrypted connections with other machines: send tokens over ws://, or listen there")
 	flags.DurationVar(&a.reconnect, "reconnect", client.DefaultReconnect, "how long to keep reconnecting to a lost server")
 	flags.StringVar(&a.state, "state", "", "state `directory` of this machine (default $SPOOL_STATE or ~/.local/state/spool)")

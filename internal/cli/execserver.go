@@ -18,7 +18,6 @@ import (
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/collector"
 	"github.com/spool-run/spool/internal/listen"
-	"github.com/spool-run/spool/internal/privatedir"
 	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/local"
 )
@@ -33,6 +32,8 @@ type serverOptions struct {
 	auth        access.BearerOptions
 	skew        int
 	noAuth      bool
+	tls         listen.TLSFiles
+	selfSigned  bool
 	exitOnClose bool
 	logLevel    string
 	detached    time.Duration
@@ -59,14 +60,18 @@ end after --detached-for.
 
 A client can run commands as you. So clients are told apart: on a unix socket,
 and on a loopback address without --ws-auth, the kernel says whose process
-connects, and only yours and those of root are served. Listening on an address
-that other machines can reach needs --ws-auth. What weakens this begins with
+connects, and only yours and those of root are served. An address that other
+machines can reach needs wss:// with a certificate, and a token: without
+--ws-auth or --tls-client-ca, exec-server makes one and keeps it in the state
+directory. It prints on stderr how clients connect. What weakens this begins with
 --insecure.
 
 Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 		Example: `  spool exec-server
   spool exec-server --listen ws://127.0.0.1:9000
   spool exec-server --listen unix://$HOME/.spool/socket
+  spool exec-server --listen wss://0.0.0.0:9000 --tls-self-signed
+  spool exec-server --listen wss://0.0.0.0:9000 --tls-cert cert.pem --tls-key key.pem
   spool exec-server --listen stdio`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,7 +86,7 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "`URL` to listen on: unix:///PATH, ws://IP:PORT, stdio or stdio://")
+	flags.StringVar(&o.listen, "listen", "ws://127.0.0.1:0", "`URL` to listen on: unix:///PATH, ws://IP:PORT, wss://IP:PORT, stdio or stdio://")
 	flags.IntVar(&o.concurrent, "concurrent-requests", 1, "accepted for compatibility with codex; has no effect")
 	flags.StringVar(&o.auth.Mode, "ws-auth", "", "who may connect: capability-token or signed-bearer-token")
 	flags.StringVar(&o.auth.TokenFile, "ws-token-file", "", "`file` with the capability token")
@@ -90,6 +95,10 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 	flags.StringVar(&o.auth.Issuer, "ws-issuer", "", "required issuer of signed tokens")
 	flags.StringVar(&o.auth.Audience, "ws-audience", "", "required audience of signed tokens")
 	flags.IntVar(&o.skew, "ws-max-clock-skew-seconds", int(access.DefaultClockSkew/time.Second), "allowed clock difference in `seconds`")
+	flags.StringVar(&o.tls.Cert, "tls-cert", "", "`file` with the certificate for wss://, in PEM")
+	flags.StringVar(&o.tls.Key, "tls-key", "", "`file` with the key of the certificate, in PEM")
+	flags.BoolVar(&o.selfSigned, "tls-self-signed", false, "make a certificate, keep it in the state directory, and print its fingerprint for --tls-pin")
+	flags.StringVar(&o.tls.ClientCA, "tls-client-ca", "", "`file` with the authorities of the certificates that clients need, in PEM")
 	flags.BoolVar(&o.noAuth, "insecure-no-auth", false, "let every client that can connect run commands as you")
 	flags.BoolVar(&o.exitOnClose, "exit-on-stdin-close", false, "exit when stdin closes (default $"+exitOnStdinClose+")")
 	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
@@ -160,7 +169,7 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 		if _, err := fmt.Fprintln(a.stdout, listener.URL()); err != nil {
 			return fmt.Errorf("print the URL: %w", err)
 		}
-		s := newHTTPServer(listener.Guard(server), log)
+		s := newHTTPServer(server, log)
 		s.ConnContext = listener.ConnContext
 		defer s.Close()
 		go func() { ended <- s.Serve(listener) }()
@@ -231,68 +240,6 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return context.Background() },
 	}
-}
-
-// listen reads the secrets and listens, unless stdin and stdout are the
-// connection.
-func (a *app) listen(o *serverOptions) (*listen.Listener, access.Authenticator, error) {
-	auth, err := o.authenticator()
-	if err != nil {
-		return nil, nil, &hintedError{err, `see --ws-auth in "spool exec-server --help"`}
-	}
-	if o.listen == "stdio" || o.listen == "stdio://" {
-		if o.auth.Mode != "" {
-			return nil, nil, usageErrorf("--ws-auth needs a ws:// address, not %s", o.listen)
-		}
-		return nil, auth, nil
-	}
-	addr, err := listen.ParseAddress(o.listen)
-	if err != nil {
-		return nil, nil, &usageError{err}
-	}
-	if o.noAuth && addr.Scheme == "unix" {
-		return nil, nil, usageErrorf("--insecure-no-auth does not go with a unix socket, which only you and root can use")
-	}
-	l, err := listen.Open(addr, listen.Options{
-		Token: o.auth.Mode != "", InsecureNoAuth: o.noAuth, InsecurePlaintext: a.plaintext,
-	})
-	if err != nil {
-		return nil, nil, &hintedError{err, listenHint(err)}
-	}
-	if o.noAuth && o.auth.Mode == "" {
-		who := "every user of this machine"
-		if !addr.Local() {
-			who = "everyone who can reach " + addr.TCP.String()
-		}
-		fmt.Fprintf(a.stderr, "spool: exec-server: warning: --insecure-no-auth: %s can run commands as you\n", who)
-	}
-	return l, auth, nil
-}
-
-// authenticator returns what decides who may connect; nil admits every client.
-func (o *serverOptions) authenticator() (access.Authenticator, error) {
-	bearer, err := access.NewBearer(o.auth)
-	if bearer == nil || err != nil {
-		return nil, err
-	}
-	return bearer, nil
-}
-
-// listenHint returns the next step after an error of [listen.Open].
-func listenHint(err error) string {
-	switch {
-	case errors.Is(err, listen.ErrPlaintext):
-		return "listen on 127.0.0.1, or add --insecure-plaintext"
-	case errors.Is(err, listen.ErrNoAuth):
-		return "add --ws-auth, or listen on 127.0.0.1"
-	case errors.Is(err, listen.ErrNoPeers):
-		return "add --ws-auth or --insecure-no-auth, or listen on a unix socket"
-	case errors.Is(err, privatedir.ErrNotPrivate):
-		return "listen in a directory of your own, such as " + `"unix://$HOME/.spool/socket"`
-	case errors.Is(err, listen.ErrInUse):
-		return "use that server, or another path"
-	}
-	return "port 0 chooses a free port"
 }
 
 // newLogger returns a logger for a level and above; without a level it logs

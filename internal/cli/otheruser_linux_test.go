@@ -74,23 +74,3 @@ func TestInsecureNoAuth(t *testing.T) {
 		t.Errorf("another user got %q, %q, %v", out, errs, err)
 	}
 }
-
-// captureStderr makes a file the stderr of the programs that the test starts.
-// The function it returns restores stderr and returns what they wrote.
-func captureStderr(t *testing.T) func() string {
-	t.Helper()
-	f, err := os.CreateTemp(t.TempDir(), "stderr")
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := os.Stderr
-	os.Stderr = f
-	return func() string {
-		os.Stderr = old
-		b, err := os.ReadFile(f.Name())
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Error(err)
-		}
-		return string(b)
-	}
-}

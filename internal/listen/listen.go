@@ -9,18 +9,21 @@
 package listen
 
 import (
-	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"sync"
+	"os"
+	"strconv"
 
 	"github.com/spool-run/spool/internal/peer"
 )
 
 // Options configure a listener.
 type Options struct {
+	// TLS is for wss. If it asks for certificates of clients, they need no
+	// token.
+	TLS *tls.Config
 	// Token says that the server checks a token of every request.
 	Token bool
 	// InsecureNoAuth admits every client that can connect.
@@ -33,6 +36,8 @@ type Options struct {
 var (
 	// ErrPlaintext means that tokens and output would be readable on the way.
 	ErrPlaintext = errors.New("connections from other machines would not be encrypted")
+	// ErrNoCertificate means that wss has no certificate.
+	ErrNoCertificate = errors.New("TLS needs a certificate")
 	// ErrNoAuth means that clients could not be told apart.
 	ErrNoAuth = errors.New("every client that can reach it could run commands here")
 	// ErrNoPeers means that clients of other users could not be told apart.
@@ -44,6 +49,7 @@ type Listener struct {
 	net.Listener
 	addr  Address
 	peers bool // clients must be processes of this user or of root
+	certs bool // clients must have a certificate
 }
 
 // Open listens. It refuses an address that the options do not protect.
@@ -63,17 +69,23 @@ func Open(a Address, o Options) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", a, err)
 	}
+	if a.Scheme == "wss" {
+		l.Listener = tls.NewListener(l.Listener, o.TLS)
+	}
 	return l, nil
 }
 
 // protect decides how clients are told apart.
 func (l *Listener) protect(o Options) error {
+	l.certs = o.TLS != nil && o.TLS.ClientAuth == tls.RequireAndVerifyClientCert
 	switch {
 	case l.addr.Scheme == "unix":
 		l.peers = true
+	case l.addr.Scheme == "wss" && (o.TLS == nil || len(o.TLS.Certificates) == 0):
+		return ErrNoCertificate
 	case !l.addr.Encrypted() && !o.InsecurePlaintext:
 		return ErrPlaintext
-	case o.Token || o.InsecureNoAuth:
+	case o.Token || o.InsecureNoAuth || l.certs:
 	case !l.addr.Local():
 		return ErrNoAuth
 	default:
@@ -88,35 +100,12 @@ func (l *Listener) protect(o Options) error {
 // URL returns the URL of the listener.
 func (l *Listener) URL() string { return l.addr.String() }
 
-type connKey struct{}
-
-// ConnContext is for [http.Server]: it makes the user at the other end of a
-// connection known to [Listener.Guard].
-func (l *Listener) ConnContext(ctx context.Context, c net.Conn) context.Context {
-	if !l.peers {
-		return ctx
+// ClientURL returns the URL for clients: that of the listener, with the name of
+// this machine if it listens on all addresses.
+func (l *Listener) ClientURL() string {
+	host, err := os.Hostname()
+	if l.addr.Scheme == "unix" || !l.addr.TCP.Addr().IsUnspecified() || err != nil {
+		return l.URL()
 	}
-	return context.WithValue(ctx, connKey{}, sync.OnceValue(func() error {
-		_, err := peer.Check(c)
-		return err
-	}))
-}
-
-// Guard returns a handler that serves only the clients that the listener admits.
-func (l *Listener) Guard(h http.Handler) http.Handler {
-	if !l.peers {
-		return h
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		check, ok := r.Context().Value(connKey{}).(func() error)
-		if !ok {
-			http.Error(w, "the server does not know the connection", http.StatusInternalServerError)
-			return
-		}
-		if err := check(); err != nil {
-			http.Error(w, err.Error()+"; a server with a token accepts other users: see spool exec-server --help", http.StatusForbidden)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
+	return l.addr.Scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(l.addr.TCP.Port())))
 }

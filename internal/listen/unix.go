@@ -8,9 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"github.com/spool-run/spool/internal/flock"
-	"github.com/spool-run/spool/internal/privatedir"
 )
 
 // maxSocketPath is below the limit of every platform.
@@ -26,25 +23,16 @@ func listenUnix(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the path of a socket has at most %d bytes", maxSocketPath)
 	}
-	dir := filepath.Dir(path)
-	if err := privatedir.Make(dir); err != nil {
-		return nil, err
-	}
+	var ln net.Listener
 	// Servers that start at the same time wait for each other: none takes the
 	// socket that another has just created for one that was left.
-	lock, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Close()
-	if err := flock.Lock(lock); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
-	}
-	defer flock.Unlock(lock) // a child between fork and exec may hold the file, too
-	if err := removeStale(path); err != nil {
-		return nil, err
-	}
-	ln, err := net.Listen("unix", path)
+	err := locked(filepath.Dir(path), func() (err error) {
+		if err := removeStale(path); err != nil {
+			return err
+		}
+		ln, err = net.Listen("unix", path)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
