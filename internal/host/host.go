@@ -285,7 +285,7 @@ func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing b
 		h.mu.Unlock()
 		return nil, false, spool.ErrClosed
 	}
-	if r, ok := h.runs[spec.ID]; ok {
+	if r, ok := h.runs[spec.ID]; ok && !r.isRemoved() {
 		h.mu.Unlock()
 		return r, true, nil
 	}

@@ -14,7 +14,7 @@ import (
 
 // Stat implements [spool.Backend].
 func (h *Host) Stat(_ context.Context, id spool.RunID) (spool.Info, error) {
-	r, err := h.find(id)
+	r, err := h.findExisting(id)
 	if err != nil {
 		return spool.Info{}, err
 	}
@@ -37,7 +37,7 @@ func (h *Host) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, e
 		known := make(map[spool.RunID]bool)
 		var all []spool.Info
 		for id, r := range h.runs {
-			if !r.isStarted() {
+			if !r.isStarted() || r.isRemoved() {
 				continue
 			}
 			known[id] = true
@@ -75,7 +75,7 @@ func (h *Host) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, e
 
 // Read implements [spool.Backend].
 func (h *Host) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
-	r, err := h.find(id)
+	r, err := h.findAfter(id, q.After)
 	if err != nil {
 		return spool.Page{}, err
 	}
@@ -85,7 +85,7 @@ func (h *Host) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.P
 // FollowRecords implements [record.Follower].
 func (h *Host) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		r, err := h.find(id)
+		r, err := h.findAfter(id, after)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -149,7 +149,7 @@ func (h *Host) LiveRuns() []spool.Info {
 // Follow implements [spool.Backend].
 func (h *Host) Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
 	return func(yield func(spool.Event, error) bool) {
-		r, err := h.find(id)
+		r, err := h.findAfter(id, after)
 		if err != nil {
 			yield(spool.Event{}, err)
 			return
@@ -181,7 +181,7 @@ func (h *Host) Blob(_ context.Context, id spool.RunID, d spool.Digest) (io.ReadC
 	if err := store.CheckDigest(d); err != nil {
 		return nil, err
 	}
-	if _, err := h.find(id); err != nil {
+	if _, err := h.findExisting(id); err != nil {
 		return nil, err
 	}
 	if h.store == nil {

@@ -32,6 +32,7 @@ type run struct {
 	used    time.Time
 	readers int
 	retired bool
+	removed bool         // its log was deleted; a reader in the middle of it may be left
 	refused error        // why the log accepts no more events
 	unsaid  *spool.Event // the outcome, if the log did not accept it
 

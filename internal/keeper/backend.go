@@ -222,16 +222,16 @@ func (b *Backend) addStarted(info spool.Info, err error) *mirror {
 		return nil
 	}
 	b.mu.Lock()
-	_, known := b.runs[info.ID]
+	m, known := b.runs[info.ID]
 	b.mu.Unlock()
-	if known {
+	if known && !m.gone.Load() {
 		return nil
 	}
 	j, err := b.store.OpenNew(info)
 	if err != nil {
 		return nil // a read returns the error
 	}
-	m := newMirror(b, info, j)
+	m = newMirror(b, info, j)
 	if other, err := b.addMirror(m); err != nil || other != m {
 		return nil
 	}
@@ -245,7 +245,7 @@ func (b *Backend) addMirror(m *mirror) (*mirror, error) {
 	if b.closed {
 		return nil, errors.Join(spool.ErrClosed, m.journal.Close())
 	}
-	if other, ok := b.runs[m.id]; ok { // another goroutine was first
+	if other, ok := b.runs[m.id]; ok && !other.gone.Load() { // another goroutine was first
 		return other, m.journal.Close()
 	}
 	b.runs[m.id] = m
@@ -279,7 +279,7 @@ func (b *Backend) trim() {
 
 // Stat implements [spool.Backend].
 func (b *Backend) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) {
-	m, err := b.mirrorOf(ctx, id)
+	m, err := b.existing(ctx, id)
 	if err != nil {
 		return spool.Info{}, err
 	}
@@ -387,7 +387,7 @@ func (b *Backend) live(ctx context.Context) ([]spool.Info, error) {
 
 // Read implements [spool.Backend].
 func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
-	m, err := b.mirrorOf(ctx, id)
+	m, err := b.mirrorAfter(ctx, id, q.After)
 	if err != nil {
 		return spool.Page{}, err
 	}
@@ -397,7 +397,7 @@ func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spoo
 // FollowRecords implements [record.Follower].
 func (b *Backend) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		m, err := b.mirrorOf(ctx, id)
+		m, err := b.mirrorAfter(ctx, id, after)
 		if err != nil {
 			yield(nil, err)
 			return
@@ -413,7 +413,7 @@ func (b *Backend) FollowRecords(ctx context.Context, id spool.RunID, after spool
 // Follow implements [spool.Backend].
 func (b *Backend) Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
 	return func(yield func(spool.Event, error) bool) {
-		m, err := b.mirrorOf(ctx, id)
+		m, err := b.mirrorAfter(ctx, id, after)
 		if err != nil {
 			yield(spool.Event{}, err)
 			return
@@ -476,7 +476,7 @@ func (b *Backend) Blob(ctx context.Context, id spool.RunID, d spool.Digest) (io.
 	if err := store.CheckDigest(d); err != nil {
 		return nil, err
 	}
-	if _, err := b.mirrorOf(ctx, id); err != nil {
+	if _, err := b.existing(ctx, id); err != nil {
 		return nil, err
 	}
 	return b.store.Blob(d)
@@ -526,7 +526,7 @@ func (b *Backend) callAll(ctx context.Context, method string, params any, each f
 		switch {
 		case err == nil && each != nil:
 			each(raw)
-		case err == nil, errors.Is(err, spool.ErrUnsupported): // the host is not a keeper
+		case err == nil, errors.Is(err, spool.ErrUnsupported), isUnknownMethod(err): // the host is not a keeper, or an older one
 		case isGone(err):
 			gone++
 		default:

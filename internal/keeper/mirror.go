@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -25,6 +26,7 @@ type mirror struct {
 	owner   string // the keeper
 	journal *store.Journal
 	log     *eventlog.Log
+	gone    atomic.Bool // this process has deleted the log
 
 	mu      sync.Mutex
 	fetch   fetchState
@@ -163,7 +165,10 @@ func (m *mirror) requestUpdate() error {
 
 // apply makes the events of an update visible.
 func (m *mirror) apply(u record.Update) error {
-	if err := m.journal.Advance(store.Position{Last: u.Last, Segment: u.Segment, Size: u.Size}); err != nil {
+	if err := m.journal.Advance(store.Position{
+		Last: u.Last, Segment: u.Segment, Size: u.Size,
+		Final: u.Info.State == spool.StateClosed && u.Last == u.Info.Last,
+	}); err != nil {
 		return err
 	}
 	m.mu.Lock()

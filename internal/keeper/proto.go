@@ -26,6 +26,7 @@ const (
 	methodLease   = "lease"
 	methodLeased  = "leased"
 	methodRelease = "release"
+	methodForget  = "forget"
 )
 
 type helloResult struct {
@@ -57,6 +58,11 @@ type leaseParams struct {
 // liveResult describes the runs that are starting or not closed.
 type liveResult struct {
 	Runs []spool.Info `json:"runs"`
+}
+
+// forgetParams name finished runs whose logs were deleted.
+type forgetParams struct {
+	Runs []spool.RunID `json:"runs"`
 }
 
 type leasedResult struct {

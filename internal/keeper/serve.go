@@ -334,6 +334,13 @@ func (c *serverConn) handle(r *rpc.Request) (any, error) {
 			return nil, err
 		}
 		return struct{}{}, s.host.Control(s.ctx, p.Run, p.Control)
+	case methodForget:
+		p, err := decode[forgetParams](r)
+		if err != nil {
+			return nil, err
+		}
+		s.host.Forget(p.Runs)
+		return struct{}{}, nil
 	case methodLease, methodLeased, methodRelease:
 		p, err := decode[leaseParams](r)
 		if err != nil {

@@ -29,6 +29,7 @@ const (
 type Head struct {
 	Size  int // of the whole record
 	Seq   spool.Seq
+	Data  int    // size of its Data, which follows the header
 	Place Place  // of a description; zero for an event
 	Salt  uint64 // of the segment, in a description
 }
@@ -40,7 +41,7 @@ func ParseHead(b []byte) (Head, error) {
 	if err != nil {
 		return Head{}, err
 	}
-	h := Head{Size: size, Seq: spool.Seq(binary.LittleEndian.Uint64(b[8:]))}
+	h := Head{Size: size, Seq: spool.Seq(binary.LittleEndian.Uint64(b[8:])), Data: int(binary.LittleEndian.Uint32(b[28:]))}
 	if h.Seq == 0 {
 		if b[24] != descriptionKind || Place(b[25]) < AtHead || Place(b[25]) > AtEnd {
 			return Head{}, fmt.Errorf("%w: seq 0", ErrCorrupt)

@@ -39,6 +39,7 @@ type Journal struct {
 	bytes   int64
 	info    spool.Info
 	sealed  bool
+	final   bool       // last is the last event, in a journal that was opened for reading
 	bad     error      // why a read-only journal cannot be read after last
 	file    *os.File   // being appended to; changed under writeMu and mu
 	dirty   bool       // file was written to since it was synced

@@ -12,6 +12,7 @@ type Position struct {
 	Last    spool.Seq
 	Segment spool.Seq
 	Size    int64
+	Final   bool // the last event is the last of the log
 }
 
 // Position returns where the journal ends.
@@ -72,5 +73,6 @@ func (j *Journal) Advance(at Position) error {
 		end.size = at.Size
 	}
 	j.last = max(j.last, at.Last)
+	j.final = j.final || at.Final
 	return nil
 }

@@ -38,7 +38,7 @@ func (j *Journal) Read(dst []spool.Event, after spool.Seq, maxBytes int) ([]spoo
 func (j *Journal) read(p *page) error {
 	for !p.full {
 		j.mu.Lock()
-		last, segs, bad := j.last, j.segs, j.bad
+		last, segs, bad, final := j.last, j.segs, j.bad, j.sealed || j.final
 		j.mu.Unlock()
 		if p.next == 0 || p.next > last { // a cursor at the highest seq wraps
 			return bad
@@ -66,6 +66,8 @@ func (j *Journal) read(p *page) error {
 			if !j.forgetMissing(segs, i+1) {
 				p.addGap(upper, j.store.now())
 			}
+		case errors.Is(err, fs.ErrNotExist) && final && j.removed(segs):
+			p.addGap(last, j.store.now())
 		case errors.Is(err, fs.ErrNotExist) && j.forgetMissing(segs, i):
 		case err != nil:
 			return err

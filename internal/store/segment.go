@@ -86,8 +86,13 @@ func (s *Store) scanDir(only spool.RunID) (map[spool.RunID][]*segment, error) {
 		return nil, err
 	}
 	runs := make(map[spool.RunID][]*segment)
+	var hidden []spool.RunID
 	for _, name := range names {
 		if only != "" && !strings.HasPrefix(name, string(only)) {
+			continue
+		}
+		if id, ok := strings.CutSuffix(name, hiddenExt); ok {
+			hidden = append(hidden, spool.RunID(id))
 			continue
 		}
 		id, first, ok := parseName(name)
@@ -95,6 +100,9 @@ func (s *Store) scanDir(only spool.RunID) (map[spool.RunID][]*segment, error) {
 			continue
 		}
 		runs[id] = append(runs[id], &segment{first: first, path: filepath.Join(dir, name), size: -1})
+	}
+	for _, id := range hidden {
+		delete(runs, id)
 	}
 	for _, segs := range runs {
 		slices.SortFunc(segs, func(a, b *segment) int { return cmp.Compare(a.first, b.first) })

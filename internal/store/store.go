@@ -6,6 +6,7 @@
 // segment of a seq.
 //
 //	runs/<id>.<first seq, 20 digits>.seg
+//	runs/<id>.hidden
 //	blobs/<2 hex digits>/<64 hex digits>
 //	reserve
 //
@@ -197,23 +198,6 @@ func (s *Store) Open(id spool.RunID) (*Journal, error) {
 		// The events before the damage can be read; Read reports the damage.
 		return j, nil
 	}
-}
-
-// Remove deletes the log of a run. The error is [fs.ErrNotExist] if there is
-// none. Its blobs stay until [Store.Sweep] finds that no run can refer to them.
-func (s *Store) Remove(id spool.RunID) error {
-	segs, err := s.segments(id)
-	if err != nil {
-		return fmt.Errorf("remove run: %w", err)
-	}
-	// The last segment, which says that the run is complete, is removed last:
-	// after a crash the run is still a finished one and can be removed again.
-	for _, seg := range segs {
-		if err := os.Remove(seg.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove run %s: %w", id, err)
-		}
-	}
-	return nil
 }
 
 // register adds a journal to those that the background goroutine syncs.

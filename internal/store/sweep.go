@@ -92,7 +92,7 @@ func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool) (Swept, error) {
 		swept.Bytes += c.bytes
 		swept.Runs = append(swept.Runs, c.info.ID)
 	}
-	errs = append(errs, s.sweepNew(now.Add(-blobGrace)), s.sweepBlobs(blobsBefore.Add(-blobGrace), &swept))
+	errs = append(errs, s.sweepNew(now.Add(-blobGrace)), s.sweepHidden(now.Add(-blobGrace)), s.sweepBlobs(blobsBefore.Add(-blobGrace), &swept))
 	if err := errors.Join(errs...); err != nil {
 		return swept, fmt.Errorf("sweep: %w", err)
 	}

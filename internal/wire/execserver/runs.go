@@ -43,6 +43,7 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 		"run/start": c.runStart, "run/stat": c.runStat, "run/list": c.runList, "run/read": c.runRead,
 		"run/send": c.runSend, "run/close_stdin": c.runCloseStdin, "run/blob": c.runBlob,
 		"run/control": c.runControl, "run/resize": c.runResize,
+		"run/remove": c.runRemove, "run/storage": c.runStorage,
 	}
 	if r.Method == "run/follow" {
 		return c.routeFollow(), true
@@ -221,6 +222,35 @@ func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error)
 		return nil, err
 	}
 	return runproto.BlobResult{Bytes: chunk[:n], EOF: eof}, nil
+}
+
+// power returns the backend as an interface that not every backend has.
+func power[T any](c *conn, method string) (T, error) {
+	p, ok := c.server.opts.Backend.(T)
+	if !ok {
+		return p, fmt.Errorf("%s: %w by this server", method, spool.ErrUnsupported)
+	}
+	return p, nil
+}
+
+func (c *conn) runRemove(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.RemoveParams
+	if err := decode(params, &p, "runs"); err != nil {
+		return nil, err
+	}
+	b, err := power[spool.Remover](c, "run/remove")
+	if err != nil {
+		return nil, err
+	}
+	return b.Remove(ctx, p.Runs, p.Dry)
+}
+
+func (c *conn) runStorage(ctx context.Context, _ json.RawMessage) (any, error) {
+	b, err := power[spool.Remover](c, "run/storage")
+	if err != nil {
+		return nil, err
+	}
+	return b.Storage(ctx)
 }
 
 // follow is a reader on the other side of the wire. It holds a cursor and how

@@ -108,6 +108,14 @@ type BlobResult struct {
 	EOF   bool   `json:"eof"`
 }
 
+// RemoveParams are the params of run/remove, whose result is a
+// [spool.Removal].
+type RemoveParams struct {
+	Runs []spool.RunID `json:"runs"`
+	// Dry deletes nothing: the result is what would be deleted.
+	Dry bool `json:"dry,omitempty"`
+}
+
 // BinaryEvents begins a binary message that carries records of one follow:
 // this byte, the follow as four little-endian bytes, then records.
 const BinaryEvents = 1

@@ -1,0 +1,38 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/wire/rpc"
+	"github.com/spool-run/spool/internal/wire/runproto"
+)
+
+var _ spool.Remover = (*Client)(nil)
+
+// Remove implements [spool.Remover]. A request that is repeated after a lost
+// connection fails with [spool.ErrNotFound] if the first one arrived.
+func (c *Client) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spool.Removal, error) {
+	var removal spool.Removal
+	err := c.callNew(ctx, "run/remove", runproto.RemoveParams{Runs: ids, Dry: dry}, &removal)
+	return removal, err
+}
+
+// Storage implements [spool.Remover].
+func (c *Client) Storage(ctx context.Context) (spool.Storage, error) {
+	var st spool.Storage
+	err := c.callNew(ctx, "run/storage", struct{}{}, &st)
+	return st, err
+}
+
+// callNew is call for a method that older servers do not know.
+func (c *Client) callNew(ctx context.Context, method string, params, result any) error {
+	err := c.call(ctx, method, params, result)
+	var e *rpc.Error
+	if errors.As(err, &e) && e.Code == rpc.CodeMethodNotFound {
+		return fmt.Errorf("%s: %w: the server is an older version of spool", method, spool.ErrUnsupported)
+	}
+	return err
+}

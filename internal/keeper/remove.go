@@ -1,0 +1,93 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/store"
+	"github.com/spool-run/spool/internal/wire/rpc"
+)
+
+var _ spool.Remover = (*Backend)(nil)
+
+// sealTime is how long the keeper may take to complete the files of a run that
+// has ended.
+const sealTime = 5 * time.Second
+
+// Remove implements [spool.Remover]. It deletes the files itself, and then has
+// the keepers drop the runs from memory.
+func (b *Backend) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spool.Removal, error) {
+	for _, id := range ids {
+		info, err := b.Stat(ctx, id)
+		if err != nil {
+			return spool.Removal{}, err
+		}
+		if info.State != spool.StateClosed {
+			return spool.Removal{}, host.NotFinished(id)
+		}
+	}
+	swept, err := b.store.RemoveComplete(ids, dry)
+	for began := time.Now(); errors.Is(err, store.ErrIncomplete) && time.Since(began) < sealTime; {
+		select {
+		case <-time.After(retryAfter):
+		case <-ctx.Done():
+			return spool.Removal{}, context.Cause(ctx)
+		}
+		swept, err = b.store.RemoveComplete(ids, dry)
+	}
+	if err != nil {
+		return spool.Removal{}, host.RemoveError(err)
+	}
+	if !dry {
+		b.mu.Lock()
+		for _, id := range ids {
+			if m, ok := b.runs[id]; ok {
+				m.gone.Store(true)
+			}
+		}
+		b.mu.Unlock()
+		// A keeper that does not answer has nothing in memory any more.
+		_, _ = b.callAll(ctx, methodForget, forgetParams{ids}, nil)
+	}
+	return spool.Removal{Runs: swept.Runs, Blobs: swept.Blobs, Bytes: swept.Bytes}, nil
+}
+
+// Storage implements [spool.Remover].
+func (b *Backend) Storage(context.Context) (spool.Storage, error) {
+	if b.isClosed() {
+		return spool.Storage{}, spool.ErrClosed
+	}
+	return b.store.Storage()
+}
+
+// isUnknownMethod reports whether a keeper of an older build does not know a
+// method.
+func isUnknownMethod(err error) bool {
+	var e *rpc.Error
+	return errors.As(err, &e) && e.Code == rpc.CodeMethodNotFound
+}
+
+// existing is mirrorOf without runs that were removed.
+func (b *Backend) existing(ctx context.Context, id spool.RunID) (*mirror, error) {
+	m, err := b.mirrorOf(ctx, id)
+	if err == nil && m.removed() {
+		return nil, fmt.Errorf("run %s: %w", id, spool.ErrNotFound)
+	}
+	return m, err
+}
+
+// mirrorAfter is mirrorOf for a reader with a cursor: one in the middle of a log
+// that was removed meanwhile still finds the run and reads that the rest is gone.
+func (b *Backend) mirrorAfter(ctx context.Context, id spool.RunID, after spool.Seq) (*mirror, error) {
+	if after > 0 {
+		return b.mirrorOf(ctx, id)
+	}
+	return b.existing(ctx, id)
+}
+
+// removed reports whether the run has ended and its log was deleted.
+func (m *mirror) removed() bool { return m.gone.Load() || m.closed() && m.journal.Removed() }

@@ -1,0 +1,380 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/record"
+)
+
+// ErrIncomplete means that a run has not ended, or that the end of its log is
+// still being written.
+var ErrIncomplete = errors.New("the log of the run is not complete")
+
+// hiddenExt ends the name of a file that hides the segments of a run: the run is
+// being removed, or its segments are not all there yet. Such a run does not
+// exist.
+const hiddenExt = ".hidden"
+
+func (s *Store) hiddenPath(id spool.RunID) string {
+	return filepath.Join(s.runsDir(), string(id)+hiddenExt)
+}
+
+// hide creates the file that hides a run.
+func (s *Store) hide(id spool.RunID) error {
+	f, err := os.OpenFile(s.hiddenPath(id), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Remove deletes the log of a run. The error is [fs.ErrNotExist] if there is
+// none. Its blobs stay until [Store.Sweep] finds that no run can refer to them;
+// [Store.RemoveComplete] deletes them too.
+func (s *Store) Remove(id spool.RunID) error {
+	segs, err := s.segments(id)
+	if err != nil {
+		return fmt.Errorf("remove run: %w", err)
+	}
+	return s.removeSegments(id, segs)
+}
+
+// removeSegments deletes the files of a run. With several segments it hides the
+// run first: after a crash no part of the run is seen.
+func (s *Store) removeSegments(id spool.RunID, segs []*segment) error {
+	if len(segs) > 1 {
+		if err := s.hide(id); err != nil {
+			return fmt.Errorf("remove run %s: %w", id, err)
+		}
+	}
+	for _, seg := range segs {
+		if err := removeFile(seg.path); err != nil {
+			return fmt.Errorf("remove run %s: %w", id, err)
+		}
+	}
+	if len(segs) > 1 {
+		if err := removeFile(s.hiddenPath(id)); err != nil {
+			return fmt.Errorf("remove run %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// removeFile deletes a file that may be gone already.
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// sweepHidden deletes the rest of runs whose removal or import was interrupted.
+func (s *Store) sweepHidden(before time.Time) error {
+	hidden, err := filepath.Glob(filepath.Join(s.runsDir(), "*"+hiddenExt))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range hidden {
+		fi, err := os.Stat(path)
+		id := strings.TrimSuffix(filepath.Base(path), hiddenExt)
+		if err != nil || !fi.ModTime().Before(before) || spool.RunID(id).Check() != nil {
+			continue
+		}
+		rest, err := filepath.Glob(filepath.Join(s.runsDir(), id+".*"+segmentExt))
+		if err != nil {
+			return err
+		}
+		for _, file := range rest {
+			errs = append(errs, removeFile(file))
+		}
+		errs = append(errs, removeFile(path))
+	}
+	return errors.Join(errs...)
+}
+
+// blobLogged is how long after storing a blob a live run has logged the event
+// that refers to it, at the latest.
+const blobLogged = 10 * time.Second
+
+// RemoveComplete deletes complete runs and the blobs to which no other run
+// refers. With dry it deletes nothing and returns what it would delete. The
+// error is [fs.ErrNotExist] if a run does not exist and [ErrIncomplete] if one
+// is not complete; then it deletes nothing.
+func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
+	var swept Swept
+	if len(ids) == 0 {
+		return swept, nil
+	}
+	all, err := s.scanDir("")
+	if err != nil {
+		return swept, fmt.Errorf("remove runs: %w", err)
+	}
+	removed := make(map[spool.RunID]summary, len(ids))
+	for _, id := range ids {
+		segs, ok := all[id]
+		if !ok {
+			return swept, fmt.Errorf("remove run %.140s: %w", id, fs.ErrNotExist)
+		}
+		r := summarize(id, segs)
+		if r.err != nil {
+			return swept, fmt.Errorf("remove run %s: %w", id, r.err)
+		}
+		if !r.sealed {
+			return swept, fmt.Errorf("remove run %s: %w", id, ErrIncomplete)
+		}
+		removed[id] = r
+	}
+	blobs, err := s.blobsOf(removed)
+	if err != nil {
+		return swept, fmt.Errorf("remove runs: %w", err)
+	}
+	if err := s.keepShared(blobs, all, removed); err != nil {
+		return swept, fmt.Errorf("remove runs: %w", err)
+	}
+	for _, id := range slices.Sorted(maps.Keys(removed)) {
+		segs := removed[id].segs
+		size := sizeOf(segs)
+		if !dry {
+			if err := s.removeSegments(id, segs); err != nil {
+				return swept, err
+			}
+		}
+		swept.Runs = append(swept.Runs, id)
+		swept.Bytes += size
+	}
+	for d, b := range blobs {
+		if !dry {
+			gone, err := s.removeBlob(d, b.stored)
+			if err != nil {
+				return swept, fmt.Errorf("remove blob: %w", err)
+			}
+			if !gone {
+				continue
+			}
+		}
+		swept.Blobs++
+		swept.Bytes += b.size
+	}
+	return swept, nil
+}
+
+// sizeOf returns the size of segments on disk.
+func sizeOf(segs []*segment) (size int64) {
+	for _, seg := range segs {
+		if fi, err := os.Stat(seg.path); err == nil {
+			size += fi.Size()
+		}
+	}
+	return size
+}
+
+// storedBlob is a blob that may be deleted.
+type storedBlob struct {
+	size   int64
+	stored time.Time // when it was last stored
+}
+
+// blobsOf returns the blobs to which runs that are to be removed refer, without
+// those that were stored again after all these runs had ended.
+func (s *Store) blobsOf(runs map[spool.RunID]summary) (map[spool.Digest]storedBlob, error) {
+	blobs := make(map[spool.Digest]storedBlob)
+	for id, r := range runs {
+		err := s.digests(id, r, func(d spool.Digest) {
+			path, err := s.blobPath(d)
+			if err != nil {
+				return
+			}
+			if fi, err := os.Lstat(path); err == nil && fi.Mode().IsRegular() {
+				blobs[d] = storedBlob{fi.Size(), fi.ModTime()}
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return blobs, nil
+}
+
+// keepShared takes from blobs those to which a remaining run refers, or may be
+// about to refer.
+func (s *Store) keepShared(blobs map[spool.Digest]storedBlob, all map[spool.RunID][]*segment, removed map[spool.RunID]summary) error {
+	for id, segs := range all {
+		if len(blobs) == 0 {
+			return nil
+		}
+		if _, ok := removed[id]; ok {
+			continue
+		}
+		r := summarize(id, segs)
+		if errors.Is(r.err, fs.ErrNotExist) {
+			continue
+		}
+		if !r.sealed && r.info.Engine != spool.EngineProcess {
+			now := s.now()
+			maps.DeleteFunc(blobs, func(_ spool.Digest, b storedBlob) bool { return now.Sub(b.stored) < blobLogged })
+		}
+		if err := s.digests(id, r, func(d spool.Digest) { delete(blobs, d) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var digestPattern = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+
+// digests calls found for every digest in the events of a run. It reads only
+// the Data of events, so output costs little. A process has no blobs.
+func (s *Store) digests(id spool.RunID, r summary, found func(spool.Digest)) error {
+	if r.info.Engine == spool.EngineProcess && r.err == nil {
+		return nil
+	}
+	for _, seg := range r.segs {
+		if err := scanData(seg, func(data []byte) {
+			for _, d := range digestPattern.FindAll(data, -1) {
+				found(spool.Digest(d))
+			}
+		}); err != nil {
+			return fmt.Errorf("look for blobs of run %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// scanData calls f for the Data of every event in a segment. It ends where the
+// segment is torn or corrupt.
+func scanData(seg *segment, f func([]byte)) error {
+	file, err := os.Open(seg.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	fi, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	w := window{f: file, size: fi.Size(), step: indexStep}
+	for off := int64(len(segmentMagic)); off+record.HeaderSize <= fi.Size(); {
+		b, err := w.peek(off, record.HeaderSize)
+		if err != nil {
+			return ignoreTorn(err)
+		}
+		h, err := record.ParseHead(b)
+		if err != nil {
+			return nil // the footer, or damage
+		}
+		if h.Place == 0 && h.Data > 0 && h.Data <= h.Size-record.HeaderSize {
+			if b, err = w.peek(off, record.HeaderSize+h.Data); err != nil {
+				return ignoreTorn(err)
+			}
+			f(b[record.HeaderSize:])
+		}
+		off += int64(h.Size)
+	}
+	return nil
+}
+
+func ignoreTorn(err error) error {
+	if errors.Is(err, errTorn) {
+		return nil
+	}
+	return err
+}
+
+// removeBlob deletes a blob, unless a run has stored it again since. Another
+// process may do that at this moment: so the blob loses its name first, and gets
+// it back if it was stored again.
+func (s *Store) removeBlob(d spool.Digest, stored time.Time) (bool, error) {
+	path, err := s.blobPath(d)
+	if err != nil {
+		return false, err
+	}
+	s.blobMu.Lock()
+	defer s.blobMu.Unlock()
+	temp := filepath.Join(s.blobsDir(), tempPrefix+"removed-"+s.nonce)
+	if err := os.Rename(path, temp); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return false, err
+	}
+	fi, err := os.Lstat(temp)
+	if err != nil {
+		return false, err
+	}
+	if !fi.ModTime().Equal(stored) {
+		if err := os.Link(temp, path); err != nil && !errors.Is(err, fs.ErrExist) {
+			return false, err
+		}
+		return false, os.Remove(temp)
+	}
+	return true, os.Remove(temp)
+}
+
+// Storage describes what runs take on disk.
+func (s *Store) Storage() (spool.Storage, error) {
+	var st spool.Storage
+	runs, err := s.summaries(time.Time{})
+	if err != nil {
+		return st, fmt.Errorf("measure runs: %w", err)
+	}
+	for _, r := range runs {
+		if r.sealed {
+			st.FinishedRuns++
+			st.FinishedBytes += sizeOf(r.segs)
+		} else {
+			st.LiveRuns++
+			st.LiveBytes += sizeOf(r.segs)
+		}
+	}
+	err = filepath.WalkDir(s.blobsDir(), func(_ string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil || d.IsDir() || !isDigest(d.Name()) {
+			return err
+		}
+		if fi, err := d.Info(); err == nil {
+			st.Blobs++
+			st.BlobBytes += fi.Size()
+		}
+		return nil
+	})
+	if err != nil {
+		return st, fmt.Errorf("measure blobs: %w", err)
+	}
+	return st, nil
+}
+
+// Removed reports whether the run does not exist any more.
+func (j *Journal) Removed() bool {
+	j.mu.Lock()
+	segs := j.segs
+	j.mu.Unlock()
+	return j.removed(segs)
+}
+
+// removed is [Journal.Removed]. In this order: the file that hides the run
+// exists from before the first segment is deleted until after the last is.
+func (j *Journal) removed(segs []*segment) bool {
+	if len(segs) > 1 {
+		if _, err := os.Lstat(j.store.hiddenPath(j.id)); err == nil {
+			return true
+		}
+	}
+	_, err := os.Lstat(segs[len(segs)-1].path)
+	return errors.Is(err, fs.ErrNotExist)
+}

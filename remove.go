@@ -1,0 +1,35 @@
+package spool
+
+import "context"
+
+// Remover is a [Backend] that can delete finished runs. The backends of packages
+// local and client are Removers, unless the server is an older one.
+type Remover interface {
+	// Remove deletes the logs of finished runs, and the blobs to which no
+	// other run refers. With dry it deletes nothing and returns what it
+	// would delete. A reader in the middle of a deleted log reads one
+	// truncated event in place of the rest.
+	//
+	// The error is [ErrBusy] if one of the runs has not finished; then none
+	// is deleted.
+	Remove(ctx context.Context, ids []RunID, dry bool) (Removal, error)
+	// Storage describes what runs take on disk.
+	Storage(ctx context.Context) (Storage, error)
+}
+
+// Removal is what [Remover.Remove] has deleted, or would delete.
+type Removal struct {
+	Runs  []RunID `json:"runs"`
+	Blobs int     `json:"blobs"`
+	Bytes int64   `json:"bytes"` // of logs and blobs
+}
+
+// Storage is what the runs of a backend take on disk.
+type Storage struct {
+	LiveRuns      int   `json:"live_runs"`
+	LiveBytes     int64 `json:"live_bytes"` // of their logs
+	FinishedRuns  int   `json:"finished_runs"`
+	FinishedBytes int64 `json:"finished_bytes"` // of their logs
+	Blobs         int   `json:"blobs"`
+	BlobBytes     int64 `json:"blob_bytes"`
+}
