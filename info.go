@@ -29,4 +29,8 @@ type Info struct {
 	Outcome *Outcome          `json:"outcome,omitempty"` // nil until the run has ended
 	Last    Seq               `json:"last"`              // highest seq assigned so far
 	Bytes   int64             `json:"bytes"`             // output bytes logged
+	// Title is the first line of the code or prompt that began the last turn,
+	// and TurnOutcome how the last turn that is done ended.
+	Title       string      `json:"title,omitempty"`
+	TurnOutcome TurnOutcome `json:"turn_outcome,omitempty"`
 }

@@ -113,6 +113,8 @@ func (i *Info) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendUint(dst, uint64(i.Last), 10)
 	dst = append(dst, `,"bytes":`...)
 	dst = strconv.AppendInt(dst, i.Bytes, 10)
+	dst = appendMember(dst, `,"title":`, i.Title)
+	dst = appendMember(dst, `,"turn_outcome":`, string(i.TurnOutcome))
 	return append(dst, '}')
 }
 

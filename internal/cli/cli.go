@@ -21,6 +21,9 @@ import (
 func Main(args []string, stdin, stdout, stderr *os.File) int {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := a.command()
+	if verb, _, err := root.Find(args); err == nil && verb.Name() == "kill" {
+		args = signalArgs(args)
+	}
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
@@ -78,8 +81,15 @@ failure and 2 on a usage error.`,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
 		// Without this, an unknown verb would print the help and succeed.
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: noVerb,
+	}
+	var showVersion bool
+	root.Flags().BoolVar(&showVersion, "version", false, "print the version")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if showVersion {
+			return a.printVersion()
+		}
+		return cmd.Help()
 	}
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.server, "server", "", "`URL` of a server: ws://, wss:// or unix:// (default $SPOOL_SERVER)")
@@ -92,10 +102,14 @@ failure and 2 on a usage error.`,
 	flags.StringVar(&a.state, "state", "", "state `directory` of this machine (default $SPOOL_STATE or ~/.local/state/spool)")
 	flags.BoolVar(&a.raw, "raw", false, "write the output of runs to a terminal as it is, with sequences that set its title or clipboard or make it answer")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "print more details on stderr")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SetFlagErrorFunc(usageErrorOf)
+	root.SetHelpCommand(helpCommand())
 	root.AddCommand(
 		a.runCommand(), a.pyCommand(), a.boxCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.killCommand(),
 		a.waitCommand(), a.execServerCommand(), a.doctorCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
+	)
+	root.AddCommand( // about existing runs
+		a.inspectCommand(), a.execCommand(), a.blobCommand(), a.rmCommand(), a.pruneCommand(), a.dfCommand(),
 	)
 	return root
 }

@@ -108,7 +108,7 @@ func exitCode(cmd *cobra.Command, err error) int {
 		return exitNotExecutable
 	}
 	switch cmd.Name() {
-	case "run", "py", "box", "attach", "wait":
+	case "run", "py", "box", "attach", "wait", "exec":
 		return exitSpool
 	case "agent", "acp":
 		if !errors.As(err, &usage) {

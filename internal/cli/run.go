@@ -80,12 +80,24 @@ func (a *app) run(ctx context.Context, o *runOptions, argv []string) error {
 	if err != nil {
 		return err
 	}
+	return a.runSpec(ctx, o, spec)
+}
+
+// runSpec starts a run, prints its output and exits with its exit code.
+func (a *app) runSpec(ctx context.Context, o *runOptions, spec spool.Spec) error {
 	return with(a.open, ctx, func(b spool.Backend) error {
 		signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH, unix.SIGPIPE)
 		defer stop()
 		run, err := start(ctx, b, spec, signals)
 		if err != nil {
 			return err
+		}
+		if o.detach && o.json {
+			info, err := run.Info(ctx)
+			if err != nil {
+				return err
+			}
+			return a.printJSON(info)
 		}
 		if o.detach {
 			_, err := fmt.Fprintln(a.stdout, run.ID())

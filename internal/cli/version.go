@@ -54,14 +54,19 @@ func (a *app) versionCommand() *cobra.Command {
 		Example: "  spool version\n  spool version --json",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			v := version()
 			if asJSON {
-				return json.NewEncoder(a.stdout).Encode(v)
+				return json.NewEncoder(a.stdout).Encode(version())
 			}
-			_, err := fmt.Fprintf(a.stdout, "spool %s (%s, %s)\n", v.Version, v.Go, v.Platform)
-			return err
+			return a.printVersion()
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd
+}
+
+// printVersion prints the version for a person.
+func (a *app) printVersion() error {
+	v := version()
+	_, err := fmt.Fprintf(a.stdout, "spool %s (%s, %s)\n", v.Version, v.Go, v.Platform)
+	return err
 }

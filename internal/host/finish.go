@@ -36,8 +36,11 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 	if ended {
 		r.conclude(outcome)
 	}
-	if e.Kind == spool.KindOutput {
+	switch e.Kind {
+	case spool.KindOutput:
 		r.info.Bytes += int64(len(e.Bytes))
+	case spool.KindInput, spool.KindDone:
+		noteTurn(&r.info, &e)
 	}
 	r.mu.Unlock()
 

@@ -323,6 +323,7 @@ func (r *run) recount() (closed bool, err error) {
 			if page[i].Kind == spool.KindOutput {
 				r.info.Bytes += int64(len(page[i].Bytes))
 			}
+			noteTurn(&r.info, &page[i])
 		}
 	}
 }

@@ -52,7 +52,8 @@ func appendProgress(dst []byte, i *spool.Info) []byte {
 	}
 	dst = appendText(dst, o.Kind) // empty for none
 	dst = binary.AppendVarint(dst, int64(o.Code))
-	return appendText(appendText(dst, o.Signal), o.Reason)
+	dst = appendText(appendText(dst, o.Signal), o.Reason)
+	return appendText(appendText(dst, i.Title), i.TurnOutcome)
 }
 
 func (m *message) progress(i *spool.Info) {
@@ -63,4 +64,5 @@ func (m *message) progress(i *spool.Info) {
 	if o.Kind != "" {
 		i.Outcome = &o
 	}
+	i.Title, i.TurnOutcome = m.text(), spool.TurnOutcome(m.text())
 }

@@ -86,5 +86,6 @@ func DecodeUpdate(b []byte) (*Update, error) {
 func (n *Update) Complete(start spool.Info) {
 	now := &n.Info
 	start.State, start.Ended, start.Outcome, start.Last, start.Bytes = now.State, now.Ended, now.Outcome, now.Last, now.Bytes
+	start.Title, start.TurnOutcome = now.Title, now.TurnOutcome
 	n.Info = start
 }
