@@ -46,12 +46,19 @@ func sh(script string) Command {
 // spawn starts a script and returns its tree and its first line of output.
 func spawn(t *testing.T, l *Launcher, script string) (*Tree, string) {
 	t.Helper()
+	return spawnLimited(t, l, script, 0)
+}
+
+// spawnLimited is spawn with a limit of processes.
+func spawnLimited(t *testing.T, l *Launcher, script string, pids int) (*Tree, string) {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	c := sh(script)
+	c.Pids = pids
 	c.Files = []uintptr{w.Fd(), w.Fd(), 2}
 	tree, err := l.Start(c)
 	w.Close()

@@ -12,8 +12,10 @@ import (
 )
 
 // A process with the right to, such as one of root, can move itself out of the
-// control group of its tree. Such a stray is found as a child of the tree's
-// processes, and killed by its pidfd.
+// control group of its tree. Such a stray is found in the tree's other group, as
+// a child of the tree's processes or, if its parent has ended, by its session,
+// and killed by its pidfd. One that left the groups, its parent and its session
+// is not found.
 
 // stopTime limits how long killing a tree waits until strays are stopped.
 const stopTime = 100 * time.Millisecond
@@ -57,33 +59,79 @@ func (t *Tree) findStrays() (strays, members []proc, err error) {
 	for _, pid := range pids {
 		inside[pid] = true
 	}
+	if t.slot.pids != "" && t.slot.limit > 0 {
+		list, err := readPids(t.slot.pids + "/cgroup.procs")
+		if err != nil {
+			return nil, nil, err
+		}
+		pids = append(pids, list...)
+	}
 	if !t.reaped && !inside[t.pid] {
 		pids = append(pids, t.pid)
 	}
 	seen := make(map[int]bool, len(pids))
+	sessions := make(map[int]bool)
+	if !t.reaped { // else the number may be that of another session
+		sessions[t.pid] = true
+	}
 	for len(pids) > 0 {
-		pid := pids[0]
-		pids = pids[1:]
-		if seen[pid] {
-			continue
+		for len(pids) > 0 {
+			pid := pids[0]
+			pids = pids[1:]
+			if seen[pid] {
+				continue
+			}
+			seen[pid] = true
+			p, err := readProc(pid)
+			if err != nil || p.dead() { // the children of a dead process are not its any more
+				continue
+			}
+			if inside[pid] {
+				members = append(members, p)
+			} else {
+				strays = append(strays, p)
+			}
+			sessions[p.sid] = true // begun in this tree, as the leader's own
+			children, err := childrenOf(p)
+			if err != nil {
+				return strays, members, err
+			}
+			pids = append(pids, children...)
 		}
-		seen[pid] = true
-		p, err := readProc(pid)
-		if err != nil || p.dead() { // the children of a dead process are not its any more
-			continue
-		}
-		if inside[pid] {
-			members = append(members, p)
-		} else {
-			strays = append(strays, p)
-		}
-		children, err := childrenOf(p)
+		orphans, err := orphansOf(sessions)
 		if err != nil {
 			return strays, members, err
 		}
-		pids = append(pids, children...)
+		for _, pid := range orphans {
+			if !seen[pid] {
+				pids = append(pids, pid)
+			}
+		}
 	}
 	return strays, members, nil
+}
+
+// orphansOf lists processes of some sessions whose parent has ended. The kernel
+// gives them to this process or to one above it.
+func orphansOf(sessions map[int]bool) ([]int, error) {
+	var list []int
+	for pid := os.Getpid(); pid > 0; {
+		above, err := readProc(pid)
+		if err != nil {
+			return list, ignoreEnded(err)
+		}
+		children, err := childrenOf(above)
+		if err != nil {
+			return list, err
+		}
+		for _, child := range children {
+			if p, err := readProc(child); err == nil && sessions[p.sid] {
+				list = append(list, child)
+			}
+		}
+		pid = above.ppid
+	}
+	return list, nil
 }
 
 // childrenOf lists the children of a process: none if it has ended.

@@ -36,18 +36,42 @@ func outside(t *testing.T) string {
 	return filepath.Join(dir, "cgroup.procs")
 }
 
+// waitEnd waits until the process of a pidfd has ended.
+func waitEnd(pidfd int) error {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 5000)
+		switch {
+		case err == unix.EINTR:
+		case err == nil && n == 0:
+			return os.ErrDeadlineExceeded
+		default:
+			return err
+		}
+	}
+}
+
 // TestKillOutsideTheGroup checks that processes which moved to another control
 // group are killed with their tree.
 func TestKillOutsideTheGroup(t *testing.T) {
-	for name, script := range map[string]string{
-		"leader":     "echo 0 >GROUP && echo $$; exec sleep 1000",
-		"child":      "sh -c 'echo 0 >GROUP && echo $$; exec sleep 1000'; :",
-		"grandchild": "setsid sh -c 'echo 0 >GROUP; sleep 1000 & echo $!; wait'; :",
+	const orphan = `sh -c "echo 0 >GROUP; echo \$\$; exec sleep 1000 >/dev/null" &`
+	for name, tt := range map[string]struct {
+		script string
+		pids   int // limit
+	}{
+		"leader":     {"echo 0 >GROUP && echo $$; exec sleep 1000", 0},
+		"child":      {"sh -c 'echo 0 >GROUP && echo $$; exec sleep 1000'; :", 0},
+		"grandchild": {"setsid sh -c 'echo 0 >GROUP; sleep 1000 & echo $!; wait'; :", 0},
+		// The leader says the number of an orphan once its parent has ended.
+		"orphan":                         {"pid=$(sh -c '" + orphan + "'); echo $pid; exec sleep 1000", 0},
+		"orphan of another session":      {"exec setsid -f sh -c 'sleep 1000 & pid=$(sh -c '\\''" + orphan + "'\\''); echo $pid; wait'; :", 0},
+		"orphan in a session of its own": {"pid=$(setsid sh -c '" + orphan + "'); echo $pid; exec sleep 1000", 64},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := open(t, TreeCgroup)
-			script = strings.ReplaceAll(script, "GROUP", outside(t))
-			tree, line := spawn(t, l, script)
+			if tt.pids > 0 && l.groups.pids == "" {
+				t.Skip("trees have one group each here")
+			}
+			tree, line := spawnLimited(t, l, strings.ReplaceAll(tt.script, "GROUP", outside(t)), tt.pids)
 			pid, err := strconv.Atoi(line)
 			if err != nil {
 				t.Fatalf("the script said %q", line)
@@ -61,8 +85,7 @@ func TestKillOutsideTheGroup(t *testing.T) {
 				t.Error(err)
 			}
 			for what, fd := range map[string]int{"leader": tree.PidFD(), "process outside": fd} {
-				fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-				if n, err := unix.Poll(fds, 5000); n != 1 {
+				if err := waitEnd(fd); err != nil {
 					t.Errorf("the %s lives: %v", what, err)
 					_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 				}
