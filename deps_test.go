@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	"internal/engine/sandbox/wasipy/build/pack": {},
 	"internal/launch":                           {"internal/failpoint", "internal/gopool"},
 	"internal/probe":                            {"internal/flock", "internal/launch", "internal/seccomp"},
-	"internal/doctor":                           {"", "local", "internal/flock", "internal/host", "internal/launch", "internal/privatedir", "internal/probe"},
+	"internal/doctor":                           {"", "local", "internal/host", "internal/launch", "internal/privatedir", "internal/probe"},
 	"internal/flock":                            {},
 	"internal/privatedir":                       {},
 	"internal/environ":                          {""},

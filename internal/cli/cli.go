@@ -54,7 +54,8 @@ func (a *app) command() *cobra.Command {
 durable log that can be read from any position, while it runs and afterwards.
 
 RUN is the id of a run, a unique prefix of the id, or its name (the newest run
-with that name).
+with that name). A name of four or more characters that is also the beginning of
+another run's id is refused as ambiguous; a shorter name wins over an id.
 
 Without --server, commands act on this machine and share one state directory.
 With --server, they act on a server that "spool exec-server" started.
