@@ -101,9 +101,10 @@ var words = []string{"agent", "python"}
 
 // foreign says which packages may import a dependency that is not ours.
 var foreign = map[string][]string{
-	"github.com/BurntSushi/toml":                      {"internal/engine/agents/policy"},
+	"github.com/BurntSushi/toml":                      {"internal/engine/agents/policy", "internal/wire/execserver"},
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {"render"},
 	"golang.org/x/net":                                {"render"},
+	"go.yaml.in/yaml/v3":                              {"internal/wire/execserver"},
 	"github.com/coder/websocket":                      {"internal/wire/rpc", "internal/wire/execserver", "client", "internal/torture"},
 	"github.com/creack/pty":                           {"internal/engine/process"},
 	"github.com/segmentio/asm":                        {"internal/wire/execserver"},

@@ -20,6 +20,12 @@ type Server struct {
 // StartServer starts the exec-server of the given codex binary on a free
 // loopback port. Close ends it; it also dies with this process.
 func StartServer(binary string, args ...string) (*Server, error) {
+	return StartServerWith(binary, nil, args...)
+}
+
+// StartServerWith is [StartServer] with variables, as NAME=value, that are added
+// to the environment of the server.
+func StartServerWith(binary string, env []string, args ...string) (*Server, error) {
 	args = append([]string{"exec-server", "--listen", "ws://127.0.0.1:0"}, args...)
 	cmd := exec.Command(binary, args...)
 	cmd.Env = []string{
@@ -27,6 +33,7 @@ func StartServer(binary string, args ...string) (*Server, error) {
 		"LANG=C.UTF-8",
 		"PATH=" + os.Getenv("PATH"),
 	}
+	cmd.Env = append(cmd.Env, env...)
 	// On SIGTERM the server ends its children; after SIGKILL they would stay.
 	cmd.SysProcAttr = tether.Attr(syscall.SIGTERM)
 	cmd.WaitDelay = waitDelay

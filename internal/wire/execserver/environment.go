@@ -2,11 +2,9 @@ package execserver
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -14,11 +12,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
-	"github.com/spool-run/spool/internal/wire/rpc"
 )
-
-// maxCapabilityRoots is the limit of roots per capabilityRoots/discoverV1.
-const maxCapabilityRoots = 128
 
 // environment holds the facts about the machine and the account of the server
 // that clients may know. It does not change.
@@ -29,7 +23,9 @@ type environment struct {
 	cwd        string
 	home       string // empty if the account has none
 	codexHome  string
+	system     string // directory of codex's configuration for all accounts
 	tempDir    string
+	tempDirs   []string // that TMPDIR names
 	hostname   string
 }
 
@@ -41,7 +37,13 @@ type shell struct {
 
 // newEnvironment collects the facts. The version is that of the server.
 func newEnvironment(cwd, version string) environment {
-	e := environment{version: version, cwd: cwd, tempDir: os.TempDir()}
+	e := environment{version: version, cwd: cwd, system: "/etc/codex", tempDir: os.TempDir()}
+	if !filepath.IsAbs(e.tempDir) {
+		e.tempDir = filepath.Join(cwd, e.tempDir)
+	}
+	if os.Getenv("TMPDIR") != "" {
+		e.tempDirs = []string{e.tempDir}
+	}
 	var account string
 	if u, err := user.Current(); err == nil {
 		account, e.home = u.Uid, u.HomeDir
@@ -51,6 +53,8 @@ func newEnvironment(cwd, version string) environment {
 	}
 	if e.codexHome = os.Getenv("CODEX_HOME"); e.codexHome == "" && e.home != "" {
 		e.codexHome = filepath.Join(e.home, ".codex")
+	} else if path, err := filepath.EvalSymlinks(e.codexHome); err == nil {
+		e.codexHome = path
 	}
 	e.hostname, _ = os.Hostname() // empty on error
 	e.shell = findShell(os.Getenv("SHELL"), passwdShell("/etc/passwd", account))
@@ -149,7 +153,7 @@ func (e environment) info() environmentInfo {
 		UserHomeDir:          optionalURI(e.home),
 		PlatformOS:           runtime.GOOS,
 		PrependPathDirs:      []string{},
-		TemporaryDirectories: []string{},
+		TemporaryDirectories: uris(e.tempDirs),
 		TempDir:              fileuri.Format(e.tempDir),
 		Capabilities: capabilities{
 			FSWatchMissing:        runtime.GOOS == "linux",
@@ -163,6 +167,14 @@ func (e environment) info() environmentInfo {
 		info.PlatformOS = "macos"
 	}
 	return info
+}
+
+func uris(paths []string) []string {
+	list := make([]string, len(paths))
+	for i, path := range paths {
+		list[i] = fileuri.Format(path)
+	}
+	return list
 }
 
 // optionalURI is null for an empty path.
@@ -193,7 +205,7 @@ func environmentMethod(method string, params json.RawMessage, env environment) (
 	case "capabilityRoots/discoverV1":
 		result, err = discoverRoots(params)
 	case "capabilities/discoverV2":
-		result, err = discover(params)
+		result, err = env.discover(params)
 	default:
 		return nil, false, nil
 	}
@@ -201,169 +213,4 @@ func environmentMethod(method string, params json.RawMessage, env environment) (
 		return nil, true, osError(err)
 	}
 	return result, true, nil
-}
-
-// configLayers is a stack of configuration files; the server has none.
-type configLayers struct {
-	Layers              []struct{} `json:"layers"`
-	CloudInsertionIndex int        `json:"cloudInsertionIndex"`
-}
-
-func (e environment) readConfig(params json.RawMessage) (any, error) {
-	var p struct {
-		Cwd               string     `json:"cwd"`
-		ConfigPaths       [][]string `json:"configPaths"`
-		RequirementsPaths [][]string `json:"requirementsPaths"`
-	}
-	if err := decode(params, &p, "cwd", "configPaths", "requirementsPaths"); err != nil {
-		return nil, err
-	}
-	if _, err := fileuri.Parse(p.Cwd); err != nil {
-		return nil, err
-	}
-	empty := configLayers{Layers: []struct{}{}}
-	return struct {
-		UserHomeDir  *string      `json:"userHomeDir"`
-		CodexHomeDir *string      `json:"codexHomeDir"`
-		Hostname     string       `json:"hostname"`
-		Config       configLayers `json:"config"`
-		Requirements configLayers `json:"requirements"`
-	}{optionalURI(e.home), optionalURI(e.codexHome), e.hostname, empty, empty}, nil
-}
-
-// capabilityRoot is the result of capabilityRoots/discoverV1 for one root.
-type capabilityRoot struct {
-	ID                 string            `json:"id"`
-	Path               string            `json:"path"`
-	Plugin             *struct{}         `json:"plugin"`
-	Skills             []capabilitySkill `json:"skills"`
-	NamespaceManifests []struct{}        `json:"namespaceManifests"`
-	Warnings           []string          `json:"warnings"`
-	Error              *string           `json:"error"`
-}
-
-type capabilitySkill struct {
-	Instructions capabilityFile `json:"instructions"`
-	Metadata     *struct{}      `json:"metadata"`
-}
-
-type capabilityFile struct {
-	Path     string `json:"path"`
-	Contents string `json:"contents"`
-}
-
-// skillWalk bounds the search for skills in a root.
-var skillWalk = walkOptions{
-	MaxDepth: 6, MaxDirectories: 2000, MaxEntries: 20_000,
-	FollowDirectorySymlinks: true, PruneHiddenDirectories: true,
-}
-
-const maxSkillFile = 1 << 20 // bytes of one SKILL.md
-
-func discoverRoots(params json.RawMessage) (any, error) {
-	var p struct {
-		Roots []struct {
-			ID      string          `json:"id"`
-			Path    string          `json:"path"`
-			Sandbox json.RawMessage `json:"sandbox"`
-		} `json:"roots"`
-	}
-	if err := decode(params, &p, "roots"); err != nil {
-		return nil, err
-	}
-	if len(p.Roots) > maxCapabilityRoots {
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "at most %d capability roots may be discovered at once", maxCapabilityRoots)
-	}
-	roots := make([]capabilityRoot, 0, len(p.Roots))
-	for _, r := range p.Roots {
-		if err := checkFileSandbox(r.Sandbox); err != nil {
-			return nil, err
-		}
-		path, err := fileuri.Parse(r.Path)
-		if err != nil {
-			return nil, err
-		}
-		roots = append(roots, discoverRoot(r.ID, path))
-	}
-	return map[string]any{"roots": roots}, nil
-}
-
-// discoverRoot searches a root for skills. It does not read plugins and warns
-// about them.
-func discoverRoot(id, path string) capabilityRoot {
-	uri := fileuri.Format(path)
-	root := capabilityRoot{ID: id, Path: uri, Skills: []capabilitySkill{}, NamespaceManifests: []struct{}{}, Warnings: []string{}}
-	fail := func(format string, args ...any) capabilityRoot {
-		text := fmt.Sprintf(format, args...)
-		root.Error = &text
-		return root
-	}
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return fail("failed to inspect capability root %s: %s", uri, osMessage(err))
-	case !info.IsDir():
-		return fail("capability root %s is not a directory", uri)
-	}
-	tree, err := walkTree(context.Background(), path, skillWalk)
-	if err != nil {
-		return fail("failed to read capability root %s: %s", uri, osMessage(err))
-	}
-	if tree.Truncated {
-		root.Warnings = append(root.Warnings, "capability root "+uri+" is too large to be searched as a whole")
-	}
-	for _, e := range tree.Entries {
-		if e.Kind != "file" || !strings.HasSuffix(e.Path, "/SKILL.md") {
-			continue
-		}
-		contents, err := readSkill(e.Path)
-		if err != nil {
-			root.Warnings = append(root.Warnings, fmt.Sprintf("failed to read skill %s: %s", e.Path, osMessage(err)))
-			continue
-		}
-		root.Skills = append(root.Skills, capabilitySkill{Instructions: capabilityFile{e.Path, contents}})
-	}
-	for _, dir := range []string{".codex-plugin", ".claude-plugin", ".cursor-plugin"} {
-		if _, err := os.Stat(filepath.Join(path, dir, "plugin.json")); err == nil {
-			root.Warnings = append(root.Warnings, "the plugin manifest "+uri+"/"+dir+"/plugin.json is not read by this server")
-		}
-	}
-	return root
-}
-
-func readSkill(uri string) (string, error) {
-	path, err := fileuri.Parse(uri)
-	if err != nil {
-		return "", err
-	}
-	file, err := openRegular(path, os.O_RDONLY)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	b, err := readAtMost(context.Background(), file, 0, maxSkillFile)
-	return string(b), err
-}
-
-// discover returns empty lists: the server has no plugins and no skills of its
-// own.
-func discover(params json.RawMessage) (any, error) {
-	var p struct {
-		Cwd     string          `json:"cwd"`
-		Sandbox json.RawMessage `json:"sandbox"`
-	}
-	if err := decode(params, &p, "cwd"); err != nil {
-		return nil, err
-	}
-	if err := checkFileSandbox(p.Sandbox); err != nil {
-		return nil, err
-	}
-	if _, err := fileuri.Parse(p.Cwd); err != nil {
-		return nil, err
-	}
-	return struct {
-		Plugins  []struct{} `json:"plugins"`
-		Skills   []struct{} `json:"skills"`
-		Warnings []string   `json:"warnings"`
-	}{[]struct{}{}, []struct{}{}, []string{}}, nil
 }

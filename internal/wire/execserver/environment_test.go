@@ -30,7 +30,7 @@ func TestEnvironmentInfo(t *testing.T) {
 	for name, want := range map[string]any{
 		"executorVersion": "1.2.3", "cwd": "file:///srv/work", "userHomeDir": "file:///home/some%20one",
 		"tempDir": "file:///var/tmp", "shell": map[string]any{"name": "sh", "path": "/bin/sh"},
-		"prependPathDirs": []any{}, "temporaryDirectories": []any{},
+		"prependPathDirs": []any{}, "temporaryDirectories": []any{"file:///var/tmp"},
 	} {
 		if fmt.Sprint(got[name]) != fmt.Sprint(want) {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
@@ -54,6 +54,20 @@ func TestEnvironmentInfo(t *testing.T) {
 	for _, name := range []string{"networkProxyLaunch", "credentialMasking", "shellSnapshotV2", "sandboxedFileStreaming"} {
 		if capabilities[name] != false {
 			t.Errorf("%s is advertised", name)
+		}
+	}
+}
+
+func TestTemporaryDirectories(t *testing.T) {
+	for _, tt := range []struct{ tmpdir, dir, list string }{
+		{"", "file:///tmp", "[]"},
+		{"/var/tmp/", "file:///var/tmp", "[file:///var/tmp]"},
+		{"x/y", "file:///srv/work/x/y", "[file:///srv/work/x/y]"},
+	} {
+		t.Setenv("TMPDIR", tt.tmpdir)
+		info := newEnvironment("/srv/work", "1").info()
+		if list := fmt.Sprint(info.TemporaryDirectories); info.TempDir != tt.dir || list != tt.list {
+			t.Errorf("TMPDIR=%s: %s and %s, want %s and %s", tt.tmpdir, info.TempDir, list, tt.dir, tt.list)
 		}
 	}
 }
@@ -101,23 +115,27 @@ func TestEnvironmentMethods(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	env := environment{home: "/root", codexHome: "/root/.codex", hostname: "vm"}
+	env := environment{home: dir, codexHome: dir + "/.codex", system: dir + "/etc", hostname: "vm"}
 	for _, tt := range []struct{ method, params, want string }{
 		{"environment/status", `{}`, `{"status":"ready"}`},
 		{"environment/status", `null`, `{"status":"ready"}`},
 		{"environment/status", `{"x":1}`, "-32602 invalid type: map, expected unit"},
 		{"environment/info", `{"x":1}`, "-32602 invalid type: map, expected unit"},
 		{"environmentConfig/read", `{"cwd":"file:///tmp","configPaths":[["mcp_servers"]],"requirementsPaths":[["mcp_servers"]]}`,
-			`{"userHomeDir":"file:///root","codexHomeDir":"file:///root/.codex","hostname":"vm","config":{"layers":[],"cloudInsertionIndex":0},"requirements":{"layers":[],"cloudInsertionIndex":0}}`},
+			`{"userHomeDir":"$D","codexHomeDir":"$D/.codex","hostname":"vm","config":{"layers":[],"cloudInsertionIndex":0},"requirements":{"layers":[],"cloudInsertionIndex":0}}`},
 		{"environmentConfig/read", `{"cwd":"file:///tmp","configPaths":[]}`, "-32602 missing field `requirementsPaths`"},
-		{"environmentConfig/read", `{"cwd":"/tmp","configPaths":[],"requirementsPaths":[]}`, "-32602 invalid URI: relative URL without a base"},
+		{"environmentConfig/read", `{"cwd":"/tmp","configPaths":[["a"]],"requirementsPaths":[]}`, "-32602 invalid URI: relative URL without a base"},
+		{"environmentConfig/read", `{"cwd":"file:///C:/x","configPaths":[["a"]],"requirementsPaths":[]}`, "-32602 'file:///C:/x' is invalid on 'linux'"},
+		{"environmentConfig/read", `{"cwd":"file:///tmp","configPaths":[],"requirementsPaths":[]}`, "-32602 at least one config or requirements path is required"},
+		{"environmentConfig/read", `{"cwd":"file:///tmp","configPaths":[["a"],[]],"requirementsPaths":[]}`, "-32602 TOML paths must contain at least one key segment"},
+		{"environmentConfig/read", `{"cwd":"file:///tmp","configPaths":[],"requirementsPaths":[[]]}`, "-32602 TOML paths must contain at least one key segment"},
 		{"capabilities/discoverV2", `{"cwd":"file:///tmp"}`, `{"plugins":[],"skills":[],"warnings":[]}`},
 		{"capabilities/discoverV2", `{}`, "-32602 missing field `cwd`"},
 		{"capabilityRoots/discoverV1", `{"roots":[]}`, `{"roots":[]}`},
 		{"capabilityRoots/discoverV1", `{}`, "-32602 missing field `roots`"},
 		{"capabilityRoots/discoverV1", `{"roots":[{"id":"a","path":"/x"}]}`, "-32602 invalid URI: relative URL without a base"},
 		{"capabilityRoots/discoverV1", `{"roots":[` + strings.Repeat(`{"id":"a","path":"$D"},`, maxCapabilityRoots) + `{"id":"a","path":"$D"}]}`,
-			"-32602 at most 128 capability roots may be discovered at once"},
+			"-32600 capability root discovery accepts at most 128 roots"},
 		{"capabilityRoots/discoverV1", `{"roots":[{"id":"a","path":"$D/skills"}]}`,
 			`{"roots":[{"id":"a","path":"$D/skills","plugin":null,"skills":[{"instructions":{"path":"$D/skills/foo/SKILL.md","contents":"body"},"metadata":null}],"namespaceManifests":[],"warnings":[],"error":null}]}`},
 		{"capabilityRoots/discoverV1", `{"roots":[{"id":"b","path":"$D/nope"}]}`,

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
 	"github.com/spool-run/spool/internal/wire/rpc"
@@ -175,6 +176,12 @@ func (w *walker) list(d walkDirectory) error {
 }
 
 func (w *walker) examine(d walkDirectory, name string) {
+	if !utf8.ValidString(name) {
+		// Codex clients expect such a name, with replacement characters, as an
+		// error and not as an entry. fs/readDirectory has the name's bytes.
+		w.fail(filepath.Join(d.path, string([]rune(name))), syscall.ENOENT)
+		return
+	}
 	path := filepath.Join(d.path, name)
 	info, err := os.Lstat(path)
 	if err != nil {

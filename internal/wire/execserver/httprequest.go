@@ -3,6 +3,7 @@ package execserver
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,6 +36,8 @@ const (
 type httpRequests struct {
 	notify    func(method string, params any)
 	transport *http.Transport
+	roots     func() error // adds the configured root certificates to transport, once
+	cookies   *routeCookies
 	ctx       context.Context // ends with close
 	cancel    context.CancelFunc
 
@@ -48,10 +51,11 @@ type httpRequests struct {
 // bodies only as fast as notify returns.
 func newHTTPRequests(notify func(method string, params any)) *httpRequests {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &httpRequests{
-		notify: notify,
-		ctx:    ctx,
-		cancel: cancel,
+	h := &httpRequests{
+		notify:  notify,
+		cookies: newRouteCookies(),
+		ctx:     ctx,
+		cancel:  cancel,
 		transport: &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
 			DisableCompression:    true, // bodies are passed on unchanged
@@ -63,6 +67,14 @@ func newHTTPRequests(notify func(method string, params any)) *httpRequests {
 		},
 		streams: make(map[string]bool),
 	}
+	h.roots = sync.OnceValue(func() error {
+		roots, err := trustedRoots()
+		if roots != nil {
+			h.transport.TLSClientConfig = &tls.Config{RootCAs: roots}
+		}
+		return err
+	})
+	return h
 }
 
 // close ends all requests and waits for their goroutines. The caller must first
@@ -115,7 +127,7 @@ func (h *httpRequests) handle(ctx context.Context, params json.RawMessage) (any,
 	if err := decode(params, &p, "method", "url", "requestId"); err != nil {
 		return nil, err
 	}
-	client := http.Client{Transport: h.transport, CheckRedirect: checkRedirect}
+	client := http.Client{Transport: h.transport, CheckRedirect: checkRedirect, Jar: h.cookies}
 	if p.RedirectPolicy != nil {
 		switch *p.RedirectPolicy {
 		case "follow":
@@ -128,6 +140,12 @@ func (h *httpRequests) handle(ctx context.Context, params json.RawMessage) (any,
 	req, err := p.request()
 	if err != nil {
 		return nil, err
+	}
+	if err := h.roots(); err != nil {
+		return nil, rpc.Errorf(rpc.CodeInternal, "http/request failed: %s", err)
+	}
+	if req.Header["Cookie"] != nil {
+		client.Jar = nil // the client's cookies are the only ones
 	}
 
 	// Until there is an answer the call's ctx may end the request. After that
@@ -340,9 +358,12 @@ func (p *httpParams) header() (http.Header, error) {
 			if isDenied(name) {
 				return nil, rpc.Errorf(rpc.CodeInvalidParams, "http/request header %s cannot use executor environment variable %s", h.Name, name)
 			}
-			v := os.Getenv(name)
-			if v == "" {
+			v, ok := os.LookupEnv(name)
+			if !ok {
 				return nil, rpc.Errorf(rpc.CodeInvalidParams, "http/request header %s requires executor environment variable %s", h.Name, name)
+			}
+			if v == "" {
+				return nil, rpc.Errorf(rpc.CodeInvalidParams, "http/request header %s requires a non-empty executor environment variable %s", h.Name, name)
 			}
 			value += v
 		}
@@ -371,21 +392,31 @@ func isToken(s string) bool {
 	})
 }
 
-// isDenied reports whether a variable may hold credentials of the server, which
-// clients must not send.
+// deniedVariables are the variables that hold credentials of the account that
+// runs the server. No header may send them. The names are those that codex
+// denies; an MCP server's own token may have any other name.
+var deniedVariables = []string{
+	"AWS_ACCESS_KEY_ID",
+	"AWS_SECRET_ACCESS_KEY",
+	"AWS_SESSION_TOKEN",
+	"AZURE_CLIENT_SECRET",
+	"AZURE_FEDERATED_TOKEN_FILE",
+	"CODEX_ACCESS_TOKEN",
+	"CODEX_API_KEY",
+	"CODEX_CONNECTORS_TOKEN",
+	"CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
+	"GOOGLE_APPLICATION_CREDENTIALS",
+	"OPENAI_API_KEY",
+	"OPENAI_FEDERATION_RULE_ID",
+	"OPENAI_IDENTITY_TOKEN_FILE",
+	"OPENAI_WORKLOAD_IDENTITY_CONTEXT",
+}
+
+// isDenied reports whether a header must not send a variable: one of
+// [deniedVariables] in any case, or a variable of this server.
 func isDenied(name string) bool {
 	name = strings.ToUpper(name)
-	switch name {
-	case "OPENAI_API_KEY", "OPENAI_IDENTITY_TOKEN_FILE", "OPENAI_FEDERATION_RULE_ID",
-		"OPENAI_WORKLOAD_IDENTITY_CONTEXT", "GOOGLE_APPLICATION_CREDENTIALS", "NODE_REPL_AUTH_TOKEN":
-		return true
-	}
-	for _, prefix := range []string{"CODEX_", "AWS_", "AZURE_", "SPOOL_"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(deniedVariables, name) || strings.HasPrefix(name, "SPOOL_")
 }
 
 // responseHeaders lists a response's header, names in lower case and sorted,

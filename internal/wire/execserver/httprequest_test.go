@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -95,6 +99,8 @@ func (t *httpTest) call(params string) (httpResult, error) {
 
 func TestHTTPRequest(t *testing.T) {
 	t.Setenv("SOME_SECRET", "hunter2")
+	t.Setenv("NODE_REPL_AUTH_TOKEN", "repl")
+	t.Setenv("CODEX_ANYTHING", "any")
 	ht := newHTTPTest(t)
 	host := strings.TrimPrefix(ht.url, "http://")
 	for _, tt := range []struct{ params, want string }{
@@ -102,6 +108,8 @@ func TestHTTPRequest(t *testing.T) {
 		{`"method":"POST","url":"$U/echo","bodyBase64":"aGk="`, "200 POST host=" + host + " x=[] e=[] accept=[*/*] ua=[] hi"},
 		{`"method":"PUT","url":"$U/echo","headers":[{"name":"X-A","value":"1"},{"name":"x-a","value":"2"},{"name":"Host","value":"foo"},{"name":"user-agent","value":"me"},{"name":"e","value":"Bearer ","valueEnvVar":"SOME_SECRET"}]`,
 			"200 PUT host=foo x=[1 2] e=[Bearer hunter2] accept=[*/*] ua=[me] "},
+		{`"method":"GET","url":"$U/echo","headers":[{"name":"e","value":"","valueEnvVar":"NODE_REPL_AUTH_TOKEN"},{"name":"e","value":"","valueEnvVar":"CODEX_ANYTHING"}]`,
+			"200 GET host=" + host + " x=[] e=[repl any] accept=[*/*] ua=[] "},
 		{`"method":"HEAD","url":"$U/echo"`, "200 "},
 		{`"method":"POST","url":"$U/redirect/302","bodyBase64":"aGk="`, "200 GET host=" + host + " x=[] e=[] accept=[*/*] ua=[] "},
 		{`"method":"POST","url":"$U/redirect/307","bodyBase64":"aGk=","redirectPolicy":"follow"`, "200 POST host=" + host + " x=[] e=[] accept=[*/*] ua=[] hi"},
@@ -126,7 +134,10 @@ func TestHTTPRequest(t *testing.T) {
 }
 
 func TestHTTPRequestErrors(t *testing.T) {
-	t.Setenv("CODEX_ANYTHING", "secret")
+	for _, name := range deniedVariables {
+		t.Setenv(name, "secret")
+	}
+	t.Setenv("SPOOL_TOKEN", "secret")
 	t.Setenv("EMPTY_VALUE", "")
 	t.Setenv("BROKEN_VALUE", "a\nb")
 	ht := newHTTPTest(t)
@@ -143,9 +154,11 @@ func TestHTTPRequestErrors(t *testing.T) {
 		{header(`{"name":"a b","value":"x"}`), "-32602 http/request header name is invalid: invalid HTTP header name"},
 		{header(`{"name":"a","value":"x\n"}`), "-32602 http/request header value is invalid for a: failed to parse header value"},
 		{header(`{"name":"a"}`), "-32602 missing field `value`"},
-		{header(`{"name":"a","value":"","valueEnvVar":"EMPTY_VALUE"}`), "-32602 http/request header a requires executor environment variable EMPTY_VALUE"},
+		{header(`{"name":"a","value":"","valueEnvVar":"EMPTY_VALUE"}`), "-32602 http/request header a requires a non-empty executor environment variable EMPTY_VALUE"},
+		{header(`{"name":"a","value":"","valueEnvVar":"UNSET_VALUE"}`), "-32602 http/request header a requires executor environment variable UNSET_VALUE"},
 		{header(`{"name":"a","value":"","valueEnvVar":"BROKEN_VALUE"}`), "-32602 http/request header value is invalid for a: failed to parse header value"},
-		{header(`{"name":"a","value":"","valueEnvVar":"codex_anything"}`), "-32602 http/request header a cannot use executor environment variable codex_anything"},
+		{header(`{"name":"a","value":"","valueEnvVar":"codex_api_key"}`), "-32602 http/request header a cannot use executor environment variable codex_api_key"},
+		{header(`{"name":"a","value":"","valueEnvVar":"SPOOL_TOKEN"}`), "-32602 http/request header a cannot use executor environment variable SPOOL_TOKEN"},
 		{header(`{"name":"a","value":"","valueEnvVar":"OPENAI_API_KEY"}`), "-32602 http/request header a cannot use executor environment variable OPENAI_API_KEY"},
 		{`"method":"GET","url":"http://u:p@127.0.0.1:1/a?x=1"`, "-32603 http/request failed: error sending request for url (http://127.0.0.1:1/a?x=1)"},
 		{`"method":"GET","url":"$U/loop"`, "-32603 http/request failed: too many redirects"},
@@ -161,6 +174,86 @@ func TestHTTPRequestErrors(t *testing.T) {
 	}
 	_, err := ht.call(`{"method":"GET","url":"$U/"}`)
 	if got := answerText(t, nil, err); got != "-32602 missing field `requestId`" {
+		t.Error(got)
+	}
+}
+
+func TestDeniedVariables(t *testing.T) {
+	ht := newHTTPTest(t)
+	for _, name := range deniedVariables {
+		t.Setenv(name, "secret")
+		_, err := ht.call(`{"requestId":"r","method":"GET","url":"$U/echo","headers":[{"name":"a","value":"","valueEnvVar":"` + name + `"}]}`)
+		if got, want := answerText(t, nil, err), "-32602 http/request header a cannot use executor environment variable "+name; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// TestRootCertificatesAndRouteCookies requests chatgpt.com from a server of this
+// test, whose certificate only CODEX_CA_CERTIFICATE names.
+func TestRootCertificatesAndRouteCookies(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["Set-Cookie"] = []string{"__cflb=west; Path=/a; Secure; HttpOnly", "session=secret; Path=/", "cf_chl_x=1"}
+		fmt.Fprintf(w, "%s %v", r.Host, r.Header["Cookie"])
+	}))
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(file, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	connect := func() *httpTest {
+		ht := newHTTPTest(t)
+		ht.requests.transport.Proxy = nil
+		ht.requests.transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+		}
+		return ht
+	}
+	get := func(ht *httpTest, url, headers string) string {
+		t.Helper()
+		r, err := ht.call(`{"requestId":"r","method":"GET","url":"` + url + `","headers":[` + headers + `]}`)
+		if err != nil {
+			return answerText(t, nil, err)
+		}
+		return string(r.Body)
+	}
+
+	t.Setenv("SSL_CERT_FILE", "")
+	t.Setenv("CODEX_CA_CERTIFICATE", "")
+	if got := get(connect(), "https://example.com/", ""); !strings.HasPrefix(got, "-32603 http/request failed: error sending") {
+		t.Errorf("without the certificate: %s", got)
+	}
+	t.Setenv("CODEX_CA_CERTIFICATE", file)
+	ht := connect()
+	if got := get(ht, "https://example.com/", ""); got != "example.com []" {
+		t.Errorf("with the certificate: %s", got)
+	}
+	if got := get(ht, "https://example.com/", ""); got != "example.com []" {
+		t.Errorf("another host keeps cookies: %s", got)
+	}
+	ht.requests.transport.TLSClientConfig.InsecureSkipVerify = true // the certificate names example.com only
+	for _, step := range []struct{ url, headers, want string }{
+		{"https://chatgpt.com/a/1", "", "chatgpt.com []"},
+		{"https://chatgpt.com/a/2", "", "chatgpt.com [__cflb=west; cf_chl_x=1]"},
+		{"https://chatgpt.com/b", "", "chatgpt.com []"},
+		{"https://sub.chatgpt.com/a/1", "", "sub.chatgpt.com []"},
+		{"https://chatgpt.com.example.com/a/1", "", "chatgpt.com.example.com []"},
+		{"https://chatgpt.com/a/1", `{"name":"cookie","value":"own=1"}`, "chatgpt.com [own=1]"},
+	} {
+		if got := get(ht, step.url, step.headers); got != step.want {
+			t.Errorf("%s: got %s, want %s", step.url, got, step.want)
+		}
+	}
+
+	const hint = ". If you set CODEX_CA_CERTIFICATE or SSL_CERT_FILE, ensure it points to a PEM file containing one or more CERTIFICATE blocks, or unset it to use system roots."
+	t.Setenv("CODEX_CA_CERTIFICATE", "")
+	t.Setenv("SSL_CERT_FILE", "/nonexistent")
+	if got := get(connect(), "https://example.com/", ""); got != "-32603 http/request failed: Failed to read CA certificate file /nonexistent selected by SSL_CERT_FILE: No such file or directory (os error 2)"+hint {
+		t.Error(got)
+	}
+	t.Setenv("CODEX_CA_CERTIFICATE", "/dev/null")
+	if got := get(connect(), "http://example.com/", ""); got != "-32603 http/request failed: Failed to load CA certificates from /dev/null selected by CODEX_CA_CERTIFICATE: no certificates found in PEM file"+hint {
 		t.Error(got)
 	}
 }
