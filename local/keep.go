@@ -19,6 +19,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/collector"
 	"github.com/spool-run/spool/internal/engine/kernel"
+	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/keeper"
 	"github.com/spool-run/spool/internal/launch"
@@ -119,6 +120,9 @@ func keep(args []string, stdout, stderr *os.File) int {
 
 func serveKeeper(dir, build string, p logPolicy, stdout *os.File) error {
 	collector.Tune()
+	if err := environ.HideBlock(); err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	// A keeper outlives the terminal and the pipes of the program that

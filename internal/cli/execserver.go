@@ -17,6 +17,7 @@ import (
 
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/collector"
+	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/listen"
 	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/local"
@@ -123,6 +124,9 @@ func isTrue(s string) bool {
 
 func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	collector.Tune()
+	if err := hideSecrets(); err != nil {
+		return err
+	}
 	log, err := newLogger(a.stderr, o.logLevel)
 	if err != nil {
 		return err
@@ -196,6 +200,13 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 			return err
 		}
 	}
+}
+
+// hideSecrets keeps the environment of the server from its clients, who can read
+// files and run programs as the same user. The token is for servers that this
+// user connects to: no run inherits it.
+func hideSecrets() error {
+	return errors.Join(os.Unsetenv("SPOOL_TOKEN"), environ.HideBlock())
 }
 
 // closableStdin returns stdin behind a pipe that can be closed: a read of stdin
