@@ -1,6 +1,9 @@
 package spool
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // State is where a run is in its life.
 type State string
@@ -33,4 +36,7 @@ type Info struct {
 	// and TurnOutcome how the last turn that is done ended.
 	Title       string      `json:"title,omitempty"`
 	TurnOutcome TurnOutcome `json:"turn_outcome,omitempty"`
+	// Details are what the engine says about the run: for kernels and
+	// sandboxes a python.Details. Only [Backend.Stat] fills them in.
+	Details json.RawMessage `json:"details,omitempty"`
 }

@@ -115,6 +115,10 @@ func (i *Info) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, i.Bytes, 10)
 	dst = appendMember(dst, `,"title":`, i.Title)
 	dst = appendMember(dst, `,"turn_outcome":`, string(i.TurnOutcome))
+	if len(i.Details) > 0 {
+		dst = append(dst, `,"details":`...)
+		dst = append(dst, i.Details...)
+	}
 	return append(dst, '}')
 }
 

@@ -28,6 +28,13 @@ type Cell struct {
 	NoHistory bool `json:"no_history,omitempty"`
 	// TimeoutMs ends the turn after so long. Zero means the run's own limit.
 	TimeoutMs int64 `json:"timeout_ms,omitempty"`
+	// File is the path of the script that the code was read from. The code then
+	// runs as "python FILE" would run it: __file__, tracebacks and the first
+	// entry of sys.path are those of the script, and the value of a last
+	// expression is no result.
+	File string `json:"file,omitempty"`
+	// Args becomes sys.argv. Without any, sys.argv stays as it is.
+	Args []string `json:"args,omitempty"`
 }
 
 // Prompt is the payload of an [InputPrompt]: what to tell an agent.

@@ -31,6 +31,17 @@ type KernelConfig struct {
 	// inherits in addition to the usual ones. A name that looks like a secret
 	// is inherited only if a pattern here matches it.
 	EnvAllow []string `json:"env_allow,omitempty"`
+	// Init is code that every interpreter of the run executes before its
+	// first cell, also the one that follows a crash or a restart. If it
+	// raises, the interpreter does not start.
+	Init string `json:"init,omitempty"`
+	// Once ends the run after its first cell, which is a whole program: its
+	// threads end and its exit handlers run before the cell is done.
+	Once bool `json:"once,omitempty"`
+	// Trace is a file of the machine that runs the kernel, to which each
+	// message between Spool and the interpreter is appended as a line of JSON.
+	// Secret answers are left out. Output is not part of the protocol.
+	Trace string `json:"trace,omitempty"`
 
 	// StartTimeoutMs bounds how long an interpreter may take to start; the
 	// default is 10 seconds.

@@ -23,6 +23,12 @@ type SandboxConfig struct {
 	// runs the sandbox, and Wheels one with wheels that it lacks.
 	Dist   string `json:"dist,omitempty"`
 	Wheels string `json:"wheels,omitempty"`
+	// Node is the Node of the pyodide back end: a path on the machine that
+	// runs the sandbox, or a name in its PATH. Empty means node.
+	Node string `json:"node,omitempty"`
+	// JSHeapBytes bounds JavaScript's own heap in the pyodide back end, in
+	// which Python's memory is not; the default is 256 MiB.
+	JSHeapBytes int64 `json:"js_heap_bytes,omitempty"`
 	// Packages are loaded before the first script.
 	Packages  []string  `json:"packages,omitempty"`
 	Isolation Isolation `json:"isolation,omitempty"`
@@ -93,6 +99,10 @@ const (
 // NoticePrepare is the code of notices that say how the preparation of a back
 // end gets on, before the first turn.
 const NoticePrepare = "prepare"
+
+// NoticeTurnBegan is the code of the notice with which a turn begins that had to
+// wait for another. A turn that did not wait began with its input.
+const NoticeTurnBegan = "turn_began"
 
 // The back ends a [SandboxConfig] can name.
 const (

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -30,11 +32,12 @@ type boxOptions struct {
 	cwd    string
 	mounts []string
 
-	backend, dist, wheels, isolation string
-	packages, offer, allowNet        []string
+	backend, dist, wheels, node, isolation string
+	packages, offer, allowNet              []string
 
 	timeout, idle, askTimeout time.Duration
 	memory, output, fsBytes   byteCount
+	jsHeap                    byteCount
 	fsFiles, fuel             int64
 	outputStop, metrics       bool
 }
@@ -53,7 +56,11 @@ vanish when it ends. "spool box doctor" prints what protects this machine.
 
 The embedded back end needs only spool. Box uses the pyodide back end if you ask
 for a package or a distribution; it needs Node and a directory with Pyodide, from
---dist or SPOOL_PYODIDE. The first use of a back end prepares it.
+--dist or SPOOL_PYODIDE. Its Node is --node, SPOOL_NODE, or node in PATH. The
+first use of a back end prepares it.
+
+A FILE runs as "python FILE" would run it. If a mount has the script, it is there
+with what is beside it; otherwise it is alone in the working directory.
 
 --mount HOST:GUEST gives the code a directory that it may change. With ":ro" the
 directory is read-only; with ":overlay" changes go to a copy, and the last events
@@ -63,6 +70,7 @@ host; "*.example.org" allows all its subdomains.
 With --json, stdin has one request per line and stdout one event per line, as
 with "spool py --json". Further requests:
   {"stdin":"text\n"}                 standard input of the cell sent last
+  {"stdin_base64":"/w=="}            the same for bytes that are not text
   {"close_stdin":true}               end of that standard input
   {"kill":true}                      kill the running cell
   {"answer":SEQ,"data":{…}}          answer a question of the code; see --offer
@@ -80,12 +88,7 @@ spool failed.`,
 		Args: usageArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.coded = cmd.Flags().Changed("code")
-			if len(args) > 0 && !o.coded {
-				o.file = args[0]
-			} else {
-				args = append([]string{"-c"}, args...)
-			}
-			o.args = args
+			o.file, o.args = scriptArgs(args, o.coded)
 			return a.box(cmd.Context(), &o)
 		},
 	}
@@ -97,6 +100,8 @@ spool failed.`,
 	flags.StringVar(&o.backend, "backend", "", "`back end`: auto, embedded or pyodide (default auto)")
 	flags.StringVar(&o.dist, "dist", "", "`directory` of a Pyodide distribution")
 	flags.StringVar(&o.wheels, "wheels", "", "`directory` with extra wheels")
+	flags.StringVar(&o.node, "node", "", "`path` of Node for the pyodide back end (default $SPOOL_NODE, or node in PATH)")
+	flags.Var(&o.jsHeap, "js-heap", "`bytes` of the JavaScript heap of the pyodide back end, beside --memory (default 256M)")
 	flags.StringSliceVar(&o.packages, "package", nil, "load these `packages`, such as numpy")
 	flags.StringArrayVar(&o.mounts, "mount", nil, "mount a directory: `HOST:GUEST[:ro|:overlay]`")
 	flags.StringSliceVar(&o.allowNet, "allow-net", nil, "allow HTTP requests to this `host`")
@@ -249,7 +254,8 @@ func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, er
 		spec.Env[name] = value
 	}
 	c := python.SandboxConfig{
-		Backend: o.backend, Dist: o.dist, Wheels: o.wheels, Packages: o.packages, Isolation: python.Isolation(o.isolation),
+		Backend: o.backend, Dist: o.dist, Wheels: o.wheels, Node: o.node, JSHeapBytes: int64(o.jsHeap),
+		Packages: o.packages, Isolation: python.Isolation(o.isolation),
 		Fresh: o.fresh, Offer: o.offer, Hosts: o.allowNet, Metrics: o.metrics,
 		Limits: python.SandboxLimits{
 			WallMs: o.timeout.Milliseconds(), IdleMs: o.idle.Milliseconds(), AskMs: o.askTimeout.Milliseconds(), Fuel: o.fuel,
@@ -258,6 +264,9 @@ func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, er
 	}
 	if len(o.allowNet) > 0 {
 		c.Offer = append(c.Offer, python.AskHTTP, python.AskDNS)
+	}
+	if err := a.boxMounts(o, &c); err != nil {
+		return spec, err
 	}
 	fromStdin := o.file == "-" || o.file == "" && !o.coded
 	switch {
@@ -271,12 +280,10 @@ func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, er
 		c.Once = true
 		spec.Stdin = !fromStdin && (!isTerminal(a.stdin) || foreground(a.stdin))
 		if c.Script = !o.coded; o.file != "" && o.file != "-" {
-			c.File = pathInGuest(o.cwd, filepath.Base(o.file))
-			c.Files = []python.File{{Path: c.File, Text: code}}
+			if err := a.boxFile(o, &c, code); err != nil {
+				return spec, err
+			}
 		}
-	}
-	if err := a.boxMounts(o, &c); err != nil {
-		return spec, err
 	}
 	var err error
 	if spec.Config, err = json.Marshal(c); err != nil {
@@ -285,11 +292,42 @@ func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, er
 	return spec, nil
 }
 
-func pathInGuest(cwd, name string) string {
-	if cwd == "" {
-		cwd = python.SandboxCwd
+// scriptDir is where a script is in the sandbox if its working directory is a
+// mount that does not have the script.
+const scriptDir = "/script"
+
+// boxFile says where the script is in the sandbox: where a mount has it, with what
+// is beside it, or else in the working directory.
+func (a *app) boxFile(o *boxOptions, c *python.SandboxConfig, code string) error {
+	dir := cmp.Or(o.cwd, python.SandboxCwd)
+	host, err := filepath.Abs(o.file)
+	if err != nil {
+		return fmt.Errorf("find the script: %w", err)
 	}
-	return strings.TrimSuffix(cwd, "/") + "/" + name
+	if real, err := filepath.EvalSymlinks(host); err == nil {
+		host = real
+	}
+	_, remote := a.remote()
+	best := -1
+	for _, m := range c.Mounts {
+		root := m.Host
+		if real, err := filepath.EvalSymlinks(root); err == nil {
+			root = real
+		}
+		rest, err := filepath.Rel(root, host)
+		if inside := err == nil && filepath.IsLocal(rest); inside && !remote && len(root) > best {
+			best = len(root)
+			c.File = path.Join(m.Guest, filepath.ToSlash(rest))
+		}
+		if rest, err := filepath.Rel(m.Guest, dir); err == nil && filepath.IsLocal(rest) {
+			dir = scriptDir // the mount is not to be written to
+		}
+	}
+	if c.File == "" {
+		c.File = path.Join(dir, filepath.Base(o.file))
+		c.Files = []python.File{{Path: c.File, Text: code}}
+	}
+	return nil
 }
 
 // boxMounts adds mounts and other paths to the configuration. With --server
@@ -317,10 +355,19 @@ func (a *app) boxMounts(o *boxOptions, c *python.SandboxConfig) error {
 		}
 		c.Mounts = append(c.Mounts, python.Mount{Host: host, Guest: inside, Mode: python.MountMode(mode)})
 	}
-	if c.Dist == "" && !remote && (len(c.Packages) > 0 || c.Backend == python.BackendPyodide || c.Wheels != "") {
+	pyodide := len(c.Packages) > 0 || c.Backend == python.BackendPyodide || c.Wheels != "" || c.Node != "" || c.JSHeapBytes != 0
+	if c.Dist == "" && !remote && pyodide {
 		c.Dist = os.Getenv("SPOOL_PYODIDE")
 	}
+	if c.Node == "" && !remote && (pyodide || c.Dist != "") {
+		c.Node = os.Getenv("SPOOL_NODE")
+	}
 	var err error
+	if strings.Contains(c.Node, "/") {
+		if c.Node, err = local(c.Node); err != nil {
+			return fmt.Errorf("find Node: %w", err)
+		}
+	}
 	if c.Dist, err = local(c.Dist); err != nil {
 		return fmt.Errorf("find the distribution: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/python"
 )
 
@@ -38,6 +39,9 @@ type pyOptions struct {
 	python  string
 	cwd     string
 	env     []string
+	envFrom string
+	init    string
+	trace   string
 	preload []string
 	timeout time.Duration
 	idle    time.Duration
@@ -46,6 +50,7 @@ type pyOptions struct {
 	images  string
 	file    string
 	args    []string
+	once    bool // the interpreter runs one cell
 }
 
 func (a *app) pyCommand() *cobra.Command {
@@ -61,8 +66,16 @@ a cell is its result. Top-level await works, and so do %pip, !command, %%bash,
 
 Py uses the interpreter of --python, or the first that works of: VIRTUAL_ENV,
 CONDA_PREFIX, .venv or venv in the working directory, python3 and python in PATH.
-The interpreter gets the usual variables of your environment, without secrets;
---env adds variables.
+"spool py doctor" shows which that is, and why not another. --init FILE runs code
+in each new interpreter before its first cell. A FILE runs as "python FILE" would
+run it.
+
+The interpreter gets these variables of your environment:
+` + wrapped(environ.KernelNames) + `
+except those whose names match one of
+` + wrapped(environ.KernelSecrets) + `
+--env NAME passes on another, --env-from all passes on all, and -v prints which
+variables the interpreter does not get.
 
 The interpreter ends with the command, unless --session names it: then it stays,
 and the next command with that name continues with its variables. A session ends
@@ -76,6 +89,9 @@ where.
 With --json, stdin has one request per line and stdout one event per line:
   {"id":"c1","code":"1+1","timeout_ms":5000,"silent":false}  run a cell
   {"interrupt":true}                                  interrupt the running cell
+  {"kill":true}                                       kill the running cell, and its interpreter
+  {"stdin":"line\n"}, {"stdin_base64":"/wo="}         lines that answer input()
+  {"close_stdin":true}                                no more lines: input() raises EOFError
   {"answer":SEQ,"data":"…"}                           answer the question with that seq
   {"restart":true}                                    restart with no state
   {"exit":true}                                       exit now
@@ -97,14 +113,11 @@ interpreter.`,
 		Args: usageArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.coded = cmd.Flags().Changed("code")
-			if len(args) > 0 && !o.coded {
-				o.file, o.args = args[0], args
-			} else {
-				o.args = append([]string{"-c"}, args...)
-			}
+			o.file, o.args = scriptArgs(args, o.coded)
 			return a.py(cmd.Context(), &o)
 		},
 	}
+	cmd.AddCommand(a.pyDoctorCommand())
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // arguments after the file are the script's
 	flags.StringVarP(&o.code, "code", "c", "", "run this `code`")
@@ -112,6 +125,9 @@ interpreter.`,
 	flags.BoolVar(&o.json, "json", false, "read requests and print events, one JSON object per line")
 	flags.StringVar(&o.python, "python", "", "`interpreter` to use")
 	flags.StringVar(&o.cwd, "cwd", "", "working `directory`")
+	flags.StringVar(&o.envFrom, "env-from", "", "`which` variables of your environment Python gets: usual or all (default usual)")
+	flags.StringVar(&o.init, "init", "", "`file` of code to run before the first cell")
+	flags.StringVar(&o.trace, "trace", "", "append each message to and from Python to this `file`, as JSON, on the machine that runs it")
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
 	flags.StringSliceVar(&o.preload, "preload", nil, "`modules` to import before the first cell, such as numpy,pandas")
 	flags.DurationVar(&o.timeout, "timeout", 0, "interrupt a cell after this `time`")
@@ -134,6 +150,9 @@ func (a *app) py(ctx context.Context, o *pyOptions) error {
 	case o.idle > 0 && o.session == "":
 		return usageErrorf("--idle needs --session")
 	}
+	if err := a.checkEnvFrom(o.envFrom); err != nil {
+		return err
+	}
 	terminal := isTerminal(a.stdin) && o.file == "" && !o.coded && !o.json
 	var code string
 	if !terminal && !o.json {
@@ -142,6 +161,7 @@ func (a *app) py(ctx context.Context, o *pyOptions) error {
 			return err
 		}
 	}
+	o.once = !terminal && !o.json && o.session == ""
 	return with(a.open, ctx, func(b spool.Backend) error {
 		signals, stop := notify(interrupts...)
 		defer stop()
@@ -161,6 +181,18 @@ func (a *app) py(ctx context.Context, o *pyOptions) error {
 		}
 		return a.cell(ctx, k, o, code, signals)
 	})
+}
+
+// scriptArgs returns the script that the arguments of py or box name, and its
+// sys.argv.
+func scriptArgs(args []string, coded bool) (file string, argv []string) {
+	switch {
+	case coded:
+		return "", append([]string{"-c"}, args...)
+	case len(args) == 0:
+		return "", []string{""}
+	}
+	return args[0], args
 }
 
 // source returns the code to run as one cell.
@@ -187,7 +219,7 @@ func (a *app) source(o *pyOptions) (string, error) {
 	if len(b) > maxSource {
 		return "", fmt.Errorf("the script is longer than %d bytes", maxSource)
 	}
-	return string(b), nil
+	return decodeSource(b)
 }
 
 // pySpec builds the spec of the run from the flags.
@@ -213,5 +245,6 @@ func (a *app) pySpec(o *pyOptions) (spool.Spec, error) {
 			return spec, fmt.Errorf("find the working directory: %w", err)
 		}
 	}
+	a.pyEnvironment(&spec, o.envFrom, remote)
 	return spec, a.pyConfig(&spec, o, remote)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,15 +23,23 @@ import (
 
 // cell runs one cell and exits with its exit code.
 func (a *app) cell(ctx context.Context, k *interpreter, o *pyOptions, code string, signals <-chan os.Signal) error {
-	if err := k.setArgs(ctx, o.args); err != nil {
-		return err
-	}
 	p := &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), blobs: k.run, images: &imageFiles{dir: o.images}}
 	if isTerminal(a.stdout) {
 		size, _ := terminalSize(a.stdout)
 		p.rows = int(size.Rows)
 	}
-	r, err := k.send(ctx, "", spool.Cell{Code: code, TimeoutMs: o.timeout.Milliseconds()})
+	cell := spool.Cell{Code: code, TimeoutMs: o.timeout.Milliseconds()}
+	if k.own || len(o.args) > 1 { // else sys.argv of the session stays
+		cell.Args = o.args
+	}
+	if o.file != "" && o.file != "-" {
+		var err error
+		if cell.File, err = filepath.Abs(o.file); err != nil {
+			return fmt.Errorf("find the script: %w", err)
+		}
+		cell.Args = o.args
+	}
+	r, err := k.send(ctx, "", cell)
 	if err != nil {
 		return err
 	}
@@ -52,21 +61,6 @@ func (a *app) cell(ctx context.Context, k *interpreter, o *pyOptions, code strin
 		return err
 	}
 	return exit(end.exitCode())
-}
-
-// setArgs sets sys.argv of the script.
-func (k *interpreter) setArgs(ctx context.Context, args []string) error {
-	if len(args) < 2 && !k.own {
-		return nil // keep sys.argv of the session
-	}
-	list, err := json.Marshal(args)
-	if err != nil {
-		return fmt.Errorf("encode arguments: %w", err)
-	}
-	// A JSON list of strings is a Python literal, except for lone surrogates,
-	// which arguments do not contain.
-	_, err = k.send(ctx, "", spool.Cell{Silent: true, Code: fmt.Sprintf("__import__('sys').argv[:] = %s", list)})
-	return err
 }
 
 // turn is a cell that this command waits for.
@@ -151,6 +145,9 @@ func (t *turn) follow(ctx context.Context, signals <-chan os.Signal) (turnEnd, e
 		if e.Turn == t.seq && end.note(&e) {
 			continue // Python prints nothing for it
 		}
+		if text, ok := exitText(&e); ok {
+			e = spool.Event{Kind: spool.KindOutput, Stream: spool.Stderr, Turn: e.Turn, Time: e.Time, Bytes: []byte(text + "\n")}
+		}
 		if err := t.printer.print(ctx, &e); err != nil {
 			return end, &writeError{err}
 		}
@@ -194,6 +191,16 @@ func systemExit(e *spool.Event) (code int, ok bool) {
 	}
 	code, err := strconv.Atoi(x.Message)
 	return code & 0xff, err == nil
+}
+
+// exitText returns the text that an exit with a text prints, if the event reports
+// one and the text is not in the output already.
+func exitText(e *spool.Event) (string, bool) {
+	var x python.Exception
+	if e.Kind != python.KindException || json.Unmarshal(e.Data, &x) != nil || x.Name != "SystemExit" || x.Printed {
+		return "", false
+	}
+	return x.Message, true
 }
 
 // watch handles the signals while the cell runs.

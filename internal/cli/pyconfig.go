@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -14,7 +15,23 @@ import (
 func (a *app) pyConfig(spec *spool.Spec, o *pyOptions, remote bool) error {
 	c := python.KernelConfig{
 		Interpreter: o.python, Preload: o.preload, Input: python.InputAsk,
-		StartTimeoutMs: o.start.Milliseconds(), MemoryBytes: int64(o.memory),
+		StartTimeoutMs: o.start.Milliseconds(), MemoryBytes: int64(o.memory), Once: o.once,
+	}
+	if o.init != "" {
+		b, err := os.ReadFile(o.init)
+		if err != nil {
+			return &exitError{exitUsage, fmt.Errorf("read the init code: %w", err)}
+		}
+		if c.Init, err = decodeSource(b); err != nil {
+			return fmt.Errorf("read the init code: %w", err)
+		}
+	}
+	if c.Trace = o.trace; c.Trace != "" && !remote {
+		path, err := filepath.Abs(c.Trace)
+		if err != nil {
+			return fmt.Errorf("find the trace: %w", err)
+		}
+		c.Trace = path
 	}
 	if !remote {
 		if strings.ContainsRune(c.Interpreter, filepath.Separator) && !strings.HasPrefix(c.Interpreter, "~") {

@@ -39,9 +39,10 @@ type pyRequest struct {
 	Restart   bool       `json:"restart"`
 	Exit      bool       `json:"exit"`
 
-	Stdin      *string `json:"stdin"`
-	CloseStdin bool    `json:"close_stdin"`
-	Kill       bool    `json:"kill"`
+	Stdin       *string `json:"stdin"`
+	StdinBase64 []byte  `json:"stdin_base64"`
+	CloseStdin  bool    `json:"close_stdin"`
+	Kill        bool    `json:"kill"`
 }
 
 // askError is an error that answers an ask: a text, or an object with a code and
@@ -59,6 +60,7 @@ func (e *askError) UnmarshalJSON(b []byte) error {
 // pyServer serves the requests on stdin of one command.
 type pyServer struct {
 	kernel *interpreter
+	stdin  requestStdin
 
 	mu      sync.Mutex
 	out     io.Writer
@@ -73,6 +75,7 @@ func (a *app) pyJSON(ctx context.Context, k *interpreter, signals <-chan os.Sign
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &pyServer{kernel: k, out: a.stdout, mine: make(map[spool.Seq]bool)}
+	s.stdin.lines = k.asksForInput
 	followed := make(chan error, 1)
 	go func() { followed <- s.follow(ctx) }()
 	// The read cannot be cancelled; the goroutine ends with the process.
@@ -141,6 +144,9 @@ func (s *pyServer) print(ctx context.Context, e *spool.Event) error {
 	}
 	if ask := (spool.Ask{}); e.Kind == spool.KindAsk && s.kernel.serve != nil && json.Unmarshal(e.Data, &ask) == nil {
 		go s.kernel.serve(ctx, s.kernel.run, e.Seq, &ask)
+	}
+	if e.Kind == spool.KindAsk && s.stdin.lines {
+		s.stdin.asked(ctx, s.kernel, e)
 	}
 	if e.Kind == spool.KindDone && s.mine[e.Turn] {
 		s.mine[e.Turn] = false
@@ -317,14 +323,15 @@ func (s *pyServer) request(ctx context.Context, line []byte) (leave bool, err er
 	case r.Interrupt:
 		return false, run.Interrupt(ctx)
 	case r.Stdin != nil:
-		_, err := io.WriteString(run.Stdin(ctx), *r.Stdin)
-		return false, err
+		return false, s.stdin.write(ctx, run, []byte(*r.Stdin))
+	case r.StdinBase64 != nil:
+		return false, s.stdin.write(ctx, run, r.StdinBase64)
 	case r.CloseStdin:
-		return false, run.Stdin(ctx).Close()
+		return false, s.stdin.close(ctx, run)
 	case r.Kill:
 		return false, run.Control(ctx, spool.Control{Op: spool.ControlKill, Turn: s.oldest()})
 	}
-	return false, errors.New(`a request needs one of "code", "interrupt", "answer", "restart", "exit", "stdin", "close_stdin" and "kill"`)
+	return false, errors.New(`a request needs one of "code", "interrupt", "answer", "restart", "exit", "stdin", "stdin_base64", "close_stdin" and "kill"`)
 }
 
 // oldest returns the oldest open turn of this command, which is the one that

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -35,6 +34,8 @@ type interpreter struct {
 	backend spool.Backend
 	run     *spool.Run
 	own     bool // the interpreter ends with the command
+	// asksForInput is set if input() asks, and there is no standard input.
+	asksForInput bool
 	// serve answers asks that need no user, and reports whether it did. It may
 	// be nil.
 	serve func(ctx context.Context, run *spool.Run, seq spool.Seq, ask *spool.Ask) bool
@@ -52,7 +53,7 @@ func (a *app) kernel(ctx context.Context, b spool.Backend, o *pyOptions, signals
 	if err != nil {
 		return nil, err
 	}
-	k := &interpreter{backend: b, own: o.session == ""}
+	k := &interpreter{backend: b, own: o.session == "", asksForInput: true}
 	if k.own {
 		if err := lease(ctx, b, &spec); err != nil {
 			return nil, err
@@ -113,7 +114,7 @@ func findSession(ctx context.Context, b spool.Backend, name string) (*interprete
 	if found == nil {
 		return nil, nil
 	}
-	return &interpreter{backend: b, run: spool.Attach(b, found.ID), after: found.Last}, nil
+	return &interpreter{backend: b, run: spool.Attach(b, found.ID), after: found.Last, asksForInput: true}, nil
 }
 
 // leave stops an interpreter that ends with the command.
@@ -149,9 +150,9 @@ func (k *interpreter) refuse(ctx context.Context, ask spool.Seq, code, message s
 
 // reply answers an ask with a line.
 func (k *interpreter) reply(ctx context.Context, ask spool.Seq, line string, secret bool) error {
-	data, err := json.Marshal(line)
+	data, err := encodeLine([]byte(line))
 	if err != nil {
-		return fmt.Errorf("encode answer: %w", err)
+		return err
 	}
 	err = k.run.Answer(ctx, spool.Answer{Ask: ask, Data: data}, secret)
 	if errors.Is(err, spool.ErrNotAsked) || errors.Is(err, spool.ErrEnded) || errors.Is(err, spool.ErrInputClosed) {

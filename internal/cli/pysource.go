@@ -1,6 +1,43 @@
 package cli
 
-import "strings"
+import (
+	"bytes"
+	"errors"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// encodingLine matches the line with which Python source says its encoding. It
+// is the first or the second line.
+var encodingLine = regexp.MustCompile(`^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)`)
+
+// decodeSource decodes a Python source file. Python source is UTF-8 unless it
+// says that it is something else.
+func decodeSource(b []byte) (string, error) {
+	b = bytes.TrimPrefix(b, []byte("\ufeff"))
+	if utf8.Valid(b) {
+		return string(b), nil
+	}
+	lines := bytes.SplitN(b, []byte("\n"), 3)
+	for _, line := range lines[:min(2, len(lines))] {
+		m := encodingLine.FindSubmatch(line)
+		if m == nil {
+			continue
+		}
+		switch name := strings.ReplaceAll(strings.ToLower(string(m[1])), "_", "-"); name {
+		case "latin-1", "iso-8859-1", "iso8859-1", "latin1", "l1":
+			runes := make([]rune, len(b))
+			for i, c := range b {
+				runes[i] = rune(c)
+			}
+			return string(runes), nil
+		default:
+			return "", &hintedError{errors.New("the script is encoded as " + name + ", which spool does not read"), "save it as UTF-8"}
+		}
+	}
+	return "", &hintedError{errors.New("the script is not UTF-8 and does not say its encoding"), "save it as UTF-8"}
+}
 
 // completeSource reports whether source is a whole cell, as far as this can be
 // seen without Python: no bracket or string is open, the last line is not

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -45,6 +46,11 @@ func TestScripts(t *testing.T) {
 	}
 	cache = filepath.Join(cache, "spool-test", "sandbox")
 	prepareSandbox(t, cache)
+	// A program that was started with SIGHUP ignored, as by nohup, starts others
+	// that way. A signal that it handles has its default effect in them.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,

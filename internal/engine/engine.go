@@ -4,6 +4,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 
 	"github.com/spool-run/spool"
@@ -36,6 +37,13 @@ type Session interface {
 	// Wait returns the outcome of the run after its last append. The engine
 	// has appended exited or failed by then; the host appends closed.
 	Wait() spool.Outcome
+}
+
+// Describer is a [Session] that says more about its run than the host knows.
+type Describer interface {
+	// Details returns a JSON object, for [spool.Info.Details]. It may be
+	// called at any time, concurrently, also after the end of the run.
+	Details() json.RawMessage
 }
 
 // Sink is the log of a run, as an engine sees it. It is safe for concurrent use.

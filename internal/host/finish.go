@@ -117,6 +117,7 @@ func (r *run) conclude(o spool.Outcome) {
 // host.
 func (r *run) finish() {
 	outcome := r.session.Wait()
+	r.describe()
 	r.input.end()
 	var end []spool.Event
 	if _, sealed := r.log.Last(); !sealed {

@@ -18,7 +18,7 @@ func (h *Host) Stat(_ context.Context, id spool.RunID) (spool.Info, error) {
 	if err != nil {
 		return spool.Info{}, err
 	}
-	return r.Info(), nil
+	return r.Stat(), nil
 }
 
 // List implements [spool.Backend].

@@ -107,6 +107,27 @@ func (r *run) Info() spool.Info {
 	return info
 }
 
+// describe has the engine say what it knows about the run.
+func (r *run) describe() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d, ok := r.session.(engine.Describer); ok {
+		r.info.Details = d.Details()
+	}
+}
+
+// Stat is Info with the details of the engine.
+func (r *run) Stat() spool.Info {
+	info := r.Info()
+	r.mu.Lock()
+	d, ok := r.session.(engine.Describer)
+	r.mu.Unlock()
+	if ok {
+		info.Details = d.Details()
+	}
+	return info
+}
+
 func (r *run) isStarted() bool {
 	select {
 	case <-r.started:

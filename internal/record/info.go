@@ -2,6 +2,7 @@ package record
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 
 	"github.com/spool-run/spool"
@@ -21,6 +22,7 @@ func AppendInfo(dst []byte, i *spool.Info) []byte {
 	dst = binary.AppendUvarint(dst, tty)
 	dst = binary.AppendVarint(dst, int64(i.Pid))
 	dst = appendTime(dst, i.Created)
+	dst = appendText(dst, i.Details)
 	return appendProgress(dst, i)
 }
 
@@ -33,6 +35,9 @@ func DecodeInfo(b []byte) (i spool.Info, err error) {
 	i.TTY = m.uint() != 0
 	i.Pid = int(m.int())
 	i.Created = m.time()
+	if details := m.text(); details != "" {
+		i.Details = json.RawMessage(details)
+	}
 	m.progress(&i)
 	if m.err != nil {
 		return spool.Info{}, fmt.Errorf("decode description: %w", m.err)

@@ -19,9 +19,14 @@ type candidate struct {
 	from string // where it was found
 }
 
+// missing is a place without an interpreter.
+type missing struct{ path, from, why string }
+
+func (m missing) String() string { return fmt.Sprintf("%s (%s): %s", m.path, m.from, m.why) }
+
 // candidates lists the interpreters to try, in order, and says where it looked
 // in vain.
-func candidates(interpreter, cwd string, env []string) (list []candidate, vain []string, err error) {
+func candidates(interpreter, cwd string, env []string) (list []candidate, vain []missing, err error) {
 	if interpreter != "" {
 		path := interpreter
 		if rest, ok := strings.CutPrefix(path, "~/"); ok {
@@ -45,7 +50,7 @@ func candidates(interpreter, cwd string, env []string) (list []candidate, vain [
 	inEnv := func(dir, from string) {
 		path := filepath.Join(dir, "bin", "python")
 		if err := executable(path); err != nil {
-			vain = append(vain, fmt.Sprintf("%s (%s): %v", path, from, reason(err)))
+			vain = append(vain, missing{path, from, reason(err).Error()})
 			return
 		}
 		list = append(list, candidate{path, dir, from})
@@ -65,7 +70,7 @@ func candidates(interpreter, cwd string, env []string) (list []candidate, vain [
 		if path := lookPath(name, cwd, env); path != "" {
 			list = append(list, candidate{path, venvOf(path), "PATH"})
 		} else {
-			vain = append(vain, fmt.Sprintf("%s in PATH (%s): not found", name, environ.Get(env, "PATH")))
+			vain = append(vain, missing{name, "PATH", "not found in " + environ.Get(env, "PATH")})
 		}
 	}
 	return list, vain, nil

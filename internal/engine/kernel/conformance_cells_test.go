@@ -64,6 +64,8 @@ mine = {os.readlink("/proc/self/fd/" + fd) for fd in os.listdir("/proc/self/fd")
 listens = [m for m in mine if m.startswith("socket:[") and m[8:-1] in inodes]
 secrets = [k for k in os.environ if "TOKEN" in k or "SPOOL" in k]`)
 	s.alive("listens, secrets", "([], [])")
+	// Beside files it has its pipes and the one socket to the host.
+	s.alive("sorted(k for k in kinds if k[0] != '/'), sum(m.startswith('socket:') for m in mine)", "(['pipe', 'socket'], 1)")
 }
 
 // Cells.

@@ -258,3 +258,42 @@ func TestNumpySeedsDifferBetweenForks(t *testing.T) {
 		seen[got] = true
 	}
 }
+
+// The functions of IPython.display show what ours do: outside of an IPython shell
+// they would print the text of an object, and its image would be lost.
+func TestIPythonDisplay(t *testing.T) {
+	s := scientific(t)
+	c := s.ok(`
+from IPython.display import display, Image, HTML, Markdown, clear_output, update_display, publish_display_data
+import IPython.display as d, matplotlib.pyplot as plt, io
+fig, ax = plt.subplots(); ax.plot([1, 2]); buffer = io.BytesIO(); fig.savefig(buffer); plt.close(fig)
+display(Image(buffer.getvalue()))
+d.display(fig)
+h = display(HTML("<b>bold</b>"), display_id="x")
+h.update(Markdown("*it*"))
+update_display(HTML("<i>"), display_id="x")
+publish_display_data({"text/plain": "raw"})
+clear_output(wait=True)`)
+	c.wantOutput("")
+	all := c.displays()
+	if len(all) != 7 {
+		t.Fatalf("%d displays: %s", len(all), c)
+	}
+	for i, d := range all[:2] {
+		if _, err := png.Decode(bytes.NewReader(value(t, s, d, "image/png"))); err != nil {
+			t.Errorf("display %d: %v", i, err)
+		}
+	}
+	if d := all[2]; string(value(t, s, d, "text/html")) != "<b>bold</b>" || d.ID != "x" || d.Update {
+		t.Errorf("%+v", d)
+	}
+	for i, mime := range map[int]string{3: "text/markdown", 4: "text/html"} {
+		if d := all[i]; d.ID != "x" || !d.Update || d.Bundle[mime] == nil {
+			t.Errorf("%+v", d)
+		}
+	}
+	if plainText(t, all[5]) != "raw" || !all[6].Clear || !all[6].Wait {
+		t.Errorf("%+v, %+v", all[5], all[6])
+	}
+	s.ok("Image(buffer.getvalue())") // as a result, too
+}

@@ -30,7 +30,7 @@ func TestInterruptReachesEveryWait(t *testing.T) {
 		"run":        "asyncio.run(asyncio.sleep(60))",
 		"child":      "subprocess.run(['sleep', '60'])",
 		"shell":      "!sleep 60",
-		"bash":       "%%bash\nsleep 60",
+		"bash":       "%%bash\necho ready\nsleep 60",
 		"join":       "threading.Event().wait()",
 		"queue":      "queue.Queue().get()",
 		"lock":       "import _thread; l = _thread.allocate_lock(); l.acquire(); l.acquire()",
@@ -41,17 +41,15 @@ func TestInterruptReachesEveryWait(t *testing.T) {
 			s := &session{t, s.run, s.ctx, nil}
 			ready := "print('ready', flush=True)\n"
 			if strings.HasPrefix(code, "%%") {
-				ready = "" // takes the whole cell
+				ready = "" // it takes the whole cell, and says so itself
 			}
 			turn := s.begin(spool.Cell{Code: ready + code})
-			if ready != "" {
-				s.see(turn, "ready")
-			}
+			s.see(turn, "ready")
 			if err := turn.Interrupt(s.ctx, 0); err != nil {
 				t.Fatal(err)
 			}
 			c := s.await(turn).want(spool.TurnInterrupted)
-			if c.done.StoppedWith != "interrupt" && c.done.EndedBy != "interrupt" {
+			if c.done.StoppedWith != "interrupt" || c.done.EndedBy != "interrupt" {
 				t.Errorf("%+v", c.done)
 			}
 			s.alive("kept", "1")
@@ -173,9 +171,7 @@ kept = 2`})
 		t.Fatal(err)
 	}
 	c := s.await(turn)
-	if c.done.Outcome != spool.TurnOK && c.done.Outcome != spool.TurnInterrupted {
-		t.Errorf("%s", c)
-	}
+	c.want(spool.TurnOK)
 	c.wantOutput("ready\ncaught\n")
 	s.alive("kept", "2")
 }
@@ -318,13 +314,17 @@ func TestStopSettlesWhatWaits(t *testing.T) {
 	if err := s.run.Stop(s.ctx); err != nil {
 		t.Fatal(err)
 	}
-	s.await(running)
-	s.await(waiting)
-	if _, err := s.run.Wait(s.ctx); err != nil {
-		t.Fatal(err)
+	if d := s.await(running).done; d.Outcome != spool.TurnInterrupted || d.EndedBy != "stop" {
+		t.Errorf("the cell that ran ended with %+v", d)
 	}
-	if _, err := s.run.Exec(s.ctx, "", spool.Cell{Code: "1"}); err == nil {
-		t.Error("a run that was stopped takes cells")
+	if d := s.await(waiting).done; d.Outcome != spool.TurnKilled || d.ErrorClass != "not_run" {
+		t.Errorf("the cell that waited ended with %+v", d)
+	}
+	if o, err := s.run.Wait(s.ctx); err != nil || o.Kind != spool.Exited || o.Code != 0 {
+		t.Errorf("the run ended with %v, %v", o, err)
+	}
+	if _, err := s.run.Exec(s.ctx, "", spool.Cell{Code: "1"}); !errors.Is(err, spool.ErrInputClosed) && !errors.Is(err, spool.ErrEnded) {
+		t.Errorf("a run that was stopped takes cells: %v", err)
 	}
 }
 

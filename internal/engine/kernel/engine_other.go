@@ -23,5 +23,8 @@ func (*Engine) Start(context.Context, spool.Spec, engine.Sink) (engine.Session, 
 	return nil, &spool.StartError{Reason: engine.StartUnsupported, Err: errPlatform}
 }
 
+// Probe reports that the platform is not supported.
+func (*Engine) Probe(context.Context, spool.Spec) ([]Probed, error) { return nil, errPlatform }
+
 // Close does nothing.
 func (*Engine) Close() error { return nil }

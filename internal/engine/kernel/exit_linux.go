@@ -45,6 +45,7 @@ func (s *session) handleExit() {
 		_ = p.tree.Kill() // its children end with it
 	}
 	s.drainAfterExit()
+	s.flushPartial()
 	stack := p.takeStack()
 	for i := range s.streams {
 		s.endStream(i)
@@ -124,7 +125,7 @@ func (s *session) afterExit(p *interpreter, stack string) {
 		d.Error = "the cell did not end when it was interrupted; the interpreter was killed, and its state is lost"
 		switch why.By {
 		case "timeout":
-			d.Outcome = spool.TurnTimeout
+			d.Outcome, d.LimitMs = spool.TurnTimeout, t.Limit().Milliseconds()
 		case "kill":
 			d.Error = "the cell was killed with its interpreter, whose state is lost"
 		}
@@ -225,5 +226,6 @@ func (s *session) finish() {
 		s.interp.closeFiles()
 	}
 	s.reactor.Close()
+	s.trace.close()
 	close(s.done)
 }

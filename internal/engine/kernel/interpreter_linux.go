@@ -174,6 +174,12 @@ func (l *launchSpec) init() dict {
 	if len(l.limits) > 0 {
 		m["limits"] = l.limits
 	}
+	if l.cfg.Once {
+		m["once"] = true
+	}
+	if l.cfg.Init != "" {
+		m["code"] = l.cfg.Init
+	}
 	return m
 }
 
@@ -222,6 +228,11 @@ const pollInterval = 20 * time.Millisecond
 
 var errStartTimeout = errors.New("the interpreter did not become ready in time")
 
+// initError says why the init code of a configuration failed.
+type initError struct{ traceback string }
+
+func (e *initError) Error() string { return "the init code failed:\n" + e.traceback }
+
 // waitReady waits for the message that an interpreter is ready.
 func (p *interpreter) waitReady(ctx context.Context, deadline time.Time) error {
 	for {
@@ -230,7 +241,11 @@ func (p *interpreter) waitReady(ctx context.Context, deadline time.Time) error {
 			return err
 		}
 		if m != nil {
-			if text(m, "t") != "ready" {
+			switch text(m, "t") {
+			case "ready":
+			case "failed":
+				return &initError{text(m, "error")}
+			default:
 				return fmt.Errorf("%w: %q before it was ready", errFrame, text(m, "t"))
 			}
 			p.version, p.executable = text(m, "version"), text(m, "executable")
@@ -355,10 +370,11 @@ func (e *Engine) startInterpreter(ctx context.Context, l *launchSpec) (*interpre
 	} else if !info.IsDir() {
 		return nil, &spool.StartError{Reason: engine.StartBadCwd, Hint: "choose a directory", Err: &os.PathError{Op: "chdir", Path: l.cwd, Err: unix.ENOTDIR}}
 	}
-	list, tried, err := candidates(l.cfg.Interpreter, l.cwd, l.env)
+	list, vain, err := candidates(l.cfg.Interpreter, l.cwd, l.env)
 	if err != nil {
 		return nil, &spool.StartError{Reason: engine.StartNotFound, Hint: "name an interpreter that exists, or omit it to search for one", Err: fmt.Errorf("interpreter %s: %w", l.cfg.Interpreter, err)}
 	}
+	var tried []string
 	for _, c := range list {
 		if known, ok := e.resolved(c, l); ok {
 			c = known
@@ -371,10 +387,16 @@ func (e *Engine) startInterpreter(ctx context.Context, l *launchSpec) (*interpre
 		if ctx.Err() != nil {
 			return nil, &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
 		}
+		if failed := (*initError)(nil); errors.As(err, &failed) {
+			return nil, &spool.StartError{Reason: engine.StartInvalid, Hint: "correct the init code", Err: failed}
+		}
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENFILE) {
 			return nil, &spool.StartError{Reason: engine.StartLimit, Hint: "stop other runs, or raise the limit", Err: err}
 		}
 		tried = append(tried, fmt.Sprintf("%s (%s): %v", c.path, c.from, err))
+	}
+	for _, m := range vain {
+		tried = append(tried, m.String())
 	}
 	return nil, errNoInterpreter(tried)
 }
@@ -386,7 +408,7 @@ func (e *Engine) startCandidate(ctx context.Context, c candidate, l *launchSpec,
 		if err == nil {
 			return p, nil
 		}
-		if ctx.Err() != nil {
+		if failed := (*initError)(nil); ctx.Err() != nil || errors.As(err, &failed) {
 			return nil, err
 		}
 	}

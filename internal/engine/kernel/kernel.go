@@ -135,6 +135,14 @@ func parseConfig(raw json.RawMessage) (python.KernelConfig, error) {
 	return c, nil
 }
 
+// effective returns a configuration with the defaults filled in.
+func effective(c python.KernelConfig) python.KernelConfig {
+	steps := scheduleOf(&c)
+	c.StartTimeoutMs = millisOr(c.StartTimeoutMs, DefaultStartTimeout).Milliseconds()
+	c.AgainMs, c.TerminateMs, c.KillMs = steps.secondInterrupt.Milliseconds(), steps.terminate.Milliseconds(), steps.kill.Milliseconds()
+	return c
+}
+
 func millisOr(ms int64, or time.Duration) time.Duration {
 	if ms == 0 {
 		return or

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -40,7 +41,16 @@ type stream struct {
 	fd      int // -1 once it ended
 	grown   bool
 	blocked bool // not read, because of the output limit
+
+	// partial is the beginning of a character at the end of what was read. It
+	// waits for the rest of the character, but not for long: see flushPartial.
+	partial   [utf8.UTFMax - 1]byte
+	partials  int       // bytes of it
+	partialAt time.Time // since when it waits
 }
+
+// partialWait is how long the beginning of a character waits for its rest.
+const partialWait = 50 * time.Millisecond
 
 // adopt makes a ready interpreter that of this run.
 func (s *session) adopt(p *interpreter) error {
@@ -51,10 +61,12 @@ func (s *session) adopt(p *interpreter) error {
 		}
 	}
 	s.interp = p
+	s.trace.record(started, dict{"pid": p.tree.Pid(), "executable": p.executable, "version": p.version, "forked": p.forked})
 	s.outgoing = nil
 	s.output.Reset(&s.limits)
 	s.mu.Lock()
 	s.pid, s.group = p.tree.Pid(), p.tree.Group()
+	s.python = [2]string{p.executable, p.version}
 	s.mu.Unlock()
 	s.engine.guardGroup(p.tree.Group())
 	return nil
@@ -126,7 +138,8 @@ func (s *session) read(i int) int {
 	buf := buffers.Get().(*[readSize]byte)
 	defer buffers.Put(buf)
 	for {
-		n, err := unix.Read(st.fd, buf[:size])
+		have := copy(buf[:], st.partial[:st.partials])
+		n, err := unix.Read(st.fd, buf[have:min(readSize, int64(have)+size)])
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -139,8 +152,51 @@ func (s *session) read(i int) int {
 		if n >= 32<<10 && !st.grown {
 			st.grow()
 		}
-		s.publish(st.name, buf[:n])
+		if other := &s.streams[1-i]; other.partials > 0 {
+			s.flushPartialOf(other) // what was written later must not overtake it
+		}
+		b := buf[:have+n]
+		rest := partialRune(b)
+		st.partials = copy(st.partial[:], b[len(b)-rest:])
+		if rest > 0 {
+			st.partialAt = time.Now()
+			b = b[:len(b)-rest]
+		}
+		if len(b) > 0 {
+			s.publish(st.name, b)
+		}
 		return n
+	}
+}
+
+// partialRune is how many bytes at the end of b are the beginning of a character
+// whose other bytes are missing.
+func partialRune(b []byte) int {
+	for n := 1; n <= min(len(b), utf8.UTFMax-1); n++ {
+		c := b[len(b)-n]
+		if utf8.RuneStart(c) {
+			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-n:]) {
+				return n
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+// flushPartial publishes the beginnings of characters whose rest does not come:
+// before a message of the interpreter, at the end of a stream and of a turn, and
+// after partialWait.
+func (s *session) flushPartial() {
+	for i := range s.streams {
+		s.flushPartialOf(&s.streams[i])
+	}
+}
+
+func (s *session) flushPartialOf(st *stream) {
+	if n := st.partials; n > 0 {
+		st.partials = 0
+		s.publish(st.name, st.partial[:n])
 	}
 }
 
@@ -222,6 +278,7 @@ func (s *session) drainStreams() {
 // endStream stops reading a stream.
 func (s *session) endStream(i int) {
 	if st := &s.streams[i]; st.fd >= 0 {
+		s.flushPartialOf(st)
 		s.reactor.Remove(st.fd)
 		st.fd = -1 // the interpreter's to close
 	}
@@ -234,6 +291,7 @@ func (s *session) flushOutput() {
 
 // send queues a message for the interpreter.
 func (s *session) send(m dict) {
+	s.trace.record(toInterpreter, m)
 	s.outgoing = appendFrame(s.outgoing, m)
 }
 

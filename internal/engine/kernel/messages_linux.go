@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -57,10 +58,26 @@ func (s *session) startNext() {
 		return
 	}
 	s.drainStreams() // output so far belongs to no turn
+	s.flushPartial()
 	s.output.Reset(&s.limits)
 	if t := s.turns.Next(); t != nil {
-		s.send(dict{"t": "cell", "id": int64(t.Seq), "code": t.Value.Code, "silent": t.Value.Silent, "count": !t.Value.NoHistory})
+		if t.Waited() {
+			s.notice(spool.Notice{Code: python.NoticeTurnBegan, Level: "debug", Text: "the cell began"})
+		}
+		s.send(t.Value.message(t.Seq))
 	}
+}
+
+// message is the message that has the interpreter run the cell.
+func (c *cell) message(seq spool.Seq) dict {
+	m := dict{"t": "cell", "id": int64(seq), "code": c.Code, "silent": c.Silent, "count": !c.NoHistory}
+	if c.File != "" {
+		m["file"] = c.File
+	}
+	if len(c.Args) > 0 {
+		m["args"] = c.Args
+	}
+	return m
 }
 
 // readMessages handles the messages of the interpreter.
@@ -77,6 +94,8 @@ func (s *session) readMessages(exiting bool) {
 		if m == nil {
 			break
 		}
+		s.trace.record(fromInterpreter, m)
+		s.flushPartial()
 		s.handleMessage(m)
 	}
 	if err != nil && !exiting && s.interp != nil && s.interp.ctlClosed.IsZero() { // it is about to exit, or unreachable
@@ -208,6 +227,7 @@ func (s *session) completeTurn(t *turn, m dict) {
 	if stopping && d.Outcome != spool.TurnOK { // otherwise the turn ended first
 		d.EndedBy, d.StoppedWith = why.By, t.Value.stopMethod()
 		if d.Outcome == spool.TurnTimeout {
+			d.LimitMs = t.Limit().Milliseconds()
 			d.Error = fmt.Sprintf("the cell did not end within %v; it was interrupted, and the state is kept", t.Limit())
 		}
 	}
@@ -216,12 +236,16 @@ func (s *session) completeTurn(t *turn, m dict) {
 
 // finishTurn ends the running turn and its asks.
 func (s *session) finishTurn(t *turn, d spool.Done) {
+	s.flushPartial()
 	s.flushOutput()
 	d.Error = truncateMiddle(d.Error)
 	s.turns.Finish(t, d)
 	s.idleSince = time.Now()
 	s.output.Reset(&s.limits)
 	s.setBlocked(false)
+	if s.launch.cfg.Once {
+		s.stop(s.limits.Grace)
+	}
 }
 
 // dropQueued ends the queued turns without running them, up to and including
@@ -244,7 +268,7 @@ func (s *session) handleAsk(m dict) {
 		of = t.Seq
 	}
 	// If the log is closed the run ends, and the ask with it.
-	_, _, _ = s.turns.Ask(spool.Event{Turn: of}, a, ask{number(m, "k"), a.Kind})
+	_, _, _ = s.turns.Ask(spool.Event{Turn: of}, a, ask{number(m, "k"), a.Kind, a.Secret})
 }
 
 // cancelAsk closes an ask that the interpreter no longer waits for.
@@ -267,13 +291,24 @@ func (s *session) sendAnswer(a *spool.Answer) {
 	case q.kind == spool.AskTool:
 		m["json"] = string(a.Data)
 	default:
-		var line string
-		if err := json.Unmarshal(a.Data, &line); err != nil {
-			line = string(a.Data)
-		}
-		m["value"] = strings.TrimSuffix(line, "\n")
+		m["value"] = inputLine(a.Data)
 	}
+	s.trace.hideNext = q.secret
 	s.send(m)
+}
+
+// inputLine is the line that answers input(): a string, or bytes if the answer
+// is an object with a member "base64", for a line that is not UTF-8.
+func inputLine(data json.RawMessage) any {
+	var line string
+	if json.Unmarshal(data, &line) == nil {
+		return strings.TrimSuffix(line, "\n")
+	}
+	var raw struct{ Base64 []byte }
+	if json.Unmarshal(data, &raw) == nil && raw.Base64 != nil {
+		return bytes.TrimSuffix(raw.Base64, []byte("\n"))
+	}
+	return string(data)
 }
 
 // startReplacement starts a new interpreter after the previous one has ended.
@@ -321,6 +356,6 @@ func (s *session) handleReplacement(st *replacement) {
 	}
 	s.notice(spool.Notice{
 		Code: NoticeRestarted, Level: "warning",
-		Text: "started a new interpreter (Python " + st.interp.version + ", pid " + strconv.Itoa(st.interp.tree.Pid()) + "); the state of the previous one is lost, and no cell was run again",
+		Text: "started a new interpreter (" + st.interp.executable + ", Python " + st.interp.version + ", pid " + strconv.Itoa(st.interp.tree.Pid()) + "); the state of the previous one is lost, and no cell was run again",
 	})
 }

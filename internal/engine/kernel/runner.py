@@ -86,6 +86,8 @@ class _State:
     asking = False
     quiet = None  # displays are captured into this list
     prepared = False
+    first = None  # what we put first in sys.path; None if that is not ours
+    once = False  # the first cell is a whole program
 
 
 S = _State()
@@ -557,7 +559,14 @@ S.forking = False
 class _Stdin(_io.TextIOBase):
     """Standard input that asks the host, line by line, or is at its end."""
 
-    encoding, errors, newlines, mode, name = "utf-8", "strict", None, "r", "<stdin>"
+    encoding, errors, newlines, mode, name = "utf-8", "surrogateescape", None, "r", "<stdin>"
+
+    @property
+    def buffer(self):
+        b = self.__dict__.get("_buffer")
+        if b is None:
+            b = self._buffer = _io.BufferedReader(_StdinRaw(self))
+        return b
 
     def readable(self):
         return True
@@ -595,13 +604,34 @@ class _Stdin(_io.TextIOBase):
         return line
 
 
+class _StdinRaw(_io.RawIOBase):
+    """The bytes of the lines that the host answers."""
+
+    def __init__(self, text):
+        self.text, self.rest = text, b""
+
+    def readable(self):
+        return True
+
+    def fileno(self):
+        return 0
+
+    def readinto(self, b):
+        if not self.rest:
+            self.rest = self.text.readline().encode("utf-8", "surrogateescape")
+        n = min(_len(b), _len(self.rest))
+        b[:n], self.rest = self.rest[:n], self.rest[n:]
+        return n
+
+
 def _input(prompt="", secret=False):
     if not S.asking:
         raise EOFError("input() is not available: this run was started without an answer for input(). Put the value into the code instead.")
     a = _ask("input", {"prompt": _str(prompt), "secret": secret})
     if a.get("error") is not None:
         raise EOFError(a["error"] or "there is no input")
-    return a["value"]
+    v = a["value"]
+    return v.decode("utf-8", "surrogateescape") if _type(v) is bytes else v
 
 
 def input(prompt="", /):
@@ -899,12 +929,40 @@ def _plt_show(*args, **kw):
     _figures()
 
 
+def _pyplot_loaded(module):
+    module.show = _plt_show
+
+
+def _publish_display_data(data, metadata=None, *, transient=None, update=False, **_):
+    """Shows a bundle of MIME types, as IPython's function does."""
+    display(data, raw=True, metadata=metadata, update=update, display_id=(transient or {}).get("display_id"))
+
+
+def _ipython_display_loaded(module):
+    """IPython's own functions print the text of an object where no IPython
+    shell runs; ours show it."""
+    ours = (("display", display), ("update_display", update_display), ("clear_output", clear_output),
+            ("publish_display_data", _publish_display_data), ("DisplayHandle", DisplayHandle))
+    for name, f in ours:
+        if name in module.__dict__:
+            setattr(module, name, f)
+
+
+# What is changed in a module once it is imported.
+_LOADED = {
+    "matplotlib.pyplot": _pyplot_loaded,
+    "IPython.core.display_functions": _ipython_display_loaded,
+    "IPython.core.display": _ipython_display_loaded,  # before IPython 7.23
+}
+
+
 class _Finder:
-    """Gives pyplot a show() that shows, once it is imported."""
+    """Gives pyplot a show() that shows, and IPython a display() that does."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name != "matplotlib.pyplot":
+        loaded = _LOADED.get(name)
+        if loaded is None:
             return None
         for f in sys.meta_path:
             find = _getattr(f, "find_spec", None)
@@ -919,7 +977,7 @@ class _Finder:
         if load is not None:
             def exec_module(module):
                 load(module)
-                module.show = _plt_show
+                loaded(module)
             try:
                 spec.loader.exec_module = exec_module
             except Exception:
@@ -986,8 +1044,20 @@ def _parse(src, name):
     return first, last
 
 
-def _execute(src, name):
-    first, last = _parse(src, name)
+def _parse_script(src, name):
+    """The code of a script: Python, or else a cell without a result."""
+    try:
+        return _compile(src, name, "exec", 0, True)
+    except SyntaxError:
+        try:
+            return _compile(_magic_source(src) or src, name, "exec", _TOP_AWAIT, True)
+        except SyntaxError:
+            pass
+        raise
+
+
+def _execute(src, name, script=False):
+    first, last = (_parse_script(src, name), None) if script else _parse(src, name)
     for c in (first, last):
         if c is not None and c.co_flags & _CORO:
             return _run_async(first, last)
@@ -1073,10 +1143,26 @@ def _describe(e, name):
     except BaseException:
         tb = "%s: %s" % (kind, text)
     if _isinstance(e, ModuleNotFoundError) and _type(e.name) is str and not e.path:
-        tb += "hint: %pip install " + e.name.partition(".")[0] + "\n"
+        package = e.name.partition(".")[0]
+        if not _is_beside(package):
+            tb += "hint: %pip install " + package + "\n"
     if _isinstance(e, KeyboardInterrupt) and not text:
         text = "interrupted"
     return {"t": "error", "name": kind, "value": text, "tb": tb}
+
+
+def _is_beside(package):
+    """Whether a file or directory of that name is beside the script or in the
+    working directory: then it is the user's own, and not to be installed."""
+    file = S.ns.get("__file__")
+    dirs = ["."]
+    if _type(file) is str:
+        dirs.append(os.path.dirname(file))
+    for d in dirs:
+        path = os.path.join(d, package)
+        if os.path.isfile(path + ".py") or os.path.isdir(path):
+            return True
+    return False
 
 
 def _strip(tb):
@@ -1107,6 +1193,50 @@ def _without_us(t):
     return t
 
 
+def _begin_path(file):
+    """Let sys.path begin as Python has it: with the directory of the script,
+    or with the working directory. What user code changed there stays."""
+    first = os.path.dirname(os.path.realpath(file)) if file else ""
+    path = sys.path
+    if S.first is None or S.first == first or _type(path) is not list:
+        return
+    if file and path[:1] == [S.first]:
+        del path[0]
+    if path[:1] != [first]:
+        path.insert(0, first)
+    S.first = first
+
+
+def _become(req):
+    """Make __main__, sys.argv and sys.path those of the script, or of code
+    that is in no file. Returns the path of the script."""
+    file, args = req.get("file") or "", req.get("args")
+    _begin_path(file)
+    if args:
+        sys.argv = list(args)
+    if file:
+        ns = S.ns
+        ns["__file__"], ns["__cached__"] = file, None
+        if os.path.exists(file):
+            import importlib.machinery
+            ns["__loader__"] = importlib.machinery.SourceFileLoader("__main__", file)
+        if sys.version_info < (3, 14):
+            ns.setdefault("__annotations__", {})
+        if args and hasattr(sys, "orig_argv"):
+            sys.orig_argv = [sys.executable] + list(args)
+    return file
+
+
+def _end_program():
+    """What Python does after the last line of a program: wait for its
+    threads, and call what it registered."""
+    t = sys.modules.get("threading")
+    if t is not None:
+        _getattr(t, "_shutdown", lambda: None)()
+    import atexit
+    atexit._run_exitfuncs()
+
+
 def _cell(req):
     S.turn, S.silent = req["id"], req.get("silent", False)
     counted = not S.silent and req.get("count", True)
@@ -1117,6 +1247,9 @@ def _cell(req):
     else:
         name = "<cell %d.%d>" % (S.count, S.serial)
     src = req["code"]
+    script = _become(req)
+    if script:
+        name = script
     if _getsignal(_SIGINT) is not _sigint:
         _setsignal(_SIGINT, _sigint)
     _repair()
@@ -1127,7 +1260,7 @@ def _cell(req):
     def run():
         _check_early()
         _remember(name, src)
-        return _execute(src, name)
+        return _execute(src, name, bool(script))
 
     v, exc = _guard(run)
     if S.child:
@@ -1152,12 +1285,14 @@ def _cell(req):
         frame, again = _guard(lambda: _describe(exc, name))
         if again is not None:
             frame = {"t": "error", "name": _type(exc).__name__, "value": "", "tb": _type(exc).__name__}
-        _send(frame, hold=True)
+        _send(frame, hold=not S.once)
     if "matplotlib.pyplot" in sys.modules or _shown:
         _, again = _guard(_figures)
         if _isinstance(again, KeyboardInterrupt):
             status = "interrupted"
     exc = None
+    if S.once:
+        _guard(_end_program)
     _guard(_flush_c)
     _repair()
     _guard(_flush)
@@ -1601,6 +1736,7 @@ def _begin(req):
     if req.get("cwd"):
         os.chdir(req["cwd"])
     S.asking = req.get("input") == "ask"
+    S.once = req.get("once", False)
     S.tools = tuple(req.get("tools") or ())
     if S.tools:
         _load_json()
@@ -1625,9 +1761,28 @@ def _streams():
     sys.stderr = sys.__stderr__ = S.err
     sys.stdin = sys.__stdin__ = _Stdin()
     sys.argv = [""]
-    if "" not in sys.path and not _getattr(sys.flags, "safe_path", False):
-        sys.path.insert(0, "")
+    if not _getattr(sys.flags, "safe_path", False):
+        if sys.path[:1] != [""]:
+            sys.path.insert(0, "")
+        S.first = ""
     _setsignal(_SIGINT, _sigint)
+
+
+def _initialise(src):
+    """Run the code that the host wants every kernel to have run. If it fails,
+    there is no kernel."""
+    if not src:
+        return
+
+    def run():
+        _remember("<init>", src)
+        _execute(src, "<init>")
+    _, exc = _guard(run)
+    if exc is not None:
+        _guard(_flush)
+        _send({"t": "failed", "error": _describe(exc, "<init>")["tb"].strip()})
+        _exit(1)
+    _guard(_flush)
 
 
 def _ready():
@@ -1660,15 +1815,8 @@ def _serve():
 
 def _shutdown():
     """Leave as a program does: atexit, threads, buffers."""
-    def end():
-        import atexit
-        t = sys.modules.get("threading")
-        if t is not None:
-            for f in ("_shutdown",):
-                _getattr(t, f, lambda: None)()
-        atexit._run_exitfuncs()
     _begin_ticks()
-    _guard(end)
+    _guard(_end_program)
     _guard(_flush_c)
     _guard(_flush)
     _exit(0)
@@ -1972,7 +2120,9 @@ def main():
     else:
         _attach(3, 4, 5)
     _streams()
-    _begin(_next())
+    req = _next()
+    _begin(req)
+    _initialise(req.get("code"))
     _ready()
     if role != "zygote":
         for name in ("linecache", "traceback", "ctypes"):  # while the host is busy with our answer

@@ -14,6 +14,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/turns"
 	"github.com/spool-run/spool/internal/meter"
 	"github.com/spool-run/spool/internal/reactor"
+	"github.com/spool-run/spool/python"
 )
 
 // session is one run: an interpreter and its replacements. The loop owns the fields
@@ -31,7 +32,8 @@ type session struct {
 	mu       sync.Mutex
 	requests []request
 	pid      int
-	group    string // its control group
+	python   [2]string // path and version of the interpreter
+	group    string    // its control group
 	ended    bool
 	wakeFD   int // an eventfd that wakes the loop; closed when ended
 
@@ -56,6 +58,7 @@ type session struct {
 	forks       []*forkRequest
 	forkSent    bool
 	streams     [2]stream
+	trace       trace
 }
 
 // request is a request to the loop. Besides reply, exactly one field is set.
@@ -91,6 +94,7 @@ type cell struct {
 type ask struct {
 	number int64
 	kind   string
+	secret bool // the answer is
 }
 
 // shutdown is the progress of ending a run.
@@ -108,8 +112,12 @@ func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits,
 		turns: turns.New(turns.Options[*cell, ask]{Append: out.Append, Max: MaxQueued, AskStopsClock: true}),
 	}
 	s.output.Reset(&s.limits)
+	if err := s.trace.open(l.cfg.Trace, l.cwd); err != nil {
+		return nil, invalid(err)
+	}
 	set, err := reactor.NewSet()
 	if err != nil {
+		s.trace.close()
 		return nil, err
 	}
 	s.reactor.Init(set, &e.blocking)
@@ -122,6 +130,7 @@ func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits,
 		_ = unix.Close(s.wakeFD)
 	}
 	s.reactor.Close()
+	s.trace.close()
 	return nil, err
 }
 
@@ -130,6 +139,18 @@ func (s *session) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pid
+}
+
+// Details implements [engine.Describer].
+func (s *session) Details() json.RawMessage {
+	s.mu.Lock()
+	d := python.Details{Interpreter: s.python[0], Version: s.python[1], Queued: s.turns.Len(), Asks: s.turns.Asks()}
+	s.mu.Unlock()
+	if t := s.turns.Running(); t != nil {
+		d.Turn = t.Seq
+	}
+	d.Config = encode(effective(s.launch.cfg))
+	return encode(d)
 }
 
 // Wait returns the outcome of the run, after its last event.

@@ -289,6 +289,11 @@ func (s *session) handleTimers(now time.Time) {
 		s.shutdown.step = stepGiveUp
 		return
 	}
+	for i := range s.streams {
+		if st := &s.streams[i]; st.partials > 0 && now.Sub(st.partialAt) >= partialWait {
+			s.flushPartialOf(st)
+		}
+	}
 	s.killUnreachable(now)
 	s.checkForkTimeout(now)
 	if t := s.turns.TimedOut(now); t != nil {
@@ -327,6 +332,11 @@ func (s *session) nextTimer() time.Time {
 			sooner(p.killed.Add(reapTimeout))
 		}
 		sooner(s.forkDeadline())
+	}
+	for i := range s.streams {
+		if st := &s.streams[i]; st.partials > 0 {
+			sooner(st.partialAt.Add(partialWait))
+		}
 	}
 	sooner(s.turns.Deadline())
 	if t := s.turns.Running(); t != nil && t.State() == turns.Stopping {

@@ -25,17 +25,36 @@ func decode(spec *spool.Spec) (*python.SandboxConfig, error) {
 	return c, complete(c, spec)
 }
 
+// minJSHeap is the smallest heap in which Pyodide loads, with room to spare.
+const minJSHeap = 32 << 20
+
+// shown is a configuration without the content of its files.
+func shown(c *python.SandboxConfig) *python.SandboxConfig {
+	copied := *c
+	copied.Files = nil
+	for _, f := range c.Files {
+		copied.Files = append(copied.Files, python.File{Path: f.Path, Mode: f.Mode, Symlink: f.Symlink})
+	}
+	return &copied
+}
+
+// needsPyodide reports whether a configuration has what only the pyodide back end
+// has.
+func needsPyodide(c *python.SandboxConfig) bool {
+	return len(c.Packages) > 0 || c.Dist != "" || c.Wheels != "" || c.Node != "" || c.JSHeapBytes != 0
+}
+
 // complete checks the configuration and fills in what it leaves open.
 func complete(c *python.SandboxConfig, spec *spool.Spec) error {
 	switch c.Backend {
 	case "", python.BackendAuto:
 		c.Backend = python.BackendEmbedded
-		if len(c.Packages) > 0 || c.Dist != "" || c.Wheels != "" {
+		if needsPyodide(c) {
 			c.Backend = python.BackendPyodide
 		}
 	case python.BackendEmbedded:
-		if len(c.Packages) > 0 || c.Dist != "" || c.Wheels != "" {
-			return errors.New("packages, dist and wheels need the pyodide back end")
+		if needsPyodide(c) {
+			return errors.New("packages, dist, wheels, node and js_heap_bytes need the pyodide back end")
 		}
 	case python.BackendPyodide:
 	default:
@@ -56,6 +75,9 @@ func complete(c *python.SandboxConfig, spec *spool.Spec) error {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(spec.Env[name], "\x00") {
 			return fmt.Errorf("environment variable %q cannot be set", name)
 		}
+	}
+	if c.JSHeapBytes < 0 || c.JSHeapBytes > 0 && c.JSHeapBytes < minJSHeap {
+		return fmt.Errorf("js_heap_bytes: %d is less than %d", c.JSHeapBytes, minJSHeap)
 	}
 	for i, m := range c.Mounts {
 		switch m.Mode {

@@ -72,7 +72,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	s := newSession(e, &spec, config, tree, out)
 	s.options = guest.Options{
 		Setup: guest.Setup{
-			Dist: config.Dist, Wheels: config.Wheels, Packages: config.Packages,
+			Dist: config.Dist, Wheels: config.Wheels, Packages: config.Packages, Node: config.Node, JSHeap: config.JSHeapBytes,
 			CacheDir: e.opts.CacheDir, Isolation: config.Isolation, Progress: s.progress,
 		},
 		FS: tree.tree, Cwd: cwd, Env: maps.Clone(spec.Env), Fresh: config.Fresh,

@@ -66,6 +66,6 @@ func (m Metrics) String() string {
 	if m.Phase == PhasePrewarm {
 		return fmt.Sprintf("prewarm of the %s back end: %s, %d ms, in %s", m.Backend, m.Reason, *m.DurationMs, m.CacheDir)
 	}
-	return fmt.Sprintf("startup %d ms, of which the interpreter %d ms and %d packages %d ms; source %s",
+	return fmt.Sprintf("startup %d ms; loading the interpreter took %d ms, and %d packages %d ms; source %s",
 		*m.StartupMs, *m.InterpreterMs, *m.PackageCount, *m.PackageLoadMs, m.Source)
 }

@@ -44,14 +44,15 @@ type session struct {
 	// ends, so that no other turn is interrupted in its place.
 	interrupting sync.Mutex
 
-	mu     sync.Mutex    // held before that of turns
-	guest  guest.Context // nil until it is open, and after it was lost with the run
-	last   *turn         // the one that input belongs to
-	held   *stdin        // input that came before any turn
-	count  int           // of cells, as a person counts them
-	ending *end          // set once a stop or kill was requested
-	renew  bool          // a new interpreter was asked for
-	over   bool          // no input is taken any more
+	mu      sync.Mutex    // held before that of turns
+	guest   guest.Context // nil until it is open, and after it was lost with the run
+	version string        // of the interpreter, once it is prepared
+	last    *turn         // the one that input belongs to
+	held    *stdin        // input that came before any turn
+	count   int           // of cells, as a person counts them
+	ending  *end          // set once a stop or kill was requested
+	renew   bool          // a new interpreter was asked for
+	over    bool          // no input is taken any more
 }
 
 // end says how a run is to end.
@@ -73,6 +74,18 @@ func newSession(e *Engine, spec *spool.Spec, c *python.SandboxConfig, f *files, 
 
 // Pid returns zero: a sandbox has no process that callers may signal.
 func (s *session) Pid() int { return 0 }
+
+// Details implements [engine.Describer].
+func (s *session) Details() json.RawMessage {
+	d := python.Details{Interpreter: s.config.Backend, Queued: s.turns.Len(), Asks: s.turns.Asks(), Config: encode(shown(s.config))}
+	if t := s.turns.Running(); t != nil {
+		d.Turn = t.Seq
+	}
+	s.mu.Lock()
+	d.Version = s.version
+	s.mu.Unlock()
+	return encode(d)
+}
 
 // Wait returns how the run ended, after its last event.
 func (s *session) Wait() spool.Outcome {
@@ -113,6 +126,9 @@ func (s *session) run() {
 	defer close(s.done)
 	refused := false
 	prewarm, err := s.backend.Prepare(s.ctx, s.options.Setup)
+	s.mu.Lock()
+	s.version = prewarm.Version
+	s.mu.Unlock()
 	if err == nil {
 		err = s.openGuest()
 	}

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,6 +95,9 @@ func timedOut(limit time.Duration, when string) turns.Reason {
 // take executes a turn and writes how it ended.
 func (s *session) take(t *turn) {
 	c := t.Value
+	if t.Waited() {
+		_ = s.notice(t.Seq, spool.Notice{Code: python.NoticeTurnBegan, Level: "debug", Text: "the cell began"})
+	}
 	s.mu.Lock()
 	if !c.Silent && !c.NoHistory {
 		s.count++
@@ -206,9 +210,13 @@ const early = 5 * time.Millisecond
 
 // script is what a turn executes.
 func (s *session) script(c *cell) (guest.Script, error) {
-	script := guest.Script{Code: c.Code, File: s.config.File, Cell: !s.config.Script}
-	if len(s.spec.Argv) > 0 {
-		script.Args = s.spec.Argv[1:]
+	script := guest.Script{Code: c.Code, File: cmp.Or(c.File, s.config.File), Cell: !s.config.Script && c.File == ""}
+	argv := s.spec.Argv
+	if len(c.Args) > 0 {
+		argv = c.Args
+	}
+	if len(argv) > 0 {
+		script.Name, script.Args = argv[0], argv[1:]
 	}
 	if script.Code == "" && script.File != "" {
 		code, err := s.files.tree.ReadFile(script.File, spool.MaxEventBytes)

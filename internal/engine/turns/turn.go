@@ -40,6 +40,7 @@ type Turn[T any] struct {
 
 	mu       *sync.Mutex // the queue's
 	state    State
+	waited   bool // behind another turn
 	begun    time.Time
 	limit    time.Duration
 	pauses   int           // reasons for its clock to stand still
@@ -79,6 +80,10 @@ func (t *Turn[T]) State() State {
 	defer t.mu.Unlock()
 	return t.state
 }
+
+// Waited reports whether another turn was running or waiting when this one was
+// accepted.
+func (t *Turn[T]) Waited() bool { return t.waited }
 
 // Begun returns when the turn began to run, or zero.
 func (t *Turn[T]) Begun() time.Time {

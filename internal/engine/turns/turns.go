@@ -131,7 +131,7 @@ func (q *Queue[T, A]) Accept(in spool.Input, value T, limit time.Duration) (*Tur
 	if q.shut {
 		return nil, spool.ErrInputClosed
 	}
-	t := &Turn[T]{Seq: in.Seq, ID: in.ID, Value: value, mu: &q.mu, state: Queued, limit: limit, stopping: make(chan struct{})}
+	t := &Turn[T]{Seq: in.Seq, ID: in.ID, Value: value, mu: &q.mu, state: Queued, limit: limit, stopping: make(chan struct{}), waited: q.running != nil || len(q.queued) > 0}
 	q.queued = append(q.queued, t)
 	q.latest = max(q.latest, t.Seq)
 	c, cancelled := q.early[t.Seq]

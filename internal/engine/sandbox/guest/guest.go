@@ -74,6 +74,10 @@ type Setup struct {
 	Dist string
 	// Wheels is a directory of this machine with wheels that Dist lacks.
 	Wheels string
+	// Node is the Node to use, as a path or a name in PATH, and JSHeap the
+	// most bytes of its own heap. Zero values let the back end choose.
+	Node   string
+	JSHeap int64
 	// Packages are imported before the first script.
 	Packages []string
 	// CacheDir is where prepared things are kept; empty lets the back end
@@ -145,6 +149,8 @@ type Script struct {
 	// File is the path of the source, for __file__, sys.argv[0] and
 	// tracebacks; empty for code that is in no file.
 	File string `json:"file,omitempty"`
+	// Name is sys.argv[0] of code that is in no file.
+	Name string `json:"name,omitempty"`
 	// Args are sys.argv[1:].
 	Args []string `json:"args,omitempty"`
 	// Cell makes the value of a last expression part of the result.

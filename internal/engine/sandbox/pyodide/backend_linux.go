@@ -46,7 +46,7 @@ func (b *Backend) setup(s guest.Setup) (*setup, error) {
 	s.Progress = nil
 	slices.Sort(s.Packages)
 	s.Packages = slices.Compact(s.Packages)
-	key := fmt.Sprintf("%q", []string{s.Dist, s.Wheels, strings.Join(s.Packages, "\x00"), s.CacheDir, string(s.Isolation)})
+	key := fmt.Sprintf("%q %d", []string{s.Dist, s.Wheels, s.Node, strings.Join(s.Packages, "\x00"), s.CacheDir, string(s.Isolation)}, s.JSHeap)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -244,7 +244,7 @@ func (u *setup) process(ctx context.Context, n *group, memory int64) (*process, 
 	var p *process
 	if n.forks() {
 		if p = pool.spare(); p == nil {
-			return n.begin(doFork, memory+heapSlack)
+			return n.begin(doFork, memory+u.slack())
 		}
 	} else {
 		var err error
@@ -252,7 +252,7 @@ func (u *setup) process(ctx context.Context, n *group, memory int64) (*process, 
 			return nil, err
 		}
 	}
-	if err := n.order(order{Do: doSeal, ID: p.id, Memory: memory + heapSlack}, -1); err != nil {
+	if err := n.order(order{Do: doSeal, ID: p.id, Memory: memory + u.slack()}, -1); err != nil {
 		p.end()
 		return nil, err
 	}
@@ -262,3 +262,7 @@ func (u *setup) process(ctx context.Context, n *group, memory int64) (*process, 
 // heapSlack is the memory that a process may have beyond what its interpreter
 // may: JavaScript's own, and what the system needs to hand out memory.
 const heapSlack = 64 << 20
+
+// slack is heapSlack, and more if JavaScript was given more than it has by
+// default.
+func (u *setup) slack() int64 { return heapSlack + max(0, u.asked.JSHeap-heapMB<<20) }

@@ -94,7 +94,9 @@ func (b *box) attempt(ctx context.Context, p *process, s guest.Script, h guest.H
 		r.Renew = &guest.BootConfig{Env: b.options.Env, Cwd: b.options.Cwd, Seed: hex.EncodeToString(seed), Fresh: b.options.Fresh}
 	}
 	turn := &turn{box: b, proc: p, host: h, began: began}
-	if info := b.group.ready; r.Renew != nil && info != nil {
+	if info := p.loaded(); r.Renew != nil && info != nil {
+		turn.startup.Interpreter = milliseconds(info.LoadMs)
+		turn.startup.PackageLoad = milliseconds(info.PackagesMs)
 		turn.startup.Packages = info.Packages
 	}
 	stop := context.AfterFunc(ctx, func() {
@@ -110,6 +112,9 @@ func (b *box) attempt(ctx context.Context, p *process, s guest.Script, h guest.H
 	}
 	return result, err
 }
+
+// milliseconds is a time that the runner measured.
+func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
 // An interpreter that has not begun its script after startTime never will: Run
 // kills it and tries another one, as nothing of the script has run yet.
@@ -220,7 +225,6 @@ func (t *turn) run(ctx context.Context, r request) (guest.Result, error) {
 	if len(msg) > maxScript {
 		return guest.Result{}, fmt.Errorf("the script is larger than %d bytes", maxScript)
 	}
-	t.startup.Interpreter = time.Since(t.began)
 	late := time.AfterFunc(startTime, func() {
 		t.stuck.Store(true)
 		_ = t.proc.conn.SetDeadline(time.Unix(1, 0))

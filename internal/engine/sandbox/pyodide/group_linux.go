@@ -47,8 +47,18 @@ type process struct {
 	frames *frames
 	exited chan struct{} // closed when exit is set
 	exit   report
+	info   *readyInfo // what it says of its own load; nil if it was forked
 
 	measured chan int64
+}
+
+// loaded is what was measured when the distribution was loaded, in the process
+// itself or in the one that it was forked from.
+func (p *process) loaded() *readyInfo {
+	if p.info != nil {
+		return p.info
+	}
+	return p.group.ready
 }
 
 // errGone means that a group has ended.

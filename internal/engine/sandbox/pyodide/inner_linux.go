@@ -206,7 +206,7 @@ func socketPair() (a, b *os.File, err error) {
 func (w *supervisor) startNode(conn *os.File, stderr uintptr) (pid int, err error) {
 	// Freeing compiled code would be the first thing that every copy does.
 	args := []string{"node", "--no-addons", "--expose-gc", "--no-warnings", "--disable-proto=delete", "--openssl-config=/dev/null",
-		"--no-wasm-code-gc", "--no-flush-bytecode", "--max-old-space-size=" + strconv.Itoa(w.plan.HeapMB)}
+		"--no-wasm-code-gc", "--no-flush-bytecode", "--max-old-space-size=" + strconv.Itoa(w.plan.HeapMB), "--stack-size=" + strconv.Itoa(stackSize>>10)}
 	if w.plan.Fork {
 		// Threads are not forked, so there should not be any.
 		args = append(args, "--single-threaded", "--v8-pool-size=0")
@@ -228,7 +228,10 @@ func (w *supervisor) startNode(conn *os.File, stderr uintptr) (pid int, err erro
 		// Restrictions are a thread's, and its children's. The thread
 		// ends with the goroutine, because it is never unlocked.
 		runtime.LockOSThread()
-		if err = restrict(w.plan); err == nil {
+		if err = allowStack(); err == nil {
+			err = restrict(w.plan)
+		}
+		if err == nil {
 			pid, err = syscall.ForkExec(path, args, &syscall.ProcAttr{Dir: "/", Env: []string{}, Files: files, Sys: sys})
 		}
 		close(done)
@@ -241,6 +244,27 @@ func (w *supervisor) startNode(conn *os.File, stderr uintptr) (pid int, err erro
 		return 0, fmt.Errorf("start Node: %w", err)
 	}
 	return pid, nil
+}
+
+// stackSize is how deep Node's stack may be. It has to hold all that Python's own
+// limit of recursion in C allows: Python then raises RecursionError, where the
+// interpreter would otherwise break. The system's limit has room above it.
+const (
+	stackSize  = 48 << 20
+	stackLimit = 64 << 20
+)
+
+// allowStack has the processes that this one starts have a stack of stackLimit.
+func allowStack() error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_STACK, &limit); err != nil {
+		return fmt.Errorf("read the limit of the stack: %w", err)
+	}
+	limit.Cur = min(limit.Max, stackLimit)
+	if err := unix.Setrlimit(unix.RLIMIT_STACK, &limit); err != nil {
+		return fmt.Errorf("set the limit of the stack: %w", err)
+	}
+	return nil
 }
 
 // restrict takes from this thread all that Node does not need.

@@ -100,7 +100,10 @@ func (p *pool) start() (*process, error) {
 		err = newReplies(pr.conn).send([]byte(`{"rehearse":true,"ready":true}`))
 	}
 	if err == nil {
-		_, err = pr.ready(ctx)
+		var info *readyInfo
+		if info, err = pr.ready(ctx); do == doStart {
+			pr.info = info
+		}
 	}
 	if err != nil {
 		pr.end()

@@ -63,6 +63,7 @@ type ware struct {
 	fingerprint string
 	packages    []lockPackage
 	packagesDir string
+	heapMB      int // of JavaScript
 }
 
 func (u *setup) lookAround(ctx context.Context) (*ware, error) {
@@ -75,8 +76,12 @@ func (u *setup) lookAround(ctx context.Context) (*ware, error) {
 	if w.dist, err = openDist(dir); err != nil {
 		return nil, err
 	}
-	if w.node, err = findNode(ctx, o.Node); err != nil {
+	if w.node, err = findNode(ctx, cmp.Or(u.asked.Node, o.Node)); err != nil {
 		return nil, err
+	}
+	w.heapMB = heapMB
+	if u.asked.JSHeap > 0 {
+		w.heapMB = int((u.asked.JSHeap + 1<<20 - 1) >> 20)
 	}
 	if w.cache, err = cacheDir(cmp.Or(u.asked.CacheDir, o.CacheDir)); err != nil {
 		return nil, err
@@ -143,7 +148,7 @@ const heapMB = 256
 func (w *ware) plan(c runnerConfig, bare string, change func(*plan)) (plan, error) {
 	c.Dist, c.Boot, c.Module, c.Prelude = guestDist, guest.Boot, guest.Module, preludeSource
 	p := plan{
-		Node: w.node.path, Libs: w.node.libs, Dist: w.dist.dir, HostUID: unownedUID, HeapMB: heapMB, Fork: true, Bare: bare,
+		Node: w.node.path, Libs: w.node.libs, Dist: w.dist.dir, HostUID: unownedUID, HeapMB: w.heapMB, Fork: true, Bare: bare,
 	}
 	packages := guestPackages
 	if bare != "" {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -150,8 +151,8 @@ export async function loadPyodide(options) {
   return {
     setStdin(_stdin) {},
     async runPythonAsync(code) {
-      options.stdout('stdout:' + code);
-      options.stderr('stderr:' + options.indexURL);
+      console.log('stdout:' + code);
+      console.error('stderr:' + options.indexURL);
     },
   };
 }`
@@ -225,7 +226,7 @@ func runsCodeAndStreamsStdio(t *testing.T) {
 func waitBoundsOutputBuffers(t *testing.T) {
 	l := newLab(t, `
 export async function loadPyodide(options) {
-  return { setStdin() {}, async runPythonAsync() { options.stdout('x'.repeat(79)); options.stderr('y'.repeat(79)); } };
+  return { setStdin() {}, async runPythonAsync() { console.log('x'.repeat(79)); console.error('y'.repeat(79)); } };
 }`)
 	e := l.do(l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Limits.OutputBytes = 32 }), "ignored")
 	if e.stdout != strings.Repeat("x", 32) || e.stderr != strings.Repeat("y", 32) || *e.done.ExitCode != 0 {
@@ -266,14 +267,21 @@ func metricsOf(t *testing.T, l *lab, run *spool.Run) []sandbox.Metrics {
 	return all
 }
 
+// slowLoad is how long the distribution of reportsMetrics takes to load.
+const slowLoad = 100 * time.Millisecond
+
 func reportsMetrics(t *testing.T) {
-	l := newLab(t, echo)
+	l := newLab(t, strings.Replace(echo, "return {", fmt.Sprintf("await new Promise((resolve) => setTimeout(resolve, %d));\n  return {", slowLoad.Milliseconds()), 1))
 	prewarm := func() sandbox.Metrics {
 		run := l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Metrics = true })
 		l.do(run, "1")
 		m := metricsOf(t, l, run)
 		if len(m) != 2 || m[0].Phase != "prewarm" || m[1].Phase != "startup" || m[1].StartupMs == nil || *m[1].StartupMs <= 0 || m[1].Source != "inline" {
 			t.Fatalf("metrics %+v", m)
+		}
+		// Loading the distribution takes long here, and no package is loaded.
+		if *m[1].InterpreterMs < slowLoad.Milliseconds() || *m[1].PackageLoadMs != 0 || *m[1].PackageCount != 0 {
+			t.Errorf("the interpreter took %d ms to load, %d packages %d ms", *m[1].InterpreterMs, *m[1].PackageCount, *m[1].PackageLoadMs)
 		}
 		return m[0]
 	}
@@ -294,10 +302,10 @@ export async function loadPyodide(options) {
   return {
     setStdin(config) { stdin = config; },
     async runPythonAsync(code) {
-      options.stdout('reading');
+      console.log('reading');
       const decoder = new TextDecoder(), chunk = new Uint8Array(8192);
-      for (let n; (n = stdin.read(chunk)) > 0;) options.stdout('stdin:' + decoder.decode(chunk.subarray(0, n)));
-      options.stdout('code:' + code);
+      for (let n; (n = stdin.read(chunk)) > 0;) console.log('stdin:' + decoder.decode(chunk.subarray(0, n)));
+      console.log('code:' + code);
     },
   };
 }`)
@@ -331,7 +339,7 @@ export async function loadPyodide(options) {
       const content = Buffer.from(await rpc.fsRead('/workspace/note.txt'), 'base64').toString();
       const stat = await rpc.fsStat('/workspace/note.txt');
       const entries = rpc.fsReaddirSync('/workspace');
-      options.stdout(JSON.stringify({ code, content, stat, entries }));
+      console.log(JSON.stringify({ code, content, stat, entries }));
     },
   };
 }`)
@@ -382,7 +390,7 @@ export async function loadPyodide(options) {
   return {
     setStdin() {},
     async runPythonAsync(code) {
-      options.stdout('ready');
+      console.log('ready ' + process.pid);
       if (code === 'busy') for (;;) {}
       await new Promise(() => setInterval(() => {}, 1000));
     },
@@ -393,8 +401,11 @@ func waitTimeoutCleansUp(t *testing.T) {
 	l := newLab(t, hang)
 	run := l.start(nil)
 	for _, code := range []string{"wait", "busy"} {
-		e := l.follow(l.exec(run, spool.Cell{Code: code, TimeoutMs: 300}), nil)
-		if e.done.Outcome != spool.TurnTimeout || e.done.EndedBy != "timeout" || e.done.Error != "timed out after 300ms" {
+		turn := l.exec(run, spool.Cell{Code: code, TimeoutMs: 1500})
+		child := l.child(l.follow(turn, isReady))
+		e := l.follow(turn, nil)
+		l.gone(child)
+		if e.done.Outcome != spool.TurnTimeout || e.done.EndedBy != "timeout" || e.done.Error != "timed out after 1500ms" || e.done.LimitMs != 1500 {
 			t.Errorf("%s: done %+v", code, e.done)
 		}
 	}
@@ -421,13 +432,24 @@ export async function loadPyodide(options) {
 		if *e.done.ExitCode != 1 || !strings.Contains(e.stderr, "timed out after 50ms") {
 			t.Errorf("done %+v, stderr %q", e.done, e.stderr)
 		}
+		var a spool.Ask
+		for _, ev := range e.events {
+			if ev.Kind == spool.KindAsk {
+				if err := json.Unmarshal(ev.Data, &a); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if a.Kind != "fs.read" || !sameJSON(a.Data, `{"path":"/workspace/never.txt"}`) {
+			t.Errorf("asked %s %s", a.Kind, a.Data)
+		}
 	}
 }
 
 func surfacesStderr(t *testing.T) {
 	l := newLab(t, `
 export async function loadPyodide(options) {
-  return { setStdin() {}, async runPythonAsync() { options.stderr('first'); throw new Error('boom from the runtime'); } };
+  return { setStdin() {}, async runPythonAsync() { console.error('first'); throw new Error('boom from the runtime'); } };
 }`)
 	e := l.do(l.start(nil), "raise")
 	if *e.done.ExitCode != 1 || e.done.Outcome != spool.TurnError || !strings.HasPrefix(e.stderr, "first\n") || !strings.Contains(e.stderr, "boom from the runtime") {
@@ -439,7 +461,7 @@ func killStopsInflight(t *testing.T) {
 	l := newLab(t, hang)
 	run := l.start(nil)
 	turn := l.exec(run, spool.Cell{Code: "busy"})
-	l.follow(turn, func(_ *spool.Event, e *ended) bool { return strings.Contains(e.stdout, "ready") })
+	child := l.child(l.follow(turn, isReady))
 	if err := run.Kill(l.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -449,6 +471,93 @@ func killStopsInflight(t *testing.T) {
 	}
 	if e := l.follow(turn, nil); e.done.EndedBy != "kill" {
 		t.Errorf("done %+v", e.done)
+	}
+	l.gone(child)
+}
+
+// isReady ends the following of a turn of hang once it runs.
+func isReady(_ *spool.Event, e *ended) bool { return strings.HasSuffix(e.stdout, "\n") }
+
+// child returns the process that said that it is ready, as this machine counts
+// processes: it said the number that it has in its namespace.
+func (l *lab) child(e ended) int {
+	l.t.Helper()
+	inside, ok := strings.CutPrefix(strings.TrimSpace(e.stdout), "ready ")
+	if !ok {
+		l.t.Fatalf("it said %q", e.stdout)
+	}
+	found := 0
+	for pid, parents := range processes(l.t) {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		_, namespaced, _ := strings.Cut(string(status), "\nNSpid:")
+		namespaced, _, _ = strings.Cut(namespaced, "\n")
+		numbers := strings.Fields(namespaced)
+		if len(numbers) < 2 || numbers[len(numbers)-1] != inside || !slices.ContainsFunc(parents, l.supervises) {
+			continue
+		}
+		if found != 0 {
+			l.t.Fatalf("both %d and %d are the child", found, pid)
+		}
+		found = pid
+	}
+	if found == 0 {
+		l.t.Fatalf("no process is %s inside", inside)
+	}
+	return found
+}
+
+// supervises reports whether a process belongs to the distribution of this test.
+func (l *lab) supervises(pid int) bool {
+	args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err == nil && strings.Contains(string(args), l.dist)
+}
+
+// processes returns the parents of each process of this machine.
+func processes(t *testing.T) map[int][]int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := make(map[int]int)
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
+		if err != nil {
+			continue // it has ended
+		}
+		_, after, _ := strings.Cut(string(stat), ") ")
+		if fields := strings.Fields(after); len(fields) > 1 {
+			parent[pid], _ = strconv.Atoi(fields[1])
+		}
+	}
+	all := make(map[int][]int)
+	for pid := range parent {
+		for p := parent[pid]; p != 0; p = parent[p] {
+			all[pid] = append(all[pid], p)
+		}
+	}
+	return all
+}
+
+// gone waits until a process is gone.
+func (l *lab) gone(pid int) {
+	l.t.Helper()
+	for {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z ") || strings.Contains(string(stat), ") X ") {
+			return
+		}
+		if l.ctx.Err() != nil {
+			l.t.Fatalf("process %d lives", pid)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -486,13 +595,16 @@ export async function loadPyodide(options) {
     async runPythonAsync() {
       let later;
       try { await fetch('https://example.org'); } catch (e) { later = e.message; }
-      options.stdout(JSON.stringify([during, later]));
+      console.log(JSON.stringify([during, later]));
     },
   };
 }`, listener.Addr().(*net.TCPAddr).Port))
 	e := l.do(l.start(nil), "1")
 	listener.Close()
 	reached.Wait()
+	if *e.done.ExitCode != 0 || e.done.Outcome != spool.TurnOK || e.stderr != "" {
+		t.Errorf("done %+v, stderr %q", e.done, e.stderr)
+	}
 	if connected || strings.Contains(e.stdout, "reached") || !strings.Contains(e.stdout, "network access") || !strings.Contains(e.stdout, "ERR_ACCESS_DENIED") {
 		t.Errorf("reached %v, stdout %q, stderr %q", connected, e.stdout, e.stderr)
 	}
@@ -502,11 +614,14 @@ func earlyOutput(t *testing.T) {
 	l := newLab(t, `
 export async function loadPyodide(options) {
   options.stdout('loading');
+  console.log('with', 2, { a: [1] });
   options.stderr('warning');
+  console.warn('another');
+  process.stdout.write('no end');
   return { setStdin() {}, async runPythonAsync() { options.stdout('running'); } };
 }`)
 	e := l.do(l.start(nil), "1")
-	if e.stdout != "loading\nrunning\n" || e.stderr != "warning\n" {
+	if e.stdout != "loading\nwith 2 { a: [ 1 ] }\nno endrunning\n" || e.stderr != "warning\nanother\n" {
 		t.Errorf("stdout %q, stderr %q", e.stdout, e.stderr)
 	}
 }
@@ -554,7 +669,7 @@ func freshProcesses(t *testing.T) {
 	l := newLab(t, `
 let count = 0;
 export async function loadPyodide(options) {
-  return { setStdin() {}, async runPythonAsync() { options.stdout(String(++count)); } };
+  return { setStdin() {}, async runPythonAsync() { console.log(String(++count)); } };
 }`)
 	fresh, kept := l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Fresh = true }), l.start(nil)
 	for i := range 3 {

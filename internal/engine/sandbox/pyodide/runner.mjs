@@ -8,6 +8,7 @@
 // host: scripts can reach JavaScript and control this whole process. The
 // protections are around the process.
 import fs from 'node:fs';
+import { Console } from 'node:console';
 
 const FD = 3;
 const SNAPSHOT_FD = 4;
@@ -158,7 +159,25 @@ WebAssembly.Memory.prototype.grow = function (pages) {
 // Loading.
 
 const early = []; // what was printed before there was a script
-let line = (op, s) => early.push([op, s + '\n']);
+let print = (op, s) => early.push([op, s]);
+const line = (op, s) => print(op, s + '\n');
+
+// A console, and the streams of the process, that are the script's own: those of
+// Node lead nowhere.
+const streamOf = (op) => ({
+  write(s, encoding, done) {
+    print(op, typeof s === 'string' ? s : Buffer.from(s));
+    const f = typeof encoding === 'function' ? encoding : done;
+    if (typeof f === 'function') f();
+    return true;
+  },
+  isTTY: false, writable: true, on() { return this; }, once() { return this; }, removeListener() { return this; }, end() {},
+});
+const stdout = streamOf(OP.stdout), stderr = streamOf(OP.stderr);
+for (const [name, stream] of [['stdout', stdout], ['stderr', stderr]]) {
+  Object.defineProperty(process, name, { value: stream, configurable: true, writable: true });
+}
+globalThis.console = new Console({ stdout, stderr, ignoreErrors: false, colorMode: false });
 const info = { kind: 'plain', version: '', python: '', load_ms: 0, packages_ms: 0, packages: 0 };
 let py;
 
@@ -595,8 +614,8 @@ async function execute(request) {
     return;
   }
   memoryLimit = request.memory ?? 0;
-  line = (op, s) => output(op, Buffer.from(s + '\n'));
-  for (const [op, s] of early) output(op, Buffer.from(s));
+  print = (op, s) => output(op, Buffer.from(s));
+  for (const [op, s] of early) print(op, s);
   early.length = 0;
   if (info.kind === 'pyodide') {
     perform(request);

@@ -95,19 +95,20 @@ func killStopsInflight(t *testing.T, s Subject) {
 	b := newLab(t, s).start(func(spec *spool.Spec, _ *python.SandboxConfig) { spec.Stdin = true })
 	for _, code := range []string{"while True: pass", "import time; time.sleep(1000)", "input()"} {
 		turn := b.exec(spool.Cell{Code: "print('ready')\n" + code})
-		waiting := b.exec(spool.Cell{Code: "print('next')"})
-		b.said(turn, turn.Seq(), "ready")
-		if strings.Contains(code, "input") { // the next turn ended its input
-			b.wait(turn)
-			b.wait(waiting)
-			continue
+		var waiting *spool.Turn
+		if !strings.Contains(code, "input") { // a turn after it would end its input
+			waiting = b.exec(spool.Cell{Code: "print('next')"})
 		}
+		b.said(turn, turn.Seq(), "ready")
 		if err := b.run.Control(b.ctx, spool.Control{Op: spool.ControlKill, Turn: turn.Seq()}); err != nil {
 			t.Fatal(err)
 		}
 		e := b.wait(turn)
 		if e.done.Outcome != spool.TurnKilled || e.done.EndedBy != "kill" || *e.done.ExitCode != 137 {
 			t.Errorf("%s: done %s", code, text(e.done))
+		}
+		if waiting == nil {
+			waiting = b.exec(spool.Cell{Code: "print('next')"})
 		}
 		if e := b.wait(waiting); e.stdout != "next\n" {
 			t.Errorf("the turn after it printed %q; done %s", e.stdout, text(e.done))
@@ -369,6 +370,24 @@ func scriptsKnowTheirFile(t *testing.T, s Subject) {
 	if e.stdout != "['/app/main.py', '--size', '3'] /app/main.py __main__\n" || !strings.Contains(e.stderr, `File "/app/main.py", line 4`) {
 		t.Errorf("stdout %q, stderr %q", e.stdout, e.stderr)
 	}
+	importsBesideScripts(t, s)
+}
+
+// importsBesideScripts checks that sys.path begins as Python has it.
+func importsBesideScripts(t *testing.T, s Subject) {
+	t.Helper()
+	files := []python.File{{Path: "/app/helper.py", Text: "value = 5\n"}, {Path: "/workspace/near.py", Text: "value = 6\n"}}
+	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Files = files })
+	b.prints("import sys, near\nprint(repr(sys.path[0]), sys.argv, near.value)", "'' [''] 6\n")
+	script := spool.Cell{Code: "import sys, helper\nprint(sys.path[0], sys.argv, __file__, helper.value)\n7", File: "/app/main.py", Args: []string{"main.py", "x"}}
+	for range 2 {
+		if e := b.wait(b.exec(script)); e.stdout != "/app ['/app/main.py', 'x'] /app/main.py 5\n" || e.done.Outcome != spool.TurnOK {
+			t.Errorf("stdout %q, stderr %q", e.stdout, e.stderr)
+		}
+		b.prints("print(repr(sys.path[0]), helper.value)", "'' 5\n")
+	}
+	b.prints("sys.path.insert(0, '/mine')", "")
+	b.prints("print(sys.path[0])", "/mine\n")
 }
 
 func onceEnds(t *testing.T, s Subject) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -54,8 +55,19 @@ func TestReportsPrewarm(t *testing.T) {
 	}
 	b := wasipy.New(wasipy.Config{CacheDir: dir})
 	defer b.Close()
-	for _, f := range b.Doctor(context.Background()) {
-		t.Logf("%+v", f)
+	found := b.Doctor(context.Background())
+	if len(found) == 0 || !found[0].OK {
+		t.Fatalf("the doctor finds %+v", found)
+	}
+	prepared := false
+	for _, f := range found {
+		if f.Name == "" || f.Text == "" {
+			t.Errorf("a finding says nothing: %+v", f)
+		}
+		prepared = prepared || f.OK && strings.Contains(f.Text, first.CacheDir)
+	}
+	if !prepared {
+		t.Errorf("the doctor does not find what is prepared in %s: %+v", first.CacheDir, found)
 	}
 }
 

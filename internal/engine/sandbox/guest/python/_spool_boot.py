@@ -19,6 +19,7 @@ import types
 _MAX_VALUE = 1 << 20  # characters of a repr
 _MAX_TEXT = 1 << 16  # of an exception's message
 _fresh = False
+_first = None  # what we put first in sys.path
 _count = 0
 
 
@@ -177,7 +178,8 @@ def _run(script):
     space["__name__"] = "__main__"
     if file:
         space["__file__"] = file
-    sys.argv = [file or ("" if cell else "-c"), *(script.get("args") or [])]
+    sys.argv = [file or script.get("name") or "", *(script.get("args") or [])]
+    _begin_path(file)
     lines = code.splitlines(True)
     linecache.cache[name] = (len(code), None, lines, name)
     result = {"exit_code": 0}
@@ -203,6 +205,21 @@ def _run(script):
         e.__traceback__ = None
     _flush()
     return result
+
+
+def _begin_path(file):
+    """Lets sys.path begin as Python has it: with the directory of the script,
+    or with the working directory. What scripts changed there stays."""
+    global _first
+    first = os.path.dirname(os.path.realpath(file)) if file else ""
+    path = sys.path
+    if first == _first or type(path) is not list:
+        return
+    if _first is not None and path[:1] == [_first]:
+        del path[0]
+    if path[:1] != [first]:
+        path.insert(0, first)
+    _first = first
 
 
 def _execute(code, name, space, cell):
