@@ -18,10 +18,17 @@ func dialAs(uid int, address netip.AddrPort) (net.Conn, error) {
 	}
 	done := make(chan result)
 	go func() {
-		// The user of one thread changes. It is never unlocked, and ends with the
-		// goroutine.
+		// The user of one thread changes. If it cannot be changed back, the
+		// thread stays locked and ends with the goroutine.
 		runtime.LockOSThread()
-		fd, err := connectAs(uid, address)
+		own := os.Geteuid()
+		fd, err := -1, become(uid)
+		if err == nil {
+			fd, err = connect(address)
+		}
+		if become(own) == nil {
+			runtime.UnlockOSThread()
+		}
 		done <- result{fd, err}
 	}()
 	r := <-done
@@ -33,13 +40,18 @@ func dialAs(uid int, address netip.AddrPort) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// connectAs changes the user of this thread and connects.
-func connectAs(uid int, address netip.AddrPort) (fd int, err error) {
+// become changes the effective user of this thread.
+func become(uid int) error {
 	const keep = ^uintptr(0)
 	// The system call, unlike the function of that name, is for one thread.
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
-		return -1, fmt.Errorf("become user %d: %w", uid, errno)
+		return fmt.Errorf("become user %d: %w", uid, errno)
 	}
+	return nil
+}
+
+// connect connects to an address.
+func connect(address netip.AddrPort) (fd int, err error) {
 	var to unix.Sockaddr = &unix.SockaddrInet6{Port: int(address.Port()), Addr: address.Addr().As16()}
 	family := unix.AF_INET6
 	if address.Addr().Is4() {

@@ -4,7 +4,12 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
+	"io"
+	"log"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -185,12 +190,23 @@ func TestStateFiles(t *testing.T) {
 func TestTokenFiles(t *testing.T) {
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
-	check := func() []Finding { return tokenFiles(t.Context(), Options{TokenFile: token}) }
-	want(t, check(), Warning, "cannot be read", "restore it")
-	write(t, 0o644, token)
-	want(t, check(), Problem, "other users have access", "chmod 600")
-	write(t, 0o600, token)
-	want(t, check(), OK, "closed to others", "")
+	server := []process{{args: []string{"spool", "exec-server", "--ws-token-file", "token"}, cwd: dir}}
+	for name, check := range map[string]func() []Finding{
+		"of this command": func() []Finding {
+			return tokenFiles(Options{TokenFile: token}, func() ([]process, error) { return nil, nil })
+		},
+		"of a server": func() []Finding { return tokenFiles(Options{}, func() ([]process, error) { return server, nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			_ = os.Remove(token)
+			want(t, check(), Warning, "cannot be read", "restore it")
+			write(t, 0o644, token)
+			want(t, check(), Problem, "other users have access", "chmod 600")
+			write(t, 0o600, token)
+			want(t, check(), OK, "closed to others: 1", "")
+		})
+	}
+	want(t, tokenFiles(Options{}, func() ([]process, error) { return nil, nil }), OK, "no server or command", "")
 }
 
 func TestSecretFiles(t *testing.T) {
@@ -235,7 +251,6 @@ func TestKeepers(t *testing.T) {
 
 // TestLeftProcesses starts a process whose keeper does not exist.
 func TestLeftProcesses(t *testing.T) {
-	want(t, leftProcesses(t.Context()), Worst(leftProcesses(t.Context())), "", "") // other programs may have left some
 	owner := "doctortest" + strconv.FormatInt(time.Now().UnixNano(), 36)
 	l, err := launch.New(launch.Options{Owner: owner})
 	if err != nil {
@@ -290,6 +305,56 @@ func TestJudge(t *testing.T) {
 		{at("127.0.0.1:9"), attempts{own: attempt{err: os.ErrDeadlineExceeded}}, Warning, "did not answer"},
 	} {
 		want(t, []Finding{judge(tt.listener, tt.attempts)}, tt.want, tt.text, "")
+	}
+}
+
+// TestTry tries servers with and without TLS.
+func TestTry(t *testing.T) {
+	answer := func(status int) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if status == http.StatusSwitchingProtocols {
+				w.Header().Set("Upgrade", r.Header.Get("Upgrade"))
+				w.Header().Set("Connection", "Upgrade")
+			}
+			w.WriteHeader(status)
+		})
+	}
+	for _, tt := range []struct {
+		name   string
+		status int
+		tls    *tls.Config
+		want   attempt
+	}{
+		{"open", 101, nil, attempt{let: true}},
+		{"refuses", 401, nil, attempt{}},
+		{"refuses other users", 403, nil, attempt{}},
+		{"open over TLS", 101, &tls.Config{}, attempt{let: true, tls: true}},
+		{"wants a token over TLS", 401, &tls.Config{}, attempt{tls: true}},
+		{"wants a certificate", 101, &tls.Config{ClientAuth: tls.RequireAnyClientCert}, attempt{tls: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := httptest.NewUnstartedServer(answer(tt.status))
+			s.Config.ErrorLog = log.New(io.Discard, "", 0)
+			if s.TLS = tt.tls; s.TLS != nil {
+				s.StartTLS()
+			} else {
+				s.Start()
+			}
+			defer s.Close()
+			at := s.Listener.Addr().(*net.TCPAddr).AddrPort()
+			if got := try(t.Context(), dialTCP(at, os.Geteuid())); got != tt.want {
+				t.Errorf("found %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+	s := httptest.NewServer(answer(http.StatusTeapot))
+	at := s.Listener.Addr().(*net.TCPAddr).AddrPort()
+	if got := try(t.Context(), dialTCP(at, os.Geteuid())); got.err == nil {
+		t.Errorf("another program: %+v", got)
+	}
+	s.Close()
+	if got := try(t.Context(), dialTCP(at, os.Geteuid())); got.err == nil {
+		t.Errorf("no program: %+v", got)
 	}
 }
 

@@ -83,14 +83,14 @@ func judge(l listener, a attempts) Finding {
 	case a.own.err != nil:
 		return warning("look at its log", "the server on %s did not answer: %v", where, a.own.err)
 	case a.own.let && public:
-		return problem(restart+" with --ws-auth, or on 127.0.0.1",
+		return problem(restart+" without "+insecureFlag+", or on 127.0.0.1",
 			"the server on %s takes clients without a token: every client that can reach this machine runs commands as you", where)
 	case others && said:
 		return warning(restart+" without "+insecureFlag, "the server on %s lets every user of this machine run commands as you, as %s says", where, insecureFlag)
 	case others:
 		return problem(restart+" with --ws-auth", "the server on %s lets every user of this machine run commands as you", where)
 	case public && !a.own.tls:
-		return warning(restart+" with TLS, or on 127.0.0.1 and reach it through ssh -L",
+		return warning(restart+" on a wss:// address, or on 127.0.0.1 and reach it through ssh -L",
 			"the server on %s wants a token, and the token and all output cross the network unencrypted", where)
 	case a.other != nil && a.own.let:
 		return ok("the server on %s took your client without a token and refused another user's", where)
@@ -172,6 +172,10 @@ func upgrade(ctx context.Context, c net.Conn) (bool, error) {
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), req)
 	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "remote error" { // TLS: the server wants a certificate
+			return false, nil
+		}
 		return false, err
 	}
 	defer resp.Body.Close()

@@ -21,7 +21,7 @@ func stateChecks(o Options) []Check {
 	return []Check{
 		{Name: "directory", Try: one(func(context.Context) Finding { return directory(o.Dir) })},
 		{Name: "files", Try: func(ctx context.Context) []Finding { return stateFiles(ctx, o.Dir) }},
-		{Name: "token-files", Try: func(ctx context.Context) []Finding { return tokenFiles(ctx, o) }},
+		{Name: "token-files", Try: func(context.Context) []Finding { return tokenFiles(o, spoolProcesses) }},
 		{Name: "file-locks", Try: one(func(ctx context.Context) Finding { return fileLocks(ctx, o.Dir) })},
 		{Name: "disk", Try: func(context.Context) []Finding { return disk(o.Dir) }},
 	}

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,16 +9,16 @@ import (
 )
 
 // secretFlags are flags of our commands whose value is a file with a secret.
-var secretFlags = []string{"--token-file", "--ws-token-file", "--ws-shared-secret-file", "--tls-key"}
+var secretFlags = []string{"--token-file", "--ws-token-file", "--ws-shared-secret-file", "--tls-key", "--tls-client-cert"}
 
-// tokenFiles checks the files with secrets that this user and the user's servers
+// tokenFiles checks the files with secrets that this user and the given processes
 // name.
-func tokenFiles(_ context.Context, o Options) []Finding {
+func tokenFiles(o Options, processes func() ([]process, error)) []Finding {
 	files := make(map[string]bool)
 	if o.TokenFile != "" {
 		files[o.TokenFile] = true
 	}
-	servers, err := spoolProcesses()
+	servers, err := processes()
 	for _, p := range servers {
 		for _, name := range secretFiles(p.args) {
 			if !filepath.IsAbs(name) {
