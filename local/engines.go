@@ -6,8 +6,10 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/agents"
+	"github.com/spool-run/spool/internal/engine/audit"
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/engine/sandbox"
@@ -24,6 +26,7 @@ const sparePipes = 8
 // engines are all that there are. Each is made when first used.
 func engines() map[string]host.NewEngine {
 	return map[string]host.NewEngine{
+		access.AuditEngine: func(string) (engine.Engine, error) { return audit.Engine{}, nil },
 		spool.EngineProcess: func(owner string) (engine.Engine, error) {
 			return process.New(process.Options{Owner: owner, Spares: sparePipes})
 		},

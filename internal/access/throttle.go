@@ -74,7 +74,7 @@ func (t *Throttle) Authenticate(r *http.Request) (*Subject, error) {
 	if err == nil || errors.As(err, &refusal) && refusal.Err != nil { // not the client's fault
 		return s, err
 	}
-	from, delay, ok := t.fail(sourceOf(r))
+	from, delay, ok := t.fail(Source(r))
 	if !ok {
 		return nil, &Refusal{Status: http.StatusTooManyRequests, Text: "too many failed attempts", RetryAfter: maxDelay, repeated: true}
 	}
@@ -130,9 +130,9 @@ func (t *Throttle) fail(name string) (from *source, delay time.Duration, ok bool
 	return from, delay, true
 }
 
-// sourceOf returns where a request comes from: the user of a Unix socket, the
-// IPv4 address, or the network of 64 bits of an IPv6 address.
-func sourceOf(r *http.Request) string {
+// Source returns where a request comes from: the user of a Unix socket, the IPv4
+// address, or the network of 64 bits of an IPv6 address.
+func Source(r *http.Request) string {
 	if p, ok := PeerOf(r.Context()); ok {
 		return "uid " + strconv.Itoa(p.UID)
 	}

@@ -286,6 +286,16 @@ func (b *Backend) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) 
 	return m.stat(ctx)
 }
 
+// Describe returns what does not change about a run, such as its labels, without
+// asking its keeper. The rest may be out of date.
+func (b *Backend) Describe(ctx context.Context, id spool.RunID) (spool.Info, error) {
+	m, err := b.mirrorOf(ctx, id)
+	if err != nil {
+		return spool.Info{}, err
+	}
+	return m.description(), nil
+}
+
 // List implements [spool.Backend].
 func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
 	return func(yield func(spool.Info, error) bool) {

@@ -2,7 +2,9 @@ package execserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -10,15 +12,26 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
 // checkEvery is how often the tokens of open connections are checked.
 const checkEvery = time.Second
 
-// admission is an open connection of a subject whose token may be revoked.
+// admission is an open connection of a subject, whose token may be revoked.
 type admission struct {
 	subject *access.Subject
+	from    string
+	backend spool.Backend // what the subject may use
 	cancel  context.CancelCauseFunc
+}
+
+// fileCheck returns what checks the paths that a client uses; nil allows all.
+func (a *admission) fileCheck() func(path string) error {
+	if !a.subject.Scopes.RestrictsFiles() {
+		return nil
+	}
+	return a.subject.Scopes.CheckPath
 }
 
 // authenticate returns the subject of a request, or answers it with the reason
@@ -31,6 +44,7 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (*access.S
 	if err == nil {
 		return subject, true
 	}
+	s.guard.Denied(nil, access.Source(r), access.ActConnect, err)
 	refusal := &access.Refusal{Status: http.StatusInternalServerError, Text: "authentication failed"}
 	errors.As(err, &refusal)
 	s.log.Info("connection refused", "peer", r.RemoteAddr, "status", refusal.Status, "reason", refusal.Text, "err", refusal.Err)
@@ -41,17 +55,21 @@ func (s *Server) authenticate(w http.ResponseWriter, r *http.Request) (*access.S
 	return nil, false
 }
 
-// admit returns a context that ends when the token of the subject expires or is
-// revoked. The caller calls leave at the end of the connection.
-func (s *Server) admit(ctx context.Context, subject *access.Subject) (_ context.Context, leave func()) {
-	if s.opts.Auth == nil {
-		return ctx, func() {}
-	}
+// admit begins a connection. Its context ends when the token of the subject
+// expires or is revoked. The caller calls leave at the end of the connection.
+func (s *Server) admit(ctx context.Context, subject *access.Subject, from string) (_ context.Context, a *admission, leave func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	a := &admission{subject, cancel}
+	a = &admission{subject, from, s.guard.Backend(subject, from), cancel}
+	s.guard.Connected(subject, from)
+	if s.opts.Auth == nil {
+		return ctx, a, func() {
+			s.guard.Disconnected(subject, from, a.backend, "")
+			cancel(nil)
+		}
+	}
 	var expiry *time.Timer
 	if !subject.Expires.IsZero() {
-		expiry = time.AfterFunc(time.Until(subject.Expires), func() { s.dismiss(a, context.DeadlineExceeded) })
+		expiry = time.AfterFunc(time.Until(subject.Expires), func() { s.dismiss(a, errExpired) })
 	}
 	s.mu.Lock()
 	s.admitted[a] = struct{}{}
@@ -64,13 +82,18 @@ func (s *Server) admit(ctx context.Context, subject *access.Subject) (_ context.
 	if start {
 		go s.checkAdmitted()
 	}
-	return ctx, func() {
+	return ctx, a, func() {
 		if expiry != nil {
 			expiry.Stop()
 		}
 		s.mu.Lock()
 		delete(s.admitted, a)
 		s.mu.Unlock()
+		reason := ""
+		if cause := context.Cause(ctx); errors.Is(cause, spool.ErrDenied) {
+			reason = cause.Error()
+		}
+		s.guard.Disconnected(subject, from, a.backend, reason)
 		cancel(nil)
 	}
 }
@@ -111,5 +134,13 @@ func (s *Server) checkAdmitted() {
 	}
 }
 
-// backendOf returns what a subject may use of the backend.
-func (s *Server) backendOf(*access.Subject) spool.Backend { return s.opts.Backend }
+var errExpired = fmt.Errorf("%w: the token has expired", spool.ErrDenied)
+
+// httpRequest serves http/request, for subjects that could send the request with a
+// process of their own.
+func (c *conn) httpRequest(ctx context.Context, params json.RawMessage) (any, error) {
+	if !c.subject.Scopes.CanStart() {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "%s", c.subject.Scopes.Require(access.Start))
+	}
+	return c.http.handle(ctx, params)
+}

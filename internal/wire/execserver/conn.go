@@ -41,7 +41,7 @@ type conn struct {
 }
 
 // serve handles one connection until it ends.
-func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool, subject *access.Subject) error {
+func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool, a *admission) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Ending the context must unblock a connection that waits in a read.
@@ -49,11 +49,12 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool, subjec
 	defer stop()
 
 	c := &conn{
-		server: s, subject: subject, backend: s.backendOf(subject), rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel,
+		server: s, subject: a.subject, backend: a.backend, rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel,
 		lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes), urgent: rpc.NewLanes(maxInFlight, maxInFlightBytes),
 		binary: binary, follows: make(map[uint32]*follow), held: make(map[*process]*resumption),
 	}
 	c.files = newFiles(c.notify)
+	c.files.allow, c.files.denied = a.fileCheck(), func(err error) { s.guard.Denied(a.subject, a.from, access.ActFiles, err) }
 	c.http = newHTTPRequests(c.notify)
 	err := c.rpc.Serve(ctx, c)
 	cancel()
@@ -182,10 +183,13 @@ func (c *conn) route(r *rpc.Request) (route, bool) {
 		if r.Method != "http/request" {
 			return route{}, false
 		}
-		return route{family: "http", call: c.http.handle}, true
+		return route{family: "http", call: c.httpRequest}, true
 	}
 	if name, ok := environmentFamilies[r.Method]; ok {
 		return route{family: name, control: true, call: func(_ context.Context, p json.RawMessage) (any, error) {
+			if err := c.files.checkEnvironment(r.Method); err != nil {
+				return nil, err
+			}
 			result, _, err := environmentMethod(r.Method, p, c.server.env)
 			return result, err
 		}}, true

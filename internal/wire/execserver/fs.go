@@ -27,6 +27,8 @@ const (
 // file handles and its watch.
 type files struct {
 	notify func(method string, params any)
+	allow  func(path string) error // whether a path may be used; nil allows every path
+	denied func(err error)         // is told of every refusal; may be nil
 
 	mu        sync.Mutex
 	closed    bool
@@ -119,11 +121,15 @@ func (p *pathParams) resolve() (string, error) {
 }
 
 // decodePath decodes params, which embed [pathParams], and returns the path.
-func decodePath(params json.RawMessage, p interface{ resolve() (string, error) }, required ...string) (string, error) {
+func (f *files) decodePath(params json.RawMessage, p interface{ resolve() (string, error) }, required ...string) (string, error) {
 	if err := decode(params, p, required...); err != nil {
 		return "", err
 	}
-	return p.resolve()
+	path, err := p.resolve()
+	if err != nil {
+		return "", err
+	}
+	return path, f.check(path)
 }
 
 func (p *pathParams) follow() bool { return isTrue(p.FollowSymlinks) }
@@ -142,7 +148,7 @@ func isSyntaxError(err error) bool {
 
 func (f *files) readFile(ctx context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	path, err := decodePath(params, &p, "path")
+	path, err := f.decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +218,7 @@ func (f *files) writeFile(ctx context.Context, params json.RawMessage) (any, err
 		pathParams
 		Data string `json:"dataBase64"`
 	}
-	path, err := decodePath(params, &p, "path", "dataBase64")
+	path, err := f.decodePath(params, &p, "path", "dataBase64")
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +260,7 @@ func (f *files) createDirectory(_ context.Context, params json.RawMessage) (any,
 		pathParams
 		Recursive *bool `json:"recursive"`
 	}
-	path, err := decodePath(params, &p, "path")
+	path, err := f.decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +309,7 @@ type metadata struct {
 
 func (f *files) getMetadata(_ context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	path, err := decodePath(params, &p, "path")
+	path, err := f.decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}
@@ -333,7 +339,7 @@ func (f *files) getMetadata(_ context.Context, params json.RawMessage) (any, err
 
 func (f *files) canonicalize(_ context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	path, err := decodePath(params, &p, "path")
+	path, err := f.decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}
@@ -363,7 +369,7 @@ type directoryEntry struct {
 
 func (f *files) readDirectory(ctx context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	path, err := decodePath(params, &p, "path")
+	path, err := f.decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}
@@ -417,7 +423,7 @@ func (f *files) remove(_ context.Context, params json.RawMessage) (any, error) {
 		Recursive *bool `json:"recursive"`
 		Force     *bool `json:"force"`
 	}
-	path, err := decodePath(params, &p, "path")
+	path, err := f.decodePath(params, &p, "path")
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,9 @@ func (f *files) copy(ctx context.Context, params json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := f.checkCopy(ctx, source, destination); err != nil {
+		return nil, err
+	}
 	info, err := os.Lstat(source)
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func (f *files) open(_ context.Context, params json.RawMessage) (any, error) {
 		HandleID string  `json:"handleId"`
 		Mode     *string `json:"mode"`
 	}
-	path, err := decodePath(params, &p, "handleId", "path")
+	path, err := f.decodePath(params, &p, "handleId", "path")
 	if err != nil {
 		return nil, err
 	}

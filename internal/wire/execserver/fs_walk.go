@@ -62,6 +62,9 @@ func (f *files) walk(ctx context.Context, params json.RawMessage) (any, error) {
 		return nil, err
 	}
 	path, err := p.resolve()
+	if err == nil {
+		err = f.check(path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +75,11 @@ func (f *files) walk(ctx context.Context, params json.RawMessage) (any, error) {
 		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "filesystem walk limits exceed maximums: depth=%d, directories=%d, entries=%d",
 			maxWalkDepth, maxWalkDirectories, maxWalkEntries)
 	}
-	return walkTree(ctx, path, o)
+	result, err := walkTree(ctx, path, o)
+	if err != nil {
+		return nil, err
+	}
+	return f.allowed(result), nil
 }
 
 // walker lists a tree breadth first.

@@ -57,6 +57,11 @@ func (f *files) watchMissing(_ context.Context, params json.RawMessage) (any, er
 		if isSyntaxError(err) {
 			return nil, err
 		}
+		if err == nil {
+			if err := f.check(path); err != nil {
+				return nil, err
+			}
+		}
 		usable = usable && err == nil
 		missing = append(missing, path)
 	}
@@ -65,6 +70,11 @@ func (f *files) watchMissing(_ context.Context, params json.RawMessage) (any, er
 		path, err := fileuri.Parse(*p.Present)
 		if isSyntaxError(err) {
 			return nil, err
+		}
+		if err == nil {
+			if err := f.check(path); err != nil {
+				return nil, err
+			}
 		}
 		usable = usable && err == nil
 		present = path

@@ -572,7 +572,7 @@ func (c *conn) terminate(ctx context.Context, id string) (bool, error) {
 	if proc.run == "" {
 		return false, nil
 	}
-	info, err := c.backend.Stat(ctx, proc.run)
+	info, err := c.server.opts.Backend.Stat(ctx, proc.run) // a process of the session is the subject's
 	if err != nil || info.State == spool.StateClosed {
 		return false, nil
 	}

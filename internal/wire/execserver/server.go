@@ -45,6 +45,7 @@ const (
 type Options struct {
 	Backend  spool.Backend
 	Auth     access.Authenticator // nil admits every client as the owner
+	Audit    *access.Audit        // nil writes no audit log
 	Version  string               // reported to clients
 	Cwd      string               // reported to clients
 	Detached time.Duration        // zero means DefaultDetached
@@ -62,6 +63,8 @@ type Server struct {
 	id   string // label of the runs it starts
 	env  environment
 	log  *slog.Logger
+
+	guard *access.Guard
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -91,6 +94,7 @@ func New(o Options) *Server {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{opts: o, id: newUUID(), log: o.Logger, env: newEnvironment(o.Cwd, o.Version), sessions: make(map[string]*session), admitted: make(map[*admission]struct{})}
+	s.guard = access.NewGuard(o.Backend, o.Audit)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -136,14 +140,14 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.wg.Done()
-	ctx, leave := s.admit(ctx, subject)
+	ctx, a, leave := s.admit(ctx, subject, access.Source(r))
 	defer leave()
 	s.wg.Go(func() {
 		err := rpc.KeepAlive(ctx, t, pingEvery)
 		s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 		cancel()
 	})
-	err = s.serve(ctx, t, c.Subprotocol() == runproto.Subprotocol, subject)
+	err = s.serve(ctx, t, c.Subprotocol() == runproto.Subprotocol, a)
 	s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 }
 
@@ -167,7 +171,9 @@ func (s *Server) ServeStdio(ctx context.Context, r io.Reader, w io.Writer) error
 		return spool.ErrClosed
 	}
 	defer s.wg.Done()
-	err := s.serve(ctx, rpc.Lines(r, w, "exec-server stdio"), false, access.Owner())
+	ctx, a, leave := s.admit(ctx, access.Owner(), "stdio")
+	defer leave()
+	err := s.serve(ctx, rpc.Lines(r, w, "exec-server stdio"), false, a)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
