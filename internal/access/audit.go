@@ -29,6 +29,7 @@ const (
 	ActInput      = "input"
 	ActAnswer     = "answer"
 	ActControl    = "control"
+	ActDelete     = "delete"
 	ActFiles      = "files"  // only if it was refused
 	ActDenied     = "denied" // What is the act that was refused
 )

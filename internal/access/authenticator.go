@@ -1,7 +1,6 @@
 package access
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -50,53 +49,4 @@ func bearer(r *http.Request) (string, error) {
 		return "", errInvalid
 	}
 	return token, nil
-}
-
-// Peer is the process at the other end of a Unix socket, as the kernel says.
-type Peer struct {
-	UID int
-	PID int // zero if unknown
-}
-
-type peerKey struct{}
-
-// WithPeer returns a context of a connection over a Unix socket. A listener sets
-// it as the base of its requests' contexts.
-func WithPeer(ctx context.Context, p Peer) context.Context {
-	return context.WithValue(ctx, peerKey{}, p)
-}
-
-// PeerOf returns the peer of a connection over a Unix socket.
-func PeerOf(ctx context.Context) (Peer, bool) {
-	p, ok := ctx.Value(peerKey{}).(Peer)
-	return p, ok
-}
-
-// Peers admits the processes of one user over a Unix socket as the owner of the
-// machine, and leaves every other request to the next authenticator.
-type Peers struct {
-	UID  int
-	Next Authenticator // nil refuses all others
-}
-
-// Authenticate implements [Authenticator].
-func (p *Peers) Authenticate(r *http.Request) (*Subject, error) {
-	peer, ok := PeerOf(r.Context())
-	switch {
-	case ok && peer.UID == p.UID:
-		return Owner(), nil
-	case p.Next != nil:
-		return p.Next.Authenticate(r)
-	case ok:
-		return nil, &Refusal{Status: http.StatusForbidden, Text: "this socket serves another user"}
-	}
-	return nil, errMissing
-}
-
-// Valid implements [Authenticator].
-func (p *Peers) Valid(s *Subject) error {
-	if p.Next == nil || s.IsOwner() && s.token == "" && s.Expires.IsZero() {
-		return nil
-	}
-	return p.Next.Valid(s)
 }

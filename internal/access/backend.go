@@ -114,13 +114,14 @@ type backend struct {
 	account *account // nil without quotas
 
 	mu    sync.Mutex
-	read  map[spool.RunID]bool  // runs whose reading was written to the audit log
+	read  map[spool.RunID]bool  // runs that were read
 	typed map[spool.RunID]int64 // bytes of standard input that were not
 }
 
 var (
 	_ spool.Backend   = (*backend)(nil)
 	_ record.Follower = (*backend)(nil)
+	_ spool.Remover   = (*backend)(nil)
 )
 
 // maxNoted is how many runs are remembered as read.
@@ -316,12 +317,16 @@ func (b *backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 
 // Read implements [spool.Backend].
 func (b *backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
-	if err := b.enterRead(ctx, id); err != nil {
+	gone, err := b.enterPage(ctx, id)
+	if err != nil {
 		return spool.Page{}, err
 	}
 	page, err := b.inner.Read(ctx, id, q)
 	if err != nil {
 		return page, err
+	}
+	if gone && !b.owns(&page.Info) {
+		return spool.Page{}, notFound(id)
 	}
 	if b.account != nil {
 		size := 0
@@ -333,13 +338,25 @@ func (b *backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spoo
 	return page, err
 }
 
+// enterPage is enterRead for a reader of pages, who may go on in a run that was
+// removed: gone says that the page tells whose it was.
+func (b *backend) enterPage(ctx context.Context, id spool.RunID) (gone bool, err error) {
+	err = b.enterRead(ctx, id)
+	if !errors.Is(err, spool.ErrNotFound) {
+		return false, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.read[id] {
+		return false, err
+	}
+	return true, nil
+}
+
 // enterRead checks a read, and writes the first one of a run to the audit log.
 func (b *backend) enterRead(ctx context.Context, id spool.RunID) error {
 	if _, err := b.enter(ctx, ActRead, Read, id); err != nil {
 		return err
-	}
-	if b.guard.audit == nil {
-		return nil
 	}
 	b.mu.Lock()
 	known := b.read[id]

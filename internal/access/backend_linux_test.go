@@ -75,6 +75,7 @@ func start(t *testing.T, b spool.Backend, spec spool.Spec) *spool.Run {
 // follower is a backend that has events as records.
 type follower interface {
 	spool.Backend
+	spool.Remover
 	record.Follower
 }
 
@@ -89,7 +90,7 @@ func TestGuardedBackend(t *testing.T) {
 	large := access.Quotas{Live: 1 << 20, Sandboxes: 1, StartsPerMinute: 1 << 20, DiskBytes: 1 << 40, AnswerRate: 1 << 40}
 	for name, s := range map[string]*access.Subject{
 		"admin":   {Name: "root", Scopes: access.Scopes{access.Admin}},
-		"subject": {Name: "alice", Scopes: access.DefaultScopes(), Quotas: large},
+		"subject": {Name: "alice", Scopes: append(access.DefaultScopes(), access.Delete), Quotas: large},
 	} {
 		t.Run(name, func(t *testing.T) {
 			backendtest.Run(t, func(t *testing.T) spool.Backend {

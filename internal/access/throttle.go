@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -130,15 +129,12 @@ func (t *Throttle) fail(name string) (from *source, delay time.Duration, ok bool
 	return from, delay, true
 }
 
-// Source returns where a request comes from: the user of a Unix socket, the IPv4
-// address, or the network of 64 bits of an IPv6 address.
+// Source returns where a request comes from: an IPv4 address, a network of 64 bits
+// of an IPv6 address, or a unix socket.
 func Source(r *http.Request) string {
-	if p, ok := PeerOf(r.Context()); ok {
-		return "uid " + strconv.Itoa(p.UID)
-	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
-		return r.RemoteAddr
+		return "unix"
 	}
 	addr, err := netip.ParseAddr(host)
 	if err != nil {

@@ -283,35 +283,3 @@ func TestScopes(t *testing.T) {
 		t.Errorf("%q, %v", s, err)
 	}
 }
-
-func TestPeers(t *testing.T) {
-	path := filepath.Join(t.TempDir(), TokenFileName)
-	secret := create(t, path, Token{Name: "a"})
-	peers := &Peers{UID: 7, Next: openTokens(t, path)}
-	from := func(uid int, token string) *http.Request {
-		r := request(token)
-		return r.WithContext(WithPeer(t.Context(), Peer{UID: uid}))
-	}
-	if s, err := peers.Authenticate(from(7, "")); err != nil || !s.IsOwner() || peers.Valid(s) != nil {
-		t.Errorf("%v, %v", s, err)
-	}
-	s, err := peers.Authenticate(from(8, secret))
-	if err != nil || s.Name != "a" || peers.Valid(s) != nil {
-		t.Errorf("%v, %v", s, err)
-	}
-	if _, err := RevokeToken(path, "a"); err != nil {
-		t.Fatal(err)
-	}
-	if peers.Valid(s) == nil {
-		t.Error("a revoked token is valid")
-	}
-	if _, err := peers.Authenticate(from(8, "")); err == nil {
-		t.Error("another user is admitted")
-	}
-	if _, err := (&Peers{UID: 7}).Authenticate(from(8, secret)); err == nil {
-		t.Error("another user is admitted")
-	}
-	if _, err := (&Peers{UID: 7}).Authenticate(request(secret)); err == nil {
-		t.Error("a request without a peer is admitted")
-	}
-}

@@ -135,6 +135,7 @@ func calls(t *testing.T, b spool.Backend, id spool.RunID, d spool.Digest) map[st
 		err = errors.Join(err, r.Close())
 	}
 	errs["blob"] = err
+	_, errs["remove"] = b.(spool.Remover).Remove(ctx, []spool.RunID{id}, true)
 	return errs
 }
 
@@ -165,7 +166,8 @@ func blobOf(t *testing.T, b spool.Backend, id spool.RunID) spool.Digest {
 
 func TestSubjectsAreIsolated(t *testing.T) {
 	s := newShared(t)
-	alice, bob, admin := s.dial("alice"), s.dial("bob"), s.dial("root", access.Admin)
+	usual := append(access.DefaultScopes(), access.Delete)
+	alice, bob, admin := s.dial("alice", usual...), s.dial("bob", usual...), s.dial("root", access.Admin)
 	start := func(b spool.Backend, name string) spool.RunID {
 		t.Helper()
 		spec := script("read x")
@@ -236,6 +238,13 @@ func TestSubjectsAreIsolated(t *testing.T) {
 		t.Errorf("start as alice: %v", err)
 	}
 
+	if got, err := bob.Storage(t.Context()); err != nil || got.LiveRuns != 1 {
+		t.Errorf("storage: %+v, %v", got, err)
+	}
+	if _, err := admin.Remove(t.Context(), []spool.RunID{s.audit.Run()}, true); !errors.Is(err, spool.ErrDenied) {
+		t.Errorf("admin removes the audit log: %v", err)
+	}
+
 	// The subject itself and admin can do all of it.
 	for name, b := range map[string]spool.Backend{"alice": alice, "admin": admin} {
 		id := start(alice, "own")
@@ -256,9 +265,9 @@ func TestScopesAreChecked(t *testing.T) {
 		"stat": access.Read, "read": access.Read, "follow": access.Read, "blob": access.Read,
 		"stdin": access.Input, "eof": access.Input, "answer": access.Answer,
 		"interrupt": access.Control, "signal": access.Control, "resize": access.Control,
-		"stop": access.Control, "kill": access.Control, "restart": access.Control,
+		"stop": access.Control, "kill": access.Control, "restart": access.Control, "remove": access.Delete,
 	}
-	for i, only := range []access.Scope{access.Read, access.Input, access.Answer, access.Control, access.StartOf("process"), access.FilesOf("/")} {
+	for i, only := range []access.Scope{access.Read, access.Input, access.Answer, access.Control, access.Delete, access.StartOf("process"), access.FilesOf("/")} {
 		info, err := owner.Start(t.Context(), spec)
 		if err != nil {
 			t.Fatal(err)

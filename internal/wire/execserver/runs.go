@@ -226,7 +226,7 @@ func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error)
 
 // power returns the backend as an interface that not every backend has.
 func power[T any](c *conn, method string) (T, error) {
-	p, ok := c.server.opts.Backend.(T)
+	p, ok := c.backend.(T)
 	if !ok {
 		return p, fmt.Errorf("%s: %w by this server", method, spool.ErrUnsupported)
 	}
