@@ -360,16 +360,24 @@ func TestFilesScope(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(dir, "outside/f")); err != nil || string(b) != "contents" {
 		t.Errorf("outside: %q, %v", b, err)
 	}
-	// A walk and a search do not leave the root by a link.
+	// A walk does not leave the root by a link.
 	var raw json.RawMessage
 	some.must("fs/walk", map[string]any{"path": uri("root"), "options": walk}, &raw)
 	if !strings.Contains(string(raw), "root/f") || strings.Contains(string(raw), "link") {
 		t.Errorf("walk: %s", raw)
 	}
-	some.must("capabilityRoots/discoverV1", map[string]any{"roots": []any{map[string]any{"id": "r", "path": uri("root")}}}, &raw)
-	if !strings.Contains(string(raw), "root/skill/SKILL.md") || strings.Contains(string(raw), "link") {
-		t.Errorf("search: %s", raw)
+	// What reads files of many directories needs all of them.
+	environment := map[string]map[string]any{
+		"environmentConfig/read":     {"cwd": uri("root"), "configPaths": [][]string{{"config.toml"}}, "requirementsPaths": [][]string{}},
+		"capabilityRoots/discoverV1": {"roots": []any{map[string]any{"id": "r", "path": uri("root")}}},
+		"capabilities/discoverV2":    {"cwd": uri("root")},
 	}
+	for method, params := range environment {
+		if err := some.call(method, params, nil); !isDenied(err) {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+	some.must("environment/info", nil, nil)
 	some.must("fs/readFile", map[string]any{"path": uri("root/f")}, nil)
 	some.must("fs/writeFile", map[string]any{"path": uri("root/g"), "dataBase64": "eA=="}, nil)
 	// A recursive copy does not follow a link of its destination.
@@ -389,6 +397,9 @@ func TestFilesScope(t *testing.T) {
 	}
 	all := connect("all", access.FilesOf("/"))
 	all.must("fs/readFile", map[string]any{"path": uri("outside/f")}, nil)
+	for method, params := range environment {
+		all.must(method, params, nil)
+	}
 }
 
 // The audit log says who connected and who was refused.
