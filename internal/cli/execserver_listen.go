@@ -87,7 +87,6 @@ func (o *serverOptions) usesTLS() bool { return o.selfSigned || o.tls != listen.
 // serverTLS returns the TLS configuration of a wss:// address, and nil for
 // others.
 func (a *app) serverTLS(o *serverOptions, addr listen.Address) (*tls.Config, error) {
-	files := o.tls
 	switch {
 	case addr.Scheme != "wss" && o.usesTLS():
 		return nil, usageErrorf("TLS needs a wss:// address, not %s", o.listen)
@@ -100,14 +99,15 @@ func (a *app) serverTLS(o *serverOptions, addr listen.Address) (*tls.Config, err
 		if err != nil {
 			return nil, err
 		}
-		if files, err = listen.SelfSigned(dir, addr.TCP.Addr()); err != nil {
+		files, err := listen.SelfSigned(dir, addr.TCP.Addr())
+		if err != nil {
 			return nil, err
 		}
-		files.ClientCA = o.tls.ClientCA
+		o.tls.Cert, o.tls.Key = files.Cert, files.Key
 	case o.tls.Cert == "" || o.tls.Key == "":
 		return nil, usageErrorf("wss:// needs --tls-cert and --tls-key, or --tls-self-signed")
 	}
-	config, err := files.Config()
+	config, err := o.tls.Config()
 	if err != nil {
 		return nil, &hintedError{err, `see --tls-cert in "spool exec-server --help"`}
 	}
@@ -135,18 +135,22 @@ func (a *app) printConnect(o *serverOptions, l *listen.Listener, config *tls.Con
 		return
 	}
 	fmt.Fprintf(a.stderr, "on another machine they need a copy of the token that only they can read: %s\n", o.auth.TokenFile)
-	if o.selfSigned || config == nil { // codex takes no fingerprint
+	if config == nil {
 		return
 	}
 	fmt.Fprintf(a.stderr, `codex connects after:
-  cat >>~/.codex/environments.toml <<END
-  default = "spool"
-  [[environments]]
-  id = "spool"
-  url = "%s"
-  auth_bearer_token = "$(%s)"
-  END
+(umask 077; set -C; cat >~/.codex/environments.toml) <<END
+default = "spool"
+include_local = false
+[[environments]]
+id = "spool"
+url = "%s"
+auth_bearer_token = "$(%s)"
+END
 `, l.ClientURL(), commandText([]string{"cat", o.auth.TokenFile}))
+	if o.selfSigned {
+		fmt.Fprintf(a.stderr, "and with SSL_CERT_FILE set to a file of authorities that includes %s\n", o.tls.Cert)
+	}
 }
 
 // listenHint returns the next step after an error of [listen.Open].

@@ -22,9 +22,13 @@ type Config struct {
 	Model  string // base URL of the model, see [modeltest.Model.URL]
 	Server string // URL of the exec-server
 	Token  string // bearer token of the server, if it needs one
-	Dir    string // working directory, also on the server
-	Prompt string // has a default
-	Args   []string
+	// Variable names the server in the environment, where there is no room for
+	// a token, instead of in the configuration.
+	Variable bool
+	Env      []string // more variables, "name=value"
+	Dir      string   // working directory, also on the server
+	Prompt   string   // has a default
+	Args     []string
 }
 
 // Result is the result of a run of codex.
@@ -103,6 +107,10 @@ func Exec(ctx context.Context, cfg Config) (*Result, error) {
 		"PATH=" + os.Getenv("PATH"),
 		"TERM=dumb",
 	}
+	if cfg.Variable {
+		cmd.Env = append(cmd.Env, "CODEX_EXEC_SERVER_URL="+cfg.Server)
+	}
+	cmd.Env = append(cmd.Env, cfg.Env...)
 	prompt := cfg.Prompt
 	if prompt == "" {
 		prompt = "Please do the task."
@@ -171,6 +179,9 @@ stream_max_retries = %[2]d
 func writeHome(home string, cfg Config) error {
 	if err := WriteConfig(home, cfg.Model, 0); err != nil {
 		return err
+	}
+	if cfg.Variable {
+		return nil
 	}
 	environments := fmt.Sprintf(`default = "remote"
 include_local = false
