@@ -72,7 +72,7 @@ var mayImport = map[string][]string{
 	"internal/wire/rpc":                         {"internal/gopool"},
 	"internal/wire/runproto":                    {"", "internal/wire/rpc"},
 	"internal/wire/execserver/fileuri":          {},
-	"internal/wire/execserver":                  {"", "internal/access", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/wire/execserver/fileuri", "internal/gopool", "internal/record", "internal/strict", "internal/privatedir"},
+	"internal/wire/execserver":                  {"", "internal/access", "internal/environ", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/wire/execserver/fileuri", "internal/gopool", "internal/record", "internal/strict", "internal/privatedir"},
 	"client":                                    {"", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/peer", "internal/record"},
 	"internal/keeper":                           {"", "internal/engine", "internal/eventlog", "internal/host", "internal/store", "internal/wire/rpc", "internal/wire/runproto", "internal/gopool", "internal/flock", "internal/environ", "internal/engine/process", "internal/record", "internal/fdpass", "internal/peer", "internal/privatedir"},
 	"internal/cli":                              {"", "internal/access", "render", "client", "local", "internal/collector", "internal/environ", "internal/doctor", "internal/engine/agents/sessions", "internal/engine/agents/takopi", "internal/listen", "internal/netcut", "internal/privatedir", "internal/strict", "internal/torture", "internal/wire/execserver"},

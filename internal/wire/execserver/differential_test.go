@@ -110,8 +110,9 @@ func TestOpenFileSurvivesReplacement(t *testing.T) {
 
 // machine is a directory with the files of a machine, and its environment.
 type machine struct {
-	dir string
-	env map[string]string
+	codex string // the binary
+	dir   string
+	env   map[string]string
 }
 
 // newMachine writes the files of testdata/differential and some that a text file
@@ -146,7 +147,8 @@ func newMachine(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	m := &machine{dir: dir, env: map[string]string{
+	// Find codex in the cache of the real home directory.
+	m := &machine{codex: codextest.Binary(t), dir: dir, env: map[string]string{
 		"HOME": filepath.Join(dir, "home"), "CODEX_HOME": filepath.Join(dir, "codex"), "TMPDIR": filepath.Join(dir, "tmp"), "SHELL": "/bin/bash",
 		"NODE_REPL_AUTH_TOKEN": "repl", "CODEX_ANYTHING": "any", "EMPTY_VALUE": "", "OPENAI_API_KEY": "secret",
 	}}
@@ -174,7 +176,7 @@ func (m *machine) connect(t *testing.T) (ours, codex *peer) {
 	for name, value := range m.env {
 		env = append(env, name+"="+value)
 	}
-	s, err := codextest.StartServerWith(codextest.Binary(t), env)
+	s, err := codextest.StartServerWith(m.codex, env)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -161,6 +161,7 @@ func (e environment) info() environmentInfo {
 			EnvironmentConfigRead: true,
 			HTTPHeaderEnvVars:     true,
 			FileWriteStreaming:    true,
+			ShellSnapshotV2:       true,
 		},
 	}
 	if runtime.GOOS == "darwin" {

@@ -46,12 +46,12 @@ func TestEnvironmentInfo(t *testing.T) {
 	if len(capabilities) != 15 {
 		t.Errorf("%d capabilities", len(capabilities))
 	}
-	for _, name := range []string{"capabilityDiscoveryV2", "environmentConfigRead", "httpHeaderEnvVars", "fileWriteStreaming"} {
+	for _, name := range []string{"capabilityDiscoveryV2", "environmentConfigRead", "httpHeaderEnvVars", "fileWriteStreaming", "shellSnapshotV2"} {
 		if capabilities[name] != true {
 			t.Errorf("%s is not advertised", name)
 		}
 	}
-	for _, name := range []string{"networkProxyLaunch", "credentialMasking", "shellSnapshotV2", "sandboxedFileStreaming"} {
+	for _, name := range []string{"networkProxyLaunch", "credentialMasking", "sandboxedFileStreaming"} {
 		if capabilities[name] != false {
 			t.Errorf("%s is advertised", name)
 		}

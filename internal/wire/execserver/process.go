@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
 	"github.com/spool-run/spool/internal/wire/rpc"
@@ -64,6 +65,8 @@ type startParams struct {
 	Sandbox               json.RawMessage `json:"sandbox"`
 	EnforceManagedNetwork bool            `json:"enforceManagedNetwork"`
 	NetworkProxy          json.RawMessage `json:"networkProxy"`
+
+	ShellSnapshot *snapshotRequest `json:"shellSnapshot"`
 }
 
 // envPolicy is a [spool.EnvPolicy] in the spelling of the dialect.
@@ -156,13 +159,26 @@ func (c *conn) routeStart(r *rpc.Request) route {
 	if err != nil {
 		return refuse(err)
 	}
+	restore := false
+	if p.ShellSnapshot != nil {
+		if restore, err = p.ShellSnapshot.check(p.Argv); err != nil {
+			return refuse(err)
+		}
+	}
 	c.session.sweep()
 	proc, err := c.session.reserve(p.ProcessID, c)
 	if err != nil {
 		return refuse(err)
 	}
 	rt.lane = "process " + p.ProcessID
-	rt.call = func(context.Context, json.RawMessage) (any, error) { return c.processStart(proc, spec) }
+	rt.call = func(context.Context, json.RawMessage) (any, error) {
+		if restore && c.subject.Scopes.Require(access.StartOf(spool.EngineProcess)) == nil {
+			if err := c.session.snapshots.apply(c.server.ctx, p.ShellSnapshot, &spec); err != nil {
+				c.server.log.Info("a shell starts with its startup files", "process", proc.id, "err", err)
+			}
+		}
+		return c.processStart(proc, spec)
+	}
 	rt.after = func(any) { c.followers.Go(func() { c.push(proc, 0) }) }
 	return rt
 }

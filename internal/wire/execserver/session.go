@@ -41,6 +41,8 @@ type session struct {
 	subject *access.Subject // whose session it is
 	id      string
 
+	snapshots shellSnapshots
+
 	mu     sync.Mutex
 	conn   *conn // nil while detached
 	procs  map[string]*process
