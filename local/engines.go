@@ -49,7 +49,7 @@ func sandboxBackends() map[string]func() (guest.Backend, error) {
 			return wasipy.New(wasipy.Config{Worker: func(args ...string) *exec.Cmd { return child(sandboxRole, args...) }}), nil
 		},
 		python.BackendPyodide: func() (guest.Backend, error) {
-			return pyodide.New(pyodide.Options{Dist: os.Getenv("SPOOL_PYODIDE")}), nil
+			return pyodide.New(pyodide.Options{Dist: os.Getenv("SPOOL_PYODIDE"), Node: os.Getenv("SPOOL_NODE")}), nil
 		},
 	}
 }

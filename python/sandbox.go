@@ -24,7 +24,8 @@ type SandboxConfig struct {
 	Dist   string `json:"dist,omitempty"`
 	Wheels string `json:"wheels,omitempty"`
 	// Node is the Node of the pyodide back end: a path on the machine that
-	// runs the sandbox, or a name in its PATH. Empty means node.
+	// runs the sandbox, or a name in its PATH. Empty means $SPOOL_NODE, or
+	// node. Servers refuse it, because it executes outside of the sandbox.
 	Node string `json:"node,omitempty"`
 	// JSHeapBytes bounds JavaScript's own heap in the pyodide back end, in
 	// which Python's memory is not; the default is 256 MiB.

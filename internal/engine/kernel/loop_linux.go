@@ -156,7 +156,7 @@ func (s *session) read(i int) int {
 			s.flushPartialOf(other) // what was written later must not overtake it
 		}
 		b := buf[:have+n]
-		rest := partialRune(b)
+		rest := meter.PartialRune(b)
 		st.partials = copy(st.partial[:], b[len(b)-rest:])
 		if rest > 0 {
 			st.partialAt = time.Now()
@@ -167,21 +167,6 @@ func (s *session) read(i int) int {
 		}
 		return n
 	}
-}
-
-// partialRune is how many bytes at the end of b are the beginning of a character
-// whose other bytes are missing.
-func partialRune(b []byte) int {
-	for n := 1; n <= min(len(b), utf8.UTFMax-1); n++ {
-		c := b[len(b)-n]
-		if utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-n:]) {
-				return n
-			}
-			return 0
-		}
-	}
-	return 0
 }
 
 // flushPartial publishes the beginnings of characters whose rest does not come:

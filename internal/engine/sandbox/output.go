@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"sync"
 	"time"
 
@@ -11,9 +12,13 @@ import (
 
 // Output becomes events: a complete line at once, anything else within
 // outputMoment, so that readers see it early and the log has few small events.
+//
+// An event does not end inside a character, unless the rest of the character does
+// not come within partialWait.
 const (
 	outputMoment = time.Millisecond
 	outputChunk  = 64 << 10
+	partialWait  = 50 * time.Millisecond
 )
 
 // output collects what one turn writes. Each stream has its own limit.
@@ -30,6 +35,7 @@ type output struct {
 	pending []byte
 	flushed time.Time
 	timer   *time.Timer
+	partial bool // pending is the beginning of a character, and waits for the rest
 	closed  bool
 }
 
@@ -65,23 +71,48 @@ func (o *output) write(s guest.Stream, p []byte) {
 		o.flush()
 	}
 	o.stream = s
-	o.pending = append(o.pending, p[:n]...)
+	first := len(o.pending) == 0 || o.partial // since the last flush
+	o.pending, o.partial = append(o.pending, p[:n]...), false
 	switch {
 	case len(o.pending) >= outputChunk,
 		p[n-1] == '\n' && time.Since(o.flushed) >= outputMoment:
-		o.flush()
-	case o.timer == nil:
-		o.timer = time.AfterFunc(outputMoment, o.tick)
-	case len(o.pending) == int(n): // the first since the last flush
-		o.timer.Reset(outputMoment)
+		o.flushText()
+	case first:
+		o.wait(outputMoment)
 	}
+}
+
+// wait has tick called. Callers hold o.mu.
+func (o *output) wait(d time.Duration) {
+	if o.timer == nil {
+		o.timer = time.AfterFunc(d, o.tick)
+		return
+	}
+	o.timer.Reset(d)
 }
 
 func (o *output) tick() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.closed {
+	switch {
+	case o.closed:
+	case o.partial:
 		o.flush()
+	default:
+		o.flushText()
+	}
+}
+
+// flushText writes what is pending, but for the beginning of a character at its
+// end, which waits for the rest. Callers hold o.mu.
+func (o *output) flushText() {
+	n := meter.PartialRune(o.pending)
+	rest := bytes.Clone(o.pending[len(o.pending)-n:])
+	o.pending = o.pending[:len(o.pending)-n]
+	o.flush()
+	if n > 0 {
+		o.pending, o.partial = rest, true
+		o.wait(partialWait)
 	}
 }
 
@@ -91,7 +122,7 @@ func (o *output) flush() {
 		return
 	}
 	e := spool.Event{Kind: spool.KindOutput, Turn: o.turn, Stream: streams[o.stream], Bytes: o.pending}
-	o.pending = nil
+	o.pending, o.partial = nil, false
 	o.flushed = time.Now()
 	_ = o.append(e) // a log that takes no more ends the run
 }

@@ -5,6 +5,8 @@ package pyodide
 import (
 	"strings"
 	"testing"
+
+	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 )
 
 // What JavaScript prints is the script's output.
@@ -49,4 +51,22 @@ func TestDeepRecursionInC(t *testing.T) {
 			prints(t, c, "print('alive')", "alive\n")
 		})
 	}
+}
+
+// An interpreter that breaks says why, in Pyodide's own words.
+func TestCrashSaysWhy(t *testing.T) {
+	c := open(t, real(t), nil)
+	r, h := do(t, c, `
+import opcode, types
+op = opcode.opmap
+far = [op["EXTENDED_ARG"], 0x10, op["EXTENDED_ARG"], 0, op["EXTENDED_ARG"], 0, op["LOAD_CONST"], 0, op["RETURN_VALUE"], 0]
+code = (lambda: 0).__code__
+types.FunctionType(code.replace(co_code=bytes([op["RESUME"], 0] + far)), {})()`)
+	if r.EndedBy != guest.Crashed || !strings.HasPrefix(r.Reason, "RuntimeError: memory access out of bounds") {
+		t.Errorf("%+v", r)
+	}
+	if !strings.Contains(h.stderr(), "Pyodide has suffered a fatal error") {
+		t.Errorf("stderr %q", h.stderr())
+	}
+	prints(t, c, "print('alive')", "alive\n")
 }

@@ -152,6 +152,17 @@ func TestNumpyFromWheels(t *testing.T) {
 		o.Packages, o.Wheels, o.Memory = []string{"numpy"}, pyodidetest.Wheels(t), 128<<20
 	})
 	prints(t, c, "import numpy\nprint(numpy.linalg.inv(numpy.eye(2)).sum(), numpy.random.default_rng().random() != numpy.random.random())", "2.0 True\n")
+	// Of the startup it is said how long loading took, which it did before.
+	for what, b := range map[string]*Backend{"forked": real(t), "a process each": unforked(t)} {
+		c := open(t, b, func(o *guest.Options) { o.Packages, o.Wheels = []string{"numpy"}, pyodidetest.Wheels(t) })
+		_, h := do(t, c, "pass")
+		if len(h.started) != 1 {
+			t.Fatalf("%s: started %d times", what, len(h.started))
+		}
+		if s := h.started[0]; s.Packages < 1 || s.PackageLoad < 10*time.Millisecond || s.Interpreter < 10*time.Millisecond || s.Duration <= 0 {
+			t.Errorf("%s: %+v", what, s)
+		}
+	}
 	n, err := c.private(testContext(t))
 	if err != nil || n <= 0 || n > 24<<20 {
 		t.Errorf("it has %d bytes for itself, %v", n, err)

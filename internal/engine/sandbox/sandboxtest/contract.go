@@ -20,6 +20,8 @@ var contract = []test{
 	{"wait_bounds_output_buffers", waitBoundsOutputBuffers},
 	{"output_limit_can_stop", outputLimitCanStop},
 	{"output_is_byte_exact", outputIsByteExact},
+	{"output_events_are_text", outputIsText},
+	{"info_shows_the_configuration_and_the_status", infoShowsConfiguration},
 	{"emits_stdout_before_exit", emitsStdoutBeforeExit},
 	{"reports_prewarm_and_startup_metrics", reportsMetrics},
 	{"metrics_are_off_by_default", metricsAreOff},
