@@ -15,7 +15,7 @@ import (
 
 // Retention says which finished runs are kept. A zero field sets no bound.
 type Retention struct {
-	Age        time.Duration // of a run, since it ended
+	Age        time.Duration // of a run, since it ended or was imported
 	TotalBytes int64         // of the logs of all runs together
 }
 
@@ -63,6 +63,9 @@ func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool) (Swept, error) {
 				errs = append(errs, err)
 			}
 		}
+		if at, err := time.Parse(time.RFC3339, r.info.Labels[LabelImported]); err == nil && at.After(c.ended) {
+			c.ended = at
+		}
 		if c.ended.IsZero() {
 			c.ended = r.wrote
 		}
@@ -92,7 +95,7 @@ func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool) (Swept, error) {
 		swept.Bytes += c.bytes
 		swept.Runs = append(swept.Runs, c.info.ID)
 	}
-	errs = append(errs, s.sweepNew(now.Add(-blobGrace)), s.sweepHidden(now.Add(-blobGrace)), s.sweepBlobs(blobsBefore.Add(-blobGrace), &swept))
+	errs = append(errs, s.sweepNew(now.Add(-blobGrace)), s.sweepHidden(now.Add(-blobGrace)), s.sweepImports(now.Add(-blobGrace)), s.sweepBlobs(blobsBefore.Add(-blobGrace), &swept))
 	if err := errors.Join(errs...); err != nil {
 		return swept, fmt.Errorf("sweep: %w", err)
 	}
