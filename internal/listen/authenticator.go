@@ -3,8 +3,11 @@ package listen
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"strings"
 	"sync"
 
 	"github.com/spool-run/spool/internal/access"
@@ -48,6 +51,9 @@ var errUnknownConn = errors.New("the context of the request is not that of a con
 // that the certificate names.
 func (a *authenticator) Authenticate(r *http.Request) (*access.Subject, error) {
 	if a.l.peers {
+		if !namesThisMachine(r.Host) {
+			return nil, &access.Refusal{Status: http.StatusForbidden, Text: fmt.Sprintf("%q is not a name of this server: use its IP address or localhost", r.Host)}
+		}
 		check, ok := r.Context().Value(connKey{}).(func() error)
 		if !ok {
 			return nil, &access.Refusal{Status: http.StatusInternalServerError, Text: "authentication failed", Err: errUnknownConn}
@@ -64,6 +70,17 @@ func (a *authenticator) Authenticate(r *http.Request) (*access.Subject, error) {
 		return certified(r)
 	}
 	return access.Owner(), nil
+}
+
+// namesThisMachine reports whether a Host header is an IP address or localhost. A
+// page in a browser of this user can have a host name of its own resolve to
+// loopback, and then connects as this user.
+func namesThisMachine(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil || strings.EqualFold(host, "localhost")
 }
 
 // certified returns the subject that the certificate of a client names.

@@ -44,6 +44,9 @@ var (
 	ErrNoPeers = errors.New("every user of this machine could run commands here")
 )
 
+// probeTCP is replaced by tests.
+var probeTCP = peer.ProbeTCP
+
 // Listener is a listener that knows what protects it.
 type Listener struct {
 	net.Listener
@@ -89,7 +92,7 @@ func (l *Listener) protect(o Options) error {
 	case !l.addr.Local():
 		return ErrNoAuth
 	default:
-		if err := peer.ProbeTCP(l.addr.TCP.Addr().String()); err != nil {
+		if err := probeTCP(l.addr.TCP.Addr().String()); err != nil {
 			return fmt.Errorf("%w: %w", ErrNoPeers, err)
 		}
 		l.peers = true

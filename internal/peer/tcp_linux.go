@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,6 +29,11 @@ const stateEstablished = 1
 
 var errNoSocket = errors.New("no such socket")
 
+// diagWorks is set once the kernel has found a socket by NETLINK_SOCK_DIAG. A
+// kernel without that interface answers as if there were no such socket; its
+// tables of all sockets then help, which take long to read.
+var diagWorks atomic.Bool
+
 // tcpUID looks for the socket at the other end: the one with the addresses of c
 // the other way round. The kernel has one such socket at most.
 func tcpUID(c *net.TCPConn) (int, error) {
@@ -38,12 +44,16 @@ func tcpUID(c *net.TCPConn) (int, error) {
 	}
 	local, remote := plain(there.AddrPort()), plain(here.AddrPort())
 	s, err := askSocket(local, remote)
-	if err != nil || !s.owned(local, remote) {
-		// The kernel may lack that interface, or the socket be bound to a device.
+	if err != nil && !diagWorks.Load() {
 		var listErr error
-		if s, listErr = findSocket(local, remote); listErr != nil {
-			return 0, fmt.Errorf("%w: %w", ErrUnknown, errors.Join(err, listErr))
+		if s, listErr = findSocket(local, remote); listErr == nil {
+			err = nil
+		} else {
+			err = errors.Join(err, listErr)
 		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	if !s.owned(local, remote) {
 		return 0, fmt.Errorf("%w: it has closed the connection", ErrUnknown)
@@ -147,6 +157,7 @@ func diagAnswer(b []byte) (*socket, error) {
 	id, rest := m[4:4+diagIDLen], m[4+diagIDLen:]
 	src, _ := netip.AddrFromSlice(id[4 : 4+size])
 	dst, _ := netip.AddrFromSlice(id[20 : 20+size])
+	diagWorks.Store(true)
 	return &socket{
 		local:  plain(netip.AddrPortFrom(src, binary.BigEndian.Uint16(id[0:]))),
 		remote: plain(netip.AddrPortFrom(dst, binary.BigEndian.Uint16(id[2:]))),
