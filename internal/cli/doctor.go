@@ -102,7 +102,8 @@ type findingPrinter struct {
 	counts map[doctor.Verdict]int
 
 	mu    sync.Mutex
-	shown bool // stderr shows the running checks
+	names []string // of the running checks
+	shown bool     // stderr shows them
 }
 
 // running shows the names of the running checks.
@@ -112,10 +113,16 @@ func (p *findingPrinter) running(names []string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.names = slices.Clone(names)
+	p.show()
+}
+
+// show shows the running checks below the findings. The caller holds mu.
+func (p *findingPrinter) show() {
 	p.clear()
-	if len(names) > 0 {
-		cols, _ := terminalSize(p.a.stderr)
-		fmt.Fprint(p.a.stderr, cut("checking "+strings.Join(names, ", ")+" …", max(int(cols.Cols)-1, 20)))
+	if p.live && len(p.names) > 0 {
+		size, _ := terminalSize(p.a.stderr)
+		fmt.Fprint(p.a.stderr, cut("checking "+strings.Join(p.names, ", ")+" …", max(int(size.Cols)-1, 20)))
 		p.shown = true
 	}
 }
@@ -142,6 +149,7 @@ func (p *findingPrinter) print(f doctor.Finding) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clear()
+	defer p.show()
 	if p.json {
 		enc := json.NewEncoder(p.a.stdout)
 		enc.SetEscapeHTML(false)

@@ -126,6 +126,20 @@ func TestDoctorWithoutProtections(t *testing.T) {
 	}
 }
 
+// TestDoctorOnATerminal checks that a terminal shows what is being checked, and
+// lines that fit.
+func TestDoctorOnATerminal(t *testing.T) {
+	c := typeIn(t, filepath.Join(t.TempDir(), "state"), "doctor", "kill", "pidfd", "disk")
+	c.see("checking ")
+	c.see("kill …")
+	c.see("\r\x1b[K")
+	c.see("processes\r\n")
+	c.see("pidfd             a process was killed and waited for by its descriptor, so that no other\r\n")
+	c.see("                           process with its number can be hit\r\n")
+	c.see("0 problems")
+	c.exits(0)
+}
+
 // TestDoctorOfAnotherUser runs doctor as a user without control groups, and on a
 // state directory of root.
 func TestDoctorOfAnotherUser(t *testing.T) {
