@@ -165,7 +165,7 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 	if err := failpoint.Inject("launch.fork"); err != nil {
 		return nil, err
 	}
-	t := &Tree{l: l, pidfd: -1}
+	t := &Tree{l: l, pidfd: -1, own: true}
 	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: c.Files, Sys: &syscall.SysProcAttr{
 		Setsid:  true,
 		Setctty: c.TTY,

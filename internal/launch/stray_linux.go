@@ -91,14 +91,17 @@ func (t *Tree) findStrays() (strays, members []proc, err error) {
 			} else {
 				strays = append(strays, p)
 			}
-			sessions[p.sid] = true // begun in this tree, as the leader's own
+			sessions[p.sid] = true
 			children, err := childrenOf(p)
 			if err != nil {
 				return strays, members, err
 			}
 			pids = append(pids, children...)
 		}
-		orphans, err := orphansOf(sessions)
+		if !t.own {
+			break // other trees may be in its session
+		}
+		orphans, err := t.orphansOf(sessions)
 		if err != nil {
 			return strays, members, err
 		}
@@ -111,9 +114,10 @@ func (t *Tree) findStrays() (strays, members []proc, err error) {
 	return strays, members, nil
 }
 
-// orphansOf lists processes of some sessions whose parent has ended. The kernel
-// gives them to this process or to one above it.
-func orphansOf(sessions map[int]bool) ([]int, error) {
+// orphansOf lists processes of some sessions whose parent has ended and that are
+// in no group of the launcher. The kernel gives orphans to this process or to one
+// above it.
+func (t *Tree) orphansOf(sessions map[int]bool) ([]int, error) {
 	var list []int
 	for pid := os.Getpid(); pid > 0; {
 		above, err := readProc(pid)
@@ -125,13 +129,28 @@ func orphansOf(sessions map[int]bool) ([]int, error) {
 			return list, err
 		}
 		for _, child := range children {
-			if p, err := readProc(child); err == nil && sessions[p.sid] {
+			if p, err := readProc(child); err == nil && sessions[p.sid] && !t.l.hasInGroup(child) {
 				list = append(list, child)
 			}
 		}
 		pid = above.ppid
 	}
 	return list, nil
+}
+
+// hasInGroup reports whether a process is in a group of the launcher: it belongs
+// to the tree of that group, even if another forked it.
+func (l *Launcher) hasInGroup(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		if group, ok := strings.CutPrefix(line, "0::"); ok {
+			return strings.Contains(group, "/"+baseName+"/"+l.owner+"/")
+		}
+	}
+	return false
 }
 
 // childrenOf lists the children of a process: none if it has ended.

@@ -100,3 +100,41 @@ func TestKillOutsideTheGroup(t *testing.T) {
 		})
 	}
 }
+
+// TestKillSparesOtherTrees checks that a process in the control group of another
+// tree is killed with that tree only, even if it shares a session with this one:
+// one process can fork the leaders of several trees.
+func TestKillSparesOtherTrees(t *testing.T) {
+	l := open(t, TreeCgroup)
+	other, _ := spawn(t, l, "echo ready; exec sleep 1000")
+	tree, line := spawn(t, l, `pid=$(sh -c 'sh -c "echo 0 >`+other.Group()+`/cgroup.procs; echo \$\$; exec sleep 1000 >/dev/null" &'); echo $pid; exec sleep 1000`)
+	pid, err := strconv.Atoi(line)
+	if err != nil {
+		t.Fatalf("the script said %q", line)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	end := func(tree *Tree) {
+		if err := tree.Kill(); err != nil {
+			t.Error(err)
+		}
+		if _, err := tree.Reap(); err != nil {
+			t.Error(err)
+		}
+		tree.Release()
+	}
+	end(tree)
+	if tree.Strays() > 0 {
+		t.Error("a process of another tree was killed")
+	}
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0); n != 0 {
+		t.Errorf("it has ended: %v", err)
+	}
+	end(other)
+	if err := waitEnd(fd); err != nil {
+		t.Errorf("it lives: %v", err)
+	}
+}

@@ -19,6 +19,7 @@ type Tree struct {
 	pidfd  int         // closed by Reap
 	slot   *slot       // the control group, or nil
 	search *treeSearch // the state of the search, or nil
+	own    bool        // the leader began a session, so all sessions of the tree are its own
 
 	mu       sync.Mutex // also held during a signal, so that no pid is reused
 	reaped   bool
