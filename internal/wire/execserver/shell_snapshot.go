@@ -252,7 +252,7 @@ func exportedVariables(vars []byte, policy *spool.EnvPolicy) (map[string]string,
 // runCapture runs the shell of a spec with another script, in the same directory,
 // and returns what it prints.
 func runCapture(ctx context.Context, spec *spool.Spec, env []string, script string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, snapshotTimeout, fmt.Errorf("the startup files take longer than %s", snapshotTimeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, spec.Argv[0], "-lc", script)
 	cmd.Dir, cmd.Env = spec.Cwd, env
@@ -271,28 +271,29 @@ func runCapture(ctx context.Context, spec *spool.Spec, env []string, script stri
 	case output.over:
 		return nil, fmt.Errorf("the startup files print more than %d bytes", maxSnapshotOutput)
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("the startup files take longer than %s", snapshotTimeout)
+		return nil, context.Cause(ctx)
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
 		return nil, err
 	}
-	return output.Bytes(), nil
+	return output.data, nil
 }
 
 // boundedBuffer keeps what is written to it, up to a limit.
 type boundedBuffer struct {
-	bytes.Buffer
+	data  []byte
 	limit int
 	full  func() // called when the limit is passed
 	over  bool
 }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.limit {
+	if len(b.data)+len(p) > b.limit {
 		b.over = true
 		b.full()
 		return 0, io.ErrShortBuffer
 	}
-	return b.Buffer.Write(p)
+	b.data = append(b.data, p...)
+	return len(p), nil
 }
 
 // captureScript returns the script that prints, between two marks, the state of

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/fifotest"
 )
 
 func TestShellSnapshotsAreLimited(t *testing.T) {
@@ -50,20 +51,30 @@ func TestShellSnapshotAttempts(t *testing.T) {
 }
 
 func TestShellSnapshotOfEndlessProfile(t *testing.T) {
-	for script, want := range map[string]string{
-		"yes":                       "the startup files print more than",
-		"read -r _ <>$HOME/nothing": "the startup files take longer than",
+	for _, tt := range []struct{ script, want string }{
+		{"yes", "the startup files print more than 4194304 bytes"},
+		{"sleep 1000", "context canceled"},
 	} {
 		home := t.TempDir()
-		if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte("mkfifo $HOME/nothing\n"+script+"\n"), 0o600); err != nil {
+		ready := fifotest.New(t, home, "ready")
+		if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte("echo >$HOME/ready\n"+tt.script+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		spec := snapshotSpec(home)
-		err := new(shellSnapshots).apply(ctx, &snapshotRequest{Scope: "s", Shell: snapshotShell{Name: "bash", Path: "/bin/bash"}}, &spec)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %s", script, err, want)
+		done := make(chan error)
+		go func() {
+			spec := snapshotSpec(home)
+			done <- new(shellSnapshots).apply(ctx, &snapshotRequest{Scope: "s", Shell: snapshotShell{Name: "bash", Path: "/bin/bash"}}, &spec)
+		}()
+		if err := ready.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if tt.script != "yes" {
+			cancel()
+		}
+		if err := <-done; err == nil || !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %s", tt.script, err, tt.want)
 		}
 	}
 }
