@@ -44,6 +44,7 @@ type serverOptions struct {
 	fsync       string
 	onExit      string
 	limits      limitFlags
+	server      serverLimits
 }
 
 func (a *app) execServerCommand() *cobra.Command {
@@ -110,6 +111,7 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 	flags.StringVar(&o.fsync, "fsync", "none", "what a crash of the machine may lose: none (the kernel's buffers), interval (a second) or always (nothing)")
 	flags.StringVar(&o.onExit, "on-exit", "end", "what SIGTERM does to the runs: end them, or keep them for the next server")
 	o.limits.add(flags, "default-")
+	o.server.add(flags)
 	return cmd
 }
 
@@ -123,7 +125,7 @@ func isTrue(s string) bool {
 }
 
 func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
-	collector.Tune()
+	collector.TuneServer()
 	if err := hideSecrets(); err != nil {
 		return err
 	}
@@ -138,6 +140,10 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 		keep = true
 	default:
 		return usageErrorf("--on-exit %q: use end or keep", o.onExit)
+	}
+	limits, err := o.server.limits()
+	if err != nil {
+		return err
 	}
 	listener, auth, err := a.listen(o)
 	if err != nil {
@@ -160,7 +166,7 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	}
 	server := execserver.New(execserver.Options{
 		Backend: backend, Auth: auth, Version: version().Version, Cwd: cwd,
-		Detached: o.detached, Closed: o.closed, Keep: keep, Logger: log,
+		Detached: o.detached, Closed: o.closed, Keep: keep, Limits: limits, Logger: log,
 	})
 	defer server.Close()
 
@@ -175,6 +181,7 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 		}
 		s := newHTTPServer(server, log)
 		s.ConnContext = listener.ConnContext
+		s.ReadHeaderTimeout = limits.Handshake
 		defer s.Close()
 		go func() { ended <- s.Serve(listener) }()
 		if o.exitOnClose {

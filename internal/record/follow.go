@@ -82,6 +82,15 @@ func Fit(b []byte, limit int64) (int, error) {
 	return fit, nil
 }
 
+// First returns the seq of the first of the records, and whether a reader after
+// the event before it gets the same records again. That is not so after a gap.
+func First(b []byte) (first spool.Seq, again bool) {
+	if len(b) < HeaderSize {
+		return 0, false
+	}
+	return spool.Seq(binary.LittleEndian.Uint64(b[8:])), b[24] != kindCodes[spool.KindTruncated]
+}
+
 // Last returns the seq of the last of the records of consecutive events, which
 // come after a cursor, and whether it is the last of the log. It does not look
 // at checksums.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
@@ -31,6 +33,13 @@ type conn struct {
 	http    *httpRequests
 	binary  bool // events of run/follow go out as binary records
 
+	network   *watchedConn  // nil on standard input and output
+	requests  *rpc.Account  // requests under way
+	account   *rpc.Account  // answers and events that are made or sent
+	turn      chan struct{} // full while a large answer is made or sent
+	controls  atomic.Int64  // control requests under way
+	handshake *time.Timer   // runs until the client has sent initialized
+
 	followers gopool.Pool
 
 	mu      sync.Mutex
@@ -40,23 +49,38 @@ type conn struct {
 	held    map[*process]*resumption // processes whose events wait for a read
 }
 
-// serve handles one connection until it ends.
-func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool, a *admission) error {
-	ctx, cancel := context.WithCancel(ctx)
+// serve handles one connection until it ends. Deadlines apply to a connection
+// over the network; standard input and output belong to the parent process,
+// which may pause.
+func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedConn, binary bool, a *admission) error {
+	ctx, end := context.WithCancelCause(ctx)
+	cancel := func() { end(nil) }
 	defer cancel()
 	// Ending the context must unblock a connection that waits in a read.
 	stop := context.AfterFunc(ctx, func() { _ = t.Close() })
 	defer stop()
 
+	l := s.opts.Limits
 	c := &conn{
-		server: s, subject: a.subject, backend: a.backend, rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel,
-		lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes), urgent: rpc.NewLanes(maxInFlight, maxInFlightBytes),
+		server: s, subject: a.subject, backend: a.backend, rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel, network: network,
+		lanes: rpc.NewLanes(l.Requests, maxInFlightBytes), urgent: rpc.NewLanes(l.Requests, maxInFlightBytes),
+		requests: s.budget.Account(ownRequests, l.Unread), account: s.budget.Account(ownAnswers, l.Unread),
+		turn:   make(chan struct{}, 1),
 		binary: binary, follows: make(map[uint32]*follow), held: make(map[*process]*resumption),
 	}
-	c.files = newFiles(c.notify)
+	if network != nil {
+		c.handshake = time.AfterFunc(l.Handshake, func() { end(errHandshake) })
+		defer c.handshake.Stop()
+		defer watchWrites(network, l.Stalled, s.budget.Crowded, func() { end(errStalled) })()
+	}
+	c.files = newFiles(c.notify, c.large)
 	c.files.allow, c.files.denied = a.fileCheck(), func(err error) { s.guard.Denied(a.subject, a.from, access.ActFiles, err) }
-	c.http = newHTTPRequests(c.notify)
+	c.http = newHTTPRequests(c.notify, c.roomFor)
 	err := c.rpc.Serve(ctx, c)
+	if cause := context.Cause(ctx); errors.Is(cause, errStalled) || errors.Is(cause, errHandshake) {
+		s.log.Warn("closed a connection", "peer", t, "reason", cause, "held", c.account.Held())
+		err = cause
+	}
 	cancel()
 	c.mu.Lock()
 	sess := c.session
@@ -69,6 +93,8 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, binary bool, a *adm
 	c.urgent.Wait()
 	c.lanes.Wait() // before the followers, because requests may still start followers
 	c.followers.Wait()
+	c.requests.Close()
+	c.account.Close()
 	return err
 }
 
@@ -93,6 +119,9 @@ func (c *conn) Notification(method string, params json.RawMessage) error {
 	switch {
 	case method == "initialized" && c.session != nil:
 		c.ready = true
+		if c.handshake != nil {
+			c.handshake.Stop()
+		}
 		return nil
 	case method == "run/ack" && c.ready:
 		return c.ack(params)
@@ -119,13 +148,18 @@ func (c *conn) Request(r *rpc.Request) {
 	} else {
 		err = c.checkReady(route.family)
 	}
+	n := c.admit(route.control)
 	if err != nil {
 		// Reply on a lane, not here: a client that is not reading its answers
 		// may still send requests.
-		c.lanes.Go("", 0, func() { r.Reply(nil, err) })
+		c.lanes.Go("", 0, func() {
+			defer c.requests.Add(-n)
+			r.Reply(nil, err)
+		})
 		return
 	}
 	run := func() {
+		defer c.requests.Add(-n)
 		result, err := route.call(c.ctx, r.Params)
 		if err != nil && c.ctx.Err() != nil {
 			// The request failed because the connection ends. The client would
@@ -133,7 +167,7 @@ func (c *conn) Request(r *rpc.Request) {
 			// request.
 			return
 		}
-		r.Reply(result, err)
+		c.reply(r, result, err)
 		if err == nil && route.after != nil {
 			route.after(result)
 		}
@@ -141,7 +175,11 @@ func (c *conn) Request(r *rpc.Request) {
 	if route.control {
 		// Control requests have their own limit: many ordinary requests must
 		// not delay a kill.
-		c.urgent.Go("", r.Size(), run)
+		c.controls.Add(1)
+		c.urgent.Go("", r.Size(), func() {
+			defer c.controls.Add(-1)
+			run()
+		})
 		return
 	}
 	c.lanes.Go(route.lane, r.Size(), run)

@@ -29,6 +29,7 @@ type files struct {
 	notify func(method string, params any)
 	allow  func(path string) error // whether a path may be used; nil allows every path
 	denied func(err error)         // is told of every refusal; may be nil
+	large  largeAnswer
 
 	mu        sync.Mutex
 	closed    bool
@@ -40,8 +41,8 @@ type files struct {
 
 // newFiles returns the file state of a connection. A goroutine of its own calls
 // notify for each notification to the client.
-func newFiles(notify func(method string, params any)) *files {
-	return &files{notify: notify, handles: make(map[string]*fileHandle)}
+func newFiles(notify func(method string, params any), large largeAnswer) *files {
+	return &files{notify: notify, large: large, handles: make(map[string]*fileHandle)}
 }
 
 // close closes handles and watches and waits for their goroutines. The caller
@@ -175,13 +176,15 @@ func (f *files) readFile(ctx context.Context, params json.RawMessage) (any, erro
 	if info.Size() > maxAnswerFile && info.Size() <= maxReadFile {
 		return nil, rpc.Errorf(rpc.CodeInternal, "file of %d bytes does not fit into one message: read it with fs/open and fs/readBlock", info.Size())
 	}
-	data, err := readAtMost(ctx, file, info.Size(), maxReadFile)
-	if err != nil {
-		return nil, err
-	}
-	return struct {
-		Data []byte `json:"dataBase64"`
-	}{data}, nil
+	return f.large(ctx, min(info.Size(), maxAnswerFile), func() (any, error) {
+		data, err := readAtMost(ctx, file, info.Size(), maxReadFile)
+		if err != nil {
+			return nil, err
+		}
+		return struct {
+			Data []byte `json:"dataBase64"`
+		}{data}, nil
+	})
 }
 
 // readAtMost reads to the end of a file, but at most limit bytes. The size is a

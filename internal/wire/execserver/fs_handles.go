@@ -154,7 +154,7 @@ func (f *files) closeHandle(_ context.Context, params json.RawMessage) (any, err
 	return noResult{}, nil
 }
 
-func (f *files) readBlock(_ context.Context, params json.RawMessage) (any, error) {
+func (f *files) readBlock(ctx context.Context, params json.RawMessage) (any, error) {
 	var p struct {
 		HandleID string `json:"handleId"`
 		Offset   uint64 `json:"offset"`
@@ -170,22 +170,24 @@ func (f *files) readBlock(_ context.Context, params json.RawMessage) (any, error
 	if err != nil {
 		return nil, err
 	}
-	buf := make([]byte, p.Len)
-	n, err := 0, error(syscall.EINVAL)
-	if p.Offset <= math.MaxInt64 {
-		n, err = file.ReadAt(buf, int64(p.Offset))
-	}
-	switch {
-	case errors.Is(err, os.ErrClosed):
-		return nil, unknownHandle(p.HandleID)
-	case err != nil && err != io.EOF:
-		f.drop(p.HandleID, h)
-		return nil, err
-	}
-	return struct {
-		Chunk []byte `json:"chunk"`
-		EOF   bool   `json:"eof"`
-	}{buf[:n], n < len(buf)}, nil
+	return f.large(ctx, int64(p.Len), func() (any, error) {
+		buf := make([]byte, p.Len)
+		n, err := 0, error(syscall.EINVAL)
+		if p.Offset <= math.MaxInt64 {
+			n, err = file.ReadAt(buf, int64(p.Offset))
+		}
+		switch {
+		case errors.Is(err, os.ErrClosed):
+			return nil, unknownHandle(p.HandleID)
+		case err != nil && err != io.EOF:
+			f.drop(p.HandleID, h)
+			return nil, err
+		}
+		return struct {
+			Chunk []byte `json:"chunk"`
+			EOF   bool   `json:"eof"`
+		}{buf[:n], n < len(buf)}, nil
+	})
 }
 
 func (f *files) writeBlock(_ context.Context, params json.RawMessage) (any, error) {

@@ -28,6 +28,9 @@ type fileTest struct {
 	notes chan string
 }
 
+// atOnce makes a large answer without waiting for room.
+func atOnce(_ context.Context, _ int64, make func() (any, error)) (any, error) { return make() }
+
 func newFileTest(t *testing.T) *fileTest {
 	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreCurrent()) })
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -41,7 +44,7 @@ func newFileTest(t *testing.T) *fileTest {
 			t.Error(err)
 		}
 		ft.notes <- method + " " + string(b)
-	})
+	}, atOnce)
 	t.Cleanup(ft.files.close)
 	return ft
 }
@@ -145,7 +148,7 @@ const (
 )
 
 func TestFilesUnknownMethod(t *testing.T) {
-	f := newFiles(nil)
+	f := newFiles(nil, atOnce)
 	defer f.close()
 	if _, ok, err := f.handle(t.Context(), "fs/rename", nil); ok || err != nil {
 		t.Errorf("fs/rename: %v, %v", ok, err)
@@ -561,7 +564,7 @@ func FuzzFilesParams(f *testing.F) {
 		f.Add(uint(i), []byte(`{"path":"file:///nonexistent/x","handleId":"h","offset":1,"len":2,"chunk":"aGk=","options":{"maxDepth":1},"watchId":1,"missing":["file:///nonexistent"],"sandbox":{}}`))
 		f.Add(uint(i), []byte(`[null]`))
 	}
-	files := newFiles(func(string, any) {})
+	files := newFiles(func(string, any) {}, atOnce)
 	f.Cleanup(files.close)
 	f.Fuzz(func(t *testing.T, which uint, params []byte) {
 		if bytes.Contains(params, []byte("file:")) && !bytes.Contains(params, []byte("nonexistent")) {

@@ -24,6 +24,8 @@ const (
 	// maxResponseBody limits a body that is not streamed: in base64 it must fit
 	// into a message of 64 MiB.
 	maxResponseBody = 45 << 20
+	// unknownBody is how much room a body of unknown length needs at first.
+	unknownBody = 64 << 10
 	// bodyDelta is the size of a chunk of a streamed body.
 	bodyDelta = 256 << 10
 	// maxStreams limits the streamed bodies of a connection.
@@ -35,6 +37,7 @@ const (
 // bodies.
 type httpRequests struct {
 	notify    func(method string, params any)
+	roomFor   roomForAnswer
 	transport *http.Transport
 	roots     func() error // adds the configured root certificates to transport, once
 	cookies   *routeCookies
@@ -49,11 +52,12 @@ type httpRequests struct {
 
 // newHTTPRequests returns the HTTP state of a connection. It reads streamed
 // bodies only as fast as notify returns.
-func newHTTPRequests(notify func(method string, params any)) *httpRequests {
+func newHTTPRequests(notify func(method string, params any), roomFor roomForAnswer) *httpRequests {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &httpRequests{
 		notify:  notify,
 		cookies: newRouteCookies(),
+		roomFor: roomFor,
 		ctx:     ctx,
 		cancel:  cancel,
 		transport: &http.Transport{
@@ -179,10 +183,18 @@ func (h *httpRequests) handle(ctx context.Context, params json.RawMessage) (any,
 		return result, nil
 	}
 	defer finish()
-	if result.Body, err = readBody(resp.Body); err != nil {
-		return nil, err
+	size := min(resp.ContentLength, maxResponseBody)
+	if size < 0 { // unknown
+		size = unknownBody
 	}
-	return result, nil
+	room, err := h.roomFor(reqCtx, size)
+	if err != nil {
+		_ = resp.Body.Close()
+		return nil, sendError(req, err)
+	}
+	// From here on the room is given back with the answer, an error included.
+	result.Body, err = readBody(resp.Body)
+	return &sized{result: result, room: room}, err
 }
 
 func withTimeout(ctx context.Context, cancel context.CancelFunc, timeout time.Duration) (context.Context, context.CancelFunc) {

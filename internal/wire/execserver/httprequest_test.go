@@ -82,7 +82,7 @@ func newHTTPTest(t *testing.T) *httpTest {
 			t.Errorf("notified %s", method)
 		}
 		ht.deltas <- params.(bodyDeltaParams)
-	})
+	}, func(context.Context, int64) (int64, error) { return 0, nil })
 	t.Cleanup(ht.requests.close)
 	return ht
 }
@@ -93,6 +93,9 @@ func (t *httpTest) call(params string) (httpResult, error) {
 	result, err := t.requests.handle(t.Context(), json.RawMessage(strings.ReplaceAll(params, "$U", t.url)))
 	if err != nil {
 		return httpResult{}, err
+	}
+	if s, ok := result.(*sized); ok {
+		result = s.result
 	}
 	return result.(httpResult), nil
 }

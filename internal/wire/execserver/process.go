@@ -179,7 +179,7 @@ func (c *conn) routeStart(r *rpc.Request) route {
 		}
 		return c.processStart(proc, spec)
 	}
-	rt.after = func(any) { c.followers.Go(func() { c.push(proc, 0) }) }
+	rt.after = func(any) { c.followers.Go(func() { c.push(proc, 0, 0) }) }
 	return rt
 }
 
@@ -234,7 +234,7 @@ func (c *conn) routeRead() route {
 			if held, answer, err = c.processRead(ctx, params); err != nil {
 				return nil, err
 			}
-			return answer.encode(), nil
+			return &sized{answer.encode(), answer.room, true}, nil
 		},
 		after: func(any) {
 			if held != nil {
@@ -273,20 +273,43 @@ func (c *conn) processRead(ctx context.Context, params json.RawMessage) (*resump
 		q.Wait = time.Duration(min(*p.WaitMs, uint64(maxWait/time.Millisecond))) * time.Millisecond
 	}
 	answer := &readAnswer{maxBytes: q.MaxBytes, limited: p.MaxBytes != nil, next: q.After}
-	for {
-		q.MaxBytes = max(1, answer.maxBytes-answer.bytes)
-		page, err := c.backend.Read(ctx, proc.run, q)
-		if err != nil {
-			if held != nil {
-				held.goOn(held.after)
-			}
-			return nil, nil, rpc.Errorf(rpc.CodeInternal, "read process %s: %s", p.ProcessID, err)
+	if err := c.fill(ctx, proc.run, q, answer); err != nil {
+		if held != nil {
+			held.goOn(held.after)
 		}
-		if !answer.add(page) {
-			return held, answer, nil
-		}
-		q.After, q.Wait = page.Next, 0
+		return nil, nil, rpc.Errorf(rpc.CodeInternal, "read process %s: %s", p.ProcessID, err)
 	}
+	return held, answer, nil
+}
+
+// fill reads the events of an answer: a first page, and more as far as there is
+// room. Without an error it has entered.
+func (c *conn) fill(ctx context.Context, run spool.RunID, q spool.Query, a *readAnswer) error {
+	limit := a.maxBytes
+	page, first, err := c.readFirst(ctx, run, q)
+	if err != nil {
+		return err
+	}
+	a.room = first
+	for a.add(page) {
+		if a.room == first && limit > firstPage {
+			bytes, more := c.roomToRead(limit)
+			if a.room += more; bytes < limit {
+				// The client may take the answer for complete, because it
+				// allowed more.
+				a.maxBytes, a.limited = max(bytes, firstPage), false
+				if a.bytes >= a.maxBytes {
+					return nil
+				}
+			}
+		}
+		q.After, q.Wait, q.MaxBytes = page.Next, 0, max(1, a.maxBytes-a.bytes)
+		if page, err = c.backend.Read(ctx, run, q); err != nil {
+			c.giveUp(a.room, true)
+			return err
+		}
+	}
+	return nil
 }
 
 // maxWait limits a long poll; a client may repeat it.
@@ -297,6 +320,7 @@ const maxWait = time.Hour
 type readAnswer struct {
 	maxBytes int
 	limited  bool // the client set the limit
+	room     int64
 
 	chunks []byte
 	count  int
@@ -406,11 +430,12 @@ func appendChunk(b []byte, e *spool.Event, tty bool) []byte {
 }
 
 // push sends the events of a process after a cursor as notifications, in order,
-// until the process is closed or the connection ends.
-func (c *conn) push(p *process, after spool.Seq) {
+// until the process is closed or the connection ends. The log is known to have
+// events up to last.
+func (c *conn) push(p *process, after, last spool.Seq) {
 	id := appendJSONString(nil, p.id)
 	var b []byte
-	for e, err := range c.events(p.run, after) {
+	for e, err := range c.events(p.run, after, last) {
 		if err != nil {
 			if c.ctx.Err() == nil {
 				// Without events the client would wait for ever. Close the
@@ -431,15 +456,10 @@ func (c *conn) push(p *process, after spool.Seq) {
 }
 
 // events follows a run for a caller that does not keep an event after it
-// requests the next. If the backend provides records, all of them share one
-// buffer.
-func (c *conn) events(run spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
-	backend, ok := c.backend.(record.Follower)
-	if !ok {
-		return c.backend.Follow(c.ctx, run, after)
-	}
+// requests the next: they share one buffer.
+func (c *conn) events(run spool.RunID, after, last spool.Seq) iter.Seq2[spool.Event, error] {
 	return func(yield func(spool.Event, error) bool) {
-		for b, err := range backend.FollowRecords(c.ctx, run, after, 0) {
+		for b, err := range c.batches(c.ctx, run, after, last, 0) {
 			if err != nil {
 				yield(spool.Event{}, err)
 				return

@@ -44,7 +44,7 @@ func (c *conn) pushResumed(p *process) {
 			select {
 			case <-p.started:
 				if p.run != "" {
-					c.push(p, 0)
+					c.push(p, 0, 0)
 				}
 			case <-c.ctx.Done():
 			}
@@ -74,7 +74,7 @@ func (c *conn) pushResumed(p *process) {
 		defer timer.Stop()
 		select {
 		case after := <-r.read:
-			c.push(p, after)
+			c.push(p, after, r.after)
 		case <-c.ctx.Done():
 		}
 	})

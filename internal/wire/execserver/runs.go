@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,8 +36,6 @@ const (
 	blobChunk     = 1 << 20
 	maxFollows    = 4096
 	maxWindow     = 64 << 20
-	// frame is how much of a log goes into one message.
-	frame = 256 << 10
 )
 
 func (c *conn) routeRun(r *rpc.Request) (route, bool) {
@@ -110,10 +109,14 @@ func (c *conn) runList(ctx context.Context, params json.RawMessage) (any, error)
 	if err := decode(params, &p); err != nil {
 		return nil, err
 	}
-	result := runproto.ListResult{Runs: []spool.Info{}}
 	if err := p.Filter.Check(); err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
+	return c.large(ctx, listRoom, func() (any, error) { return c.listRuns(ctx, &p) })
+}
+
+func (c *conn) listRuns(ctx context.Context, p *runproto.ListParams) (any, error) {
+	result := runproto.ListResult{Runs: []spool.Info{}}
 	// One more than fits tells whether there are more.
 	f, size := p.Filter, listSize{}
 	if f.Limit == 0 || f.Limit > listPage {
@@ -158,9 +161,18 @@ func (c *conn) runRead(ctx context.Context, params json.RawMessage) (any, error)
 		return nil, err
 	}
 	q := spool.Query{After: p.After, MaxBytes: p.MaxBytes, Wait: time.Duration(max(0, min(p.WaitMs, int64(maxWait/time.Millisecond)))) * time.Millisecond}
+	if q.MaxBytes <= 0 {
+		q.MaxBytes = spool.DefaultPageBytes
+	}
 	q.MaxBytes = min(q.MaxBytes, runReadBytes)
-	page, err := c.backend.Read(ctx, p.Run, q)
+	page, room, err := c.readFirst(ctx, p.Run, q)
 	if err != nil {
+		return nil, err
+	}
+	more, err := c.readOn(ctx, p.Run, &page, q.MaxBytes)
+	room += more
+	if err != nil {
+		c.giveUp(room, true)
 		return nil, err
 	}
 	if len(page.Events) > runReadEvents {
@@ -170,7 +182,41 @@ func (c *conn) runRead(ctx context.Context, params json.RawMessage) (any, error)
 	if page.Events == nil {
 		page.Events = []spool.Event{}
 	}
-	return runproto.ReadResult{Events: page.Events, Next: page.Next, Info: page.Info}, nil
+	return &sized{runproto.ReadResult{Events: page.Events, Next: page.Next, Info: page.Info}, room, true}, nil
+}
+
+// readOn adds the events after a first page, up to want bytes in all, if there
+// is room, and returns the room it took.
+func (c *conn) readOn(ctx context.Context, run spool.RunID, page *spool.Page, want int) (room int64, err error) {
+	for i := range page.Events {
+		want -= page.Events[i].Size()
+	}
+	if want <= 0 || page.Failure != "" || page.Next >= page.Info.Last {
+		return 0, nil
+	}
+	bytes, room := c.roomToRead(want)
+	if bytes == 0 {
+		return 0, nil
+	}
+	more, err := c.backend.Read(ctx, run, spool.Query{After: page.Next, MaxBytes: bytes})
+	if err != nil {
+		c.account.Add(-room)
+		return 0, err
+	}
+	// The events that the pages hold must not exceed the limit together.
+	for n := range more.Events {
+		if want -= more.Events[n].Size(); want < 0 && len(page.Events) > 0 {
+			more.Events = more.Events[:n]
+			more.Next = page.Next
+			if n > 0 {
+				more.Next = more.Events[n-1].Seq
+			}
+			break
+		}
+	}
+	more.Events = slices.Concat(page.Events, more.Events)
+	*page = more
+	return room, nil
 }
 
 func (c *conn) runSend(ctx context.Context, params json.RawMessage) (any, error) {
@@ -219,6 +265,10 @@ func (c *conn) runBlob(ctx context.Context, params json.RawMessage) (any, error)
 	if p.Offset < 0 {
 		return nil, rpc.Errorf(rpc.CodeInvalidParams, "offset must not be negative")
 	}
+	return c.large(ctx, int64(p.Max), func() (any, error) { return c.readBlob(ctx, &p) })
+}
+
+func (c *conn) readBlob(ctx context.Context, p *runproto.BlobParams) (any, error) {
 	r, err := c.backend.Blob(ctx, p.Run, p.Digest)
 	if err != nil {
 		return nil, err
@@ -274,6 +324,7 @@ func (c *conn) runStorage(ctx context.Context, _ json.RawMessage) (any, error) {
 // much the other side has room for, and no events.
 type follow struct {
 	params runproto.FollowParams
+	last   spool.Seq // of the log when the follow began
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -306,9 +357,11 @@ func (c *conn) newFollow(ctx context.Context, params json.RawMessage) (*follow, 
 	}
 	f.credit = f.params.Window
 	// An unknown run is an answer, not an event.
-	if _, err := c.backend.Stat(ctx, f.params.Run); err != nil {
+	info, err := c.backend.Stat(ctx, f.params.Run)
+	if err != nil {
 		return nil, err
 	}
+	f.last = info.Last
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.follows) >= maxFollows {
@@ -350,7 +403,7 @@ func (c *conn) follow(f *follow) {
 // relay sends the records of a run as binary messages, as they are.
 func (c *conn) relay(f *follow) error {
 	const head = runproto.BinaryHeader
-	for b, err := range record.Follow(f.ctx, c.backend, f.params.Run, f.params.After, head) {
+	for b, err := range c.batches(f.ctx, f.params.Run, f.params.After, f.last, head) {
 		if err != nil {
 			return err
 		}
@@ -379,27 +432,27 @@ func (c *conn) relay(f *follow) error {
 
 // sendEvents sends the events of a run as notifications.
 func (c *conn) sendEvents(f *follow) error {
-	after := f.params.After
-	for {
-		room, ok := f.room(f.ctx)
-		if !ok {
-			return context.Cause(f.ctx)
-		}
-		page, err := c.backend.Read(f.ctx, f.params.Run, spool.Query{After: after, MaxBytes: int(min(room, frame)), Wait: maxWait})
+	for b, err := range c.batches(f.ctx, f.params.Run, f.params.After, f.last, 0) {
 		if err != nil {
 			return err
 		}
-		for i := range page.Events {
-			f.spend(record.HeaderSize + page.Events[i].Size())
-			if err := c.rpc.Notify("run/event", runproto.EventParams{Follow: f.params.Follow, Event: page.Events[i]}); err != nil {
+		for len(b) > 0 {
+			e, n, err := record.Decode(b)
+			if err != nil {
 				return err
 			}
+			if _, ok := f.room(f.ctx); !ok {
+				return context.Cause(f.ctx)
+			}
+			e.Run = f.params.Run
+			f.spend(n)
+			if err := c.rpc.Notify("run/event", runproto.EventParams{Follow: f.params.Follow, Event: e}); err != nil {
+				return err
+			}
+			b = b[n:]
 		}
-		if page.End() {
-			return nil
-		}
-		after = page.Next
 	}
+	return nil
 }
 
 // spend takes room before it is used: the acknowledgement may come before the

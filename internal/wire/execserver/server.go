@@ -14,6 +14,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,9 +36,8 @@ const (
 	DefaultClosed = 30 * time.Second
 
 	pingEvery = 30 * time.Second
-	// The server stops reading a connection above these limits of unanswered
-	// requests.
-	maxInFlight      = 4096
+	// maxInFlightBytes limits the bytes of unanswered requests of a
+	// connection; see also [Limits].
 	maxInFlightBytes = 256 << 20
 )
 
@@ -54,6 +54,7 @@ type Options struct {
 	// server to resume. Without it Close kills the runs that this server
 	// started.
 	Keep   bool
+	Limits Limits
 	Logger *slog.Logger // nil discards
 }
 
@@ -70,12 +71,15 @@ type Server struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	started atomic.Bool // run/start started a run
+	started atomic.Bool   // run/start started a run
+	budget  *rpc.Budget   // what all connections hold
+	making  chan struct{} // filled by large answers that are made
 
 	mu       sync.Mutex
 	sessions map[string]*session // by sessionLabel
 	admitted map[*admission]struct{}
 	checking bool // checkAdmitted runs
+	conns    int  // over the network
 	closed   bool
 }
 
@@ -93,7 +97,12 @@ func New(o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{opts: o, id: newUUID(), log: o.Logger, env: newEnvironment(o.Cwd, o.Version), sessions: make(map[string]*session), admitted: make(map[*admission]struct{})}
+	o.Limits = o.Limits.withDefaults()
+	s := &Server{
+		opts: o, id: newUUID(), log: o.Logger, env: newEnvironment(o.Cwd, o.Version),
+		budget: rpc.NewBudget(o.Limits.UnreadTotal), making: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		sessions: make(map[string]*session), admitted: make(map[*admission]struct{}),
+	}
 	s.guard = access.NewGuard(o.Backend, o.Audit)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -125,7 +134,13 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+	if !s.connect() {
+		http.Error(w, "too many connections", http.StatusServiceUnavailable)
+		return
+	}
+	defer s.disconnect()
+	hj := &hijacker{ResponseWriter: w}
+	c, err := websocket.Accept(hj, r, &websocket.AcceptOptions{
 		Subprotocols: []string{runproto.Subprotocol}, CompressionMode: websocket.CompressionDisabled,
 	})
 	if err != nil {
@@ -147,7 +162,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 		s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 		cancel()
 	})
-	err = s.serve(ctx, t, c.Subprotocol() == runproto.Subprotocol, a)
+	err = s.serve(ctx, t, hj.conn, c.Subprotocol() == runproto.Subprotocol, a)
 	s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 }
 
@@ -173,7 +188,7 @@ func (s *Server) ServeStdio(ctx context.Context, r io.Reader, w io.Writer) error
 	defer s.wg.Done()
 	ctx, a, leave := s.admit(ctx, access.Owner(), "stdio")
 	defer leave()
-	err := s.serve(ctx, rpc.Lines(r, w, "exec-server stdio"), false, a)
+	err := s.serve(ctx, rpc.Lines(r, w, "exec-server stdio"), nil, false, a)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}

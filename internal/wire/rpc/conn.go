@@ -153,7 +153,7 @@ func (c *Conn) Ping(ctx context.Context) error { return c.t.Ping(ctx) }
 // Call sends a request and decodes its result. An error of the peer is an
 // [*Error]; a lost connection is [ErrConnClosed].
 func (c *Conn) Call(ctx context.Context, method string, params, result any) error {
-	p, err := encode(params)
+	p, err := Encode(params)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", method, err)
 	}
@@ -218,9 +218,9 @@ func (c *Conn) closedError() error {
 	return ErrConnClosed
 }
 
-// encode returns the JSON of a value: the value itself if it is JSON already,
+// Encode returns the JSON of a value: the value itself if it is JSON already,
 // else what its AppendJSON method or encoding/json makes of it.
-func encode(v any) ([]byte, error) {
+func Encode(v any) (json.RawMessage, error) {
 	switch v := v.(type) {
 	case json.RawMessage:
 		return v, nil
@@ -232,7 +232,7 @@ func encode(v any) ([]byte, error) {
 
 // Notify sends a notification.
 func (c *Conn) Notify(method string, params any) error {
-	p, err := encode(params)
+	p, err := Encode(params)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", method, err)
 	}
@@ -275,7 +275,7 @@ func (r *Request) Reply(result any, err error) {
 	b := make([]byte, 0, 256)
 	var body []byte
 	if err == nil {
-		body, err = encode(result)
+		body, err = Encode(result)
 	}
 	if size := len(body) + len(r.id) + len(`{"id":,"result":}`); err == nil && size > MaxMessage {
 		err = Errorf(CodeInternal, "the result of %s would be a message of %d bytes, and peers accept %d: ask for less at a time", r.Method, size, MaxMessage)

@@ -6,6 +6,8 @@ package runproto
 import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/wire/rpc"
+	"slices"
+	"strconv"
 )
 
 // RunParams names a run.
@@ -43,6 +45,26 @@ type ReadResult struct {
 	Info   spool.Info    `json:"info"`
 }
 
+// AppendJSON appends the JSON form in one pass: pages are large.
+func (r ReadResult) AppendJSON(dst []byte) []byte {
+	size := 1 << 10
+	for i := range r.Events {
+		size += r.Events[i].Size() + 128
+	}
+	dst = slices.Grow(dst, size+size/8)
+	dst = append(dst, `{"events":[`...)
+	for i := range r.Events {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = r.Events[i].AppendJSON(dst)
+	}
+	dst = append(dst, `],"next":`...)
+	dst = strconv.AppendUint(dst, uint64(r.Next), 10)
+	dst = append(dst, `,"info":`...)
+	return append(r.Info.AppendJSON(dst), '}')
+}
+
 // Subprotocol is what a client asks for in the WebSocket handshake to get
 // events as binary records. A codex client asks for none.
 const Subprotocol = "spool.v1"
@@ -74,6 +96,12 @@ type AckParams struct {
 type EventParams struct {
 	Follow uint32      `json:"follow"`
 	Event  spool.Event `json:"event"`
+}
+
+// AppendJSON appends the JSON form.
+func (p EventParams) AppendJSON(dst []byte) []byte {
+	dst = strconv.AppendUint(append(dst, `{"follow":`...), uint64(p.Follow), 10)
+	return append(p.Event.AppendJSON(append(dst, `,"event":`...)), '}')
 }
 
 // EndParams are the params of a run/end notification: the follow is over.

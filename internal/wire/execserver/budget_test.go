@@ -1,0 +1,412 @@
+package execserver_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/servertest"
+	"github.com/spool-run/spool/internal/wire/execserver"
+)
+
+// logLines is a log that a test waits on.
+type logLines chan string
+
+func newLog() (*slog.Logger, logLines) {
+	lines := make(logLines, 1024)
+	return slog.New(slog.NewTextHandler(lines, nil)), lines
+}
+
+func (l logLines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// wait returns the next line with the text.
+func (l logLines) wait(t *testing.T, text string) string {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case line := <-l:
+			if strings.Contains(line, text) {
+				return line
+			}
+		case <-timeout:
+			t.Fatalf("no %q in the log", text)
+		}
+	}
+}
+
+// bigRun starts a process that writes size bytes and waits for its end.
+func bigRun(t *testing.T, p *peer, size int) spool.RunID {
+	t.Helper()
+	var info spool.Info
+	p.mustCall(t, "run/start", map[string]any{"argv": []string{"/bin/sh", "-c", fmt.Sprintf("yes 0123456 | head -c %d", size)}}, &info)
+	var r struct {
+		Next int64
+		Info spool.Info
+	}
+	for r.Info.State != spool.StateClosed {
+		p.mustCall(t, "run/read", map[string]any{"run": info.ID, "after": r.Next, "max_bytes": 1, "wait_ms": 10_000}, &r)
+		if last := int64(r.Info.Last); r.Info.State != spool.StateClosed && r.Next < last {
+			r.Next = last
+		}
+	}
+	return info.ID
+}
+
+// readAll reads a run page by page and returns its bytes and the pages.
+func readAll(t *testing.T, p *peer, run spool.RunID) (size int64, pages int) {
+	t.Helper()
+	var after spool.Seq
+	for {
+		var r struct {
+			Events []spool.Event
+			Next   spool.Seq
+			Info   spool.Info
+		}
+		p.mustCall(t, "run/read", map[string]any{"run": run, "after": after, "max_bytes": 8 << 20}, &r)
+		for i := range r.Events {
+			if r.Events[i].Seq != after+1 {
+				t.Fatalf("seq %d after %d", r.Events[i].Seq, after)
+			}
+			after = r.Events[i].Seq
+			size += int64(len(r.Events[i].Bytes))
+		}
+		pages++
+		if r.Next != after {
+			t.Fatalf("next is %d after %d", r.Next, after)
+		}
+		if r.Info.State == spool.StateClosed && after == r.Info.Last {
+			return size, pages
+		}
+	}
+}
+
+// TestUnreadAnswersAreBounded asks for 60 large reads and reads none of the
+// answers. The server holds little of them, serves another client meanwhile,
+// runs a control request of the same client, and sends all answers once the
+// client reads.
+func TestUnreadAnswersAreBounded(t *testing.T) {
+	url, _ := newServer(t, execserver.Options{})
+	p, _ := session(t, url)
+	const size = 4 << 20
+	run := bigRun(t, p, size)
+	var victim spool.Info
+	p.mustCall(t, "run/start", map[string]any{"argv": []string{"sleep", "1000"}}, &victim)
+
+	c := dialRaw(t, url)
+	c.initialize(t)
+	before := heap()
+	const reads = 60
+	for i := range reads {
+		c.send(t, encode(t, i+1, "run/read", map[string]any{"run": run, "max_bytes": 8 << 20}))
+	}
+	c.send(t, encode(t, reads+1, "run/control", map[string]any{"run": victim.ID, "control": map[string]any{"op": "kill"}}))
+	p.mustCall(t, "run/read", map[string]any{"run": victim.ID, "wait_ms": 20_000}, &struct{}{}) // it ends: the kill got through
+	for range 2 {
+		if n, _ := readAll(t, p, run); n != size {
+			t.Fatalf("another client read %d bytes, want %d", n, size)
+		}
+		if grown := heap() - before; grown > 64<<20 {
+			t.Fatalf("the heap grew by %d MiB", grown>>20)
+		}
+	}
+	left := make(map[string]bool)
+	for i := range reads + 1 {
+		left[fmt.Sprintf(`{"id":%d,"result":`, i+1)] = true
+	}
+	for len(left) > 0 {
+		b, _ := c.message(t)
+		i := bytes.Index(b, []byte(`"result":`))
+		if i < 0 || !left[string(b[:i+len(`"result":`)])] {
+			t.Fatalf("answer %.200s", b)
+		}
+		delete(left, string(b[:i+len(`"result":`)]))
+	}
+}
+
+// TestNoRoomMeansShortAnswers leaves no shared room at all: reads and follows
+// of a client that reads still give everything, in small pieces.
+func TestNoRoomMeansShortAnswers(t *testing.T) {
+	url, _ := newServer(t, execserver.Options{Limits: execserver.Limits{UnreadTotal: 1}})
+	p, _ := session(t, url)
+	const size = 3 << 20
+	run := bigRun(t, p, size)
+	if n, pages := readAll(t, p, run); n != size || pages < 10 {
+		t.Errorf("read %d bytes in %d pages, want %d in many", n, pages, size)
+	}
+	p.mustCall(t, "process/start", shell("p", fmt.Sprintf("head -c %d /dev/zero; exit 7", size)), nil)
+	total := 0
+	for _, note := range p.closed(t, "p") {
+		var n struct{ Params struct{ Chunk []byte } }
+		if err := json.Unmarshal(note, &n); err != nil {
+			t.Fatal(err)
+		}
+		total += len(n.Params.Chunk)
+	}
+	if total != size {
+		t.Errorf("%d bytes were pushed, want %d", total, size)
+	}
+	// A client that allows more than there is room for must not take a short
+	// answer for all there is.
+	var after uint64
+	for total = 0; ; {
+		var r readResult
+		p.mustCall(t, "process/read", map[string]any{"processId": "p", "afterSeq": after, "maxBytes": 16 << 20}, &r)
+		total += len(r.text())
+		if after = r.NextSeq - 1; r.Closed {
+			if total != size || r.ExitCode == nil || *r.ExitCode != 7 {
+				t.Errorf("closed after %d bytes with %v", total, r.ExitCode)
+			}
+			break
+		}
+		if len(r.Chunks) == 0 {
+			t.Fatalf("no progress after %d", after)
+		}
+	}
+}
+
+// TestStalledConnectionIsClosed stops reading. The server closes the connection
+// and says why; the session and its run go on, and the client continues after a
+// reconnect without a loss.
+func TestStalledConnectionIsClosed(t *testing.T) {
+	log, lines := newLog()
+	url, h := newServer(t, execserver.Options{Logger: log, Limits: execserver.Limits{Stalled: 500 * time.Millisecond}})
+	c := dialRaw(t, url)
+	id := c.initialize(t)
+	const size = 32 << 20 // more than the buffers of the connection
+	c.send(t, encode(t, 1, "process/start", shell("p", fmt.Sprintf("head -c %d /dev/zero; exit 3", size))))
+	c.answer(t, 1)
+	line := lines.wait(t, "closed a connection")
+	if !strings.Contains(line, "the client does not read") || !strings.Contains(line, "127.0.0.1") {
+		t.Errorf("the log has %s", line)
+	}
+	if info := waitClosed(t, h); info.Bytes != size || info.Outcome.Code != 3 {
+		t.Errorf("the run has %d bytes, %v", info.Bytes, info.Outcome)
+	}
+	p := dialPeer(t, url)
+	if got := p.initialize(t, id); got != id {
+		t.Fatalf("session %s, want %s", got, id)
+	}
+	total, after := 0, uint64(0)
+	for {
+		var r readResult
+		p.mustCall(t, "process/read", map[string]any{"processId": "p", "afterSeq": after, "maxBytes": 1 << 20}, &r)
+		for _, chunk := range r.Chunks {
+			if chunk.Seq != after+1 {
+				t.Fatalf("seq %d after %d", chunk.Seq, after)
+			}
+			after = chunk.Seq
+			total += len(chunk.Chunk)
+		}
+		if r.Closed && len(r.Chunks) == 0 {
+			break
+		}
+	}
+	if total != size {
+		t.Errorf("read %d bytes, want %d", total, size)
+	}
+}
+
+// TestSlowReaderIsNotStalled reads a little at a time, for longer than the
+// limit in all.
+func TestSlowReaderIsNotStalled(t *testing.T) {
+	log, lines := newLog()
+	url, _ := newServer(t, execserver.Options{Logger: log, Limits: execserver.Limits{Stalled: 500 * time.Millisecond}})
+	c := dialRaw(t, url)
+	c.initialize(t)
+	const size = 24 << 20
+	c.send(t, encode(t, 1, "process/start", shell("p", fmt.Sprintf("head -c %d /dev/zero", size))))
+	c.answer(t, 1)
+	begin := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	buf := make([]byte, 256<<10)
+	for n := 0; n < size; <-tick.C {
+		m, err := c.r.Read(buf)
+		if err != nil {
+			t.Fatalf("after %d bytes and %v: %v", n, time.Since(begin), err)
+		}
+		n += m
+	}
+	select {
+	case line := <-lines:
+		t.Error(line)
+	default:
+	}
+}
+
+func TestHandshakeHasADeadline(t *testing.T) {
+	log, lines := newLog()
+	url, _ := newServer(t, execserver.Options{Logger: log, Limits: execserver.Limits{Handshake: 100 * time.Millisecond}})
+	good, _ := session(t, url)
+	silent := dialPeer(t, url)
+	half := dialPeer(t, url)
+	half.send(t, websocket.MessageText, []byte(`{"id":1,"method":"initialize","params":{"clientName":"x"}}`))
+	half.response(t)
+	chatty := dialPeer(t, url) // sends other requests all the time
+	go func() {
+		for chatty.conn.Write(context.Background(), websocket.MessageText, []byte(`{"id":1,"method":"environment/status"}`)) == nil {
+		}
+	}()
+	silent.ended(t)
+	half.ended(t)
+	<-chatty.done
+	if line := lines.wait(t, "closed a connection"); !strings.Contains(line, "handshake") {
+		t.Errorf("the log has %s", line)
+	}
+	good.mustCall(t, "environment/status", nil, nil)
+}
+
+func TestTooManyConnections(t *testing.T) {
+	log, lines := newLog()
+	url, _ := newServer(t, execserver.Options{Logger: log, Limits: execserver.Limits{Connections: 2}})
+	a, _ := session(t, url)
+	b, _ := session(t, url)
+	_, resp, err := websocket.Dial(t.Context(), url, nil)
+	if err == nil || resp == nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Fatalf("a third connection: %v, %v", resp, err)
+	}
+	lines.wait(t, "too many connections")
+	b.mustCall(t, "environment/status", nil, nil)
+	_ = a.conn.CloseNow()
+	for { // the server notices the end
+		c, _, err := websocket.Dial(t.Context(), url, nil)
+		if err == nil {
+			_ = c.CloseNow()
+			break
+		}
+	}
+}
+
+// TestRequestsPerConnection fills a connection with requests that wait. A
+// further one is not read until one of them is answered; a control request
+// before it is.
+func TestRequestsPerConnection(t *testing.T) {
+	url, _ := newServer(t, execserver.Options{Limits: execserver.Limits{Requests: 2}})
+	p, _ := session(t, url)
+	p.mustCall(t, "process/start", shell("p", "exec sleep 1000"), nil)
+	p.mustCall(t, "process/start", shell("q", "exec sleep 1000"), nil)
+	p.request(t, "process/read", map[string]any{"processId": "p", "waitMs": 3_600_000})
+	p.request(t, "process/read", map[string]any{"processId": "q", "waitMs": 3_600_000})
+	terminate := p.request(t, "process/terminate", map[string]any{"processId": "p"})
+	third := p.request(t, "process/read", map[string]any{"processId": "p"})
+	blocked := p.request(t, "process/terminate", map[string]any{"processId": "q"})
+	want := map[int]bool{terminate: true, third: true, blocked: true}
+	for len(want) > 0 {
+		delete(want, p.response(t).ID)
+	}
+}
+
+// crowd is a number of connections that send requests and read nothing.
+func crowd(t testing.TB, url string, n int, run spool.RunID) {
+	t.Helper()
+	addr := strings.TrimPrefix(url, "ws://")
+	dialer := net.Dialer{Timeout: patience}
+	var wg sync.WaitGroup
+	next := make(chan int, n)
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	var request bytes.Buffer
+	frame := func(format string, args ...any) { request.Write(textFrame(fmt.Appendf(nil, format, args...))) }
+	frame(`{"id":0,"method":"initialize","params":{"clientName":"crowd"}}`)
+	frame(`{"method":"initialized"}`)
+	frame(`{"id":1,"method":"run/follow","params":{"follow":1,"run":%q,"window":67108864}}`, run)
+	for id := range 20 {
+		frame(`{"id":%d,"method":"run/read","params":{"run":%q,"max_bytes":8388608}}`, id+2, run)
+	}
+	for range 8 {
+		wg.Go(func() {
+			for range next {
+				c, err := dialer.DialContext(t.Context(), "tcp", addr)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				t.Cleanup(func() { _ = c.Close() })
+				_ = c.(*net.TCPConn).SetReadBuffer(4 << 10)
+				fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+					"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", addr)
+				if _, err := c.Write(request.Bytes()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestCrowdThatNeverReads has 1,000 connections ask for much and read nothing.
+// The memory of the real server stays bounded, and another client notices
+// little.
+func TestCrowdThatNeverReads(t *testing.T) {
+	const connections, limit = 1000, 256 << 20
+	s := servertest.Start(t, t.TempDir(), "--stalled-for", "10m")
+	p, _ := session(t, s.URL)
+	const size = 8 << 20
+	run, small := bigRun(t, p, size), bigRun(t, p, 100)
+	measure := func() (p50, p99 time.Duration) {
+		var times []time.Duration
+		for range 300 {
+			begin := time.Now()
+			p.mustCall(t, "run/read", map[string]any{"run": small, "max_bytes": 4096}, &struct{}{})
+			times = append(times, time.Since(begin))
+		}
+		slices.Sort(times)
+		return times[len(times)/2], times[len(times)*99/100]
+	}
+	measure() // warm
+	quiet50, quiet99 := measure()
+	quiet := rss(t, s.Pid)
+	crowd(t, s.URL, connections, run)
+	storm50, storm99 := measure() // while the requests of the crowd are handled
+	crowd50, crowd99 := measure()
+	peak := rss(t, s.Pid)
+	t.Logf("quiet: p50 %v, p99 %v, %d MiB; while %d connections that do not read begin: p50 %v, p99 %v; beside them: p50 %v, p99 %v, %d MiB",
+		quiet50, quiet99, quiet>>20, connections, storm50, storm99, crowd50, crowd99, peak>>20)
+	if peak > limit {
+		t.Errorf("the server takes %d MiB", peak>>20)
+	}
+	if crowd99 > 20*quiet99+500*time.Millisecond {
+		t.Errorf("p99 went from %v to %v", quiet99, crowd99)
+	}
+	if n, _ := readAll(t, p, run); n != size {
+		t.Errorf("read %d bytes", n)
+	}
+}
+
+// rss returns the most memory that a process has used.
+func rss(t *testing.T, pid int) int64 {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "status"))
+	if err != nil {
+		t.Skip("needs /proc")
+	}
+	var kib int64
+	for line := range strings.Lines(string(b)) {
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	t.Fatal("no VmHWM")
+	return 0
+}

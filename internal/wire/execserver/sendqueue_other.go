@@ -1,0 +1,9 @@
+//go:build !linux
+
+package execserver
+
+import "net"
+
+func limitSendQueue(net.Conn) {}
+
+func waitWritable(net.Conn) {}
