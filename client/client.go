@@ -44,7 +44,9 @@ type Options struct {
 	// InsecurePlaintext sends the token over ws:// to other machines, too.
 	InsecurePlaintext bool
 	// Reconnect is how long to try to come back after a connection was
-	// lost; zero means DefaultReconnect, less than zero not at all.
+	// lost; zero means DefaultReconnect, less than zero not at all. The
+	// default is that of codex's client: a server keeps a session without a
+	// connection for 30 seconds.
 	Reconnect time.Duration
 	// Dial bounds one attempt; zero means DefaultDial.
 	Dial time.Duration

@@ -125,6 +125,33 @@ func TestMustHold(t *testing.T) {
 		}
 	})
 
+	t.Run("reconnect_notice_before_the_thread", func(t *testing.T) {
+		d, log := printed(t, agent.Codex, 0, `{"type":"error","message":"Reconnecting... 1/5"}`, thread, begun,
+			`{"type":"error","message":"Reconnecting... 2/5"}`, message("hello", ""), over)
+		want := []spool.Kind{agent.KindRetry, spool.KindStarted, agent.KindAction, agent.KindRetry, agent.KindMessage, agent.KindAction, agent.KindUsage, spool.KindDone, spool.KindExited}
+		if d := cmp.Diff(want, kinds(t, log)); d != "" {
+			t.Errorf("events (-want +got):\n%s", d)
+		}
+		if d.Outcome != spool.TurnOK || d.Answer != "hello" || d.Resume != "thread-1" || log.Notices(t) != nil {
+			t.Errorf("done is %+v, notices are %v", d, log.Notices(t))
+		}
+	})
+
+	t.Run("reconnect_notice_without_turn_completed", func(t *testing.T) {
+		d, log := printed(t, agent.Codex, 0, thread, begun, `{"type":"error","message":"Reconnecting... 1/5"}`, message("hello", ""))
+		if got := events[agent.Retry](t, log, agent.KindRetry); len(got) != 1 {
+			t.Errorf("retries are %+v", got)
+		}
+		if d.Outcome != spool.TurnOK || d.Answer != "hello" || d.Resume != "thread-1" {
+			t.Errorf("done is %+v", d)
+		}
+		// Without an answer the last retry is where codex gave up.
+		d, _ = printed(t, agent.Codex, 1, thread, begun, `{"type":"error","message":"Reconnecting... 5/5"}`)
+		if d.Outcome == spool.TurnOK || d.Error == "" || d.Resume != "thread-1" {
+			t.Errorf("done is %+v", d)
+		}
+	})
+
 	t.Run("prefers_final_answer_phase", func(t *testing.T) {
 		d, log := printed(t, agent.Codex, 0, thread, begun, message("looking", "commentary"), message("forty-two", "final_answer"),
 			message("by the way", ""), over)

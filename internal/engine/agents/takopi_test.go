@@ -151,6 +151,9 @@ func TestTakopiFloor(t *testing.T) {
 			"started t1", `turn turn_0 started ok=- level= "turn started"`,
 			`note codex.reconnect started ok=- level=info "Reconnecting... 1/5"`, `note codex.reconnect updated ok=- level=info "Reconnecting... 2/5"`,
 			`completed ok=true answer="hello" error="" resume=t1`}},
+		{"reconnect_notice_before_the_thread", 0, []string{`{"type":"error","message":"Reconnecting... 1/5"}`, thread, said("hello", "")}, []string{
+			`note codex.reconnect started ok=- level=info "Reconnecting... 1/5"`, "started t1",
+			`completed ok=true answer="hello" error="" resume=t1`}},
 		{"prefers_final_answer_phase", 0, []string{thread, begun, said("thinking aloud", "commentary"), said("answer", "final_answer"), said("by the way", ""), over}, []string{
 			"started t1", `turn turn_0 started ok=- level= "turn started"`, `note m14 completed ok=true level= "thinking aloud"`,
 			`completed ok=true answer="answer" error="" resume=t1`}},

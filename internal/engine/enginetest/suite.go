@@ -111,7 +111,7 @@ func startsAndExits(t *testing.T, e engine.Engine) {
 }
 
 func streamsOutput(t *testing.T, e engine.Engine) {
-	spec := shell("echo one; read x; echo two >&2; read x; echo three")
+	spec := shell("echo one; read x; echo two >&2; read x; echo three; exit 3")
 	spec.Stdin = true
 	s, log := start(t, e, spec)
 	log.UntilOutput(t, spool.Stdout, "one\n")
@@ -119,7 +119,9 @@ func streamsOutput(t *testing.T, e engine.Engine) {
 	log.UntilOutput(t, spool.Stderr, "two\n")
 	send(t, s, "\n")
 	log.UntilOutput(t, spool.Stdout, "three\n")
-	Wait(t, s)
+	if got, want := Wait(t, s), (spool.Outcome{Kind: spool.Exited, Code: 3}); got != want {
+		t.Errorf("outcome %v, want %v", got, want)
+	}
 }
 
 func pushesEvents(t *testing.T, e engine.Engine) {

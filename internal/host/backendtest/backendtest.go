@@ -183,11 +183,21 @@ func startsAndExits(t *testing.T, b spool.Backend) {
 	}
 }
 
+// streamsOutput reads each line before the process may write the next.
 func streamsOutput(t *testing.T, b spool.Backend) {
-	r := start(t, b, sh("echo one; echo two; echo three"))
+	spec := sh("echo one; read x; echo two; read x; echo three; exit 3")
+	spec.Stdin = true
+	r := start(t, b, spec)
+	for _, line := range []string{"one\n", "two\n"} {
+		until(t, r, line)
+		if _, err := r.Send(t.Context(), spool.Input{ID: line, Kind: spool.InputStdin, Bytes: []byte("\n")}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if got := output(collect(t, r), spool.Stdout); got != "one\ntwo\nthree\n" {
 		t.Errorf("stdout %q", got)
 	}
+	wantOutcome(t, r, spool.Outcome{Kind: spool.Exited, Code: 3})
 }
 
 func pushesEvents(t *testing.T, b spool.Backend) {
