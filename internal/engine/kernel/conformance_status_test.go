@@ -181,6 +181,19 @@ func TestOutputEventsAreText(t *testing.T) {
 	s.await(turn)
 }
 
+// A limit of the output holds to the byte, also inside a character.
+func TestOutputLimitInsideACharacter(t *testing.T) {
+	s := one(t, spec(func(s *spool.Spec) { s.Limits.OutputBytes, s.Limits.OutputPolicy = 10, "block" }))
+	turn := s.begin(spool.Cell{Code: "import os\nos.write(1, 'ä😀'.encode()[:4]); os.write(1, '😀'.encode() * 20_000)"})
+	s.noticed(kernel.NoticeOutputLimit)
+	if err := turn.Interrupt(s.ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	if out := s.await(turn).output(); out != "ä😀"[:4]+"😀😀"[:6] {
+		t.Errorf("output %q", out)
+	}
+}
+
 // The done event of a cell that timed out says how long it had.
 func TestTimeoutNamesItsLimit(t *testing.T) {
 	s := one(t, hasty)

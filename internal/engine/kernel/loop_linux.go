@@ -127,13 +127,16 @@ func (s *session) read(i int) int {
 	if st.fd < 0 || st.blocked {
 		return 0
 	}
-	size := int64(readSize)
-	if room := s.output.Room(); room < size {
-		size = room
-		if size <= 0 {
-			s.block()
-			return 0
-		}
+	// What waits for the rest of a character is yet to be counted.
+	waits := int64(s.streams[0].partials + s.streams[1].partials)
+	size := min(readSize, s.output.Room()-waits)
+	if size <= 0 && waits > 0 {
+		s.flushPartial()
+		size = s.output.Room()
+	}
+	if size <= 0 {
+		s.block()
+		return 0
 	}
 	buf := buffers.Get().(*[readSize]byte)
 	defer buffers.Put(buf)

@@ -204,9 +204,13 @@ func socketPair() (a, b *os.File, err error) {
 // startNode starts a process with all protections that a process can be started
 // behind.
 func (w *supervisor) startNode(conn *os.File, stderr uintptr) (pid int, err error) {
+	stack, err := allowStack()
+	if err != nil {
+		return 0, err
+	}
 	// Freeing compiled code would be the first thing that every copy does.
 	args := []string{"node", "--no-addons", "--expose-gc", "--no-warnings", "--disable-proto=delete", "--openssl-config=/dev/null",
-		"--no-wasm-code-gc", "--no-flush-bytecode", "--max-old-space-size=" + strconv.Itoa(w.plan.HeapMB), "--stack-size=" + strconv.Itoa(stackSize>>10)}
+		"--no-wasm-code-gc", "--no-flush-bytecode", "--max-old-space-size=" + strconv.Itoa(w.plan.HeapMB), "--stack-size=" + strconv.Itoa(stack>>10)}
 	if w.plan.Fork {
 		// Threads are not forked, so there should not be any.
 		args = append(args, "--single-threaded", "--v8-pool-size=0")
@@ -228,10 +232,7 @@ func (w *supervisor) startNode(conn *os.File, stderr uintptr) (pid int, err erro
 		// Restrictions are a thread's, and its children's. The thread
 		// ends with the goroutine, because it is never unlocked.
 		runtime.LockOSThread()
-		if err = allowStack(); err == nil {
-			err = restrict(w.plan)
-		}
-		if err == nil {
+		if err = restrict(w.plan); err == nil {
 			pid, err = syscall.ForkExec(path, args, &syscall.ProcAttr{Dir: "/", Env: []string{}, Files: files, Sys: sys})
 		}
 		close(done)
@@ -254,17 +255,18 @@ const (
 	stackLimit = 64 << 20
 )
 
-// allowStack has the processes that this one starts have a stack of stackLimit.
-func allowStack() error {
+// allowStack has the processes that this one starts have a stack of stackLimit, or
+// of as much as this one may allow. It returns how much of that Node may use.
+func allowStack() (int, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_STACK, &limit); err != nil {
-		return fmt.Errorf("read the limit of the stack: %w", err)
+		return 0, fmt.Errorf("read the limit of the stack: %w", err)
 	}
 	limit.Cur = min(limit.Max, stackLimit)
 	if err := unix.Setrlimit(unix.RLIMIT_STACK, &limit); err != nil {
-		return fmt.Errorf("set the limit of the stack: %w", err)
+		return 0, fmt.Errorf("set the limit of the stack: %w", err)
 	}
-	return nil
+	return min(stackSize, int(limit.Cur/4*3)), nil
 }
 
 // restrict takes from this thread all that Node does not need.
