@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -409,4 +411,23 @@ func rss(t *testing.T, pid int) int64 {
 	}
 	t.Fatal("no VmHWM")
 	return 0
+}
+
+// TestSlowHeaderIsClosed sends the beginning of an HTTP request and no more.
+func TestSlowHeaderIsClosed(t *testing.T) {
+	s := servertest.Start(t, t.TempDir(), "--handshake-for", "200ms")
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "ws://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection stays open: %q, %v", b, err)
+	}
 }

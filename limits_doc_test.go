@@ -1,0 +1,183 @@
+package spool_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/constant"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spool-run/spool/internal/cli"
+)
+
+// TestLimitsDoc compares the tables of docs/limits.md with the code: each
+// constant has the value that its row tells, the flag exists and so does the
+// test.
+func TestLimitsDoc(t *testing.T) {
+	text, err := os.ReadFile("docs/limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDocs(t)
+	consts := newConstants(t)
+	root := cli.Tree()
+	rows := 0
+	for i, line := range strings.Split(string(text), "\n") {
+		m := limitRowRE.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		rows++
+		name, value, flag, test := m[1], m[2], m[3], m[4]
+		where := fmt.Sprintf("docs/limits.md:%d: %s", i+1, name)
+		got, err := consts.value(name)
+		want, parseErr := parseLimit(value)
+		switch {
+		case err != nil:
+			t.Errorf("%s: %v", where, err)
+		case parseErr != nil:
+			t.Errorf("%s: %v", where, parseErr)
+		case got != want:
+			t.Errorf("%s is %d, the page says %s", where, got, value)
+		}
+		for _, f := range flagRE.FindAllString(flag, -1) {
+			if !anyHasFlag(root, f) {
+				t.Errorf("%s: no command has the flag %s", where, f)
+			}
+		}
+		name, _, _ = strings.Cut(test, "/")
+		if _, ok := d.tests[name]; !ok {
+			t.Errorf("%s: no test %s", where, test)
+		}
+	}
+	if rows < 50 {
+		t.Errorf("found %d rows: the test does not find them", rows)
+	}
+}
+
+// limitRowRE matches a row: what it limits, the constant, the value, the flag
+// and the test.
+var limitRowRE = regexp.MustCompile("^\\| [^|]+ \\| `([^`|]+)` \\| ([^|]+) \\|([^|]*)\\| `([^`|]+)` \\|$")
+
+var limitRE = regexp.MustCompile(`^([0-9,]+) ?(KiB|MiB|GiB|days)?$`)
+
+// parseLimit reads a number, a size or a duration.
+func parseLimit(s string) (int64, error) {
+	m := limitRE.FindStringSubmatch(s)
+	if m == nil {
+		d, err := time.ParseDuration(s)
+		return int64(d), err
+	}
+	n, err := strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
+	unit := map[string]int64{"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "days": int64(24 * time.Hour)}
+	return n * unit[m[2]], err
+}
+
+// constants are the constants of the tree, as package.name.
+type constants map[string]ast.Expr
+
+func newConstants(t *testing.T) constants {
+	t.Helper()
+	all := constants{}
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (name == ".git" || name == "bin" || name == "bench" || name == "tools" || name == "examples"):
+			return fs.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			g, ok := decl.(*ast.GenDecl)
+			if !ok || g.Tok != token.CONST {
+				continue
+			}
+			for _, spec := range g.Specs {
+				v := spec.(*ast.ValueSpec)
+				for i := range min(len(v.Names), len(v.Values)) {
+					all[file.Name.Name+"."+v.Names[i].Name] = v.Values[i]
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// timeUnits are the constants of package time that limits use.
+var timeUnits = map[string]time.Duration{
+	"Microsecond": time.Microsecond, "Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute, "Hour": time.Hour,
+}
+
+// value returns the value of a constant.
+func (c constants) value(name string) (int64, error) {
+	expr, ok := c[name]
+	if !ok {
+		return 0, fmt.Errorf("no constant %s", name)
+	}
+	pkg, _, _ := strings.Cut(name, ".")
+	v, err := c.eval(pkg, expr)
+	if err != nil {
+		return 0, err
+	}
+	n, ok := constant.Int64Val(constant.ToInt(v))
+	if !ok {
+		return 0, fmt.Errorf("%s is not a whole number", name)
+	}
+	return n, nil
+}
+
+func (c constants) eval(pkg string, e ast.Expr) (constant.Value, error) {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		return constant.MakeFromLiteral(e.Value, e.Kind, 0), nil
+	case *ast.ParenExpr:
+		return c.eval(pkg, e.X)
+	case *ast.Ident:
+		if other, ok := c[pkg+"."+e.Name]; ok {
+			return c.eval(pkg, other)
+		}
+	case *ast.SelectorExpr:
+		of := e.X.(*ast.Ident).Name
+		if unit, ok := timeUnits[e.Sel.Name]; ok && of == "time" {
+			return constant.MakeInt64(int64(unit)), nil
+		}
+		if other, ok := c[of+"."+e.Sel.Name]; ok {
+			return c.eval(of, other)
+		}
+	case *ast.BinaryExpr:
+		x, err := c.eval(pkg, e.X)
+		if err != nil {
+			return nil, err
+		}
+		y, err := c.eval(pkg, e.Y)
+		if err != nil {
+			return nil, err
+		}
+		switch e.Op {
+		case token.SHL, token.SHR:
+			n, _ := constant.Uint64Val(y)
+			return constant.Shift(x, e.Op, uint(n)), nil
+		case token.QUO:
+			return constant.BinaryOp(x, token.QUO_ASSIGN, y), nil
+		}
+		return constant.BinaryOp(x, e.Op, y), nil
+	}
+	return nil, fmt.Errorf("cannot evaluate %T", e)
+}
