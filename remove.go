@@ -33,3 +33,11 @@ type Storage struct {
 	Blobs         int   `json:"blobs"`
 	BlobBytes     int64 `json:"blob_bytes"`
 }
+
+// Renamer is a [Backend] that can give runs another name. The backends of packages
+// local and client are Renamers, unless the server is an older one.
+type Renamer interface {
+	// Rename gives a run, live or finished, another name. A name that is too
+	// long is [ErrInvalid].
+	Rename(ctx context.Context, id RunID, name string) (Info, error)
+}

@@ -10,7 +10,11 @@ import (
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
-var _ spool.Remover = (*Client)(nil)
+var (
+	_ spool.Remover = (*Client)(nil)
+	_ spool.Meter   = (*Client)(nil)
+	_ spool.Renamer = (*Client)(nil)
+)
 
 // Remove implements [spool.Remover]. A request that is repeated after a lost
 // connection fails with [spool.ErrNotFound] if the first one arrived.
@@ -25,6 +29,20 @@ func (c *Client) Storage(ctx context.Context) (spool.Storage, error) {
 	var st spool.Storage
 	err := c.callNew(ctx, "run/storage", struct{}{}, &st)
 	return st, err
+}
+
+// Rename implements [spool.Renamer].
+func (c *Client) Rename(ctx context.Context, id spool.RunID, name string) (spool.Info, error) {
+	var info spool.Info
+	err := c.callNew(ctx, "run/rename", runproto.RenameParams{Run: id, Name: name}, &info)
+	return info, err
+}
+
+// Measure implements [spool.Meter].
+func (c *Client) Measure(ctx context.Context, ids []spool.RunID) ([]spool.Resources, error) {
+	var result runproto.MeasureResult
+	err := c.callNew(ctx, "run/measure", runproto.MeasureParams{Runs: ids}, &result)
+	return result.Runs, err
 }
 
 // callNew is call for a method that older servers do not know.

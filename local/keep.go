@@ -62,13 +62,29 @@ func (p logPolicy) args(dir, build string) []string {
 
 // settling are the options of a host that only finishes what dead ones left.
 func settling(dir string) host.Options {
-	return host.Options{Dir: dir, Sweep: func(owner string) error {
+	return host.Options{Dir: dir, Measure: measure, Sweep: func(owner string) error {
 		_, err := launch.SweepOwner(owner)
 		if dead, lookErr := host.LookupOwner(dir, owner); lookErr == nil {
 			err = errors.Join(err, keeper.RemoveSocket(dir, dead.Address))
 		}
 		return err
 	}}
+}
+
+// measure returns what process trees use.
+func measure(pids []int) (map[int]spool.Resources, error) {
+	trees, err := launch.Measure(pids)
+	if err != nil {
+		return nil, err
+	}
+	used := make(map[int]spool.Resources, len(trees))
+	for pid, u := range trees {
+		used[pid] = spool.Resources{
+			Processes: u.Processes, CPUMs: u.CPU.Milliseconds(), Memory: u.Memory,
+			Read: u.Read, Written: u.Written, Source: u.Source,
+		}
+	}
+	return used, nil
 }
 
 // openKeeper opens a state directory whose runs live in keepers.

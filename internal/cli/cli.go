@@ -111,7 +111,7 @@ failure and 2 on a usage error.`,
 	)
 	root.AddCommand( // about existing runs
 		a.inspectCommand(), a.execCommand(), a.blobCommand(), a.rmCommand(), a.pruneCommand(), a.dfCommand(),
-		a.exportCommand(), a.importCommand(),
+		a.exportCommand(), a.importCommand(), a.statsCommand(), a.renameCommand(),
 	)
 	return root
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -242,4 +243,70 @@ func TestTerminalIsGuarded(t *testing.T) {
 	c = typeIn(t, state, "run", "--raw", "--", "sh", "-c", script)
 	c.see("a\x1b]52;c;eA==\ab\x1b]0;title\ac\x1b[6nd\x1b[1me\x1b[0m.")
 	c.exits(0)
+}
+
+// Lists that are shown again and again stay in place, fit the terminal, and end
+// with Ctrl-C.
+func TestWatch(t *testing.T) {
+	state := t.TempDir()
+	spool := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command("spool", args...)
+		cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("spool %v: %v: %s", args, err, out)
+		}
+	}
+	name := strings.Repeat("名前", 60) // 240 columns
+	spool("run", "--detach", "--name", name, "--", "sleep", "60")
+	t.Cleanup(func() { spool("kill", "--all", "--now") })
+	for _, verb := range []string{"ps", "stats"} {
+		t.Run(verb, func(t *testing.T) {
+			c := typeIn(t, state, verb, "--watch")
+			c.see("\x1b[2J\x1b[H")
+			c.see("NAME")
+			c.see("名前名")
+			c.see("…")
+			c.see("sleep 60")
+			if err := pty.Setsize(c.keys, &pty.Winsize{Rows: 30, Cols: 400}); err != nil {
+				t.Fatal(err)
+			}
+			c.see("\x1b[H")
+			c.see(name)
+			c.typed("\x03")
+			c.exits(130)
+		})
+	}
+}
+
+// Ps fits the terminal, with wide characters in names.
+func TestListFitsTheTerminal(t *testing.T) {
+	state := t.TempDir()
+	for _, name := range []string{strings.Repeat("n", 300), strings.Repeat("宽", 200)} {
+		cmd := exec.Command("spool", "run", "--name", name, "--", "true")
+		cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	c := typeIn(t, state, "ps")
+	c.see("COMMAND\r\n")
+	for range 2 {
+		c.see("\r\n")
+	}
+	c.exits(0)
+	c = typeIn(t, state, "ps")
+	c.exits(0)
+	for line := range strings.Lines(c.shown) {
+		line = strings.TrimRight(regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]").ReplaceAllString(line, ""), "\r\n")
+		width := 0
+		for _, r := range line {
+			if width++; r == '宽' {
+				width++
+			}
+		}
+		if width > 100 {
+			t.Errorf("%d columns: %q", width, line)
+		}
+	}
 }

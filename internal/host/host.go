@@ -65,6 +65,9 @@ type Options struct {
 	Engines map[string]NewEngine
 	// Sweep ends the processes that a dead host of that name left.
 	Sweep func(owner string) error
+	// Measure returns what the process trees of leaders use, by their pids. It
+	// may be nil.
+	Measure func(pids []int) (map[int]spool.Resources, error)
 	// Retention limits finished runs; zero fields mean the defaults.
 	Retention store.Retention
 	Sync      store.SyncPolicy

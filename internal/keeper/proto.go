@@ -27,6 +27,7 @@ const (
 	methodLeased  = "leased"
 	methodRelease = "release"
 	methodForget  = "forget"
+	methodRename  = "rename"
 )
 
 type helloResult struct {
@@ -63,6 +64,12 @@ type liveResult struct {
 // forgetParams name finished runs whose logs were deleted.
 type forgetParams struct {
 	Runs []spool.RunID `json:"runs"`
+}
+
+// renameParams are the new name of a run.
+type renameParams struct {
+	Run  spool.RunID `json:"run"`
+	Name string      `json:"name"`
 }
 
 type leasedResult struct {

@@ -334,6 +334,12 @@ func (c *serverConn) handle(r *rpc.Request) (any, error) {
 			return nil, err
 		}
 		return struct{}{}, s.host.Control(s.ctx, p.Run, p.Control)
+	case methodRename:
+		p, err := decode[renameParams](r)
+		if err != nil {
+			return nil, err
+		}
+		return s.host.Rename(c.ctx, p.Run, p.Name)
 	case methodForget:
 		p, err := decode[forgetParams](r)
 		if err != nil {

@@ -21,6 +21,11 @@ func SweepOwner(string) (killed int, err error) {
 	return 0, fmt.Errorf("the process engine is not available on this platform: %w", spool.ErrUnsupported)
 }
 
+// Measure reports that the platform is not supported.
+func Measure([]int) (map[int]Usage, error) {
+	return nil, fmt.Errorf("the use of processes cannot be measured on this platform: %w", spool.ErrUnsupported)
+}
+
 // ResetSIGCHLD does nothing on this platform.
 func ResetSIGCHLD() error { return nil }
 

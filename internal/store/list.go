@@ -49,7 +49,7 @@ type summary struct {
 
 // summaries returns the runs that were written to since a time, unordered.
 func (s *Store) summaries(since time.Time) ([]summary, error) {
-	runs, err := s.scanDir("")
+	runs, renamed, err := s.scanNames("")
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +61,9 @@ func (s *Store) summaries(since time.Time) ([]summary, error) {
 			}
 		}
 		r := summarize(id, segs)
+		if renamed[id] {
+			s.renamed(&r.info)
+		}
 		if errors.Is(r.err, fs.ErrNotExist) { // removed meanwhile
 			continue
 		}

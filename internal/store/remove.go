@@ -62,6 +62,9 @@ func (s *Store) removeSegments(id spool.RunID, segs []*segment) error {
 			return fmt.Errorf("remove run %s: %w", id, err)
 		}
 	}
+	if err := removeFile(s.namePath(id)); err != nil {
+		return fmt.Errorf("remove run %s: %w", id, err)
+	}
 	if len(segs) > 1 {
 		if err := removeFile(s.hiddenPath(id)); err != nil {
 			return fmt.Errorf("remove run %s: %w", id, err)

@@ -75,15 +75,21 @@ func parseName(name string) (id spool.RunID, first spool.Seq, ok bool) {
 
 // scanDir returns the segments of every run, or of one, in order.
 func (s *Store) scanDir(only spool.RunID) (map[spool.RunID][]*segment, error) {
+	runs, _, err := s.scanNames(only)
+	return runs, err
+}
+
+// scanNames is scanDir that also returns which runs were renamed.
+func (s *Store) scanNames(only spool.RunID) (_ map[spool.RunID][]*segment, renamed map[spool.RunID]bool, err error) {
 	dir := s.runsDir()
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	names, err := d.Readdirnames(-1)
 	d.Close()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	runs := make(map[spool.RunID][]*segment)
 	var hidden []spool.RunID
@@ -93,6 +99,13 @@ func (s *Store) scanDir(only spool.RunID) (map[spool.RunID][]*segment, error) {
 		}
 		if id, ok := strings.CutSuffix(name, hiddenExt); ok {
 			hidden = append(hidden, spool.RunID(id))
+			continue
+		}
+		if id, ok := strings.CutSuffix(name, nameExt); ok {
+			if renamed == nil {
+				renamed = make(map[spool.RunID]bool)
+			}
+			renamed[spool.RunID(id)] = true
 			continue
 		}
 		id, first, ok := parseName(name)
@@ -107,7 +120,7 @@ func (s *Store) scanDir(only spool.RunID) (map[spool.RunID][]*segment, error) {
 	for _, segs := range runs {
 		slices.SortFunc(segs, func(a, b *segment) int { return cmp.Compare(a.first, b.first) })
 	}
-	return runs, nil
+	return runs, renamed, nil
 }
 
 // segments returns the segments of a run, at least one.

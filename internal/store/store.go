@@ -176,6 +176,7 @@ func (s *Store) Open(id spool.RunID) (*Journal, error) {
 		first := newSegment(s.runsDir(), id, 1)
 		j := &Journal{store: s, id: id, segs: []*segment{first}, tail: tail{next: 1, info: spool.Info{ID: id}}, readOnly: true}
 		if err := j.refreshSegment(first); err == nil && j.tail.sealed {
+			s.renamed(&j.info)
 			return j, nil
 		}
 	}
@@ -196,6 +197,7 @@ func (s *Store) Open(id spool.RunID) (*Journal, error) {
 			return nil, fmt.Errorf("open run: %w", err)
 		}
 		// The events before the damage can be read; Read reports the damage.
+		s.renamed(&j.info)
 		return j, nil
 	}
 }

@@ -51,6 +51,7 @@ func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
 		{"a_list_goes_on_after_a_run_that_was_removed", listAfterRemoved},
 		{"removes_finished_runs_only", removesFinished},
 		{"a_reader_of_a_removed_run_sees_one_gap", removedUnderReader},
+		{"renames_live_and_finished_runs", renames},
 		{"filters_that_make_no_sense_are_invalid", invalidFilters},
 		{"unknown_run_is_not_found", unknownRun},
 		{"unknown_blob_is_not_found", unknownBlobs},

@@ -3,6 +3,7 @@ package backendtest
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/spool-run/spool"
@@ -159,5 +160,61 @@ func checkGap(t *testing.T, e *spool.Event, from, to spool.Seq) {
 	}
 	if gap.From != from || gap.To != to || e.Seq != to {
 		t.Errorf("gap %+v at %d, want %d to %d", gap, e.Seq, from, to)
+	}
+}
+
+// renames checks that live and finished runs are found by a new name, and not by
+// the old one.
+func renames(t *testing.T, b spool.Backend) {
+	renamer, ok := b.(spool.Renamer)
+	if !ok {
+		t.Fatalf("%T is no Renamer", b)
+	}
+	ctx := t.Context()
+	spec := sh("read x")
+	spec.Stdin, spec.Name = true, "first-name"
+	r := start(t, b, spec)
+	found := func(name string) bool {
+		t.Helper()
+		n := 0
+		for info, err := range b.List(ctx, spool.Filter{Name: name}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.ID == r.ID() {
+				n++
+			}
+		}
+		return n == 1
+	}
+	rename := func(from, to string) {
+		t.Helper()
+		info, err := renamer.Rename(ctx, r.ID(), to)
+		if err != nil || info.Name != to {
+			t.Fatalf("rename %s to %s: %+v, %v", from, to, info, err)
+		}
+		if info, err = r.Info(ctx); err != nil || info.Name != to {
+			t.Errorf("renamed %s to %s: %+v, %v", from, to, info, err)
+		}
+		if found(from) || !found(to) {
+			t.Errorf("renamed %s to %s: found by the old name: %v, by the new one: %v", from, to, found(from), found(to))
+		}
+	}
+	rename("first-name", "second-name")
+	if err := r.Kill(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := r.Info(ctx); err != nil || info.Name != "second-name" || !found("second-name") {
+		t.Errorf("after the end: %+v, %v", info, err)
+	}
+	rename("second-name", "third-name")
+	if _, err := renamer.Rename(ctx, "nosuchrun", "x"); !errors.Is(err, spool.ErrNotFound) {
+		t.Errorf("rename an unknown run: %v", err)
+	}
+	if _, err := renamer.Rename(ctx, r.ID(), strings.Repeat("x", 1<<20)); !errors.Is(err, spool.ErrInvalid) {
+		t.Errorf("a very long name: %v", err)
 	}
 }

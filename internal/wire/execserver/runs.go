@@ -43,7 +43,8 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 		"run/start": c.runStart, "run/stat": c.runStat, "run/list": c.runList, "run/read": c.runRead,
 		"run/send": c.runSend, "run/close_stdin": c.runCloseStdin, "run/blob": c.runBlob,
 		"run/control": c.runControl, "run/resize": c.runResize,
-		"run/remove": c.runRemove, "run/storage": c.runStorage,
+		"run/remove": c.runRemove, "run/storage": c.runStorage, "run/measure": c.runMeasure,
+		"run/rename": c.runRename,
 	}
 	if r.Method == "run/follow" {
 		return c.routeFollow(), true
@@ -318,6 +319,31 @@ func (c *conn) runStorage(ctx context.Context, _ json.RawMessage) (any, error) {
 		return nil, err
 	}
 	return b.Storage(ctx)
+}
+
+func (c *conn) runRename(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.RenameParams
+	if err := decode(params, &p, "run", "name"); err != nil {
+		return nil, err
+	}
+	b, err := power[spool.Renamer](c, "run/rename")
+	if err != nil {
+		return nil, err
+	}
+	return b.Rename(ctx, p.Run, p.Name)
+}
+
+func (c *conn) runMeasure(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.MeasureParams
+	if err := decode(params, &p); err != nil {
+		return nil, err
+	}
+	b, err := power[spool.Meter](c, "run/measure")
+	if err != nil {
+		return nil, err
+	}
+	used, err := b.Measure(ctx, p.Runs)
+	return runproto.MeasureResult{Runs: used}, err
 }
 
 // follow is a reader on the other side of the wire. It holds a cursor and how

@@ -144,6 +144,22 @@ type RemoveParams struct {
 	Dry bool `json:"dry,omitempty"`
 }
 
+// RenameParams are the params of run/rename, whose result is a [spool.Info].
+type RenameParams struct {
+	Run  spool.RunID `json:"run"`
+	Name string      `json:"name"`
+}
+
+// MeasureParams are the params of run/measure.
+type MeasureParams struct {
+	Runs []spool.RunID `json:"runs,omitempty"` // none means all live runs
+}
+
+// MeasureResult is the result of run/measure.
+type MeasureResult struct {
+	Runs []spool.Resources `json:"runs"`
+}
+
 // BinaryEvents begins a binary message that carries records of one follow:
 // this byte, the follow as four little-endian bytes, then records.
 const BinaryEvents = 1

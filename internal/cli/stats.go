@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spool-run/spool"
+)
+
+// statsSample is the time between the two measurements from which a single
+// output of stats computes the share of a processor.
+const statsSample = 100 * time.Millisecond
+
+func (a *app) statsCommand() *cobra.Command {
+	var watch, asJSON bool
+	cmd := &cobra.Command{
+		Use:     "stats [flags] [RUN…]",
+		Aliases: []string{"top"},
+		Short:   "Show what live runs use: processors, memory, disks",
+		Long: `Stats shows what the processes of live runs use, of all or of the named ones, and
+the total: CPU is the share of one processor at this moment and TIME what they
+used so far, MEMORY what they hold now, READ and WRITTEN what they moved from and
+to disks, LOGGED the output in the log. TIME and the disk columns count live
+processes, and TIME also their children that ended.
+
+With --watch it shows that every second, in place, until Ctrl-C. With --json it
+prints one JSON object per run and line, and with --watch again every second.`,
+		Example: `  spool stats
+  spool top --watch
+  spool stats --json web`,
+		ValidArgsFunction: a.completeLiveRuns,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return with(a.open, cmd.Context(), func(b spool.Backend) error {
+				return a.stats(cmd.Context(), b, args, watch, asJSON)
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second, in place")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line, one line per run")
+	return cmd
+}
+
+// runMeter measures runs, again and again.
+type runMeter struct {
+	meter  spool.Meter
+	ids    []spool.RunID // none means all live runs
+	before map[spool.RunID]spool.Resources
+}
+
+func (a *app) stats(ctx context.Context, b spool.Backend, names []string, watch, asJSON bool) error {
+	meter, ok := b.(spool.Meter)
+	if !ok {
+		return fmt.Errorf("measure runs: %w by this backend", spool.ErrUnsupported)
+	}
+	m := &runMeter{meter: meter}
+	for _, name := range names {
+		run, err := spool.Find(ctx, b, name)
+		if err != nil {
+			return err
+		}
+		info, err := run.Info(ctx)
+		if err != nil {
+			return err
+		}
+		if info.State == spool.StateClosed {
+			return &hintedError{fmt.Errorf("run %s has finished and uses nothing", name), fmt.Sprintf(`"spool inspect %s" shows what it was`, name)}
+		}
+		m.ids = append(m.ids, info.ID)
+	}
+	if asJSON {
+		return a.statsJSON(ctx, m, watch)
+	}
+	titles := make(map[spool.RunID]spool.Info)
+	if watch {
+		return a.refresh(ctx, func(ctx context.Context, cols int) (string, error) { return m.text(ctx, b, titles, cols) })
+	}
+	// Twice, because the share of a processor is a difference.
+	if _, _, err := m.measure(ctx); err != nil {
+		return err
+	}
+	if err := pause(ctx, statsSample); err != nil {
+		return err
+	}
+	size, _ := terminalSize(a.stdout)
+	text, err := m.text(ctx, b, titles, int(size.Cols))
+	if err != nil {
+		return err
+	}
+	_, err = a.stdout.WriteString(text)
+	return err
+}
+
+func (a *app) statsJSON(ctx context.Context, m *runMeter, watch bool) error {
+	for {
+		used, _, err := m.measure(ctx)
+		if err != nil {
+			return err
+		}
+		for _, u := range used {
+			if err := a.printJSON(u); err != nil {
+				return &writeError{err}
+			}
+		}
+		if !watch {
+			return nil
+		}
+		if err := pause(ctx, watchEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits, unless ctx ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// measure returns what the runs use, and the shares of a processor since the
+// last call; runs that use most of it come first.
+func (m *runMeter) measure(ctx context.Context) ([]spool.Resources, map[spool.RunID]float64, error) {
+	used, err := m.meter.Measure(ctx, m.ids)
+	if errors.Is(err, spool.ErrNotFound) && m.before != nil {
+		used, err = nil, nil // removed meanwhile
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	shares := make(map[spool.RunID]float64)
+	now := make(map[spool.RunID]spool.Resources, len(used))
+	for _, u := range used {
+		now[u.Run] = u
+		before, ok := m.before[u.Run]
+		if passed := u.Time.Sub(before.Time).Milliseconds(); ok && passed > 0 {
+			// Less than before means that a child ended without being reaped by
+			// one of the processes.
+			shares[u.Run] = max(0, float64(u.CPUMs-before.CPUMs)/float64(passed))
+		}
+	}
+	m.before = now
+	slices.SortStableFunc(used, func(a, b spool.Resources) int {
+		return cmp.Or(cmp.Compare(shares[b.Run], shares[a.Run]), cmp.Compare(b.CPUMs, a.CPUMs), cmp.Compare(a.Run, b.Run))
+	})
+	return used, shares, nil
+}
+
+// text returns the table. Infos keeps the descriptions of runs between calls.
+func (m *runMeter) text(ctx context.Context, b spool.Backend, infos map[spool.RunID]spool.Info, cols int) (string, error) {
+	used, shares, err := m.measure(ctx)
+	if err != nil {
+		return "", err
+	}
+	t := table{columns: []column{
+		{title: "ID"}, {title: "NAME", least: 10}, {title: "CPU", right: true}, {title: "TIME", right: true}, {title: "MEMORY", right: true},
+		{title: "READ", right: true}, {title: "WRITTEN", right: true}, {title: "LOGGED", right: true}, {title: "PROCS", right: true}, {title: "COMMAND", least: 8},
+	}}
+	var total spool.Resources
+	var share float64
+	for _, u := range used {
+		info, ok := infos[u.Run]
+		if !ok {
+			if info, err = b.Stat(ctx, u.Run); err != nil {
+				continue // it was removed meanwhile
+			}
+			infos[u.Run] = info
+		}
+		t.rows = append(t.rows, append(append([]string{shorten(string(u.Run)), plain(info.Name)}, usageCells(u, shares[u.Run])...), plain(commandColumn(info))))
+		total.CPUMs += u.CPUMs
+		total.Memory += u.Memory
+		total.Read += u.Read
+		total.Written += u.Written
+		total.Logged += u.Logged
+		total.Processes += u.Processes
+		share += shares[u.Run]
+	}
+	t.rows = append(t.rows, append(append([]string{"total", count(len(used), "run", "runs")}, usageCells(total, share)...), ""))
+	return t.text(cols), nil
+}
+
+func usageCells(u spool.Resources, share float64) []string {
+	return []string{
+		fmt.Sprintf("%.0f%%", 100*share), formatCPU(time.Duration(u.CPUMs) * time.Millisecond), formatBytes(u.Memory),
+		formatBytes(u.Read), formatBytes(u.Written), formatBytes(u.Logged), strconv.Itoa(u.Processes),
+	}
+}
+
+// formatCPU formats the time on a processor: 0.35s, 12s, 3m05s, 2h10m.
+func formatCPU(d time.Duration) string {
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.2fs", d.Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%.0fs", d.Seconds())
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+}
