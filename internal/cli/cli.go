@@ -69,11 +69,11 @@ Environment:
   SPOOL_STATE            the default of --state
   NO_COLOR               if not empty, no colours
 
-Exit codes: run, attach and wait exit with the exit code of the run, with 128+N
-if signal N ended it, and with 125 if spool itself failed. run also exits with
-126 if the program cannot be executed and 127 if it does not exist. The help of
-agent, py and box lists their codes. Other commands exit with 0 on success, 1 on
-failure and 2 on a usage error.`,
+Exit codes: run, exec, attach and wait exit with the exit code of the run, with
+128+N if signal N ended it, and with 125 if spool itself failed. run and exec also
+exit with 126 if the program cannot be executed and 127 if it does not exist. The
+help of agent, py and box lists their codes. Other commands exit with 0 on
+success, 1 on failure and 2 on a usage error.`,
 		Example: `  spool run -- make test
   spool run --name web -- python3 -m http.server
   spool logs -f web

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -88,10 +89,11 @@ func (a *app) demo(ctx context.Context) (err error) {
 		return fmt.Errorf("the log of run %s differs from what the reader saw live", run.ID())
 	}
 	a.say("\nEvery event arrived once and in order over %d connections, and the log reads the\nsame from the start. The log stays; try:\n", wire.Count())
-	a.say("  bin/spool logs demo                # its output")
-	a.say("  bin/spool logs --json demo         # the events")
-	a.say("  bin/spool run --name hello -- sh -c 'echo hi; sleep 5; echo bye'")
-	a.say("  bin/spool --help")
+	self := os.Args[0] // as the person typed it
+	a.say("  %s logs demo", self)
+	a.say("  %s logs --json demo", self)
+	a.say("  %s run --name hello -- sh -c 'echo hi; sleep 5; echo bye'", self)
+	a.say("  %s --help", self)
 	return nil
 }
 

@@ -22,7 +22,8 @@ func (a *app) rmCommand() *cobra.Command {
 		Short: "Delete finished runs",
 		Long: `Rm deletes the logs of finished runs, and the images and other large values that
 no other run uses. It refuses a run that has not finished: "spool kill" stops it.
-A command that is reading the log prints that the rest is gone.`,
+A command that is reading the log prints that the rest is gone. A run whose log is
+corrupt is deleted by its whole id.`,
 		Example: `  spool rm build
   spool rm --dry-run 0f3k 7xq2`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
@@ -49,6 +50,8 @@ func (a *app) rm(ctx context.Context, b spool.Backend, names []string, dry, asJS
 			info, err = run.Info(ctx)
 		}
 		switch {
+		case err != nil && !errors.Is(err, spool.ErrNotFound) && !errors.Is(err, spool.ErrAmbiguous) && !isLost(err) && spool.RunID(name).Check() == nil:
+			ids = append(ids, spool.RunID(name)) // its log cannot be read, and can be deleted
 		case err != nil:
 			errs = append(errs, err)
 		case info.State != spool.StateClosed:

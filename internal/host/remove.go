@@ -17,6 +17,9 @@ func (h *Host) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spool.R
 	runs := make([]*run, 0, len(ids))
 	for _, id := range ids {
 		r, err := h.findExisting(id)
+		if IsCorrupt(err) {
+			continue // a run of this host would be in memory
+		}
 		if err != nil {
 			return spool.Removal{}, err
 		}
@@ -53,6 +56,12 @@ func (h *Host) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spool.R
 // NotFinished is the error for the removal of a run that has not ended.
 func NotFinished(id spool.RunID) error {
 	return fmt.Errorf("run %s: %w: it has not ended", id, spool.ErrBusy)
+}
+
+// IsCorrupt reports whether an error means that the log of a run is corrupt.
+func IsCorrupt(err error) bool {
+	var corrupt *store.CorruptError
+	return errors.As(err, &corrupt)
 }
 
 // RemoveError returns the error of a backend for one of the store.

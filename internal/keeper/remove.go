@@ -23,6 +23,9 @@ const sealTime = 5 * time.Second
 func (b *Backend) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spool.Removal, error) {
 	for _, id := range ids {
 		info, err := b.Stat(ctx, id)
+		if host.IsCorrupt(err) {
+			info, err = b.corruptInfo(ctx, id)
+		}
 		if err != nil {
 			return spool.Removal{}, err
 		}
@@ -54,6 +57,18 @@ func (b *Backend) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spoo
 		_, _ = b.callAll(ctx, methodForget, forgetParams{ids}, nil)
 	}
 	return spool.Removal{Runs: swept.Runs, Blobs: swept.Blobs, Bytes: swept.Bytes}, nil
+}
+
+// corruptInfo describes a run whose log cannot be read: it is live if a keeper
+// says so.
+func (b *Backend) corruptInfo(ctx context.Context, id spool.RunID) (spool.Info, error) {
+	live, err := b.live(ctx)
+	for _, info := range live {
+		if info.ID == id {
+			return info, nil
+		}
+	}
+	return spool.Info{ID: id, State: spool.StateClosed}, err
 }
 
 // Storage implements [spool.Remover].

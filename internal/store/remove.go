@@ -113,7 +113,8 @@ const blobLogged = 10 * time.Second
 // RemoveComplete deletes complete runs and the blobs to which no other run
 // refers. With dry it deletes nothing and returns what it would delete. The
 // error is [fs.ErrNotExist] if a run does not exist and [ErrIncomplete] if one
-// is not complete; then it deletes nothing.
+// is not complete; then it deletes nothing. A corrupt run can be deleted: the
+// caller makes sure that no process writes it.
 func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 	var swept Swept
 	if len(ids) == 0 {
@@ -130,10 +131,11 @@ func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 			return swept, fmt.Errorf("remove run %.140s: %w", id, fs.ErrNotExist)
 		}
 		r := summarize(id, segs)
-		if r.err != nil {
+		var corrupt *CorruptError
+		if r.err != nil && !errors.As(r.err, &corrupt) {
 			return swept, fmt.Errorf("remove run %s: %w", id, r.err)
 		}
-		if !r.sealed {
+		if !r.sealed && corrupt == nil {
 			return swept, fmt.Errorf("remove run %s: %w", id, ErrIncomplete)
 		}
 		removed[id] = r
