@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -195,10 +196,12 @@ func TestDeniedVariables(t *testing.T) {
 // TestRootCertificatesAndRouteCookies requests chatgpt.com from a server of this
 // test, whose certificate only CODEX_CA_CERTIFICATE names.
 func TestRootCertificatesAndRouteCookies(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Set-Cookie"] = []string{"__cflb=west; Path=/a; Secure; HttpOnly", "session=secret; Path=/", "cf_chl_x=1"}
 		fmt.Fprintf(w, "%s %v", r.Host, r.Header["Cookie"])
 	}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // a client that does not trust it is expected
+	server.StartTLS()
 	t.Cleanup(server.Close)
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})

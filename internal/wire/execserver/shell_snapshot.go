@@ -199,7 +199,7 @@ var fixedOptions = []string{
 // the shell printed. The options are first, while no function or alias can have
 // replaced the commands, except those that would print the rest. If enabled names
 // options, it decides which are on, because the printed options are those in POSIX
-// mode.
+// mode. Bash before 4.1 does not know the names of the options of shopt.
 func restoreCommands(enabled, options, state string) string {
 	var first, last strings.Builder
 	on := strings.Split(enabled, ":")
@@ -208,7 +208,7 @@ func restoreCommands(enabled, options, state string) string {
 		if len(words) != 3 || slices.Contains(fixedOptions, words[2]) {
 			continue
 		}
-		if enabled != "" {
+		if enabled != "" && (words[0] == "set" || !slices.Contains(on, "unknown")) {
 			is := slices.Contains(on, words[2])
 			words[1] = map[string]map[bool]string{"shopt": {true: "-s", false: "-u"}, "set": {true: "-o", false: "+o"}}[words[0]][is]
 		}
@@ -318,7 +318,7 @@ printf %s ` + mark + `
 	}
 	return `if [ -z "${BASH_ENV-}" ] && [ -n "${HOME-}" ] && [ -r "$HOME/.bashrc" ]; then . "$HOME/.bashrc"; fi
 (
-__codex_snapshot_on=$SHELLOPTS:$BASHOPTS
+__codex_snapshot_on=$SHELLOPTS:${BASHOPTS-unknown}
 POSIXLY_CORRECT=1
 \unset -f builtin
 \builtin set +eux
