@@ -33,6 +33,8 @@ type serverOptions struct {
 	auth        access.BearerOptions
 	skew        int
 	noAuth      bool
+	tokens      string
+	audit       bool
 	tls         listen.TLSFiles
 	selfSigned  bool
 	exitOnClose bool
@@ -68,6 +70,10 @@ machines can reach needs wss:// with a certificate, and a token: without
 directory. It prints on stderr how clients connect. What weakens this begins with
 --insecure.
 
+Several people share a server with the tokens of "spool token create": each
+subject has its own runs and sessions, within its scopes and quotas, and an audit
+log says who did what. All subjects share your account.
+
 Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 		Example: `  spool exec-server
   spool exec-server --listen ws://127.0.0.1:9000
@@ -101,6 +107,8 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 	flags.StringVar(&o.tls.Key, "tls-key", "", "`file` with the key of the certificate, in PEM")
 	flags.BoolVar(&o.selfSigned, "tls-self-signed", false, "make a certificate, keep it in the state directory, and print its fingerprint for --tls-pin")
 	flags.StringVar(&o.tls.ClientCA, "tls-client-ca", "", "`file` with the authorities of the certificates that clients need, in PEM")
+	flags.StringVar(&o.tokens, "tokens", "", "token `file` of \"spool token create\" (default "+access.TokenFileName+" in the state directory, if it exists)")
+	flags.BoolVar(&o.audit, "audit", false, "keep an audit log, the run named audit (always with a token file)")
 	flags.BoolVar(&o.noAuth, "insecure-no-auth", false, "let every client that can connect run commands as you")
 	flags.BoolVar(&o.exitOnClose, "exit-on-stdin-close", false, "exit when stdin closes (default $"+exitOnStdinClose+")")
 	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
@@ -164,8 +172,13 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	if err != nil {
 		return fmt.Errorf("find the working directory: %w", err)
 	}
+	audit, err := o.openAudit(ctx, backend, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, audit.Close()) }()
 	server := execserver.New(execserver.Options{
-		Backend: backend, Auth: auth, Version: version().Version, Cwd: cwd,
+		Backend: backend, Auth: auth, Audit: audit, Version: version().Version, Cwd: cwd,
 		Detached: o.detached, Closed: o.closed, Keep: keep, Limits: limits, Logger: log,
 	})
 	defer server.Close()

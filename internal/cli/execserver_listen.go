@@ -1,10 +1,16 @@
 package cli
 
 import (
+	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/listen"
 	"github.com/spool-run/spool/internal/privatedir"
@@ -15,7 +21,7 @@ import (
 // flag says who may connect.
 func (a *app) listen(o *serverOptions) (*listen.Listener, access.Authenticator, error) {
 	if o.listen == "stdio" || o.listen == "stdio://" {
-		if o.auth.Mode != "" || o.usesTLS() || o.noAuth {
+		if o.auth.Mode != "" || o.usesTLS() || o.noAuth || o.tokens != "" {
 			return nil, nil, usageErrorf("%s needs no authentication and no TLS: its client is the process that started it", o.listen)
 		}
 		auth, err := o.authenticator()
@@ -28,11 +34,17 @@ func (a *app) listen(o *serverOptions) (*listen.Listener, access.Authenticator, 
 	if o.noAuth && addr.Scheme == "unix" {
 		return nil, nil, usageErrorf("--insecure-no-auth does not go with a unix socket, which only you and root can use")
 	}
+	if err := a.findTokens(o, addr); err != nil {
+		return nil, nil, err
+	}
+	if o.tokens != "" || o.auth.Mode == access.ModeSignedBearerToken || o.tls.ClientCA != "" {
+		fmt.Fprintln(a.stderr, "spool: exec-server: all subjects share one account: processes of one can read the files of another")
+	}
 	config, err := a.serverTLS(o, addr)
 	if err != nil {
 		return nil, nil, err
 	}
-	makeToken := !addr.Local() && (addr.Encrypted() || a.plaintext) && o.auth.Mode == "" && o.tls.ClientCA == "" && !o.noAuth
+	makeToken := !addr.Local() && (addr.Encrypted() || a.plaintext) && o.auth.Mode == "" && o.tokens == "" && o.tls.ClientCA == "" && !o.noAuth
 	if makeToken {
 		dir, err := a.stateDir()
 		if err != nil {
@@ -48,7 +60,7 @@ func (a *app) listen(o *serverOptions) (*listen.Listener, access.Authenticator, 
 		return nil, nil, err
 	}
 	l, err := listen.Open(addr, listen.Options{
-		TLS: config, Token: o.auth.Mode != "", InsecureNoAuth: o.noAuth, InsecurePlaintext: a.plaintext,
+		TLS: config, Token: o.auth.Mode != "" || o.tokens != "", InsecureNoAuth: o.noAuth, InsecurePlaintext: a.plaintext,
 	})
 	if err != nil {
 		return nil, nil, &hintedError{err, listenHint(err)}
@@ -69,9 +81,44 @@ func (a *app) listen(o *serverOptions) (*listen.Listener, access.Authenticator, 
 	return l, l.Authenticator(auth), nil
 }
 
+// findTokens sets the token file: that of the flag, or the one in the state
+// directory if no flag says who may connect. A unix socket needs no token.
+func (a *app) findTokens(o *serverOptions, addr listen.Address) error {
+	switch {
+	case o.tokens != "" && (o.auth.Mode != "" || o.noAuth):
+		return usageErrorf("--tokens excludes --ws-auth and --insecure-no-auth")
+	case o.tokens != "" || o.auth.Mode != "" || o.noAuth || o.tls.ClientCA != "" || addr.Scheme == "unix":
+		return nil
+	}
+	path, err := a.tokensPath("")
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	o.tokens = path
+	return nil
+}
+
+// openAudit starts the audit log, if there is to be one.
+func (o *serverOptions) openAudit(ctx context.Context, b spool.Backend, log *slog.Logger) (*access.Audit, error) {
+	if o.tokens == "" && !o.audit {
+		return nil, nil
+	}
+	return access.OpenAudit(ctx, b, rand.Text(), log)
+}
+
 // authenticator returns what the flags say about who may connect; nil means
 // nothing.
 func (o *serverOptions) authenticator() (access.Authenticator, error) {
+	if o.tokens != "" {
+		tokens, err := access.OpenTokens(o.tokens)
+		if err != nil {
+			return nil, &hintedError{err, `"spool token create" makes the file`}
+		}
+		return tokens, nil
+	}
 	bearer, err := access.NewBearer(o.auth)
 	if err != nil {
 		return nil, &hintedError{err, `see --ws-auth in "spool exec-server --help"`}
