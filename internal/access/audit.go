@@ -81,6 +81,9 @@ const (
 	auditQueue = 1024
 	auditBatch = 64 << 10 // bytes of entries in one write
 	auditRetry = time.Second
+	// auditPatience is how long one who acts waits for room in the queue. After
+	// that the log is broken, and the entry is lost.
+	auditPatience = 5 * time.Second
 	// auditLease is how long an audit log stays open after its server died.
 	auditLease = 30 * time.Second
 )
@@ -188,7 +191,8 @@ func (a *Audit) broken() error {
 	return nil
 }
 
-// write queues an entry. It waits while the queue is full.
+// write queues an entry. It waits while the queue is full, but not for ever: a
+// connection must be able to end.
 func (a *Audit) write(e Entry) error {
 	if a == nil {
 		return nil
@@ -199,12 +203,18 @@ func (a *Audit) write(e Entry) error {
 		return nil
 	default:
 	}
+	timer := time.NewTimer(auditPatience)
+	defer timer.Stop()
+	err := spool.ErrBusy
 	select {
 	case a.entries <- e:
 		return nil
+	case <-timer.C:
 	case <-a.ctx.Done():
-		return fmt.Errorf("write the audit log: %w", spool.ErrClosed)
+		err = spool.ErrClosed
 	}
+	a.log.Error("an entry of the audit log is lost", "entry", e.text())
+	return fmt.Errorf("write the audit log: %w", err)
 }
 
 // writeAll writes entries until Close, and then those that wait.

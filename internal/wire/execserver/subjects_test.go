@@ -10,7 +10,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -237,5 +240,90 @@ func TestClientsCannotSetReservedLabels(t *testing.T) {
 		if err := c.call("run/start", spec, nil); !errors.As(err, &e) || !strings.Contains(string(e.Data), "denied") {
 			t.Errorf("%s: %v", label, err)
 		}
+	}
+}
+
+// Ten thousand wrong tokens do not slow a client with a right one, neither on its
+// connection nor when it connects, although all come from one address.
+func TestWrongTokensDoNotSlowClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends 10,000 requests")
+	}
+	path := filepath.Join(t.TempDir(), access.TokenFileName)
+	_, secret, err := access.CreateToken(path, access.Token{Name: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := access.OpenTokens(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, _ := newServer(t, execserver.Options{Auth: tokens})
+	c := dialAs(t, url, secret)
+	if _, err := c.initialize(""); err != nil {
+		t.Fatal(err)
+	}
+	id := c.start(script("true"))
+	median := func(n int, do func()) time.Duration {
+		took := make([]time.Duration, n)
+		for i := range took {
+			before := time.Now()
+			do()
+			took[i] = time.Since(before)
+		}
+		slices.Sort(took)
+		return took[n/2]
+	}
+	stat := func() { c.must("run/stat", map[string]any{"run": id}, nil) }
+	dial := func() { dialAs(t, url, secret).conn.CloseNow() }
+	quietStat, quietDial := median(200, stat), median(20, dial)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	transport := &http.Transport{MaxIdleConnsPerHost: 64}
+	var left atomic.Int64
+	left.Store(10_000)
+	var wg sync.WaitGroup
+	statuses := make([]map[int]int, access.MaxWaiting+4)
+	for i := range statuses { // all but four wait for slow answers
+		statuses[i] = make(map[int]int)
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.Replace(url, "ws://", "http://", 1)+"/", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				r.Header = http.Header{"Connection": {"Upgrade"}, "Authorization": {"Bearer spool_wrong"}}
+				answer, err := transport.RoundTrip(r)
+				if err != nil {
+					return // the test is over
+				}
+				answer.Body.Close()
+				statuses[i][answer.StatusCode]++
+			}
+		})
+	}
+	busyStat, busyDial, rounds := time.Duration(0), time.Duration(0), 0
+	for ; left.Load() > 0; rounds++ {
+		busyStat, busyDial = busyStat+median(20, stat), busyDial+median(5, dial)
+	}
+	cancel()
+	wg.Wait()
+	transport.CloseIdleConnections()
+	all := make(map[int]int)
+	for _, s := range statuses {
+		for status, n := range s {
+			all[status] += n
+		}
+	}
+	if all[http.StatusUnauthorized] < access.FreeFailures || all[http.StatusTooManyRequests] == 0 || len(all) != 2 {
+		t.Errorf("statuses %v", all)
+	}
+	busyStat, busyDial = busyStat/time.Duration(rounds), busyDial/time.Duration(rounds)
+	t.Logf("stat %v (quiet %v), dial %v (quiet %v), statuses %v", busyStat, quietStat, busyDial, quietDial, all)
+	// The clients of the wrong tokens compete for the same processors.
+	const noise = 20 * time.Millisecond
+	if busyStat > 10*quietStat+noise || busyDial > 10*quietDial+noise {
+		t.Errorf("stat takes %v instead of %v, dial %v instead of %v", busyStat, quietStat, busyDial, quietDial)
 	}
 }
