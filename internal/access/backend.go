@@ -45,7 +45,7 @@ func (g *Guard) Backend(s *Subject, from string) spool.Backend {
 		return g.backend
 	}
 	return &backend{guard: g, inner: g.backend, subject: s, from: from, account: g.account(s),
-		read: make(map[spool.RunID]bool), typed: make(map[spool.RunID]int64)}
+		read: make(map[spool.RunID]bool), typed: make(map[spool.RunID]int64), blobs: make(map[blobOf]bool)}
 }
 
 // Connected writes the beginning of a connection to the audit log.
@@ -116,6 +116,13 @@ type backend struct {
 	mu    sync.Mutex
 	read  map[spool.RunID]bool  // runs that were read
 	typed map[spool.RunID]int64 // bytes of standard input that were not
+	blobs map[blobOf]bool       // blobs that events of a run refer to
+}
+
+// blobOf is a blob of a run.
+type blobOf struct {
+	run    spool.RunID
+	digest spool.Digest
 }
 
 var (
@@ -124,7 +131,7 @@ var (
 	_ spool.Remover   = (*backend)(nil)
 )
 
-// maxNoted is how many runs are remembered as read.
+// maxNoted is how many runs and blobs are remembered of a connection.
 const maxNoted = 4096
 
 // Label returns the name of the subject that a run belongs to; it is empty for
@@ -533,8 +540,15 @@ func (b *backend) Blob(ctx context.Context, id spool.RunID, d spool.Digest) (io.
 	return r, nil
 }
 
-// refersTo returns [spool.ErrNotFound] if no event of a run refers to a blob.
+// refersTo returns [spool.ErrNotFound] if no event of a run refers to a blob. It
+// remembers what it found: a client reads a large blob in many requests.
 func (b *backend) refersTo(ctx context.Context, id spool.RunID, d spool.Digest) error {
+	b.mu.Lock()
+	known := b.blobs[blobOf{id, d}]
+	b.mu.Unlock()
+	if known {
+		return nil
+	}
 	for q := (spool.Query{MaxBytes: record.BatchBytes}); ; {
 		page, err := b.inner.Read(ctx, id, q)
 		if err != nil {
@@ -542,6 +556,12 @@ func (b *backend) refersTo(ctx context.Context, id spool.RunID, d spool.Digest) 
 		}
 		for i := range page.Events {
 			if bytes.Contains(page.Events[i].Data, []byte(d)) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if len(b.blobs) >= maxNoted {
+					clear(b.blobs)
+				}
+				b.blobs[blobOf{id, d}] = true
 				return nil
 			}
 		}

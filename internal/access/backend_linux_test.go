@@ -92,6 +92,9 @@ func TestGuardedBackend(t *testing.T) {
 		"admin":   {Name: "root", Scopes: access.Scopes{access.Admin}},
 		"subject": {Name: "alice", Scopes: append(access.DefaultScopes(), access.Delete), Quotas: large},
 	} {
+		if race && name == "subject" {
+			continue // the suite takes a minute of processor time
+		}
 		t.Run(name, func(t *testing.T) {
 			backendtest.Run(t, func(t *testing.T) spool.Backend {
 				h := openHost(t)
