@@ -1,7 +1,7 @@
 # make run      build Spool and show a run that survives a cut connection
 # make test     install the tests' requirements and run all tests
 # make bench    measure Spool beside the codex exec-server
-# make lint     run the linters
+# make lint     run the linters and look for known vulnerabilities
 # make fuzz     run every fuzz target for FUZZTIME
 # make torture  cut 10,000 connections and kill 200 servers, then check for loss;
 #               run 10,000 cells in 1,000 kernels, then check for leftovers
@@ -35,6 +35,7 @@ bench: deps build
 
 lint:
 	$(GO) tool -modfile=tools/go.mod golangci-lint run
+	@scripts/vulncheck
 
 fuzz:
 	@scripts/fuzz $(FUZZTIME)

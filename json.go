@@ -180,6 +180,16 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 	if w.Text != nil && w.Base64 != nil {
 		return fmt.Errorf("decode event %d: both text and base64", w.Seq)
 	}
+	if y := w.Time.UTC().Year(); y < 0 || y > 9999 {
+		return fmt.Errorf("decode event %d: the year %d has no four digits", w.Seq, y)
+	}
+	if bytes.ContainsAny(w.Data, "\r\n") { // an event is one line
+		var line bytes.Buffer
+		if err := json.Compact(&line, w.Data); err != nil {
+			return fmt.Errorf("decode event %d: %w", w.Seq, err)
+		}
+		w.Data = line.Bytes()
+	}
 	*e = Event{Run: w.Run, Seq: w.Seq, Time: w.Time, Kind: w.Kind, Turn: w.Turn, Stream: w.Stream, Bytes: w.Base64, Data: w.Data}
 	if w.Text != nil {
 		e.Bytes = []byte(*w.Text)

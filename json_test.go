@@ -71,21 +71,6 @@ func TestEventJSONRoundTrip(t *testing.T) {
 	})
 }
 
-func FuzzEventUnmarshal(f *testing.F) {
-	f.Add([]byte(`{"run":"r","seq":1,"time":"2026-11-15T01:02:03Z","kind":"output","stream":"stdout","text":"x"}`))
-	f.Add([]byte(`{"text":"a","base64":"YQ=="}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var e spool.Event
-		if json.Unmarshal(b, &e) != nil {
-			return
-		}
-		var again spool.Event
-		if err := json.Unmarshal(e.AppendJSON(nil), &again); err != nil {
-			t.Fatalf("what was decoded does not encode: %v", err)
-		}
-	})
-}
-
 func TestOutcome(t *testing.T) {
 	tests := []struct {
 		event spool.Event

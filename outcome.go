@@ -22,7 +22,7 @@ type Outcome struct {
 	Kind   OutcomeKind `json:"kind"`
 	Code   int         `json:"code"`             // the exit code, or 128 and the number of the signal
 	Signal string      `json:"signal,omitempty"` // such as SIGTERM, if a signal ended the run
-	Reason string      `json:"reason,omitempty"` // why the run failed or its outcome is unknown
+	Reason string      `json:"reason,omitempty"` // why the run failed, its outcome is unknown, or a limit ended it
 }
 
 // ExitCode is the code a command that stands for the run should exit with:
@@ -35,21 +35,24 @@ func (o Outcome) ExitCode() int {
 }
 
 func (o Outcome) String() string {
-	switch {
-	case o.Kind == Exited && o.Signal != "":
-		return fmt.Sprintf("exited %d (%s)", o.Code, o.Signal)
-	case o.Kind == Exited:
-		return fmt.Sprintf("exited %d", o.Code)
-	case o.Reason != "":
-		return fmt.Sprintf("%s: %s", o.Kind, o.Reason)
+	text := string(o.Kind)
+	if o.Kind == Exited {
+		text += " " + strconv.Itoa(o.Code)
+		if o.Signal != "" {
+			text += " (" + o.Signal + ")"
+		}
 	}
-	return string(o.Kind)
+	if o.Reason != "" {
+		text += ": " + o.Reason
+	}
+	return text
 }
 
 // exitStatus is the payload of an exited event: what wait(2) said.
 type exitStatus struct {
 	Code   int    `json:"code"`             // exit code, or 128+N for signal N
 	Signal string `json:"signal,omitempty"` // "SIGKILL" when a signal ended it
+	Reason string `json:"reason,omitempty"` // "timed out after 1s" when a limit ended it
 }
 
 // failure is the payload of a failed event.
@@ -74,6 +77,7 @@ func (o Outcome) Event() Event {
 	data := append(make([]byte, 0, 40), `{"code":`...)
 	data = strconv.AppendInt(data, int64(o.Code), 10)
 	data = appendMember(data, `,"signal":`, o.Signal)
+	data = appendMember(data, `,"reason":`, o.Reason)
 	return Event{Kind: KindExited, Data: append(data, '}')}
 }
 
@@ -89,7 +93,7 @@ func (e *Event) Outcome() (Outcome, bool) {
 		if err := json.Unmarshal(e.Data, &s); err != nil {
 			return Outcome{Kind: Unknown, Reason: fmt.Sprintf("exit status does not decode: %v", err)}, true
 		}
-		return Outcome{Kind: Exited, Code: s.Code, Signal: s.Signal}, true
+		return Outcome{Kind: Exited, Code: s.Code, Signal: s.Signal, Reason: s.Reason}, true
 	case KindFailed:
 		var f failure
 		if err := json.Unmarshal(e.Data, &f); err != nil {

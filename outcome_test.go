@@ -15,6 +15,7 @@ func TestOutcomeEvents(t *testing.T) {
 		{spool.Outcome{Kind: spool.Exited}, spool.KindExited, `{"code":0}`},
 		{spool.Outcome{Kind: spool.Exited, Code: 7}, spool.KindExited, `{"code":7}`},
 		{spool.Outcome{Kind: spool.Exited, Code: 137, Signal: "SIGKILL"}, spool.KindExited, `{"code":137,"signal":"SIGKILL"}`},
+		{spool.Outcome{Kind: spool.Exited, Code: 143, Signal: "SIGTERM", Reason: "timed out after 1s"}, spool.KindExited, `{"code":143,"signal":"SIGTERM","reason":"timed out after 1s"}`},
 		{spool.Outcome{Kind: spool.Failed, Reason: `no "disk"`}, spool.KindFailed, `{"reason":"no \"disk\""}`},
 		{spool.Outcome{Kind: spool.Unknown, Reason: "its host died"}, spool.KindFailed, `{"reason":"its host died","unknown":true}`},
 	}

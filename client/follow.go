@@ -121,7 +121,7 @@ func (f *follow) deliver(frame []byte) error {
 			return fmt.Errorf("run %s: event after %d: %w", f.run, f.after, err)
 		}
 		b = b[n:]
-		if e.Seq != f.after+1 && e.Kind != spool.KindTruncated {
+		if f.done || !record.Follows(e.Seq, f.after, e.Kind == spool.KindTruncated) {
 			return fmt.Errorf("run %s: event %d came after %d", f.run, e.Seq, f.after)
 		}
 		e.Run, f.after = f.run, e.Seq

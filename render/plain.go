@@ -15,6 +15,7 @@ var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:
 func plain(s string) string {
 	if strings.IndexByte(s, 0x1b) >= 0 {
 		s = escapes.ReplaceAllString(s, "")
+		s = strings.ReplaceAll(s, "\x1b", "") // of a sequence that is cut
 	}
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if strings.IndexByte(s, '\r') < 0 {

@@ -196,20 +196,3 @@ func TestValueOpens(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
-
-func FuzzEvent(f *testing.F) {
-	f.Add("display", `{"text/html":"<b>a</b>","image/png":"AA==","application/json":[NaN]}`)
-	f.Add("exception", `{"name":"E"}`)
-	f.Add("done", `{"outcome":"killed"}`)
-	f.Fuzz(func(t *testing.T, kind, data string) {
-		e := &spool.Event{Kind: spool.Kind(kind), Data: []byte(data)}
-		if _, err := (render.Renderer{}).Event(t.Context(), e); err != nil {
-			t.Errorf("no blob was read, but: %v", err)
-		}
-		tr := render.Transcript{MaxBytes: 100}
-		_ = tr.Add(t.Context(), e)
-		if n := len(tr.Text()); n > 200 {
-			t.Errorf("%d bytes of text", n)
-		}
-	})
-}

@@ -176,7 +176,9 @@ func (f *screenFilter) escape(c byte) {
 	case c >= ' ' && c < '0' && len(f.held) < maxControl: // more follows
 		f.held = append(f.held, c)
 	case c < ' ': // acts within a sequence
-		f.out = append(f.out, c)
+		if c != 0x05 {
+			f.out = append(f.out, c)
+		}
 	case c >= 0x7f || len(f.held) == 1 && (c == 'Z' || c == '\\'): // Z asks who the terminal is
 		f.reset()
 	default:

@@ -12,3 +12,6 @@ const (
 	StartUnsupported   = "unsupported"    // the backend cannot do what was asked
 	StartOther         = "other"
 )
+
+// ClassNotRun is the [spool.Done.ErrorClass] of a turn that never began.
+const ClassNotRun = "not_run"

@@ -30,6 +30,8 @@ func Parse(control []byte) ([]int, error) {
 	}
 	var fds []int
 	for i := range messages {
+		data := &messages[i].Data
+		*data = (*data)[:len(*data)&^3] // ParseUnixRights takes whole descriptors only
 		more, err := unix.ParseUnixRights(&messages[i])
 		if err == nil { // other messages have none
 			fds = append(fds, more...)

@@ -118,10 +118,9 @@ func (r *run) conclude(o spool.Outcome) {
 func (r *run) finish() {
 	outcome := r.session.Wait()
 	r.describe()
-	r.input.end()
-	var end []spool.Event
+	end := r.input.end()
 	if _, sealed := r.log.Last(); !sealed {
-		end = r.ending(outcome)
+		end = append(end, r.ending(outcome)...)
 	}
 	if r.journal != nil {
 		r.journal.Ending()

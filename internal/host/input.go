@@ -36,7 +36,8 @@ type inputQueue struct {
 	mu         sync.Mutex
 	session    engine.Session
 	queue      []spool.Input
-	taken      int // inputs that left the queue
+	lost       []spool.Input // accepted to begin a turn, but never delivered
+	taken      int           // inputs that left the queue
 	bytes      int
 	delivering bool
 	ending     bool                 // the end of the input is queued: no input may follow it
@@ -268,13 +269,32 @@ func (q *inputQueue) deliver() {
 		q.queue = q.queue[1:]
 		q.taken++
 		q.bytes -= inputSize(&in)
+		if err != nil {
+			q.lose(in)
+		}
 		if err != nil || q.ending && len(q.queue) == 0 {
 			q.closed = true
-			q.queue, q.bytes = nil, 0
+			q.loseQueue()
 		}
 		q.wake()
 		q.mu.Unlock()
 	}
+}
+
+// lose keeps an input that will not be delivered, if it was to begin a turn.
+// The caller holds q.mu.
+func (q *inputQueue) lose(in spool.Input) {
+	if in.Kind == spool.InputCell || in.Kind == spool.InputPrompt {
+		q.lost = append(q.lost, in)
+	}
+}
+
+// loseQueue empties the queue. The caller holds q.mu.
+func (q *inputQueue) loseQueue() {
+	for _, in := range q.queue {
+		q.lose(in)
+	}
+	q.queue, q.bytes = nil, 0
 }
 
 // takesMore reports whether a run accepts input after the end of its standard
@@ -291,8 +311,10 @@ func (q *inputQueue) wake() {
 	}
 }
 
-// end refuses further input and returns once no delivery is in progress.
-func (q *inputQueue) end() {
+// end refuses further input and returns once no delivery is in progress. It
+// returns the done events of the turns whose inputs were accepted but never
+// delivered: every turn has an end in the log.
+func (q *inputQueue) end() []spool.Event {
 	q.mu.Lock()
 	q.closed = true
 	q.wake()
@@ -300,6 +322,19 @@ func (q *inputQueue) end() {
 	q.cancel()
 	q.wg.Wait()
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.session = nil // not used any more
-	q.mu.Unlock()
+	q.loseQueue()
+	var ends []spool.Event
+	for _, in := range q.lost {
+		data, err := json.Marshal(spool.Done{
+			Outcome: spool.TurnKilled, ID: in.ID, ErrorClass: engine.ClassNotRun, Error: "the turn was not run: the run ended before it got the input",
+		})
+		if err != nil { // plain fields always encode
+			panic(err)
+		}
+		ends = append(ends, spool.Event{Kind: spool.KindDone, Turn: in.Seq, Data: data})
+	}
+	q.lost = nil
+	return ends
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,4 +85,39 @@ func TestManySmallInputsWait(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTurnsThatWereNotDeliveredEnd checks that the end of a run ends the turns
+// whose inputs the session never got: the one that it was being given, and
+// those behind it. Other inputs begin no turn.
+func TestTurnsThatWereNotDeliveredEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seq spool.Seq
+		q := newInputQueue(t.Context(), func(spool.Event) (spool.Seq, error) { seq++; return seq, nil })
+		s := &slowSession{take: make(chan struct{}, 1)}
+		q.begin(s)
+		s.take <- struct{}{} // the first one is delivered
+		for _, in := range []spool.Input{
+			{Kind: spool.InputCell, ID: "delivered"}, {Kind: spool.InputCell, ID: "second"}, {Kind: spool.InputStdin, Bytes: []byte("x")}, {Kind: spool.InputPrompt, ID: "third"},
+		} {
+			if _, err := q.put(t.Context(), in); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		var got []spool.Done
+		for i, e := range q.end() {
+			var d spool.Done
+			if err := json.Unmarshal(e.Data, &d); err != nil || e.Kind != spool.KindDone || e.Turn != spool.Seq(i+2) {
+				t.Fatalf("%+v: %v", e, err)
+			}
+			got = append(got, d)
+		}
+		if len(got) != 2 || got[0].ID != "second" || got[1].ID != "third" || got[0].Outcome != spool.TurnKilled || got[0].ErrorClass != engine.ClassNotRun || got[0].Error == "" {
+			t.Errorf("%+v", got)
+		}
+		if more := q.end(); len(more) > 0 {
+			t.Errorf("told twice: %+v", more)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -35,6 +36,13 @@ func Check(l *spool.Limits) error {
 		return nil
 	}
 	return fmt.Errorf("unknown output policy %q", l.OutputPolicy)
+}
+
+// Milliseconds returns a number of milliseconds as a duration, the longest if
+// there is none so long.
+func Milliseconds(ms int64) time.Duration {
+	const most = math.MaxInt64 / int64(time.Millisecond)
+	return time.Duration(min(max(ms, -most), most)) * time.Millisecond
 }
 
 // Merge returns the limits with those that are zero taken from the first of

@@ -1,6 +1,7 @@
 package limits_test
 
 import (
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -42,6 +43,18 @@ func TestCheck(t *testing.T) {
 	for _, l := range []spool.Limits{{Wall: -1}, {Idle: -1}, {Grace: -1}, {OutputBytes: -1}, {Pids: -1}, {OutputPolicy: "bogus"}} {
 		if limits.Check(&l) == nil {
 			t.Errorf("%+v passed", l)
+		}
+	}
+}
+
+func TestMillisecondsDoNotOverflow(t *testing.T) {
+	for ms, want := range map[int64]time.Duration{
+		0: 0, 5: 5 * time.Millisecond, -5: -5 * time.Millisecond,
+		math.MaxInt64: time.Duration(math.MaxInt64 / int64(time.Millisecond) * int64(time.Millisecond)),
+		math.MinInt64: -time.Duration(math.MaxInt64 / int64(time.Millisecond) * int64(time.Millisecond)),
+	} {
+		if got := limits.Milliseconds(ms); got != want {
+			t.Errorf("%d ms are %v, want %v", ms, got, want)
 		}
 	}
 }

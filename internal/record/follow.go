@@ -91,6 +91,12 @@ func First(b []byte) (first spool.Seq, again bool) {
 	return spool.Seq(binary.LittleEndian.Uint64(b[8:])), b[24] != kindCodes[spool.KindTruncated]
 }
 
+// Follows reports whether an event comes after another one: it is the next, or
+// it tells of a gap and lies beyond it.
+func Follows(seq, after spool.Seq, gap bool) bool {
+	return seq == after+1 && seq != 0 || gap && seq > after
+}
+
 // Last returns the seq of the last of the records of consecutive events, which
 // come after a cursor, and whether it is the last of the log. It does not look
 // at checksums.
@@ -104,7 +110,7 @@ func Last(b []byte, after spool.Seq) (last spool.Seq, closed bool, err error) {
 			return last, false, ErrShort
 		}
 		seq := spool.Seq(binary.LittleEndian.Uint64(b[8:]))
-		if seq != last+1 && b[24] != kindCodes[spool.KindTruncated] {
+		if closed || !Follows(seq, last, b[24] == kindCodes[spool.KindTruncated]) {
 			return last, false, fmt.Errorf("event %d came after %d", seq, last)
 		}
 		last, closed = seq, b[24] == kindCodes[spool.KindClosed]

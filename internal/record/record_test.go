@@ -1,7 +1,6 @@
 package record_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"testing"
 	"time"
@@ -44,23 +43,4 @@ func TestRecordRoundTrip(t *testing.T) {
 			t.Errorf("%q on %q of %d bytes was encoded", bad.Kind, bad.Stream, len(bad.Bytes))
 		}
 	}
-}
-
-func FuzzDecodeRecord(f *testing.F) {
-	good, err := record.Append(nil, &spool.Event{Seq: 1, Kind: spool.KindOutput, Stream: spool.Stdout, Bytes: []byte("hello")})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(good)
-	f.Add(good[:20])
-	f.Fuzz(func(t *testing.T, b []byte) {
-		e, n, err := record.Decode(b)
-		if err != nil {
-			return
-		}
-		again, err := record.Append(nil, &e)
-		if err == nil && !bytes.Equal(again[8:24], b[8:24]) {
-			t.Fatalf("decoded %d bytes encode differently", n)
-		}
-	})
 }

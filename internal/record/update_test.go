@@ -86,8 +86,14 @@ func FuzzDecodeUpdate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if update, err := record.DecodeUpdate(b); err == nil {
-			if _, err := record.AppendUpdate(nil, update); err != nil && !unnamed(update) {
-				t.Errorf("what was decoded does not encode: %v", err)
+			again, err := record.AppendUpdate(nil, update)
+			if err != nil && !unnamed(update) {
+				t.Errorf("the decoded update does not encode: %v", err)
+			}
+			if back, backErr := record.DecodeUpdate(again); err == nil {
+				if diff := cmp.Diff(update, back); backErr != nil || diff != "" {
+					t.Errorf("%v\n%s", backErr, diff)
+				}
 			}
 		}
 		if info, err := record.DecodeInfo(b); err == nil {

@@ -26,10 +26,10 @@ func run(t *testing.T, p Program, arch, number uint32, args ...uint64) Action {
 		}
 		switch i.Code {
 		case load:
-			switch {
-			case i.K == offsetNumber:
+			switch i.K {
+			case offsetNumber:
 				acc = number
-			case i.K == offsetArch:
+			case offsetArch:
 				acc = arch
 			default:
 				acc = uint32(args[(i.K-offsetArgs)/8])

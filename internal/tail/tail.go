@@ -1,5 +1,5 @@
 // Package tail keeps the end of what a process writes to its standard error,
-// for the error that tells of its failure.
+// or both ends, for the error that tells of its failure.
 package tail
 
 import (

@@ -22,3 +22,17 @@ func TestBufferKeepsTheEnd(t *testing.T) {
 		}
 	}
 }
+
+func TestLinesKeepBothEnds(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"", ""}, {"a\r\n\nb", "a\nb"}, {"1\n2\n3\n4\n5", "1\n2\n3\n4\n5"},
+		{"1\n2\n3\n4\n5\n6\n7\n", "1\n2\n… 2 lines left out …\n5\n6\n7"},
+		{strings.Repeat("x", 100_000) + "\nend\xff", "xxxxxxxx\nend\uFFFD"},
+	} {
+		l := tail.Lines{First: 2, Last: 3, MaxLine: 8}
+		l.Read(strings.NewReader(tt.in))
+		if got := l.String(); got != tt.want {
+			t.Errorf("of %.40q %q is kept, want %q", tt.in, got, tt.want)
+		}
+	}
+}

@@ -33,6 +33,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/strict"
 )
 
@@ -99,5 +100,5 @@ func duration(ms int64, def time.Duration) time.Duration {
 	case ms < 0:
 		return 0
 	}
-	return time.Duration(ms) * time.Millisecond
+	return limits.Milliseconds(ms)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/tail"
 )
 
 // osChild is a child that really runs.
@@ -24,8 +25,8 @@ type osChild struct {
 	chunks chan chunk
 	exits  chan talk.Exit
 	quiet  chan struct{}
-	asked  int // how often to abandon the streams
-	tail   stderrTail
+	asked  int        // how often to abandon the streams
+	said   tail.Lines // on standard error
 	wg     sync.WaitGroup
 }
 
@@ -49,11 +50,12 @@ func startProcess(l *launch.Launcher, c launch.Command, stdin []byte, open bool)
 		return nil, err
 	}
 	p := &osChild{feeder: newFeeder(ours[0]), tree: tree, out: ours[1], err: ours[2],
-		chunks: make(chan chunk, 16), exits: make(chan talk.Exit, 1), quiet: make(chan struct{})}
+		chunks: make(chan chunk, 16), exits: make(chan talk.Exit, 1), quiet: make(chan struct{}),
+		said: tail.Lines{First: StderrHead, Last: StderrTail, MaxLine: MaxStderrLine}}
 	p.wg.Go(func() { readLines(p.out, MaxLine, p.chunks) })
 	p.wg.Go(func() {
 		defer close(p.quiet)
-		p.tail.read(p.err)
+		p.said.Read(p.err)
 	})
 	p.wg.Go(p.wait)
 	if len(stdin) > 0 {
@@ -99,7 +101,7 @@ func (p *osChild) pid() int                 { return p.tree.Pid() }
 func (p *osChild) lines() <-chan chunk      { return p.chunks }
 func (p *osChild) exited() <-chan talk.Exit { return p.exits }
 func (p *osChild) drained() <-chan struct{} { return p.quiet }
-func (p *osChild) stderr() string           { return p.tail.String() }
+func (p *osChild) stderr() string           { return p.said.String() }
 
 // killTime is how long a kill may wait for its effect. The system does not tell
 // when the last process of a tree is gone.

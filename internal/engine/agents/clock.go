@@ -101,6 +101,7 @@ func (s *session) tick(now time.Time) {
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	if s.limits.Wall > 0 && s.state.run == runOpen && due(s.born.Add(s.limits.Wall)) {
 		text := fmt.Sprintf("the run took longer than %v", s.limits.Wall)
+		s.limit = text
 		s.speaker().Notice("warning", talk.NoticeTimeout, text)
 		s.end(turns.Reason{By: "wall", Outcome: spool.TurnTimeout, Text: text}, 0)
 		return

@@ -4,10 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
-	"strings"
-	"sync"
 )
 
 // chunk is one line of standard output without its end, or so many bytes of
@@ -59,65 +56,5 @@ func readLines(r io.Reader, most int, out chan<- chunk) {
 func send(out chan<- chunk, line []byte) {
 	if line = bytes.TrimRight(line, "\r\n"); len(bytes.TrimSpace(line)) > 0 {
 		out <- chunk{line: line}
-	}
-}
-
-// stderrTail keeps the first and the last lines of standard error, whatever
-// comes in between.
-type stderrTail struct {
-	mu      sync.Mutex
-	head    []string
-	tail    []string // a ring once it is full
-	next    int
-	dropped int
-}
-
-func (t *stderrTail) add(line string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case len(t.head) < StderrHead:
-		t.head = append(t.head, line)
-	case len(t.tail) < StderrTail:
-		t.tail = append(t.tail, line)
-	default:
-		t.tail[t.next] = line
-		t.next = (t.next + 1) % StderrTail
-		t.dropped++
-	}
-}
-
-// String shows what was kept.
-func (t *stderrTail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	lines := append([]string(nil), t.head...)
-	if t.dropped > 0 {
-		lines = append(lines, fmt.Sprintf("… %d lines left out …", t.dropped))
-	}
-	lines = append(lines, t.tail[t.next:]...)
-	lines = append(lines, t.tail[:t.next]...)
-	return strings.ToValidUTF8(strings.Join(lines, "\n"), "\uFFFD")
-}
-
-// read takes lines until the stream ends.
-func (t *stderrTail) read(r io.Reader) {
-	in := bufio.NewReaderSize(r, 32<<10)
-	var line []byte
-	for {
-		part, err := in.ReadSlice('\n')
-		if room := MaxStderrLine - len(line); room > 0 {
-			line = append(line, part[:min(len(part), room)]...)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if s := strings.TrimRight(string(line), "\r\n"); s != "" {
-			t.add(s)
-		}
-		line = line[:0]
-		if err != nil {
-			return
-		}
 	}
 }

@@ -74,7 +74,7 @@ func (s *session) learnt(t *talk.Turn, id string) {
 		return
 	}
 	t.Hold()
-	move(&s.state.turn, turnHeld)
+	s.move(&s.state.turn, turnHeld)
 	s.lock.wait(key)
 }
 
@@ -105,13 +105,13 @@ func (s *session) locked(l locked) {
 	switch s.state.turn {
 	case turnLocking:
 		if l.err == nil {
-			move(&s.state.turn, turnReady)
+			s.move(&s.state.turn, turnReady)
 		}
 	case turnHeld:
 		if p.Result() != nil {
-			move(&s.state.turn, turnAnswered)
+			s.move(&s.state.turn, turnAnswered)
 		} else {
-			move(&s.state.turn, turnTalking)
+			s.move(&s.state.turn, turnTalking)
 		}
 		p.Release()
 		s.settle()

@@ -62,8 +62,8 @@ func (s *session) launch() {
 		return
 	}
 	s.proc = &proc{child: c, conv: conv, lines: c.lines(), stderr: c.drained(), exits: c.exited()}
-	move(&s.state.process, processAlive)
-	move(&s.state.turn, turnTalking)
+	s.move(&s.state.process, processAlive)
+	s.move(&s.state.turn, turnTalking)
 	s.inbox.setPid(c.pid())
 	s.run.Pid = c.pid()
 	conv.Opened(c, p.Turn)
@@ -74,7 +74,7 @@ func (s *session) launch() {
 func (s *session) exited(x talk.Exit) {
 	p := s.proc
 	p.exit, p.exits, p.drainAt = &x, nil, time.Now()
-	move(&s.state.process, processExited)
+	s.move(&s.state.process, processExited)
 	s.last = &x
 	s.inbox.setPid(0)
 	if p.ladder != nil {
@@ -92,7 +92,7 @@ func (s *session) forget() {
 		s.between.Notice("error", talk.NoticeKillFailed, err.Error())
 	}
 	s.proc = nil
-	move(&s.state.process, processNone)
+	s.move(&s.state.process, processNone)
 	if s.cur == nil { // what it kept is free
 		s.unlock()
 	}
@@ -101,7 +101,7 @@ func (s *session) forget() {
 // spare lets a process that was asked to end a turn wait for the next one.
 func (s *session) spare() {
 	if s.state.process == processStopping {
-		move(&s.state.process, processAlive)
+		s.move(&s.state.process, processAlive)
 	}
 	s.proc.ladder = nil
 }

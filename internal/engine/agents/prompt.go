@@ -61,7 +61,7 @@ func (s *session) begin(t *turns.Turn[*prompt]) {
 	s.cur = t
 	s.run.Base, s.run.BaseKnown = agent.Spend{}, s.run.Session == "" && s.config.Resume == ""
 	if text := s.overBudget(s.run.Spent); text != "" {
-		move(&s.state.turn, turnReady)
+		s.move(&s.state.turn, turnReady)
 		t.Value.Finish(talk.Result{Outcome: agent.TurnBudget, Error: text, Class: agent.ClassStopped})
 		return
 	}
@@ -71,12 +71,12 @@ func (s *session) begin(t *turns.Turn[*prompt]) {
 	}
 	switch {
 	case resume == "":
-		move(&s.state.turn, turnReady)
+		s.move(&s.state.turn, turnReady)
 	case s.lock.holds(s.key(resume)) || s.lock.locks == nil:
-		move(&s.state.turn, turnReady)
+		s.move(&s.state.turn, turnReady)
 		s.setBaseline(s.key(resume))
 	default:
-		move(&s.state.turn, turnLocking)
+		s.move(&s.state.turn, turnLocking)
 		s.lock.wait(s.key(resume))
 	}
 }
@@ -90,7 +90,7 @@ func (s *session) speak() bool {
 	case s.proc.gone():
 		s.forget()
 	case s.state.process == processAlive && !s.proc.stale && s.proc.eofAt.IsZero():
-		move(&s.state.turn, turnTalking)
+		s.move(&s.state.turn, turnTalking)
 		s.say()
 	default:
 		// Another run has spoken in the session, or this process says
@@ -123,7 +123,7 @@ func (s *session) noteResult() {
 			p.resultAt = time.Now()
 		}
 		if s.state.turn == turnTalking {
-			move(&s.state.turn, turnAnswered)
+			s.move(&s.state.turn, turnAnswered)
 		}
 	}
 	ticking := s.state.turn.in(turnTalking, turnHeld) && s.state.process != processExited && p.Result() == nil
@@ -193,7 +193,7 @@ func (s *session) conclude() {
 	d.Resume = s.run.Session
 	s.answers = nil
 	s.cur = nil
-	move(&s.state.turn, turnNone)
+	s.move(&s.state.turn, turnNone)
 	if proc != nil {
 		s.spare()
 	}

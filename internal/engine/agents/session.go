@@ -42,6 +42,7 @@ type session struct {
 	left      []child
 	last      *talk.Exit // of the last process
 	unstarted error      // why the last process did not start
+	limit     string     // the time limit that stopped the run, for its outcome
 
 	resume  atomic.Pointer[string] // the session, for those outside the loop
 	done    chan struct{}          // closed when the run has ended
@@ -217,7 +218,7 @@ func (s *session) advance() bool {
 			return true
 		default:
 			if s.state.run == runOpen {
-				move(&s.state.run, runEnding)
+				s.move(&s.state.run, runEnding)
 			}
 			if s.proc == nil {
 				return false
@@ -247,7 +248,7 @@ func (s *session) shut() bool { return errors.Is(s.turns.Takes(), spool.ErrInput
 // end ends the run: the turn that runs and all that wait.
 func (s *session) end(r turns.Reason, grace time.Duration) {
 	if s.state.run == runOpen {
-		move(&s.state.run, runEnding)
+		s.move(&s.state.run, runEnding)
 	}
 	s.turns.Shut()
 	s.drop(r)
@@ -282,7 +283,7 @@ func (s *session) finish() {
 	}
 	switch {
 	case s.last != nil && s.last.Code >= 0:
-		s.outcome = spool.Outcome{Kind: spool.Exited, Code: s.last.Code, Signal: s.last.Signal}
+		s.outcome = spool.Outcome{Kind: spool.Exited, Code: s.last.Code, Signal: s.last.Signal, Reason: s.limit}
 	case s.last != nil:
 		s.outcome = spool.Outcome{Kind: spool.Unknown, Reason: "the exit status of the agent was not told"}
 	default:
@@ -291,8 +292,8 @@ func (s *session) finish() {
 			s.outcome.Reason = s.unstarted.Error()
 		}
 	}
+	s.move(&s.state.run, runEnded)
 	_, _ = s.run.Out.Append(s.outcome.Event()) // a log that takes no more is completed by its owner
-	move(&s.state.run, runEnded)
 }
 
 func leftText(n int) string {

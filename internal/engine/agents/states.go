@@ -1,6 +1,13 @@
 package agents
 
-import "slices"
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/agents/talk"
+)
 
 // state is where one of the three parts of a session is: the run, the turn that
 // runs, or the process of the agent.
@@ -10,7 +17,7 @@ type state string
 const (
 	runOpen   state = "run open"   // it begins turns
 	runEnding state = "run ending" // it begins no more turns
-	runEnded  state = "run ended"  // its last event is written
+	runEnded  state = "run ended"  // nothing but its outcome is left to write
 
 	turnNone     state = "no turn"
 	turnLocking  state = "turn locking"  // it waits for the lock of its session
@@ -72,11 +79,22 @@ var transitions = map[state][]state{
 // onTransition sees every transition. A test sets it.
 var onTransition = func(from, to state, legal bool) {}
 
-// move changes a state. One that is not in the table is a mistake in this
-// package: tests fail on it, and a session goes on.
-func move(s *state, to state) {
-	onTransition(*s, to, slices.Contains(transitions[*s], to))
-	*s = to
+// move changes a state. A transition that is not in the table is a mistake in
+// this package: the log says so, and the session goes on.
+func (s *session) move(part *state, to state) {
+	from := *part
+	legal := slices.Contains(transitions[from], to)
+	onTransition(from, to, legal)
+	*part = to
+	if legal {
+		return
+	}
+	detail, err := json.Marshal(map[string]state{"from": from, "to": to, "run": s.state.run, "turn": s.state.turn, "process": s.state.process})
+	if err != nil { // strings always encode
+		detail = nil
+	}
+	s.between.Put(spool.KindNotice, spool.Notice{Level: "error", Code: talk.NoticeIllegal, Data: detail,
+		Text: fmt.Sprintf("a mistake in Spool: the conversation went from %q to %q", from, to)}, nil)
 }
 
 // in reports whether the state is one of several.

@@ -81,7 +81,7 @@ func (s *session) stopProcess(from step, grace time.Duration) {
 	}
 	s.proc.ladder = &ladder{grace: s.grace(grace), step: from}
 	if s.state.process == processAlive {
-		move(&s.state.process, processStopping)
+		s.move(&s.state.process, processStopping)
 	}
 	s.escalate()
 }

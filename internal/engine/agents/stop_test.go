@@ -139,7 +139,9 @@ func TestLimits(t *testing.T) {
 		if d := r.done(r.say("go")); d.Outcome != spool.TurnTimeout || d.EndedBy != "wall" {
 			t.Errorf("done is %+v", d)
 		}
-		enginetest.Wait(t, r.s)
+		if o := enginetest.Wait(t, r.s); o.Kind != spool.Exited || o.Reason != "the run took longer than 1s" {
+			t.Errorf("outcome is %v", o)
+		}
 	})
 	t.Run("log", func(t *testing.T) {
 		r, err := tryConverse(t, newEngine(t), quick(fakeCLI(t, printLines(codexThread)+

@@ -333,7 +333,7 @@ func TestIdleRunEnds(t *testing.T) {
 	s := one(t, spec(func(s *spool.Spec) { s.Limits.Idle = 200 * time.Millisecond }))
 	s.ok("import time; time.sleep(0.4)") // a cell is no idleness
 	outcome, err := s.run.Wait(s.ctx)
-	if err != nil || outcome.Kind != spool.Exited {
+	if err != nil || outcome.Kind != spool.Exited || outcome.Reason != "timed out after 200ms without a cell" {
 		t.Errorf("%v, %v", outcome, err)
 	}
 	if !slices.Contains(s.notices(), kernel.NoticeIdleTimeout) {
@@ -358,7 +358,7 @@ func TestRestartBeginsAgain(t *testing.T) {
 
 func TestOutputPolicyStopsWhatPrintsForEver(t *testing.T) {
 	for _, policy := range []string{"stop", "truncate"} {
-		t.Run(string(policy), func(t *testing.T) {
+		t.Run(policy, func(t *testing.T) {
 			s := one(t, hasty, spec(func(s *spool.Spec) { s.Limits.OutputBytes, s.Limits.OutputPolicy = 1<<20, policy }))
 			s.ok("kept = 1")
 			cell := spool.Cell{Code: "while True: print('x' * 1000)"}

@@ -214,6 +214,7 @@ func (s *session) finish() {
 	s.notice(spool.Notice{Code: NoticeShutdown, Text: text, Level: "debug", Data: encode(map[string]any{"step": stepNames[s.shutdown.step], "confirmed": confirmed})})
 	if confirmed {
 		s.outcome = *s.lastOutcome
+		s.outcome.Reason = s.limit
 	} else {
 		why := "the interpreter could not be killed"
 		if s.waitErr != nil {

@@ -147,7 +147,7 @@ func millisOr(ms int64, or time.Duration) time.Duration {
 	if ms == 0 {
 		return or
 	}
-	return time.Duration(ms) * time.Millisecond
+	return limits.Milliseconds(ms)
 }
 
 // schedule says when stronger means follow an interrupt that did not help.

@@ -32,7 +32,8 @@ func appendValue(b []byte, v any) []byte {
 	case int64:
 		return appendInt(b, v)
 	case string:
-		return append(appendLen(append(b, 'u'), len(v)), strings.ToValidUTF8(v, "\uFFFD")...)
+		v = strings.ToValidUTF8(v, "\uFFFD")
+		return append(appendLen(append(b, 'u'), len(v)), v...)
 	case []byte:
 		return append(appendLen(append(b, 's'), len(v)), v...)
 	case []string:

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"bytes"
-	"errors"
 	"math"
 	"math/big"
 	"os/exec"
@@ -47,26 +46,6 @@ sys.stdout.buffer.write(marshal.dumps({"f": 1.5, "t": (1, 2), "big": 2**70, "lon
 	if d := cmp.Diff(any(more), got, cmp.Comparer(func(a, b *big.Int) bool { return a.Cmp(b) == 0 })); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-}
-
-// Whatever comes is a value or an error.
-func FuzzDecodeValue(f *testing.F) {
-	f.Add(appendValue(nil, dict{"a": []any{int64(1), "x", []byte{1}, nil, true}, "b": int64(1) << 60}))
-	f.Add([]byte("[\xff\xff\xff\x7f"))
-	f.Add(bytes.Repeat([]byte("[\x01\x00\x00\x00"), 1000))
-	f.Add([]byte("l\x00\x00\x00\x80"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		v, err := decodeValue(b)
-		if err != nil {
-			if !errors.Is(err, errFrame) {
-				t.Errorf("%v is no error of a frame", err)
-			}
-			return
-		}
-		if _, err := decodeValue(appendValue(nil, v)); err != nil {
-			t.Errorf("%#v does not come back: %v", v, err)
-		}
-	})
 }
 
 // testPython is the interpreter of tests that need no packages: not a script

@@ -51,6 +51,7 @@ type session struct {
 	outgoing    []byte      // messages for the control socket, not yet written
 	starting    context.CancelFunc
 	shutdown    *shutdown
+	limit       string // the time limit that stopped the run, for its outcome
 	restarting  bool
 	lastOutcome *spool.Outcome // of the previous interpreter; nil if unknown
 	waitErr     error          // why lastOutcome is unknown

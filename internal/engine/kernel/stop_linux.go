@@ -302,12 +302,17 @@ func (s *session) handleTimers(now time.Time) {
 	s.escalate(now)
 	switch l := &s.limits; {
 	case l.Wall > 0 && now.Sub(s.started) >= l.Wall:
-		s.notice(spool.Notice{Code: NoticeTimeout, Text: fmt.Sprintf("timed out after %v", l.Wall)})
-		s.stop(l.Grace)
+		s.timeOut(NoticeTimeout, fmt.Sprintf("timed out after %v", l.Wall))
 	case l.Idle > 0 && s.isIdle() && now.Sub(s.idleSince) >= l.Idle:
-		s.notice(spool.Notice{Code: NoticeIdleTimeout, Text: fmt.Sprintf("timed out after %v without a cell", l.Idle)})
-		s.stop(l.Grace)
+		s.timeOut(NoticeIdleTimeout, fmt.Sprintf("timed out after %v without a cell", l.Idle))
 	}
+}
+
+// timeOut stops the run because of a time limit.
+func (s *session) timeOut(code, reason string) {
+	s.limit = reason
+	s.notice(spool.Notice{Code: code, Text: reason})
+	s.stop(s.limits.Grace)
 }
 
 func (s *session) isIdle() bool { return !s.turns.Busy() && s.turns.Asks() == 0 }

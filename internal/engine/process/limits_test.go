@@ -30,7 +30,7 @@ func TestWallTimeout(t *testing.T) {
 	spec.Limits = spool.Limits{Wall: 100 * time.Millisecond, Grace: 50 * time.Millisecond}
 	begin := time.Now()
 	s, log := start(t, e, spec)
-	if got := enginetest.Wait(t, s); got.Signal != "SIGKILL" {
+	if got := enginetest.Wait(t, s); got.Signal != "SIGKILL" || got.Reason != "timed out after 100ms" {
 		t.Errorf("outcome is %v", got)
 	}
 	if took := time.Since(begin); took < 150*time.Millisecond {
@@ -43,7 +43,7 @@ func TestIdleTimeout(t *testing.T) {
 	e := open(t, Options{Limits: spool.Limits{Idle: 100 * time.Millisecond}})
 	begin := time.Now()
 	s, log := start(t, e, shell("for i in 1 2 3 4 5; do sleep 0.05; echo x; done; sleep 1000"))
-	if got := enginetest.Wait(t, s); got.Signal != "SIGTERM" {
+	if got := enginetest.Wait(t, s); got.Signal != "SIGTERM" || got.Reason != "timed out after 100ms without output" {
 		t.Errorf("outcome is %v", got)
 	}
 	if took := time.Since(begin); took < 300*time.Millisecond {

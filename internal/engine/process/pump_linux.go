@@ -47,7 +47,8 @@ type pump struct {
 
 	exited    bool
 	outcome   spool.Outcome
-	logClosed bool // the log does not accept events any more
+	limit     string // the time limit that stopped the run, for its outcome
+	logClosed bool   // the log does not accept events any more
 
 	started     time.Time
 	lastOutput  time.Time // the last output
@@ -254,6 +255,7 @@ func (p *pump) handleExit() (all bool) {
 		return false
 	}
 	p.outcome = outcomeOf(status)
+	p.outcome.Reason = p.limit
 	e := p.outcome.Event()
 	if out, ok := p.out.(engine.Concluder); ok && !p.logClosed && p.open == 0 && p.s.endIfIdle() {
 		if out.Conclude(e) {

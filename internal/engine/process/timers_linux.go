@@ -19,12 +19,10 @@ func (p *pump) handleTimers() {
 			p.appendNotices()
 		}
 	case l.Wall > 0 && now.Sub(p.started) >= l.Wall:
-		p.notice(NoticeTimeout, fmt.Sprintf("timed out after %v", l.Wall))
-		_ = p.s.stop(l.Grace) // an error does not matter: a kill follows
+		p.timeOut(NoticeTimeout, fmt.Sprintf("timed out after %v", l.Wall))
 		return
 	case l.Idle > 0 && now.Sub(p.lastOutput) >= l.Idle:
-		p.notice(NoticeIdleTimeout, fmt.Sprintf("timed out after %v without output", l.Idle))
-		_ = p.s.stop(l.Grace)
+		p.timeOut(NoticeIdleTimeout, fmt.Sprintf("timed out after %v without output", l.Idle))
 		return
 	default:
 		return
@@ -47,6 +45,13 @@ func (p *pump) handleTimers() {
 			p.flush()
 		}
 	}
+}
+
+// timeOut stops the run because of a time limit.
+func (p *pump) timeOut(code, reason string) {
+	p.limit = reason
+	p.notice(code, reason)
+	_ = p.s.stop(p.s.limits.Grace) // an error does not matter: a kill follows
 }
 
 // countTree counts the processes of a tree that is being stopped. Those in the

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/strict"
 	"github.com/spool-run/spool/python"
 )
@@ -43,7 +44,7 @@ func (s *session) ask(ctx context.Context, t *turn, kind string, payload []byte)
 		return failed("EDQUOT", fmt.Sprintf("%s: a turn has at most %d asks of %d bytes together", kind, MaxAsks, MaxAsksBytes))
 	}
 	t.Value.output.sync()
-	limit := time.Duration(s.config.Limits.AskMs) * time.Millisecond
+	limit := limits.Milliseconds(s.config.Limits.AskMs)
 	ask := spool.Ask{Kind: kind, Data: payload, Deadline: time.Now().UTC().Add(limit)}
 	if kind == spool.AskInput { // a person may take any time
 		limit, ask.Deadline, ask.Data = never, time.Time{}, nil

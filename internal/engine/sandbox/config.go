@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/strict"
 	"github.com/spool-run/spool/python"
 )
@@ -144,7 +145,7 @@ func wallLimit(l *python.SandboxLimits, own int64) time.Duration {
 	if own > 0 {
 		ms = least(ms, own)
 	}
-	return time.Duration(max(0, ms)) * time.Millisecond
+	return limits.Milliseconds(max(0, ms))
 }
 
 // offers reports whether the host program answers such asks.

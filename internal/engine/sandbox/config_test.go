@@ -245,19 +245,3 @@ func TestIdleTimerFiresOnlyWithoutActivity(t *testing.T) {
 		}
 	})
 }
-
-// FuzzConfig decodes anything: it is taken, completely, or refused.
-func FuzzConfig(f *testing.F) {
-	f.Add([]byte(`{"backend":"pyodide","mounts":[{"host":"/","guest":"/x"}],"limits":{"wall_ms":-5}}`))
-	f.Add([]byte(`{"offer":["fs.*"],"files":[{"path":"a","base64":"AA=="}]}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := decode(&spool.Spec{Config: b})
-		if err != nil {
-			return
-		}
-		if c.Limits.MemoryBytes <= 0 || c.Limits.OutputBytes <= 0 || c.Limits.AskMs <= 0 || c.Limits.OpenFiles <= 0 {
-			t.Errorf("%s has the limits %+v", b, c.Limits)
-		}
-		_ = denies(c, python.AskHTTP, b)
-	})
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 	"github.com/spool-run/spool/internal/engine/turns"
+	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/python"
 )
 
@@ -170,7 +171,7 @@ func (s *session) execute(t *turn, g guest.Context) (guest.Result, error) {
 		ctx, done = context.WithDeadlineCause(ctx, deadline, errTimedOut)
 		defer done()
 	}
-	if idle := time.Duration(s.config.Limits.IdleMs) * time.Millisecond; idle > 0 {
+	if idle := limits.Milliseconds(s.config.Limits.IdleMs); idle > 0 {
 		over := timedOut(idle, " without activity")
 		c.idle = newIdleTimer(idle, func() { t.Stop(over) })
 		defer c.idle.close()

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 )
 
 // Effect says what a control acts on.
@@ -111,7 +112,7 @@ func cancellationOf(c spool.Control) (cancellation, bool) {
 }
 
 // ClassNotRun is the [spool.Done.ErrorClass] of a turn that never began.
-const ClassNotRun = "not_run"
+const ClassNotRun = engine.ClassNotRun
 
 func (c cancellation) done() spool.Done {
 	return spool.Done{Outcome: c.outcome, EndedBy: c.by, Error: "the turn was not run: " + c.text, ErrorClass: ClassNotRun}

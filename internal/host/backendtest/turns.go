@@ -45,6 +45,7 @@ func RunTurns(t *testing.T, open func(t *testing.T) Kernels) {
 		{"repeated_input_id_is_one_turn", repeatedCell},
 		{"a_crash_is_told_and_nothing_is_repeated", cellCrash},
 		{"a_run_that_ends_ends_its_turns", endedTurns},
+		{"every_accepted_input_has_one_end", acceptedInputs},
 		{"a_full_queue_is_busy", fullQueue},
 	}
 	b := open(t) // one zygote serves all kernels
@@ -467,6 +468,54 @@ func endedTurns(t *testing.T, b spool.Backend) {
 
 // fullQueue sends cells to a kernel that executes none of them. The limit of
 // waiting cells is well below the number of cells sent here.
+// acceptedInputs kills a run while cells are sent to it. Each cell that was
+// accepted has one done event before the closed event.
+func acceptedInputs(t *testing.T, b spool.Backend) {
+	k := startKernel(t, b, `{}`)
+	first := k.exec("import time; print('runs', flush=True); time.sleep(600)")
+	k.until(first, spool.KindOutput)
+	sent := make(chan []spool.Seq, 1)
+	begun := make(chan struct{})
+	go func() {
+		var accepted []spool.Seq
+		for {
+			turn, err := k.Exec(k.ctx, "", spool.Cell{Code: "pass"})
+			if errors.Is(err, spool.ErrBusy) {
+				continue
+			}
+			if err != nil { // the run has ended
+				sent <- accepted
+				return
+			}
+			if accepted = append(accepted, turn.Seq()); len(accepted) == 10 {
+				close(begun)
+			}
+		}
+	}()
+	<-begun
+	if err := k.Kill(k.ctx); err != nil {
+		t.Fatal(err)
+	}
+	ends := make(map[spool.Seq]int)
+	var last spool.Kind
+	for e, err := range k.Events(k.ctx, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last = e.Kind; last == spool.KindDone {
+			ends[e.Turn]++
+		}
+	}
+	if last != spool.KindClosed {
+		t.Errorf("the last event is %s", last)
+	}
+	for _, seq := range append(<-sent, first.Seq()) {
+		if ends[seq] != 1 {
+			t.Errorf("turn %d has %d ends", seq, ends[seq])
+		}
+	}
+}
+
 func fullQueue(t *testing.T, b spool.Backend) {
 	k := startKernel(t, b, `{}`)
 	k.exec("import time; time.sleep(600)")

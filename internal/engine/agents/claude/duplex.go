@@ -174,7 +174,7 @@ func (c *duplex) request(l *controlLine, line []byte, t *talk.Turn) {
 		a = talk.QuestionAsk(agent.Questions{Action: r.Use, Questions: ask.questions}, "")
 	} else {
 		ask.options = askOptions(ask.suggestions != nil)
-		what, title := toolApproval(r.Tool, r.Input, c.lines.cwd)
+		what, title := toolApproval(r.Tool, r.Input, c.cwd)
 		what.Action, what.Reason = r.Use, r.Reason
 		if r.Blocked != "" {
 			what.Paths = append(what.Paths, r.Blocked)

@@ -77,7 +77,7 @@ func (c *appServer) begin() {
 			params[key] = value
 		}
 	}
-	set("cwd", c.Setup.Cwd)
+	set("cwd", c.Cwd)
 	set("model", c.Config.Model)
 	set("modelProvider", c.Config.Provider)
 	set("approvalPolicy", c.Config.Permissions)

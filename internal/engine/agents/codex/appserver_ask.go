@@ -106,7 +106,7 @@ func (c *appServer) askCommand(ask *pendingAsk, r *askParams) spool.Ask {
 	ask.offer(available)
 	line := talk.CommandText(r.Command)
 	return talk.ApprovalAsk(agent.Approval{Action: cmp.Or(r.Item, r.Call), Kind: agent.ActionCommand, Tool: "shell", Command: line, Cwd: r.Cwd, Reason: r.Reason},
-		cmp.Or(talk.RelativeCommand(line, c.lines.cwd), r.Reason, "run a command"), ask.options)
+		cmp.Or(talk.RelativeCommand(line, c.cwd), r.Reason, "run a command"), ask.options)
 }
 
 func (c *appServer) askChange(ask *pendingAsk, r *askParams) spool.Ask {

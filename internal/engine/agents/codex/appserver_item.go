@@ -85,7 +85,7 @@ func (c *appServer) item(n notification, phase agent.ActionPhase, line []byte, t
 		}
 		return
 	case "commandExecution":
-		a.Kind, a.Title = agent.ActionCommand, talk.RelativeCommand(i.Command, c.lines.cwd)
+		a.Kind, a.Title = agent.ActionCommand, talk.RelativeCommand(i.Command, c.cwd)
 		a.ExitCode, a.Output = i.Exit, i.Output
 		if done {
 			a.OK = new(i.Status == "completed" && (i.Exit == nil || *i.Exit == 0))
@@ -118,7 +118,7 @@ func (c *appServer) item(n notification, phase agent.ActionPhase, line []byte, t
 	case "webSearch":
 		a.Kind, a.Title = agent.ActionWebSearch, cmp.Or(i.Query, "web search")
 	case "imageView":
-		a.Kind, a.Title = agent.ActionRead, talk.VerbTitle("read", talk.Relative(i.Path, c.lines.cwd), true)
+		a.Kind, a.Title = agent.ActionRead, talk.VerbTitle("read", talk.Relative(i.Path, c.cwd), true)
 	case "imageGeneration":
 		a.Kind, a.Title = agent.ActionTool, "generate image"
 	case "sleep":
@@ -138,7 +138,7 @@ func (c *appServer) item(n notification, phase agent.ActionPhase, line []byte, t
 func (c *appServer) change(i *threadItem, a *agent.Action) {
 	var kept autoCompact
 	for _, ch := range i.Changes {
-		f := agent.FileChange{Path: talk.Relative(ch.Path, c.lines.cwd), Kind: ch.Kind.Type, Diff: ch.Diff}
+		f := agent.FileChange{Path: talk.Relative(ch.Path, c.cwd), Kind: ch.Kind.Type, Diff: ch.Diff}
 		kept.paths = append(kept.paths, ch.Path)
 		if ch.Kind.Move != "" {
 			f.Kind = "move"

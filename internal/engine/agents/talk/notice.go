@@ -18,4 +18,5 @@ const (
 	NoticeSession     = "session_changed"  // the agent goes on in another session than asked
 	NoticeOutputEnd   = "output_closed"    // the agent closed its output and kept running
 	NoticeNotSteered  = "steer_impossible" // the prompt could not join the turn, and waits
+	NoticeIllegal     = "illegal_state"    // the conversation took a step that is not in its table; the step is in Data
 )

@@ -231,7 +231,7 @@ func (d *Dir) release(fd int) {
 	var bytes int64
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) == nil && Mode(st.Mode).IsFile() && st.Nlink == 0 {
-		if d.quota.unlinked(inode{uint64(st.Dev), st.Ino}) {
+		if d.quota.unlinked(inode{st.Dev, st.Ino}) {
 			return
 		}
 		// No handle is left that could change the size.
@@ -382,7 +382,7 @@ func (d *Dir) opened(fd int, flags Flags, empty bool) (File, error) {
 		return nil, err
 	}
 	f := &dirFile{fd: os.NewFile(uintptr(fd), ""), quota: d.quota, dir: mode.IsDir(), flags: flags}
-	f.inode = d.quota.opened(inode{uint64(st.Dev), st.Ino})
+	f.inode = d.quota.opened(inode{st.Dev, st.Ino})
 	// A file that was removed before the quota knew of this handle has been
 	// given back already. It is as if the removal had come first.
 	if err := unix.Fstat(fd, &st); err != nil || mode.IsFile() && st.Nlink == 0 {

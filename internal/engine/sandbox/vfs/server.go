@@ -53,10 +53,10 @@ func (s *Server) Call(dst, request []byte) ([]byte, error) {
 	start := len(dst)
 	dst = append(dst, 0, 0)
 	out, err := s.call(dst, &reader{b: request})
-	switch {
-	case err == nil:
+	switch err { //nolint:errorlint // it comes from call, unwrapped
+	case nil:
 		return out, nil
-	case err == ErrMalformed: //nolint:errorlint // it comes from call, unwrapped
+	case ErrMalformed:
 		return dst[:start], err
 	}
 	le.PutUint16(dst[start:], uint16(ErrnoOf(err)))

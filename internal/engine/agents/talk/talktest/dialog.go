@@ -18,8 +18,11 @@ import (
 // SentWire keeps what is sent.
 type SentWire struct{ Lines []string }
 
+// Write implements [talk.Wire].
 func (w *SentWire) Write(b []byte) { w.Lines = append(w.Lines, strings.TrimSpace(string(b))) }
-func (w *SentWire) CloseInput()    {}
+
+// CloseInput implements [talk.Wire].
+func (w *SentWire) CloseInput() {}
 
 // Dialog is a conversation without a process: a test says what the agent says.
 type Dialog struct {
@@ -32,6 +35,7 @@ type Dialog struct {
 	Withdrawn []string
 }
 
+// NewDialog opens a conversation with an agent.
 func NewDialog(t *testing.T, r *talk.Agent, s talk.Setup) *Dialog {
 	t.Helper()
 	if s.Config == nil {
@@ -59,6 +63,7 @@ func NewDialog(t *testing.T, r *talk.Agent, s talk.Setup) *Dialog {
 	return d
 }
 
+// Prompt begins the next turn.
 func (d *Dialog) Prompt(text string) {
 	d.t.Helper()
 	d.Turn = talk.NewTurn(d.Turn.Run, d.Turn.Seq+1)
@@ -67,12 +72,14 @@ func (d *Dialog) Prompt(text string) {
 	}
 }
 
+// Hears gives the conversation lines of the agent.
 func (d *Dialog) Hears(lines ...string) {
 	for _, l := range lines {
 		d.Conv.Line([]byte(l), d.Turn)
 	}
 }
 
+// Answers answers an ask, and checks that it can be answered once only.
 func (d *Dialog) Answers(key string, decision agent.Decision) {
 	d.t.Helper()
 	if _, ok := d.Asks[key]; !ok {
@@ -99,6 +106,7 @@ func (d *Dialog) Last(want string) {
 	}
 }
 
+// Outcome checks the result of the turn.
 func (d *Dialog) Outcome(want spool.TurnOutcome, class, text string) {
 	d.t.Helper()
 	r := d.Turn.Result()
@@ -107,6 +115,7 @@ func (d *Dialog) Outcome(want spool.TurnOutcome, class, text string) {
 	}
 }
 
+// Notices returns the codes of the notices in the log.
 func (d *Dialog) Notices() string {
 	var codes []string
 	for _, e := range d.Log.List {
@@ -124,18 +133,23 @@ func (d *Dialog) Notices() string {
 // NoWire discards what is sent.
 type NoWire struct{}
 
+// Write implements [talk.Wire].
 func (NoWire) Write([]byte) {}
-func (NoWire) CloseInput()  {}
+
+// CloseInput implements [talk.Wire].
+func (NoWire) CloseInput() {}
 
 // Events is an outlet that keeps events.
 type Events struct{ List []spool.Event }
 
+// Append keeps an event.
 func (l *Events) Append(e spool.Event) (spool.Seq, error) {
 	e.Seq = spool.Seq(len(l.List) + 1)
 	l.List = append(l.List, e)
 	return e.Seq, nil
 }
 
+// PutBlob reads a blob and keeps nothing of it.
 func (l *Events) PutBlob(mime string, r io.Reader) (spool.Blob, error) {
 	n, err := io.Copy(io.Discard, r)
 	return spool.Blob{Digest: "sha256:", Size: n, MIME: mime}, err
