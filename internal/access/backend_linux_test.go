@@ -76,6 +76,7 @@ func start(t *testing.T, b spool.Backend, spec spool.Spec) *spool.Run {
 type follower interface {
 	spool.Backend
 	spool.Remover
+	spool.Renamer
 	record.Follower
 }
 

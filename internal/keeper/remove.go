@@ -72,12 +72,37 @@ func (b *Backend) corruptInfo(ctx context.Context, id spool.RunID) (spool.Info, 
 }
 
 // Storage implements [spool.Remover].
-func (b *Backend) Storage(context.Context) (spool.Storage, error) {
+func (b *Backend) Storage(ctx context.Context) (spool.Storage, error) {
 	if b.isClosed() {
 		return spool.Storage{}, spool.ErrClosed
 	}
-	return b.store.Storage()
+	infos, err := b.live(ctx)
+	if err != nil {
+		return spool.Storage{}, err
+	}
+	live := 0
+	for _, info := range infos {
+		if info.State != spool.StateClosed {
+			live++
+		}
+	}
+	// A run that has ended counts as finished, also while the keeper completes
+	// its files.
+	st, err := b.store.Storage()
+	for began := time.Now(); err == nil && st.LiveRuns > live && time.Since(began) < storageTime; {
+		select {
+		case <-time.After(retryAfter):
+		case <-ctx.Done():
+			return spool.Storage{}, context.Cause(ctx)
+		}
+		st, err = b.store.Storage()
+	}
+	return st, err
 }
+
+// storageTime is how long Storage waits for the files of runs that have ended.
+// Runs of a program without a keeper count as live after that.
+const storageTime = 500 * time.Millisecond
 
 // isUnknownMethod reports whether a keeper of an older build does not know a
 // method.
