@@ -16,7 +16,7 @@ import (
 var filterKeys = []string{"state", "label", "engine", "name", "id", "status"}
 
 // filterHelp describes the values of --filter.
-const filterHelp = "only runs that match, such as `state=running,label=team=web`; keys are state, label, engine, name, id and status"
+const filterHelp = "only runs that match these `key=value` pairs: state, label, engine, name, id, status"
 
 // parseFilters parses the values of --filter: key=value pairs, separated by
 // commas. It returns a filter for the backend and a function for the rest. All

@@ -46,12 +46,16 @@ BYTES is the size of the output in the log.
 
 --filter selects runs: state (running, exited, closed, live or finished), label,
 engine, name, id and status, as key=value pairs separated by commas; names, ids
-and statuses may have * and ?. --columns chooses from %s.
---sort takes one of them, with a - before it for the reverse. --format is a Go
-template with the fields %s,
-and the functions json and label.
+and statuses may have * and ?.
 
-With --json it prints one JSON object per line, one line per run.`, recentRuns, shortID, wrapWords(columnNames(), 78), wrapWords(psFields(), 70)),
+--columns chooses the columns, and --sort sorts by one, with a - before it for the
+reverse:
+  %s
+
+--format is a Go template with these fields, and the functions json and label:
+  %s
+
+With --json it prints one JSON object per line, one line per run.`, recentRuns, shortID, wrapWords(columnNames()), wrapWords(psFields())),
 		Example: `  spool ps
   spool ps --all --json
   spool ps --filter state=running,engine=kernel
@@ -423,19 +427,20 @@ func labelsText(labels map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// wrapWords joins words with commas, in lines of at most width characters.
-func wrapWords(words []string, width int) string {
+// wrapWords joins words with commas, in indented lines of at most 78 characters.
+func wrapWords(words []string) string {
 	var b strings.Builder
-	used := width / 2 // there is text before the first
+	used := 0
 	for i, w := range words {
 		if i < len(words)-1 {
 			w += ","
 		}
 		switch {
 		case i == 0:
-		case used+1+len(w) > width:
-			b.WriteByte('\n')
-			used = 0
+			used = 2
+		case used+1+len(w) > 78:
+			b.WriteString("\n  ")
+			used = 2
 		default:
 			b.WriteByte(' ')
 			used++
