@@ -67,7 +67,8 @@ func (k *importSink) Begin(_ spool.Spec, info spool.Info) (err error) {
 	}
 	labels := map[string]string{LabelImported: k.to.now().UTC().Format(time.RFC3339)}
 	for name, value := range info.Labels {
-		if name != LabelImported {
+		// Such labels say to whom a run belongs on the machine where it ran.
+		if !strings.HasPrefix(name, "spool.") && !strings.HasPrefix(name, "exec-server.") {
 			labels[name] = value
 		}
 	}

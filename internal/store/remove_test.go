@@ -236,6 +236,9 @@ func TestImport(t *testing.T) {
 	if infos[0].ID != "r" || infos[1].ID != "another" || infos[0].State != spool.StateClosed || infos[0].Last != 9 {
 		t.Errorf("imported %+v", infos)
 	}
+	if d := cmp.Diff(map[string]string{"a": "b", LabelImported: epoch.Format(time.RFC3339)}, infos[0].Labels); d != "" {
+		t.Error(d)
+	}
 	for _, info := range infos {
 		j, err := s.Open(info.ID)
 		if err != nil {
@@ -276,6 +279,7 @@ func testArchive(t *testing.T) []byte {
 		spool.Event{Seq: 7, Time: epoch, Kind: spool.KindTruncated, Data: json.RawMessage(`{"from":5,"to":7}`)},
 		output(8, []byte("end")), spool.Event{Seq: 9, Time: epoch, Kind: spool.KindClosed})
 	info := testInfo("r")
+	info.Labels = map[string]string{"a": "b", "spool.access.subject": "alice", "exec-server.session": "x", LabelImported: "never"}
 	info.State, info.Last, info.Ended = spool.StateClosed, 9, epoch.Add(-1000*time.Hour)
 	var out bytes.Buffer
 	if err := archive.Write(t.Context(), &out, spool.Attach(&archived{info: info, events: events}, "r"), "test"); err != nil {
