@@ -20,7 +20,10 @@ type candidate struct {
 }
 
 // missing is a place without an interpreter.
-type missing struct{ path, from, why string }
+type missing struct {
+	path, from, why string
+	before          int // index of the candidate that comes next
+}
 
 func (m missing) String() string { return fmt.Sprintf("%s (%s): %s", m.path, m.from, m.why) }
 
@@ -50,7 +53,7 @@ func candidates(interpreter, cwd string, env []string) (list []candidate, vain [
 	inEnv := func(dir, from string) {
 		path := filepath.Join(dir, "bin", "python")
 		if err := executable(path); err != nil {
-			vain = append(vain, missing{path, from, reason(err).Error()})
+			vain = append(vain, missing{path, from, reason(err).Error(), len(list)})
 			return
 		}
 		list = append(list, candidate{path, dir, from})
@@ -70,7 +73,7 @@ func candidates(interpreter, cwd string, env []string) (list []candidate, vain [
 		if path := lookPath(name, cwd, env); path != "" {
 			list = append(list, candidate{path, venvOf(path), "PATH"})
 		} else {
-			vain = append(vain, missing{name, "PATH", "not found in " + environ.Get(env, "PATH")})
+			vain = append(vain, missing{name, "PATH", "not found in " + environ.Get(env, "PATH"), len(list)})
 		}
 	}
 	return list, vain, nil

@@ -21,7 +21,14 @@ func (e *Engine) Probe(ctx context.Context, spec spool.Spec) ([]Probed, error) {
 		return []Probed{{Path: l.cfg.Interpreter, From: "the spec", Text: reason(err).Error()}}, nil
 	}
 	var found []Probed
-	for _, c := range list {
+	addMissing := func(before int) {
+		for len(vain) > 0 && vain[0].before == before {
+			found = append(found, Probed{Path: vain[0].path, From: vain[0].from, Text: vain[0].why})
+			vain = vain[1:]
+		}
+	}
+	for i, c := range list {
+		addMissing(i)
 		p := Probed{Path: c.path, From: c.from}
 		interp, err := e.startProcess(c, l)
 		if err == nil {
@@ -43,8 +50,6 @@ func (e *Engine) Probe(ctx context.Context, spec spool.Spec) ([]Probed, error) {
 		}
 		found = append(found, p)
 	}
-	for _, m := range vain {
-		found = append(found, Probed{Path: m.path, From: m.from, Text: m.why})
-	}
+	addMissing(len(list))
 	return found, nil
 }
