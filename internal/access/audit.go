@@ -30,6 +30,7 @@ const (
 	ActAnswer     = "answer"
 	ActControl    = "control"
 	ActDelete     = "delete"
+	ActRename     = "rename"
 	ActFiles      = "files"  // only if it was refused
 	ActDenied     = "denied" // What is the act that was refused
 )

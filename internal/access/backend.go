@@ -129,6 +129,8 @@ var (
 	_ spool.Backend   = (*backend)(nil)
 	_ record.Follower = (*backend)(nil)
 	_ spool.Remover   = (*backend)(nil)
+	_ spool.Renamer   = (*backend)(nil)
+	_ spool.Meter     = (*backend)(nil)
 )
 
 // maxNoted is how many runs and blobs are remembered of a connection.

@@ -77,6 +77,7 @@ type follower interface {
 	spool.Backend
 	spool.Remover
 	spool.Renamer
+	spool.Meter
 	record.Follower
 }
 

@@ -14,12 +14,15 @@ func (b *backend) Rename(ctx context.Context, id spool.RunID, name string) (spoo
 	if !ok {
 		return spool.Info{}, fmt.Errorf("rename run: %w by this server", spool.ErrUnsupported)
 	}
-	info, err := b.enter(ctx, ActDelete, Delete, id)
+	info, err := b.enter(ctx, ActRename, Delete, id)
 	if err == nil {
-		err = b.checkChange(&info, ActDelete)
+		err = b.checkChange(&info, ActRename)
 	}
 	if err != nil {
 		return spool.Info{}, err
 	}
-	return renamer.Rename(ctx, id, name)
+	if info, err = renamer.Rename(ctx, id, name); err == nil {
+		b.note(Entry{Act: ActRename, Run: id})
+	}
+	return info, err
 }

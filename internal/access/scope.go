@@ -19,7 +19,7 @@ const (
 	Input   Scope = "runs:input"   // standard input, cells, prompts
 	Start   Scope = "runs:start"   // start runs of every engine
 	Control Scope = "runs:control" // interrupt, signal, resize, stop, kill, restart
-	Delete  Scope = "runs:delete"  // delete closed runs
+	Delete  Scope = "runs:delete"  // delete finished runs, rename runs
 	Answer  Scope = "asks:answer"  // answer asks
 	Admin   Scope = "admin"        // everything, and the runs of all subjects
 

@@ -33,7 +33,7 @@ not there for another. Its scopes say what it allows:
   runs:input         standard input, cells, prompts
   runs:start         start runs; runs:start:process only those of that engine
   runs:control       interrupt, signal, resize, stop, kill, restart
-  runs:delete        delete finished runs
+  runs:delete        delete finished runs, rename runs
   asks:answer        answer what runs ask
   files:DIRECTORY    the files below a directory; codex needs files:/
   admin              everything, and the runs of all subjects

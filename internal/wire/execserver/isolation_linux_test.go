@@ -53,7 +53,14 @@ type shared struct {
 func newShared(t *testing.T) *shared {
 	t.Helper()
 	processes := func(owner string) (*process.Engine, error) { return process.New(process.Options{Owner: owner}) }
-	h, err := host.Open(host.Options{Dir: t.TempDir(), Engines: map[string]host.NewEngine{
+	measure := func(pids []int) (map[int]spool.Resources, error) {
+		used := make(map[int]spool.Resources)
+		for _, pid := range pids {
+			used[pid] = spool.Resources{Processes: 1}
+		}
+		return used, nil
+	}
+	h, err := host.Open(host.Options{Dir: t.TempDir(), Measure: measure, Engines: map[string]host.NewEngine{
 		spool.EngineProcess: func(owner string) (engine.Engine, error) { return processes(owner) },
 		"blob": func(owner string) (engine.Engine, error) {
 			e, err := processes(owner)
@@ -136,6 +143,8 @@ func calls(t *testing.T, b spool.Backend, id spool.RunID, d spool.Digest) map[st
 	}
 	errs["blob"] = err
 	_, errs["remove"] = b.(spool.Remover).Remove(ctx, []spool.RunID{id}, true)
+	_, errs["rename"] = b.(spool.Renamer).Rename(ctx, id, "renamed")
+	_, errs["measure"] = b.(spool.Meter).Measure(ctx, []spool.RunID{id})
 	return errs
 }
 
@@ -238,6 +247,20 @@ func TestSubjectsAreIsolated(t *testing.T) {
 		t.Errorf("start as alice: %v", err)
 	}
 
+	for name, b := range map[string]*client.Client{"bob": bob, "nobody": s.dial("nobody")} {
+		used, err := b.Measure(t.Context(), nil)
+		if name == "bob" && len(used) != 1 {
+			t.Errorf("bob measures %d runs", len(used))
+		}
+		for _, r := range used {
+			if r.Run != his || name != "bob" {
+				t.Errorf("%s measures %s", name, r.Run)
+			}
+		}
+		if err != nil {
+			t.Errorf("measure: %v", err)
+		}
+	}
 	if got, err := bob.Storage(t.Context()); err != nil || got.LiveRuns != 1 {
 		t.Errorf("storage: %+v, %v", got, err)
 	}
@@ -266,6 +289,7 @@ func TestScopesAreChecked(t *testing.T) {
 		"stdin": access.Input, "eof": access.Input, "answer": access.Answer,
 		"interrupt": access.Control, "signal": access.Control, "resize": access.Control,
 		"stop": access.Control, "kill": access.Control, "restart": access.Control, "remove": access.Delete,
+		"rename": access.Delete, "measure": access.Read,
 	}
 	for i, only := range []access.Scope{access.Read, access.Input, access.Answer, access.Control, access.Delete, access.StartOf("process"), access.FilesOf("/")} {
 		info, err := owner.Start(t.Context(), spec)
