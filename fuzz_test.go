@@ -4,6 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -115,4 +120,31 @@ func FuzzCursor(f *testing.F) {
 			t.Error("the list does not go on behind the cursor")
 		}
 	})
+}
+
+// TestEveryFuzzTargetHasACorpus checks that inputs are committed for each fuzz
+// target, which every run of the tests executes.
+func TestEveryFuzzTargetHasACorpus(t *testing.T) {
+	declares := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(f \*testing\.F\)`)
+	targets := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range declares.FindAllSubmatch(source, -1) {
+			targets++
+			dir := filepath.Join(filepath.Dir(path), "testdata", "fuzz", string(m[1]))
+			if inputs, err := os.ReadDir(dir); err != nil || len(inputs) < 2 {
+				t.Errorf("%s has %d inputs: %v; run scripts/fuzz 5s %s and copy some of $(go env GOCACHE)/fuzz/%s", dir, len(inputs), err, m[1], module)
+			}
+		}
+		return nil
+	})
+	if err != nil || targets < 80 {
+		t.Errorf("%d targets: %v", targets, err)
+	}
 }

@@ -93,6 +93,9 @@ func DecodeError(err error) error {
 	if data.Errno != 0 {
 		remote.errno = syscall.Errno(data.Errno)
 	}
+	if remote.sentinel == nil && remote.errno == nil && data.Start == "" {
+		return err // nothing in it that we know
+	}
 	if data.Start != "" {
 		remote.message = data.Cause
 		return &spool.StartError{Reason: data.Start, Hint: data.Hint, Err: remote}

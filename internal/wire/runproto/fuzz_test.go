@@ -17,6 +17,7 @@ func FuzzDecodeError(f *testing.F) {
 	}
 	f.Add(-32603, "start", []byte(`{"start":"not_found","hint":"install it","cause":"no such file","errno":-5}`))
 	f.Add(1, "", []byte(`{"start":1}`))
+	f.Add(-32701, "of a later version", []byte(`{"name":"other"}`))
 	f.Fuzz(func(t *testing.T, code int, message string, data []byte) {
 		sent := &rpc.Error{Code: code, Message: message, Data: data}
 		if !json.Valid(data) {

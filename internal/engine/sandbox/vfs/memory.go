@@ -220,12 +220,7 @@ func (m *Memory) unlink(path string) error {
 	case n.mode.IsDir():
 		return EISDIR
 	}
-	dir, name, err := m.parent(path)
-	if err != nil {
-		return err
-	}
-	m.drop(dir, name)
-	return nil
+	return m.remove(path)
 }
 
 func (m *Memory) rmdir(path string) error {
@@ -242,6 +237,11 @@ func (m *Memory) rmdir(path string) error {
 	case len(n.children) > 0:
 		return ENOTEMPTY
 	}
+	return m.remove(path)
+}
+
+// remove takes an entry out of its directory. The caller holds m.mu.
+func (m *Memory) remove(path string) error {
 	dir, name, err := m.parent(path)
 	if err != nil {
 		return err

@@ -304,28 +304,18 @@ func (g *guestCall) fdWrite() uint64 {
 }
 
 func (g *guestCall) fdPread() uint64 {
-	d, err := g.regular(0)
-	if err == nil && !d.read {
-		err = vfs.EBADF
-	}
-	off, at := int64(g.args[3]), g.u32(4)
-	if err == nil && off < 0 {
-		err = vfs.EINVAL
-	}
-	if err != nil {
-		return errno(err)
-	}
-	total, err := g.vectors(g.u32(1), g.u32(2), func(p []byte) (int, error) {
-		n, err := d.file.ReadAt(p, off)
-		off += int64(n)
-		return n, err
-	})
-	return g.transfer(at, total, err)
+	return g.transferAt(func(d *descriptor) bool { return d.read }, vfs.File.ReadAt)
 }
 
 func (g *guestCall) fdPwrite() uint64 {
+	return g.transferAt(func(d *descriptor) bool { return d.write }, vfs.File.WriteAt)
+}
+
+// transferAt reads or writes at an offset, without moving that of the
+// descriptor.
+func (g *guestCall) transferAt(may func(*descriptor) bool, do func(vfs.File, []byte, int64) (int, error)) uint64 {
 	d, err := g.regular(0)
-	if err == nil && !d.write {
+	if err == nil && !may(d) {
 		err = vfs.EBADF
 	}
 	off, at := int64(g.args[3]), g.u32(4)
@@ -336,7 +326,7 @@ func (g *guestCall) fdPwrite() uint64 {
 		return errno(err)
 	}
 	total, err := g.vectors(g.u32(1), g.u32(2), func(p []byte) (int, error) {
-		n, err := d.file.WriteAt(p, off)
+		n, err := do(d.file, p, off)
 		off += int64(n)
 		return n, err
 	})
