@@ -285,7 +285,7 @@ func (t *Tokens) refresh() error {
 	t.file, t.err, t.byID = info, nil, make(map[string]*entry, len(tokens))
 	for _, token := range tokens {
 		e := &entry{token: token}
-		hex.Decode(e.digest[:], []byte(token.SHA256)) // was checked
+		_, _ = hex.Decode(e.digest[:], []byte(token.SHA256)) // was checked
 		t.byID[token.ID] = e
 	}
 	return nil

@@ -42,7 +42,7 @@ func processRoom() (uint64, string) {
 	room, source := ^uint64(0), ""
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err == nil {
-		room, source = uint64(limit.Cur), "ulimit -u"
+		room, source = limit.Cur, "ulimit -u"
 	}
 	if now, most, ok := launch.OwnProcesses(); ok && uint64(most-min(now, most)) < room {
 		room, source = uint64(most-min(now, most)), "pids.max of the control group that spool runs in"

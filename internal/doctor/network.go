@@ -134,7 +134,7 @@ func try(ctx context.Context, dial func(context.Context) (net.Conn, error)) atte
 	// The certificate does not matter: nothing secret is sent.
 	secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	if err = secure.HandshakeContext(ctx); err == nil {
-		defer secure.Close()
+		defer func() { _ = secure.Close() }()
 		let, err := upgrade(ctx, secure)
 		return attempt{let, true, err}
 	}

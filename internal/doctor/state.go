@@ -209,7 +209,7 @@ func disk(dir string) []Finding {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return []Finding{problem(next, "look at the disk of %s: %v", dir, err)}
 	}
-	free := uint64(st.Bavail) * uint64(st.Bsize)
+	free := st.Bavail * uint64(st.Bsize)
 	var found []Finding
 	switch {
 	case free < tightBytes:

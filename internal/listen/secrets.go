@@ -53,7 +53,7 @@ func locked(dir string, do func() error) error {
 	if err := flock.Lock(lock); err != nil {
 		return fmt.Errorf("lock %s: %w", dir, err)
 	}
-	defer flock.Unlock(lock) // a child between fork and exec may hold the file, too
+	defer func() { _ = flock.Unlock(lock) }() // a child between fork and exec may hold the file, too
 	return do()
 }
 

@@ -276,10 +276,9 @@ func (c *conn) batches(ctx context.Context, run spool.RunID, after, last spool.S
 			if after < last { // the first batch is there, and probably large
 				room = 2 * record.BatchBytes
 			}
-			more := false
 			if c.account.Try(room) {
-				after, more = c.largeBatches(ctx, run, after, head, room, yield)
-				if !more {
+				var more bool
+				if after, more = c.largeBatches(ctx, run, after, head, room, yield); !more {
 					return
 				}
 			}
@@ -346,7 +345,6 @@ func (c *conn) smallBatch(ctx context.Context, run spool.RunID, after spool.Seq,
 	}
 	c.made()
 	next, last, ended := page.Next, page.Info.Last, page.End()
-	page = spool.Page{} // not needed while yield waits for the client
 	if len(b) > head && !yield(b, nil) || ended {
 		return next, last, errStop
 	}
