@@ -54,7 +54,7 @@ _KEPT_SOURCES = 4096
 
 
 class _State:
-    """All that changes. There is one."""
+    """The state of the kernel. There is one instance."""
 
     ns = None  # the namespace of __main__
     sock = None
@@ -248,7 +248,7 @@ def _wake(lock):
 
 
 def _read_frames(block=True):
-    """Take what the host sent. Only the holder of _rlock calls it."""
+    """Read the messages of the host. Only the holder of _rlock calls it."""
     mine = _ident() == S.main
     if mine and S.pending and not S.critical:
         S.pending = False
@@ -433,7 +433,7 @@ def _open_streams():
 
 
 def _repair():
-    """Undo what user code did to descriptors 1 and 2, if it closed them."""
+    """Restore descriptors 1 and 2 if user code closed them."""
     for fd, own in ((1, S.own1), (2, S.own2)):
         try:
             _fstat(fd)
@@ -464,7 +464,7 @@ def _flush():
 
 
 def _flush_c():
-    """What C code left in the buffers of its library."""
+    """Flush the buffers of the C library."""
     c = sys.modules.get("ctypes")
     try:
         if c is not None:
@@ -478,8 +478,8 @@ _tick.acquire()
 
 
 def _flusher():
-    """Shows what is printed without a line end or a flush, soon. It sleeps
-    for good while no cell and no thread of user code runs."""
+    """Flushes output without a line end after a short time. It sleeps while
+    no cell and no thread of user code runs."""
     # A signal that is handled here does not wake the main thread.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     while True:
@@ -517,7 +517,7 @@ _LAST = frozenset(("os.kill", "os.killpg", "signal.pthread_kill", "ctypes.dlsym"
 
 
 def _last_words(end):
-    """os._exit or os.abort, after what was printed was shown."""
+    """os._exit or os.abort, after a flush of the output."""
     def last(*args, **kw):
         if S.prepared and not S.child:
             _flush()
@@ -703,7 +703,7 @@ _STATUS = "application/vnd.spool.status+json"
 
 
 def _text(o):
-    """repr, for every object, and not longer than anybody wants to read."""
+    """repr for every object, limited in length."""
     try:
         t = _type(o)
         if t in (list, tuple, set, frozenset, dict) and _len(o) > _MAX_ITEMS:
@@ -871,12 +871,12 @@ def display(*objs, display_id=None, raw=False, metadata=None, update=False, clea
 
 
 def update_display(obj, *, display_id, **kw):
-    """Replace what was shown with that display_id."""
+    """Replace the display that has that display_id."""
     display(obj, display_id=display_id, update=True, **kw)
 
 
 def clear_output(wait=False):
-    """Take back what the cell has shown; with wait, when the next thing is."""
+    """Clear the output of the cell; with wait, before the next output."""
     if S.quiet is not None:
         del S.quiet[:]
         return
@@ -957,7 +957,8 @@ _LOADED = {
 
 
 class _Finder:
-    """Gives pyplot a show() that shows, and IPython a display() that does."""
+    """Replaces show() of pyplot and display() of IPython by functions that send
+    displays."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -1006,7 +1007,7 @@ def _remember(name, src):
 
 
 def _quiet(src):
-    """Whether the last thing in the source is a semicolon."""
+    """Whether the source ends with a semicolon."""
     if ";" not in src:
         return False
     import tokenize
@@ -1021,7 +1022,7 @@ def _quiet(src):
 
 
 def _parse(src, name):
-    """The code of a cell: what to execute, then what to evaluate."""
+    """The code of a cell: the part to execute and the part to evaluate."""
     try:
         tree = _compile(src, name, "exec", _AST_ONLY | _TOP_AWAIT | S.future, True)
     except SyntaxError:
@@ -1107,8 +1108,8 @@ def _run_async(first, last):
 
 
 def _guard(f):
-    """Call f where an interrupt may raise. Returns its value and what it
-    raised; nothing gets past."""
+    """Call f and allow interrupts in it. Returns its value and its exception;
+    no exception passes through."""
     v = exc = None
     try:
         try:
@@ -1228,8 +1229,8 @@ def _become(req):
 
 
 def _end_program():
-    """What Python does after the last line of a program: wait for its
-    threads, and call what it registered."""
+    """End a program as Python does: wait for its threads and call the functions
+    that it registered with atexit."""
     t = sys.modules.get("threading")
     if t is not None:
         _getattr(t, "_shutdown", lambda: None)()
@@ -1386,7 +1387,7 @@ def _magic_source(src):
 
 
 class UsageError(Exception):
-    """A magic was used in a way it is not meant to be."""
+    """The arguments of a magic are wrong."""
 
 
 class Lines(list):
@@ -1600,7 +1601,7 @@ def _cell_writefile(args, body):
 
 
 class Captured:
-    """What %%capture kept."""
+    """The output that %%capture kept."""
 
     def __init__(self, out, err, shown):
         self.stdout, self.stderr, self.outputs = out, err, shown
@@ -1704,7 +1705,7 @@ _DUMP_SIGNAL = 60
 
 
 def _prepare():
-    """All that can be done before there is a kernel."""
+    """The preparation that needs no kernel."""
     main = types.ModuleType("__main__")
     main.__builtins__ = builtins
     S.ns = main.__dict__
@@ -1725,7 +1726,7 @@ def _prepare():
 
 
 def _begin(req):
-    """What a kernel is told before it is ready."""
+    """Apply the configuration of a kernel before it is ready."""
     env = req.get("env")
     if env:
         for k, v in env.items():
@@ -1814,7 +1815,7 @@ def _serve():
 
 
 def _shutdown():
-    """Leave as a program does: atexit, threads, buffers."""
+    """Exit as a program does: atexit, threads, buffers."""
     _begin_ticks()
     _guard(_end_program)
     _guard(_flush_c)

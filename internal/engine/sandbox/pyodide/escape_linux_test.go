@@ -200,7 +200,7 @@ func TestHostileFrames(t *testing.T) {
 	prints(t, bystander, "print(x)", "1\n")
 }
 
-// What a script says of itself is bounded, also if it lies.
+// The size of what a script reports is bounded, even if it lies about it.
 func TestForgedResults(t *testing.T) {
 	c := open(t, real(t), nil)
 	r, _ := do(t, c, `

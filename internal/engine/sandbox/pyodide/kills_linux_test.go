@@ -25,7 +25,7 @@ import (
 
 var kills = flag.Int("kills", 3, "scripts of each context of TestKillAtAnyTime")
 
-// TestKillAtAnyTime ends scripts and contexts whatever they are doing: being
+// TestKillAtAnyTime ends scripts and contexts in every phase: being
 // forked, beginning, computing, sleeping, asking. Nothing may hang or be left.
 func TestKillAtAnyTime(t *testing.T) {
 	t.Run("of those that wait", func(t *testing.T) { killThem(t, real(t)) })

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(tests{m})
 }
 
-// tests are the tests, and the end of what they share.
+// tests runs the tests and then ends what they share.
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
@@ -119,7 +119,7 @@ func newTree(t testing.TB) *vfs.Tree {
 	return tree
 }
 
-// testHost is a guest.Host that keeps what a script says.
+// testHost is a guest.Host that keeps the output of a script.
 type testHost struct {
 	stdin  io.Reader
 	answer func(kind string, payload []byte) guest.Reply

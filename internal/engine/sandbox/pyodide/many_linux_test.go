@@ -46,7 +46,7 @@ func many(t *testing.T, s guest.Setup, code string) {
 	wg.Wait()
 }
 
-// A crash says what it was.
+// The result of a crash names its cause.
 func TestCrashesNameTheirCause(t *testing.T) {
 	for name, c := range map[string]struct{ code, want string }{
 		"last words": {"import js\njs.process._rawDebug('why it fell')\njs.process.abort()", "why it fell"},

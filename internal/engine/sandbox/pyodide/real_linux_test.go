@@ -152,7 +152,7 @@ func TestNumpyFromWheels(t *testing.T) {
 		o.Packages, o.Wheels, o.Memory = []string{"numpy"}, pyodidetest.Wheels(t), 128<<20
 	})
 	prints(t, c, "import numpy\nprint(numpy.linalg.inv(numpy.eye(2)).sum(), numpy.random.default_rng().random() != numpy.random.random())", "2.0 True\n")
-	// Of the startup it is said how long loading took, which it did before.
+	// The startup reports how long loading took, which was done before.
 	for what, b := range map[string]*Backend{"forked": real(t), "a process each": unforked(t)} {
 		c := open(t, b, func(o *guest.Options) { o.Packages, o.Wheels = []string{"numpy"}, pyodidetest.Wheels(t) })
 		_, h := do(t, c, "pass")
@@ -348,7 +348,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// What was prepared is good for as long as nothing that it is made of changes.
+// A preparation stays valid until one of its files changes.
 func TestFingerprint(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{"pyodide.mjs": "1", "pyodide-lock.json": "{}", "node": "n", "pyodide.asm.wasm": "w"} {

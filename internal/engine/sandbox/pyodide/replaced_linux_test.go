@@ -145,7 +145,7 @@ func (l *lab) do(run *spool.Run, code string) ended {
 	return l.follow(l.exec(run, spool.Cell{Code: code}), nil)
 }
 
-// echo is a replacement that shows what it is given.
+// echo is a replacement that prints its input.
 const echo = `
 export async function loadPyodide(options) {
   return {
@@ -478,8 +478,8 @@ func killStopsInflight(t *testing.T) {
 // isReady ends the following of a turn of hang once it runs.
 func isReady(_ *spool.Event, e *ended) bool { return strings.HasSuffix(e.stdout, "\n") }
 
-// child returns the process that said that it is ready, as this machine counts
-// processes: it said the number that it has in its namespace.
+// child returns the pid, on this machine, of the process that reported that it
+// is ready with its pid in its namespace.
 func (l *lab) child(e ended) int {
 	l.t.Helper()
 	inside, ok := strings.CutPrefix(strings.TrimSpace(e.stdout), "ready ")
@@ -682,7 +682,7 @@ export async function loadPyodide(options) {
 	}
 }
 
-// A distribution that never loads is given up, and says so.
+// A distribution that never loads is given up, with an error that says so.
 func TestDistributionThatNeverLoads(t *testing.T) {
 	dist := t.TempDir()
 	for name, content := range map[string]string{

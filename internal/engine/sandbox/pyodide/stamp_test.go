@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What was prepared for distributions that are gone does not pile up, and what
-// is torn is not taken for something.
+// The preparations of distributions that are gone are removed, and a torn stamp
+// counts as none.
 func TestStamps(t *testing.T) {
 	cache := t.TempDir()
 	for i := range maxSnapshots + 3 {

@@ -51,7 +51,7 @@ func TestPackagesAreCheckedAgainstTheLockFile(t *testing.T) {
 	if again, err := stage(cache, list, []string{wheels, dist}); err != nil || again != dir {
 		t.Errorf("the second time: %q, %v", again, err)
 	}
-	// Somebody got at the cache: it is made again, and what is wrong then
+	// The cache was changed: it is made again, and what is wrong then
 	// is an error.
 	write(dir, "c.whl", "poisoned")
 	if _, err := stage(cache, list, []string{wheels, dist}); !errors.Is(err, ErrWheel) {

@@ -45,7 +45,7 @@ func (k kernel) open(path string, flags Flags) (int, error) {
 	return unix.Open(k.at(path), mode, 0o644)
 }
 
-// op is one thing to do to two file systems alike.
+// op is one operation on two file systems.
 type op struct {
 	what string
 	a, b string
@@ -59,7 +59,7 @@ func (o op) String() string {
 	return fmt.Sprintf("%s(%q, %q, %q, off %d, size %d, flags %b)", o.what, o.a, o.b, o.text, o.off, o.size, o.flag)
 }
 
-// ours does it to a file system of this package and says what came of it.
+// ours applies it to a file system of this package and returns the result.
 func (o op) ours(fsys FS) (string, error) {
 	switch o.what {
 	case "mkdir":

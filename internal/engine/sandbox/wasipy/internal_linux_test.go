@@ -110,7 +110,7 @@ func TestDamagedImagesAreDetected(t *testing.T) {
 	}
 }
 
-// quietHost is a host that hears and says nothing.
+// quietHost is a host that ignores output and answers nothing.
 type quietHost struct{ out chan string }
 
 func (h quietHost) Started(guest.Startup) {}
@@ -297,7 +297,7 @@ func TestWorkerNotReadyInTimeIsKilled(t *testing.T) {
 	}
 }
 
-// startedHost tells when its script has started.
+// startedHost reports the start of its script.
 type startedHost struct {
 	quietHost
 	started chan struct{}

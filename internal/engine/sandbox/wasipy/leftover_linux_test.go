@@ -7,8 +7,8 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// What a script leaves open is closed when its interpreter goes, and who comes
-// next does not notice.
+// The files that a script leaves open are closed with its interpreter, and the
+// next script does not see them.
 func TestFilesLeftOpen(t *testing.T) {
 	const leave = "import sys\nfor n in range(5): setattr(sys, f'left{n}', open(f'/tmp/left{n}', 'w'))\n"
 	for name, test := range map[string]struct {

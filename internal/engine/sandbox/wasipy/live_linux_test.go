@@ -49,7 +49,7 @@ func TestAThousandInterpretersLiveAtOnce(t *testing.T) {
 	})
 }
 
-// private is the memory that this process and its children share with nobody.
+// private is the private memory of this process and its children.
 func private(t *testing.T) int {
 	t.Helper()
 	sum := privateOf(t, "self")

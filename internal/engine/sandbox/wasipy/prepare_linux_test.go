@@ -46,7 +46,7 @@ func TestReportsPrewarm(t *testing.T) {
 	if second.Executed || second.Reason != guest.ReasonCached || second.Duration != 0 || second.CacheDir != first.CacheDir {
 		t.Errorf("second: %+v", second)
 	}
-	// Whatever happens to the files in between, it is noticed.
+	// Every change to the files in between is noticed.
 	if err := os.WriteFile(filepath.Join(first.CacheDir, "image"), []byte("poison"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func TestOldImageIsRenewedWhileScriptsRun(t *testing.T) {
 	pl.mu.Lock()
 	pl.imageAge = 0
 	pl.mu.Unlock()
-	// The next who asks finds it too old and goes on with it.
+	// The next caller finds the image too old and still uses it.
 	if got := hashOf(t, openTest(t, b)); got != old {
 		t.Errorf("the image changed from %s to %s at once", old, got)
 	}
@@ -56,7 +56,7 @@ func TestOldImageIsRenewedWhileScriptsRun(t *testing.T) {
 	if got := hashOf(t, openTest(t, b)); got == old {
 		t.Errorf("the hash is still %s", got)
 	}
-	// Who had an interpreter keeps it.
+	// A context that has an interpreter keeps it.
 	if got := hashOf(t, before); got != old {
 		t.Errorf("an interpreter changed its hashes from %s to %s", old, got)
 	}

@@ -41,8 +41,8 @@ func lanes(t *testing.T) (parent, worker *lane) {
 	return parent, worker
 }
 
-// serveEcho answers calls with what they ask, and again and again what it was
-// told to, until the worker is gone. It returns how it ended.
+// serveEcho answers each call with its request until the worker is gone, and
+// calls slow before each answer through the window. It returns how it ended.
 func serveEcho(l *lane, p patience, slow func()) error {
 	var request []byte
 	for {
@@ -76,14 +76,15 @@ func serveEcho(l *lane, p patience, slow func()) error {
 	}
 }
 
-// until waits for what the other end says: that it does not look any more.
+// until waits until the other end does not look any more.
 func until(word *uint32, is uint32) {
 	for atomic.LoadUint32(word) != is {
 		yield()
 	}
 }
 
-// Every call gets its own answer, whichever way it goes and whoever sleeps.
+// Every call gets its own answer, through the window and through the lane, and
+// with either end asleep.
 func TestWindowHammer(t *testing.T) {
 	for name, p := range map[string]patience{"hot": hot, "patient": patient} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +149,7 @@ func TestWindowDeadline(t *testing.T) {
 	<-done
 }
 
-// A window cannot be cut, which would end whoever looks at it.
+// A window cannot be truncated, which would crash the processes that map it.
 func TestWindowIsSealed(t *testing.T) {
 	_, fd, err := newWindow()
 	if err != nil {
