@@ -76,7 +76,7 @@ var mayImport = map[string][]string{
 	"internal/wire/execserver":                  {"", "internal/access", "internal/environ", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/wire/execserver/fileuri", "internal/gopool", "internal/record", "internal/strict", "internal/privatedir"},
 	"client":                                    {"", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/peer", "internal/record"},
 	"internal/keeper":                           {"", "internal/engine", "internal/eventlog", "internal/host", "internal/store", "internal/wire/rpc", "internal/wire/runproto", "internal/gopool", "internal/flock", "internal/environ", "internal/engine/process", "internal/record", "internal/fdpass", "internal/peer", "internal/privatedir"},
-	"internal/cli":                              {"", "internal/access", "render", "client", "local", "internal/archive", "internal/collector", "internal/environ", "internal/doctor", "internal/engine/agents/sessions", "internal/engine/agents/takopi", "internal/listen", "internal/netcut", "internal/privatedir", "internal/strict", "internal/torture", "internal/wire/execserver"},
+	"internal/cli":                              {"", "internal/access", "render", "client", "local", "internal/archive", "internal/collector", "internal/environ", "internal/doctor", "internal/engine/agents/sessions", "internal/engine/agents/takopi", "internal/listen", "internal/netcut", "internal/privatedir", "internal/strict", "internal/torture", "internal/wire/execserver", "internal/wire/runproto"},
 	"internal/collector":                        {},
 	"internal/peer":                             {},
 	"internal/listen":                           {"internal/access", "internal/flock", "internal/peer", "internal/privatedir"},
@@ -103,7 +103,7 @@ var words = []string{"agent", "python"}
 
 // foreign says which packages may import a dependency that is not ours.
 var foreign = map[string][]string{
-	"github.com/BurntSushi/toml":                      {"internal/engine/agents/policy", "internal/wire/execserver"},
+	"github.com/BurntSushi/toml":                      {"internal/cli", "internal/engine/agents/policy", "internal/wire/execserver"},
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {"render"},
 	"golang.org/x/net":                                {"render"},
 	"go.yaml.in/yaml/v3":                              {"internal/wire/execserver"},

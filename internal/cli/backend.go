@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,10 +18,9 @@ import (
 	"github.com/spool-run/spool/local"
 )
 
-// remote returns the URL of the server, if --server or SPOOL_SERVER names one.
+// remote returns the URL of the server, if the command acts on one.
 func (a *app) remote() (url string, ok bool) {
-	url = cmp.Or(a.server, os.Getenv("SPOOL_SERVER"))
-	return url, url != ""
+	return a.server, a.server != ""
 }
 
 // open opens the backend that the flags name.
@@ -30,7 +28,11 @@ func (a *app) open(ctx context.Context) (local.Backend, error) {
 	if url, ok := a.remote(); ok {
 		return a.dial(ctx, url)
 	}
-	return a.openLocal(local.Options{})
+	opts, err := a.store.options()
+	if err != nil {
+		return nil, err
+	}
+	return a.openLocal(opts)
 }
 
 func (a *app) dial(ctx context.Context, url string) (local.Backend, error) {
@@ -57,7 +59,7 @@ func (a *app) dial(ctx context.Context, url string) (local.Backend, error) {
 	}
 	c, err := client.Dial(ctx, url, client.Options{
 		Token: token, Reconnect: reconnect, InsecurePlaintext: a.plaintext,
-		TLS: config, TLSPin: cmp.Or(a.tls.pin, os.Getenv("SPOOL_TLS_PIN")),
+		TLS: config, TLSPin: a.tls.pin,
 	})
 	if err != nil {
 		return nil, &hintedError{err, dialHint(err)}
@@ -86,19 +88,19 @@ type clientTLS struct{ pin, ca, cert string }
 func (c clientTLS) config() (*tls.Config, error) {
 	config := new(tls.Config)
 	var err error
-	if name := cmp.Or(c.ca, os.Getenv("SPOOL_TLS_CA")); name != "" {
-		if config.RootCAs, err = listen.ReadCertPool(name); err != nil {
+	if c.ca != "" {
+		if config.RootCAs, err = listen.ReadCertPool(c.ca); err != nil {
 			return nil, err
 		}
 	}
-	if name := cmp.Or(c.cert, os.Getenv("SPOOL_TLS_CLIENT_CERT")); name != "" {
-		b, err := readSecret(name)
+	if c.cert != "" {
+		b, err := readSecret(c.cert)
 		if err != nil {
 			return nil, fmt.Errorf("read client certificate: %w", err)
 		}
 		cert, err := tls.X509KeyPair(b, b)
 		if err != nil {
-			return nil, fmt.Errorf("read client certificate %s: %w", name, err)
+			return nil, fmt.Errorf("read client certificate %s: %w", c.cert, err)
 		}
 		config.Certificates = []tls.Certificate{cert}
 	}

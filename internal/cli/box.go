@@ -33,6 +33,7 @@ type boxOptions struct {
 	mounts []string
 
 	backend, dist, wheels, node, isolation string
+	usualDist, usualNode                   string // of the environment or the configuration file
 	packages, offer, allowNet              []string
 
 	timeout, idle, askTimeout time.Duration
@@ -89,6 +90,13 @@ spool failed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.coded = cmd.Flags().Changed("code")
 			o.file, o.args = scriptArgs(args, o.coded)
+			// Only the flag asks for a distribution; the others say where one is.
+			if !cmd.Flags().Changed("dist") {
+				o.dist, o.usualDist = "", o.dist
+			}
+			if !cmd.Flags().Changed("node") {
+				o.node, o.usualNode = "", o.node
+			}
 			return a.box(cmd.Context(), &o)
 		},
 	}
@@ -357,10 +365,10 @@ func (a *app) boxMounts(o *boxOptions, c *python.SandboxConfig) error {
 	}
 	pyodide := len(c.Packages) > 0 || c.Backend == python.BackendPyodide || c.Wheels != "" || c.Node != "" || c.JSHeapBytes != 0
 	if c.Dist == "" && !remote && pyodide {
-		c.Dist = os.Getenv("SPOOL_PYODIDE")
+		c.Dist = o.usualDist
 	}
 	if c.Node == "" && !remote && (pyodide || c.Dist != "") {
-		c.Node = os.Getenv("SPOOL_NODE")
+		c.Node = o.usualNode
 	}
 	var err error
 	if strings.Contains(c.Node, "/") {

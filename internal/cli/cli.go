@@ -44,6 +44,9 @@ type app struct {
 	reconnect time.Duration
 	verbose   bool
 	raw       bool // terminals get all that runs write
+
+	store      storeOptions
+	configured map[string]bool // keys that have another source than the default
 }
 
 func (a *app) command() *cobra.Command {
@@ -67,6 +70,7 @@ Environment:
   SPOOL_TLS_CA           the default of --tls-ca
   SPOOL_TLS_CLIENT_CERT  the default of --tls-client-cert
   SPOOL_STATE            the default of --state
+  SPOOL_CONFIG           the configuration file; see "spool config --help"
   NO_COLOR               if not empty, no colours
 
 Exit codes: run, exec, attach and wait exit with the exit code of the run, with
@@ -82,7 +86,8 @@ success, 1 on failure and 2 on a usage error.`,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
 		// Without this, an unknown verb would print the help and succeed.
-		Args: noVerb,
+		Args:              noVerb,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.configure(cmd) },
 	}
 	var showVersion bool
 	root.Flags().BoolVar(&showVersion, "version", false, "print the version")
@@ -113,5 +118,6 @@ success, 1 on failure and 2 on a usage error.`,
 		a.inspectCommand(), a.execCommand(), a.blobCommand(), a.rmCommand(), a.pruneCommand(), a.dfCommand(),
 		a.exportCommand(), a.importCommand(), a.statsCommand(), a.renameCommand(),
 	)
+	root.AddCommand(a.configCommand()) // about spool itself
 	return root
 }

@@ -66,7 +66,12 @@ func (a *app) complete(cmd *cobra.Command, args []string, prefix string, f spool
 func (a *app) eachRun(cmd *cobra.Command, f spool.Filter, do func(spool.Info)) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeIn)
 	defer cancel()
-	err := with(a.open, ctx, func(b spool.Backend) error {
+	err := a.configure(cmd)
+	if err != nil {
+		cobra.CompErrorln(err.Error())
+		return
+	}
+	err = with(a.open, ctx, func(b spool.Backend) error {
 		for info, err := range b.List(ctx, f) {
 			if err == nil { // skip a run that cannot be read
 				do(info)

@@ -41,16 +41,14 @@ type serverOptions struct {
 	logLevel    string
 	detached    time.Duration
 	closed      time.Duration
-	retainAge   time.Duration
-	retainBytes byteCount
-	fsync       string
+	store       storeOptions
 	onExit      string
 	limits      limitFlags
 	server      serverLimits
 }
 
 func (a *app) execServerCommand() *cobra.Command {
-	o := serverOptions{retainBytes: local.DefaultRetainBytes}
+	var o serverOptions
 	cmd := &cobra.Command{
 		Use:   "exec-server [flags]",
 		Short: "Serve runs to codex and to other machines",
@@ -83,12 +81,9 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
   spool exec-server --listen stdio`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("ws-max-clock-skew-seconds") {
+			if a.isSet("exec-server.ws-max-clock-skew-seconds") {
 				skew := time.Duration(o.skew) * time.Second
 				o.auth.MaxClockSkew = &skew
-			}
-			if !cmd.Flags().Changed("exit-on-stdin-close") {
-				o.exitOnClose = isTrue(os.Getenv(exitOnStdinClose))
 			}
 			return a.execServer(cmd.Context(), &o)
 		},
@@ -114,9 +109,7 @@ Exit codes: 0 after a signal or the end of its input; 1 on failure.`,
 	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
 	flags.DurationVar(&o.detached, "detached-for", execserver.DefaultDetached, "`time` that a session lives without a connection")
 	flags.DurationVar(&o.closed, "closed-for", execserver.DefaultClosed, "`time` that the id of a closed process stays reserved")
-	flags.DurationVar(&o.retainAge, "retain-age", local.DefaultRetainAge, "delete logs this `time` after the run ended")
-	flags.Var(&o.retainBytes, "retain-bytes", "delete the oldest logs when all logs exceed this many `bytes`")
-	flags.StringVar(&o.fsync, "fsync", "none", "what a crash of the machine may lose: none (the kernel's buffers), interval (a second) or always (nothing)")
+	o.store.add(flags)
 	flags.StringVar(&o.onExit, "on-exit", "end", "what SIGTERM does to the runs: end them, or keep them for the next server")
 	o.limits.add(flags, "default-")
 	o.server.add(flags)
@@ -246,14 +239,11 @@ func (a *app) openRuns(o *serverOptions) (local.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := local.Options{RetainAge: o.retainAge, RetainBytes: int64(o.retainBytes), Limits: limits}
-	switch o.fsync {
-	case "none":
-	case string(local.SyncInterval), string(local.SyncAlways):
-		opts.Sync = local.SyncPolicy(o.fsync)
-	default:
-		return nil, usageErrorf("--fsync %q: use none, interval or always", o.fsync)
+	opts, err := o.store.options()
+	if err != nil {
+		return nil, err
 	}
+	opts.Limits = limits
 	return a.openLocal(opts)
 }
 

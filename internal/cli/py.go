@@ -114,6 +114,9 @@ interpreter.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.coded = cmd.Flags().Changed("code")
 			o.file, o.args = scriptArgs(args, o.coded)
+			if cmd.Flags().Changed("idle") && o.session == "" {
+				return usageErrorf("--idle needs --session")
+			}
 			return a.py(cmd.Context(), &o)
 		},
 	}
@@ -147,8 +150,6 @@ func (a *app) py(ctx context.Context, o *pyOptions) error {
 	switch {
 	case o.json && (o.coded || o.file != ""):
 		return usageErrorf("with --json the cells come from stdin")
-	case o.idle > 0 && o.session == "":
-		return usageErrorf("--idle needs --session")
 	}
 	if err := a.checkEnvFrom(o.envFrom); err != nil {
 		return err

@@ -25,16 +25,15 @@ func usageErrorOf(cmd *cobra.Command, err error) error {
 		}
 		return &usageError{err}
 	case errors.As(err, &invalid):
-		return &usageError{fmt.Errorf("--%s: %w", invalid.GetFlag().Name, valueError(invalid))}
+		return &usageError{fmt.Errorf("--%s: %w", invalid.GetFlag().Name, valueError(invalid.GetFlag().Value.Type(), invalid.GetValue(), invalid.Unwrap()))}
 	}
 	return &usageError{err}
 }
 
-// valueError says what is wrong with the value of a flag, in the words of the
-// person who typed it.
-func valueError(e *pflag.InvalidValueError) error {
-	text := e.GetValue()
-	switch kind := e.GetFlag().Value.Type(); {
+// valueError says what is wrong with the text of a flag's value, in the words of
+// the person who typed it. Kind is the type of the flag.
+func valueError(kind, text string, err error) error {
+	switch {
 	case kind == "duration":
 		return spanError(text, false)
 	case strings.HasPrefix(kind, "int"):
@@ -46,7 +45,7 @@ func valueError(e *pflag.InvalidValueError) error {
 	case kind == "bool":
 		return fmt.Errorf("%q is neither true nor false", text)
 	}
-	return e.Unwrap()
+	return err
 }
 
 // flagNames returns the names of the flags that a command has.
