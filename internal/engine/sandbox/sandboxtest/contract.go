@@ -39,6 +39,7 @@ var contract = []test{
 	{"exit_codes_are_real", exitCodes},
 	{"kill_stops_inflight_and_emits_exit", killStopsInflight},
 	{"kill_of_the_run_ends_it", killOfTheRun},
+	{"input_that_was_not_delivered_has_an_end", undeliveredInput},
 	{"interrupt_raises_keyboard_interrupt", interruptRaises},
 	{"stateful_turns_share_state_and_fresh_ones_do_not", statefulAndFresh},
 	{"restart_begins_with_a_fresh_state", restartBeginsFresh},

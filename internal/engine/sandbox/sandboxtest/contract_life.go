@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/sandbox"
 	"github.com/spool-run/spool/python"
 )
@@ -152,6 +153,35 @@ func killOfTheRun(t *testing.T, s Subject) {
 	}
 	if _, err := b.run.Exec(b.ctx, "", spool.Cell{Code: "1"}); err == nil {
 		t.Error("a run that was killed took a cell")
+	}
+}
+
+// undeliveredInput kills a run in which a cell waits behind standard input that
+// no turn reads. The cell has one done event, before the closed event.
+func undeliveredInput(t *testing.T, s Subject) {
+	b := newLab(t, s).start(func(spec *spool.Spec, _ *python.SandboxConfig) { spec.Stdin = true })
+	turn := b.exec(spool.Cell{Code: "print('ready')\nwhile True: pass"})
+	b.said(turn, turn.Seq(), "ready")
+	b.type_(strings.Repeat("x", sandbox.MaxStdin))
+	b.type_("more")
+	stuck := b.exec(spool.Cell{Code: "print('never')"})
+	if err := b.run.Kill(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	ends := make(map[spool.Seq]int)
+	for e, err := range b.run.Events(b.ctx, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == spool.KindDone {
+			ends[e.Turn]++
+		}
+	}
+	if ends[turn.Seq()] != 1 || ends[stuck.Seq()] != 1 {
+		t.Errorf("turns %d and %d have these ends: %v", turn.Seq(), stuck.Seq(), ends)
+	}
+	if d, err := stuck.Wait(b.ctx); err != nil || d.Outcome != spool.TurnKilled || d.ErrorClass != engine.ClassNotRun {
+		t.Errorf("the cell ended %s, %v", text(d), err)
 	}
 }
 
