@@ -1,4 +1,7 @@
 # make run      build Spool and show a run that survives a cut connection
+# make install  install Spool with completions and man pages below PREFIX
+# make uninstall  remove what make install installed
+# make record   draw the session in the README
 # make test     install the tests' requirements and run all tests
 # make bench    measure Spool beside the codex exec-server
 # make lint     run the linters and look for known vulnerabilities
@@ -9,14 +12,36 @@
 GO ?= go
 FUZZTIME ?= 20s
 SEED ?= 1
+PREFIX ?= /usr/local
+DESTDIR ?=
+# The binary to install. Only the default one is built.
+BUILT ?= bin/spool
+share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build run test vet bench lint fuzz torture deps clean
+.PHONY: build run install uninstall record test vet bench lint fuzz torture deps clean
 
 build:
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/spool ./cmd/spool
 
 run: build
 	@bin/spool demo
+
+install: $(if $(filter bin/spool,$(BUILT)),build)
+	install -d $(DESTDIR)$(PREFIX)/bin $(share)/man/man1 $(share)/bash-completion/completions \
+		$(share)/zsh/site-functions $(share)/fish/vendor_completions.d
+	install -m 755 $(BUILT) $(DESTDIR)$(PREFIX)/bin/spool
+	$(BUILT) man $(share)/man/man1
+	$(BUILT) completion bash > $(share)/bash-completion/completions/spool
+	$(BUILT) completion zsh > $(share)/zsh/site-functions/_spool
+	$(BUILT) completion fish > $(share)/fish/vendor_completions.d/spool.fish
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/spool $(share)/man/man1/spool.1 $(share)/man/man1/spool-*.1 \
+		$(share)/bash-completion/completions/spool $(share)/zsh/site-functions/_spool \
+		$(share)/fish/vendor_completions.d/spool.fish
+
+record: build
+	scripts/record bin/spool docs/session.svg
 
 deps:
 	@scripts/deps

@@ -118,6 +118,6 @@ success, 1 on failure and 2 on a usage error.`,
 		a.inspectCommand(), a.execCommand(), a.blobCommand(), a.rmCommand(), a.pruneCommand(), a.dfCommand(),
 		a.exportCommand(), a.importCommand(), a.statsCommand(), a.renameCommand(),
 	)
-	root.AddCommand(a.configCommand()) // about spool itself
+	root.AddCommand(a.configCommand(), a.manCommand()) // about spool itself
 	return root
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -89,12 +91,28 @@ func (a *app) demo(ctx context.Context) (err error) {
 		return fmt.Errorf("the log of run %s differs from what the reader saw live", run.ID())
 	}
 	a.say("\nEvery event arrived once and in order over %d connections, and the log reads the\nsame from the start. The log stays; try:\n", wire.Count())
-	self := os.Args[0] // as the person typed it
+	self := typedName()
 	a.say("  %s logs demo", self)
 	a.say("  %s logs --json demo", self)
 	a.say("  %s run --name hello -- sh -c 'echo hi; sleep 5; echo bye'", self)
 	a.say("  %s --help", self)
 	return nil
+}
+
+// typedName returns what a person types to start this program: its name, if that is
+// the program in PATH, or else the path that was typed.
+func typedName() string {
+	typed := os.Args[0]
+	found, err := exec.LookPath(filepath.Base(typed))
+	if err != nil {
+		return typed
+	}
+	self, err := os.Stat(typed)
+	inPath, foundErr := os.Stat(found)
+	if err == nil && foundErr == nil && os.SameFile(self, inPath) {
+		return filepath.Base(typed)
+	}
+	return typed
 }
 
 // watch follows a run to its end and returns its events as JSON lines.

@@ -51,6 +51,10 @@ func TestScripts(t *testing.T) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(hangups) })
+	source, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -61,6 +65,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("SPOOL_STATE", filepath.Join(e.WorkDir, "state"))
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("SANDBOX_CACHE", cache)
+			e.Setenv("SOURCE", source)
 			e.Setenv("BUILT", filepath.Dir(servertest.Binary(t)))
 			return nil
 		},
