@@ -167,10 +167,11 @@ func (a *app) box(ctx context.Context, o *boxOptions) error {
 		if a.verbose {
 			fmt.Fprintf(a.stderr, "spool: run %s\n", k.run.ID())
 		}
+		progress := &preparation{w: a.stderr}
 		if !o.json && isTerminal(a.stderr) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
-			go a.showPreparation(ctx, k.run)
+			go progress.follow(ctx, k.run)
 		}
 		switch {
 		case o.json:
@@ -178,12 +179,12 @@ func (a *app) box(ctx context.Context, o *boxOptions) error {
 		case terminal:
 			return a.repl(ctx, k, &pyOptions{}, signals)
 		}
-		return a.boxScript(ctx, k, &spec, code, signals)
+		return a.boxScript(ctx, k, &spec, code, progress, signals)
 	})
 }
 
 // boxScript runs one script and exits with its exit code.
-func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, code string, signals <-chan os.Signal) error {
+func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, code string, progress *preparation, signals <-chan os.Signal) error {
 	r, err := k.send(ctx, "", spool.Cell{Code: code})
 	if err != nil {
 		return err
@@ -195,7 +196,9 @@ func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, c
 			_ = t.pump(ctx, false) // the log has the outcome
 		}()
 	}
-	t := &turn{kernel: k, seq: r.Seq(), printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), blobs: k.run}}
+	t := &turn{kernel: k, seq: r.Seq(), printer: &printer{
+		stdout: progress.before(a.screen(a.stdout)), stderr: progress.before(a.screen(a.stderr)), blobs: k.run,
+	}}
 	// Print the events before the turn: notices of the preparation.
 	before, err := k.run.Read(ctx, spool.Query{})
 	if err != nil {
@@ -220,30 +223,6 @@ func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, c
 		return err
 	}
 	return exit(end.exitCode())
-}
-
-// showPreparation shows on a terminal which step of the preparation runs, until
-// the code starts.
-func (a *app) showPreparation(ctx context.Context, run *spool.Run) {
-	shown := false
-	for e, err := range run.Events(ctx, 0) {
-		if err != nil {
-			return
-		}
-		var n spool.Notice
-		if e.Kind == spool.KindNotice && json.Unmarshal(e.Data, &n) == nil && n.Code == python.NoticePrepare {
-			fmt.Fprintf(a.stderr, "\r\x1b[Kspool: %s …", n.Text)
-			shown = true
-			continue
-		}
-		if shown {
-			fmt.Fprint(a.stderr, "\r\x1b[K")
-			shown = false
-		}
-		if e.Turn != 0 {
-			return
-		}
-	}
 }
 
 // boxSpec builds the spec of the run from the flags.
