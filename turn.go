@@ -26,6 +26,9 @@ type Cell struct {
 	Silent bool `json:"silent,omitempty"`
 	// NoHistory keeps it out of the history and does not count it.
 	NoHistory bool `json:"no_history,omitempty"`
+	// Keep lets later cells find the code in the list In, and the result in the
+	// dictionary Out, at the number of the cell.
+	Keep bool `json:"keep,omitempty"`
 	// TimeoutMs ends the turn after so long. Zero means the run's own limit.
 	TimeoutMs int64 `json:"timeout_ms,omitempty"`
 	// File is the path of the script that the code was read from. The code then

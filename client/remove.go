@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -11,9 +12,10 @@ import (
 )
 
 var (
-	_ spool.Remover = (*Client)(nil)
-	_ spool.Meter   = (*Client)(nil)
-	_ spool.Renamer = (*Client)(nil)
+	_ spool.Remover   = (*Client)(nil)
+	_ spool.Meter     = (*Client)(nil)
+	_ spool.Renamer   = (*Client)(nil)
+	_ spool.Inspector = (*Client)(nil)
 )
 
 // Remove implements [spool.Remover]. A request that is repeated after a lost
@@ -36,6 +38,13 @@ func (c *Client) Rename(ctx context.Context, id spool.RunID, name string) (spool
 	var info spool.Info
 	err := c.callNew(ctx, "run/rename", runproto.RenameParams{Run: id, Name: name}, &info)
 	return info, err
+}
+
+// Inspect implements [spool.Inspector].
+func (c *Client) Inspect(ctx context.Context, id spool.RunID, question json.RawMessage) (json.RawMessage, error) {
+	var answer json.RawMessage
+	err := c.callNew(ctx, "run/inspect", runproto.InspectParams{Run: id, Question: question}, &answer)
+	return answer, err
 }
 
 // Measure implements [spool.Meter].

@@ -75,3 +75,9 @@ type Forgetful interface {
 	// size. If not, the engine may reuse them when Append returns.
 	Keeps(size int) bool
 }
+
+// Inspector is a [Session] that answers questions about its state between two
+// turns; see [spool.Inspector].
+type Inspector interface {
+	Inspect(ctx context.Context, question json.RawMessage) (json.RawMessage, error)
+}

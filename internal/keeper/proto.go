@@ -28,6 +28,7 @@ const (
 	methodRelease = "release"
 	methodForget  = "forget"
 	methodRename  = "rename"
+	methodInspect = "inspect"
 )
 
 type helloResult struct {

@@ -340,6 +340,12 @@ func (c *serverConn) handle(r *rpc.Request) (any, error) {
 			return nil, err
 		}
 		return s.host.Rename(c.ctx, p.Run, p.Name)
+	case methodInspect:
+		p, err := decode[runproto.InspectParams](r)
+		if err != nil {
+			return nil, err
+		}
+		return s.host.Inspect(c.ctx, p.Run, p.Question)
 	case methodForget:
 		p, err := decode[forgetParams](r)
 		if err != nil {

@@ -142,6 +142,7 @@ func (s *session) afterExit(p *interpreter, stack string) {
 	}
 	s.turns.CloseAsks(spool.Notice{Text: "the interpreter that asked has ended"})
 	s.failForks("the interpreter ended")
+	s.failInspections()
 	switch {
 	case s.shutdown != nil:
 		s.dropQueued(last, "the run was ended")
@@ -189,6 +190,7 @@ func (s *session) finish() {
 		s.finishTurn(t, spool.Done{Outcome: spool.TurnKilled, Error: "the interpreter did not end after SIGKILL", EndedBy: "kill"})
 	}
 	s.failForks("the run ended")
+	s.failInspections()
 	s.mu.Lock()
 	s.ended = true
 	list := s.requests

@@ -31,6 +31,8 @@ func (s *session) handleRequests() {
 			s.handleReplacement(r.replacement)
 		case r.fork != nil:
 			s.queueFork(r.fork)
+		case r.inspection != nil:
+			s.queueInspection(r.inspection)
 		}
 		if r.reply != nil {
 			r.reply <- err
@@ -40,7 +42,7 @@ func (s *session) handleRequests() {
 
 // startNext starts the next turn, or a fork, if no turn runs.
 func (s *session) startNext() {
-	if s.turns.Running() != nil || s.forkSent || s.shutdown != nil || s.logClosed {
+	if s.turns.Running() != nil || s.forkSent || s.shutdown != nil || s.logClosed || s.inspects() {
 		return
 	}
 	if s.interp != nil && !s.interp.killed.IsZero() {
@@ -48,6 +50,10 @@ func (s *session) startNext() {
 	}
 	if s.interp != nil && len(s.forks) > 0 {
 		s.sendFork()
+		return
+	}
+	if s.interp != nil && len(s.inspections) > 0 && s.inspections[0].deadline.IsZero() {
+		s.sendInspection()
 		return
 	}
 	if s.turns.Len() == 0 || s.starting != nil {
@@ -76,6 +82,9 @@ func (c *cell) message(seq spool.Seq) dict {
 	}
 	if len(c.Args) > 0 {
 		m["args"] = c.Args
+	}
+	if c.Keep {
+		m["keep"] = true
 	}
 	return m
 }
@@ -157,6 +166,8 @@ func (s *session) handleMessage(m dict) {
 		}
 	case "forked":
 		s.handleForked(m)
+	case "inspected":
+		s.handleInspected(m)
 	case "oversize":
 		s.notice(spool.Notice{Code: NoticeOversize, Text: fmt.Sprintf("dropped a %s of %d bytes: too large", text(m, "of"), number(m, "size")), Level: "warning"})
 	default:

@@ -1263,6 +1263,8 @@ def _cell(req):
         _remember(name, src)
         return _execute(src, name, bool(script))
 
+    if req.get("keep") and counted:
+        _guard(lambda: _keep(src, None))
     v, exc = _guard(run)
     if S.child:
         _end_child(exc, name)
@@ -1270,6 +1272,8 @@ def _cell(req):
         def show():
             _check_early()
             S.ns["_"] = v
+            if req.get("keep") and counted:
+                _keep(src, v)
             data, meta = _bundle(v)
             f = {"t": "result", "b": data, "n": S.count if counted else 0}
             if meta:
@@ -1302,6 +1306,43 @@ def _cell(req):
     S.quiet = None
     _send({"t": "done", "status": status, "n": S.count if counted else 0})
     S.turn = 0
+
+
+def _keep(src, v):
+    """Let later cells find a cell and its result as In and Out, as at the
+    prompt of IPython. v is None if there is no result."""
+    ns, n = S.ns, S.count
+    if _type(ns.get("In")) is not list:
+        ns["In"] = [""]
+    if _type(ns.get("Out")) is not dict:
+        ns["Out"] = {}
+    cells = ns["In"]
+    cells.extend([""] * (n - _len(cells)))
+    if _len(cells) == n:
+        cells.append(src)
+    if v is not None and v is not ns["Out"]:
+        ns["Out"][n] = ns["_%d" % n] = v
+
+
+_inspector = None
+
+
+def _inspect(req):
+    """Answer a question about the namespace. The host sends the code that can
+    do that along with the question."""
+    def run():
+        global _inspector
+        if _inspector is None:
+            ns = {"__name__": "spool_inspect", "__builtins__": builtins}
+            _exec(_compile(req["code"], "<inspect>", "exec", 0, True), ns)
+            _inspector = ns["answer"]
+        return _inspector(req["q"], S.ns, (tuple(_LINE), tuple(_CELL)))
+    v, exc = _guard(run)
+    if _isinstance(exc, KeyboardInterrupt):
+        S.early = True  # it may be meant for the cell that waits
+    if exc is not None:
+        v = {"error": "%s: %s" % (_type(exc).__name__, exc)}
+    _send({"t": "inspected", "k": req["k"], "v": v})
 
 
 def _end_child(exc, name):
@@ -1800,6 +1841,8 @@ def _serve():
                 _cell(req)
             elif t == "fork":
                 _fork(req)
+            elif t == "inspect":
+                _inspect(req)
             elif t == "alive":
                 _send({"t": "alive"})
             elif t == "exit":

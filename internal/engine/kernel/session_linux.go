@@ -58,6 +58,8 @@ type session struct {
 	logClosed   bool           // the log does not accept events any more
 	forks       []*forkRequest
 	forkSent    bool
+	inspections []*inspection // the first one is with the interpreter if it has a deadline
+	inspected   int64         // questions that were sent
 	streams     [2]stream
 	trace       trace
 }
@@ -68,6 +70,7 @@ type request struct {
 	control     *spool.Control
 	replacement *replacement
 	fork        *forkRequest
+	inspection  *inspection
 	reply       chan error
 }
 

@@ -296,6 +296,7 @@ func (s *session) handleTimers(now time.Time) {
 	}
 	s.killUnreachable(now)
 	s.checkForkTimeout(now)
+	s.checkInspection(now)
 	if t := s.turns.TimedOut(now); t != nil {
 		s.stopTurn(t, "timeout", s.schedule)
 	}
@@ -337,6 +338,7 @@ func (s *session) nextTimer() time.Time {
 			sooner(p.killed.Add(reapTimeout))
 		}
 		sooner(s.forkDeadline())
+		sooner(s.inspectionDeadline())
 	}
 	for i := range s.streams {
 		if st := &s.streams[i]; st.partials > 0 {

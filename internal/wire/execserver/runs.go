@@ -44,7 +44,7 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 		"run/send": c.runSend, "run/close_stdin": c.runCloseStdin, "run/blob": c.runBlob,
 		"run/control": c.runControl, "run/resize": c.runResize,
 		"run/remove": c.runRemove, "run/storage": c.runStorage, "run/measure": c.runMeasure,
-		"run/rename": c.runRename,
+		"run/rename": c.runRename, "run/inspect": c.runInspect,
 	}
 	if r.Method == "run/follow" {
 		return c.routeFollow(), true
@@ -331,6 +331,18 @@ func (c *conn) runRename(ctx context.Context, params json.RawMessage) (any, erro
 		return nil, err
 	}
 	return b.Rename(ctx, p.Run, p.Name)
+}
+
+func (c *conn) runInspect(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.InspectParams
+	if err := decode(params, &p, "run", "question"); err != nil {
+		return nil, err
+	}
+	b, err := power[spool.Inspector](c, "run/inspect")
+	if err != nil {
+		return nil, err
+	}
+	return b.Inspect(ctx, p.Run, p.Question)
 }
 
 func (c *conn) runMeasure(ctx context.Context, params json.RawMessage) (any, error) {

@@ -4,10 +4,12 @@
 package runproto
 
 import (
-	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/wire/rpc"
+	"encoding/json"
 	"slices"
 	"strconv"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
 // RunParams names a run.
@@ -148,6 +150,12 @@ type RemoveParams struct {
 type RenameParams struct {
 	Run  spool.RunID `json:"run"`
 	Name string      `json:"name"`
+}
+
+// InspectParams are the params of run/inspect, whose result is the answer.
+type InspectParams struct {
+	Run      spool.RunID     `json:"run"`
+	Question json.RawMessage `json:"question"`
 }
 
 // MeasureParams are the params of run/measure.
