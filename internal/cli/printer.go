@@ -21,6 +21,7 @@ type printer struct {
 	blobs          render.Blobs
 	images         *imageFiles // saves images; nil only describes them
 	rows           int         // rows of the terminal; zero without one
+	colour         bool        // of tracebacks
 
 	line    []byte                // buffer for JSON, reused
 	midline map[spool.Stream]bool // whether the last line of a stream has no end yet
@@ -99,6 +100,9 @@ func (p *printer) block(ctx context.Context, e *spool.Event, out render.Output) 
 	stream := spool.Stdout
 	if out.Failure {
 		stream = spool.Stderr
+	}
+	if p.colour && e.Kind == python.KindException {
+		text = colourTraceback(text)
 	}
 	if p.midline[stream] {
 		text = "\n" + text

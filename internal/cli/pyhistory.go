@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -16,6 +18,20 @@ type history struct {
 	path  string   // if empty, the history is not saved
 	lines []string // oldest first
 	off   bool     // ignore lines: they answer input()
+}
+
+// openHistory returns the history of this user in the working directory.
+func (a *app) openHistory() *history {
+	state, err := a.stateDir()
+	if err != nil {
+		return &history{}
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return &history{}
+	}
+	sum := sha256.Sum256([]byte(dir))
+	return openHistory(filepath.Join(state, "history", "py-"+hex.EncodeToString(sum[:8])))
 }
 
 // openHistory reads a history. If the file cannot be read, the history is empty.

@@ -1,19 +1,20 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // The prompts of Python.
@@ -29,9 +30,11 @@ type repl struct {
 	app     *app
 	kernel  *interpreter
 	timeout int64
-	term    *term.Terminal // only the goroutine of read waits in it
+	term    *term.Terminal // only the goroutine of read waits in it; nil on a dumb terminal
 	keys    *keyReader
+	plain   *bufio.Reader // lines of a dumb terminal
 	history *history
+	assist  *assist
 	printer *printer
 	signals <-chan os.Signal
 	events  chan spool.Event // events of the interpreter
@@ -46,17 +49,21 @@ type repl struct {
 func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-chan os.Signal) error {
 	r := &repl{app: a, kernel: k, timeout: o.timeout.Milliseconds(), keys: &keyReader{f: a.stdin}, signals: signals,
 		events: make(chan spool.Event), mine: make(map[spool.Seq]bool)}
-	r.term = term.NewTerminal(struct {
-		io.Reader
-		io.Writer
-	}{r.keys, a.stdout}, promptFirst)
-	r.term.AutoCompleteCallback = indent
-	if dir, err := a.stateDir(); err == nil {
-		r.history = openHistory(filepath.Join(dir, "py_history"))
+	r.history = a.openHistory()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.assist = &assist{ctx: ctx, run: k.run, history: r.history, columns: r.columns, show: r.above}
+	r.assist.asks, _ = k.backend.(spool.Inspector)
+	if os.Getenv("TERM") == "dumb" {
+		r.plain = bufio.NewReader(a.stdin)
 	} else {
-		r.history = &history{}
+		r.term = term.NewTerminal(struct {
+			io.Reader
+			io.Writer
+		}{r.keys, a.stdout}, promptFirst)
+		r.term.AutoCompleteCallback = r.assist.key
+		r.term.History = r.history
 	}
-	r.term.History = r.history
 	defer func() { _ = r.history.save() }() // the session has already ended
 	size, _ := terminalSize(a.stdin, a.stdout)
 	var stdout, stderr io.Writer = r, r
@@ -65,15 +72,22 @@ func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-
 	}
 	r.printer = &printer{
 		stdout: stdout, stderr: stderr, blobs: k.run, rows: int(size.Rows), images: &imageFiles{dir: o.images},
+		colour: wantsColour(a.stdout),
+	}
+	if r.plain != nil {
+		r.printer.rows = 0 // nothing on the screen can be replaced
 	}
 	info, err := k.run.Info(ctx)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	go r.follow(ctx, info.Last)
-	fmt.Fprintf(a.stdout, "Python in run %s; Ctrl-C interrupts, Ctrl-D exits%s\n", shorten(string(info.ID)), staysRunning(k, info.Name))
+	var details python.Details
+	if json.Unmarshal(info.Details, &details) == nil && details.Version != "" {
+		details.Version = " " + details.Version
+	}
+	fmt.Fprintf(a.stdout, "Python%s in run %s; obj? describes, Ctrl-C interrupts, Ctrl-D exits%s\n",
+		details.Version, shorten(string(info.ID)), staysRunning(k, info.Name))
 	return r.loop(ctx)
 }
 
@@ -126,17 +140,42 @@ func (r *repl) loop(ctx context.Context) error {
 		if strings.TrimSpace(source) == "" {
 			continue
 		}
+		if described, err := r.describe(source); described || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
 		if err := r.run(ctx, source); err != nil {
 			return err
 		}
 	}
 }
 
+// columns is the width of the terminal.
+func (r *repl) columns() int {
+	if size, ok := terminalSize(r.app.stdin, r.app.stdout); ok {
+		return int(size.Cols)
+	}
+	return 80
+}
+
+// above prints text above the line that the user types.
+func (r *repl) above(text string) {
+	_, _ = r.term.Write([]byte(text + "\n")) // the next read fails if the terminal is gone
+}
+
 // cell reads one cell.
 func (r *repl) cell(ctx context.Context) (string, error) {
 	var lines []string
 	prompt := promptFirst
+	defer r.assist.before.Store(nil)
 	for {
+		before := strings.Join(lines, "\n")
+		if len(lines) > 0 {
+			before += "\n"
+		}
+		r.assist.before.Store(&before)
 		line, pasted, err := r.line(ctx, prompt, false, 0)
 		if errors.Is(err, errTypedInterrupt) {
 			lines, prompt = nil, promptFirst
@@ -157,6 +196,9 @@ func (r *repl) cell(ctx context.Context) (string, error) {
 			return source, nil
 		}
 		prompt = promptMore
+		if !pasted && r.term != nil && r.reading == nil {
+			r.keys.feed(indentation(source))
+		}
 	}
 }
 
@@ -172,6 +214,9 @@ type typed struct {
 // line reads one line and prints events above it meanwhile. If the line answers
 // an ask, turn names the turn of the ask.
 func (r *repl) line(ctx context.Context, prompt string, secret bool, turn spool.Seq) (line string, pasted bool, err error) {
+	if r.plain != nil {
+		return r.plainLine(ctx, prompt, secret, turn)
+	}
 	raw, err := makeRaw(r.app.stdin)
 	if err != nil {
 		return "", false, fmt.Errorf("set up the terminal: %w", err)
@@ -190,6 +235,35 @@ func (r *repl) line(ctx context.Context, prompt string, secret bool, turn spool.
 	}
 	r.typing = true
 	defer func() { r.typing = false }()
+	return r.await(ctx, turn)
+}
+
+// plainLine reads one line of a dumb terminal, which echoes and edits by itself.
+func (r *repl) plainLine(ctx context.Context, prompt string, secret bool, turn spool.Seq) (line string, pasted bool, err error) {
+	if _, err := fmt.Fprint(r.app.stdout, prompt); err != nil {
+		return "", false, err
+	}
+	if r.reading == nil {
+		done := make(chan typed, 1)
+		r.reading = done
+		go func() {
+			if secret {
+				b, err := term.ReadPassword(int(r.app.stdin.Fd()))
+				done <- typed{string(b), err}
+				return
+			}
+			line, err := r.plain.ReadString('\n')
+			if line != "" {
+				err = nil
+			}
+			done <- typed{strings.TrimRight(line, "\r\n"), err}
+		}()
+	}
+	return r.await(ctx, turn)
+}
+
+// await waits for the line that is being read, and prints events meanwhile.
+func (r *repl) await(ctx context.Context, turn spool.Seq) (line string, pasted bool, err error) {
 	for {
 		select {
 		case t := <-r.reading:
@@ -214,7 +288,11 @@ func (r *repl) line(ctx context.Context, prompt string, secret bool, turn spool.
 			}
 		case s := <-r.signals:
 			switch s {
-			case unix.SIGPIPE, unix.SIGINT: // Ctrl-C is a key here, not a signal
+			case unix.SIGPIPE:
+			case unix.SIGINT: // with an editor Ctrl-C is a key, not a signal
+				if r.plain != nil {
+					return "", false, errTypedInterrupt
+				}
 			default:
 				return "", false, exit(exitSignal + signalNumber(s))
 			}
@@ -267,7 +345,7 @@ func (r *repl) show(ctx context.Context, e *spool.Event) error {
 
 // run runs a cell.
 func (r *repl) run(ctx context.Context, source string) error {
-	sent, err := r.kernel.send(ctx, "", spool.Cell{Code: source, TimeoutMs: r.timeout})
+	sent, err := r.kernel.send(ctx, "", spool.Cell{Code: source, TimeoutMs: r.timeout, Keep: true})
 	if err != nil {
 		return err
 	}
@@ -338,14 +416,6 @@ func (r *repl) ask(ctx context.Context, t *turn, end *turnEnd, e *spool.Event) e
 	return r.kernel.reply(ctx, e.Seq, line, ask.Secret)
 }
 
-// indent inserts four spaces for Tab.
-func indent(line string, pos int, key rune) (string, int, bool) {
-	if key != '\t' {
-		return "", 0, false
-	}
-	return line[:pos] + "    " + line[pos:], pos + 4, true
-}
-
 // keyReader reads keys. Ctrl-C clears the line and ends it.
 type keyReader struct {
 	f           *os.File
@@ -359,7 +429,15 @@ const (
 	clearLine = "\x05\x15\r"
 )
 
-// Read implements [io.Reader].
+// feed has the next read return text as if the user typed it, unless keys wait.
+func (k *keyReader) feed(text string) {
+	if len(k.rest) == 0 {
+		k.rest = []byte(text)
+	}
+}
+
+// Read implements [io.Reader]. It returns no more than one line, so that the next
+// line can begin with what feed adds.
 func (k *keyReader) Read(b []byte) (int, error) {
 	if len(k.rest) == 0 {
 		buf := make([]byte, 4096)
@@ -377,6 +455,10 @@ func (k *keyReader) Read(b []byte) (int, error) {
 	for i, c := range k.rest {
 		if c == ctrlC {
 			n = i
+			break
+		}
+		if c == '\r' || c == '\n' {
+			n = i + 1
 			break
 		}
 	}

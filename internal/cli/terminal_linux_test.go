@@ -28,6 +28,12 @@ type terminal struct {
 
 func typeIn(t *testing.T, state string, args ...string) *terminal {
 	t.Helper()
+	return typeInDir(t, "", state, args...)
+}
+
+// typeInDir is typeIn in a working directory; empty means that of the test.
+func typeInDir(t *testing.T, dir, state string, args ...string) *terminal {
+	t.Helper()
 	keys, screen, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +45,12 @@ func typeIn(t *testing.T, state string, args ...string) *terminal {
 	c := &terminal{t: t, keys: keys, screen: screen, output: make(chan []byte)}
 	c.before = c.settings()
 	c.cmd = exec.Command("spool", args...)
-	c.cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "TERM=xterm", "GORACE="+raceOptions)
+	c.cmd.Dir = dir
+	kind := os.Getenv("TEST_TERM")
+	if kind == "" {
+		kind = "xterm"
+	}
+	c.cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "TERM="+kind, "GORACE="+raceOptions)
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = screen, screen, screen
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := c.cmd.Start(); err != nil {

@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"os"
+	"regexp"
+	"strings"
+)
+
+// The colours of a traceback.
+const (
+	colourNone  = "\x1b[0m"
+	colourFile  = "\x1b[36m"   // cyan: where
+	colourError = "\x1b[1;31m" // bold red: what was raised
+	colourMark  = "\x1b[31m"   // red: carets
+)
+
+// wantsColour reports whether a terminal shows colours and the user wants them.
+func wantsColour(f *os.File) bool {
+	return isTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+var (
+	frameLine  = regexp.MustCompile(`^\s*File ".*", line \d+`)
+	caretLine  = regexp.MustCompile(`^\s*[~^]+\s*$`)
+	raisedLine = regexp.MustCompile(`^([A-Za-z_][\w.]*)(:.*)?$`)
+)
+
+// colourTraceback colours the places, the marks and the exceptions of a traceback.
+func colourTraceback(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		switch {
+		case frameLine.MatchString(line):
+			lines[i] = colourFile + line + colourNone
+		case caretLine.MatchString(line):
+			lines[i] = colourMark + line + colourNone
+		case raisedLine.MatchString(line):
+			m := raisedLine.FindStringSubmatch(line)
+			lines[i] = colourError + m[1] + colourNone + m[2]
+		}
+	}
+	return strings.Join(lines, "\n")
+}
