@@ -31,6 +31,7 @@ var (
 //	bad_cwd         the working directory is missing or no directory
 //	limit           processes, descriptors or memory ran out
 //	pty             no terminal could be had
+//	name_taken      a live run has the name; the error is ErrExists
 //	unsupported     the backend cannot do what was asked; the error is ErrUnsupported
 //	other           another reason
 type StartError struct {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // OutcomeKind is how a run ended.
@@ -26,9 +27,13 @@ type Outcome struct {
 }
 
 // ExitCode is the code a command that stands for the run should exit with:
-// the run's own, or 125 when it has none.
+// the run's own, 124 when a time limit ended it and it did not exit with 0, or
+// 125 when it has none.
 func (o Outcome) ExitCode() int {
-	if o.Kind == Exited {
+	switch {
+	case o.Kind == Exited && o.Code != 0 && strings.HasPrefix(o.Reason, "timed out"):
+		return 124
+	case o.Kind == Exited:
 		return o.Code
 	}
 	return 125

@@ -18,8 +18,8 @@ type Spec struct {
 	// gives [ErrExists]. It has the characters a-z and 0-9. If it is empty,
 	// the backend chooses one.
 	ID RunID `json:"id,omitempty"`
-	// Name is how people find the run again; see [Find]. Several runs may
-	// have the same name.
+	// Name is how people find the run again; see [Find]. The name of a
+	// process is unique among live runs; finished runs may have it, too.
 	Name   string            `json:"name,omitempty"`
 	Engine string            `json:"engine,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`

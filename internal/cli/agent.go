@@ -261,7 +261,7 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 	// The engine ignores Argv; "spool ps" shows it.
 	spec.Argv = append([]string{o.agent}, o.command...)
 	var err error
-	if spec.Env, err = overlay(o.env); err != nil {
+	if spec.Env, err = overlay(o.env, nil); err != nil {
 		return spec, err
 	}
 	if !remote {

@@ -19,16 +19,20 @@ type attachOptions struct {
 	json    bool
 	noStdin bool
 	eof     bool
+	keys    keySequence
 }
 
 func (a *app) attachCommand() *cobra.Command {
-	var o attachOptions
+	o := attachOptions{keys: defaultDetachKeys}
 	cmd := &cobra.Command{
 		Use:   "attach [flags] RUN",
 		Short: "Connect this terminal to a live run",
 		Long: `Attach prints the output of a live run from now on and forwards your input to
 it, until the run has finished or you detach. The run continues after you detach:
-press Ctrl-P Ctrl-Q if the run has a terminal, or Ctrl-C if it has none.
+press Ctrl-P Ctrl-Q (see --detach-keys) if the run has a terminal, or Ctrl-C if it
+has none. Closing the terminal detaches, too.
+
+A process of the run itself cannot attach to it: the output would be its own.
 
 On a terminal, a Python run reads cells as "spool py" does.
 
@@ -52,6 +56,7 @@ detach; 125 if spool failed.`,
 	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
 	flags.BoolVar(&o.noStdin, "no-stdin", false, "do not forward input")
 	flags.BoolVar(&o.eof, "eof", false, "forward the end of input, even if it was not typed")
+	flags.Var(&o.keys, "detach-keys", "`keys` that detach, such as ctrl-a,d; or none")
 	return cmd
 }
 
@@ -67,6 +72,9 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 	if info.State == spool.StateClosed {
 		return fmt.Errorf("run %s: %w", info.ID, spool.ErrEnded)
 	}
+	if err := checkNotInside("attach", &info); err != nil {
+		return err
+	}
 	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH)
 	defer stop()
 	typed := isTerminal(a.stdin)
@@ -75,7 +83,7 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 		return a.repl(ctx, k, &pyOptions{}, signals)
 	}
 	t := &attachment{
-		run: run, tty: info.TTY, eof: o.eof || typed, detach: true, signals: signals,
+		run: run, tty: info.TTY, eof: o.eof || typed, keys: o.keys, signals: signals,
 		after: info.Last, sizes: []*os.File{a.stdin, a.stdout},
 		printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), blobs: run, json: o.json},
 		react:   func(os.Signal) (func(context.Context) error, error) { return nil, errDetached },
@@ -89,7 +97,7 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 	if typed && isTerminal(a.stderr) {
 		keys := "Ctrl-C"
 		if info.TTY && t.stdin != nil {
-			keys = "Ctrl-P Ctrl-Q"
+			keys = o.keys.text(" ")
 		}
 		fmt.Fprintf(a.stderr, "spool: attached to %s; press %s to detach\n", shorten(string(info.ID)), keys)
 	}
@@ -97,9 +105,9 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 		return err
 	}
 	outcome, err := t.follow(ctx)
-	if errors.Is(err, errDetached) {
-		if typed && isTerminal(a.stderr) {
-			fmt.Fprintf(a.stderr, "spool: detached; %s is still running\n", shorten(string(info.ID)))
+	if errors.Is(err, errDetached) || errors.Is(err, errHungUp) {
+		if typed {
+			a.sayDetached(&info)
 		}
 		return nil
 	}
@@ -107,4 +115,10 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 		return err
 	}
 	return ended(outcome)
+}
+
+// sayDetached says that a run continues, and how to come back to it.
+func (a *app) sayDetached(info *spool.Info) {
+	name := shownName(info)
+	fmt.Fprintf(a.stderr, "spool: detached; %s is still running; \"spool attach %s\" connects again\n", name, name)
 }

@@ -23,17 +23,20 @@ type attachment struct {
 	after   spool.Seq
 	stdin   *os.File // nil sends no input
 	sizes   []*os.File
-	tty     bool // the run has a terminal
-	eof     bool // the end of stdin closes the run's stdin
-	detach  bool // watch for the detach keys
+	tty     bool        // the run has a terminal
+	eof     bool        // the end of stdin closes the run's stdin
+	keys    keySequence // typed on a raw terminal, they detach
 	signals <-chan os.Signal
 	// react returns the action for a signal other than SIGWINCH, or the error
 	// that ends the attachment.
 	react func(s os.Signal) (act func(context.Context) error, leave error)
 }
 
-// errDetached reports that the user detached; the run is still running.
-var errDetached = errors.New("detached")
+// Why an attachment ended before its run.
+var (
+	errDetached = errors.New("detached")                // the user detached
+	errHungUp   = errors.New("the terminal was closed") // or its connection was lost
+)
 
 // writeError is an error of writing the run's output.
 type writeError struct{ err error }
@@ -83,6 +86,9 @@ func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
 			outcome = o
 		}
 		if err := t.printer.print(ctx, &e); err != nil {
+			if errors.Is(err, syscall.EIO) { // of a terminal that is gone
+				return outcome, errHungUp
+			}
 			return outcome, &writeError{err}
 		}
 	}
@@ -137,14 +143,15 @@ func (t *attachment) resize(ctx context.Context) error {
 // pump sends stdin to the run.
 func (t *attachment) pump(ctx context.Context, raw bool) error {
 	w := t.run.Stdin(ctx)
-	keys := detachKeys{}
+	typed := isTerminal(t.stdin)
+	var keys keyFilter
+	if raw {
+		keys.keys = t.keys
+	}
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := t.stdin.Read(buf)
-		b, left := buf[:n], false
-		if t.detach && raw {
-			b, left = keys.filter(b)
-		}
+		b, left := keys.filter(buf[:n])
 		if len(b) > 0 {
 			if _, err := w.Write(b); err != nil {
 				return inputError(ctx, err)
@@ -154,6 +161,8 @@ func (t *attachment) pump(ctx context.Context, raw bool) error {
 		case left:
 			return errDetached
 		case err == nil:
+		case typed && !isTerminal(t.stdin): // this end of input was not typed
+			return errHungUp
 		case t.eof && errors.Is(err, io.EOF):
 			return inputError(ctx, w.Close())
 		default:
@@ -169,35 +178,6 @@ func inputError(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
-}
-
-// The detach keys.
-const (
-	ctrlP = 'P' & 0x1f
-	ctrlQ = 'Q' & 0x1f
-)
-
-// detachKeys finds Ctrl-P Ctrl-Q in typed input.
-type detachKeys struct{ held bool }
-
-// filter returns the bytes to send, and whether the keys were pressed. It holds
-// a Ctrl-P back until the next key.
-func (k *detachKeys) filter(b []byte) (pass []byte, detach bool) {
-	for _, c := range b {
-		if k.held {
-			k.held = false
-			if c == ctrlQ {
-				return pass, true
-			}
-			pass = append(pass, ctrlP)
-		}
-		if c == ctrlP {
-			k.held = true
-			continue
-		}
-		pass = append(pass, c)
-	}
-	return pass, false
 }
 
 // notify starts to catch signals. Signals that were ignored when the process
@@ -217,6 +197,7 @@ type forwarder struct {
 	run        *spool.Run
 	interrupts int       // in quick succession
 	last       time.Time // time of the last interrupt
+	terminal   bool      // SIGHUP means that the terminal is gone
 }
 
 // killWithin is the time within which a second interrupt kills the run.
@@ -237,6 +218,9 @@ func (f *forwarder) react(s os.Signal) (func(context.Context) error, error) {
 		case f.interrupts > 2:
 			return nil, &exitError{exitSignal + int(unix.SIGINT), fmt.Errorf("detached from run %s, which does not respond", f.run.ID())}
 		}
+	}
+	if s == unix.SIGHUP && f.terminal {
+		return nil, errHungUp
 	}
 	name := signalName(s)
 	return func(ctx context.Context) error { return f.run.Signal(ctx, name) }, nil

@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) execCommand() *cobra.Command {
-	var o runOptions
+	o := runOptions{keys: defaultDetachKeys}
 	cmd := &cobra.Command{
 		Use:   "exec [flags] RUN -- command [argument…]",
 		Short: "Run a command in the directory and environment of a live run",
@@ -51,6 +51,7 @@ Exit codes: those of "spool run".`,
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
 	flags.StringVar(&o.name, "name", "", "`name` of the new run")
 	flags.BoolVarP(&o.detach, "detach", "d", false, "run in the background and print the run's id")
+	o.addReaderFlags(flags)
 	o.limits.add(flags, "")
 	return cmd
 }
@@ -114,7 +115,7 @@ func environOf(pid int) (map[string]string, error) {
 	}
 	env := make(map[string]string)
 	for kv := range strings.SplitSeq(string(b), "\x00") {
-		if name, value, ok := strings.Cut(kv, "="); ok && name != "" && name != "SPOOL_RUN" {
+		if name, value, ok := strings.Cut(kv, "="); ok && name != "" && name != "SPOOL_TREE" {
 			env[name] = value
 		}
 	}

@@ -126,6 +126,15 @@ func (a *app) logs(ctx context.Context, b spool.Backend, names []string, o logsO
 		if err != nil {
 			return err
 		}
+		if o.follow && isInside(run.ID()) {
+			info, err := run.Info(ctx)
+			if err == nil {
+				err = a.checkFollow(&info)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		r := &logReader{run: run, options: &o}
 		r.printer = &printer{blobs: run, json: o.json, timestamps: o.timestamps}
 		r.printer.stdout, r.printer.stderr = a.screen(a.stdout), a.screen(a.stderr)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
@@ -18,19 +19,32 @@ import (
 
 // runOptions are the flags of spool run.
 type runOptions struct {
-	tty      bool
-	json     bool
-	cwd      string
-	env      []string
-	cleanEnv bool
-	name     string
-	id       string
-	detach   bool
-	limits   limitFlags
+	tty         bool
+	json        bool
+	interactive bool
+	cwd         string
+	env         []string
+	envFiles    []string
+	cleanEnv    bool
+	name        string
+	replace     bool
+	labels      []string
+	id          string
+	detach      bool
+	remove      bool
+	keys        keySequence
+	hangup      string
+	limits      limitFlags
 }
 
+// What happens to the run when its reader is gone: the values of --hangup.
+const (
+	hangupKeep = "keep" // the run continues
+	hangupStop = "stop" // the run gets SIGTERM, and SIGKILL after its grace
+)
+
 func (a *app) runCommand() *cobra.Command {
-	var o runOptions
+	o := runOptions{keys: defaultDetachKeys}
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- command [argument…]",
 		Short: "Run a command and keep its log",
@@ -41,19 +55,31 @@ the command runs and afterwards.
 Run forwards its standard input to the command, and also SIGINT, SIGTERM, SIGHUP
 and SIGQUIT. A second SIGINT within a second kills the command and everything it
 started. With --tty the command gets its own terminal of the same size, and all
-keys go to the command.
+keys go to the command, except those that detach: Ctrl-P Ctrl-Q, or the keys of
+--detach-keys. After that the command continues; "spool attach" connects again.
+
+If your terminal is closed, the command continues, too; --hangup stop stops it. If
+the reader of the output ends, as in "spool run … | head", the command is stopped:
+SIGTERM, then SIGKILL after --grace. With --hangup keep it continues.
+
+A name belongs to one live run: a second start with that name fails, unless
+--replace stops the first.
 
 On this machine the command inherits your environment. On a server it inherits
-the core variables of the server. --env adds variables; --clean-env starts from
-an empty environment.
+the core variables of the server. --env and --env-file add variables; --clean-env
+starts from an empty environment. The variable SPOOL_RUN holds the id of the run,
+except with --clean-env.
 
-Exit codes: the command's own; 128+N if signal N ended it; 125 if spool failed;
-126 if the command cannot be executed; 127 if it does not exist.`,
+Exit codes: the command's own; 128+N if signal N ended it; 124 if it timed out;
+125 if spool failed; 126 if the command cannot be executed; 127 if it does not
+exist; 0 after you detach.`,
 		Example: `  spool run -- make test
   spool run --tty -- vim notes.txt
   spool run --name web --timeout 1h -- python3 -m http.server
   spool run --json -- sh -c 'echo out; echo err >&2'
   spool run --detach --name db -- postgres -D data
+  spool run -d --name db --replace -e PGPORT=5433 -- postgres -D data
+  spool run -d -i --name calc -- bc
   spool run --server ws://127.0.0.1:9000 --env LANG=C -- uname -a`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeCommand,
@@ -65,14 +91,42 @@ Exit codes: the command's own; 128+N if signal N ended it; 125 if spool failed;
 	flags.SetInterspersed(false) // flags after the command are the command's
 	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
 	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
-	flags.StringVar(&o.cwd, "cwd", "", "working `directory`")
-	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
+	flags.BoolVarP(&o.interactive, "interactive", "i", false, "keep standard input open; with --detach, for spool attach")
+	flags.StringVarP(&o.cwd, "cwd", "w", "", "working `directory`")
+	flags.StringVar(&o.cwd, "workdir", "", "the same as --cwd")
+	_ = flags.MarkHidden("workdir")
+	flags.StringArrayVarP(&o.env, "env", "e", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
+	flags.StringArrayVar(&o.envFiles, "env-file", nil, "set the environment variables in a `file` with lines NAME=VALUE")
 	flags.BoolVar(&o.cleanEnv, "clean-env", false, "start from an empty environment")
-	flags.StringVar(&o.name, "name", "", "`name` of the run")
+	flags.StringVar(&o.name, "name", "", "`name` of the run, unique among live runs")
+	flags.BoolVar(&o.replace, "replace", false, "stop the live run that has the name first")
+	flags.StringArrayVarP(&o.labels, "label", "l", nil, "add a label `NAME=VALUE`; see spool ps --filter")
 	flags.StringVar(&o.id, "id", "", "`id` of the run, instead of a new one")
 	flags.BoolVarP(&o.detach, "detach", "d", false, "run in the background and print the run's id; see spool attach, logs, wait and kill")
+	flags.BoolVar(&o.remove, "rm", false, "delete the run and its log after it has finished")
+	o.addReaderFlags(flags)
 	o.limits.add(flags, "")
+	cmd.MarkFlagsMutuallyExclusive("rm", "detach")
 	return cmd
+}
+
+// addReaderFlags defines the flags about the terminal that reads the output.
+func (o *runOptions) addReaderFlags(flags *pflag.FlagSet) {
+	flags.Var(&o.keys, "detach-keys", "`keys` that detach with --tty, such as ctrl-a,d; or none")
+	flags.StringVar(&o.hangup, "hangup", "", "`keep` or stop the run when the terminal is closed or the output has no reader (default: keep for a terminal, stop for other output)")
+	flags.StringVar(&o.hangup, "on-hangup", "", "the same as --hangup")
+	_ = flags.MarkHidden("on-hangup")
+}
+
+// check returns an error for flags that make no sense.
+func (o *runOptions) check() error {
+	if o.hangup != "" && o.hangup != hangupKeep && o.hangup != hangupStop {
+		return usageErrorf("--hangup %q: use keep or stop", o.hangup)
+	}
+	if o.replace && o.name == "" {
+		return usageErrorf("--replace needs --name")
+	}
+	return nil
 }
 
 func (a *app) run(ctx context.Context, o *runOptions, argv []string) error {
@@ -88,7 +142,13 @@ func (a *app) runSpec(ctx context.Context, o *runOptions, spec spool.Spec) error
 	return with(a.open, ctx, func(b spool.Backend) error {
 		signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH, unix.SIGPIPE)
 		defer stop()
-		run, err := start(ctx, b, spec, signals)
+		var run *spool.Run
+		var err error
+		if o.replace {
+			run, err = startInstead(ctx, b, spec, signals)
+		} else {
+			run, err = start(ctx, b, spec, signals)
+		}
 		if err != nil {
 			return err
 		}
@@ -106,28 +166,137 @@ func (a *app) runSpec(ctx context.Context, o *runOptions, spec spool.Spec) error
 		if a.verbose {
 			fmt.Fprintf(a.stderr, "spool: run %s\n", run.ID())
 		}
-		t := &attachment{
-			run: run, tty: o.tty, eof: true, signals: signals, sizes: []*os.File{a.stdin, a.stdout},
-			printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), json: o.json},
-			react:   (&forwarder{run: run}).react,
-		}
-		if o.tty || spec.Stdin {
-			t.stdin = a.stdin
-		}
-		outcome, err := t.follow(ctx)
-		var broken *writeError
-		if errors.As(err, &broken) {
-			// The output has no reader any more; end the run.
-			err = errors.Join(err, run.Kill(ctx))
-			if errors.Is(err, syscall.EPIPE) {
-				return exit(exitSignal + int(unix.SIGPIPE))
+		outcome, err := a.followRun(ctx, o, run, spec, signals)
+		switch {
+		case errors.Is(err, errDetached), errors.Is(err, errHungUp):
+			return a.leave(ctx, o, run, err)
+		case errors.Is(err, syscall.EPIPE):
+			return a.closedOutput(ctx, o, run, signals)
+		case err != nil:
+			var broken *writeError
+			if errors.As(err, &broken) {
+				err = errors.Join(err, run.Stop(ctx))
 			}
-		}
-		if err != nil {
 			return err
+		}
+		if o.remove {
+			if err := removeRun(ctx, b, run.ID()); err != nil {
+				fmt.Fprintf(a.stderr, "spool: run: --rm: %v\n", err)
+			}
 		}
 		return ended(outcome)
 	})
+}
+
+// followRun prints the output of a run and sends it input and signals.
+func (a *app) followRun(ctx context.Context, o *runOptions, run *spool.Run, spec spool.Spec, signals chan os.Signal) (spool.Outcome, error) {
+	t := &attachment{
+		run: run, tty: o.tty, eof: true, keys: o.keys, signals: signals, sizes: []*os.File{a.stdin, a.stdout},
+		printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), json: o.json},
+		react:   (&forwarder{run: run, terminal: isTerminal(a.stdin) || isTerminal(a.stdout)}).react,
+	}
+	if o.tty || spec.Stdin {
+		t.stdin = a.stdin
+	}
+	return t.follow(ctx)
+}
+
+// leave leaves a live run because the user detached or the terminal was closed.
+func (a *app) leave(ctx context.Context, o *runOptions, run *spool.Run, why error) error {
+	info, err := run.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if errors.Is(why, errDetached) {
+		a.sayDetached(&info)
+		return nil
+	}
+	code := exitSignal + int(unix.SIGHUP)
+	if o.hangup == hangupStop {
+		if err := run.Stop(ctx); err != nil {
+			return err
+		}
+		return &exitError{code, fmt.Errorf("%w; stopped %s", why, shownName(&info))}
+	}
+	a.sayDetached(&info)
+	return exit(code)
+}
+
+// closedOutput ends a run whose output has no reader any more, as SIGPIPE would
+// end the command, and waits for its end. A signal meanwhile kills the run.
+func (a *app) closedOutput(ctx context.Context, o *runOptions, run *spool.Run, signals <-chan os.Signal) error {
+	code := exitSignal + int(unix.SIGPIPE)
+	info, err := run.Info(ctx)
+	if err != nil {
+		return err
+	}
+	if o.hangup == hangupKeep {
+		return &exitError{code, fmt.Errorf("the output was closed; %s is still running", shownName(&info))}
+	}
+	if err := run.Stop(ctx); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := run.Wait(ctx)
+		done <- err
+	}()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				return err
+			}
+			return &exitError{code, fmt.Errorf("the output was closed; stopped %s", shownName(&info))}
+		case s := <-signals:
+			if s == unix.SIGWINCH || s == unix.SIGPIPE {
+				continue
+			}
+			if err := run.Kill(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// replaceTries is how often --replace stops a run that another process started
+// meanwhile.
+const replaceTries = 10
+
+// startInstead stops the live runs that have the name and starts a run.
+func startInstead(ctx context.Context, b spool.Backend, spec spool.Spec, signals chan os.Signal) (*spool.Run, error) {
+	for try := 1; ; try++ {
+		for info, err := range b.List(ctx, spool.Filter{Name: spec.Name, Live: true}) {
+			if err != nil {
+				return nil, err
+			}
+			old := spool.Attach(b, info.ID)
+			if isInside(info.ID) {
+				return nil, fmt.Errorf("--replace would stop run %s, in which this command runs", shownName(&info))
+			}
+			if err := old.Stop(ctx); err != nil {
+				return nil, fmt.Errorf("stop run %s: %w", info.ID, err)
+			}
+			if _, err := old.Wait(ctx); err != nil {
+				return nil, fmt.Errorf("stop run %s: %w", info.ID, err)
+			}
+		}
+		run, err := start(ctx, b, spec, signals)
+		var taken *spool.StartError
+		if err == nil || try == replaceTries || !errors.As(err, &taken) || taken.Reason != "name_taken" {
+			return run, err
+		}
+	}
+}
+
+// removeRun deletes a finished run.
+func removeRun(ctx context.Context, b spool.Backend, id spool.RunID) error {
+	remover, err := removerOf(b)
+	if err != nil {
+		return err
+	}
+	_, err = remover.Remove(ctx, []spool.RunID{id}, false)
+	return err
 }
 
 // start starts a run. A signal that arrives meanwhile is sent to the run once it
@@ -136,6 +305,7 @@ func (a *app) runSpec(ctx context.Context, o *runOptions, spec spool.Spec) error
 func start(ctx context.Context, b spool.Backend, spec spool.Spec, signals chan os.Signal) (*spool.Run, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	identify(&spec)
 	type result struct {
 		run *spool.Run
 		err error
@@ -175,7 +345,7 @@ func start(ctx context.Context, b spool.Backend, spec spool.Spec, signals chan o
 // ended returns the error that ends a command with the outcome of its run.
 func ended(o spool.Outcome) error {
 	if o.Kind == spool.Exited {
-		return exit(o.Code)
+		return exit(o.ExitCode())
 	}
 	return &exitError{exitSpool, errors.New(o.String())}
 }
@@ -183,6 +353,9 @@ func ended(o spool.Outcome) error {
 // spec builds the spec of the run from the flags.
 func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 	_, remote := a.remote()
+	if err := o.check(); err != nil {
+		return spool.Spec{}, err
+	}
 	limits, err := o.limits.limits()
 	if err != nil {
 		return spool.Spec{}, err
@@ -191,7 +364,10 @@ func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 		ID: spool.RunID(o.id), Name: o.name, Argv: argv, Cwd: o.cwd, Limits: limits,
 		EnvPolicy: envPolicy(o.cleanEnv, remote),
 	}
-	if spec.Env, err = overlay(o.env); err != nil {
+	if spec.Env, err = overlay(o.env, o.envFiles); err != nil {
+		return spec, err
+	}
+	if spec.Labels, err = parseLabels(o.labels); err != nil {
 		return spec, err
 	}
 	if !remote {
@@ -207,14 +383,19 @@ func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 			spec.Env["TERM"] = os.Getenv("TERM")
 		}
 	} else {
-		spec.Stdin = !o.detach && (!isTerminal(a.stdin) || foreground(a.stdin))
+		spec.Stdin = o.interactive || !o.detach && (!isTerminal(a.stdin) || foreground(a.stdin))
 	}
 	return spec, nil
 }
 
-// overlay parses the values of --env.
-func overlay(values []string) (map[string]string, error) {
+// overlay parses the values of --env, and the files of --env-file before them.
+func overlay(values, files []string) (map[string]string, error) {
 	env := make(map[string]string)
+	for _, name := range files {
+		if err := readEnvFile(name, env); err != nil {
+			return nil, err
+		}
+	}
 	for _, v := range values {
 		name, value, ok := strings.Cut(v, "=")
 		if name == "" {
@@ -228,6 +409,50 @@ func overlay(values []string) (map[string]string, error) {
 		env[name] = value
 	}
 	return env, nil
+}
+
+// readEnvFile adds the variables in a file: lines NAME=VALUE, or NAME to pass a
+// variable on. Empty lines and lines that begin with # are skipped.
+func readEnvFile(name string, env map[string]string) error {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("read --env-file: %w", err)
+	}
+	n := 0
+	for line := range strings.Lines(string(b)) {
+		n++
+		line = strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if key == "" || strings.ContainsAny(key, " \t") {
+			return usageErrorf("--env-file %s, line %d: use NAME=VALUE or NAME", name, n)
+		}
+		if !ok {
+			if value, ok = os.LookupEnv(key); !ok {
+				continue
+			}
+		}
+		env[key] = value
+	}
+	return nil
+}
+
+// parseLabels parses the values of --label.
+func parseLabels(values []string) (map[string]string, error) {
+	if len(values) == 0 {
+		return nil, nil
+	}
+	labels := make(map[string]string)
+	for _, v := range values {
+		name, value, _ := strings.Cut(v, "=")
+		if name == "" {
+			return nil, usageErrorf("--label %q has no name: use NAME=VALUE", v)
+		}
+		labels[name] = value
+	}
+	return labels, nil
 }
 
 // envPolicy returns which variables a run inherits: on this machine all of the

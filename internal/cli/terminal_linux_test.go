@@ -219,7 +219,7 @@ func TestAttachTTY(t *testing.T) {
 	first.typed("a\x10b\r") // a Ctrl-P alone is sent to the run
 	first.see("got <a\x10b>\r\n")
 	first.typed("\x10\x11")
-	first.see("is still running\r\n")
+	first.see("is still running")
 	first.exits(0)
 
 	second := typeIn(t, state, "attach", "--after", "0", "shell")
@@ -237,7 +237,7 @@ func TestAttachInterruptDetaches(t *testing.T) {
 	a.see("press Ctrl-C to detach\r\n")
 	a.see("ready\r\n")
 	a.typed("\x03")
-	a.see("is still running\r\n")
+	a.see("is still running")
 	a.exits(0)
 	run.typed("\x03")
 	run.exits(130)
@@ -320,4 +320,76 @@ func TestListFitsTheTerminal(t *testing.T) {
 			t.Errorf("%d columns: %q", width, line)
 		}
 	}
+}
+
+// TestRunDetaches checks that the detach keys leave a run and attach comes back.
+func TestRunDetaches(t *testing.T) {
+	state := t.TempDir()
+	const script = `echo ready; read line; echo "got <$line>"; exit 4`
+	c := typeIn(t, state, "run", "--tty", "--name", "shell", "--", "sh", "-c", script)
+	c.see("ready\r\n")
+	c.typed("\x10\x11")
+	c.see(`detached; shell is still running; "spool attach shell" connects again`)
+	c.exits(0)
+	a := typeIn(t, state, "attach", "shell")
+	a.see("press Ctrl-P Ctrl-Q to detach\r\n")
+	a.typed("hello\r")
+	a.see("got <hello>\r\n")
+	a.exits(4)
+
+	c = typeIn(t, state, "run", "--tty", "--detach-keys", "ctrl-a,d", "--name", "other", "--", "sh", "-c", script)
+	c.see("ready\r\n")
+	c.typed("\x10\x11\x01d")
+	c.see("other is still running")
+	c.exits(0)
+	a = typeIn(t, state, "attach", "--detach-keys", "ctrl-x", "other")
+	a.see("press Ctrl-X to detach\r\n")
+	a.typed("\x18")
+	a.see("other is still running")
+	a.exits(0)
+}
+
+// TestTerminalHangup checks that SIGHUP of the terminal leaves the run, unless
+// --hangup stop is given.
+func TestTerminalHangup(t *testing.T) {
+	state := t.TempDir()
+	c := typeIn(t, state, "run", "--tty", "--name", "kept", "--", "sh", "-c", `echo ready; read line; exit 4`)
+	c.see("ready\r\n")
+	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	c.see(`kept is still running; "spool attach kept"`)
+	c.exits(129)
+	a := typeIn(t, state, "attach", "kept")
+	a.see("to detach\r\n")
+	a.typed("\r")
+	a.exits(4)
+
+	c = typeIn(t, state, "run", "--tty", "--hangup", "stop", "--name", "stopped", "--", "sh", "-c", `trap "exit 9" TERM; echo ready; while :; do sleep 0.01; done`)
+	c.see("ready\r\n")
+	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	c.see("stopped stopped")
+	c.exits(129)
+	w := typeIn(t, state, "wait", "stopped")
+	w.exits(9)
+}
+
+// TestAttachInsideRefused checks that a process of a run can neither attach to
+// the run nor follow it on its terminal.
+func TestAttachInsideRefused(t *testing.T) {
+	c := typeIn(t, t.TempDir(), "run", "--tty", "--name", "shell", "--", "sh", "-c", `
+		spool attach shell; echo "code $?"
+		spool logs -f shell; echo "code $?"
+		spool run --tty -- sh -c 'spool attach shell; echo "inner $?"'
+		spool logs shell >/dev/null; echo "end $?"`)
+	c.see("this terminal is inside run shell")
+	c.see("code 125")
+	c.see("this terminal is inside run shell")
+	c.see("code 1")
+	c.see("this terminal is inside run shell")
+	c.see("inner 125")
+	c.see("end 0")
+	c.exits(0)
 }

@@ -9,6 +9,7 @@ const (
 	StartBadCwd        = "bad_cwd"        // the working directory is missing or no directory
 	StartLimit         = "limit"          // processes, descriptors or memory ran out
 	StartPTY           = "pty"            // no terminal could be had
+	StartNameTaken     = "name_taken"     // a live run has the name
 	StartUnsupported   = "unsupported"    // the backend cannot do what was asked
 	StartOther         = "other"
 )

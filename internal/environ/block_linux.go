@@ -12,7 +12,7 @@ import (
 
 // keepPrefix begins the one variable that [HideBlock] leaves: it says to which
 // run this process belongs, for the Spool that started it.
-const keepPrefix = "SPOOL_RUN="
+const keepPrefix = "SPOOL_TREE="
 
 // The indexes of env_start and env_end in /proc/PID/stat, counted from the state
 // of the process, which follows its name.

@@ -30,7 +30,7 @@ func TestHideBlock(t *testing.T) {
 		want string
 	}{
 		{[]string{"HIDE_TEST=secret"}, `<nil> <nil> "" secret`},
-		{[]string{"A=1", "SPOOL_RUN=r1", "HIDE_TEST=secret", "B="}, `<nil> <nil> "SPOOL_RUN=r1" secret`},
+		{[]string{"A=1", "SPOOL_TREE=r1", "HIDE_TEST=secret", "B="}, `<nil> <nil> "SPOOL_TREE=r1" secret`},
 	} {
 		cmd := exec.Command(exe)
 		cmd.Env = c.env

@@ -292,6 +292,10 @@ func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing b
 		h.mu.Unlock()
 		return r, true, nil
 	}
+	if err := h.checkName(&spec); err != nil {
+		h.mu.Unlock()
+		return nil, false, err
+	}
 	r = newRun(h.ctx, info)
 	r.host = h
 	h.runs[spec.ID] = r

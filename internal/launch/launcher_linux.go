@@ -182,7 +182,7 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 		}
 	} else {
 		mark := l.owner + "." + strconv.FormatUint(l.starts.Add(1), 10)
-		attr.Env = append(c.Env[:len(c.Env):len(c.Env)], markVariable+"="+mark)
+		attr.Env = marked(c.Env, mark)
 		if t.pid, err = syscall.ForkExec(c.Path, c.Argv, attr); err != nil {
 			return nil, err
 		}

@@ -95,6 +95,18 @@ func procs() (map[int]proc, error) {
 	return m, nil
 }
 
+// marked returns an environment with the mark of a tree, instead of one that was
+// inherited.
+func marked(env []string, mark string) []string {
+	out := make([]string, 0, len(env)+1)
+	for _, v := range env {
+		if !strings.HasPrefix(v, markVariable+"=") {
+			out = append(out, v)
+		}
+	}
+	return append(out, markVariable+"="+mark)
+}
+
 // markOf returns the value of markVariable in the environment that the process
 // was executed with, or "" if it is unset or unreadable.
 func markOf(pid int) string {

@@ -11,7 +11,7 @@ import (
 
 // markVariable is set in the environment of processes found by a search, to
 // find the tree of an orphan.
-const markVariable = "SPOOL_RUN"
+const markVariable = "SPOOL_TREE"
 
 // walker finds the processes of trees in /proc. It needs this process to be the
 // reaper of orphaned descendants: then every process of a tree is a descendant

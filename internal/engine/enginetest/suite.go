@@ -282,7 +282,7 @@ func environmentIsExact(t *testing.T, e engine.Engine) {
 	got := make(map[string]string)
 	for v := range strings.SplitSeq(strings.TrimSuffix(string(log.Output(t, spool.Stdout)), "\x00"), "\x00") {
 		name, value, _ := strings.Cut(v, "=")
-		if name == "SPOOL_RUN" { // how some engines find the process again
+		if name == "SPOOL_TREE" { // how some engines find the process again
 			continue
 		}
 		got[name] = value
