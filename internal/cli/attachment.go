@@ -22,6 +22,7 @@ type attachment struct {
 	printer *printer
 	after   spool.Seq
 	stdin   *os.File // nil sends no input
+	typed   bool     // stdin was a terminal when the command began
 	sizes   []*os.File
 	tty     bool        // the run has a terminal
 	eof     bool        // the end of stdin closes the run's stdin
@@ -143,7 +144,6 @@ func (t *attachment) resize(ctx context.Context) error {
 // pump sends stdin to the run.
 func (t *attachment) pump(ctx context.Context, raw bool) error {
 	w := t.run.Stdin(ctx)
-	typed := isTerminal(t.stdin)
 	var keys keyFilter
 	if raw {
 		keys.keys = t.keys
@@ -161,7 +161,7 @@ func (t *attachment) pump(ctx context.Context, raw bool) error {
 		case left:
 			return errDetached
 		case err == nil:
-		case typed && !isTerminal(t.stdin): // this end of input was not typed
+		case t.typed && (raw || !isTerminal(t.stdin)): // this end of input was not typed
 			return errHungUp
 		case t.eof && errors.Is(err, io.EOF):
 			return inputError(ctx, w.Close())

@@ -142,6 +142,9 @@ func (a *app) runSpec(ctx context.Context, o *runOptions, spec spool.Spec) error
 	return with(a.open, ctx, func(b spool.Backend) error {
 		signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGWINCH, unix.SIGPIPE)
 		defer stop()
+		// Asked before the start: the terminal may be gone after it.
+		typed := isTerminal(a.stdin)
+		terminal := typed || isTerminal(a.stdout)
 		var run *spool.Run
 		var err error
 		if o.replace {
@@ -166,7 +169,15 @@ func (a *app) runSpec(ctx context.Context, o *runOptions, spec spool.Spec) error
 		if a.verbose {
 			fmt.Fprintf(a.stderr, "spool: run %s\n", run.ID())
 		}
-		outcome, err := a.followRun(ctx, o, run, spec, signals)
+		t := &attachment{
+			run: run, tty: o.tty, eof: true, typed: typed, keys: o.keys, signals: signals, sizes: []*os.File{a.stdin, a.stdout},
+			printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), json: o.json},
+			react:   (&forwarder{run: run, terminal: terminal}).react,
+		}
+		if o.tty || spec.Stdin {
+			t.stdin = a.stdin
+		}
+		outcome, err := t.follow(ctx)
 		switch {
 		case errors.Is(err, errDetached), errors.Is(err, errHungUp):
 			return a.leave(ctx, o, run, err)
@@ -186,19 +197,6 @@ func (a *app) runSpec(ctx context.Context, o *runOptions, spec spool.Spec) error
 		}
 		return ended(outcome)
 	})
-}
-
-// followRun prints the output of a run and sends it input and signals.
-func (a *app) followRun(ctx context.Context, o *runOptions, run *spool.Run, spec spool.Spec, signals chan os.Signal) (spool.Outcome, error) {
-	t := &attachment{
-		run: run, tty: o.tty, eof: true, keys: o.keys, signals: signals, sizes: []*os.File{a.stdin, a.stdout},
-		printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), json: o.json},
-		react:   (&forwarder{run: run, terminal: isTerminal(a.stdin) || isTerminal(a.stdout)}).react,
-	}
-	if o.tty || spec.Stdin {
-		t.stdin = a.stdin
-	}
-	return t.follow(ctx)
 }
 
 // leave leaves a live run because the user detached or the terminal was closed.

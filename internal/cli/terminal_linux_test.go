@@ -376,6 +376,42 @@ func TestTerminalHangup(t *testing.T) {
 	w.exits(9)
 }
 
+// TestClosedTerminalKeepsRun checks that a run continues when its terminal is
+// gone: neither the end of input nor a failed write reaches it.
+func TestClosedTerminalKeepsRun(t *testing.T) {
+	state := t.TempDir()
+	keys, screen, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("spool", "run", "--tty", "--name", "kept", "--", "sh", "-c",
+		`echo ready; while read line; do [ "$line" = bye ] && exit 4; done; exit 5`)
+	cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "TERM=xterm", "GORACE="+raceOptions)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = screen, screen, screen
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	screen.Close()
+	shown, buf := "", make([]byte, 4096)
+	for !strings.Contains(shown, "ready") {
+		n, err := keys.Read(buf)
+		if err != nil {
+			t.Fatalf("%v after %q", err, shown)
+		}
+		shown += string(buf[:n])
+	}
+	keys.Close()
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 129 {
+		t.Errorf("the command ended with %v, want exit code 129", err)
+	}
+	a := typeIn(t, state, "attach", "kept")
+	a.see("to detach\r\n")
+	a.typed("bye\r")
+	a.exits(4)
+}
+
 // TestAttachInsideRefused checks that a process of a run can neither attach to
 // the run nor follow it on its terminal.
 func TestAttachInsideRefused(t *testing.T) {
