@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -18,11 +19,12 @@ import (
 	"github.com/spool-run/spool/internal/wire/execserver"
 )
 
-// demoScript counts slowly enough to watch.
-const demoScript = `i=1; while [ $i -le 12 ]; do echo "line $i of 12"; [ $i = 8 ] && echo "a word on stderr" >&2; i=$((i+1)); sleep 0.1; done; exit 7`
+// demoScript counts slowly enough to watch. It ends when it has read a line, which
+// the client sends after the cut.
+const demoScript = `i=1; while [ $i -le 12 ]; do echo "line $i of 12"; [ $i = 8 ] && echo "a word on stderr" >&2; i=$((i+1)); sleep 0.1; done; read -r _; exit 7`
 
-// demoCut is the event after which the demo cuts its own connection.
-const demoCut = 5
+// demoCut is in the event after which the demo cuts its own connection.
+const demoCut = "line 5 of 12"
 
 func (a *app) demoCommand() *cobra.Command {
 	return &cobra.Command{
@@ -66,24 +68,27 @@ func (a *app) demo(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, c.Close()) }()
 
 	run, err := spool.Start(ctx, c, spool.Spec{
-		Name: "demo", Argv: []string{"/bin/sh", "-c", demoScript}, EnvPolicy: &spool.EnvPolicy{Inherit: "core"},
+		Name: "demo", Argv: []string{"/bin/sh", "-c", demoScript}, Stdin: true, EnvPolicy: &spool.EnvPolicy{Inherit: "core"},
 	})
 	if err != nil {
 		return err
 	}
 	a.say("A server listens on %s; a client started run %s through it:\n", ln.Addr(), run.ID())
-	live, err := a.watch(ctx, run, func(e spool.Event) {
+	live, err := a.watch(ctx, run, func(e spool.Event) error {
 		a.say("%4d  %-7s %s", e.Seq, e.Kind, describe(e))
-		if e.Seq == demoCut {
-			a.say("      --- connection cut; the command keeps running ---")
-			wire.Cut()
-			a.say("      --- the client reconnects and continues after event %d ---", demoCut)
+		if !bytes.Contains(e.Bytes, []byte(demoCut)) {
+			return nil
 		}
+		a.say("      --- connection cut; the command keeps running ---")
+		wire.Cut()
+		a.say("      --- the client reconnects and continues after event %d ---", e.Seq)
+		_, err := io.WriteString(run.Stdin(ctx), "end\n")
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	again, err := a.watch(ctx, spool.Attach(backend, run.ID()), func(spool.Event) {})
+	again, err := a.watch(ctx, spool.Attach(backend, run.ID()), func(spool.Event) error { return nil })
 	if err != nil {
 		return err
 	}
@@ -116,13 +121,15 @@ func typedName() string {
 }
 
 // watch follows a run to its end and returns its events as JSON lines.
-func (a *app) watch(ctx context.Context, run *spool.Run, each func(spool.Event)) ([]byte, error) {
+func (a *app) watch(ctx context.Context, run *spool.Run, each func(spool.Event) error) ([]byte, error) {
 	var lines []byte
 	for e, err := range run.Events(ctx, 0) {
 		if err != nil {
 			return nil, err
 		}
-		each(e)
+		if err := each(e); err != nil {
+			return nil, err
+		}
 		lines = append(e.AppendJSON(lines), '\n')
 	}
 	return lines, nil
