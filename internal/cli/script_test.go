@@ -23,7 +23,14 @@ import (
 // built is a testing.M that also removes the binary that the tests built.
 type built struct{ *testing.M }
 
-func (b built) Run() int { return servertest.Main(b.M) }
+func (b built) Run() int {
+	// A program that was started with SIGHUP ignored, as by nohup, starts others
+	// that way. A signal that it handles has its default effect in them.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	return servertest.Main(b.M)
+}
 
 func TestMain(m *testing.M) {
 	testscript.Main(built{m}, map[string]func(){
@@ -46,11 +53,6 @@ func TestScripts(t *testing.T) {
 	}
 	cache = filepath.Join(cache, "spool-test", "sandbox")
 	prepareSandbox(t, cache)
-	// A program that was started with SIGHUP ignored, as by nohup, starts others
-	// that way. A signal that it handles has its default effect in them.
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	t.Cleanup(func() { signal.Stop(hangups) })
 	source, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
