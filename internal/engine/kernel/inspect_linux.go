@@ -30,6 +30,14 @@ type inspection struct {
 	number      int64
 }
 
+// finish answers the question. Inspect reads the first answer only.
+func (i *inspection) finish(r inspected) {
+	select {
+	case i.reply <- r:
+	default:
+	}
+}
+
 // inspected is the answer to a question, or an error.
 type inspected struct {
 	answer inspect.Answer
@@ -70,11 +78,11 @@ var (
 func (s *session) queueInspection(i *inspection) {
 	switch {
 	case s.shutdown != nil:
-		i.reply <- inspected{err: spool.ErrEnded}
+		i.finish(inspected{err: spool.ErrEnded})
 	case s.turns.Busy():
-		i.reply <- inspected{err: errInspectBusy}
+		i.finish(inspected{err: errInspectBusy})
 	case s.interp == nil || !s.interp.killed.IsZero():
-		i.reply <- inspected{err: errInspectNothing}
+		i.finish(inspected{err: errInspectNothing})
 	default:
 		s.inspections = append(s.inspections, i)
 	}
@@ -107,7 +115,7 @@ func (s *session) handleInspected(m dict) {
 	s.inspections = s.inspections[1:]
 	v, _ := m["v"].(dict)
 	if why := text(v, "error"); why != "" || v == nil {
-		i.reply <- inspected{err: errors.New("ask the interpreter: " + why)}
+		i.finish(inspected{err: errors.New("ask the interpreter: " + why)})
 		return
 	}
 	a := inspect.Answer{Text: truncateMiddle(text(v, "text")), Start: int(number(v, "start"))}
@@ -117,7 +125,7 @@ func (s *session) handleInspected(m dict) {
 			a.Matches = append(a.Matches, match)
 		}
 	}
-	i.reply <- inspected{answer: a}
+	i.finish(inspected{answer: a})
 }
 
 // inspectionDeadline is when checkInspection has something to do, or zero.
@@ -138,8 +146,7 @@ func (s *session) checkInspection(now time.Time) {
 	i := s.inspections[0]
 	if !i.interrupted {
 		i.interrupted, i.deadline = true, now.Add(s.schedule.secondInterrupt)
-		i.reply <- inspected{err: errInspectTimeout}
-		i.reply = make(chan inspected, 1) // the answer is not needed
+		i.finish(inspected{err: errInspectTimeout})
 		s.signal(unix.SIGINT)
 		return
 	}
@@ -149,10 +156,7 @@ func (s *session) checkInspection(now time.Time) {
 // failInspections answers the questions of an interpreter that has ended.
 func (s *session) failInspections() {
 	for _, i := range s.inspections {
-		select {
-		case i.reply <- inspected{err: errInspectNothing}:
-		default:
-		}
+		i.finish(inspected{err: errInspectNothing})
 	}
 	s.inspections = nil
 }
