@@ -24,7 +24,7 @@ func (k *keySequence) Set(text string) error {
 	for key := range strings.SplitSeq(text, ",") {
 		letter, isCtrl := strings.CutPrefix(strings.ToLower(key), "ctrl-")
 		switch {
-		case isCtrl && len(letter) == 1 && (letter[0] >= 'a' && letter[0] <= 'z' || strings.Contains(`@[\]^_`, letter)):
+		case isCtrl && len(letter) == 1 && (letter[0] >= 'a' && letter[0] <= 'z' || strings.IndexByte(`@[\]^_`, letter[0]) >= 0):
 			keys = append(keys, ctrl(letter[0]))
 		case len(key) == 1 && key[0] > ' ' && key[0] < 0x7f:
 			keys = append(keys, key[0])

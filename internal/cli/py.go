@@ -151,8 +151,7 @@ func (a *app) py(ctx context.Context, o *pyOptions) error {
 			return usageErrorf("times must not be negative")
 		}
 	}
-	switch {
-	case o.json && (o.coded || o.file != ""):
+	if o.json && (o.coded || o.file != "") {
 		return usageErrorf("with --json the cells come from stdin")
 	}
 	if err := a.checkEnvFrom(o.envFrom); err != nil {
