@@ -228,6 +228,8 @@ func (z *zygote) start(c candidate, l *launchSpec) error {
 	}
 	z.mu.Lock()
 	z.sock = os.NewFile(uintptr(fds[0]), "zygote")
+	// Set before the zygote starts: a drop from here on replaces it and must not be undone.
+	_ = z.sock.SetReadDeadline(time.Now().Add(zygoteBootTimeout)) // a socket always takes one
 	gone := z.dropped
 	z.mu.Unlock()
 	if gone {
@@ -240,11 +242,7 @@ func (z *zygote) start(c candidate, l *launchSpec) error {
 		Path: c.path, Argv: runnerArgs(c.path, "zygote", strings.Join(l.cfg.Preload, ",")), Env: c.activate(l.env), Dir: "/",
 		Files: []uintptr{uintptr(z.engine.null), uintptr(z.log), uintptr(z.log), uintptr(fds[1]), uintptr(z.engine.lifePipe[0])},
 	})
-	if err != nil {
-		return err
-	}
-	_ = z.sock.SetReadDeadline(time.Now().Add(zygoteBootTimeout)) // a socket always takes one
-	return nil
+	return err
 }
 
 // serve handles the messages of the zygote until it ends or is dropped.
