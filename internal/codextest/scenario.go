@@ -164,14 +164,16 @@ EOF
 }
 
 // InteractivePTY checks a command on a terminal: it has a terminal, reads what
-// the model types, and is interrupted by ^C.
+// the model types, and is interrupted by ^C. It ends only after the model has had
+// the time to see all of its output: codex's own server may lose what a terminal
+// prints just before the end.
 func InteractivePTY(t testing.TB, serverURL string) {
 	dir := t.TempDir()
 	ready := fifotest.New(t, dir, "ready")
 
 	_, outs := begin(t, serverURL, dir,
 		Run(Command{
-			Cmd: `trap 'echo interrupted; exit 7' INT
+			Cmd: `trap 'echo interrupted; echo >ready; read -r last; exit 7' INT
 test -t 0 && test -t 1 && test -t 2 && echo "on a terminal"
 printf 'name? '
 echo >ready
@@ -184,12 +186,13 @@ echo "not interrupted"`,
 			YieldMillis: 250,
 		}),
 		WriteStdin("ada\n", 0).When(ready.Wait),
-		WriteStdin("\x03", untilExit).When(ready.Wait),
+		WriteStdin("\x03", 0).When(ready.Wait),
+		WriteStdin("bye\n", untilExit).When(ready.Wait),
 		modeltest.Say("done"),
 	).end(t)
 
-	if len(outs) != 3 {
-		t.Fatalf("the model saw %d outputs, want 3: %+v", len(outs), outs)
+	if len(outs) != 4 {
+		t.Fatalf("the model saw %d outputs, want 4: %+v", len(outs), outs)
 	}
 	// The split of the text between the outputs depends on timing.
 	var screen strings.Builder
@@ -207,7 +210,7 @@ echo "not interrupted"`,
 	if outs[0].Session == 0 || outs[1].Session != outs[0].Session {
 		t.Errorf("sessions are %d and %d, want one", outs[0].Session, outs[1].Session)
 	}
-	if o := outs[2]; !o.Exited || o.ExitCode != 7 {
+	if o := outs[3]; !o.Exited || o.ExitCode != 7 {
 		t.Errorf("after ^C: want exit code 7, got %q", o.Raw)
 	}
 }
