@@ -32,7 +32,8 @@ var mayImport = map[string][]string{
 	"internal/engine/audit":                     {"", "internal/engine"},
 	"internal/engine/turns":                     {"", "internal/engine"},
 	"internal/engine/enginetest":                {"", "internal/engine", "internal/eventlog"},
-	"internal/engine/process":                   {"", "internal/engine", "internal/launch", "internal/meter", "internal/gopool", "internal/environ", "internal/spare", "internal/reactor", "internal/limits"},
+	"internal/isolate":                          {"", "internal/fdpass", "internal/flock", "internal/seccomp", "internal/strict"},
+	"internal/engine/process":                   {"", "internal/engine", "internal/isolate", "internal/launch", "internal/meter", "internal/gopool", "internal/environ", "internal/spare", "internal/reactor", "internal/limits"},
 	"internal/engine/kernel":                    {"", "internal/inspect", "internal/engine", "internal/engine/turns", "internal/launch", "internal/meter", "internal/environ", "internal/spare", "internal/strict", "internal/reactor", "internal/limits", "internal/fdpass", "internal/privatedir"},
 	"internal/engine/agents":                    {"", "internal/engine", "internal/engine/turns", "internal/launch", "internal/environ", "internal/engine/agents/talk", "internal/engine/agents/policy", "internal/engine/agents/sessions", "internal/engine/agents/codex", "internal/engine/agents/claude", "internal/engine/agents/opencode", "internal/engine/agents/pi", "internal/engine/agents/acp", "internal/wire/rpc", "internal/flock", "internal/strict", "internal/limits", "internal/tail", "internal/privatedir"},
 	"internal/engine/agents/talk":               {"", "internal/wire/rpc"},
@@ -115,7 +116,7 @@ var foreign = map[string][]string{
 	"github.com/spf13/cobra":                          {"internal/cli"},
 	"github.com/spf13/pflag":                          {"internal/cli"},
 	"github.com/tetratelabs/wazero":                   {"internal/engine/sandbox/wasipy"},
-	"golang.org/x/sys":                                {"internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/vfs", "internal/engine/sandbox/wasipy", "internal/launch", "internal/store", "internal/keeper", "internal/cli", "local", "internal/wire/execserver", "bench", "internal/codextest", "internal/torture", "internal/environ", "internal/seccomp", "internal/reactor", "internal/fdpass", "internal/peer", "internal/probe", "internal/doctor"},
+	"golang.org/x/sys":                                {"internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/vfs", "internal/engine/sandbox/wasipy", "internal/launch", "internal/store", "internal/keeper", "internal/cli", "local", "internal/wire/execserver", "bench", "internal/codextest", "internal/torture", "internal/environ", "internal/seccomp", "internal/reactor", "internal/fdpass", "internal/peer", "internal/probe", "internal/doctor", "internal/isolate"},
 	"golang.org/x/term":                               {"internal/cli", "internal/torture"},
 	"github.com/google/go-cmp":                        {"internal/engine/agents/talk/talktest", "internal/host/backendtest", "internal/engine/enginetest", "internal/codextest"},
 }

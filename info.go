@@ -36,6 +36,8 @@ type Info struct {
 	// and TurnOutcome how the last turn that is done ended.
 	Title       string      `json:"title,omitempty"`
 	TurnOutcome TurnOutcome `json:"turn_outcome,omitempty"`
+	// Isolation is what the run is kept from, and how; nil without a request.
+	Isolation *Isolation `json:"isolation,omitempty"`
 	// Details are what the engine says about the run: for kernels and
 	// sandboxes a python.Details. Only [Backend.Stat] fills them in.
 	Details json.RawMessage `json:"details,omitempty"`

@@ -115,6 +115,11 @@ func (i *Info) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, i.Bytes, 10)
 	dst = appendMember(dst, `,"title":`, i.Title)
 	dst = appendMember(dst, `,"turn_outcome":`, string(i.TurnOutcome))
+	if i.Isolation != nil {
+		if b, err := json.Marshal(i.Isolation); err == nil { // strings always encode
+			dst = append(append(dst, `,"isolation":`...), b...)
+		}
+	}
 	if len(i.Details) > 0 {
 		dst = append(dst, `,"details":`...)
 		dst = append(dst, i.Details...)

@@ -48,6 +48,8 @@ type Spec struct {
 	Stdin bool `json:"stdin,omitempty"`
 
 	Limits Limits `json:"limits,omitzero"`
+	// Isolation is what the run must be kept from; nil means nothing.
+	Isolation *Isolation `json:"isolation,omitempty"`
 	// Config is what the named engine needs beyond this.
 	Config json.RawMessage `json:"config,omitempty"`
 }

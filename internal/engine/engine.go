@@ -18,6 +18,19 @@ type Engine interface {
 	Start(ctx context.Context, spec spool.Spec, out Sink) (Session, error)
 }
 
+// Isolator is an [Engine] that takes a spec with an isolation. The host refuses
+// such a spec for all other engines.
+type Isolator interface {
+	// Isolates has no effect.
+	Isolates()
+}
+
+// Isolated is a [Session] that says what its run is kept from.
+type Isolated interface {
+	// Isolation returns what the run has, or nil without a request.
+	Isolation() *spool.Isolation
+}
+
 // Session is one live run.
 type Session interface {
 	// Pid returns the process id of the leader, or zero if there is none.

@@ -270,10 +270,20 @@ func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 
 // same acknowledges a repeated start. Another run with the same id is an error.
 func same(info spool.Info, spec spool.Spec) (spool.Info, error) {
-	if info.Engine != spec.Engine || !slices.Equal(info.Argv, spec.Argv) || info.Cwd != spec.Cwd {
+	if info.Engine != spec.Engine || !slices.Equal(info.Argv, spec.Argv) || info.Cwd != spec.Cwd || !sameIsolation(info.Isolation, spec.Isolation) {
 		return spool.Info{}, fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)
 	}
 	return info, nil
+}
+
+// sameIsolation reports whether a run has the isolation that a repeated start asks
+// for.
+func sameIsolation(has, wants *spool.Isolation) bool {
+	if has == nil || wants == nil {
+		return has == nil && wants == nil
+	}
+	return has.Profile == wants.Profile && slices.Equal(has.Writable, wants.Writable) && slices.Equal(has.Protected, wants.Protected) &&
+		slices.Equal(has.Readable, wants.Readable) && slices.Equal(has.Hidden, wants.Hidden) && slices.Equal(has.Hosts, wants.Hosts)
 }
 
 // reserve registers a run with that id, or returns the existing one.
@@ -281,7 +291,7 @@ func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing b
 	info := spool.Info{
 		ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels,
 		Argv: spec.Argv, Cwd: spec.Cwd, TTY: spec.TTY != nil,
-		Owner: h.id, Created: time.Now().UTC().Round(0), State: spool.StateRunning,
+		Isolation: spec.Isolation, Owner: h.id, Created: time.Now().UTC().Round(0), State: spool.StateRunning,
 	}
 	h.mu.Lock()
 	if h.closed {
@@ -307,6 +317,10 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 	e, err := h.engine(spec.Engine)
 	if err != nil {
 		return err
+	}
+	if _, ok := e.(engine.Isolator); spec.Isolation != nil && !ok {
+		return &spool.StartError{Reason: engine.StartUnsupported, Hint: "start the run without an isolation",
+			Err: fmt.Errorf("isolation_unavailable: engine %s does not isolate its runs", spec.Engine)}
 	}
 	memory := DefaultMemoryLog
 	var tier eventlog.Tier

@@ -62,6 +62,9 @@ func (r *run) begin(s engine.Session) {
 	r.mu.Lock()
 	r.session = s
 	r.info.Pid = s.Pid()
+	if i, ok := s.(engine.Isolated); ok {
+		r.info.Isolation = i.Isolation()
+	}
 	r.mu.Unlock()
 	r.input.begin(s)
 	if r.journal != nil {

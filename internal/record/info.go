@@ -23,7 +23,31 @@ func AppendInfo(dst []byte, i *spool.Info) []byte {
 	dst = binary.AppendVarint(dst, int64(i.Pid))
 	dst = appendTime(dst, i.Created)
 	dst = appendText(dst, i.Details)
-	return appendProgress(dst, i)
+	return appendIsolation(appendProgress(dst, i), i.Isolation)
+}
+
+// appendIsolation appends the JSON form, empty for none: isolation is rare.
+func appendIsolation(dst []byte, i *spool.Isolation) []byte {
+	if i == nil {
+		return appendText(dst, "")
+	}
+	b, err := json.Marshal(i)
+	if err != nil { // strings always encode
+		b = nil
+	}
+	return appendText(dst, b)
+}
+
+func (m *message) isolation() *spool.Isolation {
+	b := m.bytes()
+	if len(b) == 0 {
+		return nil
+	}
+	i := new(spool.Isolation)
+	if err := json.Unmarshal(b, i); err != nil {
+		m.b, m.err = nil, fmt.Errorf("isolation: %w", err)
+	}
+	return i
 }
 
 // DecodeInfo is the inverse of [AppendInfo].
@@ -39,6 +63,7 @@ func DecodeInfo(b []byte) (i spool.Info, err error) {
 		i.Details = json.RawMessage(details)
 	}
 	m.progress(&i)
+	i.Isolation = m.isolation()
 	if m.err != nil {
 		return spool.Info{}, fmt.Errorf("decode description: %w", m.err)
 	}

@@ -59,7 +59,8 @@ func AppendStart(dst []byte, start *Start) ([]byte, error) {
 			return nil, fmt.Errorf("encode start: %w", err)
 		}
 	}
-	return appendText(dst, policy), nil
+	dst = appendText(dst, policy)
+	return appendIsolation(dst, p.Isolation), nil
 }
 
 // DecodeStart is the inverse of [AppendStart]. What a later version adds comes
@@ -89,6 +90,7 @@ func DecodeStart(b []byte) (start Start, err error) {
 			return Start{}, fmt.Errorf("decode start: %w", err)
 		}
 	}
+	p.Isolation = m.isolation()
 	if m.err != nil {
 		return Start{}, fmt.Errorf("decode start: %w", m.err)
 	}

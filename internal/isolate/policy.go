@@ -1,0 +1,143 @@
+package isolate
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spool-run/spool"
+)
+
+// The mechanisms.
+const (
+	Namespaces = "namespaces" // a sandbox of namespaces
+	Landlock   = "landlock"   // Landlock and a filter of system calls
+)
+
+// Policy is a request with nothing left open: every path is absolute and clean,
+// and the guarantees are those of the profile and the request, without waivers.
+type Policy struct {
+	Profile   Profile
+	Need      Set // must be proven
+	Waived    Set // may lack
+	Writable  []string
+	Protected []string // below writable paths
+	Readable  []string // only meaningful with Reads
+	Hidden    []string
+	Hosts     []string
+	Mechanism string // the only one to use; empty for any
+	Cwd       string
+}
+
+// Isolates reports whether a request asks for anything.
+func Isolates(i *spool.Isolation) bool {
+	return i != nil && (i.Profile != "" && i.Profile != string(None) || len(i.Guarantees) > 0)
+}
+
+// NewPolicy checks a request and completes it for a run in a working directory.
+func NewPolicy(i *spool.Isolation, cwd string) (*Policy, error) {
+	profile, err := ParseProfile(i.Profile)
+	if err != nil {
+		return nil, err
+	}
+	p := &Policy{Profile: profile, Hosts: i.Hosts, Mechanism: i.Mechanism, Cwd: filepath.Clean(cwd)}
+	if !filepath.IsAbs(cwd) {
+		return nil, fmt.Errorf("isolation needs an absolute working directory, not %q", cwd)
+	}
+	more, err := ParseSet(i.Guarantees)
+	if err != nil {
+		return nil, err
+	}
+	if p.Waived, err = ParseSet(i.Waive); err != nil {
+		return nil, fmt.Errorf("waive: %w", err)
+	}
+	wants := profile.Guarantees().With(more...)
+	for _, g := range p.Waived {
+		if more.Has(g) {
+			return nil, fmt.Errorf("the guarantee %s is both required and waived", g)
+		}
+		if !wants.Has(g) {
+			return nil, fmt.Errorf("profile %s has no guarantee %s to waive", profile, g)
+		}
+	}
+	p.Need = wants.Without(p.Waived)
+	switch i.Mechanism {
+	case "", Namespaces, Landlock:
+	default:
+		return nil, fmt.Errorf("no isolation mechanism %q: there are %s, %s", i.Mechanism, Namespaces, Landlock)
+	}
+	if len(i.Hosts) > 0 && !wants.Has(Proxied) {
+		return nil, fmt.Errorf("hosts need the guarantee NP, which profile %s has not: use profile %s", profile, NetAllow)
+	}
+	if wants.Has(Proxied) && wants.Has(NoNetwork) {
+		return nil, errors.New("the guarantees N0 and NP exclude each other")
+	}
+	if len(i.Readable) > 0 && !wants.Has(Reads) {
+		return nil, fmt.Errorf("readable paths need the guarantee R, which profile %s has not", profile)
+	}
+	writable := i.Writable
+	if len(writable) == 0 && profile != ReadOnly && wants.Has(Writes) {
+		writable = []string{"."}
+	}
+	if p.Writable, err = paths("writable", writable, []string{p.Cwd}); err != nil {
+		return nil, err
+	}
+	if len(i.Protected) > 0 && !wants.Has(Protects) {
+		return nil, fmt.Errorf("protected paths need the guarantee P, which profile %s has not: use profile %s", profile, WorkspaceWrite)
+	}
+	if p.Protected, err = paths("protected", i.Protected, p.Writable); err != nil {
+		return nil, err
+	}
+	if p.Readable, err = paths("readable", i.Readable, []string{p.Cwd}); err != nil {
+		return nil, err
+	}
+	if p.Hidden, err = paths("hidden", i.Hidden, []string{p.Cwd}); err != nil {
+		return nil, err
+	}
+	for _, path := range p.Protected {
+		if !slices.ContainsFunc(p.Writable, func(root string) bool { return Below(root, path) }) {
+			return nil, fmt.Errorf("the protected path %s is below no writable path", path)
+		}
+	}
+	return p, nil
+}
+
+// paths makes every path absolute below each base, sorted so that a directory
+// comes before what is in it.
+func paths(what string, list, bases []string) ([]string, error) {
+	var result []string
+	for _, path := range list {
+		if path == "" || strings.ContainsRune(path, 0) {
+			return nil, fmt.Errorf("%s path %q: not a path", what, path)
+		}
+		if filepath.IsAbs(path) {
+			result = append(result, filepath.Clean(path))
+			continue
+		}
+		for _, base := range bases {
+			joined := filepath.Join(base, path)
+			if !Below(base, joined) {
+				return nil, fmt.Errorf("%s path %q: it leads out of %s", what, path, base)
+			}
+			result = append(result, joined)
+		}
+	}
+	slices.Sort(result)
+	return slices.Compact(result), nil
+}
+
+// Below reports whether a clean path is a directory itself or in it.
+func Below(dir, path string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+// Report is what a run with the policy has, for [spool.Info].
+func (p *Policy) Report(request *spool.Isolation, mechanism string, has Set) *spool.Isolation {
+	r := *request
+	r.Profile = string(p.Profile)
+	r.Mechanism = mechanism
+	r.Guarantees = has.Strings()
+	return &r
+}
