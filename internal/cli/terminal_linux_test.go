@@ -90,7 +90,7 @@ func (c *terminal) settings() unix.Termios {
 // see waits until the output contains text, and drops the output up to its end.
 func (c *terminal) see(text string) {
 	c.t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		if _, after, ok := strings.Cut(c.shown, text); ok {
 			c.shown = after
@@ -130,7 +130,7 @@ func (c *terminal) exits(code int) {
 			waiting = false
 		case b := <-c.output:
 			c.shown += string(b)
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			c.t.Fatalf("the command does not exit; shown: %q", c.shown)
 		}
 	}

@@ -70,7 +70,7 @@ func say(t *testing.T, h *host.Host, id spool.RunID, line string) {
 // end follows a run to its end and returns its output and its outcome.
 func end(t *testing.T, h *host.Host, id spool.RunID) (string, spool.Outcome) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out []byte
 	var outcome spool.Outcome
@@ -246,7 +246,7 @@ func TestEndIsNeverWritten(t *testing.T) {
 
 func waitFor(t *testing.T, h *host.Host, id spool.RunID, seq spool.Seq) {
 	t.Helper()
-	page, err := h.Read(t.Context(), id, spool.Query{After: seq - 1, Wait: 10 * time.Second})
+	page, err := h.Read(t.Context(), id, spool.Query{After: seq - 1, Wait: time.Minute})
 	if err != nil || len(page.Events) == 0 {
 		t.Fatalf("%s: %+v, %v", id, page, err)
 	}

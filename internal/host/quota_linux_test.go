@@ -70,7 +70,7 @@ func TestQuota(t *testing.T) {
 
 func awaitGone(t *testing.T, h *host.Host, id spool.RunID) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
 		if _, err := h.Stat(ctx, id); errors.Is(err, spool.ErrNotFound) {
@@ -137,7 +137,7 @@ func TestOrphans(t *testing.T) {
 	if err := h.Register(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
 		if info, err := h.Stat(ctx, "tree"); err == nil && info.State == spool.StateClosed {

@@ -58,7 +58,7 @@ func dial(t *testing.T, p *Proxy) *net.TCPConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(time.Minute))
 	t.Cleanup(func() { c.Close() })
 	return c.(*net.TCPConn)
 }

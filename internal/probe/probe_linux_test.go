@@ -76,7 +76,7 @@ var works = func() map[string]func() error {
 
 // tryOne prints how a probe ends, as an answer.
 func tryOne(name string) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var a answer
 	if err := probes[name](ctx); err != nil {

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
 // TestSpool runs a short torture of the real binary.
 func TestSpool(t *testing.T) {
 	report, err := torture.Run(t.Context(), torture.Options{
-		Seed: 1, Binary: servertest.Binary(t), Dir: t.TempDir(), Duration: 6 * time.Second, Grace: 3 * time.Second,
+		Seed: 1, Binary: servertest.Binary(t), Dir: t.TempDir(), Duration: 6 * time.Second, Grace: 8 * time.Second,
 		Faults:  []torture.Fault{torture.Cut, torture.Stall, torture.Worker, torture.Server, torture.Keeper, torture.Upgrade},
 		Clients: 3, Natives: 1,
 	})

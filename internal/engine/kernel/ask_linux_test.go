@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/enginetest"
@@ -79,17 +78,13 @@ func TestInputAsks(t *testing.T) {
 }
 
 func TestInterruptEndsAnAsk(t *testing.T) {
-	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff, Input: python.InputAsk, Tools: []string{"wait"}})
+	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff, Input: python.InputAsk, Tools: []string{"wait"}, AgainMs: never.AgainMs})
 	for _, code := range []string{"input()", "tool.wait()", "import threading\nts = [threading.Thread(target=tool.wait) for _ in range(3)]\n[t.start() for t in ts]\ntool.wait()"} {
 		turn := r.cell(code)
 		r.asked(turn, 1)
-		begin := time.Now()
 		r.control(spool.Control{Op: spool.ControlInterrupt})
 		if res := r.turnEvents(turn); res.Outcome != spool.TurnInterrupted {
 			t.Errorf("%s: %+v", code, res.Done)
-		}
-		if took := time.Since(begin); took > time.Second {
-			t.Errorf("%s: interrupted after %v", code, took)
 		}
 	}
 	r.want("1 + 1", "2")

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/kernel"
@@ -80,7 +79,6 @@ func cleanShutdown(t *testing.T, l lab) {
 	for range 6 {
 		s := l.start(t)
 		s.ok("x = 1")
-		began := time.Now()
 		if err := s.run.Stop(s.ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -88,11 +86,8 @@ func cleanShutdown(t *testing.T, l lab) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if outcome != (spool.Outcome{Kind: spool.Exited}) {
+		if outcome != (spool.Outcome{Kind: spool.Exited}) { // no signal was needed
 			t.Errorf("outcome %v", outcome)
-		}
-		if d := time.Since(began); d > kernel.DefaultGrace {
-			t.Errorf("a clean end took %v", d)
 		}
 	}
 }

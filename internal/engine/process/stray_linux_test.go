@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/enginetest"
@@ -32,7 +31,7 @@ func TestKillOfMovedProcess(t *testing.T) {
 		}
 		t.Skipf("make a control group: %v", err)
 	}
-	defer await(t, "removed", 5*time.Second, func() bool { return os.Remove(other) == nil })
+	defer await(t, "removed", enginetest.Patience, func() bool { return os.Remove(other) == nil })
 
 	move := "echo 0 >" + other + "/cgroup.procs && echo $$ && "
 	s, log := start(t, e, shell("sh -c '"+move+"exec sleep 1000' & "+move+"wait"))
@@ -41,7 +40,7 @@ func TestKillOfMovedProcess(t *testing.T) {
 	if got := enginetest.Wait(t, s); got.Signal != "SIGKILL" {
 		t.Errorf("outcome is %v", got)
 	}
-	await(t, "dead", 5*time.Second, func() bool { return len(alive(pids)) == 0 })
+	await(t, "dead", enginetest.Patience, func() bool { return len(alive(pids)) == 0 })
 	if dump := log.Dump(t); !strings.Contains(dump, "2 processes had left the control group; killed by their pidfds") {
 		t.Errorf("the log does not say what was needed:\n%s", dump)
 	}

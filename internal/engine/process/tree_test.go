@@ -107,12 +107,8 @@ func TestStopEndsEscapees(t *testing.T) {
 				if n := len(alive(pids)); n != 81 {
 					t.Fatalf("%d of 81 processes are alive", n)
 				}
-				begin := time.Now()
-				control(t, s, spool.Control{Op: op})
+				control(t, s, spool.Control{Op: op, Grace: time.Hour}) // no process needs it
 				enginetest.Wait(t, s)
-				if took := time.Since(begin); took > time.Second {
-					t.Errorf("the tree ended after %v", took)
-				}
 				if left := alive(pids); len(left) > 0 {
 					t.Errorf("%d processes are left: %v", len(left), left)
 				}

@@ -33,7 +33,7 @@ func removesFinished(t *testing.T, b spool.Backend) {
 	}
 	before, err := remover.Storage(ctx)
 	// The files of a run are complete a moment after readers see its end.
-	for began := time.Now(); err == nil && before.LiveRuns > 1 && time.Since(began) < 5*time.Second; {
+	for began := time.Now(); err == nil && before.LiveRuns > 1 && time.Since(began) < time.Minute; {
 		before, err = remover.Storage(ctx)
 	}
 	if err != nil {

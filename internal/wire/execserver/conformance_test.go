@@ -32,7 +32,7 @@ var update = flag.Bool("update", false, "rewrite testdata/*.txtar: from the refe
 
 // patience is how long a test waits for an expected event. It passes only when
 // something is broken.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // TestConformance runs the dialogues in testdata against our server. It runs
 // files that say "reference: same" against the real codex exec-server as well,

@@ -40,7 +40,7 @@ func TestDetachedSessionEndsWithItsProcesses(t *testing.T) {
 func TestResumeLosesNothing(t *testing.T) {
 	url, _ := newServer(t, execserver.Options{})
 	p, id := session(t, url)
-	p.mustCall(t, "process/start", shell("p", "i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo $i; sleep 0.002; done"), nil)
+	p.mustCall(t, "process/start", shell("p", "i=0; while :; do i=$((i+1)); echo $i; sleep 0.002; done"), nil)
 	seen := make(map[uint64]bool)
 	last := func(p *peer) (after uint64) {
 		p.mu.Lock()
@@ -71,9 +71,6 @@ func TestResumeLosesNothing(t *testing.T) {
 		p.mustCall(t, "process/read", map[string]any{"processId": "p", "afterSeq": at}, &r)
 		for _, c := range r.Chunks {
 			seen[c.Seq] = true
-		}
-		if r.Closed {
-			t.Fatal("the process ended too early for this test")
 		}
 		next := r.NextSeq
 		p.until(t, "what follows the read", func() bool { return p.notes["p"][next] != nil })

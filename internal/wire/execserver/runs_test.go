@@ -208,7 +208,7 @@ func TestRunUnfollow(t *testing.T) {
 	c.must("run/stat", runproto.RunParams{Run: id}, nil)
 	c.must("run/close_stdin", runproto.RunParams{Run: id}, nil)
 	var page runproto.ReadResult
-	c.must("run/read", runproto.ReadParams{Run: id, After: 1, WaitMs: 10_000}, &page)
+	c.must("run/read", runproto.ReadParams{Run: id, After: 1, WaitMs: 60_000}, &page)
 	if len(page.Events) == 0 || string(page.Events[0].Bytes) != "two\n" {
 		t.Errorf("after unfollow: %v", page.Events)
 	}

@@ -167,8 +167,9 @@ func TestSubjectsCannotResumeEachOthersSessions(t *testing.T) {
 func TestConnectionEndsWithItsToken(t *testing.T) {
 	for _, kind := range tokenKinds(t) {
 		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
 			url, _ := newServer(t, execserver.Options{Auth: kind.auth(t)})
-			const lives = 500 * time.Millisecond
+			const lives = 2 * time.Second
 			before := time.Now()
 			short := dialAs(t, url, kind.token(t, "alice", lives))
 			long := dialAs(t, url, kind.token(t, "alice", time.Hour))
@@ -304,7 +305,7 @@ func TestWrongTokensDoNotSlowClients(t *testing.T) {
 		})
 	}
 	busyStat, busyDial, rounds := time.Duration(0), time.Duration(0), 0
-	for ; left.Load() > 0; rounds++ {
+	for ; rounds == 0 || left.Load() > 0; rounds++ {
 		busyStat, busyDial = busyStat+median(20, stat), busyDial+median(5, dial)
 	}
 	cancel()
@@ -322,7 +323,7 @@ func TestWrongTokensDoNotSlowClients(t *testing.T) {
 	busyStat, busyDial = busyStat/time.Duration(rounds), busyDial/time.Duration(rounds)
 	t.Logf("stat %v (quiet %v), dial %v (quiet %v), statuses %v", busyStat, quietStat, busyDial, quietDial, all)
 	// The clients of the wrong tokens compete for the same processors.
-	const noise = 20 * time.Millisecond
+	const noise = 200 * time.Millisecond
 	if busyStat > 10*quietStat+noise || busyDial > 10*quietDial+noise {
 		t.Errorf("stat takes %v instead of %v, dial %v instead of %v", busyStat, quietStat, busyDial, quietDial)
 	}

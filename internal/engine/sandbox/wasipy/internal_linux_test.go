@@ -272,7 +272,7 @@ func TestWorkerStartFailure(t *testing.T) {
 	b, pl := testPool(t, 1)
 	pl.cfg.Worker = func(...string) *exec.Cmd { return BuiltWorker("no such verb", "") }
 	c := openTest(t, b)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if res, err := c.Run(ctx, guest.Script{Code: "1"}, quietHost{}); err == nil || !strings.Contains(err.Error(), "unknown verb") {
 		t.Errorf("%+v %v", res, err)

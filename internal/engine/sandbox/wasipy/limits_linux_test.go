@@ -120,13 +120,16 @@ func TestUnansweredAskEndsWithTheScript(t *testing.T) {
 			<-ctx.Done()
 			return guest.Reply{Error: &guest.ReplyError{Code: guest.CodeTimedOut, Message: "ended"}}.Encode()
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		res, err := c.Run(ctx, guest.Script{Code: "import spool\nwhile True:\n    try: spool.fs.read('/x')\n    except BaseException: pass"}, h)
-		if took := time.Since(began); err != nil || res.EndedBy != guest.Killed || took > 50*time.Millisecond+late {
-			t.Errorf("%+v %v after %v", res, err, took)
-		}
+		inTime(t, func() time.Duration {
+			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			defer cancel()
+			deadline, _ := ctx.Deadline()
+			res, err := c.Run(ctx, guest.Script{Code: "import spool\nwhile True:\n    try: spool.fs.read('/x')\n    except BaseException: pass"}, h)
+			if err != nil || res.EndedBy != guest.Killed {
+				t.Fatalf("%+v %v", res, err)
+			}
+			return time.Since(deadline)
+		})
 	})
 }
 
@@ -222,7 +225,7 @@ func TestInterruptRaisesKeyboardInterrupt(t *testing.T) {
 			}
 			over := make(chan guest.Result)
 			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
 				res, err := c.Run(ctx, guest.Script{Code: imports + "x = 1\ntry:\n    print('go')\n    " + code + "\nfinally: print('after')"}, h)
 				if err != nil {

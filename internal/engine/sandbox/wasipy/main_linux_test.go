@@ -195,7 +195,7 @@ func (h *host) stderr() string { h.mu.Lock(); defer h.mu.Unlock(); return h.err.
 // await waits until the output holds a text.
 func (h *host) await(t testing.TB, text string) {
 	t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(time.Minute)
 	for !strings.Contains(h.stdout(), text) {
 		select {
 		case <-h.wrote:
