@@ -92,6 +92,7 @@ var mayImport = map[string][]string{
 	"internal/testcache":                        {"internal/flock"},
 	"internal/npmtest":                          {"internal/testcache"},
 	"internal/fifotest":                         {},
+	"internal/leaktest":                         {},
 	"internal/modeltest":                        {},
 	"internal/pyodidetest":                      {"internal/npmtest", "internal/testcache"},
 	"internal/codextest":                        {"internal/fifotest", "internal/modeltest", "internal/netcut", "internal/npmtest", "internal/tether"},
@@ -118,6 +119,7 @@ var foreign = map[string][]string{
 	"github.com/tetratelabs/wazero":                   {"internal/engine/sandbox/wasipy"},
 	"golang.org/x/sys":                                {"internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/vfs", "internal/engine/sandbox/wasipy", "internal/launch", "internal/store", "internal/keeper", "internal/cli", "local", "internal/wire/execserver", "bench", "internal/codextest", "internal/torture", "internal/environ", "internal/seccomp", "internal/reactor", "internal/fdpass", "internal/peer", "internal/probe", "internal/doctor", "internal/isolate"},
 	"golang.org/x/term":                               {"internal/cli", "internal/torture"},
+	"go.uber.org/goleak":                              {"internal/leaktest"},
 	"github.com/google/go-cmp":                        {"internal/engine/agents/talk/talktest", "internal/host/backendtest", "internal/engine/enginetest", "internal/codextest"},
 }
 

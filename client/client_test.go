@@ -4,23 +4,15 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
 	"github.com/spool-run/spool/internal/host/backendtest"
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/servertest"
 )
 
 func TestMain(m *testing.M) {
-	code := servertest.Main(m)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			os.Stderr.WriteString(err.Error())
-			code = 1
-		}
-	}
-	os.Exit(code)
+	os.Exit(leaktest.Code(servertest.Main(m)))
 }
 
 func dial(t *testing.T, url string, o client.Options) *client.Client {

@@ -11,14 +11,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/python"
 	"github.com/spool-run/spool/render"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func event(kind spool.Kind, payload any) *spool.Event {
 	data, err := json.Marshal(payload)

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/engine"
@@ -20,11 +18,12 @@ import (
 	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/host/backendtest"
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/python"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func openHost(t *testing.T) *host.Host {
 	t.Helper()

@@ -7,12 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/modeltest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestInstallUnknown(t *testing.T) {
 	if _, err := Install("nobody"); err == nil || !strings.Contains(err.Error(), "nobody") {

@@ -3,10 +3,10 @@ package codextest
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/spool-run/spool/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // startServer starts the reference server for one test.
 func startServer(t *testing.T, args ...string) *Server {

@@ -20,16 +20,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/peer"
 	"github.com/spool-run/spool/local"
 )
 
 func TestMain(m *testing.M) {
 	local.ChildMain()
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // TestRun checks that findings come in the order of the checks, that a check

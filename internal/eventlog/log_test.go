@@ -14,14 +14,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // memTier is a tier in memory.
 type memTier struct {

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/spool-run/spool/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestGoRunsEverythingOnce calls Go from many goroutines, and from pool functions.
 func TestGoRunsEverythingOnce(t *testing.T) {

@@ -5,13 +5,12 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/host/backendtest"
+	"github.com/spool-run/spool/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
@@ -22,7 +21,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func engines() map[string]host.NewEngine {

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/process"
@@ -19,6 +17,7 @@ import (
 	"github.com/spool-run/spool/internal/host/backendtest"
 	"github.com/spool-run/spool/internal/keeper"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/leaktest"
 )
 
 // With these variables the test binary runs a keeper.
@@ -32,7 +31,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(keeperDir); dir != "" {
 		os.Exit(serve(dir, os.Getenv(keeperBuild)))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // engines are the engines of the keepers.

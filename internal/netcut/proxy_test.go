@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/spool-run/spool/internal/leaktest"
 )
 
 // echoServer returns the address of a server that echoes.
@@ -244,4 +244,4 @@ func TestProxyHammer(t *testing.T) {
 	echo(t, dial(t, p), "x")
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

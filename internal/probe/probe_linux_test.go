@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/seccomp"
 )
 
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == testRole {
 		os.Exit(tryOne(os.Args[2]))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // probes are all, by name.

@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/python"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var epoch = time.Date(2026, 11, 15, 1, 2, 3, 456789, time.UTC)
 

@@ -12,12 +12,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/leaktest"
 )
 
 // taken are the transitions of all sessions of all tests.
@@ -55,13 +54,7 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	os.Exit(leaktest.Code(code))
 }
 
 // skipped is set when a test was skipped because this machine has no engine.

@@ -5,14 +5,14 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/spool-run/spool/internal/leaktest"
 )
 
 // AroundTests runs the tests; the tests outside this package put what they
 // share around them.
 var AroundTests = func(m interface{ Run() int }) int { return m.Run() }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withSharedHost{m}) }
+func TestMain(m *testing.M) { leaktest.Main(withSharedHost{m}) }
 
 // closeShared closes what the tests of this package share.
 var closeShared = func() error { return nil }

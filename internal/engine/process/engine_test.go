@@ -5,15 +5,14 @@ package process
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // modes are the ways trees can be held on this machine.
 func modes(t *testing.T) []launch.TreeMode {

@@ -1,17 +1,15 @@
 package sandbox_test
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"testing"
-
-	"go.uber.org/goleak"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
 	"github.com/spool-run/spool/internal/engine/sandbox/sandboxtest"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/pyodidetest"
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/python"
@@ -23,14 +21,7 @@ func TestMain(m *testing.M) {
 			os.Exit(pyodide.RunRole(os.Args[2:]))
 		}
 	}
-	code := servertest.Main(m)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	os.Exit(leaktest.Code(servertest.Main(m)))
 }
 
 // worker starts workers as a keeper does: the real binary in its role.

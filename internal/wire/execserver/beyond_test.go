@@ -18,11 +18,11 @@ import (
 	"time"
 
 	fastjson "github.com/segmentio/encoding/json"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
@@ -31,7 +31,7 @@ import (
 // The tests in this file check improvements over the reference: each is a
 // weakness of codex exec-server that our server must not have.
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(cleaningUp{m}) }
+func TestMain(m *testing.M) { leaktest.Main(cleaningUp{m}) }
 
 type cleaningUp struct{ m *testing.M }
 

@@ -14,8 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
@@ -32,7 +31,7 @@ type fileTest struct {
 func atOnce(_ context.Context, _ int64, make func() (any, error)) (any, error) { return make() }
 
 func newFileTest(t *testing.T) *fileTest {
-	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreCurrent()) })
+	leaktest.Check(t)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

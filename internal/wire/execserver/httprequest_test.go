@@ -17,8 +17,7 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -33,7 +32,7 @@ type httpTest struct {
 }
 
 func newHTTPTest(t *testing.T) *httpTest {
-	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreCurrent()) })
+	leaktest.Check(t)
 	ht := &httpTest{T: t, deltas: make(chan bodyDeltaParams, 4096), release: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {

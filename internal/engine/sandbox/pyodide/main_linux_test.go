@@ -12,10 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/pyodidetest"
 )
 
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) {
 		debug.SetGCPercent(1) // what is held by nobody is gone at once
 		os.Exit(RunRole(os.Args[2:]))
 	}
-	goleak.VerifyTestMain(tests{m})
+	leaktest.Main(tests{m})
 }
 
 // tests runs the tests and then ends what they share.

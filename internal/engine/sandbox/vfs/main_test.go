@@ -3,7 +3,7 @@ package vfs
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/spool-run/spool/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -3,7 +3,6 @@ package wasipy_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,9 +14,9 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/python"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
@@ -25,13 +24,7 @@ func TestMain(m *testing.M) {
 	for _, b := range shared.all() {
 		_ = b.Close()
 	}
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	os.Exit(leaktest.Code(code))
 }
 
 // cacheDir is where tests keep the prepared interpreter, also between runs of
