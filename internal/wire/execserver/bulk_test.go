@@ -1,10 +1,12 @@
 package execserver_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
@@ -39,9 +41,12 @@ func newHost(tb testing.TB) *host.Host {
 	return h
 }
 
-// serveBackend serves a backend until the test ends.
+// serveBackend serves a backend until the test ends. On a busy machine a client
+// may need more time than the default limits allow.
 func serveBackend(tb testing.TB, o execserver.Options) (url string) {
 	tb.Helper()
+	o.Limits.Handshake = cmp.Or(o.Limits.Handshake, time.Hour)
+	o.Limits.Stalled = cmp.Or(o.Limits.Stalled, time.Hour)
 	s := execserver.New(o)
 	web := httptest.NewServer(s)
 	tb.Cleanup(func() {
