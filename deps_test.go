@@ -93,6 +93,7 @@ var mayImport = map[string][]string{
 	"internal/npmtest":                          {"internal/testcache"},
 	"internal/fifotest":                         {},
 	"internal/leaktest":                         {},
+	"internal/skiptest":                         {},
 	"internal/modeltest":                        {},
 	"internal/pyodidetest":                      {"internal/npmtest", "internal/testcache"},
 	"internal/codextest":                        {"internal/fifotest", "internal/modeltest", "internal/netcut", "internal/npmtest", "internal/tether"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spool-run/spool/internal/skiptest"
 	"github.com/spool-run/spool/local"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestStateDirectoryOfAnotherUser(t *testing.T) {
 	give := func(t *testing.T, path string) {
 		if os.Geteuid() != 0 {
-			t.Skip("only root can give a file to another user")
+			skiptest.Missing(t, "only root can give a file to another user")
 		}
 		if err := os.Chown(path, 65534, 65534); err != nil {
 			t.Fatal(err)

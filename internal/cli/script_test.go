@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -71,6 +72,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("BUILT", filepath.Dir(servertest.Binary(t)))
 			return nil
 		},
+		Condition: missing,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"mkfifo":   mkfifo,
 			"readline": readline,
@@ -90,6 +92,20 @@ func prepareSandbox(t *testing.T, cache string) {
 	if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "42" {
 		t.Fatalf("prepare the sandbox: %v: %s", err, out)
 	}
+}
+
+// missing is the condition [missing:program] of a script that skips itself. In
+// CI, a script without its program fails.
+func missing(condition string) (bool, error) {
+	program, ok := strings.CutPrefix(condition, "missing:")
+	if !ok {
+		return false, fmt.Errorf("unknown condition %q", condition)
+	}
+	_, err := exec.LookPath(program)
+	if err != nil && os.Getenv("CI") != "" {
+		return false, fmt.Errorf("%w; CI must not skip this script", err)
+	}
+	return err != nil, nil
 }
 
 // mkfifo makes named pipes.

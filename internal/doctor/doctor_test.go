@@ -23,6 +23,7 @@ import (
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/peer"
+	"github.com/spool-run/spool/internal/skiptest"
 	"github.com/spool-run/spool/local"
 )
 
@@ -360,7 +361,7 @@ func TestTry(t *testing.T) {
 // TestTryOfAnotherUser checks that an attempt is made as another user.
 func TestTryOfAnotherUser(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can become another user")
+		skiptest.Missing(t, "only root can become another user")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool/internal/privatedir"
+	"github.com/spool-run/spool/internal/skiptest"
 )
 
 // TestCheckEntries checks which directories are private.
 func TestCheckEntries(t *testing.T) {
 	other := func(t *testing.T, path string) {
 		if os.Geteuid() != 0 {
-			t.Skip("only root can give a file to another user")
+			skiptest.Missing(t, "only root can give a file to another user")
 		}
 		if err := os.Lchown(path, 65534, 65534); err != nil {
 			t.Fatal(err)
@@ -80,7 +81,7 @@ func TestCheckLink(t *testing.T) {
 		t.Errorf("a link of this user: %v", err)
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("only root can give a file to another user")
+		skiptest.Missing(t, "only root can give a file to another user")
 	}
 	if err := os.Lchown(link, 65534, 65534); err != nil {
 		t.Fatal(err)

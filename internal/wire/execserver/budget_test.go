@@ -22,6 +22,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/servertest"
+	"github.com/spool-run/spool/internal/skiptest"
 	"github.com/spool-run/spool/internal/wire/execserver"
 )
 
@@ -401,7 +402,7 @@ func rss(t *testing.T, pid int) int64 {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "status"))
 	if err != nil {
-		t.Skip("needs /proc")
+		skiptest.Missing(t, "needs /proc")
 	}
 	var kib int64
 	for line := range strings.Lines(string(b)) {

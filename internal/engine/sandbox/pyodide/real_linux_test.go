@@ -16,6 +16,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/pyodidetest"
+	"github.com/spool-run/spool/internal/skiptest"
 	"github.com/spool-run/spool/python"
 )
 
@@ -406,7 +407,7 @@ func TestFingerprint(t *testing.T) {
 // Only root has to leave files readable to all.
 func TestUnreadableDistributionIsRefused(t *testing.T) {
 	if unix.Getuid() != 0 {
-		t.Skip("only where this process is root")
+		skiptest.Missing(t, "only where this process is root")
 	}
 	dir := t.TempDir()
 	for name, content := range map[string]string{"pyodide.mjs": "export const x = 1", "pyodide-lock.json": "{}"} {

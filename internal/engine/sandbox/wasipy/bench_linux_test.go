@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/skiptest"
 	"github.com/spool-run/spool/python"
 )
 
@@ -209,7 +210,7 @@ func BenchmarkStop(b *testing.B) {
 func nativePython(b *testing.B) string {
 	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
 	if err != nil {
-		b.Skipf("no native interpreter: %v", err)
+		skiptest.Missing(b, "no native interpreter: %v", err)
 	}
 	return strings.TrimSpace(string(out))
 }
