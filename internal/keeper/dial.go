@@ -97,19 +97,21 @@ func (b *Backend) startKeeper(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("start keeper: %w", err), w.Close())
 	}
 	cmd.Stderr = log
+	before, _ := log.Seek(0, io.SeekEnd) // of a file that is only appended to
 	err = cmd.Start()
 	_ = w.Close()
 	_ = log.Close()
 	if err != nil {
 		return fmt.Errorf("start keeper: %w", err)
 	}
+	pid := cmd.Process.Pid
 	b.reap(cmd.Process)
 
 	ready := make(chan error, 1)
 	go func() {
 		out, err := io.ReadAll(io.LimitReader(r, 4096))
 		if err == nil && strings.TrimSpace(string(out)) != ReadyText {
-			err = fmt.Errorf("it printed %q instead of %q; see %s", out, ReadyText, log.Name())
+			err = failedStart(log.Name(), before, pid, string(out))
 		}
 		ready <- err
 	}()
@@ -125,6 +127,25 @@ func (b *Backend) startKeeper(ctx context.Context) error {
 	}
 	return nil
 }
+
+// failedStart returns why a keeper ended before it listened: the last line that it
+// wrote to its log, which had that size before, or else what it printed.
+func failedStart(log string, size int64, pid int, printed string) error {
+	if f, err := os.Open(log); err == nil {
+		defer f.Close()
+		text, _ := io.ReadAll(io.NewSectionReader(f, size, maxCause))
+		mark := fmt.Sprintf("(pid %d): ", pid) // other keepers share the log
+		for _, line := range slices.Backward(strings.Split(strings.TrimSpace(string(text)), "\n")) {
+			if _, cause, ok := strings.Cut(line, mark); ok {
+				return errors.New(strings.TrimPrefix(cause, "keeper: "))
+			}
+		}
+	}
+	return fmt.Errorf("it printed %q instead of %q; see %s", printed, ReadyText, log)
+}
+
+// maxCause bounds how much of its log is searched for why a keeper did not start.
+const maxCause = 64 << 10
 
 // reap remembers a keeper that this process has started, if it is not nil, and
 // reaps those that have ended. No goroutine waits for them: they may outlive

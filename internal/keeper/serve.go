@@ -455,7 +455,7 @@ func socketPath(dir string) (string, error) {
 	}
 	private, err := os.MkdirTemp("", privatePrefix)
 	if err != nil {
-		return "", fmt.Errorf("keeper: make a directory for the socket: %w", err)
+		return "", fmt.Errorf("keeper: the path of the state directory is too long for a socket (%d bytes; the limit is %d), and there is no directory for temporary files: %w; choose a shorter one, or set TMPDIR", len(path), maxSocketPath, err)
 	}
 	return filepath.Join(private, privateName), nil
 }
