@@ -51,13 +51,14 @@ type Reactor struct {
 	budget *Budget
 	active time.Time // the last event
 
-	// The set in the runtime's poller, made by the first Park. It stays there
-	// while the reactor waits in system calls of its own, so the runtime's
-	// poller sees the events of those, too.
-	conn syscall.RawConn
+	// gate is in the runtime's poller, made by the first Park, and watches the
+	// set during a Park only: the runtime's poller would otherwise wake up for
+	// every event that Poll waits for, too.
+	gate Set
+	conn syscall.RawConn // of gate
 
 	mu    sync.Mutex
-	file  *os.File  // of conn; owns the set's descriptor
+	file  *os.File  // of gate, and owns it
 	woken bool      // since the last Acknowledge
 	armed time.Time // the deadline of file
 }
@@ -87,10 +88,16 @@ func (r *Reactor) Park(events []Event, deadline time.Time) int {
 	if !r.arm(deadline) {
 		return 0
 	}
+	if n, err := unix.EpollWait(r.fd, events, 0); err == nil && n > 0 {
+		r.active = time.Now()
+		return n
+	}
+	r.watch(true)
+	defer r.watch(false)
 	var n int
-	err := r.conn.Read(func(fd uintptr) bool {
+	err := r.conn.Read(func(uintptr) bool {
 		var err error
-		n, err = unix.EpollWait(int(fd), events, 0)
+		n, err = unix.EpollWait(r.fd, events, 0)
 		return n > 0 || err != nil && err != unix.EINTR
 	})
 	if err != nil || n <= 0 { // the deadline, or Wake
@@ -108,15 +115,46 @@ func (r *Reactor) arm(deadline time.Time) bool {
 		return false
 	}
 	if r.file == nil {
-		_ = unix.SetNonblock(r.fd, true) // cannot fail on a descriptor we own
-		r.file = os.NewFile(uintptr(r.fd), "reactor")
-		r.conn, _ = r.file.SyscallConn() // cannot fail on an open file
+		r.openGate()
 	}
 	if !r.armed.Equal(deadline) {
 		r.armed = deadline
 		_ = r.file.SetReadDeadline(deadline)
 	}
 	return true
+}
+
+// openGate puts the gate into the runtime's poller. Without a descriptor for one
+// it puts the set there.
+func (r *Reactor) openGate() {
+	fd := r.fd
+	if g, err := NewSet(); err == nil {
+		if g.Add(r.fd, 0) == nil {
+			r.gate, fd = g, g.fd
+		} else {
+			g.Close()
+		}
+	}
+	r.poll(fd)
+}
+
+// poll puts a descriptor into the runtime's poller.
+func (r *Reactor) poll(fd int) {
+	_ = unix.SetNonblock(fd, true) // cannot fail on a descriptor we own
+	r.file = os.NewFile(uintptr(fd), "reactor")
+	r.conn, _ = r.file.SyscallConn() // cannot fail on an open file
+}
+
+// watch says whether the gate watches the set.
+func (r *Reactor) watch(on bool) {
+	if !r.gate.Open() {
+		return
+	}
+	var events uint32
+	if on {
+		events = unix.EPOLLIN
+	}
+	r.gate.Change(r.fd, 0, events)
 }
 
 // Wake ends the Park that is under way, or the next. A Poll ends by itself.
@@ -159,7 +197,8 @@ func (r *Reactor) Close() {
 	defer r.mu.Unlock()
 	if r.file != nil {
 		_ = r.file.Close()
-	} else {
+	}
+	if r.file == nil || r.gate.Open() {
 		r.Set.Close()
 	}
 }
