@@ -24,7 +24,7 @@ import (
 
 // turnTime bounds one turn of a real agent: opencode takes ten seconds on a
 // busy machine to start.
-const turnTime = 90 * time.Second
+const turnTime = 5 * time.Minute
 
 // rig is an agent with a scripted model, in a home and a directory of its own.
 type rig struct {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // proc is the content of /proc/<pid>/stat. A pid and a start time together
@@ -92,6 +95,18 @@ func procs() (map[int]proc, error) {
 			m[pid] = p
 		}
 	}
+	// A parent that ended meanwhile is missing, but its child names it: the child
+	// has another parent now.
+	for pid, p := range m {
+		for p.ppid != 0 && m[p.ppid].pid == 0 {
+			now, err := readProc(pid)
+			if err != nil || now.start != p.start || now.ppid == p.ppid {
+				break // it ended, too, or its parent is newer than the list
+			}
+			p = now
+			m[pid] = p
+		}
+	}
 	return m, nil
 }
 
@@ -108,16 +123,74 @@ func marked(env []string, mark string) []string {
 }
 
 // markOf returns the value of markVariable in the environment that the process
-// was executed with, or "" if it is unset or unreadable.
+// was executed with, or "" if it is unset or unreadable. A process that executes a
+// program at that moment seems to have no environment; it is read again.
 func markOf(pid int) string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return ""
-	}
-	for v := range bytes.SplitSeq(b, []byte{0}) {
-		if rest, ok := bytes.CutPrefix(v, []byte(markVariable+"=")); ok {
-			return string(rest)
+	empty := 0
+	for range execReads {
+		b, err := readEnviron(pid)
+		if err != nil {
+			return ""
 		}
+		for v := range bytes.SplitSeq(b, []byte{0}) {
+			if rest, ok := bytes.CutPrefix(v, []byte(markVariable+"=")); ok {
+				return string(rest)
+			}
+		}
+		if _, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe"); err != nil || len(b) > 0 {
+			return "" // a thread of the kernel or a zombie, or without a mark
+		}
+		if !executing(pid) {
+			if empty++; empty == emptyReads {
+				return ""
+			}
+		}
+		time.Sleep(execTime)
 	}
 	return ""
+}
+
+// readEnviron reads the environment of a process. One read call, unlike several,
+// sees the environment of one program.
+func readEnviron(pid int) ([]byte, error) {
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b := make([]byte, 64<<10)
+	for n := 0; ; {
+		more, err := f.Read(b[n:])
+		n += more
+		if err == io.EOF || err == nil && n < len(b) {
+			return b[:n], nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		b = slices.Grow(b, len(b))[:2*len(b)]
+	}
+}
+
+// How often an environment is read again: of a process that executes a program,
+// and to be sure that it is empty, because its bounds are set one after the other.
+const (
+	execReads  = 1000
+	emptyReads = 3
+	execTime   = 100 * time.Microsecond
+)
+
+// executing reports whether a process whose environment was read as empty was
+// about to execute a program, or has done so since.
+func executing(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(f) < 49 {
+		return false
+	}
+	start, end := f[47], f[48] // of the environment in memory; 0 until it is there
+	return end == "0" || start != end
 }
