@@ -4,6 +4,8 @@ import (
 	"os"
 	"regexp"
 	"strings"
+
+	"github.com/spool-run/spool/internal/prompt"
 )
 
 // The colours of a traceback.
@@ -25,19 +27,25 @@ var (
 	raisedLine = regexp.MustCompile(`^([A-Za-z_][\w.]*)(:.*)?$`)
 )
 
-// colourTraceback colours the places, the marks and the exceptions of a traceback.
+// colourTraceback colours the places, the source lines, the marks and the
+// exceptions of a traceback.
 func colourTraceback(text string) string {
 	lines := strings.Split(text, "\n")
+	source := false // the line before says where this line is from
 	for i, line := range lines {
+		frame := frameLine.MatchString(line)
 		switch {
-		case frameLine.MatchString(line):
+		case frame:
 			lines[i] = colourFile + line + colourNone
 		case caretLine.MatchString(line):
 			lines[i] = colourMark + line + colourNone
+		case source && strings.HasPrefix(line, "    "):
+			lines[i] = prompt.Highlight(line)
 		case raisedLine.MatchString(line):
 			m := raisedLine.FindStringSubmatch(line)
 			lines[i] = colourError + m[1] + colourNone + m[2]
 		}
+		source = frame
 	}
 	return strings.Join(lines, "\n")
 }

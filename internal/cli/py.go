@@ -83,12 +83,14 @@ after --idle without use, or with "spool kill NAME". The flags that configure th
 interpreter apply only when the command starts it.
 
 At the prompt, Enter runs a complete cell, an empty line ends a block, Ctrl-C
-interrupts the cell, and Ctrl-D exits. Tab completes names, attributes, keys, files,
+interrupts the cell, and Ctrl-D exits. The arrow keys go to the other lines of the
+cell, and from its first line to earlier cells; Alt-Enter runs the cell from any
+line. Pasted lines are one cell. Tab completes names, attributes, keys, files,
 %magics and !commands of the live interpreter; obj? describes an object, and obj??
-shows its source. Ctrl-R finds the last line that contains the typed text, and again
-an older one; each directory has its own history. In, Out and _ hold the cells and
-their results. Images are saved to files, and py prints where. NO_COLOR turns
-colours off, and on a terminal with TERM=dumb the prompt reads plain lines.
+shows its source. Ctrl-R searches the cells of earlier prompts; each directory has
+its own. In, Out and _ hold the cells and their results. Images are saved to files,
+and py prints where. NO_COLOR turns colours off, and on a terminal with TERM=dumb
+the prompt reads plain lines.
 
 With --json, stdin has one request per line and stdout one event per line:
   {"id":"c1","code":"1+1","timeout_ms":5000,"silent":false}  run a cell

@@ -3,43 +3,46 @@ package cli_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/spool-run/spool/internal/servertest"
 )
 
 func TestREPL(t *testing.T) {
 	state := t.TempDir()
 	c := typeIn(t, state, "py", "--images", filepath.Join(t.TempDir(), "images"))
 	c.see("Ctrl-D exits")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("x = 40\r")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("x + 2\r")
 	c.see("42\r\n")
-	c.see(">>> ")
+	c.prompt()
 
 	// An empty line ends a block, a closing bracket an expression.
 	c.typed("for i in range(2):\r")
-	c.see("...     ") // it is indented
+	c.screenEnds(">>> for i in range(2):", "...     ")
 	c.typed("print('i', i)\r")
-	c.see("...     ")
+	c.screenEnds("...     print('i', i)", "...     ")
 	c.typed("\r")
 	c.see("i 0\r\ni 1\r\n")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("(1 +\r")
-	c.see("... ")
+	c.screenEnds(">>> (1 +", "... ")
 	c.typed("2)\r")
 	c.see("3\r\n")
-	c.see(">>> ")
+	c.prompt()
 
-	// Ctrl-C at the prompt clears the line.
+	// Ctrl-C at the prompt clears the text.
 	c.typed("unfinished(\r")
-	c.see("... ")
+	c.screenEnds(">>> unfinished(", "... ")
 	c.typed("more\x03")
 	c.see("KeyboardInterrupt\r\n")
-	c.see(">>> ")
+	c.prompt()
 
 	// Ctrl-C interrupts a cell; the interpreter keeps its state.
 	c.typed("import time; print('be' + 'gun', flush=True); time.sleep(60)\r")
@@ -49,55 +52,48 @@ func TestREPL(t *testing.T) {
 	}
 	c.typed("\x03")
 	c.see("KeyboardInterrupt")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("x\r")
 	c.see("40\r\n")
-	c.see(">>> ")
+	c.prompt()
 
-	// The up arrow shows the line before.
-	c.typed("\x1b[A\x1b[A\r")
-	c.see("import time")
+	// The up arrow shows the cell before.
+	c.typed("\x1b[A\x1b[A")
+	c.screenEnds(">>> import time; print('be' + 'gun', flush=True); time.sleep(60)")
+	c.typed("\r")
 	c.see("begun\r\n")
 	c.typed("\x03")
 	c.see("KeyboardInterrupt\x1b[0m\r\n")
-	c.see(">>> ")
+	c.prompt()
 
-	// input() reads from the terminal; a secret is not echoed.
-	c.typed("input('na' + 'me? ')\r")
-	c.see("name? ")
+	// input() reads from the terminal, after what is on the line; a secret is
+	// not echoed.
+	c.typed("print('fi' + 'rst', end=' '); input('na' + 'me? ')\r")
+	c.screenEnds("first name? ")
 	c.typed("Ada\r")
 	c.see("'Ada'\r\n")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("import getpass; len(getpass.getpass('pass' + 'word: '))\r")
 	c.see("password: ")
 	c.typed("hidden\r")
 	c.see("6\r\n")
-	c.see(">>> ")
+	c.prompt()
 
 	// An exception is printed; an image is saved.
 	c.typed("1/0\r")
 	c.see("\x1b[1;31mZeroDivisionError\x1b[0m: division by zero\r\n")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("class P: _repr_png_ = lambda self: b'\\x89PNG' + bytes(9)\r")
-	c.see(">>> ")
+	c.screenEnds(">>> class P: _repr_png_ = lambda self: b'\\x89PNG' + bytes(9)", ">>> ")
 	c.typed("display(P())\r")
 	c.see("[image/png: ")
 	c.see("1.png]\r\n")
-	c.see(">>> ")
-
-	// Output of a thread between cells appears above the prompt.
-	c.typed("import threading; threading.Timer(0.1, lambda: print('from be' + 'hind')).start()\r")
-	c.see("from behind\r\n")
-	c.see(">>> ")
-
-	// Pasted lines are one cell.
-	c.typed("\x1b[200~def f():\r    a = 1\r\r    return a + 6\r\x1b[201~\r")
-	c.see(">>> ")
-	c.typed("f()\r")
-	c.see("7\r\n")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("\x04")
 	c.exits(0)
+	if strings.Contains(c.all, "hidden") {
+		t.Error("the secret is on the screen")
+	}
 
 	// The next command has the history, without answers and secrets.
 	files, err := filepath.Glob(filepath.Join(state, "history", "py-*"))
@@ -114,25 +110,25 @@ func TestREPLSession(t *testing.T) {
 	state := t.TempDir()
 	c := typeIn(t, state, "py", "--session", "talk")
 	c.see("Ctrl-D exits; session talk keeps running")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("x = 5\r")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("\x04")
 	c.exits(0)
 
 	c = typeIn(t, state, "attach", "talk") // attach to a kernel opens the REPL
-	c.see(">>> ")
+	c.prompt()
 	c.typed("x * 2\r")
 	c.see("10\r\n")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("exit(4)\r")
 	c.exits(4)
 
 	c = typeIn(t, state, "py", "--session", "talk")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("x\r")
 	c.see("5\r\n")
-	c.see(">>> ")
+	c.prompt()
 	c.typed("\x04")
 	c.exits(0)
 	typeIn(t, state, "kill", "talk").exits(0)
@@ -146,91 +142,288 @@ func TestPyInterruptedOnTerminal(t *testing.T) {
 	c.exits(130)
 }
 
-// TestREPLAssists completes and describes objects of a live interpreter and finds
-// lines of the history.
-func TestREPLAssists(t *testing.T) {
-	state := t.TempDir()
-	c := typeIn(t, state, "py", "--session", "assists")
-	c.see("Python 3.")
-	c.see(">>> ")
-	c.typed("class Ship:\r")
-	c.see("...     ")
-	c.typed("'A ship.'\r")
-	c.see("...     ")
-	c.typed("def anchor(self, depth): return depth\r")
-	c.see("...     ")
-	c.typed("def anger(self): pass\r")
-	c.see("...     ")
-	c.typed("\r")
-	c.see(">>> ")
+// ship defines a class in the interpreter of the prompt.
+func ship(c *terminal) {
+	c.t.Helper()
+	c.typed("\x1b[200~class Ship:\n    'A ship.'\n    def anchor(self, depth): return depth\n    def anger(self): pass\n\x1b[201~\r")
+	c.prompt()
 	c.typed("vessel = Ship()\r")
-	c.see(">>> ")
+	c.prompt()
+}
 
-	// Tab inserts what all completions have in common, then lists them.
-	c.typed("vess\t")
-	c.see("vessel")
-	c.typed(".an\t")
-	c.see("anchor  anger\r\n")
-	c.typed("c\t(7)\r")
-	c.see("anchor(7)\r\n")
-	c.see("7\r\n")
-	c.see(">>> ")
-	c.typed("%timei\t")
-	c.see("%timeit")
-	c.typed("\x03")
-	c.see(">>> ")
-	c.typed("!ech\t ok\r")
-	c.see("ok\r\n")
-	c.see(">>> ")
+// TestPromptCompletes asks a live interpreter, also of a session and of a server.
+func TestPromptCompletes(t *testing.T) {
+	url := servertest.Start(t, t.TempDir()).URL
+	for _, args := range [][]string{{"py", "--session", "assists"}, {"py", "--server", url}} {
+		t.Run(strings.Join(args[1:2], ""), func(t *testing.T) {
+			dir, state := t.TempDir(), t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("hello\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c := typeInDir(t, dir, state, append(args, "--cwd", dir)...)
+			c.see("Python 3.")
+			c.prompt()
+			ship(c)
 
-	// obj? and obj?? describe.
-	c.typed("vessel.anchor?\r")
-	c.see("Signature: anchor(depth)")
-	c.see(">>> ")
-	c.typed("vessel.anchor??\r")
-	c.see("def anchor(self, depth): return depth\r\n")
-	c.see(">>> ")
-	c.typed("nothing?\r")
-	c.see("not found.\r\n")
-	c.see(">>> ")
+			// Tab inserts what all completions have in common, then lists them.
+			c.typed("vess\t")
+			c.screenEnds(">>> vessel")
+			c.typed(".an\t")
+			c.screenEnds(">>> vessel.an|", "anchor  anger")
+			c.typed("c\t(7)\r")
+			c.see("7\r\n")
+			c.prompt()
 
-	// In, Out and _ have the cells and their results.
-	c.typed("7 * 9\r")
-	c.see("63\r\n")
-	c.see(">>> ")
-	c.typed("_ in Out.values(), In[-2], type(Out).__name__\r")
-	c.see("(True, '7 * 9', 'dict')\r\n")
-	c.see(">>> ")
+			// Magics, shell commands and files.
+			c.typed("%timei\t")
+			c.screenEnds(">>> %timeit")
+			c.typed("\x03")
+			c.prompt()
+			c.typed("!ech\t ok; cat no\t\r")
+			c.see("ok\r\nhello\r\n")
+			c.prompt()
 
-	// Ctrl-R finds a line that contains the typed text, and again an older one.
-	c.typed("vessel\x12")
-	c.see("vessel.anchor??")
-	c.typed("\x12\x12\x12\r")
-	c.see("vessel = Ship()")
-	c.see(">>> ")
+			// obj? and obj?? describe.
+			c.typed("vessel.anchor?\r")
+			c.see("Signature: anchor(depth)")
+			c.prompt()
+			c.typed("Ship.anchor??\r")
+			c.screenEnds("Source:", "def anchor(self, depth): return depth", ">>> ")
+			c.typed("nothing?\r")
+			c.see("not found.\r\n")
+			c.prompt()
 
-	// The line editor follows the size of the terminal.
-	if err := pty.Setsize(c.keys, &pty.Winsize{Rows: 10, Cols: 40}); err != nil {
-		t.Fatal(err)
+			// In, Out and _ have the cells and their results.
+			c.typed("7 * 9\r")
+			c.see("63\r\n")
+			c.prompt()
+			c.typed("_ in Out.values(), In[-2], type(Out).__name__\r")
+			c.see("(True, '7 * 9', 'dict')\r\n")
+			c.prompt()
+			c.typed("\x04")
+			c.exits(0)
+			if args[1] == "--session" {
+				typeIn(t, state, "kill", "assists").exits(0)
+			}
+		})
 	}
-	c.typed("len('" + strings.Repeat("x", 60) + "')\r")
-	c.see("60\r\n")
-	c.see(">>> ")
+}
+
+// TestPromptEditsEarlierLine goes up into an earlier line of the cell.
+func TestPromptEditsEarlierLine(t *testing.T) {
+	c := typeIn(t, t.TempDir(), "py")
+	c.prompt()
+	c.typed("def f(x):\r")
+	c.screenEnds(">>> def f(x):", "...     ")
+	c.typed("y = x * 2\r")
+	c.screenEnds("...     y = x * 2", "...     ")
+	c.typed("return y")
+	c.screenEnds("...     y = x * 2", "...     return y")
+	c.typed("\x1b[A\x1b[A") // the column stays
+	c.screenEnds(">>> def f(x):|", "...     y = x * 2", "...     return y")
+	c.typed("\x1b[D\x1b[D, z\x1b[B\x1b[F + z") // left, down, end
+	c.screenEnds(">>> def f(x, z):", "...     y = x * 2 + z|", "...     return y")
+	c.typed("\r") // a new line between the others
+	c.screenEnds(">>> def f(x, z):", "...     y = x * 2 + z", "...     |", "...     return y")
+	c.typed("y += 1\x1b[B\x1b[F\r")
+	c.screenEnds("...     y += 1", "...     return y", "... ")
+	c.typed("\r")
+	c.prompt()
+	c.typed("f(3, 4)\r")
+	c.see("11\r\n")
+	c.prompt()
+
+	// The history has the whole cell, and Alt-Enter runs it from any line.
+	c.typed("\x1b[A\x1b[A\x1b[A")
+	c.screenEnds(">>> def f(x, z):", "...     y = x * 2 + z", "...     y += 1|", "...     return y")
+	c.typed("00")
+	c.screenEnds(">>> def f(x, z):", "...     y = x * 2 + z", "...     y += 100|", "...     return y")
+	c.typed("\x1b\r")
+	c.prompt()
+	c.typed("f(3, 4)\r")
+	c.see("110\r\n")
+	c.prompt()
+
+	// Killed text comes back with Ctrl-Y, and Ctrl-_ takes back a change.
+	c.typed("'kept' 'moved'\x17\x01\x19 + \x0b\x1f\x1f")
+	c.screenEnds(">>> 'moved'|'kept' ")
+	c.typed("\r")
+	c.see("'movedkept'\r\n")
+	c.prompt()
+	c.typed("\x04")
+	c.exits(0)
+}
+
+// TestPromptIndents indents after a colon and dedents after a statement that
+// leaves a block, with backspace, and with Shift-Tab.
+func TestPromptIndents(t *testing.T) {
+	c := typeIn(t, t.TempDir(), "py")
+	c.prompt()
+	c.typed("for i in range(9):\r")
+	c.screenEnds(">>> for i in range(9):", "...     ")
+	c.typed("if i > 1:\r")
+	c.screenEnds("...     if i > 1:", "...         ")
+	c.typed("break\r")
+	c.screenEnds("...         break", "...     ")
+	c.typed("print('at', i)\r")
+	c.screenEnds("...     print('at', i)", "...     ")
+	c.typed("\x7f") // one level
+	c.screenEnds("...     print('at', i)", "... ")
+	c.typed("\t\tpass\x1b[Z")
+	c.screenEnds("...     print('at', i)", "...     pass")
+	c.typed("\r")
+	c.screenEnds("...     pass", "... ")
+	c.typed("\r")
+	c.see("at 0\r\nat 1\r\n")
+	c.prompt()
+	c.typed("\x04")
+	c.exits(0)
+}
+
+// TestPromptPaste runs pasted lines as one cell, as they are.
+func TestPromptPaste(t *testing.T) {
+	c := typeIn(t, t.TempDir(), "py")
+	c.prompt()
+	c.typed("\x1b[200~def f():\r    a = 1\r\r    return a + 6\r\rprint('once', f())\r\x1b[201~")
+	c.screenEnds(">>> def f():", "...     a = 1", "... ", "...     return a + 6", "... ", "... print('once', f())", "... ")
+	c.typed("\r")
+	c.see("once 7\r\n")
+	c.prompt()
+	c.typed("\x1b[200~len('a\tb')\x1b[201~\r")
+	c.see("3\r\n")
+	c.prompt()
+
+	// A cell that is higher than the screen.
+	c.typed("\x1b[200~" + strings.Repeat("n = 1\r", 50) + "print('sum', n + 1)\x1b[201~")
+	c.screenEnds("... n = 1", "... print('sum', n + 1)")
+	c.typed("\r")
+	c.see("sum 2\r\n")
+	c.prompt()
+
+	// Lines that come at once, as of a terminal without bracketed paste.
+	c.typed("a = 5\rb = a + 1\rprint('typed', b)\r")
+	c.see("typed 6\r\n")
+	c.prompt()
+	c.typed("\x04")
+	c.exits(0)
+}
+
+// TestPromptColours colours what the user types, and tracebacks.
+func TestPromptColours(t *testing.T) {
+	c := typeIn(t, t.TempDir(), "py")
+	c.prompt()
+	c.typed("def f(x): return len('text') + 12 # why")
+	c.screenEnds(">>> def f(x): return len('text') + 12 # why")
+	for word, want := range map[string]string{"def": "1;34", "return": "1;34", "(x): ": "", "'text'": "32", "len": "36", "12": "35", "# why": "2;37"} {
+		if style, ok := c.emu.styleOf(word); !ok || style != want {
+			t.Errorf("the style of %q is %q, want %q", word, style, want)
+		}
+	}
+	c.typed("\x01\x0b%time 1/0\r")
+	c.see("ZeroDivisionError")
+	c.prompt()
+	for word, want := range map[string]string{"%time": "33", "File": "36", "ZeroDivisionError": "1;31"} {
+		if style, ok := c.emu.styleOf(word); !ok || style != want {
+			t.Errorf("the style of %q is %q, want %q", word, style, want)
+		}
+	}
 	c.typed("\x04")
 	c.exits(0)
 
-	// The history is that of the directory.
-	other := typeInDir(t, t.TempDir(), state, "py", "--session", "assists")
-	other.see(">>> ")
-	other.typed("1\x12\r")
-	other.see("1\r\n")
-	other.see(">>> ")
-	other.typed("vessel.anchor(8)\r") // the session is the same
-	other.see("8\r\n")
-	other.see(">>> ")
+	t.Setenv("TEST_NO_COLOR", "1")
+	c = typeIn(t, t.TempDir(), "py")
+	c.prompt()
+	c.typed("def f(x): return len('text')")
+	c.screenEnds(">>> def f(x): return len('text')")
+	c.typed("\x03")
+	c.prompt()
+	c.typed("1/0\r")
+	c.see("ZeroDivisionError: division by zero\r\n")
+	c.prompt()
+	c.typed("\x04")
+	c.exits(0)
+	if regexp.MustCompile("\x1b\\[[0-9;]*m").MatchString(c.all) {
+		t.Errorf("a colour: %q", c.all)
+	}
+}
+
+// TestPromptSearches finds cells of the history of the directory with Ctrl-R.
+func TestPromptSearches(t *testing.T) {
+	state, dir := t.TempDir(), t.TempDir()
+	c := typeInDir(t, dir, state, "py", "--session", "searched")
+	c.prompt()
+	for _, line := range []string{"vessel = 'old'", "other = 1", "vessel = 'new'", "last = 2"} {
+		c.typed(line + "\r")
+		c.prompt()
+	}
+	c.typed("\x12vess")
+	c.screenEnds(">>> |vessel = 'new'", "search: vess")
+	c.typed("\x12")
+	c.screenEnds(">>> |vessel = 'old'", "search: vess")
+	c.typed("\x12")
+	c.screenEnds(">>> |vessel = 'old'", "search: vess (no more)")
+	c.typed("\r")
+	c.prompt()
+	c.typed("print('now', vessel)\r")
+	c.see("now old\r\n")
+	c.prompt()
+	c.typed("draft\x12ven\x07") // Ctrl-G gives the text back
+	c.screenEnds(">>> draft")
+	c.typed("\x03")
+	c.prompt()
+	c.typed("\x04")
+	c.exits(0)
+
+	// The history is that of the directory; the session is the same.
+	other := typeInDir(t, t.TempDir(), state, "py", "--session", "searched")
+	other.prompt()
+	other.typed("\x12vess")
+	other.screenEnds(">>> |", "search: vess (no more)")
+	other.typed("\x07print('here', vessel)\r")
+	other.see("here old\r\n")
+	other.prompt()
 	other.typed("\x04")
 	other.exits(0)
-	typeIn(t, state, "kill", "assists").exits(0)
+	again := typeInDir(t, dir, state, "py", "--session", "searched")
+	again.prompt()
+	again.typed("\x12new")
+	again.screenEnds(">>> vessel = '|new'", "search: new")
+	again.typed("\x03")
+	again.prompt()
+	again.typed("\x04")
+	again.exits(0)
+	typeIn(t, state, "kill", "searched").exits(0)
+}
+
+// TestPromptOutputAbove prints the output of a thread above the text, of which
+// nothing is lost.
+func TestPromptOutputAbove(t *testing.T) {
+	c := typeIn(t, t.TempDir(), "py")
+	c.prompt()
+	c.typed("import threading; go = threading.Event(); threading.Thread(target=lambda: (go.wait(), print('from be' + 'hind')), daemon=True).start()\r")
+	c.prompt()
+	c.typed("import threading as t2; t2.Timer(0.3, go.set).start()\r")
+	c.prompt()
+	c.typed("if True:\r")
+	c.screenEnds(">>> if True:", "...     ")
+	c.typed("print('a' + 'b')")
+	c.screenEnds("from behind", ">>> if True:", "...     print('a' + 'b')")
+
+	// The text follows the size of the terminal.
+	if err := pty.Setsize(c.keys, &pty.Winsize{Rows: 10, Cols: 20}); err != nil {
+		t.Fatal(err)
+	}
+	c.emu.columns = 20
+	c.screenEnds(">>> if True:", "...     print('a' +", " 'b')")
+	c.typed("\r")
+	c.screenEnds(" 'b')", "...     ")
+	c.typed("\r")
+	c.see("ab\r\n")
+	c.prompt()
+	c.typed("\x1a") // Ctrl-Z: the prompt is there again when the job continues
+	c.prompt()
+	c.typed("\x04")
+	c.exits(0)
 }
 
 // TestREPLOnADumbTerminal reads plain lines and writes no escape sequence.
@@ -241,6 +434,13 @@ func TestREPLOnADumbTerminal(t *testing.T) {
 	c.typed("6 * 7\n")
 	c.see("42\r\n")
 	c.see(">>> ")
+	c.typed("if True:\n")
+	c.see("... ")
+	c.typed("    print('in' + 'side')\n")
+	c.see("... ")
+	c.typed("\n")
+	c.see("inside\r\n")
+	c.see(">>> ")
 	c.typed("1/0\n")
 	c.see("\r\nZeroDivisionError: division by zero\r\n")
 	c.see(">>> ")
@@ -249,7 +449,7 @@ func TestREPLOnADumbTerminal(t *testing.T) {
 	c.see(">>> ")
 	c.typed("\x04")
 	c.exits(0)
-	if strings.Contains(c.shown, "\x1b") {
-		t.Errorf("an escape sequence: %q", c.shown)
+	if strings.Contains(c.all, "\x1b") {
+		t.Errorf("an escape sequence: %q", c.all)
 	}
 }

@@ -2,18 +2,22 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/prompt"
 	"github.com/spool-run/spool/python"
 )
 
@@ -30,41 +34,40 @@ type repl struct {
 	app     *app
 	kernel  *interpreter
 	timeout int64
-	term    *term.Terminal // only the goroutine of read waits in it; nil on a dumb terminal
-	keys    *keyReader
+	editor  *prompt.Editor // nil on a dumb terminal
+	keys    keyboard
 	plain   *bufio.Reader // lines of a dumb terminal
-	history *history
 	assist  *assist
 	printer *printer
 	signals <-chan os.Signal
+	resized chan os.Signal
 	events  chan spool.Event // events of the interpreter
 	lost    error            // error of the reader; set before events is closed
 
 	mine    map[spool.Seq]bool // turns of this command
-	reading chan typed         // receives the line that read reads; nil otherwise
-	typing  bool               // the line is on the screen
+	reading chan typed         // receives the line of a dumb terminal that is read; nil otherwise
+	typing  bool               // the text is on the screen
+	tail    []byte             // the last line of the output, if it has no end
 }
 
 // repl reads cells and runs them until the user exits.
 func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-chan os.Signal) error {
-	r := &repl{app: a, kernel: k, timeout: o.timeout.Milliseconds(), keys: &keyReader{f: a.stdin}, signals: signals,
-		events: make(chan spool.Event), mine: make(map[spool.Seq]bool)}
-	r.history = a.openHistory()
+	r := &repl{app: a, kernel: k, timeout: o.timeout.Milliseconds(), keys: newKeyboard(a.stdin), signals: signals,
+		resized: make(chan os.Signal, 1), events: make(chan spool.Event), mine: make(map[spool.Seq]bool)}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r.assist = &assist{ctx: ctx, run: k.run, history: r.history, columns: r.columns, show: r.above}
+	r.assist = &assist{ctx: ctx, run: k.run}
 	r.assist.asks, _ = k.backend.(spool.Inspector)
 	if os.Getenv("TERM") == "dumb" {
 		r.plain = bufio.NewReader(a.stdin)
 	} else {
-		r.term = term.NewTerminal(struct {
-			io.Reader
-			io.Writer
-		}{r.keys, a.stdout}, promptFirst)
-		r.term.AutoCompleteCallback = r.assist.key
-		r.term.History = r.history
+		r.editor = prompt.New(prompt.Config{
+			Screen: a.stdout, Size: r.size, Width: runeWidth, Colour: wantsColour(a.stdout), History: prompt.OpenHistory(a.historyFile()),
+			Whole: completeSource, Indent: indentation, Complete: r.assist.complete,
+		})
+		signal.Notify(r.resized, unix.SIGWINCH)
+		defer signal.Stop(r.resized)
 	}
-	defer func() { _ = r.history.save() }() // the session has already ended
 	size, _ := terminalSize(a.stdin, a.stdout)
 	var stdout, stderr io.Writer = r, r
 	if !a.raw {
@@ -152,96 +155,152 @@ func (r *repl) loop(ctx context.Context) error {
 	}
 }
 
-// columns is the width of the terminal.
-func (r *repl) columns() int {
+// size returns the size of the terminal.
+func (r *repl) size() (columns, rows int) {
 	if size, ok := terminalSize(r.app.stdin, r.app.stdout); ok {
-		return int(size.Cols)
+		return int(size.Cols), int(size.Rows)
 	}
-	return 80
-}
-
-// above prints text above the line that the user types.
-func (r *repl) above(text string) {
-	_, _ = r.term.Write([]byte(text + "\n")) // the next read fails if the terminal is gone
+	return 80, 24
 }
 
 // cell reads one cell.
 func (r *repl) cell(ctx context.Context) (string, error) {
-	var lines []string
-	prompt := promptFirst
-	defer r.assist.before.Store(nil)
+	read := r.plainCell
+	if r.editor != nil {
+		read = r.editedCell
+	}
 	for {
-		before := strings.Join(lines, "\n")
-		if len(lines) > 0 {
-			before += "\n"
-		}
-		r.assist.before.Store(&before)
-		line, pasted, err := r.line(ctx, prompt, false, 0)
-		if errors.Is(err, errTypedInterrupt) {
-			lines, prompt = nil, promptFirst
+		source, err := read(ctx)
+		switch {
+		case errors.Is(err, errTypedInterrupt):
 			if _, err := fmt.Fprintln(r.app.stdout, "KeyboardInterrupt"); err != nil {
 				return "", err
 			}
 			continue
+		case err == nil && len(source) > maxSource:
+			return "", fmt.Errorf("the cell is longer than %d bytes", maxSource)
 		}
+		return source, err
+	}
+}
+
+// editedCell reads one cell with the editor.
+func (r *repl) editedCell(ctx context.Context) (string, error) {
+	return r.edit(ctx, prompt.Mode{First: promptFirst, More: promptMore}, 0)
+}
+
+// plainCell reads one cell of a dumb terminal.
+func (r *repl) plainCell(ctx context.Context) (string, error) {
+	source, prompt := "", promptFirst
+	for {
+		line, err := r.plainLine(ctx, prompt, false, 0)
 		if err != nil {
 			return "", err
 		}
-		lines = append(lines, line)
-		source := strings.Join(lines, "\n")
-		if len(source) > maxSource {
-			return "", fmt.Errorf("the cell is longer than %d bytes", maxSource)
-		}
-		if !pasted && completeSource(source) {
+		source += line
+		if completeSource(source) || len(source) > maxSource {
 			return source, nil
 		}
+		source += "\n"
 		prompt = promptMore
-		if !pasted && r.term != nil && r.reading == nil {
-			r.keys.feed(indentation(source))
-		}
 	}
 }
 
 // errTypedInterrupt reports that the user typed Ctrl-C.
 var errTypedInterrupt = errors.New("interrupted")
 
-// typed is a line that the user typed, or an error.
+// typed is a line of a dumb terminal, or an error.
 type typed struct {
 	line string
 	err  error
 }
 
-// line reads one line and prints events above it meanwhile. If the line answers
-// an ask, turn names the turn of the ask.
-func (r *repl) line(ctx context.Context, prompt string, secret bool, turn spool.Seq) (line string, pasted bool, err error) {
-	if r.plain != nil {
-		return r.plainLine(ctx, prompt, secret, turn)
-	}
+// escapeWait is how long the rest of an escape sequence may take to arrive.
+const escapeWait = 50 * time.Millisecond
+
+// edit has the user edit a text and prints events above it meanwhile. If the text
+// answers an ask, turn names the turn of the ask.
+func (r *repl) edit(ctx context.Context, mode prompt.Mode, turn spool.Seq) (string, error) {
 	raw, err := makeRaw(r.app.stdin)
 	if err != nil {
-		return "", false, fmt.Errorf("set up the terminal: %w", err)
+		return "", fmt.Errorf("set up the terminal: %w", err)
 	}
-	defer raw.restore()
-	if size, ok := terminalSize(r.app.stdin, r.app.stdout); ok {
-		_ = r.term.SetSize(int(size.Cols), int(size.Rows)) // the next prompt redraws the line
+	defer func() { raw.restore() }()
+	r.editor.Start(mode)
+	r.typing, r.tail = true, nil
+	defer func() {
+		r.editor.Stop()
+		r.typing = false
+	}()
+	text, state := r.editor.Next() // the keys that wait
+	for {
+		switch state {
+		case prompt.Accepted:
+			return text, nil
+		case prompt.Interrupted:
+			return "", errTypedInterrupt
+		case prompt.Ended:
+			return "", io.EOF
+		case prompt.Suspended:
+			raw.restore()
+			if err := unix.Kill(0, unix.SIGTSTP); err != nil {
+				return "", fmt.Errorf("suspend: %w", err)
+			}
+			if raw, err = makeRaw(r.app.stdin); err != nil {
+				return "", fmt.Errorf("set up the terminal: %w", err)
+			}
+			r.editor.Resume()
+		}
+		var late <-chan time.Time
+		if r.editor.Partial() {
+			late = time.After(escapeWait)
+		}
+		select {
+		case b := <-r.keys.read():
+			if r.keys.waits = false; b.err != nil {
+				return "", b.err
+			}
+			r.editor.Feed(b.bytes)
+			text, state = r.editor.Next()
+		case <-late:
+			text, state = r.editor.Flush()
+		case <-r.resized:
+			r.editor.Resize()
+			state = prompt.Editing
+		case e, ok := <-r.events:
+			state = prompt.Editing
+			if err := r.between(ctx, &e, ok, turn); err != nil {
+				return "", err
+			}
+		case s := <-r.signals:
+			state = prompt.Editing
+			if s != unix.SIGPIPE && s != unix.SIGINT { // Ctrl-C is a key, not a signal
+				return "", exit(exitSignal + signalNumber(s))
+			}
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
 	}
-	r.term.SetPrompt(prompt)
-	r.term.SetBracketedPasteMode(true)
-	defer r.term.SetBracketedPasteMode(false)
-	if r.reading == nil {
-		r.read(prompt, secret)
-	} else if _, err := r.term.Write([]byte("\n")); err != nil { // show the prompt
-		return "", false, err
+}
+
+// between handles an event that comes while the user types.
+func (r *repl) between(ctx context.Context, e *spool.Event, ok bool, turn spool.Seq) error {
+	if !ok {
+		return r.ended()
 	}
-	r.typing = true
-	defer func() { r.typing = false }()
-	return r.await(ctx, turn)
+	if err := r.show(ctx, e); err != nil {
+		return err
+	}
+	if e.Kind == spool.KindDone && e.Turn == turn {
+		return &turnDone{*e}
+	}
+	return nil
 }
 
 // plainLine reads one line of a dumb terminal, which echoes and edits by itself.
-func (r *repl) plainLine(ctx context.Context, prompt string, secret bool, turn spool.Seq) (line string, pasted bool, err error) {
+func (r *repl) plainLine(ctx context.Context, prompt string, secret bool, turn spool.Seq) (string, error) {
 	if _, err := fmt.Fprint(r.app.stdout, prompt); err != nil {
-		return "", false, err
+		return "", err
 	}
 	if r.reading == nil {
 		done := make(chan typed, 1)
@@ -259,45 +318,25 @@ func (r *repl) plainLine(ctx context.Context, prompt string, secret bool, turn s
 			done <- typed{strings.TrimRight(line, "\r\n"), err}
 		}()
 	}
-	return r.await(ctx, turn)
-}
-
-// await waits for the line that is being read, and prints events meanwhile.
-func (r *repl) await(ctx context.Context, turn spool.Seq) (line string, pasted bool, err error) {
 	for {
 		select {
 		case t := <-r.reading:
 			r.reading = nil
-			pasted = errors.Is(t.err, term.ErrPasteIndicator)
-			switch {
-			case r.keys.interrupted:
-				return "", false, errTypedInterrupt
-			case pasted:
-				return t.line, true, nil
-			}
-			return t.line, false, t.err
+			return t.line, t.err
 		case e, ok := <-r.events:
-			if !ok {
-				return "", false, r.ended()
-			}
-			if err := r.show(ctx, &e); err != nil {
-				return "", false, err
-			}
-			if e.Kind == spool.KindDone && e.Turn == turn {
-				return "", false, &turnDone{e}
+			if err := r.between(ctx, &e, ok, turn); err != nil {
+				return "", err
 			}
 		case s := <-r.signals:
 			switch s {
 			case unix.SIGPIPE:
-			case unix.SIGINT: // with an editor Ctrl-C is a key, not a signal
-				if r.plain != nil {
-					return "", false, errTypedInterrupt
-				}
+			case unix.SIGINT:
+				return "", errTypedInterrupt
 			default:
-				return "", false, exit(exitSignal + signalNumber(s))
+				return "", exit(exitSignal + signalNumber(s))
 			}
 		case <-ctx.Done():
-			return "", false, context.Cause(ctx)
+			return "", context.Cause(ctx)
 		}
 	}
 }
@@ -307,30 +346,22 @@ type turnDone struct{ done spool.Event }
 
 func (o *turnDone) Error() string { return "the cell ended" }
 
-// read starts to read a line. The read cannot be cancelled: if the caller no
-// longer needs the line, the next caller gets it.
-func (r *repl) read(prompt string, secret bool) {
-	r.keys.interrupted = false
-	done := make(chan typed, 1)
-	r.reading = done
-	go func() {
-		if secret {
-			line, err := r.term.ReadPassword(prompt)
-			done <- typed{line, err}
-			return
-		}
-		line, err := r.term.ReadLine()
-		done <- typed{line, err}
-	}()
-}
-
-// Write implements [io.Writer]. It writes above the line that the user types.
+// Write implements [io.Writer]. It writes above the text that the user types.
 func (r *repl) Write(b []byte) (int, error) {
-	if r.typing {
-		return r.term.Write(b)
+	if r.typing && r.editor != nil {
+		r.editor.Above(b)
+		return len(b), nil
+	}
+	if i := bytes.LastIndexByte(b, '\n'); i >= 0 {
+		r.tail = append(r.tail[:0], b[i+1:]...)
+	} else if r.tail = append(r.tail, b...); len(r.tail) > maxTail {
+		r.tail = nil // no prompt
 	}
 	return r.app.stdout.Write(b)
 }
+
+// maxTail limits the text before the prompt of input() on the same line.
+const maxTail = 4096
 
 // show prints an event, unless it belongs to a turn of another command.
 func (r *repl) show(ctx context.Context, e *spool.Event) error {
@@ -398,9 +429,7 @@ func (r *repl) ask(ctx context.Context, t *turn, end *turnEnd, e *spool.Event) e
 	if json.Unmarshal(e.Data, &ask) != nil || ask.Kind != spool.AskInput {
 		return t.answer(ctx, e)
 	}
-	r.history.off = true
-	line, _, err := r.line(ctx, ask.Prompt, ask.Secret, t.seq)
-	r.history.off = false
+	line, err := r.question(ctx, &ask, t.seq)
 	var over *turnDone
 	switch {
 	case errors.As(err, &over):
@@ -416,53 +445,61 @@ func (r *repl) ask(ctx context.Context, t *turn, end *turnEnd, e *spool.Event) e
 	return r.kernel.reply(ctx, e.Seq, line, ask.Secret)
 }
 
-// keyReader reads keys. Ctrl-C clears the line and ends it.
-type keyReader struct {
-	f           *os.File
-	rest        []byte
-	interrupted bool
+// question has the user answer an ask. The prompt follows what the cell printed on
+// the same line.
+func (r *repl) question(ctx context.Context, ask *spool.Ask, turn spool.Seq) (string, error) {
+	if r.editor == nil {
+		return r.plainLine(ctx, ask.Prompt, ask.Secret, turn)
+	}
+	text := string(r.tail) + ask.Prompt
+	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
+		if _, err := r.Write([]byte(ask.Prompt[:len(ask.Prompt)-(len(text)-i-1)])); err != nil {
+			return "", err
+		}
+		text = text[i+1:]
+	}
+	if !r.app.raw {
+		var b bytes.Buffer
+		_, _ = (&screenFilter{w: &b}).Write([]byte(text)) // a buffer takes everything
+		text = b.String()
+	}
+	if _, err := io.WriteString(r.app.stdout, "\r"); err != nil { // the prompt repeats the line
+		return "", err
+	}
+	line, err := r.edit(ctx, prompt.Mode{First: text, Line: true, Secret: ask.Secret}, turn)
+	r.printer.setMidline(spool.Stdout, false)
+	return line, err
 }
 
-// The keys that clear a line: to its end, then back to its beginning.
-const (
-	ctrlC     = 'C' & 0x1f
-	clearLine = "\x05\x15\r"
-)
-
-// feed has the next read return text as if the user typed it, unless keys wait.
-func (k *keyReader) feed(text string) {
-	if len(k.rest) == 0 {
-		k.rest = []byte(text)
-	}
+// keyboard reads a terminal, one piece at a time. A read cannot be cancelled: what
+// the user types after the caller has gone is for the next caller.
+type keyboard struct {
+	f     *os.File
+	typed chan keystrokes
+	waits bool // a read is under way
 }
 
-// Read implements [io.Reader]. It returns no more than one line, so that the next
-// line can begin with what feed adds.
-func (k *keyReader) Read(b []byte) (int, error) {
-	if len(k.rest) == 0 {
-		buf := make([]byte, 4096)
-		n, err := k.f.Read(buf)
-		if n == 0 {
-			return 0, err
-		}
-		k.rest = buf[:n]
+// keystrokes are what a read returned.
+type keystrokes struct {
+	bytes []byte
+	err   error
+}
+
+func newKeyboard(f *os.File) keyboard { return keyboard{f: f, typed: make(chan keystrokes, 1)} }
+
+// read returns a channel for the next keys. The caller sets waits to false once it
+// has received them.
+func (k *keyboard) read() <-chan keystrokes {
+	if !k.waits {
+		k.waits = true
+		go func() {
+			buf := make([]byte, 4096)
+			n, err := k.f.Read(buf)
+			if n > 0 {
+				err = nil
+			}
+			k.typed <- keystrokes{buf[:n], err}
+		}()
 	}
-	if k.rest[0] == ctrlC {
-		k.interrupted = true
-		k.rest = append([]byte(clearLine), k.rest[1:]...)
-	}
-	n := len(k.rest)
-	for i, c := range k.rest {
-		if c == ctrlC {
-			n = i
-			break
-		}
-		if c == '\r' || c == '\n' {
-			n = i + 1
-			break
-		}
-	}
-	n = copy(b, k.rest[:n])
-	k.rest = k.rest[n:]
-	return n, nil
+	return k.typed
 }

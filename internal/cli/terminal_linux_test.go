@@ -24,6 +24,8 @@ type terminal struct {
 	cmd    *exec.Cmd
 	output chan []byte // output of the command
 	shown  string      // output that see has not matched yet
+	all    string      // output so far
+	emu    *emulator   // what the user sees
 }
 
 func typeIn(t *testing.T, state string, args ...string) *terminal {
@@ -42,7 +44,7 @@ func typeInDir(t *testing.T, dir, state string, args ...string) *terminal {
 	if err := pty.Setsize(keys, &pty.Winsize{Rows: 30, Cols: 100}); err != nil {
 		t.Fatal(err)
 	}
-	c := &terminal{t: t, keys: keys, screen: screen, output: make(chan []byte)}
+	c := &terminal{t: t, keys: keys, screen: screen, output: make(chan []byte), emu: newEmulator(100, 30)}
 	c.before = c.settings()
 	c.cmd = exec.Command("spool", args...)
 	c.cmd.Dir = dir
@@ -51,6 +53,13 @@ func typeInDir(t *testing.T, dir, state string, args ...string) *terminal {
 		kind = "xterm"
 	}
 	c.cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "TERM="+kind, "GORACE="+raceOptions)
+	for _, name := range []string{"NO_COLOR", "TMUX", "STY", "KITTY_WINDOW_ID", "TERM_PROGRAM", "LC_TERMINAL", "KONSOLE_VERSION"} {
+		if os.Getenv("TEST_"+name) == "" { // what the tests run in is not what they test
+			c.cmd.Env = append(c.cmd.Env, name+"=")
+		} else {
+			c.cmd.Env = append(c.cmd.Env, name+"="+os.Getenv("TEST_"+name))
+		}
+	}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = screen, screen, screen
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := c.cmd.Start(); err != nil {
@@ -98,9 +107,67 @@ func (c *terminal) see(text string) {
 		}
 		select {
 		case b := <-c.output:
-			c.shown += string(b)
+			c.received(b)
 		case <-timeout:
 			c.t.Fatalf("%q is not shown, but %q", text, c.shown)
+		}
+	}
+}
+
+// received takes output of the command.
+func (c *terminal) received(b []byte) {
+	c.shown += string(b)
+	c.all += string(b)
+	_, _ = c.emu.Write(b) // it takes everything
+}
+
+// prompt waits until the editor of a prompt begins, which is after the last cell
+// is done.
+func (c *terminal) prompt() {
+	c.t.Helper()
+	c.see("\x1b[?2004h")
+	c.see(">>> ")
+}
+
+// screenEnds waits until these are the last lines on the screen, with the cursor
+// at the end of the last one; a | in a line is the cursor.
+func (c *terminal) screenEnds(lines ...string) {
+	c.t.Helper()
+	timeout := time.After(time.Minute)
+	row, column := len(lines)-1, -1
+	for i, line := range lines {
+		if at := strings.IndexByte(line, '|'); at >= 0 {
+			row, column = i, at
+			lines[i] = line[:at] + line[at+1:]
+		}
+	}
+	if column < 0 {
+		column = len(lines[row])
+	}
+	want := make([]string, len(lines))
+	for i, line := range lines {
+		want[i] = strings.TrimRight(line, " ")
+	}
+	for {
+		last := c.emu.row + len(lines) - 1 - row
+		if first := last - len(lines) + 1; first >= 0 && last < c.emu.rows && c.emu.column == column {
+			equal := true
+			for i := range lines {
+				equal = equal && c.emu.line(first+i) == want[i]
+			}
+			for below := last + 1; below < c.emu.rows; below++ {
+				equal = equal && c.emu.line(below) == ""
+			}
+			if equal {
+				return
+			}
+		}
+		select {
+		case b := <-c.output:
+			c.received(b)
+		case <-timeout:
+			c.t.Fatalf("the screen does not end with %q (cursor in line %d, column %d), but is, with the cursor in %d, %d:\n%s",
+				want, row, column, c.emu.row, c.emu.column, c.emu)
 		}
 	}
 }
@@ -129,7 +196,7 @@ func (c *terminal) exits(code int) {
 		case err = <-done:
 			waiting = false
 		case b := <-c.output:
-			c.shown += string(b)
+			c.received(b)
 		case <-time.After(time.Minute):
 			c.t.Fatalf("the command does not exit; shown: %q", c.shown)
 		}

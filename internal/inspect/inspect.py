@@ -308,7 +308,8 @@ def describe(code, ns, source, magics):
     shown = False
     if source:
         try:
-            add("Source", inspect.getsource(o).rstrip("\n"))
+            import textwrap
+            out.append("Source:\n" + textwrap.dedent(inspect.getsource(o)).rstrip("\n"))
             shown = True
         except Exception:
             pass
