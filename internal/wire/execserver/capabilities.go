@@ -80,7 +80,7 @@ func (e environment) discover(params json.RawMessage) (any, error) {
 	if err := decode(params, &p, "cwd"); err != nil {
 		return nil, err
 	}
-	if err := checkFileSandbox(p.Sandbox); err != nil {
+	if err := checkReads(p.Sandbox); err != nil {
 		return nil, err
 	}
 	var foreign *fileuri.HostError
@@ -134,7 +134,7 @@ func (e environment) capabilityLocations() (locations []capabilityLocation, comp
 // cachedPlugins returns the active version of every plugin in codex's cache,
 // whose directories are marketplace/name/version.
 func cachedPlugins(cache string) (locations []capabilityLocation, complete bool) {
-	tree, err := walkTree(context.Background(), cache, walkOptions{MaxDepth: 1, MaxDirectories: 2000, MaxEntries: 20_000, FollowDirectorySymlinks: true})
+	tree, err := walkTree(context.Background(), host{}, cache, walkOptions{MaxDepth: 1, MaxDirectories: 2000, MaxEntries: 20_000, FollowDirectorySymlinks: true})
 	if err != nil {
 		return nil, errors.Is(err, syscall.ENOENT)
 	}
@@ -286,7 +286,7 @@ func (d *discovered) add(location capabilityLocation) bool {
 	if !info.IsDir() {
 		return true
 	}
-	root := discoverRoot("", location.path)
+	root := discoverRoot(host{}, "", location.path)
 	complete := root.Error == nil && len(root.Warnings) == 0
 	plugin := location.plugin
 	if plugin != nil {

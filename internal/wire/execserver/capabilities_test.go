@@ -76,7 +76,7 @@ func TestCapabilityLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		root := discoverRoot("r", filepath.Join(dir, "r"))
+		root := discoverRoot(host{}, "r", filepath.Join(dir, "r"))
 		if len(root.Skills) != maxCapabilityBundle/maxCapabilityFile || len(root.Warnings) != 1 || root.Warnings[0] != "capability root bundle exceeds the 16777216-byte limit" {
 			t.Errorf("%d skills, warnings %q", len(root.Skills), root.Warnings)
 		}

@@ -85,23 +85,24 @@ func discoverRoots(params json.RawMessage) (any, error) {
 	}
 	roots := make([]capabilityRoot, 0, len(p.Roots))
 	for _, r := range p.Roots {
-		if err := checkFileSandbox(r.Sandbox); err != nil {
+		t, err := treeFor(r.Sandbox, false)
+		if err != nil {
 			return nil, err
 		}
 		path, err := fileuri.Parse(r.Path)
 		if err != nil {
 			return nil, err
 		}
-		roots = append(roots, discoverRoot(r.ID, path))
+		roots = append(roots, discoverRoot(t, r.ID, path))
 	}
 	return map[string]any{"roots": roots}, nil
 }
 
 // discoverRoot reads the files of a root. It reports a file that it cannot read
 // as a warning and a root that it cannot search as the root's error.
-func discoverRoot(id, path string) capabilityRoot {
+func discoverRoot(t tree, id, path string) capabilityRoot {
 	uri := fileuri.Format(path)
-	d := rootDiscovery{left: maxCapabilityBundle, root: capabilityRoot{
+	d := rootDiscovery{tree: t, left: maxCapabilityBundle, root: capabilityRoot{
 		ID: id, Path: uri, Skills: []capabilitySkill{}, NamespaceManifests: []capabilityFile{}, Warnings: []string{},
 	}}
 	fail := func(format string, args ...any) capabilityRoot {
@@ -109,25 +110,25 @@ func discoverRoot(id, path string) capabilityRoot {
 		d.root.Error = &text
 		return d.root
 	}
-	info, err := os.Stat(path)
+	info, err := t.info(path, followLinks)
 	switch {
 	case err != nil:
 		return fail("failed to inspect capability root %s: %s", uri, osMessage(err))
 	case !info.IsDir():
 		return fail("capability root %s is not a directory", uri)
 	}
-	tree, err := walkTree(context.Background(), path, capabilityWalk)
+	found, err := walkTree(context.Background(), t, path, capabilityWalk)
 	if err != nil {
 		return fail("failed to scan capability root %s: %s", uri, osMessage(err))
 	}
-	for _, e := range tree.Errors {
+	for _, e := range found.Errors {
 		d.warn("failed to scan capability path %s: %s", e.Path, e.Message)
 	}
-	if tree.Truncated {
+	if found.Truncated {
 		d.warn("capability scan reached its traversal limit (root: %s)", uri)
 	}
 	var skills, manifests []string
-	for _, e := range tree.Entries {
+	for _, e := range found.Entries {
 		file, err := fileuri.Parse(e.Path)
 		if e.Kind != "file" || err != nil {
 			continue
@@ -172,6 +173,7 @@ func pluginRoot(manifest string) string { return filepath.Dir(filepath.Dir(manif
 
 // rootDiscovery is the state of a discovery of one root.
 type rootDiscovery struct {
+	tree tree
 	root capabilityRoot
 	left int // bytes that may still be read
 }
@@ -183,7 +185,7 @@ func (d *rootDiscovery) warn(format string, args ...any) {
 // read reads a file. It returns nil if there is none, or after a warning.
 func (d *rootDiscovery) read(path string) *capabilityFile {
 	uri := fileuri.Format(path)
-	info, err := os.Stat(path)
+	info, err := d.tree.info(path, followLinks)
 	switch {
 	case errors.Is(err, syscall.ENOENT), err == nil && !info.Mode().IsRegular():
 		return nil
@@ -197,7 +199,7 @@ func (d *rootDiscovery) read(path string) *capabilityFile {
 		d.warn("capability root bundle exceeds the %d-byte limit", maxCapabilityBundle)
 		return nil
 	}
-	file, err := openRegular(path, os.O_RDONLY)
+	file, err := openIn(d.tree, path, os.O_RDONLY)
 	if err != nil {
 		d.warn("failed to read capability file %s: %s", uri, osMessage(err))
 		return nil

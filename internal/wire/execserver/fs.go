@@ -113,27 +113,39 @@ type pathParams struct {
 	Sandbox        json.RawMessage `json:"sandbox"`
 }
 
-// resolve returns the path. It fails if the sandbox restricts files.
-func (p *pathParams) resolve() (string, error) {
-	if err := checkFileSandbox(p.Sandbox); err != nil {
-		return "", err
+func (p *pathParams) common() *pathParams { return p }
+
+// decodePath decodes params, which embed [pathParams], for a method that writes
+// or only reads. It returns the path and the file system for the request.
+func (f *files) decodePath(params json.RawMessage, p interface{ common() *pathParams }, writes bool, required ...string) (tree, string, error) {
+	if err := decode(params, p, required...); err != nil {
+		return nil, "", err
 	}
-	return fileuri.Parse(p.Path)
+	return f.resolve(p.common(), writes)
 }
 
-// decodePath decodes params, which embed [pathParams], and returns the path.
-func (f *files) decodePath(params json.RawMessage, p interface{ resolve() (string, error) }, required ...string) (string, error) {
-	if err := decode(params, p, required...); err != nil {
-		return "", err
-	}
-	path, err := p.resolve()
+// resolve returns the path of a request and the file system for it.
+func (f *files) resolve(p *pathParams, writes bool) (tree, string, error) {
+	t, err := treeFor(p.Sandbox, writes)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	return path, f.check(path)
+	path, err := fileuri.Parse(p.Path)
+	if err != nil {
+		return nil, "", err
+	}
+	return t, path, f.check(path)
 }
 
 func (p *pathParams) follow() bool { return isTrue(p.FollowSymlinks) }
+
+// links is what happens to symbolic links in the path.
+func (p *pathParams) links() links {
+	if p.follow() {
+		return followLinks
+	}
+	return refuseLinks
+}
 
 // isTrue reads an optional member whose default is true.
 func isTrue(b *bool) bool { return b == nil || *b }
@@ -149,17 +161,12 @@ func isSyntaxError(err error) bool {
 
 func (f *files) readFile(ctx context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	path, err := f.decodePath(params, &p, "path")
+	t, path, err := f.decodePath(params, &p, false, "path")
 	if err != nil {
 		return nil, err
 	}
 	// O_NONBLOCK: opening a named pipe must not wait for a writer.
-	var file *os.File
-	if p.follow() {
-		file, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	} else {
-		file, err = openNoFollow(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	}
+	file, err := t.open(path, os.O_RDONLY|syscall.O_NONBLOCK, 0, p.links())
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +228,7 @@ func (f *files) writeFile(ctx context.Context, params json.RawMessage) (any, err
 		pathParams
 		Data string `json:"dataBase64"`
 	}
-	path, err := f.decodePath(params, &p, "path", "dataBase64")
+	t, path, err := f.decodePath(params, &p, true, "path", "dataBase64")
 	if err != nil {
 		return nil, err
 	}
@@ -229,13 +236,7 @@ func (f *files) writeFile(ctx context.Context, params json.RawMessage) (any, err
 	if err != nil {
 		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "fs/writeFile requires valid base64 dataBase64: %s", err)
 	}
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC | syscall.O_NONBLOCK
-	var file *os.File
-	if p.follow() {
-		file, err = os.OpenFile(path, flags, 0o666)
-	} else {
-		file, err = openNoFollow(path, flags, 0o666)
-	}
+	file, err := t.open(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, 0o666, p.links())
 	if err != nil {
 		return nil, err
 	}
@@ -263,19 +264,11 @@ func (f *files) createDirectory(_ context.Context, params json.RawMessage) (any,
 		pathParams
 		Recursive *bool `json:"recursive"`
 	}
-	path, err := f.decodePath(params, &p, "path")
+	t, path, err := f.decodePath(params, &p, true, "path")
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case !p.follow():
-		err = mkdirNoFollow(path, isTrue(p.Recursive))
-	case isTrue(p.Recursive):
-		err = mkdirAll(path)
-	default:
-		err = os.Mkdir(path, 0o777)
-	}
-	if err != nil {
+	if err := t.mkdir(path, isTrue(p.Recursive), p.links()); err != nil {
 		return nil, err
 	}
 	return noResult{}, nil
@@ -283,18 +276,18 @@ func (f *files) createDirectory(_ context.Context, params json.RawMessage) (any,
 
 // mkdirAll is [os.MkdirAll] with the errno of the mkdir that failed: EEXIST for
 // a file in place of the directory, ENOTDIR for a file among its parents.
-func mkdirAll(path string) error {
-	err := os.Mkdir(path, 0o777)
+func mkdirAll(t tree, path string) error {
+	err := t.mkdir(path, false, followLinks)
 	if parent := filepath.Dir(path); errors.Is(err, syscall.ENOENT) && parent != path {
-		if err := mkdirAll(parent); err != nil {
+		if err := mkdirAll(t, parent); err != nil {
 			return err
 		}
-		err = os.Mkdir(path, 0o777)
+		err = t.mkdir(path, false, followLinks)
 	}
 	if err == nil {
 		return nil
 	}
-	if info, serr := os.Stat(path); serr == nil && info.IsDir() {
+	if info, serr := t.info(path, followLinks); serr == nil && info.IsDir() {
 		return nil
 	}
 	return err
@@ -312,27 +305,21 @@ type metadata struct {
 
 func (f *files) getMetadata(_ context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	path, err := f.decodePath(params, &p, "path")
+	t, path, err := f.decodePath(params, &p, false, "path")
 	if err != nil {
 		return nil, err
 	}
+	m, err := t.stat(path, p.links())
 	if !p.follow() {
-		dir, name, err := openParentNoFollow(path)
-		if err != nil {
-			return nil, err
-		}
-		defer dir.Close()
-		m, err := stat(int(dir.Fd()), name, false)
 		if err == nil && m.IsSymlink {
 			err = errSymlink
 		}
 		return m, err
 	}
-	m, err := stat(atCWD, path, true)
 	if err != nil {
 		return nil, err
 	}
-	link, err := stat(atCWD, path, false)
+	link, err := t.stat(path, keepLast)
 	if err != nil {
 		return nil, err
 	}
@@ -342,24 +329,16 @@ func (f *files) getMetadata(_ context.Context, params json.RawMessage) (any, err
 
 func (f *files) canonicalize(_ context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	path, err := f.decodePath(params, &p, "path")
+	t, path, err := f.decodePath(params, &p, false, "path")
 	if err != nil {
 		return nil, err
 	}
-	if path, err = realPath(path); err != nil {
+	if path, err = t.realPath(path); err != nil {
 		return nil, err
 	}
 	return struct {
 		Path string `json:"path"`
 	}{fileuri.Format(path)}, nil
-}
-
-// realPath resolves all symbolic links of a path that exists.
-func realPath(path string) (string, error) {
-	if _, err := os.Stat(path); err != nil { // returns the errno of the system
-		return "", err
-	}
-	return filepath.EvalSymlinks(path)
 }
 
 // directoryEntry is one name in the result of fs/readDirectory.
@@ -372,11 +351,11 @@ type directoryEntry struct {
 
 func (f *files) readDirectory(ctx context.Context, params json.RawMessage) (any, error) {
 	var p pathParams
-	path, err := f.decodePath(params, &p, "path")
+	t, path, err := f.decodePath(params, &p, false, "path")
 	if err != nil {
 		return nil, err
 	}
-	dir, err := openDirectory(path, true)
+	dir, err := openDirectory(t, path, followLinks)
 	if err != nil {
 		return nil, err
 	}
@@ -390,9 +369,9 @@ func (f *files) readDirectory(ctx context.Context, params json.RawMessage) (any,
 		}
 		names, err := dir.Readdirnames(1024)
 		for _, name := range names {
-			m, err := stat(int(dir.Fd()), name, true)
+			m, err := t.statEntry(dir, path, name)
 			if err != nil {
-				continue // a broken link, or removed meanwhile
+				continue // a broken link, removed meanwhile, or hidden
 			}
 			e := directoryEntry{FileName: name, IsDirectory: m.IsDirectory, IsFile: m.IsFile}
 			if !utf8.ValidString(name) {
@@ -412,12 +391,8 @@ func (f *files) readDirectory(ctx context.Context, params json.RawMessage) (any,
 }
 
 // openDirectory opens a directory to read its names.
-func openDirectory(path string, follow bool) (*os.File, error) {
-	flags := os.O_RDONLY | syscall.O_DIRECTORY | syscall.O_NONBLOCK
-	if !follow {
-		flags |= syscall.O_NOFOLLOW
-	}
-	return os.OpenFile(path, flags, 0)
+func openDirectory(t tree, path string, l links) (*os.File, error) {
+	return t.open(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0, l)
 }
 
 func (f *files) remove(_ context.Context, params json.RawMessage) (any, error) {
@@ -426,7 +401,7 @@ func (f *files) remove(_ context.Context, params json.RawMessage) (any, error) {
 		Recursive *bool `json:"recursive"`
 		Force     *bool `json:"force"`
 	}
-	path, err := f.decodePath(params, &p, "path")
+	t, path, err := f.decodePath(params, &p, true, "path")
 	if err != nil {
 		return nil, err
 	}
@@ -435,10 +410,8 @@ func (f *files) remove(_ context.Context, params json.RawMessage) (any, error) {
 		err = rpc.Errorf(rpc.CodeInternal, "recursive no-follow removal is unsupported")
 	case path == "/" && recursive:
 		err = rpc.Errorf(rpc.CodeInvalidRequest, "fs/remove does not remove the root directory")
-	case !p.follow():
-		err = removeNoFollow(path)
 	default:
-		err = removePath(path, recursive)
+		err = t.remove(path, recursive, p.links())
 	}
 	if errors.Is(err, syscall.ENOENT) && isTrue(p.Force) {
 		err = nil
@@ -447,18 +420,4 @@ func (f *files) remove(_ context.Context, params json.RawMessage) (any, error) {
 		return nil, err
 	}
 	return noResult{}, nil
-}
-
-// removePath removes a file, a link, or a directory.
-func removePath(path string, recursive bool) error {
-	info, err := os.Lstat(path)
-	switch {
-	case err != nil:
-		return err
-	case info.IsDir() && recursive:
-		return os.RemoveAll(path)
-	case info.IsDir():
-		return syscall.Rmdir(path)
-	}
-	return syscall.Unlink(path)
 }

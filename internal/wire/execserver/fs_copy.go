@@ -24,7 +24,8 @@ func (f *files) copy(ctx context.Context, params json.RawMessage) (any, error) {
 	if err := decode(params, &p, "sourcePath", "destinationPath", "recursive"); err != nil {
 		return nil, err
 	}
-	if err := checkFileSandbox(p.Sandbox); err != nil {
+	t, err := treeFor(p.Sandbox, true)
+	if err != nil {
 		return nil, err
 	}
 	source, err := fileuri.Parse(p.SourcePath)
@@ -38,7 +39,7 @@ func (f *files) copy(ctx context.Context, params json.RawMessage) (any, error) {
 	if err := f.checkCopy(ctx, source, destination); err != nil {
 		return nil, err
 	}
-	info, err := os.Lstat(source)
+	info, err := t.info(source, keepLast)
 	if err != nil {
 		return nil, err
 	}
@@ -47,18 +48,18 @@ func (f *files) copy(ctx context.Context, params json.RawMessage) (any, error) {
 		if !p.Recursive {
 			return nil, rpc.Errorf(rpc.CodeInvalidRequest, "fs/copy requires recursive: true when sourcePath is a directory")
 		}
-		inside, ierr := isInside(destination, source)
+		inside, ierr := isInside(t, destination, source)
 		if ierr != nil {
 			return nil, ierr
 		}
 		if inside {
 			return nil, rpc.Errorf(rpc.CodeInvalidRequest, "fs/copy cannot copy a directory to itself or one of its descendants")
 		}
-		err = copyDirectory(ctx, source, destination)
+		err = copyDirectory(ctx, t, source, destination)
 	case os.ModeSymlink:
-		err = copyLink(source, destination)
+		err = copyLink(t, source, destination)
 	case 0:
-		err = copyFile(ctx, source, destination)
+		err = copyFile(ctx, t, source, destination)
 	default:
 		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "fs/copy only supports regular files, directories, and symlinks")
 	}
@@ -69,14 +70,14 @@ func (f *files) copy(ctx context.Context, params json.RawMessage) (any, error) {
 }
 
 // isInside reports whether path is, or would be, dir or a path below it.
-func isInside(path, dir string) (bool, error) {
-	dir, err := realPath(dir)
+func isInside(t tree, path, dir string) (bool, error) {
+	dir, err := t.realPath(dir)
 	if err != nil {
 		return false, err
 	}
 	rest := ""
 	for {
-		real, err := realPath(path)
+		real, err := t.realPath(path)
 		if err == nil {
 			path = filepath.Join(real, rest)
 			break
@@ -93,11 +94,11 @@ func isInside(path, dir string) (bool, error) {
 
 // copyDirectory copies into a directory that may exist. It skips pipes, sockets
 // and devices.
-func copyDirectory(ctx context.Context, source, destination string) error {
-	if err := mkdirAll(destination); err != nil {
+func copyDirectory(ctx context.Context, t tree, source, destination string) error {
+	if err := mkdirAll(t, destination); err != nil {
 		return err
 	}
-	dir, err := openDirectory(source, false)
+	dir, err := openDirectory(t, source, keepLast)
 	if err != nil {
 		return err
 	}
@@ -109,14 +110,17 @@ func copyDirectory(ctx context.Context, source, destination string) error {
 		entries, err := dir.ReadDir(256)
 		for _, e := range entries {
 			from, to := filepath.Join(source, e.Name()), filepath.Join(destination, e.Name())
+			if !t.shows(from) {
+				continue
+			}
 			var err error
 			switch e.Type() {
 			case os.ModeDir:
-				err = copyDirectory(ctx, from, to)
+				err = copyDirectory(ctx, t, from, to)
 			case os.ModeSymlink:
-				err = copyLink(from, to)
+				err = copyLink(t, from, to)
 			case 0:
-				err = copyFile(ctx, from, to)
+				err = copyFile(ctx, t, from, to)
 			}
 			if err != nil {
 				return err
@@ -131,18 +135,18 @@ func copyDirectory(ctx context.Context, source, destination string) error {
 	}
 }
 
-func copyLink(source, destination string) error {
-	target, err := os.Readlink(source)
+func copyLink(t tree, source, destination string) error {
+	target, err := t.readlink(source)
 	if err != nil {
 		return err
 	}
-	return os.Symlink(target, destination)
+	return t.symlink(target, destination)
 }
 
 // copyFile copies the contents and the permissions of a regular file. Copying a
 // file onto itself does not change it.
-func copyFile(ctx context.Context, source, destination string) error {
-	in, err := os.OpenFile(source, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+func copyFile(ctx context.Context, t tree, source, destination string) error {
+	in, err := t.open(source, os.O_RDONLY|syscall.O_NONBLOCK, 0, followLinks)
 	if err != nil {
 		return err
 	}
@@ -154,10 +158,10 @@ func copyFile(ctx context.Context, source, destination string) error {
 	if !info.Mode().IsRegular() { // the file was replaced meanwhile
 		return notAFile(source)
 	}
-	if there, err := os.Stat(destination); err == nil && os.SameFile(info, there) {
+	if there, err := t.info(destination, followLinks); err == nil && os.SameFile(info, there) {
 		return nil
 	}
-	out, err := os.OpenFile(destination, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, info.Mode().Perm())
+	out, err := t.open(destination, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NONBLOCK, uint32(info.Mode().Perm()), followLinks)
 	if err != nil {
 		return err
 	}

@@ -40,8 +40,7 @@ func (f *files) open(_ context.Context, params json.RawMessage) (any, error) {
 		HandleID string  `json:"handleId"`
 		Mode     *string `json:"mode"`
 	}
-	path, err := f.decodePath(params, &p, "handleId", "path")
-	if err != nil {
+	if err := decode(params, &p, "handleId", "path"); err != nil {
 		return nil, err
 	}
 	flags := os.O_RDONLY
@@ -54,11 +53,15 @@ func (f *files) open(_ context.Context, params json.RawMessage) (any, error) {
 			return nil, unknownVariant(*p.Mode, "`read` or `replace`")
 		}
 	}
+	t, path, err := f.resolve(&p.pathParams, flags != os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
 	h, err := f.reserve(p.HandleID)
 	if err != nil {
 		return nil, err
 	}
-	file, err := openRegular(path, flags)
+	file, err := openIn(t, path, flags)
 	if err != nil {
 		f.drop(p.HandleID, h)
 		return nil, err
@@ -80,8 +83,10 @@ func (f *files) open(_ context.Context, params json.RawMessage) (any, error) {
 
 // openRegular opens a file for a handle, without waiting for the other end of
 // a pipe.
-func openRegular(path string, flags int) (*os.File, error) {
-	file, err := os.OpenFile(path, flags|syscall.O_NONBLOCK, 0o666)
+func openRegular(path string, flags int) (*os.File, error) { return openIn(host{}, path, flags) }
+
+func openIn(t tree, path string, flags int) (*os.File, error) {
+	file, err := t.open(path, flags|syscall.O_NONBLOCK, 0o666, followLinks)
 	if err != nil {
 		return nil, err
 	}

@@ -61,10 +61,7 @@ func (f *files) walk(ctx context.Context, params json.RawMessage) (any, error) {
 	if err := decode(p.Options, &o, "maxDepth", "maxDirectories", "maxEntries", "followDirectorySymlinks"); err != nil {
 		return nil, err
 	}
-	path, err := p.resolve()
-	if err == nil {
-		err = f.check(path)
-	}
+	t, path, err := f.resolve(&p.pathParams, false)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +72,7 @@ func (f *files) walk(ctx context.Context, params json.RawMessage) (any, error) {
 		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "filesystem walk limits exceed maximums: depth=%d, directories=%d, entries=%d",
 			maxWalkDepth, maxWalkDirectories, maxWalkEntries)
 	}
-	result, err := walkTree(ctx, path, o)
+	result, err := walkTree(ctx, t, path, o)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +81,7 @@ func (f *files) walk(ctx context.Context, params json.RawMessage) (any, error) {
 
 // walker lists a tree breadth first.
 type walker struct {
+	tree     tree
 	options  walkOptions
 	result   walkResult
 	queue    []walkDirectory
@@ -112,10 +110,10 @@ type walkDirectory struct {
 	link  bool // reached through a symbolic link
 }
 
-func walkTree(ctx context.Context, root string, o walkOptions) (walkResult, error) {
-	w := walker{options: o, seen: make(map[fileKey]bool)}
+func walkTree(ctx context.Context, t tree, root string, o walkOptions) (walkResult, error) {
+	w := walker{tree: t, options: o, seen: make(map[fileKey]bool)}
 	w.result.Entries, w.result.Errors = []walkEntry{}, []walkError{}
-	info, err := os.Lstat(root)
+	info, err := t.info(root, keepLast)
 	if err != nil {
 		return walkResult{}, err
 	}
@@ -124,7 +122,7 @@ func walkTree(ctx context.Context, root string, o walkOptions) (walkResult, erro
 		if !o.FollowDirectorySymlinks {
 			return w.result, nil
 		}
-		if info, err = os.Stat(root); err != nil {
+		if info, err = t.info(root, followLinks); err != nil {
 			return walkResult{}, err
 		}
 	}
@@ -139,9 +137,6 @@ func walkTree(ctx context.Context, root string, o walkOptions) (walkResult, erro
 		d := w.queue[0]
 		w.queue = w.queue[1:]
 		if err := w.list(d); err != nil {
-			if d.depth == 0 {
-				return walkResult{}, err
-			}
 			w.fail(d.path, err)
 		}
 	}
@@ -165,7 +160,7 @@ func (w *walker) enter(d walkDirectory, info os.FileInfo) {
 
 // list adds the entries of one directory, sorted by bytes.
 func (w *walker) list(d walkDirectory) error {
-	names, err := sortedNames(d, w.options.MaxEntries-w.examined+1)
+	names, err := w.sortedNames(d, w.options.MaxEntries-w.examined+1)
 	if err != nil {
 		return err
 	}
@@ -190,7 +185,10 @@ func (w *walker) examine(d walkDirectory, name string) {
 		return
 	}
 	path := filepath.Join(d.path, name)
-	info, err := os.Lstat(path)
+	if !w.tree.shows(path) {
+		return
+	}
+	info, err := w.tree.info(path, keepLast)
 	if err != nil {
 		w.fail(path, err)
 		return
@@ -200,7 +198,7 @@ func (w *walker) examine(d walkDirectory, name string) {
 		if !w.options.FollowDirectorySymlinks {
 			return
 		}
-		if info, err = os.Stat(path); err != nil || !info.IsDir() {
+		if info, err = w.tree.info(path, followLinks); err != nil || !info.IsDir() {
 			return
 		}
 	}
@@ -246,8 +244,12 @@ func (w *walker) truncate() {
 
 // sortedNames returns the first limit names of a directory. It holds few more
 // than that in memory, however large the directory is.
-func sortedNames(d walkDirectory, limit uint64) ([]string, error) {
-	dir, err := openDirectory(d.path, d.link)
+func (w *walker) sortedNames(d walkDirectory, limit uint64) ([]string, error) {
+	l := keepLast
+	if d.link {
+		l = followLinks
+	}
+	dir, err := openDirectory(w.tree, d.path, l)
 	if err != nil {
 		return nil, err
 	}

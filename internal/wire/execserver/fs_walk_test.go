@@ -116,7 +116,7 @@ func TestSortedNamesKeepsTheFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	names, err := sortedNames(walkDirectory{path: dir}, 3)
+	names, err := (&walker{tree: host{}}).sortedNames(walkDirectory{path: dir}, 3)
 	if err != nil || strings.Join(names, " ") != "00000 00001 00002" {
 		t.Errorf("%q, %v", names, err)
 	}

@@ -44,13 +44,15 @@ func (f *files) watchMissing(_ context.Context, params json.RawMessage) (any, er
 	if err := decode(params, &p, "watchId", "missing"); err != nil {
 		return nil, err
 	}
-	if err := checkFileSandbox(p.Sandbox); err != nil {
+	t, err := treeFor(p.Sandbox, false)
+	if err != nil {
 		return nil, err
 	}
 	type answer struct {
 		Watching bool `json:"watching"`
 	}
-	usable := len(p.Missing) > 0 && len(p.Missing) <= maxMissing
+	_, whole := t.(host) // a watch would tell of files that the sandbox hides
+	usable := whole && len(p.Missing) > 0 && len(p.Missing) <= maxMissing
 	missing := make([]string, 0, len(p.Missing))
 	for _, uri := range p.Missing {
 		path, err := fileuri.Parse(uri)

@@ -92,7 +92,7 @@ func (p *startParams) spec(sess *session) (spool.Spec, error) {
 	if err != nil {
 		return spec, rpc.Errorf(rpc.CodeInvalidParams, "%s", err)
 	}
-	if err := checkSandbox(p.Sandbox); err != nil {
+	if err := checkProcess(p.Sandbox, cwd); err != nil {
 		return spec, err
 	}
 	if p.EnforceManagedNetwork || !isNull(p.NetworkProxy) {
