@@ -27,11 +27,11 @@ type Outcome struct {
 }
 
 // ExitCode is the code a command that stands for the run should exit with:
-// the run's own, 124 when a time limit ended it and it did not exit with 0, or
-// 125 when it has none.
+// the run's own, 124 when a time limit ended it, or 125 when it has none. A
+// kernel that exited with 0 because it had no cell for its idle time ended well.
 func (o Outcome) ExitCode() int {
 	switch {
-	case o.Kind == Exited && o.Code != 0 && strings.HasPrefix(o.Reason, "timed out"):
+	case o.Kind == Exited && strings.HasPrefix(o.Reason, "timed out") && (o.Code != 0 || !strings.HasSuffix(o.Reason, "without a cell")):
 		return 124
 	case o.Kind == Exited:
 		return o.Code

@@ -6,6 +6,27 @@ import (
 	"github.com/spool-run/spool"
 )
 
+// A time limit gives 124, whatever the process made of the signal.
+func TestOutcomeExitCode(t *testing.T) {
+	for _, tt := range []struct {
+		outcome spool.Outcome
+		want    int
+	}{
+		{spool.Outcome{Kind: spool.Exited}, 0},
+		{spool.Outcome{Kind: spool.Exited, Code: 143, Signal: "SIGTERM"}, 143},
+		{spool.Outcome{Kind: spool.Exited, Code: 143, Signal: "SIGTERM", Reason: "timed out after 1s"}, 124},
+		{spool.Outcome{Kind: spool.Exited, Code: 0, Reason: "timed out after 1s"}, 124},
+		{spool.Outcome{Kind: spool.Exited, Code: 3, Reason: "timed out after 1s without output"}, 124},
+		{spool.Outcome{Kind: spool.Exited, Code: 0, Reason: "timed out after 1m without a cell"}, 0},
+		{spool.Outcome{Kind: spool.Failed, Reason: "no disk"}, 125},
+		{spool.Outcome{Kind: spool.Unknown, Reason: "its host died"}, 125},
+	} {
+		if got := tt.outcome.ExitCode(); got != tt.want {
+			t.Errorf("%v gives %d, want %d", tt.outcome, got, tt.want)
+		}
+	}
+}
+
 func TestOutcomeEvents(t *testing.T) {
 	tests := []struct {
 		outcome spool.Outcome

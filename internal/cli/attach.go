@@ -38,8 +38,8 @@ On a terminal, a Python run reads cells as "spool py" does.
 
 Attach forwards the end of input if you typed it, or with --eof.
 
-Exit codes: the exit code of the run, or 128+N if signal N ended it; 0 after you
-detach; 125 if spool failed.`,
+Exit codes: the exit code of the run, or 128+N if signal N ended it; 124 if it
+timed out; 0 after you detach; 125 if spool failed.`,
 		Example: `  spool attach web
   spool attach --after 0 web
   echo 'print(6 * 7)' | spool attach repl`,

@@ -23,9 +23,9 @@ one that is not 0, in the order of the arguments. A kernel, sandbox or agent tha
 ended well counts with its last turn, as "spool py", "spool box" and "spool agent"
 exit. With --json it prints one JSON object per line, one line per run.
 
-Exit codes: the exit code of the run; 128+N if signal N ended it; 124 if --timeout
-passed before, which leaves the runs alone; 125 if its outcome is unknown or spool
-failed.`,
+Exit codes: the exit code of the run; 128+N if signal N ended it; 124 if the run
+timed out, or --timeout of wait passed before, which leaves the runs alone; 125 if
+its outcome is unknown or spool failed.`,
 		Example: `  spool wait build
   spool wait --timeout 10m build
   spool wait --json build test lint`,
@@ -77,10 +77,12 @@ func (a *app) wait(ctx context.Context, b spool.Backend, names []string, asJSON 
 				return err
 			}
 		}
+		code := outcome.ExitCode()
 		if outcome.Kind != spool.Exited {
 			fmt.Fprintf(a.stderr, "spool: wait: run %s: %s\n", run.ID(), outcome)
+		} else if code == exitTimeUp && outcome.Reason != "" {
+			fmt.Fprintf(a.stderr, "spool: wait: run %s: %s\n", run.ID(), outcome.Reason)
 		}
-		code := outcome.ExitCode()
 		if code == 0 && info.TurnOutcome != "" && info.TurnOutcome != spool.TurnOK {
 			if code, err = lastTurnCode(ctx, run, info); err != nil {
 				return err
