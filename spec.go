@@ -43,6 +43,10 @@ type Spec struct {
 	EnvPolicy *EnvPolicy `json:"env_policy,omitempty"`
 	// TTY asks for a terminal of this size instead of pipes.
 	TTY *Size `json:"tty,omitempty"`
+	// LineBuffered makes stdout a terminal instead of a pipe, so that programs
+	// which write to a pipe in blocks write every line at once. The bytes
+	// stay as they are, stderr and stdin too. It does nothing with a TTY.
+	LineBuffered bool `json:"line_buffered,omitempty"`
 	// Stdin keeps a writable standard input; without it, and without a
 	// TTY, the process reads end of file at once.
 	Stdin bool `json:"stdin,omitempty"`

@@ -20,6 +20,7 @@ import (
 // runOptions are the flags of spool run.
 type runOptions struct {
 	tty         bool
+	lines       bool // --line-buffered
 	json        bool
 	interactive bool
 	cwd         string
@@ -62,6 +63,11 @@ If your terminal is closed, the command continues, too; --hangup stop stops it. 
 the reader of the output ends, as in "spool run … | head", the command is stopped:
 SIGTERM, then SIGKILL after --grace. With --hangup keep it continues.
 
+Many programs write to a pipe in blocks, so that their output appears late.
+--line-buffered gives the command a terminal as stdout, which passes bytes on
+unchanged, and sets PYTHONUNBUFFERED; stdin and stderr stay pipes. A program that
+looks for a terminal may add colours.
+
 A name belongs to one live run: a second start with that name fails, unless
 --replace stops the first.
 
@@ -80,6 +86,7 @@ exist; 0 after you detach.`,
   spool run --detach --name db -- postgres -D data
   spool run -d --name db --replace -e PGPORT=5433 -- postgres -D data
   spool run -d -i --name calc -- bc
+  spool run -d --line-buffered --name train -- python3 train.py
   spool run --server ws://127.0.0.1:9000 --env LANG=C -- uname -a`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeCommand,
@@ -90,6 +97,7 @@ exist; 0 after you detach.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after the command are the command's
 	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
+	flags.BoolVar(&o.lines, "line-buffered", false, "show each line at once, also of programs that write to a pipe in blocks")
 	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
 	flags.BoolVarP(&o.interactive, "interactive", "i", false, "keep standard input open; with --detach, for spool attach")
 	flags.StringVarP(&o.cwd, "cwd", "w", "", "working `directory`")
@@ -107,6 +115,7 @@ exist; 0 after you detach.`,
 	o.addReaderFlags(flags)
 	o.limits.add(flags, "")
 	cmd.MarkFlagsMutuallyExclusive("rm", "detach")
+	cmd.MarkFlagsMutuallyExclusive("tty", "line-buffered")
 	return cmd
 }
 
@@ -155,6 +164,12 @@ func (a *app) runSpec(ctx context.Context, o *runOptions, spec spool.Spec) error
 		if err != nil {
 			return err
 		}
+		if a.verbose {
+			fmt.Fprintf(a.stderr, "spool: run %s\n", run.ID())
+			if !o.tty && !o.lines {
+				fmt.Fprintln(a.stderr, "spool: stdout is a pipe, to which many programs write in blocks; --line-buffered shows each line at once")
+			}
+		}
 		if o.detach && o.json {
 			info, err := run.Info(ctx)
 			if err != nil {
@@ -165,9 +180,6 @@ func (a *app) runSpec(ctx context.Context, o *runOptions, spec spool.Spec) error
 		if o.detach {
 			_, err := fmt.Fprintln(a.stdout, run.ID())
 			return err
-		}
-		if a.verbose {
-			fmt.Fprintf(a.stderr, "spool: run %s\n", run.ID())
 		}
 		t := &attachment{
 			run: run, tty: o.tty, eof: true, typed: typed, keys: o.keys, signals: signals, sizes: []*os.File{a.stdin, a.stdout},
@@ -372,6 +384,12 @@ func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 		// A relative path is relative to this process.
 		if spec.Cwd, err = filepath.Abs(o.cwd); err != nil {
 			return spec, fmt.Errorf("find the working directory: %w", err)
+		}
+	}
+	if o.lines {
+		spec.LineBuffered = true
+		if _, set := spec.Env["PYTHONUNBUFFERED"]; !set && !o.cleanEnv {
+			spec.Env["PYTHONUNBUFFERED"] = "1"
 		}
 	}
 	if o.tty {

@@ -20,6 +20,7 @@ const (
 	startUpdate = 1 << iota
 	startStdin
 	startTTY
+	startLineBuffered
 )
 
 // AppendStart appends the binary form of a start.
@@ -34,6 +35,9 @@ func AppendStart(dst []byte, start *Start) ([]byte, error) {
 	}
 	if p.TTY != nil {
 		flags |= startTTY
+	}
+	if p.LineBuffered {
+		flags |= startLineBuffered
 	}
 	dst = binary.AppendUvarint(dst, flags)
 	if p.TTY != nil {
@@ -70,6 +74,7 @@ func DecodeStart(b []byte) (start Start, err error) {
 	p := &start.Spec
 	flags := m.uint()
 	start.Update, p.Stdin = flags&startUpdate != 0, flags&startStdin != 0
+	p.LineBuffered = flags&startLineBuffered != 0
 	if flags&startTTY != 0 {
 		p.TTY = &spool.Size{Rows: uint16(m.uint()), Cols: uint16(m.uint())}
 	}

@@ -132,12 +132,16 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 func (e *Engine) start(spec *spool.Spec, c launch.Command, bounds spool.Limits, out engine.Sink) (*session, error) {
 	var f *files
 	var err error
+	var size spool.Size
 	if spec.TTY != nil {
-		size := *spec.TTY
-		if size == (spool.Size{}) {
+		if size = *spec.TTY; size == (spool.Size{}) {
 			size = spool.Size{Rows: DefaultRows, Cols: DefaultCols}
 		}
 		if f, err = openPTY(size); err != nil {
+			return nil, ptyError(err)
+		}
+	} else if spec.LineBuffered {
+		if f, err = openLineBuffered(spec.Stdin, e.null); err != nil {
 			return nil, ptyError(err)
 		}
 	} else if !spec.Stdin {
@@ -148,7 +152,7 @@ func (e *Engine) start(spec *spool.Spec, c launch.Command, bounds spool.Limits, 
 			return nil, pipeError(err)
 		}
 	}
-	s := &session{engine: e, limits: bounds, input: input{tty: c.TTY, fd: f.stdin}, done: make(chan struct{})}
+	s := &session{engine: e, limits: bounds, input: input{tty: c.TTY, fd: f.stdin}, size: size, done: make(chan struct{})}
 	if s.pump, err = newPump(s, f, out); err != nil {
 		f.close()
 		return nil, pipeError(err)

@@ -15,6 +15,7 @@ type files struct {
 	stdin, stdout, stderr int         // ours; a terminal is on stdin and stdout
 	child                 []uintptr   // descriptors 0, 1 and 2
 	childEnds             []int       // to be closed here once the child has them
+	stdoutTTY             bool        // stdout is a terminal, and stdin is not
 	set                   reactor.Set // watches stdout and stderr, once there is one
 }
 
@@ -94,6 +95,43 @@ func (f *files) openSlave(size spool.Size) error {
 		return fmt.Errorf("duplicate terminal: %w", err)
 	}
 	return nil
+}
+
+// openLineBuffered makes pipes, and a terminal in the place of the pipe for
+// stdout. The terminal passes bytes on unchanged.
+func openLineBuffered(stdin bool, null int) (*files, error) {
+	f, err := openPipes(stdin, null)
+	if err != nil {
+		return nil, err
+	}
+	t, err := openPTY(spool.Size{Rows: DefaultRows, Cols: DefaultCols})
+	if err != nil {
+		f.close()
+		return nil, err
+	}
+	slave := t.childEnds[0]
+	_ = unix.Close(t.stdin) // input stays a pipe
+	_ = unix.Close(f.stdout)
+	ours, pipe := t.stdout, int(f.child[1])
+	f.stdout, f.child[1], f.stdoutTTY = ours, uintptr(slave), true
+	_ = unix.Close(pipe)
+	for i, fd := range f.childEnds {
+		if fd == pipe {
+			f.childEnds[i] = slave
+		}
+	}
+	mode, err := unix.IoctlGetTermios(slave, unix.TCGETS)
+	if err == nil {
+		mode.Oflag &^= unix.OPOST
+		mode.Lflag &^= unix.ECHO | unix.ICANON | unix.ISIG | unix.IEXTEN
+		mode.Iflag &^= unix.ICRNL | unix.IXON
+		err = unix.IoctlSetTermios(slave, unix.TCSETS, mode)
+	}
+	if err != nil {
+		f.close()
+		return nil, fmt.Errorf("set up terminal: %w", err)
+	}
+	return f, nil
 }
 
 func setSize(fd int, size spool.Size) error {

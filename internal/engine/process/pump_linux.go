@@ -71,6 +71,7 @@ type pump struct {
 func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
 	p := &pump{s: s, out: out}
 	p.streams[0] = stream{name: spool.Stdout, fd: f.stdout, capacity: initialPipeSize}
+	p.streams[0].tty = f.stdoutTTY
 	p.streams[1] = stream{name: spool.Stderr, fd: f.stderr, capacity: initialPipeSize}
 	if s.input.tty {
 		p.streams[0].name, p.streams[0].tty = spool.PTY, true

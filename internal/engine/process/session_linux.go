@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -29,6 +30,7 @@ type session struct {
 	outcome spool.Outcome   // valid once done is closed
 
 	mu          sync.Mutex
+	size        spool.Size // of the terminal, when it was last known
 	ended       bool
 	notices     []spool.Notice // to be appended
 	killAt      time.Time      // when a stop becomes a kill; zero without a stop
@@ -120,7 +122,34 @@ func (s *session) resize(size spool.Size) error {
 	if size.Rows == 0 || size.Cols == 0 {
 		return fmt.Errorf("resize to %d rows and %d columns: %w", size.Rows, size.Cols, spool.ErrInvalid)
 	}
-	return s.input.ioctl(func(fd int) error { return setSize(fd, size) })
+	if err := s.input.ioctl(func(fd int) error { return setSize(fd, size) }); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.size = size
+	return nil
+}
+
+// Details returns a [spool.ProcessDetails] if the process has a terminal.
+func (s *session) Details() json.RawMessage {
+	if !s.input.tty {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.input.ioctl(func(fd int) error { // after the end it fails, and the last size stays
+		w, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
+		if err == nil {
+			s.size = spool.Size{Rows: w.Row, Cols: w.Col}
+		}
+		return err
+	})
+	b, err := json.Marshal(spool.ProcessDetails{Terminal: &s.size})
+	if err != nil { // two numbers always encode
+		panic(err)
+	}
+	return b
 }
 
 // stop sends SIGTERM to the process group. After the grace the pump kills the

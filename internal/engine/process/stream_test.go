@@ -5,6 +5,7 @@ package process
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -35,13 +36,15 @@ func TestRandomBytesAreIdentical(t *testing.T) {
 		stream spool.Stream
 		script string
 		tty    *spool.Size
+		lines  bool
 	}{
-		{spool.Stdout, "cat " + file, nil},
-		{spool.Stderr, "cat " + file + " >&2", nil},
-		{spool.PTY, "stty raw -echo; cat " + file, &spool.Size{}},
+		{spool.Stdout, "cat " + file, nil, false},
+		{spool.Stdout, "cat " + file, nil, true},
+		{spool.Stderr, "cat " + file + " >&2", nil, false},
+		{spool.PTY, "stty raw -echo; cat " + file, &spool.Size{}, false},
 	} {
 		spec := shell(tt.script)
-		spec.TTY = tt.tty
+		spec.TTY, spec.LineBuffered = tt.tty, tt.lines
 		s, log := start(t, e, spec)
 		enginetest.Wait(t, s)
 		if got := sha256.Sum256(log.Output(t, tt.stream)); got != want {
@@ -69,6 +72,62 @@ func TestTerminalOutputPrecedesExit(t *testing.T) {
 			t.Fatalf("the log is\n%s", log.Dump(t))
 		}
 	}
+}
+
+// A program that writes to a pipe in blocks shows its lines at once with
+// LineBuffered, and its input and errors stay pipes.
+func TestLineBuffered(t *testing.T) {
+	e := open(t, Options{})
+	spec := shell(`[ -t 1 ] && ! [ -t 0 ] && ! [ -t 2 ] && echo tty
+		grep --color=never o; echo oops >&2`)
+	spec.Stdin, spec.LineBuffered = true, true
+	s, log := start(t, e, spec)
+	for _, in := range []string{"one\r\n", "two\n"} {
+		if err := s.Send(t.Context(), spool.Input{Kind: spool.InputStdin, Bytes: []byte(in)}); err != nil {
+			t.Fatal(err)
+		}
+		log.UntilOutput(t, spool.Stdout, in)
+	}
+	if err := s.Control(t.Context(), spool.Control{Op: spool.ControlResize, Size: spool.Size{Rows: 5, Cols: 5}}); !errors.Is(err, spool.ErrUnsupported) {
+		t.Errorf("a resize of a terminal that only stdout has: %v", err)
+	}
+	if err := s.Send(t.Context(), spool.Input{Kind: spool.InputEOF}); err != nil {
+		t.Fatal(err)
+	}
+	enginetest.Wait(t, s)
+	if got := string(log.Output(t, spool.Stdout)); got != "tty\none\r\ntwo\n" {
+		t.Errorf("stdout is %q", got)
+	}
+	if got := string(log.Output(t, spool.Stderr)); got != "oops\n" {
+		t.Errorf("stderr is %q", got)
+	}
+}
+
+// The details of a process with a terminal have its size.
+func TestDetailsHaveTheSize(t *testing.T) {
+	e := open(t, Options{})
+	spec := shell("read x")
+	spec.TTY = &spool.Size{Rows: 30, Cols: 100}
+	s, _ := start(t, e, spec)
+	details := func() string { return string(s.(engine.Describer).Details()) }
+	if got := details(); got != `{"terminal":{"rows":30,"cols":100}}` {
+		t.Errorf("the details are %s", got)
+	}
+	if err := s.Control(t.Context(), spool.Control{Op: spool.ControlResize, Size: spool.Size{Rows: 50, Cols: 132}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(t.Context(), spool.Input{Kind: spool.InputStdin, Bytes: []byte("\n")}); err != nil {
+		t.Fatal(err)
+	}
+	enginetest.Wait(t, s)
+	if got := details(); got != `{"terminal":{"rows":50,"cols":132}}` {
+		t.Errorf("the details after the end are %s", got)
+	}
+	s, _ = start(t, e, shell("true"))
+	if got := details(); got != "" {
+		t.Errorf("the details without a terminal are %s", got)
+	}
+	enginetest.Wait(t, s)
 }
 
 func TestChattyOutputCoalesces(t *testing.T) {
