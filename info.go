@@ -39,12 +39,7 @@ type Info struct {
 	// Isolation is what the run is kept from, and how; nil without a request.
 	Isolation *Isolation `json:"isolation,omitempty"`
 	// Details are what the engine says about the run: for kernels and
-	// sandboxes a python.Details, for processes with a terminal
-	// [ProcessDetails]. Only [Backend.Stat] fills them in.
+	// sandboxes a python.Details, for processes with a terminal its size, as
+	// {"terminal":{"rows":24,"cols":80}}. Only [Backend.Stat] fills them in.
 	Details json.RawMessage `json:"details,omitempty"`
-}
-
-// ProcessDetails are the details of a process.
-type ProcessDetails struct {
-	Terminal *Size `json:"terminal,omitempty"` // the present size of its terminal
 }

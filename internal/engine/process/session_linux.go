@@ -131,7 +131,7 @@ func (s *session) resize(size spool.Size) error {
 	return nil
 }
 
-// Details returns a [spool.ProcessDetails] if the process has a terminal.
+// Details returns the size of the terminal, if the process has one.
 func (s *session) Details() json.RawMessage {
 	if !s.input.tty {
 		return nil
@@ -145,11 +145,7 @@ func (s *session) Details() json.RawMessage {
 		}
 		return err
 	})
-	b, err := json.Marshal(spool.ProcessDetails{Terminal: &s.size})
-	if err != nil { // two numbers always encode
-		panic(err)
-	}
-	return b
+	return fmt.Appendf(nil, `{"terminal":{"rows":%d,"cols":%d}}`, s.size.Rows, s.size.Cols)
 }
 
 // stop sends SIGTERM to the process group. After the grace the pump kills the
