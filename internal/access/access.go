@@ -20,15 +20,16 @@ import (
 	"unicode/utf8"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/record"
 )
 
 // Labels of runs that clients cannot set.
 const (
 	// ReservedLabels is the prefix of those labels.
-	ReservedLabels = "spool.access."
+	ReservedLabels = record.AccessLabels
 	// LabelSubject is the label with the name of the subject that started a
 	// run. A run of the owner does not have it.
-	LabelSubject = ReservedLabels + "subject"
+	LabelSubject = record.LabelSubject
 )
 
 // maxName is the length of the longest name of a subject in bytes.

@@ -34,6 +34,9 @@ func (a *app) listen(o *serverOptions) (*listen.Listener, access.Authenticator, 
 	if o.noAuth && addr.Scheme == "unix" {
 		return nil, nil, usageErrorf("--insecure-no-auth does not go with a unix socket, which only you and root can use")
 	}
+	if o.noAuth && (o.auth.Mode != "" || o.tls.ClientCA != "") {
+		return nil, nil, usageErrorf("--insecure-no-auth admits every client, so it excludes --ws-auth and --tls-client-ca")
+	}
 	if err := a.findTokens(o, addr); err != nil {
 		return nil, nil, err
 	}
@@ -68,7 +71,7 @@ func (a *app) listen(o *serverOptions) (*listen.Listener, access.Authenticator, 
 	if makeToken || o.selfSigned {
 		a.printConnect(o, l, config)
 	}
-	if o.noAuth && o.auth.Mode == "" {
+	if o.noAuth {
 		who := "every user of this machine"
 		if !addr.Local() {
 			who = "everyone who can reach " + addr.TCP.String()

@@ -20,7 +20,6 @@ var release string
 // versionInfo is the output of spool version.
 type versionInfo struct {
 	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"` // the same as Commit
 	Commit   string `json:"commit,omitempty"`
 	Date     string `json:"date,omitempty"` // of the commit, RFC 3339
 	Modified bool   `json:"modified,omitempty"`
@@ -56,7 +55,6 @@ var version = sync.OnceValue(func() versionInfo {
 	if v.Commit == "" {
 		v.Commit, v.Date = pseudoCommit(v.Version)
 	}
-	v.Revision = v.Commit
 	return v
 })
 

@@ -5,15 +5,12 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/record"
 )
 
-// subjectLabel is the label that says to whom a run on a shared server belongs.
-// Subjects do not see the names of each other's runs.
-const subjectLabel = "spool.access.subject"
-
 // checkName returns an error if a process is to get the name of a live run of
-// the same subject. The caller holds h.mu, so that of two starts at once one
-// fails.
+// the same subject; subjects do not see the names of each other's runs. The
+// caller holds h.mu, so that of two starts at once one fails.
 //
 // Only processes are checked: commands that start a kernel with the same session
 // name at once agree on one of them.
@@ -26,7 +23,7 @@ func (h *Host) checkName(spec *spool.Spec) error {
 			continue
 		}
 		r.mu.Lock()
-		same := r.info.Name == spec.Name && r.info.Labels[subjectLabel] == spec.Labels[subjectLabel]
+		same := r.info.Name == spec.Name && r.info.Labels[record.LabelSubject] == spec.Labels[record.LabelSubject]
 		r.mu.Unlock()
 		if !same || r.host == nil || r.isDone() || r.Info().State == spool.StateClosed {
 			continue
