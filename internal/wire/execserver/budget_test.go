@@ -397,6 +397,114 @@ func TestCrowdThatNeverReads(t *testing.T) {
 	}
 }
 
+// TestMessagesThatNeverEnd has 40 connections begin a message of 32 MiB and
+// send only half of it. The memory of the real server stays bounded. Small
+// requests of another client are served meanwhile, and a large one of a client
+// that connects again once the server has closed the others.
+func TestMessagesThatNeverEnd(t *testing.T) {
+	const connections, size, limit = 40, 32 << 20, 320 << 20
+	s := servertest.Start(t, t.TempDir(), "--stalled-for", "1s")
+	p, _ := session(t, s.URL)
+	header := textFrame(make([]byte, size))[:14]
+	half := bytes.Repeat([]byte("x"), size/2)
+	var wg sync.WaitGroup
+	begun := make(chan struct{}, connections)
+	for range connections {
+		c := dialRaw(t, s.URL)
+		c.initialize(t)
+		wg.Go(func() {
+			_, err := c.Write(header)
+			begun <- struct{}{}
+			if err == nil {
+				_, _ = c.Write(half) // the server does not read all of it
+			}
+		})
+	}
+	for range connections {
+		<-begun
+	}
+	for range 20 {
+		p.mustCall(t, "environment/status", nil, nil)
+	}
+	name := filepath.Join(t.TempDir(), "file")
+	write := encode(t, 1, "fs/writeFile", map[string]any{"path": "file://" + name, "dataBase64": strings.Repeat("AAAA", 1<<20)})
+	for { // until the server does not close this connection with the others
+		q, _ := session(t, s.URL)
+		if q.conn.Write(t.Context(), websocket.MessageText, []byte(write)) != nil {
+			continue
+		}
+		select {
+		case <-q.answers:
+		case <-q.done:
+			continue
+		}
+		break
+	}
+	if fi, err := os.Stat(name); err != nil || fi.Size() != 3<<20 {
+		t.Errorf("the file: %v, %v", fi, err)
+	}
+	if peak := rss(t, s.Pid); peak > limit {
+		t.Errorf("the server takes %d MiB", peak>>20)
+	} else {
+		t.Logf("the server takes %d MiB", peak>>20)
+	}
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+}
+
+// TestRequestsOfAllConnectionsAreBounded uses all room for requests with input
+// that a process does not read. A large request of another client waits for
+// room; a small one and a kill do not.
+func TestRequestsOfAllConnectionsAreBounded(t *testing.T) {
+	const limit, chunk = 4 << 20, 1 << 20 // a chunk takes 4/3 of it as base64, in a buffer of 2 MiB
+	s := execserver.New(execserver.Options{Backend: newHost(t), Limits: execserver.Limits{Received: limit}})
+	url := serve(t, s)
+	a, _ := session(t, url)
+	stuck := shell("p", "exec sleep 1000")
+	stuck["pipeStdin"] = true
+	a.mustCall(t, "process/start", stuck, nil)
+	const sends = 6
+	var wg sync.WaitGroup
+	wg.Go(func() { // the run takes the first, and the server holds as many as it may
+		data, _ := json.Marshal(make([]byte, chunk))
+		for i := range sends {
+			_ = a.conn.Write(t.Context(), websocket.MessageText, fmt.Appendf(nil,
+				`{"id":%d,"method":"process/write","params":{"processId":"p","writeId":"%[1]d","chunk":%[2]s}}`, 100+i, data))
+		}
+	})
+	b, _ := session(t, url)
+	c, _ := session(t, url)
+	a.response(t)                     // the process has the first
+	for crowded := false; !crowded; { // until one waits
+		c.mustCall(t, "environment/status", nil, nil)
+		_, crowded = s.Received()
+	}
+	name := filepath.Join(t.TempDir(), "file")
+	large := b.request(t, "fs/writeFile", map[string]any{"path": "file://" + name, "dataBase64": make([]byte, chunk)})
+	c.mustCall(t, "environment/status", nil, nil)
+	if used, crowded := s.Received(); !crowded || used > limit+3*chunk {
+		t.Errorf("the server holds %d bytes, crowded %v", used, crowded)
+	}
+	if _, err := os.Stat(name); err == nil {
+		t.Error("the large request did not wait")
+	}
+	var list struct{ Runs []spool.Info }
+	c.mustCall(t, "run/list", map[string]any{}, &list)
+	c.mustCall(t, "run/control", map[string]any{"run": list.Runs[0].ID, "control": map[string]any{"op": "kill"}}, nil)
+	if r := b.response(t); r.ID != large || r.Error != nil {
+		t.Errorf("the large request: %+v", r)
+	}
+	for range sends - 1 {
+		a.response(t)
+	}
+	wg.Wait()
+	for used := int64(1); used != 0; used, _ = s.Received() { // an answer is sent just before its room is free
+		c.mustCall(t, "environment/status", nil, nil)
+	}
+}
+
 // rss returns the most memory that a process has used.
 func rss(t *testing.T, pid int) int64 {
 	t.Helper()

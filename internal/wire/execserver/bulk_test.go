@@ -47,7 +47,12 @@ func serveBackend(tb testing.TB, o execserver.Options) (url string) {
 	tb.Helper()
 	o.Limits.Handshake = cmp.Or(o.Limits.Handshake, time.Hour)
 	o.Limits.Stalled = cmp.Or(o.Limits.Stalled, time.Hour)
-	s := execserver.New(o)
+	return serve(tb, execserver.New(o))
+}
+
+// serve serves until the test ends.
+func serve(tb testing.TB, s *execserver.Server) (url string) {
+	tb.Helper()
 	web := httptest.NewServer(s)
 	tb.Cleanup(func() {
 		s.Close()

@@ -71,13 +71,13 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedCon
 	if network != nil {
 		c.handshake = time.AfterFunc(l.Handshake, func() { end(errHandshake) })
 		defer c.handshake.Stop()
-		defer watchWrites(network, l.Stalled, s.budget.Crowded, func() { end(errStalled) })()
+		defer s.watch(network, t, end)()
 	}
 	c.files = newFiles(c.notify, c.large)
 	c.files.allow, c.files.denied = a.fileCheck(), func(err error) { s.guard.Denied(a.subject, a.from, access.ActFiles, err) }
 	c.http = newHTTPRequests(c.notify, c.roomFor)
 	err := c.rpc.Serve(ctx, c)
-	if cause := context.Cause(ctx); errors.Is(cause, errStalled) || errors.Is(cause, errHandshake) {
+	if cause := context.Cause(ctx); errors.Is(cause, errStalled) || errors.Is(cause, errUnsent) || errors.Is(cause, errHandshake) {
 		s.log.Warn("closed a connection", "peer", t, "reason", cause, "held", c.account.Held())
 		err = cause
 	}
@@ -137,6 +137,7 @@ type call func(ctx context.Context, params json.RawMessage) (any, error)
 // Request implements [rpc.Handler]: it chooses the lane.
 func (c *conn) Request(r *rpc.Request) {
 	if r.Method == "initialize" {
+		defer r.Release()
 		result, err := c.initialize(r.Params)
 		r.Reply(result, err)
 		return
@@ -154,12 +155,14 @@ func (c *conn) Request(r *rpc.Request) {
 		// may still send requests.
 		c.lanes.Go("", 0, func() {
 			defer c.requests.Add(-n)
+			defer r.Release()
 			r.Reply(nil, err)
 		})
 		return
 	}
 	run := func() {
 		defer c.requests.Add(-n)
+		defer r.Release()
 		result, err := route.call(c.ctx, r.Params)
 		if err != nil && c.ctx.Err() != nil {
 			// The request failed because the connection ends. The client would

@@ -24,8 +24,11 @@ const (
 	// requests under way and answers that the client has not read.
 	DefaultUnread = 16 << 20
 	// DefaultUnreadTotal is how many bytes the server holds for all
-	// connections, beyond ownBytes of each.
+	// connections, beyond ownRequests and ownAnswers of each.
 	DefaultUnreadTotal = 32 << 20
+	// DefaultReceived is how many bytes of messages the server holds for all
+	// connections: those it receives, and requests until they are answered.
+	DefaultReceived = 128 << 20
 	// DefaultHandshake is the time from a connection to the end of its
 	// handshake.
 	DefaultHandshake = 10 * time.Second
@@ -39,7 +42,8 @@ type Limits struct {
 	Connections int           // at once; more are refused with status 503
 	Requests    int           // under way per connection; more are not read yet
 	Unread      int64         // bytes held for one connection; above it, its requests are not read
-	UnreadTotal int64         // bytes held for all connections, beyond ownBytes of each
+	UnreadTotal int64         // bytes held for all connections, beyond what is their own
+	Received    int64         // bytes of messages of all connections that are received or not yet answered; more are not read yet
 	Handshake   time.Duration // until the client has sent initialized; then the connection is closed
 	Stalled     time.Duration // of a write without progress; then the connection is closed
 }
@@ -49,6 +53,7 @@ func (l Limits) withDefaults() Limits {
 	l.Requests = cmp.Or(l.Requests, DefaultRequests)
 	l.Unread = cmp.Or(l.Unread, DefaultUnread)
 	l.UnreadTotal = cmp.Or(l.UnreadTotal, DefaultUnreadTotal)
+	l.Received = cmp.Or(l.Received, DefaultReceived)
 	l.Handshake = cmp.Or(l.Handshake, DefaultHandshake)
 	l.Stalled = cmp.Or(l.Stalled, DefaultStalled)
 	return l
@@ -61,7 +66,8 @@ const (
 	ownRequests = 32 << 10
 	ownAnswers  = 96 << 10
 	// requestBytes is about what a request under way takes: a goroutine, the
-	// request and a short answer. A larger answer counts in addition.
+	// request and a short answer. A larger answer counts in addition, and so
+	// does a larger message of the client.
 	requestBytes = 8 << 10
 	// firstPage is how much of a log a read takes before it asks for room for
 	// more. With its encoding it fits into ownAnswers, as does one event of
@@ -73,7 +79,8 @@ const (
 	// listRoom is the room that a page of run/list needs at first.
 	listRoom = 4 << 10
 	// crowdedStalled replaces Limits.Stalled if it is shorter, while the room
-	// that all connections share is used up.
+	// that all connections share is used up. A client whose
+	// message does not get on is closed only then.
 	crowdedStalled = 5 * time.Second
 	// controlsAtOnce is how many control requests of a connection are run
 	// even if it holds too much.
@@ -84,6 +91,7 @@ const (
 var (
 	errHandshake = errors.New("the client did not finish the handshake in time")
 	errStalled   = errors.New("the client does not read")
+	errUnsent    = errors.New("a message of the client takes too long, and the room for messages is used up")
 )
 
 // sized is the result of a request that has taken room and may have entered.

@@ -38,7 +38,7 @@ const (
 	pingEvery = 30 * time.Second
 	// maxInFlightBytes limits the bytes of unanswered requests of a
 	// connection; see also [Limits].
-	maxInFlightBytes = 256 << 20
+	maxInFlightBytes = 32 << 20
 )
 
 // Options configure a server.
@@ -73,6 +73,7 @@ type Server struct {
 
 	started atomic.Bool   // run/start started a run
 	budget  *rpc.Budget   // what all connections hold
+	intake  *rpc.Intake   // what all connections sent
 	making  chan struct{} // filled by large answers that are made
 
 	mu       sync.Mutex
@@ -100,7 +101,7 @@ func New(o Options) *Server {
 	o.Limits = o.Limits.withDefaults()
 	s := &Server{
 		opts: o, id: newUUID(), log: o.Logger, env: newEnvironment(o.Cwd, o.Version),
-		budget: rpc.NewBudget(o.Limits.UnreadTotal), making: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		budget: rpc.NewBudget(o.Limits.UnreadTotal), intake: rpc.NewIntake(requestBytes, o.Limits.Received), making: make(chan struct{}, runtime.GOMAXPROCS(0)),
 		sessions: make(map[string]*session), admitted: make(map[*admission]struct{}),
 	}
 	s.guard = access.NewGuard(o.Backend, o.Audit)
@@ -147,7 +148,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 		s.log.Debug("upgrade failed", "peer", r.RemoteAddr, "err", err)
 		return
 	}
-	t := rpc.WebSocket(c, "exec-server websocket "+r.RemoteAddr)
+	t := s.intake.WebSocket(c, "exec-server websocket "+r.RemoteAddr)
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	if !s.begin() {

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
 // writeStep is the most that is written at once. A client whose connection
@@ -80,21 +82,35 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return h.conn, rw, nil
 }
 
-// watchWrites calls stalled once a write has made no progress for the limit, or
-// for the shorter limit while crowded returns true. The caller must call the
-// function it returns.
-func watchWrites(c *watchedConn, limit time.Duration, crowded func() bool, stalled func()) (stop func()) {
-	every := max(min(limit, crowdedStalled)/8, time.Millisecond)
+// watch ends a connection that has made no progress for too long. The caller
+// must call the function it returns.
+func (s *Server) watch(c *watchedConn, t rpc.Transport, end func(error)) (stop func()) {
+	limit := s.opts.Limits.Stalled
+	short := min(limit, crowdedStalled)
+	received, _ := t.(*rpc.Received)
+	return watchStalls(short/8, func() bool {
+		switch waited := c.stalledFor(); {
+		case waited >= limit, waited >= short && (s.budget.Crowded() || s.intake.Crowded()):
+			end(errStalled)
+		case received != nil && received.StalledFor() >= short && s.intake.Crowded():
+			end(errUnsent)
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// watchStalls calls stalled at intervals until it returns true. The caller must
+// call the function it returns.
+func watchStalls(every time.Duration, stalled func() bool) (stop func()) {
+	every = max(every, time.Millisecond)
 	var over atomic.Bool
 	var timer *time.Timer
 	set := make(chan struct{})
 	timer = time.AfterFunc(every, func() {
 		<-set
-		switch waited := c.stalledFor(); {
-		case over.Load():
-		case waited >= limit, waited >= crowdedStalled && crowded():
-			stalled()
-		default:
+		if !over.Load() && !stalled() {
 			timer.Reset(every)
 		}
 	})

@@ -1,11 +1,15 @@
 package execserver
 
 import (
+	"context"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
 // TestStalledFor waits for a write that gets on, and for ones that do not: with
@@ -23,9 +27,14 @@ func TestStalledFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := net.Pipe()
 				c := &watchedConn{Conn: a}
+				s := &Server{budget: rpc.NewBudget(1), intake: rpc.NewIntake(0, 1)}
+				s.opts.Limits.Stalled = time.Minute
+				if tt.crowded {
+					defer fill(t, s.budget)()
+				}
 				var stalled atomic.Bool
-				stop := watchWrites(c, time.Minute, func() bool { return tt.crowded }, func() {
-					stalled.Store(true)
+				stop := s.watch(c, nil, func(err error) {
+					stalled.Store(err == errStalled)
 					_ = a.Close()
 				})
 				defer stop()
@@ -47,5 +56,18 @@ func TestStalledFor(t *testing.T) {
 				_ = b.Close()
 			})
 		})
+	}
+}
+
+// fill uses a budget up, and has an account wait for it.
+func fill(t *testing.T, b *rpc.Budget) (free func()) {
+	b.Account(0, 1).Add(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = b.Account(0, 1).Acquire(ctx, 1) })
+	synctest.Wait()
+	return func() {
+		cancel()
+		wg.Wait()
 	}
 }

@@ -42,7 +42,8 @@ type BinaryHandler interface {
 
 // Conn is one connection to a peer.
 type Conn struct {
-	t Transport
+	t        Transport
+	received *Received // t, if its messages count against an intake
 
 	mu     sync.Mutex
 	calls  map[int64]chan<- Message // nil once the connection has ended
@@ -54,7 +55,8 @@ type Conn struct {
 
 // NewConn returns a connection. It reads nothing before [Conn.Serve].
 func NewConn(t Transport) *Conn {
-	return &Conn{t: t, calls: make(map[int64]chan<- Message), done: make(chan struct{})}
+	received, _ := t.(*Received)
+	return &Conn{t: t, received: received, calls: make(map[int64]chan<- Message), done: make(chan struct{})}
 }
 
 // Serve reads and handles messages until the connection ends, and returns the
@@ -76,6 +78,11 @@ func (c *Conn) Serve(ctx context.Context, h Handler) error {
 // must end. A program that reads the transport itself, instead of calling
 // [Conn.Serve], calls Receive for each message and [Conn.End] once.
 func (c *Conn) Receive(h Handler, b []byte, binary bool) error {
+	var room *held
+	if c.received != nil {
+		room = c.received.handOver()
+	}
+	defer func() { room.release() }()
 	if binary {
 		if bh, ok := h.(BinaryHandler); ok {
 			return bh.Binary(b)
@@ -90,7 +97,9 @@ func (c *Conn) Receive(h Handler, b []byte, binary bool) error {
 	case m.ID == nil:
 		return h.Notification(m.Method, m.Params)
 	}
-	h.Request(&Request{Method: m.Method, Params: m.Params, conn: c, id: m.ID})
+	r := &Request{Method: m.Method, Params: m.Params, conn: c, id: m.ID, room: room}
+	room = nil // the handler releases it
+	h.Request(r)
 	return nil
 }
 
@@ -263,7 +272,12 @@ type Request struct {
 
 	conn *Conn
 	id   json.RawMessage
+	room *held
 }
+
+// Release gives back the room that the request takes of an [Intake]. The handler
+// calls it once the request is answered, or will not be.
+func (r *Request) Release() { r.room.release() }
 
 // Size is the number of bytes that the request holds until it is answered.
 func (r *Request) Size() int { return len(r.Params) }

@@ -39,9 +39,9 @@ func WebSocket(c *websocket.Conn, name string) Transport {
 }
 
 type webSocket struct {
-	conn *websocket.Conn
-	name string
-	last int // size of the last message read: a guess for the next
+	conn  *websocket.Conn
+	name  string
+	guess int // size of the next message, probably: that of the last one read
 
 	mu sync.Mutex // held while a message is written
 
@@ -49,8 +49,14 @@ type webSocket struct {
 	spare   [][]byte // buffers for further messages
 }
 
-// maxSpare is the largest number of spare buffers.
-const maxSpare = 16
+const (
+	// maxSpare is the largest number of spare buffers.
+	maxSpare = 16
+	// minBuffer and maxGuess are about the size of the first buffer of a
+	// message.
+	minBuffer = 512
+	maxGuess  = 1 << 20
+)
 
 func (w *webSocket) recycle(b []byte) {
 	w.spareMu.Lock()
@@ -69,7 +75,7 @@ func (w *webSocket) buffer() []byte {
 		w.spare = w.spare[:n-1]
 		return b
 	}
-	return make([]byte, 0, max(512, w.last+w.last/8))
+	return make([]byte, 0, max(minBuffer, w.guess+w.guess/8))
 }
 
 func (w *webSocket) Read(ctx context.Context) ([]byte, bool, error) {
@@ -91,7 +97,7 @@ func (w *webSocket) Read(ctx context.Context) ([]byte, bool, error) {
 			return nil, false, err
 		}
 	}
-	w.last = min(len(b), 1<<20)
+	w.guess = min(len(b), maxGuess)
 	return b, typ == websocket.MessageBinary, nil
 }
 
@@ -140,7 +146,10 @@ type lines struct {
 	w  io.Writer
 }
 
-var errLineTooLong = fmt.Errorf("line exceeds %d bytes", MaxMessage)
+var (
+	errLineTooLong = fmt.Errorf("line exceeds %d bytes", MaxMessage)
+	errTooLong     = fmt.Errorf("message exceeds %d bytes", MaxMessage)
+)
 
 func (l *lines) Read(context.Context) ([]byte, bool, error) {
 	for {

@@ -1,0 +1,5 @@
+package execserver
+
+// Received returns how many bytes of messages the server holds, and whether
+// messages wait for room.
+func (s *Server) Received() (bytes int64, crowded bool) { return s.intake.Used(), s.intake.Crowded() }
