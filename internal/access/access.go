@@ -68,8 +68,9 @@ type Quotas struct {
 	Sandboxes int `json:"sandboxes,omitempty"`
 	// StartsPerMinute is how many runs may start in a minute.
 	StartsPerMinute int `json:"starts_per_minute,omitempty"`
-	// DiskBytes is how much output the runs may have logged before no further
-	// run starts. A run that starts may log what is left.
+	// DiskBytes is how much disk space the runs may take, with their blobs,
+	// before no further run or turn starts. A run that starts may log what is
+	// left.
 	DiskBytes int64 `json:"disk_bytes,omitempty"`
 	// AnswerRate is how many bytes of events and blobs are read per second.
 	AnswerRate int64 `json:"answer_rate_bytes,omitempty"`

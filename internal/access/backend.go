@@ -10,7 +10,6 @@ import (
 	"io"
 	"iter"
 	"maps"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -231,31 +230,7 @@ func (b *backend) checkStart(ctx context.Context, engine string, spec *spool.Spe
 	if err := b.guard.audit.broken(); err != nil {
 		return err
 	}
-	return b.checkFork(ctx, spec.Config)
-}
-
-// checkFork checks that a run which the config copies is the subject's.
-func (b *backend) checkFork(ctx context.Context, config json.RawMessage) error {
-	if len(config) == 0 || b.subject.Scopes.Has(Admin) {
-		return nil
-	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(config, &members) != nil {
-		return nil // the engine says what is wrong with it
-	}
-	for key, value := range members {
-		if !strings.EqualFold(key, "fork") {
-			continue
-		}
-		var id spool.RunID
-		if json.Unmarshal(value, &id) != nil || id == "" {
-			continue
-		}
-		if _, err := b.enter(ctx, ActStart, Read, id); err != nil {
-			return err
-		}
-	}
-	return nil
+	return b.checkConfig(ctx, engine, spec.Config)
 }
 
 // exists reports whether the subject has a run with that id.
@@ -447,6 +422,11 @@ func (b *backend) Send(ctx context.Context, id spool.RunID, in spool.Input) (spo
 	info, err := b.enter(ctx, e.Act, scope, id)
 	if err == nil {
 		err = b.checkChange(&info, e.Act)
+	}
+	if err == nil && (in.Kind == spool.InputCell || in.Kind == spool.InputPrompt) {
+		if err = b.checkTurn(ctx); err != nil {
+			err = b.deny(e.Act, id, err)
+		}
 	}
 	if err != nil {
 		return spool.Receipt{}, err

@@ -204,7 +204,7 @@ func TestQuotas(t *testing.T) {
 		}
 		// What another connection used is found at the next sum.
 		refused(access.NewGuard(h, nil).Backend(&access.Subject{Name: "disk", Scopes: access.DefaultScopes(), Quotas: access.Quotas{DiskBytes: info.Bytes}}, ""),
-			sh("true"), spool.ErrDenied, "bytes of output on disk")
+			sh("true"), spool.ErrDenied, "bytes of output and blobs on disk")
 	})
 
 	t.Run("answers", func(t *testing.T) {

@@ -11,9 +11,6 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// diskEvery is how often the output of a subject's runs is added up.
-const diskEvery = 10 * time.Second
-
 // account is what a subject uses at the moment, over all its connections.
 type account struct {
 	mu sync.Mutex
@@ -23,7 +20,8 @@ type account struct {
 	counted         bool // the runs of earlier servers are in them
 	starts, answers bucket
 	disk            int64
-	diskAt          time.Time // when disk was added up
+	diskAt          time.Time              // when disk was added up
+	used            map[spool.RunID]*usage // of the runs that were added up
 }
 
 // bucket limits a rate: it holds at most one interval's worth.
@@ -76,12 +74,9 @@ func (b *backend) reserve(ctx context.Context, engine string, spec *spool.Spec) 
 		return nil, overQuota(fmt.Sprintf("%d live sandboxes", a.sandboxes), q.Sandboxes, b.subject, "wait until one ends, or stop one", spool.ErrBusy)
 	}
 	if q.DiskBytes > 0 {
-		if err := b.addUp(ctx); err != nil {
+		left, err := b.diskLeft(ctx)
+		if err != nil {
 			return nil, err
-		}
-		left := q.DiskBytes - a.disk
-		if left <= 0 {
-			return nil, overQuota(fmt.Sprintf("%d bytes of output on disk", a.disk), q.DiskBytes, b.subject, "delete runs, or wait until old ones are deleted", spool.ErrDenied)
 		}
 		if limit := &spec.Limits.OutputBytes; *limit == 0 || *limit > left {
 			*limit = left
@@ -121,26 +116,6 @@ func (b *backend) count(ctx context.Context) error {
 		}
 	}
 	b.account.live, b.account.sandboxes, b.account.counted = live, sandboxes, true
-	return nil
-}
-
-// addUp finds out how much output the runs of the subject have logged. Callers
-// hold the lock of the account.
-func (b *backend) addUp(ctx context.Context) error {
-	a := b.account
-	if !a.diskAt.IsZero() && time.Since(a.diskAt) < diskEvery && a.disk < b.subject.Quotas.DiskBytes {
-		return nil
-	}
-	var sum int64
-	for info, err := range b.inner.List(ctx, spool.Filter{Labels: map[string]string{LabelSubject: b.subject.Name}}) {
-		if err == nil { // a run that cannot be read may be another subject's
-			sum += info.Bytes
-		}
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	a.disk, a.diskAt = sum, time.Now()
 	return nil
 }
 

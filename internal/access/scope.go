@@ -91,11 +91,6 @@ func (s Scopes) Require(want Scope) error {
 	return fmt.Errorf("%w: the token lacks the scope %s", spool.ErrDenied, want)
 }
 
-// CanStart reports whether the scopes allow to start runs of any engine.
-func (s Scopes) CanStart() bool {
-	return s.Has(Start) || slices.ContainsFunc(s, func(sc Scope) bool { return strings.HasPrefix(string(sc), startPrefix) })
-}
-
 // Roots returns the directories whose files may be used.
 func (s Scopes) Roots() []string {
 	if s.Has(Admin) {

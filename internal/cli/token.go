@@ -35,7 +35,8 @@ not there for another. Its scopes say what it allows:
   runs:control       interrupt, signal, resize, stop, kill, restart
   runs:delete        delete finished runs, rename runs
   asks:answer        answer what runs ask
-  files:DIRECTORY    the files below a directory; codex needs files:/
+  files:DIRECTORY    the files below a directory, also to mount them in a sandbox;
+                     codex needs files:/
   admin              everything, and the runs of all subjects
 
 Scopes and subjects do not isolate processes: all run under your account, and a
@@ -115,7 +116,7 @@ With --json it prints one JSON object; its "secret" is the token.`,
 	flags.IntVar(&t.Quotas.Live, "max-runs", 0, "live runs at once")
 	flags.IntVar(&t.Quotas.Sandboxes, "max-sandboxes", 0, "live sandboxes at once")
 	flags.IntVar(&t.Quotas.StartsPerMinute, "max-starts", 0, "starts per minute")
-	flags.Var(&disk, "max-disk", "`bytes` of logged output, such as 64M or 2G")
+	flags.Var(&disk, "max-disk", "`bytes` of logs and blobs, such as 64M or 2G")
 	flags.Var(&rate, "max-rate", "`bytes` of events and blobs read per second, such as 64M")
 	flags.BoolVar(&asJSON, "json", false, "print a JSON object")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {

@@ -139,8 +139,8 @@ var errExpired = fmt.Errorf("%w: the token has expired", spool.ErrDenied)
 // httpRequest serves http/request, for subjects that could send the request with a
 // process of their own.
 func (c *conn) httpRequest(ctx context.Context, params json.RawMessage) (any, error) {
-	if !c.subject.Scopes.CanStart() {
-		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "%s", c.subject.Scopes.Require(access.Start))
+	if err := c.subject.Scopes.Require(access.StartOf(spool.EngineProcess)); err != nil {
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "%s", err)
 	}
 	return c.http.handle(ctx, params)
 }

@@ -505,6 +505,52 @@ func TestRequestsOfAllConnectionsAreBounded(t *testing.T) {
 	}
 }
 
+// TestBytesOfRequestsPerConnection sends one connection more input than it may
+// hold, for a process that does not read. The server stops reading the
+// connection.
+func TestBytesOfRequestsPerConnection(t *testing.T) {
+	const chunk, message = 3 << 20, 4 << 20 // base64
+	s := execserver.New(execserver.Options{Backend: newHost(t), Limits: execserver.Limits{Received: 1 << 30}})
+	url := serve(t, s)
+	a, _ := session(t, url)
+	stuck := shell("p", "exec sleep 1000")
+	stuck["pipeStdin"] = true
+	a.mustCall(t, "process/start", stuck, nil)
+	data, err := json.Marshal(make([]byte, chunk))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	sent, total := 0, 3*execserver.MaxInFlightBytes/message
+	ctx, cancel := context.WithCancel(t.Context())
+	wg.Go(func() {
+		for ; sent < total; sent++ {
+			m := fmt.Appendf(nil, `{"id":%d,"method":"process/write","params":{"processId":"p","writeId":"%[1]d","chunk":%[2]s}}`, 100+sent, data)
+			if a.conn.Write(ctx, websocket.MessageText, m) != nil {
+				return // the connection is closed below
+			}
+		}
+	})
+	b, _ := session(t, url)
+	var most int64
+	for most < execserver.MaxInFlightBytes { // buffers are up to twice as large as a message
+		used, _ := s.Received()
+		most = max(most, used)
+		b.mustCall(t, "environment/status", nil, nil)
+	}
+	for range 100 { // it holds no more
+		used, _ := s.Received()
+		most = max(most, used)
+		b.mustCall(t, "environment/status", nil, nil)
+	}
+	cancel()
+	_ = a.conn.CloseNow()
+	wg.Wait()
+	if sent == total || most > 2*execserver.MaxInFlightBytes+4*message {
+		t.Errorf("%d of %d messages were sent, the server held %d bytes", sent, total, most)
+	}
+}
+
 // rss returns the most memory that a process has used.
 func rss(t *testing.T, pid int) int64 {
 	t.Helper()

@@ -419,6 +419,9 @@ func TestFilesScope(t *testing.T) {
 	if err := some.call("http/request", map[string]any{}, nil); !isDenied(err) {
 		t.Errorf("http/request without a scope to start: %v", err)
 	}
+	if err := connect("sandboxes", access.StartOf("sandbox")).call("http/request", map[string]any{}, nil); !isDenied(err) {
+		t.Errorf("http/request of a token that starts only sandboxes: %v", err)
+	}
 	all := connect("all", access.FilesOf("/"))
 	all.must("fs/readFile", map[string]any{"path": uri("outside/f")}, nil)
 	for method, params := range environment {
