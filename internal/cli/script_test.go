@@ -25,11 +25,16 @@ import (
 type built struct{ *testing.M }
 
 func (b built) Run() int {
-	// A program that was started with SIGHUP ignored, as by nohup, starts others
-	// that way. A signal that it handles has its default effect in them.
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	defer signal.Stop(hangups)
+	// A program that was started with a signal ignored, as by nohup or in the
+	// background of a script, starts others that way. A signal that it handles
+	// has its default effect in them.
+	ignored := make(chan os.Signal, 1)
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
+		if signal.Ignored(s) {
+			signal.Notify(ignored, s)
+		}
+	}
+	defer signal.Stop(ignored)
 	return servertest.Main(b.M)
 }
 
