@@ -39,8 +39,12 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// forceCloseAfter is how long after a kill the streams may stay open.
-const forceCloseAfter = 2 * time.Second
+const (
+	// forceCloseAfter is how long after a kill the streams may stay open.
+	forceCloseAfter = 2 * time.Second
+	// killTime bounds the wait for a kill of the whole tree.
+	killTime = 30 * time.Second
+)
 
 // New returns an engine. The caller must close it, which kills the processes it
 // started.

@@ -186,8 +186,9 @@ func (s *session) kill() error {
 	if s.killAt.IsZero() {
 		s.killAt = now
 	}
-	if s.forceAt.IsZero() {
-		s.forceAt = now.Add(s.engine.forceAfter)
+	first := s.forceAt.IsZero()
+	if first {
+		s.forceAt = now.Add(killTime)
 	}
 	if n := members.Escaped; n > 0 && !s.escapeNoted {
 		s.escapeNoted = true
@@ -195,6 +196,11 @@ func (s *session) kill() error {
 	}
 	s.mu.Unlock()
 	err := s.tree.Kill()
+	if first { // a large tree takes seconds on a busy machine
+		s.mu.Lock()
+		s.forceAt = time.Now().Add(s.engine.forceAfter)
+		s.mu.Unlock()
+	}
 	if n := s.tree.Strays(); n > 0 {
 		s.noteStrays(n)
 	}
