@@ -73,6 +73,7 @@ class _State:
     early = False  # an interrupt came while no cell ran
     stop = 0  # the last turn that the host asked to stop
     writing = 0  # the descriptor that the main thread writes to
+    unread = False  # the host did not take what was written in time
     raised = 0.0  # when the last interrupt was raised
     silent = False
     child = False  # this is a process that user code forked
@@ -105,15 +106,18 @@ def _queued(fd, request):
 
 def _order(other):
     """Wait until the host took what is on the control channel and in the
-    other pipe, but not for long: a host that does not read is no reason to
-    stop."""
+    other pipe: up to a second, which is enough for a host on a busy machine.
+    A host that does not read is no reason to stop: after one such wait the next
+    ones are short."""
     pause = 0.00002
-    for _ in range(14):
+    for _ in range(14 if S.unread else 205):
         if not (_queued(S.ctl, _OUTQ) or other >= 0 and _queued(other, _FIONREAD)):
+            S.unread = False
             return
         _sleep(pause)
         if pause < 0.004:
             pause *= 2
+    S.unread = True
 
 
 def _plain(o, depth=0):
