@@ -49,7 +49,8 @@ func (a *app) boxCommand() *cobra.Command {
 		Use:   "box [flags] [FILE [argument…]]",
 		Short: "Run untrusted Python in a sandbox",
 		Long: `Box runs Python in a sandbox. On a terminal it is a prompt: it reads a cell, runs
-it, and repeats. With -c, a FILE, or input that is not a terminal, it runs that.
+it, and repeats. With -c, a FILE, or input that is not a terminal, it runs that. The
+prompt is that of "spool py".
 
 The code can reach only what the flags offer. Otherwise it has no network, and no
 files, processes or variables of this machine; its own files are in memory and
@@ -81,7 +82,7 @@ Exit codes: the exit code of the script; 1 if it raised; 124 if it timed out; 13
 if it was interrupted; 137 if it was killed or reached another limit; 125 if
 spool failed.`,
 		Example: `  spool box -c 'print("hello")'
-  spool box --mount .:/work --timeout 5s script.py --size 3
+  spool box --mount .:/code --timeout 5s script.py --size 3
   spool box --package numpy --dist ~/pyodide -c 'import numpy; print(numpy.arange(3))'
   echo 'print(input())' > t.py && echo hi | spool box t.py
   echo '{"id":"c1","code":"1+1"}' | spool box --json

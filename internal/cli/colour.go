@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"os"
 	"regexp"
 	"strings"
@@ -26,6 +27,12 @@ var (
 	caretLine  = regexp.MustCompile(`^\s*[~^]+\s*$`)
 	raisedLine = regexp.MustCompile(`^([A-Za-z_][\w.]*)(:.*)?$`)
 )
+
+// isTraceback reports whether output is a whole traceback without colours.
+func isTraceback(b []byte) bool {
+	begins := bytes.HasPrefix(b, []byte("Traceback (most recent call last):\n")) || frameLine.Match(b)
+	return begins && bytes.HasSuffix(b, []byte("\n")) && bytes.IndexByte(b, esc) < 0
+}
 
 // colourTraceback colours the places, the source lines, the marks and the
 // exceptions of a traceback.

@@ -76,6 +76,9 @@ func (p *printer) write(e *spool.Event) error {
 	if p.timestamps {
 		b = p.stamp(e)
 	}
+	if p.colour && e.Stream == spool.Stderr && isTraceback(b) { // of a sandbox, which writes it by itself
+		b = []byte(colourTraceback(string(b)))
+	}
 	p.setMidline(e.Stream, e.Bytes[len(e.Bytes)-1] != '\n')
 	_, err := w.Write(b)
 	return err

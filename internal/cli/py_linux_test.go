@@ -209,6 +209,63 @@ func TestPromptCompletes(t *testing.T) {
 	}
 }
 
+// TestBoxPrompt checks that the prompt of a sandbox is that of spool py.
+func TestBoxPrompt(t *testing.T) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache = filepath.Join(cache, "spool-test", "sandbox")
+	prepareSandbox(t, cache)
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("TEST_SPOOL", servertest.Binary(t)) // with the race detector preparing takes minutes
+	url := servertest.Start(t, t.TempDir()).URL
+	for _, args := range [][]string{{"box"}, {"box", "--server", url}} {
+		t.Run(strings.Join(args[:min(2, len(args))], ""), func(t *testing.T) {
+			c := typeIn(t, t.TempDir(), args...)
+			c.see("Python 3.")
+			c.prompt()
+			ship(c)
+			c.typed("vess\t")
+			c.screenEnds(">>> vessel")
+			c.typed(".an\t")
+			c.screenEnds(">>> vessel.an|", "anchor  anger")
+			c.typed("c\t(7)\r")
+			c.see("7\r\n")
+			c.prompt()
+			c.typed("vessel.anchor?\r")
+			c.see("Signature: anchor(depth)")
+			c.prompt()
+			c.typed("Ship.anchor??\r")
+			c.screenEnds("Source:", "def anchor(self, depth): return depth", ">>> ")
+			c.typed("7 * 9\r")
+			c.see("63\r\n")
+			c.prompt()
+			c.typed("_ in Out.values(), In[-2], type(Out).__name__\r")
+			c.see("(True, '7 * 9', 'dict')\r\n")
+			c.prompt()
+			c.typed("for i in range(2):\r")
+			c.screenEnds(">>> for i in range(2):", "...     ")
+			c.typed("print(input('na' + 'me? '))\r")
+			c.screenEnds("...     print(input('na' + 'me? '))", "...     ")
+			c.typed("\r")
+			c.screenEnds("name? ")
+			c.typed("Ada\r")
+			c.screenEnds("Ada", "name? ")
+			c.typed("Bob\r")
+			c.screenEnds("Bob", ">>> ")
+			c.typed("1/0\r")
+			c.see("ZeroDivisionError")
+			c.prompt()
+			if style, ok := c.emu.styleOf("ZeroDivisionError"); !ok || style != "1;31" {
+				t.Errorf("the style of the exception is %q", style)
+			}
+			c.typed("\x04")
+			c.exits(0)
+		})
+	}
+}
+
 // TestPromptEditsEarlierLine goes up into an earlier line of the cell.
 func TestPromptEditsEarlierLine(t *testing.T) {
 	c := typeIn(t, t.TempDir(), "py")

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"os/exec"
@@ -11,7 +12,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,7 +47,7 @@ func typeInDir(t *testing.T, dir, state string, args ...string) *terminal {
 	}
 	c := &terminal{t: t, keys: keys, screen: screen, output: make(chan []byte), emu: newEmulator(100, 30)}
 	c.before = c.settings()
-	c.cmd = exec.Command("spool", args...)
+	c.cmd = exec.Command(cmp.Or(os.Getenv("TEST_SPOOL"), "spool"), args...)
 	c.cmd.Dir = dir
 	kind := os.Getenv("TEST_TERM")
 	if kind == "" {
@@ -208,7 +209,7 @@ func (c *terminal) exits(code int) {
 	if got := c.cmd.ProcessState.ExitCode(); got != code {
 		c.t.Errorf("exit code %d, want %d; shown: %q", got, code, c.shown)
 	}
-	if diff := cmp.Diff(c.before, c.settings()); diff != "" {
+	if diff := gocmp.Diff(c.before, c.settings()); diff != "" {
 		c.t.Errorf("the settings of the terminal changed: %s", diff)
 	}
 }

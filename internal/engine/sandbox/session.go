@@ -53,6 +53,8 @@ type session struct {
 	ending  *end          // set once a stop or kill was requested
 	renew   bool          // a new interpreter was asked for
 	over    bool          // no input is taken any more
+
+	questions []*question // that wait
 }
 
 // end says how a run is to end.
@@ -212,11 +214,25 @@ func (s *session) next() (*turn, *end) {
 			continue
 		}
 		t := s.turns.Next()
-		s.mu.Unlock()
-		if t != nil {
-			return t, nil
+		var q *question
+		switch {
+		case t != nil: // no question waits for a cell
+			for _, q := range s.questions {
+				q.finish(answered{err: errInspectBusy})
+			}
+			s.questions = nil
+		case len(s.questions) > 0:
+			q, s.questions = s.questions[0], s.questions[1:]
 		}
-		<-s.wake
+		s.mu.Unlock()
+		switch {
+		case t != nil:
+			return t, nil
+		case q != nil:
+			s.answer(q)
+		default:
+			<-s.wake
+		}
 	}
 }
 

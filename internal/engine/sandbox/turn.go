@@ -117,7 +117,7 @@ func (s *session) take(t *turn) {
 			})
 		}
 	})
-	result, err := s.execute(t, g)
+	result, err := s.execute(t, g, count)
 	c.output.close()
 	c.end()
 	why, _ := t.Reason()
@@ -150,7 +150,7 @@ func (s *session) complete(t *turn, d *spool.Done) {
 }
 
 // execute runs the script and returns how that went.
-func (s *session) execute(t *turn, g guest.Context) (guest.Result, error) {
+func (s *session) execute(t *turn, g guest.Context, count int) (guest.Result, error) {
 	c := t.Value
 	switch {
 	case c.bad != nil:
@@ -161,6 +161,9 @@ func (s *session) execute(t *turn, g guest.Context) (guest.Result, error) {
 	script, err := s.script(c)
 	if err != nil {
 		return guest.Result{}, err
+	}
+	if c.Keep {
+		script.Keep = count
 	}
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)

@@ -19,6 +19,7 @@ package guest
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
@@ -155,6 +156,13 @@ type Script struct {
 	Args []string `json:"args,omitempty"`
 	// Cell makes the value of a last expression part of the result.
 	Cell bool `json:"cell,omitempty"`
+	// Keep is the number of a cell that later cells find, with its result, in
+	// In and Out; zero keeps it nowhere.
+	Keep int `json:"keep,omitempty"`
+	// Inspect is a question about the state of the interpreter. Code is then
+	// that of package inspect, and the value of the result is the answer as
+	// JSON. A question changes no state.
+	Inspect json.RawMessage `json:"inspect,omitempty"`
 }
 
 // Stream is where output goes.

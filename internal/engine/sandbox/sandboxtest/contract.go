@@ -45,6 +45,8 @@ var contract = []test{
 	{"restart_begins_with_a_fresh_state", restartBeginsFresh},
 	{"cells_have_results_and_exceptions", cellsHaveResults},
 	{"input_asks_if_offered", inputAsks},
+	{"inspects_a_live_interpreter", inspects},
+	{"kept_cells_are_in_in_and_out", keepsCells},
 	{"files_are_shared_with_the_host", filesAreShared},
 	{"file_calls", fileCalls},
 	{"file_calls_at_their_limits", fileCallsAtTheirLimits},

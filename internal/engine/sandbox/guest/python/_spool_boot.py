@@ -21,6 +21,7 @@ _MAX_TEXT = 1 << 16  # of an exception's message
 _fresh = False
 _first = None  # what we put first in sys.path
 _count = 0
+_inspector = None  # the namespace of the code that answers questions
 
 
 def prepare():
@@ -171,6 +172,8 @@ def run(script):
 
 def _run(script):
     global _count
+    if script.get("inspect") is not None:
+        return _inspect(script)
     _count += 1
     code, file, cell = script["code"], script.get("file") or "", bool(script.get("cell"))
     name = file or ("<cell %d>" % _count if cell else "<string>")
@@ -185,9 +188,13 @@ def _run(script):
     result = {"exit_code": 0}
     try:
         try:
+            if script.get("keep"):
+                _keep(space, script["keep"], code, None)
             value = _execute(code, name, space, cell)
             if value is not None:
                 builtins._ = value
+                if script.get("keep"):
+                    _keep(space, script["keep"], code, value)
                 result["value"] = repr(value)[:_MAX_VALUE]
         finally:
             if _fresh:
@@ -205,6 +212,34 @@ def _run(script):
         e.__traceback__ = None
     _flush()
     return result
+
+
+def _keep(space, n, code, value):
+    """Lets later cells find a cell and its result as In and Out, as at the
+    prompt of IPython. value is None if there is no result."""
+    if type(space.get("In")) is not list:
+        space["In"] = [""]
+    if type(space.get("Out")) is not dict:
+        space["Out"] = {}
+    cells = space["In"]
+    cells.extend([""] * (n - len(cells)))
+    if len(cells) == n:
+        cells.append(code)
+    if value is not None and value is not space["Out"]:
+        space["Out"][n] = space["_%d" % n] = value
+
+
+def _inspect(script):
+    """Answers a question about the namespace of the scripts."""
+    global _inspector
+    if _inspector is None:
+        space = {"__name__": "_spool_inspect"}
+        exec(compile(script["code"], "<inspect>", "exec", dont_inherit=True), space)
+        _inspector = space
+    answer = _inspector["answer"](script["inspect"], sys.modules["__main__"].__dict__)
+    if "text" in answer:
+        answer["text"] = answer["text"][:_MAX_TEXT]
+    return {"exit_code": 0, "value": json.dumps(answer)}
 
 
 def _begin_path(file):
