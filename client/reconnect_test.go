@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -18,22 +17,12 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/host/backendtest"
 	"github.com/spool-run/spool/internal/netcut"
 	"github.com/spool-run/spool/internal/servertest"
 )
 
-func sh(script string) spool.Spec {
-	return spool.Spec{Argv: []string{"/bin/sh", "-c", script}, Env: map[string]string{"PATH": os.Getenv("PATH")}}
-}
-
-func start(t *testing.T, b spool.Backend, spec spool.Spec) *spool.Run {
-	t.Helper()
-	r, err := spool.Start(t.Context(), b, spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
+var sh, start = backendtest.Shell, backendtest.Start
 
 func proxied(t *testing.T, url string) (*netcut.Proxy, string) {
 	t.Helper()

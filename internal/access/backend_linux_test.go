@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -58,18 +57,7 @@ func openAudit(t *testing.T, b spool.Backend) *access.Audit {
 	return a
 }
 
-func sh(script string) spool.Spec {
-	return spool.Spec{Argv: []string{"/bin/sh", "-c", script}, Cwd: "/", Env: map[string]string{"PATH": os.Getenv("PATH")}}
-}
-
-func start(t *testing.T, b spool.Backend, spec spool.Spec) *spool.Run {
-	t.Helper()
-	r, err := spool.Start(t.Context(), b, spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
+var sh, start = backendtest.Shell, backendtest.Start
 
 // follower is a backend that has events as records.
 type follower interface {

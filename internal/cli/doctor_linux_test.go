@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/spool-run/spool/internal/doctor"
 	"github.com/spool-run/spool/internal/seccomp"
+	"github.com/spool-run/spool/internal/seccomp/seccomptest"
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/internal/skiptest"
 )
@@ -61,31 +61,16 @@ func examine(t *testing.T, program string, start func(*exec.Cmd) error, checks .
 // filtered starts a command under a filter of system calls.
 func filtered(rules func(*seccomp.Filter)) func(*exec.Cmd) error {
 	return func(cmd *exec.Cmd) error {
-		started := make(chan error)
-		go func() {
-			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-			started <- func() error {
-				if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-					return err
-				}
-				f := seccomp.New()
-				rules(f)
-				if err := f.Program(seccomp.Allow).Install(); err != nil {
-					return err
-				}
-				return cmd.Start() // forks this thread
-			}()
-		}()
-		return <-started
+		f := seccomp.New()
+		rules(f)
+		return seccomptest.Start(f.Program(seccomp.Allow), cmd)
 	}
 }
 
 // TestDoctorWithoutProtections takes the protections of the kernel away, and
 // checks that the verdicts change: doctor must have tried them.
 func TestDoctorWithoutProtections(t *testing.T) {
-	if !seccomp.Supported() {
-		skiptest.Missing(t, "this kernel has no filters")
-	}
+	seccomptest.Need(t)
 	spool := servertest.Binary(t)
 	before, code := examine(t, spool, (*exec.Cmd).Start, "processes", "isolation")
 	if code != 0 {

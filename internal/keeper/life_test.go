@@ -10,21 +10,11 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/host/backendtest"
 	"github.com/spool-run/spool/internal/keeper"
 )
 
-func sh(script string) spool.Spec {
-	return spool.Spec{Argv: []string{"/bin/sh", "-c", script}, Cwd: "/", Env: map[string]string{"PATH": os.Getenv("PATH")}}
-}
-
-func start(t *testing.T, b spool.Backend, spec spool.Spec) *spool.Run {
-	t.Helper()
-	r, err := spool.Start(t.Context(), b, spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
+var sh, start = backendtest.Shell, backendtest.Start
 
 func owners(t *testing.T, dir string) []host.Owner {
 	t.Helper()

@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"net"
 	"sync"
 	"testing"
 )
@@ -12,16 +11,7 @@ func TestManyPeers(t *testing.T) {
 	ln := listenFor(t, "tcp", "127.0.0.1:0")
 	var wg sync.WaitGroup
 	for range conns {
-		out, err := net.Dial("tcp", target(ln))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer out.Close()
-		in, err := ln.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer in.Close()
+		in := accept(t, ln, "tcp")
 		wg.Go(func() {
 			if _, err := Check(in); err != nil {
 				t.Error(err)
@@ -32,21 +22,7 @@ func TestManyPeers(t *testing.T) {
 }
 
 func BenchmarkCheck(b *testing.B) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer ln.Close()
-	out, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer out.Close()
-	in, err := ln.Accept()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer in.Close()
+	in := accept(b, listenFor(b, "tcp", "127.0.0.1:0"), "tcp")
 	for b.Loop() {
 		if _, err := Check(in); err != nil {
 			b.Fatal(err)

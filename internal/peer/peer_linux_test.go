@@ -153,27 +153,27 @@ var connections = []struct{ name, network, addr, client string }{
 
 // listenFor listens on an address, on a socket that all users reach if it has
 // none.
-func listenFor(t *testing.T, network, addr string) net.Listener {
-	t.Helper()
+func listenFor(tb testing.TB, network, addr string) net.Listener {
+	tb.Helper()
 	if network == "unix" {
 		dir, err := os.MkdirTemp("", "peer")
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
-		t.Cleanup(func() { os.RemoveAll(dir) })
+		tb.Cleanup(func() { os.RemoveAll(dir) })
 		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		addr = filepath.Join(dir, "socket")
 	}
 	ln, err := net.Listen(network, addr)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { ln.Close() })
+	tb.Cleanup(func() { ln.Close() })
 	if network == "unix" {
 		if err := os.Chmod(addr, 0o777); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	return ln
@@ -187,21 +187,28 @@ func target(ln net.Listener) string {
 	return ln.Addr().String()
 }
 
+// accept connects to a listener and returns its side of the connection.
+func accept(tb testing.TB, ln net.Listener, client string) net.Conn {
+	tb.Helper()
+	out, err := dial(client, target(ln))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { out.Close() })
+	in, err := ln.Accept()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { in.Close() })
+	return in
+}
+
 // TestPeerIsThisUser checks that a connection of this user is accepted.
 func TestPeerIsThisUser(t *testing.T) {
 	for _, c := range connections {
 		t.Run(c.name, func(t *testing.T) {
 			ln := listenFor(t, c.network, c.addr)
-			out, err := dial(c.client, target(ln))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer out.Close()
-			in, err := ln.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer in.Close()
+			in := accept(t, ln, c.client)
 			if uid, err := Check(in); err != nil || uid != os.Geteuid() {
 				t.Errorf("user %d, %v", uid, err)
 			}

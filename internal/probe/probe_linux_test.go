@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +21,7 @@ import (
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/seccomp"
+	"github.com/spool-run/spool/internal/seccomp/seccomptest"
 	"github.com/spool-run/spool/internal/skiptest"
 )
 
@@ -109,30 +109,10 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// withFilter starts a command under a filter of system calls.
-func withFilter(p seccomp.Program, cmd *exec.Cmd) error {
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		started <- func() error {
-			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-				return err
-			}
-			if err := p.Install(); err != nil {
-				return err
-			}
-			return cmd.Start() // forks this thread
-		}()
-	}()
-	return <-started
-}
-
 // TestTryNotices takes each mechanism away, or makes its call succeed without an
 // effect, and checks that the probe notices, so that it must have tried.
 func TestTryNotices(t *testing.T) {
-	if !seccomp.Supported() {
-		skiptest.Missing(t, "this kernel has no filters")
-	}
+	seccomptest.Need(t)
 	const success = unix.Errno(0) // the call returns 0 and does nothing
 	clone := func(flag uint32) func(*seccomp.Filter) {
 		return func(f *seccomp.Filter) {
@@ -180,7 +160,7 @@ func TestTryNotices(t *testing.T) {
 			cmd := exec.Command(os.Args[0], testRole, tt.probe)
 			var out strings.Builder
 			cmd.Stdout, cmd.Stderr = &out, os.Stderr
-			if err := withFilter(f.Program(seccomp.Allow), cmd); err != nil {
+			if err := seccomptest.Start(f.Program(seccomp.Allow), cmd); err != nil {
 				t.Fatal(err)
 			}
 			if err := cmd.Wait(); err != nil {

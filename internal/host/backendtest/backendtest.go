@@ -74,11 +74,13 @@ func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
 	}
 }
 
-func sh(script string) spool.Spec {
+// Shell returns the spec of a shell script.
+func Shell(script string) spool.Spec {
 	return spool.Spec{Argv: []string{"/bin/sh", "-c", script}, Cwd: "/", Env: map[string]string{"PATH": os.Getenv("PATH")}}
 }
 
-func start(t *testing.T, b spool.Backend, spec spool.Spec) *spool.Run {
+// Start starts a run, or ends the test.
+func Start(t *testing.T, b spool.Backend, spec spool.Spec) *spool.Run {
 	t.Helper()
 	r, err := spool.Start(t.Context(), b, spec)
 	if err != nil {
@@ -86,6 +88,8 @@ func start(t *testing.T, b spool.Backend, spec spool.Spec) *spool.Run {
 	}
 	return r
 }
+
+var sh, start = Shell, Start
 
 // collect reads the whole log by following it.
 func collect(t *testing.T, r *spool.Run) []spool.Event {

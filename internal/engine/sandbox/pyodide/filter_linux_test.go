@@ -4,13 +4,12 @@ package pyodide
 
 import (
 	"os"
-	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/internal/seccomp"
-	"github.com/spool-run/spool/internal/skiptest"
+	"github.com/spool-run/spool/internal/seccomp/seccomptest"
 )
 
 // An interpreter must not signal other processes: not directly, and not by making
@@ -21,10 +20,6 @@ func TestFiltersKeepSignalsInTheProcess(t *testing.T) {
 }
 
 func signalsStay(t *testing.T, filter seccomp.Program) {
-	if !seccomp.Supported() {
-		skiptest.Missing(t, "this kernel has no filters")
-	}
-	other := uintptr(os.Getppid())
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -32,44 +27,7 @@ func signalsStay(t *testing.T, filter seccomp.Program) {
 	defer r.Close()
 	defer w.Close()
 	fd := r.Fd()
-	type result struct {
-		name      string
-		got, want unix.Errno
-	}
-	results := make(chan []result)
-	go func() {
-		runtime.LockOSThread() // never unlocked, so the filtered thread ends with the goroutine
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			results <- []result{{"no_new_privs", err.(unix.Errno), 0}}
-			return
-		}
-		if err := filter.Install(); err != nil {
-			t.Error(err)
-			results <- nil
-			return
-		}
-		var list []result
-		try := func(name string, want unix.Errno, call, a, b, c uintptr) {
-			_, _, errno := unix.RawSyscall(call, a, b, c)
-			list = append(list, result{name, errno, want})
-		}
-		try("tgkill of another process", unix.EPERM, unix.SYS_TGKILL, other, other, 0)
-		try("kill", unix.EPERM, unix.SYS_KILL, other, 0, 0)
-		try("tkill", unix.EPERM, unix.SYS_TKILL, other, 0, 0)
-		for name, command := range map[string]uintptr{
-			"F_SETOWN": unix.F_SETOWN, "F_SETOWN_EX": unix.F_SETOWN_EX, "F_SETSIG": unix.F_SETSIG, "F_NOTIFY": unix.F_NOTIFY, "F_SETLEASE": unix.F_SETLEASE,
-		} {
-			try(name, unix.EPERM, unix.SYS_FCNTL, fd, command, 0)
-		}
-		try("FIOSETOWN", unix.EPERM, unix.SYS_IOCTL, fd, 0x8901, 0)
-		try("SIOCSPGRP", unix.EPERM, unix.SYS_IOCTL, fd, 0x8902, 0)
-		try("F_GETFL", 0, unix.SYS_FCNTL, fd, unix.F_GETFL, 0)
-		try("F_GETFD", 0, unix.SYS_FCNTL, fd, unix.F_GETFD, 0)
-		results <- list
-	}()
-	for _, r := range <-results {
-		if r.got != r.want {
-			t.Errorf("%s: %v, want %v", r.name, r.got, r.want)
-		}
-	}
+	seccomptest.Try(t, filter, append(seccomptest.Signals(uintptr(os.Getppid()), fd),
+		seccomptest.Call{Name: "FIOSETOWN", Want: unix.EPERM, Number: unix.SYS_IOCTL, Args: [3]uintptr{fd, 0x8901}},
+		seccomptest.Call{Name: "SIOCSPGRP", Want: unix.EPERM, Number: unix.SYS_IOCTL, Args: [3]uintptr{fd, 0x8902}}))
 }
