@@ -12,13 +12,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // self is this program, also after its file was replaced by a newer one.
 const self = "/proc/self/exe"
-
-// lifetime ends children that wait to be killed, if the probe was killed first.
-const lifetime = 30 * time.Second
 
 // tasks are what children do, by the first argument after the role. A task
 // returns a value for the probe, or the step that failed.
@@ -113,8 +112,12 @@ func decode(r io.Reader, value any) error {
 	return json.Unmarshal(a.Value, value)
 }
 
-// waitTask waits to be killed.
+// waitTask waits to be killed. It ends if the probe was killed first: then its
+// standard output, a pipe, has no reader.
 func waitTask([]string) (any, error) {
-	time.Sleep(lifetime)
-	return nil, nil
+	for {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: 1}}, -1); !errors.Is(err, unix.EINTR) {
+			return nil, err
+		}
+	}
 }

@@ -12,6 +12,9 @@ import (
 // end on it.
 func TryPidfd(ctx context.Context) error {
 	cmd := command(ctx, "wait")
+	if _, err := cmd.StdoutPipe(); err != nil { // its end would end the child
+		return err
+	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}

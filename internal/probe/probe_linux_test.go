@@ -204,3 +204,24 @@ func TestErrorNamesTheStep(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWaitEndsWithTheProbe checks that a child which waits to be killed ends when
+// the probe does.
+func TestWaitEndsWithTheProbe(t *testing.T) {
+	cmd := command(t.Context(), "wait")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	_ = r.Close() // as the system does for a probe that was killed
+	_ = cmd.Wait()
+	if cmd.ProcessState.Exited() || cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() == syscall.SIGPIPE {
+		return
+	}
+	t.Errorf("it ended as %v", cmd.ProcessState)
+}
