@@ -20,6 +20,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/modeltest"
+	"github.com/spool-run/spool/internal/polltest"
 )
 
 // turnTime bounds one turn of a real agent: opencode takes ten seconds on a
@@ -252,10 +253,5 @@ func alive(t *testing.T, pid string) bool {
 // waitFor waits until something is so that nobody tells of.
 func (r *rig) waitFor(so func() bool) {
 	r.t.Helper()
-	for !so() {
-		if r.ctx.Err() != nil {
-			r.t.Fatal("it does not happen")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	polltest.Until(r.t, "what was expected", so)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/spool-run/spool/internal/cli"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/local"
 )
@@ -166,17 +167,11 @@ func gone(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: gone pid")
 	}
 	// On a loaded machine a signal may take a moment.
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+	if !polltest.Holds(func() bool {
 		b, err := os.ReadFile(filepath.Join("/proc", args[0], "stat"))
-		if err != nil {
-			return
-		}
 		_, after, _ := strings.Cut(string(b), ") ")
-		if strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X") {
-			return
-		}
-		if time.Since(began) > time.Minute {
-			ts.Fatalf("process %s runs: %s", args[0], b)
-		}
+		return err != nil || strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X")
+	}) {
+		ts.Fatalf("process %s runs", args[0])
 	}
 }

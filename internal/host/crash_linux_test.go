@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -13,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
@@ -21,6 +21,7 @@ import (
 	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/polltest"
 )
 
 // The test binary is also the host that is killed: these variables select that
@@ -105,8 +106,9 @@ func crash(o host.Options) error {
 			return err
 		}
 	}
-	for h.Live() > 1 { // the tree lives; the others may not be complete yet
-		time.Sleep(time.Millisecond)
+	// The tree lives; the others may not be complete yet.
+	if !polltest.Holds(func() bool { return h.Live() <= 1 }) {
+		return errors.New("the runs do not end")
 	}
 	return nil
 }

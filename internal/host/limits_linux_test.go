@@ -17,6 +17,7 @@ import (
 	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/skiptest"
 	"github.com/spool-run/spool/internal/store"
 )
@@ -196,9 +197,7 @@ func TestEndIsWrittenLater(t *testing.T) {
 		t.Errorf("%d runs have no end on disk, want 2", n)
 	}
 	disable()
-	for h.Live() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	polltest.Until(t, "the ends on disk", func() bool { return h.Live() == 0 })
 	again := openWith(t, options(dir, launch.TreeAuto))
 	if out, outcome := end(t, again, "r"); out != "one\n" || outcome.Kind != spool.Failed {
 		t.Errorf("on disk: %q, %v", out, outcome)

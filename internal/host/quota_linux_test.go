@@ -1,17 +1,16 @@
 package host_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/store"
 )
 
@@ -70,15 +69,10 @@ func TestQuota(t *testing.T) {
 
 func awaitGone(t *testing.T, h *host.Host, id spool.RunID) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for ctx.Err() == nil {
-		if _, err := h.Stat(ctx, id); errors.Is(err, spool.ErrNotFound) {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Errorf("%s is still there", id)
+	polltest.Until(t, "the removal of "+string(id), func() bool {
+		_, err := h.Stat(t.Context(), id)
+		return errors.Is(err, spool.ErrNotFound)
+	})
 }
 
 // TestPowerLoss checks that recovery cuts an incomplete log after a power loss
@@ -137,19 +131,14 @@ func TestOrphans(t *testing.T) {
 	if err := h.Register(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for ctx.Err() == nil {
-		if info, err := h.Stat(ctx, "tree"); err == nil && info.State == spool.StateClosed {
-			if info.Outcome.Kind != spool.Unknown {
-				t.Errorf("outcome %v", info.Outcome)
-			}
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	if ctx.Err() != nil {
-		t.Error("the run of a host without a file was not recovered")
+	var info spool.Info
+	polltest.Until(t, "the recovery of the run of a host without a file", func() (over bool) {
+		var err error
+		info, err = h.Stat(t.Context(), "tree")
+		return err == nil && info.State == spool.StateClosed
+	})
+	if info.Outcome.Kind != spool.Unknown {
+		t.Errorf("outcome %v", info.Outcome)
 	}
 	if left := marked(t, dir); len(left) > 0 {
 		t.Errorf("still running: %v", left)

@@ -18,6 +18,7 @@ import (
 	"github.com/spool-run/spool/internal/keeper"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/leaktest"
+	"github.com/spool-run/spool/internal/polltest"
 )
 
 // With these variables the test binary runs a keeper.
@@ -101,10 +102,10 @@ func stateDir(t testing.TB) string {
 		for _, o := range owners {
 			_ = syscall.Kill(o.Pid, syscall.SIGTERM)
 		}
-		for len(owners) > 0 {
-			owners, _ = host.Owners(dir)
-			time.Sleep(time.Millisecond)
-		}
+		polltest.Until(t, "the end of the keepers", func() bool {
+			owners, _ := host.Owners(dir)
+			return len(owners) == 0
+		})
 	})
 	return dir
 }

@@ -1,6 +1,7 @@
 package keeper_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/host/backendtest"
 	"github.com/spool-run/spool/internal/keeper"
+	"github.com/spool-run/spool/internal/polltest"
 )
 
 var sh, start = backendtest.Shell, backendtest.Start
@@ -28,12 +30,8 @@ func owners(t *testing.T, dir string) []host.Owner {
 // untilOwners waits until n keepers live.
 func untilOwners(t *testing.T, dir string, n int) {
 	t.Helper()
-	for len(owners(t, dir)) != n {
-		if t.Context().Err() != nil {
-			t.Fatal("the test is over")
-		}
-		time.Sleep(time.Millisecond) // waiting for a lock to become free would take it
-	}
+	// Waiting for a lock to become free would take it.
+	polltest.Until(t, fmt.Sprintf("%d keepers", n), func() bool { return len(owners(t, dir)) == n })
 }
 
 func TestRunsOutliveReader(t *testing.T) {
@@ -96,8 +94,16 @@ func TestKeeperStaysWithLiveRun(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Longer than the idle time: the keeper checks at least twice meanwhile.
-	time.Sleep(300 * time.Millisecond)
+	// A keeper that is left later ends meanwhile, because it has no live run.
+	idle := stateDir(t)
+	later := open(t, idle, "one")
+	if _, err := start(t, later, sh("true")).Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := later.Close(); err != nil {
+		t.Fatal(err)
+	}
+	untilOwners(t, idle, 0)
 	if n := len(owners(t, dir)); n != 1 {
 		t.Fatalf("%d keepers with a live run", n)
 	}

@@ -17,8 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/tether"
 )
 
@@ -91,16 +91,13 @@ func Start(tb testing.TB, state string, args ...string) *Server {
 // their runs have ended. It includes keepers that are just starting.
 func EndKeepers(tb testing.TB, state string) {
 	tb.Helper()
-	for {
+	polltest.Until(tb, "the end of the keepers", func() bool {
 		pids := keepers(tb, state)
-		if len(pids) == 0 {
-			return
-		}
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGTERM)
 		}
-		time.Sleep(time.Millisecond) // the kernel does not report the end of another process's child
-	}
+		return len(pids) == 0
+	})
 }
 
 // keepers returns the pids of the keepers of a directory.

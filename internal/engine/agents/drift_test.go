@@ -10,12 +10,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/polltest"
 )
 
 // usageOf decodes what a turn used.
@@ -57,17 +57,17 @@ func alive(pid int) bool {
 // pidIn waits for a file with a process id.
 func pidIn(t *testing.T, file string) int {
 	t.Helper()
-	for until := time.Now().Add(enginetest.Patience); time.Now().Before(until); time.Sleep(time.Millisecond) {
-		if b, err := os.ReadFile(file); err == nil && strings.HasSuffix(string(b), "\n") {
-			pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return pid
-		}
+	var line string
+	polltest.Until(t, "a process id in "+file, func() bool {
+		b, _ := os.ReadFile(file) // which does not exist at first
+		line = string(b)
+		return strings.HasSuffix(line, "\n")
+	})
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("no process id in %s", file)
-	return 0
+	return pid
 }
 
 const (

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/kernel"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/python"
 )
 
@@ -274,12 +275,7 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)`, dir))
 		}
 		// It was killed. Its descriptors are closed before it is gone, and
 		// nobody is told when that is.
-		for living(strings.TrimSpace(string(b))) {
-			if s.ctx.Err() != nil {
-				t.Fatalf("child %s lives", name)
-			}
-			time.Sleep(time.Millisecond)
-		}
+		polltest.Until(t, "the end of child "+name, func() bool { return !living(strings.TrimSpace(string(b))) })
 	}
 	confirmed := false
 	for _, e := range s.log() {

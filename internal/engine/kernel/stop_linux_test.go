@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/python"
 )
 
@@ -25,22 +25,15 @@ var never = python.KernelConfig{AgainMs: time.Hour.Milliseconds()}
 // be. The system tells nobody when that is so.
 func untilStatus(t *testing.T, pid int, field string, ok func(value string) bool) {
 	t.Helper()
-	deadline := time.Now().Add(enginetest.Patience)
-	for {
+	polltest.Until(t, fmt.Sprintf("%s of process %d as wanted", field, pid), func() bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, rest, _ := strings.Cut(string(b), "\n"+field+":")
 		value, _, _ := strings.Cut(rest, "\n")
-		if value = strings.TrimSpace(value); ok(value) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s of process %d is still %q", field, pid, value)
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return ok(strings.TrimSpace(value))
+	})
 }
 
 // An interrupt that comes before the cell has begun is not lost, and one that

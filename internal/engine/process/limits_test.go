@@ -22,6 +22,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 	"github.com/spool-run/spool/internal/failpoint"
+	"github.com/spool-run/spool/internal/polltest"
 )
 
 func TestWallTimeout(t *testing.T) {
@@ -160,7 +161,7 @@ func TestTruncateKeepsStreamsApart(t *testing.T) {
 	s, log := start(t, e, spec)
 	for step := range 3 {
 		// What is held back shows in no event, so look into the pipes.
-		await(t, "read", enginetest.Patience, func() bool {
+		polltest.Until(t, "read", func() bool {
 			_, err := os.Stat(filepath.Join(dir, strconv.Itoa(step)))
 			return err == nil && drained(t, s.Pid(), 1) && drained(t, s.Pid(), 2)
 		})

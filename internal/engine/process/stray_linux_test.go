@@ -9,6 +9,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/skiptest"
 )
 
@@ -26,7 +27,7 @@ func TestKillOfMovedProcess(t *testing.T) {
 	if err != nil {
 		skiptest.Missing(t, "make a control group: %v", err)
 	}
-	defer await(t, "removed", enginetest.Patience, func() bool { return os.Remove(other) == nil })
+	defer polltest.Until(t, "removed", func() bool { return os.Remove(other) == nil })
 
 	move := "echo 0 >" + other + "/cgroup.procs && echo $$ && "
 	s, log := start(t, e, shell("sh -c '"+move+"exec sleep 1000' & "+move+"wait"))
@@ -35,7 +36,7 @@ func TestKillOfMovedProcess(t *testing.T) {
 	if got := enginetest.Wait(t, s); got.Signal != "SIGKILL" {
 		t.Errorf("outcome is %v", got)
 	}
-	await(t, "dead", enginetest.Patience, func() bool { return len(alive(pids)) == 0 })
+	polltest.Until(t, "dead", func() bool { return len(alive(pids)) == 0 })
 	if dump := log.Dump(t); !strings.Contains(dump, "2 processes had left the control group; killed by their pidfds") {
 		t.Errorf("the log does not say what was needed:\n%s", dump)
 	}

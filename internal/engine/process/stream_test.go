@@ -18,6 +18,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/polltest"
 )
 
 func TestRandomBytesAreIdentical(t *testing.T) {
@@ -241,8 +242,8 @@ func TestNothingLeaks(t *testing.T) {
 			if err := e.Close(); err != nil { // which lets go of what is kept for the next start
 				t.Fatal(err)
 			}
-			await(t, "no more descriptors than before", enginetest.Patience, func() bool { return count() <= before })
-			await(t, "no more goroutines than before", enginetest.Patience, func() bool { return runtime.NumGoroutine() <= routines })
+			polltest.Until(t, "no more descriptors than before", func() bool { return count() <= before })
+			polltest.Until(t, "no more goroutines than before", func() bool { return runtime.NumGoroutine() <= routines })
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/skiptest"
 )
 
@@ -54,21 +55,6 @@ func alive(pids []int) []int {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	})
-}
-
-// await waits until a condition that has no event of its own holds.
-func await(t testing.TB, what string, d time.Duration, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(d)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("after %v: not %s", d, what)
-		}
-	}
 }
 
 // pidLines waits until the output has so many lines and returns the numbers.
@@ -214,7 +200,7 @@ func TestCloseEndsEverything(t *testing.T) {
 			s, log := start(t, e, shell("setsid sleep 1000 >/dev/null 2>&1 & echo $!"))
 			pids := pidLines(t, log, 1)
 			enginetest.Wait(t, s) // ended, but the daemon lives on
-			await(t, "a daemon", enginetest.Patience, func() bool { return len(alive(pids)) == 1 })
+			polltest.Until(t, "a daemon", func() bool { return len(alive(pids)) == 1 })
 			s2, log2 := start(t, e, shell("echo $$; exec sleep 1000"))
 			pids = append(pids, pidLines(t, log2, 1)...)
 			owner := e.Owner()

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/polltest"
 )
 
 // removesFinished checks that a finished run can be deleted, and a live one not.
@@ -31,14 +31,15 @@ func removesFinished(t *testing.T, b spool.Backend) {
 	if _, err := remover.Remove(ctx, []spool.RunID{over.ID(), "nosuchrun"}, false); !errors.Is(err, spool.ErrNotFound) {
 		t.Errorf("remove an unknown run: %v, want ErrNotFound", err)
 	}
-	before, err := remover.Storage(ctx)
+	var before spool.Storage
 	// The files of a run are complete a moment after readers see its end.
-	for began := time.Now(); err == nil && before.LiveRuns > 1 && time.Since(began) < time.Minute; {
-		before, err = remover.Storage(ctx)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	polltest.Until(t, "one live run", func() bool {
+		var err error
+		if before, err = remover.Storage(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return before.LiveRuns <= 1
+	})
 	if before.LiveRuns != 1 || before.FinishedRuns != 2 || before.FinishedBytes <= 0 {
 		t.Errorf("storage %+v, want 1 live and 2 finished runs", before)
 	}

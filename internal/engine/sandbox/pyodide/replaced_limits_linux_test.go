@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/python"
 )
 
@@ -171,14 +171,8 @@ func processes(t *testing.T) map[int][]int {
 // gone waits until a process is gone.
 func (l *lab) gone(pid int) {
 	l.t.Helper()
-	for {
+	polltest.Until(l.t, fmt.Sprintf("the end of process %d", pid), func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") || strings.Contains(string(stat), ") X ") {
-			return
-		}
-		if l.ctx.Err() != nil {
-			l.t.Fatalf("process %d lives", pid)
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return err != nil || strings.Contains(string(stat), ") Z ") || strings.Contains(string(stat), ") X ")
+	})
 }

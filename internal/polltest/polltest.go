@@ -1,0 +1,31 @@
+// Package polltest waits in tests for what has no event: the state of a file, or
+// of a process that is not a child.
+package polltest
+
+import (
+	"testing"
+	"time"
+)
+
+// patience is how long something may take. Only a test that fails waits as long.
+const patience = time.Minute
+
+// Until waits until a condition holds, or ends the test.
+func Until(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	if !Holds(holds) {
+		tb.Fatalf("after %v: not %s", patience, what)
+	}
+}
+
+// Holds waits until a condition holds, and reports whether it did in time.
+func Holds(holds func() bool) bool {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); !holds(); <-tick.C {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
