@@ -123,7 +123,9 @@ type Action struct {
 	Status   string          `json:"status,omitempty"` // as the agent names it
 	Input    json.RawMessage `json:"input,omitempty"`
 	ExitCode *int            `json:"exit_code,omitempty"`
-	Output   string          `json:"output,omitempty"`
+	// DurationMs is how long a completed action took, if its start is known.
+	DurationMs int64  `json:"duration_ms,omitempty"`
+	Output     string `json:"output,omitempty"`
 	// OutputBlob holds the whole output if it is too large; Output is its
 	// beginning.
 	OutputBlob *spool.Blob     `json:"output_blob,omitempty"`
@@ -139,6 +141,8 @@ type Action struct {
 type FileChange struct {
 	Path string `json:"path"`
 	Kind string `json:"kind,omitempty"` // add, update, delete, move
+	// Diff are the hunks of a unified diff, as far as the agent tells what
+	// changes. A hunk whose place in the file is not known begins with "@@ @@".
 	Diff string `json:"diff,omitempty"`
 }
 

@@ -176,13 +176,19 @@ func golden(t testing.TB, events []spool.Event) string {
 	var b strings.Builder
 	for _, e := range events {
 		data := e.Data
-		if e.Kind == spool.KindDone {
+		var err error
+		switch e.Kind {
+		case spool.KindDone:
 			d := enginetest.Data[spool.Done](t, e)
 			d.DurationMs = 0
-			var err error
-			if data, err = json.Marshal(d); err != nil {
-				t.Fatal(err)
-			}
+			data, err = json.Marshal(d)
+		case agent.KindAction:
+			a := enginetest.Data[agent.Action](t, e)
+			a.DurationMs = 0
+			data, err = json.Marshal(a)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 		fmt.Fprintf(&b, "%d %s %s", e.Turn, e.Kind, data)
 		if len(e.Bytes) > 0 {

@@ -308,7 +308,7 @@ func toolContent(content json.RawMessage) (output string, changes []agent.FileCh
 			if part.Old == "" {
 				kind = "add"
 			}
-			changes = append(changes, agent.FileChange{Path: part.Path, Kind: kind, Diff: lineDiff(part.Old, part.New)})
+			changes = append(changes, agent.FileChange{Path: part.Path, Kind: kind, Diff: talk.LineDiff(part.Old, part.New)})
 		}
 	}
 	return strings.Join(parts, "\n"), changes
@@ -369,46 +369,4 @@ func (c *client) endHistory(t *talk.Turn) {
 	}
 	c.order = nil
 	c.loading = false
-}
-
-// lineDiff shows a change as one hunk, without the lines that both have at
-// the beginning and at the end.
-func lineDiff(before, after string) string {
-	a, b := splitLines(before), splitLines(after)
-	start := 0
-	for start < len(a) && start < len(b) && a[start] == b[start] {
-		start++
-	}
-	end := 0
-	for end < len(a)-start && end < len(b)-start && a[len(a)-1-end] == b[len(b)-1-end] {
-		end++
-	}
-	a, b = a[start:len(a)-end], b[start:len(b)-end]
-	if len(a)+len(b) == 0 {
-		return ""
-	}
-	var out strings.Builder
-	fmt.Fprintf(&out, "@@ -%s +%s @@\n", hunk(start, len(a)), hunk(start, len(b)))
-	for _, l := range a {
-		out.WriteString("-" + l + "\n")
-	}
-	for _, l := range b {
-		out.WriteString("+" + l + "\n")
-	}
-	return out.String()
-}
-
-// hunk is a range of lines as diff writes it.
-func hunk(start, n int) string {
-	if n == 0 {
-		return fmt.Sprintf("%d,0", start)
-	}
-	return fmt.Sprintf("%d,%d", start+1, n)
-}
-
-func splitLines(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return strings.Split(strings.TrimSuffix(s, "\n"), "\n")
 }

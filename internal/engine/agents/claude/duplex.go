@@ -282,7 +282,7 @@ func (ask *pendingAsk) told(d agent.Decision) map[string]any {
 // common would do.
 func toolApproval(tool string, input json.RawMessage, cwd string) (agent.Approval, string) {
 	a := talk.Describe(tool, input, cwd)
-	what := agent.Approval{Kind: a.Kind, Tool: tool, Cwd: cwd, Input: a.Input}
+	what := agent.Approval{Kind: a.Kind, Tool: tool, Cwd: cwd, Input: a.Input, Changes: a.Changes}
 	var in struct {
 		Command  json.RawMessage `json:"command"`
 		FilePath string          `json:"file_path"`

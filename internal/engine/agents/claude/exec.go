@@ -118,6 +118,7 @@ type streamLine struct {
 		ID   string `json:"id"`
 		Kind string `json:"non_execution_kind"`
 	} `json:"tool_result_meta"`
+	Result json.RawMessage `json:"tool_use_result"`
 
 	// of system
 	Cwd        string          `json:"cwd"`
@@ -329,6 +330,7 @@ func (c *lines) user(l *streamLine, t *talk.Turn) {
 				code, _ := strconv.Atoi(m[1])
 				a.ExitCode = &code
 			}
+			a.Changes = c.changes(t.RunningAction(b.ToolUse), l.Result)
 			for _, meta := range l.Meta {
 				if meta.ID == b.ToolUse {
 					a.Status = meta.Kind
@@ -337,6 +339,37 @@ func (c *lines) user(l *streamLine, t *talk.Turn) {
 			t.Action(a)
 		}
 	})
+}
+
+// changes returns what a tool did to the file of its action, as the result
+// tells, or nil.
+func (c *lines) changes(begun agent.Action, result json.RawMessage) []agent.FileChange {
+	var r struct {
+		Type    string `json:"type"`
+		Path    string `json:"filePath"`
+		Content string `json:"content"`
+		Patch   []struct {
+			OldStart int      `json:"oldStart"`
+			OldLines int      `json:"oldLines"`
+			NewStart int      `json:"newStart"`
+			NewLines int      `json:"newLines"`
+			Lines    []string `json:"lines"`
+		} `json:"structuredPatch"`
+	}
+	if len(begun.Changes) != 1 || talk.Decode(result, &r) != nil || talk.Relative(r.Path, c.cwd) != begun.Changes[0].Path {
+		return nil
+	}
+	if r.Type == "create" {
+		return talk.Changed(begun.Changes[0], "add", talk.LineDiff("", r.Content))
+	}
+	var diff strings.Builder
+	for _, h := range r.Patch {
+		fmt.Fprintf(&diff, "@@ -%d,%d +%d,%d @@\n", h.OldStart, h.OldLines, h.NewStart, h.NewLines)
+		for _, l := range h.Lines {
+			diff.WriteString(l + "\n")
+		}
+	}
+	return talk.Changed(begun.Changes[0], "", talk.PatchHunks(diff.String()))
 }
 
 func (c *lines) delta(l *streamLine, t *talk.Turn) {

@@ -139,6 +139,12 @@ func (c *appServer) change(i *threadItem, a *agent.Action) {
 	var kept autoCompact
 	for _, ch := range i.Changes {
 		f := agent.FileChange{Path: talk.Relative(ch.Path, c.cwd), Kind: ch.Kind.Type, Diff: ch.Diff}
+		switch f.Kind { // of these codex gives the content
+		case "add":
+			f.Diff = talk.LineDiff("", ch.Diff)
+		case "delete":
+			f.Diff = talk.LineDiff(ch.Diff, "")
+		}
 		kept.paths = append(kept.paths, ch.Path)
 		if ch.Kind.Move != "" {
 			f.Kind = "move"

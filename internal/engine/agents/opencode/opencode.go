@@ -80,8 +80,14 @@ type part struct {
 		Error    string          `json:"error"`
 		Title    string          `json:"title"`
 		Metadata struct {
-			Exit *int `json:"exit"`
+			Exit   *int   `json:"exit"`
+			Diff   string `json:"diff"`
+			Exists *bool  `json:"exists"` // the file, before it was written
 		} `json:"metadata"`
+		Time struct {
+			Start int64 `json:"start"`
+			End   int64 `json:"end"`
+		} `json:"time"`
 	} `json:"state"`
 	Reason string  `json:"reason"`
 	Cost   float64 `json:"cost"`
@@ -165,6 +171,13 @@ func (c *lines) tool(p *part, t *talk.Turn) {
 	case "completed":
 		a.Phase, a.Output, a.ExitCode = agent.ActionCompleted, p.State.Output, p.State.Metadata.Exit
 		a.OK = new(a.ExitCode == nil || *a.ExitCode == 0)
+		if m := p.State.Metadata; len(a.Changes) == 1 {
+			kind := ""
+			if m.Exists != nil && !*m.Exists {
+				kind = "add"
+			}
+			a.Changes = talk.Changed(a.Changes[0], kind, talk.PatchHunks(m.Diff))
+		}
 	case "error":
 		a.Phase, a.OK, a.Message = agent.ActionCompleted, new(false), p.State.Error
 		if refusal(p.State.Error) {
@@ -172,6 +185,9 @@ func (c *lines) tool(p *part, t *talk.Turn) {
 		}
 	default:
 		a.Phase = agent.ActionStarted
+	}
+	if took := p.State.Time.End - p.State.Time.Start; a.Phase == agent.ActionCompleted && p.State.Time.Start > 0 && took > 0 {
+		a.DurationMs = took
 	}
 	t.Action(a)
 	if items := talk.Todos(p.State.Input); strings.EqualFold(p.Tool, "todowrite") && items != nil {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -156,7 +157,14 @@ func (c *lines) Line(b []byte, t *talk.Turn) {
 		a := agent.Action{ID: l.Call, Phase: agent.ActionCompleted, OK: new(!l.IsError), Output: toolOutput(l.Result)}
 		if !t.Running(l.Call) {
 			d := talk.Describe(l.Tool, l.Args, c.cwd)
-			a.Kind, a.Title, a.Tool, a.Input = d.Kind, d.Title, d.Tool, d.Input
+			a.Kind, a.Title, a.Tool, a.Input, a.Changes = d.Kind, d.Title, d.Tool, d.Input, d.Changes
+		}
+		if begun := t.RunningAction(l.Call); len(begun.Changes) == 1 {
+			a.Changes = talk.Changed(begun.Changes[0], "", toolPatch(l.Result))
+		}
+		if m := exitCode().FindStringSubmatch(a.Output); m != nil && l.IsError {
+			code, _ := strconv.Atoi(m[1])
+			a.ExitCode = &code
 		}
 		t.Action(a)
 	case "auto_retry_start":
@@ -245,6 +253,20 @@ func toolOutput(v json.RawMessage) string {
 	}
 	_ = talk.Decode(v, &r)
 	return talk.Text(r.Content)
+}
+
+// exitCode is how pi ends the output of a command that failed.
+var exitCode = talk.Lazily(`\nCommand exited with code (\d{1,3})$`)
+
+// toolPatch returns the diff of a tool that changed a file.
+func toolPatch(v json.RawMessage) string {
+	var r struct {
+		Details struct {
+			Patch string `json:"patch"`
+		} `json:"details"`
+	}
+	_ = talk.Decode(v, &r)
+	return talk.PatchHunks(r.Details.Patch)
 }
 
 func (c *lines) Ended(x talk.Exit, t *talk.Turn) {

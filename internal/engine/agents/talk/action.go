@@ -2,6 +2,7 @@ package talk
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spool-run/spool/agent"
 )
@@ -31,6 +32,7 @@ func (t *Turn) Action(a agent.Action) {
 	case a.Phase != agent.ActionCompleted:
 		if !known {
 			t.order = append(t.order, key)
+			t.since[key] = time.Now()
 		}
 		kept := a
 		if kept.Input == nil {
@@ -39,6 +41,9 @@ func (t *Turn) Action(a agent.Action) {
 		kept.Output, kept.OutputBlob, kept.Message = "", nil, ""
 		t.open[key] = kept
 	case known:
+		if a.DurationMs == 0 {
+			a.DurationMs = time.Since(t.since[key]).Milliseconds()
+		}
 		t.forget(key)
 	}
 	a.Output, a.OutputBlob = t.fit(a.Output)
@@ -92,6 +97,7 @@ func (t *Turn) unique(id string) string {
 
 func (t *Turn) forget(key string) {
 	delete(t.open, key)
+	delete(t.since, key)
 	for i, k := range t.order {
 		if k == key {
 			t.order = append(t.order[:i], t.order[i+1:]...)

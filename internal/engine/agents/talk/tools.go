@@ -41,7 +41,7 @@ func Describe(tool string, input json.RawMessage, cwd string) agent.Action {
 		a.Kind = agent.ActionFileChange
 		if path != "" {
 			a.Title = path
-			a.Changes = []agent.FileChange{{Path: path, Kind: "update"}}
+			a.Changes = []agent.FileChange{{Path: path, Kind: "update", Diff: inputDiff(input)}}
 		}
 	case "read":
 		a.Kind, a.Title = agent.ActionRead, VerbTitle("read", path, true)

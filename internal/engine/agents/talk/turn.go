@@ -30,6 +30,7 @@ type Turn struct {
 
 	open   map[string]agent.Action // actions that started and did not end
 	order  []string                // of open, oldest first
+	since  map[string]time.Time    // when those of open started
 	result *Result
 	steps  int
 	used   agent.Spend
@@ -60,7 +61,7 @@ type question struct {
 // NewTurn returns the turn of an input. Seq zero is for what the agent says
 // between turns.
 func NewTurn(run *Run, seq spool.Seq) *Turn {
-	return &Turn{Seq: seq, Run: run, open: make(map[string]agent.Action)}
+	return &Turn{Seq: seq, Run: run, open: make(map[string]agent.Action), since: make(map[string]time.Time)}
 }
 
 // Put writes an event, or keeps it while the turn is held.
