@@ -2,22 +2,16 @@ package render
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
-)
 
-// escapes matches terminal escape sequences.
-var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[PX^_][^\x1b]*\x1b\\\\|[ -/]*[0-~])")
+	"github.com/spool-run/spool/internal/visible"
+)
 
 // plain converts output to text: without escape sequences, in valid UTF-8, with
 // overwritten lines in their last state.
 func plain(s string) string {
-	if strings.IndexByte(s, 0x1b) >= 0 {
-		s = escapes.ReplaceAllString(s, "")
-		s = strings.ReplaceAll(s, "\x1b", "") // of a sequence that is cut
-	}
-	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.ToValidUTF8(visible.Unstyled(s), "\uFFFD")
 	if strings.IndexByte(s, '\r') < 0 {
 		return s
 	}

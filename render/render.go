@@ -6,6 +6,9 @@
 // the HTML one converted to Markdown. A status display, which is meant for a
 // program, has no text.
 //
+// Of an agent's run the text is the prompt, messages, actions with their outcome,
+// duration and diffs, plans, asks with their answers, and the end of the turn.
+//
 // [Renderer] renders one event, [Transcript] the last state of a turn.
 package render
 
@@ -17,6 +20,7 @@ import (
 	"io"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/narrate"
 	"github.com/spool-run/spool/python"
 )
 
@@ -83,6 +87,9 @@ func (v Value) Size() int64 {
 // Event renders one event. An error means that a blob could not be read; the
 // output then contains a placeholder.
 func (r Renderer) Event(ctx context.Context, e *spool.Event) (Output, error) {
+	if narrate.IsAgent(e) || e.Kind == spool.KindInput && isDecision(e) {
+		return agentEvent(e), nil
+	}
 	switch e.Kind {
 	case spool.KindOutput:
 		return Output{Text: string(e.Bytes)}, nil

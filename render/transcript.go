@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/narrate"
 	"github.com/spool-run/spool/python"
 )
 
@@ -33,10 +35,11 @@ type Transcript struct {
 	blocks  []*block
 	beside  []*block // blocks with images or data, oldest first
 	byID    map[string]*block
-	clear   bool // clear before the next output
-	held    int  // bytes in blocks
-	dropped int  // bytes already dropped
-	cut     int  // blocks before this index are the head
+	agent   *narrate.Narrator // set once an event shows that the run is an agent's
+	clear   bool              // clear before the next output
+	held    int               // bytes in blocks
+	dropped int               // bytes already dropped
+	cut     int               // blocks before this index are the head
 }
 
 // block is a stretch of output, or one display.
@@ -58,6 +61,10 @@ func (t *Transcript) Add(ctx context.Context, e *spool.Event) error {
 			return t.display(ctx, &d)
 		}
 	}
+	if t.agent != nil || narrate.IsAgent(e) {
+		t.tell(e)
+		return nil
+	}
 	out, err := t.Event(ctx, e)
 	if out.Text == "" && len(out.Images) == 0 && len(out.Data) == 0 {
 		return err
@@ -77,6 +84,33 @@ func (t *Transcript) Add(ctx context.Context, e *spool.Event) error {
 	}
 	t.put(&block{out: out})
 	return err
+}
+
+// tell adds an event of an agent's run. An action appears once, in its last
+// state.
+func (t *Transcript) tell(e *spool.Event) {
+	if t.agent == nil {
+		t.agent = narrator()
+	}
+	t.agent.Starts = e.Kind == agent.KindAction
+	out := told(t.agent, e)
+	if e.Kind == spool.KindOutput {
+		out.Text = trimLineEnd(string(e.Bytes))
+	}
+	if out.Text == "" {
+		return
+	}
+	id := actionID(e)
+	if id != "" {
+		id = "action " + id
+	}
+	if b := t.byID[id]; id != "" && b != nil {
+		t.held += len(out.Text) - len(b.out.Text)
+		b.out = out
+		t.shrink()
+		return
+	}
+	t.put(&block{out: out, id: id})
 }
 
 // display adds a display that has an id or clears.

@@ -71,7 +71,7 @@ func TestAgentCommand(t *testing.T) {
 	if err := cmd.Run(); err != nil || stdout.String() != "All done.\n" {
 		t.Fatalf("%v: %s\n%s", err, stdout, stderr)
 	}
-	wantIn(t, stderr.String(), "codex ", "echo made >made.txt", "✓ done", "tokens in", "resume with `codex resume ")
+	wantIn(t, stderr.String(), "codex ", "echo made >made.txt", "✓ done", "tokens in", "resume with `spool agent codex --resume ", "or `codex resume ")
 	if _, err := os.Stat(filepath.Join(r.dir, "made.txt")); err != nil {
 		t.Error(err)
 	}

@@ -90,9 +90,10 @@ func (a *app) agentCommand() *cobra.Command {
 		Use:   "agent [flags] AGENT PROMPT|-",
 		Short: "Run a coding agent",
 		Long: `Agent gives a prompt to a coding agent and prints its progress to stderr: its
-commands and how long they take, the files it changes, its messages, retries, and
-at the end the cost and how to resume. Only the answer goes to stdout. The
-conversation is a run with a log: see "spool logs".
+messages, its commands and how long they take, a diff of every file it changes,
+retries, and at the end the cost and how to resume. Only the answer goes to
+stdout. On a terminal, a status line shows what the agent does now, and when it
+has been silent for long. The conversation is a run with a log: see "spool logs".
 
 The agents are ` + strings.Join(names, ", ") + `; see "spool agent list". "spool
 agent acp" runs any other agent that speaks the Agent Client Protocol.
@@ -100,7 +101,8 @@ agent acp" runs any other agent that speaks the Agent Client Protocol.
 With - agent reads the prompt from stdin. --resume continues a session: it takes
 a session id, the command that an agent prints to resume it, or a run.
 
-Permission requests go to --policy first, then to you on the terminal. Without a
+Permission requests go to --policy first, then to you on the terminal: y allows,
+n denies, a allows for the session, s denies and ends the turn. Without a
 terminal they are denied. With --asks wait they stay open for other clients to
 answer until their deadline; with --asks deny they are denied.
 

@@ -1,21 +1,24 @@
 package cli
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
+	"unicode/utf8"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/narrate"
+	"github.com/spool-run/spool/internal/visible"
 )
 
 // agentAsker answers the asks of an agent. It prompts the user on the terminal,
@@ -23,16 +26,15 @@ import (
 type agentAsker struct {
 	run      *spool.Run
 	narrator *narrator // may be nil
-	terminal *os.File  // nil if there is none
+	console  *console  // nil if there is no terminal
 	wait     bool      // leave asks to other clients
+	opened   *os.File  // the terminal, if this asker opened it
 	by       string
 
-	mu    sync.Mutex
-	open  map[spool.Seq]openAsk
-	turn  chan struct{} // held by the ask that is on the terminal
-	lines chan string   // lines read from the terminal
-	once  sync.Once     // starts read
-	work  sync.WaitGroup
+	mu   sync.Mutex
+	open map[spool.Seq]openAsk
+	turn chan struct{} // held by the ask that is on the terminal
+	work sync.WaitGroup
 }
 
 // noAnswer is the message of a denial without a user.
@@ -46,24 +48,23 @@ type openAsk struct {
 
 func newAsker(a *app, o *agentOptions, run *spool.Run, n *narrator) *agentAsker {
 	k := &agentAsker{run: run, narrator: n, wait: o.asks == asksWait, by: "spool agent", open: make(map[spool.Seq]openAsk),
-		turn: make(chan struct{}, 1), lines: make(chan string)}
+		turn: make(chan struct{}, 1)}
 	if o.asks != asksTerminal {
 		return k
 	}
 	// With the prompt on stdin, the terminal is still /dev/tty.
-	k.terminal = a.stdin
+	terminal := a.stdin
 	if !isTerminal(a.stdin) {
 		tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 		if err != nil {
-			k.terminal = nil
 			return k
 		}
-		k.terminal = tty // stays open: read may wait in it
+		k.opened, terminal = tty, tty
 	}
-	if !foreground(k.terminal) {
-		k.terminal = nil // the kernel stops a background job that reads
-		return k
+	if !foreground(terminal) {
+		return k // the kernel stops a background job that reads
 	}
+	k.console = &console{terminal: terminal}
 	k.by = "terminal"
 	if u, err := user.Current(); err == nil {
 		k.by = u.Username
@@ -82,7 +83,7 @@ func (k *agentAsker) note(ctx context.Context, e *spool.Event) {
 		}
 	}
 	var q spool.Ask
-	if !e.OpensAsk() || k.wait || !decode(e, &q) {
+	if !e.OpensAsk() || k.wait || json.Unmarshal(e.Data, &q) != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -102,12 +103,15 @@ func (k *agentAsker) close() {
 	}
 	k.mu.Unlock()
 	k.work.Wait()
+	if k.opened != nil {
+		_ = k.opened.Close() // nothing is written any more
+	}
 }
 
 // answer prompts for the answer to an ask and sends it.
 func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
 	d := agent.Decision{Choice: agent.Deny, Message: noAnswer}
-	if k.terminal != nil {
+	if k.console != nil {
 		select {
 		case k.turn <- struct{}{}:
 		case <-ctx.Done():
@@ -129,32 +133,68 @@ func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
 	}
 }
 
-// keys are the choices of an approval and their keys.
-var keys = []struct{ key, choice, label string }{
-	{"y", agent.Allow, "yes"},
-	{"a", agent.AllowSession, "yes, for the rest of the session"},
-	{"n", agent.Deny, "no"},
-	{"s", agent.DenyStop, "no, and end the turn"},
+// approvalKeys are the choices of an approval, their keys, and the kind of option
+// that an agent must offer for a choice; empty if it is always possible.
+var approvalKeys = []struct{ key, choice, label, needs string }{
+	{"y", agent.Allow, "yes", ""},
+	{"a", agent.AllowSession, "always in this session", "allow_always"},
+	{"n", agent.Deny, "no", ""},
+	{"s", agent.DenyStop, "no, and end the turn", ""},
 }
 
-// prompt shows an ask on the terminal and reads lines until one is an answer.
+// answerKey is a key that answers an ask.
+type answerKey struct {
+	key, label string
+	decision   agent.Decision
+}
+
+// answerKeys returns the keys that answer an ask.
+func answerKeys(q *spool.Ask) []answerKey {
+	var keys []answerKey
+	named := make(map[string]bool) // options that have a letter
+	if q.Kind == agent.AskApproval {
+		for _, k := range approvalKeys {
+			offered := func(o spool.AskOption) bool { return o.Kind == k.needs }
+			if k.needs != "" && len(q.Options) > 0 && !slices.ContainsFunc(q.Options, offered) {
+				continue
+			}
+			keys = append(keys, answerKey{k.key, k.label, agent.Decision{Choice: k.choice}})
+		}
+		// The first option of each kind has a letter; a refusal has two.
+		for _, kinds := range [][]string{{"allow_once"}, {"allow_always"}, {"reject_once", "reject_always"}, {"reject_once", "reject_always"}} {
+			i := slices.IndexFunc(q.Options, func(o spool.AskOption) bool { return slices.Contains(kinds, o.Kind) && !named[o.ID] })
+			if i >= 0 {
+				named[q.Options[i].ID] = true
+			}
+		}
+	}
+	number := 0
+	for _, o := range q.Options {
+		if named[o.ID] || number == 9 {
+			continue
+		}
+		number++
+		keys = append(keys, answerKey{strconv.Itoa(number), visible.Short(cmp.Or(o.Label, o.ID), 200), agent.Decision{Choice: o.ID}})
+	}
+	return keys
+}
+
+// textKey is the key with which a user types an answer of several characters.
+const textKey = "t"
+
+// prompt shows an ask on the terminal and reads its answer.
 func (k *agentAsker) prompt(ctx context.Context, q *spool.Ask) (agent.Decision, error) {
 	if k.narrator != nil {
 		k.narrator.pause(true)
 		defer k.narrator.pause(false)
 	}
-	discardTyped(k.terminal) // keys typed before the prompt are not its answer
-	if q.Secret {
-		defer hideTyped(k.terminal)()
-	}
-	k.once.Do(func() { go k.read() })
 	var several agent.Questions
 	if q.Kind != agent.AskQuestion || json.Unmarshal(q.Data, &several) != nil || len(several.Questions) < 2 {
 		return k.promptOne(ctx, q)
 	}
 	all := agent.Decision{Answers: make(map[string]string)}
 	for _, one := range several.Questions {
-		d, err := k.promptOne(ctx, &spool.Ask{Kind: agent.AskQuestion, Prompt: one.Text, Options: one.Options})
+		d, err := k.promptOne(ctx, &spool.Ask{Kind: agent.AskQuestion, Prompt: one.Text, Options: one.Options, Secret: one.Secret})
 		if err != nil || d.Choice == agent.Deny {
 			return d, err
 		}
@@ -165,80 +205,124 @@ func (k *agentAsker) prompt(ctx context.Context, q *spool.Ask) (agent.Decision, 
 
 // promptOne shows one question and reads its answer.
 func (k *agentAsker) promptOne(ctx context.Context, q *spool.Ask) (agent.Decision, error) {
-	k.show(k.question(q))
+	question := "\n" + k.question(q) + "\n"
+	keys := answerKeys(q)
+	if len(keys) == 0 {
+		return k.promptLine(ctx, q, question)
+	}
+	for _, key := range keys {
+		question += fmt.Sprintf("  [%s] %s\n", key.key, key.label)
+	}
+	if q.Kind != agent.AskApproval {
+		question += "  [" + textKey + "] type another answer\n"
+	}
+	typed, err := k.console.begin(typeKey, question+"press a key: ")
+	if err != nil {
+		return agent.Decision{Choice: agent.Deny, Message: noAnswer}, nil
+	}
 	for {
-		k.show("answer: ")
 		select {
 		case <-ctx.Done():
-			k.show("\nnot needed any more\n")
+			k.console.end("(no longer asked)\n")
 			return agent.Decision{}, ctx.Err()
-		case line, ok := <-k.lines:
+		case text, ok := <-typed:
 			if !ok {
+				k.console.end("\n")
 				return agent.Decision{Choice: agent.Deny, Message: noAnswer}, nil
 			}
-			if d, ok := parseAnswer(q, line); ok {
-				return d, nil
+			if pressedKey(text) == textKey && q.Kind != agent.AskApproval {
+				k.console.end(textKey + "\n")
+				return k.promptLine(ctx, q, "")
+			}
+			if key, ok := findKey(keys, text); ok {
+				k.console.end(key.label + "\n")
+				return key.decision, nil
+			}
+			k.console.show("\a")
+			if strings.HasPrefix(text, "\x1b") {
+				skipSequence(typed)
 			}
 		}
 	}
 }
 
-// show writes to the terminal. It drops errors: reading from a terminal that is
-// gone fails too.
-func (k *agentAsker) show(text string) { _, _ = io.WriteString(k.terminal, text) }
+// sequenceTime is how long the rest of what an arrow or another special key sends
+// may take to arrive.
+const sequenceTime = 100 * time.Millisecond
 
-// read reads lines until the terminal closes. The read cannot be cancelled; the
-// goroutine ends with the process.
-func (k *agentAsker) read() {
-	defer close(k.lines)
-	in := bufio.NewScanner(k.terminal)
-	for in.Scan() {
-		k.lines <- strings.TrimSpace(in.Text())
+// skipSequence drops the rest of what a special key sends, which may arrive in
+// parts: its last letter must not answer.
+func skipSequence(typed <-chan string) {
+	over := time.After(sequenceTime)
+	for {
+		select {
+		case _, ok := <-typed:
+			if !ok {
+				return
+			}
+		case <-over:
+			return
+		}
+	}
+}
+
+// findKey returns the key that was pressed, if it is one of these.
+func findKey(keys []answerKey, typed string) (answerKey, bool) {
+	i := slices.IndexFunc(keys, func(k answerKey) bool { return k.key == pressedKey(typed) })
+	if i < 0 {
+		return answerKey{}, false
+	}
+	return keys[i], true
+}
+
+// pressedKey returns the key that was pressed, in lower case. It is empty for
+// keys that send several characters, such as arrows, and for pasted text: a part
+// of these must not answer.
+func pressedKey(typed string) string {
+	key := strings.ToLower(strings.TrimRight(typed, "\r\n"))
+	if utf8.RuneCountInString(key) != 1 {
+		return ""
+	}
+	return key
+}
+
+// promptLine reads a line as the answer to a question.
+func (k *agentAsker) promptLine(ctx context.Context, q *spool.Ask, question string) (agent.Decision, error) {
+	mode := typeLine
+	if q.Secret {
+		mode = typeSecret
+	}
+	typed, err := k.console.begin(mode, question+"answer: ")
+	if err != nil {
+		return agent.Decision{Choice: agent.Deny, Message: noAnswer}, nil
+	}
+	after := ""
+	if q.Secret {
+		after = "\n" // that of the user is not shown
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			k.console.end("\n(no longer asked)\n")
+			return agent.Decision{}, ctx.Err()
+		case text, ok := <-typed:
+			if !ok {
+				k.console.end("\n")
+				return agent.Decision{Choice: agent.Deny, Message: noAnswer}, nil
+			}
+			if line := strings.TrimSpace(text); line != "" {
+				k.console.end(after)
+				return agent.Decision{Choice: line}, nil
+			}
+			k.console.show(after + "answer: ")
+		}
 	}
 }
 
 // question returns the text of an ask for the terminal.
 func (k *agentAsker) question(q *spool.Ask) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n? %s\n", screenText(cmp.Or(q.Prompt, q.Name, q.Kind)))
-	if q.Kind == agent.AskApproval {
-		var p agent.Approval
-		if json.Unmarshal(q.Data, &p) == nil {
-			if p.Command != "" && !strings.Contains(q.Prompt, p.Command) {
-				fmt.Fprintf(&b, "  $ %s\n", strings.ReplaceAll(screenText(p.Command), "\n", "\n    "))
-			}
-			for _, path := range p.Paths {
-				fmt.Fprintf(&b, "  file %s\n", plain(path))
-			}
-			if p.Reason != "" {
-				fmt.Fprintf(&b, "  because: %s\n", oneLine(p.Reason, 300))
-			}
-			if p.Cwd != "" {
-				fmt.Fprintf(&b, "  in %s\n", plain(p.Cwd))
-			}
-		}
-		for _, o := range keys {
-			fmt.Fprintf(&b, "  [%s] %s\n", o.key, o.label)
-		}
+	if k.narrator == nil {
+		return new(narrate.Narrator).Question(q, true)
 	}
-	for i, o := range q.Options {
-		fmt.Fprintf(&b, "  [%d] %s\n", i+1, oneLine(cmp.Or(o.Label, o.ID), 200))
-	}
-	return b.String()
-}
-
-// parseAnswer returns the decision that a line means.
-func parseAnswer(q *spool.Ask, line string) (agent.Decision, bool) {
-	if i, err := strconv.Atoi(line); err == nil && i >= 1 && i <= len(q.Options) {
-		return agent.Decision{Choice: q.Options[i-1].ID}, true
-	}
-	if q.Kind == agent.AskApproval {
-		for _, o := range keys {
-			if strings.EqualFold(line, o.key) || strings.EqualFold(line, o.label) || line == o.choice {
-				return agent.Decision{Choice: o.choice}, true
-			}
-		}
-		return agent.Decision{}, false
-	}
-	return agent.Decision{Choice: line}, line != ""
+	return k.narrator.question(q)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -28,25 +27,6 @@ type conversation struct {
 
 	interrupts int
 	caught     os.Signal // the first signal
-}
-
-// narrator returns the narrator of an agent's run, or nil if no event so far
-// shows that the run is one.
-func (p *printer) narrator(e *spool.Event) *narrator {
-	if p.agent == nil {
-		n := &narrator{answer: p.stdout, progress: p.stdout, stamps: p.timestamps, prompts: true, asks: true}
-		if !n.isAgent(e) {
-			return nil
-		}
-		switch p.only {
-		case spool.Stdout:
-			n.progress = io.Discard
-		case spool.Stderr:
-			n.answer = io.Discard
-		}
-		p.agent = n
-	}
-	return p.agent
 }
 
 // converse starts the agent, sends the prompt and prints events until the run
@@ -94,23 +74,6 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 		code = exitSignal + signalNumber(c.caught)
 	}
 	return exit(code)
-}
-
-func (a *app) newNarrator(o *agentOptions) *narrator {
-	n := &narrator{
-		answer: a.screen(a.stdout), progress: a.screen(a.stderr), verbose: a.verbose, command: o.command,
-		style: style{colour: colour(a.stderr), screen: isTerminal(a.stdout)},
-	}
-	if isTerminal(a.stderr) && os.Getenv("TERM") != "dumb" {
-		size, _ := terminalSize(a.stderr)
-		n.status = &statusLine{w: a.stderr, width: int(size.Cols)}
-		if n.status.width == 0 {
-			n.status.width = 80
-		}
-	} else {
-		n.starts = true
-	}
-	return n
 }
 
 // tickEvery is the time between updates of the status line.
@@ -186,8 +149,8 @@ func (c *conversation) tick(ctx context.Context) {
 		case <-ctx.Done():
 			c.narrator.pause(true) // removes the status line
 			return
-		case now := <-ticker.C:
-			c.narrator.tick(now)
+		case <-ticker.C:
+			c.narrator.tick()
 		}
 	}
 }
@@ -198,12 +161,16 @@ func (c *conversation) watch(ctx context.Context) error {
 	failed := make(chan error, 1)
 	var acts sync.WaitGroup
 	defer acts.Wait()
+	jobs, stop := c.notifyJobs()
+	defer stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-failed:
 			return err
+		case s := <-jobs:
+			c.job(s, jobs)
 		case s := <-c.signals:
 			if s == unix.SIGPIPE { // the write fails too
 				continue

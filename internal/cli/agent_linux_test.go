@@ -82,25 +82,33 @@ func wantGone(t *testing.T, dir string) {
 
 func TestAgentApprovedOnTerminal(t *testing.T) {
 	c, dir := atAgent(t, "Ask me.")
-	c.see("? make deploy")
+	c.see("? codex asks to run a command")
+	c.see("$ make deploy")
 	c.see("[y] yes")
-	c.see("answer: ")
-	c.typed("perhaps\n") // not an answer: spool asks again
-	c.see("answer: ")
-	c.typed("y\n")
+	c.see("[a] always in this session")
+	c.see("press a key: ")
+	// Not answers: another key, pasted text, and an arrow, which ends with the
+	// letter of an answer.
+	for _, keys := range []string{"q", "yes", "\x1b[A"} {
+		c.typed(keys)
+		c.see("\a")
+	}
+	for !c.sees("yes\r\n") { // what follows an arrow at once is part of it
+		c.typed("y")
+	}
 	c.see("allowed")
 	c.see("$ make deploy")
 	c.see("Deployed.\r\n")
 	c.see("done")
-	c.see("resume with `codex resume 0199-cccc`")
+	c.see("or `codex resume 0199-cccc`")
 	c.exits(0)
 	wantGone(t, dir)
 }
 
 func TestAgentDeniedOnTerminal(t *testing.T) {
 	c, dir := atAgent(t, "Ask me.")
-	c.see("answer: ")
-	c.typed("n\n")
+	c.see("press a key: ")
+	c.typed("n")
 	c.see("denied")
 	c.see("Then not.\r\n")
 	c.exits(0)
@@ -111,8 +119,8 @@ func TestAgentQuestionsOnTerminal(t *testing.T) {
 	c, dir := atAgent(t, "Wonder.")
 	c.see("? Which colour?")
 	c.see("[2] blue")
-	c.see("answer: ")
-	c.typed("2\n")
+	c.see("press a key: ")
+	c.typed("2")
 	c.see("? Which word?")
 	c.see("answer: ")
 	c.typed("sesame\n")
@@ -132,7 +140,7 @@ func TestAgentQuestionsOnTerminal(t *testing.T) {
 
 func TestAgentInterruptedOnTerminal(t *testing.T) {
 	c, dir := atAgent(t, "Just go.")
-	c.see("… $ make deploy (") // the time it has been running follows
+	c.see(" $ make deploy 0s")
 	c.typed("\x03")
 	c.see("interrupting the turn")
 	c.see("interrupted")
@@ -143,7 +151,7 @@ func TestAgentInterruptedOnTerminal(t *testing.T) {
 
 func TestAgentInterruptedWhileAsking(t *testing.T) {
 	c, dir := atAgent(t, "Ask me.")
-	c.see("answer: ")
+	c.see("press a key: ")
 	c.typed("\x03")
 	c.see("✗ interrupted")
 	c.exits(130)

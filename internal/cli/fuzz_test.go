@@ -95,31 +95,35 @@ func FuzzByteCount(f *testing.F) {
 	})
 }
 
-// FuzzAnswer checks that a line answers an approval only with one of its
-// choices.
+// FuzzAnswer checks that only one key answers an approval, and only with one of
+// its choices.
 func FuzzAnswer(f *testing.F) {
 	f.Add("y", true)
-	f.Add("yes, for the rest of the session", true)
+	f.Add("\x1b[A", true)
 	f.Add("1", false)
 	f.Add("+1", true)
+	f.Add("yes\n", true)
 	f.Add("", false)
-	f.Fuzz(func(t *testing.T, line string, approval bool) {
+	f.Fuzz(func(t *testing.T, typed string, approval bool) {
 		q := &spool.Ask{Kind: agent.AskQuestion, Options: []spool.AskOption{{ID: "first"}, {ID: "second"}}}
 		if approval {
 			q.Kind = agent.AskApproval
 		}
-		d, ok := parseAnswer(q, line)
+		key, ok := findKey(answerKeys(q), typed)
 		if !ok {
 			return
 		}
-		switch d.Choice {
-		case "first", "second", agent.Allow, agent.AllowSession, agent.Deny, agent.DenyStop:
-		case "":
-			t.Errorf("%q is no choice", line)
-		default:
-			if approval {
-				t.Errorf("%q is the choice %q", line, d.Choice)
+		if n := utf8.RuneCountInString(strings.TrimRight(typed, "\r\n")); n != 1 {
+			t.Errorf("%q, which is %d characters, is the choice %q", typed, n, key.decision.Choice)
+		}
+		switch key.decision.Choice {
+		case "first", "second":
+		case agent.Allow, agent.AllowSession, agent.Deny, agent.DenyStop:
+			if !approval {
+				t.Errorf("%q is the choice %q of a question", typed, key.decision.Choice)
 			}
+		default:
+			t.Errorf("%q is the choice %q", typed, key.decision.Choice)
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 )
 
 // logsOptions are the flags of spool logs.
@@ -136,7 +137,7 @@ func (a *app) logs(ctx context.Context, b spool.Backend, names []string, o logsO
 			}
 		}
 		r := &logReader{run: run, options: &o}
-		r.printer = &printer{blobs: run, json: o.json, timestamps: o.timestamps}
+		r.printer = &printer{blobs: run, json: o.json, timestamps: o.timestamps, live: o.follow, verbose: a.verbose}
 		r.printer.stdout, r.printer.stderr = a.screen(a.stdout), a.screen(a.stderr)
 		prefix := ""
 		if len(names) > 1 && !o.noPrefix && !o.json {
@@ -145,6 +146,8 @@ func (a *app) logs(ctx context.Context, b spool.Backend, names []string, o logsO
 		if len(names) > 1 || o.tail >= 0 || o.pattern != nil {
 			r.lines = &lineFilter{shared: &shared, prefix: prefix, pattern: o.pattern, keep: o.tail}
 			r.printer.stdout, r.printer.stderr = r.lines.to(r.printer.stdout), r.lines.to(r.printer.stderr)
+		} else {
+			r.printer.colour = colour(a.stdout)
 		}
 		switch {
 		case o.stdout:
@@ -186,6 +189,7 @@ func (r *logReader) begin(ctx context.Context) error {
 		return err
 	}
 	r.after, r.last = spool.Seq(r.options.after), info.Last
+	r.printer.isAgent = info.Engine == agent.Engine
 	if since := r.options.since; !since.IsZero() {
 		// The times of a log do not go back: search for the first event.
 		low, high := r.after, r.last
@@ -277,7 +281,8 @@ func (r *logReader) readTail(ctx context.Context) error {
 		start := r.after
 		r.lines.reset(r.after > first)
 		p := r.printer
-		r.printer = &printer{stdout: p.stdout, stderr: p.stderr, blobs: p.blobs, json: p.json, only: p.only, timestamps: p.timestamps}
+		r.printer = &printer{stdout: p.stdout, stderr: p.stderr, blobs: p.blobs, json: p.json, only: p.only, timestamps: p.timestamps,
+			isAgent: p.isAgent, live: p.live, verbose: p.verbose}
 		if err := r.history(ctx); err != nil {
 			return err
 		}

@@ -21,7 +21,10 @@ type printer struct {
 	blobs          render.Blobs
 	images         *imageFiles // saves images; nil only describes them
 	rows           int         // rows of the terminal; zero without one
-	colour         bool        // of tracebacks
+	colour         bool        // of tracebacks and of agents
+	isAgent        bool        // the run is an agent's, whatever its events
+	live           bool        // tell when actions of an agent start
+	verbose        bool        // tell everything about an agent
 
 	line    []byte                // buffer for JSON, reused
 	midline map[spool.Stream]bool // whether the last line of a stream has no end yet

@@ -2,12 +2,11 @@ package cli
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
-	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/spool-run/spool/internal/visible"
 )
 
 // screen returns the writer for what runs wrote. On a terminal it filters what
@@ -21,35 +20,12 @@ func (a *app) screen(f *os.File) io.Writer {
 }
 
 // isHidden reports whether a character is not seen, or changes the order in
-// which others are seen: zero-width and bidirectional controls and fillers.
-func isHidden(r rune) bool {
-	switch r {
-	case '\u2028', '\u2029', '\u115f', '\u1160', '\u3164', '\uffa0':
-		return true
-	}
-	return r >= 0xa0 && unicode.Is(unicode.Cf, r)
-}
+// which others are seen.
+func isHidden(r rune) bool { return visible.Hidden(r) }
 
 // plain is text on one line for a list or a question: controls and hidden
 // characters are shown escaped.
-func plain(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			b.WriteByte(' ')
-		case r < ' ' || r >= 0x7f && r < 0xa0:
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case isHidden(r) && r > 0xffff:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		case isHidden(r):
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
+func plain(s string) string { return visible.Line(s) }
 
 // screenFilter passes on text, colours, cursor movement and modes. It drops
 // sequences that reach beyond the screen (the clipboard, the title, printing),

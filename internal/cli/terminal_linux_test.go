@@ -173,6 +173,25 @@ func (c *terminal) screenEnds(lines ...string) {
 	}
 }
 
+// sees reports whether the output contains text within a moment, and drops the
+// output up to its end.
+func (c *terminal) sees(text string) bool {
+	c.t.Helper()
+	timeout := time.After(50 * time.Millisecond)
+	for {
+		if _, after, ok := strings.Cut(c.shown, text); ok {
+			c.shown = after
+			return true
+		}
+		select {
+		case b := <-c.output:
+			c.received(b)
+		case <-timeout:
+			return false
+		}
+	}
+}
+
 func (c *terminal) typed(keys string) {
 	c.t.Helper()
 	if _, err := c.keys.WriteString(keys); err != nil {
