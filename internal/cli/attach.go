@@ -32,6 +32,10 @@ it, until the run has finished or you detach. The run continues after you detach
 press Ctrl-P Ctrl-Q (see --detach-keys) if the run has a terminal, or Ctrl-C if it
 has none. Closing the terminal detaches, too.
 
+On a terminal, a run that has one is shown as it is now: its screen is drawn from
+its log, and the run is not asked for anything. After you detach your terminal is
+as it was. The run's terminal gets the size of yours, except with --no-stdin.
+
 A process of the run itself cannot attach to it: the output would be its own.
 
 On a terminal, a Python run reads cells as "spool py" does.
@@ -90,6 +94,8 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 	}
 	if o.after >= 0 {
 		t.after = spool.Seq(o.after)
+	} else if info.TTY {
+		t.screen = &info
 	}
 	if !o.noStdin && (!typed || foreground(a.stdin)) {
 		t.stdin = a.stdin
@@ -100,6 +106,9 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 			keys = o.keys.text(" ")
 		}
 		fmt.Fprintf(a.stderr, "spool: attached to %s; press %s to detach\n", shorten(string(info.ID)), keys)
+	}
+	if t.stdin == nil {
+		t.sizes = nil // looking does not change the run
 	}
 	if err := t.resize(ctx); err != nil && !errors.Is(err, spool.ErrEnded) {
 		return err

@@ -25,6 +25,7 @@ type attachment struct {
 	typed   bool     // stdin was a terminal when the command began
 	sizes   []*os.File
 	tty     bool        // the run has a terminal
+	screen  *spool.Info // paint the screen of the run as this info describes it; nil paints none
 	eof     bool        // the end of stdin closes the run's stdin
 	keys    keySequence // typed on a raw terminal, they detach
 	signals <-chan os.Signal
@@ -45,8 +46,9 @@ type writeError struct{ err error }
 func (e *writeError) Error() string { return fmt.Sprintf("write output: %v", e.err) }
 func (e *writeError) Unwrap() error { return e.err }
 
-// follow prints events until the run is closed and returns its outcome.
-func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
+// follow prints events until the run is closed and returns its outcome. It
+// leaves the terminal as it was, whatever the run did to it.
+func (t *attachment) follow(ctx context.Context) (outcome spool.Outcome, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var raw *rawTerminal
@@ -58,6 +60,23 @@ func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
 		t.printer.eol = "\r\n"
 	}
 	defer raw.restore()
+	if t.tty && !t.printer.json {
+		if f, ok := terminalOf(t.printer.stdout); ok {
+			show := &display{w: t.printer.stdout, terminal: f}
+			t.printer.stdout = show
+			defer func() {
+				left := err != nil && t.printer.midline[spool.PTY]
+				if restoreErr := show.restore(left); restoreErr != nil && err == nil {
+					err = &writeError{restoreErr}
+				}
+			}()
+			if t.screen != nil {
+				if t.after, err = show.paint(ctx, t.run, t.screen); err != nil {
+					return outcome, err
+				}
+			}
+		}
+	}
 	guarded := func(f func(context.Context) error) {
 		defer func() {
 			if p := recover(); p != nil { // a panic must not leave the terminal raw
@@ -75,25 +94,55 @@ func (t *attachment) follow(ctx context.Context) (spool.Outcome, error) {
 		go guarded(func(ctx context.Context) error { return t.pump(ctx, raw != nil) })
 	}
 
-	outcome := spool.Outcome{Kind: spool.Unknown, Reason: "the log ends without an outcome"}
-	for e, err := range t.run.Stream(ctx, t.after) {
-		if cause := context.Cause(ctx); err != nil && cause != nil {
-			return outcome, cause // err only says that ctx was cancelled
-		}
-		if err != nil {
+	outcome = spool.Outcome{Kind: spool.Unknown, Reason: "the log ends without an outcome"}
+	for {
+		err = t.stream(ctx, &outcome)
+		show, ok := t.printer.stdout.(*display)
+		if !ok || !errors.Is(err, errRepaint) {
 			return outcome, err
 		}
+		if err = show.repaint(ctx, t.run, t.after); err != nil {
+			return outcome, err
+		}
+	}
+}
+
+// stream prints the events after the cursor. It returns errRepaint when the
+// display is to be painted again.
+func (t *attachment) stream(ctx context.Context, outcome *spool.Outcome) error {
+	streamed, stop := context.WithCancel(ctx)
+	defer stop()
+	if show, ok := t.printer.stdout.(*display); ok && show.exact != nil {
+		go func() {
+			select {
+			case <-show.ready:
+				stop()
+			case <-streamed.Done():
+			}
+		}()
+	}
+	for e, err := range t.run.Stream(streamed, t.after) {
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			return cause // err only says that ctx was cancelled
+		}
+		if err != nil && streamed.Err() != nil {
+			return errRepaint
+		}
+		if err != nil {
+			return err
+		}
 		if o, ok := e.Outcome(); ok {
-			outcome = o
+			*outcome = o
 		}
 		if err := t.printer.print(ctx, &e); err != nil {
 			if errors.Is(err, syscall.EIO) { // of a terminal that is gone
-				return outcome, errHungUp
+				return errHungUp
 			}
-			return outcome, &writeError{err}
+			return &writeError{err}
 		}
+		t.after = max(t.after, e.Seq)
 	}
-	return outcome, nil
+	return nil
 }
 
 // watch handles signals. Each action runs in its own goroutine: it may wait for

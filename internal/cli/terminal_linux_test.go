@@ -25,6 +25,7 @@ type terminal struct {
 	cmd    *exec.Cmd
 	output chan []byte // output of the command
 	shown  string      // output that see has not matched yet
+	drawn  int         // how much of shown until wrote to a screen
 	all    string      // output so far
 	emu    *emulator   // what the user sees
 }

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/screen"
+)
+
+// display is the terminal of the user while it shows the terminal of a run.
+type display struct {
+	w        io.Writer
+	terminal *os.File
+	modes    screen.Modes // of the user's terminal, as the run changed them
+
+	// The screen from all of the log, if the end of the log was not enough.
+	exact *screen.View
+	ready chan struct{} // closed when exact is complete
+}
+
+// errRepaint ends a stream of events because the display has a better screen.
+var errRepaint = errors.New("repaint")
+
+// terminalOf returns the terminal that a writer of the output writes to.
+func terminalOf(w io.Writer) (*os.File, bool) {
+	if f, ok := w.(*screenFilter); ok {
+		w = f.w
+	}
+	f, ok := w.(*os.File)
+	return f, ok && isTerminal(f)
+}
+
+// Write implements [io.Writer].
+func (d *display) Write(b []byte) (int, error) {
+	_, _ = d.modes.Write(b)
+	return d.w.Write(b)
+}
+
+// restore makes the terminal as it was before the run changed it. With newLine
+// what follows begins on a line of its own.
+func (d *display) restore(newLine bool) error {
+	b := d.modes.Restore()
+	if newLine && !d.modes.Alternate() {
+		b = append(b, "\r\n"...)
+	}
+	d.modes = screen.Modes{}
+	if len(b) == 0 {
+		return nil
+	}
+	_, err := d.w.Write(b)
+	return err
+}
+
+// paint shows the screen that a run has after the last event of info, and
+// returns that event. If the end of the log does not tell all of the screen, it
+// begins to read the rest.
+func (d *display) paint(ctx context.Context, run *spool.Run, info *spool.Info) (spool.Seq, error) {
+	view, err := screen.Load(ctx, run, info)
+	if err != nil {
+		return 0, fmt.Errorf("draw the screen of the run: %w", err)
+	}
+	if !view.Exact {
+		d.exact, d.ready = new(screen.View), make(chan struct{})
+		go func() {
+			if view, err := screen.Replay(ctx, run, info); err == nil { // otherwise the first paint stays
+				*d.exact = *view
+				close(d.ready)
+			}
+		}()
+	}
+	return view.Last, d.show(view)
+}
+
+// repaint shows the screen from all of the log after an event.
+func (d *display) repaint(ctx context.Context, run *spool.Run, last spool.Seq) error {
+	view := d.exact
+	d.exact, d.ready = nil, nil
+	if err := view.Advance(ctx, run, last); err != nil {
+		return fmt.Errorf("draw the screen of the run: %w", err)
+	}
+	if err := d.restore(false); err != nil {
+		return &writeError{err}
+	}
+	return d.show(view)
+}
+
+func (d *display) show(view *screen.View) error {
+	size, ok := terminalSize(d.terminal)
+	if !ok {
+		rows, cols := view.Size()
+		size = spool.Size{Rows: uint16(rows), Cols: uint16(cols)}
+	}
+	if _, err := d.Write(view.Paint(int(size.Rows), int(size.Cols))); err != nil {
+		return &writeError{err}
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package cli_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spool-run/spool/internal/screen"
+)
+
+// until writes what the terminal shows to a screen until the screen is right.
+func (c *terminal) until(s *screen.Screen, what string, right func() bool) {
+	c.t.Helper()
+	timeout := time.After(time.Minute)
+	for {
+		_, _ = s.Write([]byte(c.shown[c.drawn:]))
+		c.drawn = len(c.shown)
+		if right() {
+			return
+		}
+		select {
+		case b := <-c.output:
+			c.shown += string(b)
+		case <-timeout:
+			c.t.Fatalf("%s: the screen shows\n%s", what, strings.Join(s.Rows(), "\n"))
+		}
+	}
+}
+
+// needs skips the test without a program, or fails it in CI.
+func needs(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("%s is missing: make deps installs it", program)
+		}
+		t.Skipf("%s is missing: make deps installs it", program)
+	}
+}
+
+// startServer starts a server for the runs in a state directory and returns its
+// URL.
+func startServer(t *testing.T, state string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("spool", "exec-server", "--listen", "unix://"+filepath.Join(dir, "socket"))
+	cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "GORACE="+raceOptions)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	url, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(url)
+}
+
+// TestAttachRepaints checks that attach shows the screen of a program that draws
+// only what changes, that the program continues from there, and that the
+// terminal is as before after the user detached.
+func TestAttachRepaints(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lines")
+	var lines strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&lines, "line %d\n", i+1)
+	}
+	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	state := t.TempDir()
+	url := startServer(t, state)
+	for _, tt := range []struct {
+		name, next, first, second string
+		argv, flags               []string
+	}{
+		{"less", " ", "line 1", "line 30", []string{"less", file}, nil},
+		{"less-server", " ", "line 1", "line 30", []string{"less", file}, []string{"--server", url}},
+		{"vi", "\x06", "line 1", "line 28", []string{"vi", "-u", "NONE", file}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			needs(t, tt.argv[0])
+			spool := func(args ...string) (*terminal, *screen.Screen) {
+				return typeIn(t, state, slices.Concat(args[:1], tt.flags, args[1:])...), screen.New(30, 100)
+			}
+			run, original := spool(append([]string{"run", "--tty", "--name", tt.name, "-e", "TERM=xterm", "-e", "LESS=", "--"}, tt.argv...)...)
+			run.until(original, "the program", func() bool { return original.Rows()[0] == tt.first && original.Rows()[28] == "line 29" })
+			attach, shown := spool("attach", tt.name)
+			attach.until(shown, "attach", func() bool { return shown.Alternate() && slices.Equal(shown.Rows()[:29], original.Rows()[:29]) })
+			attach.typed(tt.next)
+			run.until(original, "the program after a key", func() bool { return original.Rows()[0] == tt.second })
+			attach.until(shown, "attach after a key", func() bool { return shown.Rows()[0] == tt.second })
+
+			attach.typed("\x10\x11")
+			attach.exits(0)
+			attach.until(shown, "after detaching", func() bool {
+				_, _, visible := shown.Cursor()
+				return visible && !shown.Alternate() && strings.Contains(strings.Join(shown.Rows(), ""), "connects again")
+			})
+			if got := strings.Join(shown.Rows(), "\n"); !strings.Contains(got, "spool: attached to ") || strings.Contains(got, "line 30") {
+				t.Errorf("the terminal shows\n%s", got)
+			}
+			again, shown := spool("attach", tt.name)
+			again.until(shown, "attach again", func() bool { return shown.Alternate() && shown.Rows()[0] == tt.second })
+			again.typed(map[string]string{"vi": ":q!\r", "less": "q"}[tt.argv[0]])
+			again.exits(0)
+			run.exits(0)
+			again.until(shown, "after the end", func() bool { return !shown.Alternate() })
+		})
+	}
+}
+
+// TestAttachShowsWhatIsOld checks that attach shows what a program drew long ago
+// and never again, with more output after it than attach reads at first.
+func TestAttachShowsWhatIsOld(t *testing.T) {
+	state := t.TempDir()
+	run := typeIn(t, state, "run", "--tty", "--name", "top", "--", "sh", "-c", fmt.Sprintf(`
+		printf '\033[?1049h\033[?25l\033[H\033[2Jlabel'
+		yes "$(printf '\033[5;5H12345\033[7;5H67890')" | head -c %d | tr -d '\n'
+		printf '\033[9;5Hdone'; read x; exit 3`, 3*screen.Window/2))
+	original := screen.New(30, 100)
+	run.until(original, "the program", func() bool { return original.Rows()[8] == "    done" })
+	attach, shown := typeIn(t, state, "attach", "top"), screen.New(30, 100)
+	attach.until(shown, "attach", func() bool {
+		_, _, visible := shown.Cursor()
+		return !visible && shown.Alternate() && slices.Equal(shown.Rows(), original.Rows())
+	})
+	if got := shown.Rows()[0]; got != "label" {
+		t.Errorf("the first row is %q", got)
+	}
+	attach.typed("\r")
+	attach.exits(3)
+	run.exits(3)
+}
+
+// TestTerminalIsRestored checks that a program which changed the terminal leaves
+// it as it was, when the user detaches and when the program is killed.
+func TestTerminalIsRestored(t *testing.T) {
+	const script = `printf '\033[?1049h\033[?1h\033=\033[?25l\033[?1000h\033[?1006h\033[?2004h\033[>4;2m\033[5 qdrawn'; read x`
+	restored := func(c *terminal, s *screen.Screen) {
+		t.Helper()
+		c.until(s, "restore", func() bool {
+			_, _, visible := s.Cursor()
+			return visible && !s.Alternate()
+		})
+		for _, want := range []string{"\x1b[?1049l", "\x1b[?1l", "\x1b>", "\x1b[?25h", "\x1b[?1000l", "\x1b[?1006l", "\x1b[?2004l", "\x1b[>4m", "\x1b[0 q"} {
+			c.until(s, fmt.Sprintf("%q is missing", want), func() bool { return strings.Contains(c.shown, want) })
+		}
+	}
+	state := t.TempDir()
+	c, s := typeIn(t, state, "run", "--tty", "--name", "app", "--", "sh", "-c", script), screen.New(30, 100)
+	c.until(s, "the program", func() bool { return s.Alternate() && strings.HasPrefix(s.Rows()[0], "drawn") })
+	c.typed("\x10\x11")
+	c.exits(0)
+	restored(c, s)
+
+	// Attaching brings the modes back.
+	c, s = typeIn(t, state, "attach", "app"), screen.New(30, 100)
+	for _, want := range []string{"\x1b[?1049h", "\x1b[?1h", "\x1b=", "\x1b[?25l", "\x1b[?1000h", "\x1b[?1006h", "\x1b[?2004h", "\x1b[>4;2m", "\x1b[5 q"} {
+		c.until(s, fmt.Sprintf("%q is missing", want), func() bool { return strings.Contains(c.shown, want) })
+	}
+	kill := exec.Command("spool", "kill", "--now", "app")
+	kill.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=")
+	if out, err := kill.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	c.exits(137)
+	restored(c, s)
+}
+
+// TestLookDoesNotResize checks that attach without input leaves the size of the
+// run's terminal alone.
+func TestLookDoesNotResize(t *testing.T) {
+	state := t.TempDir()
+	run := exec.Command("spool", "run", "--detach", "--tty", "--name", "small", "--", "sh", "-c", `trap 'echo resized' WINCH; echo ready; while read x; do stty size; done`)
+	run.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=")
+	if out, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	look, shown := typeIn(t, state, "attach", "--no-stdin", "small"), screen.New(30, 100)
+	look.until(shown, "look", func() bool { return shown.Rows()[0] == "ready" || strings.Contains(look.shown, "ready") })
+	send := exec.Command("spool", "attach", "small")
+	send.Stdin = strings.NewReader("\n")
+	send.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=")
+	if err := send.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = send.Process.Kill()
+		_ = send.Wait()
+	}()
+	look.until(shown, "the size", func() bool { return strings.Contains(look.shown, "24 80") })
+	if strings.Contains(look.shown, "resized") {
+		t.Errorf("the run was resized: %q", look.shown)
+	}
+	look.typed("\x03")
+	look.exits(0)
+}
