@@ -48,6 +48,10 @@ type Options struct {
 	// default is that of codex's client: a server keeps a session without a
 	// connection for 30 seconds.
 	Reconnect time.Duration
+	// OnReconnect, if it is set, is called with true when the client begins to
+	// reconnect and with false when it is connected or has given up. It must
+	// not call the client.
+	OnReconnect func(trying bool)
 	// Dial bounds one attempt; zero means DefaultDial.
 	Dial time.Duration
 	// Window is how many bytes of events may wait for a slow reader.
@@ -230,6 +234,9 @@ func (c *Client) connected(ctx context.Context) (*connection, error) {
 // redial tries to come back until it works, is refused, or takes too long.
 func (c *Client) redial(cause error, once bool) {
 	deadline := time.Now().Add(c.opts.Reconnect)
+	if notify := c.opts.OnReconnect; notify != nil && !once {
+		notify(true)
+	}
 	var l *connection
 	var err error
 	for {
@@ -250,6 +257,9 @@ func (c *Client) redial(cause error, once bool) {
 		if c.ctx.Err() != nil {
 			break
 		}
+	}
+	if notify := c.opts.OnReconnect; notify != nil && !once {
+		notify(false) // before the callers that wait continue
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -87,7 +87,7 @@ func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attach
 		return a.repl(ctx, k, &pyOptions{}, signals)
 	}
 	t := &attachment{
-		run: run, tty: info.TTY, eof: o.eof || typed, typed: typed, keys: o.keys, signals: signals,
+		run: run, status: &a.reconnecting, tty: info.TTY, eof: o.eof || typed, typed: typed, keys: o.keys, signals: signals,
 		after: info.Last, sizes: []*os.File{a.stdin, a.stdout},
 		printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), blobs: run, json: o.json},
 		react:   func(os.Signal) (func(context.Context) error, error) { return nil, errDetached },

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/screen"
 )
 
 // attachment connects stdin and stdout with a run until the run is closed or
@@ -24,7 +25,8 @@ type attachment struct {
 	stdin   *os.File // nil sends no input
 	typed   bool     // stdin was a terminal when the command began
 	sizes   []*os.File
-	tty     bool        // the run has a terminal
+	tty     bool // the run has a terminal
+	status  *reconnecting
 	screen  *spool.Info // paint the screen of the run as this info describes it; nil paints none
 	eof     bool        // the end of stdin closes the run's stdin
 	keys    keySequence // typed on a raw terminal, they detach
@@ -62,8 +64,12 @@ func (t *attachment) follow(ctx context.Context) (outcome spool.Outcome, err err
 	defer raw.restore()
 	if t.tty && !t.printer.json {
 		if f, ok := terminalOf(t.printer.stdout); ok {
-			show := &display{w: t.printer.stdout, terminal: f}
+			show := &display{w: t.printer.stdout, terminal: f, run: t.run, views: make(chan *screen.View, 1)}
 			t.printer.stdout = show
+			if t.status != nil {
+				t.status.attach(show)
+				defer t.status.attach(nil)
+			}
 			defer func() {
 				left := err != nil && t.printer.midline[spool.PTY]
 				if restoreErr := show.restore(left); restoreErr != nil && err == nil {
@@ -112,10 +118,14 @@ func (t *attachment) follow(ctx context.Context) (outcome spool.Outcome, err err
 func (t *attachment) stream(ctx context.Context, outcome *spool.Outcome) error {
 	streamed, stop := context.WithCancel(ctx)
 	defer stop()
-	if show, ok := t.printer.stdout.(*display); ok && show.exact != nil {
+	if show, ok := t.printer.stdout.(*display); ok {
+		received := make(chan struct{})
+		defer func() { <-received }()
+		defer stop()
 		go func() {
+			defer close(received)
 			select {
-			case <-show.ready:
+			case show.better = <-show.views:
 				stop()
 			case <-streamed.Done():
 			}
@@ -132,6 +142,9 @@ func (t *attachment) stream(ctx context.Context, outcome *spool.Outcome) error {
 			return err
 		}
 		if o, ok := e.Outcome(); ok {
+			if e.Seq == 0 { // not in the log
+				return &lostError{o.Reason}
+			}
 			*outcome = o
 		}
 		if err := t.printer.print(ctx, &e); err != nil {

@@ -57,8 +57,11 @@ func (a *app) dial(ctx context.Context, url string) (local.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	if isTerminal(a.stderr) {
+		a.reconnecting.terminal = a.stderr
+	}
 	c, err := client.Dial(ctx, url, client.Options{
-		Token: token, Reconnect: reconnect, InsecurePlaintext: a.plaintext,
+		Token: token, Reconnect: reconnect, OnReconnect: a.reconnecting.set, InsecurePlaintext: a.plaintext,
 		TLS: config, TLSPin: a.tls.pin,
 	})
 	if err != nil {

@@ -45,6 +45,8 @@ type app struct {
 	verbose   bool
 	raw       bool // terminals get all that runs write
 
+	reconnecting reconnecting
+
 	store      storeOptions
 	configured map[string]bool // keys that have another source than the default
 }

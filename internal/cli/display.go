@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/screen"
@@ -17,9 +18,9 @@ type display struct {
 	terminal *os.File
 	modes    screen.Modes // of the user's terminal, as the run changed them
 
-	// The screen from all of the log, if the end of the log was not enough.
-	exact *screen.View
-	ready chan struct{} // closed when exact is complete
+	views  chan *screen.View // a better screen than the one that is shown
+	better *screen.View      // the one that was received
+	run    *spool.Run
 }
 
 // errRepaint ends a stream of events because the display has a better screen.
@@ -64,21 +65,46 @@ func (d *display) paint(ctx context.Context, run *spool.Run, info *spool.Info) (
 		return 0, fmt.Errorf("draw the screen of the run: %w", err)
 	}
 	if !view.Exact {
-		d.exact, d.ready = new(screen.View), make(chan struct{})
 		go func() {
 			if view, err := screen.Replay(ctx, run, info); err == nil { // otherwise the first paint stays
-				*d.exact = *view
-				close(d.ready)
+				d.offer(view)
 			}
 		}()
 	}
 	return view.Last, d.show(view)
 }
 
-// repaint shows the screen from all of the log after an event.
+// offer has a view painted, unless one waits already.
+func (d *display) offer(view *screen.View) {
+	select {
+	case d.views <- view:
+	default:
+	}
+}
+
+// refresh paints the screen of the run again, because something else was shown
+// on it.
+func (d *display) refresh() {
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), refreshIn)
+		defer cancel()
+		info, err := d.run.Info(ctx)
+		if err != nil {
+			return // of a server that is lost again
+		}
+		if view, err := screen.Load(ctx, d.run, &info); err == nil {
+			d.offer(view)
+		}
+	}()
+}
+
+// refreshIn is how long a screen may take to be painted again.
+const refreshIn = 10 * time.Second
+
+// repaint shows the view that was received, as it is after an event.
 func (d *display) repaint(ctx context.Context, run *spool.Run, last spool.Seq) error {
-	view := d.exact
-	d.exact, d.ready = nil, nil
+	view := d.better
+	d.better = nil
 	if err := view.Advance(ctx, run, last); err != nil {
 		return fmt.Errorf("draw the screen of the run: %w", err)
 	}

@@ -135,7 +135,7 @@ func explain(cmd *cobra.Command, err error) (text, hint string) {
 	case errors.As(err, &usage):
 		return err.Error(), fmt.Sprintf("see %q", cmd.CommandPath()+" --help")
 	case errors.As(err, &lost):
-		hint = "the run may still be running; try again when the server is reachable"
+		return lostText(lost.Error()), ""
 	case errors.Is(err, spool.ErrNotFound):
 		hint = `"spool ps --all" lists the runs`
 	case errors.Is(err, spool.ErrAmbiguous):

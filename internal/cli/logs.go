@@ -333,7 +333,7 @@ func (r *logReader) followLog(ctx context.Context) error {
 			return err
 		}
 		if o, ok := e.Outcome(); ok && e.Seq == 0 { // not in the log: the connection is lost
-			return errors.New(o.Reason)
+			return &lostError{o.Reason}
 		}
 		if err := r.print(ctx, &e); err != nil {
 			return err

@@ -44,15 +44,24 @@ func needs(t *testing.T, program string) {
 	}
 }
 
-// startServer starts a server for the runs in a state directory and returns its
-// URL.
-func startServer(t *testing.T, state string) string {
+// server is a server for the runs in a state directory.
+type server struct {
+	cmd *exec.Cmd
+	url string
+}
+
+func (s *server) kill() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// startServer starts a server with a socket in a directory. The runs outlive it.
+func startServer(t *testing.T, state, dir string) *server {
 	t.Helper()
-	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("spool", "exec-server", "--listen", "unix://"+filepath.Join(dir, "socket"))
+	cmd := exec.Command("spool", "exec-server", "--on-exit", "keep", "--listen", "unix://"+filepath.Join(dir, "socket"))
 	cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "GORACE="+raceOptions)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -61,15 +70,14 @@ func startServer(t *testing.T, state string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	s := &server{cmd: cmd}
+	t.Cleanup(s.kill)
 	url, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(url)
+	s.url = strings.TrimSpace(url)
+	return s
 }
 
 // TestAttachRepaints checks that attach shows the screen of a program that draws
@@ -85,7 +93,7 @@ func TestAttachRepaints(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := t.TempDir()
-	url := startServer(t, state)
+	url := startServer(t, state, t.TempDir()).url
 	for _, tt := range []struct {
 		name, next, first, second string
 		argv, flags               []string
@@ -211,4 +219,42 @@ func TestLookDoesNotResize(t *testing.T) {
 	}
 	look.typed("\x03")
 	look.exits(0)
+}
+
+// TestLostServer checks that a terminal shows that the server is lost in one
+// place, that the screen of the run is painted again when the server is back,
+// and that one sentence says that it did not come back.
+func TestLostServer(t *testing.T) {
+	state := t.TempDir()
+	dir := t.TempDir()
+	first := startServer(t, state, dir)
+	run := typeIn(t, state, "run", "--server", first.url, "--reconnect", "10m", "--tty", "--name", "app", "--", "sh", "-c",
+		`printf '\033[?1049h\033[H\033[2Jtop\033[30;1Hbottom\033[1;4H'; read x; exit 3`)
+	shown := screen.New(30, 100)
+	run.until(shown, "the program", func() bool { return shown.Rows()[29] == "bottom" })
+	first.kill()
+	run.until(shown, "lost", func() bool { return strings.HasPrefix(shown.Rows()[29], "spool: reconnecting… ") })
+	again := startServer(t, state, dir)
+	run.until(shown, "back", func() bool { return shown.Rows()[0] == "top" && shown.Rows()[29] == "bottom" })
+	run.typed("\r")
+	run.exits(3)
+
+	c := typeIn(t, state, "run", "--server", again.url, "--reconnect", "10m", "--name", "plain", "--", "sh", "-c", `echo ready; read x; exit 4`)
+	c.see("ready\r\n")
+	again.kill()
+	c.see("\r\x1b[Kspool: reconnecting… ")
+	last := startServer(t, state, dir)
+	c.see("\r\x1b[K")
+	c.typed("\n")
+	c.exits(4)
+
+	c = typeIn(t, state, "run", "--server", last.url, "--reconnect", "0s", "--name", "lost", "--", "sh", "-c", `echo ready; read x`)
+	c.see("ready\r\n")
+	last.kill()
+	c.see("spool: run: lost the server: ")
+	c.see("try again when the server is back\r\n")
+	c.exits(125)
+	if strings.Contains(c.shown, "spool: ") {
+		t.Errorf("more is shown: %q", c.shown)
+	}
 }

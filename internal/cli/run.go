@@ -182,7 +182,7 @@ func (a *app) runSpec(ctx context.Context, o *runOptions, spec spool.Spec) error
 			return err
 		}
 		t := &attachment{
-			run: run, tty: o.tty, eof: true, typed: typed, keys: o.keys, signals: signals, sizes: []*os.File{a.stdin, a.stdout},
+			run: run, status: &a.reconnecting, tty: o.tty, eof: true, typed: typed, keys: o.keys, signals: signals, sizes: []*os.File{a.stdin, a.stdout},
 			printer: &printer{stdout: a.screen(a.stdout), stderr: a.screen(a.stderr), json: o.json},
 			react:   (&forwarder{run: run, terminal: terminal}).react,
 		}
