@@ -51,7 +51,7 @@ var foreignJSON = []string{
 
 // privateJSON are the directories whose JSON is only said between processes of
 // one build. It follows the rules, but is not listed.
-var privateJSON = []string{"internal/engine/sandbox/guest", "internal/keeper", "internal/probe", "internal/record", "internal/torture"}
+var privateJSON = []string{"internal/engine/sandbox/guest", "internal/isolate", "internal/keeper", "internal/probe", "internal/record", "internal/torture"}
 
 // otherUnits are numbers whose name sounds like a size in bytes.
 var otherUnits = map[string]string{

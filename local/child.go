@@ -7,6 +7,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/probe"
 )
 
@@ -16,6 +17,7 @@ const (
 	sandboxRole = "sandbox-role" // one in which sandboxed code of the embedded back end executes
 	pyodideRole = pyodide.Role   // one that prepares a process for Pyodide
 	probeRole   = probe.Role     // one that tries a protection of this machine
+	isolateRole = isolate.Role   // the first process of a sandbox, and one that tries to leave it
 )
 
 // self is this program, also after its file was replaced by a newer one.
@@ -44,6 +46,8 @@ func ChildMain() {
 			os.Exit(pyodide.RunRole(args))
 		case probeRole:
 			os.Exit(probe.Work(args))
+		case isolateRole:
+			os.Exit(isolate.Work(args))
 		}
 	}
 	childMainCalled.Store(true)

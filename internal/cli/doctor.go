@@ -19,6 +19,7 @@ import (
 
 func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool
+	var against []string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] [CHECK…]",
 		Short: "Check what protects this machine and what does not",
@@ -35,19 +36,29 @@ Each line has a verdict, what it means, and the next step:
   warning  something is weaker, missing or wasted; what Spool promises still holds
   problem  something that Spool promises cannot be held
 
+"spool doctor isolation" also has a process try to escape from each profile of
+"spool run --isolate" and prints each attempt with the error that it got. With
+--against it makes the same attempts in a command of another program, which is
+given the program to run at its end, and the directory that may be written to in
+$WORKSPACE.
+
 With --json it prints one JSON object per line, one line per finding, with group,
-check, verdict, text, next and elapsed_ms.
+check, verdict, text, next and elapsed_ms; then one line per profile, with name,
+mechanism or refused, and attempts.
 
 Exit codes: 0 if there is no problem, also with warnings; 1 if there is one.`,
 		Example: `  spool doctor
   spool doctor state network
   spool --state /srv/spool doctor
+  spool doctor isolation
+  spool doctor isolation --against 'bwrap --ro-bind / / --dev /dev --bind $WORKSPACE $WORKSPACE --unshare-all'
   spool doctor --json | grep '"verdict":"problem"'`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeChecks,
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.doctor(cmd.Context(), args, asJSON) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.doctor(cmd.Context(), args, against, asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
+	cmd.Flags().StringArrayVar(&against, "against", nil, "make the attempts to escape in this `command` of another program, too; with isolation")
 	return cmd
 }
 
@@ -64,7 +75,7 @@ func completeChecks(_ *cobra.Command, args []string, _ string) ([]string, cobra.
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (a *app) doctor(ctx context.Context, names []string, asJSON bool) error {
+func (a *app) doctor(ctx context.Context, names, against []string, asJSON bool) error {
 	if url, ok := a.remote(); ok {
 		return usageErrorf("cannot check %s: doctor works only on this machine", url)
 	}
@@ -72,7 +83,13 @@ func (a *app) doctor(ctx context.Context, names []string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	checks, err := doctor.Select(doctor.Checks(doctor.Options{Dir: dir, TokenFile: a.tokenFile}), names)
+	matrix := slices.Contains(names, "isolation") || slices.Contains(names, "profiles")
+	if len(against) > 0 && !matrix {
+		return usageErrorf("--against needs the checks of isolation: spool doctor isolation --against …")
+	}
+	var escapes []doctor.Escape // in the order of the profiles: one check makes them
+	o := doctor.Options{Dir: dir, TokenFile: a.tokenFile, Against: against, Escaped: func(e doctor.Escape) { escapes = append(escapes, e) }}
+	checks, err := doctor.Select(doctor.Checks(o), names)
 	if err != nil {
 		return &usageError{err}
 	}
@@ -86,7 +103,81 @@ func (a *app) doctor(ctx context.Context, names []string, asJSON bool) error {
 			return &writeError{err}
 		}
 	}
-	return p.end(ctx)
+	if err := p.end(ctx); err != nil || !matrix {
+		return err
+	}
+	if asJSON {
+		for _, e := range escapes {
+			if err := a.printJSON(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return a.printEscapes(escapes)
+}
+
+// printEscapes prints a table: what was tried, and what came of it where.
+func (a *app) printEscapes(escapes []doctor.Escape) error {
+	var names []string
+	cells := make(map[string][]string)
+	head := []string{"ATTEMPT"}
+	var notes []string
+	for i, e := range escapes {
+		title := e.Name
+		if strings.ContainsRune(title, ' ') {
+			title, _, _ = strings.Cut(title, " ")
+		}
+		head = append(head, title)
+		if e.Refused != "" {
+			notes = append(notes, fmt.Sprintf("%s: %s", e.Name, e.Refused))
+		}
+		for _, attempt := range e.Attempts {
+			name := fmt.Sprintf("%-3s%s", attempt.Guarantee, attempt.Name)
+			if cells[name] == nil {
+				names = append(names, name)
+				cells[name] = make([]string, len(escapes))
+			}
+			if cells[name][i] = attempt.Errno; attempt.Escaped {
+				cells[name][i] = "succeeded"
+			}
+		}
+	}
+	rows := [][]string{head}
+	for _, name := range names {
+		row := []string{name}
+		for i, cell := range cells[name] {
+			switch {
+			case cell != "":
+			case escapes[i].Refused != "":
+				cell = "refused"
+			default:
+				cell = "-"
+			}
+			row = append(row, cell)
+		}
+		rows = append(rows, row)
+	}
+	widths := make([]int, len(head))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	b.WriteByte('\n')
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			fmt.Fprintf(&line, "%-*s  ", widths[i], cell)
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	for _, note := range notes {
+		b.WriteString(plain(note) + "\n")
+	}
+	_, err := fmt.Fprint(a.stdout, b.String())
+	return err
 }
 
 // findingPrinter prints findings, and the running checks below them on a

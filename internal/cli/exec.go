@@ -57,7 +57,7 @@ Exit codes: those of "spool run".`,
 }
 
 // specLike builds the spec of a command in the directory and environment of a
-// live run.
+// live run, with the same isolation.
 func (a *app) specLike(ctx context.Context, name string, o *runOptions, argv []string) (spool.Spec, error) {
 	if _, remote := a.remote(); remote {
 		return spool.Spec{}, &hintedError{
@@ -96,6 +96,7 @@ func (a *app) specLike(ctx context.Context, name string, o *runOptions, argv []s
 			env[k] = v
 		}
 		spec.Env, spec.EnvPolicy = env, nil
+		spec.Isolation = isolationLike(&info)
 		if o.cwd == "" {
 			spec.Cwd = info.Cwd
 			if cwd, err := os.Readlink("/proc/" + strconv.Itoa(info.Pid) + "/cwd"); err == nil && spec.Cwd == "" {

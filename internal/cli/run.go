@@ -36,6 +36,7 @@ type runOptions struct {
 	keys        keySequence
 	hangup      string
 	limits      limitFlags
+	isolation   isolationFlags
 }
 
 // What happens to the run when its reader is gone: the values of --hangup.
@@ -76,6 +77,12 @@ the core variables of the server. --env and --env-file add variables; --clean-en
 starts from an empty environment. The variable SPOOL_RUN holds the id of the run,
 except with --clean-env.
 
+With --isolate the command cannot do what the profile says: write outside of its
+working directory, use the network, see other processes. If this machine cannot
+keep it from that, nothing is started, and the error says what to do;
+"spool doctor isolation" shows what this machine offers. "spool inspect" shows
+what a run is kept from, and by what.
+
 Exit codes: the command's own; 128+N if signal N ended it; 124 if it timed out;
 125 if spool failed; 126 if the command cannot be executed; 127 if it does not
 exist; 0 after you detach.`,
@@ -87,6 +94,7 @@ exist; 0 after you detach.`,
   spool run -d --name db --replace -e PGPORT=5433 -- postgres -D data
   spool run -d -i --name calc -- bc
   spool run -d --line-buffered --name train -- python3 train.py
+  spool run --isolate no-network --protect .git -- make test
   spool run --server ws://127.0.0.1:9000 --env LANG=C -- uname -a`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeCommand,
@@ -114,6 +122,7 @@ exist; 0 after you detach.`,
 	flags.BoolVar(&o.remove, "rm", false, "delete the run and its log after it has finished")
 	o.addReaderFlags(flags)
 	o.limits.add(flags, "")
+	o.isolation.add(flags)
 	cmd.MarkFlagsMutuallyExclusive("rm", "detach")
 	cmd.MarkFlagsMutuallyExclusive("tty", "line-buffered")
 	return cmd
@@ -373,6 +382,9 @@ func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 	spec := spool.Spec{
 		ID: spool.RunID(o.id), Name: o.name, Argv: argv, Cwd: o.cwd, Limits: limits,
 		EnvPolicy: envPolicy(o.cleanEnv, remote),
+	}
+	if spec.Isolation, err = o.isolation.isolation(); err != nil {
+		return spec, err
 	}
 	if spec.Env, err = overlay(o.env, o.envFiles); err != nil {
 		return spec, err

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/spool-run/spool/internal/isolate"
 )
 
 // A Verdict is how good a finding is.
@@ -71,7 +73,16 @@ func one(f func(context.Context) Finding) func(context.Context) []Finding {
 type Options struct {
 	Dir       string // the state directory
 	TokenFile string // a file with a token of the user; may be empty
+	// Against are commands of other programs that isolate, to be compared
+	// with the profiles of Spool.
+	Against []string
+	// Escaped, if it is not nil, is called with what the attempts to escape
+	// came to, for each profile and each command of Against.
+	Escaped func(Escape)
 }
+
+// Escape is what the attempts to escape from an isolation came to.
+type Escape = isolate.Result
 
 // Checks returns all checks of this machine, in the order of their subjects.
 func Checks(o Options) []Check {
@@ -81,7 +92,7 @@ func Checks(o Options) []Check {
 		checks []Check
 	}{
 		{"processes", processChecks()},
-		{"isolation", isolationChecks()},
+		{"isolation", isolationChecks(o)},
 		{"state", stateChecks(o)},
 		{"keepers", keeperChecks(o)},
 		{"network", networkChecks(o)},

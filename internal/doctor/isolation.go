@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/probe"
 )
 
 // isolationChecks are about what separates code from this machine.
-func isolationChecks() []Check {
+func isolationChecks(o Options) []Check {
 	var list []Check
 	for _, n := range []struct {
 		kind   probe.Namespace
@@ -34,7 +38,46 @@ func isolationChecks() []Check {
 	return append(list,
 		Check{Name: "landlock", Try: one(landlock)},
 		Check{Name: "seccomp", Try: one(seccomp)},
+		Check{Name: "profiles", Deadline: time.Minute, Try: func(ctx context.Context) []Finding { return profiles(ctx, o) }},
 	)
+}
+
+// profiles has a process try to escape from each profile.
+func profiles(ctx context.Context, o Options) []Finding {
+	var list []Finding
+	err := isolate.Suite(ctx, o.Against, func(r Escape) error {
+		if o.Escaped != nil {
+			o.Escaped(r)
+		}
+		if r.Name != string(isolate.None) && !slices.Contains(o.Against, r.Name) {
+			list = append(list, profile(r))
+		}
+		return ctx.Err()
+	})
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, spool.ErrUnsupported) {
+		return []Finding{warning("use Linux for isolation", "runs cannot be isolated: %v", err)}
+	}
+	if err != nil {
+		list = append(list, problem("run spool doctor again", "the attempts to escape could not be made: %v", err))
+	}
+	return list
+}
+
+// profile says what the attempts in a profile came to.
+func profile(r Escape) Finding {
+	if r.Refused != "" {
+		return warning(r.Fix, "%s is refused: %s", r.Name, r.Refused)
+	}
+	var escaped []string
+	for _, a := range r.Attempts {
+		if a.Escaped {
+			escaped = append(escaped, a.Name)
+		}
+	}
+	if len(escaped) > 0 {
+		return problem("do not rely on this profile, and report it", "%s by %s: %s succeeded", r.Name, r.Mechanism, strings.Join(escaped, ", "))
+	}
+	return ok("%s by %s: all %d attempts to escape failed", r.Name, r.Mechanism, len(r.Attempts))
 }
 
 // nextNamespace returns what to do about namespaces that the kernel refuses.

@@ -215,7 +215,7 @@ func (g *groups) limitV1(root, owner string, s *slot) {
 // probe checks that a process can start in the group: it starts a program that
 // does not exist, which fails only at its exec.
 func (g *groups) probe(s *slot) error {
-	_, err := g.fork(s, "/nonexistent/spool-probe", []string{"spool-probe"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}})
+	_, err := g.fork(s, "/nonexistent/spool-probe", []string{"spool-probe"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}}, syscall.ForkExec)
 	if err == syscall.ENOENT {
 		return nil
 	}
@@ -350,8 +350,11 @@ func (s *slot) remove() {
 	}
 }
 
+// forkFunc is [syscall.ForkExec], or what stands in its place.
+type forkFunc = func(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error)
+
 // fork starts a program in the group.
-func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
+func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAttr, forkExec forkFunc) (pid int, err error) {
 	in, err := g.openFiles(s)
 	if err != nil {
 		return 0, fmt.Errorf("open control group: %w", err)
@@ -359,7 +362,7 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 	defer g.leaveOpen(s)
 	attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, in.dir
 	if s.pids == "" || s.limit == 0 {
-		return syscall.ForkExec(path, argv, attr)
+		return forkExec(path, argv, attr)
 	}
 
 	// Clone cannot place a child into a v1 group. The child inherits the group
@@ -386,7 +389,7 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 			runtime.UnlockOSThread()
 			return
 		}
-		pid, err = syscall.ForkExec(path, argv, attr)
+		pid, err = forkExec(path, argv, attr)
 		if _, werr := unix.Write(g.homeTasks, []byte("0")); werr != nil {
 			runtime.Goexit() // ends the thread, which stays locked
 		}

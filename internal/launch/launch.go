@@ -17,6 +17,8 @@
 // behind: see [SweepOwner].
 package launch
 
+import "syscall"
+
 // TreeMode selects how process trees are tracked.
 type TreeMode string
 
@@ -61,6 +63,12 @@ type Command struct {
 	Files []uintptr // become the child's descriptors 0, 1, 2 …
 	TTY   bool      // Files[0] becomes the controlling terminal
 	Pids  int       // limit of processes and threads; zero means no limit
+
+	// Fork starts the program in place of [syscall.ForkExec]. It may change
+	// where the program runs, but not what it is a child of.
+	Fork func(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error)
+	// Kill, if it is not nil, is called first when the tree is killed.
+	Kill func()
 }
 
 // Members counts the live processes of a tree.

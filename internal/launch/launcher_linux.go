@@ -165,7 +165,11 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 	if err := failpoint.Inject("launch.fork"); err != nil {
 		return nil, err
 	}
-	t := &Tree{l: l, pidfd: -1, own: true}
+	t := &Tree{l: l, pidfd: -1, own: true, kill: c.Kill}
+	fork := c.Fork
+	if fork == nil {
+		fork = syscall.ForkExec
+	}
 	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: c.Files, Sys: &syscall.SysProcAttr{
 		Setsid:  true,
 		Setctty: c.TTY,
@@ -176,14 +180,14 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 		if t.slot, err = l.groups.acquire(c.Pids); err != nil {
 			return nil, fmt.Errorf("acquire control group: %w", err)
 		}
-		if t.pid, err = l.groups.fork(t.slot, c.Path, c.Argv, attr); err != nil && t.pid == 0 {
+		if t.pid, err = l.groups.fork(t.slot, c.Path, c.Argv, attr, fork); err != nil && t.pid == 0 {
 			l.groups.release(t.slot)
 			return nil, err
 		}
 	} else {
 		mark := l.owner + "." + strconv.FormatUint(l.starts.Add(1), 10)
 		attr.Env = marked(c.Env, mark)
-		if t.pid, err = syscall.ForkExec(c.Path, c.Argv, attr); err != nil {
+		if t.pid, err = fork(c.Path, c.Argv, attr); err != nil {
 			return nil, err
 		}
 		t.search = l.walk.add(t.pid, mark)

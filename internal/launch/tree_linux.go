@@ -19,6 +19,7 @@ type Tree struct {
 	pidfd  int         // closed by Reap
 	slot   *slot       // the control group, or nil
 	search *treeSearch // the state of the search, or nil
+	kill   func()      // called first by Kill, or nil
 	own    bool        // the leader began a session, so all sessions of the tree are its own
 
 	mu       sync.Mutex // also held during a signal, so that no pid is reused
@@ -151,6 +152,9 @@ func (m *Members) add(group bool) {
 // Kill kills every process of the tree. A process may take a moment to end;
 // without control groups, an error reports that some are left.
 func (t *Tree) Kill() error {
+	if t.kill != nil {
+		t.kill()
+	}
 	if t.search != nil {
 		return t.l.walk.kill(t.search)
 	}

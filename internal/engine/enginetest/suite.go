@@ -316,7 +316,9 @@ func reportsSignals(t *testing.T, e engine.Engine) {
 			number int
 			full   string
 		}{{"SIGHUP", 1, "SIGHUP"}, {"term", 15, "SIGTERM"}, {"9", 9, "SIGKILL"}, {"USR1", 10, "SIGUSR1"}} {
-			spec := shell("echo ready; sleep 1000")
+			// One process: a shell that is starting another when the signal
+			// comes may die without it.
+			spec := shell("echo ready; exec sleep 1000")
 			spec.TTY = tty
 			s, log := start(t, e, spec)
 			log.Until(t, "output", func(e spool.Event) bool { return e.Kind == spool.KindOutput })

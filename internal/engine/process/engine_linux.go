@@ -15,6 +15,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/gopool"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/reactor"
@@ -35,9 +36,17 @@ type Engine struct {
 	pumps    sync.WaitGroup     // added to only while not closed
 	pool     gopool.Pool        // runs the pumps
 	spares   spare.Pool[*files] // pipes for processes without standard input
+
+	sandboxes *isolate.Sandboxes
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ interface {
+	engine.Engine
+	engine.Isolator
+} = (*Engine)(nil)
+
+// Isolates implements [engine.Isolator].
+func (*Engine) Isolates() {}
 
 const (
 	// forceCloseAfter is how long after a kill the streams may stay open.
@@ -60,7 +69,7 @@ func New(o Options) (*Engine, error) {
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}
-	e := &Engine{opts: o, launcher: launcher, null: null, forceAfter: forceCloseAfter, sessions: make(map[*session]struct{})}
+	e := &Engine{opts: o, launcher: launcher, null: null, forceAfter: forceCloseAfter, sessions: make(map[*session]struct{}), sandboxes: isolate.New(launcher)}
 	e.spares.Low, e.spares.High = o.Spares/2, o.Spares
 	e.spares.Make = func() (*files, error) { return preparePipes(null) }
 	e.spares.Discard = (*files).close
@@ -107,13 +116,23 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	e.pumps.Add(1) // from here on Close waits for this start
 	e.mu.Unlock()
 
-	s, err := e.start(&spec, launch.Command{
-		Path: program, Argv: argv, Env: env, Dir: spec.Cwd, TTY: spec.TTY != nil, Pids: bounds.Pids,
-	}, bounds, out)
+	c := launch.Command{Path: program, Argv: argv, Env: env, Dir: spec.Cwd, TTY: spec.TTY != nil, Pids: bounds.Pids}
+	var lease *isolate.Lease
+	if spec.Isolation != nil {
+		if lease, err = e.isolate(&spec, &c); err != nil {
+			e.pumps.Done()
+			return nil, err
+		}
+	}
+	s, err := e.start(&spec, c, bounds, out)
 	if err != nil {
+		if lease != nil {
+			lease.Release()
+		}
 		e.pumps.Done()
 		return nil, err
 	}
+	s.lease, s.isolation = lease, e.report(&spec, lease)
 	e.mu.Lock()
 	e.sessions[s] = struct{}{}
 	closed := e.closed
@@ -129,6 +148,9 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 		delete(e.sessions, s)
 		e.mu.Unlock()
 		s.tree.Release()
+		if s.lease != nil {
+			s.lease.Release()
+		}
 	})
 	return s, nil
 }
@@ -210,6 +232,7 @@ func (e *Engine) Close() error {
 	e.pumps.Wait()
 	e.pool.Wait()
 	e.spares.Close()
+	e.sandboxes.Close()
 	errs = append(errs, e.launcher.Close(), unix.Close(e.null))
 	return errors.Join(errs...)
 }

@@ -3,16 +3,24 @@
 package process
 
 import (
+	"os"
 	"testing"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+// TestMain is also the main function of the processes of sandboxes.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == isolate.Role {
+		os.Exit(isolate.Work(os.Args[2:]))
+	}
+	leaktest.Main(m)
+}
 
 // modes are the ways trees can be held on this machine.
 func modes(t *testing.T) []launch.TreeMode {

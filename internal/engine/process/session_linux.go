@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/reactor"
 )
@@ -24,6 +25,9 @@ type session struct {
 	limits spool.Limits
 	input  input
 	pump   *pump
+
+	lease     *isolate.Lease   // nil if the process is not isolated
+	isolation *spool.Isolation // what it is kept from; nil without a request
 
 	reactor reactor.Reactor // the pump's; a request wakes it
 	done    chan struct{}   // closed after the last append
@@ -41,6 +45,9 @@ type session struct {
 
 // Pid returns the process id of the leader.
 func (s *session) Pid() int { return s.tree.Pid() }
+
+// Isolation implements [engine.Isolated].
+func (s *session) Isolation() *spool.Isolation { return s.isolation }
 
 // Wait returns the outcome of the process, after its last event.
 func (s *session) Wait() spool.Outcome {

@@ -2,6 +2,7 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"syscall"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/limits"
 )
@@ -43,7 +45,15 @@ func checkSpec(spec *spool.Spec, env []string) error {
 func startError(program string, spec *spool.Spec, err error) error {
 	e := &spool.StartError{Reason: engine.StartOther}
 	var errno syscall.Errno
+	var step *isolate.StepError
 	switch {
+	case errors.As(err, &step):
+		e.Err = fmt.Errorf("enter the sandbox: %w", err)
+		if step.Step == "chdir" {
+			e.Reason, e.Err = engine.StartBadCwd, &fs.PathError{Op: "chdir", Path: spec.Cwd, Err: step.Err}
+			e.Hint = "the working directory must exist in the sandbox, which has a /tmp of its own"
+		}
+		return e
 	case errors.Is(err, launch.ErrNoPidsLimit):
 		e.Reason, e.Err = engine.StartUnsupported, err
 		e.Hint = "this machine has no control groups for the limit of processes; start without it"
@@ -70,6 +80,9 @@ func startError(program string, spec *spool.Spec, err error) error {
 			if unix.Access(resolvePath(spec.Cwd, program), unix.F_OK) == nil {
 				e.Hint = "the file exists, but the interpreter it names does not"
 			}
+		}
+		if isolate.Isolates(spec.Isolation) && isolate.Below("/tmp", resolvePath(spec.Cwd, program)) {
+			e.Hint = "the run has a /tmp of its own: use --writable /tmp, or another directory for the program"
 		}
 	case unix.EACCES, unix.EPERM:
 		e.Reason = engine.StartNotExecutable

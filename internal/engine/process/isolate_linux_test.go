@@ -1,0 +1,176 @@
+package process
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// isolations are those that this machine must have.
+func isolations() map[string]spool.Isolation {
+	return map[string]spool.Isolation{
+		"namespaces": {Profile: "no-network", Protected: []string{".git"}, Mechanism: "namespaces"},
+		"landlock":   {Profile: "no-network", Mechanism: "landlock", Waive: []string{"I", "S", "K", "T"}},
+	}
+}
+
+// needs skips a test of an isolation that this machine does not have, and fails it
+// in CI.
+func needs(t *testing.T, e *Engine, i spool.Isolation) {
+	t.Helper()
+	s, err := e.Start(t.Context(), spool.Spec{Argv: []string{"/bin/true"}, Cwd: t.TempDir(), Isolation: &i}, enginetest.NewLog())
+	if err == nil {
+		s.Wait()
+		return
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+}
+
+// isolating starts every run of an engine with an isolation.
+type isolating struct {
+	*Engine
+	isolation spool.Isolation
+	cwd       string
+}
+
+func (e *isolating) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (engine.Session, error) {
+	i := e.isolation
+	i.Writable = []string{"/tmp", e.cwd}
+	i.Protected = []string{filepath.Join(e.cwd, ".git")}
+	if i.Mechanism == "landlock" {
+		i.Protected = nil
+	}
+	if spec.Cwd == "" {
+		spec.Cwd = e.cwd
+	}
+	spec.Isolation = &i
+	return e.Engine.Start(ctx, spec, out)
+}
+
+// TestIsolatedConformance runs the suite of engines with isolated processes: their
+// output, input, signals, exit codes and ends are the same as without.
+func TestIsolatedConformance(t *testing.T) {
+	for name, i := range isolations() {
+		for _, mode := range modes(t) {
+			t.Run(name+"/"+string(mode), func(t *testing.T) {
+				needs(t, open(t, Options{Tree: mode}), i)
+				s := subject(Options{Tree: mode})
+				s.Open = func(t *testing.T) engine.Engine {
+					return &isolating{open(t, Options{Tree: mode}), i, t.TempDir()}
+				}
+				enginetest.Run(t, s)
+			})
+		}
+	}
+}
+
+// TestIsolatedKillLeavesNothing kills processes that fork, leave their session and
+// lose their parent, and waits for the end of every one of them.
+func TestIsolatedKillLeavesNothing(t *testing.T) {
+	for _, mode := range modes(t) {
+		t.Run(string(mode), func(t *testing.T) {
+			e := open(t, Options{Tree: mode})
+			i := isolations()["namespaces"]
+			needs(t, e, i)
+			for range 10 {
+				spec := shell(`for i in 1 2 3 4; do (setsid sh -c 'echo up; while :; do sleep 1000; done' &) ; done; sleep 1000`)
+				spec.Cwd, spec.Isolation = t.TempDir(), &i
+				s, log := start(t, e, spec)
+				log.Until(t, "four processes", func(spool.Event) bool { return strings.Count(string(log.Output(t, spool.Stdout)), "up") == 4 })
+				control(t, s, spool.Control{Op: spool.ControlKill})
+				// The run ends when no process has its streams open.
+				if got := enginetest.Wait(t, s); got.Signal != "SIGKILL" {
+					t.Errorf("outcome %v", got)
+				}
+				if n := log.Notices(t); slices.Contains(n, NoticeStreamsHeld) || slices.Contains(n, NoticeKillFailed) {
+					t.Errorf("notices %q", n)
+				}
+			}
+		})
+	}
+}
+
+// TestIsolatedRunsAreApart checks that a run can neither see nor signal another
+// run, even if both share a sandbox.
+func TestIsolatedRunsAreApart(t *testing.T) {
+	for _, mode := range modes(t) {
+		t.Run(string(mode), func(t *testing.T) {
+			e := open(t, Options{Tree: mode})
+			i := isolations()["namespaces"]
+			needs(t, e, i)
+			first := shell(`echo $$ > pid; echo up; sleep 1000 & wait`)
+			first.Cwd, first.Isolation = t.TempDir(), &i
+			a, log := start(t, e, first)
+			log.UntilOutput(t, spool.Stdout, "up")
+			second := shell(`pid=$(cat pid); ls -d /proc/[0-9]* | wc -l; kill -0 $pid && echo signalled; cat /proc/$pid/environ && echo seen; cat /proc/1/status`)
+			second.Cwd, second.Isolation = first.Cwd, &i
+			b, out := start(t, e, second)
+			enginetest.Wait(t, b)
+			text := string(out.Output(t, spool.Stdout))
+			if strings.Contains(text, "signalled") || strings.Contains(text, "seen") || strings.Contains(text, "Name:") {
+				t.Errorf("the second run said\n%s", text)
+			}
+			control(t, a, spool.Control{Op: spool.ControlKill})
+			enginetest.Wait(t, a)
+		})
+	}
+}
+
+// TestIsolationFollowsReplacedDirectories checks that a run sees the directory that
+// has the path now, not one that had it when the sandbox was made.
+func TestIsolationFollowsReplacedDirectories(t *testing.T) {
+	e := open(t, Options{})
+	i := isolations()["namespaces"]
+	needs(t, e, i)
+	dir := filepath.Join(t.TempDir(), "work")
+	for _, name := range []string{"first", "second"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		spec := shell("echo > " + name)
+		spec.Cwd, spec.Isolation = dir, &i
+		s, log := start(t, e, spec)
+		if got := enginetest.Wait(t, s); got.Code != 0 {
+			t.Fatalf("outcome %v:\n%s", got, log.Dump(t))
+		}
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkIsolatedStart starts a program in a sandbox and waits for it, beside a
+// plain start.
+func BenchmarkIsolatedStart(b *testing.B) {
+	for name, i := range map[string]*spool.Isolation{"plain": nil, "no-network": {Profile: "no-network"}, "read-only": {Profile: "read-only"}} {
+		b.Run(name, func(b *testing.B) {
+			e := open(b, Options{Spares: 8, Tree: launch.TreeAuto})
+			spec := spool.Spec{Argv: []string{"/bin/true"}, Cwd: b.TempDir(), Isolation: i}
+			run := func() {
+				s, err := e.Start(context.Background(), spec, enginetest.NewLog())
+				if err != nil {
+					b.Fatal(err)
+				}
+				s.Wait()
+			}
+			run()
+			for b.Loop() {
+				run()
+			}
+		})
+	}
+}

@@ -1,0 +1,77 @@
+//go:build amd64 || arm64
+
+package isolate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// enclosure starts programs behind a wall.
+type enclosure interface {
+	fork(path string, argv []string, attr *syscall.ProcAttr, pids int) (int, error)
+	kill()
+	close()
+	alive() bool
+}
+
+// enclose puts up a wall for runs with the policy.
+func (w wall) enclose(p *Policy) (enclosure, error) {
+	if w.mechanism == Landlock {
+		return newFence(p)
+	}
+	s, err := newSandbox(p, w.subuid, landlockABI())
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// fence is the wall without namespaces: Landlock and a filter.
+type fence struct {
+	rules *os.File
+	c     child
+	tmp   string
+}
+
+// fenceWritable is what every run behind a fence may write to.
+var fenceWritable = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts"}
+
+func newFence(p *Policy) (_ *fence, err error) {
+	f := &fence{}
+	if f.tmp, err = os.MkdirTemp("", "spool-tmp-"); err != nil {
+		return nil, fmt.Errorf("make a directory for temporary files: %w", err)
+	}
+	writable := append([]string{f.tmp}, fenceWritable...)
+	abi := landlockABI()
+	if abi < abiTruncate {
+		err = fmt.Errorf("the kernel has version %d of Landlock, and %d is needed", abi, abiTruncate)
+	} else {
+		f.rules, err = newRuleset(abi, append(writable, p.Writable...), nil)
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(f.tmp))
+	}
+	n := hostNetwork
+	if p.Need.Has(NoNetwork) {
+		n = emptyNetwork
+	}
+	f.c = child{join: none, dropCaps: true, ruleset: f.rules.Fd(), filter: program(newFilter(n))}
+	return f, nil
+}
+
+func (f *fence) fork(path string, argv []string, attr *syscall.ProcAttr, pids int) (int, error) {
+	c := f.c
+	return c.forkExec(path, argv, attr, pids)
+}
+
+func (f *fence) kill() {}
+
+func (f *fence) alive() bool { return true }
+
+func (f *fence) close() {
+	_ = f.rules.Close()
+	_ = os.RemoveAll(f.tmp)
+}

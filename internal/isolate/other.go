@@ -1,0 +1,64 @@
+//go:build !linux || !(amd64 || arm64)
+
+package isolate
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// Suite reports that the platform is not supported.
+func Suite(context.Context, []string, func(Result) error) error {
+	return fmt.Errorf("no isolation on this platform: %w", spool.ErrUnsupported)
+}
+
+// Role is the first argument of this program in a sandbox; there is none on this
+// platform.
+const Role = "isolate-role"
+
+// Work reports that the platform is not supported.
+func Work([]string) int {
+	fmt.Fprintln(os.Stderr, "spool: no isolation on this platform")
+	return 2
+}
+
+// Sandboxes isolates runs; there is no mechanism on this platform.
+type Sandboxes struct{}
+
+// New returns an isolation that refuses every request.
+func New(*launch.Launcher) *Sandboxes { return &Sandboxes{} }
+
+// Lease is the isolation of one run; there is none on this platform.
+type Lease struct{}
+
+// Prepare refuses every valid request.
+func (*Sandboxes) Prepare(request *spool.Isolation, cwd string, _ int, _ string) (*Lease, error) {
+	p, err := NewPolicy(request, cwd)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
+	}
+	return nil, &Refusal{Profile: p.Profile, Missing: p.Need, Causes: []Cause{{"spool", "no isolation on this platform"}}, Fixes: []string{"use Linux on amd64 or arm64"}}
+}
+
+// Close does nothing.
+func (*Sandboxes) Close() {}
+
+// Fork is never called.
+func (*Lease) Fork(string, []string, *syscall.ProcAttr) (int, error) { return 0, spool.ErrUnsupported }
+
+// Kill is never called.
+func (*Lease) Kill() {}
+
+// Isolation is never called.
+func (*Lease) Isolation() *spool.Isolation { return nil }
+
+// TempDir is never called.
+func (*Lease) TempDir() string { return "" }
+
+// Release is never called.
+func (*Lease) Release() {}

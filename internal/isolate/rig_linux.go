@@ -1,0 +1,271 @@
+//go:build amd64 || arm64
+
+package isolate
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// rig has everything that attempts are made on, and makes them.
+type rig struct {
+	dir     string
+	targets targets
+	victim  *exec.Cmd
+	closers []func() error
+}
+
+// rigProcesses is the limit of processes in a rig.
+const rigProcesses = 64
+
+func newRig() (r *rig, err error) {
+	r = &rig{}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	if r.dir, err = makeDir(); err != nil {
+		return nil, err
+	}
+	if r.dir, err = filepath.EvalSymlinks(r.dir); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(r.dir, 0o711); err != nil { // runs may be another user outside
+		return nil, err
+	}
+	r.targets = targets{Workspace: filepath.Join(r.dir, "workspace"), Outside: filepath.Join(r.dir, "outside"),
+		Socket: filepath.Join(r.dir, "socket"), Abstract: "spool-" + rand.Text(), Secret: rand.Text(), Processes: rigProcesses}
+	if err := r.reset(); err != nil {
+		return nil, err
+	}
+	for _, address := range []string{r.targets.Socket, "@" + r.targets.Abstract} {
+		l, err := net.Listen("unix", address)
+		if err != nil {
+			return nil, err
+		}
+		r.closers = append(r.closers, l.Close)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	r.closers = append(r.closers, l.Close)
+	r.targets.TCP = l.Addr().String()
+	u, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	echoed := make(chan struct{})
+	go func() {
+		defer close(echoed)
+		b := make([]byte, 16)
+		for {
+			n, from, err := u.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = u.WriteTo(b[:n], from) // an attempt that gets no reply failed
+		}
+	}()
+	r.closers = append(r.closers, func() error { err := u.Close(); <-echoed; return err })
+	r.targets.UDP = u.LocalAddr().String()
+	r.victim = exec.Command(self, Role, "attempt", "wait")
+	r.victim.Args[0] = "spool"
+	r.victim.Env = []string{"SECRET=" + r.targets.Secret}
+	if err := r.victim.Start(); err != nil {
+		return nil, fmt.Errorf("start a process to be attacked: %w", err)
+	}
+	r.targets.Victim = r.victim.Process.Pid
+	return r, nil
+}
+
+// makeDir makes the directory of a rig: not in /tmp if possible, because what is
+// in a private /tmp is out of reach of the attempts.
+func makeDir() (string, error) {
+	const pattern = "spool-isolate-"
+	if parent := cacheDir(); parent != "" {
+		if err := os.MkdirAll(parent, 0o700); err == nil {
+			if dir, err := os.MkdirTemp(parent, pattern); err == nil {
+				return dir, nil
+			}
+		}
+	}
+	return os.MkdirTemp("", pattern)
+}
+
+// asItWas reports whether the directory outside of the workspace is unchanged.
+func (r *rig) asItWas() bool {
+	entries, err := os.ReadDir(r.targets.Outside)
+	if err != nil || len(entries) != 2 {
+		return false
+	}
+	b, err := os.ReadFile(filepath.Join(r.targets.Outside, "file"))
+	return err == nil && string(b) == content
+}
+
+// content is that of every file in a rig.
+const content = "as it was\n"
+
+// reset makes the directories anew: an attempt may have changed them.
+func (r *rig) reset() error {
+	for _, dir := range []string{r.targets.Workspace, r.targets.Outside} {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{filepath.Join(r.targets.Workspace, ".git"), r.targets.Outside} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, file := range []string{filepath.Join(r.targets.Workspace, ".git", "config"), filepath.Join(r.targets.Outside, "file"), filepath.Join(r.targets.Outside, "second")} {
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rig) close() {
+	if r.victim != nil && r.victim.Process != nil {
+		_ = r.victim.Process.Kill()
+		_ = r.victim.Wait()
+	}
+	for _, c := range r.closers {
+		_ = c()
+	}
+	if r.dir != "" {
+		_ = os.RemoveAll(r.dir)
+	}
+}
+
+// survivorTime is how long a killed tree may take to end.
+const survivorTime = 5 * time.Second
+
+// forkFunc starts a program behind walls, as [syscall.ForkExec] does without.
+type forkFunc func(path string, argv []string, attr *syscall.ProcAttr) (int, error)
+
+// runOptions say behind what the attempts of a rig are made.
+type runOptions struct {
+	fork    forkFunc
+	kill    func()
+	pids    int    // limit of processes
+	wrapper string // command of another program that isolates
+	exe     string // path of this program, for the wrapper
+}
+
+// run makes the attempts behind walls and then kills the tree. It returns the
+// attempts and the user outside that made them.
+func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list []Attempt, uid int, err error) {
+	arg, err := json.Marshal(r.targets)
+	if err != nil {
+		return nil, 0, err
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, 0, err
+	}
+	defer out.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, 0, errors.Join(err, in.Close())
+	}
+	defer null.Close()
+	c := launch.Command{Path: self, Argv: []string{"spool", Role, "attempt", string(arg)}, Env: []string{}, Dir: r.targets.Workspace,
+		Files: []uintptr{null.Fd(), in.Fd(), in.Fd()}, Pids: o.pids, Fork: o.fork, Kill: o.kill}
+	if o.wrapper != "" {
+		c.Path, c.Argv = "/bin/sh", []string{"sh", "-c", "exec " + o.wrapper + ` "$@"`, "sh", o.exe, Role, "attempt", string(arg)}
+		c.Env = append(os.Environ(), "WORKSPACE="+r.targets.Workspace)
+	}
+	tree, err := l.Start(c)
+	_ = in.Close()
+	if err != nil {
+		return nil, 0, err
+	}
+	uid = ownerOf(tree.Pid())
+	stop := context.AfterFunc(ctx, func() { _ = tree.Kill() })
+	lines := bufio.NewScanner(out)
+	var said string // by a wrapper that failed
+	for lines.Scan() {
+		var a Attempt
+		if json.Unmarshal(lines.Bytes(), &a) != nil {
+			if o.wrapper == "" {
+				err = fmt.Errorf("the process that tries to escape said %q", lines.Text())
+			}
+			said = lines.Text()
+			continue
+		}
+		list = append(list, a)
+		if a.Guarantee == Kills {
+			break
+		}
+	}
+	stop()
+	killErr := o.end(tree)
+	gone := out.SetReadDeadline(time.Now().Add(survivorTime)) == nil && allGone(out)
+	killErr = errors.Join(killErr, tree.Kill())
+	_, reapErr := tree.Reap()
+	tree.Release()
+	if err = errors.Join(err, killErr, reapErr, ctx.Err()); err != nil {
+		return nil, 0, err
+	}
+	if n := len(list); n == 0 || list[n-1].Guarantee != Kills {
+		if said != "" {
+			return nil, 0, fmt.Errorf("it ended after %d attempts: %s", n, said)
+		}
+		return nil, 0, fmt.Errorf("the process that tries to escape ended after %d attempts", n)
+	}
+	if r.asItWas() {
+		for i, a := range list {
+			if a.Guarantee == Writes && a.Escaped && a.Name != "sysctl" { // in a private directory
+				list[i].Escaped, list[i].Errno = false, "no effect"
+			}
+		}
+	}
+	daemon := &list[len(list)-1]
+	if daemon.Escaped = !gone; gone {
+		daemon.Errno = "killed"
+	}
+	return list, uid, nil
+}
+
+// end kills the tree, or its first process if another program is to end the rest.
+func (o *runOptions) end(t *launch.Tree) error {
+	if o.wrapper != "" {
+		return endLeader(t)
+	}
+	return t.Kill()
+}
+
+// allGone waits until no process has the pipe open.
+func allGone(out *os.File) bool {
+	_, err := io.Copy(io.Discard, out)
+	return err == nil
+}
+
+// ownerOf returns the user of a process outside of its namespaces, zero if that
+// is unknown.
+func ownerOf(pid int) int {
+	var st unix.Stat_t
+	if err := unix.Stat("/proc/"+strconv.Itoa(pid), &st); err != nil {
+		return 0
+	}
+	return int(st.Uid)
+}

@@ -1,0 +1,400 @@
+//go:build amd64 || arm64
+
+package isolate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// self is this program, also after its file was replaced by a newer one.
+const self = "/proc/self/exe"
+
+// sandbox is a set of namespaces with a first process in it. Programs that are
+// started in it cost about as much as outside.
+type sandbox struct {
+	pid     int // of the first process
+	pidfd   int
+	control int // socket; closing it ends the sandbox
+	ruleset *os.File
+	filter  *unix.SockFprog
+	flags   uintptr // the namespaces
+	own     bool    // runs are the user 0 of the namespaces
+	held    []*placeholder
+}
+
+// setupTime bounds how long a sandbox may take to be made.
+const setupTime = 20 * time.Second
+
+// initEnv is the environment of the first process.
+var initEnv = []string{"GOMAXPROCS=1", "GOGC=off"}
+
+// newSandbox makes a sandbox for runs with the policy.
+func newSandbox(p *Policy, subuid bool, landlock int) (_ *sandbox, err error) {
+	s := &sandbox{pidfd: -1, control: -1, own: subuid}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	own := p.Need.Has(NoNetwork)
+	s.flags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
+	n := hostNetwork
+	if own {
+		s.flags |= unix.CLONE_NEWNET
+		n = ownNetwork
+	}
+	s.filter = program(newFilter(n))
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make a socket: %w", err)
+	}
+	s.control = pair[0]
+	defer unix.Close(pair[1])
+	timeout := unix.NsecToTimeval(int64(setupTime))
+	if err := unix.SetsockoptTimeval(s.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		return nil, err
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(null)
+	c := &child{join: none, ruleset: none, ambient: true, setsid: true,
+		files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(pair[1])}}
+	c.clone.flags = uint64(s.flags)
+	if err := c.program(self, []string{"spool", Role, "init"}, initEnv, "/"); err != nil {
+		return nil, err
+	}
+	if s.pid, err = c.start(); err != nil {
+		return nil, err
+	}
+	if s.pidfd, err = unix.PidfdOpen(s.pid, 0); err != nil {
+		return nil, fmt.Errorf("open the first process of a sandbox: %w", err)
+	}
+	if err := s.await(); err != nil {
+		return nil, err
+	}
+	if err := s.writeMaps(subuid); err != nil {
+		return nil, err
+	}
+	l := &layout{Own: subuid, Network: own, Tmp: true, Landlock: landlock}
+	if err := s.plan(p, l); err != nil {
+		return nil, err
+	}
+	fds, err := l.trees(s.pid, subuid)
+	defer func() {
+		for _, fd := range fds {
+			_ = unix.Close(fd)
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	if err := sendLayout(s.control, l, fds); err != nil {
+		return nil, fmt.Errorf("describe the sandbox: %w", err)
+	}
+	return s, s.await()
+}
+
+// await reads an answer of the first process.
+func (s *sandbox) await() error {
+	var a answer
+	fds, err := receive(s.control, &a)
+	for i, fd := range fds {
+		if i == 0 && s.ruleset == nil {
+			s.ruleset = os.NewFile(uintptr(fd), "ruleset")
+		} else {
+			_ = unix.Close(fd)
+		}
+	}
+	switch {
+	case errors.Is(err, unix.EAGAIN):
+		return fmt.Errorf("the sandbox was not ready after %v", setupTime)
+	case err != nil:
+		return fmt.Errorf("hear of the sandbox: %w", err)
+	case a.Errno != 0:
+		return &StepError{a.Call, syscall.Errno(a.Errno)}
+	case a.Call != "":
+		return fmt.Errorf("%s: %s", a.Call, a.Text)
+	}
+	return nil
+}
+
+// The users of a sandbox that root makes: none of them owns a file.
+const (
+	firstSubuid = 0x5b01_0000
+	subuids     = 65536
+)
+
+// writeMaps says which users there are in the namespaces.
+func (s *sandbox) writeMaps(subuid bool) error {
+	dir := "/proc/" + strconv.Itoa(s.pid) + "/"
+	uid, gid := os.Geteuid(), os.Getegid()
+	uids, gids := fmt.Sprintf("%d %d 1", uid, uid), fmt.Sprintf("%d %d 1", gid, gid)
+	if subuid {
+		uids = fmt.Sprintf("0 %d %d", firstSubuid, subuids)
+		gids = uids
+	} else if err := os.WriteFile(dir+"setgroups", []byte("deny"), 0); err != nil {
+		return try(err, "write setgroups")
+	}
+	if err := os.WriteFile(dir+"gid_map", []byte(gids), 0); err != nil {
+		return try(err, "write gid_map")
+	}
+	return try(os.WriteFile(dir+"uid_map", []byte(uids), 0), "write uid_map")
+}
+
+// plan fills in the mounts of a sandbox.
+func (s *sandbox) plan(p *Policy, l *layout) error {
+	kinds := make(map[string]string)
+	if Below("/tmp", p.Cwd) || Below("/var/tmp", p.Cwd) {
+		kinds[p.Cwd] = mountReadable
+	}
+	for _, path := range p.Writable {
+		kinds[path] = mountWritable
+		if path == "/tmp" {
+			l.Tmp = false
+		}
+	}
+	for _, path := range p.Protected {
+		// A directory between the two could be renamed, and another put in
+		// its place: a mount cannot.
+		for dir := filepath.Dir(path); !slices.Contains(p.Writable, dir) && dir != "/"; dir = filepath.Dir(dir) {
+			if kinds[dir] == "" {
+				kinds[dir] = mountWritable
+			}
+		}
+		kinds[path] = mountReadable
+		h, err := hold(path)
+		if err != nil {
+			return err
+		}
+		if h != nil {
+			s.held = append(s.held, h)
+		}
+	}
+	for _, path := range p.Hidden {
+		kinds[path] = mountHidden
+	}
+	for path, kind := range kinds {
+		l.Mounts = append(l.Mounts, mount{Path: path, Kind: kind})
+	}
+	slices.SortFunc(l.Mounts, func(a, b mount) int { return strings.Compare(a.Path, b.Path) })
+	return nil
+}
+
+// placeholder is a directory that protects a path which does not exist. Every
+// sandbox that relies on it has a shared lock on it, and the last one removes it:
+// where it is removed, a mount on it goes, too.
+type placeholder struct {
+	path string
+	lock *os.File
+	made []string // the directories that were made for it, outermost first
+}
+
+// hold makes a protected path exist, and stay while it is empty.
+func hold(path string) (*placeholder, error) {
+	for {
+		h := &placeholder{path: path}
+		for dir := path; ; dir = filepath.Dir(dir) {
+			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+				break
+			}
+			h.made = append([]string{dir}, h.made...)
+		}
+		for _, dir := range h.made {
+			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+				return nil, fmt.Errorf("make the protected path %s: %w", path, err)
+			}
+		}
+		fi, err := os.Lstat(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // another sandbox has removed it meanwhile
+		}
+		if err != nil || !fi.IsDir() {
+			return nil, err
+		}
+		if h.lock, err = os.Open(path); err != nil {
+			if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
+				return nil, nil // not one of ours
+			}
+			return nil, err
+		}
+		if err := unix.Flock(int(h.lock.Fd()), unix.LOCK_SH); err != nil {
+			return nil, errors.Join(fmt.Errorf("lock the protected path %s: %w", path, err), h.lock.Close())
+		}
+		now, err := os.Lstat(path)
+		if locked, serr := h.lock.Stat(); err == nil && serr == nil && os.SameFile(now, locked) {
+			return h, nil
+		}
+		_ = h.lock.Close()
+	}
+}
+
+// release removes what was made, unless another sandbox or someone else uses it.
+func (h *placeholder) release() {
+	if len(h.made) > 0 && unix.Flock(int(h.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		for _, dir := range slices.Backward(h.made) {
+			_ = os.Remove(dir)
+		}
+	}
+	_ = h.lock.Close()
+}
+
+func sendLayout(control int, l *layout, fds []int) error {
+	if len(fds) == 0 {
+		return send(control, l)
+	}
+	return sendFDs(control, l, fds)
+}
+
+// program sets what the child executes.
+func (c *child) program(path string, argv, env []string, dir string) (err error) {
+	if c.path, err = cString(path); err != nil {
+		return err
+	}
+	if dir != "" {
+		if c.dir, err = cString(dir); err != nil {
+			return err
+		}
+	}
+	args, err := syscall.SlicePtrFromStrings(argv)
+	if err != nil {
+		return err
+	}
+	vars, err := syscall.SlicePtrFromStrings(env)
+	if err != nil {
+		return err
+	}
+	c.argv, c.envv = &args[0], &vars[0]
+	return nil
+}
+
+// softNofile is the limit of open files that programs start with. The runtime
+// raises it for this process, and only the standard library knows what it was.
+var softNofile = sync.OnceValue(func() *unix.Rlimit {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
+		return nil
+	}
+	out, err := exec.Command("/bin/sh", "-c", "ulimit -Sn").Output()
+	if err != nil {
+		return nil
+	}
+	if n, err := strconv.ParseUint(strings.TrimSpace(string(out)), 10, 64); err == nil {
+		l.Cur = n
+	}
+	return &l
+})
+
+// fork starts a program in the sandbox, as [syscall.ForkExec] does outside. It is a
+// child of this process. A limit of processes of zero is none.
+func (s *sandbox) fork(path string, argv []string, attr *syscall.ProcAttr, pids int) (int, error) {
+	c := &child{join: uintptr(s.pidfd), joinFlags: s.flags, setUser: s.own, dropCaps: true, ruleset: none, filter: s.filter}
+	if s.ruleset != nil {
+		c.ruleset = s.ruleset.Fd()
+	}
+	if s.own {
+		for _, fd := range attr.Files {
+			if err := give(int(fd)); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return c.forkExec(path, argv, attr, pids)
+}
+
+// terminals is the major number of the terminals in /dev/pts.
+const terminals = 136
+
+// give makes the user of a sandbox the owner of a pipe or terminal, which it can
+// then open again, as /dev/stdout.
+func give(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("stat descriptor %d: %w", fd, err)
+	}
+	kind := st.Mode & unix.S_IFMT
+	if st.Uid == firstSubuid || kind != unix.S_IFIFO && (kind != unix.S_IFCHR || unix.Major(st.Rdev) != terminals) {
+		return nil
+	}
+	if err := unix.Fchown(fd, firstSubuid, firstSubuid); err != nil {
+		return fmt.Errorf("give descriptor %d to the sandbox: %w", fd, err)
+	}
+	return nil
+}
+
+// forkExec completes a child from the attributes of a start and starts it.
+func (c *child) forkExec(path string, argv []string, attr *syscall.ProcAttr, pids int) (int, error) {
+	c.files, c.nofile = attr.Files, softNofile()
+	if pids > 0 {
+		c.nproc = &unix.Rlimit{Cur: uint64(pids), Max: uint64(pids)}
+	}
+	if sys := attr.Sys; sys != nil {
+		c.setsid, c.setctty = sys.Setsid, sys.Setctty
+		if sys.UseCgroupFD {
+			c.clone.flags |= unix.CLONE_INTO_CGROUP
+			c.clone.cgroup = uint64(sys.CgroupFD)
+		}
+	}
+	if err := c.program(path, argv, attr.Env, attr.Dir); err != nil {
+		return 0, err
+	}
+	pid, err := c.start()
+	if err == nil && attr.Sys != nil && attr.Sys.PidFD != nil {
+		if *attr.Sys.PidFD, err = unix.PidfdOpen(pid, 0); err != nil {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			reap(pid)
+			return 0, fmt.Errorf("open pidfd: %w", err)
+		}
+	}
+	return pid, err
+}
+
+// kill ends every process in the sandbox.
+func (s *sandbox) kill() {
+	if s.pidfd >= 0 {
+		_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0) // or it has ended
+	}
+}
+
+// alive reports whether programs can be started in the sandbox.
+func (s *sandbox) alive() bool {
+	fds := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n == 0
+}
+
+// close ends the sandbox and every process in it.
+func (s *sandbox) close() {
+	s.kill()
+	if s.pid > 0 {
+		if s.pidfd < 0 {
+			_ = unix.Kill(s.pid, unix.SIGKILL)
+		}
+		reap(s.pid)
+	}
+	for _, fd := range []int{s.pidfd, s.control} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+	if s.ruleset != nil {
+		_ = s.ruleset.Close()
+	}
+	for _, h := range s.held {
+		h.release()
+	}
+	s.pid, s.pidfd, s.control, s.ruleset, s.held = 0, -1, -1, nil, nil
+}

@@ -1,0 +1,388 @@
+//go:build amd64 || arm64
+
+package isolate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// Sandboxes isolates the runs of an engine. Runs with the same isolation and paths
+// share a sandbox, where each of them is kept from the others: so a start costs
+// about what it costs without isolation. A sandbox stays for a moment after its
+// last run.
+type Sandboxes struct {
+	launcher *launch.Launcher
+
+	mu     sync.Mutex
+	proofs map[wall]*proof
+	shared map[string]*shared
+	closed bool
+}
+
+// shared is a sandbox of several runs, one after the other or at once.
+type shared struct {
+	enclosure
+	key   string
+	users int
+	timer *time.Timer // ends it; set while it has no users
+}
+
+// The time that a sandbox without runs stays, and how many may.
+const (
+	idleTime = 30 * time.Second
+	maxIdle  = 8
+)
+
+// New returns an isolation for the runs that a launcher starts. The caller must
+// close it before the launcher.
+func New(l *launch.Launcher) *Sandboxes {
+	return &Sandboxes{launcher: l, proofs: make(map[wall]*proof), shared: make(map[string]*shared)}
+}
+
+// Lease is the isolation of one run.
+type Lease struct {
+	owner  *Sandboxes
+	wall   wall
+	in     enclosure
+	shared *shared // nil if the sandbox is this run's alone
+	report *spool.Isolation
+	nproc  int
+	once   sync.Once
+}
+
+// Prepare finds the mechanism for a request and prepares it for a run with a
+// limit of processes in a working directory. Runs of different tenants never
+// share a sandbox. The error is a [*Refusal] if there is no such mechanism.
+func (m *Sandboxes) Prepare(request *spool.Isolation, cwd string, pids int, tenant string) (*Lease, error) {
+	p, err := NewPolicy(request, cwd)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
+	}
+	if err := p.resolve(); err != nil {
+		return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
+	}
+	r := &Refusal{Profile: p.Profile, Missing: p.Need}
+	var fix string
+	for _, w := range walls() {
+		if p.Mechanism != "" && p.Mechanism != w.mechanism {
+			continue
+		}
+		proof := m.proof(w)
+		if proof.Err == nil {
+			if missing, why := w.missing(p, proof); len(missing) > 0 {
+				r.add(w.mechanism, missing, why)
+				continue
+			}
+			l, err := m.lease(w, p, pids, tenant)
+			if err == nil {
+				l.report = p.Report(request, w.mechanism, w.has(p, proof))
+				return l, nil
+			}
+			proof.Err = err
+			m.forget(w)
+		}
+		r.add(w.mechanism, p.Need, proof.Err.Error())
+		if w.mechanism == Namespaces && fix == "" {
+			fix = namespaceFix(proof.Err)
+		}
+	}
+	r.complete(p, fix)
+	return nil, r
+}
+
+// resolve follows the symbolic links in the paths: what a link leads to later is
+// another path.
+func (p *Policy) resolve() (err error) {
+	if p.Cwd, err = filepath.EvalSymlinks(p.Cwd); err != nil {
+		return fmt.Errorf("working directory: %w", err)
+	}
+	for i, path := range p.Writable {
+		if p.Writable[i], err = filepath.EvalSymlinks(path); err != nil {
+			return fmt.Errorf("writable path: %w", err)
+		}
+		if fi, err := os.Stat(path); err == nil && !fi.IsDir() {
+			return fmt.Errorf("writable path %s: not a directory", path)
+		}
+		for _, dir := range []string{"/", "/proc", "/sys", "/dev"} {
+			if p.Writable[i] == dir {
+				return fmt.Errorf("%s cannot be writable in an isolated run", dir)
+			}
+		}
+	}
+	for _, list := range [][]string{p.Protected, p.Hidden, p.Readable} {
+		for i, path := range list {
+			resolved, err := filepath.EvalSymlinks(path)
+			switch {
+			case err == nil:
+				list[i] = resolved
+			case errors.Is(err, fs.ErrNotExist): // its directory may be behind a link
+				if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+					list[i] = filepath.Join(dir, filepath.Base(path))
+				}
+			default:
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// has returns what a run with the policy has behind the wall.
+func (w wall) has(p *Policy, proof *proof) Set {
+	has := proof.Has
+	if !p.Need.Has(NoNetwork) { // it was not asked for, so it is not there
+		has = has.Without(NewSet(NoNetwork))
+	}
+	if w.mechanism == Landlock && len(p.Protected) == 0 && p.Profile.Guarantees().Has(Protects) {
+		has = has.With(Protects) // there is nothing to protect
+	}
+	return has
+}
+
+// missing returns what a policy needs and the wall does not give, and why.
+func (w wall) missing(p *Policy, proof *proof) (Set, string) {
+	missing := p.Need.Without(w.has(p, proof))
+	var why []string
+	if w.mechanism == Landlock && len(p.Hidden) > 0 {
+		missing = missing.With(Reads)
+		why = append(why, "it cannot hide a path below one that can be read")
+	}
+	for i, g := range missing {
+		text := w.why(g, proof)
+		same := []string{string(g)}
+		for _, other := range missing[i+1:] {
+			if w.why(other, proof) == text {
+				same = append(same, string(other))
+			}
+		}
+		if text != "" && !slices.ContainsFunc(missing[:i], func(earlier Guarantee) bool { return w.why(earlier, proof) == text }) {
+			why = append(why, fmt.Sprintf("%s: %s", strings.Join(same, ", "), text))
+		}
+	}
+	return missing, strings.Join(why, "; ")
+}
+
+// why says why the wall does not give a guarantee.
+func (w wall) why(g Guarantee, proof *proof) string {
+	if g == Protects && w.mechanism == Landlock {
+		return "it cannot protect a path below a writable one"
+	}
+	return proof.Why[g]
+}
+
+func (r *Refusal) add(mechanism string, missing Set, why string) {
+	if len(missing) < len(r.Missing) {
+		r.Missing = missing
+	}
+	for _, c := range r.Causes {
+		if c.Mechanism == mechanism {
+			return // of a better variant
+		}
+	}
+	r.Causes = append(r.Causes, Cause{mechanism, why})
+}
+
+// complete adds the ways out.
+func (r *Refusal) complete(p *Policy, fix string) {
+	if fix != "" {
+		r.Fixes = append(r.Fixes, fix)
+	}
+	if p.Mechanism != "" {
+		r.Fixes = append(r.Fixes, "let Spool choose the mechanism")
+	}
+	for i := len(Profiles) - 1; i >= 0; i-- {
+		weaker := Profiles[i]
+		if weaker != p.Profile && len(weaker.Guarantees().Without(p.Profile.Guarantees())) == 0 && len(r.Missing.Without(weaker.Guarantees())) == len(r.Missing) {
+			r.Fixes = append(r.Fixes, fmt.Sprintf("use profile %q", weaker))
+			break
+		}
+	}
+	if waivable := r.Missing.Without(NewSet(Proxied)); len(waivable) == len(r.Missing) && len(waivable) < len(p.Need) {
+		r.Fixes = append(r.Fixes, "accept the run without with "+waivers(r.Missing))
+	}
+	if len(r.Fixes) == 0 {
+		r.Fixes = append(r.Fixes, "\"spool doctor isolation\" shows what this machine offers")
+	}
+}
+
+// proof returns what a wall gives on this machine. The first call tests it.
+func (m *Sandboxes) proof(w wall) *proof {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.proofs[w]
+	if p == nil {
+		p = prove(m.launcher, w)
+		m.proofs[w] = p
+	}
+	copied := *p
+	return &copied
+}
+
+// forget has the next start test a wall again.
+func (m *Sandboxes) forget(w wall) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.proofs, w)
+}
+
+// lease puts a run behind a wall.
+func (m *Sandboxes) lease(w wall, p *Policy, pids int, tenant string) (*Lease, error) {
+	l := &Lease{owner: m, wall: w}
+	g := m.launcher.Guarantees()
+	if !g.Pids {
+		l.nproc = pids
+	}
+	// Runs that share a sandbox are kept apart by Landlock, and each is killed
+	// by its control group.
+	if w.mechanism != Namespaces || g.Kill != launch.KillCgroup || !g.Pids || landlockABI() < abiScopes {
+		in, err := w.enclose(p)
+		l.in = in
+		return l, err
+	}
+	key, err := w.key(p, tenant)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, spool.ErrClosed
+	}
+	s := m.shared[key]
+	if s != nil && !s.alive() { // its first process was killed from outside
+		m.drop(s)
+		s = nil
+	}
+	if s == nil {
+		in, err := w.enclose(p)
+		if err != nil {
+			return nil, err
+		}
+		s = &shared{enclosure: in, key: key}
+		// The key of a path that was made for the sandbox is another now.
+		if key, err = w.key(p, tenant); err != nil {
+			in.close()
+			return nil, err
+		}
+		s.key = key
+		m.shared[key] = s
+	}
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
+	}
+	s.users++
+	l.in, l.shared = s, s
+	return l, nil
+}
+
+// key is equal for runs that may share a sandbox. A path that was replaced has
+// another key.
+func (w wall) key(p *Policy, tenant string) (string, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q %s %t %q", tenant, w.name(), p.Need.Has(NoNetwork), p.Cwd)
+	for i, list := range [][]string{p.Writable, p.Protected, p.Hidden} {
+		for _, path := range list {
+			var st unix.Stat_t
+			if err := unix.Lstat(path, &st); err != nil && !errors.Is(err, unix.ENOENT) {
+				return "", fmt.Errorf("stat %s: %w", path, err)
+			}
+			fmt.Fprintf(&b, " %d %q %d %d", i, path, st.Dev, st.Ino)
+		}
+	}
+	return b.String(), nil
+}
+
+// drop ends a sandbox. The caller holds m.mu.
+func (m *Sandboxes) drop(s *shared) {
+	if m.shared[s.key] == s {
+		delete(m.shared, s.key)
+	}
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
+	}
+	s.enclosure.close()
+}
+
+// Fork starts the program of the run, in place of [syscall.ForkExec].
+func (l *Lease) Fork(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+	return l.in.fork(path, argv, attr, l.nproc)
+}
+
+// Kill ends what a kill of the run's tree might leave.
+func (l *Lease) Kill() {
+	if l.shared == nil {
+		l.in.kill()
+	}
+}
+
+// Isolation returns what the run has, for [spool.Info].
+func (l *Lease) Isolation() *spool.Isolation { return l.report }
+
+// TempDir returns a directory for temporary files that the run can write to.
+func (l *Lease) TempDir() string {
+	if f, ok := l.in.(*fence); ok {
+		return f.tmp
+	}
+	return "/tmp"
+}
+
+// Release ends the isolation of a run, after its end. Processes that the run left
+// behind in a sandbox of its own end with it.
+func (l *Lease) Release() {
+	l.once.Do(func() {
+		if l.shared == nil {
+			l.in.close()
+			return
+		}
+		m := l.owner
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		s := l.shared
+		if s.users--; s.users > 0 || m.closed {
+			return
+		}
+		idle := 0
+		for _, other := range m.shared {
+			if other.users == 0 {
+				idle++
+			}
+		}
+		if m.shared[s.key] != s || idle > maxIdle {
+			m.drop(s)
+			return
+		}
+		s.timer = time.AfterFunc(idleTime, func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if s.users == 0 && m.shared[s.key] == s {
+				m.drop(s)
+			}
+		})
+	})
+}
+
+// Close ends all sandboxes, and with them what is left in them.
+func (m *Sandboxes) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	for _, s := range m.shared {
+		m.drop(s)
+	}
+}

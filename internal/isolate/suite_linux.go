@@ -1,0 +1,122 @@
+//go:build amd64 || arm64
+
+package isolate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// Suite makes the attempts without isolation, in each profile, and in each command
+// of against: a shell command that the program which makes the attempts is
+// appended to, with the directory that may be written to in $WORKSPACE. It calls
+// each with every result.
+func Suite(ctx context.Context, against []string, each func(Result) error) (err error) {
+	l, err := launch.New(launch.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	m := New(l)
+	defer m.Close()
+	r, err := newRig()
+	if err != nil {
+		return fmt.Errorf("prepare the attempts: %w", err)
+	}
+	defer r.close()
+	plain := Result{Name: string(None)}
+	if plain.Attempts, _, err = r.run(ctx, l, runOptions{}); err != nil {
+		return fmt.Errorf("make the attempts without isolation: %w", err)
+	}
+	if err := each(plain); err != nil {
+		return err
+	}
+	for _, profile := range Profiles {
+		result, err := m.attempt(ctx, r, profile)
+		if err != nil {
+			return fmt.Errorf("make the attempts in profile %s: %w", profile, err)
+		}
+		if err := each(result); err != nil {
+			return err
+		}
+	}
+	for _, command := range against {
+		result, err := r.against(ctx, l, command)
+		if err != nil {
+			return fmt.Errorf("make the attempts in %q: %w", command, err)
+		}
+		if err := each(result); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attempt makes the attempts in a profile. Those against guarantees that the profile
+// does not have are left out.
+func (m *Sandboxes) attempt(ctx context.Context, r *rig, profile Profile) (Result, error) {
+	result := Result{Name: string(profile)}
+	if err := r.reset(); err != nil {
+		return result, err
+	}
+	request := &spool.Isolation{Profile: string(profile)}
+	if profile.Guarantees().Has(Protects) {
+		request.Protected = []string{".git", ".missing"}
+	}
+	lease, err := m.Prepare(request, r.targets.Workspace, rigProcesses, "")
+	if err != nil {
+		var refusal *Refusal
+		if errors.As(err, &refusal) {
+			result.Refused, result.Fix = refusal.Error(), refusal.Hint()
+			return result, nil
+		}
+		return result, err
+	}
+	defer lease.Release()
+	result.Mechanism = lease.Isolation().Mechanism
+	o := runOptions{fork: lease.Fork, kill: lease.Kill}
+	if m.launcher.Guarantees().Pids {
+		o.pids = rigProcesses
+	}
+	list, _, err := r.run(ctx, m.launcher, o)
+	for _, a := range list {
+		if profile.Guarantees().Has(a.Guarantee) {
+			result.Attempts = append(result.Attempts, a)
+		}
+	}
+	return result, err
+}
+
+// against makes the attempts in another program's isolation.
+func (r *rig) against(ctx context.Context, l *launch.Launcher, command string) (Result, error) {
+	result := Result{Name: command}
+	if err := r.reset(); err != nil {
+		return result, err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return result, err
+	}
+	result.Attempts, _, err = r.run(ctx, l, runOptions{wrapper: command, exe: exe})
+	if err != nil {
+		result.Refused, err = err.Error(), ctx.Err()
+	}
+	return result, err
+}
+
+// endLeader kills only the first process of a tree, as another program's user
+// would.
+func endLeader(t *launch.Tree) error {
+	if err := unix.Kill(t.Pid(), unix.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}

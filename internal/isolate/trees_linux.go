@@ -1,0 +1,105 @@
+//go:build amd64 || arm64
+
+package isolate
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/fdpass"
+)
+
+func sendFDs(control int, l *layout, fds []int) error {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	return fdpass.Send(control, b, fds...)
+}
+
+// trees opens the mounts of a sandbox whose users are not those of the machine: in
+// each, the files of root belong to the sandbox's user 0. Only root outside can
+// make them. Without subuid there are none, and the first process opens them.
+func (l *layout) trees(pid int, subuid bool) (fds []int, err error) {
+	if !subuid {
+		return nil, nil
+	}
+	users, err := unix.Open(fmt.Sprintf("/proc/%d/ns/user", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the users of the sandbox: %w", err)
+	}
+	defer unix.Close(users)
+	mapped := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(users)}
+	ro := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID}
+	points, err := mountPoints()
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range points {
+		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.O_CLOEXEC)
+		if err != nil {
+			if path == "/" {
+				return fds, try(err, "open_tree(/)")
+			}
+			continue // it is hidden, or gone
+		}
+		fds = append(fds, fd)
+		l.Paths = append(l.Paths, path)
+		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &mapped); err != nil && path == "/" {
+			return fds, try(err, "mount_setattr(MOUNT_ATTR_IDMAP on /)")
+		}
+		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &ro); err != nil {
+			return fds, try(err, "mount_setattr(%s)", path)
+		}
+		if len(fds) > maxTrees/2 {
+			return fds, fmt.Errorf("this machine has more than %d mounts", maxTrees/2)
+		}
+	}
+	for i, m := range l.Mounts {
+		if m.Kind == mountHidden {
+			continue
+		}
+		fd, err := openTree(m.Path, 0)
+		if err != nil {
+			return fds, err
+		}
+		fds = append(fds, fd)
+		l.Mounts[i].Tree = len(fds)
+		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &mapped); err != nil {
+			return fds, try(err, "mount_setattr(MOUNT_ATTR_IDMAP on %s)", m.Path)
+		}
+		if len(fds) > maxTrees {
+			return fds, fmt.Errorf("the isolation has more than %d paths", maxTrees/2)
+		}
+	}
+	l.Trees = len(fds)
+	return fds, nil
+}
+
+// mountPoints lists what is mounted, but for what a sandbox has of its own.
+func mountPoints() ([]string, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	list := []string{"/"}
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		path := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(f[4])
+		own := path == "/"
+		for _, dir := range []string{"/proc", "/sys", "/dev", "/tmp", "/var/tmp"} {
+			own = own || Below(dir, path)
+		}
+		if !own {
+			list = append(list, path)
+		}
+	}
+	return list, nil
+}
