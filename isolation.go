@@ -45,6 +45,9 @@ type Isolation struct {
 	Readable []string `json:"readable,omitempty"`
 	// Hidden are paths that the run can neither read nor write.
 	Hidden []string `json:"hidden,omitempty"`
+	// HostTmp leaves /tmp and /var/tmp as they are on the machine: read-only
+	// where they are not writable. Otherwise the run has empty ones of its own.
+	HostTmp bool `json:"host_tmp,omitempty"`
 	// Hosts are the names that NP allows, such as example.org or
 	// *.example.org.
 	Hosts []string `json:"hosts,omitempty"`

@@ -26,6 +26,7 @@ type Policy struct {
 	Protected []string // below writable paths
 	Readable  []string // only meaningful with Reads
 	Hidden    []string
+	HostTmp   bool // /tmp is that of the machine
 	Hosts     []string
 	Mechanism string // the only one to use; empty for any
 	Cwd       string
@@ -42,7 +43,7 @@ func NewPolicy(i *spool.Isolation, cwd string) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{Profile: profile, Hosts: i.Hosts, Mechanism: i.Mechanism, Cwd: filepath.Clean(cwd)}
+	p := &Policy{Profile: profile, HostTmp: i.HostTmp, Hosts: i.Hosts, Mechanism: i.Mechanism, Cwd: filepath.Clean(cwd)}
 	if !filepath.IsAbs(cwd) {
 		return nil, fmt.Errorf("isolation needs an absolute working directory, not %q", cwd)
 	}

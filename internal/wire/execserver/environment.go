@@ -156,12 +156,14 @@ func (e environment) info() environmentInfo {
 		TemporaryDirectories: uris(e.tempDirs),
 		TempDir:              fileuri.Format(e.tempDir),
 		Capabilities: capabilities{
-			FSWatchMissing:        runtime.GOOS == "linux",
-			CapabilityDiscoveryV2: true,
-			EnvironmentConfigRead: true,
-			HTTPHeaderEnvVars:     true,
-			FileWriteStreaming:    true,
-			ShellSnapshotV2:       true,
+			CapabilityDiscoverySandbox: runtime.GOOS == "linux",
+			FSWatchMissing:             runtime.GOOS == "linux",
+			CapabilityDiscoveryV2:      true,
+			EnvironmentConfigRead:      true,
+			HTTPHeaderEnvVars:          true,
+			SandboxedFileStreaming:     runtime.GOOS == "linux",
+			FileWriteStreaming:         true,
+			ShellSnapshotV2:            true,
 		},
 	}
 	if runtime.GOOS == "darwin" {

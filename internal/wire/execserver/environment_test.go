@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -51,9 +52,14 @@ func TestEnvironmentInfo(t *testing.T) {
 			t.Errorf("%s is not advertised", name)
 		}
 	}
-	for _, name := range []string{"networkProxyLaunch", "credentialMasking", "sandboxedFileStreaming"} {
+	for _, name := range []string{"networkProxyLaunch", "credentialMasking"} {
 		if capabilities[name] != false {
 			t.Errorf("%s is advertised", name)
+		}
+	}
+	for _, name := range []string{"sandboxedFileStreaming", "capabilityDiscoverySandbox"} { // nothing enforces them elsewhere
+		if want := runtime.GOOS == "linux"; capabilities[name] != want {
+			t.Errorf("%s is advertised: %v, want %v", name, capabilities[name], want)
 		}
 	}
 }

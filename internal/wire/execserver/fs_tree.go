@@ -61,7 +61,7 @@ func treeFor(raw json.RawMessage, writes bool) (tree, error) {
 		return host{}, nil
 	}
 	if s.landlock {
-		return nil, rpc.Errorf(rpc.CodeInternal, "useLegacyLandlock cannot enforce a restricted file system")
+		return nil, errLandlock
 	}
 	return newView(r.withPlatform())
 }

@@ -25,7 +25,13 @@ func (c *conn) push(p *process, after, last spool.Seq) {
 			}
 			return
 		}
-		b = appendNotification(b[:0], id, &e, p.tty)
+		denied := false
+		if e.Kind == spool.KindExited && p.isolated {
+			if o, ok := e.Outcome(); ok {
+				denied = c.denied(c.ctx, p, o)
+			}
+		}
+		b = appendNotification(b[:0], id, &e, p.tty, denied)
 		if c.rpc.Send(false, b) != nil {
 			return
 		}
@@ -55,7 +61,7 @@ func (c *conn) events(run spool.RunID, after, last spool.Seq) iter.Seq2[spool.Ev
 	}
 }
 
-func appendNotification(b, id []byte, e *spool.Event, tty bool) []byte {
+func appendNotification(b, id []byte, e *spool.Event, tty, denied bool) []byte {
 	switch e.Kind {
 	case spool.KindExited:
 		b = append(b, `{"method":"process/exited","params":{"processId":`...)
@@ -72,7 +78,8 @@ func appendNotification(b, id []byte, e *spool.Event, tty bool) []byte {
 		o, _ := e.Outcome()
 		b = append(b, `,"exitCode":`...)
 		b = strconv.AppendInt(b, int64(o.Code), 10)
-		b = append(b, `,"sandboxDenied":false`...)
+		b = append(b, `,"sandboxDenied":`...)
+		b = strconv.AppendBool(b, denied)
 	case spool.KindClosed:
 	default:
 		b = appendChunk(b, e, tty)

@@ -78,6 +78,9 @@ func (c *conn) processRead(ctx context.Context, params json.RawMessage) (*resump
 		}
 		return nil, nil, rpc.Errorf(rpc.CodeInternal, "read process %s: %s", p.ProcessID, err)
 	}
+	if o := answer.page.Info.Outcome; proc.isolated && o != nil {
+		answer.denied = c.denied(ctx, proc, *o)
+	}
 	return held, answer, nil
 }
 
@@ -126,6 +129,7 @@ type readAnswer struct {
 	bytes  int       // decoded bytes in chunks
 	next   spool.Seq // seq of the last chunk, or the cursor of the request
 	exited bool      // the exit event was added
+	denied bool      // the sandbox seems to be why the process failed
 	whole  bool      // all available events were added
 	page   spool.Page
 }
@@ -208,7 +212,9 @@ func (a *readAnswer) encode() json.RawMessage {
 	} else {
 		b = appendJSONString(b, failure)
 	}
-	return append(b, `,"sandboxDenied":false}`...)
+	b = append(b, `,"sandboxDenied":`...)
+	b = strconv.AppendBool(b, exited && a.denied)
+	return append(b, '}')
 }
 
 // appendChunk appends the stream and chunk members of an event. An event other

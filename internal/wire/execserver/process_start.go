@@ -59,14 +59,15 @@ func (p *startParams) spec(sess *session) (spool.Spec, error) {
 	if err != nil {
 		return spec, rpc.Errorf(rpc.CodeInvalidParams, "%s", err)
 	}
-	if err := checkProcess(p.Sandbox, cwd); err != nil {
+	isolation, err := processIsolation(p.Sandbox, cwd)
+	if err != nil {
 		return spec, err
 	}
 	if p.EnforceManagedNetwork || !isNull(p.NetworkProxy) {
 		return spec, rpc.Errorf(rpc.CodeInvalidParams, "this server cannot enforce a managed network: it does not advertise networkProxyLaunch")
 	}
 	spec = spool.Spec{
-		Argv: p.Argv, Cwd: cwd, Env: make(map[string]string, len(p.Env)+2), Stdin: p.PipeStdin,
+		Argv: p.Argv, Cwd: cwd, Env: make(map[string]string, len(p.Env)+2), Stdin: p.PipeStdin, Isolation: isolation,
 		Labels: map[string]string{labelSession: sess.label(), labelProcess: p.ProcessID},
 	}
 	for k, v := range p.Env {
@@ -144,13 +145,13 @@ func (c *conn) routeStart(r *rpc.Request) route {
 				c.server.log.Info("a shell starts with its startup files", "process", proc.id, "err", err)
 			}
 		}
-		return c.processStart(proc, spec)
+		return c.processStart(proc, spec, sandboxType(p.Sandbox))
 	}
 	rt.after = func(any) { c.followers.Go(func() { c.push(proc, 0, 0) }) }
 	return rt
 }
 
-func (c *conn) processStart(p *process, spec spool.Spec) (any, error) {
+func (c *conn) processStart(p *process, spec spool.Spec, sandboxType string) (any, error) {
 	// Do not use the connection's context: the session must own a successful
 	// start even if the client has disconnected.
 	info, err := c.backend.Start(c.server.ctx, spec)
@@ -159,7 +160,7 @@ func (c *conn) processStart(p *process, spec spool.Spec) (any, error) {
 		return nil, startError(err)
 	}
 	p.mu.Lock()
-	p.run, p.tty = info.ID, info.TTY
+	p.run, p.tty, p.isolated = info.ID, info.TTY, isIsolated(info)
 	cancelled := p.cancelled
 	close(p.started)
 	p.mu.Unlock()
@@ -171,7 +172,7 @@ func (c *conn) processStart(p *process, spec spool.Spec) (any, error) {
 	return struct {
 		ProcessID   string `json:"processId"`
 		SandboxType string `json:"sandboxType"`
-	}{p.id, "none"}, nil
+	}{p.id, sandboxType}, nil
 }
 
 // startError describes a failed start in the wording that codex clients know.
@@ -182,6 +183,13 @@ func startError(err error) error {
 	}
 	if se.Reason == "invalid" {
 		return rpc.Errorf(rpc.CodeInternal, "%s", se.Err)
+	}
+	if se.Reason == "unsupported" {
+		text := se.Err.Error()
+		if se.Hint != "" {
+			text += ": " + se.Hint
+		}
+		return rpc.Errorf(rpc.CodeInvalidParams, "%s", text)
 	}
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

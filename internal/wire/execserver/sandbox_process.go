@@ -2,39 +2,124 @@ package execserver
 
 import (
 	"encoding/json"
+	"io/fs"
+	"path/filepath"
+	"slices"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// sandboxHint tells the user what to do about a refused sandbox.
-const sandboxHint = "isolation of processes is not enforced by this server yet, so the request is refused instead of being run without it; " +
-	"run codex with `--sandbox danger-full-access`, or isolate the server itself"
+// sandboxHint tells the user what to do about a sandbox that is refused.
+const sandboxHint = "so the request is refused instead of being run without it; " +
+	"use another sandbox mode, or run codex with `--sandbox danger-full-access` and isolate the server itself"
 
-// checkProcess refuses a sandbox that restricts a process. A client does not
-// check whether isolation was applied, so ignoring the request would run code
-// unconfined.
-func checkProcess(raw json.RawMessage, cwd string) error {
+// sandboxType is what a start with a sandbox object answers. As with codex it
+// does not depend on what the object restricts.
+func sandboxType(raw json.RawMessage) string {
+	if isNull(raw) {
+		return "none"
+	}
+	return "linuxSeccomp"
+}
+
+// processIsolation returns the isolation of a process that a sandbox object asks
+// for, or nil. What cannot be enforced is an error: a client does not check
+// whether a sandbox was applied, so that ignoring it would run code unconfined.
+func processIsolation(raw json.RawMessage, cwd string) (*spool.Isolation, error) {
 	s, err := parseSandbox(raw)
 	if err != nil || s == nil {
-		return err
+		return nil, err
 	}
 	if s.place.cwd != nil {
 		if _, err := fileuri.Parse(*s.place.cwd); err != nil {
-			return rpc.Errorf(rpc.CodeInvalidParams, "sandbox cwd URI `%s` is not valid on this exec-server host: %s", *s.place.cwd, err)
+			return nil, rpc.Errorf(rpc.CodeInvalidParams, "sandbox cwd URI `%s` is not valid on this exec-server host: %s", *s.place.cwd, err)
 		}
 	}
+	var r *rules
 	if s.files != nil {
-		r, err := s.resolveRules(cwd, rpc.CodeInvalidParams)
+		if r, err = s.resolveRules(cwd, rpc.CodeInvalidParams); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case r != nil && !r.writesAll && s.landlock:
+		return nil, errLandlock
+	case r != nil && !r.writesAll:
+		return r.isolation(s.network)
+	case s.network:
+		return nil, rpc.Errorf(rpc.CodeInvalidParams, "sandbox restricts the network and not the file system, which this server cannot enforce, %s", sandboxHint)
+	}
+	return nil, nil
+}
+
+// isolation returns the isolation of a process with the rules.
+func (r *rules) isolation(network bool) (*spool.Isolation, error) {
+	i := &spool.Isolation{Profile: "read-only", HostTmp: true}
+	if network {
+		i.Guarantees = append(i.Guarantees, "N0")
+	}
+	if r.at("/") == nil {
+		if !r.minimal {
+			return nil, rpc.Errorf(rpc.CodeInvalidParams, "sandbox hides the programs of the system, which this server cannot enforce, %s", sandboxHint)
+		}
+		i.Guarantees = append(i.Guarantees, "R")
+	}
+	for _, one := range r.list {
+		outer := r.nearest(filepath.Dir(one.path))
+		switch {
+		case one.path == "/" && one.access == accessRead:
+		case one.access == accessWrite:
+			i.Writable = append(i.Writable, one.path)
+		case outer != nil && outer.path != one.path && outer.access == accessWrite && (one.access == accessRead || one.missing):
+			i.Protected = append(i.Protected, one.path)
+		case one.access == accessDeny && !one.missing:
+			i.Hidden = append(i.Hidden, one.path)
+		case r.at("/") == nil && one.access == accessRead && !one.missing:
+			i.Readable = append(i.Readable, one.path)
+		}
+	}
+	for _, g := range r.globs {
+		found, err := g.find()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if !r.writesAll {
-			return rpc.Errorf(rpc.CodeInvalidParams, "sandbox restricts the file system: %s", sandboxHint)
+		i.Hidden = append(i.Hidden, found...)
+	}
+	slices.Sort(i.Hidden)
+	i.Hidden = slices.Compact(i.Hidden)
+	if len(i.Writable) > 0 {
+		i.Profile = "workspace-write"
+	}
+	return i, nil
+}
+
+// maxGlobEntries is how many names a search for the paths of a pattern examines.
+const maxGlobEntries = 200_000
+
+// find returns the paths that the pattern matches now. As with codex, what is
+// created later is not denied to a process that runs.
+func (g glob) find() ([]string, error) {
+	var found []string
+	examined := 0
+	err := filepath.WalkDir(g.base, func(path string, e fs.DirEntry, err error) error {
+		if examined++; examined > maxGlobEntries {
+			return rpc.Errorf(rpc.CodeInvalidParams, "sandbox denies a pattern in %s, which has more than %d files, %s", g.base, maxGlobEntries, sandboxHint)
 		}
-	}
-	if s.network {
-		return rpc.Errorf(rpc.CodeInvalidParams, "sandbox restricts the network: %s", sandboxHint)
-	}
-	return nil
+		switch {
+		case err != nil:
+			return nil //nolint:nilerr // what cannot be read here cannot be read by the process
+		case !g.matches(path):
+			return nil
+		case e.Type()&fs.ModeSymlink != 0:
+			return nil // the pattern is about the file that it leads to
+		}
+		found = append(found, path)
+		if e.IsDir() {
+			return filepath.SkipDir
+		}
+		return nil
+	})
+	return found, err
 }

@@ -418,3 +418,6 @@ func (r *rules) withPlatform() *rules {
 func below(dir, path string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
+
+// errLandlock is the error for useLegacyLandlock, which codex refuses, too.
+var errLandlock = rpc.Errorf(rpc.CodeInternal, "useLegacyLandlock cannot enforce a restricted file system")

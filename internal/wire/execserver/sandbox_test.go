@@ -3,8 +3,15 @@ package execserver
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -17,7 +24,7 @@ func FuzzSandbox(f *testing.F) {
 		if _, err := treeFor(raw, true); err != nil && !errors.As(err, &e) {
 			t.Fatalf("%v is not a wire error", err)
 		}
-		if err := checkProcess(raw, "/"); err != nil && !errors.As(err, &e) {
+		if _, err := processIsolation(raw, "/"); err != nil && !errors.As(err, &e) {
 			t.Fatalf("%v is not a wire error", err)
 		}
 	})
@@ -63,6 +70,64 @@ func TestGlobMatches(t *testing.T) {
 	for _, pattern := range []string{"/srv/x", "/*.env", "/"} {
 		if _, err := newGlob(pattern); err == nil {
 			t.Errorf("%s is accepted", pattern)
+		}
+	}
+}
+
+// TestProcessIsolation checks which isolation a process gets for a sandbox.
+func TestProcessIsolation(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(names ...string) (paths []string) {
+		for _, name := range names {
+			paths = append(paths, filepath.Join(dir, name))
+		}
+		return paths
+	}
+	for _, name := range []string{"ws/.git/config", "ws/sub/deep/f", "ws/a.env", "ws/sub/b.env", "other/f"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("TMPDIR", filepath.Join(dir, "other"))
+	const (
+		root    = `{"path":{"type":"special","value":{"kind":"root"}},"access":"read"}`
+		project = `{"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"}`
+		tmpdir  = `{"path":{"type":"special","value":{"kind":"tmpdir"}},"access":"write"}`
+		minimal = `{"path":{"type":"special","value":{"kind":"minimal"}},"access":"read"}`
+		globs   = `{"path":{"type":"glob_pattern","pattern":"**/*.env"},"access":"deny"}`
+	)
+	protected := at("ws/.agents", "ws/.aws", "ws/.codex", "ws/.git")
+	for _, tt := range []struct {
+		name, entries, network string
+		want                   *spool.Isolation
+	}{
+		{"all", `{"path":{"type":"special","value":{"kind":"root"}},"access":"write"}`, "enabled", nil},
+		{"reads", root, "enabled", &spool.Isolation{Profile: "read-only", HostTmp: true}},
+		{"reads without network", root, "restricted", &spool.Isolation{Profile: "read-only", HostTmp: true, Guarantees: []string{"N0"}}},
+		{"workspace", root + "," + project, "restricted", &spool.Isolation{Profile: "workspace-write", HostTmp: true, Guarantees: []string{"N0"},
+			Writable: at("ws"), Protected: protected}},
+		{"two roots", root + "," + project + "," + tmpdir, "enabled", &spool.Isolation{Profile: "workspace-write", HostTmp: true,
+			Writable: at("other", "ws"), Protected: append(at("other/.agents", "other/.aws", "other/.codex", "other/.git"), protected...)}},
+		{"missing root", root + "," + allow(filepath.Join(dir, "none"), "write"), "enabled", &spool.Isolation{Profile: "read-only", HostTmp: true}},
+		{"carved", root + "," + project + "," + allow(filepath.Join(dir, "ws/sub"), "read") + "," + allow(filepath.Join(dir, "ws/none"), "read"), "enabled",
+			&spool.Isolation{Profile: "workspace-write", HostTmp: true, Writable: at("ws"), Protected: append(slices.Clone(protected), at("ws/none", "ws/sub")...)}},
+		{"denied", root + "," + project + "," + allow(filepath.Join(dir, "ws/sub"), "deny") + "," + allow(filepath.Join(dir, "ws/none"), "deny"), "enabled",
+			&spool.Isolation{Profile: "workspace-write", HostTmp: true, Writable: at("ws"), Protected: append(slices.Clone(protected), at("ws/none")...), Hidden: at("ws/sub")}},
+		{"patterns", root + "," + globs, "enabled", &spool.Isolation{Profile: "read-only", HostTmp: true, Hidden: at("ws/a.env", "ws/sub/b.env")}},
+		{"some reads", minimal + "," + allow(filepath.Join(dir, "other"), "read"), "enabled",
+			&spool.Isolation{Profile: "read-only", HostTmp: true, Guarantees: []string{"R"}, Readable: at("other")}},
+	} {
+		raw := json.RawMessage(fmt.Sprintf(`{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[%s]},"network":%q},`+
+			`"cwd":"file://%s/ws","workspaceRoots":["file://%s/ws"],"windowsSandboxLevel":"disabled"}`, tt.entries, tt.network, dir, dir))
+		got, err := processIsolation(raw, dir)
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		} else if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
 }

@@ -58,11 +58,14 @@ type process struct {
 	started chan struct{} // closed once run is set or the start failed
 	run     spool.RunID   // set before started is closed; empty if it failed
 	tty     bool          // likewise
+	// isolated is set like tty: a sandbox may be why the process fails.
+	isolated bool
 
 	done atomic.Bool // the closed event was sent
 
 	mu        sync.Mutex
-	cancelled bool // terminated during the start
+	cancelled bool  // terminated during the start
+	denial    *bool // whether the sandbox seems to have stopped it; nil until it is known
 }
 
 // label returns the value of labelSession of the session's runs.
@@ -195,7 +198,7 @@ func (s *Server) restore(id string, c *conn) (*session, error) {
 		if s.forgotten(info) {
 			continue
 		}
-		p := &process{id: info.Labels[labelProcess], run: info.ID, tty: info.TTY, started: make(chan struct{})}
+		p := &process{id: info.Labels[labelProcess], run: info.ID, tty: info.TTY, isolated: isIsolated(info), started: make(chan struct{})}
 		close(p.started)
 		if _, newer := sess.procs[p.id]; !newer {
 			sess.procs[p.id] = p
