@@ -20,10 +20,11 @@ import (
 // replaces the display if it was shown last; elsewhere only the last state is
 // printed, at the end of the turn, and not every step of a progress bar.
 type updates struct {
-	last  string // id of the display that was shown last; empty after other output
-	lines int    // lines of that display on the terminal
-	order []string
-	state map[string]*spool.Event // printed when the turn ends
+	last     string // id of the display that was shown last; empty after other output
+	lines    int    // lines of that display on the terminal
+	pictured bool   // the display is an image on the terminal
+	order    []string
+	state    map[string]*spool.Event // printed when the turn ends
 }
 
 // update handles updates of displays. It reports whether the event is handled
@@ -79,12 +80,15 @@ func (p *printer) replace(ctx context.Context, e *spool.Event, d *python.Display
 			return err
 		}
 	}
+	p.held.pictured = false
 	counter := &lineCounter{w: p.stdout}
 	stdout := p.stdout
 	p.stdout = counter
 	err = p.block(ctx, e, out)
 	p.stdout = stdout
-	p.held.last, p.held.lines = d.ID, counter.lines
+	if p.held.last, p.held.lines = d.ID, counter.lines; p.held.pictured {
+		p.held.last = ""
+	}
 	return err
 }
 

@@ -20,13 +20,16 @@ type printer struct {
 	eol            string // end of the lines of spool; "\r\n" on a raw terminal
 	blobs          render.Blobs
 	images         *imageFiles // saves images; nil only describes them
-	rows           int         // rows of the terminal; zero without one
-	colour         bool        // of tracebacks and of agents
-	isAgent        bool        // the run is an agent's, whatever its events
-	live           bool        // tell when actions of an agent start
-	verbose        bool        // tell everything about an agent
+	// inline shows an image on the terminal and reports whether it did; it may be
+	// nil.
+	inline  func(mime string, data []byte) bool
+	rows    int  // rows of the terminal; zero without one
+	colour  bool // of tracebacks and of agents
+	isAgent bool // the run is an agent's, whatever its events
+	live    bool // tell when actions of an agent start
+	verbose bool // tell everything about an agent
 
-	line    []byte                // buffer for JSON, reused
+	buffer  []byte                // buffer for JSON, reused
 	midline map[spool.Stream]bool // whether the last line of a stream has no end yet
 	held    updates
 	agent   *narrator // set once an event shows that the run is an agent's
@@ -35,8 +38,8 @@ type printer struct {
 // print writes one event. Its error is that of the write.
 func (p *printer) print(ctx context.Context, e *spool.Event) error {
 	if p.json {
-		p.line = append(e.AppendJSON(p.line[:0]), '\n')
-		_, err := p.stdout.Write(p.line)
+		p.buffer = append(e.AppendJSON(p.buffer[:0]), '\n')
+		_, err := p.stdout.Write(p.buffer)
 		return err
 	}
 	if e.Kind == spool.KindOutput {
@@ -92,6 +95,15 @@ func (p *printer) write(e *spool.Event) error {
 func (p *printer) block(ctx context.Context, e *spool.Event, out render.Output) error {
 	text := out.Text
 	for _, image := range out.Images {
+		if p.inline != nil {
+			if err := p.line(e, out, text); err != nil {
+				return err
+			}
+			text = ""
+			if p.show(ctx, image) && (p.images == nil || p.images.dir == "") {
+				continue
+			}
+		}
 		if text != "" {
 			text += "\n"
 		}
@@ -100,6 +112,11 @@ func (p *printer) block(ctx context.Context, e *spool.Event, out render.Output) 
 	if text == "" && len(out.Data) > 0 {
 		text = string(out.Data[0].Bytes)
 	}
+	return p.line(e, out, text)
+}
+
+// line writes the text of a rendered event on lines of its own.
+func (p *printer) line(e *spool.Event, out render.Output, text string) error {
 	if text == "" {
 		return nil
 	}
@@ -114,6 +131,25 @@ func (p *printer) block(ctx context.Context, e *spool.Event, out render.Output) 
 		text = "\n" + text
 	}
 	return p.write(&spool.Event{Time: e.Time, Stream: stream, Bytes: []byte(text + "\n")})
+}
+
+// show shows an image on the terminal, if that can. Its rows are not known, so that
+// no later state replaces it.
+func (p *printer) show(ctx context.Context, v render.Value) bool {
+	if p.inline == nil || v.Size() > maxPictureBytes {
+		return false
+	}
+	from, err := v.Open(ctx, p.blobs)
+	if err != nil {
+		return false
+	}
+	defer from.Close()
+	data, err := io.ReadAll(io.LimitReader(from, maxPictureBytes))
+	if err != nil || !p.inline(v.MIME, data) {
+		return false
+	}
+	p.held.pictured = true
+	return true
 }
 
 func (p *printer) setMidline(s spool.Stream, yes bool) {

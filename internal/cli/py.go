@@ -88,8 +88,9 @@ cell, and from its first line to earlier cells; Alt-Enter runs the cell from any
 line. Pasted lines are one cell. Tab completes names, attributes, keys, files,
 %magics and !commands of the live interpreter; obj? describes an object, and obj??
 shows its source. Ctrl-R searches the cells of earlier prompts; each directory has
-its own. In, Out and _ hold the cells and their results. Images are saved to files,
-and py prints where. NO_COLOR turns colours off, and on a terminal with TERM=dumb
+its own. In, Out and _ hold the cells and their results. Images appear on terminals
+with kitty, iTerm2 or sixel graphics; elsewhere, and with --images, they are saved
+to files, and py prints where. NO_COLOR turns colours off, and on a terminal with TERM=dumb
 the prompt reads plain lines.
 
 With --json, stdin has one request per line and stdout one event per line:

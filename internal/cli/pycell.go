@@ -27,6 +27,7 @@ func (a *app) cell(ctx context.Context, k *interpreter, o *pyOptions, code strin
 	if isTerminal(a.stdout) {
 		size, _ := terminalSize(a.stdout)
 		p.rows = int(size.Rows)
+		p.inline = a.picture
 	}
 	cell := spool.Cell{Code: code, TimeoutMs: o.timeout.Milliseconds()}
 	if k.own || len(o.args) > 1 { // else sys.argv of the session stays
@@ -63,6 +64,21 @@ func (a *app) cell(ctx context.Context, k *interpreter, o *pyOptions, code strin
 	return exit(end.exitCode())
 }
 
+// picture shows an image on the terminal, if the environment says that it can: its
+// input is that of the script, so that it is not asked.
+func (a *app) picture(mime string, data []byte) bool {
+	shows := knownPictures()
+	if shows == unknownPictures || shows == noPictures {
+		return false
+	}
+	b, err := shows.sequence(mime, data)
+	if err != nil {
+		return false
+	}
+	_, err = a.stdout.Write(append(b, '\n'))
+	return err == nil
+}
+
 // turn is a cell that this command waits for.
 type turn struct {
 	kernel  *interpreter
@@ -80,6 +96,9 @@ type asker interface {
 	answer(ctx context.Context, ask *spool.Ask) (line string, ok bool, err error)
 }
 
+// noticeCrashed is the code of the notice that an interpreter has died.
+const noticeCrashed = "kernel_crashed"
+
 // turnEnd is the result of a cell.
 type turnEnd struct {
 	done spool.Done
@@ -94,6 +113,9 @@ func (t turnEnd) exitCode() int {
 	case spool.TurnError:
 		if t.exit != nil {
 			return *t.exit
+		}
+		if t.done.ErrorClass == "KeyboardInterrupt" {
+			return exitInterrupted
 		}
 		if c := t.done.ExitCode; c != nil && *c != 0 {
 			return *c & 0xff
@@ -145,6 +167,9 @@ func (t *turn) follow(ctx context.Context, signals <-chan os.Signal) (turnEnd, e
 		if e.Turn == t.seq && end.note(&e) {
 			continue // Python prints nothing for it
 		}
+		if d := &end.done; t.kernel.own && d.Outcome == spool.TurnCrashed && d.Signal == "" && d.ExitCode != nil {
+			return end, t.printer.flush(ctx) // os._exit ends the program, and Python says nothing
+		}
 		if text, ok := exitText(&e); ok {
 			e = spool.Event{Kind: spool.KindOutput, Stream: spool.Stderr, Turn: e.Turn, Time: e.Time, Bytes: []byte(text + "\n")}
 		}
@@ -171,6 +196,10 @@ func (t *turnEnd) note(e *spool.Event) (quiet bool) {
 	if code, ok := systemExit(e); ok {
 		t.exit = &code
 		return true
+	}
+	var n spool.Notice
+	if e.Kind == spool.KindNotice && json.Unmarshal(e.Data, &n) == nil && n.Code == noticeCrashed {
+		return true // the done event has the same text
 	}
 	if e.Kind == spool.KindDone && (json.Unmarshal(e.Data, &t.done) != nil || t.done.Outcome == "") {
 		t.done.Outcome = spool.TurnError // malformed event

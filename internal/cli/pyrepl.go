@@ -48,6 +48,8 @@ type repl struct {
 	reading chan typed         // receives the line of a dumb terminal that is read; nil otherwise
 	typing  bool               // the text is on the screen
 	tail    []byte             // the last line of the output, if it has no end
+	shows   pictures           // how the terminal shows images
+	replied bool               // the terminal has said so
 }
 
 // repl reads cells and runs them until the user exits.
@@ -64,6 +66,7 @@ func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-
 		r.editor = prompt.New(prompt.Config{
 			Screen: a.stdout, Size: r.size, Width: runeWidth, Colour: wantsColour(a.stdout), History: prompt.OpenHistory(a.historyFile()),
 			Whole: completeSource, Indent: indentation, Complete: r.assist.complete,
+			Reply: func(kind, text string) { r.replied = r.shows.reply(kind, text) || r.replied },
 		})
 		signal.Notify(r.resized, unix.SIGWINCH)
 		defer signal.Stop(r.resized)
@@ -77,8 +80,10 @@ func (a *app) repl(ctx context.Context, k *interpreter, o *pyOptions, signals <-
 		stdout: stdout, stderr: stderr, blobs: k.run, rows: int(size.Rows), images: &imageFiles{dir: o.images},
 		colour: wantsColour(a.stdout),
 	}
-	if r.plain != nil {
+	if r.shows = knownPictures(); r.plain != nil {
 		r.printer.rows = 0 // nothing on the screen can be replaced
+	} else {
+		r.printer.inline = r.picture
 	}
 	info, err := k.run.Info(ctx)
 	if err != nil {
@@ -443,6 +448,56 @@ func (r *repl) ask(ctx context.Context, t *turn, end *turnEnd, e *spool.Event) e
 		return err
 	}
 	return r.kernel.reply(ctx, e.Seq, line, ask.Secret)
+}
+
+// picturesWait is how long a terminal may take to say whether it shows images.
+const picturesWait = time.Second
+
+// picture shows an image. The first image asks the terminal whether it can.
+func (r *repl) picture(mime string, data []byte) bool {
+	if r.shows == unknownPictures && !r.typing {
+		r.askForPictures()
+	}
+	if r.shows == unknownPictures || r.shows == noPictures {
+		return false
+	}
+	b, err := r.shows.sequence(mime, data)
+	if err != nil {
+		return false
+	}
+	_, err = r.Write(append(b, '\n'))
+	return err == nil
+}
+
+// askForPictures asks the terminal and waits for its reply. The keys that come
+// meanwhile are for the next prompt.
+func (r *repl) askForPictures() {
+	raw, err := makeRaw(r.app.stdin) // else the terminal shows its reply
+	if err != nil {
+		r.shows = noPictures
+		return
+	}
+	defer raw.restore()
+	if _, err := io.WriteString(r.app.stdout, prompt.Questions); err != nil {
+		r.shows = noPictures
+		return
+	}
+	late := time.After(picturesWait)
+	for !r.replied {
+		select {
+		case b := <-r.keys.read():
+			r.keys.waits = false
+			if b.err != nil {
+				r.shows = noPictures
+				return
+			}
+			r.editor.Feed(b.bytes)
+			r.editor.Replies()
+		case <-late:
+			r.shows = noPictures
+			return
+		}
+	}
 }
 
 // question has the user answer an ask. The prompt follows what the cell printed on

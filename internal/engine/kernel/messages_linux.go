@@ -148,7 +148,7 @@ func (s *session) handleMessage(m dict) {
 	case "clear":
 		s.event(python.KindDisplay, python.Display{Clear: true, Wait: flag(m, "wait")})
 	case "error":
-		s.event(python.KindException, python.Exception{Name: text(m, "name"), Message: truncateMiddle(text(m, "value")), Traceback: truncateMiddle(text(m, "tb"))})
+		s.event(python.KindException, python.Exception{Name: text(m, "name"), Message: truncateMiddle(text(m, "value")), Traceback: truncateMiddle(text(m, "tb")), Printed: m["printed"] == true})
 		if t := s.turns.Running(); t != nil {
 			t.Value.failure = text(m, "name") + ": " + text(m, "value")
 		}

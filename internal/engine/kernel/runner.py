@@ -1135,6 +1135,8 @@ def _describe(e, name):
     kind = _type(e).__name__
     try:
         text = _str(e)
+        if _isinstance(e, SystemExit) and _isinstance(e.code, int):
+            text = _str(int(e.code))  # a bool is a code, too
     except BaseException:
         text = "<message that cannot be shown>"
     try:
@@ -1240,6 +1242,23 @@ def _end_program():
         _getattr(t, "_shutdown", lambda: None)()
     import atexit
     atexit._run_exitfuncs()
+    if t is None or t.active_count() == 1:
+        # Python lets go of the names of the program, which calls __del__.
+        for private in (True, False):
+            for k in list(S.ns):
+                if k[:2] != "__" and (k[:1] == "_") == private:
+                    S.ns[k] = None
+
+
+def _hook(e):
+    """Let the program's own sys.excepthook report an exception, as Python does.
+    It returns whether there is one."""
+    hook = _getattr(sys, "excepthook", None)
+    if hook is None or hook is sys.__excepthook__ or _isinstance(e, SystemExit):
+        return False
+    hook(_type(e), e, _strip(e.__traceback__))
+    _flush()
+    return True
 
 
 def _cell(req):
@@ -1291,9 +1310,12 @@ def _cell(req):
     if exc is not None:
         status = "interrupted" if _isinstance(exc, KeyboardInterrupt) else "error"
         _guard(_flush)
+        printed = S.once and _guard(lambda: _hook(exc))[0] is True
         frame, again = _guard(lambda: _describe(exc, name))
         if again is not None:
             frame = {"t": "error", "name": _type(exc).__name__, "value": "", "tb": _type(exc).__name__}
+        if printed:
+            frame["printed"] = True
         _send(frame, hold=not S.once)
     if "matplotlib.pyplot" in sys.modules or _shown:
         _, again = _guard(_figures)

@@ -214,7 +214,7 @@ const early = 5 * time.Millisecond
 
 // script is what a turn executes.
 func (s *session) script(c *cell) (guest.Script, error) {
-	script := guest.Script{Code: c.Code, File: cmp.Or(c.File, s.config.File), Cell: !s.config.Script && c.File == ""}
+	script := guest.Script{Code: c.Code, File: cmp.Or(c.File, s.config.File), Cell: !s.config.Script && c.File == "", Last: s.config.Once}
 	argv := s.spec.Argv
 	if len(c.Args) > 0 {
 		argv = c.Args

@@ -156,6 +156,9 @@ type Script struct {
 	Args []string `json:"args,omitempty"`
 	// Cell makes the value of a last expression part of the result.
 	Cell bool `json:"cell,omitempty"`
+	// Last says that the script is a program: the interpreter ends with it, and
+	// what the program registered with atexit is called.
+	Last bool `json:"last,omitempty"`
 	// Keep is the number of a cell that later cells find, with its result, in
 	// In and Out; zero keeps it nowhere.
 	Keep int `json:"keep,omitempty"`

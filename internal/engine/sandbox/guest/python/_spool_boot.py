@@ -186,19 +186,16 @@ def _run(script):
     lines = code.splitlines(True)
     linecache.cache[name] = (len(code), None, lines, name)
     result = {"exit_code": 0}
+    last = _fresh or bool(script.get("last"))
     try:
-        try:
+        if script.get("keep"):
+            _keep(space, script["keep"], code, None)
+        value = _execute(code, name, space, cell)
+        if value is not None:
+            builtins._ = value
             if script.get("keep"):
-                _keep(space, script["keep"], code, None)
-            value = _execute(code, name, space, cell)
-            if value is not None:
-                builtins._ = value
-                if script.get("keep"):
-                    _keep(space, script["keep"], code, value)
-                result["value"] = repr(value)[:_MAX_VALUE]
-        finally:
-            if _fresh:
-                _at_exit()
+                _keep(space, script["keep"], code, value)
+            result["value"] = repr(value)[:_MAX_VALUE]
     except SystemExit as e:
         result["exit_code"] = _exit_code(e.code)
         result["exception"] = {"name": "SystemExit", "message": "" if e.code is None else _text(e.code)[:_MAX_TEXT], "traceback": ""}
@@ -208,8 +205,11 @@ def _run(script):
             result["out_of_memory"] = True
         text = _traceback(e)
         result["exception"] = {"name": type(e).__name__, "message": _text(e)[:_MAX_TEXT], "traceback": text}
-        _say(text)
+        if not (last and _hook(e)):
+            _say(text)
         e.__traceback__ = None
+    if last:
+        _end_program(space)
     _flush()
     return result
 
@@ -281,10 +281,32 @@ def _step(code, space):
     return value
 
 
-def _at_exit():
+def _end_program(space):
+    """Ends a program as Python does: with the functions that it registered with
+    atexit, and with __del__ of what it has."""
     import atexit
 
-    atexit._run_exitfuncs()
+    try:
+        atexit._run_exitfuncs()
+        for private in (True, False):
+            for k in list(space):
+                if k[:2] != "__" and (k[:1] == "_") == private:
+                    space[k] = None
+    except BaseException as e:
+        _say(_traceback(e))
+
+
+def _hook(e):
+    """Lets the program's own sys.excepthook report an exception. It returns
+    whether there is one that could."""
+    hook = getattr(sys, "excepthook", None)
+    if hook is None or hook is sys.__excepthook__:
+        return False
+    try:
+        hook(type(e), e, e.__traceback__)
+        return True
+    except BaseException:
+        return False
 
 
 def _exit_code(code):
@@ -314,6 +336,11 @@ def _strip(e, seen):
         while tb is not None and tb.tb_frame.f_code.co_filename == _HERE_CODE:
             tb = tb.tb_next
         e.__traceback__ = tb
+        while tb is not None and tb.tb_next is not None:  # our input() is Python's
+            f = tb.tb_next.tb_frame.f_code
+            if f.co_filename == "<spool>" and f.co_name == "input":
+                tb.tb_next = None
+            tb = tb.tb_next
         if e.__cause__ is not None:
             _strip(e.__cause__, seen)
         e = e.__context__
