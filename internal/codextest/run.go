@@ -2,6 +2,7 @@ package codextest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,9 @@ import (
 	"github.com/spool-run/spool/internal/tether"
 )
 
+// DefaultSandbox stands for the sandbox that codex chooses itself.
+const DefaultSandbox = "default"
+
 // Config configures [Exec].
 type Config struct {
 	Binary string // path of codex, see [Binary]
@@ -28,7 +32,10 @@ type Config struct {
 	Env      []string // more variables, "name=value"
 	Dir      string   // working directory, also on the server
 	Prompt   string   // has a default
-	Args     []string
+	// Sandbox is the value of --sandbox; empty is danger-full-access, and
+	// [DefaultSandbox] leaves the option out.
+	Sandbox string
+	Args    []string
 }
 
 // Result is the result of a run of codex.
@@ -94,8 +101,10 @@ func Exec(ctx context.Context, cfg Config) (*Result, error) {
 		return nil, fmt.Errorf("run codex: %w", err)
 	}
 
-	args := []string{"exec", "--json", "--strict-config", "--skip-git-repo-check", "--color=never",
-		"--sandbox=danger-full-access", "--cd=" + cfg.Dir}
+	args := []string{"exec", "--json", "--strict-config", "--skip-git-repo-check", "--color=never", "--cd=" + cfg.Dir}
+	if cfg.Sandbox != DefaultSandbox {
+		args = append(args, "--sandbox="+cmp.Or(cfg.Sandbox, "danger-full-access"))
+	}
 	args = append(args, cfg.Args...)
 	args = append(args, "-") // read the prompt from stdin
 	cmd := exec.CommandContext(ctx, cfg.Binary, args...)

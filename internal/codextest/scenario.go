@@ -33,6 +33,10 @@ var Scenarios = []Scenario{
 	{"ApplyPatch", ApplyPatch},
 	{"InteractivePTY", InteractivePTY},
 	{"SurvivesCutConnection", SurvivesCutConnection},
+	{"SandboxReadOnly", SandboxReadOnly},
+	{"SandboxDefault", SandboxDefault},
+	{"SandboxWorkspaceWrite", SandboxWorkspaceWrite},
+	{"SandboxWithNetwork", SandboxWithNetwork},
 }
 
 // ProjectInstructions checks that codex finds AGENTS.md in its working

@@ -27,7 +27,13 @@ type turn struct {
 // It ends with the test.
 func begin(t testing.TB, serverURL, dir string, script ...modeltest.Step) *turn {
 	t.Helper()
-	bin := Binary(t)
+	return beginWith(t, Config{Server: serverURL, Dir: dir}, script...)
+}
+
+// beginWith is [begin] with more of the configuration.
+func beginWith(t testing.TB, cfg Config, script ...modeltest.Step) *turn {
+	t.Helper()
+	cfg.Binary = Binary(t)
 	model, err := modeltest.New(modeltest.InOrder(script...))
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +43,8 @@ func begin(t testing.TB, serverURL, dir string, script ...modeltest.Step) *turn 
 	go func() {
 		defer close(u.done)
 		defer cancel()
-		u.result, u.err = Exec(ctx, Config{Binary: bin, Model: model.URL(), Server: serverURL, Dir: dir})
+		cfg.Model = model.URL()
+		u.result, u.err = Exec(ctx, cfg)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -34,8 +34,8 @@ type rig struct {
 // rigProcesses is the limit of processes in a rig.
 const rigProcesses = 64
 
-func newRig() (r *rig, err error) {
-	r = &rig{}
+func newRig() (_ *rig, err error) {
+	r := &rig{}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -100,7 +100,7 @@ func newRig() (r *rig, err error) {
 // in a private /tmp is out of reach of the attempts.
 func makeDir() (string, error) {
 	const pattern = "spool-isolate-"
-	if parent := cacheDir(); parent != "" {
+	if parent := cacheDir(); parent != "" && len(parent) < 70 { // the path of a socket has at most 107 bytes
 		if err := os.MkdirAll(parent, 0o700); err == nil {
 			if dir, err := os.MkdirTemp(parent, pattern); err == nil {
 				return dir, nil

@@ -89,7 +89,7 @@ func newSandbox(p *Policy, subuid bool, landlock int) (_ *sandbox, err error) {
 	if err := s.writeMaps(subuid); err != nil {
 		return nil, err
 	}
-	l := &layout{Own: subuid, Network: own, Tmp: true, Landlock: landlock}
+	l := &layout{Own: subuid, Network: own, Tmp: !p.HostTmp, Landlock: landlock}
 	if err := s.plan(p, l); err != nil {
 		return nil, err
 	}
@@ -374,6 +374,12 @@ func (s *sandbox) alive() bool {
 	fds := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n == 0
+}
+
+// traces reports whether there are directories that protect a path which did not
+// exist. Outside they look as if somebody had made them, such as a repository.
+func (s *sandbox) traces() bool {
+	return slices.ContainsFunc(s.held, func(h *placeholder) bool { return len(h.made) > 0 })
 }
 
 // close ends the sandbox and every process in it.

@@ -294,7 +294,7 @@ func (m *Sandboxes) lease(w wall, p *Policy, pids int, tenant string) (*Lease, e
 // another key.
 func (w wall) key(p *Policy, tenant string) (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%q %s %t %q", tenant, w.name(), p.Need.Has(NoNetwork), p.Cwd)
+	fmt.Fprintf(&b, "%q %s %t %t %q", tenant, w.name(), p.Need.Has(NoNetwork), p.HostTmp, p.Cwd)
 	for i, list := range [][]string{p.Writable, p.Protected, p.Hidden} {
 		for _, path := range list {
 			var st unix.Stat_t
@@ -363,7 +363,7 @@ func (l *Lease) Release() {
 				idle++
 			}
 		}
-		if m.shared[s.key] != s || idle > maxIdle {
+		if m.shared[s.key] != s || idle > maxIdle || s.traces() {
 			m.drop(s)
 			return
 		}

@@ -52,7 +52,9 @@ func (e *Engine) isolate(spec *spool.Spec, c *launch.Command) (*isolate.Lease, e
 		return nil, &spool.StartError{Reason: engine.StartOther, Err: err}
 	}
 	c.Fork, c.Kill = lease.Fork, lease.Kill
-	c.Env = withTempDir(c.Env, lease.TempDir(), spec.Isolation.Writable)
+	if !spec.Isolation.HostTmp {
+		c.Env = withTempDir(c.Env, lease.TempDir(), spec.Isolation.Writable)
+	}
 	return lease, nil
 }
 

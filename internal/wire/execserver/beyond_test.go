@@ -22,6 +22,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/internal/wire/execserver"
@@ -31,7 +32,13 @@ import (
 // The tests in this file check improvements over the reference: each is a
 // weakness of codex exec-server that our server must not have.
 
-func TestMain(m *testing.M) { leaktest.Main(cleaningUp{m}) }
+// TestMain is also the main function of the processes of sandboxes.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == isolate.Role {
+		os.Exit(isolate.Work(os.Args[2:]))
+	}
+	leaktest.Main(cleaningUp{m})
+}
 
 type cleaningUp struct{ m *testing.M }
 

@@ -4,9 +4,15 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io/fs"
+	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
@@ -29,6 +35,16 @@ var processSandboxes = map[string]string{
 		`{"path":{"type":"path","path":"$D/ws/sub"},"access":"deny"},{"path":{"type":"path","path":"$D/ws/f"},"access":"deny"},{"path":{"type":"glob_pattern","pattern":"*.env"},"access":"deny"}`,
 	"carved": `{"path":{"type":"special","value":{"kind":"root"}},"access":"read"},{"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"},` +
 		`{"path":{"type":"path","path":"$D/ws/sub"},"access":"read"},{"path":{"type":"path","path":"$D/ws/sub/deep"},"access":"write"}`,
+}
+
+// processObject returns a sandbox object, or null.
+func processObject(name, network string) string {
+	entries, ok := processSandboxes[name]
+	if !ok {
+		return "null"
+	}
+	return fmt.Sprintf(`{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[%s]},"network":%q},`+
+		`"cwd":"$D/ws","workspaceRoots":["$D/ws"],"windowsSandboxLevel":"disabled"}`, entries, network)
 }
 
 // runInSandbox runs a script in the directory ws and returns its end.
@@ -72,6 +88,102 @@ func (p *peer) runInSandbox(t *testing.T, dir, id, script, sandbox string) ended
 		}
 	}
 	return ended{SandboxType: fmt.Sprint(m["sandboxType"]), Output: strings.ReplaceAll(text.String(), dir, "$D"), ExitCode: r.ExitCode, Denied: r.SandboxDenied}
+}
+
+// TestProcessSameAsCodexInSandbox runs scripts in sandboxes, on our server and on
+// the real codex exec-server, each with files of its own.
+func TestProcessSameAsCodexInSandbox(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs codex")
+	}
+	m := newMachine(t)
+	ours, codex := m.connect(t)
+	writeTree(t, m.dir, map[string]string{"tmp/keep": ""})
+	ourDir, codexDir := filepath.Join(m.dir, "ours"), filepath.Join(m.dir, "real")
+	newSandboxTree(t, ourDir)
+	newSandboxTree(t, codexDir)
+	for i, tt := range []struct{ sandbox, script string }{
+		{"", "echo $0; cat ../outside/o"},
+		{"workspace", "echo $0; echo new >new; cat new ../outside/o; exit 7"},
+		{"workspace", "echo x >../outside/o"},
+		{"workspace", "echo x >link/new || echo x >.git/config || mkdir .codex || rm -r .git"},
+		{"workspace", "ln ../outside/o hard2"},
+		{"workspace", "echo through >inner; cat f; kill -9 $$"},
+		{"readonly", "cat f; echo x >f"},
+		{"readonly", "exit 1"},
+		{"denied", "cat f; cat sub/b.env; ls sub; cat a.env"},
+		{"carved", "echo x >sub/deep/new; cat sub/deep/new; echo x >sub/new"},
+	} {
+		id, sandbox := fmt.Sprintf("p%d", i), processObject(tt.sandbox, "restricted")
+		want, got := codex.runInSandbox(t, codexDir, id, tt.script, sandbox), ours.runInSandbox(t, ourDir, id, tt.script, sandbox)
+		// The order between two pipes is not defined.
+		want.Output, got.Output = sortLines(want.Output), sortLines(got.Output)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s (-codex +spool):\n%s", tt.sandbox, tt.script, diff)
+		}
+	}
+	// Both remove the directories that protect missing names a moment after the
+	// end of a process.
+	protects := cmpopts.IgnoreMapEntries(func(name, kind string) bool {
+		return kind == fs.ModeDir.String() && slices.Contains([]string{".git", ".agents", ".codex", ".aws"}, filepath.Base(name))
+	})
+	if diff := cmp.Diff(describeTree(t, codexDir), describeTree(t, ourDir), protects); diff != "" {
+		t.Errorf("the files (-codex +spool):\n%s", diff)
+	}
+}
+
+func sortLines(text string) string { return strings.Join(slices.Sorted(strings.Lines(text)), "") }
+
+// TestProcessWithoutNetwork checks that a process whose sandbox restricts the
+// network cannot connect, and that it is seen as denied.
+func TestProcessWithoutNetwork(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	newSandboxTree(t, dir)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	connected := make(chan struct{}, 10)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+			connected <- struct{}{}
+		}
+	}()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("exec /bin/bash -c 'echo >/dev/tcp/127.0.0.1/%s && echo connected'", port)
+	url, _ := newServer(t, execserver.Options{})
+	p := dialPeer(t, url)
+	p.initialize(t, nil)
+
+	if got := p.runInSandbox(t, dir, "open", script, processObject("workspace", "enabled")); got.Output != "connected\n" {
+		t.Errorf("with the network: %+v", got)
+	} else {
+		<-connected
+	}
+	if got := p.runInSandbox(t, dir, "closed", script, processObject("workspace", "restricted")); got.ExitCode == 0 || got.SandboxType != "linuxSeccomp" {
+		t.Errorf("without the network: %+v", got)
+	}
+	unreachable := "exec /bin/bash -c 'echo >/dev/tcp/192.0.2.1/80'"
+	if got := p.runInSandbox(t, dir, "far", unreachable, processObject("workspace", "restricted")); got.ExitCode == 0 || !got.Denied {
+		t.Errorf("without the network, far away: %+v", got)
+	}
+	select {
+	case <-connected:
+		t.Error("a process connected")
+	default:
+	}
 }
 
 // TestRefusesSandboxOfProcess checks that a start whose sandbox cannot be enforced
