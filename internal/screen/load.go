@@ -11,7 +11,7 @@ import (
 // How much of a log is read for a screen.
 const (
 	// Window is how much of the end of a log [Load] reads.
-	Window = 2 << 20
+	Window = 1 << 20
 	// Head is how much of its beginning Load reads for the modes that the
 	// program set there, if the window does not reach it.
 	Head = 64 << 10
