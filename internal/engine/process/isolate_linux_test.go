@@ -153,6 +153,39 @@ func TestIsolationFollowsReplacedDirectories(t *testing.T) {
 	}
 }
 
+// TestIsolationHidesPaths checks that hidden files and directories can neither be
+// read nor replaced, below a writable path too.
+func TestIsolationHidesPaths(t *testing.T) {
+	e := open(t, Options{})
+	i := spool.Isolation{Profile: "workspace-write", Hidden: []string{"keys", "token"}}
+	needs(t, e, spool.Isolation{Profile: "workspace-write"})
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "keys"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"keys/one", "token", "open"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("content of "+name+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := shell("cat open keys/one token; ls keys; echo new > token; echo new > keys/two; rm -rf keys token; echo end")
+	spec.Cwd, spec.Isolation = dir, &i
+	s, log := start(t, e, spec)
+	enginetest.Wait(t, s)
+	if got := string(log.Output(t, spool.Stdout)); got != "content of open\nend\n" {
+		t.Errorf("the run said\n%s", log.Dump(t))
+	}
+	for _, name := range []string{"keys/one", "token"} {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != "content of "+name+"\n" {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+	i.Mechanism, i.Waive = "landlock", []string{"I", "S", "K", "T"}
+	if _, err := e.Start(t.Context(), spec, enginetest.NewLog()); err == nil || !strings.Contains(err.Error(), "it cannot hide a path") {
+		t.Errorf("hidden paths with Landlock: %v", err)
+	}
+}
+
 // BenchmarkIsolatedStart starts a program in a sandbox and waits for it, beside a
 // plain start.
 func BenchmarkIsolatedStart(b *testing.B) {
