@@ -11,6 +11,7 @@ package seccomp
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -71,12 +72,46 @@ func (f *Filter) add(code uint16, k uint32, yes, no uint8) {
 
 func (f *Filter) ret(a Action) { f.add(ret, uint32(a), 0, 0) }
 
-// On adds the rule that the calls have the action.
+// maxBlock is how many calls one block of a rule has: its jumps, which can skip 255
+// instructions, stay inside of it.
+const maxBlock = 100
+
+// On adds the rule that the calls have the action. It finds a call by a search
+// tree: at each install the kernel goes through the filter for every call that
+// there is.
 func (f *Filter) On(a Action, calls ...uint32) {
-	for _, number := range calls {
-		f.add(equal, number, 0, 1)
+	for block := range slices.Chunk(slices.Sorted(slices.Values(calls)), maxBlock) {
+		var found, missed []int // instructions that jump to the return, and over it
+		f.search(block, &found, &missed)
+		end := len(f.program)
 		f.ret(a)
+		for _, at := range found {
+			f.program[at].Jt = uint8(end - at - 1)
+		}
+		for _, at := range missed {
+			f.program[at].Jf = uint8(end - at)
+		}
 	}
+}
+
+// search adds instructions that look for the number among sorted ones.
+func (f *Filter) search(calls []uint32, found, missed *[]int) {
+	const few = 3
+	if len(calls) > few {
+		middle := len(calls) / 2
+		split := len(f.program)
+		f.add(least, calls[middle], 0, 0)
+		f.search(calls[:middle], found, missed)
+		f.program[split].Jt = uint8(len(f.program) - split - 1)
+		f.search(calls[middle:], found, missed)
+		return
+	}
+	for range calls {
+		*found = append(*found, len(f.program))
+		f.add(equal, calls[0], 0, 0)
+		calls = calls[1:]
+	}
+	*missed = append(*missed, len(f.program)-1)
 }
 
 // Test is a condition on the lower 32 bits of an argument, and the action of a

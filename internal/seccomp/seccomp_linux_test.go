@@ -91,6 +91,27 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestManyCalls checks rules for more calls than one jump can skip.
+func TestManyCalls(t *testing.T) {
+	const count = 600
+	var calls []uint32
+	for n := range uint32(count) {
+		calls = append(calls, 1000+n)
+	}
+	f := New()
+	f.On(Errno(unix.EPERM), calls...)
+	p := f.Program(Allow)
+	for n := range uint32(count + 2) {
+		want := Errno(unix.EPERM)
+		if n == 0 || n == count+1 {
+			want = Allow
+		}
+		if got := run(t, p, auditArch, 999+n); got != want {
+			t.Errorf("call %d: action %#x, want %#x", 999+n, got, want)
+		}
+	}
+}
+
 func TestInstall(t *testing.T) {
 	if !Supported() {
 		skiptest.Missing(t, "this kernel has no filters")
