@@ -96,7 +96,10 @@ func (e *emulator) escape(b []byte) int {
 		if bell := strings.IndexByte(string(b), 7); b[1] == ']' && bell >= 0 && (end < 0 || bell < end) {
 			return bell + 1
 		}
-		return end + 2*min(1, end+1)
+		if end < 0 {
+			return 0
+		}
+		return end + 2
 	}
 	if b[1] != '[' {
 		return 2
