@@ -80,6 +80,18 @@ func startServer(t *testing.T, state, dir string) *server {
 	return s
 }
 
+// endRuns kills the runs in a state directory after the test.
+func endRuns(t *testing.T, state string) {
+	t.Helper()
+	t.Cleanup(func() {
+		cmd := exec.Command("spool", "kill", "--all", "--now")
+		cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("end the runs: %v: %s", err, out)
+		}
+	})
+}
+
 // TestAttachRepaints checks that attach shows the screen of a program that draws
 // only what changes, that the program continues from there, and that the
 // terminal is as before after the user detached.
@@ -93,6 +105,7 @@ func TestAttachRepaints(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := t.TempDir()
+	endRuns(t, state)
 	url := startServer(t, state, t.TempDir()).url
 	for _, tt := range []struct {
 		name, next, first, second string
@@ -138,6 +151,7 @@ func TestAttachRepaints(t *testing.T) {
 // and never again, with more output after it than attach reads at first.
 func TestAttachShowsWhatIsOld(t *testing.T) {
 	state := t.TempDir()
+	endRuns(t, state)
 	run := typeIn(t, state, "run", "--tty", "--name", "top", "--", "sh", "-c", fmt.Sprintf(`
 		printf '\033[?1049h\033[?25l\033[H\033[2Jlabel'
 		yes "$(printf '\033[5;5H12345\033[7;5H67890')" | head -c %d | tr -d '\n'
@@ -172,6 +186,7 @@ func TestTerminalIsRestored(t *testing.T) {
 		}
 	}
 	state := t.TempDir()
+	endRuns(t, state)
 	c, s := typeIn(t, state, "run", "--tty", "--name", "app", "--", "sh", "-c", script), screen.New(30, 100)
 	c.until(s, "the program", func() bool { return s.Alternate() && strings.HasPrefix(s.Rows()[0], "drawn") })
 	c.typed("\x10\x11")
@@ -196,6 +211,7 @@ func TestTerminalIsRestored(t *testing.T) {
 // run's terminal alone.
 func TestLookDoesNotResize(t *testing.T) {
 	state := t.TempDir()
+	endRuns(t, state)
 	run := exec.Command("spool", "run", "--detach", "--tty", "--name", "small", "--", "sh", "-c", `trap 'echo resized' WINCH; echo ready; while read x; do stty size; done`)
 	run.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=")
 	if out, err := run.CombinedOutput(); err != nil {
@@ -226,6 +242,7 @@ func TestLookDoesNotResize(t *testing.T) {
 // and that one sentence says that it did not come back.
 func TestLostServer(t *testing.T) {
 	state := t.TempDir()
+	endRuns(t, state)
 	dir := t.TempDir()
 	first := startServer(t, state, dir)
 	run := typeIn(t, state, "run", "--server", first.url, "--reconnect", "10m", "--tty", "--name", "app", "--", "sh", "-c",
