@@ -86,6 +86,8 @@ func TestREPL(t *testing.T) {
 	c.typed("class P: _repr_png_ = lambda self: b'\\x89PNG' + bytes(9)\r")
 	c.screenEnds(">>> class P: _repr_png_ = lambda self: b'\\x89PNG' + bytes(9)", ">>> ")
 	c.typed("display(P())\r")
+	c.see("\x1b[c") // the prompt asks whether the terminal shows images
+	c.typed("\x1b[?62c")
 	c.see("[image/png: ")
 	c.see("1.png]\r\n")
 	c.prompt()

@@ -450,8 +450,9 @@ func (r *repl) ask(ctx context.Context, t *turn, end *turnEnd, e *spool.Event) e
 	return r.kernel.reply(ctx, e.Seq, line, ask.Secret)
 }
 
-// picturesWait is how long a terminal may take to say whether it shows images.
-const picturesWait = time.Second
+// picturesWait is how long a terminal may take to say whether it shows images. Almost
+// every terminal answers, and it is asked once.
+const picturesWait = 5 * time.Second
 
 // picture shows an image. The first image asks the terminal whether it can.
 func (r *repl) picture(mime string, data []byte) bool {
