@@ -54,6 +54,9 @@ const (
 	maxInFlightBytes = 64 << 20
 )
 
+// newLanes returns the lanes of a connection.
+func newLanes() *rpc.Lanes { return rpc.NewLanes(maxInFlight, maxInFlightBytes) }
+
 // ServeOptions configure a keeper.
 type ServeOptions struct {
 	Host  host.Options // its Dir, Engines, Sweep and policies
@@ -167,7 +170,7 @@ func (s *server) serveConn(nc net.Conn) {
 	s.conns++
 	s.mu.Unlock()
 	ctx, cancel := context.WithCancel(s.ctx)
-	c := &serverConn{server: s, ctx: ctx, lanes: rpc.NewLanes(maxInFlight, maxInFlightBytes)}
+	c := &serverConn{server: s, ctx: ctx, lanes: newLanes()}
 	c.serve(nc)
 	cancel()
 	c.lanes.Wait()

@@ -332,7 +332,7 @@ func crowd(t testing.TB, url string, n int, run spool.RunID) {
 	frame := func(format string, args ...any) { request.Write(textFrame(fmt.Appendf(nil, format, args...))) }
 	frame(`{"id":0,"method":"initialize","params":{"clientName":"crowd"}}`)
 	frame(`{"method":"initialized"}`)
-	frame(`{"id":1,"method":"run/follow","params":{"follow":1,"run":%q,"window":67108864}}`, run)
+	frame(`{"id":1,"method":"run/follow","params":{"follow":1,"run":%q,"window_bytes":67108864}}`, run)
 	for id := range 20 {
 		frame(`{"id":%d,"method":"run/read","params":{"run":%q,"max_bytes":8388608}}`, id+2, run)
 	}
@@ -459,7 +459,7 @@ func TestMessagesThatNeverEnd(t *testing.T) {
 // room; a small one and a kill do not.
 func TestRequestsOfAllConnectionsAreBounded(t *testing.T) {
 	const limit, chunk = 4 << 20, 1 << 20 // a chunk takes 4/3 of it as base64, in a buffer of 2 MiB
-	s := execserver.New(execserver.Options{Backend: newHost(t), Limits: execserver.Limits{Received: limit}})
+	s := execserver.New(execserver.Options{Backend: newHost(t), Limits: execserver.Limits{Received: limit, Handshake: time.Hour}})
 	url := serve(t, s)
 	a, _ := session(t, url)
 	stuck := shell("p", "exec sleep 1000")
@@ -510,7 +510,7 @@ func TestRequestsOfAllConnectionsAreBounded(t *testing.T) {
 // connection.
 func TestBytesOfRequestsPerConnection(t *testing.T) {
 	const chunk, message = 3 << 20, 4 << 20 // base64
-	s := execserver.New(execserver.Options{Backend: newHost(t), Limits: execserver.Limits{Received: 1 << 30}})
+	s := execserver.New(execserver.Options{Backend: newHost(t), Limits: execserver.Limits{Received: 1 << 30, Handshake: time.Hour}})
 	url := serve(t, s)
 	a, _ := session(t, url)
 	stuck := shell("p", "exec sleep 1000")

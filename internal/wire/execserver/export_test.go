@@ -1,7 +1,10 @@
 package execserver
 
-// MaxInFlightBytes is maxInFlightBytes.
-const MaxInFlightBytes = maxInFlightBytes
+// Limits for tests of another package.
+const (
+	MaxInFlightBytes = maxInFlightBytes
+	MaxFollows       = maxFollows
+)
 
 // Received returns how many bytes of messages the server holds, and whether
 // messages wait for room.

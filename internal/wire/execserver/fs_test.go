@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -575,4 +576,26 @@ func FuzzFilesParams(f *testing.F) {
 			t.Fatalf("%v %v", ok, err)
 		}
 	})
+}
+
+// A listing has at most maxDirectoryEntries names.
+func TestReadDirectoryIsBounded(t *testing.T) {
+	ft := newFileTest(t)
+	ft.write("f", "")
+	for i := range maxDirectoryEntries - 1 {
+		if err := os.Link(filepath.Join(ft.dir, "f"), filepath.Join(ft.dir, strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func() error {
+		_, _, err := ft.files.handle(t.Context(), "fs/readDirectory", json.RawMessage(`{"path":"file://`+ft.dir+`"}`))
+		return err
+	}
+	if err := list(); err != nil {
+		t.Errorf("%d names: %v", maxDirectoryEntries, err)
+	}
+	ft.write("one more", "")
+	if err := list(); err == nil || !strings.Contains(err.Error(), "more than 50000 entries") {
+		t.Errorf("one more: %v", err)
+	}
 }

@@ -57,7 +57,7 @@ func FuzzServer(f *testing.F) {
 		`{"id":1,"method":"process/write","params":{"processId":"p","chunk":"aGk=","writeId":"1"}}`,
 		`{"id":1,"method":"process/signal","params":{"processId":"p","signal":"interrupt"}}` + "\n" + `{"id":2,"method":"process/terminate","params":{"processId":"p"}}`,
 		`{"id":1,"method":"run/start","params":{"argv":["x"],"tty":{"rows":1,"cols":2},"limits":{"wall_ms":5}}}`,
-		`{"id":1,"method":"run/follow","params":{"follow":1,"run":"r","window":-1}}` + "\n" + `{"method":"run/ack","params":{"follow":1,"bytes":-5}}` + "\n" + `{"method":"run/unfollow","params":{"follow":1}}`,
+		`{"id":1,"method":"run/follow","params":{"follow":1,"run":"r","window_bytes":-1}}` + "\n" + `{"method":"run/ack","params":{"follow":1,"bytes":-5}}` + "\n" + `{"method":"run/unfollow","params":{"follow":1}}`,
 		`{"id":1,"method":"run/send","params":{"run":"r","input":{"kind":"stdin","bytes":"aGk="}}}`,
 		`{"id":1,"method":"run/resize","params":{"run":"r","rows":1,"cols":99999}}`,
 		`{"id":1,"method":"run/read","params":{"run":"r","maxBytes":-1,"waitMs":-1}}`,

@@ -393,3 +393,21 @@ func FuzzHTTPParams(f *testing.F) {
 		}
 	})
 }
+
+// A connection streams at most maxStreams responses at once.
+func TestStreamsAreBounded(t *testing.T) {
+	ht := newHTTPTest(t)
+	stream := func(i int) error {
+		_, err := ht.call(fmt.Sprintf(`{"method":"GET","url":"$U/drip","requestId":"%d","streamResponse":true}`, i))
+		return err
+	}
+	for i := range maxStreams {
+		if err := stream(i); err != nil {
+			t.Fatalf("stream %d: %v", i, err)
+		}
+	}
+	if err := stream(maxStreams); err == nil || !strings.Contains(err.Error(), "at most 256 responses may be streamed") {
+		t.Errorf("one more: %v", err)
+	}
+	close(ht.release)
+}

@@ -466,3 +466,32 @@ func TestSpecIsStrict(t *testing.T) {
 		}
 	}
 }
+
+// A connection has at most MaxFollows follows.
+func TestFollowsAreBounded(t *testing.T) {
+	url, _ := newServer(t, execserver.Options{})
+	p, _ := session(t, url)
+	var info spool.Info
+	p.mustCall(t, "run/start", map[string]any{"argv": []string{"sleep", "1000"}}, &info)
+	follow := func(n int) {
+		t.Helper()
+		p.request(t, "run/follow", map[string]any{"follow": n, "run": info.ID})
+	}
+	for n := range execserver.MaxFollows {
+		follow(n)
+	}
+	for range execserver.MaxFollows {
+		if r := p.response(t); r.Error != nil {
+			t.Fatal(r.Error)
+		}
+	}
+	follow(execserver.MaxFollows)
+	if r := p.response(t); r.Error == nil || !strings.Contains(r.Error.Error(), "at most 4096 follows may be open") {
+		t.Errorf("one more: %+v", r)
+	}
+	p.send(t, websocket.MessageText, []byte(`{"method":"run/unfollow","params":{"follow":7}}`))
+	follow(7)
+	if r := p.response(t); r.Error != nil {
+		t.Errorf("after an unfollow: %+v", r)
+	}
+}

@@ -67,8 +67,9 @@ func fixedPart(pattern string) string {
 // realPath resolves the links in as much of a path as exists.
 func realPath(path string) string { return followPath(path, maxLinks) }
 
-// maxLinks bounds how many links to nowhere are followed.
-const maxLinks = 8
+// maxLinks is how many links to nowhere are followed, as in the kernel: it opens
+// no file behind more of them.
+const maxLinks = 40
 
 func followPath(path string, links int) string {
 	rest := ""
