@@ -69,9 +69,10 @@ func (s *style) apply(params []param) {
 			s.line = 0
 		default:
 			for k, a := range attributes {
-				if n == a.set {
+				switch n {
+				case a.set:
 					s.attributes |= 1 << k
-				} else if n == a.reset {
+				case a.reset:
 					s.attributes &^= 1 << k
 				}
 			}

@@ -165,7 +165,7 @@ func TestProgramsAgainstTmux(t *testing.T) {
 func TestSequencesAgainstTmux(t *testing.T) {
 	var common []string
 	for _, p := range pieces {
-		if !strings.ContainsAny(p, "()\xff\x0e\x0f") && !slices.Contains([]string{"\x1b7", "\x1b8", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?6h", "\x1b[?6l", "\x1b[>1u", "\x1b[<u", "\x1b[2L", "\x1b[M"}, p) {
+		if !strings.ContainsAny(p, "()\x0e\x0f") && !slices.Contains([]string{"\xff", "\x1b7", "\x1b8", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?6h", "\x1b[?6l", "\x1b[>1u", "\x1b[<u", "\x1b[2L", "\x1b[M"}, p) {
 			common = append(common, p)
 		}
 	}
