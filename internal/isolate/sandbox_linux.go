@@ -25,7 +25,8 @@ const self = "/proc/self/exe"
 // started in it cost about as much as outside.
 type sandbox struct {
 	pid     int // of the first process
-	pidfd   int
+	mu      sync.Mutex
+	pidfd   int // guarded by mu once the sandbox is made: a kill may come while it is closed
 	control int // socket; closing it ends the sandbox
 	ruleset *os.File
 	filter  *unix.SockFprog
@@ -364,6 +365,8 @@ func (c *child) forkExec(path string, argv []string, attr *syscall.ProcAttr, pid
 
 // kill ends every process in the sandbox.
 func (s *sandbox) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.pidfd >= 0 {
 		_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0) // or it has ended
 	}
@@ -371,6 +374,8 @@ func (s *sandbox) kill() {
 
 // alive reports whether programs can be started in the sandbox.
 func (s *sandbox) alive() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	fds := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n == 0
@@ -391,16 +396,19 @@ func (s *sandbox) close() {
 		}
 		reap(s.pid)
 	}
+	s.mu.Lock()
 	for _, fd := range []int{s.pidfd, s.control} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
 	}
+	s.pidfd = -1
+	s.mu.Unlock()
 	if s.ruleset != nil {
 		_ = s.ruleset.Close()
 	}
 	for _, h := range s.held {
 		h.release()
 	}
-	s.pid, s.pidfd, s.control, s.ruleset, s.held = 0, -1, -1, nil, nil
+	s.pid, s.control, s.ruleset, s.held = 0, -1, nil, nil
 }
