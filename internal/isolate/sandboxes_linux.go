@@ -61,7 +61,9 @@ type Lease struct {
 	shared *shared // nil if the sandbox is this run's alone
 	report *spool.Isolation
 	nproc  int
-	once   sync.Once
+
+	mu       sync.Mutex
+	released bool
 }
 
 // Prepare finds the mechanism for a request and prepares it for a run with a
@@ -326,7 +328,9 @@ func (l *Lease) Fork(path string, argv []string, attr *syscall.ProcAttr) (int, e
 
 // Kill ends what a kill of the run's tree might leave.
 func (l *Lease) Kill() {
-	if l.shared == nil {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shared == nil && !l.released {
 		l.in.kill()
 	}
 }
@@ -345,35 +349,43 @@ func (l *Lease) TempDir() string {
 // Release ends the isolation of a run, after its end. Processes that the run left
 // behind in a sandbox of its own end with it.
 func (l *Lease) Release() {
-	l.once.Do(func() {
-		if l.shared == nil {
-			l.in.close()
-			return
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.released {
+		return
+	}
+	l.released = true
+	if l.shared == nil {
+		l.in.close()
+		return
+	}
+	l.owner.leave(l.shared)
+}
+
+// leave counts a run of a sandbox out, and has the sandbox end some time after its
+// last one.
+func (m *Sandboxes) leave(s *shared) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.users--; s.users > 0 || m.closed {
+		return
+	}
+	idle := 0
+	for _, other := range m.shared {
+		if other.users == 0 {
+			idle++
 		}
-		m := l.owner
+	}
+	if m.shared[s.key] != s || idle > maxIdle {
+		m.drop(s)
+		return
+	}
+	s.timer = time.AfterFunc(idleTime, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		s := l.shared
-		if s.users--; s.users > 0 || m.closed {
-			return
-		}
-		idle := 0
-		for _, other := range m.shared {
-			if other.users == 0 {
-				idle++
-			}
-		}
-		if m.shared[s.key] != s || idle > maxIdle || s.traces() {
+		if s.users == 0 && m.shared[s.key] == s {
 			m.drop(s)
-			return
 		}
-		s.timer = time.AfterFunc(idleTime, func() {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			if s.users == 0 && m.shared[s.key] == s {
-				m.drop(s)
-			}
-		})
 	})
 }
 
