@@ -37,7 +37,8 @@ type Storage struct {
 // Renamer is a [Backend] that can give runs another name. The backends of packages
 // local and client are Renamers, unless the server is an older one.
 type Renamer interface {
-	// Rename gives a run, live or finished, another name. A name that is too
+	// Rename gives a run, live or finished, another name. The name of another
+	// live run is [ErrExists] for a live one. A name that is too
 	// long is [ErrInvalid].
 	Rename(ctx context.Context, id RunID, name string) (Info, error)
 }

@@ -18,8 +18,8 @@ type Spec struct {
 	// gives [ErrExists]. It has the characters a-z and 0-9. If it is empty,
 	// the backend chooses one.
 	ID RunID `json:"id,omitempty"`
-	// Name is how people find the run again; see [Find]. The name of a
-	// process is unique among live runs; finished runs may have it, too.
+	// Name is how people find the run again; see [Find]. It is unique among
+	// live runs; finished runs may have it, too.
 	Name   string            `json:"name,omitempty"`
 	Engine string            `json:"engine,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
@@ -52,6 +52,13 @@ type Spec struct {
 	Stdin bool `json:"stdin,omitempty"`
 
 	Limits Limits `json:"limits,omitzero"`
+	// Notify is a command that is started when the run has ended, on its
+	// machine, as a process run of its own with the label spool.notify. It has
+	// the directory and the environment of this spec, and the variables
+	// SPOOL_RUN, the id of the run that ended, SPOOL_STATUS, its outcome as
+	// text, and SPOOL_EXIT_CODE. It is not started if the process that owns the
+	// run is killed or closed.
+	Notify []string `json:"notify,omitempty"`
 	// Isolation is what the run must be kept from; nil means nothing.
 	Isolation *Isolation `json:"isolation,omitempty"`
 	// Config is what the named engine needs beyond this.
@@ -97,4 +104,11 @@ type Limits struct {
 	// blocks; "stop" stops the run.
 	OutputPolicy string `json:"output_policy,omitempty"`
 	Pids         int    `json:"pids,omitempty"` // processes and threads alive at once; default 4096
+	// MemoryBytes bounds the memory and swap of all processes of the run
+	// together; default none. At the limit the kernel kills a process, and the
+	// outcome of the run says so. CPUs bounds their processor time: 1.5 is the
+	// time of one and a half processors; default none. A start on a machine that
+	// cannot enforce one of them fails. A sandbox has its own limits.
+	MemoryBytes int64   `json:"memory_bytes,omitempty"`
+	CPUs        float64 `json:"cpus,omitempty"`
 }

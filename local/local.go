@@ -124,7 +124,7 @@ type inProcess struct {
 
 // Start implements [spool.Backend].
 func (b *inProcess) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
-	spec.Limits = keeper.WithDefaults(spec.Limits, b.limits)
+	spec.Limits = keeper.WithDefaults(&spec, b.limits)
 	return b.Host.Start(ctx, spec)
 }
 

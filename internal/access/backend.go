@@ -221,6 +221,11 @@ func (b *backend) checkStart(ctx context.Context, engine string, spec *spool.Spe
 	if err := b.subject.Scopes.Require(StartOf(engine)); err != nil {
 		return err
 	}
+	if len(spec.Notify) > 0 { // it is a process
+		if err := b.subject.Scopes.Require(StartOf(spool.EngineProcess)); err != nil {
+			return err
+		}
+	}
 	if engine == AuditEngine {
 		return fmt.Errorf("%w: only the server starts runs of the engine %s", spool.ErrDenied, AuditEngine)
 	}

@@ -112,6 +112,16 @@ func TestOwnerIsNotGuarded(t *testing.T) {
 	}
 }
 
+// TestNotifyNeedsProcesses checks that a subject that may not start processes cannot
+// have one started at the end of a run.
+func TestNotifyNeedsProcesses(t *testing.T) {
+	b := access.NewGuard(openHost(t), nil).Backend(&access.Subject{Name: "alice", Scopes: access.Scopes{access.StartOf("kernel")}}, "")
+	_, err := b.Start(t.Context(), spool.Spec{Engine: "kernel", Notify: []string{"true"}})
+	if !errors.Is(err, spool.ErrDenied) || !strings.Contains(err.Error(), "runs:start:process") {
+		t.Errorf("start: %v", err)
+	}
+}
+
 func TestQuotas(t *testing.T) {
 	h := openHost(t)
 	guard := access.NewGuard(h, nil)

@@ -32,6 +32,7 @@ type agentOptions struct {
 	cwd     string
 	env     []string
 	name    string
+	replace bool
 	model   string
 	effort  string
 	profile string
@@ -182,7 +183,8 @@ func (o *agentOptions) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.fork, "fork", false, "continue in a copy of the resumed session")
 	flags.StringVar(&o.cwd, "cwd", "", "working `directory`")
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
-	flags.StringVar(&o.name, "name", "", "`name` of the run")
+	flags.StringVar(&o.name, "name", "", "`name` of the run, unique among live runs")
+	flags.BoolVar(&o.replace, "replace", false, "stop the live run that has the name first")
 	flags.StringVar(&o.model, "model", "", "`model` name, passed to the agent unchanged")
 	flags.StringVar(&o.effort, "effort", "", "reasoning effort, passed to the agent unchanged")
 	flags.StringVar(&o.profile, "profile", "", "named configuration of the agent")
@@ -253,7 +255,7 @@ func (o *agentOptions) check() error {
 	if o.fork && o.resume == "" {
 		return usageErrorf("--fork needs a session to --resume")
 	}
-	return nil
+	return checkReplace(o.replace, o.name)
 }
 
 // agentSpec builds the spec of the run from the flags.

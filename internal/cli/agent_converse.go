@@ -38,7 +38,7 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 	}
 	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
 	defer stop()
-	run, err := start(ctx, b, spec, signals)
+	run, err := startOrReplace(ctx, b, spec, o.replace, signals)
 	if err != nil {
 		return err
 	}

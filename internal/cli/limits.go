@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/limits"
 )
 
 // limitFlags are the flags that set the limits of a run.
@@ -17,6 +18,8 @@ type limitFlags struct {
 	output            byteCount
 	policy            string
 	pids              int
+	memory            byteCount
+	cpus              cpuCount
 }
 
 // add defines the flags. The defaults of a server have a prefix.
@@ -27,23 +30,53 @@ func (l *limitFlags) add(flags *pflag.FlagSet, prefix string) {
 	flags.Var(&l.output, prefix+"output-limit", "`bytes` of output to keep, such as 500000 or 64M (default 2G)")
 	flags.StringVar(&l.policy, prefix+"output-policy", "", "what happens at the output limit: truncate, block or stop (default truncate)")
 	flags.IntVar(&l.pids, prefix+"pids", 0, "limit of processes and threads (default 4096)")
+	flags.Var(&l.memory, prefix+"memory", "`bytes` of memory and swap that all processes may use together, such as 512m or 2g (default no limit)")
+	flags.Var(&l.cpus, prefix+"cpus", "`number` of processors whose time all processes may use together, such as 1.5 (default no limit)")
 }
 
 func (l *limitFlags) limits() (spool.Limits, error) {
-	limits := spool.Limits{
+	set := spool.Limits{
 		Wall: l.wall, Idle: l.idle, Grace: l.grace,
 		OutputBytes: int64(l.output), OutputPolicy: l.policy, Pids: l.pids,
+		MemoryBytes: int64(l.memory), CPUs: float64(l.cpus),
 	}
-	switch limits.OutputPolicy {
+	switch set.OutputPolicy {
 	case "", "truncate", "block", "stop":
 	default:
-		return limits, usageErrorf("--output-policy %q: use truncate, block or stop", l.policy)
+		return set, usageErrorf("--output-policy %q: use truncate, block or stop", l.policy)
+	}
+	if 0 < l.memory && l.memory < limits.MinMemory {
+		return set, usageErrorf("--memory: the smallest limit is %s", limits.Size(limits.MinMemory))
 	}
 	if l.wall < 0 || l.idle < 0 || l.grace < 0 || l.output < 0 || l.pids < 0 {
-		return limits, usageErrorf("limits must not be negative")
+		return set, usageErrorf("limits must not be negative")
 	}
-	return limits, nil
+	return set, nil
 }
+
+// cpuCount is a flag for a number of processors: 2, 0.5.
+type cpuCount float64
+
+// Set implements [pflag.Value].
+func (c *cpuCount) Set(s string) error {
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(n >= limits.MinCPUs && n <= limits.MaxCPUs) {
+		return fmt.Errorf("%q is not a number of processors, such as 2 or 0.5; the smallest is %v", s, limits.MinCPUs)
+	}
+	*c = cpuCount(n)
+	return nil
+}
+
+// String implements [pflag.Value].
+func (c *cpuCount) String() string {
+	if *c == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(float64(*c), 'g', -1, 64)
+}
+
+// Type implements [pflag.Value].
+func (c *cpuCount) Type() string { return "number" }
 
 // byteCount is a flag for a number of bytes: 4096, 64K, 10M, 2G.
 type byteCount int64

@@ -45,36 +45,51 @@ type interpreter struct {
 // kernel finds the session of --session, or starts an interpreter.
 func (a *app) kernel(ctx context.Context, b spool.Backend, o *pyOptions, signals chan os.Signal) (*interpreter, error) {
 	if o.session != "" {
-		if k, err := findSession(ctx, b, o.session); k != nil || err != nil {
-			return k, err
-		}
+		return a.session(ctx, b, o, signals)
 	}
 	spec, err := a.pySpec(o)
 	if err != nil {
 		return nil, err
 	}
-	k := &interpreter{backend: b, own: o.session == "", asksForInput: true}
-	if k.own {
-		if err := lease(ctx, b, &spec); err != nil {
-			return nil, err
-		}
+	k := &interpreter{backend: b, own: true, asksForInput: true}
+	if err := lease(ctx, b, &spec); err != nil {
+		return nil, err
 	}
 	if k.run, err = start(ctx, b, spec, signals); err != nil {
 		return nil, err
 	}
-	if k.own {
-		return k, nil
-	}
-	// If another command started the same session meanwhile, both commands
-	// use the older run.
-	older, err := findSession(ctx, b, o.session)
-	if err != nil || older == nil || older.run.ID() == k.run.ID() {
-		return k, err
-	}
-	if err := k.run.Stop(ctx); err != nil && !errors.Is(err, spool.ErrEnded) {
+	return k, nil
+}
+
+// sessionPoll is how often a command looks for a session that another one starts.
+const sessionPoll = 10 * time.Millisecond
+
+// session finds the session of --session, or starts it. Of two commands that start
+// one at once the second uses the session of the first.
+func (a *app) session(ctx context.Context, b spool.Backend, o *pyOptions, signals chan os.Signal) (*interpreter, error) {
+	spec, err := a.pySpec(o)
+	if err != nil {
 		return nil, err
 	}
-	return older, nil
+	for {
+		if k, err := findSession(ctx, b, o.session); k != nil || err != nil {
+			return k, err
+		}
+		run, err := start(ctx, b, spec, signals)
+		if err == nil {
+			return &interpreter{backend: b, run: run, asksForInput: true}, nil
+		}
+		if !isNameTaken(err) {
+			return nil, err
+		}
+		select { // the other run is starting or ending
+		case s := <-signals:
+			return nil, &exitError{exitSignal + signalNumber(s), fmt.Errorf("interrupted while session %s was starting", o.session)}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(sessionPoll):
+		}
+	}
 }
 
 // leaser is an optional interface of a backend: Lease ends the runs with a label

@@ -33,6 +33,7 @@ type runOptions struct {
 	id          string
 	detach      bool
 	remove      bool
+	notify      string
 	keys        keySequence
 	hangup      string
 	limits      limitFlags
@@ -83,6 +84,11 @@ keep it from that, nothing is started, and the error says what to do;
 "spool doctor isolation" shows what this machine offers. "spool inspect" shows
 what a run is kept from, and by what.
 
+--notify starts a shell command when the run has ended, also if this terminal is gone
+by then. It gets the directory and the environment of the run, and SPOOL_RUN (its
+id), SPOOL_STATUS (such as "exited 0") and SPOOL_EXIT_CODE. It is a run of its own:
+"spool ps --all --filter label=spool.notify=ID" finds it and its output.
+
 Exit codes: the command's own; 128+N if signal N ended it; 124 if it timed out;
 125 if spool failed; 126 if the command cannot be executed; 127 if it does not
 exist; 0 after you detach.`,
@@ -95,6 +101,8 @@ exist; 0 after you detach.`,
   spool run -d -i --name calc -- bc
   spool run -d --line-buffered --name train -- python3 train.py
   spool run --isolate no-network --protect .git -- make test
+  spool run -d --memory 2g --cpus 1.5 -- make -j
+  spool run -d --notify 'notify-send "build: $SPOOL_STATUS"' -- make
   spool run --server ws://127.0.0.1:9000 --env LANG=C -- uname -a`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeCommand,
@@ -120,6 +128,7 @@ exist; 0 after you detach.`,
 	flags.StringVar(&o.id, "id", "", "`id` of the run, instead of a new one")
 	flags.BoolVarP(&o.detach, "detach", "d", false, "run in the background and print the run's id; see spool attach, logs, wait and kill")
 	flags.BoolVar(&o.remove, "rm", false, "delete the run and its log after it has finished")
+	flags.StringVar(&o.notify, "notify", "", "shell `command` to start when the run has ended; see above")
 	o.addReaderFlags(flags)
 	o.limits.add(flags, "")
 	o.isolation.add(flags)
@@ -141,7 +150,12 @@ func (o *runOptions) check() error {
 	if o.hangup != "" && o.hangup != hangupKeep && o.hangup != hangupStop {
 		return usageErrorf("--hangup %q: use keep or stop", o.hangup)
 	}
-	if o.replace && o.name == "" {
+	return checkReplace(o.replace, o.name)
+}
+
+// checkReplace returns an error for --replace without --name.
+func checkReplace(replace bool, name string) error {
+	if replace && name == "" {
 		return usageErrorf("--replace needs --name")
 	}
 	return nil
@@ -163,13 +177,7 @@ func (a *app) runSpec(ctx context.Context, o *runOptions, spec spool.Spec) error
 		// Asked before the start: the terminal may be gone after it.
 		typed := isTerminal(a.stdin)
 		terminal := typed || isTerminal(a.stdout)
-		var run *spool.Run
-		var err error
-		if o.replace {
-			run, err = startInstead(ctx, b, spec, signals)
-		} else {
-			run, err = start(ctx, b, spec, signals)
-		}
+		run, err := startOrReplace(ctx, b, spec, o.replace, signals)
 		if err != nil {
 			return err
 		}
@@ -282,6 +290,15 @@ func (a *app) closedOutput(ctx context.Context, o *runOptions, run *spool.Run, s
 // meanwhile.
 const replaceTries = 10
 
+// startOrReplace starts a run. With replace, it first stops the live run that has
+// the name.
+func startOrReplace(ctx context.Context, b spool.Backend, spec spool.Spec, replace bool, signals chan os.Signal) (*spool.Run, error) {
+	if replace {
+		return startInstead(ctx, b, spec, signals)
+	}
+	return start(ctx, b, spec, signals)
+}
+
 // startInstead stops the live runs that have the name and starts a run.
 func startInstead(ctx context.Context, b spool.Backend, spec spool.Spec, signals chan os.Signal) (*spool.Run, error) {
 	for try := 1; ; try++ {
@@ -301,11 +318,16 @@ func startInstead(ctx context.Context, b spool.Backend, spec spool.Spec, signals
 			}
 		}
 		run, err := start(ctx, b, spec, signals)
-		var taken *spool.StartError
-		if err == nil || try == replaceTries || !errors.As(err, &taken) || taken.Reason != "name_taken" {
+		if err == nil || try == replaceTries || !isNameTaken(err) {
 			return run, err
 		}
 	}
+}
+
+// isNameTaken reports whether a start failed because a live run has the name.
+func isNameTaken(err error) bool {
+	var refused *spool.StartError
+	return errors.As(err, &refused) && refused.Reason == "name_taken"
 }
 
 // removeRun deletes a finished run.
@@ -391,6 +413,9 @@ func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 	}
 	if spec.Labels, err = parseLabels(o.labels); err != nil {
 		return spec, err
+	}
+	if o.notify != "" {
+		spec.Notify = []string{"/bin/sh", "-c", o.notify}
 	}
 	if !remote {
 		// A relative path is relative to this process.

@@ -14,5 +14,9 @@ const (
 	StartOther         = "other"
 )
 
+// NoLimitHint is the next step after a start with a limit that this machine cannot
+// enforce.
+const NoLimitHint = "start without the limit, or where control groups with memory and cpu may be made, as by root; \"spool doctor\" tells"
+
 // ClassNotRun is the [spool.Done.ErrorClass] of a turn that never began.
 const ClassNotRun = "not_run"

@@ -150,6 +150,7 @@ func (r *run) finish() {
 			break
 		}
 	}
+	r.notify() // before done, so that the host does not look idle meanwhile
 	close(r.done)
 	r.mu.Lock()
 	r.session = nil // frees the engine's state

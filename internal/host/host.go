@@ -307,7 +307,7 @@ func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing b
 		return nil, false, err
 	}
 	r = newRun(h.ctx, info)
-	r.host = h
+	r.host, r.notification = h, notification(&spec)
 	h.runs[spec.ID] = r
 	h.mu.Unlock()
 	return r, false, nil

@@ -22,9 +22,9 @@ func (h *Host) Rename(ctx context.Context, id spool.RunID, name string) (spool.I
 	if len(name) > store.MaxName {
 		return spool.Info{}, fmt.Errorf("run %s: %w: a name of %d bytes, of at most %d", id, spool.ErrInvalid, len(name), store.MaxName)
 	}
-	r.mu.Lock()
-	r.info.Name = name
-	r.mu.Unlock()
+	if err := h.setName(r, name); err != nil {
+		return spool.Info{}, err
+	}
 	if r.journal == nil {
 		return r.Info(), nil
 	}

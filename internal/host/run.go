@@ -21,6 +21,9 @@ type run struct {
 	blobs   *store.Store
 	input   *inputQueue // nil in a run opened for reading
 	host    *Host       // nil in a run opened for reading
+	// notification is the run that tells of the end of this one; nil if there is
+	// none, or it was started.
+	notification *spool.Spec
 
 	started  chan struct{} // closed once the start succeeded or failed
 	startErr error         // set before started is closed

@@ -1,7 +1,6 @@
 package keeper
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/rpc"
@@ -129,7 +129,7 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 	if spec.ID == "" {
 		spec.ID = spool.RunID(host.NewID()) // so that a repeated start has no effect
 	}
-	spec.Limits = WithDefaults(spec.Limits, b.opts.Limits)
+	spec.Limits = WithDefaults(&spec, b.opts.Limits)
 	for {
 		k, err := b.ownKeeper(ctx)
 		if err != nil {
@@ -163,13 +163,12 @@ func cutEnv(kv string) (k, v string, ok bool) {
 	return kv, "", false
 }
 
-// WithDefaults returns limits whose zero fields are those of d.
-func WithDefaults(l, d spool.Limits) spool.Limits {
-	return spool.Limits{
-		Wall: cmp.Or(l.Wall, d.Wall), Idle: cmp.Or(l.Idle, d.Idle), Grace: cmp.Or(l.Grace, d.Grace),
-		OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes), OutputPolicy: cmp.Or(l.OutputPolicy, d.OutputPolicy),
-		Pids: cmp.Or(l.Pids, d.Pids),
+// WithDefaults returns the limits of a spec, with its zero fields taken from d.
+func WithDefaults(spec *spool.Spec, d spool.Limits) spool.Limits {
+	if spec.Engine == python.EngineSandbox { // has its own
+		d.MemoryBytes, d.CPUs = 0, 0
 	}
+	return limits.Merge(spec.Limits, d)
 }
 
 func (b *Backend) isClosed() bool {

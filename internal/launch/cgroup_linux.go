@@ -100,6 +100,7 @@ type groups struct {
 	pidsV2    bool        // the v2 groups limit pids
 	homeTasks int         // tasks file of this process's v1 pids group; -1 if not used
 	pool      gopool.Pool // v1 forks run on its locked threads
+	v2        controllers
 
 	mu       sync.Mutex
 	free     []*slot
@@ -115,6 +116,9 @@ type slot struct {
 	dir   string // v2
 	pids  string // v1; empty if not used
 	limit int    // value of pids.max; zero for no limit
+	// bounds are the other limits. A group that has any is used once.
+	bounds bounds
+	single bool
 
 	counter string      // the file with the number of processes; empty if there is none
 	killed  bool        // cgroup.kill was used: the kernel kills every process cloned into it later
@@ -148,7 +152,7 @@ func newGroups(owner string) (_ *groups, err error) {
 	if err := g.probe(s); err != nil {
 		return nil, fmt.Errorf("start in a control group: %w", err)
 	}
-	g.limitV2(r.v2, s)
+	g.limitV2(s)
 	if !g.pidsV2 && r.pids != "" {
 		g.limitV1(r.pids, owner, s)
 	}
@@ -156,37 +160,20 @@ func newGroups(owner string) (_ *groups, err error) {
 	return g, nil
 }
 
-// limitV2 enables the pids controller if possible. That can make groups reject
-// processes, so limitV2 tests it, and reverts it on failure.
-func (g *groups) limitV2(root string, s *slot) {
-	have, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
-	if err != nil || !hasWord(strings.Join(strings.Fields(string(have)), ","), "pids") {
+// limitV2 enables the pids controller if possible.
+func (g *groups) limitV2(s *slot) {
+	err := g.delegate("pids", func() error {
+		if err := s.setLimit(filepath.Join(s.dir, "pids.max"), 1<<10); err != nil {
+			return err
+		}
+		return g.probe(s)
+	})
+	if err != nil {
+		s.limit = 0
 		return
 	}
-	var on []string
-	for _, dir := range []string{root, filepath.Dir(g.tree), g.tree} {
-		f := filepath.Join(dir, "cgroup.subtree_control")
-		was, err := os.ReadFile(f)
-		if err != nil {
-			break
-		}
-		if hasWord(strings.Join(strings.Fields(string(was)), ","), "pids") {
-			continue
-		}
-		if err := write(f, "+pids"); err != nil {
-			break
-		}
-		on = append(on, f)
-	}
-	if err := s.setLimit(filepath.Join(s.dir, "pids.max"), 1<<10); err == nil && g.probe(s) == nil {
-		g.pidsV2 = true
-		s.counter = s.dir + "/pids.current"
-		return
-	}
-	s.limit = 0
-	for i := len(on) - 1; i >= 0; i-- {
-		_ = write(on[i], "-pids") // restore the earlier state
-	}
+	g.pidsV2 = true
+	s.counter = s.dir + "/pids.current"
 }
 
 // limitV1 uses the v1 hierarchy for the limit if it works.
@@ -227,11 +214,13 @@ func (g *groups) probe(s *slot) error {
 
 func (g *groups) limitsPids() bool { return g.pidsV2 || g.pids != "" }
 
-// acquire returns an empty group with the limit set.
-func (g *groups) acquire(limit int) (*slot, error) {
+// acquire returns an empty group with the limits of a command.
+func (g *groups) acquire(c *Command) (*slot, error) {
+	limit := c.Pids
+	single := c.Memory > 0 || c.CPUs > 0
 	g.mu.Lock()
 	var s *slot
-	if n := len(g.free); n > 0 {
+	if n := len(g.free); n > 0 && !single {
 		s = g.free[n-1]
 		g.free = g.free[:n-1]
 		if s.files != nil {
@@ -240,12 +229,19 @@ func (g *groups) acquire(limit int) (*slot, error) {
 		}
 	}
 	g.mu.Unlock()
-	if s == nil {
+	if s == nil && !single {
 		s = g.reclaim()
 	}
 	if s == nil {
 		var err error
 		if s, err = g.makeSlot(); err != nil {
+			return nil, err
+		}
+		s.single = single
+	}
+	if single {
+		if err := g.limit(s, c); err != nil {
+			g.release(s)
 			return nil, err
 		}
 	}
@@ -284,7 +280,7 @@ func (g *groups) reclaim() *slot {
 			g.mu.Lock()
 			g.nonEmpty = append(g.nonEmpty, s)
 			g.mu.Unlock()
-		case s.killed:
+		case s.killed || s.single:
 			s.remove()
 		default:
 			return s
@@ -330,11 +326,12 @@ func (g *groups) release(s *slot) {
 	empty := s.empty()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.prepareFiles(s, empty && !s.killed)
+	once := s.killed || s.single
+	g.prepareFiles(s, empty && !once)
 	switch {
 	case !empty:
 		g.nonEmpty = append(g.nonEmpty, s)
-	case s.killed:
+	case once:
 		s.remove()
 	default:
 		g.free = append(g.free, s)
@@ -348,6 +345,7 @@ func (s *slot) remove() {
 	if s.pids != "" {
 		_ = os.Remove(s.pids)
 	}
+	s.bounds.remove()
 }
 
 // forkFunc is [syscall.ForkExec], or what stands in its place.
@@ -361,14 +359,23 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 	}
 	defer g.leaveOpen(s)
 	attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, in.dir
-	if s.pids == "" || s.limit == 0 {
+	pidsV1 := s.pids != "" && s.limit > 0
+	if !pidsV1 && len(s.bounds.groups) == 0 {
 		return forkExec(path, argv, attr)
 	}
+	enter, leave, closeAll, err := s.bounds.files()
+	if err != nil {
+		return 0, fmt.Errorf("open control group: %w", err)
+	}
+	defer closeAll()
 
-	// Clone cannot place a child into a v1 group. The child inherits the group
-	// of the forking thread, so that thread enters the group and leaves it
+	// Clone cannot place a child into a v1 group. The child inherits the groups
+	// of the forking thread, so that thread enters them and leaves them
 	// afterwards.
-	if s.limit == 1 { // space for the forking thread
+	if pidsV1 {
+		enter, leave = append(enter, in.tasks), append(leave, g.homeTasks)
+	}
+	if pidsV1 && s.limit == 1 { // space for the forking thread
 		if err := write(filepath.Join(s.pids, "pids.max"), "2"); err != nil {
 			return 0, fmt.Errorf("set pids limit: %w", err)
 		}
@@ -384,14 +391,19 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 		runtime.LockOSThread()
 		// "0" means the writing thread, which avoids a kernel lock on all
 		// thread groups.
-		if _, err = unix.Write(in.tasks, []byte("0")); err != nil {
-			err = fmt.Errorf("enter pids group: %w", err)
-			runtime.UnlockOSThread()
-			return
+		entered := 0
+		for ; entered < len(enter) && err == nil; entered++ {
+			if _, err = unix.Write(enter[entered], []byte("0")); err != nil {
+				err = fmt.Errorf("enter control group: %w", err)
+			}
 		}
-		pid, err = forkExec(path, argv, attr)
-		if _, werr := unix.Write(g.homeTasks, []byte("0")); werr != nil {
-			runtime.Goexit() // ends the thread, which stays locked
+		if err == nil {
+			pid, err = forkExec(path, argv, attr)
+		}
+		for _, home := range leave[:entered] {
+			if _, werr := unix.Write(home, []byte("0")); werr != nil {
+				runtime.Goexit() // ends the thread, which stays locked
+			}
 		}
 		runtime.UnlockOSThread()
 	})

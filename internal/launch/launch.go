@@ -62,7 +62,10 @@ type Command struct {
 	Dir   string    // empty means that of this process
 	Files []uintptr // become the child's descriptors 0, 1, 2 …
 	TTY   bool      // Files[0] becomes the controlling terminal
-	Pids  int       // limit of processes and threads; zero means no limit
+	// The limits of the tree. Zero means no limit.
+	Pids   int     // processes and threads
+	Memory int64   // bytes of memory and swap; above it the kernel kills a process
+	CPUs   float64 // processors; 1.5 is the time of one and a half
 
 	// Fork starts the program in place of [syscall.ForkExec]. It may change
 	// where the program runs, but not what it is a child of.

@@ -153,12 +153,44 @@ func (l *Launcher) Guarantees() Guarantees {
 	return Guarantees{Kill: KillWalk}
 }
 
+// TryLimits returns an error if a tree cannot have these limits of memory and
+// processor time here. Zero means no limit.
+func (l *Launcher) TryLimits(memory int64, cpus float64) error {
+	if memory == 0 && cpus == 0 {
+		return nil
+	}
+	c := Command{Memory: memory, CPUs: cpus}
+	if err := l.checkLimits(&c); err != nil {
+		return err
+	}
+	s, err := l.groups.acquire(&c)
+	if err != nil {
+		return err
+	}
+	l.groups.release(s)
+	return nil
+}
+
+// checkLimits returns an error for limits that need control groups if there are
+// none.
+func (l *Launcher) checkLimits(c *Command) error {
+	switch {
+	case c.Pids > 0 && !l.Guarantees().Pids:
+		return ErrNoPidsLimit
+	case l.groups == nil && c.Memory > 0:
+		return fmt.Errorf("%w: there are no control groups", ErrNoMemoryLimit)
+	case l.groups == nil && c.CPUs > 0:
+		return fmt.Errorf("%w: there are no control groups", ErrNoCPULimit)
+	}
+	return nil
+}
+
 // Start starts a command as the leader of a new session, process group and
 // tree. It returns once the program is executing. An error of the kernel is
 // a [syscall.Errno], perhaps wrapped.
 func (l *Launcher) Start(c Command) (*Tree, error) {
-	if c.Pids > 0 && !l.Guarantees().Pids {
-		return nil, ErrNoPidsLimit
+	if err := l.checkLimits(&c); err != nil {
+		return nil, err
 	}
 	l.forking <- struct{}{}
 	defer func() { <-l.forking }()
@@ -177,7 +209,7 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 	}}
 	var err error
 	if l.groups != nil {
-		if t.slot, err = l.groups.acquire(c.Pids); err != nil {
+		if t.slot, err = l.groups.acquire(&c); err != nil {
 			return nil, fmt.Errorf("acquire control group: %w", err)
 		}
 		if t.pid, err = l.groups.fork(t.slot, c.Path, c.Argv, attr, fork); err != nil && t.pid == 0 {
@@ -224,7 +256,7 @@ func (l *Launcher) Close() error {
 		signal.Stop(l.ignored)
 	}
 	if l.groups != nil {
-		return errors.Join(l.groups.close(), sweepMemory(l.owner))
+		return errors.Join(l.groups.close(), sweepV1(l.owner))
 	}
 	l.walk.mu.Lock()
 	left := make([]*treeSearch, 0, len(l.walk.all))
@@ -260,7 +292,7 @@ func SweepOwner(owner string) (killed int, err error) {
 	killed, err = sweepGroups(tree, pids)
 	errs = append(errs, err)
 	n, err := sweepMarked(owner)
-	return killed + n, errors.Join(append(errs, err, sweepMemory(owner))...)
+	return killed + n, errors.Join(append(errs, err, sweepV1(owner))...)
 }
 
 // sweepMarked kills the processes with the owner's mark, repeatedly, because

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -19,9 +18,9 @@ type MemoryGroup struct{ dir string }
 
 // MemoryGroup makes a group with a limit in bytes.
 func (l *Launcher) MemoryGroup(limit int64) (*MemoryGroup, error) {
-	root, err := memoryRoot()
+	root, err := controllerRoot("memory")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrNoMemoryLimit, err)
 	}
 	dir := filepath.Join(root, baseName, l.owner, strconv.FormatUint(l.starts.Add(1), 10))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -32,35 +31,6 @@ func (l *Launcher) MemoryGroup(limit int64) (*MemoryGroup, error) {
 		return nil, errors.Join(fmt.Errorf("limit memory: %w", err), m.Close())
 	}
 	return m, nil
-}
-
-// memoryRoot returns this process's group in the v1 memory hierarchy.
-func memoryRoot() (string, error) {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return "", err
-	}
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return "", err
-	}
-	var group string
-	for line := range strings.Lines(string(own)) {
-		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 && hasWord(f[1], "memory") {
-			group = f[2]
-		}
-	}
-	for line := range strings.Lines(string(mounts)) {
-		left, right, ok := strings.Cut(strings.TrimSpace(line), " - ")
-		l, t := strings.Fields(left), strings.Fields(right)
-		if !ok || len(l) < 5 || len(t) < 3 || t[0] != "cgroup" || !hasWord(t[2], "memory") || group == "" {
-			continue
-		}
-		if root := groupPath(unescapeMount(l[4]), unescapeMount(l[3]), group); root != "" {
-			return root, nil
-		}
-	}
-	return "", ErrNoMemoryLimit
 }
 
 // Tasks returns the file to which a process writes "0" to enter the group. Its
@@ -74,16 +44,7 @@ func (m *MemoryGroup) Kills() int64 {
 	if err != nil {
 		return 0
 	}
-	for line := range strings.Lines(string(b)) {
-		if count, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
-			n, err := strconv.ParseInt(count, 10, 64)
-			if err != nil {
-				return 0
-			}
-			return n
-		}
-	}
-	return 0
+	return field(b, "oom_kill ")
 }
 
 // Close removes the group. It waits a moment for its processes to end.
@@ -91,18 +52,21 @@ func (m *MemoryGroup) Close() error {
 	return removeGroup(m.dir, time.Now().Add(sweepTime))
 }
 
-// sweepMemory removes the memory groups of a dead owner.
-func sweepMemory(owner string) error {
-	root, err := memoryRoot()
-	if err != nil {
-		return nil // there are none
-	}
-	dir := filepath.Join(root, baseName, owner)
+// sweepV1 removes the groups of an owner that limit memory and processor time in
+// v1 hierarchies. Their processes are gone or about to end.
+func sweepV1(owner string) error {
 	deadline := time.Now().Add(sweepTime)
 	var errs []error
-	for _, d := range append(subdirs(dir), dir) {
-		errs = append(errs, removeGroup(d, deadline))
+	for _, controller := range []string{"memory", "cpu"} {
+		root, err := controllerRoot(controller)
+		if err != nil {
+			continue // there are none
+		}
+		dir := filepath.Join(root, baseName, owner)
+		for _, d := range append(subdirs(dir), dir) {
+			errs = append(errs, removeGroup(d, deadline))
+		}
+		_ = os.Remove(filepath.Dir(dir)) // fails if others use it
 	}
-	_ = os.Remove(filepath.Dir(dir)) // fails if others use it
 	return errors.Join(errs...)
 }

@@ -30,7 +30,7 @@ func (l *Launcher) Reserve(pids int) (*Reservation, error) {
 	if pids > 0 && !l.Guarantees().Pids {
 		return nil, ErrNoPidsLimit
 	}
-	s, err := l.groups.acquire(pids)
+	s, err := l.groups.acquire(&Command{Pids: pids})
 	if err != nil {
 		return nil, fmt.Errorf("acquire control group: %w", err)
 	}

@@ -44,6 +44,17 @@ func (t *Tree) Group() string {
 	return t.slot.dir
 }
 
+// MemoryKills returns how many processes of the tree the kernel has killed because
+// of its limit of memory.
+func (t *Tree) MemoryKills() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slot == nil || t.released {
+		return 0
+	}
+	return t.slot.bounds.memoryKills()
+}
+
 // Reap waits for the leader, collects its exit status, and closes the pidfd. It
 // must be called once.
 func (t *Tree) Reap() (unix.WaitStatus, error) {

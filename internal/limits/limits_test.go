@@ -22,7 +22,7 @@ func TestMerge(t *testing.T) {
 
 // A limit that is added to the type must be merged, too.
 func TestMergeCoversEveryField(t *testing.T) {
-	full := spool.Limits{Wall: time.Second, Idle: time.Second, Grace: time.Second, OutputBytes: 1, OutputPolicy: "block", Pids: 1}
+	full := spool.Limits{Wall: time.Second, Idle: time.Second, Grace: time.Second, OutputBytes: 1, OutputPolicy: "block", Pids: 1, MemoryBytes: 1, CPUs: 1}
 	v := reflect.ValueOf(full)
 	for i := range v.NumField() {
 		if v.Field(i).IsZero() {
@@ -35,12 +35,12 @@ func TestMergeCoversEveryField(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	for _, l := range []spool.Limits{{}, limits.Default, {OutputPolicy: "block"}, {OutputPolicy: "stop"}} {
+	for _, l := range []spool.Limits{{}, limits.Default, {OutputPolicy: "block"}, {OutputPolicy: "stop"}, {MemoryBytes: limits.MinMemory}, {CPUs: limits.MinCPUs}, {CPUs: 1.5}} {
 		if err := limits.Check(&l); err != nil {
 			t.Errorf("%+v: %v", l, err)
 		}
 	}
-	for _, l := range []spool.Limits{{Wall: -1}, {Idle: -1}, {Grace: -1}, {OutputBytes: -1}, {Pids: -1}, {OutputPolicy: "bogus"}} {
+	for _, l := range []spool.Limits{{Wall: -1}, {Idle: -1}, {Grace: -1}, {OutputBytes: -1}, {Pids: -1}, {MemoryBytes: -1}, {MemoryBytes: limits.MinMemory - 1}, {CPUs: -1}, {CPUs: 0.001}, {CPUs: math.NaN()}, {CPUs: math.Inf(1)}, {OutputPolicy: "bogus"}} {
 		if limits.Check(&l) == nil {
 			t.Errorf("%+v passed", l)
 		}
@@ -55,6 +55,17 @@ func TestMillisecondsDoNotOverflow(t *testing.T) {
 	} {
 		if got := limits.Milliseconds(ms); got != want {
 			t.Errorf("%d ms are %v, want %v", ms, got, want)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 bytes", 1000: "1000 bytes", 1 << 10: "1 KiB", 512 << 20: "512 MiB", 3 << 29: "1.5 GiB", 2 << 40: "2 TiB",
+		100_000_000: "95.3 MiB", math.MaxInt64: "8388607.9 TiB",
+	} {
+		if got := limits.Size(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
 		}
 	}
 }

@@ -303,6 +303,8 @@ func (f *filler) fill(v reflect.Value, path string) {
 		v.SetInt(f.n)
 	case reflect.Uint, reflect.Uint64, reflect.Uint32, reflect.Uint16, reflect.Uint8:
 		v.SetUint(uint64(f.n))
+	case reflect.Float64:
+		v.SetFloat(float64(f.n) + 0.5)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		f.fill(v.Elem(), path)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -64,7 +65,13 @@ func AppendStart(dst []byte, start *Start) ([]byte, error) {
 		}
 	}
 	dst = appendText(dst, policy)
-	return appendIsolation(dst, p.Isolation), nil
+	dst = appendIsolation(dst, p.Isolation)
+	if l.MemoryBytes != 0 || l.CPUs != 0 || len(p.Notify) > 0 { // rare
+		dst = binary.AppendVarint(dst, l.MemoryBytes)
+		dst = binary.AppendUvarint(dst, math.Float64bits(l.CPUs))
+		dst = appendTexts(dst, p.Notify)
+	}
+	return dst, nil
 }
 
 // DecodeStart is the inverse of [AppendStart]. What a later version adds comes
@@ -96,6 +103,10 @@ func DecodeStart(b []byte) (start Start, err error) {
 		}
 	}
 	p.Isolation = m.isolation()
+	if m.err == nil && len(m.b) > 0 {
+		l.MemoryBytes, l.CPUs = m.int(), math.Float64frombits(m.uint())
+		p.Notify = m.texts()
+	}
 	if m.err != nil {
 		return Start{}, fmt.Errorf("decode start: %w", m.err)
 	}

@@ -138,6 +138,7 @@ func (p *osChild) wait() {
 	case status.Signaled():
 		x = talk.Exit{Code: 128 + int(status.Signal()), Signal: unix.SignalName(status.Signal())}
 	}
+	x.OutOfMemory = p.tree.MemoryKills() > 0
 	p.exits <- x
 }
 

@@ -87,6 +87,9 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	} else if file, err := environ.LookProgram(name, spec.Cwd, env); err != nil || !executable(file, spec.Cwd) {
 		return nil, missing(s.config, s.agent)
 	}
+	if err := e.launcher.TryLimits(spec.Limits.MemoryBytes, spec.Limits.CPUs); err != nil {
+		return nil, &spool.StartError{Reason: engine.StartUnsupported, Hint: engine.NoLimitHint, Err: err}
+	}
 	s.lock.locks, s.ledger = e.locks, e.ledger
 	s.spawn = func(c talk.Command) (child, error) { return e.spawn(c, &spec, env) }
 
@@ -134,7 +137,7 @@ func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string) (child, e
 	if pids == 0 && e.launcher.Guarantees().Pids {
 		pids = limits.DefaultPids
 	}
-	p, err := startProcess(e.launcher, launch.Command{Path: file, Argv: c.Argv, Env: env, Dir: spec.Cwd, Pids: pids}, c.Stdin, c.Open)
+	p, err := startProcess(e.launcher, launch.Command{Path: file, Argv: c.Argv, Env: env, Dir: spec.Cwd, Pids: pids, Memory: spec.Limits.MemoryBytes, CPUs: spec.Limits.CPUs}, c.Stdin, c.Open)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", file, err)
 	}

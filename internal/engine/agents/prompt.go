@@ -11,6 +11,7 @@ import (
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/turns"
+	"github.com/spool-run/spool/internal/limits"
 )
 
 // prompt is what this engine keeps with a turn.
@@ -170,6 +171,9 @@ func (s *session) conclude() {
 		p.Finish(talk.Result{Outcome: spool.TurnCrashed, Error: s.agent.Name + " ended without a result", Class: agent.ClassProtocol})
 	}
 	r := *p.Result()
+	if proc != nil && proc.exit != nil && proc.exit.OutOfMemory && r.Outcome != spool.TurnOK {
+		r.Error = limits.OutOfMemory(s.limits.MemoryBytes) + ": " + r.Error
+	}
 	if proc != nil && proc.ladder != nil {
 		d.StoppedWith = proc.ladder.used
 	}

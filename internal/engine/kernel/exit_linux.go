@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/limits"
 )
 
 // signalName completes a name of a signal.
@@ -160,6 +161,9 @@ func (s *session) afterExit(p *interpreter, stack string) {
 	s.idleSince = time.Now()
 }
 
+// outOfMemory is why an interpreter ended that the kernel killed.
+const outOfMemory = "the kernel killed the interpreter (SIGKILL): out of memory; its state is lost"
+
 // cause returns why an interpreter ended and the class of the error.
 func (s *session) cause(p *interpreter) (why, class string) {
 	switch {
@@ -167,10 +171,16 @@ func (s *session) cause(p *interpreter) (why, class string) {
 		return fmt.Sprintf("the interpreter ended, but its exit status is unknown: %v", s.waitErr), ClassExit
 	case s.lastOutcome.Signal == "":
 		return fmt.Sprintf("the interpreter exited with code %d, as os._exit does; its state is lost", s.lastOutcome.Code), ClassExit
+	// A process that the kernel kills for its memory closes its socket a while
+	// before it has exited, so this comes before unreachable.
+	case s.lastOutcome.Signal == "SIGKILL" && p.tree.MemoryKills() > 0:
+		return "the kernel killed the interpreter (SIGKILL): " + limits.OutOfMemory(s.limits.MemoryBytes) + "; its state is lost", ClassOOM
+	case s.lastOutcome.Signal == "SIGKILL" && p.memory != nil && p.memory.Kills() > 0:
+		return outOfMemory, ClassOOM
 	case s.lastOutcome.Signal == "SIGKILL" && p.unreachable:
 		return "the interpreter closed its control socket and was killed; its state is lost", ClassExit
 	case s.lastOutcome.Signal == "SIGKILL" && p.killedForMemory():
-		return "the kernel killed the interpreter (SIGKILL): out of memory; its state is lost", ClassOOM
+		return outOfMemory, ClassOOM
 	case s.lastOutcome.Signal == "SIGSEGV" || s.lastOutcome.Signal == "SIGBUS":
 		return "the interpreter crashed with a segmentation fault (" + s.lastOutcome.Signal + "), most likely in C code; its state is lost", ClassSegfault
 	}

@@ -163,10 +163,16 @@ type launchSpec struct {
 	cwd    string
 	env    []string
 	pids   int
+	memory int64   // bytes of the whole tree; zero for no limit
+	cpus   float64 // zero for no limit
 	limits dict
 	// sameDir is set if the spec names no working directory.
 	sameDir bool
 }
+
+// limited reports whether the tree has limits that only a process started for them
+// has: those that were forked in advance are in other control groups.
+func (l *launchSpec) limited() bool { return l.memory > 0 || l.cpus > 0 }
 
 // init returns the message that configures an interpreter.
 func (l *launchSpec) init() dict {
@@ -192,7 +198,8 @@ func (e *Engine) startProcess(c candidate, l *launchSpec) (*interpreter, error) 
 	}
 	defer t.close()
 	p.tree, err = e.launcher.Start(launch.Command{
-		Path: c.path, Argv: runnerArgs(c.path, "kernel", ""), Env: c.activate(l.env), Dir: l.cwd, Pids: l.pids,
+		Path: c.path, Argv: runnerArgs(c.path, "kernel", ""), Env: c.activate(l.env), Dir: l.cwd,
+		Pids: l.pids, Memory: l.memory, CPUs: l.cpus,
 		Files: []uintptr{uintptr(e.null), uintptr(t.out), uintptr(t.err), uintptr(t.ctl), uintptr(e.lifePipe[0]), uintptr(t.dump)},
 	})
 	if err != nil {
@@ -392,6 +399,9 @@ func (e *Engine) startInterpreter(ctx context.Context, l *launchSpec) (*interpre
 		}
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENFILE) {
 			return nil, &spool.StartError{Reason: engine.StartLimit, Hint: "stop other runs, or raise the limit", Err: err}
+		}
+		if errors.Is(err, launch.ErrNoMemoryLimit) || errors.Is(err, launch.ErrNoCPULimit) {
+			return nil, &spool.StartError{Reason: engine.StartUnsupported, Hint: engine.NoLimitHint, Err: err}
 		}
 		tried = append(tried, fmt.Sprintf("%s (%s): %v", c.path, c.from, err))
 	}

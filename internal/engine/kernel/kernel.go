@@ -125,6 +125,9 @@ func parseConfig(raw json.RawMessage) (python.KernelConfig, error) {
 			return c, fmt.Errorf("%s is negative", name)
 		}
 	}
+	if 0 < c.MemoryBytes && c.MemoryBytes < limits.MinMemory {
+		return c, fmt.Errorf("memory_bytes: %d is too small; the smallest limit is %s", c.MemoryBytes, limits.Size(limits.MinMemory))
+	}
 	for _, list := range [][]string{c.Tools, c.Preload} {
 		for _, name := range list {
 			if name == "" || strings.ContainsAny(name, ", \x00") {

@@ -304,6 +304,25 @@ func TestMemoryKillIsNamed(t *testing.T) {
 	}
 }
 
+// The limit of memory of a spec is the limit of all that the kernel starts, and the
+// turn that exceeds it names it.
+func TestMemoryLimitOfSpec(t *testing.T) {
+	e := open(t)
+	if err := e.launcher.TryLimits(200<<20, 1.5); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	r := start(t, e, python.KernelConfig{}, spool.Spec{Limits: spool.Limits{MemoryBytes: 200 << 20, CPUs: 1.5}})
+	r.want("1 + 1", "2")
+	res := r.run("b = bytearray(400 << 20)")
+	if res.Outcome != spool.TurnCrashed || res.ErrorClass != ClassOOM || !strings.Contains(res.Error, "ran out of memory (limit 200 MiB)") {
+		t.Errorf("%+v", res.Done)
+	}
+	r.want("1 + 1", "2")
+}
+
 // A cell whose writes are not read any more can still be ended.
 func TestBlockedOutputCanBeInterrupted(t *testing.T) {
 	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff, AgainMs: never.AgainMs}, spool.Spec{Limits: spool.Limits{OutputBytes: 100_000, OutputPolicy: "block"}})

@@ -116,7 +116,8 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	e.pumps.Add(1) // from here on Close waits for this start
 	e.mu.Unlock()
 
-	c := launch.Command{Path: program, Argv: argv, Env: env, Dir: spec.Cwd, TTY: spec.TTY != nil, Pids: bounds.Pids}
+	c := launch.Command{Path: program, Argv: argv, Env: env, Dir: spec.Cwd, TTY: spec.TTY != nil,
+		Pids: bounds.Pids, Memory: bounds.MemoryBytes, CPUs: bounds.CPUs}
 	var lease *isolate.Lease
 	if spec.Isolation != nil {
 		if lease, err = e.isolate(&spec, &c); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
 	"github.com/spool-run/spool/internal/failpoint"
+	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/polltest"
 )
 
@@ -59,6 +60,55 @@ func TestIdleTimeout(t *testing.T) {
 			if silent := e.Time.Sub(last); silent < idle/2 {
 				t.Errorf("timed out %v after output", silent)
 			}
+		}
+	}
+}
+
+// TestOutOfMemory checks that the outcome names the limit of memory if the kernel
+// killed a process at it, unless the program coped with that, and that another
+// SIGKILL is not taken for it.
+func TestOutOfMemory(t *testing.T) {
+	e := open(t, Options{})
+	if err := e.launcher.TryLimits(32<<20, 0); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	const reason = "ran out of memory (limit 32 MiB)"
+	for _, tt := range []struct {
+		script string
+		want   spool.Outcome
+		notice bool
+	}{
+		{"exec tail /dev/zero", spool.Outcome{Kind: spool.Exited, Code: 137, Signal: "SIGKILL", Reason: reason}, true},
+		{"tail /dev/zero; exit 3", spool.Outcome{Kind: spool.Exited, Code: 3, Reason: reason}, true},
+		{"tail /dev/zero; exit 0", spool.Outcome{Kind: spool.Exited}, true},
+		{"kill -9 $$", spool.Outcome{Kind: spool.Exited, Code: 137, Signal: "SIGKILL"}, false},
+	} {
+		spec := shell(tt.script)
+		spec.Limits.MemoryBytes = 32 << 20
+		s, log := start(t, e, spec)
+		if got := enginetest.Wait(t, s); got != tt.want {
+			t.Errorf("%s: outcome %v, want %v", tt.script, got, tt.want)
+		}
+		if got := slices.Contains(log.Notices(t), NoticeOutOfMemory); got != tt.notice {
+			t.Errorf("%s: notices %q", tt.script, log.Notices(t))
+		}
+	}
+}
+
+// TestMemoryLimitIsRefused checks that a start with a limit that cannot be enforced
+// fails and says why.
+func TestMemoryLimitIsRefused(t *testing.T) {
+	e := open(t, Options{Tree: launch.TreeWalk})
+	for _, l := range []spool.Limits{{MemoryBytes: 1 << 30}, {CPUs: 1}} {
+		spec := shell("exit 0")
+		spec.Limits = l
+		_, err := e.Start(t.Context(), spec, &enginetest.Log{})
+		var refused *spool.StartError
+		if !errors.As(err, &refused) || refused.Reason != engine.StartUnsupported || refused.Hint == "" {
+			t.Errorf("%+v: %v", l, err)
 		}
 	}
 }

@@ -24,9 +24,10 @@ const (
 	NoticeTimeout     = "timeout"      // the wall time limit was reached
 	NoticeIdleTimeout = "idle_timeout" // the limit of time without output was reached
 	NoticeOutputLimit = "output_limit"
-	NoticeTreeKill    = "tree_kill"    // processes outside the process group were killed
-	NoticeStreamsHeld = "streams_held" // a process that could not be killed had the streams open
-	NoticeKillFailed  = "kill_failed"  // processes of the tree may be alive
+	NoticeOutOfMemory = "out_of_memory" // the kernel killed a process at the limit of memory
+	NoticeTreeKill    = "tree_kill"     // processes outside the process group were killed
+	NoticeStreamsHeld = "streams_held"  // a process that could not be killed had the streams open
+	NoticeKillFailed  = "kill_failed"   // processes of the tree may be alive
 )
 
 // Options configure an engine. The zero value is usable.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/meter"
 	"github.com/spool-run/spool/internal/reactor"
 )
@@ -257,6 +258,9 @@ func (p *pump) handleExit() (all bool) {
 	}
 	p.outcome = outcomeOf(status)
 	p.outcome.Reason = p.limit
+	if limit := p.s.limits.MemoryBytes; limit > 0 && p.s.tree.MemoryKills() > 0 {
+		p.ranOutOfMemory(limit)
+	}
 	e := p.outcome.Event()
 	if out, ok := p.out.(engine.Concluder); ok && !p.logClosed && p.open == 0 && p.s.endIfIdle() {
 		if out.Conclude(e) {
@@ -265,6 +269,16 @@ func (p *pump) handleExit() (all bool) {
 	}
 	p.append(e)
 	return false
+}
+
+// ranOutOfMemory notes that the kernel killed a process because of the limit of
+// memory. It is the reason of the outcome unless the program coped with it, or
+// another limit had ended it already.
+func (p *pump) ranOutOfMemory(limit int64) {
+	p.notice(NoticeOutOfMemory, limits.OutOfMemory(limit))
+	if p.outcome.Code != 0 && p.outcome.Reason == "" {
+		p.outcome.Reason = limits.OutOfMemory(limit)
+	}
 }
 
 // closeStream closes a stream.

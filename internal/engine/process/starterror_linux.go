@@ -58,6 +58,10 @@ func startError(program string, spec *spool.Spec, err error) error {
 		e.Reason, e.Err = engine.StartUnsupported, err
 		e.Hint = "this machine has no control groups for the limit of processes; start without it"
 		return e
+	case errors.Is(err, launch.ErrNoMemoryLimit), errors.Is(err, launch.ErrNoCPULimit):
+		e.Reason, e.Err = engine.StartUnsupported, err
+		e.Hint = engine.NoLimitHint
+		return e
 	case !errors.As(err, &errno):
 		e.Err = err
 		return e

@@ -109,6 +109,9 @@ func completeLimits(l *python.SandboxLimits, run *spool.Limits) error {
 			return fmt.Errorf("limit %s: %d is negative", name, n)
 		}
 	}
+	if run.MemoryBytes != 0 || run.CPUs != 0 {
+		return errors.New("a sandbox has its own limits of memory and work: set memory_bytes and fuel in its configuration")
+	}
 	l.WallMs = least(l.WallMs, run.Wall.Milliseconds())
 	l.IdleMs = least(l.IdleMs, run.Idle.Milliseconds())
 	l.OutputBytes = least(l.OutputBytes, run.OutputBytes)

@@ -47,6 +47,7 @@ func RunTurns(t *testing.T, open func(t *testing.T) Kernels) {
 		{"a_run_that_ends_ends_its_turns", endedTurns},
 		{"every_accepted_input_has_one_end", acceptedInputs},
 		{"a_full_queue_is_busy", fullQueue},
+		{"of_kernels_with_one_name_one_starts", kernelNamesAtOnce},
 		{"a_question_is_answered_between_cells", inspects},
 	}
 	b := open(t) // one zygote serves all kernels

@@ -105,6 +105,9 @@ type Exit struct {
 	Code   int
 	Signal string // that ended it, or empty
 	Stderr string // the first and last lines of standard error
+	// OutOfMemory is set if the kernel killed a process because of the limit of
+	// memory of the run.
+	OutOfMemory bool
 }
 
 // OneShot is embedded by conversations of exec mode: after its start the process
