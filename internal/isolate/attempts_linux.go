@@ -281,7 +281,7 @@ func forkPause() (int, syscall.Errno) {
 	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if errno == 0 && pid == 0 {
 		for {
-			syscall.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+			_, _, _ = syscall.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 		}
 	}
 	return int(pid), errno

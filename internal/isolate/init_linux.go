@@ -313,7 +313,7 @@ func (l *layout) enterRoot(trees []int) error {
 			return try(err, "mount_setattr(/)")
 		}
 	}
-	var sys int = -1
+	sys := -1
 	if len(l.Paths) > 0 {
 		if sys, err = unix.OpenTree(unix.AT_FDCWD, "/sys", unix.OPEN_TREE_CLONE|unix.AT_RECURSIVE|unix.O_CLOEXEC); err == nil {
 			ro := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID}

@@ -318,7 +318,7 @@ func (m *Sandboxes) drop(s *shared) {
 		s.timer.Stop()
 		s.timer = nil
 	}
-	s.enclosure.close()
+	s.close()
 }
 
 // Fork starts the program of the run, in place of [syscall.ForkExec].

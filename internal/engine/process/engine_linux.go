@@ -160,18 +160,19 @@ func (e *Engine) start(spec *spool.Spec, c launch.Command, bounds spool.Limits, 
 	var f *files
 	var err error
 	var size spool.Size
-	if spec.TTY != nil {
+	switch {
+	case spec.TTY != nil:
 		if size = *spec.TTY; size == (spool.Size{}) {
 			size = spool.Size{Rows: DefaultRows, Cols: DefaultCols}
 		}
 		if f, err = openPTY(size); err != nil {
 			return nil, ptyError(err)
 		}
-	} else if spec.LineBuffered {
+	case spec.LineBuffered:
 		if f, err = openLineBuffered(spec.Stdin, e.null); err != nil {
 			return nil, ptyError(err)
 		}
-	} else if !spec.Stdin {
+	case !spec.Stdin:
 		f, _ = e.spares.TakeFill()
 	}
 	if f == nil {

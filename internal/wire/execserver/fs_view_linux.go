@@ -396,7 +396,7 @@ func removeTree(p *place) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	return root.RemoveAll(name)
 }
 
