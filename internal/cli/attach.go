@@ -65,11 +65,7 @@ timed out; 0 after you detach; 125 if spool failed.`,
 }
 
 func (a *app) attach(ctx context.Context, b spool.Backend, name string, o attachOptions) error {
-	run, err := spool.Find(ctx, b, name)
-	if err != nil {
-		return err
-	}
-	info, err := run.Info(ctx)
+	run, info, err := findInfo(ctx, b, name)
 	if err != nil {
 		return err
 	}

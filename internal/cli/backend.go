@@ -172,3 +172,13 @@ func readSecret(name string) ([]byte, error) {
 	}
 	return io.ReadAll(f)
 }
+
+// findInfo finds a run by what a person typed, and describes it.
+func findInfo(ctx context.Context, b spool.Backend, name string) (*spool.Run, spool.Info, error) {
+	run, err := spool.Find(ctx, b, name)
+	if err != nil {
+		return nil, spool.Info{}, err
+	}
+	info, err := run.Info(ctx)
+	return run, info, err
+}

@@ -120,11 +120,7 @@ func (a *app) completeBlob(cmd *cobra.Command, name, prefix string) ([]string, c
 	defer cancel()
 	var offers []string
 	err := with(a.open, ctx, func(b spool.Backend) error {
-		run, err := spool.Find(ctx, b, name)
-		if err != nil {
-			return err
-		}
-		info, err := run.Info(ctx)
+		run, info, err := findInfo(ctx, b, name)
 		if err != nil {
 			return err
 		}

@@ -121,5 +121,6 @@ success, 1 on failure and 2 on a usage error.`,
 		a.exportCommand(), a.importCommand(), a.statsCommand(), a.renameCommand(),
 	)
 	root.AddCommand(a.configCommand(), a.manCommand()) // about spool itself
+	a.completeFlags(root)
 	return root
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // completeIn limits the time of a completion: the user waits for it.
@@ -86,7 +88,14 @@ func (a *app) eachRun(cmd *cobra.Command, f spool.Filter, do func(spool.Info)) {
 
 // completeWords completes the value of a flag, which may be a list with commas.
 func completeWords(cmd *cobra.Command, flag string, words []string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, wordCompletion(words)); err != nil { // there is no such flag
+		panic(err)
+	}
+}
+
+// wordCompletion completes one of some words, or a list of them with commas.
+func wordCompletion(words []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		done := ""
 		if i := strings.LastIndexByte(prefix, ','); i >= 0 {
 			done, prefix = prefix[:i+1], prefix[i+1:]
@@ -98,8 +107,78 @@ func completeWords(cmd *cobra.Command, flag string, words []string) {
 			}
 		}
 		return offers, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// flagWords are the values of flags that have few of them.
+var flagWords = map[string][]string{
+	"output-policy":         {"truncate", "block", "stop"},
+	"default-output-policy": {"truncate", "block", "stop"},
+	"hangup":                {hangupKeep, hangupStop},
+	"on-hangup":             {hangupKeep, hangupStop},
+	"env-from":              {envUsual, envAll},
+	"asks":                  {asksTerminal, asksWait, asksDeny},
+	"view":                  {viewSpool, viewTakopi},
+	"mode":                  {"auto", "exec", "duplex"},
+	"backend":               {"auto", "embedded", "pyodide"},
+	"fsync":                 {"none", "interval", "always"},
+	"log-level":             {"debug", "info", "warn", "error"},
+	"on-exit":               {"end", "keep"},
+	"ws-auth":               {"capability-token", "signed-bearer-token"},
+	"turn":                  {"last"},
+}
+
+// directoryFlags are the flags that name a directory of this machine.
+var directoryFlags = []string{"cwd", "workdir", "state", "images", "dist", "wheels"}
+
+// completeFlags completes the values of the flags of all verbs.
+func (a *app) completeFlags(root *cobra.Command) {
+	for _, cmd := range append(root.Commands(), root) {
+		set := func(flag string, complete cobra.CompletionFunc) {
+			if cmd.LocalFlags().Lookup(flag) != nil {
+				// An error means that the verb completes the flag itself.
+				_ = cmd.RegisterFlagCompletionFunc(flag, complete)
+			}
+		}
+		for flag, words := range flagWords {
+			set(flag, wordCompletion(words))
+		}
+		for _, flag := range directoryFlags {
+			set(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+				return nil, cobra.ShellCompDirectiveFilterDirs
+			})
+		}
+		set("label", a.completeLabel)
+		set("name", a.completeName(spool.Filter{}))
+		set("session", a.completeName(spool.Filter{Live: true, Engine: python.EngineKernel}))
+	}
+}
+
+// completeLabel completes a label that runs have.
+func (a *app) completeLabel(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	labels := make(map[string]bool)
+	a.eachRun(cmd, spool.Filter{}, func(info spool.Info) {
+		for name, value := range info.Labels {
+			if label := name + "=" + value; strings.HasPrefix(label, prefix) && !strings.HasPrefix(name, reservedLabels) {
+				labels[label] = true
+			}
+		}
 	})
-	if err != nil { // there is no such flag
-		panic(err)
+	return slices.Sorted(maps.Keys(labels)), cobra.ShellCompDirectiveNoFileComp
+}
+
+// reservedLabels begin the names of labels that spool sets itself.
+const reservedLabels = "spool."
+
+// completeName completes a name that runs have.
+func (a *app) completeName(f spool.Filter) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		names := make(map[string]bool)
+		a.eachRun(cmd, f, func(info spool.Info) {
+			if info.Name != "" && strings.HasPrefix(info.Name, prefix) {
+				names[info.Name] = true
+			}
+		})
+		return slices.Sorted(maps.Keys(names)), cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -104,7 +104,7 @@ func (c *lineCounter) Write(b []byte) (int, error) {
 
 // imageFiles saves images as files, which a user can open.
 type imageFiles struct {
-	dir   string // directory of the files; if empty, save makes a temporary one
+	dir   string // directory of the files; if empty, save makes a temporary one, which a later keeper removes
 	count int
 }
 

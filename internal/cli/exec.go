@@ -71,11 +71,7 @@ func (a *app) specLike(ctx context.Context, name string, o *runOptions, argv []s
 		return spec, err
 	}
 	err = with(a.open, ctx, func(b spool.Backend) error {
-		run, err := spool.Find(ctx, b, name)
-		if err != nil {
-			return err
-		}
-		info, err := run.Info(ctx)
+		run, info, err := findInfo(ctx, b, name)
 		if err != nil {
 			return err
 		}

@@ -41,11 +41,7 @@ has all that the run wrote, and no environment variables.`,
 }
 
 func (a *app) export(ctx context.Context, b spool.Backend, name, output string) (err error) {
-	run, err := spool.Find(ctx, b, name)
-	if err != nil {
-		return err
-	}
-	info, err := run.Info(ctx)
+	run, info, err := findInfo(ctx, b, name)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/python"
 )
 
 // filterKeys are what runs can be selected by.
@@ -114,11 +116,13 @@ func (a *app) completeFilter(cmd *cobra.Command) {
 			for _, s := range []string{"running", "exited", "closed", "live", "finished"} {
 				values[s] = true
 			}
-		case "label", "engine", "name":
+		case "engine":
+			for _, name := range []string{spool.EngineProcess, python.EngineKernel, python.EngineSandbox, agent.Engine} {
+				values[name] = true
+			}
+		case "label", "name":
 			a.eachRun(cmd, spool.Filter{}, func(info spool.Info) {
 				switch key {
-				case "engine":
-					values[info.Engine] = true
 				case "name":
 					values[info.Name] = true
 				default:

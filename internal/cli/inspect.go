@@ -72,11 +72,7 @@ type inspection struct {
 }
 
 func (a *app) inspect(ctx context.Context, b spool.Backend, name string, asJSON bool) error {
-	run, err := spool.Find(ctx, b, name)
-	if err != nil {
-		return err
-	}
-	info, err := run.Info(ctx)
+	run, info, err := findInfo(ctx, b, name)
 	if err != nil {
 		return err
 	}

@@ -149,11 +149,7 @@ func (a *app) printRun(ctx context.Context, run *spool.Run) error {
 // killOne signals, stops or kills one run. It returns the run if the caller has
 // to wait for its end.
 func (a *app) killOne(ctx context.Context, b spool.Backend, name string, o killOptions) (*spool.Run, error) {
-	run, err := spool.Find(ctx, b, name)
-	if err != nil {
-		return nil, err
-	}
-	info, err := run.Info(ctx)
+	run, info, err := findInfo(ctx, b, name)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ reverse:
 --format is a Go template with these fields, and the functions json and label:
   %s
 
-With --json it prints one JSON object per line, one line per run.`, recentRuns, shortID, wrapWords(columnNames()), wrapWords(psFields())),
+With --json it prints one JSON object per line, one line per run.`, recentRuns, shortID, wrapWords(columnNames(), ","), wrapWords(psFields(), ",")),
 		Example: `  spool ps
   spool ps --all --json
   spool ps --filter state=running,engine=kernel
@@ -425,30 +425,6 @@ func labelsText(labels map[string]string) string {
 		pairs = append(pairs, k+"="+labels[k])
 	}
 	return strings.Join(pairs, ",")
-}
-
-// wrapWords joins words with commas, in indented lines of at most 78 characters.
-func wrapWords(words []string) string {
-	var b strings.Builder
-	used := 0
-	for i, w := range words {
-		if i < len(words)-1 {
-			w += ","
-		}
-		switch {
-		case i == 0:
-			used = 2
-		case used+1+len(w) > 78:
-			b.WriteString("\n  ")
-			used = 2
-		default:
-			b.WriteByte(' ')
-			used++
-		}
-		b.WriteString(w)
-		used += len(w)
-	}
-	return b.String()
 }
 
 func shorten(id string) string {

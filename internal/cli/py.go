@@ -71,9 +71,9 @@ in each new interpreter before its first cell. A FILE runs as "python FILE" woul
 run it.
 
 The interpreter gets these variables of your environment:
-` + wrapped(environ.KernelNames) + `
+  ` + wrapWords(environ.KernelNames, "") + `
 except those whose names match one of
-` + wrapped(environ.KernelSecrets) + `
+  ` + wrapWords(environ.KernelSecrets, "") + `
 --env NAME passes on another, --env-from all passes on all, and -v prints which
 variables the interpreter does not get.
 

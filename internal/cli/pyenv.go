@@ -54,25 +54,3 @@ func (a *app) sayDropped(spec *spool.Spec) {
 		fmt.Fprintf(a.stderr, "spool: variables that Python does not get: %s (use --env NAME, or --env-from all)\n", strings.Join(dropped, ", "))
 	}
 }
-
-// wrapped returns words in indented lines of at most 80 characters.
-func wrapped(words []string) string {
-	var b strings.Builder
-	width := 0
-	for _, w := range words {
-		switch {
-		case width == 0:
-			b.WriteString("  ")
-			width = 2
-		case width+1+len(w) > 80:
-			b.WriteString("\n  ")
-			width = 2
-		default:
-			b.WriteByte(' ')
-			width++
-		}
-		b.WriteString(w)
-		width += len(w)
-	}
-	return b.String()
-}

@@ -61,11 +61,7 @@ func (a *app) stats(ctx context.Context, b spool.Backend, names []string, watch,
 	}
 	m := &runMeter{meter: meter}
 	for _, name := range names {
-		run, err := spool.Find(ctx, b, name)
-		if err != nil {
-			return err
-		}
-		info, err := run.Info(ctx)
+		_, info, err := findInfo(ctx, b, name)
 		if err != nil {
 			return err
 		}

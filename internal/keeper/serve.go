@@ -44,6 +44,14 @@ const DefaultIdle = 10 * time.Second
 // event, which usually follows at once.
 const closedDelay = 300 * time.Microsecond
 
+// tempPrefixes begin the names of the temporary directories of commands: the images
+// that "spool py" saves, which the user may still look at when the command has
+// ended, and what checks of the machine leave when they are killed. A keeper that
+// starts removes those that have not changed for tempAge.
+var tempPrefixes = []string{"spool-py-", "spool-doctor-", "spool-probe-"}
+
+const tempAge = 24 * time.Hour
+
 // spareFiles is the number of files prepared for the next runs. They make up for
 // the time that the message to the keeper takes.
 const spareFiles = 16
@@ -114,6 +122,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	if o.Ready != nil {
 		o.Ready()
 	}
+	wg.Go(func() { privatedir.SweepTemp(os.TempDir(), tempPrefixes, tempAge) })
 	s.waitIdle()
 	// From here on a server finds no keeper, or its connection is closed and
 	// it looks again.
