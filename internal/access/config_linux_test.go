@@ -73,7 +73,7 @@ func appendJSON(out engine.Sink, kind spool.Kind, data string) error {
 func TestDiskQuotaCountsBlobs(t *testing.T) {
 	const size = 40_000
 	h := openWriting(t, python.EngineKernel, func(spec *spool.Spec, out engine.Sink) error {
-		blob, err := out.PutBlob("image/png", strings.NewReader(strings.Repeat(spec.Name, size)))
+		blob, err := out.PutBlob("image/png", strings.NewReader(strings.Repeat(spec.Labels["content"], size)))
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,9 @@ func TestDiskQuotaCountsBlobs(t *testing.T) {
 	of := func(limit int64) spool.Backend {
 		return guard.Backend(&access.Subject{Name: "alice", Scopes: access.DefaultScopes(), Quotas: access.Quotas{DiskBytes: limit}}, "")
 	}
-	kernel := func(name string) spool.Spec { return spool.Spec{Engine: python.EngineKernel, Name: name} }
+	kernel := func(content string) spool.Spec {
+		return spool.Spec{Engine: python.EngineKernel, Labels: map[string]string{"content": content}}
+	}
 	b := of(3 * size)
 	r := start(t, b, kernel("a"))
 	if _, err := r.Send(t.Context(), spool.Input{Kind: spool.InputCell, Data: []byte(`{"code":"1"}`)}); err != nil {
