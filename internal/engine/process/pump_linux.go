@@ -111,7 +111,7 @@ func (p *pump) run() {
 	var events [3]reactor.Event
 	for {
 		p.handleTimers()
-		if p.exited && p.open == 0 && (p.treeEmpty || p.requests.killAt.IsZero()) {
+		if p.exited && p.open == 0 && !p.requests.killing && (p.treeEmpty || p.requests.killAt.IsZero()) {
 			break
 		}
 		n := p.wait(events[:])

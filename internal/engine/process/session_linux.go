@@ -39,6 +39,7 @@ type session struct {
 	notices     []spool.Notice // to be appended
 	killAt      time.Time      // when a stop becomes a kill; zero without a stop
 	forceAt     time.Time      // when open streams are closed; zero without a kill
+	kills       int            // under way; the run ends after their notices
 	escapeNoted bool           // the notice about escaped processes was added
 	straysNoted bool           // the log says that processes left the control group
 }
@@ -189,6 +190,7 @@ func (s *session) kill() error {
 	}
 	members, _ := s.tree.Count() // for the notice only
 	s.mu.Lock()
+	s.kills++
 	now := time.Now()
 	if s.killAt.IsZero() {
 		s.killAt = now
@@ -214,6 +216,9 @@ func (s *session) kill() error {
 	if err != nil {
 		s.addNotice(NoticeKillFailed, err.Error())
 	}
+	s.mu.Lock()
+	s.kills--
+	s.mu.Unlock()
 	s.reactor.Wake()
 	return err
 }
@@ -252,6 +257,7 @@ type requests struct {
 	notices []spool.Notice
 	killAt  time.Time
 	forceAt time.Time
+	killing bool // a kill is under way and may add notices
 }
 
 // takeRequests returns the requests. It removes the notices and keeps the times.
@@ -259,7 +265,7 @@ func (s *session) takeRequests() requests {
 	s.reactor.Acknowledge()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := requests{notices: s.notices, killAt: s.killAt, forceAt: s.forceAt}
+	r := requests{notices: s.notices, killAt: s.killAt, forceAt: s.forceAt, killing: s.kills > 0}
 	s.notices = nil
 	return r
 }
