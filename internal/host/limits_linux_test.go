@@ -414,7 +414,7 @@ func outOfDescriptors(o host.Options) error {
 	if err := start(0); err != nil {
 		return err
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 64, Max: 64}); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 80, Max: 80}); err != nil {
 		return err
 	}
 	started := 1

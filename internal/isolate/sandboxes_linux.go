@@ -376,7 +376,7 @@ func (m *Sandboxes) leave(s *shared) {
 			idle++
 		}
 	}
-	if m.shared[s.key] != s || idle > maxIdle {
+	if m.shared[s.key] != s || idle > maxIdle || s.traces() {
 		m.drop(s)
 		return
 	}
