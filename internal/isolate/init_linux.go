@@ -40,6 +40,8 @@ const controlFD = 3
 // maxMessage bounds the messages on that socket.
 const maxMessage = 128 << 10
 
+var errMessage = fmt.Errorf("the description has more than %d bytes; name fewer paths", maxMessage)
+
 // layout is what the first process makes of its namespaces.
 type layout struct {
 	Own      bool     `json:"own"`      // become the user 0 of the namespaces
@@ -127,8 +129,17 @@ func initMain() int {
 	}
 }
 
-func send(fd int, v any) error {
+// encode returns a message for that socket.
+func encode(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
+	if err == nil && len(b) > maxMessage {
+		err = errMessage
+	}
+	return b, err
+}
+
+func send(fd int, v any) error {
+	b, err := encode(v)
 	if err != nil {
 		return err
 	}
@@ -145,7 +156,7 @@ func receive(fd int, v any) ([]int, error) {
 	b := make([]byte, maxMessage)
 	control := make([]byte, fdpass.Space(maxTrees))
 	for {
-		n, size, _, _, err := unix.Recvmsg(fd, b, control, unix.MSG_CMSG_CLOEXEC)
+		n, size, flags, _, err := unix.Recvmsg(fd, b, control, unix.MSG_CMSG_CLOEXEC)
 		if err == unix.EINTR {
 			continue
 		}
@@ -156,8 +167,13 @@ func receive(fd int, v any) ([]int, error) {
 			return nil, errors.New("the other process has ended")
 		}
 		fds, err := fdpass.Parse(control[:size])
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
+		case flags&unix.MSG_TRUNC != 0:
+			return fds, errMessage
+		case flags&unix.MSG_CTRUNC != 0:
+			return fds, fdpass.ErrNone
 		}
 		return fds, json.Unmarshal(b[:n], v)
 	}

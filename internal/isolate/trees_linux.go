@@ -3,7 +3,6 @@
 package isolate
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -14,7 +13,7 @@ import (
 )
 
 func sendFDs(control int, l *layout, fds []int) error {
-	b, err := json.Marshal(l)
+	b, err := encode(l)
 	if err != nil {
 		return err
 	}
@@ -55,8 +54,8 @@ func (l *layout) trees(pid int, subuid bool) (fds []int, err error) {
 		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &ro); err != nil {
 			return fds, try(err, "mount_setattr(%s)", path)
 		}
-		if len(fds) > maxTrees/2 {
-			return fds, fmt.Errorf("this machine has more than %d mounts", maxTrees/2)
+		if err := checkTrees(len(fds), len(fds)); err != nil {
+			return fds, err
 		}
 	}
 	for i, m := range l.Mounts {
@@ -72,12 +71,24 @@ func (l *layout) trees(pid int, subuid bool) (fds []int, err error) {
 		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &mapped); err != nil {
 			return fds, try(err, "mount_setattr(MOUNT_ATTR_IDMAP on %s)", m.Path)
 		}
-		if len(fds) > maxTrees {
-			return fds, fmt.Errorf("the isolation has more than %d paths", maxTrees/2)
+		if err := checkTrees(len(l.Paths), len(fds)); err != nil {
+			return fds, err
 		}
 	}
 	l.Trees = len(fds)
 	return fds, nil
+}
+
+// checkTrees refuses more trees than can be passed: mounts of the machine, which
+// may be half of them, and paths of the isolation.
+func checkTrees(mounts, all int) error {
+	switch {
+	case mounts > maxTrees/2:
+		return fmt.Errorf("this machine has more than %d mounts", maxTrees/2)
+	case all > maxTrees:
+		return fmt.Errorf("the isolation has more than %d paths", maxTrees-mounts)
+	}
+	return nil
 }
 
 // mountPoints lists what is mounted, but for what a sandbox has of its own.
