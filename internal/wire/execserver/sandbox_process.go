@@ -101,25 +101,34 @@ const maxGlobEntries = 200_000
 // find returns the paths that the pattern matches now. As with codex, what is
 // created later is not denied to a process that runs.
 func (g glob) find() ([]string, error) {
-	var found []string
-	examined := 0
-	err := filepath.WalkDir(g.base, func(path string, e fs.DirEntry, err error) error {
-		if examined++; examined > maxGlobEntries {
-			return rpc.Errorf(rpc.CodeInvalidParams, "sandbox denies a pattern in %s, which has more than %d files, %s", g.base, maxGlobEntries, sandboxHint)
-		}
-		switch {
-		case err != nil:
-			return nil //nolint:nilerr // what cannot be read here cannot be read by the process
-		case !g.matches(path):
-			return nil
-		case e.Type()&fs.ModeSymlink != 0:
-			return nil // the pattern is about the file that it leads to
-		}
-		found = append(found, path)
-		if e.IsDir() {
-			return filepath.SkipDir
-		}
+	s := globSearch{glob: g}
+	err := filepath.WalkDir(g.base, s.visit)
+	return s.found, err
+}
+
+// globSearch is a search for the paths of a pattern.
+type globSearch struct {
+	glob
+	examined int
+	found    []string
+}
+
+// visit implements [fs.WalkDirFunc].
+func (s *globSearch) visit(path string, e fs.DirEntry, err error) error {
+	if s.examined++; s.examined > maxGlobEntries {
+		return rpc.Errorf(rpc.CodeInvalidParams, "sandbox denies a pattern in %s, which has more than %d files, %s", s.base, maxGlobEntries, sandboxHint)
+	}
+	switch {
+	case err != nil:
+		return nil //nolint:nilerr // what cannot be read here cannot be read by the process
+	case !s.matches(path):
 		return nil
-	})
-	return found, err
+	case e.Type()&fs.ModeSymlink != 0:
+		return nil // the pattern is about the file that it leads to
+	}
+	s.found = append(s.found, path)
+	if e.IsDir() {
+		return filepath.SkipDir
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package execserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -166,10 +167,15 @@ func (s *shellSnapshot) capture(ctx context.Context, name string, spec *spool.Sp
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // it never fails
 	mark := hex.EncodeToString(random)
-	output, err := runCapture(ctx, spec, env, captureScript(name, mark))
+	output, err := runCapture(ctx, spec, env, captureScript(name, mark), snapshotTimeout)
 	if err != nil {
 		return err
 	}
+	return s.parse(output, mark, spec.EnvPolicy)
+}
+
+// parse reads the state between the marks in the output of a capture.
+func (s *shellSnapshot) parse(output []byte, mark string, policy *spool.EnvPolicy) (err error) {
 	parts := bytes.Split(output, []byte(mark))
 	if len(parts) != 3 {
 		return errors.New("the shell did not print its state")
@@ -181,7 +187,7 @@ func (s *shellSnapshot) capture(ctx context.Context, name string, spec *spool.Sp
 	if len(parts) != 5 || !utf8.Valid(bytes.Join(parts[:4], nil)) {
 		return errors.New("the state is incomplete or not UTF-8")
 	}
-	if s.environment, err = exportedVariables(parts[4], spec.EnvPolicy); err != nil {
+	if s.environment, err = exportedVariables(parts[4], policy); err != nil {
 		return err
 	}
 	s.state = restoreCommands(string(parts[1]), string(parts[2]), string(parts[3]))
@@ -250,9 +256,9 @@ func exportedVariables(vars []byte, policy *spool.EnvPolicy) (map[string]string,
 }
 
 // runCapture runs the shell of a spec with another script, in the same directory,
-// and returns what it prints.
-func runCapture(ctx context.Context, spec *spool.Spec, env []string, script string) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, snapshotTimeout, fmt.Errorf("the startup files take longer than %s", snapshotTimeout))
+// and returns what it prints. A shell that takes longer than timeout is killed.
+func runCapture(ctx context.Context, spec *spool.Spec, env []string, script string, timeout time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the startup files take longer than %s", timeout))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, spec.Argv[0], "-lc", script)
 	cmd.Dir, cmd.Env = spec.Cwd, env
@@ -263,7 +269,7 @@ func runCapture(ctx context.Context, spec *spool.Spec, env []string, script stri
 	output := &boundedBuffer{limit: maxSnapshotOutput, full: cancel}
 	cmd.Stdout = output
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return nil, cmp.Or(context.Cause(ctx), err)
 	}
 	err := cmd.Wait()
 	_ = kill() // there is usually nothing left

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,5 +84,58 @@ func snapshotSpec(home string) spool.Spec {
 	return spool.Spec{
 		Argv: []string{"/bin/bash", "-lc", "true"}, Cwd: home,
 		Env: map[string]string{"HOME": home, "PATH": "/usr/bin:/bin"},
+	}
+}
+
+// The state that a shell prints has at most maxSnapshot bytes.
+func TestShellSnapshotStateIsBounded(t *testing.T) {
+	const mark, begin, end = "MARK", "\x00on\x00shopt -s nullglob\n\x00", "\x00A=b\x00"
+	for n, want := range map[int]string{maxSnapshot: "", maxSnapshot + 1: "the state has more than 524288 bytes"} {
+		state := strings.Repeat("#", n-len(begin)-len(end))
+		s, got := new(shellSnapshot), ""
+		if err := s.parse([]byte("hello"+mark+begin+state+end+mark), mark, nil); err != nil {
+			got = err.Error()
+		}
+		if got != want || want == "" && (!strings.HasSuffix(s.state, state) || s.environment["A"] != "b") {
+			t.Errorf("a state of %d bytes: %q, want %q", n, got, want)
+		}
+	}
+}
+
+// A variable carries at most maxSnapshotVariable bytes of the state, and whole
+// characters.
+func TestShellSnapshotVariablesAreBounded(t *testing.T) {
+	for _, tt := range []struct {
+		state string
+		want  []int // bytes of the variables
+	}{
+		{strings.Repeat("x", maxSnapshotVariable), []int{maxSnapshotVariable}},
+		{strings.Repeat("x", maxSnapshotVariable+1), []int{maxSnapshotVariable, 1}},
+		{strings.Repeat("x", maxSnapshotVariable-1) + "é", []int{maxSnapshotVariable - 1, 2}},
+	} {
+		spec := snapshotSpec(t.TempDir())
+		(&shellSnapshot{state: tt.state, environment: map[string]string{}}).restore("bash", &spec)
+		var got []int
+		all := ""
+		for {
+			v, ok := spec.Env[fmt.Sprint(snapshotVariable, len(got))]
+			if !ok {
+				break
+			}
+			got, all = append(got, len(v)), all+v
+		}
+		if !slices.Equal(got, tt.want) || all != tt.state {
+			t.Errorf("a state of %d bytes is in variables of %v, want %v", len(tt.state), got, tt.want)
+		}
+	}
+}
+
+// A shell whose startup files take longer than the timeout is killed.
+func TestShellSnapshotHasADeadline(t *testing.T) {
+	home := t.TempDir()
+	spec := snapshotSpec(home)
+	_, err := runCapture(t.Context(), &spec, []string{"HOME=" + home, "PATH=/usr/bin:/bin"}, "sleep 1000", time.Millisecond)
+	if err == nil || err.Error() != "the startup files take longer than 1ms" {
+		t.Error(err)
 	}
 }
