@@ -34,15 +34,7 @@ func (n *netServices) serve(ctx context.Context, run *spool.Run, seq spool.Seq, 
 	if len(n.config.Hosts) == 0 || ask.Kind != python.AskHTTP && ask.Kind != python.AskDNS {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, netTimeout)
-	defer cancel()
-	var value any
-	var err error
-	if ask.Kind == python.AskHTTP {
-		value, err = n.request(ctx, ask.Data)
-	} else {
-		value, err = n.lookup(ctx, ask.Data)
-	}
+	value, err := n.answer(ctx, ask, netTimeout)
 	answer := spool.Answer{Ask: seq, By: "spool box"}
 	if err == nil {
 		answer.Data, err = json.Marshal(value)
@@ -52,6 +44,16 @@ func (n *netServices) serve(ctx context.Context, run *spool.Run, seq spool.Seq, 
 	}
 	_ = run.Answer(context.WithoutCancel(ctx), answer, false) // the ask may be over
 	return true
+}
+
+// answer returns the answer to a network ask, which may take so long.
+func (n *netServices) answer(ctx context.Context, ask *spool.Ask, timeout time.Duration) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if ask.Kind == python.AskHTTP {
+		return n.request(ctx, ask.Data)
+	}
+	return n.lookup(ctx, ask.Data)
 }
 
 // errHost means that a host or its address was not allowed.

@@ -9,7 +9,9 @@ import (
 	"net/netip"
 	"net/url"
 	"testing"
+	"time"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/python"
 )
 
@@ -89,5 +91,29 @@ func TestPrivateAddresses(t *testing.T) {
 		if got := private(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s is private: %v, want %v", address, got, want)
 		}
+	}
+}
+
+// A response has at most maxResponseBody bytes.
+func TestResponsesForASandboxAreBounded(t *testing.T) {
+	n := &netServices{config: python.SandboxConfig{Hosts: []string{"127.0.0.1"}}}
+	for size, want := range map[int]string{maxResponseBody: "", maxResponseBody + 1: "the response has more than 8388608 bytes"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) }))
+		defer server.Close()
+		resp, err := n.request(t.Context(), json.RawMessage(`{"url":"`+server.URL+`","method":"GET"}`))
+		if want == "" && (err != nil || len(resp.Body) != size) || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("a response of %d bytes: %v, want %q", size, err, want)
+		}
+	}
+}
+
+// A request that takes longer than the timeout ends with ETIMEDOUT.
+func TestRequestsForASandboxHaveADeadline(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer server.Close()
+	n := &netServices{config: python.SandboxConfig{Hosts: []string{"127.0.0.1"}}}
+	ask := &spool.Ask{Kind: python.AskHTTP, Data: json.RawMessage(`{"url":"` + server.URL + `","method":"GET"}`)}
+	if _, err := n.answer(t.Context(), ask, time.Millisecond); err == nil || netErrorCode(err) != "ETIMEDOUT" {
+		t.Errorf("%v, want ETIMEDOUT", err)
 	}
 }

@@ -35,12 +35,12 @@ func TestMergeCoversEveryField(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	for _, l := range []spool.Limits{{}, limits.Default, {OutputPolicy: "block"}, {OutputPolicy: "stop"}, {MemoryBytes: limits.MinMemory}, {CPUs: limits.MinCPUs}, {CPUs: 1.5}} {
+	for _, l := range []spool.Limits{{}, limits.Default, {OutputPolicy: "block"}, {OutputPolicy: "stop"}, {MemoryBytes: limits.MinMemory}, {CPUs: limits.MinCPUs}, {CPUs: 1.5}, {CPUs: limits.MaxCPUs}} {
 		if err := limits.Check(&l); err != nil {
 			t.Errorf("%+v: %v", l, err)
 		}
 	}
-	for _, l := range []spool.Limits{{Wall: -1}, {Idle: -1}, {Grace: -1}, {OutputBytes: -1}, {Pids: -1}, {MemoryBytes: -1}, {MemoryBytes: limits.MinMemory - 1}, {CPUs: -1}, {CPUs: 0.001}, {CPUs: math.NaN()}, {CPUs: math.Inf(1)}, {OutputPolicy: "bogus"}} {
+	for _, l := range []spool.Limits{{Wall: -1}, {Idle: -1}, {Grace: -1}, {OutputBytes: -1}, {Pids: -1}, {MemoryBytes: -1}, {MemoryBytes: limits.MinMemory - 1}, {CPUs: -1}, {CPUs: 0.001}, {CPUs: math.NaN()}, {CPUs: limits.MaxCPUs + 1}, {CPUs: math.Inf(1)}, {OutputPolicy: "bogus"}} {
 		if limits.Check(&l) == nil {
 			t.Errorf("%+v passed", l)
 		}

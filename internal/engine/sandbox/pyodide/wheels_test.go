@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,5 +95,24 @@ func TestLockFiles(t *testing.T) {
 		if got := normalise(in); got != want {
 			t.Errorf("%q becomes %q, want %q", in, got, want)
 		}
+	}
+}
+
+// zeros never end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// A file of a package has at most maxWheel bytes.
+func TestWheelsAreBounded(t *testing.T) {
+	p := lockPackage{Name: "large", FileName: "large.whl"}
+	if err := check(p, io.LimitReader(zeros{}, maxWheel), io.Discard); !errors.Is(err, ErrWheel) { // it is read to its end
+		t.Errorf("a file of %d bytes: %v", maxWheel, err)
+	}
+	if err := check(p, zeros{}, io.Discard); err == nil || !strings.Contains(err.Error(), "large.whl is larger than 536870912 bytes") {
+		t.Errorf("a larger file: %v", err)
 	}
 }
