@@ -85,7 +85,6 @@ const (
 	isProbe   = "is what spool doctor sets up to see whether the kernel enforces it"
 	isLocal   = "bounds what a command reads on behalf of the user who typed it"
 	isKernels = "is the kernel's own number: beyond it the kernel refuses as well"
-	isUnhit   = "is enforced, but no test goes up to the number"
 )
 
 // unlisted are the constants that need no row, and why.
@@ -164,20 +163,6 @@ var unlisted = map[string]string{
 	"probe.processLimit":               isProbe,
 	"cli.maxConfig":                    isLocal,
 	"cli.maxSource":                    isLocal,
-	"cli.maxResponseBody":              isUnhit,
-	"cli.netTimeout":                   isUnhit,
-	"guest.MaxAnswerBytes":             isUnhit,
-	"pyodide.maxWheel":                 isUnhit,
-	"execserver.maxRemoteIdentity":     isUnhit,
-	"execserver.maxToolText":           isUnhit,
-	"execserver.maxToolWord":           isUnhit,
-	"execserver.maxSkillName":          isUnhit,
-	"execserver.maxSnapshot":           isUnhit,
-	"execserver.maxSnapshotVariable":   isUnhit,
-	"execserver.snapshotTimeout":       isUnhit,
-	"execserver.maxCapabilityAnswer":   isUnhit,
-	"wasipy.maxSubscriptions":          isUnhit,
-	"wasipy.maxVectors":                isUnhit,
 	"execserver.maxLinks":              isKernels,
 	"cli.maxStatus":                    isText,
 	"narrate.maxDiff":                  isText,
@@ -191,11 +176,6 @@ var unlisted = map[string]string{
 	"screen.maxParams":                 isCache,
 	"screen.maxPending":                isCache,
 	"isolate.attemptTimeout":           isProbe,
-	"execserver.maxGlobEntries":        isUnhit,
-	"isolate.maxMessage":               isUnhit,
-	"isolate.maxTrees":                 isUnhit,
-	"sandbox.inspectTimeout":           isUnhit,
-	"limits.MaxCPUs":                   isUnhit,
 	"seccomp.maxBlock":                 isDerived,
 }
 
