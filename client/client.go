@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net"
 	"net/http"
+	neturl "net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -149,7 +152,7 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
 			return nil, &refusedError{fmt.Errorf("the server answered %s: %w", resp.Status, answerError(resp, err))}
 		}
-		return nil, err
+		return nil, dialCause(err)
 	}
 	l := &connection{rpc: rpc.NewConn(rpc.WebSocket(ws, c.url)), streams: make(map[uint32]*stream)}
 	if ws.Subprotocol() != runproto.Subprotocol {
@@ -168,6 +171,21 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// dialCause returns why a connection failed, without the layers it went through:
+// the caller names the address.
+func dialCause(err error) error {
+	if layer := (*neturl.Error)(nil); errors.As(err, &layer) {
+		err = layer.Err
+	}
+	if layer := (*net.OpError)(nil); errors.As(err, &layer) && layer.Op == "dial" {
+		err = layer.Err
+	}
+	if layer := (*os.SyscallError)(nil); errors.As(err, &layer) {
+		err = layer.Err
+	}
+	return err
 }
 
 // answerError returns the text of an answer that refuses the connection, or err

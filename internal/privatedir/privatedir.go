@@ -102,6 +102,9 @@ func CheckFile(path string, fi fs.FileInfo) error {
 		return err
 	}
 	if perm := fi.Mode().Perm(); perm&writable != 0 {
+		if fi.Mode()&fs.ModeSticky != 0 {
+			return fmt.Errorf("%s is %w: all users share it; choose a directory of your own", path, ErrNotPrivate)
+		}
 		return fmt.Errorf("%s is %w: other users can change it (mode %#o); if only you used it, run: chmod go-w %[1]s", path, ErrNotPrivate, perm)
 	}
 	return nil

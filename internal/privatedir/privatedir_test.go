@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/spool-run/spool/internal/privatedir"
@@ -88,5 +89,19 @@ func TestCheckLink(t *testing.T) {
 	}
 	if err := privatedir.Make(link); !errors.Is(err, privatedir.ErrNotPrivate) {
 		t.Errorf("a link of another user: %v", err)
+	}
+}
+
+// A directory that all users share, such as /tmp, must stay so: the error has no
+// command that changes its mode.
+func TestSharedDirectoryIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	for mode, advice := range map[os.FileMode]string{0o777: "chmod go-w", 0o777 | os.ModeSticky: "choose a directory of your own"} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := privatedir.Check(dir); !errors.Is(err, privatedir.ErrNotPrivate) || !strings.Contains(err.Error(), advice) {
+			t.Errorf("mode %v: %v, want the advice %q", mode, err, advice)
+		}
 	}
 }
