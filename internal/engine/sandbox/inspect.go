@@ -20,6 +20,9 @@ const (
 	// inspectTimeout limits how long the interpreter may take to answer a
 	// question: it may call a method of the user, such as __dir__.
 	inspectTimeout = 2 * time.Second
+	// inspectAgain is after what time a question is interrupted again: code that
+	// catches every exception takes an interrupt for one.
+	inspectAgain = time.Second
 	// inspectGrace is how long a question may go on after it was interrupted.
 	// Then the interpreter is stopped.
 	inspectGrace = 8 * time.Second
@@ -94,15 +97,19 @@ func (s *session) answer(q *question) {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, inspectTimeout+inspectGrace)
 	defer cancel()
-	over := false // guarded by interrupting
-	late := time.AfterFunc(inspectTimeout, func() {
+	over := false // guarded by interrupting, as is late
+	var late *time.Timer
+	s.interrupting.Lock()
+	late = time.AfterFunc(inspectTimeout, func() {
 		q.finish(answered{err: errInspectTimeout})
 		s.interrupting.Lock()
 		defer s.interrupting.Unlock()
 		if i, ok := g.(guest.Interrupter); ok && !over {
 			_ = i.Interrupt() // else the context ends it
+			late.Reset(inspectAgain)
 		}
 	})
+	s.interrupting.Unlock()
 	result, err := g.Run(ctx, guest.Script{Code: inspect.Source, Inspect: q.data}, inspectHost{})
 	s.interrupting.Lock()
 	over = true
