@@ -15,8 +15,8 @@ import (
 
 // stuck is an interpreter whose script goes on until it is interrupted or killed.
 type stuck struct {
-	heeds       bool // the interrupt
-	interrupted chan struct{}
+	heeds       bool          // the interrupt
+	interrupted chan struct{} // holds one
 }
 
 func (s *stuck) Run(ctx context.Context, _ guest.Script, _ guest.Host) (guest.Result, error) {
@@ -32,8 +32,15 @@ func (s *stuck) Run(ctx context.Context, _ guest.Script, _ guest.Host) (guest.Re
 	}
 }
 
-func (s *stuck) Interrupt() error { close(s.interrupted); return nil }
-func (s *stuck) Close() error     { return nil }
+func (s *stuck) Interrupt() error {
+	select {
+	case s.interrupted <- struct{}{}:
+	default: // once more
+	}
+	return nil
+}
+
+func (s *stuck) Close() error { return nil }
 
 // A question is answered after inspectTimeout at the latest. Then the interpreter
 // is interrupted, and killed if it does not heed that.
@@ -42,7 +49,7 @@ func TestInspectionOfASandboxHasADeadline(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSession(nil, &spool.Spec{}, &python.SandboxConfig{}, nil, enginetest.NewLog())
 			defer s.cancel(context.Canceled)
-			s.guest = &stuck{heeds: heeds, interrupted: make(chan struct{})}
+			s.guest = &stuck{heeds: heeds, interrupted: make(chan struct{}, 1)}
 			q := &question{reply: make(chan answered, 1)}
 			begin := time.Now()
 			over := make(chan time.Duration, 1)

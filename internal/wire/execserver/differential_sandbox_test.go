@@ -2,6 +2,7 @@ package execserver_test
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -192,12 +193,17 @@ func describeTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
+		gone := errors.Is(err, fs.ErrNotExist) // since its parent was read
+		if err != nil && !gone {
 			return err
 		}
 		name, err := filepath.Rel(dir, path)
 		if err != nil {
 			return err
+		}
+		if gone {
+			delete(all, name)
+			return nil
 		}
 		switch e.Type() {
 		case fs.ModeSymlink:
