@@ -91,7 +91,8 @@ func TestAnswersOfDiscoveriesAreBounded(t *testing.T) {
 	const half = maxCapabilityAnswer / 2
 	text := strings.Repeat("x", half-2) // it has quotes in JSON
 	var d discovered
-	if !d.admit(text, 1) || !d.admit(text, 1) || d.size != maxCapabilityAnswer || d.count != 2 {
+	first, second := d.admit(text, 1), d.admit(text, 1)
+	if !first || !second || d.size != maxCapabilityAnswer || d.count != 2 {
 		t.Errorf("an answer of %d bytes is refused after %d", maxCapabilityAnswer, d.size)
 	}
 	d = discovered{}
