@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,10 +60,23 @@ func TestNoMoreProcesses(t *testing.T) {
 	}
 }
 
+// children lists the pids of the children of this thread.
+func children(t *testing.T) []string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/thread-self/children")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(b))
+}
+
 // TestFailedStartLeavesNoProcess checks that a start that fails after the fork leaves no
 // process behind.
 func TestFailedStartLeavesNoProcess(t *testing.T) {
 	each(t, func(t *testing.T, l *Launcher) {
+		runtime.LockOSThread() // children belong to threads
+		defer runtime.UnlockOSThread()
+		before := children(t)
 		pids := filepath.Join(t.TempDir(), "pids")
 		disable := failpoint.Enable("launch.forked", 0, failpoint.Fail(unix.EMFILE))
 		defer disable()
@@ -69,8 +84,11 @@ func TestFailedStartLeavesNoProcess(t *testing.T) {
 		if !errors.Is(err, unix.EMFILE) {
 			t.Fatalf("start: %v", err)
 		}
-		if children, _ := os.ReadFile("/proc/thread-self/children"); len(children) > 0 {
-			t.Errorf("children %s are left", children)
+		for _, pid := range children(t) {
+			if !slices.Contains(before, pid) {
+				stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+				t.Errorf("a child is left: %s", stat)
+			}
 		}
 		disable()
 		failing := failpoint.Enable("launch.reap", 0, failpoint.Fail(unix.ECHILD))
