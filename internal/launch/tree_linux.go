@@ -69,6 +69,9 @@ func (t *Tree) Reap() (unix.WaitStatus, error) {
 	var status unix.WaitStatus
 	t.mu.Lock()
 	_, err := unix.Wait4(t.pid, &status, 0, nil)
+	for err == unix.EINTR {
+		_, err = unix.Wait4(t.pid, &status, 0, nil)
+	}
 	t.reaped = true
 	_ = unix.Close(t.pidfd)
 	t.mu.Unlock()
