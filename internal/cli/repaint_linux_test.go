@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/internal/screen"
+	"github.com/spool-run/spool/internal/skiptest"
 )
 
 // until writes what the terminal shows to a screen until the screen is right.
@@ -37,10 +38,7 @@ func (c *terminal) until(s *screen.Screen, what string, right func() bool) {
 func needs(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("%s is missing: make deps installs it", program)
-		}
-		t.Skipf("%s is missing: make deps installs it", program)
+		skiptest.Missing(t, "%s is missing: make deps installs it", program)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/skiptest"
 )
 
 // newLauncher returns a launcher of the mode for one test.
@@ -24,16 +25,6 @@ func newLauncher(t testing.TB, mode launch.TreeMode) *launch.Launcher {
 	return l
 }
 
-// missing fails a test in CI, and skips it elsewhere, because this machine lacks
-// something.
-func missing(t *testing.T, err error) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatal(err)
-	}
-	t.Skip(err)
-}
-
 // TestAttemptsFail makes every attempt behind every wall of this machine.
 func TestAttemptsFail(t *testing.T) {
 	for _, mode := range []launch.TreeMode{launch.TreeAuto, launch.TreeWalk} {
@@ -42,7 +33,7 @@ func TestAttemptsFail(t *testing.T) {
 			t.Run(w.name()+" "+l.Guarantees().Kill, func(t *testing.T) {
 				p := test(t.Context(), l, w)
 				if p.Err != nil {
-					missing(t, p.Err)
+					skiptest.Missing(t, "%v", p.Err)
 				}
 				t.Logf("has %s; %v", p.Has, p.Why)
 				want := NewSet(Writes, NoNetwork)

@@ -16,6 +16,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/seccomp"
+	"github.com/spool-run/spool/internal/skiptest"
 )
 
 // inside is set in a test that runs again in another setting.
@@ -58,7 +59,7 @@ func again(t *testing.T, setting string, prepare func(*exec.Cmd), start func(*ex
 // TestUnprivileged makes the attempts as a user without any rights.
 func TestUnprivileged(t *testing.T) {
 	if os.Getenv(inside) == "" && os.Geteuid() != 0 {
-		t.Skip("needs root to become another user; the other tests run as this one")
+		skiptest.Missing(t, "only root can become another user; the other tests run as this one")
 	}
 	user := func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
@@ -69,7 +70,7 @@ func TestUnprivileged(t *testing.T) {
 	l := newLauncher(t, launch.TreeAuto)
 	p := test(t.Context(), l, wall{mechanism: Namespaces})
 	if p.Err != nil {
-		missing(t, p.Err)
+		skiptest.Missing(t, "%v", p.Err)
 	}
 	if lacks := Offline.Guarantees().With(Rootless).Without(p.Has); len(lacks) > 0 {
 		t.Errorf("lacks %s: %v", lacks, p.Why)
@@ -102,7 +103,7 @@ func TestContainer(t *testing.T) {
 		t.Errorf("a protected path: %v, want a refusal of P", err)
 	}
 	if landlockABI() < abiTruncate {
-		missing(t, errors.New("the kernel has no Landlock"))
+		skiptest.Missing(t, "the kernel has no Landlock")
 	}
 	lease, err := m.Prepare(&spool.Isolation{Profile: string(Offline), Waive: []string{"I", "S", "K", "T"}}, dir, 64, "")
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/skiptest"
 )
 
 // TestPlaceholdersEndWithTheRun checks that the directory which protects a missing
@@ -23,7 +24,7 @@ func TestPlaceholdersEndWithTheRun(t *testing.T) {
 	}
 	lease, err := m.Prepare(&spool.Isolation{Profile: string(WorkspaceWrite), Protected: []string{".git"}}, dir, 100, "")
 	if err != nil {
-		missing(t, err)
+		skiptest.Missing(t, "%v", err)
 	}
 	git := filepath.Join(dir, ".git")
 	if _, err := os.Lstat(git); err != nil {

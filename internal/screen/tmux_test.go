@@ -19,6 +19,8 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/spool-run/spool/internal/skiptest"
 )
 
 // tmux shows output in a real terminal emulator and returns what it shows in the
@@ -26,10 +28,7 @@ import (
 func tmux(t *testing.T, output []byte) string {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("tmux is missing: make deps installs it")
-		}
-		t.Skip("tmux is missing: make deps installs it")
+		skiptest.Missing(t, "tmux is missing: make deps installs it")
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "output")
@@ -79,10 +78,7 @@ func record(t *testing.T, keys, until string, argv ...string) []byte {
 	t.Helper()
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("%s is missing: make deps installs it", argv[0])
-		}
-		t.Skipf("%s is missing: make deps installs it", argv[0])
+		skiptest.Missing(t, "%s is missing: make deps installs it", argv[0])
 	}
 	cmd := exec.Command(path, argv[1:]...)
 	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "LC_ALL=C.UTF-8", "LESS=", "HOME="+t.TempDir())
