@@ -389,8 +389,8 @@ func TestCrowdThatNeverReads(t *testing.T) {
 	if peak > limit {
 		t.Errorf("the server takes %d MiB", peak>>20)
 	}
-	if crowd50 > 20*quiet50+500*time.Millisecond { // the p99 is the machine's
-		t.Errorf("p50 went from %v to %v", quiet50, crowd50)
+	if crowd99 > 20*quiet99+2*time.Second { // with room for a busy machine
+		t.Errorf("p99 went from %v to %v", quiet99, crowd99)
 	}
 	if n, _ := readAll(t, p, run); n != size {
 		t.Errorf("read %d bytes", n)
