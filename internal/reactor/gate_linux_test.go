@@ -1,7 +1,6 @@
 package reactor
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -10,23 +9,7 @@ import (
 
 // The runtime's poller sees the events of a set during a Park only.
 func TestGateIsShutWhileNotParked(t *testing.T) {
-	s, err := NewSet()
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	defer out.Close()
-	var b Budget
-	var r Reactor
-	r.Init(s, &b)
-	defer r.Close()
-	if err := r.Add(int(in.Fd()), 7); err != nil {
-		t.Fatal(err)
-	}
+	r, in, out := open(t, &Budget{})
 	events := make([]Event, 1)
 	for range 3 {
 		if n := r.Park(events, time.Now().Add(time.Millisecond)); n != 0 {
@@ -57,23 +40,7 @@ func TestGateIsShutWhileNotParked(t *testing.T) {
 
 // Without a descriptor for the gate the set itself is in the runtime's poller.
 func TestParkWithoutAGate(t *testing.T) {
-	s, err := NewSet()
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	defer out.Close()
-	var b Budget
-	var r Reactor
-	r.Init(s, &b)
-	defer r.Close()
-	if err := r.Add(int(in.Fd()), 7); err != nil {
-		t.Fatal(err)
-	}
+	r, _, out := open(t, &Budget{})
 	r.poll(r.fd)
 	events := make([]Event, 1)
 	parked := make(chan int)

@@ -1,4 +1,4 @@
-package reactor_test
+package reactor
 
 import (
 	"os"
@@ -6,14 +6,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/spool-run/spool/internal/reactor"
 )
 
 // open returns a reactor that watches a pipe with index 7.
-func open(t *testing.T, b *reactor.Budget) (*reactor.Reactor, *os.File, *os.File) {
+func open(t *testing.T, b *Budget) (*Reactor, *os.File, *os.File) {
 	t.Helper()
-	s, err := reactor.NewSet()
+	s, err := NewSet()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +19,7 @@ func open(t *testing.T, b *reactor.Budget) (*reactor.Reactor, *os.File, *os.File
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reactor.Reactor{}
+	r := &Reactor{}
 	r.Init(s, b)
 	t.Cleanup(func() {
 		r.Close()
@@ -34,8 +32,8 @@ func open(t *testing.T, b *reactor.Budget) (*reactor.Reactor, *os.File, *os.File
 	return r, in, out
 }
 
-func wait(r *reactor.Reactor, deadline time.Time) []reactor.Event {
-	events := make([]reactor.Event, 4)
+func wait(r *Reactor, deadline time.Time) []Event {
+	events := make([]Event, 4)
 	n, ok := r.Poll(events)
 	if !ok {
 		n = r.Park(events, deadline)
@@ -44,7 +42,7 @@ func wait(r *reactor.Reactor, deadline time.Time) []reactor.Event {
 }
 
 func TestEventsCarryIndex(t *testing.T) {
-	var b reactor.Budget
+	var b Budget
 	r, in, out := open(t, &b)
 	for range 3 { // polled and parked
 		if _, err := out.Write([]byte("x")); err != nil {
@@ -64,7 +62,7 @@ func TestEventsCarryIndex(t *testing.T) {
 }
 
 func TestChangeToNothingStillReportsTheEnd(t *testing.T) {
-	var b reactor.Budget
+	var b Budget
 	r, in, out := open(t, &b)
 	r.Change(int(in.Fd()), 7, 0)
 	if _, err := out.Write([]byte("x")); err != nil {
@@ -84,9 +82,9 @@ func TestChangeToNothingStillReportsTheEnd(t *testing.T) {
 }
 
 func TestWake(t *testing.T) {
-	var b reactor.Budget
+	var b Budget
 	r, _, _ := open(t, &b)
-	events := make([]reactor.Event, 1)
+	events := make([]Event, 1)
 	r.Wake() // before the first Park
 	if n := r.Park(events, time.Time{}); n != 0 {
 		t.Fatalf("%d events", n)
@@ -107,7 +105,7 @@ func TestWake(t *testing.T) {
 }
 
 func TestSleep(t *testing.T) {
-	var b reactor.Budget
+	var b Budget
 	r, in, out := open(t, &b)
 	if r.Sleep(time.Millisecond, int(in.Fd())) || r.Sleep(time.Millisecond, -1) {
 		t.Error("input where there is none")
@@ -122,7 +120,7 @@ func TestSleep(t *testing.T) {
 
 // More reactors than the budget has room for wait all the same.
 func TestBudget(t *testing.T) {
-	var b reactor.Budget
+	var b Budget
 	done := make(chan int)
 	const many = 40
 	for range many {
