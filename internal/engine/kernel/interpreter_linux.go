@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -162,6 +163,7 @@ type launchSpec struct {
 	cfg    python.KernelConfig
 	cwd    string
 	env    []string
+	own    dict // the variables of env whose value is the id of the run
 	pids   int
 	memory int64   // bytes of the whole tree; zero for no limit
 	cpus   float64 // zero for no limit
@@ -174,11 +176,24 @@ type launchSpec struct {
 // has: those that were forked in advance are in other control groups.
 func (l *launchSpec) limited() bool { return l.memory > 0 || l.cpus > 0 }
 
+// shared returns the environment without what is this run's alone. Every run can
+// have the same zygote with it.
+func (l *launchSpec) shared() []string {
+	return slices.DeleteFunc(slices.Clone(l.env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		_, own := l.own[name]
+		return own
+	})
+}
+
 // init returns the message that configures an interpreter.
 func (l *launchSpec) init() dict {
 	m := dict{"t": "init", "cwd": l.cwd, "input": string(l.cfg.Input), "tools": l.cfg.Tools}
 	if len(l.limits) > 0 {
 		m["limits"] = l.limits
+	}
+	if len(l.own) > 0 {
+		m["env"] = l.own
 	}
 	if l.cfg.Once {
 		m["once"] = true

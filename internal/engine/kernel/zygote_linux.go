@@ -55,7 +55,7 @@ const zygoteBootTimeout = 60 * time.Second
 // zygoteKey names the zygote that fits: the same program in the same
 // environment with the same modules.
 func zygoteKey(c candidate, l *launchSpec) string {
-	env := slices.Clone(c.activate(l.env))
+	env := slices.Clone(c.activate(l.shared()))
 	slices.Sort(env)
 	sum := sha256.Sum256([]byte(c.path + "\x00" + strings.Join(l.cfg.Preload, ",") + "\x00" + strings.Join(env, "\x00")))
 	return hex.EncodeToString(sum[:])
@@ -239,7 +239,7 @@ func (z *zygote) start(c candidate, l *launchSpec) error {
 		return fmt.Errorf("make memory file: %w", err)
 	}
 	z.tree, err = z.engine.launcher.Start(launch.Command{
-		Path: c.path, Argv: runnerArgs(c.path, "zygote", strings.Join(l.cfg.Preload, ",")), Env: c.activate(l.env), Dir: "/",
+		Path: c.path, Argv: runnerArgs(c.path, "zygote", strings.Join(l.cfg.Preload, ",")), Env: c.activate(l.shared()), Dir: "/",
 		Files: []uintptr{uintptr(z.engine.null), uintptr(z.log), uintptr(z.log), uintptr(fds[1]), uintptr(z.engine.lifePipe[0])},
 	})
 	return err

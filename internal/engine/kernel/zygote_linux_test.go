@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/python"
 )
 
 // An engine that is closed while a zygote is being started waits for neither its
@@ -33,5 +34,24 @@ func TestCloseWhileAZygoteStarts(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Runs whose environments differ only by the id of the run have one zygote, and
+// each has its own id.
+func TestRunsShareAZygote(t *testing.T) {
+	t.Parallel()
+	e := open(t)
+	for _, id := range []spool.RunID{"first", "second"} {
+		spec := spool.Spec{ID: id, Env: map[string]string{"MY_RUN": string(id)}}
+		r := start(t, e, python.KernelConfig{Zygote: python.ZygoteWait}, spec)
+		r.want("import os, subprocess; os.environ['MY_RUN'], subprocess.check_output(['sh', '-c', 'echo $MY_RUN'])",
+			"('"+string(id)+"', b'"+string(id)+"\\n')")
+		r.end()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := len(e.zygotes); n != 1 {
+		t.Errorf("%d zygotes", n)
 	}
 }
