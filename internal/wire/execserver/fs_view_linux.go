@@ -249,6 +249,11 @@ func (v *view) mkdirOne(path string, l links) error {
 	if l == followLinks {
 		l = keepLast
 	}
+	return v.create(path, l, func(dir int, name string) error { return unix.Mkdirat(dir, name, 0o777) })
+}
+
+// create makes what does not exist yet.
+func (v *view) create(path string, l links, make func(dir int, name string) error) error {
 	p, err := v.find(path, l)
 	if err != nil {
 		return err
@@ -260,7 +265,7 @@ func (v *view) mkdirOne(path string, l links) error {
 	case !v.creatable(p):
 		return unix.EROFS
 	}
-	return unix.Mkdirat(p.dir, p.name, 0o777)
+	return make(p.dir, p.name)
 }
 
 func (v *view) stat(path string, l links) (metadata, error) {
@@ -337,18 +342,7 @@ func (v *view) readlink(path string) (string, error) {
 }
 
 func (v *view) symlink(target, path string) error {
-	p, err := v.find(path, keepLast)
-	if err != nil {
-		return err
-	}
-	defer p.close()
-	switch {
-	case !p.missing():
-		return unix.EEXIST
-	case !v.creatable(p):
-		return unix.EROFS
-	}
-	return unix.Symlinkat(target, p.dir, p.name)
+	return v.create(path, keepLast, func(dir int, name string) error { return unix.Symlinkat(target, dir, name) })
 }
 
 // remove removes nothing if the rules keep a part of a directory.
