@@ -62,6 +62,11 @@ func TestLimitsDoc(t *testing.T) {
 	if len(rows) < 100 {
 		t.Errorf("found %d rows: the test does not find them", len(rows))
 	}
+	for name := range unlisted {
+		if _, ok := consts[name]; !ok {
+			t.Errorf("unlisted has %s, and the code has not", name)
+		}
+	}
 	for name := range consts {
 		if _, err := consts.value(name); err != nil || !limitNameRE.MatchString(name) {
 			continue
