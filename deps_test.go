@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"internal/engine/agents/sessions":           {"", "internal/flock", "internal/engine/agents/talk"},
 	"internal/engine/agents/takopi":             {"", "internal/engine/agents/talk", "internal/engine/agents/sessions"},
 	"internal/engine/sandbox":                   {"", "internal/inspect", "internal/engine", "internal/engine/turns", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs", "internal/strict", "internal/meter", "internal/limits"},
-	"internal/engine/sandbox/sandboxtest":       {"", "internal/inspect", "internal/engine", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs", "internal/host"},
+	"internal/engine/sandbox/sandboxtest":       {"", "internal/inspect", "internal/engine", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs", "internal/host", "internal/polltest"},
 	"internal/engine/sandbox/guest":             {"", "internal/engine/sandbox/vfs"},
 	"internal/engine/sandbox/pyodide":           {"", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs", "internal/seccomp", "internal/fdpass", "internal/tail"},
 	"internal/engine/sandbox/vfs":               {},

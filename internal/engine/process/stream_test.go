@@ -69,7 +69,7 @@ func TestTerminalOutputPrecedesExit(t *testing.T) {
 		s, log := start(t, e, spec)
 		enginetest.Wait(t, s)
 		events := log.All(t)
-		if len(events) != 2 || string(events[0].Bytes) != "last\r\n" {
+		if events[len(events)-1].Kind != spool.KindExited || string(log.Output(t, spool.PTY)) != "last\r\n" {
 			t.Fatalf("the log is\n%s", log.Dump(t))
 		}
 	}
