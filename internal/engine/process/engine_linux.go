@@ -133,7 +133,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 		e.pumps.Done()
 		return nil, err
 	}
-	s.lease, s.isolation = lease, e.report(&spec, lease)
+	s.lease, s.isolation = lease, e.sandboxes.Report(&spec, lease)
 	e.mu.Lock()
 	e.sessions[s] = struct{}{}
 	closed := e.closed

@@ -1,0 +1,99 @@
+//go:build amd64 || arm64
+
+package isolate
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/launch"
+)
+
+// labelSubject is the label of the subject that started a run, on a server that
+// several use.
+const labelSubject = "spool.access.subject"
+
+// Start prepares the isolation that a spec asks for, and has a command with a limit
+// of processes start in it. The directory of the command must be absolute. It
+// returns nil if the spec does not isolate the run. The error is a
+// [*spool.StartError].
+func (m *Sandboxes) Start(spec *spool.Spec, pids int, c *launch.Command) (*Lease, error) {
+	if spec.Isolation == nil {
+		return nil, nil
+	}
+	if !Isolates(spec.Isolation) {
+		if _, err := NewPolicy(spec.Isolation, c.Dir); err != nil {
+			return nil, &spool.StartError{Reason: engine.StartInvalid, Err: err}
+		}
+		return nil, nil
+	}
+	if !m.launcher.Guarantees().Pids { // the isolation limits them
+		c.Pids = 0
+	}
+	lease, err := m.Prepare(spec.Isolation, c.Dir, pids, spec.Labels[labelSubject])
+	if err != nil {
+		var refusal *Refusal
+		switch {
+		case errors.As(err, &refusal):
+			return nil, &spool.StartError{Reason: engine.StartUnsupported, Hint: refusal.Hint(), Err: refusal}
+		case errors.Is(err, spool.ErrInvalid):
+			return nil, &spool.StartError{Reason: engine.StartInvalid, Err: err}
+		}
+		return nil, &spool.StartError{Reason: engine.StartOther, Err: fmt.Errorf("isolate the run: %w", err)}
+	}
+	c.Fork, c.Kill = lease.Fork, lease.Kill
+	if !spec.Isolation.HostTmp {
+		c.Env = withTempDir(c.Env, lease.TempDir(), spec.Isolation.Writable)
+	}
+	return lease, nil
+}
+
+// withTempDir sets TMPDIR to a directory that the process can write to, unless it
+// is below a path that is writable anyway.
+func withTempDir(env []string, dir string, writable []string) []string {
+	for _, root := range writable {
+		if Below(root, "/tmp") {
+			return env
+		}
+	}
+	list := make([]string, 0, len(env)+1)
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		if name != "TMPDIR" {
+			list = append(list, kv)
+			continue
+		}
+		for _, root := range writable {
+			if Below(root, value) {
+				return env
+			}
+		}
+	}
+	if dir == "/tmp" { // the default of every program
+		return list
+	}
+	return append(list, "TMPDIR="+dir)
+}
+
+// Report returns what a run has with the lease of its start, for [spool.Info]. It is
+// nil if the spec has no request.
+func (m *Sandboxes) Report(spec *spool.Spec, lease *Lease) *spool.Isolation {
+	switch {
+	case lease != nil:
+		return lease.Isolation()
+	case spec.Isolation == nil:
+		return nil
+	}
+	r := *spec.Isolation
+	r.Profile, r.Mechanism = string(None), string(None)
+	if g := m.launcher.Guarantees(); g.Kill == launch.KillCgroup {
+		r.Guarantees = append(r.Guarantees, string(Kills))
+		if g.Pids {
+			r.Guarantees = append(r.Guarantees, string(Processes))
+		}
+	}
+	return &r
+}
