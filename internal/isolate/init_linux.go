@@ -28,6 +28,8 @@ func Work(args []string) int {
 		return initMain()
 	case len(args) == 2 && args[0] == "attempt":
 		return attemptMain(args[1])
+	case len(args) == 1 && args[0] == "change":
+		return changeMain()
 	}
 	fmt.Fprintf(os.Stderr, "spool: no isolation role %q\n", args)
 	return 2
@@ -51,6 +53,7 @@ type layout struct {
 	Trees    int      `json:"trees"`    // descriptors of mounts that come with the message: the root first
 	Paths    []string `json:"paths"`    // where the trees are mounted
 	Landlock int      `json:"landlock"` // version; zero for none
+	View     bool     `json:"view"`     // the tree of the machine, but for one overlay
 }
 
 // mount is a path that differs from the rest of the tree, which is read-only.
@@ -58,6 +61,8 @@ type mount struct {
 	Path string `json:"path"`
 	Kind string `json:"kind"`
 	Tree int    `json:"tree,omitempty"` // number of its descriptor from 1 on; zero to open it by its path
+	Dir  string `json:"dir,omitempty"`  // of an overlay
+	Work int    `json:"work,omitempty"` // number of the descriptor of Dir, as Tree
 }
 
 // The kinds of mounts.
@@ -65,6 +70,8 @@ const (
 	mountWritable = "writable"
 	mountReadable = "readable" // read-only, where a private directory would hide it
 	mountHidden   = "hidden"
+	mountOverlay  = "overlay" // writable; changes go to a directory elsewhere
+	mountPinned   = "pinned"  // a directory of an overlay that cannot be renamed
 )
 
 // answer is what the first process says about its work.
@@ -224,15 +231,22 @@ func (l *layout) build(trees []int) (*os.File, error) {
 			return nil, err
 		}
 	}
+	if l.View {
+		return nil, l.buildView()
+	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, try(err, "mount(MS_PRIVATE)")
+	}
+	works, err := l.openWorks(trees)
+	if err != nil {
+		return nil, err
 	}
 	opened := make([]int, len(l.Mounts)) // before the tree changes
 	for i, m := range l.Mounts {
 		switch {
 		case m.Tree > 0:
 			opened[i] = trees[m.Tree-1]
-		case m.Kind == mountHidden:
+		case m.Kind == mountHidden, m.Kind == mountPinned:
 			opened[i] = -1
 		default:
 			fd, err := openTree(m.Path, 0)
@@ -270,7 +284,12 @@ func (l *layout) build(trees []int) (*os.File, error) {
 		}
 	}
 	for i, m := range l.Mounts {
-		if err := m.attach(opened[i]); err != nil {
+		if m.Kind == mountOverlay {
+			err = m.attachOverlay(opened[i], works[i])
+		} else {
+			err = m.attach(opened[i])
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -291,7 +310,7 @@ func (l *layout) build(trees []int) (*os.File, error) {
 		writable = append(writable, "/tmp", "/var/tmp")
 	}
 	for _, m := range l.Mounts {
-		if m.Kind == mountWritable {
+		if m.Kind == mountWritable || m.Kind == mountOverlay {
 			writable = append(writable, m.Path)
 		}
 	}
@@ -423,8 +442,11 @@ func makeProc() error {
 // attach puts a mount in its place, which is made if a private directory has none.
 func (m mount) attach(fd int) error {
 	target := "." + m.Path
-	if m.Kind == mountHidden {
+	switch m.Kind {
+	case mountHidden:
 		return m.hide(target)
+	case mountPinned:
+		return m.pin(target)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

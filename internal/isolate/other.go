@@ -45,6 +45,11 @@ func (*Sandboxes) Prepare(request *spool.Isolation, cwd string, _ int, _ string)
 	return nil, &Refusal{Profile: p.Profile, Missing: p.Need, Causes: []Cause{{"spool", "no isolation on this platform"}}, Fixes: []string{"use Linux on amd64 or arm64"}}
 }
 
+// PrepareOverlay refuses every request.
+func (*Sandboxes) PrepareOverlay(_ *spool.Isolation, _ string, _ int, _ string, _ *Overlay) (*Lease, error) {
+	return nil, fmt.Errorf("%w: not on this platform", ErrNoOverlay)
+}
+
 // Close does nothing.
 func (*Sandboxes) Close() {}
 

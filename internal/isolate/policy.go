@@ -30,7 +30,20 @@ type Policy struct {
 	Hosts     []string
 	Mechanism string // the only one to use; empty for any
 	Cwd       string
+	Overlay   *Overlay // what is writable in place of its base; nil for none
 }
+
+// Overlay is a copy-on-write view of a directory. What a run changes below Base is
+// in Dir, which has the directories [UpperDir] and [WorkDir] and is on one file system.
+type Overlay struct {
+	Base, Dir string // absolute and clean, without symbolic links
+}
+
+// The directories of an overlay.
+const (
+	UpperDir = "upper" // what was changed
+	WorkDir  = "work"  // of the kernel
+)
 
 // Isolates reports whether a request asks for anything.
 func Isolates(i *spool.Isolation) bool {

@@ -198,7 +198,10 @@ func outlives(w wall) error {
 
 // proofFile is where the proof of a mechanism is kept: for this boot, this kernel,
 // this program and this user.
-func proofFile(l *launch.Launcher, w wall) string {
+func proofFile(l *launch.Launcher, w wall) string { return proofFileOf(l, w.name()) }
+
+// proofFileOf is [proofFile] for a test with a name.
+func proofFileOf(l *launch.Launcher, name string) string {
 	cache := cacheDir()
 	if cache == "" {
 		return ""
@@ -217,7 +220,7 @@ func proofFile(l *launch.Launcher, w wall) string {
 		return ""
 	}
 	key := fmt.Sprintf("%s %s %s %d %d %d %d %d %s %v %s", boot, unix.ByteSliceToString(uts.Release[:]), unix.ByteSliceToString(uts.Version[:]),
-		exe.Dev, exe.Ino, exe.Size, exe.Mtim.Nano(), os.Geteuid(), namespace, l.Guarantees(), w.name())
+		exe.Dev, exe.Ino, exe.Size, exe.Mtim.Nano(), os.Geteuid(), namespace, l.Guarantees(), name)
 	sum := sha256.Sum256([]byte(key))
 	return filepath.Join(cache, hex.EncodeToString(sum[:])+".json")
 }

@@ -32,6 +32,7 @@ type sandbox struct {
 	filter  *unix.SockFprog
 	flags   uintptr // the namespaces
 	own     bool    // runs are the user 0 of the namespaces
+	plain   bool    // runs keep the rights of this process
 	held    []*placeholder
 }
 
@@ -57,34 +58,7 @@ func newSandbox(p *Policy, subuid bool, landlock int) (_ *sandbox, err error) {
 		n = ownNetwork
 	}
 	s.filter = program(newFilter(n))
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("make a socket: %w", err)
-	}
-	s.control = pair[0]
-	defer unix.Close(pair[1])
-	timeout := unix.NsecToTimeval(int64(setupTime))
-	if err := unix.SetsockoptTimeval(s.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
-		return nil, err
-	}
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(null)
-	c := &child{join: none, ruleset: none, ambient: true, setsid: true,
-		files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(pair[1])}}
-	c.clone.flags = uint64(s.flags)
-	if err := c.program(self, []string{"spool", Role, "init"}, initEnv, "/"); err != nil {
-		return nil, err
-	}
-	if s.pid, err = c.start(); err != nil {
-		return nil, err
-	}
-	if s.pidfd, err = unix.PidfdOpen(s.pid, 0); err != nil {
-		return nil, fmt.Errorf("open the first process of a sandbox: %w", err)
-	}
-	if err := s.await(); err != nil {
+	if err := s.begin(); err != nil {
 		return nil, err
 	}
 	if err := s.writeMaps(subuid); err != nil {
@@ -107,6 +81,38 @@ func newSandbox(p *Policy, subuid bool, landlock int) (_ *sandbox, err error) {
 		return nil, fmt.Errorf("describe the sandbox: %w", err)
 	}
 	return s, s.await()
+}
+
+// begin starts the first process, in new namespaces.
+func (s *sandbox) begin() error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make a socket: %w", err)
+	}
+	s.control = pair[0]
+	defer unix.Close(pair[1])
+	timeout := unix.NsecToTimeval(int64(setupTime))
+	if err := unix.SetsockoptTimeval(s.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		return err
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(null)
+	c := &child{join: none, ruleset: none, ambient: s.flags&unix.CLONE_NEWUSER != 0, setsid: true,
+		files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(pair[1])}}
+	c.clone.flags = uint64(s.flags)
+	if err := c.program(self, []string{"spool", Role, "init"}, initEnv, "/"); err != nil {
+		return err
+	}
+	if s.pid, err = c.start(); err != nil {
+		return err
+	}
+	if s.pidfd, err = unix.PidfdOpen(s.pid, 0); err != nil {
+		return fmt.Errorf("open the first process of a sandbox: %w", err)
+	}
+	return s.await()
 }
 
 // await reads an answer of the first process.
@@ -168,12 +174,18 @@ func (s *sandbox) plan(p *Policy, l *layout) error {
 			l.Tmp = false
 		}
 	}
+	if p.Overlay != nil {
+		kinds[p.Overlay.Base] = mountOverlay
+	}
 	for _, path := range p.Protected {
 		// A directory between the two could be renamed, and another put in
 		// its place: a mount cannot.
 		for dir := filepath.Dir(path); !slices.Contains(p.Writable, dir) && dir != "/"; dir = filepath.Dir(dir) {
 			if kinds[dir] == "" {
 				kinds[dir] = mountWritable
+				if p.Overlay != nil && Below(p.Overlay.Base, dir) {
+					kinds[dir] = mountPinned
+				}
 			}
 		}
 		kinds[path] = mountReadable
@@ -189,7 +201,11 @@ func (s *sandbox) plan(p *Policy, l *layout) error {
 		kinds[path] = mountHidden
 	}
 	for path, kind := range kinds {
-		l.Mounts = append(l.Mounts, mount{Path: path, Kind: kind})
+		m := mount{Path: path, Kind: kind}
+		if kind == mountOverlay {
+			m.Dir = p.Overlay.Dir
+		}
+		l.Mounts = append(l.Mounts, m)
 	}
 	slices.SortFunc(l.Mounts, func(a, b mount) int { return strings.Compare(a.Path, b.Path) })
 	return nil
@@ -302,7 +318,7 @@ var softNofile = sync.OnceValue(func() *unix.Rlimit {
 // fork starts a program in the sandbox, as [syscall.ForkExec] does outside. It is a
 // child of this process. A limit of processes of zero is none.
 func (s *sandbox) fork(path string, argv []string, attr *syscall.ProcAttr, pids int) (int, error) {
-	c := &child{join: uintptr(s.pidfd), joinFlags: s.flags, setUser: s.own, dropCaps: true, ruleset: none, filter: s.filter}
+	c := &child{join: uintptr(s.pidfd), joinFlags: s.flags, setUser: s.own, dropCaps: !s.plain, ruleset: none, filter: s.filter}
 	if s.ruleset != nil {
 		c.ruleset = s.ruleset.Fd()
 	}

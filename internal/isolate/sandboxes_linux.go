@@ -27,10 +27,11 @@ import (
 type Sandboxes struct {
 	launcher *launch.Launcher
 
-	mu     sync.Mutex
-	proofs map[wall]*proof
-	shared map[string]*shared
-	closed bool
+	mu       sync.Mutex
+	proofs   map[wall]*proof
+	overlays map[string]error // by what was tested
+	shared   map[string]*shared
+	closed   bool
 }
 
 // shared is a sandbox of several runs, one after the other or at once.
@@ -50,7 +51,7 @@ const (
 // New returns an isolation for the runs that a launcher starts. The caller must
 // close it before the launcher.
 func New(l *launch.Launcher) *Sandboxes {
-	return &Sandboxes{launcher: l, proofs: make(map[wall]*proof), shared: make(map[string]*shared)}
+	return &Sandboxes{launcher: l, proofs: make(map[wall]*proof), overlays: make(map[string]error), shared: make(map[string]*shared)}
 }
 
 // Lease is the isolation of one run.
@@ -70,12 +71,21 @@ type Lease struct {
 // limit of processes in a working directory. Runs of different tenants never
 // share a sandbox. The error is a [*Refusal] if there is no such mechanism.
 func (m *Sandboxes) Prepare(request *spool.Isolation, cwd string, pids int, tenant string) (*Lease, error) {
+	return m.prepare(request, cwd, pids, tenant, nil)
+}
+
+func (m *Sandboxes) prepare(request *spool.Isolation, cwd string, pids int, tenant string, o *Overlay) (*Lease, error) {
 	p, err := NewPolicy(request, cwd)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
 	}
 	if err := p.resolve(); err != nil {
 		return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
+	}
+	if o != nil {
+		if err := p.overlay(o); err != nil {
+			return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
+		}
 	}
 	r := &Refusal{Profile: p.Profile, Missing: p.Need}
 	var fix string
@@ -84,6 +94,9 @@ func (m *Sandboxes) Prepare(request *spool.Isolation, cwd string, pids int, tena
 			continue
 		}
 		proof := m.proof(w)
+		if proof.Err == nil && o != nil {
+			proof.Err = m.proveOverlay(w, o)
+		}
 		if proof.Err == nil {
 			if missing, why := w.missing(p, proof); len(missing) > 0 {
 				r.add(w.mechanism, missing, why)
@@ -249,8 +262,8 @@ func (m *Sandboxes) lease(w wall, p *Policy, pids int, tenant string) (*Lease, e
 		l.nproc = pids
 	}
 	// Runs that share a sandbox are kept apart by Landlock, and each is killed
-	// by its control group.
-	if w.mechanism != Namespaces || g.Kill != launch.KillCgroup || !g.Pids || landlockABI() < abiScopes {
+	// by its control group. An overlay is of one run.
+	if p.Overlay != nil || w.mechanism != Namespaces || g.Kill != launch.KillCgroup || !g.Pids || landlockABI() < abiScopes {
 		in, err := w.enclose(p)
 		l.in = in
 		return l, err

@@ -59,20 +59,28 @@ func (l *layout) trees(pid int, subuid bool) (fds []int, err error) {
 		}
 	}
 	for i, m := range l.Mounts {
-		if m.Kind == mountHidden {
+		open := func(path string, number *int) error {
+			fd, err := openTree(path, 0)
+			if err != nil {
+				return err
+			}
+			fds = append(fds, fd)
+			*number = len(fds)
+			if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &mapped); err != nil {
+				return try(err, "mount_setattr(MOUNT_ATTR_IDMAP on %s)", path)
+			}
+			return checkTrees(len(l.Paths), len(fds))
+		}
+		if m.Kind == mountHidden || m.Kind == mountPinned {
 			continue
 		}
-		fd, err := openTree(m.Path, 0)
-		if err != nil {
+		if err := open(m.Path, &l.Mounts[i].Tree); err != nil {
 			return fds, err
 		}
-		fds = append(fds, fd)
-		l.Mounts[i].Tree = len(fds)
-		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &mapped); err != nil {
-			return fds, try(err, "mount_setattr(MOUNT_ATTR_IDMAP on %s)", m.Path)
-		}
-		if err := checkTrees(len(l.Paths), len(fds)); err != nil {
-			return fds, err
+		if m.Kind == mountOverlay {
+			if err := open(m.Dir, &l.Mounts[i].Work); err != nil {
+				return fds, err
+			}
 		}
 	}
 	l.Trees = len(fds)
@@ -91,19 +99,29 @@ func checkTrees(mounts, all int) error {
 	return nil
 }
 
-// mountPoints lists what is mounted, but for what a sandbox has of its own.
-func mountPoints() ([]string, error) {
+// allMountPoints lists what is mounted.
+func allMountPoints() ([]string, error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	list := []string{"/"}
+	var list []string
 	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) < 5 {
-			continue
+		if f := strings.Fields(line); len(f) >= 5 {
+			list = append(list, strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(f[4]))
 		}
-		path := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(f[4])
+	}
+	return list, nil
+}
+
+// mountPoints lists what is mounted, but for what a sandbox has of its own.
+func mountPoints() ([]string, error) {
+	all, err := allMountPoints()
+	if err != nil {
+		return nil, err
+	}
+	list := []string{"/"}
+	for _, path := range all {
 		own := path == "/"
 		for _, dir := range []string{"/proc", "/sys", "/dev", "/tmp", "/var/tmp"} {
 			own = own || Below(dir, path)
