@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // fakeCodex is an agent that asks for permission to run a command and prints the
@@ -93,7 +94,9 @@ func TestAgentApprovedOnTerminal(t *testing.T) {
 		c.typed(keys)
 		c.see("\a")
 	}
-	for !c.sees("yes\r\n") { // what follows an arrow at once is part of it
+	// What follows an arrow at once is part of it, and keys that are read together
+	// are pasted text.
+	for wait := 200 * time.Millisecond; !c.sees("yes\r\n", wait); wait *= 2 {
 		c.typed("y")
 	}
 	c.see("allowed")
@@ -139,7 +142,7 @@ func TestAgentQuestionsOnTerminal(t *testing.T) {
 
 func TestAgentInterruptedOnTerminal(t *testing.T) {
 	c, dir := atAgent(t, "Just go.")
-	c.see(" $ make deploy 0s")
+	c.see(" $ make deploy ")
 	c.typed("\x03")
 	c.see("interrupting the turn")
 	c.see("interrupted")

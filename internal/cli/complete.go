@@ -14,7 +14,7 @@ import (
 )
 
 // completeIn limits the time of a completion: the user waits for it.
-const completeIn = 2 * time.Second
+const completeIn = 10 * time.Second
 
 // completeRun completes one run.
 func (a *app) completeRun(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {

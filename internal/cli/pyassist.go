@@ -15,7 +15,7 @@ import (
 )
 
 // inspectWait limits how long the prompt waits for the answer to a question.
-const inspectWait = 5 * time.Second
+const inspectWait = 30 * time.Second
 
 // oneLevel is one level of indentation.
 const oneLevel = "    "

@@ -174,11 +174,11 @@ func (c *terminal) screenEnds(lines ...string) {
 	}
 }
 
-// sees reports whether the output contains text within a moment, and drops the
+// sees reports whether the output contains text within a time, and drops the
 // output up to its end.
-func (c *terminal) sees(text string) bool {
+func (c *terminal) sees(text string, within time.Duration) bool {
 	c.t.Helper()
-	timeout := time.After(50 * time.Millisecond)
+	timeout := time.After(within)
 	for {
 		if _, after, ok := strings.Cut(c.shown, text); ok {
 			c.shown = after
@@ -357,7 +357,7 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	name := strings.Repeat("名前", 60) // 240 columns
-	spool("run", "--detach", "--name", name, "--", "sleep", "60")
+	spool("run", "--detach", "--name", name, "--", "sleep", "600")
 	t.Cleanup(func() { spool("kill", "--all", "--now") })
 	for _, verb := range []string{"ps", "stats"} {
 		t.Run(verb, func(t *testing.T) {
@@ -366,7 +366,7 @@ func TestWatch(t *testing.T) {
 			c.see("NAME")
 			c.see("名前名")
 			c.see("…")
-			c.see("sleep 60")
+			c.see("sleep 600")
 			if err := pty.Setsize(c.keys, &pty.Winsize{Rows: 30, Cols: 400}); err != nil {
 				t.Fatal(err)
 			}

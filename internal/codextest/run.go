@@ -223,7 +223,7 @@ func parseEvents(stdout []byte) ([]Event, error) {
 
 // waitDelay is how long other processes may hold the output of an ended process
 // open.
-const waitDelay = 2 * time.Second
+const waitDelay = 10 * time.Second
 
 // ownGroup makes cmd the leader of a process group that is killed as a whole
 // when its context ends.

@@ -10,8 +10,8 @@ import (
 )
 
 // turnTimeout limits one run of codex in a scenario. It is longer than the 25
-// seconds for which codex tries to reconnect.
-const turnTimeout = 40 * time.Second
+// seconds for which codex tries to reconnect, and than a busy machine takes.
+const turnTimeout = 3 * time.Minute
 
 // turn is a run of codex with a script, in the background.
 type turn struct {

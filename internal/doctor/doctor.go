@@ -53,7 +53,7 @@ func problem(next, format string, args ...any) Finding {
 }
 
 // DefaultDeadline is how long a check may take that names no deadline.
-const DefaultDeadline = 10 * time.Second
+const DefaultDeadline = 30 * time.Second
 
 // Check is one thing that is checked.
 type Check struct {

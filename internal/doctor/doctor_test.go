@@ -303,6 +303,7 @@ func TestJudge(t *testing.T) {
 		{at("10.1.2.3:9"), attempts{own: attempt{tls: true}}, OK, "refused"},
 		{at("127.0.0.1:9"), attempts{refused, &refused}, OK, "refused a client"},
 		{at("127.0.0.1:9"), attempts{own: attempt{err: os.ErrDeadlineExceeded}}, Warning, "did not answer"},
+		{at("127.0.0.1:9"), attempts{let, &attempt{err: os.ErrDeadlineExceeded}}, Warning, "did not answer another user's client"},
 	} {
 		want(t, []Finding{judge(tt.listener, tt.attempts)}, tt.want, tt.text, "")
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -34,25 +35,33 @@ type listener struct {
 const nobody = 65534
 
 // servers finds this user's servers that listen on TCP and tries to use each
-// without a token: as this user and, if that is root, as another.
+// without a token.
 func servers(ctx context.Context) []Finding {
 	list, err := listeners()
 	if err != nil {
 		return []Finding{warning("use Linux", "cannot look for servers: %v", err)}
 	}
-	var found []Finding
-	for _, l := range list {
-		a := attempts{own: try(ctx, dialTCP(l.address, os.Geteuid()))}
-		if os.Geteuid() == 0 {
-			other := try(ctx, dialTCP(l.address, nobody))
-			a.other = &other
-		}
-		found = append(found, judge(l, a))
+	if len(list) == 0 {
+		return []Finding{ok("no server of yours listens on TCP")}
 	}
-	if len(found) == 0 {
-		found = append(found, ok("no server of yours listens on TCP"))
+	// At once: one that does not answer must not use the time of the others.
+	found := make([]Finding, len(list))
+	var wg sync.WaitGroup
+	for i, l := range list {
+		wg.Go(func() { found[i] = tryBoth(ctx, l) })
 	}
+	wg.Wait()
 	return found
+}
+
+// tryBoth tries a server as this user and, if that is root, as another.
+func tryBoth(ctx context.Context, l listener) Finding {
+	a := attempts{own: try(ctx, dialTCP(l.address, os.Geteuid()))}
+	if os.Geteuid() == 0 {
+		other := try(ctx, dialTCP(l.address, nobody))
+		a.other = &other
+	}
+	return judge(l, a)
 }
 
 // attempt is how a server took a client without a token.
@@ -82,6 +91,8 @@ func judge(l listener, a attempts) Finding {
 	switch {
 	case a.own.err != nil:
 		return warning("look at its log", "the server on %s did not answer: %v", where, a.own.err)
+	case a.other != nil && a.other.err != nil:
+		return warning("look at its log", "the server on %s did not answer another user's client: %v", where, a.other.err)
 	case a.own.let && public:
 		return problem(restart+" without "+insecureFlag+", or on 127.0.0.1",
 			"the server on %s takes clients without a token: every client that can reach this machine runs commands as you", where)
@@ -121,7 +132,7 @@ func dialTCP(address netip.AddrPort, uid int) func(context.Context) (net.Conn, e
 }
 
 // tryTime bounds one attempt.
-const tryTime = 2 * time.Second
+const tryTime = 10 * time.Second
 
 // try asks a server for a WebSocket without a token, over TLS if it speaks that.
 func try(ctx context.Context, dial func(context.Context) (net.Conn, error)) attempt {

@@ -33,7 +33,7 @@ type targets struct {
 }
 
 // attemptTimeout bounds one connection.
-const attemptTimeout = 2 * time.Second
+const attemptTimeout = 10 * time.Second
 
 // attemptMain makes every attempt and writes what came of it, then stays until it
 // is killed, with a process that tries to outlive it.

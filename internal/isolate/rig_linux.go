@@ -157,7 +157,7 @@ func (r *rig) close() {
 }
 
 // survivorTime is how long a killed tree may take to end.
-const survivorTime = 5 * time.Second
+const survivorTime = 30 * time.Second
 
 // forkFunc starts a program behind walls, as [syscall.ForkExec] does without.
 type forkFunc func(path string, argv []string, attr *syscall.ProcAttr) (int, error)

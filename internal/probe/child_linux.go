@@ -75,7 +75,7 @@ func command(ctx context.Context, task string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, self, append([]string{Role, task}, args...)...)
 	cmd.Args[0] = "spool" // the name that ps shows
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
 

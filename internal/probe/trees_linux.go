@@ -20,7 +20,7 @@ const (
 	processLimit = 64       // of a child that needs fewer
 	memoryLimit  = 64 << 20 // of a child that uses more
 	eaten        = 4 * memoryLimit
-	killTime     = 5 * time.Second // until the processes of a tree have ended
+	killTime     = 20 * time.Second // until the processes of a tree have ended
 )
 
 // TryTrees has a child start a process that leaves a grandchild in a session of
@@ -30,7 +30,7 @@ func TryTrees(ctx context.Context, mode launch.TreeMode) (Trees, error) {
 	cmd := command(ctx, "trees", string(mode))
 	// It ends by itself, soon, and must remove its control groups before.
 	cmd.Cancel = func() error { return nil }
-	cmd.WaitDelay = 4 * killTime
+	cmd.WaitDelay = 2 * killTime
 	var found Trees
 	err := ask(cmd, &found)
 	return found, err

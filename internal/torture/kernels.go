@@ -28,8 +28,8 @@ import (
 const (
 	soakWorkers = 8                // kernels alive at once
 	soakSettle  = 60 * time.Second // deadline of a cell
-	soakStop    = 7 * time.Second  // deadline of a stop
-	soakGone    = time.Second      // after a kill of the keeper, no kernel may live longer
+	soakStop    = 30 * time.Second // deadline of a stop, also on a busy machine
+	soakGone    = 10 * time.Second // after a kill of the keeper, no kernel may live longer
 	// soakDescriptors is how many more descriptors a keeper may have at the end
 	// than after its first kernels, for the processes it keeps ready.
 	soakDescriptors = 64
@@ -279,7 +279,7 @@ func (s *soak) killKeeper(ctx context.Context, state string) error {
 			_ = p.Kill() // the process may have ended
 		}
 	}
-	for time.Since(began) < 10*soakGone && len(marked(s.mark)) > 0 {
+	for time.Since(began) < 2*soakGone && len(marked(s.mark)) > 0 {
 		time.Sleep(5 * time.Millisecond) // the kernel does not report the end of another process's child
 	}
 	s.report.GoneMs = time.Since(began).Milliseconds()
