@@ -77,6 +77,7 @@ var measurements = []measurement{
 	{name: "chatty", server: measureChatty},
 	{name: "client", only: subjectSpool, server: measureClient},
 	{name: "stalled", rounds: 2, server: measureStalled},
+	{name: "resident", rounds: 1, only: subjectSpool, server: measureResident},
 	{name: "memory", rounds: 1, server: measureMemory},
 	{name: "local", alone: measureLocal},
 	{name: "keeper", alone: measureKeeper, rounds: 2},

@@ -141,6 +141,7 @@ func serveKeeper(dir, build string, p logPolicy, stdout *os.File) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	go collector.ReturnWhenQuiet(ctx)
 	// A keeper outlives the terminal and the pipes of the program that
 	// started it.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)

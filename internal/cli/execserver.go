@@ -127,6 +127,9 @@ func isTrue(s string) bool {
 
 func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	collector.TuneServer()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go collector.ReturnWhenQuiet(ctx)
 	if err := hideSecrets(); err != nil {
 		return err
 	}

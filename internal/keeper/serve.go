@@ -19,9 +19,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	fastjson "github.com/segmentio/encoding/json"
@@ -80,7 +78,6 @@ type server struct {
 	host *host.Host
 	ctx  context.Context
 
-	worked  atomic.Bool // a run was started since memory was given back
 	updates gopool.Pool // sends first updates that need to wait
 
 	mu     sync.Mutex
@@ -226,17 +223,9 @@ func (s *server) waitIdle() {
 			if s.tryEnd() {
 				return
 			}
-			s.freeMemory()
 			// The end of a run fills no channel: check periodically.
 			timer.Reset(s.opts.Idle)
 		}
-	}
-}
-
-// freeMemory gives memory back to the system once no run is alive.
-func (s *server) freeMemory() {
-	if s.host.Live() == 0 && s.worked.Swap(false) {
-		debug.FreeOSMemory()
 	}
 }
 
@@ -282,7 +271,6 @@ func (c *serverConn) binary(kind byte, b []byte) error {
 func (c *serverConn) start(id uint64, p *record.Start) {
 	// The run outlives the connection, so it does not use its context.
 	info, err := c.server.host.Start(c.server.ctx, p.Spec)
-	c.server.worked.Store(true)
 	if err != nil {
 		c.transport.refused(id, runproto.EncodeError(err))
 		return

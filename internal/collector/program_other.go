@@ -1,0 +1,6 @@
+//go:build !linux
+
+package collector
+
+// dropProgram does nothing: only Linux tells which pages may be dropped.
+func dropProgram() {}
