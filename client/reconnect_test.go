@@ -19,6 +19,7 @@ import (
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/host/backendtest"
 	"github.com/spool-run/spool/internal/netcut"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/servertest"
 )
 
@@ -157,7 +158,7 @@ func TestEveryOpenHandleHearsOfTheLoss(t *testing.T) {
 // port while the client holds on to its handles.
 func TestServerRestart(t *testing.T) {
 	state := t.TempDir()
-	server := servertest.Start(t, state)
+	server := servertest.Start(t, state, "--listen", servertest.OwnAddress())
 	c := dial(t, server.URL, client.Options{})
 	finished := start(t, c, sh("echo one; echo two >&2; exit 4"))
 	collect := func(r *spool.Run) (events []spool.Event) {
@@ -230,9 +231,10 @@ func TestKeeperDeath(t *testing.T) {
 	if o, ok := events[1].Outcome(); !ok || o.Kind != spool.Unknown || !strings.Contains(o.Reason, "died") {
 		t.Errorf("outcome %v", o)
 	}
-	if out, err := exec.Command("pgrep", "-f", "sleep "+mark).Output(); err == nil {
-		t.Errorf("the process of the dead keeper lives on: %s", out)
-	}
+	// A killed process takes a moment to end.
+	polltest.Until(t, "the end of the process of the dead keeper", func() bool {
+		return exec.Command("pgrep", "-f", "sleep "+mark).Run() != nil
+	})
 	// The next run has a new keeper.
 	if o, err := start(t, c, sh("exit 3")).Wait(t.Context()); err != nil || o.Code != 3 {
 		t.Errorf("after that: %v, %v", o, err)

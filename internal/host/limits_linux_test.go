@@ -302,6 +302,7 @@ func TestStateRemoved(t *testing.T) {
 	begin(t, h, "r", `read line; head -c 300000 /dev/zero; read line; echo done`)
 	begin(t, h, "gone", "echo hi")
 	wantExit(t, h, "gone", "hi\n", 0)
+	polltest.Until(t, "the end of the run on disk", func() bool { return h.Live() == 1 })
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -452,7 +453,11 @@ func outOfDescriptors(o host.Options) error {
 			return fmt.Errorf("%s: %v, want %v", id, got, want)
 		}
 	}
-	if err := start(100); err != nil {
+	// The descriptors of a run are closed a moment after readers see its end.
+	if !polltest.Holds(func() bool {
+		err = start(100)
+		return err == nil || !errors.As(err, &refused) || refused.Reason != engine.StartLimit
+	}) || err != nil {
 		return fmt.Errorf("start with room again: %w", err)
 	}
 	return h.Close()

@@ -15,7 +15,7 @@ import (
 // place, change nothing for the cell, its question and its readers.
 func TestCellOutlivesTheServer(t *testing.T) {
 	state := t.TempDir()
-	server := servertest.Start(t, state)
+	server := servertest.Start(t, state, "--listen", servertest.OwnAddress())
 	ctx, cancel := context.WithTimeout(t.Context(), settleIn)
 	defer cancel()
 	c, err := client.Dial(ctx, server.URL, client.Options{})

@@ -82,6 +82,17 @@ func (r *readResult) text() string {
 	return b.String()
 }
 
+// of returns the text of one stream.
+func (r *readResult) of(stream string) string {
+	var b strings.Builder
+	for _, c := range r.Chunks {
+		if c.Stream == stream {
+			b.Write(c.Chunk)
+		}
+	}
+	return b.String()
+}
+
 // session connects, performs the handshake and returns the session id.
 func session(t *testing.T, url string) (*peer, string) {
 	t.Helper()
@@ -296,10 +307,19 @@ func TestPipelinedRequestsWhileOutputFlows(t *testing.T) {
 	}
 }
 
+// newProbingServer serves a host like newServer, and soon gives up a connection
+// that does not answer a ping.
+func newProbingServer(t *testing.T) (url string) {
+	t.Helper()
+	s := execserver.New(execserver.Options{Backend: newHost(t), Limits: execserver.Limits{Handshake: time.Hour, Stalled: time.Hour}})
+	s.SetWaits(100*time.Millisecond, time.Hour, time.Hour)
+	return serve(t, s)
+}
+
 func TestDeadConnectionReleasesItsSession(t *testing.T) {
 	for name, script := range map[string]string{"idle": "exec sleep 1000", "stalled in the middle of output": "exec yes"} {
 		t.Run(name, func(t *testing.T) {
-			url, _ := newServer(t, execserver.Options{})
+			url := newProbingServer(t)
 			c := dialRaw(t, url)
 			id := c.initialize(t)
 			c.send(t, encode(t, 1, "process/start", shell("p", script)))
@@ -321,7 +341,7 @@ func TestDeadConnectionReleasesItsSession(t *testing.T) {
 // requests until the server stops reading it. When another connection takes the
 // session over, the old one must end.
 func TestTakeoverUnblocksTheOldConnection(t *testing.T) {
-	url, _ := newServer(t, execserver.Options{})
+	url := newProbingServer(t)
 	c := dialRaw(t, url)
 	id := c.initialize(t)
 	c.send(t, encode(t, 1, "process/start", shell("p", "exec sleep 1000")))
@@ -421,7 +441,7 @@ func TestProcessIDIsFreeAfterTheWindow(t *testing.T) {
 	if status.Status != "unknownProcess" {
 		t.Errorf("write: %s", status.Status)
 	}
-	p.mustCall(t, "process/start", shell("p", "echo two"), nil)
+	p.mustCall(t, "process/start", shell("p", "echo two; exec sleep 1000"), nil) // it must not be forgotten as well
 	waitOutput(t, p, "p", "two")
 }
 

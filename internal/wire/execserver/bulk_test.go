@@ -47,7 +47,9 @@ func serveBackend(tb testing.TB, o execserver.Options) (url string) {
 	tb.Helper()
 	o.Limits.Handshake = cmp.Or(o.Limits.Handshake, time.Hour)
 	o.Limits.Stalled = cmp.Or(o.Limits.Stalled, time.Hour)
-	return serve(tb, execserver.New(o))
+	s := execserver.New(o)
+	s.SetWaits(time.Hour, time.Hour, time.Hour)
+	return serve(tb, s)
 }
 
 // serve serves until the test ends.

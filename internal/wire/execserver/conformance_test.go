@@ -23,6 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/spool-run/spool/internal/codextest"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
 	"github.com/spool-run/spool/internal/wire/rpc"
@@ -44,6 +45,9 @@ const patience = time.Minute
 //	> TEXT     send a text message
 //	>x HEX     send a binary message
 //	init       perform the handshake
+//	resume     perform the handshake of $SESSION, once the server has noticed
+//	           the end of the connection that had it; the answer follows:
+//	= JSON     the answer
 //	< JSON     the next answer to any request
 //	wait ID    wait until a process is closed; its notifications follow:
 //	= JSON     one notification, in order of seq
@@ -136,7 +140,7 @@ func newDialogue(t *testing.T, url string) *dialogue {
 	return &dialogue{T: t, url: url, dir: dir, conns: make(map[string]*peer)}
 }
 
-var scriptLine = regexp.MustCompile(`^([A-Z]?) ?(>x|>|<|=|#|init|wait|output|close|drop)(?: (.*))?$`)
+var scriptLine = regexp.MustCompile(`^([A-Z]?) ?(>x|>|<|=|#|init|resume|wait|output|close|drop)(?: (.*))?$`)
 
 // run performs the script and returns the dialogue as it happened.
 func (d *dialogue) run(script string) string {
@@ -175,6 +179,8 @@ func (d *dialogue) run(script string) string {
 			d.peer(name).send(d.T, websocket.MessageBinary, b)
 		case "init":
 			d.session = d.peer(name).initialize(d.T, nil)
+		case "resume":
+			fmt.Fprintf(&out, "%s= %s\n", name, d.outside(d.peer(name).resume(d.T, d.session)))
 		case "wait":
 			for _, note := range d.peer(name).closed(d.T, text) {
 				fmt.Fprintf(&out, "%s= %s\n", prefix, d.outside(note))
@@ -351,15 +357,15 @@ func (p *peer) answer(t *testing.T) []byte {
 	select {
 	case b := <-p.answers:
 		return b
-	default:
-	}
-	select {
-	case b := <-p.answers:
-		return b
 	case <-p.done:
-		t.Fatal("the connection ended instead of an answer")
 	case <-time.After(patience):
 		t.Fatal("no answer")
+	}
+	select {
+	case b := <-p.answers: // it came before the end
+		return b
+	default:
+		t.Fatal("the connection ended instead of an answer")
 	}
 	return nil
 }
@@ -446,6 +452,23 @@ func (p *peer) initialize(t *testing.T, resume any) string {
 	return session
 }
 
+// resume performs the handshake of a session whose connection has ended, as soon
+// as the server has noticed that, and returns the answer.
+func (p *peer) resume(t *testing.T, session string) (answer []byte) {
+	t.Helper()
+	polltest.Until(t, "resumed", func() bool {
+		p.send(t, websocket.MessageText, fmt.Appendf(nil, `{"id":1,"method":"initialize","params":{"clientName":"test","resumeSessionId":%q}}`, session))
+		answer = p.answer(t)
+		var r response
+		if err := json.Unmarshal(answer, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r.Error == nil || r.Error.Code != -32010
+	})
+	p.send(t, websocket.MessageText, []byte(`{"method":"initialized","params":{}}`))
+	return answer
+}
+
 func (p *peer) tryInitialize(t *testing.T, resume any) (string, error) {
 	t.Helper()
 	var result struct{ SessionID string }
@@ -460,7 +483,7 @@ func (p *peer) tryInitialize(t *testing.T, resume any) (string, error) {
 // It calls the condition with p.mu held.
 func (p *peer) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	timeout := time.After(patience)
+	timeout, ended := time.After(patience), false
 	for {
 		p.mu.Lock()
 		ok, news := cond(), p.news
@@ -468,10 +491,13 @@ func (p *peer) until(t *testing.T, what string, cond func() bool) {
 		if ok {
 			return
 		}
+		if ended {
+			t.Fatalf("the connection ended while waiting for %s", what)
+		}
 		select {
 		case <-news:
 		case <-p.done:
-			t.Fatalf("the connection ended while waiting for %s", what)
+			ended = true // after the last notification
 		case <-timeout:
 			t.Fatalf("no %s", what)
 		}

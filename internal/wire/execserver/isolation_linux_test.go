@@ -20,6 +20,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/wire/execserver"
+	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/python"
 )
 
@@ -437,6 +438,9 @@ func TestAuditOfConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	startProcess(alice, "p", "true")
+	for m := (rpc.Message{}); m.Method != "process/closed"; { // she has read it
+		_, _, m = alice.next()
+	}
 	const wrong = "spool_wrong000_token"
 	if _, err := client.Dial(t.Context(), s.url, client.Options{Token: wrong, Reconnect: -1}); err == nil {
 		t.Fatal("a wrong token is accepted")

@@ -87,6 +87,13 @@ const (
 	controlsAtOnce = 16
 )
 
+// waits are how long a server waits for its clients. Only tests change them.
+type waits struct {
+	probe   time.Duration // see probeFor
+	hold    time.Duration // see holdFor
+	crowded time.Duration // see crowdedStalled
+}
+
 // Reasons why the server closes a connection.
 var (
 	errHandshake = errors.New("the client did not finish the handshake in time")

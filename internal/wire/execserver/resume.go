@@ -65,7 +65,7 @@ func (c *conn) pushResumed(p *process) {
 	c.mu.Lock()
 	c.held[p] = r
 	c.mu.Unlock()
-	timer := time.AfterFunc(holdFor, func() {
+	timer := time.AfterFunc(c.server.waits.hold, func() {
 		if c.claim(p) == r {
 			r.goOn(r.after)
 		} // otherwise a read was or is being answered

@@ -60,13 +60,7 @@ func TestResumeLosesNothing(t *testing.T) {
 		<-p.done
 		at = max(at, last(p))
 		p = dialPeer(t, url)
-		for {
-			if _, err := p.tryInitialize(t, id); err == nil {
-				break
-			} else if code(err) != -32010 {
-				t.Fatal(err)
-			}
-		}
+		p.resume(t, id)
 		var r readResult
 		p.mustCall(t, "process/read", map[string]any{"processId": "p", "afterSeq": at}, &r)
 		for _, c := range r.Chunks {
@@ -96,13 +90,7 @@ func TestResumeAfterMoreThanOneAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	p = dialPeer(t, url)
-	for {
-		if _, err := p.tryInitialize(t, id); err == nil {
-			break
-		} else if code(err) != -32010 {
-			t.Fatal(err)
-		}
-	}
+	p.resume(t, id)
 	var r readResult
 	p.mustCall(t, "process/read", map[string]any{"processId": "p", "afterSeq": 1}, &r)
 	if r.Closed || r.Exited {
@@ -150,7 +138,7 @@ func TestSessionSurvivesARestartOfTheServer(t *testing.T) {
 	}
 	var r readResult
 	p.mustCall(t, "process/read", map[string]any{"processId": "finished"}, &r)
-	if r.text() != "one\ntwo\n" || !r.Closed || !r.Exited || *r.ExitCode != 5 || r.Failure != nil {
+	if out, errs := r.of("stdout"), r.of("stderr"); out != "one\n" || errs != "two\n" || !r.Closed || !r.Exited || *r.ExitCode != 5 || r.Failure != nil {
 		t.Errorf("finished: %+v", r)
 	}
 	// For the client it looks like a dropped connection: the process, its

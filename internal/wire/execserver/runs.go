@@ -365,6 +365,7 @@ type follow struct {
 	last   spool.Seq // of the log when the follow began
 	ctx    context.Context
 	cancel context.CancelFunc
+	ended  chan struct{} // closed when it sends nothing more
 
 	mu     sync.Mutex
 	credit int64
@@ -386,7 +387,7 @@ func (c *conn) routeFollow() route {
 }
 
 func (c *conn) newFollow(ctx context.Context, params json.RawMessage) (*follow, error) {
-	f := &follow{more: make(chan struct{}, 1)}
+	f := &follow{more: make(chan struct{}, 1), ended: make(chan struct{})}
 	if err := decode(params, &f.params, "follow", "run"); err != nil {
 		return nil, err
 	}
@@ -400,17 +401,41 @@ func (c *conn) newFollow(ctx context.Context, params json.RawMessage) (*follow, 
 		return nil, err
 	}
 	f.last = info.Last
+	for {
+		leaving, err := c.addFollow(f)
+		if leaving == nil {
+			return f, err
+		}
+		select {
+		case <-leaving.ended:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// addFollow adds a follow to the connection. If its number or its place belongs to
+// one that the client has left and that may still be sending, it returns that one.
+func (c *conn) addFollow(f *follow) (leaving *follow, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.follows) >= maxFollows {
-		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "at most %d follows may be open per connection", maxFollows)
-	}
-	if _, taken := c.follows[f.params.Follow]; taken {
+	if other, taken := c.follows[f.params.Follow]; taken {
+		if other.ctx.Err() != nil {
+			return other, nil
+		}
 		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "follow %d already exists", f.params.Follow)
+	}
+	if len(c.follows) >= maxFollows {
+		for _, other := range c.follows {
+			if other.ctx.Err() != nil {
+				return other, nil
+			}
+		}
+		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "at most %d follows may be open per connection", maxFollows)
 	}
 	f.ctx, f.cancel = context.WithCancel(c.ctx)
 	c.follows[f.params.Follow] = f
-	return f, nil
+	return nil, nil
 }
 
 // follow sends events until the run is closed, the other side leaves, or the
@@ -422,6 +447,7 @@ func (c *conn) follow(f *follow) {
 		c.mu.Lock()
 		delete(c.follows, f.params.Follow)
 		c.mu.Unlock()
+		close(f.ended)
 	}()
 	send := c.sendEvents
 	if c.binary {

@@ -66,6 +66,7 @@ type Server struct {
 	log  *slog.Logger
 
 	guard *access.Guard
+	waits waits
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -103,6 +104,7 @@ func New(o Options) *Server {
 		opts: o, id: newUUID(), log: o.Logger, env: newEnvironment(o.Cwd, o.Version),
 		budget: rpc.NewBudget(o.Limits.UnreadTotal), intake: rpc.NewIntake(requestBytes, o.Limits.Received), making: make(chan struct{}, runtime.GOMAXPROCS(0)),
 		sessions: make(map[string]*session), admitted: make(map[*admission]struct{}),
+		waits: waits{probe: probeFor, hold: holdFor, crowded: crowdedStalled},
 	}
 	s.guard = access.NewGuard(o.Backend, o.Audit)
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -264,7 +264,7 @@ func (sess *session) attach(c *conn) error {
 		}
 		sess.mu.Unlock()
 
-		ctx, cancel := context.WithTimeout(c.ctx, probeFor)
+		ctx, cancel := context.WithTimeout(c.ctx, sess.server.waits.probe)
 		err := holder.rpc.Ping(ctx)
 		cancel()
 		if err == nil {

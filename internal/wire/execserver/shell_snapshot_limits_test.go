@@ -29,6 +29,8 @@ func TestShellSnapshotsAreLimited(t *testing.T) {
 	}
 }
 
+// A capture that fails is repeated maxSnapshotAttempts times at most, and not
+// within the backoff.
 func TestShellSnapshotAttempts(t *testing.T) {
 	home := t.TempDir()
 	if err := os.WriteFile(filepath.Join(home, ".bashrc"), []byte("printf x >>$HOME/captures\nexit 7\n"), 0o600); err != nil {
@@ -36,13 +38,26 @@ func TestShellSnapshotAttempts(t *testing.T) {
 	}
 	var s shellSnapshots
 	r := &snapshotRequest{Scope: "s", Shell: snapshotShell{Name: "bash", Path: "/bin/bash"}}
-	for i := range maxSnapshotAttempts + 1 {
+	attempt := func() error {
+		t.Helper()
 		spec := snapshotSpec(home)
-		if err := s.apply(t.Context(), r, &spec); (err != nil) != (i < maxSnapshotAttempts) {
-			t.Errorf("attempt %d: %v", i+1, err)
-		}
+		err := s.apply(t.Context(), r, &spec)
 		if spec.Argv[1] != "-lc" {
 			t.Errorf("the shell starts as %q", spec.Argv)
+		}
+		return err
+	}
+	for i := range maxSnapshotAttempts + 1 {
+		before := time.Now()
+		if err := attempt(); (err != nil) != (i < maxSnapshotAttempts) {
+			t.Errorf("attempt %d: %v", i+1, err)
+		}
+		if retry := s.known[0].retry; i < maxSnapshotAttempts && retry.Before(before.Add(snapshotBackoff)) {
+			t.Errorf("attempt %d may be repeated after %v", i+1, retry.Sub(before))
+		}
+		s.known[0].retry = time.Now().Add(time.Hour)
+		if err := attempt(); err != nil {
+			t.Errorf("within the backoff after attempt %d: %v", i+1, err)
 		}
 		s.known[0].retry = time.Time{} // the backoff has passed
 	}

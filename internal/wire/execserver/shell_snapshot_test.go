@@ -2,7 +2,9 @@ package execserver_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -182,22 +184,22 @@ func TestLargeShellSnapshot(t *testing.T) {
 func TestShellSnapshotLeavesNothingRunning(t *testing.T) {
 	p := snapshotPeer(t)
 	home := snapshotHome(t, map[string]string{".bashrc": "sleep 1000 >/dev/null 2>&1 & echo $! >\"$HOME/pid\"\nhelper() { printf ok; }\n"})
-	got := runSnapshot(t, p, home, "1", "bash", `helper; read -r state </proc/$(cat "$HOME/pid")/stat 2>/dev/null && case $state in *") Z "*) ;; *) printf " running" ;; esac`, nil)
-	if !strings.Contains(got, `"stdout":"ok"`) {
-		t.Error(got)
+	// A killed process takes a moment to end.
+	got := runSnapshot(t, p, home, "1", "bash", `helper; pid=$(cat "$HOME/pid")
+while read -r state 2>/dev/null </proc/$pid/stat; do case $state in *") Z "*) break ;; esac; sleep 0.01; done; printf " ended"`, nil)
+	if want := `{"exit":0,"stdout":"ok ended"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
 // TestShellSnapshotFailure checks that a shell whose startup files fail starts as
-// usual, and that the capture is repeated three times at most.
+// usual.
 func TestShellSnapshotFailure(t *testing.T) {
 	p := snapshotPeer(t)
 	home := snapshotHome(t, map[string]string{".bashrc": "printf x >>\"$HOME/captures\"\nexit 7\n"})
 	const want = `{"exit":0,"stdout":"none x"}`
-	for i := range 2 { // the second start is within the backoff
-		if got := runSnapshot(t, p, home, fmt.Sprint(i), "bash", `type -t helper || printf "none $(cat $HOME/captures)"`, nil); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+	if got := runSnapshot(t, p, home, "1", "bash", `type -t helper || printf "none $(cat $HOME/captures)"`, nil); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
@@ -227,11 +229,17 @@ func TestShellSnapshotIsNotOnDisk(t *testing.T) {
 	// The host's directory is beside the home directory.
 	files := 0
 	err := filepath.Walk(filepath.Dir(home), func(path string, info os.FileInfo, err error) error {
+		if errors.Is(err, fs.ErrNotExist) { // the host replaces and removes files
+			return nil
+		}
 		if err != nil || !info.Mode().IsRegular() || path == filepath.Join(home, ".bashrc") {
 			return err
 		}
-		files++
 		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		files++
 		if strings.Contains(string(b), secret) {
 			t.Errorf("the secret is in %s", path)
 		}

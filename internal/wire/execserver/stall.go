@@ -86,7 +86,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // must call the function it returns.
 func (s *Server) watch(c *watchedConn, t rpc.Transport, end func(error)) (stop func()) {
 	limit := s.opts.Limits.Stalled
-	short := min(limit, crowdedStalled)
+	short := min(limit, s.waits.crowded)
 	received, _ := t.(*rpc.Received)
 	return watchStalls(short/8, func() bool {
 		switch waited := c.stalledFor(); {

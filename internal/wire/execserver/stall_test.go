@@ -27,7 +27,7 @@ func TestStalledFor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := net.Pipe()
 				c := &watchedConn{Conn: a}
-				s := &Server{budget: rpc.NewBudget(1), intake: rpc.NewIntake(0, 1)}
+				s := &Server{budget: rpc.NewBudget(1), intake: rpc.NewIntake(0, 1), waits: waits{crowded: crowdedStalled}}
 				s.opts.Limits.Stalled = time.Minute
 				if tt.crowded {
 					defer fill(t, s.budget)()
