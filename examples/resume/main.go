@@ -38,8 +38,8 @@ func main() {
 	}
 }
 
-// read is the process that is killed: it starts a run and prints the run's id
-// and the seq of every event that it saw.
+// read is the process that is killed: it starts a run and prints, for every event
+// that it saw, the run's id, the seq of the event and the numbers of its lines.
 func read(ctx context.Context) error {
 	backend, err := local.Open("", local.Options{})
 	if err != nil {
@@ -56,7 +56,7 @@ func read(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println(run.ID(), e.Seq, strings.TrimSpace(string(e.Bytes)))
+		fmt.Println(run.ID(), e.Seq, strings.Join(numbers(string(e.Bytes)), " "))
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func demonstrate(ctx context.Context) error {
 			return fmt.Errorf("event %d came after event %d", e.Seq, last)
 		}
 		last = e.Seq
-		seen = append(seen, strings.Fields(strings.ReplaceAll(string(e.Bytes), "line ", ""))...)
+		seen = append(seen, numbers(string(e.Bytes))...)
 	}
 	for i := range lines {
 		if len(seen) != lines || seen[i] != fmt.Sprint(i+1) {
@@ -126,15 +126,20 @@ func killReader() (id spool.RunID, last spool.Seq, seen []string, err error) {
 	}
 	in := bufio.NewScanner(out)
 	for last < 5 && in.Scan() {
-		var number string
-		if _, err := fmt.Sscanf(in.Text(), "%s %d line %s", &id, &last, &number); err != nil {
+		if _, err := fmt.Sscan(in.Text(), &id, &last); err != nil {
 			return "", 0, nil, fmt.Errorf("the reader said %q: %w", in.Text(), err)
 		}
-		seen = append(seen, number)
+		seen = append(seen, strings.Fields(in.Text())[2:]...)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		return "", 0, nil, err
 	}
 	_ = cmd.Wait() // it was killed
 	return id, last, seen, nil
+}
+
+// numbers returns the numbers of the lines in some output. What is written in
+// quick succession may be one event.
+func numbers(output string) []string {
+	return strings.Fields(strings.ReplaceAll(output, "line ", ""))
 }

@@ -29,11 +29,12 @@ import (
 const testRole = "probe-test-role"
 
 func TestMain(m *testing.M) {
+	// At once: with os.Exit the race detector waits for a second.
 	if len(os.Args) > 1 && os.Args[1] == Role {
-		os.Exit(Work(os.Args[2:]))
+		syscall.Exit(Work(os.Args[2:]))
 	}
 	if len(os.Args) > 1 && os.Args[1] == testRole {
-		os.Exit(tryOne(os.Args[2]))
+		syscall.Exit(tryOne(os.Args[2]))
 	}
 	leaktest.Main(m)
 }
