@@ -36,6 +36,10 @@ type Cell struct {
 	// entry of sys.path are those of the script, and the value of a last
 	// expression is no result.
 	File string `json:"file,omitempty"`
+	// Module is the name of a module to run instead of the code, as "python -m
+	// MODULE" would run it. If File is set, it is a directory or a zip archive with
+	// the module, which is then "__main__".
+	Module string `json:"module,omitempty"`
 	// Args becomes sys.argv. Without any, sys.argv stays as it is.
 	Args []string `json:"args,omitempty"`
 }

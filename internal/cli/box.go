@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -26,11 +27,14 @@ type boxOptions struct {
 	coded  bool // -c was given
 	json   bool
 	file   string
+	module string
 	args   []string
 	fresh  bool
-	env    []string
-	cwd    string
-	mounts []string
+	// archive is set if file is a directory or a zip archive.
+	archive bool
+	env     []string
+	cwd     string
+	mounts  []string
 
 	backend, dist, wheels, node, isolation string
 	usualDist, usualNode                   string // of the environment or the configuration file
@@ -46,11 +50,11 @@ type boxOptions struct {
 func (a *app) boxCommand() *cobra.Command {
 	var o boxOptions
 	cmd := &cobra.Command{
-		Use:   "box [flags] [FILE [argument…]]",
+		Use:   "box [flags] [FILE | -m MODULE] [argument…]",
 		Short: "Run untrusted Python in a sandbox",
 		Long: `Box runs Python in a sandbox. On a terminal it is a prompt: it reads a cell, runs
-it, and repeats. With -c, a FILE, or input that is not a terminal, it runs that. The
-prompt is that of "spool py".
+it, and repeats. With -c, -m, a FILE, or input that is not a terminal, it runs that.
+The prompt is that of "spool py".
 
 The code can reach only what the flags offer. Otherwise it has no network, and no
 files, processes or variables of this machine; its own files are in memory and
@@ -61,8 +65,10 @@ for a package or a distribution; it needs Node and a directory with Pyodide, fro
 --dist or SPOOL_PYODIDE. Its Node is --node, SPOOL_NODE, or node in PATH. The
 first use of a back end prepares it.
 
-A FILE runs as "python FILE" would run it. If a mount has the script, it is there
-with what is beside it; otherwise it is alone in the working directory.
+A FILE and -m MODULE run as "python FILE" and "python -m MODULE" would run them.
+If a mount has the FILE, it is there with what is beside it; otherwise it is alone
+in the working directory. FILE may be a zip archive with a __main__.py, or such a
+directory of a mount. Flags of spool come before FILE or -m.
 
 --mount HOST:GUEST gives the code a directory that it may change. With ":ro" the
 directory is read-only; with ":overlay" changes go to a copy, and the last events
@@ -90,7 +96,10 @@ spool failed.`,
 		Args: usageArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.coded = cmd.Flags().Changed("code")
-			o.file, o.args = scriptArgs(args, o.coded)
+			if err := checkModule(cmd, o.coded); err != nil {
+				return err
+			}
+			o.file, o.args = scriptArgs(args, o.coded, o.module)
 			// Only the flag asks for a distribution; the others say where one is.
 			if !cmd.Flags().Changed("dist") {
 				o.dist, o.usualDist = "", o.dist
@@ -105,6 +114,7 @@ spool failed.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // arguments after the file are the script's
 	flags.StringVarP(&o.code, "code", "c", "", "run this `code`")
+	flags.StringVarP(&o.module, "module", "m", "", "run this `module`, with all later arguments")
 	flags.BoolVar(&o.json, "json", false, "read requests and print events, one JSON object per line")
 	flags.StringVar(&o.backend, "backend", "", "`back end`: auto, embedded or pyodide (default auto)")
 	flags.StringVar(&o.dist, "dist", "", "`directory` of a Pyodide distribution")
@@ -137,20 +147,23 @@ func (a *app) box(ctx context.Context, o *boxOptions) error {
 		return usageErrorf("limits must not be negative")
 	}
 	switch {
-	case o.json && (o.coded || o.file != ""):
+	case o.json && (o.coded || o.file != "" || o.module != ""):
 		return usageErrorf("with --json the cells come from stdin")
 	case len(o.offer) > 0 && !o.json:
 		return usageErrorf("--offer needs --json")
 	}
-	terminal := isTerminal(a.stdin) && o.file == "" && !o.coded && !o.json
+	terminal := isTerminal(a.stdin) && o.file == "" && o.module == "" && !o.coded && !o.json
 	var code string
 	if !terminal && !o.json {
 		var err error
-		if code, err = a.source(&pyOptions{code: o.code, coded: o.coded, file: o.file}); err != nil {
+		p := &pyOptions{code: o.code, coded: o.coded, file: o.file, module: o.module}
+		if code, err = a.source(p); err != nil {
 			return err
 		}
+		o.archive = p.archive
 	}
-	spec, err := a.boxSpec(o, code, terminal)
+	cell := spool.Cell{Code: code, Module: o.module}
+	spec, err := a.boxSpec(o, &cell, terminal)
 	if err != nil {
 		return err
 	}
@@ -180,13 +193,13 @@ func (a *app) box(ctx context.Context, o *boxOptions) error {
 		case terminal:
 			return a.repl(ctx, k, &pyOptions{}, signals)
 		}
-		return a.boxScript(ctx, k, &spec, code, progress, signals)
+		return a.boxScript(ctx, k, &spec, cell, progress, signals)
 	})
 }
 
 // boxScript runs one script and exits with its exit code.
-func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, code string, progress *preparation, signals <-chan os.Signal) error {
-	r, err := k.send(ctx, "", spool.Cell{Code: code})
+func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, cell spool.Cell, progress *preparation, signals <-chan os.Signal) error {
+	r, err := k.send(ctx, "", cell)
 	if err != nil {
 		return err
 	}
@@ -226,8 +239,9 @@ func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, c
 	return exit(end.exitCode())
 }
 
-// boxSpec builds the spec of the run from the flags.
-func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, error) {
+// boxSpec builds the spec of the run from the flags. It adds to the cell where the
+// archive with its module is.
+func (a *app) boxSpec(o *boxOptions, cell *spool.Cell, terminal bool) (spool.Spec, error) {
 	spec := spool.Spec{Engine: python.EngineSandbox, Argv: o.args, Cwd: o.cwd, Env: make(map[string]string)}
 	for _, v := range o.env {
 		name, value, ok := strings.Cut(v, "=")
@@ -256,7 +270,7 @@ func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, er
 	if err := a.boxMounts(o, &c); err != nil {
 		return spec, err
 	}
-	fromStdin := o.file == "-" || o.file == "" && !o.coded
+	fromStdin := o.file == "-" || o.file == "" && !o.coded && o.module == ""
 	switch {
 	case terminal:
 		c.Offer = append(c.Offer, spool.AskInput)
@@ -268,8 +282,11 @@ func (a *app) boxSpec(o *boxOptions, code string, terminal bool) (spool.Spec, er
 		c.Once = true
 		spec.Stdin = !fromStdin && (!isTerminal(a.stdin) || foreground(a.stdin))
 		if c.Script = !o.coded; o.file != "" && o.file != "-" {
-			if err := a.boxFile(o, &c, code); err != nil {
+			if err := a.boxFile(o, &c, cell.Code); err != nil {
 				return spec, err
+			}
+			if o.archive {
+				cell.Module, cell.File = mainModule, c.File
 			}
 		}
 	}
@@ -313,9 +330,35 @@ func (a *app) boxFile(o *boxOptions, c *python.SandboxConfig, code string) error
 	}
 	if c.File == "" {
 		c.File = path.Join(dir, filepath.Base(o.file))
-		c.Files = []python.File{{Path: c.File, Text: code}}
+		file := python.File{Path: c.File, Text: code}
+		if o.archive {
+			if file.Base64, err = readArchive(o.file); err != nil {
+				return err
+			}
+		}
+		c.Files = []python.File{file}
 	}
 	return nil
+}
+
+// readArchive reads a zip archive that no mount has.
+func readArchive(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the archive: %w", err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return nil, &exitError{exitUsage, &hintedError{fmt.Errorf("the sandbox has no directory %s", path), fmt.Sprintf("mount it: --mount %s:/code", path)}}
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxSource+1))
+	if err == nil && len(b) > maxSource {
+		err = fmt.Errorf("it has more than %d bytes", maxSource)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the archive %s: %w", path, err)
+	}
+	return b, nil
 }
 
 // boxMounts adds mounts and other paths to the configuration. With --server

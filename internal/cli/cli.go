@@ -21,8 +21,11 @@ import (
 func Main(args []string, stdin, stdout, stderr *os.File) int {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := a.command()
-	if verb, _, err := root.Find(args); err == nil && verb.Name() == "kill" {
-		args = signalArgs(args)
+	if verb, _, err := root.Find(args); err == nil {
+		if verb.Name() == "kill" {
+			args = signalArgs(args)
+		}
+		args = moduleArgs(verb, args)
 	}
 	root.SetArgs(args)
 	root.SetIn(stdin)

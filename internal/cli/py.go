@@ -49,6 +49,8 @@ type pyOptions struct {
 	memory  byteCount
 	images  string
 	file    string
+	archive bool // file is a directory or a zip archive
+	module  string
 	args    []string
 	once    bool // the interpreter runs one cell
 }
@@ -56,10 +58,10 @@ type pyOptions struct {
 func (a *app) pyCommand() *cobra.Command {
 	var o pyOptions
 	cmd := &cobra.Command{
-		Use:   "py [flags] [FILE [argument…]]",
+		Use:   "py [flags] [FILE | -m MODULE] [argument…]",
 		Short: "Run Python with persistent state",
 		Long: `Py runs Python in an interpreter that keeps its state between cells. On a
-terminal it is a prompt: it reads a cell, runs it, and repeats. With -c, a FILE,
+terminal it is a prompt: it reads a cell, runs it, and repeats. With -c, -m, a FILE,
 or input that is not a terminal, it runs that as one cell. The last expression of
 a cell is its result. Top-level await works, and so do %pip, !command, %%bash,
 %time, %timeit, %cd, %env, %run, %%writefile and %%capture.
@@ -67,8 +69,9 @@ a cell is its result. Top-level await works, and so do %pip, !command, %%bash,
 Py uses the interpreter of --python, or the first that works of: VIRTUAL_ENV,
 CONDA_PREFIX, .venv or venv in the working directory, python3 and python in PATH.
 "spool py doctor" shows which that is, and why not another. --init FILE runs code
-in each new interpreter before its first cell. A FILE runs as "python FILE" would
-run it.
+in each new interpreter before its first cell. A FILE and -m MODULE run as "python
+FILE" and "python -m MODULE" would run them; FILE may be a directory or a zip
+archive with a __main__.py. Flags of spool come before FILE or -m.
 
 The interpreter gets these variables of your environment:
   ` + wrapWords(environ.KernelNames, "") + `
@@ -113,6 +116,7 @@ interpreter.`,
 		Example: `  spool py
   spool py -c 'import sys; sys.version'
   spool py script.py --size 3
+  spool py -m json.tool data.json
   spool py --session work -c 'x = 41'
   spool py --session work -c 'x + 1'
   echo '{"id":"c1","code":"1+1"}' | spool py --json
@@ -120,7 +124,10 @@ interpreter.`,
 		Args: usageArgs(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.coded = cmd.Flags().Changed("code")
-			o.file, o.args = scriptArgs(args, o.coded)
+			if err := checkModule(cmd, o.coded); err != nil {
+				return err
+			}
+			o.file, o.args = scriptArgs(args, o.coded, o.module)
 			if cmd.Flags().Changed("idle") && o.session == "" {
 				return usageErrorf("--idle needs --session")
 			}
@@ -131,6 +138,7 @@ interpreter.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // arguments after the file are the script's
 	flags.StringVarP(&o.code, "code", "c", "", "run this `code`")
+	flags.StringVarP(&o.module, "module", "m", "", "run this `module`, with all later arguments")
 	flags.StringVar(&o.session, "session", "", "use the interpreter with this `name`, and keep it running")
 	flags.BoolVar(&o.json, "json", false, "read requests and print events, one JSON object per line")
 	flags.StringVar(&o.python, "python", "", "`interpreter` to use")
@@ -154,13 +162,13 @@ func (a *app) py(ctx context.Context, o *pyOptions) error {
 			return usageErrorf("times must not be negative")
 		}
 	}
-	if o.json && (o.coded || o.file != "") {
+	if o.json && (o.coded || o.file != "" || o.module != "") {
 		return usageErrorf("with --json the cells come from stdin")
 	}
 	if err := a.checkEnvFrom(o.envFrom); err != nil {
 		return err
 	}
-	terminal := isTerminal(a.stdin) && o.file == "" && !o.coded && !o.json
+	terminal := isTerminal(a.stdin) && o.file == "" && o.module == "" && !o.coded && !o.json
 	var code string
 	if !terminal && !o.json {
 		var err error
@@ -190,10 +198,24 @@ func (a *app) py(ctx context.Context, o *pyOptions) error {
 	})
 }
 
+// checkModule refuses flags of py or box that contradict each other.
+func checkModule(cmd *cobra.Command, coded bool) error {
+	f := cmd.Flags().Lookup("module")
+	switch {
+	case f.Changed && coded:
+		return usageErrorf("-c and -m exclude each other")
+	case f.Changed && f.Value.String() == "":
+		return usageErrorf("-m needs the name of a module")
+	}
+	return nil
+}
+
 // scriptArgs returns the script that the arguments of py or box name, and its
 // sys.argv.
-func scriptArgs(args []string, coded bool) (file string, argv []string) {
+func scriptArgs(args []string, coded bool, module string) (file string, argv []string) {
 	switch {
+	case module != "":
+		return "", append([]string{"-m"}, args...) // Python replaces the "-m"
 	case coded:
 		return "", append([]string{"-c"}, args...)
 	case len(args) == 0:
@@ -202,7 +224,8 @@ func scriptArgs(args []string, coded bool) (file string, argv []string) {
 	return args[0], args
 }
 
-// source returns the code to run as one cell.
+// source returns the code to run as one cell. A module and an archive have none:
+// Python finds it.
 func (a *app) source(o *pyOptions) (string, error) {
 	var from io.Reader = a.stdin
 	switch {
@@ -211,7 +234,16 @@ func (a *app) source(o *pyOptions) (string, error) {
 			return "", usageErrorf("the code is longer than %d bytes", maxSource)
 		}
 		return o.code, nil
+	case o.module != "":
+		return "", nil
 	case o.file != "" && o.file != "-":
+		var err error
+		if o.archive, err = isArchive(o.file); err != nil {
+			return "", &exitError{exitUsage, fmt.Errorf("read the script: %w", err)}
+		}
+		if o.archive {
+			return "", nil
+		}
 		f, err := os.Open(o.file)
 		if err != nil {
 			return "", &exitError{exitUsage, fmt.Errorf("read the script: %w", err)}

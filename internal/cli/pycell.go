@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,19 +32,29 @@ func (a *app) cell(ctx context.Context, k *interpreter, o *pyOptions, code strin
 	if k.own || len(o.args) > 1 { // else sys.argv of the session stays
 		cell.Args = o.args
 	}
+	if cell.Module = o.module; cell.Module != "" {
+		cell.Args = o.args
+	}
 	if o.file != "" && o.file != "-" {
 		var err error
-		if cell.File, err = filepath.Abs(o.file); err != nil {
-			return fmt.Errorf("find the script: %w", err)
+		if cell.File, err = absolute(o.file); err != nil {
+			return err
 		}
 		cell.Args = o.args
+	}
+	if o.archive {
+		if _, remote := a.remote(); remote {
+			return &hintedError{fmt.Errorf("%s is a directory or an archive of this machine, which the server does not have", o.file),
+				"use --cwd and -m MODULE with a module of the server"}
+		}
+		cell.Module = mainModule
 	}
 	r, err := k.send(ctx, "", cell)
 	if err != nil {
 		return err
 	}
 	t := &turn{kernel: k, seq: r.Seq(), printer: p}
-	if o.coded || o.file != "" && o.file != "-" { // stdin is not the code
+	if o.coded || o.module != "" || o.file != "" && o.file != "-" { // stdin is not the code
 		t.asks = &askStdin{app: a}
 	}
 	end, err := t.follow(ctx, signals)

@@ -30,6 +30,8 @@ func noteTurn(info *spool.Info, e *spool.Event) {
 		var said struct {
 			Data struct {
 				Code   string `json:"code"`
+				Module string `json:"module"`
+				File   string `json:"file"`
 				Text   string `json:"text"`
 				Silent bool   `json:"silent"`
 			} `json:"data"`
@@ -37,7 +39,15 @@ func noteTurn(info *spool.Info, e *spool.Event) {
 		if json.Unmarshal(e.Data, &said) != nil || said.Data.Silent {
 			return
 		}
-		if title := firstLine(said.Data.Code + said.Data.Text); title != "" {
+		text := said.Data.Code + said.Data.Text
+		switch {
+		case said.Data.Module == "":
+		case said.Data.File != "":
+			text = said.Data.File // a directory or an archive
+		default:
+			text = "-m " + said.Data.Module
+		}
+		if title := firstLine(text); title != "" {
 			info.Title = title
 		}
 	}

@@ -24,6 +24,8 @@ func TestNoteTurn(t *testing.T) {
 		{input(`{"kind":"prompt","data":{"text":"Do it.\nNow."}}`), "Do it.", "error"},
 		{spool.Event{Kind: spool.KindDone, Data: []byte(`{"outcome":"ok"}`)}, "Do it.", "ok"},
 		{input(`not JSON`), "Do it.", "ok"},
+		{input(`{"kind":"cell","data":{"code":"","module":"json.tool"}}`), "-m json.tool", "ok"},
+		{input(`{"kind":"cell","data":{"code":"","file":"/srv/app.zip","module":"__main__"}}`), "/srv/app.zip", "ok"},
 	} {
 		noteTurn(&info, &tt.event)
 		if info.Title != tt.title || info.TurnOutcome != tt.outcome {

@@ -5,6 +5,7 @@ package kernel_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -111,6 +112,31 @@ func TestScriptInAKernelThatStays(t *testing.T) {
 	s.ok("import importlib; importlib.invalidate_caches(); later()")
 	s.ok("sys.path.insert(0, '/mine')")
 	s.alive("sys.path[0]", "'/mine'") // what the user changed stays
+}
+
+// A module in a kernel that stays leaves its names, too, and the next cell is in no
+// module.
+func TestModuleInAKernelThatStays(t *testing.T) {
+	dir := t.TempDir()
+	file := writeScript(t, dir, "")
+	sub := filepath.Dir(file)
+	if err := os.WriteFile(filepath.Join(sub, "__main__.py"), []byte("import sys\nfound = sys.path[0], sys.argv, __package__\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := one(t, spec(func(s *spool.Spec) { s.Cwd = dir }))
+	for _, tt := range []struct {
+		cell spool.Cell
+		want string
+	}{
+		{spool.Cell{Module: "sub", Args: []string{"-m", "x"}}, fmt.Sprintf("('', ('%s', ['%s/__main__.py', 'x'], 'sub'))", dir, sub)},
+		{spool.Cell{Module: "__main__", File: sub, Args: []string{"sub"}}, fmt.Sprintf("('', ('%s', ['sub'], ''))", sub)},
+	} {
+		s.await(s.begin(tt.cell)).want(spool.TurnOK)
+		s.alive("__import__('sys').path[0], found", tt.want)
+	}
+	if x := s.await(s.begin(spool.Cell{Module: "no_such_module"})).exception(); x.Name != "SystemExit" || !strings.HasSuffix(x.Message, ": No module named no_such_module") {
+		t.Errorf("%+v", x)
+	}
 }
 
 // The hint to install a package is for packages, not for the user's own modules.

@@ -80,6 +80,9 @@ func (c *cell) message(seq spool.Seq) dict {
 	if c.File != "" {
 		m["file"] = c.File
 	}
+	if c.Module != "" {
+		m["module"] = c.Module
+	}
 	if len(c.Args) > 0 {
 		m["args"] = c.Args
 	}

@@ -1200,14 +1200,26 @@ def _without_us(t):
     return t
 
 
-def _begin_path(file):
+def _run_module(name, archive):
+    """Run a module as __main__: that of a directory or an archive, which is
+    first in sys.path, or any other."""
+    import runpy
+    runpy._run_module_as_main(name, not archive)
+
+
+def _begin_path(file, module):
     """Let sys.path begin as Python has it: with the directory of the script,
-    or with the working directory. What user code changed there stays."""
-    first = os.path.dirname(os.path.realpath(file)) if file else ""
+    with the directory or archive that runs, or with the working directory.
+    What user code changed there stays."""
+    first = ""
+    if module:
+        first = file or os.getcwd()
+    elif file:
+        first = os.path.dirname(os.path.realpath(file))
     path = sys.path
     if S.first is None or S.first == first or _type(path) is not list:
         return
-    if file and path[:1] == [S.first]:
+    if first and path[:1] == [S.first]:
         del path[0]
     if path[:1] != [first]:
         path.insert(0, first)
@@ -1217,10 +1229,16 @@ def _begin_path(file):
 def _become(req):
     """Make __main__, sys.argv and sys.path those of the script, or of code
     that is in no file. Returns the path of the script."""
-    file, args = req.get("file") or "", req.get("args")
-    _begin_path(file)
+    file, args, module = req.get("file") or "", req.get("args"), req.get("module")
+    _begin_path(file, module)
     if args:
         sys.argv = list(args)
+    if module:
+        if sys.version_info < (3, 14):
+            S.ns.setdefault("__annotations__", {})
+        if args and hasattr(sys, "orig_argv"):
+            sys.orig_argv = [sys.executable] + (list(args) if file else ["-m", module] + args[1:])
+        return ""
     if file:
         ns = S.ns
         ns["__file__"], ns["__cached__"] = file, None
@@ -1283,6 +1301,8 @@ def _cell(req):
 
     def run():
         _check_early()
+        if req.get("module"):
+            return _run_module(req["module"], req.get("file"))
         _remember(name, src)
         return _execute(src, name, bool(script))
 

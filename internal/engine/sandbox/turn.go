@@ -222,6 +222,10 @@ func (s *session) script(c *cell) (guest.Script, error) {
 	if len(argv) > 0 {
 		script.Name, script.Args = argv[0], argv[1:]
 	}
+	if c.Module != "" {
+		script.Module, script.File, script.Cell = c.Module, c.File, false
+		return script, nil
+	}
 	if script.Code == "" && script.File != "" {
 		code, err := s.files.tree.ReadFile(script.File, spool.MaxEventBytes)
 		if err != nil {

@@ -150,6 +150,9 @@ type Script struct {
 	// File is the path of the source, for __file__, sys.argv[0] and
 	// tracebacks; empty for code that is in no file.
 	File string `json:"file,omitempty"`
+	// Module is the name of a module to run instead of the code. If File is set,
+	// it is the directory or the archive with the module.
+	Module string `json:"module,omitempty"`
 	// Name is sys.argv[0] of code that is in no file.
 	Name string `json:"name,omitempty"`
 	// Args are sys.argv[1:].

@@ -406,13 +406,26 @@ func scriptsKnowTheirFile(t *testing.T, s Subject) {
 // importsBesideScripts checks that sys.path begins as Python has it.
 func importsBesideScripts(t *testing.T, s Subject) {
 	t.Helper()
-	files := []python.File{{Path: "/app/helper.py", Text: "value = 5\n"}, {Path: "/workspace/near.py", Text: "value = 6\n"}}
+	files := []python.File{{Path: "/app/helper.py", Text: "value = 5\n"}, {Path: "/workspace/near.py", Text: "value = 6\n"},
+		{Path: "/workspace/pkg/__main__.py", Text: "import sys\nprint(sys.path[0], sys.argv, __name__, __package__)\n"}}
 	b := newLab(t, s).start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Files = files })
 	b.prints("import sys, near\nprint(repr(sys.path[0]), sys.argv, near.value)", "'' [''] 6\n")
 	script := spool.Cell{Code: "import sys, helper\nprint(sys.path[0], sys.argv, __file__, helper.value)\n7", File: "/app/main.py", Args: []string{"main.py", "x"}}
 	for range 2 {
 		if e := b.wait(b.exec(script)); e.stdout != "/app ['/app/main.py', 'x'] /app/main.py 5\n" || e.done.Outcome != spool.TurnOK {
 			t.Errorf("stdout %q, stderr %q", e.stdout, e.stderr)
+		}
+		b.prints("print(repr(sys.path[0]), helper.value)", "'' 5\n")
+	}
+	for _, tt := range []struct {
+		cell spool.Cell
+		want string
+	}{
+		{spool.Cell{Module: "pkg", Args: []string{"-m", "x"}}, "/workspace ['/workspace/pkg/__main__.py', 'x'] __main__ pkg\n"},
+		{spool.Cell{Module: "__main__", File: "/workspace/pkg", Args: []string{"pkg"}}, "/workspace/pkg ['/workspace/pkg'] __main__ \n"},
+	} {
+		if e := b.wait(b.exec(tt.cell)); e.stdout != tt.want || e.done.Outcome != spool.TurnOK {
+			t.Errorf("module %s of %q: stdout %q, stderr %q", tt.cell.Module, tt.cell.File, e.stdout, e.stderr)
 		}
 		b.prints("print(repr(sys.path[0]), helper.value)", "'' 5\n")
 	}

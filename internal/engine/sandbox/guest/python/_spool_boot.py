@@ -176,13 +176,14 @@ def _run(script):
         return _inspect(script)
     _count += 1
     code, file, cell = script["code"], script.get("file") or "", bool(script.get("cell"))
+    module = script.get("module")
     name = file or ("<cell %d>" % _count if cell else "<string>")
     space = sys.modules["__main__"].__dict__
     space["__name__"] = "__main__"
-    if file:
+    if file and not module:
         space["__file__"] = file
     sys.argv = [file or script.get("name") or "", *(script.get("args") or [])]
-    _begin_path(file)
+    _begin_path(file, module)
     lines = code.splitlines(True)
     linecache.cache[name] = (len(code), None, lines, name)
     result = {"exit_code": 0}
@@ -190,7 +191,7 @@ def _run(script):
     try:
         if script.get("keep"):
             _keep(space, script["keep"], code, None)
-        value = _execute(code, name, space, cell)
+        value = _run_module(module, file) if module else _execute(code, name, space, cell)
         if value is not None:
             builtins._ = value
             if script.get("keep"):
@@ -242,11 +243,24 @@ def _inspect(script):
     return {"exit_code": 0, "value": json.dumps(answer)}
 
 
-def _begin_path(file):
+def _run_module(name, archive):
+    """Runs a module as __main__: that of a directory or an archive, which is
+    first in sys.path, or any other."""
+    import runpy
+
+    runpy._run_module_as_main(name, not archive)
+
+
+def _begin_path(file, module):
     """Lets sys.path begin as Python has it: with the directory of the script,
-    or with the working directory. What scripts changed there stays."""
+    with the directory or archive that runs, or with the working directory.
+    What scripts changed there stays."""
     global _first
-    first = os.path.dirname(os.path.realpath(file)) if file else ""
+    first = ""
+    if module:
+        first = file or os.getcwd()
+    elif file:
+        first = os.path.dirname(os.path.realpath(file))
     path = sys.path
     if first == _first or type(path) is not list:
         return
