@@ -75,10 +75,8 @@ func (r *snapshotRequest) check(argv []string) (bool, error) {
 		return false, nil
 	}
 	switch r.Shell.Name {
-	case "bash", "sh":
+	case "bash", "sh", "zsh":
 		return true, nil
-	case "zsh":
-		return false, nil // starts as usual: its startup files run for every command
 	}
 	return false, rpc.Errorf(rpc.CodeInvalidParams, "shell snapshots are unsupported for shell `%s`", r.Shell.Name)
 }
@@ -199,6 +197,8 @@ func (s *shellSnapshot) parse(output []byte, mark string, policy *spool.EnvPolic
 var fixedOptions = []string{
 	"history", "histexpand", "interactive", "login_shell", "monitor", "noexec", "onecmd", "posix", "privileged",
 	"restricted_shell", "stdin",
+	// The options of zsh.
+	"exec", "globalrcs", "rcs", "restricted", "shinstdin", "singlecommand", "zle",
 }
 
 // restoreCommands returns the commands that restore the options, and what else
@@ -210,8 +210,8 @@ func restoreCommands(enabled, options, state string) string {
 	var first, last strings.Builder
 	on := strings.Split(enabled, ":")
 	for line := range strings.Lines(options) {
-		words := strings.Fields(line) // shopt -s NAME, or set -o NAME
-		if len(words) != 3 || slices.Contains(fixedOptions, words[2]) {
+		words := strings.Fields(line) // shopt -s NAME, or set -o NAME, which zsh writes as set +o noNAME, too
+		if len(words) != 3 || slices.Contains(fixedOptions, words[2]) || slices.Contains(fixedOptions, strings.TrimPrefix(words[2], "no")) {
 			continue
 		}
 		if enabled != "" && (words[0] == "set" || !slices.Contains(on, "unknown")) {
@@ -310,7 +310,23 @@ func (b *boundedBuffer) Write(p []byte) (int, error) {
 // POSIXLY_CORRECT special builtins take precedence over functions, and unset, one
 // of them, removes a function named builtin.
 func captureScript(shell, mark string) string {
-	if shell == "sh" {
+	switch shell {
+	case "zsh":
+		return `if [[ -r ${ZDOTDIR:-$HOME}/.zshrc ]]; then . "${ZDOTDIR:-$HOME}/.zshrc"; fi
+(
+__codex_snapshot_options=$(\builtin set +o)
+\builtin unsetopt errexit nounset xtrace verbose 2>/dev/null
+\builtin printf '%s\0\0' ` + mark + `
+\builtin printf %s "$__codex_snapshot_options"
+\builtin printf '\0'
+\builtin functions
+\builtin alias -L
+\builtin printf '\0'
+if \builtin test -x /usr/bin/env; then /usr/bin/env -0; else /bin/env -0; fi
+\builtin printf %s ` + mark + `
+)
+`
+	case "sh":
 		return `case "${ENV-}" in
 /*) if [ -r "$ENV" ]; then . "$ENV"; fi ;;
 '~/'*) if [ -r "$HOME/${ENV#??}" ]; then . "$HOME/${ENV#??}"; fi ;;
@@ -358,9 +374,13 @@ func (s *shellSnapshot) restore(name string, spec *spool.Spec) {
 		state = state[end:]
 	}
 	flags, begin := []string{"-c"}, ""
-	if name == "bash" {
+	switch name {
+	case "bash":
 		// Privileged mode reads no startup file and imports no function.
-		flags, begin = []string{"--norc", "-pc"}, "set +o privileged\n"
+		flags, begin = []string{"--norc", "-pc"}, "set +o privileged; "
+	case "zsh":
+		// With -f it reads only the startup file of the system.
+		flags, begin = []string{"-fc"}, "setopt RCS; "
 	}
 	if len(names) == 0 {
 		names, env[snapshotVariable+"0"] = []string{snapshotVariable + "0"}, ":"

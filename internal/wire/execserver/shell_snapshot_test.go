@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/skiptest"
 	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
 )
@@ -111,6 +112,8 @@ func TestShellSnapshot(t *testing.T) {
 			"inherit": "none", "ignoreDefaultExcludes": true, "exclude": []string{}, "set": map[string]string{"HOME": homes[ours], "PATH": "/usr/bin:/bin"}, "includeOnly": []string{},
 		}}},
 		{"sh", "sh", show + "set +o | grep nounset; cat $HOME/captures", nil},
+		{"line numbers", "bash", "true\nno-such-command", nil},
+		{"line numbers of sh", "sh", "true\nno-such-command", nil},
 		{"sh again", "sh", "cat $HOME/captures", nil},
 		{"no login shell", "bash", "", map[string]any{"argv": []string{"/bin/bash", "-c", "type helper 2>/dev/null || echo none"}}},
 		{"another shell", "sh", "echo plain", map[string]any{"shellSnapshot": bash}},
@@ -132,6 +135,73 @@ func TestShellSnapshot(t *testing.T) {
 					policy["set"].(map[string]string)["HOME"] = home
 				}
 				text := runSnapshot(t, p, home, fmt.Sprint("p", i), tt.shell, tt.script, change)
+				got[j] = strings.ReplaceAll(text, home, "$HOME")
+			}
+			if diff := cmp.Diff(got[0], got[1]); diff != "" {
+				t.Errorf("-codex +spool:\n%s", diff)
+			}
+			t.Log(got[1])
+		})
+	}
+}
+
+// zshProfile is profile for zsh.
+const zshProfile = `printf x >>"$HOME/captures"
+echo noise
+export PATH="$HOME/bin:/usr/bin:/bin"
+export PROFILE_ALLOWED='a
+b' PROFILE_SECRET=secret PROFILE_DENIED=denied CODEX_TOOL_CALL_ID=old
+NOT_EXPORTED=1
+setopt null_glob extended_glob no_nomatch
+unsetopt bg_nice
+alias hello='echo aliased' -- -='echo minus'
+alias -g EVERYWHERE='global alias'
+alias -s none='echo suffix'
+helper() { echo "helper $1"; }
+with-dash() { echo "dash é"; }
+autoload -Uz add-zsh-hook
+set -u -o pipefail
+`
+
+// TestZshSnapshot compares commands of zsh that start from a snapshot with those of
+// the real codex exec-server.
+func TestZshSnapshot(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs codex")
+	}
+	if _, err := os.Stat("/bin/zsh"); err != nil {
+		skiptest.Missing(t, "zsh is missing: make deps installs it")
+	}
+	m := newMachine(t)
+	ours, codex := m.connect(t)
+	files := map[string]string{".zshrc": zshProfile, ".zprofile": "export PROFILE_LOGIN=yes\n", "dots/.zshrc": "helper() { echo other; }\n"}
+	homes := map[*peer]string{ours: snapshotHome(t, files), codex: snapshotHome(t, files)}
+	for i, tt := range []struct {
+		name, script string
+		change       map[string]any
+	}{
+		{"environment", `set +u; printf '%s|' "$PROFILE_ALLOWED" "${PROFILE_LOGIN-no}" "${PROFILE_SECRET-no}" "${PROFILE_DENIED-no}" "${NOT_EXPORTED-no}" "${__CODEX_SHELL_SNAPSHOT_STATE_0-no}" "${CODEX_TOOL_CALL_ID-no}" "$0" "$*"; echo $PATH`, nil},
+		{"functions", "helper 1; with-dash; add-zsh-hook precmd helper && echo ${precmd_functions}", nil},
+		{"options and aliases", "setopt | grep -E 'null|glob|match|nice|unset|pipefail|rcs|login'; for f in /no/such/*; do echo $f; done\nhello\neval 'hello; - EVERYWHERE; x.none'", nil},
+		{"line numbers", "true\nno-such-command", nil},
+		{"terminal", "helper 2; test -t 1 && echo terminal", map[string]any{"tty": true}},
+		{"arguments", "", map[string]any{"argv": []string{"/bin/zsh", "-lc", `echo "$0|$1"; helper 3; exit 5`, "zero", "one"}}},
+		{"the request's variables take precedence", "echo $PROFILE_ALLOWED $PROFILE_NEW", map[string]any{"env": map[string]string{"PROFILE_ALLOWED": "request", "PROFILE_NEW": "new"}}},
+		{"the startup files ran once", "cat $HOME/captures", nil},
+		{"another directory of startup files", "helper 1", map[string]any{"envPolicy": map[string]any{
+			"inherit": "none", "ignoreDefaultExcludes": true, "exclude": []string{}, "set": map[string]string{"HOME": "", "ZDOTDIR": "dots", "PATH": "/usr/bin:/bin"}, "includeOnly": []string{},
+		}}},
+		{"no login shell", "", map[string]any{"argv": []string{"/bin/zsh", "-c", "type helper >/dev/null || echo none"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got [2]string
+			for j, p := range []*peer{codex, ours} {
+				home := homes[p]
+				if policy, ok := tt.change["envPolicy"].(map[string]any); ok {
+					policy["set"].(map[string]string)["HOME"] = home
+					policy["set"].(map[string]string)["ZDOTDIR"] = filepath.Join(home, "dots")
+				}
+				text := runSnapshot(t, p, home, fmt.Sprint("p", i), "zsh", tt.script, tt.change)
 				got[j] = strings.ReplaceAll(text, home, "$HOME")
 			}
 			if diff := cmp.Diff(got[0], got[1]); diff != "" {
