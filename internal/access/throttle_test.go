@@ -160,8 +160,8 @@ func TestWrongTokensDoNotSlowGoodClients(t *testing.T) {
 	cancel() // ends the answers that wait
 	wg.Wait()
 	slices.Sort(rounds)
-	busy := rounds[len(rounds)/2] // in some rounds other programs had the processors
-	if busy > 20*quiet+50*time.Millisecond {
+	busy := rounds[len(rounds)/2]    // in some rounds other programs had the processors
+	if busy > 20*quiet+time.Second { // one that is slowed like the others waits for 5 s
 		t.Errorf("a good token takes %v, and %v without wrong ones", busy, quiet)
 	}
 	t.Logf("a good token takes %v, and %v without wrong ones", busy, quiet)

@@ -26,8 +26,8 @@ import (
 // addressPrefix begins the address of a host that is a keeper.
 const addressPrefix = "keeper:"
 
-// startTimeout is how long a new keeper may take to listen.
-const startTimeout = 10 * time.Second
+// startTimeout is how long a new keeper may take to listen, also on a busy machine.
+const startTimeout = 30 * time.Second
 
 // Environ returns the environment of a keeper. It leaves out all variables that
 // may hold secrets of the process that starts the keeper.

@@ -26,10 +26,11 @@ import (
 
 // Limits of a soak of kernels.
 const (
-	soakWorkers = 8                // kernels alive at once
-	soakSettle  = 60 * time.Second // deadline of a cell
-	soakStop    = 30 * time.Second // deadline of a stop, also on a busy machine
-	soakGone    = 10 * time.Second // after a kill of the keeper, no kernel may live longer
+	soakWorkers = 8 // kernels alive at once
+	// The times are those of a busy machine. They pass only if something is broken.
+	soakSettle = 5 * time.Minute  // deadline of a cell
+	soakStop   = time.Minute      // deadline of a stop
+	soakGone   = 30 * time.Second // after a kill of the keeper, no kernel may live longer
 	// soakDescriptors is how many more descriptors a keeper may have at the end
 	// than after its first kernels, for the processes it keeps ready.
 	soakDescriptors = 64

@@ -15,7 +15,10 @@ func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
 // TestSpool runs a short torture of the real binary.
 func TestSpool(t *testing.T) {
 	report, err := torture.Run(t.Context(), torture.Options{
-		Seed: 1, Binary: servertest.Binary(t), Dir: t.TempDir(), Duration: 6 * time.Second, Grace: 8 * time.Second,
+		Seed: 1, Binary: servertest.Binary(t), Dir: t.TempDir(),
+		Runs: 25, Disconnects: 25, Kills: 3, // in a few seconds
+		// On a busy machine. They pass only if something is broken.
+		Duration: 5 * time.Minute, Grace: time.Minute, Hang: 2 * time.Minute,
 		Faults:  []torture.Fault{torture.Cut, torture.Stall, torture.Worker, torture.Server, torture.Keeper, torture.Upgrade},
 		Clients: 3, Natives: 1,
 	})

@@ -73,13 +73,11 @@ func (t *trial) scan() int {
 	t.mu.Lock()
 	for number, r := range t.ended {
 		pids := alive[number]
-		over := now.Sub(t.endedAt[number]) > t.opts.Grace
-		if len(pids) > 0 && !over {
-			continue
-		}
-		if len(pids) > 0 {
+		ended := now.Sub(t.endedAt[number])
+		switch {
+		case len(pids) > 0 && ended > t.opts.Grace:
 			bad = append(bad, leftover{r, pids})
-		} else if !over {
+		case len(pids) > 0 || ended <= min(t.opts.Grace, DefaultGrace):
 			continue // a start may still be in progress
 		}
 		delete(t.ended, number)

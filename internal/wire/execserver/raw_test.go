@@ -28,7 +28,7 @@ func dialRaw(t *testing.T, url string) *rawClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if err := c.SetDeadline(time.Now().Add(2 * patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(10 * patience)); err != nil {
 		t.Fatal(err)
 	}
 	raw := &rawClient{c, bufio.NewReaderSize(c, 1<<20)}
