@@ -53,6 +53,8 @@ type pyOptions struct {
 	module  string
 	args    []string
 	once    bool // the interpreter runs one cell
+
+	isolation isolationFlags
 }
 
 func (a *app) pyCommand() *cobra.Command {
@@ -96,6 +98,9 @@ with kitty, iTerm2 or sixel graphics; elsewhere, and with --images, they are sav
 to files, and py prints where. NO_COLOR turns colours off, and on a terminal with TERM=dumb
 the prompt reads plain lines.
 
+With --isolate the interpreter and everything it starts cannot do what the profile
+says, as with "spool run --isolate"; "spool inspect" shows what a session has.
+
 With --json, stdin has one request per line and stdout one event per line:
   {"id":"c1","code":"1+1","timeout_ms":5000,"silent":false}  run a cell
   {"interrupt":true}                                  interrupt the running cell
@@ -119,6 +124,7 @@ interpreter.`,
   spool py -m json.tool data.json
   spool py --session work -c 'x = 41'
   spool py --session work -c 'x + 1'
+  spool py --isolate workspace-write --protect .git script.py
   echo '{"id":"c1","code":"1+1"}' | spool py --json
   spool py --server ws://127.0.0.1:9000 --timeout 30s -c 'import os; os.getcwd()'`,
 		Args: usageArgs(cobra.ArbitraryArgs),
@@ -153,6 +159,7 @@ interpreter.`,
 	flags.DurationVar(&o.idle, "idle", 0, "`time` after which an unused session ends (default 1h)")
 	flags.Var(&o.memory, "memory", "`bytes` of memory the interpreter may use, such as 512M")
 	flags.StringVar(&o.images, "images", "", "`directory` for images (default: a temporary one)")
+	o.isolation.add(flags)
 	return cmd
 }
 
@@ -283,6 +290,9 @@ func (a *app) pySpec(o *pyOptions) (spool.Spec, error) {
 		if spec.Cwd, err = filepath.Abs(o.cwd); err != nil {
 			return spec, fmt.Errorf("find the working directory: %w", err)
 		}
+	}
+	if spec.Isolation, err = o.isolation.isolation(); err != nil {
+		return spec, err
 	}
 	a.pyEnvironment(&spec, o.envFrom, remote)
 	return spec, a.pyConfig(&spec, o, remote)

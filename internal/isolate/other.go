@@ -62,6 +62,9 @@ func (*Lease) Kill() {}
 // Isolation is never called.
 func (*Lease) Isolation() *spool.Isolation { return nil }
 
+// Sees is never called.
+func (*Lease) Sees(string) bool { return false }
+
 // TempDir is never called.
 func (*Lease) TempDir() string { return "" }
 

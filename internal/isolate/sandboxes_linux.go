@@ -60,6 +60,7 @@ type Lease struct {
 	wall   wall
 	in     enclosure
 	shared *shared // nil if the sandbox is this run's alone
+	policy *Policy
 	report *spool.Isolation
 	nproc  int
 
@@ -256,7 +257,7 @@ func (m *Sandboxes) forget(w wall) {
 
 // lease puts a run behind a wall.
 func (m *Sandboxes) lease(w wall, p *Policy, pids int, tenant string) (*Lease, error) {
-	l := &Lease{owner: m, wall: w}
+	l := &Lease{owner: m, wall: w, policy: p}
 	g := m.launcher.Guarantees()
 	if !g.Pids {
 		l.nproc = pids
@@ -350,6 +351,23 @@ func (l *Lease) Kill() {
 
 // Isolation returns what the run has, for [spool.Info].
 func (l *Lease) Isolation() *spool.Isolation { return l.report }
+
+// Sees reports whether the run can read what is at a clean path of the machine.
+func (l *Lease) Sees(path string) bool {
+	p := l.policy
+	below := func(roots ...string) bool {
+		return slices.ContainsFunc(roots, func(root string) bool { return Below(root, path) })
+	}
+	switch {
+	case below(p.Hidden...):
+		return false
+	case below(p.Writable...) || below(p.Readable...) || below(p.Cwd):
+		return true
+	case l.wall.mechanism == Namespaces && !p.HostTmp && below("/tmp", "/var/tmp"):
+		return false
+	}
+	return !p.Need.Has(Reads)
+}
 
 // TempDir returns a directory for temporary files that the run can write to.
 func (l *Lease) TempDir() string {

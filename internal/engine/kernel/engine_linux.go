@@ -16,6 +16,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/reactor"
@@ -32,6 +33,8 @@ type Engine struct {
 	starting chan struct{}  // holds one element per start
 	blocking reactor.Budget // of the loops
 
+	sandboxes *isolate.Sandboxes
+
 	mu                 sync.Mutex
 	closed             bool
 	sessions           map[*session]struct{}
@@ -41,7 +44,13 @@ type Engine struct {
 	work               sync.WaitGroup       // sessions, zygotes, starts; added to only while not closed
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ interface {
+	engine.Engine
+	engine.Isolator
+} = (*Engine)(nil)
+
+// Isolates implements [engine.Isolator].
+func (*Engine) Isolates() {}
 
 // maxStarting bounds how many starts are under way at once: each blocks a
 // thread.
@@ -58,7 +67,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		opts: o, launcher: launcher, null: -1, lifePipe: [2]int{-1, -1},
-		starting: make(chan struct{}, maxStarting),
+		starting: make(chan struct{}, maxStarting), sandboxes: isolate.New(launcher),
 		sessions: make(map[*session]struct{}), byID: make(map[spool.RunID]*session),
 		zygotes: make(map[string]*zygote), resolvedCandidates: make(map[string]candidate),
 	}
@@ -89,6 +98,9 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	l, limits, err := e.makeLaunchSpec(&spec)
 	if err != nil {
 		return nil, invalid(err)
+	}
+	if err := e.isolate(l, &spec, &limits); err != nil {
+		return nil, err
 	}
 	e.mu.Lock()
 	if e.closed {
@@ -259,5 +271,6 @@ func (e *Engine) Close() error {
 	case <-timeout.C:
 		return errors.New("some interpreters did not end")
 	}
+	e.sandboxes.Close()
 	return errors.Join(e.launcher.Close(), unix.Close(e.null), unix.Close(e.lifePipe[0]), unix.Close(e.lifePipe[1]))
 }

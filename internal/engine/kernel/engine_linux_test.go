@@ -10,9 +10,10 @@ import (
 )
 
 // TestEngine runs the suite of all engines.
-func TestEngine(t *testing.T) {
-	e := open(t)
-	enginetest.Run(t, enginetest.Subject{
+func TestEngine(t *testing.T) { enginetest.Run(t, suite(open(t))) }
+
+func suite(e engine.Engine) enginetest.Subject {
+	return enginetest.Subject{
 		Engine: python.EngineKernel,
 		Open:   func(*testing.T) engine.Engine { return e },
 		Spec: func(t *testing.T) spool.Spec {
@@ -28,5 +29,5 @@ func TestEngine(t *testing.T) {
 			Answer: "me",
 		},
 		Without: map[string]string{enginetest.GroupArgv: "a kernel has cells in place of an argv"},
-	})
+	}
 }

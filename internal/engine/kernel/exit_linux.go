@@ -64,7 +64,7 @@ func (s *session) handleExit() {
 		s.waitErr = err
 	}
 	s.afterExit(p, stack)
-	p.tree.Release()
+	p.release()
 	p.closeFiles()
 	p.closeMemoryGroup()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/python"
 )
@@ -30,6 +31,8 @@ type interpreter struct {
 	forked     bool // not started plainly
 	pids       int  // the limit of processes of one that was forked
 	memory     *launch.MemoryGroup
+	lease      *isolate.Lease // nil if it is not isolated
+	life       int            // of an isolated one: it is killed when this end of a pipe closes
 
 	incoming    []byte    // read from the control socket, not yet a whole frame
 	ctlEvents   uint32    // the events that the control socket is watched for
@@ -40,21 +43,21 @@ type interpreter struct {
 }
 
 // childFiles are the interpreter's ends of its descriptors.
-type childFiles struct{ out, err, ctl, dump int }
+type childFiles struct{ out, err, ctl, dump, life int }
 
 func (t *childFiles) close() {
-	for _, fd := range []int{t.out, t.err, t.ctl, t.dump} {
+	for _, fd := range []int{t.out, t.err, t.ctl, t.dump, t.life} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}
 	}
-	*t = childFiles{-1, -1, -1, -1}
+	*t = childFiles{-1, -1, -1, -1, -1}
 }
 
 // newInterpreter makes the descriptors of an interpreter.
 func newInterpreter() (*interpreter, *childFiles, error) {
-	p := &interpreter{out: -1, err: -1, ctl: -1, dump: -1, oomKills: oomKills()}
-	t := &childFiles{-1, -1, -1, -1}
+	p := &interpreter{out: -1, err: -1, ctl: -1, dump: -1, life: -1, oomKills: oomKills()}
+	t := &childFiles{-1, -1, -1, -1, -1}
 	err := p.open(t)
 	if err != nil {
 		p.closeFiles()
@@ -93,7 +96,7 @@ func (p *interpreter) open(t *childFiles) error {
 }
 
 func (p *interpreter) closeFiles() {
-	for _, fd := range []*int{&p.out, &p.err, &p.ctl, &p.dump} {
+	for _, fd := range []*int{&p.out, &p.err, &p.ctl, &p.dump, &p.life} {
 		if *fd >= 0 {
 			_ = unix.Close(*fd)
 			*fd = -1
@@ -108,7 +111,7 @@ func (p *interpreter) discard() string {
 	if p.tree != nil {
 		_ = p.tree.Kill() // the wait below shows whether it worked
 		status, err := p.tree.Reap()
-		p.tree.Release()
+		p.release()
 		if err == nil && status.Exited() {
 			said = fmt.Sprintf("exited with code %d", status.ExitStatus())
 		}
@@ -125,6 +128,14 @@ func (p *interpreter) discard() string {
 	p.closeFiles()
 	p.closeMemoryGroup()
 	return said
+}
+
+// release releases the tree and the isolation of an interpreter that was reaped.
+func (p *interpreter) release() {
+	p.tree.Release()
+	if p.lease != nil {
+		p.lease.Release()
+	}
 }
 
 // closeMemoryGroup removes the memory group after its last process has ended.
@@ -147,7 +158,7 @@ func (p *interpreter) killedForMemory() bool {
 
 // limitMemory makes a memory group for the interpreter, if the machine has them.
 func (e *Engine) limitMemory(p *interpreter, l *launchSpec, m dict) {
-	if l.cfg.MemoryBytes == 0 {
+	if l.cfg.MemoryBytes == 0 || l.isolated() { // an isolated one cannot enter a group by itself
 		return
 	}
 	group, err := e.launcher.MemoryGroup(l.cfg.MemoryBytes)
@@ -170,6 +181,10 @@ type launchSpec struct {
 	limits dict
 	// sameDir is set if the spec names no working directory.
 	sameDir bool
+	// isolation is what Info says that the run has, and request the spec with
+	// what it asked for; both nil without a request.
+	isolation *spool.Isolation
+	request   *spool.Spec
 }
 
 // limited reports whether the tree has limits that only a process started for them
@@ -212,12 +227,20 @@ func (e *Engine) startProcess(c candidate, l *launchSpec) (*interpreter, error) 
 		return nil, err
 	}
 	defer t.close()
-	p.tree, err = e.launcher.Start(launch.Command{
+	cmd := launch.Command{
 		Path: c.path, Argv: runnerArgs(c.path, "kernel", ""), Env: c.activate(l.env), Dir: l.cwd,
 		Pids: l.pids, Memory: l.memory, CPUs: l.cpus,
 		Files: []uintptr{uintptr(e.null), uintptr(t.out), uintptr(t.err), uintptr(t.ctl), uintptr(e.lifePipe[0]), uintptr(t.dump)},
-	})
+	}
+	if err := e.enclose(p, l, &cmd, t); err != nil {
+		p.closeFiles()
+		return nil, err
+	}
+	p.tree, err = e.launcher.Start(cmd)
 	if err != nil {
+		if p.lease != nil {
+			p.lease.Release()
+		}
 		p.closeFiles()
 		return nil, err
 	}
@@ -408,6 +431,9 @@ func (e *Engine) startInterpreter(ctx context.Context, l *launchSpec) (*interpre
 		}
 		if ctx.Err() != nil {
 			return nil, &spool.StartError{Reason: engine.StartOther, Err: context.Cause(ctx)}
+		}
+		if refused := (*spool.StartError)(nil); errors.As(err, &refused) { // the isolation
+			return nil, refused
 		}
 		if failed := (*initError)(nil); errors.As(err, &failed) {
 			return nil, &spool.StartError{Reason: engine.StartInvalid, Hint: "correct the init code", Err: failed}

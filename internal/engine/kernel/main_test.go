@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/leaktest"
 )
 
@@ -12,7 +13,13 @@ import (
 // share around them.
 var AroundTests = func(m interface{ Run() int }) int { return m.Run() }
 
-func TestMain(m *testing.M) { leaktest.Main(withSharedHost{m}) }
+// TestMain is also the main function of the processes of sandboxes.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == isolate.Role {
+		os.Exit(isolate.Work(os.Args[2:]))
+	}
+	leaktest.Main(withSharedHost{m})
+}
 
 // closeShared closes what the tests of this package share.
 var closeShared = func() error { return nil }

@@ -76,5 +76,10 @@ func runnerArgs(python, role, preload string) []string {
 	if dir := runnerDir(); dir != "" {
 		return []string{python, "-c", bootCode, dir, role, preload}
 	}
+	return inlineArgs(python, role, preload)
+}
+
+// inlineArgs returns such arguments for an interpreter that cannot read the file.
+func inlineArgs(python, role, preload string) []string {
 	return []string{python, "-c", inlineCode(), "", role, preload}
 }

@@ -24,6 +24,8 @@ type session struct {
 	id     spool.RunID
 	out    engine.Sink
 
+	isolation *spool.Isolation // what the run has; nil without a request
+
 	done    chan struct{} // closed after the last append
 	outcome spool.Outcome // valid once done is closed
 
@@ -115,6 +117,10 @@ func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits,
 		schedule: scheduleOf(&l.cfg), started: now, idleSince: now,
 		turns: turns.New(turns.Options[*cell, ask]{Append: out.Append, Max: MaxQueued, AskStopsClock: true}),
 	}
+	if p.lease != nil {
+		l.isolation = p.lease.Isolation()
+	}
+	s.isolation = l.isolation
 	s.output.Reset(&s.limits)
 	if err := s.trace.open(l.cfg.Trace, l.cwd); err != nil {
 		return nil, invalid(err)

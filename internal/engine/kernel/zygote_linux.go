@@ -79,7 +79,7 @@ func packagesTime(c candidate) time.Time {
 // zygote returns one that is ready, or nil. With [python.ZygoteWait] it makes one and
 // waits.
 func (e *Engine) zygote(ctx context.Context, c candidate, l *launchSpec, deadline time.Time) *zygote {
-	if l.cfg.Zygote == python.ZygoteOff || e.launcher.Guarantees().Kill != launch.KillCgroup || l.limited() {
+	if l.cfg.Zygote == python.ZygoteOff || e.launcher.Guarantees().Kill != launch.KillCgroup || l.limited() || l.isolated() {
 		return nil
 	}
 	var z *zygote
@@ -119,7 +119,7 @@ func (e *Engine) zygote(ctx context.Context, c candidate, l *launchSpec, deadlin
 
 // prepareZygote has a zygote made for the next start, if there is none.
 func (e *Engine) prepareZygote(c candidate, p *interpreter, l *launchSpec) {
-	if l.cfg.Zygote != python.ZygoteAuto || l.limited() || e.launcher.Guarantees().Kill != launch.KillCgroup {
+	if l.cfg.Zygote != python.ZygoteAuto || l.limited() || l.isolated() || e.launcher.Guarantees().Kill != launch.KillCgroup {
 		return
 	}
 	e.makeZygote(c.resolvedTo(p.executable), l)
