@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -35,11 +34,11 @@ its outcome is unknown or spool failed.`,
 			ctx := cmd.Context()
 			if cmd.Flags().Changed("timeout") {
 				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(timeout), errWaitTimeout)
+				ctx, cancel = context.WithTimeout(ctx, time.Duration(timeout))
 				defer cancel()
 			}
 			err := with(a.open, ctx, func(b spool.Backend) error { return a.wait(ctx, b, args, asJSON) })
-			if err != nil && errors.Is(context.Cause(ctx), errWaitTimeout) {
+			if err != nil && isLate(ctx) {
 				return &exitError{exitTimeUp, &hintedError{
 					fmt.Errorf("timed out after %s", time.Duration(timeout)), `the runs go on; "spool ps --live" lists them`,
 				}}
@@ -52,7 +51,12 @@ its outcome is unknown or spool failed.`,
 	return cmd
 }
 
-var errWaitTimeout = errors.New("the time to wait is over")
+// isLate reports whether the deadline of ctx has passed. A connection may meet it
+// a moment before ctx is done.
+func isLate(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
+}
 
 func (a *app) wait(ctx context.Context, b spool.Backend, names []string, asJSON bool) error {
 	runs := make([]*spool.Run, len(names))
