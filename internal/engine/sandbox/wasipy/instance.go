@@ -231,7 +231,12 @@ func (i *instance) heedSignal(s signal) {
 	}
 }
 
+// takeInterrupt reports whether to raise KeyboardInterrupt now. An interrupt that
+// comes while the interpreter is made ready is for the script.
 func (i *instance) takeInterrupt() bool {
+	if !i.renewed {
+		return false
+	}
 	was := i.interrupted
 	i.interrupted = false
 	return was

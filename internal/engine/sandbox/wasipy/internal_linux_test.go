@@ -39,6 +39,25 @@ func testMachine(t *testing.T) *machine {
 	return m
 }
 
+// An interrupt that comes before an interpreter is ready ends its first script.
+func TestInterruptBeforeTheInterpreterIsReady(t *testing.T) {
+	m := testMachine(t)
+	i, err := m.instantiate(t.Context(), instanceOptions{memory: spareMemory, files: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer i.close()
+	var out bytes.Buffer
+	i.begin(t.Context(), &recorder{out: &out}, m.files(vfs.NewTree(vfs.NewMemory(nil))))
+	i.interrupted = true
+	if err := i.renew(guest.BootConfig{Cwd: "/"}); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := i.run(guest.Script{Code: "while True: pass"}); err != nil || res.ExitCode != 130 || res.Exception == nil || res.Exception.Name != "KeyboardInterrupt" {
+		t.Errorf("%+v %v; it wrote %q", res, err, out.String())
+	}
+}
+
 func TestRecycledMemoryEqualsTheImage(t *testing.T) {
 	m := testMachine(t)
 	fsys := m.files(vfs.NewTree(vfs.NewMemory(nil)))
