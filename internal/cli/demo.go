@@ -67,9 +67,13 @@ func (a *app) demo(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 
-	run, err := spool.Start(ctx, c, spool.Spec{
+	spec := spool.Spec{
 		Name: "demo", Argv: []string{"/bin/sh", "-c", demoScript}, Stdin: true, EnvPolicy: &spool.EnvPolicy{Inherit: "core"},
-	})
+	}
+	if err := lease(ctx, backend, &spec); err != nil { // a demo that is interrupted leaves no live run
+		return err
+	}
+	run, err := spool.Start(ctx, c, spec)
 	if err != nil {
 		return err
 	}

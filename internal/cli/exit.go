@@ -57,11 +57,26 @@ func usageErrorf(format string, args ...any) error { return &usageError{fmt.Erro
 // usageArgs makes the errors of an argument check usage errors.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return &usageError{err}
+		err := check(cmd, args)
+		if err == nil {
+			return nil
 		}
-		return nil
+		if strings.Contains(err.Error(), "arg(s)") || strings.HasPrefix(err.Error(), "unknown command") {
+			err = wrongCount(cmd, check, args) // in our words instead of cobra's
+		}
+		return &usageError{err}
 	}
+}
+
+// wrongCount says which arguments are missing or too many.
+func wrongCount(cmd *cobra.Command, check cobra.PositionalArgs, args []string) error {
+	use := strings.Replace(cmd.UseLine(), " [flags]", "", 1)
+	for n := range args {
+		if check(cmd, args[:n]) == nil {
+			return fmt.Errorf("unexpected argument %q: use %q", args[n], use)
+		}
+	}
+	return fmt.Errorf("an argument is missing: use %q", use)
 }
 
 // hintedError is an error with a hint: the next step.

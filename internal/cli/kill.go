@@ -100,6 +100,9 @@ func (a *app) kill(ctx context.Context, b spool.Backend, names []string, o killO
 			return usageErrorf("--signal: there is no signal %d", n)
 		}
 	}
+	if o.signal != "" && unix.SignalNum("SIG"+strings.TrimPrefix(strings.ToUpper(o.signal), "SIG")) == 0 {
+		return usageErrorf("--signal: there is no signal %q", o.signal)
+	}
 	if o.all {
 		for info, err := range b.List(ctx, spool.Filter{Live: true}) {
 			if err != nil {

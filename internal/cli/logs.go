@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -68,9 +69,9 @@ order of time.`,
 	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
 	flags.BoolVar(&o.stdout, "stdout", false, "print only stdout")
 	flags.BoolVar(&o.stderr, "stderr", false, "print only stderr")
-	flags.BoolVar(&o.timestamps, "timestamps", false, "print the time before every line")
+	flags.BoolVarP(&o.timestamps, "timestamps", "t", false, "print the time before every line")
 	flags.IntVarP(&o.tail, "tail", "n", -1, "print only this `number` of lines from the end")
-	flags.Lookup("tail").DefValue = ""
+	flags.Lookup("tail").DefValue = "0" // which the help does not print
 	flags.Var(&o.since, "since", "print only what was written since this `time`, such as 10m or 15:04")
 	flags.Var(&o.until, "until", "print only what was written until this `time`")
 	flags.StringVar(&o.grep, "grep", "", "print only lines that match this regular `expression`")
@@ -96,7 +97,7 @@ func (o *logsOptions) check(cmd *cobra.Command) error {
 	if o.grep != "" {
 		var err error
 		if o.pattern, err = regexp.Compile(o.grep); err != nil {
-			return usageErrorf("--grep: %v", err)
+			return usageErrorf("--grep: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		}
 	}
 	return nil

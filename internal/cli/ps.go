@@ -26,6 +26,7 @@ const (
 
 // psOptions are the flags of spool ps.
 type psOptions struct {
+	last                          int // zero means no maximum
 	all, live, json, quiet, watch bool
 	filter                        []string
 	format, sort                  string
@@ -67,6 +68,7 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.all, "all", "a", false, "list every run")
+	flags.IntVarP(&o.last, "last", "n", 0, "list only this `number` of runs, the newest")
 	flags.BoolVar(&o.live, "live", false, "list only runs that have not finished")
 	flags.BoolVar(&o.json, "json", false, "print one JSON object per line")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print only the full ids")
@@ -76,6 +78,7 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 	flags.StringVar(&o.sort, "sort", "", "sort by this `column`; -column for the reverse (default -created)")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again every second, in place")
 	cmd.MarkFlagsMutuallyExclusive("all", "live")
+	cmd.MarkFlagsMutuallyExclusive("all", "last")
 	cmd.MarkFlagsMutuallyExclusive("json", "quiet", "format", "columns")
 	cmd.MarkFlagsMutuallyExclusive("json", "watch")
 	a.completeFilter(cmd)
@@ -122,6 +125,9 @@ type runList struct {
 }
 
 func newRunList(a *app, o psOptions) (*runList, error) {
+	if o.last < 0 {
+		return nil, usageErrorf("--last must not be negative")
+	}
 	l := &runList{app: a, options: o}
 	var err error
 	if l.filter, l.match, err = parseFilters(o.filter); err != nil {
@@ -175,8 +181,11 @@ func (l *runList) runs(ctx context.Context, b spool.Backend) (runs []spool.Info,
 		if !l.match(&info) {
 			continue
 		}
+		if l.options.last > 0 && len(runs) == l.options.last {
+			break
+		}
 		// A filter says what to show.
-		if info.State == spool.StateClosed && !l.options.all && len(l.options.filter) == 0 {
+		if info.State == spool.StateClosed && !l.options.all && l.options.last == 0 && len(l.options.filter) == 0 {
 			if finished++; finished > recentRuns {
 				hidden++
 				continue

@@ -106,7 +106,7 @@ func lease(ctx context.Context, b spool.Backend, spec *spool.Spec) error {
 	}
 	value := rand.Text()
 	if err := l.Lease(ctx, leaseLabel, value, leaseTTL); err != nil {
-		return fmt.Errorf("bind the interpreter to this command: %w", err)
+		return fmt.Errorf("bind the run to this command: %w", err)
 	}
 	spec.Labels = map[string]string{leaseLabel: value}
 	return nil

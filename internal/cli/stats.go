@@ -30,13 +30,17 @@ used so far, MEMORY what they hold now, READ and WRITTEN what they moved from an
 to disks, LOGGED the output in the log. TIME and the disk columns count live
 processes, and TIME also their children that ended.
 
-With --watch it shows that every second, in place, until Ctrl-C. With --json it
-prints one JSON object per run and line, and with --watch again every second.`,
+With --watch it shows that every second, in place, until Ctrl-C; so does "spool top"
+on a terminal. With --json it prints one JSON object per run and line, and with
+--watch again every second.`,
 		Example: `  spool stats
-  spool top --watch
+  spool top
   spool stats --json web`,
 		ValidArgsFunction: a.completeLiveRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.CalledAs() == "top" && !cmd.Flags().Changed("watch") && !asJSON {
+				watch = isTerminal(a.stdout)
+			}
 			return with(a.open, cmd.Context(), func(b spool.Backend) error {
 				return a.stats(cmd.Context(), b, args, watch, asJSON)
 			})

@@ -359,9 +359,9 @@ func TestWatch(t *testing.T) {
 	name := strings.Repeat("名前", 60) // 240 columns
 	spool("run", "--detach", "--name", name, "--", "sleep", "600")
 	t.Cleanup(func() { spool("kill", "--all", "--now") })
-	for _, verb := range []string{"ps", "stats"} {
-		t.Run(verb, func(t *testing.T) {
-			c := typeIn(t, state, verb, "--watch")
+	for _, args := range [][]string{{"ps", "--watch"}, {"stats", "--watch"}, {"top"}} {
+		t.Run(args[0], func(t *testing.T) {
+			c := typeIn(t, state, args...)
 			c.see("\x1b[2J\x1b[H")
 			c.see("NAME")
 			c.see("名前名")
