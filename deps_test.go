@@ -33,7 +33,8 @@ var mayImport = map[string][]string{
 	"internal/engine/audit":                     {"", "internal/engine"},
 	"internal/engine/turns":                     {"", "internal/engine"},
 	"internal/engine/enginetest":                {"", "internal/engine", "internal/eventlog"},
-	"internal/isolate":                          {"", "internal/engine", "internal/fdpass", "internal/launch", "internal/seccomp", "internal/strict"},
+	"internal/egress":                           {},
+	"internal/isolate":                          {"", "internal/egress", "internal/engine", "internal/fdpass", "internal/launch", "internal/seccomp", "internal/strict"},
 	"internal/engine/process":                   {"", "internal/engine", "internal/isolate", "internal/launch", "internal/meter", "internal/gopool", "internal/environ", "internal/spare", "internal/reactor", "internal/limits"},
 	"internal/engine/kernel":                    {"", "internal/inspect", "internal/engine", "internal/isolate", "internal/engine/turns", "internal/launch", "internal/meter", "internal/environ", "internal/spare", "internal/strict", "internal/reactor", "internal/limits", "internal/fdpass", "internal/privatedir"},
 	"internal/engine/agents":                    {"", "internal/engine", "internal/isolate", "internal/engine/turns", "internal/launch", "internal/environ", "internal/engine/agents/talk", "internal/engine/agents/policy", "internal/engine/agents/sessions", "internal/engine/agents/codex", "internal/engine/agents/claude", "internal/engine/agents/opencode", "internal/engine/agents/pi", "internal/engine/agents/acp", "internal/wire/rpc", "internal/flock", "internal/strict", "internal/limits", "internal/tail", "internal/privatedir"},
@@ -115,7 +116,7 @@ var words = []string{"agent", "python"}
 var foreign = map[string][]string{
 	"github.com/BurntSushi/toml":                      {"internal/cli", "internal/engine/agents/policy", "internal/wire/execserver"},
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {"render"},
-	"golang.org/x/net":                                {"render"},
+	"golang.org/x/net":                                {"render", "internal/egress"},
 	"go.yaml.in/yaml/v3":                              {"internal/wire/execserver"},
 	"github.com/coder/websocket":                      {"internal/wire/rpc", "internal/wire/execserver", "client", "internal/torture"},
 	"github.com/creack/pty":                           {"internal/engine/process"},

@@ -48,9 +48,22 @@ type Isolation struct {
 	// HostTmp leaves /tmp and /var/tmp as they are on the machine: read-only
 	// where they are not writable. Otherwise the run has empty ones of its own.
 	HostTmp bool `json:"host_tmp,omitempty"`
-	// Hosts are the names that NP allows, such as example.org or
-	// *.example.org.
+	// Hosts are those that NP allows: example.org, *.example.org for the
+	// hosts below it, an address or a network such as 10.0.0.0/8, each with
+	// :443 behind it for one port. A name leads to an address that is not
+	// public, such as a private one, only if that address is among them, too.
 	Hosts []string `json:"hosts,omitempty"`
+	// DeniedHosts are not allowed although Hosts has them.
+	DeniedHosts []string `json:"denied_hosts,omitempty"`
+	// AskHosts asks about a host that is in neither list: the run appends an
+	// [Ask] of kind network, and the connection waits for the answer.
+	AskHosts bool `json:"ask_hosts,omitempty"`
+	// Secrets are headers that the proxy adds to requests for a host, so that
+	// the run never has them: "api.example.org:Authorization=FILE", with the
+	// file that has the value, on the machine of the run, which cannot read
+	// it. The run asks for http://HOST, and the proxy sends the request on as
+	// https://HOST. It cannot add a header to what the run encrypts itself.
+	Secrets []string `json:"secrets,omitempty"`
 	// Guarantees are required in addition to those of the profile. In an
 	// Info they are all that the run has.
 	Guarantees []string `json:"guarantees,omitempty"`

@@ -110,6 +110,7 @@ var unlisted = map[string]string{
 	"client.maxRefusal":                isText,
 	"execserver.maxCapabilityWarnings": isText,
 	"host.maxTitle":                    isText,
+	"isolate.maxTrafficText":           isText,
 	"keeper.maxCause":                  isText,
 	"kernel.maxTraceback":              isText,
 	"kernel.maxTraced":                 isText,

@@ -103,7 +103,11 @@ func (r Renderer) Event(ctx context.Context, e *spool.Event) (Output, error) {
 		return exception(e.Data), nil
 	case spool.KindAsk:
 		var a spool.Ask
-		if json.Unmarshal(e.Data, &a) == nil && a.Kind != spool.AskTool {
+		switch err := json.Unmarshal(e.Data, &a); {
+		case err != nil || a.Kind == spool.AskTool:
+		case a.Kind == "network": // the program did not print it
+			return aside(a.Prompt + ` "spool answer" answers with allow or deny.`), nil
+		default:
 			return Output{Text: a.Prompt}, nil
 		}
 	case spool.KindNotice:

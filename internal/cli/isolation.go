@@ -15,6 +15,9 @@ type isolationFlags struct {
 	protected []string
 	hidden    []string
 	hosts     []string
+	denied    []string
+	ask       bool
+	secrets   []string
 	guarantee []string
 	waive     []string
 	mechanism string
@@ -26,7 +29,10 @@ func (f *isolationFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.writable, "writable", nil, "`directory` that an isolated run may write to (default: the working directory, none with read-only)")
 	flags.StringArrayVar(&f.protected, "protect", nil, "`path` below the writable directories that stays as it is, such as .git")
 	flags.StringArrayVar(&f.hidden, "hide", nil, "`path` that an isolated run can neither read nor write")
-	flags.StringArrayVar(&f.hosts, "allow-net", nil, "`host` that a run with --isolate net-allow may connect to")
+	flags.StringArrayVar(&f.hosts, "allow-net", nil, "`host` that a run with --isolate net-allow may connect to, such as example.org, *.example.org or example.org:443")
+	flags.StringArrayVar(&f.denied, "deny-net", nil, "`host` that it may not connect to, although --allow-net names it")
+	flags.BoolVar(&f.ask, "ask-net", false, "have the run ask about other hosts; \"spool answer\" answers")
+	flags.StringArrayVar(&f.secrets, "net-secret", nil, "header that requests for a host get, with the file that has its value: `HOST:HEADER=FILE`")
 	flags.StringArrayVar(&f.guarantee, "guarantee", nil, "`letter` of a guarantee to require beyond the profile's, such as N0")
 	flags.StringArrayVar(&f.waive, "waive", nil, "`letter` of a guarantee that the isolated run may lack, such as I")
 	flags.StringVar(&f.mechanism, "isolate-with", "", "the only `mechanism` to isolate with: namespaces or landlock")
@@ -40,6 +46,7 @@ func (f *isolationFlags) isolation() (*spool.Isolation, error) {
 			set  bool
 		}{
 			{"writable", len(f.writable) > 0}, {"protect", len(f.protected) > 0}, {"hide", len(f.hidden) > 0}, {"allow-net", len(f.hosts) > 0},
+			{"deny-net", len(f.denied) > 0}, {"ask-net", f.ask}, {"net-secret", len(f.secrets) > 0},
 			{"guarantee", len(f.guarantee) > 0}, {"waive", len(f.waive) > 0}, {"isolate-with", f.mechanism != ""},
 		} {
 			if flag.set {
@@ -49,7 +56,7 @@ func (f *isolationFlags) isolation() (*spool.Isolation, error) {
 		return nil, nil
 	}
 	return &spool.Isolation{Profile: f.profile, Writable: f.writable, Protected: f.protected, Hidden: f.hidden,
-		Hosts: f.hosts, Guarantees: f.guarantee, Waive: f.waive, Mechanism: f.mechanism}, nil
+		Hosts: f.hosts, DeniedHosts: f.denied, AskHosts: f.ask, Secrets: f.secrets, Guarantees: f.guarantee, Waive: f.waive, Mechanism: f.mechanism}, nil
 }
 
 // isolationLike returns a request for what a run has.

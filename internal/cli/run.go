@@ -84,6 +84,11 @@ keep it from that, nothing is started, and the error says what to do;
 "spool doctor isolation" shows what this machine offers. "spool inspect" shows
 what a run is kept from, and by what.
 
+With --isolate net-allow the command reaches only the hosts of --allow-net, through
+a proxy that HTTP_PROXY and the like name; programs that do not use it have no
+network. The log says which hosts were reached or refused, and how many bytes went
+to each. With --ask-net the run asks about other hosts, and "spool answer" answers.
+
 --notify starts a shell command when the run has ended, also if this terminal is gone
 by then. It gets the directory and the environment of the run, and SPOOL_RUN (its
 id), SPOOL_STATUS (such as "exited 0") and SPOOL_EXIT_CODE. It is a run of its own:
@@ -101,6 +106,7 @@ exist; 0 after you detach.`,
   spool run -d -i --name calc -- bc
   spool run -d --line-buffered --name train -- python3 train.py
   spool run --isolate no-network --protect .git -- make test
+  spool run --isolate net-allow --allow-net pypi.org --allow-net '*.pythonhosted.org' -- pip install attrs
   spool run -d --memory 2g --cpus 1.5 -- make -j
   spool run -d --notify 'notify-send "build: $SPOOL_STATUS"' -- make
   spool run --server ws://127.0.0.1:9000 --env LANG=C -- uname -a`,

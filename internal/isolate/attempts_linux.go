@@ -26,6 +26,8 @@ type targets struct {
 	Socket    string `json:"socket"`    // a unix socket with a file
 	Abstract  string `json:"abstract"`  // one without
 	TCP       string `json:"tcp"`
+	Allowed   string `json:"allowed"` // another one, which a proxy allows
+	Proxy     string `json:"proxy"`   // the only way out; empty without one
 	UDP       string `json:"udp"`
 	Victim    int    `json:"victim"` // a process of the same user
 	Secret    string `json:"secret"` // in its environment
@@ -122,6 +124,16 @@ func (t *targets) attempts() []attempt {
 		{"environ", Apart, t.environ},
 		{"see", Apart, t.see},
 	}
+	if t.Proxy != "" {
+		for i, a := range list {
+			if a.guarantee == NoNetwork { // there is nothing but the proxy
+				list[i].guarantee = Proxied
+			}
+		}
+		list = append(list, attempt{"tcp-allowed", Proxied, func() error { return dial("tcp", t.Allowed) }},
+			attempt{"proxy-refused", Proxied, func() error { return t.tunnel(t.TCP) }},
+			attempt{"proxy-unusable", Proxied, t.proxyUnusable})
+	}
 	if t.Processes > 0 {
 		list = append(list, attempt{"fork-bomb", Processes, func() error { return forkMany(4 * t.Processes) }})
 	}
@@ -181,6 +193,39 @@ func dial(network, address string) error {
 		return err
 	}
 	return c.Close()
+}
+
+// tunnel connects to an address through the proxy.
+func (t *targets) tunnel(address string) error {
+	c, err := net.DialTimeout("tcp", t.Proxy, attemptTimeout)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(attemptTimeout)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", address, address); err != nil {
+		return err
+	}
+	var version, text string
+	var code int
+	if _, err := fmt.Fscanf(c, "%s %d %s", &version, &code, &text); err != nil {
+		return err
+	}
+	if code != 200 {
+		return fmt.Errorf("%d %s", code, text)
+	}
+	return nil
+}
+
+// proxyUnusable succeeds if the proxy does not lead to the address that it allows: a
+// run would then have no network at all.
+func (t *targets) proxyUnusable() error {
+	if err := t.tunnel(t.Allowed); err == nil {
+		return errors.New("reached")
+	}
+	return nil
 }
 
 // udp sends a datagram and waits for the reply.

@@ -5,6 +5,7 @@ package isolate
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"syscall"
 )
@@ -15,7 +16,8 @@ type enclosure interface {
 	kill()
 	close()
 	alive() bool
-	traces() bool // it made directories that others see
+	traces() bool          // it made directories that others see
+	gateway() net.Listener // what a proxy may serve; nil for none
 }
 
 // enclose puts up a wall for runs with the policy.
@@ -73,6 +75,8 @@ func (f *fence) kill() {}
 func (f *fence) alive() bool { return true }
 
 func (f *fence) traces() bool { return false }
+
+func (f *fence) gateway() net.Listener { return nil }
 
 func (f *fence) close() {
 	_ = f.rules.Close()

@@ -48,12 +48,15 @@ var errMessage = fmt.Errorf("the description has more than %d bytes; name fewer 
 type layout struct {
 	Own      bool     `json:"own"`      // become the user 0 of the namespaces
 	Network  bool     `json:"network"`  // the network is its own
+	Gate     bool     `json:"gate"`     // it has a listener for a proxy
 	Tmp      bool     `json:"tmp"`      // /tmp and /var/tmp are its own
 	Mounts   []mount  `json:"mounts"`   // in order: a directory before what is in it
 	Trees    int      `json:"trees"`    // descriptors of mounts that come with the message: the root first
 	Paths    []string `json:"paths"`    // where the trees are mounted
 	Landlock int      `json:"landlock"` // version; zero for none
 	View     bool     `json:"view"`     // the tree of the machine, but for one overlay
+
+	gate int // the listener for a proxy; -1 for none
 }
 
 // mount is a path that differs from the rest of the tree, which is read-only.
@@ -79,6 +82,7 @@ type answer struct {
 	Call  string `json:"call,omitempty"` // the step that failed; empty for success
 	Errno int    `json:"errno,omitempty"`
 	Text  string `json:"text,omitempty"`
+	Gate  bool   `json:"gate,omitempty"` // the first descriptor is the listener for a proxy
 }
 
 // initMain is the first process of a sandbox: it makes the sandbox's file tree and
@@ -109,15 +113,21 @@ func initMain() int {
 		return 1
 	}
 	var fds []int
+	if l.gate >= 0 {
+		fds = append(fds, l.gate)
+	}
 	if ruleset != nil {
 		fds = append(fds, int(ruleset.Fd()))
 	}
-	b, err := json.Marshal(answer{})
+	b, err := json.Marshal(answer{Gate: l.gate >= 0})
 	if err == nil {
 		err = fdpass.Send(controlFD, b, fds...)
 	}
 	if err != nil {
 		return 1
+	}
+	if l.gate >= 0 { // only the other process may accept
+		_ = unix.Close(l.gate)
 	}
 	go func() {
 		for range children {
@@ -221,6 +231,7 @@ const tmpSize = "size=1g"
 // build makes the file tree and moves into it. It returns the Landlock ruleset of
 // the runs.
 func (l *layout) build(trees []int) (*os.File, error) {
+	l.gate = -1
 	if l.Own {
 		if err := errors.Join(unix.Setgroups(nil), unix.Setresgid(0, 0, 0), unix.Setresuid(0, 0, 0)); err != nil {
 			return nil, try(err, "setresuid")
@@ -228,6 +239,12 @@ func (l *layout) build(trees []int) (*os.File, error) {
 	}
 	if l.Network {
 		if err := loopback(); err != nil {
+			return nil, err
+		}
+	}
+	if l.Gate {
+		var err error
+		if l.gate, err = listen(); err != nil {
 			return nil, err
 		}
 	}
@@ -515,6 +532,18 @@ func loopback() error {
 	}
 	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	return try(unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, lo), "ioctl(SIOCSIFFLAGS)")
+}
+
+// listen returns a socket that listens on the loopback interface of the namespace.
+func listen() (int, error) {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, try(err, "socket")
+	}
+	if err := unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return -1, try(err, "bind")
+	}
+	return s, try(unix.Listen(s, unix.SOMAXCONN), "listen")
 }
 
 // cString returns text as the kernel takes it.

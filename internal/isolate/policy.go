@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/egress"
 )
 
 // The mechanisms.
@@ -26,11 +27,13 @@ type Policy struct {
 	Protected []string // below writable paths
 	Readable  []string // only meaningful with Reads
 	Hidden    []string
-	HostTmp   bool // /tmp is that of the machine
-	Hosts     []string
-	Mechanism string // the only one to use; empty for any
+	HostTmp   bool          // /tmp is that of the machine
+	Rules     *egress.Rules // of the proxy; only meaningful with Proxied
+	Mechanism string        // the only one to use; empty for any
 	Cwd       string
 	Overlay   *Overlay // what is writable in place of its base; nil for none
+
+	secrets []secretFile
 }
 
 // Overlay is a copy-on-write view of a directory. What a run changes below Base is
@@ -45,6 +48,10 @@ const (
 	WorkDir  = "work"  // of the kernel
 )
 
+// proxied reports whether the network of a sandbox is one that only has a proxy: a
+// waiver accepts that there is none, and it is there all the same if it can be.
+func (p *Policy) proxied() bool { return p.Need.Has(Proxied) || p.Waived.Has(Proxied) }
+
 // Isolates reports whether a request asks for anything.
 func Isolates(i *spool.Isolation) bool {
 	return i != nil && (i.Profile != "" && i.Profile != string(None) || len(i.Guarantees) > 0)
@@ -56,7 +63,7 @@ func NewPolicy(i *spool.Isolation, cwd string) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{Profile: profile, HostTmp: i.HostTmp, Hosts: i.Hosts, Mechanism: i.Mechanism, Cwd: filepath.Clean(cwd)}
+	p := &Policy{Profile: profile, HostTmp: i.HostTmp, Mechanism: i.Mechanism, Cwd: filepath.Clean(cwd)}
 	if !filepath.IsAbs(cwd) {
 		return nil, fmt.Errorf("isolation needs an absolute working directory, not %q", cwd)
 	}
@@ -82,8 +89,11 @@ func NewPolicy(i *spool.Isolation, cwd string) (*Policy, error) {
 	default:
 		return nil, fmt.Errorf("no isolation mechanism %q: there are %s, %s", i.Mechanism, Namespaces, Landlock)
 	}
-	if len(i.Hosts) > 0 && !wants.Has(Proxied) {
+	if !wants.Has(Proxied) && (len(i.Hosts) > 0 || len(i.DeniedHosts) > 0 || len(i.Secrets) > 0 || i.AskHosts) {
 		return nil, fmt.Errorf("hosts need the guarantee NP, which profile %s has not: use profile %s", profile, NetAllow)
+	}
+	if p.Rules, err = egress.ParseRules(i.Hosts, i.DeniedHosts); err != nil {
+		return nil, err
 	}
 	if wants.Has(Proxied) && wants.Has(NoNetwork) {
 		return nil, errors.New("the guarantees N0 and NP exclude each other")
@@ -107,7 +117,19 @@ func NewPolicy(i *spool.Isolation, cwd string) (*Policy, error) {
 	if p.Readable, err = paths("readable", i.Readable, []string{p.Cwd}); err != nil {
 		return nil, err
 	}
-	if p.Hidden, err = paths("hidden", i.Hidden, []string{p.Cwd}); err != nil {
+	hidden := slices.Clone(i.Hidden)
+	for _, text := range i.Secrets {
+		s, err := parseSecret(text)
+		if err != nil {
+			return nil, err
+		}
+		if !filepath.IsAbs(s.file) {
+			s.file = filepath.Join(p.Cwd, s.file)
+		}
+		p.secrets = append(p.secrets, s)
+		hidden = append(hidden, s.file) // the run must not have it
+	}
+	if p.Hidden, err = paths("hidden", hidden, []string{p.Cwd}); err != nil {
 		return nil, err
 	}
 	for _, path := range p.Protected {

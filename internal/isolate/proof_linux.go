@@ -32,7 +32,7 @@ type proof struct {
 const proofTime = time.Minute
 
 // notBuilt are guarantees that no mechanism of this version gives.
-var notBuilt = NewSet(Reads, Proxied, Memory, Processor, Narrow)
+var notBuilt = NewSet(Reads, Memory, Processor, Narrow)
 
 // wall is a mechanism in one of its variants.
 type wall struct {
@@ -74,7 +74,7 @@ func prove(l *launch.Launcher, w wall) *proof {
 	ctx, cancel := context.WithTimeout(context.Background(), proofTime)
 	defer cancel()
 	p := test(ctx, l, w)
-	most := Offline.Guarantees()
+	most := Offline.Guarantees().With(Proxied)
 	if w.mechanism == Landlock {
 		most = NewSet(Writes, NoNetwork)
 	}
@@ -95,7 +95,11 @@ func test(ctx context.Context, l *launch.Launcher, w wall) *proof {
 	defer r.close()
 	escaped := make(map[Guarantee]string)
 	held := make(map[Guarantee]bool)
-	for _, profile := range []Profile{Offline, WorkspaceWrite} { // without and with the network of this machine
+	for _, profile := range []Profile{Offline, NetAllow, WorkspaceWrite} { // without a network, with a proxy, and with the network of this machine
+		if profile == NetAllow && w.mechanism != Namespaces {
+			escaped[Proxied] = "it has no network of its own"
+			continue
+		}
 		list, uid, err := r.try(ctx, l, w, profile)
 		if err != nil {
 			p.Err = err
@@ -153,7 +157,7 @@ func (r *rig) try(ctx context.Context, l *launch.Launcher, w wall, profile Profi
 	if !l.Guarantees().Pids {
 		pids, nproc = 0, rigProcesses
 	}
-	return r.run(ctx, l, runOptions{pids: pids, kill: e.kill, fork: func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+	return r.run(ctx, l, runOptions{pids: pids, kill: e.kill, gateway: e.gateway(), fork: func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return e.fork(path, argv, attr, nproc)
 	}})
 }

@@ -38,7 +38,7 @@ func TestAttemptsFail(t *testing.T) {
 				t.Logf("has %s; %v", p.Has, p.Why)
 				want := NewSet(Writes, NoNetwork)
 				if w.mechanism == Namespaces {
-					want = Offline.Guarantees()
+					want = Offline.Guarantees().With(Proxied)
 				}
 				if w.mechanism == Namespaces && !w.subuid && os.Geteuid() == 0 && !l.Guarantees().Pids {
 					want = want.Without(NewSet(Processes)) // limits of a user do not hold for root

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool/internal/egress"
 	"github.com/spool-run/spool/internal/launch"
 )
 
@@ -62,12 +63,14 @@ func newRig() (_ *rig, err error) {
 		}
 		r.closers = append(r.closers, l.Close)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+	for _, to := range []*string{&r.targets.TCP, &r.targets.Allowed} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		r.closers = append(r.closers, l.Close)
+		*to = l.Addr().String()
 	}
-	r.closers = append(r.closers, l.Close)
-	r.targets.TCP = l.Addr().String()
 	u, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -166,15 +169,27 @@ type forkFunc func(path string, argv []string, attr *syscall.ProcAttr) (int, err
 type runOptions struct {
 	fork    forkFunc
 	kill    func()
-	pids    int    // limit of processes
-	wrapper string // command of another program that isolates
-	exe     string // path of this program, for the wrapper
+	pids    int          // limit of processes
+	wrapper string       // command of another program that isolates
+	exe     string       // path of this program, for the wrapper
+	gateway net.Listener // for a proxy, which allows one of the rig's addresses
 }
 
 // run makes the attempts behind walls and then kills the tree. It returns the
 // attempts and the user outside that made them.
 func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list []Attempt, uid int, err error) {
-	arg, err := json.Marshal(r.targets)
+	t := r.targets
+	if o.gateway != nil {
+		rules, err := egress.ParseRules([]string{t.Allowed}, nil)
+		if err != nil {
+			return nil, 0, err
+		}
+		proxy := egress.New(egress.Options{Rules: rules})
+		defer proxy.Close()
+		proxy.Serve(o.gateway)
+		t.Proxy = o.gateway.Addr().String()
+	}
+	arg, err := json.Marshal(t)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -5,6 +5,7 @@ package isolate
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,9 +31,10 @@ type sandbox struct {
 	control int // socket; closing it ends the sandbox
 	ruleset *os.File
 	filter  *unix.SockFprog
-	flags   uintptr // the namespaces
-	own     bool    // runs are the user 0 of the namespaces
-	plain   bool    // runs keep the rights of this process
+	flags   uintptr      // the namespaces
+	own     bool         // runs are the user 0 of the namespaces
+	plain   bool         // runs keep the rights of this process
+	gate    net.Listener // in its network, for a proxy; nil without one
 	held    []*placeholder
 }
 
@@ -50,7 +52,7 @@ func newSandbox(p *Policy, subuid bool, landlock int) (_ *sandbox, err error) {
 			s.close()
 		}
 	}()
-	own := p.Need.Has(NoNetwork)
+	own := p.Need.Has(NoNetwork) || p.proxied()
 	s.flags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS
 	n := hostNetwork
 	if own {
@@ -64,7 +66,7 @@ func newSandbox(p *Policy, subuid bool, landlock int) (_ *sandbox, err error) {
 	if err := s.writeMaps(subuid); err != nil {
 		return nil, err
 	}
-	l := &layout{Own: subuid, Network: own, Tmp: !p.HostTmp, Landlock: landlock}
+	l := &layout{Own: subuid, Network: own, Gate: p.proxied(), Tmp: !p.HostTmp, Landlock: landlock}
 	if err := s.plan(p, l); err != nil {
 		return nil, err
 	}
@@ -119,6 +121,10 @@ func (s *sandbox) begin() error {
 func (s *sandbox) await() error {
 	var a answer
 	fds, err := receive(s.control, &a)
+	if err == nil && a.Gate && len(fds) > 0 {
+		s.gate, err = listener(fds[0])
+		fds = fds[1:]
+	}
 	for i, fd := range fds {
 		if i == 0 && s.ruleset == nil {
 			s.ruleset = os.NewFile(uintptr(fd), "ruleset")
@@ -137,6 +143,13 @@ func (s *sandbox) await() error {
 		return fmt.Errorf("%s: %s", a.Call, a.Text)
 	}
 	return nil
+}
+
+// listener returns the listener of a descriptor, which it closes.
+func listener(fd int) (net.Listener, error) {
+	f := os.NewFile(uintptr(fd), "listener")
+	defer f.Close()
+	return net.FileListener(f)
 }
 
 // The users of a sandbox that root makes: none of them owns a file.
@@ -403,6 +416,9 @@ func (s *sandbox) traces() bool {
 	return slices.ContainsFunc(s.held, func(h *placeholder) bool { return len(h.made) > 0 })
 }
 
+// gateway returns the listener in the sandbox's network that a proxy may serve.
+func (s *sandbox) gateway() net.Listener { return s.gate }
+
 // close ends the sandbox and every process in it.
 func (s *sandbox) close() {
 	s.kill()
@@ -422,6 +438,9 @@ func (s *sandbox) close() {
 	s.mu.Unlock()
 	if s.ruleset != nil {
 		_ = s.ruleset.Close()
+	}
+	if s.gate != nil {
+		_ = s.gate.Close()
 	}
 	for _, h := range s.held {
 		h.release()

@@ -64,6 +64,8 @@ type Lease struct {
 	report *spool.Isolation
 	nproc  int
 
+	network *Network
+
 	mu       sync.Mutex
 	released bool
 }
@@ -162,6 +164,9 @@ func (w wall) has(p *Policy, proof *proof) Set {
 	has := proof.Has
 	if !p.Need.Has(NoNetwork) { // it was not asked for, so it is not there
 		has = has.Without(NewSet(NoNetwork))
+	}
+	if !p.proxied() {
+		has = has.Without(NewSet(Proxied))
 	}
 	if w.mechanism == Landlock && len(p.Protected) == 0 && p.Profile.Guarantees().Has(Protects) {
 		has = has.With(Protects) // there is nothing to protect
@@ -263,8 +268,9 @@ func (m *Sandboxes) lease(w wall, p *Policy, pids int, tenant string) (*Lease, e
 		l.nproc = pids
 	}
 	// Runs that share a sandbox are kept apart by Landlock, and each is killed
-	// by its control group. An overlay is of one run.
-	if p.Overlay != nil || w.mechanism != Namespaces || g.Kill != launch.KillCgroup || !g.Pids || landlockABI() < abiScopes {
+	// by its control group. An overlay is of one run. A run with a proxy has a
+	// network of its own, so that the proxy knows which run a connection is of.
+	if p.Overlay != nil || p.proxied() || w.mechanism != Namespaces || g.Kill != launch.KillCgroup || !g.Pids || landlockABI() < abiScopes {
 		in, err := w.enclose(p)
 		l.in = in
 		return l, err
@@ -335,6 +341,10 @@ func (m *Sandboxes) drop(s *shared) {
 	s.close()
 }
 
+// Network returns the way of the run to the network; nil if it is not by a proxy. The
+// caller of [Sandboxes.Start] must attach to it.
+func (l *Lease) Network() *Network { return l.network }
+
 // Fork starts the program of the run, in place of [syscall.ForkExec].
 func (l *Lease) Fork(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 	return l.in.fork(path, argv, attr, l.nproc)
@@ -386,6 +396,9 @@ func (l *Lease) Release() {
 		return
 	}
 	l.released = true
+	if l.network != nil {
+		_, _ = l.network.Close()
+	}
 	if l.shared == nil {
 		l.in.close()
 		return

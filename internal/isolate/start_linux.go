@@ -44,6 +44,13 @@ func (m *Sandboxes) Start(spec *spool.Spec, pids int, c *launch.Command) (*Lease
 		}
 		return nil, &spool.StartError{Reason: engine.StartOther, Err: fmt.Errorf("isolate the run: %w", err)}
 	}
+	if gateway := lease.in.gateway(); gateway != nil {
+		if lease.network, err = newNetwork(gateway, lease.policy, spec.Isolation.AskHosts); err != nil {
+			lease.Release()
+			return nil, &spool.StartError{Reason: engine.StartInvalid, Err: err}
+		}
+		c.Env = lease.network.withProxy(c.Env, lease.policy.Rules)
+	}
 	c.Fork, c.Kill = lease.Fork, lease.Kill
 	if !spec.Isolation.HostTmp {
 		c.Env = withTempDir(c.Env, lease.TempDir(), spec.Isolation.Writable)

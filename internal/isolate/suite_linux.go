@@ -82,7 +82,7 @@ func (m *Sandboxes) attempt(ctx context.Context, r *rig, profile Profile) (Resul
 	}
 	defer lease.Release()
 	result.Mechanism = lease.Isolation().Mechanism
-	o := runOptions{fork: lease.Fork, kill: lease.Kill}
+	o := runOptions{fork: lease.Fork, kill: lease.Kill, gateway: lease.in.gateway()}
 	if m.launcher.Guarantees().Pids {
 		o.pids = rigProcesses
 	}

@@ -134,6 +134,9 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 		return nil, err
 	}
 	s.lease, s.isolation = lease, e.sandboxes.Report(&spec, lease)
+	if lease != nil && lease.Network() != nil {
+		s.attachNetwork(lease.Network(), spec.Isolation.AskHosts)
+	}
 	e.mu.Lock()
 	e.sessions[s] = struct{}{}
 	closed := e.closed

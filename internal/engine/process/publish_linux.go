@@ -59,7 +59,7 @@ func (p *pump) flush() { p.meter.Flush(p.append) }
 // appendNotices appends the notices of other goroutines.
 func (p *pump) appendNotices() {
 	for _, n := range p.requests.notices {
-		p.notice(n.Code, n.Text)
+		p.event(spool.KindNotice, n)
 	}
 	p.requests.notices = nil
 }

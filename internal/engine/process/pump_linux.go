@@ -66,6 +66,7 @@ type pump struct {
 	nextCount     time.Time // when to look at it
 	countInterval time.Duration
 	forcedClose   bool
+	networkEnded  bool
 }
 
 // newPump takes over the output descriptors in f.
@@ -139,6 +140,7 @@ func (p *pump) run() {
 			break
 		}
 	}
+	p.endNetwork()
 	p.close()
 	p.s.input.close()
 	p.s.finish(p.outcome)
@@ -249,6 +251,9 @@ func (p *pump) handleExit() (all bool) {
 	status, err := p.s.tree.Reap()
 	p.s.input.close()
 	p.exited = true
+	if p.open == 0 {
+		p.endNetwork()
+	}
 	p.requests = p.s.takeRequests()
 	p.appendNotices()
 	if err != nil {

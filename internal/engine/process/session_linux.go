@@ -28,6 +28,8 @@ type session struct {
 
 	lease     *isolate.Lease   // nil if the process is not isolated
 	isolation *spool.Isolation // what it is kept from; nil without a request
+	network   *isolate.Network // its proxy; nil without one
+	hostAsks  *hostAsks        // its asks about hosts; nil if it does not ask
 
 	reactor reactor.Reactor // the pump's; a request wakes it
 	done    chan struct{}   // closed after the last append
@@ -61,6 +63,10 @@ func (s *session) Takes(in spool.Input) error {
 	switch in.Kind {
 	case spool.InputStdin, spool.InputEOF:
 		return s.input.checkOpen()
+	case spool.InputAnswer:
+		if s.hostAsks != nil {
+			return nil
+		}
 	}
 	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
 }
@@ -72,6 +78,10 @@ func (s *session) Send(ctx context.Context, in spool.Input) error {
 		return s.input.write(ctx, in.Bytes)
 	case spool.InputEOF:
 		return s.input.sendEOF(ctx)
+	case spool.InputAnswer:
+		if s.hostAsks != nil {
+			return s.hostAsks.answer(in)
+		}
 	}
 	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
 }

@@ -9,6 +9,7 @@ import (
 func (p *pump) handleTimers() {
 	p.requests = p.s.takeRequests()
 	p.appendNotices()
+	p.appendAsks()
 	now := time.Now()
 	l := &p.s.limits
 	switch {
