@@ -63,6 +63,7 @@ func (s *session) handleExit() {
 		s.lastOutcome = nil
 		s.waitErr = err
 	}
+	s.endNetwork(p)
 	s.afterExit(p, stack)
 	p.release()
 	p.closeFiles()

@@ -38,6 +38,9 @@ func (e *Engine) isolate(l *launchSpec, spec *spool.Spec, bounds *spool.Limits) 
 		l.isolation = e.sandboxes.Report(spec, nil)
 		return nil
 	}
+	if spec.Isolation.AskHosts {
+		return invalid(errors.New("an interpreter cannot ask about hosts: name them all"))
+	}
 	if l.cfg.Fork != "" {
 		return invalid(errors.New("a fork of a live run cannot be isolated: start an isolated run"))
 	}
@@ -94,3 +97,24 @@ func (l *launchSpec) keeps(has *spool.Isolation) error {
 
 // Isolation implements [engine.Isolated].
 func (s *session) Isolation() *spool.Isolation { return s.isolation }
+
+// attachNetwork has the log tell of the hosts that an interpreter connects to.
+func (s *session) attachNetwork(p *interpreter) {
+	if p.lease == nil || p.lease.Network() == nil {
+		return
+	}
+	p.lease.Network().Attach(func(n spool.Notice) {
+		_, _ = s.out.Append(spool.Event{Kind: spool.KindNotice, Data: encode(n)}) // after an error the run ends
+	}, nil)
+}
+
+// endNetwork ends the connections of an interpreter that has exited, and has the log
+// tell what they carried.
+func (s *session) endNetwork(p *interpreter) {
+	if p.lease == nil || p.lease.Network() == nil {
+		return
+	}
+	if n, ok := p.lease.Network().Close(); ok {
+		s.notice(n)
+	}
+}

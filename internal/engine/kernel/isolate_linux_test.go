@@ -3,6 +3,9 @@ package kernel
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -173,4 +176,29 @@ func TestIsolationOfInterpretersIsRefused(t *testing.T) {
 		t.Errorf("fork of an isolated run: %v", err)
 	}
 	refused(cfg, spool.Isolation{Profile: "read-only"}, engine.StartInvalid, "cannot be isolated")
+}
+
+// An interpreter with net-allow reaches the hosts that are named, and the log tells of
+// them.
+func TestIsolatedInterpreterWithNetwork(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
+	defer server.Close()
+	e := open(t)
+	r := startIsolated(t, e, python.KernelConfig{}, isolated(t, spool.Isolation{Profile: "net-allow", Hosts: []string{server.Listener.Addr().String()}}))
+	r.ok("import urllib.request, urllib.error")
+	r.want("urllib.request.urlopen('"+server.URL+"').read()", "b'hello'")
+	if res := r.run("urllib.request.urlopen('http://example.org/')"); res.exception.Name != "HTTPError" {
+		t.Errorf("another host: %+v", res)
+	}
+	r.control(spool.Control{Op: spool.ControlKill})
+	r.Wait()
+	notices := r.log.Notices(t)
+	for code, want := range map[string]int{isolate.NoticeHost: 2, isolate.NoticeTraffic: 1} {
+		if n := strings.Count(strings.Join(notices, " "), code); n != want {
+			t.Errorf("%d notices %s: %q", n, code, notices)
+		}
+	}
+	if _, err := tryStart(t, e, python.KernelConfig{Interpreter: testPython(t)}, isolated(t, spool.Isolation{Profile: "net-allow", AskHosts: true})); err == nil || !strings.Contains(err.Error(), "cannot ask about hosts") {
+		t.Errorf("asks: %v", err)
+	}
 }

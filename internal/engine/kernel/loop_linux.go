@@ -69,6 +69,7 @@ func (s *session) adopt(p *interpreter) error {
 	s.python = [2]string{p.executable, p.version}
 	s.mu.Unlock()
 	s.engine.guardGroup(p.tree.Group())
+	s.attachNetwork(p)
 	return nil
 }
 
