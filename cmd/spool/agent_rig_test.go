@@ -25,7 +25,7 @@ import (
 
 // turnTime bounds one turn of a real agent: opencode takes ten seconds on a
 // busy machine to start.
-const turnTime = 5 * time.Minute
+const turnTime = 8 * time.Minute
 
 // rig is an agent with a scripted model, in a home and a directory of its own.
 type rig struct {

@@ -121,11 +121,9 @@ func TestAgentInterrupted(t *testing.T) {
 		if s.done.StoppedWith == "" {
 			t.Errorf("nothing says what was needed\n%s", s)
 		}
-		if w.config.Mode == agent.ModeDuplex {
-			r.waitFor(func() bool { return !alive(t, shell) }) // the agent ends it in its own time
-		} else if alive(t, shell) {
-			t.Errorf("the command still runs after %s\n%s", s.done.StoppedWith, s)
-		}
+		// Of a duplex agent it ends in the agent's own time; of the others it was
+		// killed, which takes a moment on a busy machine.
+		r.waitFor(func() bool { return !alive(t, shell) })
 		if len(s.begun) > len(s.actions) {
 			t.Errorf("%d actions began and %d ended\n%s", len(s.begun), len(s.actions), s)
 		}
