@@ -1,8 +1,10 @@
 package client_test
 
 import (
+	"cmp"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
@@ -15,8 +17,11 @@ func TestMain(m *testing.M) {
 	os.Exit(leaktest.Code(servertest.Main(m)))
 }
 
+// dial connects. On a busy machine a server may need more time for its start than
+// the defaults allow.
 func dial(t *testing.T, url string, o client.Options) *client.Client {
 	t.Helper()
+	o.Reconnect, o.Dial = cmp.Or(o.Reconnect, 5*time.Minute), cmp.Or(o.Dial, time.Minute)
 	c, err := client.Dial(t.Context(), url, o)
 	if err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 var _ spool.Remover = (*Backend)(nil)
 
 // sealTime is how long the keeper may take to complete the files of a run that
-// has ended.
-const sealTime = 5 * time.Second
+// has ended, also on a busy machine.
+const sealTime = 30 * time.Second
 
 // Remove implements [spool.Remover]. It deletes the files itself, and then has
 // the keepers drop the runs from memory.

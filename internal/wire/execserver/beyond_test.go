@@ -141,6 +141,7 @@ func TestEventsAreSentInOrder(t *testing.T) {
 }
 
 func TestReadServesAllOutputInPages(t *testing.T) {
+	t.Parallel()
 	url, h := newServer(t, execserver.Options{})
 	c := dialRaw(t, url)
 	c.initialize(t)
@@ -273,6 +274,7 @@ func TestTerminateOvertakesABlockedWrite(t *testing.T) {
 }
 
 func TestPipelinedRequestsWhileOutputFlows(t *testing.T) {
+	t.Parallel()
 	url, _ := newServer(t, execserver.Options{})
 	c := dialRaw(t, url)
 	c.initialize(t)
@@ -394,6 +396,7 @@ func TestNoDelay(t *testing.T) {
 }
 
 func TestLargeAnswersAreFragmented(t *testing.T) {
+	t.Parallel()
 	url, _ := newServer(t, execserver.Options{})
 	file := filepath.Join(t.TempDir(), "large")
 	content := bytes.Repeat([]byte("0123456789abcde\n"), 13<<20/16)

@@ -146,6 +146,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 // TestNoRoomMeansShortAnswers leaves no shared room at all: reads and follows
 // of a client that reads still give everything, in small pieces.
 func TestNoRoomMeansShortAnswers(t *testing.T) {
+	t.Parallel()
 	url, _ := newServer(t, execserver.Options{Limits: execserver.Limits{UnreadTotal: 1}})
 	p, _ := session(t, url)
 	const size = 3 << 20
@@ -464,6 +465,7 @@ func TestMessagesThatNeverEnd(t *testing.T) {
 // that a process does not read. A large request of another client waits for
 // room; a small one and a kill do not.
 func TestRequestsOfAllConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
 	const limit, chunk = 4 << 20, 1 << 20 // a chunk takes 4/3 of it as base64, in a buffer of 2 MiB
 	s := execserver.New(execserver.Options{Backend: newHost(t), Limits: execserver.Limits{Received: limit, Handshake: time.Hour}})
 	s.SetWaits(0, 0, time.Hour)
@@ -516,6 +518,7 @@ func TestRequestsOfAllConnectionsAreBounded(t *testing.T) {
 // hold, for a process that does not read. The server stops reading the
 // connection.
 func TestBytesOfRequestsPerConnection(t *testing.T) {
+	t.Parallel()
 	const chunk, message = 3 << 20, 4 << 20 // base64
 	s := execserver.New(execserver.Options{Backend: newHost(t), Limits: execserver.Limits{Received: 1 << 30, Handshake: time.Hour}})
 	s.SetWaits(0, 0, time.Hour)

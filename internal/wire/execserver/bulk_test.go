@@ -42,9 +42,10 @@ func newHost(tb testing.TB) *host.Host {
 }
 
 // serveBackend serves a backend until the test ends. On a busy machine a client
-// may need more time than the default limits allow.
+// may need more time than the defaults allow.
 func serveBackend(tb testing.TB, o execserver.Options) (url string) {
 	tb.Helper()
+	o.Detached, o.Closed = cmp.Or(o.Detached, time.Hour), cmp.Or(o.Closed, time.Hour)
 	o.Limits.Handshake = cmp.Or(o.Limits.Handshake, time.Hour)
 	o.Limits.Stalled = cmp.Or(o.Limits.Stalled, time.Hour)
 	s := execserver.New(o)

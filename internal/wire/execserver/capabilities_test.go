@@ -28,6 +28,7 @@ func TestSystemSkills(t *testing.T) {
 }
 
 func TestCapabilityLimits(t *testing.T) {
+	t.Parallel()
 	const skill = "---\nname: a\ndescription: d\n---\n"
 	t.Run("capabilities", func(t *testing.T) {
 		files := make(map[string]string)

@@ -61,6 +61,7 @@ const patience = time.Minute
 // $D is the URI of an empty directory, $P its path, $SESSION the last session
 // that init or an answer named.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no dialogues: %v", err)

@@ -78,6 +78,7 @@ func TestHTTPEndpoints(t *testing.T) {
 
 // TestMessageLimits sends messages at a limit and just above it.
 func TestMessageLimits(t *testing.T) {
+	t.Parallel()
 	nested := func(depth int) string {
 		// The message and its params are two levels.
 		return `{"id":1,"method":"x","params":[` + strings.Repeat("[", depth-2) + strings.Repeat("]", depth-2) + "]}"
