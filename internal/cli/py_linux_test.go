@@ -259,7 +259,7 @@ func TestBoxPrompt(t *testing.T) {
 			c.typed("1/0\r")
 			c.see("ZeroDivisionError")
 			c.prompt()
-			if style, ok := c.emu.styleOf("ZeroDivisionError"); !ok || style != "1;31" {
+			if style, ok := c.styleOf("ZeroDivisionError"); !ok || style != "1;31" {
 				t.Errorf("the style of the exception is %q", style)
 			}
 			c.typed("\x04")
@@ -374,7 +374,7 @@ func TestPromptColours(t *testing.T) {
 	c.typed("def f(x): return len('text') + 12 # why")
 	c.screenEnds(">>> def f(x): return len('text') + 12 # why")
 	for word, want := range map[string]string{"def": "1;34", "return": "1;34", "(x): ": "", "'text'": "32", "len": "36", "12": "35", "# why": "2;37"} {
-		if style, ok := c.emu.styleOf(word); !ok || style != want {
+		if style, ok := c.styleOf(word); !ok || style != want {
 			t.Errorf("the style of %q is %q, want %q", word, style, want)
 		}
 	}
@@ -382,7 +382,7 @@ func TestPromptColours(t *testing.T) {
 	c.see("ZeroDivisionError")
 	c.prompt()
 	for word, want := range map[string]string{"%time": "33", "File": "36", "ZeroDivisionError": "1;31"} {
-		if style, ok := c.emu.styleOf(word); !ok || style != want {
+		if style, ok := c.styleOf(word); !ok || style != want {
 			t.Errorf("the style of %q is %q, want %q", word, style, want)
 		}
 	}
@@ -472,7 +472,7 @@ func TestPromptOutputAbove(t *testing.T) {
 	if err := pty.Setsize(c.keys, &pty.Winsize{Rows: 10, Cols: 20}); err != nil {
 		t.Fatal(err)
 	}
-	c.emu.columns = 20
+	c.emu.Resize(10, 20)
 	c.screenEnds(">>> if True:", "...     print('a' +", " 'b')")
 	c.typed("\r")
 	c.screenEnds(" 'b')", "...     ")

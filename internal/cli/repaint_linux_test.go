@@ -8,8 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/creack/pty"
 
 	"github.com/spool-run/spool/internal/screen"
 	"github.com/spool-run/spool/internal/skiptest"
@@ -272,4 +275,67 @@ func TestLostServer(t *testing.T) {
 	if strings.Contains(c.shown, "spool: ") {
 		t.Errorf("more is shown: %q", c.shown)
 	}
+}
+
+// BenchmarkLateAttach measures the time from the start of "spool attach" until the
+// screen of a run with 100 MB of terminal output is there.
+func BenchmarkLateAttach(b *testing.B) {
+	state := b.TempDir()
+	environment := append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "TERM=xterm")
+	spool := func(args ...string) string {
+		cmd := exec.Command("spool", args...)
+		cmd.Env = environment
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			b.Fatalf("spool %v: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	// Full redraws and changes between them, as of a program that shows progress.
+	const program = `awk 'BEGIN {
+  line = sprintf("%90s", ""); gsub(/ /, "x", line)
+  while (bytes < 100 * 1024 * 1024) {
+    printf "\033[H\033[2J"
+    for (i = 0; i < 400; i++) { printf "\033[%d;1H\033[3%dm%s\033[m", i % 28 + 1, i % 8, line; bytes += 105 }
+  }
+  printf "\033[30;1Hready"
+}'; read -r _`
+	spool("run", "--detach", "--tty", "--name", "late", "--output-limit", "1G", "--", "sh", "-c", program)
+	b.Cleanup(func() { spool("kill", "--now", "late") })
+	for !strings.HasSuffix(spool("logs", "--tail", "1", "late"), "ready") {
+		time.Sleep(100 * time.Millisecond)
+	}
+	var used time.Duration
+	attached := 0
+	for b.Loop() {
+		keys, tty, err := pty.Open()
+		if err != nil {
+			b.Fatal(err)
+		}
+		cmd := exec.Command("spool", "attach", "late")
+		cmd.Env = environment
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		if err := cmd.Start(); err != nil {
+			b.Fatal(err)
+		}
+		tty.Close()
+		var shown []byte
+		for !strings.Contains(string(shown), "ready") {
+			buf := make([]byte, 64<<10)
+			n, err := keys.Read(buf)
+			if err != nil {
+				b.Fatalf("the terminal ended after %q: %v", shown, err)
+			}
+			shown = append(shown, buf[:n]...)
+		}
+		b.StopTimer()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		keys.Close()
+		used += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		attached++
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(used.Milliseconds())/float64(attached), "cpu-ms/op") // of the command, on a busy machine too
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +15,8 @@ import (
 	"github.com/creack/pty"
 	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/screen"
 )
 
 // terminal is a spool command on a terminal, with a simulated user.
@@ -23,11 +26,11 @@ type terminal struct {
 	screen *os.File // the command's side
 	before unix.Termios
 	cmd    *exec.Cmd
-	output chan []byte // output of the command
-	shown  string      // output that see has not matched yet
-	drawn  int         // how much of shown until wrote to a screen
-	all    string      // output so far
-	emu    *emulator   // what the user sees
+	output chan []byte    // output of the command
+	shown  string         // output that see has not matched yet
+	drawn  int            // how much of shown until wrote to a screen
+	all    string         // output so far
+	emu    *screen.Screen // what the user sees
 }
 
 func typeIn(t *testing.T, state string, args ...string) *terminal {
@@ -38,15 +41,15 @@ func typeIn(t *testing.T, state string, args ...string) *terminal {
 // typeInDir is typeIn in a working directory; empty means that of the test.
 func typeInDir(t *testing.T, dir, state string, args ...string) *terminal {
 	t.Helper()
-	keys, screen, err := pty.Open()
+	keys, tty, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { keys.Close(); screen.Close() })
+	t.Cleanup(func() { keys.Close(); tty.Close() })
 	if err := pty.Setsize(keys, &pty.Winsize{Rows: 30, Cols: 100}); err != nil {
 		t.Fatal(err)
 	}
-	c := &terminal{t: t, keys: keys, screen: screen, output: make(chan []byte), emu: newEmulator(100, 30)}
+	c := &terminal{t: t, keys: keys, screen: tty, output: make(chan []byte), emu: screen.New(30, 100)}
 	c.before = c.settings()
 	c.cmd = exec.Command(cmp.Or(os.Getenv("TEST_SPOOL"), "spool"), args...)
 	c.cmd.Dir = dir
@@ -62,7 +65,7 @@ func typeInDir(t *testing.T, dir, state string, args ...string) *terminal {
 			c.cmd.Env = append(c.cmd.Env, name+"="+os.Getenv("TEST_"+name))
 		}
 	}
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = screen, screen, screen
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = tty, tty, tty
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -151,27 +154,37 @@ func (c *terminal) screenEnds(lines ...string) {
 		want[i] = strings.TrimRight(line, " ")
 	}
 	for {
-		last := c.emu.row + len(lines) - 1 - row
-		if first := last - len(lines) + 1; first >= 0 && last < c.emu.rows && c.emu.column == column {
-			equal := true
-			for i := range lines {
-				equal = equal && c.emu.line(first+i) == want[i]
-			}
-			for below := last + 1; below < c.emu.rows; below++ {
-				equal = equal && c.emu.line(below) == ""
-			}
-			if equal {
-				return
-			}
+		shown := c.emu.Rows()
+		atRow, atColumn, _ := c.emu.Cursor()
+		last := atRow + len(lines) - 1 - row
+		if first := last - len(lines) + 1; first >= 0 && last < len(shown) && atColumn == column &&
+			slices.Equal(shown[first:last+1], want) && strings.Join(shown[last+1:], "") == "" {
+			return
 		}
 		select {
 		case b := <-c.output:
 			c.received(b)
 		case <-timeout:
 			c.t.Fatalf("the screen does not end with %q (cursor in line %d, column %d), but is, with the cursor in %d, %d:\n%s",
-				want, row, column, c.emu.row, c.emu.column, c.emu)
+				want, row, column, atRow, atColumn, strings.Join(shown, "\n"))
 		}
 	}
+}
+
+// styleOf returns the parameters of the style of the last occurrence of a word on
+// the screen, and whether the word is there in one style.
+func (c *terminal) styleOf(word string) (style string, ok bool) {
+	rows, cols := c.emu.Size()
+	painted := string(c.emu.Paint(rows, cols))
+	at := strings.LastIndex(painted, word)
+	if at < 0 {
+		return "", false
+	}
+	styles := regexp.MustCompile(`\x1b\[0;?([0-9;:]*)m`).FindAllStringSubmatch(painted[:at], -1)
+	if len(styles) == 0 {
+		return "", true
+	}
+	return styles[len(styles)-1][1], true
 }
 
 // sees reports whether the output contains text within a time, and drops the
@@ -468,19 +481,19 @@ func TestTerminalHangup(t *testing.T) {
 // gone: neither the end of input nor a failed write reaches it.
 func TestClosedTerminalKeepsRun(t *testing.T) {
 	state := t.TempDir()
-	keys, screen, err := pty.Open()
+	keys, tty, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("spool", "run", "--tty", "--name", "kept", "--", "sh", "-c",
 		`echo ready; while read line; do [ "$line" = bye ] && exit 4; done; exit 5`)
 	cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "TERM=xterm", "GORACE="+raceOptions)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = screen, screen, screen
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	screen.Close()
+	tty.Close()
 	shown, buf := "", make([]byte, 4096)
 	for !strings.Contains(shown, "ready") {
 		n, err := keys.Read(buf)
