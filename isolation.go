@@ -32,8 +32,9 @@ type Isolation struct {
 	//
 	// Empty means none.
 	Profile string `json:"profile,omitempty"`
-	// Writable are directories below which the run may write; relative ones
-	// are below the working directory. Empty means the working directory,
+	// Writable are directories below which the run may write, or files;
+	// relative ones are below the working directory. An agent adds where it
+	// keeps its configuration and sessions. Empty means the working directory,
 	// except for read-only, which has none.
 	Writable []string `json:"writable,omitempty"`
 	// Protected are paths below writable ones that stay read-only, such as

@@ -19,8 +19,10 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/agents"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/modeltest"
 	"github.com/spool-run/spool/internal/polltest"
+	"github.com/spool-run/spool/internal/skiptest"
 )
 
 // turnTime bounds one turn of a real agent: opencode takes ten seconds on a
@@ -37,6 +39,8 @@ type rig struct {
 	env    map[string]string
 	dir    string
 	ctx    context.Context
+
+	isolation *spool.Isolation // of every run; nil for none
 }
 
 // a way is an agent and how to talk to it.
@@ -120,8 +124,12 @@ func (r *rig) start(change func(*agent.Config)) *spool.Run {
 		r.t.Fatal(err)
 	}
 	run, err := spool.Start(r.ctx, r.host, spool.Spec{
-		Engine: agent.Engine, Cwd: r.dir, Env: maps.Clone(r.env), Config: data,
+		Engine: agent.Engine, Cwd: r.dir, Env: maps.Clone(r.env), Config: data, Isolation: r.isolation,
 	})
+	var refusal *isolate.Refusal
+	if errors.As(err, &refusal) {
+		skiptest.Missing(r.t, "%v", err)
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}

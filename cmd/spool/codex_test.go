@@ -7,11 +7,18 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool/internal/codextest"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/modeltest"
 	"github.com/spool-run/spool/internal/servertest"
 )
 
-func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
+// TestMain is also the main function of the processes of sandboxes.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == isolate.Role {
+		os.Exit(isolate.Work(os.Args[2:]))
+	}
+	os.Exit(servertest.Main(m))
+}
 
 // TestCodex has the real codex CLI use this spool as its remote environment.
 func TestCodex(t *testing.T) {

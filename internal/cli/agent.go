@@ -48,6 +48,8 @@ type agentOptions struct {
 	view    string
 	timeout time.Duration
 	budget  agent.Budget
+
+	isolation isolationFlags
 }
 
 // The values of --asks.
@@ -107,6 +109,11 @@ n denies, a allows for the session, s denies and ends the turn. Without a
 terminal they are denied. With --asks wait they stay open for other clients to
 answer until their deadline; with --asks deny they are denied.
 
+With --isolate the agent and everything it starts cannot do what the profile says,
+as with "spool run --isolate". Its own configuration and sessions stay writable;
+"spool inspect" shows the directories. Codex cannot make its own sandbox within
+another: add --sandbox danger-full-access.
+
 Ctrl-C interrupts the turn; the session can be resumed. A second Ctrl-C stops the
 run and everything it started.
 
@@ -118,6 +125,7 @@ is not installed; 130 if it was interrupted.`,
 		Example: `  spool agent codex "Make the tests pass."
   spool agent claude --model sonnet --policy policy.toml - <task.txt
   spool agent codex --resume 0f3k "And now the docs."
+  spool agent claude --isolate workspace-write --protect .git "Make the tests pass."
   spool agent opencode --json "What is this?" | jq .
   spool agent codex --view takopi --json "What is this?"
   spool agent acp "What is this?" -- gemini --acp`,
@@ -202,6 +210,7 @@ func (o *agentOptions) add(flags *pflag.FlagSet) {
 	flags.IntVar(&o.budget.Steps, "max-steps", 0, "limit of requests to the model")
 	flags.Int64Var(&o.budget.Tokens, "max-tokens", 0, "limit of tokens")
 	flags.Float64Var(&o.budget.CostUSD, "max-cost", 0, "limit of the cost in `dollars`")
+	o.isolation.add(flags)
 }
 
 func (a *app) agentPrompt(ctx context.Context, o *agentOptions, args []string) error {
@@ -273,6 +282,9 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 		if spec.Cwd, err = filepath.Abs(o.cwd); err != nil {
 			return spec, fmt.Errorf("find the working directory: %w", err)
 		}
+	}
+	if spec.Isolation, err = o.isolation.isolation(); err != nil {
+		return spec, err
 	}
 	c := agent.Config{
 		Agent: o.agent, Mode: agent.Mode(o.mode), Program: o.program, Command: o.command,

@@ -282,7 +282,12 @@ func sameIsolation(has, wants *spool.Isolation) bool {
 	if has == nil || wants == nil {
 		return has == nil && wants == nil
 	}
-	return has.Profile == wants.Profile && slices.Equal(has.Writable, wants.Writable) && slices.Equal(has.Protected, wants.Protected) &&
+	for _, path := range wants.Writable { // an engine may add what its program needs
+		if !slices.Contains(has.Writable, path) {
+			return false
+		}
+	}
+	return has.Profile == wants.Profile && slices.Equal(has.Protected, wants.Protected) &&
 		slices.Equal(has.Readable, wants.Readable) && slices.Equal(has.Hidden, wants.Hidden) && slices.Equal(has.Hosts, wants.Hosts)
 }
 

@@ -132,8 +132,8 @@ func (p *Policy) resolve() (err error) {
 		if p.Writable[i], err = filepath.EvalSymlinks(path); err != nil {
 			return fmt.Errorf("writable path: %w", err)
 		}
-		if fi, err := os.Stat(path); err == nil && !fi.IsDir() {
-			return fmt.Errorf("writable path %s: not a directory", path)
+		if fi, err := os.Stat(path); err == nil && !fi.IsDir() && !fi.Mode().IsRegular() {
+			return fmt.Errorf("writable path %s: neither a directory nor a file", path)
 		}
 		for _, dir := range []string{"/", "/proc", "/sys", "/dev"} {
 			if p.Writable[i] == dir {

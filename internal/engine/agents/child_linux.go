@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/internal/engine/agents/talk"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/tail"
 )
@@ -18,9 +19,10 @@ import (
 // osChild is a child that really runs.
 type osChild struct {
 	*feeder
-	tree *launch.Tree
-	out  *os.File
-	err  *os.File
+	tree  *launch.Tree
+	lease *isolate.Lease // nil if it is not isolated
+	out   *os.File
+	err   *os.File
 
 	chunks chan chunk
 	exits  chan talk.Exit
@@ -31,7 +33,7 @@ type osChild struct {
 }
 
 // startProcess starts a program with pipes on its three streams.
-func startProcess(l *launch.Launcher, c launch.Command, stdin []byte, open bool) (child, error) {
+func startProcess(l *launch.Launcher, c launch.Command, stdin []byte, open bool) (*osChild, error) {
 	ours, theirs, err := pipes()
 	if err != nil {
 		return nil, err
@@ -199,5 +201,8 @@ func (p *osChild) close() error {
 	}
 	p.wg.Wait()
 	p.tree.Release()
+	if p.lease != nil {
+		p.lease.Release()
+	}
 	return err
 }

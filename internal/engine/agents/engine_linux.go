@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/agents/sessions"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/environ"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/privatedir"
@@ -27,13 +29,21 @@ type Engine struct {
 	locks    *sessions.Locks
 	ledger   *sessions.Ledger
 
+	sandboxes *isolate.Sandboxes
+
 	mu       sync.Mutex
 	closed   bool
 	sessions map[*session]struct{}
 	loops    sync.WaitGroup // added to only while not closed
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ interface {
+	engine.Engine
+	engine.Isolator
+} = (*Engine)(nil)
+
+// Isolates implements [engine.Isolator].
+func (*Engine) Isolates() {}
 
 // New returns an engine. It must be closed, which ends whatever it started.
 func New(o Options) (*Engine, error) {
@@ -55,7 +65,7 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("prepare to start agents: %w", err)
 	}
-	return &Engine{opts: o, launcher: launcher, locks: locks, ledger: ledger, sessions: make(map[*session]struct{})}, nil
+	return &Engine{opts: o, launcher: launcher, locks: locks, ledger: ledger, sandboxes: isolate.New(launcher), sessions: make(map[*session]struct{})}, nil
 }
 
 // Start begins a conversation. The agent's process starts with the first
@@ -89,6 +99,9 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	}
 	if err := e.launcher.TryLimits(spec.Limits.MemoryBytes, spec.Limits.CPUs); err != nil {
 		return nil, &spool.StartError{Reason: engine.StartUnsupported, Hint: engine.NoLimitHint, Err: err}
+	}
+	if s.isolation, err = e.isolate(s, &spec, env); err != nil {
+		return nil, err
 	}
 	s.lock.locks, s.ledger = e.locks, e.ledger
 	s.spawn = func(c talk.Command) (child, error) { return e.spawn(c, &spec, env) }
@@ -137,10 +150,19 @@ func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string) (child, e
 	if pids == 0 && e.launcher.Guarantees().Pids {
 		pids = limits.DefaultPids
 	}
-	p, err := startProcess(e.launcher, launch.Command{Path: file, Argv: c.Argv, Env: env, Dir: spec.Cwd, Pids: pids, Memory: spec.Limits.MemoryBytes, CPUs: spec.Limits.CPUs}, c.Stdin, c.Open)
+	cmd := launch.Command{Path: file, Argv: c.Argv, Env: env, Dir: spec.Cwd, Pids: pids, Memory: spec.Limits.MemoryBytes, CPUs: spec.Limits.CPUs}
+	lease, err := e.sandboxes.Start(spec, cmp.Or(pids, limits.DefaultPids), &cmd)
 	if err != nil {
+		return nil, err
+	}
+	p, err := startProcess(e.launcher, cmd, c.Stdin, c.Open)
+	if err != nil {
+		if lease != nil {
+			lease.Release()
+		}
 		return nil, fmt.Errorf("start %s: %w", file, err)
 	}
+	p.lease = lease
 	return p, nil
 }
 
@@ -174,5 +196,6 @@ func (e *Engine) Close() error {
 		}
 	}
 	e.loops.Wait()
+	e.sandboxes.Close()
 	return e.launcher.Close()
 }

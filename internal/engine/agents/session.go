@@ -23,10 +23,12 @@ type session struct {
 	duplex bool
 	limits spool.Limits
 	cwd    string
-	spawn  func(talk.Command) (child, error)
-	ledger *sessions.Ledger // may be nil
-	turns  *turns.Queue[*prompt, string]
-	inbox  inbox
+	// isolation is what the run has; nil without a request.
+	isolation *spool.Isolation
+	spawn     func(talk.Command) (child, error)
+	ledger    *sessions.Ledger // may be nil
+	turns     *turns.Queue[*prompt, string]
+	inbox     inbox
 
 	run     talk.Run
 	between *talk.Turn // takes what the agent says between turns
@@ -50,6 +52,9 @@ type session struct {
 }
 
 var _ engine.Session = (*session)(nil)
+
+// Isolation implements [engine.Isolated].
+func (s *session) Isolation() *spool.Isolation { return s.isolation }
 
 // newSession returns a session whose loop has not begun.
 func newSession(c *agent.Config, a *talk.Agent, duplex bool, spec *spool.Spec, l spool.Limits, out engine.Sink) *session {

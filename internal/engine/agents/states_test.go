@@ -16,6 +16,7 @@ import (
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/leaktest"
 )
 
@@ -47,6 +48,9 @@ func init() {
 // TestMain fails if a goroutine is left, or if a complete run of the tests did
 // not take every transition of the table: such a line would be of no use.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == isolate.Role { // a process of a sandbox
+		os.Exit(isolate.Work(os.Args[2:]))
+	}
 	code := m.Run()
 	if code == 0 && complete() {
 		if missing := untaken(); len(missing) > 0 {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,12 +24,23 @@ func Agent() *talk.Agent {
 		Name: agent.Claude, Program: "claude", Install: "npm install -g @anthropic-ai/claude-code",
 		Signal: syscall.SIGINT,
 		Env:    map[string]string{"DISABLE_AUTOUPDATER": "1"},
+		State:  state,
 		Exec: func(s talk.Setup) (talk.Conversation, error) {
 			return &execMode{Setup: s, lines: lines{cwd: s.Cwd}}, nil
 		},
 		Duplex:       newDuplex,
 		Capabilities: []string{"interrupt", "ask"},
 	}
+}
+
+// state is where claude keeps its configuration and sessions: one directory, and
+// a file beside it unless the directory was chosen.
+func state(getenv func(string) string) []string {
+	list := []string{talk.Dir(getenv, "CLAUDE_CONFIG_DIR", ".claude")}
+	if home := getenv("HOME"); home != "" && getenv("CLAUDE_CONFIG_DIR") == "" {
+		list = append(list, filepath.Join(home, ".claude.json"))
+	}
+	return list
 }
 
 // defaultTools may be used in exec mode, which cannot ask.

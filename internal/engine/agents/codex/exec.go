@@ -21,6 +21,7 @@ func Agent() *talk.Agent {
 	return &talk.Agent{
 		Name: agent.Codex, Program: "codex", Install: "npm install -g @openai/codex",
 		Signal: syscall.SIGINT, Exclusive: true,
+		State: func(getenv func(string) string) []string { return []string{talk.Dir(getenv, "CODEX_HOME", ".codex")} },
 		Exec: func(s talk.Setup) (talk.Conversation, error) {
 			if bad := findExecOnlyFlag(s.Config.Extra); bad != "" {
 				return nil, fmt.Errorf("extra argument %q belongs to codex exec, which sets it itself: extra arguments stand before exec", bad)

@@ -4,6 +4,7 @@ package opencode
 import (
 	"cmp"
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -18,10 +19,22 @@ func Agent() *talk.Agent {
 	return &talk.Agent{
 		Name: agent.OpenCode, Program: "opencode", Install: "npm install -g opencode-ai",
 		Signal: syscall.SIGTERM, Quiet: true,
+		State: state,
 		Exec: func(s talk.Setup) (talk.Conversation, error) {
 			return &execMode{Setup: s, lines: lines{cwd: s.Cwd}}, nil
 		},
 	}
+}
+
+// state is where opencode keeps its configuration and sessions.
+func state(getenv func(string) string) []string {
+	var list []string
+	for _, d := range [][2]string{{"XDG_CONFIG_HOME", ".config"}, {"XDG_DATA_HOME", ".local/share"}, {"XDG_STATE_HOME", ".local/state"}, {"XDG_CACHE_HOME", ".cache"}} {
+		if dir := talk.Dir(getenv, d[0], d[1]); dir != "" {
+			list = append(list, filepath.Join(dir, "opencode"))
+		}
+	}
+	return list
 }
 
 // execMode is opencode run.

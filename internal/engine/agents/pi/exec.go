@@ -22,6 +22,9 @@ func Agent() *talk.Agent {
 		Name: agent.Pi, Program: "pi", Install: "npm install -g @earendil-works/pi-coding-agent",
 		Signal: syscall.SIGTERM,
 		Env:    map[string]string{"NO_COLOR": "1", "CI": "1"},
+		State: func(getenv func(string) string) []string {
+			return []string{talk.Dir(getenv, "PI_CODING_AGENT_DIR", ".pi/agent")}
+		},
 		Exec: func(s talk.Setup) (talk.Conversation, error) {
 			if s.Fork {
 				return nil, fmt.Errorf("pi does not fork sessions in this mode: %w", spool.ErrUnsupported)

@@ -27,6 +27,10 @@ type Agent struct {
 	Exclusive bool
 	// Env are variables that are set for it unless they have a value.
 	Env map[string]string
+	// State returns where the agent keeps its configuration and sessions, by
+	// the variables of its environment. It must be able to write there. Nil
+	// means that this is not known.
+	State func(getenv func(string) string) []string
 
 	// Exec returns the conversation of exec mode, which takes one prompt.
 	// Nil means that the agent has no exec mode.
