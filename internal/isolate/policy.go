@@ -92,8 +92,10 @@ func NewPolicy(i *spool.Isolation, cwd string) (*Policy, error) {
 	if !wants.Has(Proxied) && (len(i.Hosts) > 0 || len(i.DeniedHosts) > 0 || len(i.Secrets) > 0 || i.AskHosts) {
 		return nil, fmt.Errorf("hosts need the guarantee NP, which profile %s has not: use profile %s", profile, NetAllow)
 	}
-	if p.Rules, err = egress.ParseRules(i.Hosts, i.DeniedHosts); err != nil {
-		return nil, err
+	if wants.Has(Proxied) {
+		if p.Rules, err = egress.ParseRules(i.Hosts, i.DeniedHosts); err != nil {
+			return nil, err
+		}
 	}
 	if wants.Has(Proxied) && wants.Has(NoNetwork) {
 		return nil, errors.New("the guarantees N0 and NP exclude each other")

@@ -32,7 +32,7 @@ func TestPolicy(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.want.Cwd = "/w/d"
-			if diff := cmp.Diff(&tt.want, got); diff != "" {
+			if diff := cmp.Diff(&tt.want, got, cmp.AllowUnexported(isolate.Policy{})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -54,6 +54,11 @@ func TestPolicyErrors(t *testing.T) {
 		"is below no writable path":            {Profile: "no-network", Protected: []string{"/elsewhere/.git"}},
 		"it leads out of":                      {Profile: "no-network", Protected: []string{"../x"}},
 		"not a path":                           {Profile: "no-network", Writable: []string{""}},
+		"it is a URL":                          {Profile: "net-allow", Hosts: []string{"https://example.org"}},
+		"the port is not":                      {Profile: "net-allow", DeniedHosts: []string{"example.org:0"}},
+		"is not HOST:HEADER=FILE":              {Profile: "net-allow", Secrets: []string{"example.org"}},
+		"name the hosts":                       {Profile: "net-allow", Secrets: []string{"*:A=file"}},
+		"use profile net-allow":                {Profile: "no-network", AskHosts: true},
 	} {
 		if _, err := isolate.NewPolicy(&in, "/w"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want %q", in, err, want)
