@@ -521,7 +521,7 @@ func write(file, text string) error {
 }
 
 // sweepTime limits how long removing groups waits for their processes to end.
-const sweepTime = 20 * time.Second
+const sweepTime = 30 * time.Second
 
 // sweepGroups kills every process in an owner's groups and removes the groups.
 func sweepGroups(tree, pids string) (killed int, err error) {

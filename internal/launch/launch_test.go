@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/internal/leaktest"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/skiptest"
 )
 
@@ -187,9 +188,11 @@ func TestSweepOwner(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p, err := readProc(n); err == nil && !p.dead() {
-				t.Error("the escaped process is alive")
-			}
+			// A process leaves its control group a moment before it has ended.
+			polltest.Until(t, "without the escaped process", func() bool {
+				p, err := readProc(n)
+				return err != nil || p.dead()
+			})
 			if left, _ := filepath.Glob("/sys/fs/cgroup/*/spool/" + l.Owner()); len(left) > 0 {
 				t.Errorf("control groups are left: %v", left)
 			}
@@ -255,10 +258,14 @@ func TestGroupWithProcessesIsNotReused(t *testing.T) {
 
 func TestLauncherHammer(t *testing.T) {
 	each(t, func(t *testing.T, l *Launcher) {
+		starts := 15
+		if l.walk != nil { // a kill reads all of /proc several times
+			starts = 4
+		}
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				for i := range 15 {
+				for i := range starts {
 					tree, err := l.Start(sh("sleep 1000 & exit 0"))
 					if err != nil {
 						t.Error(err)

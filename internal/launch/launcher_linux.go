@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -296,27 +297,30 @@ func SweepOwner(owner string) (killed int, err error) {
 }
 
 // sweepMarked kills the processes with the owner's mark, repeatedly, because
-// they may be forking.
+// they may be forking, until all have ended.
 func sweepMarked(owner string) (killed int, err error) {
 	self := os.Getpid()
-	for range 100 {
+	found := make(map[int]uint64) // start times by pid
+	for deadline := time.Now().Add(sweepTime); ; time.Sleep(time.Millisecond) {
 		table, err := procs()
 		if err != nil {
-			return killed, fmt.Errorf("read /proc: %w", err)
+			return len(found), fmt.Errorf("read /proc: %w", err)
 		}
-		found := 0
+		live := 0
 		for pid, p := range table {
 			if pid == self || p.dead() || !strings.HasPrefix(markOf(pid), owner+".") {
 				continue
 			}
 			if signalProc(p, unix.SIGKILL) {
-				found++
+				found[pid] = p.start
+				live++
 			}
 		}
-		if found == 0 {
-			return killed, nil
+		if live == 0 {
+			return len(found), nil
 		}
-		killed += found
+		if time.Now().After(deadline) {
+			return len(found), fmt.Errorf("sweep owner %s: %d processes are left", owner, live)
+		}
 	}
-	return killed, fmt.Errorf("sweep owner %s: processes keep appearing", owner)
 }

@@ -126,7 +126,7 @@ func marked(env []string, mark string) []string {
 // was executed with, or "" if it is unset or unreadable. A process that executes a
 // program at that moment seems to have no environment; it is read again.
 func markOf(pid int) string {
-	empty := 0
+	wait := execTime
 	for range execReads {
 		b, err := readEnviron(pid)
 		if err != nil {
@@ -141,11 +141,10 @@ func markOf(pid int) string {
 			return "" // a thread of the kernel or a zombie, or without a mark
 		}
 		if !executing(pid) {
-			if empty++; empty == emptyReads {
-				return ""
-			}
+			return ""
 		}
-		time.Sleep(execTime)
+		time.Sleep(wait)
+		wait = min(2*wait, maxExecTime)
 	}
 	return ""
 }
@@ -172,16 +171,17 @@ func readEnviron(pid int) ([]byte, error) {
 	}
 }
 
-// How often an environment is read again: of a process that executes a program,
-// and to be sure that it is empty, because its bounds are set one after the other.
+// How often and after which time the environment of a process that executes a
+// program is read again: for 2 s, because a busy machine may stop the process there.
 const (
-	execReads  = 1000
-	emptyReads = 3
-	execTime   = 100 * time.Microsecond
+	execReads   = 1000
+	execTime    = 100 * time.Microsecond
+	maxExecTime = 2 * time.Millisecond
 )
 
 // executing reports whether a process whose environment was read as empty was
-// about to execute a program, or has done so since.
+// about to execute a program, or has done so since. The kernel sets the bounds of
+// the environment one after the other, and those of the program's code last.
 func executing(pid int) bool {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -191,6 +191,6 @@ func executing(pid int) bool {
 	if len(f) < 49 {
 		return false
 	}
-	start, end := f[47], f[48] // of the environment in memory; 0 until it is there
-	return end == "0" || start != end
+	code, start, end := f[23], f[47], f[48] // start of the code, bounds of the environment
+	return code == "0" || end == "0" || start != end
 }

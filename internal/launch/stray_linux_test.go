@@ -35,7 +35,7 @@ func outside(t *testing.T) string {
 // waitEnd waits until the process of a pidfd has ended.
 func waitEnd(pidfd int) error {
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 5000)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 60_000)
 		switch {
 		case err == unix.EINTR:
 		case err == nil && n == 0:
