@@ -49,8 +49,9 @@ var _ interface {
 func (*Engine) Isolates() {}
 
 const (
-	// forceCloseAfter is how long after a kill the streams may stay open.
-	forceCloseAfter = 2 * time.Second
+	// forceCloseAfter is how long after a kill the streams may stay open. A process
+	// of a busy machine takes seconds to end.
+	forceCloseAfter = 10 * time.Second
 	// killTime bounds the wait for a kill of the whole tree.
 	killTime = 30 * time.Second
 )

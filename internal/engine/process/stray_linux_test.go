@@ -36,7 +36,7 @@ func TestKillOfMovedProcess(t *testing.T) {
 	if got := enginetest.Wait(t, s); got.Signal != "SIGKILL" {
 		t.Errorf("outcome is %v", got)
 	}
-	polltest.Until(t, "dead", func() bool { return len(alive(pids)) == 0 })
+	wantEnded(t, pids)
 	if dump := log.Dump(t); !strings.Contains(dump, "2 processes had left the control group; killed by their pidfds") {
 		t.Errorf("the log does not say what was needed:\n%s", dump)
 	}
