@@ -30,6 +30,22 @@ func readProc(pid int) (proc, error) {
 	return parseStat(b)
 }
 
+// Exiting reports whether the main thread of a process is exiting or has exited. Its
+// descriptors may be closed before its exit can be waited for.
+func Exiting(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return true
+	}
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(f) < 7 {
+		return false
+	}
+	const exiting = 0x4 // PF_EXITING of the kernel
+	flags, err := strconv.ParseUint(f[6], 10, 64)
+	return err == nil && flags&exiting != 0
+}
+
 var errStat = errors.New("malformed stat")
 
 // parseStat parses a stat file. The command name in it is free text, so fields
@@ -144,7 +160,7 @@ func markOf(pid int) string {
 			return ""
 		}
 		time.Sleep(wait)
-		wait = min(2*wait, maxExecTime)
+		wait = min(2*wait, longExecTime)
 	}
 	return ""
 }
@@ -174,9 +190,9 @@ func readEnviron(pid int) ([]byte, error) {
 // How often and after which time the environment of a process that executes a
 // program is read again: for 2 s, because a busy machine may stop the process there.
 const (
-	execReads   = 1000
-	execTime    = 100 * time.Microsecond
-	maxExecTime = 2 * time.Millisecond
+	execReads    = 1000
+	execTime     = 100 * time.Microsecond
+	longExecTime = 2 * time.Millisecond
 )
 
 // executing reports whether a process whose environment was read as empty was

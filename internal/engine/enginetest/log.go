@@ -21,7 +21,7 @@ import (
 )
 
 // Patience is how long the helpers wait for something that should happen.
-const Patience = 30 * time.Second
+const Patience = 2 * time.Minute
 
 // Log is a sink that keeps everything in memory and can be followed.
 type Log struct {
@@ -140,7 +140,11 @@ func (l *Log) Dump(t testing.TB) string {
 		if len(text) > 200 {
 			text = text[:200]
 		}
-		fmt.Fprintf(&b, "%d %s %s %q %s\n", e.Seq, e.Kind, e.Stream, text, e.Data)
+		data := e.Data
+		if len(data) > 2000 {
+			data = data[:2000]
+		}
+		fmt.Fprintf(&b, "%d %s %s %q %s\n", e.Seq, e.Kind, e.Stream, text, data)
 	}
 	return b.String()
 }

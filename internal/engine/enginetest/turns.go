@@ -33,7 +33,7 @@ var turnCases = []testCase{
 
 // grace is what interrupts of these tests grant: enough for a turn that listens
 // on a busy machine.
-const grace = 5 * time.Second
+const grace = 30 * time.Second
 
 // talk is a run with turns and the host's part of it.
 type talk struct {

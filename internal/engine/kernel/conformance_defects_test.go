@@ -77,7 +77,7 @@ var plainly = config(func(c *python.KernelConfig) { c.Zygote = python.ZygoteOff 
 
 func cleanShutdown(t *testing.T, l lab) {
 	for range 6 {
-		s := l.start(t)
+		s := l.start(t, slowly)
 		s.ok("x = 1")
 		if err := s.run.Stop(s.ctx); err != nil {
 			t.Fatal(err)

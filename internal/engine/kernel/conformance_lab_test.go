@@ -21,12 +21,13 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/python"
 )
 
 // settleIn bounds every wait of a test: nothing may wait for ever.
-const settleIn = 60 * time.Second
+const settleIn = 3 * time.Minute
 
 // lab is where the tests of one interpreter run: a backend with kernels.
 type lab struct {
@@ -140,7 +141,7 @@ func (l lab) tryStart(t *testing.T, options ...option) (*session, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), settleIn)
 	t.Cleanup(cancel)
 	spec := spool.Spec{Engine: python.EngineKernel, Cwd: t.TempDir()}
-	cfg := python.KernelConfig{Interpreter: l.interpreter}
+	cfg := python.KernelConfig{Interpreter: l.interpreter, StartTimeoutMs: settleIn.Milliseconds()}
 	for _, o := range append(slices.Clone(l.options), options...) {
 		o(&spec, &cfg)
 	}
@@ -181,6 +182,13 @@ func spec(f func(*spool.Spec)) option {
 
 // hasty is a schedule that a test can wait for.
 var hasty = config(func(c *python.KernelConfig) { c.AgainMs, c.TerminateMs, c.KillMs = 100, 200, 300 })
+
+// patient is a schedule for cells that need only an interrupt, however busy the
+// machine is.
+var patient = config(func(c *python.KernelConfig) { c.TerminateMs = settleIn.Milliseconds() })
+
+// slowly grants the end of a run as much time as a busy machine needs.
+var slowly = spec(func(s *spool.Spec) { s.Limits.Grace = settleIn })
 
 var asking = config(func(c *python.KernelConfig) { c.Input = python.InputAsk })
 
@@ -270,6 +278,13 @@ func (s *session) asked(turn *spool.Turn) (spool.Seq, spool.Ask) {
 	}
 	s.t.Fatal("nothing was asked")
 	return 0, spool.Ask{}
+}
+
+// queued waits until so many cells wait in the engine: a cell that was sent reaches
+// it later.
+func (s *session) queued(n int) {
+	s.t.Helper()
+	polltest.Until(s.t, fmt.Sprintf("%d cells that wait", n), func() bool { return details(s.t, s).Queued == n })
 }
 
 // notices returns the codes of the notices of the run so far.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func TestStatusOfAKernel(t *testing.T) {
 	if err := mkfifo(fifo); err != nil {
 		t.Fatal(err)
 	}
-	s := one(t, config(func(c *python.KernelConfig) { c.CellTimeoutMs = 60_000 }))
+	s := one(t, config(func(c *python.KernelConfig) { c.CellTimeoutMs, c.StartTimeoutMs = 60_000, 0 }))
 	s.alive("import sys; [sys.executable, sys.version.split()[0]]", fmt.Sprintf("['%s', '%s']", details(t, s).Interpreter, details(t, s).Version))
 	d := details(t, s)
 	var c python.KernelConfig
@@ -69,6 +70,7 @@ func TestStatusOfAKernel(t *testing.T) {
 	first := s.begin(spool.Cell{Code: fmt.Sprintf("print('ready', flush=True)\nopen(%q).read()", fifo)})
 	second, third := s.begin(spool.Cell{Code: "2"}), s.begin(spool.Cell{Code: "3"})
 	s.see(first, "ready")
+	s.queued(2)
 	if d := details(t, s); d.Turn != first.Seq() || d.Queued != 2 {
 		t.Errorf("a busy kernel: %+v", d)
 	}
@@ -166,17 +168,32 @@ func TestOutputEventsAreText(t *testing.T) {
 		}
 	}
 	// The halves of a character that is written in two parts are one event.
-	c = s.ok("import os, time\nos.write(1, b'a\\xf0\\x9f'); time.sleep(0.01); os.write(1, b'\\x98\\x80b')")
-	c.wantOutput("a😀b", spool.Stdout)
+	for apart := time.Minute; apart >= kernel.PartialWait; { // until they are written within the time
+		c = s.ok("import os, time\nbegun = time.monotonic(); os.write(1, b'a\\xf0\\x9f'); time.sleep(0.01); os.write(1, b'\\x98\\x80b'); time.monotonic() - begun")
+		c.wantOutput("a😀b", spool.Stdout)
+		seconds, err := strconv.ParseFloat(c.result(), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		apart = time.Duration(seconds * float64(time.Second))
+	}
 	for _, e := range c.events {
 		if e.Kind == spool.KindOutput && !utf8.Valid(e.Bytes) {
 			t.Errorf("event %d is %q", e.Seq, e.Bytes)
 		}
 	}
 	// What is no text is there, and in order, also if nothing follows it.
-	c = s.ok("os.write(1, b'x\\xf0\\x9f'); os.write(2, b'err'); time.sleep(0.2); os.write(1, b'\\xff\\xf0')")
-	c.wantOutput("x\xf0\x9ferr\xff\xf0")
-	turn := s.begin(spool.Cell{Code: "os.write(1, b'\\xe2\\x82'); input()"})
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := mkfifo(fifo); err != nil {
+		t.Fatal(err)
+	}
+	turn := s.begin(spool.Cell{Code: fmt.Sprintf("os.write(1, b'x\\xf0\\x9f'); os.write(2, b'err'); open(%q).read(); os.write(1, b'\\xff\\xf0')", fifo)})
+	s.see(turn, "x\xf0\x9ferr")
+	if err := os.WriteFile(fifo, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.await(turn).want(spool.TurnOK).wantOutput("x\xf0\x9ferr\xff\xf0")
+	turn = s.begin(spool.Cell{Code: "os.write(1, b'\\xe2\\x82'); input()"})
 	s.see(turn, "\xe2\x82")
 	s.await(turn)
 }

@@ -29,9 +29,10 @@ type Engine struct {
 	null     int
 	// lifePipe is a pipe without data: when this process dies its end
 	// closes, and the system kills every interpreter that has the other.
-	lifePipe [2]int
-	starting chan struct{}  // holds one element per start
-	blocking reactor.Budget // of the loops
+	lifePipe    [2]int
+	starting    chan struct{}  // holds one element per start
+	blocking    reactor.Budget // of the loops
+	reapTimeout time.Duration  // from a kill of an interpreter to giving it up
 
 	sandboxes *isolate.Sandboxes
 
@@ -57,7 +58,7 @@ func (*Engine) Isolates() {}
 const maxStarting = 16
 
 // closeTimeout bounds how long Close waits for runs to end.
-const closeTimeout = 10 * time.Second
+const closeTimeout = 30 * time.Second
 
 // New returns an engine. The caller must close it, which kills its interpreters.
 func New(o Options) (*Engine, error) {
@@ -66,7 +67,7 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("prepare to start interpreters: %w", err)
 	}
 	e := &Engine{
-		opts: o, launcher: launcher, null: -1, lifePipe: [2]int{-1, -1},
+		opts: o, launcher: launcher, null: -1, lifePipe: [2]int{-1, -1}, reapTimeout: reapTimeout,
 		starting: make(chan struct{}, maxStarting), sandboxes: isolate.New(launcher),
 		sessions: make(map[*session]struct{}), byID: make(map[spool.RunID]*session),
 		zygotes: make(map[string]*zygote), resolvedCandidates: make(map[string]candidate),

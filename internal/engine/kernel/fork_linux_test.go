@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/python"
 )
 
@@ -135,9 +136,8 @@ func TestForkKeepsNoFilesOpen(t *testing.T) {
 	for range 4 {
 		cycle()
 	}
-	if after := count(); after > before+4 { // a spare may come and go
-		t.Errorf("%d descriptors, %d before", after, before)
-	}
+	// A spare may come and go.
+	polltest.Until(t, fmt.Sprintf("at most 4 descriptors more than %d", before), func() bool { return count() <= before+4 })
 }
 
 // A copy that does not become one is ended in time, and so is a run that does
@@ -148,7 +148,7 @@ func TestForkThatHangsIsEnded(t *testing.T) {
 	steps := python.KernelConfig{Zygote: python.ZygoteOff, AgainMs: 50, TerminateMs: 50, KillMs: 50}
 	fork := func(id spool.RunID, why string) {
 		t.Helper()
-		r, err := tryStart(t, e, python.KernelConfig{Fork: id, StartTimeoutMs: 500})
+		r, err := tryStart(t, e, python.KernelConfig{Fork: id, StartTimeoutMs: 2000})
 		if err == nil {
 			t.Fatalf("there is a copy, process %d", r.Pid())
 		}
@@ -165,16 +165,17 @@ func TestForkThatHangsIsEnded(t *testing.T) {
 	r := start(t, e, steps, spool.Spec{ID: "after", Env: map[string]string{name: value}})
 	r.ok(hang("after_in_child", "lambda: hang and time.sleep(1e6)"))
 	fork("after", "the copy was killed: the interpreter did not become ready in time")
-	if list := marked(t, mark); !slices.Equal(list, []string{strconv.Itoa(r.Pid())}) {
-		t.Errorf("processes %v, of which only %d should live", list, r.Pid())
-	}
+	// Nobody is told when the copy, which was killed, is gone.
+	polltest.Until(t, fmt.Sprintf("process %d alone", r.Pid()), func() bool {
+		return slices.Equal(marked(t, mark), []string{strconv.Itoa(r.Pid())})
+	})
 	r.want("kept", "True")
 	r.ok("hang = False")
 	copied := start(t, e, python.KernelConfig{Fork: "after"})
 	copied.want("kept", "True")
 
 	// What hangs in the run itself is interrupted, and the state is kept.
-	r = start(t, e, steps, spool.Spec{ID: "before"})
+	r = start(t, e, python.KernelConfig{Zygote: python.ZygoteOff, KillMs: enginetest.Patience.Milliseconds()}, spool.Spec{ID: "before"})
 	r.ok(hang("before", "lambda: hang and time.sleep(1e6)"))
 	pid := r.Pid()
 	fork("before", "the interpreter did not fork in time")

@@ -36,10 +36,16 @@ type testRun struct {
 	log *enginetest.Log
 }
 
+// startTimeoutMs is enough for an interpreter to start on a busy machine.
+const startTimeoutMs = 120_000
+
 func start(t testing.TB, e *Engine, cfg python.KernelConfig, spec ...spool.Spec) *testRun {
 	t.Helper()
 	if cfg.Interpreter == "" {
 		cfg.Interpreter = testPython(t)
+	}
+	if cfg.StartTimeoutMs == 0 {
+		cfg.StartTimeoutMs = startTimeoutMs
 	}
 	r, err := tryStart(t, e, cfg, spec...)
 	if err != nil {

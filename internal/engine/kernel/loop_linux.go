@@ -49,8 +49,8 @@ type stream struct {
 	partialAt time.Time // since when it waits
 }
 
-// partialWait is how long the beginning of a character waits for its rest.
-const partialWait = 50 * time.Millisecond
+// PartialWait is how long the beginning of a character waits for its rest.
+const PartialWait = 50 * time.Millisecond
 
 // adopt makes a ready interpreter that of this run.
 func (s *session) adopt(p *interpreter) error {
@@ -175,7 +175,7 @@ func (s *session) read(i int) int {
 
 // flushPartial publishes the beginnings of characters whose rest does not come:
 // before a message of the interpreter, at the end of a stream and of a turn, and
-// after partialWait.
+// after PartialWait.
 func (s *session) flushPartial() {
 	for i := range s.streams {
 		s.flushPartialOf(&s.streams[i])

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/turns"
+	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/python"
 )
 
@@ -120,12 +121,19 @@ func (s *session) readMessages(exiting bool) {
 // control socket: one that exits closes the socket first.
 const unreachableGrace = 200 * time.Millisecond
 
-// killUnreachable kills an interpreter that has closed the control socket.
+// killUnreachable kills an interpreter that has closed the control socket, unless
+// it is exiting, which takes longer on a busy machine.
 func (s *session) killUnreachable(now time.Time) {
-	if p := s.interp; p != nil && !p.unreachable && !p.ctlClosed.IsZero() && now.Sub(p.ctlClosed) >= unreachableGrace {
-		p.unreachable = true
-		s.killInterpreter()
+	p := s.interp
+	if p == nil || p.unreachable || p.ctlClosed.IsZero() || now.Sub(p.ctlClosed) < unreachableGrace {
+		return
 	}
+	if launch.Exiting(p.tree.Pid()) {
+		p.ctlClosed = now
+		return
+	}
+	p.unreachable = true
+	s.killInterpreter()
 }
 
 func (s *session) handleMessage(m dict) {

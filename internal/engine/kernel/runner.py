@@ -106,11 +106,11 @@ def _queued(fd, request):
 
 def _order(other):
     """Wait until the host took what is on the control channel and in the
-    other pipe: up to a second, which is enough for a host on a busy machine.
+    other pipe: up to 5 s, which is enough for a host on a busy machine.
     A host that does not read is no reason to stop: after one such wait the next
     ones are short."""
     pause = 0.00002
-    for _ in range(14 if S.unread else 205):
+    for _ in range(14 if S.unread else 1260):
         if not (_queued(S.ctl, _OUTQ) or other >= 0 and _queued(other, _FIONREAD)):
             S.unread = False
             return

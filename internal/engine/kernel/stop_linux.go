@@ -178,8 +178,9 @@ func (c *cell) nextStep() time.Time {
 	return time.Time{}
 }
 
-// reapTimeout limits how long a killed interpreter may take to exit.
-const reapTimeout = 2 * time.Second
+// reapTimeout limits how long a killed interpreter may take to exit. A large one
+// takes seconds on a busy machine.
+const reapTimeout = 10 * time.Second
 
 // restart replaces the interpreter by a new one.
 func (s *session) restart(op spool.ControlOp) {
@@ -255,7 +256,7 @@ func (s *session) advanceShutdown(now time.Time) {
 	}
 	since := now.Sub(e.requested)
 	switch {
-	case e.step < stepGiveUp && since >= e.grace+reapTimeout:
+	case e.step < stepGiveUp && since >= e.grace+s.engine.reapTimeout:
 		e.step = stepGiveUp
 	case e.step < stepKill && since >= e.grace:
 		e.step = stepKill
@@ -266,7 +267,7 @@ func (s *session) advanceShutdown(now time.Time) {
 	}
 }
 
-func (e *shutdown) nextStep() time.Time {
+func (e *shutdown) nextStep(reapTimeout time.Duration) time.Time {
 	switch e.step {
 	case stepExitRequest:
 		return e.requested.Add(e.grace / 2)
@@ -284,13 +285,14 @@ func (s *session) handleTimers(now time.Time) {
 	if s.shutdown != nil {
 		return
 	}
-	if p := s.interp; p != nil && !p.killed.IsZero() && now.Sub(p.killed) >= reapTimeout {
+	if p := s.interp; p != nil && !p.killed.IsZero() && now.Sub(p.killed) >= s.engine.reapTimeout {
 		s.beginShutdown(now, 0)
 		s.shutdown.step = stepGiveUp
 		return
 	}
 	for i := range s.streams {
-		if st := &s.streams[i]; st.partials > 0 && now.Sub(st.partialAt) >= partialWait {
+		// The rest may have come in time, and wait to be read.
+		if st := &s.streams[i]; st.partials > 0 && now.Sub(st.partialAt) >= PartialWait && s.read(i) == 0 {
 			s.flushPartialOf(st)
 		}
 	}
@@ -327,7 +329,7 @@ func (s *session) nextTimer() time.Time {
 		}
 	}
 	if s.shutdown != nil {
-		sooner(s.shutdown.nextStep())
+		sooner(s.shutdown.nextStep(s.engine.reapTimeout))
 		return next
 	}
 	if p := s.interp; p != nil {
@@ -335,14 +337,14 @@ func (s *session) nextTimer() time.Time {
 			sooner(p.ctlClosed.Add(unreachableGrace))
 		}
 		if !p.killed.IsZero() {
-			sooner(p.killed.Add(reapTimeout))
+			sooner(p.killed.Add(s.engine.reapTimeout))
 		}
 		sooner(s.forkDeadline())
 		sooner(s.inspectionDeadline())
 	}
 	for i := range s.streams {
 		if st := &s.streams[i]; st.partials > 0 {
-			sooner(st.partialAt.Add(partialWait))
+			sooner(st.partialAt.Add(PartialWait))
 		}
 	}
 	sooner(s.turns.Deadline())

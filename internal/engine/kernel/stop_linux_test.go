@@ -85,7 +85,7 @@ func TestInterruptRightAfterTheCell(t *testing.T) {
 func TestSecondInterruptReachesTheMainThread(t *testing.T) {
 	t.Parallel()
 	e := open(t)
-	r := start(t, e, python.KernelConfig{AgainMs: 1000, TerminateMs: time.Hour.Milliseconds()})
+	r := start(t, e, python.KernelConfig{AgainMs: 3000, TerminateMs: time.Hour.Milliseconds()})
 	r.ok(`
 import threading, time
 stop = threading.Event()
@@ -156,7 +156,8 @@ func TestInterpreterThatCannotBeKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := tryStart(t, e, python.KernelConfig{Zygote: python.ZygoteOff, AgainMs: 10, TerminateMs: 20, KillMs: 30})
+	e.reapTimeout = time.Second
+	r, err := tryStart(t, e, python.KernelConfig{Zygote: python.ZygoteOff, StartTimeoutMs: startTimeoutMs, AgainMs: 10, TerminateMs: 20, KillMs: 30})
 	if err != nil {
 		t.Fatal(err)
 	}
