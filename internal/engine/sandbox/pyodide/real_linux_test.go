@@ -132,7 +132,7 @@ print(os.urandom(8).hex(), random.random(), uuid.uuid4(), secrets.token_hex(8))`
 func TestInterruptAtAnyPoint(t *testing.T) {
 	c := open(t, real(t), nil)
 	prints(t, c, "x = 1", "")
-	for _, code := range []string{"while True: pass", "import time\ntime.sleep(1000)"} {
+	for _, code := range []string{"while True: pass", "time.sleep(1000)"} {
 		h := newHost()
 		go func() {
 			<-h.wrote
@@ -140,7 +140,7 @@ func TestInterruptAtAnyPoint(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		r, err := c.Run(testContext(t), guest.Script{Code: "print('up')\n" + code}, h)
+		r, err := c.Run(testContext(t), guest.Script{Code: "import time\nprint('up')\n" + code}, h) // no interrupt while it imports
 		if err != nil || r.Lost || r.Exception == nil || r.Exception.Name != "KeyboardInterrupt" {
 			t.Errorf("%s: %+v, %v", code, r, err)
 		}

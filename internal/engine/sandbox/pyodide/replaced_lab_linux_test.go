@@ -42,7 +42,7 @@ func newLab(t *testing.T, module string) *lab {
 func newLabOf(t *testing.T, dist string) *lab {
 	t.Helper()
 	cache := t.TempDir()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	h, err := host.Open(host.Options{Engines: map[string]host.NewEngine{
 		python.EngineSandbox: func(string) (engine.Engine, error) {
 			return sandbox.New(sandbox.Options{

@@ -54,7 +54,8 @@ func reportsMetrics(t *testing.T) {
 			t.Fatalf("metrics %+v", m)
 		}
 		// Loading the distribution takes long here, and no package is loaded.
-		if *m[1].InterpreterMs < slowLoad.Milliseconds() || *m[1].PackageLoadMs != 0 || *m[1].PackageCount != 0 {
+		// A timer of Node may be a millisecond early.
+		if *m[1].InterpreterMs < slowLoad.Milliseconds()-5 || *m[1].PackageLoadMs != 0 || *m[1].PackageCount != 0 {
 			t.Errorf("the interpreter took %d ms to load, %d packages %d ms", *m[1].InterpreterMs, *m[1].PackageCount, *m[1].PackageLoadMs)
 		}
 		return m[0]

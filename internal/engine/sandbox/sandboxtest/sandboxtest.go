@@ -71,7 +71,7 @@ type test struct {
 
 // patience bounds a whole test, which takes seconds; the first use of a back
 // end on a busy machine, more.
-const patience = 3 * time.Minute
+const patience = 6 * time.Minute
 
 // lab is a host with the engine.
 type lab struct {

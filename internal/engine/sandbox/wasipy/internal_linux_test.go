@@ -291,7 +291,7 @@ func TestWorkerStartFailure(t *testing.T) {
 	b, pl := testPool(t, 1)
 	pl.cfg.Worker = func(...string) *exec.Cmd { return BuiltWorker("no such verb", "") }
 	c := openTest(t, b)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if res, err := c.Run(ctx, guest.Script{Code: "1"}, quietHost{}); err == nil || !strings.Contains(err.Error(), "unknown verb") {
 		t.Errorf("%+v %v", res, err)

@@ -112,6 +112,9 @@ func memory() *vfs.Tree {
 	return fsys
 }
 
+// patience bounds the wait for a script, which takes longer on a busy machine.
+const patience = 5 * time.Minute
+
 // host is a host that keeps what a script does.
 type host struct {
 	mu      sync.Mutex
@@ -188,7 +191,7 @@ func (h *host) stderr() string { h.mu.Lock(); defer h.mu.Unlock(); return h.err.
 // await waits until the output holds a text.
 func (h *host) await(t testing.TB, text string) {
 	t.Helper()
-	limit := time.After(time.Minute)
+	limit := time.After(patience)
 	for !strings.Contains(h.stdout(), text) {
 		select {
 		case <-h.wrote:
@@ -207,7 +210,7 @@ func run(t testing.TB, c guest.Context, code string) (guest.Result, *host) {
 
 func runWith(t testing.TB, c guest.Context, code string, h *host) guest.Result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	res, err := c.Run(ctx, guest.Script{Code: code}, h)
 	if err != nil {

@@ -257,7 +257,7 @@ func TestEntropyClocksAndSleepAreRealAfterRestore(t *testing.T) {
 		if _, err := fmt.Sscanf(h.stdout(), "%f %s", &now, &rest); err != nil {
 			t.Fatalf("%q %q: %v", h.stdout(), h.stderr(), err)
 		}
-		if d := time.Since(time.UnixMicro(int64(now * 1e6))); d < 0 || d > 30*time.Second {
+		if d := time.Since(time.UnixMicro(int64(now * 1e6))); d < 0 || d > patience {
 			t.Errorf("its clock is off by %v", d)
 		}
 		if !strings.HasSuffix(h.stdout(), " True True True\n") {
@@ -343,7 +343,7 @@ func TestHundredConcurrentContextsAreIsolated(t *testing.T) {
 				h.stdin = make(chan []byte, 1)
 				h.stdin <- fmt.Appendf(nil, "secret %d\n", n)
 				close(h.stdin)
-				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
 				defer cancel()
 				res, err := c.Run(ctx, guest.Script{Code: "x = input()\nopen('file', 'x').write(x)\n"}, h)
 				if err != nil || res.ExitCode != 0 {
