@@ -107,7 +107,7 @@ func (p *osChild) stderr() string           { return p.said.String() }
 
 // killTime is how long a kill may wait for its effect. The system does not tell
 // when the last process of a tree is gone.
-const killTime = 2 * time.Second
+const killTime = 10 * time.Second
 
 // kill ends the whole tree, and returns when it is gone: when a turn is done,
 // no process of it runs.

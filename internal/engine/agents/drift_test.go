@@ -48,10 +48,13 @@ func decoded[T any](t *testing.T, list []spool.Event, kind spool.Kind) []T {
 	return got
 }
 
-// alive reports whether a process is, and is no zombie.
+// alive reports whether a process that should have ended is there and no zombie. It
+// waits: a process leaves its control group a moment before it has ended.
 func alive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && syscall.Kill(pid, 0) == nil && !strings.Contains(string(stat), ") Z ")
+	return !polltest.Holds(func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || syscall.Kill(pid, 0) != nil || strings.Contains(string(stat), ") Z ")
+	})
 }
 
 // pidIn waits for a file with a process id.

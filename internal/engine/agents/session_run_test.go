@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
@@ -82,7 +81,7 @@ echo end %[1]s >> %[2]s/diary
 
 func (p *paced) waitBegan() {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), enginetest.Patience)
 	defer cancel()
 	if err := p.began.Wait(ctx); err != nil {
 		p.t.Fatalf("wait for the agent to begin: %v", err)
@@ -196,7 +195,7 @@ while [ $i -lt 2000 ]; do
 	i=$((i+1))
 done
 echo > %s`, strings.Repeat("x", 1000), drained.Path))
-				ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), enginetest.Patience)
 				defer cancel()
 				if err := drained.Wait(ctx); err != nil {
 					t.Fatalf("wait until it was read: %v", err)

@@ -132,14 +132,14 @@ func TestLimits(t *testing.T) {
 		}
 	})
 	t.Run("wall", func(t *testing.T) {
-		r, err := tryConverse(t, newEngine(t), quick(fakeCLI(t, ignoring("HUP"))), spool.Limits{Wall: time.Second})
+		r, err := tryConverse(t, newEngine(t), quick(fakeCLI(t, ignoring("HUP"))), spool.Limits{Wall: 3 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if d := r.done(r.say("go")); d.Outcome != spool.TurnTimeout || d.EndedBy != "wall" {
 			t.Errorf("done is %+v", d)
 		}
-		if o := enginetest.Wait(t, r.s); o.Kind != spool.Exited || o.Reason != "the run took longer than 1s" {
+		if o := enginetest.Wait(t, r.s); o.Kind != spool.Exited || o.Reason != "the run took longer than 3s" {
 			t.Errorf("outcome is %v", o)
 		}
 	})
@@ -174,9 +174,10 @@ func TestLimits(t *testing.T) {
 		}
 	})
 	t.Run("output_is_life", func(t *testing.T) {
-		c := quick(fakeCLI(t, printLines(codexThread)+`for i in 1 2 3 4 5 6; do sleep 0.3; echo '{"type":"error","message":"still here"}'; done
+		t.Parallel() // it waits most of its time
+		c := quick(fakeCLI(t, printLines(codexThread)+`for i in 1 2 3 4 5 6; do sleep 0.8; echo '{"type":"error","message":"still here"}'; done
 `+printLines(codexOver)))
-		c.Stall = agent.Stall{IdleMs: 1500}
+		c.Stall = agent.Stall{IdleMs: 4500}
 		r := converse(t, newEngine(t), c)
 		if d := r.done(r.say("go")); d.Outcome != spool.TurnOK {
 			t.Errorf("done is %+v", d)
