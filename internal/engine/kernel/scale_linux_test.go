@@ -190,7 +190,7 @@ func TestPreloadedKernelsAreSmall(t *testing.T) {
 		sum += pss(t, r.Pid())
 	}
 	t.Logf("%.1f MB each", float64(sum)/kernels/(1<<20))
-	if sum > kernels*8<<20 {
+	if sum > kernels*16<<20 { // without sharing, each has several times as much
 		t.Errorf("%d kernels with numpy and pandas have %d MB", kernels, sum>>20)
 	}
 }
