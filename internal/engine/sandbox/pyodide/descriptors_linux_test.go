@@ -3,9 +3,14 @@
 package pyodide
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
+
+// wakeUp is the small counter that a thread of Node writes to wake another of the
+// same process.
+var wakeUp = regexp.MustCompile(`^\d+:[0-9a-f]{2}00000000000000$`)
 
 // Interpreters share no descriptor through which one could tell another
 // anything, or disturb it: what one writes to all of its descriptors no other
@@ -53,7 +58,7 @@ print('written')
 				t.Errorf("pipe %s is shared", ino)
 			}
 		}
-		prints(t, reader, `
+		r, h := do(t, reader, `
 import js
 print(js.eval("""(() => {
   const fs = process.getBuiltinModule('fs'), got = [];
@@ -62,9 +67,18 @@ print(js.eval("""(() => {
     const b = Buffer.alloc(8);
     try { const n = fs.readSync(fd, b, 0, 8, null); if (n > 0) got.push(fd + ':' + b.toString('hex')); } catch {}
   }
-  return 'read [' + got.join(' ') + ']';
+  return 'read ' + got.join(' ');
 })()"""))
-`, "read []\n")
+`)
+		found, ok := strings.CutPrefix(h.stdout(), "read ")
+		if !ok || r.ExitCode != 0 {
+			t.Errorf("stdout %q, stderr %q, %+v", h.stdout(), h.stderr(), r)
+		}
+		for got := range strings.FieldsSeq(found) {
+			if !wakeUp.MatchString(got) {
+				t.Errorf("it read %s", got)
+			}
+		}
 		prints(t, reader, "import asyncio\nasync def f():\n    await asyncio.sleep(0.01)\n    print('awake')\nasyncio.run(f())", "awake\n")
 	}
 	prints(t, writer, "print('works')", "works\n")
