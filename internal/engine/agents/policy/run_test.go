@@ -130,7 +130,7 @@ func (s *scratch) run(t testing.TB, shell, line string) (tripped []string, chang
 	var out bytes.Buffer // Wait waits for background processes, which hold it
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = time.Minute // a process that is late would run beside the next line
-	_ = cmd.Run() // many lines have syntax errors
+	_ = cmd.Run()               // many lines have syntax errors
 	if ctx.Err() != nil {
 		t.Errorf("%s -c %q does not end", shell, line)
 	}
