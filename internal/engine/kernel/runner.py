@@ -1217,7 +1217,11 @@ def _begin_path(file, module):
     elif file:
         first = os.path.dirname(os.path.realpath(file))
     path = sys.path
-    if S.first is None or S.first == first or _type(path) is not list:
+    if _type(path) is not list or S.first == first:
+        return
+    if S.first is None:  # PYTHONSAFEPATH: only what was named
+        if module and file and path[:1] != [first]:
+            path.insert(0, first)
         return
     if first and path[:1] == [S.first]:
         del path[0]
