@@ -13,6 +13,7 @@ type isolationFlags struct {
 	profile   string
 	writable  []string
 	protected []string
+	readable  []string
 	hidden    []string
 	hosts     []string
 	denied    []string
@@ -28,6 +29,7 @@ func (f *isolationFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.profile, "isolate", "", "isolate the run: `profile` none, read-only, workspace-write, no-network, net-allow or strict")
 	flags.StringArrayVar(&f.writable, "writable", nil, "`directory` that an isolated run may write to (default: the working directory, none with read-only)")
 	flags.StringArrayVar(&f.protected, "protect", nil, "`path` below the writable directories that stays as it is, such as .git")
+	flags.StringArrayVar(&f.readable, "readable", nil, "`path` that a run with --isolate strict may read beside the system's programs and what is writable")
 	flags.StringArrayVar(&f.hidden, "hide", nil, "`path` that an isolated run can neither read nor write")
 	flags.StringArrayVar(&f.hosts, "allow-net", nil, "`host` that a run with --isolate net-allow may connect to, such as example.org, *.example.org or example.org:443")
 	flags.StringArrayVar(&f.denied, "deny-net", nil, "`host` that it may not connect to, although --allow-net names it")
@@ -45,7 +47,7 @@ func (f *isolationFlags) isolation() (*spool.Isolation, error) {
 			name string
 			set  bool
 		}{
-			{"writable", len(f.writable) > 0}, {"protect", len(f.protected) > 0}, {"hide", len(f.hidden) > 0}, {"allow-net", len(f.hosts) > 0},
+			{"writable", len(f.writable) > 0}, {"protect", len(f.protected) > 0}, {"readable", len(f.readable) > 0}, {"hide", len(f.hidden) > 0}, {"allow-net", len(f.hosts) > 0},
 			{"deny-net", len(f.denied) > 0}, {"ask-net", f.ask}, {"net-secret", len(f.secrets) > 0},
 			{"guarantee", len(f.guarantee) > 0}, {"waive", len(f.waive) > 0}, {"isolate-with", f.mechanism != ""},
 		} {
@@ -55,7 +57,7 @@ func (f *isolationFlags) isolation() (*spool.Isolation, error) {
 		}
 		return nil, nil
 	}
-	return &spool.Isolation{Profile: f.profile, Writable: f.writable, Protected: f.protected, Hidden: f.hidden,
+	return &spool.Isolation{Profile: f.profile, Writable: f.writable, Protected: f.protected, Readable: f.readable, Hidden: f.hidden,
 		Hosts: f.hosts, DeniedHosts: f.denied, AskHosts: f.ask, Secrets: f.secrets, Guarantees: f.guarantee, Waive: f.waive, Mechanism: f.mechanism}, nil
 }
 

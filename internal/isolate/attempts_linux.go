@@ -32,6 +32,7 @@ type targets struct {
 	Victim    int    `json:"victim"` // a process of the same user
 	Secret    string `json:"secret"` // in its environment
 	Processes int    `json:"processes"`
+	Memory    int64  `json:"memory_bytes,omitempty"` // more than the limit; zero if neither memory nor processor time are limited
 }
 
 // attemptTimeout bounds one connection.
@@ -43,6 +44,9 @@ func attemptMain(arg string) int {
 	if arg == "wait" {
 		time.Sleep(time.Minute)
 		return 0
+	}
+	if n, err := strconv.ParseInt(arg, 10, 64); err == nil {
+		return hog(n)
 	}
 	var t targets
 	if err := json.Unmarshal([]byte(arg), &t); err != nil {
@@ -94,6 +98,10 @@ type attempt struct {
 func (t *targets) attempts() []attempt {
 	file := filepath.Join(t.Outside, "file")
 	list := []attempt{
+		{"read-outside", Reads, func() error { return read(file) }},
+		{"list-outside", Reads, func() error { _, err := os.ReadDir(t.Outside); return err }},
+		{"read-through-link", Reads, func() error { return t.readThrough("readlink", file) }},
+		{"read-through-root", Reads, func() error { return read("/proc/self/root" + file) }},
 		{"create-outside", Writes, func() error { return create(filepath.Join(t.Outside, "new")) }},
 		{"write-outside", Writes, func() error { return overwrite(file) }},
 		{"truncate-outside", Writes, func() error { return unix.Truncate(file, 0) }},
@@ -136,6 +144,9 @@ func (t *targets) attempts() []attempt {
 	}
 	if t.Processes > 0 {
 		list = append(list, attempt{"fork-bomb", Processes, func() error { return forkMany(4 * t.Processes) }})
+	}
+	if t.Memory > 0 {
+		list = append(list, attempt{"exceed-memory", Memory, t.exceedMemory}, attempt{"exceed-cpus", Processor, exceedCPUs})
 	}
 	return list
 }

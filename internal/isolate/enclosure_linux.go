@@ -52,7 +52,7 @@ func newFence(p *Policy) (_ *fence, err error) {
 	if abi < abiTruncate {
 		err = fmt.Errorf("the kernel has version %d of Landlock, and %d is needed", abi, abiTruncate)
 	} else {
-		f.rules, err = newRuleset(abi, append(writable, p.Writable...), nil)
+		f.rules, err = newRuleset(abi, append(writable, p.Writable...), p.reads("/proc"))
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(f.tmp))

@@ -46,15 +46,16 @@ var errMessage = fmt.Errorf("the description has more than %d bytes; name fewer 
 
 // layout is what the first process makes of its namespaces.
 type layout struct {
-	Own      bool     `json:"own"`      // become the user 0 of the namespaces
-	Network  bool     `json:"network"`  // the network is its own
-	Gate     bool     `json:"gate"`     // it has a listener for a proxy
-	Tmp      bool     `json:"tmp"`      // /tmp and /var/tmp are its own
-	Mounts   []mount  `json:"mounts"`   // in order: a directory before what is in it
-	Trees    int      `json:"trees"`    // descriptors of mounts that come with the message: the root first
-	Paths    []string `json:"paths"`    // where the trees are mounted
-	Landlock int      `json:"landlock"` // version; zero for none
-	View     bool     `json:"view"`     // the tree of the machine, but for one overlay
+	Own      bool     `json:"own"`                // become the user 0 of the namespaces
+	Network  bool     `json:"network"`            // the network is its own
+	Gate     bool     `json:"gate"`               // it has a listener for a proxy
+	Tmp      bool     `json:"tmp"`                // /tmp and /var/tmp are its own
+	Mounts   []mount  `json:"mounts"`             // in order: a directory before what is in it
+	Trees    int      `json:"trees"`              // descriptors of mounts that come with the message: the root first
+	Paths    []string `json:"paths"`              // where the trees are mounted
+	Landlock int      `json:"landlock"`           // version; zero for none
+	Readable []string `json:"readable,omitempty"` // all that can be read beside what is writable; nil for everything
+	View     bool     `json:"view"`               // the tree of the machine, but for one overlay
 
 	gate int // the listener for a proxy; -1 for none
 }
@@ -331,7 +332,7 @@ func (l *layout) build(trees []int) (*os.File, error) {
 			writable = append(writable, m.Path)
 		}
 	}
-	return newRuleset(l.Landlock, writable, nil)
+	return newRuleset(l.Landlock, writable, l.Readable)
 }
 
 // openTree opens a mount of its own of a path, without following a symbolic link

@@ -31,6 +31,7 @@ type Policy struct {
 	Rules     *egress.Rules // of the proxy; only meaningful with Proxied
 	Mechanism string        // the only one to use; empty for any
 	Cwd       string
+	Limited   Set      // of M and C: what the run has a limit of
 	Overlay   *Overlay // what is writable in place of its base; nil for none
 
 	secrets []secretFile

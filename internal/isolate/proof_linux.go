@@ -31,9 +31,6 @@ type proof struct {
 // proofTime bounds the test of a mechanism.
 const proofTime = time.Minute
 
-// notBuilt are guarantees that no mechanism of this version gives.
-var notBuilt = NewSet(Reads, Memory, Processor, Narrow)
-
 // wall is a mechanism in one of its variants.
 type wall struct {
 	mechanism string
@@ -62,6 +59,11 @@ func rigIsolation(w wall, profile Profile) *spool.Isolation {
 	if w.mechanism == Namespaces {
 		i.Protected = []string{".git", ".missing"}
 	}
+	if profile == Strict { // the program that makes the attempts
+		if exe, err := os.Executable(); err == nil {
+			i.Readable = []string{exe}
+		}
+	}
 	return i
 }
 
@@ -77,6 +79,9 @@ func prove(l *launch.Launcher, w wall) *proof {
 	most := Offline.Guarantees().With(Proxied)
 	if w.mechanism == Landlock {
 		most = NewSet(Writes, NoNetwork)
+	}
+	if most = most.With(Reads); l.TryLimits(rigMemory, rigCPUs) == nil {
+		most = most.With(Memory, Processor)
 	}
 	if p.Err == nil && len(most.Without(p.Has)) == 0 { // others may have failed by chance
 		writeProof(file, p)
@@ -95,7 +100,8 @@ func test(ctx context.Context, l *launch.Launcher, w wall) *proof {
 	defer r.close()
 	escaped := make(map[Guarantee]string)
 	held := make(map[Guarantee]bool)
-	for _, profile := range []Profile{Offline, NetAllow, WorkspaceWrite} { // without a network, with a proxy, and with the network of this machine
+	limits := l.TryLimits(rigMemory, rigCPUs)
+	for _, profile := range []Profile{Offline, NetAllow, WorkspaceWrite, Strict} { // without a network, with a proxy, with the network of this machine, and with all walls
 		if profile == NetAllow && w.mechanism != Namespaces {
 			escaped[Proxied] = "it has no network of its own"
 			continue
@@ -106,7 +112,7 @@ func test(ctx context.Context, l *launch.Launcher, w wall) *proof {
 			return p
 		}
 		for _, a := range list {
-			if a.Guarantee == NoNetwork && profile != Offline {
+			if a.Guarantee == NoNetwork && !profile.Guarantees().Has(NoNetwork) || a.Guarantee == Reads && profile != Strict {
 				continue
 			}
 			if a.Escaped {
@@ -119,6 +125,10 @@ func test(ctx context.Context, l *launch.Launcher, w wall) *proof {
 			escaped[Rootless] = "runs are root outside"
 		}
 	}
+	if limits != nil {
+		escaped[Memory], escaped[Processor] = limits.Error(), limits.Error()
+	}
+	escaped[Narrow] = narrow()
 	held[Survives] = true
 	if err := outlives(w); err != nil {
 		escaped[Survives] = err.Error()
@@ -130,8 +140,6 @@ func test(ctx context.Context, l *launch.Launcher, w wall) *proof {
 		switch why := escaped[g]; {
 		case why != "":
 			p.Why[g] = why
-		case notBuilt.Has(g):
-			p.Why[g] = "this version of Spool cannot give it"
 		case held[g]:
 			p.Has = append(p.Has, g)
 		}
@@ -157,7 +165,7 @@ func (r *rig) try(ctx context.Context, l *launch.Launcher, w wall, profile Profi
 	if !l.Guarantees().Pids {
 		pids, nproc = 0, rigProcesses
 	}
-	return r.run(ctx, l, runOptions{pids: pids, kill: e.kill, gateway: e.gateway(), fork: func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+	return r.run(ctx, l, runOptions{pids: pids, limited: profile == Strict && l.TryLimits(rigMemory, rigCPUs) == nil, kill: e.kill, gateway: e.gateway(), fork: func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return e.fork(path, argv, attr, nproc)
 	}})
 }

@@ -46,6 +46,10 @@ func TestAttemptsFail(t *testing.T) {
 				if w.subuid || os.Geteuid() != 0 {
 					want = want.With(Rootless)
 				}
+				want = want.With(Reads)
+				if l.TryLimits(rigMemory, rigCPUs) == nil {
+					want = want.With(Memory, Processor)
+				}
 				if lacks := want.Without(p.Has); len(lacks) > 0 {
 					t.Errorf("lacks %s: %v", lacks, p.Why)
 				}

@@ -35,6 +35,12 @@ type rig struct {
 // rigProcesses is the limit of processes in a rig.
 const rigProcesses = 64
 
+// rigMemory and rigCPUs are the limits of a rig that has them.
+const (
+	rigMemory = 256 << 20
+	rigCPUs   = 0.2
+)
+
 func newRig() (_ *rig, err error) {
 	r := &rig{}
 	defer func() {
@@ -170,6 +176,7 @@ type runOptions struct {
 	fork    forkFunc
 	kill    func()
 	pids    int          // limit of processes
+	limited bool         // memory and processor time are, too
 	wrapper string       // command of another program that isolates
 	exe     string       // path of this program, for the wrapper
 	gateway net.Listener // for a proxy, which allows one of the rig's addresses
@@ -189,6 +196,9 @@ func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list [
 		proxy.Serve(o.gateway)
 		t.Proxy = o.gateway.Addr().String()
 	}
+	if o.limited {
+		t.Memory = 2 * rigMemory
+	}
 	arg, err := json.Marshal(t)
 	if err != nil {
 		return nil, 0, err
@@ -205,6 +215,9 @@ func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list [
 	defer null.Close()
 	c := launch.Command{Path: self, Argv: []string{"spool", Role, "attempt", string(arg)}, Env: []string{}, Dir: r.targets.Workspace,
 		Files: []uintptr{null.Fd(), in.Fd(), in.Fd()}, Pids: o.pids, Fork: o.fork, Kill: o.kill}
+	if o.limited {
+		c.Memory, c.CPUs = rigMemory, rigCPUs
+	}
 	if o.wrapper != "" {
 		c.Path, c.Argv = "/bin/sh", []string{"sh", "-c", "exec " + o.wrapper + ` "$@"`, "sh", o.exe, Role, "attempt", string(arg)}
 		c.Env = append(os.Environ(), "WORKSPACE="+r.targets.Workspace)
@@ -233,6 +246,7 @@ func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list [
 		}
 	}
 	stop()
+	throttled := tree.Throttled() > 0
 	killErr := o.end(tree)
 	gone := out.SetReadDeadline(time.Now().Add(survivorTime)) == nil && allGone(out)
 	killErr = errors.Join(killErr, tree.Kill())
@@ -252,6 +266,11 @@ func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list [
 			if a.Guarantee == Writes && a.Escaped && a.Name != "sysctl" { // in a private directory
 				list[i].Escaped, list[i].Errno = false, "no effect"
 			}
+		}
+	}
+	for i, a := range list {
+		if a.Guarantee == Processor && throttled {
+			list[i].Escaped, list[i].Errno = false, "throttled"
 		}
 	}
 	daemon := &list[len(list)-1]

@@ -66,7 +66,7 @@ func newSandbox(p *Policy, subuid bool, landlock int) (_ *sandbox, err error) {
 	if err := s.writeMaps(subuid); err != nil {
 		return nil, err
 	}
-	l := &layout{Own: subuid, Network: own, Gate: p.proxied(), Tmp: !p.HostTmp, Landlock: landlock}
+	l := &layout{Own: subuid, Network: own, Gate: p.proxied(), Tmp: !p.HostTmp, Landlock: landlock, Readable: p.reads()}
 	if err := s.plan(p, l); err != nil {
 		return nil, err
 	}
@@ -180,6 +180,11 @@ func (s *sandbox) plan(p *Policy, l *layout) error {
 	kinds := make(map[string]string)
 	if Below("/tmp", p.Cwd) || Below("/var/tmp", p.Cwd) {
 		kinds[p.Cwd] = mountReadable
+	}
+	for _, path := range p.Readable {
+		if _, err := os.Lstat(path); err == nil && (Below("/tmp", path) || Below("/var/tmp", path)) {
+			kinds[path] = mountReadable
+		}
 	}
 	for _, path := range p.Writable {
 		kinds[path] = mountWritable

@@ -78,10 +78,16 @@ func (m *Sandboxes) Prepare(request *spool.Isolation, cwd string, pids int, tena
 }
 
 func (m *Sandboxes) prepare(request *spool.Isolation, cwd string, pids int, tenant string, o *Overlay) (*Lease, error) {
+	return m.prepareLimited(request, cwd, pids, tenant, o, nil)
+}
+
+// prepareLimited prepares a run that has the limits of M and C in limited.
+func (m *Sandboxes) prepareLimited(request *spool.Isolation, cwd string, pids int, tenant string, o *Overlay, limited Set) (*Lease, error) {
 	p, err := NewPolicy(request, cwd)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
 	}
+	p.Limited = limited
 	if err := p.resolve(); err != nil {
 		return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
 	}
@@ -168,6 +174,10 @@ func (w wall) has(p *Policy, proof *proof) Set {
 	if !p.proxied() {
 		has = has.Without(NewSet(Proxied))
 	}
+	if !p.Need.Has(Reads) {
+		has = has.Without(NewSet(Reads))
+	}
+	has = has.Without(NewSet(Memory, Processor).Without(p.Limited))
 	if w.mechanism == Landlock && len(p.Protected) == 0 && p.Profile.Guarantees().Has(Protects) {
 		has = has.With(Protects) // there is nothing to protect
 	}
@@ -183,24 +193,27 @@ func (w wall) missing(p *Policy, proof *proof) (Set, string) {
 		why = append(why, "it cannot hide a path below one that can be read")
 	}
 	for i, g := range missing {
-		text := w.why(g, proof)
+		text := w.why(g, p, proof)
 		same := []string{string(g)}
 		for _, other := range missing[i+1:] {
-			if w.why(other, proof) == text {
+			if w.why(other, p, proof) == text {
 				same = append(same, string(other))
 			}
 		}
-		if text != "" && !slices.ContainsFunc(missing[:i], func(earlier Guarantee) bool { return w.why(earlier, proof) == text }) {
+		if text != "" && !slices.ContainsFunc(missing[:i], func(earlier Guarantee) bool { return w.why(earlier, p, proof) == text }) {
 			why = append(why, fmt.Sprintf("%s: %s", strings.Join(same, ", "), text))
 		}
 	}
 	return missing, strings.Join(why, "; ")
 }
 
-// why says why the wall does not give a guarantee.
-func (w wall) why(g Guarantee, proof *proof) string {
-	if g == Protects && w.mechanism == Landlock {
+// why says why the wall does not give a guarantee to a run with the policy.
+func (w wall) why(g Guarantee, p *Policy, proof *proof) string {
+	switch {
+	case g == Protects && w.mechanism == Landlock:
 		return "it cannot protect a path below a writable one"
+	case (g == Memory || g == Processor) && proof.Has.Has(g) && !p.Limited.Has(g):
+		return "the run has no limit"
 	}
 	return proof.Why[g]
 }
@@ -221,6 +234,12 @@ func (r *Refusal) add(mechanism string, missing Set, why string) {
 func (r *Refusal) complete(p *Policy, fix string) {
 	if fix != "" {
 		r.Fixes = append(r.Fixes, fix)
+	}
+	if p.Need.Has(Memory) && !p.Limited.Has(Memory) {
+		r.Fixes = append(r.Fixes, "give the run a limit of memory (--memory)")
+	}
+	if p.Need.Has(Processor) && !p.Limited.Has(Processor) {
+		r.Fixes = append(r.Fixes, "give the run a limit of processor time (--cpus)")
 	}
 	if p.Mechanism != "" {
 		r.Fixes = append(r.Fixes, "let Spool choose the mechanism")
@@ -316,8 +335,8 @@ func (m *Sandboxes) lease(w wall, p *Policy, pids int, tenant string) (*Lease, e
 // another key.
 func (w wall) key(p *Policy, tenant string) (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%q %s %t %t %q", tenant, w.name(), p.Need.Has(NoNetwork), p.HostTmp, p.Cwd)
-	for i, list := range [][]string{p.Writable, p.Protected, p.Hidden} {
+	fmt.Fprintf(&b, "%q %s %t %t %t %q", tenant, w.name(), p.Need.Has(NoNetwork), p.Need.Has(Reads), p.HostTmp, p.Cwd)
+	for i, list := range [][]string{p.Writable, p.Protected, p.Hidden, p.Readable} {
 		for _, path := range list {
 			var st unix.Stat_t
 			if err := unix.Lstat(path, &st); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -365,6 +384,9 @@ func (l *Lease) Isolation() *spool.Isolation { return l.report }
 // Sees reports whether the run can read what is at a clean path of the machine.
 func (l *Lease) Sees(path string) bool {
 	p := l.policy
+	if p == nil { // not isolated
+		return true
+	}
 	below := func(roots ...string) bool {
 		return slices.ContainsFunc(roots, func(root string) bool { return Below(root, path) })
 	}

@@ -33,7 +33,14 @@ func (m *Sandboxes) Start(spec *spool.Spec, pids int, c *launch.Command) (*Lease
 	if !m.launcher.Guarantees().Pids { // the isolation limits them
 		c.Pids = 0
 	}
-	lease, err := m.Prepare(spec.Isolation, c.Dir, pids, spec.Labels[labelSubject])
+	var limited Set
+	if c.Memory > 0 {
+		limited = limited.With(Memory)
+	}
+	if c.CPUs > 0 {
+		limited = limited.With(Processor)
+	}
+	lease, err := m.prepareLimited(spec.Isolation, c.Dir, pids, spec.Labels[labelSubject], nil, limited)
 	if err != nil {
 		var refusal *Refusal
 		switch {

@@ -71,18 +71,37 @@ func (m *Sandboxes) attempt(ctx context.Context, r *rig, profile Profile) (Resul
 	if profile.Guarantees().Has(Protects) {
 		request.Protected = []string{".git", ".missing"}
 	}
-	lease, err := m.Prepare(request, r.targets.Workspace, rigProcesses, "")
+	var limited Set
+	if profile == Strict {
+		if exe, err := os.Executable(); err == nil {
+			request.Readable = []string{exe}
+		}
+		if m.launcher.TryLimits(rigMemory, rigCPUs) == nil {
+			limited = NewSet(Memory, Processor)
+		}
+	}
+	lease, err := m.prepareLimited(request, r.targets.Workspace, rigProcesses, "", nil, limited)
 	if err != nil {
 		var refusal *Refusal
 		if errors.As(err, &refusal) {
+			if waive := NewSet(Narrow); len(refusal.Missing.Without(waive)) == 0 { // the rest can be tested
+				request.Waive = waive.Strings()
+				result.Name += " " + waivers(waive)
+				lease, err = m.prepareLimited(request, r.targets.Workspace, rigProcesses, "", nil, limited)
+			}
+		}
+		if err == nil {
+			// The attempts follow.
+		} else if errors.As(err, &refusal) {
 			result.Refused, result.Fix = refusal.Error(), refusal.Hint()
 			return result, nil
+		} else {
+			return result, err
 		}
-		return result, err
 	}
 	defer lease.Release()
 	result.Mechanism = lease.Isolation().Mechanism
-	o := runOptions{fork: lease.Fork, kill: lease.Kill, gateway: lease.in.gateway()}
+	o := runOptions{fork: lease.Fork, kill: lease.Kill, limited: len(limited) > 0, gateway: lease.in.gateway()}
 	if m.launcher.Guarantees().Pids {
 		o.pids = rigProcesses
 	}

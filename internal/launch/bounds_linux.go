@@ -27,6 +27,7 @@ const cpuPeriod = 100_000
 type bounds struct {
 	groups []v1Group
 	events string // the file with the number of processes killed for memory
+	cpu    string // the file with the number of periods in which the tree had to wait
 }
 
 // v1Group is a control group of a v1 hierarchy, for one tree.
@@ -78,12 +79,14 @@ func (g *groups) limitCPU(s *slot, cpus float64) error {
 	quota := strconv.FormatInt(int64(math.Ceil(cpus*cpuPeriod)), 10)
 	v2Err := g.enable("cpu")
 	if v2Err == nil {
+		s.bounds.cpu = filepath.Join(s.dir, "cpu.stat")
 		return write(filepath.Join(s.dir, "cpu.max"), quota+" "+strconv.Itoa(cpuPeriod))
 	}
 	dir, err := g.joinV1(s, "cpu")
 	if err != nil {
 		return errors.Join(err, v2Err)
 	}
+	s.bounds.cpu = filepath.Join(dir, "cpu.stat")
 	if err := write(filepath.Join(dir, "cpu.cfs_period_us"), strconv.Itoa(cpuPeriod)); err != nil {
 		return err
 	}
@@ -256,6 +259,18 @@ func (b *bounds) memoryKills() int64 {
 		return 0
 	}
 	return field(text, "oom_kill ")
+}
+
+// throttled returns in how many periods the limit of processor time was reached.
+func (b *bounds) throttled() int64 {
+	if b.cpu == "" {
+		return 0
+	}
+	text, err := read(b.cpu)
+	if err != nil {
+		return 0
+	}
+	return field(text, "nr_throttled ")
 }
 
 // remove removes the groups, which have no processes.

@@ -55,6 +55,17 @@ func (t *Tree) MemoryKills() int64 {
 	return t.slot.bounds.memoryKills()
 }
 
+// Throttled returns in how many tenths of a second the tree had to wait because of
+// its limit of processor time.
+func (t *Tree) Throttled() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slot == nil || t.released {
+		return 0
+	}
+	return t.slot.bounds.throttled()
+}
+
 // Reap waits for the leader, collects its exit status, and closes the pidfd. It
 // must be called once.
 func (t *Tree) Reap() (unix.WaitStatus, error) {

@@ -53,7 +53,7 @@ func (e *Engine) isolate(s *session, spec *spool.Spec, env []string) (*spool.Iso
 	}
 	request.Writable = append(request.Writable, state...)
 	spec.Isolation = &request
-	lease, err := e.sandboxes.Start(spec, limits.DefaultPids, &launch.Command{Dir: spec.Cwd})
+	lease, err := e.sandboxes.Start(spec, limits.DefaultPids, &launch.Command{Dir: spec.Cwd, Memory: spec.Limits.MemoryBytes, CPUs: spec.Limits.CPUs})
 	if err != nil {
 		return nil, err
 	}

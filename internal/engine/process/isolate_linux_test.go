@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -189,6 +190,73 @@ func TestIsolationHidesPaths(t *testing.T) {
 	if _, err := e.Start(t.Context(), spec, enginetest.NewLog()); err == nil || !strings.Contains(err.Error(), "it cannot hide a path") {
 		t.Errorf("hidden paths with Landlock: %v", err)
 	}
+}
+
+// TestStrict checks that a strict run reads only what is listed, and has limits.
+func TestStrict(t *testing.T) {
+	e := open(t, Options{})
+	dir, listed := t.TempDir(), t.TempDir()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(cache, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.MkdirTemp(cache, "spool-test-") // neither listed nor in a /tmp of the run
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(here)
+	unlisted := filepath.Join(here, "unlisted")
+	if err := os.WriteFile(unlisted, []byte("#!/bin/sh\necho unlisted\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(listed, "file"), []byte("listed\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spec := shell("cat " + listed + "/file; cat " + unlisted + "; ls " + here + "; cat /etc/shadow; echo mine > file && cat file; grep -c root: /etc/passwd; exec tail /dev/zero")
+	spec.Cwd, spec.Limits.MemoryBytes, spec.Limits.CPUs = dir, 64<<20, 0.9
+	spec.Isolation = &spool.Isolation{Profile: "strict", Readable: []string{listed}, Waive: []string{"H"}}
+	if err := e.launcher.TryLimits(64<<20, 0.9); err != nil {
+		skiptest.Missing(t, "%v", err)
+	}
+	s, err := e.Start(t.Context(), spec, enginetest.NewLog())
+	if err != nil {
+		skiptest.Missing(t, "%v", err)
+	}
+	enginetest.Wait(t, s)
+	s, log := start(t, e, spec)
+	if got := enginetest.Wait(t, s); got.Reason != "ran out of memory (limit 64 MiB)" {
+		t.Errorf("outcome %v", got)
+	}
+	if got := string(log.Output(t, spool.Stdout)); got != "listed\nmine\n1\n" {
+		t.Errorf("the run said\n%s", log.Dump(t))
+	}
+	has := s.(engine.Isolated).Isolation()
+	for _, g := range []string{"W", "P", "R", "N0", "I", "K", "S", "M", "C", "T", "U"} {
+		if !slices.Contains(has.Guarantees, g) {
+			t.Errorf("no %s in %q", g, has.Guarantees)
+		}
+	}
+
+	// A program that cannot be read cannot be executed either.
+	program := spec
+	program.Argv = []string{unlisted}
+	refused := func(spec spool.Spec, reason, text, hint string) {
+		t.Helper()
+		_, err := e.Start(t.Context(), spec, enginetest.NewLog())
+		var se *spool.StartError
+		if !errors.As(err, &se) || se.Reason != reason || !strings.Contains(err.Error(), text) || !strings.Contains(se.Hint, hint) {
+			t.Errorf("%v, want %s %q with the hint %q", err, reason, text, hint)
+		}
+	}
+	refused(program, engine.StartNotExecutable, "permission denied", "--readable")
+	whole := spec
+	whole.Isolation = &spool.Isolation{Profile: "strict"}
+	refused(whole, engine.StartUnsupported, `profile "strict" needs H (few system calls)`, "--waive H")
+	whole.Limits, whole.Isolation = spool.Limits{}, spec.Isolation
+	refused(whole, engine.StartUnsupported, "M, C: the run has no limit", "--memory")
 }
 
 // BenchmarkIsolatedStart starts a program in a sandbox and waits for it, beside a

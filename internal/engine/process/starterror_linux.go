@@ -91,6 +91,9 @@ func startError(program string, spec *spool.Spec, err error) error {
 	case unix.EACCES, unix.EPERM:
 		e.Reason = engine.StartNotExecutable
 		e.Hint = "the file is not executable"
+		if unix.Access(resolvePath(spec.Cwd, program), unix.X_OK) == nil && isolate.Isolates(spec.Isolation) {
+			e.Hint = "the run reads only what is listed: add --readable with the directory of the program"
+		}
 	case unix.ENOEXEC:
 		e.Reason = engine.StartBadFormat
 		e.Hint = "not a program for this machine; a script needs a #! line"
