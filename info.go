@@ -38,6 +38,8 @@ type Info struct {
 	TurnOutcome TurnOutcome `json:"turn_outcome,omitempty"`
 	// Isolation is what the run is kept from, and how; nil without a request.
 	Isolation *Isolation `json:"isolation,omitempty"`
+	// Workspace is the one of the run; nil without.
+	Workspace *Workspace `json:"workspace,omitempty"`
 	// Details are what the engine says about the run: for kernels and
 	// sandboxes a python.Details, for processes with a terminal its size, as
 	// {"terminal":{"rows":24,"cols":80}}. Only [Backend.Stat] fills them in.

@@ -120,6 +120,11 @@ func (i *Info) AppendJSON(dst []byte) []byte {
 			dst = append(append(dst, `,"isolation":`...), b...)
 		}
 	}
+	if i.Workspace != nil {
+		if b, err := json.Marshal(i.Workspace); err == nil {
+			dst = append(append(dst, `,"workspace":`...), b...)
+		}
+	}
 	if len(i.Details) > 0 {
 		dst = append(dst, `,"details":`...)
 		dst = append(dst, i.Details...)

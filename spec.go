@@ -61,6 +61,9 @@ type Spec struct {
 	Notify []string `json:"notify,omitempty"`
 	// Isolation is what the run must be kept from; nil means nothing.
 	Isolation *Isolation `json:"isolation,omitempty"`
+	// Workspace has the changes of the run in its working directory told
+	// apart; nil means not.
+	Workspace *Workspace `json:"workspace,omitempty"`
 	// Config is what the named engine needs beyond this.
 	Config json.RawMessage `json:"config,omitempty"`
 }

@@ -19,7 +19,7 @@ var public = []string{".", "agent", "client", "local", "python", "render"}
 // functions of the root package, and the same and methods of all packages.
 const (
 	maxRootNames = 110
-	maxNames     = 351
+	maxNames     = 354
 )
 
 // TestPublicSurface fails if a package became public that is not meant to be,

@@ -126,6 +126,7 @@ var flagWords = map[string][]string{
 	"on-exit":               {"end", "keep"},
 	"ws-auth":               {"capability-token", "signed-bearer-token"},
 	"turn":                  {"last"},
+	"workspace":             {"overlay", "snapshot", "auto"},
 }
 
 // directoryFlags are the flags that name a directory of this machine.

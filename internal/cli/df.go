@@ -14,8 +14,8 @@ func (a *app) dfCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "df [flags]",
 		Short: "Show how much disk space runs take",
-		Long: `Df shows how much disk space the logs of live and finished runs take, and blobs:
-images and other large values. "spool rm" and "spool prune" delete finished runs.`,
+		Long: `Df shows how much disk space the logs of live and finished runs take, with what the
+finished ones changed in their workspaces, and blobs: images and other large values. "spool rm" and "spool prune" delete finished runs.`,
 		Example:           "  spool df\n  spool df --json",
 		Args:              usageArgs(cobra.NoArgs),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -29,7 +29,9 @@ func (a *app) pruneCommand() *cobra.Command {
 		Long: `Prune deletes finished runs, and the images and other large values that no other
 run uses. --older deletes those that ended longer ago than a time, --keep all but
 the newest ones; with both, a run must be old and not among the newest. --all
-deletes every finished run. Runs that have not finished always stay.
+deletes every finished run. Runs that have not finished always stay. What the deleted
+runs changed in their workspaces is deleted, too; --dry-run mentions changes that were
+neither applied nor discarded.
 
 Without prune, runs are deleted 7 days after their end, and earlier if all logs
 together exceed 16G; "spool exec-server" has flags for both.`,

@@ -23,7 +23,8 @@ func (a *app) rmCommand() *cobra.Command {
 		Long: `Rm deletes the logs of finished runs, and the images and other large values that
 no other run uses. It refuses a run that has not finished: "spool kill" stops it.
 A command that is reading the log prints that the rest is gone. A run whose log is
-corrupt is deleted by its whole id.`,
+corrupt is deleted by its whole id. What a run changed in its workspace is deleted,
+too; --dry-run mentions changes that were neither applied nor discarded.`,
 		Example: `  spool rm build
   spool rm --dry-run 0f3k 7xq2`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
@@ -73,6 +74,9 @@ func (a *app) remove(ctx context.Context, b spool.Backend, ids []spool.RunID, dr
 	remover, err := removerOf(b)
 	if err != nil {
 		return err
+	}
+	if dry {
+		a.mentionChanges(ctx, b, ids)
 	}
 	total := spool.Removal{Runs: []spool.RunID{}}
 	for len(ids) > 0 {

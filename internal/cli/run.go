@@ -38,6 +38,7 @@ type runOptions struct {
 	hangup      string
 	limits      limitFlags
 	isolation   isolationFlags
+	workspace   workspaceFlags
 }
 
 // What happens to the run when its reader is gone: the values of --hangup.
@@ -89,6 +90,13 @@ a proxy that HTTP_PROXY and the like name; programs that do not use it have no
 network. The log says which hosts were reached or refused, and how many bytes went
 to each. With --ask-net the run asks about other hosts, and "spool answer" answers.
 
+With --workspace overlay the command works on a copy-on-write view of its working
+directory, which itself stays as it is: "spool diff" shows the changes, "spool apply"
+makes them in the directory, and "spool discard" deletes them. It has no effect on
+other directories; --isolate workspace-write keeps the command from them. With
+--workspace snapshot the command works in the directory itself, and diff only reports
+what it changed. With --workspace auto it is an overlay where this machine has one.
+
 --notify starts a shell command when the run has ended, also if this terminal is gone
 by then. It gets the directory and the environment of the run, and SPOOL_RUN (its
 id), SPOOL_STATUS (such as "exited 0") and SPOOL_EXIT_CODE. It is a run of its own:
@@ -107,6 +115,7 @@ exist; 0 after you detach.`,
   spool run -d --line-buffered --name train -- python3 train.py
   spool run --isolate no-network --protect .git -- make test
   spool run --isolate net-allow --allow-net pypi.org --allow-net '*.pythonhosted.org' -- pip install attrs
+  spool run --workspace overlay --name try -- make format
   spool run -d --memory 2g --cpus 1.5 -- make -j
   spool run -d --notify 'notify-send "build: $SPOOL_STATUS"' -- make
   spool run --server ws://127.0.0.1:9000 --env LANG=C -- uname -a`,
@@ -138,6 +147,7 @@ exist; 0 after you detach.`,
 	o.addReaderFlags(flags)
 	o.limits.add(flags, "")
 	o.isolation.add(flags)
+	o.workspace.add(flags)
 	cmd.MarkFlagsMutuallyExclusive("rm", "detach")
 	cmd.MarkFlagsMutuallyExclusive("tty", "line-buffered")
 	return cmd
@@ -412,6 +422,9 @@ func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 		EnvPolicy: envPolicy(o.cleanEnv, remote),
 	}
 	if spec.Isolation, err = o.isolation.isolation(); err != nil {
+		return spec, err
+	}
+	if spec.Workspace, err = o.workspace.workspace(); err != nil {
 		return spec, err
 	}
 	if spec.Env, err = overlay(o.env, o.envFiles); err != nil {

@@ -31,6 +31,26 @@ type Isolated interface {
 	Isolation() *spool.Isolation
 }
 
+// Workspacer is an [Engine] that takes a spec with a workspace. The host refuses
+// such a spec for all other engines.
+type Workspacer interface {
+	// HasWorkspaces has no effect.
+	HasWorkspaces()
+}
+
+// Workspaced is a [Session] that says which workspace its run has.
+type Workspaced interface {
+	// Workspace returns the workspace, or nil without.
+	Workspace() *spool.Workspace
+}
+
+// Placer is a [Sink] that has a place for the workspace of its run.
+type Placer interface {
+	// WorkspaceDir returns the directory to make the workspace in, or "" if
+	// there is none.
+	WorkspaceDir() string
+}
+
 // Session is one live run.
 type Session interface {
 	// Pid returns the process id of the leader, or zero if there is none.

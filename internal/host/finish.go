@@ -25,6 +25,10 @@ const (
 func (r *run) Append(e spool.Event) (spool.Seq, error) {
 	outcome, ended := e.Outcome()
 	r.mu.Lock()
+	if ended && r.exceeded != "" && outcome.Reason == "" {
+		outcome.Reason = r.exceeded
+		e = outcome.Event()
+	}
 	if err := r.refused; err != nil {
 		if ended && r.info.Outcome == nil {
 			r.unsaid = &e
@@ -69,7 +73,7 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 // Conclude implements [engine.Concluder].
 func (r *run) Conclude(e spool.Event) bool {
 	outcome, ok := e.Outcome()
-	if !ok || !r.isStarted() { // events of the start come first
+	if !ok || !r.isStarted() || r.workspaceDir != "" { // events of the start come first, and changes before the end
 		return false
 	}
 	r.mu.Lock()
@@ -119,6 +123,9 @@ func (r *run) finish() {
 	outcome := r.session.Wait()
 	r.describe()
 	end := r.input.end()
+	if r.workspaceDir != "" {
+		end = append(end, r.endWorkspace()...)
+	}
 	if _, sealed := r.log.Last(); !sealed {
 		end = append(end, r.ending(outcome)...)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/privatedir"
 	"github.com/spool-run/spool/internal/store"
+	"github.com/spool-run/spool/internal/workspace"
 )
 
 // Defaults of [Options].
@@ -270,7 +271,7 @@ func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 
 // same acknowledges a repeated start. Another run with the same id is an error.
 func same(info spool.Info, spec spool.Spec) (spool.Info, error) {
-	if info.Engine != spec.Engine || !slices.Equal(info.Argv, spec.Argv) || info.Cwd != spec.Cwd || !sameIsolation(info.Isolation, spec.Isolation) {
+	if info.Engine != spec.Engine || !slices.Equal(info.Argv, spec.Argv) || info.Cwd != spec.Cwd || !sameIsolation(info.Isolation, spec.Isolation) || (info.Workspace == nil) != (spec.Workspace == nil) {
 		return spool.Info{}, fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)
 	}
 	return info, nil
@@ -297,7 +298,7 @@ func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing b
 	info := spool.Info{
 		ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels,
 		Argv: spec.Argv, Cwd: spec.Cwd, TTY: spec.TTY != nil,
-		Isolation: spec.Isolation, Owner: h.id, Created: time.Now().UTC().Round(0), State: spool.StateRunning,
+		Isolation: spec.Isolation, Workspace: spec.Workspace, Owner: h.id, Created: time.Now().UTC().Round(0), State: spool.StateRunning,
 	}
 	h.mu.Lock()
 	if h.closed {
@@ -328,6 +329,9 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 		return &spool.StartError{Reason: engine.StartUnsupported, Hint: "start the run without an isolation",
 			Err: fmt.Errorf("isolation_unavailable: engine %s does not isolate its runs", spec.Engine)}
 	}
+	if err := h.placeWorkspace(r, e, &spec); err != nil {
+		return err
+	}
 	memory := DefaultMemoryLog
 	var tier eventlog.Tier
 	if h.store != nil {
@@ -347,9 +351,17 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 		if r.journal != nil {
 			err = errors.Join(err, r.journal.Discard())
 		}
+		if spec.Workspace != nil {
+			if removeErr := r.discardStart(); removeErr != nil {
+				err = errors.Join(err, removeErr)
+			}
+		}
 		return err
 	}
 	r.begin(session)
+	if w := r.info.Workspace; w != nil && w.Kind == workspace.Overlay {
+		h.pool.Go(func() { r.watchWorkspace(session, w) })
+	}
 	h.pool.Go(func() {
 		r.finish()
 		h.mu.Lock()

@@ -291,6 +291,16 @@ func (h *Host) settle(info spool.Info, o Owner) (err error) {
 	if err := failpoint.Inject("host.settle"); err != nil {
 		return err
 	}
+	if !sealed && r.info.Workspace != nil {
+		if r.workspaceDir, err = h.store.WorkspaceDir(info.ID); err != nil {
+			return err
+		}
+		for _, e := range r.endWorkspace() {
+			if _, err := r.log.Append(e); err != nil {
+				return err
+			}
+		}
+	}
 	if !sealed {
 		if _, err := r.log.Append(spool.Event{Kind: spool.KindClosed}); err != nil {
 			return err

@@ -25,6 +25,9 @@ type run struct {
 	// none, or it was started.
 	notification *spool.Spec
 
+	workspaceDir string        // where the workspace is; empty without
+	sessionEnded chan struct{} // closed before the changes in the workspace are recorded
+
 	started  chan struct{} // closed once the start succeeded or failed
 	startErr error         // set before started is closed
 	done     chan struct{} // closed once the log is complete
@@ -38,12 +41,17 @@ type run struct {
 	removed bool         // its log was deleted; a reader in the middle of it may be left
 	refused error        // why the log accepts no more events
 	unsaid  *spool.Event // the outcome, if the log did not accept it
+	// exceeded is why the run is killed because of its workspace; empty if not.
+	exceeded string
 
 	incomplete bool // the log on disk lacks its end; set before done is closed
 }
 
 func newRun(ctx context.Context, info spool.Info) *run {
 	r := &run{info: info, started: make(chan struct{}), done: make(chan struct{}), used: time.Now()}
+	if info.Workspace != nil {
+		r.sessionEnded = make(chan struct{})
+	}
 	r.input = newInputQueue(ctx, r.Append)
 	return r
 }
@@ -67,6 +75,9 @@ func (r *run) begin(s engine.Session) {
 	r.info.Pid = s.Pid()
 	if i, ok := s.(engine.Isolated); ok {
 		r.info.Isolation = i.Isolation()
+	}
+	if w, ok := s.(engine.Workspaced); ok {
+		r.info.Workspace = w.Workspace()
 	}
 	r.mu.Unlock()
 	r.input.begin(s)

@@ -23,11 +23,15 @@ const viewName = "view"
 // the machine. The error is [ErrNoOverlay] or a [*Refusal] if there is no overlay
 // here, which is tested before the first one.
 func (m *Sandboxes) PrepareOverlay(request *spool.Isolation, cwd string, pids int, tenant string, o *Overlay) (*Lease, error) {
+	return m.prepareOverlay(request, cwd, pids, tenant, o, nil)
+}
+
+func (m *Sandboxes) prepareOverlay(request *spool.Isolation, cwd string, pids int, tenant string, o *Overlay, limited Set) (*Lease, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoOverlay, err)
 	}
 	if Isolates(request) {
-		return m.prepare(request, cwd, pids, tenant, o)
+		return m.prepareLimited(request, cwd, pids, tenant, o, limited)
 	}
 	w := wall{mechanism: viewName}
 	if err := m.proveOverlay(w, o); err != nil {

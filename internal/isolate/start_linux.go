@@ -33,6 +33,12 @@ func (m *Sandboxes) Start(spec *spool.Spec, pids int, c *launch.Command) (*Lease
 	if !m.launcher.Guarantees().Pids { // the isolation limits them
 		c.Pids = 0
 	}
+	lease, err := m.prepareLimited(spec.Isolation, c.Dir, pids, spec.Labels[labelSubject], nil, limitedBy(c))
+	return m.started(spec, c, lease, err)
+}
+
+// limitedBy returns the guarantees that the limits of a command give.
+func limitedBy(c *launch.Command) Set {
 	var limited Set
 	if c.Memory > 0 {
 		limited = limited.With(Memory)
@@ -40,10 +46,31 @@ func (m *Sandboxes) Start(spec *spool.Spec, pids int, c *launch.Command) (*Lease
 	if c.CPUs > 0 {
 		limited = limited.With(Processor)
 	}
-	lease, err := m.prepareLimited(spec.Isolation, c.Dir, pids, spec.Labels[labelSubject], nil, limited)
+	return limited
+}
+
+// StartOverlay is [Sandboxes.Start] for a run that sees an overlay, isolated or not.
+func (m *Sandboxes) StartOverlay(spec *spool.Spec, pids int, c *launch.Command, o *Overlay) (*Lease, error) {
+	if spec.Isolation != nil && !Isolates(spec.Isolation) {
+		if _, err := NewPolicy(spec.Isolation, c.Dir); err != nil {
+			return nil, &spool.StartError{Reason: engine.StartInvalid, Err: err}
+		}
+	}
+	if Isolates(spec.Isolation) && !m.launcher.Guarantees().Pids {
+		c.Pids = 0
+	}
+	lease, err := m.prepareOverlay(spec.Isolation, c.Dir, pids, spec.Labels[labelSubject], o, limitedBy(c))
+	return m.started(spec, c, lease, err)
+}
+
+// started has a command start with a lease, or explains why there is none.
+func (m *Sandboxes) started(spec *spool.Spec, c *launch.Command, lease *Lease, err error) (*Lease, error) {
 	if err != nil {
 		var refusal *Refusal
 		switch {
+		case errors.Is(err, ErrNoOverlay):
+			return nil, &spool.StartError{Reason: engine.StartUnsupported, Err: err,
+				Hint: "use --workspace snapshot, which reports changes and cannot undo them, or --workspace auto"}
 		case errors.As(err, &refusal):
 			return nil, &spool.StartError{Reason: engine.StartUnsupported, Hint: refusal.Hint(), Err: refusal}
 		case errors.Is(err, spool.ErrInvalid):
@@ -59,7 +86,7 @@ func (m *Sandboxes) Start(spec *spool.Spec, pids int, c *launch.Command) (*Lease
 		c.Env = lease.network.withProxy(c.Env, lease.policy.Rules)
 	}
 	c.Fork, c.Kill = lease.Fork, lease.Kill
-	if !spec.Isolation.HostTmp {
+	if Isolates(spec.Isolation) && !spec.Isolation.HostTmp {
 		c.Env = withTempDir(c.Env, lease.TempDir(), spec.Isolation.Writable)
 	}
 	return lease, nil
@@ -96,7 +123,7 @@ func withTempDir(env []string, dir string, writable []string) []string {
 // nil if the spec has no request.
 func (m *Sandboxes) Report(spec *spool.Spec, lease *Lease) *spool.Isolation {
 	switch {
-	case lease != nil:
+	case lease != nil && lease.Isolation() != nil:
 		return lease.Isolation()
 	case spec.Isolation == nil:
 		return nil

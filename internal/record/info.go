@@ -23,7 +23,36 @@ func AppendInfo(dst []byte, i *spool.Info) []byte {
 	dst = binary.AppendVarint(dst, int64(i.Pid))
 	dst = appendTime(dst, i.Created)
 	dst = appendText(dst, i.Details)
-	return appendIsolation(appendProgress(dst, i), i.Isolation)
+	dst = appendIsolation(appendProgress(dst, i), i.Isolation)
+	if i.Workspace != nil {
+		dst = appendWorkspace(dst, i.Workspace)
+	}
+	return dst
+}
+
+// appendWorkspace appends the JSON form.
+func appendWorkspace(dst []byte, w *spool.Workspace) []byte {
+	b, err := json.Marshal(w)
+	if err != nil { // strings and numbers always encode
+		b = nil
+	}
+	return appendText(dst, b)
+}
+
+// workspace reads a workspace, which older messages do not have at their end.
+func (m *message) workspace() *spool.Workspace {
+	if m.err != nil || len(m.b) == 0 {
+		return nil
+	}
+	b := m.bytes()
+	if len(b) == 0 {
+		return nil
+	}
+	w := new(spool.Workspace)
+	if err := json.Unmarshal(b, w); err != nil {
+		m.b, m.err = nil, fmt.Errorf("workspace: %w", err)
+	}
+	return w
 }
 
 // appendIsolation appends the JSON form, empty for none: isolation is rare.
@@ -64,6 +93,7 @@ func DecodeInfo(b []byte) (i spool.Info, err error) {
 	}
 	m.progress(&i)
 	i.Isolation = m.isolation()
+	i.Workspace = m.workspace()
 	if m.err != nil {
 		return spool.Info{}, fmt.Errorf("decode description: %w", m.err)
 	}

@@ -66,10 +66,13 @@ func AppendStart(dst []byte, start *Start) ([]byte, error) {
 	}
 	dst = appendText(dst, policy)
 	dst = appendIsolation(dst, p.Isolation)
-	if l.MemoryBytes != 0 || l.CPUs != 0 || len(p.Notify) > 0 { // rare
+	if l.MemoryBytes != 0 || l.CPUs != 0 || len(p.Notify) > 0 || p.Workspace != nil { // rare
 		dst = binary.AppendVarint(dst, l.MemoryBytes)
 		dst = binary.AppendUvarint(dst, math.Float64bits(l.CPUs))
 		dst = appendTexts(dst, p.Notify)
+	}
+	if p.Workspace != nil {
+		dst = appendWorkspace(dst, p.Workspace)
 	}
 	return dst, nil
 }
@@ -107,6 +110,7 @@ func DecodeStart(b []byte) (start Start, err error) {
 		l.MemoryBytes, l.CPUs = m.int(), math.Float64frombits(m.uint())
 		p.Notify = m.texts()
 	}
+	p.Workspace = m.workspace()
 	if m.err != nil {
 		return Start{}, fmt.Errorf("decode start: %w", m.err)
 	}

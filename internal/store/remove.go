@@ -62,6 +62,10 @@ func (s *Store) removeSegments(id spool.RunID, segs []*segment) error {
 			return fmt.Errorf("remove run %s: %w", id, err)
 		}
 	}
+	// Without it the run is gone, and a sweep finds the rest.
+	if err := s.removeWorkspace(id); err != nil {
+		return fmt.Errorf("remove run %s: %w", id, err)
+	}
 	if err := removeFile(s.namePath(id)); err != nil {
 		return fmt.Errorf("remove run %s: %w", id, err)
 	}
@@ -148,8 +152,9 @@ func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 		return swept, fmt.Errorf("remove runs: %w", err)
 	}
 	for _, id := range slices.Sorted(maps.Keys(removed)) {
-		segs := removed[id].segs
-		size := sizeOf(segs)
+		r := removed[id]
+		segs := r.segs
+		size := sizeOf(segs) + s.workspaceSize(&r.info)
 		if !dry {
 			if err := s.removeSegments(id, segs); err != nil {
 				return swept, err
@@ -339,7 +344,7 @@ func (s *Store) Storage() (spool.Storage, error) {
 	for _, r := range runs {
 		if r.sealed {
 			st.FinishedRuns++
-			st.FinishedBytes += sizeOf(r.segs)
+			st.FinishedBytes += sizeOf(r.segs) + s.workspaceSize(&r.info)
 		} else {
 			st.LiveRuns++
 			st.LiveBytes += sizeOf(r.segs)

@@ -7,6 +7,7 @@
 //
 //	runs/<id>.<first seq, 20 digits>.seg
 //	runs/<id>.hidden
+//	workspaces/<id>/
 //	blobs/<2 hex digits>/<64 hex digits>
 //	reserve
 //

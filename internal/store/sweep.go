@@ -63,6 +63,7 @@ func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool) (Swept, error) {
 				errs = append(errs, err)
 			}
 		}
+		c.bytes += s.workspaceSize(&r.info)
 		if at, err := time.Parse(time.RFC3339, r.info.Labels[LabelImported]); err == nil && at.After(c.ended) {
 			c.ended = at
 		}
@@ -95,7 +96,7 @@ func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool) (Swept, error) {
 		swept.Bytes += c.bytes
 		swept.Runs = append(swept.Runs, c.info.ID)
 	}
-	errs = append(errs, s.sweepNew(now.Add(-blobGrace)), s.sweepHidden(now.Add(-blobGrace)), s.sweepImports(now.Add(-blobGrace)), s.sweepBlobs(blobsBefore.Add(-blobGrace), &swept))
+	errs = append(errs, s.sweepNew(now.Add(-blobGrace)), s.sweepHidden(now.Add(-blobGrace)), s.sweepImports(now.Add(-blobGrace)), s.sweepWorkspaces(now.Add(-blobGrace)), s.sweepBlobs(blobsBefore.Add(-blobGrace), &swept))
 	if err := errors.Join(errs...); err != nil {
 		return swept, fmt.Errorf("sweep: %w", err)
 	}

@@ -43,6 +43,7 @@ type Engine struct {
 var _ interface {
 	engine.Engine
 	engine.Isolator
+	engine.Workspacer
 } = (*Engine)(nil)
 
 // Isolates implements [engine.Isolator].
@@ -120,8 +121,9 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	c := launch.Command{Path: program, Argv: argv, Env: env, Dir: spec.Cwd, TTY: spec.TTY != nil,
 		Pids: bounds.Pids, Memory: bounds.MemoryBytes, CPUs: bounds.CPUs}
 	var lease *isolate.Lease
-	if spec.Isolation != nil {
-		if lease, err = e.isolate(&spec, &c); err != nil {
+	var work *spool.Workspace
+	if spec.Isolation != nil || spec.Workspace != nil {
+		if lease, work, err = e.isolate(&spec, &c, out); err != nil {
 			e.pumps.Done()
 			return nil, err
 		}
@@ -134,7 +136,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 		e.pumps.Done()
 		return nil, err
 	}
-	s.lease, s.isolation = lease, e.sandboxes.Report(&spec, lease)
+	s.lease, s.isolation, s.workspace = lease, e.sandboxes.Report(&spec, lease), work
 	if lease != nil && lease.Network() != nil {
 		s.attachNetwork(lease.Network(), spec.Isolation.AskHosts)
 	}

@@ -143,6 +143,7 @@ func (p *pump) run() {
 	p.endNetwork()
 	p.close()
 	p.s.input.close()
+	p.s.endWorkspace()
 	p.s.finish(p.outcome)
 }
 

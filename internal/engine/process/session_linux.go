@@ -15,6 +15,7 @@ import (
 	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/reactor"
+	"github.com/spool-run/spool/internal/workspace"
 )
 
 // session is one process. Only its pump appends to the log; the methods here leave
@@ -30,6 +31,7 @@ type session struct {
 	isolation *spool.Isolation // what it is kept from; nil without a request
 	network   *isolate.Network // its proxy; nil without one
 	hostAsks  *hostAsks        // its asks about hosts; nil if it does not ask
+	workspace *spool.Workspace // nil without
 
 	reactor reactor.Reactor // the pump's; a request wakes it
 	done    chan struct{}   // closed after the last append
@@ -278,6 +280,14 @@ func (s *session) takeRequests() requests {
 	r := requests{notices: s.notices, killAt: s.killAt, forceAt: s.forceAt, killing: s.kills > 0}
 	s.notices = nil
 	return r
+}
+
+// endWorkspace ends what the process left running: the view that it has of its
+// directory ends with the run.
+func (s *session) endWorkspace() {
+	if s.workspace != nil && s.workspace.Kind == workspace.Overlay {
+		_ = s.tree.Kill() // what cannot be killed writes where no one looks any more
+	}
 }
 
 // endIfIdle marks the session as ended, before its last event is appended, if it has

@@ -1,0 +1,192 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
+	"github.com/spool-run/spool/internal/store"
+	"github.com/spool-run/spool/internal/workspace"
+)
+
+var _ spool.Workspaces = (*Host)(nil)
+
+// WorkspaceDir implements [engine.Placer].
+func (r *run) WorkspaceDir() string { return r.workspaceDir }
+
+// placeWorkspace prepares the start of a run that asks for a workspace.
+func (h *Host) placeWorkspace(r *run, e engine.Engine, spec *spool.Spec) error {
+	if spec.Workspace == nil {
+		return nil
+	}
+	if _, ok := e.(engine.Workspacer); !ok {
+		return &spool.StartError{Reason: engine.StartUnsupported, Hint: "start the run without a workspace",
+			Err: fmt.Errorf("workspace_unavailable: engine %s has no workspaces", spec.Engine)}
+	}
+	if h.store == nil {
+		return nil // the engine says what is missing
+	}
+	dir, err := h.store.WorkspaceDir(spec.ID)
+	if err != nil {
+		return h.startError(err)
+	}
+	r.workspaceDir = dir
+	return nil
+}
+
+// How often the disk space of a workspace is measured: every second, but not more
+// than this part of the time.
+const (
+	measureEvery = time.Second
+	measureRest  = 20
+)
+
+// watchWorkspace kills the run if its changes take more disk space than they may.
+func (r *run) watchWorkspace(session engine.Session, w *spool.Workspace) {
+	limit := cmp.Or(w.MaxBytes, workspace.DefaultBytes)
+	timer := time.NewTimer(measureEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-r.sessionEnded:
+			return
+		case <-timer.C:
+		}
+		began := time.Now()
+		if reason := r.overLimit(limit); reason != "" {
+			r.exceed(reason)
+			_ = session.Control(context.Background(), spool.Control{Op: spool.ControlKill}) // the next round tries again
+		}
+		timer.Reset(max(measureEvery, measureRest*time.Since(began)))
+	}
+}
+
+// overLimit says that the workspace is larger than it may be, or "".
+func (r *run) overLimit(limit int64) string {
+	w, err := workspace.Open(r.workspaceDir)
+	if err != nil {
+		return ""
+	}
+	size, err := w.Size()
+	if err != nil || size <= limit {
+		return ""
+	}
+	return fmt.Sprintf("its workspace takes %d bytes, and may take %d", size, limit)
+}
+
+// exceed logs, once, that the run is killed because of its workspace.
+func (r *run) exceed(reason string) {
+	r.mu.Lock()
+	first := r.exceeded == ""
+	if first {
+		r.exceeded = reason
+	}
+	r.mu.Unlock()
+	if first {
+		_, _ = r.Append(notice(workspace.NoticeLimit, reason+": the run is killed"))
+	}
+}
+
+// endWorkspace records what the run changed and returns the notice that says so. The
+// session has ended.
+func (r *run) endWorkspace() []spool.Event {
+	close(r.sessionEnded)
+	r.mu.Lock()
+	has, exceeded := r.info.Workspace, r.exceeded
+	r.mu.Unlock()
+	if has == nil {
+		return nil
+	}
+	var end []spool.Event
+	if limit := cmp.Or(has.MaxBytes, workspace.DefaultBytes); exceeded == "" && has.Kind == workspace.Overlay {
+		if reason := r.overLimit(limit); reason != "" {
+			end = append(end, notice(workspace.NoticeLimit, reason+": the run had ended before it was noticed"))
+		}
+	}
+	w, err := workspace.Open(r.workspaceDir)
+	var summary *workspace.Summary
+	if err == nil {
+		summary, err = w.End()
+	}
+	if err != nil {
+		return append(end, notice(workspace.NoticeChanges, "what the run changed could not be recorded: "+err.Error()))
+	}
+	n := spool.Notice{Code: workspace.NoticeChanges, Text: summary.Text()}
+	if n.Data, err = json.Marshal(summary); err != nil {
+		return append(end, notice(workspace.NoticeChanges, n.Text))
+	}
+	data, err := json.Marshal(n)
+	if err != nil {
+		return append(end, notice(workspace.NoticeChanges, n.Text))
+	}
+	return append(end, spool.Event{Kind: spool.KindNotice, Data: data})
+}
+
+// discardStart deletes the workspace of a run that did not start.
+func (r *run) discardStart() error {
+	if r.workspaceDir == "" {
+		return nil
+	}
+	return workspace.Remove(r.workspaceDir)
+}
+
+// OpenWorkspace opens the workspace of a run. Unless live is true, the run must have
+// ended.
+func OpenWorkspace(s *store.Store, info *spool.Info, live bool) (*workspace.Workspace, error) {
+	if s == nil || info.Workspace == nil {
+		return nil, fmt.Errorf("run %s: %w", info.ID, workspace.ErrNone)
+	}
+	if !live && info.State != spool.StateClosed {
+		return nil, NotFinished(info.ID)
+	}
+	dir, err := s.WorkspaceDir(info.ID)
+	if err != nil {
+		return nil, err
+	}
+	w, err := workspace.Open(dir)
+	if errors.Is(err, workspace.ErrNone) { // another process removed the run
+		return nil, fmt.Errorf("run %s: %w", info.ID, spool.ErrNotFound)
+	}
+	return w, err
+}
+
+// openWorkspace is [OpenWorkspace] for a run of this host.
+func (h *Host) openWorkspace(ctx context.Context, id spool.RunID, live bool) (*workspace.Workspace, error) {
+	info, err := h.Stat(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return OpenWorkspace(h.store, &info, live)
+}
+
+// Changes implements [spool.Workspaces].
+func (h *Host) Changes(ctx context.Context, id spool.RunID, patch bool) ([]spool.Change, error) {
+	w, err := h.openWorkspace(ctx, id, true)
+	if err != nil {
+		return nil, err
+	}
+	return w.Changes(ctx, patch)
+}
+
+// Apply implements [spool.Workspaces].
+func (h *Host) Apply(ctx context.Context, id spool.RunID, paths []string, dry bool) ([]spool.Change, error) {
+	w, err := h.openWorkspace(ctx, id, false)
+	if err != nil {
+		return nil, err
+	}
+	return w.Apply(ctx, paths, dry)
+}
+
+// Discard implements [spool.Workspaces].
+func (h *Host) Discard(ctx context.Context, id spool.RunID) error {
+	w, err := h.openWorkspace(ctx, id, false)
+	if err != nil {
+		return err
+	}
+	return w.Discard(ctx)
+}
