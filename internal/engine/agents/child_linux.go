@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
 	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
@@ -20,7 +21,8 @@ import (
 type osChild struct {
 	*feeder
 	tree  *launch.Tree
-	lease *isolate.Lease // nil if it is not isolated
+	lease *isolate.Lease     // nil if it is not isolated
+	tell  func(spool.Notice) // takes what its network carried
 	out   *os.File
 	err   *os.File
 
@@ -202,6 +204,11 @@ func (p *osChild) close() error {
 	p.wg.Wait()
 	p.tree.Release()
 	if p.lease != nil {
+		if n := p.lease.Network(); n != nil {
+			if notice, ok := n.Close(); ok {
+				p.tell(notice)
+			}
+		}
 		p.lease.Release()
 	}
 	return err

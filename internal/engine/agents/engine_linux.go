@@ -104,7 +104,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 		return nil, err
 	}
 	s.lock.locks, s.ledger = e.locks, e.ledger
-	s.spawn = func(c talk.Command) (child, error) { return e.spawn(c, &spec, env) }
+	s.spawn = func(c talk.Command) (child, error) { return e.spawn(c, &spec, env, s.tell) }
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -129,8 +129,9 @@ func executable(file, cwd string) bool {
 	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
 }
 
-// spawn starts a process of an agent.
-func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string) (child, error) {
+// spawn starts a process of an agent. Notices about the network of an isolated one go
+// to tell.
+func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string, tell func(spool.Notice)) (child, error) {
 	if len(c.Argv) == 0 {
 		return nil, errors.New("start agent: no command")
 	}
@@ -162,7 +163,10 @@ func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string) (child, e
 		}
 		return nil, fmt.Errorf("start %s: %w", file, err)
 	}
-	p.lease = lease
+	p.lease, p.tell = lease, tell
+	if lease != nil && lease.Network() != nil {
+		lease.Network().Attach(tell, nil)
+	}
 	return p, nil
 }
 

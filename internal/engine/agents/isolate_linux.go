@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -28,6 +29,9 @@ func (e *Engine) isolate(s *session, spec *spool.Spec, env []string) (*spool.Iso
 	if s.agent.Name == agent.Codex && s.config.Sandbox != "danger-full-access" && !s.config.SkipPermissions {
 		return nil, &spool.StartError{Reason: engine.StartInvalid, Err: errors.New("codex cannot make its own sandbox within an isolated run"),
 			Hint: "use --sandbox danger-full-access: the isolation of the run stays around codex"}
+	}
+	if spec.Isolation.AskHosts {
+		return nil, &spool.StartError{Reason: engine.StartInvalid, Err: errors.New("an agent cannot ask about hosts"), Hint: "name them all with --allow-net"}
 	}
 	asked := *spec.Isolation
 	state, err := stateOf(s, spec.Cwd, env)
@@ -61,6 +65,12 @@ func (e *Engine) isolate(s *session, spec *spool.Spec, env []string) (*spool.Iso
 	lease.Release()
 	has.Protected = asked.Protected
 	return &has, nil
+}
+
+// tell logs a notice that belongs to no turn.
+func (s *session) tell(n spool.Notice) {
+	b, _ := json.Marshal(n)                                               // a notice always encodes
+	_, _ = s.run.Out.Append(spool.Event{Kind: spool.KindNotice, Data: b}) // after an error the run ends
 }
 
 // stateOf returns where the agent of a session keeps its configuration and sessions.

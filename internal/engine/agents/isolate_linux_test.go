@@ -88,6 +88,7 @@ func TestIsolationOfAgentsIsRefused(t *testing.T) {
 		text      string
 	}{
 		{agent.Config{Agent: agent.Codex}, spool.Isolation{Profile: "read-only"}, engine.StartInvalid, "codex cannot make its own sandbox"},
+		{agent.Config{Agent: agent.Pi}, spool.Isolation{Profile: "net-allow", AskHosts: true}, engine.StartInvalid, "an agent cannot ask about hosts"},
 		{agent.Config{Agent: agent.Pi}, spool.Isolation{Profile: "readonly"}, engine.StartInvalid, "read-only"},
 		{agent.Config{Agent: agent.Pi}, spool.Isolation{Profile: "strict"}, engine.StartUnsupported, `isolation_unavailable: profile "strict" needs`},
 	} {
@@ -98,5 +99,39 @@ func TestIsolationOfAgentsIsRefused(t *testing.T) {
 		if !errors.As(err, &se) || se.Reason != tt.reason || !strings.Contains(err.Error(), tt.text) {
 			t.Errorf("%+v: %v, want %s %q", tt.isolation, err, tt.reason, tt.text)
 		}
+	}
+}
+
+// The log tells which hosts an agent was refused, and what its network carried.
+func TestIsolatedAgentWithNetwork(t *testing.T) {
+	c := quick(fakeCLI(t, "curl -s -o /dev/null http://bad.example.org/\n"+printLines(codexThread, codexSays("m", "hi"), codexOver)))
+	c.Sandbox = "danger-full-access"
+	log := enginetest.NewLog()
+	s, err := newEngine(t).Start(t.Context(), spool.Spec{Engine: agent.Engine, Config: mustJSON(t, c), Cwd: filepath.Dir(c.Program),
+		Env:       map[string]string{"PATH": os.Getenv("PATH"), "HOME": t.TempDir()},
+		Isolation: &spool.Isolation{Profile: "net-allow", Hosts: []string{"*.example.org"}, DeniedHosts: []string{"bad.example.org"}}}, log)
+	var refusal *isolate.Refusal
+	if errors.As(err, &refusal) {
+		skiptest.Missing(t, "%v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &chat{t, s, log}
+	if d := r.done(r.say("go")); d.Outcome != spool.TurnOK {
+		t.Errorf("done is %+v", d)
+	}
+	if err := s.Control(t.Context(), spool.Control{Op: spool.ControlStop}); err != nil {
+		t.Error(err)
+	}
+	s.Wait()
+	var codes []string
+	for _, n := range events[spool.Notice](t, log, spool.KindNotice) {
+		if strings.Contains(string(n.Data), "bad.example.org") {
+			codes = append(codes, n.Code)
+		}
+	}
+	if want := []string{isolate.NoticeHost, isolate.NoticeTraffic}; !slices.Equal(codes, want) {
+		t.Errorf("notices %q, want %q; the log is\n%s", codes, want, log.Dump(t))
 	}
 }
