@@ -32,7 +32,7 @@ const (
 
 // serveSOCKS serves a connection whose first byte was read.
 func (p *Proxy) serveSOCKS(c *inbound) {
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithCancel(p.ctx)
 	defer cancel()
 	if c.SetDeadline(time.Now().Add(headerTimeout)) != nil {

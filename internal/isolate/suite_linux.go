@@ -90,12 +90,12 @@ func (m *Sandboxes) attempt(ctx context.Context, r *rig, profile Profile) (Resul
 				lease, err = m.prepareLimited(request, r.targets.Workspace, rigProcesses, "", nil, limited)
 			}
 		}
-		if err == nil {
-			// The attempts follow.
-		} else if errors.As(err, &refusal) {
+		switch {
+		case err == nil: // the attempts follow
+		case errors.As(err, &refusal):
 			result.Refused, result.Fix = refusal.Error(), refusal.Hint()
 			return result, nil
-		} else {
+		default:
 			return result, err
 		}
 	}

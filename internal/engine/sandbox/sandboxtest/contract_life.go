@@ -52,7 +52,8 @@ func idleLimit(t *testing.T, s Subject) {
 	b.do("pass") // so that what follows measures the limit
 	// Together the sleeps are longer than the limit, and each is much shorter.
 	e := b.do("import time\nfor i in range(8):\n    time.sleep(0.2)\n    print(i)\nwhile True: pass")
-	if !strings.HasPrefix("0\n1\n2\n3\n4\n5\n6\n7\n", e.stdout) || e.done.LimitMs != 1500 || e.done.EndedBy != "timeout" || !strings.Contains(e.done.Error, "without") {
+	lines := "0\n1\n2\n3\n4\n5\n6\n7\n"
+	if !strings.HasPrefix(lines, e.stdout) || e.done.LimitMs != 1500 || e.done.EndedBy != "timeout" || !strings.Contains(e.done.Error, "without") {
 		t.Errorf("stdout %q, done %s", e.stdout, text(e.done))
 	}
 	// The limit counts from the last output, which on a busy machine need not be
