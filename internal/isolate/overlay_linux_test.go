@@ -4,7 +4,6 @@ package isolate
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -34,13 +33,7 @@ func TestOverlayWalls(t *testing.T) {
 
 // TestOverlayUnprivileged does the same as a user without any rights.
 func TestOverlayUnprivileged(t *testing.T) {
-	if os.Getenv(inside) == "" && os.Geteuid() != 0 {
-		skiptest.Missing(t, "only root can become another user; the other tests run as this one")
-	}
-	user := func(cmd *exec.Cmd) {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	}
-	if !again(t, "unprivileged", user, (*exec.Cmd).Start) {
+	if !unprivileged(t) {
 		return
 	}
 	for _, w := range []wall{{mechanism: Namespaces}, {mechanism: viewName}} {

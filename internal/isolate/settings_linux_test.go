@@ -66,15 +66,22 @@ func again(t *testing.T, setting string, prepare func(*exec.Cmd), start func(*ex
 	return false
 }
 
-// TestUnprivileged makes the attempts as a user without any rights.
-func TestUnprivileged(t *testing.T) {
+// unprivileged runs a test again as a user without any rights. It reports whether
+// this process has that user.
+func unprivileged(t *testing.T) bool {
+	t.Helper()
 	if os.Getenv(inside) == "" && os.Geteuid() != 0 {
 		skiptest.Missing(t, "only root can become another user; the other tests run as this one")
 	}
 	user := func(cmd *exec.Cmd) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
-	if !again(t, "unprivileged", user, (*exec.Cmd).Start) {
+	return again(t, "unprivileged", user, (*exec.Cmd).Start)
+}
+
+// TestUnprivileged makes the attempts as a user without any rights.
+func TestUnprivileged(t *testing.T) {
+	if !unprivileged(t) {
 		return
 	}
 	l := newLauncher(t, launch.TreeAuto)
