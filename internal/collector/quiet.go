@@ -2,34 +2,39 @@ package collector
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
+	"syscall"
 	"time"
 )
 
-// A process is quiet if it allocated less than quietBytes since the last look,
-// and has worked if it allocated more than workBytes since memory was returned.
+// A process has worked if it used workTime of the processors since memory was
+// returned, and is quiet after that if the time since the last look has less than a
+// tenth of it: collecting what much work left behind takes time, too.
 const (
-	lookEvery  = 3 * time.Second
-	quietBytes = 256 << 10
-	workBytes  = 1 << 20
+	firstLook = 50 * time.Millisecond // so that what only the start needs is returned soon
+	lookEvery = 3 * time.Second       // from the seventh look on; before, the time doubles
+	workTime  = 2 * time.Millisecond
 )
 
 // ReturnWhenQuiet gives memory back to the system each time this process has
 // become quiet after work, until ctx ends.
 func ReturnWhenQuiet(ctx context.Context) {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	wait := firstLook
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	var q quiet
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
-			if q.look(allocated()) {
+		case <-timer.C:
+			if q.look(used()) {
 				Return()
-				q.returned(allocated())
+				q.returned(used())
 			}
+			wait = min(2*wait, lookEvery)
+			timer.Reset(wait)
 		}
 	}
 }
@@ -38,31 +43,32 @@ func ReturnWhenQuiet(ctx context.Context) {
 // free memory of the heap, and the pages of the program itself, which the
 // system maps again from its cache as they are needed.
 func Return() {
+	runtime.GC() // pools give up what they hold at the second collection
 	debug.FreeOSMemory()
 	dropProgram()
 }
 
-// quiet decides when memory is to be returned, by the bytes allocated so far.
+// quiet decides when memory is to be returned, by the processor time used so far.
 type quiet struct {
-	last uint64 // at the last look
-	work uint64 // as many bytes mean that there was work; the start is work
+	last time.Duration // at the last look
+	done time.Duration // when memory was returned; the start is work
 }
 
 // look reports whether the process is quiet after work.
-func (q *quiet) look(allocated uint64) bool {
-	still := allocated-q.last < quietBytes
-	q.last = allocated
-	return still && allocated >= q.work
+func (q *quiet) look(used time.Duration) bool {
+	lately, work := used-q.last, used-q.done
+	q.last = used
+	return work >= workTime && 10*lately < work
 }
 
 // returned notes that memory was returned.
-func (q *quiet) returned(allocated uint64) {
-	q.last, q.work = allocated, allocated+workBytes
-}
+func (q *quiet) returned(used time.Duration) { q.last, q.done = used, used }
 
-// allocated is how many bytes this process has allocated since it began.
-func allocated() uint64 {
-	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	metrics.Read(s)
-	return s[0].Value.Uint64()
+// used is the processor time of this process.
+func used() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0 // then memory is returned once
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

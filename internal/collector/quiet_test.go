@@ -4,28 +4,31 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestQuietAfterWork(t *testing.T) {
 	var q quiet
 	for i, look := range []struct {
-		allocated uint64
-		want      bool
+		used time.Duration
+		want bool
 	}{
-		{5 << 20, false},            // it starts
-		{5<<20 + quietBytes, false}, // and works
-		{5<<20 + quietBytes + 1, true},
-		{5<<20 + quietBytes + 2, false}, // and was quiet before
-		{6 << 20, false},                // too little work
-		{7 << 20, false},
-		{7<<20 + 1, true},
+		{50 * time.Millisecond, false}, // it starts
+		{60 * time.Millisecond, false}, // and works
+		{61 * time.Millisecond, true},
+		{62 * time.Millisecond, false},   // and was quiet before
+		{62*time.Millisecond + 1, false}, // too little work
+		{65 * time.Millisecond, false},
+		{65*time.Millisecond + 1, true},
+		{8 * time.Second, false},
+		{8*time.Second + 700*time.Millisecond, true}, // the collector works longer after much work
 	} {
-		got := q.look(look.allocated)
+		got := q.look(look.used)
 		if got != look.want {
 			t.Errorf("look %d: %v", i, got)
 		}
 		if got {
-			q.returned(look.allocated)
+			q.returned(look.used)
 		}
 	}
 }
