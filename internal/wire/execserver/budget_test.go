@@ -270,6 +270,11 @@ func TestHandshakeHasADeadline(t *testing.T) {
 	chatty := dialPeer(t, url) // sends other requests all the time
 	go func() {
 		for chatty.conn.Write(context.Background(), websocket.MessageText, []byte(`{"id":1,"method":"environment/status"}`)) == nil {
+			select {
+			case <-chatty.answers:
+			case <-chatty.done:
+				return
+			}
 		}
 	}()
 	silent.ended(t)
