@@ -59,6 +59,11 @@ type Isolation struct {
 	// AskHosts asks about a host that is in neither list: the run appends an
 	// [Ask] of kind network, and the connection waits for the answer.
 	AskHosts bool `json:"ask_hosts,omitempty"`
+	// Proxy is the address of a proxy on this machine, such as
+	// 127.0.0.1:3128. With NP the run reaches it, and nothing else, at another
+	// address, which takes its place in the variables of the run; the proxy
+	// decides about hosts, so that there are no other rules about them.
+	Proxy string `json:"proxy,omitempty"`
 	// Secrets are headers that the proxy adds to requests for a host, so that
 	// the run never has them: "api.example.org:Authorization=FILE", with the
 	// file that has the value, on the machine of the run, which cannot read

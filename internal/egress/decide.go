@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 )
@@ -35,9 +36,29 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("the run may not connect to %s: %s", r.target, r.reason)
 }
 
+// Query is a request that a judge decides about.
+type Query struct {
+	Target
+	Protocol string
+	Method   string // of an HTTP request; empty with SOCKS5
+	Client   string // the address that it came from
+}
+
+// Block is the error of a request that a judge refuses, with the answer to it.
+type Block struct {
+	Header http.Header
+	Body   string
+}
+
+func (b *Block) Error() string { return "the request is blocked" }
+
 // decide returns the addresses of a target that the run may reach it at, or a
-// [*refusal].
-func (p *Proxy) decide(ctx context.Context, t Target, protocol string) ([]netip.Addr, error) {
+// [*refusal] or a [*Block].
+func (p *Proxy) decide(ctx context.Context, q Query) ([]netip.Addr, error) {
+	if p.o.Judge != nil {
+		return p.o.Judge(ctx, q)
+	}
+	t, protocol := q.Target, q.Protocol
 	reason := ""
 	switch p.o.Rules.about(t) {
 	case denied:

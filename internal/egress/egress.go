@@ -46,6 +46,15 @@ type Options struct {
 	// must not wait.
 	Report  func(Decision)
 	Secrets []Secret
+	// Judge decides instead of Rules and Ask, about every request, and nothing is
+	// reported. It returns the addresses at which the target may be reached. An
+	// error that is a [*Block] says how the request is answered.
+	Judge func(ctx context.Context, q Query) ([]netip.Addr, error)
+	// NoSOCKS refuses SOCKS5.
+	NoSOCKS bool
+	// Forward is the address of another proxy on this machine. Every connection
+	// is carried there, and nothing is decided here.
+	Forward string
 
 	// LookUp resolves names; nil means the resolver of this machine.
 	LookUp func(ctx context.Context, host string) ([]netip.Addr, error)

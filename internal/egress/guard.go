@@ -64,6 +64,16 @@ func newGuard(r *Rules) (*guard, error) {
 	return g, nil
 }
 
+// Public reports whether an address is neither reserved, as those of private networks
+// are, nor one of this machine.
+func Public(addr netip.Addr) (bool, error) {
+	g, err := newGuard(&Rules{})
+	if err != nil {
+		return false, err
+	}
+	return g.check(Target{}, addr.Unmap().WithZone("")) == nil, nil
+}
+
 // check returns why a target may not be reached at an address, or nil.
 func (g *guard) check(t Target, addr netip.Addr) error {
 	at := Target{addr.String(), t.Port, addr}

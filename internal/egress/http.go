@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -46,7 +47,7 @@ func (p *Proxy) handler() http.Handler {
 			answer(w, &malformed{err})
 			return
 		}
-		addrs, err := p.decide(r.Context(), t, ProtocolHTTP)
+		addrs, err := p.decide(r.Context(), Query{t, ProtocolHTTP, r.Method, r.RemoteAddr})
 		if err != nil {
 			answer(w, err)
 			return
@@ -118,7 +119,7 @@ func (p *Proxy) serveConnect(w http.ResponseWriter, r *http.Request) {
 		answer(w, &malformed{err})
 		return
 	}
-	addrs, err := p.decide(r.Context(), t, ProtocolConnect)
+	addrs, err := p.decide(r.Context(), Query{t, ProtocolConnect, r.Method, r.RemoteAddr})
 	if err != nil {
 		answer(w, err)
 		return
@@ -160,6 +161,13 @@ func (m *malformed) Unwrap() error { return m.error }
 
 // answer answers a request that failed.
 func answer(w http.ResponseWriter, err error) {
+	var block *Block
+	if errors.As(err, &block) {
+		maps.Copy(w.Header(), block.Header)
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, block.Body) // the client may be gone
+		return
+	}
 	status := http.StatusBadGateway
 	var no *refusal
 	var bad *malformed

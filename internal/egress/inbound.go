@@ -52,6 +52,10 @@ func (p *Proxy) take(nc net.Conn) {
 	if !p.own(c) {
 		return
 	}
+	if p.o.Forward != "" {
+		p.work.Go(func() { p.forward(c) })
+		return
+	}
 	p.work.Go(func() {
 		var first [1]byte
 		if c.SetReadDeadline(time.Now().Add(headerTimeout)) != nil {
@@ -62,10 +66,10 @@ func (p *Proxy) take(nc net.Conn) {
 			_ = c.Close()
 			return
 		}
-		switch first[0] {
-		case socksVersion:
+		switch {
+		case first[0] == socksVersion && !p.o.NoSOCKS:
 			p.serveSOCKS(c)
-		case socksVersion - 1:
+		case first[0] == socksVersion, first[0] == socksVersion-1:
 			_ = c.Close() // SOCKS4 has no names
 		default:
 			c.first = first[:]

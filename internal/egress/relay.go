@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -9,6 +10,25 @@ import (
 	"sync/atomic"
 	"time"
 )
+
+// forward carries a connection to another proxy.
+func (p *Proxy) forward(c *inbound) {
+	defer func() { _ = c.Close() }()
+	ctx, cancel := context.WithTimeout(p.ctx, dialTimeout)
+	defer cancel()
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "tcp", p.o.Forward)
+	if err != nil {
+		return
+	}
+	server := nc.(*net.TCPConn)
+	if !p.own(server) {
+		return
+	}
+	defer p.disown(server)
+	at := server.RemoteAddr().(*net.TCPAddr).AddrPort()
+	p.relay(c, nil, server, Target{Host: at.Addr().String(), Port: at.Port()})
+}
 
 // relay carries bytes between a run and a host until both have ended. The kernel moves
 // them without a copy into this process where it can.

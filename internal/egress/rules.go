@@ -151,6 +151,9 @@ type Target struct {
 // String returns host:port.
 func (t Target) String() string { return net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))) }
 
+// Addr returns the address of a host that is one, and else an invalid address.
+func (t Target) Addr() netip.Addr { return t.addr }
+
 // newTarget checks the host and the port of a request.
 func newTarget(host, port string) (Target, error) {
 	n, err := strconv.ParseUint(port, 10, 16)

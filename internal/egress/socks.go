@@ -49,7 +49,7 @@ func (p *Proxy) serveSOCKS(c *inbound) {
 	if c.SetDeadline(time.Time{}) != nil {
 		return
 	}
-	addrs, err := p.decide(ctx, t, ProtocolSOCKS)
+	addrs, err := p.decide(ctx, Query{t, ProtocolSOCKS, "", c.RemoteAddr().String()})
 	if err != nil {
 		replySOCKS(c, socksCode(err))
 		return
@@ -130,8 +130,9 @@ func readSOCKS(c *inbound) (t Target, code byte, err error) {
 // socksCode is the reply to a target that cannot be reached.
 func socksCode(err error) byte {
 	var no *refusal
+	var block *Block
 	switch {
-	case errors.As(err, &no):
+	case errors.As(err, &no), errors.As(err, &block):
 		return socksRefused
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return socksNobody

@@ -290,7 +290,7 @@ func sameIsolation(has, wants *spool.Isolation) bool {
 	}
 	return has.Profile == wants.Profile && slices.Equal(has.Protected, wants.Protected) &&
 		slices.Equal(has.Readable, wants.Readable) && slices.Equal(has.Hidden, wants.Hidden) && slices.Equal(has.Hosts, wants.Hosts) &&
-		slices.Equal(has.DeniedHosts, wants.DeniedHosts) && slices.Equal(has.Secrets, wants.Secrets) && has.AskHosts == wants.AskHosts
+		slices.Equal(has.DeniedHosts, wants.DeniedHosts) && slices.Equal(has.Secrets, wants.Secrets) && has.AskHosts == wants.AskHosts && has.Proxy == wants.Proxy
 }
 
 // reserve registers a run with that id, or returns the existing one.

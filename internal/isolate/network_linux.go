@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,7 +41,7 @@ type Network struct {
 // newNetwork serves a listener in the network of a run.
 func newNetwork(gateway net.Listener, p *Policy, asks bool) (*Network, error) {
 	n := &Network{addr: gateway.Addr().String(), ready: make(chan struct{})}
-	o := egress.Options{Rules: p.Rules, Report: n.report}
+	o := egress.Options{Rules: p.Rules, Report: n.report, Forward: p.Proxy}
 	for _, s := range p.secrets {
 		secret, err := s.read()
 		if err != nil {
@@ -171,6 +172,18 @@ const maxTrafficText = 8
 
 // proxyVariables tell programs about a proxy.
 var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"}
+
+// withAddress has the variables that name a proxy name the address at which the run
+// reaches it.
+func (n *Network) withAddress(env []string, proxy string) []string {
+	list := slices.Clone(env)
+	for i, kv := range list {
+		if before, ok := strings.CutSuffix(kv, "://"+proxy); ok {
+			list[i] = before + "://" + n.addr
+		}
+	}
+	return list
+}
 
 // withProxy tells programs to use the proxy, except for what listens in the network of
 // the run itself.

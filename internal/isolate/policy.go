@@ -3,6 +3,7 @@ package isolate
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ type Policy struct {
 	Hidden    []string
 	HostTmp   bool          // /tmp is that of the machine
 	Rules     *egress.Rules // of the proxy; only meaningful with Proxied
+	Proxy     string        // the address of a proxy that decides instead; empty for none
 	Mechanism string        // the only one to use; empty for any
 	Cwd       string
 	Limited   Set      // of M and C: what the run has a limit of
@@ -90,13 +92,23 @@ func NewPolicy(i *spool.Isolation, cwd string) (*Policy, error) {
 	default:
 		return nil, fmt.Errorf("no isolation mechanism %q: there are %s, %s", i.Mechanism, Namespaces, Landlock)
 	}
-	if !wants.Has(Proxied) && (len(i.Hosts) > 0 || len(i.DeniedHosts) > 0 || len(i.Secrets) > 0 || i.AskHosts) {
+	if !wants.Has(Proxied) && (len(i.Hosts) > 0 || len(i.DeniedHosts) > 0 || len(i.Secrets) > 0 || i.AskHosts || i.Proxy != "") {
 		return nil, fmt.Errorf("hosts need the guarantee NP, which profile %s has not: use profile %s", profile, NetAllow)
 	}
 	if wants.Has(Proxied) {
 		if p.Rules, err = egress.ParseRules(i.Hosts, i.DeniedHosts); err != nil {
 			return nil, err
 		}
+	}
+	if i.Proxy != "" {
+		at, err := netip.ParseAddrPort(i.Proxy)
+		if err != nil || !at.Addr().IsLoopback() || at.Port() == 0 {
+			return nil, fmt.Errorf("the proxy %q is not an address of this machine such as 127.0.0.1:3128", i.Proxy)
+		}
+		if len(i.Hosts) > 0 || len(i.DeniedHosts) > 0 || len(i.Secrets) > 0 || i.AskHosts {
+			return nil, errors.New("hosts and a proxy exclude each other: the proxy decides about hosts")
+		}
+		p.Proxy = at.String()
 	}
 	if wants.Has(Proxied) && wants.Has(NoNetwork) {
 		return nil, errors.New("the guarantees N0 and NP exclude each other")

@@ -54,6 +54,8 @@ func TestPolicyErrors(t *testing.T) {
 		"is below no writable path":            {Profile: "no-network", Protected: []string{"/elsewhere/.git"}},
 		"it leads out of":                      {Profile: "no-network", Protected: []string{"../x"}},
 		"not a path":                           {Profile: "no-network", Writable: []string{""}},
+		"is not an address of this machine":    {Profile: "net-allow", Proxy: "192.0.2.1:80"},
+		"hosts and a proxy exclude":            {Profile: "net-allow", Proxy: "127.0.0.1:80", Hosts: []string{"example.org"}},
 		"it is a URL":                          {Profile: "net-allow", Hosts: []string{"https://example.org"}},
 		"the port is not":                      {Profile: "net-allow", DeniedHosts: []string{"example.org:0"}},
 		"is not HOST:HEADER=FILE":              {Profile: "net-allow", Secrets: []string{"example.org"}},

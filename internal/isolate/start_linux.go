@@ -83,7 +83,11 @@ func (m *Sandboxes) started(spec *spool.Spec, c *launch.Command, lease *Lease, e
 			lease.Release()
 			return nil, &spool.StartError{Reason: engine.StartInvalid, Err: err}
 		}
-		c.Env = lease.network.withProxy(c.Env, lease.policy.Rules)
+		if proxy := lease.policy.Proxy; proxy != "" {
+			c.Env = lease.network.withAddress(c.Env, proxy)
+		} else {
+			c.Env = lease.network.withProxy(c.Env, lease.policy.Rules)
+		}
 	}
 	c.Fork, c.Kill = lease.Fork, lease.Kill
 	if Isolates(spec.Isolation) && !spec.Isolation.HostTmp {

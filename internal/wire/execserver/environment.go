@@ -156,6 +156,7 @@ func (e environment) info() environmentInfo {
 		TemporaryDirectories: uris(e.tempDirs),
 		TempDir:              fileuri.Format(e.tempDir),
 		Capabilities: capabilities{
+			NetworkProxyLaunch:         runtime.GOOS == "linux",
 			CapabilityDiscoverySandbox: runtime.GOOS == "linux",
 			FSWatchMissing:             runtime.GOOS == "linux",
 			CapabilityDiscoveryV2:      true,

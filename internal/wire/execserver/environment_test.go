@@ -52,12 +52,12 @@ func TestEnvironmentInfo(t *testing.T) {
 			t.Errorf("%s is not advertised", name)
 		}
 	}
-	for _, name := range []string{"networkProxyLaunch", "credentialMasking"} {
+	for _, name := range []string{"networkProxyReviewDomains", "credentialMasking", "credentialMaskingCustomProviders"} {
 		if capabilities[name] != false {
 			t.Errorf("%s is advertised", name)
 		}
 	}
-	for _, name := range []string{"sandboxedFileStreaming", "capabilityDiscoverySandbox"} { // nothing enforces them elsewhere
+	for _, name := range []string{"networkProxyLaunch", "sandboxedFileStreaming", "capabilityDiscoverySandbox"} { // nothing enforces them elsewhere
 		if want := runtime.GOOS == "linux"; capabilities[name] != want {
 			t.Errorf("%s is advertised: %v, want %v", name, capabilities[name], want)
 		}

@@ -9,6 +9,7 @@ import (
 const (
 	MaxInFlightBytes = maxInFlightBytes
 	MaxFollows       = maxFollows
+	MaxUnanswered    = maxUnanswered
 )
 
 // Received returns how many bytes of messages the server holds, and whether

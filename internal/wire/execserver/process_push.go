@@ -39,6 +39,9 @@ func (c *conn) push(p *process, after, last spool.Seq) {
 			p.done.Store(true)
 		}
 	}
+	if c.ctx.Err() == nil { // the process is closed
+		p.closeProxy()
+	}
 }
 
 // events follows a run for a caller that does not keep an event after it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"syscall"
 
 	"github.com/spool-run/spool"
@@ -34,6 +35,8 @@ type startParams struct {
 	NetworkProxy          json.RawMessage `json:"networkProxy"`
 
 	ShellSnapshot *snapshotRequest `json:"shellSnapshot"`
+
+	proxy *proxyLaunch // networkProxy, once it is checked; nil for none
 }
 
 // envPolicy is a [spool.EnvPolicy] in the spelling of the dialect.
@@ -59,12 +62,15 @@ func (p *startParams) spec(sess *session) (spool.Spec, error) {
 	if err != nil {
 		return spec, rpc.Errorf(rpc.CodeInvalidParams, "%s", err)
 	}
-	isolation, err := processIsolation(p.Sandbox, cwd)
-	if err != nil {
+	if p.proxy, err = parseProxyLaunch(p.NetworkProxy, p.ProcessID); err != nil {
 		return spec, err
 	}
-	if p.EnforceManagedNetwork || !isNull(p.NetworkProxy) {
-		return spec, rpc.Errorf(rpc.CodeInvalidParams, "this server cannot enforce a managed network: it does not advertise networkProxyLaunch")
+	if p.EnforceManagedNetwork && p.proxy == nil {
+		return spec, rpc.Errorf(rpc.CodeInvalidParams, "this server cannot enforce a managed network without a networkProxy")
+	}
+	isolation, err := processIsolation(p.Sandbox, cwd, p.EnforceManagedNetwork)
+	if err != nil {
+		return spec, err
 	}
 	spec = spool.Spec{
 		Argv: p.Argv, Cwd: cwd, Env: make(map[string]string, len(p.Env)+2), Stdin: p.PipeStdin, Isolation: isolation,
@@ -145,10 +151,33 @@ func (c *conn) routeStart(r *rpc.Request) route {
 				c.server.log.Info("a shell starts with its startup files", "process", proc.id, "err", err)
 			}
 		}
+		if err := c.startProxy(proc, &p, &spec); err != nil {
+			c.session.release(proc)
+			return nil, rpc.Errorf(rpc.CodeInternal, "%s", err)
+		}
 		return c.processStart(proc, spec, sandboxType(p.Sandbox))
 	}
 	rt.after = func(any) { c.followers.Go(func() { c.push(proc, 0, 0) }) }
 	return rt
+}
+
+// startProxy starts the network proxy that a process is to have.
+func (c *conn) startProxy(proc *process, p *startParams, spec *spool.Spec) error {
+	if p.proxy == nil {
+		return nil
+	}
+	proxy, err := p.proxy.startProxy(c.session, p.ProcessID)
+	if err != nil {
+		return err
+	}
+	maps.Copy(spec.Env, proxy.variables(proxy.addr))
+	if p.EnforceManagedNetwork && spec.Isolation != nil {
+		spec.Isolation.Proxy = proxy.addr
+	}
+	proc.mu.Lock()
+	proc.proxy = proxy
+	proc.mu.Unlock()
+	return nil
 }
 
 func (c *conn) processStart(p *process, spec spool.Spec, sandboxType string) (any, error) {
@@ -156,6 +185,7 @@ func (c *conn) processStart(p *process, spec spool.Spec, sandboxType string) (an
 	// start even if the client has disconnected.
 	info, err := c.backend.Start(c.server.ctx, spec)
 	if err != nil {
+		p.closeProxy()
 		c.session.release(p)
 		return nil, startError(err)
 	}
@@ -165,6 +195,7 @@ func (c *conn) processStart(p *process, spec spool.Spec, sandboxType string) (an
 	close(p.started)
 	p.mu.Unlock()
 	if cancelled {
+		p.closeProxy()
 		c.session.drop(p)
 		_ = c.backend.Control(c.server.ctx, info.ID, spool.Control{Op: spool.ControlKill})
 		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "process %s start was cancelled", p.id)

@@ -27,7 +27,9 @@ func sandboxType(raw json.RawMessage) string {
 // processIsolation returns the isolation of a process that a sandbox object asks
 // for, or nil. What cannot be enforced is an error: a client does not check
 // whether a sandbox was applied, so that ignoring it would run code unconfined.
-func processIsolation(raw json.RawMessage, cwd string) (*spool.Isolation, error) {
+//
+// A managed network is one of which the process reaches only a proxy.
+func processIsolation(raw json.RawMessage, cwd string, managed bool) (*spool.Isolation, error) {
 	s, err := parseSandbox(raw)
 	if err != nil || s == nil {
 		return nil, err
@@ -47,17 +49,20 @@ func processIsolation(raw json.RawMessage, cwd string) (*spool.Isolation, error)
 	case r != nil && !r.writesAll && s.landlock:
 		return nil, errLandlock
 	case r != nil && !r.writesAll:
-		return r.isolation(s.network)
-	case s.network:
+		return r.isolation(s.network, managed)
+	case s.network, managed:
 		return nil, rpc.Errorf(rpc.CodeInvalidParams, "sandbox restricts the network and not the file system, which this server cannot enforce, %s", sandboxHint)
 	}
 	return nil, nil
 }
 
 // isolation returns the isolation of a process with the rules.
-func (r *rules) isolation(network bool) (*spool.Isolation, error) {
+func (r *rules) isolation(network, managed bool) (*spool.Isolation, error) {
 	i := &spool.Isolation{Profile: "read-only", HostTmp: true}
-	if network {
+	switch {
+	case managed:
+		i.Guarantees = append(i.Guarantees, "NP")
+	case network:
 		i.Guarantees = append(i.Guarantees, "N0")
 	}
 	if r.at("/") == nil {

@@ -24,7 +24,7 @@ func FuzzSandbox(f *testing.F) {
 		if _, err := treeFor(raw, true); err != nil && !errors.As(err, &e) {
 			t.Fatalf("%v is not a wire error", err)
 		}
-		if _, err := processIsolation(raw, "/"); err != nil && !errors.As(err, &e) {
+		if _, err := processIsolation(raw, "/", false); err != nil && !errors.As(err, &e) {
 			t.Fatalf("%v is not a wire error", err)
 		}
 	})
@@ -123,7 +123,7 @@ func TestProcessIsolation(t *testing.T) {
 	} {
 		raw := json.RawMessage(fmt.Sprintf(`{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[%s]},"network":%q},`+
 			`"cwd":"file://%s/ws","workspaceRoots":["file://%s/ws"],"windowsSandboxLevel":"disabled"}`, tt.entries, tt.network, dir, dir))
-		got, err := processIsolation(raw, dir)
+		got, err := processIsolation(raw, dir, false)
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		} else if diff := cmp.Diff(tt.want, got); diff != "" {

@@ -64,8 +64,27 @@ type process struct {
 	done atomic.Bool // the closed event was sent
 
 	mu        sync.Mutex
-	cancelled bool  // terminated during the start
-	denial    *bool // whether the sandbox seems to have stopped it; nil until it is known
+	cancelled bool          // terminated during the start
+	denial    *bool         // whether the sandbox seems to have stopped it; nil until it is known
+	proxy     *processProxy // nil without one, and once the process is closed
+}
+
+// closeProxy ends the network proxy of a process, if it has one.
+func (p *process) closeProxy() {
+	p.mu.Lock()
+	proxy := p.proxy
+	p.proxy = nil
+	p.mu.Unlock()
+	if proxy != nil {
+		proxy.close()
+	}
+}
+
+// current returns the connection that has the session, or nil.
+func (sess *session) current() *conn {
+	sess.mu.Lock()
+	defer sess.mu.Unlock()
+	return sess.conn
 }
 
 // label returns the value of labelSession of the session's runs.
@@ -227,11 +246,16 @@ func (s *Server) restore(id string, c *conn) (*session, error) {
 // leave detaches a session without ending it, for the next server to resume.
 func (sess *session) leave() {
 	sess.mu.Lock()
-	defer sess.mu.Unlock()
 	if sess.expiry != nil {
 		sess.expiry.Stop()
 	}
 	sess.ended = true
+	procs := slices.Collect(maps.Values(sess.procs))
+	sess.mu.Unlock()
+	for _, p := range procs {
+		<-p.started
+		p.closeProxy() // the next server cannot take it over
+	}
 }
 
 // forgotten reports whether the id of a process is free again.
@@ -325,6 +349,7 @@ func (sess *session) end() {
 	sess.mu.Unlock()
 	for _, p := range procs {
 		<-p.started
+		p.closeProxy()
 		if p.run == "" || p.done.Load() {
 			continue
 		}
