@@ -448,6 +448,7 @@ func TestRunDetaches(t *testing.T) {
 	a.typed("\x18")
 	a.see("other is still running")
 	a.exits(0)
+	typeIn(t, state, "kill", "other").exits(0)
 }
 
 // TestTerminalHangup checks that SIGHUP of the terminal leaves the run, unless
