@@ -165,7 +165,7 @@ func TestForkThatHangsIsEnded(t *testing.T) {
 	r := start(t, e, steps, spool.Spec{ID: "after", Env: map[string]string{name: value}})
 	r.ok(hang("after_in_child", "lambda: hang and time.sleep(1e6)"))
 	fork("after", "the copy was killed: the interpreter did not become ready in time")
-	// Nobody is told when the copy, which was killed, is gone.
+	// There is no event when the copy, which was killed, is gone.
 	polltest.Until(t, fmt.Sprintf("process %d alone", r.Pid()), func() bool {
 		return slices.Equal(marked(t, mark), []string{strconv.Itoa(r.Pid())})
 	})

@@ -67,7 +67,7 @@ func (e *Engine) enclose(p *interpreter, l *launchSpec, c *launch.Command, t *ch
 	if dir := runnerDir(); dir != "" && !lease.Sees(dir) {
 		c.Argv = inlineArgs(c.Path, "kernel", "")
 	}
-	// Whoever can write to the pipe of the engine ends every interpreter.
+	// A process that can write to the pipe of the engine ends every interpreter.
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		lease.Release()

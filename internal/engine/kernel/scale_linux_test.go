@@ -269,7 +269,7 @@ func TestWithoutControlGroups(t *testing.T) {
 	r.ok("import subprocess\np = subprocess.Popen(['sleep', '1000'], start_new_session=True)")
 	pid := r.ok("p.pid").result
 	r.end()
-	// It was killed. Nobody is told when it is gone.
+	// It was killed, and there is no event when it is gone.
 	polltest.Until(t, "the end of process "+pid, func() bool {
 		b, err := os.ReadFile("/proc/" + pid + "/stat")
 		return err != nil || bytes.Contains(b, []byte(") Z "))
