@@ -42,6 +42,13 @@ type Query struct {
 	Protocol string
 	Method   string // of an HTTP request; empty with SOCKS5
 	Client   string // the address that it came from
+
+	proxy *Proxy
+}
+
+// Addresses looks the host of the request up, for a judge.
+func (q *Query) Addresses(ctx context.Context) ([]netip.Addr, error) {
+	return q.proxy.addresses(ctx, q.Target)
 }
 
 // Block is the error of a request that a judge refuses, with the answer to it.

@@ -47,7 +47,7 @@ func (p *Proxy) handler() http.Handler {
 			answer(w, &malformed{err})
 			return
 		}
-		addrs, err := p.decide(r.Context(), Query{t, ProtocolHTTP, r.Method, r.RemoteAddr})
+		addrs, err := p.decide(r.Context(), Query{t, ProtocolHTTP, r.Method, r.RemoteAddr, p})
 		if err != nil {
 			answer(w, err)
 			return
@@ -119,7 +119,7 @@ func (p *Proxy) serveConnect(w http.ResponseWriter, r *http.Request) {
 		answer(w, &malformed{err})
 		return
 	}
-	addrs, err := p.decide(r.Context(), Query{t, ProtocolConnect, r.Method, r.RemoteAddr})
+	addrs, err := p.decide(r.Context(), Query{t, ProtocolConnect, r.Method, r.RemoteAddr, p})
 	if err != nil {
 		answer(w, err)
 		return

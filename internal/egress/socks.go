@@ -49,7 +49,7 @@ func (p *Proxy) serveSOCKS(c *inbound) {
 	if c.SetDeadline(time.Time{}) != nil {
 		return
 	}
-	addrs, err := p.decide(ctx, Query{t, ProtocolSOCKS, "", c.RemoteAddr().String()})
+	addrs, err := p.decide(ctx, Query{t, ProtocolSOCKS, "", c.RemoteAddr().String(), p})
 	if err != nil {
 		replySOCKS(c, socksCode(err))
 		return

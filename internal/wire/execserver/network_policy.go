@@ -112,7 +112,7 @@ func (p *processProxy) decide(ctx context.Context, q egress.Query, d *policyDeci
 			return nil, nil
 		}
 	}
-	addrs, err := lookUp(ctx, q.Target)
+	addrs, err := q.Addresses(ctx)
 	if !p.local && (!literal || !named) && !allPublic(addrs) {
 		d.Source, d.Reason, d.PolicyOverride = "baseline_policy", reasonLocal, false
 		return nil, nil //nolint:nilerr // as with codex, a host without an address is not a public one
@@ -131,18 +131,6 @@ func isLocal(t egress.Target) (bool, error) {
 	}
 	public, err := egress.Public(t.Addr())
 	return !public, err
-}
-
-// proxyLookUp is how long the address of a host is looked for.
-const proxyLookUp = 15 * time.Second
-
-func lookUp(ctx context.Context, t egress.Target) ([]netip.Addr, error) {
-	if t.Addr().IsValid() {
-		return []netip.Addr{t.Addr()}, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, proxyLookUp)
-	defer cancel()
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", t.Host)
 }
 
 // allPublic reports whether there are addresses, all public.
