@@ -14,6 +14,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/screen"
 	"github.com/spool-run/spool/internal/skiptest"
 )
@@ -302,9 +303,7 @@ func BenchmarkLateAttach(b *testing.B) {
 }'; read -r _`
 	spool("run", "--detach", "--tty", "--name", "late", "--output-limit", "1G", "--", "sh", "-c", program)
 	b.Cleanup(func() { spool("kill", "--now", "late") })
-	for !strings.HasSuffix(spool("logs", "--tail", "1", "late"), "ready") {
-		time.Sleep(100 * time.Millisecond)
-	}
+	polltest.Until(b, "ready", func() bool { return strings.HasSuffix(spool("logs", "--tail", "1", "late"), "ready") })
 	var used time.Duration
 	attached := 0
 	for b.Loop() {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/skiptest"
 )
 
@@ -276,7 +276,7 @@ func TestLargeFilesHaveNoPatch(t *testing.T) {
 	}
 }
 
-// TestConflictsChangeNothing applies changes of files that somebody else changed.
+// TestConflictsChangeNothing applies changes of files that another program changed.
 func TestConflictsChangeNothing(t *testing.T) {
 	m, base := newMaker(t), tempDir(t)
 	fill(t, base, map[string]string{"a": "a", "b": "b", "c": "c", "d/x": "x", "gone": "g", "late": "l"})
@@ -314,19 +314,16 @@ func later(t *testing.T, base string, w *Workspace, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		path := filepath.Join(base, name)
-		for {
-			if err := os.WriteFile(path, []byte("somebody else"), 0o644); err != nil {
+		polltest.Until(t, "a later time, of a clock with steps", func() bool {
+			if err := os.WriteFile(path, []byte("another program"), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			var st unix.Stat_t
 			if err := unix.Lstat(path, &st); err != nil {
 				t.Fatal(err)
 			}
-			if st.Ctim.Nano() > w.state.Began {
-				break
-			}
-			time.Sleep(time.Millisecond) // the clock of the file system has steps
-		}
+			return st.Ctim.Nano() > w.state.Began
+		})
 	}
 }
 
