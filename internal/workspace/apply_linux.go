@@ -35,15 +35,11 @@ func (w *Workspace) Apply(ctx context.Context, paths []string, dry bool) ([]spoo
 	case w.state.Kind == Snapshot:
 		return []spool.Change{}, nil
 	}
-	base, err := w.openBase()
+	base, all, err := w.openChanges()
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(base)
-	all, err := w.overlayChanges(base)
-	if err != nil {
-		return nil, err
-	}
 	chosen, err := w.choose(all, paths)
 	if err != nil {
 		return nil, err

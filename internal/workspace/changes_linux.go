@@ -100,6 +100,17 @@ type differ struct {
 	list []change
 }
 
+// openChanges returns the changes of an overlay and its base, which the caller closes.
+func (w *Workspace) openChanges() (base int, list []change, err error) {
+	if base, err = w.openBase(); err != nil {
+		return -1, nil, err
+	}
+	if list, err = w.overlayChanges(base); err != nil {
+		return -1, nil, errors.Join(err, unix.Close(base))
+	}
+	return base, list, nil
+}
+
 // overlayChanges lists the differences of the upper directory from an open base,
 // sorted by path.
 func (w *Workspace) overlayChanges(base int) ([]change, error) {

@@ -42,15 +42,11 @@ func (w *Workspace) End() (*Summary, error) {
 			list = append(list, ending{Change: c})
 		}
 	} else {
-		base, err := w.openBase()
+		base, changes, err := w.openChanges()
 		if err != nil {
 			return nil, err
 		}
 		defer unix.Close(base)
-		changes, err := w.overlayChanges(base)
-		if err != nil {
-			return nil, err
-		}
 		for i := range changes {
 			c := &changes[i]
 			list = append(list, ending{c.public(), c.base.Ino, c.base.Ctim.Nano()})
@@ -115,15 +111,11 @@ func (w *Workspace) Changes(ctx context.Context, patch bool) ([]spool.Change, er
 		}
 		return list, nil
 	}
-	base, err := w.openBase()
+	base, changes, err := w.openChanges()
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(base)
-	changes, err := w.overlayChanges(base)
-	if err != nil {
-		return nil, err
-	}
 	for i := range changes {
 		p := changes[i].public()
 		if patch {
