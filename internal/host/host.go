@@ -92,6 +92,7 @@ type Options struct {
 
 // Host is the local backend.
 type Host struct {
+	Workspaces
 	opts  Options
 	store *store.Store // nil without a state directory
 	id    string
@@ -134,6 +135,7 @@ func Open(o Options) (*Host, error) {
 	h := &Host{opts: o, id: NewID(), memory: eventlog.NewBudget(DefaultSharedMemory), runs: make(map[spool.RunID]*run), engines: make(map[string]engine.Engine)}
 	h.nudge, h.closing = make(chan struct{}, 1), make(chan struct{})
 	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.Workspaces = NewWorkspaces(h.Stat, nil)
 	if o.Dir == "" {
 		return h, nil
 	}
@@ -145,6 +147,7 @@ func Open(o Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open host: %w%s", err, next(h.remedy(err)))
 	}
+	h.Workspaces = NewWorkspaces(h.Stat, h.store)
 	// A failed recovery, for example on a full disk, does not prevent reading.
 	// It is retried; see [Host.Unsettled].
 	h.unsettled = h.recoverDead()

@@ -14,8 +14,6 @@ import (
 	"github.com/spool-run/spool/internal/workspace"
 )
 
-var _ spool.Workspaces = (*Host)(nil)
-
 // WorkspaceDir implements [engine.Placer].
 func (r *run) WorkspaceDir() string { return r.workspaceDir }
 
@@ -135,58 +133,66 @@ func (r *run) discardStart() error {
 	return workspace.Remove(r.workspaceDir)
 }
 
-// OpenWorkspace opens the workspace of a run. Unless live is true, the run must have
-// ended.
-func OpenWorkspace(s *store.Store, info *spool.Info, live bool) (*workspace.Workspace, error) {
-	if s == nil || info.Workspace == nil {
-		return nil, fmt.Errorf("run %s: %w", info.ID, workspace.ErrNone)
-	}
-	if !live && info.State != spool.StateClosed {
-		return nil, NotFinished(info.ID)
-	}
-	dir, err := s.WorkspaceDir(info.ID)
-	if err != nil {
-		return nil, err
-	}
-	w, err := workspace.Open(dir)
-	if errors.Is(err, workspace.ErrNone) { // another process removed the run
-		return nil, fmt.Errorf("run %s: %w", info.ID, spool.ErrNotFound)
-	}
-	return w, err
+// Workspaces implements [spool.Workspaces] for a backend whose state directory is on
+// this machine: it works on the files itself.
+type Workspaces struct {
+	stat  func(context.Context, spool.RunID) (spool.Info, error)
+	store *store.Store // nil without a state directory
 }
 
-// openWorkspace is [OpenWorkspace] for a run of this host.
-func (h *Host) openWorkspace(ctx context.Context, id spool.RunID, live bool) (*workspace.Workspace, error) {
-	info, err := h.Stat(ctx, id)
+var _ spool.Workspaces = Workspaces{}
+
+// NewWorkspaces returns the workspaces of the runs that stat describes.
+func NewWorkspaces(stat func(context.Context, spool.RunID) (spool.Info, error), s *store.Store) Workspaces {
+	return Workspaces{stat, s}
+}
+
+// open opens the workspace of a run. Unless live is true, the run must have ended.
+func (w Workspaces) open(ctx context.Context, id spool.RunID, live bool) (*workspace.Workspace, error) {
+	info, err := w.stat(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return OpenWorkspace(h.store, &info, live)
+	if w.store == nil || info.Workspace == nil {
+		return nil, fmt.Errorf("run %s: %w", id, workspace.ErrNone)
+	}
+	if !live && info.State != spool.StateClosed {
+		return nil, NotFinished(id)
+	}
+	dir, err := w.store.WorkspaceDir(id)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := workspace.Open(dir)
+	if errors.Is(err, workspace.ErrNone) { // another process removed the run
+		return nil, fmt.Errorf("run %s: %w", id, spool.ErrNotFound)
+	}
+	return opened, err
 }
 
 // Changes implements [spool.Workspaces].
-func (h *Host) Changes(ctx context.Context, id spool.RunID, patch bool) ([]spool.Change, error) {
-	w, err := h.openWorkspace(ctx, id, true)
+func (w Workspaces) Changes(ctx context.Context, id spool.RunID, patch bool) ([]spool.Change, error) {
+	of, err := w.open(ctx, id, true)
 	if err != nil {
 		return nil, err
 	}
-	return w.Changes(ctx, patch)
+	return of.Changes(ctx, patch)
 }
 
 // Apply implements [spool.Workspaces].
-func (h *Host) Apply(ctx context.Context, id spool.RunID, paths []string, dry bool) ([]spool.Change, error) {
-	w, err := h.openWorkspace(ctx, id, false)
+func (w Workspaces) Apply(ctx context.Context, id spool.RunID, paths []string, dry bool) ([]spool.Change, error) {
+	of, err := w.open(ctx, id, false)
 	if err != nil {
 		return nil, err
 	}
-	return w.Apply(ctx, paths, dry)
+	return of.Apply(ctx, paths, dry)
 }
 
 // Discard implements [spool.Workspaces].
-func (h *Host) Discard(ctx context.Context, id spool.RunID) error {
-	w, err := h.openWorkspace(ctx, id, false)
+func (w Workspaces) Discard(ctx context.Context, id spool.RunID) error {
+	of, err := w.open(ctx, id, false)
 	if err != nil {
 		return err
 	}
-	return w.Discard(ctx)
+	return of.Discard(ctx)
 }

@@ -41,8 +41,9 @@ type Options struct {
 // Backend gives access to the runs of a state directory, live and finished, of
 // all its keepers. It is safe for concurrent use.
 type Backend struct {
-	opts  Options
-	store *store.Store
+	host.Workspaces // of which this process opens the files itself
+	opts            Options
+	store           *store.Store
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -69,6 +70,7 @@ func Open(o Options) (*Backend, error) {
 		return nil, err
 	}
 	b := &Backend{opts: o, store: s, keepers: make(map[string]*keeperConn), runs: make(map[spool.RunID]*mirror)}
+	b.Workspaces = host.NewWorkspaces(b.Stat, s)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b, nil
 }
