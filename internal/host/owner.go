@@ -166,16 +166,24 @@ func (h *Host) recoverOrphans() error {
 	var errs []error
 	seen := make(map[string]bool)
 	for info := range h.store.List() {
-		if info.Owner == "" || info.State == spool.StateClosed || seen[info.Owner] || spool.RunID(info.Owner).Check() != nil {
+		if info.Owner == "" || info.Owner == h.id || info.State == spool.StateClosed || seen[info.Owner] || spool.RunID(info.Owner).Check() != nil {
+			continue
+		}
+		if err := failpoint.Inject("host.orphan"); err != nil {
+			return err
+		}
+		path := filepath.Join(h.opts.Dir, hostsDir, info.Owner+".json")
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			seen[info.Owner] = true
+			continue
+		}
+		// A host has its file before it has runs, and until they are complete:
+		// if this run is complete by now, its host ended normally.
+		if complete, err := h.isComplete(info.ID); err != nil || complete {
+			errs = append(errs, err)
 			continue
 		}
 		seen[info.Owner] = true
-		// In this order: a host has its file before it has runs, and until they
-		// are complete.
-		path := filepath.Join(h.opts.Dir, hostsDir, info.Owner+".json")
-		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
 		// Create its file, as that of a dead host; the first process that does
 		// so recovers the runs.
 		o, err := register(h.opts.Dir, Owner{ID: info.Owner})
@@ -188,6 +196,18 @@ func (h *Host) recoverOrphans() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// isComplete reports whether the files of a run say that it is closed, or are gone.
+func (h *Host) isComplete(id spool.RunID) (bool, error) {
+	j, err := h.store.Open(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return j.Info().State == spool.StateClosed, j.Close()
 }
 
 // lockGrace is how long recovery waits for the lock of a dead host: a child

@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/polltest"
@@ -144,5 +146,39 @@ func TestOrphans(t *testing.T) {
 	}
 	if left := marked(t, dir); len(left) > 0 {
 		t.Errorf("still running: %v", left)
+	}
+}
+
+// TestNoOrphanOfAHostThatEnds lets a host end normally while another one looks for
+// runs whose host has no file: there is nothing to recover.
+func TestNoOrphanOfAHostThatEnds(t *testing.T) {
+	dir := t.TempDir()
+	ending := openWith(t, options(dir, launch.TreeAuto))
+	run, err := spool.Start(t.Context(), ending, spool.Spec{Argv: []string{"sleep", "1000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	t.Cleanup(failpoint.Enable("host.orphan", 1, func() error {
+		closed <- ending.Close()
+		return nil
+	}))
+	var recovered atomic.Bool
+	t.Cleanup(failpoint.Enable("host.recover", 0, func() error {
+		recovered.Store(true)
+		return nil
+	}))
+	h := openWith(t, options(dir, launch.TreeAuto))
+	if err := h.Register(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil { // waits for the search
+		t.Fatal(err)
+	}
+	if recovered.Load() {
+		t.Errorf("run %s was recovered", run.ID())
 	}
 }

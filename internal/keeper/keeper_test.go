@@ -1,11 +1,14 @@
 package keeper_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -95,19 +98,30 @@ func stateDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	t.Cleanup(func() {
-		owners, err := host.Owners(dir)
-		if err != nil {
-			t.Error(err)
-		}
-		for _, o := range owners {
-			_ = syscall.Kill(o.Pid, syscall.SIGTERM)
-		}
 		polltest.Until(t, "the end of the keepers", func() bool {
-			owners, _ := host.Owners(dir)
-			return len(owners) == 0
+			pids := keepers(dir)
+			for _, pid := range pids {
+				_ = syscall.Kill(pid, syscall.SIGTERM)
+			}
+			return len(pids) == 0
 		})
 	})
 	return dir
+}
+
+// keepers returns the processes that are keepers of a directory. A keeper that ends
+// has no file below hosts any more while it still closes its own.
+func keepers(dir string) (pids []int) {
+	mark := []byte("\x00" + keeperDir + "=" + dir + "\x00")
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, proc := range all {
+		// Its children have their own environment, and a process that has ended none.
+		if env, err := os.ReadFile(filepath.Join(proc, "environ")); err == nil && bytes.Contains(env, mark) {
+			pid, _ := strconv.Atoi(filepath.Base(proc))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 func TestBackend(t *testing.T) {
