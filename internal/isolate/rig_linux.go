@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -38,7 +39,7 @@ const rigProcesses = 64
 // rigMemory and rigCPUs are the limits of a rig that has them.
 const (
 	rigMemory = 256 << 20
-	rigCPUs   = 0.2
+	rigCPUs   = 1
 )
 
 func newRig() (_ *rig, err error) {
@@ -246,8 +247,12 @@ func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list [
 		}
 	}
 	stop()
-	throttled := tree.Throttled() > 0
-	killErr := o.end(tree)
+	var throttled bool
+	var burnErr error
+	if o.limited {
+		throttled, burnErr = throttles(ctx, l, c, null)
+	}
+	killErr := errors.Join(burnErr, o.end(tree))
 	gone := out.SetReadDeadline(time.Now().Add(survivorTime)) == nil && allGone(out)
 	killErr = errors.Join(killErr, tree.Kill())
 	_, reapErr := tree.Reap()
@@ -268,16 +273,43 @@ func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list [
 			}
 		}
 	}
-	for i, a := range list {
-		if a.Guarantee == Processor && throttled {
-			list[i].Escaped, list[i].Errno = false, "throttled"
+	if o.limited {
+		burn := Attempt{Name: "exceed-cpus", Guarantee: Processor, Escaped: !throttled}
+		if throttled {
+			burn.Errno = "throttled"
 		}
+		list = slices.Insert(list, len(list)-1, burn)
 	}
 	daemon := &list[len(list)-1]
 	if daemon.Escaped = !gone; gone {
 		daemon.Errno = "killed"
 	}
 	return list, uid, nil
+}
+
+// throttles starts the command of a rig once more, with so little processor time that
+// it uses it up on a busy machine, too, and reports whether it has to wait.
+func throttles(ctx context.Context, l *launch.Launcher, c launch.Command, null *os.File) (yes bool, err error) {
+	c.Argv, c.Files = []string{"spool", Role, "attempt", "burn"}, []uintptr{null.Fd(), null.Fd(), null.Fd()}
+	c.CPUs, c.Kill = burnCPUs, nil
+	tree, err := l.Start(c)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		killErr := tree.Kill()
+		_, reapErr := tree.Reap()
+		tree.Release()
+		err = errors.Join(err, killErr, reapErr)
+	}()
+	tick := time.NewTicker(5 * time.Millisecond) // there is no event
+	defer tick.Stop()
+	for end := time.Now().Add(burnTime); tree.Throttled() == 0; <-tick.C {
+		if ctx.Err() != nil || time.Now().After(end) {
+			return false, ctx.Err()
+		}
+	}
+	return true, nil
 }
 
 // end kills the tree, or its first process if another program is to end the rest.
