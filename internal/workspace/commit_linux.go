@@ -57,16 +57,24 @@ const (
 // commit makes changes in an open base.
 func (w *Workspace) commit(base int, chosen []change) error {
 	p := &plan{Stage: ".spool-apply-" + rand.Text()[:10], Phase: phaseStage}
-	if err := w.savePlan(p); err != nil {
+	// With the journal the rest of the state directory gets on disk: the journal is
+	// found by the run.
+	if err := w.replaceDurably(journal, p, syncSystem); err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
 	if err := w.prepare(base, p, chosen); err != nil {
 		return errors.Join(fmt.Errorf("apply: %w", err), w.clean(base, p))
 	}
+	p.Phase = phaseCommit
+	if err := w.savePlan(p); err != nil {
+		// Which journal is on disk is not known: it is replaced before the stage is
+		// deleted.
+		return errors.Join(fmt.Errorf("apply: %w", err), w.conclude(base, p))
+	}
 	return w.finish(base, p)
 }
 
-// prepare makes the stage and writes down what is to be done.
+// prepare makes the stage, and the operations that are to be done.
 func (w *Workspace) prepare(base int, p *plan, chosen []change) error {
 	if err := unix.Mkdirat(base, p.Stage, 0o700); err != nil {
 		return fmt.Errorf("make a directory in %s: %w", w.state.Base, err)
@@ -107,8 +115,7 @@ func (w *Workspace) prepare(base int, p *plan, chosen []change) error {
 		}
 		p.Ops = append(p.Ops, op)
 	}
-	p.Phase = phaseCommit
-	return w.savePlan(p)
+	return syncSystem(stage)
 }
 
 // finish performs the operations of a plan, or undoes them if one fails.
@@ -127,9 +134,17 @@ func (w *Workspace) finish(base int, p *plan) error {
 			if undoErr := w.undo(base, stage, p.Ops[:i+1]); undoErr != nil {
 				return errors.Join(err, undoErr)
 			}
-			return errors.Join(err, w.clean(base, p))
+			return errors.Join(err, w.conclude(base, p))
 		}
 	}
+	if err := syncSystem(base); err != nil {
+		return fmt.Errorf("apply: %w", err)
+	}
+	return w.conclude(base, p)
+}
+
+// conclude ends a plan whose operations are all done, or all undone, and on disk.
+func (w *Workspace) conclude(base int, p *plan) error {
 	p.Phase = phaseClean
 	if err := w.savePlan(p); err != nil {
 		return fmt.Errorf("apply: %w", err)
@@ -151,7 +166,10 @@ func (w *Workspace) undo(base, stage int, ops []operation) error {
 			w.addUndone(undone{Ino: op.Old, Was: op.At, Is: st.Ctim.Nano()})
 		}
 	}
-	return w.save()
+	if err := w.replaceDurably(stateFile, &w.state, syncDir); err != nil {
+		return err
+	}
+	return syncSystem(base)
 }
 
 // addUndone remembers a file that was moved back, perhaps not for the first time.
@@ -170,10 +188,11 @@ func (w *Workspace) clean(base int, p *plan) error {
 	if err := removeTree(base, p.Stage); err != nil {
 		return fmt.Errorf("clean up after an apply: %w", err)
 	}
+	if err := syncDir(base); err != nil {
+		return fmt.Errorf("clean up after an apply: %w", err)
+	}
 	return os.Remove(filepath.Join(w.dir, journal))
 }
-
-func (w *Workspace) savePlan(p *plan) error { return writeFile(filepath.Join(w.dir, journal), p) }
 
 // recover completes an apply that was interrupted, or undoes it. The caller has the
 // lock.

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/failpoint"
 )
 
 // stager copies changed files from the upper directory to the stage.
@@ -27,6 +29,9 @@ func (s *stager) add(n int, chosen []change) (uint64, error) {
 		mode uint32
 	}
 	var dirs []made
+	if err := failpoint.Inject("workspace.stage"); err != nil {
+		return 0, err
+	}
 	for i := n; i < len(chosen); i++ {
 		c := &chosen[i]
 		if c != top && (c.top != top.path || c.op == Deleted) {
