@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spool-run/spool/internal/servertest"
 )
 
 // fakeCodex is an agent that asks for permission to run a command and prints the
@@ -62,7 +64,7 @@ func atAgent(t *testing.T, prompt string, env ...string) (c *terminal, dir strin
 		name, value, _ := strings.Cut(v, "=")
 		t.Setenv(name, value)
 	}
-	return typeIn(t, t.TempDir(), "agent", "codex", prompt), dir
+	return typeIn(t, servertest.StateDir(t), "agent", "codex", prompt), dir
 }
 
 // wantGone fails if the fake codex runs.

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spool-run/spool/internal/servertest"
 )
 
 // drawing returns a PNG image of two colours, seven rows high, in base64.
@@ -58,7 +60,7 @@ func TestPromptPictures(t *testing.T) {
 			if test.variable != "" {
 				t.Setenv(test.variable, test.value)
 			}
-			c := typeIn(t, t.TempDir(), "py")
+			c := typeIn(t, servertest.StateDir(t), "py")
 			c.prompt()
 			c.show(data)
 			if test.reply != "" {
@@ -85,7 +87,7 @@ func TestPicturesOfScripts(t *testing.T) {
 	t.Setenv("TEST_KITTY_WINDOW_ID", "1")
 	data := drawing(t)
 	code := fmt.Sprintf("import base64\nclass P: _repr_png_ = lambda self: base64.b64decode('%s')\ndisplay(P())\nprint('end')", data)
-	c := typeIn(t, t.TempDir(), "py", "--images", filepath.Join(t.TempDir(), "images"), "-c", code)
+	c := typeIn(t, servertest.StateDir(t), "py", "--images", filepath.Join(t.TempDir(), "images"), "-c", code)
 	c.see("\x1b_Ga=T,f=100,q=2,m=0;" + data + "\x1b\\\r\n[image/png: ")
 	c.see("1.png]\r\nend\r\n")
 	c.exits(0)

@@ -13,7 +13,7 @@ import (
 )
 
 func TestREPL(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	c := typeIn(t, state, "py", "--images", filepath.Join(t.TempDir(), "images"))
 	c.see("Ctrl-D exits")
 	c.prompt()
@@ -109,7 +109,7 @@ func TestREPL(t *testing.T) {
 }
 
 func TestREPLSession(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	c := typeIn(t, state, "py", "--session", "talk")
 	c.see("Ctrl-D exits; session talk keeps running")
 	c.prompt()
@@ -137,7 +137,7 @@ func TestREPLSession(t *testing.T) {
 }
 
 func TestPyInterruptedOnTerminal(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "py", "-c", "import time; print('begun', flush=True); time.sleep(60)")
+	c := typeIn(t, servertest.StateDir(t), "py", "-c", "import time; print('begun', flush=True); time.sleep(60)")
 	c.see("begun\r\n")
 	c.typed("\x03")
 	c.see("KeyboardInterrupt")
@@ -158,7 +158,7 @@ func TestPromptCompletes(t *testing.T) {
 	url := servertest.Start(t, t.TempDir()).URL
 	for _, args := range [][]string{{"py", "--session", "assists"}, {"py", "--server", url}} {
 		t.Run(strings.Join(args[1:2], ""), func(t *testing.T) {
-			dir, state := t.TempDir(), t.TempDir()
+			dir, state := t.TempDir(), servertest.StateDir(t)
 			if err := os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("hello\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +224,7 @@ func TestBoxPrompt(t *testing.T) {
 	url := servertest.Start(t, t.TempDir()).URL
 	for _, args := range [][]string{{"box"}, {"box", "--server", url}} {
 		t.Run(strings.Join(args[:min(2, len(args))], ""), func(t *testing.T) {
-			c := typeIn(t, t.TempDir(), args...)
+			c := typeIn(t, servertest.StateDir(t), args...)
 			c.see("Python 3.")
 			c.prompt()
 			ship(c)
@@ -270,7 +270,7 @@ func TestBoxPrompt(t *testing.T) {
 
 // TestPromptEditsEarlierLine goes up into an earlier line of the cell.
 func TestPromptEditsEarlierLine(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "py")
+	c := typeIn(t, servertest.StateDir(t), "py")
 	c.prompt()
 	c.typed("def f(x):\r")
 	c.screenEnds(">>> def f(x):", "...     ")
@@ -316,7 +316,7 @@ func TestPromptEditsEarlierLine(t *testing.T) {
 // TestPromptIndents indents after a colon and dedents after a statement that
 // leaves a block, with backspace, and with Shift-Tab.
 func TestPromptIndents(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "py")
+	c := typeIn(t, servertest.StateDir(t), "py")
 	c.prompt()
 	c.typed("for i in range(9):\r")
 	c.screenEnds(">>> for i in range(9):", "...     ")
@@ -341,7 +341,7 @@ func TestPromptIndents(t *testing.T) {
 
 // TestPromptPaste runs pasted lines as one cell, as they are.
 func TestPromptPaste(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "py")
+	c := typeIn(t, servertest.StateDir(t), "py")
 	c.prompt()
 	c.typed("\x1b[200~def f():\r    a = 1\r\r    return a + 6\r\rprint('once', f())\r\x1b[201~")
 	c.screenEnds(">>> def f():", "...     a = 1", "... ", "...     return a + 6", "... ", "... print('once', f())", "... ")
@@ -369,7 +369,7 @@ func TestPromptPaste(t *testing.T) {
 
 // TestPromptColours colours what the user types, and tracebacks.
 func TestPromptColours(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "py")
+	c := typeIn(t, servertest.StateDir(t), "py")
 	c.prompt()
 	c.typed("def f(x): return len('text') + 12 # why")
 	c.screenEnds(">>> def f(x): return len('text') + 12 # why")
@@ -390,7 +390,7 @@ func TestPromptColours(t *testing.T) {
 	c.exits(0)
 
 	t.Setenv("TEST_NO_COLOR", "1")
-	c = typeIn(t, t.TempDir(), "py")
+	c = typeIn(t, servertest.StateDir(t), "py")
 	c.prompt()
 	c.typed("def f(x): return len('text')")
 	c.screenEnds(">>> def f(x): return len('text')")
@@ -408,7 +408,7 @@ func TestPromptColours(t *testing.T) {
 
 // TestPromptSearches finds cells of the history of the directory with Ctrl-R.
 func TestPromptSearches(t *testing.T) {
-	state, dir := t.TempDir(), t.TempDir()
+	state, dir := servertest.StateDir(t), t.TempDir()
 	c := typeInDir(t, dir, state, "py", "--session", "searched")
 	c.prompt()
 	for _, line := range []string{"vessel = 'old'", "other = 1", "vessel = 'new'", "last = 2"} {
@@ -457,7 +457,7 @@ func TestPromptSearches(t *testing.T) {
 // TestPromptOutputAbove prints the output of a thread above the text, of which
 // nothing is lost.
 func TestPromptOutputAbove(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "py")
+	c := typeIn(t, servertest.StateDir(t), "py")
 	c.prompt()
 	c.typed("import threading; go = threading.Event(); threading.Thread(target=lambda: (go.wait(), print('from be' + 'hind')), daemon=True).start()\r")
 	c.prompt()
@@ -488,7 +488,7 @@ func TestPromptOutputAbove(t *testing.T) {
 // TestREPLOnADumbTerminal reads plain lines and writes no escape sequence.
 func TestREPLOnADumbTerminal(t *testing.T) {
 	t.Setenv("TEST_TERM", "dumb")
-	c := typeIn(t, t.TempDir(), "py")
+	c := typeIn(t, servertest.StateDir(t), "py")
 	c.see(">>> ")
 	c.typed("6 * 7\n")
 	c.see("42\r\n")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/screen"
+	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/internal/skiptest"
 )
 
@@ -106,7 +107,7 @@ func TestAttachRepaints(t *testing.T) {
 	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	endRuns(t, state)
 	url := startServer(t, state, t.TempDir()).url
 	for _, tt := range []struct {
@@ -152,7 +153,7 @@ func TestAttachRepaints(t *testing.T) {
 // TestAttachShowsWhatIsOld checks that attach shows what a program drew long ago
 // and never again, with more output after it than attach reads at first.
 func TestAttachShowsWhatIsOld(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	endRuns(t, state)
 	run := typeIn(t, state, "run", "--tty", "--name", "top", "--", "sh", "-c", fmt.Sprintf(`
 		printf '\033[?1049h\033[?25l\033[H\033[2Jlabel'
@@ -187,7 +188,7 @@ func TestTerminalIsRestored(t *testing.T) {
 			c.until(s, fmt.Sprintf("%q is missing", want), func() bool { return strings.Contains(c.shown, want) })
 		}
 	}
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	endRuns(t, state)
 	c, s := typeIn(t, state, "run", "--tty", "--name", "app", "--", "sh", "-c", script), screen.New(30, 100)
 	c.until(s, "the program", func() bool { return s.Alternate() && strings.HasPrefix(s.Rows()[0], "drawn") })
@@ -212,7 +213,7 @@ func TestTerminalIsRestored(t *testing.T) {
 // TestLookDoesNotResize checks that attach without input leaves the size of the
 // run's terminal alone.
 func TestLookDoesNotResize(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	endRuns(t, state)
 	run := exec.Command("spool", "run", "--detach", "--tty", "--name", "small", "--", "sh", "-c", `trap 'echo resized' WINCH; echo ready; while read x; do stty size; done`)
 	run.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=")
@@ -243,7 +244,7 @@ func TestLookDoesNotResize(t *testing.T) {
 // place, that the screen of the run is painted again when the server is back,
 // and that one sentence says that it did not come back.
 func TestLostServer(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	endRuns(t, state)
 	dir := t.TempDir()
 	first := startServer(t, state, dir)
@@ -281,7 +282,7 @@ func TestLostServer(t *testing.T) {
 // BenchmarkLateAttach measures the time from the start of "spool attach" until the
 // screen of a run with 100 MB of terminal output is there.
 func BenchmarkLateAttach(b *testing.B) {
-	state := b.TempDir()
+	state := servertest.StateDir(b)
 	environment := append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=", "TERM=xterm")
 	spool := func(args ...string) string {
 		cmd := exec.Command("spool", args...)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/internal/screen"
+	"github.com/spool-run/spool/internal/servertest"
 )
 
 // terminal is a spool command on a terminal, with a simulated user.
@@ -26,6 +27,8 @@ type terminal struct {
 	screen *os.File // the command's side
 	before unix.Termios
 	cmd    *exec.Cmd
+	ended  chan struct{}  // closed when the command has ended
+	err    error          // how it ended
 	output chan []byte    // output of the command
 	shown  string         // output that see has not matched yet
 	drawn  int            // how much of shown until wrote to a screen
@@ -49,7 +52,7 @@ func typeInDir(t *testing.T, dir, state string, args ...string) *terminal {
 	if err := pty.Setsize(keys, &pty.Winsize{Rows: 30, Cols: 100}); err != nil {
 		t.Fatal(err)
 	}
-	c := &terminal{t: t, keys: keys, screen: tty, output: make(chan []byte), emu: screen.New(30, 100)}
+	c := &terminal{t: t, keys: keys, screen: tty, ended: make(chan struct{}), output: make(chan []byte), emu: screen.New(30, 100)}
 	c.before = c.settings()
 	c.cmd = exec.Command(cmp.Or(os.Getenv("TEST_SPOOL"), "spool"), args...)
 	c.cmd.Dir = dir
@@ -70,10 +73,15 @@ func typeInDir(t *testing.T, dir, state string, args ...string) *terminal {
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	go func() {
+		defer close(c.ended)
+		c.err = c.cmd.Wait()
+	}()
 	over := make(chan struct{})
 	t.Cleanup(func() {
 		close(over)
 		_ = c.cmd.Process.Kill()
+		<-c.ended
 	})
 	go func() {
 		for {
@@ -222,22 +230,20 @@ func (c *terminal) raw() bool {
 // terminal's settings.
 func (c *terminal) exits(code int) {
 	c.t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- c.cmd.Wait() }()
-	var err error
+	timeout := time.After(time.Minute)
 	for waiting := true; waiting; {
 		select {
-		case err = <-done:
+		case <-c.ended:
 			waiting = false
 		case b := <-c.output:
 			c.received(b)
-		case <-time.After(time.Minute):
+		case <-timeout:
 			c.t.Fatalf("the command does not exit; shown: %q", c.shown)
 		}
 	}
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		c.t.Fatal(err)
+	if c.err != nil && !errors.As(c.err, &exit) {
+		c.t.Fatal(c.err)
 	}
 	if got := c.cmd.ProcessState.ExitCode(); got != code {
 		c.t.Errorf("exit code %d, want %d; shown: %q", got, code, c.shown)
@@ -248,7 +254,7 @@ func (c *terminal) exits(code int) {
 }
 
 func TestRunTTY(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "run", "--tty", "--", "sh", "-c", `
+	c := typeIn(t, servertest.StateDir(t), "run", "--tty", "--", "sh", "-c", `
 		stty size; echo ready
 		read line; echo "got <$line>"
 		until [ "$(stty size)" = "40 120" ]; do sleep 0.01; done; echo resized
@@ -267,14 +273,14 @@ func TestRunTTY(t *testing.T) {
 }
 
 func TestRunTTYInterrupt(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "run", "--tty", "--", "sh", "-c", "echo ready; exec sleep 60")
+	c := typeIn(t, servertest.StateDir(t), "run", "--tty", "--", "sh", "-c", "echo ready; exec sleep 60")
 	c.see("ready\r\n")
 	c.typed("\x03")
 	c.exits(130)
 }
 
 func TestRunTTYTerminated(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "run", "--tty", "--", "sh", "-c", "echo ready; exec sleep 60")
+	c := typeIn(t, servertest.StateDir(t), "run", "--tty", "--", "sh", "-c", "echo ready; exec sleep 60")
 	c.see("ready\r\n")
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -283,7 +289,7 @@ func TestRunTTYTerminated(t *testing.T) {
 }
 
 func TestRunInterruptWithoutTTY(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "run", "--", "sh", "-c", `trap "echo caught; exit 11" INT; echo ready; while :; do sleep 0.01; done`)
+	c := typeIn(t, servertest.StateDir(t), "run", "--", "sh", "-c", `trap "echo caught; exit 11" INT; echo ready; while :; do sleep 0.01; done`)
 	c.see("ready\r\n")
 	if c.raw() {
 		t.Error("the terminal is raw")
@@ -294,7 +300,7 @@ func TestRunInterruptWithoutTTY(t *testing.T) {
 }
 
 func TestRunReadsTerminalWithoutTTY(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "run", "--", "sh", "-c", `echo ready; cat; echo end`)
+	c := typeIn(t, servertest.StateDir(t), "run", "--", "sh", "-c", `echo ready; cat; echo end`)
 	c.see("ready\r\n")
 	c.typed("hello\n")
 	c.see("hello\r\nhello\r\n") // once by the terminal, once by cat
@@ -304,7 +310,7 @@ func TestRunReadsTerminalWithoutTTY(t *testing.T) {
 }
 
 func TestAttachTTY(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	run := typeIn(t, state, "run", "--tty", "--name", "shell", "--", "sh", "-c", `
 		echo ready; while read line; do [ "$line" = bye ] && exit 6; echo "got <$line>"; done`)
 	run.see("ready\r\n")
@@ -331,7 +337,7 @@ func TestAttachTTY(t *testing.T) {
 }
 
 func TestAttachInterruptDetaches(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	run := typeIn(t, state, "run", "--name", "loop", "--", "sh", "-c", `echo ready; exec sleep 60`)
 	run.see("ready\r\n")
 	a := typeIn(t, state, "attach", "--after", "0", "loop")
@@ -348,7 +354,7 @@ func TestAttachInterruptDetaches(t *testing.T) {
 // nor the clipboard of the terminal, unless --raw is given.
 func TestTerminalIsGuarded(t *testing.T) {
 	const script = `printf 'a\033]52;c;eA==\007b\033]0;title\007c\033[6nd\033[1me\033[0m.\n'`
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	c := typeIn(t, state, "run", "--", "sh", "-c", script)
 	c.see("abcd\x1b[1me\x1b[0m.")
 	c.exits(0)
@@ -360,7 +366,7 @@ func TestTerminalIsGuarded(t *testing.T) {
 // Lists that are shown again and again stay in place, fit the terminal, and end
 // with Ctrl-C.
 func TestWatch(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	spool := func(args ...string) {
 		t.Helper()
 		cmd := exec.Command("spool", args...)
@@ -393,7 +399,7 @@ func TestWatch(t *testing.T) {
 
 // Ps fits the terminal, with wide characters in names.
 func TestListFitsTheTerminal(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	for _, name := range []string{strings.Repeat("n", 300), strings.Repeat("宽", 200)} {
 		cmd := exec.Command("spool", "run", "--name", name, "--", "true")
 		cmd.Env = append(os.Environ(), "SPOOL_STATE="+state, "SPOOL_SERVER=")
@@ -425,7 +431,7 @@ func TestListFitsTheTerminal(t *testing.T) {
 
 // TestRunDetaches checks that the detach keys leave a run and attach comes back.
 func TestRunDetaches(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	const script = `echo ready; read line; echo "got <$line>"; exit 4`
 	c := typeIn(t, state, "run", "--tty", "--name", "shell", "--", "sh", "-c", script)
 	c.see("ready\r\n")
@@ -454,7 +460,7 @@ func TestRunDetaches(t *testing.T) {
 // TestTerminalHangup checks that SIGHUP of the terminal leaves the run, unless
 // --hangup stop is given.
 func TestTerminalHangup(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	c := typeIn(t, state, "run", "--tty", "--name", "kept", "--", "sh", "-c", `echo ready; read line; exit 4`)
 	c.see("ready\r\n")
 	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -481,7 +487,7 @@ func TestTerminalHangup(t *testing.T) {
 // TestClosedTerminalKeepsRun checks that a run continues when its terminal is
 // gone: neither the end of input nor a failed write reaches it.
 func TestClosedTerminalKeepsRun(t *testing.T) {
-	state := t.TempDir()
+	state := servertest.StateDir(t)
 	keys, tty, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -517,7 +523,7 @@ func TestClosedTerminalKeepsRun(t *testing.T) {
 // TestAttachInsideRefused checks that a process of a run can neither attach to
 // the run nor follow it on its terminal.
 func TestAttachInsideRefused(t *testing.T) {
-	c := typeIn(t, t.TempDir(), "run", "--tty", "--name", "shell", "--", "sh", "-c", `
+	c := typeIn(t, servertest.StateDir(t), "run", "--tty", "--name", "shell", "--", "sh", "-c", `
 		spool attach shell; echo "code $?"
 		spool logs -f shell; echo "code $?"
 		spool run --tty -- sh -c 'spool attach shell; echo "inner $?"'

@@ -87,8 +87,9 @@ func Start(tb testing.TB, state string, args ...string) *Server {
 	return s
 }
 
-// EndKeepers ends the keepers of a state directory and waits until they and
-// their runs have ended. It includes keepers that are just starting.
+// EndKeepers ends the keepers of a state directory, and of those below it, and
+// waits until they and their runs have ended. It includes keepers that are just
+// starting.
 func EndKeepers(tb testing.TB, state string) {
 	tb.Helper()
 	polltest.Until(tb, "the end of the keepers", func() bool {
@@ -100,7 +101,16 @@ func EndKeepers(tb testing.TB, state string) {
 	})
 }
 
-// keepers returns the pids of the keepers of a directory.
+// StateDir returns a temporary state directory. The end of the test ends its
+// keepers, which would write to it while it is removed.
+func StateDir(tb testing.TB) string {
+	tb.Helper()
+	dir := tb.TempDir()
+	tb.Cleanup(func() { EndKeepers(tb, dir) })
+	return dir
+}
+
+// keepers returns the pids of the keepers of a directory and of those below it.
 func keepers(tb testing.TB, state string) []int {
 	tb.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -110,7 +120,11 @@ func keepers(tb testing.TB, state string) []int {
 	var pids []int
 	for _, f := range files {
 		line, err := os.ReadFile(f)
-		if err != nil || !bytes.Contains(line, []byte("\x00keeper-role\x00-state\x00"+state+"\x00")) {
+		if err != nil {
+			continue
+		}
+		_, of, ok := bytes.Cut(line, []byte("\x00keeper-role\x00-state\x00"))
+		if dir, _, _ := bytes.Cut(of, []byte{0}); !ok || !bytes.HasPrefix(append(dir[:len(dir):len(dir)], '/'), []byte(state+"/")) {
 			continue
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
