@@ -120,6 +120,7 @@ func SoakKernels(ctx context.Context, o SoakOptions) (_ *SoakReport, err error) 
 	defer func() {
 		_ = server.Process.Kill()
 		_ = server.Wait() // the server was killed
+		endKeepers(state)
 	}()
 	url, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {

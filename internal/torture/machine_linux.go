@@ -51,6 +51,27 @@ func workerOf(pid int, mark string) (run uint32, ok bool) {
 	return p.Run, true
 }
 
+// keeperProcesses returns the keepers of a state directory, also those that start or
+// end and have no file there.
+func keeperProcesses(state string) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var found []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && bytes.Contains(b, []byte("\x00keeper-role\x00-state\x00"+state+"\x00")) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
 // resident returns the resident memory of a process, or zero.
 func resident(pid int) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))

@@ -13,6 +13,8 @@ func workers(string) (map[uint32][]int, error) { return nil, nil }
 
 func workerOf(int, string) (uint32, bool) { return 0, false }
 
+func keeperProcesses(string) []int { return nil }
+
 func resident(int) int64 { return 0 }
 
 func mountDisk(string, int64) (func() error, error) {

@@ -163,6 +163,23 @@ func (s *server) keepers() []int {
 	return pids
 }
 
+// keeperEnd is how long a killed keeper may take to end.
+const keeperEnd = 30 * time.Second
+
+// endKeepers kills the keepers of a state directory, whose server is gone, and waits
+// for their end: until then they may write to the directory.
+func endKeepers(state string) {
+	for end := time.Now().Add(keeperEnd); time.Now().Before(end); time.Sleep(5 * time.Millisecond) { // the kernel does not report the end of another process's child
+		pids := keeperProcesses(state)
+		if len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids {
+			_ = killProcess(pid) // it may be exiting
+		}
+	}
+}
+
 // copyBinary makes a copy of the binary with a few extra bytes at its end: it
 // has another build id and the same behaviour.
 func copyBinary(from, dir string) (path string, err error) {

@@ -212,6 +212,7 @@ func (t *trial) ownServer() (cleanup func() error, err error) {
 		for _, pid := range t.server.keepers() {
 			_ = killProcess(pid) // it may be exiting
 		}
+		endKeepers(state)
 		return errors.Join(log.Close(), unmount())
 	}, nil
 }
