@@ -75,7 +75,7 @@ func TestResumeLosesAndRepeatsNothing(t *testing.T) {
 
 // TestReportsTransportDisconnect kills the server for good.
 func TestReportsTransportDisconnect(t *testing.T) {
-	server := servertest.Start(t, t.TempDir())
+	server := servertest.Start(t, t.TempDir(), "--listen", servertest.OwnAddress()) // no other server takes its port
 	c := dial(t, server.URL, client.Options{Reconnect: 100 * time.Millisecond})
 	r := start(t, c, sh("echo ready; exec sleep 1000"))
 	const want = "exec-server transport disconnected"
@@ -111,7 +111,7 @@ func TestReportsTransportDisconnect(t *testing.T) {
 // TestEveryOpenHandleHearsOfTheLoss has many readers and callers wait when the
 // server dies.
 func TestEveryOpenHandleHearsOfTheLoss(t *testing.T) {
-	server := servertest.Start(t, t.TempDir())
+	server := servertest.Start(t, t.TempDir(), "--listen", servertest.OwnAddress()) // no other server takes its port
 	c := dial(t, server.URL, client.Options{Reconnect: 100 * time.Millisecond})
 	const n = 20
 	done := make(chan error, 2*n)

@@ -75,11 +75,12 @@ func child(role, dir string, tree launch.TreeMode, failpoints string) *exec.Cmd 
 	return cmd
 }
 
-// scripts are the runs of a host that is killed.
+// scripts are the runs of a host that is killed. The output of chat is 4 MB: many
+// events and files, however few reads a busy machine needs for it.
 var scripts = map[spool.RunID]string{
 	"short": `echo one; echo two >&2; exit 3`,
 	"tree":  `setsid sleep 1000 & (sleep 1000 &); echo up; sleep 1000`,
-	"chat":  `i=0; while [ $i -lt 400 ]; do echo $i; i=$((i+1)); printf %01000d 0; done; exit 4`,
+	"chat":  `i=0; while [ $i -lt 400 ]; do echo $i; i=$((i+1)); printf %010000d 0; done; exit 4`,
 }
 
 // crash starts the runs and prints the events it has seen. It ends when the

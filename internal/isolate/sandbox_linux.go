@@ -412,7 +412,7 @@ func (s *sandbox) alive() bool {
 	defer s.mu.Unlock()
 	fds := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
-	return err == nil && n == 0
+	return n <= 0 && (err == nil || err == unix.EINTR) // a signal interrupts it only if it has nothing to report
 }
 
 // traces reports whether there are directories that protect a path which did not

@@ -32,6 +32,12 @@ var processSandboxes = map[string]string{
 	"workspace": `{"path":{"type":"special","value":{"kind":"root"}},"access":"read"},{"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"}`,
 	"readonly":  `{"path":{"type":"special","value":{"kind":"root"}},"access":"read"}`,
 	"denied": `{"path":{"type":"special","value":{"kind":"root"}},"access":"read"},{"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"},` +
+		`{"path":{"type":"path","path":"$D/ws/sub"},"access":"deny"},{"path":{"type":"path","path":"$D/ws/f"},"access":"deny"}`,
+	"globbed": `{"path":{"type":"special","value":{"kind":"root"}},"access":"read"},{"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"},` +
+		`{"path":{"type":"glob_pattern","pattern":"*.env"},"access":"deny"}`,
+	// With ripgrep on the machine codex cannot start a process here: it hides the
+	// directory, and then wants to hide a file in it.
+	"both": `{"path":{"type":"special","value":{"kind":"root"}},"access":"read"},{"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"},` +
 		`{"path":{"type":"path","path":"$D/ws/sub"},"access":"deny"},{"path":{"type":"path","path":"$D/ws/f"},"access":"deny"},{"path":{"type":"glob_pattern","pattern":"*.env"},"access":"deny"}`,
 	"carved": `{"path":{"type":"special","value":{"kind":"root"}},"access":"read"},{"path":{"type":"special","value":{"kind":"project_roots"}},"access":"write"},` +
 		`{"path":{"type":"path","path":"$D/ws/sub"},"access":"read"},{"path":{"type":"path","path":"$D/ws/sub/deep"},"access":"write"}`,
@@ -111,7 +117,8 @@ func TestProcessSameAsCodexInSandbox(t *testing.T) {
 		{"workspace", "echo through >inner; cat f; kill -9 $$"},
 		{"readonly", "cat f; echo x >f"},
 		{"readonly", "exit 1"},
-		{"denied", "cat f; cat sub/b.env; ls sub; cat a.env"},
+		{"denied", "cat f; cat sub/b.env; ls sub"},
+		{"globbed", "cat f; cat sub/b.env; ls sub; cat a.env"},
 		{"carved", "echo x >sub/deep/new; cat sub/deep/new; echo x >sub/new"},
 	} {
 		id, sandbox := fmt.Sprintf("p%d", i), processObject(tt.sandbox, "restricted")
@@ -121,6 +128,12 @@ func TestProcessSameAsCodexInSandbox(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s (-codex +spool):\n%s", tt.sandbox, tt.script, diff)
 		}
+	}
+	got := ours.runInSandbox(t, ourDir, "both", "cat f; cat sub/b.env; ls sub; cat a.env", processObject("both", "restricted"))
+	want := ended{SandboxType: "linuxSeccomp", ExitCode: 1, Denied: true,
+		Output: "cat: a.env: Permission denied\ncat: f: Permission denied\ncat: sub/b.env: Permission denied\nls: cannot open directory 'sub': Permission denied\n"}
+	if got.Output = sortLines(got.Output); got != want {
+		t.Errorf("a denied directory with a denied file: %+v, want %+v", got, want)
 	}
 	// Both remove the directories that protect missing names a moment after the
 	// end of a process.
