@@ -210,9 +210,13 @@ func (h *Host) isComplete(id spool.RunID) (bool, error) {
 	return j.Info().State == spool.StateClosed, j.Close()
 }
 
-// lockGrace is how long recovery waits for the lock of a dead host: a child
-// that the host was forking holds a copy until it executes.
-const lockGrace = 100 * time.Millisecond
+// lockGrace is how long recovery waits for the lock of a host whose process is gone:
+// a child that the host was forking holds a copy until it executes, which may take
+// long on a busy machine, and another process that recovers the host has the lock.
+const lockGrace = 5 * time.Second
+
+// lockInterval is the pause between two attempts to take that lock.
+const lockInterval = 2 * time.Millisecond
 
 func (h *Host) recoverHost(id, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -228,7 +232,7 @@ func (h *Host) recoverHost(id, path string) error {
 	// The process that gets the lock recovers the runs; others skip the host.
 	dead, err := flock.TryLock(f)
 	for began := time.Now(); err == nil && !dead && isGone(o.Pid) && time.Since(began) < lockGrace; {
-		time.Sleep(lockGrace / 50)
+		time.Sleep(lockInterval)
 		dead, err = flock.TryLock(f)
 	}
 	if err != nil || !dead {

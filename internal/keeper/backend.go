@@ -367,13 +367,14 @@ func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 	}
 }
 
-// liveAttempts is how often live asks again because a keeper ended meanwhile.
-const liveAttempts = 5
+// liveTime is how long live asks again because a keeper ends meanwhile: on a busy
+// machine a keeper may be known for a while after it closed its socket.
+const liveTime = 5 * time.Second
 
 // live asks the keepers for their live runs. It first settles the runs of
 // keepers that died: their files say then that they have ended.
 func (b *Backend) live(ctx context.Context) ([]spool.Info, error) {
-	for range liveAttempts {
+	for began := time.Now(); ; {
 		if err := host.Settle(b.opts.Host); err != nil {
 			return nil, err
 		}
@@ -387,13 +388,15 @@ func (b *Backend) live(ctx context.Context) ([]spool.Info, error) {
 		if err != nil || gone == 0 {
 			return all, err
 		}
+		if time.Since(began) > liveTime {
+			return nil, fmt.Errorf("list live runs of %s: a keeper does not answer", b.opts.Dir)
+		}
 		select {
 		case <-time.After(retryAfter):
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
 	}
-	return nil, fmt.Errorf("list live runs of %s: a keeper does not answer", b.opts.Dir)
 }
 
 // Read implements [spool.Backend].

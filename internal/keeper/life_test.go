@@ -27,8 +27,8 @@ func owners(t *testing.T, dir string) []host.Owner {
 	return o
 }
 
-// shortly is how long the keeper of a test about its end stays idle. It is enough
-// for its first connection on a busy machine.
+// shortly is how long the keeper of a test about its end stays idle after its last
+// connection.
 const shortly = "500ms"
 
 // untilOwners waits until n keepers live.

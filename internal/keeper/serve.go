@@ -209,9 +209,10 @@ func (s *server) checkIdle() {
 	}
 }
 
-// waitIdle returns when the keeper should end.
+// waitIdle returns when the keeper should end. The process that started the keeper
+// has at least DefaultIdle for its first connection, because the machine may be busy.
 func (s *server) waitIdle() {
-	timer := time.NewTimer(s.opts.Idle)
+	timer := time.NewTimer(max(s.opts.Idle, DefaultIdle))
 	defer timer.Stop()
 	for {
 		select {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,10 +18,16 @@ import (
 // serveHere runs a keeper in this process until the test ends.
 func serveHere(t *testing.T, dir, build string) {
 	t.Helper()
+	serveIdle(t, dir, build, 0)
+}
+
+// serveIdle is serveHere with the time after which the keeper ends when it is idle.
+func serveIdle(t *testing.T, dir, build string, idle time.Duration) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- keeper.Serve(ctx, keeper.ServeOptions{Host: hostOptions(dir), Build: build, Ready: func() { close(ready) }})
+		ended <- keeper.Serve(ctx, keeper.ServeOptions{Host: hostOptions(dir), Build: build, Idle: idle, Ready: func() { close(ready) }})
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -29,6 +36,24 @@ func serveHere(t *testing.T, dir, build string) {
 		}
 	})
 	<-ready
+}
+
+// A keeper that is idle from its start on waits for the process that started it,
+// which may be slow to connect.
+func TestKeeperWaitsForItsFirstConnection(t *testing.T) {
+	dir := stateDir(t)
+	serveIdle(t, dir, "one", time.Nanosecond)
+	owners, err := host.Owners(dir)
+	if err != nil || len(owners) != 1 {
+		t.Fatal(owners, err)
+	}
+	r, err := spool.Start(t.Context(), open(t, dir, "one"), spool.Spec{Argv: []string{"true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := r.Info(t.Context()); err != nil || info.Owner != owners[0].ID {
+		t.Errorf("the run is of keeper %s, want %s: %v", info.Owner, owners[0].ID, err)
+	}
 }
 
 // A start that hangs, for example on a network file system, delays neither the
