@@ -30,15 +30,17 @@ func (p Program) Cached() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return p.Install(dir)
+	return p.install(dir, testcache.Downloads)
 }
 
 // Install installs the program in dir, unless it is there, and returns its
 // path. Processes that install into the same directory wait for each other. An
 // incomplete install is replaced.
-func (p Program) Install(dir string) (string, error) {
+func (p Program) Install(dir string) (string, error) { return p.install(dir, 1) }
+
+func (p Program) install(dir string, tries int) (string, error) {
 	path := filepath.Join(dir, p.File)
-	return path, testcache.Install{Fill: p.fetch, Complete: p.complete}.Into(dir)
+	return path, testcache.Install{Fill: p.fetch, Complete: p.complete, Tries: tries}.Into(dir)
 }
 
 // complete reports whether the executable exists.

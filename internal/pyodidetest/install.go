@@ -124,5 +124,5 @@ func once(name string, fill func(ctx context.Context, dir string) error) (string
 	if err != nil {
 		return "", err
 	}
-	return dir, testcache.Install{Fill: fill}.Into(dir)
+	return dir, testcache.Install{Fill: fill, Tries: testcache.Downloads}.Into(dir)
 }

@@ -38,7 +38,7 @@ func Cached() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return interpreter(dir), testcache.Install{Fill: install, InPlace: true}.Into(dir)
+	return interpreter(dir), testcache.Install{Fill: install, InPlace: true, Tries: testcache.Downloads}.Into(dir)
 }
 
 func interpreter(dir string) string { return filepath.Join(dir, "bin", "python") }

@@ -40,7 +40,16 @@ type Install struct {
 	// contains its own path and cannot be renamed. A marker file, written last,
 	// shows that it is complete; Complete is not used.
 	InPlace bool
+	// Tries is how often to fill the directory before giving up; zero means
+	// once. It is for what comes from the network.
+	Tries int
 }
+
+// Downloads is how often to try what comes from the network.
+const Downloads = 3
+
+// pause is how long to wait before the next try.
+var pause = 5 * time.Second
 
 // marker is the file that marks a directory filled in place as complete.
 const marker = "complete"
@@ -84,6 +93,20 @@ func (i Install) locked(dir string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	defer cancel()
+	for n := 1; ; n++ {
+		if err = i.install(ctx, dir); err == nil || n >= i.Tries {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// install fills the directory, once.
+func (i Install) install(ctx context.Context, dir string) error {
 	if !i.InPlace {
 		return i.beside(ctx, dir)
 	}

@@ -92,6 +92,37 @@ func TestIntoFails(t *testing.T) {
 	}
 }
 
+// TestIntoTriesAgain checks that a download that fails is tried again, in an empty
+// directory, as often as was said.
+func TestIntoTriesAgain(t *testing.T) {
+	pause = 0
+	broken := errors.New("no network")
+	for name, i := range map[string]Install{
+		"renamed":  {Complete: has},
+		"in place": {InPlace: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i.Tries = 3
+			for fails, want := range map[int]error{0: nil, 2: nil, 3: broken} {
+				calls := 0
+				i.Fill = func(ctx context.Context, dir string) error {
+					if calls++; has(dir) {
+						t.Error("the directory is not empty")
+					}
+					if err := put(ctx, dir); err != nil || calls > fails {
+						return err
+					}
+					return broken
+				}
+				err := i.Into(filepath.Join(t.TempDir(), "it"))
+				if !errors.Is(err, want) || calls != min(fails+1, 3) {
+					t.Errorf("with %d failures: %v after %d tries", fails, err, calls)
+				}
+			}
+		})
+	}
+}
+
 func TestRunReportsTheError(t *testing.T) {
 	if out, err := Run(t.Context(), "echo", "hi"); err != nil || out != "hi\n" {
 		t.Errorf("%q, %v", out, err)

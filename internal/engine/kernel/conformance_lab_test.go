@@ -141,7 +141,8 @@ func (l lab) tryStart(t *testing.T, options ...option) (*session, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), settleIn)
 	t.Cleanup(cancel)
 	spec := spool.Spec{Engine: python.EngineKernel, Cwd: t.TempDir()}
-	cfg := python.KernelConfig{Interpreter: l.interpreter, StartTimeoutMs: settleIn.Milliseconds()}
+	// However busy the machine is, an interrupt is enough for a cell that listens.
+	cfg := python.KernelConfig{Interpreter: l.interpreter, StartTimeoutMs: settleIn.Milliseconds(), TerminateMs: settleIn.Milliseconds()}
 	for _, o := range append(slices.Clone(l.options), options...) {
 		o(&spec, &cfg)
 	}
@@ -183,9 +184,11 @@ func spec(f func(*spool.Spec)) option {
 // hasty is a schedule that a test can wait for.
 var hasty = config(func(c *python.KernelConfig) { c.AgainMs, c.TerminateMs, c.KillMs = 100, 200, 300 })
 
-// patient is a schedule for cells that need only an interrupt, however busy the
-// machine is.
-var patient = config(func(c *python.KernelConfig) { c.TerminateMs = settleIn.Milliseconds() })
+// usual is the schedule that everybody has.
+var usual = config(func(c *python.KernelConfig) { c.AgainMs, c.TerminateMs, c.KillMs = 0, 0, 0 })
+
+// once interrupts a cell once.
+var once = config(func(c *python.KernelConfig) { c.AgainMs = settleIn.Milliseconds() })
 
 // slowly grants the end of a run as much time as a busy machine needs.
 var slowly = spec(func(s *spool.Spec) { s.Limits.Grace = settleIn })

@@ -57,7 +57,7 @@ func TestStatusOfAKernel(t *testing.T) {
 	if err := mkfifo(fifo); err != nil {
 		t.Fatal(err)
 	}
-	s := one(t, config(func(c *python.KernelConfig) { c.CellTimeoutMs, c.StartTimeoutMs = 60_000, 0 }))
+	s := one(t, usual, config(func(c *python.KernelConfig) { c.CellTimeoutMs, c.StartTimeoutMs = 60_000, 0 }))
 	s.alive("import sys; [sys.executable, sys.version.split()[0]]", fmt.Sprintf("['%s', '%s']", details(t, s).Interpreter, details(t, s).Version))
 	d := details(t, s)
 	var c python.KernelConfig

@@ -21,7 +21,7 @@ import (
 )
 
 func TestInterruptReachesEveryWait(t *testing.T) {
-	s := one(t, asking, patient)
+	s := one(t, asking)
 	s.ok("import time, asyncio, subprocess, threading, queue; kept = 1")
 	for name, code := range map[string]string{
 		"loop":       "while True: pass",
@@ -134,7 +134,7 @@ while True:
 
 func TestAnyCellSettlesWithinSevenSeconds(t *testing.T) {
 	t.Parallel()
-	s := one(t) // with the schedule that everybody has
+	s := one(t, usual)
 	turn := s.begin(spool.Cell{Code: `
 import ctypes, signal
 for n in (signal.SIGINT, signal.SIGTERM):
@@ -161,7 +161,7 @@ while True:
 }
 
 func TestEndOfACellThatSwallowsIsNamed(t *testing.T) {
-	s := one(t)
+	s := one(t, once)
 	turn := s.begin(spool.Cell{Code: `
 import time
 print('ready', flush=True)
@@ -365,7 +365,7 @@ func TestRestartBeginsAgain(t *testing.T) {
 func TestOutputPolicyStopsWhatPrintsForEver(t *testing.T) {
 	for _, policy := range []string{"stop", "truncate"} {
 		t.Run(policy, func(t *testing.T) {
-			s := one(t, patient, spec(func(s *spool.Spec) { s.Limits.OutputBytes, s.Limits.OutputPolicy = 1<<20, policy }))
+			s := one(t, spec(func(s *spool.Spec) { s.Limits.OutputBytes, s.Limits.OutputPolicy = 1<<20, policy }))
 			s.ok("kept = 1")
 			turn := s.begin(spool.Cell{Code: "while True: print('x' * 1000)"})
 			s.noticed(kernel.NoticeOutputLimit)

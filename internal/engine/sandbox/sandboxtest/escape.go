@@ -1,12 +1,14 @@
 package sandboxtest
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/spool-run/spool"
@@ -200,15 +202,8 @@ func setTrap(t *testing.T) *trap {
 			t.Fatal(err)
 		}
 	}
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tcp, udp := listenBoth(t)
 	tr.port = tcp.Addr().(*net.TCPAddr).Port
-	udp, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", tr.port))
-	if err != nil {
-		t.Fatal(err)
-	}
 	unix, err := net.Listen("unix", filepath.Join(tr.dir, "socket"))
 	if err != nil {
 		t.Fatal(err)
@@ -246,6 +241,26 @@ func setTrap(t *testing.T) *trap {
 		}
 	})
 	return tr
+}
+
+// listenBoth listens to TCP and UDP at one port. A port that is free for one may be
+// in use for the other.
+func listenBoth(t *testing.T) (net.Listener, net.PacketConn) {
+	t.Helper()
+	for {
+		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp, err := net.ListenPacket("udp", tcp.Addr().String())
+		if err == nil {
+			return tcp, udp
+		}
+		_ = tcp.Close()
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // check fails if anything of the machine was seen or changed.
