@@ -33,6 +33,9 @@ type Engine struct {
 	starting    chan struct{}  // holds one element per start
 	blocking    reactor.Budget // of the loops
 	reapTimeout time.Duration  // from a kill of an interpreter to giving it up
+	// loseInterrupts has the interpreters get no signal with the first interrupt of a
+	// turn, as if each had come at a moment when it is not noticed. Tests set it.
+	loseInterrupts bool
 
 	sandboxes *isolate.Sandboxes
 

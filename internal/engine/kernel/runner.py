@@ -72,6 +72,8 @@ class _State:
     pending = False  # an interrupt came meanwhile
     early = False  # an interrupt came while no cell ran
     stop = 0  # the last turn that the host asked to stop
+    seen = 0  # the last turn whose interrupt was handled
+    unseen = 0  # ticks since the host asked to stop the turn
     writing = 0  # the descriptor that the main thread writes to
     unread = False  # the host did not take what was written in time
     raised = 0.0  # when the last interrupt was raised
@@ -196,6 +198,7 @@ def _raise():
 
 
 def _sigint(signum, frame):
+    S.seen = S.turn
     if S.child or S.forking and frame is not None and frame.f_code.co_filename != _HERE:
         raise KeyboardInterrupt  # out of what user code registered to run at a fork
     if not S.busy:
@@ -497,13 +500,35 @@ def _flusher():
                     S.out.flush()
                 except BaseException:
                     pass
-            if S.pending and S.busy and not S.critical and not S.child:
-                S.pending = False
+            if S.child or not S.busy:
+                pass
+            elif S.pending and not S.critical:
+                S.pending, S.seen, S.unseen = False, 0, 0
                 _signal.pthread_kill(S.main, _SIGINT)
+            elif S.seen != S.turn:
+                _interrupt_again()
             if not S.running and _threads() <= S.base:
                 S.ticking = False
                 if S.running:
                     S.ticking = True
+
+
+def _interrupt_again():
+    """Repeat a signal that came just before a system call of the main thread in
+    which it waits: Python would handle the signal when the wait is over. It is
+    repeated after a second, because the host sends it after its message."""
+    if S.stop != S.turn and _queued(S.ctl, _FIONREAD) and _lead():
+        try:
+            _read_frames(False)
+        finally:
+            _rlock.release()
+            for lock in list(_asks.values()):
+                _wake(lock)
+            _wake(_mainev)
+    if S.stop == S.turn:
+        S.unseen += 1
+        if S.unseen % 50 == 0 and _getsignal(_SIGINT) is _sigint:
+            _signal.pthread_kill(S.main, _SIGINT)
 
 
 def _begin_ticks():
@@ -1300,6 +1325,7 @@ def _cell(req):
         _setsignal(_SIGINT, _sigint)
     _repair()
     S.pending, S.raised, S.critical = False, 0.0, 0
+    S.seen = S.unseen = 0
     _begin_ticks()
     status = "ok"
 

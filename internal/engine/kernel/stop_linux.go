@@ -95,6 +95,9 @@ func (s *session) killTurn(t *turn) {
 func (s *session) interrupt(t *turn) {
 	s.send(dict{"t": "stop", "id": int64(t.Seq)})
 	s.write()
+	if s.engine.loseInterrupts {
+		return
+	}
 	s.signal(unix.SIGINT)
 }
 

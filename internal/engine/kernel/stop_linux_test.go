@@ -80,6 +80,29 @@ func TestInterruptRightAfterTheCell(t *testing.T) {
 	r.want("1", "1")
 }
 
+// An interrupt that comes just before the cell begins to wait in the system is
+// noticed by Python after the wait. It is repeated, so that the cell ends soon.
+func TestInterruptRightBeforeAWait(t *testing.T) {
+	t.Parallel()
+	e := open(t)
+	e.loseInterrupts = true // as if each came at that moment
+	r := start(t, e, python.KernelConfig{Input: python.InputAsk, AgainMs: never.AgainMs})
+	r.ok("import threading, time")
+	for _, code := range []string{
+		"time.sleep(3600)",
+		"threading.Event().wait()",
+		"input()",
+		"threading.Thread(target=input, daemon=True).start()\ntime.sleep(3600)", // another thread reads the messages
+	} {
+		turn := r.cell("print('go', flush=True)\n" + code)
+		r.log.Until(t, "output", func(e spool.Event) bool { return e.Turn == turn && e.Kind == spool.KindOutput })
+		r.control(spool.Control{Op: spool.ControlInterrupt})
+		if d := r.done(turn); d.Outcome != spool.TurnInterrupted || d.StoppedWith != "interrupt" {
+			t.Errorf("%s: %+v", code, d)
+		}
+	}
+}
+
 // The second interrupt wakes the main thread, although other threads could
 // take the signal and the one that has the stacks dumped comes with it.
 func TestSecondInterruptReachesTheMainThread(t *testing.T) {
