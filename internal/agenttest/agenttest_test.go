@@ -1,14 +1,17 @@
 package agenttest
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/modeltest"
+	"github.com/spool-run/spool/internal/polltest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -46,9 +49,14 @@ func TestByHand(t *testing.T) {
 			for name, value := range Home(t, agent, m) {
 				cmd.Env = append(cmd.Env, name+"="+value)
 			}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
 			out, err := cmd.Output()
+			// What it left running may write to its home, which is removed next.
+			polltest.Until(t, "the end of its processes", func() bool {
+				return cmd.Process == nil || errors.Is(syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL), syscall.ESRCH)
+			})
 			if err != nil || m.Err() != nil {
 				t.Fatalf("%v, model: %v\n%s\n%s", err, m.Err(), out, &stderr)
 			}
