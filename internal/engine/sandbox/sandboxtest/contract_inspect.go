@@ -9,8 +9,20 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/inspect"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/python"
 )
+
+// answered asks a question that has an answer. A busy machine may need longer for it
+// than an interpreter has: then it is asked again.
+func (b *box) answered(q inspect.Question) (a inspect.Answer, err error) {
+	b.t.Helper()
+	polltest.Holds(func() bool {
+		a, err = b.inspect(q)
+		return !errors.Is(err, spool.ErrBusy)
+	})
+	return a, err
+}
 
 // inspect asks the run a question.
 func (b *box) inspect(q inspect.Question) (inspect.Answer, error) {
@@ -29,7 +41,12 @@ func (b *box) inspect(q inspect.Question) (inspect.Answer, error) {
 
 func (b *box) complete(code string) (inspect.Answer, error) {
 	b.t.Helper()
-	return b.inspect(inspect.Question{Op: inspect.Complete, Code: code, Cursor: len([]rune(code))})
+	return b.inspect(completion(code))
+}
+
+// completion is the question how a code can go on.
+func completion(code string) inspect.Question {
+	return inspect.Question{Op: inspect.Complete, Code: code, Cursor: len([]rune(code))}
 }
 
 // inspects checks that questions see the live state, leave no event in the log and
@@ -41,14 +58,14 @@ func inspects(t *testing.T, s Subject) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, err := b.complete("é; ship.anc"); err != nil || a.Start != 8 || !slices.Equal(a.Matches, []string{"anchor"}) {
+	if a, err := b.answered(completion("é; ship.anc")); err != nil || a.Start != 8 || !slices.Equal(a.Matches, []string{"anchor"}) {
 		t.Errorf("complete an attribute: %+v, %v", a, err)
 	}
-	if a, err := b.inspect(inspect.Question{Op: inspect.Describe, Code: "ship.anchor", Source: true}); err != nil ||
+	if a, err := b.answered(inspect.Question{Op: inspect.Describe, Code: "ship.anchor", Source: true}); err != nil ||
 		!strings.Contains(a.Text, "Signature: anchor(depth)") || !strings.Contains(a.Text, "def anchor(self, depth): pass") {
 		t.Errorf("describe: %+v, %v", a, err)
 	}
-	if a, err := b.inspect(inspect.Question{Op: inspect.Describe, Code: "nothing"}); err != nil || a.Text != "" {
+	if a, err := b.answered(inspect.Question{Op: inspect.Describe, Code: "nothing"}); err != nil || a.Text != "" {
 		t.Errorf("describe nothing: %+v, %v", a, err)
 	}
 	if after, err := b.run.Info(b.ctx); err != nil || after.Last != before.Last {
