@@ -29,7 +29,7 @@ func TestInterpreterIsTheFirstThatWorks(t *testing.T) {
 	real := testPython(t)
 	find := func(env map[string]string) string {
 		t.Helper()
-		r, err := tryStart(t, e, python.KernelConfig{Zygote: python.ZygoteOff, StartTimeoutMs: startTimeoutMs}, spool.Spec{Cwd: dir, Env: env})
+		r, err := tryStart(t, e, python.KernelConfig{Zygote: python.ZygoteOff}, spool.Spec{Cwd: dir, Env: env})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ func suite(e engine.Engine) enginetest.Subject {
 		Engine: python.EngineKernel,
 		Open:   func(*testing.T) engine.Engine { return e },
 		Spec: func(t *testing.T) spool.Spec {
-			return spool.Spec{Config: encode(python.KernelConfig{Interpreter: testPython(t), Input: python.InputAsk})}
+			return spool.Spec{Config: encode(python.KernelConfig{Interpreter: testPython(t), Input: python.InputAsk, StartTimeoutMs: startTimeoutMs})}
 		},
 		Turns: enginetest.Turns{
 			Kind:  spool.InputCell,

@@ -44,9 +44,6 @@ func start(t testing.TB, e *Engine, cfg python.KernelConfig, spec ...spool.Spec)
 	if cfg.Interpreter == "" {
 		cfg.Interpreter = testPython(t)
 	}
-	if cfg.StartTimeoutMs == 0 {
-		cfg.StartTimeoutMs = startTimeoutMs
-	}
 	r, err := tryStart(t, e, cfg, spec...)
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +53,9 @@ func start(t testing.TB, e *Engine, cfg python.KernelConfig, spec ...spool.Spec)
 
 func tryStart(t testing.TB, e *Engine, cfg python.KernelConfig, spec ...spool.Spec) (*testRun, error) {
 	t.Helper()
+	if cfg.StartTimeoutMs == 0 {
+		cfg.StartTimeoutMs = startTimeoutMs
+	}
 	var sp spool.Spec
 	if len(spec) > 0 {
 		sp = spec[0]

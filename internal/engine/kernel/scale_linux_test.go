@@ -141,7 +141,7 @@ func pss(t testing.TB, pid int) int64 {
 
 func TestHundredKernelsAtOnce(t *testing.T) {
 	e := open(t)
-	cfg := python.KernelConfig{Zygote: python.ZygoteWait, Interpreter: testPython(t), StartTimeoutMs: startTimeoutMs}
+	cfg := python.KernelConfig{Zygote: python.ZygoteWait, Interpreter: testPython(t)}
 	start(t, e, cfg)
 	runs := make([]*testRun, 100)
 	var wg sync.WaitGroup
@@ -178,7 +178,7 @@ func TestHundredKernelsAtOnce(t *testing.T) {
 // A kernel of a zygote shares what was imported with the others.
 func TestPreloadedKernelsAreSmall(t *testing.T) {
 	e := open(t)
-	cfg := python.KernelConfig{Zygote: python.ZygoteWait, Interpreter: pytest.Python(t), Preload: []string{"numpy", "pandas"}, StartTimeoutMs: startTimeoutMs}
+	cfg := python.KernelConfig{Zygote: python.ZygoteWait, Interpreter: pytest.Python(t), Preload: []string{"numpy", "pandas"}}
 	const kernels = 10
 	var sum int64
 	runs := make([]*testRun, kernels)

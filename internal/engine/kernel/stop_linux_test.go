@@ -180,7 +180,7 @@ func TestInterpreterThatCannotBeKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.reapTimeout = time.Second
-	r, err := tryStart(t, e, python.KernelConfig{Zygote: python.ZygoteOff, StartTimeoutMs: startTimeoutMs, AgainMs: 10, TerminateMs: 20, KillMs: 30})
+	r, err := tryStart(t, e, python.KernelConfig{Zygote: python.ZygoteOff, AgainMs: 10, TerminateMs: 20, KillMs: 30})
 	if err != nil {
 		t.Fatal(err)
 	}

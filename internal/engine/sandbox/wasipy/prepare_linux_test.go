@@ -72,7 +72,11 @@ func TestReportsPrewarm(t *testing.T) {
 }
 
 func TestPreparesOnceForManyCallers(t *testing.T) {
-	dir := t.TempDir()
+	ready, err := shared.get(t, python.IsolateStrict).Prepare(context.Background(), guest.Setup{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := wasipy.CompiledOnly(t, ready.CacheDir)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	executed := 0

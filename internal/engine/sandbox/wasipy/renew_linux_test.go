@@ -3,7 +3,6 @@ package wasipy
 import (
 	"context"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +22,8 @@ func hashOf(t *testing.T, c guest.Context) string {
 
 func TestOldImageIsRenewedWhileScriptsRun(t *testing.T) {
 	// A directory of its own: others would see its image change.
-	b := New(Config{CacheDir: filepath.Join(t.TempDir(), "wasipy"), Worker: BuiltWorker, MaxWorkers: 2})
+	_, shared := testPool(t, 1)
+	b := New(Config{CacheDir: CompiledOnly(t, shared.p.dir), Worker: BuiltWorker, MaxWorkers: 2})
 	t.Cleanup(func() { _ = b.Close() })
 	p, _, err := b.prepare(context.Background(), guest.Setup{})
 	if err != nil {
