@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 func TestCodex(t *testing.T) {
 	for _, s := range codextest.Scenarios {
 		t.Run(s.Name, func(t *testing.T) {
+			t.Parallel()
 			s.Run(t, servertest.Start(t, t.TempDir()).URL)
 		})
 	}

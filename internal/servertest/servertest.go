@@ -17,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/tether"
@@ -31,14 +32,64 @@ var build = sync.OnceValues(func() (string, error) {
 	}
 	buildDir = dir
 	bin := filepath.Join(dir, "spool")
+	last := lastBuild()
+	// Go does not link a program again that is there and up to date.
+	_ = copyFile(last, bin)
+	before := modified(bin)
 	cmd := exec.Command("go", "build", "-o", bin, "github.com/spool-run/spool/cmd/spool")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as in a release
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build spool: %w: %s", err, out)
 	}
+	if modified(bin) != before {
+		keepBuild(bin, last)
+	}
 	return bin, nil
 })
+
+// lastBuild is where a test leaves the binary for the next one, in another process.
+// It is empty if there is no place for it.
+func lastBuild() string {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(cache, "spool-test", "bin", "spool")
+}
+
+// keepBuild leaves the binary for other tests. Without it they build their own.
+func keepBuild(bin, last string) {
+	if last == "" || os.MkdirAll(filepath.Dir(last), 0o700) != nil {
+		return
+	}
+	f, err := os.CreateTemp(filepath.Dir(last), "spool-")
+	if err != nil {
+		return
+	}
+	// Others see the whole file or none.
+	if errors.Join(f.Close(), copyFile(bin, f.Name())) != nil || os.Rename(f.Name(), last) != nil {
+		_ = os.Remove(f.Name())
+	}
+}
+
+// copyFile copies a program.
+func copyFile(from, to string) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(to, b, 0o755), os.Chmod(to, 0o755))
+}
+
+// modified returns when a file was written, zero if it is not there.
+func modified(name string) time.Time {
+	fi, err := os.Stat(name)
+	if err != nil {
+		return time.Time{}
+	}
+	return fi.ModTime()
+}
 
 // Main runs the tests and removes the built binary.
 func Main(m interface{ Run() int }) int {
