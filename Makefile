@@ -57,7 +57,8 @@ test: deps vet
 	GORACE=atexit_sleep_ms=0 $(GO) test -race -vet=off -timeout 12m ./...
 	CGO_ENABLED=0 $(GO) test -vet=off -timeout 12m -run 'InProcess|/in_process' ./internal/engine/sandbox ./internal/engine/sandbox/wasipy
 
-bench: deps build
+bench: build
+	@scripts/deps bench
 	$(GO) run ./bench -spool bin/spool -json bench/results/latest.json
 
 lint:

@@ -106,7 +106,7 @@ var mayImport = map[string][]string{
 	"internal/pyodidetest":                      {"internal/npmtest", "internal/testcache"},
 	"internal/codextest":                        {"internal/fifotest", "internal/modeltest", "internal/netcut", "internal/npmtest", "internal/tether"},
 	"internal/agenttest":                        {"internal/codextest", "internal/modeltest", "internal/npmtest"},
-	"bench":                                     {"", "internal/eventlog", "internal/store", "internal/engine", "internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/host", "client", "internal/keeper", "internal/agenttest", "internal/codextest", "internal/pytest", "internal/testcache", "internal/modeltest", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/pyodidetest", "internal/wire/execserver"},
+	"bench":                                     {"", "internal/eventlog", "internal/store", "internal/engine", "internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/host", "client", "internal/keeper", "internal/agenttest", "internal/codextest", "internal/pytest", "internal/testcache", "internal/modeltest", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/pyodidetest", "internal/wire/execserver", "internal/isolate", "internal/npmtest"},
 }
 
 // words are the packages of public data. What may import the root may import

@@ -85,6 +85,7 @@ var measurements = []measurement{
 	{name: "embedded", alone: measureEmbedded, rounds: 2},
 	{name: "pyodide", alone: measurePyodide, rounds: 2},
 	{name: "agent", alone: measureAgent, rounds: 2},
+	{name: "isolation", alone: measureIsolation},
 	{name: "journal", alone: measureJournal},
 	{name: "readers", alone: measureReaders},
 	{name: "driver", rounds: 1, alone: measureDriver},

@@ -1,5 +1,7 @@
 package main
 
+import "math"
+
 // ratio is how two values of a row are compared.
 type ratio int
 
@@ -39,6 +41,9 @@ func (r *row) other() (subject, metric string) {
 	}
 	return subject, metric
 }
+
+// zero is the goal of a count that must be zero.
+const zero = math.SmallestNonzeroFloat64
 
 // flat is how much a server's memory may grow while a client does not read.
 const flat = 32 << 20
@@ -157,6 +162,20 @@ var sandboxes = []row{
 	{label: "pyodide with numpy, memory of a live one", metric: "pyodide.numpy.memory", stat: median, unit: unitBytes, goal: bound{atMost: 10e6}, otherSubject: subjectNode},
 	{label: "pyodide, computing, beside native", metric: "pyodide.compute", stat: lowest, unit: unitTime, ratio: fraction, otherSubject: subjectNative, otherMetric: "sandbox.compute"},
 	{label: "pyodide, stat of a file", metric: "pyodide.stat", stat: median, unit: unitTime, goal: bound{atMost: 60e-6}, otherSubject: subjectNode},
+}
+
+// isolationRows is the table of isolated runs.
+var isolationRows = []row{
+	{label: "start to closed in a sandbox, beside plain, p50", metric: "isolation.session", stat: median, unit: unitTime, ratio: fraction, otherSubject: subjectSpool, otherMetric: "isolation.plain"},
+	{label: "start to closed in a sandbox, more than plain", metric: "isolation.extra", stat: median, unit: unitTime, goal: bound{atMost: 100e-6}, otherSubject: subjectBubblewrap},
+	{label: "start to closed in a new sandbox, p50", metric: "isolation.cold", stat: median, unit: unitTime, ratio: fraction, goal: bound{atMost: 1}, otherSubject: subjectBubblewrap},
+	{label: "start to closed in a new sandbox, beside srt, p50", metric: "isolation.cold", stat: median, unit: unitTime, ratio: fraction, otherSubject: subjectSRT},
+	{label: "start on an overlay of 10,000 files, p50", metric: "isolation.overlay", stat: median, unit: unitTime, goal: bound{atMost: 0.005}, otherSubject: subjectBubblewrap},
+	{label: "list 100 changes", metric: "isolation.diff", stat: median, unit: unitTime, goal: bound{atMost: 0.001}, otherSubject: subjectBubblewrap},
+	{label: "bytes through the proxy", metric: "isolation.proxy.rate", stat: median, unit: unitRate, goal: bound{atLeast: 500e6}, otherSubject: subjectBubblewrap},
+	{label: "request through the proxy, p50", metric: "isolation.proxy.request", stat: median, unit: unitTime, goal: bound{atMost: 0.0005}, otherSubject: subjectBubblewrap},
+	{label: "processes left by 200 kills", metric: "isolation.survivors", stat: most, unit: unitCount, goal: bound{atMost: zero}, otherSubject: subjectBubblewrap},
+	{label: "escapes in 1,000 isolated runs", metric: "isolation.escapes", stat: most, unit: unitCount, goal: bound{atMost: zero}, otherSubject: subjectBubblewrap},
 }
 
 // agentRows is the table of codex with a scripted model, one command and one

@@ -17,6 +17,10 @@
 // Sandboxes are measured beside python3 without a sandbox and beside Pyodide in
 // Node.
 //
+// Isolated runs are measured beside plain ones, bubblewrap with the flags of codex
+// and srt, which is installed into the cache directory; bubblewrap, socat and
+// ripgrep must be on the PATH.
+//
 // With -strict the exit status is 1 if a goal is missed. A measurement that
 // fails always makes it 1.
 package main
@@ -35,6 +39,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/internal/isolate"
 )
 
 func main() {
@@ -55,6 +60,8 @@ func main() {
 			return
 		case sandboxRole:
 			os.Exit(wasipy.Work(os.Args[2:]))
+		case isolate.Role:
+			os.Exit(isolate.Work(os.Args[2:]))
 		case pyodide.Role:
 			os.Exit(pyodide.RunRole(os.Args[2:]))
 		}

@@ -88,6 +88,7 @@ type report struct {
 	SpoolAlone  []result  `json:"spoolAlone"`
 	Kernels     []result  `json:"kernels"`
 	Sandboxes   []result  `json:"sandboxes"`
+	Isolation   []result  `json:"isolation"`
 	Agents      []result  `json:"agents"`
 }
 
@@ -100,7 +101,7 @@ func (b *bench) report() *report {
 		Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
 		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone), Kernels: b.results(kernels),
-		Sandboxes: b.results(sandboxes), Agents: b.results(agentRows),
+		Sandboxes: b.results(sandboxes), Isolation: b.results(isolationRows), Agents: b.results(agentRows),
 	}
 }
 
@@ -166,7 +167,7 @@ func (r *row) formatGoal() string {
 // missed counts the missed goals.
 func (r *report) missed() int {
 	n := 0
-	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Agents} {
+	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Isolation, r.Agents} {
 		for i := range table {
 			if ok := table[i].OK; ok != nil && !*ok {
 				n++
@@ -192,6 +193,9 @@ func (r *report) writeTable(w io.Writer) error {
 		return err
 	}
 	if err := writeResults(w, "Python in a box", "native", r.Sandboxes); err != nil {
+		return err
+	}
+	if err := writeResults(w, "Isolated runs", "bubblewrap", r.Isolation); err != nil {
 		return err
 	}
 	return writeResults(w, "Conversations with agents", "by hand", r.Agents)
