@@ -34,7 +34,9 @@ var build = sync.OnceValues(func() (string, error) {
 	bin := filepath.Join(dir, "spool")
 	last := lastBuild()
 	// Go does not link a program again that is there and up to date.
-	_ = copyFile(last, bin)
+	if copyFile(last, bin) != nil {
+		_ = os.Remove(bin) // a part of it
+	}
 	before := modified(bin)
 	cmd := exec.Command("go", "build", "-o", bin, "github.com/spool-run/spool/cmd/spool")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as in a release
