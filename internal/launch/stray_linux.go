@@ -128,8 +128,8 @@ func (t *Tree) orphansOf(sessions map[int]bool) ([]int, error) {
 		if err != nil {
 			return list, err
 		}
-		for _, child := range children {
-			if p, err := readProc(child); err == nil && sessions[p.sid] && !t.l.hasInGroup(child) {
+		for _, child := range children { // most are leaders of other trees: ask in the cheapest way
+			if sid, err := unix.Getsid(child); err == nil && sessions[sid] && !t.l.hasInGroup(child) {
 				list = append(list, child)
 			}
 		}

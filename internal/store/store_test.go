@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,9 +113,19 @@ func wantEvents(t testing.TB, id spool.RunID, got, want []spool.Event) {
 	for i := range want {
 		want[i].Run = id
 	}
+	if len(want) > 0 && slices.EqualFunc(want, got, sameEvent) {
+		return // much faster than cmp: some tests compare a log for each byte of a file
+	}
 	if d := cmp.Diff(want, got, byteSlices); d != "" {
 		t.Fatalf("events (-want +got):\n%.2000s", d)
 	}
+}
+
+// sameEvent reports whether events are equal in every field.
+func sameEvent(a, b spool.Event) bool {
+	same := bytes.Equal(a.Bytes, b.Bytes) && bytes.Equal(a.Data, b.Data) && a.Time.Equal(b.Time)
+	a.Bytes, a.Data, a.Time, b.Bytes, b.Data, b.Time = nil, nil, time.Time{}, nil, nil, time.Time{}
+	return same && reflect.DeepEqual(a, b)
 }
 
 func segmentFiles(t testing.TB, s *Store, id spool.RunID) []string {
