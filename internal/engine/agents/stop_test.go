@@ -296,6 +296,7 @@ echo '` + codexOver + `'`
 	t.Run("too_many", func(t *testing.T) {
 		r := converse(t, newEngine(t), quick(fakeCLI(t, program)))
 		r.say("slow")
+		r.until(spool.KindStarted) // until then it waits, too
 		for range MaxQueued {
 			r.say("b")
 		}
