@@ -114,4 +114,7 @@ type Limits struct {
 	// cannot enforce one of them fails. A sandbox has its own limits.
 	MemoryBytes int64   `json:"memory_bytes,omitempty"`
 	CPUs        float64 `json:"cpus,omitempty"`
+	// OpenFiles bounds the files that each process of the run has open; default
+	// that of the backend's own process. A sandbox has its own.
+	OpenFiles int `json:"open_files,omitempty"`
 }

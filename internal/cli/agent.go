@@ -48,6 +48,7 @@ type agentOptions struct {
 	view    string
 	timeout time.Duration
 	budget  agent.Budget
+	files   fileCount
 
 	isolation isolationFlags
 }
@@ -210,6 +211,7 @@ func (o *agentOptions) add(flags *pflag.FlagSet) {
 	flags.IntVar(&o.budget.Steps, "max-steps", 0, "limit of requests to the model")
 	flags.Int64Var(&o.budget.Tokens, "max-tokens", 0, "limit of tokens")
 	flags.Float64Var(&o.budget.CostUSD, "max-cost", 0, "limit of the cost in `dollars`")
+	o.files.add(flags, "")
 	o.isolation.add(flags)
 }
 
@@ -283,6 +285,7 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 			return spec, fmt.Errorf("find the working directory: %w", err)
 		}
 	}
+	spec.Limits.OpenFiles = int(o.files)
 	if spec.Isolation, err = o.isolation.isolation(); err != nil {
 		return spec, err
 	}

@@ -73,7 +73,7 @@ func openBlob(ctx context.Context, b spool.Backend, name string, digest spool.Di
 	if err != nil {
 		return nil, err
 	}
-	found, err := inspectLog(ctx, run, info.Last)
+	found, err := inspectLog(ctx, run, 0, info.Last)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (a *app) completeBlob(cmd *cobra.Command, name, prefix string) ([]string, c
 		if err != nil {
 			return err
 		}
-		found, err := inspectLog(ctx, run, info.Last)
+		found, err := inspectLog(ctx, run, 0, info.Last)
 		for _, blob := range found.Blobs {
 			for _, word := range []string{string(blob.Digest), strings.TrimPrefix(string(blob.Digest), "sha256:")} {
 				if strings.HasPrefix(word, prefix) {

@@ -22,7 +22,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		Use:   "inspect [flags] RUN…",
 		Short: "Print all that is known of runs, as JSON",
 		Long: `Inspect prints the description of runs as JSON, with the same fields as "spool ps
---json". For kernels, sandboxes and agents it adds the turns with their outcomes,
+--json", and the limits that they met. For kernels, sandboxes and agents it adds the turns with their outcomes,
 the questions that wait for an answer, and the blobs: images and other large
 values that "spool blob" prints.`,
 		Example: `  spool inspect build
@@ -64,12 +64,27 @@ type inspectedAsk struct {
 	Prompt string    `json:"prompt,omitempty"`
 }
 
+// inspectedLimit is a limit that a run met, in the output of spool inspect.
+type inspectedLimit struct {
+	Code string `json:"code"`
+	Text string `json:"text"`
+}
+
+// limitCodes are the codes of the notices about limits that a run met.
+var limitCodes = []string{"out_of_memory", "pids_limit", "throttled", "output_limit", "timeout", "idle_timeout", "workspace_limit"}
+
 // inspection is what the log of a run adds to its description.
 type inspection struct {
 	Turns []*inspectedTurn `json:"turns,omitempty"`
 	Asks  []inspectedAsk   `json:"asks,omitempty"`
 	Blobs []spool.Blob     `json:"blobs,omitempty"`
+	// Limits are those that the run met, as the notices in its log say.
+	Limits []inspectedLimit `json:"limits_met,omitempty"`
 }
+
+// inspectedTail is how many events at the end of the log of a process are searched for
+// notices.
+const inspectedTail = 64
 
 func (a *app) inspect(ctx context.Context, b spool.Backend, name string, asJSON bool) error {
 	run, info, err := findInfo(ctx, b, name)
@@ -77,18 +92,20 @@ func (a *app) inspect(ctx context.Context, b spool.Backend, name string, asJSON 
 		return err
 	}
 	all := info.AppendJSON(nil)
-	if info.Engine != spool.EngineProcess {
-		found, err := inspectLog(ctx, run, info.Last)
-		if err != nil {
-			return err
-		}
-		more, err := json.Marshal(found)
-		if err != nil {
-			return err
-		}
-		if len(more) > len("{}") {
-			all = append(append(all[:len(all)-1], ','), more[1:]...)
-		}
+	var after spool.Seq
+	if info.Engine == spool.EngineProcess { // a process has no turns, and its notices at its end
+		after = info.Last - min(info.Last, inspectedTail)
+	}
+	found, err := inspectLog(ctx, run, after, info.Last)
+	if err != nil && info.Engine != spool.EngineProcess { // what is known of a process is in its description
+		return err
+	}
+	more, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	if len(more) > len("{}") {
+		all = append(append(all[:len(all)-1], ','), more[1:]...)
 	}
 	var out bytes.Buffer
 	if asJSON {
@@ -101,13 +118,13 @@ func (a *app) inspect(ctx context.Context, b spool.Backend, name string, asJSON 
 	return err
 }
 
-// inspectLog reads the turns, open asks and blobs of a run.
-func inspectLog(ctx context.Context, run *spool.Run, last spool.Seq) (inspection, error) {
+// inspectLog reads the turns, open asks, blobs and limits of a run.
+func inspectLog(ctx context.Context, run *spool.Run, after, last spool.Seq) (inspection, error) {
 	var found inspection
 	turns := make(map[spool.Seq]*inspectedTurn)
 	asks := make(map[spool.Seq]inspectedAsk)
 	blobs := make(map[spool.Digest]bool)
-	err := eachEvent(ctx, run, 0, last, func(e *spool.Event) error {
+	err := eachEvent(ctx, run, after, last, func(e *spool.Event) error {
 		switch e.Kind {
 		case spool.KindInput:
 			var said spool.Said
@@ -115,6 +132,11 @@ func inspectLog(ctx context.Context, run *spool.Run, last spool.Seq) (inspection
 				t := &inspectedTurn{Turn: e.Seq, Began: e.Time, Kind: said.Kind}
 				turns[e.Seq] = t
 				found.Turns = append(found.Turns, t)
+			}
+		case spool.KindNotice:
+			var n spool.Notice
+			if json.Unmarshal(e.Data, &n) == nil && slices.Contains(limitCodes, n.Code) {
+				found.Limits = append(found.Limits, inspectedLimit{n.Code, plain(n.Text)})
 			}
 		case spool.KindDone:
 			var done spool.Done

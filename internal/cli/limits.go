@@ -20,6 +20,7 @@ type limitFlags struct {
 	pids              int
 	memory            byteCount
 	cpus              cpuCount
+	files             fileCount
 }
 
 // add defines the flags. The defaults of a server have a prefix.
@@ -32,13 +33,14 @@ func (l *limitFlags) add(flags *pflag.FlagSet, prefix string) {
 	flags.IntVar(&l.pids, prefix+"pids", 0, "limit of processes and threads (default 4096)")
 	flags.Var(&l.memory, prefix+"memory", "`bytes` of memory and swap that all processes may use together, such as 512m or 2g (default no limit)")
 	flags.Var(&l.cpus, prefix+"cpus", "`number` of processors whose time all processes may use together, such as 1.5 (default no limit)")
+	l.files.add(flags, prefix)
 }
 
 func (l *limitFlags) limits() (spool.Limits, error) {
 	set := spool.Limits{
 		Wall: l.wall, Idle: l.idle, Grace: l.grace,
 		OutputBytes: int64(l.output), OutputPolicy: l.policy, Pids: l.pids,
-		MemoryBytes: int64(l.memory), CPUs: float64(l.cpus),
+		MemoryBytes: int64(l.memory), CPUs: float64(l.cpus), OpenFiles: int(l.files),
 	}
 	switch set.OutputPolicy {
 	case "", "truncate", "block", "stop":
@@ -77,6 +79,35 @@ func (c *cpuCount) String() string {
 
 // Type implements [pflag.Value].
 func (c *cpuCount) Type() string { return "number" }
+
+// fileCount is a flag for a limit of open files.
+type fileCount int
+
+// add defines the flag.
+func (c *fileCount) add(flags *pflag.FlagSet, prefix string) {
+	flags.Var(c, prefix+"open-files", "`number` of files that each process may have open (default that of Spool itself)")
+}
+
+// Set implements [pflag.Value].
+func (c *fileCount) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < limits.MinOpenFiles || n > limits.MaxOpenFiles {
+		return fmt.Errorf("%q is not a number of open files from %d to %d", s, limits.MinOpenFiles, limits.MaxOpenFiles)
+	}
+	*c = fileCount(n)
+	return nil
+}
+
+// String implements [pflag.Value].
+func (c *fileCount) String() string {
+	if *c == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(*c))
+}
+
+// Type implements [pflag.Value].
+func (c *fileCount) Type() string { return "number" }
 
 // byteCount is a flag for a number of bytes: 4096, 64K, 10M, 2G.
 type byteCount int64

@@ -47,6 +47,7 @@ type pyOptions struct {
 	idle    time.Duration
 	start   time.Duration
 	memory  byteCount
+	files   fileCount
 	images  string
 	file    string
 	archive bool // file is a directory or a zip archive
@@ -158,6 +159,7 @@ interpreter.`,
 	flags.DurationVar(&o.start, "start-timeout", 0, "`time` the interpreter may take to start (default 10s)")
 	flags.DurationVar(&o.idle, "idle", 0, "`time` after which an unused session ends (default 1h)")
 	flags.Var(&o.memory, "memory", "`bytes` of memory the interpreter may use, such as 512M")
+	o.files.add(flags, "")
 	flags.StringVar(&o.images, "images", "", "`directory` for images (default: a temporary one)")
 	o.isolation.add(flags)
 	return cmd
@@ -291,6 +293,7 @@ func (a *app) pySpec(o *pyOptions) (spool.Spec, error) {
 			return spec, fmt.Errorf("find the working directory: %w", err)
 		}
 	}
+	spec.Limits.OpenFiles = int(o.files)
 	if spec.Isolation, err = o.isolation.isolation(); err != nil {
 		return spec, err
 	}

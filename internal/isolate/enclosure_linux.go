@@ -12,7 +12,7 @@ import (
 
 // enclosure starts programs behind a wall.
 type enclosure interface {
-	fork(path string, argv []string, attr *syscall.ProcAttr, pids int) (int, error)
+	fork(path string, argv []string, attr *syscall.ProcAttr, l rlimits) (int, error)
 	kill()
 	close()
 	alive() bool
@@ -65,9 +65,9 @@ func newFence(p *Policy) (_ *fence, err error) {
 	return f, nil
 }
 
-func (f *fence) fork(path string, argv []string, attr *syscall.ProcAttr, pids int) (int, error) {
+func (f *fence) fork(path string, argv []string, attr *syscall.ProcAttr, l rlimits) (int, error) {
 	c := f.c
-	return c.forkExec(path, argv, attr, pids)
+	return c.forkExec(path, argv, attr, l)
 }
 
 func (f *fence) kill() {}

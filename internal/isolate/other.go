@@ -4,11 +4,13 @@ package isolate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/launch"
 )
 
@@ -70,3 +72,11 @@ func (*Lease) TempDir() string { return "" }
 
 // Release is never called.
 func (*Lease) Release() {}
+
+// LimitFiles refuses every limit.
+func LimitFiles(_ *launch.Command, _ *Lease, n int) error {
+	if n == 0 {
+		return nil
+	}
+	return &spool.StartError{Reason: engine.StartUnsupported, Err: errors.New("open files cannot be limited on this platform"), Hint: "start the run without --open-files"}
+}

@@ -256,7 +256,7 @@ func (w wall) tryOverlay(parent string) (err error) {
 		return err
 	}
 	defer out.Close()
-	pid, err := in.fork(self, []string{"spool", Role, "change"}, &syscall.ProcAttr{Env: []string{}, Dir: o.Base, Files: []uintptr{out.Fd(), out.Fd(), out.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}}, 0)
+	pid, err := in.fork(self, []string{"spool", Role, "change"}, &syscall.ProcAttr{Env: []string{}, Dir: o.Base, Files: []uintptr{out.Fd(), out.Fd(), out.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}}, rlimits{})
 	if err != nil {
 		return err
 	}

@@ -174,7 +174,7 @@ func (r *rig) try(ctx context.Context, l *launch.Launcher, w wall, profile Profi
 		pids, nproc = 0, rigProcesses
 	}
 	return r.run(ctx, l, runOptions{pids: pids, limited: profile == Strict && l.TryLimits(rigMemory, rigCPUs) == nil, kill: e.kill, gateway: e.gateway(), fork: func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
-		return e.fork(path, argv, attr, nproc)
+		return e.fork(path, argv, attr, rlimits{processes: nproc})
 	}})
 }
 
@@ -198,7 +198,7 @@ func outlives(w wall) error {
 		return err
 	}
 	defer out.Close()
-	pid, err := s.fork(self, []string{"spool", Role, "attempt", "wait"}, &syscall.ProcAttr{Env: []string{}, Dir: "/", Files: []uintptr{in.Fd(), in.Fd(), in.Fd()}}, 0)
+	pid, err := s.fork(self, []string{"spool", Role, "attempt", "wait"}, &syscall.ProcAttr{Env: []string{}, Dir: "/", Files: []uintptr{in.Fd(), in.Fd(), in.Fd()}}, rlimits{})
 	_ = in.Close()
 	if err != nil {
 		return err

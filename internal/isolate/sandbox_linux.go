@@ -334,8 +334,8 @@ var softNofile = sync.OnceValue(func() *unix.Rlimit {
 })
 
 // fork starts a program in the sandbox, as [syscall.ForkExec] does outside. It is a
-// child of this process. A limit of processes of zero is none.
-func (s *sandbox) fork(path string, argv []string, attr *syscall.ProcAttr, pids int) (int, error) {
+// child of this process.
+func (s *sandbox) fork(path string, argv []string, attr *syscall.ProcAttr, l rlimits) (int, error) {
 	c := &child{join: uintptr(s.pidfd), joinFlags: s.flags, setUser: s.own, dropCaps: !s.plain, ruleset: none, filter: s.filter}
 	if s.ruleset != nil {
 		c.ruleset = s.ruleset.Fd()
@@ -347,7 +347,7 @@ func (s *sandbox) fork(path string, argv []string, attr *syscall.ProcAttr, pids 
 			}
 		}
 	}
-	return c.forkExec(path, argv, attr, pids)
+	return c.forkExec(path, argv, attr, l)
 }
 
 // terminals is the major number of the terminals in /dev/pts.
@@ -371,10 +371,13 @@ func give(fd int) error {
 }
 
 // forkExec completes a child from the attributes of a start and starts it.
-func (c *child) forkExec(path string, argv []string, attr *syscall.ProcAttr, pids int) (int, error) {
+func (c *child) forkExec(path string, argv []string, attr *syscall.ProcAttr, l rlimits) (int, error) {
 	c.files, c.nofile = attr.Files, softNofile()
-	if pids > 0 {
-		c.nproc = &unix.Rlimit{Cur: uint64(pids), Max: uint64(pids)}
+	if l.files > 0 {
+		c.nofile = &unix.Rlimit{Cur: uint64(l.files), Max: uint64(l.files)}
+	}
+	if l.processes > 0 {
+		c.nproc = &unix.Rlimit{Cur: uint64(l.processes), Max: uint64(l.processes)}
 	}
 	if sys := attr.Sys; sys != nil {
 		c.setsid, c.setctty = sys.Setsid, sys.Setctty

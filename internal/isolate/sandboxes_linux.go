@@ -62,7 +62,7 @@ type Lease struct {
 	shared *shared // nil if the sandbox is this run's alone
 	policy *Policy
 	report *spool.Isolation
-	nproc  int
+	limits rlimits
 
 	network *Network
 
@@ -284,7 +284,7 @@ func (m *Sandboxes) lease(w wall, p *Policy, pids int, tenant string) (*Lease, e
 	l := &Lease{owner: m, wall: w, policy: p}
 	g := m.launcher.Guarantees()
 	if !g.Pids {
-		l.nproc = pids
+		l.limits.processes = pids
 	}
 	// Runs that share a sandbox are kept apart by Landlock, and each is killed
 	// by its control group. An overlay is of one run. A run with a proxy has a
@@ -366,7 +366,7 @@ func (l *Lease) Network() *Network { return l.network }
 
 // Fork starts the program of the run, in place of [syscall.ForkExec].
 func (l *Lease) Fork(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
-	return l.in.fork(path, argv, attr, l.nproc)
+	return l.in.fork(path, argv, attr, l.limits)
 }
 
 // Kill ends what a kill of the run's tree might leave.

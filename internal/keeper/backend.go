@@ -168,7 +168,7 @@ func cutEnv(kv string) (k, v string, ok bool) {
 // WithDefaults returns the limits of a spec, with its zero fields taken from d.
 func WithDefaults(spec *spool.Spec, d spool.Limits) spool.Limits {
 	if spec.Engine == python.EngineSandbox { // has its own
-		d.MemoryBytes, d.CPUs = 0, 0
+		d.MemoryBytes, d.CPUs, d.OpenFiles = 0, 0, 0
 	}
 	return limits.Merge(spec.Limits, d)
 }

@@ -121,6 +121,8 @@ type slot struct {
 	single bool
 
 	counter string      // the file with the number of processes; empty if there is none
+	events  string      // the file with the number of forks that the limit refused; empty if there is none
+	refused int64       // that number when the group was free
 	killed  bool        // cgroup.kill was used: the kernel kills every process cloned into it later
 	files   *groupFiles // nil if not open
 }
@@ -173,7 +175,7 @@ func (g *groups) limitV2(s *slot) {
 		return
 	}
 	g.pidsV2 = true
-	s.counter = s.dir + "/pids.current"
+	s.counter, s.events = s.dir+"/pids.current", s.dir+"/pids.events"
 }
 
 // limitV1 uses the v1 hierarchy for the limit if it works.
@@ -196,7 +198,7 @@ func (g *groups) limitV1(root, owner string, s *slot) {
 	}
 	_ = os.Remove(g.pids)
 	_ = unix.Close(home)
-	g.homeTasks, g.pids, s.pids, s.counter, s.limit = -1, "", "", "", 0
+	g.homeTasks, g.pids, s.pids, s.counter, s.events, s.limit = -1, "", "", "", "", 0
 }
 
 // probe checks that a process can start in the group: it starts a program that
@@ -283,6 +285,7 @@ func (g *groups) reclaim() *slot {
 		case s.killed || s.single:
 			s.remove()
 		default:
+			s.refused = s.refusals() // also those since the release
 			return s
 		}
 	}
@@ -299,7 +302,7 @@ func (g *groups) makeSlot() (*slot, error) {
 		return nil, err
 	}
 	if g.pidsV2 {
-		s.counter = s.dir + "/pids.current"
+		s.counter, s.events = s.dir+"/pids.current", s.dir+"/pids.events"
 	}
 	if g.pids != "" {
 		if err := g.addPids(s); err != nil {
@@ -314,7 +317,7 @@ func (g *groups) addPids(s *slot) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	s.pids, s.counter = dir, dir+"/pids.current"
+	s.pids, s.counter, s.events = dir, dir+"/pids.current", dir+"/pids.events"
 	g.mu.Lock()
 	g.closeFiles(s, &g.busy) // they were opened without it
 	g.mu.Unlock()
@@ -324,9 +327,12 @@ func (g *groups) addPids(s *slot) error {
 // release returns a group. The caller must not use it any more.
 func (g *groups) release(s *slot) {
 	empty := s.empty()
+	once := s.killed || s.single
+	if empty && !once {
+		s.refused = s.refusals()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	once := s.killed || s.single
 	g.prepareFiles(s, empty && !once)
 	switch {
 	case !empty:
@@ -451,6 +457,27 @@ func (s *slot) empty() bool {
 	}
 	list, err := s.pidList()
 	return err == nil && len(list) == 0
+}
+
+// refusals returns how many forks the limit of processes has refused since the group
+// was made.
+func (s *slot) refusals() int64 {
+	if s.events == "" {
+		return 0
+	}
+	if s.files != nil && s.files.events >= 0 {
+		var b [64]byte
+		n, err := unix.Pread(s.files.events, b[:], 0)
+		if err != nil {
+			return 0
+		}
+		return field(b[:n], "max ")
+	}
+	b, err := read(s.events)
+	if err != nil { // the kernel does not count them
+		return 0
+	}
+	return field(b, "max ")
 }
 
 func (s *slot) setLimit(file string, limit int) error {

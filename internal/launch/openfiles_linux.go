@@ -17,6 +17,7 @@ type groupFiles struct {
 	dir     int // to clone into
 	tasks   int // to enter the v1 pids group; -1 if there is none
 	counter int // number of processes; -1 if there is no counter
+	events  int // number of refused forks; -1 if there is none
 }
 
 // openFiles returns the open files of a group for a start.
@@ -74,7 +75,7 @@ func (g *groups) closeFiles(s *slot, count *int) {
 }
 
 func openGroup(s *slot) (_ *groupFiles, err error) {
-	d := &groupFiles{dir: -1, tasks: -1, counter: -1}
+	d := &groupFiles{dir: -1, tasks: -1, counter: -1, events: -1}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -93,7 +94,12 @@ func openGroup(s *slot) (_ *groupFiles, err error) {
 			return nil, err
 		}
 	}
-	return d, nil
+	if s.events != "" {
+		if d.events, err = unix.Open(s.events, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == unix.ENOENT {
+			d.events, err = -1, nil // an old kernel
+		}
+	}
+	return d, err
 }
 
 // isEmpty reports whether the counter is zero.
@@ -104,7 +110,7 @@ func (d *groupFiles) isEmpty() bool {
 }
 
 func (d *groupFiles) close() {
-	for _, fd := range []int{d.dir, d.tasks, d.counter} {
+	for _, fd := range []int{d.dir, d.tasks, d.counter, d.events} {
 		if fd >= 0 {
 			_ = unix.Close(fd)
 		}

@@ -55,6 +55,16 @@ func (t *Tree) MemoryKills() int64 {
 	return t.slot.bounds.memoryKills()
 }
 
+// Refused returns how many forks of the tree its limit of processes has refused.
+func (t *Tree) Refused() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slot == nil || t.released {
+		return 0
+	}
+	return t.slot.refusals() - t.slot.refused
+}
+
 // Throttled returns in how many tenths of a second the tree had to wait because of
 // its limit of processor time.
 func (t *Tree) Throttled() int64 {

@@ -25,6 +25,8 @@ const (
 const (
 	MinMemory = 4 << 20
 	MinCPUs   = 0.01
+	// MinOpenFiles is what a program needs for its streams and libraries.
+	MinOpenFiles = 16
 )
 
 // Default has the defaults of engines that start processes.
@@ -35,9 +37,12 @@ var Default = spool.Limits{
 // MaxCPUs is more than any machine has.
 const MaxCPUs = 65536
 
+// MaxOpenFiles is the most that Linux allows by default.
+const MaxOpenFiles = 1 << 20
+
 // Check returns an error if a limit makes no sense.
 func Check(l *spool.Limits) error {
-	if l.Wall < 0 || l.Idle < 0 || l.Grace < 0 || l.OutputBytes < 0 || l.Pids < 0 || l.MemoryBytes < 0 || l.CPUs < 0 {
+	if l.Wall < 0 || l.Idle < 0 || l.Grace < 0 || l.OutputBytes < 0 || l.Pids < 0 || l.MemoryBytes < 0 || l.CPUs < 0 || l.OpenFiles < 0 {
 		return errors.New("limits must not be negative")
 	}
 	if l.MemoryBytes > 0 && l.MemoryBytes < MinMemory {
@@ -45,6 +50,9 @@ func Check(l *spool.Limits) error {
 	}
 	if l.CPUs != 0 && !(l.CPUs >= MinCPUs && l.CPUs <= MaxCPUs) { // not a number, too
 		return fmt.Errorf("a limit of %v CPUs: use a number from %v to %v", l.CPUs, MinCPUs, MaxCPUs)
+	}
+	if l.OpenFiles != 0 && (l.OpenFiles < MinOpenFiles || l.OpenFiles > MaxOpenFiles) {
+		return fmt.Errorf("a limit of %d open files: use a number from %d to %d", l.OpenFiles, MinOpenFiles, MaxOpenFiles)
 	}
 	switch l.OutputPolicy {
 	case "", meter.Truncate, meter.Block, meter.Stop:
@@ -73,6 +81,7 @@ func Merge(l spool.Limits, others ...spool.Limits) spool.Limits {
 		l.Pids = cmp.Or(l.Pids, o.Pids)
 		l.MemoryBytes = cmp.Or(l.MemoryBytes, o.MemoryBytes)
 		l.CPUs = cmp.Or(l.CPUs, o.CPUs)
+		l.OpenFiles = cmp.Or(l.OpenFiles, o.OpenFiles)
 	}
 	return l
 }
@@ -80,6 +89,31 @@ func Merge(l spool.Limits, others ...spool.Limits) spool.Limits {
 // OutOfMemory is the reason of an outcome that a limit of memory caused.
 func OutOfMemory(limit int64) string {
 	return "ran out of memory (limit " + Size(limit) + ")"
+}
+
+// OutOfProcesses is the reason of an outcome that a limit of processes caused.
+func OutOfProcesses(limit int) string {
+	return fmt.Sprintf("reached its limit of processes and threads (%d)", limit)
+}
+
+// The codes of the notices about limits that processes have met.
+const (
+	NoticePids      = "pids_limit" // forks were refused at the limit of processes
+	NoticeThrottled = "throttled"  // processes waited at the limit of processor time
+)
+
+// Met returns notices about the limits that a tree of processes has met: how many
+// forks were refused, and in how many tenths of a second it had to wait.
+func Met(l *spool.Limits, refused, throttled int64) []spool.Notice {
+	var met []spool.Notice
+	if refused > 0 {
+		met = append(met, spool.Notice{Code: NoticePids, Text: OutOfProcesses(cmp.Or(l.Pids, DefaultPids))})
+	}
+	if throttled > 0 {
+		met = append(met, spool.Notice{Code: NoticeThrottled,
+			Text: fmt.Sprintf("waited in %d tenths of a second because of its limit of processor time (%v CPUs)", throttled, l.CPUs)})
+	}
+	return met
 }
 
 // Size returns a number of bytes in the largest unit that keeps at most one digit

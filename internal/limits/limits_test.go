@@ -22,7 +22,7 @@ func TestMerge(t *testing.T) {
 
 // A limit that is added to the type must be merged, too.
 func TestMergeCoversEveryField(t *testing.T) {
-	full := spool.Limits{Wall: time.Second, Idle: time.Second, Grace: time.Second, OutputBytes: 1, OutputPolicy: "block", Pids: 1, MemoryBytes: 1, CPUs: 1}
+	full := spool.Limits{Wall: time.Second, Idle: time.Second, Grace: time.Second, OutputBytes: 1, OutputPolicy: "block", Pids: 1, MemoryBytes: 1, CPUs: 1, OpenFiles: 1}
 	v := reflect.ValueOf(full)
 	for i := range v.NumField() {
 		if v.Field(i).IsZero() {
@@ -35,12 +35,12 @@ func TestMergeCoversEveryField(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	for _, l := range []spool.Limits{{}, limits.Default, {OutputPolicy: "block"}, {OutputPolicy: "stop"}, {MemoryBytes: limits.MinMemory}, {CPUs: limits.MinCPUs}, {CPUs: 1.5}, {CPUs: limits.MaxCPUs}} {
+	for _, l := range []spool.Limits{{}, limits.Default, {OutputPolicy: "block"}, {OutputPolicy: "stop"}, {MemoryBytes: limits.MinMemory}, {CPUs: limits.MinCPUs}, {CPUs: 1.5}, {CPUs: limits.MaxCPUs}, {OpenFiles: limits.MinOpenFiles}, {OpenFiles: limits.MaxOpenFiles}} {
 		if err := limits.Check(&l); err != nil {
 			t.Errorf("%+v: %v", l, err)
 		}
 	}
-	for _, l := range []spool.Limits{{Wall: -1}, {Idle: -1}, {Grace: -1}, {OutputBytes: -1}, {Pids: -1}, {MemoryBytes: -1}, {MemoryBytes: limits.MinMemory - 1}, {CPUs: -1}, {CPUs: 0.001}, {CPUs: math.NaN()}, {CPUs: limits.MaxCPUs + 1}, {CPUs: math.Inf(1)}, {OutputPolicy: "bogus"}} {
+	for _, l := range []spool.Limits{{Wall: -1}, {Idle: -1}, {Grace: -1}, {OutputBytes: -1}, {Pids: -1}, {MemoryBytes: -1}, {MemoryBytes: limits.MinMemory - 1}, {CPUs: -1}, {CPUs: 0.001}, {CPUs: math.NaN()}, {CPUs: limits.MaxCPUs + 1}, {CPUs: math.Inf(1)}, {OpenFiles: -1}, {OpenFiles: limits.MinOpenFiles - 1}, {OpenFiles: limits.MaxOpenFiles + 1}, {OutputPolicy: "bogus"}} {
 		if limits.Check(&l) == nil {
 			t.Errorf("%+v passed", l)
 		}

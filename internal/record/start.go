@@ -66,13 +66,19 @@ func AppendStart(dst []byte, start *Start) ([]byte, error) {
 	}
 	dst = appendText(dst, policy)
 	dst = appendIsolation(dst, p.Isolation)
-	if l.MemoryBytes != 0 || l.CPUs != 0 || len(p.Notify) > 0 || p.Workspace != nil { // rare
+	if l.MemoryBytes != 0 || l.CPUs != 0 || len(p.Notify) > 0 || p.Workspace != nil || l.OpenFiles != 0 { // rare
 		dst = binary.AppendVarint(dst, l.MemoryBytes)
 		dst = binary.AppendUvarint(dst, math.Float64bits(l.CPUs))
 		dst = appendTexts(dst, p.Notify)
 	}
-	if p.Workspace != nil {
+	switch {
+	case p.Workspace != nil:
 		dst = appendWorkspace(dst, p.Workspace)
+	case l.OpenFiles != 0:
+		dst = appendText(dst, "")
+	}
+	if l.OpenFiles != 0 {
+		dst = binary.AppendVarint(dst, int64(l.OpenFiles))
 	}
 	return dst, nil
 }
@@ -111,6 +117,9 @@ func DecodeStart(b []byte) (start Start, err error) {
 		p.Notify = m.texts()
 	}
 	p.Workspace = m.workspace()
+	if m.err == nil && len(m.b) > 0 {
+		l.OpenFiles = int(m.int())
+	}
 	if m.err != nil {
 		return Start{}, fmt.Errorf("decode start: %w", m.err)
 	}

@@ -143,6 +143,7 @@ func (p *osChild) wait() {
 		x = talk.Exit{Code: 128 + int(status.Signal()), Signal: unix.SignalName(status.Signal())}
 	}
 	x.OutOfMemory = p.tree.MemoryKills() > 0
+	x.Refused, x.Throttled = p.tree.Refused(), p.tree.Throttled()
 	p.exits <- x
 }
 

@@ -100,6 +100,9 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if err := e.launcher.TryLimits(spec.Limits.MemoryBytes, spec.Limits.CPUs); err != nil {
 		return nil, &spool.StartError{Reason: engine.StartUnsupported, Hint: engine.NoLimitHint, Err: err}
 	}
+	if err := isolate.LimitFiles(new(launch.Command), nil, spec.Limits.OpenFiles); err != nil {
+		return nil, err
+	}
 	if s.isolation, err = e.isolate(s, &spec, env); err != nil {
 		return nil, err
 	}
@@ -156,7 +159,10 @@ func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string, tell func
 	if err != nil {
 		return nil, err
 	}
-	p, err := startProcess(e.launcher, cmd, c.Stdin, c.Open)
+	var p *osChild
+	if err = isolate.LimitFiles(&cmd, lease, spec.Limits.OpenFiles); err == nil {
+		p, err = startProcess(e.launcher, cmd, c.Stdin, c.Open)
+	}
 	if err != nil {
 		if lease != nil {
 			lease.Release()

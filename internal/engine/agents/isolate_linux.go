@@ -1,7 +1,6 @@
 package agents
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -65,12 +64,6 @@ func (e *Engine) isolate(s *session, spec *spool.Spec, env []string) (*spool.Iso
 	lease.Release()
 	has.Protected = asked.Protected
 	return &has, nil
-}
-
-// tell logs a notice that belongs to no turn.
-func (s *session) tell(n spool.Notice) {
-	b, _ := json.Marshal(n)                                               // a notice always encodes
-	_, _ = s.run.Out.Append(spool.Event{Kind: spool.KindNotice, Data: b}) // after an error the run ends
 }
 
 // stateOf returns where the agent of a session keeps its configuration and sessions.

@@ -135,3 +135,33 @@ func TestIsolatedAgentWithNetwork(t *testing.T) {
 		t.Errorf("notices %q, want %q; the log is\n%s", codes, want, log.Dump(t))
 	}
 }
+
+// An agent starts with the limit of open files of its run, isolated or not.
+func TestOpenFilesLimitOfAgents(t *testing.T) {
+	for _, i := range []*spool.Isolation{nil, {Profile: "workspace-write"}} {
+		c := quick(fakeCLI(t, "ulimit -n >limit\n"+printLines(codexThread, codexSays("m", "hi"), codexOver)))
+		c.Sandbox = "danger-full-access"
+		cwd := filepath.Dir(c.Program) // an isolated agent sees no other directory for temporary files
+		log := enginetest.NewLog()
+		s, err := newEngine(t).Start(t.Context(), spool.Spec{Engine: agent.Engine, Config: mustJSON(t, c), Cwd: cwd, Limits: spool.Limits{OpenFiles: 100},
+			Env: map[string]string{"PATH": os.Getenv("PATH"), "HOME": t.TempDir()}, Isolation: i}, log)
+		var refusal *isolate.Refusal
+		if errors.As(err, &refusal) {
+			skiptest.Missing(t, "%v", err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &chat{t, s, log}
+		if d := r.done(r.say("go")); d.Outcome != spool.TurnOK {
+			t.Errorf("done is %+v", d)
+		}
+		if err := s.Control(t.Context(), spool.Control{Op: spool.ControlStop}); err != nil {
+			t.Error(err)
+		}
+		s.Wait()
+		if b, err := os.ReadFile(filepath.Join(cwd, "limit")); err != nil || string(b) != "100\n" {
+			t.Errorf("%+v: the limit is %q, %v", i, b, err)
+		}
+	}
+}

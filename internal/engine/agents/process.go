@@ -2,11 +2,13 @@ package agents
 
 import (
 	"cmp"
+	"encoding/json"
 	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/engine/agents/talk"
+	"github.com/spool-run/spool/internal/limits"
 )
 
 // proc is the agent's process and the conversation with it.
@@ -77,9 +79,18 @@ func (s *session) exited(x talk.Exit) {
 	s.move(&s.state.process, processExited)
 	s.last = &x
 	s.inbox.setPid(0)
+	for _, n := range limits.Met(&s.limits, x.Refused, x.Throttled) {
+		s.tell(n)
+	}
 	if p.ladder != nil {
 		s.sweep()
 	}
+}
+
+// tell logs a notice that belongs to no turn.
+func (s *session) tell(n spool.Notice) {
+	b, _ := json.Marshal(n)                                               // a notice always encodes
+	_, _ = s.run.Out.Append(spool.Event{Kind: spool.KindNotice, Data: b}) // after an error the run ends
 }
 
 // forget lets go of a process that is gone. What it left running lives until

@@ -192,14 +192,14 @@ func (e *Engine) makeLaunchSpec(spec *spool.Spec) (*launchSpec, spool.Limits, er
 	if cwd, err = filepath.Abs(cwd); err != nil {
 		return nil, bounds, fmt.Errorf("find working directory: %w", err)
 	}
-	l := &launchSpec{cfg: cfg, cwd: cwd, sameDir: spec.Cwd == "", env: env, pids: bounds.Pids, memory: bounds.MemoryBytes, cpus: bounds.CPUs, own: dict{}, limits: dict{}}
+	l := &launchSpec{cfg: cfg, cwd: cwd, sameDir: spec.Cwd == "", env: env, pids: bounds.Pids, memory: bounds.MemoryBytes, cpus: bounds.CPUs, files: bounds.OpenFiles, own: dict{}, limits: dict{}}
 	for name, value := range spec.Env {
 		if value != "" && value == string(spec.ID) {
 			l.own[name] = value
 		}
 	}
 	if cfg.Fork != "" && l.limited() {
-		return nil, bounds, errors.New("a fork of a live run cannot have limits of memory and CPUs")
+		return nil, bounds, errors.New("a fork of a live run cannot have limits of memory, CPUs and open files")
 	}
 	if cfg.MemoryBytes > 0 {
 		l.limits["RLIMIT_DATA"] = cfg.MemoryBytes

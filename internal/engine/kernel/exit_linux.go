@@ -109,6 +109,9 @@ func (s *session) afterExit(p *interpreter, stack string) {
 	if stack != "" {
 		d.Stderr = stack
 	}
+	for _, n := range limits.Met(&s.limits, p.tree.Refused(), p.tree.Throttled()) {
+		s.notice(n)
+	}
 	crashed := s.shutdown == nil && !s.restarting
 	t := s.turns.Running()
 	switch {

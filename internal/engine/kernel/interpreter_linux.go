@@ -178,6 +178,7 @@ type launchSpec struct {
 	pids   int
 	memory int64   // bytes of the whole tree; zero for no limit
 	cpus   float64 // zero for no limit
+	files  int     // open ones; zero for no limit of its own
 	limits dict
 	// sameDir is set if the spec names no working directory.
 	sameDir bool
@@ -189,7 +190,7 @@ type launchSpec struct {
 
 // limited reports whether the tree has limits that only a process started for them
 // has: those that were forked in advance are in other control groups.
-func (l *launchSpec) limited() bool { return l.memory > 0 || l.cpus > 0 }
+func (l *launchSpec) limited() bool { return l.memory > 0 || l.cpus > 0 || l.files > 0 }
 
 // shared returns the environment without what is this run's alone. Every run can
 // have the same zygote with it.
@@ -236,7 +237,9 @@ func (e *Engine) startProcess(c candidate, l *launchSpec) (*interpreter, error) 
 		p.closeFiles()
 		return nil, err
 	}
-	p.tree, err = e.launcher.Start(cmd)
+	if err = isolate.LimitFiles(&cmd, p.lease, l.files); err == nil {
+		p.tree, err = e.launcher.Start(cmd)
+	}
 	if err != nil {
 		if p.lease != nil {
 			p.lease.Release()

@@ -318,6 +318,15 @@ func TestMemoryLimitOfSpec(t *testing.T) {
 	r.want("1 + 1", "2")
 }
 
+// The limit of open files of a spec is that of the interpreter, also of the next.
+func TestOpenFilesLimitOfSpec(t *testing.T) {
+	r := start(t, open(t), python.KernelConfig{}, spool.Spec{Limits: spool.Limits{OpenFiles: 100}})
+	for range 2 {
+		r.want("__import__('resource').getrlimit(__import__('resource').RLIMIT_NOFILE)", "(100, 100)")
+		r.run("import os; os.kill(os.getpid(), 9)")
+	}
+}
+
 // A cell whose writes are not read any more can still be ended.
 func TestBlockedOutputCanBeInterrupted(t *testing.T) {
 	r := start(t, open(t), python.KernelConfig{Zygote: python.ZygoteOff, AgainMs: never.AgainMs}, spool.Spec{Limits: spool.Limits{OutputBytes: 100_000, OutputPolicy: "block"}})

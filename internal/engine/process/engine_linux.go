@@ -128,7 +128,10 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 			return nil, err
 		}
 	}
-	s, err := e.start(&spec, c, bounds, out)
+	var s *session
+	if err = isolate.LimitFiles(&c, lease, bounds.OpenFiles); err == nil {
+		s, err = e.start(&spec, c, bounds, out)
+	}
 	if err != nil {
 		if lease != nil {
 			lease.Release()

@@ -23,6 +23,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/enginetest"
 	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/launch"
+	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/skiptest"
 )
@@ -101,6 +102,88 @@ func TestOutOfMemory(t *testing.T) {
 		if got := slices.Contains(log.Notices(t), NoticeOutOfMemory); got != tt.notice {
 			t.Errorf("%s: notices %q", tt.script, log.Notices(t))
 		}
+	}
+}
+
+// TestOpenFilesLimit starts processes with a limit of open files, isolated and not.
+func TestOpenFilesLimit(t *testing.T) {
+	e := open(t, Options{})
+	for _, i := range []*spool.Isolation{nil, {Profile: "none"}, {Profile: "workspace-write"}} {
+		if i != nil && i.Profile != "none" {
+			needs(t, e, *i)
+		}
+		spec := shell("ulimit -n; ulimit -Hn")
+		spec.Cwd, spec.Isolation, spec.Limits.OpenFiles = t.TempDir(), i, 50
+		s, log := start(t, e, spec)
+		if got := enginetest.Wait(t, s); got.Code != 0 || got.Kind != spool.Exited {
+			t.Errorf("%+v: outcome %v", i, got)
+		}
+		if got := log.Output(t, spool.Stdout); string(got) != "50\n50\n" {
+			t.Errorf("%+v: the limits are %q", i, got)
+		}
+	}
+	spec := shell("true")
+	spec.Argv[0] = "/nonexistent"
+	spec.Limits.OpenFiles = 50
+	var refused *spool.StartError
+	if _, err := e.Start(t.Context(), spec, enginetest.NewLog()); !errors.As(err, &refused) || refused.Reason != engine.StartNotFound {
+		t.Errorf("the start of a program that does not exist: %v", err)
+	}
+	spec = shell("true")
+	spec.Limits.OpenFiles = limits.MaxOpenFiles
+	if _, err := e.Start(t.Context(), spec, enginetest.NewLog()); err != nil && (!errors.As(err, &refused) || refused.Reason != engine.StartUnsupported) {
+		t.Errorf("a limit above that of this process: %v", err)
+	}
+}
+
+// TestPidsLimitIsNamed has a fork refused at the limit of processes: the outcome names
+// it, unless the program coped with that. The next run in the same control group did
+// not meet it.
+func TestPidsLimitIsNamed(t *testing.T) {
+	e := open(t, Options{})
+	if !e.launcher.Guarantees().Pids {
+		skiptest.Missing(t, "no limit of processes")
+	}
+	const reason = "reached its limit of processes and threads (3)"
+	for _, tt := range []struct {
+		script string
+		want   spool.Outcome
+		notice bool
+	}{
+		{"exit 4", spool.Outcome{Kind: spool.Exited, Code: 4}, false},
+		{"true | true | true | true | true", spool.Outcome{Kind: spool.Exited, Code: 2, Reason: reason}, true},
+		{"exit 5", spool.Outcome{Kind: spool.Exited, Code: 5}, false},
+		{"trap 'exit 0' EXIT; true | true | true | true | true", spool.Outcome{Kind: spool.Exited}, true},
+		{"exit 6", spool.Outcome{Kind: spool.Exited, Code: 6}, false},
+	} {
+		spec := shell(tt.script)
+		spec.Limits.Pids = 3
+		s, log := start(t, e, spec)
+		if got := enginetest.Wait(t, s); got != tt.want {
+			t.Errorf("%s: outcome %v, want %v", tt.script, got, tt.want)
+		}
+		if got := slices.Contains(log.Notices(t), limits.NoticePids); got != tt.notice {
+			t.Errorf("%s: notices %q", tt.script, log.Notices(t))
+		}
+	}
+}
+
+// TestThrottlingIsNamed has a run wait because of its limit of processor time.
+func TestThrottlingIsNamed(t *testing.T) {
+	e := open(t, Options{})
+	if err := e.launcher.TryLimits(0, limits.MinCPUs); err != nil {
+		skiptest.Missing(t, "%v", err)
+	}
+	spec := shell("while :; do :; done")
+	spec.Limits.CPUs = limits.MinCPUs
+	s, log := start(t, e, spec)
+	polltest.Until(t, "throttled", func() bool { return s.(*session).tree.Throttled() > 0 })
+	control(t, s, spool.Control{Op: spool.ControlKill})
+	if got, want := enginetest.Wait(t, s), (spool.Outcome{Kind: spool.Exited, Code: 137, Signal: "SIGKILL"}); got != want {
+		t.Errorf("outcome %v, want %v", got, want)
+	}
+	if !slices.Contains(log.Notices(t), limits.NoticeThrottled) {
+		t.Errorf("notices %q", log.Notices(t))
 	}
 }
 

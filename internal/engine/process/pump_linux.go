@@ -267,6 +267,7 @@ func (p *pump) handleExit() (all bool) {
 	if limit := p.s.limits.MemoryBytes; limit > 0 && p.s.tree.MemoryKills() > 0 {
 		p.ranOutOfMemory(limit)
 	}
+	p.metLimits()
 	e := p.outcome.Event()
 	if out, ok := p.out.(engine.Concluder); ok && !p.logClosed && p.open == 0 && p.s.endIfIdle() {
 		if out.Conclude(e) {
@@ -284,6 +285,18 @@ func (p *pump) ranOutOfMemory(limit int64) {
 	p.notice(NoticeOutOfMemory, limits.OutOfMemory(limit))
 	if p.outcome.Code != 0 && p.outcome.Reason == "" {
 		p.outcome.Reason = limits.OutOfMemory(limit)
+	}
+}
+
+// metLimits notes the limits of processes and of processor time that the run met. A
+// refused fork is the reason of the outcome as in [pump.ranOutOfMemory].
+func (p *pump) metLimits() {
+	refused := p.s.tree.Refused()
+	for _, n := range limits.Met(&p.s.limits, refused, p.s.tree.Throttled()) {
+		p.event(spool.KindNotice, n)
+	}
+	if refused > 0 && p.outcome.Code != 0 && p.outcome.Reason == "" {
+		p.outcome.Reason = limits.OutOfProcesses(p.s.limits.Pids)
 	}
 }
 

@@ -109,8 +109,8 @@ func completeLimits(l *python.SandboxLimits, run *spool.Limits) error {
 			return fmt.Errorf("limit %s: %d is negative", name, n)
 		}
 	}
-	if run.MemoryBytes != 0 || run.CPUs != 0 {
-		return errors.New("a sandbox has its own limits of memory and work: set memory_bytes and fuel in its configuration")
+	if run.MemoryBytes != 0 || run.CPUs != 0 || run.OpenFiles != 0 {
+		return errors.New("a sandbox has its own limits of memory, work and open files: set memory_bytes, fuel and open_files in its configuration")
 	}
 	l.WallMs = least(l.WallMs, run.Wall.Milliseconds())
 	l.IdleMs = least(l.IdleMs, run.Idle.Milliseconds())

@@ -112,6 +112,9 @@ type Exit struct {
 	// OutOfMemory is set if the kernel killed a process because of the limit of
 	// memory of the run.
 	OutOfMemory bool
+	// Refused is how many forks the limit of processes refused, and Throttled in
+	// how many tenths of a second the limit of processor time was reached.
+	Refused, Throttled int64
 }
 
 // OneShot is embedded by conversations of exec mode: after its start the process
