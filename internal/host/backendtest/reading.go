@@ -150,7 +150,8 @@ func randomBytes(t *testing.T, b spool.Backend) {
 				}
 			}
 			if n != size || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
-				t.Errorf("%d bytes arrived, want %d; the same: %v", n, size, bytes.Equal(got.Sum(nil), want.Sum(nil)))
+				outcome, err := r.Wait(t.Context()) // a full disk, for example
+				t.Errorf("%d bytes arrived, want %d; the same: %v; the run: %v, %v", n, size, bytes.Equal(got.Sum(nil), want.Sum(nil)), outcome, err)
 			}
 		})
 	}
