@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"internal/engine/turns":                     {"", "internal/engine"},
 	"internal/engine/enginetest":                {"", "internal/engine", "internal/eventlog"},
 	"internal/egress":                           {},
-	"internal/isolate":                          {"", "internal/egress", "internal/engine", "internal/fdpass", "internal/launch", "internal/seccomp", "internal/strict"},
+	"internal/isolate":                          {"", "internal/egress", "internal/engine", "internal/fdpass", "internal/launch", "internal/seccomp", "internal/spare", "internal/strict"},
 	"internal/engine/process":                   {"", "internal/engine", "internal/isolate", "internal/launch", "internal/meter", "internal/gopool", "internal/environ", "internal/spare", "internal/reactor", "internal/limits", "internal/workspace"},
 	"internal/engine/kernel":                    {"", "internal/inspect", "internal/engine", "internal/isolate", "internal/engine/turns", "internal/launch", "internal/meter", "internal/environ", "internal/spare", "internal/strict", "internal/reactor", "internal/limits", "internal/fdpass", "internal/privatedir"},
 	"internal/engine/agents":                    {"", "internal/engine", "internal/isolate", "internal/engine/turns", "internal/launch", "internal/environ", "internal/engine/agents/talk", "internal/engine/agents/policy", "internal/engine/agents/sessions", "internal/engine/agents/codex", "internal/engine/agents/claude", "internal/engine/agents/opencode", "internal/engine/agents/pi", "internal/engine/agents/acp", "internal/wire/rpc", "internal/flock", "internal/strict", "internal/limits", "internal/tail", "internal/privatedir"},

@@ -106,6 +106,10 @@ func (i *isolationBench) session(ctx context.Context) error {
 	return nil
 }
 
+// rest is the time between two starts that make a sandbox: what the last one does in
+// the background must not delay the next, of either subject.
+const rest = 30 * time.Millisecond
+
 // bubblewrap returns a command in the sandbox that codex makes with bubblewrap.
 func bubblewrap(ctx context.Context, dir string, argv ...string) *exec.Cmd {
 	args := []string{"--new-session", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--bind", dir, dir,
@@ -128,11 +132,13 @@ func (i *isolationBench) cold(ctx context.Context) error {
 			return err
 		}
 		i.addTime(subjectSpool, "isolation.cold", took)
+		time.Sleep(rest)
 		began := time.Now()
 		if err := bubblewrap(ctx, dir, shortest).Run(); err != nil {
 			return fmt.Errorf("bubblewrap: %w", err)
 		}
 		i.addTime(subjectBubblewrap, "isolation.cold", time.Since(began))
+		time.Sleep(rest)
 	}
 	path, err := srt.Cached()
 	if err != nil {
@@ -176,6 +182,7 @@ func (i *isolationBench) workspaces(ctx context.Context) error {
 		if err := i.host.Discard(ctx, r.ID()); err != nil {
 			return err
 		}
+		time.Sleep(rest)
 	}
 	const changes = 1000
 	_, r, err := i.run(ctx, spool.Spec{Argv: []string{"/bin/sh", "-c", "for d in 0 1 2 3 4 5 6 7 8 9; do for f in $d/*; do echo more >> $f; done; done"}, Cwd: base, Workspace: overlay})

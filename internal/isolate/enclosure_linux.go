@@ -20,12 +20,12 @@ type enclosure interface {
 	gateway() net.Listener // what a proxy may serve; nil for none
 }
 
-// enclose puts up a wall for runs with the policy.
-func (w wall) enclose(p *Policy) (enclosure, error) {
+// enclose puts up a wall for runs with the policy. The spares may be nil.
+func (w wall) enclose(p *Policy, from *spares) (enclosure, error) {
 	if w.mechanism == Landlock {
 		return newFence(p)
 	}
-	s, err := newSandbox(p, w.subuid, landlockABI())
+	s, err := newSandbox(p, w.subuid, landlockABI(), from)
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func (m *Sandboxes) prepareOverlay(request *spool.Isolation, cwd string, pids in
 	if err := m.proveOverlay(w, o); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoOverlay, err)
 	}
-	in, err := newView(o)
+	in, err := newView(o, &m.spares)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoOverlay, err)
 	}
@@ -67,7 +67,7 @@ func (o *Overlay) check() error {
 // newView makes namespaces in which an overlay is mounted and all else is as it is
 // on the machine. The users are the same. Programs of another user than root have
 // no way to become root in it.
-func newView(o *Overlay) (_ *sandbox, err error) {
+func newView(o *Overlay, from *spares) (_ *sandbox, err error) {
 	s := &sandbox{pidfd: -1, control: -1, flags: unix.CLONE_NEWNS, plain: true}
 	defer func() {
 		if err != nil {
@@ -78,8 +78,10 @@ func newView(o *Overlay) (_ *sandbox, err error) {
 		s.flags |= unix.CLONE_NEWUSER
 		s.plain = false
 	}
-	if err := s.begin(); err != nil {
-		return nil, err
+	if from == nil || !from.take(s) {
+		if err := s.begin(); err != nil {
+			return nil, err
+		}
 	}
 	if !s.plain {
 		if err := s.writeMaps(false); err != nil {
@@ -90,7 +92,13 @@ func newView(o *Overlay) (_ *sandbox, err error) {
 	if err := send(s.control, l); err != nil {
 		return nil, fmt.Errorf("describe the view: %w", err)
 	}
-	return s, s.await()
+	if err := s.await(); err != nil {
+		return nil, err
+	}
+	if from != nil {
+		from.fill(s.flags)
+	}
+	return s, nil
 }
 
 // buildView mounts the overlay in the tree of the machine. Later mounts of the
@@ -236,7 +244,7 @@ func (w wall) tryOverlay(parent string) (err error) {
 	}
 	var in enclosure
 	if w.mechanism == viewName {
-		in, err = newView(o)
+		in, err = newView(o, nil)
 	} else {
 		p, perr := NewPolicy(&spool.Isolation{Profile: string(WorkspaceWrite)}, o.Base)
 		if perr != nil {
@@ -245,7 +253,7 @@ func (w wall) tryOverlay(parent string) (err error) {
 		if err := p.overlay(o); err != nil {
 			return err
 		}
-		in, err = w.enclose(p)
+		in, err = w.enclose(p, nil)
 	}
 	if err != nil {
 		return err

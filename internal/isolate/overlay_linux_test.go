@@ -198,7 +198,7 @@ func BenchmarkOverlay(b *testing.B) {
 			b.StopTimer()
 			o := newOverlay(b, base)
 			b.StartTimer()
-			s, err := newView(o)
+			s, err := newView(o, nil)
 			if err != nil {
 				b.Fatal(err)
 			}

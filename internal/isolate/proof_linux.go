@@ -164,7 +164,7 @@ func (r *rig) try(ctx context.Context, l *launch.Launcher, w wall, profile Profi
 	if err != nil {
 		return nil, 0, err
 	}
-	e, err := w.enclose(policy)
+	e, err := w.enclose(policy, nil)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -188,7 +188,7 @@ func outlives(w wall) error {
 	if err != nil {
 		return err
 	}
-	s, err := newSandbox(policy, w.subuid, 0)
+	s, err := newSandbox(policy, w.subuid, 0, nil)
 	if err != nil {
 		return err
 	}

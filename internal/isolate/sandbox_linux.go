@@ -44,8 +44,9 @@ const setupTime = 20 * time.Second
 // initEnv is the environment of the first process.
 var initEnv = []string{"GOMAXPROCS=1", "GOGC=off"}
 
-// newSandbox makes a sandbox for runs with the policy.
-func newSandbox(p *Policy, subuid bool, landlock int) (_ *sandbox, err error) {
+// newSandbox makes a sandbox for runs with the policy, with a first process of the
+// spares, which may be nil, if there is one.
+func newSandbox(p *Policy, subuid bool, landlock int, from *spares) (_ *sandbox, err error) {
 	s := &sandbox{pidfd: -1, control: -1, own: subuid}
 	defer func() {
 		if err != nil {
@@ -60,8 +61,10 @@ func newSandbox(p *Policy, subuid bool, landlock int) (_ *sandbox, err error) {
 		n = ownNetwork
 	}
 	s.filter = program(newFilter(n))
-	if err := s.begin(); err != nil {
-		return nil, err
+	if from == nil || !from.take(s) {
+		if err := s.begin(); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.writeMaps(subuid); err != nil {
 		return nil, err
@@ -82,7 +85,13 @@ func newSandbox(p *Policy, subuid bool, landlock int) (_ *sandbox, err error) {
 	if err := sendLayout(s.control, l, fds); err != nil {
 		return nil, fmt.Errorf("describe the sandbox: %w", err)
 	}
-	return s, s.await()
+	if err := s.await(); err != nil {
+		return nil, err
+	}
+	if from != nil {
+		from.fill(s.flags)
+	}
+	return s, nil
 }
 
 // begin starts the first process, in new namespaces.

@@ -32,6 +32,8 @@ type Sandboxes struct {
 	overlays map[string]error // by what was tested
 	shared   map[string]*shared
 	closed   bool
+
+	spares spares
 }
 
 // shared is a sandbox of several runs, one after the other or at once.
@@ -290,7 +292,7 @@ func (m *Sandboxes) lease(w wall, p *Policy, pids int, tenant string) (*Lease, e
 	// by its control group. An overlay is of one run. A run with a proxy has a
 	// network of its own, so that the proxy knows which run a connection is of.
 	if p.Overlay != nil || p.proxied() || w.mechanism != Namespaces || g.Kill != launch.KillCgroup || !g.Pids || landlockABI() < abiScopes {
-		in, err := w.enclose(p)
+		in, err := w.enclose(p, &m.spares)
 		l.in = in
 		return l, err
 	}
@@ -309,7 +311,7 @@ func (m *Sandboxes) lease(w wall, p *Policy, pids int, tenant string) (*Lease, e
 		s = nil
 	}
 	if s == nil {
-		in, err := w.enclose(p)
+		in, err := w.enclose(p, &m.spares)
 		if err != nil {
 			return nil, err
 		}
@@ -463,4 +465,5 @@ func (m *Sandboxes) Close() {
 	for _, s := range m.shared {
 		m.drop(s)
 	}
+	m.spares.close()
 }
