@@ -146,11 +146,14 @@ func decoded(t *testing.T, raw json.RawMessage) (m map[string]any) {
 	return m
 }
 
-// proxyBench is both servers, a web server, and a directory with the directory ws.
+// proxyBench is both servers, a web server, and for each server a directory with the
+// directory ws: while one makes a sandbox for it, the other must not remove what it put
+// in the place of protected paths.
 type proxyBench struct {
 	ours, codex *rawClient
 	port        string // of the web server, on 127.0.0.1
-	dir         string
+	dir         string // of ours
+	codexDir    string
 }
 
 func newProxyBench(t *testing.T, withCodex bool) *proxyBench {
@@ -159,7 +162,13 @@ func newProxyBench(t *testing.T, withCodex bool) *proxyBench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newSandboxTree(t, dir)
+	ours, codex := filepath.Join(dir, "ours"), filepath.Join(dir, "codex")
+	for _, d := range []string{ours, codex} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		newSandboxTree(t, d)
+	}
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "web %s %s %v\n", r.Method, r.URL.Path, r.Header)
 	}))
@@ -168,7 +177,7 @@ func newProxyBench(t *testing.T, withCodex bool) *proxyBench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &proxyBench{port: port, dir: dir}
+	b := &proxyBench{port: port, dir: ours, codexDir: codex}
 	url, _ := newServer(t, execserver.Options{})
 	b.ours = dialRaw(t, url)
 	b.ours.initialize(t)
@@ -203,7 +212,7 @@ func TestNetworkProxySameAsCodex(t *testing.T) {
 	rules := map[string]any{"domains": map[string]string{"*": "allow", "**.a.example": "deny", "*.b.example": "deny", "C.example.": "deny", "d.example": "none"}}
 	asks := map[string]any{"policyDecisionTimeoutMs": 60_000}
 	ask := fetch + "f http://asked.example:81/x; f -p http://asked.example:82/; f " + web
-	const variables = `env | grep -i "proxy\|codex_network" | sort`
+	const variables = `env | grep -v "^PWD=" | grep -i "proxy\|codex_network" | sort`
 	for i, p := range []proxied{
 		{proxy: proxyOf(nil, nil), script: variables},
 		{proxy: proxyOf(map[string]any{"enableSocks5": true, "enableSocks5Udp": true, "allowUpstreamProxy": true, "allowLocalBinding": true}, nil), script: variables},
@@ -240,7 +249,7 @@ func TestNetworkProxySameAsCodex(t *testing.T) {
 		{proxy: proxyOf(nil, asks), reply: `"error":{"code":-32601,"message":"no"}`, script: ask},
 		{sandbox: "workspace", network: "restricted", enforce: true, proxy: proxyOf(nil, asks), reply: `"result":{"decision":{"type":"deny","reason":"denied"}}`, script: ask},
 	} {
-		b.codex.startProxied(t, 100+i, b.dir, p)
+		b.codex.startProxied(t, 100+i, b.codexDir, p)
 		got := b.ours.runProxied(t, 100+i, b.dir, p)
 		p.decisions = len(got.Decisions)
 		want := b.codex.endProxied(t, p)
@@ -273,7 +282,7 @@ func TestNetworkProxyErrorsSameAsCodex(t *testing.T) {
 		proxyOf(nil, map[string]any{"executionId": 3}),
 	} {
 		p := proxied{proxy: proxy, script: "echo ran"}
-		want, got := b.codex.runProxied(t, 100+i, b.dir, p), b.ours.runProxied(t, 100+i, b.dir, p)
+		want, got := b.codex.runProxied(t, 100+i, b.codexDir, p), b.ours.runProxied(t, 100+i, b.dir, p)
 		if diff := cmp.Diff(want, got); diff != "" || got.Error == nil {
 			t.Errorf("%s (-codex +spool):\n%s", proxy, diff)
 		}
@@ -288,7 +297,7 @@ func TestNetworkProxyDecisionTimesOut(t *testing.T) {
 	t.Parallel() // it waits for the margin of five seconds
 	b := newProxyBench(t, true)
 	p := proxied{proxy: proxyOf(nil, map[string]any{"policyDecisionTimeoutMs": 1}), script: fetch + "f http://asked.example/", decisions: 1}
-	b.codex.startProxied(t, 100, b.dir, p)
+	b.codex.startProxied(t, 100, b.codexDir, p)
 	got := b.ours.runProxied(t, 100, b.dir, p)
 	if diff := cmp.Diff(b.codex.endProxied(t, p), got); diff != "" || !strings.Contains(got.Output, "not_allowed") {
 		t.Errorf("(-codex +spool):\n%s", diff)

@@ -253,7 +253,13 @@ async function prepare() {
   py.runPython('import gc\ngc.collect()\ngc.freeze()', { globals: py.toPy({}) });
   signal = new Uint8Array(new SharedArrayBuffer(SIGNAL_SIZE));
   for (let i = 64; i < SIGNAL_SIZE; i++) signal[i] = (config.mark + i * 167) & 255;
-  py.setInterruptBuffer(signal);
+  // Python reads the byte and then clears it: an interrupt that comes in between would
+  // be lost. So only what was read is cleared.
+  let seen = 0;
+  py.setInterruptBuffer({
+    get 0() { return seen = signal[0]; },
+    set 0(value) { if (seen !== 0) signal[0] = seen = value; },
+  });
 }
 
 // What the process that others are forked from does before: what is compiled
