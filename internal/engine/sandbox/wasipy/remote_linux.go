@@ -52,6 +52,9 @@ func (r *remote) send(kind byte, parts ...[]byte) {
 
 // Read implements link.
 func (r *remote) Read(p []byte) (int, error) {
+	if r.take() == interrupt { // the parent knows that it was heard, and would wait
+		return 0, errInterrupt
+	}
 	r.send(frameRead, binary.LittleEndian.AppendUint32(nil, uint32(len(p))))
 	b, err := r.waited()
 	return copy(p, b), err
@@ -59,6 +62,9 @@ func (r *remote) Read(p []byte) (int, error) {
 
 // Ask implements link.
 func (r *remote) Ask(kind string, payload []byte) ([]byte, error) {
+	if r.take() == interrupt {
+		return nil, errInterrupt
+	}
 	r.send(frameAsk, binary.LittleEndian.AppendUint16(nil, uint16(len(kind))), []byte(kind), payload)
 	b, err := r.waited()
 	return append([]byte(nil), b...), err
