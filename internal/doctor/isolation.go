@@ -13,6 +13,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/probe"
+	"github.com/spool-run/spool/local"
 )
 
 // isolationChecks are about what separates code from this machine.
@@ -38,7 +39,9 @@ func isolationChecks(o Options) []Check {
 	return append(list,
 		Check{Name: "landlock", Try: one(landlock)},
 		Check{Name: "seccomp", Try: one(seccomp)},
+		Check{Name: "gvisor", Try: one(gvisor)},
 		Check{Name: "profiles", Deadline: time.Minute, Try: func(ctx context.Context) []Finding { return profiles(ctx, o) }},
+		Check{Name: "sandboxes", Deadline: time.Minute, Try: sandboxes},
 	)
 }
 
@@ -63,6 +66,28 @@ func profiles(ctx context.Context, o Options) []Finding {
 	return list
 }
 
+// sandboxes has a process in the place of the interpreters of sandboxes try to escape.
+func sandboxes(ctx context.Context) []Finding {
+	found, err := local.Doctor(ctx)
+	if err != nil {
+		return []Finding{problem("run spool doctor again", "the attempts to escape from sandboxes could not be made: %v", err)}
+	}
+	var list []Finding
+	for _, f := range found {
+		switch {
+		case f.Name != "isolation":
+		case f.OK:
+			list = append(list, ok("%s: %s", f.Backend, f.Text))
+		default:
+			list = append(list, warning("spool box doctor", "%s: %s", f.Backend, f.Text))
+		}
+	}
+	if len(list) == 0 {
+		return []Finding{warning("spool box doctor", "no sandbox can be started")}
+	}
+	return list
+}
+
 // profile says what the attempts in a profile came to.
 func profile(r Escape) Finding {
 	if r.Refused != "" {
@@ -78,6 +103,22 @@ func profile(r Escape) Finding {
 		return problem("do not rely on this profile, and report it", "%s by %s: %s succeeded", r.Name, r.Mechanism, strings.Join(escaped, ", "))
 	}
 	return ok("%s by %s: all %d attempts to escape failed", r.Name, r.Mechanism, len(r.Attempts))
+}
+
+// gvisor says whether runs can have a kernel of their own. That they cannot escape from
+// it is the result of profiles.
+func gvisor(ctx context.Context) Finding {
+	path, version, err := isolate.GVisorVersion(ctx)
+	const without = "no run has few system calls (H), and profile strict needs --waive H"
+	switch {
+	case errors.Is(err, isolate.ErrNoGVisor):
+		return warning(isolate.InstallGVisor, "not installed (no runsc in PATH): %s", without)
+	case errors.Is(err, errors.ErrUnsupported):
+		return warning("use Linux for isolation", "%s: %v", without, err)
+	case err != nil:
+		return warning("install it again", "%s: %v", without, err)
+	}
+	return ok("%s %s gives runs few system calls (H), which strict needs", path, version)
 }
 
 // nextNamespace returns what to do about namespaces that the kernel refuses.
