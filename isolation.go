@@ -44,6 +44,9 @@ type Isolation struct {
 	// Readable are paths that the run may read in addition to the system's
 	// programs and the writable paths, where R is asked for.
 	Readable []string `json:"readable,omitempty"`
+	// Bare leaves nothing to see but the readable and writable paths: no other
+	// path exists, and the system's programs only if they are named. It needs R.
+	Bare bool `json:"bare,omitempty"`
 	// Hidden are paths that the run can neither read nor write.
 	Hidden []string `json:"hidden,omitempty"`
 	// HostTmp leaves /tmp and /var/tmp as they are on the machine: read-only
@@ -76,7 +79,7 @@ type Isolation struct {
 	// Waive are guarantees of the profile that the run may lack. One that
 	// the machine can give is given all the same.
 	Waive []string `json:"waive,omitempty"`
-	// Mechanism is the only one to use: "namespaces" or "landlock". Empty
+	// Mechanism is the only one to use: "namespaces", "landlock" or "gvisor". Empty
 	// means the cheapest that gives every guarantee. In an Info it is the
 	// one that was used.
 	Mechanism string `json:"mechanism,omitempty"`

@@ -3,8 +3,8 @@ package spool
 import "context"
 
 // Workspace asks for a view of the working directory of a run in which its changes
-// can be told apart, and in an [Info] says which one the run has. Only processes
-// take one, on a backend with a state directory.
+// can be told apart, and in an [Info] says which one the run has. Processes, kernels
+// and agents take one, on a backend with a state directory.
 type Workspace struct {
 	// Kind is one of
 	//
@@ -27,25 +27,45 @@ type Workspace struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Workspaces is a [Backend] that keeps what runs changed in their workspaces. The
-// backends of package local are Workspaces. The error is [ErrUnsupported] for a run
-// without a workspace, and [ErrBusy] for a run that has not ended, except for
-// Changes.
+// Workspaces is a [Backend] that keeps what runs changed in their workspaces, on the
+// machine that they ran on. The backends of packages local and client are Workspaces,
+// unless the server is an older one. The error is [ErrUnsupported] for a run without a
+// workspace, and [ErrBusy] for a run that has not ended, except for Changes.
 type Workspaces interface {
-	// Changes lists what a run has changed and was not applied, sorted by
-	// path. With patch, the changes have the texts of their differences.
-	Changes(ctx context.Context, id RunID, patch bool) ([]Change, error)
+	// Changes lists what a run has changed and was not applied, sorted by the
+	// bytes of the paths. It returns a page with at least one change, if there is
+	// one after that of the query.
+	Changes(ctx context.Context, id RunID, q ChangeQuery) (ChangePage, error)
 	// Apply makes the changes of a run in its directory: those of the paths
 	// and below, or all. All of them are made, or none. A change whose file has
 	// changed since the run began has a Conflict, and then the error is
 	// [ErrExists] and none is made. With dry none is made in any case. It returns
-	// the changes that are, or would be, made.
+	// the changes that are, or would be, made: all, or as many as a page has,
+	// those with a conflict first.
 	//
 	// A snapshot has nothing to apply.
-	Apply(ctx context.Context, id RunID, paths []string, dry bool) ([]Change, error)
+	Apply(ctx context.Context, id RunID, paths []string, dry bool) (ChangePage, error)
 	// Discard deletes the changes of a run. The error is [ErrUnsupported] for
 	// a snapshot: its changes are in the directory, and cannot be undone.
 	Discard(ctx context.Context, id RunID) error
+}
+
+// ChangeQuery says which changes of a run [Workspaces.Changes] lists.
+type ChangeQuery struct {
+	// Patch adds the texts of the differences.
+	Patch bool
+	// After is the path of the change before the first one: the last one of the
+	// page before, or its Base64 if it has one.
+	After string
+	// MaxBytes is about how large the page may be; zero means 8 MiB, which is
+	// also the most. A page has at most 16,000 changes.
+	MaxBytes int
+}
+
+// ChangePage is a part of the changes of a run.
+type ChangePage struct {
+	Changes []Change `json:"changes"`
+	More    int      `json:"more,omitempty"` // how many others there are
 }
 
 // Change is a file that a run has changed.

@@ -42,14 +42,16 @@ type Policy struct {
 // denies or asks matches if one part matches.
 type Rule struct {
 	Verdict Verdict `toml:"verdict" json:"verdict"`
-	// Kinds are compared with [Approval.Kind].
+	// Kinds are compared with [Approval.Kind]. Only a rule that has the kind
+	// "network" is about hosts, where an isolated run asks about them.
 	Kinds []string `toml:"kind" json:"kind,omitempty"`
 	// Commands are the first words of command lines.
 	Commands []string `toml:"command" json:"command,omitempty"`
 	// Paths are patterns of files, with * within a name and ** across
 	// names. Relative patterns begin at the working directory.
 	Paths []string `toml:"path" json:"path,omitempty"`
-	// Tools are patterns of [Approval.Tool], such as "mcp__github__*".
+	// Tools are patterns of [Approval.Tool], such as "mcp__github__*", and of
+	// hosts with their ports, such as "*.example.org:443".
 	Tools []string `toml:"tool" json:"tool,omitempty"`
 	// Reason tells the agent why it was denied.
 	Reason string `toml:"reason" json:"reason,omitempty"`

@@ -161,9 +161,9 @@ func (a *asks) ask(p *Proxy, ctx context.Context, t Target) (allow bool, reason 
 	a.mu.Lock()
 	q := a.list[t]
 	if q == nil {
-		if len(a.list) >= maxAsks {
+		if len(a.list) >= MaxAsks {
 			a.mu.Unlock()
-			return false, fmt.Sprintf("no rule allows it, and the run has asked about %d hosts", maxAsks)
+			return false, fmt.Sprintf("no rule allows it, and the run has asked about %d hosts", MaxAsks)
 		}
 		if !p.enter() {
 			a.mu.Unlock()
@@ -179,14 +179,17 @@ func (a *asks) ask(p *Proxy, ctx context.Context, t Target) (allow bool, reason 
 			defer close(q.done)
 			ctx, cancel := context.WithTimeout(p.ctx, p.o.AskTimeout)
 			defer cancel()
-			if q.allow, q.reason = p.o.Ask(ctx, t); q.allow {
+			var final bool
+			if q.allow, q.reason, final = p.o.Ask(ctx, t); q.allow {
 				return
 			}
-			if ctx.Err() != nil { // the next connection asks again
+			if ctx.Err() != nil {
+				final, q.reason = false, fmt.Sprintf("no answer came within %v", p.o.AskTimeout)
+			}
+			if !final { // the next connection asks again
 				a.mu.Lock()
 				delete(a.list, t)
 				a.mu.Unlock()
-				q.reason = fmt.Sprintf("no answer came within %v", p.o.AskTimeout)
 			}
 			if q.reason == "" {
 				q.reason = "it was refused"

@@ -26,10 +26,11 @@ const (
 	maxConnections = 512      // connections of a run at once; more wait
 	maxHeader      = 64 << 10 // bytes of the header of a request
 	maxTargets     = 256      // hosts and ports that are reported and counted one by one
-	maxAsks        = 64       // hosts and ports that a run asks about
 	headerTimeout  = 10 * time.Second
 	dialTimeout    = 15 * time.Second // of the look-up and the connection together
 	idleTimeout    = 10 * time.Minute // without a byte
+	// MaxAsks bounds the hosts and ports that a run asks about.
+	MaxAsks = 64
 	// DefaultAskTimeout is how long a connection waits for the answer to an ask.
 	DefaultAskTimeout = 5 * time.Minute
 )
@@ -39,8 +40,9 @@ type Options struct {
 	Rules *Rules
 	// Ask decides about a target that no rule names; nil refuses it. It is
 	// called once for each host and port, and the answer holds as long as the
-	// proxy. The context ends after AskTimeout, and the target is refused then.
-	Ask        func(ctx context.Context, t Target) (allow bool, reason string)
+	// proxy, unless it is not final: then the next connection asks again. The
+	// context ends after AskTimeout, and the target is refused then.
+	Ask        func(ctx context.Context, t Target) (allow bool, reason string, final bool)
 	AskTimeout time.Duration // zero means [DefaultAskTimeout]
 	// Report is told about the first decision of each kind for each target. It
 	// must not wait.

@@ -340,13 +340,15 @@ func TestAsks(t *testing.T) {
 	_, port := hello(t, false)
 	var asked atomic.Int32
 	answers := make(chan bool)
-	s := open(t, Options{Rules: rules(t, []string{"127.0.0.1"}, []string{"denied.test"}), Ask: func(ctx context.Context, t Target) (bool, string) {
-		asked.Add(1)
+	s := open(t, Options{Rules: rules(t, []string{"127.0.0.1"}, []string{"denied.test"}), Ask: func(ctx context.Context, t Target) (allow bool, reason string, final bool) {
+		if asked.Add(1); t.Host == "later.test" {
+			return false, "ask later", false
+		}
 		select {
 		case yes := <-answers:
-			return yes, "a person said no"
+			return yes, "a person said no", true
 		case <-ctx.Done():
-			return false, ""
+			return false, "", false
 		}
 	}})
 	c := s.client(t, nil)
@@ -372,12 +374,17 @@ func TestAsks(t *testing.T) {
 	if n := asked.Load(); n != 2 {
 		t.Errorf("asked %d times", n)
 	}
+	for n := range int32(2) { // an answer that is not final holds for one connection
+		if code, body := get(t, c, "http://later.test:"+port+"/"); code != 403 || !strings.Contains(body, "ask later") || asked.Load() != 3+n {
+			t.Errorf("later: status %d: %s; asked %d times", code, body, asked.Load())
+		}
+	}
 }
 
 func TestAskHasATimeout(t *testing.T) {
-	s := open(t, Options{AskTimeout: time.Millisecond, Ask: func(ctx context.Context, t Target) (bool, string) {
+	s := open(t, Options{AskTimeout: time.Millisecond, Ask: func(ctx context.Context, t Target) (allow bool, reason string, final bool) {
 		<-ctx.Done()
-		return false, ""
+		return false, "", false
 	}})
 	if s.o.AskTimeout == DefaultAskTimeout || New(Options{}).closeNow().o.AskTimeout != DefaultAskTimeout {
 		t.Error("the default is not used")
@@ -394,9 +401,9 @@ func (p *Proxy) closeNow() *Proxy {
 }
 
 func TestAsksAreBounded(t *testing.T) {
-	s := open(t, Options{Ask: func(context.Context, Target) (bool, string) { return false, "no" }})
+	s := open(t, Options{Ask: func(context.Context, Target) (bool, string, bool) { return false, "no", true }})
 	c := s.client(t, nil)
-	for i := range maxAsks {
+	for i := range MaxAsks {
 		if code, body := get(t, c, fmt.Sprintf("http://h%d.test/", i)); code != 403 || !strings.Contains(body, ": no (") {
 			t.Fatalf("host %d: status %d: %s", i, code, body)
 		}
@@ -576,10 +583,10 @@ func TestCloseEndsEverything(t *testing.T) {
 	}))
 	defer slow.Close()
 	defer close(release)
-	s := open(t, Options{Rules: rules(t, []string{"127.0.0.1"}, nil), Ask: func(ctx context.Context, _ Target) (bool, string) {
+	s := open(t, Options{Rules: rules(t, []string{"127.0.0.1"}, nil), Ask: func(ctx context.Context, _ Target) (bool, string, bool) {
 		waits <- struct{}{}
 		<-ctx.Done()
-		return false, ""
+		return false, "", false
 	}})
 	c := s.client(t, nil)
 	var all sync.WaitGroup

@@ -31,23 +31,19 @@ type Isolated interface {
 	Isolation() *spool.Isolation
 }
 
-// Workspacer is an [Engine] that takes a spec with a workspace. The host refuses
+// Workspacer is an [Engine] that takes a spec with a workspace: its processes see an
+// overlay in place of its base, one process tree after the other. The host refuses
 // such a spec for all other engines.
 type Workspacer interface {
 	// HasWorkspaces has no effect.
 	HasWorkspaces()
 }
 
-// Workspaced is a [Session] that says which workspace its run has.
-type Workspaced interface {
-	// Workspace returns the workspace, or nil without.
-	Workspace() *spool.Workspace
-}
-
-// Placer is a [Sink] that has a place for the workspace of its run.
+// Placer is a [Sink] whose run may have a workspace, which the host makes before the
+// start. The Kind in the spec is then overlay or snapshot, and Base is its directory.
 type Placer interface {
-	// WorkspaceDir returns the directory to make the workspace in, or "" if
-	// there is none.
+	// WorkspaceDir returns where the changes of the run are, or "" without a
+	// workspace.
 	WorkspaceDir() string
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -32,6 +33,8 @@ type targets struct {
 	Victim    int    `json:"victim"` // a process of the same user
 	Secret    string `json:"secret"` // in its environment
 	Processes int    `json:"processes"`
+	Kernel    string `json:"kernel"`                 // of the machine
+	Whole     bool   `json:"whole,omitempty"`        // the attempts on memory and processor time are made elsewhere
 	Memory    int64  `json:"memory_bytes,omitempty"` // more than the limit; zero if neither memory nor processor time are limited
 }
 
@@ -46,9 +49,12 @@ func attemptMain(arg string) int {
 		time.Sleep(time.Minute)
 		return 0
 	case "burn":
-		for began := time.Now(); time.Since(began) < time.Minute; {
-		}
+		burn()
 		return 0
+	case "exceed":
+		go burn()
+		_, _ = io.Copy(io.Discard, os.Stdin) // it ends when the tree was seen to wait
+		return hog(2 * rigMemory)
 	}
 	if n, err := strconv.ParseInt(arg, 10, 64); err == nil {
 		return hog(n)
@@ -136,6 +142,8 @@ func (t *targets) attempts() []attempt {
 		{"read-memory", Apart, t.readMemory},
 		{"environ", Apart, t.environ},
 		{"see", Apart, t.see},
+		{"kernel", Narrow, t.sameKernel},
+		{"rare-calls", Narrow, rareCalls},
 	}
 	if t.Proxy != "" {
 		for i, a := range list {
@@ -151,7 +159,9 @@ func (t *targets) attempts() []attempt {
 		list = append(list, attempt{"fork-bomb", Processes, func() error { return forkMany(4 * t.Processes) }})
 	}
 	if t.Memory > 0 {
-		list = append(list, attempt{"exceed-memory", Memory, t.exceedMemory})
+		if !t.Whole {
+			list = append(list, attempt{"exceed-memory", Memory, t.exceedMemory})
+		}
 	}
 	return list
 }
@@ -313,6 +323,33 @@ func (t *targets) readMemory() error {
 		return err
 	}
 	return f.Close()
+}
+
+// kernelName names the kernel that this process runs on.
+func kernelName() (string, error) {
+	var u unix.Utsname
+	err := unix.Uname(&u)
+	return unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Version[:]), err
+}
+
+// sameKernel succeeds if this process runs on the machine's own kernel.
+func (t *targets) sameKernel() error {
+	name, err := kernelName()
+	if err == nil && name != t.Kernel {
+		err = errors.New("another kernel")
+	}
+	return err
+}
+
+// rareCalls makes system calls that programs hardly need. An error of the call itself
+// shows that it reached the code behind it, so only a kernel without it refuses.
+func rareCalls() error {
+	for _, call := range []uintptr{unix.SYS_FSOPEN, unix.SYS_LANDLOCK_CREATE_RULESET, unix.SYS_FUTEX_WAITV, unix.SYS_CACHESTAT} {
+		if _, _, errno := unix.Syscall6(call, ^uintptr(0), 0, 0, 0, 0, 0); errno != unix.ENOSYS {
+			return nil
+		}
+	}
+	return unix.ENOSYS
 }
 
 // forkMany starts so many processes at once. It ends them all.

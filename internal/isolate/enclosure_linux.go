@@ -13,6 +13,7 @@ import (
 // enclosure starts programs behind a wall.
 type enclosure interface {
 	fork(path string, argv []string, attr *syscall.ProcAttr, l rlimits) (int, error)
+	on() func(func()) // calls a function on the thread that is to fork; nil if any may
 	kill()
 	close()
 	alive() bool
@@ -24,6 +25,13 @@ type enclosure interface {
 func (w wall) enclose(p *Policy, from *spares) (enclosure, error) {
 	if w.mechanism == Landlock {
 		return newFence(p)
+	}
+	if w.mechanism == GVisor {
+		s, err := newGuestSandbox(p, w.subuid, from)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	}
 	s, err := newSandbox(p, w.subuid, landlockABI(), from)
 	if err != nil {
@@ -49,10 +57,8 @@ func newFence(p *Policy) (_ *fence, err error) {
 	}
 	writable := append([]string{f.tmp}, fenceWritable...)
 	abi := landlockABI()
-	if abi < abiTruncate {
-		err = fmt.Errorf("the kernel has version %d of Landlock, and %d is needed", abi, abiTruncate)
-	} else {
-		f.rules, err = newRuleset(abi, append(writable, p.Writable...), p.reads("/proc"))
+	if err = fenceable(abi); err == nil {
+		f.rules, err = newRuleset(abi, append(writable, p.Writable...), p.reads("/proc"), false)
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(f.tmp))
@@ -61,7 +67,7 @@ func newFence(p *Policy) (_ *fence, err error) {
 	if p.Need.Has(NoNetwork) {
 		n = emptyNetwork
 	}
-	f.c = child{join: none, dropCaps: true, ruleset: f.rules.Fd(), filter: program(newFilter(n))}
+	f.c = child{join: none, dropCaps: true, ruleset: f.rules.Fd(), filter: program(newFilter(n, nil))}
 	return f, nil
 }
 
@@ -69,6 +75,8 @@ func (f *fence) fork(path string, argv []string, attr *syscall.ProcAttr, l rlimi
 	c := f.c
 	return c.forkExec(path, argv, attr, l)
 }
+
+func (f *fence) on() func(func()) { return nil }
 
 func (f *fence) kill() {}
 

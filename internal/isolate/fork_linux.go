@@ -5,6 +5,7 @@ package isolate
 import (
 	"errors"
 	"runtime"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -30,7 +31,7 @@ func runtimeAfterFork()
 func runtimeAfterForkInChild()
 
 //go:noescape
-func rawVfork(trap, a1, a2 uintptr) (r1, err uintptr)
+func rawVfork(trap, a1, a2, a5, a6 uintptr) (r1, err uintptr)
 
 // cloneArgs are the arguments of clone3.
 type cloneArgs struct {
@@ -52,12 +53,13 @@ const (
 	stepLimits
 	stepCaps
 	stepPrivs
+	stepParent
 	stepLandlock
 	stepFilter
 	stepExec
 )
 
-var stepText = [...]string{"clone", "setns", "setresuid", "setsid", "ioctl(TIOCSCTTY)", "chdir", "dup3", "setrlimit", "capset", "prctl(PR_SET_NO_NEW_PRIVS)", "landlock_restrict_self", "seccomp", "execve"}
+var stepText = [...]string{"clone", "setns", "setresuid", "setsid", "ioctl(TIOCSCTTY)", "chdir", "dup3", "setrlimit", "capset", "prctl(PR_SET_NO_NEW_PRIVS)", "prctl(PR_SET_PDEATHSIG)", "landlock_restrict_self", "seccomp", "execve"}
 
 // A StepError is the step before the exec that failed.
 type StepError struct {
@@ -78,12 +80,17 @@ type child struct {
 	// Of a process in the namespaces of another.
 	join      uintptr // pidfd of that process; -1 for none
 	joinFlags uintptr
-	setUser   bool // become the user 0 of the namespaces
+	between   bool       // the first process only enters, and clones the one that executes the program
+	key       [2]uintptr // opens the filter that it inherits
+	setUser   bool       // become the user 0 of the namespaces
+	nosuid    bool       // no file that it can execute gives capabilities
+	owner     bool       // it begins with the capabilities of the namespaces' owner
 
 	// Of a process that makes namespaces.
 	ambient bool // keep all capabilities over the exec
 
 	setsid, setctty bool
+	parent          uintptr // it is killed when the thread of this process ends that starts it; zero for no such end
 	dir             *byte
 	files           []uintptr // become 0, 1, 2 …
 	moved           []uintptr // where files are meanwhile
@@ -93,6 +100,7 @@ type child struct {
 	dropCaps        bool
 	ruleset         uintptr // of Landlock; -1 for none
 	filter          *unix.SockFprog
+	inherits        bool // it has a filter already
 
 	path       *byte
 	argv, envv **byte
@@ -118,9 +126,13 @@ func (c *child) start() (pid int, err error) {
 	c.clone.flags |= unix.CLONE_VM | unix.CLONE_VFORK
 	syscall.ForkLock.Lock()
 	runtime.LockOSThread()
+	leave := c.enterPIDs()
 	first, errno := c.fork()
 	runtimeAfterFork()
-	runtime.UnlockOSThread()
+	left := leave()
+	if left == nil { // otherwise the thread ends with this goroutine
+		runtime.UnlockOSThread()
+	}
 	syscall.ForkLock.Unlock()
 	runtime.KeepAlive(c)
 	// A change of credentials in the child makes the memory that it shares
@@ -129,7 +141,7 @@ func (c *child) start() (pid int, err error) {
 	if errno != 0 {
 		return 0, &StepError{stepText[stepClone], syscall.Errno(errno)}
 	}
-	if c.join != none { // the first process has ended, and another executes the program
+	if c.between { // the first process has ended, and another executes the program
 		reap(int(first))
 		if c.pid == 0 && c.errno == 0 {
 			return 0, errors.New("the process that enters the sandbox was killed")
@@ -146,7 +158,37 @@ func (c *child) start() (pid int, err error) {
 		}
 		return 0, &StepError{stepText[c.failed], syscall.Errno(c.errno)}
 	}
+	if left != nil {
+		_ = unix.Kill(int(c.pid), unix.SIGKILL)
+		reap(int(c.pid))
+		return 0, left
+	}
 	return int(c.pid), nil
+}
+
+// ownPIDs is a descriptor of the PID namespace of this process.
+var ownPIDs = sync.OnceValues(func() (int, error) {
+	return unix.Open("/proc/self/ns/pid", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+})
+
+// enterPIDs has the children of this thread begin in the PID namespace that the child
+// is to join, until the caller calls leave. A process cannot enter one itself, only its
+// children do. Without the right to do so, the child has to clone another one.
+func (c *child) enterPIDs() (leave func() error) {
+	stay := func() error { return nil }
+	if c.join == none || c.between || c.joinFlags&unix.CLONE_NEWPID == 0 {
+		return stay
+	}
+	own, err := ownPIDs()
+	if err == nil {
+		err = unix.Setns(int(c.join), unix.CLONE_NEWPID)
+	}
+	if err != nil {
+		c.between = true
+		return stay
+	}
+	c.joinFlags &^= unix.CLONE_NEWPID
+	return func() error { return try(unix.Setns(own, unix.CLONE_NEWPID), "setns") }
 }
 
 const none = ^uintptr(0)
@@ -168,9 +210,9 @@ func reap(pid int) {
 func (c *child) fork() (pid, errno uintptr) {
 	runtimeBeforeFork()
 	if c.clone.flags&unix.CLONE_INTO_CGROUP != 0 {
-		pid, errno = rawVfork(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&c.clone)), unsafe.Sizeof(c.clone))
+		pid, errno = rawVfork(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&c.clone)), unsafe.Sizeof(c.clone), c.key[0], c.key[1])
 	} else { // containers often refuse clone3
-		pid, errno = rawVfork(unix.SYS_CLONE, uintptr(c.clone.flags|c.clone.exitSignal), 0)
+		pid, errno = rawVfork(unix.SYS_CLONE, uintptr(c.clone.flags|c.clone.exitSignal), 0, 0, 0)
 	}
 	if errno != 0 || pid != 0 {
 		return pid, errno
@@ -186,28 +228,29 @@ func (c *child) fork() (pid, errno uintptr) {
 //go:nocheckptr
 //go:nosplit
 func (c *child) run() {
-	if c.join == none {
-		c.execute()
-		exit(1)
+	if c.join != none {
+		if _, _, e := syscall.RawSyscall6(unix.SYS_SETNS, c.join, c.joinFlags, 0, 0, c.key[0], c.key[1]); e != 0 {
+			c.failed, c.errno = stepSetns, uintptr(e)
+			exit(1)
+		}
 	}
-	if _, _, e := syscall.RawSyscall(unix.SYS_SETNS, c.join, c.joinFlags, 0); e != 0 {
-		c.failed, c.errno = stepSetns, uintptr(e)
-		exit(1)
+	if c.between {
+		c.second()
+		exit(0)
 	}
-	// A PID namespace is entered by children only. This one is a sibling, so
-	// that the process which wants to wait for it is its parent.
-	c.second()
-	exit(0)
+	c.execute()
+	exit(1)
 }
 
-// second clones the process that executes the program.
+// second clones the process that executes the program: a sibling, so that the process
+// which wants to wait for it is its parent.
 //
 //go:noinline
 //go:norace
 //go:nocheckptr
 //go:nosplit
 func (c *child) second() {
-	pid, errno := rawVfork(unix.SYS_CLONE, unix.CLONE_VM|unix.CLONE_VFORK|unix.CLONE_PARENT|uintptr(unix.SIGCHLD), 0)
+	pid, errno := rawVfork(unix.SYS_CLONE, unix.CLONE_VM|unix.CLONE_VFORK|unix.CLONE_PARENT|uintptr(unix.SIGCHLD), 0, 0, 0)
 	if errno != 0 {
 		c.failed, c.errno = stepClone, errno
 		return
@@ -283,6 +326,9 @@ func (c *child) execute() {
 	if c.dropCaps && !c.drop() {
 		return
 	}
+	if c.parent != 0 && !c.follow() {
+		return
+	}
 	if c.ruleset != none {
 		if _, _, e := syscall.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, c.ruleset, 0, 0); e != 0 {
 			c.failed, c.errno = stepLandlock, uintptr(e)
@@ -292,6 +338,12 @@ func (c *child) execute() {
 	if c.filter != nil {
 		if _, _, e := syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(c.filter))); e != 0 {
 			c.failed, c.errno = stepFilter, uintptr(e)
+			return
+		}
+	}
+	if c.inherits { // without the key the call is refused before the kernel looks at the descriptor
+		if _, _, e := syscall.RawSyscall6(unix.SYS_SETNS, none, 0, 0, 0, 0, 0); e != unix.EPERM {
+			c.failed, c.errno = stepFilter, uintptr(unix.EACCES)
 			return
 		}
 	}
@@ -345,11 +397,12 @@ func (c *child) limit(resource uintptr, l *unix.Rlimit) bool {
 	return e == 0
 }
 
-// allCaps and noNewCaps are arguments of capset: everything, also over an exec, and
-// nothing over an exec.
+// allCaps, noNewCaps and noCaps are arguments of capset: everything, also over an exec,
+// nothing over an exec, and nothing.
 var (
 	allCaps   [2]unix.CapUserData
 	noNewCaps [2]unix.CapUserData
+	noCaps    [2]unix.CapUserData
 	lastCap   uintptr // the highest capability of this kernel
 )
 
@@ -388,24 +441,69 @@ func (c *child) keepCaps() bool {
 	return true
 }
 
+// follow has the process end with the thread that started it, and fails if that has
+// ended already.
+//
+//go:norace
+//go:nocheckptr
+//go:nosplit
+func (c *child) follow() bool {
+	c.failed = stepParent
+	if _, _, e := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0); e != 0 {
+		c.errno = uintptr(e)
+		return false
+	}
+	if pid, _, _ := syscall.RawSyscall(unix.SYS_GETPPID, 0, 0, 0); pid != c.parent {
+		c.errno = uintptr(unix.ESRCH)
+		return false
+	}
+	return true
+}
+
+// neverRoot are the secure bits of a program to which its user 0 gives no
+// capabilities, and which can add no ambient ones. All four bits are locked.
+const (
+	secbitNoRoot    = 1 << 0
+	secbitNoAmbient = 1 << 6
+	secbitsLocked   = 1<<1 | 1<<3 | 1<<5 | 1<<7
+	neverRoot       = secbitNoRoot | secbitNoAmbient | secbitsLocked
+)
+
 // drop lets the program have no capabilities and gain none. This process keeps its
 // own until the exec, so that no process of the sandbox can trace it while it
 // shares the memory of this one.
+//
+// An exec gives capabilities to the user 0, by the file, and those that are inheritable
+// or ambient, and with no_new_privs none that the process did not have before. The
+// secure bits end the first way with one call, where the bounding set, which ends the
+// second, too, takes one for each capability.
 //
 //go:norace
 //go:nocheckptr
 //go:nosplit
 func (c *child) drop() bool {
 	c.failed = stepCaps
-	for i := uintptr(0); i <= lastCap; i++ {
-		_, _, e := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, i, 0)
-		if e != 0 && c.join != none {
+	if c.nosuid {
+		if _, _, e := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, neverRoot, 0); e != 0 {
 			c.errno = uintptr(e)
 			return false
 		}
 	}
-	if c.join != none {
+	for i := uintptr(0); i <= lastCap && !c.nosuid; i++ {
+		_, _, e := syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, i, 0)
+		if e != 0 && c.owner {
+			c.errno = uintptr(e)
+			return false
+		}
+	}
+	if c.owner {
 		if _, _, e := syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&capHead)), uintptr(unsafe.Pointer(&noNewCaps)), 0); e != 0 {
+			c.errno = uintptr(e)
+			return false
+		}
+	}
+	if !c.owner {
+		if _, _, e := syscall.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&capHead)), uintptr(unsafe.Pointer(&noCaps)), 0); e != 0 {
 			c.errno = uintptr(e)
 			return false
 		}

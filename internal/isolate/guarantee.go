@@ -71,7 +71,10 @@ type Set []Guarantee
 
 // NewSet returns a set of guarantees without repetitions.
 func NewSet(list ...Guarantee) Set {
-	var s Set
+	if len(list) == 0 {
+		return nil
+	}
+	s := make(Set, 0, len(list))
 	for _, a := range all {
 		if slices.Contains(list, a.g) {
 			s = append(s, a.g)
@@ -88,6 +91,9 @@ func (s Set) Without(other Set) Set {
 	var rest Set
 	for _, g := range s {
 		if !other.Has(g) {
+			if rest == nil {
+				rest = make(Set, 0, len(s))
+			}
 			rest = append(rest, g)
 		}
 	}
@@ -99,7 +105,10 @@ func (s Set) With(other ...Guarantee) Set { return NewSet(append(slices.Clone(s)
 
 // Strings returns the names.
 func (s Set) Strings() []string {
-	var list []string
+	if len(s) == 0 {
+		return nil
+	}
+	list := make([]string, 0, len(s))
 	for _, g := range s {
 		list = append(list, string(g))
 	}

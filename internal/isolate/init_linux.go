@@ -3,6 +3,7 @@
 package isolate
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,6 +29,10 @@ func Work(args []string) int {
 		return initMain()
 	case len(args) == 2 && args[0] == "attempt":
 		return attemptMain(args[1])
+	case len(args) == 2 && args[0] == "warden":
+		syscall.Exit(wardenMain(args[1])) // not os.Exit, which waits for a second under the race detector
+	case len(args) == 2 && args[0] == "guest":
+		syscall.Exit(guestMain(args[1]))
 	case len(args) == 1 && args[0] == "change":
 		return changeMain()
 	}
@@ -55,14 +60,23 @@ type layout struct {
 	Paths    []string `json:"paths"`              // where the trees are mounted
 	Landlock int      `json:"landlock"`           // version; zero for none
 	Readable []string `json:"readable,omitempty"` // all that can be read beside what is writable; nil for everything
+	Guest    bool     `json:"guest"`              // runs are in gVisor
 	View     bool     `json:"view"`               // the tree of the machine, but for one overlay
+	Bare     bool     `json:"bare,omitempty"`     // a tree with nothing but the mounts and links
+	Links    []link   `json:"links,omitempty"`    // of a bare tree
+	Open     bool     `json:"open,omitempty"`     // the tree of the machine is writable
 
-	gate int // the listener for a proxy; -1 for none
+	Hollow bool   `json:"hollow,omitempty"` // a bare tree without /proc, temporary files and any device but null
+	Fence  string `json:"fence,omitempty"`  // the mechanism without a tree: Landlock, which hides all but the mounts, or Filter
+
+	gate int      // the listener for a proxy; -1 for none
+	proc *os.File // the /proc of a hollow tree
 }
 
 // mount is a path that differs from the rest of the tree, which is read-only.
 type mount struct {
 	Path string `json:"path"`
+	To   string `json:"to,omitempty"` // where it is in the tree; empty for its path
 	Kind string `json:"kind"`
 	Tree int    `json:"tree,omitempty"` // number of its descriptor from 1 on; zero to open it by its path
 	Dir  string `json:"dir,omitempty"`  // of an overlay
@@ -86,6 +100,15 @@ type answer struct {
 	Gate  bool   `json:"gate,omitempty"` // the first descriptor is the listener for a proxy
 }
 
+// failure is the answer of a first process that cannot do its work.
+func failure(err error) answer {
+	var s *StepError
+	if errors.As(err, &s) {
+		return answer{Call: s.Step, Errno: int(s.Err)}
+	}
+	return answer{Call: "set up the sandbox", Text: err.Error()}
+}
+
 // initMain is the first process of a sandbox: it makes the sandbox's file tree and
 // then only waits for orphans, until the process that made it ends.
 func initMain() int {
@@ -105,12 +128,7 @@ func initMain() int {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	ruleset, err := l.build(trees)
 	if err != nil {
-		a := answer{Call: "set up the sandbox", Text: err.Error()}
-		var s *StepError
-		if errors.As(err, &s) {
-			a = answer{Call: s.Step, Errno: int(s.Err)}
-		}
-		_ = send(controlFD, a)
+		_ = send(controlFD, failure(err))
 		return 1
 	}
 	var fds []int
@@ -275,20 +293,26 @@ func (l *layout) build(trees []int) (*os.File, error) {
 		}
 	}
 	var nodes []int
-	for _, name := range devices {
+	for _, name := range l.devices() {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, "/dev/"+name, unix.OPEN_TREE_CLONE|unix.O_CLOEXEC)
 		if err != nil {
 			return nil, try(err, "open_tree(/dev/%s)", name)
 		}
 		nodes = append(nodes, fd)
 	}
-	if err := l.enterRoot(trees); err != nil {
+	enter := l.enterRoot
+	if l.Bare {
+		enter = l.enterBare
+	}
+	if err := enter(trees); err != nil {
 		return nil, err
 	}
-	if err := makeDev(nodes); err != nil {
-		return nil, err
+	if l.Hollow {
+		err = l.hollow(nodes)
+	} else if err = makeDev(nodes); err == nil {
+		err = makeProc(l.Guest)
 	}
-	if err := makeProc(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if l.Tmp {
@@ -302,14 +326,20 @@ func (l *layout) build(trees []int) (*os.File, error) {
 		}
 	}
 	for i, m := range l.Mounts {
-		if m.Kind == mountOverlay {
+		switch m.Kind {
+		case mountOverlay:
 			err = m.attachOverlay(opened[i], works[i])
-		} else {
+		case mountHidden:
+			err = m.hide("."+m.Path, l.leads(m.Path))
+		default:
 			err = m.attach(opened[i])
 		}
 		if err != nil {
 			return nil, err
 		}
+	}
+	if err := l.seal(); err != nil {
+		return nil, err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return nil, try(err, "pivot_root")
@@ -320,7 +350,10 @@ func (l *layout) build(trees []int) (*os.File, error) {
 	if err := unix.Chdir("/"); err != nil {
 		return nil, try(err, "chdir")
 	}
-	if l.Landlock == 0 {
+	if l.Guest {
+		return nil, l.buildGuest()
+	}
+	if l.Landlock == 0 || l.Hollow {
 		return nil, nil
 	}
 	writable := []string{"/dev", "/proc"}
@@ -332,7 +365,13 @@ func (l *layout) build(trees []int) (*os.File, error) {
 			writable = append(writable, m.Path)
 		}
 	}
-	return newRuleset(l.Landlock, writable, l.Readable)
+	if l.Open {
+		writable = append(writable, "/")
+	}
+	if l.Bare && l.Readable == nil { // nothing, not everything
+		l.Readable = []string{}
+	}
+	return newRuleset(l.Landlock, writable, l.Readable, l.Bare)
 }
 
 // openTree opens a mount of its own of a path, without following a symbolic link
@@ -362,6 +401,9 @@ func (l *layout) enterRoot(trees []int) error {
 			return try(err, "open_tree(/)")
 		}
 		ro := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID}
+		if l.Open {
+			ro.Attr_set = unix.MOUNT_ATTR_NOSUID
+		}
 		if err := unix.MountSetattr(root, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &ro); err != nil {
 			return try(err, "mount_setattr(/)")
 		}
@@ -409,13 +451,8 @@ func makeDev(nodes []int) error {
 	if err := unix.Mount("tmpfs", "dev", "tmpfs", unix.MS_NOSUID, "mode=755,size=64m"); err != nil {
 		return try(err, "mount(tmpfs on /dev)")
 	}
-	for i, name := range devices {
-		if err := os.WriteFile("dev/"+name, nil, 0o644); err != nil {
-			return err
-		}
-		if err := unix.MoveMount(nodes[i], "", unix.AT_FDCWD, "dev/"+name, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return try(err, "move_mount(/dev/%s)", name)
-		}
+	if err := placeDevices(devices, nodes); err != nil {
+		return err
 	}
 	for name, to := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx"} {
 		if err := os.Symlink(to, "dev/"+name); err != nil {
@@ -431,9 +468,26 @@ func makeDev(nodes []int) error {
 	return nil
 }
 
+// placeDevices puts mounts of devices in their places in /dev.
+func placeDevices(names []string, nodes []int) error {
+	for i, name := range names {
+		if err := os.WriteFile("dev/"+name, nil, 0o644); err != nil {
+			return err
+		}
+		if err := unix.MoveMount(nodes[i], "", unix.AT_FDCWD, "dev/"+name, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return try(err, "move_mount(/dev/%s)", name)
+		}
+	}
+	return nil
+}
+
 // makeProc mounts the /proc of the sandbox's processes, of which each sees only
-// those it may trace. What changes the kernel is read-only.
-func makeProc() error {
+// those it may trace. What changes the kernel is read-only. For gVisor, which mounts
+// others below, it is as it is: its runs do not see it.
+func makeProc(guest bool) error {
+	if guest {
+		return try(unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""), "mount(proc)")
+	}
 	if err := unix.Mount("proc", "proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "hidepid=ptraceable"); err != nil {
 		return try(err, "mount(proc)")
 	}
@@ -459,11 +513,8 @@ func makeProc() error {
 
 // attach puts a mount in its place, which is made if a private directory has none.
 func (m mount) attach(fd int) error {
-	target := "." + m.Path
-	switch m.Kind {
-	case mountHidden:
-		return m.hide(target)
-	case mountPinned:
+	target := "." + cmp.Or(m.To, m.Path)
+	if m.Kind == mountPinned {
 		return m.pin(target)
 	}
 	var st unix.Stat_t
@@ -491,33 +542,6 @@ func (m mount) attach(fd int) error {
 		return try(err, "move_mount(%s)", m.Path)
 	}
 	return nil
-}
-
-// hide covers a path with something empty.
-func (m mount) hide(target string) error {
-	fi, err := os.Lstat(target)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if fi.IsDir() {
-		if err := unix.Mount("tmpfs", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, "mode=000,size=4k"); err != nil {
-			return try(err, "mount(tmpfs on %s)", m.Path)
-		}
-		return nil
-	}
-	fd, err := unix.OpenTree(unix.AT_FDCWD, "dev/null", unix.OPEN_TREE_CLONE|unix.O_CLOEXEC)
-	if err != nil {
-		return try(err, "open_tree(/dev/null)")
-	}
-	defer unix.Close(fd)
-	ro := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NODEV}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &ro); err != nil {
-		return try(err, "mount_setattr(%s)", m.Path)
-	}
-	return try(unix.MoveMount(fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH), "move_mount(%s)", m.Path)
 }
 
 // loopback takes the loopback interface of a new network namespace up.

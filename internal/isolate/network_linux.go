@@ -30,7 +30,7 @@ type Network struct {
 	addr  string
 
 	ready chan struct{} // closed by Attach
-	ask   func(context.Context, spool.Ask) (spool.Answer, error)
+	ask   AskFunc
 
 	mu    sync.Mutex
 	tell  func(spool.Notice)
@@ -60,7 +60,7 @@ func newNetwork(gateway net.Listener, p *Policy, asks bool) (*Network, error) {
 // Attach has the notices about the network go to tell, which must not wait, and the
 // asks about hosts to ask, which waits for the answer or the end of its context. With
 // a nil ask hosts that no rule names are refused.
-func (n *Network) Attach(tell func(spool.Notice), ask func(context.Context, spool.Ask) (spool.Answer, error)) {
+func (n *Network) Attach(tell func(spool.Notice), ask AskFunc) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, notice := range n.early {
@@ -91,14 +91,14 @@ func (n *Network) report(d egress.Decision) {
 }
 
 // decide asks about a host.
-func (n *Network) decide(ctx context.Context, t egress.Target) (allow bool, reason string) {
+func (n *Network) decide(ctx context.Context, t egress.Target) (allow bool, reason string, final bool) {
 	select {
 	case <-n.ready:
 	case <-ctx.Done():
-		return false, ""
+		return false, "", false
 	}
 	if n.ask == nil {
-		return false, "no rule allows it"
+		return false, "no rule allows it", true
 	}
 	q := spool.Ask{Kind: AskNetwork, Name: t.String(), Prompt: fmt.Sprintf("Allow %s for this run?", t), Options: []spool.AskOption{
 		{ID: answerAllow, Label: "allow it for this run", Kind: "allow_always"}, {ID: answerDeny, Label: "refuse it", Kind: "reject_always"}}}
@@ -109,15 +109,44 @@ func (n *Network) decide(ctx context.Context, t egress.Target) (allow bool, reas
 	a, err := n.ask(ctx, q)
 	switch {
 	case err != nil:
-		return false, err.Error()
+		return false, err.Error(), false
 	case a.Error != nil:
-		return false, a.Error.Message
+		return false, a.Error.Message, true
 	}
 	switch chosen(a.Data) {
 	case answerAllow, "allow_session": // the word of package agent
-		return true, ""
+		return true, "", true
 	}
-	return false, "it was refused when asked"
+	return false, "it was refused when asked", true
+}
+
+// AskFunc puts an ask about a host and waits for the answer, or the end of the context.
+type AskFunc func(context.Context, spool.Ask) (spool.Answer, error)
+
+// Once returns an AskFunc that asks about each host and port once, for a run with
+// several processes, each of which has a proxy.
+func (ask AskFunc) Once() AskFunc {
+	var mu sync.Mutex
+	answers := make(map[string]spool.Answer)
+	return func(ctx context.Context, q spool.Ask) (spool.Answer, error) {
+		mu.Lock()
+		a, known := answers[q.Name]
+		full := len(answers) >= egress.MaxAsks
+		mu.Unlock()
+		switch {
+		case known:
+			return a, nil
+		case full:
+			return spool.Answer{Error: &spool.AnswerError{Message: fmt.Sprintf("no rule allows it, and the run has asked about %d hosts", egress.MaxAsks)}}, nil
+		}
+		a, err := ask(ctx, q)
+		if err == nil {
+			mu.Lock()
+			answers[q.Name] = a
+			mu.Unlock()
+		}
+		return a, err
+	}
 }
 
 // chosen returns what an answer chooses: it is a string, or an object with a choice, as

@@ -19,6 +19,11 @@ func Suite(context.Context, []string, func(Result) error) error {
 	return fmt.Errorf("no isolation on this platform: %w", spool.ErrUnsupported)
 }
 
+// GVisorVersion reports that the platform is not supported.
+func GVisorVersion(context.Context) (path, version string, err error) {
+	return "", "", fmt.Errorf("no gVisor on this platform: %w", errors.ErrUnsupported)
+}
+
 // Role is the first argument of this program in a sandbox; there is none on this
 // platform.
 const Role = "isolate-role"
@@ -45,11 +50,6 @@ func (*Sandboxes) Prepare(request *spool.Isolation, cwd string, _ int, _ string)
 		return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
 	}
 	return nil, &Refusal{Profile: p.Profile, Missing: p.Need, Causes: []Cause{{"spool", "no isolation on this platform"}}, Fixes: []string{"use Linux on amd64 or arm64"}}
-}
-
-// PrepareOverlay refuses every request.
-func (*Sandboxes) PrepareOverlay(_ *spool.Isolation, _ string, _ int, _ string, _ *Overlay) (*Lease, error) {
-	return nil, fmt.Errorf("%w: not on this platform", ErrNoOverlay)
 }
 
 // Close does nothing.
@@ -79,4 +79,31 @@ func LimitFiles(_ *launch.Command, _ *Lease, n int) error {
 		return nil
 	}
 	return &spool.StartError{Reason: engine.StartUnsupported, Err: errors.New("open files cannot be limited on this platform"), Hint: "start the run without --open-files"}
+}
+
+// Cell is a wall around processes of Spool itself; there is none on this platform.
+type Cell struct{}
+
+// NewCell returns a cell that cannot be used.
+func NewCell(CellOptions) *Cell { return &Cell{} }
+
+// Proof reports that the platform is not supported.
+func (*Cell) Proof(context.Context) (CellProof, error) { return CellProof{}, spool.ErrUnsupported }
+
+// Fork is never called.
+func (*Cell) Fork(string, []string, *syscall.ProcAttr) (int, error) { return 0, spool.ErrUnsupported }
+
+// Close does nothing.
+func (*Cell) Close() {}
+
+// TryCell is never called.
+func TryCell(string, func() error) int { return 2 }
+
+// Grant refuses every request that isolates.
+func Grant(request *spool.Isolation, mechanism string, _ Set, _ map[Guarantee]string) (*spool.Isolation, error) {
+	if request == nil || !Isolates(request) {
+		return nil, nil
+	}
+	_, err := (*Sandboxes)(nil).Prepare(request, "/", 0, "")
+	return nil, err
 }

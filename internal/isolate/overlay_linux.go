@@ -18,17 +18,16 @@ import (
 // viewName is the mechanism of a run that is not isolated, but has an overlay.
 const viewName = "view"
 
-// PrepareOverlay is [Sandboxes.Prepare] for a run that sees an overlay in place of
+// prepareOverlay is [Sandboxes.Prepare] for a run that sees an overlay in place of
 // its base. The request may be nil: then only the overlay differs from the tree of
 // the machine. The error is [ErrNoOverlay] or a [*Refusal] if there is no overlay
 // here, which is tested before the first one.
-func (m *Sandboxes) PrepareOverlay(request *spool.Isolation, cwd string, pids int, tenant string, o *Overlay) (*Lease, error) {
-	return m.prepareOverlay(request, cwd, pids, tenant, o, nil)
-}
-
 func (m *Sandboxes) prepareOverlay(request *spool.Isolation, cwd string, pids int, tenant string, o *Overlay, limited Set) (*Lease, error) {
 	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoOverlay, err)
+	}
+	if err := o.renew(); err != nil {
+		return nil, err
 	}
 	if Isolates(request) {
 		return m.prepareLimited(request, cwd, pids, tenant, o, limited)
@@ -46,6 +45,9 @@ func (m *Sandboxes) prepareOverlay(request *spool.Isolation, cwd string, pids in
 
 // check refuses a base that an overlay would not show as it is.
 func (o *Overlay) check() error {
+	if o.Dir == "" {
+		return errors.New("there is no state directory for a workspace")
+	}
 	if o.Base == "/" {
 		return errors.New("the directory / cannot be a workspace")
 	}
@@ -59,6 +61,23 @@ func (o *Overlay) check() error {
 	for _, point := range points {
 		if point != o.Base && Below(o.Base, point) {
 			return fmt.Errorf("another file system is mounted on %s, in the workspace", point)
+		}
+	}
+	return nil
+}
+
+// renew empties the directory of the kernel, if an earlier process of the run had the
+// overlay. A directory of an overlay whose files are not synced is mounted once: after
+// a loss of power, files may be missing. Here the machine has not gone down.
+func (o *Overlay) renew() error {
+	work := filepath.Join(o.Dir, WorkDir)
+	entries, err := os.ReadDir(work)
+	if err != nil {
+		return fmt.Errorf("renew the overlay: %w", err)
+	}
+	for _, e := range entries {
+		if err := removeTest(filepath.Join(work, e.Name())); err != nil {
+			return fmt.Errorf("renew the overlay: %w", err)
 		}
 	}
 	return nil
@@ -78,10 +97,8 @@ func newView(o *Overlay, from *spares) (_ *sandbox, err error) {
 		s.flags |= unix.CLONE_NEWUSER
 		s.plain = false
 	}
-	if from == nil || !from.take(s) {
-		if err := s.begin(); err != nil {
-			return nil, err
-		}
+	if err := from.begin(s); err != nil {
+		return nil, err
 	}
 	if !s.plain {
 		if err := s.writeMaps(false); err != nil {
@@ -95,9 +112,7 @@ func newView(o *Overlay, from *spares) (_ *sandbox, err error) {
 	if err := s.await(); err != nil {
 		return nil, err
 	}
-	if from != nil {
-		from.fill(s.flags)
-	}
+	from.fill(s.flags)
 	return s, nil
 }
 
@@ -142,7 +157,7 @@ func fdPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 // mountOverlayOn mounts an overlay on a target. What programs sync is not synced:
 // otherwise the end of a run would wait until its whole file system is.
 func mountOverlayOn(target, lower, dir string, flags uintptr) error {
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s,workdir=%[2]s/%[4]s,userxattr", lower, dir, UpperDir, WorkDir)
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s,workdir=%[2]s/%[4]s,userxattr,index=off", lower, dir, UpperDir, WorkDir)
 	err := unix.Mount("overlay", target, "overlay", flags, options+",volatile")
 	if err == unix.EINVAL {
 		err = unix.Mount("overlay", target, "overlay", flags, options)
@@ -224,7 +239,7 @@ func (m *Sandboxes) proveOverlay(w wall, o *Overlay) error {
 			m.overlays[name] = fmt.Errorf("test an overlay: %w", err)
 			return m.overlays[name]
 		}
-		writeProof(file, &proof{Has: NewSet(Writes)})
+		keep(file, &proof{Has: NewSet(Writes)})
 	}
 	m.overlays[name] = nil
 	return nil

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/gvisortest"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/skiptest"
 )
@@ -19,6 +20,7 @@ import (
 // TestOverlayWalls changes overlays behind every wall of this machine, and looks at
 // the base and at what was recorded.
 func TestOverlayWalls(t *testing.T) {
+	gvisortest.Use(t)
 	for _, w := range append(walls(), wall{mechanism: viewName}) {
 		if w.mechanism == Landlock {
 			continue
@@ -73,15 +75,29 @@ func newOverlay(t testing.TB, base string) *Overlay {
 	return o
 }
 
-// shell runs a command line with a lease and returns its exit code.
-func shell(t testing.TB, l *Lease, dir, line string) int {
+// attributes are those of a process without input and output.
+func attributes(t testing.TB) *syscall.ProcAttr {
 	t.Helper()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer null.Close()
-	pid, err := l.Fork("/bin/sh", []string{"sh", "-c", line}, &syscall.ProcAttr{Env: []string{"PATH=/usr/bin:/bin"}, Dir: dir, Files: []uintptr{null.Fd(), null.Fd(), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	t.Cleanup(func() { null.Close() })
+	return &syscall.ProcAttr{Env: []string{"PATH=/usr/bin:/bin"}, Files: []uintptr{null.Fd(), null.Fd(), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}}
+}
+
+// shell runs a command line with a lease and returns its exit code.
+func shell(t testing.TB, l *Lease, dir, line string) int {
+	t.Helper()
+	return run(t, l.Fork, dir, line)
+}
+
+// run runs a command line that a function forks and returns its exit code.
+func run(t testing.TB, fork forkFunc, dir, line string) int {
+	t.Helper()
+	attr := attributes(t)
+	attr.Dir = dir
+	pid, err := fork("/bin/sh", []string{"sh", "-c", line}, attr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +122,7 @@ func TestOverlayIsWhatIsWritable(t *testing.T) {
 	}
 	outside := resolved(t, t.TempDir())
 	o := newOverlay(t, base)
-	lease, err := m.PrepareOverlay(&spool.Isolation{Profile: string(WorkspaceWrite), Protected: []string{"a/.git"}}, base, 64, "", o)
+	lease, err := m.prepareOverlay(&spool.Isolation{Profile: string(WorkspaceWrite), Protected: []string{"a/.git"}}, base, 64, "", o, nil)
 	if err != nil {
 		skiptest.Missing(t, "%v", err)
 	}
@@ -133,7 +149,7 @@ func TestOverlayIsSeenByItsRunOnly(t *testing.T) {
 	m := New(newLauncher(t, launch.TreeAuto))
 	defer m.Close()
 	base := resolved(t, t.TempDir())
-	lease, err := m.PrepareOverlay(nil, base, 64, "", newOverlay(t, base))
+	lease, err := m.prepareOverlay(nil, base, 64, "", newOverlay(t, base), nil)
 	if err != nil {
 		skiptest.Missing(t, "%v", err)
 	}
@@ -170,7 +186,7 @@ func TestOverlayRefusals(t *testing.T) {
 			}
 			request = &spool.Isolation{Profile: string(WorkspaceWrite), Writable: []string{"sub"}}
 		}
-		if _, err := m.PrepareOverlay(request, base, 64, "", o); err == nil || !strings.Contains(err.Error(), text) {
+		if _, err := m.prepareOverlay(request, base, 64, "", o, nil); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v, want an error with %q", err, text)
 		}
 	}

@@ -16,7 +16,14 @@ import (
 const (
 	Namespaces = "namespaces" // a sandbox of namespaces
 	Landlock   = "landlock"   // Landlock and a filter of system calls
+	GVisor     = "gvisor"     // a sandbox of namespaces in which gVisor is the kernel
 )
+
+// ErrNoGVisor reports that gVisor is not installed.
+var ErrNoGVisor = errors.New("gVisor is not installed")
+
+// InstallGVisor is how to install it.
+const InstallGVisor = "install gVisor's runsc in PATH: https://gvisor.dev/docs/user_guide/install/, or CGO_ENABLED=0 go install gvisor.dev/gvisor/runsc@go"
 
 // Policy is a request with nothing left open: every path is absolute and clean,
 // and the guarantees are those of the profile and the request, without waivers.
@@ -27,6 +34,8 @@ type Policy struct {
 	Writable  []string
 	Protected []string // below writable paths
 	Readable  []string // only meaningful with Reads
+	Bare      bool     // no other paths exist; only meaningful with Reads
+	Only      bool     // of the system, only libraries and this program are readable, too
 	Hidden    []string
 	HostTmp   bool          // /tmp is that of the machine
 	Rules     *egress.Rules // of the proxy; only meaningful with Proxied
@@ -36,7 +45,16 @@ type Policy struct {
 	Limited   Set      // of M and C: what the run has a limit of
 	Overlay   *Overlay // what is writable in place of its base; nil for none
 
+	leader  *leader // the first process of a hollow tree, in which only the places are; nil for any other tree
+	places  []Place // of a hollow tree
+	links   []link  // readable paths that are symbolic links; filled in by resolve
 	secrets []secretFile
+}
+
+// link is a symbolic link to a path without any.
+type link struct {
+	Path string `json:"path"`
+	To   string `json:"to"`
 }
 
 // Overlay is a copy-on-write view of a directory. What a run changes below Base is
@@ -66,7 +84,7 @@ func NewPolicy(i *spool.Isolation, cwd string) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{Profile: profile, HostTmp: i.HostTmp, Mechanism: i.Mechanism, Cwd: filepath.Clean(cwd)}
+	p := &Policy{Profile: profile, HostTmp: i.HostTmp, Bare: i.Bare, Mechanism: i.Mechanism, Cwd: filepath.Clean(cwd)}
 	if !filepath.IsAbs(cwd) {
 		return nil, fmt.Errorf("isolation needs an absolute working directory, not %q", cwd)
 	}
@@ -88,9 +106,9 @@ func NewPolicy(i *spool.Isolation, cwd string) (*Policy, error) {
 	}
 	p.Need = wants.Without(p.Waived)
 	switch i.Mechanism {
-	case "", Namespaces, Landlock:
+	case "", Namespaces, Landlock, GVisor:
 	default:
-		return nil, fmt.Errorf("no isolation mechanism %q: there are %s, %s", i.Mechanism, Namespaces, Landlock)
+		return nil, fmt.Errorf("no isolation mechanism %q: there are %s, %s, %s", i.Mechanism, Namespaces, Landlock, GVisor)
 	}
 	if !wants.Has(Proxied) && (len(i.Hosts) > 0 || len(i.DeniedHosts) > 0 || len(i.Secrets) > 0 || i.AskHosts || i.Proxy != "") {
 		return nil, fmt.Errorf("hosts need the guarantee NP, which profile %s has not: use profile %s", profile, NetAllow)
@@ -115,6 +133,9 @@ func NewPolicy(i *spool.Isolation, cwd string) (*Policy, error) {
 	}
 	if len(i.Readable) > 0 && !wants.Has(Reads) {
 		return nil, fmt.Errorf("readable paths need the guarantee R, which profile %s has not", profile)
+	}
+	if i.Bare && !wants.Has(Reads) {
+		return nil, fmt.Errorf("a bare tree needs the guarantee R, which profile %s has not", profile)
 	}
 	writable := i.Writable
 	if len(writable) == 0 && profile != ReadOnly && wants.Has(Writes) {

@@ -50,6 +50,7 @@ func TestPolicyErrors(t *testing.T) {
 		"hosts need the guarantee NP":          {Profile: "no-network", Hosts: []string{"example.org"}},
 		"exclude each other":                   {Profile: "net-allow", Guarantees: []string{"N0"}},
 		"readable paths need the guarantee R":  {Profile: "no-network", Readable: []string{"/x"}},
+		"a bare tree needs the guarantee R":    {Profile: "no-network", Bare: true},
 		"protected paths need the guarantee P": {Profile: "read-only", Protected: []string{".git"}},
 		"is below no writable path":            {Profile: "no-network", Protected: []string{"/elsewhere/.git"}},
 		"it leads out of":                      {Profile: "no-network", Protected: []string{"../x"}},

@@ -40,10 +40,21 @@ type wall struct {
 // walls are the variants on this machine, the best first.
 func walls() []wall {
 	if os.Geteuid() == 0 {
-		return []wall{{Namespaces, true}, {Namespaces, false}, {Landlock, false}}
+		return []wall{{Namespaces, true}, {Namespaces, false}, {Landlock, false}, {GVisor, true}}
 	}
-	return []wall{{Namespaces, false}, {Landlock, false}}
+	return []wall{{Namespaces, false}, {Landlock, false}, {GVisor, false}}
 }
+
+// apart reports whether runs have namespaces.
+func (w wall) apart() bool { return w.mechanism != Landlock }
+
+// limits reports whether the wall itself limits the processes of a run: what is seen
+// of them outside are also those of gVisor.
+func (w wall) limits() bool { return w.mechanism == GVisor }
+
+// whole reports whether a run that exceeds its limit of memory ends as a whole: the
+// memory of all its processes is that of gVisor.
+func (w wall) whole() bool { return w.mechanism == GVisor }
 
 // name says which variant it is.
 func (w wall) name() string {
@@ -56,7 +67,7 @@ func (w wall) name() string {
 // rigIsolation is what attempts are made against.
 func rigIsolation(w wall, profile Profile) *spool.Isolation {
 	i := &spool.Isolation{Profile: string(profile)}
-	if w.mechanism == Namespaces {
+	if w.apart() {
 		i.Protected = []string{".git", ".missing"}
 	}
 	if profile == Strict { // the program that makes the attempts
@@ -77,14 +88,17 @@ func prove(l *launch.Launcher, w wall) *proof {
 	defer cancel()
 	p := test(ctx, l, w)
 	most := Offline.Guarantees().With(Proxied)
-	if w.mechanism == Landlock {
+	switch w.mechanism {
+	case Landlock:
 		most = NewSet(Writes, NoNetwork)
+	case GVisor:
+		most = most.With(Narrow)
 	}
 	if most = most.With(Reads); l.TryLimits(rigMemory, rigCPUs) == nil {
 		most = most.With(Memory, Processor)
 	}
 	if p.Err == nil && len(most.Without(p.Has)) == 0 { // others may have failed by chance
-		writeProof(file, p)
+		keep(file, p)
 	}
 	return p
 }
@@ -102,7 +116,7 @@ func test(ctx context.Context, l *launch.Launcher, w wall) *proof {
 	held := make(map[Guarantee]bool)
 	limits := l.TryLimits(rigMemory, rigCPUs)
 	for _, profile := range []Profile{Offline, NetAllow, WorkspaceWrite, Strict} { // without a network, with a proxy, with the network of this machine, and with all walls
-		if profile == NetAllow && w.mechanism != Namespaces {
+		if profile == NetAllow && !w.apart() {
 			escaped[Proxied] = "it has no network of its own"
 			continue
 		}
@@ -136,12 +150,14 @@ func test(ctx context.Context, l *launch.Launcher, w wall) *proof {
 	if limits != nil {
 		escaped[Memory], escaped[Processor] = limits.Error(), limits.Error()
 	}
-	escaped[Narrow] = narrow()
+	if w.mechanism != GVisor {
+		escaped[Narrow] = "its kernel is that of the machine"
+	}
 	held[Survives] = true
 	if err := outlives(w); err != nil {
 		escaped[Survives] = err.Error()
 	}
-	if w.mechanism != Namespaces && l.Guarantees().Kill != launch.KillCgroup {
+	if !w.apart() && l.Guarantees().Kill != launch.KillCgroup {
 		escaped[Kills] = "processes are found by a search, and one that forks may be missed"
 	}
 	for _, g := range guarantees() {
@@ -168,31 +184,46 @@ func (r *rig) try(ctx context.Context, l *launch.Launcher, w wall, profile Profi
 	if err != nil {
 		return nil, 0, err
 	}
-	defer e.close()
+	defer func() { e.close() }()
 	pids, nproc := rigProcesses, 0
-	if !l.Guarantees().Pids {
+	switch {
+	case w.limits():
+		pids, nproc = 0, guestProcesses
+	case !l.Guarantees().Pids:
 		pids, nproc = 0, rigProcesses
 	}
-	return r.run(ctx, l, runOptions{pids: pids, limited: profile == Strict && l.TryLimits(rigMemory, rigCPUs) == nil, kill: e.kill, gateway: e.gateway(), fork: func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+	o := runOptions{pids: pids, whole: w.whole(), limited: profile == Strict && l.TryLimits(rigMemory, rigCPUs) == nil, on: e.on(), kill: e.kill, gateway: e.gateway(), fork: func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return e.fork(path, argv, attr, rlimits{processes: nproc})
-	}})
+	}}
+	list, uid, err := r.run(ctx, l, o)
+	if err != nil || !o.limited || !o.whole {
+		return list, uid, err
+	}
+	e.close()
+	if e, err = w.enclose(policy, nil); err != nil {
+		return nil, 0, err
+	}
+	o.kill = e.kill
+	a, err := r.exceed(ctx, l, o)
+	return append(list, a...), uid, err
 }
 
 // outlives checks that nothing stays behind a wall when the process that made it
 // ends.
 func outlives(w wall) error {
-	if w.mechanism != Namespaces {
+	if !w.apart() {
 		return errors.New("no process ends those of a run when Spool ends")
 	}
 	policy, err := NewPolicy(&spool.Isolation{Profile: string(ReadOnly)}, "/")
 	if err != nil {
 		return err
 	}
-	s, err := newSandbox(policy, w.subuid, 0, nil)
+	e, err := w.enclose(policy, nil)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer e.close()
+	s := e.(*sandbox)
 	out, in, err := os.Pipe()
 	if err != nil {
 		return err
@@ -203,8 +234,7 @@ func outlives(w wall) error {
 	if err != nil {
 		return err
 	}
-	_ = unix.Close(s.control) // as the end of this process does
-	s.control = -1
+	s.abandon()
 	if err := out.SetReadDeadline(time.Now().Add(survivorTime)); err != nil {
 		return err
 	}
@@ -218,10 +248,26 @@ func outlives(w wall) error {
 
 // proofFile is where the proof of a mechanism is kept: for this boot, this kernel,
 // this program and this user.
-func proofFile(l *launch.Launcher, w wall) string { return proofFileOf(l, w.name()) }
+func proofFile(l *launch.Launcher, w wall) string {
+	name := w.name()
+	if w.mechanism == GVisor {
+		runsc, err := findGVisor()
+		var st unix.Stat_t
+		if err != nil || unix.Stat(runsc, &st) != nil {
+			return ""
+		}
+		name += fmt.Sprintf(" %d %d %d %d", st.Dev, st.Ino, st.Size, st.Mtim.Nano())
+	}
+	return proofFileOf(l, name)
+}
 
 // proofFileOf is [proofFile] for a test with a name.
 func proofFileOf(l *launch.Launcher, name string) string {
+	return proofFileNamed(fmt.Sprintf("%v %s", l.Guarantees(), name))
+}
+
+// proofFileNamed is where the proof of a test with a name is kept.
+func proofFileNamed(name string) string {
 	cache := cacheDir()
 	if cache == "" {
 		return ""
@@ -239,8 +285,8 @@ func proofFileOf(l *launch.Launcher, name string) string {
 	if err != nil {
 		return ""
 	}
-	key := fmt.Sprintf("%s %s %s %d %d %d %d %d %s %v %s", boot, unix.ByteSliceToString(uts.Release[:]), unix.ByteSliceToString(uts.Version[:]),
-		exe.Dev, exe.Ino, exe.Size, exe.Mtim.Nano(), os.Geteuid(), namespace, l.Guarantees(), name)
+	key := fmt.Sprintf("%s %s %s %d %d %d %d %d %s %s", boot, unix.ByteSliceToString(uts.Release[:]), unix.ByteSliceToString(uts.Version[:]),
+		exe.Dev, exe.Ino, exe.Size, exe.Mtim.Nano(), os.Geteuid(), namespace, name)
 	sum := sha256.Sum256([]byte(key))
 	return filepath.Join(cache, hex.EncodeToString(sum[:])+".json")
 }
@@ -260,27 +306,29 @@ func cacheDir() string {
 
 // readProof returns a proof that is kept, if the file is this user's alone.
 func readProof(file string) *proof {
-	var st unix.Stat_t
-	if file == "" || unix.Lstat(file, &st) != nil || st.Uid != uint32(os.Geteuid()) || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o022 != 0 {
-		return nil
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil
-	}
 	p := new(proof)
-	if json.Unmarshal(b, p) != nil || len(p.Has) == 0 {
+	if !readKept(file, p) || len(p.Has) == 0 {
 		return nil
 	}
 	return p
 }
 
-// writeProof keeps a proof. Without it the next process tests again.
-func writeProof(file string, p *proof) {
+// readKept reads what was kept in a file, if the file is this user's alone.
+func readKept(file string, v any) bool {
+	var st unix.Stat_t
+	if file == "" || unix.Lstat(file, &st) != nil || st.Uid != uint32(os.Geteuid()) || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o022 != 0 {
+		return false
+	}
+	b, err := os.ReadFile(file)
+	return err == nil && json.Unmarshal(b, v) == nil
+}
+
+// keep writes a file for [readKept]. Without it the next process tests again.
+func keep(file string, v any) {
 	if file == "" {
 		return
 	}
-	b, err := json.Marshal(p)
+	b, err := json.Marshal(v)
 	if err != nil || os.MkdirAll(filepath.Dir(file), 0o700) != nil {
 		return
 	}

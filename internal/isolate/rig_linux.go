@@ -16,10 +16,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/internal/egress"
 	"github.com/spool-run/spool/internal/launch"
@@ -33,8 +32,12 @@ type rig struct {
 	closers []func() error
 }
 
-// rigProcesses is the limit of processes in a rig.
-const rigProcesses = 64
+// rigProcesses is the limit of processes in a rig, and guestProcesses that in gVisor,
+// where each costs a process and some memory outside.
+const (
+	rigProcesses   = 64
+	guestProcesses = 8
+)
 
 // rigMemory and rigCPUs are the limits of a rig that has them.
 const (
@@ -60,6 +63,9 @@ func newRig() (_ *rig, err error) {
 	}
 	r.targets = targets{Workspace: filepath.Join(r.dir, "workspace"), Outside: filepath.Join(r.dir, "outside"),
 		Socket: filepath.Join(r.dir, "socket"), Abstract: "spool-" + rand.Text(), Secret: rand.Text(), Processes: rigProcesses}
+	if r.targets.Kernel, err = kernelName(); err != nil {
+		return nil, err
+	}
 	if err := r.reset(); err != nil {
 		return nil, err
 	}
@@ -121,12 +127,12 @@ func makeDir() (string, error) {
 }
 
 // asItWas reports whether the directory outside of the workspace is unchanged.
-func (r *rig) asItWas() bool {
-	entries, err := os.ReadDir(r.targets.Outside)
+func (t *targets) asItWas() bool {
+	entries, err := os.ReadDir(t.Outside)
 	if err != nil || len(entries) != 2 {
 		return false
 	}
-	b, err := os.ReadFile(filepath.Join(r.targets.Outside, "file"))
+	b, err := os.ReadFile(filepath.Join(t.Outside, "file"))
 	return err == nil && string(b) == content
 }
 
@@ -134,18 +140,20 @@ func (r *rig) asItWas() bool {
 const content = "as it was\n"
 
 // reset makes the directories anew: an attempt may have changed them.
-func (r *rig) reset() error {
-	for _, dir := range []string{r.targets.Workspace, r.targets.Outside} {
+func (r *rig) reset() error { return r.targets.reset() }
+
+func (t *targets) reset() error {
+	for _, dir := range []string{t.Workspace, t.Outside} {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
 	}
-	for _, dir := range []string{filepath.Join(r.targets.Workspace, ".git"), r.targets.Outside} {
+	for _, dir := range []string{filepath.Join(t.Workspace, ".git"), t.Outside} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	for _, file := range []string{filepath.Join(r.targets.Workspace, ".git", "config"), filepath.Join(r.targets.Outside, "file"), filepath.Join(r.targets.Outside, "second")} {
+	for _, file := range []string{filepath.Join(t.Workspace, ".git", "config"), filepath.Join(t.Outside, "file"), filepath.Join(t.Outside, "second")} {
 		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
 			return err
 		}
@@ -175,9 +183,11 @@ type forkFunc func(path string, argv []string, attr *syscall.ProcAttr) (int, err
 // runOptions say behind what the attempts of a rig are made.
 type runOptions struct {
 	fork    forkFunc
+	on      func(func())
 	kill    func()
 	pids    int          // limit of processes
 	limited bool         // memory and processor time are, too
+	whole   bool         // a run that exceeds its memory ends as a whole, so that takes another run
 	wrapper string       // command of another program that isolates
 	exe     string       // path of this program, for the wrapper
 	gateway net.Listener // for a proxy, which allows one of the rig's addresses
@@ -197,8 +207,11 @@ func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list [
 		proxy.Serve(o.gateway)
 		t.Proxy = o.gateway.Addr().String()
 	}
+	if o.whole {
+		t.Processes = guestProcesses
+	}
 	if o.limited {
-		t.Memory = 2 * rigMemory
+		t.Memory, t.Whole = 2*rigMemory, o.whole
 	}
 	arg, err := json.Marshal(t)
 	if err != nil {
@@ -215,7 +228,7 @@ func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list [
 	}
 	defer null.Close()
 	c := launch.Command{Path: self, Argv: []string{"spool", Role, "attempt", string(arg)}, Env: []string{}, Dir: r.targets.Workspace,
-		Files: []uintptr{null.Fd(), in.Fd(), in.Fd()}, Pids: o.pids, Fork: o.fork, Kill: o.kill}
+		Files: []uintptr{null.Fd(), in.Fd(), in.Fd()}, Pids: o.pids, Fork: o.fork, On: o.on, Kill: o.kill}
 	if o.limited {
 		c.Memory, c.CPUs = rigMemory, rigCPUs
 	}
@@ -228,7 +241,7 @@ func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list [
 	if err != nil {
 		return nil, 0, err
 	}
-	uid = ownerOf(tree.Pid())
+	uid = OwnerOf(tree.Pid())
 	stop := context.AfterFunc(ctx, func() { _ = tree.Kill() })
 	lines := bufio.NewScanner(out)
 	var said string // by a wrapper that failed
@@ -249,7 +262,7 @@ func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list [
 	stop()
 	var throttled bool
 	var burnErr error
-	if o.limited {
+	if o.limited && !o.whole {
 		throttled, burnErr = throttles(ctx, l, c, null)
 	}
 	killErr := errors.Join(burnErr, o.end(tree))
@@ -266,14 +279,14 @@ func (r *rig) run(ctx context.Context, l *launch.Launcher, o runOptions) (list [
 		}
 		return nil, 0, fmt.Errorf("the process that tries to escape ended after %d attempts", n)
 	}
-	if r.asItWas() {
+	if r.targets.asItWas() {
 		for i, a := range list {
 			if a.Guarantee == Writes && a.Escaped && a.Name != "sysctl" { // in a private directory
 				list[i].Escaped, list[i].Errno = false, "no effect"
 			}
 		}
 	}
-	if o.limited {
+	if o.limited && !o.whole {
 		burn := Attempt{Name: "exceed-cpus", Guarantee: Processor, Escaped: !throttled}
 		if throttled {
 			burn.Errno = "throttled"
@@ -302,14 +315,62 @@ func throttles(ctx context.Context, l *launch.Launcher, c launch.Command, null *
 		tree.Release()
 		err = errors.Join(err, killErr, reapErr)
 	}()
+	return waits(ctx, tree)
+}
+
+// waits reports whether a tree that uses all processor time it gets has to wait for
+// more.
+func waits(ctx context.Context, tree *launch.Tree) (bool, error) {
 	tick := time.NewTicker(5 * time.Millisecond) // there is no event
 	defer tick.Stop()
-	for end := time.Now().Add(burnTime); tree.Throttled() == 0; <-tick.C {
+	before := tree.Throttled()
+	for end := time.Now().Add(burnTime); tree.Throttled() == before; <-tick.C {
 		if ctx.Err() != nil || time.Now().After(end) {
 			return false, ctx.Err()
 		}
 	}
 	return true, nil
+}
+
+// exceed has a run that ends as a whole use more processor time and then more memory
+// than its limits. It starts with more processor time than the limit that is tested,
+// of which gVisor needs a lot to start.
+func (r *rig) exceed(ctx context.Context, l *launch.Launcher, o runOptions) ([]Attempt, error) {
+	cpus, memory := Attempt{Name: "exceed-cpus", Guarantee: Processor, Escaped: true}, Attempt{Name: "exceed-memory", Guarantee: Memory, Escaped: true}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	in, next, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer next.Close()
+	tree, err := l.Start(launch.Command{Path: self, Argv: []string{"spool", Role, "attempt", "exceed"}, Env: []string{}, Dir: r.targets.Workspace,
+		Files: []uintptr{in.Fd(), null.Fd(), null.Fd()}, Pids: o.pids, Memory: rigMemory, CPUs: rigCPUs, Fork: o.fork, On: o.on, Kill: o.kill})
+	_ = in.Close()
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = tree.Kill() })
+	defer stop()
+	if err = tree.LimitCPUs(burnCPUs); err == nil {
+		var throttled bool
+		if throttled, err = waits(ctx, tree); throttled {
+			cpus.Escaped, cpus.Errno = false, "throttled"
+		}
+	}
+	err = errors.Join(err, tree.LimitCPUs(rigCPUs))
+	_ = next.Close()
+	status, reapErr := tree.Reap()
+	kills := tree.MemoryKills()
+	err = errors.Join(err, reapErr, tree.Kill(), ctx.Err())
+	tree.Release()
+	if kills > 0 && (!status.Exited() || status.ExitStatus() != 0) {
+		memory.Escaped, memory.Errno = false, "killed"
+	}
+	return []Attempt{cpus, memory}, err
 }
 
 // end kills the tree, or its first process if another program is to end the rest.
@@ -326,12 +387,21 @@ func allGone(out *os.File) bool {
 	return err == nil
 }
 
-// ownerOf returns the user of a process outside of its namespaces, zero if that
-// is unknown.
-func ownerOf(pid int) int {
-	var st unix.Stat_t
-	if err := unix.Stat("/proc/"+strconv.Itoa(pid), &st); err != nil {
+// OwnerOf returns the user of a process outside of its namespaces, zero if that is
+// unknown. The owner of its directory in /proc may be another: that is root for a process
+// which cannot be traced.
+func OwnerOf(pid int) int {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
 		return 0
 	}
-	return int(st.Uid)
+	for line := range strings.Lines(string(b)) {
+		if ids, ok := strings.CutPrefix(line, "Uid:"); ok && len(strings.Fields(ids)) > 0 {
+			uid, err := strconv.Atoi(strings.Fields(ids)[0])
+			if err == nil {
+				return uid
+			}
+		}
+	}
+	return 0
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -25,19 +26,19 @@ const (
 )
 
 // landlockABI returns the version of Landlock, zero without.
-func landlockABI() int {
+var landlockABI = sync.OnceValue(func() int {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, 1)
 	if errno != 0 {
 		return 0
 	}
 	return int(abi)
-}
+})
 
 // newRuleset returns a ruleset that lets a process change only what is below the
 // writable paths and read only what is below the readable ones, if there are any,
 // and neither signal nor connect to processes outside, as far as the version goes.
-// The caller proves what it does.
-func newRuleset(abi int, writable, readable []string) (_ *os.File, err error) {
+// In a bare tree every directory can be listed. The caller proves what it does.
+func newRuleset(abi int, writable, readable []string, bare bool) (_ *os.File, err error) {
 	if abi < 1 {
 		return nil, errors.New("the kernel has no Landlock")
 	}
@@ -66,6 +67,11 @@ func newRuleset(abi int, writable, readable []string) (_ *os.File, err error) {
 	f := os.NewFile(fd, "ruleset")
 	for _, path := range writable {
 		if err := addRule(f, path, write); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+	if bare {
+		if err := addRule(f, "/", unix.LANDLOCK_ACCESS_FS_READ_DIR); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 	}

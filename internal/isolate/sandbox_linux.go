@@ -5,6 +5,7 @@ package isolate
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/seccomp"
 )
 
 // self is this program, also after its file was replaced by a newer one.
@@ -30,12 +33,22 @@ type sandbox struct {
 	pidfd   int // guarded by mu once the sandbox is made: a kill may come while it is closed
 	control int // socket; closing it ends the sandbox
 	ruleset *os.File
-	filter  *unix.SockFprog
+	filter  seccomp.Program
+	key     *seccomp.Key // of the filter
 	flags   uintptr      // the namespaces
 	own     bool         // runs are the user 0 of the namespaces
 	plain   bool         // runs keep the rights of this process
+	nosuid  bool         // none of its mounts lets a file give rights
 	gate    net.Listener // in its network, for a proxy; nil without one
 	held    []*placeholder
+	guest   *guest  // the run is in gVisor; nil if its kernel is that of the machine
+	leader  *leader // the program of the first process; nil for one that only waits
+
+	starts sync.RWMutex // held for reading during a start
+	closed bool         // guarded by starts
+
+	threadMu sync.Mutex
+	thread   *thread // starts programs; nil before the first one, guarded by threadMu
 }
 
 // setupTime bounds how long a sandbox may take to be made.
@@ -46,8 +59,14 @@ var initEnv = []string{"GOMAXPROCS=1", "GOGC=off"}
 
 // newSandbox makes a sandbox for runs with the policy, with a first process of the
 // spares, which may be nil, if there is one.
-func newSandbox(p *Policy, subuid bool, landlock int, from *spares) (_ *sandbox, err error) {
-	s := &sandbox{pidfd: -1, control: -1, own: subuid}
+func newSandbox(p *Policy, subuid bool, landlock int, from *spares) (*sandbox, error) {
+	return newSandboxFor(nil, p, subuid, landlock, from)
+}
+
+// newSandboxFor is [newSandbox] for a guest, which it then owns, or for runs without
+// one.
+func newSandboxFor(g *guest, p *Policy, subuid bool, landlock int, from *spares) (_ *sandbox, err error) {
+	s := &sandbox{pidfd: -1, control: -1, own: subuid, nosuid: true, guest: g, leader: p.leader}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -60,16 +79,16 @@ func newSandbox(p *Policy, subuid bool, landlock int, from *spares) (_ *sandbox,
 		s.flags |= unix.CLONE_NEWNET
 		n = ownNetwork
 	}
-	s.filter = program(newFilter(n))
-	if from == nil || !from.take(s) {
-		if err := s.begin(); err != nil {
-			return nil, err
-		}
+	s.key = seccomp.NewKey()
+	s.filter = newFilter(n, s.key)
+	if err := from.begin(s); err != nil {
+		return nil, err
 	}
 	if err := s.writeMaps(subuid); err != nil {
 		return nil, err
 	}
-	l := &layout{Own: subuid, Network: own, Gate: p.proxied(), Tmp: !p.HostTmp, Landlock: landlock, Readable: p.reads()}
+	l := &layout{Own: subuid, Network: own, Gate: p.proxied(), Tmp: !p.HostTmp && p.leader == nil, Landlock: landlock, Readable: p.reads(),
+		Bare: p.Bare, Links: p.links, Open: p.writesAll(), Guest: g != nil, Hollow: p.leader != nil}
 	if err := s.plan(p, l); err != nil {
 		return nil, err
 	}
@@ -88,9 +107,7 @@ func newSandbox(p *Policy, subuid bool, landlock int, from *spares) (_ *sandbox,
 	if err := s.await(); err != nil {
 		return nil, err
 	}
-	if from != nil {
-		from.fill(s.flags)
-	}
+	from.fill(s.flags)
 	return s, nil
 }
 
@@ -111,10 +128,15 @@ func (s *sandbox) begin() error {
 		return err
 	}
 	defer unix.Close(null)
+	first := s.leader
+	if first == nil {
+		n := uintptr(null)
+		first = &leader{path: self, argv: []string{"spool", Role, "init"}, env: initEnv, stdio: [3]uintptr{n, n, n}}
+	}
 	c := &child{join: none, ruleset: none, ambient: s.flags&unix.CLONE_NEWUSER != 0, setsid: true,
-		files: []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(pair[1])}}
+		files: append(append(first.stdio[:], uintptr(pair[1])), first.files...)}
 	c.clone.flags = uint64(s.flags)
-	if err := c.program(self, []string{"spool", Role, "init"}, initEnv, "/"); err != nil {
+	if err := c.program(first.path, first.argv, first.env, "/"); err != nil {
 		return err
 	}
 	if s.pid, err = c.start(); err != nil {
@@ -172,6 +194,9 @@ func (s *sandbox) writeMaps(subuid bool) error {
 	dir := "/proc/" + strconv.Itoa(s.pid) + "/"
 	uid, gid := os.Geteuid(), os.Getegid()
 	uids, gids := fmt.Sprintf("%d %d 1", uid, uid), fmt.Sprintf("%d %d 1", gid, gid)
+	if s.guest != nil { // runsc must be root of the namespaces
+		uids, gids = fmt.Sprintf("0 %d 1", uid), fmt.Sprintf("0 %d 1", gid)
+	}
 	if subuid {
 		uids = fmt.Sprintf("0 %d %d", firstSubuid, subuids)
 		gids = uids
@@ -187,11 +212,15 @@ func (s *sandbox) writeMaps(subuid bool) error {
 // plan fills in the mounts of a sandbox.
 func (s *sandbox) plan(p *Policy, l *layout) error {
 	kinds := make(map[string]string)
-	if Below("/tmp", p.Cwd) || Below("/var/tmp", p.Cwd) {
+	private := func(path string) bool { return !p.HostTmp && (Below("/tmp", path) || Below("/var/tmp", path)) }
+	if !p.Bare && private(p.Cwd) {
 		kinds[p.Cwd] = mountReadable
 	}
 	for _, path := range p.Readable {
-		if _, err := os.Lstat(path); err == nil && (Below("/tmp", path) || Below("/var/tmp", path)) {
+		if Below("/proc", path) || Below("/dev", path) { // they are its own
+			continue
+		}
+		if _, err := os.Lstat(path); err == nil && (p.Bare || private(path)) {
 			kinds[path] = mountReadable
 		}
 	}
@@ -227,6 +256,8 @@ func (s *sandbox) plan(p *Policy, l *layout) error {
 	for _, path := range p.Hidden {
 		kinds[path] = mountHidden
 	}
+	maps.DeleteFunc(kinds, func(path, kind string) bool { return kind != mountHidden && p.hides(path) })
+	delete(kinds, "/") // it is the tree itself
 	for path, kind := range kinds {
 		m := mount{Path: path, Kind: kind}
 		if kind == mountOverlay {
@@ -234,8 +265,21 @@ func (s *sandbox) plan(p *Policy, l *layout) error {
 		}
 		l.Mounts = append(l.Mounts, m)
 	}
+	for _, place := range p.places {
+		l.Mounts = append(l.Mounts, mount{Path: place.From, To: place.To, Kind: mountReadable})
+	}
 	slices.SortFunc(l.Mounts, func(a, b mount) int { return strings.Compare(a.Path, b.Path) })
 	return nil
+}
+
+// hides reports whether a path is below a hidden one: only a writable path is an
+// exception.
+func (p *Policy) hides(path string) bool {
+	return slices.ContainsFunc(p.Hidden, func(hidden string) bool {
+		return Below(hidden, path) && !slices.ContainsFunc(p.Writable, func(root string) bool {
+			return root != hidden && Below(hidden, root) && Below(root, path)
+		})
+	})
 }
 
 // placeholder is a directory that protects a path which does not exist. Every
@@ -345,7 +389,15 @@ var softNofile = sync.OnceValue(func() *unix.Rlimit {
 // fork starts a program in the sandbox, as [syscall.ForkExec] does outside. It is a
 // child of this process.
 func (s *sandbox) fork(path string, argv []string, attr *syscall.ProcAttr, l rlimits) (int, error) {
-	c := &child{join: uintptr(s.pidfd), joinFlags: s.flags, setUser: s.own, dropCaps: !s.plain, ruleset: none, filter: s.filter}
+	s.starts.RLock()
+	defer s.starts.RUnlock()
+	if s.closed {
+		return 0, errors.New("the sandbox has ended")
+	}
+	c := &child{join: uintptr(s.pidfd), joinFlags: s.flags, owner: true, setUser: s.own, dropCaps: !s.plain, nosuid: s.nosuid, ruleset: none}
+	if s.filter != nil {
+		s.inherit(c)
+	}
 	if s.ruleset != nil {
 		c.ruleset = s.ruleset.Fd()
 	}
@@ -356,7 +408,61 @@ func (s *sandbox) fork(path string, argv []string, attr *syscall.ProcAttr, l rli
 			}
 		}
 	}
+	if s.guest != nil {
+		return s.forkGuest(path, argv, attr, l)
+	}
 	return c.forkExec(path, argv, attr, l)
+}
+
+// on returns what calls a function on the thread that starts programs; nil if any may.
+func (s *sandbox) on() func(func()) {
+	if s.filter == nil || s.guest != nil {
+		return nil
+	}
+	return s.onThread
+}
+
+// onThread calls a function on the thread of the sandbox. Without one a program that
+// the function starts has to install the filter itself.
+func (s *sandbox) onThread(f func()) {
+	if t := s.starter(); t != nil {
+		t.do(f)
+	} else {
+		go f()
+	}
+}
+
+// starter returns the thread that starts programs. It is nil if there can be none.
+func (s *sandbox) starter() *thread {
+	s.starts.RLock()
+	defer s.starts.RUnlock()
+	if s.closed {
+		return nil
+	}
+	s.threadMu.Lock()
+	defer s.threadMu.Unlock()
+	if s.thread == nil || s.thread.over() {
+		s.thread, _ = newThread(s.filter, s.key, s.pidfd)
+	}
+	return s.thread
+}
+
+// inherit has a child get the filter from this thread if it is that of the sandbox, else
+// by itself.
+func (s *sandbox) inherit(c *child) {
+	s.threadMu.Lock()
+	t := s.thread
+	s.threadMu.Unlock()
+	if t == nil || !t.here() {
+		c.filter = program(s.filter)
+		return
+	}
+	c.key, c.inherits = t.key, true
+	if t.inside {
+		c.joinFlags &^= unix.CLONE_NEWPID
+	} else {
+		c.between = true
+	}
 }
 
 // terminals is the major number of the terminals in /dev/pts.
@@ -418,6 +524,13 @@ func (s *sandbox) kill() {
 	}
 }
 
+// abandon does to the sandbox what the end of this process would do, for tests of what
+// is left then.
+func (s *sandbox) abandon() {
+	_ = unix.Close(s.control)
+	s.control = -1
+}
+
 // alive reports whether programs can be started in the sandbox.
 func (s *sandbox) alive() bool {
 	s.mu.Lock()
@@ -439,6 +552,12 @@ func (s *sandbox) gateway() net.Listener { return s.gate }
 // close ends the sandbox and every process in it.
 func (s *sandbox) close() {
 	s.kill()
+	s.starts.Lock() // after those that are under way
+	s.closed = true
+	s.starts.Unlock()
+	if s.thread != nil {
+		s.thread.close()
+	}
 	if s.pid > 0 {
 		if s.pidfd < 0 {
 			_ = unix.Kill(s.pid, unix.SIGKILL)
@@ -459,8 +578,11 @@ func (s *sandbox) close() {
 	if s.gate != nil {
 		_ = s.gate.Close()
 	}
+	if s.guest != nil {
+		s.guest.close()
+	}
 	for _, h := range s.held {
 		h.release()
 	}
-	s.pid, s.control, s.ruleset, s.held = 0, -1, nil, nil
+	s.pid, s.control, s.ruleset, s.held, s.thread = 0, -1, nil, nil, nil
 }

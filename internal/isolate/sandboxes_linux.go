@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -100,22 +101,27 @@ func (m *Sandboxes) prepareLimited(request *spool.Isolation, cwd string, pids in
 	}
 	r := &Refusal{Profile: p.Profile, Missing: p.Need}
 	var fix string
-	for _, w := range walls() {
-		if p.Mechanism != "" && p.Mechanism != w.mechanism {
-			continue
+	for _, w := range p.walls() {
+		if w.mechanism == GVisor {
+			if _, err := findGVisor(); err != nil { // it may be installed later
+				r.add(w.mechanism, p.Need, err.Error())
+				r.Fixes = append(r.Fixes, InstallGVisor)
+				continue
+			}
 		}
 		proof := m.proof(w)
 		if proof.Err == nil && o != nil {
 			proof.Err = m.proveOverlay(w, o)
 		}
 		if proof.Err == nil {
-			if missing, why := w.missing(p, proof); len(missing) > 0 {
+			has := w.has(p, proof)
+			if missing, why := w.missing(p, proof, has); len(missing) > 0 {
 				r.add(w.mechanism, missing, why)
 				continue
 			}
 			l, err := m.lease(w, p, pids, tenant)
 			if err == nil {
-				l.report = p.Report(request, w.mechanism, w.has(p, proof))
+				l.report = p.Report(request, w.mechanism, has)
 				return l, nil
 			}
 			proof.Err = err
@@ -130,31 +136,57 @@ func (m *Sandboxes) prepareLimited(request *spool.Isolation, cwd string, pids in
 	return nil, r
 }
 
+// walls returns the variants to try for a policy, in their order. gVisor costs more than
+// the others, which give all but few system calls: it is tried for those, and before the
+// others are tested in vain.
+func (p *Policy) walls() []wall {
+	var list []wall
+	for _, w := range walls() {
+		switch {
+		case p.Mechanism != "" && p.Mechanism != w.mechanism:
+		case w.mechanism != GVisor:
+			list = append(list, w)
+		case p.Mechanism == GVisor || p.Need.Has(Narrow):
+			list = append([]wall{w}, list...)
+		}
+	}
+	return list
+}
+
 // resolve follows the symbolic links in the paths: what a link leads to later is
 // another path.
 func (p *Policy) resolve() (err error) {
-	if p.Cwd, err = filepath.EvalSymlinks(p.Cwd); err != nil {
+	cwd := p.Cwd
+	if p.Cwd, err = evalSymlinks(cwd); err != nil {
 		return fmt.Errorf("working directory: %w", err)
 	}
 	for i, path := range p.Writable {
-		if p.Writable[i], err = filepath.EvalSymlinks(path); err != nil {
+		if path == cwd {
+			p.Writable[i] = p.Cwd
+		} else if p.Writable[i], err = evalSymlinks(path); err != nil {
 			return fmt.Errorf("writable path: %w", err)
 		}
 		if fi, err := os.Stat(path); err == nil && !fi.IsDir() && !fi.Mode().IsRegular() {
 			return fmt.Errorf("writable path %s: neither a directory nor a file", path)
 		}
-		for _, dir := range []string{"/", "/proc", "/sys", "/dev"} {
+		for _, dir := range []string{"/proc", "/sys", "/dev"} {
 			if p.Writable[i] == dir {
 				return fmt.Errorf("%s cannot be writable in an isolated run", dir)
 			}
 		}
 	}
-	for _, list := range [][]string{p.Protected, p.Hidden, p.Readable} {
+	if p.Bare && p.writesAll() {
+		return errors.New("/ cannot be writable in a bare tree")
+	}
+	for n, list := range [][]string{p.Readable, p.Protected, p.Hidden} {
 		for i, path := range list {
-			resolved, err := filepath.EvalSymlinks(path)
+			resolved, err := evalSymlinks(path)
 			switch {
 			case err == nil:
 				list[i] = resolved
+				if n == 0 && resolved != path {
+					p.links = append(p.links, link{path, resolved})
+				}
 			case errors.Is(err, fs.ErrNotExist): // its directory may be behind a link
 				if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
 					list[i] = filepath.Join(dir, filepath.Base(path))
@@ -162,24 +194,45 @@ func (p *Policy) resolve() (err error) {
 			default:
 				return err
 			}
+			if list[i] == "/" && (n > 0 || p.Bare) {
+				return fmt.Errorf("/ cannot be %s", []string{"readable in a bare tree", "protected", "hidden"}[n])
+			}
 		}
 	}
 	return nil
 }
 
+// evalSymlinks is [filepath.EvalSymlinks] of a clean path. The kernel says in one call
+// that there is no link on the way.
+func evalSymlinks(path string) (string, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return filepath.EvalSymlinks(path)
+	}
+	_ = unix.Close(fd)
+	return path, nil
+}
+
+// writesAll reports whether the whole tree is writable.
+func (p *Policy) writesAll() bool { return slices.Contains(p.Writable, "/") }
+
 // has returns what a run with the policy has behind the wall.
 func (w wall) has(p *Policy, proof *proof) Set {
-	has := proof.Has
-	if !p.Need.Has(NoNetwork) { // it was not asked for, so it is not there
-		has = has.Without(NewSet(NoNetwork))
+	absent := make(Set, 0, 5)
+	for _, g := range [...]Guarantee{NoNetwork, Reads} {
+		if !p.Need.Has(g) { // it was not asked for, so it is not there
+			absent = append(absent, g)
+		}
 	}
 	if !p.proxied() {
-		has = has.Without(NewSet(Proxied))
+		absent = append(absent, Proxied)
 	}
-	if !p.Need.Has(Reads) {
-		has = has.Without(NewSet(Reads))
+	for _, g := range [...]Guarantee{Memory, Processor} {
+		if !p.Limited.Has(g) {
+			absent = append(absent, g)
+		}
 	}
-	has = has.Without(NewSet(Memory, Processor).Without(p.Limited))
+	has := proof.Has.Without(absent)
 	if w.mechanism == Landlock && len(p.Protected) == 0 && p.Profile.Guarantees().Has(Protects) {
 		has = has.With(Protects) // there is nothing to protect
 	}
@@ -187,12 +240,20 @@ func (w wall) has(p *Policy, proof *proof) Set {
 }
 
 // missing returns what a policy needs and the wall does not give, and why.
-func (w wall) missing(p *Policy, proof *proof) (Set, string) {
-	missing := p.Need.Without(w.has(p, proof))
+func (w wall) missing(p *Policy, proof *proof, has Set) (Set, string) {
+	missing := p.Need.Without(has)
 	var why []string
 	if w.mechanism == Landlock && len(p.Hidden) > 0 {
 		missing = missing.With(Reads)
 		why = append(why, "it cannot hide a path below one that can be read")
+	}
+	if w.mechanism == Landlock && p.Bare {
+		missing = missing.With(Reads)
+		why = append(why, "it cannot hide that a path exists")
+	}
+	if p.writesAll() && os.Geteuid() == 0 && !w.subuid {
+		missing = missing.With(Writes)
+		why = append(why, "root could change settings of the kernel where all is writable")
 	}
 	for i, g := range missing {
 		text := w.why(g, p, proof)
@@ -285,7 +346,7 @@ func (m *Sandboxes) forget(w wall) {
 func (m *Sandboxes) lease(w wall, p *Policy, pids int, tenant string) (*Lease, error) {
 	l := &Lease{owner: m, wall: w, policy: p}
 	g := m.launcher.Guarantees()
-	if !g.Pids {
+	if !g.Pids || w.limits() {
 		l.limits.processes = pids
 	}
 	// Runs that share a sandbox are kept apart by Landlock, and each is killed
@@ -336,18 +397,29 @@ func (m *Sandboxes) lease(w wall, p *Policy, pids int, tenant string) (*Lease, e
 // key is equal for runs that may share a sandbox. A path that was replaced has
 // another key.
 func (w wall) key(p *Policy, tenant string) (string, error) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%q %s %t %t %t %q", tenant, w.name(), p.Need.Has(NoNetwork), p.Need.Has(Reads), p.HostTmp, p.Cwd)
-	for i, list := range [][]string{p.Writable, p.Protected, p.Hidden, p.Readable} {
+	b := make([]byte, 0, 256)
+	b = strconv.AppendQuote(b, tenant)
+	b = append(b, w.name()...)
+	for _, set := range [...]bool{p.Need.Has(NoNetwork), p.Need.Has(Reads), p.HostTmp, p.Bare} {
+		b = strconv.AppendBool(append(b, ' '), set)
+	}
+	b = strconv.AppendQuote(b, p.Cwd)
+	for _, k := range p.links {
+		b = strconv.AppendQuote(strconv.AppendQuote(b, k.Path), k.To)
+	}
+	for i, list := range [...][]string{p.Writable, p.Protected, p.Hidden, p.Readable} {
 		for _, path := range list {
 			var st unix.Stat_t
 			if err := unix.Lstat(path, &st); err != nil && !errors.Is(err, unix.ENOENT) {
 				return "", fmt.Errorf("stat %s: %w", path, err)
 			}
-			fmt.Fprintf(&b, " %d %q %d %d", i, path, st.Dev, st.Ino)
+			b = strconv.AppendInt(b, int64(i), 10)
+			b = strconv.AppendQuote(b, path)
+			b = strconv.AppendUint(b, st.Dev, 10)
+			b = strconv.AppendUint(append(b, ' '), st.Ino, 10)
 		}
 	}
-	return b.String(), nil
+	return string(b), nil
 }
 
 // drop ends a sandbox. The caller holds m.mu.
@@ -380,6 +452,11 @@ func (l *Lease) Kill() {
 	}
 }
 
+// Signal signals the processes of a run that this kernel does not know.
+func (l *Lease) Signal(sig syscall.Signal, to launch.Target) error {
+	return l.in.(*sandbox).guest.signal(sig, to)
+}
+
 // Isolation returns what the run has, for [spool.Info].
 func (l *Lease) Isolation() *spool.Isolation { return l.report }
 
@@ -393,11 +470,11 @@ func (l *Lease) Sees(path string) bool {
 		return slices.ContainsFunc(roots, func(root string) bool { return Below(root, path) })
 	}
 	switch {
-	case below(p.Hidden...):
+	case p.hides(path):
 		return false
-	case below(p.Writable...) || below(p.Readable...) || below(p.Cwd):
+	case below(p.Writable...) || below(p.Readable...) || !p.Bare && below(p.Cwd):
 		return true
-	case l.wall.mechanism == Namespaces && !p.HostTmp && below("/tmp", "/var/tmp"):
+	case l.wall.apart() && !p.HostTmp && below("/tmp", "/var/tmp"):
 		return false
 	}
 	return !p.Need.Has(Reads)

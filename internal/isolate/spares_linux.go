@@ -4,6 +4,7 @@ package isolate
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"sync"
 	"time"
@@ -17,9 +18,16 @@ import (
 type spares struct {
 	mu     sync.Mutex
 	pools  map[uintptr]*spare.Pool[*first] // by the namespaces
+	ended  chan struct{}                   // closed when the pools end
 	timer  *time.Timer                     // ends them; nil while there are none
 	closed bool
 }
+
+// fillAfter is how long a start has the processors for itself before the next first
+// process is started: its program would wait for that one.
+const fillAfter = 10 * time.Millisecond
+
+var errEnded = errors.New("the spares have ended")
 
 // first is the first process of a sandbox that is still to be made.
 type first struct {
@@ -27,7 +35,13 @@ type first struct {
 	mounts []byte // the mounts of the machine before it began, which it has a copy of
 }
 
-func newFirst(flags uintptr) (*first, error) {
+// newFirst starts a first process after a while, unless the spares end.
+func newFirst(flags uintptr, ended <-chan struct{}) (*first, error) {
+	select {
+	case <-time.After(fillAfter):
+	case <-ended:
+		return nil, errEnded
+	}
 	f := &first{sandbox: &sandbox{pidfd: -1, control: -1, flags: flags}}
 	var err error
 	if f.mounts, err = mounts(); err == nil {
@@ -64,13 +78,23 @@ func (s *spares) pool(flags uintptr) *spare.Pool[*first] {
 	}
 	p := s.pools[flags]
 	if p == nil {
-		p = &spare.Pool[*first]{High: 1, Make: func() (*first, error) { return newFirst(flags) }, Discard: func(f *first) { f.close() }}
 		if s.pools == nil {
-			s.pools = make(map[uintptr]*spare.Pool[*first])
+			s.pools, s.ended = make(map[uintptr]*spare.Pool[*first]), make(chan struct{})
 		}
+		ended := s.ended
+		p = &spare.Pool[*first]{High: 1, Make: func() (*first, error) { return newFirst(flags, ended) }, Discard: func(f *first) { f.close() }}
 		s.pools[flags] = p
 	}
 	return p
+}
+
+// begin gives a sandbox its first process: one that is ready, or a new one, as without
+// spares.
+func (s *spares) begin(to *sandbox) error {
+	if s != nil && s.take(to) {
+		return nil
+	}
+	return to.begin()
 }
 
 // take has a sandbox use a first process that is ready, and reports whether there is
@@ -92,8 +116,11 @@ func (s *spares) take(to *sandbox) bool {
 	return true
 }
 
-// fill has one ready for the next sandbox of the kind.
+// fill has one ready soon for the next sandbox of the kind, unless there are no spares.
 func (s *spares) fill(flags uintptr) {
+	if s == nil {
+		return
+	}
 	if p := s.pool(flags); p != nil {
 		p.Fill()
 	}
@@ -103,7 +130,10 @@ func (s *spares) fill(flags uintptr) {
 func (s *spares) drop() {
 	s.mu.Lock()
 	pools := s.pools
-	s.pools, s.timer = nil, nil
+	if pools != nil {
+		close(s.ended)
+	}
+	s.pools, s.ended, s.timer = nil, nil, nil
 	s.mu.Unlock()
 	for _, p := range pools {
 		p.Close()

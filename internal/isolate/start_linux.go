@@ -50,7 +50,12 @@ func limitedBy(c *launch.Command) Set {
 }
 
 // StartOverlay is [Sandboxes.Start] for a run that sees an overlay, isolated or not.
+// Without an overlay it is Start. No other process may see the overlay: what an
+// earlier lease of it started has ended.
 func (m *Sandboxes) StartOverlay(spec *spool.Spec, pids int, c *launch.Command, o *Overlay) (*Lease, error) {
+	if o == nil {
+		return m.Start(spec, pids, c)
+	}
 	if spec.Isolation != nil && !Isolates(spec.Isolation) {
 		if _, err := NewPolicy(spec.Isolation, c.Dir); err != nil {
 			return nil, &spool.StartError{Reason: engine.StartInvalid, Err: err}
@@ -89,7 +94,10 @@ func (m *Sandboxes) started(spec *spool.Spec, c *launch.Command, lease *Lease, e
 			c.Env = lease.network.withProxy(c.Env, lease.policy.Rules)
 		}
 	}
-	c.Fork, c.Kill = lease.Fork, lease.Kill
+	c.Fork, c.On, c.Kill = lease.Fork, lease.in.on(), lease.Kill
+	if lease.wall.mechanism == GVisor {
+		c.Pids, c.Signal = 0, lease.Signal
+	}
 	if Isolates(spec.Isolation) && !spec.Isolation.HostTmp {
 		c.Env = withTempDir(c.Env, lease.TempDir(), spec.Isolation.Writable)
 	}

@@ -5,7 +5,6 @@ package isolate
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -27,22 +26,24 @@ var systemReadable = []string{
 	"/etc/terminfo", "/etc/timezone",
 }
 
+// libraries is what programs are loaded with.
+var libraries = []string{"/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32", "/usr/local/lib", "/nix/store", "/etc/ld.so.cache"}
+
 // reads returns all that a run with the policy can read beside what is writable, and
 // more; nil means everything.
 func (p *Policy) reads(more ...string) []string {
 	if !p.Need.Has(Reads) {
 		return nil
 	}
-	list := append(append([]string{}, systemReadable...), more...)
-	return append(append(list, p.Readable...), p.Protected...)
-}
-
-// narrow says why no run has few system calls.
-func narrow() string {
-	if _, err := exec.LookPath("runsc"); err != nil {
-		return "gVisor is not installed (no runsc in PATH)"
+	list := []string{} // not nil
+	switch {
+	case p.Only:
+		list = append(append(list, self), libraries...)
+	case !p.Bare:
+		list = append(list, systemReadable...)
 	}
-	return "this version of Spool does not start runs in gVisor (runsc)"
+	list = append(list, more...)
+	return append(append(list, p.Readable...), p.Protected...)
 }
 
 func read(path string) error {
@@ -89,6 +90,12 @@ func hog(n int64) int {
 		b[i] = 1
 	}
 	return 0
+}
+
+// burn uses all processor time that this thread gets, for a minute.
+func burn() {
+	for began := time.Now(); time.Since(began) < time.Minute; {
+	}
 }
 
 // The limit of processor time of the process that uses more, and how long it may take

@@ -99,15 +99,33 @@ func (m *Sandboxes) attempt(ctx context.Context, r *rig, profile Profile) (Resul
 			return result, err
 		}
 	}
-	defer lease.Release()
+	defer func() { lease.Release() }()
 	result.Mechanism = lease.Isolation().Mechanism
-	o := runOptions{fork: lease.Fork, kill: lease.Kill, limited: len(limited) > 0, gateway: lease.in.gateway()}
-	if m.launcher.Guarantees().Pids {
+	o := runOptions{fork: lease.Fork, on: lease.in.on(), kill: lease.Kill, limited: len(limited) > 0, whole: lease.wall.whole(), gateway: lease.in.gateway()}
+	if o.whole {
+		lease.limits.processes = guestProcesses
+	}
+	if m.launcher.Guarantees().Pids && !lease.wall.limits() {
 		o.pids = rigProcesses
 	}
 	list, _, err := r.run(ctx, m.launcher, o)
+	if err == nil && o.limited && o.whole {
+		next, err := m.prepareLimited(request, r.targets.Workspace, rigProcesses, "", nil, limited)
+		if err != nil {
+			return result, err
+		}
+		lease.Release()
+		lease = next
+		o.fork, o.on, o.kill = lease.Fork, lease.in.on(), lease.Kill
+		a, err := r.exceed(ctx, m.launcher, o)
+		if err != nil {
+			return result, err
+		}
+		list = append(list, a...)
+	}
+	waived, _ := ParseSet(request.Waive) // names of guarantees
 	for _, a := range list {
-		if profile.Guarantees().Has(a.Guarantee) {
+		if profile.Guarantees().Without(waived).Has(a.Guarantee) {
 			result.Attempts = append(result.Attempts, a)
 		}
 	}

@@ -32,11 +32,19 @@ func (l *layout) trees(pid int, subuid bool) (fds []int, err error) {
 		return nil, fmt.Errorf("open the users of the sandbox: %w", err)
 	}
 	defer unix.Close(users)
-	mapped := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(users)}
+	// Private, because what the machine mounts there later is neither read-only nor
+	// of the sandbox's users.
+	mapped := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(users), Propagation: unix.MS_PRIVATE}
+	private := unix.MountAttr{Propagation: unix.MS_PRIVATE}
 	ro := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID}
-	points, err := mountPoints()
-	if err != nil {
-		return nil, err
+	if l.Open {
+		ro.Attr_set = unix.MOUNT_ATTR_NOSUID
+	}
+	var points []string
+	if !l.Bare {
+		if points, err = mountPoints(); err != nil {
+			return nil, err
+		}
 	}
 	for _, path := range points {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.O_CLOEXEC)
@@ -48,8 +56,13 @@ func (l *layout) trees(pid int, subuid bool) (fds []int, err error) {
 		}
 		fds = append(fds, fd)
 		l.Paths = append(l.Paths, path)
-		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &mapped); err != nil && path == "/" {
-			return fds, try(err, "mount_setattr(MOUNT_ATTR_IDMAP on /)")
+		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &mapped); err != nil {
+			if path == "/" {
+				return fds, try(err, "mount_setattr(MOUNT_ATTR_IDMAP on /)")
+			}
+			if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &private); err != nil {
+				return fds, try(err, "mount_setattr(MS_PRIVATE on %s)", path)
+			}
 		}
 		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &ro); err != nil {
 			return fds, try(err, "mount_setattr(%s)", path)
@@ -66,7 +79,15 @@ func (l *layout) trees(pid int, subuid bool) (fds []int, err error) {
 			}
 			fds = append(fds, fd)
 			*number = len(fds)
-			if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &mapped); err != nil {
+			attr := &mapped
+			if m.Kind == mountReadable && Below("/sys", path) { // its files have no owner in the sandbox
+				attr = &private
+			}
+			err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr)
+			if err != nil && l.Hollow { // every user can read what is in it
+				err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &private)
+			}
+			if err != nil {
 				return try(err, "mount_setattr(MOUNT_ATTR_IDMAP on %s)", path)
 			}
 			return checkTrees(len(l.Paths), len(fds))

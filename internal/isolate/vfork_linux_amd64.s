@@ -1,27 +1,27 @@
 #include "textflag.h"
 
-// func rawVfork(trap, a1, a2 uintptr) (r1, err uintptr)
+// func rawVfork(trap, a1, a2, a5, a6 uintptr) (r1, err uintptr)
 //
 // The child runs on the stack of its parent, so the return address is kept in a
 // register meanwhile.
-TEXT ·rawVfork(SB),NOSPLIT|NOFRAME,$0-40
+TEXT ·rawVfork(SB),NOSPLIT|NOFRAME,$0-56
 	MOVQ	a1+8(FP), DI
 	MOVQ	a2+16(FP), SI
 	MOVQ	$0, DX
 	MOVQ	$0, R10
-	MOVQ	$0, R8
-	MOVQ	$0, R9
+	MOVQ	a5+24(FP), R8
+	MOVQ	a6+32(FP), R9
 	MOVQ	trap+0(FP), AX
 	POPQ	R12
 	SYSCALL
 	PUSHQ	R12
 	CMPQ	AX, $0xfffffffffffff001
 	JLS	ok
-	MOVQ	$-1, r1+24(FP)
+	MOVQ	$-1, r1+40(FP)
 	NEGQ	AX
-	MOVQ	AX, err+32(FP)
+	MOVQ	AX, err+48(FP)
 	RET
 ok:
-	MOVQ	AX, r1+24(FP)
-	MOVQ	$0, err+32(FP)
+	MOVQ	AX, r1+40(FP)
+	MOVQ	$0, err+48(FP)
 	RET

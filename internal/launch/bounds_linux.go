@@ -28,6 +28,7 @@ type bounds struct {
 	groups []v1Group
 	events string // the file with the number of processes killed for memory
 	cpu    string // the file with the number of periods in which the tree had to wait
+	quota  string // the file with the limit of processor time
 }
 
 // v1Group is a control group of a v1 hierarchy, for one tree.
@@ -76,22 +77,24 @@ func (g *groups) limitMemory(s *slot, limit int64) error {
 }
 
 func (g *groups) limitCPU(s *slot, cpus float64) error {
-	quota := strconv.FormatInt(int64(math.Ceil(cpus*cpuPeriod)), 10)
 	v2Err := g.enable("cpu")
 	if v2Err == nil {
-		s.bounds.cpu = filepath.Join(s.dir, "cpu.stat")
-		return write(filepath.Join(s.dir, "cpu.max"), quota+" "+strconv.Itoa(cpuPeriod))
+		s.bounds.cpu, s.bounds.quota = filepath.Join(s.dir, "cpu.stat"), filepath.Join(s.dir, "cpu.max")
+		return write(s.bounds.quota, quota(cpus)+" "+strconv.Itoa(cpuPeriod))
 	}
 	dir, err := g.joinV1(s, "cpu")
 	if err != nil {
 		return errors.Join(err, v2Err)
 	}
-	s.bounds.cpu = filepath.Join(dir, "cpu.stat")
+	s.bounds.cpu, s.bounds.quota = filepath.Join(dir, "cpu.stat"), filepath.Join(dir, "cpu.cfs_quota_us")
 	if err := write(filepath.Join(dir, "cpu.cfs_period_us"), strconv.Itoa(cpuPeriod)); err != nil {
 		return err
 	}
-	return write(filepath.Join(dir, "cpu.cfs_quota_us"), quota)
+	return write(s.bounds.quota, quota(cpus))
 }
+
+// quota is the processor time of a period, in microseconds.
+func quota(cpus float64) string { return strconv.FormatInt(int64(math.Ceil(cpus*cpuPeriod)), 10) }
 
 // writeIfThere writes to a control file of a feature that the kernel may lack.
 func writeIfThere(file, text string) error {

@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -19,78 +18,6 @@ import (
 
 	"github.com/spool-run/spool/internal/gopool"
 )
-
-// roots are the directories below which this process may make control groups.
-type roots struct {
-	v2   string // empty if there is no v2 hierarchy
-	pids string // of the v1 pids hierarchy; empty if there is none
-}
-
-// findRoots finds the groups of this process.
-func findRoots() (roots, error) {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return roots{}, err
-	}
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return roots{}, err
-	}
-	return parseRoots(string(mounts), string(own)), nil
-}
-
-func parseRoots(mountinfo, own string) roots {
-	var v2, pids string
-	for line := range strings.Lines(own) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		switch {
-		case len(f) != 3:
-		case f[0] == "0" && f[1] == "":
-			v2 = f[2]
-		case hasWord(f[1], "pids"):
-			pids = f[2]
-		}
-	}
-	var r roots
-	for line := range strings.Lines(mountinfo) {
-		left, right, ok := strings.Cut(strings.TrimSpace(line), " - ")
-		l, t := strings.Fields(left), strings.Fields(right)
-		if !ok || len(l) < 5 || len(t) < 3 {
-			continue
-		}
-		root, at := unescapeMount(l[3]), unescapeMount(l[4])
-		switch {
-		case t[0] == "cgroup2" && v2 != "" && r.v2 == "":
-			r.v2 = groupPath(at, root, v2)
-		case t[0] == "cgroup" && hasWord(t[2], "pids") && pids != "" && r.pids == "":
-			r.pids = groupPath(at, root, pids)
-		}
-	}
-	return r
-}
-
-// groupPath returns the path of a group in a mount that shows the hierarchy from
-// root on, or "" if the mount does not show it.
-func groupPath(mount, root, group string) string {
-	rel, err := filepath.Rel(root, group)
-	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") || strings.Contains(group, "/..") {
-		return ""
-	}
-	return filepath.Join(mount, rel)
-}
-
-func hasWord(list, word string) bool {
-	for w := range strings.SplitSeq(list, ",") {
-		if w == word {
-			return true
-		}
-	}
-	return false
-}
-
-var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-
-func unescapeMount(s string) string { return mountEscapes.Replace(s) }
 
 // groups provides control groups. It reuses them, because making and removing a
 // group costs more than starting a process in it.
@@ -204,7 +131,7 @@ func (g *groups) limitV1(root, owner string, s *slot) {
 // probe checks that a process can start in the group: it starts a program that
 // does not exist, which fails only at its exec.
 func (g *groups) probe(s *slot) error {
-	_, err := g.fork(s, "/nonexistent/spool-probe", []string{"spool-probe"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}}, syscall.ForkExec)
+	_, err := g.fork(s, "/nonexistent/spool-probe", []string{"spool-probe"}, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}}, syscall.ForkExec, nil)
 	if err == syscall.ENOENT {
 		return nil
 	}
@@ -357,8 +284,9 @@ func (s *slot) remove() {
 // forkFunc is [syscall.ForkExec], or what stands in its place.
 type forkFunc = func(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error)
 
-// fork starts a program in the group.
-func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAttr, forkExec forkFunc) (pid int, err error) {
+// fork starts a program in the group, with forkExec called by on, or on any thread if on
+// is nil.
+func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAttr, forkExec forkFunc, on func(func())) (pid int, err error) {
 	in, err := g.openFiles(s)
 	if err != nil {
 		return 0, fmt.Errorf("open control group: %w", err)
@@ -366,7 +294,7 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 	defer g.leaveOpen(s)
 	attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, in.dir
 	pidsV1 := s.pids != "" && s.limit > 0
-	if !pidsV1 && len(s.bounds.groups) == 0 {
+	if on == nil && !pidsV1 && len(s.bounds.groups) == 0 {
 		return forkExec(path, argv, attr)
 	}
 	enter, leave, closeAll, err := s.bounds.files()
@@ -391,8 +319,11 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 			}
 		}()
 	}
+	if on == nil {
+		on = g.pool.Go
+	}
 	done := make(chan struct{})
-	g.pool.Go(func() {
+	on(func() {
 		defer close(done)
 		runtime.LockOSThread()
 		// "0" means the writing thread, which avoids a kernel lock on all

@@ -70,9 +70,25 @@ type Command struct {
 	// Fork starts the program in place of [syscall.ForkExec]. It may change
 	// where the program runs, but not what it is a child of.
 	Fork func(path string, argv []string, attr *syscall.ProcAttr) (pid int, err error)
+	// On, if it is not nil, calls a function on the thread on which Fork is to be
+	// called. It need not wait for its end. Fork works on other threads, too.
+	On func(f func())
+	// Signal, if it is not nil, signals processes of the tree in place of this
+	// kernel, which does not know them.
+	Signal func(sig syscall.Signal, to Target) error
 	// Kill, if it is not nil, is called first when the tree is killed.
 	Kill func()
 }
+
+// Target is a part of a tree that can be signalled.
+type Target byte
+
+// The targets.
+const (
+	Group      Target = 'g' // the process group of the program
+	Foreground Target = 'f' // the foreground process group of its terminal
+	All        Target = 'a' // every process
+)
 
 // Members counts the live processes of a tree.
 type Members struct {

@@ -7,10 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -354,5 +356,45 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 	if !slices.Contains([]string{KillCgroup, KillWalk}, open(t, TreeAuto).Guarantees().Kill) {
 		t.Error("no mechanism")
+	}
+}
+
+// TestStartOnAThread starts a program on a thread of the caller's: it has its limit of
+// processes all the same. The caller's thread may end.
+func TestStartOnAThread(t *testing.T) {
+	l := open(t, TreeCgroup)
+	if !l.Guarantees().Pids {
+		skiptest.Missing(t, "no limit of processes here")
+	}
+	threads := make(chan int, 2)
+	c := sh("sleep 60 & sleep 60 & sleep 60 & sleep 60 & exit 0")
+	c.Pids = 3
+	c.On = func(f func()) {
+		go func() {
+			runtime.LockOSThread() // never unlocked: the thread ends
+			threads <- unix.Gettid()
+			f()
+		}()
+	}
+	c.Fork = func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+		threads <- unix.Gettid()
+		return syscall.ForkExec(path, argv, attr)
+	}
+	tree, err := l.Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tree.Release()
+	if on, forked := <-threads, <-threads; on != forked {
+		t.Errorf("thread %d forks, want %d", forked, on)
+	}
+	if _, err := tree.Reap(); err != nil {
+		t.Fatal(err)
+	}
+	if tree.Refused() == 0 {
+		t.Error("the limit refused no process")
+	}
+	if err := tree.Kill(); err != nil {
+		t.Error(err)
 	}
 }

@@ -198,7 +198,7 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 	if err := failpoint.Inject("launch.fork"); err != nil {
 		return nil, err
 	}
-	t := &Tree{l: l, pidfd: -1, own: true, kill: c.Kill}
+	t := &Tree{l: l, pidfd: -1, own: true, kill: c.Kill, signal: c.Signal}
 	fork := c.Fork
 	if fork == nil {
 		fork = syscall.ForkExec
@@ -213,7 +213,7 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 		if t.slot, err = l.groups.acquire(&c); err != nil {
 			return nil, fmt.Errorf("acquire control group: %w", err)
 		}
-		if t.pid, err = l.groups.fork(t.slot, c.Path, c.Argv, attr, fork); err != nil && t.pid == 0 {
+		if t.pid, err = l.groups.fork(t.slot, c.Path, c.Argv, attr, fork, c.On); err != nil && t.pid == 0 {
 			l.groups.release(t.slot)
 			return nil, err
 		}

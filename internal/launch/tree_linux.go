@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -16,11 +17,12 @@ import (
 type Tree struct {
 	l      *Launcher
 	pid    int
-	pidfd  int         // closed by Reap
-	slot   *slot       // the control group, or nil
-	search *treeSearch // the state of the search, or nil
-	kill   func()      // called first by Kill, or nil
-	own    bool        // the leader began a session, so all sessions of the tree are its own
+	pidfd  int                                       // closed by Reap
+	slot   *slot                                     // the control group, or nil
+	search *treeSearch                               // the state of the search, or nil
+	kill   func()                                    // called first by Kill, or nil
+	signal func(sig syscall.Signal, to Target) error // in place of the kernel, or nil
+	own    bool                                      // the leader began a session, so all sessions of the tree are its own
 
 	mu       sync.Mutex // also held during a signal, so that no pid is reused
 	reaped   bool
@@ -76,6 +78,16 @@ func (t *Tree) Throttled() int64 {
 	return t.slot.bounds.throttled()
 }
 
+// LimitCPUs changes the limit of processor time of a tree that was started with one.
+func (t *Tree) LimitCPUs(cpus float64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slot == nil || t.released || t.slot.bounds.quota == "" {
+		return ErrNoCPULimit
+	}
+	return write(t.slot.bounds.quota, quota(cpus)) // the period stays
+}
+
 // Reap waits for the leader, collects its exit status, and closes the pidfd. It
 // must be called once.
 func (t *Tree) Reap() (unix.WaitStatus, error) {
@@ -117,14 +129,34 @@ func (t *Tree) SignalGroup(sig unix.Signal) error {
 	if t.reaped {
 		return os.ErrProcessDone
 	}
+	if t.signal != nil {
+		return t.signal(sig, Group)
+	}
 	if err := unix.Kill(-t.pid, sig); err != nil {
 		return fmt.Errorf("signal process group %d: %w", t.pid, err)
 	}
 	return nil
 }
 
+// SignalForeground signals the foreground process group of the terminal of a tree
+// whose processes this kernel does not know. It reports whether the tree is one.
+func (t *Tree) SignalForeground(sig unix.Signal) (ok bool, err error) {
+	if t.signal == nil {
+		return false, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reaped {
+		return true, os.ErrProcessDone
+	}
+	return true, t.signal(sig, Foreground)
+}
+
 // SignalAll signals every live process of the tree, whatever its process group.
 func (t *Tree) SignalAll(sig unix.Signal) error {
+	if t.signal != nil {
+		return t.signal(sig, All)
+	}
 	live, err := t.list()
 	for _, p := range live {
 		signalProc(p, sig)

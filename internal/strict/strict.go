@@ -21,9 +21,11 @@ import (
 // value in errors, such as "kernel config".
 func Unmarshal(data []byte, v any, what string) error {
 	t := reflect.TypeOf(v).Elem()
-	w := walker{dec: json.NewDecoder(bytes.NewReader(data)), what: what}
-	if err := w.value(t, ""); err != nil {
-		return err
+	if !keysFit(data, t) {
+		w := walker{dec: json.NewDecoder(bytes.NewReader(data)), what: what}
+		if err := w.value(t, ""); err != nil {
+			return err
+		}
 	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return explain(err, what)

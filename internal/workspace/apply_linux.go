@@ -17,7 +17,12 @@ import (
 // Apply makes the changes of the paths, or all, in the base. Either all are made or
 // none. The error is [spool.ErrExists] if the base has changed since the run began:
 // the changes that it returns then say which.
-func (w *Workspace) Apply(ctx context.Context, paths []string, dry bool) ([]spool.Change, error) {
+func (w *Workspace) Apply(ctx context.Context, paths []string, dry bool) (spool.ChangePage, error) {
+	list, err := w.apply(ctx, paths, dry)
+	return firstOf(list), err
+}
+
+func (w *Workspace) apply(ctx context.Context, paths []string, dry bool) ([]spool.Change, error) {
 	lock, err := w.lock(ctx)
 	if err != nil {
 		return nil, err

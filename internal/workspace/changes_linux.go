@@ -97,29 +97,35 @@ func isWhiteout(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFC
 
 // differ finds the changes of an overlay.
 type differ struct {
-	list []change
+	after string // only those of later paths are wanted; empty for all
+	list  []change
 }
 
 // openChanges returns the changes of an overlay and its base, which the caller closes.
 func (w *Workspace) openChanges() (base int, list []change, err error) {
+	return w.openChangesAfter("")
+}
+
+// openChangesAfter is openChanges for the changes of the paths after one.
+func (w *Workspace) openChangesAfter(after string) (base int, list []change, err error) {
 	if base, err = w.openBase(); err != nil {
 		return -1, nil, err
 	}
-	if list, err = w.overlayChanges(base); err != nil {
+	if list, err = w.overlayChanges(base, after); err != nil {
 		return -1, nil, errors.Join(err, unix.Close(base))
 	}
 	return base, list, nil
 }
 
 // overlayChanges lists the differences of the upper directory from an open base,
-// sorted by path.
-func (w *Workspace) overlayChanges(base int) ([]change, error) {
+// sorted by path, after one.
+func (w *Workspace) overlayChanges(base int, after string) ([]change, error) {
 	upper, err := openDir(unix.AT_FDCWD, filepath.Join(w.dir, upperDir))
 	if err != nil {
 		return nil, fmt.Errorf("open the upper directory: %w", err)
 	}
 	defer unix.Close(upper)
-	d := new(differ)
+	d := &differ{after: after}
 	root := change{path: ".", op: Modified}
 	if err := errors.Join(unix.Fstat(upper, &root.upper), unix.Fstat(base, &root.base)); err != nil {
 		return nil, fmt.Errorf("stat workspace: %w", err)
@@ -129,6 +135,9 @@ func (w *Workspace) overlayChanges(base int) ([]change, error) {
 	}
 	if err := d.dir(upper, base, "", ""); err != nil {
 		return nil, err
+	}
+	if after != "" {
+		d.list = slices.DeleteFunc(d.list, func(c change) bool { return c.path <= after })
 	}
 	slices.SortFunc(d.list, func(a, b change) int { return cmp.Compare(a.path, b.path) })
 	return d.list, nil
@@ -148,6 +157,9 @@ func (d *differ) dir(upper, base int, path, top string) error {
 	}
 	for _, name := range names {
 		c := change{path: path + name, top: top}
+		if d.after != "" && d.after >= c.path+"0" { // 0 follows /: all that is below it comes before
+			continue
+		}
 		if err := unix.Fstatat(upper, name, &c.upper, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			if err == unix.ENOENT { // a live run deleted it
 				continue

@@ -41,6 +41,8 @@ type state struct {
 	Ended     bool   `json:"ended,omitempty"`
 	Discarded bool   `json:"discarded,omitempty"`
 	Bytes     int64  `json:"bytes,omitempty"` // of the upper directory at the end
+	// Noted is the mark of the changes that the last note of a turn said.
+	Noted string `json:"noted,omitempty"`
 	// Undone are files of the base that an apply moved, and moved back.
 	Undone []undone `json:"undone,omitempty"`
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/skiptest"
@@ -228,7 +229,7 @@ func losePower(t *testing.T, state, of *disk) {
 		}
 		switch w, err := Open(w.dir); {
 		case err == nil:
-			if _, err := w.Changes(t.Context(), false); err != nil {
+			if _, err := w.Changes(t.Context(), spool.ChangeQuery{}); err != nil {
 				t.Errorf("%s: %v", at, err)
 			}
 		case !errors.Is(err, ErrNone): // it may be lost while nothing has begun

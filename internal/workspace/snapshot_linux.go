@@ -12,8 +12,6 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/spool-run/spool"
 )
 
 // seen is a file as a snapshot remembers it.
@@ -96,7 +94,7 @@ func (w *Workspace) writeBefore(base int) (err error) {
 }
 
 // snapshotChanges compares the base with the list.
-func (w *Workspace) snapshotChanges() ([]spool.Change, error) {
+func (w *Workspace) snapshotChanges() ([]ending, error) {
 	f, err := os.Open(filepath.Join(w.dir, beforeFile))
 	if err != nil {
 		return nil, fmt.Errorf("open snapshot: %w", err)
@@ -118,12 +116,12 @@ func (w *Workspace) snapshotChanges() ([]spool.Change, error) {
 		return nil, err
 	}
 	defer unix.Close(base)
-	var list []spool.Change
+	var list []ending
 	add := func(op string, old, now seen) {
 		c := change{path: cmp.Or(now.Path, old.Path), op: op}
 		c.upper = unix.Stat_t{Mode: now.Mode, Size: now.Size}
 		c.base = unix.Stat_t{Mode: old.Mode}
-		list = append(list, c.public())
+		list = append(list, ending{Change: c.public(), now: stamp{now.Ino, now.Ctime}})
 	}
 	n := 0
 	err = scan(base, "", w.stateDir(), &n, func(now seen) error {
@@ -147,7 +145,7 @@ func (w *Workspace) snapshotChanges() ([]spool.Change, error) {
 	for _, old := range before {
 		add(Deleted, old, seen{})
 	}
-	slices.SortFunc(list, func(a, b spool.Change) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(list, func(a, b ending) int { return cmp.Compare(a.path(), b.path()) })
 	return list, nil
 }
 

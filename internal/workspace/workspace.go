@@ -19,6 +19,7 @@
 package workspace
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -36,11 +37,15 @@ const (
 const (
 	// DefaultBytes is how much disk space the changes of a run may take.
 	DefaultBytes = 4 << 30
-	// MaxNames is how many changed paths the event at the end of a run names.
+	// MaxNames is how many changed paths a notice with [NoticeChanges] names.
 	MaxNames = 50
 	// MaxSnapshot is how many files a directory may have of which a snapshot is
 	// made.
 	MaxSnapshot = 1_000_000
+	// MaxPage is how many changes a page of changes has, and MaxPageBytes about
+	// how large it is. A single change may be larger.
+	MaxPage      = 16_000
+	MaxPageBytes = 8 << 20
 	// MaxPatchFile is how large a file may be whose difference is shown.
 	MaxPatchFile = 4 << 20
 )
@@ -52,9 +57,9 @@ const (
 	Deleted  = "deleted"
 )
 
-// NoticeChanges is the code of the notice at the end of a run that says what it
-// changed, and NoticeLimit that of the one before it is killed because it changed
-// too much.
+// NoticeChanges is the code of the notice at the end of a run, or of a turn of an
+// agent, that says what the run changed, and NoticeLimit that of the one before it is
+// killed because it changed too much.
 const (
 	NoticeChanges = "workspace_changes"
 	NoticeLimit   = "workspace_limit"
@@ -90,28 +95,19 @@ type Summary struct {
 	More     int            `json:"more,omitempty"`    // how many others there are
 }
 
+// Notice returns the summary as a notice.
+func (s *Summary) Notice() spool.Notice {
+	data, err := json.Marshal(s)
+	if err != nil { // plain fields always encode
+		data = nil
+	}
+	return spool.Notice{Code: NoticeChanges, Text: s.Text(), Data: data}
+}
+
 // Text is the summary in words.
 func (s *Summary) Text() string {
 	if s.Added+s.Modified+s.Deleted == 0 {
 		return "the run changed nothing in its workspace"
 	}
 	return fmt.Sprintf("the run changed its workspace: %d added, %d modified, %d deleted", s.Added, s.Modified, s.Deleted)
-}
-
-// summarize counts changes.
-func summarize(kind string, bytes int64, changes []spool.Change) *Summary {
-	s := &Summary{Kind: kind, Bytes: bytes}
-	for _, c := range changes {
-		switch c.Op {
-		case Added:
-			s.Added++
-		case Modified:
-			s.Modified++
-		case Deleted:
-			s.Deleted++
-		}
-	}
-	s.Changes = changes[:min(len(changes), MaxNames)]
-	s.More = len(changes) - len(s.Changes)
-	return s
 }

@@ -132,7 +132,18 @@ func (m *maker) make(t testing.TB, base, kind string) *Workspace {
 func (m *maker) run(t testing.TB, base, script string) *Workspace {
 	t.Helper()
 	w := m.make(t, base, Overlay)
-	lease, err := m.sandboxes.PrepareOverlay(nil, base, 0, "", &isolate.Overlay{Base: base, Dir: w.dir})
+	m.exec(t, w, script)
+	if _, err := w.End(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// exec runs a script in a workspace, as one process of its run.
+func (m *maker) exec(t testing.TB, w *Workspace, script string) {
+	t.Helper()
+	base := w.Base()
+	lease, err := m.sandboxes.StartOverlay(new(spool.Spec), 0, &launch.Command{Dir: base}, &isolate.Overlay{Base: base, Dir: w.dir})
 	if err != nil {
 		skiptest.Missing(t, "%v", err)
 	}
@@ -156,10 +167,6 @@ func (m *maker) run(t testing.TB, base, script string) *Workspace {
 		text, _ := os.ReadFile(out.Name())
 		t.Fatalf("the script ended with %v, %#x: %s", err, status, text)
 	}
-	if _, err := w.End(); err != nil {
-		t.Fatal(err)
-	}
-	return w
 }
 
 // lines are changes as text.
@@ -183,11 +190,11 @@ func lines(changes []spool.Change) []string {
 
 func changesOf(t testing.TB, w *Workspace) []string {
 	t.Helper()
-	changes, err := w.Changes(t.Context(), false)
+	changes, err := w.Changes(t.Context(), spool.ChangeQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lines(changes)
+	return lines(changes.Changes)
 }
 
 func apply(t testing.TB, w *Workspace, paths ...string) {
@@ -245,7 +252,8 @@ func TestPatch(t *testing.T) {
 	m, base := newMaker(t), tempDir(t)
 	fill(t, base, map[string]string{"text": "1\n2\n3\n", "gone": "g\n", "binary": "\x00a", "link": "-> a"})
 	w := m.run(t, base, `printf '1\ntwo\n3\n' >text; rm gone; printf '\0b' >binary; echo new >"a b"; chmod +x "a b"; rm link; ln -s b link; mkdir dir`)
-	changes, err := w.Changes(t.Context(), true)
+	page, err := w.Changes(t.Context(), spool.ChangeQuery{Patch: true})
+	changes := page.Changes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +278,8 @@ func TestPatch(t *testing.T) {
 func TestLargeFilesHaveNoPatch(t *testing.T) {
 	m, base := newMaker(t), tempDir(t)
 	w := m.run(t, base, fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >large", MaxPatchFile+1))
-	changes, err := w.Changes(t.Context(), true)
+	page, err := w.Changes(t.Context(), spool.ChangeQuery{Patch: true})
+	changes := page.Changes
 	if err != nil || len(changes) != 1 || !changes[0].Binary {
 		t.Errorf("changes %v, %v", changes, err)
 	}
@@ -286,7 +295,8 @@ func TestConflictsChangeNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := tree(t, base)
-	changes, err := w.Apply(t.Context(), nil, false)
+	page, err := w.Apply(t.Context(), nil, false)
+	changes := page.Changes
 	if !errors.Is(err, spool.ErrExists) || !strings.Contains(err.Error(), "a, d/y, gone, new") {
 		t.Errorf("error %v", err)
 	}
@@ -462,7 +472,7 @@ func TestDiscard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Changes(t.Context(), false); !errors.Is(err, ErrDiscarded) {
+	if _, err := w.Changes(t.Context(), spool.ChangeQuery{}); !errors.Is(err, ErrDiscarded) {
 		t.Errorf("changes: %v", err)
 	}
 	if _, err := w.Apply(t.Context(), nil, false); !errors.Is(err, ErrDiscarded) {
@@ -470,29 +480,53 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// TestSnapshot reports what changed in a directory, and refuses to undo it.
-func TestSnapshot(t *testing.T) {
-	m, base := newMaker(t), tempDir(t)
-	fill(t, base, map[string]string{"a": "a", "b": "b", "c/d": "d"})
-	w := m.make(t, base, Snapshot)
-	later(t, base, w, "a")
-	fill(t, base, map[string]string{"new/x": "x"})
-	if err := errors.Join(os.Remove(filepath.Join(base, "c/d")), os.Chmod(filepath.Join(base, "b"), 0o600), os.Chmod(filepath.Join(base, "c"), 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"m a", "m b 0644>0600", "m c 0755>0700", "d c/d", "a new", "a new/x"}
-	same(t, "changes of a live run", changesOf(t, w), want)
-	s, err := w.End()
-	if err != nil || s.Added != 2 || s.Modified != 3 || s.Deleted != 1 {
-		t.Errorf("summary %+v, %v", s, err)
-	}
-	fill(t, base, map[string]string{"after": "the end"})
-	same(t, "changes", changesOf(t, w), want)
-	if changes, err := w.Apply(t.Context(), nil, false); err != nil || len(changes) > 0 {
-		t.Errorf("apply: %v, %v", changes, err)
-	}
-	if err := w.Discard(t.Context()); !errors.Is(err, spool.ErrUnsupported) || !strings.Contains(err.Error(), "were not kept") {
-		t.Errorf("discard: %v", err)
+// TestNotes has several processes of one run work in its workspace, one after the
+// other: each sees what the ones before it changed, and a note after each says what is
+// new, also if a file has the same size. The end repeats no note.
+func TestNotes(t *testing.T) {
+	m := newMaker(t)
+	for _, kind := range []string{Overlay, Snapshot} {
+		t.Run(kind, func(t *testing.T) {
+			base := tempDir(t)
+			fill(t, base, map[string]string{"a": "one", "b": "two"})
+			w := m.make(t, base, kind)
+			step := func(script, want string) {
+				t.Helper()
+				if kind == Overlay {
+					m.exec(t, w, script)
+				} else {
+					cmd := exec.Command("sh", "-ec", script)
+					cmd.Dir = base
+					if out, err := cmd.CombinedOutput(); err != nil {
+						t.Fatalf("%v: %s", err, out)
+					}
+				}
+				if want == "end" {
+					if s, err := w.End(); s != nil || err != nil {
+						t.Errorf("the end says %+v, %v", s, err)
+					}
+					return
+				}
+				s, err := w.Note()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := ""
+				if s != nil {
+					got = s.Text()
+				}
+				if got != want {
+					t.Errorf("after %q the note is %q, want %q", script, got, want)
+				}
+			}
+			step("true", "")
+			step("echo x > new; rm b", "the run changed its workspace: 1 added, 0 modified, 1 deleted")
+			step("test ! -e b; cat new", "")
+			step("echo y > other; mv other new", "the run changed its workspace: 1 added, 0 modified, 1 deleted")
+			step("test y = $(cat new); rm new; echo two > b.new; mv b.new c; echo one > a", "the run changed its workspace: 1 added, 1 modified, 1 deleted")
+			step("true", "end")
+			same(t, "changes", changesOf(t, w), []string{"m a", "d b", "a c"})
+		})
 	}
 }
 
@@ -513,7 +547,7 @@ func TestSnapshotIsBounded(t *testing.T) {
 
 // TestNamesOfASummaryAreBounded summarizes many changes.
 func TestNamesOfASummaryAreBounded(t *testing.T) {
-	s := summarize(Overlay, 0, make([]spool.Change, MaxNames+7))
+	s := summarize(Overlay, 0, make([]ending, MaxNames+7))
 	if len(s.Changes) != MaxNames || s.More != 7 {
 		t.Errorf("%d changes and %d more", len(s.Changes), s.More)
 	}
@@ -590,7 +624,7 @@ func BenchmarkChanges(b *testing.B) {
 		b.Fatalf("%d changes", n)
 	}
 	for b.Loop() {
-		if _, err := w.Changes(b.Context(), false); err != nil {
+		if _, err := w.Changes(b.Context(), spool.ChangeQuery{}); err != nil {
 			b.Fatal(err)
 		}
 	}

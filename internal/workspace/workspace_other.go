@@ -46,12 +46,17 @@ func (*Workspace) Size() (int64, error) { return 0, errPlatform }
 // End is never called.
 func (*Workspace) End() (*Summary, error) { return nil, errPlatform }
 
+// Note is never called.
+func (*Workspace) Note() (*Summary, error) { return nil, errPlatform }
+
 // Changes is never called.
-func (*Workspace) Changes(context.Context, bool) ([]spool.Change, error) { return nil, errPlatform }
+func (*Workspace) Changes(context.Context, spool.ChangeQuery) (spool.ChangePage, error) {
+	return spool.ChangePage{}, errPlatform
+}
 
 // Apply is never called.
-func (*Workspace) Apply(context.Context, []string, bool) ([]spool.Change, error) {
-	return nil, errPlatform
+func (*Workspace) Apply(context.Context, []string, bool) (spool.ChangePage, error) {
+	return spool.ChangePage{}, errPlatform
 }
 
 // Discard is never called.

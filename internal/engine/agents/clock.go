@@ -74,7 +74,7 @@ func (s *session) deadline() time.Time {
 		next.add(s.proc.eofAt.Add(s.exitGrace()))
 	}
 	if d, _ := s.silence(); d > 0 {
-		next.add(p.heard.Add(d))
+		next.add(s.quietSince().Add(d))
 	}
 	return next.Time
 }
@@ -82,6 +82,14 @@ func (s *session) deadline() time.Time {
 // exitGrace is never zero: an agent that does not exit would keep its turn.
 func (s *session) exitGrace() time.Duration {
 	return cmp.Or(duration(s.config.ExitGraceMs, DefaultExitGrace), DefaultExitGrace)
+}
+
+// quietSince is when the agent was heard last, or was told what it waited for.
+func (s *session) quietSince() time.Time {
+	if answered := s.turns.Answered(); answered.After(s.cur.Value.heard) {
+		return answered
+	}
+	return s.cur.Value.heard
 }
 
 // silence is how long the agent may say nothing now, and what it is doing.
@@ -152,7 +160,7 @@ func (s *session) watch(now time.Time, due func(time.Time) bool) {
 		text := fmt.Sprintf("the turn took longer than %v", s.cur.Limit())
 		p.Notice("warning", talk.NoticeTimeout, text)
 		s.halt(turns.Reason{By: "timeout", Outcome: spool.TurnTimeout, Text: text}, 0)
-	case silence > 0 && due(p.heard.Add(silence)):
+	case silence > 0 && due(s.quietSince().Add(silence)):
 		text := fmt.Sprintf("nothing was heard of %s for %v while %s", s.agent.Name, silence, doing)
 		p.Notice("warning", talk.NoticeStalled, text)
 		s.halt(turns.Reason{By: "stall", Outcome: agent.TurnStalled, Text: text}, 0)

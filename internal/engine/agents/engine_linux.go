@@ -40,10 +40,14 @@ type Engine struct {
 var _ interface {
 	engine.Engine
 	engine.Isolator
+	engine.Workspacer
 } = (*Engine)(nil)
 
 // Isolates implements [engine.Isolator].
 func (*Engine) Isolates() {}
+
+// HasWorkspaces implements [engine.Workspacer].
+func (*Engine) HasWorkspaces() {}
 
 // New returns an engine. It must be closed, which ends whatever it started.
 func New(o Options) (*Engine, error) {
@@ -103,11 +107,17 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if err := isolate.LimitFiles(new(launch.Command), nil, spec.Limits.OpenFiles); err != nil {
 		return nil, err
 	}
-	if s.isolation, err = e.isolate(s, &spec, env); err != nil {
+	overlay := isolate.OverlayOf(&spec, out)
+	if s.isolation, err = e.isolate(s, &spec, env, overlay); err != nil {
 		return nil, err
 	}
 	s.lock.locks, s.ledger = e.locks, e.ledger
-	s.spawn = func(c talk.Command) (child, error) { return e.spawn(c, &spec, env, s.tell) }
+	s.overlay = overlay != nil
+	if placer, ok := out.(engine.Placer); ok {
+		s.workspaceDir = placer.WorkspaceDir()
+	}
+	hosts := s.hostAsks(&spec)
+	s.spawn = func(c talk.Command) (child, error) { return e.spawn(c, &spec, env, overlay, s.tell, hosts) }
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -133,8 +143,8 @@ func executable(file, cwd string) bool {
 }
 
 // spawn starts a process of an agent. Notices about the network of an isolated one go
-// to tell.
-func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string, tell func(spool.Notice)) (child, error) {
+// to tell, and asks about hosts to hosts.
+func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string, o *isolate.Overlay, tell func(spool.Notice), hosts isolate.AskFunc) (child, error) {
 	if len(c.Argv) == 0 {
 		return nil, errors.New("start agent: no command")
 	}
@@ -155,7 +165,7 @@ func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string, tell func
 		pids = limits.DefaultPids
 	}
 	cmd := launch.Command{Path: file, Argv: c.Argv, Env: env, Dir: spec.Cwd, Pids: pids, Memory: spec.Limits.MemoryBytes, CPUs: spec.Limits.CPUs}
-	lease, err := e.sandboxes.Start(spec, cmp.Or(pids, limits.DefaultPids), &cmd)
+	lease, err := e.sandboxes.StartOverlay(spec, cmp.Or(pids, limits.DefaultPids), &cmd, o)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +181,7 @@ func (e *Engine) spawn(c talk.Command, spec *spool.Spec, env []string, tell func
 	}
 	p.lease, p.tell = lease, tell
 	if lease != nil && lease.Network() != nil {
-		lease.Network().Attach(tell, nil)
+		lease.Network().Attach(tell, hosts)
 	}
 	return p, nil
 }

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,18 +20,19 @@ import (
 
 // isolate completes the isolation that a spec asks for, so that the agent can write
 // where it keeps its configuration and sessions, and returns what the run has. Every
-// process of the agent then starts in a sandbox; that it can is checked now.
-func (e *Engine) isolate(s *session, spec *spool.Spec, env []string) (*spool.Isolation, error) {
+// process of the agent then starts in a sandbox, and sees the overlay, if there is
+// one; that it can is checked now.
+func (e *Engine) isolate(s *session, spec *spool.Spec, env []string, o *isolate.Overlay) (*spool.Isolation, error) {
 	if !isolate.Isolates(spec.Isolation) {
-		_, err := e.sandboxes.Start(spec, 0, &launch.Command{Dir: spec.Cwd})
+		lease, err := e.sandboxes.StartOverlay(spec, 0, &launch.Command{Dir: spec.Cwd}, o)
+		if lease != nil {
+			lease.Release()
+		}
 		return e.sandboxes.Report(spec, nil), err
 	}
 	if s.agent.Name == agent.Codex && s.config.Sandbox != "danger-full-access" && !s.config.SkipPermissions {
 		return nil, &spool.StartError{Reason: engine.StartInvalid, Err: errors.New("codex cannot make its own sandbox within an isolated run"),
 			Hint: "use --sandbox danger-full-access: the isolation of the run stays around codex"}
-	}
-	if spec.Isolation.AskHosts {
-		return nil, &spool.StartError{Reason: engine.StartInvalid, Err: errors.New("an agent cannot ask about hosts"), Hint: "name them all with --allow-net"}
 	}
 	asked := *spec.Isolation
 	state, err := stateOf(s, spec.Cwd, env)
@@ -54,9 +56,13 @@ func (e *Engine) isolate(s *session, spec *spool.Spec, env []string) (*spool.Iso
 			request.Protected = append(request.Protected, filepath.Join(root, path))
 		}
 	}
-	request.Writable = append(request.Writable, state...)
+	for _, path := range state {
+		if o == nil || !below(o.Base, path) { // else it is in the overlay
+			request.Writable = append(request.Writable, path)
+		}
+	}
 	spec.Isolation = &request
-	lease, err := e.sandboxes.Start(spec, limits.DefaultPids, &launch.Command{Dir: spec.Cwd, Memory: spec.Limits.MemoryBytes, CPUs: spec.Limits.CPUs})
+	lease, err := e.sandboxes.StartOverlay(spec, limits.DefaultPids, &launch.Command{Dir: spec.Cwd, Memory: spec.Limits.MemoryBytes, CPUs: spec.Limits.CPUs}, o)
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +70,27 @@ func (e *Engine) isolate(s *session, spec *spool.Spec, env []string) (*spool.Iso
 	lease.Release()
 	has.Protected = asked.Protected
 	return &has, nil
+}
+
+// below reports whether what is at a path is in a directory without symbolic links.
+func below(dir, path string) bool {
+	resolved, err := filepath.EvalSymlinks(path)
+	return err == nil && isolate.Below(dir, resolved)
+}
+
+// askHost puts an ask about a host, which is of the turn that runs, and waits for the
+// answer. The policy of the run may decide.
+func (s *session) askHost(ctx context.Context, q spool.Ask) (spool.Answer, error) {
+	defer s.inbox.rouse() // the agent may be silent for less long again
+	return s.turns.Await(ctx, q)
+}
+
+// hostAsks returns what asks about hosts; nil if the run cannot.
+func (s *session) hostAsks(spec *spool.Spec) isolate.AskFunc {
+	if spec.Isolation == nil || !spec.Isolation.AskHosts {
+		return nil
+	}
+	return isolate.AskFunc(s.askHost).Once()
 }
 
 // stateOf returns where the agent of a session keeps its configuration and sessions.

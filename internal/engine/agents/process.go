@@ -94,13 +94,19 @@ func (s *session) tell(n spool.Notice) {
 }
 
 // forget lets go of a process that is gone. What it left running lives until
-// the run ends.
+// the run ends, but not in an overlay, which the next process gets.
 func (s *session) forget() {
 	c := s.proc.child
-	if c.members() > 0 {
+	left := c.members()
+	if left > 0 && !s.overlay {
 		s.left = append(s.left, c)
-	} else if err := c.close(); err != nil {
-		s.between.Notice("error", talk.NoticeKillFailed, err.Error())
+	} else {
+		if left > 0 {
+			s.between.Notice("info", talk.NoticeTreeKill, leftText(left))
+		}
+		if err := c.close(); err != nil {
+			s.between.Notice("error", talk.NoticeKillFailed, err.Error())
+		}
 	}
 	s.proc = nil
 	s.move(&s.state.process, processNone)

@@ -204,6 +204,10 @@ func (s *session) conclude() {
 	if !s.resides() {
 		s.unlock()
 	}
+	if s.overlay && s.proc.gone() { // so that nothing changes it any more
+		s.forget()
+	}
+	s.noteChanges(p.Turn)
 	s.turns.Finish(t, d)
 	if s.proc.gone() {
 		s.forget()

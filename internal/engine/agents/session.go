@@ -25,10 +25,14 @@ type session struct {
 	cwd    string
 	// isolation is what the run has; nil without a request.
 	isolation *spool.Isolation
-	spawn     func(talk.Command) (child, error)
-	ledger    *sessions.Ledger // may be nil
-	turns     *turns.Queue[*prompt, string]
-	inbox     inbox
+	// overlay is set if the agent works on a view of its directory, which one
+	// process tree has at a time. workspaceDir is empty without a workspace.
+	overlay      bool
+	workspaceDir string
+	spawn        func(talk.Command) (child, error)
+	ledger       *sessions.Ledger // may be nil
+	turns        *turns.Queue[*prompt, string]
+	inbox        inbox
 
 	run     talk.Run
 	between *talk.Turn // takes what the agent says between turns

@@ -24,6 +24,9 @@ type Subject struct {
 	// Without names the cases, or whole groups of them, that the engine
 	// cannot have, and why.
 	Without map[string]string
+	// Only names the cases to run, for an engine whose runs take long to start
+	// and whose other cases run elsewhere. Nil is all.
+	Only []string
 }
 
 // Turns are inputs that begin turns of a run. Each returns the payload.
@@ -77,13 +80,19 @@ func Run(t *testing.T, s Subject) {
 			t.Errorf("there is no case %q", name)
 		}
 	}
+	for _, name := range s.Only {
+		if !slices.ContainsFunc(cases, func(c testCase) bool { return c.group+"/"+c.name == name }) {
+			t.Errorf("there is no case %q", name)
+		}
+	}
 	for _, group := range []string{GroupLife, GroupArgv, GroupTurns} {
 		if _, ok := s.Without[group]; ok {
 			continue
 		}
 		t.Run(group, func(t *testing.T) {
 			for _, c := range cases {
-				if _, ok := s.Without[group+"/"+c.name]; c.group == group && !ok {
+				name := group + "/" + c.name
+				if _, ok := s.Without[name]; c.group == group && !ok && (s.Only == nil || slices.Contains(s.Only, name)) {
 					t.Run(c.name, func(t *testing.T) { c.test(t, &s) })
 				}
 			}

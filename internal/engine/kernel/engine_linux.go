@@ -51,10 +51,14 @@ type Engine struct {
 var _ interface {
 	engine.Engine
 	engine.Isolator
+	engine.Workspacer
 } = (*Engine)(nil)
 
 // Isolates implements [engine.Isolator].
 func (*Engine) Isolates() {}
+
+// HasWorkspaces implements [engine.Workspacer].
+func (*Engine) HasWorkspaces() {}
 
 // maxStarting bounds how many starts are under way at once: each blocks a
 // thread.
@@ -103,6 +107,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if err != nil {
 		return nil, invalid(err)
 	}
+	l.overlay = isolate.OverlayOf(&spec, out)
 	if err := e.isolate(l, &spec, &limits); err != nil {
 		return nil, err
 	}
@@ -199,7 +204,7 @@ func (e *Engine) makeLaunchSpec(spec *spool.Spec) (*launchSpec, spool.Limits, er
 		}
 	}
 	if cfg.Fork != "" && l.limited() {
-		return nil, bounds, errors.New("a fork of a live run cannot have limits of memory, CPUs and open files")
+		return nil, bounds, errors.New("a fork of a live run cannot have limits of memory, CPUs or open files")
 	}
 	if cfg.MemoryBytes > 0 {
 		l.limits["RLIMIT_DATA"] = cfg.MemoryBytes

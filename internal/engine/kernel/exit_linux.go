@@ -64,6 +64,9 @@ func (s *session) handleExit() {
 		s.waitErr = err
 	}
 	s.endNetwork(p)
+	if p.lease != nil { // before another interpreter gets the same overlay
+		p.lease.Release()
+	}
 	s.afterExit(p, stack)
 	p.release()
 	p.closeFiles()

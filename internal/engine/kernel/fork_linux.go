@@ -52,6 +52,9 @@ func (e *Engine) forkLive(ctx context.Context, l *launchSpec) (*interpreter, err
 	if parent == nil {
 		return nil, refuse(spool.ErrNotFound)
 	}
+	if parent.launch.overlay != nil {
+		return nil, refuse(errors.New("it works on an overlay, and two runs cannot"))
+	}
 	if parent.launch.isolated() {
 		return nil, refuse(errors.New("it is isolated, and its copy would not be"))
 	}

@@ -183,9 +183,11 @@ type launchSpec struct {
 	// sameDir is set if the spec names no working directory.
 	sameDir bool
 	// isolation is what Info says that the run has, and request the spec with
-	// what it asked for; both nil without a request.
+	// what it asked for, or with an overlay; both nil without a request.
 	isolation *spool.Isolation
 	request   *spool.Spec
+	// overlay is what interpreters see in place of its base; nil without one.
+	overlay *isolate.Overlay
 }
 
 // limited reports whether the tree has limits that only a process started for them

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 
@@ -16,30 +17,33 @@ import (
 
 // An isolated interpreter is started in its sandbox, never forked: a zygote is
 // outside, and what it forked would be outside, too. A new interpreter of the same
-// run gets a sandbox like the first.
+// run gets a sandbox like the first. The same holds for one that sees an overlay: its
+// namespaces are a sandbox, too.
 
 // isolated reports whether interpreters are started in a sandbox.
 func (l *launchSpec) isolated() bool {
-	return l.request != nil && isolate.Isolates(l.request.Isolation)
+	return l.overlay != nil || l.request != nil && isolate.Isolates(l.request.Isolation)
 }
 
 // isolate completes a launch spec for the isolation that a spec asks for. It
 // refuses what no interpreter could have, and moves limits to where they hold in a
 // sandbox.
 func (e *Engine) isolate(l *launchSpec, spec *spool.Spec, bounds *spool.Limits) error {
-	if spec.Isolation == nil {
+	if spec.Workspace != nil && l.cfg.Fork != "" {
+		return invalid(errors.New("a fork of a live run cannot have a workspace: start another run"))
+	}
+	if spec.Isolation == nil && l.overlay == nil {
 		return nil
 	}
 	l.request = spec
-	if !l.isolated() {
+	if spec.Isolation != nil && !isolate.Isolates(spec.Isolation) {
 		if _, err := e.sandboxes.Start(spec, 0, &launch.Command{Dir: l.cwd}); err != nil {
 			return err
 		}
 		l.isolation = e.sandboxes.Report(spec, nil)
-		return nil
 	}
-	if spec.Isolation.AskHosts {
-		return invalid(errors.New("an interpreter cannot ask about hosts: name them all"))
+	if !l.isolated() {
+		return nil
 	}
 	if l.cfg.Fork != "" {
 		return invalid(errors.New("a fork of a live run cannot be isolated: start an isolated run"))
@@ -56,7 +60,7 @@ func (e *Engine) enclose(p *interpreter, l *launchSpec, c *launch.Command, t *ch
 	if !l.isolated() {
 		return nil
 	}
-	lease, err := e.sandboxes.Start(l.request, cmp.Or(l.request.Limits.Pids, e.opts.Limits.Pids, limits.DefaultPids), c)
+	lease, err := e.sandboxes.StartOverlay(l.request, cmp.Or(l.request.Limits.Pids, e.opts.Limits.Pids, limits.DefaultPids), c, l.overlay)
 	if err != nil {
 		return err
 	}
@@ -84,7 +88,7 @@ const lifeFile = 4
 // keeps returns an error if a later interpreter of the run would have less than
 // Info says.
 func (l *launchSpec) keeps(has *spool.Isolation) error {
-	if l.isolation == nil {
+	if l.isolation == nil || has == nil {
 		return nil
 	}
 	for _, g := range l.isolation.Guarantees {
@@ -98,14 +102,22 @@ func (l *launchSpec) keeps(has *spool.Isolation) error {
 // Isolation implements [engine.Isolated].
 func (s *session) Isolation() *spool.Isolation { return s.isolation }
 
-// attachNetwork has the log tell of the hosts that an interpreter connects to.
+// askHost puts an ask about a host, which is of the cell that runs, and waits for the
+// answer.
+func (s *session) askHost(ctx context.Context, q spool.Ask) (spool.Answer, error) {
+	defer s.wake() // the clock of the cell goes on
+	return s.turns.Await(ctx, q)
+}
+
+// attachNetwork has the log tell of the hosts that an interpreter connects to, and its
+// asks about others be answered.
 func (s *session) attachNetwork(p *interpreter) {
 	if p.lease == nil || p.lease.Network() == nil {
 		return
 	}
 	p.lease.Network().Attach(func(n spool.Notice) {
 		_, _ = s.out.Append(spool.Event{Kind: spool.KindNotice, Data: encode(n)}) // after an error the run ends
-	}, nil)
+	}, s.hosts)
 }
 
 // endNetwork ends the connections of an interpreter that has exited, and has the log

@@ -198,7 +198,63 @@ func TestIsolatedInterpreterWithNetwork(t *testing.T) {
 			t.Errorf("%d notices %s: %q", n, code, notices)
 		}
 	}
-	if _, err := tryStart(t, e, python.KernelConfig{Interpreter: testPython(t)}, isolated(t, spool.Isolation{Profile: "net-allow", AskHosts: true})); err == nil || !strings.Contains(err.Error(), "cannot ask about hosts") {
-		t.Errorf("asks: %v", err)
+}
+
+// getter defines a function that requests a URL through the proxy.
+const getter = `
+import os, urllib.request, urllib.error
+for name in ('no_proxy', 'NO_PROXY'): os.environ.pop(name, None)
+def get(url):
+    try: return urllib.request.urlopen(url).status
+    except urllib.error.HTTPError as err: return err.code`
+
+// A cell asks about hosts that no rule names.
+func TestInterpreterAsksAboutHosts(t *testing.T) {
+	e := open(t)
+	enginetest.AskHosts(t, func(t *testing.T, i spool.Isolation) *enginetest.HostRun {
+		r := startIsolated(t, e, python.KernelConfig{}, isolated(t, i))
+		r.ok(getter)
+		return &enginetest.HostRun{Session: r.Session, Log: r.log, Turns: true, Get: func(_ testing.TB, url string) func() string {
+			turn := r.cell(fmt.Sprintf("get(%q)", url))
+			return func() string { return r.turnEvents(turn).result }
+		}}
+	})
+}
+
+// An ask ends with its cell, and is put again by the next one. An answer holds for the
+// interpreters that follow, too.
+func TestAskAboutAHostEndsWithItsCell(t *testing.T) {
+	e := open(t)
+	r := startIsolated(t, e, python.KernelConfig{}, isolated(t, spool.Isolation{Profile: "net-allow", AskHosts: true}))
+	r.ok(getter)
+	const code = "get('http://again.example/')"
+	isAsk := func(e spool.Event) bool { return e.Kind == spool.KindAsk }
+	turn := r.cell(code)
+	first := r.log.Until(t, "an ask", isAsk)
+	r.control(spool.Control{Op: spool.ControlInterrupt})
+	if d := r.done(turn); d.Outcome != spool.TurnInterrupted || first.Turn != turn {
+		t.Errorf("turn %d asked, turn %d: %+v", first.Turn, turn, d)
+	}
+	var second spool.Event
+	for !isAsk(second) { // the proxy may still refuse for the first ask
+		turn = r.cell(code)
+		second = r.log.Until(t, "another ask", func(e spool.Event) bool {
+			return e.Seq > first.Seq && (isAsk(e) || e.Kind == spool.KindDone && e.Turn == turn)
+		})
+	}
+	r.send(spool.InputAnswer, spool.Answer{Ask: second.Seq, Data: []byte(`"deny"`)})
+	if got := r.turnEvents(turn); got.result != "403" || second.Turn != turn {
+		t.Errorf("%+v; turn %d asked", got, second.Turn)
+	}
+	r.control(spool.Control{Op: spool.ControlRestart})
+	r.log.Until(t, "restart", func(e spool.Event) bool {
+		return e.Kind == spool.KindNotice && enginetest.Data[spool.Notice](t, e).Code == NoticeRestarted
+	})
+	r.ok(getter)
+	r.want(code, "403")
+	for _, e := range r.log.All(t) {
+		if isAsk(e) && e.Seq > second.Seq {
+			t.Errorf("it asks again: %s", e.Data)
+		}
 	}
 }

@@ -221,7 +221,7 @@ def _check_early():
         try:
             _read_frames(False)
         finally:
-            _rlock.release()
+            _end_lead()
     if S.stop == S.turn:
         _raise()
 
@@ -267,7 +267,7 @@ def _read_frames(block=True):
         S.critical += 1
     try:
         try:
-            data, extra, _, _ = S.sock.recvmsg(1 << 18, _FDSPACE, _socket.MSG_DONTWAIT | 0x40000000)
+            data, extra, _, _ = S.sock.recvmsg(1 << 16, _FDSPACE, _socket.MSG_DONTWAIT | 0x40000000)
         except BlockingIOError:
             return
         except OSError:
@@ -302,10 +302,7 @@ def _read_frames(block=True):
 def _lead():
     """Become the thread that reads, if there is none."""
     if _ident() != S.main:
-        if _rlock.acquire(False):
-            S.reader = 0
-            return True
-        return False
+        return _rlock.acquire(False)
     S.critical += 1
     if S.reader == S.main and _rlock.locked():
         _wake(_rlock)  # an interrupt came just before it was released
@@ -314,6 +311,22 @@ def _lead():
         S.reader = S.main
     S.critical -= 1  # what came meanwhile raises where we wait
     return got
+
+
+def _end_lead():
+    """Let another thread read. The main thread says first that it reads no
+    more: it would take the lock of the next reader for its own."""
+    mine = _ident() == S.main
+    if mine:
+        S.critical += 1
+        S.reader = 0
+    _rlock.release()
+    for lock in list(_asks.values()):
+        _wake(lock)
+    if mine:
+        _leave()
+    else:
+        _wake(_mainev)
 
 
 def _next():
@@ -325,7 +338,7 @@ def _next():
                     if not _idle_loop():
                         _read_frames()
             finally:
-                _rlock.release()
+                _end_lead()
         else:
             _mainev.acquire(True, 0.2)
     if _asks:  # another thread reads from now on
@@ -374,11 +387,7 @@ def _ask(kind, fields):
                     while n not in _answers:
                         _read_frames()
                 finally:
-                    _rlock.release()
-                    for other in list(_asks.values()):
-                        if other is not lock:
-                            _wake(other)
-                    _wake(_mainev)
+                    _end_lead()
             else:
                 lock.acquire(True, 0.2)
         return _answers[n]
@@ -521,10 +530,7 @@ def _interrupt_again():
         try:
             _read_frames(False)
         finally:
-            _rlock.release()
-            for lock in list(_asks.values()):
-                _wake(lock)
-            _wake(_mainev)
+            _end_lead()
     if S.stop == S.turn:
         S.unseen += 1
         if S.unseen % 50 == 0 and _getsignal(_SIGINT) is _sigint:

@@ -12,6 +12,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/turns"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/meter"
 	"github.com/spool-run/spool/internal/reactor"
 	"github.com/spool-run/spool/python"
@@ -25,6 +26,7 @@ type session struct {
 	out    engine.Sink
 
 	isolation *spool.Isolation // what the run has; nil without a request
+	hosts     isolate.AskFunc  // asks about hosts; nil if the run cannot
 
 	done    chan struct{} // closed after the last append
 	outcome spool.Outcome // valid once done is closed
@@ -117,10 +119,13 @@ func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits,
 		schedule: scheduleOf(&l.cfg), started: now, idleSince: now,
 		turns: turns.New(turns.Options[*cell, ask]{Append: out.Append, Max: MaxQueued, AskStopsClock: true}),
 	}
-	if p.lease != nil {
+	if p.lease != nil && p.lease.Isolation() != nil {
 		l.isolation = p.lease.Isolation()
 	}
 	s.isolation = l.isolation
+	if s.isolation != nil && s.isolation.AskHosts {
+		s.hosts = isolate.AskFunc(s.askHost).Once()
+	}
 	s.output.Reset(&s.limits)
 	if err := s.trace.open(l.cfg.Trace, l.cwd); err != nil {
 		return nil, invalid(err)

@@ -121,9 +121,9 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	c := launch.Command{Path: program, Argv: argv, Env: env, Dir: spec.Cwd, TTY: spec.TTY != nil,
 		Pids: bounds.Pids, Memory: bounds.MemoryBytes, CPUs: bounds.CPUs}
 	var lease *isolate.Lease
-	var work *spool.Workspace
-	if spec.Isolation != nil || spec.Workspace != nil {
-		if lease, work, err = e.isolate(&spec, &c, out); err != nil {
+	overlay := isolate.OverlayOf(&spec, out)
+	if spec.Isolation != nil || overlay != nil {
+		if lease, err = e.isolate(&spec, &c, overlay); err != nil {
 			e.pumps.Done()
 			return nil, err
 		}
@@ -139,7 +139,7 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 		e.pumps.Done()
 		return nil, err
 	}
-	s.lease, s.isolation, s.workspace = lease, e.sandboxes.Report(&spec, lease), work
+	s.lease, s.isolation, s.overlay = lease, e.sandboxes.Report(&spec, lease), overlay != nil
 	if lease != nil && lease.Network() != nil {
 		s.attachNetwork(lease.Network(), spec.Isolation.AskHosts)
 	}

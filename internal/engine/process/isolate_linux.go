@@ -11,24 +11,23 @@ import (
 	"github.com/spool-run/spool/internal/limits"
 )
 
-// isolate prepares the isolation and the workspace of a start. It returns nil if
-// none is asked for.
-func (e *Engine) isolate(spec *spool.Spec, c *launch.Command, out engine.Sink) (*isolate.Lease, *spool.Workspace, error) {
+// HasWorkspaces implements [engine.Workspacer].
+func (*Engine) HasWorkspaces() {}
+
+// isolate prepares the isolation of a start, and the overlay that the process sees. It
+// returns nil if none is asked for.
+func (e *Engine) isolate(spec *spool.Spec, c *launch.Command, o *isolate.Overlay) (*isolate.Lease, error) {
 	if c.Dir == "" {
 		var err error
 		if c.Dir, err = os.Getwd(); err != nil {
-			return nil, nil, &spool.StartError{Reason: engine.StartBadCwd, Err: err}
+			return nil, &spool.StartError{Reason: engine.StartBadCwd, Err: err}
 		}
 	}
-	if isolate.Isolates(spec.Isolation) || spec.Workspace != nil {
+	if isolate.Isolates(spec.Isolation) || o != nil {
 		if cause := checkCwd(c.Dir); cause != 0 {
-			return nil, nil, startError(c.Path, spec, cause)
+			return nil, startError(c.Path, spec, cause)
 		}
 	}
 	pids := cmp.Or(spec.Limits.Pids, e.opts.Limits.Pids, limits.DefaultPids)
-	if spec.Workspace != nil {
-		return e.workspace(spec, c, pids, out)
-	}
-	lease, err := e.sandboxes.Start(spec, pids, c)
-	return lease, nil, err
+	return e.sandboxes.StartOverlay(spec, pids, c, o)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/enginetest"
+	"github.com/spool-run/spool/internal/gvisortest"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/skiptest"
 )
@@ -262,7 +263,8 @@ func TestStrict(t *testing.T) {
 // BenchmarkIsolatedStart starts a program in a sandbox and waits for it, beside a
 // plain start.
 func BenchmarkIsolatedStart(b *testing.B) {
-	for name, i := range map[string]*spool.Isolation{"plain": nil, "no-network": {Profile: "no-network"}, "read-only": {Profile: "read-only"}} {
+	gvisortest.Use(b)
+	for name, i := range map[string]*spool.Isolation{"plain": nil, "gvisor": {Profile: "no-network", Guarantees: []string{"H"}}, "no-network": {Profile: "no-network"}, "read-only": {Profile: "read-only"}} {
 		b.Run(name, func(b *testing.B) {
 			e := open(b, Options{Spares: 8, Tree: launch.TreeAuto})
 			spec := spool.Spec{Argv: []string{"/bin/true"}, Cwd: b.TempDir(), Isolation: i}

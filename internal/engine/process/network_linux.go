@@ -15,11 +15,9 @@ import (
 // asks about others be answered. It is called before the pump runs.
 func (s *session) attachNetwork(n *isolate.Network, asks bool) {
 	s.network = n
-	ask := s.askHost
+	var ask isolate.AskFunc
 	if asks {
-		s.hostAsks = &hostAsks{open: make(map[spool.Seq]*hostAsk)}
-	} else {
-		ask = nil
+		ask, s.hostAsks = s.askHost, &hostAsks{open: make(map[spool.Seq]*hostAsk)}
 	}
 	n.Attach(func(notice spool.Notice) {
 		s.mu.Lock()

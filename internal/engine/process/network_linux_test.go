@@ -158,34 +158,31 @@ func TestNetworkOfEachRunIsItsOwn(t *testing.T) {
 // TestAskAboutAHost answers the asks of a run about hosts that no rule names.
 func TestAskAboutAHost(t *testing.T) {
 	w := newWeb(t)
-	s, log := w.run(t, spool.Isolation{AskHosts: true, Hosts: []string{"127.0.0.1"}, DeniedHosts: []string{"localhost:1"}}, fmt.Sprintf(`
-		for host in localhost:%s localhost:%[1]s localhost:1 example.org; do
-			curl -s -o /dev/null -w '%%{http_code} ' --noproxy '' http://$host/
-		done`, w.port))
-	for _, step := range [][2]string{{"localhost:" + w.port, `"allow"`}, {"example.org:80", `{"choice":"deny"}`}} {
-		name, answer := step[0], step[1]
-		e := log.Until(t, "an ask about "+name, func(e spool.Event) bool {
-			return e.Kind == spool.KindAsk && enginetest.Data[spool.Ask](t, e).Name == name
-		})
-		a := enginetest.Data[spool.Ask](t, e)
-		if a.Kind != isolate.AskNetwork || len(a.Options) != 2 || a.Deadline.IsZero() || !strings.Contains(string(a.Data), `"port":`) {
-			t.Errorf("ask %+v", a)
-		}
-		data, err := json.Marshal(spool.Answer{Ask: e.Seq, Data: json.RawMessage(answer)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Takes(spool.Input{Kind: spool.InputAnswer}); err != nil {
-			t.Error(err)
-		}
-		if err := s.Send(t.Context(), spool.Input{Kind: spool.InputAnswer, Data: data}); err != nil {
-			t.Error(err)
-		}
-	}
-	enginetest.Wait(t, s)
-	if got := string(log.Output(t, spool.Stdout)); got != "200 200 403 403 " {
-		t.Errorf("the run said %q\n%s", got, log.Dump(t))
-	}
+	enginetest.AskHosts(t, func(t *testing.T, i spool.Isolation) *enginetest.HostRun {
+		spec := shell(`while read url; do curl -s -o /dev/null -w '%{http_code}\n' --noproxy '' "$url"; done`)
+		spec.Cwd, spec.Stdin, spec.Isolation, spec.EnvPolicy = t.TempDir(), true, &i, &spool.EnvPolicy{Inherit: "core"}
+		s, log := start(t, w.Engine, spec)
+		lines := 0
+		return &enginetest.HostRun{Session: s, Log: log, Get: func(t testing.TB, url string) func() string {
+			t.Helper()
+			if err := s.Send(t.Context(), spool.Input{Kind: spool.InputStdin, Bytes: []byte(url + "\n")}); err != nil {
+				t.Fatal(err)
+			}
+			lines++
+			n := lines
+			return func() string {
+				t.Helper()
+				var said string
+				log.Until(t, "a status", func(e spool.Event) bool {
+					if e.Kind == spool.KindOutput && e.Stream == spool.Stdout {
+						said += string(e.Bytes)
+					}
+					return strings.Count(said, "\n") >= n
+				})
+				return strings.Split(said, "\n")[n-1]
+			}
+		}}
+	})
 }
 
 // TestAskEndsWithTheRun kills a run that waits for an answer.

@@ -15,7 +15,6 @@ import (
 	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/reactor"
-	"github.com/spool-run/spool/internal/workspace"
 )
 
 // session is one process. Only its pump appends to the log; the methods here leave
@@ -31,7 +30,7 @@ type session struct {
 	isolation *spool.Isolation // what it is kept from; nil without a request
 	network   *isolate.Network // its proxy; nil without one
 	hostAsks  *hostAsks        // its asks about hosts; nil if it does not ask
-	workspace *spool.Workspace // nil without
+	overlay   bool             // it works on a view of its directory
 
 	reactor reactor.Reactor // the pump's; a request wakes it
 	done    chan struct{}   // closed after the last append
@@ -117,6 +116,9 @@ func (s *session) Control(ctx context.Context, c spool.Control) error {
 // group, which a shell may have set.
 func (s *session) interrupt() error {
 	if s.input.tty {
+		if ok, err := s.tree.SignalForeground(unix.SIGINT); ok {
+			return ended(err)
+		}
 		err := s.input.ioctl(func(fd int) error {
 			return unix.IoctlSetInt(fd, unix.TIOCSIG, int(unix.SIGINT))
 		})
@@ -128,7 +130,11 @@ func (s *session) interrupt() error {
 }
 
 func (s *session) signal(sig unix.Signal) error {
-	err := s.tree.SignalGroup(sig)
+	return ended(s.tree.SignalGroup(sig))
+}
+
+// ended returns the error of a signal, as the users of a session know it.
+func ended(err error) error {
 	if errors.Is(err, os.ErrProcessDone) {
 		return spool.ErrEnded
 	}
@@ -285,7 +291,7 @@ func (s *session) takeRequests() requests {
 // endWorkspace ends what the process left running: the view that it has of its
 // directory ends with the run.
 func (s *session) endWorkspace() {
-	if s.workspace != nil && s.workspace.Kind == workspace.Overlay {
+	if s.overlay {
 		_ = s.tree.Kill() // what cannot be killed writes where no one looks any more
 	}
 }

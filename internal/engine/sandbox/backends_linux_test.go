@@ -9,6 +9,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/pyodide"
 	"github.com/spool-run/spool/internal/engine/sandbox/sandboxtest"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/pyodidetest"
 	"github.com/spool-run/spool/internal/servertest"
@@ -19,6 +20,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		if os.Args[1] == pyodide.Role {
 			os.Exit(pyodide.RunRole(os.Args[2:]))
+		}
+		if os.Args[1] == isolate.Role {
+			os.Exit(isolate.Work(os.Args[2:]))
 		}
 	}
 	os.Exit(leaktest.Code(servertest.Main(m)))

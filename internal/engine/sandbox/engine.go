@@ -36,7 +36,10 @@ type Engine struct {
 	wg       sync.WaitGroup // of sessions; added to only while not closed
 }
 
-var _ engine.Engine = (*Engine)(nil)
+var _ interface {
+	engine.Engine
+	engine.Isolator
+} = (*Engine)(nil)
 
 // New returns an engine. It must be closed.
 func New(o Options) (*Engine, error) {
@@ -65,17 +68,23 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if cwd == "" {
 		cwd = python.SandboxCwd
 	}
+	setup := guest.Setup{
+		Dist: config.Dist, Wheels: config.Wheels, Packages: config.Packages, Node: config.Node, JSHeap: config.JSHeapBytes,
+		CacheDir: e.opts.CacheDir, Isolation: config.Isolation,
+	}
+	isolated, err := isolation(ctx, backend, setup, &spec, config)
+	if err != nil {
+		return nil, err
+	}
 	tree, err := newFiles(config, cwd)
 	if err != nil {
 		return nil, filesError(err)
 	}
 	s := newSession(e, &spec, config, tree, out)
+	s.isolation, setup.Progress = isolated, s.progress
 	s.options = guest.Options{
-		Setup: guest.Setup{
-			Dist: config.Dist, Wheels: config.Wheels, Packages: config.Packages, Node: config.Node, JSHeap: config.JSHeapBytes,
-			CacheDir: e.opts.CacheDir, Isolation: config.Isolation, Progress: s.progress,
-		},
-		FS: tree.tree, Cwd: cwd, Env: maps.Clone(spec.Env), Fresh: config.Fresh,
+		Setup: setup,
+		FS:    tree.tree, Cwd: cwd, Env: maps.Clone(spec.Env), Fresh: config.Fresh,
 		Memory: config.Limits.MemoryBytes, Fuel: config.Limits.Fuel, OpenFiles: config.Limits.OpenFiles,
 	}
 	s.backend = backend

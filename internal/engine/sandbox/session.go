@@ -26,6 +26,8 @@ type session struct {
 	backend guest.Backend
 	options guest.Options
 
+	isolation *spool.Isolation // what the run has
+
 	ready    chan struct{} // closed once a start may return
 	readyErr error         // set before that
 	readyOne sync.Once

@@ -1,6 +1,7 @@
 package turns
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -14,6 +15,9 @@ type openAsk[A any] struct {
 	turn     spool.Seq // zero for one that belongs to no turn
 	key      A
 	deadline time.Time
+	// awaited takes the answer to an ask of Await, and is closed when there is
+	// none; nil for an ask of the engine.
+	awaited chan spool.Answer
 }
 
 // Asked is an ask that is open.
@@ -29,17 +33,27 @@ type Asked[A any] struct {
 // open, and the answer is returned for the engine to act on. An error says that
 // the log takes no more, or [ErrOver]; the ask is then not open.
 func (q *Queue[T, A]) Ask(e spool.Event, a spool.Ask, key A) (spool.Seq, *spool.Answer, error) {
-	var decided *spool.Answer
-	if q.opts.Decide != nil {
-		if answer, ok := q.opts.Decide(a); ok {
-			decided = &answer
-		}
-	}
+	decided := q.decide(a)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if e.Turn != 0 && (q.running == nil || q.running.Seq != e.Turn) {
 		return 0, nil, ErrOver
 	}
+	return q.put(e, a, decided, &openAsk[A]{key: key, deadline: a.Deadline})
+}
+
+// decide asks the policy, if there is one.
+func (q *Queue[T, A]) decide(a spool.Ask) *spool.Answer {
+	if q.opts.Decide != nil {
+		if answer, ok := q.opts.Decide(a); ok {
+			return &answer
+		}
+	}
+	return nil
+}
+
+// put logs a question. Callers hold q.mu.
+func (q *Queue[T, A]) put(e spool.Event, a spool.Ask, decided *spool.Answer, open *openAsk[A]) (spool.Seq, *spool.Answer, error) {
 	e.Kind, e.Data = spool.KindAsk, nil
 	a.Answer = decided
 	seq, err := q.append(e, a)
@@ -50,11 +64,44 @@ func (q *Queue[T, A]) Ask(e spool.Event, a spool.Ask, key A) (spool.Seq, *spool.
 		decided.Ask = seq
 		return seq, decided, nil
 	}
-	q.asks[seq] = &openAsk[A]{e.Turn, key, a.Deadline}
+	open.turn = e.Turn
+	q.asks[seq] = open
 	if t := q.clock(e.Turn); t != nil {
 		t.pause()
 	}
 	return seq, nil, nil
+}
+
+// Await logs a question of something outside of the engine, such as the proxy of a
+// run, and waits for the answer, or the end of the context. The ask is of the turn
+// that runs; [ErrOver] says that the turn ended first, or that the run did. The
+// engine is not told of the answer.
+func (q *Queue[T, A]) Await(ctx context.Context, a spool.Ask) (spool.Answer, error) {
+	decided := q.decide(a)
+	open := &openAsk[A]{awaited: make(chan spool.Answer, 1)}
+	q.mu.Lock()
+	var e spool.Event
+	if q.running != nil {
+		e.Turn = q.running.Seq
+	}
+	seq, decided, err := q.put(e, a, decided, open)
+	q.mu.Unlock()
+	switch {
+	case err != nil:
+		return spool.Answer{}, err
+	case decided != nil:
+		return *decided, nil
+	}
+	select {
+	case answer, ok := <-open.awaited:
+		if !ok {
+			return answer, ErrOver
+		}
+		return answer, nil
+	case <-ctx.Done():
+		q.CloseAsk(seq, spool.Notice{Text: "the connection no longer waits for an answer"})
+		return spool.Answer{}, ctx.Err()
+	}
 }
 
 // ErrOver says that a turn that is over cannot ask.
@@ -70,7 +117,8 @@ func (q *Queue[T, A]) clock(turn spool.Seq) *Turn[T] {
 }
 
 // Answer takes the answer to an ask. It reports false if the ask is not open:
-// then the answer came too late, and is to be ignored.
+// then the answer came too late, and is to be ignored. That to an ask of Await is
+// not for the engine either.
 func (q *Queue[T, A]) Answer(a spool.Answer) (A, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -79,16 +127,31 @@ func (q *Queue[T, A]) Answer(a spool.Answer) (A, bool) {
 		var none A
 		return none, false
 	}
+	if open.awaited != nil {
+		open.awaited <- a
+	}
 	q.forget(a.Ask)
-	return open.key, true
+	return open.key, open.awaited == nil
 }
 
 // forget takes an ask out of those that are open. Callers hold q.mu.
 func (q *Queue[T, A]) forget(seq spool.Seq) {
-	if t := q.clock(q.asks[seq].turn); t != nil {
+	open := q.asks[seq]
+	if t := q.clock(open.turn); t != nil {
 		t.resume()
 	}
+	if open.awaited != nil {
+		close(open.awaited)
+	}
 	delete(q.asks, seq)
+	q.answered = time.Now()
+}
+
+// Answered is when the last ask ceased to be open, or zero.
+func (q *Queue[T, A]) Answered() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.answered
 }
 
 // CloseAsk logs that an ask is no longer open. The notice says why; its code and
@@ -133,12 +196,12 @@ func (q *Queue[T, A]) Asks() int {
 	return len(q.asks)
 }
 
-// FindAsk returns an open ask whose key matches.
+// FindAsk returns an open ask of the engine whose key matches.
 func (q *Queue[T, A]) FindAsk(match func(A) bool) (spool.Seq, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for seq, a := range q.asks {
-		if match(a.key) {
+		if a.awaited == nil && match(a.key) {
 			return seq, true
 		}
 	}

@@ -39,7 +39,8 @@
 // once. Otherwise the ask is open until [Queue.Answer], [Queue.CloseAsk], or the
 // done event of its turn. An engine that closes an ask learns from CloseAsk
 // whether an answer was logged before; then that answer counts, and is on its
-// way.
+// way. [Queue.Await] puts a question for something outside of the engine, which gets
+// the answer itself.
 //
 // [Queue.Deadline] says when to look at the clock next: [Queue.TimedOut] then
 // returns the turn whose time is up, and [Queue.Expired] the asks whose
@@ -89,8 +90,10 @@ type Queue[T, A any] struct {
 	latest  spool.Seq // of the turns that were accepted
 	early   map[spool.Seq]cancellation
 	asks    map[spool.Seq]*openAsk[A]
-	shut    bool
-	err     error // the log takes no more
+	// answered is when the last ask ceased to be open.
+	answered time.Time
+	shut     bool
+	err      error // the log takes no more
 }
 
 // New returns an empty queue.
@@ -215,7 +218,7 @@ func (q *Queue[T, A]) finish(t *Turn[T], d spool.Done) bool {
 	t.move(Over)
 	for seq, a := range q.asks {
 		if a.turn == t.Seq {
-			delete(q.asks, seq)
+			q.forget(seq)
 		}
 	}
 	d.ID = t.ID

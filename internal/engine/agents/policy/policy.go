@@ -200,17 +200,38 @@ type Judge struct {
 	Cwd    string
 }
 
+// kindNetwork is the kind of an ask about a host.
+const kindNetwork = "network"
+
+// decideHost is [Decide] for a host and its port. Only rules that name the kind count: a
+// rule for what an agent asks must not open the walls around it.
+func decideHost(p *agent.Policy, host string) (v agent.Verdict, rule int) {
+	a := agent.Approval{Kind: kindNetwork, Tool: host}
+	for i := range p.Rules {
+		if r := &p.Rules[i]; slices.Contains(r.Kinds, kindNetwork) && matches(r, &a, "") {
+			return r.Verdict, i + 1
+		}
+	}
+	return agent.VerdictAsk, 0
+}
+
 // Decide implements judge.
 func (j Judge) Decide(ask spool.Ask) (d agent.Decision, by string, ok bool) {
-	if ask.Kind != agent.AskApproval {
+	var v agent.Verdict
+	var rule int
+	switch ask.Kind {
+	case agent.AskApproval:
+		var a agent.Approval
+		if err := json.Unmarshal(ask.Data, &a); err != nil {
+			// What cannot be read cannot be judged.
+			return d, "", false
+		}
+		v, rule = Decide(j.Policy, a, j.Cwd)
+	case kindNetwork:
+		v, rule = decideHost(j.Policy, ask.Name)
+	default:
 		return d, "", false
 	}
-	var a agent.Approval
-	if err := json.Unmarshal(ask.Data, &a); err != nil {
-		// What cannot be read cannot be judged.
-		return d, "", false
-	}
-	v, rule := Decide(j.Policy, a, j.Cwd)
 	by = "policy: default"
 	if rule > 0 {
 		by = fmt.Sprintf("policy: rule %d", rule)

@@ -38,6 +38,9 @@ type Backend interface {
 	// one setup share the work. Its error is an [*UnavailableError] if this
 	// machine lacks something.
 	Prepare(ctx context.Context, s Setup) (Prewarm, error)
+	// Wall returns what the operating system keeps contexts of a setup from. The
+	// first call may test that, which takes a moment.
+	Wall(ctx context.Context, s Setup) (Wall, error)
 	// Open returns a new context. It prepares the setup if necessary.
 	Open(ctx context.Context, o Options) (Context, error)
 	// Doctor says what this machine can do, without changing it.
@@ -88,6 +91,14 @@ type Setup struct {
 	// Progress is told how the preparation gets on, if it has to do
 	// something. It may be nil.
 	Progress func(Progress)
+}
+
+// Wall is what the operating system was seen to keep the processes of interpreters
+// from, whatever a script makes them do. WebAssembly is another wall, inside.
+type Wall struct {
+	Mechanism  string            // of package isolate; empty if interpreters are in this process
+	Guarantees []string          // of package isolate
+	Why        map[string]string // of guarantees that do not hold, for a person
 }
 
 // Progress is one step of a preparation.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/isolate"
 )
 
 // Backend is the Pyodide back end. It keeps, for each setup, the processes
@@ -20,10 +21,12 @@ import (
 type Backend struct {
 	opts Options
 
-	mu     sync.Mutex
-	closed bool
-	setups map[string]*setup
-	wg     sync.WaitGroup // of what the setups do; added to only while not closed
+	mu      sync.Mutex
+	closed  bool
+	setups  map[string]*setup
+	walls   map[bool]guest.Wall // by whether isolation none was asked for
+	pattern *isolate.Cell       // has the wall of all cells; nil until it is needed
+	wg      sync.WaitGroup      // of what the setups do; added to only while not closed
 }
 
 var _ guest.Backend = (*Backend)(nil)

@@ -73,25 +73,17 @@ const (
 
 // plan describes the processes that run interpreters.
 type plan struct {
-	Node     string   `json:"node"`      // the executable
-	Libs     []string `json:"libs"`      // files that it needs to run
-	Dist     string   `json:"dist"`      // the distribution's directory
-	Packages string   `json:"packages"`  // directory of checked wheels; may be empty
-	Snapshot string   `json:"snapshot"`  // "", snapshotRead or snapshotWrite: descriptor 4
-	Fork     bool     `json:"fork"`      // make a process to fork from
-	Mark     byte     `json:"mark"`      // where to find the byte that interrupts
-	Config   []byte   `json:"config"`    // what the runner is told, but for its mode
-	HeapMB   int      `json:"heap_mb"`   // JavaScript's own heap
-	HostUID  int      `json:"host_uid"`  // who interpreters are outside, if that can be chosen
-	Bare     string   `json:"bare"`      // "", or what to do without namespaces
-	UseTrees bool     `json:"use_trees"` // set by the outer stage: mounts come as descriptors
+	Node     string   `json:"node"`     // the executable
+	Libs     []string `json:"-"`        // files that it needs to run
+	Dist     string   `json:"dist"`     // the distribution's directory
+	Packages string   `json:"packages"` // directory of checked wheels; may be empty
+	Snapshot string   `json:"snapshot"` // "", snapshotRead or snapshotWrite: descriptor 4
+	Fork     bool     `json:"fork"`     // make a process to fork from
+	Mark     byte     `json:"mark"`     // where to find the byte that interrupts
+	Config   []byte   `json:"config"`   // what the runner is told, but for its mode
+	HeapMB   int      `json:"heap_mb"`  // JavaScript's own heap
+	Wall     string   `json:"wall"`     // the mechanism of the cell
 }
-
-// What to do without namespaces.
-const (
-	bareConfined = "confined" // keep processes to their files by Landlock
-	bareOpen     = "open"     // nothing
-)
 
 // The uses of a snapshot.
 const (
@@ -109,7 +101,6 @@ const (
 // Where things are for an interpreter's process.
 const (
 	guestNode     = "/node"
-	guestRunner   = "/runner.mjs"
 	guestDist     = "/pyodide/"
 	guestPackages = "/packages/"
 )

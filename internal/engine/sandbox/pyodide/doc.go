@@ -13,8 +13,9 @@
 // # Protections
 //
 // Python reaches JavaScript in Pyodide by design, and JavaScript reaches the
-// whole process. So no protection is inside it. Around it are: its own namespaces
-// for users, mounts, processes, network, IPC and host name; a root that holds
+// whole process. So no protection is inside it. Around it is a cell of package
+// isolate, whose first process is a supervisor of ours that starts Node: its own
+// namespaces for users, mounts, processes, network, IPC and host name; a root that holds
 // nothing but Node, its libraries and the distribution, all read-only; an empty
 // environment; no capabilities and no way to get any; a seccomp filter that
 // knows no sockets, no new processes, no signals; and for forked interpreters a

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/isolate"
 )
 
 // Doctor reports what this machine supports. It changes nothing.
@@ -44,6 +45,8 @@ func (b *Backend) Doctor(ctx context.Context) []guest.Finding {
 	add("fork", forkable(), "interpreters are forked from a loaded process")
 	if err == nil {
 		add("protections", b.tryProtections(ctx, nd), strings.Join(protections(canFork, ""), "; "))
+		w, err := b.Wall(ctx, guest.Setup{})
+		add("isolation", err, fmt.Sprintf("%s around Node; guarantees %s", w.Mechanism, strings.Join(w.Guarantees, " ")))
 	}
 	if err == nil && derr == nil {
 		add("prepared", b.prepared(d, nd), "a valid snapshot exists")
@@ -65,8 +68,14 @@ func (b *Backend) tryProtections(ctx context.Context, nd *node) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(empty) }()
-	p := plan{Node: nd.path, Libs: nd.libs, Dist: empty, HostUID: unownedUID, HeapMB: heapMB}
-	n, err := startGroup(ctx, b.opts, p, nil)
+	proof, err := b.prove(ctx, false)
+	if err == nil && proof.Mechanism != isolate.Namespaces {
+		err = b.noNamespaces(proof)
+	}
+	var n *group
+	if err == nil {
+		n, err = b.startGroup(ctx, plan{Node: nd.path, Libs: nd.libs, Dist: empty, HeapMB: heapMB, Wall: proof.Mechanism}, nil)
+	}
 	if err != nil {
 		return fmt.Errorf("set up the protections: %w", err)
 	}

@@ -83,8 +83,8 @@ const attempts = `
 // allowedResults are the attempts that get something, and what.
 var allowedResults = map[string]string{
 	"env":    "got {}",
-	"root":   "got dev,lib,lib64,node,pyodide,runner.mjs",
-	"chroot": "got dev,lib,lib64,node,pyodide,runner.mjs",
+	"root":   "got dev,lib,lib64,node,pyodide",
+	"chroot": "got dev,lib,lib64,node,pyodide",
 	"fds":    "got ",
 	// It found no file.
 	"binding": "got binding ",

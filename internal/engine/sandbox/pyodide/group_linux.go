@@ -9,22 +9,23 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/tail"
 )
 
 // group is the host's side of a supervisor and the processes of its
 // interpreters.
 type group struct {
-	cmd    *exec.Cmd
+	first  *isolate.First // the supervisor
 	conn   *net.UnixConn
-	stderr *tail.Buffer
+	stderr *tail.Pipe
 	loaded chan struct{} // closed when up, ready and err are set
 	up     report
 	ready  *readyInfo
@@ -66,7 +67,7 @@ var errGone = errors.New("the processes of the interpreters have ended")
 
 // startGroup starts a supervisor, which sets up the protections and, if the plan
 // is to fork, loads the process to fork from.
-func startGroup(ctx context.Context, o Options, p plan, snapshot *os.File) (*group, error) {
+func (b *Backend) startGroup(ctx context.Context, p plan, snapshot *os.File) (*group, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make control socket: %w", err)
@@ -88,21 +89,15 @@ func startGroup(ctx context.Context, o Options, p plan, snapshot *os.File) (*gro
 		return nil, errors.Join(err, conn.Close())
 	}
 	n := &group{
-		conn: conn, stderr: &tail.Buffer{Max: maxTail}, procs: make(map[uint64]*process),
-		loaded: make(chan struct{}), gone: make(chan struct{}), loadTime: o.LoadTime,
+		conn: conn, procs: make(map[uint64]*process),
+		loaded: make(chan struct{}), gone: make(chan struct{}), loadTime: b.opts.LoadTime,
 	}
-	n.cmd = exec.Command(o.Self, Role, stageOuter, string(arg))
-	n.cmd.Args[0] = "spool"
-	n.cmd.Env = []string{}
-	n.cmd.ExtraFiles = []*os.File{theirs, snapshot}
-	n.cmd.Stderr = n.stderr
-	n.cmd.WaitDelay = time.Second
-	if err := n.cmd.Start(); err != nil {
+	if err := n.start(ctx, b, string(arg), p.places(), theirs, snapshot); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", Role, err), conn.Close())
 	}
 	theirs.Close()
 	go n.listen()
-	late := time.NewTimer(o.LoadTime)
+	late := time.NewTimer(b.opts.LoadTime)
 	defer late.Stop()
 	select {
 	case <-n.loaded:
@@ -113,13 +108,38 @@ func startGroup(ctx context.Context, o Options, p plan, snapshot *os.File) (*gro
 	case <-late.C:
 		n.kill()
 		n.close()
-		return nil, fmt.Errorf("the interpreter was not ready after %v", o.LoadTime)
+		return nil, fmt.Errorf("the interpreter was not ready after %v", b.opts.LoadTime)
 	}
 	if err := n.failure(); err != nil {
 		n.close()
 		return nil, err
 	}
 	return n, nil
+}
+
+// start starts the supervisor, with nothing of this process but its descriptors.
+func (n *group) start(ctx context.Context, b *Backend, arg string, places []isolate.Place, control, snapshot *os.File) error {
+	pattern, err := b.cell(ctx)
+	if err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	stderr, in, err := tail.NewPipe(maxTail)
+	if err != nil {
+		return err
+	}
+	files := []uintptr{null.Fd(), null.Fd(), in.Fd(), control.Fd(), snapshot.Fd()}
+	n.stderr = stderr
+	n.first, err = pattern.With(places).Start(b.opts.Self, []string{"spool", Role, verbSupervise, arg}, &syscall.ProcAttr{Env: []string{}, Files: files})
+	_ = in.Close()
+	if err != nil {
+		stderr.Wait()
+	}
+	return err
 }
 
 // fileConn makes a connection of a descriptor, which it takes.
@@ -150,7 +170,8 @@ func (n *group) listen() {
 		n.take(r)
 	}
 	_ = n.conn.Close()
-	werr := n.cmd.Wait()
+	werr := n.first.Wait()
+	n.stderr.Wait()
 	n.fail(errors.Join(errGone, werr))
 	n.mu.Lock()
 	left := n.procs
@@ -217,9 +238,7 @@ func (n *group) fail(err error) {
 	if n.err != nil {
 		return
 	}
-	if text := strings.TrimSpace(n.stderr.String()); strings.HasPrefix(text, makingNamespaces) || strings.HasPrefix(text, makingProtections) {
-		err = fmt.Errorf("%w: %s", errNoNamespaces, text)
-	} else if text != "" {
+	if text := strings.TrimSpace(n.stderr.String()); text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
 	n.err = err
@@ -312,7 +331,7 @@ func (n *group) close() {
 
 // kill kills all processes of the group without asking the supervisor.
 func (n *group) kill() {
-	_ = n.cmd.Process.Kill() // or it is gone
+	n.first.Kill()
 	_ = n.conn.Close()
 }
 

@@ -15,17 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool/internal/fdpass"
+	"github.com/spool-run/spool/internal/isolate"
 )
 
 // fdRunner is the connection of an interpreter's process.
 const fdRunner = 3
 
-// supervisor is the first process of the namespaces. It starts Node, forks
+// supervisor is the first process of the cell. It starts Node, forks
 // interpreters from it, ends them on demand, and tells the host when they are
 // gone. It ends with its control socket, and all others with it.
 type supervisor struct {
 	plan   plan
-	proc   *os.File // nil if there is no /proc
+	in     *isolate.Inside
 	null   *os.File
 	zygote *zygote    // nil if interpreters are processes of their own
 	pass   *os.File   // the zygote's connection: where to send descriptors
@@ -38,7 +39,8 @@ type supervisor struct {
 	unborn map[uint64]string // fates of those that are in the queue
 }
 
-func inner(p plan) error {
+// supervise is the life of the supervisor.
+func supervise(p plan) error {
 	// The tracer of a process is a thread, so this is the one that does
 	// everything but wait for the end of interpreters.
 	runtime.LockOSThread()
@@ -48,22 +50,21 @@ func inner(p plan) error {
 		return fmt.Errorf("keep descriptors back: %w", err)
 	}
 	w := &supervisor{plan: p, procs: make(map[uint64]int), unborn: make(map[uint64]string)}
-	var err error
-	if p.Bare == "" {
-		if w.proc, err = makeRoot(p); err != nil {
-			return fmt.Errorf(makingProtections+": %w", err)
-		}
-	} else {
+	if !p.rooted() {
 		defer w.killAll()
 		if err := w.openPlaces(); err != nil {
 			return err
 		}
 	}
+	var err error
+	if w.in, err = isolate.Enter(); err != nil {
+		return err
+	}
 	if w.null, err = os.OpenFile("/dev/null", os.O_RDWR, 0); err != nil {
 		return err
 	}
-	forks := p.Fork && canFork && w.proc != nil
-	if err := w.tell(report{What: isUp, Forks: forks, Protections: protections(forks, p.Bare)}); err != nil {
+	forks := p.Fork && canFork && w.in.Proc != nil
+	if err := w.tell(report{What: isUp, Forks: forks, Protections: protections(forks, p.Wall)}); err != nil {
 		return err
 	}
 	if forks {
@@ -75,16 +76,16 @@ func inner(p plan) error {
 }
 
 // protections names the protections between an interpreter and this machine.
-func protections(forks bool, bare string) []string {
+func protections(forks bool, wall string) []string {
 	list := []string{
 		"an empty environment",
 		"no capabilities, and no new privileges",
 		"seccomp: no sockets, no signals to others, no tracing, no mounts, no namespaces",
 	}
 	switch {
-	case bare == bareOpen:
+	case wall == isolate.Filter:
 		return append(list, "none for files: a script can read every file the user can")
-	case bare == bareConfined:
+	case wall == isolate.Landlock:
 		return append(list, "Landlock: of this machine's files only Node and the distribution can be opened, for reading; names and sizes of others can be seen",
 			protectNoProcesses)
 	case forks:
@@ -159,7 +160,7 @@ func (w *supervisor) makeZygote() error {
 		return fmt.Errorf("it ended before it was ready: %w", errors.Join(statusError(ws), werr))
 	}
 	if w.plan.Snapshot != snapshotWrite && info.Kind == kindPyodide {
-		if w.zygote, err = newZygote(w.proc, pid, fdRunner, w.plan.Mark, innerFilter(), func(f *os.File) error { return w.give(f) }); err != nil {
+		if w.zygote, err = newZygote(w.in.Proc, pid, fdRunner, w.plan.Mark, innerFilter(), func(f *os.File) error { return w.give(f) }); err != nil {
 			return fmt.Errorf("prepare the process to fork from: %w", err)
 		}
 	} else if err := unix.Kill(pid, unix.SIGKILL); err != nil { // it has said all there is to know
@@ -169,7 +170,7 @@ func (w *supervisor) makeZygote() error {
 	}
 	r := report{What: isReady, Ready: info}
 	if w.zygote != nil {
-		if r.RSS, err = fields(w.proc, pid, "status", "VmRSS"); err != nil {
+		if r.RSS, err = fields(w.in.Proc, pid, "status", "VmRSS"); err != nil {
 			return err
 		}
 	}
@@ -215,32 +216,15 @@ func (w *supervisor) startNode(conn *os.File, stderr uintptr) (pid int, err erro
 		// Threads are not forked, so there should not be any.
 		args = append(args, "--single-threaded", "--v8-pool-size=0")
 	}
+	// The runner is no file: there is none but those of this machine.
+	args = append(args, "--preserve-symlinks", "--input-type=module", "--eval", string(runnerSource), "--", string(w.plan.Config))
 	files := []uintptr{w.null.Fd(), w.null.Fd(), stderr, conn.Fd(), fdSnapshot}
 	path := guestNode
-	sys := &syscall.SysProcAttr{Setsid: true}
-	if w.plan.Bare == "" {
-		args = append(args, guestRunner)
-	} else {
+	if !w.plan.rooted() {
 		path = w.plan.Node
-		args = append(args, "--preserve-symlinks", "--input-type=module", "--eval", string(runnerSource), "--")
 		files = append(files, w.places[0].Fd(), w.places[1].Fd())
-		sys.Pdeathsig = syscall.SIGKILL
 	}
-	args = append(args, string(w.plan.Config))
-	done := make(chan struct{})
-	go func() {
-		// Restrictions are a thread's, and its children's. The thread
-		// ends with the goroutine, because it is never unlocked.
-		runtime.LockOSThread()
-		if err = restrict(w.plan); err == nil {
-			pid, err = syscall.ForkExec(path, args, &syscall.ProcAttr{Dir: "/", Env: []string{}, Files: files, Sys: sys})
-		}
-		close(done)
-		if sys.Pdeathsig != 0 {
-			select {} // the process would take the end of the thread for ours
-		}
-	}()
-	<-done
+	pid, err = w.in.Fork(path, args, &syscall.ProcAttr{Dir: "/", Env: []string{}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}}, outerFilter())
 	if err != nil {
 		return 0, fmt.Errorf("start Node: %w", err)
 	}
@@ -267,36 +251,6 @@ func allowStack() (int, error) {
 		return 0, fmt.Errorf("set the limit of the stack: %w", err)
 	}
 	return min(stackSize, int(limit.Cur/4*3)), nil
-}
-
-// restrict takes from this thread all that Node does not need.
-func restrict(p plan) error {
-	for c := uintptr(0); ; c++ {
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); errors.Is(err, unix.EINVAL) {
-			break // there is no such capability
-		} else if errors.Is(err, unix.EPERM) && p.Bare != "" {
-			break // who may not drop them has none
-		} else if err != nil {
-			return fmt.Errorf("drop capability %d: %w", c, err)
-		}
-	}
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return fmt.Errorf("drop ambient capabilities: %w", err)
-	}
-	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
-	if err := unix.Capset(&head, &none[0]); err != nil {
-		return fmt.Errorf("drop capabilities: %w", err)
-	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("forgo new privileges: %w", err)
-	}
-	if p.Bare == bareConfined {
-		if err := confine(p.places()); err != nil {
-			return err
-		}
-	}
-	return outerFilter().Install()
 }
 
 // noProcesses keeps a process from making any others, and threads.

@@ -14,11 +14,15 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/pyodidetest"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == isolate.Role {
+		os.Exit(isolate.Work(os.Args[2:]))
+	}
 	if len(os.Args) > 1 && os.Args[1] == Role {
 		debug.SetGCPercent(1) // what is held by nobody is gone at once
 		os.Exit(RunRole(os.Args[2:]))

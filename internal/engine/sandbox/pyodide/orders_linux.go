@@ -19,7 +19,7 @@ func (w *supervisor) serve() error {
 	w.queue = make(chan birth, maxBirths)
 	go func() {
 		err := w.listen()
-		if w.plan.Bare != "" {
+		if !w.plan.rooted() {
 			w.killAll()
 		}
 		// The host is gone: abandon the process that is being made.
@@ -152,14 +152,14 @@ func (w *supervisor) carryOut(o order) error {
 		if w.zygote == nil || w.zygote.mark == 0 {
 			return errors.New("cannot interrupt")
 		}
-		return poke(w.proc, pid, w.zygote.mark, []byte{byte(unix.SIGINT)})
+		return poke(w.in.Proc, pid, w.zygote.mark, []byte{byte(unix.SIGINT)})
 	case doSeal:
 		return w.seal(pid, o.Memory)
 	case doMeasure:
-		if w.proc == nil {
+		if w.in.Proc == nil {
 			return errors.New("cannot measure")
 		}
-		size, err := privateSize(w.proc, pid)
+		size, err := privateSize(w.in.Proc, pid)
 		if err != nil {
 			return err
 		}
@@ -227,10 +227,10 @@ func (w *supervisor) seal(pid int, memory int64) error {
 	if err := noProcesses(pid); err != nil {
 		return err
 	}
-	if memory <= 0 || w.proc == nil {
+	if memory <= 0 || w.in.Proc == nil {
 		return nil
 	}
-	data, err := dataSize(w.proc, pid)
+	data, err := dataSize(w.in.Proc, pid)
 	if err != nil {
 		return err
 	}

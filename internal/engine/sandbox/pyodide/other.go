@@ -29,6 +29,11 @@ func (*Backend) Prepare(context.Context, guest.Setup) (guest.Prewarm, error) {
 	return guest.Prewarm{}, errPlatform
 }
 
+// Wall reports that the platform is not supported.
+func (*Backend) Wall(context.Context, guest.Setup) (guest.Wall, error) {
+	return guest.Wall{}, errPlatform
+}
+
 // Open reports that the platform is not supported.
 func (*Backend) Open(context.Context, guest.Options) (guest.Context, error) {
 	return nil, errPlatform

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/python"
 )
 
@@ -137,21 +138,17 @@ type runnerConfig struct {
 	Mark     byte     `json:"mark"`
 }
 
-// unownedUID is the user id of interpreters outside their namespaces if this
-// process is root. No file belongs to that id.
-const unownedUID = 0x5b00_0001
-
 // heapMB bounds JavaScript's own heap, which holds little: Python's is not in
 // it.
 const heapMB = 256
 
-func (w *ware) plan(c runnerConfig, bare string, change func(*plan)) (plan, error) {
+func (w *ware) plan(c runnerConfig, wall string, change func(*plan)) (plan, error) {
 	c.Dist, c.Boot, c.Module, c.Prelude = guestDist, guest.Boot, guest.Module, preludeSource
 	p := plan{
-		Node: w.node.path, Libs: w.node.libs, Dist: w.dist.dir, HostUID: unownedUID, HeapMB: w.heapMB, Fork: true, Bare: bare,
+		Node: w.node.path, Libs: w.node.libs, Dist: w.dist.dir, HeapMB: w.heapMB, Fork: true, Wall: wall,
 	}
 	packages := guestPackages
-	if bare != "" {
+	if !p.rooted() {
 		p.Fork, c.Dist, packages = false, bareDist, barePackages
 	}
 	if c.Mode == "" && w.packagesDir != "" {
@@ -238,47 +235,25 @@ func (u *setup) start(ctx context.Context, w *ware, s *stamp) (*group, error) {
 // startProtected starts a group with the best protections that this machine
 // offers. It fails if a protection that was asked for is missing.
 func (u *setup) startProtected(ctx context.Context, w *ware, c runnerConfig, change func(*plan), snapshot *os.File) (*group, error) {
-	try := func(bare string) (*group, error) {
-		p, err := w.plan(c, bare, change)
-		if err != nil {
-			return nil, err
-		}
-		return startGroup(ctx, u.backend.opts, p, snapshot)
-	}
-	var err error
-	if u.backend.opts.NoNamespaces {
-		err = fmt.Errorf("%w: switched off by an option", errNoNamespaces)
-	} else {
-		var n *group
-		if n, err = try(""); err == nil {
-			return n, nil
-		}
-	}
-	if ctx.Err() != nil {
+	proof, err := u.backend.prove(ctx, u.asked.Isolation == python.IsolateNone)
+	switch {
+	case ctx.Err() != nil:
 		return nil, ctx.Err()
+	case err != nil:
+		return nil, unavailable("isolation none runs scripts that can read every file you can", err)
+	case proof.Mechanism != isolate.Namespaces && u.asked.Isolation == python.IsolateStrict:
+		return nil, unavailable("without strict isolation the other protections still apply", fmt.Errorf("strict isolation: this machine lacks a protection: %w", u.backend.noNamespaces(proof)))
 	}
-	if !errors.Is(err, errNoNamespaces) {
-		return nil, unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
+	p, err := w.plan(c, proof.Mechanism, change)
+	if err != nil {
+		return nil, err
 	}
-	if u.asked.Isolation == python.IsolateStrict {
-		return nil, unavailable("without strict isolation the other protections still apply", fmt.Errorf("strict isolation: this machine lacks a protection: %w", err))
-	}
-	bare := bareConfined
-	if _, lerr := landlockRights(); lerr != nil {
-		if u.asked.Isolation != python.IsolateNone {
-			return nil, unavailable("isolation none runs scripts that can read every file you can", fmt.Errorf("this machine cannot protect its files: %w", errors.Join(err, lerr)))
-		}
-		bare = bareOpen
-	}
-	n, err := try(bare)
+	n, err := u.backend.startGroup(ctx, p, snapshot)
 	if err != nil && ctx.Err() == nil {
 		err = unavailable("", fmt.Errorf("load %s: %w", w.dist.dir, err))
 	}
 	return n, err
 }
-
-// errNoNamespaces means that the kernel refuses new namespaces.
-var errNoNamespaces = errors.New("no namespaces")
 
 // cacheName is our directory in a cache directory.
 const cacheName = "pyodide-back-end"

@@ -274,9 +274,7 @@ func TestWithoutNamespaces(t *testing.T) {
 	}
 	// The end of the holder ends them all.
 	proc := c.proc
-	if err := c.group.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	c.group.first.Kill()
 	<-c.group.gone
 	if _, err := proc.conn.Read(make([]byte, 1)); err == nil {
 		t.Error("an interpreter outlived its holder")
@@ -289,9 +287,7 @@ func TestSupervisorDeathIsRecovered(t *testing.T) {
 	defer b.Close()
 	c := open(t, b, nil)
 	prints(t, c, "x = 1", "")
-	if err := c.group.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	c.group.first.Kill()
 	<-c.group.gone
 	prints(t, c, "print('x' in globals())", "False\n")
 }
@@ -346,7 +342,7 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("%s: %s", f.Name, f.Text)
 		}
 	}
-	if !slices.Equal(names, []string{"node", "distribution", "fork", "protections", "prepared"}) {
+	if !slices.Equal(names, []string{"node", "distribution", "fork", "protections", "isolation", "prepared"}) {
 		t.Errorf("it looked at %v", names)
 	}
 	for _, f := range New(Options{Node: "/none/node", Dist: t.TempDir()}).Doctor(testContext(t)) {

@@ -2,10 +2,6 @@ package pyodide
 
 import "golang.org/x/sys/unix"
 
-var forbiddenHere = []uint32{
-	unix.SYS_FORK, unix.SYS_VFORK, unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_USELIB, unix.SYS_KEXEC_FILE_LOAD,
-}
-
 var allowedHere = []uint32{
 	unix.SYS_OPEN, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_NEWFSTATAT, unix.SYS_READLINK, unix.SYS_ACCESS,
 	unix.SYS_EPOLL_WAIT, unix.SYS_POLL, unix.SYS_TIME, unix.SYS_ARCH_PRCTL,

@@ -22,6 +22,7 @@ var contract = []test{
 	{"output_is_byte_exact", outputIsByteExact},
 	{"output_events_are_text", outputIsText},
 	{"info_shows_the_configuration_and_the_status", infoShowsConfiguration},
+	{"info_shows_the_isolation", infoShowsIsolation},
 	{"emits_stdout_before_exit", emitsStdoutBeforeExit},
 	{"reports_prewarm_and_startup_metrics", reportsMetrics},
 	{"metrics_are_off_by_default", metricsAreOff},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/servertest"
 )
 
@@ -225,7 +226,7 @@ func TestWorkersDropPrivileges(t *testing.T) {
 		t.Fatalf("%+v %v", res, err)
 	}
 	pl.mu.Lock()
-	pid := pl.workers[0].cmd.Process.Pid
+	pid := pl.workers[0].proc.Pid
 	pl.mu.Unlock()
 	proc := func(name string) string {
 		b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), name))
@@ -307,18 +308,15 @@ func TestWorkerStartFailure(t *testing.T) {
 func TestWorkerNotReadyInTimeIsKilled(t *testing.T) {
 	b, pl := testPool(t, 1)
 	pl.startLimit = 50 * time.Millisecond
-	var cmd *exec.Cmd
-	pl.cfg.Worker = func(...string) *exec.Cmd {
-		cmd = exec.Command("sleep", "1000")
+	pl.cfg.Worker = func(...string) *exec.Cmd { // it never says anything
+		cmd := BuiltWorker()
+		cmd.Args = []string{"spool", isolate.Role, "attempt", "wait"}
 		return cmd
 	}
 	c := openTest(t, b)
 	res, err := c.Run(context.Background(), guest.Script{Code: "1"}, quietHost{})
-	if err == nil || !strings.Contains(err.Error(), "not ready after 50ms") {
-		t.Fatalf("%+v %v", res, err)
-	}
-	if s := cmd.ProcessState; s == nil || s.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("it ended as %v", s)
+	if err == nil || !strings.Contains(err.Error(), "not ready after 50ms") || !strings.Contains(err.Error(), "signal: killed") {
+		t.Errorf("%+v %v", res, err)
 	}
 }
 
@@ -350,7 +348,7 @@ func TestWorkerWithStuckScriptIsKilled(t *testing.T) {
 	w := pl.workers[0]
 	pl.mu.Unlock()
 	// A worker that does nothing at all any more.
-	if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := w.proc.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
@@ -358,7 +356,7 @@ func TestWorkerWithStuckScriptIsKilled(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	<-w.waited
-	if s := w.cmd.ProcessState.Sys().(syscall.WaitStatus); s.Signal() != syscall.SIGKILL {
+	if s := w.proc.state.Sys().(syscall.WaitStatus); s.Signal() != syscall.SIGKILL {
 		t.Errorf("the worker ended by %v", s.Signal())
 	}
 	// The next script has another.

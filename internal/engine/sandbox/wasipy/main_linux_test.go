@@ -14,12 +14,16 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 	"github.com/spool-run/spool/internal/engine/sandbox/wasipy"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/python"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == isolate.Role {
+		os.Exit(isolate.Work(os.Args[2:]))
+	}
 	code := servertest.Main(m)
 	for _, b := range shared.all() {
 		_ = b.Close()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/tetratelabs/wazero/experimental"
 )
 
@@ -21,6 +22,8 @@ func supported() error { return errPlatform }
 
 // Work is the life of a worker process. There are none on this platform.
 func Work([]string) int { return 1 }
+
+func newCell(Config, string) *isolate.Cell { return nil }
 
 type mapping struct{ bytes []byte }
 

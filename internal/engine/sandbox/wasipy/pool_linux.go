@@ -57,13 +57,12 @@ type pool struct {
 type worker struct {
 	pool    *pool
 	image   *image
-	cmd     *exec.Cmd
+	proc    *process
 	control *os.File
 	free    []*lane // idle
 	busy    int     // lanes in use
 	dead    bool
-	stuck   int // lanes whose script did not end in time
-	stderr  *tail.Buffer
+	stuck   int           // lanes whose script did not end in time
 	waited  chan struct{} // closed when it has ended
 }
 
@@ -251,17 +250,13 @@ func (pl *pool) spawn(im *image) (*worker, error) {
 	}
 	far := os.NewFile(uintptr(theirs), "worker")
 	defer far.Close()
-	w := &worker{pool: pl, image: im, control: os.NewFile(uintptr(ours), "worker"), stderr: &tail.Buffer{Max: maxErrorText}, waited: make(chan struct{})}
-	w.cmd = pl.cfg.Worker(verbWork, string(hello))
-	w.cmd.ExtraFiles = []*os.File{far, code, pl.p.libraryF, im.file}
-	quiet(w.cmd)
-	w.cmd.Stderr = w.stderr
-	if err := w.cmd.Start(); err != nil {
+	w := &worker{pool: pl, image: im, control: os.NewFile(uintptr(ours), "worker"), waited: make(chan struct{})}
+	if w.proc, err = startProcess(pl.p.cell, pl.cfg.Worker(verbWork, string(hello)), far, code, pl.p.libraryF, im.file); err != nil {
 		w.control.Close()
 		return nil, fmt.Errorf("start a worker: %w", err)
 	}
 	far.Close()
-	watchdog := time.AfterFunc(pl.startLimit, func() { _ = w.cmd.Process.Kill() })
+	watchdog := time.AfterFunc(pl.startLimit, w.proc.kill)
 	// It says one byte when it is ready, and ends if it cannot be.
 	var b [1]byte
 	n, err := w.control.Read(b[:])
@@ -269,10 +264,10 @@ func (pl *pool) spawn(im *image) (*worker, error) {
 		if !inTime {
 			err = fmt.Errorf("it was not ready after %v", pl.startLimit)
 		}
-		_ = w.cmd.Process.Kill()
-		waitErr := w.cmd.Wait()
+		w.proc.kill()
+		waitErr := w.proc.wait()
 		w.control.Close()
-		return nil, fmt.Errorf("start a worker: %w: %s", errors.Join(waitErr, err), w.stderr.String())
+		return nil, fmt.Errorf("start a worker: %w: %s", errors.Join(waitErr, err), w.proc.stderr.String())
 	}
 	return w, nil
 }
@@ -286,7 +281,7 @@ func quiet(cmd *exec.Cmd) {
 
 // reap waits for the end of a worker.
 func (w *worker) reap() {
-	_ = w.cmd.Wait()
+	_ = w.proc.wait()
 	w.pool.mu.Lock()
 	defer w.pool.mu.Unlock()
 	w.dead = true
@@ -314,7 +309,7 @@ func (w *worker) retire() {
 // kill ends a worker and all that it does. The pool's mu is held.
 func (w *worker) kill() {
 	w.dead = true
-	_ = w.cmd.Process.Kill()
+	w.proc.kill()
 }
 
 // close ends all workers and waits for them.

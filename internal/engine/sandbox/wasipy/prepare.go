@@ -13,6 +13,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 	"github.com/spool-run/spool/internal/flock"
+	"github.com/spool-run/spool/internal/isolate"
 )
 
 // The files of a prepared directory.
@@ -39,6 +40,7 @@ type prepared struct {
 	modules  map[string]bool // names that can be imported
 	pool     *pool
 	local    *machine
+	cell     *isolate.Cell // of workers; nil without
 }
 
 // load makes everything ready. It says how long it took to make what was not
@@ -141,6 +143,9 @@ func (p *prepared) close() {
 	p.closed = true
 	if p.pool != nil {
 		p.pool.close()
+	}
+	if p.cell != nil {
+		p.cell.Close()
 	}
 	if p.local != nil {
 		p.local.image = nil // it is ours

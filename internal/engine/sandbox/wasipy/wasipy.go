@@ -11,9 +11,10 @@
 // Its loops count: every so many passes it calls out, so that it can be
 // stopped, and so that the work it did is a number (see build/pack).
 //
-// Interpreters run in worker processes of this same binary, which give up
-// what they do not need before they execute anything (see [Work]). They run in
-// this process where workers are not available, or with isolation none.
+// Interpreters run in worker processes of this same binary, in a cell of package
+// isolate. They also give up what they do not need before they execute anything (see
+// [Work]). They run in this process where workers are not available, or with isolation
+// none.
 package wasipy
 
 import (
@@ -24,10 +25,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/python"
 )
 
@@ -99,7 +102,7 @@ func (b *Backend) Prepare(ctx context.Context, s guest.Setup) (guest.Prewarm, er
 	if err != nil {
 		return guest.Prewarm{}, err
 	}
-	protections, err := b.protections(s.Isolation)
+	protections, err := b.protections(ctx, s)
 	if err != nil {
 		return guest.Prewarm{}, err
 	}
@@ -110,27 +113,55 @@ func (b *Backend) Prepare(ctx context.Context, s guest.Setup) (guest.Prewarm, er
 	return pre, nil
 }
 
-// prepare returns what was prepared in a directory. Only one caller at a time
-// does the work; it says how long that took.
-func (b *Backend) prepare(ctx context.Context, s guest.Setup) (*prepared, time.Duration, error) {
+// at returns what is or will be prepared for a setup.
+func (b *Backend) at(s guest.Setup) (*prepared, error) {
 	if err := supported(); err != nil {
-		return nil, 0, &guest.UnavailableError{Backend: Name, Err: err}
+		return nil, &guest.UnavailableError{Backend: Name, Err: err}
 	}
 	dir, err := b.cacheDir(s)
 	if err != nil {
-		return nil, 0, &guest.UnavailableError{Backend: Name, Err: err, Hint: "name a cache directory"}
+		return nil, &guest.UnavailableError{Backend: Name, Err: err, Hint: "name a cache directory"}
 	}
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.closed {
-		b.mu.Unlock()
-		return nil, 0, errClosed
+		return nil, errClosed
 	}
 	p := b.ready[dir]
 	if p == nil {
-		p = &prepared{dir: dir, turn: make(chan struct{}, 1)}
+		p = &prepared{dir: dir, turn: make(chan struct{}, 1), cell: newCell(b.cfg, filepath.Join(dir, compiledDir))}
 		b.ready[dir] = p
 	}
-	b.mu.Unlock()
+	return p, nil
+}
+
+// Wall implements [guest.Backend].
+func (b *Backend) Wall(ctx context.Context, s guest.Setup) (guest.Wall, error) {
+	if !b.outside(s.Isolation) {
+		return guest.Wall{}, nil
+	}
+	p, err := b.at(s)
+	if err != nil {
+		return guest.Wall{}, err
+	}
+	proof, err := p.cell.Proof(ctx)
+	if err != nil {
+		return guest.Wall{}, err
+	}
+	w := guest.Wall{Mechanism: proof.Mechanism, Guarantees: proof.Has.Strings(), Why: make(map[string]string)}
+	for g, why := range proof.Why {
+		w.Why[string(g)] = why
+	}
+	return w, nil
+}
+
+// prepare returns what was prepared in a directory. Only one caller at a time
+// does the work; it says how long that took.
+func (b *Backend) prepare(ctx context.Context, s guest.Setup) (*prepared, time.Duration, error) {
+	p, err := b.at(s)
+	if err != nil {
+		return nil, 0, err
+	}
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
@@ -149,7 +180,7 @@ func (b *Backend) prepare(ctx context.Context, s guest.Setup) (*prepared, time.D
 
 // Open implements [guest.Backend].
 func (b *Backend) Open(ctx context.Context, o guest.Options) (guest.Context, error) {
-	if _, err := b.protections(o.Isolation); err != nil {
+	if _, err := b.protections(ctx, o.Setup); err != nil {
 		return nil, err
 	}
 	p, _, err := b.prepare(ctx, o.Setup)
@@ -189,24 +220,43 @@ func (b *Backend) outside(i python.Isolation) bool {
 }
 
 // protections lists the protections between a guest and this machine.
-func (b *Backend) protections(i python.Isolation) ([]string, error) {
+func (b *Backend) protections(ctx context.Context, s guest.Setup) ([]string, error) {
 	protections := []string{"WebAssembly: a guest has its own memory and no system calls"}
-	if !b.outside(i) {
-		if i == python.IsolateStrict {
+	strict := s.Isolation == python.IsolateStrict
+	if !b.outside(s.Isolation) {
+		if strict {
 			return nil, &guest.UnavailableError{Backend: Name, Err: errors.New("strict isolation needs worker processes, which are not available here")}
 		}
 		return append(protections, "no other: interpreters run in this process"), nil
 	}
 	protections = append(protections, "separate processes: interpreters run in workers")
 	more, missing := confinement()
-	if i == python.IsolateStrict && len(missing) > 0 {
+	if strict && len(missing) > 0 {
 		return nil, &guest.UnavailableError{Backend: Name, Err: fmt.Errorf("this kernel lacks %s", missing[0])}
 	}
-	return append(protections, more...), nil
+	protections = append(protections, more...)
+	w, err := b.Wall(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	outer, ok := wallText[w.Mechanism]
+	if !ok && strict {
+		return nil, &guest.UnavailableError{Backend: Name, Err: errors.New("strict isolation: this machine allows neither namespaces nor Landlock"), Hint: "without strict isolation the other protections still apply"}
+	}
+	if ok {
+		protections = append(protections, outer)
+	}
+	return protections, nil
+}
+
+// wallText says what surrounds workers, by the mechanism.
+var wallText = map[string]string{
+	isolate.Namespaces: "namespaces and Landlock: a worker has no network and no other processes, and reads only its own program",
+	isolate.Landlock:   "Landlock: a worker reads only its own program",
 }
 
 // Doctor implements [guest.Backend].
-func (b *Backend) Doctor(context.Context) []guest.Finding {
+func (b *Backend) Doctor(ctx context.Context) []guest.Finding {
 	var found []guest.Finding
 	add := func(name string, ok bool, format string, args ...any) {
 		found = append(found, guest.Finding{Name: name, OK: ok, Text: fmt.Sprintf(format, args...)})
@@ -236,6 +286,15 @@ func (b *Backend) Doctor(context.Context) []guest.Finding {
 	}
 	for _, m := range missing {
 		add("protection", false, "this kernel lacks %s", m)
+	}
+	w, err := b.Wall(ctx, guest.Setup{})
+	switch outer, ok := wallText[w.Mechanism]; {
+	case err != nil:
+		add("isolation", false, "%v", err)
+	case ok:
+		add("isolation", true, "%s; guarantees %s", outer, strings.Join(w.Guarantees, " "))
+	default:
+		add("isolation", false, "this machine allows neither namespaces nor Landlock; guarantees %s", strings.Join(w.Guarantees, " "))
 	}
 	return found
 }

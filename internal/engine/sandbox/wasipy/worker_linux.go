@@ -13,6 +13,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 	"github.com/spool-run/spool/internal/fdpass"
+	"github.com/spool-run/spool/internal/isolate"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,6 +36,7 @@ const (
 	verbWork    = "work"
 	verbPrepare = "prepare"
 	verbRenew   = "renew"
+	verbTry     = "try" // to leave the cell of a worker
 )
 
 // workerGC is how much garbage a worker may have, in percent of what is in use:
@@ -56,6 +58,8 @@ func Work(args []string) int {
 		err = renewHere(args[1])
 	case verbWork:
 		err = work(args[1])
+	case verbTry:
+		return isolate.TryCell(args[1], confine)
 	default:
 		err = fmt.Errorf("unknown verb %q", args[0])
 	}

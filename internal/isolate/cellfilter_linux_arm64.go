@@ -1,0 +1,3 @@
+package isolate
+
+var cellRefusedHere []uint32
