@@ -11,13 +11,16 @@ import (
 // Filter selects runs in [Backend.List] and says in which order and how many.
 // The zero value selects all, newest first.
 type Filter struct {
-	Prefix RunID             `json:"prefix,omitempty"` // of the id
-	Name   string            `json:"name,omitempty"`
-	Engine string            `json:"engine,omitempty"`
-	State  State             `json:"state,omitempty"`
-	Live   bool              `json:"live,omitempty"` // only runs that are not closed
-	Since  time.Time         `json:"since,omitzero"` // only runs that are not closed or ended since then
-	Labels map[string]string `json:"labels,omitempty"`
+	Prefix RunID  `json:"prefix,omitempty"` // of the id
+	Name   string `json:"name,omitempty"`
+	Engine string `json:"engine,omitempty"`
+	State  State  `json:"state,omitempty"`
+	Live   bool   `json:"live,omitempty"` // only runs that are not closed
+
+	Outcome OutcomeKind       `json:"outcome,omitempty"` // only runs that ended this way
+	Since   time.Time         `json:"since,omitzero"`    // only runs that are not closed or ended since then
+	Before  time.Time         `json:"before,omitzero"`   // only runs that were created before then
+	Labels  map[string]string `json:"labels,omitempty"`
 
 	// Oldest lists the oldest run first instead of the newest.
 	Oldest bool `json:"oldest,omitempty"`
@@ -35,6 +38,11 @@ func (f *Filter) Check() error {
 	default:
 		return fmt.Errorf("%w: unknown state %q: use running, exited or closed", ErrInvalid, f.State)
 	}
+	switch f.Outcome {
+	case "", Exited, Failed, Unknown:
+	default:
+		return fmt.Errorf("%w: unknown outcome %q: use exited, failed or unknown", ErrInvalid, f.Outcome)
+	}
 	if f.Limit < 0 {
 		return fmt.Errorf("%w: a limit of %d runs", ErrInvalid, f.Limit)
 	}
@@ -51,6 +59,8 @@ func (f *Filter) Match(i *Info) bool {
 		f.State != "" && f.State != i.State,
 		f.Name != "" && f.Name != i.Name,
 		f.Engine != "" && f.Engine != i.Engine,
+		f.Outcome != "" && (i.Outcome == nil || i.Outcome.Kind != f.Outcome),
+		!f.Before.IsZero() && !i.Created.Before(f.Before),
 		!f.Since.IsZero() && i.State == StateClosed && i.Ended.Before(f.Since),
 		!strings.HasPrefix(string(i.ID), string(f.Prefix)):
 		return false

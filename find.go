@@ -25,7 +25,7 @@ func Find(ctx context.Context, b Backend, text string) (*Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find run %q: %w", text, err)
 	}
-	return &Run{b, run}, nil
+	return Attach(b, run), nil
 }
 
 func find(ctx context.Context, b Backend, text string) (RunID, error) {

@@ -9,7 +9,8 @@
 // Of an agent's run the text is the prompt, messages, actions with their outcome,
 // duration and diffs, plans, asks with their answers, and the end of the turn.
 //
-// [Renderer] renders one event, [Transcript] the last state of a turn.
+// [Renderer] renders one event, [Transcript] the last state of a turn, and [Budget] a
+// whole log within a number of tokens.
 package render
 
 import (

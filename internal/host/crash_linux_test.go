@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
@@ -36,7 +37,8 @@ const (
 // options are the options of a host with a given mechanism for process trees.
 func options(dir string, tree launch.TreeMode) host.Options {
 	return host.Options{
-		Dir: dir,
+		FileAfter: time.Hour, // tests look at the files
+		Dir:       dir,
 		Engines: map[string]host.NewEngine{
 			spool.EngineProcess: func(owner string) (engine.Engine, error) {
 				return process.New(process.Options{Owner: owner, Tree: tree})

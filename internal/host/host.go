@@ -35,6 +35,9 @@ const (
 	DefaultRetainAge   = 7 * 24 * time.Hour
 	DefaultRetainBytes = 16 << 30
 	DefaultSweepEvery  = time.Minute
+	// DefaultCompressAfter is when a log is compressed, after its run ended:
+	// most readers of a finished run come soon.
+	DefaultCompressAfter = 10 * time.Minute
 	// DefaultMemoryLog is the size of a log in memory without a state
 	// directory.
 	DefaultMemoryLog = 16 << 20
@@ -71,6 +74,9 @@ type Options struct {
 	Measure func(pids []int) (map[int]spool.Resources, error)
 	// Retention limits finished runs; zero fields mean the defaults.
 	Retention store.Retention
+	// FileAfter is how long ago a run was completed before it is filed; zero
+	// means [DefaultFileAfter].
+	FileAfter time.Duration
 	Sync      store.SyncPolicy
 	SyncEvery time.Duration
 	// SegmentBytes is the size of a segment file; zero means
@@ -108,7 +114,8 @@ type Host struct {
 	unsettled error // the recovery error of Open
 	sweeping  bool  // sweepOften runs
 
-	finished int // number of finished runs
+	finished int         // number of finished runs
+	ended    atomic.Bool // a run has finished since fileOften looked
 	notes    notes
 
 	written atomic.Int64  // bytes appended since the last sweep
@@ -126,11 +133,17 @@ var _ spool.Backend = (*Host)(nil)
 // it ends their processes and closes their runs with the outcome unknown.
 // [Host.Unsettled] returns the error of the recovery.
 func Open(o Options) (*Host, error) {
+	if o.FileAfter == 0 {
+		o.FileAfter = DefaultFileAfter
+	}
 	if o.Retention.Age == 0 {
 		o.Retention.Age = DefaultRetainAge
 	}
 	if o.Retention.TotalBytes == 0 {
 		o.Retention.TotalBytes = DefaultRetainBytes
+	}
+	if o.Retention.Compress == 0 {
+		o.Retention.Compress = DefaultCompressAfter
 	}
 	h := &Host{opts: o, id: NewID(), memory: eventlog.NewBudget(DefaultSharedMemory), runs: make(map[spool.RunID]*run), engines: make(map[string]engine.Engine)}
 	h.nudge, h.closing = make(chan struct{}, 1), make(chan struct{})
@@ -283,8 +296,8 @@ func same(info spool.Info, spec spool.Spec) (spool.Info, error) {
 // sameIsolation reports whether a run has the isolation that a repeated start asks
 // for.
 func sameIsolation(has, wants *spool.Isolation) bool {
-	if has == nil || wants == nil {
-		return has == nil && wants == nil
+	if has == nil || wants == nil { // a run that has a wall without a request has the profile none
+		return wants == nil && (has == nil || has.Profile == "none")
 	}
 	for _, path := range wants.Writable { // an engine may add what its program needs
 		if !slices.Contains(has.Writable, path) {
@@ -293,7 +306,7 @@ func sameIsolation(has, wants *spool.Isolation) bool {
 	}
 	return has.Profile == wants.Profile && slices.Equal(has.Protected, wants.Protected) &&
 		slices.Equal(has.Readable, wants.Readable) && slices.Equal(has.Hidden, wants.Hidden) && slices.Equal(has.Hosts, wants.Hosts) &&
-		slices.Equal(has.DeniedHosts, wants.DeniedHosts) && slices.Equal(has.Secrets, wants.Secrets) && has.AskHosts == wants.AskHosts && has.Proxy == wants.Proxy
+		slices.Equal(has.DeniedHosts, wants.DeniedHosts) && slices.Equal(has.Secrets, wants.Secrets) && has.AskHosts == wants.AskHosts && has.Proxy == wants.Proxy && has.Bare == wants.Bare
 }
 
 // reserve registers a run with that id, or returns the existing one.
@@ -349,15 +362,10 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 	}
 	r.log = eventlog.New(eventlog.Options{Run: spec.ID, Tier: tier, Memory: memory, Shared: h.memory, Forget: h.opts.Forget})
 	r.blobs = h.store
-	session, err := e.Start(ctx, spec, r)
+	session, err := r.startSession(ctx, e, spec)
 	if err != nil {
 		if r.journal != nil {
 			err = errors.Join(err, r.journal.Discard())
-		}
-		if spec.Workspace != nil {
-			if removeErr := r.discardStart(); removeErr != nil {
-				err = errors.Join(err, removeErr)
-			}
 		}
 		return err
 	}
@@ -368,6 +376,7 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 	h.pool.Go(func() {
 		r.finish()
 		h.mu.Lock()
+		h.ended.Store(true)
 		if h.finished++; h.finished%trimEvery == 0 {
 			h.trim()
 		}
@@ -409,7 +418,7 @@ func (h *Host) register() error {
 	if h.owner != nil || h.store == nil {
 		return nil
 	}
-	o, err := register(h.opts.Dir, Owner{ID: h.id, Pid: os.Getpid(), Address: h.opts.Address, Build: h.opts.Build})
+	o, err := register(h.opts.Dir, Owner{ID: h.id, Pid: os.Getpid(), Address: h.opts.Address, Build: h.opts.Build, Layout: layoutFiled})
 	if err != nil {
 		return err
 	}
@@ -420,6 +429,8 @@ func (h *Host) register() error {
 	if !h.sweeping {
 		h.sweeping = true
 		h.pool.Go(h.sweepOften)
+		h.pool.Go(h.compressOften)
+		h.pool.Go(h.fileOften)
 	}
 	return nil
 }

@@ -4,16 +4,21 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/host/backendtest"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == isolate.Role { // the first process of a sandbox
+		os.Exit(isolate.Work(os.Args[2:]))
+	}
 	if role := os.Getenv(childRole); role != "" {
 		if err := runChild(role); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", role, err)
@@ -30,9 +35,12 @@ func engines() map[string]host.NewEngine {
 	}
 }
 
+// fileAfter is short: runs are filed while tests read and list them.
+const fileAfter = 20 * time.Millisecond
+
 func open(t *testing.T, dir string) *host.Host {
 	t.Helper()
-	h, err := host.Open(host.Options{Dir: dir, Engines: engines()})
+	h, err := host.Open(host.Options{Dir: dir, Engines: engines(), FileAfter: fileAfter})
 	if err != nil {
 		t.Fatal(err)
 	}

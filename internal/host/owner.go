@@ -28,7 +28,13 @@ type Owner struct {
 	Pid     int    `json:"pid"`
 	Address string `json:"address,omitempty"` // its socket
 	Build   string `json:"build,omitempty"`   // identifies its program
+	// Layout is the newest layout of the state directory that it knows.
+	Layout int `json:"layout,omitempty"`
 }
+
+// layoutFiled is the layout in which finished runs are filed in subdirectories.
+// A program that does not know it would take their blobs for unused.
+const layoutFiled = 1
 
 type owner struct {
 	file *os.File
@@ -165,7 +171,7 @@ func (h *Host) recoverDead() error {
 func (h *Host) recoverOrphans() error {
 	var errs []error
 	seen := make(map[string]bool)
-	for info := range h.store.List() {
+	for info := range h.store.Unfiled() {
 		if info.Owner == "" || info.Owner == h.id || info.State == spool.StateClosed || seen[info.Owner] || spool.RunID(info.Owner).Check() != nil {
 			continue
 		}
@@ -253,7 +259,7 @@ func (h *Host) recoverHost(id, path string) error {
 		return err
 	}
 	var errs []error
-	for info, err := range h.store.List() {
+	for info, err := range h.store.Unfiled() {
 		var corrupt *store.CorruptError
 		if err != nil && !errors.As(err, &corrupt) || info.Owner != id || info.State == spool.StateClosed {
 			continue // reading the run returns the error

@@ -46,27 +46,26 @@ func (h *Host) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, e
 			}
 		}
 		h.mu.Unlock()
-		if h.store != nil {
-			for info, err := range h.store.ListSince(f.Since) {
-				switch {
-				case ctx.Err() != nil:
-					yield(spool.Info{}, context.Cause(ctx))
-					return
-				case err != nil && info.ID == "": // not the error of one run
-					yield(spool.Info{}, err)
-					return
-				case err != nil:
-					if f.After == "" && !yield(spool.Info{}, err) {
-						return
-					}
-				case !known[info.ID] && f.Match(&info):
-					all = append(all, info)
-				}
-			}
-		}
 		slices.SortFunc(all, func(a, b spool.Info) int { return f.Compare(&a, &b) })
-		for i, info := range all {
-			if f.Limit > 0 && i == f.Limit || !yield(info, nil) {
+		listed := 0
+		list := func(info spool.Info) (more bool) {
+			listed++
+			return yield(info, nil) && listed != f.Limit
+		}
+		stored := func(func(spool.Info, error) bool) {}
+		if h.store != nil {
+			stored = h.store.Select(f)
+		}
+		for info, err := range MergeRuns(&f, all, known, stored) {
+			switch {
+			case ctx.Err() != nil:
+				yield(spool.Info{}, context.Cause(ctx))
+				return
+			case err != nil:
+				if !yield(info, err) {
+					return
+				}
+			case !list(info):
 				return
 			}
 		}
@@ -83,8 +82,8 @@ func (h *Host) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.P
 }
 
 // FollowRecords implements [record.Follower].
-func (h *Host) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
+func (h *Host) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[*record.Batch, error] {
+	return func(yield func(*record.Batch, error) bool) {
 		r, err := h.findAfter(id, after)
 		if err != nil {
 			yield(nil, err)
@@ -92,10 +91,31 @@ func (h *Host) FollowRecords(ctx context.Context, id spool.RunID, after spool.Se
 		}
 		r.enter()
 		defer r.leave()
-		record.Pages(after, head, func(dst []byte, q spool.Query) ([]byte, spool.Page, error) {
-			return r.readRecords(ctx, q, dst)
+		relay := r.log.Relay()
+		defer relay.Close()
+		record.Pages(after, func(q spool.Query) (*record.Batch, spool.Page, error) {
+			relay.Drop() // it may wait
+			return r.readRecords(ctx, q, relay)
 		})(yield)
 	}
+}
+
+// ReadRecords implements [record.Reader].
+func (h *Host) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
+	r, err := h.findAfter(id, q.After)
+	if err != nil {
+		return dst, spool.Page{}, err
+	}
+	r.enter()
+	defer r.leave()
+	if q, err = r.await(ctx, q); err != nil {
+		return dst, spool.Page{}, err
+	}
+	dst, next, err := r.log.ReadRecords(dst, q.After, q.MaxBytes)
+	if err != nil {
+		return dst, spool.Page{}, fmt.Errorf("run %s: %w", id, err)
+	}
+	return dst, spool.Page{Next: next, Info: r.Info()}, nil
 }
 
 // Await waits until there is an event after a cursor or the run is closed. It
@@ -156,6 +176,11 @@ func (h *Host) Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter
 		}
 		r.follow(ctx, after, yield)
 	}
+}
+
+// Stream is Follow, but an event is only lent. [spool.Run.Stream] uses it.
+func (h *Host) Stream(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
+	return record.Events(id, h.FollowRecords(ctx, id, after))
 }
 
 // Send implements [spool.Backend].

@@ -11,6 +11,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
 )
 
@@ -75,9 +76,6 @@ func (r *run) begin(s engine.Session) {
 	r.info.Pid = s.Pid()
 	if i, ok := s.(engine.Isolated); ok {
 		r.info.Isolation = i.Isolation()
-	}
-	if w, ok := s.(engine.Workspaced); ok {
-		r.info.Workspace = w.Workspace()
 	}
 	r.mu.Unlock()
 	r.input.begin(s)
@@ -232,16 +230,16 @@ func (r *run) recent(after spool.Seq, maxBytes int) spool.Page {
 	return page
 }
 
-func (r *run) readRecords(ctx context.Context, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
+func (r *run) readRecords(ctx context.Context, q spool.Query, relay *eventlog.Relay) (*record.Batch, spool.Page, error) {
 	q, err := r.await(ctx, q)
 	if err != nil {
-		return dst, spool.Page{}, err
+		return nil, spool.Page{}, err
 	}
-	dst, next, err := r.log.ReadRecords(dst, q.After, q.MaxBytes)
+	batch, next, err := relay.Next(q.After)
 	if err != nil {
-		return dst, spool.Page{}, fmt.Errorf("run %s: %w", r.info.ID, err)
+		return nil, spool.Page{}, fmt.Errorf("run %s: %w", r.info.ID, err)
 	}
-	return dst, spool.Page{Next: next, Info: r.Info()}, nil
+	return batch, spool.Page{Next: next, Info: r.Info()}, nil
 }
 
 // await waits as the query requires, and fills in its default.

@@ -6,6 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -17,24 +21,88 @@ import (
 // WorkspaceDir implements [engine.Placer].
 func (r *run) WorkspaceDir() string { return r.workspaceDir }
 
-// placeWorkspace prepares the start of a run that asks for a workspace.
+// placeWorkspace checks the workspace that a start asks for, and finds its place.
 func (h *Host) placeWorkspace(r *run, e engine.Engine, spec *spool.Spec) error {
 	if spec.Workspace == nil {
 		return nil
+	}
+	if err := workspace.Check(spec.Workspace); err != nil {
+		return &spool.StartError{Reason: engine.StartInvalid, Err: err}
 	}
 	if _, ok := e.(engine.Workspacer); !ok {
 		return &spool.StartError{Reason: engine.StartUnsupported, Hint: "start the run without a workspace",
 			Err: fmt.Errorf("workspace_unavailable: engine %s has no workspaces", spec.Engine)}
 	}
 	if h.store == nil {
-		return nil // the engine says what is missing
+		return &spool.StartError{Reason: engine.StartUnsupported, Err: errors.New("there is no state directory for a workspace")}
 	}
-	dir, err := h.store.WorkspaceDir(spec.ID)
-	if err != nil {
+	w := *spec.Workspace
+	var err error
+	if w.Base, err = directory(spec.Cwd); err != nil {
+		return &spool.StartError{Reason: engine.StartBadCwd, Hint: "create the working directory or choose another", Err: err}
+	}
+	if r.workspaceDir, err = h.store.WorkspaceDir(spec.ID); err != nil {
 		return h.startError(err)
 	}
-	r.workspaceDir = dir
+	spec.Workspace = &w
 	return nil
+}
+
+// directory returns a working directory without symbolic links.
+func directory(cwd string) (string, error) {
+	dir, err := filepath.Abs(cwd)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return "", err
+	}
+	if info, err := os.Stat(dir); err != nil {
+		return "", err
+	} else if !info.IsDir() {
+		return "", &fs.PathError{Op: "chdir", Path: dir, Err: syscall.ENOTDIR}
+	}
+	return dir, nil
+}
+
+// startSession starts the session of a run in the workspace that it asks for: an
+// overlay, a snapshot, or a snapshot where the engine cannot have an overlay.
+func (r *run) startSession(ctx context.Context, e engine.Engine, spec spool.Spec) (engine.Session, error) {
+	if spec.Workspace == nil {
+		return e.Start(ctx, spec, r)
+	}
+	asked := spec.Workspace.Kind
+	if asked == workspace.Auto {
+		spec.Workspace.Kind = workspace.Overlay
+	}
+	session, err := r.startIn(ctx, e, spec)
+	var refused *spool.StartError
+	if asked == workspace.Auto && errors.As(err, &refused) && refused.Reason == engine.StartUnsupported {
+		w := *spec.Workspace
+		w.Kind, w.MaxBytes, w.Reason = workspace.Snapshot, 0, refused.Err.Error()
+		spec.Workspace = &w
+		session, err = r.startIn(ctx, e, spec)
+	}
+	return session, err
+}
+
+// startIn makes the workspace of a spec and starts the session in it. After an error
+// there is no workspace.
+func (r *run) startIn(ctx context.Context, e engine.Engine, spec spool.Spec) (engine.Session, error) {
+	if _, err := workspace.Create(r.workspaceDir, spec.Workspace.Base, spec.Workspace.Kind); err != nil {
+		return nil, &spool.StartError{Reason: engine.StartOther, Err: err}
+	}
+	session, err := e.Start(ctx, spec, r)
+	if err != nil {
+		if removeErr := workspace.Remove(r.workspaceDir); removeErr != nil {
+			err = errors.Join(err, removeErr)
+		}
+		return nil, err
+	}
+	r.mu.Lock()
+	r.info.Workspace = spec.Workspace
+	r.mu.Unlock()
+	return session, nil
 }
 
 // How often the disk space of a workspace is measured: every second, but not more
@@ -90,8 +158,8 @@ func (r *run) exceed(reason string) {
 	}
 }
 
-// endWorkspace records what the run changed and returns the notice that says so. The
-// session has ended.
+// endWorkspace records what the run changed and returns the notice that says so, unless
+// the notice of its last turn does. The session has ended.
 func (r *run) endWorkspace() []spool.Event {
 	close(r.sessionEnded)
 	r.mu.Lock()
@@ -114,23 +182,14 @@ func (r *run) endWorkspace() []spool.Event {
 	if err != nil {
 		return append(end, notice(workspace.NoticeChanges, "what the run changed could not be recorded: "+err.Error()))
 	}
-	n := spool.Notice{Code: workspace.NoticeChanges, Text: summary.Text()}
-	if n.Data, err = json.Marshal(summary); err != nil {
-		return append(end, notice(workspace.NoticeChanges, n.Text))
+	if summary == nil { // the notice of the last turn says it
+		return end
 	}
-	data, err := json.Marshal(n)
-	if err != nil {
-		return append(end, notice(workspace.NoticeChanges, n.Text))
+	data, err := json.Marshal(summary.Notice())
+	if err != nil { // plain fields always encode
+		return append(end, notice(workspace.NoticeChanges, summary.Text()))
 	}
 	return append(end, spool.Event{Kind: spool.KindNotice, Data: data})
-}
-
-// discardStart deletes the workspace of a run that did not start.
-func (r *run) discardStart() error {
-	if r.workspaceDir == "" {
-		return nil
-	}
-	return workspace.Remove(r.workspaceDir)
 }
 
 // Workspaces implements [spool.Workspaces] for a backend whose state directory is on
@@ -171,19 +230,19 @@ func (w Workspaces) open(ctx context.Context, id spool.RunID, live bool) (*works
 }
 
 // Changes implements [spool.Workspaces].
-func (w Workspaces) Changes(ctx context.Context, id spool.RunID, patch bool) ([]spool.Change, error) {
+func (w Workspaces) Changes(ctx context.Context, id spool.RunID, q spool.ChangeQuery) (spool.ChangePage, error) {
 	of, err := w.open(ctx, id, true)
 	if err != nil {
-		return nil, err
+		return spool.ChangePage{}, err
 	}
-	return of.Changes(ctx, patch)
+	return of.Changes(ctx, q)
 }
 
 // Apply implements [spool.Workspaces].
-func (w Workspaces) Apply(ctx context.Context, id spool.RunID, paths []string, dry bool) ([]spool.Change, error) {
+func (w Workspaces) Apply(ctx context.Context, id spool.RunID, paths []string, dry bool) (spool.ChangePage, error) {
 	of, err := w.open(ctx, id, false)
 	if err != nil {
-		return nil, err
+		return spool.ChangePage{}, err
 	}
 	return of.Apply(ctx, paths, dry)
 }

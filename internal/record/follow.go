@@ -13,51 +13,83 @@ import (
 // Follower is a [spool.Backend] that has events as records, for a relay that
 // hands them on without decoding them.
 type Follower interface {
-	// FollowRecords is Follow in batches. Each batch is head bytes for the
-	// relay to fill, and after them the records of consecutive events, at
-	// least one. The relay may write into a batch; it is used again for the
-	// next one.
-	FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error]
+	// FollowRecords is Follow in batches. A batch is valid until the next one
+	// is requested.
+	FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[*Batch, error]
 }
 
-// BatchBytes is how many bytes of events a batch holds at most, unless it is
-// a single larger event.
-const BatchBytes = 256 << 10
+// BatchBytes is how many bytes of records a batch has at most, unless it is a
+// single larger event. The most that a process engine reads at once fits in it
+// with its header.
+const BatchBytes = 260 << 10
 
 // batchWait is how long one read waits for the next event.
 const batchWait = time.Hour
 
 // Follow is [Follower.FollowRecords] of any backend.
-func Follow(ctx context.Context, b spool.Backend, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error] {
+func Follow(ctx context.Context, b spool.Backend, id spool.RunID, after spool.Seq) iter.Seq2[*Batch, error] {
 	if f, ok := b.(Follower); ok {
-		return f.FollowRecords(ctx, id, after, head)
+		return f.FollowRecords(ctx, id, after)
 	}
-	return Pages(after, head, func(dst []byte, q spool.Query) ([]byte, spool.Page, error) {
-		page, err := b.Read(ctx, id, q)
-		for i := 0; err == nil && i < len(page.Events); i++ {
-			dst, err = Append(dst, &page.Events[i])
-		}
-		return dst, page, err
+	var dst []byte
+	var batch Batch
+	return Pages(after, func(q spool.Query) (*Batch, spool.Page, error) {
+		var page spool.Page
+		var err error
+		dst, page, err = encodePage(ctx, b, id, q, dst[:0])
+		batch = NewBatch(dst)
+		return &batch, page, err
 	})
 }
 
-// Pages follows a log by reading page after page. The function read appends
-// the records of one page to dst; the page need not have the events.
-func Pages(after spool.Seq, head int, read func(dst []byte, q spool.Query) ([]byte, spool.Page, error)) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		b := make([]byte, head)
+// Pages follows a log by reading page after page. The function read returns the
+// records of one page; the page need not have the events.
+func Pages(after spool.Seq, read func(q spool.Query) (*Batch, spool.Page, error)) iter.Seq2[*Batch, error] {
+	return func(yield func(*Batch, error) bool) {
 		for {
-			var page spool.Page
-			var err error
-			b, page, err = read(b[:head], spool.Query{After: after, MaxBytes: BatchBytes, Wait: batchWait})
+			b, page, err := read(spool.Query{After: after, MaxBytes: BatchBytes, Wait: batchWait})
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			if len(b) > head && !yield(b, nil) || page.End() {
+			switch {
+			case b.Size() > 0 && !yield(b, nil):
+				return
+			case b.again:
+				after = b.after
+			case page.End():
+				return
+			default:
+				after = page.Next
+			}
+		}
+	}
+}
+
+// Events decodes batches of [Follower.FollowRecords]. An event is only lent: what its
+// Bytes and Data point at is used again for the next batch, and by other readers.
+func Events(id spool.RunID, batches iter.Seq2[*Batch, error]) iter.Seq2[spool.Event, error] {
+	return func(yield func(spool.Event, error) bool) {
+		for batch, err := range batches {
+			var b []byte
+			if err == nil {
+				b, err = batch.Load()
+			}
+			if err != nil {
+				yield(spool.Event{}, err)
 				return
 			}
-			after = page.Next
+			for len(b) > 0 {
+				e, n, err := Decode(b)
+				if err != nil {
+					yield(spool.Event{}, fmt.Errorf("run %s: %w", id, err))
+					return
+				}
+				e.Run, b = id, b[n:]
+				if !yield(e, nil) {
+					return
+				}
+			}
 		}
 	}
 }

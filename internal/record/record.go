@@ -134,10 +134,22 @@ func Decode(b []byte) (spool.Event, int, error) {
 	if len(b) < n {
 		return spool.Event{}, 0, ErrShort
 	}
-	b = b[:n:n]
-	if got, want := crc32.Checksum(b[8:], castagnoli), binary.LittleEndian.Uint32(b[4:]); got != want {
+	if got, want := crc32.Checksum(b[8:n], castagnoli), binary.LittleEndian.Uint32(b[4:]); got != want {
 		return spool.Event{}, 0, fmt.Errorf("%w: checksum %08x, want %08x", ErrCorrupt, got, want)
 	}
+	return Peek(b)
+}
+
+// Peek is [Decode] without the checksum.
+func Peek(b []byte) (spool.Event, int, error) {
+	n, err := Size(b)
+	if err != nil {
+		return spool.Event{}, 0, err
+	}
+	if len(b) < n {
+		return spool.Event{}, 0, ErrShort
+	}
+	b = b[:n:n]
 	data := int(binary.LittleEndian.Uint32(b[28:]))
 	if data > n-HeaderSize {
 		return spool.Event{}, 0, fmt.Errorf("%w: data of %d bytes in a record of %d", ErrCorrupt, data, n)

@@ -80,8 +80,12 @@ func (k *importSink) Begin(_ spool.Spec, info spool.Info) (err error) {
 
 // taken reports whether there is a run with that id.
 func (s *Store) taken(id spool.RunID) bool {
-	found, err := filepath.Glob(filepath.Join(s.runsDir(), string(id)+".*"))
-	return err == nil && len(found) > 0
+	for _, dir := range []string{s.runsDir(), s.shardDir(id)} {
+		if found, err := filepath.Glob(filepath.Join(dir, string(id)+".*")); err == nil && len(found) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Event implements [archive.Sink].

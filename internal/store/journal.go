@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/blockfile"
 	"github.com/spool-run/spool/internal/eventlog"
 	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/record"
@@ -168,9 +169,7 @@ func (j *Journal) Discard() error {
 	j.mu.Unlock()
 	var errs []error
 	for _, seg := range segs {
-		if err := os.Remove(seg.path); !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, removeFile(seg.path))
 	}
 	if err := errors.Join(append(errs, j.Close())...); err != nil {
 		return fmt.Errorf("discard run %s: %w", j.id, err)
@@ -305,28 +304,38 @@ func (j *Journal) begin() error {
 		return err
 	}
 	seg := newSegment(j.store.runsDir(), j.id, j.tail.next)
-	path := seg.path
 	if j.file == nil {
-		// The first segment gets its name once it has its head: so a run
-		// that exists names its owner, even if that dies at once.
-		path = j.store.newPath(j.id)
-		if f, ok := j.store.spares.TakeFill(); ok {
-			err := j.beginIn(f, seg)
-			if err == nil {
-				return nil
-			}
-			err = errors.Join(err, drop(f))
-			if !errors.Is(err, fs.ErrNotExist) { // otherwise it was swept meanwhile
-				return err
-			}
-		}
+		return j.beginFirst(seg)
 	}
-	f, err := makeFile(path, os.O_TRUNC)
+	f, err := makeFile(seg.path, os.O_TRUNC)
 	if err != nil {
 		return err
 	}
 	if err := j.beginIn(f, seg); err != nil {
-		return errors.Join(err, f.Close(), os.Remove(path))
+		return errors.Join(err, f.Close(), os.Remove(seg.path))
+	}
+	return nil
+}
+
+// beginFirst creates the first segment, which gets its name once it has its head:
+// so a run that exists names its owner, even if that dies at once.
+func (j *Journal) beginFirst(seg *segment) error {
+	if f, ok := j.store.spares.TakeFill(); ok {
+		err := j.beginIn(f, seg)
+		if err == nil {
+			return nil
+		}
+		err = errors.Join(err, drop(f))
+		if !errors.Is(err, fs.ErrNotExist) { // otherwise it was swept meanwhile
+			return err
+		}
+	}
+	f, err := j.store.makeFirst(j.id)
+	if err != nil {
+		return err
+	}
+	if err := j.beginIn(f, seg); err != nil {
+		return errors.Join(err, drop(f))
 	}
 	return nil
 }
@@ -350,6 +359,10 @@ func (j *Journal) beginIn(f *os.File, seg *segment) error {
 	if f.Name() != seg.path {
 		if err := renameNew(f.Name(), seg.path); err != nil {
 			return err
+		}
+		// In this order: a run of that id may be filed at this moment.
+		if err := checkNotFiled(seg.path); err != nil {
+			return errors.Join(err, os.Rename(seg.path, f.Name()))
 		}
 	}
 	if err := j.store.syncBegun(f); err != nil {
@@ -435,7 +448,7 @@ func (j *Journal) refresh() error {
 		if next.first == seg.first {
 			return nil
 		}
-		if _, err := os.Stat(next.path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := statSegment(next.path); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("refresh run %s: %w", j.id, err)
@@ -455,17 +468,17 @@ func (j *Journal) refresh() error {
 
 // refreshSegment updates the tail from a segment, and makes it the last one.
 func (j *Journal) refreshSegment(seg *segment) error {
-	f, err := os.Open(seg.path)
+	f, err := openSegment(seg.path)
 	if err != nil {
-		return fmt.Errorf("refresh run %s: %w", j.id, err)
+		return openFault(err, "refresh", j.id, seg.path)
 	}
 	defer f.Close()
-	fi, err := statOwn(f)
+	size, _, err := f.sizes()
 	if err != nil {
 		return fmt.Errorf("refresh run %s: %w", j.id, err)
 	}
-	if j.tail.off > 0 || !j.tail.readFinal(f, fi.Size(), j.id) {
-		err = j.tail.scan(f, fi.Size(), j.id, func(p point) {
+	if j.tail.off > 0 || !j.tail.readFinal(f, size, j.id) {
+		err = j.tail.scan(f, size, j.id, func(p point) {
 			j.mu.Lock()
 			seg.index.add(p)
 			j.mu.Unlock()
@@ -498,6 +511,14 @@ func fault(err error, id spool.RunID, path string, off int64) error {
 		return fmt.Errorf("read run %s: %w", id, err)
 	}
 	return &CorruptError{Run: id, File: path, Offset: off, Err: err}
+}
+
+// openFault returns the error of opening a segment.
+func openFault(err error, doing string, id spool.RunID, path string) error {
+	if errors.Is(err, blockfile.ErrDamaged) {
+		return &CorruptError{Run: id, File: path, Err: err}
+	}
+	return fmt.Errorf("%s run %s: %w", doing, id, err)
 }
 
 // Close closes the journal's file, after a sync if the policy asks for it.

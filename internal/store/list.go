@@ -6,36 +6,161 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/store/index"
 )
 
-// List yields a description of every run, newest first: the final one of
-// complete runs, the newest one of the others. For a run whose file is corrupt
-// it yields an error and what is known of the run, at least its ID.
-func (s *Store) List() iter.Seq2[spool.Info, error] { return s.ListSince(time.Time{}) }
+// List yields a description of every run, newest first, as [Store.Select] does.
+func (s *Store) List() iter.Seq2[spool.Info, error] { return s.Select(spool.Filter{}) }
 
-// ListSince is [Store.List] without the runs that were last written to before a
-// time, whose files it does not open.
-func (s *Store) ListSince(t time.Time) iter.Seq2[spool.Info, error] {
+// Unfiled is [Store.List] without the runs that are filed, all of which are
+// complete.
+func (s *Store) Unfiled() iter.Seq2[spool.Info, error] {
 	return func(yield func(spool.Info, error) bool) {
-		runs, err := s.summaries(t)
+		n, err := s.scanUnfiled()
 		if err != nil {
 			yield(spool.Info{}, fmt.Errorf("list runs: %w", err))
 			return
 		}
-		slices.SortFunc(runs, func(a, b summary) int {
-			return cmp.Or(b.info.Created.Compare(a.info.Created), cmp.Compare(a.info.ID, b.info.ID))
-		})
-		for _, r := range runs {
+		for _, r := range s.summaries(n, time.Time{}) {
 			if !yield(r.info, r.err) {
 				return
 			}
 		}
 	}
+}
+
+// Select yields a description of the runs that a filter selects, in its order: the
+// final one of complete runs, the newest one of the others. The limit of the
+// filter does not count.
+//
+// For a run whose file is corrupt it yields an error and the ID of the run. For
+// runs that are not filed it does so first, and only if f.After is empty.
+func (s *Store) Select(f spool.Filter) iter.Seq2[spool.Info, error] {
+	return func(yield func(spool.Info, error) bool) {
+		if err := s.sel(&f, yield); err != nil {
+			yield(spool.Info{}, fmt.Errorf("list runs: %w", err))
+		}
+	}
+}
+
+func (s *Store) sel(f *spool.Filter, yield func(spool.Info, error) bool) error {
+	// In this order: a run is in the index before it is filed.
+	n, err := s.scanUnfiled()
+	if err != nil {
+		return err
+	}
+	var filed iter.Seq[index.Entry]
+	if f.Live || f.State != "" && f.State != spool.StateClosed {
+		filed = func(func(index.Entry) bool) {} // those are complete
+	} else if snapshot, err := s.openIndex(); err == nil {
+		defer func() { _ = snapshot.Close() }() // it is only read
+		filed = snapshot.Select(queryOf(f))
+	} else if n, err = s.scanAll(); err != nil {
+		return err
+	} else {
+		filed = func(func(index.Entry) bool) {}
+	}
+	var unfiled []spool.Info
+	for _, r := range s.summaries(n, f.Since) {
+		switch {
+		case r.err != nil && f.After == "" && !yield(spool.Info{ID: r.info.ID}, r.err):
+			return nil
+		case r.err == nil && f.Match(&r.info):
+			unfiled = append(unfiled, r.info)
+		}
+	}
+	slices.SortFunc(unfiled, func(a, b spool.Info) int { return f.Compare(&a, &b) })
+	for e := range filed {
+		id := spool.RunID(e.ID)
+		if n.runs[id] != nil || n.hidden[id] {
+			continue
+		}
+		r := s.describe(&e, n)
+		switch {
+		case errors.Is(r.err, fs.ErrNotExist): // removed
+			continue
+		case r.err != nil:
+			if !yield(spool.Info{ID: id}, r.err) {
+				return nil
+			}
+			continue
+		case !f.Match(&r.info):
+			continue
+		}
+		for len(unfiled) > 0 && f.Compare(&unfiled[0], &r.info) < 0 {
+			if !yield(unfiled[0], nil) {
+				return nil
+			}
+			unfiled = unfiled[1:]
+		}
+		if !yield(r.info, nil) {
+			return nil
+		}
+	}
+	for _, info := range unfiled {
+		if !yield(info, nil) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Count calls unfiled with every run that is not filed, and returns the number of
+// those that are, all of which are complete.
+func (s *Store) Count(unfiled func(spool.Info)) (filed int, err error) {
+	n, err := s.scanUnfiled()
+	if err != nil {
+		return 0, fmt.Errorf("count runs: %w", err)
+	}
+	if snapshot, err := s.openIndex(); err == nil {
+		filed = snapshot.Len()
+		for id := range n.runs {
+			if _, ok := snapshot.Find(string(id)); ok {
+				filed--
+			}
+		}
+		if err := snapshot.Close(); err != nil {
+			return 0, fmt.Errorf("count runs: %w", err)
+		}
+	} else if n, err = s.scanAll(); err != nil {
+		return 0, fmt.Errorf("count runs: %w", err)
+	}
+	for _, r := range s.summaries(n, time.Time{}) {
+		if r.err == nil {
+			unfiled(r.info)
+		}
+	}
+	return filed, nil
+}
+
+// Countable reports whether [Store.Count] tells how many runs a filter selects: it
+// asks for nothing but their state.
+func Countable(f *spool.Filter) bool {
+	return f.Prefix == "" && f.Name == "" && f.Engine == "" && f.Outcome == "" && len(f.Labels) == 0 && f.Since.IsZero() && f.Before.IsZero()
+}
+
+// describe reads the description of a run that the index has.
+func (s *Store) describe(e *index.Entry, n *names) summary {
+	id := spool.RunID(e.ID)
+	if id.Check() != nil {
+		return summary{err: fs.ErrNotExist}
+	}
+	segs := []*segment{newSegment(s.shardDir(id), id, 1)}
+	if e.Flags&index.Segmented != 0 {
+		var err error
+		if segs, err = s.segments(id); err != nil {
+			return summary{err: err}
+		}
+	}
+	r := summarize(id, segs)
+	if e.Flags&index.Renamed != 0 || n.renamed[id] {
+		s.renamed(&r.info)
+	}
+	return r
 }
 
 // summary describes a run by its last segment.
@@ -44,24 +169,22 @@ type summary struct {
 	sealed bool
 	wrote  time.Time // when the last segment was last written to
 	segs   []*segment
+	moved  bool // the last segment was filed since its name was read
 	err    error
 }
 
-// summaries returns the runs that were written to since a time, unordered.
-func (s *Store) summaries(since time.Time) ([]summary, error) {
-	runs, renamed, err := s.scanNames("")
-	if err != nil {
-		return nil, err
-	}
-	all := make([]summary, 0, len(runs))
-	for id, segs := range runs {
+// summaries returns the runs of these names that were written to since a time,
+// newest first.
+func (s *Store) summaries(n *names, since time.Time) []summary {
+	all := make([]summary, 0, len(n.runs))
+	for id, segs := range n.runs {
 		if !since.IsZero() {
-			if fi, err := os.Stat(segs[len(segs)-1].path); err == nil && fi.ModTime().Before(since) {
+			if fi, err := statSegment(segs[len(segs)-1].path); err == nil && fi.ModTime().Before(since) {
 				continue
 			}
 		}
 		r := summarize(id, segs)
-		if renamed[id] {
+		if n.renamed[id] || r.moved { // it may have been filed with its name
 			s.renamed(&r.info)
 		}
 		if errors.Is(r.err, fs.ErrNotExist) { // removed meanwhile
@@ -69,15 +192,18 @@ func (s *Store) summaries(since time.Time) ([]summary, error) {
 		}
 		all = append(all, r)
 	}
-	return all, nil
+	slices.SortFunc(all, func(a, b summary) int {
+		return cmp.Or(b.info.Created.Compare(a.info.Created), cmp.Compare(a.info.ID, b.info.ID))
+	})
+	return all
 }
 
 func summarize(id spool.RunID, segs []*segment) summary {
 	r := summary{info: spool.Info{ID: id}, segs: segs}
 	for i := len(segs) - 1; i >= 0; i-- {
-		t, wrote, err := readTail(id, segs[i])
+		t, at, err := readTail(id, segs[i])
 		if i == len(segs)-1 {
-			r.wrote = wrote
+			r.wrote, r.moved = at.wrote, at.moved
 		}
 		if err != nil {
 			r.err = err
@@ -86,7 +212,7 @@ func summarize(id spool.RunID, segs []*segment) summary {
 			continue // its head is being written
 		}
 		if t.off == 0 {
-			t.info = spool.Info{ID: id, Created: wrote, State: spool.StateRunning}
+			t.info = spool.Info{ID: id, Created: at.wrote, State: spool.StateRunning}
 		}
 		r.info, r.sealed = t.info, t.sealed
 		r.info.Last, r.info.Bytes = t.next-1, t.bytes
@@ -95,22 +221,29 @@ func summarize(id spool.RunID, segs []*segment) summary {
 	return r
 }
 
+// found is how readTail found the file of a segment.
+type found struct {
+	wrote time.Time // when it was last written to
+	moved bool      // it was filed since its name was read
+}
+
 // readTail reads the end of a segment. A torn end is not an error.
-func readTail(id spool.RunID, seg *segment) (tail, time.Time, error) {
+func readTail(id spool.RunID, seg *segment) (tail, found, error) {
 	t := tail{next: seg.first}
-	f, err := os.Open(seg.path)
+	f, err := openSegment(seg.path)
 	if err != nil {
-		return t, time.Time{}, fmt.Errorf("list run %s: %w", id, err)
+		return t, found{}, openFault(err, "list", id, seg.path)
 	}
 	defer f.Close()
-	fi, err := statOwn(f)
+	size, fi, err := f.sizes()
 	if err != nil {
-		return t, time.Time{}, fmt.Errorf("list run %s: %w", id, err)
+		return t, found{}, fmt.Errorf("list run %s: %w", id, err)
 	}
-	if !t.readFinal(f, fi.Size(), id) {
-		if err := t.scan(f, fi.Size(), id, nil); err != nil {
-			return t, fi.ModTime(), fault(err, id, seg.path, t.off)
+	at := found{fi.ModTime(), f.file.Name() != seg.path}
+	if !t.readFinal(f, size, id) {
+		if err := t.scan(f, size, id, nil); err != nil {
+			return t, at, fault(err, id, seg.path, t.off)
 		}
 	}
-	return t, fi.ModTime(), nil
+	return t, at, nil
 }

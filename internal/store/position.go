@@ -48,13 +48,13 @@ func (j *Journal) Advance(at Position) error {
 	segs := j.segs
 	j.mu.Unlock()
 	if at.Segment > segs[len(segs)-1].first {
-		found, err := j.store.scanDir(j.id)
+		found, err := j.store.scanRun(j.id)
 		if err != nil {
 			return fmt.Errorf("advance run %s: %w", j.id, err)
 		}
 		known := len(segs)
 		segs = segs[:known:known]
-		for _, seg := range found[j.id] {
+		for _, seg := range found {
 			if seg.first > segs[len(segs)-1].first && seg.first <= at.Segment {
 				segs = append(segs, seg)
 			}

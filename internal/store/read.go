@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"sort"
 	"time"
@@ -82,7 +81,7 @@ func (j *Journal) forgetMissing(segs []*segment, i int) bool {
 	if i == len(segs)-1 {
 		return false
 	}
-	if _, err := os.Stat(segs[i].path); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := statSegment(segs[i].path); !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
 	j.mu.Lock()
@@ -96,20 +95,18 @@ func (j *Journal) forgetMissing(segs []*segment, i int) bool {
 // readSegment adds the events of one segment, up to seq upper at most. It
 // returns without an error where the segment ends.
 func (j *Journal) readSegment(p *page, seg *segment, upper spool.Seq) error {
-	f, err := os.Open(seg.path)
+	f, err := openSegment(seg.path)
 	if err != nil {
-		return fmt.Errorf("read run %s: %w", j.id, err)
+		return openFault(err, "read", j.id, seg.path)
 	}
 	defer f.Close()
 	j.mu.Lock()
 	at, size := seg.seek(p.next), seg.size
 	j.mu.Unlock()
 	if size < 0 {
-		fi, err := f.Stat()
-		if err != nil {
+		if size, _, err = f.sizes(); err != nil {
 			return fmt.Errorf("read run %s: %w", j.id, err)
 		}
-		size = fi.Size()
 	}
 	mark := func(p point) {
 		j.mu.Lock()

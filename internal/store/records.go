@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"sort"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/blockfile"
 	"github.com/spool-run/spool/internal/record"
 )
 
@@ -27,8 +27,8 @@ func (j *Journal) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte
 	if next == 0 || next > last || i < 0 {
 		return dst, after, nil
 	}
-	f, err := os.Open(segs[i].path)
-	if errors.Is(err, fs.ErrNotExist) {
+	f, err := openSegment(segs[i].path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, blockfile.ErrDamaged) {
 		return dst, after, nil
 	}
 	if err != nil {
@@ -39,16 +39,19 @@ func (j *Journal) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte
 	at, size := segs[i].seek(next), segs[i].size
 	j.mu.Unlock()
 	if size < 0 && i < len(segs)-1 { // a complete segment is as long as its file
-		fi, err := f.Stat()
-		if err != nil {
+		if size, _, err = f.sizes(); err != nil {
 			return dst, after, fmt.Errorf("read run %s: %w", j.id, err)
 		}
-		size = fi.Size()
 	}
 	if size < 0 {
 		return dst, after, nil
 	}
-	at, err = seek(f, size, at, next, func(point) {})
+	mark := func(p point) {
+		j.mu.Lock()
+		segs[i].index.add(p)
+		j.mu.Unlock()
+	}
+	at, err = seek(f, size, at, next, mark)
 	if err == nil && at.seq == next {
 		at, err = skipMeta(f, size, at)
 	}
@@ -56,9 +59,13 @@ func (j *Journal) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte
 		return dst, after, nil
 	}
 	dst, at, err = copyRecords(dst, f, size, at, maxBytes)
+	if errors.Is(err, blockfile.ErrDamaged) {
+		return dst, after, nil
+	}
 	if err != nil {
 		return dst, after, fmt.Errorf("read run %s: %w", j.id, err)
 	}
+	mark(at) // other readers begin here, too
 	j.mu.Lock()
 	segs[i].hint = at
 	j.mu.Unlock()

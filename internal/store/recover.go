@@ -63,6 +63,9 @@ func (s *Store) Recover(id spool.RunID) (*Journal, Cut, error) {
 func (j *Journal) recoverFrom(segs []*segment, cut *Cut) (done bool, err error) {
 	seg := segs[len(segs)-1]
 	f, err := os.OpenFile(seg.path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = os.OpenFile(filedPath(seg.path), os.O_RDWR, 0)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -71,17 +74,23 @@ func (j *Journal) recoverFrom(segs []*segment, cut *Cut) (done bool, err error) 
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	fi, err := statOwn(f)
+	content, err := readSegment(f)
+	if err != nil {
+		return false, openFault(err, "recover", j.id, seg.path)
+	}
+	size, fi, err := content.sizes()
 	if err != nil {
 		return false, err
 	}
-	size := fi.Size()
 	t := tail{next: seg.first, info: spool.Info{ID: j.id, Created: fi.ModTime(), State: spool.StateRunning}}
 	j.segs = segs
-	if t.readFinal(f, size, j.id) {
+	if t.readFinal(content, size, j.id) {
 		j.tail = t
 		j.publish()
 		return true, nil
+	}
+	if content.blocks != nil { // only complete runs are compressed
+		return false, &CorruptError{Run: j.id, File: seg.path, Err: errors.New("it has no final description")}
 	}
 	stop := t.scan(f, size, j.id, seg.index.add)
 	var failed *fs.PathError

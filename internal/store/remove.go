@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,7 +14,9 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/blockfile"
 	"github.com/spool-run/spool/internal/record"
+	"github.com/spool-run/spool/internal/store/index"
 )
 
 // ErrIncomplete means that a run has not ended, or that the end of its log is
@@ -58,7 +61,7 @@ func (s *Store) removeSegments(id spool.RunID, segs []*segment) error {
 		}
 	}
 	for _, seg := range segs {
-		if err := removeFile(seg.path); err != nil {
+		if err := removeSegment(seg.path); err != nil {
 			return fmt.Errorf("remove run %s: %w", id, err)
 		}
 	}
@@ -66,7 +69,7 @@ func (s *Store) removeSegments(id spool.RunID, segs []*segment) error {
 	if err := s.removeWorkspace(id); err != nil {
 		return fmt.Errorf("remove run %s: %w", id, err)
 	}
-	if err := removeFile(s.namePath(id)); err != nil {
+	if err := removeSegment(s.namePath(id)); err != nil {
 		return fmt.Errorf("remove run %s: %w", id, err)
 	}
 	if len(segs) > 1 {
@@ -98,12 +101,14 @@ func (s *Store) sweepHidden(before time.Time) error {
 		if err != nil || !fi.ModTime().Before(before) || spool.RunID(id).Check() != nil {
 			continue
 		}
-		rest, err := filepath.Glob(filepath.Join(s.runsDir(), id+".*"+segmentExt))
-		if err != nil {
-			return err
-		}
-		for _, file := range rest {
-			errs = append(errs, removeFile(file))
+		for _, dir := range []string{s.runsDir(), s.shardDir(spool.RunID(id))} {
+			rest, err := filepath.Glob(filepath.Join(dir, id+".*"+segmentExt))
+			if err != nil {
+				return err
+			}
+			for _, file := range rest {
+				errs = append(errs, removeFile(file))
+			}
 		}
 		errs = append(errs, removeFile(path))
 	}
@@ -124,15 +129,14 @@ func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 	if len(ids) == 0 {
 		return swept, nil
 	}
-	all, err := s.scanDir("")
-	if err != nil {
-		return swept, fmt.Errorf("remove runs: %w", err)
-	}
 	removed := make(map[spool.RunID]summary, len(ids))
 	for _, id := range ids {
-		segs, ok := all[id]
-		if !ok {
+		segs, err := s.segments(id)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, spool.ErrInvalid) {
 			return swept, fmt.Errorf("remove run %.140s: %w", id, fs.ErrNotExist)
+		}
+		if err != nil {
+			return swept, fmt.Errorf("remove run %s: %w", id, err)
 		}
 		r := summarize(id, segs)
 		var corrupt *CorruptError
@@ -148,9 +152,17 @@ func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 	if err != nil {
 		return swept, fmt.Errorf("remove runs: %w", err)
 	}
-	if err := s.keepShared(blobs, all, removed); err != nil {
-		return swept, fmt.Errorf("remove runs: %w", err)
+	if len(blobs) > 0 {
+		all, err := s.scanAll()
+		if err == nil {
+			err = s.keepShared(blobs, all.runs, removed)
+		}
+		if err != nil {
+			return swept, fmt.Errorf("remove runs: %w", err)
+		}
 	}
+	var gone []index.Key
+	defer func() { s.unindex(gone) }()
 	for _, id := range slices.Sorted(maps.Keys(removed)) {
 		r := removed[id]
 		segs := r.segs
@@ -158,6 +170,9 @@ func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 		if !dry {
 			if err := s.removeSegments(id, segs); err != nil {
 				return swept, err
+			}
+			if filepath.Dir(segs[0].path) == s.shardDir(id) {
+				gone = append(gone, index.Key{Created: r.info.Created.UnixNano(), ID: string(id)})
 			}
 		}
 		swept.Runs = append(swept.Runs, id)
@@ -182,7 +197,7 @@ func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 // sizeOf returns the size of segments on disk.
 func sizeOf(segs []*segment) (size int64) {
 	for _, seg := range segs {
-		if fi, err := os.Stat(seg.path); err == nil {
+		if fi, err := statSegment(seg.path); err == nil {
 			size += fi.Size()
 		}
 	}
@@ -264,23 +279,23 @@ func (s *Store) digests(id spool.RunID, r summary, found func(spool.Digest)) err
 // scanData calls f for the Data of every event in a segment. It ends where the
 // segment is torn or corrupt.
 func scanData(seg *segment, f func([]byte)) error {
-	file, err := os.Open(seg.path)
+	file, err := openSegment(seg.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return err
+		return ignoreDamage(err)
 	}
 	defer file.Close()
-	fi, err := file.Stat()
+	size, _, err := file.sizes()
 	if err != nil {
 		return err
 	}
-	w := window{f: file, size: fi.Size(), step: indexStep}
-	for off := int64(len(segmentMagic)); off+record.HeaderSize <= fi.Size(); {
+	w := window{f: file, size: size, step: indexStep}
+	for off := int64(len(segmentMagic)); off+record.HeaderSize <= size; {
 		b, err := w.peek(off, record.HeaderSize)
 		if err != nil {
-			return ignoreTorn(err)
+			return ignoreDamage(err)
 		}
 		h, err := record.ParseHead(b)
 		if err != nil {
@@ -288,7 +303,7 @@ func scanData(seg *segment, f func([]byte)) error {
 		}
 		if h.Place == 0 && h.Data > 0 && h.Data <= h.Size-record.HeaderSize {
 			if b, err = w.peek(off, record.HeaderSize+h.Data); err != nil {
-				return ignoreTorn(err)
+				return ignoreDamage(err)
 			}
 			f(b[record.HeaderSize:])
 		}
@@ -297,8 +312,8 @@ func scanData(seg *segment, f func([]byte)) error {
 	return nil
 }
 
-func ignoreTorn(err error) error {
-	if errors.Is(err, errTorn) {
+func ignoreDamage(err error) error {
+	if errors.Is(err, errTorn) || errors.Is(err, blockfile.ErrDamaged) {
 		return nil
 	}
 	return err
@@ -337,11 +352,27 @@ func (s *Store) removeBlob(d spool.Digest, stored time.Time) (bool, error) {
 // Storage describes what runs take on disk.
 func (s *Store) Storage() (spool.Storage, error) {
 	var st spool.Storage
-	runs, err := s.summaries(time.Time{})
+	n, err := s.scanUnfiled()
 	if err != nil {
 		return st, fmt.Errorf("measure runs: %w", err)
 	}
-	for _, r := range runs {
+	if snapshot, err := s.openIndex(); err == nil {
+		all := snapshot.Ages(math.MinInt64, 0)
+		st.FinishedRuns, st.FinishedBytes = all.Runs, all.Bytes
+		for id := range n.runs { // they are counted below
+			if e, ok := snapshot.Find(string(id)); ok {
+				st.FinishedRuns--
+				st.FinishedBytes -= e.Bytes
+			}
+		}
+		if err := snapshot.Close(); err != nil {
+			return st, fmt.Errorf("measure runs: %w", err)
+		}
+		st.FinishedBytes += s.filedWorkspaces(n)
+	} else if n, err = s.scanAll(); err != nil {
+		return st, fmt.Errorf("measure runs: %w", err)
+	}
+	for _, r := range s.summaries(n, time.Time{}) {
 		if r.sealed {
 			st.FinishedRuns++
 			st.FinishedBytes += sizeOf(r.segs) + s.workspaceSize(&r.info)
@@ -385,6 +416,6 @@ func (j *Journal) removed(segs []*segment) bool {
 			return true
 		}
 	}
-	_, err := os.Lstat(segs[len(segs)-1].path)
+	_, err := statSegment(segs[len(segs)-1].path)
 	return errors.Is(err, fs.ErrNotExist)
 }

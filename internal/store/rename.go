@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/flock"
 )
 
 // nameExt ends the name of a file with the name of a run that was renamed. Its
@@ -34,6 +36,15 @@ func (s *Store) Rename(id spool.RunID, name string) error {
 	if len(name) > MaxName {
 		return fmt.Errorf("%w: a name of %d bytes, of at most %d", spool.ErrInvalid, len(name), MaxName)
 	}
+	// While runs are filed their names stay as they are.
+	if err := os.MkdirAll(s.indexDir(), 0o700); err != nil {
+		return err
+	}
+	lock, err := flock.Open(context.Background(), s.namesLock())
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	temp := s.newPath(id)
 	if err := os.WriteFile(temp, []byte(name), 0o600); err != nil {
 		return err
@@ -47,6 +58,9 @@ func (s *Store) Rename(id spool.RunID, name string) error {
 // renamed sets the name that a run was given later, if it was.
 func (s *Store) renamed(info *spool.Info) {
 	b, err := os.ReadFile(s.namePath(info.ID))
+	if errors.Is(err, fs.ErrNotExist) {
+		b, err = os.ReadFile(filedPath(s.namePath(info.ID)))
+	}
 	if err == nil && len(b) <= MaxName {
 		info.Name = strings.ToValidUTF8(string(b), "\ufffd")
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -26,7 +27,7 @@ type segment struct {
 	path  string
 
 	size  int64 // bytes of whole records; negative if not known
-	index index
+	index offsets
 	hint  point // where the last Read ended and the next one probably begins
 }
 
@@ -73,54 +74,126 @@ func parseName(name string) (id spool.RunID, first spool.Seq, ok bool) {
 	return spool.RunID(left), spool.Seq(n), true
 }
 
-// scanDir returns the segments of every run, or of one, in order.
-func (s *Store) scanDir(only spool.RunID) (map[spool.RunID][]*segment, error) {
-	runs, _, err := s.scanNames(only)
-	return runs, err
+// names are what the names of files tell of runs.
+type names struct {
+	runs    map[spool.RunID][]*segment // in order; without hidden ones
+	renamed map[spool.RunID]bool
+	hidden  map[spool.RunID]bool
 }
 
-// scanNames is scanDir that also returns which runs were renamed.
-func (s *Store) scanNames(only spool.RunID) (_ map[spool.RunID][]*segment, renamed map[spool.RunID]bool, err error) {
-	dir := s.runsDir()
+// read adds the names in a directory, of all runs or of one.
+func (n *names) read(dir string, only spool.RunID) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	names, err := d.Readdirnames(-1)
+	all, err := d.Readdirnames(-1)
 	d.Close()
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	runs := make(map[spool.RunID][]*segment)
-	var hidden []spool.RunID
-	for _, name := range names {
+	for _, name := range all {
 		if only != "" && !strings.HasPrefix(name, string(only)) {
 			continue
 		}
 		if id, ok := strings.CutSuffix(name, hiddenExt); ok {
-			hidden = append(hidden, spool.RunID(id))
+			n.hidden[spool.RunID(id)] = true
 			continue
 		}
 		if id, ok := strings.CutSuffix(name, nameExt); ok {
-			if renamed == nil {
-				renamed = make(map[spool.RunID]bool)
-			}
-			renamed[spool.RunID(id)] = true
+			n.renamed[spool.RunID(id)] = true
 			continue
 		}
 		id, first, ok := parseName(name)
 		if !ok || only != "" && id != only {
 			continue
 		}
-		runs[id] = append(runs[id], &segment{first: first, path: filepath.Join(dir, name), size: -1})
+		n.runs[id] = append(n.runs[id], &segment{first: first, path: filepath.Join(dir, name), size: -1})
 	}
-	for _, id := range hidden {
-		delete(runs, id)
+	return nil
+}
+
+// finish sorts the segments. One that was filed while the names were read may be
+// there twice.
+func (n *names) finish() {
+	for id := range n.hidden {
+		delete(n.runs, id)
 	}
-	for _, segs := range runs {
-		slices.SortFunc(segs, func(a, b *segment) int { return cmp.Compare(a.first, b.first) })
+	for id, segs := range n.runs {
+		slices.SortStableFunc(segs, func(a, b *segment) int { return cmp.Compare(a.first, b.first) })
+		n.runs[id] = slices.CompactFunc(segs, func(a, b *segment) bool { return a.first == b.first })
 	}
-	return runs, renamed, nil
+}
+
+func newNames() *names {
+	return &names{runs: make(map[spool.RunID][]*segment), renamed: make(map[spool.RunID]bool), hidden: make(map[spool.RunID]bool)}
+}
+
+// scanUnfiled returns the runs that have a file which is not filed. Of a run that
+// is being filed some segments may be filed already, the last one comes last.
+func (s *Store) scanUnfiled() (*names, error) {
+	n := newNames()
+	if err := n.read(s.runsDir(), ""); err != nil {
+		return nil, err
+	}
+	n.finish()
+	for id, segs := range n.runs {
+		if segs[0].first != 1 {
+			var err error
+			if n.runs[id], err = s.scanRun(id); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for id := range n.renamed {
+		if n.runs[id] == nil && !n.hidden[id] && id.Check() == nil {
+			segs, err := s.scanRun(id)
+			if err != nil {
+				return nil, err
+			}
+			if len(segs) > 0 {
+				n.runs[id] = segs
+			}
+		}
+	}
+	return n, nil
+}
+
+// scanAll returns all runs.
+func (s *Store) scanAll() (*names, error) {
+	n := newNames()
+	if err := n.read(s.runsDir(), ""); err != nil {
+		return nil, err
+	}
+	shards, err := s.shards()
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range shards {
+		if err := n.read(dir, ""); err != nil {
+			return nil, err
+		}
+	}
+	n.finish()
+	return n, nil
+}
+
+// shards returns the directories of filed runs.
+func (s *Store) shards() ([]string, error) {
+	return filepath.Glob(filepath.Join(s.runsDir(), "[0-9a-f][0-9a-f]"))
+}
+
+// scanRun returns the segments of a run, in order.
+func (s *Store) scanRun(id spool.RunID) ([]*segment, error) {
+	n := newNames()
+	if err := n.read(s.runsDir(), id); err != nil {
+		return nil, err
+	}
+	if err := n.read(s.shardDir(id), id); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	n.finish()
+	return n.runs[id], nil
 }
 
 // segments returns the segments of a run, at least one.
@@ -128,14 +201,14 @@ func (s *Store) segments(id spool.RunID) ([]*segment, error) {
 	if err := id.Check(); err != nil {
 		return nil, err
 	}
-	runs, err := s.scanDir(id)
+	segs, err := s.scanRun(id)
 	if err != nil {
 		return nil, err
 	}
-	if len(runs[id]) == 0 {
+	if len(segs) == 0 {
 		return nil, fmt.Errorf("run %s: %w", id, fs.ErrNotExist)
 	}
-	return runs[id], nil
+	return segs, nil
 }
 
 // linkNew gives a file a second name, unless that is taken.

@@ -7,6 +7,7 @@
 //
 //	runs/<id>.<first seq, 20 digits>.seg
 //	runs/<id>.hidden
+//	spares/<directory>/<number>.new
 //	workspaces/<id>/
 //	blobs/<2 hex digits>/<64 hex digits>
 //	reserve
@@ -14,7 +15,8 @@
 // A segment is eight bytes of magic, a description of the run, and then
 // records of events in the format of package record, with later descriptions of
 // the run between them. A complete run ends with a final description and a
-// footer, so that List reads only the two ends of a file.
+// footer, so that List reads only the two ends of a file. Segments of complete
+// runs are compressed later, in the form of package blockfile.
 //
 // An event is written with one write(2): once Append has returned, the death of
 // the process cannot lose it. [SyncPolicy] says what the death of the machine
@@ -69,6 +71,8 @@ type Store struct {
 	reserveMu sync.Mutex
 	short     atomic.Bool // the reserve is not full
 
+	verified atomic.Bool // this process has verified the index
+
 	blobMu sync.Mutex // keeps Sweep from deleting a blob that PutBlob just found
 
 	mu       sync.Mutex
@@ -122,6 +126,9 @@ func (s *Store) Dir() string { return s.dir }
 func (s *Store) runsDir() string  { return filepath.Join(s.dir, "runs") }
 func (s *Store) blobsDir() string { return filepath.Join(s.dir, "blobs") }
 
+// sparesDir holds directories of prepared files.
+func (s *Store) sparesDir() string { return filepath.Join(s.dir, "spares") }
+
 // Close ends the background work of the store. The caller closes its journals
 // before: they are not synced afterwards.
 func (s *Store) Close() error {
@@ -174,10 +181,7 @@ func (s *Store) Open(id spool.RunID) (*Journal, error) {
 	// Most runs are complete and have one segment: try it before reading the
 	// directory, which may be long.
 	if id.Check() == nil {
-		first := newSegment(s.runsDir(), id, 1)
-		j := &Journal{store: s, id: id, segs: []*segment{first}, tail: tail{next: 1, info: spool.Info{ID: id}}, readOnly: true}
-		if err := j.refreshSegment(first); err == nil && j.tail.sealed {
-			s.renamed(&j.info)
+		if j := s.openSingle(id); j != nil {
 			return j, nil
 		}
 	}
@@ -201,6 +205,26 @@ func (s *Store) Open(id spool.RunID) (*Journal, error) {
 		s.renamed(&j.info)
 		return j, nil
 	}
+}
+
+// openSingle opens a complete run that has one segment. It returns nil for other
+// runs, without reading more than both ends of a file.
+func (s *Store) openSingle(id spool.RunID) *Journal {
+	seg := newSegment(s.runsDir(), id, 1)
+	f, err := openSegment(seg.path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	seg.path = f.file.Name() // where it may be filed
+	size, _, err := f.sizes()
+	j := &Journal{store: s, id: id, segs: []*segment{seg}, readOnly: true}
+	if err != nil || !j.tail.readFinal(f, size, id) {
+		return nil
+	}
+	j.publish()
+	s.renamed(&j.info)
+	return j
 }
 
 // register adds a journal to those that the background goroutine syncs.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -43,11 +44,15 @@ func TestSweep(t *testing.T) {
 		{"bytes, all", Retention{TotalBytes: 1}, nil, []spool.RunID{"a", "b", "c", "d"}},
 		{"both", Retention{Age: 80 * time.Hour, TotalBytes: 50000}, nil, []spool.RunID{"a"}},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	for i := range 2 * len(tests) {
+		tt, filed := tests[i/2], i%2 > 0
+		t.Run(fmt.Sprintf("%s, filed %v", tt.name, filed), func(t *testing.T) {
 			s := openStore(t, t.TempDir(), Options{SegmentBytes: 4000, Now: func() time.Time { return now }})
 			finish(t, s, "d", hour(4), hour(98), 10000)
 			finish(t, s, "a", hour(5), hour(10), 10000)
+			if filed {
+				file(t, s)
+			}
 			finish(t, s, "c", hour(1), hour(90), 10000)
 			finish(t, s, "b", hour(2), hour(30), 10000)
 			live := create(t, s, "live")
@@ -106,6 +111,7 @@ func TestSweepBlobs(t *testing.T) {
 	sweep(0) // within the grace
 	now = epoch.Add(2 * time.Hour)
 	finish(t, s, "r", now, now, 10)
+	file(t, s)
 	used := put("used")
 	put("again")
 	sweep(1)

@@ -36,6 +36,21 @@ func (s *Store) workspaceSize(info *spool.Info) int64 {
 	return workspace.Stored(filepath.Join(s.workspacesDir(), string(info.ID)))
 }
 
+// filedWorkspaces returns the disk space of what runs changed that are not among
+// these.
+func (s *Store) filedWorkspaces(unfiled *names) (size int64) {
+	entries, err := os.ReadDir(s.workspacesDir())
+	if err != nil {
+		return 0 // there are none
+	}
+	for _, e := range entries {
+		if unfiled.runs[spool.RunID(e.Name())] == nil {
+			size += workspace.Stored(filepath.Join(s.workspacesDir(), e.Name()))
+		}
+	}
+	return size
+}
+
 // sweepWorkspaces deletes the workspaces of runs that do not exist any more.
 func (s *Store) sweepWorkspaces(before time.Time) error {
 	entries, err := os.ReadDir(s.workspacesDir())
@@ -45,19 +60,16 @@ func (s *Store) sweepWorkspaces(before time.Time) error {
 	if err != nil {
 		return err
 	}
-	if len(entries) == 0 {
-		return nil
-	}
-	runs, err := s.scanDir("")
-	if err != nil {
-		return err
-	}
 	var errs []error
 	for _, e := range entries {
-		if _, ok := runs[spool.RunID(e.Name())]; ok || !e.IsDir() {
+		id := spool.RunID(e.Name())
+		if !e.IsDir() || id.Check() != nil {
 			continue
 		}
 		if fi, err := e.Info(); err == nil && fi.ModTime().Before(before) {
+			if segs, err := s.scanRun(id); err != nil || len(segs) > 0 {
+				continue // a later sweep finds an error, too
+			}
 			errs = append(errs, workspace.Remove(filepath.Join(s.workspacesDir(), e.Name())))
 		}
 	}

@@ -36,3 +36,20 @@ func TestLinesKeepBothEnds(t *testing.T) {
 		}
 	}
 }
+
+func TestPipeKeepsTheEnd(t *testing.T) {
+	p, in, err := tail.NewPipe(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprint(in, "the last"); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.Wait()
+	if got := p.String(); got != "last" {
+		t.Errorf("it kept %q", got)
+	}
+}

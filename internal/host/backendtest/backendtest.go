@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
 		{"finds_runs_by_prefix_and_name", finds},
 		{"each_filter_selects", filters},
 		{"pages_of_a_list_are_stable_while_runs_start", listPages},
+		{"runs_are_counted_by_state", counts},
 		{"a_list_goes_on_after_a_run_that_was_removed", listAfterRemoved},
 		{"removes_finished_runs_only", removesFinished},
 		{"a_reader_of_a_removed_run_sees_one_gap", removedUnderReader},
@@ -70,6 +71,11 @@ func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
 		{"stalled_reader_changes_nothing", stalledReader},
 		{"many_at_once", manyAtOnce},
 		{"env_values_are_not_kept", envNotKept},
+		{"search_finds_lines_of_live_and_finished_runs", searches},
+		{"pages_of_a_search_hold_each_hit_once", searchPages},
+		{"errors_of_a_search", searchErrors},
+		{"changes_of_workspaces_are_listed_applied_and_discarded", workspaces},
+		{"errors_of_workspaces", workspaceErrors},
 		{"what_is_said_is_as_new_as_the_last_event", saidAsNewAsEvents},
 	}
 	for _, tt := range tests {

@@ -97,6 +97,10 @@ func filters(t *testing.T, b spool.Backend) {
 		{"live and closed", spool.Filter{Live: true, State: spool.StateClosed}, nil},
 		{"since before", spool.Filter{Since: before}, []spool.RunID{"bthree", "atwo", "aone"}},
 		{"since between", spool.Filter{Since: between}, []spool.RunID{"bthree"}},
+		{"created before", spool.Filter{Before: between}, []spool.RunID{"atwo", "aone"}},
+		{"created before the first", spool.Filter{Before: before}, nil},
+		{"outcome", spool.Filter{Outcome: spool.Exited}, []spool.RunID{"atwo", "aone"}},
+		{"other outcome", spool.Filter{Outcome: spool.Failed}, nil},
 		{"label", spool.Filter{Labels: map[string]string{"color": "red"}}, []spool.RunID{"bthree"}},
 		{"labels", spool.Filter{Labels: map[string]string{"color": "red", "size": "small"}}, nil},
 		{"limit", spool.Filter{Limit: 2}, []spool.RunID{"bthree", "atwo"}},
@@ -116,6 +120,44 @@ func filters(t *testing.T, b spool.Backend) {
 	if got := list(t, b, spool.Filter{State: spool.StateClosed, Limit: 1}); !slices.Equal(got, []spool.RunID{"bthree"}) {
 		t.Errorf("closed after the end: %v", got)
 	}
+}
+
+// counts checks that the numbers of runs are those of lists.
+func counts(t *testing.T, b spool.Backend) {
+	counter, ok := b.(spool.Counter)
+	if !ok {
+		t.Fatalf("%T is no Counter", b)
+	}
+	finished(t, b, "aone", "x")
+	finished(t, b, "atwo", "y")
+	spec := sh("read x")
+	spec.ID, spec.Name, spec.Stdin = "bthree", "x", true
+	live := start(t, b, spec)
+	for _, f := range []spool.Filter{{}, {Live: true}, {State: spool.StateClosed}, {State: spool.StateExited}, {Name: "x"}, {Prefix: "a"}, {Name: "none"}, {Limit: 1, Oldest: true}} {
+		unlimited := f
+		unlimited.Limit = 0
+		want := make(map[spool.State]int)
+		for info, err := range b.List(t.Context(), unlimited) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[info.State]++
+		}
+		got, err := counter.Count(t.Context(), f)
+		if err != nil {
+			t.Fatalf("count %+v: %v", f, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("count %+v (-want +got):\n%s", f, diff)
+		}
+	}
+	if _, err := counter.Count(t.Context(), spool.Filter{State: "asleep"}); !errors.Is(err, spool.ErrInvalid) {
+		t.Errorf("count with a filter that makes no sense: %v", err)
+	}
+	if err := live.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, live)
 }
 
 // listPages checks that a list read in pages has every run that existed at its
@@ -192,7 +234,7 @@ func listAfterRemoved(t *testing.T, b spool.Backend) {
 }
 
 func invalidFilters(t *testing.T, b spool.Backend) {
-	for _, f := range []spool.Filter{{State: "asleep"}, {Limit: -1}, {After: "nonsense"}, {After: "zz.../x"}} {
+	for _, f := range []spool.Filter{{State: "asleep"}, {Limit: -1}, {After: "nonsense"}, {After: "zz.../x"}, {Outcome: "maybe"}} {
 		n := 0
 		for _, err := range b.List(t.Context(), f) {
 			n++

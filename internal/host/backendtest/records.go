@@ -14,8 +14,8 @@ import (
 )
 
 // relaysRecords checks that a relay of records passes on exactly the events
-// that a reader gets, live and afterwards, from any cursor, and may write into
-// every batch.
+// that a reader gets, live and afterwards, from any cursor, whether or not the
+// relay gives a batch back before it uses it.
 func relaysRecords(t *testing.T, b spool.Backend) {
 	if _, ok := b.(record.Follower); !ok {
 		t.Fatalf("%T does not implement record.Follower", b)
@@ -23,17 +23,21 @@ func relaysRecords(t *testing.T, b spool.Backend) {
 	spec := sh("echo ready; read x; i=0; while [ $i -lt 200 ]; do echo line $i; echo err $i >&2; i=$((i+1)); done; head -c 700000 /dev/zero")
 	spec.Stdin = true
 	r := start(t, b, spec)
-	relay := func(after spool.Seq, head int, batch func()) []spool.Event {
+	relay := func(after spool.Seq, drop bool, each func()) []spool.Event {
 		t.Helper()
 		var events []spool.Event
-		for records, err := range record.Follow(t.Context(), b, r.ID(), after, head) {
+		for got, err := range record.Follow(t.Context(), b, r.ID(), after) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(records) <= head {
-				t.Fatalf("a batch of %d bytes, %d of them before its records", len(records), head)
+			if drop {
+				got.Drop()
 			}
-			for rest := records[head:]; len(rest) > 0; {
+			records, err := got.Load()
+			if err != nil || len(records) == 0 || len(records) != got.Size() {
+				t.Fatalf("a batch of %d bytes has %d: %v", got.Size(), len(records), err)
+			}
+			for rest := records; len(rest) > 0; {
 				e, n, err := record.Decode(rest)
 				if err != nil {
 					t.Fatal(err)
@@ -41,12 +45,11 @@ func relaysRecords(t *testing.T, b spool.Backend) {
 				e.Run, e.Bytes, e.Data = r.ID(), slices.Clone(e.Bytes), slices.Clone(e.Data)
 				events, rest = append(events, e), rest[n:]
 			}
-			clear(records)
-			batch()
+			each()
 		}
 		return events
 	}
-	live := relay(0, 5, func() {
+	live := relay(0, true, func() {
 		if err := r.Stdin(t.Context()).Close(); err != nil && !errors.Is(err, spool.ErrInputClosed) {
 			t.Error(err)
 		}
@@ -55,14 +58,27 @@ func relaysRecords(t *testing.T, b spool.Backend) {
 	if diff := diffEvents(events, live); diff != "" {
 		t.Errorf("live: %s", diff)
 	}
-	for _, head := range []int{0, 5, 64} {
+	for _, drop := range []bool{false, true} {
 		for _, after := range []int{0, 7, len(events) - 1, len(events)} {
-			if diff := diffEvents(events[after:], relay(spool.Seq(after), head, func() {})); diff != "" {
-				t.Errorf("after %d with %d bytes before: %s", after, head, diff)
+			if diff := diffEvents(events[after:], relay(spool.Seq(after), drop, func() {})); diff != "" {
+				t.Errorf("after %d, given back %v: %s", after, drop, diff)
 			}
 		}
 	}
-	for _, err := range record.Follow(t.Context(), b, "nobody", 0, 0) {
+	for _, after := range []int{0, 7, len(events)} {
+		var lent []spool.Event
+		for e, err := range r.Stream(t.Context(), spool.Seq(after)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.Bytes, e.Data = slices.Clone(e.Bytes), slices.Clone(e.Data)
+			lent = append(lent, e)
+		}
+		if diff := diffEvents(events[after:], lent); diff != "" {
+			t.Errorf("lent events after %d: %s", after, diff)
+		}
+	}
+	for _, err := range record.Follow(t.Context(), b, "nobody", 0) {
 		wantErr(t, "records of an unknown run", err, spool.ErrNotFound)
 	}
 }

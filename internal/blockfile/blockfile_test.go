@@ -1,0 +1,234 @@
+package blockfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// write makes a file of compressed blocks.
+func write(t testing.TB, content []byte) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := Write(f, bytes.NewReader(content), int64(len(content)), nil); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func open(t testing.TB, f *os.File) *Reader {
+	t.Helper()
+	r, err := tryOpen(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func tryOpen(f *os.File) (*Reader, error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return Open(f, fi)
+}
+
+// text returns lines that differ a little.
+func text(n int) []byte {
+	var b bytes.Buffer
+	for i := 0; b.Len() < n; i++ {
+		fmt.Fprintf(&b, "%08d internal/store/read.go: compiled in %d ms\n", i, i*7919%1000)
+	}
+	return b.Bytes()[:n]
+}
+
+func TestRead(t *testing.T) {
+	for _, size := range []int{0, 1, BlockSize - 1, BlockSize, BlockSize + 1, 10*BlockSize + 77} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			content := text(size)
+			r := open(t, write(t, content))
+			if r.Size() != int64(size) {
+				t.Errorf("size is %d", r.Size())
+			}
+			if got, err := io.ReadAll(io.NewSectionReader(r, 0, r.Size())); err != nil || !bytes.Equal(got, content) {
+				t.Errorf("read %d bytes, %v", len(got), err)
+			}
+			rnd := rand.New(rand.NewPCG(1, uint64(size)))
+			for range 60 {
+				off, n := rnd.IntN(size+10), rnd.IntN(3*BlockSize)
+				p := make([]byte, n)
+				got, err := r.ReadAt(p, int64(off))
+				want := content[min(off, size):min(off+n, size)]
+				if !bytes.Equal(p[:got], want) {
+					t.Fatalf("%d bytes at %d differ", n, off)
+				}
+				if (got < n) != errors.Is(err, io.EOF) && n > 0 {
+					t.Fatalf("%d of %d bytes at %d: %v", got, n, off, err)
+				}
+			}
+		})
+	}
+}
+
+func TestReadersAtOnce(t *testing.T) {
+	content := text(5 * BlockSize)
+	r := open(t, write(t, content))
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(2, uint64(w)))
+			for range 50 {
+				off := rnd.IntN(len(content))
+				p := make([]byte, min(rnd.IntN(2*BlockSize), len(content)-off))
+				if _, err := r.ReadAt(p, int64(off)); err != nil || !bytes.Equal(p, content[off:off+len(p)]) {
+					t.Errorf("%d bytes at %d differ: %v", len(p), off, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestTextTakesAFifth(t *testing.T) {
+	content := text(1 << 20)
+	fi, err := write(t, content).Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fi.Size() > int64(len(content)/5) {
+		t.Errorf("%d of %d bytes", fi.Size(), len(content))
+	}
+}
+
+// A file that is damaged anywhere is an error or reads as something else, whose
+// checksums are the caller's; it never panics or allocates much.
+func TestDamage(t *testing.T) {
+	content := text(BlockSize + 5)
+	f := write(t, content)
+	whole, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(b []byte) error {
+		name := filepath.Join(t.TempDir(), "damaged")
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		r, err := tryOpen(f)
+		if err != nil {
+			return err
+		}
+		_, err = io.ReadAll(io.NewSectionReader(r, 0, r.Size()))
+		return err
+	}
+	for n := 0; n < len(whole); n += 1 + n/3 {
+		if err := read(whole[:n]); !errors.Is(err, ErrDamaged) {
+			t.Errorf("cut after %d bytes: %v", n, err)
+		}
+	}
+	rnd := rand.New(rand.NewPCG(3, 3))
+	for range 100 {
+		b := bytes.Clone(whole)
+		at := rnd.IntN(len(b))
+		b[at] ^= byte(1 + rnd.IntN(255))
+		if err := read(b); err != nil && !errors.Is(err, ErrDamaged) {
+			t.Errorf("byte %d changed: %v", at, err)
+		}
+	}
+	for at := len(whole) - trailerSize - 4; at < len(whole); at++ {
+		if at >= len(whole)-12 && at < len(whole)-8 {
+			continue // zero, for later use
+		}
+		b := bytes.Clone(whole)
+		b[at] ^= 1
+		if err := read(b); !errors.Is(err, ErrDamaged) {
+			t.Errorf("byte %d of the end changed: %v", at, err)
+		}
+	}
+}
+
+func TestWriteEndsWithTheErrorOfRest(t *testing.T) {
+	stop := errors.New("stop")
+	blocks := 0
+	err := Write(io.Discard, bytes.NewReader(text(4*BlockSize)), 4*BlockSize, func() error {
+		if blocks++; blocks == 2 {
+			return stop
+		}
+		return nil
+	})
+	if !errors.Is(err, stop) || blocks != 2 {
+		t.Errorf("%v after %d blocks", err, blocks)
+	}
+	if err := Write(io.Discard, bytes.NewReader(text(10)), 20, nil); !errors.Is(err, io.EOF) {
+		t.Errorf("a source that is too short: %v", err)
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	var b bytes.Buffer
+	if err := Write(&b, bytes.NewReader(text(1000)), 1000, nil); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l, err := readLayout(bytes.NewReader(b), int64(len(b)))
+		if err != nil && !errors.Is(err, ErrDamaged) {
+			t.Fatal(err)
+		}
+		for i := range l.ends {
+			if from, to := l.frame(int64(i)); from < 0 || from > to || to > int64(len(b)) {
+				t.Fatalf("block %d is at %d to %d of %d", i, from, to, len(b))
+			}
+		}
+	})
+}
+
+func BenchmarkReadAt(b *testing.B) {
+	content := text(64 << 20)
+	f := write(b, content)
+	for _, size := range []int{64 << 10, 256 << 10, 1 << 20} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			p := make([]byte, size)
+			b.SetBytes(int64(len(content)))
+			for b.Loop() {
+				for off := 0; off < len(content); off += size {
+					if _, err := open(b, f).ReadAt(p, int64(off)); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestRecentBlocksAreBounded(t *testing.T) {
+	var b blocks
+	for i := range int64(3 * recentBlocks) {
+		b.put(key{block: i}, []byte{byte(i)})
+		b.get(key{block: 0}) // it is used again and again
+	}
+	kept := 0
+	for i := range int64(3 * recentBlocks) {
+		if b.get(key{block: i}) != nil {
+			kept++
+		}
+	}
+	if kept != recentBlocks || b.get(key{block: 0}) == nil {
+		t.Errorf("%d blocks are kept", kept)
+	}
+}

@@ -1,0 +1,154 @@
+package blockfile
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Reader reads the content of a file. It is safe for concurrent use.
+type Reader struct {
+	f      *os.File
+	layout layout
+	key    key // of its block 0
+}
+
+// Open reads the table of a file, which the caller closes after the last use of
+// the reader.
+func Open(f *os.File, fi fs.FileInfo) (*Reader, error) {
+	l, err := readLayout(f, fi.Size())
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", f.Name(), err)
+	}
+	return &Reader{f: f, layout: l, key: key{name: f.Name(), written: fi.ModTime().UnixNano(), size: fi.Size()}}, nil
+}
+
+// Size returns the size of the content.
+func (r *Reader) Size() int64 { return r.layout.size }
+
+// ReadAt reads the content, as [io.ReaderAt].
+func (r *Reader) ReadAt(p []byte, off int64) (n int, err error) {
+	if off < 0 || off >= r.layout.size {
+		return 0, io.EOF
+	}
+	if max := r.layout.size - off; int64(len(p)) > max {
+		p, err = p[:max], io.EOF
+	}
+	if failed := r.read(p, off); failed != nil {
+		return 0, failed
+	}
+	return len(p), err
+}
+
+// read fills p. Blocks that p takes as a whole are decompressed into it, on
+// several processors if there are several; of the blocks at its ends, which the
+// next read probably wants again, it takes a part.
+func (r *Reader) read(p []byte, off int64) error {
+	block := r.layout.block
+	first, last := off/block, (off+int64(len(p))-1)/block
+	var parts []part
+	for i := first; i <= last; i++ {
+		from, to := max(i*block, off), min(i*block+r.layout.contentSize(i), off+int64(len(p)))
+		parts = append(parts, part{block: i, skip: from - i*block, dst: p[from-off : to-off : to-off]})
+	}
+	if len(parts) == 1 {
+		return r.fill(parts[0])
+	}
+	workers := min(len(parts), runtime.GOMAXPROCS(0), maxWorkers)
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for w := 1; w < workers; w++ {
+		wg.Go(func() { errs[w] = r.fillEvery(parts, w, workers) })
+	}
+	errs[0] = r.fillEvery(parts, 0, workers)
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxWorkers bounds how many blocks one read decompresses at a time.
+const maxWorkers = 4
+
+// part is what a read wants of a block.
+type part struct {
+	block int64
+	skip  int64
+	dst   []byte
+}
+
+// fillEvery fills every n-th part.
+func (r *Reader) fillEvery(parts []part, from, n int) error {
+	for i := from; i < len(parts); i += n {
+		if err := r.fill(parts[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Reader) fill(p part) error {
+	size := r.layout.contentSize(p.block)
+	if int64(len(p.dst)) == size {
+		return r.decode(p.block, p.dst)
+	}
+	k := r.key
+	k.block = p.block
+	content := recent.get(k)
+	if content == nil {
+		content = make([]byte, size)
+		if err := r.decode(p.block, content); err != nil {
+			return err
+		}
+		recent.put(k, content)
+	}
+	copy(p.dst, content[p.skip:])
+	return nil
+}
+
+// decode decompresses a block into dst, which has its size.
+func (r *Reader) decode(block int64, dst []byte) error {
+	dec, err := decoder()
+	if err != nil {
+		return fmt.Errorf("decompress: %w", err)
+	}
+	from, to := r.layout.frame(block)
+	if to-from > 2*maxBlockSize {
+		return fmt.Errorf("%w: block %d is too long", ErrDamaged, block)
+	}
+	buf := frames.Get().(*[]byte)
+	defer frames.Put(buf)
+	if int64(cap(*buf)) < to-from {
+		*buf = make([]byte, to-from)
+	}
+	frame := (*buf)[:to-from]
+	if err := readFull(r.f, frame, from); err != nil {
+		return err
+	}
+	got, err := dec.DecodeAll(frame, dst[:0:len(dst)])
+	if err != nil {
+		return fmt.Errorf("%w: block %d: %w", ErrDamaged, block, err)
+	}
+	if len(got) != len(dst) {
+		return fmt.Errorf("%w: block %d has %d bytes, not %d", ErrDamaged, block, len(got), len(dst))
+	}
+	return nil
+}
+
+// frames holds buffers of compressed blocks.
+var frames = sync.Pool{New: func() any { return new([]byte) }}
+
+// decoder is made at its first use and serves the whole process: it holds
+// memory only while it decompresses.
+var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(maxWorkers), zstd.WithDecoderMaxMemory(maxBlockSize),
+		zstd.WithDecodeAllCapLimit(true))
+})

@@ -1,0 +1,38 @@
+package host
+
+import "time"
+
+const (
+	// firstCompress is when a host begins to compress what ended before it
+	// was opened. It leaves the first seconds to the runs.
+	firstCompress = 5 * time.Second
+	// compressRest limits the processor time of compression: after each block
+	// it rests this many times as long as the block took.
+	compressRest = 3
+)
+
+// compressOften compresses the logs of runs that ended some time ago, until the
+// host closes.
+func (h *Host) compressOften() {
+	after := h.opts.Retention.Compress
+	if after < 0 {
+		return
+	}
+	var done time.Time // what ended before was looked at
+	for wait := min(firstCompress, after); h.pause(wait); wait = max(after, DefaultSweepEvery) {
+		before := time.Now().Add(-after)
+		// Failures are retried when the next host opens the directory.
+		_, _ = h.store.CompressEnded(h.ctx, done, before, h.restBetween())
+		done = before
+	}
+}
+
+// restBetween returns a function that waits in proportion to the time since its
+// last call.
+func (h *Host) restBetween() func() {
+	since := time.Now()
+	return func() {
+		h.pause(compressRest * time.Since(since))
+		since = time.Now()
+	}
+}

@@ -1,0 +1,371 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/failpoint"
+	"github.com/spool-run/spool/internal/flock"
+	"github.com/spool-run/spool/internal/store/index"
+)
+
+// FileBatch is how many runs are filed at a time: they share one write to the
+// index, for which the disk is waited for.
+const FileBatch = 1024
+
+// fileShare is the part of a large number of runs that one [Store.File] files.
+// Every one reads all their names.
+const fileShare = 16
+
+func (s *Store) indexDir() string  { return filepath.Join(s.dir, "index") }
+func (s *Store) namesLock() string { return filepath.Join(s.indexDir(), "names") }
+
+// openIndex opens the index. Without one it returns an empty snapshot if no run is
+// filed. After an error the directories tell which runs there are.
+func (s *Store) openIndex() (*index.Snapshot, error) {
+	snapshot, err := index.Open(s.indexDir())
+	if errors.Is(err, index.ErrNone) {
+		shards, err := s.shards()
+		if err == nil && len(shards) == 0 {
+			return &index.Snapshot{}, nil
+		}
+		return nil, errors.Join(index.ErrNone, err)
+	}
+	return snapshot, err
+}
+
+// Terms of the index.
+const (
+	termName    = "name"
+	termEngine  = "engine"
+	termOutcome = "outcome"
+	termLabel   = "label"
+)
+
+// queryOf returns the query whose answer has all filed runs that a filter selects.
+func queryOf(f *spool.Filter) index.Query {
+	q := index.Query{Prefix: string(f.Prefix), Oldest: f.Oldest}
+	if f.Name != "" {
+		q.Terms = append(q.Terms, index.NewTerm(termName, f.Name))
+	}
+	if f.Engine != "" {
+		q.Terms = append(q.Terms, index.NewTerm(termEngine, f.Engine))
+	}
+	if f.Outcome != "" {
+		q.Terms = append(q.Terms, index.NewTerm(termOutcome, string(f.Outcome)))
+	}
+	if !f.Before.IsZero() {
+		q.Before = f.Before.UnixNano()
+	}
+	for name, value := range f.Labels {
+		if value != "" { // a run without the label matches otherwise
+			q.Terms = append(q.Terms, index.NewTerm(termLabel, name, value))
+		}
+	}
+	if !f.Since.IsZero() {
+		q.Since = f.Since.UnixNano()
+	}
+	// A cursor of another form is left to the filter.
+	if created, id, ok := strings.Cut(f.After, "."); ok {
+		if ns, err := strconv.ParseInt(created, 36, 64); err == nil {
+			q.After = index.Key{Created: ns, ID: id}
+		}
+	}
+	return q
+}
+
+// entry returns what the index has of a complete run, with its present name. The
+// caller holds the lock of names.
+func (s *Store) entry(r *summary) index.Entry {
+	s.renamed(&r.info)
+	_, err := statSegment(s.namePath(r.info.ID))
+	return entryOf(r, err == nil)
+}
+
+// entryOf returns what the index has of a complete run.
+func entryOf(r *summary, renamed bool) index.Entry {
+	info := &r.info
+	e := index.Entry{
+		ID: string(info.ID), Created: info.Created.UnixNano(), Ended: r.ages().UnixNano(), Bytes: sizeOf(r.segs),
+		Terms: []index.Term{index.NewTerm(termEngine, info.Engine)},
+	}
+	if info.Name != "" {
+		e.Terms = append(e.Terms, index.NewTerm(termName, info.Name))
+	}
+	if info.Outcome != nil {
+		e.Terms = append(e.Terms, index.NewTerm(termOutcome, string(info.Outcome.Kind)))
+	}
+	for name, value := range info.Labels {
+		e.Terms = append(e.Terms, index.NewTerm(termLabel, name, value))
+	}
+	if renamed {
+		e.Flags |= index.Renamed
+	}
+	if len(r.segs) > 1 || r.segs[0].first != 1 {
+		e.Flags |= index.Segmented
+	}
+	if info.Workspace != nil {
+		e.Flags |= index.Workspace
+	}
+	return e
+}
+
+// File files runs that were completed before a time: it adds them to the index and
+// then moves their files. It files up to FileBatch runs, or more if there are very
+// many, and returns how many and whether complete runs are left. An index that is
+// missing or damaged is built first.
+//
+// A crash at any point loses nothing: a run that is not filed is in the directory
+// runs, and one that is filed is in the index.
+func (s *Store) File(ctx context.Context, before time.Time) (filed int, more bool, err error) {
+	n, err := s.scanUnfiled()
+	if err != nil {
+		return 0, false, fmt.Errorf("file runs: %w", err)
+	}
+	var due []summary
+	most := max(FileBatch, len(n.runs)/fileShare)
+	for id, segs := range n.runs {
+		if len(due) == most {
+			more = true
+			break
+		}
+		r, ok := summarizeFinal(id, segs)
+		switch {
+		case ok && r.wrote.Before(before):
+			due = append(due, r)
+		case ok:
+			more = true
+		}
+	}
+	if len(due) == 0 && s.verified.Load() {
+		return 0, more, nil
+	}
+	if filed, err = s.fileRuns(ctx, due); err != nil {
+		return filed, true, fmt.Errorf("file runs: %w", err)
+	}
+	return filed, more, nil
+}
+
+// fileRuns adds runs to the index and moves their files.
+func (s *Store) fileRuns(ctx context.Context, due []summary) (filed int, err error) {
+	w, err := index.Lock(ctx, s.indexDir())
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	if err := s.checkIndex(ctx, w); err != nil {
+		return 0, err
+	}
+	for batch := range slices.Chunk(due, FileBatch) {
+		n, err := s.fileBatch(ctx, w, batch)
+		filed += n
+		if err != nil {
+			return filed, err
+		}
+	}
+	return filed, nil
+}
+
+func (s *Store) fileBatch(ctx context.Context, w *index.Writer, batch []summary) (filed int, err error) {
+	// A name that is given meanwhile must not be filed without being in the index.
+	lock, err := flock.Open(ctx, s.namesLock())
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	entries := make([]index.Entry, len(batch))
+	for i := range batch {
+		entries[i] = s.entry(&batch[i])
+	}
+	if err := w.Write(entries, nil); err != nil {
+		return 0, err
+	}
+	if err := failpoint.Inject("store.indexed"); err != nil {
+		return 0, err
+	}
+	var errs []error
+	var gone []index.Key
+	for i := range batch {
+		err := s.moveRun(&batch[i])
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+			gone = append(gone, entries[i].Key())
+		case err != nil:
+			errs = append(errs, fmt.Errorf("run %s: %w", batch[i].info.ID, err))
+		default:
+			filed++
+		}
+	}
+	return filed, errors.Join(append(errs, w.Write(nil, gone), w.Compact())...)
+}
+
+// moveRun moves the files of a run to its subdirectory, the last segment last.
+func (s *Store) moveRun(r *summary) error {
+	if err := os.MkdirAll(s.shardDir(r.info.ID), 0o700); err != nil {
+		return err
+	}
+	for _, seg := range r.segs {
+		if filepath.Dir(seg.path) != filepath.Clean(s.runsDir()) {
+			continue
+		}
+		if err := failpoint.Inject("store.move"); err != nil {
+			return err
+		}
+		to := filedPath(seg.path)
+		err := renameNew(seg.path, to)
+		if errors.Is(err, fs.ErrExist) && sameFile(seg.path, to) {
+			err = os.Remove(seg.path) // an earlier move was interrupted
+		}
+		if err != nil && (!errors.Is(err, fs.ErrNotExist) || !exists(to)) {
+			return err
+		}
+	}
+	if err := failpoint.Inject("store.moved"); err != nil {
+		return err
+	}
+	name := s.namePath(r.info.ID)
+	if err := os.Rename(name, filedPath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func sameFile(a, b string) bool {
+	x, errX := os.Lstat(a)
+	y, errY := os.Lstat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// checkIndex builds an index that is missing or damaged. The first time it
+// verifies checksums.
+func (s *Store) checkIndex(ctx context.Context, w *index.Writer) error {
+	if w.Usable() && !s.verified.Load() {
+		if err := w.Verify(); err != nil && !errors.Is(err, index.ErrDamaged) {
+			return err
+		}
+	}
+	if !w.Usable() {
+		if err := w.Build(func(add func(index.Entry) error) error { return s.eachFiled(ctx, add) }); err != nil {
+			return err
+		}
+	}
+	s.verified.Store(true)
+	return nil
+}
+
+// eachFiled calls add for every filed run, one call at a time. It reads the runs of
+// several directories at once.
+func (s *Store) eachFiled(ctx context.Context, add func(index.Entry) error) error {
+	shards, err := s.shards()
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex // guards add and errs
+	var errs []error
+	next := make(chan string)
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for dir := range next {
+				entries, err := s.shardEntries(dir)
+				mu.Lock()
+				for i := 0; i < len(entries) && err == nil; i++ {
+					err = add(entries[i])
+				}
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	for _, dir := range shards {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- dir
+	}
+	close(next)
+	wg.Wait()
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// shardEntries returns what the index has of the runs in a subdirectory.
+func (s *Store) shardEntries(dir string) ([]index.Entry, error) {
+	n := newNames()
+	if err := n.read(dir, ""); err != nil {
+		return nil, err
+	}
+	n.finish()
+	entries := make([]index.Entry, 0, len(n.runs))
+	for id, segs := range n.runs {
+		r := summarize(id, segs)
+		if errors.Is(r.err, fs.ErrNotExist) {
+			continue
+		}
+		// One that is corrupt is in the index, too: reading it tells the error.
+		if r.info.Created.IsZero() {
+			r.info.Created = r.wrote
+		}
+		if n.renamed[id] {
+			s.renamed(&r.info)
+		}
+		entries = append(entries, entryOf(&r, n.renamed[id]))
+	}
+	return entries, nil
+}
+
+// summarizeFinal describes a complete run. It reports false for others, without
+// reading more than both ends of a file.
+func summarizeFinal(id spool.RunID, segs []*segment) (summary, bool) {
+	r := summary{info: spool.Info{ID: id}, segs: segs}
+	f, err := openSegment(segs[len(segs)-1].path)
+	if err != nil {
+		return r, false
+	}
+	defer f.Close()
+	size, fi, err := f.sizes()
+	var t tail
+	if err != nil || !t.readFinal(f, size, id) || t.info.State != spool.StateClosed {
+		return r, false
+	}
+	r.info, r.sealed, r.wrote = t.info, true, fi.ModTime()
+	return r, true
+}
+
+// unindexTime is how long a removal waits for a process that writes the index.
+const unindexTime = time.Second
+
+// unindex removes runs from the index that do not exist any more. An entry that
+// stays does no harm: a run without a log is not listed.
+func (s *Store) unindex(gone []index.Key) {
+	if len(gone) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), unindexTime)
+	defer cancel()
+	w, err := index.Lock(ctx, s.indexDir())
+	if err != nil {
+		return
+	}
+	for batch := range slices.Chunk(gone, FileBatch) {
+		if w.Write(nil, batch) != nil || w.Compact() != nil {
+			break
+		}
+	}
+	_ = w.Close()
+}

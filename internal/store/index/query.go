@@ -1,0 +1,400 @@
+package index
+
+import (
+	"errors"
+	"io/fs"
+	"iter"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/spool-run/spool/internal/flock"
+)
+
+// Snapshot is an index at one moment. It is not safe for concurrent use.
+type Snapshot struct {
+	segments []*segment
+	log      recent
+	newest   []*Entry // those of the log, in the order of their keys
+}
+
+const (
+	openAttempts = 10               // because the index was being rewritten
+	tailWait     = 2 * time.Second  // for a record that is being written
+	tailPoll     = time.Millisecond // between two attempts
+)
+
+// Open opens an index for reading. The error is [ErrNone] if there is none and
+// [ErrDamaged] if it cannot be trusted.
+func Open(dir string) (*Snapshot, error) {
+	for attempt := 1; ; attempt++ {
+		s, err := open(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && attempt < openAttempts:
+			// The manifest has changed since it was read.
+		case errors.Is(err, errTail):
+			return openQuiet(dir)
+		default:
+			return s, err
+		}
+	}
+}
+
+// errTail means that the log ends with a record that is not whole.
+var errTail = errors.New("the log of the index has a torn end")
+
+func open(dir string) (*Snapshot, error) {
+	m, err := readManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{}
+	if err := s.openSegments(dir, m); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	b, err := os.ReadFile(filepath.Join(dir, m.Log))
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if s.log, _, err = parseLog(b); err != nil {
+		return nil, errors.Join(errTail, err, s.Close())
+	}
+	for _, e := range s.log.entries {
+		if e != nil {
+			s.newest = append(s.newest, e)
+		}
+	}
+	slices.SortFunc(s.newest, func(a, b *Entry) int { return a.Key().compare(b.Key()) })
+	return s, nil
+}
+
+// openQuiet opens an index while no process writes it: so a record that is not
+// whole is damage.
+func openQuiet(dir string) (*Snapshot, error) {
+	lock, err := os.Open(filepath.Join(dir, lockName))
+	if err != nil {
+		return nil, errors.Join(ErrDamaged, err)
+	}
+	defer lock.Close()
+	for began := time.Now(); ; time.Sleep(tailPoll) {
+		ok, err := flock.TryShare(lock)
+		if err != nil || !ok && time.Since(began) > tailWait {
+			return nil, errors.Join(ErrDamaged, err)
+		}
+		if ok {
+			break
+		}
+	}
+	defer func() { _ = flock.Unlock(lock) }() // closing it does the same
+	return open(dir)
+}
+
+func (s *Snapshot) openSegments(dir string, m manifest) error {
+	for _, file := range m.Segments {
+		dead := ""
+		if file.Dead != "" {
+			dead = filepath.Join(dir, file.Dead)
+		}
+		seg, err := openSegment(filepath.Join(dir, file.Name), dead, file)
+		if err != nil {
+			return err
+		}
+		s.segments = append(s.segments, seg)
+	}
+	return nil
+}
+
+// Close closes the files.
+func (s *Snapshot) Close() error {
+	var errs []error
+	for _, seg := range s.segments {
+		errs = append(errs, seg.close())
+	}
+	s.segments = nil
+	return errors.Join(errs...)
+}
+
+// Len returns the number of entries.
+func (s *Snapshot) Len() int {
+	n := len(s.newest)
+	for _, seg := range s.segments {
+		n += seg.rows - seg.ndead
+		for _, k := range s.log.keys {
+			if seg.find(k) >= 0 {
+				n--
+			}
+		}
+	}
+	return n
+}
+
+// Query selects entries. The zero value selects all, newest first.
+type Query struct {
+	Terms  []Term // which an entry must all have
+	Prefix string // of the id
+	Since  int64  // ended then or later; zero for any time
+	Before int64  // created before; zero for any time
+	After  Key    // only what comes after it in the order; the zero value for all
+	Oldest bool   // the oldest first
+}
+
+// Select yields the entries that a query selects, without their terms, in the
+// order of their keys. Some may not match: terms are hashes.
+func (s *Snapshot) Select(q Query) iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		sources := make([]source, 0, len(s.segments)+1)
+		for _, seg := range s.segments {
+			if src := newSegmentSource(seg, &q); src != nil {
+				sources = append(sources, src)
+			}
+		}
+		sources = append(sources, &logSource{entries: s.newest, q: &q})
+		heads := make([]*Entry, len(sources))
+		next := func(i int) {
+			for {
+				e, ok := sources[i].next()
+				if !ok {
+					heads[i] = nil
+					return
+				}
+				_, inLog := s.log.keys[e.ID]
+				if !q.selects(&e) || inLog && i < len(sources)-1 {
+					continue
+				}
+				heads[i] = &e
+				return
+			}
+		}
+		for i := range sources {
+			next(i)
+		}
+		for {
+			best := -1
+			for i, e := range heads {
+				if e != nil && (best < 0 || q.less(e, heads[best])) {
+					best = i
+				}
+			}
+			if best < 0 || !yield(*heads[best]) {
+				return
+			}
+			next(best)
+		}
+	}
+}
+
+// selects checks what is not checked by way of a column that is sorted.
+func (q *Query) selects(e *Entry) bool {
+	if q.Since != 0 && e.Ended < q.Since || q.Before != 0 && e.Created >= q.Before || !strings.HasPrefix(e.ID, q.Prefix) {
+		return false
+	}
+	if q.After == (Key{}) {
+		return true
+	}
+	n := e.Key().compare(q.After)
+	return q.Oldest && n > 0 || !q.Oldest && n < 0
+}
+
+func (q *Query) less(a, b *Entry) bool {
+	n := a.Key().compare(b.Key())
+	return q.Oldest && n < 0 || !q.Oldest && n > 0
+}
+
+// source yields entries in the order of a query.
+type source interface{ next() (Entry, bool) }
+
+// logSource yields the entries of the log.
+type logSource struct {
+	entries []*Entry
+	q       *Query
+	i       int
+}
+
+func (l *logSource) next() (Entry, bool) {
+	for ; l.i < len(l.entries); l.i++ {
+		e := l.entries[l.i]
+		if !l.q.Oldest {
+			e = l.entries[len(l.entries)-1-l.i]
+		}
+		if !slices.ContainsFunc(l.q.Terms, func(t Term) bool { return !slices.Contains(e.Terms, t) }) {
+			l.i++
+			return *e, true
+		}
+	}
+	return Entry{}, false
+}
+
+// segmentSource yields entries of a segment: those of rows, of postings, or all,
+// between two positions.
+type segmentSource struct {
+	seg      *segment
+	q        *Query
+	rowAt    func(i int) int
+	checks   [][]byte // postings of further terms
+	from, to int
+}
+
+func newSegmentSource(seg *segment, q *Query) source {
+	if seg.rows == seg.ndead || q.Since != 0 && seg.ended < q.Since || q.Before != 0 && seg.first >= q.Before {
+		return nil
+	}
+	s := &segmentSource{seg: seg, q: q}
+	for _, t := range q.Terms {
+		s.checks = append(s.checks, seg.postings(t))
+	}
+	n := seg.rows
+	switch {
+	case q.Prefix != "":
+		rows := seg.prefixed(q.Prefix)
+		n, s.rowAt = len(rows), func(i int) int { return rows[i] }
+	case len(s.checks) > 0:
+		slices.SortFunc(s.checks, func(a, b []byte) int { return len(a) - len(b) })
+		p := s.checks[0]
+		s.checks = s.checks[1:]
+		n, s.rowAt = len(p)/8, func(i int) int { return posting(p, i) }
+	default:
+		s.rowAt = func(i int) int { return i }
+	}
+	// The rows between the cursor and the other end.
+	low, high := 0, seg.rows
+	if q.Before != 0 {
+		high = seg.search(Key{Created: q.Before})
+	}
+	if q.After != (Key{}) && q.Oldest {
+		low = seg.search(q.After)
+	} else if q.After != (Key{}) {
+		high = min(high, seg.search(q.After))
+	}
+	s.from = sort.Search(n, func(i int) bool { return s.rowAt(i) >= low })
+	s.to = sort.Search(n, func(i int) bool { return s.rowAt(i) >= high })
+	return s
+}
+
+func (s *segmentSource) next() (Entry, bool) {
+	for s.from < s.to {
+		i := s.from
+		if s.q.Oldest {
+			s.from++
+		} else {
+			s.to--
+			i = s.to
+		}
+		row := s.rowAt(i)
+		if row >= s.seg.rows || s.seg.isDead(row) || s.q.Since != 0 && s.seg.endedAt(row) < s.q.Since {
+			continue
+		}
+		if slices.ContainsFunc(s.checks, func(p []byte) bool { return !hasRow(p, row) }) {
+			continue
+		}
+		return s.seg.entry(row), true
+	}
+	return Entry{}, false
+}
+
+// Find returns the entry of an id, without its terms.
+func (s *Snapshot) Find(id string) (Entry, bool) {
+	if e, inLog := s.log.entries[id]; inLog {
+		if e == nil {
+			return Entry{}, false
+		}
+		return *e, true
+	}
+	for _, seg := range s.segments {
+		if row, ok := seg.findID(id); ok {
+			return seg.entry(row), true
+		}
+	}
+	return Entry{}, false
+}
+
+// each calls f for every entry, unordered, without its id, which f reads from the
+// segment if there is one. It reads only columns of fixed size. f keeps no pointer
+// to the entry.
+func (s *Snapshot) each(f func(e *Entry, seg *segment, row int)) {
+	masked := s.masked()
+	var e Entry
+	for _, seg := range s.segments {
+		for row := range seg.rows {
+			if seg.isDead(row) || len(masked) > 0 && masked[place{seg, row}] {
+				continue
+			}
+			e = Entry{Created: seg.createdAt(row), Ended: seg.endedAt(row), Bytes: seg.bytesAt(row), Flags: Flags(seg.flags[row])}
+			f(&e, seg, row)
+		}
+	}
+	for _, e := range s.newest {
+		f(e, nil, 0)
+	}
+}
+
+type place struct {
+	seg *segment
+	row int
+}
+
+// masked returns the rows that the log replaces or removes.
+func (s *Snapshot) masked() map[place]bool {
+	masked := make(map[place]bool)
+	for _, seg := range s.segments {
+		for _, k := range s.log.keys {
+			if row := seg.find(k); row >= 0 {
+				masked[place{seg, row}] = true
+			}
+		}
+	}
+	return masked
+}
+
+// Ages describes the entries that a sweep looks at.
+type Ages struct {
+	Runs  int   // number of all entries
+	Bytes int64 // size of all their logs
+	// Old are the entries that ended first, in that order.
+	Old []Entry
+	// Oldest is when the oldest entry was created that is not in Old.
+	Oldest int64
+}
+
+// Ages returns up to n entries that ended before a time, those that ended first;
+// with the highest time, up to n of all.
+func (s *Snapshot) Ages(before int64, n int) Ages {
+	a := Ages{Oldest: math.MaxInt64}
+	type aged struct {
+		Entry
+		place
+	}
+	var old []aged
+	// Every time there are twice as many as wanted, the later half goes.
+	later := func() {
+		slices.SortFunc(old, func(a, b aged) int {
+			return Key{a.Ended, ""}.compare(Key{b.Ended, ""})
+		})
+		for _, e := range old[min(n, len(old)):] {
+			a.Oldest = min(a.Oldest, e.Created)
+		}
+		old = old[:min(n, len(old))]
+	}
+	s.each(func(e *Entry, seg *segment, row int) {
+		a.Runs++
+		a.Bytes += e.Bytes
+		if e.Ended >= before {
+			a.Oldest = min(a.Oldest, e.Created)
+			return
+		}
+		if old = append(old, aged{*e, place{seg, row}}); len(old) >= 2*n {
+			later()
+		}
+	})
+	later()
+	for _, e := range old {
+		if e.seg != nil {
+			e.ID = string(e.seg.id(e.row))
+		}
+		a.Old = append(a.Old, e.Entry)
+	}
+	return a
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package store
+
+// spread does nothing here.
+func spread(string) {}
