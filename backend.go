@@ -32,9 +32,9 @@ type Backend interface {
 	// start while it lists may be missing; a run that has started before is
 	// listed once.
 	//
-	// A run that cannot be read is an error, after which the list goes on.
-	// Such errors come first, and only if f.After is empty. A filter that
-	// makes no sense is [ErrInvalid].
+	// A run that cannot be read is an error, after which the list goes on. It
+	// comes in the place of the run, or first if f.After is empty. A filter
+	// that makes no sense is [ErrInvalid].
 	List(ctx context.Context, f Filter) iter.Seq2[Info, error]
 	// Read returns the events after a cursor. If there is none, it waits for
 	// one as long as the query says. A cursor beyond the end of the log is

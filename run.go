@@ -11,6 +11,7 @@ import (
 type Run struct {
 	backend Backend
 	id      RunID
+	began   bool // by the caller who got the handle, so the log was short then
 }
 
 // Start begins a run on the backend.
@@ -19,12 +20,12 @@ func Start(ctx context.Context, b Backend, spec Spec) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Run{b, info.ID}, nil
+	return &Run{b, info.ID, true}, nil
 }
 
 // Attach returns a handle to the run with that id. It does not check that the run
 // exists; the first call on the handle does.
-func Attach(b Backend, id RunID) *Run { return &Run{b, id} }
+func Attach(b Backend, id RunID) *Run { return &Run{backend: b, id: id} }
 
 // ID returns the run's id.
 func (r *Run) ID() RunID { return r.id }
@@ -121,11 +122,16 @@ func (r *Run) Kill(ctx context.Context) error { return r.Control(ctx, Control{Op
 // Wait returns the outcome once the run is closed: after its process, and every
 // process that holds its output open, has ended.
 func (r *Run) Wait(ctx context.Context) (Outcome, error) {
+	if r.began {
+		if o, ended, err := r.waitShort(ctx); ended || err != nil {
+			return o, err
+		}
+	}
 	info, err := r.Info(ctx)
 	if err != nil {
 		return Outcome{}, err
 	}
-	outcome := Outcome{Kind: Unknown, Reason: "the log ends without an outcome"}
+	outcome := noOutcome
 	// What is in the log already was described by info: follow the rest.
 	if info.Outcome != nil {
 		outcome = *info.Outcome
@@ -142,6 +148,35 @@ func (r *Run) Wait(ctx context.Context) (Outcome, error) {
 		}
 	}
 	return outcome, nil
+}
+
+// noOutcome is that of a log which ends without one.
+var noOutcome = Outcome{Kind: Unknown, Reason: "the log ends without an outcome"}
+
+// shortLog is how much of the log of a run [Run.Wait] reads to find its outcome. A
+// longer log is not worth it: only its end is.
+const shortLog = 64 << 10
+
+// waitShort waits for the end of a run whose log is short. A server sends the
+// beginning of the log with the answer to the start, so this takes no request.
+func (r *Run) waitShort(ctx context.Context) (outcome Outcome, ended bool, err error) {
+	outcome = noOutcome
+	size := 0
+	for e, err := range r.Stream(ctx, 0) {
+		if err != nil {
+			return Outcome{}, false, err
+		}
+		if o, ok := e.Outcome(); ok {
+			outcome = o
+		}
+		if e.Kind == KindClosed {
+			return outcome, true, nil
+		}
+		if size += e.Size(); size > shortLog {
+			break
+		}
+	}
+	return outcome, false, nil
 }
 
 // Output waits until the run is closed and returns all bytes of the given

@@ -317,9 +317,17 @@ func (c *Client) Start(ctx context.Context, spec spool.Spec) (spool.Info, error)
 	if spec.ID == "" {
 		spec.ID = spool.RunID(newID())
 	}
-	var info spool.Info
-	err := c.call(ctx, "run/start", spec, &info)
-	return info, err
+	for {
+		l, err := c.connected(ctx)
+		if err != nil {
+			return spool.Info{}, err
+		}
+		info, err := l.start(ctx, spec, c.opts.Window)
+		if errors.Is(err, rpc.ErrConnClosed) && ctx.Err() == nil {
+			continue // a start may be repeated: it has an id
+		}
+		return info, runproto.DecodeError(err)
+	}
 }
 
 // Stat implements [spool.Backend].

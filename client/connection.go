@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
@@ -18,6 +19,8 @@ type connection struct {
 	mu      sync.Mutex
 	streams map[uint32]*stream // nil once the connection ended
 	nextID  uint32
+	ahead   []*stream // those that no reader has asked for yet, oldest first
+	old     bool      // the server cannot send ahead
 }
 
 func (l *connection) alive() bool {
@@ -47,7 +50,7 @@ func (l *connection) open(window int64) (*stream, error) {
 func (l *connection) end(err error) {
 	l.mu.Lock()
 	streams := l.streams
-	l.streams = nil
+	l.streams, l.ahead = nil, nil
 	l.mu.Unlock()
 	for _, s := range streams {
 		s.finish(fmt.Errorf("%w: %w", rpc.ErrConnClosed, err))
@@ -103,6 +106,7 @@ func (l *connection) Binary(b []byte) error {
 type stream struct {
 	conn   *connection
 	id     uint32
+	run    spool.RunID // set while it is in connection.ahead
 	window int64
 	unread int64 // consumed but not acknowledged; used by the reader only
 

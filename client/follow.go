@@ -43,10 +43,13 @@ func (c *Client) follow(ctx context.Context, id spool.RunID, after spool.Seq, le
 }
 
 // FollowRecords implements [record.Follower].
-func (c *Client) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		f := follow{client: c, run: id, after: after, lend: true, head: head}
-		f.relay = func(b []byte) bool { return yield(b, nil) }
+func (c *Client) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[*record.Batch, error] {
+	return func(yield func(*record.Batch, error) bool) {
+		f := follow{client: c, run: id, after: after, lend: true}
+		f.relay = func(b []byte) bool {
+			batch := record.NewBatch(b)
+			return yield(&batch, nil)
+		}
 		if err := f.deliverAll(ctx); err != nil && !f.stopped && !f.done {
 			yield(nil, err)
 		}
@@ -64,7 +67,6 @@ type follow struct {
 	lend    bool // events are only lent to the reader
 
 	relay func([]byte) bool // takes records in place of events, if it is set
-	head  int               // bytes before them that are the relay's
 }
 
 // deliverAll delivers events until the run is closed or the reader leaves.
@@ -83,15 +85,30 @@ func (f *follow) deliverAll(ctx context.Context) error {
 
 // stream delivers what comes over one connection.
 func (f *follow) stream(ctx context.Context, l *connection) error {
+	if f.after == 0 {
+		if s := l.claim(f.run); s != nil {
+			err := f.receive(ctx, s)
+			if f.stopped || f.after > 0 || errors.Is(err, rpc.ErrConnClosed) || ctx.Err() != nil {
+				return err
+			}
+			// The server could not send ahead: the answer to a request says why.
+		}
+	}
 	s, err := l.open(f.client.opts.Window)
 	if err != nil {
 		return err
 	}
-	defer s.close()
 	err = l.rpc.Call(ctx, "run/follow", runproto.FollowParams{Follow: s.id, Run: f.run, After: f.after, Window: s.window}, nil)
 	if err != nil {
+		s.close()
 		return runproto.DecodeError(err)
 	}
+	return f.receive(ctx, s)
+}
+
+// receive delivers what comes over a stream, and closes it.
+func (f *follow) receive(ctx context.Context, s *stream) error {
+	defer s.close()
 	for {
 		frames, ok, err := s.next(ctx)
 		if !ok {
@@ -99,13 +116,20 @@ func (f *follow) stream(ctx context.Context, l *connection) error {
 		}
 		for _, frame := range frames {
 			size := len(frame) - runproto.BinaryHeader
-			if err := f.deliver(frame); err != nil || f.stopped {
+			err := f.deliver(frame)
+			if f.done { // the server ends the follow with the closed event
+				s.finish(nil)
+			}
+			if err != nil || f.stopped {
 				return err
 			}
-			s.consumed(int64(size))
 			if f.lend {
-				l.rpc.Recycle(frame)
+				s.conn.rpc.Recycle(frame)
 			}
+			if f.done {
+				return nil
+			}
+			s.consumed(int64(size))
 		}
 	}
 }
@@ -136,16 +160,12 @@ func (f *follow) deliver(frame []byte) error {
 
 // deliverRecords hands on the records of one frame.
 func (f *follow) deliverRecords(frame []byte) error {
-	last, closed, err := record.Last(frame[runproto.BinaryHeader:], f.after)
+	records := frame[runproto.BinaryHeader:]
+	last, closed, err := record.Last(records, f.after)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", f.run, err)
 	}
 	f.after, f.done = last, closed
-	if f.head <= runproto.BinaryHeader {
-		frame = frame[runproto.BinaryHeader-f.head:]
-	} else {
-		frame = append(make([]byte, f.head), frame[runproto.BinaryHeader:]...)
-	}
-	f.stopped = !f.relay(frame)
+	f.stopped = !f.relay(records)
 	return nil
 }

@@ -23,6 +23,9 @@ var (
 func (c *Client) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spool.Removal, error) {
 	var removal spool.Removal
 	err := c.callNew(ctx, "run/remove", runproto.RemoveParams{Runs: ids, Dry: dry}, &removal)
+	if !dry {
+		c.drop(removal.Runs)
+	}
 	return removal, err
 }
 

@@ -57,6 +57,7 @@ func (p logPolicy) args(dir, build string) []string {
 	return []string{
 		"-state", dir, "-build", build, "-fsync", string(p.sync),
 		"-retain-age", p.retention.Age.String(), "-retain-bytes", strconv.FormatInt(p.retention.TotalBytes, 10),
+		"-compress-after", p.retention.Compress.String(),
 	}
 }
 
@@ -123,6 +124,7 @@ func keep(args []string, stdout, stderr *os.File) int {
 	flags.StringVar(&sync, "fsync", "", "")
 	flags.DurationVar(&p.retention.Age, "retain-age", 0, "")
 	flags.Int64Var(&p.retention.TotalBytes, "retain-bytes", 0, "")
+	flags.DurationVar(&p.retention.Compress, "compress-after", 0, "")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}

@@ -38,6 +38,10 @@ type Options struct {
 	// oldest go first; zero means [DefaultRetainBytes].
 	RetainAge   time.Duration
 	RetainBytes int64
+	// CompressAfter is how long after the end of a run its log is compressed,
+	// which readers do not notice; zero means [DefaultCompressAfter], negative
+	// means never.
+	CompressAfter time.Duration
 	// Sync says what a crash of the machine may lose. A crash of Spool
 	// loses nothing.
 	Sync SyncPolicy
@@ -50,6 +54,8 @@ type Options struct {
 const (
 	DefaultRetainAge   = host.DefaultRetainAge   // 7 days
 	DefaultRetainBytes = host.DefaultRetainBytes // 16 GiB
+
+	DefaultCompressAfter = host.DefaultCompressAfter // 10 minutes
 )
 
 // SyncPolicy says when logs are flushed to the disk.
@@ -92,7 +98,7 @@ func Open(dir string, o Options) (Backend, error) {
 	}
 	p := logPolicy{
 		sync:      store.SyncPolicy(o.Sync),
-		retention: store.Retention{Age: o.RetainAge, TotalBytes: o.RetainBytes},
+		retention: store.Retention{Age: o.RetainAge, TotalBytes: o.RetainBytes, Compress: o.CompressAfter},
 	}
 	// The defaults stay zero, so that all that ask for nothing special
 	// share a keeper.
@@ -101,6 +107,9 @@ func Open(dir string, o Options) (Backend, error) {
 	}
 	if o.RetainBytes == DefaultRetainBytes {
 		p.retention.TotalBytes = 0
+	}
+	if o.CompressAfter == DefaultCompressAfter {
+		p.retention.Compress = 0
 	}
 	if o.InProcess {
 		h, err := host.Open(p.host(dir))

@@ -26,11 +26,14 @@ const (
 	ActStart      = "start"
 	ActList       = "list" // only if it was refused
 	ActRead       = "read" // the first time on a connection
+	ActSearch     = "search"
 	ActInput      = "input"
 	ActAnswer     = "answer"
 	ActControl    = "control"
 	ActDelete     = "delete"
 	ActRename     = "rename"
+	ActApply      = "apply"
+	ActDiscard    = "discard"
 	ActFiles      = "files"  // only if it was refused
 	ActDenied     = "denied" // What is the act that was refused
 )

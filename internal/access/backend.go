@@ -125,11 +125,12 @@ type blobOf struct {
 }
 
 var (
-	_ spool.Backend   = (*backend)(nil)
-	_ record.Follower = (*backend)(nil)
-	_ spool.Remover   = (*backend)(nil)
-	_ spool.Renamer   = (*backend)(nil)
-	_ spool.Meter     = (*backend)(nil)
+	_ spool.Backend    = (*backend)(nil)
+	_ record.Follower  = (*backend)(nil)
+	_ spool.Remover    = (*backend)(nil)
+	_ spool.Renamer    = (*backend)(nil)
+	_ spool.Meter      = (*backend)(nil)
+	_ spool.Workspaces = (*backend)(nil)
 )
 
 // maxNoted is how many runs and blobs are remembered of a connection.
@@ -384,20 +385,21 @@ func (b *backend) Follow(ctx context.Context, id spool.RunID, after spool.Seq) i
 }
 
 // FollowRecords implements [record.Follower].
-func (b *backend) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
+func (b *backend) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[*record.Batch, error] {
+	return func(yield func(*record.Batch, error) bool) {
 		if err := b.enterRead(ctx, id); err != nil {
 			yield(nil, err)
 			return
 		}
-		follow := record.Follow(ctx, b.inner, id, after, head)
+		follow := record.Follow(ctx, b.inner, id, after)
 		if !b.isPaced() {
 			follow(yield)
 			return
 		}
 		for batch, err := range follow {
 			if err == nil {
-				err = b.pay(ctx, len(batch)-head)
+				batch.Drop() // paying may take a while
+				err = b.pay(ctx, batch.Size())
 			}
 			if !yield(batch, err) || err != nil {
 				return

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,12 +18,18 @@ import (
 	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/host/backendtest"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/python"
 )
 
-func TestMain(m *testing.M) { leaktest.Main(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == isolate.Role { // the first process of a sandbox
+		os.Exit(isolate.Work(os.Args[2:]))
+	}
+	leaktest.Main(m)
+}
 
 func openHost(t *testing.T) *host.Host {
 	t.Helper()
@@ -64,7 +71,9 @@ type follower interface {
 	spool.Backend
 	spool.Remover
 	spool.Renamer
+	spool.Counter
 	spool.Meter
+	spool.Workspaces
 	record.Follower
 }
 

@@ -15,11 +15,11 @@ type Scope string
 
 // The scopes. [StartOf] and [FilesOf] make those with a parameter.
 const (
-	Read    Scope = "runs:read"    // list runs, read their events and blobs
+	Read    Scope = "runs:read"    // list runs, read their events, blobs and changes
 	Input   Scope = "runs:input"   // standard input, cells, prompts
 	Start   Scope = "runs:start"   // start runs of every engine
-	Control Scope = "runs:control" // interrupt, signal, resize, stop, kill, restart
-	Delete  Scope = "runs:delete"  // delete finished runs, rename runs
+	Control Scope = "runs:control" // interrupt, signal, resize, stop, kill, restart, apply changes
+	Delete  Scope = "runs:delete"  // delete finished runs and changes, rename runs
 	Answer  Scope = "asks:answer"  // answer asks
 	Admin   Scope = "admin"        // everything, and the runs of all subjects
 

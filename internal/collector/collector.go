@@ -21,8 +21,14 @@ const (
 // through it at hundreds of megabytes a second.
 func Tune() { tune(memoryLimit) }
 
-// TuneServer is [Tune] for a process with many clients.
-func TuneServer() { tune(serverLimit) }
+// TuneServer is [Tune] for a process with many clients. What it holds for them is
+// no reason to let more garbage gather.
+func TuneServer() {
+	tune(serverLimit)
+	if os.Getenv("GOGC") == "" {
+		followHeap()
+	}
+}
 
 func tune(limit int64) {
 	if os.Getenv("GOGC") == "" {

@@ -50,6 +50,7 @@ type Options struct {
 	Forget int              // larger events are not kept in memory; zero keeps all
 	Last   spool.Seq        // last seq of an existing log
 	Sealed bool             // the existing log is complete
+	Relays *Batches         // what relays of the log read; nil means its own
 	Now    func() time.Time // nil means time.Now
 }
 
@@ -62,6 +63,7 @@ type Log struct {
 	forget int
 	now    func() time.Time
 	waker  waker
+	relays relays
 
 	// appendMu serializes writers. It is held while the tier writes, and
 	// comes before mu.
@@ -92,6 +94,7 @@ func New(o Options) *Log {
 	if l.now == nil {
 		l.now = time.Now
 	}
+	l.relays.batches = o.Relays
 	l.waker.init(l)
 	return l
 }

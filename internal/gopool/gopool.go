@@ -3,10 +3,22 @@
 // work comes in bursts of similar depth, a goroutine that just finished is faster.
 package gopool
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
-// keep is how many idle goroutines a pool keeps.
-const keep = 16
+const (
+	// keep is how many idle goroutines a pool keeps.
+	keep = 16
+	// keepAll is how many all pools of the process keep: a server has pools for
+	// each connection, and the stacks of idle goroutines are most of what an
+	// idle connection takes.
+	keepAll = 128
+)
+
+// idle counts the idle goroutines of all pools.
+var idle atomic.Int64
 
 // Pool runs functions concurrently. The zero value is ready to use; the owner must
 // call [Pool.Wait] at the end.
@@ -16,6 +28,15 @@ type Pool struct {
 	mu      sync.Mutex
 	waiting []chan func()
 	over    bool // goroutines end instead of waiting for work
+}
+
+// mayIdle counts an idle goroutine, if there are not too many.
+func mayIdle() bool {
+	if idle.Add(1) <= keepAll {
+		return true
+	}
+	idle.Add(-1)
+	return false
 }
 
 // Go calls f on another goroutine.
@@ -30,6 +51,7 @@ func (p *Pool) Go(f func()) {
 	next := p.waiting[n-1] // its stack and caches are warm
 	p.waiting = p.waiting[:n-1]
 	p.mu.Unlock()
+	idle.Add(-1)
 	next <- f // never blocks: the channel has space for one
 }
 
@@ -40,7 +62,7 @@ func (p *Pool) work(f func()) {
 		f()
 		f = nil //nolint:ineffassign,wastedassign // frees f while the goroutine waits
 		p.mu.Lock()
-		if p.over || len(p.waiting) >= keep {
+		if p.over || len(p.waiting) >= keep || !mayIdle() {
 			p.mu.Unlock()
 			return
 		}
@@ -58,6 +80,7 @@ func (p *Pool) Wait() {
 	waiting := p.waiting
 	p.waiting = nil
 	p.mu.Unlock()
+	idle.Add(-int64(len(waiting)))
 	for _, next := range waiting {
 		close(next)
 	}

@@ -74,3 +74,26 @@ func TestGoexit(t *testing.T) {
 	p.Go(func() {})
 	p.Wait()
 }
+
+// TestIdleGoroutinesAreBounded has many pools become idle.
+func TestIdleGoroutinesAreBounded(t *testing.T) {
+	before, waiting := idle.Load(), 0
+	pools := make([]Pool, 4*keepAll)
+	for i := range pools {
+		pools[i].Go(func() {})
+	}
+	for i := range pools {
+		pools[i].mu.Lock()
+		waiting += len(pools[i].waiting)
+		pools[i].mu.Unlock()
+	}
+	if waiting > keepAll {
+		t.Errorf("%d goroutines are idle, want at most %d", waiting, keepAll)
+	}
+	for i := range pools {
+		pools[i].Wait()
+	}
+	if n := idle.Load(); n != before {
+		t.Errorf("%d goroutines count as idle, want %d", n, before)
+	}
+}

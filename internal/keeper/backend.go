@@ -16,6 +16,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
+	"github.com/spool-run/spool/internal/eventlog"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/record"
@@ -44,6 +45,7 @@ type Backend struct {
 	host.Workspaces // of which this process opens the files itself
 	opts            Options
 	store           *store.Store
+	relays          *eventlog.Batches
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -69,7 +71,7 @@ func Open(o Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{opts: o, store: s, keepers: make(map[string]*keeperConn), runs: make(map[spool.RunID]*mirror)}
+	b := &Backend{opts: o, store: s, relays: eventlog.NewBatches(eventlog.DefaultBatches), keepers: make(map[string]*keeperConn), runs: make(map[spool.RunID]*mirror)}
 	b.Workspaces = host.NewWorkspaces(b.Stat, s)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b, nil
@@ -315,52 +317,47 @@ func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 			yield(spool.Info{}, err)
 			return
 		}
-		known := make(map[spool.RunID]bool, len(all))
-		for _, info := range all {
-			known[info.ID] = true
-		}
-		stored := b.store.ListSince(f.Since)
-		if f.Live || f.State != "" && f.State != spool.StateClosed {
-			stored = func(func(spool.Info, error) bool) {}
-		}
-		for info, err := range stored {
-			switch {
-			case ctx.Err() != nil:
-				yield(spool.Info{}, context.Cause(ctx))
-				return
-			case err != nil && info.ID == "": // not of one run
-				yield(spool.Info{}, err)
-				return
-			case err != nil:
-				if f.After == "" && !yield(spool.Info{}, err) {
-					return
-				}
-			case !known[info.ID]:
-				all = append(all, info)
-			}
-		}
-		slices.SortFunc(all, func(a, b spool.Info) int { return f.Compare(&a, &b) })
 		// A run may have ended since its files were read: match the fields
 		// that do not change first, and then its present state.
 		constant := f
 		constant.Live, constant.State, constant.Since = false, "", time.Time{}
-		n := 0
+		// A run that has ended while its keeper still writes the end of its log
+		// may have another name by now, which only the files tell.
+		all = slices.DeleteFunc(all, func(info spool.Info) bool { return info.State == spool.StateClosed })
+		known := make(map[spool.RunID]bool, len(all))
 		for _, info := range all {
-			if !constant.Match(&info) {
-				continue
-			}
+			known[info.ID] = true
+		}
+		all = slices.DeleteFunc(all, func(info spool.Info) bool { return !constant.Match(&info) })
+		slices.SortFunc(all, func(a, b spool.Info) int { return f.Compare(&a, &b) })
+		listed := 0
+		list := func(info spool.Info) (more bool) {
 			if info.State != spool.StateClosed && !known[info.ID] {
 				if now, err := b.Stat(ctx, info.ID); err == nil {
 					info = now
 				}
 			}
 			if !f.Match(&info) {
-				continue
+				return true
 			}
-			if !yield(info, nil) {
+			listed++
+			return yield(info, nil) && listed != f.Limit
+		}
+		constant.Since = f.Since // of a run that has not ended it selects all
+		stored := b.store.Select(constant)
+		if f.Live || f.State != "" && f.State != spool.StateClosed {
+			stored = func(func(spool.Info, error) bool) {}
+		}
+		for info, err := range host.MergeRuns(&f, all, known, stored) {
+			switch {
+			case ctx.Err() != nil:
+				yield(spool.Info{}, context.Cause(ctx))
 				return
-			}
-			if n++; n == f.Limit {
+			case err != nil:
+				if !yield(info, err) {
+					return
+				}
+			case !list(info):
 				return
 			}
 		}
@@ -409,8 +406,8 @@ func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spoo
 }
 
 // FollowRecords implements [record.Follower].
-func (b *Backend) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq, head int) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
+func (b *Backend) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[*record.Batch, error] {
+	return func(yield func(*record.Batch, error) bool) {
 		m, err := b.mirrorAfter(ctx, id, after)
 		if err != nil {
 			yield(nil, err)
@@ -418,10 +415,31 @@ func (b *Backend) FollowRecords(ctx context.Context, id spool.RunID, after spool
 		}
 		m.addReader()
 		defer m.removeReader()
-		record.Pages(after, head, func(dst []byte, q spool.Query) ([]byte, spool.Page, error) {
-			return m.readRecords(ctx, q, dst)
+		r := m.log.Relay()
+		defer r.Close()
+		record.Pages(after, func(q spool.Query) (*record.Batch, spool.Page, error) {
+			r.Drop() // it may wait
+			return m.readRecords(ctx, q, r)
 		})(yield)
 	}
+}
+
+// ReadRecords implements [record.Reader].
+func (b *Backend) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
+	m, err := b.mirrorAfter(ctx, id, q.After)
+	if err != nil {
+		return dst, spool.Page{}, err
+	}
+	m.addReader()
+	defer m.removeReader()
+	if q, err = m.await(ctx, q); err != nil {
+		return dst, spool.Page{}, err
+	}
+	dst, next, err := m.log.ReadRecords(dst, q.After, q.MaxBytes)
+	if err != nil {
+		return dst, spool.Page{}, fmt.Errorf("run %s: %w", id, err)
+	}
+	return dst, spool.Page{Next: next, Info: m.description()}, nil
 }
 
 // Follow implements [spool.Backend].
@@ -434,6 +452,11 @@ func (b *Backend) Follow(ctx context.Context, id spool.RunID, after spool.Seq) i
 		}
 		m.follow(ctx, after, yield)
 	}
+}
+
+// Stream is Follow, but an event is only lent. [spool.Run.Stream] uses it.
+func (b *Backend) Stream(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
+	return record.Events(id, b.FollowRecords(ctx, id, after))
 }
 
 // Send implements [spool.Backend].

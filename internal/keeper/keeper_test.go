@@ -18,6 +18,7 @@ import (
 	"github.com/spool-run/spool/internal/engine/process"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/host/backendtest"
+	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/keeper"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/leaktest"
@@ -32,6 +33,9 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == isolate.Role { // the first process of a sandbox
+		os.Exit(isolate.Work(os.Args[2:]))
+	}
 	if dir := os.Getenv(keeperDir); dir != "" {
 		os.Exit(serve(dir, os.Getenv(keeperBuild)))
 	}
@@ -46,7 +50,8 @@ var engines = map[string]host.NewEngine{
 func hostOptions(dir string) host.Options {
 	return host.Options{
 		Dir: dir, Engines: engines,
-		Sweep: func(owner string) error { _, err := launch.SweepOwner(owner); return err },
+		FileAfter: 20 * time.Millisecond, // while tests read and list the runs
+		Sweep:     func(owner string) error { _, err := launch.SweepOwner(owner); return err },
 	}
 }
 

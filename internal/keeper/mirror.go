@@ -44,7 +44,7 @@ func newMirror(b *Backend, info spool.Info, j *store.Journal) *mirror {
 		info = j.Info()
 	}
 	m := &mirror{backend: b, id: info.ID, owner: info.Owner, journal: j, info: info, used: time.Now()}
-	m.log = eventlog.New(eventlog.Options{Run: info.ID, Tier: j, Last: last, Sealed: sealed})
+	m.log = eventlog.New(eventlog.Options{Run: info.ID, Tier: j, Relays: b.relays, Last: last, Sealed: sealed})
 	return m
 }
 
@@ -382,21 +382,20 @@ func (m *mirror) read(ctx context.Context, q spool.Query) (spool.Page, error) {
 	return page, nil
 }
 
-// readRecords appends the records of a page to dst. Callers are counted as a
-// reader.
-func (m *mirror) readRecords(ctx context.Context, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
+// readRecords returns the records of a page. Callers are counted as a reader.
+func (m *mirror) readRecords(ctx context.Context, q spool.Query, r *eventlog.Relay) (*record.Batch, spool.Page, error) {
 	q, err := m.await(ctx, q)
 	if err != nil {
-		return dst, spool.Page{}, err
+		return nil, spool.Page{}, err
 	}
-	dst, next, err := m.log.ReadRecords(dst, q.After, q.MaxBytes)
+	batch, next, err := r.Next(q.After)
 	if err != nil {
-		return dst, spool.Page{}, fmt.Errorf("run %s: %w", m.id, err)
+		return nil, spool.Page{}, fmt.Errorf("run %s: %w", m.id, err)
 	}
 	if q.Wait > 0 {
 		m.prefetch(next)
 	}
-	return dst, spool.Page{Next: next, Info: m.description()}, nil
+	return batch, spool.Page{Next: next, Info: m.description()}, nil
 }
 
 func (m *mirror) follow(ctx context.Context, after spool.Seq, yield func(spool.Event, error) bool) {

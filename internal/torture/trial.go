@@ -209,9 +209,6 @@ func (t *trial) ownServer() (cleanup func() error, err error) {
 	}
 	return func() error {
 		t.server.kill()
-		for _, pid := range t.server.keepers() {
-			_ = killProcess(pid) // it may be exiting
-		}
 		endKeepers(state)
 		return errors.Join(log.Close(), unmount())
 	}, nil

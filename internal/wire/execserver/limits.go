@@ -82,6 +82,9 @@ const (
 	// that all connections share is used up. A client whose
 	// message does not get on is closed only then.
 	crowdedStalled = 5 * time.Second
+	// relayingAtOnce is how many connections read records, or hand them to the
+	// kernel, at once. One that waits for its client does neither.
+	relayingAtOnce = 16
 	// controlsAtOnce is how many control requests of a connection are run
 	// even if it holds too much.
 	controlsAtOnce = 16
@@ -284,7 +287,7 @@ func (c *conn) admit(control bool) int64 {
 // batches follows a run like [record.Follow]. The connection holds one batch at
 // a time, which counts until the next one. Without room for a batch it reads
 // the events in smaller pages. The log is known to have events up to last.
-func (c *conn) batches(ctx context.Context, run spool.RunID, after, last spool.Seq, head int) iter.Seq2[[]byte, error] {
+func (c *conn) batches(ctx context.Context, run spool.RunID, after, last spool.Seq) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for {
 			room := int64(0)
@@ -293,12 +296,12 @@ func (c *conn) batches(ctx context.Context, run spool.RunID, after, last spool.S
 			}
 			if c.account.Try(room) {
 				var more bool
-				if after, more = c.largeBatches(ctx, run, after, head, room, yield); !more {
+				if after, more = c.largeBatches(ctx, run, after, room, yield); !more {
 					return
 				}
 			}
 			var err error
-			if after, last, err = c.smallBatch(ctx, run, after, head, yield); err != nil {
+			if after, last, err = c.smallBatch(ctx, run, after, yield); err != nil {
 				if !errors.Is(err, errStop) {
 					yield(nil, err)
 				}
@@ -314,16 +317,20 @@ var errStop = errors.New("stop")
 // largeBatches follows a run until there is no room for a batch. It returns the
 // cursor then, and whether the run goes on. The caller has taken room for the
 // first batch, or none.
-func (c *conn) largeBatches(ctx context.Context, run spool.RunID, after spool.Seq, head int, room int64, yield func([]byte, error) bool) (spool.Seq, bool) {
+func (c *conn) largeBatches(ctx context.Context, run spool.RunID, after spool.Seq, room int64, yield func([]byte, error) bool) (spool.Seq, bool) {
 	defer func() { c.account.Add(-room) }()
-	for b, err := range record.Follow(ctx, c.backend, run, after, head) {
+	for batch, err := range record.Follow(ctx, c.backend, run, after) {
+		var b []byte
+		if err == nil {
+			b, err = batch.Load()
+		}
 		if err != nil {
 			yield(nil, err)
 			return after, false
 		}
-		n := int64(cap(b) + len(b)/2) // and an event encoded for the client
+		n := int64(len(b) + len(b)/2) // and an event encoded for the client
 		if n > room && !c.account.Try(n-room) {
-			if first, again := record.First(b[head:]); again && len(b) > firstPage {
+			if first, again := record.First(b); again && len(b) > firstPage {
 				return first - 1, true
 			}
 			c.account.Add(n - room)
@@ -344,14 +351,14 @@ func (c *conn) largeBatches(ctx context.Context, run spool.RunID, after spool.Se
 // many, in the turn of the connection. It returns the last of them and the last
 // of the log, or errStop if yield returned false
 // or the log has ended.
-func (c *conn) smallBatch(ctx context.Context, run spool.RunID, after spool.Seq, head int, yield func([]byte, error) bool) (next, last spool.Seq, err error) {
+func (c *conn) smallBatch(ctx context.Context, run spool.RunID, after spool.Seq, yield func([]byte, error) bool) (next, last spool.Seq, err error) {
 	page, room, err := c.readFirst(ctx, run, spool.Query{After: after, MaxBytes: firstPage})
 	if err != nil {
 		return after, 0, err
 	}
 	defer c.leave()
 	defer c.account.Add(-room)
-	b := make([]byte, head, head+firstPage)
+	b := make([]byte, 0, firstPage)
 	for i := range page.Events {
 		if b, err = record.Append(b, &page.Events[i]); err != nil {
 			c.made()
@@ -360,7 +367,7 @@ func (c *conn) smallBatch(ctx context.Context, run spool.RunID, after spool.Seq,
 	}
 	c.made()
 	next, last, ended := page.Next, page.Info.Last, page.End()
-	if len(b) > head && !yield(b, nil) || ended {
+	if len(b) > 0 && !yield(b, nil) || ended {
 		return next, last, errStop
 	}
 	return next, last, nil

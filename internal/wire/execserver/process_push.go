@@ -48,7 +48,7 @@ func (c *conn) push(p *process, after, last spool.Seq) {
 // requests the next: they share one buffer.
 func (c *conn) events(run spool.RunID, after, last spool.Seq) iter.Seq2[spool.Event, error] {
 	return func(yield func(spool.Event, error) bool) {
-		for b, err := range c.batches(c.ctx, run, after, last, 0) {
+		for b, err := range c.batches(c.ctx, run, after, last) {
 			if err != nil {
 				yield(spool.Event{}, err)
 				return

@@ -109,6 +109,7 @@ func (p *startParams) spec(sess *session) (spool.Spec, error) {
 		}
 		spec.EnvPolicy = (*spool.EnvPolicy)(&policy)
 	}
+	settle(&spec)
 	return spec, nil
 }
 

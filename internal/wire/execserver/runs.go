@@ -2,19 +2,16 @@ package execserver
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
-	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/strict"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
@@ -45,9 +42,13 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 		"run/control": c.runControl, "run/resize": c.runResize,
 		"run/remove": c.runRemove, "run/storage": c.runStorage, "run/measure": c.runMeasure,
 		"run/rename": c.runRename, "run/inspect": c.runInspect,
+		"run/search": c.runSearch, "run/changes": c.runChanges, "run/apply": c.runApply, "run/discard": c.runDiscard,
 	}
-	if r.Method == "run/follow" {
+	switch r.Method {
+	case "run/follow":
 		return c.routeFollow(), true
+	case "run/start_follow":
+		return c.routeStartFollow(), true
 	}
 	method, ok := methods[r.Method]
 	if !ok {
@@ -67,15 +68,24 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 }
 
 func (c *conn) runStart(_ context.Context, params json.RawMessage) (any, error) {
+	info, err := c.start(params)
+	if err != nil {
+		return nil, err
+	}
+	return &info, nil // it encodes itself
+}
+
+// start starts a run.
+func (c *conn) start(encoded json.RawMessage) (spool.Info, error) {
 	var spec spool.Spec
-	if err := strict.Unmarshal(params, &spec, "spec"); err != nil {
-		return nil, &spool.StartError{Reason: "invalid", Err: fmt.Errorf("%w: %w", spool.ErrInvalid, err)}
+	if err := strict.Unmarshal(encoded, &spec, "spec"); err != nil {
+		return spool.Info{}, &spool.StartError{Reason: "invalid", Err: fmt.Errorf("%w: %w", spool.ErrInvalid, err)}
 	}
 	if err := access.CheckLabels(spec.Labels, labelPrefix); err != nil {
-		return nil, err
+		return spool.Info{}, err
 	}
 	if err := checkPrograms(&spec); err != nil {
-		return nil, err
+		return spool.Info{}, err
 	}
 	labels := map[string]string{labelServer: c.server.id}
 	maps.Copy(labels, spec.Labels)
@@ -113,6 +123,16 @@ func (c *conn) runList(ctx context.Context, params json.RawMessage) (any, error)
 	if err := p.Filter.Check(); err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
+	if counter, ok := c.backend.(spool.Counter); ok && p.Count {
+		counts, err := counter.Count(ctx, p.Filter)
+		if err != nil {
+			return nil, err
+		}
+		for _, state := range []spool.State{spool.StateRunning, spool.StateExited, spool.StateClosed} {
+			counts[state] += 0 // all are named, also without such runs
+		}
+		return runproto.ListResult{Runs: []spool.Info{}, Counts: counts}, nil
+	}
 	return c.large(ctx, listRoom, func() (any, error) { return c.listRuns(ctx, &p) })
 }
 
@@ -125,7 +145,7 @@ func (c *conn) listRuns(ctx context.Context, p *runproto.ListParams) (any, error
 	}
 	for info, err := range c.backend.List(ctx, f) {
 		switch {
-		case err != nil && (f.After != "" || errors.Is(err, spool.ErrClosed) || ctx.Err() != nil):
+		case err != nil && (f.After != "" && info.ID == "" || errors.Is(err, spool.ErrClosed) || ctx.Err() != nil):
 			return nil, err // not of one run
 		case err != nil && len(result.Errors) < listErrors:
 			var e *rpc.Error
@@ -356,222 +376,4 @@ func (c *conn) runMeasure(ctx context.Context, params json.RawMessage) (any, err
 	}
 	used, err := b.Measure(ctx, p.Runs)
 	return runproto.MeasureResult{Runs: used}, err
-}
-
-// follow is a reader on the other side of the wire. It holds a cursor and how
-// much the other side has room for, and no events.
-type follow struct {
-	params runproto.FollowParams
-	last   spool.Seq // of the log when the follow began
-	ctx    context.Context
-	cancel context.CancelFunc
-	ended  chan struct{} // closed when it sends nothing more
-
-	mu     sync.Mutex
-	credit int64
-	more   chan struct{} // has room for one; filled when credit grows
-}
-
-func (c *conn) routeFollow() route {
-	// The events come after the answer.
-	var f *follow
-	return route{
-		family: "run",
-		call: func(ctx context.Context, params json.RawMessage) (any, error) {
-			var err error
-			f, err = c.newFollow(ctx, params)
-			return struct{}{}, runproto.EncodeError(err)
-		},
-		after: func(any) { c.followers.Go(func() { c.follow(f) }) },
-	}
-}
-
-func (c *conn) newFollow(ctx context.Context, params json.RawMessage) (*follow, error) {
-	f := &follow{more: make(chan struct{}, 1), ended: make(chan struct{})}
-	if err := decode(params, &f.params, "follow", "run"); err != nil {
-		return nil, err
-	}
-	if f.params.Window <= 0 || f.params.Window > maxWindow {
-		f.params.Window = runproto.DefaultWindow
-	}
-	f.credit = f.params.Window
-	// An unknown run is an answer, not an event.
-	info, err := c.backend.Stat(ctx, f.params.Run)
-	if err != nil {
-		return nil, err
-	}
-	f.last = info.Last
-	for {
-		leaving, err := c.addFollow(f)
-		if leaving == nil {
-			return f, err
-		}
-		select {
-		case <-leaving.ended:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// addFollow adds a follow to the connection. If its number or its place belongs to
-// one that the client has left and that may still be sending, it returns that one.
-func (c *conn) addFollow(f *follow) (leaving *follow, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if other, taken := c.follows[f.params.Follow]; taken {
-		if other.ctx.Err() != nil {
-			return other, nil
-		}
-		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "follow %d already exists", f.params.Follow)
-	}
-	if len(c.follows) >= maxFollows {
-		for _, other := range c.follows {
-			if other.ctx.Err() != nil {
-				return other, nil
-			}
-		}
-		return nil, rpc.Errorf(rpc.CodeInvalidRequest, "at most %d follows may be open per connection", maxFollows)
-	}
-	f.ctx, f.cancel = context.WithCancel(c.ctx)
-	c.follows[f.params.Follow] = f
-	return nil, nil
-}
-
-// follow sends events until the run is closed, the other side leaves, or the
-// log cannot be read.
-func (c *conn) follow(f *follow) {
-	ctx := f.ctx
-	defer f.cancel()
-	defer func() {
-		c.mu.Lock()
-		delete(c.follows, f.params.Follow)
-		c.mu.Unlock()
-		close(f.ended)
-	}()
-	send := c.sendEvents
-	if c.binary {
-		send = c.relay
-	}
-	err := send(f)
-	if ctx.Err() != nil {
-		return
-	}
-	end := runproto.EndParams{Follow: f.params.Follow}
-	if err != nil {
-		errors.As(runproto.EncodeError(err), &end.Error)
-	}
-	c.notify("run/end", end)
-}
-
-// relay sends the records of a run as binary messages, as they are.
-func (c *conn) relay(f *follow) error {
-	const head = runproto.BinaryHeader
-	for b, err := range c.batches(f.ctx, f.params.Run, f.params.After, f.last, head) {
-		if err != nil {
-			return err
-		}
-		// What is sent may be overwritten: the header of the next message
-		// goes before the rest of the records.
-		for len(b) > head {
-			room, ok := f.room(f.ctx)
-			if !ok {
-				return context.Cause(f.ctx)
-			}
-			n, err := record.Fit(b[head:], room)
-			if err != nil {
-				return err
-			}
-			b[0] = runproto.BinaryEvents
-			binary.LittleEndian.PutUint32(b[1:], f.params.Follow)
-			f.spend(n)
-			if err := c.rpc.Send(true, b[:head+n]); err != nil {
-				return err
-			}
-			b = b[n:]
-		}
-	}
-	return nil
-}
-
-// sendEvents sends the events of a run as notifications.
-func (c *conn) sendEvents(f *follow) error {
-	for b, err := range c.batches(f.ctx, f.params.Run, f.params.After, f.last, 0) {
-		if err != nil {
-			return err
-		}
-		for len(b) > 0 {
-			e, n, err := record.Decode(b)
-			if err != nil {
-				return err
-			}
-			if _, ok := f.room(f.ctx); !ok {
-				return context.Cause(f.ctx)
-			}
-			e.Run = f.params.Run
-			f.spend(n)
-			if err := c.rpc.Notify("run/event", runproto.EventParams{Follow: f.params.Follow, Event: e}); err != nil {
-				return err
-			}
-			b = b[n:]
-		}
-	}
-	return nil
-}
-
-// spend takes room before it is used: the acknowledgement may come before the
-// sender went on, and there is never more room than the window.
-func (f *follow) spend(size int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.credit -= int64(size)
-}
-
-// room waits until the other side has some.
-func (f *follow) room(ctx context.Context) (int64, bool) {
-	for {
-		f.mu.Lock()
-		credit := f.credit
-		f.mu.Unlock()
-		if credit > 0 {
-			return credit, ctx.Err() == nil
-		}
-		select {
-		case <-f.more:
-		case <-ctx.Done():
-			return 0, false
-		}
-	}
-}
-
-// ack gives a follow more room. Callers hold c.mu.
-func (c *conn) ack(params json.RawMessage) error {
-	var p runproto.AckParams
-	if err := decode(params, &p, "follow", "bytes"); err != nil {
-		return err
-	}
-	f, ok := c.follows[p.Follow]
-	if !ok || p.Bytes < 0 {
-		return nil // it ended meanwhile
-	}
-	f.mu.Lock()
-	f.credit = min(f.credit+p.Bytes, f.params.Window)
-	f.mu.Unlock()
-	select {
-	case f.more <- struct{}{}:
-	default:
-	}
-	return nil
-}
-
-// unfollow ends a follow. Callers hold c.mu.
-func (c *conn) unfollow(params json.RawMessage) error {
-	var p runproto.UnfollowParams
-	if err := decode(params, &p, "follow"); err != nil {
-		return err
-	}
-	if f, ok := c.follows[p.Follow]; ok {
-		f.cancel()
-	}
-	return nil
 }

@@ -191,6 +191,61 @@ func TestRunFollow(t *testing.T) {
 	}
 }
 
+// Many readers on one connection that does not read keep the readers of other
+// connections from nothing, and get all events when the connection reads.
+func TestManyFollowsOfAConnectionThatDoesNotRead(t *testing.T) {
+	url, h := newServer(t, execserver.Options{})
+	slow, fast := dialRuns(t, url, runproto.Subprotocol), dialRuns(t, url, runproto.Subprotocol)
+	id := fast.start(script("head -c 1000000 /dev/zero"))
+	waitClosed(t, h)
+	const follows, window = 48, 8 << 20
+	for n := range uint32(follows) {
+		slow.write([]byte(encode(t, 100+int(n), "run/follow", runproto.FollowParams{Follow: n, Run: id, Window: window})))
+	}
+	// follow reads until so many follows have ended, and returns the bytes of each.
+	follow := func(c *runClient, ends int) map[uint32]int {
+		got := make(map[uint32]int)
+		for ends > 0 {
+			typ, b, m := c.next()
+			switch {
+			case m.Error != nil:
+				t.Fatal(m.Error)
+			case m.Method == "run/end":
+				ends--
+			case typ == websocket.MessageBinary:
+				n := binary.LittleEndian.Uint32(b[1:])
+				for e, err := range record.Events(id, oneBatch(b[runproto.BinaryHeader:])) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					got[n] += len(e.Bytes)
+				}
+			}
+		}
+		return got
+	}
+	for n := range uint32(20) {
+		fast.must("run/follow", runproto.FollowParams{Follow: n, Run: id, Window: window}, nil)
+		if got := follow(fast, 1); got[n] != 1_000_000 {
+			t.Fatalf("beside a connection that does not read: %v", got)
+		}
+	}
+	got := follow(slow, follows)
+	for n := range uint32(follows) {
+		if got[n] != 1_000_000 {
+			t.Errorf("follow %d got %d bytes", n, got[n])
+		}
+	}
+}
+
+// oneBatch is an iterator of one batch.
+func oneBatch(records []byte) iter.Seq2[*record.Batch, error] {
+	return func(yield func(*record.Batch, error) bool) {
+		b := record.NewBatch(records)
+		yield(&b, nil)
+	}
+}
+
 func TestRunUnfollow(t *testing.T) {
 	url, _ := newServer(t, execserver.Options{})
 	c := dialRuns(t, url)

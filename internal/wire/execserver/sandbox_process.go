@@ -3,8 +3,11 @@ package execserver
 import (
 	"encoding/json"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/wire/execserver/fileuri"
@@ -51,13 +54,15 @@ func processIsolation(raw json.RawMessage, cwd string, managed bool) (*spool.Iso
 	case r != nil && !r.writesAll:
 		return r.isolation(s.network, managed)
 	case s.network, managed:
-		return nil, rpc.Errorf(rpc.CodeInvalidParams, "sandbox restricts the network and not the file system, which this server cannot enforce, %s", sandboxHint)
+		i := newIsolation(s.network, managed)
+		i.Profile, i.Writable = "workspace-write", []string{"/"}
+		return i, nil
 	}
 	return nil, nil
 }
 
-// isolation returns the isolation of a process with the rules.
-func (r *rules) isolation(network, managed bool) (*spool.Isolation, error) {
+// newIsolation returns an isolation that restricts only the network.
+func newIsolation(network, managed bool) *spool.Isolation {
 	i := &spool.Isolation{Profile: "read-only", HostTmp: true}
 	switch {
 	case managed:
@@ -65,11 +70,18 @@ func (r *rules) isolation(network, managed bool) (*spool.Isolation, error) {
 	case network:
 		i.Guarantees = append(i.Guarantees, "N0")
 	}
+	return i
+}
+
+// isolation returns the isolation of a process with the rules.
+func (r *rules) isolation(network, managed bool) (*spool.Isolation, error) {
+	i := newIsolation(network, managed)
 	if r.at("/") == nil {
-		if !r.minimal {
-			return nil, rpc.Errorf(rpc.CodeInvalidParams, "sandbox hides the programs of the system, which this server cannot enforce, %s", sandboxHint)
-		}
 		i.Guarantees = append(i.Guarantees, "R")
+		i.Bare = true
+		if r.minimal {
+			i.Readable = append(i.Readable, existing(platformPaths)...)
+		}
 	}
 	for _, one := range r.list {
 		outer := r.nearest(filepath.Dir(one.path))
@@ -78,26 +90,83 @@ func (r *rules) isolation(network, managed bool) (*spool.Isolation, error) {
 		case one.access == accessWrite:
 			i.Writable = append(i.Writable, one.path)
 		case outer != nil && outer.path != one.path && outer.access == accessWrite && (one.access == accessRead || one.missing):
-			i.Protected = append(i.Protected, one.path)
+			// What this user cannot create needs no protection.
+			if !one.protects || !one.missing || unix.Access(filepath.Dir(one.path), unix.W_OK) == nil {
+				i.Protected = append(i.Protected, one.path)
+			}
 		case one.access == accessDeny && !one.missing:
 			i.Hidden = append(i.Hidden, one.path)
-		case r.at("/") == nil && one.access == accessRead && !one.missing:
-			i.Readable = append(i.Readable, one.path)
+		case i.Bare && one.access == accessRead && !one.missing:
+			i.Readable = append(i.Readable, one.asked)
 		}
 	}
 	for _, g := range r.globs {
-		found, err := g.find()
+		found, err := g.find(i.Writable)
 		if err != nil {
 			return nil, err
 		}
 		i.Hidden = append(i.Hidden, found...)
 	}
-	slices.Sort(i.Hidden)
-	i.Hidden = slices.Compact(i.Hidden)
+	for _, list := range []*[]string{&i.Hidden, &i.Readable} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
 	if len(i.Writable) > 0 {
 		i.Profile = "workspace-write"
 	}
 	return i, nil
+}
+
+// existing returns the paths that exist.
+func existing(paths []string) []string {
+	return slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
+		_, err := os.Lstat(path)
+		return err != nil
+	})
+}
+
+// enters reports whether a process with the isolation can have a directory as its
+// working directory.
+func enters(i *spool.Isolation, dir string) bool {
+	dir, _ = realRulePath(dir)
+	nearest := func(list []string) (best string) {
+		for _, path := range list {
+			if path, _ = realRulePath(path); below(path, dir) && len(path) > len(best) {
+				best = path
+			}
+		}
+		return best
+	}
+	leads := func(list []string) bool {
+		return slices.ContainsFunc(list, func(path string) bool {
+			path, _ = realRulePath(path)
+			return below(dir, path)
+		})
+	}
+	hidden, writable := nearest(i.Hidden), nearest(i.Writable)
+	switch {
+	case len(hidden) > len(writable):
+		return leads(i.Writable)
+	case !i.Bare || writable != "" || nearest(i.Readable) != "":
+		return true
+	}
+	return dir == "/" || leads(i.Writable) || leads(i.Readable)
+}
+
+// settle has a process whose isolation hides its working directory start in its
+// home directory, or in the root, as codex does.
+func settle(spec *spool.Spec) {
+	if spec.Isolation == nil || enters(spec.Isolation, spec.Cwd) {
+		return
+	}
+	home := spec.Env["HOME"]
+	if home == "" && spec.EnvPolicy != nil && spec.EnvPolicy.Inherit != "none" {
+		home = os.Getenv("HOME")
+	}
+	spec.Cwd = "/"
+	if info, err := os.Stat(home); filepath.IsAbs(home) && err == nil && info.IsDir() && enters(spec.Isolation, home) {
+		spec.Cwd = home
+	}
 }
 
 // maxGlobEntries is how many names a search for the paths of a pattern examines.
@@ -105,8 +174,10 @@ const maxGlobEntries = 200_000
 
 // find returns the paths that the pattern matches now. As with codex, what is
 // created later is not denied to a process that runs.
-func (g glob) find() ([]string, error) {
-	s := globSearch{glob: g}
+//
+// A symbolic link is denied as what it leads to, and cannot be below a writable path.
+func (g glob) find(writable []string) ([]string, error) {
+	s := globSearch{glob: g, writable: writable}
 	err := filepath.WalkDir(g.base, s.visit)
 	return s.found, err
 }
@@ -114,6 +185,7 @@ func (g glob) find() ([]string, error) {
 // globSearch is a search for the paths of a pattern.
 type globSearch struct {
 	glob
+	writable []string
 	examined int
 	found    []string
 }
@@ -129,7 +201,13 @@ func (s *globSearch) visit(path string, e fs.DirEntry, err error) error {
 	case !s.matches(path):
 		return nil
 	case e.Type()&fs.ModeSymlink != 0:
-		return nil // the pattern is about the file that it leads to
+		if err := checkLinks("deny-read", path, s.writable); err != nil {
+			return err
+		}
+		if real, missing := realRulePath(path); !missing {
+			s.found = append(s.found, real)
+		}
+		return nil
 	}
 	s.found = append(s.found, path)
 	if e.IsDir() {

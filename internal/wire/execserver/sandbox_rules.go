@@ -34,6 +34,7 @@ type rules struct {
 // rule is the access to a path and to all below it.
 type rule struct {
 	path    string
+	asked   string // with the symbolic links of the request
 	access  accessMode
 	missing bool // nothing was there when the rules were made
 	// protects is whether the rule is not of the request, but protects a name in
@@ -192,7 +193,7 @@ func (r *rules) resolve(literal []rule) error {
 		if one.access == accessWrite {
 			writable = append(writable, real)
 		}
-		r.add(rule{path: real, access: one.access, missing: missing})
+		r.add(rule{path: real, asked: one.path, access: one.access, missing: missing})
 	}
 	for _, one := range literal {
 		if one.access == accessWrite {

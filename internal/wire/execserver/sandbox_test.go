@@ -92,6 +92,10 @@ func TestProcessIsolation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.Symlink("other", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	sorted := func(lists ...[]string) []string { return slices.Sorted(slices.Values(slices.Concat(lists...))) }
 	t.Setenv("TMPDIR", filepath.Join(dir, "other"))
 	const (
 		root    = `{"path":{"type":"special","value":{"kind":"root"}},"access":"read"}`
@@ -119,7 +123,12 @@ func TestProcessIsolation(t *testing.T) {
 			&spool.Isolation{Profile: "workspace-write", HostTmp: true, Writable: at("ws"), Protected: append(slices.Clone(protected), at("ws/none")...), Hidden: at("ws/sub")}},
 		{"patterns", root + "," + globs, "enabled", &spool.Isolation{Profile: "read-only", HostTmp: true, Hidden: at("ws/a.env", "ws/sub/b.env")}},
 		{"some reads", minimal + "," + allow(filepath.Join(dir, "other"), "read"), "enabled",
-			&spool.Isolation{Profile: "read-only", HostTmp: true, Guarantees: []string{"R"}, Readable: at("other")}},
+			&spool.Isolation{Profile: "read-only", HostTmp: true, Guarantees: []string{"R"}, Bare: true, Readable: sorted(existing(platformPaths), at("other"))}},
+		{"no programs", allow(filepath.Join(dir, "link"), "read") + "," + project, "enabled",
+			&spool.Isolation{Profile: "workspace-write", HostTmp: true, Guarantees: []string{"R"}, Bare: true, Readable: at("link"), Writable: at("ws"), Protected: protected}},
+		{"nothing", "", "restricted", &spool.Isolation{Profile: "read-only", HostTmp: true, Guarantees: []string{"N0", "R"}, Bare: true}},
+		{"linked pattern", root + `,{"path":{"type":"glob_pattern","pattern":"` + dir + `/lin?"},"access":"deny"}`, "enabled",
+			&spool.Isolation{Profile: "read-only", HostTmp: true, Hidden: at("other")}},
 	} {
 		raw := json.RawMessage(fmt.Sprintf(`{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[%s]},"network":%q},`+
 			`"cwd":"file://%s/ws","workspaceRoots":["file://%s/ws"],"windowsSandboxLevel":"disabled"}`, tt.entries, tt.network, dir, dir))
@@ -128,6 +137,42 @@ func TestProcessIsolation(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		} else if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// TestWorkingDirectoryInSandbox checks where a process starts whose sandbox may hide
+// its working directory.
+func TestWorkingDirectoryInSandbox(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"ws/sub", "home"} {
+		if err := os.MkdirAll(at(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		i    *spool.Isolation
+		want string
+	}{
+		{"no isolation", nil, at("ws")},
+		{"all can be read", &spool.Isolation{}, at("ws")},
+		{"writable", &spool.Isolation{Bare: true, Writable: []string{dir}}, at("ws")},
+		{"on the way to what can be read", &spool.Isolation{Bare: true, Readable: []string{at("ws/sub")}}, at("ws")},
+		{"hidden", &spool.Isolation{Hidden: []string{at("ws")}}, at("home")},
+		{"in a hidden directory", &spool.Isolation{Hidden: []string{dir}}, "/"},
+		{"in a hidden directory, on the way to what is writable", &spool.Isolation{Hidden: []string{dir}, Writable: []string{at("ws/sub")}}, at("ws")},
+		{"in a hidden directory, writable", &spool.Isolation{Hidden: []string{dir}, Writable: []string{at("ws")}}, at("ws")},
+		{"neither it nor the home directory can be read", &spool.Isolation{Bare: true, Readable: []string{"/usr"}}, "/"},
+		{"the home directory can be read", &spool.Isolation{Bare: true, Readable: []string{at("home")}}, at("home")},
+	} {
+		spec := spool.Spec{Cwd: at("ws"), Env: map[string]string{"HOME": at("home")}, Isolation: tt.i}
+		if settle(&spec); spec.Cwd != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, spec.Cwd, tt.want)
 		}
 	}
 }

@@ -72,10 +72,11 @@ type Server struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	started atomic.Bool   // run/start started a run
-	budget  *rpc.Budget   // what all connections hold
-	intake  *rpc.Intake   // what all connections sent
-	making  chan struct{} // filled by large answers that are made
+	started  atomic.Bool   // run/start started a run
+	budget   *rpc.Budget   // what all connections hold
+	intake   *rpc.Intake   // what all connections sent
+	making   chan struct{} // filled by large answers that are made
+	relaying chan struct{} // filled by records that are in memory to be sent
 
 	mu       sync.Mutex
 	sessions map[string]*session // by sessionLabel
@@ -103,6 +104,7 @@ func New(o Options) *Server {
 	s := &Server{
 		opts: o, id: newUUID(), log: o.Logger, env: newEnvironment(o.Cwd, o.Version),
 		budget: rpc.NewBudget(o.Limits.UnreadTotal), intake: rpc.NewIntake(requestBytes, o.Limits.Received), making: make(chan struct{}, runtime.GOMAXPROCS(0)),
+		relaying: make(chan struct{}, relayingAtOnce),
 		sessions: make(map[string]*session), admitted: make(map[*admission]struct{}),
 		waits: waits{probe: probeFor, hold: holdFor, crowded: crowdedStalled},
 	}
@@ -150,7 +152,7 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 		s.log.Debug("upgrade failed", "peer", r.RemoteAddr, "err", err)
 		return
 	}
-	t := s.intake.WebSocket(c, "exec-server websocket "+r.RemoteAddr)
+	t := s.intake.WebSocket(c, hj.frames, "exec-server websocket "+r.RemoteAddr)
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	if !s.begin() {

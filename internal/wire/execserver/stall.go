@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spool-run/spool/internal/wire/rpc"
@@ -20,9 +21,11 @@ var clock = time.Now()
 // watchedConn is a network connection that knows since when a write waits.
 type watchedConn struct {
 	net.Conn
-	network net.Conn     // below TLS
-	since   atomic.Int64 // time since clock at which the write began; zero without one
-	waiting atomic.Int64 // likewise of a wait for the connection to be writable
+	network net.Conn        // below TLS
+	raw     syscall.RawConn // of Conn; nil if it is encrypted
+	chunk   []byte          // of a payload that is being encrypted
+	since   atomic.Int64    // time since clock at which the write began; zero without one
+	waiting atomic.Int64    // likewise of a wait for the connection to be writable
 }
 
 func (c *watchedConn) Write(p []byte) (int, error) {
@@ -64,7 +67,8 @@ func (c *watchedConn) stalledFor() time.Duration {
 // hijacker is a ResponseWriter that gives its connection as a watchedConn.
 type hijacker struct {
 	http.ResponseWriter
-	conn *watchedConn // set by Hijack
+	conn   *watchedConn // set by Hijack
+	frames *rpc.Frames  // likewise, on conn
 }
 
 // Hijack implements [http.Hijacker].
@@ -76,10 +80,13 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	h.conn = &watchedConn{Conn: c, network: c}
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
 		h.conn.network = t.NetConn()
+	} else if s, ok := c.(syscall.Conn); ok {
+		h.conn.raw, _ = s.SyscallConn() // it fails only if the connection has ended
 	}
 	limitSendQueue(h.conn.network)
-	rw.Writer.Reset(h.conn) // it is empty: the connection is new
-	return h.conn, rw, nil
+	h.frames = rpc.NewFrames(h.conn)
+	// The writer of the request is empty: the connection is new.
+	return h.frames, bufio.NewReadWriter(rw.Reader, bufio.NewWriterSize(h.frames, rpc.ControlBytes)), nil
 }
 
 // watch ends a connection that has made no progress for too long. The caller

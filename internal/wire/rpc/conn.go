@@ -265,6 +265,24 @@ func (c *Conn) Send(binary bool, parts ...[]byte) error {
 	return err
 }
 
+// SendPayload sends a binary message, head and a payload, like [Conn.Send], and drops
+// the payload. While it waits for the peer or for another message, it has paused the
+// payload if the transport allows that. The error is [ErrUnsent] if the payload could
+// not be loaded and the connection goes on.
+func (c *Conn) SendPayload(head []byte, p Payload) error {
+	t, ok := c.t.(interface {
+		writePayload(ctx context.Context, head []byte, p Payload) error
+	})
+	if !ok {
+		return errors.New("binary messages need a WebSocket")
+	}
+	err := t.writePayload(context.Background(), head, p)
+	if err != nil && !errors.Is(err, ErrUnsent) {
+		_ = c.t.Close()
+	}
+	return err
+}
+
 // Request is a request from the peer.
 type Request struct {
 	Method string

@@ -137,10 +137,11 @@ func (in *Intake) settle() {
 }
 
 // WebSocket is like the function [WebSocket] for a connection whose messages
-// count against the intake.
-func (in *Intake) WebSocket(c *websocket.Conn, name string) *Received {
+// count against the intake. If c was accepted on frames, they write the messages.
+func (in *Intake) WebSocket(c *websocket.Conn, frames *Frames, name string) *Received {
 	r := &Received{intake: in}
 	r.webSocket = WebSocket(c, name).(*webSocket)
+	r.frames = frames
 	return r
 }
 

@@ -107,7 +107,7 @@ func TestReceivedMessagesCount(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		ended <- NewConn(in.WebSocket(c, "test")).Serve(context.Background(), h)
+		ended <- NewConn(in.WebSocket(c, nil, "test")).Serve(context.Background(), h)
 	}))
 	defer server.Close()
 	dial := func() *websocket.Conn {

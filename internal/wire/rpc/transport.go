@@ -43,7 +43,8 @@ type webSocket struct {
 	name  string
 	guess int // size of the next message, probably: that of the last one read
 
-	mu sync.Mutex // held while a message is written
+	mu     sync.Mutex // held while a message is written
+	frames *Frames    // writes the messages; nil if conn does
 
 	spareMu sync.Mutex
 	spare   [][]byte // buffers for further messages
@@ -108,6 +109,9 @@ func (w *webSocket) Write(ctx context.Context, binary bool, parts ...[]byte) err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.frames != nil {
+		return w.frames.message(binary, parts...)
+	}
 	if len(parts) == 1 && len(parts[0]) <= frameBytes {
 		return w.conn.Write(ctx, typ, parts[0])
 	}
@@ -125,6 +129,24 @@ func (w *webSocket) Write(ctx context.Context, binary bool, parts ...[]byte) err
 		}
 	}
 	return m.Close()
+}
+
+// writePayload sends a binary message: head and a payload.
+func (w *webSocket) writePayload(ctx context.Context, head []byte, p Payload) error {
+	if w.frames != nil {
+		if !w.mu.TryLock() {
+			p.Pause()
+			w.mu.Lock()
+		}
+		defer w.mu.Unlock()
+		return w.frames.write(frameFinal|frameBinary, head, p)
+	}
+	defer p.Drop()
+	b, err := p.Load()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnsent, err)
+	}
+	return w.Write(ctx, true, head, b)
 }
 
 func (w *webSocket) Ping(ctx context.Context) error { return w.conn.Ping(ctx) }

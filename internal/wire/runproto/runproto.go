@@ -10,6 +10,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/wire/rpc"
+	"github.com/spool-run/spool/search"
 )
 
 // RunParams names a run.
@@ -21,15 +22,35 @@ type RunParams struct {
 // selects; the rest is asked for with the cursor of the last one as its After.
 type ListParams struct {
 	Filter spool.Filter `json:"filter,omitzero"`
+	// Count asks for the number of runs that the filter selects instead of a
+	// list.
+	Count bool `json:"count,omitempty"`
 }
 
 // ListResult is one page of run/list.
 type ListResult struct {
 	Runs []spool.Info `json:"runs"`
 	More bool         `json:"more,omitempty"` // the filter selects more
-	// Errors are those of runs that cannot be read. They come with the first
-	// page.
+	// Errors are those of runs that cannot be read. They come with the page on
+	// which the run would be, or with the first.
 	Errors []*rpc.Error `json:"errors,omitempty"`
+	// Counts are the numbers of runs by their state, if ListParams.Count asks
+	// for them. An older server lists the runs in any case.
+	Counts map[spool.State]int `json:"counts,omitempty"`
+}
+
+// SearchParams are the params of run/search.
+type SearchParams struct {
+	search.Query
+}
+
+// SearchResult is one page of run/search. There are more if Next is set, with or
+// without hits in this one.
+type SearchResult struct {
+	Hits   []search.Hit `json:"hits"`
+	Next   string       `json:"next,omitempty"`
+	Bytes  int64        `json:"read_bytes,omitempty"` // of logs
+	Errors []*rpc.Error `json:"errors,omitempty"`     // of runs that cannot be read
 }
 
 // ReadParams are the params of run/read.
@@ -80,6 +101,32 @@ type FollowParams struct {
 	Run    spool.RunID `json:"run"`
 	After  spool.Seq   `json:"after,omitempty"`
 	Window int64       `json:"window_bytes,omitempty"`
+}
+
+// StartFollowParams are the params of run/start_follow, which is run/start and, after
+// its answer, run/follow from the beginning. It saves a client that will probably
+// follow what it starts a request. The client has not asked for the events yet, so
+// the server sends at most about Ahead bytes of them until run/ack says more. With
+// ClosedEnds the closed event ends the follow, and no run/end comes after it.
+type StartFollowParams struct {
+	Spec   json.RawMessage `json:"spec"` // a [spool.Spec]
+	Follow uint32          `json:"follow"`
+	Window int64           `json:"window_bytes,omitempty"`
+	Ahead  int64           `json:"ahead_bytes,omitempty"`
+
+	ClosedEnds bool `json:"closed_ends,omitempty"`
+}
+
+// AppendJSON appends the JSON form. The spec is in it as it is.
+func (p StartFollowParams) AppendJSON(dst []byte) []byte {
+	dst = append(append(dst, `{"spec":`...), p.Spec...)
+	dst = strconv.AppendUint(append(dst, `,"follow":`...), uint64(p.Follow), 10)
+	dst = strconv.AppendInt(append(dst, `,"window_bytes":`...), p.Window, 10)
+	dst = strconv.AppendInt(append(dst, `,"ahead_bytes":`...), p.Ahead, 10)
+	if p.ClosedEnds {
+		dst = append(dst, `,"closed_ends":true`...)
+	}
+	return append(dst, '}')
 }
 
 // UnfollowParams are the params of a run/unfollow notification, which ends a
@@ -156,6 +203,29 @@ type RenameParams struct {
 type InspectParams struct {
 	Run      spool.RunID     `json:"run"`
 	Question json.RawMessage `json:"question"`
+}
+
+// ChangesParams are the params of run/changes, whose result is a [spool.ChangePage].
+type ChangesParams struct {
+	Run      spool.RunID `json:"run"`
+	Patch    bool        `json:"patch,omitempty"`
+	After    []byte      `json:"after_base64,omitempty"` // a path, which may not be UTF-8
+	MaxBytes int         `json:"max_bytes,omitempty"`
+}
+
+// ApplyParams are the params of run/apply.
+type ApplyParams struct {
+	Run   spool.RunID `json:"run"`
+	Paths []string    `json:"paths,omitempty"`
+	Bytes [][]byte    `json:"paths_base64,omitempty"` // those that are not UTF-8
+	Dry   bool        `json:"dry,omitempty"`
+}
+
+// ApplyResult is the result of run/apply. Error is set if there are conflicts, which
+// the changes say.
+type ApplyResult struct {
+	spool.ChangePage
+	Error *rpc.Error `json:"error,omitempty"`
 }
 
 // MeasureParams are the params of run/measure.
