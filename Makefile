@@ -3,7 +3,8 @@
 # make uninstall  remove what make install installed
 # make record   draw the session in the README
 # make test     install the tests' requirements and run all tests
-# make bench    measure Spool beside the codex exec-server
+# make bench    measure Spool beside the codex exec-server and other servers
+# make comparison  measure Spool beside other servers and write docs/comparison.md
 # make lint     run the linters and look for known vulnerabilities
 # make fuzz     run every fuzz target for FUZZTIME
 # make torture  cut 10,000 connections and kill 200 servers, then check for loss;
@@ -18,7 +19,7 @@ DESTDIR ?=
 BUILT ?= bin/spool
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build run install uninstall record test vet bench lint fuzz torture deps clean
+.PHONY: build run install uninstall record test vet bench comparison lint fuzz torture deps clean
 
 build:
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/spool ./cmd/spool
@@ -60,6 +61,10 @@ test: deps vet
 bench: build
 	@scripts/deps bench
 	$(GO) run ./bench -spool bin/spool -json bench/results/latest.json
+
+comparison: build
+	@scripts/deps bench
+	$(GO) run ./bench -spool bin/spool -only peers -json bench/results/comparison.json -comparison docs/comparison.md
 
 lint:
 	$(GO) tool -modfile=tools/go.mod golangci-lint run

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/bench/internal/peers"
 	"github.com/spool-run/spool/internal/agenttest"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/keeper"
@@ -114,7 +115,7 @@ func (a *agentBench) turns(ctx context.Context) error {
 		{subjectSpool, "agent.turn", a.handle},
 		{subjectSpool, "agent.command", a.command},
 	}
-	for i := range a.pick(13, 5) {
+	for i := range a.pick(6, 5) {
 		for _, w := range ways {
 			began := time.Now()
 			if err := w.run(ctx); err != nil {
@@ -266,5 +267,5 @@ func keeperRSS(dir string) (int64, error) {
 	if err != nil || len(owners) != 1 {
 		return 0, fmt.Errorf("find the keeper: found %d: %w", len(owners), err)
 	}
-	return rssOf(owners[0].Pid)
+	return peers.RSS(owners[0].Pid)
 }

@@ -54,13 +54,15 @@ type bench struct {
 	self     string // this program, which is also the chatty process
 	version  string // of codex
 	subjects []*subject
+	field    *peerBench // nil until its first round
+	load     float64    // before the measurements
 }
 
 // measurement is one thing to measure. A measurement of servers is repeated for
 // each of them in turn; a measurement of Spool's packages has no subject.
 type measurement struct {
 	name   string
-	rounds int    // maximum number of rounds, half of it with -quick; zero means no maximum
+	rounds int    // maximum number of rounds, a quarter of it with -quick; zero means no maximum
 	only   string // the only subject, if not all
 	server func(ctx context.Context, b *bench, s *subject) error
 	alone  func(ctx context.Context, b *bench) error
@@ -73,22 +75,23 @@ var measurements = []measurement{
 	{name: "latency", server: measureLatency},
 	{name: "starts", server: measureStarts},
 	{name: "bulk", server: measureBulk},
-	{name: "crowd", rounds: 2, server: measureCrowd},
+	{name: "crowd", rounds: 5, server: measureCrowd},
 	{name: "chatty", server: measureChatty},
 	{name: "client", only: subjectSpool, server: measureClient},
-	{name: "stalled", rounds: 2, server: measureStalled},
+	{name: "stalled", rounds: 5, server: measureStalled},
 	{name: "resident", rounds: 1, only: subjectSpool, server: measureResident},
 	{name: "memory", rounds: 1, server: measureMemory},
 	{name: "local", alone: measureLocal},
-	{name: "keeper", alone: measureKeeper, rounds: 2},
-	{name: "kernel", alone: measureKernel, rounds: 2},
-	{name: "embedded", alone: measureEmbedded, rounds: 2},
-	{name: "pyodide", alone: measurePyodide, rounds: 2},
-	{name: "agent", alone: measureAgent, rounds: 2},
+	{name: "keeper", alone: measureKeeper, rounds: 5},
+	{name: "kernel", alone: measureKernel, rounds: 5},
+	{name: "embedded", alone: measureEmbedded, rounds: 5},
+	{name: "pyodide", alone: measurePyodide, rounds: 5},
+	{name: "agent", alone: measureAgent, rounds: 5},
 	{name: "isolation", alone: measureIsolation},
 	{name: "journal", alone: measureJournal},
 	{name: "readers", alone: measureReaders},
 	{name: "driver", rounds: 1, alone: measureDriver},
+	{name: "peers", alone: measurePeers},
 }
 
 func measurementNames() []string {
@@ -115,7 +118,7 @@ func chooseMeasurements(only string) ([]measurement, error) {
 }
 
 func newBench(o options) (*bench, error) {
-	b := &bench{options: o, samples: make(samples)}
+	b := &bench{options: o, samples: make(samples), load: loadAverage()}
 	var err error
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
@@ -198,7 +201,7 @@ func (b *bench) measure(ctx context.Context, chosen []measurement) error {
 func (b *bench) measureOne(ctx context.Context, m measurement) error {
 	rounds := b.rounds
 	if m.rounds > 0 {
-		rounds = min(rounds, b.pick(m.rounds, (m.rounds+1)/2))
+		rounds = min(rounds, b.pick(m.rounds, max(1, m.rounds/4)))
 	}
 	for range rounds {
 		if err := ctx.Err(); err != nil {

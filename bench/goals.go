@@ -16,6 +16,46 @@ type bound struct {
 	atLeast, atMost float64 // zero means no goal
 }
 
+// verdict is whether a goal is met.
+type verdict int
+
+const (
+	missed verdict = iota
+	near           // within the tolerance
+	met
+)
+
+// tolerance is the part of a goal by which a value may miss it and count as met:
+// less than the speed of a machine varies.
+const tolerance = 0.05
+
+func (v verdict) String() string { return [...]string{"MISSED", "ok within 5 %", "ok"}[v] }
+
+// verdict judges a value.
+func (b bound) verdict(v float64) verdict {
+	by := func(factor float64) bool {
+		if b.atMost > 0 {
+			return v <= b.atMost*factor
+		}
+		return v >= b.atLeast/factor
+	}
+	switch {
+	case by(1):
+		return met
+	case by(1 + tolerance):
+		return near
+	}
+	return missed
+}
+
+// format formats the goal.
+func (b bound) format(value func(float64) string) string {
+	if b.atMost > 0 {
+		return "≤ " + value(b.atMost)
+	}
+	return "≥ " + value(b.atLeast)
+}
+
 // row is a line of a table: one metric of Spool beside another series.
 type row struct {
 	label  string
@@ -167,6 +207,7 @@ var sandboxes = []row{
 // isolationRows is the table of isolated runs.
 var isolationRows = []row{
 	{label: "start to closed in a sandbox, beside plain, p50", metric: "isolation.session", stat: median, unit: unitTime, ratio: fraction, otherSubject: subjectSpool, otherMetric: "isolation.plain"},
+	{label: "start to closed in a sandbox that waits, p50", metric: "isolation.session", stat: median, unit: unitTime, goal: bound{atMost: 0.001}, otherSubject: subjectBubblewrap},
 	{label: "start to closed in a sandbox, more than plain", metric: "isolation.extra", stat: median, unit: unitTime, goal: bound{atMost: 100e-6}, otherSubject: subjectBubblewrap},
 	{label: "start to closed in a new sandbox, p50", metric: "isolation.cold", stat: median, unit: unitTime, ratio: fraction, goal: bound{atMost: 1}, otherSubject: subjectBubblewrap},
 	{label: "start to closed in a new sandbox, beside srt, p50", metric: "isolation.cold", stat: median, unit: unitTime, ratio: fraction, otherSubject: subjectSRT},
@@ -174,8 +215,8 @@ var isolationRows = []row{
 	{label: "list 100 changes", metric: "isolation.diff", stat: median, unit: unitTime, goal: bound{atMost: 0.001}, otherSubject: subjectBubblewrap},
 	{label: "bytes through the proxy", metric: "isolation.proxy.rate", stat: median, unit: unitRate, goal: bound{atLeast: 500e6}, otherSubject: subjectBubblewrap},
 	{label: "request through the proxy, p50", metric: "isolation.proxy.request", stat: median, unit: unitTime, goal: bound{atMost: 0.0005}, otherSubject: subjectBubblewrap},
-	{label: "processes left by 200 kills", metric: "isolation.survivors", stat: most, unit: unitCount, goal: bound{atMost: zero}, otherSubject: subjectBubblewrap},
-	{label: "escapes in 1,000 isolated runs", metric: "isolation.escapes", stat: most, unit: unitCount, goal: bound{atMost: zero}, otherSubject: subjectBubblewrap},
+	{label: "processes left by a kill, most", metric: "isolation.survivors", stat: most, unit: unitCount, goal: bound{atMost: zero}, otherSubject: subjectBubblewrap},
+	{label: "escapes from an isolated run, most", metric: "isolation.escapes", stat: most, unit: unitCount, goal: bound{atMost: zero}, otherSubject: subjectBubblewrap},
 }
 
 // agentRows is the table of codex with a scripted model, one command and one

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/bench/internal/peers"
 	"github.com/spool-run/spool/client"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/keeper"
@@ -62,12 +63,12 @@ func (b *bench) keptBeside(ctx context.Context) (err error) {
 	if err != nil || len(owners) != 1 {
 		return fmt.Errorf("find the keeper: found %d: %w", len(owners), err)
 	}
-	rss, err := rssOf(owners[0].Pid)
+	rss, err := peers.RSS(owners[0].Pid)
 	if err != nil {
 		return err
 	}
 	b.add(subjectSpool, "keeper.rss", float64(rss)) // without live runs
-	for range b.pick(10, 5) {                       // in turns, because the speed of the machine varies
+	for range 4 {                                   // in turns, because the speed of the machine varies
 		if err := b.runs(ctx, h, "keeper.start.host", 20); err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/bench/internal/peers"
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/internal/host"
@@ -83,8 +84,8 @@ func (k *kernelBench) spool(ctx context.Context) (err error) {
 		n      int
 		cfg    python.KernelConfig
 	}{
-		{"kernel.ready", k.pick(60, 20), python.KernelConfig{Zygote: python.ZygoteWait, Preload: []string{"numpy"}}},
-		{"kernel.cold", k.pick(15, 6), python.KernelConfig{Zygote: python.ZygoteOff}},
+		{"kernel.ready", k.pick(24, 20), python.KernelConfig{Zygote: python.ZygoteWait, Preload: []string{"numpy"}}},
+		{"kernel.cold", 6, python.KernelConfig{Zygote: python.ZygoteOff}},
 	} {
 		if err := k.ready(ctx, h, of.metric, of.n, of.cfg); err != nil {
 			return err
@@ -181,7 +182,7 @@ func runCell(ctx context.Context, r *spool.Run, code string, each func(b []byte)
 }
 
 func (k *kernelBench) cells(ctx context.Context, r *spool.Run) error {
-	for i := range k.pick(1000, 200) {
+	for i := range k.pick(400, 200) {
 		began := time.Now()
 		if err := runCell(ctx, r, "1+1", nil); err != nil {
 			return err
@@ -195,7 +196,7 @@ func (k *kernelBench) cells(ctx context.Context, r *spool.Run) error {
 
 // interrupts measures the time from the interrupt of a busy loop to its end.
 func (k *kernelBench) interrupts(ctx context.Context, r *spool.Run) error {
-	for range k.pick(40, 10) {
+	for range k.pick(16, 10) {
 		t, err := r.Exec(ctx, "", spool.Cell{Code: "print('x', flush=True)\nwhile True: pass"})
 		if err != nil {
 			return err
@@ -248,7 +249,7 @@ func (k *kernelBench) prints(ctx context.Context, r *spool.Run) error {
 // watchGrowth samples the memory of this process until it is stopped, and
 // returns the maximum growth.
 func watchGrowth() (stop func(), growth func() float64) {
-	before, _ := rssOf(os.Getpid())
+	before, _ := peers.RSS(os.Getpid())
 	highest := before
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -258,7 +259,7 @@ func watchGrowth() (stop func(), growth func() float64) {
 		for {
 			select {
 			case <-tick.C:
-				if now, err := rssOf(os.Getpid()); err == nil {
+				if now, err := peers.RSS(os.Getpid()); err == nil {
 					highest = max(highest, now)
 				}
 			case <-done:
@@ -272,7 +273,7 @@ func watchGrowth() (stop func(), growth func() float64) {
 // firstByte measures the time from a print without line end or flush, whose
 // output is its time, until the output can be read.
 func (k *kernelBench) firstByte(ctx context.Context, r *spool.Run) error {
-	for range k.pick(10, 4) {
+	for range 4 {
 		var printed float64
 		var seen time.Time
 		err := runCell(ctx, r, "import time\nprint('%.6f' % time.time(), end='')\ntime.sleep(0.2)", func(b []byte) {

@@ -27,7 +27,7 @@ var jupyterScript string
 // jupyter measures ipykernel through jupyter_client.
 func (k *kernelBench) jupyter(ctx context.Context) error {
 	plan, err := json.Marshal(map[string]any{
-		"starts": k.pick(6, 3), "cells": k.pick(300, 100), "interrupts": k.pick(20, 8), "first": k.pick(6, 3), "size": printBytes,
+		"starts": 3, "cells": k.pick(120, 100), "interrupts": 8, "first": 3, "size": printBytes,
 		"prints": map[string]string{"kernel.prints": cellPrints, "kernel.lines": cellLines, "kernel.writes": cellWrites},
 	})
 	if err != nil {
@@ -201,7 +201,7 @@ func (k *kernelBench) omp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for range k.pick(15, 6) {
+	for range 6 {
 		began := time.Now()
 		o, err := startOMP(ctx, k.python, dir)
 		if err != nil {
@@ -220,14 +220,14 @@ func (k *kernelBench) omp(ctx context.Context) error {
 	if pss, err := pssOf(o.cmd.Process.Pid); err == nil {
 		k.add(subjectOMP, "kernel.pss", pss)
 	}
-	for range k.pick(300, 100) {
+	for range k.pick(120, 100) {
 		began := time.Now()
 		if err := o.run("1+1", nil); err != nil {
 			return err
 		}
 		k.addTime(subjectOMP, "kernel.cell", time.Since(began))
 	}
-	for range k.pick(20, 8) {
+	for range 8 {
 		var began time.Time
 		err := o.run("print('x', flush=True)\nwhile True: pass", func(string) {
 			if began.IsZero() {

@@ -3,7 +3,7 @@
 //
 // Usage:
 //
-//	bench -spool PATH [-codex PATH] [-json FILE] [-only NAMES] [-rounds N] [-quick] [-strict]
+//	bench -spool PATH [-codex PATH] [-json FILE] [-comparison FILE] [-only NAMES] [-peers NAMES] [-rounds N] [-quick] [-strict]
 //
 // Both servers listen on the loopback. A client written for measuring drives
 // them over the codex exec-server protocol. Every measurement is made in rounds
@@ -20,6 +20,10 @@
 // Isolated runs are measured beside plain ones, bubblewrap with the flags of codex
 // and srt, which is installed into the cache directory; bubblewrap, socat and
 // ripgrep must be on the PATH.
+//
+// Servers that a user would pick instead of Spool are measured beside it, each
+// behind the driver that package peers has for it; they are installed into the
+// cache directory, and one that cannot be is reported with the reason.
 //
 // With -strict the exit status is 1 if a goal is missed. A measurement that
 // fails always makes it 1.
@@ -87,9 +91,12 @@ type options struct {
 	codex  string
 	json   string
 	only   string
+	peers  string
 	rounds int
 	quick  bool
 	strict bool
+
+	comparison string
 }
 
 func parseOptions(args []string) (options, error) {
@@ -98,7 +105,9 @@ func parseOptions(args []string) (options, error) {
 	fs.StringVar(&o.spool, "spool", "bin/spool", "measure the spool binary at `path`")
 	fs.StringVar(&o.codex, "codex", "", "compare with the codex binary at `path` (default: install it)")
 	fs.StringVar(&o.json, "json", "", "write the results to `file`")
+	fs.StringVar(&o.comparison, "comparison", "", "write the results of the peers to `file`, as a page of the documentation")
 	fs.StringVar(&o.only, "only", "", "make only these measurements, `names` separated by commas: "+strings.Join(measurementNames(), ", "))
+	fs.StringVar(&o.peers, "peers", "", "measure only these peers beside Spool, `names` separated by commas")
 	fs.IntVar(&o.rounds, "rounds", 0, "make every measurement `n` times (default 5, with -quick 2)")
 	fs.BoolVar(&o.quick, "quick", false, "do less work; the numbers are less exact")
 	fs.BoolVar(&o.strict, "strict", false, "exit with status 1 when a goal is missed")
@@ -144,6 +153,11 @@ func run(ctx context.Context, args []string) (err error) {
 	}
 	if failed != nil {
 		return failed
+	}
+	if o.comparison != "" {
+		if err := rep.writeComparison(o.comparison); err != nil {
+			return err
+		}
 	}
 	if missed := rep.missed(); o.strict && missed > 0 {
 		return fmt.Errorf("%d goals missed", missed)

@@ -50,7 +50,7 @@ await p.runPythonAsync(process.argv[2]);
 	if err := os.WriteFile(program, []byte(source), 0o600); err != nil {
 		return err
 	}
-	for range s.pick(3, 1) {
+	for range s.pick(2, 1) {
 		first, _, err := s.child(ctx, "node", program, codeHello)
 		if err != nil {
 			return err
@@ -116,7 +116,7 @@ func (s *sandboxBench) pyodideFirst(ctx context.Context, h *host.Host, of pyodid
 	if err != nil {
 		return err
 	}
-	for i := range s.pick(100, 20) {
+	for i := range s.pick(40, 20) {
 		took, _, err := first(ctx, r, of.code)
 		if err != nil {
 			return err
@@ -132,7 +132,7 @@ func (s *sandboxBench) pyodideDefault(ctx context.Context, h *host.Host, of pyod
 	if err := s.pyodideFirst(ctx, h, of, of.metric); err != nil {
 		return err
 	}
-	if err := s.rate(ctx, h, of.metric+".rate", of.config, int64(s.pick(200, 40))); err != nil {
+	if err := s.rate(ctx, h, of.metric+".rate", of.config, int64(s.pick(80, 40))); err != nil {
 		return err
 	}
 	if err := s.live(ctx, h, of.metric+".memory", of.config, of.code, 20); err != nil {

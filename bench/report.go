@@ -73,6 +73,8 @@ type result struct {
 
 	row          *row
 	spool, other float64
+	verdict      verdict
+	spread       string // of Spool's samples
 }
 
 // report is the complete result.
@@ -90,6 +92,15 @@ type report struct {
 	Sandboxes   []result  `json:"sandboxes"`
 	Isolation   []result  `json:"isolation"`
 	Agents      []result  `json:"agents"`
+
+	Peers     []peerResult                   `json:"peers,omitempty"`
+	Honesty   map[string]map[string]*honesty `json:"honesty,omitempty"`  // by scenario and peer
+	Versions  map[string]string              `json:"versions,omitempty"` // of the measured peers
+	Absent    map[string]string              `json:"absent,omitempty"`   // peers that cannot be installed, with the reason
+	Load      float64                        `json:"load"`               // of the last minute, before the measurements
+	LoadAfter float64                        `json:"loadAfter"`          // and after them
+
+	field *peerBench // nil without peers
 }
 
 func (b *bench) report() *report {
@@ -97,12 +108,27 @@ func (b *bench) report() *report {
 	if err != nil {
 		kernel = []byte("unknown\n")
 	}
-	return &report{
+	r := &report{
+		Load: b.load, LoadAfter: loadAverage(),
 		Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
 		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone), Kernels: b.results(kernels),
 		Sandboxes: b.results(sandboxes), Isolation: b.results(isolationRows), Agents: b.results(agentRows),
 	}
+	b.fillPeers(r)
+	return r
+}
+
+// loadAverage returns the load of the last minute, or zero if it is not known.
+func loadAverage() (load float64) {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &load)
+	}
+	if err != nil {
+		return 0
+	}
+	return load
 }
 
 // results returns the rows that have samples.
@@ -115,7 +141,9 @@ func (s samples) results(rows []row) []result {
 		if math.IsNaN(ours) {
 			continue
 		}
-		out = append(out, r.result(ours, other, subject+" "+metric))
+		res := r.result(ours, other, subject+" "+metric)
+		res.spread = r.unit.format(s.value(subjectSpool, r.metric, lowest)) + " – " + r.unit.format(s.value(subjectSpool, r.metric, most))
+		out = append(out, res)
 	}
 	return out
 }
@@ -137,10 +165,8 @@ func (r *row) result(ours, other float64, against string) result {
 	if math.IsNaN(judged) || r.goal == (bound{}) {
 		return res
 	}
-	ok := judged >= r.goal.atLeast
-	if r.goal.atMost > 0 {
-		ok = judged <= r.goal.atMost
-	}
+	res.verdict = r.goal.verdict(judged)
+	ok := res.verdict != missed
 	res.Goal, res.OK = r.formatGoal(), &ok
 	return res
 }
@@ -154,14 +180,10 @@ func finite(v float64) *float64 {
 }
 
 func (r *row) formatGoal() string {
-	sign, v := "≥", r.goal.atLeast
-	if r.goal.atMost > 0 {
-		sign, v = "≤", r.goal.atMost
-	}
 	if r.ratio == noRatio {
-		return sign + " " + r.unit.format(v)
+		return r.goal.format(r.unit.format)
 	}
-	return fmt.Sprintf("%s %.4g×", sign, v)
+	return r.goal.format(func(v float64) string { return fmt.Sprintf("%.4g×", v) })
 }
 
 // missed counts the missed goals.
@@ -172,6 +194,11 @@ func (r *report) missed() int {
 			if ok := table[i].OK; ok != nil && !*ok {
 				n++
 			}
+		}
+	}
+	for i := range r.Peers {
+		if r.Peers[i].Met == missed.String() {
+			n++
 		}
 	}
 	return n
@@ -198,7 +225,10 @@ func (r *report) writeTable(w io.Writer) error {
 	if err := writeResults(w, "Isolated runs", "bubblewrap", r.Isolation); err != nil {
 		return err
 	}
-	return writeResults(w, "Conversations with agents", "by hand", r.Agents)
+	if err := writeResults(w, "Conversations with agents", "by hand", r.Agents); err != nil {
+		return err
+	}
+	return r.writePeers(w)
 }
 
 func writeResults(w io.Writer, title, other string, results []result) error {
@@ -214,9 +244,9 @@ func writeResults(w io.Writer, title, other string, results []result) error {
 			ratio = digits(*res.Ratio) + "×"
 		}
 		if res.OK != nil {
-			verdict = "ok"
-			if !*res.OK {
-				verdict = "MISSED"
+			verdict = res.verdict.String()
+			if res.verdict == near {
+				verdict += ": " + res.spread
 			}
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", res.Label,

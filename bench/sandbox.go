@@ -114,7 +114,7 @@ func (s *sandboxBench) native(ctx context.Context) error {
 	if _, s.python, err = s.child(ctx, "python3", "-I", "-c", "import sys; print(sys.executable)"); err != nil {
 		return err
 	}
-	for range s.pick(40, 10) {
+	for range s.pick(16, 10) {
 		first, _, err := s.child(ctx, s.python, "-I", "-c", codeHello)
 		if err != nil {
 			return err
@@ -180,7 +180,7 @@ func (s *sandboxBench) embedded(ctx context.Context) (err error) {
 		return err
 	}
 	s.addTime(subjectSpool, "sandbox.cold", time.Since(began))
-	for i := range s.pick(300, 60) {
+	for i := range s.pick(120, 60) {
 		took, _, err := first(ctx, r, codeHello)
 		if err != nil {
 			return err
@@ -190,7 +190,7 @@ func (s *sandboxBench) embedded(ctx context.Context) (err error) {
 		}
 	}
 	// In turns, because the speed of the machine varies.
-	for range s.pick(5, 1) {
+	for range s.pick(2, 1) {
 		_, line, err := s.child(ctx, s.python, "-I", "-c", codeCompute)
 		if err != nil {
 			return err
@@ -205,7 +205,7 @@ func (s *sandboxBench) embedded(ctx context.Context) (err error) {
 	if err := s.late(ctx, r); err != nil {
 		return err
 	}
-	if err := s.rate(ctx, h, "sandbox.rate", python.SandboxConfig{}, int64(s.pick(2000, 300))); err != nil {
+	if err := s.rate(ctx, h, "sandbox.rate", python.SandboxConfig{}, int64(s.pick(800, 300))); err != nil {
 		return err
 	}
 	return s.live(ctx, h, "sandbox.memory", python.SandboxConfig{}, codeHello, 1000)
@@ -228,7 +228,7 @@ func (s *sandboxBench) work(ctx context.Context, r *spool.Run, prefix string) er
 // late measures how long after its limit a busy loop is stopped.
 func (s *sandboxBench) late(ctx context.Context, r *spool.Run) error {
 	const limit = 100 * time.Millisecond
-	for range s.pick(20, 5) {
+	for range s.pick(8, 5) {
 		t, err := r.Exec(ctx, "", spool.Cell{Code: "while True:\n    try:\n        while True: pass\n    except BaseException: pass", TimeoutMs: limit.Milliseconds()})
 		if err != nil {
 			return err

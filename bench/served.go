@@ -60,7 +60,7 @@ func (b *bench) served(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, s.shutdown()) }()
 		all = append(all, s)
 	}
-	for range b.pick(30, 5) {
+	for range b.pick(12, 5) {
 		for _, s := range all {
 			took, err := sequence(ctx, s, s.name, true, 20)
 			if err != nil {

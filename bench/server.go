@@ -10,11 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/spool-run/spool/bench/internal/peers"
 	"github.com/spool-run/spool/internal/host"
 )
 
@@ -81,8 +81,11 @@ const large = 1 << 20
 // the next round. Small logs stay: where many files were just deleted, some
 // file systems are slow to create new ones. The other subjects write no logs.
 func (s *server) forget() error {
-	files, err := filepath.Glob(filepath.Join(s.cmd.Dir, "spool", "runs", "*.seg"))
-	for _, f := range files {
+	runs := filepath.Join(s.cmd.Dir, "spool", "runs")
+	files, err := filepath.Glob(filepath.Join(runs, "*.seg"))
+	filed, filedErr := filepath.Glob(filepath.Join(runs, "*", "*.seg"))
+	err = errors.Join(err, filedErr)
+	for _, f := range append(files, filed...) {
 		if info, statErr := os.Stat(f); statErr != nil || info.Size() >= large {
 			err = errors.Join(err, statErr, os.Remove(f))
 		}
@@ -107,9 +110,6 @@ func (s *server) stop() error {
 	return nil
 }
 
-// clockTicks is USER_HZ, which Linux fixes for all programs.
-const clockTicks = 100
-
 // pids returns the server and the keepers it started, because their work
 // belongs to the server.
 func (s *server) pids() []int {
@@ -128,7 +128,7 @@ func (s *server) pids() []int {
 func (s *server) cpu() (time.Duration, error) {
 	var total time.Duration
 	for _, pid := range s.pids() {
-		d, err := cpuOf(pid)
+		d, _, err := peers.CPU(pid)
 		if err != nil {
 			return 0, err
 		}
@@ -137,50 +137,15 @@ func (s *server) cpu() (time.Duration, error) {
 	return total, nil
 }
 
-func cpuOf(pid int) (time.Duration, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, fmt.Errorf("processor time: %w", err)
-	}
-	// The second field is the name in parentheses and may contain spaces.
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("processor time: short line %q", b)
-	}
-	user, err1 := strconv.ParseInt(fields[11], 10, 64)
-	system, err2 := strconv.ParseInt(fields[12], 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		return 0, fmt.Errorf("processor time: %w", err)
-	}
-	return time.Duration(user+system) * (time.Second / clockTicks), nil
-}
-
 // rss returns the resident memory of the server in bytes.
 func (s *server) rss() (int64, error) {
 	var total int64
 	for _, pid := range s.pids() {
-		n, err := rssOf(pid)
+		n, err := peers.RSS(pid)
 		if err != nil {
 			return 0, err
 		}
 		total += n
 	}
 	return total, nil
-}
-
-func rssOf(pid int) (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, fmt.Errorf("resident memory: %w", err)
-	}
-	for line := range strings.Lines(string(b)) {
-		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(v), " kB"), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("resident memory: %w", err)
-			}
-			return kb << 10, nil
-		}
-	}
-	return 0, errors.New("resident memory: the process has ended")
 }
