@@ -106,6 +106,9 @@ var unlisted = map[string]string{
 	"wasipy.maxCall":                   isDerived,
 	"wasipy.maxFrame":                  isDerived,
 	"cli.maxLine":                      isText,
+	"lens.MaxLine":                     isText,
+	"search.maxText":                   isText,
+	"search.maxErrors":                 isText,
 	"cli.maxTail":                      isText,
 	"client.maxRefusal":                isText,
 	"execserver.maxCapabilityWarnings": isText,
@@ -119,6 +122,9 @@ var unlisted = map[string]string{
 	"render.DefaultMaxText":            isText,
 	"render.DefaultMaxTranscript":      isText,
 	"render.maxBeside":                 isText,
+	"render.maxExcerptLine":            isText,
+	"render.maxShapes":                 isText,
+	"render.maxTrace":                  isText,
 	"render.maxCells":                  isText,
 	"render.maxDataText":               isText,
 	"render.maxHTML":                   isText,
@@ -177,12 +183,12 @@ var unlisted = map[string]string{
 	"narrate.maxTitle":                 isText,
 	"screen.maxMarks":                  isText,
 	"isolate.maxIdle":                  isCache,
+	"isolate.maxArgument":              isDerived,
 	"screen.maxKeyboard":               isCache,
 	"screen.maxParameter":              isCache,
 	"screen.maxParams":                 isCache,
 	"screen.maxPending":                isCache,
 	"isolate.attemptTimeout":           isProbe,
-	"seccomp.maxBlock":                 isDerived,
 }
 
 // limitRowRE matches a row: what it limits, the constant, the value, the flag

@@ -51,6 +51,7 @@ type agentOptions struct {
 	files   fileCount
 
 	isolation isolationFlags
+	workspace workspaceFlags
 }
 
 // The values of --asks.
@@ -115,6 +116,11 @@ as with "spool run --isolate". Its own configuration and sessions stay writable;
 "spool inspect" shows the directories. Codex cannot make its own sandbox within
 another: add --sandbox danger-full-access.
 
+With --workspace overlay the agent works on a view of its working directory. What it
+changed is kept apart, and listed at the end of each turn: "spool diff" shows it,
+"spool apply" makes it in the directory, "spool discard" deletes it. The processes
+that the agent leaves running end with it.
+
 Ctrl-C interrupts the turn; the session can be resumed. A second Ctrl-C stops the
 run and everything it started.
 
@@ -127,6 +133,7 @@ is not installed; 130 if it was interrupted.`,
   spool agent claude --model sonnet --policy policy.toml - <task.txt
   spool agent codex --resume 0f3k "And now the docs."
   spool agent claude --isolate workspace-write --protect .git "Make the tests pass."
+  spool agent claude --workspace overlay --name try "Make the tests pass."
   spool agent opencode --json "What is this?" | jq .
   spool agent codex --view takopi --json "What is this?"
   spool agent acp "What is this?" -- gemini --acp`,
@@ -213,6 +220,7 @@ func (o *agentOptions) add(flags *pflag.FlagSet) {
 	flags.Float64Var(&o.budget.CostUSD, "max-cost", 0, "limit of the cost in `dollars`")
 	o.files.add(flags, "")
 	o.isolation.add(flags)
+	o.workspace.add(flags)
 }
 
 func (a *app) agentPrompt(ctx context.Context, o *agentOptions, args []string) error {
@@ -287,6 +295,9 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 	}
 	spec.Limits.OpenFiles = int(o.files)
 	if spec.Isolation, err = o.isolation.isolation(); err != nil {
+		return spec, err
+	}
+	if spec.Workspace, err = o.workspace.workspace(); err != nil {
 		return spec, err
 	}
 	c := agent.Config{

@@ -213,7 +213,8 @@ func (k *agentAsker) promptOne(ctx context.Context, q *spool.Ask) (agent.Decisio
 	for _, key := range keys {
 		question += fmt.Sprintf("  [%s] %s\n", key.key, key.label)
 	}
-	if q.Kind != agent.AskApproval {
+	chosen := q.Kind == agent.AskApproval || q.Kind == askNetwork // not typed
+	if !chosen {
 		question += "  [" + textKey + "] type another answer\n"
 	}
 	typed, err := k.console.begin(typeKey, question+"press a key: ")
@@ -230,7 +231,7 @@ func (k *agentAsker) promptOne(ctx context.Context, q *spool.Ask) (agent.Decisio
 				k.console.end("\n")
 				return agent.Decision{Choice: agent.Deny, Message: noAnswer}, nil
 			}
-			if pressedKey(text) == textKey && q.Kind != agent.AskApproval {
+			if pressedKey(text) == textKey && !chosen {
 				k.console.end(textKey + "\n")
 				return k.promptLine(ctx, q, "")
 			}

@@ -22,7 +22,7 @@ func (a *app) answerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "answer [flags] RUN [ANSWER]",
 		Short: "Answer what a run asks",
-		Long: `Answer answers an ask of a live run: about a host, with "spool run --ask-net", or
+		Long: `Answer answers an ask of a live run: about a host, with --ask-net, or
 about what an agent or a cell wants to know. Without an answer it lists the open
 asks, each with its number and the answers to choose from. An answer is for the
 first of them, or for the one of --ask.`,
@@ -137,4 +137,14 @@ func (q *question) data(text string) (json.RawMessage, error) {
 		return nil, usageErrorf("the answer %q is not among %s", text, strings.Join(ids, ", "))
 	}
 	return json.Marshal(text)
+}
+
+// askNetwork is the kind of an ask about a host.
+const askNetwork = "network"
+
+// asksAboutHost reports whether an event is an ask about a host, which "spool answer"
+// answers.
+func asksAboutHost(e *spool.Event) bool {
+	var ask spool.Ask
+	return e.Kind == spool.KindAsk && json.Unmarshal(e.Data, &ask) == nil && ask.Kind == askNetwork
 }

@@ -45,6 +45,7 @@ type boxOptions struct {
 	jsHeap                    byteCount
 	fsFiles, fuel             int64
 	outputStop, metrics       bool
+	walls                     isolationFlags
 }
 
 func (a *app) boxCommand() *cobra.Command {
@@ -138,6 +139,8 @@ spool failed.`,
 	flags.Int64Var(&o.fsFiles, "fs-files", 0, "`number` of files the code may create (default 16384)")
 	flags.Int64Var(&o.fuel, "fuel", 0, "deterministic instruction `budget` per cell")
 	flags.StringVar(&o.isolation, "isolation", "", "strict: fail if any protection is missing; none: only the interpreter's own (default: the best available)")
+	flags.StringVar(&o.walls.profile, "isolate", "", "require that the system isolates the interpreter: `profile` read-only, workspace-write, no-network, net-allow or strict")
+	o.walls.addGuarantees(flags)
 	flags.BoolVar(&o.metrics, "metrics", false, "print how long preparing and starting took")
 	return cmd
 }
@@ -267,6 +270,10 @@ func (a *app) boxSpec(o *boxOptions, cell *spool.Cell, terminal bool) (spool.Spe
 	if len(o.allowNet) > 0 {
 		c.Offer = append(c.Offer, python.AskHTTP, python.AskDNS)
 	}
+	var err error
+	if spec.Isolation, err = o.walls.isolation(); err != nil {
+		return spec, err
+	}
 	if err := a.boxMounts(o, &c); err != nil {
 		return spec, err
 	}
@@ -290,7 +297,6 @@ func (a *app) boxSpec(o *boxOptions, cell *spool.Cell, terminal bool) (spool.Spe
 			}
 		}
 	}
-	var err error
 	if spec.Config, err = json.Marshal(c); err != nil {
 		return spec, fmt.Errorf("encode the configuration: %w", err)
 	}

@@ -136,7 +136,7 @@ var directoryFlags = []string{"cwd", "workdir", "state", "images", "dist", "whee
 func (a *app) completeFlags(root *cobra.Command) {
 	for _, cmd := range append(root.Commands(), root) {
 		set := func(flag string, complete cobra.CompletionFunc) {
-			if cmd.LocalFlags().Lookup(flag) != nil {
+			if cmd.Flags().Lookup(flag) != nil || cmd.PersistentFlags().Lookup(flag) != nil {
 				// An error means that the verb completes the flag itself.
 				_ = cmd.RegisterFlagCompletionFunc(flag, complete)
 			}

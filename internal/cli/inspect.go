@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/limits"
 )
 
 func (a *app) inspectCommand() *cobra.Command {
@@ -22,9 +23,9 @@ func (a *app) inspectCommand() *cobra.Command {
 		Use:   "inspect [flags] RUN…",
 		Short: "Print all that is known of runs, as JSON",
 		Long: `Inspect prints the description of runs as JSON, with the same fields as "spool ps
---json", and the limits that they met. For kernels, sandboxes and agents it adds the turns with their outcomes,
-the questions that wait for an answer, and the blobs: images and other large
-values that "spool blob" prints.`,
+--json", and the limits that they met. For kernels, sandboxes and agents it adds the
+turns with their outcomes, the questions that wait for an answer, and the blobs:
+images and other large values that "spool blob" prints.`,
 		Example: `  spool inspect build
   spool inspect --json build test
   spool inspect plots | jq '.blobs[].blob'`,
@@ -71,7 +72,7 @@ type inspectedLimit struct {
 }
 
 // limitCodes are the codes of the notices about limits that a run met.
-var limitCodes = []string{"out_of_memory", "pids_limit", "throttled", "output_limit", "timeout", "idle_timeout", "workspace_limit"}
+var limitCodes = []string{"out_of_memory", limits.NoticePids, limits.NoticeThrottled, "output_limit", "timeout", "idle_timeout", "workspace_limit"}
 
 // inspection is what the log of a run adds to its description.
 type inspection struct {
@@ -180,28 +181,25 @@ func blobsIn(data []byte) []spool.Blob {
 	return found
 }
 
-// eachEvent calls do for the events of a log after a cursor, up to last.
+// eachEvent calls do for the events of a log after a cursor, up to last. An event is
+// only lent.
 func eachEvent(ctx context.Context, run *spool.Run, after, last spool.Seq, do func(*spool.Event) error) error {
-	for after < last {
-		page, err := run.Read(ctx, spool.Query{After: after})
+	if after >= last {
+		return nil
+	}
+	for e, err := range run.Stream(ctx, after) {
 		if err != nil {
 			return err
 		}
-		if page.Failure != "" {
-			return errors.New(page.Failure)
+		if o, ok := e.Outcome(); ok && e.Seq == 0 { // not in the log: the connection is lost
+			return errors.New(o.Reason)
 		}
-		if len(page.Events) == 0 {
+		if e.Seq > last {
 			return nil
 		}
-		for i := range page.Events {
-			if page.Events[i].Seq > last {
-				return nil
-			}
-			if err := do(&page.Events[i]); err != nil {
-				return err
-			}
+		if err := do(&e); err != nil || e.Seq == last {
+			return err
 		}
-		after = page.Next
 	}
 	return nil
 }

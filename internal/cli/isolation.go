@@ -35,9 +35,14 @@ func (f *isolationFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.denied, "deny-net", nil, "`host` that it may not connect to, although --allow-net names it")
 	flags.BoolVar(&f.ask, "ask-net", false, "have the run ask about other hosts; \"spool answer\" answers")
 	flags.StringArrayVar(&f.secrets, "net-secret", nil, "header that requests for a host get, with the file that has its value: `HOST:HEADER=FILE`")
+	f.addGuarantees(flags)
+}
+
+// addGuarantees defines the flags that choose what is guaranteed.
+func (f *isolationFlags) addGuarantees(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.guarantee, "guarantee", nil, "`letter` of a guarantee to require beyond the profile's, such as N0")
 	flags.StringArrayVar(&f.waive, "waive", nil, "`letter` of a guarantee that the isolated run may lack, such as I")
-	flags.StringVar(&f.mechanism, "isolate-with", "", "the only `mechanism` to isolate with: namespaces or landlock")
+	flags.StringVar(&f.mechanism, "isolate-with", "", "the only `mechanism` to isolate with: namespaces, landlock or gvisor")
 }
 
 // isolation returns the request, nil if there is none.

@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"io"
 	"regexp"
 	"sync"
+
+	"github.com/spool-run/spool/internal/visible"
 )
 
 // maxLine is the largest line that is held back; the rest of a longer one is
@@ -21,6 +24,7 @@ type lineFilter struct {
 	writers []*lineWriter
 	held    []heldLine // a ring of the last lines, if keep is not negative
 	count   int        // lines that matched
+	clean   []byte     // a line without escape sequences
 	partial bool       // reading began within the log: the first line may be a part of one
 }
 
@@ -69,6 +73,15 @@ func indexEnd(p []byte) int {
 	return len(p)
 }
 
+// unstyled returns a line without escape sequences, which do not hide a match.
+func (f *lineFilter) unstyled(line []byte) []byte {
+	if bytes.IndexByte(line, esc) < 0 {
+		return line
+	}
+	f.clean = visible.AppendUnstyled(f.clean[:0], line)
+	return f.clean
+}
+
 // pass prints the line that is complete, or holds it back.
 func (w *lineWriter) pass() error {
 	f := w.filter
@@ -78,7 +91,7 @@ func (w *lineWriter) pass() error {
 	if n := len(text); n > 0 && text[n-1] == '\n' {
 		text = text[:n-1]
 	}
-	if f.pattern != nil && !f.pattern.Match(text) {
+	if f.pattern != nil && !f.pattern.Match(f.unstyled(text)) {
 		return nil
 	}
 	f.count++

@@ -28,6 +28,9 @@ func (r *logReader) begin(ctx context.Context) error {
 		return err
 	}
 	r.after, r.last = spool.Seq(r.options.after), info.Last
+	if to := spool.Seq(r.options.to); to > 0 {
+		r.last = min(r.last, to)
+	}
 	r.printer.isAgent = info.Engine == agent.Engine
 	if since := r.options.since; !since.IsZero() {
 		// The times of a log do not go back: search for the first event.
@@ -105,8 +108,8 @@ func (r *logReader) read(ctx context.Context) error {
 }
 
 // tailEvents is how many events from the end are first searched for the last
-// lines.
-const tailEvents = 256
+// lines. An event of a run that writes a lot holds thousands of lines.
+const tailEvents = 8
 
 // readTail prints the last lines of the log. It reads the log from near its end,
 // and from further back if there are too few lines.

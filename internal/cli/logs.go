@@ -3,13 +3,16 @@ package cli
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/search"
 )
 
 // logsOptions are the flags of spool logs.
@@ -24,6 +27,10 @@ type logsOptions struct {
 	grep           string
 	turn           string
 	noPrefix       bool
+	to             uint64
+	budget         tokens
+	around         logPlace
+	context        int // lines before and after the place
 
 	pattern *regexp.Regexp
 }
@@ -31,7 +38,7 @@ type logsOptions struct {
 func (a *app) logsCommand() *cobra.Command {
 	o := logsOptions{tail: -1}
 	cmd := &cobra.Command{
-		Use:   "logs [flags] RUN…",
+		Use:   "logs [flags] [RUN…]",
 		Short: "Print the output of runs",
 		Long: `Logs prints the output of a run: its stdout to stdout, its stderr to stderr, and
 the output of its terminal to stdout. It prints what the log holds now; with
@@ -40,8 +47,16 @@ position: it takes the "seq" of the last event you saw, as --json prints it.
 
 --tail prints only the last lines, --since and --until those of a time: a duration
 before now, a time or a date. --grep prints only lines that match a regular
-expression. --turn prints one turn of a kernel, a sandbox or an agent: its number
-in --json, or "last".
+expression; colours do not hide a match. Without a RUN it searches all runs, as "spool
+search --regexp" does. --turn prints one turn of a kernel, a sandbox or an agent: its number
+in --json, or "last". --around prints the lines around a place that "spool search"
+printed: a seq, or seq+offset.
+
+--budget is for a model that reads the log: it prints the head and the tail, and of
+what is between errors, tracebacks, warnings and lines unlike those before, with
+repeated lines folded. It says what it left out and the command that prints that. Four
+letters or blanks count as a token, as do two other ASCII characters, or one other
+character. With --json it prints one object.
 
 With several runs, each line begins with the name of its run; lines come in the
 order of time.`,
@@ -49,16 +64,28 @@ order of time.`,
   spool logs -f --tail 10 web
   spool logs -f web worker db
   spool logs --since 10m --grep 'error|warn' web
+  spool logs --grep 'out of memory'
+  spool logs --around 120 -C 5 web
+  spool logs --budget 2000t build
   spool logs --json --after 120 0f3k
   spool logs --turn last notebook
   spool logs --stderr --timestamps build`,
-		Args:              usageArgs(cobra.MinimumNArgs(1)),
+		Args:              usageArgs(cobra.ArbitraryArgs),
 		ValidArgsFunction: a.completeRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(cmd); err != nil {
+			if err := o.check(cmd, args); err != nil {
 				return err
 			}
 			return with(a.open, cmd.Context(), func(b spool.Backend) error {
+				switch {
+				case len(args) == 0:
+					s := searchOptions{json: o.json, since: o.since, only: o.stream()}
+					return a.search(cmd.Context(), b, search.Query{Pattern: o.grep}, nil, s)
+				case o.budget > 0:
+					return a.logsBudget(cmd.Context(), b, args[0], o)
+				case o.around.seq > 0:
+					return a.logsAround(cmd.Context(), b, args[0], o)
+				}
 				return a.logs(cmd.Context(), b, args, o)
 			})
 		},
@@ -77,14 +104,46 @@ order of time.`,
 	flags.StringVar(&o.grep, "grep", "", "print only lines that match this regular `expression`")
 	flags.StringVar(&o.turn, "turn", "", "print only this `turn`: its seq, or last")
 	flags.BoolVar(&o.noPrefix, "no-prefix", false, "do not begin the lines of several runs with their names")
+	flags.Uint64Var(&o.to, "to", 0, "end with the event with this `seq`")
+	flags.Var(&o.budget, "budget", "print what fits in this number of `tokens`, such as 2000t: head, tail, errors and changes")
+	flags.Var(&o.around, "around", "print the lines around this `place`: a seq, or seq+offset as search prints it")
+	flags.IntVarP(&o.context, "context", "C", 10, "`number` of lines before and after --around")
 	cmd.MarkFlagsMutuallyExclusive("stdout", "stderr", "json")
 	cmd.MarkFlagsMutuallyExclusive("timestamps", "json")
 	cmd.MarkFlagsMutuallyExclusive("until", "follow")
+	cmd.MarkFlagsMutuallyExclusive("to", "follow")
 	return cmd
 }
 
 // check checks the values of the flags.
-func (o *logsOptions) check(cmd *cobra.Command) error {
+func (o *logsOptions) check(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 && o.grep == "" {
+		return usageErrorf("an argument is missing: use %q, or --grep to search all runs", "spool logs RUN…")
+	}
+	if len(args) == 0 {
+		if flag := changedBesides(cmd, "grep", "since", "json", "stdout", "stderr"); flag != "" {
+			return usageErrorf("--%s needs a RUN", flag)
+		}
+	}
+	if o.around.seq > 0 {
+		if flag := changedBesides(cmd, "around", "context", "stdout", "stderr"); flag != "" {
+			return usageErrorf("--around does not go with --%s", flag)
+		}
+		if len(args) > 1 {
+			return usageErrorf("--around takes one run")
+		}
+	}
+	if o.budget > 0 {
+		if flag := changedBesides(cmd, "budget", "after", "to", "json", "stdout", "stderr"); flag != "" {
+			return usageErrorf("--budget does not go with --%s", flag)
+		}
+		if len(args) > 1 {
+			return usageErrorf("--budget takes one run")
+		}
+	}
+	if o.context < 0 {
+		return usageErrorf("--context must not be negative")
+	}
 	if cmd.Flags().Changed("tail") && o.tail < 0 {
 		return usageErrorf("--tail must not be negative")
 	}
@@ -101,6 +160,17 @@ func (o *logsOptions) check(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// changedBesides returns a flag of the command that was given, and is none of these.
+func changedBesides(cmd *cobra.Command, names ...string) string {
+	other := ""
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed && !slices.Contains(names, f.Name) && other == "" {
+			other = f.Name
+		}
+	})
+	return other
 }
 
 func (a *app) logs(ctx context.Context, b spool.Backend, names []string, o logsOptions) error {

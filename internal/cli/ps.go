@@ -2,11 +2,8 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -26,7 +23,11 @@ const (
 
 // psOptions are the flags of spool ps.
 type psOptions struct {
-	last                          int // zero means no maximum
+	last, limit                   int // zero means no maximum
+	oldest                        bool
+	engine, name, outcome         string
+	labels                        []string
+	since, before                 moment
 	all, live, json, quiet, watch bool
 	filter                        []string
 	format, sort                  string
@@ -45,7 +46,8 @@ characters. COMMAND is the command of a process, and the first line of the last
 code or prompt of other runs; STATUS is the outcome of a run, or of its last turn.
 BYTES is the size of the output in the log.
 
---filter selects runs: state (running, exited, closed, live or finished), label,
+--engine, --name, --label, --outcome, --since and --before select runs. --limit lists
+only so many, the newest or, with --oldest, the oldest. --filter selects runs, too: state (running, exited, closed, live or finished), label,
 engine, name, id and status, as key=value pairs separated by commas; names, ids
 and statuses may have * and ?.
 
@@ -60,6 +62,7 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 		Example: `  spool ps
   spool ps --all --json
   spool ps --filter state=running,engine=kernel
+  spool ps --label team=core --since 2d --limit 50
   spool ps --columns id,status,cwd --sort -bytes
   spool ps --format '{{.ID}} {{.Status}} {{label "team"}}'
   spool kill $(spool ps --quiet --live)`,
@@ -69,6 +72,14 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.all, "all", "a", false, "list every run")
 	flags.IntVarP(&o.last, "last", "n", 0, "list only this `number` of runs, the newest")
+	flags.IntVar(&o.limit, "limit", 0, "list only this `number` of runs")
+	flags.BoolVar(&o.oldest, "oldest", false, "list the oldest runs first")
+	flags.StringVar(&o.engine, "engine", "", "only runs of this `engine`")
+	flags.StringVar(&o.name, "name", "", "only runs with this `name`")
+	flags.StringArrayVar(&o.labels, "label", nil, "only runs with this label, as `key=value`")
+	flags.StringVar(&o.outcome, "outcome", "", "only runs that ended this `way`: exited, failed or unknown")
+	flags.Var(&o.since, "since", "only runs that have not ended or ended since this `time`, such as 2d or 15:04")
+	flags.Var(&o.before, "before", "only runs that were created before this `time`")
 	flags.BoolVar(&o.live, "live", false, "list only runs that have not finished")
 	flags.BoolVar(&o.json, "json", false, "print one JSON object per line")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print only the full ids")
@@ -78,7 +89,8 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 	flags.StringVar(&o.sort, "sort", "", "sort by this `column`; -column for the reverse (default -created)")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again every second, in place")
 	cmd.MarkFlagsMutuallyExclusive("all", "live")
-	cmd.MarkFlagsMutuallyExclusive("all", "last")
+	cmd.MarkFlagsMutuallyExclusive("all", "last", "limit")
+	cmd.MarkFlagsMutuallyExclusive("last", "oldest")
 	cmd.MarkFlagsMutuallyExclusive("json", "quiet", "format", "columns")
 	cmd.MarkFlagsMutuallyExclusive("json", "watch")
 	a.completeFilter(cmd)
@@ -118,6 +130,7 @@ type runList struct {
 	app     *app
 	options psOptions
 	filter  spool.Filter
+	chosen  bool // flags select runs: they say what to show
 	match   func(*spool.Info) bool
 	columns []runColumn
 	sort    func(a, b spool.Info) int // nil keeps the order: newest first
@@ -128,9 +141,18 @@ func newRunList(a *app, o psOptions) (*runList, error) {
 	if o.last < 0 {
 		return nil, usageErrorf("--last must not be negative")
 	}
+	if o.limit < 0 {
+		return nil, usageErrorf("--limit must not be negative")
+	}
+	if o.last == 0 {
+		o.last = o.limit
+	}
 	l := &runList{app: a, options: o}
 	var err error
 	if l.filter, l.match, err = parseFilters(o.filter); err != nil {
+		return nil, err
+	}
+	if err := l.filterBy(&o); err != nil {
 		return nil, err
 	}
 	l.filter.Live = l.filter.Live || o.live
@@ -166,13 +188,89 @@ func newRunList(a *app, o psOptions) (*runList, error) {
 	return l, nil
 }
 
+// filterBy adds what the flags for one property each select.
+func (l *runList) filterBy(o *psOptions) error {
+	f := &l.filter
+	if o.name != "" {
+		f.Name = o.name
+	}
+	if o.engine != "" {
+		f.Engine = o.engine
+	}
+	for _, label := range o.labels {
+		key, value, ok := strings.Cut(label, "=")
+		if !ok || key == "" {
+			return usageErrorf("--label %q: use key=value", label)
+		}
+		if f.Labels == nil {
+			f.Labels = make(map[string]string)
+		}
+		f.Labels[key] = value
+	}
+	f.Outcome, f.Oldest = spool.OutcomeKind(o.outcome), o.oldest
+	f.Since, f.Before = o.since.Time, o.before.Time
+	if err := f.Check(); err != nil {
+		return usageErrorf("%v", err)
+	}
+	l.chosen = len(o.filter) > 0 || o.engine != "" || o.name != "" || len(o.labels) > 0 ||
+		o.outcome != "" || o.oldest || !o.since.IsZero() || !o.before.IsZero()
+	return nil
+}
+
 // runs returns the runs to show, and how many it leaves out.
 func (l *runList) runs(ctx context.Context, b spool.Backend) (runs []spool.Info, hidden int, err error) {
-	finished := 0
-	for info, err := range b.List(ctx, l.filter) {
+	if l.options.all || l.options.last > 0 || l.chosen || l.filter.Live {
+		runs, err = l.list(ctx, b, l.filter, l.options.last)
+	} else {
+		runs, hidden, err = l.recent(ctx, b)
+	}
+	if l.sort != nil {
+		slices.SortStableFunc(runs, l.sort)
+	}
+	return runs, hidden, err
+}
+
+// recent returns the live runs and the finished ones that are newest, and how many
+// finished ones it leaves out.
+func (l *runList) recent(ctx context.Context, b spool.Backend) (runs []spool.Info, hidden int, err error) {
+	// In this order: a run that ends meanwhile is in both lists.
+	runs, err = l.list(ctx, b, spool.Filter{Live: true}, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	live := make(map[spool.RunID]bool, len(runs))
+	for _, info := range runs {
+		live[info.ID] = true
+	}
+	finished, err := l.list(ctx, b, spool.Filter{State: spool.StateClosed}, recentRuns+1)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(finished) > recentRuns {
+		finished, hidden = finished[:recentRuns], 1
+		if counter, ok := b.(spool.Counter); ok {
+			counts, err := counter.Count(ctx, spool.Filter{State: spool.StateClosed})
+			if err != nil {
+				return nil, 0, err
+			}
+			hidden = max(hidden, counts[spool.StateClosed]-recentRuns)
+		}
+	}
+	finished = slices.DeleteFunc(finished, func(info spool.Info) bool { return live[info.ID] })
+	runs = append(runs, finished...)
+	slices.SortFunc(runs, func(a, b spool.Info) int { return l.filter.Compare(&a, &b) })
+	return runs, hidden, nil
+}
+
+// list returns the runs that a filter selects, as many as last; zero means all.
+func (l *runList) list(ctx context.Context, b spool.Backend, f spool.Filter, last int) (runs []spool.Info, err error) {
+	if len(l.options.filter) == 0 { // otherwise some that are listed may not match
+		f.Limit = last
+	}
+	for info, err := range b.List(ctx, f) {
 		if err != nil {
 			if ctx.Err() != nil || info.ID == "" && len(runs) == 0 && isLost(err) {
-				return nil, 0, err
+				return nil, err
 			}
 			// Continue with the other runs.
 			fmt.Fprintf(l.app.stderr, "spool: ps: %v\n", err)
@@ -181,22 +279,11 @@ func (l *runList) runs(ctx context.Context, b spool.Backend) (runs []spool.Info,
 		if !l.match(&info) {
 			continue
 		}
-		if l.options.last > 0 && len(runs) == l.options.last {
+		if runs = append(runs, info); len(runs) == last {
 			break
 		}
-		// A filter says what to show.
-		if info.State == spool.StateClosed && !l.options.all && l.options.last == 0 && len(l.options.filter) == 0 {
-			if finished++; finished > recentRuns {
-				hidden++
-				continue
-			}
-		}
-		runs = append(runs, info)
 	}
-	if l.sort != nil {
-		slices.SortStableFunc(runs, l.sort)
-	}
-	return runs, hidden, nil
+	return runs, nil
 }
 
 // text returns the list, in a table of at most cols columns of a terminal. Zero
@@ -254,155 +341,6 @@ func (l *runList) table(runs []spool.Info, now time.Time, coloured bool) *table 
 		}
 	}
 	return t
-}
-
-// runColumn is one column of a list of runs.
-type runColumn struct {
-	column
-	name    string
-	text    func(info *spool.Info, now time.Time) string
-	compare func(a, b *spool.Info) int
-}
-
-func textColumn(name string, least int, text func(*spool.Info) string) runColumn {
-	return runColumn{
-		column: column{title: strings.ToUpper(name), least: least}, name: name,
-		text:    func(i *spool.Info, _ time.Time) string { return text(i) },
-		compare: func(a, b *spool.Info) int { return cmp.Compare(text(a), text(b)) },
-	}
-}
-
-func numberColumn(name string, number func(*spool.Info) int64, format func(int64) string) runColumn {
-	return runColumn{
-		column: column{title: strings.ToUpper(name)}, name: name,
-		text:    func(i *spool.Info, _ time.Time) string { return format(number(i)) },
-		compare: func(a, b *spool.Info) int { return cmp.Compare(number(a), number(b)) },
-	}
-}
-
-// timeColumn is a point in the life of a run.
-func timeColumn(name string, at func(*spool.Info) time.Time) runColumn {
-	return runColumn{
-		column: column{title: strings.ToUpper(name)}, name: name,
-		text:    func(i *spool.Info, _ time.Time) string { return formatTime(at(i)) },
-		compare: func(a, b *spool.Info) int { return at(a).Compare(at(b)) },
-	}
-}
-
-// runColumns are all columns that a list of runs can have.
-var runColumns = []runColumn{
-	textColumn("id", 0, func(i *spool.Info) string { return shorten(string(i.ID)) }),
-	textColumn("name", 12, func(i *spool.Info) string { return i.Name }),
-	textColumn("status", 12, func(i *spool.Info) string { return stateText(*i) }),
-	textColumn("state", 0, func(i *spool.Info) string { return string(i.State) }),
-	{
-		column: column{title: "AGE"}, name: "age",
-		text:    func(i *spool.Info, now time.Time) string { return formatAge(now.Sub(i.Created)) },
-		compare: func(a, b *spool.Info) int { return b.Created.Compare(a.Created) },
-	},
-	{
-		column: column{title: "TOOK"}, name: "took",
-		text:    func(i *spool.Info, now time.Time) string { return formatAge(lifetime(i, now)) },
-		compare: func(a, b *spool.Info) int { now := time.Now(); return cmp.Compare(lifetime(a, now), lifetime(b, now)) },
-	},
-	timeColumn("created", func(i *spool.Info) time.Time { return i.Created }),
-	timeColumn("ended", func(i *spool.Info) time.Time { return i.Ended }),
-	numberColumn("bytes", func(i *spool.Info) int64 { return i.Bytes }, formatBytes),
-	numberColumn("events", func(i *spool.Info) int64 { return int64(i.Last) }, formatNumber),
-	numberColumn("pid", func(i *spool.Info) int64 { return int64(i.Pid) }, formatNumber),
-	textColumn("engine", 0, func(i *spool.Info) string { return i.Engine }),
-	textColumn("cwd", 16, func(i *spool.Info) string { return i.Cwd }),
-	textColumn("labels", 16, func(i *spool.Info) string { return labelsText(i.Labels) }),
-	textColumn("owner", 0, func(i *spool.Info) string { return i.Owner }),
-	textColumn("command", 8, func(i *spool.Info) string { return commandColumn(*i) }),
-}
-
-func columnNames() []string {
-	names := make([]string, len(runColumns))
-	for i, c := range runColumns {
-		names[i] = c.name
-	}
-	return names
-}
-
-func columnNamed(name string) (runColumn, error) {
-	name = strings.ToLower(strings.TrimSpace(name))
-	for _, c := range runColumns {
-		if c.name == name {
-			return c, nil
-		}
-	}
-	err := usageErrorf("unknown column %q: use %s", name, strings.Join(columnNames(), ", "))
-	if near := nearest(name, columnNames()); near != "" {
-		err = &hintedError{err, fmt.Sprintf("did you mean %s?", near)}
-	}
-	return runColumn{}, err
-}
-
-// psRow are the fields of a template of ps.
-type psRow struct {
-	ID, Name, Engine, Status, State, Age, Took, Created, Ended, Bytes, Events, Pid, Cwd, Labels, Owner, Command string
-}
-
-func psFields() []string {
-	return []string{"ID", "Name", "Engine", "Status", "State", "Age", "Took", "Created", "Ended", "Bytes", "Events", "Pid", "Cwd", "Labels", "Owner", "Command"}
-}
-
-// newFormat parses a template. \t and \n in it are a tab and the end of a line,
-// which a shell passes on as they are typed.
-func newFormat(text string) (*template.Template, error) {
-	text = strings.NewReplacer(`\t`, "\t", `\n`, "\n").Replace(text)
-	t, err := template.New("format").Funcs(formatFuncs(&spool.Info{})).Parse(text)
-	if err == nil {
-		err = t.Execute(io.Discard, psRow{})
-	}
-	if err != nil {
-		return nil, usageErrorf("--format: %s; the fields are .%s", templateError(err), strings.Join(psFields(), ", ."))
-	}
-	return t, nil
-}
-
-// templateError is what a template's error says, without where in this program
-// it happened.
-func templateError(err error) string {
-	text := err.Error()
-	if i := strings.LastIndex(text, ">: "); i >= 0 {
-		text = text[i+len(">: "):]
-	}
-	text = strings.TrimPrefix(text, "template: format:")
-	return strings.ReplaceAll(text, " in type cli.psRow", "")
-}
-
-func formatFuncs(info *spool.Info) template.FuncMap {
-	return template.FuncMap{
-		"json": func() (string, error) {
-			b, err := json.Marshal(info)
-			return string(b), err
-		},
-		"label": func(name string) string { return info.Labels[name] },
-	}
-}
-
-func formatRun(w io.Writer, format *template.Template, info *spool.Info) error {
-	text := make(map[string]string, len(runColumns))
-	now := time.Now()
-	for _, c := range runColumns {
-		text[c.name] = plain(c.text(info, now))
-	}
-	row := psRow{
-		ID: string(info.ID), Name: text["name"], Engine: text["engine"], Status: text["status"], State: text["state"],
-		Age: text["age"], Took: text["took"], Created: text["created"], Ended: text["ended"], Bytes: text["bytes"],
-		Events: text["events"], Pid: text["pid"], Cwd: text["cwd"], Labels: text["labels"], Owner: text["owner"], Command: text["command"],
-	}
-	t, err := format.Clone()
-	if err != nil {
-		return err
-	}
-	if err := t.Funcs(formatFuncs(info)).Execute(w, row); err != nil {
-		return usageErrorf("--format: %s", templateError(err))
-	}
-	_, err = io.WriteString(w, "\n")
-	return err
 }
 
 // lifetime is how long a run has lived.

@@ -56,6 +56,7 @@ type pyOptions struct {
 	once    bool // the interpreter runs one cell
 
 	isolation isolationFlags
+	workspace workspaceFlags
 }
 
 func (a *app) pyCommand() *cobra.Command {
@@ -100,7 +101,10 @@ to files, and py prints where. NO_COLOR turns colours off, and on a terminal wit
 the prompt reads plain lines.
 
 With --isolate the interpreter and everything it starts cannot do what the profile
-says, as with "spool run --isolate"; "spool inspect" shows what a session has.
+says, as with "spool run --isolate"; "spool inspect" shows what a session has. With
+--ask-net a cell waits while it asks about a host, and "spool answer" answers.
+With --workspace overlay it works on a view of its working directory. What it changed
+is kept apart until "spool diff", "spool apply" and "spool discard", after its end.
 
 With --json, stdin has one request per line and stdout one event per line:
   {"id":"c1","code":"1+1","timeout_ms":5000,"silent":false}  run a cell
@@ -162,6 +166,7 @@ interpreter.`,
 	o.files.add(flags, "")
 	flags.StringVar(&o.images, "images", "", "`directory` for images (default: a temporary one)")
 	o.isolation.add(flags)
+	o.workspace.add(flags)
 	return cmd
 }
 
@@ -193,7 +198,12 @@ func (a *app) py(ctx context.Context, o *pyOptions) error {
 		if err != nil {
 			return err
 		}
-		defer k.leave(ctx)
+		defer func() {
+			k.leave(ctx)
+			if o.workspace.kind != "" && k.own {
+				a.mentionChanges(ctx, b, []spool.RunID{k.run.ID()})
+			}
+		}()
 		if a.verbose {
 			fmt.Fprintf(a.stderr, "spool: run %s\n", k.run.ID())
 		}
@@ -295,6 +305,9 @@ func (a *app) pySpec(o *pyOptions) (spool.Spec, error) {
 	}
 	spec.Limits.OpenFiles = int(o.files)
 	if spec.Isolation, err = o.isolation.isolation(); err != nil {
+		return spec, err
+	}
+	if spec.Workspace, err = o.workspace.workspace(); err != nil {
 		return spec, err
 	}
 	a.pyEnvironment(&spec, o.envFrom, remote)

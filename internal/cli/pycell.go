@@ -188,7 +188,7 @@ func (t *turn) follow(ctx context.Context, signals <-chan os.Signal) (turnEnd, e
 		if end.done.Outcome != "" {
 			return end, nil
 		}
-		if e.Kind == spool.KindAsk {
+		if e.Kind == spool.KindAsk && !asksAboutHost(&e) {
 			go func(e spool.Event) {
 				if err := t.answer(ctx, &e); err != nil {
 					cancel(err)

@@ -370,7 +370,7 @@ const maxTail = 4096
 
 // show prints an event, unless it belongs to a turn of another command.
 func (r *repl) show(ctx context.Context, e *spool.Event) error {
-	if e.Turn != 0 && !r.mine[e.Turn] || e.Kind == spool.KindAsk {
+	if e.Turn != 0 && !r.mine[e.Turn] || e.Kind == spool.KindAsk && !asksAboutHost(e) {
 		return nil
 	}
 	if err := r.printer.print(ctx, e); err != nil {
@@ -421,7 +421,7 @@ func (r *repl) event(ctx context.Context, t *turn, end *turnEnd, e *spool.Event)
 		if end.note(e) {
 			return nil
 		}
-		if e.Kind == spool.KindAsk {
+		if e.Kind == spool.KindAsk && !asksAboutHost(e) {
 			return r.ask(ctx, t, end, e)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/spool-run/spool/internal/cli"
+	"github.com/spool-run/spool/internal/gvisortest"
 	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/local"
@@ -85,8 +86,21 @@ func TestScripts(t *testing.T) {
 			"readline": readline,
 			"code":     code,
 			"gone":     gone,
+			"gvisor":   gvisor,
 		},
 	})
+}
+
+// gvisor puts gVisor's runsc in the PATH of a script.
+func gvisor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: gvisor")
+	}
+	dir, err := gvisortest.Cached()
+	if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	ts.Setenv("PATH", dir+string(os.PathListSeparator)+ts.Getenv("PATH"))
 }
 
 // prepareSandbox compiles the embedded interpreter with a binary without the
@@ -102,13 +116,18 @@ func prepareSandbox(t *testing.T, cache string) {
 }
 
 // missing is the condition [missing:program] of a script that skips itself. In
-// CI, a script without its program fails.
+// CI, a script without its program fails. The program gvisor is built if it is missing.
 func missing(condition string) (bool, error) {
 	program, ok := strings.CutPrefix(condition, "missing:")
 	if !ok {
 		return false, fmt.Errorf("unknown condition %q", condition)
 	}
-	_, err := exec.LookPath(program)
+	var err error
+	if program == "gvisor" {
+		_, err = gvisortest.Cached()
+	} else {
+		_, err = exec.LookPath(program)
+	}
 	if err != nil && os.Getenv("CI") != "" {
 		return false, fmt.Errorf("%w; CI must not skip this script", err)
 	}

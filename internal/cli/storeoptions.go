@@ -11,9 +11,10 @@ import (
 // storeOptions say how the logs of this machine are kept. They are flags of
 // exec-server; for the other commands only the configuration file sets them.
 type storeOptions struct {
-	age   time.Duration
-	bytes byteCount
-	fsync string
+	age      time.Duration
+	bytes    byteCount
+	compress time.Duration
+	fsync    string
 }
 
 // add defines the flags.
@@ -21,6 +22,7 @@ func (o *storeOptions) add(flags *pflag.FlagSet) {
 	o.bytes = local.DefaultRetainBytes
 	flags.DurationVar(&o.age, "retain-age", local.DefaultRetainAge, "delete logs this `time` after the run ended")
 	flags.Var(&o.bytes, "retain-bytes", "delete the oldest logs when all logs exceed this many `bytes`")
+	flags.DurationVar(&o.compress, "compress-after", local.DefaultCompressAfter, "compress logs this `time` after the run ended; negative means never")
 	flags.StringVar(&o.fsync, "fsync", "none", "what a crash of the machine may lose: none (the kernel's buffers), interval (a second) or always (nothing)")
 }
 
@@ -33,7 +35,7 @@ func (o *storeOptions) flags() *pflag.FlagSet {
 
 // options checks the flags.
 func (o *storeOptions) options() (local.Options, error) {
-	opts := local.Options{RetainAge: o.age, RetainBytes: int64(o.bytes)}
+	opts := local.Options{RetainAge: o.age, RetainBytes: int64(o.bytes), CompressAfter: o.compress}
 	switch o.fsync {
 	case "", "none":
 	case string(local.SyncInterval), string(local.SyncAlways):

@@ -29,11 +29,11 @@ one of its tokens, except on a unix socket. It notices changes at once.
 A token belongs to a subject: runs, sessions, asks and blobs of one subject are
 not there for another. Its scopes say what it allows:
 
-  runs:read          list runs, read their events and blobs
+  runs:read          list runs, read their events, blobs and changes
   runs:input         standard input, cells, prompts
   runs:start         start runs; runs:start:process only those of that engine
-  runs:control       interrupt, signal, resize, stop, kill, restart
-  runs:delete        delete finished runs, rename runs
+  runs:control       interrupt, signal, resize, stop, kill, restart; apply changes
+  runs:delete        delete finished runs, discard changes, rename runs
   asks:answer        answer what runs ask
   files:DIRECTORY    the files below a directory, also to mount them in a sandbox;
                      codex needs files:/

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
@@ -40,10 +41,27 @@ func (f *workspaceFlags) workspace() (*spool.Workspace, error) {
 	return nil, usageErrorf("--workspace %q: use overlay, snapshot or auto", f.kind)
 }
 
+// changePages yields the changes of a run page by page.
+func changePages(ctx context.Context, w spool.Workspaces, id spool.RunID, patch bool) iter.Seq2[spool.ChangePage, error] {
+	return func(yield func(spool.ChangePage, error) bool) {
+		q := spool.ChangeQuery{Patch: patch}
+		for {
+			page, err := w.Changes(ctx, id, q)
+			if !yield(page, err) || err != nil || page.More == 0 || len(page.Changes) == 0 {
+				return
+			}
+			last := &page.Changes[len(page.Changes)-1]
+			if q.After = last.Path; len(last.Base64) > 0 {
+				q.After = string(last.Base64)
+			}
+		}
+	}
+}
+
 func workspacesOf(b spool.Backend) (spool.Workspaces, error) {
 	w, ok := b.(spool.Workspaces)
 	if !ok {
-		return nil, &hintedError{fmt.Errorf("workspaces: %w over a server", spool.ErrUnsupported), "run the command on the machine of the server"}
+		return nil, fmt.Errorf("workspaces: %w by this backend", spool.ErrUnsupported)
 	}
 	return w, nil
 }
@@ -71,7 +89,7 @@ func (a *app) diffCommand() *cobra.Command {
 		Long: `Diff lists what a run that was started with --workspace has changed and was not
 applied: A for added, M for modified and D for deleted, with the permissions if they
 differ. --patch prints a unified diff, which git and patch read; files that are no
-text, or larger than 4M, are only named.`,
+text, or larger than 4M, are only named. With --server the run is one of the server.`,
 		Example: `  spool diff build
   spool diff --patch build
   spool diff --json build | jq -r .path`,
@@ -79,14 +97,19 @@ text, or larger than 4M, are only named.`,
 		ValidArgsFunction: a.completeRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withWorkspace(cmd.Context(), args[0], func(w spool.Workspaces, info *spool.Info) error {
-				changes, err := w.Changes(cmd.Context(), info.ID, patch)
-				if err != nil {
-					return err
+				for page, err := range changePages(cmd.Context(), w, info.ID, patch) {
+					switch {
+					case err != nil:
+					case patch && !asJSON:
+						err = a.printPatch(info, page.Changes)
+					default:
+						err = a.printChanges(page.Changes, asJSON)
+					}
+					if err != nil {
+						return err
+					}
 				}
-				if patch && !asJSON {
-					return a.printPatch(info, changes)
-				}
-				return a.printChanges(changes, asJSON)
+				return nil
 			})
 		},
 	}
@@ -105,7 +128,10 @@ func (a *app) applyCommand() *cobra.Command {
 is of: all changes, or those of the paths and below, as "spool diff" prints them. If
 one of these files has changed in the directory since the run began, apply names it
 and changes nothing. An apply that is interrupted is completed or undone by the next
-command about the workspace.`,
+command about the workspace.
+
+With --server the directory is one of the server's machine: the changes are made there,
+and no file is copied to this one.`,
 		Example: `  spool apply build
   spool apply --dry-run build
   spool apply build src/main.go docs`,
@@ -124,7 +150,7 @@ command about the workspace.`,
 }
 
 func (a *app) apply(ctx context.Context, w spool.Workspaces, info *spool.Info, paths []string, dry, asJSON bool) error {
-	changes, err := w.Apply(ctx, info.ID, paths, dry)
+	page, err := w.Apply(ctx, info.ID, paths, dry)
 	if err != nil && !errors.Is(err, spool.ErrExists) {
 		return err
 	}
@@ -132,8 +158,11 @@ func (a *app) apply(ctx context.Context, w spool.Workspaces, info *spool.Info, p
 		fmt.Fprintf(a.stderr, "spool: nothing to apply: the run wrote to %s itself\n", plain(info.Workspace.Base))
 		return nil
 	}
-	if printErr := a.printChanges(changes, asJSON); printErr != nil {
+	if printErr := a.printChanges(page.Changes, asJSON); printErr != nil {
 		return errors.Join(err, printErr)
+	}
+	if page.More > 0 {
+		fmt.Fprintf(a.stderr, "spool: and %s\n", count(page.More, "more change", "more changes"))
 	}
 	if err != nil {
 		return &hintedError{err, "nothing was changed; apply the other paths, and these by hand after \"spool diff --patch\""}
@@ -234,9 +263,10 @@ func (a *app) mentionChanges(ctx context.Context, b spool.Backend, ids []spool.R
 		if err != nil || info.Workspace == nil || info.Workspace.Kind != "overlay" {
 			continue
 		}
-		if changes, err := w.Changes(ctx, id, false); err == nil && len(changes) > 0 {
+		page, err := w.Changes(ctx, id, spool.ChangeQuery{})
+		if n := len(page.Changes) + page.More; err == nil && n > 0 {
 			fmt.Fprintf(a.stderr, "spool: run %s has %s that %s neither applied nor discarded; see \"spool diff %[1]s\"\n",
-				id, count(len(changes), "change", "changes"), map[bool]string{true: "was", false: "were"}[len(changes) == 1])
+				id, count(n, "change", "changes"), map[bool]string{true: "was", false: "were"}[n == 1])
 		}
 	}
 }
@@ -249,8 +279,8 @@ func (a *app) completeFinishedRun(cmd *cobra.Command, args []string, prefix stri
 	var paths []string
 	_ = a.configure(cmd) // an error means that there is nothing to offer
 	_ = a.withWorkspace(cmd.Context(), args[0], func(w spool.Workspaces, info *spool.Info) error {
-		changes, err := w.Changes(cmd.Context(), info.ID, false)
-		for _, c := range changes {
+		page, err := w.Changes(cmd.Context(), info.ID, spool.ChangeQuery{})
+		for _, c := range page.Changes {
 			if strings.HasPrefix(c.Path, prefix) && utf8.ValidString(c.Path) {
 				paths = append(paths, filepath.ToSlash(c.Path))
 			}
