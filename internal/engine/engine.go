@@ -55,11 +55,12 @@ type Session interface {
 	// input now; the error is [spool.ErrInputClosed] if it does not.
 	Takes(in spool.Input) error
 	// Send delivers input. The host calls it for one input at a time, in
-	// order; a call may wait until the run accepts the input or ctx ends. A
-	// logged input has the seq of its event, which names the turn that the
-	// input begins. Send must not wait for that turn: the answers to its
-	// asks are inputs, too. An error ends the input of the run; the failure
-	// of a turn is reported by its done event instead.
+	// order; a call with standard input may wait until the run accepts it or
+	// ctx ends. A logged input has the seq of its event, which names the turn
+	// that the input begins, and Send does not wait with one: its sender is
+	// the caller, and the answers to the asks of a turn are inputs, too. An
+	// error ends the input of the run; the failure of a turn is reported by
+	// its done event instead.
 	Send(ctx context.Context, in spool.Input) error
 	// Control acts at once. It may be called at any time, concurrently.
 	Control(ctx context.Context, c spool.Control) error

@@ -26,7 +26,9 @@ const (
 )
 
 // inputQueue is the ordered input of a run. An input is acknowledged when it is
-// queued. A goroutine delivers inputs while the queue is not empty.
+// queued. A goroutine delivers inputs while the queue is not empty; a logged input
+// that finds it empty is delivered by its sender, since a session never waits with
+// one.
 type inputQueue struct {
 	ctx    context.Context // ends delivery
 	cancel context.CancelFunc
@@ -208,7 +210,8 @@ func (a *asks) close(ask spool.Seq) bool {
 	return ok
 }
 
-// add queues an input that fits. The caller holds q.mu.
+// add queues an input that fits, and delivers it if it is the first and a logged
+// one. The caller holds q.mu, which is released meanwhile.
 func (q *inputQueue) add(in spool.Input) {
 	if in.ID != "" {
 		q.seen[in.ID] = in.Seq
@@ -221,10 +224,20 @@ func (q *inputQueue) add(in spool.Input) {
 	q.ending = in.Kind == spool.InputEOF && !takesMore(q.session)
 	q.queue = append(q.queue, in)
 	q.bytes += inputSize(&in)
-	if !q.delivering {
-		q.delivering = true
-		q.wg.Go(q.deliver)
+	if q.delivering {
+		return
 	}
+	q.delivering = true
+	if in.Logged() {
+		q.wg.Add(1)
+		defer q.wg.Done()
+		q.deliverFirst()
+		if len(q.queue) == 0 || q.closed {
+			q.delivering = false
+			return
+		}
+	}
+	q.wg.Go(q.deliver)
 }
 
 // delivered returns when the session has the inputs that begin turns, as far as
@@ -250,35 +263,35 @@ func (q *inputQueue) delivered(ctx context.Context) {
 	}
 }
 
+// deliver delivers inputs until there are none.
 func (q *inputQueue) deliver() {
-	for {
-		q.mu.Lock()
-		if len(q.queue) == 0 || q.closed {
-			q.delivering = false
-			q.mu.Unlock()
-			return
-		}
-		in := q.queue[0]
-		session := q.session
-		q.mu.Unlock()
-
-		err := session.Send(q.ctx, in)
-
-		q.mu.Lock()
-		q.queue[0] = spool.Input{}
-		q.queue = q.queue[1:]
-		q.taken++
-		q.bytes -= inputSize(&in)
-		if err != nil {
-			q.lose(in)
-		}
-		if err != nil || q.ending && len(q.queue) == 0 {
-			q.closed = true
-			q.loseQueue()
-		}
-		q.wake()
-		q.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.queue) > 0 && !q.closed {
+		q.deliverFirst()
 	}
+	q.delivering = false
+}
+
+// deliverFirst delivers the first input of the queue. The caller holds q.mu, which
+// is released meanwhile, and has set q.delivering.
+func (q *inputQueue) deliverFirst() {
+	in, session := q.queue[0], q.session
+	q.mu.Unlock()
+	err := session.Send(q.ctx, in)
+	q.mu.Lock()
+	q.queue[0] = spool.Input{}
+	q.queue = q.queue[1:]
+	q.taken++
+	q.bytes -= inputSize(&in)
+	if err != nil {
+		q.lose(in)
+	}
+	if err != nil || q.ending && len(q.queue) == 0 {
+		q.closed = true
+		q.loseQueue()
+	}
+	q.wake()
 }
 
 // lose keeps an input that will not be delivered, if it was to begin a turn.

@@ -11,7 +11,8 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 )
 
-// slowSession takes an input when it is told to.
+// slowSession takes an input when it is told to. A logged one makes its sender
+// wait meanwhile, which no engine does: the moment of its delivery is long.
 type slowSession struct {
 	engine.Session
 	take chan struct{}
@@ -28,6 +29,17 @@ func (s *slowSession) Send(ctx context.Context, _ spool.Input) error {
 	}
 }
 
+// put sends an input in the background and returns when it waits or is accepted.
+func put(t *testing.T, q *inputQueue, in spool.Input) {
+	t.Helper()
+	go func() {
+		if _, err := q.put(t.Context(), in); err != nil {
+			t.Error(err)
+		}
+	}()
+	synctest.Wait()
+}
+
 // TestInterruptComesAfterInput checks that an interrupt which names no turn
 // waits until the session has the turns that were accepted before it, but not
 // for standard input.
@@ -38,9 +50,7 @@ func TestInterruptComesAfterInput(t *testing.T) {
 			q := newInputQueue(t.Context(), func(spool.Event) (spool.Seq, error) { return 1, nil })
 			q.begin(s)
 			defer q.end()
-			if _, err := q.put(t.Context(), spool.Input{Kind: kind, Bytes: []byte("x")}); err != nil {
-				t.Fatal(err)
-			}
+			put(t, q, spool.Input{Kind: kind, Bytes: []byte("x")})
 			done := make(chan struct{})
 			go func() {
 				q.delivered(t.Context())
@@ -74,7 +84,8 @@ func TestManySmallInputsWait(t *testing.T) {
 			defer q.end()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			sent := 0
+			put(t, q, spool.Input{Kind: kind, Bytes: []byte("x")})
+			sent := 1
 			for ; sent < maxInputBytes; sent++ {
 				if _, err := q.put(ctx, spool.Input{Kind: kind, Bytes: []byte("x")}); err != nil {
 					break
@@ -100,11 +111,8 @@ func TestTurnsThatWereNotDeliveredEnd(t *testing.T) {
 		for _, in := range []spool.Input{
 			{Kind: spool.InputCell, ID: "delivered"}, {Kind: spool.InputCell, ID: "second"}, {Kind: spool.InputStdin, Bytes: []byte("x")}, {Kind: spool.InputPrompt, ID: "third"},
 		} {
-			if _, err := q.put(t.Context(), in); err != nil {
-				t.Fatal(err)
-			}
+			put(t, q, in)
 		}
-		synctest.Wait()
 		var got []spool.Done
 		for i, e := range q.end() {
 			var d spool.Done

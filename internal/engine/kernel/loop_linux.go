@@ -75,6 +75,7 @@ func (s *session) adopt(p *interpreter) error {
 
 // loop runs until the run has ended.
 func (s *session) loop() {
+	s.own.Lock() // and not unlocked after the end
 	var events [indices]reactor.Event
 	for {
 		s.handleRequests()
@@ -114,12 +115,22 @@ func (s *session) loop() {
 	s.finish()
 }
 
-// wait returns the number of ready descriptors, or zero at the next timer.
+// wait returns the number of ready descriptors, or zero at the next timer. The
+// loop owns nothing meanwhile.
 func (s *session) wait(events []reactor.Event) int {
-	if n, ok := s.reactor.Poll(events); ok {
+	s.own.Unlock()
+	n, ok := s.reactor.Poll(events)
+	s.own.Lock()
+	if ok {
 		return n
 	}
-	return s.reactor.Park(events, s.nextTimer())
+	next := s.nextTimer()
+	s.parked, s.wakeAt = true, next
+	s.own.Unlock()
+	n = s.reactor.Park(events, next)
+	s.own.Lock()
+	s.parked = false
+	return n
 }
 
 // read reads at most one event from a stream and returns the number of bytes.

@@ -18,8 +18,10 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// session is one run: an interpreter and its replacements. The loop owns the fields
-// below the lock; other goroutines leave requests for it, and cells in turns.
+// session is one run: an interpreter and its replacements. The holder of own owns the
+// fields below it: the loop, except while it waits, or a sender that gives an idle
+// interpreter its cell. Other goroutines leave requests for the loop, and cells
+// in turns.
 type session struct {
 	engine *Engine
 	id     spool.RunID
@@ -41,7 +43,10 @@ type session struct {
 	ended    bool
 	wakeFD   int // an eventfd that wakes the loop; closed when ended
 
-	// Owned by the loop.
+	own    sync.Mutex
+	parked bool      // the loop waits until wakeAt, or for an event
+	wakeAt time.Time // zero for ever
+
 	launch   *launchSpec
 	limits   spool.Limits
 	schedule schedule
@@ -205,7 +210,9 @@ func (s *session) Send(_ context.Context, in spool.Input) error {
 		if bad != nil {
 			s.turns.Finish(t, spool.Done{Outcome: spool.TurnError, Error: "decode cell: " + bad.Error(), ErrorClass: "invalid"})
 		}
-		s.wake()
+		if !s.sendCell() {
+			s.wake()
+		}
 		return nil
 	case spool.InputAnswer:
 		a := new(spool.Answer)
@@ -218,6 +225,26 @@ func (s *session) Send(_ context.Context, in spool.Input) error {
 		return nil
 	}
 	return s.Takes(in)
+}
+
+// sendCell gives the oldest cell to the interpreter if nothing else is under way,
+// which saves the time to wake the loop. It reports false if the loop has to look
+// at the cell.
+func (s *session) sendCell() bool {
+	if !s.own.TryLock() {
+		return false
+	}
+	defer s.own.Unlock()
+	if s.interp == nil || s.turns.Err() != nil {
+		return false
+	}
+	s.startNext()
+	s.write()
+	if !s.parked {
+		return true // it looks at the timers soon
+	}
+	next := s.nextTimer()
+	return next.IsZero() || !s.wakeAt.IsZero() && !next.Before(s.wakeAt)
 }
 
 // wake wakes the loop.
