@@ -1,6 +1,9 @@
 package spool
 
-import "context"
+import (
+	"context"
+	"iter"
+)
 
 // Remover is a [Backend] that can delete finished runs. The backends of packages
 // local and client are Removers, unless the server is an older one.
@@ -15,6 +18,20 @@ type Remover interface {
 	Remove(ctx context.Context, ids []RunID, dry bool) (Removal, error)
 	// Storage describes what runs take on disk.
 	Storage(ctx context.Context) (Storage, error)
+}
+
+// Retainer is a [Backend] that deletes finished runs by itself. The backends of
+// package local are Retainers.
+type Retainer interface {
+	// Due yields the runs that the backend would delete now, and why. It
+	// deletes nothing.
+	Due(ctx context.Context) iter.Seq2[Due, error]
+}
+
+// Due is a run that is to be deleted.
+type Due struct {
+	Run RunID  `json:"run"`
+	Why string `json:"why"` // for people
 }
 
 // Removal is what [Remover.Remove] has deleted, or would delete.

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -54,11 +55,15 @@ func (p logPolicy) build() (string, error) {
 
 // args are the arguments of a keeper with that policy.
 func (p logPolicy) args(dir, build string) []string {
-	return []string{
+	args := []string{
 		"-state", dir, "-build", build, "-fsync", string(p.sync),
 		"-retain-age", p.retention.Age.String(), "-retain-bytes", strconv.FormatInt(p.retention.TotalBytes, 10),
-		"-compress-after", p.retention.Compress.String(),
+		"-retain-runs", strconv.Itoa(p.retention.Runs), "-compress-after", p.retention.Compress.String(),
 	}
+	for _, r := range p.retention.Labels {
+		args = append(args, "-retain-label", r.Label()+"="+r.Age.String())
+	}
+	return args
 }
 
 // settling are the options of a host that only finishes what dead ones left.
@@ -94,8 +99,10 @@ func openKeeper(dir string, p logPolicy, limits spool.Limits) (*keeper.Backend, 
 	if err != nil {
 		return nil, err
 	}
+	o := settling(dir)
+	o.Retention = p.retention
 	return keeper.Open(keeper.Options{
-		Dir: dir, Build: build, Host: settling(dir), Limits: limits, Inherit: inherit,
+		Dir: dir, Build: build, Host: o, Limits: limits, Inherit: inherit,
 		Keeper: func(dir string) *exec.Cmd {
 			cmd := child(keeperRole, p.args(dir, build)...)
 			cmd.Env = keeper.Environ()
@@ -124,6 +131,17 @@ func keep(args []string, stdout, stderr *os.File) int {
 	flags.StringVar(&sync, "fsync", "", "")
 	flags.DurationVar(&p.retention.Age, "retain-age", 0, "")
 	flags.Int64Var(&p.retention.TotalBytes, "retain-bytes", 0, "")
+	flags.IntVar(&p.retention.Runs, "retain-runs", 0, "")
+	flags.Func("retain-label", "", func(text string) error {
+		i := strings.LastIndexByte(text, '=')
+		age, err := time.ParseDuration(text[i+1:])
+		if i < 0 || err != nil {
+			return fmt.Errorf("%q is no rule: %w", text, err)
+		}
+		rule, err := store.ParseLabel(text[:i], age)
+		p.retention.Labels = append(p.retention.Labels, rule)
+		return err
+	})
 	flags.DurationVar(&p.retention.Compress, "compress-after", 0, "")
 	if err := flags.Parse(args); err != nil {
 		return 2

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -38,6 +40,15 @@ type Options struct {
 	// oldest go first; zero means [DefaultRetainBytes].
 	RetainAge   time.Duration
 	RetainBytes int64
+	// RetainRuns bounds the number of finished runs, the oldest go first; zero
+	// means no bound.
+	RetainRuns int
+	// RetainLabels is how long runs with a label are kept, in place of
+	// RetainAge. A key is the name of a label, or name=value; negative means
+	// forever. Of several that are about one run, the longest time counts. A
+	// run with the label keep=forever is never deleted, also not for
+	// RetainBytes and RetainRuns.
+	RetainLabels map[string]time.Duration
 	// CompressAfter is how long after the end of a run its log is compressed,
 	// which readers do not notice; zero means [DefaultCompressAfter], negative
 	// means never.
@@ -98,7 +109,14 @@ func Open(dir string, o Options) (Backend, error) {
 	}
 	p := logPolicy{
 		sync:      store.SyncPolicy(o.Sync),
-		retention: store.Retention{Age: o.RetainAge, TotalBytes: o.RetainBytes, Compress: o.CompressAfter},
+		retention: store.Retention{Age: o.RetainAge, TotalBytes: o.RetainBytes, Runs: o.RetainRuns, Compress: o.CompressAfter},
+	}
+	for _, label := range slices.Sorted(maps.Keys(o.RetainLabels)) {
+		rule, err := store.ParseLabel(label, o.RetainLabels[label])
+		if err != nil {
+			return nil, err
+		}
+		p.retention.Labels = append(p.retention.Labels, rule)
 	}
 	// The defaults stay zero, so that all that ask for nothing special
 	// share a keeper.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/record"
 )
 
 // AuditEngine is the engine whose runs are audit logs. Only the server starts
@@ -17,7 +18,7 @@ import (
 const AuditEngine = "audit"
 
 // LabelAudit labels the audit log of a server with the server's own id.
-const LabelAudit = ReservedLabels + "audit"
+const LabelAudit = record.LabelAudit
 
 // The acts of an audit log.
 const (

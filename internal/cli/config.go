@@ -377,12 +377,13 @@ variables, which win over the configuration file, which wins over the defaults.
 The file is $SPOOL_CONFIG, or spool/config.toml in $XDG_CONFIG_HOME or ~/.config. It
 does not have to exist. It is written in TOML: a key is the name of a flag without
 the dashes, in the table of its command. The flags of every command are outside the
-tables, and so are detach-keys, and retain-age, retain-bytes, compress-after and
-fsync, which apply to the logs of this machine:
+tables, and so are detach-keys, and retain-age, retain-bytes, retain-runs, retain-label,
+compress-after and fsync, which apply to the logs of this machine:
 
   server = "wss://build.example.org:9000"
   token-file = "~/.config/spool/token"
   retain-age = "720h"
+  retain-label = ["ci=12h", "release=forever"]
 
   [run]
   timeout = "2h"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,8 @@ type pruneOptions struct {
 	filter []string
 	dry    bool
 	json   bool
+	// retention deletes what the backend would delete by itself.
+	retention bool
 }
 
 func (a *app) pruneCommand() *cobra.Command {
@@ -29,21 +32,27 @@ func (a *app) pruneCommand() *cobra.Command {
 		Long: `Prune deletes finished runs, and the images and other large values that no other
 run uses. --older deletes those that ended longer ago than a time, --keep all but
 the newest ones; with both, a run must be old and not among the newest. --all
-deletes every finished run. Runs that have not finished always stay. What the deleted
-runs changed in their workspaces is deleted, too; --dry-run mentions changes that were
-neither applied nor discarded.
+deletes every finished run. Runs that have not finished always stay, and so do those
+with the label keep=forever, which "spool rm" deletes. What the deleted runs changed in
+their workspaces is deleted, too. --dry-run says for each run why it would go, and
+mentions changes that were neither applied nor discarded.
 
-Without prune, runs are deleted 7 days after their end, and earlier if all logs
-together exceed 16G; "spool exec-server" has flags for both.`,
-		Example: `  spool prune --older 7d
+Without any of them prune deletes what Spool would soon delete by itself. A finished run
+is deleted once it is older than retain-age (7 days), or than retain-label says for a
+label it has; then those that ended first go until there are at most retain-runs of them
+and their logs take at most retain-bytes (16G); a run with the label keep=forever always
+stays. These are keys of the configuration file and flags of "spool exec-server".`,
+		Example: `  spool prune --dry-run
+  spool prune --older 7d
   spool prune --keep 100 --dry-run
   spool prune --all --filter label=ci=1`,
 		Args:              usageArgs(cobra.NoArgs),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			older, keep := cmd.Flags().Changed("older"), cmd.Flags().Changed("keep")
-			if !older && !keep && !o.all {
-				return usageErrorf("say which runs: --older 7d, --keep 100, or --all")
+			o.retention = !older && !keep && !o.all
+			if o.retention && len(o.filter) > 0 {
+				return usageErrorf("say which of these runs: --older 7d, --keep 100, or --all")
 			}
 			if keep && o.keep < 0 {
 				return usageErrorf("--keep must not be negative")
@@ -68,23 +77,56 @@ together exceed 16G; "spool exec-server" has flags for both.`,
 }
 
 func (a *app) prune(ctx context.Context, b spool.Backend, o pruneOptions) error {
-	f, match, err := parseFilters(o.filter)
+	due := a.dueBy
+	if o.retention {
+		due = a.dueByRetention
+	}
+	runs, err := due(ctx, b, o)
 	if err != nil {
 		return err
 	}
+	return a.remove(ctx, b, runs, o.dry, o.json)
+}
+
+// dueByRetention returns the runs that the backend would delete by itself.
+func (a *app) dueByRetention(ctx context.Context, b spool.Backend, _ pruneOptions) (runs []spool.Due, err error) {
+	retainer, ok := b.(spool.Retainer)
+	if !ok {
+		return nil, usageErrorf("a server does not say what it deletes by itself; say which runs: --older 7d, --keep 100, or --all")
+	}
+	for due, err := range retainer.Due(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, due)
+	}
+	return runs, nil
+}
+
+// dueBy returns the runs that the flags select, the newest first.
+func (a *app) dueBy(ctx context.Context, b spool.Backend, o pruneOptions) ([]spool.Due, error) {
+	f, match, err := parseFilters(o.filter)
+	if err != nil {
+		return nil, err
+	}
 	if f.State == "" {
 		f.State = spool.StateClosed
+	}
+	now := time.Now()
+	before := now.Add(-time.Duration(o.older))
+	if o.older > 0 && o.keep < 0 && f.Before.IsZero() {
+		f.Before = before // a run that ended before was created before
 	}
 	var finished []spool.Info
 	for info, err := range b.List(ctx, f) {
 		if err != nil {
 			if ctx.Err() != nil || isLost(err) {
-				return err
+				return nil, err
 			}
 			fmt.Fprintf(a.stderr, "spool: prune: %v\n", err)
 			continue
 		}
-		if info.State == spool.StateClosed && match(&info) {
+		if info.State == spool.StateClosed && match(&info) && info.Labels["keep"] != forever {
 			finished = append(finished, info)
 		}
 	}
@@ -92,12 +134,22 @@ func (a *app) prune(ctx context.Context, b spool.Backend, o pruneOptions) error 
 	if o.keep >= 0 {
 		finished = finished[min(o.keep, len(finished)):]
 	}
-	var ids []spool.RunID
-	before := time.Now().Add(-time.Duration(o.older))
+	var runs []spool.Due
 	for _, info := range finished {
-		if o.older == 0 || info.Ended.Before(before) {
-			ids = append(ids, info.ID)
+		if o.older > 0 && !info.Ended.Before(before) {
+			continue
 		}
+		var why []string
+		if o.older > 0 {
+			why = append(why, fmt.Sprintf("it ended %s ago", formatAge(now.Sub(info.Ended))))
+		}
+		if o.keep >= 0 {
+			why = append(why, fmt.Sprintf("it is not among the newest %d", o.keep))
+		}
+		if o.all {
+			why = append(why, "it has finished")
+		}
+		runs = append(runs, spool.Due{Run: info.ID, Why: strings.Join(why, ", and ")})
 	}
-	return a.remove(ctx, b, ids, o.dry, o.json)
+	return runs, nil
 }

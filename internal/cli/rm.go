@@ -42,7 +42,7 @@ too; --dry-run mentions changes that were neither applied nor discarded.`,
 }
 
 func (a *app) rm(ctx context.Context, b spool.Backend, names []string, dry, asJSON bool) error {
-	var ids []spool.RunID
+	var runs []spool.Due
 	var errs []error
 	for _, name := range names {
 		run, err := spool.Find(ctx, b, name)
@@ -52,33 +52,37 @@ func (a *app) rm(ctx context.Context, b spool.Backend, names []string, dry, asJS
 		}
 		switch {
 		case err != nil && !errors.Is(err, spool.ErrNotFound) && !errors.Is(err, spool.ErrAmbiguous) && !isLost(err) && spool.RunID(name).Check() == nil:
-			ids = append(ids, spool.RunID(name)) // its log cannot be read, and can be deleted
+			runs = append(runs, spool.Due{Run: spool.RunID(name)}) // its log cannot be read, and can be deleted
 		case err != nil:
 			errs = append(errs, err)
 		case info.State != spool.StateClosed:
 			errs = append(errs, &hintedError{fmt.Errorf("run %s has not finished", name), fmt.Sprintf(`"spool kill %s" stops it`, name)})
 		default:
-			ids = append(ids, info.ID)
+			runs = append(runs, spool.Due{Run: info.ID})
 		}
 	}
-	if len(ids) > 0 {
-		if err := a.remove(ctx, b, ids, dry, asJSON); err != nil {
+	if len(runs) > 0 {
+		if err := a.remove(ctx, b, runs, dry, asJSON); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// remove deletes runs and prints what that frees.
-func (a *app) remove(ctx context.Context, b spool.Backend, ids []spool.RunID, dry, asJSON bool) error {
+// remove deletes runs and prints what that frees; with dry also why.
+func (a *app) remove(ctx context.Context, b spool.Backend, runs []spool.Due, dry, asJSON bool) error {
 	remover, err := removerOf(b)
 	if err != nil {
 		return err
 	}
+	ids, why := make([]spool.RunID, len(runs)), make(map[spool.RunID]string, len(runs))
+	for i, due := range runs {
+		ids[i], why[due.Run] = due.Run, due.Why
+	}
 	if dry {
 		a.mentionChanges(ctx, b, ids)
 	}
-	total := spool.Removal{Runs: []spool.RunID{}}
+	total := removalReport{Removal: spool.Removal{Runs: []spool.RunID{}}}
 	for len(ids) > 0 {
 		n := min(len(ids), removeBatch)
 		got, err := remover.Remove(ctx, ids[:n], dry)
@@ -88,6 +92,11 @@ func (a *app) remove(ctx context.Context, b spool.Backend, ids []spool.RunID, dr
 		total.Runs = append(total.Runs, got.Runs...)
 		total.Blobs += got.Blobs
 		total.Bytes += got.Bytes
+		for _, id := range got.Runs {
+			if dry && why[id] != "" {
+				total.Due = append(total.Due, spool.Due{Run: id, Why: why[id]})
+			}
+		}
 		ids = ids[n:]
 	}
 	if asJSON {
@@ -95,15 +104,25 @@ func (a *app) remove(ctx context.Context, b spool.Backend, ids []spool.RunID, dr
 	}
 	var out strings.Builder
 	for _, id := range total.Runs {
-		fmt.Fprintln(&out, id)
+		if dry && why[id] != "" {
+			fmt.Fprintf(&out, "%s  %s\n", id, why[id])
+		} else {
+			fmt.Fprintln(&out, id)
+		}
 	}
 	verb := "freed"
 	if dry {
 		verb = "would free"
 	}
-	fmt.Fprintf(&out, "%s %s (%s)\n", verb, formatBytes(total.Bytes), removalText(total))
+	fmt.Fprintf(&out, "%s %s (%s)\n", verb, formatBytes(total.Bytes), removalText(total.Removal))
 	_, err = a.stdout.WriteString(out.String())
 	return err
+}
+
+// removalReport is what rm and prune print as JSON.
+type removalReport struct {
+	spool.Removal
+	Due []spool.Due `json:"due,omitempty"` // with --dry-run: why prune would delete each run
 }
 
 // removalText says how many runs and large values a removal is about.

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -13,6 +15,8 @@ import (
 type storeOptions struct {
 	age      time.Duration
 	bytes    byteCount
+	runs     int
+	labels   []string
 	compress time.Duration
 	fsync    string
 }
@@ -22,6 +26,8 @@ func (o *storeOptions) add(flags *pflag.FlagSet) {
 	o.bytes = local.DefaultRetainBytes
 	flags.DurationVar(&o.age, "retain-age", local.DefaultRetainAge, "delete logs this `time` after the run ended")
 	flags.Var(&o.bytes, "retain-bytes", "delete the oldest logs when all logs exceed this many `bytes`")
+	flags.IntVar(&o.runs, "retain-runs", 0, "delete the oldest logs when there are more than this `number` of finished runs; 0 for any number")
+	flags.StringArrayVar(&o.labels, "retain-label", nil, "keep logs of runs with a label this long instead: `label=time`, such as ci=12h, team=core=30d or release=forever; can be repeated")
 	flags.DurationVar(&o.compress, "compress-after", local.DefaultCompressAfter, "compress logs this `time` after the run ended; negative means never")
 	flags.StringVar(&o.fsync, "fsync", "none", "what a crash of the machine may lose: none (the kernel's buffers), interval (a second) or always (nothing)")
 }
@@ -35,7 +41,20 @@ func (o *storeOptions) flags() *pflag.FlagSet {
 
 // options checks the flags.
 func (o *storeOptions) options() (local.Options, error) {
-	opts := local.Options{RetainAge: o.age, RetainBytes: int64(o.bytes), CompressAfter: o.compress}
+	opts := local.Options{RetainAge: o.age, RetainBytes: int64(o.bytes), RetainRuns: o.runs, CompressAfter: o.compress}
+	if o.runs < 0 {
+		return opts, usageErrorf("--retain-runs must not be negative")
+	}
+	for _, text := range o.labels {
+		label, age, err := parseRetainLabel(text)
+		if err != nil {
+			return opts, err
+		}
+		if opts.RetainLabels == nil {
+			opts.RetainLabels = make(map[string]time.Duration)
+		}
+		opts.RetainLabels[label] = age
+	}
 	switch o.fsync {
 	case "", "none":
 	case string(local.SyncInterval), string(local.SyncAlways):
@@ -44,4 +63,26 @@ func (o *storeOptions) options() (local.Options, error) {
 		return opts, usageErrorf("--fsync %q: use none, interval or always", o.fsync)
 	}
 	return opts, nil
+}
+
+// forever is the time for which a run is kept that is never deleted by itself.
+const forever = "forever"
+
+// parseRetainLabel parses a value of --retain-label. A negative time means forever.
+func parseRetainLabel(text string) (label string, age time.Duration, err error) {
+	i := strings.LastIndexByte(text, '=')
+	if i <= 0 {
+		return "", 0, usageErrorf("--retain-label %q: use label=time, such as ci=12h, team=core=30d or release=forever", text)
+	}
+	if text[i+1:] == forever {
+		return text[:i], -1, nil
+	}
+	age, err = parseSpan(text[i+1:])
+	if err == nil && age <= 0 {
+		err = errors.New("the time must be more than 0")
+	}
+	if err != nil {
+		return "", 0, usageErrorf("--retain-label %q: %v", text, err)
+	}
+	return text[:i], age, nil
 }

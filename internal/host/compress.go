@@ -22,17 +22,17 @@ func (h *Host) compressOften() {
 	for wait := min(firstCompress, after); h.pause(wait); wait = max(after, DefaultSweepEvery) {
 		before := time.Now().Add(-after)
 		// Failures are retried when the next host opens the directory.
-		_, _ = h.store.CompressEnded(h.ctx, done, before, h.restBetween())
+		_, _ = h.store.CompressEnded(h.ctx, done, before, h.restBetween(compressRest))
 		done = before
 	}
 }
 
-// restBetween returns a function that waits in proportion to the time since its
-// last call.
-func (h *Host) restBetween() func() {
+// restBetween returns a function that waits so many times as long as it took since
+// its last call.
+func (h *Host) restBetween(times time.Duration) func() {
 	since := time.Now()
 	return func() {
-		h.pause(compressRest * time.Since(since))
+		h.pause(times * time.Since(since))
 		since = time.Now()
 	}
 }

@@ -69,7 +69,7 @@ func TestCompressionRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	rest := h.restBetween()
+	rest := h.restBetween(compressRest)
 	const work = 20 * time.Millisecond
 	<-time.After(work)
 	began := time.Now()

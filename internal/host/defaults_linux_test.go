@@ -19,7 +19,7 @@ func TestDefaultRetention(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	if r := h.opts.Retention; r.Age != 7*24*time.Hour || r.TotalBytes != 16<<30 || r.Compress != 10*time.Minute {
+	if r := h.opts.Retention; r.Age != 7*24*time.Hour || r.TotalBytes != 16<<30 || r.Runs != 0 || r.Compress != 10*time.Minute {
 		t.Errorf("%+v", r)
 	}
 }

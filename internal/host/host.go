@@ -34,6 +34,7 @@ import (
 const (
 	DefaultRetainAge   = 7 * 24 * time.Hour
 	DefaultRetainBytes = 16 << 30
+	DefaultRetainRuns  = 0 // any number
 	DefaultSweepEvery  = time.Minute
 	// DefaultCompressAfter is when a log is compressed, after its run ended:
 	// most readers of a finished run come soon.
@@ -136,15 +137,7 @@ func Open(o Options) (*Host, error) {
 	if o.FileAfter == 0 {
 		o.FileAfter = DefaultFileAfter
 	}
-	if o.Retention.Age == 0 {
-		o.Retention.Age = DefaultRetainAge
-	}
-	if o.Retention.TotalBytes == 0 {
-		o.Retention.TotalBytes = DefaultRetainBytes
-	}
-	if o.Retention.Compress == 0 {
-		o.Retention.Compress = DefaultCompressAfter
-	}
+	o.Retention = WithDefaults(o.Retention)
 	h := &Host{opts: o, id: NewID(), memory: eventlog.NewBudget(DefaultSharedMemory), runs: make(map[spool.RunID]*run), engines: make(map[string]engine.Engine)}
 	h.nudge, h.closing = make(chan struct{}, 1), make(chan struct{})
 	h.ctx, h.cancel = context.WithCancel(context.Background())

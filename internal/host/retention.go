@@ -1,9 +1,14 @@
 package host
 
 import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/store"
 )
 
 const (
@@ -15,6 +20,12 @@ const (
 	// sweepRest limits the time spent sweeping: the next sweep waits this many
 	// times as long as the last one took.
 	sweepRest = 10
+	// sweepPause limits the time spent deleting: after every few runs a sweep
+	// rests this many times as long as they took. Starts go on beside it.
+	sweepPause = 3
+	// dropStep is how many swept runs are dropped from memory at a time, while
+	// no run can start.
+	dropStep = 64
 )
 
 // sweepOften applies the retention policy until the host closes: periodically,
@@ -46,16 +57,58 @@ func (h *Host) sweep() {
 	h.written.Store(0)
 	// Failures are retried next time; listing the runs reports them.
 	_ = h.recoverDead()
-	swept, _ := h.store.Sweep(h.opts.Retention, h.inUse)
+	for more := true; more && h.ctx.Err() == nil; {
+		swept, _ := h.store.Sweep(h.opts.Retention, h.inUse, h.restBetween(sweepPause))
+		more = swept.More
+		for ids := range slices.Chunk(swept.Runs, dropStep) {
+			h.drop(ids)
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, id := range swept.Runs {
+	h.trim()
+}
+
+// drop takes runs that were swept from memory.
+func (h *Host) drop(ids []spool.RunID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range ids {
 		if r, ok := h.runs[id]; ok && r.isDone() {
 			delete(h.runs, id)
 			r.retire()
 		}
 	}
-	h.trim()
+}
+
+var _ spool.Retainer = (*Host)(nil)
+
+// Due implements [spool.Retainer].
+func (h *Host) Due(context.Context) iter.Seq2[spool.Due, error] {
+	if h.store == nil {
+		return func(func(spool.Due, error) bool) {}
+	}
+	return DueStored(h.store, h.opts.Retention, h.inUse)
+}
+
+// DueStored yields the runs of a store that a policy deletes.
+func DueStored(s *store.Store, p store.Retention, keep func(spool.RunID) bool) iter.Seq2[spool.Due, error] {
+	return func(yield func(spool.Due, error) bool) {
+		for due, err := range s.Due(p, keep) {
+			if !yield(spool.Due{Run: due.Run, Why: due.Why}, err) {
+				return
+			}
+		}
+	}
+}
+
+// WithDefaults returns a policy whose zero fields have the defaults.
+func WithDefaults(p store.Retention) store.Retention {
+	p.Age = cmp.Or(p.Age, DefaultRetainAge)
+	p.TotalBytes = cmp.Or(p.TotalBytes, DefaultRetainBytes)
+	p.Runs = cmp.Or(p.Runs, DefaultRetainRuns)
+	p.Compress = cmp.Or(p.Compress, DefaultCompressAfter)
+	return p
 }
 
 // wrote counts appended bytes and triggers a check of the quota when they are

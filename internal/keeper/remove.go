@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -98,6 +99,13 @@ func (b *Backend) Storage(ctx context.Context) (spool.Storage, error) {
 		st, err = b.store.Storage()
 	}
 	return st, err
+}
+
+var _ spool.Retainer = (*Backend)(nil)
+
+// Due implements [spool.Retainer]. A keeper of this backend deletes these runs.
+func (b *Backend) Due(context.Context) iter.Seq2[spool.Due, error] {
+	return host.DueStored(b.store, host.WithDefaults(b.opts.Host.Retention), nil)
 }
 
 // storageTime is how long Storage waits for the files of runs that have ended.

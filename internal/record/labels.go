@@ -7,4 +7,6 @@ const (
 	// LabelSubject is the label with the name of the subject that a run on a
 	// shared server belongs to. A run of the owner does not have it.
 	LabelSubject = AccessLabels + "subject"
+	// LabelAudit is the label of an audit log, with the name of the server.
+	LabelAudit = AccessLabels + "audit"
 )

@@ -51,6 +51,8 @@ const (
 	termEngine  = "engine"
 	termOutcome = "outcome"
 	termLabel   = "label"
+	// termHasLabel is a label with any value.
+	termHasLabel = "has"
 )
 
 // queryOf returns the query whose answer has all filed runs that a filter selects.
@@ -70,7 +72,7 @@ func queryOf(f *spool.Filter) index.Query {
 	}
 	for name, value := range f.Labels {
 		if value != "" { // a run without the label matches otherwise
-			q.Terms = append(q.Terms, index.NewTerm(termLabel, name, value))
+			q.Terms = append(q.Terms, labelTerm(name, value))
 		}
 	}
 	if !f.Since.IsZero() {
@@ -97,7 +99,7 @@ func (s *Store) entry(r *summary) index.Entry {
 func entryOf(r *summary, renamed bool) index.Entry {
 	info := &r.info
 	e := index.Entry{
-		ID: string(info.ID), Created: info.Created.UnixNano(), Ended: r.ages().UnixNano(), Bytes: sizeOf(r.segs),
+		ID: string(info.ID), Created: info.Created.UnixNano(), Ended: r.ages().UnixNano(), Bytes: sizeOf(r.segs), Raw: r.raw(),
 		Terms: []index.Term{index.NewTerm(termEngine, info.Engine)},
 	}
 	if info.Name != "" {
@@ -106,9 +108,7 @@ func entryOf(r *summary, renamed bool) index.Entry {
 	if info.Outcome != nil {
 		e.Terms = append(e.Terms, index.NewTerm(termOutcome, string(info.Outcome.Kind)))
 	}
-	for name, value := range info.Labels {
-		e.Terms = append(e.Terms, index.NewTerm(termLabel, name, value))
-	}
+	e.Terms = append(e.Terms, labelTerms(info.Labels)...)
 	if renamed {
 		e.Flags |= index.Renamed
 	}
@@ -119,6 +119,25 @@ func entryOf(r *summary, renamed bool) index.Entry {
 		e.Flags |= index.Workspace
 	}
 	return e
+}
+
+// labelTerms returns the terms of labels: of each with its value, and with any.
+func labelTerms(labels map[string]string) (terms []index.Term) {
+	for name, value := range labels {
+		terms = append(terms, labelTerm(name, ""))
+		if value != "" {
+			terms = append(terms, labelTerm(name, value))
+		}
+	}
+	return terms
+}
+
+// labelTerm returns the term of a label with a value; empty for any.
+func labelTerm(name, value string) index.Term {
+	if value == "" {
+		return index.NewTerm(termHasLabel, name)
+	}
+	return index.NewTerm(termLabel, name, value)
 }
 
 // File files runs that were completed before a time: it adds them to the index and
@@ -343,7 +362,7 @@ func summarizeFinal(id spool.RunID, segs []*segment) (summary, bool) {
 	if err != nil || !t.readFinal(f, size, id) || t.info.State != spool.StateClosed {
 		return r, false
 	}
-	r.info, r.sealed, r.wrote = t.info, true, fi.ModTime()
+	r.info, r.sealed, r.wrote, r.size = t.info, true, fi.ModTime(), size
 	return r, true
 }
 

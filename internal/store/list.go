@@ -168,6 +168,7 @@ type summary struct {
 	info   spool.Info
 	sealed bool
 	wrote  time.Time // when the last segment was last written to
+	size   int64     // of the last segment, before compression
 	segs   []*segment
 	moved  bool // the last segment was filed since its name was read
 	err    error
@@ -203,7 +204,7 @@ func summarize(id spool.RunID, segs []*segment) summary {
 	for i := len(segs) - 1; i >= 0; i-- {
 		t, at, err := readTail(id, segs[i])
 		if i == len(segs)-1 {
-			r.wrote, r.moved = at.wrote, at.moved
+			r.wrote, r.moved, r.size = at.wrote, at.moved, at.size
 		}
 		if err != nil {
 			r.err = err
@@ -221,10 +222,25 @@ func summarize(id spool.RunID, segs []*segment) summary {
 	return r
 }
 
+// raw returns the size of the log before compression.
+func (r *summary) raw() int64 {
+	raw := r.size
+	for _, seg := range r.segs[:len(r.segs)-1] {
+		if f, err := openSegment(seg.path); err == nil {
+			if size, _, err := f.sizes(); err == nil {
+				raw += size
+			}
+			f.Close()
+		}
+	}
+	return raw
+}
+
 // found is how readTail found the file of a segment.
 type found struct {
 	wrote time.Time // when it was last written to
 	moved bool      // it was filed since its name was read
+	size  int64     // before compression
 }
 
 // readTail reads the end of a segment. A torn end is not an error.
@@ -239,7 +255,7 @@ func readTail(id spool.RunID, seg *segment) (tail, found, error) {
 	if err != nil {
 		return t, found{}, fmt.Errorf("list run %s: %w", id, err)
 	}
-	at := found{fi.ModTime(), f.file.Name() != seg.path}
+	at := found{fi.ModTime(), f.file.Name() != seg.path, size}
 	if !t.readFinal(f, size, id) {
 		if err := t.scan(f, size, id, nil); err != nil {
 			return t, at, fault(err, id, seg.path, t.off)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -357,7 +356,7 @@ func (s *Store) Storage() (spool.Storage, error) {
 		return st, fmt.Errorf("measure runs: %w", err)
 	}
 	if snapshot, err := s.openIndex(); err == nil {
-		all := snapshot.Ages(math.MinInt64, 0)
+		all := snapshot.Totals(nil)
 		st.FinishedRuns, st.FinishedBytes = all.Runs, all.Bytes
 		for id := range n.runs { // they are counted below
 			if e, ok := snapshot.Find(string(id)); ok {

@@ -211,7 +211,7 @@ func TestInterruptedRemoval(t *testing.T) {
 		t.Errorf("open: %v", err)
 	}
 	s.now = func() time.Time { return time.Now().Add(2 * blobGrace) }
-	if _, err := s.Sweep(Retention{}, nil); err != nil {
+	if _, err := s.Sweep(Retention{}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.runsDir(), "*")); len(left) > 0 {
@@ -256,11 +256,11 @@ func TestImport(t *testing.T) {
 		t.Errorf("import a damaged file: %v", err)
 	}
 	now = now.Add(12 * time.Hour)
-	if swept, err := s.Sweep(Retention{Age: 24 * time.Hour}, nil); err != nil || len(swept.Runs) > 0 {
+	if swept, err := s.Sweep(Retention{Age: 24 * time.Hour}, nil, nil); err != nil || len(swept.Runs) > 0 {
 		t.Errorf("swept %+v, %v", swept, err)
 	}
 	now = now.Add(24 * time.Hour)
-	if swept, err := s.Sweep(Retention{Age: 24 * time.Hour}, nil); err != nil || len(swept.Runs) != 2 {
+	if swept, err := s.Sweep(Retention{Age: 24 * time.Hour}, nil, nil); err != nil || len(swept.Runs) != 2 {
 		t.Errorf("swept %+v, %v", swept, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.dir, importPrefix+"*")); len(left) > 0 {

@@ -58,14 +58,14 @@ func TestSweepSpares(t *testing.T) {
 		}
 		return len(dirs)
 	}
-	if _, err := s.Sweep(Retention{}, nil); err != nil {
+	if _, err := s.Sweep(Retention{}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(); n != 2 {
 		t.Errorf("%d directories after an early sweep", n)
 	}
 	now = now.Add(2 * blobGrace)
-	if _, err := s.Sweep(Retention{}, nil); err != nil {
+	if _, err := s.Sweep(Retention{}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if n := count(); n != 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,90 +13,149 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/failpoint"
+	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store/index"
+	"github.com/spool-run/spool/internal/workspace"
 )
-
-// Retention says which finished runs are kept. A zero field sets no bound.
-type Retention struct {
-	Age        time.Duration // of a run, since it ended or was imported
-	TotalBytes int64         // of the logs of all runs together
-	// Compress is how long after its end the log of a run is compressed.
-	// Negative means never. Sweep does not look at it.
-	Compress time.Duration
-}
 
 // Swept describes what a sweep has removed.
 type Swept struct {
 	Runs  []spool.RunID
 	Blobs int
 	Bytes int64 // of both
+	// More means that the sweep ended before all was removed.
+	More bool
 }
 
-// blobGrace is how long a blob is kept in any case. It covers the time between
-// storing the blob and logging its event, and clocks that differ.
-const blobGrace = time.Hour
+const (
+	// blobGrace is how long a blob is kept in any case. It covers the time
+	// between storing the blob and logging its event, and clocks that differ.
+	blobGrace = time.Hour
+	// sweepBatch is how many runs one sweep removes, so that it ends soon and
+	// needs little memory.
+	sweepBatch = 4096
+	// sweepStep is how many runs a sweep removes before it rests.
+	sweepStep = 16
+)
 
-// Sweep deletes complete runs: those that ended longer than p.Age ago, and
-// then those that ended first until the rest is within p.TotalBytes. Runs for
-// which keep returns true stay, and so do runs that are not complete; the bytes
-// of both count. A nil keep protects none.
+// Sweep deletes complete runs as a policy says: first those that are too old, then
+// those that ended first until the rest is within the bounds. Runs for which keep
+// returns true stay, and so do runs that are not complete; the bytes of both count.
+// A nil keep protects none.
 //
-// It also deletes the blobs to which no run can refer, because they were last
-// stored before the oldest remaining run was created. After an error it
-// continues with the rest.
-func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool) (Swept, error) {
+// It removes a limited number of runs and says if there are more. Every few runs
+// it calls rest, if that is not nil, which may wait: so a sweep of many runs leaves
+// the machine to others. It holds no lock while it deletes logs.
+//
+// Once no run is left to remove it also deletes the blobs to which no run can refer,
+// because they were last stored before the oldest remaining run was created. After an
+// error it continues with the rest.
+func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool, rest func()) (Swept, error) {
 	var swept Swept
-	n, err := s.scanUnfiled()
+	w, err := s.newSweep(p, keep)
 	if err != nil {
 		return swept, fmt.Errorf("sweep: %w", err)
 	}
-	now := s.now()
-	w := sweep{store: s, policy: p, keep: keep, now: now, names: n}
-	for more, known := true, 0; more; known = len(w.gone) {
-		if more, err = w.once(&swept); err != nil {
-			return swept, fmt.Errorf("sweep: %w", err)
+	err = w.due(func(c *sweepable, _ func() string) bool {
+		if err := w.remove(c); err != nil {
+			w.errs = append(w.errs, err)
+			return true
 		}
-		s.unindex(w.gone[known:])
+		c.removed = true
+		swept.Bytes += c.bytes
+		swept.Runs = append(swept.Runs, c.id)
+		if rest != nil && len(swept.Runs)%sweepStep == 0 {
+			rest()
+		}
+		swept.More = len(swept.Runs) >= sweepBatch
+		return !swept.More
+	})
+	s.unindex(w.gone)
+	if err != nil {
+		return swept, fmt.Errorf("sweep: %w", err)
 	}
-	before := now.Add(-blobGrace)
-	errs := append(w.errs, s.sweepNew(before), s.sweepSpares(before), s.sweepHidden(before), s.sweepImports(before), s.sweepWorkspaces(before), s.sweepBlobs(w.blobsBefore.Add(-blobGrace), &swept))
-	if err := errors.Join(errs...); err != nil {
+	if errs := w.errs; !swept.More {
+		before := w.now.Add(-blobGrace)
+		errs = append(errs, s.sweepNew(before), s.sweepSpares(before), s.sweepHidden(before), s.sweepImports(before), s.sweepWorkspaces(before))
+		oldest, err := w.oldest()
+		if err == nil {
+			err = s.sweepBlobs(oldest.Add(-blobGrace), &swept)
+		}
+		w.errs = append(errs, err)
+	}
+	if err := errors.Join(w.errs...); err != nil {
 		return swept, fmt.Errorf("sweep: %w", err)
 	}
 	return swept, nil
 }
 
-// sweepBatch is how many filed runs a sweep looks at and deletes at a time.
-const sweepBatch = 4096
-
-// sweep is one [Store.Sweep].
-type sweep struct {
-	store  *Store
-	policy Retention
-	keep   func(spool.RunID) bool
-	now    time.Time
-	names  *names
-	gone   []index.Key // removed runs that the index has
-	errs   []error
-
-	blobsBefore time.Time // when the oldest remaining run was created
+// Due is a run that a policy would delete.
+type Due struct {
+	Run spool.RunID
+	Why string
 }
 
-// once deletes what the policy says among the runs that are not filed and the
-// filed ones that ended first. It reports whether there may be more.
-func (w *sweep) once(swept *Swept) (more bool, err error) {
-	s := w.store
-	w.blobsBefore = w.now
-	snapshot, err := s.openIndex()
-	if err != nil {
-		if w.names, err = s.scanAll(); err != nil {
-			return false, err
+// Due yields the runs that [Store.Sweep] would delete now, with the reasons.
+func (s *Store) Due(p Retention, keep func(spool.RunID) bool) iter.Seq2[Due, error] {
+	return func(yield func(Due, error) bool) {
+		w, err := s.newSweep(p, keep)
+		if err == nil {
+			err = w.due(func(c *sweepable, why func() string) bool {
+				c.removed = true
+				return yield(Due{c.id, why()}, nil)
+			})
+		}
+		if err != nil {
+			yield(Due{}, fmt.Errorf("look for runs to delete: %w", err))
 		}
 	}
-	var finished []sweepable
-	var total int64
+}
+
+// sweep is one [Store.Sweep] or [Store.Due].
+type sweep struct {
+	store   *Store
+	policy  Retention
+	keep    func(spool.RunID) bool
+	now     time.Time
+	names   *names
+	indexed bool                 // the filed runs are in the index
+	unfiled []sweepable          // complete, in the order of their ends
+	live    []time.Time          // when the others were created
+	bytes   int64                // of all runs
+	gone    []index.Key          // removed runs that the index may have
+	taken   map[spool.RunID]bool // filed runs that are removed
+	errs    []error
+}
+
+// sweepable is a complete run.
+type sweepable struct {
+	info    spool.Info // only ID, Created, Engine and Labels; of a filed run as far as it is needed
+	id      spool.RunID
+	ended   time.Time
+	bytes   int64
+	filed   bool
+	entry   index.Entry // if it is filed
+	removed bool
+}
+
+// newSweep reads the runs that are not filed.
+func (s *Store) newSweep(p Retention, keep func(spool.RunID) bool) (*sweep, error) {
+	w := &sweep{store: s, policy: p, keep: keep, now: s.now(), indexed: true, taken: make(map[spool.RunID]bool)}
+	var err error
+	if w.names, err = s.scanUnfiled(); err != nil {
+		return nil, err
+	}
+	if snapshot, err := s.openIndex(); err != nil {
+		w.indexed = false
+		if w.names, err = s.scanAll(); err != nil {
+			return nil, err
+		}
+	} else if err := snapshot.Close(); err != nil {
+		return nil, err
+	}
 	for _, r := range s.summaries(w.names, time.Time{}) {
-		c := sweepable{id: r.info.ID, created: r.info.Created, ended: r.ages(), bytes: s.workspaceSize(&r.info)}
+		c := sweepable{id: r.info.ID, info: r.info, ended: r.ages(), bytes: s.workspaceSize(&r.info)}
 		for _, seg := range r.segs {
 			if fi, err := statSegment(seg.path); err == nil {
 				c.bytes += fi.Size()
@@ -103,113 +163,227 @@ func (w *sweep) once(swept *Swept) (more bool, err error) {
 				w.errs = append(w.errs, err)
 			}
 		}
-		total += c.bytes
-		if r.err != nil || !r.sealed || w.keep != nil && w.keep(c.id) {
-			w.remain(c.created)
+		w.bytes += c.bytes
+		if r.err != nil || !r.sealed || keep != nil && keep(c.id) {
+			w.live = append(w.live, r.info.Created)
 			continue
 		}
-		finished = append(finished, c)
+		w.unfiled = append(w.unfiled, c)
 	}
-	if snapshot != nil {
-		filed, size := w.filed(snapshot, total)
-		finished, total = append(finished, filed...), total+size
-		more = len(filed) > 0
-		if err := snapshot.Close(); err != nil {
-			return false, err
+	slices.SortFunc(w.unfiled, compareEnds)
+	return w, nil
+}
+
+func compareEnds(a, b sweepable) int {
+	return cmp.Or(a.ended.Compare(b.ended), cmp.Compare(a.id, b.id))
+}
+
+// due calls f for every run that the policy deletes, with the reason, until it
+// returns false. F says in the run whether it removed it.
+func (w *sweep) due(f func(c *sweepable, why func() string) bool) error {
+	p, s := &w.policy, w.store
+	before := int64(index.Never)
+	if p.Age > 0 {
+		before = w.now.Add(-p.Age).UnixNano()
+	}
+	more := true
+	take := func(c *sweepable, why func() string) bool {
+		more = f(c, why)
+		if c.removed && c.filed {
+			w.taken[c.id] = true
 		}
+		return more
 	}
-	slices.SortFunc(finished, func(a, b sweepable) int {
-		return cmp.Or(a.ended.Compare(b.ended), cmp.Compare(a.id, b.id))
+	err := w.each(before, p.rules(w.now), func(c *sweepable) bool {
+		rule := p.ruleFor(&c.info)
+		if c.filed && len(p.Labels) > 0 {
+			// The index only guesses which labels a run has.
+			r := s.describe(&c.entry, w.names)
+			if rule = p.ruleFor(&r.info); r.err == nil && !rule.old(w.now, c.ended) {
+				return true
+			}
+		}
+		return take(c, func() string { return rule.why(w.now.Sub(c.ended)) })
 	})
-	for i := range finished {
-		c := &finished[i]
-		old := w.policy.Age > 0 && w.now.Sub(c.ended) > w.policy.Age
-		if !old && (w.policy.TotalBytes <= 0 || total <= w.policy.TotalBytes) {
-			w.remain(c.created)
-			more = more && !c.filed // the filed ones that ended later remain, too
-			continue
-		}
-		if err := w.remove(c); err != nil {
-			w.errs = append(w.errs, err)
-			w.remain(c.created)
-			more = false
-			continue
-		}
-		total -= c.bytes
-		swept.Bytes += c.bytes
-		swept.Runs = append(swept.Runs, c.id)
+	if err != nil || !more || p.Runs <= 0 && p.TotalBytes <= 0 {
+		return err
 	}
-	return more, nil
+	if p.Runs > 0 {
+		// An audit log does not count as a run.
+		rules := append(p.exempt(), LabelRule{Name: record.LabelAudit, Age: Forever}.indexed(w.now))
+		over, countErr := w.count(rules)
+		if over -= p.Runs; countErr != nil {
+			return countErr
+		}
+		err = w.each(math.MaxInt64, rules, func(c *sweepable) bool {
+			if over <= 0 {
+				return false
+			}
+			take(c, func() string { return fmt.Sprintf("it is not among the newest %d runs", p.Runs) })
+			if c.removed {
+				over--
+			}
+			return more
+		})
+	}
+	if err != nil || !more || p.TotalBytes <= 0 {
+		return err
+	}
+	total, err := w.size()
+	if err != nil {
+		return err
+	}
+	return w.each(math.MaxInt64, p.exempt(), func(c *sweepable) bool {
+		if total <= p.TotalBytes {
+			return false
+		}
+		take(c, func() string {
+			return fmt.Sprintf("all logs together exceed %s, and it is among those that ended first", sizeText(p.TotalBytes))
+		})
+		if c.removed {
+			total -= c.bytes
+		}
+		return more
+	})
 }
 
-// filed returns the filed runs that ended first, as far as the policy may delete
-// them, and the size of all filed runs. The others have a size, too.
-func (w *sweep) filed(snapshot *index.Snapshot, others int64) (first []sweepable, total int64) {
-	before := int64(math.MinInt64)
-	if w.policy.Age > 0 {
-		before = w.now.Add(-w.policy.Age).UnixNano()
-	}
-	a := snapshot.Ages(before, sweepBatch)
-	workspaces := w.store.filedWorkspaces(w.names)
-	if w.policy.TotalBytes > 0 && a.Bytes+workspaces+others > w.policy.TotalBytes {
-		a = snapshot.Ages(math.MaxInt64, sweepBatch)
-	}
-	gone := make(map[string]bool, len(w.gone)) // in an earlier round
-	for _, k := range w.gone {
-		gone[k.ID] = true
-	}
-	total = a.Bytes + workspaces
-	w.remain(time.Unix(0, a.Oldest))
-	for _, e := range a.Old {
-		id := spool.RunID(e.ID)
-		if gone[e.ID] || w.names.runs[id] != nil {
-			total -= e.Bytes
-			continue
+// each calls f for the complete runs that ended before a time, or before that of a
+// rule, in the order of their ends, until it returns false.
+func (w *sweep) each(before int64, rules []index.AgeRule, f func(*sweepable) bool) error {
+	unfiled := w.unfiled
+	// next calls f for the runs that are not filed and ended before c.
+	next := func(c *sweepable) bool {
+		for len(unfiled) > 0 && (c == nil || compareEnds(unfiled[0], *c) < 0) {
+			u := &unfiled[0]
+			unfiled = unfiled[1:]
+			if !u.removed && u.ended.UnixNano() < index.LimitOf(labelTerms(u.info.Labels), rules, before) && !f(u) {
+				return false
+			}
 		}
-		c := sweepable{id: id, created: time.Unix(0, e.Created), ended: time.Unix(0, e.Ended), bytes: e.Bytes, filed: true, entry: e}
-		if w.keep != nil && w.keep(id) {
-			w.remain(c.created)
-			continue
-		}
-		first = append(first, c)
+		return true
 	}
-	return first, total
+	q := index.AgeQuery{Before: before, Rules: rules, Most: sweepBatch}
+	for w.indexed {
+		page, err := w.page(q)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			id := spool.RunID(page[i].ID)
+			if w.names.runs[id] != nil || w.taken[id] || w.keep != nil && w.keep(id) {
+				continue
+			}
+			c := sweepable{id: id, info: spool.Info{ID: id}, ended: time.Unix(0, page[i].Ended), bytes: page[i].Bytes, filed: true, entry: page[i]}
+			if page[i].Flags&index.Workspace != 0 {
+				c.bytes += workspace.Stored(filepath.Join(w.store.workspacesDir(), page[i].ID))
+			}
+			if !next(&c) || !f(&c) {
+				return nil
+			}
+		}
+		if len(page) < q.Most {
+			break
+		}
+		q.After = &page[len(page)-1]
+	}
+	next(nil)
+	return nil
 }
 
-func (w *sweep) remain(created time.Time) {
-	if !created.IsZero() && created.Before(w.blobsBefore) {
-		w.blobsBefore = created
+// page asks the index.
+func (w *sweep) page(q index.AgeQuery) ([]index.Entry, error) {
+	snapshot, err := w.store.openIndex()
+	if err != nil {
+		return nil, err
 	}
+	return snapshot.Ended(q), snapshot.Close()
+}
+
+// totals returns the sums of the index.
+func (w *sweep) totals(rules []index.AgeRule) (t index.Totals, err error) {
+	if !w.indexed {
+		return index.Totals{Oldest: math.MaxInt64}, nil
+	}
+	snapshot, err := w.store.openIndex()
+	if err != nil {
+		return t, err
+	}
+	t = snapshot.Totals(rules)
+	for id := range w.names.runs { // they are among those that are not filed
+		if e, ok := snapshot.Find(string(id)); ok {
+			t.Runs--
+			t.Bytes -= e.Bytes
+		}
+	}
+	for id := range w.taken { // they are in the index until the end of the sweep
+		if e, ok := snapshot.Find(string(id)); ok {
+			t.Runs--
+			t.Bytes -= e.Bytes
+		}
+	}
+	return t, snapshot.Close()
+}
+
+// count returns how many complete runs there are that rules do not exempt.
+func (w *sweep) count(rules []index.AgeRule) (int, error) {
+	t, err := w.totals(rules)
+	n := t.Runs - t.Exempt
+	for i := range w.unfiled {
+		if c := &w.unfiled[i]; !c.removed && index.LimitOf(labelTerms(c.info.Labels), rules, 0) != index.Never {
+			n++
+		}
+	}
+	return n, err
+}
+
+// size returns the size of all runs.
+func (w *sweep) size() (int64, error) {
+	t, err := w.totals(nil)
+	size := w.bytes + t.Bytes + w.store.filedWorkspaces(w.names)
+	for i := range w.unfiled {
+		if c := &w.unfiled[i]; c.removed {
+			size -= c.bytes
+		}
+	}
+	return size, err
+}
+
+// oldest returns when the oldest remaining run was created.
+func (w *sweep) oldest() (time.Time, error) {
+	t, err := w.totals(nil)
+	oldest := w.now
+	if first := time.Unix(0, t.Oldest); first.Before(oldest) {
+		oldest = first
+	}
+	for i := range w.unfiled {
+		if c := &w.unfiled[i]; !c.removed {
+			w.live = append(w.live, c.info.Created)
+		}
+	}
+	for _, created := range w.live {
+		if !created.IsZero() && created.Before(oldest) {
+			oldest = created
+		}
+	}
+	return oldest, err
 }
 
 // remove deletes a run, which may be gone already.
 func (w *sweep) remove(c *sweepable) error {
 	s := w.store
-	if !c.filed {
-		delete(w.names.runs, c.id)
-		if err := s.Remove(c.id); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+	if err := failpoint.Inject("store.sweep"); err != nil {
+		return err
 	}
-	w.gone = append(w.gone, c.entry.Key())
-	if c.entry.Flags&index.Segmented == 0 {
-		return s.removeSegments(c.id, []*segment{newSegment(s.runsDir(), c.id, 1)})
+	if c.filed {
+		w.gone = append(w.gone, c.entry.Key())
+		if c.entry.Flags&index.Segmented == 0 {
+			return s.removeSegments(c.id, []*segment{newSegment(s.runsDir(), c.id, 1)})
+		}
 	}
 	if err := s.Remove(c.id); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
-}
-
-// sweepable is a run that Sweep may delete.
-type sweepable struct {
-	id      spool.RunID
-	created time.Time
-	ended   time.Time
-	bytes   int64
-	filed   bool
-	entry   index.Entry // if it is filed
 }
 
 // ages returns from when on a run ages.

@@ -33,7 +33,8 @@ type Entry struct {
 	ID      string
 	Created int64
 	Ended   int64 // from when on the run ages
-	Bytes   int64 // of its log
+	Bytes   int64 // of its log on disk
+	Raw     int64 // of its log before compression
 	Flags   Flags
 	Terms   []Term
 }
@@ -107,7 +108,7 @@ type segmentFile struct {
 	Dead string `json:"dead,omitempty"`
 }
 
-const manifestVersion = 1
+const manifestVersion = 2
 
 // readManifest reads the manifest: a checksum in the first line, then JSON.
 func readManifest(dir string) (manifest, error) {

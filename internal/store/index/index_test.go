@@ -74,7 +74,7 @@ func query(s *Snapshot, q Query) []string {
 
 func testEntry(r *rand.Rand, i int) Entry {
 	e := Entry{
-		ID: fmt.Sprintf("%x-%d", r.IntN(64), i), Created: 1000 + r.Int64N(50), Bytes: r.Int64N(1 << 40),
+		ID: fmt.Sprintf("%x-%d", r.IntN(64), i), Created: 1000 + r.Int64N(50), Bytes: r.Int64N(1 << 40), Raw: r.Int64N(1 << 40),
 		Flags: Flags(r.IntN(8)), Terms: []Term{NewTerm("engine", "process")},
 	}
 	e.Ended = e.Created + r.Int64N(50)
@@ -159,30 +159,62 @@ func compare(t *testing.T, r *rand.Rand, dir string, want model) {
 			t.Fatalf("%+v (-want +got):\n%s", q, d)
 		}
 	}
-	var bytes int64
+	compareAges(t, r, s, want)
+}
+
+// compareAges compares the answers to a question about ends, in pages, with the
+// model.
+func compareAges(t *testing.T, r *rand.Rand, s *Snapshot, want model) {
+	t.Helper()
+	rules := []AgeRule{
+		{NewTerm("label", "0", fmt.Sprint(r.IntN(5))), Never},
+		{NewTerm("label", "1", fmt.Sprint(r.IntN(5))), 1000 + r.Int64N(100)},
+		{NewTerm("label", "2", fmt.Sprint(r.IntN(5))), math.MaxInt64},
+	}
+	before := 1000 + r.Int64N(120)
+	total := Totals{Oldest: math.MaxInt64}
+	var old []Entry
 	for _, e := range want {
-		bytes += e.Bytes
-	}
-	ages := s.Ages(math.MaxInt64, 10)
-	if ages.Runs != len(want) || ages.Bytes != bytes || len(ages.Old) != min(10, len(want)) {
-		t.Errorf("ages: %d runs, %d bytes, %d old", ages.Runs, ages.Bytes, len(ages.Old))
-	}
-	old := make(map[string]bool)
-	for _, e := range ages.Old {
-		old[e.ID] = true
-	}
-	oldest := int64(math.MaxInt64)
-	for id, e := range want {
-		if old[id] {
-			continue
+		limit, found := before, false
+		for _, rule := range rules {
+			if slices.Contains(e.Terms, rule.Term) && (!found || rule.Before < limit) {
+				limit, found = rule.Before, true
+			}
 		}
-		oldest = min(oldest, e.Created)
-		if n := len(ages.Old); e.Ended < ages.Old[n-1].Ended {
-			t.Errorf("%s ended before %s and is not old", id, ages.Old[n-1].ID)
+		if e.Ended < limit {
+			old = append(old, e)
 		}
+		if limit == Never {
+			total.Exempt++
+		}
+		total.Runs++
+		total.Bytes += e.Bytes
+		total.Raw += e.Raw
+		total.Oldest = min(total.Oldest, e.Created)
 	}
-	if ages.Oldest != oldest {
-		t.Errorf("oldest of the rest %d, want %d", ages.Oldest, oldest)
+	slices.SortFunc(old, func(a, b Entry) int {
+		return Key{a.Ended, a.ID}.compare(Key{b.Ended, b.ID})
+	})
+	var wantIDs, got []string
+	for _, e := range old {
+		wantIDs = append(wantIDs, e.ID)
+	}
+	if d := cmp.Diff(total, s.Totals(rules)); d != "" {
+		t.Errorf("totals (-want +got):\n%s", d)
+	}
+	q := AgeQuery{Before: before, Rules: rules, Most: 1 + r.IntN(7)}
+	for {
+		page := s.Ended(q)
+		for _, e := range page {
+			got = append(got, e.ID)
+		}
+		if len(page) < q.Most {
+			break
+		}
+		q.After = &page[len(page)-1]
+	}
+	if d := cmp.Diff(wantIDs, got); d != "" {
+		t.Errorf("%+v (-want +got):\n%s", q, d)
 	}
 }
 
@@ -303,7 +335,7 @@ func checkDamaged(t *testing.T, dir, name string, b []byte, at int) {
 	if err == nil {
 		_ = query(s, Query{})
 		_ = query(s, Query{Prefix: "1", Terms: []Term{NewTerm("engine", "process")}})
-		_ = s.Ages(math.MaxInt64, 3)
+		_ = s.Ended(AgeQuery{Before: math.MaxInt64, Most: 3})
 		closeIt(t, s)
 	}
 	w, lockErr := Lock(t.Context(), dir)
@@ -453,7 +485,7 @@ func BenchmarkMillion(b *testing.B) {
 		for b.Loop() {
 			s, err := Open(dir)
 			must(b, err)
-			s.Ages(1000, 4096)
+			s.Ended(AgeQuery{Before: 1000, Most: 4096})
 			closeIt(b, s)
 		}
 	})

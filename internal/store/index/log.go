@@ -14,12 +14,13 @@ import (
 //	9  i64  created
 //	17 i64  ended     (these only for opAdd)
 //	25 i64  bytes
-//	33 u8   flags
-//	34 u32  number of terms, then each as u32
+//	33 i64  raw
+//	41 u8   flags
+//	42 u32  number of terms, then each as u32
 //	        id, up to the end
 const (
 	recordHead = 8
-	addHead    = 1 + 8*3 + 1 + 4
+	addHead    = 1 + 8*4 + 1 + 4
 	removeHead = 1 + 8
 )
 
@@ -44,6 +45,7 @@ func appendAdd(dst []byte, e *Entry) []byte {
 		b = le.AppendUint64(b, uint64(e.Created))
 		b = le.AppendUint64(b, uint64(e.Ended))
 		b = le.AppendUint64(b, uint64(e.Bytes))
+		b = le.AppendUint64(b, uint64(e.Raw))
 		b = append(b, byte(e.Flags))
 		b = le.AppendUint32(b, uint32(len(e.Terms)))
 		for _, t := range e.Terms {
@@ -103,9 +105,9 @@ func (r *recent) apply(b []byte) bool {
 	case len(b) > addHead && b[0] == opAdd:
 		e := &Entry{
 			Created: int64(le.Uint64(b[1:])), Ended: int64(le.Uint64(b[9:])), Bytes: int64(le.Uint64(b[17:])),
-			Flags: Flags(b[25]),
+			Raw: int64(le.Uint64(b[25:])), Flags: Flags(b[33]),
 		}
-		n := int(le.Uint32(b[26:]))
+		n := int(le.Uint32(b[34:]))
 		b = b[addHead:]
 		if n > len(b)/4 || len(b) <= 4*n {
 			return false

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"iter"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -322,7 +321,7 @@ func (s *Snapshot) each(f func(e *Entry, seg *segment, row int)) {
 			if seg.isDead(row) || len(masked) > 0 && masked[place{seg, row}] {
 				continue
 			}
-			e = Entry{Created: seg.createdAt(row), Ended: seg.endedAt(row), Bytes: seg.bytesAt(row), Flags: Flags(seg.flags[row])}
+			e = Entry{Created: seg.createdAt(row), Ended: seg.endedAt(row), Bytes: seg.bytesAt(row), Raw: seg.rawAt(row), Flags: Flags(seg.flags[row])}
 			f(&e, seg, row)
 		}
 	}
@@ -347,54 +346,4 @@ func (s *Snapshot) masked() map[place]bool {
 		}
 	}
 	return masked
-}
-
-// Ages describes the entries that a sweep looks at.
-type Ages struct {
-	Runs  int   // number of all entries
-	Bytes int64 // size of all their logs
-	// Old are the entries that ended first, in that order.
-	Old []Entry
-	// Oldest is when the oldest entry was created that is not in Old.
-	Oldest int64
-}
-
-// Ages returns up to n entries that ended before a time, those that ended first;
-// with the highest time, up to n of all.
-func (s *Snapshot) Ages(before int64, n int) Ages {
-	a := Ages{Oldest: math.MaxInt64}
-	type aged struct {
-		Entry
-		place
-	}
-	var old []aged
-	// Every time there are twice as many as wanted, the later half goes.
-	later := func() {
-		slices.SortFunc(old, func(a, b aged) int {
-			return Key{a.Ended, ""}.compare(Key{b.Ended, ""})
-		})
-		for _, e := range old[min(n, len(old)):] {
-			a.Oldest = min(a.Oldest, e.Created)
-		}
-		old = old[:min(n, len(old))]
-	}
-	s.each(func(e *Entry, seg *segment, row int) {
-		a.Runs++
-		a.Bytes += e.Bytes
-		if e.Ended >= before {
-			a.Oldest = min(a.Oldest, e.Created)
-			return
-		}
-		if old = append(old, aged{*e, place{seg, row}}); len(old) >= 2*n {
-			later()
-		}
-	})
-	later()
-	for _, e := range old {
-		if e.seg != nil {
-			e.ID = string(e.seg.id(e.row))
-		}
-		a.Old = append(a.Old, e.Entry)
-	}
-	return a
 }

@@ -15,7 +15,7 @@ import (
 // A segment is a head and then columns, one value per entry, in the order of
 // their keys:
 //
-//	created i64, ended i64, bytes i64
+//	created i64, ended i64, bytes i64, raw i64
 //	terms   u64: the term and, in the lower half, the row of an entry that has it, sorted
 //	ids     u32: where the id of each entry begins in the text, and where the last ends
 //	byID    u32: rows in the order of ids
@@ -30,7 +30,7 @@ import (
 //	24 i64 first created  32 i64 last created  40 i64 last ended
 //	48 u32 CRC32C of the head before
 const (
-	segmentMagic = "SPOOLIX1"
+	segmentMagic = "SPOOLIX2"
 	segmentHead  = 56
 )
 
@@ -45,7 +45,7 @@ type segment struct {
 	first, last, ended int64
 	sum                uint32
 
-	created, ends, bytes, terms, ids, byID, flags, text []byte
+	created, ends, bytes, raw, terms, ids, byID, flags, text []byte
 }
 
 // encodeSegment returns the file of a segment with these entries, which it sorts.
@@ -57,7 +57,7 @@ func encodeSegment(entries []Entry) []byte {
 		ntext += len(entries[i].ID)
 	}
 	rows := len(entries)
-	size := segmentHead + rows*24 + nterms*8 + (rows+1)*4 + rows*4 + rows + ntext
+	size := segmentHead + rows*32 + nterms*8 + (rows+1)*4 + rows*4 + rows + ntext
 	b := make([]byte, segmentHead, size)
 	ended := int64(math.MinInt64)
 	for i := range entries {
@@ -69,6 +69,9 @@ func encodeSegment(entries []Entry) []byte {
 	}
 	for i := range entries {
 		b = le.AppendUint64(b, uint64(entries[i].Bytes))
+	}
+	for i := range entries {
+		b = le.AppendUint64(b, uint64(entries[i].Raw))
 	}
 	terms := make([]uint64, 0, nterms)
 	for i := range entries {
@@ -152,7 +155,7 @@ func openSegment(path string, deadPath string, file segmentFile) (*segment, erro
 
 // parseSegment finds the columns of a segment.
 func parseSegment(data []byte) (*segment, error) {
-	if len(data) < segmentHead || string(data[:8]) != segmentMagic || crc32.Checksum(data[:48], castagnoli) != le.Uint32(data[48:]) {
+	if len(data) < segmentHead || string(data[:8]) != segmentMagic || crc32.Checksum(data[:48], castagnoli) != le.Uint32(data[48:]) || le.Uint32(data[52:]) != 0 {
 		return nil, fmt.Errorf("%w: wrong head", ErrDamaged)
 	}
 	s := &segment{
@@ -161,14 +164,14 @@ func parseSegment(data []byte) (*segment, error) {
 	}
 	nterms, ntext := int(le.Uint32(data[12:])), int(le.Uint32(data[16:]))
 	rest := data[segmentHead:]
-	if int64(len(rest)) != int64(s.rows)*24+int64(nterms)*8+int64(s.rows+1)*4+int64(s.rows)*5+int64(ntext) {
+	if int64(len(rest)) != int64(s.rows)*32+int64(nterms)*8+int64(s.rows+1)*4+int64(s.rows)*5+int64(ntext) {
 		return nil, fmt.Errorf("%w: wrong size", ErrDamaged)
 	}
 	take := func(n int) (b []byte) {
 		b, rest = rest[:n:n], rest[n:]
 		return b
 	}
-	s.created, s.ends, s.bytes = take(s.rows*8), take(s.rows*8), take(s.rows*8)
+	s.created, s.ends, s.bytes, s.raw = take(s.rows*8), take(s.rows*8), take(s.rows*8), take(s.rows*8)
 	s.terms = take(nterms * 8)
 	s.ids, s.byID, s.flags, s.text = take((s.rows+1)*4), take(s.rows*4), take(s.rows), rest
 	return s, nil
@@ -206,6 +209,7 @@ func (s *segment) isDead(row int) bool { return s.dead != nil && s.dead[row/8]&(
 func (s *segment) createdAt(row int) int64 { return int64(le.Uint64(s.created[8*row:])) }
 func (s *segment) endedAt(row int) int64   { return int64(le.Uint64(s.ends[8*row:])) }
 func (s *segment) bytesAt(row int) int64   { return int64(le.Uint64(s.bytes[8*row:])) }
+func (s *segment) rawAt(row int) int64     { return int64(le.Uint64(s.raw[8*row:])) }
 
 // id returns the id of an entry, as a part of the file.
 func (s *segment) id(row int) []byte {
@@ -326,5 +330,5 @@ func (s *segment) entries(dst []Entry) []Entry {
 
 // entry returns an entry without its terms.
 func (s *segment) entry(row int) Entry {
-	return Entry{ID: string(s.id(row)), Created: s.createdAt(row), Ended: s.endedAt(row), Bytes: s.bytesAt(row), Flags: Flags(s.flags[row])}
+	return Entry{ID: string(s.id(row)), Created: s.createdAt(row), Ended: s.endedAt(row), Bytes: s.bytesAt(row), Raw: s.rawAt(row), Flags: Flags(s.flags[row])}
 }
