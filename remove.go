@@ -46,9 +46,37 @@ type Storage struct {
 	LiveRuns      int   `json:"live_runs"`
 	LiveBytes     int64 `json:"live_bytes"` // of their logs
 	FinishedRuns  int   `json:"finished_runs"`
-	FinishedBytes int64 `json:"finished_bytes"` // of their logs
+	FinishedBytes int64 `json:"finished_bytes"` // of their logs and workspaces
 	Blobs         int   `json:"blobs"`
 	BlobBytes     int64 `json:"blob_bytes"`
+
+	// FinishedRawBytes is the size of the logs of finished runs before
+	// compression, WorkspaceBytes the part of FinishedBytes that is what runs
+	// changed in their workspaces, and IndexBytes that of the index of runs.
+	FinishedRawBytes int64 `json:"finished_raw_bytes"`
+	WorkspaceBytes   int64 `json:"workspace_bytes"`
+	IndexBytes       int64 `json:"index_bytes"`
+
+	// By is what Groups divide the runs by, the largest first.
+	By     string         `json:"by,omitempty"`
+	Groups []StorageGroup `json:"groups,omitempty"`
+}
+
+// StorageGroup is what the logs of some runs, live and finished, take on disk.
+type StorageGroup struct {
+	Name     string `json:"name"` // an engine, the value of a label or a day; empty for runs without the label
+	Runs     int    `json:"runs"`
+	Bytes    int64  `json:"bytes"`
+	RawBytes int64  `json:"raw_bytes"` // before compression
+}
+
+// StorageGrouper is a [Backend] that says what parts of its runs take on disk. The
+// backends of packages local and client are StorageGroupers, unless the server is an
+// older one.
+type StorageGrouper interface {
+	// StorageBy is [Remover.Storage] with groups: by engine, by day (of the
+	// creation, in UTC) or by label=NAME.
+	StorageBy(ctx context.Context, by string) (Storage, error)
 }
 
 // Renamer is a [Backend] that can give runs another name. The backends of packages

@@ -12,10 +12,11 @@ import (
 )
 
 var (
-	_ spool.Remover   = (*Client)(nil)
-	_ spool.Meter     = (*Client)(nil)
-	_ spool.Renamer   = (*Client)(nil)
-	_ spool.Inspector = (*Client)(nil)
+	_ spool.Remover        = (*Client)(nil)
+	_ spool.Meter          = (*Client)(nil)
+	_ spool.StorageGrouper = (*Client)(nil)
+	_ spool.Renamer        = (*Client)(nil)
+	_ spool.Inspector      = (*Client)(nil)
 )
 
 // Remove implements [spool.Remover]. A request that is repeated after a lost
@@ -30,9 +31,15 @@ func (c *Client) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spool
 }
 
 // Storage implements [spool.Remover].
-func (c *Client) Storage(ctx context.Context) (spool.Storage, error) {
+func (c *Client) Storage(ctx context.Context) (spool.Storage, error) { return c.StorageBy(ctx, "") }
+
+// StorageBy implements [spool.StorageGrouper].
+func (c *Client) StorageBy(ctx context.Context, by string) (spool.Storage, error) {
 	var st spool.Storage
-	err := c.callNew(ctx, "run/storage", struct{}{}, &st)
+	err := c.callNew(ctx, "run/storage", runproto.StorageParams{By: by}, &st)
+	if err == nil && st.By != by {
+		err = fmt.Errorf("run/storage by %s: %w: the server is an older version of spool", by, spool.ErrUnsupported)
+	}
 	return st, err
 }
 

@@ -36,13 +36,26 @@ func (b *backend) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spoo
 
 // Storage implements [spool.Remover]. A subject that does not see all runs gets the
 // sums of its own; those of finished runs include their blobs.
-func (b *backend) Storage(ctx context.Context) (spool.Storage, error) {
+func (b *backend) Storage(ctx context.Context) (spool.Storage, error) { return b.StorageBy(ctx, "") }
+
+// StorageBy implements [spool.StorageGrouper], for a subject that sees all runs.
+func (b *backend) StorageBy(ctx context.Context, by string) (spool.Storage, error) {
 	if err := b.subject.Scopes.Require(Read); err != nil {
 		return spool.Storage{}, b.deny(ActRead, "", err)
 	}
 	remover, ok := b.inner.(spool.Remover)
 	if !ok {
 		return spool.Storage{}, fmt.Errorf("describe storage: %w by this server", spool.ErrUnsupported)
+	}
+	if by != "" {
+		if err := b.subject.Scopes.Require(Admin); err != nil {
+			return spool.Storage{}, b.deny(ActRead, "", err)
+		}
+		grouper, ok := b.inner.(spool.StorageGrouper)
+		if !ok {
+			return spool.Storage{}, fmt.Errorf("group runs: %w by this server", spool.ErrUnsupported)
+		}
+		return grouper.StorageBy(ctx, by)
 	}
 	if b.subject.Scopes.Has(Admin) {
 		return remover.Storage(ctx)

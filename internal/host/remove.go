@@ -10,7 +10,10 @@ import (
 	"github.com/spool-run/spool/internal/store"
 )
 
-var _ spool.Remover = (*Host)(nil)
+var (
+	_ spool.Remover        = (*Host)(nil)
+	_ spool.StorageGrouper = (*Host)(nil)
+)
 
 // Remove implements [spool.Remover].
 func (h *Host) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spool.Removal, error) {
@@ -94,7 +97,10 @@ func (h *Host) Forget(ids []spool.RunID) {
 }
 
 // Storage implements [spool.Remover].
-func (h *Host) Storage(context.Context) (spool.Storage, error) {
+func (h *Host) Storage(ctx context.Context) (spool.Storage, error) { return h.StorageBy(ctx, "") }
+
+// StorageBy implements [spool.StorageGrouper].
+func (h *Host) StorageBy(_ context.Context, by string) (spool.Storage, error) {
 	h.mu.Lock()
 	closed := h.closed
 	h.mu.Unlock()
@@ -102,7 +108,10 @@ func (h *Host) Storage(context.Context) (spool.Storage, error) {
 		return spool.Storage{}, spool.ErrClosed
 	}
 	if h.store != nil {
-		return h.store.Storage()
+		return h.store.Storage(by)
+	}
+	if by != "" {
+		return spool.Storage{}, fmt.Errorf("group runs: %w without a state directory", spool.ErrUnsupported)
 	}
 	var st spool.Storage
 	h.mu.Lock()

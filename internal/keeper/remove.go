@@ -13,7 +13,10 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-var _ spool.Remover = (*Backend)(nil)
+var (
+	_ spool.Remover        = (*Backend)(nil)
+	_ spool.StorageGrouper = (*Backend)(nil)
+)
 
 // sealTime is how long the keeper may take to complete the files of a run that
 // has ended, also on a busy machine.
@@ -73,7 +76,10 @@ func (b *Backend) corruptInfo(ctx context.Context, id spool.RunID) (spool.Info, 
 }
 
 // Storage implements [spool.Remover].
-func (b *Backend) Storage(ctx context.Context) (spool.Storage, error) {
+func (b *Backend) Storage(ctx context.Context) (spool.Storage, error) { return b.StorageBy(ctx, "") }
+
+// StorageBy implements [spool.StorageGrouper].
+func (b *Backend) StorageBy(ctx context.Context, by string) (spool.Storage, error) {
 	if b.isClosed() {
 		return spool.Storage{}, spool.ErrClosed
 	}
@@ -89,14 +95,14 @@ func (b *Backend) Storage(ctx context.Context) (spool.Storage, error) {
 	}
 	// A run that has ended counts as finished, also while the keeper completes
 	// its files.
-	st, err := b.store.Storage()
+	st, err := b.store.Storage(by)
 	for began := time.Now(); err == nil && st.LiveRuns > live && time.Since(began) < storageTime; {
 		select {
 		case <-time.After(retryAfter):
 		case <-ctx.Done():
 			return spool.Storage{}, context.Cause(ctx)
 		}
-		st, err = b.store.Storage()
+		st, err = b.store.Storage(by)
 	}
 	return st, err
 }

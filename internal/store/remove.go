@@ -348,57 +348,6 @@ func (s *Store) removeBlob(d spool.Digest, stored time.Time) (bool, error) {
 	return true, os.Remove(temp)
 }
 
-// Storage describes what runs take on disk.
-func (s *Store) Storage() (spool.Storage, error) {
-	var st spool.Storage
-	n, err := s.scanUnfiled()
-	if err != nil {
-		return st, fmt.Errorf("measure runs: %w", err)
-	}
-	if snapshot, err := s.openIndex(); err == nil {
-		all := snapshot.Totals(nil)
-		st.FinishedRuns, st.FinishedBytes = all.Runs, all.Bytes
-		for id := range n.runs { // they are counted below
-			if e, ok := snapshot.Find(string(id)); ok {
-				st.FinishedRuns--
-				st.FinishedBytes -= e.Bytes
-			}
-		}
-		if err := snapshot.Close(); err != nil {
-			return st, fmt.Errorf("measure runs: %w", err)
-		}
-		st.FinishedBytes += s.filedWorkspaces(n)
-	} else if n, err = s.scanAll(); err != nil {
-		return st, fmt.Errorf("measure runs: %w", err)
-	}
-	for _, r := range s.summaries(n, time.Time{}) {
-		if r.sealed {
-			st.FinishedRuns++
-			st.FinishedBytes += sizeOf(r.segs) + s.workspaceSize(&r.info)
-		} else {
-			st.LiveRuns++
-			st.LiveBytes += sizeOf(r.segs)
-		}
-	}
-	err = filepath.WalkDir(s.blobsDir(), func(_ string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil || d.IsDir() || !isDigest(d.Name()) {
-			return err
-		}
-		if fi, err := d.Info(); err == nil {
-			st.Blobs++
-			st.BlobBytes += fi.Size()
-		}
-		return nil
-	})
-	if err != nil {
-		return st, fmt.Errorf("measure blobs: %w", err)
-	}
-	return st, nil
-}
-
 // Removed reports whether the run does not exist any more.
 func (j *Journal) Removed() bool {
 	j.mu.Lock()

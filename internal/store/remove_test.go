@@ -70,11 +70,11 @@ func TestRemoveComplete(t *testing.T) {
 			t.Errorf("remove %v: %v, want %v", tt.ids, err, tt.want)
 		}
 	}
-	before, err := s.Storage()
+	before, err := s.Storage("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := spool.Storage{LiveRuns: 1, LiveBytes: before.LiveBytes, FinishedRuns: 2, FinishedBytes: before.FinishedBytes, Blobs: 3, BlobBytes: 20}
+	want := spool.Storage{LiveRuns: 1, LiveBytes: before.LiveBytes, FinishedRuns: 2, FinishedBytes: before.FinishedBytes, FinishedRawBytes: before.FinishedBytes, Blobs: 3, BlobBytes: 20}
 	if d := cmp.Diff(want, before); d != "" {
 		t.Error(d)
 	}
@@ -98,7 +98,7 @@ func TestRemoveComplete(t *testing.T) {
 			r.Close()
 		}
 	}
-	after, err := s.Storage()
+	after, err := s.Storage("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 type Snapshot struct {
 	segments []*segment
 	log      recent
+	logSize  int64
 	newest   []*Entry // those of the log, in the order of their keys
 }
 
@@ -62,6 +63,7 @@ func open(dir string) (*Snapshot, error) {
 	if s.log, _, err = parseLog(b); err != nil {
 		return nil, errors.Join(errTail, err, s.Close())
 	}
+	s.logSize = int64(len(b))
 	for _, e := range s.log.entries {
 		if e != nil {
 			s.newest = append(s.newest, e)

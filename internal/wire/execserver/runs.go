@@ -333,7 +333,20 @@ func (c *conn) runRemove(ctx context.Context, params json.RawMessage) (any, erro
 	return b.Remove(ctx, p.Runs, p.Dry)
 }
 
-func (c *conn) runStorage(ctx context.Context, _ json.RawMessage) (any, error) {
+func (c *conn) runStorage(ctx context.Context, params json.RawMessage) (any, error) {
+	var p runproto.StorageParams
+	if len(params) > 0 {
+		if err := decode(params, &p); err != nil {
+			return nil, err
+		}
+	}
+	if p.By != "" {
+		b, err := power[spool.StorageGrouper](c, "run/storage")
+		if err != nil {
+			return nil, err
+		}
+		return b.StorageBy(ctx, p.By)
+	}
 	b, err := power[spool.Remover](c, "run/storage")
 	if err != nil {
 		return nil, err

@@ -193,6 +193,13 @@ type RemoveParams struct {
 	Dry bool `json:"dry,omitempty"`
 }
 
+// StorageParams are the params of run/storage, whose result is a
+// [spool.Storage].
+type StorageParams struct {
+	// By asks for groups: engine, day or label=NAME.
+	By string `json:"by,omitempty"`
+}
+
 // RenameParams are the params of run/rename, whose result is a [spool.Info].
 type RenameParams struct {
 	Run  spool.RunID `json:"run"`
