@@ -151,6 +151,9 @@ type Control struct {
 	// that waits is cancelled, and a control that arrives before its turn is
 	// kept for it. The run itself goes on.
 	Turn Seq `json:"turn,omitempty"`
+	// By is who asks for it, for the log. A server with subjects fills in its
+	// own.
+	By string `json:"by,omitempty"`
 }
 
 // Digest names a blob by its content: "sha256:" and 64 hex digits.

@@ -46,6 +46,7 @@ const (
 	KindNotice    Kind = "notice"    // Data is a [Notice]
 	KindDone      Kind = "done"      // Data is a [Done]; ends a turn
 	KindTruncated Kind = "truncated" // Data is a [Truncation]
+	KindResized   Kind = "resized"   // Data is a [Resized]
 	KindExited    Kind = "exited"    // the run ended; see [Event.Outcome]
 	KindFailed    Kind = "failed"    // the run ended; see [Event.Outcome]
 	KindClosed    Kind = "closed"    // the last event of every log
@@ -91,6 +92,16 @@ type Truncation struct {
 	// the limit on the output of the run.
 	DroppedBytes map[Stream]int64 `json:"dropped_bytes,omitempty"`
 	LimitBytes   int64            `json:"limit_bytes,omitempty"`
+}
+
+// Resized is the payload of a resized event: the terminal of the run has another
+// size from here on. The one it began with is [Info.FirstSize].
+type Resized struct {
+	Size
+	// Was is the size before, for a reader that goes backwards.
+	Was Size `json:"was,omitzero"`
+	// By is who did it, if that is known; see [Control.By].
+	By string `json:"by,omitempty"`
 }
 
 // Notice is the payload of a notice event: something worth knowing that is

@@ -17,21 +17,26 @@ const (
 
 // Info describes a run at one moment.
 type Info struct {
-	ID      RunID             `json:"id"`
-	Name    string            `json:"name,omitempty"`
-	Engine  string            `json:"engine"`
-	Labels  map[string]string `json:"labels,omitempty"`
-	Argv    []string          `json:"argv,omitempty"`
-	Cwd     string            `json:"cwd,omitempty"`
-	TTY     bool              `json:"tty,omitempty"`
-	Pid     int               `json:"pid,omitempty"`
-	Owner   string            `json:"owner,omitempty"` // the process that writes the log
-	Created time.Time         `json:"created"`
-	Ended   time.Time         `json:"ended,omitzero"`
-	State   State             `json:"state"`
-	Outcome *Outcome          `json:"outcome,omitempty"` // nil until the run has ended
-	Last    Seq               `json:"last"`              // highest seq assigned so far
-	Bytes   int64             `json:"bytes"`             // output bytes logged
+	ID     RunID             `json:"id"`
+	Name   string            `json:"name,omitempty"`
+	Engine string            `json:"engine"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Argv   []string          `json:"argv,omitempty"`
+	Cwd    string            `json:"cwd,omitempty"`
+	TTY    bool              `json:"tty,omitempty"`
+	// Size is the size of the terminal as it is now, or was at the end, and
+	// FirstSize the one it began with; both are zero without a terminal. A
+	// program that sets the size of its own terminal changes neither.
+	Size      Size      `json:"size,omitzero"`
+	FirstSize Size      `json:"first_size,omitzero"`
+	Pid       int       `json:"pid,omitempty"`
+	Owner     string    `json:"owner,omitempty"` // the process that writes the log
+	Created   time.Time `json:"created"`
+	Ended     time.Time `json:"ended,omitzero"`
+	State     State     `json:"state"`
+	Outcome   *Outcome  `json:"outcome,omitempty"` // nil until the run has ended
+	Last      Seq       `json:"last"`              // highest seq assigned so far
+	Bytes     int64     `json:"bytes"`             // output bytes logged
 	// Title is the first line of the code or prompt that began the last turn,
 	// and TurnOutcome how the last turn that is done ended.
 	Title       string      `json:"title,omitempty"`

@@ -85,6 +85,8 @@ func (i *Info) AppendJSON(dst []byte) []byte {
 	if i.TTY {
 		dst = append(dst, `,"tty":true`...)
 	}
+	dst = appendSize(dst, `,"size":`, i.Size)
+	dst = appendSize(dst, `,"first_size":`, i.FirstSize)
 	if i.Pid != 0 {
 		dst = append(dst, `,"pid":`...)
 		dst = strconv.AppendInt(dst, int64(i.Pid), 10)
@@ -138,6 +140,18 @@ func appendMember(dst []byte, name, value string) []byte {
 		return dst
 	}
 	return appendString(append(dst, name...), value)
+}
+
+// appendSize appends a member that is left out when it is zero.
+func appendSize(dst []byte, name string, s Size) []byte {
+	if s == (Size{}) {
+		return dst
+	}
+	dst = append(append(dst, name...), `{"rows":`...)
+	dst = strconv.AppendUint(dst, uint64(s.Rows), 10)
+	dst = append(dst, `,"cols":`...)
+	dst = strconv.AppendUint(dst, uint64(s.Cols), 10)
+	return append(dst, '}')
 }
 
 // timeLayout always has nine digits so that lines sort as text.

@@ -501,6 +501,9 @@ func (b *backend) Control(ctx context.Context, id spool.RunID, c spool.Control) 
 	if err != nil {
 		return err
 	}
+	if !b.subject.IsOwner() {
+		c.By = b.subject.Name // whatever the client says
+	}
 	if err := b.inner.Control(ctx, id, c); err != nil {
 		return err
 	}

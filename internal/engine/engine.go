@@ -98,6 +98,21 @@ type Concluder interface {
 	Conclude(e spool.Event) bool
 }
 
+// DefaultSize is the size of a terminal whose spec does not say.
+var DefaultSize = spool.Size{Rows: 24, Cols: 80}
+
+// TerminalSize returns the size of the terminal that a spec asks for, and zero
+// without one.
+func TerminalSize(spec *spool.Spec) spool.Size {
+	switch {
+	case spec.TTY == nil:
+		return spool.Size{}
+	case *spec.TTY == spool.Size{}:
+		return DefaultSize
+	}
+	return *spec.TTY
+}
+
 // Forgetful is a [Sink] that does not keep all events in memory, so that an engine
 // can reuse its buffers.
 type Forgetful interface {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -40,11 +41,17 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 	if ended {
 		r.conclude(outcome)
 	}
+	was := r.info.Size
 	switch e.Kind {
 	case spool.KindOutput:
 		r.info.Bytes += int64(len(e.Bytes))
 	case spool.KindInput, spool.KindDone:
 		noteTurn(&r.info, &e)
+	case spool.KindResized:
+		var to spool.Resized
+		if err := json.Unmarshal(e.Data, &to); err == nil {
+			r.info.Size = to.Size
+		}
 	}
 	r.mu.Unlock()
 
@@ -58,14 +65,20 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 		if ended {
 			r.unsaid = &e
 		}
-		if e.Kind == spool.KindOutput {
+		switch e.Kind {
+		case spool.KindOutput:
 			r.info.Bytes -= int64(len(e.Bytes))
+		case spool.KindResized:
+			r.info.Size = was
 		}
 		r.mu.Unlock()
 		return 0, err
 	}
 	if r.host != nil {
 		r.host.wrote(e.Size())
+	}
+	if e.Kind == spool.KindResized && r.journal != nil && r.host != nil {
+		r.host.notes.add(r)
 	}
 	return seq, nil
 }

@@ -306,7 +306,7 @@ func sameIsolation(has, wants *spool.Isolation) bool {
 func (h *Host) reserve(ctx context.Context, spec spool.Spec) (r *run, existing bool, err error) {
 	info := spool.Info{
 		ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels,
-		Argv: spec.Argv, Cwd: spec.Cwd, TTY: spec.TTY != nil,
+		Argv: spec.Argv, Cwd: spec.Cwd, TTY: spec.TTY != nil, Size: engine.TerminalSize(&spec), FirstSize: engine.TerminalSize(&spec),
 		Isolation: spec.Isolation, Workspace: spec.Workspace, Owner: h.id, Created: time.Now().UTC().Round(0), State: spool.StateRunning,
 	}
 	h.mu.Lock()

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// noteAfter is the minimum age of a run when its pid is written to its log; the
-// maximum is twice that. Most runs end earlier, and their end contains the pid.
+// noteAfter is the minimum age of a run when its pid is written to its log, and of
+// a change of the size of its terminal; the maximum is twice that. Most runs end
+// earlier, and their end contains both.
 const noteAfter = 20 * time.Millisecond
 
-// notes are the runs whose pid is not written yet. They share a timer, because
+// notes are the runs whose pid or size is not written yet. They share a timer, because
 // a timer per run may wake a thread each time.
 type notes struct {
 	mu      sync.Mutex
@@ -22,6 +23,10 @@ type notes struct {
 func (n *notes) add(r *run) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if r.noting {
+		return
+	}
+	r.noting = true
 	n.younger = append(n.younger, r)
 	if n.set {
 		return
@@ -38,6 +43,9 @@ func (n *notes) add(r *run) {
 func (n *notes) tick() {
 	n.mu.Lock()
 	due := n.older
+	for _, r := range due {
+		r.noting = false
+	}
 	n.older, n.younger = n.younger, nil
 	if n.set = len(n.older) > 0; n.set {
 		n.timer.Reset(noteAfter)
@@ -58,7 +66,7 @@ func (n *notes) stop() {
 	}
 }
 
-// note writes the description of the run after its start.
+// note writes the description of the run as it is now.
 func (r *run) note() {
 	select {
 	case <-r.done:

@@ -45,6 +45,7 @@ type run struct {
 	// exceeded is why the run is killed because of its workspace; empty if not.
 	exceeded string
 
+	noting     bool // in the notes of the host, whose mutex guards it
 	incomplete bool // the log on disk lacks its end; set before done is closed
 }
 

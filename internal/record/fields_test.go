@@ -79,6 +79,7 @@ var infoCodecs = []codec[spool.Info]{
 		start := i
 		start.State, start.Ended, start.Outcome, start.Last, start.Bytes = "", time.Time{}, nil, 0, 0
 		start.Title, start.TurnOutcome = "", ""
+		start.Size, start.FirstSize = spool.Size{}, spool.Size{}
 		n.Complete(start)
 		return n.Info, nil
 	}},

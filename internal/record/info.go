@@ -113,7 +113,15 @@ func appendProgress(dst []byte, i *spool.Info) []byte {
 	dst = appendText(dst, o.Kind) // empty for none
 	dst = binary.AppendVarint(dst, int64(o.Code))
 	dst = appendText(appendText(dst, o.Signal), o.Reason)
-	return appendText(appendText(dst, i.Title), i.TurnOutcome)
+	dst = appendText(appendText(dst, i.Title), i.TurnOutcome)
+	for _, n := range []uint16{i.Size.Rows, i.Size.Cols, i.FirstSize.Rows, i.FirstSize.Cols} {
+		dst = binary.AppendUvarint(dst, uint64(n))
+	}
+	return dst
+}
+
+func (m *message) size() spool.Size {
+	return spool.Size{Rows: uint16(m.uint()), Cols: uint16(m.uint())}
 }
 
 func (m *message) progress(i *spool.Info) {
@@ -125,4 +133,5 @@ func (m *message) progress(i *spool.Info) {
 		i.Outcome = &o
 	}
 	i.Title, i.TurnOutcome = m.text(), spool.TurnOutcome(m.text())
+	i.Size, i.FirstSize = m.size(), m.size()
 }

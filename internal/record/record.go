@@ -54,7 +54,7 @@ var (
 		"", spool.KindStarted, spool.KindInput, spool.KindOutput, python.KindDisplay, python.KindResult,
 		python.KindException, spool.KindAsk, agent.KindAction, agent.KindMessage, agent.KindReasoning,
 		agent.KindPlan, agent.KindUsage, agent.KindRetry, spool.KindNotice, spool.KindDone,
-		spool.KindTruncated, spool.KindExited, spool.KindFailed, spool.KindClosed,
+		spool.KindTruncated, spool.KindExited, spool.KindFailed, spool.KindClosed, spool.KindResized,
 	}
 	streamNames = []spool.Stream{"", spool.Stdout, spool.Stderr, spool.PTY}
 

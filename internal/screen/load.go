@@ -52,9 +52,16 @@ func Load(ctx context.Context, log Log, info *spool.Info) (*View, error) {
 			return nil, err
 		}
 	}
+	size := sizeNow(info)
+	if first == 0 {
+		size = firstSize(info)
+	} else if was := sizeBefore(chunks); was != (spool.Size{}) {
+		size = was
+	}
+	v.resize(size)
 	for i := len(chunks) - 1; i >= 0; i-- {
-		for _, b := range chunks[i] {
-			_, _ = v.Write(b)
+		for _, p := range chunks[i] {
+			v.apply(p)
 		}
 	}
 	v.Exact = first == 0 || v.page.redrawn
@@ -66,6 +73,8 @@ func Load(ctx context.Context, log Log, info *spool.Info) (*View, error) {
 func Replay(ctx context.Context, log Log, info *spool.Info) (*View, error) {
 	v := newView(info)
 	after := spool.Seq(0)
+	size := firstSize(info)
+	v.resize(size)
 	if info.Bytes > MaxReplay && info.Last > 0 {
 		skip := float64(info.Bytes-MaxReplay) / float64(info.Bytes)
 		after = spool.Seq(skip * float64(info.Last))
@@ -74,8 +83,11 @@ func Replay(ctx context.Context, log Log, info *spool.Info) (*View, error) {
 		}
 	}
 	v.Exact = after == 0
-	err := v.read(ctx, log, after, v.Last, func(b []byte) bool {
-		_, _ = v.Write(b)
+	err := v.read(ctx, log, after, v.Last, func(p piece) bool {
+		if after > 0 && p.was != (spool.Size{}) { // the beginning was left out, and the size then is known now
+			v.resize(p.was)
+		}
+		v.apply(p)
 		return true
 	})
 	if err != nil {
@@ -87,8 +99,8 @@ func Replay(ctx context.Context, log Log, info *spool.Info) (*View, error) {
 
 // Advance reads the events up to last.
 func (v *View) Advance(ctx context.Context, log Log, last spool.Seq) error {
-	err := v.read(ctx, log, v.Last, last, func(b []byte) bool {
-		_, _ = v.Write(b)
+	err := v.read(ctx, log, v.Last, last, func(p piece) bool {
+		v.apply(p)
 		return true
 	})
 	if err == nil {
@@ -97,17 +109,80 @@ func (v *View) Advance(ctx context.Context, log Log, last spool.Seq) error {
 	return err
 }
 
+// piece is what an event does to a screen: it writes output, or changes the size.
+type piece struct {
+	output    []byte
+	size, was spool.Size // zero in output
+}
+
+// resize changes the size to one that is known.
+func (v *View) resize(s spool.Size) {
+	if s != (spool.Size{}) {
+		v.Resize(int(s.Rows), int(s.Cols))
+	}
+}
+
+func (v *View) apply(p piece) {
+	v.resize(p.size)
+	_, _ = v.Write(p.output)
+}
+
+// pieceOf reports false for an event that leaves a screen as it is.
+func pieceOf(e *spool.Event) (piece, bool) {
+	switch {
+	case e.Kind == spool.KindOutput && e.Stream == spool.PTY:
+		return piece{output: e.Bytes}, true
+	case e.Kind == spool.KindResized:
+		var r spool.Resized
+		if err := json.Unmarshal(e.Data, &r); err == nil && r.Rows > 0 && r.Cols > 0 {
+			return piece{size: r.Size, was: r.Was}, true
+		}
+	}
+	return piece{}, false
+}
+
 // newView returns an empty screen of the size that the terminal of the run has.
 func newView(info *spool.Info) *View {
+	size := sizeNow(info)
+	return &View{Screen: New(int(size.Rows), int(size.Cols)), Last: info.Last}
+}
+
+// sizeNow returns the size of the terminal at the end of the log, zero if it is not
+// known.
+func sizeNow(info *spool.Info) spool.Size {
+	if info.Size != info.FirstSize {
+		return info.Size
+	}
+	// The program may have set the size itself. An older server says nothing
+	// about the size, or only this.
 	var details struct { // of a process with a terminal
 		Terminal *spool.Size `json:"terminal"`
 	}
-	var size spool.Size
-	// An older server says nothing about the size.
 	if err := json.Unmarshal(info.Details, &details); err == nil && details.Terminal != nil {
-		size = *details.Terminal
+		return *details.Terminal
 	}
-	return &View{Screen: New(int(size.Rows), int(size.Cols)), Last: info.Last}
+	return info.Size
+}
+
+// firstSize returns the size of the terminal at the beginning of the log.
+func firstSize(info *spool.Info) spool.Size {
+	if info.Size != info.FirstSize {
+		return info.FirstSize
+	}
+	return sizeNow(info)
+}
+
+// sizeBefore returns the size before the first change in chunks of which the last
+// is the oldest. It is zero if there is none.
+func sizeBefore(chunks [][]piece) spool.Size {
+	for i := len(chunks) - 1; i >= 0; i-- {
+		for _, p := range chunks[i] {
+			if p.was != (spool.Size{}) {
+				return p.was
+			}
+		}
+	}
+	return spool.Size{}
 }
 
 // readHead starts the screen with the modes that the beginning of the log sets.
@@ -146,16 +221,16 @@ func (s *Screen) start(m *Modes) {
 
 // tail reads the end of the log, backwards in chunks. It returns the chunks, the
 // last one first, and the event before the first that was read.
-func (v *View) tail(ctx context.Context, log Log) (chunks [][][]byte, first spool.Seq, err error) {
+func (v *View) tail(ctx context.Context, log Log) (chunks [][]piece, first spool.Seq, err error) {
 	first = v.Last
 	var got int64
 	for count := spool.Seq(64); first > 0 && got < Window; {
 		after := first - min(first, count)
-		var chunk [][]byte
+		var chunk []piece
 		var size int64
-		err := v.read(ctx, log, after, first, func(b []byte) bool {
-			chunk = append(chunk, b)
-			size += int64(len(b))
+		err := v.read(ctx, log, after, first, func(p piece) bool {
+			chunk = append(chunk, p)
+			size += int64(len(p.output))
 			return size <= 2*Window || count == 1
 		})
 		if err != nil {
@@ -175,9 +250,9 @@ func (v *View) tail(ctx context.Context, log Log) (chunks [][][]byte, first spoo
 	return chunks, first, nil
 }
 
-// read calls do with the output of the events from the one after a cursor to
+// read calls do with the pieces of the events from the one after a cursor to
 // last, until it returns false.
-func (v *View) read(ctx context.Context, log Log, after, last spool.Seq, do func([]byte) bool) error {
+func (v *View) read(ctx context.Context, log Log, after, last spool.Seq, do func(piece) bool) error {
 	for after < last {
 		page, err := log.Read(ctx, spool.Query{After: after, MaxBytes: pageBytes})
 		if err != nil {
@@ -191,11 +266,9 @@ func (v *View) read(ctx context.Context, log Log, after, last spool.Seq, do func
 			if e.Seq > last {
 				return nil
 			}
-			if e.Kind != spool.KindOutput || e.Stream != spool.PTY {
-				continue
-			}
-			v.Read += int64(len(e.Bytes))
-			if !do(e.Bytes) {
+			p, ok := pieceOf(e)
+			v.Read += int64(len(p.output))
+			if ok && !do(p) {
 				return nil
 			}
 		}

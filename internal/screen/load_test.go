@@ -3,6 +3,7 @@ package screen
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -26,6 +27,15 @@ func (l *memoryLog) add(output string) { l.addBytes([]byte(output)) }
 func (l *memoryLog) addBytes(b []byte) {
 	l.events = append(l.events, spool.Event{Seq: spool.Seq(len(l.events) + 1), Kind: spool.KindOutput, Stream: spool.PTY, Bytes: b})
 	l.bytes += int64(len(b))
+}
+
+// resize adds a resized event.
+func (l *memoryLog) resize(was, to spool.Size) {
+	data, err := json.Marshal(spool.Resized{Size: to, Was: was})
+	if err != nil {
+		panic(err)
+	}
+	l.events = append(l.events, spool.Event{Seq: spool.Seq(len(l.events) + 1), Kind: spool.KindResized, Data: data})
 }
 
 func (l *memoryLog) Read(_ context.Context, q spool.Query) (spool.Page, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -366,12 +367,20 @@ func resizes(t *testing.T, e engine.Engine) {
 	spec.TTY = &spool.Size{Rows: 30, Cols: 100}
 	s, log := start(t, e, spec)
 	log.UntilOutput(t, spool.PTY, "30 100")
+	if err := s.Control(t.Context(), spool.Control{Op: spool.ControlResize, Size: spool.Size{Rows: 50, Cols: 132}, By: "anna"}); err != nil {
+		t.Fatal(err)
+	}
+	// The log says so once: the second resize changes nothing.
 	if err := s.Control(t.Context(), spool.Control{Op: spool.ControlResize, Size: spool.Size{Rows: 50, Cols: 132}}); err != nil {
 		t.Fatal(err)
 	}
 	send(t, s, "\n")
 	log.UntilOutput(t, spool.PTY, "50 132")
 	Wait(t, s)
+	resized := slices.DeleteFunc(log.All(t), func(e spool.Event) bool { return e.Kind != spool.KindResized })
+	if len(resized) != 1 || string(resized[0].Data) != `{"rows":50,"cols":132,"was":{"rows":30,"cols":100},"by":"anna"}` {
+		t.Errorf("the log has the resized events %v", resized)
+	}
 
 	s, _ = start(t, e, shell("sleep 1000"))
 	if err := s.Control(t.Context(), spool.Control{Op: spool.ControlResize, Size: spool.Size{Rows: 50, Cols: 132}}); !errors.Is(err, spool.ErrUnsupported) {

@@ -171,9 +171,7 @@ func (e *Engine) start(spec *spool.Spec, c launch.Command, bounds spool.Limits, 
 	var size spool.Size
 	switch {
 	case spec.TTY != nil:
-		if size = *spec.TTY; size == (spool.Size{}) {
-			size = spool.Size{Rows: DefaultRows, Cols: DefaultCols}
-		}
+		size = engine.TerminalSize(spec)
 		if f, err = openPTY(size); err != nil {
 			return nil, ptyError(err)
 		}
@@ -189,7 +187,7 @@ func (e *Engine) start(spec *spool.Spec, c launch.Command, bounds spool.Limits, 
 			return nil, pipeError(err)
 		}
 	}
-	s := &session{engine: e, limits: bounds, input: input{tty: c.TTY, fd: f.stdin}, size: size, done: make(chan struct{})}
+	s := &session{engine: e, limits: bounds, input: input{tty: c.TTY, fd: f.stdin}, size: size, actual: size, done: make(chan struct{})}
 	if s.pump, err = newPump(s, f, out); err != nil {
 		f.close()
 		return nil, pipeError(err)

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/reactor"
 )
 
@@ -104,7 +105,7 @@ func openLineBuffered(stdin bool, null int) (*files, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := openPTY(spool.Size{Rows: DefaultRows, Cols: DefaultCols})
+	t, err := openPTY(engine.DefaultSize)
 	if err != nil {
 		f.close()
 		return nil, err

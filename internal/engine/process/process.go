@@ -13,12 +13,6 @@ import (
 	"github.com/spool-run/spool/internal/launch"
 )
 
-// The default size of a terminal.
-const (
-	DefaultRows = 24
-	DefaultCols = 80
-)
-
 // The codes of the notices this engine writes.
 const (
 	NoticeTimeout     = "timeout"      // the wall time limit was reached

@@ -17,8 +17,8 @@ import (
 	"github.com/spool-run/spool/internal/reactor"
 )
 
-// session is one process. Only its pump appends to the log; the methods here leave
-// requests for the pump.
+// session is one process. Only its pump appends to the log, and what resizes the
+// terminal; the other methods here leave requests for the pump.
 type session struct {
 	engine *Engine
 	tree   *launch.Tree
@@ -36,8 +36,11 @@ type session struct {
 	done    chan struct{}   // closed after the last append
 	outcome spool.Outcome   // valid once done is closed
 
+	resizing sync.Mutex // held while the terminal gets a size and the log says so
+	size     spool.Size // of the terminal, as the log says; guarded by resizing
+
 	mu          sync.Mutex
-	size        spool.Size // of the terminal, when it was last known
+	actual      spool.Size // of the terminal, when it was last known
 	ended       bool
 	notices     []spool.Notice // to be appended
 	killAt      time.Time      // when a stop becomes a kill; zero without a stop
@@ -99,7 +102,7 @@ func (s *session) Control(ctx context.Context, c spool.Control) error {
 		}
 		return s.signal(sig)
 	case spool.ControlResize:
-		return s.resize(c.Size)
+		return s.resize(c.Size, c.By)
 	case spool.ControlStop:
 		grace := s.limits.Grace
 		if c.Grace > 0 {
@@ -141,18 +144,33 @@ func ended(err error) error {
 	return err
 }
 
-func (s *session) resize(size spool.Size) error {
+// resize sets the size of the terminal and, if it is another one, appends a resized
+// event.
+func (s *session) resize(size spool.Size, by string) error {
 	if !s.input.tty {
 		return fmt.Errorf("resize: the process has no terminal: %w", spool.ErrUnsupported)
 	}
 	if size.Rows == 0 || size.Cols == 0 {
 		return fmt.Errorf("resize to %d rows and %d columns: %w", size.Rows, size.Cols, spool.ErrInvalid)
 	}
+	s.resizing.Lock()
+	defer s.resizing.Unlock()
 	if err := s.input.ioctl(func(fd int) error { return setSize(fd, size) }); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.actual = size
+	s.mu.Unlock()
+	if size == s.size {
+		return nil
+	}
+	data, err := json.Marshal(spool.Resized{Size: size, Was: s.size, By: by})
+	if err != nil {
+		return fmt.Errorf("resize: %w", err)
+	}
+	if _, err := s.pump.out.Append(spool.Event{Kind: spool.KindResized, Data: data}); err != nil {
+		return nil // the log is complete: the run has just ended
+	}
 	s.size = size
 	return nil
 }
@@ -167,11 +185,11 @@ func (s *session) Details() json.RawMessage {
 	_ = s.input.ioctl(func(fd int) error { // after the end it fails, and the last size stays
 		w, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
 		if err == nil {
-			s.size = spool.Size{Rows: w.Row, Cols: w.Col}
+			s.actual = spool.Size{Rows: w.Row, Cols: w.Col}
 		}
 		return err
 	})
-	return fmt.Appendf(nil, `{"terminal":{"rows":%d,"cols":%d}}`, s.size.Rows, s.size.Cols)
+	return fmt.Appendf(nil, `{"terminal":{"rows":%d,"cols":%d}}`, s.actual.Rows, s.actual.Cols)
 }
 
 // stop sends SIGTERM to the process group. After the grace the pump kills the

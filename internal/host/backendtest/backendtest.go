@@ -419,14 +419,36 @@ func resize(t *testing.T, b spool.Backend) {
 	spec.TTY = &spool.Size{Rows: 33, Cols: 101}
 	r := start(t, b, spec)
 	until(t, r, "33 101")
-	if err := r.Resize(t.Context(), spool.Size{Rows: 50, Cols: 160}); err != nil {
-		t.Fatal(err)
+	first, second := spool.Size{Rows: 33, Cols: 101}, spool.Size{Rows: 50, Cols: 160}
+	if info, err := r.Info(t.Context()); err != nil || info.Size != first || info.FirstSize != first {
+		t.Errorf("at first the size is %v, began as %v: %v", info.Size, info.FirstSize, err)
+	}
+	for range 2 { // the second changes nothing
+		if err := r.Resize(t.Context(), second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := r.Info(t.Context()); err != nil || info.Size != second || info.FirstSize != first {
+		t.Errorf("after a resize the size is %v, began as %v: %v", info.Size, info.FirstSize, err)
 	}
 	if _, err := r.Stdin(t.Context()).Write([]byte("go\n")); err != nil {
 		t.Fatal(err)
 	}
-	if got := output(collect(t, r), spool.PTY); !strings.Contains(got, "50 160") {
+	events := collect(t, r)
+	if got := output(events, spool.PTY); !strings.Contains(got, "50 160") {
 		t.Errorf("pty %q", got)
+	}
+	var resized []string
+	for i := range events {
+		if events[i].Kind == spool.KindResized {
+			resized = append(resized, string(events[i].Data))
+		}
+	}
+	if want := `{"rows":50,"cols":160,"was":{"rows":33,"cols":101}}`; len(resized) != 1 || resized[0] != want {
+		t.Errorf("the log says %q, want %s once", resized, want)
+	}
+	if info, err := r.Info(t.Context()); err != nil || info.Size != second || info.FirstSize != first {
+		t.Errorf("after the end the size is %v, began as %v: %v", info.Size, info.FirstSize, err)
 	}
 	piped := start(t, b, sh("read x"))
 	if err := piped.Resize(t.Context(), spool.Size{Rows: 1, Cols: 1}); err == nil {
