@@ -16,6 +16,8 @@ type Filter struct {
 	Engine string `json:"engine,omitempty"`
 	State  State  `json:"state,omitempty"`
 	Live   bool   `json:"live,omitempty"` // only runs that are not closed
+	// Waiting selects only runs with open asks.
+	Waiting bool `json:"waiting,omitempty"`
 
 	Outcome OutcomeKind       `json:"outcome,omitempty"` // only runs that ended this way
 	Since   time.Time         `json:"since,omitzero"`    // only runs that are not closed or ended since then
@@ -56,6 +58,7 @@ func (f *Filter) Check() error {
 func (f *Filter) Match(i *Info) bool {
 	switch {
 	case f.Live && i.State == StateClosed,
+		f.Waiting && i.Asks == nil,
 		f.State != "" && f.State != i.State,
 		f.Name != "" && f.Name != i.Name,
 		f.Engine != "" && f.Engine != i.Engine,

@@ -15,6 +15,13 @@ const (
 	StateClosed  State = "closed"  // nothing will be appended any more
 )
 
+// OpenAsks are the questions of a run that wait for an answer.
+type OpenAsks struct {
+	// Open are the seqs of their events, the oldest first and at most 16.
+	Open  []Seq `json:"open"`
+	Count int   `json:"count"`
+}
+
 // Info describes a run at one moment.
 type Info struct {
 	ID     RunID             `json:"id"`
@@ -41,6 +48,11 @@ type Info struct {
 	// and TurnOutcome how the last turn that is done ended.
 	Title       string      `json:"title,omitempty"`
 	TurnOutcome TurnOutcome `json:"turn_outcome,omitempty"`
+	// Turn is the one that runs, or that runs next if its run is still busy with
+	// its start; zero if the run is idle or has ended. Asks are the open ones,
+	// nil without any. Both may be a moment older than Last.
+	Turn Seq       `json:"turn,omitempty"`
+	Asks *OpenAsks `json:"asks,omitempty"`
 	// Isolation is what the run is kept from, and how; nil without a request.
 	Isolation *Isolation `json:"isolation,omitempty"`
 	// Workspace is the one of the run; nil without.

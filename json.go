@@ -117,6 +117,22 @@ func (i *Info) AppendJSON(dst []byte) []byte {
 	dst = strconv.AppendInt(dst, i.Bytes, 10)
 	dst = appendMember(dst, `,"title":`, i.Title)
 	dst = appendMember(dst, `,"turn_outcome":`, string(i.TurnOutcome))
+	if i.Turn != 0 {
+		dst = append(dst, `,"turn":`...)
+		dst = strconv.AppendUint(dst, uint64(i.Turn), 10)
+	}
+	if i.Asks != nil {
+		dst = append(dst, `,"asks":{"open":[`...)
+		for n, seq := range i.Asks.Open {
+			if n > 0 {
+				dst = append(dst, ',')
+			}
+			dst = strconv.AppendUint(dst, uint64(seq), 10)
+		}
+		dst = append(dst, `],"count":`...)
+		dst = strconv.AppendInt(dst, int64(i.Asks.Count), 10)
+		dst = append(dst, '}')
+	}
 	if i.Isolation != nil {
 		if b, err := json.Marshal(i.Isolation); err == nil { // strings always encode
 			dst = append(append(dst, `,"isolation":`...), b...)

@@ -39,13 +39,15 @@ func parseFilters(texts []string) (spool.Filter, func(*spool.Info) bool, error) 
 				switch value {
 				case "live":
 					f.Live = true
+				case "waiting":
+					f.Waiting = true
 				case "finished":
 					f.State = spool.StateClosed
 				default:
 					f.State = spool.State(value)
 				}
 				if err := f.Check(); err != nil {
-					return f, nil, usageErrorf("--filter: unknown state %q: use running, exited, closed, live or finished", value)
+					return f, nil, usageErrorf("--filter: unknown state %q: use running, exited, closed, live, finished or waiting", value)
 				}
 			case "engine":
 				f.Engine = value
@@ -113,7 +115,7 @@ func (a *app) completeFilter(cmd *cobra.Command) {
 		values := map[string]bool{}
 		switch key {
 		case "state":
-			for _, s := range []string{"running", "exited", "closed", "live", "finished"} {
+			for _, s := range []string{"running", "exited", "closed", "live", "finished", "waiting"} {
 				values[s] = true
 			}
 		case "engine":

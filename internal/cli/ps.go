@@ -23,15 +23,16 @@ const (
 
 // psOptions are the flags of spool ps.
 type psOptions struct {
-	last, limit                   int // zero means no maximum
-	oldest                        bool
-	engine, name, outcome         string
-	labels                        []string
-	since, before                 moment
-	all, live, json, quiet, watch bool
-	filter                        []string
-	format, sort                  string
-	columns                       []string
+	last, limit           int // zero means no maximum
+	oldest                bool
+	engine, name, outcome string
+	labels                []string
+	since, before         moment
+	all, live, waiting    bool
+	json, quiet, watch    bool
+	filter                []string
+	format, sort          string
+	columns               []string
 }
 
 func (a *app) psCommand() *cobra.Command {
@@ -43,11 +44,12 @@ func (a *app) psCommand() *cobra.Command {
 		Long: fmt.Sprintf(`Ps lists the live runs and the %d runs that finished last, newest first. With
 --all it lists every run whose log still exists. Ids are shortened to %d
 characters. COMMAND is the command of a process, and the first line of the last
-code or prompt of other runs; STATUS is the outcome of a run, or of its last turn.
+code or prompt of other runs; STATUS is the outcome of a run, or of its last turn, and
+"running, asks" if it waits for an answer: "spool answer" lists the questions.
 BYTES is the size of the output in the log.
 
 --engine, --name, --label, --outcome, --since and --before select runs. --limit lists
-only so many, the newest or, with --oldest, the oldest. --filter selects runs, too: state (running, exited, closed, live or finished), label,
+only so many, the newest or, with --oldest, the oldest. --filter selects runs, too: state (running, exited, closed, live, finished or waiting), label,
 engine, name, id and status, as key=value pairs separated by commas; names, ids
 and statuses may have * and ?.
 
@@ -81,6 +83,7 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 	flags.Var(&o.since, "since", "only runs that have not ended or ended since this `time`, such as 2d or 15:04")
 	flags.Var(&o.before, "before", "only runs that were created before this `time`")
 	flags.BoolVar(&o.live, "live", false, "list only runs that have not finished")
+	flags.BoolVar(&o.waiting, "waiting", false, "list only runs that wait for an answer")
 	flags.BoolVar(&o.json, "json", false, "print one JSON object per line")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print only the full ids")
 	flags.StringArrayVarP(&o.filter, "filter", "f", nil, filterHelp)
@@ -89,6 +92,7 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 	flags.StringVar(&o.sort, "sort", "", "sort by this `column`; -column for the reverse (default -created)")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again every second, in place")
 	cmd.MarkFlagsMutuallyExclusive("all", "live")
+	cmd.MarkFlagsMutuallyExclusive("all", "waiting")
 	cmd.MarkFlagsMutuallyExclusive("all", "last", "limit")
 	cmd.MarkFlagsMutuallyExclusive("last", "oldest")
 	cmd.MarkFlagsMutuallyExclusive("json", "quiet", "format", "columns")
@@ -156,6 +160,7 @@ func newRunList(a *app, o psOptions) (*runList, error) {
 		return nil, err
 	}
 	l.filter.Live = l.filter.Live || o.live
+	l.filter.Waiting = l.filter.Waiting || o.waiting
 	names := o.columns
 	if len(names) == 0 {
 		names = []string{"id", "name", "status", "age", "bytes", "command"}
@@ -416,6 +421,9 @@ func stateText(info spool.Info) string {
 		return string(info.TurnOutcome)
 	case info.Outcome != nil:
 		return outcomeText(*info.Outcome)
+	}
+	if info.Asks != nil {
+		return string(info.State) + ", asks"
 	}
 	return string(info.State)
 }

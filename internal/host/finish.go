@@ -45,8 +45,11 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 	switch e.Kind {
 	case spool.KindOutput:
 		r.info.Bytes += int64(len(e.Bytes))
-	case spool.KindInput, spool.KindDone:
+	case spool.KindInput:
 		noteTurn(&r.info, &e)
+	case spool.KindDone:
+		noteTurn(&r.info, &e)
+		r.endTurn(e.Turn)
 	case spool.KindResized:
 		var to spool.Resized
 		if err := json.Unmarshal(e.Data, &to); err == nil {
@@ -73,6 +76,9 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 		}
 		r.mu.Unlock()
 		return 0, err
+	}
+	if e.Kind == spool.KindInput && beginsTurn(&e) {
+		r.beginTurn(seq)
 	}
 	if r.host != nil {
 		r.host.wrote(e.Size())
@@ -126,6 +132,7 @@ func (r *run) record(e spool.Event) (spool.Seq, error) {
 // conclude records the outcome. The caller holds r.mu.
 func (r *run) conclude(o spool.Outcome) {
 	r.info.State, r.info.Outcome = spool.StateExited, &o
+	r.info.Turn, r.info.Asks = 0, nil
 	r.info.Ended = time.Now().Round(0)
 }
 
@@ -200,6 +207,7 @@ func (r *run) ending(o spool.Outcome) []spool.Event {
 		r.info.Outcome = &o
 	}
 	r.info.State = spool.StateClosed
+	r.info.Turn, r.info.Asks = 0, nil
 	r.info.Ended = time.Now().Round(0)
 	return append(end, spool.Event{Kind: spool.KindClosed})
 }

@@ -135,6 +135,8 @@ func (q *inputQueue) record(in *spool.Input) error {
 // asks are the open asks of a run, derived from the events that open and close
 // them.
 type asks struct {
+	changed func(open map[spool.Seq]openAsk) // called after each change; it does not keep the map
+
 	mu   sync.Mutex
 	open map[spool.Seq]openAsk
 }
@@ -166,10 +168,15 @@ func (a *asks) record(e spool.Event, log *eventlog.Log) (spool.Seq, error) {
 		}
 		a.open[e.Seq] = openAsk{e.Turn, asksSecret(&e)}
 	}
+	changed := e.OpensAsk()
 	for ask, o := range a.open {
 		if e.ClosesAsk(ask, o.turn) {
 			delete(a.open, ask)
+			changed = true
 		}
+	}
+	if changed {
+		a.changed(a.open)
 	}
 	return e.Seq, nil
 }
@@ -207,6 +214,9 @@ func (a *asks) close(ask spool.Seq) bool {
 	defer a.mu.Unlock()
 	_, ok := a.open[ask]
 	delete(a.open, ask)
+	if ok {
+		a.changed(a.open)
+	}
 	return ok
 }
 

@@ -76,5 +76,6 @@ func (r *run) note() {
 	r.mu.Lock()
 	info := r.info
 	r.mu.Unlock()
-	_ = r.journal.Note(info) // informational; the run works without it
+	info.Turn, info.Asks = 0, nil // they change often; only the host of a live run knows them
+	_ = r.journal.Note(info)      // informational; the run works without it
 }

@@ -42,6 +42,7 @@ type run struct {
 	removed bool         // its log was deleted; a reader in the middle of it may be left
 	refused error        // why the log accepts no more events
 	unsaid  *spool.Event // the outcome, if the log did not accept it
+	turns   []spool.Seq  // that have no done event, oldest first
 	// exceeded is why the run is killed because of its workspace; empty if not.
 	exceeded string
 
@@ -55,6 +56,7 @@ func newRun(ctx context.Context, info spool.Info) *run {
 		r.sessionEnded = make(chan struct{})
 	}
 	r.input = newInputQueue(ctx, r.Append)
+	r.input.asks.changed = r.noteAsks
 	return r
 }
 

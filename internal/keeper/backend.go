@@ -320,7 +320,7 @@ func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 		// A run may have ended since its files were read: match the fields
 		// that do not change first, and then its present state.
 		constant := f
-		constant.Live, constant.State, constant.Since = false, "", time.Time{}
+		constant.Live, constant.State, constant.Since, constant.Waiting = false, "", time.Time{}, false
 		// A run that has ended while its keeper still writes the end of its log
 		// may have another name by now, which only the files tell.
 		all = slices.DeleteFunc(all, func(info spool.Info) bool { return info.State == spool.StateClosed })
@@ -345,7 +345,7 @@ func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 		}
 		constant.Since = f.Since // of a run that has not ended it selects all
 		stored := b.store.Select(constant)
-		if f.Live || f.State != "" && f.State != spool.StateClosed {
+		if f.Live || f.Waiting || f.State != "" && f.State != spool.StateClosed {
 			stored = func(func(spool.Info, error) bool) {}
 		}
 		for info, err := range host.MergeRuns(&f, all, known, stored) {

@@ -80,6 +80,7 @@ var infoCodecs = []codec[spool.Info]{
 		start.State, start.Ended, start.Outcome, start.Last, start.Bytes = "", time.Time{}, nil, 0, 0
 		start.Title, start.TurnOutcome = "", ""
 		start.Size, start.FirstSize = spool.Size{}, spool.Size{}
+		start.Turn, start.Asks = 0, nil
 		n.Complete(start)
 		return n.Info, nil
 	}},

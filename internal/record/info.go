@@ -117,7 +117,15 @@ func appendProgress(dst []byte, i *spool.Info) []byte {
 	for _, n := range []uint16{i.Size.Rows, i.Size.Cols, i.FirstSize.Rows, i.FirstSize.Cols} {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
-	return dst
+	dst = binary.AppendUvarint(dst, uint64(i.Turn))
+	if i.Asks == nil {
+		return binary.AppendUvarint(dst, 0)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(i.Asks.Open))+1)
+	for _, seq := range i.Asks.Open {
+		dst = binary.AppendUvarint(dst, uint64(seq))
+	}
+	return binary.AppendVarint(dst, int64(i.Asks.Count))
 }
 
 func (m *message) size() spool.Size {
@@ -134,4 +142,12 @@ func (m *message) progress(i *spool.Info) {
 	}
 	i.Title, i.TurnOutcome = m.text(), spool.TurnOutcome(m.text())
 	i.Size, i.FirstSize = m.size(), m.size()
+	i.Turn = spool.Seq(m.uint())
+	if n := m.count(); n > 0 {
+		i.Asks = &spool.OpenAsks{Open: make([]spool.Seq, 0, min(n-1, maxRoom))}
+		for range n - 1 {
+			i.Asks.Open = append(i.Asks.Open, spool.Seq(m.uint()))
+		}
+		i.Asks.Count = int(m.int())
+	}
 }

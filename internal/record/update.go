@@ -88,5 +88,6 @@ func (n *Update) Complete(start spool.Info) {
 	start.State, start.Ended, start.Outcome, start.Last, start.Bytes = now.State, now.Ended, now.Outcome, now.Last, now.Bytes
 	start.Title, start.TurnOutcome = now.Title, now.TurnOutcome
 	start.Size, start.FirstSize = now.Size, now.FirstSize
+	start.Turn, start.Asks = now.Turn, now.Asks
 	n.Info = start
 }

@@ -54,7 +54,7 @@ func (s *Store) sel(f *spool.Filter, yield func(spool.Info, error) bool) error {
 		return err
 	}
 	var filed iter.Seq[index.Entry]
-	if f.Live || f.State != "" && f.State != spool.StateClosed {
+	if f.Live || f.Waiting || f.State != "" && f.State != spool.StateClosed {
 		filed = func(func(index.Entry) bool) {} // those are complete
 	} else if snapshot, err := s.openIndex(); err == nil {
 		defer func() { _ = snapshot.Close() }() // it is only read
@@ -140,7 +140,7 @@ func (s *Store) Count(unfiled func(spool.Info)) (filed int, err error) {
 // Countable reports whether [Store.Count] tells how many runs a filter selects: it
 // asks for nothing but their state.
 func Countable(f *spool.Filter) bool {
-	return f.Prefix == "" && f.Name == "" && f.Engine == "" && f.Outcome == "" && len(f.Labels) == 0 && f.Since.IsZero() && f.Before.IsZero()
+	return !f.Waiting && f.Prefix == "" && f.Name == "" && f.Engine == "" && f.Outcome == "" && len(f.Labels) == 0 && f.Since.IsZero() && f.Before.IsZero()
 }
 
 // describe reads the description of a run that the index has.

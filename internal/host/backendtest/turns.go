@@ -39,6 +39,7 @@ func RunTurns(t *testing.T, open func(t *testing.T) Kernels) {
 		{"interrupt_keeps_the_state", cellInterrupt},
 		{"interrupt_of_a_cell_that_waits", cellInterruptQueued},
 		{"an_ask_is_answered_once", cellAsk},
+		{"turn_and_asks_are_described", waiting},
 		{"tools_of_the_host", cellTools},
 		{"fork_branches_the_state", forkState},
 		{"a_large_display_is_a_blob", cellBlob},
