@@ -89,6 +89,7 @@ var measurements = []measurement{
 	{name: "agent", alone: measureAgent, rounds: 5},
 	{name: "isolation", alone: measureIsolation},
 	{name: "journal", alone: measureJournal},
+	{name: "find", rounds: 5, alone: measureFind},
 	{name: "readers", alone: measureReaders},
 	{name: "driver", rounds: 1, alone: measureDriver},
 	{name: "peers", alone: measurePeers},

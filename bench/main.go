@@ -3,7 +3,7 @@
 //
 // Usage:
 //
-//	bench -spool PATH [-codex PATH] [-json FILE] [-comparison FILE] [-only NAMES] [-peers NAMES] [-rounds N] [-quick] [-strict]
+//	bench -spool PATH [-codex PATH] [-json FILE] [-comparison FILE] [-only NAMES] [-peers NAMES] [-rounds N] [-logs MiB] [-quick] [-strict]
 //
 // Both servers listen on the loopback. A client written for measuring drives
 // them over the codex exec-server protocol. Every measurement is made in rounds
@@ -93,6 +93,7 @@ type options struct {
 	only   string
 	peers  string
 	rounds int
+	logs   int // MiB
 	quick  bool
 	strict bool
 
@@ -109,6 +110,7 @@ func parseOptions(args []string) (options, error) {
 	fs.StringVar(&o.only, "only", "", "make only these measurements, `names` separated by commas: "+strings.Join(measurementNames(), ", "))
 	fs.StringVar(&o.peers, "peers", "", "measure only these peers beside Spool, `names` separated by commas")
 	fs.IntVar(&o.rounds, "rounds", 0, "make every measurement `n` times (default 5, with -quick 2)")
+	fs.IntVar(&o.logs, "logs", 1024, "search this many `MiB` of logs, a quarter of it with -quick")
 	fs.BoolVar(&o.quick, "quick", false, "do less work; the numbers are less exact")
 	fs.BoolVar(&o.strict, "strict", false, "exit with status 1 when a goal is missed")
 	if err := fs.Parse(args); err != nil {

@@ -8,14 +8,20 @@ import (
 	"strings"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/sieve"
 )
 
 // matcher finds the pattern of a query in a line.
 type matcher struct {
 	re *regexp.Regexp // nil if the pattern is literal alone
-	// literal is text that every match contains; empty if there is none. Looking
-	// for it costs a fraction of the regular expression.
-	literal []byte
+	// needles are texts of which every match contains at least one; none if no
+	// such texts are known. Looking for them costs a fraction of the regular
+	// expression.
+	needles []needle
+	// variants are letters beyond ASCII that match a letter of a needle if case
+	// is ignored. A line with one may match without a needle.
+	variants [][]byte
+	sieve    *sieve.Query // nil if a sieve cannot tell
 }
 
 func newMatcher(q *Query) (*matcher, error) {
@@ -23,7 +29,9 @@ func newMatcher(q *Query) (*matcher, error) {
 		return nil, fmt.Errorf("search: %w: a line has no newline; search for one line", spool.ErrInvalid)
 	}
 	if q.Literal && !q.IgnoreCase {
-		return &matcher{literal: []byte(q.Pattern)}, nil
+		m := &matcher{}
+		m.require([]clause{{{q.Pattern, false}}})
+		return m, nil
 	}
 	expr := q.Pattern
 	if q.Literal {
@@ -38,43 +46,41 @@ func newMatcher(q *Query) (*matcher, error) {
 	}
 	m := &matcher{re: re}
 	if tree, err := syntax.Parse(expr, syntax.Perl); err == nil {
-		m.literal = []byte(required(tree.Simplify()))
+		m.require(clausesOf(tree.Simplify()))
 	}
 	return m, nil
 }
 
-// required returns the longest text that is known to be in every match.
-func required(re *syntax.Regexp) string {
-	switch re.Op {
-	case syntax.OpLiteral:
-		if re.Flags&syntax.FoldCase == 0 {
-			return string(re.Rune)
+// require sets what every match contains.
+func (m *matcher) require(all []clause) {
+	c := best(all)
+	for _, l := range c {
+		n := newNeedle(l.text, l.fold)
+		m.needles = append(m.needles, n)
+		if l.fold && bytes.IndexByte(n.text, 'k') >= 0 {
+			m.variants = append(m.variants, []byte("\u212a")) // the Kelvin sign
 		}
-	case syntax.OpCapture, syntax.OpPlus:
-		return required(re.Sub[0])
-	case syntax.OpRepeat:
-		if re.Min > 0 {
-			return required(re.Sub[0])
+		if l.fold && bytes.IndexByte(n.text, 's') >= 0 {
+			m.variants = append(m.variants, []byte("\u017f")) // the long s
 		}
-	case syntax.OpConcat:
-		longest := ""
-		for _, sub := range re.Sub {
-			if s := required(sub); len(s) > len(longest) {
-				longest = s
-			}
-		}
-		return longest
 	}
-	return ""
+	texts := make([][]string, len(all))
+	for i, c := range all {
+		for _, l := range c {
+			texts[i] = append(texts[i], l.text)
+		}
+	}
+	m.sieve = sieve.NewQuery(texts)
 }
 
 // find returns where the first match in a line is.
 func (m *matcher) find(line []byte) (start, end int, ok bool) {
 	if m.re == nil {
-		i := bytes.Index(line, m.literal)
-		return i, i + len(m.literal), i >= 0
+		n := &m.needles[0]
+		i := n.index(line)
+		return i, i + len(n.text), i >= 0
 	}
-	if len(m.literal) > 0 && !bytes.Contains(line, m.literal) {
+	if len(m.needles) > 0 && m.next(line) == len(line) {
 		return 0, 0, false
 	}
 	at := m.re.FindIndex(line)
@@ -84,9 +90,26 @@ func (m *matcher) find(line []byte) (start, end int, ok bool) {
 	return at[0], at[1], true
 }
 
-// absent reports whether no line in b can match, whatever b has between its lines.
-func (m *matcher) absent(b []byte) bool {
-	return len(m.literal) > 0 && !bytes.Contains(b, m.literal) && bytes.IndexByte(b, escape) < 0
+// next returns the first place in a text where something is that a match contains, or
+// the length of the text. There are needles.
+func (m *matcher) next(text []byte) int {
+	first := len(text)
+	for i := range m.needles {
+		if k := m.needles[i].index(text[:first]); k >= 0 {
+			first = k
+		}
+	}
+	for _, v := range m.variants {
+		if k := bytes.Index(text[:first], v); k >= 0 {
+			first = k
+		}
+	}
+	return first
+}
+
+// absent reports whether no line of a text can match.
+func (m *matcher) absent(text []byte) bool {
+	return len(m.needles) > 0 && m.next(text) == len(text) && bytes.IndexByte(text, escape) < 0
 }
 
 // escape begins an escape sequence, which may lie within a match.
@@ -102,23 +125,14 @@ type candidates struct {
 // next returns the first place at or after from in a line that may match, or the
 // length of the text.
 func (c *candidates) next(from int) int {
-	if len(c.match.literal) == 0 {
+	if len(c.match.needles) == 0 {
 		return from
 	}
 	if c.literal < from {
-		c.literal = after(c.text, from, bytes.Index(c.text[from:], c.match.literal))
+		c.literal = from + c.match.next(c.text[from:])
 	}
 	if c.escape < from {
 		c.escape = after(c.text, from, bytes.IndexByte(c.text[from:], escape))
 	}
 	return min(c.literal, c.escape)
-}
-
-// after returns the index in text of what was found at index i after from, or the
-// length of the text if it was not found.
-func after(text []byte, from, i int) int {
-	if i < 0 {
-		return len(text)
-	}
-	return from + i
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/record"
+	"github.com/spool-run/spool/internal/sieve"
 )
 
 // Bounds of one page.
@@ -19,7 +19,9 @@ const (
 	pageTime   = 2 * time.Second
 	maxWorkers = 8       // runs that are searched at the same time
 	blockBytes = 1 << 20 // that are read at once
-	maxErrors  = 100     // of runs that cannot be read
+	// minBlockBytes are read at once at the end of a part.
+	minBlockBytes = 64 << 10
+	maxErrors     = 100 // of runs that cannot be read
 )
 
 // scanPage is [Search] by reading the logs in this process. It lists runs and reads
@@ -40,6 +42,9 @@ func scanPage(ctx context.Context, b spool.Backend, q Query) (Page, error) {
 		q.Limit = maxHits
 	}
 	s := &scan{backend: b, match: m, limit: q.Limit, named: len(q.Runs) > 0}
+	if m.sieve != nil {
+		s.sifter, _ = b.(sieve.Sifter)
+	}
 	s.deadline = sync.OnceValue(func() time.Time { return time.Now().Add(pageTime) })
 	return s.page(ctx, &q, from)
 }
@@ -47,6 +52,7 @@ func scanPage(ctx context.Context, b spool.Backend, q Query) (Page, error) {
 // scan searches many runs at the same time.
 type scan struct {
 	backend spool.Backend
+	sifter  sieve.Sifter // nil if there is none, or it cannot help
 	match   *matcher
 	limit   int  // of hits
 	named   bool // the query names the runs
@@ -107,10 +113,10 @@ func (s *scan) page(ctx context.Context, q *Query, from cursor) (Page, error) {
 	})
 	for range workers {
 		wg.Go(func() {
-			var buf []byte
+			var w worker
 			for j := range queue {
 				if j.err == nil {
-					buf = s.run(ctx, j, buf)
+					w.run(ctx, s, j)
 				}
 				close(j.done)
 			}
@@ -160,36 +166,6 @@ func (s *scan) collect(ctx context.Context, ordered <-chan *job) (Page, error) {
 		return Page{}, context.Cause(ctx)
 	}
 	return page, nil
-}
-
-// run searches one run, up to the end that its log has now. It returns the buffer for
-// the next one.
-func (s *scan) run(ctx context.Context, j *job, buf []byte) []byte {
-	deadline := s.deadline()
-	sc, after := newScanner(j.info.ID, s.match, j.from, s.limit)
-	defer func() { j.hits, j.at = sc.hits, sc.place() }()
-	caughtUp := sc.next // what is before it was searched for an earlier page
-	for after < j.info.Last {
-		var page spool.Page
-		buf, page, j.err = record.Read(ctx, s.backend, j.info.ID, spool.Query{After: after, MaxBytes: blockBytes}, buf[:0])
-		if j.err != nil || len(buf) == 0 {
-			break
-		}
-		j.bytes += int64(len(buf))
-		var more bool
-		if more, j.err = sc.block(ctx, buf); j.err != nil || !more {
-			return buf
-		}
-		after = page.Next
-		if sc.next > caughtUp && time.Now().After(deadline) && after < j.info.Last {
-			return buf
-		}
-	}
-	if errors.Is(j.err, spool.ErrNotFound) && after > 0 { // it was removed meanwhile
-		j.err = nil
-	}
-	j.ended = j.err == nil && sc.finish()
-	return buf
 }
 
 // runs yields the runs that a query selects from a place on.

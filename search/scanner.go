@@ -10,13 +10,14 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/record"
+	"github.com/spool-run/spool/internal/sieve"
 	"github.com/spool-run/spool/internal/visible"
 	"github.com/spool-run/spool/render"
 )
 
 // maxLine is the size of the pieces in which a longer line is searched. It bounds the
 // memory of a search.
-const maxLine = 1 << 20
+const maxLine = sieve.MaxLine
 
 // lanes are the sequences of lines in a log: the text of events that are not output,
 // and each stream.
@@ -42,6 +43,11 @@ type lane struct {
 	skip position // what is before it was searched already
 	line []byte   // the beginning of a line
 	from origin   // of that line
+
+	// Of the block that is looked at:
+	join     []byte // the line, and the text of events after it
+	open     int    // bytes of a line at the end of join
+	joinFrom origin // of that line
 }
 
 // scanner searches the records of one run, block after block.
@@ -55,21 +61,30 @@ type scanner struct {
 	next    spool.Seq // the first one that was not, now or for an earlier page
 	hits    []Hit
 	clean   []byte // a line without escape sequences
+	loud    int    // blocks that are not expected to be quiet
+	louder  int    // how many there were the last time
 }
 
 // newScanner returns a scanner that begins at a place, and the cursor to read after.
 func newScanner(run spool.RunID, m *matcher, at place, limit int) (*scanner, spool.Seq) {
-	s := &scanner{run: run, match: m, limit: limit, maxLine: maxLine, next: max(at.next, 1)}
+	s := &scanner{run: run, match: m, limit: limit, maxLine: maxLine}
+	s.begin(at)
+	return s, s.seen
+}
+
+// begin begins at a place.
+func (s *scanner) begin(at place) {
+	s.next = max(at.next, 1)
 	first := s.next
 	for i := range s.lanes {
-		s.lanes[i].skip = position{seq: s.next}
+		l := &s.lanes[i]
+		l.line, l.skip = l.line[:0], position{seq: s.next}
 		if p := at.lanes[i]; p.seq > 0 {
-			s.lanes[i].skip = p
+			l.skip = p
 			first = min(first, p.seq)
 		}
 	}
 	s.seen = first - 1
-	return s, s.seen
 }
 
 // place returns where a search goes on that does not repeat the hits so far.
@@ -90,7 +105,9 @@ func (s *scanner) place() place {
 // block searches the records of consecutive events. It reports false if it stopped
 // because there are enough hits.
 func (s *scanner) block(ctx context.Context, b []byte) (bool, error) {
-	absent := s.match.absent(b)
+	if s.quiet(b) {
+		return true, nil
+	}
 	for len(b) > 0 {
 		e, n, err := record.Decode(b)
 		if err != nil {
@@ -101,7 +118,7 @@ func (s *scanner) block(ctx context.Context, b []byte) (bool, error) {
 		switch {
 		case e.Kind == spool.KindOutput:
 			if i := slices.Index(lanes[:], e.Stream); i > 0 {
-				more = s.output(&s.lanes[i], &e, absent)
+				more = s.output(&s.lanes[i], &e)
 			}
 		case len(e.Data) > 0:
 			more = s.event(ctx, &s.lanes[0], &e)
@@ -138,9 +155,9 @@ func (s *scanner) event(ctx context.Context, l *lane, e *spool.Event) bool {
 	return s.lines(l, from, text[min(from.offset, len(text)):])
 }
 
-// output searches the lines that end in an event. Absent says that none of those that
-// begin in it, too, can match. It reports false if there are enough hits.
-func (s *scanner) output(l *lane, e *spool.Event, absent bool) bool {
+// output searches the lines that end in an event. It reports false if there are enough
+// hits.
+func (s *scanner) output(l *lane, e *spool.Event) bool {
 	from, ok := l.begin(e)
 	if !ok {
 		return true
@@ -161,7 +178,7 @@ func (s *scanner) output(l *lane, e *spool.Event, absent bool) bool {
 		}
 	}
 	last := bytes.LastIndexByte(text, '\n') + 1
-	if !absent && !s.lines(l, from, text[:last]) {
+	if !s.lines(l, from, text[:last]) {
 		return false
 	}
 	from.offset += last

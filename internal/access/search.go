@@ -6,6 +6,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/record"
+	"github.com/spool-run/spool/internal/sieve"
 	"github.com/spool-run/spool/search"
 )
 
@@ -47,4 +48,20 @@ func (s searched) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query
 		err = fmt.Errorf("search: %w", err)
 	}
 	return dst, page, err
+}
+
+// Sift implements [sieve.Sifter] for a run that was listed.
+func (s searched) Sift(ctx context.Context, id spool.RunID, after spool.Seq, q *sieve.Query, buf []byte) ([]sieve.Part, []byte, error) {
+	sifter, ok := s.of.inner.(sieve.Sifter)
+	if !ok {
+		return nil, buf, nil
+	}
+	info, err := s.of.inner.Stat(ctx, id)
+	if err != nil {
+		return nil, buf, fmt.Errorf("search: %w", err)
+	}
+	if !s.of.owns(&info) {
+		return nil, buf, notFound(id)
+	}
+	return sifter.Sift(ctx, id, after, q, buf)
 }

@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -30,6 +32,20 @@ func Open(f *os.File, fi fs.FileInfo) (*Reader, error) {
 
 // Size returns the size of the content.
 func (r *Reader) Size() int64 { return r.layout.size }
+
+// AppendNotes appends the notes to dst.
+func (r *Reader) AppendNotes(dst []byte) ([]byte, error) {
+	from := int64(len(Magic))
+	if n := len(r.layout.ends); n > 0 {
+		from = r.layout.ends[n-1]
+	}
+	had := len(dst)
+	dst = slices.Grow(dst, int(r.layout.notes))[:had+int(r.layout.notes)]
+	if err := readFull(r.f, dst[had:], from); err != nil {
+		return dst[:had], err
+	}
+	return dst, nil
+}
 
 // ReadAt reads the content, as [io.ReaderAt].
 func (r *Reader) ReadAt(p []byte, off int64) (n int, err error) {
@@ -116,10 +132,6 @@ func (r *Reader) fill(p part) error {
 
 // decode decompresses a block into dst, which has its size.
 func (r *Reader) decode(block int64, dst []byte) error {
-	dec, err := decoder()
-	if err != nil {
-		return fmt.Errorf("decompress: %w", err)
-	}
 	from, to := r.layout.frame(block)
 	if to-from > 2*maxBlockSize {
 		return fmt.Errorf("%w: block %d is too long", ErrDamaged, block)
@@ -133,7 +145,7 @@ func (r *Reader) decode(block int64, dst []byte) error {
 	if err := readFull(r.f, frame, from); err != nil {
 		return err
 	}
-	got, err := dec.DecodeAll(frame, dst[:0:len(dst)])
+	got, err := r.expand(block, frame, dst)
 	if err != nil {
 		return fmt.Errorf("%w: block %d: %w", ErrDamaged, block, err)
 	}
@@ -141,6 +153,21 @@ func (r *Reader) decode(block int64, dst []byte) error {
 		return fmt.Errorf("%w: block %d has %d bytes, not %d", ErrDamaged, block, len(got), len(dst))
 	}
 	return nil
+}
+
+// expand decompresses a block that was read into dst.
+func (r *Reader) expand(block int64, frame, dst []byte) ([]byte, error) {
+	if r.layout.s2[block] {
+		if n, err := s2.DecodedLen(frame); err != nil || n != len(dst) {
+			return nil, fmt.Errorf("it claims %d bytes: %w", n, s2.ErrCorrupt)
+		}
+		return s2.Decode(dst, frame)
+	}
+	dec, err := decoder()
+	if err != nil {
+		return nil, err
+	}
+	return dec.DecodeAll(frame, dst[:0:len(dst)])
 }
 
 // frames holds buffers of compressed blocks.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/record"
+	"github.com/spool-run/spool/internal/sieve"
 	"github.com/spool-run/spool/internal/store"
 )
 
@@ -116,6 +117,17 @@ func (h *Host) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, d
 		return dst, spool.Page{}, fmt.Errorf("run %s: %w", id, err)
 	}
 	return dst, spool.Page{Next: next, Info: r.Info()}, nil
+}
+
+// Sift implements [sieve.Sifter].
+func (h *Host) Sift(_ context.Context, id spool.RunID, after spool.Seq, q *sieve.Query, buf []byte) ([]sieve.Part, []byte, error) {
+	r, err := h.findAfter(id, after)
+	if err != nil || r.journal == nil {
+		return nil, buf, err
+	}
+	r.enter()
+	defer r.leave()
+	return r.journal.Sift(after, q, buf)
 }
 
 // Await waits until there is an event after a cursor or the run is closed. It

@@ -20,6 +20,7 @@ import (
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/record"
+	"github.com/spool-run/spool/internal/sieve"
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
@@ -440,6 +441,17 @@ func (b *Backend) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query
 		return dst, spool.Page{}, fmt.Errorf("run %s: %w", id, err)
 	}
 	return dst, spool.Page{Next: next, Info: m.description()}, nil
+}
+
+// Sift implements [sieve.Sifter].
+func (b *Backend) Sift(ctx context.Context, id spool.RunID, after spool.Seq, q *sieve.Query, buf []byte) ([]sieve.Part, []byte, error) {
+	m, err := b.mirrorAfter(ctx, id, after)
+	if err != nil {
+		return nil, buf, err
+	}
+	m.addReader()
+	defer m.removeReader()
+	return m.journal.Sift(after, q, buf)
 }
 
 // Follow implements [spool.Backend].

@@ -51,13 +51,14 @@ func (s *Store) Compress(ctx context.Context, id spool.RunID, rest func()) (save
 	if !r.sealed {
 		return 0, fmt.Errorf("compress run %s: %w", id, ErrIncomplete)
 	}
-	for _, seg := range segs {
-		n, err := s.compressSegment(seg, func() error {
-			if rest != nil {
-				rest()
-			}
-			return ctx.Err()
-		})
+	b := newSieveBuilder(segs, func() error {
+		if rest != nil {
+			rest()
+		}
+		return ctx.Err()
+	})
+	for i, seg := range segs {
+		n, err := s.compressSegment(seg, func() ([]byte, error) { return b.notes(i) }, b.rest)
 		saved += n
 		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 			return saved, nil
@@ -70,7 +71,7 @@ func (s *Store) Compress(ctx context.Context, id spool.RunID, rest func()) (save
 }
 
 // compressSegment compresses one segment, if that is worth it and was not done before.
-func (s *Store) compressSegment(seg *segment, rest func() error) (saved int64, err error) {
+func (s *Store) compressSegment(seg *segment, notes func() ([]byte, error), rest func() error) (saved int64, err error) {
 	old, err := openSegment(seg.path)
 	if err != nil {
 		return 0, err
@@ -87,7 +88,7 @@ func (s *Store) compressSegment(seg *segment, rest func() error) (saved int64, e
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close(), os.Remove(temp)) }()
-	compressed, err := s.writeCompressed(f, old, size, rest)
+	compressed, err := s.writeCompressed(f, old, size, notes, rest)
 	if err != nil || compressed > size/8*(8-compressGain) {
 		return 0, err
 	}
@@ -116,9 +117,9 @@ func (s *Store) compressSegment(seg *segment, rest func() error) (saved int64, e
 
 // writeCompressed writes a segment's compressed form to f, and compares what it reads
 // from there with the segment.
-func (s *Store) writeCompressed(f *os.File, old io.ReaderAt, size int64, rest func() error) (int64, error) {
+func (s *Store) writeCompressed(f *os.File, old io.ReaderAt, size int64, notes func() ([]byte, error), rest func() error) (int64, error) {
 	w := bufio.NewWriterSize(f, blockfile.BlockSize)
-	if err := blockfile.Write(w, old, size, rest); err != nil {
+	if err := blockfile.Write(w, old, size, blockfile.Options{Rest: rest, Notes: notes}); err != nil {
 		return 0, err
 	}
 	if err := w.Flush(); err != nil {

@@ -219,7 +219,7 @@ func TestCompressEnded(t *testing.T) {
 // A compression that fails at any point leaves the log, and nothing that the
 // next sweep does not remove.
 func TestCompressInterrupted(t *testing.T) {
-	for _, point := range []string{"store.compress", "store.compressed"} {
+	for _, point := range []string{"store.sieve", "store.compress", "store.compressed"} {
 		t.Run(point, func(t *testing.T) {
 			s := openStore(t, t.TempDir(), Options{})
 			logLines(t, s, "r", 4*compressMin)

@@ -37,7 +37,7 @@ func readSegment(f *os.File) (segmentFile, error) {
 	if _, err := f.ReadAt(magic[:], 0); err != nil && !errors.Is(err, io.EOF) {
 		return s, err
 	}
-	if string(magic[:]) != blockfile.Magic {
+	if m := string(magic[:]); m != blockfile.Magic && m != blockfile.FirstMagic {
 		return s, nil
 	}
 	fi, err := f.Stat()

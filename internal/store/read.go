@@ -100,6 +100,7 @@ func (j *Journal) readSegment(p *page, seg *segment, upper spool.Seq) error {
 		return openFault(err, "read", j.id, seg.path)
 	}
 	defer f.Close()
+	j.learn(seg, &f, p.next)
 	j.mu.Lock()
 	at, size := seg.seek(p.next), seg.size
 	j.mu.Unlock()

@@ -35,6 +35,7 @@ func (j *Journal) ReadRecords(dst []byte, after spool.Seq, maxBytes int) ([]byte
 		return dst, after, fmt.Errorf("read run %s: %w", j.id, err)
 	}
 	defer f.Close()
+	j.learn(segs[i], &f, next)
 	j.mu.Lock()
 	at, size := segs[i].seek(next), segs[i].size
 	j.mu.Unlock()

@@ -20,8 +20,7 @@ const (
 	seqDigits  = 20
 )
 
-// segment is one file of a run. The mu of its journal guards size, index and
-// hint.
+// segment is one file of a run. The mu of its journal guards what may change.
 type segment struct {
 	first spool.Seq // seq of its first event
 	path  string
@@ -29,6 +28,8 @@ type segment struct {
 	size  int64 // bytes of whole records; negative if not known
 	index offsets
 	hint  point // where the last Read ended and the next one probably begins
+
+	learned bool // the index has what the sieve of the file tells
 }
 
 func newSegment(dir string, id spool.RunID, first spool.Seq) *segment {
