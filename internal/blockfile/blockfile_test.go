@@ -266,17 +266,65 @@ func BenchmarkReadAt(b *testing.B) {
 
 func TestRecentBlocksAreBounded(t *testing.T) {
 	var b blocks
+	add := func(i int64) {
+		e, added := b.claim(key{block: i})
+		if added {
+			b.set(e, []byte{byte(i)}, nil)
+		}
+		b.release(e)
+	}
 	for i := range int64(3 * recentBlocks) {
-		b.put(key{block: i}, []byte{byte(i)})
-		b.get(key{block: 0}) // it is used again and again
+		add(i)
+		add(0) // it is used again and again
 	}
 	kept := 0
 	for i := range int64(3 * recentBlocks) {
-		if b.get(key{block: i}) != nil {
+		if e := b.get(key{block: i}); e != nil {
 			kept++
+			b.release(e)
 		}
 	}
 	if kept != recentBlocks || b.get(key{block: 0}) == nil {
 		t.Errorf("%d blocks are kept", kept)
+	}
+	failed := errors.New("failed")
+	e, _ := b.claim(key{block: -1})
+	b.set(e, nil, failed)
+	b.release(e)
+	if b.get(key{block: -1}) != nil {
+		t.Error("a block that cannot be read is kept")
+	}
+}
+
+// Readers that go on where they ended, and find what was decompressed ahead, read the
+// same.
+func TestReadAhead(t *testing.T) {
+	content := text(40 * BlockSize)
+	f := write(t, content)
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(6, uint64(w)))
+			p := make([]byte, 3*BlockSize)
+			for off := 0; off < len(content); {
+				n := min(1+rnd.IntN(len(p)), len(content)-off)
+				r, err := tryOpen(f)
+				if err == nil {
+					_, err = r.ReadAt(p[:n], int64(off))
+				}
+				if err != nil || !bytes.Equal(p[:n], content[off:off+n]) {
+					t.Errorf("%d bytes at %d differ: %v", n, off, err)
+					return
+				}
+				off += n
+			}
+		})
+	}
+	wg.Wait()
+	for range maxWorkers { // all have ended
+		aheads <- struct{}{}
+	}
+	for range maxWorkers {
+		<-aheads
 	}
 }

@@ -67,6 +67,9 @@ func (r *Reader) ReadAt(p []byte, off int64) (n int, err error) {
 func (r *Reader) read(p []byte, off int64) error {
 	block := r.layout.block
 	first, last := off/block, (off+int64(len(p))-1)/block
+	if r.follows(first, off) {
+		defer r.ahead(last+1, last-first+1)
+	}
 	var parts []part
 	for i := first; i <= last; i++ {
 		from, to := max(i*block, off), min(i*block+r.layout.contentSize(i), off+int64(len(p)))
@@ -111,41 +114,82 @@ func (r *Reader) fillEvery(parts []part, from, n int) error {
 	return nil
 }
 
-func (r *Reader) fill(p part) error {
-	size := r.layout.contentSize(p.block)
-	if int64(len(p.dst)) == size {
-		return r.decode(p.block, p.dst)
+// follows reports whether a read probably goes on where another one ended: within a
+// block that was read.
+func (r *Reader) follows(first, off int64) bool {
+	if off == first*r.layout.block {
+		return false
 	}
 	k := r.key
-	k.block = p.block
-	content := recent.get(k)
-	if content == nil {
-		content = make([]byte, size)
-		if err := r.decode(p.block, content); err != nil {
-			return err
-		}
-		recent.put(k, content)
+	k.block = first
+	e := recent.get(k)
+	if e != nil {
+		recent.release(e)
 	}
-	copy(p.dst, content[p.skip:])
+	return e != nil
+}
+
+func (r *Reader) fill(p part) error {
+	size := r.layout.contentSize(p.block)
+	k := r.key
+	k.block = p.block
+	if int64(len(p.dst)) == size {
+		e := recent.get(k)
+		if e == nil {
+			return r.decode(p.block, p.dst)
+		}
+		return r.take(e, p)
+	}
+	e, added := recent.claim(k)
+	if added {
+		content := newContent(size)
+		recent.set(e, content, r.decode(p.block, content))
+	}
+	return r.take(e, p)
+}
+
+// take copies what a read wants of a block, and releases that.
+func (r *Reader) take(e *entry, p part) error {
+	defer recent.release(e)
+	<-e.done
+	if e.err != nil {
+		return e.err
+	}
+	copy(p.dst, e.content[p.skip:])
 	return nil
 }
 
 // decode decompresses a block into dst, which has its size.
 func (r *Reader) decode(block int64, dst []byte) error {
+	frame, err := r.readFrame(block)
+	if err != nil {
+		return err
+	}
+	defer frames.Put(frame)
+	return r.expand(block, *frame, dst)
+}
+
+// readFrame reads a block as it is in the file, into a buffer of frames.
+func (r *Reader) readFrame(block int64) (*[]byte, error) {
 	from, to := r.layout.frame(block)
 	if to-from > 2*maxBlockSize {
-		return fmt.Errorf("%w: block %d is too long", ErrDamaged, block)
+		return nil, fmt.Errorf("%w: block %d is too long", ErrDamaged, block)
 	}
 	buf := frames.Get().(*[]byte)
-	defer frames.Put(buf)
 	if int64(cap(*buf)) < to-from {
 		*buf = make([]byte, to-from)
 	}
-	frame := (*buf)[:to-from]
-	if err := readFull(r.f, frame, from); err != nil {
-		return err
+	*buf = (*buf)[:to-from]
+	if err := readFull(r.f, *buf, from); err != nil {
+		frames.Put(buf)
+		return nil, err
 	}
-	got, err := r.expand(block, frame, dst)
+	return buf, nil
+}
+
+// expand decompresses a block that was read into dst, which has its size.
+func (r *Reader) expand(block int64, frame, dst []byte) error {
+	got, err := r.decompress(block, frame, dst)
 	if err != nil {
 		return fmt.Errorf("%w: block %d: %w", ErrDamaged, block, err)
 	}
@@ -155,8 +199,7 @@ func (r *Reader) decode(block int64, dst []byte) error {
 	return nil
 }
 
-// expand decompresses a block that was read into dst.
-func (r *Reader) expand(block int64, frame, dst []byte) ([]byte, error) {
+func (r *Reader) decompress(block int64, frame, dst []byte) ([]byte, error) {
 	if r.layout.s2[block] {
 		if n, err := s2.DecodedLen(frame); err != nil || n != len(dst) {
 			return nil, fmt.Errorf("it claims %d bytes: %w", n, s2.ErrCorrupt)

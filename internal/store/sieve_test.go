@@ -22,8 +22,8 @@ func sift(t *testing.T, s *Store, id spool.RunID, after spool.Seq, text string) 
 }
 
 func TestSift(t *testing.T) {
-	s := openStore(t, t.TempDir(), Options{SegmentBytes: 3 << 20})
-	logLines(t, s, "r", 8<<20)
+	s := openStore(t, t.TempDir(), Options{SegmentBytes: 1 << 20})
+	logLines(t, s, "r", 5<<19)
 	want := all(t, s, "r")
 	if parts := sift(t, s, "r", 0, "absent"); len(parts) > 0 {
 		t.Errorf("%d parts of a log that is not compressed", len(parts))
