@@ -13,7 +13,7 @@ import (
 
 // public are all packages that a program outside this module can import, with
 // the module's own name for the root.
-var public = []string{".", "agent", "client", "local", "python", "render", "search"}
+var public = []string{".", "agent", "client", "local", "python", "render", "search", "serve"}
 
 // The most exported names there may be: constants, variables, types and
 // functions of the root package, and the same and methods of all packages.
@@ -21,6 +21,9 @@ const (
 	maxRootNames = 118
 	maxNames     = 381
 )
+
+// maxServeNames is how many of them package serve adds.
+const maxServeNames = 6
 
 // TestPublicSurface fails if a package became public that is not meant to be,
 // or if the public packages have more names than a person wants to read.
@@ -57,8 +60,8 @@ func TestPublicSurface(t *testing.T) {
 		}
 		total += names + methods
 	}
-	if total > maxNames {
-		t.Errorf("the public packages export %d names, and may %d", total, maxNames)
+	if total > maxNames+maxServeNames {
+		t.Errorf("the public packages export %d names, and may %d", total, maxNames+maxServeNames)
 	}
 }
 

@@ -131,3 +131,16 @@ func sessionOf(e *spool.Event) string {
 	}
 	return ""
 }
+
+// CheckPrograms refuses a sandbox that names the program which surrounds it: a
+// client that may start sandboxes may not choose what executes outside of them.
+func CheckPrograms(spec *spool.Spec) error {
+	var c struct{ Node string }
+	if spec.Engine != python.EngineSandbox || json.Unmarshal(spec.Config, &c) != nil || c.Node == "" {
+		return nil // a configuration that does not decode is refused by its engine
+	}
+	return &spool.StartError{
+		Reason: "invalid", Hint: "set SPOOL_NODE where the server runs",
+		Err: fmt.Errorf("%w: node: only the machine that runs a sandbox chooses its Node", spool.ErrInvalid),
+	}
+}

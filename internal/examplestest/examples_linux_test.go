@@ -1,9 +1,12 @@
 package examplestest
 
 import (
+	"bufio"
 	"bytes"
 	"image/png"
+	"io"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +86,63 @@ func TestCommand(t *testing.T) {
 	stdout, stderr := x.run(3, "command", "/bin/sh", "-c", "echo out; echo err >&2; exit 3")
 	if stdout != "out\n" || !strings.Contains(stderr, "\nerr\nexited 3\n") {
 		t.Errorf("stdout %q, stderr %q", stdout, stderr)
+	}
+}
+
+// TestAPI has two users of a server start runs, of which each sees their own.
+func TestAPI(t *testing.T) {
+	x := newExample(t)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "api"))
+	for name, value := range x.env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	cmd.SysProcAttr = tether.Attr(9)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	url, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(user, password, method, path, body string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, strings.TrimSpace(url)+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetBasicAuth(user, password)
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(answer)
+	}
+	if status, answer := ask("alice", "wonderland", "POST", "/v1/runs?wait_ms=50000", `{"id":"hers","argv":["/bin/echo","hi"]}`); status != 201 {
+		t.Errorf("a start: %d %s", status, answer)
+	}
+	for _, tt := range []struct {
+		user, password string
+		status         int
+	}{{"alice", "wonderland", 200}, {"bob", "builder", 404}, {"alice", "builder", 401}, {"", "", 401}} {
+		if status, answer := ask(tt.user, tt.password, "GET", "/v1/runs/hers", ""); status != tt.status {
+			t.Errorf("%s sees %d %s, want %d", tt.user, status, answer, tt.status)
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after a signal: %v", err)
 	}
 }
 

@@ -172,17 +172,32 @@ func (w *walker) syntax(err error) error {
 }
 
 func (w *walker) unknown(at, path, name string, keys []key) error {
-	names := make([]string, len(keys))
-	for i, k := range keys {
-		names[i] = k.name
+	err := &UnknownError{Key: at, what: w.what}
+	for _, k := range keys {
+		err.keys = append(err.keys, k.name)
 	}
-	if near, ok := Nearest(name, names); ok {
+	if near, ok := Nearest(name, err.keys); ok {
+		err.Near = near
 		if path != "" {
-			near = path + "." + near
+			err.Near = path + "." + near
 		}
-		return fmt.Errorf("unknown key %q in %s; did you mean %q?", at, w.what, near)
 	}
-	return fmt.Errorf("unknown key %q in %s; the keys are %s", at, w.what, strings.Join(names, ", "))
+	return err
+}
+
+// UnknownError is the error of a key that there is not.
+type UnknownError struct {
+	Key  string // with the keys that lead to it
+	Near string // the key that was probably meant; empty if none is similar
+	what string
+	keys []string // that there are
+}
+
+func (e *UnknownError) Error() string {
+	if e.Near != "" {
+		return fmt.Sprintf("unknown key %q in %s; did you mean %q?", e.Key, e.what, e.Near)
+	}
+	return fmt.Sprintf("unknown key %q in %s; the keys are %s", e.Key, e.what, strings.Join(e.keys, ", "))
 }
 
 // key is one key of an object and the type of its value.

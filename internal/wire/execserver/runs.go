@@ -15,7 +15,6 @@ import (
 	"github.com/spool-run/spool/internal/strict"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
-	"github.com/spool-run/spool/python"
 )
 
 // Bounds of the run/* methods.
@@ -84,7 +83,7 @@ func (c *conn) start(encoded json.RawMessage) (spool.Info, error) {
 	if err := access.CheckLabels(spec.Labels, labelPrefix); err != nil {
 		return spool.Info{}, err
 	}
-	if err := checkPrograms(&spec); err != nil {
+	if err := access.CheckPrograms(&spec); err != nil {
 		return spool.Info{}, err
 	}
 	labels := map[string]string{labelServer: c.server.id}
@@ -92,19 +91,6 @@ func (c *conn) start(encoded json.RawMessage) (spool.Info, error) {
 	spec.Labels = labels
 	c.server.started.Store(true)
 	return c.backend.Start(c.server.ctx, spec)
-}
-
-// checkPrograms refuses a sandbox that names the program which surrounds it: a
-// client that may start sandboxes may not choose what executes outside of them.
-func checkPrograms(spec *spool.Spec) error {
-	var c struct{ Node string }
-	if spec.Engine != python.EngineSandbox || json.Unmarshal(spec.Config, &c) != nil || c.Node == "" {
-		return nil // a configuration that does not decode is refused by its engine
-	}
-	return &spool.StartError{
-		Reason: "invalid", Hint: "set SPOOL_NODE where the server runs",
-		Err: fmt.Errorf("%w: node: only the machine that runs a sandbox chooses its Node", spool.ErrInvalid),
-	}
 }
 
 func (c *conn) runStat(ctx context.Context, params json.RawMessage) (any, error) {

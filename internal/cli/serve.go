@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/collector"
+	"github.com/spool-run/spool/internal/listen"
+	"github.com/spool-run/spool/internal/wire/httpapi"
+)
+
+// shutdownGrace is how long the clients of a server that ends have to take what they
+// are told.
+const shutdownGrace = 3 * time.Second
+
+// serveOptions are the flags of spool serve.
+type serveOptions struct {
+	server  serverOptions // those that exec-server has, too
+	hosts   []string
+	origins []string
+	http    httpapi.Limits
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	var o serveOptions
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Serve runs over HTTP: JSON and server-sent events",
+		Long: `Serve offers the runs of this machine over HTTP, to programs in any language and to
+pages: start runs, follow their logs as server-sent events, send input, answer asks,
+search. docs/api.md describes the API, and GET /openapi.json has it for programs. Once
+it listens, serve prints its URL on one line. SIGTERM and SIGINT stop the server, whose
+clients come back with their cursors; runs go on.
+
+A client can run commands as you, and a page in your browser can send requests to this
+machine. So every request needs a token, on loopback too, except on a unix socket, which
+only you and root can use. The token of the owner is in the file server-token of the
+state directory; those of "spool token create" are valid too, each for its own runs.
+Requests with a Host that is not this server, or that pages of other sites send, are
+refused.
+
+An address that other machines can reach needs TLS, or --insecure-plaintext. Behind a
+proxy that ends TLS, listen on 127.0.0.1 and name the server with --host.
+
+Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
+		Example: `  spool serve
+  curl -H "Authorization: Bearer $(cat ~/.local/state/spool/server-token)" http://127.0.0.1:7766/v1/runs
+  spool serve --listen unix:$HOME/.spool/http
+  spool serve --listen 0.0.0.0:7766 --tls-self-signed
+  spool serve --host spool.example.com`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), &o) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.server.listen, "listen", "127.0.0.1:7766", "`address` to listen on: IP:PORT or unix:PATH")
+	flags.StringArrayVar(&o.hosts, "host", nil, "`name` of this server in URLs, beside its address and localhost; repeatable")
+	flags.StringArrayVar(&o.origins, "allow-origin", nil, "`origin` of pages that may send requests with a token, such as https://example.com; repeatable")
+	flags.StringVar(&o.server.tls.Cert, "tls-cert", "", "`file` with the certificate, in PEM")
+	flags.StringVar(&o.server.tls.Key, "tls-key", "", "`file` with the key of the certificate, in PEM")
+	flags.BoolVar(&o.server.selfSigned, "tls-self-signed", false, "make a certificate, keep it in the state directory, and print its fingerprint")
+	flags.StringVar(&o.server.tokens, "tokens", "", "token `file` of \"spool token create\" (default "+access.TokenFileName+" in the state directory, if it exists)")
+	flags.BoolVar(&o.server.audit, "audit", false, "keep an audit log, the run named audit (always with a token file)")
+	flags.StringVar(&o.server.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
+	o.addLimits(cmd)
+	o.server.store.add(flags)
+	o.server.limits.add(flags, "default-")
+	return cmd
+}
+
+// addLimits defines the flags of limits.
+func (o *serveOptions) addLimits(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Int64Var(&o.http.Body, "max-body", httpapi.DefaultBody, "`bytes` of the JSON of a request")
+	flags.Int64Var(&o.http.Stdin, "max-stdin", httpapi.DefaultStdin, "`bytes` of standard input in a request")
+	flags.IntVar(&o.http.Streams, "max-streams", httpapi.DefaultStreams, "`number` of streams at once")
+	flags.IntVar(&o.http.StreamsOf, "max-streams-per-subject", httpapi.DefaultStreamsOf, "`number` of streams at once of one subject")
+	flags.IntVar(&o.http.StreamsOfRun, "max-streams-per-run", httpapi.DefaultStreamsOfRun, "`number` of streams at once of one run")
+	flags.DurationVar(&o.http.Heartbeat, "heartbeat", httpapi.DefaultHeartbeat, "silence on a stream after this `time` is broken by a comment")
+	flags.DurationVar(&o.http.Stalled, "stalled-for", httpapi.DefaultStalled, "`time` after which a client that takes nothing is cut off")
+	flags.DurationVar(&o.http.LongPoll, "max-wait", httpapi.DefaultLongPoll, "longest `time` that a request waits")
+}
+
+func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
+	collector.TuneServer()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go collector.ReturnWhenQuiet(ctx)
+	if err := hideSecrets(); err != nil {
+		return err
+	}
+	log, err := newLogger(a.stderr, o.server.logLevel)
+	if err != nil {
+		return err
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	listener, url, auth, err := a.serveListen(o)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
+	defer stop()
+	backend, err := a.openRuns(&o.server)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, backend.Close()) }()
+	audit, err := o.server.openAudit(ctx, backend, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, audit.Close()) }()
+	api := httpapi.New(httpapi.Options{
+		Backend: backend, Auth: auth, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, Audit: audit,
+		Version: version().Version, Limits: o.http, Logger: log,
+	})
+	s := newHTTPServer(api, log)
+	s.ConnContext = listener.ConnContext
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(listener) }()
+	defer shutDown(s, api, log)
+	if _, err := fmt.Fprintln(a.stdout, url); err != nil {
+		return fmt.Errorf("print the URL: %w", err)
+	}
+	for {
+		select {
+		case sig := <-signals:
+			if sig == unix.SIGPIPE {
+				continue
+			}
+			log.Info("ending", "signal", sig)
+			return nil
+		case err := <-ended:
+			return err
+		}
+	}
+}
+
+// shutDown ends a server: first its streams, whose clients are told, then the rest.
+func shutDown(s *http.Server, api *httpapi.Server, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+	defer cancel()
+	api.Close(shutdownGrace)
+	if err := s.Shutdown(ctx); err != nil {
+		log.Info("connections were cut", "err", errors.Join(err, s.Close()))
+	}
+}
+
+// check checks the flags.
+func (o *serveOptions) check() error {
+	for _, origin := range o.origins {
+		if err := access.CheckOrigin(origin); err != nil {
+			return usageErrorf("--allow-origin: %s", err)
+		}
+	}
+	for _, host := range o.hosts {
+		if host == "" || strings.ContainsAny(host, "/:*") {
+			return usageErrorf("--host %q: use a name without scheme and port, such as spool.example.com", host)
+		}
+	}
+	l := &o.http
+	if l.Body <= 0 || l.Stdin <= 0 || l.Streams <= 0 || l.StreamsOf <= 0 || l.StreamsOfRun <= 0 || l.Heartbeat <= 0 || l.Stalled <= 0 || l.LongPoll <= 0 {
+		return usageErrorf("a limit must be greater than zero")
+	}
+	return nil
+}
+
+// serveListen listens, and returns the URL and who is admitted.
+func (a *app) serveListen(o *serveOptions) (*listen.Listener, string, access.Authenticator, error) {
+	addr, err := o.address()
+	if err != nil {
+		return nil, "", nil, err
+	}
+	if addr.Scheme == "unix" {
+		l, err := listen.Open(addr, listen.Options{})
+		if err != nil {
+			return nil, "", nil, &hintedError{err, listenHint(err)}
+		}
+		return l, "unix:" + addr.Path, l.Authenticator(nil), nil
+	}
+	auth, file, err := a.serveAuth(o)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	config, err := a.serverTLS(&o.server, addr)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	l, err := listen.Open(addr, listen.Options{TLS: config, Token: true, InsecurePlaintext: a.plaintext})
+	if err != nil {
+		return nil, "", nil, &hintedError{err, serveHint(err)}
+	}
+	url := strings.Replace(l.URL(), "ws", "http", 1)
+	fmt.Fprintf(a.stderr, "the token of the owner is in %s; try:\n  curl -H \"Authorization: Bearer $(%s)\" %s/v1/runs\n",
+		file, commandText([]string{"cat", file}), url)
+	if o.server.selfSigned {
+		fmt.Fprintf(a.stderr, "the certificate is %s, with the fingerprint %s\n", o.server.tls.Cert, listen.Fingerprint(config))
+	}
+	if !addr.Encrypted() {
+		fmt.Fprintf(a.stderr, "spool: serve: warning: --insecure-plaintext: the network between %s and its clients can read and change everything\n", addr.TCP)
+	}
+	return l, url, auth, nil
+}
+
+// address reads --listen.
+func (o *serveOptions) address() (listen.Address, error) {
+	if path, ok := strings.CutPrefix(o.server.listen, "unix:"); ok {
+		abs, err := filepath.Abs(strings.TrimPrefix(path, "//"))
+		if err != nil || path == "" {
+			return listen.Address{}, usageErrorf("--listen %q: use unix:PATH", o.server.listen)
+		}
+		if o.server.usesTLS() {
+			return listen.Address{}, usageErrorf("TLS needs an IP:PORT, not %s", o.server.listen)
+		}
+		return listen.Address{Scheme: "unix", Path: abs}, nil
+	}
+	addr := listen.Address{Scheme: "ws"}
+	if o.server.usesTLS() {
+		addr.Scheme = "wss"
+	}
+	host, port, err := net.SplitHostPort(o.server.listen)
+	if err == nil && host == "localhost" {
+		host = "127.0.0.1"
+	}
+	if err == nil {
+		addr.TCP, err = netip.ParseAddrPort(net.JoinHostPort(host, port))
+	}
+	if err != nil {
+		return addr, usageErrorf("--listen %q: use IP:PORT, such as 127.0.0.1:7766, or unix:PATH", o.server.listen)
+	}
+	return addr, nil
+}
+
+// serveAuth returns who may send requests: the owner with the token of the state
+// directory, whose file it returns, and the subjects of the token file.
+func (a *app) serveAuth(o *serveOptions) (auth access.Authenticator, file string, err error) {
+	dir, err := a.stateDir()
+	if err != nil {
+		return nil, "", err
+	}
+	if file, err = listen.TokenFile(dir); err != nil {
+		return nil, "", err
+	}
+	owner, err := access.NewBearer(access.BearerOptions{Mode: access.ModeCapabilityToken, TokenFile: file})
+	if err != nil {
+		return nil, "", err
+	}
+	if o.server.tokens == "" {
+		path, err := a.tokensPath("")
+		if err != nil {
+			return nil, "", err
+		}
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return owner, file, nil
+		}
+		o.server.tokens = path
+	}
+	tokens, err := access.OpenTokens(o.server.tokens)
+	if err != nil {
+		return nil, "", &hintedError{err, `"spool token create" makes the file`}
+	}
+	return access.Either(owner, tokens), file, nil
+}
+
+// serveHint returns the next step after an error of [listen.Open].
+func serveHint(err error) string {
+	switch {
+	case errors.Is(err, listen.ErrPlaintext):
+		return "add --tls-self-signed or --tls-cert, or listen on 127.0.0.1, behind a proxy for example, or add --insecure-plaintext"
+	case errors.Is(err, unix.EADDRINUSE):
+		return "another program, perhaps another spool serve, listens there: use another port with --listen"
+	}
+	return listenHint(err)
+}

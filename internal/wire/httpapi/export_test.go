@@ -1,0 +1,23 @@
+package httpapi
+
+// SentinelOf returns the error that a problem stands for, if there is one.
+func SentinelOf(code string) error { return problemOf(code).sentinel }
+
+// Update reports whether files are written anew.
+func Update() bool { return *update }
+
+// Codes returns the codes of all problems.
+func Codes() (codes []string) {
+	for _, k := range problemKinds {
+		codes = append(codes, k.code)
+	}
+	return codes
+}
+
+// Names returns the names of all operations.
+func Names() (names []string) {
+	for i := range operations {
+		names = append(names, operations[i].name)
+	}
+	return names
+}

@@ -1,0 +1,237 @@
+// Package httpapi serves a [spool.Backend] over HTTP: JSON under /v1, with
+// server-sent events for logs.
+//
+// One table, operations, says which addresses there are, what they take, what they
+// answer and who may use them. Routes, checks and the OpenAPI document come from it.
+// A handler reads and writes in the goroutine of its request: a stream has a cursor
+// and no queue.
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/access"
+)
+
+// Options configure a server.
+type Options struct {
+	Backend spool.Backend
+	// Auth says who sends a request; nil admits every client as the owner.
+	Auth access.Authenticator
+	// Gate refuses what pages of other sites send; nil lets everything pass.
+	Gate    *access.Gate
+	Audit   *access.Audit // nil writes no audit log
+	Version string        // reported to clients
+	Limits  Limits
+	Logger  *slog.Logger // nil discards
+}
+
+// Server is the HTTP API. It is an [http.Handler].
+type Server struct {
+	backend spool.Backend
+	auth    access.Authenticator
+	gate    *access.Gate
+	guard   *access.Guard
+	version string
+	limits  Limits
+	log     *slog.Logger
+	mux     *http.ServeMux
+	visits  visits
+	streams streams
+	openAPI func() ([]byte, error) // made once
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+}
+
+// New returns a server for the backend.
+func New(o Options) *Server {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Auth != nil {
+		o.Auth = access.NewThrottle(o.Auth)
+	}
+	s := &Server{
+		backend: o.Backend, auth: o.Auth, gate: o.Gate, guard: access.NewGuard(o.Backend, o.Audit), version: o.Version,
+		limits: o.Limits.withDefaults(), log: o.Logger, mux: http.NewServeMux(),
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.visits = visits{server: s, open: make(map[visitKey]*visit)}
+	s.streams = streams{server: s, open: make(map[*stream]struct{}), bySubject: make(map[string]int), byRun: make(map[spool.RunID]int)}
+	s.openAPI = sync.OnceValues(func() ([]byte, error) { return document(s.version) })
+	s.route()
+	return s
+}
+
+// route fills the mux from the table.
+func (s *Server) route() {
+	byPattern := make(map[string]map[string]*operation)
+	for i := range operations {
+		op := &operations[i]
+		if byPattern[op.pattern] == nil {
+			byPattern[op.pattern] = make(map[string]*operation)
+		}
+		byPattern[op.pattern][op.method] = op
+	}
+	for pattern, methods := range byPattern {
+		s.mux.Handle(pattern, s.methods(methods))
+	}
+	s.mux.Handle("/", s.methods(nil))
+}
+
+// methods serves the operations of one address.
+func (s *Server) methods(methods map[string]*operation) http.Handler {
+	allow := slices.Collect(maps.Keys(methods))
+	if methods["GET"] != nil {
+		allow = append(allow, "HEAD")
+	}
+	slices.Sort(allow)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		patient := newPatientWriter(w, s.limits.Stalled)
+		defer patient.end()
+		c := &call{server: s, w: patient, r: r, id: w.Header().Get("Spool-Request")}
+		method := r.Method
+		if method == http.MethodHead {
+			method = http.MethodGet
+		}
+		c.op = methods[method]
+		c.ctx, c.cancel = context.WithCancelCause(r.Context())
+		stop := context.AfterFunc(s.ctx, func() { c.cancel(context.Cause(s.ctx)) })
+		defer func() { stop(); c.cancel(nil) }()
+		err := error(problemf("no_route", "there is no %s", r.URL.Path))
+		switch {
+		case c.op != nil:
+			err = c.serve()
+		case methods != nil:
+			w.Header().Set("Allow", strings.Join(allow, ", "))
+			err = problemf("method", "%s takes %s", r.URL.Path, strings.Join(allow, ", "))
+		}
+		if err != nil {
+			c.fail(err)
+		}
+	})
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Spool-Request", "rq-"+strings.ToLower(rand.Text()[:16]))
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Cache-Control", "no-store")
+	if s.gate == nil {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	origin, err := s.gate.Check(r)
+	var refused *access.GateError
+	switch {
+	case errors.As(err, &refused):
+		s.log.Info("request refused", "request", h.Get("Spool-Request"), "peer", r.RemoteAddr, "reason", refused.Text)
+		c := &call{server: s, w: w, r: r, id: h.Get("Spool-Request"), ctx: r.Context()}
+		c.fail(problemf(refused.Code, "%s", refused.Text))
+	case origin == "":
+		s.mux.ServeHTTP(w, r)
+	default:
+		s.serveOrigin(w, r, origin)
+	}
+}
+
+// serveOrigin serves a request of a page of another origin that may send some. Such
+// pages send a token: no cookie ever counts for them.
+func (s *Server) serveOrigin(w http.ResponseWriter, r *http.Request, origin string) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", "ETag, Location, Retry-After, Spool-Last, Spool-Next, Spool-Request")
+	h.Add("Vary", "Origin")
+	if r.Method != http.MethodOptions {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PATCH, DELETE")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Range")
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// serve finds out who asks, checks the request and calls the handler.
+func (c *call) serve() error {
+	s := c.server
+	if s.ctx.Err() != nil {
+		return spool.ErrClosed
+	}
+	if !c.op.open {
+		if err := c.enter(); err != nil {
+			return err
+		}
+	}
+	if err := c.checkQuery(); err != nil {
+		return err
+	}
+	return c.op.serve(c)
+}
+
+// enter finds out who asks, and whether it may.
+func (c *call) enter() error {
+	s := c.server
+	c.subject = access.Owner()
+	if s.auth != nil {
+		var err error
+		if c.subject, err = s.auth.Authenticate(c.r); err != nil {
+			s.guard.Denied(nil, access.Source(c.r), access.ActConnect, err)
+			refusal := &access.Refusal{Err: err, Text: "authentication failed"}
+			errors.As(err, &refusal)
+			s.log.Info("request refused", "request", c.id, "peer", c.r.RemoteAddr, "reason", refusal.Text, "err", refusal.Err)
+			return unauthenticated(refusal)
+		}
+	}
+	from := access.Source(c.r)
+	if err := c.subject.Scopes.Require(c.op.scope); c.op.scope != "" && err != nil && !c.op.startsAny(c.subject.Scopes) {
+		s.guard.Denied(c.subject, from, c.op.name, err)
+		return &Problem{Code: "forbidden", Detail: err.Error(), Scope: c.op.scope}
+	}
+	c.backend = s.visits.backend(c.subject, from)
+	return nil
+}
+
+// startsAny reports whether the operation starts runs and the scopes allow runs of
+// some engine: which one, the backend checks.
+func (op *operation) startsAny(scopes access.Scopes) bool {
+	return op.scope == access.Start && slices.ContainsFunc(scopes, func(s access.Scope) bool {
+		return strings.HasPrefix(string(s), string(access.StartOf("")))
+	})
+}
+
+// Close ends streams, with a word to their clients, and requests that wait, and
+// returns when they are over or the time is up. Runs are not touched.
+func (s *Server) Close(grace time.Duration) {
+	s.cancel(spool.ErrClosed)
+	over := make(chan struct{})
+	go func() {
+		s.streams.wait()
+		s.wg.Wait()
+		close(over)
+	}()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-over:
+	case <-timer.C:
+	}
+	s.visits.close()
+}

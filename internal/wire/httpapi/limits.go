@@ -1,0 +1,70 @@
+package httpapi
+
+import (
+	"cmp"
+	"time"
+)
+
+// Limits bound what clients use. Zero means the default.
+type Limits struct {
+	Body         int64         // bytes of the JSON of a request
+	Stdin        int64         // bytes of standard input in a request
+	Streams      int           // streams at once, of all subjects
+	StreamsOf    int           // streams at once of one subject
+	StreamsOfRun int           // streams at once of one run
+	Heartbeat    time.Duration // silence on a stream after which it sends something
+	Stalled      time.Duration // time of a write to a client that takes nothing
+	LongPoll     time.Duration // longest wait of a request
+	CursorEvery  time.Duration // between the cursors of a filtered stream
+	RetryMs      int           // what clients wait before they come back, give or take a quarter
+	CheckEvery   time.Duration // between the checks of the tokens of streams
+	VisitFor     time.Duration // silence after which a visit is over, for the audit log
+}
+
+// Defaults of [Limits].
+const (
+	DefaultBody         = 8 << 20
+	DefaultStdin        = 16 << 20
+	DefaultStreams      = 16_384
+	DefaultStreamsOf    = 256
+	DefaultStreamsOfRun = 4096
+	DefaultHeartbeat    = 15 * time.Second
+	DefaultStalled      = 30 * time.Second
+	DefaultLongPoll     = 55 * time.Second
+
+	cursorEvery = 5 * time.Second
+	checkEvery  = time.Second
+	visitFor    = 5 * time.Minute
+	retryMs     = 1000
+	bodyFor     = 2 * time.Minute // until the body of a request has arrived
+)
+
+// Bounds of answers, which clients go beyond with further requests.
+const (
+	maxListPage   = 1000      // runs
+	listPage      = 100       // runs of a list whose query names no limit
+	maxListBytes  = 8 << 20   // of the command lines of a list
+	maxPageBytes  = 8 << 20   // of events
+	maxPageEvents = 16_000    // of events
+	streamBytes   = 256 << 10 // of events in one write of a stream
+	maxSkimBytes  = 64 << 20  // of events that a filter passes over for one page
+	maxSearchHits = 1000
+	maxTurns      = 1000
+	gzipFrom      = 1 << 10 // bytes of an answer that is worth compressing
+)
+
+func (l Limits) withDefaults() Limits {
+	l.Body = cmp.Or(l.Body, DefaultBody)
+	l.Stdin = cmp.Or(l.Stdin, DefaultStdin)
+	l.Streams = cmp.Or(l.Streams, DefaultStreams)
+	l.StreamsOf = cmp.Or(l.StreamsOf, DefaultStreamsOf)
+	l.StreamsOfRun = cmp.Or(l.StreamsOfRun, DefaultStreamsOfRun)
+	l.Heartbeat = cmp.Or(l.Heartbeat, DefaultHeartbeat)
+	l.Stalled = cmp.Or(l.Stalled, DefaultStalled)
+	l.LongPoll = cmp.Or(l.LongPoll, DefaultLongPoll)
+	l.CursorEvery = cmp.Or(l.CursorEvery, cursorEvery)
+	l.RetryMs = cmp.Or(l.RetryMs, retryMs)
+	l.CheckEvery = cmp.Or(l.CheckEvery, checkEvery)
+	l.VisitFor = cmp.Or(l.VisitFor, visitFor)
+	return l
+}

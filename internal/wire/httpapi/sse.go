@@ -1,0 +1,264 @@
+package httpapi
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+// idleBytes is the size of the buffer that a stream keeps while it waits.
+const idleBytes = 4 << 10
+
+// StreamEnd is the data of the frame "end", after which a stream is over. Clients of
+// a stream that is cut without one come back with their cursor.
+type StreamEnd struct {
+	// Reason is one of
+	//
+	//	closed    the log is complete
+	//	shutdown  the server ends: come back
+	//	revoked   the token is no longer valid: do not
+	//	lost      the owner of the run cannot be reached: come back later
+	Reason string    `json:"reason"`
+	Last   spool.Seq `json:"last"` // the last event that was sent or passed over
+}
+
+// stream answers with all events after a cursor, history and live alike.
+func (c *call) stream(form string) error {
+	after, err := c.cursor()
+	if err != nil {
+		return err
+	}
+	end, err := c.server.streams.begin(c)
+	if err != nil {
+		return err
+	}
+	defer end()
+	first, err := c.backend.Read(c.ctx, c.run(), spool.Query{After: after, MaxBytes: streamBytes})
+	if err != nil {
+		return err
+	}
+	h := c.w.Header()
+	h.Set("Cache-Control", "no-store, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	h.Set("Spool-Last", strconv.FormatUint(uint64(first.Info.Last), 10))
+	if form == formSSE && first.Info.State == spool.StateClosed && after >= first.Info.Last {
+		c.w.WriteHeader(http.StatusNoContent) // an EventSource stops for good
+		return nil
+	}
+	h.Set("Content-Type", form)
+	if form == formSSE {
+		h.Set("Content-Type", form+"; charset=utf-8")
+	}
+	s := &eventStream{
+		call: c, control: http.NewResponseController(c.w), out: c.w, after: after,
+		filter: eventFilter{c.query["kind"], spool.Seq(c.number("turn", 0))}, named: c.flag("named"), base64: c.flag("base64"), heartbeat: c.server.limits.Heartbeat,
+	}
+	if form == formNDJSON {
+		s.lines, s.heartbeat = true, time.Duration(c.number("heartbeat_ms", 0))*time.Millisecond
+		if c.takesGzip() {
+			h.Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(c.w)
+			defer func() { _ = z.Close() }() // the client may have left
+			s.out, s.zip = z, z
+		}
+	}
+	c.w.WriteHeader(http.StatusOK)
+	if c.r.Method == http.MethodHead {
+		return nil
+	}
+	s.copy(first)
+	return nil
+}
+
+// eventStream writes the events of a run to a client: it reads, writes and reads
+// again. A slow client holds one page.
+type eventStream struct {
+	call    *call
+	control *http.ResponseController
+	out     io.Writer
+	zip     *gzip.Writer // nil if the stream is not compressed
+	buf     []byte
+
+	filter    eventFilter
+	lines     bool // an event a line instead of server-sent events
+	named     bool
+	base64    bool // no bytes as text
+	heartbeat time.Duration
+
+	after  spool.Seq // the last event that was sent or passed over
+	told   spool.Seq // the last cursor that the client knows
+	spoke  time.Time // when something was sent
+	toldAt time.Time // when the client last learned its cursor
+}
+
+// copy writes the first page and those after it until the log or the stream ends.
+func (s *eventStream) copy(page spool.Page) {
+	s.begin(&page.Info)
+	for {
+		s.events(page.Events)
+		s.after = max(s.after, page.Next)
+		if page.Failure != "" {
+			s.failure(page.Failure)
+			return
+		}
+		if page.End() {
+			s.end("closed")
+			return
+		}
+		s.cursor()
+		if !s.flush() {
+			return
+		}
+		if page.Next >= page.Info.Last && cap(s.buf) > idleBytes {
+			s.buf = nil // many streams wait
+		}
+		var err error
+		if page, err = s.read(); err != nil {
+			s.giveUp(err)
+			return
+		}
+		if len(page.Events) == 0 && s.heartbeat > 0 && time.Since(s.spoke) >= s.heartbeat {
+			s.comment()
+		}
+	}
+}
+
+// read reads the next page. It waits for it at most until the next heartbeat.
+func (s *eventStream) read() (spool.Page, error) {
+	wait := s.call.server.limits.LongPoll
+	if s.heartbeat > 0 {
+		wait = max(time.Millisecond, s.heartbeat-time.Since(s.spoke))
+	}
+	return s.call.backend.Read(s.call.ctx, s.call.run(), spool.Query{After: s.after, MaxBytes: streamBytes, Wait: wait})
+}
+
+// begin writes what comes before the events.
+func (s *eventStream) begin(info *spool.Info) {
+	s.spoke, s.toldAt, s.told = time.Now(), time.Now(), s.after
+	if s.lines {
+		return
+	}
+	ms := s.call.server.limits.RetryMs
+	s.buf = append(s.buf, "retry: "...)
+	s.buf = strconv.AppendInt(s.buf, int64(ms-ms/4+rand.IntN(ms/2+1)), 10) // a restart must not be a stampede
+	s.buf = append(s.buf, "\n\nevent: info\ndata: "...)
+	s.buf = append(info.AppendJSON(s.buf), "\n\n"...)
+}
+
+// events writes events. A frame has an id if and only if it is an event of the log.
+func (s *eventStream) events(events []spool.Event) {
+	for i := range events {
+		e := &events[i]
+		if !s.filter.match(e) {
+			continue
+		}
+		s.told = max(s.told, e.Seq)
+		if s.lines {
+			s.buf = append(s.append(e), '\n')
+			continue
+		}
+		switch {
+		case e.Seq == 0:
+			s.buf = append(s.buf, "event: failure\n"...)
+		default:
+			s.buf = append(strconv.AppendUint(append(s.buf, "id: "...), uint64(e.Seq), 10), '\n')
+			if s.named {
+				s.buf = append(append(append(s.buf, "event: "...), e.Kind...), '\n')
+			}
+		}
+		s.buf = append(s.buf, "data: "...)
+		s.buf = append(s.append(e), "\n\n"...)
+	}
+}
+
+// append appends the JSON form of an event to the buffer.
+func (s *eventStream) append(e *spool.Event) []byte {
+	if !s.base64 || len(e.Bytes) == 0 {
+		return e.AppendJSON(s.buf)
+	}
+	bare := *e
+	bare.Bytes = nil
+	b := bare.AppendJSON(s.buf)
+	b = append(b[:len(b)-1], `,"base64":"`...)
+	return append(base64.StdEncoding.AppendEncode(b, e.Bytes), `"}`...)
+}
+
+// cursor tells the client of a filtered stream now and then how far it is.
+func (s *eventStream) cursor() {
+	if s.lines || s.filter.isAll() || s.told >= s.after || time.Since(s.toldAt) < s.call.server.limits.CursorEvery {
+		return
+	}
+	s.told, s.toldAt = s.after, time.Now()
+	s.buf = append(s.buf, "event: cursor\ndata: {\"after\":"...)
+	s.buf = append(strconv.AppendUint(s.buf, uint64(s.after), 10), "}\n\n"...)
+}
+
+// comment writes something that clients pass over, so that no proxy takes the
+// connection for dead.
+func (s *eventStream) comment() {
+	if s.lines {
+		s.buf = append(s.buf, '\n')
+		return
+	}
+	s.buf = append(s.buf, ": \n\n"...)
+}
+
+// failure writes that the owner of the run was lost.
+func (s *eventStream) failure(text string) {
+	if !s.lines {
+		data, _ := json.Marshal(text) // a string always encodes
+		s.buf = append(s.buf, "event: failure\ndata: {\"failure\":"...)
+		s.buf = append(append(s.buf, data...), "}\n\n"...)
+	}
+	s.end("lost")
+}
+
+// giveUp ends the stream after an error of a read.
+func (s *eventStream) giveUp(err error) {
+	cause := context.Cause(s.call.ctx)
+	switch {
+	case errors.Is(cause, errRevoked):
+		s.end("revoked")
+	case errors.Is(cause, spool.ErrClosed), errors.Is(err, spool.ErrClosed):
+		s.end("shutdown")
+	case s.call.r.Context().Err() != nil: // the client left
+	default:
+		s.call.server.log.Warn("a stream ended", "request", s.call.id, "run", s.call.run(), "err", err)
+		s.end("lost")
+	}
+}
+
+// end writes that the stream is over, and why.
+func (s *eventStream) end(reason string) {
+	if !s.lines {
+		data, _ := json.Marshal(StreamEnd{reason, s.after}) // plain fields always encode
+		s.buf = append(append(append(s.buf, "event: end\ndata: "...), data...), "\n\n"...)
+	}
+	s.flush()
+}
+
+// flush sends what was written. It reports false if the client is gone or takes
+// nothing.
+func (s *eventStream) flush() bool {
+	if len(s.buf) == 0 {
+		return true
+	}
+	_, err := s.out.Write(s.buf)
+	if s.zip != nil {
+		err = errors.Join(err, s.zip.Flush())
+	}
+	if err == nil {
+		err = s.control.Flush()
+	}
+	s.buf, s.spoke = s.buf[:0], time.Now()
+	return err == nil
+}

@@ -1,0 +1,164 @@
+package httpapi
+
+import (
+	"math"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/render"
+)
+
+// operation is a row of the table: an address with a method.
+type operation struct {
+	method, pattern string
+	name            string       // of the operation in the OpenAPI document
+	scope           access.Scope // what it needs; empty means any subject
+	open            bool         // needs no subject at all
+	summary         string
+	query           []param
+	body            any      // a value of the type of the JSON body; nil takes none
+	bytes           bool     // the body may be bytes instead
+	status          int      // of a success
+	answer          any      // a value of the type of the JSON answer; nil means none
+	forms           []string // other content types of the answer
+	problems        []string // beside those that every operation has
+	serve           func(*call) error
+}
+
+// Parameters that several operations take.
+var (
+	waitParam    = param{name: "wait_ms", kind: numberParam, max: math.MaxInt32, doc: "Milliseconds to wait, at most the server's limit"}
+	afterParam   = param{name: "after", kind: numberParam, max: math.MaxInt64, cursor: true, doc: "Cursor: the number of the last event that the client has"}
+	streamParam  = param{name: "stream", many: true, oneOf: []string{"stdout", "stderr", "pty"}, doc: "Only output of this stream"}
+	filterParams = []param{
+		{name: "live", kind: flagParam, doc: "Only runs that are not closed"},
+		{name: "state", oneOf: []string{"running", "exited", "closed"}, doc: "Only runs in this state"},
+		{name: "engine", doc: "Only runs of this engine"},
+		{name: "outcome", oneOf: []string{"exited", "failed", "unknown"}, doc: "Only runs that ended this way"},
+		{name: "name", doc: "Only runs with this name"},
+		{name: "prefix", doc: "Only runs whose id begins with this"},
+		{name: "label", many: true, doc: "Only runs with this label, as KEY:VALUE"},
+		{name: "since", kind: timeParam, doc: "Only runs that are not closed or ended since then"},
+		{name: "before", kind: timeParam, doc: "Only runs that were created before then"},
+		{name: "oldest", kind: flagParam, doc: "The oldest run first instead of the newest"},
+	}
+	searchParams = []param{
+		{name: "q", doc: "What to find, in a line"},
+		{name: "mode", oneOf: []string{"text", "regex"}, doc: "Whether q is the text itself, which is the default, or a regular expression"},
+		{name: "ignore_case", kind: flagParam, doc: "Whether a and A are the same"},
+		{name: "limit", kind: numberParam, min: 1, max: maxSearchHits, doc: "Hits of a page"},
+		{name: "cursor", doc: "The next of the page before"},
+	}
+)
+
+func params(groups ...[]param) []param {
+	var all []param
+	for _, g := range groups {
+		all = append(all, g...)
+	}
+	return all
+}
+
+// operations are all operations. It is filled by init because handlers refer to it.
+var operations []operation
+
+func init() {
+	operations = []operation{
+		{method: "GET", pattern: "/v1/runs", name: "listRuns", scope: access.Read, summary: "List runs, newest first",
+			query: params(filterParams, []param{
+				{name: "limit", kind: numberParam, min: 1, max: maxListPage, doc: "Runs of a page; 100 without it"},
+				{name: "cursor", cursor: true, doc: "The next of the page before"},
+			}), status: 200, answer: RunList{}, problems: []string{"bad_cursor"}, serve: (*call).listRuns},
+		{method: "POST", pattern: "/v1/runs", name: "startRun", scope: access.Start, summary: "Start a run",
+			query: []param{waitParam}, body: spool.Spec{}, status: 201, answer: spool.Info{},
+			problems: []string{"exists", "busy", "unsupported", "start_invalid", "start_not_found", "start_not_executable", "start_bad_format", "start_bad_cwd", "start_unsupported", "start_name_taken", "start_limit", "start_pty", "start_other", "no_space"},
+			serve:    (*call).startRun},
+		{method: "GET", pattern: "/v1/count", name: "countRuns", scope: access.Read, summary: "Count runs by their state",
+			query: filterParams, status: 200, answer: RunCounts{}, problems: []string{"unsupported"}, serve: (*call).countRuns},
+		{method: "GET", pattern: "/v1/find/{name}", name: "findRun", scope: access.Read, summary: "Find a run by its name or the beginning of its id",
+			status: 307, problems: []string{"not_found", "ambiguous"}, serve: (*call).findRun},
+		{method: "POST", pattern: "/v1/remove", name: "removeRuns", scope: access.Delete, summary: "Delete finished runs, all or none",
+			body: RemoveRequest{}, status: 200, answer: spool.Removal{}, problems: []string{"not_found", "live", "unsupported"}, serve: (*call).removeRuns},
+		{method: "GET", pattern: "/v1/storage", name: "getStorage", scope: access.Read, summary: "What runs take on disk",
+			status: 200, answer: spool.Storage{}, problems: []string{"unsupported"}, serve: (*call).storage},
+		{method: "GET", pattern: "/v1/resources", name: "getResources", scope: access.Read, summary: "What the processes of live runs use",
+			query: []param{{name: "run", many: true, doc: "Only this run"}}, status: 200, answer: ResourceList{}, problems: []string{"unsupported", "not_found"}, serve: (*call).resources},
+
+		{method: "GET", pattern: "/v1/runs/{run}", name: "getRun", scope: access.Read, summary: "Describe a run, now or after something happened",
+			query:  []param{waitParam, {name: "state", oneOf: []string{"closed"}, doc: "Wait until the run is closed"}, afterParam},
+			status: 200, answer: spool.Info{}, problems: []string{"not_found", "bad_cursor"}, serve: (*call).statRun},
+		{method: "PATCH", pattern: "/v1/runs/{run}", name: "renameRun", scope: access.Delete, summary: "Give a run another name",
+			body: RenameRequest{}, status: 200, answer: spool.Info{}, problems: []string{"not_found", "exists", "unsupported"}, serve: (*call).renameRun},
+		{method: "DELETE", pattern: "/v1/runs/{run}", name: "deleteRun", scope: access.Delete, summary: "Delete a finished run",
+			status: 204, problems: []string{"not_found", "live", "unsupported"}, serve: (*call).deleteRun},
+		{method: "POST", pattern: "/v1/runs/{run}/fork", name: "forkRun", scope: access.Start, summary: "Start a run with a copy of this one's state",
+			query: []param{waitParam}, body: spool.Spec{}, status: 201, answer: spool.Info{}, problems: []string{"not_found", "start_invalid", "start_unsupported", "start_other"}, serve: (*call).forkRun},
+		{method: "POST", pattern: "/v1/runs/{run}/control", name: "controlRun", scope: access.Control, summary: "Interrupt, signal, resize, stop, kill or restart a run",
+			body: spool.Control{}, status: 202, answer: struct{}{}, problems: []string{"not_found", "ended", "unsupported"}, serve: (*call).controlRun},
+
+		{method: "GET", pattern: "/v1/runs/{run}/events", name: "getEvents", scope: access.Read, summary: "The events of a run: a page of JSON, or a stream of server-sent events or lines",
+			query: []param{
+				{name: "after", kind: numberParam, min: fromNow, max: math.MaxInt64, cursor: true, doc: "Cursor: the number of the last event that the client has; -1 means only what comes"},
+				{name: "tail_bytes", kind: numberParam, max: math.MaxInt64, doc: "Begin with the event in which the last bytes of output begin, instead of after"},
+				{name: "max_bytes", kind: numberParam, min: 1, max: maxPageBytes, doc: "Size of a page; 1 MiB without it"},
+				waitParam,
+				{name: "kind", many: true, doc: "Only events of this kind"},
+				{name: "turn", kind: numberParam, min: 1, max: math.MaxInt64, doc: "Only events of this turn"},
+				{name: "named", kind: flagParam, doc: "Give server-sent events their kind as event type"},
+				{name: "base64", kind: flagParam, doc: "Give the bytes of the events of a stream as base64, also where they are UTF-8"},
+				{name: "heartbeat_ms", kind: numberParam, min: 100, max: math.MaxInt32, doc: "An empty line after so much silence in a stream of lines"},
+			}, status: 200, answer: EventPage{}, forms: []string{formSSE, formNDJSON}, problems: []string{"not_found", "bad_cursor", "not_acceptable", "too_many_streams"}, serve: (*call).events},
+		{method: "GET", pattern: "/v1/runs/{run}/events/{seq}", name: "getEvent", scope: access.Read, summary: "One event",
+			status: 200, answer: spool.Event{}, problems: []string{"not_found", "no_event", "trimmed"}, serve: (*call).event},
+		{method: "GET", pattern: "/v1/runs/{run}/events/{seq}/forms/{type}/{subtype}", name: "getForm", scope: access.Read, summary: "One form of a display or a result",
+			status: 200, forms: []string{"*/*"}, problems: []string{"not_found", "no_event", "trimmed", "no_form"}, serve: (*call).form},
+		{method: "GET", pattern: "/v1/runs/{run}/output", name: "getOutput", scope: access.Read, summary: "What a run wrote, byte for byte",
+			query: []param{streamParam, afterParam,
+				{name: "tail_bytes", kind: numberParam, max: math.MaxInt64, doc: "Only the last bytes, instead of after"},
+				{name: "follow", kind: flagParam, doc: "Go on until the run is closed"},
+				{name: "ansi", oneOf: []string{"keep", "strip"}, doc: "Whether escape sequences stay, which is the default"},
+			}, status: 200, forms: []string{"application/octet-stream"}, problems: []string{"not_found", "bad_cursor", "too_many_streams"}, serve: (*call).output},
+		{method: "GET", pattern: "/v1/runs/{run}/blobs/{digest}", name: "getBlob", scope: access.Read, summary: "A large value that an event refers to",
+			query:  []param{{name: "type", doc: "The content type, if it is a harmless one"}},
+			status: 200, forms: []string{"*/*"}, problems: []string{"not_found"}, serve: (*call).blob},
+		{method: "GET", pattern: "/v1/runs/{run}/transcript", name: "getTranscript", scope: access.Read, summary: "What a person reads of a log, within a budget",
+			query: []param{{name: "budget_tokens", kind: numberParam, min: 1, max: 1 << 24, doc: "Size, about; 8,000 tokens without it"}, afterParam,
+				{name: "stream", oneOf: []string{"stdout", "stderr", "pty"}, doc: "Only output of this stream"}},
+			status: 200, answer: render.Excerpt{}, forms: []string{"text/plain"}, problems: []string{"not_found", "bad_cursor", "not_acceptable"}, serve: (*call).transcript},
+		{method: "GET", pattern: "/v1/runs/{run}/search", name: "searchRun", scope: access.Read, summary: "Find lines in the output of a run",
+			query: searchParams, status: 200, answer: SearchPage{}, problems: []string{"not_found"}, serve: (*call).searchRun},
+		{method: "GET", pattern: "/v1/search", name: "searchRuns", scope: access.Read, summary: "Find lines in the output of all runs",
+			query:  params(searchParams, filterParams, []param{{name: "run", many: true, doc: "Only this run"}}),
+			status: 200, answer: SearchPage{}, problems: []string{"not_found"}, serve: (*call).searchAll},
+
+		{method: "POST", pattern: "/v1/runs/{run}/input", name: "sendInput", scope: access.Input, summary: "Send bytes to standard input, or another input as JSON",
+			query: []param{{name: "id", doc: "Makes it idempotent: an id that was accepted is not applied again"}, {name: "eof", kind: flagParam, doc: "Nothing comes after these bytes"}},
+			body:  spool.Input{}, bytes: true, status: 202, answer: spool.Receipt{}, problems: []string{"not_found", "input_closed", "not_asked", "queue_full", "unsupported"}, serve: (*call).input},
+		{method: "GET", pattern: "/v1/runs/{run}/turns", name: "listTurns", scope: access.Read, summary: "List the turns of a run",
+			query:  []param{afterParam, {name: "limit", kind: numberParam, min: 1, max: maxTurns, doc: "Turns of a page; 100 without it"}},
+			status: 200, answer: TurnList{}, problems: []string{"not_found", "bad_cursor"}, serve: (*call).listTurns},
+		{method: "POST", pattern: "/v1/runs/{run}/turns", name: "beginTurn", scope: access.Input, summary: "Run a cell, or give an agent a prompt",
+			query: []param{waitParam}, body: TurnRequest{}, status: 201, answer: TurnInfo{}, problems: []string{"not_found", "input_closed", "ended", "queue_full", "unsupported"}, serve: (*call).beginTurn},
+		{method: "GET", pattern: "/v1/runs/{run}/turns/{seq}", name: "getTurn", scope: access.Read, summary: "Describe a turn, now or after its end",
+			query: []param{waitParam}, status: 200, answer: TurnInfo{}, problems: []string{"not_found", "no_turn"}, serve: (*call).getTurn},
+		{method: "POST", pattern: "/v1/runs/{run}/asks/{seq}", name: "answerAsk", scope: access.Answer, summary: "Answer an ask; the first answer counts",
+			body: AnswerRequest{}, status: 200, answer: struct{}{}, problems: []string{"not_found", "no_event", "not_asked", "input_closed", "unsupported"}, serve: (*call).answer},
+		{method: "POST", pattern: "/v1/runs/{run}/inspect", name: "inspectRun", scope: access.Input, summary: "Ask a live interpreter for completions or a description",
+			body: map[string]any{}, status: 200, answer: map[string]any{}, problems: []string{"not_found", "busy", "ended", "unsupported"}, serve: (*call).inspect},
+
+		{method: "GET", pattern: "/v1/runs/{run}/changes", name: "listChanges", scope: access.Read, summary: "What a run changed in its workspace",
+			query: []param{{name: "patch", kind: flagParam, doc: "Add the texts of the differences"}, {name: "after", doc: "The path of the last change of the page before"},
+				{name: "max_bytes", kind: numberParam, min: 1, max: maxPageBytes, doc: "About the size of a page"}},
+			status: 200, answer: spool.ChangePage{}, problems: []string{"not_found", "unsupported"}, serve: (*call).changes},
+		{method: "POST", pattern: "/v1/runs/{run}/apply", name: "applyChanges", scope: access.Control, summary: "Make the changes of a run in its directory",
+			body: ApplyRequest{}, status: 200, answer: spool.ChangePage{}, problems: []string{"not_found", "exists", "busy", "unsupported"}, serve: (*call).apply},
+		{method: "POST", pattern: "/v1/runs/{run}/discard", name: "discardChanges", scope: access.Delete, summary: "Delete the changes of a run",
+			status: 204, problems: []string{"not_found", "busy", "unsupported"}, serve: (*call).discard},
+
+		{method: "GET", pattern: "/v1/server", name: "getServer", summary: "Describe the server and who asks", status: 200, answer: ServerInfo{}, serve: (*call).serverInfo},
+		{method: "GET", pattern: "/v1/problems/{code}", name: "explainProblem", open: true, summary: "Explain a problem", status: 200, forms: []string{"text/plain"}, problems: []string{"no_route"}, serve: (*call).explain},
+		{method: "GET", pattern: "/openapi.json", name: "getDocument", open: true, summary: "This document", status: 200, answer: map[string]any{}, serve: (*call).getDocument},
+		{method: "GET", pattern: "/healthz", name: "getHealth", open: true, summary: "Whether the server lives", status: 200, forms: []string{"text/plain"}, serve: (*call).healthy},
+		{method: "GET", pattern: "/readyz", name: "getReady", open: true, summary: "Whether the server reaches its runs", status: 200, forms: []string{"text/plain"}, problems: []string{"closing", "backend_lost"}, serve: (*call).ready},
+	}
+}
