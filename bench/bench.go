@@ -92,6 +92,7 @@ var measurements = []measurement{
 	{name: "find", rounds: 5, alone: measureFind},
 	{name: "readers", alone: measureReaders},
 	{name: "driver", rounds: 1, alone: measureDriver},
+	{name: "growth", rounds: 1, alone: measureGrowth},
 	{name: "peers", alone: measurePeers},
 }
 

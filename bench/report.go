@@ -92,6 +92,7 @@ type report struct {
 	Sandboxes   []result  `json:"sandboxes"`
 	Isolation   []result  `json:"isolation"`
 	Agents      []result  `json:"agents"`
+	Growth      []result  `json:"growth"`
 
 	Peers     []peerResult                   `json:"peers,omitempty"`
 	Honesty   map[string]map[string]*honesty `json:"honesty,omitempty"`  // by scenario and peer
@@ -113,7 +114,7 @@ func (b *bench) report() *report {
 		Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
 		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone), Kernels: b.results(kernels),
-		Sandboxes: b.results(sandboxes), Isolation: b.results(isolationRows), Agents: b.results(agentRows),
+		Sandboxes: b.results(sandboxes), Isolation: b.results(isolationRows), Agents: b.results(agentRows), Growth: b.results(growthRows),
 	}
 	b.fillPeers(r)
 	return r
@@ -189,7 +190,7 @@ func (r *row) formatGoal() string {
 // missed counts the missed goals.
 func (r *report) missed() int {
 	n := 0
-	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Isolation, r.Agents} {
+	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Isolation, r.Agents, r.Growth} {
 		for i := range table {
 			if ok := table[i].OK; ok != nil && !*ok {
 				n++
@@ -226,6 +227,9 @@ func (r *report) writeTable(w io.Writer) error {
 		return err
 	}
 	if err := writeResults(w, "Conversations with agents", "by hand", r.Agents); err != nil {
+		return err
+	}
+	if err := writeResults(w, "With many finished runs", "with 1000", r.Growth); err != nil {
 		return err
 	}
 	return r.writePeers(w)
