@@ -16,6 +16,10 @@ import (
 // completeIn limits the time of a completion: the user waits for it.
 const completeIn = 10 * time.Second
 
+// completeRecent is how many of the newest runs a completion looks at. Of older
+// ones it offers the ids that begin with what was typed.
+const completeRecent = 1000
+
 // completeRun completes one run.
 func (a *app) completeRun(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return a.complete(cmd, args, prefix, spool.Filter{}, 1)
@@ -52,7 +56,7 @@ func (a *app) complete(cmd *cobra.Command, args []string, prefix string, f spool
 	for _, arg := range args {
 		seen[arg] = true
 	}
-	a.eachRun(cmd, f, func(info spool.Info) {
+	offer := func(info spool.Info) {
 		for _, word := range []string{info.Name, shorten(string(info.ID))} {
 			if word == "" || !strings.HasPrefix(word, prefix) || seen[word] {
 				continue
@@ -60,14 +64,20 @@ func (a *app) complete(cmd *cobra.Command, args []string, prefix string, f spool
 			seen[word] = true
 			offers = append(offers, word+"\t"+plain(stateText(info)+": "+cut(commandColumn(info), 60)))
 		}
-	})
+	}
+	a.eachRun(cmd, f, offer)
+	if spool.RunID(prefix).Check() == nil {
+		f.Prefix = spool.RunID(prefix)
+		a.eachRun(cmd, f, offer)
+	}
 	return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
-// eachRun calls f for every run that a filter selects, for a completion.
+// eachRun calls f for the newest runs that a filter selects, for a completion.
 func (a *app) eachRun(cmd *cobra.Command, f spool.Filter, do func(spool.Info)) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeIn)
 	defer cancel()
+	f.Limit = completeRecent
 	err := a.configure(cmd)
 	if err != nil {
 		cobra.CompErrorln(err.Error())

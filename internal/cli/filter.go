@@ -69,6 +69,9 @@ func parseFilters(texts []string) (spool.Filter, func(*spool.Info) bool, error) 
 					f.Name = value
 					continue
 				}
+				if begin, _, _ := strings.Cut(value, "*"); key == "id" && f.Prefix == "" && spool.RunID(begin).Check() == nil {
+					f.Prefix = spool.RunID(begin) // which the index finds
+				}
 				globs = append(globs, glob{key, value})
 			default:
 				err := fmt.Errorf("--filter: unknown key %q: use %s", key, strings.Join(filterKeys, ", "))

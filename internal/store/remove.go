@@ -152,9 +152,9 @@ func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 		return swept, fmt.Errorf("remove runs: %w", err)
 	}
 	if len(blobs) > 0 {
-		all, err := s.scanAll()
+		all, err := s.mayHaveBlobs()
 		if err == nil {
-			err = s.keepShared(blobs, all.runs, removed)
+			err = s.keepShared(blobs, all, removed)
 		}
 		if err != nil {
 			return swept, fmt.Errorf("remove runs: %w", err)
@@ -228,6 +228,40 @@ func (s *Store) blobsOf(runs map[spool.RunID]summary) (map[spool.Digest]storedBl
 		}
 	}
 	return blobs, nil
+}
+
+// mayHaveBlobs returns the segments of the runs that may refer to blobs: those that
+// are not filed, and filed ones that are not processes. The logs of these are read to
+// find out; the index does not have the blobs of runs.
+func (s *Store) mayHaveBlobs() (map[spool.RunID][]*segment, error) {
+	n, err := s.scanUnfiled()
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := s.openIndex()
+	if err != nil {
+		n, err := s.scanAll()
+		if err != nil {
+			return nil, err
+		}
+		return n.runs, nil
+	}
+	for e := range snapshot.Without(index.NewTerm(termEngine, spool.EngineProcess)) {
+		id := spool.RunID(e.ID)
+		if n.runs[id] != nil || n.hidden[id] || id.Check() != nil {
+			continue
+		}
+		segs := []*segment{newSegment(s.shardDir(id), id, 1)}
+		if e.Flags&index.Segmented != 0 {
+			if segs, err = s.segments(id); errors.Is(err, fs.ErrNotExist) {
+				continue // removed meanwhile
+			} else if err != nil {
+				return nil, errors.Join(err, snapshot.Close())
+			}
+		}
+		n.runs[id] = segs
+	}
+	return n.runs, snapshot.Close()
 }
 
 // keepShared takes from blobs those to which a remaining run refers, or may be

@@ -160,6 +160,50 @@ func compare(t *testing.T, r *rand.Rand, dir string, want model) {
 		}
 	}
 	compareAges(t, r, s, want)
+	compareGroups(t, r, s, want)
+}
+
+// compareGroups divides the entries by one label of a group of them.
+func compareGroups(t *testing.T, r *rand.Rand, s *Snapshot, want model) {
+	t.Helper()
+	within := NewTerm("label", "0", fmt.Sprint(r.IntN(5)))
+	groups, without := make(map[string]Sum), make(map[string]bool)
+	valueOf := func(e *Entry) (string, Term) {
+		for v := range 5 {
+			if term := NewTerm("label", "1", fmt.Sprint(v)); slices.Contains(e.Terms, term) {
+				return fmt.Sprint(v), term
+			}
+		}
+		return "", NewTerm("engine", "process") // of which all are
+	}
+	got := s.GroupBy(&within, func(e *Entry) (string, Term, bool) {
+		full := want[e.ID]
+		name, term := valueOf(&full)
+		return name, term, name != ""
+	})
+	for _, e := range want {
+		if !slices.Contains(e.Terms, within) {
+			without[e.ID] = true
+			continue
+		}
+		if name, _ := valueOf(&e); name != "" {
+			g := groups[name]
+			g.add(&e)
+			groups[name] = g
+		}
+	}
+	if d := cmp.Diff(groups, got); d != "" {
+		t.Errorf("groups (-want +got):\n%s", d)
+	}
+	for e := range s.Without(within) {
+		if !without[e.ID] {
+			t.Errorf("%s has the term, or is there twice", e.ID)
+		}
+		delete(without, e.ID)
+	}
+	if len(without) > 0 {
+		t.Errorf("%d entries without the term are missing", len(without))
+	}
 }
 
 // compareAges compares the answers to a question about ends, in pages, with the
