@@ -17,8 +17,8 @@
 // All numbers are little-endian. The blocks and the notes have no checksums of their
 // own: they are expected to have some.
 //
-// An S2 block is read nearly twice as fast as a zstd frame, which takes a third less
-// space. Text that is compressed well, as most logs are, is in S2 blocks.
+// An S2 block is decompressed up to 1.6 times as fast as a zstd frame, which takes a third
+// less space. Text that is compressed well, as most logs are, is in S2 blocks.
 //
 // Files of the first version have another magic, no notes, zstd frames alone, and in the
 // trailer the CRC32C at 16 and zero at 20.
@@ -48,9 +48,11 @@ const (
 	firstEndMagic = "SPOOLZND"
 	trailerSize   = 32
 	s2Bit         = 1 << 31 // of a size in the table
-	// s2Gain is the least factor by which S2 has to compress a block to be used.
-	// With less, zstd keeps the log below a fifth of its size.
+	// s2Gain is the factor by which the blocks of a file are compressed, if there
+	// are S2 blocks. With less, zstd keeps a log of text below a fifth of its size.
 	s2Gain = 6
+	// s2Slack is by how much the blocks so far may be larger than that.
+	s2Slack = 32 << 10
 	// maxBlockSize bounds what a damaged file may make a reader allocate.
 	maxBlockSize = 1 << 20
 )
@@ -112,8 +114,9 @@ func Write(dst io.Writer, src io.ReaderAt, size int64, o Options) error {
 
 // encoder compresses blocks, one after another.
 type encoder struct {
-	zstd  *zstd.Encoder
-	frame []byte
+	zstd    *zstd.Encoder
+	frame   []byte
+	in, out int // bytes so far
 }
 
 func newEncoder() (*encoder, error) {
@@ -122,16 +125,19 @@ func newEncoder() (*encoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compress: %w", err)
 	}
-	return &encoder{z, make([]byte, s2.MaxEncodedLen(BlockSize))}, nil
+	return &encoder{zstd: z, frame: make([]byte, s2.MaxEncodedLen(BlockSize))}, nil
 }
 
 // encode compresses a block, and returns the bit of the table that tells how.
 func (e *encoder) encode(b []byte) (frame []byte, bit uint32) {
-	if frame := s2.EncodeBetter(e.frame[:cap(e.frame)], b); len(frame) <= len(b)/s2Gain {
-		return frame, s2Bit
+	e.in += len(b)
+	frame = s2.EncodeBetter(e.frame[:cap(e.frame)], b)
+	if bit = s2Bit; e.out+len(frame) > e.in/s2Gain+s2Slack {
+		e.frame = e.zstd.EncodeAll(b, e.frame[:0])
+		frame, bit = e.frame, 0
 	}
-	e.frame = e.zstd.EncodeAll(b, e.frame[:0])
-	return e.frame, 0
+	e.out += len(frame)
+	return frame, bit
 }
 
 // appendTrailer appends the trailer to the table.
