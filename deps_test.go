@@ -23,7 +23,7 @@ var mayImport = map[string][]string{
 	"python":                                    {""},
 	"internal/strict":                           {},
 	"internal/record":                           {""},
-	"internal/lens":                             {""},
+	"internal/lens":                             {"", "internal/screen"},
 	"search":                                    {"", "internal/record", "internal/sieve", "internal/visible", "render"},
 	"internal/sieve":                            {"", "internal/record", "internal/visible"},
 	"internal/logtext":                          {},

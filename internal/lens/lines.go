@@ -1,4 +1,8 @@
-// Package lens shows the output in a log as lines.
+// Package lens shows the output in a log as lines, and as the screen of a terminal.
+//
+// [Lines] splits a stream of events. A [Lens] answers questions about the log of a
+// run, however long: where its output is, the lines with some numbers, the screen
+// after any event.
 package lens
 
 import (

@@ -1,0 +1,282 @@
+package lens
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/screen"
+)
+
+// Defaults of [Options].
+const (
+	// DefaultIdle is how long what was learned about a log is kept unused.
+	DefaultIdle = 10 * time.Minute
+	// DefaultMemory is how much memory it takes in total.
+	DefaultMemory = 64 << 20
+)
+
+const (
+	pageBytes = 1 << 20
+	// checkpointBytes is how much output is between two screens that are kept,
+	// and checkpoints how many are kept of a run.
+	checkpointBytes = 2 << 20
+	checkpoints     = 64
+)
+
+// Options configure a [Lens]. Zero fields mean the defaults.
+type Options struct {
+	Idle   time.Duration
+	Memory int64
+}
+
+// Lens finds lines and screens in logs without reading them from the beginning each
+// time. What it learns it keeps in memory only. It is safe for concurrent use;
+// requests for one run wait for each other.
+type Lens struct {
+	backend spool.Backend
+	opts    Options
+
+	mu    sync.Mutex
+	views map[spool.RunID]*view
+}
+
+// New returns a lens on the runs of a backend.
+func New(b spool.Backend, o Options) *Lens {
+	if o.Idle == 0 {
+		o.Idle = DefaultIdle
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	return &Lens{backend: b, opts: o, views: make(map[spool.RunID]*view)}
+}
+
+// view is what is known about one log.
+type view struct {
+	lens *Lens
+	id   spool.RunID
+	busy chan struct{} // has room for one; whoever fills it owns the fields below
+
+	index    index
+	complete bool // the index reached the end that the log had
+	screens  []*screen.View
+
+	// Guarded by lens.mu.
+	used  time.Time
+	users int
+	size  int64
+}
+
+// enter returns the view of a run for the caller alone, until it calls done.
+func (l *Lens) enter(ctx context.Context, id spool.RunID) (v *view, done func(), err error) {
+	l.mu.Lock()
+	v = l.views[id]
+	if v == nil {
+		v = &view{lens: l, id: id, busy: make(chan struct{}, 1), index: index{step: pointBytes}}
+		l.views[id] = v
+	}
+	v.users++
+	l.mu.Unlock()
+	leave := func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		v.users--
+		v.used = time.Now()
+		l.sweep()
+	}
+	select {
+	case v.busy <- struct{}{}:
+	case <-ctx.Done():
+		leave()
+		return nil, nil, context.Cause(ctx)
+	}
+	return v, func() {
+		size := v.index.size() + v.screensSize()
+		l.mu.Lock()
+		v.size = size
+		l.mu.Unlock()
+		<-v.busy
+		leave()
+	}, nil
+}
+
+// sweep drops views that are not in use: those that were not used lately, and as many
+// as take too much memory. Callers hold l.mu.
+func (l *Lens) sweep() {
+	var idle []*view
+	total := int64(0)
+	for id, v := range l.views {
+		total += v.size
+		switch {
+		case v.users > 0:
+		case time.Since(v.used) > l.opts.Idle:
+			total -= v.size
+			delete(l.views, id)
+		default:
+			idle = append(idle, v)
+		}
+	}
+	slices.SortFunc(idle, func(a, b *view) int { return a.used.Compare(b.used) })
+	for _, v := range idle {
+		if total <= l.opts.Memory {
+			return
+		}
+		total -= v.size
+		delete(l.views, v.id)
+	}
+}
+
+// extend reads on until enough holds or the log has no more events.
+func (v *view) extend(ctx context.Context, enough func() bool) error {
+	for {
+		if len(v.index.places) > 0 && enough() {
+			return nil
+		}
+		page, err := v.lens.backend.Read(ctx, v.id, spool.Query{After: v.index.last, MaxBytes: pageBytes})
+		if err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		for i := range page.Events {
+			v.index.add(&page.Events[i])
+		}
+		v.complete = len(page.Events) == 0 || page.Next >= page.Info.Last
+		if v.complete {
+			return nil
+		}
+	}
+}
+
+// Index returns where in the log its output is. It reads on for as long as wait says;
+// a longer log is not complete then, and the next call goes on.
+func (l *Lens) Index(ctx context.Context, id spool.RunID, wait time.Duration) (Index, error) {
+	v, done, err := l.enter(ctx, id)
+	if err != nil {
+		return Index{}, err
+	}
+	defer done()
+	end := time.Now().Add(wait)
+	v.complete = false
+	if err := v.extend(ctx, func() bool { return !time.Now().Before(end) }); err != nil {
+		return Index{}, err
+	}
+	return v.index.shown(v.complete), nil
+}
+
+// Screen returns the screen of a run with a terminal after an event; zero means the
+// last. With quick it reads little and [screen.View.Exact] may be false, unless a
+// screen shortly before is known. The caller owns the view.
+func (l *Lens) Screen(ctx context.Context, id spool.RunID, at spool.Seq, quick bool) (*screen.View, error) {
+	info, err := l.backend.Stat(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !info.TTY {
+		return nil, fmt.Errorf("screen of run %s: %w: it has no terminal", id, spool.ErrUnsupported)
+	}
+	if at == 0 || at > info.Last {
+		at = info.Last
+	}
+	v, done, err := l.enter(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := v.extend(ctx, func() bool { return v.index.last >= at }); err != nil {
+		return nil, err
+	}
+	start := v.screenBefore(&info, at)
+	far := v.bytesAt(at)-v.bytesAt(start.Last) > checkpointBytes
+	if quick && far {
+		then := info
+		then.Last, then.Details = at, nil
+		then.Size = v.sizeAt(&info, at)
+		return screen.Load(ctx, spool.Attach(l.backend, id), &then)
+	}
+	return v.draw(ctx, start, at)
+}
+
+// sizeAt returns the size of the terminal after an event.
+func (v *view) sizeAt(info *spool.Info, at spool.Seq) spool.Size {
+	size := info.FirstSize
+	for _, r := range v.index.sizes {
+		if r.seq <= at {
+			size = r.size
+		}
+	}
+	return size
+}
+
+// bytesAt returns about how much output there is up to an event.
+func (v *view) bytesAt(seq spool.Seq) int64 {
+	if seq >= v.index.last {
+		return v.index.bytes
+	}
+	return v.index.before(func(p *place) bool { return p.Seq <= seq }).Bytes
+}
+
+// screenBefore returns a copy of the last known screen up to an event.
+func (v *view) screenBefore(info *spool.Info, at spool.Seq) *screen.View {
+	for _, s := range slices.Backward(v.screens) {
+		if s.Last <= at {
+			return s.Clone()
+		}
+	}
+	return screen.Begin(info)
+}
+
+// draw brings a screen to an event, and keeps copies on the way.
+func (v *view) draw(ctx context.Context, s *screen.View, at spool.Seq) (*screen.View, error) {
+	log := spool.Attach(v.lens.backend, v.id)
+	from := v.bytesAt(s.Last)
+	for i := range v.index.places {
+		p := &v.index.places[i]
+		if p.Seq > at {
+			break
+		}
+		if p.Seq <= s.Last+1 || p.Bytes-from < checkpointBytes {
+			continue
+		}
+		if err := s.Advance(ctx, log, p.Seq-1); err != nil {
+			return nil, err
+		}
+		from = p.Bytes
+		v.keep(s.Clone())
+	}
+	return s, s.Advance(ctx, log, at)
+}
+
+// keep keeps a screen. If there are too many, every second is dropped.
+func (v *view) keep(s *screen.View) {
+	i, known := slices.BinarySearchFunc(v.screens, s.Last, func(s *screen.View, at spool.Seq) int {
+		return int(int64(s.Last) - int64(at))
+	})
+	if known {
+		return
+	}
+	v.screens = slices.Insert(v.screens, i, s)
+	for len(v.screens) > 1 && (len(v.screens) > checkpoints || v.screensSize() > v.lens.opts.Memory/2) {
+		kept := v.screens[:0]
+		for i := (len(v.screens) - 1) % 2; i < len(v.screens); i += 2 { // the last one stays
+			kept = append(kept, v.screens[i])
+		}
+		clear(v.screens[len(kept):])
+		v.screens = kept
+	}
+}
+
+// screensSize is about how much memory the screens take.
+func (v *view) screensSize() int64 {
+	total := int64(0)
+	for _, s := range v.screens {
+		rows, cols := s.Size()
+		total += int64(rows) * int64(cols) * 2 * cellBytes
+	}
+	return total
+}
+
+// cellBytes is about how much memory a cell of a screen takes.
+const cellBytes = 48
