@@ -135,7 +135,9 @@ func (q *inputQueue) record(in *spool.Input) error {
 // asks are the open asks of a run, derived from the events that open and close
 // them.
 type asks struct {
-	changed func(open map[spool.Seq]openAsk) // called after each change; it does not keep the map
+	// changed, if it is not nil, is called after each change; it does not keep
+	// the map.
+	changed func(open map[spool.Seq]openAsk)
 
 	mu   sync.Mutex
 	open map[spool.Seq]openAsk
@@ -176,9 +178,16 @@ func (a *asks) record(e spool.Event, log *eventlog.Log) (spool.Seq, error) {
 		}
 	}
 	if changed {
-		a.changed(a.open)
+		a.tell()
 	}
 	return e.Seq, nil
+}
+
+// tell says that the open asks have changed. The caller holds a.mu.
+func (a *asks) tell() {
+	if a.changed != nil {
+		a.changed(a.open)
+	}
 }
 
 // closedAsk returns the ask that a notice closes. It reports false for any other
@@ -215,7 +224,7 @@ func (a *asks) close(ask spool.Seq) bool {
 	_, ok := a.open[ask]
 	delete(a.open, ask)
 	if ok {
-		a.changed(a.open)
+		a.tell()
 	}
 	return ok
 }
