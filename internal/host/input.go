@@ -2,10 +2,13 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
@@ -125,8 +128,10 @@ func (q *inputQueue) record(in *spool.Input) error {
 	if len(data) > spool.MaxEventBytes {
 		return fmt.Errorf("%w: an input of %d bytes exceeds %d", spool.ErrInvalid, len(data), spool.MaxEventBytes)
 	}
-	if in.Kind == spool.InputAnswer && !q.asks.close(answer.Ask) {
-		return fmt.Errorf("answer to %d: %w", answer.Ask, spool.ErrNotAsked)
+	if in.Kind == spool.InputAnswer {
+		if err := q.asks.answer(answer.Ask, answer.By); err != nil {
+			return err
+		}
 	}
 	in.Seq, err = q.log(spool.Event{Kind: spool.KindInput, Data: data})
 	return err
@@ -139,8 +144,41 @@ type asks struct {
 	// the map.
 	changed func(open map[spool.Seq]openAsk)
 
-	mu   sync.Mutex
-	open map[spool.Seq]openAsk
+	mu       sync.Mutex
+	open     map[spool.Seq]openAsk
+	answered []answeredAsk // the last ones
+}
+
+// answeredAsk is who answered an ask, and when.
+type answeredAsk struct {
+	ask spool.Seq
+	by  string
+	at  time.Time
+}
+
+// rememberedAnswers is how many answers are remembered, for those who answer too
+// late.
+const rememberedAnswers = 64
+
+// answer marks an ask as answered. If it is not open, the error says who was faster.
+func (a *asks) answer(ask spool.Seq, by string) error {
+	if a.close(ask) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if len(a.answered) == rememberedAnswers {
+			a.answered = slices.Delete(a.answered, 0, 1)
+		}
+		a.answered = append(a.answered, answeredAsk{ask, by, time.Now()})
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, first := range a.answered {
+		if first.ask == ask {
+			return fmt.Errorf("answer to %d: %w: %s answered at %s", ask, spool.ErrNotAsked, cmp.Or(first.by, "somebody"), first.at.UTC().Format(time.RFC3339))
+		}
+	}
+	return fmt.Errorf("answer to %d: %w", ask, spool.ErrNotAsked)
 }
 
 // openAsk is an ask that waits for an answer.

@@ -281,10 +281,10 @@ func cellAsk(t *testing.T, b spool.Backend) {
 	if a := decode[spool.Ask](t, e); a.Kind != spool.AskInput || a.Prompt != "name? " || a.Secret {
 		t.Errorf("ask %+v", a)
 	}
-	if err := k.Reply(k.ctx, e.Seq, "Ada"); err != nil {
+	if err := k.Answer(k.ctx, spool.Answer{Ask: e.Seq, Data: json.RawMessage(`"Ada"`), By: "anna"}, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Reply(k.ctx, e.Seq, "again"); !errors.Is(err, spool.ErrNotAsked) {
+	if err := k.Reply(k.ctx, e.Seq, "again"); !errors.Is(err, spool.ErrNotAsked) || !strings.Contains(err.Error(), "anna answered at ") {
 		t.Errorf("a second answer: %v", err)
 	}
 	for again, err := range turn.Events(k.ctx) {
