@@ -183,6 +183,9 @@ func filterQuery(f spool.Filter) url.Values {
 	if f.Live {
 		q.Set("live", "1")
 	}
+	if f.Waiting {
+		q.Set("waiting", "1")
+	}
 	if f.Oldest {
 		q.Set("oldest", "1")
 	}

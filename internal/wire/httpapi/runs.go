@@ -34,7 +34,7 @@ type RunCounts struct {
 func (c *call) filter() (spool.Filter, error) {
 	f := spool.Filter{
 		Prefix: spool.RunID(c.text("prefix")), Name: c.text("name"), Engine: c.text("engine"),
-		State: spool.State(c.text("state")), Live: c.flag("live"), Outcome: spool.OutcomeKind(c.text("outcome")),
+		State: spool.State(c.text("state")), Live: c.flag("live"), Waiting: c.flag("waiting"), Outcome: spool.OutcomeKind(c.text("outcome")),
 		Since: c.when("since"), Before: c.when("before"), Oldest: c.flag("oldest"),
 	}
 	for _, label := range c.query["label"] {

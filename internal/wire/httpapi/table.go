@@ -32,6 +32,7 @@ var (
 	streamParam  = param{name: "stream", many: true, oneOf: []string{"stdout", "stderr", "pty"}, doc: "Only output of this stream"}
 	filterParams = []param{
 		{name: "live", kind: flagParam, doc: "Only runs that are not closed"},
+		{name: "waiting", kind: flagParam, doc: "Only runs with open asks"},
 		{name: "state", oneOf: []string{"running", "exited", "closed"}, doc: "Only runs in this state"},
 		{name: "engine", doc: "Only runs of this engine"},
 		{name: "outcome", oneOf: []string{"exited", "failed", "unknown"}, doc: "Only runs that ended this way"},
