@@ -134,6 +134,7 @@ type sweepable struct {
 	id      spool.RunID
 	ended   time.Time
 	bytes   int64
+	segs    []*segment // if it is not filed
 	filed   bool
 	entry   index.Entry // if it is filed
 	removed bool
@@ -155,7 +156,7 @@ func (s *Store) newSweep(p Retention, keep func(spool.RunID) bool) (*sweep, erro
 		return nil, err
 	}
 	for _, r := range s.summaries(w.names, time.Time{}) {
-		c := sweepable{id: r.info.ID, info: r.info, ended: r.ages(), bytes: s.workspaceSize(&r.info)}
+		c := sweepable{id: r.info.ID, info: r.info, ended: r.ages(), bytes: s.workspaceSize(&r.info), segs: r.segs}
 		for _, seg := range r.segs {
 			if fi, err := statSegment(seg.path); err == nil {
 				c.bytes += fi.Size()
@@ -374,11 +375,12 @@ func (w *sweep) remove(c *sweepable) error {
 	if err := failpoint.Inject("store.sweep"); err != nil {
 		return err
 	}
-	if c.filed {
-		w.gone = append(w.gone, c.entry.Key())
-		if c.entry.Flags&index.Segmented == 0 {
-			return s.removeSegments(c.id, []*segment{newSegment(s.runsDir(), c.id, 1)})
-		}
+	if !c.filed { // it may be by now, which makes no difference
+		return s.removeSegments(c.id, c.segs)
+	}
+	w.gone = append(w.gone, c.entry.Key())
+	if c.entry.Flags&index.Segmented == 0 {
+		return s.removeSegments(c.id, []*segment{newSegment(s.runsDir(), c.id, 1)})
 	}
 	if err := s.Remove(c.id); !errors.Is(err, fs.ErrNotExist) {
 		return err
