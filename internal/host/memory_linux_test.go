@@ -21,7 +21,7 @@ import (
 // Limits of memory.
 const (
 	slowReaders     = 1000
-	slowReaderHeap  = 160 << 20 // while all readers are behind a run that writes a lot
+	slowReaderHeap  = 256 << 20 // while all readers are behind a run that writes a lot
 	finishedRuns    = 1600
 	finishedHeap    = 4 << 20 // for all of them together
 	liveRuns        = 1000
