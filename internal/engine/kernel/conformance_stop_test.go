@@ -164,8 +164,9 @@ func TestEndOfACellThatSwallowsIsNamed(t *testing.T) {
 	s := one(t, once)
 	turn := s.begin(spool.Cell{Code: `
 import time
-print('ready', flush=True)
-try: time.sleep(60)
+try:
+    print('ready', flush=True)
+    time.sleep(60)
 except KeyboardInterrupt: print('caught')
 kept = 2`})
 	s.see(turn, "ready")
