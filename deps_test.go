@@ -88,7 +88,7 @@ var mayImport = map[string][]string{
 	"internal/wire/runproto":                    {"", "search", "internal/wire/rpc"},
 	"internal/wire/execserver/fileuri":          {},
 	"internal/wire/execserver":                  {"", "search", "internal/access", "internal/egress", "internal/environ", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/wire/execserver/fileuri", "internal/gopool", "internal/record", "internal/strict", "internal/privatedir"},
-	"internal/wire/httpapi":                     {"", "render", "search", "internal/access", "internal/strict", "internal/visible"},
+	"internal/wire/httpapi":                     {"", "render", "search", "internal/access", "internal/lens", "internal/screen", "internal/strict", "internal/visible"},
 	"client":                                    {"", "search", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/peer", "internal/record"},
 	"serve":                                     {"", "internal/access", "internal/wire/httpapi"},
 	"internal/keeper":                           {"", "internal/sieve", "internal/limits", "internal/engine", "internal/eventlog", "internal/host", "internal/store", "internal/wire/rpc", "internal/wire/runproto", "internal/gopool", "internal/flock", "internal/environ", "internal/engine/process", "internal/record", "internal/fdpass", "internal/peer", "internal/privatedir"},

@@ -92,6 +92,7 @@ func (o *serveOptions) addLimits(cmd *cobra.Command) {
 	flags.DurationVar(&o.http.Heartbeat, "heartbeat", httpapi.DefaultHeartbeat, "silence on a stream after this `time` is broken by a comment")
 	flags.DurationVar(&o.http.Stalled, "stalled-for", httpapi.DefaultStalled, "`time` after which a client that takes nothing is cut off")
 	flags.DurationVar(&o.http.LongPoll, "max-wait", httpapi.DefaultLongPoll, "longest `time` that a request waits")
+	flags.Int64Var(&o.http.Lens, "max-lens", httpapi.DefaultLens, "`bytes` of memory for the indexes and screens of logs")
 }
 
 func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
@@ -175,7 +176,7 @@ func (o *serveOptions) check() error {
 		}
 	}
 	l := &o.http
-	if l.Body <= 0 || l.Stdin <= 0 || l.Streams <= 0 || l.StreamsOf <= 0 || l.StreamsOfRun <= 0 || l.Heartbeat <= 0 || l.Stalled <= 0 || l.LongPoll <= 0 {
+	if l.Body <= 0 || l.Stdin <= 0 || l.Streams <= 0 || l.StreamsOf <= 0 || l.StreamsOfRun <= 0 || l.Heartbeat <= 0 || l.Stalled <= 0 || l.LongPoll <= 0 || l.Lens <= 0 {
 		return usageErrorf("a limit must be greater than zero")
 	}
 	return nil

@@ -61,6 +61,7 @@ type view struct {
 	id   spool.RunID
 	busy chan struct{} // has room for one; whoever fills it owns the fields below
 
+	created  time.Time // of the run: another one may get its id
 	index    index
 	complete bool // the index reached the end that the log had
 	screens  []*screen.View
@@ -73,10 +74,14 @@ type view struct {
 
 // enter returns the view of a run for the caller alone, until it calls done.
 func (l *Lens) enter(ctx context.Context, id spool.RunID) (v *view, done func(), err error) {
+	info, err := l.backend.Stat(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
 	l.mu.Lock()
 	v = l.views[id]
 	if v == nil {
-		v = &view{lens: l, id: id, busy: make(chan struct{}, 1), index: index{step: pointBytes}}
+		v = &view{lens: l, id: id, busy: make(chan struct{}, 1), created: info.Created, index: index{step: pointBytes}}
 		l.views[id] = v
 	}
 	v.users++
@@ -93,6 +98,9 @@ func (l *Lens) enter(ctx context.Context, id spool.RunID) (v *view, done func(),
 	case <-ctx.Done():
 		leave()
 		return nil, nil, context.Cause(ctx)
+	}
+	if !v.created.Equal(info.Created) { // that run was removed
+		v.created, v.index, v.complete, v.screens = info.Created, index{step: pointBytes}, false, nil
 	}
 	return v, func() {
 		size := v.index.size() + v.screensSize()

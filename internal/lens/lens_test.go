@@ -327,3 +327,67 @@ func TestEnterEnds(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// Numbers of many places are those of each.
+func TestNumbers(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	l := randomLog(r, 3<<20)
+	lens := New(l, Options{})
+	var places []Place
+	for seq := spool.Seq(1); seq <= l.info.Last+3; seq += spool.Seq(1 + r.IntN(1+r.IntN(400))) {
+		offset := 0
+		if seq <= l.info.Last {
+			offset = r.IntN(len(l.events[seq-1].Bytes) + 1)
+		}
+		for range 1 + r.IntN(2) {
+			places = append(places, Place{seq, offset})
+		}
+	}
+	got, err := lens.Numbers(t.Context(), "a", places)
+	if err != nil || len(got) != len(places) {
+		t.Fatalf("%d numbers of %d places, %v", len(got), len(places), err)
+	}
+	for i, p := range places {
+		want, err := lens.Number(t.Context(), "a", p.Seq, p.Offset)
+		if err != nil || got[i] != want {
+			t.Fatalf("%+v is in line %d, not %d, %v", p, want, got[i], err)
+		}
+	}
+}
+
+// A page of long lines ends before it is too large, and the next goes on.
+func TestRowsAreBounded(t *testing.T) {
+	l := &logOf{info: spool.Info{ID: "a"}}
+	for range 3 * MostBytes / rowText {
+		l.output(spool.Stdout, bytes.Repeat([]byte("x"), rowText-1))
+		l.output(spool.Stdout, []byte("\n"))
+	}
+	lens := New(l, Options{})
+	next, pages := int64(1), 0
+	for next <= 3*MostBytes/rowText {
+		rows, err := lens.Rows(t.Context(), "a", RowsQuery{From: next})
+		if err != nil || len(rows.Lines) == 0 || rows.Lines[0].N != next || len(rows.Lines) > MostBytes/rowText+1 {
+			t.Fatalf("from %d there are %d lines, %v", next, len(rows.Lines), err)
+		}
+		next = rows.Next
+		pages++
+	}
+	if pages != 3 {
+		t.Errorf("%d pages", pages)
+	}
+}
+
+// A run that gets the id of another has an index of its own.
+func TestRemovedRun(t *testing.T) {
+	l := &logOf{info: spool.Info{ID: "a"}}
+	l.output(spool.Stdout, []byte("1\n2\n3\n"))
+	lens := New(l, Options{})
+	if rows, err := lens.Rows(t.Context(), "a", RowsQuery{}); err != nil || rows.Total != 3 {
+		t.Fatal(rows, err)
+	}
+	l.events, l.info = nil, spool.Info{ID: "a", Created: epoch}
+	l.output(spool.Stdout, []byte("4\n"))
+	if rows, err := lens.Rows(t.Context(), "a", RowsQuery{}); err != nil || rows.Total != 1 || rows.Lines[0].Text != "4" {
+		t.Fatal(rows, err)
+	}
+}

@@ -17,6 +17,8 @@ const (
 	rowText = 16 << 10
 	// MostRows is how many lines [Lens.Rows] returns.
 	MostRows = 2000
+	// MostBytes is about how much text those lines have.
+	MostBytes = 4 << 20
 )
 
 // Row is a line of the output of a log, by its number.
@@ -41,7 +43,7 @@ type RowsQuery struct {
 	From    int64          // the first line, 1, 2, 3 …; -1 is the last line, -2 the one before it
 	Seq     spool.Seq      // the line in which the output of this event begins, or the next output
 	Time    time.Time      // the line of the first output since then
-	Count   int            // at most [MostRows], which zero means
+	Count   int            // at most [MostRows], which zero means; with [MostBytes] of text, fewer
 	Streams []spool.Stream // only lines of these; without any, of all
 }
 
@@ -83,7 +85,7 @@ func (l *Lens) Rows(ctx context.Context, id spool.RunID, q RowsQuery) (Rows, err
 	if n := len(c.rows); n > 0 {
 		next = c.rows[n-1].N + 1
 	}
-	if len(c.rows) < q.Count {
+	if !c.full() {
 		next = max(next, c.begun()+1)
 	}
 	return Rows{Lines: c.rows, Total: total, Next: next, Complete: v.complete}, nil
@@ -135,6 +137,64 @@ func (l *Lens) Number(ctx context.Context, id spool.RunID, seq spool.Seq, offset
 	return v.number(ctx, seq, offset)
 }
 
+// Numbers returns the numbers of the lines in which bytes of the output of events are,
+// as [Lens.Number] does, for places in the order of the log. It reads what is between
+// places that are near each other once.
+func (l *Lens) Numbers(ctx context.Context, id spool.RunID, places []Place) ([]int64, error) {
+	if len(places) == 0 {
+		return nil, nil
+	}
+	v, done, err := l.enter(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	last := places[len(places)-1].Seq
+	if err := v.extend(ctx, func() bool { return v.index.last >= last }); err != nil {
+		return nil, err
+	}
+	numbers := make([]int64, 0, len(places))
+	for len(numbers) < len(places) {
+		at := v.index.before(func(p *place) bool { return p.Seq <= places[len(numbers)].Seq })
+		c, found := at.counter, len(numbers)
+		err := v.read(ctx, at.Seq-1, func(e *spool.Event) bool {
+			for len(numbers) < len(places) && places[len(numbers)].Seq <= e.Seq {
+				p, here := places[len(numbers)], c
+				if e.Kind == spool.KindOutput && len(e.Bytes) > 0 {
+					here.enter(e.Stream)
+				}
+				n := here.lines + 1
+				if p.Seq == e.Seq {
+					n += int64(bytes.Count(e.Bytes[:min(max(p.Offset, 0), len(e.Bytes))], newline))
+				}
+				numbers = append(numbers, n)
+			}
+			if e.Kind == spool.KindOutput {
+				c.add(e)
+			}
+			if len(numbers) == len(places) {
+				return false
+			}
+			// Jump if the next place is far.
+			next := v.index.before(func(p *place) bool { return p.Seq <= places[len(numbers)].Seq })
+			return len(numbers) == found || next.Seq <= e.Seq+1 || next.Bytes-c.bytes < pointBytes
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(numbers) == found { // there is no such event
+			numbers = append(numbers, v.index.begun()+1)
+		}
+	}
+	return numbers, nil
+}
+
+// Place is a byte of the output of an event.
+type Place struct {
+	Seq    spool.Seq
+	Offset int
+}
+
 func (v *view) number(ctx context.Context, seq spool.Seq, offset int) (int64, error) {
 	if err := v.extend(ctx, func() bool { return v.index.last >= seq }); err != nil {
 		return 0, err
@@ -168,9 +228,13 @@ type collector struct {
 	counter
 	query *RowsQuery
 	rows  []Row
+	size  int  // of the text of the rows
 	row   *Row // the line that is open, if it is collected
 	text  []byte
 }
+
+// full reports whether there are enough lines.
+func (c *collector) full() bool { return len(c.rows) == c.query.Count || c.size >= MostBytes }
 
 // add adds an event and reports whether more are needed.
 func (c *collector) add(e *spool.Event) bool {
@@ -182,7 +246,7 @@ func (c *collector) add(e *spool.Event) bool {
 	}
 	for at := 0; at < len(e.Bytes); {
 		if !c.open {
-			if len(c.rows) == c.query.Count {
+			if c.full() {
 				return false
 			}
 			c.open = true
@@ -206,7 +270,7 @@ func (c *collector) add(e *spool.Event) bool {
 			c.finish()
 		}
 	}
-	return len(c.rows) < c.query.Count
+	return !c.full()
 }
 
 // begin begins a line, which is collected if the query asks for it.
@@ -240,6 +304,7 @@ func (c *collector) finish() {
 		r.Text, r.Raw = strings.ToValidUTF8(r.Text, "\ufffd"), true
 	}
 	c.rows = append(c.rows, *r)
+	c.size += len(r.Text)
 }
 
 // end adds the line that has no end.

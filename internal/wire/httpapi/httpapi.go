@@ -21,6 +21,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/lens"
 )
 
 // Options configure a server.
@@ -48,6 +49,7 @@ type Server struct {
 	mux     *http.ServeMux
 	visits  visits
 	streams streams
+	lens    *lens.Lens
 	openAPI func() ([]byte, error) // made once
 
 	ctx    context.Context // ends with Close
@@ -66,6 +68,7 @@ func New(o Options) *Server {
 	s := &Server{
 		backend: o.Backend, auth: o.Auth, gate: o.Gate, guard: access.NewGuard(o.Backend, o.Audit), version: o.Version,
 		limits: o.Limits.withDefaults(), log: o.Logger, mux: http.NewServeMux(),
+		lens: lens.New(o.Backend, lens.Options{Memory: o.Limits.Lens}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.visits = visits{server: s, open: make(map[visitKey]*visit)}

@@ -3,6 +3,8 @@ package httpapi
 import (
 	"cmp"
 	"time"
+
+	"github.com/spool-run/spool/internal/lens"
 )
 
 // Limits bound what clients use. Zero means the default.
@@ -15,6 +17,7 @@ type Limits struct {
 	Heartbeat    time.Duration // silence on a stream after which it sends something
 	Stalled      time.Duration // time of a write to a client that takes nothing
 	LongPoll     time.Duration // longest wait of a request
+	Lens         int64         // bytes of memory for the indexes and screens of logs
 	CursorEvery  time.Duration // between the cursors of a filtered stream
 	RetryMs      int           // what clients wait before they come back, give or take a quarter
 	CheckEvery   time.Duration // between the checks of the tokens of streams
@@ -31,6 +34,7 @@ const (
 	DefaultHeartbeat    = 15 * time.Second
 	DefaultStalled      = 30 * time.Second
 	DefaultLongPoll     = 55 * time.Second
+	DefaultLens         = lens.DefaultMemory
 
 	cursorEvery = 5 * time.Second
 	checkEvery  = time.Second
@@ -49,6 +53,7 @@ const (
 	streamBytes   = 256 << 10 // of events in one write of a stream
 	maxSkimBytes  = 64 << 20  // of events that a filter passes over for one page
 	maxSearchHits = 1000
+	maxPattern    = 1 << 10 // bytes of what is searched for
 	maxTurns      = 1000
 	gzipFrom      = 1 << 10 // bytes of an answer that is worth compressing
 )
@@ -62,6 +67,7 @@ func (l Limits) withDefaults() Limits {
 	l.Heartbeat = cmp.Or(l.Heartbeat, DefaultHeartbeat)
 	l.Stalled = cmp.Or(l.Stalled, DefaultStalled)
 	l.LongPoll = cmp.Or(l.LongPoll, DefaultLongPoll)
+	l.Lens = cmp.Or(l.Lens, DefaultLens)
 	l.CursorEvery = cmp.Or(l.CursorEvery, cursorEvery)
 	l.RetryMs = cmp.Or(l.RetryMs, retryMs)
 	l.CheckEvery = cmp.Or(l.CheckEvery, checkEvery)

@@ -70,11 +70,15 @@ func TestAnswersAreBounded(t *testing.T) {
 		t.Errorf("a page of nothing goes on at %d", page.Next)
 	}
 	for _, path := range []string{
-		"/v1/runs?limit=1001", "/v1/runs?limit=0", "/v1/runs/r/turns?limit=1001", "/v1/search?q=x&limit=1001", "/v1/runs/r/events?max_bytes=8388609",
+		"/v1/runs?limit=1001", "/v1/runs?limit=0", "/v1/runs/r/turns?limit=1001", "/v1/search?q=x&limit=1001", "/v1/runs/r/events?max_bytes=8388609", "/v1/runs/r/lines?count=2001",
 	} {
 		var p Problem
 		if w := ask(&endless{}, path, &p); w.Code != 400 || p.Code != "invalid" || len(p.Errors) != 1 {
 			t.Errorf("%s: %d %+v", path, w.Code, p)
 		}
+	}
+	var p Problem
+	if w := ask(&endless{}, "/v1/runs/r/search?q="+strings.Repeat("x", maxPattern+1), &p); w.Code != 400 || p.Code != "invalid" {
+		t.Errorf("a long pattern: %d %+v", w.Code, p)
 	}
 }

@@ -21,9 +21,66 @@ type SearchPage struct {
 	Errors []Problem `json:"errors,omitempty"`
 }
 
-// search finds lines in one run.
+// RunHit is a line of one run that matches.
+type RunHit struct {
+	// N is the number of the line, of output; see LogLine.
+	N int64 `json:"n,omitempty"`
+	search.Hit
+}
+
+// RunSearch is a page of hits in one run.
+type RunSearch struct {
+	Hits []RunHit `json:"hits"`
+	// Next is the cursor of the next page; empty after the last one. A page
+	// without hits need not be the last: a search takes about two seconds for
+	// each.
+	Next  string `json:"next,omitempty"`
+	Bytes int64  `json:"read_bytes"` // how much of the log was read
+}
+
+// searchRun finds lines in one run.
 func (c *call) searchRun() error {
-	return c.search(search.Query{Runs: []spool.RunID{c.run()}})
+	form, err := c.accepts(formNDJSON, formJSON)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Add("Vary", "Accept")
+	find := func(cursor string, limit int) (*RunSearch, error) {
+		q, err := c.searchQuery()
+		if err != nil {
+			return nil, err
+		}
+		q.Runs, q.After, q.Limit = []spool.RunID{c.run()}, cursor, min(limit, maxSearchHits)
+		page, err := search.Search(c.ctx, c.backend, q)
+		if err == nil && len(page.Errors) > 0 {
+			err = page.Errors[0] // of the one run
+		}
+		if err != nil {
+			return nil, err
+		}
+		result := &RunSearch{Hits: make([]RunHit, len(page.Hits)), Next: page.Next, Bytes: page.Bytes}
+		for i := range page.Hits {
+			result.Hits[i].Hit = page.Hits[i]
+		}
+		return result, c.numberHits(result.Hits)
+	}
+	if form == formNDJSON {
+		return c.streamHits(find)
+	}
+	page, err := find(c.text("cursor"), int(c.number("limit", maxSearchHits)))
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, page)
+}
+
+// searchQuery returns what to find.
+func (c *call) searchQuery() (search.Query, error) {
+	q := search.Query{Pattern: c.text("q"), Literal: c.text("mode") != "regex", IgnoreCase: c.flag("ignore_case")}
+	if len(q.Pattern) > maxPattern {
+		return q, problemf("invalid", "q has %d bytes, and may have %d", len(q.Pattern), maxPattern)
+	}
+	return q, nil
 }
 
 // searchAll finds lines in the runs that the query selects.
@@ -32,15 +89,14 @@ func (c *call) searchAll() error {
 	if err != nil {
 		return err
 	}
-	q := search.Query{Filter: f}
+	q, err := c.searchQuery()
+	if err != nil {
+		return err
+	}
+	q.Filter = f
 	for _, id := range c.query["run"] {
 		q.Runs = append(q.Runs, spool.RunID(id))
 	}
-	return c.search(q)
-}
-
-func (c *call) search(q search.Query) error {
-	q.Pattern, q.Literal, q.IgnoreCase = c.text("q"), c.text("mode") != "regex", c.flag("ignore_case")
 	q.Limit, q.After = int(c.number("limit", 0)), c.text("cursor")
 	page, err := search.Search(c.ctx, c.backend, q)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/lens"
 	"github.com/spool-run/spool/render"
 )
 
@@ -127,7 +128,23 @@ func init() {
 				{name: "stream", oneOf: []string{"stdout", "stderr", "pty"}, doc: "Only output of this stream"}},
 			status: 200, answer: render.Excerpt{}, forms: []string{"text/plain"}, problems: []string{"not_found", "bad_cursor", "not_acceptable"}, serve: (*call).transcript},
 		{method: "GET", pattern: "/v1/runs/{run}/search", name: "searchRun", scope: access.Read, summary: "Find lines in the output of a run",
-			query: searchParams, status: 200, answer: SearchPage{}, problems: []string{"not_found"}, serve: (*call).searchRun},
+			query: searchParams, status: 200, answer: RunSearch{}, forms: []string{formNDJSON}, problems: []string{"not_found", "not_acceptable", "too_many_streams"}, serve: (*call).searchRun},
+		{method: "GET", pattern: "/v1/runs/{run}/index", name: "getIndex", scope: access.Read, summary: "Where in the log of a run its output is",
+			query: []param{{name: "wait_ms", kind: numberParam, max: math.MaxInt32, doc: "Milliseconds to read before the answer, if the log is long; 250 without it"}}, status: 200, answer: LogIndex{}, problems: []string{"not_found"}, serve: (*call).index},
+		{method: "GET", pattern: "/v1/runs/{run}/lines", name: "getLines", scope: access.Read, summary: "Lines of the output of a run, by their number, an event or a time",
+			query: []param{
+				{name: "from", kind: numberParam, min: math.MinInt64, max: math.MaxInt64, doc: "The first line: 1, 2, 3 …; -1 is the last, -2 the one before it"},
+				{name: "seq", kind: numberParam, min: 1, max: math.MaxInt64, cursor: true, doc: "Begin with the line in which the output of this event begins"},
+				{name: "time", kind: timeParam, doc: "Begin with the first line since then"},
+				{name: "count", kind: numberParam, min: 1, max: lens.MostRows, doc: "How many lines; 2,000 without it"},
+				streamParam,
+			}, status: 200, answer: LinePage{}, problems: []string{"not_found", "bad_cursor"}, serve: (*call).lines},
+		{method: "GET", pattern: "/v1/runs/{run}/screen", name: "getScreen", scope: access.Read, summary: "What the terminal of a run shows, now or after any event",
+			query: []param{
+				{name: "at", kind: numberParam, min: 1, max: math.MaxInt64, cursor: true, doc: "After this event; the last without it"},
+				{name: "format", oneOf: []string{"ansi", "text"}, doc: "The bytes that draw it, which is the default, or the text of the rows"},
+				{name: "exact", kind: flagParam, doc: "Read as much of the log as that needs, instead of answering at once"},
+			}, status: 200, answer: TerminalScreen{}, problems: []string{"not_found", "bad_cursor", "unsupported"}, serve: (*call).screen},
 		{method: "GET", pattern: "/v1/search", name: "searchRuns", scope: access.Read, summary: "Find lines in the output of all runs",
 			query:  params(searchParams, filterParams, []param{{name: "run", many: true, doc: "Only this run"}}),
 			status: 200, answer: SearchPage{}, problems: []string{"not_found"}, serve: (*call).searchAll},

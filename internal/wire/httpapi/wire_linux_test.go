@@ -196,6 +196,7 @@ var normals = []struct {
 }{
 	{regexp.MustCompile(`rq-[a-z0-9]{16}`), "rq-X"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
+	{regexp.MustCompile(`\b1\d{12}\b`), "1000"}, // Unix milliseconds
 	{regexp.MustCompile(`"pid": ?\d+`), `"pid":1`},
 	{regexp.MustCompile(`"owner": ?"[^"]*"`), `"owner":"O"`},
 	{regexp.MustCompile(`retry: \d+`), "retry: 1000"},
