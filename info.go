@@ -53,6 +53,9 @@ type Info struct {
 	// nil without any. Both may be a moment older than Last.
 	Turn Seq       `json:"turn,omitempty"`
 	Asks *OpenAsks `json:"asks,omitempty"`
+	// Ledger is what the run used; nil until it has ended, and if that is not
+	// known.
+	Ledger *Ledger `json:"ledger,omitempty"`
 	// Isolation is what the run is kept from, and how; nil without a request.
 	Isolation *Isolation `json:"isolation,omitempty"`
 	// Workspace is the one of the run; nil without.

@@ -133,6 +133,9 @@ func (i *Info) AppendJSON(dst []byte) []byte {
 		dst = strconv.AppendInt(dst, int64(i.Asks.Count), 10)
 		dst = append(dst, '}')
 	}
+	if i.Ledger != nil {
+		dst = i.Ledger.appendJSON(append(dst, `,"ledger":`...))
+	}
 	if i.Isolation != nil {
 		if b, err := json.Marshal(i.Isolation); err == nil { // strings always encode
 			dst = append(append(dst, `,"isolation":`...), b...)

@@ -53,9 +53,12 @@ var foreignJSON = []string{
 // one build. It follows the rules, but is not listed.
 var privateJSON = []string{"internal/engine/sandbox/guest", "internal/isolate", "internal/keeper", "internal/probe", "internal/record", "internal/torture"}
 
-// otherUnits are numbers whose name sounds like a size in bytes.
+// otherUnits are numbers whose name sounds like a size in bytes, and durations
+// that are not in milliseconds.
 var otherUnits = map[string]string{
-	"agent.Usage.context_size": "tokens",
+	"agent.Usage.context_size":   "tokens",
+	"spool.ProcessUse.user_us":   "microseconds: the sum over many short runs would be nothing",
+	"spool.ProcessUse.system_us": "microseconds",
 }
 
 // jsonField is one field with a name in JSON.
@@ -154,7 +157,7 @@ func complaintAbout(f jsonField) string {
 		return "a duration must end in _ms"
 	case last == "ms" && (!isNumber || strings.Contains(f.goType, "float")) && f.goType != "Latency":
 		return "a duration must be an integer"
-	case isNumber && slices.Contains([]string{"ns", "us", "s", "sec", "secs", "second", "seconds", "minutes", "hours"}, last):
+	case isNumber && otherUnits[f.path()] == "" && slices.Contains([]string{"ns", "us", "s", "sec", "secs", "second", "seconds", "minutes", "hours"}, last):
 		return "a duration must be in milliseconds"
 	case isNumber && otherUnits[f.path()] == "" && has("size", "memory", "length", "len", "window", "rss", "bytes") && last != "bytes",
 		isNumber && slices.Contains([]string{"kb", "mb", "gb", "kib", "mib", "gib"}, last):

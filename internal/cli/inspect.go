@@ -71,9 +71,6 @@ type inspectedLimit struct {
 	Text string `json:"text"`
 }
 
-// limitCodes are the codes of the notices about limits that a run met.
-var limitCodes = []string{"out_of_memory", limits.NoticePids, limits.NoticeThrottled, "output_limit", "timeout", "idle_timeout", "workspace_limit"}
-
 // inspection is what the log of a run adds to its description.
 type inspection struct {
 	Turns []*inspectedTurn `json:"turns,omitempty"`
@@ -136,7 +133,7 @@ func inspectLog(ctx context.Context, run *spool.Run, after, last spool.Seq) (ins
 			}
 		case spool.KindNotice:
 			var n spool.Notice
-			if json.Unmarshal(e.Data, &n) == nil && slices.Contains(limitCodes, n.Code) {
+			if json.Unmarshal(e.Data, &n) == nil && slices.Contains(limits.Codes, n.Code) {
 				found.Limits = append(found.Limits, inspectedLimit{n.Code, plain(n.Text)})
 			}
 		case spool.KindDone:

@@ -76,17 +76,11 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 	flags.IntVarP(&o.last, "last", "n", 0, "list only this `number` of runs, the newest")
 	flags.IntVar(&o.limit, "limit", 0, "list only this `number` of runs")
 	flags.BoolVar(&o.oldest, "oldest", false, "list the oldest runs first")
-	flags.StringVar(&o.engine, "engine", "", "only runs of this `engine`")
-	flags.StringVar(&o.name, "name", "", "only runs with this `name`")
-	flags.StringArrayVar(&o.labels, "label", nil, "only runs with this label, as `key=value`")
-	flags.StringVar(&o.outcome, "outcome", "", "only runs that ended this `way`: exited, failed or unknown")
-	flags.Var(&o.since, "since", "only runs that have not ended or ended since this `time`, such as 2d or 15:04")
-	flags.Var(&o.before, "before", "only runs that were created before this `time`")
+	a.selectFlags(cmd, &o)
 	flags.BoolVar(&o.live, "live", false, "list only runs that have not finished")
 	flags.BoolVar(&o.waiting, "waiting", false, "list only runs that wait for an answer")
 	flags.BoolVar(&o.json, "json", false, "print one JSON object per line")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "print only the full ids")
-	flags.StringArrayVarP(&o.filter, "filter", "f", nil, filterHelp)
 	flags.StringVar(&o.format, "format", "", "print each run with this Go `template`")
 	flags.StringSliceVar(&o.columns, "columns", nil, "`columns` to print, separated by commas")
 	flags.StringVar(&o.sort, "sort", "", "sort by this `column`; -column for the reverse (default -created)")
@@ -97,7 +91,6 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 	cmd.MarkFlagsMutuallyExclusive("last", "oldest")
 	cmd.MarkFlagsMutuallyExclusive("json", "quiet", "format", "columns")
 	cmd.MarkFlagsMutuallyExclusive("json", "watch")
-	a.completeFilter(cmd)
 	completeWords(cmd, "sort", columnNames())
 	completeWords(cmd, "columns", columnNames())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -128,6 +121,22 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 	}
 	return cmd
 }
+
+// selectFlags adds the flags that select runs.
+func (a *app) selectFlags(cmd *cobra.Command, o *psOptions) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.engine, "engine", "", "only runs of this `engine`")
+	flags.StringVar(&o.name, "name", "", "only runs with this `name`")
+	flags.StringArrayVar(&o.labels, "label", nil, "only runs with this label, as `key=value`")
+	flags.StringVar(&o.outcome, "outcome", "", "only runs that ended this `way`: exited, failed or unknown")
+	flags.Var(&o.since, "since", "only runs that have not ended or ended since this `time`, such as 2d or 15:04")
+	flags.Var(&o.before, "before", "only runs that were created before this `time`")
+	flags.StringArrayVarP(&o.filter, "filter", "f", nil, filterHelp)
+	a.completeFilter(cmd)
+}
+
+// selectNames are the names of the flags that select runs.
+var selectNames = []string{"engine", "name", "label", "outcome", "since", "before", "filter"}
 
 // runList lists runs as the flags of ps say.
 type runList struct {

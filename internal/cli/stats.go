@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/ledger"
 )
 
 // statsSample is the time between the two measurements from which a single
@@ -20,11 +21,12 @@ const statsSample = 100 * time.Millisecond
 
 func (a *app) statsCommand() *cobra.Command {
 	var watch, asJSON bool
+	var o sumOptions
 	cmd := &cobra.Command{
 		Use:     "stats [flags] [RUN…]",
 		Aliases: []string{"top"},
-		Short:   "Show what live runs use: processors, memory, disks",
-		Long: `Stats shows what the processes of live runs use, of all or of the named ones, and
+		Short:   "Show what live runs use, or with --by what runs used",
+		Long: `Without --by, stats shows what the processes of live runs use, of all or of the named ones, and
 the total: CPU is the share of one processor at this moment and TIME what they
 used so far, MEMORY what they hold now, READ and WRITTEN what they moved from and
 to disks, LOGGED the output in the log. TIME and the disk columns count live
@@ -32,12 +34,32 @@ processes, and TIME also their children that ended.
 
 With --watch it shows that every second, in place, until Ctrl-C; so does "spool top"
 on a terminal. With --json it prints one JSON object per run and line, and with
---watch again every second.`,
+--watch again every second.
+
+With --by it adds up what runs used, live and finished, from their ledgers: one line
+for each engine, day (of the start), name, subject, outcome or value of a label, and
+the total. RUNS counts runs, FAILED those that ended and not well, and UNMEASURED those
+that ended without a ledger: what they used is not in the sums. WALL is the sum of
+their times, CPU their processor time, PEAK the most memory that one process held, IN
+and OUT their input and output; a - means that nothing is known. The flags of "spool
+ps" select runs. With --json it prints one JSON object per group and line, the last
+with the key "total"; with --csv the same as CSV, without the total.`,
 		Example: `  spool stats
   spool top
-  spool stats --json web`,
+  spool stats --json web
+  spool stats --by engine
+  spool stats --by day --since 7d --engine agent
+  spool stats --by label=team --csv`,
 		ValidArgsFunction: a.completeLiveRuns,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.by != "" {
+				return a.sumCommand(cmd, args, &o, watch, asJSON)
+			}
+			for _, name := range append([]string{"csv"}, selectNames...) {
+				if cmd.Flags().Changed(name) {
+					return usageErrorf("--%s needs --by: without it stats shows live runs", name)
+				}
+			}
 			if cmd.CalledAs() == "top" && !cmd.Flags().Changed("watch") && !asJSON {
 				watch = isTerminal(a.stdout)
 			}
@@ -47,7 +69,12 @@ on a terminal. With --json it prints one JSON object per run and line, and with
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show it again every second, in place")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line, one line per run")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line, one line per run or group")
+	cmd.Flags().StringVar(&o.by, "by", "", "add up what runs used by this `key`: label=KEY, engine, day, name, subject or outcome")
+	cmd.Flags().BoolVar(&o.csv, "csv", false, "with --by, print CSV")
+	a.selectFlags(cmd, &o.selected)
+	cmd.MarkFlagsMutuallyExclusive("json", "csv")
+	completeWords(cmd, "by", append(slices.Clone(ledger.Keys[1:]), "label="))
 	return cmd
 }
 

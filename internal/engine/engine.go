@@ -76,6 +76,14 @@ type Describer interface {
 	Details() json.RawMessage
 }
 
+// Accountable is a [Session] that counts what its processes use.
+type Accountable interface {
+	// Used returns what the processes that ended have used, or nil if that
+	// is not known. It may be called at any time, concurrently. Once the
+	// session appends the outcome of the run, the value is final.
+	Used() *spool.ProcessUse
+}
+
 // Sink is the log of a run, as an engine sees it. It is safe for concurrent use.
 type Sink interface {
 	// Append adds an event and returns its seq. It never waits for a

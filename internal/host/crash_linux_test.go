@@ -272,6 +272,9 @@ func checkLog(t *testing.T, h *host.Host, info spool.Info, acks map[spool.Seq]st
 		t.Errorf("run %s is %s with outcome %v", info.ID, info.State, info.Outcome)
 		return
 	}
+	if info.Outcome.Kind == spool.Unknown && info.Ledger != nil {
+		t.Errorf("run %s was lost, and has the ledger %+v", info.ID, info.Ledger)
+	}
 	var outcomes, closed int
 	var last spool.Seq
 	for e, err := range h.Follow(t.Context(), info.ID, 0) {

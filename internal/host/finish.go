@@ -25,6 +25,10 @@ const (
 // no other, because later events would hide the gap.
 func (r *run) Append(e spool.Event) (spool.Seq, error) {
 	outcome, ended := e.Outcome()
+	var used *spool.ProcessUse
+	if ended {
+		used = r.processes()
+	}
 	r.mu.Lock()
 	if ended && r.exceeded != "" && outcome.Reason == "" {
 		outcome.Reason = r.exceeded
@@ -33,13 +37,13 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 	if err := r.refused; err != nil {
 		if ended && r.info.Outcome == nil {
 			r.unsaid = &e
-			r.conclude(outcome)
+			r.conclude(outcome, used)
 		}
 		r.mu.Unlock()
 		return 0, err
 	}
 	if ended {
-		r.conclude(outcome)
+		r.conclude(outcome, used)
 	}
 	was := r.info.Size
 	switch e.Kind {
@@ -56,6 +60,7 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 			r.info.Size = to.Size
 		}
 	}
+	r.account.count(&e)
 	r.mu.Unlock()
 
 	seq, err := r.record(e)
@@ -74,6 +79,7 @@ func (r *run) Append(e spool.Event) (spool.Seq, error) {
 		case spool.KindResized:
 			r.info.Size = was
 		}
+		r.account.uncount(&e)
 		r.mu.Unlock()
 		return 0, err
 	}
@@ -95,12 +101,13 @@ func (r *run) Conclude(e spool.Event) bool {
 	if !ok || !r.isStarted() || r.workspaceDir != "" { // events of the start come first, and changes before the end
 		return false
 	}
+	used := r.processes()
 	r.mu.Lock()
 	if r.refused != nil || r.info.Outcome != nil {
 		r.mu.Unlock()
 		return false
 	}
-	r.conclude(outcome)
+	r.conclude(outcome, used)
 	r.info.State = spool.StateClosed
 	r.mu.Unlock()
 	n, err := r.log.AppendEnd(e, spool.Event{Kind: spool.KindClosed})
@@ -130,10 +137,11 @@ func (r *run) record(e spool.Event) (spool.Seq, error) {
 }
 
 // conclude records the outcome. The caller holds r.mu.
-func (r *run) conclude(o spool.Outcome) {
+func (r *run) conclude(o spool.Outcome, used *spool.ProcessUse) {
 	r.info.State, r.info.Outcome = spool.StateExited, &o
 	r.info.Turn, r.info.Asks = 0, nil
 	r.info.Ended = time.Now().Round(0)
+	r.settle(used)
 }
 
 // finish waits for the end of the session and completes the log. It and
@@ -188,6 +196,7 @@ func (r *run) finish() {
 // none, and closed. If the log refused an event, the outcome is the reason for
 // that, not the end of the process that followed from it.
 func (r *run) ending(o spool.Outcome) []spool.Event {
+	used := r.processes()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var end []spool.Event
@@ -209,6 +218,7 @@ func (r *run) ending(o spool.Outcome) []spool.Event {
 	r.info.State = spool.StateClosed
 	r.info.Turn, r.info.Asks = 0, nil
 	r.info.Ended = time.Now().Round(0)
+	r.settle(used)
 	return append(end, spool.Event{Kind: spool.KindClosed})
 }
 

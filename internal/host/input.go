@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -37,6 +38,7 @@ type inputQueue struct {
 	cancel context.CancelFunc
 	log    func(spool.Event) (spool.Seq, error) // appends input events
 	asks   asks
+	sum    atomic.Int64 // of the bytes of inputs that were accepted
 
 	mu         sync.Mutex
 	session    engine.Session
@@ -279,6 +281,7 @@ func (q *inputQueue) add(in spool.Input) {
 		}
 	}
 	q.ending = in.Kind == spool.InputEOF && !takesMore(q.session)
+	q.sum.Add(int64(len(in.Bytes) + len(in.Data)))
 	q.queue = append(q.queue, in)
 	q.bytes += inputSize(&in)
 	if q.delivering {

@@ -43,6 +43,7 @@ type run struct {
 	refused error        // why the log accepts no more events
 	unsaid  *spool.Event // the outcome, if the log did not accept it
 	turns   []spool.Seq  // that have no done event, oldest first
+	account account
 	// exceeded is why the run is killed because of its workspace; empty if not.
 	exceeded string
 

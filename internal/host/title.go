@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
@@ -24,7 +23,7 @@ func noteTurn(info *spool.Info, e *spool.Event) {
 			info.TurnOutcome = done.Outcome
 		}
 	case spool.KindInput:
-		if bytes.Contains(e.Data[:min(len(e.Data), 200)], []byte(`"kind":"answer"`)) {
+		if !beginsTurn(e) {
 			return
 		}
 		var said struct {

@@ -225,6 +225,7 @@ func (l *Launcher) Start(c Command) (*Tree, error) {
 		}
 		t.search = l.walk.add(t.pid, mark)
 	}
+	t.floor = peakMemory()
 	if err == nil {
 		err = failpoint.Inject("launch.forked")
 	}

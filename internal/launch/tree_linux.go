@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/failpoint"
 )
 
@@ -28,6 +29,9 @@ type Tree struct {
 	reaped   bool
 	released bool
 	strays   int // found outside of the control group, by Kill
+	used     *spool.ProcessUse
+
+	floor int64 // this process's peak of memory when the leader began
 }
 
 // Pid returns the leader's process id.
@@ -101,9 +105,13 @@ func (t *Tree) Reap() (unix.WaitStatus, error) {
 	}
 	var status unix.WaitStatus
 	t.mu.Lock()
-	_, err := unix.Wait4(t.pid, &status, 0, nil)
+	var used unix.Rusage
+	_, err := unix.Wait4(t.pid, &status, 0, &used)
 	for err == unix.EINTR {
-		_, err = unix.Wait4(t.pid, &status, 0, nil)
+		_, err = unix.Wait4(t.pid, &status, 0, &used)
+	}
+	if err == nil {
+		t.used = t.usedBy(&used)
 	}
 	t.reaped = true
 	_ = unix.Close(t.pidfd)

@@ -132,3 +132,13 @@ func Size(n int64) string {
 	}
 	return fmt.Sprintf("%d bytes", n)
 }
+
+// Codes are the codes of the notices about limits that a run met, and so of the
+// limits in its ledger.
+var Codes = []string{"out_of_memory", NoticePids, NoticeThrottled, "output_limit", "timeout", "idle_timeout", "workspace_limit", "budget", "stalled"}
+
+// TurnEnds are the outcomes of turns, and what ended them, that are due to a limit.
+var TurnEnds = []string{"timeout", "stalled", "budget", "max_turns", "memory", "output", "fuel"}
+
+// OfTurn is the code of a limit that a turn met, for the ledger of its run.
+func OfTurn(end string) string { return "turn_" + end }

@@ -78,7 +78,7 @@ var infoCodecs = []codec[spool.Info]{
 		}
 		start := i
 		start.State, start.Ended, start.Outcome, start.Last, start.Bytes = "", time.Time{}, nil, 0, 0
-		start.Title, start.TurnOutcome = "", ""
+		start.Title, start.TurnOutcome, start.Ledger = "", "", nil
 		start.Size, start.FirstSize = spool.Size{}, spool.Size{}
 		start.Turn, start.Asks = 0, nil
 		n.Complete(start)

@@ -113,7 +113,7 @@ func appendProgress(dst []byte, i *spool.Info) []byte {
 	dst = appendText(dst, o.Kind) // empty for none
 	dst = binary.AppendVarint(dst, int64(o.Code))
 	dst = appendText(appendText(dst, o.Signal), o.Reason)
-	dst = appendText(appendText(dst, i.Title), i.TurnOutcome)
+	dst = appendLedger(appendText(appendText(dst, i.Title), i.TurnOutcome), i.Ledger)
 	for _, n := range []uint16{i.Size.Rows, i.Size.Cols, i.FirstSize.Rows, i.FirstSize.Cols} {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
@@ -141,6 +141,7 @@ func (m *message) progress(i *spool.Info) {
 		i.Outcome = &o
 	}
 	i.Title, i.TurnOutcome = m.text(), spool.TurnOutcome(m.text())
+	i.Ledger = m.ledger()
 	i.Size, i.FirstSize = m.size(), m.size()
 	i.Turn = spool.Seq(m.uint())
 	if n := m.count(); n > 0 {

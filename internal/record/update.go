@@ -86,7 +86,7 @@ func DecodeUpdate(b []byte) (*Update, error) {
 func (n *Update) Complete(start spool.Info) {
 	now := &n.Info
 	start.State, start.Ended, start.Outcome, start.Last, start.Bytes = now.State, now.Ended, now.Outcome, now.Last, now.Bytes
-	start.Title, start.TurnOutcome = now.Title, now.TurnOutcome
+	start.Title, start.TurnOutcome, start.Ledger = now.Title, now.TurnOutcome, now.Ledger
 	start.Size, start.FirstSize = now.Size, now.FirstSize
 	start.Turn, start.Asks = now.Turn, now.Asks
 	n.Info = start

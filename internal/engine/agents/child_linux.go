@@ -144,6 +144,7 @@ func (p *osChild) wait() {
 	}
 	x.OutOfMemory = p.tree.MemoryKills() > 0
 	x.Refused, x.Throttled = p.tree.Refused(), p.tree.Throttled()
+	x.Used = p.tree.Used()
 	p.exits <- x
 }
 

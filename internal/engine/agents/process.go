@@ -78,6 +78,7 @@ func (s *session) exited(x talk.Exit) {
 	p.exit, p.exits, p.drainAt = &x, nil, time.Now()
 	s.move(&s.state.process, processExited)
 	s.last = &x
+	s.account.Add(x.Used)
 	s.inbox.setPid(0)
 	for _, n := range limits.Met(&s.limits, x.Refused, x.Throttled) {
 		s.tell(n)

@@ -50,12 +50,16 @@ type session struct {
 	unstarted error      // why the last process did not start
 	limit     string     // the time limit that stopped the run, for its outcome
 
+	account engine.Account         // what its processes used
 	resume  atomic.Pointer[string] // the session, for those outside the loop
 	done    chan struct{}          // closed when the run has ended
 	outcome spool.Outcome          // set before that
 }
 
 var _ engine.Session = (*session)(nil)
+
+// Used implements [engine.Accountable].
+func (s *session) Used() *spool.ProcessUse { return s.account.Used() }
 
 // Isolation implements [engine.Isolated].
 func (s *session) Isolation() *spool.Isolation { return s.isolation }

@@ -42,6 +42,7 @@ func (s *session) handleExit() {
 	s.reactor.Remove(p.tree.PidFD())
 	s.reactor.Remove(p.ctl)
 	status, err := p.tree.Reap()
+	s.account.Add(p.tree.Used())
 	if m, err := p.tree.Count(); err != nil || !m.None() {
 		_ = p.tree.Kill() // its children end with it
 	}

@@ -35,6 +35,8 @@ type session struct {
 
 	turns *turns.Queue[*cell, ask]
 
+	account engine.Account // what its interpreters used
+
 	mu       sync.Mutex
 	requests []request
 	pid      int
@@ -160,6 +162,9 @@ func (s *session) Pid() int {
 	defer s.mu.Unlock()
 	return s.pid
 }
+
+// Used implements [engine.Accountable].
+func (s *session) Used() *spool.ProcessUse { return s.account.Used() }
 
 // Details implements [engine.Describer].
 func (s *session) Details() json.RawMessage {

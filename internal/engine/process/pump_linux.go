@@ -250,6 +250,7 @@ func (p *pump) handleExit() (all bool) {
 	}
 	p.reactor.Remove(p.s.tree.PidFD())
 	status, err := p.s.tree.Reap()
+	p.s.account.Add(p.s.tree.Used())
 	p.s.input.close()
 	p.exited = true
 	if p.open == 0 {

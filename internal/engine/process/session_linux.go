@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/launch"
 	"github.com/spool-run/spool/internal/reactor"
@@ -31,6 +32,8 @@ type session struct {
 	network   *isolate.Network // its proxy; nil without one
 	hostAsks  *hostAsks        // its asks about hosts; nil if it does not ask
 	overlay   bool             // it works on a view of its directory
+
+	account engine.Account // what it used
 
 	reactor reactor.Reactor // the pump's; a request wakes it
 	done    chan struct{}   // closed after the last append
@@ -55,6 +58,9 @@ func (s *session) Pid() int { return s.tree.Pid() }
 
 // Isolation implements [engine.Isolated].
 func (s *session) Isolation() *spool.Isolation { return s.isolation }
+
+// Used implements [engine.Accountable].
+func (s *session) Used() *spool.ProcessUse { return s.account.Used() }
 
 // Wait returns the outcome of the process, after its last event.
 func (s *session) Wait() spool.Outcome {

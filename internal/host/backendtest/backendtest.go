@@ -77,6 +77,8 @@ func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
 		{"errors_of_a_search", searchErrors},
 		{"changes_of_workspaces_are_listed_applied_and_discarded", workspaces},
 		{"errors_of_workspaces", workspaceErrors},
+		{"an_ended_run_has_a_ledger", ledgers},
+		{"a_limit_that_was_met_is_in_the_ledger", ledgerLimits},
 		{"what_is_said_is_as_new_as_the_last_event", saidAsNewAsEvents},
 	}
 	for _, tt := range tests {

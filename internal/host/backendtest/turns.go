@@ -50,6 +50,7 @@ func RunTurns(t *testing.T, open func(t *testing.T) Kernels) {
 		{"a_full_queue_is_busy", fullQueue},
 		{"of_kernels_with_one_name_one_starts", kernelNamesAtOnce},
 		{"a_question_is_answered_between_cells", inspects},
+		{"the_ledger_of_a_kernel_counts_its_turns", ledgerTurns},
 	}
 	b := open(t) // one zygote serves all kernels
 	for _, tt := range tests {

@@ -115,6 +115,8 @@ type Exit struct {
 	// Refused is how many forks the limit of processes refused, and Throttled in
 	// how many tenths of a second the limit of processor time was reached.
 	Refused, Throttled int64
+	// Used is what it used; nil if that is not known.
+	Used *spool.ProcessUse
 }
 
 // OneShot is embedded by conversations of exec mode: after its start the process
