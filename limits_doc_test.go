@@ -130,6 +130,7 @@ var unlisted = map[string]string{
 	"render.maxHTML":                   isText,
 	"takopi.maxOpenCodeOutput":         isText,
 	"wasipy.maxErrorText":              isText,
+	"access.maxSubjects":               isCache,
 	"access.maxNoted":                  isCache,
 	"access.maxPaced":                  isCache,
 	"acp.maxPieces":                    isCache,

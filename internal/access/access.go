@@ -43,7 +43,8 @@ type Subject struct {
 	Expires time.Time // zero means never
 	Quotas  Quotas
 
-	token string // id of the token in a token file; empty if it came another way
+	token   string // id of the token in a token file; empty if it came another way
+	session string // id of the session of a page; empty if it came another way
 }
 
 // Owner returns the subject of the user who runs the server.
@@ -51,6 +52,15 @@ func Owner() *Subject { return &Subject{Scopes: Scopes{Admin}} }
 
 // IsOwner reports whether the subject is the owner of the machine.
 func (s *Subject) IsOwner() bool { return s == nil || s.Name == "" }
+
+// Session returns the id of the session of the page that sent the request, or
+// nothing.
+func (s *Subject) Session() string {
+	if s == nil {
+		return ""
+	}
+	return s.session
+}
 
 // String returns the name of the subject for people.
 func (s *Subject) String() string {

@@ -35,6 +35,8 @@ const (
 	ActRename     = "rename"
 	ActApply      = "apply"
 	ActDiscard    = "discard"
+	ActLogin      = "login"
+	ActLogout     = "logout"
 	ActFiles      = "files"  // only if it was refused
 	ActDenied     = "denied" // What is the act that was refused
 )

@@ -25,6 +25,9 @@ type Refusal struct {
 	// Err is the cause, for the log of the server; nil if the client is.
 	Err error
 
+	// Expired says that the client was right once.
+	Expired bool
+
 	repeated bool // its source failed often
 }
 
@@ -33,6 +36,7 @@ func (r *Refusal) Error() string { return r.Text }
 var (
 	errMissing = &Refusal{Status: http.StatusUnauthorized, Text: "missing websocket bearer token"}
 	errInvalid = &Refusal{Status: http.StatusUnauthorized, Text: "invalid websocket bearer token"}
+	errExpired = &Refusal{Status: http.StatusUnauthorized, Text: errInvalid.Text, Expired: true}
 )
 
 // maxBearer is the length of the longest token that is looked at.

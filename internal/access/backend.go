@@ -61,6 +61,13 @@ func (g *Guard) Disconnected(s *Subject, from string, used spool.Backend, reason
 	_ = g.audit.write(Entry{Act: ActDisconnect, Subject: s.String(), From: from, Reason: reason})
 }
 
+// Note writes what a subject did, that its backend does not know of, to the audit
+// log.
+func (g *Guard) Note(s *Subject, from string, e Entry) {
+	e.Subject, e.From = s.String(), from
+	_ = g.audit.write(e)
+}
+
 // Denied writes a refusal to the audit log. Many refusals of one source are only
 // counted.
 func (g *Guard) Denied(s *Subject, from, act string, err error) {

@@ -18,7 +18,11 @@ func (e either) Authenticate(r *http.Request) (*Subject, error) {
 	if err == nil || errors.As(err, &refusal) && refusal.Err != nil {
 		return s, err
 	}
-	return e.second.Authenticate(r)
+	s, err = e.second.Authenticate(r)
+	if err != nil && refusal != nil && refusal.Expired { // what the client wants to know
+		return nil, refusal
+	}
+	return s, err
 }
 
 // Valid implements [Authenticator].

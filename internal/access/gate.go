@@ -32,8 +32,8 @@ func (e *GateError) Error() string { return e.Text }
 // Check returns a [*GateError] for a request that must not pass. The origin is set
 // if a page of another origin sent the request and may.
 func (g *Gate) Check(r *http.Request) (origin string, err error) {
-	if !g.names(r) {
-		return "", &GateError{"bad_host", fmt.Sprintf("%.200q is not a name of this server", r.Host)}
+	if err := g.CheckHost(r); err != nil {
+		return "", err
 	}
 	if values := r.Header["Origin"]; len(values) > 0 {
 		origin, err = g.checkOrigin(r, values)
@@ -47,6 +47,23 @@ func (g *Gate) Check(r *http.Request) (origin string, err error) {
 		}
 	}
 	return origin, nil
+}
+
+// CheckHost returns a [*GateError] for a request whose Host header does not name this
+// server. It is all that is checked of a link of another site to a static page; see
+// [IsLink].
+func (g *Gate) CheckHost(r *http.Request) error {
+	if !g.names(r) {
+		return &GateError{"bad_host", fmt.Sprintf("%.200q is not a name of this server", r.Host)}
+	}
+	return nil
+}
+
+// IsLink reports whether somebody followed a link, or typed an address: the answer
+// becomes a page of its own.
+func IsLink(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && r.Header.Get("Origin") == "" &&
+		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 }
 
 // checkOrigin returns the origin of a page that is not ours and may send requests.

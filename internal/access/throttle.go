@@ -29,16 +29,22 @@ const (
 	maxSources = 4096
 )
 
-// Throttle is an [Authenticator] that slows failed attempts at another one.
+// Throttle is an [Authenticator] that slows failed attempts at another one, or
+// refuses them.
 type Throttle struct {
 	next Authenticator
-	now  func() time.Time
-	wait func(r *http.Request, d time.Duration) // until d has passed or the request ends
+	// most and mostTotal are how many failures of one source and of all sources
+	// in a window get an answer of their own; zero means that answers wait instead.
+	most, mostTotal int
+	now             func() time.Time
+	wait            func(r *http.Request, d time.Duration) // until d has passed or the request ends
 
 	mu      sync.Mutex
 	sources map[string]*list.Element // of *source
 	recent  *list.List               // the source that failed last is in front
 	waiting int
+	since   time.Time // beginning of the window of all sources
+	total   int       // failures in it
 }
 
 // source is where failed attempts came from.
@@ -52,6 +58,15 @@ type source struct {
 // NewThrottle returns an authenticator that asks next and slows its failures.
 func NewThrottle(next Authenticator) *Throttle {
 	return &Throttle{next: next, now: time.Now, wait: waitFor, sources: make(map[string]*list.Element), recent: list.New()}
+}
+
+// NewRefuser returns an authenticator that asks next. If it fails more often in a
+// [FailureWindow] than most for one source, or than total for all, it answers with
+// the status 429 and with a time to wait that grows. No answer waits.
+func NewRefuser(next Authenticator, most, total int) *Throttle {
+	t := NewThrottle(next)
+	t.most, t.mostTotal = most, total
+	return t
 }
 
 func waitFor(r *http.Request, d time.Duration) {
@@ -69,13 +84,25 @@ func (t *Throttle) Valid(s *Subject) error { return t.next.Valid(s) }
 // Authenticate implements [Authenticator].
 func (t *Throttle) Authenticate(r *http.Request) (*Subject, error) {
 	s, err := t.next.Authenticate(r)
+	if err == nil {
+		return s, nil
+	}
+	return nil, t.Fail(r, err)
+}
+
+// Fail counts a failed attempt, and returns the error that answers it: the one that
+// it is given, after a while, or one that says to wait.
+func (t *Throttle) Fail(r *http.Request, err error) error {
 	var refusal *Refusal
-	if err == nil || errors.As(err, &refusal) && refusal.Err != nil { // not the client's fault
-		return s, err
+	if errors.As(err, &refusal) && refusal.Err != nil { // not the client's fault
+		return err
+	}
+	if t.most > 0 {
+		return t.refuse(Source(r), err)
 	}
 	from, delay, ok := t.fail(Source(r))
 	if !ok {
-		return nil, &Refusal{Status: http.StatusTooManyRequests, Text: "too many failed attempts", RetryAfter: maxDelay, repeated: true}
+		return &Refusal{Status: http.StatusTooManyRequests, Text: tooManyText, RetryAfter: maxDelay, repeated: true}
 	}
 	if delay > 0 {
 		t.wait(r, delay)
@@ -86,18 +113,38 @@ func (t *Throttle) Authenticate(r *http.Request) (*Subject, error) {
 		if refusal != nil {
 			again := *refusal
 			again.repeated = true
-			return nil, &again
+			return &again
 		}
 	}
-	return nil, err
+	return err
 }
 
-// fail counts a failure and returns how long its answer waits. It returns false
-// if too many answers wait.
-func (t *Throttle) fail(name string) (from *source, delay time.Duration, ok bool) {
+const tooManyText = "too many failed attempts"
+
+// refuse counts a failure, and returns the error that answers it.
+func (t *Throttle) refuse(name string, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
+	if now.Sub(t.since) > FailureWindow {
+		t.since, t.total = now, 0
+	}
+	t.total++
+	from := t.count(name, now)
+	beyond := max(from.failures-t.most, t.total-t.mostTotal)
+	if beyond <= 0 {
+		return err
+	}
+	wait := FailureWindow
+	if shift := beyond - 1; shift < 6 {
+		wait = min(time.Second<<shift, FailureWindow)
+	}
+	return &Refusal{Status: http.StatusTooManyRequests, Text: tooManyText, RetryAfter: wait, repeated: true}
+}
+
+// count counts a failure of a source. Callers hold t.mu.
+func (t *Throttle) count(name string, now time.Time) *source {
+	var from *source
 	if e, known := t.sources[name]; known {
 		t.recent.MoveToFront(e)
 		from = e.Value.(*source)
@@ -113,6 +160,15 @@ func (t *Throttle) fail(name string) (from *source, delay time.Duration, ok bool
 		}
 	}
 	from.failures++
+	return from
+}
+
+// fail counts a failure and returns how long its answer waits. It returns false
+// if too many answers wait.
+func (t *Throttle) fail(name string) (from *source, delay time.Duration, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	from = t.count(name, t.now())
 	beyond := from.failures - FreeFailures
 	if beyond <= 0 {
 		return from, 0, true

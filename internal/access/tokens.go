@@ -6,22 +6,18 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math/big"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/flock"
-	"github.com/spool-run/spool/internal/privatedir"
 	"github.com/spool-run/spool/internal/strict"
 )
 
@@ -84,22 +80,9 @@ type tokenFile struct {
 // readTokens reads a token file. The file must belong to this user, and no other
 // user may have access to it.
 func readTokens(path string) ([]Token, error) {
-	info, err := os.Stat(path)
+	b, err := readPrivate(path, "token file", maxTokenFile)
 	if err != nil {
-		return nil, fmt.Errorf("read token file: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("read token file: %s is not a regular file", path)
-	}
-	if err := privatedir.CheckSecret(path, info); err != nil {
-		return nil, fmt.Errorf("read token file: %w", err)
-	}
-	if info.Size() > maxTokenFile {
-		return nil, fmt.Errorf("read token file: %s is larger than %d bytes", path, maxTokenFile)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read token file: %w", err)
+		return nil, err
 	}
 	// An unknown member might restrict a token: it must not be passed over.
 	var file tokenFile
@@ -184,43 +167,17 @@ func RevokeToken(path, name string) (Token, error) {
 
 // changeTokens replaces the contents of a token file. Processes that do so at the
 // same time wait for each other.
-func changeTokens(path string, change func([]Token) ([]Token, error)) (err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	defer lock.Close() // releases the lock, too
-	if err := flock.Lock(lock); err != nil {
-		return fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	tokens, err := ListTokens(path)
-	if err != nil {
-		return err
-	}
-	if tokens, err = change(tokens); err != nil {
-		return err
-	}
-	b, err := json.MarshalIndent(tokenFile{append([]Token{}, tokens...)}, "", "  ")
-	if err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-*") // has mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
+func changeTokens(path string, change func([]Token) ([]Token, error)) error {
+	return changePrivate(path, func() (any, error) {
+		tokens, err := ListTokens(path)
 		if err != nil {
-			err = errors.Join(err, os.Remove(tmp.Name()))
+			return nil, err
 		}
-	}()
-	_, err = tmp.Write(append(b, '\n'))
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), path)
+		if tokens, err = change(tokens); err != nil {
+			return nil, err
+		}
+		return tokenFile{append([]Token{}, tokens...)}, nil
+	})
 }
 
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -267,11 +224,21 @@ func OpenTokens(path string) (*Tokens, error) {
 	return t, nil
 }
 
+// AwaitTokens reads a token file that may be made later: until then it has no tokens.
+func AwaitTokens(path string) (*Tokens, error) {
+	t := &Tokens{path: path, now: time.Now, byID: make(map[string]*entry)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.refresh(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
 // refresh reads the file again if it has changed. Callers hold t.mu.
 func (t *Tokens) refresh() error {
 	info, err := os.Stat(t.path)
-	if err == nil && t.file != nil && os.SameFile(info, t.file) && info.Size() == t.file.Size() &&
-		info.ModTime().Equal(t.file.ModTime()) && info.Mode() == t.file.Mode() {
+	if err == nil && t.file != nil && sameFile(info, t.file) {
 		return nil
 	}
 	tokens, err := readTokens(t.path)
@@ -323,7 +290,21 @@ func (t *Tokens) Authenticate(r *http.Request) (*Subject, error) {
 	}
 	s := e.token.subject()
 	if s.expired(t.now()) != nil {
-		return nil, errInvalid
+		return nil, errExpired
+	}
+	return s, nil
+}
+
+// byToken returns the subject of the token with an id. It returns nil if there is no
+// such token, or if it has expired.
+func (t *Tokens) byToken(id string) (*Subject, error) {
+	e, err := t.lookup(id)
+	if err != nil || e == nil {
+		return nil, err
+	}
+	s := e.token.subject()
+	if s.expired(t.now()) != nil {
+		return nil, nil
 	}
 	return s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -50,6 +51,8 @@ A client can run commands as you, and a page in your browser can send requests t
 machine. So every request needs a token, on loopback too, except on a unix socket, which
 only you and root can use. The token of the owner is in the file server-token of the
 state directory; those of "spool token create" are valid too, each for its own runs.
+A browser signs in at the address that serve prints on stderr, which has a one-time
+code; "spool open" opens one with a fresh code, and GET /v1/session says who is in.
 Requests with a Host that is not this server, or that pages of other sites send, are
 refused.
 
@@ -59,6 +62,7 @@ proxy that ends TLS, listen on 127.0.0.1 and name the server with --host.
 Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 		Example: `  spool serve
   curl -H "Authorization: Bearer $(cat ~/.local/state/spool/server-token)" http://127.0.0.1:7766/v1/runs
+  spool open
   spool serve --listen unix:$HOME/.spool/http
   spool serve --listen 0.0.0.0:7766 --tls-self-signed
   spool serve --host spool.example.com`,
@@ -91,6 +95,11 @@ func (o *serveOptions) addLimits(cmd *cobra.Command) {
 	flags.IntVar(&o.http.StreamsOfRun, "max-streams-per-run", httpapi.DefaultStreamsOfRun, "`number` of streams at once of one run")
 	flags.DurationVar(&o.http.Heartbeat, "heartbeat", httpapi.DefaultHeartbeat, "silence on a stream after this `time` is broken by a comment")
 	flags.DurationVar(&o.http.Stalled, "stalled-for", httpapi.DefaultStalled, "`time` after which a client that takes nothing is cut off")
+	flags.IntVar(&o.http.Failures, "max-failures", httpapi.DefaultFailures, "`number` of requests without valid credentials per minute and address; more are told to wait")
+	flags.IntVar(&o.http.FailuresTotal, "max-failures-total", httpapi.DefaultFailuresTotal, "`number` of such requests per minute of all addresses")
+	flags.IntVar(&o.http.StartRate, "max-start-rate", httpapi.DefaultStartRate, "`number` of starts per second of one subject, five times as many at once")
+	flags.IntVar(&o.http.InputRate, "max-input-rate", httpapi.DefaultInputRate, "`number` of inputs and answers per second of one subject")
+	flags.IntVar(&o.http.RequestRate, "max-request-rate", httpapi.DefaultRequestRate, "`number` of other requests per second of one subject")
 	flags.DurationVar(&o.http.LongPoll, "max-wait", httpapi.DefaultLongPoll, "longest `time` that a request waits")
 	flags.Int64Var(&o.http.Lens, "max-lens", httpapi.DefaultLens, "`bytes` of memory for the indexes and screens of logs")
 }
@@ -110,10 +119,11 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	listener, url, auth, err := a.serveListen(o)
+	face, err := a.serveListen(o)
 	if err != nil {
 		return err
 	}
+	listener := face.listener
 	defer listener.Close()
 	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	defer stop()
@@ -128,7 +138,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	}
 	defer func() { err = errors.Join(err, audit.Close()) }()
 	api := httpapi.New(httpapi.Options{
-		Backend: backend, Auth: auth, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, Audit: audit,
+		Backend: backend, Auth: face.auth, SignIn: face.signIn, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, Audit: audit,
 		Version: version().Version, Limits: o.http, Logger: log,
 	})
 	s := newHTTPServer(api, log)
@@ -136,7 +146,12 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(listener) }()
 	defer shutDown(s, api, log)
-	if _, err := fmt.Fprintln(a.stdout, url); err != nil {
+	control, err := a.control(o, face)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, control.Close()) }()
+	if _, err := fmt.Fprintln(a.stdout, face.url); err != nil {
 		return fmt.Errorf("print the URL: %w", err)
 	}
 	for {
@@ -151,6 +166,35 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 			return err
 		}
 	}
+}
+
+// face is where a server listens, and who is admitted.
+type face struct {
+	listener *listen.Listener
+	url      string // for programs
+	page     string // for a browser on this machine; empty if none can open it
+	auth     access.Authenticator
+	signIn   *access.SignIn // nil without pages
+	codes    *access.Codes
+}
+
+// control opens the control socket of a server, and prints where a browser signs in.
+func (a *app) control(o *serveOptions, f *face) (io.Closer, error) {
+	dir, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.serveControl(dir, serveStatus{
+		PID: os.Getpid(), URL: f.page, Listen: f.url, TLS: o.server.usesTLS(), Hosts: o.hosts, Origins: o.origins,
+		Plaintext: f.page != "" && a.plaintext && !o.server.usesTLS(), Version: version().Version, Started: time.Now().UTC(),
+	}, f.codes)
+	if err != nil {
+		return nil, fmt.Errorf("open the control socket: %w", err)
+	}
+	if f.page != "" {
+		fmt.Fprintf(a.stderr, "a browser signs in, once and within %d minutes, at:\n  %s/#c=%s\n", int(access.CodeFor.Minutes()), f.page, f.codes.Make())
+	}
+	return c, nil
 }
 
 // shutDown ends a server: first its streams, whose clients are told, then the rest.
@@ -176,36 +220,39 @@ func (o *serveOptions) check() error {
 		}
 	}
 	l := &o.http
-	if l.Body <= 0 || l.Stdin <= 0 || l.Streams <= 0 || l.StreamsOf <= 0 || l.StreamsOfRun <= 0 || l.Heartbeat <= 0 || l.Stalled <= 0 || l.LongPoll <= 0 || l.Lens <= 0 {
+	if l.Body <= 0 || l.Stdin <= 0 || l.Streams <= 0 || l.StreamsOf <= 0 || l.StreamsOfRun <= 0 || l.Heartbeat <= 0 || l.Stalled <= 0 || l.LongPoll <= 0 || l.Lens <= 0 ||
+		l.Failures <= 0 || l.FailuresTotal <= 0 || l.StartRate <= 0 || l.InputRate <= 0 || l.RequestRate <= 0 {
 		return usageErrorf("a limit must be greater than zero")
 	}
 	return nil
 }
 
-// serveListen listens, and returns the URL and who is admitted.
-func (a *app) serveListen(o *serveOptions) (*listen.Listener, string, access.Authenticator, error) {
+// serveListen listens, and finds out who is admitted.
+func (a *app) serveListen(o *serveOptions) (*face, error) {
 	addr, err := o.address()
 	if err != nil {
-		return nil, "", nil, err
+		return nil, err
 	}
+	codes := access.NewCodes()
 	if addr.Scheme == "unix" {
 		l, err := listen.Open(addr, listen.Options{})
 		if err != nil {
-			return nil, "", nil, &hintedError{err, listenHint(err)}
+			return nil, &hintedError{err, listenHint(err)}
 		}
-		return l, "unix:" + addr.Path, l.Authenticator(nil), nil
+		return &face{listener: l, url: "unix:" + addr.Path, auth: l.Authenticator(nil), codes: codes}, nil
 	}
-	auth, file, err := a.serveAuth(o)
+	signIn, file, err := a.serveAuth(o)
 	if err != nil {
-		return nil, "", nil, err
+		return nil, err
 	}
+	signIn.Codes = codes
 	config, err := a.serverTLS(&o.server, addr)
 	if err != nil {
-		return nil, "", nil, err
+		return nil, err
 	}
 	l, err := listen.Open(addr, listen.Options{TLS: config, Token: true, InsecurePlaintext: a.plaintext})
 	if err != nil {
-		return nil, "", nil, &hintedError{err, serveHint(err)}
+		return nil, &hintedError{err, serveHint(err)}
 	}
 	url := strings.Replace(l.URL(), "ws", "http", 1)
 	fmt.Fprintf(a.stderr, "the token of the owner is in %s; try:\n  curl -H \"Authorization: Bearer $(%s)\" %s/v1/runs\n",
@@ -216,7 +263,9 @@ func (a *app) serveListen(o *serveOptions) (*listen.Listener, string, access.Aut
 	if !addr.Encrypted() {
 		fmt.Fprintf(a.stderr, "spool: serve: warning: --insecure-plaintext: the network between %s and its clients can read and change everything\n", addr.TCP)
 	}
-	return l, url, auth, nil
+	return &face{
+		listener: l, url: url, page: pageURL(l, o.hosts), auth: access.Either(signIn.Sessions, signIn.Tokens), signIn: signIn, codes: codes,
+	}, nil
 }
 
 // address reads --listen.
@@ -249,8 +298,9 @@ func (o *serveOptions) address() (listen.Address, error) {
 }
 
 // serveAuth returns who may send requests: the owner with the token of the state
-// directory, whose file it returns, and the subjects of the token file.
-func (a *app) serveAuth(o *serveOptions) (auth access.Authenticator, file string, err error) {
+// directory, whose file it returns, the subjects of the token file, and the pages that
+// signed in as one of them.
+func (a *app) serveAuth(o *serveOptions) (signIn *access.SignIn, file string, err error) {
 	dir, err := a.stateDir()
 	if err != nil {
 		return nil, "", err
@@ -262,21 +312,26 @@ func (a *app) serveAuth(o *serveOptions) (auth access.Authenticator, file string
 	if err != nil {
 		return nil, "", err
 	}
-	if o.server.tokens == "" {
-		path, err := a.tokensPath("")
-		if err != nil {
+	open := access.OpenTokens
+	path := o.server.tokens
+	if path == "" {
+		open = access.AwaitTokens
+		if path, err = a.tokensPath(""); err != nil {
 			return nil, "", err
 		}
-		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-			return owner, file, nil
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			o.server.tokens = path
 		}
-		o.server.tokens = path
 	}
-	tokens, err := access.OpenTokens(o.server.tokens)
+	tokens, err := open(path)
 	if err != nil {
 		return nil, "", &hintedError{err, `"spool token create" makes the file`}
 	}
-	return access.Either(owner, tokens), file, nil
+	sessions, err := access.OpenSessions(filepath.Join(dir, access.SessionFileName), tokens)
+	if err != nil {
+		return nil, "", err
+	}
+	return &access.SignIn{Sessions: sessions, Tokens: access.Either(owner, tokens)}, file, nil
 }
 
 // serveHint returns the next step after an error of [listen.Open].

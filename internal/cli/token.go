@@ -188,18 +188,26 @@ func (a *app) createToken(file string, t access.Token, asJSON bool) error {
 }
 
 func (a *app) tokenListCommand(file *string) *cobra.Command {
-	var asJSON bool
+	var asJSON, sessions bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List tokens",
-		Long: `List shows the tokens of the file, oldest first, without their secrets.
+		Short: "List tokens, or the sessions of pages",
+		Long: `List shows the tokens of the file, oldest first, without their secrets. With
+--sessions it shows the sessions of pages that signed in to "spool serve".
 
-With --json it prints one JSON object per line, one line per token.`,
-		Example:           `  spool token list`,
+With --json it prints one JSON object per line, one line per token or session.`,
+		Example: `  spool token list
+  spool token list --sessions`,
 		Args:              usageArgs(cobra.NoArgs),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(*cobra.Command, []string) error { return a.listTokens(*file, asJSON) },
+		RunE: func(*cobra.Command, []string) error {
+			if sessions {
+				return a.listSessions(asJSON)
+			}
+			return a.listTokens(*file, asJSON)
+		},
 	}
+	cmd.Flags().BoolVar(&sessions, "sessions", false, "list the sessions of pages")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
 	return cmd
 }
@@ -239,15 +247,24 @@ func (a *app) listTokens(file string, asJSON bool) error {
 }
 
 func (a *app) tokenRevokeCommand(file *string) *cobra.Command {
-	return &cobra.Command{
+	var sessions bool
+	cmd := &cobra.Command{
 		Use:   "revoke NAME...",
-		Short: "Revoke tokens",
+		Short: "Revoke tokens, or the sessions of pages",
 		Long: `Revoke removes tokens, by name or id. Servers close the connections of a revoked
-token within a second or two. Its runs go on and stay with the subject.`,
-		Example: `  spool token revoke ci`,
-		Args:    usageArgs(cobra.MinimumNArgs(1)),
+token within a second or two, and pages that signed in with it are signed out. Its runs
+go on and stay with the subject.
+
+With --session it ends sessions of pages, by id. A page that signed in as the owner has
+no other token.`,
+		Example: `  spool token revoke ci
+  spool token revoke --session 3fK9x0Ab`,
+		Args: usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			var names []string
+			if sessions {
+				return a.sessionIDs(args), cobra.ShellCompDirectiveNoFileComp
+			}
 			if path, err := a.tokensPath(*file); err == nil {
 				tokens, _ := access.ListTokens(path) // without tokens there is nothing to complete
 				for _, t := range tokens {
@@ -259,6 +276,9 @@ token within a second or two. Its runs go on and stay with the subject.`,
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
+			if sessions {
+				return a.revokeSessions(args)
+			}
 			path, err := a.tokensPath(*file)
 			if err != nil {
 				return err
@@ -274,4 +294,6 @@ token within a second or two. Its runs go on and stay with the subject.`,
 			return errors.Join(errs...)
 		},
 	}
+	cmd.Flags().BoolVar(&sessions, "session", false, "revoke sessions of pages instead of tokens")
+	return cmd
 }

@@ -29,6 +29,8 @@ type Options struct {
 	Backend spool.Backend
 	// Auth says who sends a request; nil admits every client as the owner.
 	Auth access.Authenticator
+	// SignIn is how pages become subjects that Auth knows; nil lets none.
+	SignIn *access.SignIn
 	// Gate refuses what pages of other sites send; nil lets everything pass.
 	Gate    *access.Gate
 	Audit   *access.Audit // nil writes no audit log
@@ -40,7 +42,9 @@ type Options struct {
 // Server is the HTTP API. It is an [http.Handler].
 type Server struct {
 	backend spool.Backend
-	auth    access.Authenticator
+	auth    *access.Throttle // nil admits every client as the owner
+	signIn  *access.SignIn
+	rates   access.Rates
 	gate    *access.Gate
 	guard   *access.Guard
 	version string
@@ -62,14 +66,15 @@ func New(o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Auth != nil {
-		o.Auth = access.NewThrottle(o.Auth)
-	}
 	s := &Server{
-		backend: o.Backend, auth: o.Auth, gate: o.Gate, guard: access.NewGuard(o.Backend, o.Audit), version: o.Version,
+		backend: o.Backend, signIn: o.SignIn, gate: o.Gate, guard: access.NewGuard(o.Backend, o.Audit), version: o.Version,
 		limits: o.Limits.withDefaults(), log: o.Logger, mux: http.NewServeMux(),
 		lens: lens.New(o.Backend, lens.Options{Memory: o.Limits.Lens}),
 	}
+	if o.Auth != nil {
+		s.auth = access.NewRefuser(o.Auth, s.limits.Failures, s.limits.FailuresTotal)
+	}
+	s.rates.Starts, s.rates.Inputs, s.rates.Requests = s.limits.StartRate, s.limits.InputRate, s.limits.RequestRate
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.visits = visits{server: s, open: make(map[visitKey]*visit)}
 	s.streams = streams{server: s, open: make(map[*stream]struct{}), bySubject: make(map[string]int), byRun: make(map[spool.RunID]int)}
@@ -137,17 +142,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Cache-Control", "no-store")
+	page := pageAt(r.URL.Path)
+	if s.gate == nil && page != nil {
+		page.serve(w, r)
+		return
+	}
 	if s.gate == nil {
 		s.mux.ServeHTTP(w, r)
 		return
 	}
 	origin, err := s.gate.Check(r)
+	if page != nil && access.IsLink(r) { // other sites may link to pages
+		origin, err = "", s.gate.CheckHost(r)
+	}
 	var refused *access.GateError
 	switch {
 	case errors.As(err, &refused):
 		s.log.Info("request refused", "request", h.Get("Spool-Request"), "peer", r.RemoteAddr, "reason", refused.Text)
 		c := &call{server: s, w: w, r: r, id: h.Get("Spool-Request"), ctx: r.Context()}
 		c.fail(problemf(refused.Code, "%s", refused.Text))
+	case page != nil:
+		page.serve(w, r)
 	case origin == "":
 		s.mux.ServeHTTP(w, r)
 	default:
@@ -158,6 +173,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serveOrigin serves a request of a page of another origin that may send some. Such
 // pages send a token: no cookie ever counts for them.
 func (s *Server) serveOrigin(w http.ResponseWriter, r *http.Request, origin string) {
+	r.Header.Del("Cookie")
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Expose-Headers", "ETag, Location, Retry-After, Spool-Last, Spool-Next, Spool-Request")
@@ -196,11 +212,7 @@ func (c *call) enter() error {
 	if s.auth != nil {
 		var err error
 		if c.subject, err = s.auth.Authenticate(c.r); err != nil {
-			s.guard.Denied(nil, access.Source(c.r), access.ActConnect, err)
-			refusal := &access.Refusal{Err: err, Text: "authentication failed"}
-			errors.As(err, &refusal)
-			s.log.Info("request refused", "request", c.id, "peer", c.r.RemoteAddr, "reason", refusal.Text, "err", refusal.Err)
-			return unauthenticated(refusal)
+			return c.refuse(access.ActConnect, err)
 		}
 	}
 	from := access.Source(c.r)
@@ -208,8 +220,33 @@ func (c *call) enter() error {
 		s.guard.Denied(c.subject, from, c.op.name, err)
 		return &Problem{Code: "forbidden", Detail: err.Error(), Scope: c.op.scope}
 	}
+	if wait := s.rates.Take(c.subject, c.op.rate()); wait > 0 {
+		p := problemf("rate", "%s sends too many requests of this kind", c.subject)
+		p.RetryAfterMs = max(1, wait.Milliseconds())
+		return p
+	}
 	c.backend = s.visits.backend(c.subject, from)
 	return nil
+}
+
+// refuse notes that a client did not prove who it is, and returns the problem.
+func (c *call) refuse(act string, err error) error {
+	c.server.guard.Denied(nil, access.Source(c.r), act, err)
+	refusal := &access.Refusal{Err: err, Text: "authentication failed"}
+	errors.As(err, &refusal)
+	c.server.log.Info("request refused", "request", c.id, "peer", c.r.RemoteAddr, "reason", refusal.Text, "err", refusal.Err)
+	return unauthenticated(refusal)
+}
+
+// rate returns which rate a request counts for.
+func (op *operation) rate() int {
+	switch op.scope {
+	case access.Start:
+		return access.RateStarts
+	case access.Input, access.Answer:
+		return access.RateInputs
+	}
+	return access.RateRequests
 }
 
 // startsAny reports whether the operation starts runs and the scopes allow runs of

@@ -22,6 +22,13 @@ type Limits struct {
 	RetryMs      int           // what clients wait before they come back, give or take a quarter
 	CheckEvery   time.Duration // between the checks of the tokens of streams
 	VisitFor     time.Duration // silence after which a visit is over, for the audit log
+
+	// Rates: how often.
+	Failures      int // requests of one address in a minute without valid credentials
+	FailuresTotal int // such requests of all addresses
+	StartRate     int // starts per second of one subject; five times as many at once
+	InputRate     int // inputs and answers per second of one subject
+	RequestRate   int // other requests per second of one subject
 }
 
 // Defaults of [Limits].
@@ -35,6 +42,12 @@ const (
 	DefaultStalled      = 30 * time.Second
 	DefaultLongPoll     = 55 * time.Second
 	DefaultLens         = lens.DefaultMemory
+
+	DefaultFailures      = 10
+	DefaultFailuresTotal = 100
+	DefaultStartRate     = 20
+	DefaultInputRate     = 500
+	DefaultRequestRate   = 200
 
 	cursorEvery = 5 * time.Second
 	checkEvery  = time.Second
@@ -71,6 +84,11 @@ func (l Limits) withDefaults() Limits {
 	l.CursorEvery = cmp.Or(l.CursorEvery, cursorEvery)
 	l.RetryMs = cmp.Or(l.RetryMs, retryMs)
 	l.CheckEvery = cmp.Or(l.CheckEvery, checkEvery)
+	l.Failures = cmp.Or(l.Failures, DefaultFailures)
+	l.FailuresTotal = cmp.Or(l.FailuresTotal, DefaultFailuresTotal)
+	l.StartRate = cmp.Or(l.StartRate, DefaultStartRate)
+	l.InputRate = cmp.Or(l.InputRate, DefaultInputRate)
+	l.RequestRate = cmp.Or(l.RequestRate, DefaultRequestRate)
 	l.VisitFor = cmp.Or(l.VisitFor, visitFor)
 	return l
 }

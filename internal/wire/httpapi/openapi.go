@@ -14,10 +14,11 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/access"
 )
 
 // everyProblem are the problems that every operation with a subject has.
-var everyProblem = []string{"invalid", "unknown_member", "unauthenticated", "forbidden", "busy", "too_many_failures", "internal", "closing"}
+var everyProblem = []string{"invalid", "unknown_member", "unauthenticated", "expired", "forbidden", "busy", "rate", "too_many_failures", "internal", "closing"}
 
 // document returns the OpenAPI document that describes the table.
 func document(version string) ([]byte, error) {
@@ -47,10 +48,14 @@ func document(version string) ([]byte, error) {
 				"Problem codes: " + strings.Join(codes, ", ") + ".",
 		},
 		"paths":    paths,
-		"security": []any{map[string]any{"bearer": []string{}}},
+		"security": []any{map[string]any{"bearer": []string{}}, map[string]any{"cookie": []string{}, "key": []string{}}},
 		"components": map[string]any{
-			"schemas":         d.schemas,
-			"securitySchemes": map[string]any{"bearer": map[string]any{"type": "http", "scheme": "bearer"}},
+			"schemas": d.schemas,
+			"securitySchemes": map[string]any{
+				"bearer": map[string]any{"type": "http", "scheme": "bearer"},
+				"cookie": map[string]any{"type": "apiKey", "in": "cookie", "name": "spool_PORT", "description": "Half of the credentials of a page; the other half is its key"},
+				"key":    map[string]any{"type": "apiKey", "in": "header", "name": access.KeyHeader, "description": "The key of a page, beside its cookie"},
+			},
 		},
 	}
 	b, err := json.MarshalIndent(doc, "", "  ")

@@ -89,7 +89,8 @@ var problemKinds = []problemKind{
 	{"unknown_member", 400, "Unknown member or parameter", spool.ErrInvalid, "A member of the body or a parameter of the query does not exist. It is refused, because a misspelled limit would be no limit."},
 	{"bad_cursor", 400, "No such cursor", spool.ErrInvalid, "A cursor is a number of an event, or the text that the page before said."},
 	{"bad_json", 400, "The body is not JSON", spool.ErrInvalid, "The body does not parse as JSON."},
-	{"unauthenticated", 401, "Who are you?", spool.ErrDenied, "The request needs the header \"Authorization: Bearer TOKEN\". Tokens in a query are not accepted."},
+	{"unauthenticated", 401, "Who are you?", spool.ErrDenied, "The request needs the header \"Authorization: Bearer TOKEN\", or the cookie and the key of a page that signed in. Tokens in a query are not accepted."},
+	{"expired", 401, "Not any more", spool.ErrDenied, "The token, the code or the session was valid once and has expired. Sign in again: \"spool open\" does it on the machine of the server."},
 	{"bad_host", 403, "Not a name of this server", spool.ErrDenied, "The Host header names another server. Use an IP address or localhost, or start the server with --host NAME."},
 	{"bad_origin", 403, "Not an origin of this server", spool.ErrDenied, "A page of another origin sent the request. Allow that origin with --allow-origin, and let the page send a token."},
 	{"cross_site", 403, "Sent by a page of another site", spool.ErrDenied, "The browser says that a page of another site sent the request."},
@@ -112,7 +113,8 @@ var problemKinds = []problemKind{
 	{"start_name_taken", 409, "A live run has the name", spool.ErrExists, "The name of a run is unique among live runs."},
 	{"queue_full", 429, "Too much waits already", spool.ErrBusy, "The run has as many turns or as much input waiting as it takes."},
 	{"too_many_streams", 429, "Too many streams", spool.ErrBusy, "The subject, the run or the server has as many open streams as it may have."},
-	{"too_many_failures", 429, "Too many failed attempts", spool.ErrDenied, "Too many requests without a valid token came from there."},
+	{"rate", 429, "Too fast", spool.ErrBusy, "The subject sends more requests of this kind than it may; the header Retry-After says how long to wait."},
+	{"too_many_failures", 429, "Too many failed attempts", spool.ErrDenied, "Too many requests without valid credentials came from there, or from everywhere; the header Retry-After says how long to wait."},
 	{"internal", 500, "The server failed", nil, "An error of the machine or of the server; its log has the id of the request."},
 	{"start_other", 500, "The start failed", nil, "The member detail says why."},
 	{"start_limit", 503, "Out of processes, descriptors or memory", nil, "The machine has too few resources for the start."},
@@ -267,6 +269,8 @@ func unauthenticated(refusal *access.Refusal) *Problem {
 		p.Code, p.Detail = "too_many_failures", refusal.Text
 	case refusal.Status == http.StatusForbidden:
 		p.Code, p.Detail = "forbidden", refusal.Text
+	case refusal.Expired:
+		p.Code, p.Detail = "expired", "the token, the code or the session has expired"
 	}
 	return p
 }
