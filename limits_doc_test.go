@@ -117,6 +117,8 @@ var unlisted = map[string]string{
 	"keeper.maxCause":                  isText,
 	"kernel.maxTraceback":              isText,
 	"kernel.maxTraced":                 isText,
+	"mcpapi.maxAsks":                   isText,
+	"mcpapi.maxPrompt":                 isText,
 	"pyodide.maxSaid":                  isText,
 	"pyodide.maxTail":                  isText,
 	"render.DefaultMaxText":            isText,

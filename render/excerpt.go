@@ -20,8 +20,14 @@ import (
 // same excerpt, which is never larger than the budget. The memory it takes depends on
 // the budget alone.
 type Budget struct {
-	// Tokens is the size of the excerpt by the rule of [Tokens].
-	Tokens int
+	// Tokens is the size of the excerpt by the rule of [Tokens]. If Characters is
+	// not zero, that is its size instead.
+	Tokens     int
+	Characters int
+	// Head and Tail are how many percent of the excerpt the beginning and the end of
+	// the log may take, if it is too large; what matters between gets the rest. If
+	// both are zero, they are 25 and 50.
+	Head, Tail int
 	// After and To are where to begin and to end: after and with these events. Zero
 	// means the beginning and the end of the log as it is now.
 	After, To spool.Seq
@@ -112,12 +118,22 @@ func (b Budget) Read(ctx context.Context, run *spool.Run) (Excerpt, error) {
 // excerpt returns an empty excerpt of a log that ends with an event.
 func (b Budget) excerpt(last spool.Seq) (*excerpt, error) {
 	// The largest notice there can be.
-	gap := quarters(b.notice(Omission{From: last, To: last, Lines: 1_000_000_000_000}))
+	largest := b.notice(Omission{From: last, To: last, Lines: 1_000_000_000_000})
+	gap := quarters(largest)
 	limit := 4 * b.Tokens
-	if b.Tokens < 0 || limit < 2*gap {
+	if b.Characters != 0 {
+		gap, limit = utf8.RuneCountInString(largest), b.Characters
+	}
+	if limit < 2*gap {
+		if b.Characters != 0 {
+			return nil, fmt.Errorf("read within a budget: %w: %d characters are too few to say what was left out; use at least %d", spool.ErrInvalid, b.Characters, 2*gap)
+		}
 		return nil, fmt.Errorf("read within a budget: %w: %d tokens are too few to say what was left out; use at least %d", spool.ErrInvalid, b.Tokens, (2*gap+3)/4)
 	}
-	x := &excerpt{budget: b, limit: limit, gap: gap, head: (limit - gap) / 4, tail: (limit - gap) / 2}
+	if b.Head == 0 && b.Tail == 0 {
+		b.Head, b.Tail = 25, 50
+	}
+	x := &excerpt{budget: b, limit: limit, gap: gap, head: (limit - gap) * b.Head / 100, tail: (limit - gap) * b.Tail / 100}
 	x.end.prev, x.end.next = &x.end, &x.end
 	x.tailBegin = &x.end
 	return x, nil
@@ -136,7 +152,16 @@ func (b Budget) notice(o Omission) string {
 	return text + "\n"
 }
 
-// excerpt holds lines within a limit. All sizes are quarters of tokens.
+// measure returns the size of a text in the unit of the budget: quarters of tokens, or
+// characters.
+func (b *Budget) measure(text string) int {
+	if b.Characters != 0 {
+		return utf8.RuneCountInString(text)
+	}
+	return quarters(text)
+}
+
+// excerpt holds lines within a limit. All sizes are those of [Budget.measure].
 type excerpt struct {
 	budget Budget
 	limit  int
@@ -195,7 +220,7 @@ func (x *excerpt) event(ctx context.Context, e *spool.Event) error {
 // add adds a line of the log.
 func (x *excerpt) add(l *lens.Line) error {
 	x.count++
-	text := shortLine(plain(string(l.Text)), x.limit/8)
+	text := x.budget.shortLine(plain(string(l.Text)), x.limit/8)
 	here := Omission{From: l.Seq, To: l.Last, Lines: 1, Bytes: len(l.Text)}
 	if p := x.last; p != nil && p.text == text && p.stream == l.Stream {
 		p.here = join(p.here, here)
@@ -221,7 +246,7 @@ func (x *excerpt) push() {
 		return
 	}
 	x.last = nil
-	l.size = quarters(l.shown())
+	l.size = x.budget.measure(l.shown())
 	l.prev, l.next = x.end.prev, &x.end
 	l.prev.next, l.next.prev = l, l
 	// Lines are only left out once there is too much.
@@ -296,17 +321,17 @@ func (x *excerpt) finish() (Excerpt, error) {
 }
 
 // shortLine cuts a line to a size, and says how many characters it cut.
-func shortLine(text string, size int) string {
+func (b *Budget) shortLine(text string, size int) string {
 	if len(text) <= size/8 && len(text) <= maxExcerptLine { // it fits whatever its characters
 		return text
 	}
-	if quarters(text) <= size && utf8.RuneCountInString(text) <= maxExcerptLine {
+	if b.measure(text) <= size && utf8.RuneCountInString(text) <= maxExcerptLine {
 		return text
 	}
-	size -= quarters("…(+1000000000)")
+	size -= b.measure("…(+1000000000)")
 	used, n := 0, 0
 	for i, r := range text {
-		used += quarters(string(r))
+		used += b.measure(string(r))
 		if n++; n > maxExcerptLine || used > size {
 			return fmt.Sprintf("%s…(+%d)", text[:i], utf8.RuneCountInString(text[i:]))
 		}

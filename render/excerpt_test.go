@@ -106,7 +106,7 @@ func excerptOf(t *testing.T, events []spool.Event, tokens int) Excerpt {
 			break
 		}
 		for _, same := range all[at : at+l.here.Lines] {
-			if shortLine(plain(string(same.Text)), x.limit/8) != l.text {
+			if x.budget.shortLine(plain(string(same.Text)), x.limit/8) != l.text {
 				t.Errorf("line %q is shown as %q", same.Text, l.text)
 			}
 		}
