@@ -92,7 +92,7 @@ var mayImport = map[string][]string{
 	"internal/wire/httpapi":                     {"", "render", "search", "internal/access", "internal/lens", "internal/screen", "internal/strict", "internal/visible"},
 	"internal/wire/mcpapi":                      {"", "render", "internal/access", "internal/lens", "internal/strict", "internal/visible"},
 	"client":                                    {"", "search", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/peer", "internal/record"},
-	"serve":                                     {"", "internal/access", "internal/wire/httpapi"},
+	"serve":                                     {"", "internal/access", "internal/wire/httpapi", "internal/wire/mcpapi"},
 	"internal/keeper":                           {"", "internal/sieve", "internal/limits", "internal/engine", "internal/eventlog", "internal/host", "internal/store", "internal/wire/rpc", "internal/wire/runproto", "internal/gopool", "internal/flock", "internal/environ", "internal/engine/process", "internal/record", "internal/fdpass", "internal/peer", "internal/privatedir"},
 	"internal/cli":                              {"", "internal/lens", "search", "internal/limits", "internal/inspect", "internal/prompt", "internal/access", "render", "client", "local", "internal/narrate", "internal/visible", "internal/archive", "internal/collector", "internal/environ", "internal/doctor", "internal/engine/agents/sessions", "internal/engine/agents/takopi", "internal/listen", "internal/netcut", "internal/privatedir", "internal/screen", "internal/strict", "internal/torture", "internal/wire/execserver", "internal/wire/httpapi", "internal/wire/mcpapi", "internal/wire/runproto", "internal/ledger"},
 	"internal/collector":                        {},

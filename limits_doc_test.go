@@ -144,6 +144,7 @@ var unlisted = map[string]string{
 	"keeper.maxTry":                    isCache,
 	"kernel.maxResolved":               isCache,
 	"kernel.maxStarting":               isCache,
+	"mcpapi.maxServers":                isCache,
 	"launch.maxForking":                isCache,
 	"launch.maxOpenGroups":             isCache,
 	"process.maxCountInterval":         isCache,

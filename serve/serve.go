@@ -1,7 +1,7 @@
 // Package serve gives a program the HTTP API of Spool over its own backend, as one
 // [http.Handler]: runs, their events as pages and as server-sent events, output,
-// input, turns, asks and search. The command "spool serve" offers the same API;
-// docs/api.md describes it.
+// input, turns, asks and search; and, at /mcp, tools for models. The command "spool serve"
+// offers the same; docs/api.md and docs/mcp.md describe it.
 //
 //	backend, err := local.Open(dir, local.Options{})
 //	…
@@ -20,6 +20,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/wire/httpapi"
+	"github.com/spool-run/spool/internal/wire/mcpapi"
 )
 
 // Options configure a [Handler].
@@ -62,9 +63,10 @@ func New(b spool.Backend, o Options) (*Handler, error) {
 			return nil, fmt.Errorf("serve: %w: %w", spool.ErrInvalid, err)
 		}
 	}
+	tools := mcpapi.NewHandler(mcpapi.Options{Env: &spool.EnvPolicy{Inherit: "core"}, AgentEnv: &spool.EnvPolicy{Inherit: "core"}, Version: o.Version, Logger: o.Logger})
 	return &Handler{httpapi.New(httpapi.Options{
 		Backend: b, Auth: authenticator(o.Authenticate), Gate: &access.Gate{Hosts: o.Hosts, Origins: o.Origins},
-		Version: o.Version, Logger: o.Logger,
+		MCP: tools.Serve, Version: o.Version, Logger: o.Logger,
 	})}, nil
 }
 

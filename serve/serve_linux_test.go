@@ -66,6 +66,8 @@ func TestServe(t *testing.T) {
 		{"bob", "GET", "/v1/runs/one", "", 404, "not_found"},
 		{"owner", "GET", "/v1/runs/one", "", 200, `"one"`},
 		{"reader", "POST", "/v1/runs", `{"argv":["/bin/echo","hi"]}`, 403, `"scope":"runs:start"`},
+		{"alice", "POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 200, `"run_command"`},
+		{"", "POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, 401, "unauthenticated"},
 		{"mistake", "GET", "/v1/runs", "", 500, "internal"},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), tt.method, s.URL+tt.path, strings.NewReader(tt.body))
@@ -74,6 +76,7 @@ func TestServe(t *testing.T) {
 		}
 		r.Header.Set("Who", tt.who)
 		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
 		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			t.Fatal(err)

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/listen"
 	"github.com/spool-run/spool/internal/wire/mcpapi"
 )
 
@@ -109,6 +112,25 @@ func (a *app) mcp(ctx context.Context, o *mcpOptions) error {
 		}
 		return err
 	})
+}
+
+// mcpKey returns the key with which a server of this state directory seals what clients
+// keep for it, so that they may come back after a restart. It follows from the token of
+// the owner.
+func (a *app) mcpKey() ([]byte, error) {
+	dir, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	file, err := listen.TokenFile(dir)
+	if err != nil {
+		return nil, err
+	}
+	token, err := readToken(file)
+	if err != nil {
+		return nil, fmt.Errorf("read token: %w", err)
+	}
+	return hkdf.Key(sha256.New, []byte(token), nil, "spool mcp request state", 32)
 }
 
 // mcpClients are the clients whose configuration mcp prints.

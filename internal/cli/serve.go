@@ -22,6 +22,7 @@ import (
 	"github.com/spool-run/spool/internal/collector"
 	"github.com/spool-run/spool/internal/listen"
 	"github.com/spool-run/spool/internal/wire/httpapi"
+	"github.com/spool-run/spool/internal/wire/mcpapi"
 )
 
 // shutdownGrace is how long the clients of a server that ends have to take what they
@@ -34,6 +35,8 @@ type serveOptions struct {
 	hosts   []string
 	origins []string
 	http    httpapi.Limits
+
+	mcpAnswer bool // the tools for models have one that answers asks
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -43,8 +46,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Serve runs over HTTP: JSON and server-sent events",
 		Long: `Serve offers the runs of this machine over HTTP, to programs in any language and to
 pages: start runs, follow their logs as server-sent events, send input, answer asks,
-search. docs/api.md describes the API, and GET /openapi.json has it for programs. Once
-it listens, serve prints its URL on one line. SIGTERM and SIGINT stop the server, whose
+search. docs/api.md describes the API, and GET /openapi.json has it for programs. At
+/mcp are the tools for models of "spool mcp"; see docs/mcp.md. Once it listens, serve prints its URL on one line. SIGTERM and SIGINT stop the server, whose
 clients come back with their cursors; runs go on.
 
 A client can run commands as you, and a page in your browser can send requests to this
@@ -73,6 +76,7 @@ Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 	flags.StringVar(&o.server.listen, "listen", "127.0.0.1:7766", "`address` to listen on: IP:PORT or unix:PATH")
 	flags.StringArrayVar(&o.hosts, "host", nil, "`name` of this server in URLs, beside its address and localhost; repeatable")
 	flags.StringArrayVar(&o.origins, "allow-origin", nil, "`origin` of pages that may send requests with a token, such as https://example.com; repeatable")
+	flags.BoolVar(&o.mcpAnswer, "mcp-allow-answer", false, "offer models at /mcp a tool that answers what runs ask, with which a model can approve what it does")
 	flags.StringVar(&o.server.tls.Cert, "tls-cert", "", "`file` with the certificate, in PEM")
 	flags.StringVar(&o.server.tls.Key, "tls-key", "", "`file` with the key of the certificate, in PEM")
 	flags.BoolVar(&o.server.selfSigned, "tls-self-signed", false, "make a certificate, keep it in the state directory, and print its fingerprint")
@@ -137,8 +141,15 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, audit.Close()) }()
+	key, err := a.mcpKey()
+	if err != nil {
+		return err
+	}
+	tools := mcpapi.NewHandler(mcpapi.Options{
+		Env: envPolicy(false, true), AgentEnv: envPolicy(false, true), AllowAnswer: o.mcpAnswer, Key: key, Version: version().Version, Logger: log,
+	})
 	api := httpapi.New(httpapi.Options{
-		Backend: backend, Auth: face.auth, SignIn: face.signIn, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, Audit: audit,
+		Backend: backend, Auth: face.auth, SignIn: face.signIn, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
 		Version: version().Version, Limits: o.http, Logger: log,
 	})
 	s := newHTTPServer(api, log)

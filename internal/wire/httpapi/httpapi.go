@@ -32,7 +32,10 @@ type Options struct {
 	// SignIn is how pages become subjects that Auth knows; nil lets none.
 	SignIn *access.SignIn
 	// Gate refuses what pages of other sites send; nil lets everything pass.
-	Gate    *access.Gate
+	Gate *access.Gate
+	// MCP serves requests to /mcp, which need a subject and are not in the table; nil
+	// serves none.
+	MCP     func(http.ResponseWriter, *http.Request, *access.Subject, spool.Backend)
 	Audit   *access.Audit // nil writes no audit log
 	Version string        // reported to clients
 	Limits  Limits
@@ -80,6 +83,12 @@ func New(o Options) *Server {
 	s.streams = streams{server: s, open: make(map[*stream]struct{}), bySubject: make(map[string]int), byRun: make(map[spool.RunID]int)}
 	s.openAPI = sync.OnceValues(func() ([]byte, error) { return document(s.version) })
 	s.route()
+	if o.MCP != nil {
+		s.mux.Handle("/mcp", s.methods(map[string]*operation{http.MethodPost: {name: "mcp", serve: func(c *call) error {
+			o.MCP(c.w, c.r.WithContext(c.ctx), c.subject, c.backend)
+			return nil
+		}}}))
+	}
 	return s
 }
 

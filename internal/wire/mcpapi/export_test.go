@@ -16,6 +16,7 @@ const (
 	MaxImageEdge  = maxImageEdge
 	MaxImageBytes = maxImageBytes
 	MaxResource   = maxResource
+	MaxBody       = maxBody
 )
 
 // Shrink is shrink.

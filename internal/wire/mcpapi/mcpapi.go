@@ -10,6 +10,7 @@ package mcpapi
 
 import (
 	"context"
+	"crypto/cipher"
 	"io"
 	"log/slog"
 	"slices"
@@ -40,6 +41,10 @@ type Options struct {
 	Version string
 	Logger  *slog.Logger // nil discards
 
+	// Key seals what clients keep while they ask their users, 32 bytes; nil means a key
+	// of this process.
+	Key []byte
+
 	// Progress is how often a call that waits says how far its run is, if it was
 	// asked to. Zero means 5 seconds.
 	Progress time.Duration
@@ -56,6 +61,7 @@ type Server struct {
 	opts Options
 	lens *lens.Lens
 	mcp  *mcp.Server
+	aead cipher.AEAD
 
 	sessions sync.Mutex // held while a Python session is looked for and started
 
@@ -63,7 +69,7 @@ type Server struct {
 	started []spool.RunID
 }
 
-// New returns a server.
+// New returns a server. It panics if the key has another length.
 func New(o Options) *Server {
 	if o.Subject == nil {
 		o.Subject = access.Owner()
@@ -75,6 +81,10 @@ func New(o Options) *Server {
 		o.Progress = progressEvery
 	}
 	s := &Server{opts: o, lens: lens.New(o.Backend, lens.Options{})}
+	var err error
+	if s.aead, err = newSeal(o.Key); err != nil {
+		panic("mcpapi: " + err.Error())
+	}
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "spool", Title: "Spool", Version: o.Version}, &mcp.ServerOptions{
 		Instructions: instructions,
 		Logger:       o.Logger,

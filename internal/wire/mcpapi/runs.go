@@ -77,7 +77,7 @@ func (c *call) runCommand(args func(any) error) (*mcp.CallToolResult, error) {
 	if err := c.fill(v, run, viewHeadTail, 0, v.Next, a.Budget); err != nil {
 		return nil, err
 	}
-	return c.finish(v)
+	return c.finish(v, next{Budget: a.Budget, WaitMs: a.WaitMs})
 }
 
 // typeAll writes all of standard input. If the call has an id, a repeated call writes
@@ -152,7 +152,7 @@ func (c *call) readRun(args func(any) error) (*mcp.CallToolResult, error) {
 		return nil, err
 	}
 	v.Next = max(v.Next, min(after, v.info.Last))
-	return c.finish(v)
+	return c.finish(v, next{After: after, Budget: a.Budget, WaitMs: a.WaitMs})
 }
 
 // sendInput types to a run.
@@ -205,7 +205,7 @@ func (c *call) sendInput(args func(any) error) (*mcp.CallToolResult, error) {
 	if err := c.fill(v, run, viewHeadTail, after, v.Next, a.Budget); err != nil {
 		return nil, err
 	}
-	return c.finish(v)
+	return c.finish(v, next{After: after, Budget: a.Budget, WaitMs: a.WaitMs})
 }
 
 // inputHint says how to start a run that takes input.
@@ -252,7 +252,8 @@ func (c *call) stopRun(args func(any) error) (*mcp.CallToolResult, error) {
 	if err := c.fill(v, run, viewTail, info.Last, v.Next, defaultBudget); err != nil {
 		return nil, err
 	}
-	return c.finish(v)
+	v.Why = strings.TrimSuffix(v.Why, whyAsk) // it was not what was waited for
+	return c.finish(v, next{})
 }
 
 // RunLine is a run in a list.
@@ -345,8 +346,12 @@ func (l *RunLine) String() string {
 	return text + ": " + l.What
 }
 
-// finish makes a result of a view. What a run failed with is never empty.
-func (c *call) finish(v *RunView) (*mcp.CallToolResult, error) {
+// finish makes a result of a view, or asks the user what the run asks. What a run failed
+// with is never empty.
+func (c *call) finish(v *RunView, n next) (*mcp.CallToolResult, error) {
+	if asks, err := c.ask(v, n); asks != nil || err != nil {
+		return asks, err
+	}
 	if v.Text == "" && v.Outcome != nil && v.info.Bytes == 0 && v.info.Engine == spool.EngineProcess {
 		v.Text = "(no output)"
 	}

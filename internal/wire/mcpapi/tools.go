@@ -169,7 +169,11 @@ func (s *Server) handler(t *tool) mcp.ToolHandler {
 		if err == nil {
 			c := &call{Server: s, ctx: ctx, req: req}
 			var result *mcp.CallToolResult
-			result, err = t.call(c, func(args any) error { return decode(req.Params.Arguments, t.schema(), args) })
+			if req.Params.RequestState != "" {
+				result, err = c.resume()
+			} else {
+				result, err = t.call(c, func(args any) error { return decode(req.Params.Arguments, t.schema(), args) })
+			}
 			if err == nil {
 				return result, nil
 			}

@@ -140,12 +140,21 @@ func (c *call) turn(run *spool.Run, turn spool.Seq, most time.Duration, budget, 
 	if err != nil {
 		return nil, err
 	}
-	v.Turn = turn
-	if err := c.transcript(v, run, turn, turn, budget); err != nil {
+	if err := c.fillTurn(v, run, turn, budget, images); err != nil {
 		return nil, err
 	}
+	return c.finish(v, next{Turn: turn, Budget: budget, Images: images, WaitMs: int(most.Milliseconds())})
+}
+
+// fillTurn puts what a turn did into a view.
+func (c *call) fillTurn(v *RunView, run *spool.Run, turn spool.Seq, budget, images int) error {
+	v.Turn = turn
+	err := c.transcript(v, run, turn, turn, budget)
+	if err != nil {
+		return err
+	}
 	if v.Done, err = doneOf(c, run, turn, v.Next); err != nil {
-		return nil, err
+		return err
 	}
 	if d := v.Done; d != nil {
 		if d.Answer != "" {
@@ -157,10 +166,7 @@ func (c *call) turn(run *spool.Run, turn spool.Seq, most time.Duration, budget, 
 		}
 		d.Stderr = ""
 	}
-	if err := c.addImages(v, run, turn, images); err != nil {
-		return nil, err
-	}
-	return c.finish(v)
+	return c.addImages(v, run, turn, images)
 }
 
 // end returns the last characters of a text.
@@ -225,7 +231,7 @@ func (c *call) answer(args func(any) error) (*mcp.CallToolResult, error) {
 	if err := c.fill(v, run, viewHeadTail, info.Last, v.Next, a.Budget); err != nil {
 		return nil, err
 	}
-	return c.finish(v)
+	return c.finish(v, next{})
 }
 
 // checkChoice returns [spool.ErrInvalid] for a choice that an ask does not have.

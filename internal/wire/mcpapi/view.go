@@ -32,6 +32,7 @@ type RunView struct {
 	Images  int         `json:"images,omitempty"`
 
 	info    *spool.Info
+	note    string        // about the call
 	content []mcp.Content // images and links
 }
 
@@ -73,6 +74,9 @@ func (v *RunView) result() (*mcp.CallToolResult, error) {
 func (v *RunView) shown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%s, next %d]\n", v.headline(), v.Next)
+	if v.note != "" {
+		fmt.Fprintf(&b, "[%s]\n", v.note)
+	}
 	b.WriteString(v.Text)
 	if v.Text != "" && !strings.HasSuffix(v.Text, "\n") {
 		b.WriteByte('\n')
