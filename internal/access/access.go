@@ -42,7 +42,9 @@ type Subject struct {
 	Scopes  Scopes
 	Expires time.Time // zero means never
 	Quotas  Quotas
+	Narrow
 
+	file    string // the token file; empty if it came another way
 	token   string // id of the token in a token file; empty if it came another way
 	session string // id of the session of a page; empty if it came another way
 }

@@ -37,6 +37,9 @@ const (
 	ActDiscard    = "discard"
 	ActLogin      = "login"
 	ActLogout     = "logout"
+	ActShare      = "share"  // What is the id of the share
+	ActToken      = "token"  // What is the id of the token
+	ActRevoke     = "revoke" // What is the id of a share or a token
 	ActFiles      = "files"  // only if it was refused
 	ActDenied     = "denied" // What is the act that was refused
 )

@@ -187,7 +187,7 @@ func (b *backend) enter(ctx context.Context, act string, scope Scope, id spool.R
 
 // owns reports whether the subject may know of a run.
 func (b *backend) owns(info *spool.Info) bool {
-	return b.subject.Scopes.Has(Admin) || Label(info) == b.subject.Name
+	return b.subject.Sees(info)
 }
 
 // notFound is the error that an unknown run has, too.
@@ -209,11 +209,12 @@ func (b *backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 	if !b.subject.IsOwner() {
 		labels := make(map[string]string, len(spec.Labels)+1)
 		maps.Copy(labels, spec.Labels)
+		maps.Copy(labels, b.subject.Labels)
 		labels[LabelSubject] = b.subject.Name
 		spec.Labels = labels
 	}
 	info, err := b.inner.Start(ctx, spec)
-	if err == nil && Label(&info) != b.subject.Name {
+	if err == nil && (Label(&info) != b.subject.Name || !b.subject.Sees(&info)) {
 		err = fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)
 	}
 	if err != nil {
@@ -234,6 +235,9 @@ func (b *backend) checkStart(ctx context.Context, engine string, spec *spool.Spe
 			return err
 		}
 	}
+	if len(b.subject.Runs) > 0 {
+		return fmt.Errorf("%w: the token is for some runs only", spool.ErrDenied)
+	}
 	if engine == AuditEngine {
 		return fmt.Errorf("%w: only the server starts runs of the engine %s", spool.ErrDenied, AuditEngine)
 	}
@@ -252,7 +256,7 @@ func (b *backend) exists(ctx context.Context, id spool.RunID) bool {
 		return false
 	}
 	info, err := b.inner.Stat(ctx, id)
-	return err == nil && Label(&info) == b.subject.Name
+	return err == nil && Label(&info) == b.subject.Name && b.subject.Sees(&info)
 }
 
 // Stat implements [spool.Backend].
@@ -273,6 +277,9 @@ func (b *backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 		err = b.deny(ActList, "", err)
 		return func(yield func(spool.Info, error) bool) { yield(spool.Info{}, err) }
 	}
+	if len(b.subject.Runs) > 0 {
+		return b.listRuns(ctx, f)
+	}
 	if b.subject.Scopes.Has(Admin) {
 		return b.inner.List(ctx, f)
 	}
@@ -285,6 +292,12 @@ func (b *backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 	}
 	labels := make(map[string]string, len(f.Labels)+1)
 	maps.Copy(labels, f.Labels)
+	for k, v := range b.subject.Labels {
+		if got, ok := labels[k]; ok && got != v {
+			return func(func(spool.Info, error) bool) {}
+		}
+		labels[k] = v
+	}
 	labels[LabelSubject] = b.subject.Name
 	f.Labels = labels
 	return func(yield func(spool.Info, error) bool) {

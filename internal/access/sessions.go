@@ -126,7 +126,7 @@ func changeSessions(path string, change func([]Session) ([]Session, error)) erro
 // everywhere else: none of the two means anything alone.
 type Sessions struct {
 	path   string
-	tokens *Tokens // of subjects; nil without a token file
+	tokens []*Tokens // of subjects
 	now    func() time.Time
 
 	mu   sync.Mutex
@@ -135,8 +135,8 @@ type Sessions struct {
 }
 
 // OpenSessions reads the sessions of a file, which need not exist. Sessions that
-// began with a token need the tokens, which may be nil.
-func OpenSessions(path string, tokens *Tokens) (*Sessions, error) {
+// began with a token need the files of these.
+func OpenSessions(path string, tokens ...*Tokens) (*Sessions, error) {
 	s := &Sessions{path: path, tokens: tokens, now: time.Now}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,10 +280,13 @@ func (s *Sessions) subject(session *Session) (*Subject, error) {
 	subject := Owner()
 	if session.Token != "" {
 		subject = nil
-		if s.tokens != nil {
+		for _, tokens := range s.tokens {
 			var err error
-			if subject, err = s.tokens.byToken(session.Token); err != nil {
+			if subject, err = tokens.byToken(session.Token); err != nil {
 				return nil, &Refusal{Status: http.StatusServiceUnavailable, Text: "the server cannot read its token file", Err: err}
+			}
+			if subject != nil {
+				break
 			}
 		}
 		if subject == nil { // revoked or expired
@@ -292,6 +295,30 @@ func (s *Sessions) subject(session *Session) (*Subject, error) {
 	}
 	subject.session = session.ID
 	return subject, nil
+}
+
+// byCookie returns the subject of the session with an id, if the cookie of a request
+// is its cookie. Something else than the key must prove that the page sent it. The
+// error is a [*Refusal].
+func (s *Sessions) byCookie(r *http.Request, id string) (*Subject, error) {
+	session, err := s.lookup(id)
+	if err != nil {
+		return nil, &Refusal{Status: http.StatusServiceUnavailable, Text: "the server cannot read its session file", Err: err}
+	}
+	if session == nil {
+		return nil, errNoSession
+	}
+	if !s.now().Before(session.Expires()) {
+		return nil, errEnded
+	}
+	all := r.CookiesNamed(CookieName(r))
+	for _, cookie := range all[:min(len(all), maxCookies)] {
+		of, secret, _ := strings.Cut(cookie.Value, ".")
+		if of == id && subtle.ConstantTimeCompare([]byte(digestOf(secret)), []byte(session.SHA256)) == 1 {
+			return s.subject(session)
+		}
+	}
+	return nil, errNoSession
 }
 
 // touch notes that a session was used. If that fails, the session ends sooner.

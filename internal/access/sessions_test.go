@@ -27,7 +27,7 @@ func pageRequest(host, cookie, key string) *http.Request {
 // TestSessionNeedsBothHalves tries every combination of credentials of two pages.
 func TestSessionNeedsBothHalves(t *testing.T) {
 	dir := t.TempDir()
-	sessions, err := OpenSessions(filepath.Join(dir, SessionFileName), nil)
+	sessions, err := OpenSessions(filepath.Join(dir, SessionFileName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	if err := changeSessions(path, func([]Session) ([]Session, error) { return all, nil }); err != nil {
 		t.Fatal(err)
 	}
-	s, err := OpenSessions(path, nil)
+	s, err := OpenSessions(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenSessions(path, nil); err == nil {
+	if _, err := OpenSessions(path); err == nil {
 		t.Error("a file that others can read is accepted")
 	}
 }

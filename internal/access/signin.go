@@ -8,6 +8,8 @@ type SignIn struct {
 	Sessions *Sessions
 	// Tokens are what a page may present instead of a code.
 	Tokens Authenticator
+	// File is the token file, and Shares that of shares; nil without.
+	File, Shares *Tokens
 }
 
 // ByCode returns the subject of a one-time code, which is the owner. The error is a

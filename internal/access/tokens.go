@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -39,13 +40,24 @@ type Token struct {
 	Name string `json:"name"`
 	// Subject is the owner of the runs. Several tokens may have the same
 	// subject; without one it is the name of the token.
-	Subject string    `json:"subject,omitempty"`
-	SHA256  string    `json:"sha256"`
-	Scopes  Scopes    `json:"scopes"`
-	Quotas  Quotas    `json:"quotas,omitzero"`
+	Subject string `json:"subject,omitempty"`
+	SHA256  string `json:"sha256"`
+	Scopes  Scopes `json:"scopes"`
+	Quotas  Quotas `json:"quotas,omitzero"`
+	Narrow
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"`
+	// LastUsed is about when the token was used last, if the server that was
+	// asked may change the file.
+	LastUsed time.Time `json:"last_used,omitzero"`
+	// By is the subject that made a share, and ByToken the id of its token, with
+	// which the share ends. Tokens have none.
+	By      string `json:"by,omitempty"`
+	ByToken string `json:"by_token,omitempty"`
 }
+
+// Owner returns the name of the subject of the token.
+func (t *Token) Owner() string { return cmp.Or(t.Subject, t.Name) }
 
 // check returns an error for a token that cannot be used.
 func (t *Token) check() error {
@@ -59,17 +71,20 @@ func (t *Token) check() error {
 	if err := CheckName(t.Name); err != nil {
 		return fmt.Errorf("token %q: %w", t.Name, err)
 	}
-	if err := CheckName(cmp.Or(t.Subject, t.Name)); err != nil {
+	if err := CheckName(t.Owner()); err != nil {
 		return fmt.Errorf("token %q: %w", t.Name, err)
 	}
 	if err := t.Quotas.Check(); err != nil {
+		return fmt.Errorf("token %q: %w", t.Name, err)
+	}
+	if err := t.Narrow.check(t.Scopes); err != nil {
 		return fmt.Errorf("token %q: %w", t.Name, err)
 	}
 	return nil
 }
 
 func (t *Token) subject() *Subject {
-	return &Subject{Name: cmp.Or(t.Subject, t.Name), Scopes: t.Scopes, Expires: t.Expires, Quotas: t.Quotas, token: t.ID}
+	return &Subject{Name: t.Owner(), Scopes: t.Scopes, Expires: t.Expires, Quotas: t.Quotas, Narrow: t.Narrow, token: t.ID}
 }
 
 // tokenFile is the contents of a token file.
@@ -77,10 +92,14 @@ type tokenFile struct {
 	Tokens []Token `json:"tokens"`
 }
 
-// readTokens reads a token file. The file must belong to this user, and no other
-// user may have access to it.
+// readTokens reads a token file, or a file of shares. The file must belong to this
+// user, and no other user may have access to it.
 func readTokens(path string) ([]Token, error) {
-	b, err := readPrivate(path, "token file", maxTokenFile)
+	most, limit := maxTokens, int64(maxTokenFile)
+	if filepath.Base(path) == ShareFileName {
+		most, limit = MaxShares, maxShareFile
+	}
+	b, err := readPrivate(path, "token file", limit)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +108,8 @@ func readTokens(path string) ([]Token, error) {
 	if err := strict.Unmarshal(b, &file, "token file"); err != nil {
 		return nil, fmt.Errorf("read token file %s: %w", path, err)
 	}
-	if len(file.Tokens) > maxTokens {
-		return nil, fmt.Errorf("read token file %s: it has more than %d tokens", path, maxTokens)
+	if len(file.Tokens) > most {
+		return nil, fmt.Errorf("read token file %s: it has more than %d tokens", path, most)
 	}
 	ids := make(map[string]bool, len(file.Tokens))
 	for i := range file.Tokens {
@@ -147,14 +166,36 @@ func CreateToken(path string, t Token) (Token, string, error) {
 
 // RevokeToken removes the token with a name or an id from a file.
 func RevokeToken(path, name string) (Token, error) {
-	var revoked Token
-	err := changeTokens(path, func(all []Token) ([]Token, error) {
+	return revoke(path, name, func(all []Token) int {
 		i := slices.IndexFunc(all, func(t Token) bool { return t.Name == name })
 		if i < 0 {
 			i = slices.IndexFunc(all, func(t Token) bool { return t.ID == name })
 		}
+		return i
+	})
+}
+
+// RevokeTokenID removes the token with an id from a file.
+func RevokeTokenID(path, id string) (Token, error) {
+	return revoke(path, id, func(all []Token) int {
+		return slices.IndexFunc(all, func(t Token) bool { return t.ID == id })
+	})
+}
+
+// RevokeShare ends a share that the subject may end. Others are not found.
+func RevokeShare(path, id string, by *Subject) (Token, error) {
+	return revoke(path, id, func(all []Token) int {
+		return slices.IndexFunc(all, func(t Token) bool { return t.ID == id && by.MayRevoke(&t) })
+	})
+}
+
+// revoke removes the token that find finds.
+func revoke(path, name string, find func([]Token) int) (Token, error) {
+	var revoked Token
+	err := changeTokens(path, func(all []Token) ([]Token, error) {
+		i := find(all)
 		if i < 0 {
-			return nil, fmt.Errorf("token %q: %w", name, spool.ErrNotFound)
+			return nil, fmt.Errorf("token %.40q: %w", name, spool.ErrNotFound)
 		}
 		revoked = all[i]
 		return slices.Delete(all, i, i+1), nil
@@ -198,8 +239,10 @@ func randomText(size int) string {
 // Tokens is the [Authenticator] of a token file. It notices when the file
 // changes.
 type Tokens struct {
-	path string
-	now  func() time.Time
+	path    string
+	within  *Tokens // those of the makers of shares
+	noteUse bool    // when a token was used goes into the file
+	now     func() time.Time
 
 	mu   sync.Mutex
 	file fs.FileInfo // the file that was read; nil if it could not be
@@ -226,7 +269,7 @@ func OpenTokens(path string) (*Tokens, error) {
 
 // AwaitTokens reads a token file that may be made later: until then it has no tokens.
 func AwaitTokens(path string) (*Tokens, error) {
-	t := &Tokens{path: path, now: time.Now, byID: make(map[string]*entry)}
+	t := &Tokens{path: path, noteUse: true, now: time.Now, byID: make(map[string]*entry)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.refresh(); err != nil {
@@ -234,6 +277,20 @@ func AwaitTokens(path string) (*Tokens, error) {
 	}
 	return t, nil
 }
+
+// OpenShares reads a file of shares, which may be made later. A share ends with the
+// token of its maker.
+func OpenShares(path string, makers *Tokens) (*Tokens, error) {
+	t, err := AwaitTokens(path)
+	if err != nil {
+		return nil, err
+	}
+	t.within = makers
+	return t, nil
+}
+
+// Path returns the path of the file.
+func (t *Tokens) Path() string { return t.path }
 
 // refresh reads the file again if it has changed. Callers hold t.mu.
 func (t *Tokens) refresh() error {
@@ -288,11 +345,64 @@ func (t *Tokens) Authenticate(r *http.Request) (*Subject, error) {
 	if !known || !same {
 		return nil, errInvalid
 	}
+	s, err := t.enter(e)
+	if err != nil {
+		return nil, err
+	}
+	t.used(e)
+	return s, nil
+}
+
+// enter returns the subject of an entry. The error is a [*Refusal].
+func (t *Tokens) enter(e *entry) (*Subject, error) {
 	s := e.token.subject()
+	s.file = t.path
 	if s.expired(t.now()) != nil {
 		return nil, errExpired
 	}
+	if err := t.maker(e); err != nil {
+		return nil, errExpired
+	}
 	return s, nil
+}
+
+// maker returns an error if the token with which a share was made is not valid any
+// more.
+func (t *Tokens) maker(e *entry) error {
+	if e.token.ByToken == "" {
+		return nil
+	}
+	if t.within == nil {
+		return spool.ErrDenied
+	}
+	s, err := t.within.byToken(e.token.ByToken)
+	if err == nil && s == nil {
+		err = spool.ErrDenied
+	}
+	return err
+}
+
+// used notes that a token was used, once in a while. If that fails, the file says
+// that it was used earlier.
+func (t *Tokens) used(e *entry) {
+	now := t.now().UTC().Round(time.Second)
+	t.mu.Lock()
+	due := t.noteUse && now.Sub(e.token.LastUsed) >= seenEvery
+	if due {
+		e.token.LastUsed = now // other requests need not do it again
+	}
+	t.mu.Unlock()
+	if !due {
+		return
+	}
+	_ = changeTokens(t.path, func(all []Token) ([]Token, error) {
+		i := slices.IndexFunc(all, func(o Token) bool { return o.ID == e.token.ID })
+		if i < 0 {
+			return nil, spool.ErrNotFound
+		}
+		all[i].LastUsed = now
+		return all, nil
+	})
 }
 
 // byToken returns the subject of the token with an id. It returns nil if there is no
@@ -302,8 +412,8 @@ func (t *Tokens) byToken(id string) (*Subject, error) {
 	if err != nil || e == nil {
 		return nil, err
 	}
-	s := e.token.subject()
-	if s.expired(t.now()) != nil {
+	s, err := t.enter(e)
+	if err != nil {
 		return nil, nil
 	}
 	return s, nil
@@ -315,18 +425,18 @@ func (t *Tokens) Valid(s *Subject) error {
 	if err := s.expired(t.now()); err != nil {
 		return err
 	}
-	if s.token == "" { // of another authenticator
+	if s.token == "" || s.file != t.path { // of another authenticator
 		return nil
 	}
 	e, err := t.lookup(s.token)
 	if err != nil {
 		return nil
 	}
-	if e == nil {
+	if e == nil || t.maker(e) != nil {
 		return fmt.Errorf("%w: the token of %s was revoked", spool.ErrDenied, s)
 	}
 	now := e.token.subject()
-	if now.Name != s.Name || !slices.Equal(now.Scopes, s.Scopes) || now.Quotas != s.Quotas || !now.Expires.Equal(s.Expires) {
+	if now.Name != s.Name || !slices.Equal(now.Scopes, s.Scopes) || now.Quotas != s.Quotas || !now.Narrow.equal(&s.Narrow) || !now.Expires.Equal(s.Expires) {
 		return fmt.Errorf("%w: the token of %s was changed", spool.ErrDenied, s)
 	}
 	return nil

@@ -338,11 +338,16 @@ func (a *app) serveAuth(o *serveOptions) (signIn *access.SignIn, file string, er
 	if err != nil {
 		return nil, "", &hintedError{err, `"spool token create" makes the file`}
 	}
-	sessions, err := access.OpenSessions(filepath.Join(dir, access.SessionFileName), tokens)
+	shares, err := access.OpenShares(filepath.Join(dir, access.ShareFileName), tokens)
 	if err != nil {
 		return nil, "", err
 	}
-	return &access.SignIn{Sessions: sessions, Tokens: access.Either(owner, tokens)}, file, nil
+	sessions, err := access.OpenSessions(filepath.Join(dir, access.SessionFileName), tokens, shares)
+	if err != nil {
+		return nil, "", err
+	}
+	all := access.Either(owner, access.Either(tokens, shares))
+	return &access.SignIn{Sessions: sessions, Tokens: all, File: tokens, Shares: shares}, file, nil
 }
 
 // serveHint returns the next step after an error of [listen.Open].

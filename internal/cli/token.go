@@ -67,18 +67,19 @@ func (a *app) tokensPath(flag string) (string, error) {
 // tokenView is a token as it is shown: without its digest, and with its secret
 // only when it is made.
 type tokenView struct {
-	ID      string         `json:"id"`
-	Name    string         `json:"name"`
-	Subject string         `json:"subject"`
-	Scopes  access.Scopes  `json:"scopes"`
-	Quotas  *access.Quotas `json:"quotas,omitempty"`
-	Created time.Time      `json:"created"`
-	Expires time.Time      `json:"expires,omitzero"`
-	Secret  string         `json:"secret,omitempty"`
+	ID      string            `json:"id"`
+	Name    string            `json:"name"`
+	Subject string            `json:"subject"`
+	Scopes  access.Scopes     `json:"scopes"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Quotas  *access.Quotas    `json:"quotas,omitempty"`
+	Created time.Time         `json:"created"`
+	Expires time.Time         `json:"expires,omitzero"`
+	Secret  string            `json:"secret,omitempty"`
 }
 
 func viewOf(t access.Token) tokenView {
-	v := tokenView{ID: t.ID, Name: t.Name, Subject: cmp.Or(t.Subject, t.Name), Scopes: t.Scopes, Created: t.Created, Expires: t.Expires}
+	v := tokenView{ID: t.ID, Name: t.Name, Subject: cmp.Or(t.Subject, t.Name), Scopes: t.Scopes, Labels: t.Labels, Created: t.Created, Expires: t.Expires}
 	if t.Quotas != (access.Quotas{}) {
 		v.Quotas = &t.Quotas
 	}
@@ -89,6 +90,7 @@ func (a *app) tokenCreateCommand(file *string) *cobra.Command {
 	var (
 		t          access.Token
 		scopes     []string
+		labels     []string
 		expires    string
 		disk, rate byteCount
 		asJSON     bool
@@ -112,6 +114,7 @@ With --json it prints one JSON object; its "secret" is the token.`,
 	flags := cmd.Flags()
 	flags.StringSliceVar(&scopes, "scope", nil, "`scope` of the token, several times or separated by commas")
 	flags.StringVar(&t.Subject, "subject", "", "`name` of the subject, for several tokens of one (default the name of the token)")
+	flags.StringArrayVar(&labels, "label", nil, "`label` NAME=VALUE of the runs that the token sees and starts; repeatable")
 	flags.StringVar(&expires, "expires", "", "`time` until the token expires, such as 12h or 30d (default never)")
 	flags.IntVar(&t.Quotas.Live, "max-runs", 0, "live runs at once")
 	flags.IntVar(&t.Quotas.Sandboxes, "max-sandboxes", 0, "live sandboxes at once")
@@ -121,6 +124,10 @@ With --json it prints one JSON object; its "secret" is the token.`,
 	flags.BoolVar(&asJSON, "json", false, "print a JSON object")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		t.Name, t.Quotas.DiskBytes, t.Quotas.AnswerRate = args[0], int64(disk), int64(rate)
+		var err error
+		if t.Labels, err = parseLabels(labels); err != nil {
+			return err
+		}
 		for _, text := range scopes {
 			scope, err := access.ParseScope(text)
 			if err != nil {

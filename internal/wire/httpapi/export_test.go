@@ -21,3 +21,19 @@ func Names() (names []string) {
 	}
 	return names
 }
+
+// Operation is a row of the table.
+type Operation struct {
+	Method, Pattern, Name string
+	Body                  bool
+	Open                  bool // needs no subject
+}
+
+// Operations returns the table.
+func Operations() (all []Operation) {
+	for i := range operations {
+		op := &operations[i]
+		all = append(all, Operation{op.method, op.pattern, op.name, op.body != nil, op.open})
+	}
+	return all
+}

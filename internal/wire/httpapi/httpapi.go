@@ -47,6 +47,7 @@ type Server struct {
 	backend spool.Backend
 	auth    *access.Throttle // nil admits every client as the owner
 	signIn  *access.SignIn
+	tickets *access.Tickets // nil without pages
 	rates   access.Rates
 	gate    *access.Gate
 	guard   *access.Guard
@@ -77,6 +78,9 @@ func New(o Options) *Server {
 	if o.Auth != nil {
 		s.auth = access.NewRefuser(o.Auth, s.limits.Failures, s.limits.FailuresTotal)
 	}
+	if o.SignIn != nil && s.auth != nil {
+		s.tickets = access.NewTickets(o.SignIn.Sessions)
+	}
 	s.rates.Starts, s.rates.Inputs, s.rates.Requests = s.limits.StartRate, s.limits.InputRate, s.limits.RequestRate
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.visits = visits{server: s, open: make(map[visitKey]*visit)}
@@ -105,6 +109,7 @@ func (s *Server) route() {
 	for pattern, methods := range byPattern {
 		s.mux.Handle(pattern, s.methods(methods))
 	}
+	s.mux.HandleFunc(ticketPrefix+"{ticket}", s.serveTicket)
 	s.mux.Handle("/", s.methods(nil))
 }
 
@@ -218,7 +223,9 @@ func (c *call) serve() error {
 func (c *call) enter() error {
 	s := c.server
 	c.subject = access.Owner()
-	if s.auth != nil {
+	if ticket, ok := c.r.Context().Value(ticketKey{}).(*access.Subject); ok {
+		c.subject = ticket
+	} else if s.auth != nil {
 		var err error
 		if c.subject, err = s.auth.Authenticate(c.r); err != nil {
 			return c.refuse(access.ActConnect, err)

@@ -105,6 +105,9 @@ func (c *call) form() error {
 		return problemf("no_form", "event %d has no form %s", e.Seq, name)
 	}
 	safeContent(c.w.Header(), name)
+	if c.flag("scripts") && (name == "text/html" || name == "image/svg+xml") {
+		c.w.Header().Set("Content-Security-Policy", scriptsPolicy)
+	}
 	var blob spool.Blob
 	if json.Unmarshal(value, &blob) == nil && blob.Digest != "" {
 		return c.sendBlob(blob.Digest)
@@ -128,6 +131,11 @@ func (c *call) form() error {
 func isBytes(name string) bool {
 	return !strings.HasPrefix(name, "text/") && name != "image/svg+xml" && name != "application/javascript" && !strings.HasSuffix(name, "json")
 }
+
+// scriptsPolicy is for a display whose scripts a person wants to run. Its origin is
+// none, so that it reaches nothing of ours, and it has no network.
+const scriptsPolicy = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:; " +
+	"style-src 'unsafe-inline'; font-src data:; frame-ancestors 'self'"
 
 // safeContent sets the headers of content that a run made: it is what it is said to
 // be, and a browser executes nothing of it.

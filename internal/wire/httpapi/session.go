@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
 )
 
@@ -27,12 +28,14 @@ type SessionRequest struct {
 
 // SessionInfo is who a client is.
 type SessionInfo struct {
-	ID      string        `json:"id,omitempty"`  // of the session of a page
-	Key     string        `json:"key,omitempty"` // of the page, only when it signs in
-	Subject string        `json:"subject"`
-	Scopes  access.Scopes `json:"scopes"`
-	Expires time.Time     `json:"expires,omitzero"` // if the page does nothing until then
-	Server  ServerName    `json:"server"`
+	ID      string            `json:"id,omitempty"`  // of the session of a page
+	Key     string            `json:"key,omitempty"` // of the page, only when it signs in
+	Subject string            `json:"subject"`
+	Scopes  access.Scopes     `json:"scopes"`
+	Runs    []spool.RunID     `json:"runs,omitempty"`   // the only ones that it sees
+	Labels  map[string]string `json:"labels,omitempty"` // of the runs that it sees
+	Expires time.Time         `json:"expires,omitzero"` // if the page does nothing until then
+	Server  ServerName        `json:"server"`
 }
 
 // ServerName is which server answers.
@@ -43,7 +46,7 @@ type ServerName struct {
 
 func (c *call) sessionInfo() SessionInfo {
 	return SessionInfo{
-		ID: c.subject.Session(), Subject: c.subject.String(), Scopes: c.subject.Scopes, Expires: c.subject.Expires,
+		ID: c.subject.Session(), Subject: c.subject.String(), Scopes: c.subject.Scopes, Runs: c.subject.Runs, Labels: c.subject.Labels, Expires: c.subject.Expires,
 		Server: ServerName{"spool", c.server.version},
 	}
 }

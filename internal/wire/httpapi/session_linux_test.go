@@ -43,11 +43,17 @@ func openDoor(t *testing.T, backend spool.Backend, options ...func(*httpapi.Opti
 	if err != nil {
 		t.Fatal(err)
 	}
-	sessions, err := access.OpenSessions(d.sessions(), tokens)
+	shares, err := access.OpenShares(filepath.Join(d.dir, access.ShareFileName), tokens)
 	if err != nil {
 		t.Fatal(err)
 	}
-	signIn := &access.SignIn{Codes: d.codes, Sessions: sessions, Tokens: access.Either(owner, tokens)}
+	sessions, err := access.OpenSessions(d.sessions(), tokens, shares)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signIn := &access.SignIn{
+		Codes: d.codes, Sessions: sessions, Tokens: access.Either(owner, access.Either(tokens, shares)), File: tokens, Shares: shares,
+	}
 	o := httpapi.Options{
 		Backend: backend, Auth: access.Either(sessions, signIn.Tokens), SignIn: signIn, Gate: new(access.Gate), Version: "0",
 		Limits: httpapi.Limits{Failures: 1000, FailuresTotal: 1000},

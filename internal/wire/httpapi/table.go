@@ -113,6 +113,7 @@ func init() {
 		{method: "GET", pattern: "/v1/runs/{run}/events/{seq}", name: "getEvent", scope: access.Read, summary: "One event",
 			status: 200, answer: spool.Event{}, problems: []string{"not_found", "no_event", "trimmed"}, serve: (*call).event},
 		{method: "GET", pattern: "/v1/runs/{run}/events/{seq}/forms/{type}/{subtype}", name: "getForm", scope: access.Read, summary: "One form of a display or a result",
+			query:  []param{{name: "scripts", kind: flagParam, doc: "Whether HTML and SVG may run scripts, with an origin of their own and without a network"}},
 			status: 200, forms: []string{"*/*"}, problems: []string{"not_found", "no_event", "trimmed", "no_form"}, serve: (*call).form},
 		{method: "GET", pattern: "/v1/runs/{run}/output", name: "getOutput", scope: access.Read, summary: "What a run wrote, byte for byte",
 			query: []param{streamParam, afterParam,
@@ -179,5 +180,5 @@ func init() {
 		{method: "GET", pattern: "/healthz", name: "getHealth", open: true, summary: "Whether the server lives", status: 200, forms: []string{"text/plain"}, serve: (*call).healthy},
 		{method: "GET", pattern: "/readyz", name: "getReady", open: true, summary: "Whether the server reaches its runs", status: 200, forms: []string{"text/plain"}, problems: []string{"closing", "backend_lost"}, serve: (*call).ready},
 	}
-	operations = append(operations, sessionOperations()...)
+	operations = append(operations, append(sessionOperations(), accessOperations()...)...)
 }

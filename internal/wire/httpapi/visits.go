@@ -22,9 +22,9 @@ type visits struct {
 
 // visitKey says who visits from where, with which rights.
 type visitKey struct {
-	name, from, scopes string
-	quotas             access.Quotas
-	expires            time.Time
+	who, from, scopes string
+	quotas            access.Quotas
+	expires           time.Time
 }
 
 type visit struct {
@@ -36,7 +36,7 @@ type visit struct {
 
 // backend returns what the subject may use.
 func (v *visits) backend(s *access.Subject, from string) spool.Backend {
-	key := visitKey{name: s.Name, from: from, quotas: s.Quotas, expires: s.Expires.UTC()}
+	key := visitKey{who: s.Key(), from: from, quotas: s.Quotas, expires: s.Expires.UTC()}
 	for _, scope := range s.Scopes {
 		key.scopes += string(scope) + "\n"
 	}

@@ -103,7 +103,7 @@ var otherCodes = map[string]string{
 // otherNames are the operations that need a kernel or a workspace, or whose answers
 // depend on time.
 var otherNames = []string{"forkRun", "getForm", "getBlob", "beginTurn", "getTurn", "answerAsk", "inspectRun", "listChanges", "applyChanges", "discardChanges", "controlRun", "getResources", "getStorage",
-	"signIn", "getSession", "signOut"}
+	"signIn", "getSession", "signOut", "listTokens", "createToken", "revokeToken", "shareRun", "listShares", "revokeShare", "makeTicket"}
 
 // makeTokens makes the tokens of a comment, and returns what puts them into a
 // request.
