@@ -121,7 +121,7 @@ success, 1 on failure and 2 on a usage error.`,
 	)
 	root.AddCommand( // about existing runs
 		a.inspectCommand(), a.execCommand(), a.blobCommand(), a.rmCommand(), a.pruneCommand(), a.dfCommand(),
-		a.exportCommand(), a.importCommand(), a.statsCommand(), a.renameCommand(),
+		a.exportCommand(), a.importCommand(), a.statsCommand(), a.sqlCommand(), a.renameCommand(),
 		a.searchCommand(), a.diffCommand(), a.applyCommand(), a.discardCommand(),
 	)
 	root.AddCommand(a.configCommand(), a.manCommand()) // about spool itself
