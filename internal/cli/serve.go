@@ -37,6 +37,8 @@ type serveOptions struct {
 	http    httpapi.Limits
 
 	mcpAnswer bool // the tools for models have one that answers asks
+	// exitIdle ends the server when it had no request for so long; zero means never.
+	exitIdle time.Duration
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -82,6 +84,7 @@ Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 	flags.BoolVar(&o.server.selfSigned, "tls-self-signed", false, "make a certificate, keep it in the state directory, and print its fingerprint")
 	flags.StringVar(&o.server.tokens, "tokens", "", "token `file` of \"spool token create\" (default "+access.TokenFileName+" in the state directory, if it exists)")
 	flags.BoolVar(&o.server.audit, "audit", false, "keep an audit log, the run named audit (always with a token file)")
+	flags.DurationVar(&o.exitIdle, "exit-idle", 0, "end the server when it had no request for this `time`; runs go on (default never)")
 	flags.StringVar(&o.server.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
 	o.addLimits(cmd)
 	o.server.store.add(flags)
@@ -152,7 +155,8 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 		Backend: backend, Auth: face.auth, SignIn: face.signIn, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
 		Version: version().Version, Limits: o.http, Logger: log,
 	})
-	s := newHTTPServer(api, log)
+	idle := newIdleExit(api, o.exitIdle)
+	s := newHTTPServer(idle, log)
 	s.ConnContext = listener.ConnContext
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(listener) }()
@@ -172,6 +176,9 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 				continue
 			}
 			log.Info("ending", "signal", sig)
+			return nil
+		case <-idle.C():
+			log.Info("ending", "idle", o.exitIdle)
 			return nil
 		case err := <-ended:
 			return err

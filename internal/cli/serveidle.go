@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"net/http"
+	"sync"
+	"time"
+)
+
+// idleExit tells when a server has had no request for a while.
+type idleExit struct {
+	http.Handler
+	after time.Duration
+
+	mu     sync.Mutex
+	active int
+	timer  *time.Timer
+}
+
+// newIdleExit begins to count. After zero it never tells.
+func newIdleExit(h http.Handler, after time.Duration) *idleExit {
+	i := &idleExit{Handler: h, after: after}
+	if after > 0 {
+		i.timer = time.NewTimer(after)
+	}
+	return i
+}
+
+// ServeHTTP implements [http.Handler]. A stream is a request as long as it lasts.
+func (i *idleExit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	i.count(1)
+	defer i.count(-1)
+	i.Handler.ServeHTTP(w, r)
+}
+
+func (i *idleExit) count(n int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.active += n
+	switch {
+	case i.timer == nil:
+	case i.active > 0:
+		i.timer.Stop()
+	default:
+		i.timer.Reset(i.after)
+	}
+}
+
+// C has a value once the server had no request for that time.
+func (i *idleExit) C() <-chan time.Time {
+	if i.timer == nil {
+		return nil
+	}
+	return i.timer.C
+}
