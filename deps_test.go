@@ -110,6 +110,7 @@ var mayImport = map[string][]string{
 	"internal/tether":                           {},
 	"internal/testcache":                        {"internal/flock"},
 	"internal/npmtest":                          {"internal/testcache"},
+	"internal/sdk":                              {},
 	"internal/gvisortest":                       {"internal/skiptest", "internal/testcache"},
 	"internal/fifotest":                         {},
 	"internal/leaktest":                         {},

@@ -45,6 +45,7 @@ var foreignJSON = []string{
 	"internal/agenttest",              //
 	"internal/npmtest",                //
 	"internal/testcache",              //
+	"internal/sdk",                    // JSON Schema
 	"bench",                           // results of measurements
 	"tools", "examples", "scripts", "web", "sdk",
 }

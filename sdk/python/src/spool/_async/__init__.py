@@ -1,0 +1,1 @@
+"""The asynchronous half. The other one, _sync, is made of it by unasync.py."""

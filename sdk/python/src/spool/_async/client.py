@@ -1,0 +1,283 @@
+"""The server: starting, finding and listing runs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from .. import _local
+from .. import _types as types
+from .http import AsyncHTTP, Retry
+from .run import AsyncRun
+from .turns import Answerer, AsyncAgent, AsyncKernel, Tool
+
+RECONNECT = 30.0
+
+
+class AsyncSpool:
+    """A Spool server.
+
+    ``AsyncSpool(url, token)`` talks to a server somewhere; ``await AsyncSpool.local()`` to the one of this
+    user, which it starts if there is none. Connections that are lost are made again for
+    ``reconnect`` seconds, and nobody has to know.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        reconnect: float = RECONNECT,
+        socket: str | None = None,
+    ) -> None:
+        if url is None and socket is None:
+            url = os.environ.get("SPOOL_URL", "http://127.0.0.1:7766")
+        token = token or os.environ.get("SPOOL_TOKEN")
+        headers = {"Authorization": f"Bearer {token}"} if token and socket is None else {}
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+        transport = httpx.AsyncHTTPTransport(uds=socket, limits=limits)
+        client = httpx.AsyncClient(base_url=url or "http://localhost", headers=headers, transport=transport)
+        self.http = AsyncHTTP(client, reconnect)
+        self._is_local = socket is not None
+
+    @classmethod
+    async def local(cls, *, state: str | None = None, program: str | None = None) -> AsyncSpool:
+        """Return the server of this user, and start it if it does not run.
+
+        ``state`` is the directory of the logs, and ``program`` the spool program; both have the
+        usual defaults. Only this user can reach the server.
+        """
+        place = _local.Place(state, program)
+        spool = cls(socket=place.socket, reconnect=RECONNECT)
+        if place.answers():
+            return spool
+        starting = place.start()
+        retry = Retry(_local.START_SECONDS)
+        try:
+            while not place.answers():
+                retry.delay = _local.POLL_SECONDS
+                await retry.wait(starting.failure())
+        finally:
+            starting.done()
+        return spool
+
+    async def __aenter__(self) -> AsyncSpool:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections. Runs go on."""
+        await self.http.aclose()
+
+    async def server(self) -> types.ServerInfo:
+        """Describe the server, and who asks."""
+        info: types.ServerInfo = await self.http.get("/v1/server")
+        return info
+
+    async def start(self, spec: types.SpecRequest) -> types.Info:
+        """Start what a spec says and describe the run. It starts once, however often the request must be sent."""
+        spec.setdefault("id", new_id())
+        if self._is_local:
+            spec.setdefault("cwd", os.getcwd())
+            if "env" not in spec and "env_policy" not in spec:
+                spec["env"] = dict(os.environ)
+        elif "env" not in spec:
+            spec.setdefault("env_policy", {})
+        info: types.Info = await self.http.post("/v1/runs", spec)
+        return info
+
+    async def run(
+        self,
+        argv: Sequence[str] | str,
+        *,
+        name: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        tty: types.Size | None = None,
+        stdin: bool = False,
+        timeout: float | None = None,
+        limits: types.Limits | None = None,
+        isolation: types.Isolation | None = None,
+        workspace: types.Workspace | None = None,
+        id: str | None = None,
+    ) -> AsyncRun:
+        """Start a command and return at once. A string is a line for ``sh -c``.
+
+        ``timeout`` ends the command after so many seconds. ``env`` is the whole environment; by
+        default it is this program's with a local server, and the server's otherwise.
+        """
+        spec: types.SpecRequest = {"argv": ["sh", "-c", argv] if isinstance(argv, str) else list(argv)}
+        if tty is not None:
+            spec["tty"] = tty
+        if stdin:
+            spec["stdin"] = True
+        common(spec, name, cwd, env, labels, limits, isolation, workspace, id)
+        if timeout is not None:
+            spec["limits"] = {**spec.get("limits", {}), "wall_ms": round(timeout * 1000)}
+        return AsyncRun(self, await self.start(spec))
+
+    async def kernel(
+        self,
+        *,
+        name: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        limits: types.Limits | None = None,
+        isolation: types.Isolation | None = None,
+        workspace: types.Workspace | None = None,
+        interpreter: str | None = None,
+        tools: Mapping[str, Tool] | None = None,
+        answer: Answerer | None = None,
+        id: str | None = None,
+        **config: Any,
+    ) -> AsyncKernel:
+        """Start a Python interpreter that keeps its state.
+
+        ``tools`` are functions that cells call as ``tool.NAME(key=value)``; ``answer`` gets what
+        ``input()`` asks, and returns the line.
+        """
+        if interpreter is not None:
+            config["interpreter"] = interpreter
+        if tools:
+            config["tools"] = list(tools)
+        if answer is not None:
+            config.setdefault("input", "ask")
+        spec: types.SpecRequest = {"engine": "kernel", "config": config}
+        common(spec, name, cwd, env, labels, limits, isolation, workspace, id)
+        return AsyncKernel(self, await self.start(spec), answer, dict(tools or {}))
+
+    async def box(
+        self,
+        *,
+        name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        limits: types.Limits | None = None,
+        tools: Mapping[str, Tool] | None = None,
+        answer: Answerer | None = None,
+        id: str | None = None,
+        **config: Any,
+    ) -> AsyncKernel:
+        """Start Python in a sandbox that reaches nothing but what is configured."""
+        spec: types.SpecRequest = {"engine": "sandbox", "config": config, "cwd": "/"}
+        common(spec, name, None, env or {}, labels, limits, None, None, id)
+        return AsyncKernel(self, await self.start(spec), answer, dict(tools or {}))
+
+    async def agent(
+        self,
+        agent: str,
+        *,
+        approve: Answerer | None = None,
+        name: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        limits: types.Limits | None = None,
+        isolation: types.Isolation | None = None,
+        workspace: types.Workspace | None = None,
+        model: str | None = None,
+        id: str | None = None,
+        **config: Any,
+    ) -> AsyncAgent:
+        """Start a coding agent, such as codex or claude.
+
+        ``approve`` gets each question of the agent and returns True, False, an option, or None
+        to leave it to somebody else.
+        """
+        if model is not None:
+            config["model"] = model
+        spec: types.SpecRequest = {"engine": "agent", "config": {"agent": agent, **config}}
+        common(spec, name, cwd, env, labels, limits, isolation, workspace, id)
+        return AsyncAgent(self, await self.start(spec), approve, {})
+
+    async def get(self, id: str) -> AsyncRun:
+        """Return the run with an id."""
+        return self._handle(await self.http.get(f"/v1/runs/{quote(id, safe='')}"))
+
+    async def find(self, name: str) -> AsyncRun:
+        """Return the run with a name, or with an id that begins so."""
+        r = await self.http.send("GET", f"/v1/find/{quote(name, safe='')}")
+        return self._handle(await self.http.get(r.headers["Location"]))
+
+    async def runs(
+        self,
+        *,
+        live: bool | None = None,
+        waiting: bool | None = None,
+        engine: str | None = None,
+        name: str | None = None,
+        label: str | None = None,
+    ) -> AsyncIterator[AsyncRun]:
+        """Yield runs, newest first. ``label`` is NAME:VALUE."""
+        cursor: str | None = None
+        while True:
+            page: types.RunList = await self.http.get(
+                "/v1/runs",
+                live=flag(live),
+                waiting=flag(waiting),
+                engine=engine,
+                name=name,
+                label=label,
+                cursor=cursor,
+            )
+            for info in page["runs"]:
+                yield self._handle(info)
+            cursor = page.get("next")
+            if not cursor:
+                return
+
+    def _handle(self, info: types.Info) -> AsyncRun:
+        if info["engine"] in ("kernel", "sandbox"):
+            return AsyncKernel(self, info, None, {})
+        if info["engine"] == "agent":
+            return AsyncAgent(self, info, None, {})
+        return AsyncRun(self, info)
+
+
+def flag(value: bool | None) -> int | None:
+    """Return a boolean as a query has it."""
+    return None if value is None else int(value)
+
+
+def new_id() -> str:
+    """Return an id for a run."""
+    return secrets.token_hex(13)
+
+
+def common(
+    spec: types.SpecRequest,
+    name: str | None,
+    cwd: str | os.PathLike[str] | None,
+    env: Mapping[str, str] | None,
+    labels: Mapping[str, str] | None,
+    limits: types.Limits | None,
+    isolation: types.Isolation | None,
+    workspace: types.Workspace | None,
+    id: str | None,
+) -> None:
+    """Fill in what all specs have."""
+    if name is not None:
+        spec["name"] = name
+    if cwd is not None:
+        spec["cwd"] = os.fspath(cwd)
+    if env is not None:
+        spec["env"] = dict(env)
+    if labels is not None:
+        spec["labels"] = dict(labels)
+    if limits is not None:
+        spec["limits"] = limits
+    if isolation is not None:
+        spec["isolation"] = isolation
+    if workspace is not None:
+        spec["workspace"] = workspace
+    if id is not None:
+        spec["id"] = id

@@ -1,0 +1,216 @@
+"""A run: its events, its output, its input and its end."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from .. import _types as types
+from .._errors import RunFailed
+from .._events import Cursor, Event
+from .._results import Ask, Outcome, run_html
+from .http import HEARTBEAT_MS, AsyncHTTP, Retry
+
+if TYPE_CHECKING:
+    from .client import AsyncSpool
+
+LONG_POLL_MS = 25_000
+SHOWN_BYTES = 4_000
+
+
+class AsyncRun:
+    """A handle to a run. It holds no state of the run: the log has it.
+
+    Closing or forgetting a handle, or cancelling a call, never stops the run.
+    """
+
+    def __init__(self, spool: AsyncSpool, info: types.Info) -> None:
+        self.spool = spool
+        self._info = info
+        self.http: AsyncHTTP = spool.http
+        self.stdin = AsyncStdin(self)
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self._info["id"]
+
+    @property
+    def path(self) -> str:
+        """The path of the run in the API."""
+        return f"/v1/runs/{self.id}"
+
+    async def info(self) -> types.Info:
+        """Return the description of the run as it is now."""
+        self._info = await self.http.get(self.path)
+        return self._info
+
+    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """Yield every event after a cursor, history and live alike, until the log is complete.
+
+        Each event comes once, in order, whatever happens to the connection. To go on later,
+        pass the ``seq`` of the last event as ``after``.
+        """
+        cursor = Cursor(after)
+        retry = Retry(self.http.reconnect)
+        while not cursor.complete:
+            cursor.begin()
+            came = False
+            try:
+                async with self.http.stream(
+                    self.path + "/events",
+                    "application/x-ndjson",
+                    {"after": cursor.last, "heartbeat_ms": HEARTBEAT_MS},
+                ) as r:
+                    retry.reset()
+                    async for chunk in r.aiter_raw():
+                        for event in cursor.feed(chunk):
+                            came = True
+                            yield event
+            except httpx.TransportError as e:
+                await retry.wait(e)
+                continue
+            if not came and not cursor.complete:
+                info = await self.info()
+                if info["state"] == "closed" and info["last"] <= cursor.last:
+                    return
+
+    async def stream(self, *streams: str) -> AsyncIterator[bytes]:
+        """Yield the output as it comes, of all streams or of those named, until the run ends."""
+        taken = 0
+        retry = Retry(self.http.reconnect)
+        while True:
+            passed = 0  # output that an earlier connection brought
+            try:
+                async with self.http.stream(
+                    self.path + "/output", "application/octet-stream", {"follow": 1, "stream": list(streams)}
+                ) as r:
+                    retry.reset()
+                    async for chunk in r.aiter_raw():
+                        fresh = chunk[max(0, taken - passed) :] if passed < taken else chunk
+                        passed += len(chunk)
+                        if fresh:
+                            taken += len(fresh)
+                            yield fresh
+                if (await self.info())["state"] == "closed":
+                    return
+            except httpx.TransportError as e:
+                await retry.wait(e)
+
+    async def output(self, *streams: str) -> bytes:
+        """Wait for the end of the run and return what it wrote."""
+        return b"".join([chunk async for chunk in self.stream(*streams)])
+
+    async def text(self, *streams: str) -> str:
+        """Wait for the end of the run and return what it wrote, as text."""
+        return (await self.output(*streams)).decode(errors="replace")
+
+    async def tail(self, size: int = SHOWN_BYTES) -> str:
+        """Return the end of the output as it is now."""
+        r = await self.http.send("GET", self.path + "/output", params={"tail_bytes": size, "ansi": "strip"})
+        return r.content.decode(errors="replace")
+
+    async def transcript(self, tokens: int = 2000) -> types.Excerpt:
+        """Return what matters of the output, within a budget of tokens."""
+        excerpt: types.Excerpt = await self.http.get(self.path + "/transcript", budget_tokens=tokens)
+        return excerpt
+
+    async def search(self, text: str, *, regex: bool = False, limit: int = 100) -> list[types.Hit]:
+        """Return the lines of the output that contain a text or match a pattern."""
+        page: types.RunSearch = await self.http.get(
+            self.path + "/search", q=text, mode="regex" if regex else None, limit=limit
+        )
+        return page["hits"]
+
+    async def wait(self) -> Outcome:
+        """Wait until the run has ended and its log is complete."""
+        while True:
+            self._info = await self.http.get(self.path, wait_ms=LONG_POLL_MS, state="closed")
+            if self._info["state"] == "closed":
+                return Outcome.of(self._info)
+
+    async def check(self) -> Outcome:
+        """Wait, and raise RunFailed with the end of the output if the run did not exit with 0."""
+        outcome = await self.wait()
+        if not outcome.ok:
+            what = " ".join(self._info.get("argv", [])) or self.id
+            raise RunFailed(f"{what}: {outcome}\n{await self.tail()}".rstrip())
+        return outcome
+
+    async def control(self, op: str, **fields: Any) -> None:
+        """Send a control request, such as interrupt or stop."""
+        await self.http.post(self.path + "/control", {"op": op, **fields}, repeat=op != "signal")
+
+    async def interrupt(self) -> None:
+        """Interrupt what runs now, as Ctrl-C does."""
+        await self.control("interrupt")
+
+    async def signal(self, name: str) -> None:
+        """Send a signal, such as SIGUSR1."""
+        await self.control("signal", signal=name)
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Resize the terminal of the run."""
+        await self.control("resize", size={"rows": rows, "cols": cols})
+
+    async def stop(self) -> None:
+        """End the run and everything it started: SIGTERM, and SIGKILL after the grace time."""
+        await self.control("stop")
+
+    async def kill(self) -> None:
+        """End the run and everything it started at once."""
+        await self.control("kill")
+
+    async def answer(self, ask: int | Ask, data: Any = None, *, error: str | None = None) -> None:
+        """Answer an ask. The first answer counts; another one raises NotAsked."""
+        seq = ask.seq if isinstance(ask, Ask) else ask
+        body: types.AnswerRequest = {"error": {"message": error}} if error is not None else {"data": data}
+        await self.http.post(f"{self.path}/asks/{seq}", body, repeat=False)
+
+    async def blob(self, digest: str) -> bytes:
+        """Return a large value that an event refers to."""
+        return (await self.http.send("GET", f"{self.path}/blobs/{digest}")).content
+
+    async def changes(self) -> list[types.Change]:
+        """Return what the run changed in its workspace."""
+        page: types.ChangePage = await self.http.get(self.path + "/changes", patch=1)
+        return page["changes"]
+
+    async def apply(self, paths: Sequence[str] = ()) -> None:
+        """Take the changes of the run over into its directory, all or those of some paths."""
+        await self.http.post(self.path + "/apply", {"paths": list(paths)} if paths else {}, repeat=False)
+
+    async def delete(self) -> None:
+        """Delete the run, which must have ended."""
+        await self.http.send("DELETE", self.path)
+
+    async def show_html(self) -> str:
+        """Return the run and the end of its output as HTML, for a notebook."""
+        return run_html(await self.info(), await self.tail())
+
+    def __repr__(self) -> str:
+        what = " ".join(self._info.get("argv", [])) or self._info["engine"]
+        state = str(Outcome.of(self._info)) if "outcome" in self._info else self._info["state"]
+        return f"<{type(self).__name__} {self.id} {what!r} {state}>"
+
+
+class AsyncStdin:
+    """The standard input of a run. What is written arrives once, in order."""
+
+    def __init__(self, run: AsyncRun) -> None:
+        self._run = run
+
+    async def write(self, data: bytes | str) -> None:
+        """Write bytes or text."""
+        await self._send(data.encode() if isinstance(data, str) else data, {})
+
+    async def aclose(self) -> None:
+        """Close it: the program reads end of file."""
+        await self._send(b"", {"eof": 1})
+
+    async def _send(self, data: bytes, params: dict[str, Any]) -> None:
+        params["id"] = secrets.token_hex(8)
+        await self._run.http.send("POST", self._run.path + "/input", content=data, params=params)

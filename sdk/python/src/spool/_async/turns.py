@@ -1,0 +1,216 @@
+"""Runs that take turns: kernels, sandboxes and agents."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from .. import _types as types
+from .._errors import Ended, NotAsked
+from .._events import Event
+from .._results import IMAGES, Answer, Ask, Cell, CellError, Image, blob_of
+from .run import AsyncRun
+
+if TYPE_CHECKING:
+    from .client import AsyncSpool
+
+# What answers an ask: data for it, True or False to allow or deny, or None to leave it open.
+Answerer = Callable[[Ask], Any] | Callable[[Ask], Awaitable[Any]]
+Tool = Callable[..., Any] | Callable[..., Awaitable[Any]]
+
+
+class AsyncTurn:
+    """A cell or a prompt that was accepted."""
+
+    def __init__(self, run: AsyncRun, seq: int) -> None:
+        self.run = run
+        self.seq = seq
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Yield the events of the turn until it is done, or until the run ends."""
+        async for event in self.run.events(self.seq):
+            ended = event.kind in ("exited", "failed")
+            if event.turn != self.seq and not ended:
+                continue
+            yield event
+            if ended or event.kind == "done":
+                return
+
+    async def wait(self) -> types.Done:
+        """Wait until the turn is done."""
+        async for event in self.events():
+            if event.kind == "done":
+                done: types.Done = event.data
+                return done
+        raise ended(self.run, self.seq)
+
+    async def interrupt(self) -> None:
+        """Ask the turn to end; stronger means follow."""
+        await self.run.control("interrupt", turn=self.seq)
+
+
+class AsyncTurnRun(AsyncRun):
+    """A run that takes turns, and asks while it does."""
+
+    def __init__(self, spool: AsyncSpool, info: types.Info, answer: Answerer | None, tools: dict[str, Tool]) -> None:
+        super().__init__(spool, info)
+        self._answer = answer
+        self._tools = tools
+
+    async def begin(self, request: types.TurnRequest) -> AsyncTurn:
+        """Begin a turn. It is accepted once, however often the request must be sent."""
+        request.setdefault("id", secrets.token_hex(8))
+        turn: types.TurnInfo = await self.http.post(self.path + "/turns", request)
+        return AsyncTurn(self, turn["seq"])
+
+    async def _consider(self, event: Event) -> None:
+        """Answer an ask, if there is something that answers it."""
+        ask = Ask.of(self.id, event.seq, event.turn, event.data)
+        if event.data.get("answer"):
+            return  # the policy of the run has
+        try:
+            if ask.kind == "tool" and ask.name in self._tools:
+                await self._call(ask, self._tools[ask.name])
+                return
+            if self._answer is None or ask.kind == "tool":
+                return
+            data = self._answer(ask)
+            if inspect.isawaitable(data):
+                data = await data
+            if isinstance(data, bool) and ask.options:
+                data = ask.option("allow" if data else "deny")
+            if data is not None:
+                await self.answer(ask, data)
+        except NotAsked:
+            pass  # somebody else was faster, or the turn has ended
+
+    async def _call(self, ask: Ask, tool: Tool) -> None:
+        try:
+            value = tool(**(ask.data or {}))
+            if inspect.isawaitable(value):
+                value = await value
+        except Exception as e:  # the cell gets it
+            await self.answer(ask, error=f"{type(e).__name__}: {e}")
+            return
+        await self.answer(ask, value)
+
+
+class AsyncKernel(AsyncTurnRun):
+    """A Python interpreter that keeps its state from one cell to the next."""
+
+    async def submit(self, code: str, *, timeout: float | None = None) -> AsyncTurn:
+        """Send a cell and return at once; cells run one after the other."""
+        cell: types.Cell = {"code": code}
+        if timeout is not None:
+            cell["timeout_ms"] = round(timeout * 1000)
+        return await self.begin({"cell": cell})
+
+    async def exec(
+        self, code: str, *, timeout: float | None = None, on_output: Callable[[str], Any] | None = None
+    ) -> Cell:
+        """Run a cell and return what it did. ``on_output`` gets the output as it comes."""
+        turn = await self.submit(code, timeout=timeout)
+        return await self.collect(turn, code, on_output)
+
+    async def collect(self, turn: AsyncTurn, code: str = "", on_output: Callable[[str], Any] | None = None) -> Cell:
+        """Wait for a cell and return what it did."""
+        cell = Cell(turn.seq, code)
+        async for event in turn.events():
+            match event.kind:
+                case "output":
+                    if event.stream == "stderr":
+                        cell.stderr += event.text
+                    else:
+                        cell.stdout += event.text
+                    if on_output:
+                        on_output(event.text)
+                case "result" | "display":
+                    await self._show(cell, event)
+                case "exception":
+                    e = event.data
+                    cell.error = CellError(e["name"], e["message"], e.get("traceback", ""))
+                case "ask":
+                    await self._consider(event)
+                case "done":
+                    cell.done = event.data
+                    cell.outcome = event.data["outcome"]
+                case _:
+                    pass
+        if cell.done is None:
+            raise ended(self, turn.seq)
+        return cell
+
+    async def _show(self, cell: Cell, event: Event) -> None:
+        forms: dict[str, Any] = event.data
+        if event.kind == "result":
+            cell.result = await self._form(forms.get("text/plain"))
+        cell.displays.append(forms)
+        for mime in IMAGES:
+            if mime in forms:
+                value = forms[mime]
+                digest = blob_of(value)
+                if digest is not None:
+                    data = await self.blob(digest)
+                elif mime == "image/svg+xml":
+                    data = value.encode()
+                else:
+                    data = base64.b64decode(value)
+                cell.images.append(Image(mime, data))
+                return
+
+    async def _form(self, value: Any) -> str | None:
+        digest = blob_of(value)
+        if digest is not None:
+            return (await self.blob(digest)).decode(errors="replace")
+        return value if value is None else str(value)
+
+    async def restart(self) -> None:
+        """Begin with a new interpreter."""
+        await self.control("restart")
+
+
+class AsyncAgent(AsyncTurnRun):
+    """A coding agent."""
+
+    async def submit(self, prompt: str, *, timeout: float | None = None) -> AsyncTurn:
+        """Send a prompt and return at once."""
+        said: types.Prompt = {"text": prompt}
+        if timeout is not None:
+            said["timeout_ms"] = round(timeout * 1000)
+        return await self.begin({"prompt": said})
+
+    async def prompt(
+        self, prompt: str, *, timeout: float | None = None, on_event: Callable[[Event], Any] | None = None
+    ) -> Answer:
+        """Give the agent a prompt and return its answer. ``on_event`` gets each event as it comes."""
+        turn = await self.submit(prompt, timeout=timeout)
+        actions: dict[str, dict[str, Any]] = {}
+        async for event in turn.events():
+            if on_event:
+                on_event(event)
+            match event.kind:
+                case "action":
+                    actions.setdefault(event.data.get("id", str(event.seq)), {}).update(event.data)
+                case "ask":
+                    await self._consider(event)
+                case "done":
+                    done: types.Done = event.data
+                    return Answer(
+                        turn.seq,
+                        done["outcome"],
+                        done.get("answer", ""),
+                        done.get("usage"),
+                        list(actions.values()),
+                        done,
+                    )
+                case _:
+                    pass
+        raise ended(self, turn.seq)
+
+
+def ended(run: AsyncRun, turn: int) -> Ended:
+    """Return the error of a turn whose run ended before it."""
+    return Ended({"status": 409, "code": "ended", "detail": f"run {run.id} ended before turn {turn} was done"})

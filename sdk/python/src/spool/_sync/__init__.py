@@ -1,0 +1,1 @@
+"""The synchronous half, made of the other one by unasync.py."""

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blocking import Blocking, Loop
+
+import spool
+
+
+class Server:
+    """The real server, in a process of its own."""
+
+    def __init__(self, state: Path, program: str) -> None:
+        self.state = state
+        self.program = program
+        self.listen = "127.0.0.1:0"
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [self.program, "serve", "--state", str(self.state), "--listen", self.listen],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip().split("#")[0].rstrip("/")
+        assert self.url.startswith("http://"), self.url
+        self.host, port = self.url.removeprefix("http://").split(":")
+        self.port = int(port)
+        self.token = (self.state / "server-token").read_text().strip()
+
+    def restart(self) -> None:
+        """Kill the server and start it again at its address. Runs go on."""
+        self.process.kill()
+        self.process.wait()
+        self.listen = f"{self.host}:{self.port}"
+        self.start()
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+        subprocess.run([self.program, "stop", "--state", str(self.state), "--all"], capture_output=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    return os.environ["SPOOL_PROGRAM"]
+
+
+@pytest.fixture(scope="session")
+def server(program: str) -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="sp", ignore_cleanup_errors=True) as state:
+        s = Server(Path(state), program)
+        yield s
+        s.stop()
+
+
+@pytest.fixture(params=["sync", "async"])
+def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
+    """A client of either half."""
+    yield from clients(request.param, server.url, server.token)
+
+
+def clients(half: str, url: str, token: str) -> Iterator[Any]:
+    """Yield a client."""
+    if half == "sync":
+        with spool.Spool(url, token) as s:
+            yield s
+        return
+    loop = Loop()
+    blocking = Blocking(loop, spool.AsyncSpool(url, token))
+    yield blocking
+    blocking.close()
+    loop.close()

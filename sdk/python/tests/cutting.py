@@ -1,0 +1,68 @@
+"""A proxy that cuts connections at random bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import struct
+import threading
+
+
+class CuttingProxy:
+    """Forwards connections to a server, and resets each after a random number of bytes.
+
+    It has the port of the server at another address of this machine, so that the server knows
+    its name.
+    """
+
+    def __init__(self, port: int, *, cuts: int, most: int, seed: int) -> None:
+        self.target = ("127.0.0.1", port)
+        address = f"127.0.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+        self.url = f"http://{address}:{port}"
+        self.cuts = 0
+        self._left = cuts
+        self._most = most
+        self._random = random.Random(seed)
+        self._lock = threading.Lock()
+        self._listener = socket.create_server((address, port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self.target)
+            except OSError:
+                return
+            threading.Thread(target=self._copy, args=(client, server, False), daemon=True).start()
+            threading.Thread(target=self._copy, args=(server, client, True), daemon=True).start()
+
+    def _copy(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
+        with self._lock:
+            budget = self._random.randrange(self._most) if answers and self._left > 0 else None
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if budget is not None and len(data) > budget:
+                    sink.sendall(data[:budget])
+                    self._cut(source, sink)
+                    return
+                sink.sendall(data)
+                if budget is not None:
+                    budget -= len(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    def _cut(self, *ends: socket.socket) -> None:
+        with self._lock:
+            self._left -= 1
+            self.cuts += 1
+        for end in ends:
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def close(self) -> None:
+        """Stop accepting."""
+        self._listener.close()

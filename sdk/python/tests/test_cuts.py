@@ -1,0 +1,71 @@
+"""Connections that are cut, servers that are killed: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Server, clients
+from cutting import CuttingProxy
+
+CUTS = 250  # for each half
+
+
+@pytest.fixture(params=["sync", "async"])
+def cut(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
+    proxy = CuttingProxy(server.port, cuts=CUTS, most=40_000, seed=7)
+    for client in clients(request.param, proxy.url, server.token):
+        client.proxy = proxy
+        yield client
+    proxy.close()
+
+
+def test_every_event_comes_once(cut: Any) -> None:
+    texts = []
+    script = "i=0; while [ $i -lt 4000 ]; do echo line $i of many; i=$((i+1)); done"
+    want = b"".join(b"line %d of many\n" % i for i in range(4000))
+    while cut.proxy.cuts < CUTS:
+        run = cut.run(script)
+        seqs = []
+        out = []
+        for event in run.events():
+            seqs.append(event.seq)
+            if event.kind == "output":
+                out.append(event.raw)
+        assert seqs == list(range(1, len(seqs) + 1))
+        assert b"".join(out) == want
+        assert run.output() == want
+        texts.append(run.id)
+    assert len(set(texts)) == len(texts)
+
+
+def test_input_arrives_once(cut: Any) -> None:
+    run = cut.run(["cat"], stdin=True)
+    sent = []
+    r = random.Random(3)
+    for _ in range(60):
+        piece = r.randbytes(r.randrange(2000))
+        run.stdin.write(piece)
+        sent.append(piece)
+    run.stdin.close()
+    assert run.output() == b"".join(sent)
+
+
+def test_a_killed_server_comes_back(program: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="sp", ignore_cleanup_errors=True) as state:
+        server = Server(Path(state), program)
+        for client in clients("sync", server.url, server.token):
+            run = client.run("for i in 1 2 3 4 5 6; do echo $i; sleep 0.2; done")
+            out = b""
+            for event in run.events():
+                if event.kind == "output":
+                    out += event.raw
+                    if event.raw == b"2\n":
+                        server.restart()
+            assert out == b"1\n2\n3\n4\n5\n6\n"
+            assert run.wait().ok
+        server.stop()

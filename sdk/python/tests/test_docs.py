@@ -1,0 +1,38 @@
+"""The snippets of the documentation run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from test_local import end_servers
+
+
+def test_snippets_run(program: str) -> None:
+    page = Path(__file__).parents[3] / "docs" / "python.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(blocks) >= 6
+    with tempfile.TemporaryDirectory(prefix="sp", ignore_cleanup_errors=True) as state:
+        try:
+            env = {
+                "SPOOL_STATE": state,
+                "SPOOL_PROGRAM": program,
+                "PATH": "/usr/local/bin:/usr/bin:/bin",
+                "HOME": state,
+            }
+            source = Path(__file__).parents[1] / "src"
+            done = subprocess.run(
+                [sys.executable, "-c", "\n".join(blocks)],
+                env={**env, "PYTHONPATH": str(source)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            for want in ("hello\n", "False 3 exited 3", "62.8318", "6\n", "'yes'", "45\n", "['0\\n', '1\\n', '2\\n']"):
+                assert want in done.stdout, done.stdout
+        finally:
+            end_servers(state)

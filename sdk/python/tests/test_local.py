@@ -1,0 +1,39 @@
+"""The server of this user."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import spool
+
+
+def end_servers(state: str) -> None:
+    found = subprocess.run(["pgrep", "-f", f"serve --state {state}"], capture_output=True, text=True, check=False)
+    for pid in found.stdout.split():
+        os.kill(int(pid), signal.SIGTERM)
+
+
+def test_the_server_of_this_user_starts_once(program: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="sp", ignore_cleanup_errors=True) as state:
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                clients = list(pool.map(lambda _: spool.Spool.local(state=state, program=program), range(4)))
+            run = clients[0].run("echo $HOME; pwd")
+            assert run.text() == f"{os.environ['HOME']}\n{os.getcwd()}\n"
+            assert [c.get(run.id).wait().ok for c in clients] == [True] * 4
+            assert "echo $HOME" in run._repr_html_()
+        finally:
+            end_servers(state)
+
+
+def test_a_server_that_cannot_start_says_why(tmp_path: object) -> None:
+    with pytest.raises(spool.ConnectionLost, match="ended with 1"):
+        spool.Spool.local(state=f"{tmp_path}/state", program="/bin/false")
+    with pytest.raises(FileNotFoundError):
+        spool.Spool.local(state=f"{tmp_path}/state", program="/no/such/spool")

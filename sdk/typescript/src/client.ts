@@ -1,0 +1,113 @@
+import { type Fetch, HTTP } from "./http.js";
+import { newId, Run } from "./run.js";
+import { Agent, type Answerer, Kernel, type Tool } from "./turns.js";
+import type { Info, RunList, ServerInfo, SpecRequest } from "./types.js";
+
+/** Where a server is, and how to talk to it. */
+export interface Options {
+  /** The URL of the server; by default http://127.0.0.1:7766. */
+  url?: string;
+  token?: string;
+  /** How long to try to reach a server that was lost; 30 seconds by default. */
+  reconnectMs?: number;
+  /** Sends requests, in place of the global `fetch`. */
+  fetch?: Fetch;
+  /** What every start has unless it says otherwise. */
+  defaults?: () => Partial<SpecRequest>;
+}
+
+/** What a start may say beside what it runs. */
+export type StartOptions = Omit<SpecRequest, "argv" | "engine" | "config">;
+
+/** A Spool server. Connections that are lost are made again. */
+export class Spool {
+  readonly http: HTTP;
+  readonly #defaults: () => Partial<SpecRequest>;
+
+  constructor(options: Options = {}) {
+    const url = (options.url ?? "http://127.0.0.1:7766").replace(/\/$/, "");
+    const send: Fetch = options.fetch ?? ((address, init) => fetch(address, init));
+    this.http = new HTTP(url, options.token, options.reconnectMs ?? 30_000, send);
+    this.#defaults = options.defaults ?? (() => ({}));
+  }
+
+  /** Describes the server, and who asks. */
+  server(): Promise<ServerInfo> {
+    return this.http.json("GET", "/v1/server");
+  }
+
+  /** Starts what a spec says. It starts once, however often the request must be sent. */
+  start(spec: SpecRequest): Promise<Info> {
+    const json: SpecRequest = { id: newId(), ...this.#defaults(), ...spec };
+    if (!json.env) json.env_policy ??= {};
+    return this.http.json("POST", "/v1/runs", { json });
+  }
+
+  /** Starts a command and returns at once. A string is a line for `sh -c`. */
+  async run(command: readonly string[] | string, options: StartOptions & { timeoutMs?: number } = {}): Promise<Run> {
+    const { timeoutMs, ...spec } = options;
+    const argv = typeof command === "string" ? ["sh", "-c", command] : [...command];
+    const limits = timeoutMs ? { limits: { ...spec.limits, wall_ms: timeoutMs } } : {};
+    return new Run(this.http, await this.start({ argv, ...spec, ...limits }));
+  }
+
+  /**
+   * Starts a Python interpreter that keeps its state. `tools` are functions that cells call as
+   * `tool.NAME(key=value)`; `answer` gets what `input()` asks, and returns the line.
+   */
+  async kernel(
+    options: StartOptions & { config?: object; tools?: Record<string, Tool>; answer?: Answerer } = {},
+  ): Promise<Kernel> {
+    const { tools = {}, answer, config, ...spec } = options;
+    const names = Object.keys(tools);
+    const all = { ...(names.length > 0 ? { tools: names } : {}), ...(answer ? { input: "ask" } : {}), ...config };
+    return new Kernel(this.http, await this.start({ engine: "kernel", config: all, ...spec }), answer, tools);
+  }
+
+  /** Starts Python in a sandbox that reaches nothing but what is configured. */
+  async box(
+    options: StartOptions & { config?: object; tools?: Record<string, Tool>; answer?: Answerer } = {},
+  ): Promise<Kernel> {
+    const { tools = {}, answer, config = {}, ...spec } = options;
+    const info = await this.start({ engine: "sandbox", config, env: {}, cwd: "/", ...spec });
+    return new Kernel(this.http, info, answer, tools);
+  }
+
+  /**
+   * Starts a coding agent, such as codex or claude. `approve` gets each question of the agent
+   * and returns true, false, an option, or undefined to leave it to somebody else.
+   */
+  async agent(agent: string, options: StartOptions & { config?: object; approve?: Answerer } = {}): Promise<Agent> {
+    const { approve, config, ...spec } = options;
+    const info = await this.start({ engine: "agent", config: { agent, ...config }, ...spec });
+    return new Agent(this.http, info, approve, {});
+  }
+
+  /** Returns the run with an id. */
+  async get(id: string): Promise<Run> {
+    return this.#handle(await this.http.json<Info>("GET", `/v1/runs/${encodeURIComponent(id)}`));
+  }
+
+  /** Returns the run with a name, or with an id that begins so. */
+  async find(name: string): Promise<Run> {
+    return this.#handle(await this.http.json<Info>("GET", `/v1/find/${encodeURIComponent(name)}`)); // it redirects
+  }
+
+  /** Yields runs, newest first. `label` is NAME:VALUE. */
+  async *runs(
+    query: { live?: boolean; waiting?: boolean; engine?: string; name?: string; label?: string } = {},
+  ): AsyncGenerator<Run, void, void> {
+    for (let cursor: string | undefined; ; ) {
+      const page: RunList = await this.http.json("GET", "/v1/runs", { query: { ...query, cursor } });
+      for (const info of page.runs) yield this.#handle(info);
+      cursor = page.next;
+      if (!cursor) return;
+    }
+  }
+
+  #handle(info: Info): Run {
+    if (info.engine === "kernel" || info.engine === "sandbox") return new Kernel(this.http, info, undefined, {});
+    if (info.engine === "agent") return new Agent(this.http, info, undefined, {});
+    return new Run(this.http, info);
+  }
+}

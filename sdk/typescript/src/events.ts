@@ -1,0 +1,57 @@
+import { LogError } from "./errors.js";
+import type { Event } from "./types.js";
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+/** Returns the bytes of an output event. */
+export function bytesOf(event: Event): Uint8Array {
+  if (event.text !== undefined) return encoder.encode(event.text);
+  return Uint8Array.from(atob(event.base64 ?? ""), (c) => c.charCodeAt(0));
+}
+
+/** Returns the bytes of an output event as text. */
+export function textOf(event: Event): string {
+  return event.text ?? decoder.decode(bytesOf(event));
+}
+
+/**
+ * Takes the chunks of a stream of events and gives out each event once, in order. It
+ * outlives the connections that the chunks come from: `last` is where the next one begins.
+ */
+export class Cursor {
+  complete = false;
+  #rest = "";
+  #decoder = new TextDecoder();
+
+  constructor(public last: number) {}
+
+  /** Forgets the unfinished line of a connection that was cut. */
+  begin(): void {
+    this.#rest = "";
+    this.#decoder = new TextDecoder();
+  }
+
+  /** Returns the events that a chunk completes. */
+  feed(chunk: Uint8Array): Event[] {
+    const lines = (this.#rest + this.#decoder.decode(chunk, { stream: true })).split("\n");
+    this.#rest = lines.pop() ?? "";
+    const events: Event[] = [];
+    for (const line of lines) {
+      if (line === "") continue;
+      const event = JSON.parse(line) as Event;
+      if (event.seq !== this.last + 1 && !this.#jumps(event)) continue;
+      if (event.seq > 0) this.last = event.seq;
+      if (event.kind === "closed" || event.seq === 0) this.complete = true;
+      events.push(event);
+    }
+    return events;
+  }
+
+  /** Reports whether to take an event that is not the next, and refuses what cannot be. */
+  #jumps(event: Event): boolean {
+    if (event.seq === 0 || (event.kind === "truncated" && event.seq > this.last)) return true;
+    if (event.seq <= this.last) return false;
+    throw new LogError(`event ${event.seq} of run ${event.run} came after event ${this.last}`);
+  }
+}

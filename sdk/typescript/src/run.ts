@@ -1,0 +1,266 @@
+import { Ended, RunFailed } from "./errors.js";
+import { Cursor } from "./events.js";
+import { heartbeatMs, type HTTP, Retry, TransportError } from "./http.js";
+import type { AnswerRequest, Change, ChangePage, Event, Excerpt, Hit, Info, Outcome, RunSearch } from "./types.js";
+
+const longPollMs = 25_000;
+const shownBytes = 4_000;
+
+/** Options of calls that wait. Aborting one never stops the run. */
+export interface Waiting {
+  signal?: AbortSignal;
+}
+
+/** A handle to a run. It holds no state of the run: the log has it. */
+export class Run {
+  /** The standard input. What is written arrives once, in order. */
+  readonly stdin: Stdin;
+
+  constructor(
+    readonly http: HTTP,
+    protected latest: Info,
+  ) {
+    this.stdin = new Stdin(this);
+  }
+
+  /** The id of the run. */
+  get id(): string {
+    return this.latest.id;
+  }
+
+  /** The path of the run in the API. */
+  get path(): string {
+    return `/v1/runs/${this.id}`;
+  }
+
+  /** Returns the description of the run as it is now. */
+  async info(options: Waiting = {}): Promise<Info> {
+    this.latest = await this.http.json<Info>("GET", this.path, { signal: options.signal });
+    return this.latest;
+  }
+
+  /**
+   * Yields every event after a cursor, history and live alike, until the log is complete.
+   * Each comes once, in order, whatever happens to the connection. To go on later, pass the
+   * `seq` of the last event as `after`.
+   */
+  async *events(options: { after?: number } & Waiting = {}): AsyncGenerator<Event, void, void> {
+    const cursor = new Cursor(options.after ?? 0);
+    const retry = new Retry(this.http.reconnectMs, options.signal);
+    while (!cursor.complete) {
+      cursor.begin();
+      let came = false;
+      try {
+        const query = { after: cursor.last, heartbeat_ms: heartbeatMs };
+        const call = { query, accept: "application/x-ndjson", signal: options.signal };
+        for await (const chunk of this.http.stream(`${this.path}/events`, call)) {
+          if (chunk === undefined) {
+            retry.reset();
+            continue;
+          }
+          for (const event of cursor.feed(chunk)) {
+            came = true;
+            yield event;
+          }
+        }
+      } catch (error) {
+        if (!(error instanceof TransportError)) throw error;
+        await retry.wait(error.cause);
+        continue;
+      }
+      if (!came && !cursor.complete) {
+        const info = await this.info(options);
+        if (info.state === "closed" && info.last <= cursor.last) return;
+      }
+    }
+  }
+
+  /** Yields the output as it comes, of all streams or of those named, until the run ends. */
+  async *stream(options: { streams?: readonly string[] } & Waiting = {}): AsyncGenerator<Uint8Array, void, void> {
+    let taken = 0;
+    const retry = new Retry(this.http.reconnectMs, options.signal);
+    for (;;) {
+      let passed = 0; // output that an earlier connection brought
+      try {
+        const query = { follow: true, stream: options.streams };
+        const call = { query, accept: "application/octet-stream", signal: options.signal };
+        for await (const chunk of this.http.stream(`${this.path}/output`, call)) {
+          if (chunk === undefined) {
+            retry.reset();
+            continue;
+          }
+          const fresh = passed < taken ? chunk.subarray(Math.min(chunk.length, taken - passed)) : chunk;
+          passed += chunk.length;
+          if (fresh.length > 0) {
+            taken += fresh.length;
+            yield fresh;
+          }
+        }
+      } catch (error) {
+        if (!(error instanceof TransportError)) throw error;
+        await retry.wait(error.cause);
+        continue;
+      }
+      if ((await this.info(options)).state === "closed") return;
+    }
+  }
+
+  /** Waits for the end of the run and returns what it wrote. */
+  async output(options: { streams?: readonly string[] } & Waiting = {}): Promise<Uint8Array> {
+    const chunks: Uint8Array[] = [];
+    let size = 0;
+    for await (const chunk of this.stream(options)) {
+      chunks.push(chunk);
+      size += chunk.length;
+    }
+    const all = new Uint8Array(size);
+    let at = 0;
+    for (const chunk of chunks) {
+      all.set(chunk, at);
+      at += chunk.length;
+    }
+    return all;
+  }
+
+  /** Waits for the end of the run and returns what it wrote, as text. */
+  async text(options: { streams?: readonly string[] } & Waiting = {}): Promise<string> {
+    return new TextDecoder().decode(await this.output(options));
+  }
+
+  /** Returns the end of the output as it is now. */
+  async tail(bytes = shownBytes): Promise<string> {
+    const query = { tail_bytes: bytes, ansi: "strip" };
+    return new TextDecoder().decode(await this.http.bytes("GET", `${this.path}/output`, { query, accept: "*/*" }));
+  }
+
+  /** Returns what matters of the output, within a budget of tokens. */
+  transcript(tokens = 2000): Promise<Excerpt> {
+    return this.http.json("GET", `${this.path}/transcript`, { query: { budget_tokens: tokens } });
+  }
+
+  /** Returns the lines of the output that contain a text or match a pattern. */
+  async search(text: string, options: { regex?: boolean; limit?: number } = {}): Promise<Hit[]> {
+    const query = { q: text, mode: options.regex ? "regex" : undefined, limit: options.limit };
+    return (await this.http.json<RunSearch>("GET", `${this.path}/search`, { query })).hits;
+  }
+
+  /** Waits until the run has ended and its log is complete. */
+  async wait(options: Waiting = {}): Promise<Outcome> {
+    for (;;) {
+      const query = { wait_ms: longPollMs, state: "closed" };
+      this.latest = await this.http.json<Info>("GET", this.path, { query, signal: options.signal });
+      if (this.latest.state === "closed") return outcomeOf(this.latest);
+    }
+  }
+
+  /** Waits, and throws with the end of the output if the run did not exit with 0. */
+  async check(options: Waiting = {}): Promise<Outcome> {
+    const outcome = await this.wait(options);
+    if (outcome.kind === "exited" && outcome.code === 0) return outcome;
+    const what = this.latest.argv?.join(" ") ?? this.id;
+    throw new RunFailed(`${what}: ${describe(outcome)}\n${await this.tail()}`.trimEnd());
+  }
+
+  /** Sends a control request, such as interrupt or stop. */
+  async control(op: string, fields: object = {}): Promise<void> {
+    await this.http.json("POST", `${this.path}/control`, { json: { op, ...fields }, repeat: op !== "signal" });
+  }
+
+  /** Interrupts what runs now, as Ctrl-C does. */
+  interrupt(): Promise<void> {
+    return this.control("interrupt");
+  }
+
+  /** Sends a signal, such as SIGUSR1. */
+  signal(name: string): Promise<void> {
+    return this.control("signal", { signal: name });
+  }
+
+  /** Resizes the terminal of the run. */
+  resize(rows: number, cols: number): Promise<void> {
+    return this.control("resize", { size: { rows, cols } });
+  }
+
+  /** Ends the run and everything it started: SIGTERM, and SIGKILL after the grace time. */
+  stop(): Promise<void> {
+    return this.control("stop");
+  }
+
+  /** Ends the run and everything it started at once. */
+  kill(): Promise<void> {
+    return this.control("kill");
+  }
+
+  /** Answers an ask. The first answer counts; another one throws `NotAsked`. */
+  async answer(ask: number, data: unknown, error?: string): Promise<void> {
+    const json: AnswerRequest = error === undefined ? { data } : { error: { message: error } };
+    await this.http.json("POST", `${this.path}/asks/${ask}`, { json, repeat: false });
+  }
+
+  /** Returns a large value that an event refers to. */
+  blob(digest: string): Promise<Uint8Array> {
+    return this.http.bytes("GET", `${this.path}/blobs/${digest}`, { accept: "*/*" });
+  }
+
+  /** Returns what the run changed in its workspace. */
+  async changes(): Promise<Change[]> {
+    return (await this.http.json<ChangePage>("GET", `${this.path}/changes`, { query: { patch: true } })).changes;
+  }
+
+  /** Takes the changes of the run over into its directory, all or those of some paths. */
+  async apply(paths: readonly string[] = []): Promise<void> {
+    const json = paths.length > 0 ? { paths } : {};
+    await this.http.json("POST", `${this.path}/apply`, { json, repeat: false });
+  }
+
+  /** Deletes the run, which must have ended. */
+  async delete(): Promise<void> {
+    await this.http.send("DELETE", this.path);
+  }
+
+  toString(): string {
+    const what = this.latest.argv?.join(" ") ?? this.latest.engine;
+    return `${this.id} ${what}: ${this.latest.outcome ? describe(this.latest.outcome) : this.latest.state}`;
+  }
+
+  /** Returns the error of a turn that was not done when the run ended. */
+  protected ended(turn: number): Ended {
+    return new Ended({ status: 409, code: "ended", detail: `run ${this.id} ended before turn ${turn} was done` });
+  }
+}
+
+/** The standard input of a run. */
+export class Stdin {
+  constructor(private readonly run: Run) {}
+
+  /** Writes bytes or text. */
+  write(data: Uint8Array | string): Promise<void> {
+    return this.#send(typeof data === "string" ? new TextEncoder().encode(data) : data, {});
+  }
+
+  /** Closes it: the program reads end of file. */
+  close(): Promise<void> {
+    return this.#send(new Uint8Array(), { eof: true });
+  }
+
+  async #send(body: Uint8Array, query: { eof?: boolean }): Promise<void> {
+    await this.run.http.json("POST", `${this.run.path}/input`, { body, query: { ...query, id: newId() } });
+  }
+}
+
+/** Returns an id by which the server knows a request again. */
+export function newId(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(13)), (b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+/** Returns how a run ended. */
+export function outcomeOf(info: Info): Outcome {
+  return info.outcome ?? { kind: "unknown", code: 0, reason: "the run has no outcome" };
+}
+
+/** Returns an outcome as a person reads it. */
+export function describe(outcome: Outcome): string {
+  let text = outcome.kind === "exited" ? `exited ${outcome.code}` : outcome.kind;
+  if (outcome.signal) text += ` (${outcome.signal})`;
+  return outcome.reason ? `${text}: ${outcome.reason}` : text;
+}
