@@ -61,6 +61,7 @@ type Item struct {
 	Content   Content `json:"content,omitempty"`
 	CallID    string  `json:"call_id,omitempty"`
 	Name      string  `json:"name,omitempty"`
+	Namespace string  `json:"namespace,omitempty"` // of a function, in the Responses API
 	Arguments string  `json:"arguments,omitempty"` // JSON, of a function call
 	Input     string  `json:"input,omitempty"`     // of a custom call
 	Output    Content `json:"output,omitempty"`

@@ -62,6 +62,9 @@ func responseItem(id string, item Item) object {
 		o["role"], o["content"] = item.Role, item.Content
 	case ItemFunctionCall:
 		o["call_id"], o["name"], o["arguments"] = item.CallID, item.Name, item.Arguments
+		if item.Namespace != "" {
+			o["namespace"] = item.Namespace
+		}
 	case ItemCustomCall:
 		o["call_id"], o["name"], o["input"] = item.CallID, item.Name, item.Input
 	}

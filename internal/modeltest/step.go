@@ -60,6 +60,27 @@ func Call(tool string, args any) Step {
 	}
 }
 
+// CallMCP answers with a call of a tool of an MCP server. Codex offers such tools only
+// to a model that searches for them, and takes calls without; the others name the server in
+// the name of the tool. A request of those without the tool is for something else, such as a
+// title, and gets a text.
+func CallMCP(server, tool string, args any) Step {
+	return func(ctx context.Context, r *Request) (Reply, error) {
+		name := "mcp__" + server + "__" + tool
+		if r.Tool(name) != nil {
+			return Call(name, args)(ctx, r)
+		}
+		if r.Dialect != Responses {
+			return Say("Nothing.")(ctx, r)
+		}
+		data, err := json.Marshal(args)
+		if err != nil {
+			return Reply{}, fmt.Errorf("encode arguments of %s: %w", tool, err)
+		}
+		return Reply{Items: []Item{{Type: ItemFunctionCall, Namespace: "mcp__" + server, Name: tool, Arguments: string(data)}}}, nil
+	}
+}
+
 // CallCustom answers with a call of a tool with free form input.
 func CallCustom(tool, input string) Step {
 	return func(_ context.Context, r *Request) (Reply, error) {

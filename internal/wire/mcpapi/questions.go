@@ -219,11 +219,11 @@ func (c *call) resume() (*mcp.CallToolResult, error) {
 		return nil, err
 	}
 	why := ""
+	w, err := c.waiter(run, &Waiting{Until: whyEnd}, st.After)
+	if err != nil {
+		return nil, err
+	}
 	if note == "" {
-		w, err := c.waiter(run, &Waiting{Until: whyEnd}, st.After)
-		if err != nil {
-			return nil, err
-		}
 		if w.turn = st.Turn; st.Turn != 0 {
 			w.after = st.Turn
 		}
@@ -231,7 +231,7 @@ func (c *call) resume() (*mcp.CallToolResult, error) {
 			return nil, err
 		}
 	}
-	v, err := c.view(run, why)
+	v, err := c.view(run, w, why)
 	if err != nil {
 		return nil, err
 	}

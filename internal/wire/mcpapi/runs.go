@@ -70,7 +70,7 @@ func (c *call) runCommand(args func(any) error) (*mcp.CallToolResult, error) {
 		}
 		return nil, err
 	}
-	v, err := c.view(run, why)
+	v, err := c.view(run, w, why)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (c *call) readRun(args func(any) error) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := c.view(run, why)
+	v, err := c.view(run, w, why)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (c *call) sendInput(args func(any) error) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := c.view(run, why)
+	v, err := c.view(run, w, why)
 	if err != nil {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ func (c *call) stopRun(args func(any) error) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, err := c.view(run, why)
+	v, err := c.view(run, w, why)
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,9 @@ func init() {
 				`"label":{"type":"string","pattern":"^[^:]+:.*$","description":"Only those with this label, KEY:VALUE."}`,
 				`"limit":{"type":"integer","minimum":1,"maximum":200,"default":20,"description":"How many at most."}`),
 			scopes: [][]access.Scope{{access.Read}}, call: (*call).listRuns},
-		{name: "python", title: "Run Python", view: true, large: true,
+		// It promises no structured content: codex shows a model nothing else, so that a
+		// result with images has none.
+		{name: "python", title: "Run Python", large: true,
 			description: "Run code in a Python that keeps its variables between calls. Shows what it printed, the value of the last expression, and plots as images.",
 			input: object("code",
 				`"code":{"type":"string","description":"Python source."}`,

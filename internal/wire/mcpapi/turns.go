@@ -136,7 +136,7 @@ func (c *call) turn(run *spool.Run, turn spool.Seq, most time.Duration, budget, 
 	if err != nil {
 		return nil, err
 	}
-	v, err := c.view(run, why)
+	v, err := c.view(run, w, why)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (c *call) answer(args func(any) error) (*mcp.CallToolResult, error) {
 	if err := run.Answer(c.ctx, spool.Answer{Ask: a.Ask, Data: a.Data, By: c.client()}, ask.Secret); err != nil {
 		return nil, err
 	}
-	v, err := c.view(run, "")
+	v, err := c.view(run, nil, "")
 	if err != nil {
 		return nil, err
 	}

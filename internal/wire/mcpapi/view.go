@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -65,8 +66,11 @@ func (v *RunView) result() (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the result: %w", err)
 	}
-	content := append([]mcp.Content{&mcp.TextContent{Text: v.shown()}}, v.content...)
-	return &mcp.CallToolResult{Content: content, StructuredContent: json.RawMessage(data)}, nil
+	result := &mcp.CallToolResult{Content: append([]mcp.Content{&mcp.TextContent{Text: v.shown()}}, v.content...)}
+	if len(v.content) == 0 {
+		result.StructuredContent = json.RawMessage(data)
+	}
+	return result, nil
 }
 
 // shown is the view as a model reads it: a line about the run, its output, and what the
@@ -114,6 +118,11 @@ func (v *RunView) headline() string {
 			text += fmt.Sprintf(", turn %d", v.Turn)
 		}
 	}
+	if v.Images == 1 {
+		text += ", 1 image"
+	} else if v.Images > 1 {
+		text += fmt.Sprintf(", %d images", v.Images)
+	}
 	if v.Why == whyTime || v.Why == whyQuiet || v.Why == whyMatch {
 		text += ", " + map[string]string{whyTime: "waited in vain", whyQuiet: "quiet", whyMatch: "matched"}[v.Why]
 	}
@@ -134,21 +143,32 @@ func age(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// view describes a run, without its output.
-func (c *call) view(run *spool.Run, why string) (*RunView, error) {
+// view describes a run, without its output. The waiter is the one that waited for it; nil
+// means that none did.
+func (c *call) view(run *spool.Run, w *waiter, why string) (*RunView, error) {
 	info, err := run.Info(c.ctx)
 	if err != nil {
 		return nil, err
 	}
 	v := &RunView{Run: info.ID, Name: info.Name, State: info.State, Outcome: info.Outcome, Why: why, Next: info.Last, Turn: info.Turn, info: &info}
+	var open []spool.Seq
 	if info.Asks != nil {
-		for _, seq := range info.Asks.Open[:min(len(info.Asks.Open), maxAsks)] {
-			ask, err := readAsk(c.ctx, run, seq)
-			if err != nil {
-				return nil, err
+		open = slices.Clone(info.Asks.Open)
+	}
+	if w != nil && info.Outcome == nil { // what it saw may be newer
+		for seq := range w.asks {
+			if !slices.Contains(open, seq) {
+				open = append(open, seq)
 			}
-			v.Asks = append(v.Asks, shownAsk(seq, ask))
 		}
+	}
+	slices.Sort(open)
+	for _, seq := range open[:min(len(open), maxAsks)] {
+		ask, err := readAsk(c.ctx, run, seq)
+		if err != nil {
+			return nil, err
+		}
+		v.Asks = append(v.Asks, shownAsk(seq, ask))
 	}
 	return v, nil
 }
