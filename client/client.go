@@ -1,10 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +33,7 @@ const (
 	DefaultDial      = 10 * time.Second
 	retryEvery       = 100 * time.Millisecond
 	maxRefusal       = 1024 // bytes of the text of a refusal
+	rpcPath          = "/v1/rpc"
 )
 
 // Options configure a client.
@@ -74,6 +77,7 @@ func (e *DisconnectedError) Unwrap() error { return e.Err }
 // Client is a backend across the wire. It is safe for concurrent use.
 type Client struct {
 	url  string
+	bare bool // there is no handshake beyond that of the WebSocket
 	opts Options
 	http *http.Client
 
@@ -90,7 +94,8 @@ type Client struct {
 
 var _ spool.Backend = (*Client)(nil)
 
-// Dial connects to a server at a ws://, wss:// or unix:// URL.
+// Dial connects to a server: "spool exec-server" at a ws://, wss:// or unix:// URL, or
+// "spool serve" at an http:// or https:// URL.
 func Dial(ctx context.Context, url string, o Options) (*Client, error) {
 	if o.Reconnect == 0 {
 		o.Reconnect = DefaultReconnect
@@ -105,6 +110,9 @@ func Dial(ctx context.Context, url string, o Options) (*Client, error) {
 	var socket string
 	if path, ok := strings.CutPrefix(url, "unix://"); ok {
 		c.url, socket = "ws://localhost/", path
+	}
+	if rest, ok := strings.CutPrefix(url, "http"); ok { // http:// or https://
+		c.url, c.bare = "ws"+strings.TrimSuffix(rest, "/")+rpcPath, true
 	}
 	var err error
 	if c.http, err = o.httpClient(socket); err != nil {
@@ -163,6 +171,9 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 		err := l.rpc.Serve(c.ctx, l)
 		l.end(err)
 	})
+	if c.bare {
+		return l, nil
+	}
 	if err := l.rpc.Call(ctx, "initialize", map[string]string{"clientName": "spool"}, nil); err != nil {
 		_ = l.rpc.Close()
 		return nil, err
@@ -192,6 +203,10 @@ func dialCause(err error) error {
 // if it has none.
 func answerError(resp *http.Response, err error) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what there is of it
+	var problem struct{ Title, Detail string }
+	if resp.Header.Get("Content-Type") == "application/problem+json" && json.Unmarshal(b, &problem) == nil && problem.Title != "" {
+		return errors.New(strconv.QuoteToGraphic(cmp.Or(problem.Detail, problem.Title)))
+	}
 	if text := strings.TrimSpace(string(b)); text != "" && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
 		return errors.New(strconv.QuoteToGraphic(text))
 	}

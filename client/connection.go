@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/spool-run/spool"
@@ -70,6 +71,16 @@ func (l *connection) Request(r *rpc.Request) {
 
 // Notification implements [rpc.Handler].
 func (l *connection) Notification(method string, params json.RawMessage) error {
+	if method == "run/changed" {
+		var p runproto.UnfollowParams // only which watch it is of
+		if err := json.Unmarshal(params, &p); err != nil {
+			return fmt.Errorf("decode %s: %w", method, err)
+		}
+		if s := l.stream(p.Follow); s != nil {
+			s.push(slices.Clone(params))
+		}
+		return nil
+	}
 	if method != "run/end" {
 		return nil // a newer server may send more
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/internal/wire/httpapi"
 	"github.com/spool-run/spool/internal/wire/mcpapi"
 )
@@ -51,7 +52,10 @@ type Subject struct {
 }
 
 // Handler serves the API. [Handler.Close] ends it.
-type Handler struct{ server *httpapi.Server }
+type Handler struct {
+	server *httpapi.Server
+	rpc    *execserver.Server
+}
 
 // New returns a handler over a backend, which stays the caller's to close.
 func New(b spool.Backend, o Options) (*Handler, error) {
@@ -64,8 +68,9 @@ func New(b spool.Backend, o Options) (*Handler, error) {
 		}
 	}
 	tools := mcpapi.NewHandler(mcpapi.Options{Env: &spool.EnvPolicy{Inherit: "core"}, AgentEnv: &spool.EnvPolicy{Inherit: "core"}, Version: o.Version, Logger: o.Logger})
-	return &Handler{httpapi.New(httpapi.Options{
-		Backend: b, Auth: authenticator(o.Authenticate), Gate: &access.Gate{Hosts: o.Hosts, Origins: o.Origins},
+	rpc := execserver.New(execserver.Options{Backend: b, Version: o.Version, Keep: true, RunsOnly: true, Logger: o.Logger})
+	return &Handler{rpc: rpc, server: httpapi.New(httpapi.Options{
+		RPC: rpc, Backend: b, Auth: authenticator(o.Authenticate), Gate: &access.Gate{Hosts: o.Hosts, Origins: o.Origins},
 		MCP: tools.Serve, Version: o.Version, Logger: o.Logger,
 	})}, nil
 }
@@ -75,7 +80,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.server.S
 
 // Close ends requests that wait and all streams, whose clients are told to come
 // back. It waits for them no longer than the grace. Runs go on.
-func (h *Handler) Close(grace time.Duration) { h.server.Close(grace) }
+func (h *Handler) Close(grace time.Duration) {
+	h.server.Close(grace)
+	h.rpc.Close()
+}
 
 // authenticator is a function as an [access.Authenticator].
 type authenticator func(r *http.Request) (Subject, error)

@@ -38,9 +38,9 @@ func (a *app) open(ctx context.Context) (local.Backend, error) {
 func (a *app) dial(ctx context.Context, url string) (local.Backend, error) {
 	scheme, _, _ := strings.Cut(url, "://")
 	switch scheme {
-	case "ws", "wss", "unix":
+	case "ws", "wss", "unix", "http", "https":
 	default:
-		return nil, usageErrorf("server %q: the URL must begin with ws://, wss:// or unix://", url)
+		return nil, usageErrorf("server %q: the URL must begin with http://, https://, ws://, wss:// or unix://", url)
 	}
 	token := os.Getenv("SPOOL_TOKEN")
 	if a.tokenFile != "" {
@@ -81,7 +81,7 @@ func dialHint(err error) string {
 	case errors.As(err, &unknown):
 		return "give the fingerprint that the server prints with --tls-pin, or the authority with --tls-ca"
 	}
-	return `is "spool exec-server" running there, and the token right?`
+	return `is "spool serve" or "spool exec-server" running there, and the token right?`
 }
 
 // clientTLS are the flags of connections with wss:// servers.

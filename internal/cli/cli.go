@@ -103,7 +103,7 @@ success, 1 on failure and 2 on a usage error.`,
 		return cmd.Help()
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.server, "server", "", "`URL` of a server: ws://, wss:// or unix:// (default $SPOOL_SERVER)")
+	flags.StringVar(&a.server, "server", "", "`URL` of a server: http://, https://, ws://, wss:// or unix:// (default $SPOOL_SERVER)")
 	flags.StringVar(&a.tokenFile, "token-file", "", "`file` with the bearer token for the server (default $SPOOL_TOKEN)")
 	flags.StringVar(&a.tls.pin, "tls-pin", "", "`fingerprint` of the certificate of a wss:// server: sha256:HEX (default $SPOOL_TLS_PIN)")
 	flags.StringVar(&a.tls.ca, "tls-ca", "", "`file` with the authorities of the certificate of a wss:// server, in PEM (default $SPOOL_TLS_CA)")

@@ -21,6 +21,7 @@ import (
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/collector"
 	"github.com/spool-run/spool/internal/listen"
+	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/internal/wire/httpapi"
 	"github.com/spool-run/spool/internal/wire/mcpapi"
 )
@@ -100,6 +101,7 @@ func (o *serveOptions) addLimits(cmd *cobra.Command) {
 	flags.IntVar(&o.http.Streams, "max-streams", httpapi.DefaultStreams, "`number` of streams at once")
 	flags.IntVar(&o.http.StreamsOf, "max-streams-per-subject", httpapi.DefaultStreamsOf, "`number` of streams at once of one subject")
 	flags.IntVar(&o.http.StreamsOfRun, "max-streams-per-run", httpapi.DefaultStreamsOfRun, "`number` of streams at once of one run")
+	flags.IntVar(&o.http.Watchers, "max-watchers", httpapi.DefaultWatchers, "`number` of watches of runs at once")
 	flags.DurationVar(&o.http.Heartbeat, "heartbeat", httpapi.DefaultHeartbeat, "silence on a stream after this `time` is broken by a comment")
 	flags.DurationVar(&o.http.Stalled, "stalled-for", httpapi.DefaultStalled, "`time` after which a client that takes nothing is cut off")
 	flags.IntVar(&o.http.Failures, "max-failures", httpapi.DefaultFailures, "`number` of requests without valid credentials per minute and address; more are told to wait")
@@ -151,7 +153,10 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	tools := mcpapi.NewHandler(mcpapi.Options{
 		Env: envPolicy(false, true), AgentEnv: envPolicy(false, true), AllowAnswer: o.mcpAnswer, Key: key, Version: version().Version, Logger: log,
 	})
+	rpc := execserver.New(execserver.Options{Backend: backend, Audit: audit, Version: version().Version, Keep: true, RunsOnly: true, Logger: log})
+	defer rpc.Close()
 	api := httpapi.New(httpapi.Options{
+		RPC:     rpc,
 		Backend: backend, Auth: face.auth, SignIn: face.signIn, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
 		Version: version().Version, Limits: o.http, Logger: log,
 	})
@@ -238,7 +243,7 @@ func (o *serveOptions) check() error {
 		}
 	}
 	l := &o.http
-	if l.Body <= 0 || l.Stdin <= 0 || l.Streams <= 0 || l.StreamsOf <= 0 || l.StreamsOfRun <= 0 || l.Heartbeat <= 0 || l.Stalled <= 0 || l.LongPoll <= 0 || l.Lens <= 0 ||
+	if l.Body <= 0 || l.Stdin <= 0 || l.Streams <= 0 || l.StreamsOf <= 0 || l.StreamsOfRun <= 0 || l.Heartbeat <= 0 || l.Stalled <= 0 || l.LongPoll <= 0 || l.Lens <= 0 || l.Watchers <= 0 ||
 		l.Failures <= 0 || l.FailuresTotal <= 0 || l.StartRate <= 0 || l.InputRate <= 0 || l.RequestRate <= 0 {
 		return usageErrorf("a limit must be greater than zero")
 	}

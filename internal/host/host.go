@@ -118,6 +118,7 @@ type Host struct {
 	finished int         // number of finished runs
 	ended    atomic.Bool // a run has finished since fileOften looked
 	notes    notes
+	news     news
 
 	written atomic.Int64  // bytes appended since the last sweep
 	nudge   chan struct{} // has space for one: the next sweep is due

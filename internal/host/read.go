@@ -154,9 +154,9 @@ func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBy
 	return page, at, nil
 }
 
-// Watch calls f once, as soon as there is an event after a cursor or the run is
+// OnEvent calls f once, as soon as there is an event after a cursor or the run is
 // closed, on the goroutine that appends it. f must not block.
-func (h *Host) Watch(id spool.RunID, after spool.Seq, f func()) error {
+func (h *Host) OnEvent(id spool.RunID, after spool.Seq, f func()) error {
 	r, err := h.find(id)
 	if err != nil {
 		return err

@@ -25,6 +25,7 @@ func (h *Host) Rename(ctx context.Context, id spool.RunID, name string) (spool.I
 	if err := h.setName(r, name); err != nil {
 		return spool.Info{}, err
 	}
+	h.news.mark(r)
 	if r.journal == nil {
 		return r.Info(), nil
 	}

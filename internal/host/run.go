@@ -47,6 +47,7 @@ type run struct {
 	// exceeded is why the run is killed because of its workspace; empty if not.
 	exceeded string
 
+	marking    bool // its next event marks it in the news of the host, whose mutex guards it
 	noting     bool // in the notes of the host, whose mutex guards it
 	incomplete bool // the log on disk lacks its end; set before done is closed
 }
@@ -87,6 +88,7 @@ func (r *run) begin(s engine.Session) {
 		r.host.notes.add(r)
 	}
 	close(r.started)
+	r.tell()
 }
 
 // fail records a failed start.

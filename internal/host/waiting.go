@@ -23,6 +23,15 @@ func (r *run) beginTurn(turn spool.Seq) {
 	defer r.mu.Unlock()
 	r.turns = append(r.turns, turn)
 	r.noteTurns()
+	r.tell()
+}
+
+// tell has watchers look at the description, which changed after the event that
+// changed it.
+func (r *run) tell() {
+	if r.host != nil {
+		r.host.news.mark(r)
+	}
 }
 
 // endTurn removes a turn. Turns run in the order of their inputs, but one that waits
@@ -53,5 +62,6 @@ func (r *run) noteAsks(open map[spool.Seq]openAsk) {
 	defer r.mu.Unlock()
 	if r.info.Outcome == nil {
 		r.info.Asks = asks
+		r.tell()
 	}
 }

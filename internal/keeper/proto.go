@@ -21,6 +21,7 @@ const (
 	methodStat    = "stat"
 	methodLive    = "live"
 	methodAwait   = "await"
+	methodWatch   = "watch"
 	methodSend    = "send"
 	methodControl = "control"
 	methodLease   = "lease"
@@ -42,6 +43,13 @@ type helloResult struct {
 type awaitParams struct {
 	Run   spool.RunID `json:"run"`
 	After spool.Seq   `json:"after"`
+}
+
+// watchParams ask for the runs that changed after a version, or only for the version
+// now. The result is a [host.Changes].
+type watchParams struct {
+	After uint64 `json:"after,omitempty"`
+	Now   bool   `json:"now,omitempty"`
 }
 
 // label is one label of a run.

@@ -316,6 +316,15 @@ func (c *serverConn) handle(r *rpc.Request) (any, error) {
 		return s.host.Stat(c.ctx, p.Run)
 	case methodLive:
 		return liveResult{s.host.LiveRuns()}, nil
+	case methodWatch:
+		p, err := decode[watchParams](r)
+		if err != nil {
+			return nil, err
+		}
+		if p.Now {
+			return host.Changes{Version: s.host.News()}, nil
+		}
+		return s.host.NewsAfter(c.ctx, p.After)
 	case methodAwait:
 		p, err := decode[awaitParams](r)
 		if err != nil {
@@ -367,7 +376,7 @@ func (c *serverConn) handle(r *rpc.Request) (any, error) {
 // watchFirst sends the first update of a run once the run has an event. After an
 // error it ends the connection, and the server asks for the update.
 func (c *serverConn) watchFirst(id spool.RunID) {
-	err := c.server.host.Watch(id, 0, func() {
+	err := c.server.host.OnEvent(id, 0, func() {
 		if !c.trySendEnd(id) {
 			c.server.updates.Go(func() { c.sendUpdate(id) })
 		}

@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
 		{"each_filter_selects", filters},
 		{"pages_of_a_list_are_stable_while_runs_start", listPages},
 		{"runs_are_counted_by_state", counts},
+		{"a_watcher_learns_of_every_change", watching},
 		{"a_list_goes_on_after_a_run_that_was_removed", listAfterRemoved},
 		{"removes_finished_runs_only", removesFinished},
 		{"a_reader_of_a_removed_run_sees_one_gap", removedUnderReader},

@@ -66,11 +66,13 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedCon
 		lanes: rpc.NewLanes(l.Requests, maxInFlightBytes), urgent: rpc.NewLanes(l.Requests, maxInFlightBytes),
 		requests: s.budget.Account(ownRequests, l.Unread), account: s.budget.Account(ownAnswers, l.Unread),
 		turn:   make(chan struct{}, 1),
-		binary: binary, follows: make(map[uint32]*follow), held: make(map[*process]*resumption),
+		binary: binary, ready: s.opts.RunsOnly, follows: make(map[uint32]*follow), held: make(map[*process]*resumption),
 	}
 	if network != nil {
-		c.handshake = time.AfterFunc(l.Handshake, func() { end(errHandshake) })
-		defer c.handshake.Stop()
+		if !s.opts.RunsOnly {
+			c.handshake = time.AfterFunc(l.Handshake, func() { end(errHandshake) })
+			defer c.handshake.Stop()
+		}
 		defer s.watch(network, t, end)()
 	}
 	c.files = newFiles(c.notify, c.large)
@@ -136,7 +138,7 @@ type call func(ctx context.Context, params json.RawMessage) (any, error)
 
 // Request implements [rpc.Handler]: it chooses the lane.
 func (c *conn) Request(r *rpc.Request) {
-	if r.Method == "initialize" {
+	if r.Method == "initialize" && !c.server.opts.RunsOnly {
 		defer r.Release()
 		result, err := c.initialize(r.Params)
 		r.Reply(result, err)
@@ -199,6 +201,9 @@ type route struct {
 
 func (c *conn) route(r *rpc.Request) (route, bool) {
 	family, _, _ := strings.Cut(r.Method, "/")
+	if c.server.opts.RunsOnly && family != "run" {
+		return route{}, false
+	}
 	switch family {
 	case "process":
 		return c.routeProcess(r)
@@ -250,6 +255,8 @@ func (c *conn) checkReady(family string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
+	case c.server.opts.RunsOnly:
+		return nil
 	case c.session == nil:
 		return rpc.Errorf(rpc.CodeInvalidRequest, "client must call initialize before using %s methods", family)
 	case !c.ready:

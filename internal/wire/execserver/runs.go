@@ -46,6 +46,8 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 	switch r.Method {
 	case "run/follow":
 		return c.routeFollow(), true
+	case "run/watch":
+		return c.routeWatch(), true
 	case "run/start_follow":
 		return c.routeStartFollow(), true
 	}
@@ -86,10 +88,12 @@ func (c *conn) start(encoded json.RawMessage) (spool.Info, error) {
 	if err := access.CheckPrograms(&spec); err != nil {
 		return spool.Info{}, err
 	}
-	labels := map[string]string{labelServer: c.server.id}
-	maps.Copy(labels, spec.Labels)
-	spec.Labels = labels
-	c.server.started.Store(true)
+	if !c.server.opts.Keep { // the end of the server is that of the run
+		labels := map[string]string{labelServer: c.server.id}
+		maps.Copy(labels, spec.Labels)
+		spec.Labels = labels
+		c.server.started.Store(true)
+	}
 	return c.backend.Start(c.server.ctx, spec)
 }
 

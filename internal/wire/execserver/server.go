@@ -53,9 +53,12 @@ type Options struct {
 	// Keep leaves live runs to the backend when the server closes, for the next
 	// server to resume. Without it Close kills the runs that this server
 	// started.
-	Keep   bool
-	Limits Limits
-	Logger *slog.Logger // nil discards
+	Keep bool
+	// RunsOnly offers the run/* methods without a handshake, and nothing of the
+	// codex dialect.
+	RunsOnly bool
+	Limits   Limits
+	Logger   *slog.Logger // nil discards
 }
 
 // Server is an exec-server. It is an [http.Handler].
@@ -144,17 +147,33 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.disconnect()
+	s.connection(s.ctx, w, r, subject, websocket.AcceptOptions{})
+}
+
+// ServeRuns serves a WebSocket of a subject that the caller has admitted, until it or
+// the context of the request ends. The caller has checked the origin.
+func (s *Server) ServeRuns(w http.ResponseWriter, r *http.Request, subject *access.Subject) {
+	if !s.connect() {
+		http.Error(w, "too many connections", http.StatusServiceUnavailable)
+		return
+	}
+	defer s.disconnect()
+	s.connection(r.Context(), w, r, subject, websocket.AcceptOptions{InsecureSkipVerify: true})
+}
+
+// connection upgrades a request and serves the connection.
+func (s *Server) connection(ctx context.Context, w http.ResponseWriter, r *http.Request, subject *access.Subject, o websocket.AcceptOptions) {
 	hj := &hijacker{ResponseWriter: w}
-	c, err := websocket.Accept(hj, r, &websocket.AcceptOptions{
-		Subprotocols: []string{runproto.Subprotocol}, CompressionMode: websocket.CompressionDisabled,
-	})
+	o.Subprotocols, o.CompressionMode = []string{runproto.Subprotocol}, websocket.CompressionDisabled
+	c, err := websocket.Accept(hj, r, &o)
 	if err != nil {
 		s.log.Debug("upgrade failed", "peer", r.RemoteAddr, "err", err)
 		return
 	}
 	t := s.intake.WebSocket(c, hj.frames, "exec-server websocket "+r.RemoteAddr)
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
 	if !s.begin() {
 		_ = t.Close()
 		return

@@ -40,6 +40,16 @@ type Options struct {
 	Version string        // reported to clients
 	Limits  Limits
 	Logger  *slog.Logger // nil discards
+	// RPC serves the WebSocket of /v1/rpc; nil means that there is none.
+	RPC RPC
+}
+
+// RPC serves connections that speak the run/* protocol, for subjects that this package
+// has admitted.
+type RPC interface {
+	// ServeRuns upgrades a request and returns when the connection ends, which
+	// the end of the context of the request makes it do.
+	ServeRuns(w http.ResponseWriter, r *http.Request, subject *access.Subject)
 }
 
 // Server is the HTTP API. It is an [http.Handler].
@@ -58,6 +68,7 @@ type Server struct {
 	visits  visits
 	streams streams
 	lens    *lens.Lens
+	rpc     RPC
 	openAPI func() ([]byte, error) // made once
 
 	ctx    context.Context // ends with Close
@@ -73,7 +84,7 @@ func New(o Options) *Server {
 	s := &Server{
 		backend: o.Backend, signIn: o.SignIn, gate: o.Gate, guard: access.NewGuard(o.Backend, o.Audit), version: o.Version,
 		limits: o.Limits.withDefaults(), log: o.Logger, mux: http.NewServeMux(),
-		lens: lens.New(o.Backend, lens.Options{Memory: o.Limits.Lens}),
+		rpc: o.RPC, lens: lens.New(o.Backend, lens.Options{Memory: o.Limits.Lens}),
 	}
 	if o.Auth != nil {
 		s.auth = access.NewRefuser(o.Auth, s.limits.Failures, s.limits.FailuresTotal)

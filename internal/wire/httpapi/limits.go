@@ -14,6 +14,7 @@ type Limits struct {
 	Streams      int           // streams at once, of all subjects
 	StreamsOf    int           // streams at once of one subject
 	StreamsOfRun int           // streams at once of one run
+	Watchers     int           // watches of runs at once
 	Heartbeat    time.Duration // silence on a stream after which it sends something
 	Stalled      time.Duration // time of a write to a client that takes nothing
 	LongPoll     time.Duration // longest wait of a request
@@ -38,6 +39,7 @@ const (
 	DefaultStreams      = 16_384
 	DefaultStreamsOf    = 256
 	DefaultStreamsOfRun = 4096
+	DefaultWatchers     = 256
 	DefaultHeartbeat    = 15 * time.Second
 	DefaultStalled      = 30 * time.Second
 	DefaultLongPoll     = 55 * time.Second
@@ -77,6 +79,7 @@ func (l Limits) withDefaults() Limits {
 	l.Streams = cmp.Or(l.Streams, DefaultStreams)
 	l.StreamsOf = cmp.Or(l.StreamsOf, DefaultStreamsOf)
 	l.StreamsOfRun = cmp.Or(l.StreamsOfRun, DefaultStreamsOfRun)
+	l.Watchers = cmp.Or(l.Watchers, DefaultWatchers)
 	l.Heartbeat = cmp.Or(l.Heartbeat, DefaultHeartbeat)
 	l.Stalled = cmp.Or(l.Stalled, DefaultStalled)
 	l.LongPoll = cmp.Or(l.LongPoll, DefaultLongPoll)

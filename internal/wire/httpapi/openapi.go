@@ -131,7 +131,7 @@ func (d *documenter) responses(op *operation) (map[string]any, error) {
 	if op.status == http.StatusCreated {
 		responses["200"] = map[string]any{"description": "It existed: the request was repeated", "content": content}
 	}
-	if slices.Contains(op.forms, formSSE) {
+	if slices.Contains(op.forms, formSSE) && op.answer != nil {
 		responses["204"] = map[string]any{"description": "The log is complete and the client has all of it"}
 	}
 	if op.name == "getRun" {

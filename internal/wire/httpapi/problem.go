@@ -104,6 +104,7 @@ var problemKinds = []problemKind{
 	{"trimmed", 410, "The event is gone", spool.ErrNotFound, "The beginning of the log was dropped; the member first is the first event that is left."},
 	{"too_large", 413, "Too large", spool.ErrInvalid, "The body is larger than the server takes; GET /v1/server says how much that is."},
 	{"media_type", 415, "Not with this content type", nil, "The body must have the content type that the address asks for."},
+	{"upgrade", 426, "A WebSocket is needed", nil, "The address speaks WebSocket: the request must ask for that, over HTTP/1.1."},
 	{"start_invalid", 422, "The spec makes no sense", spool.ErrInvalid, "The spec of the run contradicts itself or has a value that cannot be."},
 	{"start_not_found", 422, "No such program", nil, "There is no such program in the PATH of the environment of the run."},
 	{"start_not_executable", 422, "The program may not be executed", nil, "The file is not executable."},
@@ -241,6 +242,9 @@ func (c *call) fail(err error) {
 	}
 	h := c.w.Header()
 	switch {
+	case p.Status == http.StatusUpgradeRequired:
+		h.Set("Upgrade", "websocket")
+		h.Set("Connection", "Upgrade")
 	case p.Status == http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	case p.RetryAfterMs == 0 && p.Status == http.StatusServiceUnavailable:

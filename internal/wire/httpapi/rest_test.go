@@ -41,6 +41,7 @@ var (
 	_ spool.Remover    = (*rest)(nil)
 	_ spool.Renamer    = (*rest)(nil)
 	_ spool.Counter    = (*rest)(nil)
+	_ spool.Watcher    = (*rest)(nil)
 	_ spool.Inspector  = (*rest)(nil)
 	_ spool.Workspaces = (*rest)(nil)
 )
@@ -565,4 +566,39 @@ func (b *rest) Discard(ctx context.Context, id spool.RunID) error {
 		return err
 	}
 	return b.call(ctx, "POST", path, nil, nil, nil)
+}
+
+// Watch implements [spool.Watcher] with server-sent events.
+func (b *rest) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
+	return func(yield func(spool.Info, error) bool) {
+		if err := f.CheckWatch(); err != nil {
+			yield(spool.Info{}, err)
+			return
+		}
+		resp, err := b.request(ctx, "GET", "/v1/watch", filterQuery(f), http.Header{"Accept": {"text/event-stream"}}, nil)
+		if err != nil {
+			yield(spool.Info{}, err)
+			return
+		}
+		defer resp.Body.Close()
+		frames := newFrames(resp.Body)
+		for {
+			frame, err := frames.next()
+			var info spool.Info
+			switch {
+			case ctx.Err() != nil:
+				err = context.Cause(ctx)
+			case err != nil:
+			case frame.id != "":
+				err = fmt.Errorf("a frame %s has an id", frame.event)
+			case frame.event == "run":
+				err = json.Unmarshal([]byte(frame.data), &info)
+			case frame.event != "sync":
+				continue
+			}
+			if !yield(info, err) || err != nil {
+				return
+			}
+		}
+	}
 }

@@ -361,7 +361,7 @@ func (c *call) serverInfo() error {
 	}
 	for name, has := range map[string]bool{
 		"count": is[spool.Counter](c), "remove": is[spool.Remover](c), "rename": is[spool.Renamer](c),
-		"inspect": is[spool.Inspector](c), "measure": is[spool.Meter](c), "workspaces": is[spool.Workspaces](c),
+		"inspect": is[spool.Inspector](c), "measure": is[spool.Meter](c), "workspaces": is[spool.Workspaces](c), "watch": is[spool.Watcher](c),
 	} {
 		if has {
 			info.Features = append(info.Features, name)

@@ -147,11 +147,17 @@ func (s *eventStream) begin(info *spool.Info) {
 	if s.lines {
 		return
 	}
+	s.retry()
+	s.frame("info", info)
+}
+
+// retry writes how long a client waits before it comes back. A restart must not be a
+// stampede.
+func (s *eventStream) retry() {
 	ms := s.call.server.limits.RetryMs
 	s.buf = append(s.buf, "retry: "...)
-	s.buf = strconv.AppendInt(s.buf, int64(ms-ms/4+rand.IntN(ms/2+1)), 10) // a restart must not be a stampede
-	s.buf = append(s.buf, "\n\nevent: info\ndata: "...)
-	s.buf = append(info.AppendJSON(s.buf), "\n\n"...)
+	s.buf = strconv.AppendInt(s.buf, int64(ms-ms/4+rand.IntN(ms/2+1)), 10)
+	s.buf = append(s.buf, "\n\n"...)
 }
 
 // events writes events. A frame has an id if and only if it is an event of the log.

@@ -19,6 +19,7 @@ type streams struct {
 	open      map[*stream]struct{}
 	bySubject map[string]int
 	byRun     map[spool.RunID]int
+	watchers  int
 	checking  bool
 	wg        sync.WaitGroup
 }
@@ -64,6 +65,30 @@ func (s *streams) begin(c *call) (end func(), err error) {
 		s.server.wg.Go(s.check)
 	}
 	return func() { s.end(st) }, nil
+}
+
+// beginWatch counts a watcher, which is a stream, too.
+func (s *streams) beginWatch(c *call) (end func(), err error) {
+	s.mu.Lock()
+	if most := s.server.limits.Watchers; s.watchers >= most {
+		s.mu.Unlock()
+		p := problemf("too_many_streams", "the server has %d watchers, which is the most", most)
+		p.RetryAfterMs = 1000
+		return nil, p
+	}
+	s.watchers++
+	s.mu.Unlock()
+	leave := func() {
+		s.mu.Lock()
+		s.watchers--
+		s.mu.Unlock()
+	}
+	over, err := s.begin(c)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return func() { over(); leave() }, nil
 }
 
 func (s *streams) end(st *stream) {

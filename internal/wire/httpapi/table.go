@@ -86,6 +86,14 @@ func init() {
 		{method: "GET", pattern: "/v1/resources", name: "getResources", scope: access.Read, summary: "What the processes of live runs use",
 			query: []param{{name: "run", many: true, doc: "Only this run"}}, status: 200, answer: ResourceList{}, problems: []string{"unsupported", "not_found"}, serve: (*call).resources},
 
+		{method: "GET", pattern: "/v1/watch", name: "watchRuns", scope: access.Read, summary: "The runs that the query selects, and then each that changes, as server-sent events without ids",
+			query: filterParams, status: 200, forms: []string{formSSE}, problems: []string{"not_acceptable", "too_many_streams", "unsupported"}, serve: (*call).watch},
+		{method: "GET", pattern: "/v1/asks", name: "listAsks", scope: access.Read, summary: "The open asks of all runs, the oldest first",
+			query: []param{
+				{name: "run", many: true, doc: "Only those of this run"}, {name: "kind", many: true, doc: "Only those of this kind"},
+				{name: "since", doc: "With wait_ms, wait until the version is another one"}, waitParam,
+			}, status: 200, answer: AskList{}, problems: []string{"unsupported"}, serve: (*call).asks},
+
 		{method: "GET", pattern: "/v1/runs/{run}", name: "getRun", scope: access.Read, summary: "Describe a run, now or after something happened",
 			query:  []param{waitParam, {name: "state", oneOf: []string{"closed"}, doc: "Wait until the run is closed"}, afterParam},
 			status: 200, answer: spool.Info{}, problems: []string{"not_found", "bad_cursor"}, serve: (*call).statRun},
@@ -174,6 +182,8 @@ func init() {
 		{method: "POST", pattern: "/v1/runs/{run}/discard", name: "discardChanges", scope: access.Delete, summary: "Delete the changes of a run",
 			status: 204, problems: []string{"not_found", "busy", "unsupported"}, serve: (*call).discard},
 
+		{method: "GET", pattern: "/v1/rpc", name: "connect", scope: "", summary: "A WebSocket that speaks the run/* protocol; each of its methods needs a scope of its own",
+			status: 101, problems: []string{"too_many_streams", "unsupported", "upgrade"}, serve: (*call).connect},
 		{method: "GET", pattern: "/v1/server", name: "getServer", summary: "Describe the server and who asks", status: 200, answer: ServerInfo{}, serve: (*call).serverInfo},
 		{method: "GET", pattern: "/v1/problems/{code}", name: "explainProblem", open: true, summary: "Explain a problem", status: 200, forms: []string{"text/plain"}, problems: []string{"no_route"}, serve: (*call).explain},
 		{method: "GET", pattern: "/openapi.json", name: "getDocument", open: true, summary: "This document", status: 200, answer: map[string]any{}, serve: (*call).getDocument},

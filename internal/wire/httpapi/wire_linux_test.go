@@ -97,13 +97,13 @@ var otherCodes = map[string]string{
 	"too_many_streams": "TestStreamsAreBounded", "too_many_failures": "TestProblems", "internal": "TestProblems", "start_other": "TestProblems",
 	"start_limit": "TestProblems", "start_pty": "TestProblems", "backend_lost": "TestProblems", "no_space": "TestProblems", "no_form": "TestTurnRoutes",
 	"bad_host": "TestPagesOfOthers", "bad_origin": "TestPagesOfOthers", "cross_site": "TestPagesOfOthers", "ended": "TestBackend", "unsupported": "TestBackend",
-	"start_bad_format": "TestProblems", "too_large": "TestBodiesAreBounded", "expired": "TestCredentials", "rate": "TestRatesOfSubjects",
+	"start_bad_format": "TestProblems", "too_large": "TestBodiesAreBounded", "expired": "TestCredentials", "rate": "TestRatesOfSubjects", "upgrade": "TestRPCRefuses",
 }
 
 // otherNames are the operations that need a kernel or a workspace, or whose answers
-// depend on time.
+// depend on time or do not end.
 var otherNames = []string{"forkRun", "getForm", "getBlob", "beginTurn", "getTurn", "answerAsk", "inspectRun", "listChanges", "applyChanges", "discardChanges", "controlRun", "getResources", "getStorage",
-	"signIn", "getSession", "signOut", "listTokens", "createToken", "revokeToken", "shareRun", "listShares", "revokeShare", "makeTicket"}
+	"signIn", "getSession", "signOut", "listTokens", "createToken", "revokeToken", "shareRun", "listShares", "revokeShare", "makeTicket", "watchRuns", "listAsks", "connect"}
 
 // makeTokens makes the tokens of a comment, and returns what puts them into a
 // request.

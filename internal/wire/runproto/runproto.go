@@ -159,6 +159,23 @@ type EndParams struct {
 	Error  *rpc.Error `json:"error,omitempty"`
 }
 
+// WatchParams are the params of run/watch. The client chooses Follow as that of
+// run/follow; run/ack, run/unfollow and run/end are about a watch, too.
+type WatchParams struct {
+	Follow uint32       `json:"follow"`
+	Filter spool.Filter `json:"filter,omitzero"`
+	Window int64        `json:"window_bytes,omitempty"`
+}
+
+// ChangedParams are the params of a run/changed notification of a watch. It is worth
+// the size of its JSON form. Without an info and an error it says that all runs that
+// the filter selects were sent.
+type ChangedParams struct {
+	Follow uint32      `json:"follow"`
+	Info   *spool.Info `json:"info,omitempty"`
+	Error  *rpc.Error  `json:"error,omitempty"` // of a run that cannot be read
+}
+
 // SendParams are the params of run/send.
 type SendParams struct {
 	Run   spool.RunID `json:"run"`

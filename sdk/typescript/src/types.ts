@@ -1,5 +1,12 @@
 // The types of Spool's HTTP API. Generated from openapi.json; do not edit.
 
+export interface Answer {
+  ask?: number;
+  by?: string;
+  data?: unknown;
+  error?: AnswerError;
+}
+
 export interface AnswerError {
   code?: string;
   message: string;
@@ -14,6 +21,33 @@ export interface ApplyRequest {
   dry?: boolean;
   paths?: Array<string>;
   paths_base64?: Array<string>;
+}
+
+export interface Ask {
+  ask: AskAsk;
+  cwd?: string;
+  engine: string;
+  name?: string;
+  run: string;
+  seq: number;
+  time: string;
+  turn?: number;
+}
+
+export interface AskAsk {
+  answer?: Answer;
+  data?: unknown;
+  deadline?: string;
+  kind: string;
+  name?: string;
+  options?: Array<Option>;
+  prompt?: string;
+  secret?: boolean;
+}
+
+export interface AskList {
+  asks: Array<Ask>;
+  version: string;
 }
 
 export interface Cell {
@@ -240,6 +274,12 @@ export interface Omitted {
   lines: number;
   size_bytes: number;
   to: number;
+}
+
+export interface Option {
+  id: string;
+  kind?: string;
+  label?: string;
 }
 
 export interface Outcome {

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 __all__ = [
+    "Answer",
     "AnswerError",
     "AnswerRequest",
     "ApplyRequest",
+    "Ask",
+    "AskAsk",
+    "AskList",
     "Cell",
     "Change",
     "ChangePage",
@@ -29,6 +33,7 @@ __all__ = [
     "LinePage",
     "LogIndex",
     "Omitted",
+    "Option",
     "Outcome",
     "Problem",
     "ProblemError",
@@ -71,6 +76,13 @@ __all__ = [
 ]
 
 
+class Answer(TypedDict, total=False):
+    ask: int
+    by: str
+    data: Any
+    error: AnswerError
+
+
 class _AnswerError(TypedDict):
     message: str
 
@@ -88,6 +100,39 @@ class ApplyRequest(TypedDict, total=False):
     dry: bool
     paths: list[str]
     paths_base64: list[str]
+
+
+class _Ask(TypedDict):
+    ask: AskAsk
+    engine: str
+    run: str
+    seq: int
+    time: str
+
+
+class Ask(_Ask, total=False):
+    cwd: str
+    name: str
+    turn: int
+
+
+class _AskAsk(TypedDict):
+    kind: str
+
+
+class AskAsk(_AskAsk, total=False):
+    answer: Answer
+    data: Any
+    deadline: str
+    name: str
+    options: list[Option]
+    prompt: str
+    secret: bool
+
+
+class AskList(TypedDict):
+    asks: list[Ask]
+    version: str
 
 
 class _Cell(TypedDict):
@@ -354,6 +399,15 @@ Omitted = TypedDict(
         "to": "int",
     },
 )
+
+
+class _Option(TypedDict):
+    id: str
+
+
+class Option(_Option, total=False):
+    kind: str
+    label: str
 
 
 class _Outcome(TypedDict):

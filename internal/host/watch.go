@@ -1,0 +1,261 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+const (
+	// watchEvery is the time between two looks at what changed: a watcher gets
+	// a run at most so often.
+	watchEvery = 250 * time.Millisecond
+	// maxEnded is how many runs that have ended the news remember.
+	maxEnded = 4096
+)
+
+var _ spool.Watcher = (*Host)(nil)
+
+// news says which runs of a host changed, and since when. It costs nothing until
+// somebody asks: then the next event of each live run marks it, and no further event
+// until somebody has asked again.
+type news struct {
+	mu      sync.Mutex
+	on      bool   // somebody asked
+	version uint64 // of the last change
+	missing uint64 // changes up to this one are not known any more
+	changed map[*run]uint64
+	wake    chan struct{} // closed with the next change; nil if nobody waits
+}
+
+// Changes are the runs of a host that changed since some version of its news.
+type Changes struct {
+	Version uint64       `json:"version"`
+	Runs    []spool.Info `json:"runs,omitempty"`
+	// Missed is whether there were more changes than the host remembers.
+	Missed bool `json:"missed,omitempty"`
+}
+
+// mark notes that a run changed. It does not block for long: it is called on the
+// goroutine that appends to the log of the run.
+func (n *news) mark(r *run) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.on {
+		return
+	}
+	n.version++
+	n.changed[r] = n.version
+	r.marking = false
+	if n.wake != nil {
+		close(n.wake)
+		n.wake = nil
+	}
+}
+
+// News returns the version of the news now, from which [Host.NewsAfter] goes on.
+func (h *Host) News() uint64 {
+	h.mu.Lock()
+	live := make([]*run, 0, len(h.runs))
+	for _, r := range h.runs {
+		if r.isStarted() && !r.isDone() {
+			live = append(live, r)
+		}
+	}
+	h.mu.Unlock()
+	n := &h.news
+	n.mu.Lock()
+	first := !n.on
+	if first {
+		n.on, n.changed = true, make(map[*run]uint64)
+	}
+	version := n.version
+	n.mu.Unlock()
+	if first { // each is marked with its next event
+		for _, r := range live {
+			n.mark(r)
+		}
+		n.mu.Lock()
+		version = n.version
+		n.mu.Unlock()
+		h.collect(0)
+	}
+	return version
+}
+
+// NewsAfter waits until there is a change after a version, and returns what changed
+// since.
+func (h *Host) NewsAfter(ctx context.Context, after uint64) (Changes, error) {
+	h.News()
+	n := &h.news
+	for {
+		n.mu.Lock()
+		if n.version > after {
+			n.mu.Unlock()
+			return h.collect(after), nil
+		}
+		if n.wake == nil {
+			n.wake = make(chan struct{})
+		}
+		wake := n.wake
+		n.mu.Unlock()
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return Changes{}, context.Cause(ctx)
+		case <-h.ctx.Done():
+			return Changes{}, spool.ErrClosed
+		}
+	}
+}
+
+// collect returns the runs that changed after a version, and has the next event of
+// each mark it again.
+func (h *Host) collect(after uint64) Changes {
+	n := &h.news
+	n.mu.Lock()
+	result := Changes{Version: n.version, Missed: after < n.missing}
+	type place struct {
+		r    *run
+		last spool.Seq
+		mark bool
+	}
+	var places []place
+	for r, version := range n.changed {
+		if version <= after {
+			continue
+		}
+		p := place{r: r}
+		// The description that the caller gets is not older than this event,
+		// so that every later one is told.
+		if last, sealed := r.log.Last(); !sealed && !r.marking {
+			p.last, p.mark = last, true
+			r.marking = true
+		}
+		places = append(places, p)
+	}
+	n.forget()
+	n.mu.Unlock()
+	for _, p := range places {
+		if p.mark {
+			p.r.log.Watch(p.last, func() { n.mark(p.r) })
+		}
+		if !p.r.isRemoved() {
+			result.Runs = append(result.Runs, p.r.Info())
+		}
+	}
+	slices.SortFunc(result.Runs, func(a, b spool.Info) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
+	return result
+}
+
+// forget drops the oldest changes of runs that have ended, if there are many. Callers
+// hold n.mu.
+func (n *news) forget() {
+	if len(n.changed) <= maxEnded {
+		return
+	}
+	var ended []*run
+	for r := range n.changed {
+		if _, sealed := r.log.Last(); sealed {
+			ended = append(ended, r)
+		}
+	}
+	if len(ended) <= maxEnded {
+		return
+	}
+	slices.SortFunc(ended, func(a, b *run) int { return cmp.Compare(n.changed[a], n.changed[b]) })
+	for _, r := range ended[:len(ended)-maxEnded/2] {
+		n.missing = max(n.missing, n.changed[r])
+		delete(n.changed, r)
+	}
+}
+
+// Watch implements [spool.Watcher].
+func (h *Host) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
+	return func(yield func(spool.Info, error) bool) {
+		if err := f.CheckWatch(); err != nil {
+			yield(spool.Info{}, err)
+			return
+		}
+		w := NewSelection(f)
+		for again := true; again; {
+			version := h.News() // before the list, so that no change is between them
+			for info, err := range h.List(ctx, f) {
+				if err == nil {
+					w.Select(&info)
+				}
+				if !yield(info, err) || errors.Is(err, spool.ErrClosed) || err != nil && ctx.Err() != nil {
+					return
+				}
+			}
+			if !yield(spool.Info{}, nil) {
+				return
+			}
+			for again = false; !again; {
+				c, err := h.NewsAfter(ctx, version)
+				if err != nil {
+					yield(spool.Info{}, err)
+					return
+				}
+				for i := range c.Runs {
+					if w.Select(&c.Runs[i]) && !yield(c.Runs[i], nil) {
+						return
+					}
+				}
+				version, again = c.Version, c.Missed
+				if !Pause(ctx) {
+					yield(spool.Info{}, context.Cause(ctx))
+					return
+				}
+			}
+		}
+	}
+}
+
+// Pause waits until a watcher may look again. It reports false if the context ended.
+func Pause(ctx context.Context) bool {
+	timer := time.NewTimer(watchEvery)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Selection knows which runs a watcher has: it is told of the change after which its
+// filter does not select a run any more.
+type Selection struct {
+	filter spool.Filter
+	has    map[spool.RunID]struct{} // live runs
+}
+
+// NewSelection returns a selection without runs.
+func NewSelection(f spool.Filter) *Selection {
+	return &Selection{f, make(map[spool.RunID]struct{})}
+}
+
+// Select reports whether the watcher is told of a run that is as info says.
+func (s *Selection) Select(info *spool.Info) bool {
+	_, had := s.has[info.ID]
+	matches := s.filter.Match(info)
+	if matches && info.State != spool.StateClosed {
+		s.has[info.ID] = struct{}{}
+	} else {
+		delete(s.has, info.ID)
+	}
+	return matches || had
+}
+
+// Has reports whether the watcher has a live run.
+func (s *Selection) Has(id spool.RunID) bool {
+	_, ok := s.has[id]
+	return ok
+}
