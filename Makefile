@@ -5,6 +5,7 @@
 # make test     install the tests' requirements and run all tests
 # make bench    measure Spool beside the codex exec-server and other servers
 # make comparison  measure Spool beside other servers and write docs/comparison.md
+# make packages  build the packages of the SDKs into dist/
 # make lint     run the linters and look for known vulnerabilities
 # make fuzz     run every fuzz target for FUZZTIME
 # make torture  cut 10,000 connections and kill 200 servers, then check for loss;
@@ -19,7 +20,7 @@ DESTDIR ?=
 BUILT ?= bin/spool
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build run install uninstall record test vet bench comparison lint fuzz torture deps clean
+.PHONY: build run install uninstall record packages test vet bench comparison lint fuzz torture deps clean
 
 build:
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/spool ./cmd/spool
@@ -43,6 +44,9 @@ uninstall:
 
 record: build
 	scripts/record bin/spool docs/session.svg
+
+packages:
+	@scripts/packages dist
 
 deps:
 	@scripts/deps
