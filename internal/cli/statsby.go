@@ -41,6 +41,9 @@ func (a *app) sumCommand(cmd *cobra.Command, args []string, o *sumOptions, watch
 			return err
 		}
 		for _, err := range sum.Unread {
+			if isLost(err) {
+				return err // the sums lack an unknown number of runs
+			}
 			fmt.Fprintf(a.stderr, "spool: stats: %v\n", err)
 		}
 		switch {

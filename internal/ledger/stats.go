@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -155,7 +156,7 @@ func Sum(ctx context.Context, b spool.Backend, f spool.Filter, match func(*spool
 	now := time.Now()
 	for info, err := range b.List(ctx, f) {
 		if err != nil {
-			if ctx.Err() != nil || info.ID == "" && s.Total.Runs == 0 {
+			if ctx.Err() != nil || errors.Is(err, spool.ErrClosed) || errors.Is(err, spool.ErrDenied) || info.ID == "" && s.Total.Runs == 0 {
 				return nil, err
 			}
 			s.Unread = append(s.Unread, err)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/ledger"
 	"github.com/spool-run/spool/internal/lens"
 	"github.com/spool-run/spool/render"
 )
@@ -93,6 +94,9 @@ func init() {
 				{name: "run", many: true, doc: "Only those of this run"}, {name: "kind", many: true, doc: "Only those of this kind"},
 				{name: "since", doc: "With wait_ms, wait until the version is another one"}, waitParam,
 			}, status: 200, answer: AskList{}, problems: []string{"unsupported"}, serve: (*call).asks},
+		{method: "GET", pattern: "/v1/stats", name: "getStats", scope: access.Read, summary: "What runs used, added up",
+			query:  params([]param{{name: "by", doc: "How to group runs: engine, day (in UTC), name, subject, outcome, or label=KEY"}}, filterParams),
+			status: 200, answer: RunStats{}, serve: (*call).stats},
 
 		{method: "GET", pattern: "/v1/runs/{run}", name: "getRun", scope: access.Read, summary: "Describe a run, now or after something happened",
 			query:  []param{waitParam, {name: "state", oneOf: []string{"closed"}, doc: "Wait until the run is closed"}, afterParam},
@@ -105,6 +109,9 @@ func init() {
 			query: []param{waitParam}, body: spool.Spec{}, status: 201, answer: spool.Info{}, problems: []string{"not_found", "start_invalid", "start_unsupported", "start_other"}, serve: (*call).forkRun},
 		{method: "POST", pattern: "/v1/runs/{run}/control", name: "controlRun", scope: access.Control, summary: "Interrupt, signal, resize, stop, kill or restart a run",
 			body: spool.Control{}, status: 202, answer: struct{}{}, problems: []string{"not_found", "ended", "unsupported"}, serve: (*call).controlRun},
+
+		{method: "GET", pattern: "/v1/runs/{run}/ledger", name: "getLedger", scope: access.Read, summary: "What a run used",
+			status: 200, answer: ledger.Entry{}, problems: []string{"not_found"}, serve: (*call).ledger},
 
 		{method: "GET", pattern: "/v1/runs/{run}/events", name: "getEvents", scope: access.Read, summary: "The events of a run: a page of JSON, or a stream of server-sent events or lines",
 			query: []param{

@@ -202,7 +202,7 @@ var normals = []struct {
 	{regexp.MustCompile(`"owner": ?"[^"]*"`), `"owner":"O"`},
 	{regexp.MustCompile(`retry: \d+`), "retry: 1000"},
 	{regexp.MustCompile(`"(bytes|read_bytes)": \d+`), `"$1": 1`},
-	{regexp.MustCompile(`"(user_us|system_us)":( ?)\d+`), `"$1":${2}1`},
+	{regexp.MustCompile(`"(user_us|system_us|wall_ms)":( ?)\d+`), `"$1":${2}1`},
 	{regexp.MustCompile(`,\s*"peak_memory_bytes": ?\d+`), ""}, // which is not always known
 	{regexp.MustCompile(`"next": "[0-9a-z]{10,}\.`), `"next": "T.`},
 }

@@ -113,6 +113,16 @@ export interface Done {
   usage?: unknown;
 }
 
+export interface Entry {
+  created: string;
+  ended?: string;
+  ledger?: Ledger;
+  output_bytes: number;
+  run: string;
+  subject?: string;
+  wall_ms?: number;
+}
+
 export interface EnvPolicy {
   exclude?: Array<string>;
   ignore_default_excludes?: boolean;
@@ -382,6 +392,29 @@ export interface RunSearch {
   hits: Array<Hit>;
   next?: string;
   read_bytes: number;
+}
+
+export interface RunStats {
+  by: string;
+  errors?: Array<Problem>;
+  groups: Array<RunStatsGroup>;
+  total: RunStatsGroup;
+}
+
+export interface RunStatsGroup {
+  failed: number;
+  input_bytes: number;
+  key: string;
+  limits?: Record<string, number>;
+  live: number;
+  output_bytes: number;
+  processes?: Processes;
+  runs: number;
+  tokens?: Tokens;
+  turns: number;
+  unknown: number;
+  unmeasured: number;
+  wall_ms: number;
 }
 
 export interface SearchPage {

@@ -18,6 +18,7 @@ __all__ = [
     "ControlRequest",
     "Cursor",
     "Done",
+    "Entry",
     "EnvPolicy",
     "Event",
     "EventPage",
@@ -49,6 +50,8 @@ __all__ = [
     "RunCounts",
     "RunList",
     "RunSearch",
+    "RunStats",
+    "RunStatsGroup",
     "SearchPage",
     "SearchPageHit",
     "Server",
@@ -211,6 +214,19 @@ class Done(_Done, total=False):
     stderr: str
     stopped_with: str
     usage: Any
+
+
+class _Entry(TypedDict):
+    created: str
+    output_bytes: int
+    run: str
+
+
+class Entry(_Entry, total=False):
+    ended: str
+    ledger: Ledger
+    subject: str
+    wall_ms: int
 
 
 class EnvPolicy(TypedDict, total=False):
@@ -534,6 +550,35 @@ class _RunSearch(TypedDict):
 
 class RunSearch(_RunSearch, total=False):
     next: str
+
+
+class _RunStats(TypedDict):
+    by: str
+    groups: list[RunStatsGroup]
+    total: RunStatsGroup
+
+
+class RunStats(_RunStats, total=False):
+    errors: list[Problem]
+
+
+class _RunStatsGroup(TypedDict):
+    failed: int
+    input_bytes: int
+    key: str
+    live: int
+    output_bytes: int
+    runs: int
+    turns: int
+    unknown: int
+    unmeasured: int
+    wall_ms: int
+
+
+class RunStatsGroup(_RunStatsGroup, total=False):
+    limits: dict[str, int]
+    processes: Processes
+    tokens: Tokens
 
 
 class _SearchPage(TypedDict):
