@@ -65,7 +65,7 @@ func TestImages(t *testing.T) {
 
 // TestShrink makes images small enough, whatever is in them.
 func TestShrink(t *testing.T) {
-	for _, size := range [][2]int{{1, 1}, {1568, 10}, {1569, 1}, {1700, 500}, {20, 3000}} {
+	for _, size := range [][2]int{{1, 1}, {1568, 10}, {1569, 1}, {1700, 150}, {20, 3000}} {
 		for _, noise := range []bool{false, true} {
 			m := image.NewNRGBA(image.Rect(0, 0, size[0], size[1]))
 			r := rand.New(rand.NewPCG(1, 2))
