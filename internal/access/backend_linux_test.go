@@ -72,6 +72,7 @@ type follower interface {
 	spool.Remover
 	spool.Renamer
 	spool.Counter
+	spool.Watcher
 	spool.Meter
 	spool.Workspaces
 	record.Follower
