@@ -38,6 +38,10 @@ const (
 // usually nothing else holds it open.
 const closeGrace = 200 * time.Millisecond
 
+// recent is the number of events before a wait in which its progress finds the last
+// line of output.
+const recent = 64
+
 // waiter waits for something to happen to a run.
 type waiter struct {
 	run   *spool.Run
@@ -87,7 +91,12 @@ func (w *waiter) wait(ctx context.Context, most time.Duration) (string, error) {
 		return "", nil
 	}
 	w.next = w.after
-	if w.until != whyMatch && w.until != whyOutput && w.until != whyTurn && w.turn == 0 {
+	switch {
+	case w.until == whyMatch || w.until == whyOutput || w.until == whyTurn || w.turn != 0:
+	case w.until == whyEnd && info.Last > recent: // for what is said about progress
+		w.next = max(w.next, info.Last-recent)
+	case w.until == whyEnd:
+	default:
 		w.next = max(w.next, info.Last) // what is in the log already does not count
 	}
 	w.look(&info)
