@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,22 @@ import pytest
 from blocking import Blocking, Loop
 
 import spool
+
+
+def end(state: str) -> None:
+    """End the server and the keeper of a state directory, with all runs, and wait for it."""
+    for _ in range(600):
+        found = subprocess.run(
+            ["pgrep", "-f", f"(serve --state|keeper-role -state) {state} "], capture_output=True, text=True, check=False
+        )
+        pids = [int(pid) for pid in found.stdout.split()]
+        if not pids:
+            return
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        time.sleep(0.05)
+    raise TimeoutError(f"processes of {state} do not end: {pids}")
 
 
 class Server:
@@ -46,7 +64,7 @@ class Server:
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait()
-        subprocess.run([self.program, "stop", "--state", str(self.state), "--all"], capture_output=True, check=False)
+        end(str(self.state))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from test_local import end_servers
+from conftest import end
 
 
 def test_snippets_run(program: str) -> None:
@@ -35,4 +35,4 @@ def test_snippets_run(program: str) -> None:
             for want in ("hello\n", "False 3 exited 3", "62.8318", "6\n", "'yes'", "45\n", "['0\\n', '1\\n', '2\\n']"):
                 assert want in done.stdout, done.stdout
         finally:
-            end_servers(state)
+            end(state)

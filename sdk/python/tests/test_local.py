@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from conftest import end
 
 import spool
-
-
-def end_servers(state: str) -> None:
-    found = subprocess.run(["pgrep", "-f", f"serve --state {state}"], capture_output=True, text=True, check=False)
-    for pid in found.stdout.split():
-        os.kill(int(pid), signal.SIGTERM)
 
 
 def test_the_server_of_this_user_starts_once(program: str) -> None:
@@ -29,7 +22,7 @@ def test_the_server_of_this_user_starts_once(program: str) -> None:
             assert [c.get(run.id).wait().ok for c in clients] == [True] * 4
             assert "echo $HOME" in run._repr_html_()
         finally:
-            end_servers(state)
+            end(state)
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: object) -> None:

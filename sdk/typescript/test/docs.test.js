@@ -7,6 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 
+import { end } from "./lib/server.js";
+
 const page = process.env.SPOOL_TYPESCRIPT_PAGE ?? new URL("../../../docs/typescript.md", import.meta.url).pathname;
 
 test("snippets_run", async () => {
@@ -16,7 +18,7 @@ test("snippets_run", async () => {
   const file = new URL(`snippets-${process.pid}.mjs`, import.meta.url).pathname;
   writeFileSync(file, `${blocks.join("\n").replace("@spool-run/sdk/node", "../dist/node.js")}\nprocess.exit();\n`);
   const done = spawnSync(process.execPath, [file], { env: { ...process.env, SPOOL_STATE: state }, encoding: "utf8" });
-  spawnSync("pkill", ["-f", `serve --state ${state}`]);
+  await end(state);
   assert.equal(done.status, 0, done.stderr);
   for (const want of ["hello\n", "exited 3", "42\n", "6\n", "'yes'"]) assert.ok(done.stdout.includes(want), done.stdout);
 });

@@ -8,6 +8,16 @@ import { createInterface } from "node:readline";
 
 const program = process.env.SPOOL_PROGRAM;
 
+// end ends the server and the keeper of a state directory, with all runs, and waits for it.
+export async function end(state) {
+  for (let i = 0; i < 600; i++) {
+    const found = spawnSync("pkill", ["-TERM", "-f", `(serve --state|keeper-role -state) ${state} `]);
+    if (found.status === 1) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error(`processes of ${state} do not end`);
+}
+
 export async function startServer() {
   const state = await mkdtemp(join(tmpdir(), "sp"));
   const child = spawn(program, ["serve", "--state", state, "--listen", "127.0.0.1:0"], { stdio: ["ignore", "pipe", "ignore"] });
@@ -21,7 +31,7 @@ export async function startServer() {
     async stop() {
       child.kill("SIGTERM");
       await new Promise((resolve) => child.once("exit", resolve));
-      spawnSync("pkill", ["-f", ...states.map((s) => `serve --state ${s}`)]);
+      for (const s of [state, ...states]) await end(s);
     },
   };
 }
