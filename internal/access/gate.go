@@ -70,14 +70,15 @@ func IsLink(r *http.Request) bool {
 func (g *Gate) checkOrigin(r *http.Request, values []string) (string, error) {
 	origin := values[0]
 	scheme := "http"
-	if r.TLS != nil {
+	if Secure(r) {
 		scheme = "https"
 	}
+	_, told := r.Context().Value(forwardedKey{}).(forwarded)
 	switch {
 	case len(values) > 1:
 	case strings.EqualFold(origin, scheme+"://"+r.Host):
 		return "", nil
-	case g.isNamed(hostOf(r.Host)) && strings.EqualFold(origin, "https://"+r.Host): // TLS ends at a proxy
+	case !told && g.isNamed(hostOf(r.Host)) && strings.EqualFold(origin, "https://"+r.Host): // TLS ends at a proxy
 		return "", nil
 	case slices.Contains(g.Origins, origin):
 		return origin, nil
@@ -131,7 +132,7 @@ func portOf(r *http.Request) string {
 	if _, port, err := net.SplitHostPort(r.Host); err == nil {
 		return port
 	}
-	if r.TLS != nil {
+	if Secure(r) {
 		return "443"
 	}
 	return "80"

@@ -404,6 +404,3 @@ func Cookie(r *http.Request, value string) *http.Cookie {
 	}
 	return c
 }
-
-// Secure reports whether the client of a request uses TLS.
-func Secure(r *http.Request) bool { return r.TLS != nil }

@@ -20,6 +20,7 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	var asJSON bool
 	var against []string
+	var at urlDoctor
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] [CHECK…]",
 		Short: "Check what protects this machine and what does not",
@@ -42,6 +43,12 @@ Each line has a verdict, what it means, and the next step:
 given the program to run at its end, and the directory that may be written to in
 $WORKSPACE.
 
+With --url it checks a server over HTTP instead, from here, with the token of --token-file:
+its name, TLS, whether it knows its name, and what is on the way. Proxies that hold
+streams back, compress them, cut requests that wait or refuse large bodies are named where
+they name themselves, with the line of configuration that helps. --deep also finds out
+how long a silent stream lasts, which takes eight minutes.
+
 With --json it prints one JSON object per line, one line per finding, with group,
 check, verdict, text, next and elapsed_ms; then one line per profile, with name,
 mechanism or refused, and attempts.
@@ -52,11 +59,22 @@ Exit codes: 0 if there is no problem, also with warnings; 1 if there is one.`,
   spool --state /srv/spool doctor
   spool doctor isolation
   spool doctor isolation --against 'bwrap --ro-bind / / --dev /dev --bind $WORKSPACE $WORKSPACE --unshare-all'
+  spool --token-file t doctor --url https://spool.example.com
   spool doctor --json | grep '"verdict":"problem"'`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: completeChecks,
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.doctor(cmd.Context(), args, against, asJSON) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if at.url != "" {
+				return a.doctorURL(cmd.Context(), args, at, asJSON)
+			}
+			if at.deep {
+				return usageErrorf("--deep needs --url")
+			}
+			return a.doctor(cmd.Context(), args, against, asJSON)
+		},
 	}
+	cmd.Flags().StringVar(&at.url, "url", "", "check the server at this `URL`, and what is on the way to it")
+	cmd.Flags().BoolVar(&at.deep, "deep", false, "with --url: also how long a silent stream lasts")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line")
 	cmd.Flags().StringArrayVar(&against, "against", nil, "make the attempts to escape in this `command` of another program, too; with isolation")
 	return cmd

@@ -157,7 +157,7 @@ func (a *app) serverTLS(o *serverOptions, addr listen.Address) (*tls.Config, err
 	case o.tls.Cert == "" || o.tls.Key == "":
 		return nil, usageErrorf("wss:// needs --tls-cert and --tls-key, or --tls-self-signed")
 	}
-	config, err := o.tls.Config()
+	config, err := o.tls.Reloading()
 	if err != nil {
 		return nil, &hintedError{err, `see --tls-cert in "spool exec-server --help"`}
 	}

@@ -35,6 +35,8 @@ type serveOptions struct {
 	server  serverOptions // those that exec-server has, too
 	hosts   []string
 	origins []string
+	proxies []string // networks
+	behind  access.Proxies
 	http    httpapi.Limits
 
 	mcpAnswer bool // the tools for models have one that answers asks
@@ -62,8 +64,10 @@ code; "spool open" opens one with a fresh code, and GET /v1/session says who is 
 Requests with a Host that is not this server, or that pages of other sites send, are
 refused.
 
-An address that other machines can reach needs TLS, or --insecure-plaintext. Behind a
-proxy that ends TLS, listen on 127.0.0.1 and name the server with --host.
+An address that other machines can reach needs TLS, or --insecure-plaintext. A certificate
+is read again when its files change. Behind a proxy that ends TLS, listen on 127.0.0.1, or
+on another address with --behind-proxy, and name the server with --host. Then only those
+proxies and this machine are served, and what they say of their clients is believed.
 
 Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 		Example: `  spool serve
@@ -71,7 +75,8 @@ Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
   spool open
   spool serve --listen unix:$HOME/.spool/http
   spool serve --listen 0.0.0.0:7766 --tls-self-signed
-  spool serve --host spool.example.com`,
+  spool serve --host spool.example.com
+  spool serve --listen 0.0.0.0:7766 --behind-proxy 10.0.0.0/8 --host spool.example.com`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), &o) },
 	}
@@ -80,6 +85,7 @@ Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 	flags.StringArrayVar(&o.hosts, "host", nil, "`name` of this server in URLs, beside its address and localhost; repeatable")
 	flags.StringArrayVar(&o.origins, "allow-origin", nil, "`origin` of pages that may send requests with a token, such as https://example.com; repeatable")
 	flags.BoolVar(&o.mcpAnswer, "mcp-allow-answer", false, "offer models at /mcp a tool that answers what runs ask, with which a model can approve what it does")
+	flags.StringArrayVar(&o.proxies, "behind-proxy", nil, "`network` of proxies, such as 10.0.0.0/8: what they say of their clients is believed (X-Forwarded-For, -Proto, -Host); repeatable")
 	flags.StringVar(&o.server.tls.Cert, "tls-cert", "", "`file` with the certificate, in PEM")
 	flags.StringVar(&o.server.tls.Key, "tls-key", "", "`file` with the key of the certificate, in PEM")
 	flags.BoolVar(&o.server.selfSigned, "tls-self-signed", false, "make a certificate, keep it in the state directory, and print its fingerprint")
@@ -157,7 +163,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	defer rpc.Close()
 	api := httpapi.New(httpapi.Options{
 		RPC:     rpc,
-		Backend: backend, Auth: face.auth, SignIn: face.signIn, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
+		Backend: backend, Auth: face.auth, SignIn: face.signIn, Proxies: o.behind, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
 		Version: version().Version, Limits: o.http, Logger: log,
 	})
 	idle := newIdleExit(api, o.exitIdle)
@@ -193,12 +199,13 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 
 // face is where a server listens, and who is admitted.
 type face struct {
-	listener *listen.Listener
-	url      string // for programs
-	page     string // for a browser on this machine; empty if none can open it
-	auth     access.Authenticator
-	signIn   *access.SignIn // nil without pages
-	codes    *access.Codes
+	listener  *listen.Listener
+	url       string // for programs
+	page      string // for a browser on this machine; empty if none can open it
+	auth      access.Authenticator
+	signIn    *access.SignIn // nil without pages
+	codes     *access.Codes
+	encrypted bool // or only this machine can connect
 }
 
 // control opens the control socket of a server, and prints where a browser signs in.
@@ -209,7 +216,7 @@ func (a *app) control(o *serveOptions, f *face) (io.Closer, error) {
 	}
 	c, err := a.serveControl(dir, serveStatus{
 		PID: os.Getpid(), URL: f.page, Listen: f.url, TLS: o.server.usesTLS(), Hosts: o.hosts, Origins: o.origins,
-		Plaintext: f.page != "" && a.plaintext && !o.server.usesTLS(), Version: version().Version, Started: time.Now().UTC(),
+		Plaintext: !f.encrypted && len(o.behind) == 0, Version: version().Version, Started: time.Now().UTC(),
 	}, f.codes)
 	if err != nil {
 		return nil, fmt.Errorf("open the control socket: %w", err)
@@ -242,6 +249,16 @@ func (o *serveOptions) check() error {
 			return usageErrorf("--host %q: use a name without scheme and port, such as spool.example.com", host)
 		}
 	}
+	for _, text := range o.proxies {
+		prefix, err := netip.ParsePrefix(text)
+		if addr, addrErr := netip.ParseAddr(text); addrErr == nil {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil || prefix.Bits() == 0 {
+			return usageErrorf("--behind-proxy %q: use a network such as 10.0.0.0/8, or an address", text)
+		}
+		o.behind = append(o.behind, prefix.Masked())
+	}
 	l := &o.http
 	if l.Body <= 0 || l.Stdin <= 0 || l.Streams <= 0 || l.StreamsOf <= 0 || l.StreamsOfRun <= 0 || l.Heartbeat <= 0 || l.Stalled <= 0 || l.LongPoll <= 0 || l.Lens <= 0 || l.Watchers <= 0 ||
 		l.Failures <= 0 || l.FailuresTotal <= 0 || l.StartRate <= 0 || l.InputRate <= 0 || l.RequestRate <= 0 {
@@ -262,7 +279,7 @@ func (a *app) serveListen(o *serveOptions) (*face, error) {
 		if err != nil {
 			return nil, &hintedError{err, listenHint(err)}
 		}
-		return &face{listener: l, url: "unix:" + addr.Path, auth: l.Authenticator(nil), codes: codes}, nil
+		return &face{listener: l, url: "unix:" + addr.Path, auth: l.Authenticator(nil), codes: codes, encrypted: true}, nil
 	}
 	signIn, file, err := a.serveAuth(o)
 	if err != nil {
@@ -273,7 +290,7 @@ func (a *app) serveListen(o *serveOptions) (*face, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := listen.Open(addr, listen.Options{TLS: config, Token: true, InsecurePlaintext: a.plaintext})
+	l, err := listen.Open(addr, listen.Options{TLS: config, Token: true, InsecurePlaintext: a.plaintext || len(o.behind) > 0})
 	if err != nil {
 		return nil, &hintedError{err, serveHint(err)}
 	}
@@ -283,11 +300,12 @@ func (a *app) serveListen(o *serveOptions) (*face, error) {
 	if o.server.selfSigned {
 		fmt.Fprintf(a.stderr, "the certificate is %s, with the fingerprint %s\n", o.server.tls.Cert, listen.Fingerprint(config))
 	}
-	if !addr.Encrypted() {
+	if !addr.Encrypted() && len(o.behind) == 0 {
 		fmt.Fprintf(a.stderr, "spool: serve: warning: --insecure-plaintext: the network between %s and its clients can read and change everything\n", addr.TCP)
 	}
 	return &face{
 		listener: l, url: url, page: pageURL(l, o.hosts), auth: access.Either(signIn.Sessions, signIn.Tokens), signIn: signIn, codes: codes,
+		encrypted: addr.Encrypted(),
 	}, nil
 }
 
@@ -366,7 +384,7 @@ func (a *app) serveAuth(o *serveOptions) (signIn *access.SignIn, file string, er
 func serveHint(err error) string {
 	switch {
 	case errors.Is(err, listen.ErrPlaintext):
-		return "add --tls-self-signed or --tls-cert, or listen on 127.0.0.1, behind a proxy for example, or add --insecure-plaintext"
+		return "add --tls-self-signed or --tls-cert, or listen on 127.0.0.1, or name the network of a proxy with --behind-proxy, or add --insecure-plaintext"
 	case errors.Is(err, unix.EADDRINUSE):
 		return "another program, perhaps another spool serve, listens there: use another port with --listen"
 	}

@@ -31,6 +31,9 @@ type Options struct {
 	Auth access.Authenticator
 	// SignIn is how pages become subjects that Auth knows; nil lets none.
 	SignIn *access.SignIn
+	// Proxies are what is believed of where requests come from; other machines
+	// are refused if there are some and no TLS.
+	Proxies access.Proxies
 	// Gate refuses what pages of other sites send; nil lets everything pass.
 	Gate *access.Gate
 	// MCP serves requests to /mcp, which need a subject and are not in the table; nil
@@ -54,22 +57,25 @@ type RPC interface {
 
 // Server is the HTTP API. It is an [http.Handler].
 type Server struct {
-	backend spool.Backend
-	auth    *access.Throttle // nil admits every client as the owner
-	signIn  *access.SignIn
-	tickets *access.Tickets // nil without pages
-	rates   access.Rates
-	gate    *access.Gate
-	guard   *access.Guard
-	version string
-	limits  Limits
-	log     *slog.Logger
-	mux     *http.ServeMux
-	visits  visits
-	streams streams
-	lens    *lens.Lens
-	rpc     RPC
-	openAPI func() ([]byte, error) // made once
+	backend  spool.Backend
+	auth     *access.Throttle // nil admits every client as the owner
+	signIn   *access.SignIn
+	tickets  *access.Tickets // nil without pages
+	rates    access.Rates
+	proxies  access.Proxies
+	audit    *access.Audit // nil without one
+	counters counters
+	gate     *access.Gate
+	guard    *access.Guard
+	version  string
+	limits   Limits
+	log      *slog.Logger
+	mux      *http.ServeMux
+	visits   visits
+	streams  streams
+	lens     *lens.Lens
+	rpc      RPC
+	openAPI  func() ([]byte, error) // made once
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelCauseFunc
@@ -82,7 +88,7 @@ func New(o Options) *Server {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		backend: o.Backend, signIn: o.SignIn, gate: o.Gate, guard: access.NewGuard(o.Backend, o.Audit), version: o.Version,
+		backend: o.Backend, signIn: o.SignIn, proxies: o.Proxies, audit: o.Audit, gate: o.Gate, guard: access.NewGuard(o.Backend, o.Audit), version: o.Version,
 		limits: o.Limits.withDefaults(), log: o.Logger, mux: http.NewServeMux(),
 		rpc: o.RPC, lens: lens.New(o.Backend, lens.Options{Memory: o.Limits.Lens}),
 	}
@@ -143,6 +149,9 @@ func (s *Server) methods(methods map[string]*operation) http.Handler {
 		c.ctx, c.cancel = context.WithCancelCause(r.Context())
 		stop := context.AfterFunc(s.ctx, func() { c.cancel(context.Cause(s.ctx)) })
 		defer func() { stop(); c.cancel(nil) }()
+		if c.op != nil {
+			s.counters.count(&s.counters.requests, c.op.name)
+		}
 		err := error(problemf("no_route", "there is no %s", r.URL.Path))
 		switch {
 		case c.op != nil:
@@ -167,6 +176,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Cache-Control", "no-store")
+	if r.TLS == nil && !s.proxies.Admits(r) {
+		c := &call{server: s, w: w, r: r, id: h.Get("Spool-Request"), ctx: r.Context()}
+		c.fail(problemf("forbidden", "this server talks to its proxies and to its own machine only"))
+		return
+	}
+	r = s.proxies.Resolve(r)
 	page := pageAt(r.URL.Path)
 	if s.gate == nil && page != nil {
 		page.serve(w, r)

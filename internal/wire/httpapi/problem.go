@@ -232,6 +232,7 @@ func (c *call) fail(err error) {
 		return // nobody waits for the answer
 	}
 	p := c.complete(*toProblem(err))
+	c.server.counters.count(&c.server.counters.problems, p.Code)
 	if p.Run == "" {
 		if id := spool.RunID(c.r.PathValue("run")); id.Check() == nil {
 			p.Run = id

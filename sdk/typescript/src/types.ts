@@ -299,6 +299,17 @@ export interface Outcome {
   signal?: string;
 }
 
+export interface ProbeEcho {
+  bytes: number;
+  from: string;
+  host: string;
+  proto: string;
+  secure: boolean;
+  sha256: string;
+  time: string;
+  via?: Array<string>;
+}
+
 export interface Problem {
   by?: string;
   changes?: ChangePage;

@@ -36,6 +36,7 @@ __all__ = [
     "Omitted",
     "Option",
     "Outcome",
+    "ProbeEcho",
     "Problem",
     "ProblemError",
     "Processes",
@@ -434,6 +435,24 @@ class _Outcome(TypedDict):
 class Outcome(_Outcome, total=False):
     reason: str
     signal: str
+
+
+_ProbeEcho = TypedDict(
+    "_ProbeEcho",
+    {
+        "bytes": "int",
+        "from": "str",
+        "host": "str",
+        "proto": "str",
+        "secure": "bool",
+        "sha256": "str",
+        "time": "str",
+    },
+)
+
+
+class ProbeEcho(_ProbeEcho, total=False):
+    via: list[str]
 
 
 class _Problem(TypedDict):
