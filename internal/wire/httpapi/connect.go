@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spool-run/spool"
 )
@@ -22,14 +21,4 @@ func (c *call) connect() error {
 	defer end()
 	c.server.rpc.ServeRuns(c.w, c.r.WithContext(c.ctx), c.subject)
 	return nil
-}
-
-// wantsWebSocket returns the problem of a request that does not ask for a WebSocket.
-func (c *call) wantsWebSocket() error {
-	for token := range strings.SplitSeq(c.r.Header.Get("Upgrade"), ",") {
-		if strings.EqualFold(strings.TrimSpace(token), "websocket") && c.r.ProtoMajor == 1 {
-			return nil
-		}
-	}
-	return problemf("upgrade", "%s speaks WebSocket", c.r.URL.Path)
 }

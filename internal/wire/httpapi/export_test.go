@@ -37,3 +37,6 @@ func Operations() (all []Operation) {
 	}
 	return all
 }
+
+// ParseAttach decodes a message of an attached client.
+func ParseAttach(b []byte) (AttachRequest, error) { return parseAttach(b) }

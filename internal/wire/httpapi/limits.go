@@ -71,6 +71,10 @@ const (
 	maxPattern    = 1 << 10 // bytes of what is searched for
 	maxTurns      = 1000
 	gzipFrom      = 1 << 10 // bytes of an answer that is worth compressing
+
+	maxSocketMessage = 1 << 20 // bytes of a message of a client that is attached
+	maxWindow        = 1 << 20 // bytes that an attached client gets ahead of what it has acknowledged
+	skipBytes        = 4 << 20 // of output behind which a viewer gets a new screen instead
 )
 
 func (l Limits) withDefaults() Limits {

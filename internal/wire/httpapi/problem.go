@@ -241,6 +241,9 @@ func (c *call) fail(err error) {
 	if p.Status >= http.StatusInternalServerError && p.Code != "closing" {
 		c.server.log.Error("request failed", "request", c.id, "method", c.r.Method, "path", c.r.URL.Path, "err", err)
 	}
+	if c.refuseSocket(&p) {
+		return
+	}
 	h := c.w.Header()
 	switch {
 	case p.Status == http.StatusUpgradeRequired:

@@ -25,6 +25,7 @@ type operation struct {
 	answer          any      // a value of the type of the JSON answer; nil means none
 	forms           []string // other content types of the answer
 	problems        []string // beside those that every operation has
+	protocol        string   // of the WebSocket that it is; empty for other addresses
 	serve           func(*call) error
 }
 
@@ -190,7 +191,7 @@ func init() {
 		{method: "POST", pattern: "/v1/runs/{run}/discard", name: "discardChanges", scope: access.Delete, summary: "Delete the changes of a run",
 			status: 204, problems: []string{"not_found", "busy", "unsupported"}, serve: (*call).discard},
 
-		{method: "GET", pattern: "/v1/rpc", name: "connect", scope: "", summary: "A WebSocket that speaks the run/* protocol; each of its methods needs a scope of its own",
+		{method: "GET", pattern: "/v1/rpc", name: "connect", scope: "", protocol: "spool.v1", summary: "A WebSocket that speaks the run/* protocol; each of its methods needs a scope of its own",
 			status: 101, problems: []string{"too_many_streams", "unsupported", "upgrade"}, serve: (*call).connect},
 		{method: "GET", pattern: "/v1/server", name: "getServer", summary: "Describe the server and who asks", status: 200, answer: ServerInfo{}, serve: (*call).serverInfo},
 		{method: "GET", pattern: "/v1/problems/{code}", name: "explainProblem", open: true, summary: "Explain a problem", status: 200, forms: []string{"text/plain"}, problems: []string{"no_route"}, serve: (*call).explain},
@@ -198,5 +199,6 @@ func init() {
 		{method: "GET", pattern: "/healthz", name: "getHealth", open: true, summary: "Whether the server lives", status: 200, forms: []string{"text/plain"}, serve: (*call).healthy},
 		{method: "GET", pattern: "/readyz", name: "getReady", open: true, summary: "Whether the server reaches its runs", status: 200, forms: []string{"text/plain"}, problems: []string{"closing", "backend_lost"}, serve: (*call).ready},
 	}
+	operations = append(operations, attachOperation())
 	operations = append(operations, slices.Concat(sessionOperations(), accessOperations(), probeOperations(), adminOperations())...)
 }

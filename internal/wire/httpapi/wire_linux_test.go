@@ -103,7 +103,7 @@ var otherCodes = map[string]string{
 // otherNames are the operations that need a kernel or a workspace, or whose answers
 // depend on time or do not end.
 var otherNames = []string{"forkRun", "getForm", "getBlob", "beginTurn", "getTurn", "answerAsk", "inspectRun", "listChanges", "applyChanges", "discardChanges", "controlRun", "getResources", "getStorage",
-	"signIn", "getSession", "signOut", "listTokens", "createToken", "revokeToken", "shareRun", "listShares", "revokeShare", "makeTicket", "watchRuns", "listAsks", "connect",
+	"signIn", "getSession", "signOut", "listTokens", "createToken", "revokeToken", "shareRun", "listShares", "revokeShare", "makeTicket", "watchRuns", "listAsks", "connect", "attachRun",
 	"getAudit", "getMetrics", "probeStream", "probeEcho"}
 
 // makeTokens makes the tokens of a comment, and returns what puts them into a
