@@ -3,6 +3,7 @@ package spool
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,10 @@ import (
 type Filter struct {
 	Prefix RunID  `json:"prefix,omitempty"` // of the id
 	Name   string `json:"name,omitempty"`
+	// NameGlob is a pattern that the name matches: * stands for any characters
+	// but a slash, ? for one, [a-z] for one of those, as in [path.Match].
+	NameGlob string `json:"name_glob,omitempty"`
+
 	Engine string `json:"engine,omitempty"`
 	State  State  `json:"state,omitempty"`
 	Live   bool   `json:"live,omitempty"` // only runs that are not closed
@@ -23,6 +28,8 @@ type Filter struct {
 	Since   time.Time         `json:"since,omitzero"`    // only runs that are not closed or ended since then
 	Before  time.Time         `json:"before,omitzero"`   // only runs that were created before then
 	Labels  map[string]string `json:"labels,omitempty"`
+	// HasLabels are names of labels that a run must have, with any value.
+	HasLabels []string `json:"has_labels,omitempty"`
 
 	// Oldest lists the oldest run first instead of the newest.
 	Oldest bool `json:"oldest,omitempty"`
@@ -44,6 +51,9 @@ func (f *Filter) Check() error {
 	case "", Exited, Failed, Unknown:
 	default:
 		return fmt.Errorf("%w: unknown outcome %q: use exited, failed or unknown", ErrInvalid, f.Outcome)
+	}
+	if _, err := path.Match(f.NameGlob, ""); err != nil {
+		return fmt.Errorf("%w: the pattern %.200q of names has an open bracket or ends with a backslash", ErrInvalid, f.NameGlob)
 	}
 	if f.Limit < 0 {
 		return fmt.Errorf("%w: a limit of %d runs", ErrInvalid, f.Limit)
@@ -68,8 +78,18 @@ func (f *Filter) Match(i *Info) bool {
 		!strings.HasPrefix(string(i.ID), string(f.Prefix)):
 		return false
 	}
+	if f.NameGlob != "" {
+		if ok, _ := path.Match(f.NameGlob, i.Name); !ok {
+			return false
+		}
+	}
 	for k, v := range f.Labels {
 		if i.Labels[k] != v {
+			return false
+		}
+	}
+	for _, k := range f.HasLabels {
+		if _, ok := i.Labels[k]; !ok {
 			return false
 		}
 	}

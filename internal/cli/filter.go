@@ -21,13 +21,13 @@ var filterKeys = []string{"state", "label", "engine", "name", "id", "status"}
 const filterHelp = "only runs that match these `key=value` pairs: state, label, engine, name, id, status"
 
 // parseFilters parses the values of --filter: key=value pairs, separated by
-// commas. It returns a filter for the backend and a function for the rest. All
-// pairs must match. Values of name, id and status may have * and ?.
+// commas. It returns a filter for the backend and a function for the rest, or nil if
+// the filter says all. All pairs must match. Values of name, id and status may have *
+// and ?.
 func parseFilters(texts []string) (spool.Filter, func(*spool.Info) bool, error) {
 	f := spool.Filter{}
 	type glob struct{ key, pattern string }
 	var globs []glob
-	var labels []string // that a run must have, with any value
 	for _, text := range texts {
 		for pair := range strings.SplitSeq(text, ",") {
 			key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
@@ -54,7 +54,7 @@ func parseFilters(texts []string) (spool.Filter, func(*spool.Info) bool, error) 
 			case "label":
 				name, want, hasValue := strings.Cut(value, "=")
 				if !hasValue {
-					labels = append(labels, name)
+					f.HasLabels = append(f.HasLabels, name)
 					continue
 				}
 				if f.Labels == nil {
@@ -69,6 +69,14 @@ func parseFilters(texts []string) (spool.Filter, func(*spool.Info) bool, error) 
 					f.Name = value
 					continue
 				}
+				if key == "name" && f.NameGlob == "" {
+					f.NameGlob = value
+					continue
+				}
+				if key == "id" && f.Prefix == "" && spool.RunID(value).Check() == nil {
+					f.Prefix = spool.RunID(value)
+					continue
+				}
 				if begin, _, _ := strings.Cut(value, "*"); key == "id" && f.Prefix == "" && spool.RunID(begin).Check() == nil {
 					f.Prefix = spool.RunID(begin) // which the index finds
 				}
@@ -79,16 +87,14 @@ func parseFilters(texts []string) (spool.Filter, func(*spool.Info) bool, error) 
 			}
 		}
 	}
+	if len(globs) == 0 {
+		return f, nil, nil
+	}
 	match := func(info *spool.Info) bool {
 		for _, g := range globs {
 			text := map[string]string{"name": info.Name, "id": string(info.ID), "status": stateText(*info)}[g.key]
 			ok, _ := path.Match(g.pattern, text)
 			if !ok && !(g.key == "id" && strings.HasPrefix(text, g.pattern)) && !(g.key == "status" && strings.HasPrefix(text, g.pattern)) {
-				return false
-			}
-		}
-		for _, name := range labels {
-			if _, ok := info.Labels[name]; !ok {
 				return false
 			}
 		}

@@ -126,7 +126,7 @@ func (a *app) dueBy(ctx context.Context, b spool.Backend, o pruneOptions) ([]spo
 			fmt.Fprintf(a.stderr, "spool: prune: %v\n", err)
 			continue
 		}
-		if info.State == spool.StateClosed && match(&info) && info.Labels["keep"] != forever {
+		if info.State == spool.StateClosed && (match == nil || match(&info)) && info.Labels["keep"] != forever {
 			finished = append(finished, info)
 		}
 	}

@@ -127,7 +127,7 @@ func (a *app) selectFlags(cmd *cobra.Command, o *psOptions) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.engine, "engine", "", "only runs of this `engine`")
 	flags.StringVar(&o.name, "name", "", "only runs with this `name`")
-	flags.StringArrayVar(&o.labels, "label", nil, "only runs with this label, as `key=value`")
+	flags.StringArrayVar(&o.labels, "label", nil, "only runs with this label: `key=value`, or a key")
 	flags.StringVar(&o.outcome, "outcome", "", "only runs that ended this `way`: exited, failed or unknown")
 	flags.Var(&o.since, "since", "only runs that have not ended or ended since this `time`, such as 2d or 15:04")
 	flags.Var(&o.before, "before", "only runs that were created before this `time`")
@@ -143,8 +143,8 @@ type runList struct {
 	app     *app
 	options psOptions
 	filter  spool.Filter
-	chosen  bool // flags select runs: they say what to show
-	match   func(*spool.Info) bool
+	chosen  bool                   // flags select runs: they say what to show
+	match   func(*spool.Info) bool // what the filter does not say; nil for nothing
 	columns []runColumn
 	sort    func(a, b spool.Info) int // nil keeps the order: newest first
 	format  *template.Template
@@ -213,8 +213,12 @@ func (l *runList) filterBy(o *psOptions) error {
 	}
 	for _, label := range o.labels {
 		key, value, ok := strings.Cut(label, "=")
-		if !ok || key == "" {
-			return usageErrorf("--label %q: use key=value", label)
+		if key == "" {
+			return usageErrorf("--label %q: use key=value, or a key", label)
+		}
+		if !ok {
+			f.HasLabels = append(f.HasLabels, key)
+			continue
 		}
 		if f.Labels == nil {
 			f.Labels = make(map[string]string)
@@ -278,7 +282,7 @@ func (l *runList) recent(ctx context.Context, b spool.Backend) (runs []spool.Inf
 
 // list returns the runs that a filter selects, as many as last; zero means all.
 func (l *runList) list(ctx context.Context, b spool.Backend, f spool.Filter, last int) (runs []spool.Info, err error) {
-	if len(l.options.filter) == 0 { // otherwise some that are listed may not match
+	if l.match == nil { // otherwise some that are listed may not match
 		f.Limit = last
 	}
 	for info, err := range b.List(ctx, f) {
@@ -290,7 +294,7 @@ func (l *runList) list(ctx context.Context, b spool.Backend, f spool.Filter, las
 			fmt.Fprintf(l.app.stderr, "spool: ps: %v\n", err)
 			continue
 		}
-		if !l.match(&info) {
+		if l.match != nil && !l.match(&info) {
 			continue
 		}
 		if runs = append(runs, info); len(runs) == last {

@@ -109,7 +109,7 @@ func (a *app) search(ctx context.Context, b spool.Backend, q search.Query, names
 		if err != nil {
 			return err
 		}
-		if len(names) > 0 && !filter.Match(&info) || !match(&info) {
+		if len(names) > 0 && !filter.Match(&info) || match != nil && !match(&info) {
 			continue
 		}
 		if err := p.print(&hit); err != nil {
@@ -128,7 +128,7 @@ func (a *app) search(ctx context.Context, b spool.Backend, q search.Query, names
 	return nil
 }
 
-// runs returns a filter for the backend, and a function for the rest.
+// runs returns a filter for the backend, and a function for the rest or nil.
 func (o *searchOptions) runs() (spool.Filter, func(*spool.Info) bool, error) {
 	pairs := o.filter
 	for _, label := range o.labels {

@@ -28,7 +28,7 @@ const (
 // Options say which runs the tables have, and how.
 type Options struct {
 	Filter spool.Filter
-	// Match selects from the runs that Filter selects.
+	// Match selects from the runs that Filter selects; nil selects all.
 	Match func(*spool.Info) bool
 	// Now is until when live runs took; zero means the time of the call.
 	Now time.Time

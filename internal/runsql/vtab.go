@@ -208,7 +208,7 @@ func (t *table) one(id spool.RunID) rowSource {
 		case errors.Is(err, spool.ErrNotFound), errors.Is(err, spool.ErrInvalid):
 		case err != nil:
 			yield(nil, err)
-		case t.Filter.Match(&info) && t.Match(&info):
+		case t.selects(&info):
 			t.yieldRows(&info, yield)
 		}
 	}
@@ -229,6 +229,11 @@ func (t *table) list(f spool.Filter) rowSource {
 	}
 }
 
+// selects reports whether the tables have a run.
+func (s *source) selects(info *spool.Info) bool {
+	return s.Filter.Match(info) && (s.Match == nil || s.Match(info))
+}
+
 // infos yields the runs that a filter and the options select. An error is the last.
 func (s *source) infos(f spool.Filter) iter.Seq2[spool.Info, error] {
 	return func(yield func(spool.Info, error) bool) {
@@ -239,7 +244,7 @@ func (s *source) infos(f spool.Filter) iter.Seq2[spool.Info, error] {
 				return
 			case err != nil:
 				s.Warn(err)
-			case s.Filter.Match(&info) && s.Match(&info) && !yield(info, nil):
+			case s.selects(&info) && !yield(info, nil):
 				return
 			}
 		}

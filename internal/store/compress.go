@@ -218,6 +218,15 @@ func (s *Store) uncompressed(after, before time.Time) (runs []compressible, err 
 // noteCompressed gives the index the new size of a filed run, and that it need not be
 // compressed again.
 func (s *Store) noteCompressed(ctx context.Context, id spool.RunID) (err error) {
+	segs, err := s.scanRun(id)
+	if err != nil || len(segs) == 0 {
+		return err // removed meanwhile
+	}
+	r, ok := summarizeFinal(id, segs)
+	if !ok {
+		return nil
+	}
+	blobs := s.blobTerms(&r) // before the lock: this reads the log
 	w, err := index.Lock(ctx, s.indexDir())
 	if err != nil {
 		return err
@@ -228,15 +237,10 @@ func (s *Store) noteCompressed(ctx context.Context, id spool.RunID) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	segs, err := s.scanRun(id)
-	if err != nil || len(segs) == 0 || !w.Usable() {
-		return err // removed meanwhile, or the index will be built
+	if !w.Usable() || !exists(segs[0].path) {
+		return nil // the index will be built, or the run was removed meanwhile
 	}
-	r, ok := summarizeFinal(id, segs)
-	if !ok {
-		return nil
-	}
-	e := s.entry(&r)
+	e := s.entry(&r, blobs)
 	e.Flags |= index.Compressed
 	return w.Write([]index.Entry{e}, nil)
 }

@@ -53,11 +53,19 @@ const (
 	termLabel   = "label"
 	// termHasLabel is a label with any value.
 	termHasLabel = "has"
+	// termBlob is a blob to which the run refers, by its digest.
+	termBlob = "blob"
+	// termManyBlobs is a run whose blobs only its log tells.
+	termManyBlobs = "blobs"
 )
+
+// maxBlobTerms is how many blobs of a run the index has. With more it only has that
+// there are many.
+const maxBlobTerms = 64
 
 // queryOf returns the query whose answer has all filed runs that a filter selects.
 func queryOf(f *spool.Filter) index.Query {
-	q := index.Query{Prefix: string(f.Prefix), Oldest: f.Oldest}
+	q := index.Query{Prefix: string(f.Prefix), Glob: f.NameGlob, Oldest: f.Oldest}
 	if f.Name != "" {
 		q.Terms = append(q.Terms, index.NewTerm(termName, f.Name))
 	}
@@ -75,6 +83,9 @@ func queryOf(f *spool.Filter) index.Query {
 			q.Terms = append(q.Terms, labelTerm(name, value))
 		}
 	}
+	for _, name := range f.HasLabels {
+		q.Terms = append(q.Terms, labelTerm(name, ""))
+	}
 	if !f.Since.IsZero() {
 		q.Since = f.Since.UnixNano()
 	}
@@ -87,20 +98,39 @@ func queryOf(f *spool.Filter) index.Query {
 	return q
 }
 
-// entry returns what the index has of a complete run, with its present name. The
-// caller holds the lock of names.
-func (s *Store) entry(r *summary) index.Entry {
-	s.renamed(&r.info)
-	_, err := statSegment(s.namePath(r.info.ID))
-	return entryOf(r, err == nil)
+// blobTerms returns the terms of the blobs to which a complete run refers.
+func (s *Store) blobTerms(r *summary) []index.Term {
+	many := []index.Term{index.NewTerm(termManyBlobs)}
+	if r.err != nil { // what follows the damage is not known
+		return many
+	}
+	seen := make(map[spool.Digest]bool)
+	err := s.digests(r.info.ID, *r, func(d spool.Digest) { seen[d] = true })
+	if err != nil || len(seen) > maxBlobTerms {
+		return many
+	}
+	var terms []index.Term
+	for d := range seen {
+		terms = append(terms, index.NewTerm(termBlob, string(d)))
+	}
+	return terms
 }
 
-// entryOf returns what the index has of a complete run.
-func entryOf(r *summary, renamed bool) index.Entry {
+// entry returns what the index has of a complete run, with its present name. The
+// caller holds the lock of names.
+func (s *Store) entry(r *summary, blobs []index.Term) index.Entry {
+	s.renamed(&r.info)
+	_, err := statSegment(s.namePath(r.info.ID))
+	return entryOf(r, blobs, err == nil)
+}
+
+// entryOf returns what the index has of a complete run. The info has its present
+// name.
+func entryOf(r *summary, blobs []index.Term, renamed bool) index.Entry {
 	info := &r.info
 	e := index.Entry{
 		ID: string(info.ID), Created: info.Created.UnixNano(), Ended: r.ages().UnixNano(), Bytes: sizeOf(r.segs), Raw: r.raw(),
-		Terms: []index.Term{index.NewTerm(termEngine, info.Engine)},
+		Name: info.Name, Terms: append(blobs, index.NewTerm(termEngine, info.Engine)),
 	}
 	if info.Name != "" {
 		e.Terms = append(e.Terms, index.NewTerm(termName, info.Name))
@@ -197,6 +227,10 @@ func (s *Store) fileRuns(ctx context.Context, due []summary) (filed int, err err
 }
 
 func (s *Store) fileBatch(ctx context.Context, w *index.Writer, batch []summary) (filed int, err error) {
+	blobs := make([][]index.Term, len(batch))
+	for i := range batch {
+		blobs[i] = s.blobTerms(&batch[i])
+	}
 	// A name that is given meanwhile must not be filed without being in the index.
 	lock, err := flock.Open(ctx, s.namesLock())
 	if err != nil {
@@ -205,7 +239,7 @@ func (s *Store) fileBatch(ctx context.Context, w *index.Writer, batch []summary)
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	entries := make([]index.Entry, len(batch))
 	for i := range batch {
-		entries[i] = s.entry(&batch[i])
+		entries[i] = s.entry(&batch[i], blobs[i])
 	}
 	if err := w.Write(entries, nil); err != nil {
 		return 0, err
@@ -343,7 +377,7 @@ func (s *Store) shardEntries(dir string) ([]index.Entry, error) {
 		if n.renamed[id] {
 			s.renamed(&r.info)
 		}
-		entries = append(entries, entryOf(&r, n.renamed[id]))
+		entries = append(entries, entryOf(&r, s.blobTerms(&r), n.renamed[id]))
 	}
 	return entries, nil
 }

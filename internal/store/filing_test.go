@@ -174,6 +174,9 @@ func TestFileFilters(t *testing.T) {
 			Name: []string{"", "x", "y"}[r.IntN(3)], Created: at, State: spool.StateRunning,
 			Labels: map[string]string{"a": fmt.Sprint(r.IntN(3)), "b": fmt.Sprint(r.IntN(3))},
 		}
+		if r.IntN(3) == 0 {
+			info.Labels["c"] = []string{"", "1"}[r.IntN(2)]
+		}
 		j, err := s.Create(info)
 		if err != nil {
 			t.Fatal(err)
@@ -212,6 +215,12 @@ func TestFileFilters(t *testing.T) {
 		}
 		if r.IntN(4) == 0 {
 			f.Name = []string{"x", "y", "renamed"}[r.IntN(3)]
+		}
+		if r.IntN(4) == 0 {
+			f.NameGlob = []string{"?", "*", "re*", "[x-z]", "rename"}[r.IntN(5)]
+		}
+		if r.IntN(4) == 0 {
+			f.HasLabels = [][]string{{"c"}, {"a", "c"}, {"none"}}[r.IntN(3)]
 		}
 		if r.IntN(4) == 0 {
 			f.Engine = "kernel"
@@ -503,6 +512,41 @@ func TestRemoveFiled(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(s.runsDir(), "*", "run[12].*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestRemoveFiledBlobs removes filed runs whose blobs others may share. The logs of
+// runs without these blobs are not read: one of them is a directory.
+func TestRemoveFiledBlobs(t *testing.T) {
+	s := openStore(t, t.TempDir(), Options{})
+	one := withBlobs(t, s, "one", true, "only one", "both", "many too")
+	withBlobs(t, s, "two", true, "both")
+	withBlobs(t, s, "other", true, "nothing in common")
+	many := []string{"many too"}
+	for i := range maxBlobTerms {
+		many = append(many, fmt.Sprint(i))
+	}
+	withBlobs(t, s, "many", true, many...)
+	file(t, s)
+	path := segmentFiles(t, s, "other")[0]
+	if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	gone := func(d spool.Digest) bool {
+		r, err := s.Blob(d)
+		if err == nil {
+			r.Close()
+		}
+		return errors.Is(err, spool.ErrNotFound)
+	}
+	if swept, err := s.RemoveComplete([]spool.RunID{"one"}, false); err != nil || swept.Blobs != 1 || !gone(one[0]) || gone(one[1]) || gone(one[2]) {
+		t.Errorf("removed %+v, %v", swept, err)
+	}
+	if swept, err := s.RemoveComplete([]spool.RunID{"two"}, false); err != nil || swept.Blobs != 1 || !gone(one[1]) {
+		t.Errorf("removed %+v, %v", swept, err)
+	}
+	if swept, err := s.RemoveComplete([]spool.RunID{"many"}, false); err != nil || swept.Blobs != maxBlobTerms+1 {
+		t.Errorf("removed %+v, %v", swept, err)
 	}
 }
 

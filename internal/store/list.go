@@ -140,7 +140,7 @@ func (s *Store) Count(unfiled func(spool.Info)) (filed int, err error) {
 // Countable reports whether [Store.Count] tells how many runs a filter selects: it
 // asks for nothing but their state.
 func Countable(f *spool.Filter) bool {
-	return !f.Waiting && f.Prefix == "" && f.Name == "" && f.Engine == "" && f.Outcome == "" && len(f.Labels) == 0 && f.Since.IsZero() && f.Before.IsZero()
+	return !f.Waiting && f.Prefix == "" && f.Name == "" && f.NameGlob == "" && f.Engine == "" && f.Outcome == "" && len(f.Labels) == 0 && len(f.HasLabels) == 0 && f.Since.IsZero() && f.Before.IsZero()
 }
 
 // describe reads the description of a run that the index has.

@@ -152,7 +152,7 @@ func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 		return swept, fmt.Errorf("remove runs: %w", err)
 	}
 	if len(blobs) > 0 {
-		all, err := s.mayHaveBlobs()
+		all, err := s.mayHave(blobs)
 		if err == nil {
 			err = s.keepShared(blobs, all, removed)
 		}
@@ -230,10 +230,10 @@ func (s *Store) blobsOf(runs map[spool.RunID]summary) (map[spool.Digest]storedBl
 	return blobs, nil
 }
 
-// mayHaveBlobs returns the segments of the runs that may refer to blobs: those that
-// are not filed, and filed ones that are not processes. The logs of these are read to
-// find out; the index does not have the blobs of runs.
-func (s *Store) mayHaveBlobs() (map[spool.RunID][]*segment, error) {
+// mayHave returns the segments of the runs that may refer to one of some blobs: those
+// that are not filed, and those of which the index has a blob of the same hash or only
+// that they have many. The logs of these are read to find out.
+func (s *Store) mayHave(blobs map[spool.Digest]storedBlob) (map[spool.RunID][]*segment, error) {
 	n, err := s.scanUnfiled()
 	if err != nil {
 		return nil, err
@@ -246,20 +246,26 @@ func (s *Store) mayHaveBlobs() (map[spool.RunID][]*segment, error) {
 		}
 		return n.runs, nil
 	}
-	for e := range snapshot.Without(index.NewTerm(termEngine, spool.EngineProcess)) {
-		id := spool.RunID(e.ID)
-		if n.runs[id] != nil || n.hidden[id] || id.Check() != nil {
-			continue
-		}
-		segs := []*segment{newSegment(s.shardDir(id), id, 1)}
-		if e.Flags&index.Segmented != 0 {
-			if segs, err = s.segments(id); errors.Is(err, fs.ErrNotExist) {
-				continue // removed meanwhile
-			} else if err != nil {
-				return nil, errors.Join(err, snapshot.Close())
+	terms := []index.Term{index.NewTerm(termManyBlobs)}
+	for d := range blobs {
+		terms = append(terms, index.NewTerm(termBlob, string(d)))
+	}
+	for _, term := range terms {
+		for e := range snapshot.Select(index.Query{Terms: []index.Term{term}}) {
+			id := spool.RunID(e.ID)
+			if n.runs[id] != nil || n.hidden[id] || id.Check() != nil {
+				continue
 			}
+			segs := []*segment{newSegment(s.shardDir(id), id, 1)}
+			if e.Flags&index.Segmented != 0 {
+				if segs, err = s.segments(id); errors.Is(err, fs.ErrNotExist) {
+					continue // removed meanwhile
+				} else if err != nil {
+					return nil, errors.Join(err, snapshot.Close())
+				}
+			}
+			n.runs[id] = segs
 		}
-		n.runs[id] = segs
 	}
 	return n.runs, snapshot.Close()
 }

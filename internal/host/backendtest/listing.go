@@ -103,6 +103,13 @@ func filters(t *testing.T, b spool.Backend) {
 		{"other outcome", spool.Filter{Outcome: spool.Failed}, nil},
 		{"label", spool.Filter{Labels: map[string]string{"color": "red"}}, []spool.RunID{"bthree"}},
 		{"labels", spool.Filter{Labels: map[string]string{"color": "red", "size": "small"}}, nil},
+		{"label of any value", spool.Filter{HasLabels: []string{"color"}}, []spool.RunID{"bthree"}},
+		{"labels of any value", spool.Filter{HasLabels: []string{"color", "size"}}, []spool.RunID{"bthree"}},
+		{"label that no run has", spool.Filter{HasLabels: []string{"color", "shape"}}, nil},
+		{"pattern of names", spool.Filter{NameGlob: "?"}, []spool.RunID{"bthree", "aone"}},
+		{"pattern of names and limit", spool.Filter{NameGlob: "x*", Limit: 1}, []spool.RunID{"bthree"}},
+		{"pattern of names and labels", spool.Filter{NameGlob: "[w-y]", HasLabels: []string{"size"}}, []spool.RunID{"bthree"}},
+		{"pattern that no name matches", spool.Filter{NameGlob: "y*"}, nil},
 		{"limit", spool.Filter{Limit: 2}, []spool.RunID{"bthree", "atwo"}},
 		{"limit of the oldest", spool.Filter{Limit: 2, Oldest: true}, []spool.RunID{"aone", "atwo"}},
 		{"limit counts what is selected", spool.Filter{Limit: 1, Prefix: "a"}, []spool.RunID{"atwo"}},
@@ -133,7 +140,7 @@ func counts(t *testing.T, b spool.Backend) {
 	spec := sh("read x")
 	spec.ID, spec.Name, spec.Stdin = "bthree", "x", true
 	live := start(t, b, spec)
-	for _, f := range []spool.Filter{{}, {Live: true}, {State: spool.StateClosed}, {State: spool.StateExited}, {Name: "x"}, {Prefix: "a"}, {Name: "none"}, {Limit: 1, Oldest: true}} {
+	for _, f := range []spool.Filter{{}, {Live: true}, {State: spool.StateClosed}, {State: spool.StateExited}, {Name: "x"}, {Prefix: "a"}, {Name: "none"}, {NameGlob: "?"}, {HasLabels: []string{"none"}}, {Limit: 1, Oldest: true}} {
 		unlimited := f
 		unlimited.Limit = 0
 		want := make(map[spool.State]int)
@@ -234,7 +241,7 @@ func listAfterRemoved(t *testing.T, b spool.Backend) {
 }
 
 func invalidFilters(t *testing.T, b spool.Backend) {
-	for _, f := range []spool.Filter{{State: "asleep"}, {Limit: -1}, {After: "nonsense"}, {After: "zz.../x"}, {Outcome: "maybe"}} {
+	for _, f := range []spool.Filter{{State: "asleep"}, {Limit: -1}, {After: "nonsense"}, {After: "zz.../x"}, {Outcome: "maybe"}, {NameGlob: "[a"}} {
 		n := 0
 		for _, err := range b.List(t.Context(), f) {
 			n++

@@ -1,9 +1,6 @@
 package index
 
-import (
-	"iter"
-	"slices"
-)
+import "slices"
 
 // Sum is what some entries have together.
 type Sum struct {
@@ -119,31 +116,4 @@ func (s *Snapshot) Size() (size int64) {
 		size += int64(len(seg.data) + len(seg.dead))
 	}
 	return size + s.logSize
-}
-
-// Without yields the entries that do not have a term, unordered.
-func (s *Snapshot) Without(t Term) iter.Seq[Entry] {
-	return func(yield func(Entry) bool) {
-		masked := s.masked()
-		for _, seg := range s.segments {
-			p := seg.postings(t)
-			i, n := 0, len(p)/8 // postings are in the order of rows
-			for row := range seg.rows {
-				for i < n && posting(p, i) < row {
-					i++
-				}
-				if i < n && posting(p, i) == row || seg.isDead(row) || masked[place{seg, row}] {
-					continue
-				}
-				if !yield(seg.entry(row)) {
-					return
-				}
-			}
-		}
-		for _, e := range s.newest {
-			if !slices.Contains(e.Terms, t) && !yield(*e) {
-				return
-			}
-		}
-	}
 }

@@ -2,7 +2,7 @@
 //
 // An index is a directory beside the logs, derived from them. It has an entry
 // for every filed run: when the run began and ended, how large its log is, and a
-// hash of each thing a run is searched by (see [Term]). A query returns
+// hash of each thing a run is searched by (see [Term]), and its name. A query returns
 // candidates; the caller reads their logs and decides. So an entry may be out of
 // date, and a hash may mean two things, without a wrong answer.
 //
@@ -36,8 +36,12 @@ type Entry struct {
 	Bytes   int64 // of its log on disk
 	Raw     int64 // of its log before compression
 	Flags   Flags
+	Name    string // cut after [maxName] bytes
 	Terms   []Term
 }
+
+// maxName is how many bytes of a name an index keeps.
+const maxName = 255
 
 // Flags are properties of a run that tell how to read or delete it.
 type Flags uint8
@@ -108,7 +112,7 @@ type segmentFile struct {
 	Dead string `json:"dead,omitempty"`
 }
 
-const manifestVersion = 2
+const manifestVersion = 3
 
 // readManifest reads the manifest: a checksum in the first line, then JSON.
 func readManifest(dir string) (manifest, error) {

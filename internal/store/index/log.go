@@ -16,11 +16,13 @@ import (
 //	25 i64  bytes
 //	33 i64  raw
 //	41 u8   flags
-//	42 u32  number of terms, then each as u32
+//	42 u8   size of the name
+//	43 u32  number of terms, then each as u32
+//	        name
 //	        id, up to the end
 const (
 	recordHead = 8
-	addHead    = 1 + 8*4 + 1 + 4
+	addHead    = 1 + 8*4 + 1 + 1 + 4
 	removeHead = 1 + 8
 )
 
@@ -40,18 +42,19 @@ func appendRecord(dst []byte, body func([]byte) []byte) []byte {
 }
 
 func appendAdd(dst []byte, e *Entry) []byte {
+	name := cutName(e.Name)
 	return appendRecord(dst, func(b []byte) []byte {
 		b = append(b, opAdd)
 		b = le.AppendUint64(b, uint64(e.Created))
 		b = le.AppendUint64(b, uint64(e.Ended))
 		b = le.AppendUint64(b, uint64(e.Bytes))
 		b = le.AppendUint64(b, uint64(e.Raw))
-		b = append(b, byte(e.Flags))
+		b = append(b, byte(e.Flags), byte(len(name)))
 		b = le.AppendUint32(b, uint32(len(e.Terms)))
 		for _, t := range e.Terms {
 			b = le.AppendUint32(b, uint32(t))
 		}
-		return append(b, e.ID...)
+		return append(append(b, name...), e.ID...)
 	})
 }
 
@@ -107,16 +110,16 @@ func (r *recent) apply(b []byte) bool {
 			Created: int64(le.Uint64(b[1:])), Ended: int64(le.Uint64(b[9:])), Bytes: int64(le.Uint64(b[17:])),
 			Raw: int64(le.Uint64(b[25:])), Flags: Flags(b[33]),
 		}
-		n := int(le.Uint32(b[34:]))
+		name, n := int(b[34]), int(le.Uint32(b[35:]))
 		b = b[addHead:]
-		if n > len(b)/4 || len(b) <= 4*n {
+		if n > len(b)/4 || len(b) <= 4*n+name {
 			return false
 		}
 		e.Terms = make([]Term, n)
 		for i := range e.Terms {
 			e.Terms[i] = Term(le.Uint32(b[4*i:]))
 		}
-		e.ID = string(b[4*n:])
+		e.Name, e.ID = string(b[4*n:4*n+name]), string(b[4*n+name:])
 		r.entries[e.ID] = e
 		r.keys[e.ID] = e.Key()
 		return true

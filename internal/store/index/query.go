@@ -137,23 +137,29 @@ func (s *Snapshot) Len() int {
 type Query struct {
 	Terms  []Term // which an entry must all have
 	Prefix string // of the id
+	Glob   string // a pattern of [path.Match] that the name matches; empty for any name
 	Since  int64  // ended then or later; zero for any time
 	Before int64  // created before; zero for any time
 	After  Key    // only what comes after it in the order; the zero value for all
 	Oldest bool   // the oldest first
 }
 
-// Select yields the entries that a query selects, without their terms, in the
-// order of their keys. Some may not match: terms are hashes.
+// Select yields the entries that a query selects, without their terms and names, in
+// the order of their keys. Some may not match: terms are hashes, and long names are
+// cut.
 func (s *Snapshot) Select(q Query) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
+		var names *glob
+		if q.Glob != "" {
+			names = newGlob(q.Glob)
+		}
 		sources := make([]source, 0, len(s.segments)+1)
 		for _, seg := range s.segments {
-			if src := newSegmentSource(seg, &q); src != nil {
+			if src := newSegmentSource(seg, &q, names); src != nil {
 				sources = append(sources, src)
 			}
 		}
-		sources = append(sources, &logSource{entries: s.newest, q: &q})
+		sources = append(sources, &logSource{entries: s.newest, q: &q, names: names})
 		heads := make([]*Entry, len(sources))
 		next := func(i int) {
 			for {
@@ -212,6 +218,7 @@ type source interface{ next() (Entry, bool) }
 type logSource struct {
 	entries []*Entry
 	q       *Query
+	names   *glob // nil for any
 	i       int
 }
 
@@ -220,6 +227,9 @@ func (l *logSource) next() (Entry, bool) {
 		e := l.entries[l.i]
 		if !l.q.Oldest {
 			e = l.entries[len(l.entries)-1-l.i]
+		}
+		if l.names != nil && !l.names.match(e.Name) {
+			continue
 		}
 		if !slices.ContainsFunc(l.q.Terms, func(t Term) bool { return !slices.Contains(e.Terms, t) }) {
 			l.i++
@@ -236,21 +246,30 @@ type segmentSource struct {
 	q        *Query
 	rowAt    func(i int) int
 	checks   [][]byte // postings of further terms
+	names    *glob    // to be checked; nil for any
 	from, to int
 }
 
-func newSegmentSource(seg *segment, q *Query) source {
+func newSegmentSource(seg *segment, q *Query, names *glob) source {
 	if seg.rows == seg.ndead || q.Since != 0 && seg.ended < q.Since || q.Before != 0 && seg.first >= q.Before {
 		return nil
 	}
-	s := &segmentSource{seg: seg, q: q}
+	s := &segmentSource{seg: seg, q: q, names: names}
 	for _, t := range q.Terms {
 		s.checks = append(s.checks, seg.postings(t))
 	}
 	n := seg.rows
+	var rows []int // by which the segment is read
+	found := q.Prefix != ""
+	if found {
+		rows = seg.prefixed(q.Prefix)
+	} else if names != nil {
+		if rows, found = seg.named(names); found {
+			s.names = nil
+		}
+	}
 	switch {
-	case q.Prefix != "":
-		rows := seg.prefixed(q.Prefix)
+	case found:
 		n, s.rowAt = len(rows), func(i int) int { return rows[i] }
 	case len(s.checks) > 0:
 		slices.SortFunc(s.checks, func(a, b []byte) int { return len(a) - len(b) })
@@ -291,12 +310,15 @@ func (s *segmentSource) next() (Entry, bool) {
 		if slices.ContainsFunc(s.checks, func(p []byte) bool { return !hasRow(p, row) }) {
 			continue
 		}
+		if s.names != nil && !s.names.match(string(s.seg.name(row))) {
+			continue
+		}
 		return s.seg.entry(row), true
 	}
 	return Entry{}, false
 }
 
-// Find returns the entry of an id, without its terms.
+// Find returns the entry of an id, without its name and its terms.
 func (s *Snapshot) Find(id string) (Entry, bool) {
 	if e, inLog := s.log.entries[id]; inLog {
 		if e == nil {

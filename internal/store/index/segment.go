@@ -18,19 +18,21 @@ import (
 //	created i64, ended i64, bytes i64, raw i64
 //	terms   u64: the term and, in the lower half, the row of an entry that has it, sorted
 //	ids     u32: where the id of each entry begins in the text, and where the last ends
+//	names   u32: the same of its name, in the names
 //	byID    u32: rows in the order of ids
+//	byName  u32: rows in the order of names
 //	flags   u8
-//	text    the ids
+//	text    the ids, and then the names
 //
 // The head:
 //
 //	0  magic
-//	8  u32 entries   12 u32 terms   16 u32 size of the text
+//	8  u32 entries   12 u32 terms   16 u32 size of the ids
 //	20 u32 CRC32C of the columns
 //	24 i64 first created  32 i64 last created  40 i64 last ended
-//	48 u32 CRC32C of the head before
+//	48 u32 size of the names   52 u32 CRC32C of the head before
 const (
-	segmentMagic = "SPOOLIX2"
+	segmentMagic = "SPOOLIX3"
 	segmentHead  = 56
 )
 
@@ -45,19 +47,21 @@ type segment struct {
 	first, last, ended int64
 	sum                uint32
 
-	created, ends, bytes, raw, terms, ids, byID, flags, text []byte
+	created, ends, bytes, raw, terms, ids, names, byID, byName, flags, text, nameText []byte
 }
 
 // encodeSegment returns the file of a segment with these entries, which it sorts.
 func encodeSegment(entries []Entry) []byte {
 	slices.SortFunc(entries, func(a, b Entry) int { return a.Key().compare(b.Key()) })
-	nterms, ntext := 0, 0
+	nterms, ntext, nnames := 0, 0, 0
 	for i := range entries {
 		nterms += len(entries[i].Terms)
 		ntext += len(entries[i].ID)
+		entries[i].Name = cutName(entries[i].Name)
+		nnames += len(entries[i].Name)
 	}
 	rows := len(entries)
-	size := segmentHead + rows*32 + nterms*8 + (rows+1)*4 + rows*4 + rows + ntext
+	size := segmentHead + rows*32 + nterms*8 + (rows+1)*8 + rows*9 + ntext + nnames
 	b := make([]byte, segmentHead, size)
 	ended := int64(math.MinInt64)
 	for i := range entries {
@@ -83,23 +87,34 @@ func encodeSegment(entries []Entry) []byte {
 	for _, t := range terms {
 		b = le.AppendUint64(b, t)
 	}
-	at := 0
-	byID := make([]uint32, rows)
-	for i := range entries {
+	id := func(row uint32) string { return entries[row].ID }
+	name := func(row uint32) string { return entries[row].Name }
+	for _, text := range []func(uint32) string{id, name} {
+		at := 0
+		for i := range entries {
+			b = le.AppendUint32(b, uint32(at))
+			at += len(text(uint32(i)))
+		}
 		b = le.AppendUint32(b, uint32(at))
-		at += len(entries[i].ID)
-		byID[i] = uint32(i)
 	}
-	b = le.AppendUint32(b, uint32(at))
-	slices.SortFunc(byID, func(x, y uint32) int { return strings.Compare(entries[x].ID, entries[y].ID) })
-	for _, row := range byID {
-		b = le.AppendUint32(b, row)
+	sorted := make([]uint32, rows)
+	for i := range sorted {
+		sorted[i] = uint32(i)
+	}
+	for _, text := range []func(uint32) string{id, name} {
+		slices.SortFunc(sorted, func(x, y uint32) int { return strings.Compare(text(x), text(y)) })
+		for _, row := range sorted {
+			b = le.AppendUint32(b, row)
+		}
 	}
 	for i := range entries {
 		b = append(b, byte(entries[i].Flags))
 	}
 	for i := range entries {
 		b = append(b, entries[i].ID...)
+	}
+	for i := range entries {
+		b = append(b, entries[i].Name...)
 	}
 	copy(b, segmentMagic)
 	le.PutUint32(b[8:], uint32(rows))
@@ -111,7 +126,8 @@ func encodeSegment(entries []Entry) []byte {
 		le.PutUint64(b[32:], uint64(entries[rows-1].Created))
 	}
 	le.PutUint64(b[40:], uint64(ended))
-	le.PutUint32(b[48:], crc32.Checksum(b[:48], castagnoli))
+	le.PutUint32(b[48:], uint32(nnames))
+	le.PutUint32(b[52:], crc32.Checksum(b[:52], castagnoli))
 	return b
 }
 
@@ -155,16 +171,16 @@ func openSegment(path string, deadPath string, file segmentFile) (*segment, erro
 
 // parseSegment finds the columns of a segment.
 func parseSegment(data []byte) (*segment, error) {
-	if len(data) < segmentHead || string(data[:8]) != segmentMagic || crc32.Checksum(data[:48], castagnoli) != le.Uint32(data[48:]) || le.Uint32(data[52:]) != 0 {
+	if len(data) < segmentHead || string(data[:8]) != segmentMagic || crc32.Checksum(data[:52], castagnoli) != le.Uint32(data[52:]) {
 		return nil, fmt.Errorf("%w: wrong head", ErrDamaged)
 	}
 	s := &segment{
 		data: data, rows: int(le.Uint32(data[8:])), sum: le.Uint32(data[20:]),
 		first: int64(le.Uint64(data[24:])), last: int64(le.Uint64(data[32:])), ended: int64(le.Uint64(data[40:])),
 	}
-	nterms, ntext := int(le.Uint32(data[12:])), int(le.Uint32(data[16:]))
+	nterms, ntext, nnames := int(le.Uint32(data[12:])), int(le.Uint32(data[16:])), int(le.Uint32(data[48:]))
 	rest := data[segmentHead:]
-	if int64(len(rest)) != int64(s.rows)*32+int64(nterms)*8+int64(s.rows+1)*4+int64(s.rows)*5+int64(ntext) {
+	if int64(len(rest)) != int64(s.rows)*32+int64(nterms)*8+int64(s.rows+1)*8+int64(s.rows)*9+int64(ntext)+int64(nnames) {
 		return nil, fmt.Errorf("%w: wrong size", ErrDamaged)
 	}
 	take := func(n int) (b []byte) {
@@ -173,7 +189,9 @@ func parseSegment(data []byte) (*segment, error) {
 	}
 	s.created, s.ends, s.bytes, s.raw = take(s.rows*8), take(s.rows*8), take(s.rows*8), take(s.rows*8)
 	s.terms = take(nterms * 8)
-	s.ids, s.byID, s.flags, s.text = take((s.rows+1)*4), take(s.rows*4), take(s.rows), rest
+	s.ids, s.names = take((s.rows+1)*4), take((s.rows+1)*4)
+	s.byID, s.byName = take(s.rows*4), take(s.rows*4)
+	s.flags, s.text, s.nameText = take(s.rows), take(ntext), rest
 	return s, nil
 }
 
@@ -212,12 +230,18 @@ func (s *segment) bytesAt(row int) int64   { return int64(le.Uint64(s.bytes[8*ro
 func (s *segment) rawAt(row int) int64     { return int64(le.Uint64(s.raw[8*row:])) }
 
 // id returns the id of an entry, as a part of the file.
-func (s *segment) id(row int) []byte {
-	from, to := le.Uint32(s.ids[4*row:]), le.Uint32(s.ids[4*row+4:])
-	if from > to || int64(to) > int64(len(s.text)) { // damaged
+func (s *segment) id(row int) []byte { return part(s.ids, s.text, row) }
+
+// name returns the name of an entry, as a part of the file.
+func (s *segment) name(row int) []byte { return part(s.names, s.nameText, row) }
+
+// part returns the text of a row.
+func part(offsets, text []byte, row int) []byte {
+	from, to := le.Uint32(offsets[4*row:]), le.Uint32(offsets[4*row+4:])
+	if from > to || int64(to) > int64(len(text)) { // damaged
 		return nil
 	}
-	return s.text[from:to]
+	return text[from:to]
 }
 
 // compareRow orders an entry and a key.
@@ -295,6 +319,39 @@ func (s *segment) prefixed(prefix string) []int {
 	return rows
 }
 
+// named returns the rows whose names a pattern may match, in order. It reports false if
+// its beginning says too little: then looking at every name is as good.
+func (s *segment) named(g *glob) (rows []int, ok bool) {
+	if g.prefix == "" {
+		return nil, false
+	}
+	name := func(i int) (int, string) {
+		row := int(le.Uint32(s.byName[4*i:]))
+		if row >= s.rows { // damaged
+			return row, ""
+		}
+		return row, string(s.name(row))
+	}
+	from := sort.Search(s.rows, func(i int) bool {
+		_, at := name(i)
+		return at >= g.prefix
+	})
+	n := sort.Search(s.rows-from, func(i int) bool {
+		_, at := name(from + i)
+		return at > g.prefix && !strings.HasPrefix(at, g.prefix)
+	})
+	if n > s.rows/8 {
+		return nil, false
+	}
+	for i := from; i < from+n; i++ {
+		if row, at := name(i); g.match(at) {
+			rows = append(rows, row)
+		}
+	}
+	slices.Sort(rows)
+	return rows, true
+}
+
 // findID returns the row of an id that counts.
 func (s *segment) findID(want string) (int, bool) {
 	for i := s.searchID(want); i < s.rows; i++ {
@@ -321,14 +378,14 @@ func (s *segment) entries(dst []Entry) []Entry {
 	for row := range s.rows {
 		if !s.isDead(row) {
 			e := s.entry(row)
-			e.Terms = terms[row]
+			e.Name, e.Terms = string(s.name(row)), terms[row]
 			dst = append(dst, e)
 		}
 	}
 	return dst
 }
 
-// entry returns an entry without its terms.
+// entry returns an entry without its name and its terms.
 func (s *segment) entry(row int) Entry {
 	return Entry{ID: string(s.id(row)), Created: s.createdAt(row), Ended: s.endedAt(row), Bytes: s.bytesAt(row), Raw: s.rawAt(row), Flags: Flags(s.flags[row])}
 }

@@ -178,6 +178,7 @@ func filterQuery(f spool.Filter) url.Values {
 	}
 	set("prefix", string(f.Prefix))
 	set("name", f.Name)
+	set("name_glob", f.NameGlob)
 	set("engine", f.Engine)
 	set("state", string(f.State))
 	set("outcome", string(f.Outcome))
@@ -198,6 +199,9 @@ func filterQuery(f spool.Filter) url.Values {
 	}
 	for k, v := range f.Labels {
 		q.Add("label", k+":"+v)
+	}
+	for _, k := range f.HasLabels {
+		q.Add("label", k)
 	}
 	return q
 }

@@ -33,14 +33,18 @@ type RunCounts struct {
 // filter returns the runs that the query selects.
 func (c *call) filter() (spool.Filter, error) {
 	f := spool.Filter{
-		Prefix: spool.RunID(c.text("prefix")), Name: c.text("name"), Engine: c.text("engine"),
+		Prefix: spool.RunID(c.text("prefix")), Name: c.text("name"), NameGlob: c.text("name_glob"), Engine: c.text("engine"),
 		State: spool.State(c.text("state")), Live: c.flag("live"), Waiting: c.flag("waiting"), Outcome: spool.OutcomeKind(c.text("outcome")),
 		Since: c.when("since"), Before: c.when("before"), Oldest: c.flag("oldest"),
 	}
 	for _, label := range c.query["label"] {
 		key, value, ok := strings.Cut(label, ":")
+		if key == "" {
+			return f, problemf("invalid", "label %.100q: use KEY:VALUE, or KEY", label)
+		}
 		if !ok {
-			return f, problemf("invalid", "label %.100q: use KEY:VALUE", label)
+			f.HasLabels = append(f.HasLabels, key)
+			continue
 		}
 		if f.Labels == nil {
 			f.Labels = make(map[string]string)

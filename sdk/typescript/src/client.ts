@@ -93,7 +93,7 @@ export class Spool {
     return this.#handle(await this.http.json<Info>("GET", `/v1/find/${encodeURIComponent(name)}`)); // it redirects
   }
 
-  /** Yields runs, newest first. `label` is NAME:VALUE. */
+  /** Yields runs, newest first. `label` is NAME:VALUE, or NAME. */
   async *runs(
     query: { live?: boolean; waiting?: boolean; engine?: string; name?: string; label?: string } = {},
   ): AsyncGenerator<Run, void, void> {

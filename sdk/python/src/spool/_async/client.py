@@ -217,7 +217,7 @@ class AsyncSpool:
         name: str | None = None,
         label: str | None = None,
     ) -> AsyncIterator[AsyncRun]:
-        """Yield runs, newest first. ``label`` is NAME:VALUE."""
+        """Yield runs, newest first. ``label`` is NAME:VALUE, or NAME."""
         cursor: str | None = None
         while True:
             page: types.RunList = await self.http.get(

@@ -217,7 +217,7 @@ class Spool:
         name: str | None = None,
         label: str | None = None,
     ) -> Iterator[Run]:
-        """Yield runs, newest first. ``label`` is NAME:VALUE."""
+        """Yield runs, newest first. ``label`` is NAME:VALUE, or NAME."""
         cursor: str | None = None
         while True:
             page: types.RunList = self.http.get(
