@@ -21,6 +21,8 @@ def test_the_server_of_this_user_starts_once(program: str) -> None:
             assert run.text() == f"{os.environ['HOME']}\n{os.getcwd()}\n"
             assert [c.get(run.id).wait().ok for c in clients] == [True] * 4
             assert "echo $HOME" in run._repr_html_()
+            end(state)
+            assert clients[1].run("echo again").text() == "again\n"  # the server was started again
         finally:
             end(state)
 

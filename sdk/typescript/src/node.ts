@@ -24,9 +24,12 @@ const exitIdle = "10m"; // a server that nobody uses ends; runs go on without it
 export async function local(options: { state?: string; program?: string } = {}): Promise<Spool> {
   const state = options.state ?? process.env["SPOOL_STATE"] ?? defaultState();
   const socket = join(state, "api.sock");
-  if (!(await answers(socket))) await start(options.program ?? findProgram(), state, socket);
+  const ensure = async () => {
+    if (!(await answers(socket))) await start(options.program ?? findProgram(), state, socket);
+  };
+  await ensure();
   const defaults = () => ({ cwd: process.cwd(), env: { ...process.env } as Record<string, string> });
-  return new Spool({ url: "http://localhost", fetch: overSocket(socket), defaults });
+  return new Spool({ url: "http://localhost", fetch: overSocket(socket, ensure), defaults });
 }
 
 async function start(program: string, state: string, socket: string): Promise<void> {
@@ -84,8 +87,24 @@ function findProgram(): string {
   throw new NoProgram("there is no spool in PATH\nhint: install it, or set SPOOL_PROGRAM");
 }
 
-/** Returns a `fetch` that talks to a unix socket, which the global one cannot. */
-function overSocket(socketPath: string): Fetch {
+/**
+ * Returns a `fetch` that talks to a unix socket, which the global one cannot. It starts the
+ * server again if that has ended: one that nobody uses does.
+ */
+function overSocket(socketPath: string, ensure: () => Promise<void>): Fetch {
+  const send = fetchOver(socketPath);
+  return async (url, init) => {
+    try {
+      return await send(url, init);
+    } catch (error) {
+      if (!["ENOENT", "ECONNREFUSED"].includes((error as NodeJS.ErrnoException).code ?? "")) throw error;
+    }
+    await ensure();
+    return send(url, init);
+  };
+}
+
+function fetchOver(socketPath: string): Fetch {
   const agent = new http.Agent({ keepAlive: true });
   const send: Fetch = (url, init) =>
     new Promise<Response>((resolve, reject) => {

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 
 import * as sdk from "../dist/node.js";
-import { startServer } from "./lib/server.js";
+import { end, startServer } from "./lib/server.js";
 
 let server;
 let spool;
@@ -201,5 +201,7 @@ test("the_server_of_this_user_starts_once", async () => {
   const run = await one.run("echo $HOME");
   assert.equal(await run.text(), `${process.env.HOME}\n`);
   assert.equal((await two.find(run.id.slice(0, 12))).id, run.id);
+  await end(state);
+  assert.equal(await (await two.run("echo again")).text(), "again\n"); // the server was started again
   server.forget(state);
 });

@@ -10,13 +10,15 @@ from urllib.parse import quote
 
 import httpx
 
-from .. import _local
 from .. import _types as types
-from .http import AsyncHTTP, Retry
+from .._local import Place
+from .http import AsyncHTTP
+from .local import AsyncLocalTransport, ensure
 from .run import AsyncRun
 from .turns import Answerer, AsyncAgent, AsyncKernel, Tool
 
 RECONNECT = 30.0
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
 
 
 class AsyncSpool:
@@ -33,17 +35,13 @@ class AsyncSpool:
         token: str | None = None,
         *,
         reconnect: float = RECONNECT,
-        socket: str | None = None,
     ) -> None:
-        if url is None and socket is None:
-            url = os.environ.get("SPOOL_URL", "http://127.0.0.1:7766")
+        url = url or os.environ.get("SPOOL_URL", "http://127.0.0.1:7766")
         token = token or os.environ.get("SPOOL_TOKEN")
-        headers = {"Authorization": f"Bearer {token}"} if token and socket is None else {}
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        transport = httpx.AsyncHTTPTransport(uds=socket, limits=limits)
-        client = httpx.AsyncClient(base_url=url or "http://localhost", headers=headers, transport=transport)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        client = httpx.AsyncClient(base_url=url, headers=headers, transport=httpx.AsyncHTTPTransport(limits=LIMITS))
         self.http = AsyncHTTP(client, reconnect)
-        self._is_local = socket is not None
+        self._is_local = False
 
     @classmethod
     async def local(cls, *, state: str | None = None, program: str | None = None) -> AsyncSpool:
@@ -52,18 +50,12 @@ class AsyncSpool:
         ``state`` is the directory of the logs, and ``program`` the spool program; both have the
         usual defaults. Only this user can reach the server.
         """
-        place = _local.Place(state, program)
-        spool = cls(socket=place.socket, reconnect=RECONNECT)
-        if place.answers():
-            return spool
-        starting = place.start()
-        retry = Retry(_local.START_SECONDS)
-        try:
-            while not place.answers():
-                retry.delay = _local.POLL_SECONDS
-                await retry.wait(starting.failure())
-        finally:
-            starting.done()
+        place = Place(state, program)
+        await ensure(place)
+        spool = cls("http://localhost")
+        client = httpx.AsyncClient(base_url="http://localhost", transport=AsyncLocalTransport(place, LIMITS))
+        spool.http = AsyncHTTP(client, RECONNECT)
+        spool._is_local = True
         return spool
 
     async def __aenter__(self) -> AsyncSpool:

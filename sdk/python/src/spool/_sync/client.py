@@ -10,13 +10,15 @@ from urllib.parse import quote
 
 import httpx
 
-from .. import _local
 from .. import _types as types
-from .http import HTTP, Retry
+from .._local import Place
+from .http import HTTP
+from .local import LocalTransport, ensure
 from .run import Run
 from .turns import Answerer, Agent, Kernel, Tool
 
 RECONNECT = 30.0
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
 
 
 class Spool:
@@ -33,17 +35,13 @@ class Spool:
         token: str | None = None,
         *,
         reconnect: float = RECONNECT,
-        socket: str | None = None,
     ) -> None:
-        if url is None and socket is None:
-            url = os.environ.get("SPOOL_URL", "http://127.0.0.1:7766")
+        url = url or os.environ.get("SPOOL_URL", "http://127.0.0.1:7766")
         token = token or os.environ.get("SPOOL_TOKEN")
-        headers = {"Authorization": f"Bearer {token}"} if token and socket is None else {}
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-        transport = httpx.HTTPTransport(uds=socket, limits=limits)
-        client = httpx.Client(base_url=url or "http://localhost", headers=headers, transport=transport)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        client = httpx.Client(base_url=url, headers=headers, transport=httpx.HTTPTransport(limits=LIMITS))
         self.http = HTTP(client, reconnect)
-        self._is_local = socket is not None
+        self._is_local = False
 
     @classmethod
     def local(cls, *, state: str | None = None, program: str | None = None) -> Spool:
@@ -52,18 +50,12 @@ class Spool:
         ``state`` is the directory of the logs, and ``program`` the spool program; both have the
         usual defaults. Only this user can reach the server.
         """
-        place = _local.Place(state, program)
-        spool = cls(socket=place.socket, reconnect=RECONNECT)
-        if place.answers():
-            return spool
-        starting = place.start()
-        retry = Retry(_local.START_SECONDS)
-        try:
-            while not place.answers():
-                retry.delay = _local.POLL_SECONDS
-                retry.wait(starting.failure())
-        finally:
-            starting.done()
+        place = Place(state, program)
+        ensure(place)
+        spool = cls("http://localhost")
+        client = httpx.Client(base_url="http://localhost", transport=LocalTransport(place, LIMITS))
+        spool.http = HTTP(client, RECONNECT)
+        spool._is_local = True
         return spool
 
     def __enter__(self) -> Spool:

@@ -1,0 +1,38 @@
+"""The server of this user, which is started when it is needed."""
+
+from __future__ import annotations
+
+import httpx
+
+from .._local import POLL_SECONDS, START_SECONDS, Place
+from .http import Retry
+
+
+def ensure(place: Place) -> None:
+    """Start the server if it does not listen, and wait until it does."""
+    if place.answers():
+        return
+    starting = place.start()
+    retry = Retry(START_SECONDS)
+    try:
+        while not place.answers():
+            retry.delay = POLL_SECONDS
+            retry.wait(starting.failure())
+    finally:
+        starting.done()
+
+
+class LocalTransport(httpx.HTTPTransport):
+    """Sends requests to the server, and starts it again if it has ended: one that nobody uses does."""
+
+    def __init__(self, place: Place, limits: httpx.Limits) -> None:
+        super().__init__(uds=place.socket, limits=limits)
+        self._place = place
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request."""
+        try:
+            return super().handle_request(request)
+        except httpx.ConnectError:
+            ensure(self._place)
+            return super().handle_request(request)
