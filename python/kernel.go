@@ -44,7 +44,7 @@ type KernelConfig struct {
 	Trace string `json:"trace,omitempty"`
 
 	// StartTimeoutMs bounds how long an interpreter may take to start; the
-	// default is 10 seconds.
+	// default is a minute.
 	StartTimeoutMs int64 `json:"start_timeout_ms,omitempty"`
 	// CellTimeoutMs ends a cell that names no timeout. Zero means none.
 	CellTimeoutMs int64 `json:"cell_timeout_ms,omitempty"`

@@ -160,7 +160,7 @@ interpreter.`,
 	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
 	flags.StringSliceVar(&o.preload, "preload", nil, "`modules` to import before the first cell, such as numpy,pandas")
 	flags.DurationVar(&o.timeout, "timeout", 0, "interrupt a cell after this `time`")
-	flags.DurationVar(&o.start, "start-timeout", 0, "`time` the interpreter may take to start (default 10s)")
+	flags.DurationVar(&o.start, "start-timeout", 0, "`time` the interpreter may take to start (default 1m)")
 	flags.DurationVar(&o.idle, "idle", 0, "`time` after which an unused session ends (default 1h)")
 	flags.Var(&o.memory, "memory", "`bytes` of memory the interpreter may use, such as 512M")
 	o.files.add(flags, "")

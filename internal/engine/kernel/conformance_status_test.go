@@ -61,7 +61,7 @@ func TestStatusOfAKernel(t *testing.T) {
 	s.alive("import sys; [sys.executable, sys.version.split()[0]]", fmt.Sprintf("['%s', '%s']", details(t, s).Interpreter, details(t, s).Version))
 	d := details(t, s)
 	var c python.KernelConfig
-	if err := json.Unmarshal(d.Config, &c); err != nil || c.CellTimeoutMs != 60_000 || c.StartTimeoutMs != 10_000 || c.KillMs != 5000 {
+	if err := json.Unmarshal(d.Config, &c); err != nil || c.CellTimeoutMs != 60_000 || c.StartTimeoutMs != 60_000 || c.KillMs != 5000 {
 		t.Errorf("configuration %s, %v", d.Config, err)
 	}
 	if d.Turn != 0 || d.Queued != 0 {

@@ -37,7 +37,7 @@ import (
 
 // What a run gets when neither its spec nor [Options] say otherwise.
 const (
-	DefaultStartTimeout = 10 * time.Second
+	DefaultStartTimeout = time.Minute         // a busy machine may need most of it
 	DefaultGrace        = limits.DefaultGrace // between asking to end and the kill
 	DefaultAgain        = 2 * time.Second     // from an interrupt to the next
 	DefaultTerminate    = 4 * time.Second     // to SIGTERM
