@@ -7,8 +7,10 @@ const (
 	// was opened. It leaves the first seconds to the runs.
 	firstCompress = 5 * time.Second
 	// compressRest limits the processor time of compression: after each block
-	// it rests this many times as long as the block took.
+	// it rests this many times as long as the block took,
 	compressRest = 3
+	// but no longer than this: a block that took longer waited for a processor.
+	longestRest = 200 * time.Millisecond
 )
 
 // compressOften compresses the logs of runs that ended some time ago, until the
@@ -28,11 +30,11 @@ func (h *Host) compressOften() {
 }
 
 // restBetween returns a function that waits so many times as long as it took since
-// its last call.
+// its last call, up to longestRest.
 func (h *Host) restBetween(times time.Duration) func() {
 	since := time.Now()
 	return func() {
-		h.pause(times * time.Since(since))
+		h.pause(min(times*time.Since(since), longestRest))
 		since = time.Now()
 	}
 }
