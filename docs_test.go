@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -107,24 +108,33 @@ var foreignTerms = map[string]bool{
 	"no_new_privs": true, "top": true,
 }
 
+// newDocs returns what the tree holds. The tests share one.
 func newDocs(t *testing.T) *docs {
 	t.Helper()
+	d, err := readDocs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+var readDocs = sync.OnceValues(func() (*docs, error) {
 	d := &docs{
 		files: map[string]bool{}, symbols: map[string]map[string]bool{}, members: map[string]bool{}, tests: map[string]string{},
 		words: map[string]bool{}, inDir: map[string]map[string]bool{}, targets: map[string]bool{}, root: cli.Tree(), checked: map[string]int{},
 	}
 	if err := filepath.WalkDir(".", d.visit); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	makefile, err := os.ReadFile("Makefile")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for _, m := range regexp.MustCompile(`(?m)^(\w+):`).FindAllSubmatch(makefile, -1) {
 		d.targets[string(m[1])] = true
 	}
-	return d
-}
+	return d, nil
+})
 
 // visit records one file of the tree.
 func (d *docs) visit(name string, entry fs.DirEntry, err error) error {

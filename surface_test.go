@@ -130,13 +130,3 @@ func note(count map[string]bool, decl ast.Decl) {
 		}
 	}
 }
-
-// TestExamplesCompile has the examples compile as programs of another module;
-// internal/examplestest runs them.
-func TestExamplesCompile(t *testing.T) {
-	cmd := exec.Command("go", "vet", "./...")
-	cmd.Dir = "examples"
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-}

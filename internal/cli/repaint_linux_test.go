@@ -23,7 +23,7 @@ import (
 // until writes what the terminal shows to a screen until the screen is right.
 func (c *terminal) until(s *screen.Screen, what string, right func() bool) {
 	c.t.Helper()
-	timeout := time.After(time.Minute)
+	timeout := time.After(3 * time.Minute)
 	for {
 		_, _ = s.Write([]byte(c.shown[c.drawn:]))
 		c.drawn = len(c.shown)

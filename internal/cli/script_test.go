@@ -69,7 +69,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Deadline:            time.Now().Add(8 * time.Minute), // of all scripts; each takes seconds
+		Deadline:            time.Now().Add(30 * time.Minute), // of all scripts; each takes seconds
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", raceOptions)
 			e.Setenv("SPOOL_STATE", filepath.Join(e.WorkDir, "state"))

@@ -112,7 +112,7 @@ func (c *terminal) settings() unix.Termios {
 // see waits until the output contains text, and drops the output up to its end.
 func (c *terminal) see(text string) {
 	c.t.Helper()
-	timeout := time.After(time.Minute)
+	timeout := time.After(3 * time.Minute)
 	for {
 		if _, after, ok := strings.Cut(c.shown, text); ok {
 			c.shown = after
@@ -146,7 +146,7 @@ func (c *terminal) prompt() {
 // at the end of the last one; a | in a line is the cursor.
 func (c *terminal) screenEnds(lines ...string) {
 	c.t.Helper()
-	timeout := time.After(time.Minute)
+	timeout := time.After(3 * time.Minute)
 	row, column := len(lines)-1, -1
 	for i, line := range lines {
 		if at := strings.IndexByte(line, '|'); at >= 0 {
@@ -230,7 +230,7 @@ func (c *terminal) raw() bool {
 // terminal's settings.
 func (c *terminal) exits(code int) {
 	c.t.Helper()
-	timeout := time.After(time.Minute)
+	timeout := time.After(3 * time.Minute)
 	for waiting := true; waiting; {
 		select {
 		case <-c.ended:

@@ -12,7 +12,7 @@ import (
 
 // patience is how long goroutines may take to end. goleak by itself waits for
 // less than half a second, in which a busy machine may not run them at all.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Main runs the tests of a package and exits with [Code].
 func Main(m interface{ Run() int }) { os.Exit(Code(m.Run())) }

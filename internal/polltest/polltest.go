@@ -8,7 +8,7 @@ import (
 )
 
 // patience is how long something may take. Only a test that fails waits as long.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // Until waits until a condition holds, or ends the test.
 func Until(tb testing.TB, what string, holds func() bool) {

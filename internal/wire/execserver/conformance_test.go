@@ -33,7 +33,7 @@ var update = flag.Bool("update", false, "rewrite testdata/*.txtar: from the refe
 
 // patience is how long a test waits for an expected event. It passes only when
 // something is broken.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // TestConformance runs the dialogues in testdata against our server. It runs
 // files that say "reference: same" against the real codex exec-server as well,
