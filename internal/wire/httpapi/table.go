@@ -200,6 +200,6 @@ func init() {
 		{method: "GET", pattern: "/healthz", name: "getHealth", open: true, summary: "Whether the server lives", status: 200, forms: []string{"text/plain"}, serve: (*call).healthy},
 		{method: "GET", pattern: "/readyz", name: "getReady", open: true, summary: "Whether the server reaches its runs", status: 200, forms: []string{"text/plain"}, problems: []string{"closing", "backend_lost"}, serve: (*call).ready},
 	}
-	operations = append(operations, attachOperation())
+	operations = append(operations, attachOperation(), exportOperation())
 	operations = append(operations, slices.Concat(sessionOperations(), accessOperations(), probeOperations(), adminOperations())...)
 }
