@@ -134,7 +134,7 @@ var foreign = map[string][]string{
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {"render"},
 	"golang.org/x/net":                                {"render", "internal/egress"},
 	"go.yaml.in/yaml/v3":                              {"internal/wire/execserver"},
-	"github.com/coder/websocket":                      {"internal/wire/rpc", "internal/wire/execserver", "internal/wire/httpapi", "client", "internal/torture", "bench/internal/peers"},
+	"github.com/coder/websocket":                      {"internal/wire/rpc", "internal/wire/execserver", "internal/wire/httpapi", "internal/doctor", "client", "internal/torture", "bench/internal/peers"},
 	"github.com/creack/pty":                           {"internal/engine/process"},
 	"github.com/segmentio/asm":                        {"internal/wire/execserver"},
 	"github.com/segmentio/encoding":                   {"internal/keeper", "internal/wire/rpc", "internal/wire/execserver"},
