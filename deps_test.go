@@ -104,7 +104,7 @@ var mayImport = map[string][]string{
 	"internal/listen":                           {"internal/access", "internal/flock", "internal/peer", "internal/privatedir"},
 	"internal/examplestest":                     {},
 	"local":                                     {"", "internal/access", "internal/engine/audit", "internal/collector", "internal/engine", "internal/environ", "internal/engine/agents", "internal/engine/agents/policy", "internal/engine/kernel", "internal/engine/process", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/environ", "internal/host", "internal/isolate", "internal/keeper", "internal/launch", "internal/probe", "internal/store"},
-	"internal/torture":                          {"", "client", "internal/engine/kernel", "internal/host", "internal/netcut", "internal/wire/rpc", "internal/flock"},
+	"internal/torture":                          {"", "client", "internal/engine/kernel", "internal/failpoint", "internal/host", "internal/netcut", "internal/store", "internal/wire/rpc", "internal/flock"},
 	"cmd/spool":                                 {"internal/cli", "local"},
 	"internal/servertest":                       {"internal/polltest", "internal/tether"},
 	"internal/polltest":                         {},

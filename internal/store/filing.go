@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -329,6 +330,10 @@ func (s *Store) eachFiled(ctx context.Context, add func(index.Entry) error) erro
 	if err != nil {
 		return err
 	}
+	unfiled := newNames() // which tell what is hidden
+	if err := unfiled.read(s.runsDir(), ""); err != nil {
+		return err
+	}
 	var mu sync.Mutex // guards add and errs
 	var errs []error
 	next := make(chan string)
@@ -336,7 +341,7 @@ func (s *Store) eachFiled(ctx context.Context, add func(index.Entry) error) erro
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for dir := range next {
-				entries, err := s.shardEntries(dir)
+				entries, err := s.shardEntries(dir, unfiled.hidden)
 				mu.Lock()
 				for i := 0; i < len(entries) && err == nil; i++ {
 					err = add(entries[i])
@@ -357,9 +362,11 @@ func (s *Store) eachFiled(ctx context.Context, add func(index.Entry) error) erro
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// shardEntries returns what the index has of the runs in a subdirectory.
-func (s *Store) shardEntries(dir string) ([]index.Entry, error) {
+// shardEntries returns what the index has of the runs in a subdirectory, without
+// those that are hidden.
+func (s *Store) shardEntries(dir string, hidden map[spool.RunID]bool) ([]index.Entry, error) {
 	n := newNames()
+	maps.Copy(n.hidden, hidden)
 	if err := n.read(dir, ""); err != nil {
 		return nil, err
 	}

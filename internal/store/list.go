@@ -158,7 +158,7 @@ func (s *Store) describe(e *index.Entry, n *names) summary {
 	}
 	r := summarize(id, segs)
 	if e.Flags&index.Renamed != 0 || n.renamed[id] {
-		s.renamed(&r.info)
+		r.addName(s)
 	}
 	return r
 }
@@ -186,7 +186,7 @@ func (s *Store) summaries(n *names, since time.Time) []summary {
 		}
 		r := summarize(id, segs)
 		if n.renamed[id] || r.moved { // it may have been filed with its name
-			s.renamed(&r.info)
+			r.addName(s)
 		}
 		if errors.Is(r.err, fs.ErrNotExist) { // removed meanwhile
 			continue
