@@ -130,7 +130,8 @@ type log struct {
 	info spool.Info
 }
 
-// each calls a function with every event.
+// each calls a function with every event. It fails if it cannot read all of them: a
+// part of a log is not taken for the whole.
 func (l *log) each(ctx context.Context, do func(*spool.Event) error) error {
 	for after := spool.Seq(0); after < l.info.Last; {
 		page, err := l.run.Read(ctx, spool.Query{After: after, MaxBytes: pageBytes})
@@ -139,15 +140,18 @@ func (l *log) each(ctx context.Context, do func(*spool.Event) error) error {
 		}
 		for i := range page.Events {
 			e := &page.Events[i]
-			if e.Seq > l.info.Last || e.Seq == 0 {
+			if e.Seq > l.info.Last {
 				return nil
+			}
+			if o, ok := e.Outcome(); ok && e.Seq == 0 { // not in the log: the connection is lost
+				return fmt.Errorf("after event %d: %s", after, o.Reason)
 			}
 			if err := do(e); err != nil {
 				return err
 			}
 		}
 		if page.Next <= after {
-			return nil // the rest cannot be read
+			return fmt.Errorf("the log has no event between %d and %d", after, l.info.Last+1)
 		}
 		after = page.Next
 	}
