@@ -26,8 +26,9 @@ type mapper struct {
 
 // piece names what an agent says in pieces.
 type piece struct {
-	kind spool.Kind
-	id   string
+	kind   spool.Kind
+	parent string // the action of the subagent that says it
+	id     string
 }
 
 // said is what was said of it.
@@ -72,15 +73,15 @@ func (m *mapper) updates(e *spool.Event, live bool, own func(id string) bool) []
 		case msg.Role == "user":
 			return m.chunk(e, "user_message_chunk", "", text)
 		case msg.Parent != "": // the agent's own words are the answer
-			return m.say(e, "agent_thought_chunk", msg.ID, text, msg.Delta)
+			return m.say(e, "agent_thought_chunk", msg.Parent, msg.ID, text, msg.Delta)
 		}
-		return m.say(e, "agent_message_chunk", msg.ID, text, msg.Delta)
+		return m.say(e, "agent_message_chunk", msg.Parent, msg.ID, text, msg.Delta)
 	case agent.KindReasoning:
 		var r agent.Reasoning
 		if json.Unmarshal(e.Data, &r) != nil || m.repeats(r.History) {
 			return nil
 		}
-		return m.say(e, "agent_thought_chunk", r.ID, r.Text+rest(r.Blob, len(r.Text)), r.Delta)
+		return m.say(e, "agent_thought_chunk", r.Parent, r.ID, r.Text+rest(r.Blob, len(r.Text)), r.Delta)
 	case agent.KindAction:
 		var a agent.Action
 		if json.Unmarshal(e.Data, &a) != nil || m.repeats(a.History) || a.Kind == agent.ActionTurn {
@@ -165,10 +166,14 @@ func (m *mapper) chunk(e *spool.Event, update, id, text string) []any {
 }
 
 // say tells what an agent says. The whole of what came in pieces is not told again.
-func (m *mapper) say(e *spool.Event, update, id, text string, delta bool) []any {
-	key := piece{e.Kind, id}
+func (m *mapper) say(e *spool.Event, update, parent, id, text string, delta bool) []any {
+	key := piece{e.Kind, parent, id}
 	s := m.pieces[key]
 	if !delta {
+		if s == nil { // some name a message only as a whole
+			key.id = ""
+			s = m.pieces[key]
+		}
 		if s == nil {
 			return m.chunk(e, update, "", text)
 		}

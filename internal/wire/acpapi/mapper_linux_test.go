@@ -137,6 +137,8 @@ func TestUpdates(t *testing.T) {
 		{"a whole message", []spool.Event{message("a", "x", false)}, []string{`"agent_message_chunk","content":{"type":"text","text":"x"},"messageId":"m1"`}},
 		{"a whole after its pieces", []spool.Event{message("a", "x", true), message("a", "y", true), message("a", "xy\n", false)},
 			[]string{`"agent_message_chunk","content":{"type":"text","text":"x"},"messageId":"m1"`, `"agent_message_chunk","content":{"type":"text","text":"y"},"messageId":"m1"`}},
+		{"a whole whose pieces have no name", []spool.Event{message("", "x", true), message("a", "x", false), message("b", "x", false)},
+			[]string{`"agent_message_chunk","content":{"type":"text","text":"x"},"messageId":"m1"`, `"agent_message_chunk","content":{"type":"text","text":"x"},"messageId":"m3"`}},
 		{"a whole with more than its pieces", []spool.Event{message("", "x", true), message("", "xyz", false), message("", "x", false)},
 			[]string{`"agent_message_chunk","content":{"type":"text","text":"x"},"messageId":"m1"`, `"agent_message_chunk","content":{"type":"text","text":"yz"},"messageId":"m1"`,
 				`"agent_message_chunk","content":{"type":"text","text":"x"},"messageId":"m3"`}},
