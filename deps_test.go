@@ -138,7 +138,7 @@ var foreign = map[string][]string{
 	"github.com/coder/websocket":                      {"internal/wire/rpc", "internal/wire/execserver", "internal/wire/httpapi", "internal/doctor", "client", "internal/torture", "bench/internal/peers"},
 	"github.com/creack/pty":                           {"internal/engine/process"},
 	"github.com/segmentio/asm":                        {"internal/wire/execserver"},
-	"github.com/segmentio/encoding":                   {"internal/keeper", "internal/wire/rpc", "internal/wire/execserver"},
+	"github.com/segmentio/encoding":                   {"internal/keeper", "internal/record", "internal/wire/rpc", "internal/wire/execserver"},
 	"github.com/spf13/cobra":                          {"internal/cli"},
 	"github.com/spf13/pflag":                          {"internal/cli"},
 	"github.com/tetratelabs/wazero":                   {"internal/engine/sandbox/wasipy"},

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -74,12 +76,8 @@ func (s *Store) sel(f *spool.Filter, yield func(spool.Info, error) bool) error {
 		}
 	}
 	slices.SortFunc(unfiled, func(a, b spool.Info) int { return f.Compare(&a, &b) })
-	for e := range filed {
-		id := spool.RunID(e.ID)
-		if n.runs[id] != nil || n.hidden[id] {
-			continue
-		}
-		r := s.describe(&e, n)
+	for r := range s.describeAll(filed, n) {
+		id := r.info.ID
 		switch {
 		case errors.Is(r.err, fs.ErrNotExist): // removed
 			continue
@@ -141,6 +139,54 @@ func (s *Store) Count(unfiled func(spool.Info)) (filed int, err error) {
 // asks for nothing but their state.
 func Countable(f *spool.Filter) bool {
 	return !f.Waiting && f.Prefix == "" && f.Name == "" && f.NameGlob == "" && f.Engine == "" && f.Outcome == "" && len(f.Labels) == 0 && len(f.HasLabels) == 0 && f.Since.IsZero() && f.Before.IsZero()
+}
+
+// describeBatch is how many descriptions are read at once, at most.
+const describeBatch = 256
+
+// describeAll describes the runs of the index that are not among others, in their
+// order. It reads more and more at a time, on all processors: a short list reads
+// little more than it needs, and a long one is read soon.
+func (s *Store) describeAll(filed iter.Seq[index.Entry], others *names) iter.Seq[summary] {
+	return func(yield func(summary) bool) {
+		batch := make([]index.Entry, 0, 1)
+		flush := func() bool {
+			found := make([]summary, len(batch))
+			const share = 16 // for less it is not worth waking a processor
+			var wg sync.WaitGroup
+			part := max(share, (len(batch)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+			for from := 0; from < len(batch); from += part {
+				describe := func() {
+					for i := from; i < min(from+part, len(batch)); i++ {
+						found[i] = s.describe(&batch[i], others)
+					}
+				}
+				if from+part < len(batch) {
+					wg.Go(describe)
+				} else {
+					describe()
+				}
+			}
+			wg.Wait()
+			for i := range found {
+				found[i].info.ID = spool.RunID(batch[i].ID)
+				if !yield(found[i]) {
+					return false
+				}
+			}
+			batch = make([]index.Entry, 0, min(2*cap(batch), describeBatch))
+			return true
+		}
+		for e := range filed {
+			if id := spool.RunID(e.ID); others.runs[id] != nil || others.hidden[id] {
+				continue
+			}
+			if batch = append(batch, e); len(batch) == cap(batch) && !flush() {
+				return
+			}
+		}
+		flush()
+	}
 }
 
 // describe reads the description of a run that the index has.
