@@ -138,9 +138,9 @@ func (s *Server) methods(methods map[string]*operation) http.Handler {
 	}
 	slices.Sort(allow)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		patient := newPatientWriter(w, s.limits.Stalled)
+		patient := newPatientWriter(w, s.limits.Stalled, s.limits.SlowGrace)
 		defer patient.end()
-		c := &call{server: s, w: patient, r: r, id: w.Header().Get("Spool-Request")}
+		c := &call{server: s, w: patient, patient: patient, r: r, id: w.Header().Get("Spool-Request")}
 		method := r.Method
 		if method == http.MethodHead {
 			method = http.MethodGet
@@ -216,7 +216,7 @@ func (s *Server) serveOrigin(w http.ResponseWriter, r *http.Request, origin stri
 	r.Header.Del("Cookie")
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Expose-Headers", "ETag, Location, Retry-After, Spool-Last, Spool-Next, Spool-Request")
+	h.Set("Access-Control-Expose-Headers", "ETag, Location, Retry-After, Spool-First, Spool-Last, Spool-Next, Spool-Request")
 	h.Add("Vary", "Origin")
 	if r.Method != http.MethodOptions {
 		s.mux.ServeHTTP(w, r)
