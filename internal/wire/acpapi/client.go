@@ -3,9 +3,11 @@ package acpapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/spool-run/spool"
@@ -143,6 +145,7 @@ func (c *client) initialize(r *request) (any, error) {
 	c.can.forms = p.Can.Elicitation != nil && p.Can.Elicitation.Form != nil
 	c.can.notices = p.Can.Session != nil && p.Can.Session.Notices != nil
 	c.mu.Unlock()
+	takes := takesServers[c.opts.Config.Agent]
 	offered := object{"list": object{}, "resume": object{}, "close": object{}}
 	if _, ok := c.opts.Backend.(spool.Remover); ok {
 		offered["delete"] = object{}
@@ -153,7 +156,7 @@ func (c *client) initialize(r *request) (any, error) {
 		"agentCapabilities": object{
 			"loadSession":         true,
 			"promptCapabilities":  object{"image": false, "audio": false, "embeddedContext": true},
-			"mcpCapabilities":     object{"http": false, "sse": false},
+			"mcpCapabilities":     object{"http": takes.http, "sse": takes.sse},
 			"sessionCapabilities": offered,
 		},
 		"authMethods": []any{},
@@ -174,48 +177,53 @@ func (c *client) authenticate(*request) (any, error) {
 
 func (c *client) newSession(r *request) {
 	var p struct {
-		Cwd     string            `json:"cwd"`
-		Servers []json.RawMessage `json:"mcpServers"`
+		Cwd     string      `json:"cwd"`
+		Servers []mcpServer `json:"mcpServers"`
 	}
 	err := r.decode(&p)
 	if err == nil && !filepath.IsAbs(p.Cwd) {
 		err = rpc.Errorf(rpc.CodeInvalidParams, "cwd %q is not an absolute path", p.Cwd)
 	}
 	var run *spool.Run
+	spec, left := c.spec(c.opts.Config, p.Cwd, p.Servers)
 	if err == nil {
-		run, err = c.start(c.ctx, c.spec(c.opts.Config, p.Cwd))
+		run, err = c.start(c.ctx, spec)
 	}
 	if err != nil {
 		r.reply(nil, err)
 		return
 	}
 	s := newSession(c, run.ID())
+	s.servers = p.Servers
 	c.mu.Lock()
 	c.sessions[s.id] = s
 	c.mu.Unlock()
 	r.reply(object{"sessionId": s.id, "configOptions": options(&c.opts.Config), "_meta": meta{place{Run: string(s.id)}}}, nil)
-	if len(p.Servers) > 0 {
-		s.tell(run.ID(), "⚠ "+agentName(&c.opts.Config)+" does not get the MCP servers of this editor.\n")
+	if len(left) > 0 {
+		s.tell(run.ID(), fmt.Sprintf("⚠ %s does not get these MCP servers of the editor: %s.\n", agentName(&c.opts.Config), strings.Join(left, ", ")))
 	}
 	s.begin([]spool.Info{{ID: run.ID(), Cwd: p.Cwd}}, reading{})
 }
 
-// spec returns the spec of a run with the agent.
-func (c *client) spec(config agent.Config, cwd string) spool.Spec {
-	spec := c.opts.Spec
+// spec returns the spec of a run with the agent, and the names of the servers that the
+// agent does not take.
+func (c *client) spec(config agent.Config, cwd string, servers []mcpServer) (spec spool.Spec, left []string) {
+	spec = c.opts.Spec
+	left = hand(servers, &config, &spec)
 	spec.Engine, spec.Cwd, spec.Config = agent.Engine, cwd, config.Spec().Config
 	// The engine ignores Argv; "spool ps" shows it.
 	spec.Argv = append([]string{config.Agent}, config.Command...)
 	spec.Labels = maps.Clone(spec.Labels)
-	return spec
+	return spec, left
 }
 
 // attach opens a session that exists. session/load tells all that happened in it first;
 // session/resume tells what happened after the place in its _meta, or nothing.
 func (c *client) attach(r *request) {
 	var p struct {
-		ID   spool.RunID `json:"sessionId"`
-		Meta struct {
+		ID      spool.RunID `json:"sessionId"`
+		Servers []mcpServer `json:"mcpServers"`
+		Meta    struct {
 			Spool *struct {
 				Run   spool.RunID `json:"run"`
 				Seq   spool.Seq   `json:"seq"`
@@ -259,6 +267,9 @@ func (c *client) attach(r *request) {
 		return
 	}
 	s.halt()
+	s.mu.Lock()
+	s.servers = p.Servers
+	s.mu.Unlock()
 	s.begin(runs, at)
 }
 

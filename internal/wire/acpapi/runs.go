@@ -118,7 +118,10 @@ func (s *session) goOn(ctx context.Context, after numbered) error {
 		if err != nil {
 			return err
 		}
-		spec := c.spec(config, runs[0].Cwd)
+		s.mu.Lock()
+		servers := s.servers
+		s.mu.Unlock()
+		spec, _ := c.spec(config, runs[0].Cwd, servers)
 		spec.ID = spool.RunID(fmt.Sprintf("%sx%d", s.id, n+1))
 		if spec.Labels == nil {
 			spec.Labels = make(map[string]string)

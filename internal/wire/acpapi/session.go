@@ -22,8 +22,9 @@ type session struct {
 	next    chan struct{} // has room for one: a run was started, or the session is closed
 
 	mu      sync.Mutex
-	last    numbered // the last run that is known
-	over    int      // the number of the last run that was read to its end
+	servers []mcpServer // of the editor, for the next run
+	last    numbered    // the last run that is known
+	over    int         // the number of the last run that was read to its end
 	closing bool
 	prompts map[string]*prompt // by the id of their input
 	cancel  context.CancelFunc // ends the reader; nil without one

@@ -5,6 +5,8 @@ import { Readable, Writable } from "node:stream";
 import * as acp from "@agentclientprotocol/sdk";
 
 const { program, args, cwd } = JSON.parse(process.env.SPOOL_TEST_ACP);
+// A server that only leaves what it was given.
+const probe = { name: "a probe", command: "/bin/sh", args: ["-c", 'echo "$0 $PROBE" >probe.txt', '"x"'], env: [{ name: "PROBE", value: "secret" }] };
 const report = { asked: [], said: "" };
 
 async function connect(updates, use) {
@@ -37,7 +39,7 @@ report.live = [];
 report.loaded = [];
 let sessionId;
 await connect(report.live, async (ctx) => {
-  ({ sessionId } = await ctx.request(acp.methods.agent.session.new, { cwd, mcpServers: [] }));
+  ({ sessionId } = await ctx.request(acp.methods.agent.session.new, { cwd, mcpServers: [probe] }));
   const done = await ctx.request(acp.methods.agent.session.prompt, {
     sessionId,
     prompt: [{ type: "text", text: "Go." }],

@@ -9,6 +9,13 @@ import acp
 from acp import schema
 
 test = json.loads(os.environ["SPOOL_TEST_ACP"])
+# A server that only leaves what it was given.
+probe = schema.McpServerStdio(
+    name="a probe",
+    command="/bin/sh",
+    args=["-c", 'echo "$0 $PROBE" >probe.txt', '"x"'],
+    env=[schema.EnvVariable(name="PROBE", value="secret")],
+)
 report = {"asked": [], "live": [], "loaded": [], "said": ""}
 
 
@@ -43,7 +50,7 @@ async def main():
     async with connect(client) as (conn, _):
         info = await conn.initialize(acp.PROTOCOL_VERSION, client_info=schema.Implementation(name="journey", version="1"))
         report["agent"] = info.agent_info.title
-        session = (await conn.new_session(cwd=test["cwd"], mcp_servers=[])).session_id
+        session = (await conn.new_session(cwd=test["cwd"], mcp_servers=[probe])).session_id
         done = await conn.prompt(session_id=session, prompt=[acp.text_block("Go.")])
         report["stop"] = done.stop_reason
     client = Client(report["loaded"])
