@@ -130,7 +130,7 @@ func (s *Store) entry(r *summary, blobs []index.Term) index.Entry {
 func entryOf(r *summary, blobs []index.Term, renamed bool) index.Entry {
 	info := &r.info
 	e := index.Entry{
-		ID: string(info.ID), Created: info.Created.UnixNano(), Ended: r.ages().UnixNano(), Bytes: sizeOf(r.segs), Raw: r.raw(),
+		ID: string(info.ID), Created: info.Created.UnixNano(), Ended: r.ages().UnixNano(), Bytes: r.stored(), Raw: r.raw(),
 		Name: info.Name, Terms: append(blobs, index.NewTerm(termEngine, info.Engine)),
 	}
 	if info.Name != "" {
@@ -403,7 +403,7 @@ func summarizeFinal(id spool.RunID, segs []*segment) (summary, bool) {
 	if err != nil || !t.readFinal(f, size, id) || t.info.State != spool.StateClosed {
 		return r, false
 	}
-	r.info, r.sealed, r.wrote, r.size = t.info, true, fi.ModTime(), size
+	r.info, r.sealed, r.wrote, r.size, r.disk = t.info, true, fi.ModTime(), size, fi.Size()
 	return r, true
 }
 

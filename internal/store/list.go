@@ -215,6 +215,7 @@ type summary struct {
 	sealed bool
 	wrote  time.Time // when the last segment was last written to
 	size   int64     // of the last segment, before compression
+	disk   int64     // of the last segment's file
 	segs   []*segment
 	moved  bool // the last segment was filed since its name was read
 	err    error
@@ -250,7 +251,7 @@ func summarize(id spool.RunID, segs []*segment) summary {
 	for i := len(segs) - 1; i >= 0; i-- {
 		t, at, err := readTail(id, segs[i])
 		if i == len(segs)-1 {
-			r.wrote, r.moved, r.size = at.wrote, at.moved, at.size
+			r.wrote, r.moved, r.size, r.disk = at.wrote, at.moved, at.size, at.disk
 		}
 		if err != nil {
 			r.err = err
@@ -282,11 +283,20 @@ func (r *summary) raw() int64 {
 	return raw
 }
 
+// stored returns the size of the log on disk.
+func (r *summary) stored() int64 {
+	if r.disk == 0 { // it could not be opened
+		return sizeOf(r.segs)
+	}
+	return sizeOf(r.segs[:len(r.segs)-1]) + r.disk
+}
+
 // found is how readTail found the file of a segment.
 type found struct {
 	wrote time.Time // when it was last written to
 	moved bool      // it was filed since its name was read
 	size  int64     // before compression
+	disk  int64     // of the file
 }
 
 // readTail reads the end of a segment. A torn end is not an error.
@@ -301,7 +311,7 @@ func readTail(id spool.RunID, seg *segment) (tail, found, error) {
 	if err != nil {
 		return t, found{}, fmt.Errorf("list run %s: %w", id, err)
 	}
-	at := found{fi.ModTime(), f.file.Name() != seg.path, size}
+	at := found{fi.ModTime(), f.file.Name() != seg.path, size, fi.Size()}
 	if !t.readFinal(f, size, id) {
 		if err := t.scan(f, size, id, nil); err != nil {
 			return t, at, fault(err, id, seg.path, t.off)
