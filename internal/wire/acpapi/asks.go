@@ -97,7 +97,7 @@ func (s *session) ask(ctx context.Context, a *openAsk, tool *toolUpdate) {
 		s.pointTo(a)
 		return
 	case a.ask.Kind == agent.AskApproval || len(questions) == 0 && len(a.ask.Options) > 0:
-		data, err = s.askPermission(ctx, a, tool, approvalOptions(&a.ask))
+		data, err = s.askPermission(ctx, tool, approvalOptions(&a.ask))
 	case s.client.abilities().forms:
 		data, err = s.askForm(ctx, a, questions)
 	default:
@@ -197,7 +197,7 @@ func (s *session) choose(ctx context.Context, tool *toolUpdate, options []permis
 	return answer.Outcome.Option, nil
 }
 
-func (s *session) askPermission(ctx context.Context, _ *openAsk, tool *toolUpdate, options []permissionOption) (json.RawMessage, error) {
+func (s *session) askPermission(ctx context.Context, tool *toolUpdate, options []permissionOption) (json.RawMessage, error) {
 	choice, err := s.choose(ctx, tool, options)
 	if err != nil || choice == "" {
 		return nil, err

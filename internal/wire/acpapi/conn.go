@@ -14,9 +14,8 @@ import (
 
 // The codes of errors beside those of JSON-RPC.
 const (
-	codeParse     = -32700
-	codeCancelled = -32800
-	codeNotFound  = -32002
+	codeParse    = -32700
+	codeNotFound = -32002
 )
 
 // request is a request of the client.
