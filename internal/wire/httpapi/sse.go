@@ -281,10 +281,9 @@ func (s *eventStream) events(events []spool.Event) {
 			s.buf = append(s.append(e), '\n')
 			continue
 		}
-		switch {
-		case e.Seq == 0:
+		if e.Seq == 0 {
 			s.buf = append(s.buf, "event: failure\n"...)
-		default:
+		} else {
 			s.buf = append(strconv.AppendUint(append(s.buf, "id: "...), uint64(e.Seq), 10), '\n')
 			if s.named {
 				s.buf = append(append(append(s.buf, "event: "...), e.Kind...), '\n')
