@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,9 +42,10 @@ type castHeader struct {
 // recording writes a recording of a terminal.
 type recording struct {
 	w     *bufio.Writer
-	old   bool // version 2: times since the beginning instead of since the event before
-	plain bool // the run has no terminal, which would turn newlines into lines
-	at    time.Time
+	old   bool      // version 2: times since the beginning instead of since the event before
+	plain bool      // the run has no terminal, which would turn newlines into lines
+	at    time.Time // what times are counted from
+	last  time.Time // of the last event
 	text  bytes.Buffer
 	json  *json.Encoder
 	rest  map[spool.Stream][]byte // the beginning of a character
@@ -73,10 +76,26 @@ func writeCast(ctx context.Context, w *bufio.Writer, l *log, old bool) error {
 	if _, err := r.w.Write(r.text.Bytes()); err != nil {
 		return err
 	}
-	return l.each(ctx, r.event)
+	if err := l.each(ctx, r.event); err != nil {
+		return err
+	}
+	return r.end()
+}
+
+// end writes characters that were never completed.
+func (r *recording) end() error {
+	for _, s := range slices.Sorted(maps.Keys(r.rest)) {
+		if rest := r.rest[s]; len(rest) > 0 {
+			if err := r.line(r.last, "o", string(rest)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func (r *recording) event(e *spool.Event) error {
+	r.last = e.Time
 	switch e.Kind {
 	case spool.KindOutput:
 		return r.output(e)

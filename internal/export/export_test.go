@@ -303,6 +303,23 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
+// TestCastOfHalfACharacter checks that a recording has the bytes of a character that the
+// run never completed.
+func TestCastOfHalfACharacter(t *testing.T) {
+	l := newLog(spool.Info{ID: "r1", Engine: spool.EngineProcess})
+	l.output(0, spool.Stdout, "ok \xe2\x82")
+	l.end(0)
+	for _, f := range []export.Format{export.Cast, export.Cast2} {
+		var b strings.Builder
+		if err := export.Write(t.Context(), &b, spool.Attach(l, "r1"), f); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), "\"ok \"") || !strings.Contains(b.String(), `\ufffd`) {
+			t.Errorf("%s:\n%s", f, &b)
+		}
+	}
+}
+
 // TestFileNames checks that the name of a run does no harm in that of a file.
 func TestFileNames(t *testing.T) {
 	for name, want := range map[string]string{"": "r1.cast", "build": "build.cast", "../a b\"\r\nX": "---a-b---X.cast", "ä": "-.cast"} {

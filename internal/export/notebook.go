@@ -4,12 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/spool-run/spool"
@@ -199,12 +198,7 @@ func (n *notebook) display(ctx context.Context, e *spool.Event) error {
 		metadata = []byte("{}")
 	}
 	n.put(`"metadata":%s,"data":{`, metadata)
-	names := make([]string, 0, len(d.Bundle))
-	for name := range d.Bundle {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for i, name := range names {
+	for i, name := range slices.Sorted(maps.Keys(d.Bundle)) {
 		if i > 0 {
 			n.put(",")
 		}
@@ -242,10 +236,7 @@ func (n *notebook) form(ctx context.Context, name string, value json.RawMessage)
 		_, err = io.Copy(&n.text, src)
 		n.text.flush()
 	} else {
-		e := base64.NewEncoder(base64.StdEncoding, n.w)
-		if _, err = io.Copy(e, src); err == nil {
-			err = e.Close()
-		}
+		err = encode(n.w, src)
 	}
 	n.put(`"`)
 	return err
