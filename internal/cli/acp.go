@@ -116,13 +116,8 @@ func (a *app) acp(ctx context.Context, o *acpOptions) error {
 		case sig := <-signals:
 			log.Info("ending", "signal", sig)
 		}
-		if !o.stopOnExit {
-			return err
-		}
-		for _, id := range server.Started() {
-			if stopErr := spool.Attach(b, id).Stop(ctx); stopErr != nil && !errors.Is(stopErr, spool.ErrNotFound) {
-				err = errors.Join(err, fmt.Errorf("stop run %s: %w", id, stopErr))
-			}
+		if o.stopOnExit {
+			err = errors.Join(err, stopRuns(ctx, b, server.Started()))
 		}
 		return err
 	})

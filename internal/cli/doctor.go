@@ -93,6 +93,21 @@ func completeChecks(_ *cobra.Command, args []string, _ string) ([]string, cobra.
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+// runChecks runs checks and prints what they find.
+func (a *app) runChecks(ctx context.Context, checks []doctor.Check, asJSON bool) error {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	size, _ := terminalSize(a.stdout)
+	p := &findingPrinter{a: a, json: asJSON, cols: int(size.Cols), coloured: colour(a.stdout)}
+	p.live = !asJSON && colour(a.stderr)
+	for f := range doctor.Run(ctx, checks, p.running) {
+		if err := p.print(f); err != nil {
+			return &writeError{err}
+		}
+	}
+	return p.end(ctx)
+}
+
 func (a *app) doctor(ctx context.Context, names, against []string, asJSON bool) error {
 	if url, ok := a.remote(); ok {
 		return usageErrorf("cannot check %s: doctor works only on this machine", url)
@@ -111,17 +126,7 @@ func (a *app) doctor(ctx context.Context, names, against []string, asJSON bool) 
 	if err != nil {
 		return &usageError{err}
 	}
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
-	defer stop()
-	size, _ := terminalSize(a.stdout)
-	p := &findingPrinter{a: a, json: asJSON, cols: int(size.Cols), coloured: colour(a.stdout)}
-	p.live = !asJSON && colour(a.stderr)
-	for f := range doctor.Run(ctx, checks, p.running) {
-		if err := p.print(f); err != nil {
-			return &writeError{err}
-		}
-	}
-	if err := p.end(ctx); err != nil || !matrix {
+	if err := a.runChecks(ctx, checks, asJSON); err != nil || !matrix {
 		return err
 	}
 	if asJSON {

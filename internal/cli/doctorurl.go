@@ -3,15 +3,12 @@ package cli
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
-	"os/signal"
-
-	"golang.org/x/sys/unix"
+	"strings"
 
 	"github.com/spool-run/spool/internal/doctor"
 	"github.com/spool-run/spool/internal/listen"
@@ -47,17 +44,7 @@ func (a *app) doctorURL(ctx context.Context, names []string, at urlDoctor, asJSO
 	if err != nil {
 		return &usageError{err}
 	}
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
-	defer stop()
-	size, _ := terminalSize(a.stdout)
-	p := &findingPrinter{a: a, json: asJSON, cols: int(size.Cols), coloured: colour(a.stdout)}
-	p.live = !asJSON && colour(a.stderr)
-	for f := range doctor.Run(ctx, checks, p.running) {
-		if err := p.print(f); err != nil {
-			return &writeError{err}
-		}
-	}
-	return p.end(ctx)
+	return a.runChecks(ctx, checks, asJSON)
 }
 
 func isLoopback(host string) bool {
@@ -66,13 +53,14 @@ func isLoopback(host string) bool {
 }
 
 // pinned has a configuration accept the certificate with a fingerprint, and no other.
+// Like the client, it asks an authority as well only if one is named.
 func pinned(config *tls.Config, pin string) {
 	if pin == "" {
 		return
 	}
-	config.InsecureSkipVerify = true // the fingerprint says more than an authority
-	config.VerifyPeerCertificate = func(raw [][]byte, _ [][]*x509.Certificate) error {
-		if len(raw) == 0 || listen.Fingerprint(&tls.Config{Certificates: []tls.Certificate{{Certificate: raw}}}) != pin {
+	config.InsecureSkipVerify = config.RootCAs == nil
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		if len(s.PeerCertificates) == 0 || !strings.EqualFold(pin, listen.Fingerprint(&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{s.PeerCertificates[0].Raw}}}})) {
 			return errors.New("the server has another certificate than --tls-pin says")
 		}
 		return nil

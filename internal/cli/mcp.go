@@ -102,16 +102,21 @@ func (a *app) mcp(ctx context.Context, o *mcpOptions) error {
 		case sig := <-signals:
 			log.Info("ending", "signal", sig)
 		}
-		if !o.stopOnExit {
-			return err
-		}
-		for _, id := range server.Started() {
-			if stopErr := spool.Attach(b, id).Stop(ctx); stopErr != nil && !errors.Is(stopErr, spool.ErrNotFound) {
-				err = errors.Join(err, fmt.Errorf("stop run %s: %w", id, stopErr))
-			}
+		if o.stopOnExit {
+			err = errors.Join(err, stopRuns(ctx, b, server.Started()))
 		}
 		return err
 	})
+}
+
+// stopRuns stops the runs that a client started through a server which now ends.
+func stopRuns(ctx context.Context, b spool.Backend, ids []spool.RunID) (err error) {
+	for _, id := range ids {
+		if stopErr := spool.Attach(b, id).Stop(ctx); stopErr != nil && !errors.Is(stopErr, spool.ErrNotFound) {
+			err = errors.Join(err, fmt.Errorf("stop run %s: %w", id, stopErr))
+		}
+	}
+	return err
 }
 
 // mcpKey returns the key with which a server of this state directory seals what clients

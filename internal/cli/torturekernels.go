@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"io"
 
 	"github.com/spool-run/spool/internal/torture"
 )
@@ -13,15 +14,7 @@ func (a *app) tortureUpkeep(ctx context.Context, o torture.UpkeepOptions, asJSON
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		err = json.NewEncoder(a.stdout).Encode(report)
-	} else {
-		err = report.WriteTable(a.stdout)
-	}
-	if err == nil && report.Failed() {
-		return exit(exitFailure)
-	}
-	return err
+	return a.tortureReport(report, asJSON)
 }
 
 // soakKernels tests kernels instead of processes.
@@ -30,6 +23,14 @@ func (a *app) soakKernels(ctx context.Context, o torture.SoakOptions, asJSON boo
 	if err != nil {
 		return err
 	}
+	return a.tortureReport(report, asJSON)
+}
+
+// tortureReport prints what a test found. It fails if that is a fault.
+func (a *app) tortureReport(report interface {
+	WriteTable(w io.Writer) error
+	Failed() bool
+}, asJSON bool) (err error) {
 	if asJSON {
 		err = json.NewEncoder(a.stdout).Encode(report)
 	} else {
