@@ -15,7 +15,7 @@ WORDS = [
     (r"AsyncGenerator\[(.*), None\]", r"Generator[\1, None, None]"),
     (r"\bAsyncGenerator\b", "Generator"),
     (r"\bshow_html\b", "_repr_html_"),
-    (r"\bAsync(Iterator|Spool|Run|Stdin|HTTP|Turn|TurnRun|Kernel|Agent|LocalTransport)\b", r"\1"),
+    (r"\bAsync(Iterator|Spool|Run|Stdin|HTTP|Turn|TurnRun|Kernel|Agent|Tools|LocalTransport)\b", r"\1"),
     (r"\bhttpx\.Async(Client|HTTPTransport)\b", r"httpx.\1"),
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"\bhandle_async_request\b", "handle_request"),

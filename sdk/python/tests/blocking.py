@@ -37,6 +37,7 @@ KINDS = (
     spool.AsyncTurn,
     spool.AsyncKernel,
     spool.AsyncAgent,
+    spool.AsyncTools,
 )
 
 

@@ -25,6 +25,8 @@ class CuttingProxy:
         self._most = most
         self._random = random.Random(seed)
         self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._refuses = False
         self._listener = socket.create_server((address, port))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -35,6 +37,12 @@ class CuttingProxy:
                 server = socket.create_connection(self.target)
             except OSError:
                 return
+            with self._lock:
+                if self._refuses:
+                    client.close()
+                    server.close()
+                    continue
+                self._open |= {client, server}
             threading.Thread(target=self._copy, args=(client, server, False), daemon=True).start()
             threading.Thread(target=self._copy, args=(server, client, True), daemon=True).start()
 
@@ -58,10 +66,22 @@ class CuttingProxy:
             self._left -= 1
             self.cuts += 1
         for end in ends:
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             with contextlib.suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+    def refuse(self) -> None:
+        """Cut all connections and let no others pass."""
+        with self._lock:
+            self._refuses = True
+            ends, self._open = self._open, set()
+        self._cut(*ends)
+
+    def admit(self) -> None:
+        """Let connections pass again."""
+        with self._lock:
+            self._refuses = False
 
     def close(self) -> None:
         """Stop accepting."""

@@ -32,7 +32,10 @@ def test_snippets_run(program: str) -> None:
                 check=False,
             )
             assert done.returncode == 0, done.stderr
-            for want in ("hello\n", "False 3 exited 3", "62.8318", "6\n", "'yes'", "45\n", "['0\\n', '1\\n', '2\\n']"):
+            for want in (
+                *("hello\n", "False 3 exited 3", "62.8318", "6\n", "'yes'", "45\n", "['0\\n', '1\\n', '2\\n']"),
+                *("True closed", "'run_command', 'read_run'", "100000\n", " False\n"),
+            ):
                 assert want in done.stdout, done.stdout
         finally:
             end(state)

@@ -1,7 +1,9 @@
 import { type Fetch, HTTP } from "./http.js";
-import { newId, Run } from "./run.js";
-import { Agent, type Answerer, Kernel, type Tool } from "./turns.js";
+import { newId, Run, type Waiting } from "./run.js";
+import { Tools } from "./tools.js";
+import { Agent, type Answerer, type Ask, choice, Kernel, type Tool } from "./turns.js";
 import type { Info, RunList, ServerInfo, SpecRequest } from "./types.js";
+import { type AskQuery, asks, watch } from "./watch.js";
 
 /** Where a server is, and how to talk to it. */
 export interface Options {
@@ -19,16 +21,29 @@ export interface Options {
 /** What a start may say beside what it runs. */
 export type StartOptions = Omit<SpecRequest, "argv" | "engine" | "config">;
 
+/** Which runs. `label` is NAME:VALUE, or NAME. */
+export interface RunQuery {
+  live?: boolean;
+  waiting?: boolean;
+  engine?: string;
+  name?: string;
+  label?: string;
+}
+
 /** A Spool server. Connections that are lost are made again. */
 export class Spool {
   readonly http: HTTP;
-  readonly #defaults: () => Partial<SpecRequest>;
+  /** Returns what every start has unless it says otherwise. */
+  readonly defaults: () => Partial<SpecRequest>;
+  /** Tools for models, those of the Model Context Protocol. */
+  readonly tools: Tools;
 
   constructor(options: Options = {}) {
     const url = (options.url ?? "http://127.0.0.1:7766").replace(/\/$/, "");
     const send: Fetch = options.fetch ?? ((address, init) => fetch(address, init));
     this.http = new HTTP(url, options.token, options.reconnectMs ?? 30_000, send);
-    this.#defaults = options.defaults ?? (() => ({}));
+    this.defaults = options.defaults ?? (() => ({}));
+    this.tools = new Tools(this);
   }
 
   /** Describes the server, and who asks. */
@@ -38,7 +53,7 @@ export class Spool {
 
   /** Starts what a spec says. It starts once, however often the request must be sent. */
   start(spec: SpecRequest): Promise<Info> {
-    const json: SpecRequest = { id: newId(), ...this.#defaults(), ...spec };
+    const json: SpecRequest = { id: newId(), ...this.defaults(), ...spec };
     if (!json.env) json.env_policy ??= {};
     return this.http.json("POST", "/v1/runs", { json });
   }
@@ -93,16 +108,34 @@ export class Spool {
     return this.#handle(await this.http.json<Info>("GET", `/v1/find/${encodeURIComponent(name)}`)); // it redirects
   }
 
-  /** Yields runs, newest first. `label` is NAME:VALUE, or NAME. */
-  async *runs(
-    query: { live?: boolean; waiting?: boolean; engine?: string; name?: string; label?: string } = {},
-  ): AsyncGenerator<Run, void, void> {
+  /** Yields runs, newest first. */
+  async *runs(query: RunQuery = {}): AsyncGenerator<Run, void, void> {
     for (let cursor: string | undefined; ; ) {
       const page: RunList = await this.http.json("GET", "/v1/runs", { query: { ...query, cursor } });
       for (const info of page.runs) yield this.#handle(info);
       cursor = page.next;
       if (!cursor) return;
     }
+  }
+
+  /**
+   * Yields runs, and then each that changes, with its description in `latest`, without an end.
+   * A run that the query does not select any more comes a last time. Changes that follow each
+   * other closely, or that happen while the connection is cut, are one.
+   */
+  async *watch(query: RunQuery & Waiting = {}): AsyncGenerator<Run, void, void> {
+    const { signal, ...selects } = query;
+    for await (const info of watch(this.http, selects, signal ? { signal } : {})) yield this.#handle(info);
+  }
+
+  /** Yields what runs ask and nobody has answered, the oldest first. */
+  asks(query: AskQuery = {}): AsyncGenerator<Ask, void, void> {
+    return asks(this.http, query);
+  }
+
+  /** Answers an ask: true and false allow and deny. The first answer counts; another one throws `NotAsked`. */
+  async answer(ask: Ask, data: unknown, error?: string): Promise<void> {
+    await (await this.get(ask.run)).answer(ask.seq, choice(ask, data), error);
   }
 
   #handle(info: Info): Run {

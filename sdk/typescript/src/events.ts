@@ -55,3 +55,25 @@ export class Cursor {
     throw new LogError(`event ${event.seq} of run ${event.run} came after event ${this.last}`);
   }
 }
+
+/** Takes the text of a stream of server-sent events and gives out whole ones. */
+export class Frames {
+  #rest = "";
+
+  /** Returns the events that a chunk completes. */
+  feed(chunk: string): { name: string; data: unknown }[] {
+    const blocks = (this.#rest + chunk).split("\n\n");
+    this.#rest = blocks.pop() ?? "";
+    const frames: { name: string; data: unknown }[] = [];
+    for (const block of blocks) {
+      let name = "message";
+      let data = "";
+      for (const line of block.split("\n")) {
+        if (line.startsWith("event: ")) name = line.slice(7);
+        else if (line.startsWith("data: ")) data += line.slice(6);
+      }
+      if (data !== "") frames.push({ name, data: JSON.parse(data) }); // otherwise it is a comment
+    }
+    return frames;
+  }
+}

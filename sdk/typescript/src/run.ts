@@ -18,7 +18,8 @@ export class Run {
 
   constructor(
     readonly http: HTTP,
-    protected latest: Info,
+    /** The description of the run as it was when this program last heard of it. */
+    public latest: Info,
   ) {
     this.stdin = new Stdin(this);
   }

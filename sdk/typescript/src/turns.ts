@@ -6,6 +6,7 @@ import type { Done, Event, Info, TurnInfo, TurnRequest } from "./types.js";
 
 /** A question of a run that waits for an answer. */
 export interface Ask {
+  run: string;
   seq: number;
   kind: string;
   name?: string;
@@ -129,14 +130,13 @@ export class TurnRun extends Run {
 
   /** Answers an ask, if there is something that answers it. */
   protected async consider(event: Event): Promise<void> {
-    const ask = { ...(event.data as Ask & { answer?: unknown }), seq: event.seq };
+    const ask = { ...(event.data as Ask & { answer?: unknown }), run: this.id, seq: event.seq };
     if (ask.answer !== undefined) return; // the policy of the run has
     try {
       const tool = ask.kind === "tool" ? this.tools[ask.name ?? ""] : undefined;
       if (tool) return await this.#call(ask, tool);
       if (!this.answerer || ask.kind === "tool") return;
-      let data = await this.answerer(ask);
-      if (typeof data === "boolean" && ask.options) data = option(ask, data ? "allow" : "deny");
+      const data = choice(ask, await this.answerer(ask));
       if (data !== undefined && data !== null) await this.answer(ask.seq, data);
     } catch (error) {
       if (!(error instanceof NotAsked)) throw error; // else somebody was faster, or the turn has ended
@@ -153,6 +153,11 @@ export class TurnRun extends Run {
     }
     await this.answer(ask.seq, value ?? null);
   }
+}
+
+/** Returns what to answer: for true and false the option that allows or denies, if there are options. */
+export function choice(ask: Ask, data: unknown): unknown {
+  return typeof data === "boolean" && ask.options ? option(ask, data ? "allow" : "deny") : data;
 }
 
 function option(ask: Ask, kind: "allow" | "deny"): string | undefined {

@@ -9,6 +9,7 @@
 
 from ._async.client import AsyncSpool
 from ._async.run import AsyncRun, AsyncStdin
+from ._async.tools import AsyncTools
 from ._async.turns import AsyncAgent, AsyncKernel, AsyncTurn
 from ._errors import (
     Ambiguous,
@@ -34,9 +35,10 @@ from ._errors import (
     Unsupported,
 )
 from ._events import Event
-from ._results import Answer, Ask, Cell, CellError, Image, Outcome
+from ._results import Answer, Ask, Cell, CellError, Image, Outcome, ToolResult
 from ._sync.client import Spool
 from ._sync.run import Run, Stdin
+from ._sync.tools import Tools
 from ._sync.turns import Agent, Kernel, Turn
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "AsyncRun",
     "AsyncSpool",
     "AsyncStdin",
+    "AsyncTools",
     "AsyncTurn",
     "Cell",
     "CellError",
@@ -76,6 +79,8 @@ __all__ = [
     "StartFailed",
     "Stdin",
     "TooMany",
+    "ToolResult",
+    "Tools",
     "Turn",
     "Unauthenticated",
     "Unavailable",

@@ -115,3 +115,25 @@ class Cursor:
         if event.seq <= self.last:
             return False
         raise LogError(f"event {event.seq} of run {event.run} came after event {self.last}")
+
+
+class Frames:
+    """Takes the chunks of a stream of server-sent events and gives out whole ones: name and data."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[tuple[str, Any]]:
+        """Return the events that a chunk completes."""
+        *blocks, self._rest = (self._rest + chunk).split(b"\n\n")
+        frames: list[tuple[str, Any]] = []
+        for block in blocks:
+            name, data = "message", b""
+            for line in block.split(b"\n"):
+                if line.startswith(b"event: "):
+                    name = line[7:].decode()
+                elif line.startswith(b"data: "):
+                    data += line[6:]
+            if data:  # otherwise it is a comment
+                frames.append((name, json.loads(data)))
+        return frames

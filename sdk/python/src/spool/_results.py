@@ -173,6 +173,57 @@ class Ask:
                     return option
         return None
 
+    def choice(self, data: Any) -> Any:
+        """Return what to answer: for True and False the option that allows or denies, if there are options."""
+        if isinstance(data, bool) and self.options:
+            return self.option("allow" if data else "deny")
+        return data
+
+
+@dataclass
+class ToolResult:
+    """What a tool returned, for a model to read.
+
+    ``data`` is the same for a program, such as ``run`` and the cursor ``next``; a result with
+    images has none.
+    """
+
+    text: str
+    images: list[Image] = field(default_factory=lambda: [])
+    data: dict[str, Any] | None = field(default=None, repr=False)
+    is_error: bool = False
+
+    @classmethod
+    def of(cls, message: dict[str, Any]) -> ToolResult:
+        """Return the result that an answer of the server describes."""
+        if "error" in message:
+            return cls(str(message["error"].get("message", "")), is_error=True)
+        result = message["result"]
+        texts: list[str] = []
+        images: list[Image] = []
+        for part in result.get("content", ()):
+            if part["type"] == "text":
+                texts.append(part["text"])
+            elif part["type"] == "image":
+                images.append(Image(part["mimeType"], base64.b64decode(part["data"])))
+        return cls("\n".join(texts), images, result.get("structuredContent"), result.get("isError", False))
+
+    def as_openai(self, call: str) -> dict[str, Any]:
+        """Return the message that answers a call of a tool in a chat of OpenAI, which takes no images."""
+        return {"role": "tool", "tool_call_id": call, "content": self.text}
+
+    def as_anthropic(self, use: str) -> dict[str, Any]:
+        """Return the block that answers a use of a tool in a message of Anthropic, with the images."""
+        content: list[dict[str, Any]] = [{"type": "text", "text": self.text}]
+        for image in self.images:
+            data = base64.b64encode(image.data).decode()
+            source = {"type": "base64", "media_type": image.mime, "data": data}
+            content.append({"type": "image", "source": source})
+        return {"type": "tool_result", "tool_use_id": use, "content": content, "is_error": self.is_error}
+
+    def __str__(self) -> str:
+        return self.text
+
 
 IMAGES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
 

@@ -80,9 +80,7 @@ class AsyncTurnRun(AsyncRun):
             data = self._answer(ask)
             if inspect.isawaitable(data):
                 data = await data
-            if isinstance(data, bool) and ask.options:
-                data = ask.option("allow" if data else "deny")
-            if data is not None:
+            if ask.choice(data) is not None:
                 await self.answer(ask, data)
         except NotAsked:
             pass  # somebody else was faster, or the turn has ended

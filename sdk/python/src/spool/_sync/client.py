@@ -12,10 +12,13 @@ import httpx
 
 from .. import _types as types
 from .._local import Place
+from .._results import Ask
 from .http import HTTP
 from .local import LocalTransport, ensure
-from .run import Run
+from .run import Run, send_answer
+from .tools import Tools
 from .turns import Answerer, Agent, Kernel, Tool
+from .watch import asks, watch
 
 RECONNECT = 30.0
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
@@ -41,7 +44,8 @@ class Spool:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         client = httpx.Client(base_url=url, headers=headers, transport=httpx.HTTPTransport(limits=LIMITS))
         self.http = HTTP(client, reconnect)
-        self._is_local = False
+        self.is_local = False
+        self.tools = Tools(self)
 
     @classmethod
     def local(cls, *, state: str | None = None, program: str | None = None) -> Spool:
@@ -55,7 +59,7 @@ class Spool:
         spool = cls("http://localhost")
         client = httpx.Client(base_url="http://localhost", transport=LocalTransport(place, LIMITS))
         spool.http = HTTP(client, RECONNECT)
-        spool._is_local = True
+        spool.is_local = True
         return spool
 
     def __enter__(self) -> Spool:
@@ -76,7 +80,7 @@ class Spool:
     def start(self, spec: types.SpecRequest) -> types.Info:
         """Start what a spec says and describe the run. It starts once, however often the request must be sent."""
         spec.setdefault("id", new_id())
-        if self._is_local:
+        if self.is_local:
             spec.setdefault("cwd", os.getcwd())
             if "env" not in spec and "env_policy" not in spec:
                 spec["env"] = dict(os.environ)
@@ -226,6 +230,38 @@ class Spool:
             cursor = page.get("next")
             if not cursor:
                 return
+
+    def watch(
+        self,
+        *,
+        live: bool | None = None,
+        waiting: bool | None = None,
+        engine: str | None = None,
+        name: str | None = None,
+        label: str | None = None,
+    ) -> Iterator[Run]:
+        """Yield runs, and then each that changes, with its description in ``latest``, without an end.
+
+        A run that the query does not select any more comes a last time. Changes that follow each
+        other closely, or that happen while the connection is cut, are one.
+        """
+        query = {"live": flag(live), "waiting": flag(waiting), "engine": engine, "name": name, "label": label}
+        for info in watch(self.http, {k: v for k, v in query.items() if v is not None}):
+            yield self._handle(info)
+
+    def asks(
+        self, *, follow: bool = False, run: str | None = None, kind: str | None = None
+    ) -> Iterator[Ask]:
+        """Yield what runs ask and nobody has answered, the oldest first.
+
+        With ``follow`` it goes on with what they ask from now on, without an end.
+        """
+        for ask in asks(self.http, follow, run, kind):
+            yield ask
+
+    def answer(self, ask: Ask, data: Any = None, *, error: str | None = None) -> None:
+        """Answer an ask: True and False allow and deny. The first answer counts; another one raises NotAsked."""
+        send_answer(self.http, f"/v1/runs/{ask.run}", ask, data, error)
 
     def _handle(self, info: types.Info) -> Run:
         if info["engine"] in ("kernel", "sandbox"):

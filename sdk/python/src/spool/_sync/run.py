@@ -39,6 +39,11 @@ class Run:
         return self._info["id"]
 
     @property
+    def latest(self) -> types.Info:
+        """The description of the run as it was when this program last heard of it."""
+        return self._info
+
+    @property
     def path(self) -> str:
         """The path of the run in the API."""
         return f"/v1/runs/{self.id}"
@@ -166,9 +171,7 @@ class Run:
 
     def answer(self, ask: int | Ask, data: Any = None, *, error: str | None = None) -> None:
         """Answer an ask. The first answer counts; another one raises NotAsked."""
-        seq = ask.seq if isinstance(ask, Ask) else ask
-        body: types.AnswerRequest = {"error": {"message": error}} if error is not None else {"data": data}
-        self.http.post(f"{self.path}/asks/{seq}", body, repeat=False)
+        send_answer(self.http, self.path, ask, data, error)
 
     def blob(self, digest: str) -> bytes:
         """Return a large value that an event refers to."""
@@ -195,6 +198,15 @@ class Run:
         what = " ".join(self._info.get("argv", [])) or self._info["engine"]
         state = str(Outcome.of(self._info)) if "outcome" in self._info else self._info["state"]
         return f"<{type(self).__name__} {self.id} {what!r} {state}>"
+
+
+def send_answer(http: HTTP, path: str, ask: int | Ask, data: Any, error: str | None) -> None:
+    """Answer an ask of the run at a path."""
+    seq = ask
+    if isinstance(ask, Ask):
+        seq, data = ask.seq, ask.choice(data)
+    body: types.AnswerRequest = {"error": {"message": error}} if error is not None else {"data": data}
+    http.post(f"{path}/asks/{seq}", body, repeat=False)
 
 
 class Stdin:

@@ -1,0 +1,75 @@
+"""All runs: which of them change, and what they ask."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import httpx
+
+from .. import _types as types
+from .._errors import ConnectionLost, NotFound, TooMany, Unavailable
+from .._events import Frames
+from .._results import Ask
+from .http import AsyncHTTP, Retry
+
+LONG_POLL_MS = 25_000
+
+
+async def watch(http: AsyncHTTP, params: dict[str, Any]) -> AsyncIterator[types.Info]:
+    """Yield the runs that a query selects, and then each that changes.
+
+    A new connection gets everything again; what did not change is passed over, and what was
+    selected before and is not any more is looked up.
+    """
+    known: dict[str, types.Info] = {}
+    retry = Retry(http.reconnect)
+    while True:
+        frames = Frames()
+        came: set[str] | None = set()  # until all runs are there
+        try:
+            async with http.stream("/v1/watch", "text/event-stream", params) as r:
+                async for chunk in r.aiter_raw():
+                    for name, data in frames.feed(chunk):
+                        if name == "run":
+                            if came is not None:
+                                came.add(data["id"])
+                            if known.get(data["id"]) != data:
+                                known[data["id"]] = data
+                                yield data
+                        elif name == "sync" and came is not None:
+                            retry.reset()
+                            for id in [id for id in known if id not in came]:
+                                last = await find(http, id)
+                                if last is not None and last != known[id]:
+                                    yield last
+                                del known[id]
+                            came = None
+            await retry.wait(ConnectionLost("the server ended the stream"))
+        except (httpx.TransportError, Unavailable, TooMany) as e:
+            await retry.wait(e)
+
+
+async def find(http: AsyncHTTP, id: str) -> types.Info | None:
+    """Return the description of a run, or None if it was deleted."""
+    try:
+        info: types.Info = await http.get(f"/v1/runs/{id}")
+    except NotFound:
+        return None
+    return info
+
+
+async def asks(http: AsyncHTTP, follow: bool, run: str | None, kind: str | None) -> AsyncIterator[Ask]:
+    """Yield the open asks, the oldest first, and with follow each that comes."""
+    known: set[tuple[str, int]] = set()
+    version: str | None = None
+    while True:
+        wait_ms = None if version is None else LONG_POLL_MS
+        page: types.AskList = await http.get("/v1/asks", run=run, kind=kind, since=version, wait_ms=wait_ms)
+        for ask in page["asks"]:
+            if (ask["run"], ask["seq"]) not in known:
+                yield Ask.of(ask["run"], ask["seq"], ask.get("turn", 0), cast("dict[str, Any]", ask["ask"]))
+        if not follow:
+            return
+        known = {(ask["run"], ask["seq"]) for ask in page["asks"]}
+        version = page["version"]
