@@ -282,7 +282,7 @@ var (
 	testNameRE = regexp.MustCompile(`^(Test|Fuzz|Benchmark)[A-Z]\w*$`)
 	testRE     = regexp.MustCompile(`^(?:Test|Fuzz|Benchmark)[A-Z]\w*(…?)((?:/[^/ ]+)*)$`)
 	pathRE     = regexp.MustCompile(`^[\w.*-]+(/[\w.*-]+)*/?$`)
-	fileNameRE = regexp.MustCompile(`\.(go|md|py|js|mjs|txtar|yml)$`)
+	fileNameRE = regexp.MustCompile(`\.(go|md|py|js|mjs|ts|txtar|yml)$`)
 	methodRE   = regexp.MustCompile(`^([a-zA-Z]+/)([a-zA-Z0-9]+(?:\|[a-zA-Z0-9]+)*)(/[a-zA-Z]+)?$`)
 	dottedRE   = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$`)
 	nameRE     = regexp.MustCompile(`^(?:[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[a-z]+[A-Z]\w*|[A-Z][a-z]\w*)$`)

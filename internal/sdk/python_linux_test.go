@@ -45,8 +45,8 @@ func TestPython(t *testing.T) {
 		argv []string
 	}{
 		{"the_synchronous_half_is_made_of_the_other", []string{python, "unasync.py", "--check"}},
-		{"lint", []string{python, "-m", "ruff", "check", "--no-cache", "."}},
-		{"format", []string{python, "-m", "ruff", "format", "--no-cache", "--check", "."}},
+		{"lint", []string{python, "-m", "ruff", "check", "--no-cache", "--config", "pyproject.toml", ".", "../../examples/python"}},
+		{"format", []string{python, "-m", "ruff", "format", "--no-cache", "--config", "pyproject.toml", "--check", ".", "../../examples/python"}},
 		{"mypy", []string{python, "-m", "mypy", "--cache-dir=/dev/null"}},
 		{"pyright", []string{"node", pyright, "--pythonpath", python}},
 		{"tests", []string{python, "-m", "pytest", "-q", "-p", "no:cacheprovider"}},

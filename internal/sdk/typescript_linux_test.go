@@ -12,8 +12,8 @@ import (
 // typescriptDir is the directory of the TypeScript SDK.
 const typescriptDir = "../../sdk/typescript"
 
-// compiled returns a directory with the TypeScript SDK, compiled.
-func compiled(t *testing.T) string {
+// compile compiles the TypeScript in a directory.
+func compile(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	tsc, err := npmtest.Program{
 		Name: "typescript-7.0.2", Packages: []string{"typescript@7.0.2", "@types/node@20.19.0"}, File: "node_modules/typescript/bin/tsc",
@@ -21,6 +21,12 @@ func compiled(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	run(t, dir, nil, append([]string{"node", tsc, "--typeRoots", filepath.Join(filepath.Dir(tsc), "../../@types")}, args...)...)
+}
+
+// compiled returns a directory with the TypeScript SDK, compiled.
+func compiled(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
 	for _, part := range []string{"src", "test"} {
 		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(typescriptDir, part))); err != nil {
@@ -36,7 +42,7 @@ func compiled(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	run(t, dir, nil, "node", tsc, "--typeRoots", filepath.Join(filepath.Dir(tsc), "../../@types"))
+	compile(t, dir)
 	return dir
 }
 
