@@ -154,7 +154,7 @@ function Shell() {
         <button class="palette-button" onClick={openPalette}>
           <Icon name="search" />
           <span>Go to…</span>
-          <kbd>Ctrl K</kbd>
+          <kbd aria-hidden="true">Ctrl K</kbd>
         </button>
       </header>
       <Strip />

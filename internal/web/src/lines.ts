@@ -104,7 +104,7 @@ export class Whole implements Lines {
 
   /** tail loads the end, once at a time; who asks meanwhile is served afterwards. */
   async tail(count: number) {
-    this.again = Math.max(this.again, count);
+    this.again = Math.min(blockLines, Math.max(this.again, count));
     if (this.tailing) return;
     this.tailing = true;
     while (this.again > 0 && !this.abort.signal.aborted) {

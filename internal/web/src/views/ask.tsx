@@ -70,7 +70,7 @@ export function AskCard({ ask: a, inRun, hide }: { ask: Ask; inRun?: boolean; hi
         <span>waiting {age(waited)}</span>
         {ask.deadline && <span>{left > 0 ? `stops waiting in ${duration(left - (left % 1000))}` : "has stopped waiting"}</span>}
       </header>
-      {ask.prompt && <p>{visible(ask.prompt)}</p>}
+      {ask.prompt && ask.prompt !== data.command && <p>{visible(ask.prompt)}</p>}
       {data.command && (
         <div class="stack">
           <span class="quiet">run{data.cwd ? ` in ${directory(data.cwd)}` : ""}:</span>

@@ -26,6 +26,7 @@ export function Composer({ info, kind, label, button, keys, history }: { info: I
       await post<TurnInfo>(runPath(info.id) + "/turns", { id, [kind]: kind === "cell" ? { code: text } : { text } });
       set("");
       place.current = -1;
+      scrollTo({ top: document.documentElement.scrollHeight }); // what comes is followed
     } catch (e) {
       setError(words(e));
     }

@@ -72,9 +72,9 @@ async function checkBody(): Promise<Finding[]> {
 
 async function checkWait(): Promise<Finding[]> {
   const began = performance.now();
-  await post("/v1/doctor/echo?wait_ms=3000", {});
+  await post("/v1/doctor/echo?wait_ms=1000", {});
   const took = performance.now() - began;
-  return [{ level: took < 2900 ? "warn" : "okay", name: "Waiting", text: `A request that waits for 3 s was answered after ${duration(took)}.` }];
+  return [{ level: took < 950 ? "warn" : "okay", name: "Waiting", text: `A request that waits for a second was answered after ${duration(took)}.` }];
 }
 
 const checks: [string, () => Promise<Finding[]>][] = [["Requests", checkServer], ["WebSocket", checkSocket], ["Streams", checkStream], ["Bodies", checkBody], ["Waiting", checkWait]];

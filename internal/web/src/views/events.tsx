@@ -99,8 +99,8 @@ function Payload({ event: e }: { event: Event }) {
     return (
       <pre tabIndex={text.length > 400 ? 0 : undefined}>
         <span class="quiet">{e.stream} </span>
-        {visible(text.slice(0, 4000).replaceAll("\x1b", "␛"))}
-        {text.length > 4000 && `… ${bytes(text.length)} in all`}
+        {visible(text.slice(0, 2000).replaceAll("\x1b", "^["))}
+        {text.length > 2000 && `… ${bytes(text.length)} in all`}
       </pre>
     );
   }

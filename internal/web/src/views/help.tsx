@@ -42,10 +42,13 @@ export function openPalette() {
 function Palette({ list }: { list: { text: string; keys: string; run: () => void }[] }) {
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
-  const words = text.toLowerCase().split(/\s+/);
-  const found = list.filter(a => words.every(w => a.text.toLowerCase().includes(w))).slice(0, 50);
-  const run = (i: number) => {
-    const act = found[i];
+  const find = (text: string) => {
+    const words = text.toLowerCase().split(/\s+/);
+    return list.filter(a => words.every(w => a.text.toLowerCase().includes(w))).slice(0, 50);
+  };
+  const found = find(text);
+  const run = (i: number, now = found) => {
+    const act = now[i];
     close();
     if (act) setTimeout(act.run);
   };
@@ -68,7 +71,7 @@ function Palette({ list }: { list: { text: string; keys: string; run: () => void
         onKeyDown={e => {
           if (e.key === "ArrowDown") setAt(Math.min(found.length - 1, at + 1));
           else if (e.key === "ArrowUp") setAt(Math.max(0, at - 1));
-          else if (e.key === "Enter") run(at);
+          else if (e.key === "Enter") run(e.currentTarget.value === text ? at : 0, find(e.currentTarget.value)); // keys may be faster than the page
           else return;
           e.preventDefault();
         }}

@@ -256,7 +256,7 @@ export function Log({ info }: { info: Info }) {
           {!reading && !nothing && (
             <Rows
               key={only}
-              ref={list}
+              handle={list}
               lines={lines}
               version={version}
               rowHeight={prefs.fontSize.value * 1.5}
@@ -277,7 +277,7 @@ export function Log({ info }: { info: Info }) {
             />
           )}
           {live && only === "" && !reading && !nothing && (
-            <button class={"follow" + (at.end ? " on" : "")} onClick={follow} aria-label={at.end ? "Following the end" : fresh ? `${plural(fresh, "new line")}, follow` : "Follow the end"}>
+            <button class={"follow" + (at.end ? " on" : "")} onClick={follow} title={at.end ? "The end is followed" : "Follow the end"}>
               {at.end ? "● live" : <><Icon name="down" /> {fresh > 0 ? plural(fresh, "new line") : "Follow"}</>}
             </button>
           )}

@@ -9,6 +9,8 @@ import { parse, type Row as Parsed, type Span } from "../sgr.ts";
 const tallest = 8_000_000; // pixels; browsers cannot do much more
 
 export interface Props {
+  /** handle gets the list, for its owner to move it. */
+  handle: { current: Rows | null };
   lines: Lines;
   version: number; // of the lines
   rowHeight: number;
@@ -57,6 +59,7 @@ export class Rows extends Component<Props, State> {
 
   override componentDidMount() {
     const s = this.scroll.current!;
+    this.props.handle.current = this;
     this.observer = new ResizeObserver(() => {
       this.heights.clear();
       this.setState({ height: s.clientHeight });
@@ -68,6 +71,7 @@ export class Rows extends Component<Props, State> {
   }
 
   override componentWillUnmount() {
+    if (this.props.handle.current === this) this.props.handle.current = null;
     this.observer?.disconnect();
     cancelAnimationFrame(this.speed);
   }
@@ -75,9 +79,9 @@ export class Rows extends Component<Props, State> {
   override componentDidUpdate(before: Props) {
     if (before.rowHeight !== this.props.rowHeight || before.wrap !== this.props.wrap) this.heights.clear();
     this.place();
-    const { first, last } = this.range();
+    const { first, row, last } = this.range();
     this.props.lines.need(first, last);
-    this.props.moved(this.state.end, this.state.row, Math.min(last, this.props.lines.count()));
+    this.props.moved(this.state.end, row, last);
   }
 
   private get count() {

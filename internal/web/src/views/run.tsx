@@ -44,6 +44,7 @@ export function Run({ id }: { id: string }) {
   if (error instanceof Failure && error.status === 404)
     return (
       <div class="pane padded">
+        <h1 class="sr">Run</h1>
         <Empty title="There is no such run, or you may not see it">
           <p>
             Its owner can show it to you with <code>spool share {id.slice(0, 12)}</code>. <a href="/">All runs</a>
