@@ -30,6 +30,7 @@ type news struct {
 	on      bool   // somebody asked
 	version uint64 // of the last change
 	missing uint64 // changes up to this one are not known any more
+	armed   uint64 // the next event of each run that changed up to this one marks it
 	changed map[*run]uint64
 	wake    chan struct{} // closed with the next change; nil if nobody waits
 }
@@ -76,7 +77,11 @@ func (h *Host) News() uint64 {
 		n.on, n.changed = true, make(map[*run]uint64)
 	}
 	version := n.version
+	armed := n.armed == version
 	n.mu.Unlock()
+	if !first && !armed { // who asked before has left without a look at the last changes
+		h.collect(version)
+	}
 	if first { // each is marked with its next event
 		for _, r := range live {
 			n.mark(r)
@@ -125,13 +130,14 @@ func (h *Host) collect(after uint64) Changes {
 		r    *run
 		last spool.Seq
 		mark bool
+		told bool // it changed after the version
 	}
 	var places []place
 	for r, version := range n.changed {
-		if version <= after {
+		if version <= after && version <= n.armed {
 			continue
 		}
-		p := place{r: r}
+		p := place{r: r, told: version > after}
 		// The description that the caller gets is not older than this event,
 		// so that every later one is told.
 		if last, sealed := r.log.Last(); !sealed && !r.marking {
@@ -140,13 +146,16 @@ func (h *Host) collect(after uint64) Changes {
 		}
 		places = append(places, p)
 	}
-	n.forget()
+	n.armed = n.version
+	if after < n.version {
+		n.forget()
+	}
 	n.mu.Unlock()
 	for _, p := range places {
 		if p.mark {
 			p.r.log.Watch(p.last, func() { n.mark(p.r) })
 		}
-		if !p.r.isRemoved() {
+		if p.told && !p.r.isRemoved() {
 			result.Runs = append(result.Runs, p.r.Info())
 		}
 	}

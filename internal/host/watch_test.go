@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/eventlog"
@@ -29,5 +30,40 @@ func TestNewsAreBounded(t *testing.T) {
 	again, err := h.NewsAfter(t.Context(), version)
 	if err != nil || !again.Missed || len(again.Runs) != maxEnded/2 || again.Version != first.Version {
 		t.Fatalf("%d runs changed, missed %t, %v", len(again.Runs), again.Missed, err)
+	}
+}
+
+// TestNewsAfterOthersLeft checks that who asks for news learns of every change, also of a
+// run that changed when the one who asked before had left.
+func TestNewsAfterOthersLeft(t *testing.T) {
+	h, err := Open(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	r := newRun(context.Background(), spool.Info{ID: spool.RunID(NewID()), State: spool.StateRunning})
+	r.log = eventlog.New(eventlog.Options{})
+	write := func() {
+		t.Helper()
+		if _, err := r.log.Append(spool.Event{Kind: spool.KindOutput, Stream: spool.Stdout, Bytes: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version := h.News()
+	h.news.mark(r)
+	if _, err := h.NewsAfter(t.Context(), version); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // each asks, and leaves before it has looked at the change
+		version = h.News()
+		write()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	version = h.News()
+	write()
+	c, err := h.NewsAfter(ctx, version)
+	if err != nil || len(c.Runs) != 1 || c.Runs[0].ID != r.info.ID {
+		t.Fatalf("changes %+v, %v", c, err)
 	}
 }

@@ -272,7 +272,7 @@ const journeys = {
     }
     await gone(owner, ".strip");
     const now = (await server.call("GET", `/v1/runs/${run.id}/lines?from=-1&count=1`)).total;
-    await owner.locator(".row", { hasText: `tick ${now + 1}` }).waitFor();
+    await until(owner, n => [...document.querySelectorAll(".row .n")].some(e => Number(e.textContent) > n), now);
     assert.ok(await owner.evaluate(() => window.same), "without a reload");
     await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
   },

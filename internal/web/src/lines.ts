@@ -110,9 +110,17 @@ export class Whole implements Lines {
     while (this.again > 0 && !this.abort.signal.aborted) {
       const n = this.again;
       this.again = 0;
-      await this.load({ from: -n, count: n });
+      if (!(await this.load({ from: -n, count: n }))) {
+        await new Promise(resolve => setTimeout(resolve, 1000));
+        this.again = Math.max(this.again, this.abort.signal.aborted || this.refused() ? 0 : n);
+      }
     }
     this.tailing = false;
+  }
+
+  /** refused is whether the server has answered that it does not give the lines. */
+  private refused(): boolean {
+    return this.error instanceof Failure && !this.error.lost && this.error.status < 500 && this.error.status !== 429;
   }
 
   /** measure counts the lines of a log that was not read to its end yet. */

@@ -25,8 +25,13 @@ setInterval(() => (now.value = Date.now()), 1000);
 let waiting = new Map<string, Info>();
 let scheduled = false;
 
+/** older is whether a description was overtaken by one that came before it. */
+function older(info: Info, than: Info | undefined): boolean {
+  return !!than && (than.last > info.last || (than.state === "closed" && info.state !== "closed"));
+}
+
 export function note(list: Iterable<Info>) {
-  for (const info of list) waiting.set(info.id, info);
+  for (const info of list) if (!older(info, waiting.get(info.id))) waiting.set(info.id, info);
   if (scheduled) return;
   scheduled = true;
   setTimeout(() => {
@@ -34,8 +39,8 @@ export function note(list: Iterable<Info>) {
     const all = new Map(infos.value);
     for (const [id, info] of waiting) {
       const old = all.get(id);
-      // Answers overtake each other. What only a description of one run has is kept.
-      if (old && (old.last > info.last || (old.state === "closed" && info.state !== "closed"))) continue;
+      if (older(info, old)) continue;
+      // What only a description of one run has is kept.
       all.set(id, old?.details !== undefined && info.details === undefined ? { ...info, details: old.details } : info);
     }
     waiting = new Map();

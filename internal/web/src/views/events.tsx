@@ -87,6 +87,9 @@ export function Events({ info }: { info: Info }) {
   );
 }
 
+/** long is whether a text may have to be scrolled. */
+const long = (text: string) => text.length > 300 || text.split("\n").length > 6;
+
 function Payload({ event: e }: { event: Event }) {
   if (e.kind === "truncated") {
     const d = (e.data ?? {}) as { from?: number; to?: number; dropped_bytes?: Record<string, number> };
@@ -97,7 +100,7 @@ function Payload({ event: e }: { event: Event }) {
   if (e.text !== undefined || e.base64 !== undefined) {
     const text = e.text ?? `${bytes(Math.floor((e.base64!.length * 3) / 4))} that are not UTF-8`;
     return (
-      <pre tabIndex={text.length > 400 ? 0 : undefined}>
+      <pre tabIndex={long(text) ? 0 : undefined}>
         <span class="quiet">{e.stream} </span>
         {visible(text.slice(0, 2000).replaceAll("\x1b", "^["))}
         {text.length > 2000 && `… ${bytes(text.length)} in all`}
@@ -106,5 +109,5 @@ function Payload({ event: e }: { event: Event }) {
   }
   if (e.data === undefined) return null;
   const text = JSON.stringify(e.data, null, 1);
-  return <pre tabIndex={text.length > 400 ? 0 : undefined}>{visible(text.length > 6000 ? text.slice(0, 6000) + "…" : text.length < 120 ? JSON.stringify(e.data) : text)}</pre>;
+  return <pre tabIndex={long(text) ? 0 : undefined}>{visible(text.length > 6000 ? text.slice(0, 6000) + "…" : text.length < 120 ? JSON.stringify(e.data) : text)}</pre>;
 }
