@@ -197,6 +197,18 @@ const journeys = {
     await owner.click("text=Use my size");
     await see(owner, "80×24 →");
     await small.context().close();
+    // What it showed before, while it goes on.
+    await owner.click("text=Look back");
+    await owner.locator(".track input:enabled").waitFor();
+    await owner.locator(".track input").focus();
+    await press(owner, "Home");
+    await until(owner, () => !document.querySelector(".xterm-rows").textContent.includes("42 80"));
+    await owner.click("[aria-label=Play]");
+    await rows(owner).filter({ hasText: "42 80" }).waitFor();
+    await owner.waitForURL("**at=*");
+    await fair(owner, "scrubber");
+    await owner.click("text=Go live");
+    await rows(owner).filter({ hasText: "42 80" }).waitFor();
     await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
   },
 

@@ -4,6 +4,7 @@ import { FrameReader } from "../src/frames.ts";
 import { nodes, type Node } from "../src/markdown.ts";
 import { decodeRecords, type LogEvent } from "../src/record.ts";
 import { Turns } from "../src/turns.ts";
+import { Timeline } from "../src/timeline.ts";
 import { split } from "../src/words.ts";
 
 test("frames, however the bytes are cut", () => {
@@ -87,4 +88,16 @@ test("turns of a kernel and of an agent", () => {
 
 test("a command line is taken apart as a shell does", () => {
   assert.deepEqual(split(`make "a b" 'c"d' e\\ f --x="1 2"`), ["make", "a b", 'c"d', "e f", "--x=1 2"]);
+});
+
+test("a timeline draws silences short, and finds events", () => {
+  const points = [0, 100, 200, 60_200, 60_300].map((ms, i) => ({ seq: i * 10 + 1, ms, bytes: i * 100 }));
+  const t = new Timeline(points);
+  assert.equal(t.length, 2300);
+  for (const p of points) assert.ok(Math.abs(t.seqAt(t.placeOf(p.seq)) - p.seq) <= 1, String(p.seq));
+  assert.equal(t.seqAt(0), 1);
+  assert.equal(t.seqAt(1), 41);
+  assert.equal(new Timeline(points, false).length, 60_300);
+  assert.equal(t.density(10).length, 10);
+  assert.deepEqual([new Timeline([]).seqAt(0.5), new Timeline([]).placeOf(3)], [0, 0]);
 });

@@ -6,9 +6,12 @@ import { useActs } from "../keys.ts";
 import { loadTerminal } from "../lazy.ts";
 import { follow, link } from "../link.ts";
 import { dark, prefs, recall, remember } from "../prefs.ts";
+import { fromJSON } from "../record.ts";
+import { route, setQuery } from "../route.ts";
 import { may } from "../store.ts";
 import type { Screen } from "../terminal.ts";
 import { attempt, confirm, copy, Icon, Skeleton, toast, Wrong } from "../ui.tsx";
+import { Scrubber, type Player } from "./scrubber.tsx";
 
 const windowBytes = 1 << 20;
 const smallestFont = 6;
@@ -141,7 +144,10 @@ export function Terminal({ info }: { info: Info }) {
   const held = useRef({ ctrl: false });
   held.current.ctrl = ctrl;
   const live = info.state !== "closed";
-  const canType = live && may("runs:input");
+  const asked = Number(route.value.query.get("at") ?? "");
+  const [at, setAt] = useState<number | null>(asked > 0 ? asked : null);
+  const back = at !== null; // what is shown is not what is
+  const canType = live && !back && may("runs:input");
   const rung = link.value.rung;
 
   const type = (on: boolean) => {
@@ -256,8 +262,37 @@ export function Terminal({ info }: { info: Info }) {
     };
   }, [info.id]);
 
+  const player: Player = {
+    show: async seq => {
+      const s = await get<TerminalScreen>(runPath(info.id) + "/screen" + query({ at: Math.max(1, seq), exact: true }));
+      size.current = { rows: s.rows, cols: s.cols };
+      screen.current?.clear();
+      screen.current?.resize(s.rows, s.cols);
+      screen.current?.write(s.ansi ?? "");
+      scale();
+    },
+    write: e => {
+      const { kind, bytes, data } = fromJSON(e);
+      if (kind === "output" && bytes) screen.current?.write(bytes);
+      if (kind === "resized") {
+        size.current = { rows: data.rows, cols: data.cols };
+        screen.current?.resize(data.rows, data.cols);
+        scale();
+      }
+    },
+  };
+  // The address says which moment it is, once nothing moves.
   useEffect(() => {
-    if (!ready) return;
+    const t = setTimeout(() => setQuery({ at: at === null ? "" : String(at) }), 400);
+    return () => clearTimeout(t);
+  }, [at]);
+  useEffect(() => {
+    if (ready && at !== null) void player.show(at).catch(() => {});
+  }, [ready]);
+
+  useEffect(() => {
+    if (!ready || back) return;
+    type(false);
     const on: Events = {
       info: alive => !alive && type(false),
       screen: (rows, cols) => {
@@ -284,7 +319,7 @@ export function Terminal({ info }: { info: Info }) {
       connection.current = null;
       c.close();
     };
-  }, [ready, rung, info.id]);
+  }, [ready, rung, info.id, back]);
 
   useEffect(() => {
     const watch = new ResizeObserver(() => (typingNow.current && fit ? useMySize() : scale()));
@@ -313,8 +348,8 @@ export function Terminal({ info }: { info: Info }) {
           </button>
         )}
         <span class="hits" role="status">
-          {typing ? "F6 leaves" : canType ? "Enter or a click types" : live ? "You may look, not type" : "As it was at the end"}
-          {!open && live && ready && " · connection lost, keys are not taken"}
+          {typing ? "F6 leaves" : canType ? "Enter or a click types" : back ? "As it was then" : live ? "You may look, not type" : "As it was at the end"}
+          {!open && live && !back && ready && " · connection lost, keys are not taken"}
         </span>
         <span class="grow" />
         {resized && <span class="pill" role="status">{resized}</span>}
@@ -348,6 +383,7 @@ export function Terminal({ info }: { info: Info }) {
         {!ready && error === null && <Skeleton rows={10} label="Loading the terminal" />}
         <div class={"term" + (typing ? " typing" : "")} ref={frame} hidden={!ready} onClick={() => canType && open && !screen.current?.selection() && type(true)} />
       </div>
+      {!text && ready && <Scrubber info={info} at={at} move={setAt} player={player} />}
       {canType && !text && (
         <div class="phone-keys" role="toolbar" aria-label="Keys">
           <button aria-pressed={ctrl} onClick={() => setCtrl(!ctrl)}>Ctrl</button>
