@@ -10,7 +10,9 @@
 # make lint     run the linters and look for known vulnerabilities
 # make fuzz     run every fuzz target for FUZZTIME
 # make torture  cut 10,000 connections and kill 200 servers, then check for loss;
-#               run 10,000 cells in 1,000 kernels, then check for leftovers
+#               run 10,000 cells in 1,000 kernels, then check for leftovers;
+#               kill 300 migrations, compressions and prunes of state directories;
+#               cut each kind of stream of the HTTP API 2,000 times
 
 GO ?= go
 FUZZTIME ?= 20s
@@ -89,6 +91,8 @@ fuzz:
 torture: build
 	bin/spool torture --seed $(SEED) --disconnects 10000 --kills 200 --duration 20m
 	bin/spool torture --seed $(SEED) --kernels 1000 --cells 10000
+	bin/spool torture --seed $(SEED) --upkeep 300
+	$(GO) test -count=1 -run TestExactlyOnceUnderCuts ./internal/wire/httpapi -cuts 2000
 
 clean:
 	rm -rf bin bench/results

@@ -28,6 +28,7 @@ var update = flag.Bool("update", false, "write testdata/json_fields.golden anew"
 var foreignJSON = []string{
 	"internal/wire/execserver",        // the codex dialect; run/* is in runproto
 	"internal/wire/rpc",               // JSON-RPC
+	"internal/wire/acpapi",            // the Agent Client Protocol
 	"internal/torture/codex.go",       // a codex client
 	"internal/torture/inbox.go",       // a codex client
 	"internal/engine/agents/acp",      // the Agent Client Protocol

@@ -105,6 +105,7 @@ var unlisted = map[string]string{
 	"wasipy.maxAskFrame":               isDerived,
 	"wasipy.maxCall":                   isDerived,
 	"wasipy.maxFrame":                  isDerived,
+	"acpapi.maxTitle":                  isText,
 	"cli.maxLine":                      isText,
 	"lens.MaxLine":                     isText,
 	"search.maxText":                   isText,

@@ -67,7 +67,7 @@ func (n *Narrow) key() string {
 }
 
 // Key returns a text that is the same for subjects that see the same runs.
-func (s *Subject) Key() string { return fmt.Sprintf("%q %s", s.Name, s.Narrow.key()) }
+func (s *Subject) Key() string { return fmt.Sprintf("%q %s", s.Name, s.key()) }
 
 // Sees reports whether the subject may know of a run. It is the one place where that
 // is decided.

@@ -32,10 +32,9 @@ const (
 	// KeyProtocol begins the subprotocol of a WebSocket that is the key of a page.
 	KeyProtocol = "spool-key."
 
-	maxSessionFile  = 4 << 20 // bytes
-	maxCookies      = 4       // with the name of ours that are looked at
-	seenEvery       = time.Hour
-	sessionsChanged = "the session was ended"
+	maxSessionFile = 4 << 20 // bytes
+	maxCookies     = 4       // with the name of ours that are looked at
+	seenEvery      = time.Hour
 )
 
 // Session is an entry of the file of sessions. It has no secret: only digests.
@@ -349,7 +348,7 @@ func (s *Sessions) Valid(subject *Subject) error {
 		return nil
 	}
 	if session == nil || !s.now().Before(session.Expires()) {
-		return fmt.Errorf("%w: %s", spool.ErrDenied, sessionsChanged)
+		return fmt.Errorf("%w: the session was ended", spool.ErrDenied)
 	}
 	return nil
 }

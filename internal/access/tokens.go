@@ -436,7 +436,7 @@ func (t *Tokens) Valid(s *Subject) error {
 		return fmt.Errorf("%w: the token of %s was revoked", spool.ErrDenied, s)
 	}
 	now := e.token.subject()
-	if now.Name != s.Name || !slices.Equal(now.Scopes, s.Scopes) || now.Quotas != s.Quotas || !now.Narrow.equal(&s.Narrow) || !now.Expires.Equal(s.Expires) {
+	if now.Name != s.Name || !slices.Equal(now.Scopes, s.Scopes) || now.Quotas != s.Quotas || !now.equal(&s.Narrow) || !now.Expires.Equal(s.Expires) {
 		return fmt.Errorf("%w: the token of %s was changed", spool.ErrDenied, s)
 	}
 	return nil

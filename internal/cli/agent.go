@@ -198,9 +198,17 @@ func (o *agentOptions) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.resume, "resume", "", "resume this session: its `id`, the command that resumes it, or a run")
 	flags.BoolVar(&o.fork, "fork", false, "continue in a copy of the resumed session")
 	flags.StringVar(&o.cwd, "cwd", "", "working `directory`")
-	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
 	flags.StringVar(&o.name, "name", "", "`name` of the run, unique among live runs")
 	flags.BoolVar(&o.replace, "replace", false, "stop the live run that has the name first")
+	flags.StringVar(&o.asks, "asks", asksTerminal, "where permission requests go: terminal, wait or deny")
+	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
+	flags.StringVar(&o.view, "view", viewSpool, "form of the events that --json prints: spool or takopi")
+	o.addRun(flags)
+}
+
+// addRun adds the flags that say how an agent is run.
+func (o *agentOptions) addRun(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&o.env, "env", nil, "set an environment variable; `NAME=VALUE`, or NAME to pass it on")
 	flags.StringVar(&o.model, "model", "", "`model` name, passed to the agent unchanged")
 	flags.StringVar(&o.effort, "effort", "", "reasoning effort, passed to the agent unchanged")
 	flags.StringVar(&o.profile, "profile", "", "named configuration of the agent")
@@ -210,10 +218,7 @@ func (o *agentOptions) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.perms, "permissions", "", "permission mode or approval policy, passed to the agent unchanged")
 	flags.StringVar(&o.sandbox, "sandbox", "", "sandbox mode, passed to codex unchanged")
 	flags.BoolVar(&o.yes, "yes", false, "allow everything without asking")
-	flags.StringVar(&o.asks, "asks", asksTerminal, "where permission requests go: terminal, wait or deny")
 	flags.StringArrayVar(&o.extra, "extra", nil, "extra `argument` for the agent")
-	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
-	flags.StringVar(&o.view, "view", viewSpool, "form of the events that --json prints: spool or takopi")
 	flags.DurationVar(&o.timeout, "timeout", 0, "end the turn after this `time`")
 	flags.IntVar(&o.budget.Steps, "max-steps", 0, "limit of requests to the model")
 	flags.Int64Var(&o.budget.Tokens, "max-tokens", 0, "limit of tokens")
@@ -300,24 +305,35 @@ func (a *app) agentSpec(ctx context.Context, b spool.Backend, o *agentOptions) (
 	if spec.Workspace, err = o.workspace.workspace(); err != nil {
 		return spec, err
 	}
-	c := agent.Config{
-		Agent: o.agent, Mode: agent.Mode(o.mode), Program: o.program, Command: o.command,
-		Fork: o.fork, Model: o.model, Effort: o.effort, Profile: o.profile, Extra: o.extra,
-		Permissions: o.perms, Sandbox: o.sandbox, SkipPermissions: o.yes,
-		Budget: o.budget, TurnTimeoutMs: o.timeout.Milliseconds(),
+	c, err := o.config()
+	if err != nil {
+		return spec, err
 	}
 	if o.resume != "" {
 		if c.Resume, err = resumeID(ctx, b, o.agent, o.resume); err != nil {
 			return spec, err
 		}
 	}
-	if o.policy != "" {
-		if c.Policy, err = local.ReadPolicy(o.policy); err != nil {
-			return spec, &usageError{err}
-		}
-	}
 	spec.Config = c.Spec().Config
 	return spec, nil
+}
+
+// config is the configuration of the agent.
+func (o *agentOptions) config() (agent.Config, error) {
+	c := agent.Config{
+		Agent: o.agent, Mode: agent.Mode(o.mode), Program: o.program, Command: o.command,
+		Fork: o.fork, Model: o.model, Effort: o.effort, Profile: o.profile, Extra: o.extra,
+		Permissions: o.perms, Sandbox: o.sandbox, SkipPermissions: o.yes,
+		Budget: o.budget, TurnTimeoutMs: o.timeout.Milliseconds(),
+	}
+	if o.policy == "" {
+		return c, nil
+	}
+	var err error
+	if c.Policy, err = local.ReadPolicy(o.policy); err != nil {
+		return c, &usageError{err}
+	}
+	return c, nil
 }
 
 // resumeID returns the id of the session that text names: by the command that

@@ -7,45 +7,75 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/archive"
+	"github.com/spool-run/spool/internal/export"
 )
 
 func (a *app) exportCommand() *cobra.Command {
-	var output string
+	var output, format string
 	cmd := &cobra.Command{
 		Use:   "export [flags] RUN",
-		Short: "Write a finished run to one file",
+		Short: "Write a run to one file",
 		Long: `Export writes a finished run to stdout, or to a file with --output: its
 description, its log, and its images and other large values, with checksums.
 "spool import" adds it to another machine, with this or a later version. The file
-has all that the run wrote, and no environment variables.`,
+has all that the run wrote, and no environment variables.
+
+With --format it writes a form that other programs read, also of a live run, up to
+now:
+
+  jsonl        the events, one JSON object per line
+  cast, cast2  a recording for asciinema, in version 3 or 2 of its format
+  ipynb        a Jupyter notebook, of a kernel or a sandbox
+  md, html     a document; the HTML is one file without scripts
+  txt          what a person reads`,
 		Example: `  spool export build > build.spool
-  spool export --output build.spool build`,
+  spool export --output build.spool build
+  spool export --format cast demo > demo.cast`,
 		Args:              usageArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output == "" && isTerminal(a.stdout) {
+			if format != "" && !slices.Contains(export.Formats, export.Format(format)) {
+				return usageErrorf("--format must be one of %s, not %q", formatNames(), format)
+			}
+			if format == "" && output == "" && isTerminal(a.stdout) {
 				return usageErrorf("the output is not text: write it to a file, as in: spool export %s > run.spool", args[0])
 			}
 			return with(a.open, cmd.Context(), func(b spool.Backend) error {
-				return a.export(cmd.Context(), b, args[0], output)
+				return a.export(cmd.Context(), b, args[0], export.Format(format), output)
 			})
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write to this `file`, which must not exist")
+	cmd.Flags().StringVar(&format, "format", "", "write this `format`: "+formatNames())
 	return cmd
 }
 
-func (a *app) export(ctx context.Context, b spool.Backend, name, output string) (err error) {
+// formatNames lists the formats of exports.
+func formatNames() string {
+	names := make([]string, len(export.Formats))
+	for i, f := range export.Formats {
+		names[i] = string(f)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (a *app) export(ctx context.Context, b spool.Backend, name string, format export.Format, output string) (err error) {
 	run, info, err := findInfo(ctx, b, name)
 	if err != nil {
 		return err
 	}
-	if info.State != spool.StateClosed {
+	if format != "" {
+		if err := format.Check(&info); err != nil {
+			return err
+		}
+	} else if info.State != spool.StateClosed {
 		return &hintedError{fmt.Errorf("run %s has not finished", name), fmt.Sprintf(`"spool wait %s" waits for its end, "spool kill %s" stops it`, name, name)}
 	}
 	to := a.stdout
@@ -58,6 +88,9 @@ func (a *app) export(ctx context.Context, b spool.Backend, name, output string) 
 				err = errors.Join(err, os.Remove(output))
 			}
 		}()
+	}
+	if format != "" {
+		return export.Write(ctx, to, run, format)
 	}
 	w := bufio.NewWriterSize(to, 256<<10)
 	if err := archive.Write(ctx, w, run, "spool "+version().Version); err != nil {

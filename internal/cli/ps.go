@@ -84,7 +84,7 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 	flags.StringVar(&o.format, "format", "", "print each run with this Go `template`")
 	flags.StringSliceVar(&o.columns, "columns", nil, "`columns` to print, separated by commas")
 	flags.StringVar(&o.sort, "sort", "", "sort by this `column`; -column for the reverse (default -created)")
-	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again every second, in place")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "print the list again when it changes, in place")
 	cmd.MarkFlagsMutuallyExclusive("all", "live")
 	cmd.MarkFlagsMutuallyExclusive("all", "waiting")
 	cmd.MarkFlagsMutuallyExclusive("all", "last", "limit")
@@ -100,10 +100,7 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 		}
 		return with(a.open, cmd.Context(), func(b spool.Backend) error {
 			if o.watch {
-				return a.refresh(cmd.Context(), func(ctx context.Context, cols int) (string, error) {
-					text, _, err := list.text(ctx, b, cols, colour(a.stdout))
-					return text, err
-				})
+				return list.watch(cmd.Context(), b)
 			}
 			size, _ := terminalSize(a.stdout)
 			text, hidden, err := list.text(cmd.Context(), b, int(size.Cols), colour(a.stdout))
@@ -311,13 +308,21 @@ func (l *runList) text(ctx context.Context, b spool.Backend, cols int, coloured 
 	if err != nil {
 		return "", 0, err
 	}
+	text, err := l.show(runs, cols, coloured)
+	if l.options.json {
+		hidden = 0
+	}
+	return text, hidden, err
+}
+
+// show returns runs as text.
+func (l *runList) show(runs []spool.Info, cols int, coloured bool) (string, error) {
 	var out bytes.Buffer
 	switch {
 	case l.options.json:
 		for i := range runs {
 			out.Write(append(runs[i].AppendJSON(nil), '\n'))
 		}
-		return out.String(), 0, nil
 	case l.options.quiet:
 		for _, info := range runs {
 			fmt.Fprintln(&out, info.ID)
@@ -325,13 +330,13 @@ func (l *runList) text(ctx context.Context, b spool.Backend, cols int, coloured 
 	case l.format != nil:
 		for i := range runs {
 			if err := formatRun(&out, l.format, &runs[i]); err != nil {
-				return "", 0, err
+				return "", err
 			}
 		}
 	default:
 		out.WriteString(l.table(runs, time.Now(), coloured).text(cols))
 	}
-	return out.String(), hidden, nil
+	return out.String(), nil
 }
 
 func (l *runList) table(runs []spool.Info, now time.Time, coloured bool) *table {

@@ -24,6 +24,7 @@ import (
 	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/internal/wire/httpapi"
 	"github.com/spool-run/spool/internal/wire/mcpapi"
+	"github.com/spool-run/spool/local"
 )
 
 // shutdownGrace is how long the clients of a server that ends have to take what they
@@ -162,7 +163,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	rpc := execserver.New(execserver.Options{Backend: backend, Audit: audit, Version: version().Version, Keep: true, RunsOnly: true, Logger: log})
 	defer rpc.Close()
 	api := httpapi.New(httpapi.Options{
-		RPC:     rpc,
+		RPC: rpc, Agents: local.Agents,
 		Backend: backend, Auth: face.auth, SignIn: face.signIn, Proxies: o.behind, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
 		Version: version().Version, Limits: o.http, Logger: log,
 	})

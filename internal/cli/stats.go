@@ -106,7 +106,7 @@ func (a *app) stats(ctx context.Context, b spool.Backend, names []string, watch,
 	}
 	titles := make(map[spool.RunID]spool.Info)
 	if watch {
-		return a.refresh(ctx, func(ctx context.Context, cols int) (string, error) { return m.text(ctx, b, titles, cols) })
+		return a.refresh(ctx, nil, func(ctx context.Context, cols int) (string, error) { return m.text(ctx, b, titles, cols) })
 	}
 	// Twice, because the share of a processor is a difference.
 	if _, _, err := m.measure(ctx); err != nil {

@@ -391,6 +391,11 @@ func TestWatch(t *testing.T) {
 			}
 			c.see("\x1b[H")
 			c.see(name)
+			if args[0] == "ps" { // changes are shown as they come
+				spool("run", "--detach", "--name", "another", "--", "sh", "-c", "exit $((3+4))")
+				c.see("another")
+				c.see("exited 7")
+			}
 			c.typed("\x03")
 			c.exits(130)
 		})

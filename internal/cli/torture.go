@@ -27,6 +27,7 @@ type tortureFlags struct {
 	asJSON bool
 	steps  int
 	soak   torture.SoakOptions
+	upkeep int
 }
 
 func (a *app) tortureCommand() *cobra.Command {
@@ -49,6 +50,10 @@ codes are exact, and that the log reads the same afterwards.
 client and its workers can cause. Torture accepts an unknown outcome only for
 runs that were live during a fault that allows it, and counts them.
 
+--upkeep tests the state directory instead: it kills processes that migrate it from the
+layout of earlier versions, compress its logs and prune its runs, and checks that
+nothing is lost, repeated or torn and that the index agrees with one built anew.
+
 --kernels tests Python interpreters instead: it runs cells of every kind and
 checks that every cell ends as expected, that no process and no descriptor stays,
 and that all interpreters are gone when their keeper is killed.
@@ -60,6 +65,7 @@ reached.`,
   spool torture --faults cut,stall --duration 1m --json
   spool torture --peer "$(command -v codex)"
   spool torture --url ws://127.0.0.1:9000
+  spool torture --upkeep 200
   spool torture --kernels 1000 --cells 10000`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.torture(cmd.Context(), &f) },
@@ -81,6 +87,7 @@ reached.`,
 	flags.StringVar(&f.opts.URL, "url", "", "`URL` of a running server to test")
 	flags.StringVar(&f.opts.Peer, "peer", "", "`binary` of another exec-server, such as codex, to start and test")
 	flags.StringVar(&f.dir, "dir", "", "working `directory`, kept afterwards (default: a temporary one)")
+	flags.IntVar(&f.upkeep, "upkeep", 0, "kill this many processes that look after a state directory, instead of servers")
 	flags.IntVar(&f.soak.Kernels, "kernels", 0, "test this many Python interpreters instead of servers")
 	flags.IntVar(&f.soak.Cells, "cells", 0, "with --kernels: number of cells (default 10 per interpreter)")
 	flags.StringVar(&f.soak.Python, "python", "", "with --kernels: `interpreter` to use")
@@ -129,6 +136,11 @@ func (a *app) torture(ctx context.Context, f *tortureFlags) (err error) {
 	}
 	if err != nil {
 		return fmt.Errorf("make a directory to work in: %w", err)
+	}
+	if f.upkeep > 0 {
+		ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+		defer stop()
+		return a.tortureUpkeep(ctx, torture.UpkeepOptions{Seed: o.Seed, Binary: o.Binary, Dir: o.Dir, Kills: f.upkeep}, f.asJSON)
 	}
 	if f.soak.Kernels > 0 {
 		ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)

@@ -13,9 +13,9 @@ import (
 const watchEvery = time.Second
 
 // refresh shows a text on the terminal, again and again in place, until a signal.
-// A new size of the terminal shows it at once. The function gets the width of
-// the terminal.
-func (a *app) refresh(ctx context.Context, text func(ctx context.Context, cols int) (string, error)) error {
+// A new size of the terminal shows it at once, and so does a change. The function
+// gets the width of the terminal.
+func (a *app) refresh(ctx context.Context, changed <-chan struct{}, text func(ctx context.Context, cols int) (string, error)) error {
 	if !isTerminal(a.stdout) {
 		return usageErrorf("--watch needs a terminal")
 	}
@@ -37,6 +37,7 @@ func (a *app) refresh(ctx context.Context, text func(ctx context.Context, cols i
 		}
 		select {
 		case <-tick.C:
+		case <-changed:
 		case s := <-signals:
 			if s != unix.SIGWINCH {
 				return exit(exitSignal + signalNumber(s))

@@ -58,6 +58,7 @@ func URLChecks(o URLOptions) ([]Check, error) {
 		{Name: "host", Try: one(v.host)},
 		{Name: "token", Try: one(v.token)},
 		{Name: "stream", Try: one(v.stream)},
+		{Name: "websocket", Try: one(v.socket)},
 		{Name: "body", Deadline: 2 * time.Minute, Try: one(v.body)},
 		{Name: "clock", Try: one(v.clock)},
 		{Name: "wait", Deadline: o.Silence + DefaultDeadline, Try: one(v.wait)},

@@ -68,6 +68,15 @@ func TestURLChecks(t *testing.T) {
 		}
 	}), 1<<20))
 	t.Cleanup(small.Close)
+	deaf := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to, _ := url.Parse(s.URL)
+		r.Header.Del("Upgrade")
+		(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, ModifyResponse: func(r *http.Response) error {
+			r.Header.Set("Server", "nginx")
+			return nil
+		}}).ServeHTTP(w, r)
+	}))
+	t.Cleanup(deaf.Close)
 	for _, tt := range []struct {
 		name, url, token, check string
 		verdict                 Verdict
@@ -78,6 +87,10 @@ func TestURLChecks(t *testing.T) {
 		{"direct", s.URL, "good", "host", OK, "HTTP/1.1"},
 		{"direct", s.URL, "good", "token", OK, "owner"},
 		{"direct", s.URL, "bad", "token", Problem, "does not know who asks"},
+		{"direct", s.URL, "good", "websocket", OK, "1 MiB passes"},
+		{"direct", s.URL, "bad", "websocket", Warning, "refuses"},
+		{"through a proxy", before(t, s.URL, nil), "good", "websocket", OK, "1 MiB passes"},
+		{"no WebSockets", deaf.URL, "good", "websocket", Warning, "through nginx: the answer has the status 426"},
 		{"direct", s.URL, "good", "body", OK, "20 MiB"},
 		{"direct", s.URL, "good", "clock", OK, "agree"},
 		{"direct", s.URL, "good", "wait", OK, "may wait"},
@@ -86,6 +99,7 @@ func TestURLChecks(t *testing.T) {
 		{"compressed", before(t, s.URL, func(r *http.Response) error { r.Header.Set("Content-Encoding", "br"); return nil }), "good", "stream", Warning, "compresses"},
 		{"small bodies", small.URL, "good", "body", Warning, "does not arrive"},
 		{"nothing there", "http://127.0.0.1:1", "", "host", Problem, "no server answers"},
+		{"nothing there", "http://127.0.0.1:1", "", "websocket", Warning, "no WebSocket opens"},
 	} {
 		checks, err := URLChecks(URLOptions{URL: tt.url, Token: tt.token, Silence: 50 * time.Millisecond})
 		if err != nil {
@@ -106,7 +120,7 @@ func TestURLChecks(t *testing.T) {
 		}
 	}
 	deep, err := URLChecks(URLOptions{URL: s.URL, Deep: true})
-	if err != nil || len(deep) < 11 {
+	if err != nil || len(deep) < 12 {
 		t.Errorf("%d deep checks, %v", len(deep), err)
 	}
 }

@@ -9,8 +9,8 @@
 // SIGKILL. While no point is armed, a point costs the load of one flag.
 //
 // Tests arm points with [Enable], or with [FromEnv] in a process they start. A
-// normal build calls neither: only the build tag failpoint makes a program read
-// the environment.
+// normal build calls neither, but in the workers of "spool torture": only the build
+// tag failpoint makes a program read the environment.
 package failpoint
 
 import (

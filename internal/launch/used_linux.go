@@ -20,7 +20,7 @@ func (t *Tree) Used() *spool.ProcessUse {
 // its own: a peak that is not above ours says nothing about the leader.
 func (t *Tree) usedBy(r *unix.Rusage) *spool.ProcessUse {
 	u := &spool.ProcessUse{UserUs: r.Utime.Nano() / 1000, SystemUs: r.Stime.Nano() / 1000}
-	if peak := int64(r.Maxrss) << 10; peak > t.floor && t.floor > 0 {
+	if peak := r.Maxrss << 10; peak > t.floor && t.floor > 0 {
 		u.PeakMemory = peak
 	}
 	return u
@@ -33,5 +33,5 @@ func peakMemory() int64 {
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
 		return 0
 	}
-	return int64(used.Maxrss) << 10
+	return used.Maxrss << 10
 }

@@ -2,10 +2,11 @@ package record
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"hash/crc32"
 	"time"
+
+	"github.com/segmentio/encoding/json"
 
 	"github.com/spool-run/spool"
 )

@@ -38,14 +38,29 @@ func filedPath(path string) string {
 
 // openFile opens the file of a segment for reading, filed or not.
 func openFile(path string) (*os.File, error) {
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
-	if f, err := os.Open(filedPath(path)); err == nil || !errors.Is(err, fs.ErrNotExist) {
+	if f, err := openRegular(filedPath(path)); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
 	return nil, err // it names the path that the caller knows
+}
+
+// openRegular opens a regular file for reading. Unlike [os.Open] it does not try to wait
+// for it as for a pipe, which costs three system calls.
+func openRegular(path string) (*os.File, error) {
+	for {
+		fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+		switch err {
+		case nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case syscall.EINTR:
+		default:
+			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
 }
 
 // statSegment describes the file of a segment, filed or not.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -129,7 +130,7 @@ func (s *Store) entry(r *summary, blobs []index.Term) index.Entry {
 func entryOf(r *summary, blobs []index.Term, renamed bool) index.Entry {
 	info := &r.info
 	e := index.Entry{
-		ID: string(info.ID), Created: info.Created.UnixNano(), Ended: r.ages().UnixNano(), Bytes: sizeOf(r.segs), Raw: r.raw(),
+		ID: string(info.ID), Created: info.Created.UnixNano(), Ended: r.ages().UnixNano(), Bytes: r.stored(), Raw: r.raw(),
 		Name: info.Name, Terms: append(blobs, index.NewTerm(termEngine, info.Engine)),
 	}
 	if info.Name != "" {
@@ -329,6 +330,10 @@ func (s *Store) eachFiled(ctx context.Context, add func(index.Entry) error) erro
 	if err != nil {
 		return err
 	}
+	unfiled := newNames() // which tell what is hidden
+	if err := unfiled.read(s.runsDir(), ""); err != nil {
+		return err
+	}
 	var mu sync.Mutex // guards add and errs
 	var errs []error
 	next := make(chan string)
@@ -336,7 +341,7 @@ func (s *Store) eachFiled(ctx context.Context, add func(index.Entry) error) erro
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for dir := range next {
-				entries, err := s.shardEntries(dir)
+				entries, err := s.shardEntries(dir, unfiled.hidden)
 				mu.Lock()
 				for i := 0; i < len(entries) && err == nil; i++ {
 					err = add(entries[i])
@@ -357,9 +362,11 @@ func (s *Store) eachFiled(ctx context.Context, add func(index.Entry) error) erro
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// shardEntries returns what the index has of the runs in a subdirectory.
-func (s *Store) shardEntries(dir string) ([]index.Entry, error) {
+// shardEntries returns what the index has of the runs in a subdirectory, without
+// those that are hidden.
+func (s *Store) shardEntries(dir string, hidden map[spool.RunID]bool) ([]index.Entry, error) {
 	n := newNames()
+	maps.Copy(n.hidden, hidden)
 	if err := n.read(dir, ""); err != nil {
 		return nil, err
 	}
@@ -396,7 +403,7 @@ func summarizeFinal(id spool.RunID, segs []*segment) (summary, bool) {
 	if err != nil || !t.readFinal(f, size, id) || t.info.State != spool.StateClosed {
 		return r, false
 	}
-	r.info, r.sealed, r.wrote, r.size = t.info, true, fi.ModTime(), size
+	r.info, r.sealed, r.wrote, r.size, r.disk = t.info, true, fi.ModTime(), size, fi.Size()
 	return r, true
 }
 

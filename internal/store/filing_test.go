@@ -509,6 +509,15 @@ func TestRemoveFiled(t *testing.T) {
 	if d := cmp.Diff([]spool.RunID{"live", "run0", "run4", "run5"}, ids(s)); d != "" {
 		t.Errorf("list (-want +got):\n%s", d)
 	}
+	// A run whose removal was interrupted is not in an index that is built anew.
+	if err := errors.Join(s.hide("run4"), os.RemoveAll(s.indexDir())); err != nil {
+		t.Fatal(err)
+	}
+	s.verified.Store(false)
+	file(t, s)
+	if d := cmp.Diff([]string{"run0", "run5"}, indexed(t, s)); d != "" {
+		t.Errorf("index built anew (-want +got):\n%s", d)
+	}
 	left, err := filepath.Glob(filepath.Join(s.runsDir(), "*", "run[12].*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -74,12 +76,8 @@ func (s *Store) sel(f *spool.Filter, yield func(spool.Info, error) bool) error {
 		}
 	}
 	slices.SortFunc(unfiled, func(a, b spool.Info) int { return f.Compare(&a, &b) })
-	for e := range filed {
-		id := spool.RunID(e.ID)
-		if n.runs[id] != nil || n.hidden[id] {
-			continue
-		}
-		r := s.describe(&e, n)
+	for r := range s.describeAll(filed, n) {
+		id := r.info.ID
 		switch {
 		case errors.Is(r.err, fs.ErrNotExist): // removed
 			continue
@@ -143,6 +141,54 @@ func Countable(f *spool.Filter) bool {
 	return !f.Waiting && f.Prefix == "" && f.Name == "" && f.NameGlob == "" && f.Engine == "" && f.Outcome == "" && len(f.Labels) == 0 && len(f.HasLabels) == 0 && f.Since.IsZero() && f.Before.IsZero()
 }
 
+// describeBatch is how many descriptions are read at once, at most.
+const describeBatch = 256
+
+// describeAll describes the runs of the index that are not among others, in their
+// order. It reads more and more at a time, on all processors: a short list reads
+// little more than it needs, and a long one is read soon.
+func (s *Store) describeAll(filed iter.Seq[index.Entry], others *names) iter.Seq[summary] {
+	return func(yield func(summary) bool) {
+		batch := make([]index.Entry, 0, 1)
+		flush := func() bool {
+			found := make([]summary, len(batch))
+			const share = 16 // for less it is not worth waking a processor
+			var wg sync.WaitGroup
+			part := max(share, (len(batch)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+			for from := 0; from < len(batch); from += part {
+				describe := func() {
+					for i := from; i < min(from+part, len(batch)); i++ {
+						found[i] = s.describe(&batch[i], others)
+					}
+				}
+				if from+part < len(batch) {
+					wg.Go(describe)
+				} else {
+					describe()
+				}
+			}
+			wg.Wait()
+			for i := range found {
+				found[i].info.ID = spool.RunID(batch[i].ID)
+				if !yield(found[i]) {
+					return false
+				}
+			}
+			batch = make([]index.Entry, 0, min(2*cap(batch), describeBatch))
+			return true
+		}
+		for e := range filed {
+			if id := spool.RunID(e.ID); others.runs[id] != nil || others.hidden[id] {
+				continue
+			}
+			if batch = append(batch, e); len(batch) == cap(batch) && !flush() {
+				return
+			}
+		}
+		flush()
+	}
+}
+
 // describe reads the description of a run that the index has.
 func (s *Store) describe(e *index.Entry, n *names) summary {
 	id := spool.RunID(e.ID)
@@ -158,7 +204,7 @@ func (s *Store) describe(e *index.Entry, n *names) summary {
 	}
 	r := summarize(id, segs)
 	if e.Flags&index.Renamed != 0 || n.renamed[id] {
-		s.renamed(&r.info)
+		r.addName(s)
 	}
 	return r
 }
@@ -169,6 +215,7 @@ type summary struct {
 	sealed bool
 	wrote  time.Time // when the last segment was last written to
 	size   int64     // of the last segment, before compression
+	disk   int64     // of the last segment's file
 	segs   []*segment
 	moved  bool // the last segment was filed since its name was read
 	err    error
@@ -186,7 +233,7 @@ func (s *Store) summaries(n *names, since time.Time) []summary {
 		}
 		r := summarize(id, segs)
 		if n.renamed[id] || r.moved { // it may have been filed with its name
-			s.renamed(&r.info)
+			r.addName(s)
 		}
 		if errors.Is(r.err, fs.ErrNotExist) { // removed meanwhile
 			continue
@@ -204,7 +251,7 @@ func summarize(id spool.RunID, segs []*segment) summary {
 	for i := len(segs) - 1; i >= 0; i-- {
 		t, at, err := readTail(id, segs[i])
 		if i == len(segs)-1 {
-			r.wrote, r.moved, r.size = at.wrote, at.moved, at.size
+			r.wrote, r.moved, r.size, r.disk = at.wrote, at.moved, at.size, at.disk
 		}
 		if err != nil {
 			r.err = err
@@ -236,11 +283,20 @@ func (r *summary) raw() int64 {
 	return raw
 }
 
+// stored returns the size of the log on disk.
+func (r *summary) stored() int64 {
+	if r.disk == 0 { // it could not be opened
+		return sizeOf(r.segs)
+	}
+	return sizeOf(r.segs[:len(r.segs)-1]) + r.disk
+}
+
 // found is how readTail found the file of a segment.
 type found struct {
 	wrote time.Time // when it was last written to
 	moved bool      // it was filed since its name was read
 	size  int64     // before compression
+	disk  int64     // of the file
 }
 
 // readTail reads the end of a segment. A torn end is not an error.
@@ -255,7 +311,7 @@ func readTail(id spool.RunID, seg *segment) (tail, found, error) {
 	if err != nil {
 		return t, found{}, fmt.Errorf("list run %s: %w", id, err)
 	}
-	at := found{fi.ModTime(), f.file.Name() != seg.path, size}
+	at := found{fi.ModTime(), f.file.Name() != seg.path, size, fi.Size()}
 	if !t.readFinal(f, size, id) {
 		if err := t.scan(f, size, id, nil); err != nil {
 			return t, at, fault(err, id, seg.path, t.off)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync"
 
 	"github.com/spool-run/spool/internal/blockfile"
 )
@@ -15,6 +16,7 @@ type segmentFile struct {
 	io.ReaderAt
 	file   *os.File
 	blocks *blockfile.Reader // nil if the segment is not compressed
+	begun  *begun
 }
 
 // openSegment opens a segment for reading, filed or not.
@@ -25,19 +27,44 @@ func openSegment(path string) (segmentFile, error) {
 	}
 	s, err := readSegment(f)
 	if err != nil {
-		f.Close()
+		s.Close()
 	}
 	return s, err
 }
 
-// readSegment reads an open file as a segment.
+// begun is a file whose beginning has been read. What a segment has is never written
+// again.
+type begun struct {
+	*os.File
+	begin []byte
+	buf   *[finalRead]byte // which begin is a part of
+}
+
+// ends are buffers for the beginnings and the ends of files.
+var ends = sync.Pool{New: func() any { return new([finalRead]byte) }}
+
+// ReadAt implements [io.ReaderAt].
+func (b *begun) ReadAt(p []byte, off int64) (int, error) {
+	if off >= 0 && off+int64(len(p)) <= int64(len(b.begin)) {
+		return copy(p, b.begin[off:]), nil
+	}
+	return b.File.ReadAt(p, off)
+}
+
+// readSegment reads an open file as a segment. It reads so much at first that a short
+// segment is read once.
 func readSegment(f *os.File) (segmentFile, error) {
-	s := segmentFile{ReaderAt: f, file: f}
-	var magic [len(blockfile.Magic)]byte
-	if _, err := f.ReadAt(magic[:], 0); err != nil && !errors.Is(err, io.EOF) {
+	b := &begun{File: f, buf: ends.Get().(*[finalRead]byte)}
+	s := segmentFile{ReaderAt: b, file: f, begun: b}
+	n, err := f.ReadAt(b.buf[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return s, err
 	}
-	if m := string(magic[:]); m != blockfile.Magic && m != blockfile.FirstMagic {
+	b.begin = b.buf[:n]
+	if n < len(blockfile.Magic) {
+		return s, nil
+	}
+	if m := string(b.begin[:len(blockfile.Magic)]); m != blockfile.Magic && m != blockfile.FirstMagic {
 		return s, nil
 	}
 	fi, err := f.Stat()
@@ -49,8 +76,15 @@ func readSegment(f *os.File) (segmentFile, error) {
 	return s, err
 }
 
-// Close closes the file, which was only read.
-func (s segmentFile) Close() { s.file.Close() }
+// Close closes the file, which was only read. It must not be used any more.
+func (s segmentFile) Close() {
+	s.file.Close()
+	if s.begun.buf != nil {
+		s.begun.begin = nil
+		ends.Put(s.begun.buf)
+		s.begun.buf = nil
+	}
+}
 
 // sizes returns the number of bytes of the segment, which is more than its file
 // has if it is compressed, and describes the file. It is an error if the file belongs

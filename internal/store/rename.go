@@ -65,3 +65,17 @@ func (s *Store) renamed(info *spool.Info) {
 		info.Name = strings.ToValidUTF8(string(b), "\ufffd")
 	}
 }
+
+// addName is renamed for the description of a run that was renamed. A removal deletes
+// the name last: so if there is none any more, neither is the run, and its description
+// was read before.
+func (r *summary) addName(s *Store) {
+	name := s.namePath(r.info.ID)
+	s.renamed(&r.info)
+	if _, err := statSegment(name); !errors.Is(err, fs.ErrNotExist) || r.err != nil {
+		return
+	}
+	if _, err := statSegment(r.segs[0].path); errors.Is(err, fs.ErrNotExist) {
+		r.err = err
+	}
+}

@@ -190,11 +190,28 @@ func (s *Store) scanRun(id spool.RunID) ([]*segment, error) {
 	if err := n.read(s.runsDir(), id); err != nil {
 		return nil, err
 	}
+	if len(n.runs) == 0 && !s.mayBeFiled(id) {
+		return nil, nil
+	}
 	if err := n.read(s.shardDir(id), id); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	n.finish()
 	return n.runs[id], nil
+}
+
+// mayBeFiled reports whether a run that is not in the directory runs exists. The index
+// tells it sooner than the directory of filed runs, which may be long.
+func (s *Store) mayBeFiled(id spool.RunID) bool {
+	if exists(newSegment(s.shardDir(id), id, 1).path) {
+		return true
+	}
+	snapshot, err := s.openIndex()
+	if err != nil {
+		return true // only the directories tell
+	}
+	_, ok := snapshot.Find(string(id))
+	return snapshot.Close() != nil || ok
 }
 
 // segments returns the segments of a run, at least one.

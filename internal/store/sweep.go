@@ -216,7 +216,11 @@ func (w *sweep) due(f func(c *sweepable, why func() string) bool) error {
 		if over -= p.Runs; countErr != nil {
 			return countErr
 		}
-		err = w.each(math.MaxInt64, rules, func(c *sweepable) bool {
+		before := int64(math.MaxInt64)
+		if over <= 0 { // no run need be looked for
+			before = index.Never
+		}
+		err = w.each(before, rules, func(c *sweepable) bool {
 			if over <= 0 {
 				return false
 			}
@@ -231,7 +235,7 @@ func (w *sweep) due(f func(c *sweepable, why func() string) bool) error {
 		return err
 	}
 	total, err := w.size()
-	if err != nil {
+	if err != nil || total <= p.TotalBytes { // and no run need be looked for
 		return err
 	}
 	return w.each(math.MaxInt64, p.exempt(), func(c *sweepable) bool {

@@ -142,7 +142,9 @@ func (t *tail) readFinal(f io.ReaderAt, size int64, id spool.RunID) bool {
 	if err != nil || h.Place != record.AtHead {
 		return false
 	}
-	end := make([]byte, min(finalRead, size))
+	buf := ends.Get().(*[finalRead]byte)
+	defer ends.Put(buf)
+	end := buf[:min(finalRead, size)]
 	if _, err := f.ReadAt(end, size-int64(len(end))); err != nil {
 		return false
 	}

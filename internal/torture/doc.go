@@ -10,6 +10,9 @@
 // with the ledger of the worker: a shared page that survives the worker's
 // death.
 //
+// A second torture, [Upkeep], kills processes that migrate, compress and prune the
+// runs of a state directory.
+//
 // Against Spool all faults are used, through the codex dialect and through
 // package client. Against any other exec-server only faults of clients and
 // workers are used.

@@ -10,6 +10,22 @@ import (
 	"github.com/spool-run/spool/internal/torture"
 )
 
+// TestUpkeep kills a few processes that look after a state directory.
+func TestUpkeep(t *testing.T) {
+	report, err := torture.Upkeep(t.Context(), torture.UpkeepOptions{Seed: 1, Binary: servertest.Binary(t), Dir: t.TempDir(), Kills: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	if err := report.WriteTable(&table); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", &table)
+	if report.Failed() || report.Killed() == 0 || report.Lists == 0 {
+		t.Error("a promise was broken, or nothing happened")
+	}
+}
+
 func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
 
 // TestSpool runs a short torture of the real binary.

@@ -49,6 +49,9 @@ var errBadInput = errors.New("the input is not what was planned")
 
 func perform(args []string) error {
 	var p Plan
+	if len(args) == 5 && args[0] == upkeepRole {
+		return keepUp(upkeepJob(args[1]), args[2], args[3], args[4])
+	}
 	if len(args) == 0 || len(args) > 2 {
 		return errors.New("only spool torture starts workers")
 	}

@@ -53,11 +53,15 @@ func (s *Snapshot) Ended(q AgeQuery) []Entry {
 	}
 	limit := s.limits(q.Rules, q.Before)
 	bound := int64(math.MaxInt64) // what ended later is not in the answer
-	s.each(func(e *Entry, seg *segment, row int) {
-		if e.Ended > bound || e.Ended >= limit(e, seg, row) {
+	latest := q.Before            // what ended then or later is not either
+	for _, r := range q.Rules {
+		latest = max(latest, r.Before)
+	}
+	take := func(e Entry, seg *segment, row int) {
+		if e.Ended > bound || e.Ended >= limit(&e, seg, row) {
 			return
 		}
-		a := aged{*e, place{seg, row}}
+		a := aged{e, place{seg, row}}
 		if q.After != nil && (e.Ended < q.After.Ended || e.Ended == q.After.Ended && id(&a) <= q.After.ID) {
 			return
 		}
@@ -67,7 +71,20 @@ func (s *Snapshot) Ended(q AgeQuery) []Entry {
 			old = old[:q.Most]
 			bound = old[q.Most-1].Ended
 		}
-	})
+	}
+	masked := s.masked()
+	for _, seg := range s.segments {
+		// Most entries are too young, and this is all that is read of them.
+		for row := range seg.rows {
+			if seg.endedAt(row) >= latest || seg.isDead(row) || len(masked) > 0 && masked[place{seg, row}] {
+				continue
+			}
+			take(seg.fixed(row), seg, row)
+		}
+	}
+	for _, e := range s.newest {
+		take(*e, nil, 0)
+	}
 	slices.SortFunc(old, compare)
 	entries := make([]Entry, 0, min(q.Most, len(old)))
 	for _, a := range old[:min(q.Most, len(old))] {
@@ -90,16 +107,33 @@ type Totals struct {
 // Totals returns sums over all entries. Rules say which are exempt.
 func (s *Snapshot) Totals(rules []AgeRule) Totals {
 	t := Totals{Oldest: math.MaxInt64}
-	limit := s.limits(rules, 0)
-	s.each(func(e *Entry, seg *segment, row int) {
+	masked := s.masked()
+	special := s.special(rules)
+	for _, seg := range s.segments {
+		for row := range seg.rows {
+			if seg.isDead(row) || len(masked) > 0 && masked[place{seg, row}] {
+				continue
+			}
+			t.Runs++
+			t.Bytes += seg.bytesAt(row)
+			t.Raw += seg.rawAt(row)
+			t.Oldest = min(t.Oldest, seg.createdAt(row))
+		}
+		for row, before := range special[seg] {
+			if row < seg.rows && before == Never && !seg.isDead(row) && !masked[place{seg, row}] {
+				t.Exempt++
+			}
+		}
+	}
+	for _, e := range s.newest {
 		t.Runs++
 		t.Bytes += e.Bytes
 		t.Raw += e.Raw
 		t.Oldest = min(t.Oldest, e.Created)
-		if len(rules) > 0 && limit(e, seg, row) == Never {
+		if len(rules) > 0 && LimitOf(e.Terms, rules, 0) == Never {
 			t.Exempt++
 		}
-	})
+	}
 	return t
 }
 
@@ -108,7 +142,21 @@ func (s *Snapshot) limits(rules []AgeRule, before int64) func(e *Entry, seg *seg
 	if len(rules) == 0 {
 		return func(*Entry, *segment, int) int64 { return before }
 	}
-	special := make(map[*segment]map[int]int64) // by row
+	special := s.special(rules)
+	return func(e *Entry, seg *segment, row int) int64 {
+		if seg != nil {
+			if b, ok := special[seg][row]; ok {
+				return b
+			}
+			return before
+		}
+		return LimitOf(e.Terms, rules, before)
+	}
+}
+
+// special returns the times which rules give the rows of segments.
+func (s *Snapshot) special(rules []AgeRule) map[*segment]map[int]int64 {
+	special := make(map[*segment]map[int]int64)
 	for _, seg := range s.segments {
 		rows := make(map[int]int64)
 		for _, r := range rules {
@@ -124,15 +172,7 @@ func (s *Snapshot) limits(rules []AgeRule, before int64) func(e *Entry, seg *seg
 			special[seg] = rows
 		}
 	}
-	return func(e *Entry, seg *segment, row int) int64 {
-		if seg != nil {
-			if b, ok := special[seg][row]; ok {
-				return b
-			}
-			return before
-		}
-		return LimitOf(e.Terms, rules, before)
-	}
+	return special
 }
 
 // LimitOf returns the time which rules give an entry with these terms.

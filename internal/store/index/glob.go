@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"path"
 	"strings"
 )
@@ -12,6 +13,7 @@ func cutName(name string) string { return name[:min(len(name), maxName)] }
 type glob struct {
 	pattern string
 	prefix  string // with which every name begins that matches
+	within  []byte // which every name has that matches
 }
 
 func newGlob(pattern string) *glob {
@@ -19,15 +21,26 @@ func newGlob(pattern string) *glob {
 	if i := strings.IndexAny(pattern, `*?[\`); i >= 0 {
 		prefix = pattern[:i]
 	}
-	return &glob{pattern, cutName(prefix)}
+	g := &glob{pattern: pattern, prefix: cutName(prefix)}
+	if !strings.ContainsAny(pattern, `[\`) {
+		for _, part := range strings.FieldsFunc(pattern, func(r rune) bool { return r == '*' || r == '?' }) {
+			if len(part) > len(g.within) {
+				g.within = []byte(part)
+			}
+		}
+	}
+	return g
 }
 
 // match reports whether the pattern may match a name of an index. One that was cut
 // may match any.
-func (g *glob) match(name string) bool {
+func (g *glob) match(name []byte) bool {
 	if len(name) == maxName {
-		return strings.HasPrefix(name, g.prefix)
+		return strings.HasPrefix(string(name), g.prefix)
 	}
-	ok, _ := path.Match(g.pattern, name)
+	if !bytes.Contains(name, g.within) { // which is said sooner
+		return false
+	}
+	ok, _ := path.Match(g.pattern, string(name))
 	return ok
 }

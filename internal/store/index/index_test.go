@@ -49,7 +49,7 @@ type model map[string]Entry
 func (m model) query(q Query) []string {
 	all := slices.Collect(maps.Values(m))
 	all = slices.DeleteFunc(all, func(e Entry) bool {
-		return !q.selects(&e) || q.Glob != "" && !newGlob(q.Glob).match(cutName(e.Name)) || slices.ContainsFunc(q.Terms, func(t Term) bool { return !slices.Contains(e.Terms, t) })
+		return !q.selects(&e) || q.Glob != "" && !newGlob(q.Glob).match([]byte(cutName(e.Name))) || slices.ContainsFunc(q.Terms, func(t Term) bool { return !slices.Contains(e.Terms, t) })
 	})
 	slices.SortFunc(all, func(a, b Entry) int {
 		if q.less(&a, &b) {

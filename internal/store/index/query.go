@@ -228,7 +228,7 @@ func (l *logSource) next() (Entry, bool) {
 		if !l.q.Oldest {
 			e = l.entries[len(l.entries)-1-l.i]
 		}
-		if l.names != nil && !l.names.match(e.Name) {
+		if l.names != nil && !l.names.match([]byte(e.Name)) {
 			continue
 		}
 		if !slices.ContainsFunc(l.q.Terms, func(t Term) bool { return !slices.Contains(e.Terms, t) }) {
@@ -310,7 +310,7 @@ func (s *segmentSource) next() (Entry, bool) {
 		if slices.ContainsFunc(s.checks, func(p []byte) bool { return !hasRow(p, row) }) {
 			continue
 		}
-		if s.names != nil && !s.names.match(string(s.seg.name(row))) {
+		if s.names != nil && !s.names.match(s.seg.name(row)) {
 			continue
 		}
 		return s.seg.entry(row), true
@@ -345,7 +345,7 @@ func (s *Snapshot) each(f func(e *Entry, seg *segment, row int)) {
 			if seg.isDead(row) || len(masked) > 0 && masked[place{seg, row}] {
 				continue
 			}
-			e = Entry{Created: seg.createdAt(row), Ended: seg.endedAt(row), Bytes: seg.bytesAt(row), Raw: seg.rawAt(row), Flags: Flags(seg.flags[row])}
+			e = seg.fixed(row)
 			f(&e, seg, row)
 		}
 	}

@@ -344,7 +344,7 @@ func (s *segment) named(g *glob) (rows []int, ok bool) {
 		return nil, false
 	}
 	for i := from; i < from+n; i++ {
-		if row, at := name(i); g.match(at) {
+		if row, at := name(i); g.match([]byte(at)) {
 			rows = append(rows, row)
 		}
 	}
@@ -385,7 +385,14 @@ func (s *segment) entries(dst []Entry) []Entry {
 	return dst
 }
 
+// fixed returns an entry with what has a fixed size.
+func (s *segment) fixed(row int) Entry {
+	return Entry{Created: s.createdAt(row), Ended: s.endedAt(row), Bytes: s.bytesAt(row), Raw: s.rawAt(row), Flags: Flags(s.flags[row])}
+}
+
 // entry returns an entry without its name and its terms.
 func (s *segment) entry(row int) Entry {
-	return Entry{ID: string(s.id(row)), Created: s.createdAt(row), Ended: s.endedAt(row), Bytes: s.bytesAt(row), Raw: s.rawAt(row), Flags: Flags(s.flags[row])}
+	e := s.fixed(row)
+	e.ID = string(s.id(row))
+	return e
 }

@@ -115,7 +115,7 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	c := dialRaw(t, url)
 	c.initialize(t)
 	before := heap()
-	const reads = 60
+	const reads = 32
 	for i := range reads {
 		c.send(t, encode(t, i+1, "run/read", map[string]any{"run": run, "max_bytes": 8 << 20}))
 	}

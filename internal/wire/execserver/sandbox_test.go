@@ -17,7 +17,7 @@ import (
 
 func FuzzSandbox(f *testing.F) {
 	f.Add([]byte(`{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[]},"network":"restricted"},"windowsSandboxLevel":"disabled"}`))
-	f.Add([]byte(`{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[{"path":{"type":"glob_pattern","pattern":"**/[a-z]{b,c}*"},"access":"deny"}]},"network":"enabled"},"cwd":"file:///tmp","windowsSandboxLevel":"disabled"}`))
+	f.Add([]byte(`{"permissions":{"type":"managed","file_system":{"type":"restricted","entries":[{"path":{"type":"glob_pattern","pattern":"**/[a-z]{b,c}*"},"access":"deny"}]},"network":"enabled"},"cwd":"file:///srv","windowsSandboxLevel":"disabled"}`))
 	f.Add([]byte(`{"permissions":{"type":"external","network":"enabled"},"windowsSandboxLevel":"elevated"}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var e *rpc.Error

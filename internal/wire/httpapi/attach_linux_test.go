@@ -343,3 +343,40 @@ func TestAttachEndsWithTheServer(t *testing.T) {
 	a.ends(t, "shutdown", websocket.StatusGoingAway)
 	<-over
 }
+
+// TestProbeSocket sends messages to the WebSocket for doctors until it has enough.
+func TestProbeSocket(t *testing.T) {
+	b, api := serveAPI(t, httpapi.Options{Backend: openHost(t)})
+	if resp := b.get(t, "/v1/doctor/ws"); resp.StatusCode != http.StatusUpgradeRequired {
+		t.Errorf("without an upgrade: %s", resp.Status)
+	}
+	conn, _, err := b.dial(t, "/v1/doctor/ws", "Sec-WebSocket-Protocol", "spool.echo.v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		text := fmt.Sprint(i)
+		if err := conn.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if kind, got, err := conn.Read(t.Context()); err != nil || string(got) != text || kind != websocket.MessageText {
+			t.Fatalf("%v %q, %v", kind, got, err)
+		}
+	}
+	if _, _, err := conn.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
+		t.Errorf("after 100 messages: %v", err)
+	}
+	other, _, err := b.dial(t, "/v1/doctor/ws")
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		api.Close(time.Minute)
+	}()
+	if _, _, err := other.Read(t.Context()); websocket.CloseStatus(err) != websocket.StatusGoingAway {
+		t.Errorf("when the server ends: %v", err)
+	}
+	<-over
+}

@@ -25,6 +25,7 @@ type call struct {
 	server  *Server
 	op      *operation
 	w       http.ResponseWriter
+	patient *patientWriter // w, after the gate
 	r       *http.Request
 	id      string // of the request
 	query   url.Values

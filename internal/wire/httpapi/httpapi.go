@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/lens"
 )
@@ -45,6 +46,8 @@ type Options struct {
 	Logger  *slog.Logger // nil discards
 	// RPC serves the WebSocket of /v1/rpc; nil means that there is none.
 	RPC RPC
+	// Agents finds the coding agents of the machine; nil knows of none.
+	Agents func(context.Context) []agent.Installed
 }
 
 // RPC serves connections that speak the run/* protocol, for subjects that this package
@@ -75,6 +78,7 @@ type Server struct {
 	streams  streams
 	lens     *lens.Lens
 	rpc      RPC
+	agents   agents
 	openAPI  func() ([]byte, error) // made once
 
 	ctx    context.Context // ends with Close
@@ -90,7 +94,7 @@ func New(o Options) *Server {
 	s := &Server{
 		backend: o.Backend, signIn: o.SignIn, proxies: o.Proxies, audit: o.Audit, gate: o.Gate, guard: access.NewGuard(o.Backend, o.Audit), version: o.Version,
 		limits: o.Limits.withDefaults(), log: o.Logger, mux: http.NewServeMux(),
-		rpc: o.RPC, lens: lens.New(o.Backend, lens.Options{Memory: o.Limits.Lens}),
+		rpc: o.RPC, agents: agents{find: o.Agents}, lens: lens.New(o.Backend, lens.Options{Memory: o.Limits.Lens}),
 	}
 	if o.Auth != nil {
 		s.auth = access.NewRefuser(o.Auth, s.limits.Failures, s.limits.FailuresTotal)
@@ -138,9 +142,9 @@ func (s *Server) methods(methods map[string]*operation) http.Handler {
 	}
 	slices.Sort(allow)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		patient := newPatientWriter(w, s.limits.Stalled)
+		patient := newPatientWriter(w, s.limits.Stalled, s.limits.SlowGrace)
 		defer patient.end()
-		c := &call{server: s, w: patient, r: r, id: w.Header().Get("Spool-Request")}
+		c := &call{server: s, w: patient, patient: patient, r: r, id: w.Header().Get("Spool-Request")}
 		method := r.Method
 		if method == http.MethodHead {
 			method = http.MethodGet
@@ -216,7 +220,7 @@ func (s *Server) serveOrigin(w http.ResponseWriter, r *http.Request, origin stri
 	r.Header.Del("Cookie")
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Expose-Headers", "ETag, Location, Retry-After, Spool-Last, Spool-Next, Spool-Request")
+	h.Set("Access-Control-Expose-Headers", "ETag, Location, Retry-After, Spool-First, Spool-Last, Spool-Next, Spool-Request")
 	h.Add("Vary", "Origin")
 	if r.Method != http.MethodOptions {
 		s.mux.ServeHTTP(w, r)

@@ -17,6 +17,7 @@ type Limits struct {
 	Watchers     int           // watches of runs at once
 	Heartbeat    time.Duration // silence on a stream after which it sends something
 	Stalled      time.Duration // time of a write to a client that takes nothing
+	SlowGrace    time.Duration // what such a client has more, so that it learns why it is cut off
 	LongPoll     time.Duration // longest wait of a request
 	Lens         int64         // bytes of memory for the indexes and screens of logs
 	CursorEvery  time.Duration // between the cursors of a filtered stream
@@ -51,6 +52,7 @@ const (
 	DefaultInputRate     = 500
 	DefaultRequestRate   = 200
 
+	slowGrace   = 10 * time.Second
 	cursorEvery = 5 * time.Second
 	checkEvery  = time.Second
 	visitFor    = 5 * time.Minute
@@ -86,6 +88,7 @@ func (l Limits) withDefaults() Limits {
 	l.Watchers = cmp.Or(l.Watchers, DefaultWatchers)
 	l.Heartbeat = cmp.Or(l.Heartbeat, DefaultHeartbeat)
 	l.Stalled = cmp.Or(l.Stalled, DefaultStalled)
+	l.SlowGrace = cmp.Or(l.SlowGrace, slowGrace)
 	l.LongPoll = cmp.Or(l.LongPoll, DefaultLongPoll)
 	l.Lens = cmp.Or(l.Lens, DefaultLens)
 	l.CursorEvery = cmp.Or(l.CursorEvery, cursorEvery)

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/spool-run/spool/internal/access"
 )
 
@@ -32,8 +34,13 @@ func probeOperations() []operation {
 			}, status: 200, forms: []string{formSSE}, problems: []string{"too_many_streams"}, serve: (*call).probeStream},
 		{method: "POST", pattern: "/v1/doctor/echo", name: "probeEcho", summary: "What arrived of a request: size and digest of its body, and who sent it, as the server sees it",
 			query: []param{waitParam}, status: 200, answer: ProbeEcho{}, problems: []string{"too_large"}, serve: (*call).probeEcho},
+		{method: "GET", pattern: "/v1/doctor/ws", name: "probeSocket", protocol: echoProtocol, summary: "A WebSocket that sends each message back, to see whether a proxy lets it pass",
+			status: 101, problems: []string{"too_many_streams", "upgrade"}, serve: (*call).probeSocket},
 	}
 }
+
+// echoProtocol is the subprotocol of the WebSocket for doctors.
+const echoProtocol = "spool.echo.v1"
 
 // ProbeFrame is a frame of the stream for doctors.
 type ProbeFrame struct {
@@ -89,6 +96,49 @@ func (c *call) probeStream() error {
 			return nil // the client left
 		}
 	}
+	return nil
+}
+
+// probeSocket sends messages back, for some time.
+func (c *call) probeSocket() error {
+	if err := c.wantsWebSocket(); err != nil {
+		return err
+	}
+	end, err := c.server.streams.begin(c)
+	if err != nil {
+		return err
+	}
+	defer end()
+	conn, err := c.upgrade(echoProtocol)
+	if err != nil {
+		return nil
+	}
+	conn.SetReadLimit(maxSocketMessage)
+	ctx, cancel := context.WithTimeout(c.ctx, maxProbeEvery)
+	defer cancel()
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { // the end of the context of a read would cut the connection
+		defer close(over)
+		code, reason := websocket.StatusNormalClosure, ""
+		if c.ctx.Err() != nil {
+			code, reason = c.closeFor(context.Cause(c.ctx))
+		}
+		_ = conn.Close(code, reason) // the client may have left
+	})
+	for range maxProbeFrames {
+		kind, b, err := conn.Read(context.Background())
+		if err == nil {
+			err = c.sendSocket(conn, kind, b)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if !stop() {
+		<-over
+		return nil
+	}
+	_ = conn.Close(websocket.StatusNormalClosure, "")
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/access"
 )
 
 // idleBytes is the size of the buffer that a stream keeps while it waits.
@@ -24,7 +25,10 @@ type StreamEnd struct {
 	// Reason is one of
 	//
 	//	closed    the log is complete
+	//	done      the turn is, of a stream of a turn
 	//	shutdown  the server ends: come back
+	//	slow      the client took nothing for a long time: come back
+	//	limit     there are too many streams: come back later
 	//	revoked   the token is no longer valid: do not
 	//	lost      the owner of the run cannot be reached: come back later
 	Reason string    `json:"reason"`
@@ -39,17 +43,17 @@ func (c *call) stream(form string) error {
 	}
 	end, err := c.server.streams.begin(c)
 	if err != nil {
-		return err
+		return c.limited(form, after, err)
 	}
 	defer end()
 	first, err := c.backend.Read(c.ctx, c.run(), spool.Query{After: after, MaxBytes: streamBytes})
 	if err != nil {
 		return err
 	}
+	if err := c.streamHeaders(&first, after); err != nil {
+		return err
+	}
 	h := c.w.Header()
-	h.Set("Cache-Control", "no-store, no-transform")
-	h.Set("X-Accel-Buffering", "no")
-	h.Set("Spool-Last", strconv.FormatUint(uint64(first.Info.Last), 10))
 	if form == formSSE && first.Info.State == spool.StateClosed && after >= first.Info.Last {
 		c.w.WriteHeader(http.StatusNoContent) // an EventSource stops for good
 		return nil
@@ -79,6 +83,97 @@ func (c *call) stream(form string) error {
 	return nil
 }
 
+// streamTurn answers with the events of a turn, up to its end.
+func (c *call) streamTurn(status int, turn spool.Seq) error {
+	after := turn - 1
+	if c.r.Header.Get("Last-Event-ID") != "" {
+		cursor, err := c.cursor()
+		if err != nil {
+			return err
+		}
+		after = max(after, cursor)
+	}
+	end, err := c.server.streams.begin(c)
+	if err != nil {
+		return c.limited(formSSE, after, err)
+	}
+	defer end()
+	first, err := c.backend.Read(c.ctx, c.run(), spool.Query{After: after, MaxBytes: streamBytes})
+	if err != nil {
+		return err
+	}
+	if err := c.streamHeaders(&first, after); err != nil {
+		return err
+	}
+	if after > turn { // it has some of it; perhaps all
+		done := first.Info.State == spool.StateClosed && after >= first.Info.Last
+		err := c.each(turn, min(after, first.Info.Last), func(e *spool.Event) bool {
+			done = done || e.Kind == spool.KindDone && e.Turn == turn
+			return !done
+		})
+		if err != nil {
+			return err
+		}
+		if done {
+			c.w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+	}
+	c.w.Header().Set("Content-Type", formSSE+"; charset=utf-8")
+	c.w.WriteHeader(status)
+	if c.r.Method == http.MethodHead {
+		return nil
+	}
+	s := &eventStream{
+		call: c, control: http.NewResponseController(c.w), out: c.w, after: after, turn: turn,
+		filter: eventFilter{turn: turn}, heartbeat: c.server.limits.Heartbeat,
+	}
+	s.copy(first)
+	return nil
+}
+
+// streamHeaders sets what the headers of a stream say: which events there are.
+func (c *call) streamHeaders(page *spool.Page, after spool.Seq) error {
+	beginning := *page
+	if after > 0 {
+		var err error
+		if beginning, err = c.backend.Read(c.ctx, c.run(), spool.Query{MaxBytes: 1}); err != nil {
+			return err
+		}
+	}
+	first := spool.Seq(1)
+	if len(beginning.Events) > 0 {
+		if gap, ok := gapOf(&beginning.Events[0]); ok {
+			first = gap.To + 1
+		}
+	}
+	h := c.w.Header()
+	h.Set("Cache-Control", "no-store, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	h.Set("Spool-First", strconv.FormatUint(uint64(first), 10))
+	h.Set("Spool-Last", strconv.FormatUint(uint64(page.Info.Last), 10))
+	return nil
+}
+
+// limited answers a request for a stream that there is no room for. An event source of
+// a page, which has a ticket, gives up for good if the answer is no stream: it gets one
+// that ends at once.
+func (c *call) limited(form string, after spool.Seq, err error) error {
+	var p *Problem
+	_, ticket := c.r.Context().Value(ticketKey{}).(*access.Subject)
+	if !errors.As(err, &p) || p.Code != "too_many_streams" || form != formSSE || !ticket {
+		return err
+	}
+	h := c.w.Header()
+	h.Set("Content-Type", formSSE+"; charset=utf-8")
+	h.Set("Cache-Control", "no-store, no-transform")
+	c.w.WriteHeader(http.StatusOK)
+	s := &eventStream{call: c, control: http.NewResponseController(c.w), out: c.w, after: after}
+	s.retry()
+	s.end("limit")
+	return nil
+}
+
 // eventStream writes the events of a run to a client: it reads, writes and reads
 // again. A slow client holds one page.
 type eventStream struct {
@@ -94,6 +189,10 @@ type eventStream struct {
 	base64    bool // no bytes as text
 	heartbeat time.Duration
 
+	turn spool.Seq // the stream ends with this turn; zero for those of runs
+	done bool      // it has ended
+	over bool      // the end was written
+
 	after  spool.Seq // the last event that was sent or passed over
 	told   spool.Seq // the last cursor that the client knows
 	spoke  time.Time // when something was sent
@@ -105,6 +204,10 @@ func (s *eventStream) copy(page spool.Page) {
 	s.begin(&page.Info)
 	for {
 		s.events(page.Events)
+		if s.done {
+			s.end("done")
+			return
+		}
 		s.after = max(s.after, page.Next)
 		if page.Failure != "" {
 			s.failure(page.Failure)
@@ -164,18 +267,23 @@ func (s *eventStream) retry() {
 func (s *eventStream) events(events []spool.Event) {
 	for i := range events {
 		e := &events[i]
+		if s.done {
+			return
+		}
 		if !s.filter.match(e) {
 			continue
 		}
 		s.told = max(s.told, e.Seq)
+		if s.turn != 0 && e.Kind == spool.KindDone && e.Turn == s.turn {
+			s.done, s.after = true, e.Seq
+		}
 		if s.lines {
 			s.buf = append(s.append(e), '\n')
 			continue
 		}
-		switch {
-		case e.Seq == 0:
+		if e.Seq == 0 {
 			s.buf = append(s.buf, "event: failure\n"...)
-		default:
+		} else {
 			s.buf = append(strconv.AppendUint(append(s.buf, "id: "...), uint64(e.Seq), 10), '\n')
 			if s.named {
 				s.buf = append(append(append(s.buf, "event: "...), e.Kind...), '\n')
@@ -245,6 +353,7 @@ func (s *eventStream) giveUp(err error) {
 
 // end writes that the stream is over, and why.
 func (s *eventStream) end(reason string) {
+	s.over = true
 	if !s.lines {
 		data, _ := json.Marshal(StreamEnd{reason, s.after}) // plain fields always encode
 		s.buf = append(append(append(s.buf, "event: end\ndata: "...), data...), "\n\n"...)
@@ -266,5 +375,8 @@ func (s *eventStream) flush() bool {
 		err = s.control.Flush()
 	}
 	s.buf, s.spoke = s.buf[:0], time.Now()
-	return err == nil
+	if err == nil && s.call.patient.slow && !s.over {
+		s.end("slow")
+	}
+	return err == nil && !s.over
 }

@@ -174,10 +174,10 @@ func init() {
 		{method: "GET", pattern: "/v1/runs/{run}/turns", name: "listTurns", scope: access.Read, summary: "List the turns of a run",
 			query:  []param{afterParam, {name: "limit", kind: numberParam, min: 1, max: maxTurns, doc: "Turns of a page; 100 without it"}},
 			status: 200, answer: TurnList{}, problems: []string{"not_found", "bad_cursor"}, serve: (*call).listTurns},
-		{method: "POST", pattern: "/v1/runs/{run}/turns", name: "beginTurn", scope: access.Input, summary: "Run a cell, or give an agent a prompt",
-			query: []param{waitParam}, body: TurnRequest{}, status: 201, answer: TurnInfo{}, problems: []string{"not_found", "input_closed", "ended", "queue_full", "unsupported"}, serve: (*call).beginTurn},
-		{method: "GET", pattern: "/v1/runs/{run}/turns/{seq}", name: "getTurn", scope: access.Read, summary: "Describe a turn, now or after its end",
-			query: []param{waitParam}, status: 200, answer: TurnInfo{}, problems: []string{"not_found", "no_turn"}, serve: (*call).getTurn},
+		{method: "POST", pattern: "/v1/runs/{run}/turns", name: "beginTurn", scope: access.Input, summary: "Run a cell, or give an agent a prompt; the answer may be a stream of the events of the turn",
+			query: []param{waitParam}, body: TurnRequest{}, status: 201, answer: TurnInfo{}, forms: []string{formSSE}, problems: []string{"not_found", "input_closed", "ended", "queue_full", "unsupported", "not_acceptable", "too_many_streams"}, serve: (*call).beginTurn},
+		{method: "GET", pattern: "/v1/runs/{run}/turns/{seq}", name: "getTurn", scope: access.Read, summary: "Describe a turn, now or after its end, or stream its events",
+			query: []param{waitParam}, status: 200, answer: TurnInfo{}, forms: []string{formSSE}, problems: []string{"not_found", "no_turn", "not_acceptable", "too_many_streams"}, serve: (*call).getTurn},
 		{method: "POST", pattern: "/v1/runs/{run}/asks/{seq}", name: "answerAsk", scope: access.Answer, summary: "Answer an ask; the first answer counts",
 			body: AnswerRequest{}, status: 200, answer: struct{}{}, problems: []string{"not_found", "no_event", "not_asked", "input_closed", "unsupported"}, serve: (*call).answer},
 		{method: "POST", pattern: "/v1/runs/{run}/inspect", name: "inspectRun", scope: access.Input, summary: "Ask a live interpreter for completions or a description",
@@ -194,12 +194,14 @@ func init() {
 
 		{method: "GET", pattern: "/v1/rpc", name: "connect", scope: "", protocol: "spool.v1", summary: "A WebSocket that speaks the run/* protocol; each of its methods needs a scope of its own",
 			status: 101, problems: []string{"too_many_streams", "unsupported", "upgrade"}, serve: (*call).connect},
+		{method: "GET", pattern: "/v1/agents", name: "listAgents", scope: access.Read, summary: "List the coding agents that the server can start, installed or not",
+			status: 200, answer: AgentList{}, problems: []string{"unsupported"}, serve: (*call).listAgents},
 		{method: "GET", pattern: "/v1/server", name: "getServer", summary: "Describe the server and who asks", status: 200, answer: ServerInfo{}, serve: (*call).serverInfo},
 		{method: "GET", pattern: "/v1/problems/{code}", name: "explainProblem", open: true, summary: "Explain a problem", status: 200, forms: []string{"text/plain"}, problems: []string{"no_route"}, serve: (*call).explain},
 		{method: "GET", pattern: "/openapi.json", name: "getDocument", open: true, summary: "This document", status: 200, answer: map[string]any{}, serve: (*call).getDocument},
 		{method: "GET", pattern: "/healthz", name: "getHealth", open: true, summary: "Whether the server lives", status: 200, forms: []string{"text/plain"}, serve: (*call).healthy},
 		{method: "GET", pattern: "/readyz", name: "getReady", open: true, summary: "Whether the server reaches its runs", status: 200, forms: []string{"text/plain"}, problems: []string{"closing", "backend_lost"}, serve: (*call).ready},
 	}
-	operations = append(operations, attachOperation())
+	operations = append(operations, attachOperation(), exportOperation())
 	operations = append(operations, slices.Concat(sessionOperations(), accessOperations(), probeOperations(), adminOperations())...)
 }

@@ -87,12 +87,15 @@ type TurnList struct {
 }
 
 func (c *call) beginTurn() error {
+	form, err := c.accepts(formSSE, formJSON)
+	if err != nil {
+		return err
+	}
 	var r TurnRequest
 	if err := c.decode(&r, "turn"); err != nil {
 		return err
 	}
 	in := spool.Input{ID: r.ID}
-	var err error
 	switch {
 	case (r.Cell == nil) == (r.Prompt == nil):
 		return problemf("invalid", "a turn has either a cell or a prompt")
@@ -115,10 +118,15 @@ func (c *call) beginTurn() error {
 		status = http.StatusOK
 	}
 	turn := TurnInfo{Seq: receipt.Seq, Kind: in.Kind, Repeated: receipt.Repeated}
+	h := c.w.Header()
+	h.Add("Vary", "Accept")
+	h.Set("Location", fmt.Sprintf("/v1/runs/%s/turns/%d", c.run(), turn.Seq))
+	if form == formSSE {
+		return c.streamTurn(status, turn.Seq)
+	}
 	if err := c.awaitTurn(&turn); err != nil {
 		return err
 	}
-	c.w.Header().Set("Location", fmt.Sprintf("/v1/runs/%s/turns/%d", c.run(), turn.Seq))
 	return c.reply(status, turn)
 }
 
@@ -153,6 +161,14 @@ func (c *call) getTurn() error {
 	var turn TurnInfo
 	if len(page.Events) == 0 || page.Events[0].Seq != seq || !turn.began(&page.Events[0]) {
 		return problemf("no_turn", "no turn began with event %d", seq)
+	}
+	form, err := c.accepts(formSSE, formJSON)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Add("Vary", "Accept")
+	if form == formSSE {
+		return c.streamTurn(http.StatusOK, seq)
 	}
 	if err := c.awaitTurn(&turn); err != nil && !errors.Is(err, spool.ErrEnded) {
 		return err

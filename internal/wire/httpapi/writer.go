@@ -10,11 +10,13 @@ import (
 type patientWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	stalled time.Duration
+	stalled time.Duration // after which a client is slow
+	grace   time.Duration // after which it is cut off
+	slow    bool          // a part took so long that the client should come back later
 }
 
-func newPatientWriter(w http.ResponseWriter, stalled time.Duration) *patientWriter {
-	return &patientWriter{w, http.NewResponseController(w), stalled}
+func newPatientWriter(w http.ResponseWriter, stalled, grace time.Duration) *patientWriter {
+	return &patientWriter{ResponseWriter: w, control: http.NewResponseController(w), stalled: stalled, grace: grace}
 }
 
 // Unwrap is for [http.ResponseController].
@@ -24,9 +26,11 @@ func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *patientWriter) Write(p []byte) (n int, err error) {
 	for {
 		part := p[n:min(len(p), n+streamBytes)]
-		_ = w.control.SetWriteDeadline(time.Now().Add(w.stalled)) // not every writer has deadlines
+		began := time.Now()
+		_ = w.control.SetWriteDeadline(began.Add(w.stalled + w.grace)) // not every writer has deadlines
 		m, err := w.ResponseWriter.Write(part)
 		n += m
+		w.slow = w.slow || time.Since(began) >= w.stalled
 		if err != nil || n == len(p) {
 			return n, err
 		}

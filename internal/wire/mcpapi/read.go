@@ -178,11 +178,9 @@ func (c *call) grep(v *RunView, run *spool.Run, pattern string, around int, afte
 	if err := g.lines.End(g.line); err != nil {
 		return err
 	}
-	switch {
-	case g.hits == 0:
+	v.Text = g.text.String()
+	if g.hits == 0 {
 		v.Text = fmt.Sprintf("no line matches, of %d", g.number)
-	default:
-		v.Text = g.text.String()
 	}
 	if g.left > 0 {
 		v.omit(g.leftBytes, int64(g.left), g.leftFrom, g.leftTo)

@@ -1,5 +1,19 @@
 // The types of Spool's HTTP API. Generated from openapi.json; do not edit.
 
+export interface Agent {
+  agent: string;
+  capabilities?: Array<string>;
+  error?: string;
+  install?: string;
+  modes: Array<string>;
+  path?: string;
+  version?: string;
+}
+
+export interface AgentList {
+  agents: Array<Agent>;
+}
+
 export interface Answer {
   ask?: number;
   by?: string;

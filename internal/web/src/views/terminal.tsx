@@ -158,7 +158,7 @@ export function Terminal({ info }: { info: Info }) {
     if (on) {
       screen.current?.focus();
       if (fit) useMySize();
-    } else (document.activeElement as HTMLElement | null)?.blur?.();
+    } else if (frame.current?.contains(document.activeElement)) (document.activeElement as HTMLElement).blur();
   };
 
   /** scale makes the font as small as the room demands. */
@@ -291,8 +291,9 @@ export function Terminal({ info }: { info: Info }) {
   }, [ready]);
 
   useEffect(() => {
-    if (!ready || back) return;
+    if (!ready) return;
     type(false);
+    if (back) return;
     const on: Events = {
       info: alive => !alive && type(false),
       screen: (rows, cols) => {

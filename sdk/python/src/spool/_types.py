@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal, TypedDict
 
 __all__ = [
+    "Agent",
+    "AgentList",
     "Answer",
     "AnswerError",
     "AnswerRequest",
@@ -78,6 +80,23 @@ __all__ = [
     "TurnRequest",
     "Workspace",
 ]
+
+
+class _Agent(TypedDict):
+    agent: str
+    modes: list[str]
+
+
+class Agent(_Agent, total=False):
+    capabilities: list[str]
+    error: str
+    install: str
+    path: str
+    version: str
+
+
+class AgentList(TypedDict):
+    agents: list[Agent]
 
 
 class Answer(TypedDict, total=False):

@@ -56,7 +56,7 @@ func TestTypeScript(t *testing.T) {
 // directory, and runs a command there.
 func TestPackages(t *testing.T) {
 	dir, platform, app := compiled(t), t.TempDir(), t.TempDir()
-	run(t, dir, nil, "node", "platform.mjs", servertest.Binary(t), "linux", "x64", platform)
+	run(t, dir, nil, "node", "platform.mjs", servertest.Binary(t), "linux", machine.node, platform)
 	run(t, dir, nil, "npm", "pack", "--silent", "--pack-destination", app)
 	run(t, platform, nil, "npm", "pack", "--silent", "--pack-destination", app)
 	if err := os.WriteFile(filepath.Join(app, "package.json"), []byte(`{"type":"module"}`), 0o644); err != nil {

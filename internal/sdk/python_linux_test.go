@@ -65,7 +65,7 @@ func TestWheels(t *testing.T) {
 			var build []string
 			use := []string{withoutSpool, "SPOOL_PROGRAM=", "PYTHONPATH="}
 			if carried {
-				build = []string{"SPOOL_WHEEL_PROGRAM=" + bin, "SPOOL_WHEEL_PLATFORM=manylinux_2_17_x86_64"}
+				build = []string{"SPOOL_WHEEL_PROGRAM=" + bin, "SPOOL_WHEEL_PLATFORM=manylinux_2_17_" + machine.python}
 			} else {
 				use = append(use, "PATH="+filepath.Dir(bin)+":/usr/local/bin:/usr/bin:/bin")
 			}

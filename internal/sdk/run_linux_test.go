@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -14,6 +15,12 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
+
+// machine is the name of this kind of processor in packages.
+var machine = map[string]struct{ python, node string }{
+	"amd64": {"x86_64", "x64"},
+	"arm64": {"aarch64", "arm64"},
+}[runtime.GOARCH]
 
 // run runs a program and fails the test if it does not succeed.
 func run(t *testing.T, dir string, env []string, argv ...string) string {

@@ -1,0 +1,354 @@
+package acpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/wire/rpc"
+)
+
+// session is a session that a client has open: a reader of its runs, and the prompts of
+// the client that are not answered yet.
+type session struct {
+	client *client
+	id     spool.RunID // of its first run
+
+	sending sync.Mutex    // held while a prompt is sent
+	next    chan struct{} // has room for one: a run was started, or the session is closed
+
+	mu      sync.Mutex
+	servers []mcpServer // of the editor, for the next run
+	last    numbered    // the last run that is known
+	over    int         // the number of the last run that was read to its end
+	closing bool
+	prompts map[string]*prompt // by the id of their input
+	cancel  context.CancelFunc // ends the reader; nil without one
+	ended   chan struct{}      // closed when it has ended
+
+	// Of the reader.
+	mapper mapper
+	asks   []*openAsk
+}
+
+// numbered is a run and its number in the session.
+type numbered struct {
+	id     spool.RunID
+	number int
+}
+
+// prompt is a prompt of this client.
+type prompt struct {
+	request   *request
+	id        string // of its input
+	run       numbered
+	turn      spool.Seq // zero until the run has it
+	cancelled bool
+}
+
+func newSession(c *client, id spool.RunID) *session {
+	return &session{client: c, id: id, last: numbered{id, 1}, next: make(chan struct{}, 1), prompts: make(map[string]*prompt)}
+}
+
+func (s *session) run(id spool.RunID) *spool.Run { return spool.Attach(s.client.opts.Backend, id) }
+
+// reading says where a reader begins.
+type reading struct {
+	first int       // the run
+	mute  spool.Seq // its events up to here are known to the client
+	ready func()    // called when the client knows all that is in the log now; may be nil
+}
+
+// begin begins to read the runs.
+func (s *session) begin(runs []spool.Info, at reading) {
+	ctx, cancel := context.WithCancel(s.client.ctx)
+	ended := make(chan struct{})
+	s.mu.Lock()
+	s.cancel, s.ended = cancel, ended
+	s.over = 0
+	if last := runs[len(runs)-1]; len(runs) >= s.last.number {
+		s.last = numbered{last.ID, runNumber(s.id, last.ID)}
+	}
+	s.mu.Unlock()
+	s.client.work.Go(func() {
+		defer close(ended)
+		defer cancel()
+		s.read(ctx, runs, at)
+		s.dropAsks()
+	})
+}
+
+// halt ends the reader.
+func (s *session) halt() {
+	s.mu.Lock()
+	cancel, ended := s.cancel, s.ended
+	s.mu.Unlock()
+	if cancel != nil {
+		cancel()
+		<-ended
+	}
+}
+
+// read reads the runs, and those that follow.
+func (s *session) read(ctx context.Context, runs []spool.Info, at reading) {
+	s.mapper = mapper{notices: s.client.abilities().notices}
+	ready := func() {
+		if at.ready != nil {
+			at.ready()
+			at.ready = nil
+		}
+	}
+	replaying := true
+	for i := at.first; ; i++ {
+		if i == len(runs) {
+			replaying = false
+			ready()
+			s.startAsks(ctx)
+			info, ok := s.await(ctx, runs[i-1].ID)
+			if !ok {
+				return
+			}
+			runs = append(runs, info)
+		}
+		info := &runs[i]
+		until := spool.Seq(0)
+		if replaying {
+			until = info.Last
+		}
+		final := i == len(runs)-1
+		live := func() {
+			if final && replaying {
+				replaying = false
+				ready()
+				s.startAsks(ctx)
+			}
+		}
+		if !s.readRun(ctx, info, at.mute, until, live) {
+			return
+		}
+		at.mute = 0
+		if s.finished(info.ID) {
+			return
+		}
+	}
+}
+
+// readRun reads a run to its end. Events up to mute are not told, and live is called when
+// those up to until are. It reports whether to go on.
+func (s *session) readRun(ctx context.Context, info *spool.Info, mute, until spool.Seq, live func()) bool {
+	s.mapper.begin(info.ID, runNumber(s.id, info.ID), info.Cwd)
+	isLive := until == 0
+	if isLive {
+		live()
+	}
+	for e, err := range s.run(info.ID).Events(ctx, 0) {
+		if err != nil {
+			if ctx.Err() == nil {
+				s.client.conn.log.Warn("the log could not be read", "run", info.ID, "error", err)
+				live()
+				s.tell(info.ID, "⚠ The log could not be read: "+err.Error()+"\n")
+				s.failPrompts(info.ID, err)
+			}
+			return false
+		}
+		if e.Seq == 0 { // not in the log
+			continue
+		}
+		updates := s.mapper.updates(&e, isLive, s.owns)
+		if e.Seq > mute {
+			for _, u := range updates {
+				s.update(u)
+			}
+		}
+		s.noteAsk(ctx, &e, isLive)
+		if e.Kind == spool.KindDone {
+			s.answerPrompt(info.ID, &e)
+		}
+		if !isLive && e.Seq >= until {
+			isLive = true
+			live()
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// update tells the client something.
+func (s *session) update(u any) {
+	s.client.conn.notify("session/update", object{"sessionId": s.id, "update": u})
+}
+
+// tell tells the client something that is in no log.
+func (s *session) tell(run spool.RunID, text string) {
+	s.update(chunkUpdate{Update: "agent_thought_chunk", Content: textBlock{"text", text}, Meta: meta{place{Run: string(run)}}})
+}
+
+// owns reports whether a prompt is one of this client that is not answered.
+func (s *session) owns(input string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.prompts[input] != nil
+}
+
+// finished notes that a run was read to its end, and reports whether the session is closed.
+func (s *session) finished(run spool.RunID) bool {
+	s.mu.Lock()
+	s.over = max(s.over, runNumber(s.id, run))
+	closing := s.closing
+	s.mu.Unlock()
+	s.failPrompts(run, nil)
+	return closing
+}
+
+// failPrompts answers the prompts of a run from which no answer can come.
+func (s *session) failPrompts(run spool.RunID, cause error) {
+	s.mu.Lock()
+	var failed []*prompt
+	for id, p := range s.prompts {
+		if p.run.id == run {
+			failed = append(failed, p)
+			delete(s.prompts, id)
+		}
+	}
+	s.mu.Unlock()
+	if cause == nil {
+		cause = spool.ErrEnded
+	}
+	for _, p := range failed {
+		p.request.reply(nil, fmt.Errorf("turn %d of run %s: %w", p.turn, run, cause))
+	}
+}
+
+// answerPrompt answers the prompt whose turn is done.
+func (s *session) answerPrompt(run spool.RunID, e *spool.Event) {
+	var d spool.Done
+	if json.Unmarshal(e.Data, &d) != nil {
+		return
+	}
+	s.mu.Lock()
+	p := s.prompts[d.ID]
+	delete(s.prompts, d.ID)
+	s.mu.Unlock()
+	if p == nil {
+		return
+	}
+	reason := stopReason(&d)
+	if reason == "" {
+		p.request.reply(nil, &rpc.Error{Code: rpc.CodeInternal, Message: failure(&d),
+			Data: encode(object{"outcome": d.Outcome, "class": d.ErrorClass, "run": run, "seq": e.Seq})})
+		return
+	}
+	p.request.reply(object{"stopReason": reason, "_meta": meta{place{string(run), uint64(e.Seq), uint64(e.Turn), d.Usage}}}, nil)
+}
+
+// prompt sends a prompt of the client. Its answer comes with the end of its turn.
+func (c *client) prompt(r *request) {
+	var p struct {
+		ID     spool.RunID       `json:"sessionId"`
+		Prompt []json.RawMessage `json:"prompt"`
+	}
+	err := r.decode(&p)
+	text := ""
+	if err == nil {
+		text, err = promptText(p.Prompt)
+	}
+	s := c.session(p.ID)
+	if err == nil && s == nil {
+		err = rpc.Errorf(codeNotFound, "session %q is not open: session/load opens it", p.ID)
+	}
+	if err != nil {
+		r.reply(nil, err)
+		return
+	}
+	mine := &prompt{request: r, id: "acp-" + rand.Text()}
+	s.mu.Lock()
+	s.prompts[mine.id] = mine
+	s.mu.Unlock()
+	c.work.Go(func() {
+		if err := s.send(mine, text); err != nil {
+			s.mu.Lock()
+			waits := s.prompts[mine.id] != nil
+			delete(s.prompts, mine.id)
+			s.mu.Unlock()
+			if waits {
+				r.reply(nil, err)
+			}
+		}
+	})
+}
+
+// maxRuns is how often a prompt goes on in another run because one has just ended.
+const maxRuns = 3
+
+// send gives a prompt to the run of the session, or to one that goes on with it.
+func (s *session) send(p *prompt, text string) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	ctx := s.client.ctx
+	for tries := 1; ; tries++ {
+		s.mu.Lock()
+		last := s.last
+		s.mu.Unlock()
+		turn, err := s.run(last.id).Prompt(ctx, p.id, spool.Prompt{Text: text})
+		switch {
+		case (errors.Is(err, spool.ErrInputClosed) || errors.Is(err, spool.ErrEnded)) && tries < maxRuns:
+			if err := s.goOn(ctx, last); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		s.mu.Lock()
+		p.run, p.turn = last, turn.Seq()
+		cancelled := p.cancelled
+		over := s.over >= last.number
+		s.mu.Unlock()
+		if over { // its end may have been read before it was known whose it is
+			s.failPrompts(last.id, nil)
+		}
+		if cancelled {
+			return turn.Interrupt(ctx, 0)
+		}
+		return nil
+	}
+}
+
+// cancelPrompts interrupts the prompts of this client, or the one of a request. If there
+// is none, and no request is named, it interrupts what runs: the user of any client may.
+func (s *session) cancelPrompts(id json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := false
+	for _, p := range s.prompts {
+		if id != nil && string(p.request.id) != string(id) {
+			continue
+		}
+		found, p.cancelled = true, true
+		if run, turn := s.run(p.run.id), p.turn; turn != 0 {
+			s.interrupt(func(ctx context.Context) error { return run.Turn(turn).Interrupt(ctx, 0) })
+		}
+	}
+	if found || id != nil {
+		return
+	}
+	run := s.run(s.last.id)
+	s.interrupt(func(ctx context.Context) error {
+		info, err := run.Info(ctx)
+		if err != nil || info.Turn == 0 {
+			return err
+		}
+		return run.Turn(info.Turn).Interrupt(ctx, 0)
+	})
+}
+
+func (s *session) interrupt(do func(context.Context) error) {
+	s.client.work.Go(func() {
+		if err := do(s.client.ctx); err != nil && !errors.Is(err, spool.ErrEnded) {
+			s.client.conn.log.Warn("the turn was not interrupted", "session", s.id, "error", err)
+		}
+	})
+}
