@@ -345,6 +345,11 @@ const journeys = {
     await see(guest, "There is no such run");
     await fair(guest, "no-run");
     await press(owner, "Escape");
+    await owner.click("[aria-label='More acts']");
+    await owner.click("[role=menuitem]:has-text('Export')");
+    const saved = owner.waitForEvent("download");
+    await owner.click("dialog >> text=a JSON object a line");
+    assert.match(readFileSync(await (await saved).path(), "utf8"), /started here/);
     await owner.click("main >> text=Stop");
     await owner.click("dialog >> button.danger");
     await owner.locator(".outcome").waitFor();

@@ -93,8 +93,7 @@ function Loaded({ info }: { info: Info }) {
   if (canControl && info.engine === "kernel") items.push({ text: "Restart the interpreter", act: restart });
   if (may("runs:start") && live && info.engine === "kernel") items.push({ text: "Fork", act: fork });
   items.push({ text: "Copy the link", act: () => void copy(location.href.replace(/#.*/, ""), "Link copied") });
-  items.push({ text: "Save the output", act: () => void download(info, "output", "log") });
-  if (!live) items.push({ text: "Save the events", act: () => void download(info, "events", "ndjson") }); // a live log has no end
+  items.push({ text: "Export", act: () => (overlay.value = () => <Export info={info} />) });
   if (!live && may("runs:delete")) items.push({ text: "Delete", act: remove, danger: true });
   const shared = !!session.value?.runs?.length;
 
@@ -178,22 +177,41 @@ function Ended({ info }: { info: Info }) {
   );
 }
 
-/** download saves something of a run as a file. The output may be of any size: the browser
- * fetches it itself, with a ticket. */
-async function download(info: Info, what: "output" | "events", ending: string) {
+/** save has the browser fetch a file of a run itself, of any size, with a ticket. */
+async function save(info: Info, path: string, ending: string) {
   await attempt(async () => {
-    const path = runPath(info.id) + "/" + what;
     const a = document.createElement("a");
+    a.href = (await post<TicketInfo>("/v1/tickets", { path: runPath(info.id) + path })).url;
     a.download = `${(info.name || info.id).replace(/[^\w.-]+/g, "-")}.${ending}`;
-    if (what === "output") {
-      a.href = (await post<TicketInfo>("/v1/tickets", { path })).url;
-    } else {
-      const answer = await request("GET", path, { accept: "application/x-ndjson" });
-      a.href = URL.createObjectURL(await answer.blob());
-      setTimeout(() => URL.revokeObjectURL(a.href), 60_000);
-    }
     a.click();
   });
+}
+
+/** Export saves the log in a form for other programs or for people. */
+function Export({ info }: { info: Info }) {
+  const close = () => (overlay.value = null);
+  const python = info.engine === "kernel" || info.engine === "sandbox";
+  const forms: [string, string, string][] = [
+    ["/output", "log", "The output, byte for byte"],
+    ["/export?format=txt", "txt", "What a person reads, as text"],
+    ["/export?format=html", "html", "A page that needs no other file"],
+    ["/export?format=md", "md", "Markdown"],
+    ["/export?format=jsonl", "jsonl", "The events, a JSON object a line"],
+  ];
+  if (info.engine !== "agent") forms.push(["/export?format=cast", "cast", "A recording for asciinema"]);
+  if (python) forms.push(["/export?format=ipynb", "ipynb", "A notebook for Jupyter"]);
+  return (
+    <Dialog title="Export this run" close={close}>
+      <p>Up to the last event that it has now.</p>
+      <div class="stack">
+        {forms.map(([path, ending, text]) => (
+          <button key={path} style={{ justifyContent: "space-between" }} onClick={() => { close(); void save(info, path, ending); }}>
+            {text} <code>.{ending}</code>
+          </button>
+        ))}
+      </div>
+    </Dialog>
+  );
 }
 
 /** Share makes addresses with which others see this run, and ends them. */
