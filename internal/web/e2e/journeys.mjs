@@ -412,6 +412,7 @@ const journeys = {
     await see(owner, "Show all acts");
     await fair(owner, "keys-dark");
     await press(owner, "Escape", "Control+K");
+    await owner.locator("[role=combobox]").waitFor();
     await owner.keyboard.type("theme light");
     await press(owner, "Enter");
     await until(owner, () => document.documentElement.dataset.theme === "light");

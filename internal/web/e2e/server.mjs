@@ -46,7 +46,7 @@ export class Server {
   }
 
   run(spec) {
-    return this.call("POST", "/v1/runs", { env_policy: { set: { TERM: "xterm-256color", PS1: "$ " } }, ...spec });
+    return this.call("POST", "/v1/runs", { cwd: "/tmp", env_policy: { set: { TERM: "xterm-256color", PS1: "$ " } }, ...spec });
   }
 
   shell(script, more = {}) {

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { prefs } from "./prefs.ts";
+import { overlay } from "./ui.tsx";
 
 export interface Act {
   keys: string; // such as "g r", "Shift+S", "?"
@@ -46,6 +47,7 @@ addEventListener("keydown", e => {
   if (e.defaultPrevented || e.altKey) return;
   const n = name(e);
   const plain = !n.startsWith("Ctrl+");
+  if (plain && overlay.value) return; // they belong to what opens
   if (plain && (typing(e.target) || (!prefs.singleKeys.value && n.length <= 7 && !/^(Arrow|End|Home|F\d|Enter|Escape)/.test(n)))) return;
   if (n === "Enter" && (e.target as Element).closest?.("a, button, [role=menuitem], summary")) return;
   if (n === "Space" && (e.target as Element).closest?.("a, button, summary")) return;

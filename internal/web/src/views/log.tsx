@@ -114,15 +114,18 @@ export function Log({ info }: { info: Info }) {
   const typed = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   const stopSearch = () => {
     setFinding(false);
+    clearTimeout(typed.current);
+    if (field.current) field.current.value = "";
     found?.stop();
     setFound(null);
     setHit(-1);
     if (only === "found") setOnly("");
     list.current?.focus();
   };
+  // At once: what is typed next belongs to the field.
   const openSearch = () => {
-    setFinding(true);
-    setTimeout(() => field.current?.select());
+    field.current?.focus();
+    field.current?.select();
   };
   const follow = () => {
     list.current?.toEnd();
@@ -169,48 +172,48 @@ export function Log({ info }: { info: Info }) {
   return (
     <>
       <div class="toolbar" role="toolbar" aria-label="Log">
-        {finding ? (
-          <form
-            class="find"
-            role="search"
-            onSubmit={e => {
-              e.preventDefault();
-              if (found && found.pattern === field.current?.value) step(1);
-              else search();
+        <form
+          class="find"
+          role="search"
+          onSubmit={e => {
+            e.preventDefault();
+            if (found && found.pattern === field.current?.value) step(1);
+            else search();
+          }}
+        >
+          <input
+            ref={field}
+            type="search"
+            aria-label="Search the log"
+            placeholder="Search ( / )"
+            onFocus={() => setFinding(true)}
+            onBlur={e => !e.currentTarget.value && !e.currentTarget.form?.contains(e.relatedTarget as Node | null) && setFinding(false)}
+            onInput={() => {
+              clearTimeout(typed.current);
+              typed.current = setTimeout(search, 250);
             }}
-          >
-            <input
-              ref={field}
-              type="search"
-              aria-label="Search the log"
-              placeholder="Search the log"
-              onInput={() => {
-                clearTimeout(typed.current);
-                typed.current = setTimeout(search, 250);
-              }}
-              onKeyDown={e => e.key === "Escape" && stopSearch()}
-            />
-            <button type="button" aria-pressed={regex.current} title="Regular expression" aria-label="Regular expression" onClick={() => { regex.current = !regex.current; search(); }}>
-              .*
-            </button>
-            <button type="button" aria-pressed={matchCase.current} title="Match case" aria-label="Match case" onClick={() => { matchCase.current = !matchCase.current; search(); }}>
-              Aa
-            </button>
-            <button type="button" class="plain" aria-label="Previous hit" onClick={() => step(-1)}>
-              <Icon name="up" />
-            </button>
-            <button type="button" class="plain" aria-label="Next hit" onClick={() => step(1)}>
-              <Icon name="down" />
-            </button>
-            <button type="button" class="plain" aria-label="Close the search" onClick={stopSearch}>
-              <Icon name="close" />
-            </button>
-          </form>
-        ) : (
-          <button onClick={openSearch}>
-            <Icon name="search" /> Search
-          </button>
-        )}
+            onKeyDown={e => e.key === "Escape" && stopSearch()}
+          />
+          {finding && (
+            <>
+              <button type="button" aria-pressed={regex.current} title="Regular expression" aria-label=".* regular expression" onClick={() => { regex.current = !regex.current; search(); }}>
+                .*
+              </button>
+              <button type="button" aria-pressed={matchCase.current} title="Match case" aria-label="Aa match case" onClick={() => { matchCase.current = !matchCase.current; search(); }}>
+                Aa
+              </button>
+              <button type="button" class="plain" aria-label="Previous hit" onClick={() => step(-1)}>
+                <Icon name="up" />
+              </button>
+              <button type="button" class="plain" aria-label="Next hit" onClick={() => step(1)}>
+                <Icon name="down" />
+              </button>
+              <button type="button" class="plain" aria-label="End the search" onClick={stopSearch}>
+                <Icon name="close" />
+              </button>
+            </>
+          )}
+        </form>
         {found && (
           <span class="hits" role="status">
             {hitText(found, hit)}
