@@ -21,6 +21,8 @@ export const synced = signal(false);
 export const now = signal(Date.now());
 setInterval(() => (now.value = Date.now()), 1000);
 
+const mostInfos = 8000; // that a page remembers; those that ended long ago go first
+
 // Changes come in bursts; the page is drawn once for each.
 let waiting = new Map<string, Info>();
 let scheduled = false;
@@ -44,6 +46,10 @@ export function note(list: Iterable<Info>) {
       all.set(id, old?.details !== undefined && info.details === undefined ? { ...info, details: old.details } : info);
     }
     waiting = new Map();
+    if (all.size > mostInfos) {
+      const ended = [...all.values()].filter(i => i.state === "closed").sort((a, b) => a.created.localeCompare(b.created));
+      for (const i of ended.slice(0, all.size - mostInfos + mostInfos / 4)) all.delete(i.id);
+    }
     infos.value = all;
   }, 16);
 }

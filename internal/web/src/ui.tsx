@@ -131,6 +131,7 @@ export async function copy(text: string, done = "Copied") {
 /** Dialog is modal; the focus returns when it closes. */
 export function Dialog({ title, close, children }: { title: string; close: () => void; children: ComponentChildren }) {
   const ref = useRef<HTMLDialogElement>(null);
+  const mine = useRef(overlay.peek());
   useEffect(() => {
     const before = document.activeElement as HTMLElement | null;
     ref.current?.showModal();
@@ -140,7 +141,7 @@ export function Dialog({ title, close, children }: { title: string; close: () =>
     <dialog
       ref={ref}
       aria-labelledby="dialog-title"
-      onClose={close}
+      onClose={() => overlay.peek() === mine.current && close()} // another one may be open by now
       onClick={e => e.target === ref.current && ref.current?.close()}
     >
       <div class="dialog">

@@ -26,6 +26,7 @@ export function Log({ info }: { info: Info }) {
   const [at, setAt] = useState({ end: false, first: 0, last: 0 });
   const [hit, setHit] = useState(-1);
   const [finding, setFinding] = useState(false);
+  const [spoken, setSpoken] = useState("");
   const list = useRef<Rows>(null);
   const field = useRef<HTMLInputElement>(null);
   const visible = useRef(60);
@@ -139,6 +140,13 @@ export function Log({ info }: { info: Info }) {
     const n = selected?.[0] ?? lines.at(at.first)?.n ?? 1;
     void copy(`${location.origin}/runs/${info.id}?view=log&line=${selected && selected[1] > selected[0] ? selected.join("-") : n}`, "Link copied");
   };
+  // Output is never read aloud by itself.
+  const readLast = () =>
+    attempt(async () => {
+      const page = await get<LinePage>(runPath(info.id) + "/lines" + query({ from: -1, count: 1 }));
+      const line = page.lines[0];
+      setSpoken(line ? `Line ${line.n}: ${parse(line.text).plain.slice(0, 500)}` : "There is no output.");
+    });
   const times = ["clock", "since", "delta", "none"];
   const nextTimes = () => (prefs.times.value = times[(times.indexOf(prefs.times.value) + 1) % times.length]!);
 
@@ -230,6 +238,10 @@ export function Log({ info }: { info: Info }) {
             stderr
           </button>
         )}
+        <button class="sr-button" onClick={() => void readLast()}>
+          Read the last line
+        </button>
+        <span class="sr" role="status">{spoken}</span>
         <button aria-pressed={prefs.wrap.value} onClick={() => (prefs.wrap.value = !prefs.wrap.value)}>
           Wrap
         </button>

@@ -7,6 +7,7 @@ import { status } from "../status.ts";
 import { asks, infos, may, note, now, synced } from "../store.ts";
 import { Empty, Mark, Skeleton, Wrong } from "../ui.tsx";
 
+const perPage = 100;
 const engines = ["process", "kernel", "sandbox", "agent"];
 
 /** The filters, as they are in the address. */
@@ -56,6 +57,7 @@ export function Runs() {
   const [loaded, setLoaded] = useState<{ oldest: string; next: string } | null>(null);
   const [error, setError] = useState<unknown>(null);
   const [more, setMore] = useState(false);
+  const [pages, setPages] = useState(1);
   const [row, setRow] = useState(-1);
   const field = useRef<HTMLInputElement>(null);
   const list = useRef<HTMLDivElement>(null);
@@ -65,7 +67,7 @@ export function Runs() {
   const load = async (cursor: string) => {
     const mine = ++turn.current;
     try {
-      const page = await get<RunList>("/v1/runs" + query({ ...server, limit: 100, cursor }));
+      const page = await get<RunList>("/v1/runs" + query({ ...server, limit: perPage, cursor }));
       if (mine !== turn.current) return;
       note(page.runs);
       const oldest = page.runs.at(-1)?.created ?? "";
@@ -79,16 +81,18 @@ export function Runs() {
   useEffect(() => {
     setLoaded(null);
     setRow(-1);
+    setPages(1);
     void load("");
   }, [w.show, w.engine, w.label]);
 
   const all = infos.value;
-  const runs = useMemo(() => {
+  const matching = useMemo(() => {
     if (!loaded) return [];
     return [...all.values()]
       .filter(i => matches(i, w) && (!loaded.oldest || i.created >= loaded.oldest || i.state !== "closed"))
       .sort((a, b) => (b.asks?.count ? 1 : 0) - (a.asks?.count ? 1 : 0) || b.created.localeCompare(a.created));
   }, [all, loaded, w.show, w.engine, w.label, w.text, asks.value]);
+  const runs = matching.slice(0, pages * perPage);
 
   const live = [...all.values()].filter(i => i.state !== "closed").length;
   const waiting = new Set(asks.value.map(a => a.run)).size;
@@ -98,7 +102,10 @@ export function Runs() {
     setRow(to);
     list.current?.querySelectorAll<HTMLElement>(".run-row")[to]?.focus();
   };
-  const open = () => runs[row] && go("/runs/" + runs[row].id);
+  const open = () => {
+    const run = runs[Math.max(0, row)];
+    if (run) go("/runs/" + run.id);
+  };
   useActs(
     [
       { keys: "j", text: "Next run", run: () => move(1) },
@@ -109,7 +116,7 @@ export function Runs() {
       { keys: "/", text: "Filter the runs", run: () => field.current?.focus() },
     ],
     row,
-    runs,
+    runs.map(r => r.id).join(),
   );
 
   const chip = (name: string, value: string, text: string, on: boolean) => (
@@ -195,11 +202,13 @@ export function Runs() {
           ))}
         </div>
       )}
-      {loaded?.next && (
+      {loaded && (loaded.next || matching.length > runs.length) && (
         <p class="more">
           <button
             disabled={more}
             onClick={() => {
+              setPages(pages + 1);
+              if (!loaded.next || matching.length >= (pages + 1) * perPage) return;
               setMore(true);
               void load(loaded.next);
             }}
