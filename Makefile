@@ -48,8 +48,8 @@ uninstall:
 # The server has its state in .cache, so that trying things out touches no real runs.
 console: build
 	@cd internal/web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
-	@trap 'kill %1' EXIT; bin/spool serve --state .cache/console --listen 127.0.0.1:7768 & \
-		sleep 1; cd internal/web && node dev.mjs http://127.0.0.1:7768 7767
+	@bin/spool serve --state .cache/console --listen 127.0.0.1:7768 & server=$$!; \
+		trap "kill $$server" EXIT INT TERM; cd internal/web && node dev.mjs http://127.0.0.1:7768 7767
 
 record: build
 	scripts/record bin/spool docs/session.svg

@@ -88,4 +88,4 @@ server.on("upgrade", (request, socket, head) => {
   upstream.end();
 });
 
-server.listen(port, "127.0.0.1", () => console.log(`The console of ${target.origin} is at http://127.0.0.1:${port}/`));
+server.listen(port, "127.0.0.1", () => console.log(`The console is at http://127.0.0.1:${port}/: add the code from the address that the server printed, #c=…`));

@@ -282,6 +282,7 @@ const journeys = {
     } finally {
       await server.start();
     }
+    await see(owner, "Connected again");
     await gone(owner, ".strip");
     const now = (await server.call("GET", `/v1/runs/${run.id}/lines?from=-1&count=1`)).total;
     await until(owner, n => [...document.querySelectorAll(".row .n")].some(e => Number(e.textContent) > n), now);

@@ -5,11 +5,11 @@ import { render, type JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { useActs } from "./keys.ts";
 import { link } from "./link.ts";
-import { age, plural } from "./format.ts";
+import { age, clock, plural } from "./format.ts";
 import { prefs } from "./prefs.ts";
 import { go, route } from "./route.ts";
 import { announcement, may, now, session, signedIn, start, waitingCount } from "./store.ts";
-import { Icon, Late, overlay, Toasts } from "./ui.tsx";
+import { Icon, Late, overlay, toast, Toasts } from "./ui.tsx";
 import { Doctor } from "./views/doctor.tsx";
 import { openHelp, openPalette } from "./views/help.tsx";
 import { Inbox } from "./views/inbox.tsx";
@@ -65,7 +65,7 @@ function Strip() {
   return (
     <Late>
       <div class="strip" role="status">
-        Connection lost {age(ago)} ago{l.reason && `: ${l.reason}`}. What you see is as of then; it goes on by itself.
+        Connection lost {age(ago)} ago{l.reason && `: ${l.reason}`}. What you see is as of {clock(l.lostAt)}; it goes on by itself.
       </div>
     </Late>
   );
@@ -132,6 +132,12 @@ function Shell() {
     { keys: "", text: "Theme: dark", run: () => (prefs.theme.value = "dark") },
     { keys: "", text: "Theme: as the system", run: () => (prefs.theme.value = "system") },
   ]);
+  const stale = link.value.lostAt > 0 && now.value - link.value.lostAt > 60_000;
+  const lost = useRef(false);
+  useEffect(() => {
+    if (lost.current && link.value.open) toast("Connected again, nothing is missing");
+    lost.current = link.value.lostAt > 0;
+  }, [link.value.open, link.value.lostAt]);
   const [title, view] = screen(path);
   useEffect(() => {
     if (title !== "Run") document.title = (waitingCount.value ? `(${waitingCount.value}) ` : "") + title + " · Spool";
@@ -158,7 +164,7 @@ function Shell() {
         </button>
       </header>
       <Strip />
-      <main id="main" ref={main} tabIndex={-1} class={title === "Run" ? "wide" : ""}>
+      <main id="main" ref={main} tabIndex={-1} class={(title === "Run" ? "wide" : "") + (stale ? " stale" : "")}>
         {view}
       </main>
       <Footer />
