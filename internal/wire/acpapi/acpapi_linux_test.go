@@ -1,9 +1,12 @@
 package acpapi_test
 
 import (
+	"context"
 	"encoding/json"
+	"iter"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/spool-run/spool"
@@ -355,5 +358,32 @@ func TestListPages(t *testing.T) {
 	}
 	if len(ids) != 0 || cursor["cursor"] != nil {
 		t.Errorf("the list lacks %v, and goes on at %v", ids, cursor)
+	}
+}
+
+// lossy is a backend whose server is away when it is first followed.
+type lossy struct {
+	spool.Backend
+	follows atomic.Int32
+}
+
+func (l *lossy) Follow(ctx context.Context, run spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
+	if l.follows.Add(1) > 1 {
+		return l.Backend.Follow(ctx, run, after)
+	}
+	return func(yield func(spool.Event, error) bool) {
+		yield(spool.Outcome{Kind: spool.Unknown, Reason: "the server is away"}.Event(), nil)
+	}
+}
+
+// TestServerAway has the server away for longer than its client waits. That is not the
+// end of the run.
+func TestServerAway(t *testing.T) {
+	p := connect(t, server(&lossy{Backend: openHost(t)}), nil)
+	if reason := p.prompt(p.open(), "still here"); reason != "end_turn" {
+		t.Errorf("the prompt stopped with %s", reason)
+	}
+	if !strings.Contains(p.String(), "the server is away") {
+		t.Errorf("the user is not told:\n%s", p)
 	}
 }

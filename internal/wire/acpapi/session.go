@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/wire/rpc"
@@ -145,7 +147,7 @@ func (s *session) readRun(ctx context.Context, info *spool.Info, mute, until spo
 	if isLive {
 		live()
 	}
-	for e, err := range s.run(info.ID).Events(ctx, 0) {
+	for e, err := range s.events(ctx, info.ID) {
 		if err != nil {
 			if ctx.Err() == nil {
 				s.client.conn.log.Warn("the log could not be read", "run", info.ID, "error", err)
@@ -154,9 +156,6 @@ func (s *session) readRun(ctx context.Context, info *spool.Info, mute, until spo
 				s.failPrompts(info.ID, err)
 			}
 			return false
-		}
-		if e.Seq == 0 { // not in the log
-			continue
 		}
 		updates := s.mapper.updates(&e, isLive, s.owns)
 		if e.Seq > mute {
@@ -174,6 +173,42 @@ func (s *session) readRun(ctx context.Context, info *spool.Info, mute, until spo
 		}
 	}
 	return ctx.Err() == nil
+}
+
+// lostPause is how long a reader waits before it looks for a server again that it lost.
+const lostPause = time.Second
+
+// events yields the events of a run. If the server is away for longer than its client
+// waits, that says nothing about the run: it tells the user, and goes on when the server
+// is back.
+func (s *session) events(ctx context.Context, run spool.RunID) iter.Seq2[spool.Event, error] {
+	return func(yield func(spool.Event, error) bool) {
+		told := false
+		for after := spool.Seq(0); ctx.Err() == nil; {
+			lost := ""
+			for e, err := range s.run(run).Events(ctx, after) {
+				if o, ok := e.Outcome(); ok && e.Seq == 0 { // not in the log
+					lost = o.Reason
+					continue
+				}
+				if !yield(e, err) || err != nil {
+					return
+				}
+				after, told = e.Seq, false
+			}
+			if lost == "" {
+				return
+			}
+			if !told {
+				s.tell(run, "⚠ "+lost+"\n")
+				told = true
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(lostPause):
+			}
+		}
+	}
 }
 
 // update tells the client something.
