@@ -91,6 +91,20 @@ func watching(t *testing.T, b spool.Backend) {
 		t.Error("the end of a run was not seen")
 	}
 
+	// A run that started while nobody watched is seen to end.
+	quiet := start("quiet", "cat", labels)
+	for info, err := range watcher.Watch(ctx, live) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.ID == "" {
+			end(quiet)
+		}
+		if info.ID == quiet && info.State == spool.StateClosed {
+			break
+		}
+	}
+
 	left := errors.New("left")
 	ctx, leave := context.WithCancelCause(t.Context())
 	defer leave(nil)
