@@ -1,6 +1,7 @@
 # make run      build Spool and show a run that survives a cut connection
 # make install  install Spool with completions and man pages below PREFIX
 # make uninstall  remove what make install installed
+# make console  work on the web console: serve it from its sources, with live reload
 # make record   draw the session in the README
 # make test     install the tests' requirements and run all tests
 # make bench    measure Spool beside the codex exec-server and other servers
@@ -22,7 +23,7 @@ DESTDIR ?=
 BUILT ?= bin/spool
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build run install uninstall record packages test vet bench comparison lint fuzz torture deps clean
+.PHONY: build run install uninstall console record packages test vet bench comparison lint fuzz torture deps clean
 
 build:
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/spool ./cmd/spool
@@ -43,6 +44,12 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/spool $(share)/man/man1/spool.1 $(share)/man/man1/spool-*.1 \
 		$(share)/bash-completion/completions/spool $(share)/zsh/site-functions/_spool \
 		$(share)/fish/vendor_completions.d/spool.fish
+
+# The server has its state in .cache, so that trying things out touches no real runs.
+console: build
+	@cd internal/web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@bin/spool serve --state .cache/console --listen 127.0.0.1:7768 & server=$$!; \
+		trap "kill $$server" EXIT INT TERM; cd internal/web && node dev.mjs http://127.0.0.1:7768 7767
 
 record: build
 	scripts/record bin/spool docs/session.svg

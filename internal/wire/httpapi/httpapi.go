@@ -196,7 +196,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	origin, err := s.gate.Check(r)
-	if page != nil && access.IsLink(r) { // other sites may link to pages
+	if page != nil && page.links() && access.IsLink(r) { // other sites may link to pages
 		origin, err = "", s.gate.CheckHost(r)
 	}
 	var refused *access.GateError

@@ -2,40 +2,60 @@ package httpapi
 
 import (
 	"bytes"
-	"embed"
+	"crypto/rand"
 	"net/http"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/spool-run/spool/internal/web"
 )
 
-// The page that signs in. It is static: what it shows comes from the API.
-//
-//go:embed page
-var pageFiles embed.FS
-
-// page is a static file.
+// page is a static file: the page of the console, or what that loads. What they show
+// comes from the API.
 type page struct {
-	name, contentType string
+	file *web.File // nil for the page itself
 }
 
-// pagePolicy lets the page load its own files and talk to its own server, and nothing
-// else. Texts never become markup.
-const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+// pagePaths are where the page of the console is, besides /runs/RUN.
+var pagePaths = []string{"/", "/inbox", "/new", "/doctor", "/settings", "/login"}
+
+// assetPrefix is where the files of the console are.
+const assetPrefix = "/assets/"
 
 // pageAt returns the page at a path, or nil.
 func pageAt(at string) *page {
-	switch {
-	case at == "/" || path.Dir(at) == "/runs" && path.Base(at) != "runs":
-		return &page{"index.html", "text/html; charset=utf-8"}
-	case at == "/page.js":
-		return &page{"page.js", "text/javascript; charset=utf-8"}
-	case at == "/page.css":
-		return &page{"page.css", "text/css; charset=utf-8"}
+	switch name, asset := strings.CutPrefix(at, assetPrefix); {
+	case slices.Contains(pagePaths, at), path.Dir(at) == "/runs" && path.Base(at) != "runs":
+		return &page{}
+	case asset:
+		if file := web.Asset(name); file != nil {
+			return &page{file}
+		}
 	}
 	return nil
 }
+
+// links reports whether other sites may link to it.
+func (p *page) links() bool { return p.file == nil }
+
+// pagePolicy lets the page load its own files and talk to its own server, and nothing
+// else. Texts never become markup. A terminal makes style elements, which need the
+// nonce, and style attributes for colours.
+func pagePolicy(host, nonce string) string {
+	connect := "'self'"
+	if plainHost.MatchString(host) { // some browsers do not take 'self' for WebSockets
+		connect += " ws://" + host + " wss://" + host
+	}
+	return "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-" + nonce + "'; style-src-attr 'unsafe-inline'; " +
+		"img-src 'self' blob: data:; font-src 'self'; connect-src " + connect + "; frame-src 'self'; manifest-src 'self'; worker-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+}
+
+// plainHost matches what may be in a policy.
+var plainHost = regexp.MustCompile(`^[A-Za-z0-9.:\[\]-]{1,255}$`)
 
 func (p *page) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
@@ -44,15 +64,37 @@ func (p *page) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this page takes GET and HEAD", http.StatusMethodNotAllowed)
 		return
 	}
-	b, err := pageFiles.ReadFile("page/" + p.name)
-	if err != nil { // it is in the binary
-		http.Error(w, "the page is missing", http.StatusInternalServerError)
+	if p.file != nil {
+		p.serveFile(w, r)
 		return
 	}
-	h.Set("Content-Type", p.contentType)
-	h.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=()")
-	if strings.HasPrefix(p.contentType, "text/html") {
-		h.Set("Content-Security-Policy", pagePolicy)
+	nonce := rand.Text()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", pagePolicy(r.Host, nonce))
+	h.Set("Permissions-Policy", "clipboard-read=(self), clipboard-write=(self), camera=(), microphone=(), geolocation=()")
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(web.Page(nonce)))
+}
+
+// serveFile sends a file of the console. One that was asked for with the version in
+// its address never changes.
+func (p *page) serveFile(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", p.file.Type)
+	h.Set("ETag", p.file.ETag)
+	h.Set("Cache-Control", "no-cache")
+	if v := r.URL.Query().Get("v"); v != "" && v == web.Version() {
+		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	h.Set("Vary", "Accept-Encoding")
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") && r.Header.Get("Range") == "" {
+		h.Set("Content-Encoding", "gzip")
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(p.file.Gzip))
+		return
+	}
+	b, err := p.file.Content()
+	if err != nil { // it is in the binary
+		http.Error(w, "the file is damaged", http.StatusInternalServerError)
+		return
 	}
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
 }

@@ -397,11 +397,14 @@ func TestPage(t *testing.T) {
 		{"rebound name", "GET", "/", "evil.test", link, 403},
 		{"link to the API", "GET", "/v1/runs", "", link, 403},
 		{"frame", "GET", "/", "", frame, 403},
-		{"image", "GET", "/page.js", "", image, 403},
+		{"image", "GET", "/assets/app.js", "", image, 403},
 		{"form", "POST", "/", "", form, 403},
 		{"post", "POST", "/", "", nil, 405},
-		{"script", "GET", "/page.js", "", map[string]string{"Sec-Fetch-Site": "same-origin"}, 200},
-		{"style", "GET", "/page.css", "", map[string]string{"Sec-Fetch-Site": "same-origin"}, 200},
+		{"script", "GET", "/assets/app.js", "", map[string]string{"Sec-Fetch-Site": "same-origin"}, 200},
+		{"style", "GET", "/assets/style.css", "", map[string]string{"Sec-Fetch-Site": "same-origin"}, 200},
+		{"inbox", "GET", "/inbox", "", link, 200},
+		{"link to a file", "GET", "/assets/app.js", "", link, 403},
+		{"no file", "GET", "/assets/../page.go", "", nil, 404},
 		{"no page", "GET", "/runs", "", nil, 404},
 		{"deeper", "GET", "/runs/x/y", "", nil, 404},
 	} {
@@ -431,7 +434,7 @@ func TestPage(t *testing.T) {
 				t.Errorf("%s: the policy %q lacks %s", tt.name, policy, part)
 			}
 		}
-		for _, bad := range []string{"unsafe", "<style", "onclick", "javascript:"} {
+		for _, bad := range []string{"unsafe-eval", "script-src 'self' '", "style-src 'unsafe", "<style", "onclick", "javascript:"} {
 			if strings.Contains(policy+string(b), bad) {
 				t.Errorf("%s: the page has %s", tt.name, bad)
 			}

@@ -1,0 +1,84 @@
+// Builds the console into dist/: node build.mjs. Names are stable and files are
+// compressed. A file whose content is the same is left alone, so that another version
+// of zlib changes nothing.
+import { build } from "esbuild";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gunzipSync, gzipSync } from "node:zlib";
+
+const here = dirname(fileURLToPath(import.meta.url));
+
+/** options are those of esbuild, for the build and for working on the console. */
+export const options = {
+  absWorkingDir: here,
+  entryPoints: {
+    app: "src/app.tsx",
+    terminal: "src/terminal.ts",
+    markdown: "src/markdown.ts",
+    style: "src/style.css",
+    "terminal-style": "node_modules/@xterm/xterm/css/xterm.css",
+  },
+  outdir: "dist",
+  bundle: true,
+  format: "esm",
+  target: "es2022",
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  minify: true,
+  charset: "utf8",
+  legalComments: "none",
+  write: false,
+};
+
+/** licences returns the licences of the packages whose code is in the console. */
+export function licences() {
+  let text = "The console of Spool contains these packages.\n";
+  for (const name of ["preact", "@preact/signals", "@preact/signals-core", "@xterm/xterm", "@xterm/addon-search", "marked"]) {
+    const dir = join(here, "node_modules", name);
+    const { version, license } = JSON.parse(readFileSync(join(dir, "package.json"), "utf8"));
+    const file = readdirSync(dir).find(f => /^licen[cs]e/i.test(f));
+    text += `\n${"-".repeat(72)}\n${name} ${version} (${license})\n\n`;
+    if (file) text += readFileSync(join(dir, file), "utf8").trim() + "\n";
+  }
+  return text;
+}
+
+/** budgets bound the compressed size of files, in bytes. */
+const budgets = [
+  { what: "the shell", files: ["index.html", "app.js", "style.css"], most: 60 * 1024 },
+  { what: "the terminal", files: ["terminal.js", "terminal-style.css"], most: 125 * 1024 },
+  { what: "Markdown", files: ["markdown.js"], most: 16 * 1024 },
+  { what: "everything", files: null, most: 260 * 1024 },
+];
+
+async function main() {
+  const made = new Map();
+  const result = await build(options);
+  for (const file of result.outputFiles) made.set(file.path.slice(join(here, "dist").length + 1), Buffer.from(file.contents));
+  for (const name of readdirSync(join(here, "static"))) made.set(name, readFileSync(join(here, "static", name)));
+  made.set("licences.txt", Buffer.from(licences()));
+
+  const dist = join(here, "dist");
+  mkdirSync(dist, { recursive: true });
+  const sizes = new Map();
+  for (const [name, bytes] of made) {
+    const path = join(dist, name + ".gz");
+    let packed = existsSync(path) ? readFileSync(path) : null;
+    if (!packed || !gunzipSync(packed).equals(bytes)) {
+      packed = gzipSync(bytes, { level: 9 });
+      writeFileSync(path, packed);
+    }
+    sizes.set(name, packed.length);
+  }
+  for (const name of readdirSync(dist)) if (!made.has(name.replace(/\.gz$/, ""))) rmSync(join(dist, name));
+  let failed = false;
+  for (const { what, files, most } of budgets) {
+    const size = (files ?? [...sizes.keys()]).reduce((sum, name) => sum + (sizes.get(name) ?? 0), 0);
+    console.log(`${what}: ${(size / 1024).toFixed(1)} of ${most / 1024} KiB`);
+    failed ||= size > most;
+  }
+  if (failed) throw new Error("the console is larger than it may be");
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await main();

@@ -1,0 +1,441 @@
+// Journeys through the console, in a real browser against a real server. Each is what a
+// person does; all of them share a server and its runs.
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { browser, Server, visit, wrong } from "./server.mjs";
+
+const shots = process.env.SHOTS;
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const only = process.env.ONLY;
+
+const server = new Server();
+await server.start();
+const b = await browser();
+const owner = await visit(b, server.open());
+await owner.waitForSelector("h1:has-text('Runs')");
+
+/** see waits until a text is in the page. */
+const see = (page, text) => page.locator(`text=${text}`).first().waitFor();
+const gone = (page, selector) => page.locator(selector).first().waitFor({ state: "detached" });
+const press = (page, ...keys) => keys.reduce((p, k) => p.then(() => page.keyboard.press(k)), Promise.resolve());
+
+/** until waits until a function in the page is true. */
+const until = (page, f, arg) => page.waitForFunction(f, arg, { polling: 50 });
+
+/** fair checks what a screen must be in every state: accessible, and not too wide. */
+async function fair(page, name) {
+  if (shots) {
+    mkdirSync(shots, { recursive: true });
+    await page.screenshot({ path: join(shots, name + ".png") });
+  }
+  await page.evaluate(axe);
+  const found = await page.evaluate(async () => {
+    const r = await window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], iframes: false });
+    return r.violations.map(v => `${v.id}: ${v.help}: ${v.nodes.map(n => n.html.slice(0, 160) + " " + (n.any[0]?.message ?? "")).slice(0, 3).join(" | ")}`);
+  });
+  assert.deepEqual(found, [], name);
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  assert.ok(wide <= 0, `${name} is ${wide} pixels too wide`);
+}
+
+const journeys = {
+  async "sign in"() {
+    assert.ok(!owner.url().includes("#"), "the code left the address");
+    const spent = server.open();
+    const first = await visit(b, spent);
+    await first.waitForSelector("nav");
+    const second = await visit(b, spent);
+    await see(second, "This code was used before");
+    await fair(second, "sign-in");
+    await second.fill("#token", "spool_wrong");
+    await second.click("button.primary");
+    await second.locator("[role=alert]").waitFor();
+    await second.fill("#token", server.token);
+    await second.click("button.primary");
+    await second.waitForSelector("nav");
+    await second.reload();
+    await second.waitForSelector("nav");
+    await second.goto(server.url + "/settings");
+    await second.click("text=Sign out");
+    await see(second, "You are signed out");
+    await first.context().close();
+    await second.context().close();
+  },
+
+  async "runs are live"() {
+    const made = await server.shell("echo hello; read x", { name: "first", labels: { team: "ml" }, stdin: true });
+    await see(owner, "first");
+    await owner.locator(".run-row", { hasText: "first" }).locator(".mark.live").waitFor();
+    const failed = await server.shell("exit 3", { name: "broken" });
+    await server.wait(failed.id);
+    await see(owner, "exited 3");
+    await owner.click("text=Failed");
+    await gone(owner, ".run-row:has-text('first')");
+    await owner.click("text=Failed");
+    await press(owner, "/");
+    await owner.keyboard.type("team ml");
+    await gone(owner, ".run-row:has-text('broken')");
+    await press(owner, "Enter", "Enter");
+    await owner.waitForURL("**/runs/" + made.id);
+    await press(owner, "g", "r");
+    await see(owner, "New run");
+    await fair(owner, "runs");
+    await server.call("POST", `/v1/runs/${made.id}/control`, { op: "kill" });
+    await owner.locator(".run-row", { hasText: "first" }).locator(".mark.stopped").waitFor();
+  },
+
+  async "a log"() {
+    const run = await server.shell("i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo line $i; done; printf '\\033[31mred\\033[0m\\n'; printf '1%%\\r2%%\\r3%%\\n'; echo oops >&2; while read x; do echo got $x; done", { name: "talker", stdin: true });
+    const say = text => fetch(`${server.url}/v1/runs/${run.id}/input`, { method: "POST", headers: { Authorization: "Bearer " + server.token, "Content-Type": "application/octet-stream" }, body: text + "\n" });
+    await owner.goto(`${server.url}/runs/${run.id}`);
+    await see(owner, "oops"); // the end is in view
+    await say("one");
+    await see(owner, "got one"); // and is followed
+    assert.equal(await owner.locator(".row .fg1", { hasText: "red" }).count(), 1);
+    assert.equal(await owner.locator(".row", { hasText: "3%" }).locator(".updates").textContent(), "▸ 2 updates");
+    await owner.locator(".log-scroll").hover();
+    await owner.mouse.wheel(0, -2000);
+    await owner.locator(".follow:not(.on)").waitFor();
+    const top = () => owner.evaluate(() => document.querySelector(".log-scroll").scrollTop);
+    const held = await top();
+    await say("two");
+    await see(owner, "1 new line");
+    assert.equal(await top(), held, "nothing moves under the reader");
+    await press(owner, "f");
+    await see(owner, "got two");
+    // Search, with marks and a link.
+    await press(owner, "/");
+    await owner.keyboard.type("line 777");
+    await see(owner, "1 of 1");
+    await owner.locator("mark.at", { hasText: "line 777" }).waitFor();
+    assert.ok((await owner.locator(".marks i").count()) === 1);
+    await press(owner, "Escape");
+    await owner.goto(`${server.url}/runs/${run.id}?line=1500-1502`);
+    await owner.locator(".row.at", { hasText: "line 1501" }).waitFor();
+    await owner.click("text=Copy text");
+    await see(owner, "3 lines copied");
+    assert.equal(await owner.evaluate(() => navigator.clipboard.readText()), "line 1500\nline 1501\nline 1502\n");
+    await press(owner, "e");
+    await owner.locator(".row", { hasText: "oops" }).waitFor();
+    assert.equal(await owner.locator(".row").count(), 1);
+    await press(owner, "e", ":");
+    await owner.locator("#place").fill("12");
+    await press(owner, "Enter");
+    await owner.locator(".row", { hasText: /^12.*line 12$/ }).waitFor();
+    await press(owner, "w");
+    await owner.locator(".log.wrap").waitFor();
+    await press(owner, "Shift+G");
+    await see(owner, "got two");
+    await press(owner, "w");
+    await fair(owner, "log");
+    await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
+    await owner.locator(".outcome").waitFor();
+    await owner.goto(`${server.url}/runs/${run.id}?view=events`);
+    await owner.locator(".kind", { hasText: "closed" }).waitFor();
+    await fair(owner, "events");
+    await owner.goto(`${server.url}/runs/${run.id}?view=facts`);
+    await see(owner, "What it used");
+    await fair(owner, "facts");
+  },
+
+  async "a long log"() {
+    const run = await server.shell("seq 1 2000000", { name: "long" });
+    await server.wait(run.id);
+    await owner.goto(`${server.url}/runs/${run.id}?view=log`);
+    await see(owner, "2,000,000 lines");
+    await owner.locator(".log-scroll").focus();
+    await press(owner, "End");
+    await owner.locator(".row", { hasText: /2000000$/ }).waitFor();
+    await press(owner, "ArrowUp");
+    await owner.mouse.move(600, 500);
+    await owner.mouse.wheel(0, -1000);
+    await owner.locator(".row", { hasText: /1999920$/ }).waitFor();
+    await owner.evaluate(() => {
+      const s = document.querySelector(".log-scroll");
+      s.scrollTop = (s.scrollHeight - s.clientHeight) / 2;
+    });
+    await until(owner, () => [...document.querySelectorAll(".row .n")].some(e => Math.abs(Number(e.textContent) - 1_000_000) < 100));
+    await until(owner, () => !document.querySelector(".row .ghost"));
+    assert.ok((await owner.locator(".row").count()) < 300);
+    const same = await owner.evaluate(() => [...document.querySelectorAll(".row")].every(r => r.querySelector(".n").textContent === r.querySelector(".x").textContent));
+    assert.ok(same, "each row has the line of its number");
+  },
+
+  async "a terminal"() {
+    const run = await server.run({ argv: ["bash", "--norc", "--noprofile"], tty: { rows: 24, cols: 80 }, name: "shell" });
+    await owner.goto(`${server.url}/runs/${run.id}`);
+    const rows = page => page.locator(".xterm-rows");
+    await rows(owner).filter({ hasText: "$" }).waitFor();
+    const small = await visit(b, server.open(run.id), { viewport: { width: 320, height: 640 }, hasTouch: true, isMobile: true });
+    await rows(small).filter({ hasText: "$" }).waitFor();
+    await owner.keyboard.type("zzz");
+    await owner.locator(".term").click();
+    await owner.locator(".term.typing").waitFor();
+    await owner.keyboard.type("echo $((40+2)) $COLUMNS\n");
+    await rows(owner).filter({ hasText: "42 80" }).waitFor();
+    await rows(small).filter({ hasText: "42 80" }).waitFor();
+    assert.ok(!(await rows(owner).textContent()).includes("zzz"));
+    await press(owner, "F6");
+    await gone(owner, ".term.typing");
+    assert.ok(!(await server.events(run.id)).some(e => e.kind === "resized"), "looking resizes nothing");
+    // Several lines are not pasted into a program that takes each at once.
+    await press(owner, "Enter");
+    await owner.locator(".term.typing").waitFor();
+    await owner.keyboard.type("bind 'set enable-bracketed-paste off' ; echo ready\n");
+    await rows(owner).filter({ hasText: /ready\s*\$/ }).waitFor();
+    await owner.evaluate(() => navigator.clipboard.writeText("echo a\necho b\n"));
+    await press(owner, "Control+V");
+    await see(owner, "Paste 2 lines?");
+    await owner.click("dialog >> text=Cancel");
+    await owner.click("text=Text view");
+    await owner.locator(".term-text", { hasText: "42 80" }).waitFor();
+    await owner.click("text=Text view");
+    await fair(owner, "terminal");
+    await fair(small, "terminal-phone");
+    await owner.click("text=Use my size");
+    await see(owner, "80×24 →");
+    await small.context().close();
+    // What it showed before, while it goes on.
+    await owner.click("text=Look back");
+    await owner.locator(".track input:enabled").waitFor();
+    await owner.locator(".track input").focus();
+    await press(owner, "Home");
+    await until(owner, () => !document.querySelector(".xterm-rows").textContent.includes("42 80"));
+    await owner.click("[aria-label=Play]");
+    await rows(owner).filter({ hasText: "42 80" }).waitFor();
+    await owner.waitForURL("**at=*");
+    await fair(owner, "scrubber");
+    await owner.click("text=Go live");
+    await rows(owner).filter({ hasText: "42 80" }).waitFor();
+    await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
+  },
+
+  async "cells and asks"() {
+    const run = await server.run({ engine: "kernel", config: { input: "ask" }, name: "book" });
+    await owner.goto(`${server.url}/runs/${run.id}`);
+    await owner.fill("#composer", "print('<b>x</b>')\n6 * 7");
+    await press(owner, "Shift+Enter");
+    await owner.locator(".out pre", { hasText: /^42$/ }).waitFor();
+    await see(owner, "<b>x</b>");
+    await owner.fill("#composer", "class P:\n  def _repr_html_(self): return '<h2 id=t>Shown</h2><script>document.getElementById(\"t\").textContent=\"Ran\"</script>'\nP()");
+    await press(owner, "Shift+Enter");
+    await owner.frameLocator("iframe").locator("text=Shown").waitFor();
+    await owner.click("text=Run scripts");
+    await owner.frameLocator("iframe").locator("text=Ran").waitFor();
+    await owner.fill("#composer", "import base64\nclass G:\n  def _repr_png_(self): return base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==')\nG()");
+    await press(owner, "Shift+Enter");
+    await until(owner, () => [...document.querySelectorAll(".out img")].some(i => i.naturalWidth === 1));
+    await owner.fill("#composer", "1/0");
+    await press(owner, "Shift+Enter");
+    await see(owner, "ZeroDivisionError");
+    await owner.fill("#composer", "name = input('who are you? ')\nprint('hello', name)");
+    await press(owner, "Shift+Enter");
+    await owner.locator(".card.ask").waitFor();
+    await fair(owner, "cells");
+    const other = await visit(b, server.open(), { colorScheme: "dark", viewport: { width: 320, height: 640 } });
+    await other.click("nav >> text=Inbox");
+    await see(other, "who are you?");
+    await fair(other, "inbox-phone");
+    await other.click("text=Not now");
+    await see(other, "put off");
+    await other.click("text=put off");
+    await other.fill(".card input", "Ann");
+    await other.click(".card >> text=Send");
+    await see(other, "Nobody waits for you");
+    await see(owner, "hello Ann");
+    await gone(owner, ".card.ask");
+    await other.context().close();
+    await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
+  },
+
+  async "an agent"() {
+    const run = await server.run({ engine: "agent", name: "helper", config: { agent: "acp", command: ["node", join(import.meta.dirname, "agent.mjs")] } });
+    await server.call("POST", `/v1/runs/${run.id}/turns`, { prompt: { text: "Make the tests pass." } });
+    await owner.goto(server.url + "/inbox");
+    await see(owner, "rm -rf build");
+    await fair(owner, "inbox");
+    await press(owner, "1");
+    await see(owner, "Nobody waits for you");
+    await owner.goto(`${server.url}/runs/${run.id}`);
+    await owner.locator(".said strong", { hasText: "done" }).waitFor();
+    await see(owner, "Look at the failures"); // the plan
+    await owner.locator(".action .mark.ok").first().waitFor();
+    assert.equal(await owner.locator(".said img, .said script").count(), 0);
+    await fair(owner, "conversation");
+    await owner.fill("#composer", "Thanks");
+    await press(owner, "Enter");
+    await owner.locator(".prompt", { hasText: "Thanks" }).waitFor();
+    await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
+  },
+
+  async "a server that is killed"() {
+    const run = await server.shell("i=0; while :; do i=$((i+1)); echo tick $i; sleep 0.1; done", { name: "ticker" });
+    await owner.goto(`${server.url}/runs/${run.id}`);
+    await see(owner, "tick");
+    await owner.evaluate(() => (window.same = true));
+    await server.kill();
+    try {
+      await see(owner, "Connection lost");
+      await fair(owner, "lost");
+    } finally {
+      await server.start();
+    }
+    await see(owner, "Connected again");
+    await gone(owner, ".strip");
+    const now = (await server.call("GET", `/v1/runs/${run.id}/lines?from=-1&count=1`)).total;
+    await until(owner, n => [...document.querySelectorAll(".row .n")].some(e => Number(e.textContent) > n), now);
+    assert.ok(await owner.evaluate(() => window.same), "without a reload");
+    await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
+  },
+
+  async "the ladder"() {
+    const page = await visit(b, server.open());
+    await page.waitForSelector("nav");
+    await page.addInitScript(() => {
+      window.WebSocket = class extends EventTarget {
+        readyState = 0;
+        constructor() {
+          super();
+          setTimeout(() => this.onclose?.({ code: 1006, reason: "" }));
+        }
+        close() {}
+      };
+    });
+    await page.reload();
+    await see(page, "WebSocket is blocked on the way");
+    const run = await server.shell("echo streamed; read x; echo more", { name: "laddered", stdin: true });
+    await page.locator(".run-row", { hasText: "laddered" }).waitFor();
+    await page.click("footer >> text=Doctor");
+    await page.click("main >> text=Long polling");
+    await see(page, "Connected · Long polling");
+    const kernel = await server.run({ engine: "kernel", name: "polled" });
+    await page.click("nav >> text=Runs");
+    await page.locator(".run-row", { hasText: "polled" }).click();
+    await page.fill("#composer", "'by ' + 'poll'");
+    await press(page, "Shift+Enter");
+    await page.locator(".out pre", { hasText: "by poll" }).waitFor();
+    await page.goto(server.url + "/doctor");
+    await page.click("text=Examine");
+    await see(page, "Frames come as they are sent");
+    await page.locator(".finding", { hasText: "Waiting" }).waitFor();
+    await fair(page, "doctor");
+    await page.context().close();
+    for (const id of [run.id, kernel.id]) await server.call("POST", `/v1/runs/${id}/control`, { op: "kill" });
+  },
+
+  async "start and share"() {
+    await owner.goto(server.url + "/new");
+    await owner.fill("#command", "echo started here; sleep 60");
+    await fair(owner, "new");
+    await owner.click("main >> text=Start");
+    await see(owner, "started here");
+    const id = owner.url().split("/").at(-1).split("?")[0];
+    await owner.click("text=Share");
+    await owner.click("text=Make an address");
+    const url = (await owner.locator("dialog .preview pre").textContent()).trim();
+    await fair(owner, "share");
+    const guest = await visit(b, url);
+    await see(guest, "started here");
+    assert.equal(await guest.locator("button:has-text('Stop')").count(), 0);
+    await guest.click("nav >> text=Runs");
+    await guest.locator(".run-row").first().waitFor();
+    assert.equal(await guest.locator(".run-row").count(), 1);
+    await guest.goto(server.url + "/runs/nosuchrun");
+    await see(guest, "There is no such run");
+    await fair(guest, "no-run");
+    await press(owner, "Escape");
+    await owner.click("[aria-label='More acts']");
+    await owner.click("[role=menuitem]:has-text('Export')");
+    const saved = owner.waitForEvent("download");
+    await owner.click("dialog >> text=a JSON object a line");
+    assert.match(readFileSync(await (await saved).path(), "utf8"), /started here/);
+    await owner.click("main >> text=Stop");
+    await owner.click("dialog >> button.danger");
+    await owner.locator(".outcome").waitFor();
+    await owner.click("[aria-label='More acts']");
+    await owner.click("[role=menuitem]:has-text('Delete')");
+    await owner.click("dialog >> button.danger");
+    await see(owner, "Deleted");
+    await assert.rejects(server.call("GET", "/v1/runs/" + id));
+    await guest.context().close();
+  },
+
+  async "hostile output"() {
+    const payloads = [
+      "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg onload=alert(1)>", "javascript:alert(1)", "[x](javascript:alert(1))", "![x](https://evil.test/p.png)",
+      "\\033]0;title\\007x", "\\033]52;c;aGk=\\007x", "\\033]8;;https://evil.test\\033\\\\\\\\link\\033]8;;\\033\\\\\\\\", "\\342\\200\\256reversed", "\\000\\001\\002nul", "\\377\\376half", "\\033[", "\\033[38;2;999;999;999mcolour", "{{constructor}}", "${alert(1)}", "</pre></script><b>",
+    ];
+    const script = payloads.map(p => `printf '%b\\n' '${p.replaceAll("'", "'\\''")}'`).join(";") + "; head -c 3000000 /dev/zero | tr '\\0' a; echo; i=0; while [ $i -lt 2000 ]; do printf '%d\\r' $i; i=$((i+1)); done; echo end of it";
+    for (const tty of [undefined, { rows: 24, cols: 80 }]) {
+      const run = await server.run({ argv: ["sh", "-c", script], name: "<img src=x onerror=alert(1)>" + (tty ? "t" : ""), ...(tty && { tty }), labels: { "x": "</script>" } });
+      await server.wait(run.id);
+      for (const view of tty ? ["terminal", "log"] : ["log", "events", "facts"]) {
+        await owner.goto(`${server.url}/runs/${run.id}?view=${view}`);
+        await owner.locator({ terminal: ".xterm-rows >> text=end of it", log: ".row .x", events: ".events td", facts: ".facts dd" }[view]).first().waitFor();
+        if (view === "log") {
+          await press(owner, "Shift+G");
+          await see(owner, "end of it");
+          await press(owner, "g", "g");
+          await see(owner, "{{constructor}}");
+        }
+      }
+    }
+    await owner.goto(server.url + "/");
+    await owner.locator(".run-row").first().waitFor();
+    assert.equal(await owner.locator("main img").count(), 0);
+  },
+
+  async "every screen in every theme"() {
+    await owner.goto(server.url + "/settings");
+    await owner.click("text=Dark");
+    await fair(owner, "settings-dark");
+    for (const [path, name] of [["/", "runs"], ["/inbox", "inbox-empty"], ["/new", "new"]]) {
+      await owner.goto(server.url + path);
+      await owner.waitForSelector("h1");
+      await owner.waitForLoadState("networkidle");
+      await fair(owner, name + "-dark");
+    }
+    const closed = (await server.call("GET", "/v1/runs?name=talker")).runs[0];
+    if (closed) {
+      await owner.goto(`${server.url}/runs/${closed.id}`);
+      await owner.locator(".row .x").first().waitFor();
+      await fair(owner, "log-dark");
+      await owner.setViewportSize({ width: 320, height: 640 });
+      await fair(owner, "log-dark-phone");
+      await owner.goto(server.url + "/");
+      await owner.locator(".run-row").first().waitFor();
+      await fair(owner, "runs-dark-phone");
+      await owner.setViewportSize({ width: 1280, height: 800 });
+    }
+    await press(owner, "?");
+    await see(owner, "Show all acts");
+    await fair(owner, "keys-dark");
+    await press(owner, "Escape", "Control+K");
+    await owner.locator("[role=combobox]").waitFor();
+    await owner.keyboard.type("theme light");
+    await press(owner, "Enter");
+    await until(owner, () => document.documentElement.dataset.theme === "light");
+  },
+};
+
+let failed = 0;
+for (const [name, journey] of Object.entries(journeys)) {
+  if (only && !name.match(only)) continue;
+  const began = Date.now();
+  try {
+    await journey();
+    assert.deepEqual(wrong, []);
+    console.log(`ok ${name} (${Date.now() - began} ms)`);
+  } catch (e) {
+    failed++;
+    console.log(`FAILED ${name}: ${e.stack}`);
+    if (shots) await owner.screenshot({ path: join(shots, "failed.png") }).catch(() => {});
+    for (const w of wrong.splice(0)) console.log(w);
+    if (process.env.STOP) break;
+  }
+}
+await b.close();
+await server.kill("SIGTERM");
+process.exit(failed ? 1 : 0);

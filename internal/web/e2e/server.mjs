@@ -1,0 +1,96 @@
+// A server of Spool for journeys, its API for preparing them, and a browser.
+import { execFileSync, spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const { SPOOL_PROGRAM: program, SPOOL_STATE: state, CHROMIUM: executablePath } = process.env;
+
+export class Server {
+  url = "";
+  #child;
+
+  /** start starts the server; again means at the same address. */
+  async start() {
+    const listen = this.url ? this.url.replace("http://", "") : "127.0.0.1:0";
+    this.#child = spawn(program, ["serve", "--state", state, "--listen", listen], { stdio: ["ignore", "pipe", "ignore"] });
+    const lines = createInterface({ input: this.#child.stdout });
+    this.url = await new Promise((resolve, reject) => {
+      lines.once("line", resolve);
+      this.#child.once("exit", code => reject(new Error("the server ended with " + code)));
+    });
+    this.token = readFileSync(join(state, "server-token"), "utf8").trim();
+  }
+
+  async kill(signal = "SIGKILL") {
+    const ended = new Promise(resolve => this.#child.once("exit", resolve));
+    this.#child.kill(signal);
+    await ended;
+  }
+
+  /** code makes an address that signs in once. */
+  open(...args) {
+    return execFileSync(program, ["open", "--state", state, "--print", ...args], { encoding: "utf8" }).trim();
+  }
+
+  async call(method, path, body) {
+    const answer = await fetch(this.url + path, {
+      method,
+      headers: { Authorization: "Bearer " + this.token, ...(body && { "Content-Type": "application/json" }) },
+      body: body && JSON.stringify(body),
+    });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+    return text ? JSON.parse(text) : null;
+  }
+
+  run(spec) {
+    return this.call("POST", "/v1/runs", { cwd: "/tmp", env_policy: { set: { TERM: "xterm-256color", PS1: "$ " } }, ...spec });
+  }
+
+  shell(script, more = {}) {
+    return this.run({ argv: ["sh", "-c", script], ...more });
+  }
+
+  wait(id) {
+    return this.call("GET", `/v1/runs/${id}?state=closed&wait_ms=50000`);
+  }
+
+  events(id) {
+    return this.call("GET", `/v1/runs/${id}/events?max_bytes=8388608`).then(p => p.events);
+  }
+}
+
+export async function browser() {
+  return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"] });
+}
+
+/** wrong collects what must not happen in any page. */
+export const wrong = [];
+
+export async function visit(b, url, options = {}) {
+  const context = await b.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  context.setDefaultTimeout(Number(process.env.PATIENCE ?? 90_000));
+  await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: new URL(url).origin });
+  const page = await context.newPage();
+  watch(page, new URL(url).origin);
+  await page.goto(url);
+  return page;
+}
+
+export function watch(page, origin) {
+  page.on("dialog", d => {
+    wrong.push("a dialog: " + d.message());
+    void d.dismiss();
+  });
+  page.on("pageerror", e => wrong.push("an error: " + e.message + "\n" + e.stack));
+  page.on("request", r => {
+    const url = r.url();
+    if (!url.startsWith(origin) && !url.startsWith("blob:" + origin) && !url.startsWith("data:")) wrong.push("a request to " + url);
+  });
+  page.on("console", m => {
+    const text = m.text();
+    if (/Content Security Policy|Trusted ?Type/i.test(text) && !/sandboxed/.test(text)) wrong.push("a violation: " + text);
+  });
+}

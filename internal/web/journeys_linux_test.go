@@ -1,0 +1,43 @@
+package web
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/spool-run/spool/internal/servertest"
+	"github.com/spool-run/spool/internal/skiptest"
+)
+
+func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
+
+// TestJourneys does with the console what people do, in a real browser and with a real
+// server: each screen, with its states, and what must never happen.
+func TestJourneys(t *testing.T) {
+	var chromium string
+	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			chromium = path
+			break
+		}
+	}
+	if chromium == "" {
+		skiptest.Missing(t, "there is no Chromium")
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "e2e"), os.DirFS("e2e")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(modules(t), filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", "e2e/journeys.mjs")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "SPOOL_PROGRAM="+servertest.Binary(t), "SPOOL_STATE="+servertest.StateDir(t), "CHROMIUM="+chromium)
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,248 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { get, query, type Info, type RunList } from "../api.ts";
+import { age, bytes, count, date, directory, duration, label, took } from "../format.ts";
+import { useActs } from "../keys.ts";
+import { go, route, setQuery } from "../route.ts";
+import { status } from "../status.ts";
+import { asks, infos, may, note, now, synced } from "../store.ts";
+import { Empty, Mark, Skeleton, Wrong } from "../ui.tsx";
+
+const perPage = 100;
+const engines = ["process", "kernel", "sandbox", "agent"];
+
+/** The filters, as they are in the address. */
+interface Wanted {
+  show: string; // live, waiting, failed or empty
+  engine: string;
+  label: string;
+  text: string;
+}
+
+function wanted(): Wanted {
+  const q = route.value.query;
+  return { show: q.get("show") ?? "", engine: q.get("engine") ?? "", label: q.get("label") ?? "", text: q.get("q") ?? "" };
+}
+
+const failed = (i: Info) => ["failed", "unknown", "stopped"].includes(status(i).look);
+
+function matches(i: Info, w: Wanted): boolean {
+  if (w.show === "live" && i.state === "closed") return false;
+  if (w.show === "waiting" && !i.asks?.count) return false;
+  if (w.show === "failed" && !failed(i)) return false;
+  if (w.engine && i.engine !== w.engine) return false;
+  if (w.label) {
+    const at = w.label.indexOf(":");
+    const [k, v] = at < 0 ? [w.label, ""] : [w.label.slice(0, at), w.label.slice(at + 1)];
+    if (i.labels?.[k] === undefined || (v && i.labels[k] !== v)) return false;
+  }
+  if (!w.text) return true;
+  const all = [i.id, i.name, i.engine, i.cwd, i.title, ...(i.argv ?? []), ...Object.entries(i.labels ?? {}).flat()].join(" ").toLowerCase();
+  return w.text.toLowerCase().split(/\s+/).every(t => all.includes(t));
+}
+
+/** news is what there is to say about a run in a line. */
+function news(i: Info): string {
+  const s = status(i);
+  if (s.look === "waiting") {
+    const a = asks.value.find(a => a.run === i.id);
+    if (a) return "wants: " + ((a.ask.data as { command?: string } | undefined)?.command || a.ask.prompt || a.ask.name || a.ask.kind);
+  }
+  if (i.state === "closed") return s.text;
+  if (i.title && i.name) return i.title;
+  return s.word === "idle" ? "idle" : "";
+}
+
+export function Runs() {
+  const w = wanted();
+  const [loaded, setLoaded] = useState<{ oldest: string; next: string } | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const [more, setMore] = useState(false);
+  const [pages, setPages] = useState(1);
+  const [row, setRow] = useState(-1);
+  const field = useRef<HTMLInputElement>(null);
+  const list = useRef<HTMLDivElement>(null);
+  const turn = useRef(0);
+
+  const server = { live: w.show === "live", waiting: w.show === "waiting", engine: w.engine, label: w.label ? [w.label] : [] };
+  const load = async (cursor: string) => {
+    const mine = ++turn.current;
+    try {
+      const page = await get<RunList>("/v1/runs" + query({ ...server, limit: perPage, cursor }));
+      if (mine !== turn.current) return;
+      note(page.runs);
+      const oldest = page.runs.at(-1)?.created ?? "";
+      setLoaded({ oldest: page.next ? oldest : "", next: page.next ?? "" });
+      setError(null);
+    } catch (e) {
+      if (mine === turn.current) setError(e);
+    }
+    setMore(false);
+  };
+  useEffect(() => {
+    setLoaded(null);
+    setRow(-1);
+    setPages(1);
+    void load("");
+  }, [w.show, w.engine, w.label]);
+
+  const all = infos.value;
+  const matching = useMemo(() => {
+    if (!loaded) return [];
+    return [...all.values()]
+      .filter(i => matches(i, w) && (!loaded.oldest || i.created >= loaded.oldest || i.state !== "closed"))
+      .sort((a, b) => (b.asks?.count ? 1 : 0) - (a.asks?.count ? 1 : 0) || b.created.localeCompare(a.created));
+  }, [all, loaded, w.show, w.engine, w.label, w.text, asks.value]);
+  const runs = matching.slice(0, pages * perPage);
+
+  const live = [...all.values()].filter(i => i.state !== "closed").length;
+  const waiting = new Set(asks.value.map(a => a.run)).size;
+
+  const move = (by: number) => {
+    const to = Math.max(0, Math.min(runs.length - 1, row + by));
+    setRow(to);
+    list.current?.querySelectorAll<HTMLElement>(".run-row")[to]?.focus();
+  };
+  const open = () => {
+    const run = runs[Math.max(0, row)];
+    if (run) go("/runs/" + run.id);
+  };
+  useActs(
+    [
+      { keys: "j", text: "Next run", run: () => move(1) },
+      { keys: "k", text: "Previous run", run: () => move(-1) },
+      { keys: "ArrowDown", text: "Next run", run: () => move(1) },
+      { keys: "ArrowUp", text: "Previous run", run: () => move(-1) },
+      { keys: "Enter", text: "Open the run", run: open },
+      { keys: "/", text: "Filter the runs", run: () => field.current?.focus() },
+    ],
+    row,
+    runs.map(r => r.id).join(),
+  );
+
+  const chip = (name: string, value: string, text: string, on: boolean) => (
+    <button class="chip" aria-pressed={on} onClick={() => setQuery({ [name]: on ? "" : value })}>
+      {text}
+    </button>
+  );
+  const filtered = !!(w.show || w.engine || w.label || w.text);
+  return (
+    <div class="runs">
+      <div class="title">
+        <h1>Runs</h1>
+        <p class="quiet" role="status">
+          {synced.value && (
+            <>
+              <span class="mark live" aria-hidden="true">●</span> {count(live)} live
+              {waiting > 0 && (
+                <>
+                  {" "}
+                  <span class="mark waiting" aria-hidden="true">⚑</span> {count(waiting)} waiting
+                </>
+              )}
+            </>
+          )}
+        </p>
+        <span class="grow" />
+        {may("runs:start") && (
+          <a class="button primary" href="/new">
+            New run
+          </a>
+        )}
+      </div>
+      <div class="filters" role="group" aria-label="Filters">
+        {chip("show", "live", "Live", w.show === "live")}
+        {chip("show", "waiting", "Waiting", w.show === "waiting")}
+        {chip("show", "failed", "Failed", w.show === "failed")}
+        <span class="divider" />
+        {engines.map(e => chip("engine", e, e, w.engine === e))}
+        {w.label && chip("label", "", w.label + " ×", true)}
+        <span class="grow" />
+        <input
+          ref={field}
+          type="search"
+          aria-label="Filter by name, command, directory or label"
+          placeholder="Filter ( / )"
+          value={w.text}
+          onInput={e => setQuery({ q: e.currentTarget.value })}
+          onKeyDown={e => {
+            if (e.key === "Escape") {
+              setQuery({ q: "" });
+              e.currentTarget.blur();
+            }
+            if (e.key === "Enter" || e.key === "ArrowDown") move(row < 0 ? 1 : 0);
+          }}
+        />
+      </div>
+      {error !== null && <Wrong error={error} again={() => void load("")} />}
+      {!loaded && error === null && <Skeleton rows={8} label="Loading runs" />}
+      {loaded && runs.length === 0 && !loaded.next && (
+        <Empty title={filtered ? "No run is like that" : "No runs yet"}>
+          {filtered ? (
+            <button onClick={() => setQuery({ show: "", engine: "", label: "", q: "" })}>Show all runs</button>
+          ) : (
+            <p>
+              <code>spool run -- make test</code> starts one, or <a href="/new">start it here</a>.
+            </p>
+          )}
+        </Empty>
+      )}
+      {runs.length > 0 && (
+        <div class="run-list" ref={list} role="list" aria-label="Runs">
+          <div class="run-head" aria-hidden="true">
+            <span />
+            <span>Run</span>
+            <span>Engine</span>
+            <span>Directory</span>
+            <span>Started</span>
+            <span>Took</span>
+            <span class="right">Output</span>
+          </div>
+          {runs.map((i, n) => (
+            <RunRow key={i.id} info={i} focused={n === row} focus={() => setRow(n)} />
+          ))}
+        </div>
+      )}
+      {loaded && (loaded.next || matching.length > runs.length) && (
+        <p class="more">
+          <button
+            disabled={more}
+            onClick={() => {
+              setPages(pages + 1);
+              if (!loaded.next || matching.length >= (pages + 1) * perPage) return;
+              setMore(true);
+              void load(loaded.next);
+            }}
+          >
+            {more ? "Loading…" : "Show older runs"}
+          </button>
+        </p>
+      )}
+    </div>
+  );
+}
+
+function RunRow({ info, focused, focus }: { info: Info; focused: boolean; focus: () => void }) {
+  const t = now.value;
+  const text = news(info);
+  const started = t - Date.parse(info.created);
+  return (
+    <div role="listitem">
+      <a class={"run-row" + (focused ? " at" : "")} href={"/runs/" + info.id} onFocus={focus}>
+        <Mark info={info} />
+        <span class="run-name">
+          <strong>{label(info).slice(0, 300)}</strong>
+          {text && <span class={"news " + status(info).look}>{text.slice(0, 300)}</span>}
+        </span>
+        <span class="engine">{info.engine}</span>
+        <span class="dir" title={info.cwd}>
+          {directory(info.cwd)}
+        </span>
+        <time dateTime={info.created} title={date(info.created)}>
+          {started < 3000 ? "now" : age(started) + " ago"}
+        </time>
+        <span class="took">{duration(took(info, t) < 60_000 && !info.ended ? Math.floor(took(info, t) / 1000) * 1000 : took(info, t))}</span>
+        <span class="size right">{bytes(info.bytes)}</span>
+      </a>
+    </div>
+  );
+}

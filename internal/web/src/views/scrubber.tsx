@@ -1,0 +1,186 @@
+// A bar under a terminal: go to any moment of a run, and let it play again.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { get, query, runPath, type EventPage, type Info, type LogIndex } from "../api.ts";
+import { clock, count } from "../format.ts";
+import { useActs } from "../keys.ts";
+import { Timeline, type Point } from "../timeline.ts";
+import { Icon } from "../ui.tsx";
+
+const readAll = 4 << 20; // bytes of output up to which all events are read for their times
+const speeds = [0.5, 1, 2, 4, 8];
+
+async function load(info: Info, signal: AbortSignal): Promise<Point[]> {
+  const points: Point[] = [];
+  if (info.bytes > readAll) {
+    const x = await get<LogIndex>(runPath(info.id) + "/index" + query({ wait_ms: 20_000 }), { signal });
+    for (const p of x.points) points.push({ seq: p[0]!, ms: p[1]!, bytes: p[2]! });
+    const end = info.ended ? Date.parse(info.ended) : Date.now();
+    points.push({ seq: x.last, ms: Math.max(end, points.at(-1)?.ms ?? 0), bytes: x.bytes });
+    return points;
+  }
+  let bytes = 0;
+  for (let cursor = 0; ; ) {
+    const page = await get<EventPage>(runPath(info.id) + "/events" + query({ after: cursor || undefined, max_bytes: 1 << 20 }), { signal });
+    for (const e of page.events) {
+      points.push({ seq: e.seq, ms: Date.parse(e.time), bytes });
+      bytes += e.text?.length ?? (e.base64 ? (e.base64.length * 3) / 4 : 0);
+    }
+    if (page.next <= cursor || page.next >= page.info.last) break;
+    cursor = page.next;
+  }
+  return points;
+}
+
+export interface Player {
+  /** show draws the screen after an event. */
+  show(seq: number): Promise<void>;
+  /** write draws what an event wrote. */
+  write(page: EventPage["events"][number]): void;
+}
+
+/** Scrubber shows where in the log the terminal is; at is null while it is live. */
+export function Scrubber({ info, at, move, player }: { info: Info; at: number | null; move: (seq: number | null) => void; player: Player }) {
+  const live = info.state !== "closed";
+  const [points, setPoints] = useState<Point[] | null>(null);
+  const [playing, setPlaying] = useState(false);
+  const [speed, setSpeed] = useState(1);
+  const [skip, setSkip] = useState(true);
+  const rate = useRef({ speed, skip });
+  rate.current = { speed, skip };
+  const wanted = useRef<number | null>(null);
+  const drawing = useRef(false);
+  const open = at !== null;
+
+  // The bar is made when somebody wants it, and again when the log has grown.
+  const [asked, ask] = useState(open || !live);
+  useEffect(() => {
+    if (!asked) return;
+    const abort = new AbortController();
+    load(info, abort.signal).then(setPoints, () => {});
+    return () => abort.abort();
+  }, [asked, info.id, live]);
+  const line = useMemo(() => new Timeline(points ?? [], skip), [points, skip]);
+  const bars = useMemo(() => line.density(120), [line]);
+
+  /** seek draws the newest wish, one at a time. */
+  const seek = (seq: number) => {
+    wanted.current = seq;
+    move(seq);
+    if (drawing.current) return;
+    drawing.current = true;
+    void (async () => {
+      while (wanted.current !== null) {
+        const s: number = wanted.current;
+        wanted.current = null;
+        await player.show(s).catch(() => {});
+        await new Promise(resolve => setTimeout(resolve, 80));
+      }
+      drawing.current = false;
+    })();
+  };
+
+  useEffect(() => {
+    if (!playing) return;
+    const abort = new AbortController();
+    void (async () => {
+      let cursor = at ?? 0;
+      let before = 0;
+      while (!abort.signal.aborted) {
+        const page = await get<EventPage>(runPath(info.id) + "/events" + query({ after: cursor || undefined, max_bytes: 256 << 10 }), { signal: abort.signal });
+        for (const e of page.events) {
+          const ms = Date.parse(e.time);
+          let wait = before ? ms - before : 0;
+          if (rate.current.skip) wait = Math.min(wait, 500);
+          before = ms;
+          if (wait / rate.current.speed > 4) await new Promise(resolve => setTimeout(resolve, wait / rate.current.speed));
+          if (abort.signal.aborted) return;
+          player.write(e);
+          move((cursor = e.seq));
+        }
+        if (page.next >= page.info.last) return setPlaying(false);
+        cursor = page.next;
+      }
+    })().catch(() => setPlaying(false));
+    return () => abort.abort();
+  }, [playing]);
+
+  const seq = at ?? info.last;
+  const place = points ? line.placeOf(seq) : 1;
+  const play = () => {
+    if (!playing && (at === null || at >= info.last)) {
+      seek(0);
+      setTimeout(() => setPlaying(true), 200);
+    } else setPlaying(!playing);
+  };
+  const goLive = () => {
+    setPlaying(false);
+    wanted.current = null;
+    move(null);
+  };
+  const step = (by: number) => {
+    setPlaying(false);
+    seek(Math.max(0, Math.min(info.last, seq + by)));
+  };
+  useActs(
+    asked
+      ? [
+          { keys: "Space", text: "Play or pause", run: play },
+          { keys: ",", text: "One event back", run: () => step(-1) },
+          { keys: ".", text: "One event on", run: () => step(1) },
+          { keys: "Shift+G", text: "Go to the end", run: goLive },
+        ]
+      : [],
+    asked, playing, at, info.last,
+  );
+
+  if (!asked)
+    return (
+      <div class="scrubber">
+        <button onClick={() => ask(true)}>
+          <Icon name="play" /> Look back
+        </button>
+        <span class="quiet">What the terminal showed at any moment since it began</span>
+      </div>
+    );
+  return (
+    <div class="scrubber" role="group" aria-label="Timeline">
+      <button onClick={play} disabled={!points} aria-label={playing ? "Pause" : "Play"}>
+        {playing ? "❚❚" : <Icon name="play" />}
+      </button>
+      <div class="track">
+        <div class="bars" aria-hidden="true">
+          {bars.map((h, i) => (
+            <i key={i} style={{ height: `${8 + h * 92}%` }} />
+          ))}
+        </div>
+        <input
+          type="range"
+          min="0"
+          max="1000"
+          disabled={!points}
+          value={Math.round(place * 1000)}
+          aria-label="Moment"
+          aria-valuetext={points ? `${clock(line.timeAt(seq))}, event ${seq} of ${info.last}` : "loading"}
+          onInput={e => {
+            setPlaying(false);
+            seek(line.seqAt(Number(e.currentTarget.value) / 1000));
+          }}
+        />
+      </div>
+      <span class="moment">
+        {points && clock(line.timeAt(seq))} · {count(seq)} of {count(info.last)}
+      </span>
+      <select aria-label="Speed" value={String(speed)} onChange={e => setSpeed(Number(e.currentTarget.value))}>
+        {speeds.map(s => (
+          <option key={s} value={String(s)}>
+            {s}×
+          </option>
+        ))}
+      </select>
+      <button aria-pressed={skip} onClick={() => setSkip(!skip)} title="Long silences are skipped">
+        Skip idle
+      </button>
+      {open && <button onClick={goLive}>{live ? "Go live" : "To the end"}</button>}
+    </div>
+  );
+}

@@ -1,0 +1,103 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { FrameReader } from "../src/frames.ts";
+import { nodes, type Node } from "../src/markdown.ts";
+import { decodeRecords, type LogEvent } from "../src/record.ts";
+import { Turns } from "../src/turns.ts";
+import { Timeline } from "../src/timeline.ts";
+import { split } from "../src/words.ts";
+
+test("frames, however the bytes are cut", () => {
+  const stream = new TextEncoder().encode('retry: 1000\n\nevent: info\ndata: {"é":1}\n\n: \n\nid: 58\ndata: a\ndata: b\n\n');
+  for (let cut = 1; cut < stream.length; cut++) {
+    const r = new FrameReader();
+    const got = [...r.push(stream.subarray(0, cut)), ...r.push(stream.subarray(cut))];
+    assert.deepEqual(got, [{ event: "info", data: '{"é":1}' }, { event: "message", data: "a\nb", id: "58" }]);
+  }
+});
+
+function record(seq: number, kind: number, stream: number, data: string, bytes: string): Uint8Array {
+  const d = new TextEncoder().encode(data);
+  const b = new TextEncoder().encode(bytes);
+  const all = new Uint8Array(40 + d.length + b.length);
+  const v = new DataView(all.buffer);
+  v.setUint32(0, all.length, true);
+  v.setBigUint64(8, BigInt(seq), true);
+  v.setBigInt64(16, 1_700_000_000_000_000_000n, true);
+  v.setUint8(24, kind);
+  v.setUint8(25, stream);
+  v.setUint32(28, d.length, true);
+  all.set(d, 40);
+  all.set(b, 40 + d.length);
+  return all;
+}
+
+test("records, and damaged ones", () => {
+  const both = new Uint8Array([...record(1, 3, 1, "", "hi"), ...record(2, 15, 0, '{"outcome":"ok"}', "")]);
+  const got: LogEvent[] = [];
+  decodeRecords(both, e => got.push(e));
+  assert.deepEqual(got.map(e => [e.seq, e.kind, e.stream, e.data?.outcome]), [[1, "output", "stdout", undefined], [2, "done", undefined, "ok"]]);
+  assert.equal(new TextDecoder().decode(got[0]!.bytes), "hi");
+  for (const bad of [both.subarray(0, 20), both.subarray(0, both.length - 1)]) assert.throws(() => decodeRecords(bad, () => {}));
+});
+
+test("Markdown has no markup of others", () => {
+  const all: Exclude<Node, string>[] = [];
+  const walk = (n: Node) => {
+    if (typeof n === "string") return;
+    all.push(n);
+    n.children.forEach(walk);
+  };
+  nodes("# T\n\n<script>alert(1)</script> <img src=x onerror=y>\n\nText <b>x</b> ![pic](https://evil.test/p.png) [bad](javascript:alert(1)) [good](https://x.test) `c`\n\n- a\n  - b\n\n|a|b|\n|-|-|\n|1|2|\n\n```js\nx\n```").forEach(walk);
+  const tags = new Set(all.map(n => n.tag));
+  for (const tag of ["script", "img", "iframe", "style"]) assert.ok(!tags.has(tag), tag);
+  assert.deepEqual(all.filter(n => n.tag === "a").map(n => n.attrs!["href"]), ["https://x.test"]);
+  assert.ok(tags.has("table") && tags.has("pre") && tags.has("ul"));
+});
+
+test("turns of a kernel and of an agent", () => {
+  const t = new Turns();
+  let seq = 0;
+  const add = (kind: string, data: any, turn = 0, text = "") => t.take({ seq: ++seq, time: "2026-01-01T00:00:00Z", kind, data, turn, ...(text && { bytes: new TextEncoder().encode(text), stream: "stdout" }) });
+  add("input", { kind: "cell", data: { code: "1" } });
+  add("output", undefined, 1, "a");
+  add("output", undefined, 1, "b");
+  add("display", { "text/plain": "x", id: "p" }, 1);
+  add("display", { "text/plain": "y", id: "p", update: true }, 1);
+  add("ask", { kind: "input", prompt: "?" }, 1);
+  add("input", { kind: "answer", data: { ask: 6, data: "yes", by: "ann" } });
+  add("done", { outcome: "ok" }, 1);
+  assert.equal(t.list.length, 1);
+  assert.deepEqual(t.list[0]!.items.map(i => i.type), ["output", "display", "ask"]);
+  assert.equal(t.list[0]!.items[0]!.text, "ab");
+  assert.equal(t.list[0]!.items[1]!.data["text/plain"], "y");
+  assert.equal(t.list[0]!.items[2]!.answered!.by, "ann");
+  add("input", { kind: "prompt", data: { text: "do it" } });
+  const p = seq;
+  add("message", { text: "I ", delta: true, id: "m" }, p);
+  add("message", { text: "will", delta: true, id: "m" }, p);
+  add("message", { text: "I will.", id: "m" }, p);
+  add("action", { id: "a", kind: "command", phase: "started", title: "make" }, p);
+  add("action", { id: "a", kind: "command", phase: "completed", title: "make", ok: true }, p);
+  add("display", { clear: true }, 1);
+  assert.deepEqual(t.list[1]!.items.map(i => [i.type, i.text]), [["message", "I will."], ["action", ""]]);
+  assert.equal(t.list[1]!.items[1]!.data.ok, true);
+  for (let i = 0; i < 300; i++) add("input", { kind: "cell", data: { code: String(i) } });
+  assert.ok(t.list.length <= 200 && t.cut);
+});
+
+test("a command line is taken apart as a shell does", () => {
+  assert.deepEqual(split(`make "a b" 'c"d' e\\ f --x="1 2"`), ["make", "a b", 'c"d', "e f", "--x=1 2"]);
+});
+
+test("a timeline draws silences short, and finds events", () => {
+  const points = [0, 100, 200, 60_200, 60_300].map((ms, i) => ({ seq: i * 10 + 1, ms, bytes: i * 100 }));
+  const t = new Timeline(points);
+  assert.equal(t.length, 2300);
+  for (const p of points) assert.ok(Math.abs(t.seqAt(t.placeOf(p.seq)) - p.seq) <= 1, String(p.seq));
+  assert.equal(t.seqAt(0), 1);
+  assert.equal(t.seqAt(1), 41);
+  assert.equal(new Timeline(points, false).length, 60_300);
+  assert.equal(t.density(10).length, 10);
+  assert.deepEqual([new Timeline([]).seqAt(0.5), new Timeline([]).placeOf(3)], [0, 0]);
+});
