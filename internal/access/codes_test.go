@@ -19,7 +19,7 @@ func TestCodes(t *testing.T) {
 		want       error
 	}{
 		{"no code", "", 0, errInvalid},
-		{"wrong", "-" + first[1:], 0, errInvalid} // no code has a dash,
+		{"wrong", "-" + first[1:], 0, errInvalid}, // no code has a dash
 		{"good", first, 0, nil},
 		{"replayed", first, 0, errInvalid},
 		{"expired", second, CodeFor, errExpired},
