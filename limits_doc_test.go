@@ -94,7 +94,7 @@ const (
 
 // unlisted are the constants that need no row, and why.
 var unlisted = map[string]string{
-	"archive.maxSection":               isDerived,
+	"runfile.maxSection":               isDerived,
 	"cli.maxPrompt":                    isDerived,
 	"cli.maxRequest":                   isDerived,
 	"execserver.maxAnswerFile":         isDerived,

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/archive"
 	"github.com/spool-run/spool/internal/export"
+	"github.com/spool-run/spool/internal/runfile"
 )
 
 func (a *app) exportCommand() *cobra.Command {
@@ -93,7 +93,7 @@ func (a *app) export(ctx context.Context, b spool.Backend, name string, format e
 		return export.Write(ctx, to, run, format)
 	}
 	w := bufio.NewWriterSize(to, 256<<10)
-	if err := archive.Write(ctx, w, run, "spool "+version().Version); err != nil {
+	if err := runfile.Write(ctx, w, run, "spool "+version().Version); err != nil {
 		return err
 	}
 	return w.Flush()
@@ -152,7 +152,7 @@ func (a *app) importRun(ctx context.Context, b spool.Backend, file string, asJSO
 		if errors.Is(err, spool.ErrUnsupported) {
 			hint = "update spool"
 		}
-		if errors.Is(err, archive.ErrDamaged) || errors.Is(err, spool.ErrUnsupported) {
+		if errors.Is(err, runfile.ErrDamaged) || errors.Is(err, spool.ErrUnsupported) {
 			return &hintedError{fmt.Errorf("%s: %w", file, err), hint}
 		}
 		return err

@@ -7,7 +7,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// Import adds the run of a file that archive.Write wrote.
+// Import adds the run of a file that runfile.Write wrote.
 func (h *Host) Import(_ context.Context, r io.Reader) (spool.Info, error) {
 	h.mu.Lock()
 	closed := h.closed

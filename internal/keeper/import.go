@@ -8,7 +8,7 @@ import (
 	"github.com/spool-run/spool/internal/host"
 )
 
-// Import adds the run of a file that archive.Write wrote.
+// Import adds the run of a file that runfile.Write wrote.
 func (b *Backend) Import(_ context.Context, r io.Reader) (spool.Info, error) {
 	if b.isClosed() {
 		return spool.Info{}, spool.ErrClosed

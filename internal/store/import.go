@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/archive"
+	"github.com/spool-run/spool/internal/runfile"
 )
 
 // LabelImported is the label of a run that was imported, with the time. Such a
 // run ages from then on.
 const LabelImported = "spool.imported"
 
-// Import adds the run of a file in the format of package archive, and returns its
+// Import adds the run of a file in the format of package runfile, and returns its
 // description. The run gets another id from newID if its own is taken. Until the
 // whole file was checked, there is no run.
 func (s *Store) Import(r io.Reader, newID func() spool.RunID) (info spool.Info, err error) {
@@ -33,7 +33,7 @@ func (s *Store) Import(r io.Reader, newID func() spool.RunID) (info spool.Info, 
 		return info, fmt.Errorf("import run: %w", err)
 	}
 	sink := &importSink{from: staging, to: s, newID: newID}
-	err = archive.Read(r, sink)
+	err = runfile.Read(r, sink)
 	if err == nil {
 		err = sink.seal()
 	}
@@ -60,7 +60,7 @@ type importSink struct {
 	journal  *Journal
 }
 
-// Begin implements [archive.Sink].
+// Begin implements [runfile.Sink].
 func (k *importSink) Begin(_ spool.Spec, info spool.Info) (err error) {
 	for k.to.taken(info.ID) {
 		info.ID = k.newID()
@@ -88,7 +88,7 @@ func (s *Store) taken(id spool.RunID) bool {
 	return false
 }
 
-// Event implements [archive.Sink].
+// Event implements [runfile.Sink].
 func (k *importSink) Event(e *spool.Event) error {
 	last, _ := k.journal.Last()
 	if e.Seq == last+1 {
@@ -96,7 +96,7 @@ func (k *importSink) Event(e *spool.Event) error {
 	}
 	var gap spool.Truncation
 	if err := json.Unmarshal(e.Data, &gap); err != nil || gap.From != last+1 || gap.To != e.Seq {
-		return fmt.Errorf("%w: event %d comes after event %d", archive.ErrDamaged, e.Seq, last)
+		return fmt.Errorf("%w: event %d comes after event %d", runfile.ErrDamaged, e.Seq, last)
 	}
 	return k.journal.skip(e.Seq)
 }
@@ -112,7 +112,7 @@ func (j *Journal) skip(to spool.Seq) error {
 	return j.begin()
 }
 
-// Blob implements [archive.Sink].
+// Blob implements [runfile.Sink].
 func (k *importSink) Blob(_ spool.Digest, content io.Reader) error {
 	_, _, err := k.from.putBlob(content)
 	return err

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/archive"
+	"github.com/spool-run/spool/internal/runfile"
 )
 
 // withBlobs creates a run of a kernel whose events refer to blobs.
@@ -252,7 +252,7 @@ func TestImport(t *testing.T) {
 			t.Error(d)
 		}
 	}
-	if _, err := s.Import(bytes.NewReader(file[:len(file)-1]), func() spool.RunID { return "third" }); !errors.Is(err, archive.ErrDamaged) {
+	if _, err := s.Import(bytes.NewReader(file[:len(file)-1]), func() spool.RunID { return "third" }); !errors.Is(err, runfile.ErrDamaged) {
 		t.Errorf("import a damaged file: %v", err)
 	}
 	now = now.Add(12 * time.Hour)
@@ -282,7 +282,7 @@ func testArchive(t *testing.T) []byte {
 	info.Labels = map[string]string{"a": "b", "spool.access.subject": "alice", "exec-server.session": "x", LabelImported: "never"}
 	info.State, info.Last, info.Ended = spool.StateClosed, 9, epoch.Add(-1000*time.Hour)
 	var out bytes.Buffer
-	if err := archive.Write(t.Context(), &out, spool.Attach(&archived{info: info, events: events}, "r"), "test"); err != nil {
+	if err := runfile.Write(t.Context(), &out, spool.Attach(&archived{info: info, events: events}, "r"), "test"); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()

@@ -1,4 +1,4 @@
-// Package archive is the format of a finished run in one file: its spec, its
+// Package runfile is the format of a finished run in one file: its spec, its
 // description, its events and its blobs.
 //
 // A file is the magic and then sections. A section is a kind (one byte), the
@@ -16,7 +16,7 @@
 //
 // A reader skips kinds that are lowercase letters and refuses other unknown
 // ones, so that a later version can add both.
-package archive
+package runfile
 
 import (
 	"encoding/binary"
