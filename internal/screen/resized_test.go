@@ -19,8 +19,8 @@ func TestLoadUsesTheSizes(t *testing.T) {
 		middle int
 	}{
 		{"short", 100, 100},
-		{"long at first", 3 * Window, 100},
-		{"long in the middle", 100, 3 * Window},
+		{"long at first", Window * 9 / 8, 100},
+		{"long in the middle", 100, Window * 9 / 8},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(2, 3))

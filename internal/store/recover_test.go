@@ -49,6 +49,9 @@ func TestRecoverCutAnywhere(t *testing.T) {
 				for i, name := range names {
 					path := filepath.Join(s.runsDir(), name)
 					for n := range len(files[name]) + 1 {
+						if (segment == 0) == seal && n%4 != 0 && n < len(files[name]) {
+							continue // the other pairs try each byte
+						}
 						for _, whole := range names[:i] {
 							mustWrite(t, filepath.Join(s.runsDir(), whole), files[whole])
 						}

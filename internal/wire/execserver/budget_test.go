@@ -382,9 +382,11 @@ func TestRequestsOfAllConnectionsAreBounded(t *testing.T) {
 // connection.
 func TestBytesOfRequestsPerConnection(t *testing.T) {
 	t.Parallel()
-	const chunk, message = 3 << 20, 4 << 20 // base64
+	const inFlight = 4 << 20
+	const chunk, message = 3 * inFlight / 32, inFlight / 8 // base64
 	s := execserver.New(execserver.Options{Backend: newHost(t), Limits: execserver.Limits{Received: 1 << 30, Handshake: time.Hour}})
 	s.SetWaits(0, 0, time.Hour)
+	s.SetInFlight(inFlight)
 	url := serve(t, s)
 	a, _ := session(t, url)
 	stuck := shell("p", "exec sleep 1000")
@@ -395,7 +397,7 @@ func TestBytesOfRequestsPerConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	sent, total := 0, 3*execserver.MaxInFlightBytes/message
+	sent, total := 0, 16*inFlight/message // far more than buffers of the network hold
 	ctx, cancel := context.WithCancel(t.Context())
 	wg.Go(func() {
 		for ; sent < total; sent++ {
@@ -407,11 +409,12 @@ func TestBytesOfRequestsPerConnection(t *testing.T) {
 	})
 	b, _ := session(t, url)
 	var most int64
-	for most < execserver.MaxInFlightBytes { // buffers are up to twice as large as a message
+	polltest.Until(t, "a full budget of requests", func() bool {
 		used, _ := s.Received()
-		most = max(most, used)
+		most = max(most, used) // buffers are up to twice as large as a message
 		b.mustCall(t, "environment/status", nil, nil)
-	}
+		return most >= inFlight
+	})
 	for range 100 { // it holds no more
 		used, _ := s.Received()
 		most = max(most, used)
@@ -420,7 +423,7 @@ func TestBytesOfRequestsPerConnection(t *testing.T) {
 	cancel()
 	_ = a.conn.CloseNow()
 	wg.Wait()
-	if sent == total || most > 2*execserver.MaxInFlightBytes+4*message {
+	if sent == total || most > 2*inFlight+4*message {
 		t.Errorf("%d of %d messages were sent, the server held %d bytes", sent, total, most)
 	}
 }

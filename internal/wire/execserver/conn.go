@@ -63,7 +63,7 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedCon
 	l := s.opts.Limits
 	c := &conn{
 		server: s, subject: a.subject, backend: a.backend, rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel, network: network,
-		lanes: rpc.NewLanes(l.Requests, maxInFlightBytes), urgent: rpc.NewLanes(l.Requests, maxInFlightBytes),
+		lanes: rpc.NewLanes(l.Requests, s.inFlight), urgent: rpc.NewLanes(l.Requests, s.inFlight),
 		requests: s.budget.Account(ownRequests, l.Unread), account: s.budget.Account(ownAnswers, l.Unread),
 		turn:   make(chan struct{}, 1),
 		binary: binary, ready: s.opts.RunsOnly, follows: make(map[uint32]*follow), held: make(map[*process]*resumption),

@@ -7,9 +7,8 @@ import (
 
 // Limits for tests of another package.
 const (
-	MaxInFlightBytes = maxInFlightBytes
-	MaxFollows       = maxFollows
-	MaxUnanswered    = maxUnanswered
+	MaxFollows    = maxFollows
+	MaxUnanswered = maxUnanswered
 )
 
 // Received returns how many bytes of messages the server holds, and whether
@@ -23,3 +22,6 @@ func (s *Server) Received() (bytes int64, crowded bool) { return s.intake.Used()
 func (s *Server) SetWaits(probe, hold, crowded time.Duration) {
 	s.waits = waits{cmp.Or(probe, s.waits.probe), cmp.Or(hold, s.waits.hold), cmp.Or(crowded, s.waits.crowded)}
 }
+
+// SetInFlight bounds the bytes of unanswered requests of a connection.
+func (s *Server) SetInFlight(n int) { s.inFlight = n }

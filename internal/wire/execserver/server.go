@@ -68,8 +68,9 @@ type Server struct {
 	env  environment
 	log  *slog.Logger
 
-	guard *access.Guard
-	waits waits
+	guard    *access.Guard
+	waits    waits
+	inFlight int // most bytes of unanswered requests of a connection
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -109,7 +110,7 @@ func New(o Options) *Server {
 		budget: rpc.NewBudget(o.Limits.UnreadTotal), intake: rpc.NewIntake(requestBytes, o.Limits.Received), making: make(chan struct{}, runtime.GOMAXPROCS(0)),
 		relaying: make(chan struct{}, relayingAtOnce),
 		sessions: make(map[string]*session), admitted: make(map[*admission]struct{}),
-		waits: waits{probe: probeFor, hold: holdFor, crowded: crowdedStalled},
+		waits: waits{probe: probeFor, hold: holdFor, crowded: crowdedStalled}, inFlight: maxInFlightBytes,
 	}
 	s.guard = access.NewGuard(o.Backend, o.Audit)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
