@@ -92,7 +92,7 @@ var mayImport = map[string][]string{
 	"internal/wire/runproto":                    {"", "search", "internal/wire/rpc"},
 	"internal/wire/execserver/fileuri":          {},
 	"internal/wire/execserver":                  {"", "search", "internal/access", "internal/egress", "internal/environ", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/wire/execserver/fileuri", "internal/gopool", "internal/record", "internal/strict", "internal/privatedir"},
-	"internal/wire/httpapi":                     {"", "internal/web", "internal/export", "internal/ledger", "render", "search", "internal/access", "internal/lens", "internal/screen", "internal/strict", "internal/visible"},
+	"internal/wire/httpapi":                     {"", "internal/web", "internal/export", "internal/ledger", "render", "search", "internal/access", "internal/lens", "internal/screen", "internal/strict", "internal/visible", "internal/wire/runproto"},
 	"internal/wire/mcpapi":                      {"", "render", "internal/access", "internal/lens", "internal/strict", "internal/visible"},
 	"internal/wire/acpapi":                      {"", "internal/wire/rpc"},
 	"client":                                    {"", "search", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/peer", "internal/record"},

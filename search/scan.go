@@ -38,6 +38,9 @@ func scanPage(ctx context.Context, b spool.Backend, q Query) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
+	if q.From > 0 && q.After == "" {
+		from = cursor{run: q.Runs[0], at: place{next: q.From}}
+	}
 	if q.Limit == 0 || q.Limit > maxHits {
 		q.Limit = maxHits
 	}

@@ -40,6 +40,9 @@ type Query struct {
 	Limit int `json:"limit,omitempty"`
 	// After is the Next of the page before.
 	After string `json:"after,omitempty"`
+	// From is the event with which the search of one run in Runs begins,
+	// instead of the first.
+	From spool.Seq `json:"from,omitempty"`
 }
 
 // Hit is a line that matches.
@@ -142,6 +145,8 @@ func (q *Query) check() error {
 		return fmt.Errorf("search: %w: %d runs are named, and %d may be; use a filter", spool.ErrInvalid, len(q.Runs), maxRuns)
 	case q.Limit < 0:
 		return fmt.Errorf("search: %w: a limit of %d hits", spool.ErrInvalid, q.Limit)
+	case q.From > 0 && len(q.Runs) != 1:
+		return fmt.Errorf("search: %w: a search from an event on needs one run", spool.ErrInvalid)
 	case q.Filter.After != "" || q.Filter.Limit != 0:
 		return fmt.Errorf("search: %w: the filter of a search has neither a cursor nor a limit", spool.ErrInvalid)
 	}

@@ -353,6 +353,16 @@ func (s *Sessions) Valid(subject *Subject) error {
 	return nil
 }
 
+// Renew notes that the session of a subject is in use, and returns when it ends
+// otherwise.
+func (s *Sessions) Renew(subject *Subject) (time.Time, error) {
+	if err := s.Valid(subject); err != nil {
+		return time.Time{}, err
+	}
+	s.touch(subject.session, s.now())
+	return s.Expires(subject), nil
+}
+
 // Expires returns when the session of a subject ends if it is not used.
 func (s *Sessions) Expires(subject *Subject) time.Time {
 	session, err := s.lookup(subject.session)

@@ -3,19 +3,25 @@ package lens
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/spool-run/spool"
 )
 
 const (
-	// pointBytes is how much output is between two points of an index.
+	// pointBytes is how much output is between two points of an index, and
+	// pointTime how much time if there is less output.
 	pointBytes = 256 << 10
+	pointTime  = 250 * time.Millisecond
 	// indexPoints is how many points an index has; with more, every second is
 	// dropped and the rest are twice as far apart.
 	indexPoints = 64 << 10
 	// shownPoints is how many points [Lens.Index] returns.
 	shownPoints = 2000
+	// shownMarks is how many marks an index has; with more, every second is
+	// dropped.
+	shownMarks = 2000
 )
 
 // Point is a place in a log: just before an event.
@@ -31,8 +37,10 @@ type Index struct {
 	Points []Point // at most 2,000, evenly thinned
 	First  spool.Seq
 	Last   spool.Seq // up to which the log was read
+	End    time.Time // of that event
 	Bytes  int64     // of output up to there
 	Lines  int64     // up to there, with one that has no end
+	Marks  []Mark    // at most 2,000
 	// Complete is whether all events that the log had were read.
 	Complete bool
 }
@@ -115,44 +123,64 @@ type index struct {
 	counter
 	places []place
 	sizes  []resized
-	step   int64 // bytes between two places
+	marks  []Mark
+	step   int64         // bytes between two places
+	pause  time.Duration // time between two places
 	first  spool.Seq
 	last   spool.Seq
+	end    time.Time // of the last
 }
+
+func newIndex() index { return index{step: pointBytes, pause: pointTime} }
 
 // add reads on by one event.
 func (x *index) add(e *spool.Event) {
 	if x.first == 0 {
 		x.first = e.Seq
 	}
-	x.last = e.Seq
+	x.last, x.end = e.Seq, e.Time
+	if n := len(x.places); n == 0 || x.bytes-x.places[n-1].Bytes >= x.step || e.Time.Sub(x.places[n-1].Time) >= x.pause {
+		x.place(e)
+	}
+	if m, ok := markOf(e); ok {
+		if x.marks = append(x.marks, m); len(x.marks) > shownMarks {
+			x.marks = everySecond(x.marks)
+		}
+	}
 	switch e.Kind {
 	case spool.KindResized:
 		var r spool.Resized
 		if json.Unmarshal(e.Data, &r) == nil {
 			x.sizes = append(x.sizes, resized{e.Seq, r.Size})
 		}
-		return
 	case spool.KindOutput:
-	default:
-		return
+		x.counter.add(e)
 	}
-	if n := len(x.places); n == 0 || x.bytes-x.places[n-1].Bytes >= x.step {
-		x.places = append(x.places, place{Point{e.Seq, e.Time, x.bytes, x.lines}, x.counter})
-		if len(x.places) > indexPoints {
-			x.step *= 2
-			kept := x.places[:0]
-			for i := 0; i < len(x.places); i += 2 {
-				kept = append(kept, x.places[i])
-			}
-			x.places = kept
-		}
+}
+
+// place adds the place before an event.
+func (x *index) place(e *spool.Event) {
+	x.places = append(x.places, place{Point{e.Seq, e.Time, x.bytes, x.lines}, x.counter})
+	if len(x.places) > indexPoints {
+		x.step *= 2
+		x.pause *= 2
+		x.places = everySecond(x.places)
 	}
-	x.counter.add(e)
+}
+
+// everySecond drops every second element; the first stays.
+func everySecond[T any](all []T) []T {
+	kept := all[:0]
+	for i := 0; i < len(all); i += 2 {
+		kept = append(kept, all[i])
+	}
+	return kept
 }
 
 // size is about how much memory the index takes.
-func (x *index) size() int64 { return int64(len(x.places))*120 + int64(len(x.sizes))*16 }
+func (x *index) size() int64 {
+	return int64(len(x.places))*120 + int64(len(x.sizes))*16 + int64(len(x.marks))*48
+}
 
 // before returns the last place for which right holds, which it does up to some
 // place and not after it. Without any it is the beginning of the log.
@@ -174,7 +202,7 @@ func (x *index) before(right func(*place) bool) place {
 
 // shown returns the index for callers.
 func (x *index) shown(complete bool) Index {
-	out := Index{First: x.first, Last: x.last, Bytes: x.bytes, Lines: x.begun(), Complete: complete}
+	out := Index{First: x.first, Last: x.last, End: x.end, Bytes: x.bytes, Lines: x.begun(), Marks: slices.Clone(x.marks), Complete: complete}
 	n := min(len(x.places), shownPoints)
 	out.Points = make([]Point, n)
 	for i := range n {

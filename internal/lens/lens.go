@@ -25,6 +25,8 @@ const (
 	// and checkpoints how many are kept of a run.
 	checkpointBytes = 2 << 20
 	checkpoints     = 64
+	// turnFor is how long who reads on may keep others waiting.
+	turnFor = 10 * time.Millisecond
 )
 
 // Options configure a [Lens]. Zero fields mean the defaults.
@@ -81,7 +83,7 @@ func (l *Lens) enter(ctx context.Context, id spool.RunID) (v *view, done func(),
 	l.mu.Lock()
 	v = l.views[id]
 	if v == nil {
-		v = &view{lens: l, id: id, busy: make(chan struct{}, 1), created: info.Created, index: index{step: pointBytes}}
+		v = &view{lens: l, id: id, busy: make(chan struct{}, 1), created: info.Created, index: newIndex()}
 		l.views[id] = v
 	}
 	v.users++
@@ -100,7 +102,7 @@ func (l *Lens) enter(ctx context.Context, id spool.RunID) (v *view, done func(),
 		return nil, nil, context.Cause(ctx)
 	}
 	if !v.created.Equal(info.Created) { // that run was removed
-		v.created, v.index, v.complete, v.screens = info.Created, index{step: pointBytes}, false, nil
+		v.created, v.index, v.complete, v.screens = info.Created, newIndex(), false, nil
 	}
 	return v, func() {
 		size := v.index.size() + v.screensSize()
@@ -138,9 +140,11 @@ func (l *Lens) sweep() {
 	}
 }
 
-// extend reads on until enough holds or the log has no more events.
+// extend reads on until enough holds or the log has no more events. It lets others
+// who wait for the view have it in between: what callers know of the view before it is
+// old after it.
 func (v *view) extend(ctx context.Context, enough func() bool) error {
-	for {
+	for since := time.Now(); ; {
 		if len(v.index.places) > 0 && enough() {
 			return nil
 		}
@@ -154,6 +158,11 @@ func (v *view) extend(ctx context.Context, enough func() bool) error {
 		v.complete = len(page.Events) == 0 || page.Next >= page.Info.Last
 		if v.complete {
 			return nil
+		}
+		if time.Since(since) >= turnFor {
+			<-v.busy // the next one who waits has it
+			v.busy <- struct{}{}
+			since = time.Now()
 		}
 	}
 }

@@ -23,7 +23,7 @@ const (
 
 // Row is a line of the output of a log, by its number.
 type Row struct {
-	N      int64        // 1, 2, 3 …
+	N      int64        // 1, 2, 3 …; negative from the end, see [RowsQuery.Quick]
 	Seq    spool.Seq    // the event in which it begins
 	Offset int          // where in the bytes of that event
 	Time   time.Time    // of that event
@@ -45,6 +45,9 @@ type RowsQuery struct {
 	Time    time.Time      // the line of the first output since then
 	Count   int            // at most [MostRows], which zero means; with [MostBytes] of text, fewer
 	Streams []spool.Stream // only lines of these; without any, of all
+	// Quick is whether the last lines are wanted at once: if much of the log was
+	// not read yet, their numbers are those from the end, as in From.
+	Quick bool
 }
 
 // Rows are some lines of a log.
@@ -68,6 +71,11 @@ func (l *Lens) Rows(ctx context.Context, id spool.RunID, q RowsQuery) (Rows, err
 		return Rows{}, err
 	}
 	defer done()
+	if q.Quick && q.From < 0 && q.Seq == 0 && q.Time.IsZero() {
+		if rows, ok, err := v.ending(ctx, &q); ok || err != nil {
+			return rows, err
+		}
+	}
 	if err := v.locate(ctx, &q); err != nil {
 		return Rows{}, err
 	}
@@ -231,10 +239,13 @@ type collector struct {
 	size  int  // of the text of the rows
 	row   *Row // the line that is open, if it is collected
 	text  []byte
+	last  int // how many of the last lines are collected; zero collects the first
 }
 
 // full reports whether there are enough lines.
-func (c *collector) full() bool { return len(c.rows) == c.query.Count || c.size >= MostBytes }
+func (c *collector) full() bool {
+	return c.last == 0 && (len(c.rows) == c.query.Count || c.size >= MostBytes)
+}
 
 // add adds an event and reports whether more are needed.
 func (c *collector) add(e *spool.Event) bool {
@@ -305,6 +316,9 @@ func (c *collector) finish() {
 	}
 	c.rows = append(c.rows, *r)
 	c.size += len(r.Text)
+	if c.last > 0 && len(c.rows) >= 2*c.last {
+		c.rows = append(c.rows[:0], c.rows[len(c.rows)-c.last:]...)
+	}
 }
 
 // end adds the line that has no end.

@@ -16,6 +16,7 @@ import (
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/wire/rpc"
+	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
 // conn is one connection: the state of its handshake, its session, and the
@@ -32,6 +33,7 @@ type conn struct {
 	files   *files
 	http    *httpRequests
 	binary  bool // events of run/follow go out as binary records
+	more    runproto.Extension
 
 	network   *watchedConn  // nil on standard input and output
 	requests  *rpc.Account  // requests under way
@@ -49,10 +51,14 @@ type conn struct {
 	held    map[*process]*resumption // processes whose events wait for a read
 }
 
+// extension makes what a connection has beside what this package serves. It may send
+// notifications.
+type extension = func(notify func(method string, params any)) runproto.Extension
+
 // serve handles one connection until it ends. Deadlines apply to a connection
 // over the network; standard input and output belong to the parent process,
 // which may pause.
-func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedConn, binary bool, a *admission) error {
+func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedConn, binary bool, a *admission, extend extension) error {
 	ctx, end := context.WithCancelCause(ctx)
 	cancel := func() { end(nil) }
 	defer cancel()
@@ -78,6 +84,9 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedCon
 	c.files = newFiles(c.notify, c.large)
 	c.files.allow, c.files.denied = a.fileCheck(), func(err error) { s.guard.Denied(a.subject, a.from, access.ActFiles, err) }
 	c.http = newHTTPRequests(c.notify, c.roomFor)
+	if extend != nil {
+		c.more = extend(c.notify)
+	}
 	err := c.rpc.Serve(ctx, c)
 	if cause := context.Cause(ctx); errors.Is(cause, errStalled) || errors.Is(cause, errUnsent) || errors.Is(cause, errHandshake) {
 		s.log.Warn("closed a connection", "peer", t, "reason", cause, "held", c.account.Held())
@@ -201,6 +210,9 @@ type route struct {
 
 func (c *conn) route(r *rpc.Request) (route, bool) {
 	family, _, _ := strings.Cut(r.Method, "/")
+	if _, more := c.more.Methods[r.Method]; more {
+		family = "run"
+	}
 	if c.server.opts.RunsOnly && family != "run" {
 		return route{}, false
 	}

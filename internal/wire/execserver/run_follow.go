@@ -22,7 +22,8 @@ type follow struct {
 	closedEnds bool
 	ctx        context.Context
 	cancel     context.CancelFunc
-	ended      chan struct{} // closed when it sends nothing more
+	ended      chan struct{}     // closed when it sends nothing more
+	seen       func(*spool.Info) // of a watch, is told what was sent; nil if nobody wants to know
 
 	mu     sync.Mutex
 	credit int64

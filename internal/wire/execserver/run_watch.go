@@ -37,9 +37,15 @@ func (c *conn) newWatch(ctx context.Context, params json.RawMessage) (*follow, f
 	if err := p.Filter.CheckWatch(); err != nil {
 		return nil, nil, err
 	}
+	if p.Asks && c.more.Watch == nil {
+		return nil, nil, fmt.Errorf("watch asks: %w by this server", spool.ErrUnsupported)
+	}
 	f, err := c.openFollow(ctx, runproto.FollowParams{Follow: p.Follow, Window: p.Window})
 	if err != nil {
 		return nil, nil, err
+	}
+	if p.Asks {
+		f.seen = c.more.Watch(f.ctx, p.Follow)
 	}
 	return f, watcher.Watch(f.ctx, p.Filter), nil
 }
@@ -54,6 +60,9 @@ func (c *conn) watch(f *follow, watch func(func(spool.Info, error) bool)) {
 		}
 		if failed = err; err == nil && !c.sendChanged(f, &info, nil) {
 			return
+		}
+		if err == nil && f.seen != nil {
+			f.seen(&info)
 		}
 	}
 	if f.ctx.Err() != nil {

@@ -52,6 +52,11 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 		return c.routeStartFollow(), true
 	}
 	method, ok := methods[r.Method]
+	if more, extended := c.more.Methods[r.Method]; extended && !ok {
+		method, ok = func(ctx context.Context, p json.RawMessage) (any, error) {
+			return c.large(ctx, listRoom, func() (any, error) { return more(ctx, p) })
+		}, true
+	}
 	if !ok {
 		return route{}, false
 	}
@@ -320,7 +325,11 @@ func (c *conn) runRemove(ctx context.Context, params json.RawMessage) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	return b.Remove(ctx, p.Runs, p.Dry)
+	removed, err := b.Remove(ctx, p.Runs, p.Dry)
+	if err == nil && !p.Dry && c.more.Removed != nil {
+		c.more.Removed(p.Runs)
+	}
+	return removed, err
 }
 
 func (c *conn) runStorage(ctx context.Context, params json.RawMessage) (any, error) {

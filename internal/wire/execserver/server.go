@@ -148,22 +148,23 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.disconnect()
-	s.connection(s.ctx, w, r, subject, websocket.AcceptOptions{})
+	s.connection(s.ctx, w, r, subject, websocket.AcceptOptions{}, nil)
 }
 
 // ServeRuns serves a WebSocket of a subject that the caller has admitted, until it or
-// the context of the request ends. The caller has checked the origin.
-func (s *Server) ServeRuns(w http.ResponseWriter, r *http.Request, subject *access.Subject) {
+// the context of the request ends. The caller has checked the origin, and may extend
+// the connection.
+func (s *Server) ServeRuns(w http.ResponseWriter, r *http.Request, subject *access.Subject, extend func(notify func(method string, params any)) runproto.Extension) {
 	if !s.connect() {
 		http.Error(w, "too many connections", http.StatusServiceUnavailable)
 		return
 	}
 	defer s.disconnect()
-	s.connection(r.Context(), w, r, subject, websocket.AcceptOptions{InsecureSkipVerify: true})
+	s.connection(r.Context(), w, r, subject, websocket.AcceptOptions{InsecureSkipVerify: true}, extend)
 }
 
 // connection upgrades a request and serves the connection.
-func (s *Server) connection(ctx context.Context, w http.ResponseWriter, r *http.Request, subject *access.Subject, o websocket.AcceptOptions) {
+func (s *Server) connection(ctx context.Context, w http.ResponseWriter, r *http.Request, subject *access.Subject, o websocket.AcceptOptions, extend extension) {
 	hj := &hijacker{ResponseWriter: w}
 	o.Subprotocols, o.CompressionMode = []string{runproto.Subprotocol}, websocket.CompressionDisabled
 	c, err := websocket.Accept(hj, r, &o)
@@ -187,7 +188,7 @@ func (s *Server) connection(ctx context.Context, w http.ResponseWriter, r *http.
 		s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 		cancel()
 	})
-	err = s.serve(ctx, t, hj.conn, c.Subprotocol() == runproto.Subprotocol, a)
+	err = s.serve(ctx, t, hj.conn, c.Subprotocol() == runproto.Subprotocol, a, extend)
 	s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 }
 
@@ -213,7 +214,7 @@ func (s *Server) ServeStdio(ctx context.Context, r io.Reader, w io.Writer) error
 	defer s.wg.Done()
 	ctx, a, leave := s.admit(ctx, access.Owner(), "stdio")
 	defer leave()
-	err := s.serve(ctx, rpc.Lines(r, w, "exec-server stdio"), nil, false, a)
+	err := s.serve(ctx, rpc.Lines(r, w, "exec-server stdio"), nil, false, a, nil)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}

@@ -31,6 +31,7 @@ type call struct {
 	query   url.Values
 	subject *access.Subject
 	backend spool.Backend // what the subject may use
+	given   []byte        // the body, if it did not come with the request
 
 	ctx    context.Context // ends with the request, the server or the right to be here
 	cancel context.CancelCauseFunc
@@ -206,6 +207,9 @@ func (c *call) body(contentType string, limit int64) ([]byte, error) {
 }
 
 func (c *call) readBody(limit int64) ([]byte, error) {
+	if c.given != nil {
+		return c.given, nil
+	}
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyFor)) // not every connection has deadlines
 	defer func() { _ = control.SetReadDeadline(time.Time{}) }()

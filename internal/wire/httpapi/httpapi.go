@@ -23,6 +23,7 @@ import (
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/lens"
+	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
 // Options configure a server.
@@ -54,8 +55,9 @@ type Options struct {
 // has admitted.
 type RPC interface {
 	// ServeRuns upgrades a request and returns when the connection ends, which
-	// the end of the context of the request makes it do.
-	ServeRuns(w http.ResponseWriter, r *http.Request, subject *access.Subject)
+	// the end of the context of the request makes it do. What extend returns is
+	// served beside run/*.
+	ServeRuns(w http.ResponseWriter, r *http.Request, subject *access.Subject, extend func(notify func(method string, params any)) runproto.Extension)
 }
 
 // Server is the HTTP API. It is an [http.Handler].
@@ -76,6 +78,8 @@ type Server struct {
 	mux      *http.ServeMux
 	visits   visits
 	streams  streams
+	presence presence
+	removals removals
 	lens     *lens.Lens
 	rpc      RPC
 	agents   agents
@@ -261,6 +265,12 @@ func (c *call) enter() error {
 			return c.refuse(access.ActConnect, err)
 		}
 	}
+	return c.admit()
+}
+
+// admit checks whether the subject may do what it asks for, now.
+func (c *call) admit() error {
+	s := c.server
 	from := access.Source(c.r)
 	if err := c.subject.Scopes.Require(c.op.scope); c.op.scope != "" && err != nil && !c.op.startsAny(c.subject.Scopes) {
 		s.guard.Denied(c.subject, from, c.op.name, err)

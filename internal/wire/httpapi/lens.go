@@ -21,17 +21,27 @@ type LogIndex struct {
 	// it.
 	Points [][4]int64 `json:"points"`
 	First  spool.Seq  `json:"first"`
-	Last   spool.Seq  `json:"last"` // up to which the log was read
+	Last   spool.Seq  `json:"last"`    // up to which the log was read
+	End    int64      `json:"last_ms"` // the time of that event, in Unix milliseconds
 	Bytes  int64      `json:"bytes"`
 	Lines  int64      `json:"lines"`
+	// Marks are events that somebody may look for, at most 2,000.
+	Marks []LogMark `json:"marks"`
 	// Complete is whether all events that the log had were read; otherwise the
 	// next request goes on.
 	Complete bool `json:"complete"`
 }
 
+// LogMark is an event that somebody may look for.
+type LogMark struct {
+	Seq  spool.Seq `json:"seq"`
+	Ms   int64     `json:"ms"`   // its time, in Unix milliseconds
+	Kind string    `json:"kind"` // turn, ask, exception, failed, resized or end
+}
+
 // LogLine is a line of output.
 type LogLine struct {
-	N      int64     `json:"n"`             // its number: 1, 2, 3 …
+	N      int64     `json:"n"`             // its number: 1, 2, 3 …; with quick it may be -1 for the last, -2 …
 	Seq    spool.Seq `json:"seq"`           // the event in which it begins
 	Offset int       `json:"off,omitempty"` // where in the bytes of that event
 	Time   time.Time `json:"t"`             // of that event
@@ -98,7 +108,13 @@ func (c *call) index() error {
 	if err != nil {
 		return err
 	}
-	result := LogIndex{Points: make([][4]int64, len(x.Points)), First: x.First, Last: x.Last, Bytes: x.Bytes, Lines: x.Lines, Complete: x.Complete}
+	result := LogIndex{Points: make([][4]int64, len(x.Points)), First: x.First, Last: x.Last, Bytes: x.Bytes, Lines: x.Lines, Marks: make([]LogMark, len(x.Marks)), Complete: x.Complete}
+	if !x.End.IsZero() {
+		result.End = x.End.UnixMilli()
+	}
+	for i, m := range x.Marks {
+		result.Marks[i] = LogMark{m.Seq, m.Time.UnixMilli(), m.Kind}
+	}
 	for i, p := range x.Points {
 		result.Points[i] = [4]int64{int64(p.Seq), p.Time.UnixMilli(), p.Bytes, p.Lines}
 	}
@@ -119,7 +135,7 @@ func (c *call) lines() error {
 	if err != nil {
 		return err
 	}
-	q := lens.RowsQuery{From: c.number("from", 1), Seq: spool.Seq(c.number("seq", 0)), Time: c.when("time"), Count: int(c.number("count", lens.MostRows))}
+	q := lens.RowsQuery{From: c.number("from", 1), Seq: spool.Seq(c.number("seq", 0)), Time: c.when("time"), Count: int(c.number("count", lens.MostRows)), Quick: c.flag("quick")}
 	for _, s := range c.query["stream"] {
 		q.Streams = append(q.Streams, spool.Stream(s))
 	}

@@ -2,9 +2,11 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/lens"
 	"github.com/spool-run/spool/render"
 	"github.com/spool-run/spool/search"
 )
@@ -45,10 +47,22 @@ func (c *call) searchRun() error {
 		return err
 	}
 	c.w.Header().Add("Vary", "Accept")
+	from := c.number("from", 0)
 	find := func(cursor string, limit int) (*RunSearch, error) {
 		q, err := c.searchQuery()
 		if err != nil {
 			return nil, err
+		}
+		if from > 0 && cursor == "" {
+			l, err := c.look()
+			if err != nil {
+				return nil, err
+			}
+			first, err := l.Rows(c.ctx, c.run(), lens.RowsQuery{From: from, Count: 1})
+			if err != nil || len(first.Lines) == 0 {
+				return &RunSearch{Hits: []RunHit{}}, err
+			}
+			q.From = first.Lines[0].Seq
 		}
 		q.Runs, q.After, q.Limit = []spool.RunID{c.run()}, cursor, min(limit, maxSearchHits)
 		page, err := search.Search(c.ctx, c.backend, q)
@@ -62,7 +76,9 @@ func (c *call) searchRun() error {
 		for i := range page.Hits {
 			result.Hits[i].Hit = page.Hits[i]
 		}
-		return result, c.numberHits(result.Hits)
+		err = c.numberHits(result.Hits)
+		result.Hits = slices.DeleteFunc(result.Hits, func(h RunHit) bool { return h.N > 0 && h.N < from })
+		return result, err
 	}
 	if form == formNDJSON {
 		return c.streamHits(find)

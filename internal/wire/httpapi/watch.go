@@ -55,12 +55,19 @@ func (c *call) watch() error {
 		defer close(steps)
 		for info, err := range watcher.Watch(ctx, f) {
 			select {
-			case steps <- watched{info, err}:
+			case steps <- watched{info: info, err: err}:
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
+	removed := make(chan spool.RunID, watchBuffer)
+	defer c.server.removals.listen(c.subject, func(id spool.RunID) {
+		select {
+		case removed <- id:
+		default: // a client that takes nothing finds out when it asks for the run
+		}
+	})()
 	defer func() {
 		cancel()
 		for range steps { // it ends before the answer does
@@ -68,12 +75,12 @@ func (c *call) watch() error {
 	}()
 	s := &eventStream{call: c, control: http.NewResponseController(c.w), out: c.w, heartbeat: c.server.limits.Heartbeat}
 	s.retry()
-	s.watch(steps)
+	s.watch(steps, removed)
 	return nil
 }
 
 // watch writes the steps of a watch until it or the stream ends.
-func (s *eventStream) watch(steps <-chan watched) {
+func (s *eventStream) watch(steps <-chan watched, removed <-chan spool.RunID) {
 	asks, synced := newAskList(s.call, nil, nil), false
 	heart := time.NewTicker(s.heartbeat)
 	defer heart.Stop()
@@ -114,6 +121,8 @@ func (s *eventStream) watch(steps <-chan watched) {
 			if len(s.buf) > streamBytes && !s.flush() {
 				return
 			}
+		case id := <-removed:
+			s.frame("removed", RunRemoved{id})
 		case <-heart.C:
 			if time.Since(s.spoke) >= s.heartbeat/2 {
 				s.comment()

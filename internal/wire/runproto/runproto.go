@@ -165,6 +165,9 @@ type WatchParams struct {
 	Follow uint32       `json:"follow"`
 	Filter spool.Filter `json:"filter,omitzero"`
 	Window int64        `json:"window_bytes,omitempty"`
+	// Asks asks for asks/changed notifications with all open asks of those runs;
+	// only /v1/rpc of the HTTP API has them.
+	Asks bool `json:"asks,omitempty"`
 }
 
 // ChangedParams are the params of a run/changed notification of a watch. It is worth

@@ -289,8 +289,16 @@ export interface LogIndex {
   complete: boolean;
   first: number;
   last: number;
+  last_ms: number;
   lines: number;
+  marks: Array<Mark>;
   points: Array<Array<number>>;
+}
+
+export interface Mark {
+  kind: string;
+  ms: number;
+  seq: number;
 }
 
 export interface Omitted {
@@ -311,6 +319,11 @@ export interface Outcome {
   kind: string;
   reason?: string;
   signal?: string;
+}
+
+export interface Presence {
+  run: string;
+  viewers: Array<Viewer>;
 }
 
 export interface ProbeEcho {
@@ -558,6 +571,16 @@ export interface StorageGroup {
   runs: number;
 }
 
+export interface Tail {
+  run: string;
+  seq: number;
+  text: string;
+}
+
+export interface TailList {
+  tails: Array<Tail>;
+}
+
 export interface TerminalScreen {
   alt: boolean;
   ansi?: string;
@@ -634,6 +657,15 @@ export interface TurnRequest {
   cell?: Cell;
   id?: string;
   prompt?: Prompt;
+}
+
+export interface Viewer {
+  device?: string;
+  id: number;
+  name: string;
+  role: string;
+  self?: boolean;
+  since: string;
 }
 
 export interface Workspace {

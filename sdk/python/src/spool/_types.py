@@ -35,9 +35,11 @@ __all__ = [
     "Line",
     "LinePage",
     "LogIndex",
+    "Mark",
     "Omitted",
     "Option",
     "Outcome",
+    "Presence",
     "ProbeEcho",
     "Problem",
     "ProblemError",
@@ -68,6 +70,8 @@ __all__ = [
     "SpecRequest",
     "Storage",
     "StorageGroup",
+    "Tail",
+    "TailList",
     "TerminalScreen",
     "TicketInfo",
     "TicketRequest",
@@ -78,6 +82,7 @@ __all__ = [
     "TurnInfo",
     "TurnList",
     "TurnRequest",
+    "Viewer",
     "Workspace",
 ]
 
@@ -422,8 +427,16 @@ class LogIndex(TypedDict):
     complete: bool
     first: int
     last: int
+    last_ms: int
     lines: int
+    marks: list[Mark]
     points: list[list[int]]
+
+
+class Mark(TypedDict):
+    kind: str
+    ms: int
+    seq: int
 
 
 Omitted = TypedDict(
@@ -454,6 +467,11 @@ class _Outcome(TypedDict):
 class Outcome(_Outcome, total=False):
     reason: str
     signal: str
+
+
+class Presence(TypedDict):
+    run: str
+    viewers: list[Viewer]
 
 
 _ProbeEcho = TypedDict(
@@ -750,6 +768,16 @@ class StorageGroup(TypedDict):
     runs: int
 
 
+class Tail(TypedDict):
+    run: str
+    seq: int
+    text: str
+
+
+class TailList(TypedDict):
+    tails: list[Tail]
+
+
 class _TerminalScreen(TypedDict):
     alt: bool
     cols: int
@@ -850,6 +878,18 @@ class TurnRequest(TypedDict, total=False):
     cell: Cell
     id: str
     prompt: Prompt
+
+
+class _Viewer(TypedDict):
+    id: int
+    name: str
+    role: str
+    since: str
+
+
+class Viewer(_Viewer, total=False):
+    device: str
+    self: bool
 
 
 class _Workspace(TypedDict):
