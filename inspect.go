@@ -14,10 +14,12 @@ type Inspector interface {
 	//
 	//	{"op":"complete","code":"obj.na","cursor":6}    {"start":4,"matches":["name"]}
 	//	{"op":"describe","code":"obj.name","source":true}    {"text":"Type: str …"}
+	//	{"op":"check","code":"if x:"}    {"status":"incomplete","indent":"    "}
 	//
 	// The cursor and the start are counted in characters; a match replaces
 	// the code from the start to the cursor. The text is empty if the code
-	// names nothing.
+	// names nothing. The status of code is complete, incomplete or invalid; the indent
+	// is what the next line of incomplete code begins with.
 	//
 	// The error is [ErrBusy] while a cell runs or waits, [ErrEnded] if the
 	// run has ended, [ErrUnsupported] if such a run cannot be asked, and

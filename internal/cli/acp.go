@@ -158,11 +158,11 @@ func (a *app) acpConfig(flags *pflag.FlagSet, o *acpOptions) error {
 }
 
 // pathFlags are the flags whose values are files of this machine.
-var pathFlags = []string{"policy", "state", "tls-ca", "tls-client-cert", "token-file"}
+var pathFlags = []string{"init", "policy", "state", "tls-ca", "tls-client-cert", "token-file"}
 
-// givenFlags are the flags of a command line, but one, as arguments. Paths are absolute:
+// givenFlags are the flags of a command line, but some, as arguments. Paths are absolute:
 // another program uses them.
-func givenFlags(flags *pflag.FlagSet, without string) (args []string, err error) {
+func givenFlags(flags *pflag.FlagSet, without ...string) (args []string, err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		values := []string{f.Value.String()}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
@@ -170,9 +170,9 @@ func givenFlags(flags *pflag.FlagSet, without string) (args []string, err error)
 		}
 		for _, v := range values {
 			switch {
-			case f.Name == without:
+			case slices.Contains(without, f.Name):
 				continue
-			case slices.Contains(pathFlags, f.Name):
+			case slices.Contains(pathFlags, f.Name), f.Name == "python" && strings.ContainsRune(v, filepath.Separator) && !strings.HasPrefix(v, "~"):
 				var e error
 				v, e = filepath.Abs(v)
 				err = errors.Join(err, e)

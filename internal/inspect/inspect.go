@@ -16,6 +16,7 @@ import (
 const (
 	Complete = "complete" // how the code may go on at the cursor
 	Describe = "describe" // what the object is that the code names
+	Check    = "check"    // whether the code is a whole cell
 )
 
 // Question asks about the state of an interpreter. It is the JSON that
@@ -43,6 +44,10 @@ type Answer struct {
 	Start   int      `json:"start,omitempty"`
 	// Text describes the object, or is empty if there is none.
 	Text string `json:"text,omitempty"`
+	// Status of code is complete, incomplete or invalid. Indent is what the next
+	// line of incomplete code begins with.
+	Status string `json:"status,omitempty"`
+	Indent string `json:"indent,omitempty"`
 }
 
 // Source is Python code that defines answer(question, namespace, magics): the
@@ -58,7 +63,7 @@ func Decode(data json.RawMessage) (Question, error) {
 	if err := json.Unmarshal(data, &q); err != nil {
 		return q, fmt.Errorf("decode question: %w: %w", spool.ErrInvalid, err)
 	}
-	if q.Op != Complete && q.Op != Describe {
+	if q.Op != Complete && q.Op != Describe && q.Op != Check {
 		return q, fmt.Errorf("question %q: %w", q.Op, spool.ErrUnsupported)
 	}
 	if len(q.Code) > MaxCode {

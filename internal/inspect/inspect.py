@@ -17,6 +17,8 @@ _modules = []
 def answer(q, ns, magics=((), ())):
     if q["op"] == "complete":
         return complete(q["code"], q["cursor"], ns, magics)
+    if q["op"] == "check":
+        return check(q["code"])
     return {"text": describe(q["code"], ns, q.get("source"), magics)}
 
 
@@ -319,3 +321,30 @@ def describe(code, ns, source, magics):
         except Exception:
             pass
     return "\n".join(out)
+
+
+# --- whole cells ---------------------------------------------------------
+
+def check(code):
+    """Whether the code is a whole cell, as a person who ended a line means it: a
+    block goes on until a blank line."""
+    import ast
+    import codeop
+    import warnings
+    lines = code.split("\n")
+    last = lines[-1]
+    if code.lstrip().startswith("%%"):
+        return {"status": "incomplete" if last.strip() else "complete"}
+    plain = "\n".join(re.sub(r"^(\s*)(?:[%!].*|(" + _NAME + r")\s*=\s*[%!].*)$", r"\1pass", line) for line in lines)
+    compiler = codeop.CommandCompiler()
+    compiler.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            whole = compiler(plain, "<cell>", "exec")
+    except (SyntaxError, ValueError, OverflowError):
+        return {"status": "invalid"}
+    if whole is not None and not (last.strip() and last[0] in " \t"):
+        return {"status": "complete"}
+    indent = last[: len(last) - len(last.lstrip())]
+    return {"status": "incomplete", "indent": indent + ("    " if last.rstrip().endswith(":") else "")}

@@ -118,7 +118,7 @@ func (s *session) handleInspected(m dict) {
 		i.finish(inspected{err: errors.New("ask the interpreter: " + why)})
 		return
 	}
-	a := inspect.Answer{Text: truncateMiddle(text(v, "text")), Start: int(number(v, "start"))}
+	a := inspect.Answer{Text: truncateMiddle(text(v, "text")), Start: int(number(v, "start")), Status: text(v, "status"), Indent: text(v, "indent")}
 	list, _ := v["matches"].([]any)
 	for _, e := range list {
 		if match, ok := e.(string); ok && len(a.Matches) < inspect.MaxMatches {

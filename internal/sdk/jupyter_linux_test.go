@@ -1,0 +1,125 @@
+package sdk
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spool-run/spool/internal/polltest"
+	"github.com/spool-run/spool/internal/pytest"
+	"github.com/spool-run/spool/internal/servertest"
+)
+
+// frontEnds are packages with front ends of Jupyter, and its suite for kernels.
+var frontEnds = []string{"jupyter_kernel_test==0.7.0", "nbclient==0.11.0"}
+
+// jupyterTest is a front end with the kernel of Spool.
+type jupyterTest struct {
+	python string
+	env    []string
+	dir    string // of the test
+}
+
+// newJupyter installs the kernel where only this test sees it.
+func newJupyter(t *testing.T) *jupyterTest {
+	t.Helper()
+	python, err := pytest.Environment(frontEnds, "jupyter_kernel_test, nbclient")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &jupyterTest{python: python, dir: t.TempDir()}
+	j.env = []string{
+		"JUPYTER_DATA_DIR=" + filepath.Join(j.dir, "data"), "JUPYTER_RUNTIME_DIR=" + filepath.Join(j.dir, "runtime"),
+		"JUPYTER_CONFIG_DIR=" + filepath.Join(j.dir, "config"), "PYTHONDONTWRITEBYTECODE=1",
+	}
+	run(t, "", j.env, servertest.Binary(t), "jupyter", "install", "--name", "spool-test", "--state", servertest.StateDir(t), "--python", pytest.Python(t))
+	return j
+}
+
+// TestJupyter has the kernel pass the public suite for kernels.
+func TestJupyter(t *testing.T) {
+	j := newJupyter(t)
+	out := run(t, j.dir, j.env, j.python, absolute(t, "testdata/jupyter/suite.py"))
+	if !strings.HasSuffix(out, "\nOK\n") { // none was skipped
+		t.Errorf("the suite:\n%s", out)
+	}
+}
+
+// output is one of a cell in a notebook.
+type output struct {
+	Kind string            `json:"output_type"`
+	Name string            `json:"name"`
+	Text string            `json:"text"`
+	Data map[string]string `json:"data"`
+}
+
+// TestNotebookOutlivesItsFrontEnd kills nbclient in the middle of a cell. What the cell
+// writes then, with nobody there, is in the notebook of the next nbclient, and no cell
+// ran twice.
+func TestNotebookOutlivesItsFrontEnd(t *testing.T) {
+	j := newJupyter(t)
+	env := append(j.env, "SPOOL_JUPYTER_SESSION=nightly")
+	argv := []string{j.python, absolute(t, "testdata/jupyter/notebook.py"), "spool-test"}
+	ran := func() string {
+		b, err := os.ReadFile(filepath.Join(j.dir, "ran"))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+
+	log, err := os.Create(filepath.Join(j.dir, "log")) // the kernel holds it open
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	first := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	first.Dir, first.Env, first.Stderr = j.dir, append(os.Environ(), env...), log
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	polltest.Until(t, "the second cell", func() bool { return ran() == "12" })
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	if err := os.WriteFile(filepath.Join(j.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	polltest.Until(t, "the end of the second cell", func() bool { return ran() == "12-" })
+
+	var got [][]output
+	out := run(t, j.dir, env, argv...)
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var ticks strings.Builder
+	for i := range 1000 {
+		fmt.Fprintln(&ticks, "tick", i)
+	}
+	result := func(text string) output {
+		return output{Kind: "execute_result", Data: map[string]string{"text/plain": text}}
+	}
+	want := [][]output{
+		{{Kind: "stream", Name: "stdout", Text: "one\n"}},
+		{{Kind: "stream", Name: "stdout", Text: "before\n" + ticks.String()}, {Kind: "stream", Name: "stderr", Text: "after\n"}, result("41")},
+		{result("42")},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("outputs (-want +got):\n%s", diff)
+	}
+	if ran() != "12-3" {
+		t.Errorf("the cells ran as %q", ran())
+	}
+	// The second front end has shut the kernel down: another one begins anew.
+	run(t, j.dir, env, argv...)
+	if want := "12-312-3"; ran() != want {
+		t.Errorf("the cells ran as %q, want %q", ran(), want)
+	}
+}
