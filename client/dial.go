@@ -2,18 +2,14 @@ package client
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 
 	"github.com/spool-run/spool/internal/peer"
+	"github.com/spool-run/spool/internal/pin"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -23,10 +19,7 @@ var ErrPlaintext = errors.New("a token is not sent over an unencrypted connectio
 
 // ErrOtherCertificate is wrapped by the error of a server whose certificate is
 // not the one of [Options.TLSPin].
-var ErrOtherCertificate = errors.New("the server has another certificate")
-
-// pinPrefix begins a fingerprint.
-const pinPrefix = "sha256:"
+var ErrOtherCertificate = pin.ErrOther
 
 // httpClient returns the client that makes connections. It uses no proxy and
 // follows no redirect: a token goes to the server of the URL and nowhere else.
@@ -85,15 +78,14 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 	if o.TLSPin == "" {
 		return config, nil
 	}
-	digits, ok := strings.CutPrefix(o.TLSPin, pinPrefix)
-	want, err := hex.DecodeString(strings.ReplaceAll(digits, ":", ""))
-	if !ok || err != nil || len(want) != sha256.Size {
-		return nil, fmt.Errorf("fingerprint %q: it must be %s and 64 hexadecimal digits", o.TLSPin, pinPrefix)
+	check, err := pin.Check(o.TLSPin)
+	if err != nil {
+		return nil, err
 	}
 	verify := config.VerifyConnection
 	config.VerifyConnection = func(s tls.ConnectionState) error {
-		if err := checkPin(s.PeerCertificates, want); err != nil {
-			return err
+		if err := check(s); err != nil {
+			return &refusedError{err}
 		}
 		if verify != nil {
 			return verify(s)
@@ -104,16 +96,4 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 	// caller names are asked as well.
 	config.InsecureSkipVerify = config.RootCAs == nil
 	return config, nil
-}
-
-// checkPin checks the certificate of a server.
-func checkPin(chain []*x509.Certificate, want []byte) error {
-	if len(chain) == 0 {
-		return &refusedError{errors.New("the server has no certificate")}
-	}
-	got := sha256.Sum256(chain[0].Raw)
-	if subtle.ConstantTimeCompare(got[:], want) != 1 {
-		return &refusedError{fmt.Errorf("%w, %s%x: it is another server, or someone is in between", ErrOtherCertificate, pinPrefix, got)}
-	}
-	return nil
 }

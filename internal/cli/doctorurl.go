@@ -2,16 +2,14 @@ package cli
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
-	"strings"
 
 	"github.com/spool-run/spool/internal/doctor"
-	"github.com/spool-run/spool/internal/listen"
+	"github.com/spool-run/spool/internal/pin"
 )
 
 // urlDoctor are the flags of spool doctor about a server.
@@ -36,7 +34,13 @@ func (a *app) doctorURL(ctx context.Context, names []string, at urlDoctor, asJSO
 	if err != nil {
 		return err
 	}
-	pinned(config, a.tls.pin)
+	if a.tls.pin != "" {
+		// Like the client, it asks an authority as well only if one is named.
+		config.InsecureSkipVerify = config.RootCAs == nil
+		if config.VerifyConnection, err = pin.Check(a.tls.pin); err != nil {
+			return &usageError{err}
+		}
+	}
 	checks, err := doctor.URLChecks(doctor.URLOptions{URL: at.url, Token: token, TLS: config, Deep: at.deep})
 	if err == nil {
 		checks, err = doctor.Select(checks, names)
@@ -50,19 +54,4 @@ func (a *app) doctorURL(ctx context.Context, names []string, at urlDoctor, asJSO
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// pinned has a configuration accept the certificate with a fingerprint, and no other.
-// Like the client, it asks an authority as well only if one is named.
-func pinned(config *tls.Config, pin string) {
-	if pin == "" {
-		return
-	}
-	config.InsecureSkipVerify = config.RootCAs == nil
-	config.VerifyConnection = func(s tls.ConnectionState) error {
-		if len(s.PeerCertificates) == 0 || !strings.EqualFold(pin, listen.Fingerprint(&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{s.PeerCertificates[0].Raw}}}})) {
-			return errors.New("the server has another certificate than --tls-pin says")
-		}
-		return nil
-	}
 }

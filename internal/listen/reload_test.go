@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spool-run/spool/internal/listen"
+	"github.com/spool-run/spool/internal/pin"
 )
 
 // TestCertificateIsReloaded replaces the files of a certificate while a server
@@ -38,14 +39,14 @@ func TestCertificateIsReloaded(t *testing.T) {
 			c.Close()
 		}
 	}()
-	pin := func() string {
+	fingerprint := func() string {
 		t.Helper()
 		c, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		return listen.Fingerprint(&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{c.ConnectionState().PeerCertificates[0].Raw}}}})
+		return pin.Of(c.ConnectionState().PeerCertificates[0].Raw)
 	}
 	replace := func(to, from string) {
 		t.Helper()
@@ -71,7 +72,7 @@ func TestCertificateIsReloaded(t *testing.T) {
 		{func() { _ = os.WriteFile(filepath.Clean(files.Key), []byte("nonsense"), 0o600) }, otherConfig},
 	} {
 		step.do()
-		if got := pin(); got != listen.Fingerprint(step.want) {
+		if got := fingerprint(); got != listen.Fingerprint(step.want) {
 			t.Errorf("step %d: the certificate is %s", i, got)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -18,6 +17,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/spool-run/spool/internal/pin"
 	"github.com/spool-run/spool/internal/privatedir"
 )
 
@@ -74,7 +74,7 @@ func ReadCertPool(name string) (*x509.CertPool, error) {
 // Fingerprint returns the digest of a server's certificate, for clients that
 // know the certificate in advance.
 func Fingerprint(c *tls.Config) string {
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(c.Certificates[0].Certificate[0]))
+	return pin.Of(c.Certificates[0].Certificate[0])
 }
 
 // SelfSigned returns the files of the self-signed certificate of a state
