@@ -2,6 +2,7 @@
 // compressed. A file whose content is the same is left alone, so that another version
 // of zlib changes nothing.
 import { build } from "esbuild";
+import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -12,13 +13,10 @@ const here = dirname(fileURLToPath(import.meta.url));
 /** options are those of esbuild, for the build and for working on the console. */
 export const options = {
   absWorkingDir: here,
-  entryPoints: {
-    app: "src/app.tsx",
-    terminal: "src/terminal.ts",
-    markdown: "src/markdown.ts",
-    style: "src/style.css",
-    "terminal-style": "node_modules/@xterm/xterm/css/xterm.css",
-  },
+  // Screens that few people open are in a file of their own; what both need is shared.
+  entryPoints: { app: "src/app.tsx", more: "src/more.tsx" },
+  splitting: true,
+  chunkNames: "shared",
   outdir: "dist",
   bundle: true,
   format: "esm",
@@ -29,6 +27,18 @@ export const options = {
   charset: "utf8",
   legalComments: "none",
   write: false,
+};
+
+/** parts are the options for what stands alone. */
+export const parts = {
+  ...options,
+  entryPoints: {
+    terminal: "src/terminal.ts",
+    markdown: "src/markdown.ts",
+    style: "src/style.css",
+    "terminal-style": "node_modules/@xterm/xterm/css/xterm.css",
+  },
+  splitting: false,
 };
 
 /** licences returns the licences of the packages whose code is in the console. */
@@ -46,7 +56,7 @@ export function licences() {
 
 /** budgets bound the compressed size of files, in bytes. */
 const budgets = [
-  { what: "the shell", files: ["index.html", "app.js", "style.css"], most: 60 * 1024 },
+  { what: "the shell", files: ["index.html", "app.js", "shared.js", "style.css"], most: 60 * 1024 },
   { what: "the terminal", files: ["terminal.js", "terminal-style.css"], most: 125 * 1024 },
   { what: "Markdown", files: ["markdown.js"], most: 16 * 1024 },
   { what: "everything", files: null, most: 260 * 1024 },
@@ -54,9 +64,12 @@ const budgets = [
 
 async function main() {
   const made = new Map();
-  const result = await build(options);
-  for (const file of result.outputFiles) made.set(file.path.slice(join(here, "dist").length + 1), Buffer.from(file.contents));
+  const results = await Promise.all([build(options), build(parts)]);
+  for (const file of results.flatMap(r => r.outputFiles)) made.set(file.path.slice(join(here, "dist").length + 1), Buffer.from(file.contents));
   for (const name of readdirSync(join(here, "static"))) made.set(name, readFileSync(join(here, "static", name)));
+  // The address of what is shared changes with its content, so that browsers may keep it.
+  const version = createHash("sha256").update(made.get("shared.js")).digest("hex").slice(0, 16);
+  for (const name of ["app.js", "more.js", "index.html"]) made.set(name, Buffer.from(made.get(name).toString().replaceAll("/shared.js", "/shared.js?v=" + version)));
   made.set("licences.txt", Buffer.from(licences()));
 
   const dist = join(here, "dist");

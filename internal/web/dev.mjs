@@ -6,27 +6,29 @@ import { readFileSync, existsSync } from "node:fs";
 import http from "node:http";
 import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { licences, options } from "./build.mjs";
+import { licences, options, parts } from "./build.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = new URL(process.argv[2] ?? "http://127.0.0.1:7766");
 const port = Number(process.argv[3] ?? 7767);
 const types = { ".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml", ".txt": "text/plain", ".webmanifest": "application/manifest+json" };
 
-let files = new Map();
+const files = new Map();
 const pages = new Set();
 const reload = {
   name: "reload",
   setup(build) {
     build.onEnd(result => {
       if (!result.outputFiles) return;
-      files = new Map(result.outputFiles.map(f => [f.path.slice(join(here, "dist").length + 1), f.contents]));
+      for (const f of result.outputFiles) files.set(f.path.slice(join(here, "dist").length + 1), f.contents);
       for (const page of pages) page.write("data: changed\n\n");
     });
   },
 };
-const watcher = await context({ ...options, minify: false, sourcemap: "inline", plugins: [reload] });
-await watcher.watch();
+for (const some of [options, parts]) {
+  const watcher = await context({ ...some, minify: false, sourcemap: "inline", plugins: [reload] });
+  await watcher.watch();
+}
 
 // The server refuses what pages of other origins send: to it, we are its own page.
 function headers(from) {

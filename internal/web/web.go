@@ -23,6 +23,9 @@ type File struct {
 	Type string // the content type
 	Gzip []byte // the content, compressed
 	ETag string
+	// Version is in the address with which other files name it; empty if they
+	// use that of all.
+	Version string
 }
 
 // Content returns the content as it is.
@@ -58,6 +61,14 @@ var load = sync.OnceValues(func() (*contents, error) {
 		f := &File{Gzip: b, ETag: `W/"` + hex.EncodeToString(sum[:8]) + `"`}
 		short := strings.TrimSuffix(path.Base(name), ".gz")
 		f.Type = types[path.Ext(short)]
+		if short == "shared.js" { // other files name it with its version
+			content, err := f.Content()
+			if err != nil {
+				return nil, err
+			}
+			sum := sha256.Sum256(content)
+			f.Version = hex.EncodeToString(sum[:8])
+		}
 		if short != "index.html" {
 			c.files[short] = f
 			continue

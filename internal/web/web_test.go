@@ -155,8 +155,14 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %d bytes, type %q, %v", name, len(b), f.Type, err)
 		}
 	}
+	for _, name := range []string{"app.js", "more.js"} {
+		b, err := Asset(name).Content()
+		if err != nil || !strings.Contains(string(b), "/shared.js?v="+Asset("shared.js").Version) {
+			t.Errorf("%s does not name the shared part with its version: %v", name, err)
+		}
+	}
 	page := Page("abc")
-	for _, part := range []string{`nonce="abc"`, "/assets/app.js?v=" + Version(), "/assets/style.css?v=" + Version()} {
+	for _, part := range []string{`nonce="abc"`, "/assets/shared.js?v=" + Asset("shared.js").Version, "/assets/app.js?v=" + Version(), "/assets/style.css?v=" + Version()} {
 		if !strings.Contains(page, part) {
 			t.Errorf("the page lacks %s", part)
 		}

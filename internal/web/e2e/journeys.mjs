@@ -72,6 +72,7 @@ const journeys = {
     const made = await server.shell("echo hello; read x", { name: "first", labels: { team: "ml" }, stdin: true });
     await see(owner, "first");
     await owner.locator(".run-row", { hasText: "first" }).locator(".mark.live").waitFor();
+    await owner.locator(".run-row", { hasText: "first" }).locator(".news", { hasText: "hello" }).waitFor(); // its last line
     const failed = await server.shell("exit 3", { name: "broken" });
     await server.wait(failed.id);
     await see(owner, "exited 3");
@@ -88,6 +89,19 @@ const journeys = {
     await fair(owner, "runs");
     await server.call("POST", `/v1/runs/${made.id}/control`, { op: "kill" });
     await owner.locator(".run-row", { hasText: "first" }).locator(".mark.stopped").waitFor();
+    // Runs are marked, and acted on together; what another one deletes disappears.
+    await owner.locator(".run-row", { hasText: "broken" }).focus();
+    await press(owner, "x");
+    await see(owner, "1 run marked");
+    await fair(owner, "runs-marked");
+    await owner.click(".chosen >> text=Delete");
+    await owner.click("dialog >> button.danger");
+    await gone(owner, ".run-row:has-text('broken')");
+    const third = await server.shell("exit 0", { name: "third" });
+    await server.wait(third.id);
+    await see(owner, "third");
+    await server.call("DELETE", "/v1/runs/" + third.id);
+    await gone(owner, ".run-row:has-text('third')");
   },
 
   async "a log"() {
@@ -133,6 +147,13 @@ const journeys = {
     await press(owner, "Shift+G");
     await see(owner, "got two");
     await press(owner, "w");
+    await owner.click("text=Look back");
+    await owner.locator(".track input:enabled").waitFor();
+    await owner.locator(".track input").focus();
+    await press(owner, "Home");
+    await owner.locator(".row", { hasText: /^1.*line 1$/ }).waitFor();
+    await owner.click("text=Go live");
+    await see(owner, "got two");
     await fair(owner, "log");
     await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
     await owner.locator(".outcome").waitFor();
@@ -177,12 +198,15 @@ const journeys = {
     await owner.keyboard.type("zzz");
     await owner.locator(".term").click();
     await owner.locator(".term.typing").waitFor();
+    await see(owner, "2 watch");
+    await see(small, "types, too");
     await owner.keyboard.type("echo $((40+2)) $COLUMNS\n");
     await rows(owner).filter({ hasText: "42 80" }).waitFor();
     await rows(small).filter({ hasText: "42 80" }).waitFor();
     assert.ok(!(await rows(owner).textContent()).includes("zzz"));
     await press(owner, "F6");
     await gone(owner, ".term.typing");
+    await gone(small, "text=types, too");
     assert.ok(!(await server.events(run.id)).some(e => e.kind === "resized"), "looking resizes nothing");
     // Several lines are not pasted into a program that takes each at once.
     await press(owner, "Enter");
@@ -241,6 +265,9 @@ const journeys = {
     const other = await visit(b, server.open(), { colorScheme: "dark", viewport: { width: 320, height: 640 } });
     await other.click("nav >> text=Inbox");
     await see(other, "who are you?");
+    const third = await visit(b, server.open());
+    await third.click("nav >> text=Inbox");
+    await see(third, "who are you?");
     await fair(other, "inbox-phone");
     await other.click("text=Not now");
     await see(other, "put off");
@@ -250,6 +277,19 @@ const journeys = {
     await see(other, "Nobody waits for you");
     await see(owner, "hello Ann");
     await gone(owner, ".card.ask");
+    await third.locator(".settled", { hasText: "Answered by owner" }).waitFor();
+    await fair(third, "inbox-answered");
+    await third.context().close();
+    // The line of time: as it was, and mark by mark.
+    await owner.click("text=Look back");
+    await owner.locator(".track input:enabled").waitFor();
+    await owner.locator(".ticks .exception").waitFor();
+    await owner.locator(".track input").focus();
+    await press(owner, "Home");
+    await gone(owner, "text=ZeroDivisionError");
+    await press(owner, "]", "]");
+    await owner.click("text=Go live");
+    await see(owner, "hello Ann");
     await other.context().close();
     await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
   },
@@ -267,7 +307,13 @@ const journeys = {
     await see(owner, "Look at the failures"); // the plan
     await owner.locator(".action .mark.ok").first().waitFor();
     assert.equal(await owner.locator(".said img, .said script").count(), 0);
+    await owner.click("text=Look back");
+    await owner.locator(".ticks .ask").waitFor();
     await fair(owner, "conversation");
+    await owner.locator(".track input").focus();
+    await press(owner, "Home");
+    await gone(owner, ".said strong");
+    await owner.click("text=Go live");
     await owner.fill("#composer", "Thanks");
     await press(owner, "Enter");
     await owner.locator(".prompt", { hasText: "Thanks" }).waitFor();

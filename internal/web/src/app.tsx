@@ -2,21 +2,19 @@
 // is lost when it closes.
 import { effect } from "@preact/signals";
 import { render, type JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { useActs } from "./keys.ts";
+import { loadMore } from "./lazy.ts";
 import { link } from "./link.ts";
 import { age, clock, plural } from "./format.ts";
 import { prefs } from "./prefs.ts";
 import { go, route } from "./route.ts";
 import { announcement, may, now, session, signedIn, start, waitingCount } from "./store.ts";
-import { Icon, Late, overlay, toast, Toasts } from "./ui.tsx";
-import { Doctor } from "./views/doctor.tsx";
+import { Icon, Late, overlay, Skeleton, toast, Toasts, Wrong } from "./ui.tsx";
 import { openHelp, openPalette } from "./views/help.tsx";
 import { Inbox } from "./views/inbox.tsx";
-import { NewRun } from "./views/new.tsx";
 import { Run } from "./views/run.tsx";
 import { Runs } from "./views/runs.tsx";
-import { Settings } from "./views/settings.tsx";
 import { SignIn } from "./views/signin.tsx";
 
 // The secret leaves the address before anything else happens.
@@ -94,6 +92,25 @@ function Footer() {
   );
 }
 
+/** Other is a screen that is loaded when it is needed. */
+function Other({ title, name }: { title: string; name: "Doctor" | "NewRun" | "Settings" }) {
+  const [part, setPart] = useState<Awaited<ReturnType<typeof loadMore>> | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const load = () => {
+    setError(null);
+    loadMore().then(p => setPart(p), setError);
+  };
+  useEffect(load, []);
+  const Screen = part?.[name];
+  if (Screen) return <Screen />;
+  return (
+    <>
+      <h1 class="sr">{title}</h1>
+      {error !== null ? <Wrong error={error} again={load} /> : <Skeleton label={"Loading: " + title} />}
+    </>
+  );
+}
+
 function screen(path: string): [string, JSX.Element] {
   const run = path.match(/^\/runs\/([^/]+)$/);
   if (run) return ["Run", <Run key={run[1]} id={decodeURIComponent(run[1]!)} />];
@@ -101,11 +118,11 @@ function screen(path: string): [string, JSX.Element] {
     case "/inbox":
       return ["Inbox", <Inbox />];
     case "/new":
-      return ["New run", <NewRun />];
+      return ["New run", <Other key="new" title="New run" name="NewRun" />];
     case "/doctor":
-      return ["Doctor", <Doctor />];
+      return ["Doctor", <Other key="doctor" title="Doctor" name="Doctor" />];
     case "/settings":
-      return ["Settings", <Settings />];
+      return ["Settings", <Other key="settings" title="Settings" name="Settings" />];
   }
   return ["Runs", <Runs />];
 }

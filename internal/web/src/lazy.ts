@@ -1,9 +1,10 @@
 // Parts of the console that are loaded when they are needed.
 import type * as markdown from "./markdown.ts";
+import type * as more from "./more.tsx";
 import type * as terminal from "./terminal.ts";
 
-// The version is in the address of this script: its parts have the same.
-const version = new URL(import.meta.url).search;
+// The version is in the address of the script of the page: its parts have the same.
+const version = new URL(document.querySelector<HTMLScriptElement>("script[type=module]")!.src).search;
 
 function once<T>(name: string): () => Promise<T> {
   let part: Promise<T> | null = null;
@@ -12,6 +13,8 @@ function once<T>(name: string): () => Promise<T> {
     throw e;
   }));
 }
+
+export const loadMore = once<typeof more>("more");
 
 export const loadMarkdown = once<typeof markdown>("markdown");
 

@@ -29,16 +29,19 @@ export class Whole implements Lines {
   private tailing = false;
   private again = 0;
   private readonly abort = new AbortController();
+  // The last lines of a log whose lines are not counted yet; they have no numbers.
+  private loose: Line[] | null = null;
 
   constructor(private readonly run: string) {}
 
   count() {
-    return this.total;
+    return this.loose ? this.loose.length : this.total;
   }
   exact() {
-    return this.complete;
+    return this.complete && !this.loose;
   }
   at(row: number): Line | undefined {
+    if (this.loose) return this.loose[row];
     return this.blocks.get(Math.floor(row / blockLines))?.[row % blockLines];
   }
   stop() {
@@ -50,6 +53,13 @@ export class Whole implements Lines {
   }
 
   private take(page: LinePage) {
+    this.error = null;
+    if ((page.lines[0]?.n ?? 0) < 0) {
+      if (this.complete) return this.touch(); // they are counted by now, and come again
+      this.loose = page.lines;
+      return this.touch();
+    }
+    if (this.loose && page.complete) this.loose = null;
     for (const line of page.lines) {
       const b = Math.floor((line.n - 1) / blockLines);
       let block = this.blocks.get(b);
@@ -65,7 +75,6 @@ export class Whole implements Lines {
     }
     this.total = Math.max(this.total, page.total);
     this.complete = page.complete;
-    this.error = null;
     this.touch();
   }
 
@@ -83,7 +92,7 @@ export class Whole implements Lines {
   }
 
   need(from: number, to: number) {
-    if (to <= from) return;
+    if (to <= from || this.loose) return;
     for (let b = Math.floor(from / blockLines); b <= Math.floor((to - 1) / blockLines); b++) {
       if (b < 0 || this.loading.has(b)) continue;
       const block = this.blocks.get(b);
@@ -110,7 +119,7 @@ export class Whole implements Lines {
     while (this.again > 0 && !this.abort.signal.aborted) {
       const n = this.again;
       this.again = 0;
-      if (!(await this.load({ from: -n, count: n }))) {
+      if (!(await this.load({ from: -n, count: n, quick: 1 }))) {
         await new Promise(resolve => setTimeout(resolve, 1000));
         this.again = Math.max(this.again, this.abort.signal.aborted || this.refused() ? 0 : n);
       }
@@ -130,6 +139,7 @@ export class Whole implements Lines {
         const x = await get<LogIndex>(runPath(this.run) + "/index" + query({ wait_ms: 2000 }), { signal: this.abort.signal });
         this.total = Math.max(this.total, x.lines);
         this.complete = x.complete;
+        if (x.complete && this.loose) void this.tail(blockLines); // with numbers
         this.touch();
       } catch (e) {
         if (e instanceof Failure && !e.lost) return;

@@ -2,7 +2,7 @@
 // streams; where something holds these back, requests that wait. The cursors are the
 // same on all three, so that each event comes exactly once.
 import { signal } from "@preact/signals";
-import { Failure, get, key, query, request, runPath, type AskList, type EventPage, type Info, type RunList } from "./api.ts";
+import { Failure, get, key, query, request, runPath, type AskList, type EventPage, type Info, type Presence, type RunList } from "./api.ts";
 import { frames } from "./frames.ts";
 import { decodeRecords, fromJSON, type LogEvent } from "./record.ts";
 
@@ -28,7 +28,8 @@ const windowBytes = 1 << 20;
 export interface Watcher {
   run(info: Info): void;
   synced(): void;
-  asks(list: AskList | null): void; // null: they have changed, ask for them
+  asks(list: AskList): void;
+  removed(run: string): void;
 }
 
 /** Follower reads the log of a run. */
@@ -53,13 +54,14 @@ class Watch extends Subscription {
     super();
   }
   params() {
-    return { method: "run/watch", params: { filter: { since: this.since }, window_bytes: windowBytes } };
+    return { method: "run/watch", params: { filter: { since: this.since }, window_bytes: windowBytes, asks: true } };
   }
   async stream(signal: AbortSignal) {
     for await (const f of await openStream("/v1/watch" + query({ since: this.since }), signal)) {
       if (f.event === "run") this.to.run(JSON.parse(f.data));
       else if (f.event === "sync") this.to.synced();
       else if (f.event === "asks") this.to.asks(JSON.parse(f.data));
+      else if (f.event === "removed") this.to.removed(JSON.parse(f.data).run);
       else if (f.event === "end") return noteEnd(JSON.parse(f.data).reason);
     }
   }
@@ -243,6 +245,7 @@ class Socket {
   private failures = 0;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private requests = new Map<number, Subscription>();
+  private calls = new Map<number, (result: any) => void>();
 
   subscribe(s: Subscription) {
     if (!this.ws) this.dial();
@@ -271,6 +274,15 @@ class Socket {
     this.byNumber.clear();
     this.owed.clear();
     this.requests.clear();
+    this.calls.clear();
+  }
+
+  /** call sends a request, if the connection is open. */
+  call(method: string, params: object, then: (result: any) => void) {
+    if (!this.ws || this.ws.readyState !== WebSocket.OPEN) return;
+    const id = this.next++;
+    this.calls.set(id, then);
+    this.send({ id, method, params });
   }
 
   private send(message: object) {
@@ -298,6 +310,7 @@ class Socket {
       this.failures = 0;
       opened();
       for (const s of subscriptions) this.ask(s);
+      for (const run of here.keys()) tellPresence(run);
     };
     ws.onmessage = m => this.ws === ws && this.message(m.data);
     ws.onclose = e => {
@@ -369,24 +382,36 @@ class Socket {
     this.ask(s);
   }
 
-  private text(m: { id?: number; method?: string; params?: any; error?: { message: string } }) {
+  private text(m: { id?: number; method?: string; params?: any; result?: any; error?: { message: string } }) {
     if (m.id !== undefined && !m.method) {
+      const then = this.calls.get(m.id);
+      this.calls.delete(m.id);
+      if (then && !m.error) then(m.result);
       const s = this.requests.get(m.id);
       this.requests.delete(m.id);
       if (!m.error || !s) return;
       if (s instanceof Follow) s.finish(m.error.message);
       return;
     }
+    switch (m.method) {
+      case "run/removed":
+        for (const w of subscriptions) if (w instanceof Watch) w.to.removed(m.params.run);
+        return;
+      case "presence/changed":
+        return here.get(m.params.run)?.told(m.params);
+      case "session/expiring":
+        return this.call("session/renew", {}, () => {});
+    }
     const s = this.byNumber.get(m.params?.follow);
     if (!s) return;
     switch (m.method) {
+      case "asks/changed":
+        if (s instanceof Watch) s.to.asks(m.params);
+        return;
       case "run/changed":
         if (!(s instanceof Watch)) return;
         if (m.params.info) s.to.run(m.params.info);
-        else if (!m.params.error) {
-          s.to.synced();
-          s.to.asks(null);
-        }
+        else if (!m.params.error) s.to.synced();
         return this.took(s.number, JSON.stringify(m.params).length);
       case "run/event":
         if (s instanceof Follow) s.take(fromJSON(m.params.event));
@@ -410,6 +435,33 @@ class Socket {
 }
 
 const socket = new Socket();
+
+// Who else is at the runs that this page shows. Only the WebSocket tells.
+const here = new Map<string, { role: string; told(p: Presence): void }>();
+
+function tellPresence(run: string) {
+  const h = here.get(run);
+  socket.call("run/presence", { run, role: h?.role ?? "" }, p => here.get(run)?.told(p));
+}
+
+/** attend says that this page is at a run, until it is told otherwise. */
+export function attend(run: string, told: (p: Presence) => void): () => void {
+  here.set(run, { role: "view", told });
+  tellPresence(run);
+  return () => {
+    here.delete(run);
+    tellPresence(run);
+  };
+}
+
+/** setTyping says whether this page types into a run that it is at. */
+export function setTyping(run: string, on: boolean) {
+  const h = here.get(run);
+  const role = on ? "type" : "view";
+  if (!h || h.role === role) return;
+  h.role = role;
+  tellPresence(run);
+}
 
 setInterval(() => link.value.rung !== "websocket" && link.value.open && !forced && step("websocket", ""), tryAgain);
 addEventListener("online", () => (link.value.rung === "websocket" ? socket.hurry() : !forced && step("websocket", "")));

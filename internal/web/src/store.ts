@@ -1,7 +1,7 @@
 // What the page knows: who is signed in, the runs that it has seen, the open asks.
 import { batch, computed, effect, signal } from "@preact/signals";
-import { get, key, onUnauthenticated, post, request, words, Failure, type Ask, type AskList, type Info, type SessionInfo } from "./api.ts";
-import { link, watch } from "./link.ts";
+import { get, key, onUnauthenticated, post, query, request, runPath, words, Failure, type Ask, type EventPage, type Info, type SessionInfo, type Viewer } from "./api.ts";
+import { attend, watch } from "./link.ts";
 
 export type SignIn = { state: "checking" } | { state: "out"; why: string } | { state: "in"; session: SessionInfo } | { state: "lost"; why: string };
 
@@ -17,6 +17,54 @@ export const infos = signal<ReadonlyMap<string, Info>>(new Map());
 export const asks = signal<Ask[]>([]);
 export const synced = signal(false);
 
+/** presence is who is at the runs that the page shows. */
+export const presence = signal<ReadonlyMap<string, Viewer[]>>(new Map());
+
+/** beAt says that the page is at a run, until what it returns is called. */
+export function beAt(run: string): () => void {
+  return attend(run, p => (presence.value = new Map(presence.value).set(run, p.viewers)));
+}
+
+export const viewerName = (v: Viewer) => (v.device ? `${v.name} (${v.device})` : v.name);
+
+/** Settled is an ask that was answered, or closed, while it was shown. */
+export interface Settled {
+  ask: Ask;
+  text: string;
+  at: number;
+}
+export const settled = signal<Settled[]>([]);
+const settledFor = 20_000; // milliseconds that it is shown
+const mine = new Set<string>(); // asks that this page has answered
+
+/** answering notes that this page answers an ask. */
+export const answering = (a: Ask) => mine.add(a.run + "/" + a.seq);
+
+/** explain looks up who has answered an ask that is gone. */
+async function explain(a: Ask) {
+  let text = "It was closed.";
+  try {
+    const page = await get<EventPage>(runPath(a.run) + "/events" + query({ after: a.seq, kind: ["input", "notice"], max_bytes: 1 << 20 }));
+    for (const e of page.events) {
+      const d = e.data as any;
+      if (e.kind === "input" && d?.kind === "answer" && d.data?.ask === a.seq) {
+        const said = typeof d.data.data === "string" ? d.data.data : d.data.error?.message;
+        text = `Answered by ${d.data.by || "somebody"}${said && !a.ask.secret ? `: ${said.slice(0, 100)}` : ""}`;
+        break;
+      }
+      if (d?.code === "ask_closed" && d.ask === a.seq) {
+        text = d.text || text;
+        break;
+      }
+    }
+  } catch {
+    return; // the run was deleted, or nothing can be known now
+  }
+  const one = { ask: a, text, at: Date.now() };
+  settled.value = [...settled.value, one];
+  setTimeout(() => (settled.value = settled.value.filter(s => s !== one)), settledFor);
+}
+
 /** now is the time, to the second. */
 export const now = signal(Date.now());
 setInterval(() => (now.value = Date.now()), 1000);
@@ -26,6 +74,9 @@ const mostInfos = 8000; // that a page remembers; those that ended long ago go f
 // Changes come in bursts; the page is drawn once for each.
 let waiting = new Map<string, Info>();
 let scheduled = false;
+
+/** gone are runs that were deleted while the page was open. */
+export const gone = new Set<string>();
 
 /** older is whether a description was overtaken by one that came before it. */
 function older(info: Info, than: Info | undefined): boolean {
@@ -55,59 +106,25 @@ export function note(list: Iterable<Info>) {
 }
 
 export function forget(id: string) {
+  waiting.delete(id);
+  if (!infos.value.has(id)) return;
+  gone.add(id);
   const all = new Map(infos.value);
   all.delete(id);
   infos.value = all;
 }
 
-/** askVersion is what the server called the asks that are shown. */
-function setAsks(list: AskList) {
-  asks.value = list.asks;
-}
-
-let asking = false;
-let askAgain = false;
-/** loadAsks asks for the open asks, once at a time. */
-export async function loadAsks() {
-  if (asking) {
-    askAgain = true;
-    return;
-  }
-  asking = true;
-  try {
-    do {
-      askAgain = false;
-      setAsks(await get<AskList>("/v1/asks"));
-    } while (askAgain);
-  } catch {
-    // The next change asks again.
-  } finally {
-    asking = false;
-  }
-}
-
 let stop: (() => void) | null = null;
-let askState = new Map<string, string>();
 
 function begin() {
   if (stop) return;
-  askState = new Map();
   stop = watch({
-    run(info) {
-      note([info]);
-      const state = info.asks ? info.asks.open.join(" ") + "/" + info.asks.count : "";
-      if ((askState.get(info.id) ?? "") !== state) {
-        askState.set(info.id, state);
-        if (link.value.rung === "websocket") void loadAsks();
-      }
-    },
+    run: info => note([info]),
     synced() {
       synced.value = true;
     },
-    asks(list) {
-      if (list) setAsks(list);
-      else void loadAsks();
-    },
+    asks: list => (asks.value = list.asks),
+    removed: forget,
   });
 }
 
@@ -124,6 +141,7 @@ function leave(why: string) {
   batch(() => {
     signedIn.value = { state: "out", why };
     infos.value = new Map();
+    known = null;
     asks.value = [];
     synced.value = false;
   });
@@ -181,15 +199,16 @@ export async function signOut() {
 // How many answers are waited for is in the title, and a new one is told.
 export const waitingCount = computed(() => asks.value.length);
 export const announcement = signal("");
-let known: Set<string> | null = null;
+let known: Map<string, Ask> | null = null;
 
 effect(() => {
   const list = asks.value;
   if (!synced.value) return;
-  const seen = new Set(list.map(a => a.run + "/" + a.seq));
+  const seen = new Map(list.map(a => [a.run + "/" + a.seq, a]));
   const before = known;
   known = seen;
   if (!before) return;
+  for (const [key, a] of before) if (!seen.has(key) && !mine.delete(key)) void explain(a);
   for (const a of list) {
     if (before.has(a.run + "/" + a.seq)) continue;
     announcement.value = `${a.name || a.engine} asks: ${a.ask.prompt || a.ask.name || a.ask.kind}`;

@@ -1,5 +1,28 @@
 // A log as a line of time: where each event is, with long silences drawn short.
 
+import type { LogIndex, Mark } from "./api.ts";
+
+/** pointsOf are the places that an index of a log has, and its end. */
+export function pointsOf(x: LogIndex): Point[] {
+  const points = x.points.map(p => ({ seq: p[0]!, ms: p[1]!, bytes: p[2]! }));
+  if (x.last) points.push({ seq: x.last, ms: Math.max(x.last_ms, points.at(-1)?.ms ?? 0), bytes: x.bytes });
+  return points;
+}
+
+/** apart are marks that can be told from each other, at most one in each of n parts; what
+ * went wrong is shown before what did not. */
+export function apart(line: Timeline, marks: Mark[], n: number): { mark: Mark; place: number }[] {
+  const rank = ["turn", "resized", "end", "ask", "failed", "exception"];
+  const best = new Map<number, { mark: Mark; place: number }>();
+  for (const mark of marks) {
+    const place = line.placeOf(mark.seq);
+    const at = Math.round(place * n);
+    const old = best.get(at);
+    if (!old || rank.indexOf(mark.kind) > rank.indexOf(old.mark.kind)) best.set(at, { mark, place });
+  }
+  return [...best.values()].sort((a, b) => a.place - b.place);
+}
+
 /** Point is a place in a log: an event, its time in milliseconds, and the bytes of output
  * before it. */
 export interface Point {

@@ -22,7 +22,20 @@ export interface Turn {
   secret: boolean;
   items: Item[];
   done?: Done;
+  doneSeq?: number;
   usage?: any;
+}
+
+/** asOf are turns as they were after an event: what came later is left out. */
+export function asOf(list: Turn[], seq: number): Turn[] {
+  const then: Turn[] = [];
+  for (const t of list) {
+    if (t.seq > seq || (!t.seq && (t.items[0]?.seq ?? 0) > seq)) continue;
+    const { done, usage, ...rest } = t;
+    const over = t.doneSeq !== undefined && t.doneSeq <= seq;
+    then.push({ ...rest, items: t.items.filter(i => i.seq <= seq), ...(over && done && { done }), ...(over && usage && { usage }) });
+  }
+  return then;
 }
 
 const mostTurns = 200;
@@ -126,6 +139,7 @@ export class Turns {
       case "done": {
         const t = this.turn(e);
         t.done = d;
+        t.doneSeq = e.seq;
         if (d.usage) t.usage = d.usage;
         return;
       }

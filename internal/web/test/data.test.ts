@@ -3,8 +3,8 @@ import { test } from "node:test";
 import { FrameReader } from "../src/frames.ts";
 import { nodes, type Node } from "../src/markdown.ts";
 import { decodeRecords, type LogEvent } from "../src/record.ts";
-import { Turns } from "../src/turns.ts";
-import { Timeline } from "../src/timeline.ts";
+import { asOf, Turns } from "../src/turns.ts";
+import { apart, pointsOf, Timeline } from "../src/timeline.ts";
 import { split } from "../src/words.ts";
 
 test("frames, however the bytes are cut", () => {
@@ -100,4 +100,30 @@ test("a timeline draws silences short, and finds events", () => {
   assert.equal(new Timeline(points, false).length, 60_300);
   assert.equal(t.density(10).length, 10);
   assert.deepEqual([new Timeline([]).seqAt(0.5), new Timeline([]).placeOf(3)], [0, 0]);
+});
+
+test("turns as they were", () => {
+  const turns = new Turns();
+  const add = (seq: number, kind: string, data: any, turn = 1) => turns.take({ run: "a", seq, time: "2026-01-02T03:04:05Z", kind, turn, data } as any);
+  add(1, "input", { kind: "cell", data: { code: "1" } });
+  add(2, "exception", { name: "ValueError" });
+  add(3, "done", { outcome: "error" });
+  add(4, "input", { kind: "cell", data: { code: "2" } }, 4);
+  add(5, "done", { outcome: "ok" }, 4);
+  assert.deepEqual(asOf(turns.list, 0), []);
+  assert.deepEqual(asOf(turns.list, 1).map(t => [t.seq, t.items.length, t.done?.outcome]), [[1, 0, undefined]]);
+  assert.deepEqual(asOf(turns.list, 2).map(t => [t.seq, t.items.length, t.done?.outcome]), [[1, 1, undefined]]);
+  assert.deepEqual(asOf(turns.list, 4).map(t => [t.seq, t.items.length, t.done?.outcome]), [[1, 1, "error"], [4, 0, undefined]]);
+  assert.equal(asOf(turns.list, 9).length, 2);
+});
+
+test("a line of time from an index", () => {
+  const x = { points: [[1, 1000, 0, 0], [50, 2000, 500, 9]], first: 1, last: 100, last_ms: 60_000, bytes: 900, lines: 20, complete: true, marks: [] };
+  const line = new Timeline(pointsOf(x as any));
+  assert.equal(line.points.length, 3);
+  assert.equal(line.length, 3000); // the silence is short
+  assert.equal(line.placeOf(100), 1);
+  const marks = [{ seq: 1, ms: 1000, kind: "turn" }, { seq: 1, ms: 1000, kind: "ask" }, { seq: 100, ms: 60_000, kind: "end" }];
+  assert.deepEqual(apart(line, marks, 100).map(m => m.mark.kind), ["ask", "end"]);
+  assert.deepEqual(pointsOf({ ...x, points: [], last: 0 } as any), []);
 });

@@ -82,7 +82,7 @@ func (p *page) serveFile(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", p.file.Type)
 	h.Set("ETag", p.file.ETag)
 	h.Set("Cache-Control", "no-cache")
-	if v := r.URL.Query().Get("v"); v != "" && v == web.Version() {
+	if v := r.URL.Query().Get("v"); v != "" && (v == web.Version() || v == p.file.Version) {
 		h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	}
 	h.Set("Vary", "Accept-Encoding")

@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import { Failure, post, runPath, words, type Ask, type AskAsk, type Option } from "../api.ts";
 import { age, directory, duration } from "../format.ts";
 import { visible } from "../sgr.ts";
-import { loadAsks, may, now } from "../store.ts";
+import { answering, may, now } from "../store.ts";
 import { Diff } from "./said.tsx";
 
 /** Approval and Questions are what agents put into asks. */
@@ -47,14 +47,13 @@ export function AskCard({ ask: a, inRun, hide }: { ask: Ask; inRun?: boolean; hi
 
   const answer = async (value: unknown, error?: string) => {
     setState({ sending: true, text: "" });
+    answering(a);
     try {
       await post(`${runPath(a.run)}/asks/${a.seq}`, error ? { error: { message: error } } : { data: value });
-      void loadAsks();
     } catch (e) {
       if (e instanceof Failure && e.code === "not_asked") {
         const by = e.problem?.by;
         setState({ sending: true, text: `Answered ${by ? "by " + by : "elsewhere"}${e.problem?.time ? ", " + age(now.value - Date.parse(e.problem.time)) + " ago" : ""}.` });
-        void loadAsks();
       } else setState({ sending: false, text: words(e) });
     }
   };

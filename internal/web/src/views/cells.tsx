@@ -8,11 +8,12 @@ import { Empty, Skeleton, Wrong } from "../ui.tsx";
 import { AskCard } from "./ask.tsx";
 import { Composer } from "./composer.tsx";
 import { AnsweredAsk, Display, Exception, Gap, Notice, OutputText } from "./output.tsx";
+import { useMoment } from "./moment.tsx";
 import { useStick, useTurns } from "./useturns.ts";
 
 export function Cells({ info }: { info: Info }) {
   const view = useTurns(info);
-  const list = view.turns.list;
+  const { shown: list, bar, back } = useMoment(info, view.turns.list, "The cells");
   useStick();
   const cells = list.filter(t => t.kind === "cell");
   return (
@@ -26,7 +27,8 @@ export function Cells({ info }: { info: Info }) {
           <CellView key={t.seq || "between-" + t.items[0]?.seq} turn={t} info={info} />
         ))}
       </div>
-      {info.state !== "closed" && may("runs:input") && (
+      {view.turns.list.length > 0 && bar}
+      {info.state !== "closed" && !back && may("runs:input") && (
         <Composer info={info} kind="cell" label="Cell" button={info.turn ? "Queue" : "Run"} keys="shift" history={cells.map(c => c.input)} />
       )}
     </div>

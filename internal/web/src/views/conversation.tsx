@@ -10,11 +10,12 @@ import { AskCard } from "./ask.tsx";
 import { Composer } from "./composer.tsx";
 import { AnsweredAsk, Gap, Notice, OutputText } from "./output.tsx";
 import { Diff, Said } from "./said.tsx";
+import { useMoment } from "./moment.tsx";
 import { useStick, useTurns } from "./useturns.ts";
 
 export function Conversation({ info }: { info: Info }) {
   const view = useTurns(info);
-  const list = view.turns.list;
+  const { shown: list, bar, back } = useMoment(info, view.turns.list, "The conversation");
   useStick();
   const s = view.turns.started;
   const config = (info.details as { config?: { follow_up?: string } } | undefined)?.config;
@@ -29,7 +30,8 @@ export function Conversation({ info }: { info: Info }) {
       <div class="turns">
         {list.map(t => <TurnView key={t.seq || "between-" + t.items[0]?.seq} turn={t} info={info} />)}
       </div>
-      {info.state !== "closed" && may("runs:input") && (
+      {view.turns.list.length > 0 && bar}
+      {info.state !== "closed" && !back && may("runs:input") && (
         <Composer info={info} kind="prompt" label="Prompt" button={info.turn ? busy : "Send"} keys="enter" history={list.filter(t => t.kind === "prompt").map(t => t.input)} />
       )}
     </div>

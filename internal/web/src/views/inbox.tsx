@@ -1,9 +1,10 @@
 // Every open ask of every run, the oldest first.
 import { useState } from "preact/hooks";
-import { plural } from "../format.ts";
+import { age, plural } from "../format.ts";
 import { useActs } from "../keys.ts";
 import { prefs, recall, remember } from "../prefs.ts";
-import { asks, now, synced } from "../store.ts";
+import { visible } from "../sgr.ts";
+import { asks, now, settled, synced } from "../store.ts";
 import { Empty, Skeleton, toast } from "../ui.tsx";
 import { AskCard } from "./ask.tsx";
 
@@ -63,6 +64,16 @@ export function Inbox() {
             <p>When an agent wants to do something, or a cell calls <code>input()</code>, it is here.</p>
           )}
         </Empty>
+      )}
+      {settled.value.length > 0 && (
+        <ul class="settled" aria-label="Answered just now">
+          {settled.value.map(x => (
+            <li key={`${x.ask.run}/${x.ask.seq}`}>
+              <a href={"/runs/" + x.ask.run}>{x.ask.name || x.ask.engine}</a> {visible(((x.ask.ask.data as { command?: string } | undefined)?.command || x.ask.ask.prompt || x.ask.ask.kind).slice(0, 120))}
+              <span class="quiet"> · {visible(x.text)}, {age(now.value - x.at)} ago</span>
+            </li>
+          ))}
+        </ul>
       )}
       <div class="cards">
         {shown.map(a => (

@@ -9,6 +9,7 @@ import { route, setQuery } from "../route.ts";
 import { parse } from "../sgr.ts";
 import { attempt, copy, Dialog, Empty, Icon, overlay, Skeleton, toast, Wrong } from "../ui.tsx";
 import { Rows } from "./rows.tsx";
+import { Scrubber, type Player } from "./scrubber.tsx";
 
 function lineRange(): [number, number] | null {
   const m = (route.value.query.get("line") ?? "").match(/^(\d+)(?:-(\d+))?$/);
@@ -147,6 +148,20 @@ export function Log({ info }: { info: Info }) {
       const line = page.lines[0];
       setSpoken(line ? `Line ${line.n}: ${parse(line.text).plain.slice(0, 500)}` : "There is no output.");
     });
+  // On the line of time: the line of a moment.
+  const [moment, setMoment] = useState<number | null>(null);
+  const shownAt = useRef(0);
+  const player: Player = {
+    show: async seq => {
+      const row = await whole.find({ seq: Math.max(1, seq) });
+      if (only === "") list.current?.jump(row);
+    },
+    write: e => {
+      if (Date.now() - shownAt.current < 250) return;
+      shownAt.current = Date.now();
+      void player.show(e.seq).catch(() => {});
+    },
+  };
   const times = ["clock", "since", "delta", "none"];
   const nextTimes = () => (prefs.times.value = times[(times.indexOf(prefs.times.value) + 1) % times.length]!);
 
@@ -307,6 +322,18 @@ export function Log({ info }: { info: Info }) {
             </div>
           )}
         </div>
+      )}
+      {only === "" && whole.count() > 0 && (
+        <Scrubber
+          info={info}
+          at={moment}
+          move={seq => {
+            setMoment(seq);
+            if (seq === null) follow();
+          }}
+          player={player}
+          what="The log"
+        />
       )}
     </>
   );

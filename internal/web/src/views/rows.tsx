@@ -324,14 +324,14 @@ class RowView extends Component<RowProps> {
           class="n"
           href={`?view=log&line=${line.n}`}
           tabIndex={-1}
-          aria-label={`Line ${line.n}`}
+          aria-label={line.n > 0 ? `Line ${line.n}` : "A line near the end"}
           onClick={e => {
             if (e.ctrlKey || e.metaKey) return;
             e.preventDefault();
-            pick(line.n, e.shiftKey);
+            if (line.n > 0) pick(line.n, e.shiftKey);
           }}
         >
-          {line.n || ""}
+          {line.n > 0 ? line.n : ""}
         </a>
         {time && <span class="t">{time}</span>}
         <span class="s" title={line.s === "e" ? "standard error" : undefined}>

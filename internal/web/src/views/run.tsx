@@ -5,7 +5,7 @@ import { age, bytes, date, directory, duration, label, took } from "../format.ts
 import { useActs } from "../keys.ts";
 import { go, route } from "../route.ts";
 import { outcomeText, status } from "../status.ts";
-import { forget, infos, may, note, now, session, waitingCount } from "../store.ts";
+import { beAt, forget, gone, infos, may, note, now, presence, session, viewerName, waitingCount } from "../store.ts";
 import { attempt, confirm, copy, Dialog, Empty, Mark, Menu, overlay, Skeleton, Wrong } from "../ui.tsx";
 import { Failure } from "../api.ts";
 import { Cells } from "./cells.tsx";
@@ -38,6 +38,7 @@ export function Run({ id }: { id: string }) {
     get<Info>(runPath(id)).then(i => note([i]), setError);
   };
   useEffect(load, [id]);
+  useEffect(() => beAt(id), [id]);
   useEffect(() => {
     if (info) document.title = `${waitingCount.value ? `(${waitingCount.value}) ` : ""}${status(info).mark} ${label(info).slice(0, 80)} · Spool`;
   }, [info, waitingCount.value]);
@@ -48,6 +49,17 @@ export function Run({ id }: { id: string }) {
         <Empty title="There is no such run, or you may not see it">
           <p>
             Its owner can show it to you with <code>spool share {id.slice(0, 12)}</code>. <a href="/">All runs</a>
+          </p>
+        </Empty>
+      </div>
+    );
+  if (!info && gone.has(id))
+    return (
+      <div class="pane padded">
+        <h1 class="sr">Run</h1>
+        <Empty title="This run was deleted">
+          <p>
+            <a href="/">All runs</a>
           </p>
         </Empty>
       </div>
@@ -114,6 +126,7 @@ function Loaded({ info }: { info: Info }) {
   );
 
   const t = now.value;
+  const viewers = presence.value.get(info.id) ?? [];
   return (
     <div class="pane run">
       <div class="run-top">
@@ -142,6 +155,7 @@ function Loaded({ info }: { info: Info }) {
             </span>
           )}
           <span>{bytes(info.bytes)}</span>
+          {viewers.length > 1 && <span title={viewers.map(viewerName).join("\n")}>{viewers.length} watch</span>}
         </div>
         <nav class="tabs" aria-label="Views">
           {tabs.map(([name, text]) => (

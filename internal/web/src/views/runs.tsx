@@ -1,11 +1,13 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, query, type Info, type RunList } from "../api.ts";
-import { age, bytes, count, date, directory, duration, label, took } from "../format.ts";
+import { signal } from "@preact/signals";
+import { get, post, query, request, runPath, words, type Info, type RunList, type Tail, type TailList } from "../api.ts";
+import { age, bytes, count, date, directory, duration, label, plural, took } from "../format.ts";
 import { useActs } from "../keys.ts";
 import { go, route, setQuery } from "../route.ts";
 import { status } from "../status.ts";
-import { asks, infos, may, note, now, synced } from "../store.ts";
-import { Empty, Mark, Skeleton, Wrong } from "../ui.tsx";
+import { visible } from "../sgr.ts";
+import { asks, forget, infos, may, note, now, synced } from "../store.ts";
+import { confirm, Empty, Mark, Skeleton, toast, Wrong } from "../ui.tsx";
 
 const perPage = 100;
 const engines = ["process", "kernel", "sandbox", "agent"];
@@ -48,8 +50,86 @@ function news(i: Info): string {
     if (a) return "wants: " + ((a.ask.data as { command?: string } | undefined)?.command || a.ask.prompt || a.ask.name || a.ask.kind);
   }
   if (i.state === "closed") return s.text;
+  const said = tails.value.get(i.id)?.text;
+  if (i.engine === "process" && said) return said;
   if (i.title && i.name) return i.title;
-  return s.word === "idle" ? "idle" : "";
+  return s.word === "idle" ? "idle" : said ?? "";
+}
+
+/** tails are the last lines of live runs that were in the list. */
+const tails = signal<ReadonlyMap<string, Tail>>(new Map());
+const tailEvery = 1000; // milliseconds
+
+/** useTails asks for the last lines of live runs that have written more. */
+function useTails(runs: Info[]) {
+  const shown = useRef(runs);
+  shown.current = runs;
+  useEffect(() => {
+    const asked = new Map<string, number>(); // the event up to which the last line is known
+    let busy = false;
+    const look = async () => {
+      const stale = shown.current.filter(i => i.state !== "closed" && asked.get(i.id) !== i.last && i.last > 0).slice(0, perPage);
+      if (busy || stale.length === 0 || document.visibilityState !== "visible") return;
+      busy = true;
+      try {
+        for (const i of stale) asked.set(i.id, i.last);
+        const list = await get<TailList>("/v1/tails" + query({ run: stale.map(i => i.id) }));
+        const next = new Map([...tails.value].filter(([id]) => infos.value.get(id)?.state !== "closed"));
+        for (const t of list.tails) next.set(t.run, t);
+        tails.value = next;
+      } catch {
+        for (const i of stale) asked.delete(i.id); // later
+      }
+      busy = false;
+    };
+    const timer = setInterval(() => void look(), tailEvery);
+    void look();
+    return () => clearInterval(timer);
+  }, [runs.length > 0]);
+}
+
+/** Chosen acts on the runs that are marked. */
+function Chosen({ runs, clear }: { runs: Info[]; clear: () => void }) {
+  const live = runs.filter(i => i.state !== "closed");
+  const ended = runs.filter(i => i.state === "closed");
+  const all = async (list: Info[], act: (i: Info) => Promise<unknown>, said: string) => {
+    const failures: string[] = [];
+    for (const i of list) await act(i).catch(e => failures.push(`${label(i).slice(0, 40)}: ${words(e)}`));
+    clear();
+    toast(failures.length ? `${plural(failures.length, "run")} of ${list.length}: ${failures[0]}` : said, failures.length > 0);
+  };
+  const names = (list: Info[]) => (
+    <ul>
+      {list.slice(0, 8).map(i => <li key={i.id}>{label(i).slice(0, 100)}</li>)}
+      {list.length > 8 && <li>and {count(list.length - 8)} more</li>}
+    </ul>
+  );
+  const control = (op: string, word: string) => confirm(`${word} ${plural(live.length, "run")}?`, names(live), word, () => void all(live, i => post(runPath(i.id) + "/control", { op }), `${plural(live.length, "run")}: ${word.toLowerCase()}`));
+  return (
+    <div class="chosen" role="group" aria-label="Marked runs">
+      <span role="status">{plural(runs.length, "run")} marked</span>
+      {live.length > 0 && may("runs:control") && (
+        <>
+          <button onClick={() => void all(live, i => post(runPath(i.id) + "/control", { op: "interrupt" }), "Interrupted")}>Interrupt</button>
+          <button onClick={() => control("stop", "Stop")}>Stop</button>
+          <button class="danger" onClick={() => control("kill", "Kill")}>Kill</button>
+        </>
+      )}
+      {ended.length > 0 && may("runs:delete") && (
+        <button
+          class="danger"
+          onClick={() =>
+            confirm(`Delete ${plural(ended.length, "run")}?`, <>{names(ended)}<p>Their logs of {bytes(ended.reduce((n, i) => n + i.bytes, 0))} are deleted. This cannot be undone.</p></>, "Delete", () =>
+              void all(ended, i => request("DELETE", runPath(i.id)).then(() => forget(i.id)), "Deleted"),
+            )
+          }
+        >
+          Delete
+        </button>
+      )}
+      <button class="plain" onClick={clear}>Mark none</button>
+    </div>
+  );
 }
 
 export function Runs() {
@@ -102,6 +182,15 @@ export function Runs() {
     setRow(to);
     list.current?.querySelectorAll<HTMLElement>(".run-row")[to]?.focus();
   };
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const mark = () => {
+    const run = runs[Math.max(0, row)];
+    if (!run) return;
+    const next = new Set(chosen);
+    if (!next.delete(run.id)) next.add(run.id);
+    setChosen(next);
+  };
+  useTails(runs);
   const open = () => {
     const run = runs[Math.max(0, row)];
     if (run) go("/runs/" + run.id);
@@ -113,9 +202,11 @@ export function Runs() {
       { keys: "ArrowDown", text: "Next run", run: () => move(1) },
       { keys: "ArrowUp", text: "Previous run", run: () => move(-1) },
       { keys: "Enter", text: "Open the run", run: open },
+      { keys: "x", text: "Mark the run", run: mark },
       { keys: "/", text: "Filter the runs", run: () => field.current?.focus() },
     ],
     row,
+    chosen,
     runs.map(r => r.id).join(),
   );
 
@@ -186,6 +277,7 @@ export function Runs() {
           )}
         </Empty>
       )}
+      {chosen.size > 0 && <Chosen runs={matching.filter(i => chosen.has(i.id))} clear={() => setChosen(new Set())} />}
       {runs.length > 0 && (
         <div class="run-list" ref={list} role="list" aria-label="Runs">
           <div class="run-head" aria-hidden="true">
@@ -198,7 +290,7 @@ export function Runs() {
             <span class="right">Output</span>
           </div>
           {runs.map((i, n) => (
-            <RunRow key={i.id} info={i} focused={n === row} focus={() => setRow(n)} />
+            <RunRow key={i.id} info={i} focused={n === row} chosen={chosen.has(i.id)} focus={() => setRow(n)} />
           ))}
         </div>
       )}
@@ -221,17 +313,17 @@ export function Runs() {
   );
 }
 
-function RunRow({ info, focused, focus }: { info: Info; focused: boolean; focus: () => void }) {
+function RunRow({ info, focused, chosen, focus }: { info: Info; focused: boolean; chosen: boolean; focus: () => void }) {
   const t = now.value;
   const text = news(info);
   const started = t - Date.parse(info.created);
   return (
     <div role="listitem">
-      <a class={"run-row" + (focused ? " at" : "")} href={"/runs/" + info.id} onFocus={focus}>
+      <a class={"run-row" + (focused ? " at" : "") + (chosen ? " chosen" : "")} href={"/runs/" + info.id} onFocus={focus}>
         <Mark info={info} />
         <span class="run-name">
-          <strong>{label(info).slice(0, 300)}</strong>
-          {text && <span class={"news " + status(info).look}>{text.slice(0, 300)}</span>}
+          <strong>{chosen && <span class="mark">✓ <span class="sr">marked </span></span>}{label(info).slice(0, 300)}</strong>
+          {text && <span class={"news " + status(info).look}>{visible(text.slice(0, 300))}</span>}
         </span>
         <span class="engine">{info.engine}</span>
         <span class="dir" title={info.cwd}>

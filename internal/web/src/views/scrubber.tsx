@@ -1,47 +1,29 @@
-// A bar under a terminal: go to any moment of a run, and let it play again.
+// A bar under the views of a run: go to any moment of it, and let it play again.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, query, runPath, type EventPage, type Info, type LogIndex } from "../api.ts";
+import { get, query, runPath, type EventPage, type Info, type LogIndex, type Mark } from "../api.ts";
 import { clock, count } from "../format.ts";
 import { useActs } from "../keys.ts";
-import { Timeline, type Point } from "../timeline.ts";
+import { apart, pointsOf, Timeline, type Point } from "../timeline.ts";
 import { Icon } from "../ui.tsx";
 
-const readAll = 4 << 20; // bytes of output up to which all events are read for their times
-const speeds = [0.5, 1, 2, 4, 8];
+const speeds = [0.5, 1, 2, 4, 8, Infinity];
+const again = 5000; // milliseconds after which the line of a run that goes on is made anew
 
-async function load(info: Info, signal: AbortSignal): Promise<Point[]> {
-  const points: Point[] = [];
-  if (info.bytes > readAll) {
-    const x = await get<LogIndex>(runPath(info.id) + "/index" + query({ wait_ms: 20_000 }), { signal });
-    for (const p of x.points) points.push({ seq: p[0]!, ms: p[1]!, bytes: p[2]! });
-    const end = info.ended ? Date.parse(info.ended) : Date.now();
-    points.push({ seq: x.last, ms: Math.max(end, points.at(-1)?.ms ?? 0), bytes: x.bytes });
-    return points;
-  }
-  let bytes = 0;
-  for (let cursor = 0; ; ) {
-    const page = await get<EventPage>(runPath(info.id) + "/events" + query({ after: cursor || undefined, max_bytes: 1 << 20 }), { signal });
-    for (const e of page.events) {
-      points.push({ seq: e.seq, ms: Date.parse(e.time), bytes });
-      bytes += e.text?.length ?? (e.base64 ? (e.base64.length * 3) / 4 : 0);
-    }
-    if (page.next <= cursor || page.next >= page.info.last) break;
-    cursor = page.next;
-  }
-  return points;
-}
+const markWords: Record<string, string> = { turn: "A turn began", ask: "It asked", exception: "An exception", failed: "It failed", resized: "Another size", end: "It ended" };
 
 export interface Player {
-  /** show draws the screen after an event. */
+  /** show shows what there was after an event. */
   show(seq: number): Promise<void>;
-  /** write draws what an event wrote. */
+  /** write shows what an event adds. */
   write(page: EventPage["events"][number]): void;
 }
 
-/** Scrubber shows where in the log the terminal is; at is null while it is live. */
-export function Scrubber({ info, at, move, player }: { info: Info; at: number | null; move: (seq: number | null) => void; player: Player }) {
+/** Scrubber shows where in the log a view is; at is null while it is live. What is what the
+ * view shows, for people. */
+export function Scrubber({ info, at, move, player, what }: { info: Info; at: number | null; move: (seq: number | null) => void; player: Player; what: string }) {
   const live = info.state !== "closed";
   const [points, setPoints] = useState<Point[] | null>(null);
+  const [marks, setMarks] = useState<Mark[]>([]);
   const [playing, setPlaying] = useState(false);
   const [speed, setSpeed] = useState(1);
   const [skip, setSkip] = useState(true);
@@ -52,15 +34,29 @@ export function Scrubber({ info, at, move, player }: { info: Info; at: number | 
   const open = at !== null;
 
   // The bar is made when somebody wants it, and again when the log has grown.
-  const [asked, ask] = useState(open || !live);
+  const [asked, ask] = useState(open || (!live && innerWidth > 640));
   useEffect(() => {
     if (!asked) return;
     const abort = new AbortController();
-    load(info, abort.signal).then(setPoints, () => {});
-    return () => abort.abort();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const load = () =>
+      get<LogIndex>(runPath(info.id) + "/index" + query({ wait_ms: 20_000 }), { signal: abort.signal }).then(
+        x => {
+          setPoints(pointsOf(x));
+          setMarks(x.marks);
+          if (live || !x.complete) timer = setTimeout(load, again);
+        },
+        () => {},
+      );
+    void load();
+    return () => {
+      abort.abort();
+      clearTimeout(timer);
+    };
   }, [asked, info.id, live]);
   const line = useMemo(() => new Timeline(points ?? [], skip), [points, skip]);
   const bars = useMemo(() => line.density(120), [line]);
+  const ticks = useMemo(() => apart(line, marks, 160), [line, marks]);
 
   /** seek draws the newest wish, one at a time. */
   const seek = (seq: number) => {
@@ -121,16 +117,24 @@ export function Scrubber({ info, at, move, player }: { info: Info; at: number | 
     setPlaying(false);
     seek(Math.max(0, Math.min(info.last, seq + by)));
   };
+  const toMark = (by: 1 | -1) => {
+    const next = by > 0 ? marks.find(m => m.seq > seq) : marks.findLast(m => m.seq < seq);
+    if (!next) return;
+    setPlaying(false);
+    seek(next.seq);
+  };
   useActs(
     asked
       ? [
+          { keys: "[", text: "Previous mark", run: () => toMark(-1) },
+          { keys: "]", text: "Next mark", run: () => toMark(1) },
           { keys: "Space", text: "Play or pause", run: play },
           { keys: ",", text: "One event back", run: () => step(-1) },
           { keys: ".", text: "One event on", run: () => step(1) },
-          { keys: "Shift+G", text: "Go to the end", run: goLive },
+          ...(open ? [{ keys: "Shift+G", text: "Go to the end", run: goLive }] : []),
         ]
       : [],
-    asked, playing, at, info.last,
+    asked, playing, at, info.last, marks,
   );
 
   if (!asked)
@@ -139,7 +143,7 @@ export function Scrubber({ info, at, move, player }: { info: Info; at: number | 
         <button onClick={() => ask(true)}>
           <Icon name="play" /> Look back
         </button>
-        <span class="quiet">What the terminal showed at any moment since it began</span>
+        <span class="quiet">{what} at any moment since it began</span>
       </div>
     );
   return (
@@ -151,6 +155,11 @@ export function Scrubber({ info, at, move, player }: { info: Info; at: number | 
         <div class="bars" aria-hidden="true">
           {bars.map((h, i) => (
             <i key={i} style={{ height: `${8 + h * 92}%` }} />
+          ))}
+        </div>
+        <div class="ticks" aria-hidden="true">
+          {ticks.map(({ mark, place }) => (
+            <i key={mark.seq} class={mark.kind} style={{ left: `${place * 100}%` }} title={`${markWords[mark.kind] ?? mark.kind}, ${clock(mark.ms)}`} onClick={() => seek(mark.seq)} />
           ))}
         </div>
         <input
@@ -167,13 +176,19 @@ export function Scrubber({ info, at, move, player }: { info: Info; at: number | 
           }}
         />
       </div>
+      {marks.length > 0 && (
+        <>
+          <button class="plain" aria-label="Previous mark" title="Previous mark ( [ )" onClick={() => toMark(-1)}>⇤</button>
+          <button class="plain" aria-label="Next mark" title="Next mark ( ] )" onClick={() => toMark(1)}>⇥</button>
+        </>
+      )}
       <span class="moment">
         {points && clock(line.timeAt(seq))} · {count(seq)} of {count(info.last)}
       </span>
       <select aria-label="Speed" value={String(speed)} onChange={e => setSpeed(Number(e.currentTarget.value))}>
         {speeds.map(s => (
           <option key={s} value={String(s)}>
-            {s}×
+            {s === Infinity ? "max" : s + "×"}
           </option>
         ))}
       </select>

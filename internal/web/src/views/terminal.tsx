@@ -4,11 +4,12 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { get, key as pageKey, post, query, request, runPath, type Info, type TerminalScreen } from "../api.ts";
 import { useActs } from "../keys.ts";
 import { loadTerminal } from "../lazy.ts";
-import { follow, link } from "../link.ts";
+import { count } from "../format.ts";
+import { follow, link, setTyping as sayTyping } from "../link.ts";
 import { dark, prefs, recall, remember } from "../prefs.ts";
 import { fromJSON } from "../record.ts";
 import { route, setQuery } from "../route.ts";
-import { may } from "../store.ts";
+import { may, presence, viewerName } from "../store.ts";
 import type { Screen } from "../terminal.ts";
 import { attempt, confirm, copy, Icon, Skeleton, toast, Wrong } from "../ui.tsx";
 import { Scrubber, type Player } from "./scrubber.tsx";
@@ -28,6 +29,7 @@ interface Events {
   screen(rows: number, cols: number): void; // what follows draws it
   bytes(b: Uint8Array, shown: () => void): void;
   resized(rows: number, cols: number, by: string): void;
+  skipped(from: number, to: number): void;
   open(on: boolean): void;
   problem(text: string): void;
 }
@@ -59,6 +61,7 @@ function attach(run: string, on: Events): Connection {
       if (f.info) on.info(f.info.state !== "closed");
       if (f.screen) on.screen(f.screen.rows, f.screen.cols);
       if (f.resized) on.resized(f.resized.rows, f.resized.cols, f.resized.by ?? "");
+      if (f.skipped) on.skipped(f.skipped.from, f.skipped.to);
       if (f.problem) on.problem(f.problem.detail || f.problem.title);
       if (f.end?.reason === "closed") stopped = true;
     };
@@ -137,6 +140,8 @@ export function Terminal({ info }: { info: Info }) {
   const [open, setOpen] = useState(false);
   const [typing, setTyping] = useState(false);
   const [resized, setResized] = useState("");
+  const [skipped, setSkipped] = useState<[number, number] | null>(null);
+  const others = (presence.value.get(info.id) ?? []).filter(v => !v.self && v.role === "type");
   const [fit, setFit] = useState(recall("fit-" + info.id) === "1");
   const [text, setText] = useState<string[] | null>(null);
   const [ctrl, setCtrl] = useState(false);
@@ -154,6 +159,7 @@ export function Terminal({ info }: { info: Info }) {
     if (on && !canType) return;
     typingNow.current = on;
     setTyping(on);
+    sayTyping(info.id, on);
     screen.current?.setTyping(on);
     if (on) {
       screen.current?.focus();
@@ -311,6 +317,7 @@ export function Terminal({ info }: { info: Info }) {
         setResized(`${was.cols}×${was.rows} → ${cols}×${rows}${by ? " by " + by : ""}`);
         setTimeout(() => setResized(""), 5000);
       },
+      skipped: (from, to) => setSkipped(was => [was ? was[0] : from, to]),
       open: setOpen,
       problem: t => toast(t, true),
     };
@@ -353,6 +360,11 @@ export function Terminal({ info }: { info: Info }) {
           {!open && live && !back && ready && " · connection lost, keys are not taken"}
         </span>
         <span class="grow" />
+        {others.length > 0 && (
+          <span class="pill waiting" role="status">
+            {others.map(viewerName).join(", ")} {others.length > 1 ? "type" : "types"}, too
+          </span>
+        )}
         {resized && <span class="pill" role="status">{resized}</span>}
         {canType && may("runs:control") && (
           <>
@@ -371,6 +383,13 @@ export function Terminal({ info }: { info: Info }) {
         )}
         <button aria-pressed={!!text} onClick={() => void textView()}>Text view</button>
       </div>
+      {skipped && !back && (
+        <div class="skipped" role="status">
+          <span>Events {count(skipped[0])} to {count(skipped[1])} were skipped to stay live.</span>
+          <button onClick={() => { setAt(skipped[0]); setSkipped(null); }}>Replay them</button>
+          <button class="plain" aria-label="Hide this" onClick={() => setSkipped(null)}><Icon name="close" /></button>
+        </div>
+      )}
       {error !== null && <div class="pane padded"><Wrong error={error} /></div>}
       {text && (
         <pre class="term-text" tabIndex={0} aria-label="The screen as text">{text.join("\n")}</pre>
@@ -384,7 +403,7 @@ export function Terminal({ info }: { info: Info }) {
         {!ready && error === null && <Skeleton rows={10} label="Loading the terminal" />}
         <div class={"term" + (typing ? " typing" : "")} ref={frame} hidden={!ready} onClick={() => canType && open && !screen.current?.selection() && type(true)} />
       </div>
-      {!text && ready && <Scrubber info={info} at={at} move={setAt} player={player} />}
+      {!text && ready && <Scrubber info={info} at={at} move={setAt} player={player} what="What the terminal showed" />}
       {canType && !text && (
         <div class="phone-keys" role="toolbar" aria-label="Keys">
           <button aria-pressed={ctrl} onClick={() => setCtrl(!ctrl)}>Ctrl</button>
