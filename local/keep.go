@@ -94,7 +94,7 @@ func measure(pids []int) (map[int]spool.Resources, error) {
 }
 
 // openKeeper opens a state directory whose runs live in keepers.
-func openKeeper(dir string, p logPolicy, limits spool.Limits) (*keeper.Backend, error) {
+func openKeeper(dir string, p logPolicy, opts Options) (*keeper.Backend, error) {
 	build, err := p.build()
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func openKeeper(dir string, p logPolicy, limits spool.Limits) (*keeper.Backend, 
 	o := settling(dir)
 	o.Retention = p.retention
 	return keeper.Open(keeper.Options{
-		Dir: dir, Build: build, Host: o, Limits: limits, Inherit: inherit,
+		Dir: dir, Build: build, Host: o, Limits: opts.Limits, Inherit: inherit, Archive: opts.Archive,
 		Keeper: func(dir string) *exec.Cmd {
 			cmd := child(keeperRole, p.args(dir, build)...)
 			cmd.Env = keeper.Environ()

@@ -59,6 +59,20 @@ type Options struct {
 
 	// Limits are the defaults of the runs that this backend starts.
 	Limits spool.Limits
+
+	// Archive, if not nil, has the logs of finished runs that the state
+	// directory does not have: they are found by their ids and read as others
+	// are, but are not listed. It has no effect with InProcess.
+	Archive Archive
+}
+
+// Archive fetches finished runs. The error of both methods is [spool.ErrNotFound] if
+// there is no such run, or no such blob.
+type Archive interface {
+	// Fetch returns a state directory that has the log of a run.
+	Fetch(ctx context.Context, id spool.RunID) (dir string, err error)
+	// FetchBlob returns a state directory that has a blob of a run.
+	FetchBlob(ctx context.Context, id spool.RunID, d spool.Digest) (dir string, err error)
 }
 
 // The defaults of [Options].
@@ -136,7 +150,7 @@ func Open(dir string, o Options) (Backend, error) {
 		}
 		return &inProcess{h, o.Limits}, nil
 	}
-	b, err := openKeeper(dir, p, o.Limits)
+	b, err := openKeeper(dir, p, o)
 	if err != nil {
 		return nil, err
 	}

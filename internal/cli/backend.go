@@ -32,6 +32,7 @@ func (a *app) open(ctx context.Context) (local.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.readArchive(&opts)
 	return a.openLocal(opts)
 }
 

@@ -47,6 +47,7 @@ type app struct {
 	reconnect time.Duration
 	verbose   bool
 	raw       bool // terminals get all that runs write
+	archive   archiveOptions
 
 	reconnecting reconnecting
 
@@ -75,6 +76,7 @@ Environment:
   SPOOL_TLS_CA           the default of --tls-ca
   SPOOL_TLS_CLIENT_CERT  the default of --tls-client-cert
   SPOOL_STATE            the default of --state
+  SPOOL_ARCHIVE          the default of --archive
   SPOOL_CONFIG           the configuration file; see "spool config --help"
   NO_COLOR               if not empty, no colours
 
@@ -111,6 +113,7 @@ success, 1 on failure and 2 on a usage error.`,
 	flags.BoolVar(&a.plaintext, "insecure-plaintext", false, "allow unencrypted connections with other machines: send tokens over ws://, or listen there")
 	flags.DurationVar(&a.reconnect, "reconnect", client.DefaultReconnect, "how long to keep reconnecting to a lost server")
 	flags.StringVar(&a.state, "state", "", "state `directory` of this machine (default $SPOOL_STATE or ~/.local/state/spool)")
+	a.archive.add(flags)
 	flags.BoolVar(&a.raw, "raw", false, "write the output of runs to a terminal as it is, with sequences that set its title or clipboard or make it answer")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "print more details on stderr")
 	root.SetFlagErrorFunc(usageErrorOf)
@@ -121,7 +124,7 @@ success, 1 on failure and 2 on a usage error.`,
 	)
 	root.AddCommand( // about existing runs
 		a.inspectCommand(), a.execCommand(), a.blobCommand(), a.rmCommand(), a.pruneCommand(), a.dfCommand(),
-		a.exportCommand(), a.importCommand(), a.statsCommand(), a.sqlCommand(), a.renameCommand(),
+		a.exportCommand(), a.importCommand(), a.archiveCommand(), a.statsCommand(), a.sqlCommand(), a.renameCommand(),
 		a.searchCommand(), a.diffCommand(), a.applyCommand(), a.discardCommand(),
 	)
 	root.AddCommand(a.configCommand(), a.manCommand()) // about spool itself

@@ -31,6 +31,7 @@ var variables = map[string]string{
 	"tls-ca":                          "SPOOL_TLS_CA",
 	"tls-client-cert":                 "SPOOL_TLS_CLIENT_CERT",
 	"state":                           "SPOOL_STATE",
+	"archive":                         "SPOOL_ARCHIVE",
 	"box.dist":                        "SPOOL_PYODIDE",
 	"box.node":                        "SPOOL_NODE",
 	"exec-server.exit-on-stdin-close": exitOnStdinClose,
@@ -378,7 +379,7 @@ The file is $SPOOL_CONFIG, or spool/config.toml in $XDG_CONFIG_HOME or ~/.config
 does not have to exist. It is written in TOML: a key is the name of a flag without
 the dashes, in the table of its command. The flags of every command are outside the
 tables, and so are detach-keys, and retain-age, retain-bytes, retain-runs, retain-label,
-compress-after and fsync, which apply to the logs of this machine:
+compress-after, fsync and archive-cache, which apply to the logs of this machine:
 
   server = "wss://build.example.org:9000"
   token-file = "~/.config/spool/token"

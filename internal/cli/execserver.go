@@ -247,6 +247,8 @@ func (a *app) openRuns(o *serverOptions) (local.Backend, error) {
 		return nil, err
 	}
 	opts.Limits = limits
+	a.store.cache = o.store.cache
+	a.readArchive(&opts)
 	return a.openLocal(opts)
 }
 

@@ -40,6 +40,8 @@ type serveOptions struct {
 	behind  access.Proxies
 	http    httpapi.Limits
 
+	ship shipOptions
+
 	mcpAnswer bool // the tools for models have one that answers asks
 	// exitIdle ends the server when it had no request for so long; zero means never.
 	exitIdle time.Duration
@@ -70,6 +72,9 @@ is read again when its files change. Behind a proxy that ends TLS, listen on 127
 on another address with --behind-proxy, and name the server with --host. Then only those
 proxies and this machine are served, and what they say of their clients is believed.
 
+With --archive, serve brings finished runs to an archive where they outlive this machine,
+and reads the runs there that this machine does not have; see "spool archive --help".
+
 Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 		Example: `  spool serve
   curl -H "Authorization: Bearer $(cat ~/.local/state/spool/server-token)" http://127.0.0.1:7766/v1/runs
@@ -96,6 +101,7 @@ Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 	flags.StringVar(&o.server.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
 	o.addLimits(cmd)
 	o.server.store.add(flags)
+	o.ship.add(flags)
 	o.server.limits.add(flags, "default-")
 	return cmd
 }
@@ -153,6 +159,11 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, audit.Close()) }()
+	ship, err := a.startShipping(ctx, o, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ship.Close()) }()
 	key, err := a.mcpKey()
 	if err != nil {
 		return err
@@ -165,7 +176,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	api := httpapi.New(httpapi.Options{
 		RPC: rpc, Agents: local.Agents,
 		Backend: backend, Auth: face.auth, SignIn: face.signIn, Proxies: o.behind, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
-		Version: version().Version, Limits: o.http, Logger: log,
+		Version: version().Version, Limits: o.http, Logger: log, Gauges: ship.gauges,
 	})
 	idle := newIdleExit(api, o.exitIdle)
 	s := newHTTPServer(idle, log)

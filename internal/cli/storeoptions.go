@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/spool-run/spool/internal/archive"
 	"github.com/spool-run/spool/local"
 )
 
@@ -19,16 +20,18 @@ type storeOptions struct {
 	labels   []string
 	compress time.Duration
 	fsync    string
+	cache    byteCount // of archived runs
 }
 
 // add defines the flags.
 func (o *storeOptions) add(flags *pflag.FlagSet) {
-	o.bytes = local.DefaultRetainBytes
+	o.bytes, o.cache = local.DefaultRetainBytes, archive.DefaultCache
 	flags.DurationVar(&o.age, "retain-age", local.DefaultRetainAge, "delete logs this `time` after the run ended")
 	flags.Var(&o.bytes, "retain-bytes", "delete the oldest logs when all logs exceed this many `bytes`")
 	flags.IntVar(&o.runs, "retain-runs", 0, "delete the oldest logs when there are more than this `number` of finished runs; 0 for any number")
 	flags.StringArrayVar(&o.labels, "retain-label", nil, "keep logs of runs with a label this long instead: `label=time`, such as ci=12h, team=core=30d or release=forever; can be repeated")
 	flags.DurationVar(&o.compress, "compress-after", local.DefaultCompressAfter, "compress logs this `time` after the run ended; negative means never")
+	flags.Var(&o.cache, "archive-cache", "keep this many `bytes` of runs that were fetched from the archive")
 	flags.StringVar(&o.fsync, "fsync", "none", "what a crash of the machine may lose: none (the kernel's buffers), interval (a second) or always (nothing)")
 }
 
@@ -42,6 +45,9 @@ func (o *storeOptions) flags() *pflag.FlagSet {
 // options checks the flags.
 func (o *storeOptions) options() (local.Options, error) {
 	opts := local.Options{RetainAge: o.age, RetainBytes: int64(o.bytes), RetainRuns: o.runs, CompressAfter: o.compress}
+	if o.cache < 0 {
+		return opts, usageErrorf("--archive-cache must not be negative")
+	}
 	if o.runs < 0 {
 		return opts, usageErrorf("--retain-runs must not be negative")
 	}

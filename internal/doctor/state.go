@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +25,7 @@ func stateChecks(o Options) []Check {
 		{Name: "token-files", Try: func(context.Context) []Finding { return tokenFiles(o, spoolProcesses) }},
 		{Name: "file-locks", Try: one(func(ctx context.Context) Finding { return fileLocks(ctx, o.Dir) })},
 		{Name: "disk", Try: func(context.Context) []Finding { return disk(o.Dir) }},
+		{Name: "archive", Try: one(func(context.Context) Finding { return shipping(o.Dir, time.Now()) })},
 	}
 }
 

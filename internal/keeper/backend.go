@@ -38,6 +38,18 @@ type Options struct {
 	// Inherit, if not nil, gives a spec what its engine would take from
 	// this process.
 	Inherit func(spec *spool.Spec) error
+	// Archive, if not nil, has the logs of finished runs that the state
+	// directory does not have.
+	Archive Archive
+}
+
+// Archive fetches finished runs. The error of both methods is [spool.ErrNotFound] if
+// there is no such run, or no such blob.
+type Archive interface {
+	// Fetch returns a state directory that has the log of a run.
+	Fetch(ctx context.Context, id spool.RunID) (dir string, err error)
+	// FetchBlob returns a state directory that has a blob of a run.
+	FetchBlob(ctx context.Context, id spool.RunID, d spool.Digest) (dir string, err error)
 }
 
 // Backend gives access to the runs of a state directory, live and finished, of
@@ -88,7 +100,7 @@ func (b *Backend) Close() error {
 	b.reap(nil)
 	var errs []error
 	for _, m := range b.runs {
-		errs = append(errs, m.journal.Close())
+		errs = append(errs, m.close())
 	}
 	return errors.Join(append(errs, b.store.Close())...)
 }
@@ -191,6 +203,10 @@ func (b *Backend) mirrorOf(ctx context.Context, id spool.RunID) (*mirror, error)
 	if closed {
 		return nil, spool.ErrClosed
 	}
+	if ok && m.isEvicted() {
+		b.drop(m)
+		ok = false
+	}
 	if ok {
 		m.touch()
 		return m, nil
@@ -198,6 +214,9 @@ func (b *Backend) mirrorOf(ctx context.Context, id spool.RunID) (*mirror, error)
 	j, err := b.store.Open(id)
 	if errors.Is(err, fs.ErrNotExist) && b.isStarting(ctx, id) {
 		j, err = b.store.Open(id)
+	}
+	if errors.Is(err, fs.ErrNotExist) && b.opts.Archive != nil {
+		return b.fetch(ctx, id)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, spool.ErrInvalid) {
 		return nil, fmt.Errorf("run %.140s: %w", id, spool.ErrNotFound)
@@ -247,10 +266,10 @@ func (b *Backend) addMirror(m *mirror) (*mirror, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, errors.Join(spool.ErrClosed, m.journal.Close())
+		return nil, errors.Join(spool.ErrClosed, m.close())
 	}
 	if other, ok := b.runs[m.id]; ok && !other.gone.Load() { // another goroutine was first
-		return other, m.journal.Close()
+		return other, m.close()
 	}
 	b.runs[m.id] = m
 	b.trim()
@@ -277,7 +296,7 @@ func (b *Backend) trim() {
 	slices.SortFunc(done, func(a, b *mirror) int { return a.lastUse().Compare(b.lastUse()) })
 	for _, m := range done[:len(done)-keptMirrors/2] {
 		delete(b.runs, m.id)
-		_ = m.journal.Close() // open for reading: nothing is lost
+		_ = m.close() // open for reading: nothing is lost
 	}
 }
 
@@ -525,8 +544,12 @@ func (b *Backend) Blob(ctx context.Context, id spool.RunID, d spool.Digest) (io.
 	if err := store.CheckDigest(d); err != nil {
 		return nil, err
 	}
-	if _, err := b.existing(ctx, id); err != nil {
+	m, err := b.existing(ctx, id)
+	if err != nil {
 		return nil, err
+	}
+	if m.archived != nil {
+		return b.archivedBlob(ctx, id, d)
 	}
 	return b.store.Blob(d)
 }

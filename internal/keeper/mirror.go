@@ -27,6 +27,9 @@ type mirror struct {
 	journal *store.Journal
 	log     *eventlog.Log
 	gone    atomic.Bool // this process has deleted the log
+	// archived is the state directory of a run that an archive had; nil for runs
+	// of the state directory of the backend.
+	archived *store.Store
 
 	mu      sync.Mutex
 	fetch   fetchState

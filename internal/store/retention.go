@@ -107,6 +107,19 @@ func (r LabelRule) old(now, ended time.Time) bool {
 	return r.Age > 0 && r.Age != Forever && now.Sub(ended) > r.Age
 }
 
+// Old reports whether a run is deleted for its age, and why. A copy of a run ages as the
+// run does.
+func (p *Retention) Old(info *spool.Info, now time.Time) (why string, old bool) {
+	rule := p.ruleFor(info)
+	if !rule.old(now, info.Ended) {
+		return "", false
+	}
+	return rule.why(now.Sub(info.Ended)), true
+}
+
+// Forever reports whether a rule keeps a run forever.
+func (p *Retention) Forever(info *spool.Info) bool { return p.ruleFor(info).Age == Forever }
+
 // why says why a run of this age is deleted.
 func (r LabelRule) why(age time.Duration) string {
 	kept := "runs are kept " + ageText(r.Age)

@@ -140,6 +140,9 @@ func (c *call) metrics() error {
 	gauge("spool_streams_open", "Streams that are open.", float64(open))
 	gauge("spool_goroutines", "Goroutines of the server.", float64(runtime.NumGoroutine()))
 	gauge("spool_memory_bytes", "Memory that the server got from the system.", float64(mem.Sys))
+	if s.gauges != nil {
+		s.gauges(gauge)
+	}
 	s.counters.mu.Lock()
 	byLabel("spool_requests_total", "Requests by operation.", "operation", s.counters.requests)
 	byLabel("spool_problems_total", "Answers that were problems, by code.", "code", s.counters.problems)

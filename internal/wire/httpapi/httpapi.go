@@ -45,6 +45,8 @@ type Options struct {
 	Version string        // reported to clients
 	Limits  Limits
 	Logger  *slog.Logger // nil discards
+	// Gauges, if not nil, adds numbers to /metrics.
+	Gauges func(gauge func(name, help string, value float64))
 	// RPC serves the WebSocket of /v1/rpc; nil means that there is none.
 	RPC RPC
 	// Agents finds the coding agents of the machine; nil knows of none.
@@ -75,6 +77,7 @@ type Server struct {
 	version  string
 	limits   Limits
 	log      *slog.Logger
+	gauges   func(gauge func(name, help string, value float64)) // nil without further numbers
 	mux      *http.ServeMux
 	visits   visits
 	streams  streams
@@ -97,7 +100,7 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		backend: o.Backend, signIn: o.SignIn, proxies: o.Proxies, audit: o.Audit, gate: o.Gate, guard: access.NewGuard(o.Backend, o.Audit), version: o.Version,
-		limits: o.Limits.withDefaults(), log: o.Logger, mux: http.NewServeMux(),
+		limits: o.Limits.withDefaults(), log: o.Logger, gauges: o.Gauges, mux: http.NewServeMux(),
 		rpc: o.RPC, agents: agents{find: o.Agents}, lens: lens.New(o.Backend, lens.Options{Memory: o.Limits.Lens}),
 	}
 	if o.Auth != nil {

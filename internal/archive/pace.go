@@ -1,0 +1,90 @@
+package archive
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+)
+
+// pace limits a rate of bytes. Those who take wait until the bytes that were taken
+// before are due.
+type pace struct {
+	rate int64 // bytes per second; zero means any
+
+	mu   sync.Mutex
+	next time.Time // when the next byte is due
+}
+
+// take waits until n bytes are due. A pause leaves no credit: a rate is a rate.
+func (p *pace) take(ctx context.Context, n int) error {
+	if p.rate <= 0 {
+		return ctx.Err()
+	}
+	p.mu.Lock()
+	now := time.Now()
+	if p.next.Before(now) {
+		p.next = now
+	}
+	wait := p.next.Sub(now)
+	p.next = p.next.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
+	p.mu.Unlock()
+	return sleep(ctx, wait)
+}
+
+// sleep waits, or returns the cause of the end of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// paceStep is how many bytes are read at once at a limited rate.
+const paceStep = 128 << 10
+
+// pacedFile reads a file at the pace of an upload.
+type pacedFile struct {
+	ctx  context.Context
+	pace *pace
+	file io.ReaderAt
+}
+
+// ReadAt implements [io.ReaderAt].
+func (f *pacedFile) ReadAt(p []byte, off int64) (n int, err error) {
+	for n < len(p) {
+		step := min(len(p)-n, paceStep)
+		if err := f.pace.take(f.ctx, step); err != nil {
+			return n, err
+		}
+		m, err := f.file.ReadAt(p[n:n+step], off+int64(n))
+		n += m
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// resting returns a function that rests as long as it took since its last call, so
+// that a caller in a loop takes half of a processor at most.
+func resting(ctx context.Context) func() {
+	since := time.Now()
+	return func() {
+		// A step that took longer waited for a processor.
+		_ = sleep(ctx, min(time.Since(since), longestRest))
+		since = time.Now()
+	}
+}
+
+const longestRest = 100 * time.Millisecond
