@@ -67,11 +67,11 @@ vet:
 	@CGO_ENABLED=0 $(GO) vet ./...
 	@GOOS=darwin $(GO) vet -gcflags='all=-N -l' ./...
 
-# By default the race detector waits for a second at the end of every process. Three
+# By default the race detector waits for a second at the end of every process. Four
 # packages at a time, because many tests wait for other processes. The timeout ends a
 # hang; a machine that gets a fifth of its processors needs most of it.
 test: deps vet
-	GORACE=atexit_sleep_ms=0 $(GO) test -race -vet=off -p 3 -timeout 40m ./...
+	GORACE=atexit_sleep_ms=0 $(GO) test -race -vet=off -p 4 -timeout 40m ./...
 	CGO_ENABLED=0 $(GO) test -vet=off -timeout 40m -run 'InProcess|/in_process' ./internal/engine/sandbox ./internal/engine/sandbox/wasipy
 
 bench: build
