@@ -122,7 +122,7 @@ func TestPinnedRunOutlivesItsRemoval(t *testing.T) {
 			t.Fatalf("the upload: %v", err)
 		}
 		disable()
-		if st := s.Status(); st.Failures != 1 || st.PendingRuns != 1 || st.Failure == "" || st.PendingSince == nil {
+		if st := s.Status(); st.Failures != 1 || st.PendingRuns != 1 || st.Failure == "" || st.PendingSince.IsZero() {
 			t.Errorf("the status is %+v", st)
 		}
 		if _, err := m.store.RemoveComplete([]spool.RunID{"a"}, false); err != nil {

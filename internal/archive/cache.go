@@ -3,7 +3,6 @@ package archive
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -260,9 +259,4 @@ func sizeOf(dir string) (n int64) {
 		return nil
 	})
 	return n
-}
-
-// MarshalJSON implements [json.Marshaler]: a run and why it is due.
-func (d Due) MarshalJSON() ([]byte, error) {
-	return json.Marshal(spool.Due{Run: d.Run, Why: d.Why})
 }

@@ -80,9 +80,10 @@ type Shipper struct {
 	scanned   time.Time
 	pruned    time.Time
 
-	mu     sync.Mutex
-	status Status
-	wrote  time.Time // the file of the status
+	mu       sync.Mutex
+	status   Status
+	reported Status    // as it is in its file
+	wrote    time.Time // that file
 }
 
 // NewShipper returns a shipper; [Shipper.Run] makes it work.
@@ -259,7 +260,7 @@ func (s *Shipper) scan(ctx context.Context) error {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("run %s: %w", id, err))
 		default:
-			s.add(1, size)
+			s.add(size)
 		}
 		if err := failpoint.Inject("archive.pinned"); err != nil {
 			return err

@@ -17,20 +17,20 @@ type Status struct {
 	PID     int       `json:"pid"`
 	Updated time.Time `json:"updated"`
 	// ShippedRuns and ShippedBytes count since the shipper started.
-	ShippedRuns   int        `json:"shipped_runs"`
-	ShippedBytes  int64      `json:"shipped_bytes"`
-	PendingRuns   int        `json:"pending_runs"`
-	PendingBytes  int64      `json:"pending_bytes"`
-	PendingSince  *time.Time `json:"pending_since,omitempty"` // when the oldest of them was pinned
-	Full          bool       `json:"full,omitempty"`          // no more may wait
-	Conflicts     int        `json:"conflicts,omitempty"`     // runs of whose ids the archive has another
-	Conflict      string     `json:"conflict,omitempty"`      // the last one
-	Failures      int        `json:"failures"`                // since the last success
-	FailuresTotal int        `json:"failures_total"`
-	Failure       string     `json:"failure,omitempty"` // the last one; empty after a success
-	FailedAt      *time.Time `json:"failed_at,omitempty"`
-	SucceededAt   *time.Time `json:"succeeded_at,omitempty"`
-	PrunedRuns    int        `json:"pruned_runs,omitempty"`
+	ShippedRuns   int       `json:"shipped_runs"`
+	ShippedBytes  int64     `json:"shipped_bytes"`
+	PendingRuns   int       `json:"pending_runs"`
+	PendingBytes  int64     `json:"pending_bytes"`
+	PendingSince  time.Time `json:"pending_since,omitzero"` // when the oldest of them was pinned
+	Full          bool      `json:"full,omitempty"`         // no more may wait
+	Conflicts     int       `json:"conflicts,omitempty"`    // runs of whose ids the archive has another
+	Conflict      string    `json:"conflict,omitempty"`     // the last one
+	Failures      int       `json:"failures"`               // since the last success
+	FailuresTotal int       `json:"failures_total"`
+	Failure       string    `json:"failure,omitempty"` // the last one; empty after a success
+	FailedAt      time.Time `json:"failed_at,omitzero"`
+	SucceededAt   time.Time `json:"succeeded_at,omitzero"`
+	PrunedRuns    int       `json:"pruned_runs,omitempty"`
 }
 
 // ReadStatus returns the status that the shipper of a state directory wrote last. The
@@ -51,14 +51,20 @@ func (s *Shipper) Status() Status {
 	return s.status
 }
 
-// reportEvery is how often the file of the status is written, at most.
-const reportEvery = time.Second
+const (
+	// reportEvery is how often the file of the status is written, at most.
+	reportEvery = time.Second
+	// idleReportEvery is how often it is written although nothing has changed.
+	idleReportEvery = time.Minute
+)
 
-// report writes the status to its file; unless now is set, not too often.
+// report writes the status to its file: what has changed, at once if now is set and
+// otherwise not too often.
 func (s *Shipper) report(now bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !now && time.Since(s.wrote) < reportEvery {
+	since := time.Since(s.wrote)
+	if s.status == s.reported && since < idleReportEvery || !now && since < reportEvery {
 		return
 	}
 	s.wrote = time.Now()
@@ -67,6 +73,7 @@ func (s *Shipper) report(now bool) {
 	if err == nil {
 		err = replaceFile(filepath.Join(s.opts.Dir, stateName, statusName), b)
 	}
+	s.reported = s.status
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.log.Warn("the status of the archive cannot be written", "err", err)
 	}
@@ -76,21 +83,23 @@ func (s *Shipper) report(now bool) {
 func (s *Shipper) count(waiting []*pendingRun) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.PendingRuns, s.status.PendingBytes, s.status.PendingSince = len(waiting), 0, nil
+	s.status.PendingRuns, s.status.PendingBytes, s.status.PendingSince = len(waiting), 0, time.Time{}
 	for i, p := range waiting {
 		s.status.PendingBytes += p.Size
 		if i == 0 {
-			at := p.pinned.UTC()
-			s.status.PendingSince = &at
+			s.status.PendingSince = p.pinned.UTC()
 		}
 	}
 }
 
-// add notes runs that begin or cease to wait.
-func (s *Shipper) add(runs int, bytes int64) {
+// add notes a run that begins to wait.
+func (s *Shipper) add(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.PendingRuns += runs
+	if s.status.PendingSince.IsZero() {
+		s.status.PendingSince = time.Now().UTC().Round(0)
+	}
+	s.status.PendingRuns++
 	s.status.PendingBytes += bytes
 }
 
@@ -127,7 +136,7 @@ func (s *Shipper) succeeded(size int64) {
 	s.status.ShippedRuns++
 	s.status.PendingRuns--
 	s.status.PendingBytes -= size
-	s.status.Failure, s.status.Failures, s.status.SucceededAt = "", 0, &now
+	s.status.Failure, s.status.Failures, s.status.SucceededAt = "", 0, now
 	s.mu.Unlock()
 	s.report(false)
 }
@@ -139,7 +148,7 @@ func (s *Shipper) failed(err error) time.Duration {
 	s.mu.Lock()
 	s.status.Failures++
 	s.status.FailuresTotal++
-	s.status.Failure, s.status.FailedAt = err.Error(), &now
+	s.status.Failure, s.status.FailedAt = err.Error(), now
 	n := s.status.Failures
 	s.mu.Unlock()
 	s.retry = min(max(2*s.retry, firstRetry), lastRetry)

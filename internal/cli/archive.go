@@ -86,8 +86,8 @@ func (a *app) archiveStatus(asJSON bool) error {
 	line("updated", "%s ago, by process %d", formatAge(now.Sub(st.Updated)), st.PID)
 	line("shipped", "%s, %s, since it started", count(st.ShippedRuns, "run", "runs"), formatBytes(st.ShippedBytes))
 	waiting := ""
-	if st.PendingSince != nil && st.PendingRuns > 0 {
-		waiting = fmt.Sprintf(", since %s", formatAge(now.Sub(*st.PendingSince)))
+	if st.PendingRuns > 0 {
+		waiting = fmt.Sprintf(", since %s", formatAge(now.Sub(st.PendingSince)))
 	}
 	line("waiting", "%s, %s%s", count(st.PendingRuns, "run", "runs"), formatBytes(st.PendingBytes), waiting)
 	if st.Full {

@@ -183,8 +183,8 @@ func (w *shipping) gauges(gauge func(name, help string, value float64)) {
 	}
 	st := w.shipper.Status()
 	var waiting float64
-	if st.PendingSince != nil && st.PendingRuns > 0 {
-		waiting = time.Since(*st.PendingSince).Seconds()
+	if st.PendingRuns > 0 {
+		waiting = time.Since(st.PendingSince).Seconds()
 	}
 	gauge("spool_archive_shipped_runs", "Runs that this server brought to the archive.", float64(st.ShippedRuns))
 	gauge("spool_archive_shipped_bytes", "Bytes that this server uploaded to the archive.", float64(st.ShippedBytes))

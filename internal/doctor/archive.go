@@ -21,8 +21,8 @@ func shipping(dir string, now time.Time) Finding {
 		return problem("remove the file, which the next server writes anew", "the status of the archive cannot be read: %v", err)
 	}
 	var waits time.Duration
-	if st.PendingSince != nil && st.PendingRuns > 0 {
-		waits = now.Sub(*st.PendingSince).Round(time.Second)
+	if st.PendingRuns > 0 {
+		waits = now.Sub(st.PendingSince).Round(time.Second)
 	}
 	switch next := "look at \"spool archive status\", and whether the archive can be reached and has room"; {
 	case st.Conflicts > 0:

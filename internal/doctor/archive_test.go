@@ -20,9 +20,9 @@ func TestArchiveFindings(t *testing.T) {
 	}{
 		"none":     {nil, OK},
 		"well":     {&archive.Status{ShippedRuns: 3, Updated: early}, OK},
-		"waiting":  {&archive.Status{PendingRuns: 1, PendingSince: &early}, OK},
-		"failing":  {&archive.Status{PendingRuns: 1, PendingSince: &early, Failure: "no space"}, Warning},
-		"late":     {&archive.Status{PendingRuns: 1, PendingSince: &late, Failure: "no space"}, Problem},
+		"waiting":  {&archive.Status{PendingRuns: 1, PendingSince: early}, OK},
+		"failing":  {&archive.Status{PendingRuns: 1, PendingSince: early, Failure: "no space"}, Warning},
+		"late":     {&archive.Status{PendingRuns: 1, PendingSince: late, Failure: "no space"}, Problem},
 		"full":     {&archive.Status{Full: true}, Problem},
 		"conflict": {&archive.Status{Conflicts: 1, Conflict: "run a"}, Problem},
 	} {

@@ -50,11 +50,6 @@ type Store struct {
 	Secret string // AWS_SECRET_ACCESS_KEY
 }
 
-// Environ returns the variables with the credentials.
-func (s *Store) Environ() []string {
-	return []string{"AWS_ACCESS_KEY_ID=" + s.Key, "AWS_SECRET_ACCESS_KEY=" + s.Secret}
-}
-
 // bucket is the name of the bucket.
 const bucket = "logs"
 
