@@ -12,6 +12,10 @@ const ask = (method, params) => new Promise(resolve => {
 
 async function prompt(sessionId, text) {
   const update = u => send({ method: "session/update", params: { sessionId, update: u } });
+  if (text.startsWith("Say: ")) {
+    update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text: text.slice(5) + "\n\nThat was all." } });
+    return "end_turn";
+  }
   if (text.includes("Thanks")) {
     update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text: "You are welcome." } });
     return "end_turn";

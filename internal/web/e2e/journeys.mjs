@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
+import { bytes, payloads } from "./hostile.mjs";
 import { browser, Server, visit, wrong } from "./server.mjs";
 
 const shots = process.env.SHOTS;
@@ -413,11 +414,7 @@ const journeys = {
   },
 
   async "hostile output"() {
-    const payloads = [
-      "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg onload=alert(1)>", "javascript:alert(1)", "[x](javascript:alert(1))", "![x](https://evil.test/p.png)",
-      "\\033]0;title\\007x", "\\033]52;c;aGk=\\007x", "\\033]8;;https://evil.test\\033\\\\\\\\link\\033]8;;\\033\\\\\\\\", "\\342\\200\\256reversed", "\\000\\001\\002nul", "\\377\\376half", "\\033[", "\\033[38;2;999;999;999mcolour", "{{constructor}}", "${alert(1)}", "</pre></script><b>",
-    ];
-    const script = payloads.map(p => `printf '%b\\n' '${p.replaceAll("'", "'\\''")}'`).join(";") + "; head -c 3000000 /dev/zero | tr '\\0' a; echo; i=0; while [ $i -lt 2000 ]; do printf '%d\\r' $i; i=$((i+1)); done; echo end of it";
+    const script = `echo ${bytes} | base64 -d; head -c 3000000 /dev/zero | tr '\\0' a; echo; i=0; while [ $i -lt 2000 ]; do printf '%d\\r' $i; i=$((i+1)); done; echo; echo end of it`;
     for (const tty of [undefined, { rows: 24, cols: 80 }]) {
       const run = await server.run({ argv: ["sh", "-c", script], name: "<img src=x onerror=alert(1)>" + (tty ? "t" : ""), ...(tty && { tty }), labels: { "x": "</script>" } });
       await server.wait(run.id);
@@ -428,13 +425,27 @@ const journeys = {
           await press(owner, "Shift+G");
           await see(owner, "end of it");
           await press(owner, "g", "g");
-          await see(owner, "{{constructor}}");
+          await see(owner, "<body onload=");
+          assert.deepEqual(await owner.locator(".row a[href]:not(.n)").evaluateAll(all => all.map(a => a.href).filter(h => !/^(https?|mailto):/.test(h))), []);
+          for (let i = 0; i < 6; i++) {
+            await press(owner, "PageDown");
+            await until(owner, () => !document.querySelector(".row .ghost"));
+          }
         }
       }
     }
     await owner.goto(server.url + "/");
     await owner.locator(".run-row").first().waitFor();
     assert.equal(await owner.locator("main img").count(), 0);
+    // The same, said by an agent and shown by a cell.
+    const agent = await server.run({ engine: "agent", name: "hostile", config: { agent: "acp", command: ["node", join(import.meta.dirname, "agent.mjs")] } });
+    await server.call("POST", `/v1/runs/${agent.id}/turns`, { prompt: { text: "Say: " + payloads.join("\n\n") } });
+    await owner.goto(`${server.url}/runs/${agent.id}`);
+    await see(owner, "That was all.");
+    assert.equal(await owner.locator(".said img, .said script, .said iframe, .said svg, .said form, .said style").count(), 0);
+    assert.deepEqual(await owner.locator(".said a[href]").evaluateAll(all => all.map(a => a.href).filter(h => !/^(https?|mailto):/.test(h))), []);
+    assert.equal(await owner.evaluate(() => ({}).polluted), undefined);
+    await server.call("POST", `/v1/runs/${agent.id}/control`, { op: "kill" });
   },
 
   async "every screen in every theme"() {
@@ -459,6 +470,11 @@ const journeys = {
       await fair(owner, "runs-dark-phone");
       await owner.setViewportSize({ width: 1280, height: 800 });
     }
+    await owner.emulateMedia({ reducedMotion: "reduce", forcedColors: "active" });
+    await owner.goto(server.url + "/");
+    await owner.locator(".run-row").first().waitFor();
+    assert.equal(await owner.evaluate(() => document.getAnimations().length), 0, "nothing moves");
+    await owner.emulateMedia({ reducedMotion: null, forcedColors: null });
     await press(owner, "?");
     await see(owner, "Show all acts");
     await fair(owner, "keys-dark");
