@@ -93,6 +93,7 @@ var measurements = []measurement{
 	{name: "readers", alone: measureReaders},
 	{name: "driver", rounds: 1, alone: measureDriver},
 	{name: "growth", rounds: 1, alone: measureGrowth},
+	{name: "sdk", rounds: 3, alone: measureSDK},
 	{name: "peers", alone: measurePeers},
 }
 

@@ -29,6 +29,9 @@
 // runs, which take some minutes, a million files and 4 GiB of disk space; with -quick
 // of up to ten thousand.
 //
+// The clients for Python and TypeScript are measured from the directory sdk of the
+// working directory.
+//
 // With -strict the exit status is 1 if a goal is missed. A measurement that
 // fails always makes it 1.
 package main

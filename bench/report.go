@@ -93,6 +93,7 @@ type report struct {
 	Isolation   []result  `json:"isolation"`
 	Agents      []result  `json:"agents"`
 	Growth      []result  `json:"growth"`
+	SDKs        []result  `json:"sdks"`
 
 	Peers     []peerResult                   `json:"peers,omitempty"`
 	Honesty   map[string]map[string]*honesty `json:"honesty,omitempty"`  // by scenario and peer
@@ -114,7 +115,7 @@ func (b *bench) report() *report {
 		Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
 		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone), Kernels: b.results(kernels),
-		Sandboxes: b.results(sandboxes), Isolation: b.results(isolationRows), Agents: b.results(agentRows), Growth: b.results(growthRows),
+		Sandboxes: b.results(sandboxes), Isolation: b.results(isolationRows), Agents: b.results(agentRows), Growth: b.results(growthRows), SDKs: b.results(sdkRows),
 	}
 	b.fillPeers(r)
 	return r
@@ -190,7 +191,7 @@ func (r *row) formatGoal() string {
 // missed counts the missed goals.
 func (r *report) missed() int {
 	n := 0
-	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Isolation, r.Agents, r.Growth} {
+	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Isolation, r.Agents, r.Growth, r.SDKs} {
 		for i := range table {
 			if ok := table[i].OK; ok != nil && !*ok {
 				n++
@@ -230,6 +231,9 @@ func (r *report) writeTable(w io.Writer) error {
 		return err
 	}
 	if err := writeResults(w, "With many finished runs", "with 1000", r.Growth); err != nil {
+		return err
+	}
+	if err := writeResults(w, "Clients for other languages", "", r.SDKs); err != nil {
 		return err
 	}
 	return r.writePeers(w)

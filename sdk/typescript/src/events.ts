@@ -34,12 +34,14 @@ export class Cursor {
 
   /** Returns the events that a chunk completes. */
   feed(chunk: Uint8Array): Event[] {
-    const lines = (this.#rest + this.#decoder.decode(chunk, { stream: true })).split("\n");
-    this.#rest = lines.pop() ?? "";
+    const text = this.#rest + this.#decoder.decode(chunk, { stream: true });
+    const end = text.lastIndexOf("\n");
+    this.#rest = text.slice(end + 1);
+    const whole = text.slice(0, Math.max(0, end)).replace(/^\n+|\n+$/g, "");
+    if (whole === "") return [];
     const events: Event[] = [];
-    for (const line of lines) {
-      if (line === "") continue;
-      const event = JSON.parse(line) as Event;
+    // One call of the parser for all lines is faster than one for each.
+    for (const event of JSON.parse(`[${whole.replace(/\n+/g, ",")}]`) as Event[]) {
       if (event.seq !== this.last + 1 && !this.#jumps(event)) continue;
       if (event.seq > 0) this.last = event.seq;
       if (event.kind === "closed" || event.seq === 0) this.complete = true;
@@ -54,6 +56,54 @@ export class Cursor {
     if (event.seq <= this.last) return false;
     throw new LogError(`event ${event.seq} of run ${event.run} came after event ${this.last}`);
   }
+}
+
+/**
+ * Yields the elements of batches. It is what an async generator would be that yields each of
+ * them, but takes a fraction of the time for elements that are there.
+ */
+export function flatten<T>(batches: AsyncGenerator<readonly T[], void, void>): AsyncGenerator<T, void, void> {
+  let batch: readonly T[] = [];
+  let at = 0;
+  let busy: Promise<unknown> | undefined; // the last call that had to wait
+  const take = async (): Promise<IteratorResult<T, void>> => {
+    while (at >= batch.length) {
+      const next = await batches.next();
+      if (next.done) return { done: true, value: undefined };
+      batch = next.value;
+      at = 0;
+    }
+    return { done: false, value: batch[at++] as T };
+  };
+  const wait = <R>(call: () => Promise<R>): Promise<R> => {
+    const mine: Promise<R> = busy === undefined ? call() : busy.then(call, call);
+    busy = mine;
+    const done = (): void => {
+      if (busy === mine) busy = undefined;
+    };
+    mine.then(done, done);
+    return mine;
+  };
+  const end = async (): Promise<IteratorResult<T, void>> => {
+    batch = [];
+    await batches.return();
+    return { done: true, value: undefined };
+  };
+  return {
+    next: () =>
+      busy === undefined && at < batch.length
+        ? Promise.resolve({ done: false as const, value: batch[at++] as T })
+        : wait(take),
+    return: () => wait(end),
+    throw: (error: unknown) =>
+      wait(async () => {
+        await end();
+        throw error;
+      }),
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
 }
 
 /** Takes the text of a stream of server-sent events and gives out whole ones. */

@@ -1,5 +1,5 @@
 import { Ended, RunFailed } from "./errors.js";
-import { Cursor } from "./events.js";
+import { Cursor, flatten } from "./events.js";
 import { heartbeatMs, type HTTP, Retry, TransportError } from "./http.js";
 import type { AnswerRequest, Change, ChangePage, Event, Excerpt, Hit, Info, Outcome, RunSearch } from "./types.js";
 
@@ -45,7 +45,11 @@ export class Run {
    * Each comes once, in order, whatever happens to the connection. To go on later, pass the
    * `seq` of the last event as `after`.
    */
-  async *events(options: { after?: number } & Waiting = {}): AsyncGenerator<Event, void, void> {
+  events(options: { after?: number } & Waiting = {}): AsyncGenerator<Event, void, void> {
+    return flatten(this.#batches(options));
+  }
+
+  async *#batches(options: { after?: number } & Waiting): AsyncGenerator<readonly Event[], void, void> {
     const cursor = new Cursor(options.after ?? 0);
     const retry = new Retry(this.http.reconnectMs, options.signal);
     while (!cursor.complete) {
@@ -59,9 +63,10 @@ export class Run {
             retry.reset();
             continue;
           }
-          for (const event of cursor.feed(chunk)) {
+          const events = cursor.feed(chunk);
+          if (events.length > 0) {
             came = true;
-            yield event;
+            yield events;
           }
         }
       } catch (error) {

@@ -7,10 +7,10 @@
 ...     print(event)
 """
 
-from ._async.client import AsyncSpool
-from ._async.run import AsyncRun, AsyncStdin
-from ._async.tools import AsyncTools
-from ._async.turns import AsyncAgent, AsyncKernel, AsyncTurn
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ._errors import (
     Ambiguous,
     Conflict,
@@ -40,6 +40,33 @@ from ._sync.client import Spool
 from ._sync.run import Run, Stdin
 from ._sync.tools import Tools
 from ._sync.turns import Agent, Kernel, Turn
+
+if TYPE_CHECKING:
+    from ._async.client import AsyncSpool
+    from ._async.run import AsyncRun, AsyncStdin
+    from ._async.tools import AsyncTools
+    from ._async.turns import AsyncAgent, AsyncKernel, AsyncTurn
+else:
+    # The asynchronous half, which needs asyncio, is imported when it is used.
+    _ASYNC = {
+        "AsyncSpool": "client",
+        "AsyncRun": "run",
+        "AsyncStdin": "run",
+        "AsyncTools": "tools",
+        "AsyncAgent": "turns",
+        "AsyncKernel": "turns",
+        "AsyncTurn": "turns",
+    }
+
+    def __getattr__(name: str) -> Any:
+        if name not in _ASYNC:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f"._async.{_ASYNC[name]}", __name__), name)
+        globals()[name] = value
+        return value
+
 
 __all__ = [
     "Agent",

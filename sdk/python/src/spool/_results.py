@@ -6,10 +6,12 @@ import base64
 import html
 import json
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from . import _types as types
 from ._errors import RunFailed
+
+if TYPE_CHECKING:
+    from . import _types as types
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Cell:
     def check(self) -> Cell:
         """Return the cell, or raise RunFailed if it did not end well."""
         if not self.ok:
-            said = (self.done or cast(types.Done, {})).get("error") or self.outcome
+            said = (self.done or cast("types.Done", {})).get("error") or self.outcome
             raise RunFailed(str(self.error) if self.error else said)
         return self
 
@@ -131,7 +133,7 @@ class Answer:
     def check(self) -> Answer:
         """Return the answer, or raise RunFailed if the turn did not end well."""
         if not self.ok:
-            raise RunFailed((self.done or cast(types.Done, {})).get("error") or self.outcome)
+            raise RunFailed((self.done or cast("types.Done", {})).get("error") or self.outcome)
         return self
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx
 
-from .. import _types as types
 from .._local import Place
 from .._results import Ask
 from .http import AsyncHTTP
@@ -19,6 +18,9 @@ from .run import AsyncRun, send_answer
 from .tools import AsyncTools
 from .turns import Answerer, AsyncAgent, AsyncKernel, Tool
 from .watch import asks, watch
+
+if TYPE_CHECKING:
+    from .. import _types as types
 
 RECONNECT = 30.0
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
@@ -42,7 +44,11 @@ class AsyncSpool:
         url = url or os.environ.get("SPOOL_URL", "http://127.0.0.1:7766")
         token = token or os.environ.get("SPOOL_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        client = httpx.AsyncClient(base_url=url, headers=headers, transport=httpx.AsyncHTTPTransport(limits=LIMITS))
+        # Reading the certificates of authorities takes longer than a request.
+        transport = httpx.AsyncHTTPTransport(limits=LIMITS, verify=url.startswith("https:"))
+        self._begin(httpx.AsyncClient(base_url=url, headers=headers, transport=transport), reconnect)
+
+    def _begin(self, client: httpx.AsyncClient, reconnect: float) -> None:
         self.http = AsyncHTTP(client, reconnect)
         self.is_local = False
         self.tools = AsyncTools(self)
@@ -56,9 +62,9 @@ class AsyncSpool:
         """
         place = Place(state, program)
         await ensure(place)
-        spool = cls("http://localhost")
-        client = httpx.AsyncClient(base_url="http://localhost", transport=AsyncLocalTransport(place, LIMITS))
-        spool.http = AsyncHTTP(client, RECONNECT)
+        spool = cls.__new__(cls)
+        transport = AsyncLocalTransport(place, LIMITS)
+        spool._begin(httpx.AsyncClient(base_url="http://localhost", transport=transport), RECONNECT)
         spool.is_local = True
         return spool
 

@@ -26,7 +26,7 @@ class AsyncLocalTransport(httpx.AsyncHTTPTransport):
     """Sends requests to the server, and starts it again if it has ended: one that nobody uses does."""
 
     def __init__(self, place: Place, limits: httpx.Limits) -> None:
-        super().__init__(uds=place.socket, limits=limits)
+        super().__init__(uds=place.socket, limits=limits, verify=False)
         self._place = place
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from .. import _types as types
 from .._errors import RunFailed
 from .._events import Cursor, Event
 from .._results import Ask, Outcome, run_html
 from .http import HEARTBEAT_MS, AsyncHTTP, Retry
 
 if TYPE_CHECKING:
+    from .. import _types as types
     from .client import AsyncSpool
 
 LONG_POLL_MS = 25_000

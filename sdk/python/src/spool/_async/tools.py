@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import _types as types
 from .._results import ToolResult
 from .._tools import (
     REPEATABLE,
@@ -23,6 +22,7 @@ from .._tools import (
 from .turns import AsyncKernel
 
 if TYPE_CHECKING:
+    from .. import _types as types
     from .client import AsyncSpool
 
 SESSION_IDLE_MS = 3_600_000

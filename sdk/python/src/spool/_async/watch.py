@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 
-from .. import _types as types
 from .._errors import ConnectionLost, NotFound, TooMany, Unavailable
 from .._events import Frames
 from .._results import Ask
 from .http import AsyncHTTP, Retry
+
+if TYPE_CHECKING:
+    from .. import _types as types
 
 LONG_POLL_MS = 25_000
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx
 
-from .. import _types as types
 from .._local import Place
 from .._results import Ask
 from .http import HTTP
@@ -19,6 +18,9 @@ from .run import Run, send_answer
 from .tools import Tools
 from .turns import Answerer, Agent, Kernel, Tool
 from .watch import asks, watch
+
+if TYPE_CHECKING:
+    from .. import _types as types
 
 RECONNECT = 30.0
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
@@ -42,7 +44,11 @@ class Spool:
         url = url or os.environ.get("SPOOL_URL", "http://127.0.0.1:7766")
         token = token or os.environ.get("SPOOL_TOKEN")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        client = httpx.Client(base_url=url, headers=headers, transport=httpx.HTTPTransport(limits=LIMITS))
+        # Reading the certificates of authorities takes longer than a request.
+        transport = httpx.HTTPTransport(limits=LIMITS, verify=url.startswith("https:"))
+        self._begin(httpx.Client(base_url=url, headers=headers, transport=transport), reconnect)
+
+    def _begin(self, client: httpx.Client, reconnect: float) -> None:
         self.http = HTTP(client, reconnect)
         self.is_local = False
         self.tools = Tools(self)
@@ -56,9 +62,9 @@ class Spool:
         """
         place = Place(state, program)
         ensure(place)
-        spool = cls("http://localhost")
-        client = httpx.Client(base_url="http://localhost", transport=LocalTransport(place, LIMITS))
-        spool.http = HTTP(client, RECONNECT)
+        spool = cls.__new__(cls)
+        transport = LocalTransport(place, LIMITS)
+        spool._begin(httpx.Client(base_url="http://localhost", transport=transport), RECONNECT)
         spool.is_local = True
         return spool
 

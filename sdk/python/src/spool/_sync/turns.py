@@ -8,13 +8,13 @@ import secrets
 from collections.abc import Iterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from .. import _types as types
 from .._errors import Ended, NotAsked
 from .._events import Event
 from .._results import IMAGES, Answer, Ask, Cell, CellError, Image, blob_of
 from .run import Run
 
 if TYPE_CHECKING:
+    from .. import _types as types
     from .client import Spool
 
 # What answers an ask: data for it, True or False to allow or deny, or None to leave it open.
