@@ -2,6 +2,7 @@
 # make install  install Spool with completions and man pages below PREFIX
 # make uninstall  remove what make install installed
 # make console  work on the web console: serve it from its sources, with live reload
+# make cluster  serve three nodes of a cluster on this machine
 # make record   draw the session in the README
 # make test     install the tests' requirements and run all tests
 # make bench    measure Spool beside the codex exec-server and other servers
@@ -23,7 +24,7 @@ DESTDIR ?=
 BUILT ?= bin/spool
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build run install uninstall console record packages test vet bench comparison lint fuzz torture deps clean
+.PHONY: build run install uninstall console cluster record packages test vet bench comparison lint fuzz torture deps clean
 
 build:
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/spool ./cmd/spool
@@ -50,6 +51,9 @@ console: build
 	@cd internal/web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@bin/spool serve --state .cache/console --listen 127.0.0.1:7768 & server=$$!; \
 		trap "kill $$server" EXIT INT TERM; cd internal/web && node dev.mjs http://127.0.0.1:7768 7767
+
+cluster: build
+	@scripts/cluster bin/spool .cache/cluster
 
 record: build
 	scripts/record bin/spool docs/session.svg

@@ -19,6 +19,9 @@ var (
 	ErrUnsupported = errors.New("not supported")
 	ErrInvalid     = errors.New("invalid request")
 	ErrClosed      = errors.New("backend is closed")
+	// ErrLost is the end of a log whose machine is lost: nobody knows what became
+	// of the run.
+	ErrLost = errors.New("the machine of the run is lost")
 )
 
 // StartError explains why nothing was started and what to do about it. Its

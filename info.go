@@ -38,6 +38,7 @@ type Info struct {
 	FirstSize Size      `json:"first_size,omitzero"`
 	Pid       int       `json:"pid,omitempty"`
 	Owner     string    `json:"owner,omitempty"` // the process that writes the log
+	Node      string    `json:"node,omitempty"`  // the machine of a cluster that has the run
 	Created   time.Time `json:"created"`
 	Ended     time.Time `json:"ended,omitzero"`
 	State     State     `json:"state"`

@@ -92,6 +92,7 @@ func (i *Info) AppendJSON(dst []byte) []byte {
 		dst = strconv.AppendInt(dst, int64(i.Pid), 10)
 	}
 	dst = appendMember(dst, `,"owner":`, i.Owner)
+	dst = appendMember(dst, `,"node":`, i.Node)
 	dst = append(dst, `,"created":"`...)
 	dst = i.Created.UTC().AppendFormat(dst, time.RFC3339Nano)
 	dst = append(dst, '"')

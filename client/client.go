@@ -465,7 +465,7 @@ func (b *blob) Close() error { return nil }
 
 // lostEvents are what a reader gets in place of the rest of a log that can no
 // longer be read. They have no seq, because they are not in the log.
-func lostEvents(id spool.RunID, lost *DisconnectedError) []spool.Event {
+func lostEvents(id spool.RunID, lost error) []spool.Event {
 	failed := spool.Outcome{Kind: spool.Unknown, Reason: lost.Error()}.Event()
 	failed.Run, failed.Time = id, time.Now()
 	return []spool.Event{failed, {Run: id, Time: failed.Time, Kind: spool.KindClosed}}

@@ -30,8 +30,8 @@ func (c *Client) follow(ctx context.Context, id spool.RunID, after spool.Seq, le
 		var lost *DisconnectedError
 		switch {
 		case err == nil || f.stopped || f.done: // what comes after the closed event does not matter
-		case errors.As(err, &lost):
-			for _, e := range lostEvents(id, lost) {
+		case errors.As(err, &lost), errors.Is(err, spool.ErrLost):
+			for _, e := range lostEvents(id, err) {
 				if !yield(e, nil) {
 					return
 				}

@@ -120,7 +120,7 @@ success, 1 on failure and 2 on a usage error.`,
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(
 		a.runCommand(), a.pyCommand(), a.boxCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.answerCommand(), a.killCommand(),
-		a.waitCommand(), a.execServerCommand(), a.serveCommand(), a.openCommand(), a.shareCommand(), a.mcpCommand(), a.acpCommand(), a.jupyterCommand(), a.tokenCommand(), a.doctorCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
+		a.waitCommand(), a.execServerCommand(), a.serveCommand(), a.openCommand(), a.shareCommand(), a.clusterCommand(), a.mcpCommand(), a.acpCommand(), a.jupyterCommand(), a.tokenCommand(), a.doctorCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
 	)
 	root.AddCommand( // about existing runs
 		a.inspectCommand(), a.execCommand(), a.blobCommand(), a.rmCommand(), a.pruneCommand(), a.dfCommand(),

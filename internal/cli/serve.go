@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/collector"
 	"github.com/spool-run/spool/internal/listen"
@@ -45,6 +46,7 @@ type serveOptions struct {
 	mcpAnswer bool // the tools for models have one that answers asks
 	// exitIdle ends the server when it had no request for so long; zero means never.
 	exitIdle time.Duration
+	cluster  clusterOptions
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -75,6 +77,9 @@ proxies and this machine are served, and what they say of their clients is belie
 With --archive, serve brings finished runs to an archive where they outlive this machine,
 and reads the runs there that this machine does not have; see "spool archive --help".
 
+With --cluster the server is a node of a cluster, after "spool cluster init" or "spool
+cluster join": any node answers for the runs of all. docs/cluster.md describes it.
+
 Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 		Example: `  spool serve
   curl -H "Authorization: Bearer $(cat ~/.local/state/spool/server-token)" http://127.0.0.1:7766/v1/runs
@@ -100,6 +105,7 @@ Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 	flags.DurationVar(&o.exitIdle, "exit-idle", 0, "end the server when it had no request for this `time`; runs go on (default never)")
 	flags.StringVar(&o.server.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
 	o.addLimits(cmd)
+	o.cluster.add(flags)
 	o.server.store.add(flags)
 	o.ship.add(flags)
 	o.server.limits.add(flags, "default-")
@@ -141,6 +147,9 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
+	if err := o.cluster.check(); err != nil {
+		return err
+	}
 	face, err := a.serveListen(o)
 	if err != nil {
 		return err
@@ -164,6 +173,15 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, ship.Close()) }()
+	runs := spool.Backend(backend)
+	node, err := a.joinCluster(&o.cluster, backend, log)
+	if err != nil {
+		return err
+	}
+	if node != nil {
+		defer func() { err = errors.Join(err, node.Close()) }()
+		runs = node.Backend()
+	}
 	key, err := a.mcpKey()
 	if err != nil {
 		return err
@@ -171,11 +189,11 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	tools := mcpapi.NewHandler(mcpapi.Options{
 		Env: envPolicy(false, true), AgentEnv: envPolicy(false, true), AllowAnswer: o.mcpAnswer, Key: key, Version: version().Version, Logger: log,
 	})
-	rpc := execserver.New(execserver.Options{Backend: backend, Audit: audit, Version: version().Version, Keep: true, RunsOnly: true, Logger: log})
+	rpc := execserver.New(execserver.Options{Backend: runs, Audit: audit, Version: version().Version, Keep: true, RunsOnly: true, Logger: log})
 	defer rpc.Close()
 	api := httpapi.New(httpapi.Options{
-		RPC: rpc, Agents: local.Agents,
-		Backend: backend, Auth: face.auth, SignIn: face.signIn, Proxies: o.behind, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
+		RPC: rpc, Agents: local.Agents, Nodes: node.nodes(),
+		Backend: runs, Auth: face.auth, SignIn: face.signIn, Proxies: o.behind, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
 		Version: version().Version, Limits: o.http, Logger: log, Gauges: ship.gauges,
 	})
 	idle := newIdleExit(api, o.exitIdle)
@@ -184,7 +202,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(listener) }()
 	defer shutDown(s, api, log)
-	control, err := a.control(o, face)
+	control, err := a.control(o, face, node)
 	if err != nil {
 		return err
 	}
@@ -221,7 +239,7 @@ type face struct {
 }
 
 // control opens the control socket of a server, and prints where a browser signs in.
-func (a *app) control(o *serveOptions, f *face) (io.Closer, error) {
+func (a *app) control(o *serveOptions, f *face, node *clusterNode) (io.Closer, error) {
 	dir, err := a.stateDir()
 	if err != nil {
 		return nil, err
@@ -229,7 +247,7 @@ func (a *app) control(o *serveOptions, f *face) (io.Closer, error) {
 	c, err := a.serveControl(dir, serveStatus{
 		PID: os.Getpid(), URL: f.page, Listen: f.url, TLS: o.server.usesTLS(), Hosts: o.hosts, Origins: o.origins,
 		Plaintext: !f.encrypted && len(o.behind) == 0, Version: version().Version, Started: time.Now().UTC(),
-	}, f.codes)
+	}, f.codes, node)
 	if err != nil {
 		return nil, fmt.Errorf("open the control socket: %w", err)
 	}

@@ -52,7 +52,7 @@ type signInAddress struct {
 
 // serveControl lets the user of this machine have one-time codes, over a socket that
 // nobody else can use. The caller closes it.
-func (a *app) serveControl(dir string, status serveStatus, codes *access.Codes) (io.Closer, error) {
+func (a *app) serveControl(dir string, status serveStatus, codes *access.Codes, node *clusterNode) (io.Closer, error) {
 	path, temp, err := controlPath(dir)
 	if err != nil {
 		return nil, err
@@ -75,6 +75,7 @@ func (a *app) serveControl(dir string, status serveStatus, codes *access.Codes) 
 		}
 		_ = json.NewEncoder(w).Encode(signInAddress{status.URL + "/#c=" + codes.Make()})
 	})
+	node.control(mux)
 	s := newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := auth.Authenticate(r); err != nil {
 			http.Error(w, err.Error(), http.StatusForbidden)

@@ -26,6 +26,11 @@ func AppendInfo(dst []byte, i *spool.Info) []byte {
 	dst = appendIsolation(appendProgress(dst, i), i.Isolation)
 	if i.Workspace != nil {
 		dst = appendWorkspace(dst, i.Workspace)
+	} else if i.Node != "" {
+		dst = appendText(dst, "")
+	}
+	if i.Node != "" {
+		dst = appendText(dst, i.Node)
 	}
 	return dst
 }
@@ -94,6 +99,9 @@ func DecodeInfo(b []byte) (i spool.Info, err error) {
 	m.progress(&i)
 	i.Isolation = m.isolation()
 	i.Workspace = m.workspace()
+	if m.err == nil && len(m.b) > 0 { // older messages end before
+		i.Node = m.text()
+	}
 	if m.err != nil {
 		return spool.Info{}, fmt.Errorf("decode description: %w", m.err)
 	}

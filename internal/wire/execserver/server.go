@@ -57,8 +57,11 @@ type Options struct {
 	// RunsOnly offers the run/* methods without a handshake, and nothing of the
 	// codex dialect.
 	RunsOnly bool
-	Limits   Limits
-	Logger   *slog.Logger // nil discards
+	// Trusted lets clients set all labels: they are other nodes of a cluster, which
+	// have checked those of their clients.
+	Trusted bool
+	Limits  Limits
+	Logger  *slog.Logger // nil discards
 }
 
 // Server is an exec-server. It is an [http.Handler].

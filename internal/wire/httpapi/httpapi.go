@@ -51,6 +51,8 @@ type Options struct {
 	RPC RPC
 	// Agents finds the coding agents of the machine; nil knows of none.
 	Agents func(context.Context) []agent.Installed
+	// Nodes lists the nodes of the cluster; nil means that there is none.
+	Nodes func() []spool.Node
 }
 
 // RPC serves connections that speak the run/* protocol, for subjects that this package
@@ -86,6 +88,7 @@ type Server struct {
 	lens     *lens.Lens
 	rpc      RPC
 	agents   agents
+	nodes    func() []spool.Node
 	openAPI  func() ([]byte, error) // made once
 
 	ctx    context.Context // ends with Close
@@ -101,7 +104,7 @@ func New(o Options) *Server {
 	s := &Server{
 		backend: o.Backend, signIn: o.SignIn, proxies: o.Proxies, audit: o.Audit, gate: o.Gate, guard: access.NewGuard(o.Backend, o.Audit), version: o.Version,
 		limits: o.Limits.withDefaults(), log: o.Logger, gauges: o.Gauges, mux: http.NewServeMux(),
-		rpc: o.RPC, agents: agents{find: o.Agents}, lens: lens.New(o.Backend, lens.Options{Memory: o.Limits.Lens}),
+		rpc: o.RPC, agents: agents{find: o.Agents}, nodes: o.Nodes, lens: lens.New(o.Backend, lens.Options{Memory: o.Limits.Lens}),
 	}
 	if o.Auth != nil {
 		s.auth = access.NewRefuser(o.Auth, s.limits.Failures, s.limits.FailuresTotal)

@@ -120,7 +120,7 @@ var problemKinds = []problemKind{
 	{"start_other", 500, "The start failed", nil, "The member detail says why."},
 	{"start_limit", 503, "Out of processes, descriptors or memory", nil, "The machine has too few resources for the start."},
 	{"start_pty", 503, "No terminal could be had", nil, "The machine has too few pseudo-terminals."},
-	{"backend_lost", 503, "The owner of the run is lost", nil, "The process that owns the run cannot be reached."},
+	{"backend_lost", 503, "The owner of the run is lost", spool.ErrLost, "The process or the machine that owns the run cannot be reached."},
 	{"no_space", 507, "The disk is full", nil, "Free some disk space; \"spool prune\" removes finished runs."},
 }
 

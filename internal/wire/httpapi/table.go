@@ -201,6 +201,8 @@ func init() {
 			status: 101, problems: []string{"too_many_streams", "unsupported", "upgrade"}, serve: (*call).connect},
 		{method: "GET", pattern: "/v1/agents", name: "listAgents", scope: access.Read, summary: "List the coding agents that the server can start, installed or not",
 			status: 200, answer: AgentList{}, problems: []string{"unsupported"}, serve: (*call).listAgents},
+		{method: "GET", pattern: "/v1/nodes", name: "listNodes", scope: access.Read, summary: "List the nodes of the cluster",
+			status: 200, answer: NodeList{}, problems: []string{"unsupported"}, serve: (*call).listNodes},
 		{method: "GET", pattern: "/v1/server", name: "getServer", summary: "Describe the server and who asks", status: 200, answer: ServerInfo{}, serve: (*call).serverInfo},
 		{method: "GET", pattern: "/v1/problems/{code}", name: "explainProblem", open: true, summary: "Explain a problem", status: 200, forms: []string{"text/plain"}, problems: []string{"no_route"}, serve: (*call).explain},
 		{method: "GET", pattern: "/openapi.json", name: "getDocument", open: true, summary: "This document", status: 200, answer: map[string]any{}, serve: (*call).getDocument},

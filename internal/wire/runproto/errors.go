@@ -29,6 +29,7 @@ var errorNames = []struct {
 	{"busy", spool.ErrBusy, rpc.CodeInternal},
 	{"denied", spool.ErrDenied, rpc.CodeInternal},
 	{"closed", spool.ErrClosed, rpc.CodeInternal},
+	{"lost", spool.ErrLost, rpc.CodeInternal},
 	{"unsupported", spool.ErrUnsupported, rpc.CodeInternal},
 	{"invalid", spool.ErrInvalid, rpc.CodeInvalidParams},
 }

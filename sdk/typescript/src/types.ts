@@ -201,6 +201,7 @@ export interface Info {
   last: number;
   ledger?: Ledger;
   name?: string;
+  node?: string;
   outcome?: Outcome;
   owner?: string;
   pid?: number;
@@ -299,6 +300,26 @@ export interface Mark {
   kind: string;
   ms: number;
   seq: number;
+}
+
+export interface Node {
+  address: string;
+  build?: string;
+  control?: boolean;
+  cores?: number;
+  epoch: number;
+  joined?: string;
+  labels?: Record<string, string>;
+  live: number;
+  name: string;
+  reason?: string;
+  self?: boolean;
+  slots: number;
+  state: string;
+}
+
+export interface NodeList {
+  nodes: Array<Node>;
 }
 
 export interface Omitted {

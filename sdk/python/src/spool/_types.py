@@ -36,6 +36,8 @@ __all__ = [
     "LinePage",
     "LogIndex",
     "Mark",
+    "Node",
+    "NodeList",
     "Omitted",
     "Option",
     "Outcome",
@@ -334,6 +336,7 @@ class Info(_Info, total=False):
     labels: dict[str, str]
     ledger: Ledger
     name: str
+    node: str
     outcome: Outcome
     owner: str
     pid: int
@@ -437,6 +440,29 @@ class Mark(TypedDict):
     kind: str
     ms: int
     seq: int
+
+
+class _Node(TypedDict):
+    address: str
+    epoch: int
+    live: int
+    name: str
+    slots: int
+    state: str
+
+
+class Node(_Node, total=False):
+    build: str
+    control: bool
+    cores: int
+    joined: str
+    labels: dict[str, str]
+    reason: str
+    self: bool
+
+
+class NodeList(TypedDict):
+    nodes: list[Node]
 
 
 Omitted = TypedDict(

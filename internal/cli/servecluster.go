@@ -1,0 +1,296 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/cluster"
+	"github.com/spool-run/spool/internal/cluster/natsd"
+	"github.com/spool-run/spool/internal/wire/execserver"
+	"github.com/spool-run/spool/local"
+)
+
+// replicas is how many control nodes hold every fact, if there are so many.
+const replicas = 3
+
+// slotsPerCore is how many live runs a node takes for each of its cores by default.
+const slotsPerCore = 64
+
+// clusterOptions are the flags of a node of a cluster.
+type clusterOptions struct {
+	on        bool
+	node      string
+	listen    string
+	advertise string
+	nats      string
+	creds     string
+	labels    []string
+	slots     int
+	lease     time.Duration
+	keep      time.Duration
+}
+
+// add defines the flags.
+func (o *clusterOptions) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.on, "cluster", false, "be a node of the cluster that this machine has joined")
+	flags.StringVar(&o.node, "node", "", "`name` of this node, which must not change (default the name of the machine)")
+	flags.StringVar(&o.listen, "cluster-listen", "127.0.0.1:7777", "`address` for other nodes, IP:PORT; a control node also uses the two ports after it")
+	flags.StringVar(&o.advertise, "cluster-advertise", "", "`address` at which other nodes reach --cluster-listen, HOST:PORT (default the same)")
+	flags.StringVar(&o.nats, "cluster-nats", "", "`URL` of NATS servers with JetStream, in place of those that control nodes run")
+	flags.StringVar(&o.creds, "cluster-nats-creds", "", "`file` with the credentials for --cluster-nats")
+	flags.StringArrayVar(&o.labels, "node-label", nil, "`label` of this node, KEY=VALUE, which runs can ask for; repeatable")
+	flags.IntVar(&o.slots, "node-runs", slotsPerCore*runtime.NumCPU(), "`number` of live runs that this node takes; 0 means none")
+	flags.DurationVar(&o.lease, "cluster-lease", cluster.DefaultLease, "`time` after which a node that does not renew its lease is lost; the same on every node")
+	flags.DurationVar(&o.keep, "cluster-keep", cluster.DefaultKeep, "`time` that the cluster knows a run after its end, so that its id is not started again")
+}
+
+// check checks the flags.
+func (o *clusterOptions) check() error {
+	if !o.on {
+		return nil
+	}
+	if o.node == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("find the name of this machine: %w", err)
+		}
+		name, _, _ = strings.Cut(strings.ToLower(name), ".")
+		o.node = name
+	}
+	if err := cluster.CheckNode(o.node); err != nil {
+		return usageErrorf("--node %q: %s", o.node, err)
+	}
+	if _, _, err := net.SplitHostPort(o.listen); err != nil {
+		return usageErrorf("--cluster-listen %q: use IP:PORT, such as 10.0.0.1:7777", o.listen)
+	}
+	if o.slots < 0 || o.keep <= 0 || o.lease < minLease {
+		return usageErrorf("--node-runs and --cluster-keep must be positive, and --cluster-lease at least %v", minLease)
+	}
+	for _, l := range o.labels {
+		if k, _, ok := strings.Cut(l, "="); !ok || k == "" {
+			return usageErrorf("--node-label %q: use KEY=VALUE", l)
+		}
+	}
+	return nil
+}
+
+// minLease is the shortest lease.
+const minLease = 500 * time.Millisecond
+
+// clusterNode is this server as a node of a cluster. A nil one is none.
+type clusterNode struct {
+	*cluster.Node
+	key    cluster.Key
+	facts  *natsd.Facts
+	nats   *natsd.Server // nil if this is no control node
+	rpc    *execserver.Server
+	server *http.Server
+	ended  chan struct{}
+}
+
+// joinCluster makes the server a node, or returns nil without --cluster.
+func (a *app) joinCluster(o *clusterOptions, backend local.Backend, log *slog.Logger) (_ *clusterNode, err error) {
+	if !o.on {
+		return nil, nil
+	}
+	dir, err := a.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	m, err := cluster.LoadMembership(dir)
+	if errors.Is(err, cluster.ErrNoMembership) {
+		return nil, &hintedError{err, `"spool cluster init" makes a cluster, and "spool cluster join" makes this machine one of it`}
+	}
+	if err != nil {
+		return nil, err
+	}
+	runs, ok := backend.(cluster.Backend)
+	if !ok {
+		return nil, fmt.Errorf("the runs of this machine cannot be those of a node: %T", backend)
+	}
+	config, err := m.Key.TLS(o.node)
+	if err != nil {
+		return nil, err
+	}
+	n := &clusterNode{key: m.Key, ended: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}()
+	l, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return nil, &hintedError{err, "name another address with --cluster-listen"}
+	}
+	addr := cmp.Or(o.advertise, l.Addr().String())
+	isControl := o.nats == "" && (len(m.Control) == 0 || slices.Contains(m.Control, addr))
+	if err := n.connect(o, &m, addr, dir, config, isControl, log); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	labels := make(map[string]string)
+	for _, text := range o.labels {
+		k, v, _ := strings.Cut(text, "=")
+		labels[k] = v
+	}
+	n.Node, err = cluster.Join(cluster.Options{
+		State: dir, Name: o.node, Addr: addr, Backend: runs, Facts: n.facts, TLS: config, Timing: cluster.NewTiming(o.lease),
+		Judge: isControl || o.nats != "", Control: isControl, Build: version().Version, Labels: labels, Slots: o.slots, Keep: o.keep, Log: log,
+		Archive: backend, // it has what was shipped
+	})
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	// What other nodes ask for is answered by this node alone, so that a request is
+	// passed on once.
+	n.rpc = execserver.New(execserver.Options{Backend: n.Local(), Version: version().Version, Keep: true, RunsOnly: true, Trusted: true, Logger: log})
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/rpc", func(w http.ResponseWriter, r *http.Request) { n.rpc.ServeRuns(w, r, access.Owner(), nil) })
+	n.server = newHTTPServer(mux, log)
+	go func() {
+		defer close(n.ended)
+		_ = n.server.Serve(tls.NewListener(l, config)) // ends with Close
+	}()
+	return n, nil
+}
+
+// connect connects to the store, which it starts on a control node.
+func (n *clusterNode) connect(o *clusterOptions, m *cluster.Membership, addr, dir string, config *tls.Config, isControl bool, log *slog.Logger) (err error) {
+	opts := natsd.Options{Name: o.node, URL: o.nats, Creds: o.creds, Replicas: min(replicas, max(len(m.Control), 1)), Log: log}
+	switch {
+	case o.nats != "":
+		opts.Replicas = 1 // that of the streams that exist is kept
+	case isControl:
+		so := natsd.ServerOptions{Name: o.node, Dir: filepath.Join(dir, "cluster", "nats"), TLS: config, Log: log}
+		if err := storeAddresses(&so, o.listen, addr, m.Control); err != nil {
+			return err
+		}
+		if n.nats, err = natsd.Start(so); err != nil {
+			return err
+		}
+		opts.Server = n.nats
+	default:
+		var urls []string
+		for _, c := range m.Control {
+			at, err := cluster.ClientAddress(c)
+			if err != nil {
+				return err
+			}
+			urls = append(urls, "tls://"+at)
+		}
+		opts.URL, opts.TLS = strings.Join(urls, ","), config
+	}
+	n.facts, err = natsd.Connect(opts)
+	return err
+}
+
+// storeAddresses fills in where the store of a control node listens, and where those
+// of the others do.
+func storeAddresses(so *natsd.ServerOptions, listen, self string, control []string) error {
+	if len(control) == 0 {
+		so.Client = "127.0.0.1:0" // nobody else connects
+		return nil
+	}
+	var err error
+	if so.Client, err = cluster.ClientAddress(listen); err != nil {
+		return usageErrorf("--cluster-listen: %s", err)
+	}
+	if len(control) == 1 {
+		return nil
+	}
+	if so.Route, err = cluster.RouteAddress(listen); err != nil {
+		return err
+	}
+	for _, c := range control {
+		if c == self {
+			continue
+		}
+		route, err := cluster.RouteAddress(c)
+		if err != nil {
+			return err
+		}
+		so.Routes = append(so.Routes, route)
+	}
+	return nil
+}
+
+// Close ends the node. Runs go on.
+func (n *clusterNode) Close() error {
+	var errs []error
+	if n.server != nil {
+		errs = append(errs, n.server.Close())
+		n.rpc.Close()
+		<-n.ended
+	}
+	if n.Node != nil {
+		errs = append(errs, n.Node.Close())
+	}
+	if n.facts != nil {
+		n.facts.Close()
+	}
+	if n.nats != nil {
+		n.nats.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// status describes the cluster.
+func (n *clusterNode) status() cluster.Status {
+	s := n.Status()
+	s.Cluster, s.Store = n.key.ID(), n.facts.Status()
+	return s
+}
+
+// nodes returns the function that lists nodes, nil without a cluster.
+func (n *clusterNode) nodes() func() []spool.Node {
+	if n == nil {
+		return nil
+	}
+	return n.Nodes
+}
+
+// control adds what "spool cluster" asks to a control socket.
+func (n *clusterNode) control(mux *http.ServeMux) {
+	if n == nil {
+		return
+	}
+	answer := func(w http.ResponseWriter) {
+		_ = json.NewEncoder(w).Encode(n.status()) // the client may have left
+	}
+	mux.HandleFunc("GET /cluster", func(w http.ResponseWriter, _ *http.Request) { answer(w) })
+	mux.HandleFunc("POST /cluster/{what}", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), controlFor)
+		defer cancel()
+		var err error
+		switch what := r.PathValue("what"); what {
+		case "drain", "undrain":
+			n.Drain(what == "drain")
+		case "leave":
+			err = n.Leave(ctx)
+		default:
+			http.NotFound(w, r)
+			return
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusConflict)
+			return
+		}
+		answer(w)
+	})
+}

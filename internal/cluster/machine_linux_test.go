@@ -1,0 +1,367 @@
+package cluster_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/internal/cluster"
+	"github.com/spool-run/spool/internal/leaktest"
+	"github.com/spool-run/spool/internal/polltest"
+	"github.com/spool-run/spool/internal/servertest"
+)
+
+// lease is the lease of the tests: a busy machine may stop a process for seconds.
+const lease = "8s"
+
+// machine is one node: a real server with its keeper.
+type machine struct {
+	name, state string
+	args        []string
+	server      *servertest.Server
+	token       string
+}
+
+// threeNodes are three control nodes, and a worker that tests may kill.
+type threeNodes struct {
+	dir        string
+	a, b, c, w *machine
+	key        cluster.Key
+	store      string // where workers connect
+}
+
+var (
+	shared    *threeNodes
+	startOnce sync.Once
+)
+
+func TestMain(m *testing.M) {
+	code := servertest.Main(m)
+	if shared != nil {
+		shared.end()
+	}
+	os.Exit(leaktest.Code(code))
+}
+
+// nodes returns the nodes that all tests share.
+func nodes(t *testing.T) *threeNodes {
+	t.Helper()
+	startOnce.Do(func() {
+		// Another program may take a port before a node does.
+		for range 10 {
+			if shared = startNodes(t, servertest.Binary(t)); shared != nil {
+				return
+			}
+		}
+	})
+	if shared == nil {
+		t.Fatal("the nodes did not start")
+	}
+	return shared
+}
+
+// freePorts returns a port that is free with the 29 after it, below those that the
+// kernel gives to whoever asks for any.
+func freePorts(t *testing.T) int {
+	t.Helper()
+	for range 1000 {
+		base := 12000 + 30*rand.IntN(600)
+		free := true
+		for p := base; p < base+30 && free; p++ {
+			l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", p))
+			if free = err == nil; free {
+				_ = l.Close()
+			}
+		}
+		if free {
+			return base
+		}
+	}
+	t.Fatal("no free ports")
+	return 0
+}
+
+// startNodes starts a cluster. It returns nil if a port was taken meanwhile.
+func startNodes(t *testing.T, bin string) *threeNodes {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "spool-cluster-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := freePorts(t)
+	at := func(i int) string { return fmt.Sprint("127.0.0.1:", base+10*i) }
+	n := &threeNodes{dir: dir, store: fmt.Sprint("tls://127.0.0.1:", base+1)}
+	var token string
+	for i, name := range []string{"a", "b", "c", "w"} {
+		m := &machine{name: name, state: filepath.Join(dir, name)}
+		runs := "16"
+		listen := at(i)
+		switch name {
+		case "a":
+			runs = "0" // it answers for the others
+			n.a = m
+			token = spoolOutput(t, bin, "", "--state", m.state, "cluster", "init", "--control", at(0)+","+at(1)+","+at(2))
+		case "b":
+			n.b = m
+		case "c":
+			n.c = m
+		case "w":
+			n.w, listen = m, "127.0.0.1:0"
+		}
+		if name != "a" {
+			spoolOutput(t, bin, token, "--state", m.state, "cluster", "join")
+		}
+		m.args = []string{"serve", "--state", m.state, "--listen", "127.0.0.1:0", "--cluster", "--node", name, "--node-runs", runs, "--cluster-listen", listen,
+			"--cluster-lease", lease, "--node-label", "kind=" + map[bool]string{true: "worker", false: "control"}[name == "w"], "--max-start-rate", "100000", "--max-request-rate", "100000", "--max-input-rate", "100000"}
+	}
+	member, err := cluster.ParseToken(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.key = member.Key
+	for _, m := range n.all() {
+		if err := m.start(bin); err != nil {
+			t.Logf("node %s: %v", m.name, err)
+			n.end()
+			return nil
+		}
+	}
+	for _, m := range n.all() {
+		n.await(t, m, "up")
+	}
+	return n
+}
+
+func (n *threeNodes) all() []*machine { return []*machine{n.a, n.b, n.c, n.w} }
+
+// spoolOutput runs a command.
+func spoolOutput(t *testing.T, bin, stdin string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(bin, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("spool %q: %v: %s", args, err, stderr.Bytes())
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// start starts the server of a node.
+func (m *machine) start(bin string) error {
+	s, err := servertest.StartCommand(context.Background(), bin, m.args...)
+	if err != nil {
+		return err
+	}
+	m.server = s
+	token, err := os.ReadFile(filepath.Join(m.state, "server-token"))
+	m.token = strings.TrimSpace(string(token))
+	return err
+}
+
+// die ends everything that would end with the machine.
+func (m *machine) die() {
+	if m.server != nil {
+		m.server.Kill()
+	}
+	for _, pid := range m.keepers() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// keepers are the keepers of the machine.
+func (m *machine) keepers() (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		line, err := os.ReadFile(f)
+		if err == nil && bytes.Contains(line, []byte("\x00keeper-role\x00-state\x00"+m.state+"\x00")) {
+			var pid int
+			if _, err := fmt.Sscan(filepath.Base(filepath.Dir(f)), &pid); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// end ends all nodes and what they run.
+func (n *threeNodes) end() {
+	for _, m := range n.all() {
+		if m != nil {
+			m.die()
+		}
+	}
+	for range 1000 { // keepers that are just starting, and their files
+		left := 0
+		for _, m := range n.all() {
+			if m != nil {
+				left += len(m.keepers())
+				m.die()
+			}
+		}
+		if left == 0 && os.RemoveAll(n.dir) == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// dial connects to a node as a user does.
+func (m *machine) dial(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), m.server.URL, client.Options{Token: m.token, Reconnect: 5 * time.Minute, Dial: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// list asks a node for all nodes, over HTTP.
+func (m *machine) list(t *testing.T) map[string]spool.Node {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, m.server.URL+"/v1/nodes", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+m.token)
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: transport}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var list struct{ Nodes []spool.Node }
+	b, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = json.Unmarshal(b, &list)
+	}
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %v: %s", resp.Status, err, b)
+	}
+	nodes := make(map[string]spool.Node)
+	for _, n := range list.Nodes {
+		nodes[n.Name] = n
+	}
+	return nodes
+}
+
+// await waits until node a sees a node in a state.
+func (n *threeNodes) await(t *testing.T, m *machine, state string) spool.Node {
+	t.Helper()
+	var is spool.Node
+	polltest.Until(t, "node "+m.name+" "+state, func() bool {
+		if is = n.a.list(t)[m.name]; is.State != state {
+			time.Sleep(20 * time.Millisecond) // a question costs more than the answer
+		}
+		return is.State == state
+	})
+	return is
+}
+
+// wipe removes all runs and what the store knows of them, so that a test begins with
+// nothing.
+func (n *threeNodes) wipe(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	c, err := client.Dial(ctx, n.a.server.URL, client.Options{Token: n.a.token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for {
+		var ids []spool.RunID
+		for info, err := range c.List(ctx, spool.Filter{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, info.ID)
+			if info.State != spool.StateClosed {
+				run := spool.Attach(c, info.ID)
+				if err := run.Kill(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := run.Wait(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if len(ids) == 0 {
+			break
+		}
+		if _, err := c.Remove(ctx, ids, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := n.key.TLS("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(n.store, nats.Secure(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(ctx, "SPOOL_RUNS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The nodes are done with a run when the store has its end.
+	polltest.Until(t, "the ends of all runs in the store", func() bool {
+		open := hasOpen(t, s)
+		if open {
+			time.Sleep(10 * time.Millisecond)
+		}
+		return !open
+	})
+	if err := s.Purge(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// hasOpen reports whether the store has a run that has not ended.
+func hasOpen(t *testing.T, s jetstream.Stream) bool {
+	t.Helper()
+	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter("spool.v1.run.>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for subject := range info.State.Subjects {
+		m, err := s.GetLastMsgForSubject(t.Context(), subject)
+		if err != nil {
+			continue // it left
+		}
+		var rec struct{ State string }
+		if err := json.Unmarshal(m.Data, &rec); err != nil {
+			t.Fatal(err)
+		}
+		if rec.State == "claimed" || rec.State == "held" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,109 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// members is what this node knows about all nodes.
+type members struct {
+	facts Facts
+
+	mu      sync.Mutex
+	nodes   map[string]member
+	changed chan struct{} // closed and replaced when a state changes
+	loaded  bool
+	told    []func(nodeRecord, uint64)
+}
+
+// member is what is known about a node.
+type member struct {
+	nodeRecord
+	rev uint64
+	// placed is how many runs were sent there since the record.
+	placed int
+}
+
+func newMembers(facts Facts) *members {
+	return &members{facts: facts, nodes: make(map[string]member), changed: make(chan struct{})}
+}
+
+// watch keeps the list current until stop is called. Each of the functions is called
+// with every record that is seen.
+func (m *members) watch(told ...func(nodeRecord, uint64)) (stop func(), err error) {
+	m.told = told
+	return m.facts.Watch(nodePrefix, func(f Fact) {
+		var rec nodeRecord
+		if json.Unmarshal(f.Data, &rec) == nil {
+			m.saw(rec, f.Rev)
+		}
+	})
+}
+
+// saw takes a record.
+func (m *members) saw(rec nodeRecord, rev uint64) {
+	m.mu.Lock()
+	old, known := m.nodes[rec.Name]
+	if known && rev <= old.rev {
+		m.mu.Unlock()
+		return
+	}
+	m.nodes[rec.Name] = member{nodeRecord: rec, rev: rev}
+	if !known || old.State != rec.State || old.Epoch != rec.Epoch || old.Addr != rec.Addr {
+		close(m.changed)
+		m.changed = make(chan struct{})
+	}
+	m.mu.Unlock()
+	for _, tell := range m.told {
+		tell(rec, rev)
+	}
+}
+
+// load reads all records.
+func (m *members) load(ctx context.Context) error {
+	for f, err := range m.facts.All(ctx, nodePrefix) {
+		if err != nil {
+			return fmt.Errorf("read the nodes of the cluster: %w", err)
+		}
+		var rec nodeRecord
+		if json.Unmarshal(f.Data, &rec) == nil {
+			m.saw(rec, f.Rev)
+		}
+	}
+	m.mu.Lock()
+	m.loaded = true
+	m.mu.Unlock()
+	return nil
+}
+
+// get returns what is known about a node.
+func (m *members) get(name string) (member, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, ok := m.nodes[name]
+	return n, ok
+}
+
+// all returns all nodes, by their names, and a channel that is closed when one of them
+// changes.
+func (m *members) all() ([]member, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	nodes := slices.SortedFunc(maps.Values(m.nodes), func(a, b member) int { return strings.Compare(a.Name, b.Name) })
+	return nodes, m.changed
+}
+
+// place counts a run that was sent to a node.
+func (m *members) place(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n, ok := m.nodes[name]; ok {
+		n.placed++
+		m.nodes[name] = n
+	}
+}

@@ -1,0 +1,385 @@
+package natsd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/spool-run/spool/internal/cluster"
+)
+
+// The streams of the cluster. A stream has one message for a subject, the present
+// fact; its sequence is the revision that the next writer must name.
+const (
+	nodeStream = "SPOOL_NODES"
+	runStream  = "SPOOL_RUNS"
+
+	subjects = "spool.v1."
+	saw      = "spool.v1.saw." // what was written is told on a subject that begins so
+
+	duplicates   = 2 * time.Minute // how long the store knows an attempt again
+	maxConsumers = 64
+)
+
+// Limits of one attempt to reach the store.
+const (
+	attemptTimeout = time.Second
+	attemptPause   = 20 * time.Millisecond
+	// decideTimeout bounds all attempts of one write: the store knows them again
+	// for longer.
+	decideTimeout = 90 * time.Second
+)
+
+// Both of these mean "wrong last sequence". The first compares with what is written,
+// as far as this leader knows. The second only says that another write of the subject
+// is under way, perhaps our own, and may never happen: whoever takes it for a conflict
+// believes in an owner that need not exist.
+const codeWrongSequence = jetstream.ErrorCode(10071)
+
+// Options configure a connection to a store.
+type Options struct {
+	// Server is the embedded server of this process; nil means that of URL.
+	Server *Server
+	// URL are the servers, separated by commas.
+	URL   string
+	Name  string // of the node
+	TLS   *tls.Config
+	Creds string // file with the credentials for a NATS server; may be empty
+	// Replicas is how many servers hold every fact.
+	Replicas int
+	Log      *slog.Logger
+}
+
+// Facts is the store of a cluster.
+type Facts struct {
+	nc   *nats.Conn
+	js   jetstream.JetStream
+	log  *slog.Logger
+	made chan struct{} // closed when the streams exist
+	stop context.CancelFunc
+	done chan struct{}
+
+	replicas int
+	outages  atomic.Int64
+}
+
+var _ cluster.Facts = (*Facts)(nil)
+
+// Connect connects to a store, which need not be there yet.
+func Connect(o Options) (*Facts, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	f := &Facts{log: o.Log, made: make(chan struct{}), done: make(chan struct{}), replicas: max(o.Replicas, 1)}
+	opts := []nats.Option{
+		nats.Name("spool " + o.Name), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
+		nats.RetryOnFailedConnect(true), nats.PingInterval(2 * time.Second), nats.MaxPingsOutstanding(2), nats.ReconnectBufSize(-1),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				f.outages.Add(1)
+				f.log.Info("the store of the cluster is away", "err", err)
+			}
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { f.log.Info("store of the cluster", "err", err) }),
+	}
+	url := o.URL
+	switch {
+	case o.Server != nil:
+		opts, url = append(opts, nats.InProcessServer(o.Server.s)), ""
+	case o.TLS != nil:
+		opts = append(opts, nats.Secure(o.TLS))
+	}
+	if o.Creds != "" {
+		opts = append(opts, nats.UserCredentials(o.Creds))
+	}
+	var err error
+	if f.nc, err = nats.Connect(url, opts...); err != nil {
+		return nil, fmt.Errorf("connect to the store of the cluster: %w", err)
+	}
+	if f.js, err = jetstream.New(f.nc, jetstream.WithDefaultTimeout(attemptTimeout)); err != nil {
+		f.nc.Close()
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	f.stop = stop
+	go func() {
+		defer close(f.done)
+		f.makeStreams(ctx)
+	}()
+	return f, nil
+}
+
+// Close ends the connection.
+func (f *Facts) Close() {
+	f.stop()
+	<-f.done
+	f.nc.Close()
+}
+
+// streams are the streams of the cluster. They use nothing that a server of an earlier
+// version lacks.
+func (f *Facts) streams() []jetstream.StreamConfig {
+	republish := func(what string) *jetstream.RePublish {
+		return &jetstream.RePublish{Source: subjects + what + ".*", Destination: saw + what + ".{{wildcard(1)}}"}
+	}
+	base := jetstream.StreamConfig{
+		Storage: jetstream.FileStorage, Replicas: f.replicas, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld, Duplicates: duplicates,
+		MaxConsumers: maxConsumers,
+	}
+	nodes, runs := base, base
+	nodes.Name, nodes.Subjects, nodes.RePublish = nodeStream, []string{subjects + "node.*"}, republish("node")
+	runs.Name, runs.Subjects, runs.AllowMsgTTL = runStream, []string{subjects + "run.*", subjects + "name.*"}, true
+	return []jetstream.StreamConfig{nodes, runs}
+}
+
+// makeStreams creates what is missing, for as long as the servers need to find a
+// leader.
+func (f *Facts) makeStreams(ctx context.Context) {
+	for _, c := range f.streams() {
+		for {
+			actx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			_, err := f.js.CreateStream(actx, c)
+			cancel()
+			if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				break
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			f.log.Debug("the streams of the cluster cannot be made yet", "stream", c.Name, "err", err)
+			if !pause(ctx, 5*attemptPause) {
+				return
+			}
+		}
+	}
+	close(f.made)
+}
+
+// pause waits, and reports false if the context ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// ready waits until the streams exist.
+func (f *Facts) ready(ctx context.Context) error {
+	select {
+	case <-f.made:
+		return nil
+	default:
+	}
+	select {
+	case <-f.made:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", cluster.ErrUndecided, context.Cause(ctx))
+	}
+}
+
+// streamOf returns the stream of a key.
+func streamOf(key string) string {
+	if strings.HasPrefix(key, "node.") {
+		return nodeStream
+	}
+	return runStream
+}
+
+// Get implements [cluster.Facts]. It asks the leader of the stream.
+func (f *Facts) Get(ctx context.Context, key string) (cluster.Fact, error) {
+	if err := f.ready(ctx); err != nil {
+		return cluster.Fact{}, err
+	}
+	for {
+		fact, err := f.get(ctx, key)
+		if err == nil || errors.Is(err, cluster.ErrNoFact) {
+			return fact, err
+		}
+		if !pause(ctx, attemptPause) {
+			return cluster.Fact{}, fmt.Errorf("%w: %w", cluster.ErrUndecided, err)
+		}
+	}
+}
+
+// get asks once.
+func (f *Facts) get(ctx context.Context, key string) (cluster.Fact, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	resp, err := f.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+streamOf(key), []byte(`{"last_by_subj":"`+subjects+key+`"}`))
+	if err != nil {
+		return cluster.Fact{}, err
+	}
+	return decodeGet(key, resp.Data)
+}
+
+// Put implements [cluster.Facts]. It says the same again, under the same id, until the
+// answer is certain. A conflict is certain once a later revision was read: a leader
+// that lost its followers may be behind, and refuse for the wrong reason.
+func (f *Facts) Put(ctx context.Context, fact cluster.Fact, expect uint64, keep time.Duration) (uint64, error) {
+	if err := f.ready(ctx); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	opts := []jetstream.PublishOpt{
+		jetstream.WithExpectLastSequencePerSubject(expect), jetstream.WithRetryAttempts(0), jetstream.WithMsgID(nuid.Next()),
+	}
+	if keep > 0 {
+		opts = append(opts, jetstream.WithMsgTTL(keep))
+	}
+	for {
+		rev, err := f.attempt(ctx, fact, expect, opts)
+		if err == nil || errors.Is(err, cluster.ErrConflict) || errors.Is(err, errNever) {
+			return rev, err
+		}
+		if !pause(ctx, attemptPause) {
+			return 0, fmt.Errorf("%w: %w", cluster.ErrUndecided, err)
+		}
+	}
+}
+
+// errNever is an error that trying again does not change.
+var errNever = errors.New("the store of the cluster cannot hold it")
+
+// attempt writes once. An error that is neither a conflict nor for ever decides
+// nothing.
+func (f *Facts) attempt(ctx context.Context, fact cluster.Fact, expect uint64, opts []jetstream.PublishOpt) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	ack, err := f.js.PublishMsg(ctx, &nats.Msg{Subject: subjects + fact.Key, Data: fact.Data}, opts...)
+	if err == nil {
+		return ack.Sequence, nil
+	}
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) {
+		return 0, fmt.Errorf("%w: %w", errNever, err)
+	}
+	var api *jetstream.APIError
+	if !errors.As(err, &api) || api.ErrorCode != codeWrongSequence {
+		return 0, err
+	}
+	now, getErr := f.get(ctx, fact.Key)
+	switch {
+	case getErr != nil || now.Rev <= expect: // not certain
+		return 0, err
+	case string(now.Data) == string(fact.Data): // ours, of an attempt whose answer was lost
+		return now.Rev, nil
+	}
+	return 0, cluster.ErrConflict
+}
+
+// All implements [cluster.Facts].
+func (f *Facts) All(ctx context.Context, prefix string) iter.Seq2[cluster.Fact, error] {
+	return func(yield func(cluster.Fact, error) bool) {
+		if err := f.ready(ctx); err != nil {
+			yield(cluster.Fact{}, err)
+			return
+		}
+		left, err := f.all(ctx, prefix, func(fact cluster.Fact) bool { return yield(fact, nil) })
+		if !left && err != nil {
+			yield(cluster.Fact{}, fmt.Errorf("%w: %w", cluster.ErrUndecided, err))
+		}
+	}
+}
+
+// all yields what a consumer of the stream delivers. It reports whether the reader
+// left.
+func (f *Facts) all(ctx context.Context, prefix string, yield func(cluster.Fact) bool) (left bool, err error) {
+	c, err := f.js.OrderedConsumer(ctx, streamOf(prefix), jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{subjects + prefix + "*"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, InactiveThreshold: 5 * time.Second, MaxResetAttempts: 3,
+	})
+	if err != nil {
+		return false, err
+	}
+	if info := c.CachedInfo(); info != nil && info.NumPending == 0 {
+		return false, nil
+	}
+	messages, err := c.Messages(jetstream.PullMaxMessages(500))
+	if err != nil {
+		return false, err
+	}
+	defer messages.Stop()
+	defer context.AfterFunc(ctx, messages.Stop)()
+	for {
+		m, err := messages.Next()
+		if err != nil {
+			return false, err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return false, err
+		}
+		if !yield(cluster.Fact{Key: strings.TrimPrefix(m.Subject(), subjects), Rev: meta.Sequence.Stream, Data: m.Data()}) {
+			return true, nil
+		}
+		if meta.NumPending == 0 {
+			return false, nil
+		}
+	}
+}
+
+// Watch implements [cluster.Facts]. The leader of the stream tells what was written on
+// a subject of its own, so that nobody needs a consumer to watch.
+func (f *Facts) Watch(prefix string, tell func(cluster.Fact)) (stop func(), err error) {
+	sub, err := f.nc.Subscribe(saw+prefix+"*", func(m *nats.Msg) {
+		rev, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
+		if err == nil {
+			tell(cluster.Fact{Key: prefix + strings.TrimPrefix(m.Subject, saw+prefix), Rev: rev, Data: m.Data})
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch the store of the cluster: %w", err)
+	}
+	return func() { _ = sub.Unsubscribe() }, nil // the connection may be closed
+}
+
+// Status says how the store is.
+func (f *Facts) Status() cluster.StoreStatus {
+	s := cluster.StoreStatus{Connected: f.nc.IsConnected(), URL: f.nc.ConnectedUrlRedacted(), Outages: f.outages.Load()}
+	select {
+	case <-f.made:
+	default:
+		return s
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
+	defer cancel()
+	for _, name := range []string{nodeStream, runStream} {
+		one := cluster.StreamStatus{Name: name}
+		st, err := f.js.Stream(ctx, name)
+		if err != nil {
+			one.Error = err.Error()
+			s.Streams = append(s.Streams, one)
+			continue
+		}
+		info := st.CachedInfo()
+		one.Facts, one.Bytes = int64(info.State.Msgs), int64(info.State.Bytes)
+		if c := info.Cluster; c != nil {
+			one.Leader = c.Leader
+			for _, r := range c.Replicas {
+				if r.Current && !r.Offline {
+					one.Current++
+				}
+			}
+			one.Current++ // the leader
+		} else {
+			one.Current = 1
+		}
+		s.Streams = append(s.Streams, one)
+	}
+	return s
+}

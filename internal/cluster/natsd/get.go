@@ -1,0 +1,40 @@
+package natsd
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spool-run/spool/internal/cluster"
+)
+
+// codeNoMessage says that a subject has no message.
+const codeNoMessage = 10037
+
+// getAnswer is what the leader of a stream says of a message.
+type getAnswer struct {
+	Error *struct {
+		Code        int    `json:"err_code"`
+		Description string `json:"description"`
+	} `json:"error"`
+	Message *struct {
+		Seq  uint64 `json:"seq"`
+		Data []byte `json:"data"`
+	} `json:"message"`
+}
+
+// decodeGet reads the answer to a request for a fact.
+func decodeGet(key string, b []byte) (cluster.Fact, error) {
+	var a getAnswer
+	if err := json.Unmarshal(b, &a); err != nil {
+		return cluster.Fact{}, err
+	}
+	switch {
+	case a.Error != nil && a.Error.Code == codeNoMessage:
+		return cluster.Fact{}, cluster.ErrNoFact
+	case a.Error != nil:
+		return cluster.Fact{}, fmt.Errorf("%s (%d)", a.Error.Description, a.Error.Code)
+	case a.Message == nil:
+		return cluster.Fact{}, fmt.Errorf("the store answered without a message")
+	}
+	return cluster.Fact{Key: key, Rev: a.Message.Seq, Data: a.Message.Data}, nil
+}

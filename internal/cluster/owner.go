@@ -1,0 +1,307 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/record"
+)
+
+// Limits of a start.
+const (
+	// DefaultClaim is how long a start waits for the store to decide whose it is.
+	DefaultClaim = 15 * time.Second
+	// settleTimeout bounds the writes after a start that failed.
+	settleTimeout = 5 * time.Second
+	// abandonTimeout is how long a claim without an answer is looked after.
+	abandonTimeout = time.Minute
+)
+
+// Owner is the runs of this node, for the other nodes and for itself. A start is
+// claimed in the store before it happens: at most one node starts an id.
+type Owner struct {
+	Backend
+	node     string
+	facts    Facts
+	session  *session
+	register *register
+	stat     func(context.Context, spool.RunID) (spool.Info, error) // of a run of any node
+	log      *slog.Logger
+	tasks    *tasks
+	patience time.Duration // with the store
+}
+
+// errElsewhere says that another node has claimed the id.
+var errElsewhere = fmt.Errorf("another node has this run: %w", spool.ErrExists)
+
+// Start implements [spool.Backend]: it claims the id for this node, then starts the run.
+func (o *Owner) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	if spec.ID == "" {
+		spec.ID = newID()
+	}
+	if spec.ID.Check() != nil { // the error of this backend is that of all
+		return o.Backend.Start(ctx, spec)
+	}
+	claimed, err := o.claim(ctx, &spec)
+	if err != nil {
+		return spool.Info{}, err
+	}
+	if claimed.rev == 0 { // it is ours: saying it again is harmless
+		return o.Backend.Start(ctx, spec)
+	}
+	if spec.Name != "" {
+		if err := o.claimName(ctx, spec.ID, spec.Name, spec.Labels); err != nil {
+			o.fail(claimed)
+			if errors.Is(err, spool.ErrExists) {
+				err = &spool.StartError{Reason: "name_taken", Err: err, Hint: `choose another name, stop that run with "spool kill", or replace it with --replace`}
+			}
+			return spool.Info{}, err
+		}
+	}
+	info, err := o.Backend.Start(ctx, spec)
+	if err != nil {
+		// Perhaps it started, and nobody heard the answer.
+		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+		found, statErr := o.Backend.Stat(sctx, spec.ID)
+		cancel()
+		if statErr != nil {
+			o.fail(claimed)
+			return info, err
+		}
+		o.register.add(claimed, found)
+		return info, err
+	}
+	o.register.add(claimed, info)
+	return info, nil
+}
+
+// claimed is a record of a run that this node has written.
+type claimed struct {
+	rec runRecord
+	rev uint64
+}
+
+// claim makes this node the owner of an id. The revision is zero if it was before.
+func (o *Owner) claim(ctx context.Context, spec *spool.Spec) (claimed, error) {
+	cctx, cancel := context.WithTimeout(ctx, o.patience)
+	defer cancel()
+	epoch, err := o.session.await(cctx)
+	if err != nil {
+		return claimed{}, o.noQuorum(ctx, spec.ID, err)
+	}
+	info := spool.Info{ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels, Argv: spec.Argv, Cwd: spec.Cwd, Created: time.Now().Round(0), State: spool.StateRunning}
+	if info.Engine == "" {
+		info.Engine = spool.EngineProcess
+	}
+	rec := runRecord{Version: 1, ID: spec.ID, Node: o.node, Epoch: epoch, State: runClaimed, Info: recordInfo(&info)}
+	expect := uint64(0)
+	for {
+		rec.Nonce = newNonce()
+		f := Fact{Key: runPrefix + string(spec.ID), Data: encode(&rec)}
+		rev, err := o.facts.Put(cctx, f, expect, 0)
+		if err == nil {
+			return claimed{rec, rev}, nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			if errors.Is(err, ErrUndecided) {
+				o.abandon(f, expect, rec)
+			}
+			return claimed{}, o.noQuorum(ctx, spec.ID, err)
+		}
+		var is runRecord
+		now, err := o.facts.Get(cctx, f.Key)
+		if err == nil {
+			err = json.Unmarshal(now.Data, &is)
+		}
+		switch {
+		case errors.Is(err, ErrNoFact):
+			expect = 0 // it has just left the store
+		case err != nil:
+			return claimed{}, o.noQuorum(ctx, spec.ID, err)
+		case is.State == runFailed: // nobody has started it
+			expect = now.Rev
+		case is.Node != o.node:
+			return claimed{}, fmt.Errorf("start run %s: node %s: %w", spec.ID, is.Node, errElsewhere)
+		default:
+			return claimed{rec: is}, o.mayRepeat(cctx, &is)
+		}
+	}
+}
+
+// mayRepeat returns an error if a repeated start of a run of this node would execute
+// it a second time: its log is gone.
+func (o *Owner) mayRepeat(ctx context.Context, is *runRecord) error {
+	if is.State != runClosed {
+		return nil
+	}
+	_, err := o.Backend.Stat(ctx, is.ID)
+	if errors.Is(err, spool.ErrNotFound) {
+		return fmt.Errorf("start run %s: it ended and was removed: %w", is.ID, spool.ErrExists)
+	}
+	return err
+}
+
+// noQuorum explains why nothing was started.
+func (o *Owner) noQuorum(ctx context.Context, id spool.RunID, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return &spool.StartError{Reason: "other", Err: fmt.Errorf("claim run %s: %w", id, err), Hint: `nothing was started; "spool cluster status" says how the cluster is`}
+}
+
+// abandon looks after a claim without an answer, whose run was not started: if it was
+// written after all, it is taken back.
+func (o *Owner) abandon(f Fact, expect uint64, rec runRecord) {
+	o.tasks.start(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
+		defer cancel()
+		// What is said now replaces the claim, or takes its place.
+		rev := expect
+		if now, err := o.facts.Get(ctx, f.Key); err == nil && string(now.Data) == string(f.Data) {
+			rev = now.Rev
+		}
+		rec.State, rec.Nonce = runFailed, newNonce()
+		if _, err := o.facts.Put(ctx, Fact{Key: f.Key, Data: encode(&rec)}, rev, keepFailed); errors.Is(err, ErrConflict) {
+			if now, err := o.facts.Get(ctx, f.Key); err == nil && string(now.Data) == string(f.Data) {
+				_, _ = o.facts.Put(ctx, Fact{Key: f.Key, Data: encode(&rec)}, now.Rev, keepFailed) // else the next epoch finds it
+			}
+		}
+	})
+}
+
+// keepFailed is how long the store knows that a run was never started.
+const keepFailed = 10 * time.Minute
+
+// fail says that a run that was claimed was never started.
+func (o *Owner) fail(c claimed) {
+	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+	defer cancel()
+	c.rec.State, c.rec.Nonce = runFailed, newNonce()
+	if _, err := o.facts.Put(ctx, Fact{Key: runPrefix + string(c.rec.ID), Data: encode(&c.rec)}, c.rev, keepFailed); err != nil {
+		o.log.Warn("a start that failed stays claimed until the node begins a new epoch", "run", c.rec.ID, "err", err)
+	}
+}
+
+// claimName gives a name to a run that is about to be live. A name belongs to one live
+// run of a subject.
+func (o *Owner) claimName(ctx context.Context, id spool.RunID, name string, labels map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, o.patience)
+	defer cancel()
+	key := nameKey(labels[record.LabelSubject], name)
+	expect := uint64(0)
+	for {
+		rec := nameRecord{Version: 1, Run: id, Node: o.node, Nonce: newNonce()}
+		_, err := o.facts.Put(ctx, Fact{Key: key, Data: encode(&rec)}, expect, 0)
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		var is nameRecord
+		now, err := o.facts.Get(ctx, key)
+		if errors.Is(err, ErrNoFact) {
+			expect = 0
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(now.Data, &is)
+		}
+		if err != nil {
+			return err
+		}
+		if is.Run == id {
+			return nil
+		}
+		taken, err := o.isLive(ctx, is.Run)
+		if err != nil {
+			return err
+		}
+		if taken {
+			return fmt.Errorf("%w: the live run %s has the name %q", spool.ErrExists, is.Run, name)
+		}
+		expect = now.Rev
+	}
+}
+
+// isLive reports whether a run has not ended. It may be about to start.
+func (o *Owner) isLive(ctx context.Context, id spool.RunID) (bool, error) {
+	if id == "" {
+		return false, nil
+	}
+	info, err := o.stat(ctx, id)
+	if err == nil {
+		return info.State != spool.StateClosed, nil
+	}
+	if !errors.Is(err, spool.ErrNotFound) {
+		return false, err
+	}
+	var rec runRecord
+	f, err := o.facts.Get(ctx, runPrefix+string(id))
+	return err == nil && json.Unmarshal(f.Data, &rec) == nil && rec.State == runClaimed, nil
+}
+
+// freeName lets other runs have a name, if a run has it.
+func freeName(ctx context.Context, facts Facts, id spool.RunID, name string, labels map[string]string) {
+	if name == "" {
+		return
+	}
+	key := nameKey(labels[record.LabelSubject], name)
+	var is nameRecord
+	now, err := facts.Get(ctx, key)
+	if err == nil && json.Unmarshal(now.Data, &is) == nil && is.Run == id {
+		rec := nameRecord{Version: 1, Nonce: newNonce()}
+		_, _ = facts.Put(ctx, Fact{Key: key, Data: encode(&rec)}, now.Rev, keepFailed) // else the end of the run frees it
+	}
+}
+
+// Remove implements [spool.Remover]. The end of a run that is removed at once is not
+// lost.
+func (o *Owner) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spool.Removal, error) {
+	var ended []spool.Info
+	if !dry {
+		for _, id := range ids {
+			if o.register.has(id) {
+				if info, err := o.Backend.Stat(ctx, id); err == nil && info.State == spool.StateClosed {
+					ended = append(ended, info)
+				}
+			}
+		}
+	}
+	removal, err := o.Backend.Remove(ctx, ids, dry)
+	if err == nil {
+		for i := range ended {
+			o.register.add(claimed{}, ended[i])
+		}
+	}
+	return removal, err
+}
+
+// Rename implements [spool.Renamer].
+func (o *Owner) Rename(ctx context.Context, id spool.RunID, name string) (spool.Info, error) {
+	info, err := o.Backend.Stat(ctx, id)
+	if err != nil {
+		return spool.Info{}, err
+	}
+	if info.State == spool.StateClosed || name == info.Name {
+		return o.Backend.Rename(ctx, id, name)
+	}
+	if name != "" {
+		if err := o.claimName(ctx, id, name, info.Labels); err != nil {
+			return spool.Info{}, fmt.Errorf("rename run %s: %w", id, err)
+		}
+	}
+	renamed, err := o.Backend.Rename(ctx, id, name)
+	free := info.Name
+	if err != nil {
+		free = name
+	}
+	o.tasks.start(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+		defer cancel()
+		freeName(ctx, o.facts, id, free, info.Labels)
+	})
+	return renamed, err
+}

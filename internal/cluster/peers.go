@@ -1,0 +1,173 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/internal/record"
+)
+
+// Backend is what a node does for the others: what the runs of one machine can do.
+type Backend interface {
+	spool.Backend
+	spool.Watcher
+	spool.Counter
+	spool.Remover
+	spool.StorageGrouper
+	spool.Renamer
+	spool.Meter
+	spool.Inspector
+	spool.Workspaces
+	record.Follower
+}
+
+var _ Backend = (*client.Client)(nil)
+
+// Times of connections between nodes.
+const (
+	// dialTimeout bounds the connection to another node: one that was paused
+	// accepts connections and says nothing.
+	dialTimeout = 2 * time.Second
+	// dialAgain is how long a failure to connect is the answer for others.
+	dialAgain = 100 * time.Millisecond
+	// dialLost is the same for a node that was fenced.
+	dialLost = 2 * time.Second
+)
+
+// peers are the connections to other nodes. Each is made when it is needed.
+type peers struct {
+	tls     *tls.Config
+	members *members
+
+	mu     sync.Mutex
+	nodes  map[string]*peer
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// peer is the connection to a node.
+type peer struct {
+	addr    string
+	client  *client.Client
+	dialing chan struct{} // closed when the present attempt is over; nil if there is none
+	err     error         // of the last attempt
+	failed  time.Time
+}
+
+func newPeers(config *tls.Config, m *members) *peers {
+	return &peers{tls: config, members: m, nodes: make(map[string]*peer)}
+}
+
+// get returns the connection to a node, which it makes if there is none.
+func (p *peers) get(ctx context.Context, node string) (*client.Client, error) {
+	rec, ok := p.members.get(node)
+	if !ok || rec.Addr == "" {
+		return nil, fmt.Errorf("node %s is not known", node)
+	}
+	for {
+		p.mu.Lock()
+		if p.closed {
+			p.mu.Unlock()
+			return nil, spool.ErrClosed
+		}
+		n := p.nodes[node]
+		if n == nil || n.addr != rec.Addr {
+			if n != nil {
+				p.end(n.client)
+			}
+			n = &peer{addr: rec.Addr}
+			p.nodes[node] = n
+		}
+		c, dialing := n.client, n.dialing
+		again := dialAgain
+		if !rec.holds() {
+			again = dialLost
+		}
+		switch {
+		case c != nil:
+			p.mu.Unlock()
+			return c, nil
+		case dialing == nil && n.err != nil && time.Since(n.failed) < again:
+			p.mu.Unlock()
+			return nil, n.err
+		case dialing == nil:
+			n.dialing = make(chan struct{})
+			dialing = n.dialing
+			p.wg.Go(func() { p.dial(n) })
+		}
+		p.mu.Unlock()
+		select {
+		case <-dialing:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// dial makes a connection.
+func (p *peers) dial(n *peer) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	c, err := client.Dial(ctx, "https://"+n.addr, client.Options{TLS: p.tls, Dial: dialTimeout, Reconnect: -1})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(n.dialing)
+	n.dialing = nil
+	if err != nil {
+		n.err, n.failed = &unreachableError{err}, time.Now()
+		return
+	}
+	if p.closed {
+		p.end(c)
+		return
+	}
+	n.client, n.err = c, nil
+}
+
+// drop ends a connection that is no good any more. c is nil for whatever there is.
+func (p *peers) drop(node string, c *client.Client) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := p.nodes[node]; n != nil && n.client != nil && (c == nil || n.client == c) {
+		p.end(n.client)
+		n.client = nil
+	}
+}
+
+// end closes a client, which waits for its readers. The caller holds p.mu.
+func (p *peers) end(c *client.Client) {
+	if c != nil {
+		p.wg.Go(func() { _ = c.Close() })
+	}
+}
+
+func (p *peers) close() {
+	p.mu.Lock()
+	p.closed = true
+	for _, n := range p.nodes {
+		p.end(n.client)
+		n.client = nil
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+// unreachableError says that a node could not be connected to.
+type unreachableError struct{ err error }
+
+func (e *unreachableError) Error() string { return e.err.Error() }
+func (e *unreachableError) Unwrap() error { return e.err }
+
+// isCut reports whether an error is that of a connection, which says nothing about
+// runs.
+func isCut(err error) bool {
+	var lost *client.DisconnectedError
+	var unreachable *unreachableError
+	return errors.As(err, &lost) || errors.As(err, &unreachable) || errors.Is(err, spool.ErrClosed)
+}

@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+// Labels of a spec that say where it may run.
+const (
+	// LabelNode names the node.
+	LabelNode = "place.node"
+	// LabelNear names a run: the new one starts on the same node.
+	LabelNear = "place.near"
+	// labelWant begins a label that its node must have: place.want.gpu=a100.
+	labelWant = "place.want."
+)
+
+// candidates is how many nodes a start is offered to at most.
+const candidates = 3
+
+// isRefusal reports whether a node did not start a run and another one may.
+func isRefusal(err error) bool {
+	var unreachable *unreachableError
+	return errors.Is(err, spool.ErrBusy) || errors.As(err, &unreachable) || errors.Is(err, ErrUndecided) && !errors.Is(err, spool.ErrExists)
+}
+
+// near returns the node on which a run must start because of another run: kernels fork
+// on their own machine.
+func (r *Router) near(ctx context.Context, spec *spool.Spec) (string, error) {
+	other := spool.RunID(spec.Labels[LabelNear])
+	if other == "" && len(spec.Config) > 0 {
+		var config struct {
+			Fork spool.RunID `json:"fork"`
+		}
+		if json.Unmarshal(spec.Config, &config) == nil { // the engine says what is wrong with it
+			other = config.Fork
+		}
+	}
+	if other == "" {
+		return spec.Labels[LabelNode], nil
+	}
+	node, _, err := r.find(ctx, other)
+	if errors.Is(err, spool.ErrNotFound) && spec.Labels[LabelNear] == "" {
+		return "", nil // the engine says so, too
+	}
+	return node, err
+}
+
+// choose returns the nodes to offer a start to, the best first. If none takes the run
+// now, it waits for one that may come back.
+func (r *Router) choose(ctx context.Context, spec *spool.Spec, pinned string) ([]string, error) {
+	deadline := time.After(DefaultClaim)
+	for {
+		nodes, changed := r.members.all()
+		names, err := r.offer(nodes, spec, pinned)
+		if err == nil || !slices.ContainsFunc(nodes, func(n member) bool { return n.State == nodeLost && n.Slots > 0 && satisfies(&n, spec) }) {
+			return names, err
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			return nil, err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// offer chooses among nodes.
+func (r *Router) offer(nodes []member, spec *spool.Spec, pinned string) ([]string, error) {
+	if pinned != "" {
+		for _, n := range nodes {
+			if n.Name == pinned && n.State != nodeGone {
+				return []string{pinned}, nil
+			}
+		}
+		return nil, placeError(fmt.Errorf("%w: there is no node %s", spool.ErrUnsupported, pinned), nodes)
+	}
+	fit := slices.DeleteFunc(slices.Clone(nodes), func(n member) bool { return n.State != nodeUp || n.Slots == 0 || !satisfies(&n, spec) })
+	if len(fit) == 0 {
+		if len(nodes) == 0 { // the store has not answered yet: the node itself says what it waits for
+			return []string{r.self}, nil
+		}
+		return nil, placeError(fmt.Errorf("%w: no node that is up takes such a run", spool.ErrUnsupported), nodes)
+	}
+	rand.Shuffle(len(fit), func(i, j int) { fit[i], fit[j] = fit[j], fit[i] })
+	slices.SortStableFunc(fit, func(a, b member) int { return cmpLoad(&a, &b) })
+	var names []string
+	for _, n := range fit[:min(candidates, len(fit))] {
+		names = append(names, n.Name)
+	}
+	return names, nil
+}
+
+// placeError is the error of a start for which there is no node.
+func placeError(err error, nodes []member) error {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, fmt.Sprintf("%s (%s)", n.Name, n.State))
+	}
+	return &spool.StartError{Reason: "unsupported", Err: err, Hint: "nodes: " + strings.Join(names, ", ")}
+}
+
+// satisfies reports whether a node has what a spec wants.
+func satisfies(n *member, spec *spool.Spec) bool {
+	for k, v := range spec.Labels {
+		if want, ok := strings.CutPrefix(k, labelWant); ok && n.Labels[want] != v {
+			return false
+		}
+	}
+	// The engine of a spec that no node has is refused by a node, which says why.
+	return true
+}
+
+// cmpLoad orders nodes by how full they are.
+func cmpLoad(a, b *member) int {
+	return (a.Live+a.placed)*b.Slots - (b.Live+b.placed)*a.Slots
+}

@@ -1,0 +1,360 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+// DefaultKeep is how long the store knows a run after its end. As long as that its id
+// cannot be started again anywhere, whatever its node keeps.
+const DefaultKeep = 30 * 24 * time.Hour
+
+const (
+	registerWorkers = 8
+	registerPause   = 500 * time.Millisecond // before a write is tried again
+	registerTimeout = 10 * time.Second       // of one write
+	sweepEvery      = 30 * time.Second
+)
+
+// register keeps the facts about the runs of this node current: what was started and
+// how it ended. It follows what the runs of the machine do, so that a run which was
+// started past the cluster is known to all nodes, too.
+type register struct {
+	node    string
+	facts   Facts
+	backend Backend
+	keep    time.Duration
+	log     *slog.Logger
+
+	mu    sync.Mutex
+	epoch uint64
+	runs  map[spool.RunID]*entry // those that are not closed, or whose end is not written
+	due   []spool.RunID
+	more  chan struct{} // has room for one; filled when there is something due
+}
+
+// entry is what the register knows about a run.
+type entry struct {
+	rec    runRecord // as it was written; the zero value if it was not
+	rev    uint64
+	info   spool.Info // the newest
+	queued bool
+	busy   bool
+}
+
+func newRegister(node string, facts Facts, b Backend, keep time.Duration, log *slog.Logger) *register {
+	return &register{node: node, facts: facts, backend: b, keep: keep, log: log, runs: make(map[spool.RunID]*entry), more: make(chan struct{}, 1)}
+}
+
+// live returns how many runs have not ended.
+func (r *register) live() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, e := range r.runs {
+		if e.info.State != spool.StateClosed {
+			n++
+		}
+	}
+	return n
+}
+
+// add takes a run that this node has claimed and started.
+func (r *register) add(c claimed, info spool.Info) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.entry(info.ID)
+	if c.rev > e.rev {
+		e.rec, e.rev = c.rec, c.rev
+	}
+	r.update(e, &info)
+}
+
+// has reports whether the end of a run is not written yet.
+func (r *register) has(id spool.RunID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.runs[id] != nil
+}
+
+// entry returns the entry of a run. The caller holds r.mu.
+func (r *register) entry(id spool.RunID) *entry {
+	e := r.runs[id]
+	if e == nil {
+		e = new(entry)
+		r.runs[id] = e
+	}
+	return e
+}
+
+// update takes a newer description. The caller holds r.mu.
+func (r *register) update(e *entry, info *spool.Info) {
+	if e.info.ID == "" || e.info.State != spool.StateClosed {
+		e.info = *info
+	}
+	r.queue(e)
+}
+
+// queue has an entry written, if that is needed. The caller holds r.mu.
+func (r *register) queue(e *entry) {
+	if e.queued || e.busy || r.epoch == 0 || !r.isDue(e) {
+		return
+	}
+	e.queued = true
+	r.due = append(r.due, e.info.ID)
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
+}
+
+// isDue reports whether the fact about a run is not what it should be.
+func (r *register) isDue(e *entry) bool {
+	want := stateOf(&e.info)
+	return e.rec.State != want || want == runHeld && (e.rec.Epoch != r.epoch || e.rec.Info.Name != e.info.Name)
+}
+
+// stateOf returns the state of the fact about a run.
+func stateOf(i *spool.Info) runState {
+	if i.State == spool.StateClosed {
+		return runClosed
+	}
+	return runHeld
+}
+
+// run keeps the facts of an epoch current until the context ends.
+func (r *register) run(ctx context.Context, epoch uint64) {
+	r.mu.Lock()
+	r.epoch = epoch
+	for _, e := range r.runs {
+		e.queued = false
+	}
+	r.due = nil
+	for _, e := range r.runs {
+		r.queue(e)
+	}
+	r.mu.Unlock()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for range registerWorkers {
+		wg.Go(func() { r.work(ctx) })
+	}
+	wg.Go(func() { r.assert(ctx) })
+	wg.Go(func() { r.sweep(ctx) })
+	for ctx.Err() == nil {
+		// A run that began and ended between two looks is selected, too.
+		since := spool.Filter{Since: time.Now().Add(-time.Minute)}
+		for info, err := range r.backend.Watch(ctx, since) {
+			if err == nil && info.ID != "" {
+				r.saw(&info)
+			}
+		}
+		wait(ctx, registerPause)
+	}
+}
+
+// saw takes what a watch tells.
+func (r *register) saw(info *spool.Info) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.runs[info.ID]; !known && info.State == spool.StateClosed {
+		return // its end is written, or nobody asked for it
+	}
+	r.update(r.entry(info.ID), info)
+}
+
+// sweep looks now and then after runs of whose end no watch told: they were removed at
+// once.
+func (r *register) sweep(ctx context.Context) {
+	for {
+		wait(ctx, sweepEvery)
+		if ctx.Err() != nil {
+			return
+		}
+		r.mu.Lock()
+		ids := slices.Collect(maps.Keys(r.runs))
+		r.mu.Unlock()
+		for _, id := range ids {
+			info, err := r.backend.Stat(ctx, id)
+			r.mu.Lock()
+			e := r.runs[id]
+			switch {
+			case e == nil || ctx.Err() != nil:
+			case err == nil:
+				r.update(e, &info)
+			case errors.Is(err, spool.ErrNotFound):
+				info = e.info
+				info.State, info.Outcome = spool.StateClosed, &spool.Outcome{Kind: spool.Unknown, Reason: "it was removed"}
+				r.update(e, &info)
+			}
+			r.mu.Unlock()
+		}
+	}
+}
+
+// assert says of every run of this node that the store believes to be open what became
+// of it.
+func (r *register) assert(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := r.assertAll(ctx)
+		if err == nil {
+			return
+		}
+		r.log.Info("the runs of this node cannot be asserted yet", "err", err)
+		wait(ctx, registerPause)
+	}
+}
+
+func (r *register) assertAll(ctx context.Context) error {
+	for f, err := range r.facts.All(ctx, runPrefix) {
+		if err != nil {
+			return err
+		}
+		var rec runRecord
+		if json.Unmarshal(f.Data, &rec) != nil || rec.Node != r.node || !rec.isOpen() {
+			continue
+		}
+		info, err := r.backend.Stat(ctx, rec.ID)
+		switch {
+		case errors.Is(err, spool.ErrNotFound) && rec.State == runClaimed:
+			if err := r.never(ctx, rec, f.Rev); err != nil {
+				return err
+			}
+			continue
+		case errors.Is(err, spool.ErrNotFound):
+			info = rec.Info
+			info.State, info.Outcome = spool.StateClosed, &spool.Outcome{Kind: spool.Unknown, Reason: fmt.Sprintf("node %s no longer has its log", r.node)}
+		case err != nil:
+			return err
+		}
+		r.add(claimed{rec, f.Rev}, info)
+	}
+	return nil
+}
+
+// never says of a run that was claimed in an earlier epoch that it was not started.
+func (r *register) never(ctx context.Context, rec runRecord, rev uint64) error {
+	r.mu.Lock()
+	epoch := r.epoch
+	r.mu.Unlock()
+	if rec.Epoch >= epoch {
+		return nil // it is about to start
+	}
+	rec.State, rec.Nonce = runFailed, newNonce()
+	_, err := r.facts.Put(ctx, Fact{Key: runPrefix + string(rec.ID), Data: encode(&rec)}, rev, keepFailed)
+	if errors.Is(err, ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// work writes what is due.
+func (r *register) work(ctx context.Context) {
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		if len(r.due) == 0 {
+			r.mu.Unlock()
+			select {
+			case <-r.more:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		id := r.due[0]
+		r.due = r.due[1:]
+		if len(r.due) > 0 {
+			select {
+			case r.more <- struct{}{}:
+			default:
+			}
+		}
+		e := r.runs[id]
+		if e == nil {
+			r.mu.Unlock()
+			continue
+		}
+		e.queued, e.busy = false, true
+		rec := runRecord{Version: 1, ID: id, Node: r.node, Epoch: r.epoch, State: stateOf(&e.info), Nonce: newNonce(), Info: recordInfo(&e.info)}
+		rev := e.rev
+		r.mu.Unlock()
+		rev, rec, err := r.write(ctx, rec, rev)
+		r.mu.Lock()
+		e.busy = false
+		switch {
+		case err == nil:
+			e.rec, e.rev = rec, rev
+		case errors.Is(err, errElsewhere): // it is not ours any more
+			delete(r.runs, id)
+		}
+		if e.rec.State == runClosed {
+			delete(r.runs, id)
+		} else if err == nil {
+			r.queue(e)
+		}
+		r.mu.Unlock()
+		if err != nil && !errors.Is(err, errElsewhere) {
+			wait(ctx, registerPause)
+			gone := r.isGone(ctx, id)
+			r.mu.Lock()
+			if gone {
+				e.rev = 0
+			}
+			r.queue(e)
+			r.mu.Unlock()
+		}
+	}
+}
+
+// isGone reports whether the store has forgotten a run.
+func (r *register) isGone(ctx context.Context, id spool.RunID) bool {
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	_, err := r.facts.Get(ctx, runPrefix+string(id))
+	return errors.Is(err, ErrNoFact)
+}
+
+// write writes the fact about a run.
+func (r *register) write(ctx context.Context, rec runRecord, rev uint64) (uint64, runRecord, error) {
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	keep := time.Duration(0)
+	if rec.State == runClosed {
+		keep = r.keep
+		freeName(ctx, r.facts, rec.ID, rec.Info.Name, rec.Info.Labels)
+	}
+	for {
+		now, err := r.facts.Put(ctx, Fact{Key: runPrefix + string(rec.ID), Data: encode(&rec)}, rev, keep)
+		if !errors.Is(err, ErrConflict) {
+			return now, rec, err
+		}
+		var is runRecord
+		f, err := r.facts.Get(ctx, runPrefix+string(rec.ID))
+		switch {
+		case errors.Is(err, ErrNoFact):
+			rev = 0
+			continue
+		case err == nil:
+			err = json.Unmarshal(f.Data, &is)
+		}
+		if err != nil {
+			return 0, rec, err
+		}
+		if is.Node != r.node {
+			return 0, rec, errElsewhere
+		}
+		if is.State == runClosed && rec.State != runClosed {
+			return f.Rev, is, nil
+		}
+		rev, rec.Nonce = f.Rev, newNonce()
+	}
+}
