@@ -33,6 +33,7 @@ func find(ctx context.Context, b Backend, text string) (RunID, error) {
 		return "", fmt.Errorf("%w: empty name", ErrInvalid)
 	}
 	isID := RunID(text).Check() == nil
+	notFound := ErrNotFound
 	if isID {
 		info, err := b.Stat(ctx, RunID(text))
 		if err == nil {
@@ -40,6 +41,11 @@ func find(ctx context.Context, b Backend, text string) (RunID, error) {
 		}
 		if !errors.Is(err, ErrNotFound) {
 			return "", err
+		}
+		// An error with a second cause says why the run may exist nevertheless.
+		var both interface{ Unwrap() []error }
+		if errors.As(err, &both) {
+			notFound = err
 		}
 	}
 	named, nameErr := ids(ctx, b, Filter{Name: text, Limit: 1})
@@ -61,7 +67,7 @@ func find(ctx context.Context, b Backend, text string) (RunID, error) {
 	case len(prefixed) > 1:
 		return "", fmt.Errorf("%w: the ids of %s and %s begin with it", ErrAmbiguous, prefixed[0], prefixed[1])
 	}
-	return "", cmp.Or(nameErr, prefixErr, ErrNotFound)
+	return "", cmp.Or(nameErr, prefixErr, notFound)
 }
 
 // ids lists the ids of the runs that a filter selects. A run that cannot be

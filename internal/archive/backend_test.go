@@ -16,6 +16,69 @@ import (
 	"github.com/spool-run/spool/internal/keeper"
 )
 
+// While the archive does not answer, runs are found that this machine has, by their names
+// too; for others the error says why they are not.
+func TestArchiveAwayHidesNothing(t *testing.T) {
+	place := filepath.Join(t.TempDir(), "archive")
+	if err := os.Mkdir(place, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o, m := openPlace(t, "dir:"+place), newMachine(t)
+	m.run(t, "here", 3, nil, time.Now())
+	if err := os.Rename(place, place+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(place, nil, 0o600); err != nil { // every look fails
+		t.Fatal(err)
+	}
+	b, err := keeper.Open(keeper.Options{Dir: m.dir, Host: host.Options{Dir: m.dir}, Archive: archive.NewCache(o, m.dir, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if run, err := spool.Find(t.Context(), b, "nhere"); err != nil || run.ID() != "here" {
+		t.Errorf("by its name: %v", err)
+	}
+	if _, err := spool.Find(t.Context(), b, "gone"); !errors.Is(err, spool.ErrNotFound) || !strings.Contains(err.Error(), "the archive does not tell") {
+		t.Errorf("a run that may be in the archive: %v", err)
+	}
+}
+
+// A run whose log is damaged here does not keep others from the archive.
+func TestDamagedLogStaysHere(t *testing.T) {
+	o, m, now := openPlace(t, "dir:"+t.TempDir()), newMachine(t), time.Now()
+	m.run(t, "bad", 10, nil, now)
+	m.run(t, "good", 10, nil, now)
+	if _, _, err := m.store.File(t.Context(), now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(m.dir, "runs", "*", "bad.*.seg"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	log, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		log[len(log)/2+i] ^= 0xff
+		log[len(log)-1-i] ^= 0xff
+	}
+	if err := os.WriteFile(files[0], log, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.flush(t, o)
+	delete(m.logs, "bad")
+	m.compare(t, o)
+	if found, err := archive.New(o).Has(t.Context(), "bad"); found || err != nil {
+		t.Errorf("the damaged run: %v, %v", found, err)
+	}
+}
+
 // The backend of another machine reads a run of the archive as one of its own: by page, as
 // a stream, its blobs, its lines. It does not list it, and cannot delete it.
 func TestBackendReadsTheArchive(t *testing.T) {

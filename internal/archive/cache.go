@@ -48,8 +48,8 @@ func NewCache(o Objects, state string, limit int64) *Cache {
 }
 
 // Fetch returns a state directory that has the log of an archived run, all of it and as
-// it was. The error is [spool.ErrNotFound] if the archive does not have the run and
-// [ErrDamaged] if what it has is not what was stored.
+// it was. The error is [spool.ErrNotFound] if the archive does not have the run, or does
+// not answer, which the error says; and [ErrDamaged] if what it has is not what was stored.
 func (c *Cache) Fetch(ctx context.Context, id spool.RunID) (string, error) {
 	if id.Check() != nil {
 		return "", fmt.Errorf("run %.140s: %w", id, spool.ErrNotFound)
@@ -60,6 +60,10 @@ func (c *Cache) Fetch(ctx context.Context, id spool.RunID) (string, error) {
 		return dir, touch(dir)
 	}
 	m, err := c.archive.Manifest(ctx, id)
+	if err != nil && !errors.Is(err, spool.ErrNotFound) && !errors.Is(err, ErrDamaged) && ctx.Err() == nil {
+		// Nothing says that there is such a run: a name may be meant.
+		return "", fmt.Errorf("run %s: %w here, and the archive does not tell: %w", id, spool.ErrNotFound, err)
+	}
 	if err != nil {
 		return "", err
 	}

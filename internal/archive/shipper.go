@@ -76,6 +76,7 @@ type Shipper struct {
 
 	retry     time.Duration // after the next failure
 	conflicts map[spool.RunID]time.Time
+	corrupt   map[spool.RunID]struct{} // runs whose logs are damaged here
 	fullAt    time.Time
 	scanned   time.Time
 	pruned    time.Time
@@ -103,7 +104,7 @@ func NewShipper(o Objects, opts ShipOptions) *Shipper {
 	}
 	return &Shipper{
 		opts: opts, objects: o, pace: pace{rate: opts.Rate}, log: log, nudged: make(chan struct{}, 1),
-		conflicts: make(map[spool.RunID]time.Time), status: Status{Archive: o.String()},
+		conflicts: make(map[spool.RunID]time.Time), corrupt: make(map[spool.RunID]struct{}), status: Status{Archive: o.String()},
 	}
 }
 
@@ -255,7 +256,13 @@ func (s *Shipper) scan(ctx context.Context) error {
 			return errors.Join(append(errs, fmt.Errorf("%d bytes wait to be archived: %w", st.PendingBytes, errFull))...)
 		}
 		size, err := s.pending.add(s.store, id)
+		var corrupt *store.CorruptError
 		switch {
+		case errors.As(err, &corrupt): // others go on; reading the run tells
+			if _, known := s.corrupt[id]; !known {
+				s.log.Error("a run cannot be archived", "run", id, "err", err)
+				s.corrupt[id] = struct{}{}
+			}
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, store.ErrIncomplete): // removed meanwhile, or damaged at its end
 		case err != nil:
 			errs = append(errs, fmt.Errorf("run %s: %w", id, err))

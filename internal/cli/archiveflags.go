@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -82,8 +83,8 @@ func (l *lazyArchive) open() (*archive.Cache, error) {
 // Fetch implements [local.Archive].
 func (l *lazyArchive) Fetch(ctx context.Context, id spool.RunID) (string, error) {
 	c, err := l.open()
-	if err != nil {
-		return "", err
+	if err != nil { // runs of this machine are found without it
+		return "", fmt.Errorf("run %s: %w here, and the archive cannot be opened: %w", id, spool.ErrNotFound, err)
 	}
 	return c.Fetch(ctx, id)
 }
