@@ -49,7 +49,7 @@ func dial(t *testing.T, s *Socket, identity string) *dialer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	t.Cleanup(func() { _ = conn.Close() })
 	d := &dialer{t, conn, bufio.NewReader(conn)}
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	property := func(name, value string) []byte {
@@ -167,7 +167,7 @@ func TestSlowPeer(t *testing.T) {
 	if err := s.WaitSubscriber(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	const size, count = 1 << 20, 3 * maxQueued >> 20
+	const size, count = 1 << 20, 3 * maxQueued / 2 >> 20
 	sent := make(chan int, count)
 	go func() {
 		defer close(sent)
