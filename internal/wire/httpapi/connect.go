@@ -61,8 +61,8 @@ func (s *socketCall) extend(notify func(method string, params any)) runproto.Ext
 		Removed: func(ids []spool.RunID) { s.server.removals.tell(s.subject, ids) },
 	}
 	for method, name := range socketMethods {
-		i := slices.IndexFunc(operations, func(op operation) bool { return op.name == name })
-		op := &operations[i]
+		i := slices.IndexFunc(operations(), func(op operation) bool { return op.name == name })
+		op := &operations()[i]
 		x.Methods[method] = func(ctx context.Context, params json.RawMessage) (any, error) { return s.operate(ctx, op, params) }
 	}
 	if s.subject.Session() != "" && s.server.signIn != nil {
@@ -168,10 +168,10 @@ func (s *socketCall) answerMethod(ctx context.Context, params json.RawMessage) (
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
 	}
-	i := slices.IndexFunc(operations, func(op operation) bool { return op.name == "answerAsk" })
+	i := slices.IndexFunc(operations(), func(op operation) bool { return op.name == "answerAsk" })
 	answer := &heldAnswer{header: make(http.Header)}
 	sub := *s.call
-	sub.op, sub.w, sub.patient, sub.ctx = &operations[i], answer, nil, ctx
+	sub.op, sub.w, sub.patient, sub.ctx = &operations()[i], answer, nil, ctx
 	sub.r = s.r.Clone(ctx)
 	sub.r.Header, sub.r.Body = http.Header{"Content-Type": {"application/json"}}, http.NoBody
 	sub.r.SetPathValue("run", string(a.Run))

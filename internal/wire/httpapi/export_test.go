@@ -16,8 +16,8 @@ func Codes() (codes []string) {
 
 // Names returns the names of all operations.
 func Names() (names []string) {
-	for i := range operations {
-		names = append(names, operations[i].name)
+	for i := range operations() {
+		names = append(names, operations()[i].name)
 	}
 	return names
 }
@@ -31,8 +31,8 @@ type Operation struct {
 
 // Operations returns the table.
 func Operations() (all []Operation) {
-	for i := range operations {
-		op := &operations[i]
+	for i := range operations() {
+		op := &operations()[i]
 		all = append(all, Operation{op.method, op.pattern, op.name, op.body != nil, op.open})
 	}
 	return all

@@ -130,8 +130,8 @@ func New(o Options) *Server {
 // route fills the mux from the table.
 func (s *Server) route() {
 	byPattern := make(map[string]map[string]*operation)
-	for i := range operations {
-		op := &operations[i]
+	for i := range operations() {
+		op := &operations()[i]
 		if byPattern[op.pattern] == nil {
 			byPattern[op.pattern] = make(map[string]*operation)
 		}

@@ -24,8 +24,8 @@ var everyProblem = []string{"invalid", "unknown_member", "unauthenticated", "exp
 func document(version string) ([]byte, error) {
 	d := &documenter{schemas: make(map[string]any)}
 	paths := make(map[string]map[string]any)
-	for i := range operations {
-		op := &operations[i]
+	for i := range operations() {
+		op := &operations()[i]
 		described, err := d.operation(op)
 		if err != nil {
 			return nil, fmt.Errorf("describe %s %s: %w", op.method, op.pattern, err)

@@ -40,8 +40,8 @@ func TestDocument(t *testing.T) {
 	if err := doc.Validate(context.Background(), openapi3.EnableExamplesValidation()); err != nil {
 		t.Error(err)
 	}
-	for i := range operations {
-		op := &operations[i]
+	for i := range operations() {
+		op := &operations()[i]
 		for _, code := range op.problems {
 			if problemOf(code).code != code {
 				t.Errorf("%s %s has the problem %s, which there is not", op.method, op.pattern, code)

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
@@ -65,11 +66,21 @@ func params(groups ...[]param) []param {
 	return all
 }
 
-// operations are all operations. It is filled by init because handlers refer to it.
-var operations []operation
+// table has all operations. Most programs that carry it serve none of them, so it is
+// made at its first use.
+var table struct {
+	once       sync.Once
+	operations []operation
+}
 
-func init() {
-	operations = []operation{
+// operations returns all operations.
+func operations() []operation {
+	table.once.Do(func() { table.operations = makeOperations() })
+	return table.operations
+}
+
+func makeOperations() []operation {
+	all := []operation{
 		{method: "GET", pattern: "/v1/runs", name: "listRuns", scope: access.Read, summary: "List runs, newest first",
 			query: params(filterParams, []param{
 				{name: "limit", kind: numberParam, min: 1, max: maxListPage, doc: "Runs of a page; 100 without it"},
@@ -209,6 +220,6 @@ func init() {
 		{method: "GET", pattern: "/healthz", name: "getHealth", open: true, summary: "Whether the server lives", status: 200, forms: []string{"text/plain"}, serve: (*call).healthy},
 		{method: "GET", pattern: "/readyz", name: "getReady", open: true, summary: "Whether the server reaches its runs", status: 200, forms: []string{"text/plain"}, problems: []string{"closing", "backend_lost"}, serve: (*call).ready},
 	}
-	operations = append(operations, attachOperation(), exportOperation())
-	operations = append(operations, slices.Concat(sessionOperations(), accessOperations(), probeOperations(), adminOperations())...)
+	all = append(all, attachOperation(), exportOperation())
+	return slices.Concat(all, sessionOperations(), accessOperations(), probeOperations(), adminOperations())
 }

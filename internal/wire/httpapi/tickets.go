@@ -51,7 +51,7 @@ func (s *Server) ticketTarget(path string) (string, error) {
 	bad := err != nil || u.IsAbs() || u.Host != "" || u.User != nil || !strings.HasPrefix(path, "/v1/runs/")
 	if !bad {
 		_, pattern := s.mux.Handler(&http.Request{Method: http.MethodGet, URL: u, Host: "localhost"})
-		bad = !strings.HasPrefix(pattern, "/v1/runs/{run}") || !slices.ContainsFunc(operations, func(op operation) bool {
+		bad = !strings.HasPrefix(pattern, "/v1/runs/{run}") || !slices.ContainsFunc(operations(), func(op operation) bool {
 			return op.pattern == pattern && op.method == http.MethodGet && op.scope == access.Read && op.protocol == ""
 		})
 	}
