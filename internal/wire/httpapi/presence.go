@@ -43,12 +43,14 @@ type Viewer struct {
 	Role   string    `json:"role"`             // view or type
 	Since  time.Time `json:"since"`            // of the role
 	Self   bool      `json:"self,omitempty"`   // it is the connection that is told
+
+	came int64 // grows with each that comes to the run
 }
 
 // presence is who is at which run: connections say so themselves.
 type presence struct {
 	mu    sync.Mutex
-	last  int64
+	last  int64 // number of a connection, or of one that came to a run
 	byRun map[spool.RunID]map[*visitor]Viewer
 }
 
@@ -77,7 +79,7 @@ func (p *presence) of(run spool.RunID, to *visitor) Presence {
 		viewer.Self = v == to
 		result.Viewers = append(result.Viewers, viewer)
 	}
-	slices.SortFunc(result.Viewers, func(a, b Viewer) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(result.Viewers, func(a, b Viewer) int { return cmp.Compare(a.came, b.came) })
 	return result
 }
 
@@ -116,7 +118,11 @@ func (v *visitor) at(run spool.RunID, role string) (Presence, error) {
 		if p.byRun[run] == nil {
 			p.byRun[run] = make(map[*visitor]Viewer)
 		}
-		p.byRun[run][v] = Viewer{ID: v.id, Name: v.name, Device: v.device, Role: role, Since: time.Now().UTC()}
+		if !was {
+			p.last++
+			before.came = p.last
+		}
+		p.byRun[run][v] = Viewer{ID: v.id, Name: v.name, Device: v.device, Role: role, Since: time.Now().UTC(), came: before.came}
 		v.runs[run] = struct{}{}
 	}
 	now := p.of(run, v)
