@@ -30,7 +30,7 @@ import (
 )
 
 // lease is the lease of the tests: a busy machine may stop a process for seconds.
-const lease = "8s"
+const lease = "20s"
 
 // machine is one node: a real server with its keeper.
 type machine struct {
