@@ -88,10 +88,11 @@ func (f *follow) stream(ctx context.Context, l *connection) error {
 	if f.after == 0 {
 		if s := l.claim(f.run); s != nil {
 			err := f.receive(ctx, s)
-			if f.stopped || f.after > 0 || errors.Is(err, rpc.ErrConnClosed) || ctx.Err() != nil {
+			if f.stopped || f.done || errors.Is(err, rpc.ErrConnClosed) || ctx.Err() != nil {
 				return err
 			}
-			// The server could not send ahead: the answer to a request says why.
+			// What was sent ahead ended, perhaps long ago: the answer to a request says
+			// how it is now.
 		}
 	}
 	s, err := l.open(f.client.opts.Window)

@@ -280,7 +280,7 @@ func (n *clusterNode) control(mux *http.ServeMux) {
 		var err error
 		switch what := r.PathValue("what"); what {
 		case "drain", "undrain":
-			n.Drain(what == "drain")
+			err = n.Drain(ctx, what == "drain")
 		case "leave":
 			err = n.Leave(ctx)
 		default:

@@ -133,12 +133,24 @@ func (n *Node) Ready(ctx context.Context) error {
 	return err
 }
 
-// Drain has this node take no new runs, or take them again.
-func (n *Node) Drain(on bool) {
+// Drain has this node take no new runs, or take them again. It returns when this node
+// has heard of that, as all others have or will.
+func (n *Node) Drain(ctx context.Context, on bool) error {
+	want := nodeUp
 	if on {
-		n.session.setState(nodeDraining)
-	} else {
-		n.session.setState(nodeUp)
+		want = nodeDraining
+	}
+	n.session.setState(want)
+	for {
+		_, changed := n.members.all()
+		if is, ok := n.members.get(n.opts.Name); ok && is.State == want {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("tell the cluster that this node is %s: %w", want, ErrUndecided)
+		}
 	}
 }
 

@@ -81,6 +81,27 @@ func TestRunsAreSpread(t *testing.T) {
 	}
 }
 
+// TestDrainedNodeTakesNoRuns drains a node and has it take runs again.
+func TestDrainedNodeTakesNoRuns(t *testing.T) {
+	n := nodes(t)
+	n.wipe(t)
+	a := n.a.dial(t)
+	spec := on(n.w, backendtest.Shell("true"))
+	for _, tt := range []struct {
+		verb  string
+		takes bool
+	}{{"drain", false}, {"undrain", true}} {
+		out := spoolOutput(t, servertest.Binary(t), "", "--state", n.w.state, "cluster", tt.verb)
+		if strings.Contains(out, "draining") == tt.takes {
+			t.Errorf("after %s the nodes are\n%s", tt.verb, out)
+		}
+		n.await(t, n.w, map[bool]string{true: "up", false: "draining"}[tt.takes])
+		if _, err := a.Start(t.Context(), spec); (err == nil) != tt.takes {
+			t.Errorf("a start after %s: %v", tt.verb, err)
+		}
+	}
+}
+
 // TestOneStartForAnID starts the same ids through two nodes at once: each is executed
 // once, and both nodes answer with the same run.
 func TestOneStartForAnID(t *testing.T) {
@@ -140,6 +161,12 @@ func TestPausedNodeIsFenced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(n.w.server.Pid, syscall.SIGCONT)
+	// A node that does not answer keeps nobody from a start with an id of his own.
+	beside := on(n.b, backendtest.Shell("true"))
+	beside.ID = "beside"
+	if info, err := a.Start(t.Context(), beside); err != nil || info.Node != "b" {
+		t.Errorf("a start beside a node that is silent: %+v, %v", info, err)
+	}
 	n.await(t, n.w, "lost")
 	info, err := a.Stat(t.Context(), r.ID())
 	if err != nil || info.Outcome == nil || info.Outcome.Kind != spool.Unknown || !strings.Contains(info.Outcome.Reason, "node w") || info.Node != "w" {
@@ -164,7 +191,7 @@ func TestPausedNodeIsFenced(t *testing.T) {
 	last := spool.Seq(0)
 	for e, err := range r.Events(t.Context(), 0) {
 		if err != nil || e.Seq != last+1 {
-			t.Fatalf("event %d after %d: %v", e.Seq, last, err)
+			t.Fatalf("event %+v after %d: %v", e, last, err)
 		}
 		last = e.Seq
 		text.Write(e.Bytes)

@@ -78,7 +78,11 @@ func (r *Router) choose(ctx context.Context, spec *spool.Spec, pinned string) ([
 func (r *Router) offer(nodes []member, spec *spool.Spec, pinned string) ([]string, error) {
 	if pinned != "" {
 		for _, n := range nodes {
-			if n.Name == pinned && n.State != nodeGone {
+			switch {
+			case n.Name != pinned || n.State == nodeGone:
+			case n.State == nodeDraining:
+				return nil, placeError(fmt.Errorf("%w: node %s takes no new runs", spool.ErrUnsupported, pinned), nodes)
+			default:
 				return []string{pinned}, nil
 			}
 		}

@@ -129,25 +129,40 @@ func (r *Router) find(ctx context.Context, id spool.RunID) (node string, cached 
 	if cached {
 		return node, true, nil
 	}
-	if _, err := r.owner.Backend.Stat(ctx, id); err == nil {
-		r.remember(id, r.self)
-		return r.self, false, nil
-	} else if !errors.Is(err, spool.ErrNotFound) {
-		return "", false, err
-	}
-	rec, err := r.record(ctx, id)
-	switch {
-	case err == nil && rec.State != runFailed:
-		r.remember(id, rec.Node)
-		return rec.Node, false, nil
-	case err != nil && !errors.Is(err, ErrNoFact) && !errors.Is(err, ErrUndecided):
-		return "", false, err
+	node, err = r.claimant(ctx, id)
+	if err == nil || !errors.Is(err, ErrNoFact) && !errors.Is(err, ErrUndecided) {
+		return node, false, err
 	}
 	node, err = r.ask(ctx, id)
 	if err == nil {
 		r.remember(id, node)
 	}
 	return node, false, err
+}
+
+// claimant returns which node has claimed a run. The error is [ErrNoFact] if none has.
+func (r *Router) claimant(ctx context.Context, id spool.RunID) (string, error) {
+	r.mu.Lock()
+	node, cached := r.owners[id]
+	r.mu.Unlock()
+	if cached {
+		return node, nil
+	}
+	if _, err := r.owner.Backend.Stat(ctx, id); err == nil {
+		r.remember(id, r.self)
+		return r.self, nil
+	} else if !errors.Is(err, spool.ErrNotFound) {
+		return "", err
+	}
+	rec, err := r.record(ctx, id)
+	switch {
+	case err != nil:
+		return "", err
+	case rec.State == runFailed:
+		return "", ErrNoFact
+	}
+	r.remember(id, rec.Node)
+	return rec.Node, nil
 }
 
 // record reads the fact about a run.
@@ -306,10 +321,11 @@ func (r *Router) Start(ctx context.Context, spec spool.Spec) (spool.Info, error)
 	if !known {
 		spec.ID = newID()
 	} else if spec.ID.Check() == nil {
-		// Who has it starts nothing new.
-		if node, _, err := r.find(ctx, spec.ID); err == nil {
+		// Who has it starts nothing new. Without a fact nobody claimed it, and nodes
+		// that do not answer need not be asked.
+		if node, err := r.claimant(ctx, spec.ID); err == nil {
 			return r.startAt(ctx, node, spec)
-		} else if !errors.Is(err, spool.ErrNotFound) {
+		} else if !errors.Is(err, ErrNoFact) && !errors.Is(err, ErrUndecided) { // the claim decides
 			return spool.Info{}, err
 		}
 	}
