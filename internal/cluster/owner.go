@@ -67,7 +67,7 @@ func (o *Owner) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) 
 	if err != nil {
 		// Perhaps it started, and nobody heard the answer.
 		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-		found, statErr := o.Backend.Stat(sctx, spec.ID)
+		found, statErr := o.Stat(sctx, spec.ID)
 		cancel()
 		if statErr != nil {
 			o.fail(claimed)
@@ -139,7 +139,7 @@ func (o *Owner) mayRepeat(ctx context.Context, is *runRecord) error {
 	if is.State != runClosed {
 		return nil
 	}
-	_, err := o.Backend.Stat(ctx, is.ID)
+	_, err := o.Stat(ctx, is.ID)
 	if errors.Is(err, spool.ErrNotFound) {
 		return fmt.Errorf("start run %s: it ended and was removed: %w", is.ID, spool.ErrExists)
 	}
@@ -264,7 +264,7 @@ func (o *Owner) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spool.
 	if !dry {
 		for _, id := range ids {
 			if o.register.has(id) {
-				if info, err := o.Backend.Stat(ctx, id); err == nil && info.State == spool.StateClosed {
+				if info, err := o.Stat(ctx, id); err == nil && info.State == spool.StateClosed {
 					ended = append(ended, info)
 				}
 			}
@@ -281,7 +281,7 @@ func (o *Owner) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spool.
 
 // Rename implements [spool.Renamer].
 func (o *Owner) Rename(ctx context.Context, id spool.RunID, name string) (spool.Info, error) {
-	info, err := o.Backend.Stat(ctx, id)
+	info, err := o.Stat(ctx, id)
 	if err != nil {
 		return spool.Info{}, err
 	}

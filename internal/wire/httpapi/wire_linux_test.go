@@ -100,11 +100,11 @@ var otherCodes = map[string]string{
 	"start_bad_format": "TestProblems", "too_large": "TestBodiesAreBounded", "expired": "TestCredentials", "rate": "TestRatesOfSubjects", "upgrade": "TestRPCRefuses",
 }
 
-// otherNames are the operations that need a kernel or a workspace, or whose answers
+// otherNames are the operations that need a kernel, a workspace or a cluster, or whose answers
 // depend on time or do not end.
 var otherNames = []string{"forkRun", "getForm", "getBlob", "beginTurn", "getTurn", "answerAsk", "inspectRun", "listChanges", "applyChanges", "discardChanges", "controlRun", "getResources", "getStorage",
 	"signIn", "getSession", "signOut", "listTokens", "createToken", "revokeToken", "shareRun", "listShares", "revokeShare", "makeTicket", "watchRuns", "listAsks", "connect", "attachRun",
-	"getAudit", "getMetrics", "probeStream", "probeEcho", "probeSocket", "listAgents"}
+	"getAudit", "getMetrics", "probeStream", "probeEcho", "probeSocket", "listAgents", "listNodes"}
 
 // makeTokens makes the tokens of a comment, and returns what puts them into a
 // request.
