@@ -148,7 +148,7 @@ func (r *Router) claimant(ctx context.Context, id spool.RunID) (string, error) {
 	if cached {
 		return node, nil
 	}
-	if _, err := r.owner.Backend.Stat(ctx, id); err == nil {
+	if _, err := r.owner.Stat(ctx, id); err == nil {
 		r.remember(id, r.self)
 		return r.self, nil
 	} else if !errors.Is(err, spool.ErrNotFound) {
