@@ -1,14 +1,13 @@
 // Journeys through the console, in a real browser against a real server. Each is what a
 // person does; all of them share a server and its runs.
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import guard from "./guard.mjs";
 import { bytes, payloads } from "./hostile.mjs";
+import { fair, gone, press, see, shots, until } from "./page.mjs";
 import { browser, Server, visit, wrong } from "./server.mjs";
 
-const shots = process.env.SHOTS;
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const only = process.env.ONLY;
 
 const server = new Server();
@@ -16,34 +15,6 @@ await server.start();
 const b = await browser();
 const owner = await visit(b, server.open());
 await owner.waitForSelector("h1:has-text('Runs')");
-
-/** see waits until a text is in the page. */
-const see = (page, text) => page.locator(`text=${text}`).first().waitFor();
-const gone = (page, selector) => page.locator(selector).first().waitFor({ state: "detached" });
-const press = (page, ...keys) => keys.reduce((p, k) => p.then(() => page.keyboard.press(k)), Promise.resolve());
-
-/** until waits until a function in the page is true. */
-const until = (page, f, arg) => page.waitForFunction(f, arg, { polling: 50 });
-
-/** fair checks what a screen must be in every state: accessible, and not too wide. */
-async function fair(page, name) {
-  if (shots) {
-    mkdirSync(shots, { recursive: true });
-    await page.screenshot({ path: join(shots, name + ".png") });
-  }
-  await page.evaluate(axe);
-  const found = await page.evaluate(async () => {
-    const r = await window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], iframes: false });
-    for (const v of r.violations) {
-      // What is scrolled half out of sight is not too small.
-      if (v.id === "target-size") v.nodes = v.nodes.filter(n => !n.any.some(c => c.message.includes("obscured")));
-    }
-    return r.violations.filter(v => v.nodes.length > 0).map(v => `${v.id}: ${v.help}: ${v.nodes.map(n => n.html.slice(0, 160) + " " + (n.any[0]?.message ?? "")).slice(0, 3).join(" | ")}`);
-  });
-  assert.deepEqual(found, [], name);
-  const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  assert.ok(wide <= 0, `${name} is ${wide} pixels too wide`);
-}
 
 const journeys = {
   async "sign in"() {
@@ -486,8 +457,9 @@ const journeys = {
   },
 };
 
+const all = { ...journeys, ...guard({ server, owner }) };
 let failed = 0;
-for (const [name, journey] of Object.entries(journeys)) {
+for (const [name, journey] of Object.entries(all)) {
   if (only && !name.match(only)) continue;
   const began = Date.now();
   try {

@@ -63,7 +63,7 @@ export class Server {
 }
 
 export async function browser() {
-  return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"] });
+  return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--host-resolver-rules=MAP evil.test 127.0.0.1"] });
 }
 
 /** wrong collects what must not happen in any page. */

@@ -1,0 +1,44 @@
+// What journeys do with a page.
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+export const shots = process.env.SHOTS;
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** see waits until a text is in the page. */
+export const see = (page, text) => page.locator(`text=${text}`).first().waitFor();
+export const gone = (page, selector) => page.locator(selector).first().waitFor({ state: "detached" });
+export const press = (page, ...keys) => keys.reduce((p, k) => p.then(() => page.keyboard.press(k)), Promise.resolve());
+
+/** until waits until a function in the page is true. */
+export const until = (page, f, arg) => page.waitForFunction(f, arg, { polling: 50 });
+
+/** fair checks what a screen must be in every state: accessible in every theme, and not too wide. */
+export async function fair(page, name, themes = ["light", "dark"]) {
+  for (const theme of themes) {
+    await page.emulateMedia({ colorScheme: theme });
+    await look(page, themes.length > 1 ? `${name}-${theme}` : name);
+  }
+  await page.emulateMedia({ colorScheme: null });
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  assert.ok(wide <= 0, `${name} is ${wide} pixels too wide`);
+}
+
+async function look(page, name) {
+  if (shots) {
+    mkdirSync(shots, { recursive: true });
+    await page.screenshot({ path: join(shots, name + ".png") });
+  }
+  if (!(await page.evaluate(() => "axe" in window))) await page.evaluate(axe);
+  const found = await page.evaluate(async () => {
+    const r = await window.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], iframes: false, resultTypes: ["violations"] });
+    for (const v of r.violations) {
+      // What is scrolled half out of sight is not too small.
+      if (v.id === "target-size") v.nodes = v.nodes.filter(n => !n.any.some(c => c.message.includes("obscured")));
+    }
+    return r.violations.filter(v => v.nodes.length > 0).map(v => `${v.id}: ${v.help}: ${v.nodes.map(n => n.html.slice(0, 160) + " " + (n.any[0]?.message ?? "")).slice(0, 3).join(" | ")}`);
+  });
+  assert.deepEqual(found, [], name);
+}
