@@ -29,7 +29,7 @@ func (v *visitor) socket(ctx context.Context) Finding {
 		HTTPClient: client, HTTPHeader: header, Subprotocols: []string{"spool.echo.v1"}, CompressionMode: websocket.CompressionDisabled,
 	})
 	if err != nil {
-		return v.noSocket(resp, err)
+		return v.noSocket(ctx, resp, err)
 	}
 	defer func() { _ = conn.CloseNow() }()
 	opened := time.Since(began)
@@ -56,7 +56,7 @@ func onlyHTTP1() *http.Protocols {
 }
 
 // noSocket explains why a WebSocket did not open.
-func (v *visitor) noSocket(resp *http.Response, err error) Finding {
+func (v *visitor) noSocket(ctx context.Context, resp *http.Response, err error) Finding {
 	if resp == nil {
 		return warning("see the check host", "no WebSocket opens: %s", err)
 	}
@@ -64,10 +64,17 @@ func (v *visitor) noSocket(resp *http.Response, err error) Finding {
 	if p.Code != "" && p.Code != "upgrade" {
 		return warning("see the check token", "the server refuses a WebSocket: %s", p.Detail)
 	}
+	if p.proxy == "" {
+		p.proxy = v.proxy(ctx, resp.Header)
+	}
 	next := "let the proxy pass the headers Upgrade and Connection, over HTTP/1.1"
 	switch p.proxy {
 	case "nginx":
 		next = "in the location of nginx: proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade;"
+	case "Caddy":
+		next = "in the reverse_proxy of Caddy: no header_up that removes Upgrade or Connection"
+	case "HAProxy":
+		next = "in HAProxy: no rule that denies requests with the header Upgrade, or removes it"
 	case "Apache":
 		next = "in Apache: mod_proxy_wstunnel, or ProxyPass … upgrade=websocket"
 	}

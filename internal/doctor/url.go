@@ -111,8 +111,15 @@ func refused(resp *http.Response) *refusal {
 	if err != nil || json.Unmarshal(b, p) != nil {
 		p.Code = ""
 	}
+	if p.proxy == "" && bytes.Contains(b, []byte(haproxyForbids)) {
+		p.proxy = "HAProxy"
+	}
 	return p
 }
+
+// haproxyForbids is what HAProxy answers with where a rule denies a request. It has no
+// header that names it.
+const haproxyForbids = "Request forbidden by administrative rules."
 
 // proxyOf names what is before the server, from the headers of an answer.
 func proxyOf(h http.Header) string {
@@ -144,7 +151,7 @@ func bufferingOf(proxy string) string {
 	case "Caddy":
 		return "in the reverse_proxy of Caddy: flush_interval -1"
 	case "HAProxy":
-		return "in HAProxy: no option http-buffer-request, no compression of text/event-stream"
+		return "in HAProxy: no http-response wait-for-body"
 	case "Apache":
 		return "in Apache: ProxyPass … flushpackets=on, and SetEnv no-gzip 1"
 	case "Cloudflare":
@@ -242,8 +249,12 @@ func (v *visitor) stream(ctx context.Context) Finding {
 	if err != nil {
 		return problem("clients poll with wait_ms where streams do not work", "the stream fails: %s", err)
 	}
-	proxy := proxyOf(resp.Header)
-	if coding := resp.Header.Get("Content-Encoding"); coding != "" {
+	proxy := v.proxy(ctx, resp.Header)
+	coding := resp.Header.Get("Content-Encoding")
+	if resp.Uncompressed { // the client takes it off, with the header
+		coding = "gzip"
+	}
+	if coding != "" {
 		return warning(bufferingOf(proxy), "something compresses streams (%s)%s, which holds them back", coding, by(proxy))
 	}
 	first, last := frames[0], frames[len(frames)-1]
@@ -306,7 +317,23 @@ func (v *visitor) frames(ctx context.Context, n int, every time.Duration) ([]fra
 type echo struct {
 	Bytes int64     `json:"bytes"`
 	Time  time.Time `json:"time"`
+	Via   []string  `json:"via"` // headers that proxies add
 }
+
+// proxy names what is before the server, from the headers of an answer, or from what
+// it adds to requests.
+func (v *visitor) proxy(ctx context.Context, h http.Header) string {
+	if name := proxyOf(h); name != "" {
+		return name
+	}
+	got, p, err := v.echo(ctx, "/v1/doctor/echo", nil)
+	if err == nil && p == nil && len(got.Via) > 0 {
+		return unnamedProxy
+	}
+	return ""
+}
+
+const unnamedProxy = "a proxy that does not name itself"
 
 // echo sends a body, and returns what arrived.
 func (v *visitor) echo(ctx context.Context, path string, body []byte) (got echo, p *refusal, err error) {
