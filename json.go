@@ -23,7 +23,7 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `,"seq":`...)
 	dst = strconv.AppendUint(dst, uint64(e.Seq), 10)
 	dst = append(dst, `,"time":"`...)
-	dst = e.Time.UTC().AppendFormat(dst, timeLayout)
+	dst = appendTime(dst, e.Time)
 	dst = append(dst, `","kind":`...)
 	dst = appendString(dst, string(e.Kind))
 	if e.Turn != 0 {
@@ -38,7 +38,7 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	case len(e.Bytes) == 0:
 	case utf8.Valid(e.Bytes):
 		dst = append(dst, `,"text":`...)
-		dst = appendString(dst, string(e.Bytes))
+		dst = appendString(dst, e.Bytes)
 	default:
 		dst = append(dst, `,"base64":"`...)
 		dst = base64.StdEncoding.AppendEncode(dst, e.Bytes)
@@ -172,31 +172,6 @@ func appendSize(dst []byte, name string, s Size) []byte {
 	dst = append(dst, `,"cols":`...)
 	dst = strconv.AppendUint(dst, uint64(s.Cols), 10)
 	return append(dst, '}')
-}
-
-// timeLayout always has nine digits so that lines sort as text.
-const timeLayout = "2006-01-02T15:04:05.000000000Z"
-
-func appendString(dst []byte, s string) []byte {
-	plain := true
-	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf || c == '<' || c == '>' || c == '&' {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		dst = append(dst, '"')
-		dst = append(dst, s...)
-		return append(dst, '"')
-	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil { // a string always encodes
-		return append(dst, `""`...)
-	}
-	return append(dst, bytes.TrimSuffix(buf.Bytes(), []byte("\n"))...)
 }
 
 // MarshalJSON implements [json.Marshaler] with [Info.AppendJSON].

@@ -257,6 +257,9 @@ func (p *page) take(f io.ReaderAt, size int64, at point, upper spool.Seq, mark f
 			marked = at.off
 		}
 		if h.Place == 0 {
+			if len(p.events) == cap(p.events) { // the next records are often of the same size
+				p.events = slices.Grow(p.events, min(len(buf)/h.Size, 64+4*len(p.events)))
+			}
 			p.add(e)
 			at.seq++
 		}

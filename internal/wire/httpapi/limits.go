@@ -67,7 +67,8 @@ const (
 	maxListBytes  = 8 << 20   // of the command lines of a list
 	maxPageBytes  = 8 << 20   // of events
 	maxPageEvents = 16_000    // of events
-	streamBytes   = 256 << 10 // of events in one write of a stream
+	streamBytes   = 256 << 10 // of events in one page of a stream
+	partBytes     = 64 << 10  // of a page in one write
 	maxSkimBytes  = 64 << 20  // of events that a filter passes over for one page
 	maxSearchHits = 1000
 	maxPattern    = 1 << 10 // bytes of what is searched for

@@ -54,6 +54,7 @@ func (c *call) output() error {
 	}
 	control := http.NewResponseController(c.w)
 	last := page.Info.Last
+	var part []byte // small events are written together
 	for {
 		for i := range page.Events {
 			e := &page.Events[i]
@@ -63,10 +64,24 @@ func (c *call) output() error {
 			b := e.Bytes[min(skip, int64(len(e.Bytes))):]
 			skip = 0
 			if strip {
-				b = visible.AppendUnstyled(nil, b)
+				part = visible.AppendUnstyled(part, b)
+			} else {
+				part = append(part, b...)
 			}
-			if _, err := c.w.Write(b); err != nil {
+			if len(part) < partBytes {
+				continue
+			}
+			if _, err := c.w.Write(part); err != nil {
 				return nil // the client left
+			}
+			part = part[:0]
+		}
+		if len(part) > 0 {
+			if _, err := c.w.Write(part); err != nil {
+				return nil
+			}
+			if part = part[:0]; page.Next >= page.Info.Last && cap(part) > idleBytes {
+				part = nil // many streams wait
 			}
 		}
 		after = max(after, page.Next)

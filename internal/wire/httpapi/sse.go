@@ -203,7 +203,9 @@ type eventStream struct {
 func (s *eventStream) copy(page spool.Page) {
 	s.begin(&page.Info)
 	for {
-		s.events(page.Events)
+		if !s.events(page.Events) {
+			return
+		}
 		if s.done {
 			s.end("done")
 			return
@@ -263,12 +265,20 @@ func (s *eventStream) retry() {
 	s.buf = append(s.buf, "\n\n"...)
 }
 
-// events writes events. A frame has an id if and only if it is an event of the log.
-func (s *eventStream) events(events []spool.Event) {
+// events writes events. A frame has an id if and only if it is an event of the log. It
+// sends many in parts, so that a client decodes one while the next is encoded, and
+// reports false if the client is gone or takes nothing.
+func (s *eventStream) events(events []spool.Event) bool {
 	for i := range events {
 		e := &events[i]
 		if s.done {
-			return
+			return true
+		}
+		if len(s.buf) >= partBytes {
+			s.after = max(s.after, events[i-1].Seq)
+			if !s.flush() {
+				return false
+			}
 		}
 		if !s.filter.match(e) {
 			continue
@@ -292,6 +302,7 @@ func (s *eventStream) events(events []spool.Event) {
 		s.buf = append(s.buf, "data: "...)
 		s.buf = append(s.append(e), "\n\n"...)
 	}
+	return true
 }
 
 // append appends the JSON form of an event to the buffer.
