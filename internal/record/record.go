@@ -161,7 +161,7 @@ func Peek(b []byte) (spool.Event, int, error) {
 	}
 	if int(b[24]) < len(kindNames) {
 		e.Kind = kindNames[b[24]]
-	} else { // written by a later version: keep it, unnamed
+	} else if b[24] != descriptionKind { // written by a later version: keep it, unnamed
 		e.Kind = spool.Kind(fmt.Sprintf("kind-%d", b[24]))
 	}
 	if int(b[25]) < len(streamNames) {

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -106,11 +103,17 @@ func (s *Store) blobTerms(r *summary) []index.Term {
 		return many
 	}
 	seen := make(map[spool.Digest]bool)
-	err := s.digests(r.info.ID, *r, func(d spool.Digest) { seen[d] = true })
-	if err != nil || len(seen) > maxBlobTerms {
+	if s.digests(r.info.ID, *r, func(d spool.Digest) { seen[d] = true }) != nil {
 		return many
 	}
-	var terms []index.Term
+	return digestTerms(nil, seen)
+}
+
+// digestTerms appends the terms of the blobs of a run.
+func digestTerms(terms []index.Term, seen map[spool.Digest]bool) []index.Term {
+	if len(seen) > maxBlobTerms {
+		return append(terms, index.NewTerm(termManyBlobs))
+	}
 	for d := range seen {
 		terms = append(terms, index.NewTerm(termBlob, string(d)))
 	}
@@ -315,78 +318,12 @@ func (s *Store) checkIndex(ctx context.Context, w *index.Writer) error {
 		}
 	}
 	if !w.Usable() {
-		if err := w.Build(func(add func(index.Entry) error) error { return s.eachFiled(ctx, add) }); err != nil {
+		if err := w.Build(func(add func([]index.Entry) error) error { return s.eachFiled(ctx, add) }); err != nil {
 			return err
 		}
 	}
 	s.verified.Store(true)
 	return nil
-}
-
-// eachFiled calls add for every filed run, one call at a time. It reads the runs of
-// several directories at once.
-func (s *Store) eachFiled(ctx context.Context, add func(index.Entry) error) error {
-	shards, err := s.shards()
-	if err != nil {
-		return err
-	}
-	unfiled := newNames() // which tell what is hidden
-	if err := unfiled.read(s.runsDir(), ""); err != nil {
-		return err
-	}
-	var mu sync.Mutex // guards add and errs
-	var errs []error
-	next := make(chan string)
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for dir := range next {
-				entries, err := s.shardEntries(dir, unfiled.hidden)
-				mu.Lock()
-				for i := 0; i < len(entries) && err == nil; i++ {
-					err = add(entries[i])
-				}
-				errs = append(errs, err)
-				mu.Unlock()
-			}
-		})
-	}
-	for _, dir := range shards {
-		if ctx.Err() != nil {
-			break
-		}
-		next <- dir
-	}
-	close(next)
-	wg.Wait()
-	return errors.Join(append(errs, ctx.Err())...)
-}
-
-// shardEntries returns what the index has of the runs in a subdirectory, without
-// those that are hidden.
-func (s *Store) shardEntries(dir string, hidden map[spool.RunID]bool) ([]index.Entry, error) {
-	n := newNames()
-	maps.Copy(n.hidden, hidden)
-	if err := n.read(dir, ""); err != nil {
-		return nil, err
-	}
-	n.finish()
-	entries := make([]index.Entry, 0, len(n.runs))
-	for id, segs := range n.runs {
-		r := summarize(id, segs)
-		if errors.Is(r.err, fs.ErrNotExist) {
-			continue
-		}
-		// One that is corrupt is in the index, too: reading it tells the error.
-		if r.info.Created.IsZero() {
-			r.info.Created = r.wrote
-		}
-		if n.renamed[id] {
-			s.renamed(&r.info)
-		}
-		entries = append(entries, entryOf(&r, s.blobTerms(&r), n.renamed[id]))
-	}
-	return entries, nil
 }
 
 // summarizeFinal describes a complete run. It reports false for others, without

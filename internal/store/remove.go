@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -304,15 +305,20 @@ func (s *Store) digests(id spool.RunID, r summary, found func(spool.Digest)) err
 		return nil
 	}
 	for _, seg := range r.segs {
-		if err := scanData(seg, func(data []byte) {
-			for _, d := range digestPattern.FindAll(data, -1) {
-				found(spool.Digest(d))
-			}
-		}); err != nil {
+		if err := scanData(seg, func(data []byte) { eachDigest(data, found) }); err != nil {
 			return fmt.Errorf("look for blobs of run %s: %w", id, err)
 		}
 	}
 	return nil
+}
+
+// eachDigest calls found for every digest in the Data of an event.
+func eachDigest(data []byte, found func(spool.Digest)) {
+	if bytes.Contains(data, []byte(digestPrefix)) {
+		for _, d := range digestPattern.FindAll(data, -1) {
+			found(spool.Digest(d))
+		}
+	}
 }
 
 // scanData calls f for the Data of every event in a segment. It ends where the
@@ -330,8 +336,12 @@ func scanData(seg *segment, f func([]byte)) error {
 	if err != nil {
 		return err
 	}
-	w := window{f: file, size: size, step: indexStep}
-	for off := int64(len(segmentMagic)); off+record.HeaderSize <= size; {
+	return scanRecords(&window{f: file, size: size, step: indexStep}, f)
+}
+
+// scanRecords is scanData for a segment that is open.
+func scanRecords(w *window, f func([]byte)) error {
+	for off := int64(len(segmentMagic)); off+record.HeaderSize <= w.size; {
 		b, err := w.peek(off, record.HeaderSize)
 		if err != nil {
 			return ignoreDamage(err)

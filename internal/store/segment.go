@@ -94,24 +94,26 @@ func (n *names) read(dir string, only spool.RunID) error {
 		return err
 	}
 	for _, name := range all {
-		if only != "" && !strings.HasPrefix(name, string(only)) {
-			continue
+		if only == "" || strings.HasPrefix(name, string(only)) {
+			n.add(dir, name, only)
 		}
-		if id, ok := strings.CutSuffix(name, hiddenExt); ok {
-			n.hidden[spool.RunID(id)] = true
-			continue
-		}
-		if id, ok := strings.CutSuffix(name, nameExt); ok {
-			n.renamed[spool.RunID(id)] = true
-			continue
-		}
-		id, first, ok := parseName(name)
-		if !ok || only != "" && id != only {
-			continue
-		}
-		n.runs[id] = append(n.runs[id], &segment{first: first, path: filepath.Join(dir, name), size: -1})
 	}
 	return nil
+}
+
+// add adds the name of a file in a directory, of all runs or of one.
+func (n *names) add(dir, name string, only spool.RunID) {
+	if id, ok := strings.CutSuffix(name, hiddenExt); ok {
+		n.hidden[spool.RunID(id)] = true
+		return
+	}
+	if id, ok := strings.CutSuffix(name, nameExt); ok {
+		n.renamed[spool.RunID(id)] = true
+		return
+	}
+	if id, first, ok := parseName(name); ok && (only == "" || id == only) {
+		n.runs[id] = append(n.runs[id], &segment{first: first, path: filepath.Join(dir, name), size: -1})
+	}
 }
 
 // finish sorts the segments. One that was filed while the names were read may be

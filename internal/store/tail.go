@@ -130,44 +130,55 @@ func (t *tail) scanFooter(w *window) error {
 // readFinal reads both ends of the file of a complete run. It reports false for
 // other files, which need a scan.
 func (t *tail) readFinal(f io.ReaderAt, size int64, id spool.RunID) bool {
-	const headSize = len(segmentMagic) + record.HeaderSize
-	if size < int64(headSize+footerSize) {
+	buf := ends.Get().(*[finalRead]byte)
+	defer ends.Put(buf)
+	data, salt, n, ok := finalData(f, size, buf[:])
+	if !ok {
 		return false
 	}
-	var head [headSize]byte
-	if _, err := f.ReadAt(head[:], 0); err != nil || checkMagic(head[:len(segmentMagic)]) != nil {
+	info, err := record.DecodeDescription(data, id)
+	if err != nil {
 		return false
+	}
+	*t = tail{off: size, next: info.Last + 1, salt: salt, info: info, bytes: info.Bytes, final: n, sealed: true}
+	return true
+}
+
+// finalData returns the final description of a complete run, the salt of its segment,
+// and the size of the description's record. It reports false for other files. The
+// description may be in buf.
+func finalData(f io.ReaderAt, size int64, buf []byte) (data []byte, salt uint64, n int, ok bool) {
+	const headSize = len(segmentMagic) + record.HeaderSize
+	if size < int64(headSize+footerSize) {
+		return nil, 0, 0, false
+	}
+	head := buf[:headSize]
+	if _, err := f.ReadAt(head, 0); err != nil || checkMagic(head[:len(segmentMagic)]) != nil {
+		return nil, 0, 0, false
 	}
 	h, err := record.ParseHead(head[len(segmentMagic):])
 	if err != nil || h.Place != record.AtHead {
-		return false
+		return nil, 0, 0, false
 	}
-	buf := ends.Get().(*[finalRead]byte)
-	defer ends.Put(buf)
-	end := buf[:min(finalRead, size)]
+	end := buf[:min(int64(len(buf)), size)]
 	if _, err := f.ReadAt(end, size-int64(len(end))); err != nil {
-		return false
+		return nil, 0, 0, false
 	}
-	n, err := parseFooter(end[len(end)-footerSize:], h.Salt)
+	n, err = parseFooter(end[len(end)-footerSize:], h.Salt)
 	if err != nil || int64(n+footerSize) > size {
-		return false
+		return nil, 0, 0, false
 	}
 	if n+footerSize > len(end) {
 		end = make([]byte, n+footerSize)
 		if _, err := f.ReadAt(end, size-int64(len(end))); err != nil {
-			return false
+			return nil, 0, 0, false
 		}
 	}
 	e, n, err := record.Decode(end[len(end)-footerSize-n:])
 	if err != nil || e.Seq != 0 || uint64(e.Turn) != h.Salt {
-		return false
+		return nil, 0, 0, false
 	}
-	info, err := record.DecodeDescription(e.Data, id)
-	if err != nil {
-		return false
-	}
-	*t = tail{off: size, next: info.Last + 1, salt: h.Salt, info: info, bytes: info.Bytes, final: n, sealed: true}
-	return true
+	return e.Data, h.Salt, n, true
 }
 
 // checkMagic reports whether a file is a segment, has no head yet, or is

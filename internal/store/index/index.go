@@ -72,14 +72,20 @@ func (e *Entry) Key() Key { return Key{e.Created, e.ID} }
 type Term uint32
 
 // NewTerm returns the term of a property, such as a label with its value.
-func NewTerm(parts ...string) Term {
-	var sum uint32
+func NewTerm(parts ...string) (t Term) {
 	for _, p := range parts {
-		sum = crc32.Update(sum, castagnoli, []byte(p))
-		sum = crc32.Update(sum, castagnoli, []byte{0})
+		t = t.Extend([]byte(p))
 	}
-	return Term(sum)
+	return t
 }
+
+// Extend returns the term with one more part.
+func (t Term) Extend(part []byte) Term {
+	sum := crc32.Update(uint32(t), castagnoli, part)
+	return Term(crc32.Update(sum, castagnoli, zero))
+}
+
+var zero = []byte{0}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

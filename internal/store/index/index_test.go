@@ -29,7 +29,7 @@ func lock(t testing.TB, dir string) *Writer {
 		t.Fatal(err)
 	}
 	if !w.Usable() {
-		if err := w.Build(func(func(Entry) error) error { return nil }); err != nil {
+		if err := w.Build(func(func([]Entry) error) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -453,13 +453,8 @@ func TestBuildReplaces(t *testing.T) {
 		t.Fatal("a damaged index is usable")
 	}
 	all := testMany(r, 100, 30)
-	must(t, w.Build(func(add func(Entry) error) error {
-		for _, e := range all {
-			if err := add(e); err != nil {
-				return err
-			}
-		}
-		return nil
+	must(t, w.Build(func(add func([]Entry) error) error {
+		return errors.Join(add(all[:7]), add(all[7:]))
 	}))
 	s, err := Open(dir)
 	must(t, err)

@@ -52,13 +52,12 @@ type segment struct {
 
 // encodeSegment returns the file of a segment with these entries, which it sorts.
 func encodeSegment(entries []Entry) []byte {
-	slices.SortFunc(entries, func(a, b Entry) int { return a.Key().compare(b.Key()) })
+	sortEntries(entries)
 	nterms, ntext, nnames := 0, 0, 0
 	for i := range entries {
-		nterms += len(entries[i].Terms)
-		ntext += len(entries[i].ID)
-		entries[i].Name = cutName(entries[i].Name)
-		nnames += len(entries[i].Name)
+		e := &entries[i]
+		e.Name = cutName(e.Name)
+		nterms, ntext, nnames = nterms+len(e.Terms), ntext+len(e.ID), nnames+len(e.Name)
 	}
 	rows := len(entries)
 	size := segmentHead + rows*32 + nterms*8 + (rows+1)*8 + rows*9 + ntext + nnames
@@ -97,13 +96,8 @@ func encodeSegment(entries []Entry) []byte {
 		}
 		b = le.AppendUint32(b, uint32(at))
 	}
-	sorted := make([]uint32, rows)
-	for i := range sorted {
-		sorted[i] = uint32(i)
-	}
 	for _, text := range []func(uint32) string{id, name} {
-		slices.SortFunc(sorted, func(x, y uint32) int { return strings.Compare(text(x), text(y)) })
-		for _, row := range sorted {
+		for _, row := range sortRows(rows, text) {
 			b = le.AppendUint32(b, row)
 		}
 	}

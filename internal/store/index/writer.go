@@ -222,9 +222,14 @@ func (w *Writer) addSegment(m *manifest, entries []Entry) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	file := segmentFile{Name: m.newName(segmentExt)}
-	m.Segments = append(m.Segments, file)
-	return w.create(file.Name, encodeSegment(entries))
+	return w.create(m.addSegment(), encodeSegment(entries))
+}
+
+// addSegment adds a segment and returns the name of its file.
+func (m *manifest) addSegment() string {
+	name := m.newName(segmentExt)
+	m.Segments = append(m.Segments, segmentFile{Name: name})
+	return name
 }
 
 func (w *Writer) addLog(m *manifest) error {
@@ -300,41 +305,4 @@ func (w *Writer) deleteOthers(m *manifest) {
 			_ = os.Remove(w.path(e.Name()))
 		}
 	}
-}
-
-// Build replaces the index by one that has the entries for which each is called.
-// Until it returns, readers see the earlier index, if it is whole.
-func (w *Writer) Build(each func(add func(Entry) error) error) error {
-	next := manifest{Version: manifestVersion, Next: w.manifest.Next}
-	if names, err := filepath.Glob(w.path("[0-9]*")); err == nil {
-		for _, name := range names { // a damaged manifest does not tell which are in use
-			var n int
-			if _, err := fmt.Sscanf(filepath.Base(name), "%d", &n); err == nil {
-				next.Next = max(next.Next, n)
-			}
-		}
-	}
-	var entries []Entry
-	err := each(func(e Entry) error {
-		entries = append(entries, e)
-		if len(entries) < segmentRows {
-			return nil
-		}
-		err := w.addSegment(&next, entries)
-		entries = entries[:0]
-		return err
-	})
-	if err == nil {
-		err = w.addSegment(&next, entries)
-	}
-	if err == nil {
-		err = w.addLog(&next)
-	}
-	if err == nil {
-		err = w.replace(next)
-	}
-	if err != nil {
-		return fmt.Errorf("build index: %w", err)
-	}
-	return nil
 }
