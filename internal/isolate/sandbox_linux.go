@@ -282,64 +282,6 @@ func (p *Policy) hides(path string) bool {
 	})
 }
 
-// placeholder is a directory that protects a path which does not exist. Every
-// sandbox that relies on it has a shared lock on it, and the last one removes it:
-// where it is removed, a mount on it goes, too.
-type placeholder struct {
-	path string
-	lock *os.File
-	made []string // the directories that were made for it, outermost first
-}
-
-// hold makes a protected path exist, and stay while it is empty.
-func hold(path string) (*placeholder, error) {
-	for {
-		h := &placeholder{path: path}
-		for dir := path; ; dir = filepath.Dir(dir) {
-			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
-				break
-			}
-			h.made = append([]string{dir}, h.made...)
-		}
-		for _, dir := range h.made {
-			if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-				return nil, fmt.Errorf("make the protected path %s: %w", path, err)
-			}
-		}
-		fi, err := os.Lstat(path)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // another sandbox has removed it meanwhile
-		}
-		if err != nil || !fi.IsDir() {
-			return nil, err
-		}
-		if h.lock, err = os.Open(path); err != nil {
-			if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
-				return nil, nil // not one of ours
-			}
-			return nil, err
-		}
-		if err := unix.Flock(int(h.lock.Fd()), unix.LOCK_SH); err != nil {
-			return nil, errors.Join(fmt.Errorf("lock the protected path %s: %w", path, err), h.lock.Close())
-		}
-		now, err := os.Lstat(path)
-		if locked, serr := h.lock.Stat(); err == nil && serr == nil && os.SameFile(now, locked) {
-			return h, nil
-		}
-		_ = h.lock.Close()
-	}
-}
-
-// release removes what was made, unless another sandbox or someone else uses it.
-func (h *placeholder) release() {
-	if len(h.made) > 0 && unix.Flock(int(h.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-		for _, dir := range slices.Backward(h.made) {
-			_ = os.Remove(dir)
-		}
-	}
-	_ = h.lock.Close()
-}
-
 func sendLayout(control int, l *layout, fds []int) error {
 	if len(fds) == 0 {
 		return send(control, l)
@@ -543,7 +485,7 @@ func (s *sandbox) alive() bool {
 // traces reports whether there are directories that protect a path which did not
 // exist. Outside they look as if somebody had made them, such as a repository.
 func (s *sandbox) traces() bool {
-	return slices.ContainsFunc(s.held, func(h *placeholder) bool { return len(h.made) > 0 })
+	return slices.ContainsFunc(s.held, (*placeholder).made)
 }
 
 // gateway returns the listener in the sandbox's network that a proxy may serve.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/spool-run/spool"
@@ -33,5 +34,57 @@ func TestPlaceholdersEndWithTheRun(t *testing.T) {
 	lease.Release()
 	if _, err := os.Lstat(git); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("after the run: %v", err)
+	}
+}
+
+// TestPlaceholdersAreShared checks that a directory which protects a missing path is
+// there for every sandbox that needs it, while others end, and gone after the last one.
+func TestPlaceholdersAreShared(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a", ".git")
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for range 200 {
+				h, err := hold(path)
+				if err != nil || h == nil {
+					t.Errorf("hold: %v, %v", h, err)
+					return
+				}
+				if fi, err := os.Lstat(path); err != nil || !fi.IsDir() {
+					t.Errorf("while it is held: %v, %v", fi, err)
+				}
+				h.release()
+			}
+		})
+	}
+	group.Wait()
+	first, err := hold(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := hold(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.release()
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("while one of two holds it: %v", err)
+	}
+	second.release()
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("after the last one: %v, %v", left, err)
+	}
+}
+
+// TestProtectBehindBrokenLink checks that a path which cannot be made is an error, not
+// an endless loop.
+func TestProtectBehindBrokenLink(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("nowhere", link); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := hold(filepath.Join(link, ".git")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("hold: %v, %v", h, err)
 	}
 }
