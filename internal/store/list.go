@@ -221,13 +221,18 @@ type summary struct {
 	err    error
 }
 
-// summaries returns the runs of these names that were written to since a time,
-// newest first.
+// coarsest is by how much the time of a file may be before the moment at which it was
+// written: the clock of most file systems is that of the last tick, of some that of the
+// last two seconds.
+const coarsest = 2 * time.Second
+
+// summaries returns the runs of these names that may have been written to since a
+// time, newest first.
 func (s *Store) summaries(n *names, since time.Time) []summary {
 	all := make([]summary, 0, len(n.runs))
 	for id, segs := range n.runs {
 		if !since.IsZero() {
-			if fi, err := statSegment(segs[len(segs)-1].path); err == nil && fi.ModTime().Before(since) {
+			if fi, err := statSegment(segs[len(segs)-1].path); err == nil && fi.ModTime().Before(since.Add(-coarsest)) {
 				continue
 			}
 		}

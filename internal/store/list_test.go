@@ -100,6 +100,28 @@ func TestList(t *testing.T) {
 	}
 }
 
+// TestListSinceCoarseTime checks that a list finds a run whose file was written at once
+// and has the time of the last tick of the clock, before the run was created.
+func TestListSinceCoarseTime(t *testing.T) {
+	s := openStore(t, t.TempDir(), Options{})
+	created := time.Now()
+	finish(t, s, "quick", created, created, 10)
+	tick := created.Add(-4 * time.Millisecond)
+	if err := os.Chtimes(segmentFiles(t, s, "quick")[0], tick, tick); err != nil {
+		t.Fatal(err)
+	}
+	var got []spool.RunID
+	for info, err := range s.Select(spool.Filter{Since: created}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, info.ID)
+	}
+	if !slices.Equal(got, []spool.RunID{"quick"}) {
+		t.Errorf("since it was created: %v", got)
+	}
+}
+
 func TestListLargeDescription(t *testing.T) {
 	s := openStore(t, t.TempDir(), Options{})
 	j := create(t, s, "r")
