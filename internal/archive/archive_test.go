@@ -18,6 +18,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/archive"
 	"github.com/spool-run/spool/internal/failpoint"
+	"github.com/spool-run/spool/internal/polltest"
 )
 
 // A run reads the same from another machine after its own is gone: events, seqs, blobs,
@@ -272,11 +273,8 @@ func TestShipperTriesAgain(t *testing.T) {
 
 func wait(t *testing.T, s *archive.Shipper, holds func(archive.Status) bool) {
 	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !holds(s.Status()); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the status is %+v", s.Status())
-		}
-		s.Nudge()
+	if !polltest.Holds(func() bool { s.Nudge(); return holds(s.Status()) }) {
+		t.Fatalf("the status is %+v", s.Status())
 	}
 }
 

@@ -107,10 +107,10 @@ func (n *Node) refresh(ctx context.Context) {
 		err := n.members.load(lctx)
 		cancel()
 		if err != nil {
-			wait(ctx, n.opts.Timing.Renew/5)
+			pause(ctx, n.opts.Timing.Renew/5, nil)
 			continue
 		}
-		wait(ctx, n.opts.Timing.TTL)
+		pause(ctx, n.opts.Timing.TTL, nil)
 	}
 }
 
@@ -183,11 +183,4 @@ func (n *Node) Close() error {
 		err = n.identity.close()
 	})
 	return err
-}
-
-// after returns a channel that is closed after some time or with the context.
-func after(ctx context.Context, d time.Duration) <-chan struct{} {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	context.AfterFunc(ctx, cancel)
-	return ctx.Done()
 }

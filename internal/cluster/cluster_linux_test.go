@@ -10,7 +10,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
@@ -35,7 +34,7 @@ func on(m *machine, spec spool.Spec) spool.Spec {
 	return spec
 }
 
-// TestRunsAreSpread checks that runs go to several nodes that take some, and that each
+// TestRunsAreSpread checks that runs go to all nodes that take some, and that each
 // node says where a run is.
 func TestRunsAreSpread(t *testing.T) {
 	n := nodes(t)
@@ -47,15 +46,14 @@ func TestRunsAreSpread(t *testing.T) {
 		for _, node := range n.a.list(t) {
 			live += node.Live
 		}
-		if live > 0 {
-			time.Sleep(20 * time.Millisecond)
-		}
 		return live == 0
 	})
 	seen := make(map[string]int)
 	spec := backendtest.Shell("read x")
 	spec.Stdin = true
-	for range 9 {
+	// A node may count runs that were sent to another one and have ended until that one
+	// renews its lease, but not as many as fit into all.
+	for i := 0; i < 9 || len(seen) < 3 && i < 48; i++ {
 		info, err := a.Start(t.Context(), spec)
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +65,7 @@ func TestRunsAreSpread(t *testing.T) {
 			}
 		}
 	}
-	if seen["a"] > 0 || len(seen) < 2 { // how many each gets depends on when it last said how full it is
+	if seen["a"] > 0 || seen["b"] == 0 || seen["c"] == 0 || seen["w"] == 0 {
 		t.Errorf("the runs are on the nodes %v", seen)
 	}
 	spec.Labels = map[string]string{"place.want.kind": "worker"}
@@ -243,6 +241,11 @@ func TestMachineDies(t *testing.T) {
 	lost("stat", info, err)
 	info, err = a.Start(t.Context(), spec)
 	lost("the same start again", info, err)
+	other := spec
+	other.Argv = append([]string{"env"}, spec.Argv...)
+	if _, err := a.Start(t.Context(), other); !errors.Is(err, spool.ErrExists) {
+		t.Errorf("another start with the same id: %v", err)
+	}
 	found := false
 	for info, err := range a.List(t.Context(), spool.Filter{}) {
 		if found = found || info.ID == r.ID(); info.ID == r.ID() || err != nil {

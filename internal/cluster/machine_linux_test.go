@@ -210,7 +210,7 @@ func (n *threeNodes) end() {
 			m.die()
 		}
 	}
-	for range 1000 { // keepers that are just starting, and their files
+	polltest.Holds(func() bool { // keepers may be just starting
 		left := 0
 		for _, m := range n.all() {
 			if m != nil {
@@ -218,11 +218,8 @@ func (n *threeNodes) end() {
 				m.die()
 			}
 		}
-		if left == 0 && os.RemoveAll(n.dir) == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return left == 0 && os.RemoveAll(n.dir) == nil
+	})
 }
 
 // dial connects to a node as a user does.
@@ -270,9 +267,7 @@ func (n *threeNodes) await(t *testing.T, m *machine, state string) spool.Node {
 	t.Helper()
 	var is spool.Node
 	polltest.Until(t, "node "+m.name+" "+state, func() bool {
-		if is = n.a.list(t)[m.name]; is.State != state {
-			time.Sleep(20 * time.Millisecond) // a question costs more than the answer
-		}
+		is = n.a.list(t)[m.name]
 		return is.State == state
 	})
 	return is
@@ -331,13 +326,7 @@ func (n *threeNodes) wipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The nodes are done with a run when the store has its end.
-	polltest.Until(t, "the ends of all runs in the store", func() bool {
-		open := hasOpen(t, s)
-		if open {
-			time.Sleep(10 * time.Millisecond)
-		}
-		return !open
-	})
+	polltest.Until(t, "the ends of all runs in the store", func() bool { return !hasOpen(t, s) })
 	if err := s.Purge(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ var errElsewhere = fmt.Errorf("another node has this run: %w", spool.ErrExists)
 // Start implements [spool.Backend]: it claims the id for this node, then starts the run.
 func (o *Owner) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 	if spec.ID == "" {
-		spec.ID = newID()
+		spec.ID = spool.RunID(newNonce())
 	}
 	if spec.ID.Check() != nil { // the error of this backend is that of all
 		return o.Backend.Start(ctx, spec)

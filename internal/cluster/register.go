@@ -158,7 +158,7 @@ func (r *register) run(ctx context.Context, epoch uint64) {
 				r.saw(&info)
 			}
 		}
-		wait(ctx, registerPause)
+		pause(ctx, registerPause, nil)
 	}
 }
 
@@ -176,7 +176,7 @@ func (r *register) saw(info *spool.Info) {
 // once.
 func (r *register) sweep(ctx context.Context) {
 	for {
-		wait(ctx, sweepEvery)
+		pause(ctx, sweepEvery, nil)
 		if ctx.Err() != nil {
 			return
 		}
@@ -210,7 +210,7 @@ func (r *register) assert(ctx context.Context) {
 			return
 		}
 		r.log.Info("the runs of this node cannot be asserted yet", "err", err)
-		wait(ctx, registerPause)
+		pause(ctx, registerPause, nil)
 	}
 }
 
@@ -303,7 +303,7 @@ func (r *register) work(ctx context.Context) {
 		}
 		r.mu.Unlock()
 		if err != nil && !errors.Is(err, errElsewhere) {
-			wait(ctx, registerPause)
+			pause(ctx, registerPause, nil)
 			gone := r.isGone(ctx, id)
 			r.mu.Lock()
 			if gone {

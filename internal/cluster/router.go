@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base32"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,15 +14,6 @@ import (
 	"github.com/spool-run/spool/client"
 	"github.com/spool-run/spool/internal/record"
 )
-
-// Archive has the logs of finished runs, also of nodes that are gone. A run that it
-// does not have is [spool.ErrNotFound].
-type Archive interface {
-	Stat(ctx context.Context, id spool.RunID) (spool.Info, error)
-	Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error)
-	Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error]
-	Blob(ctx context.Context, id spool.RunID, d spool.Digest) (io.ReadCloser, error)
-}
 
 // Times of the router.
 const (
@@ -55,42 +44,6 @@ type Router struct {
 }
 
 var _ Backend = (*Router)(nil)
-
-// idText has no characters that look alike.
-var idText = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
-
-// newID returns an id for a run.
-func newID() spool.RunID {
-	var b [10]byte
-	rand.Read(b[:]) // never fails
-	return spool.RunID(idText.EncodeToString(b[:]))
-}
-
-// LostError says that the node of a run was fenced and does not answer: nobody knows
-// what became of the run.
-type LostError struct {
-	Run    spool.RunID
-	Node   string
-	Reason string
-	info   spool.Info // what was known
-}
-
-func (e *LostError) Error() string {
-	return fmt.Sprintf("node %s, which has run %s, is lost: %s", e.Node, e.Run, e.Reason)
-}
-
-// Is makes it a [spool.ErrLost].
-func (e *LostError) Is(target error) bool { return target == spool.ErrLost }
-
-// describe returns the description of a run whose node is lost.
-func (e *LostError) describe() spool.Info {
-	i := e.info
-	if i.State != spool.StateClosed {
-		i.State, i.Outcome = spool.StateClosed, &spool.Outcome{Kind: spool.Unknown, Reason: e.Error()}
-	}
-	i.ID, i.Node = e.Run, e.Node
-	return i
-}
 
 // remember notes who has a run.
 func (r *Router) remember(id spool.RunID, node string) {
@@ -274,118 +227,8 @@ func (r *Router) on(ctx context.Context, node string, id spool.RunID, patience t
 		if patience > 0 && time.Since(began) > patience {
 			return fmt.Errorf("node %s, which has run %s, does not answer: %w", node, id, err)
 		}
-		t := time.NewTimer(retryEvery)
-		select {
-		case <-t.C:
-		case <-changed:
-		case <-ctx.Done():
-		}
-		t.Stop()
+		pause(ctx, retryEvery, changed)
 	}
-}
-
-// lost returns a [*LostError] if the node of a run was fenced after the run was
-// claimed, or left.
-func (r *Router) lost(ctx context.Context, node string, id spool.RunID) error {
-	n, ok := r.members.get(node)
-	if !ok || n.holds() {
-		return nil
-	}
-	lost := &LostError{Run: id, Node: node, Reason: n.Reason}
-	if n.State == nodeGone {
-		lost.Reason = "it left the cluster"
-	}
-	if id == "" {
-		return lost
-	}
-	rec, err := r.record(ctx, id)
-	switch {
-	case errors.Is(err, ErrNoFact): // it was never in the store
-	case err != nil:
-		return nil // not now
-	case rec.isOpen() && n.State == nodeLost && !n.isFenced(rec.Epoch):
-		return nil
-	case rec.State == runClaimed:
-		lost.Reason += "; the run was claimed, and its start was not confirmed"
-	}
-	lost.info = rec.Info
-	return lost
-}
-
-// Start implements [spool.Backend]. It has the run started on a node that it chooses.
-func (r *Router) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
-	if r.isClosed() {
-		return spool.Info{}, spool.ErrClosed
-	}
-	known := spec.ID != ""
-	if !known {
-		spec.ID = newID()
-	} else if spec.ID.Check() == nil {
-		// Who has it starts nothing new. Without a fact nobody claimed it, and nodes
-		// that do not answer need not be asked.
-		if node, err := r.claimant(ctx, spec.ID); err == nil {
-			return r.startAt(ctx, node, spec)
-		} else if !errors.Is(err, ErrNoFact) && !errors.Is(err, ErrUndecided) { // the claim decides
-			return spool.Info{}, err
-		}
-	}
-	near, err := r.near(ctx, &spec)
-	if err != nil {
-		return spool.Info{}, err
-	}
-	nodes, err := r.choose(ctx, &spec, near)
-	if err != nil {
-		return spool.Info{}, err
-	}
-	var info spool.Info
-	for _, node := range nodes {
-		r.members.place(node)
-		info, err = r.startAt(ctx, node, spec)
-		if !isRefusal(err) {
-			break
-		}
-	}
-	if known && errors.Is(err, spool.ErrExists) && !isNameTaken(err) {
-		// Another node was faster.
-		if rec, recErr := r.record(ctx, spec.ID); recErr == nil && rec.State != runFailed {
-			r.remember(spec.ID, rec.Node)
-			return r.startAt(ctx, rec.Node, spec)
-		}
-	}
-	return info, err
-}
-
-// startAt starts a run on a node. A node that does not answer is asked again, and no
-// other one: it may have started the run.
-func (r *Router) startAt(ctx context.Context, node string, spec spool.Spec) (info spool.Info, err error) {
-	err = r.on(ctx, node, spec.ID, patience, func(b Backend) (err error) {
-		info, err = b.Start(ctx, spec)
-		return err
-	})
-	if lost := (*LostError)(nil); errors.As(err, &lost) && lost.info.ID != "" {
-		i := lost.info
-		if len(i.Argv) != len(spec.Argv) || i.Engine != cmpEngine(spec.Engine) {
-			return spool.Info{}, fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)
-		}
-		return lost.describe(), nil
-	}
-	if err == nil {
-		r.remember(info.ID, node)
-		info.Node = node
-	}
-	return info, err
-}
-
-func cmpEngine(name string) string {
-	if name == "" {
-		return spool.EngineProcess
-	}
-	return name
-}
-
-func isNameTaken(err error) bool {
-	var se *spool.StartError
-	return errors.As(err, &se) && se.Reason == "name_taken"
 }
 
 // Stat implements [spool.Backend].
@@ -414,14 +257,6 @@ func (r *Router) nameOf(b Backend, id spool.RunID) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.owners[id]
-}
-
-// archived describes a run that is in the archive.
-func (r *Router) archived(ctx context.Context, id spool.RunID) (spool.Info, error) {
-	if r.archive == nil {
-		return spool.Info{}, spool.ErrNotFound
-	}
-	return r.archive.Stat(ctx, id)
 }
 
 // Read implements [spool.Backend]. When the node is lost the page carries the failure.
@@ -494,23 +329,6 @@ func (r *Router) following(ctx context.Context, id spool.RunID, do func(Backend)
 	return r.on(ctx, node, id, 0, do)
 }
 
-// followLost goes on with the log of a run whose node is lost.
-func (r *Router) followLost(ctx context.Context, lost *LostError, after spool.Seq, yield func(spool.Event, error) bool) {
-	if _, err := r.archived(ctx, lost.Run); err == nil {
-		for e, err := range r.archive.Follow(ctx, lost.Run, after) {
-			if !yield(e, err) {
-				return
-			}
-		}
-		return
-	}
-	failed := spool.Outcome{Kind: spool.Unknown, Reason: lost.Error()}.Event()
-	failed.Run, failed.Time = lost.Run, time.Now()
-	if yield(failed, nil) {
-		yield(spool.Event{Run: lost.Run, Time: failed.Time, Kind: spool.KindClosed}, nil)
-	}
-}
-
 // FollowRecords implements [record.Follower]: it passes on the records of another node
 // as they are.
 func (r *Router) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[*record.Batch, error] {
@@ -545,7 +363,7 @@ func (r *Router) FollowRecords(ctx context.Context, id spool.RunID, after spool.
 // Send implements [spool.Backend].
 func (r *Router) Send(ctx context.Context, id spool.RunID, in spool.Input) (receipt spool.Receipt, err error) {
 	if in.ID == "" {
-		in.ID = string(newID()) // so that it is applied once
+		in.ID = newNonce() // so that it is applied once
 	}
 	err = r.at(ctx, id, func(b Backend) (err error) {
 		receipt, err = b.Send(ctx, id, in)

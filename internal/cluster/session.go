@@ -171,7 +171,7 @@ func (s *session) keep(ctx context.Context) {
 		if ctx.Err() == nil {
 			s.log.Warn("the node has no lease", "err", err)
 		}
-		wait(ctx, s.timing.Renew)
+		pause(ctx, s.timing.Renew, nil)
 	}
 }
 
@@ -256,12 +256,14 @@ func (s *session) leave(ctx context.Context) error {
 	}
 }
 
-// wait waits, or until the context ends.
-func wait(ctx context.Context, d time.Duration) {
+// pause waits for some time, for news, or for the end of the context. The channel of
+// news may be nil.
+func pause(ctx context.Context, d time.Duration, news <-chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+	case <-news:
 	case <-ctx.Done():
 	}
 }

@@ -133,10 +133,7 @@ func (r *Router) watchNode(ctx context.Context, node string, f spool.Filter, new
 				return
 			}
 		}
-		select {
-		case <-changed:
-		case <-after(ctx, retryEvery):
-		}
+		pause(ctx, retryEvery, changed)
 	}
 }
 

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -86,4 +87,31 @@ func (s *server) endLeases() {
 			l.expiry.Stop()
 		}
 	}
+}
+
+// Lease has the runs with a label end once this process is gone and no other
+// process has taken the lease for the duration ttl. It asks every keeper, because
+// each may have such runs.
+func (b *Backend) Lease(ctx context.Context, key, value string, ttl time.Duration) error {
+	if _, err := b.ownKeeper(ctx); err != nil {
+		return err
+	}
+	_, err := b.callAll(ctx, methodLease, leaseParams{label{key, value}, ttl.Milliseconds()}, nil)
+	return err
+}
+
+// Leased reports whether a keeper has the lease of a label.
+func (b *Backend) Leased(ctx context.Context, key, value string) (bool, error) {
+	found := false
+	_, err := b.callAll(ctx, methodLeased, leaseParams{Label: label{key, value}}, func(raw json.RawMessage) {
+		var r leasedResult
+		found = json.Unmarshal(raw, &r) == nil && r.Leased || found
+	})
+	return found, err
+}
+
+// Release ends a lease. The runs with its label go on.
+func (b *Backend) Release(ctx context.Context, key, value string) error {
+	_, err := b.callAll(ctx, methodRelease, leaseParams{Label: label{key, value}}, nil)
+	return err
 }

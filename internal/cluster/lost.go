@@ -1,0 +1,100 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/spool-run/spool"
+)
+
+// Archive has the logs of finished runs, also of nodes that are gone. A run that it
+// does not have is [spool.ErrNotFound].
+type Archive interface {
+	Stat(ctx context.Context, id spool.RunID) (spool.Info, error)
+	Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error)
+	Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error]
+	Blob(ctx context.Context, id spool.RunID, d spool.Digest) (io.ReadCloser, error)
+}
+
+// LostError says that the node of a run was fenced and does not answer: nobody knows
+// what became of the run.
+type LostError struct {
+	Run    spool.RunID
+	Node   string
+	Reason string
+	info   spool.Info // what was known
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("node %s, which has run %s, is lost: %s", e.Node, e.Run, e.Reason)
+}
+
+// Is makes it a [spool.ErrLost].
+func (e *LostError) Is(target error) bool { return target == spool.ErrLost }
+
+// describe returns the description of a run whose node is lost.
+func (e *LostError) describe() spool.Info {
+	i := e.info
+	if i.State != spool.StateClosed {
+		i.State, i.Outcome = spool.StateClosed, &spool.Outcome{Kind: spool.Unknown, Reason: e.Error()}
+	}
+	i.ID, i.Node = e.Run, e.Node
+	return i
+}
+
+// lost returns a [*LostError] if the node of a run was fenced after the run was
+// claimed, or left.
+func (r *Router) lost(ctx context.Context, node string, id spool.RunID) error {
+	n, ok := r.members.get(node)
+	if !ok || n.holds() {
+		return nil
+	}
+	lost := &LostError{Run: id, Node: node, Reason: n.Reason}
+	if n.State == nodeGone {
+		lost.Reason = "it left the cluster"
+	}
+	if id == "" {
+		return lost
+	}
+	rec, err := r.record(ctx, id)
+	switch {
+	case errors.Is(err, ErrNoFact): // it was never in the store
+	case err != nil:
+		return nil // not now
+	case rec.isOpen() && n.State == nodeLost && !n.isFenced(rec.Epoch):
+		return nil
+	case rec.State == runClaimed:
+		lost.Reason += "; the run was claimed, and its start was not confirmed"
+	}
+	lost.info = rec.Info
+	return lost
+}
+
+// archived describes a run that is in the archive.
+func (r *Router) archived(ctx context.Context, id spool.RunID) (spool.Info, error) {
+	if r.archive == nil {
+		return spool.Info{}, spool.ErrNotFound
+	}
+	return r.archive.Stat(ctx, id)
+}
+
+// followLost goes on with the log of a run whose node is lost.
+func (r *Router) followLost(ctx context.Context, lost *LostError, after spool.Seq, yield func(spool.Event, error) bool) {
+	if _, err := r.archived(ctx, lost.Run); err == nil {
+		for e, err := range r.archive.Follow(ctx, lost.Run, after) {
+			if !yield(e, err) {
+				return
+			}
+		}
+		return
+	}
+	failed := spool.Outcome{Kind: spool.Unknown, Reason: lost.Error()}.Event()
+	failed.Run, failed.Time = lost.Run, time.Now()
+	if yield(failed, nil) {
+		yield(spool.Event{Run: lost.Run, Time: failed.Time, Kind: spool.KindClosed}, nil)
+	}
+}
