@@ -124,6 +124,7 @@ var unlisted = map[string]string{
 	"natsd.maxConsumers":               isStep,
 	"execserver.maxCapabilityWarnings": isText,
 	"host.maxTitle":                    isText,
+	"isolate.maxHolds":                 "how often a directory that is removed meanwhile is made again",
 	"isolate.maxTrafficText":           isText,
 	"keeper.maxCause":                  isText,
 	"kernel.maxTraceback":              isText,
