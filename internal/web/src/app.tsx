@@ -2,17 +2,17 @@
 // is lost when it closes.
 import { effect } from "@preact/signals";
 import { render, type JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { useActs } from "./keys.ts";
-import { loadMore } from "./lazy.ts";
 import { link } from "./link.ts";
 import { age, clock, plural } from "./format.ts";
 import { prefs } from "./prefs.ts";
 import { go, route } from "./route.ts";
 import { announcement, may, now, session, signedIn, start, waitingCount } from "./store.ts";
-import { Icon, Late, overlay, Skeleton, toast, Toasts, Wrong } from "./ui.tsx";
+import { Icon, Late, overlay, toast, Toasts } from "./ui.tsx";
 import { openHelp, openPalette } from "./views/help.tsx";
 import { Inbox } from "./views/inbox.tsx";
+import { Part } from "./views/part.tsx";
 import { Run } from "./views/run.tsx";
 import { Runs } from "./views/runs.tsx";
 import { SignIn } from "./views/signin.tsx";
@@ -92,23 +92,9 @@ function Footer() {
   );
 }
 
-/** Other is a screen that is loaded when it is needed. */
-function Other({ title, name }: { title: string; name: "Doctor" | "NewRun" | "Settings" }) {
-  const [part, setPart] = useState<Awaited<ReturnType<typeof loadMore>> | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  const load = () => {
-    setError(null);
-    loadMore().then(p => setPart(p), setError);
-  };
-  useEffect(load, []);
-  const Screen = part?.[name];
-  if (Screen) return <Screen />;
-  return (
-    <>
-      <h1 class="sr">{title}</h1>
-      {error !== null ? <Wrong error={error} again={load} /> : <Skeleton label={"Loading: " + title} />}
-    </>
-  );
+/** other is a screen that is loaded when it is needed. */
+function other(title: string, name: "Doctor" | "NewRun" | "Settings"): [string, JSX.Element] {
+  return [title, <Part key={name} name={name} props={{}} label={title} screen />];
 }
 
 function screen(path: string): [string, JSX.Element] {
@@ -118,11 +104,11 @@ function screen(path: string): [string, JSX.Element] {
     case "/inbox":
       return ["Inbox", <Inbox />];
     case "/new":
-      return ["New run", <Other key="new" title="New run" name="NewRun" />];
+      return other("New run", "NewRun");
     case "/doctor":
-      return ["Doctor", <Other key="doctor" title="Doctor" name="Doctor" />];
+      return other("Doctor", "Doctor");
     case "/settings":
-      return ["Settings", <Other key="settings" title="Settings" name="Settings" />];
+      return other("Settings", "Settings");
   }
   return ["Runs", <Runs />];
 }

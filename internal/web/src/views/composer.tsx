@@ -1,9 +1,9 @@
 // The field with which cells and prompts are sent. A draft is kept for each run.
 import { useRef, useState } from "preact/hooks";
+import { control } from "../control.ts";
 import { post, runPath, words, type Info, type TurnInfo } from "../api.ts";
 import { recall, remember } from "../prefs.ts";
 import { link } from "../link.ts";
-import { control } from "./run.tsx";
 
 export function Composer({ info, kind, label, button, keys, history }: { info: Info; kind: "cell" | "prompt"; label: string; button: string; keys: "enter" | "shift"; history: string[] }) {
   const name = "draft-" + info.id;

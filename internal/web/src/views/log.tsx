@@ -9,7 +9,7 @@ import { route, setQuery } from "../route.ts";
 import { parse } from "../sgr.ts";
 import { attempt, copy, Dialog, Empty, Icon, overlay, Skeleton, toast, Wrong } from "../ui.tsx";
 import { Rows } from "./rows.tsx";
-import { Scrubber, type Player } from "./scrubber.tsx";
+import { LookBack, type Player } from "./lookback.tsx";
 
 function lineRange(): [number, number] | null {
   const m = (route.value.query.get("line") ?? "").match(/^(\d+)(?:-(\d+))?$/);
@@ -324,7 +324,7 @@ export function Log({ info }: { info: Info }) {
         </div>
       )}
       {only === "" && whole.count() > 0 && (
-        <Scrubber
+        <LookBack
           info={info}
           at={moment}
           move={seq => {

@@ -1,19 +1,17 @@
 // One run: what it is, what can be done with it, and its views.
 import { useEffect, useState } from "preact/hooks";
-import { get, post, query, request, runPath, type Info, type ShareInfo, type TicketInfo } from "../api.ts";
+import { get, post, request, runPath, type Info } from "../api.ts";
+import { control } from "../control.ts";
 import { age, bytes, date, directory, duration, label, took } from "../format.ts";
 import { useActs } from "../keys.ts";
+import { loadTerminal } from "../lazy.ts";
 import { go, route } from "../route.ts";
 import { outcomeText, status } from "../status.ts";
 import { beAt, forget, gone, infos, may, note, now, presence, session, viewerName, waitingCount } from "../store.ts";
-import { attempt, confirm, copy, Dialog, Empty, Mark, Menu, overlay, Skeleton, Wrong } from "../ui.tsx";
+import { attempt, confirm, copy, Empty, Mark, Menu, overlay, Skeleton, Wrong } from "../ui.tsx";
 import { Failure } from "../api.ts";
-import { Cells } from "./cells.tsx";
-import { Conversation } from "./conversation.tsx";
-import { Events } from "./events.tsx";
-import { Facts } from "./facts.tsx";
 import { Log } from "./log.tsx";
-import { Terminal } from "./terminal.tsx";
+import { Part } from "./part.tsx";
 
 /** views are the tabs of a run, the best one first. */
 function views(info: Info): [string, string][] {
@@ -23,11 +21,6 @@ function views(info: Info): [string, string][] {
   if (info.engine === "agent") all.push(["conversation", "Conversation"]);
   all.push(["log", "Log"], ["events", "Events"], ["facts", "Facts"]);
   return all;
-}
-
-export async function control(info: Info, op: string) {
-  const words: Record<string, string> = { interrupt: "Interrupted", stop: "Stopping", kill: "Killed", restart: "Restarting" };
-  await attempt(() => post(runPath(info.id) + "/control", { op }), words[op]);
 }
 
 export function Run({ id }: { id: string }) {
@@ -78,6 +71,7 @@ function Loaded({ info }: { info: Info }) {
   const tabs = views(info);
   const asked = route.value.query.get("view") ?? (route.value.query.has("line") ? "log" : route.value.query.has("seq") ? "events" : "");
   const view = tabs.some(t => t[0] === asked) ? asked : tabs[0]![0];
+  useEffect(() => void (view === "terminal" && loadTerminal().catch(() => {})), [view]); // beside its view
   const live = info.state !== "closed";
   const s = status(info);
   const canControl = live && may("runs:control");
@@ -105,7 +99,7 @@ function Loaded({ info }: { info: Info }) {
   if (canControl && info.engine === "kernel") items.push({ text: "Restart the interpreter", act: restart });
   if (may("runs:start") && live && info.engine === "kernel") items.push({ text: "Fork", act: fork });
   items.push({ text: "Copy the link", act: () => void copy(location.href.replace(/#.*/, ""), "Link copied") });
-  items.push({ text: "Export", act: () => (overlay.value = () => <Export info={info} />) });
+  items.push({ text: "Export", act: () => (overlay.value = () => <Part name="Export" props={{ info }} label="Export" />) });
   if (!live && may("runs:delete")) items.push({ text: "Delete", act: remove, danger: true });
   const shared = !!session.value?.runs?.length;
 
@@ -141,7 +135,7 @@ function Loaded({ info }: { info: Info }) {
           <div class="run-acts">
             {canControl && <button onClick={() => void control(info, "interrupt")}>Interrupt</button>}
             {canControl && <button onClick={stop}>Stop</button>}
-            {!shared && <button onClick={() => (overlay.value = () => <Share info={info} />)}>Share</button>}
+            {!shared && <button onClick={() => (overlay.value = () => <Part name="Share" props={{ info }} label="Share" />)}>Share</button>}
             <Menu label="More acts" items={items} />
           </div>
         </div>
@@ -167,11 +161,11 @@ function Loaded({ info }: { info: Info }) {
       </div>
       {!live && <Ended info={info} />}
       {view === "log" && <Log key={info.id} info={info} />}
-      {view === "terminal" && <Terminal key={info.id} info={info} />}
-      {view === "cells" && <Cells key={info.id} info={info} />}
-      {view === "conversation" && <Conversation key={info.id} info={info} />}
-      {view === "events" && <Events key={info.id} info={info} />}
-      {view === "facts" && <Facts key={info.id} info={info} />}
+      {view === "terminal" && <Part name="Terminal" key={"terminal" + info.id} props={{ info }} label="Terminal" />}
+      {view === "cells" && <Part name="Cells" key={"cells" + info.id} props={{ info }} label="Cells" />}
+      {view === "conversation" && <Part name="Conversation" key={"conversation" + info.id} props={{ info }} label="Conversation" />}
+      {view === "events" && <Part name="Events" key={"events" + info.id} props={{ info }} label="Events" />}
+      {view === "facts" && <Part name="Facts" key={"facts" + info.id} props={{ info }} label="Facts" />}
     </div>
   );
 }
@@ -188,105 +182,5 @@ function Ended({ info }: { info: Info }) {
       </span>
       {o.kind === "unknown" && <span>Nobody saw how it ended. What is in the log is true; it may have done more.</span>}
     </div>
-  );
-}
-
-/** save has the browser fetch a file of a run itself, of any size, with a ticket. */
-async function save(info: Info, path: string, ending: string) {
-  await attempt(async () => {
-    const a = document.createElement("a");
-    a.href = (await post<TicketInfo>("/v1/tickets", { path: runPath(info.id) + path })).url;
-    a.download = `${(info.name || info.id).replace(/[^\w.-]+/g, "-")}.${ending}`;
-    a.click();
-  });
-}
-
-/** Export saves the log in a form for other programs or for people. */
-function Export({ info }: { info: Info }) {
-  const close = () => (overlay.value = null);
-  const python = info.engine === "kernel" || info.engine === "sandbox";
-  const forms: [string, string, string][] = [
-    ["/output", "log", "The output, byte for byte"],
-    ["/export?format=txt", "txt", "What a person reads, as text"],
-    ["/export?format=html", "html", "A page that needs no other file"],
-    ["/export?format=md", "md", "Markdown"],
-    ["/export?format=jsonl", "jsonl", "The events, a JSON object a line"],
-  ];
-  if (info.engine !== "agent") forms.push(["/export?format=cast", "cast", "A recording for asciinema"]);
-  if (python) forms.push(["/export?format=ipynb", "ipynb", "A notebook for Jupyter"]);
-  return (
-    <Dialog title="Export this run" close={close}>
-      <p>Up to the last event that it has now.</p>
-      <div class="stack">
-        {forms.map(([path, ending, text]) => (
-          <button key={path} style={{ justifyContent: "space-between" }} onClick={() => { close(); void save(info, path, ending); }}>
-            {text} <code>.{ending}</code>
-          </button>
-        ))}
-      </div>
-    </Dialog>
-  );
-}
-
-/** Share makes addresses with which others see this run, and ends them. */
-function Share({ info }: { info: Info }) {
-  const [list, setList] = useState<ShareInfo[] | null>(null);
-  const [made, setMade] = useState<ShareInfo | null>(null);
-  const [hours, setHours] = useState("24");
-  const [answer, setAnswer] = useState(false);
-  const load = () => get<{ shares: ShareInfo[] }>("/v1/shares" + query({ run: info.id })).then(l => setList(l.shares), () => setList([]));
-  useEffect(() => void load(), []);
-  const make = () =>
-    attempt(async () => {
-      const scopes = ["runs:read"];
-      if (answer) scopes.push("asks:answer");
-      setMade(await post<ShareInfo>(runPath(info.id) + "/shares", { expires: new Date(Date.now() + Number(hours) * 3_600_000).toISOString(), scopes }));
-      await load();
-    });
-  return (
-    <Dialog title="Share this run" close={() => (overlay.value = null)}>
-      <p>Who has the address sees this run and nothing else, until it expires or you end it.</p>
-      <div class="two">
-        <div class="field">
-          <label for="share-for">Valid for</label>
-          <select id="share-for" value={hours} onChange={e => setHours(e.currentTarget.value)}>
-            <option value="1">an hour</option>
-            <option value="24">a day</option>
-            <option value="168">a week</option>
-          </select>
-        </div>
-        <div class="check">
-          <input id="share-answer" type="checkbox" checked={answer} onChange={e => setAnswer(e.currentTarget.checked)} />
-          <label for="share-answer">may answer what it asks</label>
-        </div>
-      </div>
-      <footer>
-        <button class="primary" onClick={() => void make()}>
-          Make an address
-        </button>
-      </footer>
-      {made?.url && (
-        <div class="preview" role="status">
-          <p>This address is shown once:</p>
-          <pre>{made.url}</pre>
-          <div>
-            <button onClick={() => void copy(made.url!, "Address copied")}>Copy the address</button>
-          </div>
-        </div>
-      )}
-      {!!list?.length && (
-        <ul class="stack" aria-label="Shares">
-          {list.map(s => (
-            <li key={s.id}>
-              <code>{s.id}</code> by {s.by}, {s.expires ? "until " + date(s.expires) : "without an end"}
-              {s.last_used ? `, used ${age(now.value - Date.parse(s.last_used))} ago` : ", not used"}{" "}
-              <button class="plain danger" onClick={() => void attempt(() => request("DELETE", "/v1/shares/" + s.id), "Ended").then(load)}>
-                End
-              </button>
-            </li>
-          ))}
-        </ul>
-      )}
-    </Dialog>
   );
 }

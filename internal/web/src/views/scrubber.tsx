@@ -1,26 +1,19 @@
 // A bar under the views of a run: go to any moment of it, and let it play again.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, query, runPath, type EventPage, type Info, type LogIndex, type Mark } from "../api.ts";
+import { get, query, runPath, type EventPage, type LogIndex, type Mark } from "../api.ts";
 import { clock, count } from "../format.ts";
 import { useActs } from "../keys.ts";
 import { apart, pointsOf, Timeline, type Point } from "../timeline.ts";
 import { Icon } from "../ui.tsx";
+import type { Looking } from "./lookback.tsx";
 
 const speeds = [0.5, 1, 2, 4, 8, Infinity];
 const again = 5000; // milliseconds after which the line of a run that goes on is made anew
 
 const markWords: Record<string, string> = { turn: "A turn began", ask: "It asked", exception: "An exception", failed: "It failed", resized: "Another size", end: "It ended" };
 
-export interface Player {
-  /** show shows what there was after an event. */
-  show(seq: number): Promise<void>;
-  /** write shows what an event adds. */
-  write(page: EventPage["events"][number]): void;
-}
-
-/** Scrubber shows where in the log a view is; at is null while it is live. What is what the
- * view shows, for people. */
-export function Scrubber({ info, at, move, player, what }: { info: Info; at: number | null; move: (seq: number | null) => void; player: Player; what: string }) {
+/** Scrubber shows where in the log a view is. */
+export function Scrubber({ info, at, move, player }: Looking) {
   const live = info.state !== "closed";
   const [points, setPoints] = useState<Point[] | null>(null);
   const [marks, setMarks] = useState<Mark[]>([]);
@@ -33,10 +26,8 @@ export function Scrubber({ info, at, move, player, what }: { info: Info; at: num
   const drawing = useRef(false);
   const open = at !== null;
 
-  // The bar is made when somebody wants it, and again when the log has grown.
-  const [asked, ask] = useState(open || (!live && innerWidth > 640));
+  // The bar is made again when the log has grown.
   useEffect(() => {
-    if (!asked) return;
     const abort = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const load = () =>
@@ -53,7 +44,7 @@ export function Scrubber({ info, at, move, player, what }: { info: Info; at: num
       abort.abort();
       clearTimeout(timer);
     };
-  }, [asked, info.id, live]);
+  }, [info.id, live]);
   const line = useMemo(() => new Timeline(points ?? [], skip), [points, skip]);
   const bars = useMemo(() => line.density(120), [line]);
   const ticks = useMemo(() => apart(line, marks, 160), [line, marks]);
@@ -124,28 +115,17 @@ export function Scrubber({ info, at, move, player, what }: { info: Info; at: num
     seek(next.seq);
   };
   useActs(
-    asked
-      ? [
-          { keys: "[", text: "Previous mark", run: () => toMark(-1) },
-          { keys: "]", text: "Next mark", run: () => toMark(1) },
-          { keys: "Space", text: "Play or pause", run: play },
-          { keys: ",", text: "One event back", run: () => step(-1) },
-          { keys: ".", text: "One event on", run: () => step(1) },
-          ...(open ? [{ keys: "Shift+G", text: "Go to the end", run: goLive }] : []),
-        ]
-      : [],
-    asked, playing, at, info.last, marks,
+    [
+      { keys: "[", text: "Previous mark", run: () => toMark(-1) },
+      { keys: "]", text: "Next mark", run: () => toMark(1) },
+      { keys: "Space", text: "Play or pause", run: play },
+      { keys: ",", text: "One event back", run: () => step(-1) },
+      { keys: ".", text: "One event on", run: () => step(1) },
+      ...(open ? [{ keys: "Shift+G", text: "Go to the end", run: goLive }] : []),
+    ],
+    playing, at, info.last, marks,
   );
 
-  if (!asked)
-    return (
-      <div class="scrubber">
-        <button onClick={() => ask(true)}>
-          <Icon name="play" /> Look back
-        </button>
-        <span class="quiet">{what} at any moment since it began</span>
-      </div>
-    );
   return (
     <div class="scrubber" role="group" aria-label="Timeline">
       <button onClick={play} disabled={!points} aria-label={playing ? "Pause" : "Play"}>

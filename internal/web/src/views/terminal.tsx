@@ -12,7 +12,7 @@ import { route, setQuery } from "../route.ts";
 import { may, presence, viewerName } from "../store.ts";
 import type { Screen } from "../terminal.ts";
 import { attempt, confirm, copy, Icon, Skeleton, toast, Wrong } from "../ui.tsx";
-import { Scrubber, type Player } from "./scrubber.tsx";
+import { LookBack, type Player } from "./lookback.tsx";
 
 const windowBytes = 1 << 20;
 const smallestFont = 6;
@@ -403,7 +403,7 @@ export function Terminal({ info }: { info: Info }) {
         {!ready && error === null && <Skeleton rows={10} label="Loading the terminal" />}
         <div class={"term" + (typing ? " typing" : "")} ref={frame} hidden={!ready} onClick={() => canType && open && !screen.current?.selection() && type(true)} />
       </div>
-      {!text && ready && <Scrubber info={info} at={at} move={setAt} player={player} what="What the terminal showed" />}
+      {!text && ready && <LookBack info={info} at={at} move={setAt} player={player} what="What the terminal showed" />}
       {canType && !text && (
         <div class="phone-keys" role="toolbar" aria-label="Keys">
           <button aria-pressed={ctrl} onClick={() => setCtrl(!ctrl)}>Ctrl</button>

@@ -1,0 +1,29 @@
+// Parts of the page that are loaded when somebody wants to see them.
+import { signal } from "@preact/signals";
+import { createElement, type ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { loadMore } from "../lazy.ts";
+import { Skeleton, Wrong } from "../ui.tsx";
+
+type More = Awaited<ReturnType<typeof loadMore>>;
+type PropsOf<F> = F extends (props: infer P) => unknown ? P : never;
+
+const loaded = signal<More | null>(null);
+
+/** Part shows a component of more.tsx; label says what is loaded, which a screen has as its
+ * heading until then. */
+export function Part<N extends keyof More>({ name, props, label, screen }: { name: N; props: PropsOf<More[N]>; label: string; screen?: boolean }) {
+  const [error, setError] = useState<unknown>(null);
+  const load = () => {
+    setError(null);
+    loadMore().then(p => (loaded.value = p), setError);
+  };
+  useEffect(load, []);
+  if (loaded.value) return createElement(loaded.value[name] as ComponentType<any>, props as object);
+  return (
+    <>
+      {screen && <h1 class="sr">{label}</h1>}
+      {error !== null ? <Wrong error={error} again={load} /> : <Skeleton label={"Loading: " + label} />}
+    </>
+  );
+}
