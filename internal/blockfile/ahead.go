@@ -1,58 +1,152 @@
 package blockfile
 
-import "runtime"
+import (
+	"runtime"
+	"sync"
+)
 
-// maxAhead is how many blocks are decompressed before they are asked for, at most.
-const maxAhead = 4
+const (
+	// maxAhead is how many blocks are decompressed before they are asked for, at
+	// most. Waking another processor takes as long as decompressing a block, so that
+	// it is woken seldom.
+	maxAhead = 8
+	// maxJobs is how many files are read ahead at a time.
+	maxJobs = 4
+)
 
-// aheads are the goroutines that decompress blocks ahead.
-var aheads = make(chan struct{}, maxWorkers)
+// jobs are the files that are read ahead.
+var jobs struct {
+	mu    sync.Mutex
+	files map[key]*job
+}
 
-// ahead has the n blocks from first on decompressed by another goroutine, while the
-// reader works with what it has read. A reader that goes through a log then waits
-// little for a compressed one. The goroutine ends with the last of the blocks.
-func (r *Reader) ahead(first, n int64) {
+// job is what one goroutine decompresses ahead of the reader of a file: the blocks from
+// next to end. The reader decompresses what it wants sooner, and then the goroutine
+// passes over it. The mu of jobs guards its fields.
+type job struct {
+	r         *Reader
+	next, end int64
+	frames    map[int64]*[]byte // the blocks as they are in the file, which may be closed
+	reading   bool              // the reader is reading more of them
+	running   bool              // the goroutine is
+}
+
+// near reports whether a reader of this block is the one for which the job works.
+func (j *job) near(block int64) bool { return block <= j.end && block+maxAhead >= j.next }
+
+// ahead has the blocks from first on decompressed by another goroutine, while the reader
+// works with what it has read. A reader that goes through a log then waits little for a
+// compressed one.
+func (r *Reader) ahead(first int64) {
 	if runtime.GOMAXPROCS(0) == 1 {
 		return
 	}
-	select {
-	case aheads <- struct{}{}:
-	default:
+	jobs.mu.Lock()
+	j := jobs.files[r.key]
+	if j == nil && len(jobs.files) < maxJobs {
+		j = &job{r: r, next: first, end: first, frames: make(map[int64]*[]byte)}
+		if jobs.files == nil {
+			jobs.files = make(map[key]*job)
+		}
+		jobs.files[r.key] = j
+	}
+	if j == nil || j.reading || !j.near(first) {
+		jobs.mu.Unlock()
 		return
 	}
-	type job struct {
-		e     *entry
-		frame *[]byte
+	j.pass(first)
+	from, to := j.end, min(first+maxAhead, int64(len(r.layout.ends)))
+	if to-from < maxAhead/2 && j.running {
+		jobs.mu.Unlock()
+		return
 	}
-	var jobs []job
-	for i := first; i < min(first+min(n, maxAhead), int64(len(r.layout.ends))); i++ {
-		k := r.key
-		k.block = i
-		e, added := recent.claim(k)
-		if !added {
-			recent.release(e)
-			continue
-		}
-		// The file may be closed when the goroutine runs.
+	j.reading = true
+	jobs.mu.Unlock()
+
+	frames := make(map[int64]*[]byte, maxAhead)
+	for i := from; i < to; i++ {
 		frame, err := r.readFrame(i)
-		if err != nil {
-			recent.set(e, nil, err)
-			recent.release(e)
+		if err != nil { // which the reader will tell
 			break
 		}
-		jobs = append(jobs, job{e, frame})
+		frames[i] = frame
 	}
-	if len(jobs) == 0 {
-		<-aheads
-		return
+
+	jobs.mu.Lock()
+	defer jobs.mu.Unlock()
+	j.reading = false
+	for i, frame := range frames {
+		j.frames[i] = frame
+		j.end = max(j.end, i+1)
 	}
-	go func() {
-		defer func() { <-aheads }()
-		for _, j := range jobs {
-			content := newContent(r.layout.contentSize(j.e.key.block))
-			recent.set(j.e, content, r.expand(j.e.key.block, *j.frame, content))
-			frames.Put(j.frame)
-			recent.release(j.e)
+	switch {
+	case j.running:
+	case len(j.frames) > 0:
+		j.running = true
+		go j.work()
+	default:
+		delete(jobs.files, r.key)
+	}
+}
+
+// pass passes over the blocks before one.
+func (j *job) pass(before int64) {
+	for ; j.next < before; j.next++ {
+		if frame := j.frames[j.next]; frame != nil {
+			delete(j.frames, j.next)
+			frames.Put(frame)
 		}
-	}()
+	}
+	j.end = max(j.end, j.next)
+}
+
+// work decompresses blocks until there are no more.
+func (j *job) work() {
+	for {
+		jobs.mu.Lock()
+		if j.next == j.end {
+			j.running = false
+			if !j.reading { // otherwise the reader goes on with the job
+				delete(jobs.files, j.r.key)
+			}
+			jobs.mu.Unlock()
+			return
+		}
+		block := j.next
+		frame := j.frames[block]
+		delete(j.frames, block)
+		j.next++
+		k := j.r.key
+		k.block = block
+		e, added := recent.claim(k)
+		jobs.mu.Unlock()
+		if added {
+			content := newContent(j.r.layout.contentSize(block))
+			recent.set(e, content, j.r.expand(block, *frame, content))
+		}
+		recent.release(e)
+		frames.Put(frame)
+	}
+}
+
+// isAhead reports whether a goroutine decompresses blocks for a reader of this one.
+func (r *Reader) isAhead(block int64) bool {
+	jobs.mu.Lock()
+	defer jobs.mu.Unlock()
+	j := jobs.files[r.key]
+	return j != nil && j.near(block)
+}
+
+// own tells the goroutine that the reader decompresses a block itself. It returns the
+// block instead if the goroutine, or another reader, has begun with it.
+func (r *Reader) own(k key) *entry {
+	jobs.mu.Lock()
+	defer jobs.mu.Unlock()
+	if e := recent.get(k); e != nil {
+		return e
+	}
+	if j := jobs.files[r.key]; j != nil && j.near(k.block) {
+		j.pass(k.block + 1)
+	}
+	return nil
 }

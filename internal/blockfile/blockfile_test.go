@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/spool-run/spool/internal/polltest"
 )
 
 // write makes a file of compressed blocks.
@@ -321,10 +323,9 @@ func TestReadAhead(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for range maxWorkers { // all have ended
-		aheads <- struct{}{}
-	}
-	for range maxWorkers {
-		<-aheads
-	}
+	polltest.Until(t, "what reads ahead has ended", func() bool {
+		jobs.mu.Lock()
+		defer jobs.mu.Unlock()
+		return len(jobs.files) == 0
+	})
 }

@@ -67,16 +67,16 @@ func (r *Reader) ReadAt(p []byte, off int64) (n int, err error) {
 func (r *Reader) read(p []byte, off int64) error {
 	block := r.layout.block
 	first, last := off/block, (off+int64(len(p))-1)/block
-	if r.follows(first, off) {
-		defer r.ahead(last+1, last-first+1)
-	}
 	var parts []part
 	for i := first; i <= last; i++ {
 		from, to := max(i*block, off), min(i*block+r.layout.contentSize(i), off+int64(len(p)))
 		parts = append(parts, part{block: i, skip: from - i*block, dst: p[from-off : to-off : to-off]})
 	}
-	if len(parts) == 1 {
-		return r.fill(parts[0])
+	if r.follows(first, off) {
+		r.ahead(first + 1)
+		err := r.fillAll(parts)
+		r.ahead(last + 1)
+		return err
 	}
 	workers := min(len(parts), runtime.GOMAXPROCS(0), maxWorkers)
 	errs := make([]error, workers)
@@ -114,10 +114,44 @@ func (r *Reader) fillEvery(parts []part, from, n int) error {
 	return nil
 }
 
+// fillAll fills parts while another goroutine decompresses blocks. Those with which that
+// is busy it fills last.
+func (r *Reader) fillAll(parts []part) error {
+	type busy struct {
+		e *entry
+		p part
+	}
+	var others []busy
+	var failed error
+	for _, p := range parts {
+		k := r.key
+		k.block = p.block
+		e := r.own(k)
+		var err error
+		switch {
+		case e == nil:
+			err = r.fill(p)
+		case e.isDone():
+			err = r.take(e, p)
+		default:
+			others = append(others, busy{e, p})
+		}
+		if failed == nil {
+			failed = err
+		}
+	}
+	for _, b := range others {
+		if err := r.take(b.e, b.p); failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
 // follows reports whether a read probably goes on where another one ended: within a
-// block that was read.
+// block that was read, or where blocks are read ahead.
 func (r *Reader) follows(first, off int64) bool {
-	if off == first*r.layout.block {
+	if off == 0 {
 		return false
 	}
 	k := r.key
@@ -126,7 +160,7 @@ func (r *Reader) follows(first, off int64) bool {
 	if e != nil {
 		recent.release(e)
 	}
-	return e != nil
+	return e != nil || r.isAhead(first)
 }
 
 func (r *Reader) fill(p part) error {

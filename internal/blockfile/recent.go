@@ -4,7 +4,7 @@ import "sync"
 
 // recentBlocks is how many blocks a process remembers: readers take parts of a
 // block, one after another, and open the file anew for each.
-const recentBlocks = 16
+const recentBlocks = 32
 
 // key names a block of a file. A name may be used again for another file.
 type key struct {
@@ -36,6 +36,16 @@ type entry struct {
 	used    uint64
 	holders int
 	gone    bool // from the cache
+}
+
+// isDone reports whether a block has its content, or an error.
+func (e *entry) isDone() bool {
+	select {
+	case <-e.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // get returns a block, which may not be done yet, or nil. The caller releases it.
