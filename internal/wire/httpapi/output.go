@@ -22,12 +22,14 @@ import (
 // output answers with the bytes that a run wrote.
 func (c *call) output() error {
 	streams := c.query["stream"]
-	after, skip, err := spool.Seq(c.number("after", 0)), int64(0), error(nil)
+	after, skip, err := spool.Seq(c.number("after", 0)), c.number("skip_bytes", 0), error(nil)
 	if tail := c.number("tail_bytes", -1); tail >= 0 {
 		if c.query.Has("after") {
 			return problemf("invalid", "after and tail_bytes exclude each other")
 		}
-		after, skip, err = c.tail(tail, streams)
+		var before int64 // of the event in which the tail begins
+		after, before, err = c.tail(tail, streams)
+		skip += before
 	}
 	if err != nil {
 		return err
@@ -61,9 +63,9 @@ func (c *call) output() error {
 			if e.Kind != spool.KindOutput || len(streams) > 0 && !slices.Contains(streams, string(e.Stream)) {
 				continue
 			}
-			b := e.Bytes[min(skip, int64(len(e.Bytes))):]
-			skip = 0
-			if strip {
+			passed := min(skip, int64(len(e.Bytes)))
+			skip -= passed
+			if b := e.Bytes[passed:]; strip {
 				part = visible.AppendUnstyled(part, b)
 			} else {
 				part = append(part, b...)

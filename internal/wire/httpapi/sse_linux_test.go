@@ -486,4 +486,14 @@ func TestOutputFollows(t *testing.T) {
 	if lines.Err() != nil {
 		t.Error(lines.Err())
 	}
+	// A client that was cut off goes on anywhere, also within an event.
+	for query, want := range map[string]string{
+		"skip_bytes=13": "wo\ntwo\n", "skip_bytes=16&follow=1": "two\n", "skip_bytes=20": "", "skip_bytes=99&follow=1": "",
+		"skip_bytes=1&tail_bytes=6": "\ntwo\n", "skip_bytes=2&stream=stdout&after=1": "o\ntwo\n",
+	} {
+		text, err := io.ReadAll(b.get(t, "/v1/runs/"+string(r.ID())+"/output?"+query).Body)
+		if err != nil || string(text) != want {
+			t.Errorf("the output with %s is %q, %v; want %q", query, text, err, want)
+		}
+	}
 }

@@ -151,6 +151,7 @@ func makeOperations() []operation {
 		{method: "GET", pattern: "/v1/runs/{run}/output", name: "getOutput", scope: access.Read, summary: "What a run wrote, byte for byte",
 			query: []param{streamParam, afterParam,
 				{name: "tail_bytes", kind: numberParam, max: math.MaxInt64, doc: "Only the last bytes, instead of after"},
+				{name: "skip_bytes", kind: numberParam, max: math.MaxInt64, doc: "Pass over so many bytes: to go on after a cut"},
 				{name: "follow", kind: flagParam, doc: "Go on until the run is closed"},
 				{name: "ansi", oneOf: []string{"keep", "strip"}, doc: "Whether escape sequences stay, which is the default"},
 			}, status: 200, forms: []string{"application/octet-stream"}, problems: []string{"not_found", "bad_cursor", "too_many_streams"}, serve: (*call).output},

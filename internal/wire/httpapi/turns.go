@@ -260,6 +260,7 @@ func (c *call) listTurns() error {
 
 // AnswerRequest answers an ask: it has data or an error.
 type AnswerRequest struct {
+	ID    string             `json:"id,omitempty"` // a repeated answer with the same id is taken once
 	Data  json.RawMessage    `json:"data,omitempty"`
 	Error *spool.AnswerError `json:"error,omitempty"`
 }
@@ -277,7 +278,11 @@ func (c *call) answer() error {
 		return problemf("invalid", "an answer has either data or an error")
 	}
 	a := spool.Answer{Ask: seq, Data: r.Data, Error: r.Error, By: c.subject.String()}
-	err = c.handle().Answer(c.ctx, a, false) // the ask says whether the answer is secret
+	data, err := json.Marshal(a)
+	if err != nil {
+		return problemf("invalid", "encode the answer: %s", err)
+	}
+	_, err = c.handle().Send(c.ctx, spool.Input{ID: r.ID, Kind: spool.InputAnswer, Data: data}) // the ask says whether it is secret
 	if errors.Is(err, spool.ErrNotAsked) {
 		return c.notAsked(seq, err)
 	}

@@ -6,12 +6,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from blocking import Blocking, Loop
+from cutting import CuttingProxy
 
 import spool
 
@@ -81,9 +82,36 @@ def server(program: str) -> Iterator[Server]:
 
 
 @pytest.fixture(params=["sync", "async"])
-def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
+def direct(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
     """A client of either half."""
     yield from clients(request.param, server.url, server.token)
+
+
+@pytest.fixture(scope="session")
+def proxies(server: Server) -> Iterator[dict[str, CuttingProxy]]:
+    """A proxy for each half that cuts every connection sooner or later."""
+    both = {half: CuttingProxy(server.port) for half in ("sync", "async")}
+    yield both
+    for proxy in both.values():
+        proxy.close()
+
+
+@pytest.fixture(params=["sync", "async"])
+def client(request: pytest.FixtureRequest, server: Server, proxies: dict[str, CuttingProxy]) -> Iterator[Any]:
+    """A client of either half whose connections are cut."""
+    proxy = proxies[request.param]
+    for client in clients(request.param, proxy.url, server.token):
+        client.proxy = proxy
+        yield client
+
+
+def surely(request: Callable[[], Any]) -> Any:
+    """Repeat a request that the client does not repeat, because it may be done twice."""
+    while True:
+        try:
+            return request()
+        except spool.ConnectionLost:
+            continue
 
 
 def clients(half: str, url: str, token: str) -> Iterator[Any]:

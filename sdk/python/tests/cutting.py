@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import socket
 import struct
@@ -10,13 +11,13 @@ import threading
 
 
 class CuttingProxy:
-    """Forwards connections to a server, and resets each after a random number of bytes.
+    """Forwards connections to a server, and resets each after a random number of bytes: often a few.
 
     It has the port of the server at another address of this machine, so that the server knows
     its name.
     """
 
-    def __init__(self, port: int, *, cuts: int, most: int, seed: int) -> None:
+    def __init__(self, port: int, *, cuts: float = math.inf, most: int = 200_000, seed: int = 7) -> None:
         self.target = ("127.0.0.1", port)
         address = f"127.0.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
         self.url = f"http://{address}:{port}"
@@ -48,7 +49,7 @@ class CuttingProxy:
 
     def _copy(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
         with self._lock:
-            budget = self._random.randrange(self._most) if answers and self._left > 0 else None
+            budget = round(self._most ** self._random.uniform(0.3, 1)) if answers and self._left > 0 else None
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 if budget is not None and len(data) > budget:

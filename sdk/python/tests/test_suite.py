@@ -1,13 +1,15 @@
-"""The cases of the test suite of Go backends, by the same names."""
+"""The cases of the test suite of Go backends, by the same names, while connections are cut."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import surely
 
 import spool
 
@@ -119,7 +121,8 @@ def test_exited_and_closed_are_two_facts(client: Any) -> None:
 
 def test_signals_are_128_plus_n(client: Any) -> None:
     run = client.run(["sleep", "60"])
-    run.signal("SIGUSR1")
+    with contextlib.suppress(spool.Ended):  # the first of two did it
+        surely(lambda: run.signal("SIGUSR1"))
     assert run.wait() == spool.Outcome("exited", 138, "SIGUSR1")
 
 
@@ -183,11 +186,11 @@ def test_errors_of_send(client: Any) -> None:
     with pytest.raises((spool.Ended, spool.InputClosed)):
         run.stdin.write("x")
     with pytest.raises(spool.Ended):
-        run.signal("SIGUSR1")
+        surely(lambda: run.signal("SIGUSR1"))
 
 
 def test_random_bytes_arrive_identical(client: Any, tmp_path: Path) -> None:
-    data = random.Random(1).randbytes(3 << 20)
+    data = random.Random(1).randbytes(1 << 15)
     (tmp_path / "data").write_bytes(data)
     run = client.run(["cat", str(tmp_path / "data")])
     assert run.output() == data

@@ -23,28 +23,28 @@ Picture()
 """
 
 
-def test_a_model_gets_the_tools(client: Any) -> None:
-    names = [t["function"]["name"] for t in client.tools.as_openai()]
+def test_a_model_gets_the_tools(direct: Any) -> None:
+    names = [t["function"]["name"] for t in direct.tools.as_openai()]
     assert names == ["run_command", "read_run", "send_input", "stop_run", "list_runs", "python", "ask_agent"]
-    assert [t["name"] for t in client.tools.as_anthropic()] == names
-    assert all(t["input_schema"]["type"] == "object" for t in client.tools.as_anthropic())
-    assert list(client.tools.functions()) == names
+    assert [t["name"] for t in direct.tools.as_anthropic()] == names
+    assert all(t["input_schema"]["type"] == "object" for t in direct.tools.as_anthropic())
+    assert list(direct.tools.functions()) == names
     with pytest.raises(ValueError, match="no tool nothing"):
-        tools_of(client, names=["nothing"])
+        tools_of(direct, names=["nothing"])
 
 
-def tools_of(client: Any, **options: Any) -> Any:
+def tools_of(direct: Any, **options: Any) -> Any:
     """Return tools with options, of either half."""
-    inner = getattr(client, "_inner", None)
+    inner = getattr(direct, "_inner", None)
     if inner is None:
-        return spool.Tools(client, **options)
+        return spool.Tools(direct, **options)
     if "kernel" in options:
         options["kernel"] = options["kernel"]._inner
-    return type(client)(client._loop, spool.AsyncTools(inner, **options))
+    return type(direct)(direct._loop, spool.AsyncTools(inner, **options))
 
 
-def test_a_model_runs_and_reads(client: Any, tmp_path: Path) -> None:
-    tools = tools_of(client, cwd=tmp_path, env={"COLOUR": "blue"}, budget=400)
+def test_a_model_runs_and_reads(direct: Any, tmp_path: Path) -> None:
+    tools = tools_of(direct, cwd=tmp_path, env={"COLOUR": "blue"}, budget=400)
     arguments = {
         "command": "basename $PWD; echo $COLOUR $SHAPE; seq 10000",
         "env": {"SHAPE": "round"},
@@ -60,7 +60,7 @@ def test_a_model_runs_and_reads(client: Any, tmp_path: Path) -> None:
     assert (message["role"], message["tool_call_id"], message["content"]) == ("tool", "call-1", result.text)
 
 
-def test_a_model_reads_what_it_did_wrong(client: Any) -> None:
+def test_a_model_reads_what_it_did_wrong(direct: Any) -> None:
     for name, arguments, said in (
         ("run_comand", {}, "there is no tool run_comand"),
         ("run_command", "{", "no JSON object"),
@@ -68,15 +68,15 @@ def test_a_model_reads_what_it_did_wrong(client: Any) -> None:
         ("run_command", {"comand": "true"}, "command"),
         ("read_run", {"run": "nobody"}, "nobody"),
     ):
-        result = client.tools.call(name, arguments)
+        result = direct.tools.call(name, arguments)
         assert result.is_error and said in result.text, result
         assert result.as_anthropic("use-1")["is_error"]
 
 
-def test_a_model_draws_in_a_kernel_of_the_program(client: Any) -> None:
-    kernel = client.kernel()
+def test_a_model_draws_in_a_kernel_of_the_program(direct: Any) -> None:
+    kernel = direct.kernel()
     kernel.exec("x = 20").check()
-    tools = tools_of(client, names=["python"], kernel=kernel)
+    tools = tools_of(direct, names=["python"], kernel=kernel)
     result = tools.call("python", {"code": "x * 2 + 2"})
     assert "42" in result.text and not result.images
     result = tools.call("python", {"code": PLOT})
@@ -86,8 +86,8 @@ def test_a_model_draws_in_a_kernel_of_the_program(client: Any) -> None:
     kernel.kill()
 
 
-def test_a_session_is_in_the_directory_of_the_tools(client: Any, tmp_path: Path) -> None:
-    tools = tools_of(client, cwd=tmp_path)
+def test_a_session_is_in_the_directory_of_the_tools(direct: Any, tmp_path: Path) -> None:
+    tools = tools_of(direct, cwd=tmp_path)
     tools.call("python", {"code": "import os; x = os.getcwd()"})
     assert os.path.realpath(tmp_path) in tools.call("python", {"code": "x"}).text
     assert "NameError" in tools.call("python", {"code": "x", "session": "other"}).text

@@ -16,6 +16,8 @@ export interface Call {
   accept?: string;
   /** Whether the request may be sent again when the connection is lost. */
   repeat?: boolean;
+  /** The error that says that it was done before: success, if an earlier attempt was cut. */
+  done?: new (problem: never) => ProblemError;
   signal?: AbortSignal | undefined;
 }
 
@@ -37,11 +39,13 @@ export class HTTP {
   /** Sends a request and returns the answer, or throws what the server says. */
   async send(method: string, path: string, call: Call = {}): Promise<Response> {
     const retry = new Retry(this.reconnectMs, call.signal);
-    for (;;) {
+    for (let cut = false; ; ) {
       try {
         return await this.#once(method, path, call);
       } catch (error) {
         call.signal?.throwIfAborted();
+        if (cut && call.done && error instanceof call.done) return new Response(null, { status: 204 });
+        cut ||= !(error instanceof ProblemError);
         if (call.repeat === false) throw error instanceof ProblemError ? error : new ConnectionLost(`${method} ${path}: ${error}`);
         if (error instanceof ProblemError && !comesBack(error)) throw error;
         await retry.wait(error);

@@ -1,6 +1,6 @@
-import { Ended, RunFailed } from "./errors.js";
+import { Ended, NotFound, RunFailed } from "./errors.js";
 import { Cursor, flatten } from "./events.js";
-import { heartbeatMs, type HTTP, Retry, TransportError } from "./http.js";
+import { type Call, heartbeatMs, type HTTP, Retry, TransportError } from "./http.js";
 import type { AnswerRequest, Change, ChangePage, Event, Excerpt, Hit, Info, Outcome, RunSearch } from "./types.js";
 
 const longPollMs = 25_000;
@@ -86,21 +86,16 @@ export class Run {
     let taken = 0;
     const retry = new Retry(this.http.reconnectMs, options.signal);
     for (;;) {
-      let passed = 0; // output that an earlier connection brought
       try {
-        const query = { follow: true, stream: options.streams };
+        const query = { follow: true, skip_bytes: taken, stream: options.streams };
         const call = { query, accept: "application/octet-stream", signal: options.signal };
         for await (const chunk of this.http.stream(`${this.path}/output`, call)) {
           if (chunk === undefined) {
             retry.reset();
             continue;
           }
-          const fresh = passed < taken ? chunk.subarray(Math.min(chunk.length, taken - passed)) : chunk;
-          passed += chunk.length;
-          if (fresh.length > 0) {
-            taken += fresh.length;
-            yield fresh;
-          }
+          taken += chunk.length;
+          yield chunk;
         }
       } catch (error) {
         if (!(error instanceof TransportError)) throw error;
@@ -169,7 +164,9 @@ export class Run {
 
   /** Sends a control request, such as interrupt or stop. */
   async control(op: string, fields: object = {}): Promise<void> {
-    await this.http.json("POST", `${this.path}/control`, { json: { op, ...fields }, repeat: op !== "signal" });
+    const call: Call = { json: { op, ...fields }, repeat: op !== "signal" };
+    if (op === "stop" || op === "kill") call.done = Ended;
+    await this.http.json("POST", `${this.path}/control`, call);
   }
 
   /** Interrupts what runs now, as Ctrl-C does. */
@@ -199,8 +196,8 @@ export class Run {
 
   /** Answers an ask. The first answer counts; another one throws `NotAsked`. */
   async answer(ask: number, data: unknown, error?: string): Promise<void> {
-    const json: AnswerRequest = error === undefined ? { data } : { error: { message: error } };
-    await this.http.json("POST", `${this.path}/asks/${ask}`, { json, repeat: false });
+    const json: AnswerRequest = { id: newId(), ...(error === undefined ? { data } : { error: { message: error } }) };
+    await this.http.json("POST", `${this.path}/asks/${ask}`, { json });
   }
 
   /** Returns a large value that an event refers to. */
@@ -221,7 +218,7 @@ export class Run {
 
   /** Deletes the run, which must have ended. */
   async delete(): Promise<void> {
-    await this.http.send("DELETE", this.path);
+    await this.http.send("DELETE", this.path, { done: NotFound });
   }
 
   toString(): string {

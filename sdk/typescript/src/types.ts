@@ -29,6 +29,7 @@ export interface AnswerError {
 export interface AnswerRequest {
   data?: unknown;
   error?: AnswerError;
+  id?: string;
 }
 
 export interface ApplyRequest {

@@ -124,6 +124,7 @@ class AnswerError(_AnswerError, total=False):
 class AnswerRequest(TypedDict, total=False):
     data: Any
     error: AnswerError
+    id: str
 
 
 class ApplyRequest(TypedDict, total=False):

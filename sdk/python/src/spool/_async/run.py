@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from .._errors import RunFailed
+from .._errors import Ended, NotFound, RunFailed
 from .._events import Cursor, Event
 from .._results import Ask, Outcome, run_html
 from .http import HEARTBEAT_MS, AsyncHTTP, Retry
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LONG_POLL_MS = 25_000
 SHOWN_BYTES = 4_000
+# What a control request that was repeated may find done.
+ENDS: dict[str, tuple[type[Exception], ...]] = {"stop": (Ended,), "kill": (Ended,)}
 
 
 class AsyncRun:
@@ -88,18 +90,16 @@ class AsyncRun:
         taken = 0
         retry = Retry(self.http.reconnect)
         while True:
-            passed = 0  # output that an earlier connection brought
             try:
                 async with self.http.stream(
-                    self.path + "/output", "application/octet-stream", {"follow": 1, "stream": list(streams)}
+                    self.path + "/output",
+                    "application/octet-stream",
+                    {"follow": 1, "skip_bytes": taken, "stream": list(streams)},
                 ) as r:
                     retry.reset()
                     async for chunk in r.aiter_raw():
-                        fresh = chunk[max(0, taken - passed) :] if passed < taken else chunk
-                        passed += len(chunk)
-                        if fresh:
-                            taken += len(fresh)
-                            yield fresh
+                        taken += len(chunk)
+                        yield chunk
                 if (await self.info())["state"] == "closed":
                     return
             except httpx.TransportError as e:
@@ -147,7 +147,7 @@ class AsyncRun:
 
     async def control(self, op: str, **fields: Any) -> None:
         """Send a control request, such as interrupt or stop."""
-        await self.http.post(self.path + "/control", {"op": op, **fields}, repeat=op != "signal")
+        await self.http.post(self.path + "/control", {"op": op, **fields}, repeat=op != "signal", done=ENDS.get(op, ()))
 
     async def interrupt(self) -> None:
         """Interrupt what runs now, as Ctrl-C does."""
@@ -188,7 +188,7 @@ class AsyncRun:
 
     async def delete(self) -> None:
         """Delete the run, which must have ended."""
-        await self.http.send("DELETE", self.path)
+        await self.http.send("DELETE", self.path, done=(NotFound,))
 
     async def show_html(self) -> str:
         """Return the run and the end of its output as HTML, for a notebook."""
@@ -205,8 +205,12 @@ async def send_answer(http: AsyncHTTP, path: str, ask: int | Ask, data: Any, err
     seq = ask
     if isinstance(ask, Ask):
         seq, data = ask.seq, ask.choice(data)
-    body: types.AnswerRequest = {"error": {"message": error}} if error is not None else {"data": data}
-    await http.post(f"{path}/asks/{seq}", body, repeat=False)
+    body: types.AnswerRequest = {"id": secrets.token_hex(8)}
+    if error is not None:
+        body["error"] = {"message": error}
+    else:
+        body["data"] = data
+    await http.post(f"{path}/asks/{seq}", body)
 
 
 class AsyncStdin:

@@ -41,9 +41,14 @@ class HTTP:
         params: dict[str, Any] | None = None,
         content: bytes | None = None,
         repeat: bool = True,
+        done: tuple[type[Exception], ...] = (),
         accept: str = "*/*",
     ) -> httpx.Response:
-        """Send a request and return the answer, or raise what the server says."""
+        """Send a request and return the answer, or raise what the server says.
+
+        ``done`` are the errors that say that it was done before. They mean success if an earlier
+        attempt was cut.
+        """
         headers = {"Accept": accept}
         if body is not None:
             content = encode(body)
@@ -51,6 +56,7 @@ class HTTP:
         elif content is not None:
             headers["Content-Type"] = "application/octet-stream"
         retry = Retry(self.reconnect)
+        cut = False
         while True:
             try:
                 r = self.client.request(
@@ -59,7 +65,12 @@ class HTTP:
                 if r.status_code < 400:
                     return r
                 raise problem_error(r.status_code, read_json(r.content))
+            except done:
+                if not cut:
+                    raise
+                return httpx.Response(204)
             except httpx.TransportError as e:
+                cut = True
                 if not repeat and not isinstance(e, httpx.ConnectError):
                     raise ConnectionLost(f"{method} {path}: {e!r}") from e
                 retry.wait(e)
@@ -74,9 +85,9 @@ class HTTP:
         r = self.send("GET", path, params=given, accept="application/json")
         return json.loads(r.content)
 
-    def post(self, path: str, body: Any, *, repeat: bool = True, **params: Any) -> Any:
+    def post(self, path: str, body: Any, **options: Any) -> Any:
         """Post JSON and return the JSON of the answer."""
-        r = self.send("POST", path, body, params=params or None, repeat=repeat)
+        r = self.send("POST", path, body, **options)
         return json.loads(r.content) if r.content else None
 
     @contextmanager
