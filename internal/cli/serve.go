@@ -120,6 +120,7 @@ func (o *serveOptions) addLimits(cmd *cobra.Command) {
 	flags.IntVar(&o.http.Streams, "max-streams", httpapi.DefaultStreams, "`number` of streams at once")
 	flags.IntVar(&o.http.StreamsOf, "max-streams-per-subject", httpapi.DefaultStreamsOf, "`number` of streams at once of one subject")
 	flags.IntVar(&o.http.StreamsOfRun, "max-streams-per-run", httpapi.DefaultStreamsOfRun, "`number` of streams at once of one run")
+	flags.IntVar(&o.http.StreamsOfConn, "max-streams-per-connection", httpapi.DefaultStreamsOfConn, "`number` of requests at once on one connection of HTTP/2; more wait")
 	flags.IntVar(&o.http.Watchers, "max-watchers", httpapi.DefaultWatchers, "`number` of watches of runs at once")
 	flags.DurationVar(&o.http.Heartbeat, "heartbeat", httpapi.DefaultHeartbeat, "silence on a stream after this `time` is broken by a comment")
 	flags.DurationVar(&o.http.Stalled, "stalled-for", httpapi.DefaultStalled, "`time` after which a client that takes nothing is cut off")
@@ -198,6 +199,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	})
 	idle := newIdleExit(api, o.exitIdle)
 	s := newHTTPServer(idle, log)
+	api.Configure(s)
 	s.ConnContext = listener.ConnContext
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(listener) }()
@@ -290,7 +292,7 @@ func (o *serveOptions) check() error {
 		o.behind = append(o.behind, prefix.Masked())
 	}
 	l := &o.http
-	if l.Body <= 0 || l.Stdin <= 0 || l.Streams <= 0 || l.StreamsOf <= 0 || l.StreamsOfRun <= 0 || l.Heartbeat <= 0 || l.Stalled <= 0 || l.LongPoll <= 0 || l.Lens <= 0 || l.Watchers <= 0 ||
+	if l.Body <= 0 || l.Stdin <= 0 || l.Streams <= 0 || l.StreamsOf <= 0 || l.StreamsOfRun <= 0 || l.StreamsOfConn <= 0 || l.Heartbeat <= 0 || l.Stalled <= 0 || l.LongPoll <= 0 || l.Lens <= 0 || l.Watchers <= 0 ||
 		l.Failures <= 0 || l.FailuresTotal <= 0 || l.StartRate <= 0 || l.InputRate <= 0 || l.RequestRate <= 0 {
 		return usageErrorf("a limit must be greater than zero")
 	}
@@ -316,6 +318,7 @@ func (a *app) serveListen(o *serveOptions) (*face, error) {
 		return nil, err
 	}
 	signIn.Codes = codes
+	o.server.tls.HTTP2 = o.server.usesTLS()
 	config, err := a.serverTLS(&o.server, addr)
 	if err != nil {
 		return nil, err

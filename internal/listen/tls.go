@@ -29,6 +29,7 @@ type TLSFiles struct {
 	Cert     string // the certificate, and those that lead to an authority
 	Key      string // its key, which only this user may read
 	ClientCA string // if set, clients need a certificate of one of these authorities
+	HTTP2    bool   // the server speaks HTTP/2 as well; a client with WebSockets asks for HTTP/1.1
 }
 
 // Config reads the files.
@@ -47,7 +48,10 @@ func (f TLSFiles) Config() (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		Certificates: []tls.Certificate{cert},
-		NextProtos:   []string{"http/1.1"}, // WebSockets need it
+		NextProtos:   []string{"http/1.1"},
+	}
+	if f.HTTP2 {
+		config.NextProtos = []string{"h2", "http/1.1"}
 	}
 	if f.ClientCA != "" {
 		if config.ClientCAs, err = ReadCertPool(f.ClientCA); err != nil {

@@ -152,7 +152,7 @@ func (s *Server) methods(methods map[string]*operation) http.Handler {
 	}
 	slices.Sort(allow)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		patient := newPatientWriter(w, s.limits.Stalled, s.limits.SlowGrace)
+		patient := newPatientWriter(w, r, s.limits.Stalled, s.limits.SlowGrace)
 		defer patient.end()
 		c := &call{server: s, w: patient, patient: patient, r: r, id: w.Header().Get("Spool-Request")}
 		method := r.Method

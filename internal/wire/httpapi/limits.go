@@ -9,21 +9,22 @@ import (
 
 // Limits bound what clients use. Zero means the default.
 type Limits struct {
-	Body         int64         // bytes of the JSON of a request
-	Stdin        int64         // bytes of standard input in a request
-	Streams      int           // streams at once, of all subjects
-	StreamsOf    int           // streams at once of one subject
-	StreamsOfRun int           // streams at once of one run
-	Watchers     int           // watches of runs at once
-	Heartbeat    time.Duration // silence on a stream after which it sends something
-	Stalled      time.Duration // time of a write to a client that takes nothing
-	SlowGrace    time.Duration // what such a client has more, so that it learns why it is cut off
-	LongPoll     time.Duration // longest wait of a request
-	Lens         int64         // bytes of memory for the indexes and screens of logs
-	CursorEvery  time.Duration // between the cursors of a filtered stream
-	RetryMs      int           // what clients wait before they come back, give or take a quarter
-	CheckEvery   time.Duration // between the checks of the tokens of streams
-	VisitFor     time.Duration // silence after which a visit is over, for the audit log
+	Body          int64         // bytes of the JSON of a request
+	Stdin         int64         // bytes of standard input in a request
+	Streams       int           // streams at once, of all subjects
+	StreamsOf     int           // streams at once of one subject
+	StreamsOfRun  int           // streams at once of one run
+	StreamsOfConn int           // requests at once on one connection of HTTP/2
+	Watchers      int           // watches of runs at once
+	Heartbeat     time.Duration // silence on a stream after which it sends something
+	Stalled       time.Duration // time of a write to a client that takes nothing
+	SlowGrace     time.Duration // what such a client has more, so that it learns why it is cut off
+	LongPoll      time.Duration // longest wait of a request
+	Lens          int64         // bytes of memory for the indexes and screens of logs
+	CursorEvery   time.Duration // between the cursors of a filtered stream
+	RetryMs       int           // what clients wait before they come back, give or take a quarter
+	CheckEvery    time.Duration // between the checks of the tokens of streams
+	VisitFor      time.Duration // silence after which a visit is over, for the audit log
 
 	// Rates: how often.
 	Failures      int // requests of one address in a minute without valid credentials
@@ -35,16 +36,17 @@ type Limits struct {
 
 // Defaults of [Limits].
 const (
-	DefaultBody         = 8 << 20
-	DefaultStdin        = 16 << 20
-	DefaultStreams      = 16_384
-	DefaultStreamsOf    = 256
-	DefaultStreamsOfRun = 4096
-	DefaultWatchers     = 256
-	DefaultHeartbeat    = 15 * time.Second
-	DefaultStalled      = 30 * time.Second
-	DefaultLongPoll     = 55 * time.Second
-	DefaultLens         = lens.DefaultMemory
+	DefaultBody          = 8 << 20
+	DefaultStdin         = 16 << 20
+	DefaultStreams       = 16_384
+	DefaultStreamsOf     = 256
+	DefaultStreamsOfRun  = 4096
+	DefaultStreamsOfConn = 256
+	DefaultWatchers      = 256
+	DefaultHeartbeat     = 15 * time.Second
+	DefaultStalled       = 30 * time.Second
+	DefaultLongPoll      = 55 * time.Second
+	DefaultLens          = lens.DefaultMemory
 
 	DefaultFailures      = 10
 	DefaultFailuresTotal = 100
@@ -86,6 +88,7 @@ func (l Limits) withDefaults() Limits {
 	l.Streams = cmp.Or(l.Streams, DefaultStreams)
 	l.StreamsOf = cmp.Or(l.StreamsOf, DefaultStreamsOf)
 	l.StreamsOfRun = cmp.Or(l.StreamsOfRun, DefaultStreamsOfRun)
+	l.StreamsOfConn = cmp.Or(l.StreamsOfConn, DefaultStreamsOfConn)
 	l.Watchers = cmp.Or(l.Watchers, DefaultWatchers)
 	l.Heartbeat = cmp.Or(l.Heartbeat, DefaultHeartbeat)
 	l.Stalled = cmp.Or(l.Stalled, DefaultStalled)

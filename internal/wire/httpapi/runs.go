@@ -361,7 +361,7 @@ func (c *call) serverInfo() error {
 		Version: c.server.version, Time: time.Now().UTC(), Subject: c.subject.String(), Scopes: c.subject.Scopes,
 		Limits: map[string]int64{
 			"body_bytes": l.Body, "stdin_bytes": l.Stdin, "streams": int64(l.Streams), "streams_of_subject": int64(l.StreamsOf),
-			"streams_of_run": int64(l.StreamsOfRun), "long_poll_ms": l.LongPoll.Milliseconds(), "heartbeat_ms": l.Heartbeat.Milliseconds(),
+			"streams_of_run": int64(l.StreamsOfRun), "streams_of_connection": int64(l.StreamsOfConn), "long_poll_ms": l.LongPoll.Milliseconds(), "heartbeat_ms": l.Heartbeat.Milliseconds(),
 			"list_runs": maxListPage, "page_bytes": maxPageBytes, "page_events": maxPageEvents,
 		},
 		Features: []string{},

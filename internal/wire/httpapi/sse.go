@@ -250,6 +250,7 @@ func (s *eventStream) read() (spool.Page, error) {
 func (s *eventStream) begin(info *spool.Info) {
 	s.spoke, s.toldAt, s.told = time.Now(), time.Now(), s.after
 	if s.lines {
+		_ = s.control.Flush() // the client learns that it may wait; the next write fails as well
 		return
 	}
 	s.retry()

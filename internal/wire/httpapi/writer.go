@@ -13,10 +13,11 @@ type patientWriter struct {
 	stalled time.Duration // after which a client is slow
 	grace   time.Duration // after which it is cut off
 	slow    bool          // a part took so long that the client should come back later
+	lift    bool          // a deadline that passes ends the answer, also if nothing is written
 }
 
-func newPatientWriter(w http.ResponseWriter, stalled, grace time.Duration) *patientWriter {
-	return &patientWriter{ResponseWriter: w, control: http.NewResponseController(w), stalled: stalled, grace: grace}
+func newPatientWriter(w http.ResponseWriter, r *http.Request, stalled, grace time.Duration) *patientWriter {
+	return &patientWriter{ResponseWriter: w, control: http.NewResponseController(w), stalled: stalled, grace: grace, lift: r.ProtoMajor > 1}
 }
 
 // Unwrap is for [http.ResponseController].
@@ -32,9 +33,22 @@ func (w *patientWriter) Write(p []byte) (n int, err error) {
 		n += m
 		w.slow = w.slow || time.Since(began) >= w.stalled
 		if err != nil || n == len(p) {
+			if w.lift {
+				w.end()
+			}
 			return n, err
 		}
 	}
+}
+
+// FlushError is for [http.ResponseController].
+func (w *patientWriter) FlushError() error {
+	if !w.lift { // the deadline of what was written holds
+		return w.control.Flush()
+	}
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.stalled + w.grace))
+	defer w.end()
+	return w.control.Flush()
 }
 
 // end lifts the deadline for what else is on the connection.
