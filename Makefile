@@ -98,6 +98,7 @@ torture: build
 	bin/spool torture --seed $(SEED) --kernels 1000 --cells 10000
 	bin/spool torture --seed $(SEED) --upkeep 300
 	$(GO) test -count=1 -run TestExactlyOnceUnderCuts ./internal/wire/httpapi -cuts 2000
+	$(GO) test -count=1 -timeout 1h -run TestJourneys ./internal/web -soak 20m
 
 clean:
 	rm -rf bin bench/results

@@ -30,6 +30,9 @@ type Ask struct {
 	Options []AskOption `json:"options,omitempty"`
 	// Deadline is when the run stops waiting, if it does.
 	Deadline time.Time `json:"deadline,omitzero"`
+	// Retype is whether who allows it must type it again, because a rule of the
+	// policy says that it is dangerous; pages and programs for people ask for that.
+	Retype bool `json:"retype,omitempty"`
 	// Answer is what the policy of the run decided. Such an ask was never
 	// open, and no other answer is taken.
 	Answer *Answer `json:"answer,omitempty"`

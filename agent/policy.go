@@ -25,6 +25,11 @@ const (
 //	kind = ["file_change"]
 //	path = ["/etc/**", ".git/**"]
 //	reason = "Do not change the configuration."
+//
+//	[[rule]]
+//	verdict = "ask"
+//	command = ["rm", "git push"]
+//	retype = true       # who allows it types the command again
 type Policy struct {
 	// Default is the verdict if no rule matches. Empty means [VerdictAsk].
 	Default Verdict `json:"default,omitempty"`
@@ -53,6 +58,9 @@ type Rule struct {
 	// Tools are patterns of [Approval.Tool], such as "mcp__github__*", and of
 	// hosts with their ports, such as "*.example.org:443".
 	Tools []string `toml:"tool" json:"tool,omitempty"`
+	// Retype has a person who allows it type the command again, where the verdict is
+	// [VerdictAsk]; see [spool.Ask].
+	Retype bool `toml:"retype" json:"retype,omitempty"`
 	// Reason tells the agent why it was denied.
 	Reason string `toml:"reason" json:"reason,omitempty"`
 }

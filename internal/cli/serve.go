@@ -47,6 +47,7 @@ type serveOptions struct {
 	// exitIdle ends the server when it had no request for so long; zero means never.
 	exitIdle time.Duration
 	cluster  clusterOptions
+	hook     hookOptions
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -77,6 +78,11 @@ proxies and this machine are served, and what they say of their clients is belie
 With --archive, serve brings finished runs to an archive where they outlive this machine,
 and reads the runs there that this machine does not have; see "spool archive --help".
 
+With --notify the server posts a message to a URL when a run asks something and when a
+run ends, with the run, its ask or its outcome, a line of text, and a link. The receiver
+checks the header Spool-Signature with the secret of --notify-secret: t=TIME,v1=HEX, where
+HEX is the HMAC with SHA-256 of TIME, a dot and the body.
+
 With --cluster the server is a node of a cluster, after "spool cluster init" or "spool
 cluster join": any node answers for the runs of all. docs/cluster.md describes it.
 
@@ -86,6 +92,7 @@ Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
   spool open
   spool serve --listen unix:$HOME/.spool/http
   spool serve --listen 0.0.0.0:7766 --tls-self-signed
+  spool serve --notify https://ntfy.sh/my-topic
   spool serve --host spool.example.com
   spool serve --listen 0.0.0.0:7766 --behind-proxy 10.0.0.0/8 --host spool.example.com`,
 		Args: usageArgs(cobra.NoArgs),
@@ -105,6 +112,7 @@ Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 	flags.DurationVar(&o.exitIdle, "exit-idle", 0, "end the server when it had no request for this `time`; runs go on (default never)")
 	flags.StringVar(&o.server.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
 	o.addLimits(cmd)
+	o.hook.add(flags)
 	o.cluster.add(flags)
 	o.server.store.add(flags)
 	o.ship.add(flags)
@@ -148,7 +156,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if err := o.cluster.check(); err != nil {
+	if err := errors.Join(o.cluster.check(), o.hook.check()); err != nil {
 		return err
 	}
 	face, err := a.serveListen(o)
@@ -183,6 +191,11 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 		defer func() { err = errors.Join(err, node.Close()) }()
 		runs = node.Backend()
 	}
+	hook, err := o.hook.start(ctx, runs, face.page, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, hook.Close()) }()
 	key, err := a.mcpKey()
 	if err != nil {
 		return err

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,8 @@ import (
 	"github.com/spool-run/spool/internal/servertest"
 	"github.com/spool-run/spool/internal/skiptest"
 )
+
+var soak = flag.Duration("soak", 0, "how long a page stays open in TestJourneys, at 1 MB/s; only that is done")
 
 func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
 
@@ -35,6 +39,9 @@ func TestJourneys(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "node", "e2e/journeys.mjs")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "SPOOL_PROGRAM="+servertest.Binary(t), "SPOOL_STATE="+servertest.StateDir(t), "CHROMIUM="+chromium)
+	if *soak > 0 {
+		cmd.Env = append(cmd.Env, "ONLY=stays open", fmt.Sprintf("SOAK=%d", int(soak.Seconds())))
+	}
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {

@@ -41,6 +41,7 @@ func (s *session) decide(a spool.Ask) (spool.Answer, bool) {
 // asked logs an ask. If the policy decides it, the agent gets the answer when
 // it does not speak; else the ask is open until it is answered or its time is up.
 func (s *session) asked(e spool.Event, a spool.Ask, key string) error {
+	a.Retype = policy.Judge{Policy: s.config.Policy, Cwd: s.cwd}.Retype(a)
 	_, decided, err := s.turns.Ask(e, a, key)
 	if errors.Is(err, turns.ErrOver) {
 		return nil

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import acts from "./acts.mjs";
 import guard from "./guard.mjs";
 import { bytes, payloads } from "./hostile.mjs";
 import { fair, gone, press, see, shots, until } from "./page.mjs";
@@ -457,7 +458,7 @@ const journeys = {
   },
 };
 
-const all = { ...journeys, ...guard({ server, owner }) };
+const all = { ...journeys, ...acts({ server, b, owner }), ...guard({ server, owner }) };
 let failed = 0;
 for (const [name, journey] of Object.entries(all)) {
   if (only && !name.match(only)) continue;

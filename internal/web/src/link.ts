@@ -225,6 +225,7 @@ async function keep(s: Subscription) {
 /** step goes to another rung of the ladder, with all subscriptions. */
 function step(rung: Rung, why: string) {
   if (link.value.rung === rung) return;
+  if (rung === "websocket") for (const run of here.keys()) visit(run, ""); // the connection says it
   link.value = { rung, why, open: false, lostAt: link.value.lostAt, reason: link.value.reason };
   socket.close();
   for (const s of subscriptions) {
@@ -232,6 +233,7 @@ function step(rung: Rung, why: string) {
     if (rung === "websocket") socket.subscribe(s);
     else void keep(s);
   }
+  if (rung !== "websocket") for (const run of here.keys()) tellPresence(run);
 }
 
 /** Socket is the WebSocket that all subscriptions share. */
@@ -436,11 +438,22 @@ class Socket {
 
 const socket = new Socket();
 
-// Who else is at the runs that this page shows. Only the WebSocket tells.
+// Who else is at the runs that this page shows. The WebSocket tells; without one the page
+// says again and again that it is there.
+const page = crypto.getRandomValues(new Uint32Array(4)).join("-");
+const sayAgain = 5_000;
 const here = new Map<string, { role: string; told(p: Presence): void }>();
+
+function visit(run: string, role: string) {
+  request("PUT", "/v1/presence/" + encodeURIComponent(run), { body: { page, role } }).then(
+    async a => here.get(run)?.told((await a.json()) as Presence),
+    () => {},
+  );
+}
 
 function tellPresence(run: string) {
   const h = here.get(run);
+  if (link.value.rung !== "websocket") return visit(run, h?.role ?? "");
   socket.call("run/presence", { run, role: h?.role ?? "" }, p => here.get(run)?.told(p));
 }
 
@@ -463,6 +476,7 @@ export function setTyping(run: string, on: boolean) {
   tellPresence(run);
 }
 
+setInterval(() => link.value.rung !== "websocket" && document.visibilityState === "visible" && [...here.keys()].forEach(tellPresence), sayAgain);
 setInterval(() => link.value.rung !== "websocket" && link.value.open && !forced && step("websocket", ""), tryAgain);
 addEventListener("online", () => (link.value.rung === "websocket" ? socket.hurry() : !forced && step("websocket", "")));
 document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && socket.hurry());

@@ -11,3 +11,4 @@ export { Scrubber } from "./views/scrubber.tsx";
 export { Settings } from "./views/settings.tsx";
 export { Share } from "./views/share.tsx";
 export { Terminal } from "./views/terminal.tsx";
+export { openFile, Tree } from "./views/tree.tsx";

@@ -32,6 +32,7 @@ export const prefs = {
   notify: pref<boolean>("notify", false),
   times: pref<string>("times", "clock"), // of log lines: clock, since, delta or none
   wrap: pref<boolean>("wrap", false),
+  editor: pref<string>("editor", ""), // that opens files of logs: vscode, cursor, zed or idea; empty copies their path
 };
 
 effect(() => {

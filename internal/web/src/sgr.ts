@@ -8,6 +8,7 @@ export interface Span {
   fg?: string; // a colour that has no class
   bg?: string;
   href?: string;
+  file?: string; // PATH:LINE or PATH:LINE:COLUMN
 }
 
 export interface Row {
@@ -34,7 +35,11 @@ const escapes = /\x1b(?:\[([0-?]*)[ -/]*(?:([@-~])|$|(?=[^ -~]))|[\]PX^_](?:[^\x
 const controls = /[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
 // Characters that change the direction of what follows are shown, not obeyed.
 const tricks = /[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]/g;
+// Addresses, and files of sources with a line.
+const files = String.raw`(?<![\w.@~+/-])(?:[\w.@~+-]*/)*[\w.@+-]+\.(?:[cm]?[jt]sx?|go|py|rs|c|cc|cpp|h|hpp|java|kt|rb|php|cs|swift|sh|sql|lua|zig|exs?|erl|hs|ml|scala|vue|svelte|html|css|json|ya?ml|toml|md|txt|proto|tf):\d{1,7}(?::\d{1,5})?\b`;
+const traces = String.raw`File "([^"\x00-\x1f]{1,400})", line (\d{1,7})`;
 const links = /\bhttps?:\/\/[^\s<>"'`\x00-\x1f]+[^\s<>"'`.,;:!?)\]}\x00-\x1f]/g;
+const places = new RegExp(`(${links.source})|${traces}|${files}`, "g");
 
 /** visible makes text harmless: no controls, no changes of direction. */
 export function visible(text: string): string {
@@ -115,9 +120,10 @@ function span(text: string, style: Style): Span {
 /** linked splits a span at the addresses in it. */
 function linked(s: Span, to: Span[]) {
   let at = 0;
-  for (const m of s.text.matchAll(links)) {
+  for (const m of s.text.matchAll(places)) {
     if (m.index > at) to.push({ ...s, text: s.text.slice(at, m.index) });
-    to.push({ ...s, text: m[0], href: m[0] });
+    if (m[1]) to.push({ ...s, text: m[0], href: m[0] });
+    else to.push({ ...s, text: m[0], file: m[2] ? `${m[2]}:${m[3]}` : m[0] });
     at = m.index + m[0].length;
   }
   if (at < s.text.length) to.push(at === 0 ? s : { ...s, text: s.text.slice(at) });
@@ -145,4 +151,17 @@ export function parse(line: string): Row {
   }
   add(text.slice(at));
   return { spans, plain, updates };
+}
+
+/** structured is the JSON that a line ends with, if it is an object or a list. */
+export function structured(plain: string): unknown {
+  if (plain.length > 50_000 || !/[}\]]\s*$/.test(plain)) return undefined;
+  const start = plain.search(/[{[]/);
+  if (start < 0 || start > 200) return undefined;
+  try {
+    const value: unknown = JSON.parse(plain.slice(start));
+    return typeof value === "object" && value !== null && Object.keys(value).length > 0 ? value : undefined;
+  } catch {
+    return undefined;
+  }
 }

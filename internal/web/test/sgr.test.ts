@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { fold, parse, visible } from "../src/sgr.ts";
+import { fold, parse, structured, visible } from "../src/sgr.ts";
 
 test("colours become spans", () => {
   const r = parse("\x1b[1;31mred\x1b[0m plain \x1b[38;5;208morange\x1b[39m\x1b[48;2;1;2;3mback");
@@ -33,6 +33,15 @@ test("changes of direction are shown", () => {
   assert.equal(visible("a\u202eb"), "a⟨U+202E⟩b");
 });
 
+test("files with a line, and JSON", () => {
+  const files = (text: string) => parse(text).spans.filter(s => s.file).map(s => s.file);
+  assert.deepEqual(files("main.go:12: x (./a/b-c.ts:3:4) at /x/y.py:7"), ["main.go:12", "./a/b-c.ts:3:4", "/x/y.py:7"]);
+  assert.deepEqual(files('  File "/a b/c.py", line 9, in f'), ["/a b/c.py:9"]);
+  assert.deepEqual(files("http://h/x.go:12 10.0.0.1:80 example.com:443 a.go b.go:x 12:30:01"), []);
+  assert.deepEqual(structured('x {"a":[1]}'), { a: [1] });
+  for (const text of ["{}", "[INFO] done]", "{a}", "1", "", "{".repeat(1000) + "}"]) assert.equal(structured(text), undefined);
+});
+
 test("whatever a program writes is parsed, quickly", () => {
   let seed = 7;
   const next = (n: number) => (seed = (seed * 48271) % 2147483647) % n;
@@ -44,7 +53,7 @@ test("whatever a program writes is parsed, quickly", () => {
     assert.equal(r.spans.map(s => s.text).join(""), r.plain);
     assert.doesNotMatch(r.plain, /[\x00-\x08\x0b-\x1f\x7f-\x9f\u2066]/);
   }
-  for (const text of ["\r".repeat(100_000), "\x1b[".repeat(50_000), "\x1b]".repeat(20_000), "https://".repeat(10_000), "\x1b[1;".repeat(20_000) + "m"]) {
+  for (const text of ["\r".repeat(100_000), "\x1b[".repeat(50_000), "\x1b]".repeat(20_000), "https://".repeat(10_000), "a".repeat(300_000), "a/".repeat(50_000), "a.b".repeat(50_000), "a.go:".repeat(20_000), 'File "'.repeat(20_000), "/a.go:1".repeat(20_000), "\x1b[1;".repeat(20_000) + "m"]) {
     const began = process.cpuUsage().user;
     parse(text);
     assert.ok(process.cpuUsage().user - began < 5_000_000, JSON.stringify(text.slice(0, 10)));

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
@@ -253,14 +252,8 @@ func (s *socketCall) presenceMethod(ctx context.Context, params json.RawMessage)
 	if err := json.Unmarshal(params, &p); err != nil || p.Run == "" {
 		return nil, fmt.Errorf("%w: presence needs the member run", spool.ErrInvalid)
 	}
-	switch p.Role {
-	case "", RoleView:
-	case RoleType:
-		if err := s.subject.Scopes.Require(access.Input); err != nil {
-			return nil, err
-		}
-	default:
-		return nil, fmt.Errorf("%w: a role is view, type or nothing, not %.100q", spool.ErrInvalid, p.Role)
+	if err := checkRole(s.subject, p.Role); err != nil {
+		return nil, err
 	}
 	if _, err := s.backend.Stat(ctx, p.Run); err != nil {
 		return nil, err

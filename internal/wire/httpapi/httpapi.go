@@ -323,6 +323,7 @@ func (op *operation) startsAny(scopes access.Scopes) bool {
 // returns when they are over or the time is up. Runs are not touched.
 func (s *Server) Close(grace time.Duration) {
 	s.cancel(spool.ErrClosed)
+	s.presence.dismiss()
 	over := make(chan struct{})
 	go func() {
 		s.streams.wait()

@@ -49,9 +49,10 @@ type Viewer struct {
 
 // presence is who is at which run: connections say so themselves.
 type presence struct {
-	mu    sync.Mutex
-	last  int64 // number of a connection, or of one that came to a run
-	byRun map[spool.RunID]map[*visitor]Viewer
+	mu     sync.Mutex
+	last   int64 // number of a connection, or of one that came to a run
+	byRun  map[spool.RunID]map[*visitor]Viewer
+	guests map[guestKey]*guest // pages without a connection
 }
 
 // visitor is a connection that may be at runs.

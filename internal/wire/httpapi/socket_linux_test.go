@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -159,6 +160,57 @@ func TestSocketLens(t *testing.T) {
 	}
 	if m := s.ask("session/renew", `{}`); m.Error == nil || m.Error.Data.Name != "unsupported" {
 		t.Errorf("renewing without a session: %+v", m.Error)
+	}
+}
+
+// TestPresenceOfPages has pages without a WebSocket say that they are at a run.
+func TestPresenceOfPages(t *testing.T) {
+	o := httpapi.Options{Backend: openHost(t)}
+	token := makeTokens(t, "token ann runs:read,runs:input,runs:start\ntoken bob runs:read", &o)
+	b := serveSockets(t, o)
+	b.token = token("$ann")
+	info, err := b.Start(t.Context(), spool.Spec{Argv: []string{"cat"}, Cwd: "/", Stdin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	desk := openSocket(t, b.url, token("$ann"), "")
+	desk.do("run/presence", fmt.Sprintf(`{"run":%q,"role":"view"}`, info.ID), nil)
+	path := "/v1/presence/" + string(info.ID)
+	say := func(page, role string) (p httpapi.Presence, err error) {
+		return p, b.call(t.Context(), "PUT", path, nil, httpapi.GuestRequest{Page: page, Role: role}, &p)
+	}
+	for _, role := range []string{httpapi.RoleType, httpapi.RoleType, httpapi.RoleView} { // the same page
+		p, err := say("one", role)
+		if err != nil || len(p.Viewers) != 2 || p.Viewers[0].Self || !p.Viewers[1].Self || p.Viewers[1].Role != role {
+			t.Fatalf("%s: %+v, %v", role, p, err)
+		}
+	}
+	desk.hear("presence/changed", func(params json.RawMessage) bool { return strings.Contains(string(params), `"role":"type"`) })
+	if p, err := say("two", httpapi.RoleView); err != nil || len(p.Viewers) != 3 {
+		t.Errorf("another page: %+v, %v", p, err)
+	}
+	if p, err := say("one", ""); err != nil || len(p.Viewers) != 2 {
+		t.Errorf("after one has left: %+v, %v", p, err)
+	}
+	for _, bad := range []httpapi.GuestRequest{{}, {Page: strings.Repeat("x", 65)}, {Page: "x", Role: "sing"}} {
+		if err := b.call(t.Context(), "PUT", path, nil, bad, nil); !errors.Is(err, spool.ErrInvalid) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	for i := range 62 {
+		if _, err := say(fmt.Sprint("more", i), httpapi.RoleView); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	if _, err := say("one too many", httpapi.RoleView); !errors.Is(err, spool.ErrBusy) {
+		t.Errorf("more pages than may be: %v", err)
+	}
+	b.token = token("$bob")
+	if _, err := say("one", httpapi.RoleView); !errors.Is(err, spool.ErrNotFound) {
+		t.Errorf("at the run of another: %v", err)
+	}
+	if _, err := say("one", httpapi.RoleType); !errors.Is(err, spool.ErrDenied) {
+		t.Errorf("typing without the scope: %v", err)
 	}
 }
 

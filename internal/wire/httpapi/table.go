@@ -112,6 +112,8 @@ func makeOperations() []operation {
 			query: []param{{name: "run", many: true, doc: "A run; 1 to 100 of them"}}, status: 200, answer: TailList{}, serve: (*call).tails},
 		{method: "GET", pattern: "/v1/presence/{run}", name: "getPresence", scope: access.Read, summary: "Who looks at a run, and who types into it",
 			status: 200, answer: Presence{}, problems: []string{"not_found"}, serve: (*call).getPresence},
+		{method: "PUT", pattern: "/v1/presence/{run}", name: "putPresence", scope: access.Read, summary: "Be at a run for 30 seconds, without a WebSocket that says so",
+			body: GuestRequest{}, status: 200, answer: Presence{}, problems: []string{"not_found", "busy"}, serve: (*call).putPresence},
 		{method: "GET", pattern: "/v1/stats", name: "getStats", scope: access.Read, summary: "What runs used, added up",
 			query:  params([]param{{name: "by", doc: "How to group runs: engine, day (in UTC), name, subject, outcome, or label=KEY"}}, filterParams),
 			status: 200, answer: RunStats{}, serve: (*call).stats},

@@ -104,7 +104,7 @@ var otherCodes = map[string]string{
 // depend on time or do not end.
 var otherNames = []string{"forkRun", "getForm", "getBlob", "beginTurn", "getTurn", "answerAsk", "inspectRun", "listChanges", "applyChanges", "discardChanges", "controlRun", "getResources", "getStorage",
 	"signIn", "getSession", "signOut", "listTokens", "createToken", "revokeToken", "shareRun", "listShares", "revokeShare", "makeTicket", "watchRuns", "listAsks", "connect", "attachRun",
-	"getAudit", "getMetrics", "probeStream", "probeEcho", "probeSocket", "listAgents", "listNodes"}
+	"getAudit", "getMetrics", "probeStream", "probeEcho", "probeSocket", "listAgents", "listNodes", "putPresence"}
 
 // makeTokens makes the tokens of a comment, and returns what puts them into a
 // request.

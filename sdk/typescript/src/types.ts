@@ -57,6 +57,7 @@ export interface AskAsk {
   name?: string;
   options?: Array<Option>;
   prompt?: string;
+  retype?: boolean;
   secret?: boolean;
 }
 
@@ -170,6 +171,11 @@ export interface Excerpt {
   omitted?: Array<Omitted>;
   text: string;
   tokens: number;
+}
+
+export interface GuestRequest {
+  page: string;
+  role?: string;
 }
 
 export interface Hit {

@@ -116,6 +116,9 @@ func Check(p *agent.Policy) error {
 		default:
 			return fail("verdict is %q", r.Verdict)
 		}
+		if r.Retype && r.Verdict != agent.VerdictAsk {
+			return fail("retype is for the verdict ask, not %s", r.Verdict)
+		}
 		for _, c := range r.Commands {
 			if len(strings.Fields(c)) == 0 {
 				return fail("an empty command would match every line")
@@ -213,6 +216,16 @@ func decideHost(p *agent.Policy, host string) (v agent.Verdict, rule int) {
 		}
 	}
 	return agent.VerdictAsk, 0
+}
+
+// Retype reports whether a person who allows what is asked has to type it again.
+func (j Judge) Retype(ask spool.Ask) bool {
+	var a agent.Approval
+	if j.Policy == nil || ask.Kind != agent.AskApproval || json.Unmarshal(ask.Data, &a) != nil {
+		return false
+	}
+	v, rule := Decide(j.Policy, a, j.Cwd)
+	return v == agent.VerdictAsk && rule > 0 && j.Policy.Rules[rule-1].Retype
 }
 
 // Decide implements judge.

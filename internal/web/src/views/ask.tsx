@@ -36,6 +36,7 @@ export function optionsOf(ask: AskAsk): Option[] {
 export function AskCard({ ask: a, inRun, hide }: { ask: Ask; inRun?: boolean; hide?: () => void }) {
   const [state, setState] = useState<{ sending: boolean; text: string }>({ sending: false, text: "" });
   const [text, setText] = useState("");
+  const [typed, setTyped] = useState("");
   const [answers, setAnswers] = useState<Record<string, string>>({});
   const form = useRef<HTMLFormElement>(null);
   const ask = a.ask;
@@ -44,6 +45,9 @@ export function AskCard({ ask: a, inRun, hide }: { ask: Ask; inRun?: boolean; hi
   const questions = data.questions ?? [];
   const canAnswer = may("asks:answer");
   const busy = state.sending || !canAnswer;
+  // What a policy calls dangerous is allowed by who has read it.
+  const dangerous = ask.retype ? (data.command ?? ask.name ?? "").trim() : "";
+  const unread = dangerous !== "" && typed.trim() !== dangerous;
 
   const answer = async (value: unknown, error?: string) => {
     setState({ sending: true, text: "" });
@@ -113,12 +117,18 @@ export function AskCard({ ask: a, inRun, hide }: { ask: Ask; inRun?: boolean; hi
           <div class="acts"><button class="primary" disabled={busy || questions.some(q => !answers[q.id])}>Answer</button></div>
         </form>
       )}
+      {dangerous && questions.length === 0 && (
+        <div class="field">
+          <label for={`retype-${a.run}-${a.seq}`}>This is dangerous. To allow it, type it again:</label>
+          <input id={`retype-${a.run}-${a.seq}`} class="mono" type="text" autocomplete="off" autocapitalize="off" spellcheck={false} value={typed} disabled={busy} onInput={e => setTyped(e.currentTarget.value)} onPaste={e => e.preventDefault()} />
+        </div>
+      )}
       {questions.length === 0 && options.length > 0 && (
         <div class="acts" role="group" aria-label="Answers">
           {options.map((o, i) => {
             const deny = /^(reject|deny)/.test(o.kind ?? "") || /^deny/.test(o.id);
             return (
-              <button key={o.id} class={i === 0 && !deny ? "primary" : deny ? "danger" : ""} disabled={busy} onClick={() => void answer(o.id)} data-key={i + 1}>
+              <button key={o.id} class={i === 0 && !deny ? "primary" : deny ? "danger" : ""} disabled={busy || (unread && !deny)} onClick={() => void answer(o.id)} data-key={i + 1}>
                 {visible(o.label || o.id)}
                 {o.label && o.kind && !o.label.toLowerCase().includes(kindWords[o.kind] ?? "\0") && kindWords[o.kind] && <span class="quiet">({kindWords[o.kind]})</span>}
               </button>

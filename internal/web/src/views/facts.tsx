@@ -30,6 +30,7 @@ export function Facts({ info }: { info: Info }) {
         {fact("Engine", info.engine)}
         {fact("Command", info.argv?.length && <Copyable text={commandLine(info.argv)} />)}
         {fact("Directory", info.cwd && <Copyable text={info.cwd} />)}
+        {fact("Node", info.node)}
         {fact("State", info.state)}
         {fact("Outcome", info.outcome && outcomeText(info.outcome))}
         {fact("Started", date(info.created))}

@@ -3,12 +3,14 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, query, runPath, type Info, type LinePage } from "../api.ts";
 import { count, plural } from "../format.ts";
 import { useActs } from "../keys.ts";
+import { loadMore } from "../lazy.ts";
 import { Found, OneStream, Whole, type Lines } from "../lines.ts";
 import { prefs, recall, remember } from "../prefs.ts";
 import { route, setQuery } from "../route.ts";
 import { parse } from "../sgr.ts";
 import { attempt, copy, Dialog, Empty, Icon, overlay, Skeleton, toast, Wrong } from "../ui.tsx";
-import { Rows } from "./rows.tsx";
+import { Part } from "./part.tsx";
+import { jsonOf, Rows } from "./rows.tsx";
 import { LookBack, type Player } from "./lookback.tsx";
 
 function lineRange(): [number, number] | null {
@@ -28,6 +30,7 @@ export function Log({ info }: { info: Info }) {
   const [hit, setHit] = useState(-1);
   const [finding, setFinding] = useState(false);
   const [spoken, setSpoken] = useState("");
+  const [moment, setMoment] = useState<number | null>(null); // on the line of time
   const list = useRef<Rows>(null);
   const field = useRef<HTMLInputElement>(null);
   const visible = useRef(60);
@@ -130,12 +133,20 @@ export function Log({ info }: { info: Info }) {
     field.current?.select();
   };
   const follow = () => {
+    setMoment(null);
     list.current?.toEnd();
     void whole.tail(visible.current + 20);
   };
   const pick = (n: number, extend: boolean) => {
     const from = extend && selected ? selected[0] : n;
     setQuery({ view: "log", line: from === n ? String(n) : `${Math.min(from, n)}-${Math.max(from, n)}` });
+  };
+  const unfold = (n: number, value: unknown) => (overlay.value = () => <Part name="Tree" props={{ line: n, value }} label="JSON" />);
+  const unfoldHere = () => {
+    const rows = Array.from({ length: Math.max(1, at.last - at.first) }, (_, i) => lines.at(at.first + i));
+    const line = rows.find(l => jsonOf(l) !== undefined && (!selected || l!.n === selected[0]));
+    if (line) unfold(line.n, jsonOf(line));
+    else toast(selected ? "This line has no JSON" : "No line in view has JSON");
   };
   const here = () => {
     const n = selected?.[0] ?? lines.at(at.first)?.n ?? 1;
@@ -149,7 +160,6 @@ export function Log({ info }: { info: Info }) {
       setSpoken(line ? `Line ${line.n}: ${parse(line.text).plain.slice(0, 500)}` : "There is no output.");
     });
   // On the line of time: the line of a moment.
-  const [moment, setMoment] = useState<number | null>(null);
   const shownAt = useRef(0);
   const player: Player = {
     show: async seq => {
@@ -176,6 +186,7 @@ export function Log({ info }: { info: Info }) {
       { keys: "Shift+N", text: "Previous hit", run: () => step(-1) },
       { keys: ":", text: "Jump to a line, an event or a time", run: () => (overlay.value = () => <Jump info={info} whole={whole} jump={jump} />) },
       { keys: "y", text: "Copy a link to here", run: here },
+      { keys: "o", text: "Unfold the JSON of the line", run: unfoldHere },
       { keys: "t", text: "Change the times of lines", run: nextTimes },
       { keys: "w", text: "Wrap long lines", run: () => (prefs.wrap.value = !prefs.wrap.value) },
       { keys: "e", text: "Show only standard error", run: () => setOnly(only === "stderr" ? "" : "stderr") },
@@ -304,6 +315,8 @@ export function Log({ info }: { info: Info }) {
                 if (end !== at.end || first !== at.first) setAt({ end, first, last });
               }}
               pick={pick}
+              unfold={unfold}
+              visit={file => void attempt(async () => (await loadMore()).openFile(prefs.editor.value, file, info.cwd ?? "/"))}
             />
           )}
           {live && only === "" && !reading && !nothing && (
@@ -327,10 +340,7 @@ export function Log({ info }: { info: Info }) {
         <LookBack
           info={info}
           at={moment}
-          move={seq => {
-            setMoment(seq);
-            if (seq === null) follow();
-          }}
+          move={seq => (seq === null ? follow() : setMoment(seq))}
           player={player}
           what="The log"
         />

@@ -12,7 +12,7 @@ const loaded = signal<More | null>(null);
 
 /** Part shows a component of more.tsx; label says what is loaded, which a screen has as its
  * heading until then. */
-export function Part<N extends keyof More>({ name, props, label, screen }: { name: N; props: PropsOf<More[N]>; label: string; screen?: boolean }) {
+export function Part<N extends Exclude<keyof More, "openFile">>({ name, props, label, screen }: { name: N; props: PropsOf<More[N]>; label: string; screen?: boolean }) {
   const [error, setError] = useState<unknown>(null);
   const load = () => {
     setError(null);

@@ -4,7 +4,7 @@ import { Component, createRef, type ComponentChild } from "preact";
 import type { Line } from "../api.ts";
 import { clock, duration, fine } from "../format.ts";
 import type { Lines } from "../lines.ts";
-import { parse, type Row as Parsed, type Span } from "../sgr.ts";
+import { parse, structured, type Row as Parsed, type Span } from "../sgr.ts";
 
 const tallest = 8_000_000; // pixels; browsers cannot do much more
 
@@ -26,14 +26,28 @@ export interface Props {
   start: number | "end";
   moved(atEnd: boolean, first: number, last: number): void;
   pick(n: number, extend: boolean): void;
+  /** unfold shows the JSON of a line. */
+  unfold(n: number, value: unknown): void;
+  /** visit opens a file: PATH:LINE. */
+  visit(file: string): void;
 }
 
-const parsed = new WeakMap<Line, Parsed>();
-function parsedOf(line: Line): Parsed {
+interface Shown extends Parsed {
+  json: boolean;
+}
+
+const parsed = new WeakMap<Line, Shown>();
+function parsedOf(line: Line): Shown {
   let p = parsed.get(line);
-  if (!p) parsed.set(line, (p = parse(line.text)));
+  if (!p) {
+    const row = parse(line.text);
+    parsed.set(line, (p = { ...row, json: structured(row.plain) !== undefined }));
+  }
   return p;
 }
+
+/** jsonOf is the JSON of a line, if it has some. */
+export const jsonOf = (line: Line | undefined): unknown => (line && parsedOf(line).json ? structured(parsedOf(line).plain) : undefined);
 
 interface State {
   row: number;
@@ -263,7 +277,18 @@ export class Rows extends Component<Props, State> {
           }}
         >
           <div class="log-layer" style={{ "--digits": String(Math.max(3, String(this.count).length)) }}>
-            <div class="log-rows" ref={this.rows}>
+            <div
+              class="log-rows"
+              ref={this.rows}
+              onClick={e => {
+                const at = (e.target as Element).closest<HTMLElement>("[data-file], [data-json]");
+                if (at?.dataset["file"]) p.visit(at.dataset["file"]);
+                else if (at) {
+                  const line = p.lines.at(Number(at.closest<HTMLElement>(".row")?.dataset["row"]));
+                  if (line) p.unfold(line.n, jsonOf(line));
+                }
+              }}
+            >
               {rows}
             </div>
           </div>
@@ -342,6 +367,11 @@ class RowView extends Component<RowProps> {
           {line.cut && <span class="updates">… this line is longer</span>}
           {line.open && p.plain === "" && " "}
         </span>
+        {p.json && (
+          <button class="updates" data-json tabIndex={-1} aria-label={`Unfold line ${line.n}`}>
+            ▸ JSON
+          </button>
+        )}
         {p.updates > 0 && <span class="updates">▸ {p.updates} updates</span>}
       </div>
     );
@@ -355,6 +385,12 @@ function shown(s: Span, key: number) {
       <a key={key} class={s.cls} style={style} href={s.href} target="_blank" rel="noopener noreferrer">
         {s.text}
       </a>
+    );
+  if (s.file)
+    return (
+      <button key={key} class={"file " + s.cls} style={style} data-file={s.file} title="Open this file">
+        {s.text}
+      </button>
     );
   if (!s.cls && !style) return s.text;
   return (

@@ -141,6 +141,7 @@ function Loaded({ info }: { info: Info }) {
         </div>
         <div class="run-facts">
           <span>{info.engine}</span>
+          {info.node && <span>on {info.node}</span>}
           {info.cwd && <span title={info.cwd}>{directory(info.cwd)}</span>}
           <span title={date(info.created)}>started {age(t - Date.parse(info.created))} ago</span>
           {info.tty && info.size && (

@@ -38,7 +38,7 @@ function matches(i: Info, w: Wanted): boolean {
     if (i.labels?.[k] === undefined || (v && i.labels[k] !== v)) return false;
   }
   if (!w.text) return true;
-  const all = [i.id, i.name, i.engine, i.cwd, i.title, ...(i.argv ?? []), ...Object.entries(i.labels ?? {}).flat()].join(" ").toLowerCase();
+  const all = [i.id, i.name, i.engine, i.node, i.cwd, i.title, ...(i.argv ?? []), ...Object.entries(i.labels ?? {}).flat()].join(" ").toLowerCase();
   return w.text.toLowerCase().split(/\s+/).every(t => all.includes(t));
 }
 
@@ -326,7 +326,8 @@ function RunRow({ info, focused, chosen, focus }: { info: Info; focused: boolean
           {text && <span class={"news " + status(info).look}>{visible(text.slice(0, 300))}</span>}
         </span>
         <span class="engine">{info.engine}</span>
-        <span class="dir" title={info.cwd}>
+        <span class="dir" title={info.node ? `${info.cwd} on ${info.node}` : info.cwd}>
+          {info.node && `${info.node}: `}
           {directory(info.cwd)}
         </span>
         <time dateTime={info.created} title={date(info.created)}>

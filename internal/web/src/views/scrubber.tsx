@@ -91,6 +91,10 @@ export function Scrubber({ info, at, move, player }: Looking) {
     return () => abort.abort();
   }, [playing]);
 
+  useEffect(() => {
+    if (at === null) setPlaying(false); // the view has gone to the end itself
+  }, [at]);
+
   const seq = at ?? info.last;
   const place = points ? line.placeOf(seq) : 1;
   const play = () => {

@@ -1,11 +1,11 @@
 // What a person can choose on this device, and who has access.
 import type { Signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { get, request, type ShareInfo, type ShareList, type TokenInfo, type TokenList } from "../api.ts";
+import { get, post, request, type Node, type NodeList, type ShareInfo, type ShareList, type TokenInfo, type TokenList } from "../api.ts";
 import { age, date } from "../format.ts";
 import { prefs } from "../prefs.ts";
 import { may, now, session, signOut } from "../store.ts";
-import { attempt, confirm } from "../ui.tsx";
+import { attempt, confirm, copy } from "../ui.tsx";
 
 function Choice({ label, value, options }: { label: string; value: Signal<string>; options: [string, string][] }) {
   return (
@@ -28,10 +28,73 @@ function Switch({ label, value, change }: { label: string; value: Signal<boolean
   );
 }
 
+const scopes: [string, string][] = [
+  ["runs:read", "look at runs"],
+  ["runs:input", "type, and send cells and prompts"],
+  ["asks:answer", "answer asks"],
+  ["runs:control", "interrupt and stop"],
+  ["runs:start", "start runs"],
+  ["runs:delete", "delete and rename"],
+  ["admin", "everything"],
+];
+
+/** NewToken makes a token, whose secret is shown once. */
+function NewToken({ made }: { made: () => void }) {
+  const [name, setName] = useState("");
+  const [days, setDays] = useState("30");
+  const [chosen, setChosen] = useState(["runs:read"]);
+  const [secret, setSecret] = useState("");
+  const make = () =>
+    attempt(async () => {
+      const expires = days === "0" ? undefined : new Date(Date.now() + Number(days) * 86_400_000).toISOString();
+      setSecret((await post<TokenInfo>("/v1/tokens", { name: name.trim(), scopes: chosen, expires })).secret ?? "");
+      setName("");
+      made();
+    });
+  return (
+    <form class="stack" aria-label="New token" onSubmit={e => { e.preventDefault(); void make(); }}>
+      <div class="two">
+        <div class="field">
+          <label for="token-name">Name of a new token</label>
+          <input id="token-name" type="text" autocomplete="off" maxLength={64} value={name} onInput={e => setName(e.currentTarget.value)} />
+        </div>
+        <div class="field">
+          <label for="token-days">Valid for</label>
+          <select id="token-days" value={days} onChange={e => setDays(e.currentTarget.value)}>
+            <option value="1">a day</option>
+            <option value="30">30 days</option>
+            <option value="365">a year</option>
+            <option value="0">ever</option>
+          </select>
+        </div>
+      </div>
+      <fieldset class="scopes">
+        <legend>May</legend>
+        {scopes.map(([scope, text]) => (
+          <div class="check" key={scope}>
+            <input id={"scope-" + scope} type="checkbox" checked={chosen.includes(scope)} onChange={e => setChosen(e.currentTarget.checked ? [...chosen, scope] : chosen.filter(c => c !== scope))} />
+            <label for={"scope-" + scope}>{text}</label>
+          </div>
+        ))}
+      </fieldset>
+      <div><button class="primary" disabled={!name.trim() || chosen.length === 0}>Make a token</button></div>
+      {secret && (
+        <div class="preview" role="status">
+          <p>This token is shown once:</p>
+          <pre>{secret}</pre>
+          <div><button type="button" onClick={() => void copy(secret, "Token copied")}>Copy the token</button></div>
+        </div>
+      )}
+    </form>
+  );
+}
+
 export function Settings() {
   const s = session.value!;
   const [shares, setShares] = useState<ShareInfo[] | null>(null);
   const [tokens, setTokens] = useState<TokenInfo[] | null>(null);
+  const [nodes, setNodes] = useState<Node[]>([]);
+  useEffect(() => void get<NodeList>("/v1/nodes").then(l => setNodes(l.nodes), () => {}), []); // there are none without a cluster
   const load = () => {
     get<ShareList>("/v1/shares").then(l => setShares(l.shares), () => {});
     if (may("admin")) get<TokenList>("/v1/tokens").then(l => setTokens(l.tokens), () => {});
@@ -53,6 +116,7 @@ export function Settings() {
           <input id="font" type="range" min="10" max="22" value={prefs.fontSize.value} onInput={e => (prefs.fontSize.value = Number(e.currentTarget.value))} />
         </div>
         <Switch label="Move as little as possible" value={prefs.reduceMotion} />
+        <Choice label="Files in logs" value={prefs.editor} options={[["", "Copy their path"], ["vscode", "VS Code"], ["cursor", "Cursor"], ["zed", "Zed"], ["idea", "JetBrains"]]} />
       </section>
       <section class="section" aria-label="Keys and help">
         <h2>Keys and help</h2>
@@ -91,10 +155,11 @@ export function Settings() {
           </div>
         </section>
       )}
-      {!!tokens?.length && (
+      {tokens && (
         <section class="section" aria-label="Tokens">
           <h2>Tokens</h2>
-          <div class="table-box">
+          <p class="quiet">For programs, and for people on other devices. Each sees its own runs.</p>
+          {tokens.length > 0 && <div class="table-box">
             <table>
               <thead><tr><th scope="col">Name</th><th scope="col">Subject</th><th scope="col">May</th><th scope="col">Used</th><th scope="col"><span class="sr">Act</span></th></tr></thead>
               <tbody>
@@ -105,6 +170,28 @@ export function Settings() {
                     <td>{x.scopes.join(", ")}</td>
                     <td>{x.last_used ? age(now.value - Date.parse(x.last_used)) + " ago" : "never"}</td>
                     <td><button class="danger" onClick={() => end("token", "/v1/tokens/" + x.id)}>Revoke</button></td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>}
+          <NewToken made={load} />
+        </section>
+      )}
+      {nodes.length > 0 && (
+        <section class="section" aria-label="Nodes">
+          <h2>Nodes</h2>
+          <div class="table-box">
+            <table>
+              <thead><tr><th scope="col">Name</th><th scope="col">State</th><th scope="col">Live runs</th><th scope="col">Address</th><th scope="col">Build</th></tr></thead>
+              <tbody>
+                {nodes.map(n => (
+                  <tr key={n.name}>
+                    <td>{n.name}{n.self && " (this one)"}</td>
+                    <td>{n.state}{n.reason && `: ${n.reason}`}</td>
+                    <td>{n.live} of {n.slots}</td>
+                    <td>{n.address}</td>
+                    <td>{n.build}</td>
                   </tr>
                 ))}
               </tbody>

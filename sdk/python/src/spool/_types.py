@@ -25,6 +25,7 @@ __all__ = [
     "Event",
     "EventPage",
     "Excerpt",
+    "GuestRequest",
     "Hit",
     "Info",
     "InfoAsks",
@@ -158,6 +159,7 @@ class AskAsk(_AskAsk, total=False):
     name: str
     options: list[Option]
     prompt: str
+    retype: bool
     secret: bool
 
 
@@ -298,6 +300,14 @@ class _Excerpt(TypedDict):
 
 class Excerpt(_Excerpt, total=False):
     omitted: list[Omitted]
+
+
+class _GuestRequest(TypedDict):
+    page: str
+
+
+class GuestRequest(_GuestRequest, total=False):
+    role: str
 
 
 class _Hit(TypedDict):
