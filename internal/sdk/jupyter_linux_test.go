@@ -1,13 +1,17 @@
 package sdk
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,7 +21,7 @@ import (
 )
 
 // frontEnds are packages with front ends of Jupyter, and its suite for kernels.
-var frontEnds = []string{"jupyter_kernel_test==0.7.0", "nbclient==0.11.0"}
+var frontEnds = []string{"jupyter_kernel_test==0.7.0", "nbclient==0.11.0", "papermill==2.7.0", "jupyterlab==4.6.6", "websocket-client==1.9.2"}
 
 // jupyterTest is a front end with the kernel of Spool.
 type jupyterTest struct {
@@ -29,14 +33,14 @@ type jupyterTest struct {
 // newJupyter installs the kernel where only this test sees it.
 func newJupyter(t *testing.T) *jupyterTest {
 	t.Helper()
-	python, err := pytest.Environment(frontEnds, "jupyter_kernel_test, nbclient")
+	python, err := pytest.Environment(frontEnds, "jupyter_kernel_test, nbclient, papermill, jupyterlab, websocket")
 	if err != nil {
 		t.Fatal(err)
 	}
 	j := &jupyterTest{python: python, dir: t.TempDir()}
 	j.env = []string{
 		"JUPYTER_DATA_DIR=" + filepath.Join(j.dir, "data"), "JUPYTER_RUNTIME_DIR=" + filepath.Join(j.dir, "runtime"),
-		"JUPYTER_CONFIG_DIR=" + filepath.Join(j.dir, "config"), "PYTHONDONTWRITEBYTECODE=1",
+		"JUPYTER_CONFIG_DIR=" + filepath.Join(j.dir, "config"), "IPYTHONDIR=" + filepath.Join(j.dir, "ipython"), "PYTHONDONTWRITEBYTECODE=1",
 	}
 	run(t, "", j.env, servertest.Binary(t), "jupyter", "install", "--name", "spool-test", "--state", servertest.StateDir(t), "--python", pytest.Python(t))
 	return j
@@ -72,46 +76,43 @@ func joined(list []output) (out []output) {
 	return out
 }
 
-// TestNotebookOutlivesItsFrontEnd kills nbclient in the middle of a cell. What the cell
-// writes then, with nobody there, is in the notebook of the next nbclient, and no cell
-// ran twice.
-func TestNotebookOutlivesItsFrontEnd(t *testing.T) {
-	j := newJupyter(t)
-	env := append(j.env, "SPOOL_JUPYTER_SESSION=nightly")
-	argv := []string{j.python, absolute(t, "testdata/jupyter/notebook.py"), "spool-test"}
-	ran := func() string {
-		b, err := os.ReadFile(filepath.Join(j.dir, "ran"))
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
-		}
-		return string(b)
+// ran returns which cells of the notebook ran.
+func (j *jupyterTest) ran(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(j.dir, "ran"))
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
 	}
+	return string(b)
+}
 
+// killInTheMiddle starts a front end that runs the notebook, kills it with all that it
+// started while the second cell runs, and lets the cell write with nobody there.
+func (j *jupyterTest) killInTheMiddle(t *testing.T, env []string, argv ...string) {
+	t.Helper()
 	log, err := os.Create(filepath.Join(j.dir, "log")) // the kernel holds it open
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	first := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-	first.Dir, first.Env, first.Stderr = j.dir, append(os.Environ(), env...), log
-	if err := first.Start(); err != nil {
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stderr, cmd.SysProcAttr = j.dir, append(os.Environ(), env...), log, &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Until(t, "the second cell", func() bool { return ran() == "12" })
-	if err := first.Process.Kill(); err != nil {
+	polltest.Until(t, "the second cell", func() bool { return j.ran(t) == "12" })
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	_ = first.Wait()
+	_ = cmd.Wait()
 	if err := os.WriteFile(filepath.Join(j.dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Until(t, "the end of the second cell", func() bool { return ran() == "12-" })
+	polltest.Until(t, "the end of the second cell", func() bool { return j.ran(t) == "12-" })
+}
 
-	var got [][]output
-	out := run(t, j.dir, env, argv...)
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+// cellOutputs are the outputs of the cells of the notebook.
+func cellOutputs() [][]output {
 	var ticks strings.Builder
 	for i := range 1000 {
 		fmt.Fprintln(&ticks, "tick", i)
@@ -119,23 +120,86 @@ func TestNotebookOutlivesItsFrontEnd(t *testing.T) {
 	result := func(text string) output {
 		return output{Kind: "execute_result", Data: map[string]string{"text/plain": text}}
 	}
-	want := [][]output{
+	return [][]output{
 		{{Kind: "stream", Name: "stdout", Text: "one\n"}},
 		{{Kind: "stream", Name: "stdout", Text: "before\n" + ticks.String()}, {Kind: "stream", Name: "stderr", Text: "after\n"}, result("41")},
 		{result("42")},
 	}
-	for i := range got {
-		got[i] = joined(got[i])
+}
+
+// TestNotebookOutlivesItsFrontEnd kills nbclient and papermill in the middle of a cell. What
+// the cell writes then, with nobody there, is in the notebook of the next one, and no cell
+// ran twice.
+func TestNotebookOutlivesItsFrontEnd(t *testing.T) {
+	for _, program := range []string{"nbclient", "papermill"} {
+		t.Run(program, func(t *testing.T) {
+			j := newJupyter(t)
+			env := append(j.env, "SPOOL_JUPYTER_SESSION=nightly")
+			argv := []string{j.python, absolute(t, "testdata/jupyter/notebook.py"), program, "spool-test"}
+			j.killInTheMiddle(t, env, argv...)
+			out := run(t, j.dir, env, argv...)
+			var got [][]output
+			if err := json.Unmarshal([]byte(out[strings.LastIndex(out, "\n")+1:]), &got); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			for i := range got {
+				got[i] = joined(got[i])
+			}
+			if diff := cmp.Diff(cellOutputs(), got); diff != "" {
+				t.Errorf("outputs (-want +got):\n%s", diff)
+			}
+			if j.ran(t) != "12-3" {
+				t.Errorf("the cells ran as %q", j.ran(t))
+			}
+			if program != "nbclient" {
+				return
+			}
+			// The second front end has shut the kernel down: another one begins anew.
+			run(t, j.dir, env, argv...)
+			if want := "12-312-3"; j.ran(t) != want {
+				t.Errorf("the cells ran as %q, want %q", j.ran(t), want)
+			}
+		})
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("outputs (-want +got):\n%s", diff)
+}
+
+// TestLabOutlivesItsServer kills JupyterLab, page and server, in the middle of a cell. The
+// notebook that is opened in the next one has the same kernel, and what the cell wrote
+// with nobody there.
+func TestLabOutlivesItsServer(t *testing.T) {
+	j := newJupyter(t)
+	cells, err := exec.Command(j.python, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import cells; print(*cells.CELLS, sep='\\0', end='')", absolute(t, "testdata/jupyter")).Output()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if ran() != "12-3" {
-		t.Errorf("the cells ran as %q", ran())
+	code := strings.Split(string(cells), "\x00")
+	lab := []string{j.python, absolute(t, "testdata/jupyter/lab.py"), "spool-test"}
+	j.killInTheMiddle(t, j.env, append(lab, code[:2]...)...)
+
+	cmd := exec.CommandContext(t.Context(), lab[0], append(lab[1:], "%outputs", code[2])...)
+	var stderr bytes.Buffer
+	cmd.Dir, cmd.Env, cmd.Stderr, cmd.WaitDelay = j.dir, append(os.Environ(), j.env...), &stderr, time.Second
+	out, err := cmd.Output()
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		t.Fatalf("%v\n%s", err, stderr.Bytes())
 	}
-	// The second front end has shut the kernel down: another one begins anew.
-	run(t, j.dir, env, argv...)
-	if want := "12-312-3"; ran() != want {
-		t.Errorf("the cells ran as %q, want %q", ran(), want)
+	for i, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		var got []output
+		if err := json.Unmarshal([]byte(line), &got); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		got = joined(got)
+		if i == 1 { // the first cell that is executed says what is behind it
+			if len(got) == 0 || got[0].Name != "stderr" || !strings.Contains(got[0].Text, "which was here before") {
+				t.Errorf("the notebook has %+v", got)
+			}
+			got = got[min(1, len(got)):]
+		}
+		if diff := cmp.Diff(cellOutputs()[i+1], got); diff != "" {
+			t.Errorf("outputs of cell %d (-want +got):\n%s", i+2, diff)
+		}
+	}
+	if j.ran(t) != "12-3" {
+		t.Errorf("the cells ran as %q", j.ran(t))
 	}
 }

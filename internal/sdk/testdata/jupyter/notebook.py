@@ -1,27 +1,24 @@
-"""Executes a notebook with nbclient and prints the outputs of its cells as JSON.
+"""Executes a notebook with nbclient or papermill and prints the outputs of its cells as JSON.
 
-The notebook is three cells. Each says in a file that it ran; the second waits for the file "go".
+notebook.py PROGRAM KERNEL
 """
 
 import json
 import sys
 
 import nbformat
-from nbclient import NotebookClient
+from cells import CELLS
 
-CELLS = [
-    "print('one')\nopen('ran', 'a').write('1')\nx = 40",
-    "import os, sys, time\n"
-    "print('before')\n"
-    "open('ran', 'a').write('2')\n"
-    "while not os.path.exists('go'): time.sleep(0.01)\n"
-    "for i in range(1000): print('tick', i)\n"
-    "print('after', file=sys.stderr)\n"
-    "open('ran', 'a').write('-')\n"
-    "x + 1",
-    "open('ran', 'a').write('3')\nx + 2",
-]
-
+program, kernel = sys.argv[1:]
 notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in CELLS])
-NotebookClient(notebook, kernel_name=sys.argv[1], timeout=120).execute()
+if program == "nbclient":
+    from nbclient import NotebookClient
+
+    NotebookClient(notebook, kernel_name=kernel, timeout=120).execute()
+else:
+    import papermill
+
+    nbformat.write(notebook, "in.ipynb")
+    papermill.execute_notebook("in.ipynb", "out.ipynb", kernel_name=kernel, progress_bar=False)
+    notebook = nbformat.read("out.ipynb", as_version=4)
 json.dump([cell.outputs for cell in notebook.cells], sys.stdout)
