@@ -15,8 +15,15 @@ type Node struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 	Epoch   uint64            `json:"epoch"` // grows whenever the node joins
 	Cores   int               `json:"cores,omitempty"`
-	Slots   int               `json:"slots"` // live runs that it takes
-	Live    int               `json:"live"`  // runs that it has, as of its last renewal
-	Joined  time.Time         `json:"joined,omitzero"`
-	Self    bool              `json:"self,omitempty"` // it is the one that answers
+	// MemoryBytes is what the node has, and MemoryFreeBytes what was free of it at its
+	// last renewal.
+	MemoryBytes     int64 `json:"memory_bytes,omitempty"`
+	MemoryFreeBytes int64 `json:"memory_free_bytes,omitempty"`
+	// Engines are those that the node has what they need for, and agent/NAME for each
+	// coding agent that is installed there.
+	Engines []string  `json:"engines,omitempty"`
+	Slots   int       `json:"slots"` // live runs that it takes
+	Live    int       `json:"live"`  // runs that it has, as of its last renewal
+	Joined  time.Time `json:"joined,omitzero"`
+	Self    bool      `json:"self,omitempty"` // it is the one that answers
 }

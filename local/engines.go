@@ -3,6 +3,7 @@ package local
 import (
 	"os"
 	"os/exec"
+	"slices"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
@@ -40,6 +41,28 @@ func engines() map[string]host.NewEngine {
 			return sandbox.New(sandbox.Options{Backends: sandboxBackends()})
 		},
 	}
+}
+
+// Engines returns the engines for which this machine has what they need, and agent/NAME
+// for each coding agent in PATH.
+func Engines() []string {
+	found := []string{spool.EngineProcess, python.EngineSandbox}
+	hasPython := os.Getenv("VIRTUAL_ENV") != "" || os.Getenv("CONDA_PREFIX") != ""
+	for _, program := range []string{"python3", "python"} {
+		_, err := exec.LookPath(program)
+		hasPython = hasPython || err == nil
+	}
+	if hasPython {
+		found = append(found, python.EngineKernel)
+	}
+	if names := agents.Found(); len(names) > 0 {
+		found = append(found, agent.Engine)
+		for _, name := range names {
+			found = append(found, agent.Engine+"/"+name)
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
 // sandboxBackends are the interpreters of sandboxes.

@@ -189,7 +189,7 @@ ships.`,
 			if err != nil {
 				return err
 			}
-			s, objects, err := a.shipper(&o, opts.RetainLabels, nil)
+			s, objects, err := a.shipper(&o, "", opts.RetainLabels, nil)
 			if err != nil {
 				return err
 			}

@@ -118,8 +118,9 @@ func (o *shipOptions) add(flags *pflag.FlagSet) {
 	flags.Lookup("archive-retain-bytes").DefValue = ""
 }
 
-// shipper returns what brings the runs of this machine to the archive.
-func (a *app) shipper(o *shipOptions, labels map[string]time.Duration, log *slog.Logger) (*archive.Shipper, archive.Objects, error) {
+// shipper returns what brings the runs of this machine to the archive. An empty name of
+// the node is that of the machine.
+func (a *app) shipper(o *shipOptions, node string, labels map[string]time.Duration, log *slog.Logger) (*archive.Shipper, archive.Objects, error) {
 	if o.rate <= 0 || o.uploads <= 0 || o.pending <= 0 || o.retainAge < 0 || o.retainBytes < 0 {
 		return nil, nil, usageErrorf("a limit of the archive must be greater than zero")
 	}
@@ -131,9 +132,10 @@ func (a *app) shipper(o *shipOptions, labels map[string]time.Duration, log *slog
 	if err != nil {
 		return nil, nil, err
 	}
-	node, err := os.Hostname()
-	if err != nil {
-		node = "unknown"
+	if node == "" {
+		if node, err = os.Hostname(); err != nil {
+			node = "unknown"
+		}
 	}
 	return archive.NewShipper(objects, archive.ShipOptions{
 		Dir: dir, Node: node, Rate: int64(o.rate), Uploads: o.uploads, Pending: int64(o.pending), Logger: log,
@@ -158,7 +160,7 @@ func (a *app) startShipping(ctx context.Context, o *serveOptions, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	s, objects, err := a.shipper(&o.ship, opts.RetainLabels, log)
+	s, objects, err := a.shipper(&o.ship, o.cluster.node, opts.RetainLabels, log)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/cluster"
+	"github.com/spool-run/spool/internal/limits"
 )
 
 func (a *app) clusterCommand() *cobra.Command {
@@ -244,7 +246,7 @@ Exit codes: 0 on success; 1 on failure; 2 on a usage error.`,
 
 // printNodes prints a table of nodes.
 func (a *app) printNodes(nodes []spool.Node) error {
-	rows := [][]string{{"NODE", "STATE", "RUNS", "CORES", "LABELS", "ADDRESS"}}
+	rows := [][]string{{"NODE", "STATE", "RUNS", "CORES", "MEMORY", "ENGINES", "LABELS", "ADDRESS"}}
 	for _, n := range nodes {
 		name, labels := n.Name, make([]string, 0, len(n.Labels))
 		if n.Self {
@@ -253,7 +255,7 @@ func (a *app) printNodes(nodes []spool.Node) error {
 		for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
 			labels = append(labels, k+"="+n.Labels[k])
 		}
-		rows = append(rows, []string{name, n.State, fmt.Sprintf("%d/%d", n.Live, n.Slots), fmt.Sprint(n.Cores), strings.Join(labels, ","), n.Address})
+		rows = append(rows, []string{name, n.State, fmt.Sprintf("%d/%d", n.Live, n.Slots), fmt.Sprint(n.Cores), memoryOf(&n), cmp.Or(strings.Join(n.Engines, ","), "-"), strings.Join(labels, ","), n.Address})
 	}
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -273,6 +275,14 @@ func (a *app) printNodes(nodes []spool.Node) error {
 	}
 	_, err := io.WriteString(a.stdout, b.String())
 	return err
+}
+
+// memoryOf says how much memory a node has free, and has.
+func memoryOf(n *spool.Node) string {
+	if n.MemoryBytes == 0 {
+		return "-"
+	}
+	return limits.Size(n.MemoryFreeBytes) + " of " + limits.Size(n.MemoryBytes)
 }
 
 // askCluster asks the node of this machine.

@@ -159,7 +159,7 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	defer stop()
 
-	backend, err := a.openRuns(o)
+	backend, err := a.openRuns(o, true)
 	if err != nil {
 		return err
 	}
@@ -236,8 +236,9 @@ func (a *app) closableStdin() io.ReadCloser {
 	return r
 }
 
-// openRuns opens the runs of the state directory with the options of the flags.
-func (a *app) openRuns(o *serverOptions) (local.Backend, error) {
+// openRuns opens the runs of the state directory with the options of the flags, and
+// those of the archive.
+func (a *app) openRuns(o *serverOptions, archived bool) (local.Backend, error) {
 	limits, err := o.limits.limits()
 	if err != nil {
 		return nil, err
@@ -248,7 +249,9 @@ func (a *app) openRuns(o *serverOptions) (local.Backend, error) {
 	}
 	opts.Limits = limits
 	a.store.cache = o.store.cache
-	a.readArchive(&opts)
+	if archived {
+		a.readArchive(&opts)
+	}
 	return a.openLocal(opts)
 }
 

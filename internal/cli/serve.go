@@ -20,6 +20,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/cluster"
 	"github.com/spool-run/spool/internal/collector"
 	"github.com/spool-run/spool/internal/listen"
 	"github.com/spool-run/spool/internal/wire/execserver"
@@ -167,7 +168,9 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	defer listener.Close()
 	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	defer stop()
-	backend, err := a.openRuns(&o.server)
+	// A node says of the runs that it has what they did; the cluster asks the archive
+	// for those that no node has.
+	backend, err := a.openRuns(&o.server, !o.cluster.on)
 	if err != nil {
 		return err
 	}
@@ -183,7 +186,16 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	}
 	defer func() { err = errors.Join(err, ship.Close()) }()
 	runs := spool.Backend(backend)
-	node, err := a.joinCluster(&o.cluster, backend, log)
+	var archived cluster.Archive
+	if o.cluster.on && a.archive.url != "" {
+		b, err := a.openRuns(&o.server, true)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, b.Close()) }()
+		archived = b.(cluster.Archive)
+	}
+	node, err := a.joinCluster(&o.cluster, backend, archived, log)
 	if err != nil {
 		return err
 	}
@@ -208,7 +220,11 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	api := httpapi.New(httpapi.Options{
 		RPC: rpc, Agents: local.Agents, Nodes: node.nodes(),
 		Backend: runs, Auth: face.auth, SignIn: face.signIn, Proxies: o.behind, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
-		Version: version().Version, Limits: o.http, Logger: log, Gauges: ship.gauges,
+		Version: version().Version, Limits: o.http, Logger: log,
+		Gauges: func(gauge func(name, help string, value float64)) {
+			ship.gauges(gauge)
+			node.gauges(gauge)
+		},
 	})
 	idle := newIdleExit(api, o.exitIdle)
 	s := newHTTPServer(idle, log)

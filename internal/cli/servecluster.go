@@ -106,7 +106,7 @@ type clusterNode struct {
 }
 
 // joinCluster makes the server a node, or returns nil without --cluster.
-func (a *app) joinCluster(o *clusterOptions, backend local.Backend, log *slog.Logger) (_ *clusterNode, err error) {
+func (a *app) joinCluster(o *clusterOptions, backend local.Backend, archive cluster.Archive, log *slog.Logger) (_ *clusterNode, err error) {
 	if !o.on {
 		return nil, nil
 	}
@@ -151,8 +151,8 @@ func (a *app) joinCluster(o *clusterOptions, backend local.Backend, log *slog.Lo
 	}
 	n.Node, err = cluster.Join(cluster.Options{
 		State: dir, Name: o.node, Addr: addr, Backend: runs, Facts: n.facts, TLS: config, Timing: cluster.NewTiming(o.lease),
-		Judge: isControl || o.nats != "", Control: isControl, Build: version().Version, Labels: labels, Slots: o.slots, Keep: o.keep, Log: log,
-		Archive: backend, // it has what was shipped
+		Judge: isControl || o.nats != "", Control: isControl, Build: version().Version, Labels: labels, Engines: local.Engines, Slots: o.slots, Keep: o.keep, Log: log,
+		Archive: archive,
 	})
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -175,7 +175,7 @@ func (n *clusterNode) connect(o *clusterOptions, m *cluster.Membership, addr, di
 	opts := natsd.Options{Name: o.node, URL: o.nats, Creds: o.creds, Replicas: min(replicas, max(len(m.Control), 1)), Log: log}
 	switch {
 	case o.nats != "":
-		opts.Replicas = 1 // that of the streams that exist is kept
+		opts.Replicas = replicas // or one, if there is one server
 	case isControl:
 		so := natsd.ServerOptions{Name: o.node, Dir: filepath.Join(dir, "cluster", "nats"), TLS: config, Log: log}
 		if err := storeAddresses(&so, o.listen, addr, m.Control); err != nil {
@@ -263,6 +263,39 @@ func (n *clusterNode) nodes() func() []spool.Node {
 		return nil
 	}
 	return n.Nodes
+}
+
+// gauges tells how the cluster is, for /metrics.
+func (n *clusterNode) gauges(gauge func(name, help string, value float64)) {
+	if n == nil {
+		return
+	}
+	s := n.Status()
+	is := map[bool]float64{true: 1}
+	states, slots, live := make(map[string]float64), 0.0, 0.0
+	for i := range s.Nodes {
+		is := &s.Nodes[i]
+		states[is.State]++
+		if is.State == "up" || is.State == "draining" {
+			slots, live = slots+float64(is.Slots), live+float64(is.Live)
+		}
+		if is.Self {
+			gauge("spool_node_memory_bytes", "Memory of this node.", float64(is.MemoryBytes))
+			gauge("spool_node_memory_free_bytes", "Memory of this node that is free.", float64(is.MemoryFreeBytes))
+			gauge("spool_node_runs_live", "Runs of this node that are not closed.", float64(is.Live))
+			gauge("spool_node_slots", "Live runs that this node takes.", float64(is.Slots))
+		}
+	}
+	gauge("spool_node_lease", "Whether this node holds its lease.", is[s.Lease])
+	gauge("spool_node_epoch", "Epoch of this node: how often it joined the cluster.", float64(s.Epoch))
+	connected, outages := n.facts.Connected()
+	gauge("spool_cluster_store_connected", "Whether this node reaches the store of the cluster.", is[connected])
+	gauge("spool_cluster_store_outages", "How often this node lost the store of the cluster.", float64(outages))
+	for _, state := range []string{"up", "draining", "lost", "gone"} {
+		gauge("spool_cluster_nodes_"+state, "Nodes of the cluster that are "+state+".", states[state])
+	}
+	gauge("spool_cluster_slots", "Live runs that all nodes take.", slots)
+	gauge("spool_cluster_runs_live", "Runs of all nodes that are not closed, as of their last renewals.", live)
 }
 
 // control adds what "spool cluster" asks to a control socket.

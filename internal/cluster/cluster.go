@@ -27,10 +27,11 @@ type Options struct {
 	Control bool
 	Build   string
 	Labels  map[string]string
-	Slots   int           // live runs at once; zero means that the node takes none
-	Keep    time.Duration // how long the store knows a run after its end; zero means DefaultKeep
-	Claim   time.Duration // how long a start waits for the store; zero means DefaultClaim
-	Archive Archive       // nil without one
+	Engines func() []string // what the machine can start; nil if that is not known
+	Slots   int             // live runs at once; zero means that the node takes none
+	Keep    time.Duration   // how long the store knows a run after its end; zero means DefaultKeep
+	Claim   time.Duration   // how long a start waits for the store; zero means DefaultClaim
+	Archive Archive         // nil without one
 	Log     *slog.Logger
 }
 
@@ -119,6 +120,10 @@ func (n *Node) describe(rec *nodeRecord) {
 	o := &n.opts
 	rec.Addr, rec.Control, rec.Build, rec.Labels, rec.Slots = o.Addr, o.Control, o.Build, o.Labels, o.Slots
 	rec.Cores, rec.Live = runtime.NumCPU(), n.owner.register.live()
+	rec.Memory, rec.Free = memory()
+	if o.Engines != nil {
+		rec.Engines = o.Engines()
+	}
 }
 
 // Backend returns the runs of the whole cluster.

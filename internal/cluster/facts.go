@@ -82,7 +82,10 @@ type nodeRecord struct {
 	Control bool              `json:"control,omitempty"`
 	Build   string            `json:"build,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
+	Engines []string          `json:"engines,omitempty"` // nil if they are not known
 	Cores   int               `json:"cores,omitempty"`
+	Memory  int64             `json:"memory_bytes,omitempty"` // zero if it is not known
+	Free    int64             `json:"memory_free_bytes,omitempty"`
 	Slots   int               `json:"slots"` // live runs at once
 	Live    int               `json:"live"`
 	Joined  time.Time         `json:"joined,omitzero"`

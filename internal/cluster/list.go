@@ -246,6 +246,9 @@ func (r *Router) byNode(ctx context.Context, ids []spool.RunID) (map[string][]sp
 		if err != nil {
 			return nil, err
 		}
+		if info.Node == "" {
+			return nil, fmt.Errorf("run %s: %w on any node: only the archive has it", id, spool.ErrNotFound)
+		}
 		groups[info.Node] = append(groups[info.Node], id)
 	}
 	return groups, nil

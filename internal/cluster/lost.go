@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/record"
 )
 
 // Archive has the logs of finished runs, also of nodes that are gone. A run that it
@@ -18,6 +19,7 @@ type Archive interface {
 	Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error)
 	Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error]
 	Blob(ctx context.Context, id spool.RunID, d spool.Digest) (io.ReadCloser, error)
+	record.Follower
 }
 
 // LostError says that the node of a run was fenced and does not answer: nobody knows
@@ -74,24 +76,26 @@ func (r *Router) lost(ctx context.Context, node string, id spool.RunID) error {
 	return lost
 }
 
-// archived describes a run that is in the archive.
-func (r *Router) archived(ctx context.Context, id spool.RunID) (spool.Info, error) {
-	if r.archive == nil {
-		return spool.Info{}, spool.ErrNotFound
+// archived describes a run after its node gave an error. It reports false if the error
+// is the answer: the run is not in the archive, or its node said something else than
+// that it is lost, does not answer or does not have the run any more.
+func (r *Router) archived(ctx context.Context, id spool.RunID, err error) (spool.Info, bool) {
+	lost := errors.Is(err, spool.ErrLost)
+	if r.archive == nil || ctx.Err() != nil || !lost && !errors.Is(err, spool.ErrNotFound) && !isCut(err) {
+		return spool.Info{}, false
 	}
-	return r.archive.Stat(ctx, id)
+	info, err := r.archive.Stat(ctx, id)
+	if err != nil {
+		return spool.Info{}, false
+	}
+	if rec, err := r.record(ctx, id); err == nil { // else it was long ago
+		info.Node = rec.Node
+	}
+	return info, true
 }
 
-// followLost goes on with the log of a run whose node is lost.
-func (r *Router) followLost(ctx context.Context, lost *LostError, after spool.Seq, yield func(spool.Event, error) bool) {
-	if _, err := r.archived(ctx, lost.Run); err == nil {
-		for e, err := range r.archive.Follow(ctx, lost.Run, after) {
-			if !yield(e, err) {
-				return
-			}
-		}
-		return
-	}
+// followLost ends the log of a run whose node is lost.
+func (r *Router) followLost(lost *LostError, yield func(spool.Event, error) bool) {
 	failed := spool.Outcome{Kind: spool.Unknown, Reason: lost.Error()}.Event()
 	failed.Run, failed.Time = lost.Run, time.Now()
 	if yield(failed, nil) {

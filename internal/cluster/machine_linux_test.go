@@ -5,10 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +52,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == natsRole {
+		os.Exit(natsMain(os.Args[2], os.Args[3]))
+	}
 	code := servertest.Main(m)
 	if shared != nil {
 		shared.end()
@@ -236,24 +237,9 @@ func (m *machine) dial(t *testing.T) *client.Client {
 // list asks a node for all nodes, over HTTP.
 func (m *machine) list(t *testing.T) map[string]spool.Node {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, m.server.URL+"/v1/nodes", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+m.token)
-	transport := &http.Transport{DisableKeepAlives: true}
-	resp, err := (&http.Client{Transport: transport}).Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var list struct{ Nodes []spool.Node }
-	b, err := io.ReadAll(resp.Body)
-	if err == nil {
-		err = json.Unmarshal(b, &list)
-	}
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %v: %s", resp.Status, err, b)
+	if err := json.Unmarshal([]byte(m.get(t, "/v1/nodes")), &list); err != nil {
+		t.Fatal(err)
 	}
 	nodes := make(map[string]spool.Node)
 	for _, n := range list.Nodes {

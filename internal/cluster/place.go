@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,7 +62,12 @@ func (r *Router) choose(ctx context.Context, spec *spool.Spec, pinned string) ([
 	for {
 		nodes, changed := r.members.all()
 		names, err := r.offer(nodes, spec, pinned)
-		if err == nil || !slices.ContainsFunc(nodes, func(n member) bool { return n.State == nodeLost && n.Slots > 0 && satisfies(&n, spec) }) {
+		if err == nil || !slices.ContainsFunc(nodes, func(n member) bool {
+			back := n
+			back.State = nodeUp
+			w := wantsOf(spec, nodes)
+			return n.State == nodeLost && w.refusal(&back) == ""
+		}) {
 			return names, err
 		}
 		select {
@@ -88,15 +94,27 @@ func (r *Router) offer(nodes []member, spec *spool.Spec, pinned string) ([]strin
 		}
 		return nil, placeError(fmt.Errorf("%w: there is no node %s", spool.ErrUnsupported, pinned), nodes)
 	}
-	fit := slices.DeleteFunc(slices.Clone(nodes), func(n member) bool { return n.State != nodeUp || n.Slots == 0 || !satisfies(&n, spec) })
+	w := wantsOf(spec, nodes)
+	var fit []member
+	var refused []string
+	for i := range nodes {
+		if why := w.refusal(&nodes[i]); why != "" {
+			refused = append(refused, nodes[i].Name+" "+why)
+		} else {
+			fit = append(fit, nodes[i])
+		}
+	}
 	if len(fit) == 0 {
 		if len(nodes) == 0 { // the store has not answered yet: the node itself says what it waits for
 			return []string{r.self}, nil
 		}
-		return nil, placeError(fmt.Errorf("%w: no node that is up takes such a run", spool.ErrUnsupported), nodes)
+		err := fmt.Errorf("%w: no node takes such a run: %s", spool.ErrUnsupported, strings.Join(refused, "; "))
+		return nil, &spool.StartError{Reason: "unsupported", Err: err, Hint: `"spool cluster nodes" says what each node has`}
 	}
 	rand.Shuffle(len(fit), func(i, j int) { fit[i], fit[j] = fit[j], fit[i] })
-	slices.SortStableFunc(fit, func(a, b member) int { return cmpLoad(&a, &b) })
+	slices.SortStableFunc(fit, func(a, b member) int {
+		return cmp.Or(w.cmpRoom(&a, &b), cmpLoad(&a, &b))
+	})
 	var names []string
 	for _, n := range fit[:min(candidates, len(fit))] {
 		names = append(names, n.Name)
@@ -111,17 +129,6 @@ func placeError(err error, nodes []member) error {
 		names = append(names, fmt.Sprintf("%s (%s)", n.Name, n.State))
 	}
 	return &spool.StartError{Reason: "unsupported", Err: err, Hint: "nodes: " + strings.Join(names, ", ")}
-}
-
-// satisfies reports whether a node has what a spec wants.
-func satisfies(n *member, spec *spool.Spec) bool {
-	for k, v := range spec.Labels {
-		if want, ok := strings.CutPrefix(k, labelWant); ok && n.Labels[want] != v {
-			return false
-		}
-	}
-	// The engine of a spec that no node has is refused by a node, which says why.
-	return true
 }
 
 // cmpLoad orders nodes by how full they are.

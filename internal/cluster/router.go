@@ -172,7 +172,7 @@ func (r *Router) ask(ctx context.Context, id spool.RunID) (string, error) {
 		return "", context.Cause(ctx)
 	}
 	if len(silent) > 0 {
-		return "", fmt.Errorf("run %s: the nodes %v, which may have it, do not answer", id, silent)
+		return "", &unreachableError{fmt.Errorf("run %s: the nodes %v, which may have it, do not answer", id, silent)}
 	}
 	return "", fmt.Errorf("run %s: %w", id, spool.ErrNotFound)
 }
@@ -239,14 +239,17 @@ func (r *Router) Stat(ctx context.Context, id spool.RunID) (info spool.Info, err
 		info, err = b.Stat(ctx, id)
 		return err
 	})
+	if err == nil {
+		info.Node = node
+		return info, nil
+	}
+	if archived, ok := r.archived(ctx, id, err); ok {
+		return archived, nil
+	}
 	if lost := (*LostError)(nil); errors.As(err, &lost) {
-		if archived, err := r.archived(ctx, id); err == nil {
-			return archived, nil
-		}
 		return lost.describe(), nil
 	}
-	info.Node = node
-	return info, err
+	return spool.Info{}, err
 }
 
 // nameOf returns the node that has a run, after it was found.
@@ -270,10 +273,12 @@ func (r *Router) Read(ctx context.Context, id spool.RunID, q spool.Query) (page 
 		}
 		return err
 	})
+	if archived, ok := r.archived(ctx, id, err); ok {
+		page, err = r.archive.Read(ctx, id, q)
+		page.Info.Node = archived.Node
+		return page, err
+	}
 	if lost := (*LostError)(nil); errors.As(err, &lost) {
-		if _, err := r.archived(ctx, id); err == nil {
-			return r.archive.Read(ctx, id, q)
-		}
 		info := lost.describe()
 		info.Last = q.After
 		return spool.Page{Next: q.After, Info: info, Failure: lost.Error()}, nil
@@ -302,14 +307,18 @@ func (r *Router) Follow(ctx context.Context, id spool.RunID, after spool.Seq) it
 			}
 			return nil
 		})
-		lost := (*LostError)(nil)
-		switch {
-		case left || err == nil:
-		case errors.As(err, &lost):
-			r.followLost(ctx, lost, after, yield)
-		default:
-			yield(spool.Event{}, err)
+		if left || err == nil {
+			return
 		}
+		if _, ok := r.archived(ctx, id, err); ok {
+			r.archive.Follow(ctx, id, after)(yield)
+			return
+		}
+		if lost := (*LostError)(nil); errors.As(err, &lost) {
+			r.followLost(lost, yield)
+			return
+		}
+		yield(spool.Event{}, err)
 	}
 }
 
@@ -354,9 +363,14 @@ func (r *Router) FollowRecords(ctx context.Context, id spool.RunID, after spool.
 			}
 			return nil
 		})
-		if !left && err != nil {
-			yield(nil, err)
+		if left || err == nil {
+			return
 		}
+		if _, ok := r.archived(ctx, id, err); ok {
+			r.archive.FollowRecords(ctx, id, after)(yield)
+			return
+		}
+		yield(nil, err)
 	}
 }
 
@@ -383,7 +397,7 @@ func (r *Router) Blob(ctx context.Context, id spool.RunID, d spool.Digest) (blob
 		blob, err = b.Blob(ctx, id, d)
 		return err
 	})
-	if errors.Is(err, spool.ErrLost) && r.archive != nil {
+	if _, ok := r.archived(ctx, id, err); ok {
 		return r.archive.Blob(ctx, id, d)
 	}
 	return blob, err

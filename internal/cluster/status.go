@@ -42,7 +42,7 @@ func (n *Node) Nodes() []spool.Node {
 	for _, m := range members {
 		nodes = append(nodes, spool.Node{
 			Name: m.Name, State: string(m.State), Reason: m.Reason, Address: m.Addr, Control: m.Control, Build: m.Build, Labels: m.Labels,
-			Epoch: m.Epoch, Cores: m.Cores, Slots: m.Slots, Live: m.Live, Joined: m.Joined, Self: m.Name == n.opts.Name,
+			Epoch: m.Epoch, Cores: m.Cores, MemoryBytes: m.Memory, MemoryFreeBytes: m.Free, Engines: m.Engines, Slots: m.Slots, Live: m.Live, Joined: m.Joined, Self: m.Name == n.opts.Name,
 		})
 	}
 	return nodes

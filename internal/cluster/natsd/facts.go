@@ -47,6 +47,10 @@ const (
 // believes in an owner that need not exist.
 const codeWrongSequence = jetstream.ErrorCode(10071)
 
+// codeNoReplicas says that a server is no part of a cluster of servers, so that nobody
+// else can hold a copy.
+const codeNoReplicas = jetstream.ErrorCode(10074)
+
 // Options configure a connection to a store.
 type Options struct {
 	// Server is the embedded server of this process; nil means that of URL.
@@ -56,7 +60,8 @@ type Options struct {
 	Name  string // of the node
 	TLS   *tls.Config
 	Creds string // file with the credentials for a NATS server; may be empty
-	// Replicas is how many servers hold every fact.
+	// Replicas is how many servers hold every fact; a server that is no part of a
+	// cluster of servers holds them alone.
 	Replicas int
 	Log      *slog.Logger
 }
@@ -157,7 +162,12 @@ func (f *Facts) makeStreams(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			f.log.Debug("the streams of the cluster cannot be made yet", "stream", c.Name, "err", err)
+			if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == codeNoReplicas && c.Replicas > 1 {
+				f.log.Warn("the store of the cluster is one server, which holds all facts alone")
+				c.Replicas = 1
+				continue
+			}
+			f.log.Info("the streams of the cluster cannot be made yet", "stream", c.Name, "err", err)
 			if !pause(ctx, 5*attemptPause) {
 				return
 			}
@@ -347,6 +357,9 @@ func (f *Facts) Watch(prefix string, tell func(cluster.Fact)) (stop func(), err 
 	}
 	return func() { _ = sub.Unsubscribe() }, nil // the connection may be closed
 }
+
+// Connected reports whether the store is reached, and how often it was lost.
+func (f *Facts) Connected() (connected bool, outages int64) { return f.nc.IsConnected(), f.outages.Load() }
 
 // Status says how the store is.
 func (f *Facts) Status() cluster.StoreStatus {

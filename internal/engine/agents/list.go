@@ -24,6 +24,15 @@ func Names() []string {
 	return names
 }
 
+// Found are the names of the agents whose programs are in PATH.
+func Found() []string {
+	all := byName()
+	return slices.DeleteFunc(Names(), func(name string) bool {
+		_, err := exec.LookPath(all[name].Program)
+		return err != nil
+	})
+}
+
 // versionTime is what an agent may take to tell its version: some load all of
 // themselves first.
 const versionTime = 20 * time.Second

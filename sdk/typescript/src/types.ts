@@ -314,10 +314,13 @@ export interface Node {
   build?: string;
   control?: boolean;
   cores?: number;
+  engines?: Array<string>;
   epoch: number;
   joined?: string;
   labels?: Record<string, string>;
   live: number;
+  memory_bytes?: number;
+  memory_free_bytes?: number;
   name: string;
   reason?: string;
   self?: boolean;

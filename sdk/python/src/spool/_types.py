@@ -466,8 +466,11 @@ class Node(_Node, total=False):
     build: str
     control: bool
     cores: int
+    engines: list[str]
     joined: str
     labels: dict[str, str]
+    memory_bytes: int
+    memory_free_bytes: int
     reason: str
     self: bool
 
