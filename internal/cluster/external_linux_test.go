@@ -58,8 +58,8 @@ type outsideNodes struct {
 	lease                     string
 }
 
-// node returns a node, which is not started.
-func (o *outsideNodes) node(t *testing.T, name string) *machine {
+// node starts a node.
+func (o *outsideNodes) node(t *testing.T, name string, more ...string) *machine {
 	t.Helper()
 	bin := servertest.Binary(t)
 	m := &machine{name: name, state: filepath.Join(o.dir, name)}
@@ -68,8 +68,12 @@ func (o *outsideNodes) node(t *testing.T, name string) *machine {
 	} else {
 		spoolOutput(t, bin, o.token, "--state", m.state, "cluster", "join")
 	}
-	m.args = []string{"serve", "--state", m.state, "--archive", "dir:" + o.archive, "--listen", "127.0.0.1:0", "--cluster", "--node", name, "--node-runs", "16",
+	m.args = []string{"serve", "--state", m.state, "--listen", "127.0.0.1:0", "--cluster", "--node", name, "--node-runs", "16",
 		"--cluster-listen", "127.0.0.1:0", "--cluster-lease", o.lease, "--cluster-nats", o.nats}
+	if o.archive != "" {
+		m.args = append(m.args, "--archive", "dir:"+o.archive)
+	}
+	m.args = append(m.args, more...)
 	if err := m.start(bin); err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,9 @@ type LostError struct {
 	Node   string
 	Reason string
 	info   spool.Info // what was known
+	// unclaimed says that the run was not claimed when the node was lost: another node
+	// may start it.
+	unclaimed bool
 }
 
 func (e *LostError) Error() string {
@@ -49,7 +52,7 @@ func (e *LostError) describe() spool.Info {
 }
 
 // lost returns a [*LostError] if the node of a run was fenced after the run was
-// claimed, or left.
+// claimed, or left, and errElsewhere if another node has claimed the run.
 func (r *Router) lost(ctx context.Context, node string, id spool.RunID) error {
 	n, ok := r.members.get(node)
 	if !ok || n.holds() {
@@ -65,8 +68,13 @@ func (r *Router) lost(ctx context.Context, node string, id spool.RunID) error {
 	rec, err := r.record(ctx, id)
 	switch {
 	case errors.Is(err, ErrNoFact): // it was never in the store
+		lost.unclaimed = true
 	case err != nil:
 		return nil // not now
+	case rec.State == runFailed:
+		lost.unclaimed = true
+	case rec.Node != node:
+		return fmt.Errorf("run %s: node %s: %w", id, rec.Node, errElsewhere)
 	case rec.isOpen() && n.State == nodeLost && !n.isFenced(rec.Epoch):
 		return nil
 	case rec.State == runClaimed:

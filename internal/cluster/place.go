@@ -30,7 +30,14 @@ const candidates = 3
 // isRefusal reports whether a node did not start a run and another one may.
 func isRefusal(err error) bool {
 	var unreachable *unreachableError
-	return errors.Is(err, spool.ErrBusy) || errors.As(err, &unreachable) || errors.Is(err, ErrUndecided) && !errors.Is(err, spool.ErrExists)
+	return isUnclaimed(err) || errors.Is(err, spool.ErrBusy) || errors.As(err, &unreachable) || errors.Is(err, ErrUndecided) && !errors.Is(err, spool.ErrExists)
+}
+
+// isUnclaimed reports whether a node is lost that had not claimed the run: another one
+// may start it, for of two claims one counts.
+func isUnclaimed(err error) bool {
+	var lost *LostError
+	return errors.As(err, &lost) && lost.unclaimed
 }
 
 // near returns the node on which a run must start because of another run: kernels fork

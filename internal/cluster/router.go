@@ -86,7 +86,7 @@ func (r *Router) find(ctx context.Context, id spool.RunID) (node string, cached 
 	if err == nil || !errors.Is(err, ErrNoFact) && !errors.Is(err, ErrUndecided) {
 		return node, false, err
 	}
-	node, err = r.ask(ctx, id)
+	node, err = r.ask(ctx, id, errors.Is(err, ErrNoFact))
 	if err == nil {
 		r.remember(id, node)
 	}
@@ -134,8 +134,9 @@ func (r *Router) record(ctx context.Context, id spool.RunID) (runRecord, error) 
 }
 
 // ask asks all other nodes for a run of which the store knows nothing: it was started
-// past the cluster, or the store does not answer.
-func (r *Router) ask(ctx context.Context, id spool.RunID) (string, error) {
+// past the cluster, or the store does not answer. Unclaimed says that the store did:
+// then a node that is lost need not have the run.
+func (r *Router) ask(ctx context.Context, id spool.RunID, unclaimed bool) (string, error) {
 	actx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	type answer struct {
@@ -164,7 +165,7 @@ func (r *Router) ask(ctx context.Context, id spool.RunID) (string, error) {
 		if a.err == nil {
 			return a.node, nil
 		}
-		if n, _ := r.members.get(a.node); !errors.Is(a.err, spool.ErrNotFound) && n.holds() {
+		if n, _ := r.members.get(a.node); !errors.Is(a.err, spool.ErrNotFound) && (n.holds() || !unclaimed) {
 			silent = append(silent, a.node)
 		}
 	}
@@ -189,8 +190,8 @@ func (r *Router) at(ctx context.Context, id spool.RunID, do func(Backend) error)
 			return err
 		}
 		err = r.on(ctx, node, id, patience, do)
-		if cached && !again && errors.Is(err, spool.ErrNotFound) {
-			r.forget(id) // the run was removed; perhaps another has its id
+		if cached && !again && (errors.Is(err, spool.ErrNotFound) || errors.Is(err, errElsewhere)) {
+			r.forget(id) // the run was removed, or never started; perhaps another has its id
 			continue
 		}
 		return err

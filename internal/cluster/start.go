@@ -22,7 +22,11 @@ func (r *Router) Start(ctx context.Context, spec spool.Spec) (spool.Info, error)
 		// Who has it starts nothing new. Without a fact nobody claimed it, and nodes
 		// that do not answer need not be asked.
 		if node, err := r.claimant(ctx, spec.ID); err == nil {
-			return r.startAt(ctx, node, spec)
+			info, err := r.startAt(ctx, node, spec)
+			if !errors.Is(err, errElsewhere) && !isUnclaimed(err) {
+				return info, err
+			}
+			r.forget(spec.ID) // its claim was taken back since
 		} else if !errors.Is(err, ErrNoFact) && !errors.Is(err, ErrUndecided) { // the claim decides
 			return spool.Info{}, err
 		}
@@ -60,7 +64,7 @@ func (r *Router) startAt(ctx context.Context, node string, spec spool.Spec) (inf
 		info, err = b.Start(ctx, spec)
 		return err
 	})
-	if lost := (*LostError)(nil); errors.As(err, &lost) && lost.info.ID != "" {
+	if lost := (*LostError)(nil); errors.As(err, &lost) && lost.info.ID != "" && !lost.unclaimed {
 		same := recordInfo(&spool.Info{Argv: spec.Argv})
 		if !slices.Equal(lost.info.Argv, same.Argv) || lost.info.Engine != cmp.Or(spec.Engine, spool.EngineProcess) {
 			return spool.Info{}, fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)

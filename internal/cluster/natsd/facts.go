@@ -359,7 +359,9 @@ func (f *Facts) Watch(prefix string, tell func(cluster.Fact)) (stop func(), err 
 }
 
 // Connected reports whether the store is reached, and how often it was lost.
-func (f *Facts) Connected() (connected bool, outages int64) { return f.nc.IsConnected(), f.outages.Load() }
+func (f *Facts) Connected() (connected bool, outages int64) {
+	return f.nc.IsConnected(), f.outages.Load()
+}
 
 // Status says how the store is.
 func (f *Facts) Status() cluster.StoreStatus {
