@@ -3,7 +3,7 @@
 //
 // Usage:
 //
-//	bench -spool PATH [-codex PATH] [-json FILE] [-comparison FILE] [-only NAMES] [-peers NAMES] [-rounds N] [-logs MiB] [-quick] [-strict]
+//	bench -spool PATH [-codex PATH] [-json FILE] [-comparison FILE] [-only NAMES] [-peers NAMES] [-tasks NAMES] [-rounds N] [-logs MiB] [-quick] [-strict]
 //
 // Both servers listen on the loopback. A client written for measuring drives
 // them over the codex exec-server protocol. Every measurement is made in rounds
@@ -99,6 +99,7 @@ type options struct {
 	json   string
 	only   string
 	peers  string
+	tasks  string
 	rounds int
 	logs   int // MiB
 	quick  bool
@@ -116,6 +117,7 @@ func parseOptions(args []string) (options, error) {
 	fs.StringVar(&o.comparison, "comparison", "", "write the results of the peers to `file`, as a page of the documentation")
 	fs.StringVar(&o.only, "only", "", "make only these measurements, `names` separated by commas: "+strings.Join(measurementNames(), ", "))
 	fs.StringVar(&o.peers, "peers", "", "measure only these peers beside Spool, `names` separated by commas")
+	fs.StringVar(&o.tasks, "tasks", "", "have the peers do only these tasks, `names` separated by commas: "+strings.Join(peerTaskNames(), ", "))
 	fs.IntVar(&o.rounds, "rounds", 0, "make every measurement `n` times (default 5, with -quick 2)")
 	fs.IntVar(&o.logs, "logs", 1024, "search this many `MiB` of logs, a quarter of it with -quick")
 	fs.BoolVar(&o.quick, "quick", false, "do less work; the numbers are less exact")
@@ -142,6 +144,9 @@ func run(ctx context.Context, args []string) (err error) {
 	}
 	chosen, err := chooseMeasurements(o.only)
 	if err != nil {
+		return err
+	}
+	if err := checkPeerTasks(o.tasks); err != nil {
 		return err
 	}
 	b, err := newBench(o)

@@ -56,6 +56,26 @@ var peerTasks = []peerTask{
 	{"kill", 90 * time.Second, peerKill},
 }
 
+func peerTaskNames() []string {
+	var names []string
+	for _, t := range peerTasks {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+func checkPeerTasks(only string) error {
+	if only == "" {
+		return nil
+	}
+	for name := range strings.SplitSeq(only, ",") {
+		if !slices.Contains(peerTaskNames(), name) {
+			return fmt.Errorf("unknown task %q; the tasks of peers are %s", name, strings.Join(peerTaskNames(), ", "))
+		}
+	}
+	return nil
+}
+
 // measurePeers makes one round with all peers that can be installed. A task at
 // which a peer failed is not repeated.
 func measurePeers(ctx context.Context, b *bench) (err error) {
@@ -75,6 +95,9 @@ func measurePeers(ctx context.Context, b *bench) (err error) {
 		}
 	}()
 	for _, task := range peerTasks {
+		if b.tasks != "" && !slices.Contains(strings.Split(b.tasks, ","), task.name) {
+			continue
+		}
 		for _, p := range b.field.all {
 			if _, failed := b.field.notes[sampleKey{p.Name, task.name}]; failed || p.absent != "" {
 				continue // it would fail again
