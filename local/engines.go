@@ -21,15 +21,18 @@ import (
 	"github.com/spool-run/spool/python"
 )
 
-// sparePipes are ready for the next processes of a host.
-const sparePipes = 8
+// Pipes and control groups that are ready for the next processes of a host.
+const (
+	sparePipes  = 8
+	spareGroups = 32
+)
 
 // engines are all that there are. Each is made when first used.
 func engines() map[string]host.NewEngine {
 	return map[string]host.NewEngine{
 		access.AuditEngine: func(string) (engine.Engine, error) { return audit.Engine{}, nil },
 		spool.EngineProcess: func(owner string) (engine.Engine, error) {
-			return process.New(process.Options{Owner: owner, Spares: sparePipes})
+			return process.New(process.Options{Owner: owner, Spares: sparePipes, SpareGroups: spareGroups})
 		},
 		python.EngineKernel: func(owner string) (engine.Engine, error) {
 			return kernel.New(kernel.Options{Owner: owner})

@@ -36,6 +36,7 @@ type groups struct {
 	ready    int     // number of free groups with open files
 	closed   bool
 	made     int
+	ahead    ahead
 }
 
 // slot is one control group, or a pair of them.
@@ -157,6 +158,11 @@ func (g *groups) acquire(c *Command) (*slot, error) {
 			g.busy++
 		}
 	}
+	if !single {
+		g.ahead.limit = limit
+		g.ahead.needed = g.ahead.needed || s == nil
+		g.fill()
+	}
 	g.mu.Unlock()
 	if s == nil && !single {
 		s = g.reclaim()
@@ -259,15 +265,16 @@ func (g *groups) release(s *slot) {
 		s.refused = s.refusals()
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.prepareFiles(s, empty && !once)
 	switch {
 	case !empty:
 		g.nonEmpty = append(g.nonEmpty, s)
-	case once:
-		s.remove()
-	default:
+	case !once:
 		g.free = append(g.free, s)
+	}
+	g.mu.Unlock()
+	if empty && once { // without the lock: the kernel takes long
+		s.remove()
 	}
 }
 
@@ -353,6 +360,9 @@ func (g *groups) close() error {
 	g.pool.Wait()
 	g.mu.Lock()
 	g.closed = true
+	g.mu.Unlock()
+	g.ahead.wg.Wait()
+	g.mu.Lock()
 	for _, s := range g.free {
 		g.closeFiles(s, &g.ready)
 	}

@@ -37,6 +37,9 @@ type Options struct {
 	// chooses a name.
 	Owner string
 	Mode  TreeMode
+	// Spares is how many control groups are made ahead for later starts. The
+	// callers that share a launcher get the largest number of theirs.
+	Spares int
 }
 
 // Guarantees describe what a launcher can promise on this machine.

@@ -53,6 +53,7 @@ func New(o Options) (*Launcher, error) {
 	defer shared.mu.Unlock()
 	if l, ok := shared.byOwner[o.Owner]; ok {
 		l.users++
+		l.prepare(o.Spares)
 		return l, nil
 	}
 	l, err := newLauncher(o)
@@ -60,6 +61,7 @@ func New(o Options) (*Launcher, error) {
 		return nil, err
 	}
 	l.users = 1
+	l.prepare(o.Spares)
 	if shared.byOwner == nil {
 		shared.byOwner = make(map[string]*Launcher)
 	}
@@ -104,6 +106,13 @@ func newLauncher(o Options) (*Launcher, error) {
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	l.resetIgnoredSignals()
 	return l, nil
+}
+
+// prepare has control groups made ahead, if there are any.
+func (l *Launcher) prepare(spares int) {
+	if l.groups != nil {
+		l.groups.prepare(spares)
+	}
 }
 
 func checkOwner(owner string) error {

@@ -60,7 +60,7 @@ const (
 // New returns an engine. The caller must close it, which kills the processes it
 // started.
 func New(o Options) (*Engine, error) {
-	launcher, err := launch.New(launch.Options{Owner: o.Owner, Mode: o.Tree})
+	launcher, err := launch.New(launch.Options{Owner: o.Owner, Mode: o.Tree, Spares: o.SpareGroups})
 	if err != nil {
 		return nil, fmt.Errorf("prepare to start processes: %w", err)
 	}

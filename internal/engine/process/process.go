@@ -39,6 +39,9 @@ type Options struct {
 	Limits spool.Limits
 	// Spares is how many pairs of pipes the engine prepares for later starts.
 	Spares int
+	// SpareGroups is how many control groups it prepares, once there is more than
+	// one process at a time.
+	SpareGroups int
 }
 
 // Guarantees describe what the engine can promise on this machine.

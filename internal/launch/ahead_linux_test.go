@@ -1,0 +1,124 @@
+package launch
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spool-run/spool/internal/skiptest"
+)
+
+func openSpares(t *testing.T, n int) *Launcher {
+	t.Helper()
+	l, err := New(Options{Mode: TreeCgroup, Spares: n})
+	if err != nil {
+		skiptest.Missing(t, "no control groups here: %v", err)
+	}
+	return l
+}
+
+// A start that finds no free group begins to make groups for the next ones, which have the limit of the last
+// start, and closing the launcher removes all of them.
+func TestGroupsAreMadeAhead(t *testing.T) {
+	l := openSpares(t, 6)
+	g := l.groups
+	run := func(pids int) *Tree {
+		t.Helper()
+		c := sh("exec sleep 1000")
+		c.Pids = pids
+		tree, err := l.Start(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tree
+	}
+	free := func() int {
+		g.ahead.wg.Wait()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.free)
+	}
+	trees := []*Tree{run(100)} // in the group that was made to see whether it works
+	if n := free(); n != 0 {
+		t.Errorf("%d groups are free after the first start, want none", n)
+	}
+	trees = append(trees, run(100))
+	if n := free(); n != 6 {
+		t.Errorf("%d groups are free while two trees live, want 6", n)
+	}
+	made := g.made
+	for range 3 {
+		trees = append(trees, run(100))
+	}
+	if g.made != made {
+		t.Errorf("made %d groups while enough were free", g.made-made)
+	}
+	trees = append(trees, run(100)) // leaves two, fewer than half
+	if n := free(); n != 6 {
+		t.Errorf("%d groups are free again, want 6", n)
+	}
+	if l.Guarantees().Pids {
+		for _, s := range g.free {
+			if b, err := os.ReadFile(g.limitFile(s)); err != nil || strings.TrimSpace(string(b)) != "100" {
+				t.Errorf("group %s has the limit %q, %v", s.dir, b, err)
+			}
+		}
+	}
+	trees = append(trees, run(50)) // another limit than that of the groups made ahead
+	if last := trees[len(trees)-1]; l.Guarantees().Pids {
+		if b, err := os.ReadFile(g.limitFile(last.slot)); err != nil || strings.TrimSpace(string(b)) != "50" {
+			t.Errorf("the tree has the limit %q, %v", b, err)
+		}
+	}
+	for _, tree := range trees {
+		list, err := os.ReadFile(filepath.Join(tree.Group(), "cgroup.procs"))
+		if err != nil || strings.TrimSpace(string(list)) != strconv.Itoa(tree.Pid()) {
+			t.Errorf("the group of %d has %q, %v", tree.Pid(), list, err)
+		}
+		if err := tree.Kill(); err != nil {
+			t.Error(err)
+		}
+		if _, err := tree.Reap(); err != nil {
+			t.Error(err)
+		}
+		tree.Release()
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, dir := range []string{g.tree, g.pids} {
+		if dir != "" {
+			if _, err := os.Stat(dir); !os.IsNotExist(err) {
+				t.Errorf("%s is left: %v", dir, err)
+			}
+		}
+	}
+}
+
+// Closing a launcher waits for a group that is being made.
+func TestCloseWhileGroupsAreMade(t *testing.T) {
+	for range 5 {
+		l := openSpares(t, 8)
+		var trees [2]*Tree
+		for i := range trees {
+			var err error
+			if trees[i], err = l.Start(sh("true")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, tree := range trees {
+			if _, err := tree.Reap(); err != nil {
+				t.Error(err)
+			}
+			tree.Release()
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(l.groups.tree); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", l.groups.tree, err)
+		}
+	}
+}
