@@ -7,10 +7,14 @@ import (
 	"runtime/debug"
 )
 
-// Some memory is traded for less collecting, up to a point.
+// Some memory is traded for less collecting, up to a point. The runtime does not
+// collect before the heap has 4 MiB times the percentage, so that it decides what a
+// process with a live heap of a megabyte or two takes. A server makes more garbage
+// than a keeper does: it writes each event for each of its readers.
 const (
-	percent     = 400
-	memoryLimit = 128 << 20
+	percent       = 100
+	serverPercent = 200
+	memoryLimit   = 128 << 20
 	// serverLimit leaves a server room for what a thousand clients that do not
 	// read make it hold.
 	serverLimit = 176 << 20
@@ -19,18 +23,18 @@ const (
 // Tune tunes the collector of this process, unless the environment does. The
 // live heap of a server or a keeper is a few megabytes, and output passes
 // through it at hundreds of megabytes a second.
-func Tune() { tune(memoryLimit) }
+func Tune() { tune(percent, memoryLimit) }
 
 // TuneServer is [Tune] for a process with many clients. What it holds for them is
 // no reason to let more garbage gather.
 func TuneServer() {
-	tune(serverLimit)
+	tune(serverPercent, serverLimit)
 	if os.Getenv("GOGC") == "" {
 		followHeap()
 	}
 }
 
-func tune(limit int64) {
+func tune(percent int, limit int64) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)
 	}

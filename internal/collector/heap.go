@@ -17,13 +17,13 @@ const (
 // percentFor returns the percentage of a live heap by which the heap may grow.
 func percentFor(live uint64) int {
 	if live == 0 {
-		return percent
+		return serverPercent
 	}
-	return int(min(max(garbage*100/live, minPercent), percent))
+	return int(min(max(garbage*100/live, minPercent), serverPercent))
 }
 
 // followHeap sets the percentage after each collection.
-func followHeap() { afterCollection(percent) }
+func followHeap() { afterCollection(serverPercent) }
 
 // sentinel is garbage that tells when the collector has run. It has a pointer, so
 // that it shares its memory with no other value.

@@ -11,7 +11,7 @@ import (
 
 func TestPercentFor(t *testing.T) {
 	for live, want := range map[uint64]int{
-		0: 400, 1 << 20: 400, 2 << 20: 400, 4 << 20: 200, 8 << 20: 100, 16 << 20: 50, 1 << 30: 50,
+		0: 200, 1 << 20: 200, 4 << 20: 200, 8 << 20: 100, 16 << 20: 50, 1 << 30: 50,
 	} {
 		if got := percentFor(live); got != want {
 			t.Errorf("%d bytes: %d %%, want %d", live, got, want)
@@ -21,7 +21,7 @@ func TestPercentFor(t *testing.T) {
 
 // The percentage follows the live heap.
 func TestFollowHeap(t *testing.T) {
-	before := debug.SetGCPercent(percent)
+	before := debug.SetGCPercent(serverPercent)
 	defer debug.SetGCPercent(before)
 	held := make([]byte, 64<<20)
 	followHeap()
