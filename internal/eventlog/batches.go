@@ -18,7 +18,7 @@ const (
 	// batchOverhead is about what a batch takes beside its records.
 	batchOverhead = 256
 	// maxSpare is the number of batches whose memory is kept for further ones.
-	maxSpare = 4
+	maxSpare = 12
 )
 
 // Batches are the records that the relays of logs read last. Relays of a log that
@@ -229,10 +229,18 @@ func (c *Batches) give(b *batch) {
 
 // recycle keeps the memory of a batch for a further one. Callers hold c.mu.
 func (c *Batches) recycle(b *batch) {
-	if cap(b.bytes) < 2*record.BatchBytes && len(c.spare) < maxSpare && c.relays > 0 {
-		*b = batch{bytes: b.bytes}
-		c.spare = append(c.spare, b)
+	if cap(b.bytes) >= 2*record.BatchBytes || c.relays == 0 {
+		return
 	}
+	if len(c.spare) == maxSpare { // the smallest goes: a batch that is read into it needs another
+		least := slices.MinFunc(c.spare, func(a, b *batch) int { return cap(a.bytes) - cap(b.bytes) })
+		if cap(least.bytes) < cap(b.bytes) {
+			least.bytes = b.bytes
+		}
+		return
+	}
+	*b = batch{bytes: b.bytes}
+	c.spare = append(c.spare, b)
 }
 
 // add counts a relay of a log.
