@@ -120,6 +120,13 @@ func New(o Options) *Server {
 	s.route()
 	if o.MCP != nil {
 		s.mux.Handle("/mcp", s.methods(map[string]*operation{http.MethodPost: {name: "mcp", serve: func(c *call) error {
+			if c.r.Header.Get("Mcp-Method") == "subscriptions/listen" { // it lasts
+				end, err := s.streams.begin(c)
+				if err != nil {
+					return err
+				}
+				defer end()
+			}
 			o.MCP(c.w, c.r.WithContext(c.ctx), c.subject, c.backend)
 			return nil
 		}}}))

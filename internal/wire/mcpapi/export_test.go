@@ -21,3 +21,6 @@ const (
 
 // Shrink is shrink.
 var Shrink = shrink
+
+// MaxSubscriptions is how many resources clients listen to.
+const MaxSubscriptions = maxSubscriptions

@@ -48,6 +48,9 @@ type Options struct {
 	// Progress is how often a call that waits says how far its run is, if it was
 	// asked to. Zero means 5 seconds.
 	Progress time.Duration
+	// Updates is how often at most clients hear that a run which they listen to has
+	// changed. Zero means a second.
+	Updates time.Duration
 }
 
 // listTTL is how long clients may keep lists: the tools depend on nothing but the scopes.
@@ -80,18 +83,24 @@ func New(o Options) *Server {
 	if o.Progress == 0 {
 		o.Progress = progressEvery
 	}
+	if o.Updates == 0 {
+		o.Updates = updateEvery
+	}
 	s := &Server{opts: o, lens: lens.New(o.Backend, lens.Options{})}
 	var err error
 	if s.aead, err = newSeal(o.Key); err != nil {
 		panic("mcpapi: " + err.Error())
 	}
+	listeners := &subscriptions{server: s, open: make(map[subscription]struct{}), readers: make(map[string]*updateReader)}
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: "spool", Title: "Spool", Version: o.Version}, &mcp.ServerOptions{
 		Instructions: instructions,
 		Logger:       o.Logger,
 		Capabilities: &mcp.ServerCapabilities{
 			Tools:     &mcp.ToolCapabilities{},
-			Resources: &mcp.ResourceCapabilities{},
+			Resources: &mcp.ResourceCapabilities{Subscribe: true},
 		},
+		SubscribeHandler:   listeners.subscribe,
+		UnsubscribeHandler: listeners.unsubscribe,
 		SetCacheable: func(_ context.Context, req mcp.Request, c *mcp.Cacheable) {
 			if _, ok := req.GetParams().(*mcp.ReadResourceParams); ok {
 				return // what a run wrote changes

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/python"
 	"github.com/spool-run/spool/render"
 )
@@ -84,12 +85,31 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{contents}}, nil
 }
 
-func (c *call) resource(uri string) (*mcp.ResourceContents, error) {
-	u, err := url.Parse(uri)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
+// resourceRun returns the run that a resource is of.
+func (c *call) resourceRun(uri string) (*spool.Run, spool.Info, error) {
+	if err := c.opts.Subject.Scopes.Require(access.Read); err != nil {
+		return nil, spool.Info{}, err
 	}
-	path := strings.Split(strings.TrimPrefix(u.Path, "/"), "/")
+	u, path, err := splitURI(uri)
+	if err != nil || u.Scheme != "spool" || u.Host != "runs" {
+		return nil, spool.Info{}, spool.ErrNotFound
+	}
+	return c.find(path[0])
+}
+
+// splitURI returns the parts of the address of a resource: a run, and what of it.
+func splitURI(uri string) (u *url.URL, path []string, err error) {
+	if u, err = url.Parse(uri); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", spool.ErrInvalid, err)
+	}
+	return u, strings.Split(strings.TrimPrefix(u.Path, "/"), "/"), nil
+}
+
+func (c *call) resource(uri string) (*mcp.ResourceContents, error) {
+	u, path, err := splitURI(uri)
+	if err != nil {
+		return nil, err
+	}
 	run, info, err := c.find(path[0])
 	if err != nil {
 		return nil, err
