@@ -94,6 +94,7 @@ var measurements = []measurement{
 	{name: "driver", rounds: 1, alone: measureDriver},
 	{name: "growth", rounds: 1, alone: measureGrowth},
 	{name: "sdk", rounds: 3, alone: measureSDK},
+	{name: "console", rounds: 3, alone: measureConsole},
 	{name: "peers", alone: measurePeers},
 }
 

@@ -94,6 +94,7 @@ type report struct {
 	Agents      []result  `json:"agents"`
 	Growth      []result  `json:"growth"`
 	SDKs        []result  `json:"sdks"`
+	Console     []result  `json:"console"`
 
 	Peers     []peerResult                   `json:"peers,omitempty"`
 	Honesty   map[string]map[string]*honesty `json:"honesty,omitempty"`  // by scenario and peer
@@ -116,6 +117,7 @@ func (b *bench) report() *report {
 		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
 		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone), Kernels: b.results(kernels),
 		Sandboxes: b.results(sandboxes), Isolation: b.results(isolationRows), Agents: b.results(agentRows), Growth: b.results(growthRows), SDKs: b.results(sdkRows),
+		Console: b.results(consoleRows),
 	}
 	b.fillPeers(r)
 	return r
@@ -191,7 +193,7 @@ func (r *row) formatGoal() string {
 // missed counts the missed goals.
 func (r *report) missed() int {
 	n := 0
-	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Isolation, r.Agents, r.Growth, r.SDKs} {
+	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Isolation, r.Agents, r.Growth, r.SDKs, r.Console} {
 		for i := range table {
 			if ok := table[i].OK; ok != nil && !*ok {
 				n++
@@ -234,6 +236,9 @@ func (r *report) writeTable(w io.Writer) error {
 		return err
 	}
 	if err := writeResults(w, "Clients for other languages", "", r.SDKs); err != nil {
+		return err
+	}
+	if err := writeResults(w, "The console in Chromium", "asciinema", r.Console); err != nil {
 		return err
 	}
 	return r.writePeers(w)

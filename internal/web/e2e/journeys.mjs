@@ -455,6 +455,12 @@ const journeys = {
     await owner.keyboard.type("theme light");
     await press(owner, "Enter");
     await until(owner, () => document.documentElement.dataset.theme === "light");
+    // What follows is looked at in both.
+    await press(owner, "Control+K");
+    await owner.locator("[role=combobox]").waitFor();
+    await owner.keyboard.type("theme as the system");
+    await press(owner, "Enter");
+    await until(owner, () => document.documentElement.dataset.theme === "system");
   },
 };
 
