@@ -31,7 +31,7 @@ func (b *Brief) Decode(data []byte) bool {
 	rest, more := data[1:], true
 	for more {
 		var key []byte
-		ok := true
+		var ok bool
 		if key, rest, ok = cutKey(rest); !ok {
 			return false
 		}
