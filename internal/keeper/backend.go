@@ -241,13 +241,17 @@ func (b *Backend) isStarting(ctx context.Context, id spool.RunID) bool {
 // the result of the start. It returns nil if the start failed or the run is not
 // new.
 func (b *Backend) addStarted(info spool.Info, err error) *mirror {
-	if err != nil || info.Last > 0 {
+	if err != nil {
 		return nil
 	}
 	b.mu.Lock()
 	m, known := b.runs[info.ID]
 	b.mu.Unlock()
-	if known && !m.gone.Load() {
+	if known && m.removed() { // its ID is used again
+		b.drop(m)
+		known = false
+	}
+	if known || info.Last > 0 {
 		return nil
 	}
 	j, err := b.store.OpenNew(info)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"time"
 
@@ -129,9 +130,22 @@ func isUnknownMethod(err error) bool {
 func (b *Backend) existing(ctx context.Context, id spool.RunID) (*mirror, error) {
 	m, err := b.mirrorOf(ctx, id)
 	if err == nil && m.removed() {
-		return nil, fmt.Errorf("run %s: %w", id, spool.ErrNotFound)
+		return b.successor(m)
 	}
 	return m, err
+}
+
+// successor returns the run that was started with the ID of a removed one.
+func (b *Backend) successor(m *mirror) (*mirror, error) {
+	j, err := b.store.Open(m.id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("run %s: %w", m.id, spool.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", m.id, err)
+	}
+	b.drop(m)
+	return b.addMirror(newMirror(b, j.Info(), j))
 }
 
 // mirrorAfter is mirrorOf for a reader with a cursor: one in the middle of a log
