@@ -13,6 +13,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/archive"
+	"github.com/spool-run/spool/local"
 )
 
 func (a *app) archiveCommand() *cobra.Command {
@@ -173,6 +174,18 @@ func (a *app) archiveList(ctx context.Context, r *archive.Archive, q archive.Que
 	return errors.Join(errs...)
 }
 
+// awaitLogs waits until the logs of runs that have just ended are complete.
+func (a *app) awaitLogs(ctx context.Context, o local.Options) error {
+	b, err := a.openLocal(o)
+	if err != nil {
+		return err
+	}
+	if c, ok := b.(interface{ Complete(context.Context) error }); ok {
+		err = c.Complete(ctx)
+	}
+	return errors.Join(err, b.Close())
+}
+
 func (a *app) archiveShipCommand() *cobra.Command {
 	var o shipOptions
 	cmd := &cobra.Command{
@@ -193,7 +206,11 @@ ships.`,
 			if err != nil {
 				return err
 			}
-			err = errors.Join(s.Flush(cmd.Context()), objects.Close())
+			err = a.awaitLogs(cmd.Context(), opts)
+			if err == nil {
+				err = s.Flush(cmd.Context())
+			}
+			err = errors.Join(err, objects.Close())
 			st := s.Status()
 			fmt.Fprintf(a.stderr, "spool: archive: shipped %s, %s\n", count(st.ShippedRuns, "run", "runs"), formatBytes(st.ShippedBytes))
 			return err

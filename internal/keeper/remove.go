@@ -64,6 +64,24 @@ func (b *Backend) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spoo
 	return spool.Removal{Runs: swept.Runs, Blobs: swept.Blobs, Bytes: swept.Bytes}, nil
 }
 
+// Complete waits until the logs of all runs that have ended are complete: a keeper
+// tells of the end of a run before it has closed the files.
+func (b *Backend) Complete(ctx context.Context) error {
+	live, err := b.live(ctx)
+	if err != nil {
+		return err
+	}
+	for _, info := range live {
+		if info.State != spool.StateClosed {
+			continue
+		}
+		if _, err := b.Remove(ctx, []spool.RunID{info.ID}, true); err != nil && !errors.Is(err, spool.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
 // corruptInfo describes a run whose log cannot be read: it is live if a keeper
 // says so.
 func (b *Backend) corruptInfo(ctx context.Context, id spool.RunID) (spool.Info, error) {
