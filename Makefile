@@ -99,6 +99,7 @@ torture: build
 	bin/spool torture --seed $(SEED) --upkeep 300
 	$(GO) test -count=1 -run TestExactlyOnceUnderCuts ./internal/wire/httpapi -cuts 2000
 	$(GO) test -count=1 -timeout 1h -run TestJourneys ./internal/web -soak 20m
+	$(GO) test -count=1 -tags lab -run TestLab ./internal/sdk
 
 clean:
 	rm -rf bin bench/results

@@ -1,9 +1,7 @@
 package sdk
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,7 +18,7 @@ import (
 )
 
 // frontEnds are packages with front ends of Jupyter, and its suite for kernels.
-var frontEnds = []string{"jupyter_kernel_test==0.7.0", "nbclient==0.11.0", "papermill==2.7.0", "jupyterlab==4.6.6", "websocket-client==1.9.2"}
+var frontEnds = []string{"jupyter_kernel_test==0.7.0", "nbclient==0.11.0", "papermill==2.7.0"}
 
 // jupyterTest is a front end with the kernel of Spool.
 type jupyterTest struct {
@@ -33,7 +30,13 @@ type jupyterTest struct {
 // newJupyter installs the kernel where only this test sees it.
 func newJupyter(t *testing.T) *jupyterTest {
 	t.Helper()
-	python, err := pytest.Environment(frontEnds, "jupyter_kernel_test, nbclient, papermill, jupyterlab, websocket")
+	return newJupyterIn(t, frontEnds, "jupyter_kernel_test, nbclient, papermill")
+}
+
+// newJupyterIn is [newJupyter] with these packages, which provide these modules.
+func newJupyterIn(t *testing.T, packages []string, modules string) *jupyterTest {
+	t.Helper()
+	python, err := pytest.Environment(packages, modules)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,46 +163,5 @@ func TestNotebookOutlivesItsFrontEnd(t *testing.T) {
 				t.Errorf("the cells ran as %q, want %q", j.ran(t), want)
 			}
 		})
-	}
-}
-
-// TestLabOutlivesItsServer kills JupyterLab, page and server, in the middle of a cell. The
-// notebook that is opened in the next one has the same kernel, and what the cell wrote
-// with nobody there.
-func TestLabOutlivesItsServer(t *testing.T) {
-	j := newJupyter(t)
-	cells, err := exec.Command(j.python, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import cells; print(*cells.CELLS, sep='\\0', end='')", absolute(t, "testdata/jupyter")).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	code := strings.Split(string(cells), "\x00")
-	lab := []string{j.python, absolute(t, "testdata/jupyter/lab.py"), "spool-test"}
-	j.killInTheMiddle(t, j.env, append(lab, code[:2]...)...)
-
-	cmd := exec.CommandContext(t.Context(), lab[0], append(lab[1:], "%outputs", code[2])...)
-	var stderr bytes.Buffer
-	cmd.Dir, cmd.Env, cmd.Stderr, cmd.WaitDelay = j.dir, append(os.Environ(), j.env...), &stderr, time.Second
-	out, err := cmd.Output()
-	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		t.Fatalf("%v\n%s", err, stderr.Bytes())
-	}
-	for i, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
-		var got []output
-		if err := json.Unmarshal([]byte(line), &got); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		got = joined(got)
-		if i == 1 { // the first cell that is executed says what is behind it
-			if len(got) == 0 || got[0].Name != "stderr" || !strings.Contains(got[0].Text, "which was here before") {
-				t.Errorf("the notebook has %+v", got)
-			}
-			got = got[min(1, len(got)):]
-		}
-		if diff := cmp.Diff(cellOutputs()[i+1], got); diff != "" {
-			t.Errorf("outputs of cell %d (-want +got):\n%s", i+2, diff)
-		}
-	}
-	if j.ran(t) != "12-3" {
-		t.Errorf("the cells ran as %q", j.ran(t))
 	}
 }
