@@ -12,7 +12,7 @@ import (
 	"github.com/spool-run/spool/internal/skiptest"
 )
 
-var soak = flag.Duration("soak", 0, "how long a page stays open in TestJourneys, at 1 MB/s; only that is done")
+var soak = flag.Duration("soak", 0, "how long a page stays open in TestJourneys, at 1 MB/s; only that and the journey without a pointer are done")
 
 func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
 
@@ -40,7 +40,7 @@ func TestJourneys(t *testing.T) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "SPOOL_PROGRAM="+servertest.Binary(t), "SPOOL_STATE="+servertest.StateDir(t), "CHROMIUM="+chromium)
 	if *soak > 0 {
-		cmd.Env = append(cmd.Env, "ONLY=stays open", fmt.Sprintf("SOAK=%d", int(soak.Seconds())))
+		cmd.Env = append(cmd.Env, "ONLY=stays open|keyboard only", fmt.Sprintf("SOAK=%d", int(soak.Seconds())))
 	}
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
