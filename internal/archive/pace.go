@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/spool-run/spool/internal/pause"
 )
 
 // pace limits a rate of bytes. Those who take wait until the bytes that were taken
@@ -29,25 +31,7 @@ func (p *pace) take(ctx context.Context, n int) error {
 	wait := p.next.Sub(now)
 	p.next = p.next.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
 	p.mu.Unlock()
-	return sleep(ctx, wait)
-}
-
-// sleep waits, or returns the cause of the end of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return pause.For(ctx, wait)
 }
 
 // paceStep is how many bytes are read at once at a limited rate.
@@ -82,7 +66,7 @@ func resting(ctx context.Context) func() {
 	since := time.Now()
 	return func() {
 		// A step that took longer waited for a processor.
-		_ = sleep(ctx, min(time.Since(since), longestRest))
+		_ = pause.For(ctx, min(time.Since(since), longestRest))
 		since = time.Now()
 	}
 }

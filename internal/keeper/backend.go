@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
@@ -20,7 +18,6 @@ import (
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/record"
-	"github.com/spool-run/spool/internal/sieve"
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
@@ -67,6 +64,7 @@ type Backend struct {
 	mu       sync.Mutex
 	keepers  map[string]*keeperConn // by owner
 	own      *keeperConn            // the keeper of our build
+	came     chan struct{}          // closed when own is another
 	runs     map[spool.RunID]*mirror
 	closed   bool
 	children []int // pids of keepers that this process has started
@@ -84,7 +82,7 @@ func Open(o Options) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{opts: o, store: s, relays: eventlog.NewBatches(eventlog.DefaultBatches), keepers: make(map[string]*keeperConn), runs: make(map[spool.RunID]*mirror)}
+	b := &Backend{opts: o, store: s, relays: eventlog.NewBatches(eventlog.DefaultBatches), keepers: make(map[string]*keeperConn), came: make(chan struct{}), runs: make(map[spool.RunID]*mirror)}
 	b.Workspaces = host.NewWorkspaces(b.Stat, s)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b, nil
@@ -304,216 +302,57 @@ func (b *Backend) trim() {
 	}
 }
 
-// Stat implements [spool.Backend].
-func (b *Backend) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) {
-	m, err := b.existing(ctx, id)
-	if err != nil {
-		return spool.Info{}, err
-	}
-	return m.stat(ctx)
-}
-
-// Describe returns what does not change about a run, such as its labels, without
-// asking its keeper. The rest may be out of date.
-func (b *Backend) Describe(ctx context.Context, id spool.RunID) (spool.Info, error) {
-	m, err := b.mirrorOf(ctx, id)
-	if err != nil {
-		return spool.Info{}, err
-	}
-	return m.description(), nil
-}
-
-// List implements [spool.Backend].
-func (b *Backend) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
-	return func(yield func(spool.Info, error) bool) {
-		if err := f.Check(); err != nil {
-			yield(spool.Info{}, fmt.Errorf("list runs: %w", err))
-			return
-		}
-		if b.isClosed() {
-			yield(spool.Info{}, spool.ErrClosed)
-			return
-		}
-		// The keepers know all live runs. The files do not: a run may have
-		// no file yet, or one that was not written to since f.Since.
-		all, err := b.live(ctx)
-		if err != nil {
-			yield(spool.Info{}, err)
-			return
-		}
-		// A run may have ended since its files were read: match the fields
-		// that do not change first, and then its present state.
-		constant := f
-		constant.Live, constant.State, constant.Since, constant.Waiting = false, "", time.Time{}, false
-		// A run that has ended while its keeper still writes the end of its log
-		// may have another name by now, which only the files tell.
-		all = slices.DeleteFunc(all, func(info spool.Info) bool { return info.State == spool.StateClosed })
-		known := make(map[spool.RunID]bool, len(all))
-		for _, info := range all {
-			known[info.ID] = true
-		}
-		all = slices.DeleteFunc(all, func(info spool.Info) bool { return !constant.Match(&info) })
-		slices.SortFunc(all, func(a, b spool.Info) int { return f.Compare(&a, &b) })
-		listed := 0
-		list := func(info spool.Info) (more bool) {
-			if info.State != spool.StateClosed && !known[info.ID] {
-				if now, err := b.Stat(ctx, info.ID); err == nil {
-					info = now
-				}
-			}
-			if !f.Match(&info) {
-				return true
-			}
-			listed++
-			return yield(info, nil) && listed != f.Limit
-		}
-		constant.Since = f.Since // of a run that has not ended it selects all
-		stored := b.store.Select(constant)
-		if f.Live || f.Waiting || f.State != "" && f.State != spool.StateClosed {
-			stored = func(func(spool.Info, error) bool) {}
-		}
-		for info, err := range host.MergeRuns(&f, all, known, stored) {
-			switch {
-			case ctx.Err() != nil:
-				yield(spool.Info{}, context.Cause(ctx))
-				return
-			case err != nil:
-				if !yield(info, err) {
-					return
-				}
-			case !list(info):
-				return
-			}
-		}
-	}
-}
-
-// liveTime is how long live asks again because a keeper ends meanwhile: on a busy
-// machine a keeper may be known for a while after it closed its socket.
-const liveTime = 5 * time.Second
-
-// live asks the keepers for their live runs. It first settles the runs of
-// keepers that died: their files say then that they have ended.
-func (b *Backend) live(ctx context.Context) ([]spool.Info, error) {
-	for began := time.Now(); ; {
-		if err := host.Settle(b.opts.Host); err != nil {
-			return nil, err
-		}
-		var all []spool.Info
-		gone, err := b.callAll(ctx, methodLive, struct{}{}, func(raw json.RawMessage) {
-			var r liveResult
-			if json.Unmarshal(raw, &r) == nil {
-				all = append(all, r.Runs...)
-			}
-		})
-		if err != nil || gone == 0 {
-			return all, err
-		}
-		if time.Since(began) > liveTime {
-			return nil, fmt.Errorf("list live runs of %s: a keeper does not answer", b.opts.Dir)
-		}
-		select {
-		case <-time.After(retryAfter):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// Read implements [spool.Backend].
-func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
-	m, err := b.mirrorAfter(ctx, id, q.After)
-	if err != nil {
-		return spool.Page{}, err
-	}
-	return m.read(ctx, q)
-}
-
-// FollowRecords implements [record.Follower].
-func (b *Backend) FollowRecords(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[*record.Batch, error] {
-	return func(yield func(*record.Batch, error) bool) {
-		m, err := b.mirrorAfter(ctx, id, after)
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		m.addReader()
-		defer m.removeReader()
-		r := m.log.Relay()
-		defer r.Close()
-		record.Pages(after, func(q spool.Query) (*record.Batch, spool.Page, error) {
-			r.Drop() // it may wait
-			return m.readRecords(ctx, q, r)
-		})(yield)
-	}
-}
-
-// ReadRecords implements [record.Reader].
-func (b *Backend) ReadRecords(ctx context.Context, id spool.RunID, q spool.Query, dst []byte) ([]byte, spool.Page, error) {
-	m, err := b.mirrorAfter(ctx, id, q.After)
-	if err != nil {
-		return dst, spool.Page{}, err
-	}
-	m.addReader()
-	defer m.removeReader()
-	if q, err = m.await(ctx, q); err != nil {
-		return dst, spool.Page{}, err
-	}
-	dst, next, err := m.log.ReadRecords(dst, q.After, q.MaxBytes)
-	if err != nil {
-		return dst, spool.Page{}, fmt.Errorf("run %s: %w", id, err)
-	}
-	return dst, spool.Page{Next: next, Info: m.description()}, nil
-}
-
-// Sift implements [sieve.Sifter].
-func (b *Backend) Sift(ctx context.Context, id spool.RunID, after spool.Seq, q *sieve.Query, buf []byte) ([]sieve.Part, []byte, error) {
-	m, err := b.mirrorAfter(ctx, id, after)
-	if err != nil {
-		return nil, buf, err
-	}
-	m.addReader()
-	defer m.removeReader()
-	return m.journal.Sift(after, q, buf)
-}
-
-// Follow implements [spool.Backend].
-func (b *Backend) Follow(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
-	return func(yield func(spool.Event, error) bool) {
-		m, err := b.mirrorAfter(ctx, id, after)
-		if err != nil {
-			yield(spool.Event{}, err)
-			return
-		}
-		m.follow(ctx, after, yield)
-	}
-}
-
-// Stream is Follow, but an event is only lent. [spool.Run.Stream] uses it.
-func (b *Backend) Stream(ctx context.Context, id spool.RunID, after spool.Seq) iter.Seq2[spool.Event, error] {
-	return record.Events(id, b.FollowRecords(ctx, id, after))
-}
-
 // Send implements [spool.Backend].
 func (b *Backend) Send(ctx context.Context, id spool.RunID, in spool.Input) (spool.Receipt, error) {
-	if in.ID == "" {
+	repeats := in.ID != ""
+	if !repeats {
 		in.ID = host.NewID()
 	}
 	var receipt spool.Receipt
-	err := b.callOwner(ctx, id, methodSend, runproto.SendParams{Run: id, Input: in}, &receipt)
+	params := runproto.SendParams{Run: id, Input: in}
+	err := b.callOwner(ctx, id, methodSend, params, &receipt)
 	if errors.Is(err, spool.ErrEnded) {
+		if repeats && b.accepted(ctx, id, params, &receipt) {
+			return receipt, nil
+		}
 		err = fmt.Errorf("run %s: %w", id, spool.ErrInputClosed)
 	}
 	return receipt, err
 }
 
+// accepted reports whether an input came before the run ended: the keeper remembers
+// that for a while. A sender whose answer was lost must not be told that the input was
+// refused.
+func (b *Backend) accepted(ctx context.Context, id spool.RunID, params runproto.SendParams, receipt *spool.Receipt) bool {
+	m, err := b.mirrorOf(ctx, id)
+	if err != nil {
+		return false
+	}
+	k, err := b.keeperOf(ctx, m.owner)
+	return err == nil && k.call(ctx, methodSend, params, receipt) == nil && receipt.Repeated
+}
+
 // Control implements [spool.Backend].
 func (b *Backend) Control(ctx context.Context, id spool.RunID, c spool.Control) error {
-	err := b.callOwner(ctx, id, methodControl, runproto.ControlParams{Run: id, Control: c}, nil)
-	if errors.Is(err, spool.ErrEnded) && (c.Op == spool.ControlStop || c.Op == spool.ControlKill) {
+	params := runproto.ControlParams{Run: id, Control: c}
+	err := b.callOwner(ctx, id, methodControl, params, nil)
+	switch {
+	case !errors.Is(err, spool.ErrEnded):
+		return err
+	case c.Op == spool.ControlStop, c.Op == spool.ControlKill, c.ID != "" && b.done(ctx, id, params):
 		return nil
 	}
 	return err
+}
+
+// done reports whether a control was done before the run ended, perhaps by it.
+func (b *Backend) done(ctx context.Context, id spool.RunID, params runproto.ControlParams) bool {
+	m, err := b.mirrorOf(ctx, id)
+	if err != nil {
+		return false
+	}
+	k, err := b.keeperOf(ctx, m.owner)
+	return err == nil && k.call(ctx, methodControl, params, nil) == nil
 }
 
 // callOwner makes a request to the keeper of a run. For a finished run the error

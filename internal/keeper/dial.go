@@ -206,8 +206,18 @@ func (b *Backend) ownKeeper(ctx context.Context) (*keeperConn, error) {
 	k = b.addKeeper(k)
 	b.mu.Lock()
 	b.own = k
+	close(b.came)
+	b.came = make(chan struct{})
 	b.mu.Unlock()
 	return k, nil
+}
+
+// nextKeeper returns a channel that is closed when this process has another keeper for
+// the runs that it starts.
+func (b *Backend) nextKeeper() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.came
 }
 
 // addKeeper registers a connection to a keeper. If there is one already, it

@@ -78,10 +78,74 @@ func (s *server) expire(of label, l *lease) {
 	s.checkIdle()
 }
 
+// hold has the runs with a label end after some time, unless it is said again before: a
+// server that hangs keeps its connection, and with it a lease, for ever.
+type hold struct {
+	expiry *time.Timer
+	over   bool
+}
+
+// hold begins a hold, or goes on with it.
+func (s *server) hold(p leaseParams) error {
+	if p.Label.Key == "" {
+		return fmt.Errorf("%w: a hold needs a label", spool.ErrInvalid)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.holds[p.Label]; h != nil {
+		h.expiry.Stop()
+	}
+	h := new(hold)
+	ttl := time.Duration(max(0, min(p.TTLMs, maxLease.Milliseconds()))) * time.Millisecond
+	h.expiry = time.AfterFunc(ttl, func() {
+		s.mu.Lock()
+		h.over = true
+		s.mu.Unlock()
+		s.host.KillLabelled(context.Background(), p.Label.Key, p.Label.Value)
+		s.checkIdle()
+	})
+	s.holds[p.Label] = h
+	return nil
+}
+
+// isOver reports whether a hold of one of the labels is over.
+func (s *server) isOver(labels map[string]string) (of label, over bool) {
+	if len(labels) == 0 {
+		return label{}, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for of, h := range s.holds {
+		if h.over && labels[of.Key] == of.Value {
+			return of, true
+		}
+	}
+	return label{}, false
+}
+
+// start starts a run, unless it would have to end at once.
+func (s *server) start(spec spool.Spec) (spool.Info, error) {
+	refused := func(of label) (spool.Info, error) {
+		return spool.Info{}, fmt.Errorf("%w: the hold of the label %s=%s is over", spool.ErrBusy, of.Key, of.Value)
+	}
+	if of, over := s.isOver(spec.Labels); over {
+		return refused(of)
+	}
+	info, err := s.host.Start(s.ctx, spec)
+	if of, over := s.isOver(spec.Labels); err == nil && over { // while it started
+		s.host.KillLabelled(context.Background(), of.Key, of.Value)
+		return refused(of)
+	}
+	return info, err
+}
+
 // endLeases stops the expiry of all leases.
 func (s *server) endLeases() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, h := range s.holds {
+		h.expiry.Stop()
+	}
 	for _, l := range s.leases {
 		if l.expiry != nil {
 			l.expiry.Stop()
@@ -97,6 +161,16 @@ func (b *Backend) Lease(ctx context.Context, key, value string, ttl time.Duratio
 		return err
 	}
 	_, err := b.callAll(ctx, methodLease, leaseParams{label{key, value}, ttl.Milliseconds()}, nil)
+	return err
+}
+
+// Hold has the runs with a label end after the duration ttl, unless it is called again
+// before, whether this process lives or not.
+func (b *Backend) Hold(ctx context.Context, key, value string, ttl time.Duration) error {
+	if _, err := b.ownKeeper(ctx); err != nil {
+		return err
+	}
+	_, err := b.callAll(ctx, methodHold, leaseParams{label{key, value}, ttl.Milliseconds()}, nil)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package keeper_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -178,6 +179,40 @@ func TestLeaseExpires(t *testing.T) {
 	if info, err := next.Stat(t.Context(), free); err != nil || info.State != spool.StateRunning {
 		t.Errorf("not leased: %+v, %v", info, err)
 	}
+}
+
+// TestHoldMustBeRepeated checks that runs end when a hold is not repeated in time, also
+// if the connection of the server that had it stays.
+func TestHoldMustBeRepeated(t *testing.T) {
+	b := open(t, stateDir(t), "one")
+	spec := sh("echo ready; exec sleep 1000")
+	spec.Labels = map[string]string{"held": "true"}
+	held := start(t, b, spec)
+	spec.Labels = nil
+	free := start(t, b, spec)
+	for _, ttl := range []time.Duration{time.Hour, time.Millisecond} {
+		if info, err := held.Info(t.Context()); err != nil || info.State != spool.StateRunning {
+			t.Fatalf("held: %+v, %v", info, err)
+		}
+		if err := b.Hold(t.Context(), "held", "true", ttl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o, err := held.Wait(t.Context()); err != nil || o.Signal != "SIGKILL" {
+		t.Errorf("held: %v, %v", o, err)
+	}
+	if info, err := free.Info(t.Context()); err != nil || info.State != spool.StateRunning {
+		t.Errorf("not held: %+v, %v", info, err)
+	}
+	// What would have to end at once is not started.
+	spec.Labels = map[string]string{"held": "true"}
+	if info, err := b.Start(t.Context(), spec); !errors.Is(err, spool.ErrBusy) {
+		t.Errorf("a start after a hold is over: %+v, %v", info, err)
+	}
+	if err := b.Hold(t.Context(), "held", "true", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	start(t, b, spec)
 }
 
 func TestLeaseIsTakenOver(t *testing.T) {

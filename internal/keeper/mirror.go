@@ -11,6 +11,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/eventlog"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/runproto"
@@ -212,12 +213,10 @@ func (m *mirror) settle(ctx context.Context, cause error) error {
 		return nil
 	}
 	// The keeper lives, or another process is settling the run.
-	select {
-	case <-time.After(retryAfter):
-		return nil
-	case <-ctx.Done():
-		return errors.Join(context.Cause(ctx), cause)
+	if err := pause.For(ctx, retryAfter); err != nil {
+		return errors.Join(err, cause)
 	}
+	return nil
 }
 
 // retryAfter is the pause before a keeper that did not answer is asked again.

@@ -27,6 +27,7 @@ const (
 	methodLease   = "lease"
 	methodLeased  = "leased"
 	methodRelease = "release"
+	methodHold    = "hold"
 	methodForget  = "forget"
 	methodRename  = "rename"
 	methodInspect = "inspect"

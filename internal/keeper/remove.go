@@ -10,6 +10,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
@@ -40,10 +41,8 @@ func (b *Backend) Remove(ctx context.Context, ids []spool.RunID, dry bool) (spoo
 	}
 	swept, err := b.store.RemoveComplete(ids, dry)
 	for began := time.Now(); errors.Is(err, store.ErrIncomplete) && time.Since(began) < sealTime; {
-		select {
-		case <-time.After(retryAfter):
-		case <-ctx.Done():
-			return spool.Removal{}, context.Cause(ctx)
+		if err := pause.For(ctx, retryAfter); err != nil {
+			return spool.Removal{}, err
 		}
 		swept, err = b.store.RemoveComplete(ids, dry)
 	}
@@ -116,10 +115,8 @@ func (b *Backend) StorageBy(ctx context.Context, by string) (spool.Storage, erro
 	// its files.
 	st, err := b.store.Storage(by)
 	for began := time.Now(); err == nil && st.LiveRuns > live && time.Since(began) < storageTime; {
-		select {
-		case <-time.After(retryAfter):
-		case <-ctx.Done():
-			return spool.Storage{}, context.Cause(ctx)
+		if err := pause.For(ctx, retryAfter); err != nil {
+			return spool.Storage{}, err
 		}
 		st, err = b.store.Storage(by)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/peer"
 	"github.com/spool-run/spool/internal/privatedir"
 	"github.com/spool-run/spool/internal/record"
@@ -83,6 +84,7 @@ type server struct {
 	mu     sync.Mutex
 	conns  int
 	leases map[label]*lease
+	holds  map[label]*hold
 	ending bool
 	check  chan struct{} // has room for one; filled when the keeper may have become idle
 }
@@ -110,7 +112,7 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &server{opts: o, host: h, ctx: ctx, leases: make(map[label]*lease), check: make(chan struct{}, 1)}
+	s := &server{opts: o, host: h, ctx: ctx, leases: make(map[label]*lease), holds: make(map[label]*hold), check: make(chan struct{}, 1)}
 	if err := h.Register(); err != nil {
 		return errors.Join(err, ln.Close(), h.Close())
 	}
@@ -142,12 +144,10 @@ func (s *server) accept(ln net.Listener, wg *sync.WaitGroup) {
 		if err != nil {
 			// Most likely there are no descriptors left: connections
 			// wait in the socket's queue.
-			select {
-			case <-time.After(10 * time.Millisecond):
-				continue
-			case <-s.ctx.Done():
+			if pause.For(s.ctx, 10*time.Millisecond) != nil {
 				return
 			}
+			continue
 		}
 		if _, err := peer.Check(c); err != nil {
 			_ = c.Close()
@@ -271,7 +271,7 @@ func (c *serverConn) binary(kind byte, b []byte) error {
 
 func (c *serverConn) start(id uint64, p *record.Start) {
 	// The run outlives the connection, so it does not use its context.
-	info, err := c.server.host.Start(c.server.ctx, p.Spec)
+	info, err := c.server.start(p.Spec)
 	if err != nil {
 		c.transport.refused(id, runproto.EncodeError(err))
 		return
@@ -369,6 +369,12 @@ func (c *serverConn) handle(r *rpc.Request) (any, error) {
 			return nil, err
 		}
 		return c.lease(r.Method, p)
+	case methodHold:
+		p, err := decode[leaseParams](r)
+		if err != nil {
+			return nil, err
+		}
+		return struct{}{}, s.hold(p)
 	}
 	return nil, rpc.Errorf(rpc.CodeMethodNotFound, "unknown method %s", r.Method)
 }

@@ -9,10 +9,12 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/pause"
+	"github.com/spool-run/spool/internal/store"
 )
 
-// discoverEvery is the time between two looks for keepers that a watcher does not
-// know.
+// discoverEvery is the time between two looks for keepers that other processes
+// started.
 const discoverEvery = time.Second
 
 var _ spool.Watcher = (*Backend)(nil)
@@ -60,6 +62,13 @@ type told struct {
 }
 
 func (w *watch) run(yield func(spool.Info, error) bool) {
+	removed, err := w.backend.store.Removals()
+	if err != nil {
+		yield(spool.Info{}, err)
+		return
+	}
+	defer func() { _ = removed.Close() }() // it is only read
+	came := w.backend.nextKeeper()
 	versions, err := w.discover(nil)
 	if err != nil {
 		yield(spool.Info{}, err)
@@ -89,25 +98,54 @@ func (w *watch) run(yield func(spool.Info, error) bool) {
 				return
 			}
 		case <-tick.C:
-			// A keeper that is new may have begun and ended runs already.
 			since := began
 			began = time.Now()
-			versions, err := w.discover(w.known)
-			if err != nil {
-				yield(spool.Info{}, err)
+			if !w.meet(since, yield) || !w.remove(removed, yield) {
 				return
 			}
-			for owner, version := range versions {
-				if !w.tell(told{owner: owner, since: since.Add(-discoverEvery)}, yield) {
-					return
-				}
-				w.wg.Go(func() { w.follow(owner, version) })
+		case <-came:
+			came = w.backend.nextKeeper()
+			if !w.meet(began, yield) {
+				return
 			}
 		case <-w.ctx.Done():
 			yield(spool.Info{}, context.Cause(w.ctx))
 			return
 		}
 	}
+}
+
+// remove tells of runs that any process has removed. It reports false if the watcher
+// left.
+func (w *watch) remove(removed *store.Removals, yield func(spool.Info, error) bool) bool {
+	gone, err := removed.Next()
+	if err != nil {
+		yield(spool.Info{}, err)
+		return false
+	}
+	for _, id := range gone {
+		if w.chosen.Remove(id) && !yield(spool.Info{ID: id, State: spool.StateRemoved}, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// meet follows the keepers that are new. They may have begun and ended runs already,
+// since the last look. It reports false if the watcher left.
+func (w *watch) meet(since time.Time, yield func(spool.Info, error) bool) bool {
+	versions, err := w.discover(w.known)
+	if err != nil {
+		yield(spool.Info{}, err)
+		return false
+	}
+	for owner, version := range versions {
+		if !w.tell(told{owner: owner, since: since.Add(-discoverEvery)}, yield) {
+			return false
+		}
+		w.wg.Go(func() { w.follow(owner, version) })
+	}
+	return true
 }
 
 // discover returns the versions of the news of keepers that are not known.
@@ -151,7 +189,7 @@ func (w *watch) follow(owner string, version uint64) {
 		case w.ctx.Err() != nil:
 			return
 		case isUnknownMethod(err): // a keeper of an older build: the list tells of its runs
-			if !pause(w.ctx, discoverEvery) {
+			if pause.For(w.ctx, discoverEvery) != nil {
 				return
 			}
 			err, t.since, asked = nil, asked, time.Now()
@@ -172,16 +210,6 @@ func (w *watch) follow(owner string, version uint64) {
 		if t.gone || !host.Pause(w.ctx) {
 			return
 		}
-	}
-}
-
-// pause waits. It reports false if the context ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -33,6 +33,9 @@ func (v *view) ending(ctx context.Context, q *RowsQuery) (rows Rows, ok bool, er
 			read += len(e.Bytes)
 			return c.add(e)
 		})
+		if isDamage(err) {
+			return Rows{}, false, nil // the last lines that can be read are elsewhere
+		}
 		if err != nil {
 			return Rows{}, false, err
 		}

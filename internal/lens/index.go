@@ -41,8 +41,13 @@ type Index struct {
 	Bytes  int64     // of output up to there
 	Lines  int64     // up to there, with one that has no end
 	Marks  []Mark    // at most 2,000
-	// Complete is whether all events that the log had were read.
+	// Complete is whether all events that the log had were read, or all that
+	// can be.
 	Complete bool
+	// DamagedFrom is the first event that cannot be read, nor any after it,
+	// because the log is damaged. Zero means that it is not, as far as it was
+	// read.
+	DamagedFrom spool.Seq
 }
 
 // place is a point and the state of the lines there.
@@ -143,6 +148,9 @@ func (x *index) add(e *spool.Event) {
 		x.place(e)
 	}
 	if m, ok := markOf(e); ok {
+		if m.Kind == MarkTruncated {
+			m.Line = x.begun() + 1
+		}
 		if x.marks = append(x.marks, m); len(x.marks) > shownMarks {
 			x.marks = everySecond(x.marks)
 		}
@@ -201,8 +209,8 @@ func (x *index) before(right func(*place) bool) place {
 }
 
 // shown returns the index for callers.
-func (x *index) shown(complete bool) Index {
-	out := Index{First: x.first, Last: x.last, End: x.end, Bytes: x.bytes, Lines: x.begun(), Marks: slices.Clone(x.marks), Complete: complete}
+func (x *index) shown(complete bool, damaged spool.Seq) Index {
+	out := Index{First: x.first, Last: x.last, End: x.end, Bytes: x.bytes, Lines: x.begun(), Marks: slices.Clone(x.marks), Complete: complete, DamagedFrom: damaged}
 	n := min(len(x.places), shownPoints)
 	out.Points = make([]Point, n)
 	for i := range n {

@@ -2,6 +2,7 @@ package lens
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -61,11 +62,12 @@ func New(b spool.Backend, o Options) *Lens {
 type view struct {
 	lens *Lens
 	id   spool.RunID
-	busy chan struct{} // has room for one; whoever fills it owns the fields below
+	busy chan struct{} // has room for one; the goroutine that fills it owns the fields below
 
 	created  time.Time // of the run: another one may get its id
 	index    index
-	complete bool // the index reached the end that the log had
+	complete bool      // the index reached the end that the log had
+	damaged  spool.Seq // the first event that cannot be read; zero if all can
 	screens  []*screen.View
 
 	// Guarded by lens.mu.
@@ -102,7 +104,7 @@ func (l *Lens) enter(ctx context.Context, id spool.RunID) (v *view, done func(),
 		return nil, nil, context.Cause(ctx)
 	}
 	if !v.created.Equal(info.Created) { // that run was removed
-		v.created, v.index, v.complete, v.screens = info.Created, newIndex(), false, nil
+		v.created, v.index, v.complete, v.damaged, v.screens = info.Created, newIndex(), false, 0, nil
 	}
 	return v, func() {
 		size := v.index.size() + v.screensSize()
@@ -149,6 +151,10 @@ func (v *view) extend(ctx context.Context, enough func() bool) error {
 			return nil
 		}
 		page, err := v.lens.backend.Read(ctx, v.id, spool.Query{After: v.index.last, MaxBytes: pageBytes})
+		if isDamage(err) { // what precedes it is good
+			v.damaged, v.complete = v.index.last+1, true
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("read the log: %w", err)
 		}
@@ -167,6 +173,13 @@ func (v *view) extend(ctx context.Context, enough func() bool) error {
 	}
 }
 
+// isDamage reports whether an error means that the bytes of a log are not the ones that
+// were written.
+func isDamage(err error) bool {
+	var d interface{ Damaged() bool }
+	return errors.As(err, &d) && d.Damaged()
+}
+
 // Index returns where in the log its output is. It reads on for as long as wait says;
 // a longer log is not complete then, and the next call goes on.
 func (l *Lens) Index(ctx context.Context, id spool.RunID, wait time.Duration) (Index, error) {
@@ -180,7 +193,7 @@ func (l *Lens) Index(ctx context.Context, id spool.RunID, wait time.Duration) (I
 	if err := v.extend(ctx, func() bool { return !time.Now().Before(end) }); err != nil {
 		return Index{}, err
 	}
-	return v.index.shown(v.complete), nil
+	return v.index.shown(v.complete, v.damaged), nil
 }
 
 // Screen returns the screen of a run with a terminal after an event; zero means the

@@ -23,7 +23,14 @@ type logOf struct {
 	events        []spool.Event
 	info          spool.Info
 	reads         int
+	damaged       spool.Seq // the first event that cannot be read; zero if all can
 }
+
+// damage is the error of a log that is damaged.
+type damage struct{}
+
+func (damage) Error() string { return "the log is damaged" }
+func (damage) Damaged() bool { return true }
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -47,6 +54,12 @@ func (l *logOf) Read(ctx context.Context, _ spool.RunID, q spool.Query) (spool.P
 	page := spool.Page{Next: q.After, Info: l.info}
 	for size := 0; int(page.Next) < len(l.events); {
 		e := l.events[page.Next]
+		if l.damaged != 0 && e.Seq >= l.damaged {
+			if len(page.Events) == 0 {
+				return page, fmt.Errorf("read after %d: %w", q.After, damage{})
+			}
+			break
+		}
 		if size += e.Size(); size > q.MaxBytes && len(page.Events) > 0 {
 			break
 		}

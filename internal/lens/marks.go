@@ -15,6 +15,7 @@ const (
 	MarkFailed    = "failed"    // an action or a turn that did not end well
 	MarkResized   = "resized"   // the terminal has another size
 	MarkEnd       = "end"       // the run ended
+	MarkTruncated = "truncated" // output or events are missing
 )
 
 // Mark is an event that somebody who looks for a place in a log may look for.
@@ -22,6 +23,10 @@ type Mark struct {
 	Seq  spool.Seq
 	Time time.Time
 	Kind string
+	// Line is the number of the line before which something is missing, and
+	// Truncation what; only of [MarkTruncated].
+	Line       int64
+	Truncation *spool.Truncation
 }
 
 // markOf returns the mark of an event, if it has one.
@@ -57,6 +62,11 @@ func markOf(e *spool.Event) (Mark, bool) {
 		m.Kind = MarkResized
 	case spool.KindExited, spool.KindFailed:
 		m.Kind = MarkEnd
+	case spool.KindTruncated:
+		m.Truncation = new(spool.Truncation)
+		if json.Unmarshal(e.Data, m.Truncation) == nil {
+			m.Kind = MarkTruncated
+		}
 	}
 	return m, m.Kind != ""
 }

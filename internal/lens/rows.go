@@ -55,9 +55,12 @@ type Rows struct {
 	Lines []Row
 	Total int64 // lines that the log has as far as it was read
 	Next  int64 // the number to go on from
-	// Complete is whether all events that the log had were read, so that Total
-	// is how many lines there are.
+	// Complete is whether all events that the log had were read, or all that can
+	// be, so that Total is how many lines there are.
 	Complete bool
+	// DamagedFrom is the first event that cannot be read, nor any after it,
+	// because the log is damaged; zero if it is not.
+	DamagedFrom spool.Seq
 }
 
 // Rows returns lines by their number, or those at an event or a time. It reads as
@@ -83,7 +86,7 @@ func (l *Lens) Rows(ctx context.Context, id spool.RunID, q RowsQuery) (Rows, err
 	at := v.index.before(func(p *place) bool { return p.begun() < q.From })
 	c.counter = at.counter
 	err = v.read(ctx, at.Seq-1, func(e *spool.Event) bool { return c.add(e) })
-	if err != nil {
+	if err != nil && !isDamage(err) {
 		return Rows{}, err
 	}
 	c.end()
@@ -96,7 +99,7 @@ func (l *Lens) Rows(ctx context.Context, id spool.RunID, q RowsQuery) (Rows, err
 	if !c.full() {
 		next = max(next, c.begun()+1)
 	}
-	return Rows{Lines: c.rows, Total: total, Next: next, Complete: v.complete}, nil
+	return Rows{Lines: c.rows, Total: total, Next: next, Complete: v.complete, DamagedFrom: v.damaged}, nil
 }
 
 // locate sets the From of a query.
@@ -115,7 +118,7 @@ func (v *view) locate(ctx context.Context, q *RowsQuery) error {
 			}
 			return true
 		})
-		if err != nil {
+		if err != nil && !isDamage(err) {
 			return err
 		}
 		fallthrough
@@ -227,6 +230,9 @@ func (v *view) number(ctx context.Context, seq spool.Seq, offset int) (int64, er
 	})
 	if n == 0 { // there is no output at or after the event
 		n = c.begun() + 1
+	}
+	if isDamage(err) {
+		err = nil
 	}
 	return n, err
 }

@@ -74,9 +74,14 @@ func AppendDescription(dst []byte, place Place, salt uint64, now time.Time, info
 // DecodeDescription reads the description in the Data of a decoded record. It
 // must be that of the run.
 func DecodeDescription(data []byte, id spool.RunID) (spool.Info, error) {
-	var info spool.Info
+	// The decoder makes a map with room for 64 labels where there is none: that would take
+	// more memory than all the rest.
+	info := spool.Info{Labels: make(map[string]string)}
 	if err := json.Unmarshal(data, &info); err != nil {
 		return spool.Info{}, fmt.Errorf("decode description: %w", err)
+	}
+	if len(info.Labels) == 0 {
+		info.Labels = nil
 	}
 	if info.ID != id {
 		return spool.Info{}, fmt.Errorf("decode description: it is of run %q", info.ID)

@@ -19,11 +19,12 @@ import (
 // row is one row of a table, with a value for each column.
 type row []driver.Value
 
-// rowsOf returns the rows that a run has in a table.
-func (s *source) rowsOf(ctx context.Context, table string, info *spool.Info) ([]row, error) {
-	switch table {
+// rowsOf returns the rows that a run has in the table, with the columns that the statement
+// reads.
+func (t *table) rowsOf(info *spool.Info) ([]row, error) {
+	switch t.Name {
 	case "runs":
-		return []row{s.runRow(info)}, nil
+		return []row{t.runRow(info)}, nil
 	case "labels":
 		var rows []row
 		for _, k := range slices.Sorted(maps.Keys(info.Labels)) {
@@ -31,14 +32,17 @@ func (s *source) rowsOf(ctx context.Context, table string, info *spool.Info) ([]
 		}
 		return rows, nil
 	}
-	return s.logRows(ctx, table, info)
+	return t.logRows(t.ctx, t.Name, info)
 }
 
+// uses reports whether the statement reads a column.
+func (t *table) uses(column int) bool { return t.used&(1<<column) != 0 }
+
 // runRow returns the row of a run, in the order of the columns.
-func (s *source) runRow(info *spool.Info) row {
-	e := ledger.Of(info, s.Now)
+func (t *table) runRow(info *spool.Info) row {
+	e := ledger.Of(info, t.Now)
 	o := info.Outcome
-	r := row{string(info.ID), textOrNull(info.Name), info.Engine, textOrNull(e.Subject), string(info.State)}
+	r := append(make(row, 0, len(t.Columns)), string(info.ID), textOrNull(info.Name), info.Engine, textOrNull(e.Subject), string(info.State))
 	switch {
 	case o == nil:
 		r = append(r, nil, nil, nil, nil, nil)
@@ -47,7 +51,12 @@ func (s *source) runRow(info *spool.Info) row {
 	default:
 		r = append(r, string(o.Kind), nil, nil, textOrNull(o.Reason), oneOrZero(ledger.Failed(info)))
 	}
-	r = append(r, timeOrNull(info.Created), timeOrNull(info.Ended))
+	for _, at := range []time.Time{info.Created, info.Ended} {
+		if !t.uses(len(r)) { // a text of a time takes longer than all the rest
+			at = time.Time{}
+		}
+		r = append(r, timeOrNull(at))
+	}
 	if e.WallMs != nil {
 		r = append(r, *e.WallMs)
 	} else {
@@ -65,7 +74,10 @@ func (s *source) runRow(info *spool.Info) row {
 	} else {
 		r = append(r, nil, info.Bytes, nil, nil)
 	}
-	r = append(r, textOrNull(info.Title), textOrNull(string(info.TurnOutcome)), textOrNull(info.Cwd), textOrNull(s.Command(info.Argv)))
+	r = append(r, textOrNull(info.Title), textOrNull(string(info.TurnOutcome)), textOrNull(info.Cwd), nil)
+	if command := len(r) - 1; t.uses(command) {
+		r[command] = textOrNull(t.Command(info.Argv))
+	}
 	if l == nil {
 		return append(r, tokenCells(nil)...)
 	}

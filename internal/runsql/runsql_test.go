@@ -185,6 +185,13 @@ func TestSQLTables(t *testing.T) {
 // A statement asks the backend for what it needs: one run, those that its index
 // finds, or all once; a join holds its second table in memory.
 func TestReads(t *testing.T) {
+	at := func(text string) time.Time {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
 	for _, tt := range []struct {
 		statement, want string
 		stats           int
@@ -206,6 +213,18 @@ func TestReads(t *testing.T) {
 		{"SELECT count(*) FROM runs a JOIN runs b ON a.code = b.code", "9", 0, []spool.Filter{{}, {}}},
 		{"SELECT r.name, l.value FROM labels l JOIN runs r ON r.id = l.run", "build core", 0, []spool.Filter{{}}},
 		{"SELECT count(*) FROM turns t JOIN runs r ON r.id = t.run", "3", 3, []spool.Filter{{}}},
+		{"SELECT id FROM runs WHERE ended > '2026-11-15T02:00:00Z'", "lost1", 0, []spool.Filter{{Since: at("2026-11-15T02:00:00Z")}}},
+		{"SELECT id FROM runs WHERE created >= '2026-11-15 09:00:00' AND engine = 'agent'", "talk1", 0,
+			[]spool.Filter{{Engine: "agent", Since: at("2026-11-15T00:00:00Z")}}},
+		{"SELECT count(*) FROM runs WHERE created BETWEEN '2026-11-14' AND '2026-11-15T01:02:03Z'", "5", 0,
+			[]spool.Filter{{Since: at("2026-11-14T00:00:00Z"), Before: at("2026-11-15T01:02:04Z")}}},
+		{"SELECT count(*) FROM runs WHERE created < date('2026-11-15')", "0", 0, []spool.Filter{{Before: at("2026-11-15T00:00:01Z")}}},
+		{"SELECT count(*) FROM runs WHERE created > 'a week ago'", "0", 0, []spool.Filter{{}}},
+		{"SELECT count(*) FROM turns WHERE began > '2026-11-15T01:02:03Z'", "3", 0, []spool.Filter{{Since: at("2026-11-15T01:02:03Z")}}},
+		{"SELECT run FROM labels WHERE key = 'team'", "build1", 0, []spool.Filter{{HasLabels: []string{"team"}}}},
+		{"SELECT name FROM labels JOIN runs ON id = run WHERE key = 'team' AND value = 'core'", "build", 1,
+			[]spool.Filter{{Labels: map[string]string{"team": "core"}}}},
+		{"SELECT run FROM labels WHERE value = 'core'", "build1", 0, []spool.Filter{{}}},
 	} {
 		b := newFinishedRuns()
 		rows, err := queryRows(t, b, tt.statement)
@@ -214,6 +233,109 @@ func TestReads(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.lists, b.lists); diff != "" || b.stats != tt.stats {
 			t.Errorf("%s asks for %d runs, want %d, and lists %s", tt.statement, b.stats, tt.stats, diff)
+		}
+	}
+}
+
+// briefRuns is a backend that leaves out of descriptions what a list does not ask for.
+type briefRuns struct {
+	*finishedRuns
+	brief bool // the last list was
+}
+
+func (b *briefRuns) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
+	b.brief = f.Brief
+	return func(yield func(spool.Info, error) bool) {
+		for info, err := range b.finishedRuns.List(ctx, f) {
+			if f.Brief {
+				info = spool.Info{ID: info.ID, Name: info.Name, Engine: info.Engine, Labels: info.Labels, Created: info.Created, Ended: info.Ended, State: info.State, Outcome: info.Outcome}
+				if info.Outcome != nil {
+					info.Outcome = &spool.Outcome{Kind: info.Outcome.Kind}
+				}
+			}
+			if !yield(info, err) {
+				return
+			}
+		}
+	}
+}
+
+// A statement that reads only what an index has lists no whole descriptions.
+func TestBriefLists(t *testing.T) {
+	for _, tt := range []struct {
+		statement string
+		brief     bool
+	}{
+		{"SELECT engine, count(*) FROM runs GROUP BY engine ORDER BY 1", true},
+		{"SELECT subject, outcome, count(*) FROM runs GROUP BY 1, 2 ORDER BY 1, 2", true},
+		{"SELECT date(created), max(ended), sum(wall_ms) FROM runs GROUP BY 1", true},
+		{"SELECT key, value, count(*) FROM labels GROUP BY 1, 2", true},
+		{"SELECT id, name FROM runs WHERE state = 'closed' ORDER BY created", true},
+		{"SELECT r.name, l.value FROM labels l JOIN runs r ON r.id = l.run", true},
+		{"SELECT r.command, l.value FROM labels l JOIN runs r ON r.id = l.run", false},
+		{"SELECT engine, sum(output_bytes) FROM runs GROUP BY engine ORDER BY 1", false},
+		{"SELECT id FROM runs WHERE code = 0 ORDER BY 1", false},
+		{"SELECT * FROM runs ORDER BY id", false},
+		{"SELECT count(*) FROM turns", false},
+	} {
+		results := make([][]string, 2)
+		for i, b := range []spool.Backend{newFinishedRuns(), &briefRuns{finishedRuns: newFinishedRuns()}} {
+			o := options(t)
+			o.Match = nil
+			err := Query(t.Context(), b, tt.statement, o, func([]string) error { return nil }, func(values []any) error {
+				results[i] = append(results[i], fmt.Sprint(values))
+				return nil
+			})
+			if err != nil {
+				t.Errorf("%s: %v", tt.statement, err)
+			}
+			if b, ok := b.(*briefRuns); ok && b.brief != tt.brief {
+				t.Errorf("%s: brief %v, want %v", tt.statement, b.brief, tt.brief)
+			}
+		}
+		if diff := cmp.Diff(results[0], results[1]); diff != "" {
+			t.Errorf("%s: %s", tt.statement, diff)
+		}
+	}
+}
+
+// countedRuns is a backend that counts.
+type countedRuns struct {
+	*finishedRuns
+	counts int
+}
+
+func (b *countedRuns) Count(ctx context.Context, f spool.Filter) (map[spool.State]int, error) {
+	b.counts++
+	counts := make(map[spool.State]int)
+	for _, info := range b.infos {
+		if f.Match(&info) {
+			counts[info.State]++
+		}
+	}
+	return counts, ctx.Err()
+}
+
+// A statement that needs the number of runs, or their states, lists none.
+func TestCounts(t *testing.T) {
+	for _, tt := range []struct{ statement, want string }{
+		{"SELECT count(*) FROM runs", "5"},
+		{"SELECT state, count(*) FROM runs GROUP BY state", "closed 4,running 1"},
+		{"SELECT count(*) FROM runs WHERE state = 'running'", "1"},
+		{"SELECT count(*) FROM runs WHERE state <> 'closed'", "1"},
+		{"SELECT (SELECT count(*) FROM runs), count(*) FROM runs", "5 5"},
+		{"SELECT count(*) FROM runs a, runs b", "25"},
+	} {
+		b := &countedRuns{finishedRuns: newFinishedRuns()}
+		o := options(t)
+		o.Match = nil
+		var rows []string
+		err := Query(t.Context(), b, tt.statement, o, func([]string) error { return nil }, func(values []any) error {
+			rows = append(rows, strings.Trim(fmt.Sprint(values), "[]"))
+			return nil
+		})
+		if got := strings.Join(rows, ","); err != nil || got != tt.want || len(b.lists) > 0 || b.counts == 0 || b.counts > 2 {
+			t.Errorf("%s:\n got %s, %v\nwant %s, with %d counts and %d lists", tt.statement, got, err, tt.want, b.counts, len(b.lists))
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"modernc.org/sqlite/vtab"
@@ -47,7 +48,8 @@ type table struct {
 	used    uint64 // the columns that the statement reads, as bits
 	lookups int    // values that the backend looked up
 	scanned bool
-	held    *held // nil until rows are held
+	held    *held                               // nil until rows are held
+	counts  map[spool.State]map[spool.State]int // of runs, by the state that was asked for
 }
 
 // held are the rows of a table in memory, the newest run first, with the columns that
@@ -110,17 +112,14 @@ func (t *table) BestIndex(info *vtab.IndexInfo) error {
 			info.EstimatedCost, info.EstimatedRows = costOfRun, costOfRun
 		}
 	}
+	p := t.plan(info, best)
 	if len(info.OrderBy) == 1 && t.Name == "runs" && info.OrderBy[0].Column == t.column("created") {
 		info.OrderByConsumed = true
-		if !info.OrderBy[0].Desc {
-			info.IdxStr = oldestFirst
-		}
+		p.oldest = !info.OrderBy[0].Desc
 	}
+	info.IdxStr = p.String()
 	return nil
 }
-
-// oldestFirst is the IdxStr of a plan that reads runs in the order of their start.
-const oldestFirst = "oldest"
 
 // Open implements [vtab.Table].
 func (t *table) Open() (vtab.Cursor, error) { return &cursor{table: t, stop: func() {}}, nil }
@@ -128,10 +127,13 @@ func (t *table) Open() (vtab.Cursor, error) { return &cursor{table: t, stop: fun
 // rowSource yields rows, as they are in the table or as they are held.
 type rowSource = iter.Seq2[row, error]
 
-// read returns the rows with a value in a column, or all if column is negative, and
-// possibly more: SQLite checks each.
-func (t *table) read(column int, v driver.Value, oldest bool) (rows rowSource, at []int, err error) {
+// read returns the rows with the first of the values in a column, or all if column is
+// negative, and possibly more: SQLite checks each. The values are those of the terms of
+// the plan.
+func (t *table) read(column int, p *plan, vals []driver.Value) (rows rowSource, at []int, err error) {
+	var v driver.Value
 	if column >= 0 {
+		v = vals[0]
 		switch v.(type) {
 		case nil:
 			return func(func(row, error) bool) {}, nil, nil // NULL equals nothing
@@ -148,55 +150,45 @@ func (t *table) read(column int, v driver.Value, oldest bool) (rows rowSource, a
 		}
 	}
 	if t.held == nil {
-		if column >= 0 && t.lookups < maxLookups {
-			if rows := t.lookUp(column, v, oldest); rows != nil {
-				t.lookups++
-				return rows, nil, nil
-			}
-		}
-		if column < 0 && !t.scanned && len(t.together()) == 1 {
-			t.scanned = true
-			f := t.Filter
-			f.Oldest = oldest
-			return t.list(f), nil, nil
+		if rows := t.find(column, v, p, vals); rows != nil {
+			return rows, nil, nil
 		}
 		if err := t.hold(); err != nil {
 			return nil, nil, err
 		}
 	}
-	return t.held.read(column, v, oldest), t.held.at, nil
+	return t.held.read(column, v, p.oldest), t.held.at, nil
 }
 
-// lookUp asks the backend for the runs with a value in a column. It returns nil if no
-// index has it.
-func (t *table) lookUp(column int, v driver.Value, oldest bool) rowSource {
-	text, ok := v.(string)
-	if !ok {
-		return nil
-	}
-	if column == 0 {
-		return t.one(spool.RunID(text))
-	}
-	if t.Name != "runs" || text == "" {
-		return nil
+// find has the backend find the rows. It returns nil if they are rather held.
+func (t *table) find(column int, v driver.Value, p *plan, vals []driver.Value) rowSource {
+	if id, ok := v.(string); ok && column == 0 {
+		if t.lookups == maxLookups {
+			return nil
+		}
+		t.lookups++
+		return t.one(spool.RunID(id))
 	}
 	f := t.Filter
-	f.Oldest = oldest
-	switch t.Columns[column].Name {
-	case "name":
-		f.Name = text
-	case "engine":
-		f.Engine = text
-	case "state":
-		f.State = spool.State(text)
-	case "outcome":
-		f.Outcome = spool.OutcomeKind(text)
-	default:
-		return nil
-	}
+	f.Oldest = p.oldest
+	helps, equal := p.narrow(&f, vals)
 	if f.Check() != nil { // there is no such state
 		return func(func(row, error) bool) {}
 	}
+	if p.count {
+		if rows := t.counted(f); rows != nil {
+			return rows
+		}
+	}
+	switch {
+	case equal && t.lookups < maxLookups:
+		t.lookups++
+	case equal, t.scanned, !helps && (column >= 0 || len(t.together()) > 1):
+		return nil
+	default:
+		t.scanned = true
+	}
+	f.Brief = t.isBrief()
 	return t.list(f)
 }
 
@@ -253,7 +245,7 @@ func (s *source) infos(f spool.Filter) iter.Seq2[spool.Info, error] {
 
 // yieldRows yields the rows of a run.
 func (t *table) yieldRows(info *spool.Info, yield func(row, error) bool) bool {
-	rows, err := t.rowsOf(t.ctx, t.Name, info)
+	rows, err := t.rowsOf(info)
 	if err != nil {
 		return yield(nil, err)
 	}
@@ -280,6 +272,23 @@ func (t *table) together() []*table {
 // isDescribed reports whether descriptions of runs have all rows of the table.
 func (t *table) isDescribed() bool { return t.Name == "runs" || t.Name == "labels" }
 
+// isBrief reports whether brief descriptions of runs have all columns that the statement
+// reads.
+func (t *table) isBrief() bool {
+	if t.Match != nil || !t.isDescribed() {
+		return false
+	}
+	for i, c := range t.Columns {
+		if t.uses(i) && t.Name == "runs" && !slices.Contains(briefColumns, c.Name) {
+			return false
+		}
+	}
+	return true
+}
+
+// briefColumns are the columns of runs that [spool.Filter.Brief] leaves.
+var briefColumns = []string{"id", "name", "engine", "subject", "state", "outcome", "created", "ended", "wall_ms"}
+
 // hold reads the table into memory, with those that need the same list of runs.
 func (t *table) hold() error {
 	together := t.together()
@@ -288,12 +297,13 @@ func (t *table) hold() error {
 	}
 	f := t.Filter
 	f.Oldest = false
+	f.Brief = !slices.ContainsFunc(together, func(t *table) bool { return !t.isBrief() })
 	for info, err := range t.infos(f) {
 		if err != nil {
 			return err
 		}
 		for _, t := range together {
-			rows, err := t.rowsOf(t.ctx, t.Name, &info)
+			rows, err := t.rowsOf(&info)
 			if err != nil {
 				return err
 			}
@@ -310,7 +320,7 @@ func (t *table) hold() error {
 func newHeld(t *table) *held {
 	h := &held{at: make([]int, len(t.Columns)), by: make(map[int]map[driver.Value][]int32)}
 	for i := range t.Columns {
-		if t.used&(1<<i) != 0 {
+		if t.uses(i) {
 			h.at[i] = len(h.columns)
 			h.columns = append(h.columns, i)
 		}
@@ -384,11 +394,8 @@ type cursor struct {
 // Filter implements [vtab.Cursor].
 func (c *cursor) Filter(num int, order string, vals []vtab.Value) error {
 	c.stop()
-	var v driver.Value
-	if num > 0 {
-		v = vals[0]
-	}
-	rows, at, err := c.read(num-1, v, order == oldestFirst)
+	p := parsePlan(order)
+	rows, at, err := c.read(num-1, &p, vals)
 	if err != nil {
 		return c.fail(err)
 	}

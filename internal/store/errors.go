@@ -27,5 +27,8 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("run %s is corrupt at offset %d of %s: %v", e.Run, e.Offset, e.File, e.Err)
 }
 
+// Damaged reports that the rest of the log cannot be read, now or later.
+func (e *CorruptError) Damaged() bool { return true }
+
 // Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }

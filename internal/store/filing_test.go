@@ -244,11 +244,13 @@ func TestFileFilters(t *testing.T) {
 			f.After = all[r.IntN(len(all))].Cursor()
 		}
 		var want, got []spool.RunID
+		var briefly []spool.Info
 		sorted := slices.Clone(all)
 		slices.SortFunc(sorted, func(a, b spool.Info) int { return f.Compare(&a, &b) })
 		for _, info := range sorted {
 			if f.Match(&info) {
 				want = append(want, info.ID)
+				briefly = append(briefly, brief(info))
 			}
 		}
 		for info, err := range s.Select(f) {
@@ -258,6 +260,9 @@ func TestFileFilters(t *testing.T) {
 			got = append(got, info.ID)
 		}
 		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("%+v (-want +got):\n%s", f, d)
+		}
+		if d := cmp.Diff(briefly, listBriefly(t, s, f)); d != "" {
 			t.Fatalf("%+v (-want +got):\n%s", f, d)
 		}
 	}

@@ -60,7 +60,9 @@ func (s *Store) sel(f *spool.Filter, yield func(spool.Info, error) bool) error {
 		filed = func(func(index.Entry) bool) {} // those are complete
 	} else if snapshot, err := s.openIndex(); err == nil {
 		defer func() { _ = snapshot.Close() }() // it is only read
-		filed = snapshot.Select(queryOf(f))
+		q := queryOf(f)
+		q.Whole = f.Brief
+		filed = snapshot.Select(q)
 	} else if n, err = s.scanAll(); err != nil {
 		return err
 	} else {
@@ -76,7 +78,11 @@ func (s *Store) sel(f *spool.Filter, yield func(spool.Info, error) bool) error {
 		}
 	}
 	slices.SortFunc(unfiled, func(a, b spool.Info) int { return f.Compare(&a, &b) })
-	for r := range s.describeAll(filed, n) {
+	var short *briefs
+	if f.Brief {
+		short = new(briefs)
+	}
+	for r := range s.describeAll(filed, n, short) {
 		id := r.info.ID
 		switch {
 		case errors.Is(r.err, fs.ErrNotExist): // removed
@@ -145,29 +151,18 @@ func Countable(f *spool.Filter) bool {
 const describeBatch = 256
 
 // describeAll describes the runs of the index that are not among others, in their
-// order. It reads more and more at a time, on all processors: a short list reads
-// little more than it needs, and a long one is read soon.
-func (s *Store) describeAll(filed iter.Seq[index.Entry], others *names) iter.Seq[summary] {
+// order, with short by what that knows. It reads more and more at a time, on all
+// processors: a short list reads little more than it needs, and a long one is read soon.
+func (s *Store) describeAll(filed iter.Seq[index.Entry], others *names, short *briefs) iter.Seq[summary] {
 	return func(yield func(summary) bool) {
 		batch := make([]index.Entry, 0, 1)
 		flush := func() bool {
 			found := make([]summary, len(batch))
-			const share = 16 // for less it is not worth waking a processor
-			var wg sync.WaitGroup
-			part := max(share, (len(batch)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
-			for from := 0; from < len(batch); from += part {
-				describe := func() {
-					for i := from; i < min(from+part, len(batch)); i++ {
-						found[i] = s.describe(&batch[i], others)
-					}
-				}
-				if from+part < len(batch) {
-					wg.Go(describe)
-				} else {
-					describe()
-				}
+			if short == nil {
+				s.describeEach(batch, others, found)
+			} else {
+				s.describeShort(batch, others, found, short)
 			}
-			wg.Wait()
 			for i := range found {
 				found[i].info.ID = spool.RunID(batch[i].ID)
 				if !yield(found[i]) {
@@ -186,6 +181,56 @@ func (s *Store) describeAll(filed iter.Seq[index.Entry], others *names) iter.Seq
 			}
 		}
 		flush()
+	}
+}
+
+// describeEach reads the descriptions of entries, on all processors.
+func (s *Store) describeEach(batch []index.Entry, others *names, found []summary) {
+	const share = 16 // for less it is not worth waking a processor
+	var wg sync.WaitGroup
+	part := max(share, (len(batch)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for from := 0; from < len(batch); from += part {
+		describe := func() {
+			for i := from; i < min(from+part, len(batch)); i++ {
+				found[i] = s.describe(&batch[i], others)
+			}
+		}
+		if from+part < len(batch) {
+			wg.Go(describe)
+		} else {
+			describe()
+		}
+	}
+	wg.Wait()
+}
+
+// describeShort describes entries by themselves, and reads the descriptions of those that
+// do not tell enough.
+func (s *Store) describeShort(batch []index.Entry, others *names, found []summary, short *briefs) {
+	const oneByOne = 8 // reads after which the others of a batch are read at once
+	var rest []int
+	reads := 0
+	for i := range batch {
+		info, ok := short.describe(&batch[i])
+		switch {
+		case ok:
+			found[i].info = info
+		case reads < oneByOne:
+			reads++
+			found[i] = s.describe(&batch[i], others)
+			short.learn(&batch[i], &found[i])
+		default:
+			rest = append(rest, i)
+		}
+	}
+	entries, read := make([]index.Entry, len(rest)), make([]summary, len(rest))
+	for k, i := range rest {
+		entries[k] = batch[i]
+	}
+	s.describeEach(entries, others, read)
+	for k, i := range rest {
+		found[i] = read[k]
+		short.learn(&batch[i], &read[k])
 	}
 }
 

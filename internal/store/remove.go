@@ -162,7 +162,12 @@ func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 		}
 	}
 	var gone []index.Key
-	defer func() { s.unindex(gone) }()
+	defer func() {
+		s.unindex(gone)
+		if !dry {
+			s.noteRemoved(swept.Runs)
+		}
+	}()
 	for _, id := range slices.Sorted(maps.Keys(removed)) {
 		r := removed[id]
 		segs := r.segs

@@ -72,6 +72,7 @@ func (s *Store) Sweep(p Retention, keep func(spool.RunID) bool, rest func()) (Sw
 		return !swept.More
 	})
 	s.unindex(w.gone)
+	s.noteRemoved(swept.Runs)
 	if err != nil {
 		return swept, fmt.Errorf("sweep: %w", err)
 	}

@@ -43,6 +43,9 @@ type Entry struct {
 // maxName is how many bytes of a name an index keeps.
 const maxName = 255
 
+// NameIsCut reports whether the name may go on after what the index keeps of it.
+func (e *Entry) NameIsCut() bool { return len(e.Name) >= maxName }
+
 // Flags are properties of a run that tell how to read or delete it.
 type Flags uint8
 
@@ -68,24 +71,35 @@ func (k Key) compare(other Key) int {
 // Key returns the key of the entry.
 func (e *Entry) Key() Key { return Key{e.Created, e.ID} }
 
-// Term is the hash of a property that runs are searched by.
-type Term uint32
+// Term is the hash of a property that runs are searched by: 64 bits of FNV-1a, so that
+// none of millions of properties is taken for another one.
+type Term uint64
+
+// The numbers of FNV-1a.
+const (
+	hashBasis Term = 14695981039346656037
+	hashPrime Term = 1099511628211
+)
 
 // NewTerm returns the term of a property, such as a label with its value.
-func NewTerm(parts ...string) (t Term) {
+func NewTerm(parts ...string) Term {
+	t := hashBasis
 	for _, p := range parts {
 		t = t.Extend([]byte(p))
 	}
 	return t
 }
 
-// Extend returns the term with one more part.
+// Extend returns the term with one more part, which ends with a zero.
 func (t Term) Extend(part []byte) Term {
-	sum := crc32.Update(uint32(t), castagnoli, part)
-	return Term(crc32.Update(sum, castagnoli, zero))
+	for _, b := range part {
+		t = (t ^ Term(b)) * hashPrime
+	}
+	return t * hashPrime
 }
 
-var zero = []byte{0}
+// half returns the half of a term that postings have.
+func (t Term) half() uint32 { return uint32(t>>32) ^ uint32(t) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -118,7 +132,7 @@ type segmentFile struct {
 	Dead string `json:"dead,omitempty"`
 }
 
-const manifestVersion = 3
+const manifestVersion = 4
 
 // readManifest reads the manifest: a checksum in the first line, then JSON.
 func readManifest(dir string) (manifest, error) {

@@ -17,7 +17,7 @@ import (
 //	33 i64  raw
 //	41 u8   flags
 //	42 u8   size of the name
-//	43 u32  number of terms, then each as u32
+//	43 u32  number of terms, then each as u64
 //	        name
 //	        id, up to the end
 const (
@@ -52,7 +52,7 @@ func appendAdd(dst []byte, e *Entry) []byte {
 		b = append(b, byte(e.Flags), byte(len(name)))
 		b = le.AppendUint32(b, uint32(len(e.Terms)))
 		for _, t := range e.Terms {
-			b = le.AppendUint32(b, uint32(t))
+			b = le.AppendUint64(b, uint64(t))
 		}
 		return append(append(b, name...), e.ID...)
 	})
@@ -112,14 +112,14 @@ func (r *recent) apply(b []byte) bool {
 		}
 		name, n := int(b[34]), int(le.Uint32(b[35:]))
 		b = b[addHead:]
-		if n > len(b)/4 || len(b) <= 4*n+name {
+		if n > len(b)/8 || len(b) <= 8*n+name {
 			return false
 		}
 		e.Terms = make([]Term, n)
 		for i := range e.Terms {
-			e.Terms[i] = Term(le.Uint32(b[4*i:]))
+			e.Terms[i] = Term(le.Uint64(b[8*i:]))
 		}
-		e.Name, e.ID = string(b[4*n:4*n+name]), string(b[4*n+name:])
+		e.Name, e.ID = string(b[8*n:8*n+name]), string(b[8*n+name:])
 		r.entries[e.ID] = e
 		r.keys[e.ID] = e.Key()
 		return true

@@ -142,10 +142,11 @@ type Query struct {
 	Before int64  // created before; zero for any time
 	After  Key    // only what comes after it in the order; the zero value for all
 	Oldest bool   // the oldest first
+	Whole  bool   // entries with their names and terms
 }
 
-// Select yields the entries that a query selects, without their terms and names, in
-// the order of their keys. Some may not match: terms are hashes, and long names are
+// Select yields the entries that a query selects, in the order of their keys, and without
+// their terms and names unless it asks for them. Some may not match: terms are hashes, and long names are
 // cut.
 func (s *Snapshot) Select(q Query) iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
@@ -312,6 +313,9 @@ func (s *segmentSource) next() (Entry, bool) {
 		}
 		if s.names != nil && !s.names.match(s.seg.name(row)) {
 			continue
+		}
+		if s.q.Whole {
+			return s.seg.whole(row), true
 		}
 		return s.seg.entry(row), true
 	}

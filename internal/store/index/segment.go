@@ -16,11 +16,13 @@ import (
 // their keys:
 //
 //	created i64, ended i64, bytes i64, raw i64
-//	terms   u64: the term and, in the lower half, the row of an entry that has it, sorted
+//	terms   u64: half of the term and, in the lower half, the row of an entry that has it, sorted
 //	ids     u32: where the id of each entry begins in the text, and where the last ends
 //	names   u32: the same of its name, in the names
 //	byID    u32: rows in the order of ids
 //	byName  u32: rows in the order of names
+//	termsAt u32: where the terms of each entry begin in its terms, and where the last end
+//	ofRow   u64: the terms of each entry
 //	flags   u8
 //	text    the ids, and then the names
 //
@@ -32,7 +34,7 @@ import (
 //	24 i64 first created  32 i64 last created  40 i64 last ended
 //	48 u32 size of the names   52 u32 CRC32C of the head before
 const (
-	segmentMagic = "SPOOLIX3"
+	segmentMagic = "SPOOLIX4"
 	segmentHead  = 56
 )
 
@@ -47,7 +49,7 @@ type segment struct {
 	first, last, ended int64
 	sum                uint32
 
-	created, ends, bytes, raw, terms, ids, names, byID, byName, flags, text, nameText []byte
+	created, ends, bytes, raw, terms, ids, names, byID, byName, termsAt, ofRow, flags, text, nameText []byte
 }
 
 // encodeSegment returns the file of a segment with these entries, which it sorts.
@@ -60,7 +62,7 @@ func encodeSegment(entries []Entry) []byte {
 		nterms, ntext, nnames = nterms+len(e.Terms), ntext+len(e.ID), nnames+len(e.Name)
 	}
 	rows := len(entries)
-	size := segmentHead + rows*32 + nterms*8 + (rows+1)*8 + rows*9 + ntext + nnames
+	size := segmentHead + rows*32 + nterms*16 + (rows+1)*12 + rows*9 + ntext + nnames
 	b := make([]byte, segmentHead, size)
 	ended := int64(math.MinInt64)
 	for i := range entries {
@@ -79,7 +81,7 @@ func encodeSegment(entries []Entry) []byte {
 	terms := make([]uint64, 0, nterms)
 	for i := range entries {
 		for _, t := range entries[i].Terms {
-			terms = append(terms, uint64(t)<<32|uint64(i))
+			terms = append(terms, uint64(t.half())<<32|uint64(i))
 		}
 	}
 	slices.Sort(terms)
@@ -99,6 +101,17 @@ func encodeSegment(entries []Entry) []byte {
 	for _, text := range []func(uint32) string{id, name} {
 		for _, row := range sortRows(rows, text) {
 			b = le.AppendUint32(b, row)
+		}
+	}
+	at := 0
+	for i := range entries {
+		b = le.AppendUint32(b, uint32(at))
+		at += len(entries[i].Terms)
+	}
+	b = le.AppendUint32(b, uint32(at))
+	for i := range entries {
+		for _, t := range entries[i].Terms {
+			b = le.AppendUint64(b, uint64(t))
 		}
 	}
 	for i := range entries {
@@ -174,7 +187,7 @@ func parseSegment(data []byte) (*segment, error) {
 	}
 	nterms, ntext, nnames := int(le.Uint32(data[12:])), int(le.Uint32(data[16:])), int(le.Uint32(data[48:]))
 	rest := data[segmentHead:]
-	if int64(len(rest)) != int64(s.rows)*32+int64(nterms)*8+int64(s.rows+1)*8+int64(s.rows)*9+int64(ntext)+int64(nnames) {
+	if int64(len(rest)) != int64(s.rows)*32+int64(nterms)*16+int64(s.rows+1)*12+int64(s.rows)*9+int64(ntext)+int64(nnames) {
 		return nil, fmt.Errorf("%w: wrong size", ErrDamaged)
 	}
 	take := func(n int) (b []byte) {
@@ -185,6 +198,7 @@ func parseSegment(data []byte) (*segment, error) {
 	s.terms = take(nterms * 8)
 	s.ids, s.names = take((s.rows+1)*4), take((s.rows+1)*4)
 	s.byID, s.byName = take(s.rows*4), take(s.rows*4)
+	s.termsAt, s.ofRow = take((s.rows+1)*4), take(nterms*8)
 	s.flags, s.text, s.nameText = take(s.rows), take(ntext), rest
 	return s, nil
 }
@@ -262,11 +276,12 @@ func (s *segment) find(k Key) int {
 	return -1
 }
 
-// postings returns the part of the column of terms that has a term.
+// postings returns the part of the column of terms that has a term, and others with the
+// same half.
 func (s *segment) postings(t Term) []byte {
-	n := len(s.terms) / 8
-	from := sort.Search(n, func(i int) bool { return le.Uint64(s.terms[8*i:]) >= uint64(t)<<32 })
-	to := from + sort.Search(n-from, func(i int) bool { return le.Uint64(s.terms[8*(from+i):])>>32 > uint64(t) })
+	n, half := len(s.terms)/8, uint64(t.half())
+	from := sort.Search(n, func(i int) bool { return le.Uint64(s.terms[8*i:]) >= half<<32 })
+	to := from + sort.Search(n-from, func(i int) bool { return le.Uint64(s.terms[8*(from+i):])>>32 > half })
 	return s.terms[8*from : 8*to]
 }
 
@@ -362,21 +377,27 @@ func (s *segment) findID(want string) (int, bool) {
 
 // entries appends the entries that count.
 func (s *segment) entries(dst []Entry) []Entry {
-	terms := make([][]Term, s.rows)
-	for i := range len(s.terms) / 8 {
-		v := le.Uint64(s.terms[8*i:])
-		if row := int(uint32(v)); row < s.rows {
-			terms[row] = append(terms[row], Term(v>>32))
-		}
-	}
 	for row := range s.rows {
 		if !s.isDead(row) {
-			e := s.entry(row)
-			e.Name, e.Terms = string(s.name(row)), terms[row]
-			dst = append(dst, e)
+			dst = append(dst, s.whole(row))
 		}
 	}
 	return dst
+}
+
+// whole returns an entry with its name and its terms.
+func (s *segment) whole(row int) Entry {
+	e := s.entry(row)
+	e.Name = string(s.name(row))
+	from, to := le.Uint32(s.termsAt[4*row:]), le.Uint32(s.termsAt[4*row+4:])
+	if from > to || int64(to) > int64(len(s.ofRow)/8) { // damaged
+		return e
+	}
+	e.Terms = make([]Term, to-from)
+	for i := range e.Terms {
+		e.Terms[i] = Term(le.Uint64(s.ofRow[8*(int(from)+i):]))
+	}
+	return e
 }
 
 // fixed returns an entry with what has a fixed size.
