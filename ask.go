@@ -30,8 +30,8 @@ type Ask struct {
 	Options []AskOption `json:"options,omitempty"`
 	// Deadline is when the run stops waiting, if it does.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Retype is whether who allows it must type it again, because a rule of the
-	// policy says that it is dangerous; pages and programs for people ask for that.
+	// Retype is whether a person must type it again to allow it, because a rule of
+	// the policy says that it is dangerous: an answer without [Answer.Retype] is not taken.
 	Retype bool `json:"retype,omitempty"`
 	// Answer is what the policy of the run decided. Such an ask was never
 	// open, and no other answer is taken.
@@ -60,6 +60,8 @@ type Answer struct {
 	Data  json.RawMessage `json:"data,omitempty"`
 	Error *AnswerError    `json:"error,omitempty"` // it could not be done
 	By    string          `json:"by,omitempty"`    // who answered: a person, a policy, a program
+	// Retype is the text that was typed again; see [Ask.RetypeText].
+	Retype string `json:"retype,omitempty"`
 }
 
 // AnswerError is why the host did not do what it was asked.
@@ -73,7 +75,8 @@ type AnswerError struct {
 const NoticeAskClosed = "ask_closed"
 
 // Answer answers an ask. Only the first answer counts: another one gives
-// [ErrNotAsked].
+// [ErrNotAsked]. One that allows what is dangerous needs [Answer.Retype], or it gives
+// [ErrNotRetyped] and the ask stays open.
 func (r *Run) Answer(ctx context.Context, a Answer, secret bool) error {
 	data, err := json.Marshal(a)
 	if err != nil {

@@ -154,6 +154,9 @@ type Control struct {
 	// By is who asks for it, for the log. A server with subjects fills in its
 	// own.
 	By string `json:"by,omitempty"`
+	// ID makes it idempotent: one that is repeated with its ID is done once, also
+	// if it is a signal.
+	ID string `json:"id,omitempty"`
 }
 
 // Digest names a blob by its content: "sha256:" and 64 hex digits.

@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"internal/access":                           {"", "internal/sieve", "search", "internal/record", "internal/flock", "internal/privatedir", "internal/strict"},
 	"internal/eventlog":                         {"", "internal/record"},
 	"internal/runfile":                          {"", "internal/record"},
-	"internal/archive":                          {"", "internal/failpoint", "internal/flock", "internal/privatedir", "internal/store"},
+	"internal/archive":                          {"", "internal/failpoint", "internal/flock", "internal/privatedir", "internal/store", "internal/pause"},
 	"internal/archive/dir":                      {"internal/archive", "internal/failpoint"},
 	"internal/archive/s3":                       {"internal/archive"},
 	"internal/archive/place":                    {"", "internal/archive", "internal/archive/dir", "internal/archive/s3", "internal/privatedir"},
@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"internal/engine/audit":                     {"", "internal/engine"},
 	"internal/engine/turns":                     {"", "internal/engine"},
 	"internal/engine/enginetest":                {"", "internal/engine", "internal/eventlog"},
-	"internal/egress":                           {},
+	"internal/egress":                           {"internal/pause"},
 	"internal/isolate":                          {"", "internal/egress", "internal/engine", "internal/fdpass", "internal/launch", "internal/seccomp", "internal/spare", "internal/strict"},
 	"internal/engine/process":                   {"", "internal/engine", "internal/isolate", "internal/launch", "internal/meter", "internal/gopool", "internal/environ", "internal/spare", "internal/reactor", "internal/limits"},
 	"internal/engine/kernel":                    {"", "internal/inspect", "internal/engine", "internal/isolate", "internal/engine/turns", "internal/launch", "internal/meter", "internal/environ", "internal/spare", "internal/strict", "internal/reactor", "internal/limits", "internal/fdpass", "internal/privatedir"},
@@ -65,9 +65,9 @@ var mayImport = map[string][]string{
 	"internal/engine/sandbox":                   {"", "internal/inspect", "internal/engine", "internal/isolate", "internal/engine/turns", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs", "internal/strict", "internal/meter", "internal/limits"},
 	"internal/engine/sandbox/sandboxtest":       {"", "internal/inspect", "internal/engine", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs", "internal/host", "internal/polltest"},
 	"internal/engine/sandbox/guest":             {"", "internal/engine/sandbox/vfs"},
-	"internal/engine/sandbox/pyodide":           {"", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs", "internal/isolate", "internal/seccomp", "internal/fdpass", "internal/tail"},
+	"internal/engine/sandbox/pyodide":           {"", "internal/engine", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs", "internal/isolate", "internal/seccomp", "internal/fdpass", "internal/tail"},
 	"internal/engine/sandbox/vfs":               {},
-	"internal/engine/sandbox/wasipy":            {"", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs", "internal/isolate", "internal/flock", "internal/seccomp", "internal/spare", "internal/fdpass", "internal/tail"},
+	"internal/engine/sandbox/wasipy":            {"", "internal/engine", "internal/engine/sandbox/guest", "internal/engine/sandbox/vfs", "internal/isolate", "internal/flock", "internal/seccomp", "internal/spare", "internal/fdpass", "internal/tail"},
 	"internal/engine/sandbox/wasipy/build/pack": {},
 	"internal/launch":                           {"", "internal/failpoint", "internal/gopool"},
 	"internal/probe":                            {"internal/flock", "internal/launch", "internal/seccomp"},
@@ -87,6 +87,7 @@ var mayImport = map[string][]string{
 	"internal/tail":                             {},
 	"internal/failpoint":                        {},
 	"internal/gopool":                           {},
+	"internal/pause":                            {},
 	"internal/pytest":                           {"internal/testcache"},
 	"internal/visible":                          {},
 	"internal/narrate":                          {"", "internal/visible"},
@@ -94,34 +95,35 @@ var mayImport = map[string][]string{
 	"internal/host":                             {"", "internal/sieve", "internal/engine", "internal/eventlog", "internal/record", "internal/store", "internal/failpoint", "internal/gopool", "internal/flock", "internal/limits", "internal/privatedir", "internal/workspace"},
 	"internal/host/backendtest":                 {"", "search", "internal/fifotest", "internal/inspect", "internal/polltest", "internal/record", "internal/skiptest"},
 	"internal/web":                              {},
-	"internal/webhook":                          {""},
+	"internal/webhook":                          {"", "internal/pause"},
 	"internal/wire/rpc":                         {"internal/gopool"},
 	"internal/wire/runproto":                    {"", "search", "internal/wire/rpc"},
 	"internal/wire/execserver/fileuri":          {},
 	"internal/wire/execserver":                  {"", "search", "internal/access", "internal/egress", "internal/environ", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/wire/execserver/fileuri", "internal/gopool", "internal/record", "internal/strict", "internal/privatedir"},
 	"internal/wire/httpapi":                     {"", "internal/web", "internal/export", "internal/ledger", "render", "search", "internal/access", "internal/lens", "internal/screen", "internal/strict", "internal/visible", "internal/wire/runproto"},
 	"internal/wire/mcpapi":                      {"", "render", "internal/access", "internal/lens", "internal/strict", "internal/visible"},
-	"internal/wire/acpapi":                      {"", "internal/wire/rpc"},
+	"internal/wire/acpapi":                      {"", "internal/wire/rpc", "internal/pause"},
 	"internal/wire/zmtp":                        {},
 	"internal/wire/jupyter":                     {"", "internal/inspect", "internal/wire/zmtp"},
-	"client":                                    {"", "internal/pin", "search", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/peer", "internal/record"},
+	"client":                                    {"", "internal/pin", "search", "internal/eventlog", "internal/wire/rpc", "internal/wire/runproto", "internal/peer", "internal/record", "internal/pause"},
 	"serve":                                     {"", "internal/access", "internal/wire/execserver", "internal/wire/httpapi", "internal/wire/mcpapi"},
-	"internal/keeper":                           {"", "internal/sieve", "internal/limits", "internal/engine", "internal/eventlog", "internal/host", "internal/store", "internal/wire/rpc", "internal/wire/runproto", "internal/gopool", "internal/flock", "internal/environ", "internal/engine/process", "internal/record", "internal/fdpass", "internal/peer", "internal/privatedir"},
-	"internal/cli":                              {"", "internal/archive", "internal/archive/place", "internal/pin", "internal/export", "internal/lens", "search", "internal/limits", "internal/inspect", "internal/prompt", "internal/access", "render", "client", "local", "internal/cluster", "internal/cluster/natsd", "internal/narrate", "internal/visible", "internal/runfile", "internal/collector", "internal/environ", "internal/doctor", "internal/engine/agents/sessions", "internal/engine/agents/takopi", "internal/listen", "internal/netcut", "internal/privatedir", "internal/screen", "internal/strict", "internal/torture", "internal/wire/execserver", "internal/wire/acpapi", "internal/wire/httpapi", "internal/wire/jupyter", "internal/wire/mcpapi", "internal/wire/runproto", "internal/ledger", "internal/runsql", "internal/webhook"},
-	"internal/cluster":                          {"", "client", "internal/flock", "internal/privatedir", "internal/record"},
-	"internal/cluster/natsd":                    {"internal/cluster"},
+	"internal/keeper":                           {"", "internal/sieve", "internal/limits", "internal/engine", "internal/eventlog", "internal/host", "internal/store", "internal/wire/rpc", "internal/wire/runproto", "internal/gopool", "internal/flock", "internal/environ", "internal/engine/process", "internal/record", "internal/fdpass", "internal/peer", "internal/privatedir", "internal/pause"},
+	"internal/cli":                              {"", "internal/archive", "internal/archive/place", "internal/pin", "internal/export", "internal/lens", "search", "internal/limits", "internal/inspect", "internal/prompt", "internal/access", "render", "client", "local", "internal/cluster", "internal/cluster/natsd", "internal/narrate", "internal/visible", "internal/runfile", "internal/collector", "internal/environ", "internal/doctor", "internal/engine/agents/sessions", "internal/engine/agents/takopi", "internal/listen", "internal/netcut", "internal/privatedir", "internal/screen", "internal/strict", "internal/torture", "internal/wire/execserver", "internal/wire/acpapi", "internal/wire/httpapi", "internal/wire/jupyter", "internal/wire/mcpapi", "internal/wire/runproto", "internal/ledger", "internal/runsql", "internal/webhook", "internal/pause"},
+	"internal/cluster":                          {"", "client", "internal/failpoint", "internal/flock", "internal/privatedir", "internal/record"},
+	"internal/cluster/natsd":                    {"internal/cluster", "internal/pause"},
 	"internal/collector":                        {},
 	"internal/prompt":                           {},
 	"internal/peer":                             {},
 	"internal/listen":                           {"internal/access", "internal/flock", "internal/peer", "internal/pin", "internal/privatedir"},
 	"internal/examplestest":                     {},
 	"local":                                     {"", "internal/access", "internal/engine/audit", "internal/collector", "internal/engine", "internal/environ", "internal/engine/agents", "internal/engine/agents/policy", "internal/engine/kernel", "internal/engine/process", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/environ", "internal/host", "internal/isolate", "internal/keeper", "internal/launch", "internal/probe", "internal/store"},
-	"internal/torture":                          {"", "client", "internal/engine/kernel", "internal/failpoint", "internal/host", "internal/netcut", "internal/store", "internal/wire/rpc", "internal/flock"},
+	"internal/torture":                          {"", "client", "internal/engine/kernel", "internal/failpoint", "internal/host", "internal/netcut", "internal/store", "internal/wire/rpc", "internal/flock", "internal/pause"},
 	"cmd/spool":                                 {"internal/cli", "local"},
 	"internal/servertest":                       {"internal/polltest", "internal/tether"},
 	"internal/polltest":                         {},
 	"internal/netcut":                           {},
 	"internal/tether":                           {},
+	"internal/proxytest":                        {"internal/tether"},
 	"internal/testcache":                        {"internal/flock"},
 	"internal/npmtest":                          {"internal/testcache"},
 	"internal/sdk":                              {},
@@ -134,7 +136,7 @@ var mayImport = map[string][]string{
 	"internal/codextest":                        {"internal/fifotest", "internal/modeltest", "internal/netcut", "internal/npmtest", "internal/tether"},
 	"internal/agenttest":                        {"internal/codextest", "internal/modeltest", "internal/npmtest"},
 	"bench/internal/peers":                      {"", "client", "internal/host", "internal/npmtest", "internal/testcache"},
-	"bench":                                     {"", "internal/logtext", "bench/internal/peers", "internal/eventlog", "internal/store", "internal/engine", "internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/host", "client", "internal/keeper", "internal/agenttest", "internal/codextest", "internal/pytest", "internal/testcache", "internal/modeltest", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/pyodidetest", "internal/wire/execserver", "internal/isolate", "internal/npmtest"},
+	"bench":                                     {"", "internal/logtext", "bench/internal/peers", "internal/eventlog", "internal/store", "internal/engine", "internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/host", "client", "internal/keeper", "internal/agenttest", "internal/codextest", "internal/pytest", "internal/testcache", "internal/modeltest", "internal/engine/sandbox", "internal/engine/sandbox/guest", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/wasipy", "internal/pyodidetest", "internal/wire/execserver", "internal/isolate", "internal/npmtest", "internal/pause", "internal/proxytest", "internal/servertest"},
 }
 
 // words are the packages of public data. What may import the root may import
@@ -169,15 +171,16 @@ var foreign = map[string][]string{
 
 // TestArrows fails on an import against the direction of the plan.
 func TestArrows(t *testing.T) {
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "./...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,TestGoFiles", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(out))
 	for {
 		var p struct {
-			ImportPath string
-			Imports    []string
+			ImportPath  string
+			Imports     []string
+			TestGoFiles []string
 		}
 		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
 			return
@@ -185,6 +188,9 @@ func TestArrows(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := ours(p.ImportPath)
+		if name == "" && len(p.TestGoFiles) > 0 {
+			t.Errorf("%v must be of package spool_test: Go compiles every package again for tests inside of the one that all import", p.TestGoFiles)
+		}
 		allowed, ok := mayImport[name]
 		if !ok {
 			t.Errorf("package %q is not in the plan", name)

@@ -130,7 +130,7 @@ var readDocs = sync.OnceValues(func() (*docs, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range regexp.MustCompile(`(?m)^(\w+):`).FindAllSubmatch(makefile, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^([\w-]+):`).FindAllSubmatch(makefile, -1) {
 		d.targets[string(m[1])] = true
 	}
 	return d, nil
@@ -286,7 +286,7 @@ var (
 	methodRE   = regexp.MustCompile(`^([a-zA-Z]+/)([a-zA-Z0-9]+(?:\|[a-zA-Z0-9]+)*)(/[a-zA-Z]+)?$`)
 	dottedRE   = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$`)
 	nameRE     = regexp.MustCompile(`^(?:[a-z][a-z0-9]*(?:_[a-z0-9]+)+|[a-z]+[A-Z]\w*|[A-Z][a-z]\w*)$`)
-	flagRE     = regexp.MustCompile(`--[a-z][a-z-]*`)
+	flagRE     = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
 	promptRE   = regexp.MustCompile(`(?:^|[ ;&|(])(?:bin/)?spool( .*)`)
 	quotesRE   = regexp.MustCompile(`'[^']*'|"[^"]*"`)
 )

@@ -31,6 +31,12 @@ type Filter struct {
 	// HasLabels are names of labels that a run must have, with any value.
 	HasLabels []string `json:"has_labels,omitempty"`
 
+	// Brief is for a reader of many runs to whom their ID, Name, Engine, Labels,
+	// Created, Ended, State and the Kind of their Outcome are enough: descriptions
+	// of finished runs may have nothing else, which takes a fraction of the time.
+	// A run that is being removed may still be in the list.
+	Brief bool `json:"brief,omitempty"`
+
 	// Oldest lists the oldest run first instead of the newest.
 	Oldest bool `json:"oldest,omitempty"`
 	// Limit ends the list after so many runs; zero means no limit.
@@ -43,9 +49,9 @@ type Filter struct {
 // Check returns [ErrInvalid] for a filter that makes no sense.
 func (f *Filter) Check() error {
 	switch f.State {
-	case "", StateRunning, StateExited, StateClosed:
+	case "", StateQueued, StateRunning, StateExited, StateClosed:
 	default:
-		return fmt.Errorf("%w: unknown state %q: use running, exited or closed", ErrInvalid, f.State)
+		return fmt.Errorf("%w: unknown state %q: use queued, running, exited or closed", ErrInvalid, f.State)
 	}
 	switch f.Outcome {
 	case "", Exited, Failed, Unknown:

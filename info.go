@@ -10,9 +10,13 @@ type State string
 
 // The states of a run, in order.
 const (
+	StateQueued  State = "queued"  // it waits for a node of a cluster that has room
 	StateRunning State = "running" // the process that was started is alive
 	StateExited  State = "exited"  // that process ended; others still hold its output open
 	StateClosed  State = "closed"  // nothing will be appended any more
+	// StateRemoved is what [Watcher] says of a run that is gone; no other description
+	// has it.
+	StateRemoved State = "removed"
 )
 
 // OpenAsks are the questions of a run that wait for an answer.

@@ -23,7 +23,8 @@ type Ledger struct {
 
 // ProcessUse is what the processes of a run used: of a process, those of a kernel
 // and an agent one after the other. A descendant counts if the process that
-// started it, and so on, waited for its end.
+// started it, and so on, waited for its end. Of a sandbox, it is what its
+// interpreters used.
 type ProcessUse struct {
 	UserUs   int64 `json:"user_us"`   // processor time in programs, in microseconds
 	SystemUs int64 `json:"system_us"` // processor time in the kernel for them

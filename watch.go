@@ -12,8 +12,9 @@ type Watcher interface {
 	// Watch yields the runs that the filter selects, then an [Info] without an
 	// id, and from then on every run that changes and that the filter selects
 	// or selected before the change. It is told what is, not what was: several
-	// changes of a run within a quarter of a second are one. A run that is
-	// removed is not yielded.
+	// changes of a run within a quarter of a second are one. A run that was yielded
+	// and is removed, by any process, is yielded with [StateRemoved] and
+	// nothing else but its id.
 	//
 	// Over a connection that was lost and made again it begins anew: it yields
 	// all runs, and again an Info without an id. The errors of runs that cannot

@@ -29,7 +29,7 @@ const (
 //	[[rule]]
 //	verdict = "ask"
 //	command = ["rm", "git push"]
-//	retype = true       # who allows it types the command again
+//	retype = true       # a person types the command again to allow it
 type Policy struct {
 	// Default is the verdict if no rule matches. Empty means [VerdictAsk].
 	Default Verdict `json:"default,omitempty"`

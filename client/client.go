@@ -23,6 +23,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
@@ -283,11 +284,7 @@ func (c *Client) redial(cause error, once bool) {
 		if once || errors.As(err, &refused) || !time.Now().Add(retryEvery).Before(deadline) {
 			break
 		}
-		select {
-		case <-time.After(retryEvery):
-		case <-c.ctx.Done():
-		}
-		if c.ctx.Err() != nil {
+		if pause.For(c.ctx, retryEvery) != nil {
 			break
 		}
 	}
@@ -416,6 +413,9 @@ func (c *Client) Send(ctx context.Context, id spool.RunID, in spool.Input) (spoo
 
 // Control implements [spool.Backend].
 func (c *Client) Control(ctx context.Context, id spool.RunID, ctl spool.Control) error {
+	if ctl.ID == "" {
+		ctl.ID = newID()
+	}
 	return c.call(ctx, "run/control", runproto.ControlParams{Run: id, Control: ctl}, nil)
 }
 

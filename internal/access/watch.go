@@ -37,7 +37,18 @@ func (b *backend) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Inf
 			labels[LabelSubject] = b.subject.Name
 			f.Labels = labels
 		}
+		seen := make(map[spool.RunID]struct{}) // of those that are told
 		for info, err := range watcher.Watch(ctx, f) {
+			if err == nil && info.State == spool.StateRemoved && !all {
+				if _, ok := seen[info.ID]; !ok {
+					continue
+				}
+				delete(seen, info.ID)
+				if !yield(info, nil) {
+					return
+				}
+				continue
+			}
 			switch {
 			case all, err == nil && (info.ID == "" || b.owns(&info)):
 			case err == nil:
@@ -45,6 +56,9 @@ func (b *backend) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Inf
 			case errors.Is(err, spool.ErrInvalid), errors.Is(err, spool.ErrClosed), ctx.Err() != nil:
 			default:
 				continue // it may be the error of a run of another subject
+			}
+			if err == nil && !all {
+				seen[info.ID] = struct{}{}
 			}
 			if !yield(info, err) {
 				return

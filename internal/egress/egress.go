@@ -17,6 +17,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/spool-run/spool/internal/pause"
 )
 
 // The limits of a proxy.
@@ -151,10 +153,8 @@ func (p *Proxy) accept(l net.Listener) (net.Conn, error) {
 		if err == nil || p.ctx.Err() != nil || !temporary(err) {
 			return c, err
 		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-p.ctx.Done():
-			return nil, p.ctx.Err()
+		if err := pause.For(p.ctx, 50*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -102,3 +102,22 @@ func TestSecretAskDecides(t *testing.T) {
 		}
 	}
 }
+
+// TestDangerousAskStaysOpen checks that an answer which lacks what must be typed again
+// does not close an ask.
+func TestDangerousAskStaysOpen(t *testing.T) {
+	var a asks
+	ask, err := a.record(spool.Event{Kind: spool.KindAsk, Data: []byte(`{"kind":"approval","retype":true,"data":{"command":"rm -r build"}}`)},
+		eventlog.New(eventlog.Options{Run: "test"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		retype string
+		err    error
+	}{{"", spool.ErrNotRetyped}, {"rm -r", spool.ErrNotRetyped}, {"rm -r build", nil}, {"", spool.ErrNotAsked}} {
+		if err := a.answer(&spool.Answer{Ask: ask, Data: []byte(`"allow"`), Retype: tt.retype}); !errors.Is(err, tt.err) {
+			t.Errorf("%q: %v, want %v", tt.retype, err, tt.err)
+		}
+	}
+}

@@ -111,6 +111,10 @@ type Host struct {
 	engines map[string]engine.Engine
 	owner   *owner // registered by the first start
 	closed  bool
+	// forgotten are the last runs that were removed, without a state directory, after
+	// forgottenBefore others.
+	forgotten       []spool.RunID
+	forgottenBefore int
 
 	unsettled error // the recovery error of Open
 	sweeping  bool  // sweepOften runs

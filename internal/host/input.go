@@ -131,7 +131,7 @@ func (q *inputQueue) record(in *spool.Input) error {
 		return fmt.Errorf("%w: an input of %d bytes exceeds %d", spool.ErrInvalid, len(data), spool.MaxEventBytes)
 	}
 	if in.Kind == spool.InputAnswer {
-		if err := q.asks.answer(answer.Ask, answer.By); err != nil {
+		if err := q.asks.answer(&answer); err != nil {
 			return err
 		}
 	}
@@ -162,8 +162,18 @@ type answeredAsk struct {
 // late.
 const rememberedAnswers = 64
 
-// answer marks an ask as answered. If it is not open, the error says who was faster.
-func (a *asks) answer(ask spool.Seq, by string) error {
+// answer marks an ask as answered. If it is not open, the error says who was faster. An
+// answer that lacks what must be typed again leaves it open.
+func (a *asks) answer(said *spool.Answer) error {
+	ask, by := said.Ask, said.By
+	a.mu.Lock()
+	dangerous := a.open[ask].dangerous
+	a.mu.Unlock()
+	if dangerous != nil {
+		if err := dangerous.CheckRetype(said); err != nil {
+			return fmt.Errorf("answer to %d: %w", ask, err)
+		}
+	}
 	if a.close(ask) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -187,6 +197,8 @@ func (a *asks) answer(ask spool.Seq, by string) error {
 type openAsk struct {
 	turn   spool.Seq
 	secret bool // the answer stays out of the log
+	// dangerous is an ask whose text must be typed again to allow it; nil for any other.
+	dangerous *spool.Ask
 }
 
 // record appends an event that may open or close an ask. A
@@ -208,7 +220,7 @@ func (a *asks) record(e spool.Event, log *eventlog.Log) (spool.Seq, error) {
 		if a.open == nil {
 			a.open = make(map[spool.Seq]openAsk)
 		}
-		a.open[e.Seq] = openAsk{e.Turn, asksSecret(&e)}
+		a.open[e.Seq] = newOpenAsk(&e)
 	}
 	changed := e.OpensAsk()
 	for ask, o := range a.open {
@@ -243,11 +255,15 @@ func closedAsk(e *spool.Event) (spool.Seq, bool) {
 	return n.Ask, true
 }
 
-// asksSecret reports whether an ask wants an answer that stays out of the log.
-// An ask that cannot be read is taken for one.
-func asksSecret(e *spool.Event) bool {
+// newOpenAsk returns what the answer to an ask has to be. That to an ask which cannot be
+// read stays out of the log.
+func newOpenAsk(e *spool.Event) openAsk {
 	var ask spool.Ask
-	return json.Unmarshal(e.Data, &ask) != nil || ask.Secret
+	o := openAsk{turn: e.Turn, secret: json.Unmarshal(e.Data, &ask) != nil || ask.Secret}
+	if ask.Retype {
+		o.dangerous = &ask
+	}
+	return o
 }
 
 // secret reports whether the answer to an open ask stays out of the log.

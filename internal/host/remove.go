@@ -87,6 +87,7 @@ func (h *Host) Forget(ids []spool.RunID) {
 		if r, ok := h.runs[id]; ok && r.isDone() {
 			if h.store == nil {
 				delete(h.runs, id)
+				h.noteForgotten(id)
 				continue
 			}
 			r.mu.Lock()

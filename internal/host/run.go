@@ -17,11 +17,12 @@ import (
 
 // run is one run of this host, or a finished one that was opened for reading.
 type run struct {
-	log     *eventlog.Log
-	journal *store.Journal // nil without a state directory
-	blobs   *store.Store
-	input   *inputQueue // nil in a run opened for reading
-	host    *Host       // nil in a run opened for reading
+	log      *eventlog.Log
+	journal  *store.Journal // nil without a state directory
+	blobs    *store.Store
+	input    *inputQueue // nil in a run opened for reading
+	controls controlIDs
+	host     *Host // nil in a run opened for reading
 	// notification is the run that tells of the end of this one; nil if there is
 	// none, or it was started.
 	notification *spool.Spec
@@ -294,7 +295,12 @@ func (r *run) send(ctx context.Context, in spool.Input) (spool.Receipt, error) {
 	return receipt, nil
 }
 
+// control does a control, once for each ID.
 func (r *run) control(ctx context.Context, c spool.Control) error {
+	return r.controls.once(ctx, c.ID, func() error { return r.act(ctx, c) })
+}
+
+func (r *run) act(ctx context.Context, c spool.Control) error {
 	r.mu.Lock()
 	session := r.session
 	r.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/maphash"
 	"iter"
 	"slices"
 	"sync"
@@ -193,6 +194,12 @@ func (h *Host) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, 
 			return
 		}
 		w := NewSelection(f)
+		removed, err := h.removals()
+		if err != nil {
+			yield(spool.Info{}, err)
+			return
+		}
+		defer func() { _ = removed.Close() }() // it is only read
 		for again := true; again; {
 			version := h.News() // before the list, so that no change is between them
 			for info, err := range h.List(ctx, f) {
@@ -207,10 +214,20 @@ func (h *Host) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, 
 				return
 			}
 			for again = false; !again; {
-				c, err := h.NewsAfter(ctx, version)
+				c, err := h.newsWithin(ctx, version)
 				if err != nil {
 					yield(spool.Info{}, err)
 					return
+				}
+				gone, err := removed.Next()
+				if err != nil {
+					yield(spool.Info{}, err)
+					return
+				}
+				for _, id := range gone {
+					if w.Remove(id) && !yield(spool.Info{ID: id, State: spool.StateRemoved}, nil) {
+						return
+					}
 				}
 				for i := range c.Runs {
 					if w.Select(&c.Runs[i]) && !yield(c.Runs[i], nil) {
@@ -226,6 +243,66 @@ func (h *Host) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, 
 		}
 	}
 }
+
+// removedEvery is the time between two looks for runs that were removed, which may have
+// been done by another process.
+const removedEvery = time.Second
+
+// newsWithin is [Host.NewsAfter] for so long that runs which were removed are found soon.
+func (h *Host) newsWithin(ctx context.Context, after uint64) (Changes, error) {
+	within, cancel := context.WithTimeout(ctx, removedEvery)
+	defer cancel()
+	c, err := h.NewsAfter(within, after)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return Changes{Version: after}, nil
+	}
+	return c, err
+}
+
+// removals are the runs that are removed from now on.
+type removals interface {
+	Next() ([]spool.RunID, error)
+	Close() error
+}
+
+func (h *Host) removals() (removals, error) {
+	if h.store != nil {
+		return h.store.Removals()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return &ownRemovals{h, h.forgottenBefore + len(h.forgotten)}, nil
+}
+
+// maxForgotten is how many removed runs a host without a state directory remembers: a
+// watcher looks every second.
+const maxForgotten = 10_000
+
+// noteForgotten tells watchers that a run was removed. The host must be locked.
+func (h *Host) noteForgotten(id spool.RunID) {
+	if len(h.forgotten) == maxForgotten {
+		h.forgotten = slices.Delete(h.forgotten, 0, maxForgotten/2)
+		h.forgottenBefore += maxForgotten / 2
+	}
+	h.forgotten = append(h.forgotten, id)
+}
+
+// ownRemovals are those of a host without a state directory.
+type ownRemovals struct {
+	host *Host
+	next int // of all that were removed
+}
+
+func (r *ownRemovals) Next() ([]spool.RunID, error) {
+	r.host.mu.Lock()
+	defer r.host.mu.Unlock()
+	known := r.host.forgotten
+	gone := slices.Clone(known[max(0, r.next-r.host.forgottenBefore):])
+	r.next = r.host.forgottenBefore + len(known)
+	return gone, nil
+}
+
+func (r *ownRemovals) Close() error { return nil }
 
 // Pause waits until a watcher may look again. It reports false if the context ended.
 func Pause(ctx context.Context) bool {
@@ -244,11 +321,23 @@ func Pause(ctx context.Context) bool {
 type Selection struct {
 	filter spool.Filter
 	has    map[spool.RunID]struct{} // live runs
+	seed   maphash.Seed
+	told   map[uint64]struct{} // hashes of all runs: there may be many
 }
 
 // NewSelection returns a selection without runs.
 func NewSelection(f spool.Filter) *Selection {
-	return &Selection{f, make(map[spool.RunID]struct{})}
+	return &Selection{f, make(map[spool.RunID]struct{}), maphash.MakeSeed(), make(map[uint64]struct{})}
+}
+
+// Remove reports whether the watcher is told that a run was removed: it has been told of
+// the run.
+func (s *Selection) Remove(id spool.RunID) bool {
+	hash := maphash.String(s.seed, string(id))
+	_, had := s.told[hash]
+	delete(s.told, hash)
+	delete(s.has, id)
+	return had
 }
 
 // Select reports whether the watcher is told of a run that is as info says.
@@ -259,6 +348,11 @@ func (s *Selection) Select(info *spool.Info) bool {
 		s.has[info.ID] = struct{}{}
 	} else {
 		delete(s.has, info.ID)
+	}
+	if hash := maphash.String(s.seed, string(info.ID)); matches {
+		s.told[hash] = struct{}{}
+	} else {
+		delete(s.told, hash)
 	}
 	return matches || had
 }

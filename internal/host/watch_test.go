@@ -10,7 +10,7 @@ import (
 )
 
 // TestNewsAreBounded checks that the news forget the changes of runs that have ended,
-// and say so to whoever has not seen them.
+// and say so to watchers that have not seen them.
 func TestNewsAreBounded(t *testing.T) {
 	h, err := Open(Options{})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/netcut"
+	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -71,10 +72,7 @@ func (c *codex) serve(ctx context.Context) {
 			if away := time.Since(lost); away > logLossAfter {
 				c.trial.logf("%s: away for %.1fs: %v", c.name, away.Seconds(), err)
 			}
-			select {
-			case <-time.After(retryEvery):
-			case <-ctx.Done():
-			}
+			_ = pause.For(ctx, retryEvery)
 			continue
 		}
 		c.use(conn)

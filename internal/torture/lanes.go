@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/internal/netcut"
+	"github.com/spool-run/spool/internal/pause"
 )
 
 // connectionLane applies the schedule to one connection until it reached the
@@ -30,7 +31,7 @@ func (t *trial) connectionLane(ctx context.Context, lane int, d driver, quota in
 				return
 			}
 		}
-		if !pause(ctx, step.Pause) {
+		if pause.For(ctx, step.Pause) != nil {
 			return
 		}
 		cut := false
@@ -39,7 +40,7 @@ func (t *trial) connectionLane(ctx context.Context, lane int, d driver, quota in
 			cut = t.cut(ctx, wire, step)
 		case Stall:
 			wire.Stall(step.Dir)
-			pause(ctx, step.Hold)
+			_ = pause.For(ctx, step.Hold)
 			if step.Cut {
 				cut = wire.Cut() > 0
 			}
@@ -83,22 +84,10 @@ func (t *trial) countStep(step Step, done bool) {
 	}
 }
 
-// pause waits and reports whether to continue.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // serverLane applies the schedule to the server, its machine and its workers.
 func (t *trial) serverLane(ctx context.Context) {
 	for step := range Schedule(t.opts.Seed, serverLane, t.opts.Faults) {
-		if !pause(ctx, step.Pause) {
+		if pause.For(ctx, step.Pause) != nil {
 			return
 		}
 		done := false
@@ -180,6 +169,6 @@ func (t *trial) fillDisk(ctx context.Context, hold time.Duration) bool {
 		t.logf("%v", err)
 		return false
 	}
-	pause(ctx, hold)
+	_ = pause.For(ctx, hold)
 	return true
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
 	"github.com/spool-run/spool/internal/netcut"
+	"github.com/spool-run/spool/internal/pause"
 )
 
 // native is a client of Spool's own methods, through package client.
@@ -40,10 +41,7 @@ func (n *native) serve(ctx context.Context) {
 	for ctx.Err() == nil {
 		c, err := client.Dial(ctx, "ws://"+n.wire.Addr(), client.Options{Token: n.trial.opts.Token, Reconnect: reconnectFor})
 		if err != nil {
-			select {
-			case <-time.After(retryEvery):
-			case <-ctx.Done():
-			}
+			_ = pause.For(ctx, retryEvery)
 			continue
 		}
 		n.conn = c

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/internal/netcut"
+	"github.com/spool-run/spool/internal/pause"
 )
 
 // Options configure a torture: the server, the faults and the duration.
@@ -437,7 +438,7 @@ func (t *trial) violate(v Violation) {
 func (t *trial) refused(ctx context.Context, r *run, err error) {
 	if t.excused(r) {
 		t.refusals.Add(1)
-		pause(ctx, retryEvery) // the cause may last a while
+		_ = pause.For(ctx, retryEvery) // the cause may last a while
 		return
 	}
 	r.violate(Refused, "start: %v", err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/spool-run/spool/internal/pause"
 )
 
 // Intervals of the checks.
@@ -107,7 +109,7 @@ func (t *trial) awaitEnds(ctx context.Context) {
 		if left == 0 {
 			break
 		}
-		pause(ctx, sampleEvery)
+		_ = pause.For(ctx, sampleEvery)
 	}
 	alive, err := workers(t.mark)
 	if err != nil {

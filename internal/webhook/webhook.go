@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/pause"
 )
 
 const (
@@ -138,7 +139,7 @@ func (s *Sender) watch(ctx context.Context) {
 				s.note(ctx, k, &info)
 			}
 		}
-		pause(ctx, time.Second)
+		_ = pause.For(ctx, time.Second)
 	}
 }
 
@@ -150,6 +151,10 @@ type known struct {
 
 // note takes the description of a run.
 func (s *Sender) note(ctx context.Context, k known, info *spool.Info) {
+	if info.State == spool.StateRemoved {
+		delete(k.asks, info.ID)
+		return
+	}
 	if info.State == spool.StateClosed {
 		delete(k.asks, info.ID)
 		if _, told := k.ended[info.ID]; told {
@@ -294,7 +299,7 @@ func (s *Sender) send(ctx context.Context) {
 				s.opts.Logger.Warn("notify", "id", m.ID, "err", err)
 				break
 			}
-			pause(ctx, wait)
+			_ = pause.For(ctx, wait)
 			wait *= 2
 		}
 	}
@@ -333,14 +338,4 @@ func Sign(secret []byte, at time.Time, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
 	_, _ = fmt.Fprintf(mac, "%s.%s", t, body) // never fails
 	return "t=" + t + ",v1=" + hex.EncodeToString(mac.Sum(nil))
-}
-
-// pause waits.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

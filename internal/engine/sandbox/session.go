@@ -39,6 +39,8 @@ type session struct {
 
 	outcome spool.Outcome // valid once done is closed
 
+	account engine.Account // what the scripts used
+
 	turns    *turns.Queue[*cell, chan spool.Answer]
 	onlyCode atomic.Pointer[int] // of the script that was the only one, once it is over
 
@@ -74,6 +76,20 @@ func newSession(e *Engine, spec *spool.Spec, c *python.SandboxConfig, f *files, 
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.turns = turns.New(turns.Options[*cell, chan spool.Answer]{Append: out.Append, Max: MaxQueued, Complete: s.complete})
 	return s
+}
+
+// Used implements [engine.Accountable].
+func (s *session) Used() *spool.ProcessUse { return s.account.Used() }
+
+// settle adds what the scripts of the guest used to the account, if it knows. Its
+// interpreter may end with that.
+func (s *session) settle() {
+	s.mu.Lock()
+	g := s.guest
+	s.mu.Unlock()
+	if a, ok := g.(guest.Accountable); ok {
+		s.account.Add(a.Settle())
+	}
 }
 
 // Pid returns zero: a sandbox has no process that callers may signal.
@@ -204,6 +220,9 @@ func (s *session) next() (*turn, *end) {
 			return nil, &ending
 		case s.renew:
 			s.renew = false
+			s.mu.Unlock()
+			s.settle()
+			s.mu.Lock()
 			g := s.guest
 			s.guest = nil
 			s.mu.Unlock()
@@ -270,6 +289,7 @@ func (s *session) finish(how end) {
 	s.turns.Shut()
 	s.turns.Drop(spool.Done{Outcome: spool.TurnKilled, EndedBy: killed.By, Error: "the run ended before it began", ErrorClass: turns.ClassNotRun})
 	s.reportChanges()
+	s.settle()
 	switch {
 	case how.failed != nil:
 		s.outcome = spool.Outcome{Kind: spool.Failed, Reason: how.failed.Error()}

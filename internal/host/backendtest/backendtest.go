@@ -22,69 +22,82 @@ import (
 	"github.com/spool-run/spool"
 )
 
+// tests are the tests of the suite.
+var tests = []struct {
+	name string
+	test func(*testing.T, spool.Backend)
+}{
+	{"exec_process_starts_and_exits", startsAndExits},
+	{"streams_output", streamsOutput},
+	{"pushes_events", pushesEvents},
+	{"replays_events_after_close", replaysAfterClose},
+	{"write_then_read", writeThenReadPTY},
+	{"write_then_read_without_tty", writeThenReadPipe},
+	{"rejects_write_without_pipe_stdin", rejectsWriteWithoutStdin},
+	{"preserves_queued_events_before_subscribe", preservesQueuedEvents},
+	{"start_errors_are_typed", startErrors},
+	{"repeated_start_id_is_one_run", repeatedStart},
+	{"repeated_input_id_is_applied_once", repeatedInput},
+	{"repeated_control_id_is_done_once", repeatedControl},
+	{"close_stdin_ends_the_reader", closeStdin},
+	{"exited_and_closed_are_two_facts", exitedThenClosed},
+	{"signals_are_128_plus_n", signalled},
+	{"stop_leaves_no_process", stopTree},
+	{"kill_passes_input_that_waits", killPassesInput},
+	{"resize_is_seen_by_the_child", resize},
+	{"finds_runs_by_prefix_and_name", finds},
+	{"each_filter_selects", filters},
+	{"pages_of_a_list_are_stable_while_runs_start", listPages},
+	{"runs_are_counted_by_state", counts},
+	{"a_watcher_learns_of_every_change", watching},
+	{"a_list_goes_on_after_a_run_that_was_removed", listAfterRemoved},
+	{"removes_finished_runs_only", removesFinished},
+	{"a_reader_of_a_removed_run_sees_one_gap", removedUnderReader},
+	{"renames_live_and_finished_runs", renames},
+	{"the_end_of_a_run_starts_its_notification", notifies},
+	{"of_starts_with_one_name_one_wins", namesAtOnce},
+	{"of_renames_to_one_name_one_wins", renamesAtOnce},
+	{"filters_that_make_no_sense_are_invalid", invalidFilters},
+	{"unknown_run_is_not_found", unknownRun},
+	{"unknown_blob_is_not_found", unknownBlobs},
+	{"another_run_of_a_taken_id_exists", otherRunOfTheSameID},
+	{"errors_of_send", sendErrors},
+	{"errors_of_control", controlErrors},
+	{"errors_of_a_closed_backend", closedBackend},
+	{"an_ended_context_is_its_cause", endedContext},
+	{"long_poll_waits_for_the_first_event", longPoll},
+	{"pages_cover_the_log_without_holes", pages},
+	{"random_bytes_arrive_identical", randomBytes},
+	{"records_decode_to_what_follow_yields", relaysRecords},
+	{"stalled_reader_changes_nothing", stalledReader},
+	{"many_at_once", manyAtOnce},
+	{"env_values_are_not_kept", envNotKept},
+	{"search_finds_lines_of_live_and_finished_runs", searches},
+	{"pages_of_a_search_hold_each_hit_once", searchPages},
+	{"errors_of_a_search", searchErrors},
+	{"changes_of_workspaces_are_listed_applied_and_discarded", workspaces},
+	{"errors_of_workspaces", workspaceErrors},
+	{"an_ended_run_has_a_ledger", ledgers},
+	{"a_limit_that_was_met_is_in_the_ledger", ledgerLimits},
+	{"what_is_said_is_as_new_as_the_last_event", saidAsNewAsEvents},
+}
+
 // Run runs the suite. open returns a new backend with a process engine for each
 // test; the caller's cleanup closes it.
 func Run(t *testing.T, open func(t *testing.T) spool.Backend) {
-	tests := []struct {
-		name string
-		test func(*testing.T, spool.Backend)
-	}{
-		{"exec_process_starts_and_exits", startsAndExits},
-		{"streams_output", streamsOutput},
-		{"pushes_events", pushesEvents},
-		{"replays_events_after_close", replaysAfterClose},
-		{"write_then_read", writeThenReadPTY},
-		{"write_then_read_without_tty", writeThenReadPipe},
-		{"rejects_write_without_pipe_stdin", rejectsWriteWithoutStdin},
-		{"preserves_queued_events_before_subscribe", preservesQueuedEvents},
-		{"start_errors_are_typed", startErrors},
-		{"repeated_start_id_is_one_run", repeatedStart},
-		{"repeated_input_id_is_applied_once", repeatedInput},
-		{"close_stdin_ends_the_reader", closeStdin},
-		{"exited_and_closed_are_two_facts", exitedThenClosed},
-		{"signals_are_128_plus_n", signalled},
-		{"stop_leaves_no_process", stopTree},
-		{"kill_passes_input_that_waits", killPassesInput},
-		{"resize_is_seen_by_the_child", resize},
-		{"finds_runs_by_prefix_and_name", finds},
-		{"each_filter_selects", filters},
-		{"pages_of_a_list_are_stable_while_runs_start", listPages},
-		{"runs_are_counted_by_state", counts},
-		{"a_watcher_learns_of_every_change", watching},
-		{"a_list_goes_on_after_a_run_that_was_removed", listAfterRemoved},
-		{"removes_finished_runs_only", removesFinished},
-		{"a_reader_of_a_removed_run_sees_one_gap", removedUnderReader},
-		{"renames_live_and_finished_runs", renames},
-		{"the_end_of_a_run_starts_its_notification", notifies},
-		{"of_starts_with_one_name_one_wins", namesAtOnce},
-		{"of_renames_to_one_name_one_wins", renamesAtOnce},
-		{"filters_that_make_no_sense_are_invalid", invalidFilters},
-		{"unknown_run_is_not_found", unknownRun},
-		{"unknown_blob_is_not_found", unknownBlobs},
-		{"another_run_of_a_taken_id_exists", otherRunOfTheSameID},
-		{"errors_of_send", sendErrors},
-		{"errors_of_control", controlErrors},
-		{"errors_of_a_closed_backend", closedBackend},
-		{"an_ended_context_is_its_cause", endedContext},
-		{"long_poll_waits_for_the_first_event", longPoll},
-		{"pages_cover_the_log_without_holes", pages},
-		{"random_bytes_arrive_identical", randomBytes},
-		{"records_decode_to_what_follow_yields", relaysRecords},
-		{"stalled_reader_changes_nothing", stalledReader},
-		{"many_at_once", manyAtOnce},
-		{"env_values_are_not_kept", envNotKept},
-		{"search_finds_lines_of_live_and_finished_runs", searches},
-		{"pages_of_a_search_hold_each_hit_once", searchPages},
-		{"errors_of_a_search", searchErrors},
-		{"changes_of_workspaces_are_listed_applied_and_discarded", workspaces},
-		{"errors_of_workspaces", workspaceErrors},
-		{"an_ended_run_has_a_ledger", ledgers},
-		{"a_limit_that_was_met_is_in_the_ledger", ledgerLimits},
-		{"what_is_said_is_as_new_as_the_last_event", saidAsNewAsEvents},
-	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, open(t)) })
 	}
+}
+
+// Names returns the names of the tests, which the suites of clients in other
+// languages have as well.
+func Names() []string {
+	var names []string
+	for _, tt := range tests {
+		names = append(names, tt.name)
+	}
+	return names
 }
 
 // Shell returns the spec of a shell script.
@@ -302,6 +315,11 @@ func repeatedInput(t *testing.T, b spool.Backend) {
 	if got := output(collect(t, r), spool.Stdout); got != "once\n" {
 		t.Errorf("stdout %q", got)
 	}
+	// A sender that lost the answer, and learned nothing of the end since.
+	receipt, err := r.Send(t.Context(), spool.Input{ID: "same", Kind: spool.InputStdin, Bytes: []byte("once\n")})
+	if err != nil || !receipt.Repeated {
+		t.Errorf("send after the end: %+v, %v", receipt, err)
+	}
 }
 
 func closeStdin(t *testing.T, b spool.Backend) {
@@ -374,6 +392,32 @@ func signalled(t *testing.T, b spool.Backend) {
 			}
 		})
 	}
+}
+
+// repeatedControl counts the signals that a run gets. The last one ends it, and is
+// known when it is repeated.
+func repeatedControl(t *testing.T, b spool.Backend) {
+	spec := sh("n=0; trap 'n=$((n+1)); echo $n' USR1; trap 'echo end $n; exit' USR2; echo ready; while :; do read x; done")
+	spec.Stdin = true
+	r := start(t, b, spec)
+	until(t, r, "ready")
+	signal := func(name, id string) error {
+		return r.Control(t.Context(), spool.Control{Op: spool.ControlSignal, Signal: name, ID: id})
+	}
+	wantErr(t, "a signal that there is not", signal("SIGNOTHING", "same"), spool.ErrInvalid)
+	for range 3 { // what was refused may be repeated
+		wantErr(t, "signal", signal("SIGUSR1", "same"), nil)
+	}
+	until(t, r, "1\n")
+	wantErr(t, "signal", signal("SIGUSR1", "other"), nil)
+	until(t, r, "2\n")
+	wantErr(t, "signal", signal("SIGUSR2", "last"), nil)
+	if got := output(collect(t, r), spool.Stdout); got != "ready\n1\n2\nend 2\n" {
+		t.Errorf("stdout %q", got)
+	}
+	wantErr(t, "the signal that ended it", signal("SIGUSR2", "last"), nil)
+	wantErr(t, "another signal", signal("SIGUSR2", "late"), spool.ErrEnded)
+	wantErr(t, "a signal without an id", signal("SIGUSR2", ""), spool.ErrEnded)
 }
 
 func stopTree(t *testing.T, b spool.Backend) {

@@ -119,6 +119,26 @@ func filters(t *testing.T, b spool.Backend) {
 		if diff := cmp.Diff(tt.want, list(t, b, tt.f)); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
 		}
+		tt.f.Brief = true
+		if diff := cmp.Diff(tt.want, list(t, b, tt.f)); diff != "" {
+			t.Errorf("%s, in brief: %s", tt.name, diff)
+		}
+	}
+	briefly := func(f spool.Filter) (all []spool.Info) {
+		for info, err := range b.List(t.Context(), f) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			short := spool.Info{ID: info.ID, Name: info.Name, Engine: info.Engine, Labels: info.Labels, Created: info.Created, Ended: info.Ended, State: info.State}
+			if info.Outcome != nil {
+				short.Outcome = &spool.Outcome{Kind: info.Outcome.Kind}
+			}
+			all = append(all, short)
+		}
+		return all
+	}
+	if diff := cmp.Diff(briefly(spool.Filter{}), briefly(spool.Filter{Brief: true})); diff != "" {
+		t.Errorf("a brief list differs: %s", diff)
 	}
 	if err := live.Kill(t.Context()); err != nil {
 		t.Fatal(err)

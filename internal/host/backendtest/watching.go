@@ -17,7 +17,7 @@ func watching(t *testing.T, b spool.Backend) {
 	if !ok {
 		t.Fatalf("%T is no Watcher", b)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	labels := map[string]string{"watched": "yes"}
 	start := func(name, script string, labels map[string]string) spool.RunID {
@@ -105,6 +105,8 @@ func watching(t *testing.T, b spool.Backend) {
 		}
 	}
 
+	removing(ctx, t, b, watcher, done, labels)
+
 	left := errors.New("left")
 	ctx, leave := context.WithCancelCause(t.Context())
 	defer leave(nil)
@@ -125,5 +127,34 @@ func watching(t *testing.T, b spool.Backend) {
 			}
 			break
 		}
+	}
+}
+
+// removing checks that a watcher learns of the removal of a run that it was told of, and of
+// no other.
+func removing(ctx context.Context, t *testing.T, b spool.Backend, watcher spool.Watcher, done spool.RunID, labels map[string]string) {
+	t.Helper()
+	remover, ok := b.(spool.Remover)
+	if !ok {
+		return
+	}
+	other := start(t, b, sh("true")) // which the filter does not select
+	collect(t, other)
+	var gone spool.Info
+	for info, err := range watcher.Watch(ctx, spool.Filter{Labels: labels}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.ID == "" {
+			if _, err := remover.Remove(ctx, []spool.RunID{other.ID(), done}, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if gone = info; info.State == spool.StateRemoved {
+			break
+		}
+	}
+	if gone.ID != done || len(gone.Labels) > 0 {
+		t.Errorf("the watcher was told that %+v is removed, want %s", gone, done)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 	"github.com/spool-run/spool/python"
 )
@@ -69,6 +70,14 @@ type Context interface {
 // that runs. Without one there is nothing to interrupt, and no error.
 type Interrupter interface {
 	Interrupt() error
+}
+
+// Accountable is a [Context] that knows what its scripts used.
+type Accountable interface {
+	// Settle ends the interpreter where it is a process of its own, and returns
+	// what all scripts used, nil if that is not known. It is called once, before
+	// Close, when no script runs.
+	Settle() *spool.ProcessUse
 }
 
 // Setup is what contexts can share. Two setups are one if they are equal but

@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 )
@@ -28,7 +30,10 @@ type box struct {
 	options guest.Options
 	once    sync.Once
 
+	account engine.Account // what the interpreters used that have ended
+
 	mu     sync.Mutex
+	ended  []*process  // which are not in the account yet
 	proc   *process    // nil between fresh interpreters, and before the first
 	files  *vfs.Server // of proc
 	stop   context.CancelFunc
@@ -38,6 +43,7 @@ type box struct {
 var _ interface {
 	guest.Context
 	guest.Interrupter
+	guest.Accountable
 } = (*box)(nil)
 
 // request begins a script.
@@ -163,7 +169,37 @@ func (b *box) lose(p *process) {
 	if b.proc == p {
 		_ = b.files.Close() // the interpreter has ended
 		b.proc, b.files = nil, nil
+		b.ended = append(b.ended, p)
 	}
+	for len(b.ended) > 0 && b.ended[0].isGone() { // so that there are few
+		b.account.Add(b.ended[0].used())
+		b.ended = b.ended[1:]
+	}
+}
+
+// Settle ends the interpreter and adds up what all of them used.
+func (b *box) Settle() *spool.ProcessUse {
+	b.mu.Lock()
+	p := b.proc
+	b.mu.Unlock()
+	if p != nil {
+		b.lose(p)
+	}
+	b.mu.Lock()
+	ended := b.ended
+	b.ended = nil
+	b.mu.Unlock()
+	timer := time.NewTimer(exitTime)
+	defer timer.Stop()
+	for _, p := range ended {
+		select {
+		case <-p.exited:
+			b.account.Add(p.used())
+		case <-timer.C:
+			return nil
+		}
+	}
+	return b.account.Used()
 }
 
 // Interrupt raises KeyboardInterrupt in the script that runs.
@@ -309,7 +345,7 @@ func (t *turn) ask(ctx context.Context, payload []byte) error {
 }
 
 // exitTime bounds the wait for the exit report of an interpreter.
-const exitTime = 2 * time.Second
+const exitTime = 10 * time.Second
 
 // broken explains why the connection to an interpreter ended.
 func (t *turn) broken(ctx context.Context, err error) (guest.Result, error) {

@@ -35,6 +35,8 @@ type report struct {
 	Signal int    `json:"signal,omitempty"`  // that ended the process
 	Code   int    `json:"code,omitempty"`    // it exited with
 	MaxRSS int64  `json:"max_rss,omitempty"` // bytes it had at most
+	User   int64  `json:"user,omitempty"`    // processor time in microseconds
+	System int64  `json:"system,omitempty"`  // of the kernel, for it
 	Said   string `json:"said,omitempty"`    // on standard error, before that
 
 	Private int64 `json:"private,omitempty"` // bytes of private memory

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/tail"
 )
@@ -342,6 +343,27 @@ func (p *process) kill() {
 	default:
 		_ = p.group.order(order{Do: doKill, ID: p.id}, -1) // or all of them are gone
 	}
+}
+
+// isGone reports whether the process has ended.
+func (p *process) isGone() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// used returns what a process that is gone used, nil if that is not known.
+func (p *process) used() *spool.ProcessUse {
+	switch {
+	case p.exit.What == isRefused: // there was none
+		return &spool.ProcessUse{}
+	case p.exit.MaxRSS == 0: // its supervisor ended, too
+		return nil
+	}
+	return &spool.ProcessUse{UserUs: p.exit.User, SystemUs: p.exit.System, PeakMemory: p.exit.MaxRSS}
 }
 
 // end kills the process and lets go of its connection.

@@ -289,6 +289,7 @@ func (w *supervisor) reap(f *os.File, id uint64, pid int, r *report) error {
 			r.Code = ws.ExitStatus()
 		}
 		r.MaxRSS = usage.Maxrss << 10
+		r.User, r.System = usage.Utime.Nano()/1000, usage.Stime.Nano()/1000
 		return true
 	}
 	return errors.Join(conn.Read(ready), err)

@@ -57,6 +57,7 @@ var contract = []test{
 	{"entropy_is_real", entropyIsReal},
 	{"asyncio_works", asyncioWorks},
 	{"memory_cap_leaves_the_run_alive", memoryCap},
+	{"ledger_has_the_processor_time", ledgerHasProcessorTime},
 }
 
 func contextsPreserveConfiguration(t *testing.T, s Subject) {

@@ -502,3 +502,30 @@ func memoryCap(t *testing.T, s Subject) {
 	b.prints("try:\n    y = bytearray(1 << 30)\nexcept MemoryError:\n    print('refused')", "refused\n")
 	b.alive()
 }
+
+// ledgerHasProcessorTime is about runs that end, also after a restart and with an
+// interpreter for every cell. A back end that executes scripts in the process of its
+// host does not know.
+func ledgerHasProcessorTime(t *testing.T, s Subject) {
+	l := newLab(t, s)
+	known := s.Config.Backend == python.BackendPyodide || s.Config.Isolation != python.IsolateNone
+	for _, fresh := range []bool{false, true} {
+		b := l.start(func(_ *spool.Spec, c *python.SandboxConfig) { c.Fresh = fresh })
+		b.do("sum(range(300_000))")
+		if !fresh {
+			if err := b.run.Control(b.ctx, spool.Control{Op: spool.ControlRestart}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.do("pass")
+		b.stop()
+		info, err := b.run.Info(b.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Adding up takes longer than a millisecond.
+		if l := info.Ledger; l == nil || (l.Processes != nil) != known || known && l.Processes.UserUs+l.Processes.SystemUs < 1000 {
+			t.Errorf("fresh %v: the ledger is %s", fresh, text(l))
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 )
@@ -24,6 +25,9 @@ type contextConfig struct {
 // runner executes the scripts of one context, one at a time.
 type runner interface {
 	run(ctx context.Context, s guest.Script, d *direct) (guest.Result, error)
+	// settle returns what all scripts used, once none runs, nil if that is not
+	// known.
+	settle() *spool.ProcessUse
 	close()
 }
 
@@ -44,6 +48,7 @@ type pyContext struct {
 var (
 	_ guest.Context     = (*pyContext)(nil)
 	_ guest.Interrupter = (*pyContext)(nil)
+	_ guest.Accountable = (*pyContext)(nil)
 )
 
 // Run implements [guest.Context].
@@ -79,6 +84,13 @@ func (c *pyContext) Interrupt() error {
 	return nil
 }
 
+// Settle implements [guest.Accountable].
+func (c *pyContext) Settle() *spool.ProcessUse {
+	c.busy.Lock()
+	defer c.busy.Unlock()
+	return c.runner.settle()
+}
+
 // Close implements [guest.Context].
 func (c *pyContext) Close() error {
 	c.mu.Lock()
@@ -103,7 +115,12 @@ type localRunner struct {
 	config  contextConfig
 	fs      vfs.FS
 	kept    *kept // between scripts that share an interpreter
+	meter   *meter
 }
+
+// settle knows nothing: in the process of an embedder the scripts share threads with
+// everything else, and a worker tells what each of them used.
+func (r *localRunner) settle() *spool.ProcessUse { return nil }
 
 func (r *localRunner) close() {
 	if r.kept != nil {
@@ -139,7 +156,9 @@ func (r *localRunner) runOn(ctx context.Context, s guest.Script, l link) (guest.
 	}
 	started.Interpreter = time.Since(began)
 	i.begin(ctx, l, r.fs)
+	i.meter = r.meter
 	res, err := r.execute(ctx, i, s, &started, began)
+	i.meter = nil
 	if err != nil || res.Lost || r.config.Fresh {
 		lost := res.Lost || err != nil
 		res.Lost = lost

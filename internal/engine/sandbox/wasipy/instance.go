@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	crand "crypto/rand"
@@ -98,6 +97,7 @@ type instance struct {
 	next     time.Duration // when a tick is a safepoint again
 	waited   time.Duration // time in which the guest did nothing
 	spent    int64         // fuel, counted at ticks
+	meter    *meter        // of the script that runs
 
 	interrupted bool // and the guest does not know yet
 	renewed     bool
@@ -201,7 +201,7 @@ func (i *instance) tick() bool {
 	i.heedSignal(i.link.Pending())
 	// A guest looks to Go's scheduler like one long call. This is where others
 	// get their turn, the collector among them.
-	runtime.Gosched()
+	i.meter.yield()
 	return i.takeInterrupt()
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,4 +45,11 @@ func inode(info fs.FileInfo) uint64 {
 		return st.Ino
 	}
 	return 0
+}
+
+// threadTime is the processor time that this thread has used.
+func threadTime() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // which Linux has
+	return time.Duration(ts.Nano())
 }

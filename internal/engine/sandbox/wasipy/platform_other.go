@@ -7,7 +7,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"time"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 	"github.com/spool-run/spool/internal/isolate"
@@ -68,7 +70,8 @@ type remoteRunner struct {
 	fs     vfs.FS
 }
 
-func (r *remoteRunner) close() {}
+func (r *remoteRunner) close()                    {}
+func (r *remoteRunner) settle() *spool.ProcessUse { return nil }
 func (r *remoteRunner) run(context.Context, guest.Script, *direct) (guest.Result, error) {
 	return guest.Result{}, errPlatform
 }
@@ -77,3 +80,6 @@ func prepareOutside(context.Context, Config, string, func(guest.Progress)) error
 
 func (i *instance) recycle() bool             { return false }
 func (i *instance) difference() (delta, bool) { return nil, false }
+
+// threadTime is not known: there are no workers.
+func threadTime() time.Duration { return 0 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 )
 
@@ -242,7 +243,15 @@ type runRequest struct {
 // runResponse is how it ended.
 type runResponse struct {
 	Result guest.Result `json:"result"`
-	Error  string       `json:"error,omitempty"`
+	// Used is the processor time that the worker took for it.
+	Used  time.Duration `json:"used"`
+	Error string        `json:"error,omitempty"`
+}
+
+// use is what the script used. A worker is not trusted to tell more than there can be.
+func (r *runResponse) use(most time.Duration) *spool.ProcessUse {
+	used := max(min(r.Used, most), 0)
+	return &spool.ProcessUse{UserUs: used.Microseconds(), PeakMemory: max(r.Result.PeakMemory, 0)}
 }
 
 func (r *runResponse) unpack() (guest.Result, error) {

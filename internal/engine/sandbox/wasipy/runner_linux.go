@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/engine/sandbox/guest"
 	"github.com/spool-run/spool/internal/engine/sandbox/vfs"
 )
@@ -26,6 +29,15 @@ type remoteRunner struct {
 	fs     vfs.FS
 	use    *use        // between scripts that share an interpreter
 	files  *vfs.Server // of that
+
+	account engine.Account // what the scripts used
+	left    sync.WaitGroup // scripts that have not told it yet
+}
+
+func (r *remoteRunner) settle() *spool.ProcessUse {
+	r.left.Wait()
+	r.account.Add(&spool.ProcessUse{}) // there may have been no script
+	return r.account.Used()
 }
 
 func (r *remoteRunner) close() { r.drop(true) }
@@ -67,6 +79,7 @@ func (r *remoteRunner) run(ctx context.Context, s guest.Script, d *direct) (gues
 	}
 	r.use.window.forget()
 	if err := r.use.send(frameRun, b); err != nil {
+		r.account.Add(nil)
 		r.drop(false)
 		return crashed(), nil
 	}
@@ -79,9 +92,11 @@ func (r *remoteRunner) run(ctx context.Context, s guest.Script, d *direct) (gues
 		c.abandon(r)
 		return killed(), nil
 	case c.broken != nil:
+		r.account.Add(nil)
 		r.drop(false)
 		return crashed(), nil
 	}
+	r.account.Add(c.used)
 	if r.config.Fresh || res.Lost {
 		r.drop(true) // and with it all that was left open
 	}
@@ -105,6 +120,7 @@ type conversation struct {
 	request []byte
 	answer  []byte
 	broken  error // the lane cannot be used any more
+	used    *spool.ProcessUse
 }
 
 // interrupt tells the worker of an interrupt.
@@ -138,6 +154,7 @@ func (c *conversation) run(ctx context.Context) (guest.Result, error) {
 				c.broken = err
 				return guest.Result{}, nil
 			}
+			c.used = resp.use(time.Since(c.began))
 			return resp.unpack()
 		}
 		if err := c.serve(kind, b); err != nil {
@@ -251,6 +268,7 @@ func (c *conversation) abandon(r *remoteRunner) {
 	u, files, pl := r.use, r.files, r.pool
 	r.use, r.files = nil, nil
 	if !errors.Is(c.broken, os.ErrDeadlineExceeded) {
+		r.account.Add(nil)
 		pl.release(u, false)
 		_ = files.Close()
 		return
@@ -258,18 +276,27 @@ func (c *conversation) abandon(r *remoteRunner) {
 	pl.mu.Lock()
 	u.worker.stuck++
 	pl.mu.Unlock()
+	r.left.Add(1)
 	pl.beside.Go(func() {
+		var used *spool.ProcessUse
+		defer func() {
+			r.account.Add(used)
+			r.left.Done()
+		}()
 		_ = files.Close()
 		_ = u.file.SetReadDeadline(time.Now().Add(pl.workerGrace))
 		good := false
 		for {
-			kind, _, err := u.recv(patient)
+			kind, b, err := u.recv(patient)
 			if err != nil {
 				break
 			}
 			switch kind {
 			case frameEnd:
-				good = true
+				var resp runResponse
+				if good = json.Unmarshal(b, &resp) == nil; good {
+					used = resp.use(time.Since(c.began))
+				}
 			case frameFile, frameRead, frameAsk, frameBell:
 				if kind == frameBell {
 					if !u.window.pending() {

@@ -185,9 +185,10 @@ func serveRun(r *localRunner, req runRequest, far *remote) bool {
 		defer cancel()
 	}
 	far.stopped, far.pending, far.heard, far.looked = false, false, 0, time.Now()
+	r.meter = startMeter()
 	res, err := r.runOn(ctx, req.Script, far)
+	resp := runResponse{Result: res, Used: r.meter.stop()}
 	far.stopped = true // no host answers between scripts
-	resp := runResponse{Result: res}
 	if err != nil {
 		resp.Error = err.Error()
 	}
