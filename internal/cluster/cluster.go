@@ -20,6 +20,7 @@ type Options struct {
 	Addr    string  // where other nodes connect, HOST:PORT
 	Backend Backend // the runs of this machine
 	Facts   Facts
+	Key     Key         // seals what waits in the queue
 	TLS     *tls.Config // of connections with other nodes; see [Key.TLS]
 	Timing  Timing
 	// Judge has the node fence others that do not renew their leases.
@@ -30,6 +31,7 @@ type Options struct {
 	Engines func() []string // what the machine can start; nil if that is not known
 	Slots   int             // live runs at once; zero means that the node takes none
 	Keep    time.Duration   // how long the store knows a run after its end; zero means DefaultKeep
+	Queue   int             // runs that wait at once; zero means DefaultQueue
 	Claim   time.Duration   // how long a start waits for the store; zero means DefaultClaim
 	Archive Archive         // nil without one
 	Log     *slog.Logger
@@ -39,6 +41,10 @@ type Options struct {
 type Node struct {
 	opts     Options
 	identity *identity
+	marks    *marks
+	claims   *claims
+	outbox   *outbox
+	store    *store
 	session  *session
 	members  *members
 	detector *detector
@@ -63,6 +69,9 @@ func Join(o Options) (*Node, error) {
 	if o.Keep == 0 {
 		o.Keep = DefaultKeep
 	}
+	if o.Queue == 0 {
+		o.Queue = DefaultQueue
+	}
 	if o.Claim == 0 {
 		o.Claim = DefaultClaim
 	}
@@ -70,27 +79,84 @@ func Join(o Options) (*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("join the cluster: %w", err)
 	}
+	n := &Node{opts: o, identity: id}
+	if err := n.open(); err != nil {
+		return nil, errors.Join(fmt.Errorf("join the cluster: %w", err), n.closeFiles())
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	n := &Node{opts: o, identity: id, tasks: &tasks{ctx: ctx}, cancel: cancel}
-	n.members = newMembers(o.Facts)
+	n.tasks, n.cancel = &tasks{ctx: ctx}, cancel
+	n.members = newMembers(n.store)
+	n.store.known = n.members.names
 	n.peers = newPeers(o.TLS, n.members)
-	reg := newRegister(o.Name, o.Facts, o.Backend, o.Keep, o.Log)
-	n.session = newSession(o.Facts, id, o.Timing, o.Log, n.describe, reg.run)
-	n.owner = &Owner{Backend: o.Backend, node: o.Name, facts: o.Facts, session: n.session, register: reg, log: o.Log, tasks: n.tasks, patience: o.Claim}
-	n.router = &Router{self: o.Name, owner: n.owner, facts: o.Facts, members: n.members, peers: n.peers, archive: o.Archive, owners: make(map[spool.RunID]string)}
+	reg := newRegister(&o, n.store, n.claims)
+	n.session = newSession(n.store, id, o.Timing, o.Log, n.describe, reg.run)
+	n.owner = &Owner{Backend: o.Backend, node: o.Name, facts: n.store, claims: n.claims, archive: o.Archive, session: n.session, register: reg, log: o.Log, tasks: n.tasks, patience: o.Claim, starting: make(map[spool.RunID]chan struct{})}
+	reg.starting, reg.name, reg.outbox = n.owner.isStarting, n.owner.claimName, n.outbox
+	n.router = &Router{self: o.Name, owner: n.owner, facts: n.store, members: n.members, peers: n.peers, archive: o.Archive, absent: newAbsent(n.store, n.members), owners: make(map[spool.RunID]string)}
 	n.owner.stat = n.router.Stat
-	n.detector = newDetector(o.Facts, o.Name, o.Timing, o.Log)
-	n.unwatch, err = n.members.watch(n.detector.saw, n.dropLost)
+	q := newQueue(&o, n.store, n.outbox, n.owner, n.members)
+	n.router.queue, reg.freed, reg.ended, n.session.told = q, q.wake, q.ended, q.wake
+	n.detector = newDetector(n.store, o.Name, o.Timing, o.Log)
+	n.unwatch, err = n.members.watch(n.detector.saw, n.dropLost, n.learn)
 	if err != nil {
 		cancel()
-		return nil, errors.Join(err, id.close())
+		return nil, errors.Join(err, n.closeFiles())
 	}
+	stop, err := q.watch()
+	if err != nil {
+		n.unwatch()
+		cancel()
+		return nil, errors.Join(err, n.closeFiles())
+	}
+	unwatch := n.unwatch
+	n.unwatch = func() { unwatch(); stop() }
+	n.tasks.start(n.store.keep)
 	n.tasks.start(n.session.keep)
+	n.tasks.start(q.refresh)
+	if o.Slots > 0 {
+		n.tasks.start(q.take)
+	}
 	n.tasks.start(n.refresh)
+	if _, ok := o.Backend.(holder); ok {
+		n.tasks.start(n.owner.keepHeld)
+	}
 	if o.Judge {
+		n.tasks.start(newSettler(q, o.Timing).run)
 		n.tasks.start(func(ctx context.Context) { n.detector.run(ctx, n.members.load) })
 	}
 	return n, nil
+}
+
+// open opens what the node has on its disk beside its runs.
+func (n *Node) open() (err error) {
+	if n.marks, err = openMarks(n.opts.State); err != nil {
+		return err
+	}
+	n.store = newStore(&n.opts, n.identity, n.marks)
+	if n.claims, err = openClaims(n.opts.State, n.opts.Keep); err != nil {
+		return err
+	}
+	n.outbox, err = openOutbox(n.opts.State, n.store)
+	return err
+}
+
+// closeFiles closes what open opened.
+func (n *Node) closeFiles() error {
+	var errs []error
+	if n.claims != nil {
+		errs = append(errs, n.claims.close())
+	}
+	if n.marks != nil {
+		errs = append(errs, n.marks.close())
+	}
+	return errors.Join(append(errs, n.identity.close())...)
+}
+
+// learn takes what another node knows about the store from its lease.
+func (n *Node) learn(rec nodeRecord, _ uint64) {
+	for part, rev := range rec.High {
+		n.marks.saw(rec.Generation, part, rev)
+	}
 }
 
 // dropLost ends the connection to a node that was fenced, so that whoever waits for an
@@ -104,14 +170,18 @@ func (n *Node) dropLost(rec nodeRecord, _ uint64) {
 // refresh reads all nodes now and then: a watch may miss something.
 func (n *Node) refresh(ctx context.Context) {
 	for ctx.Err() == nil {
+		_, _, changed := n.store.state()
 		lctx, cancel := context.WithTimeout(ctx, n.opts.Timing.TTL)
 		err := n.members.load(lctx)
 		cancel()
+		if err == nil {
+			err = n.identity.keepNodes(n.members.names())
+		}
 		if err != nil {
 			pause(ctx, n.opts.Timing.Renew/5, nil)
 			continue
 		}
-		pause(ctx, n.opts.Timing.TTL, nil)
+		pause(ctx, n.opts.Timing.TTL, changed)
 	}
 }
 
@@ -185,7 +255,7 @@ func (n *Node) Close() error {
 		n.unwatch()
 		n.peers.close()
 		n.tasks.wait()
-		err = n.identity.close()
+		err = n.closeFiles()
 	})
 	return err
 }

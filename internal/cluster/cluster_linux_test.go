@@ -145,6 +145,25 @@ func TestOneStartForAnID(t *testing.T) {
 	}
 }
 
+// TestStartWithAnIDOfAnother starts a run with the id of one that was on another node,
+// which was removed and that the store has forgotten: a node that remembers it finds the
+// new one.
+func TestStartWithAnIDOfAnother(t *testing.T) {
+	n := nodes(t)
+	a := n.a.dial(t)
+	spec := backendtest.Shell("true")
+	spec.ID = "again"
+	for _, m := range []*machine{n.b, n.c} {
+		n.wipe(t)
+		if _, err := m.dial(t).Start(t.Context(), on(m, spec)); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := a.Start(t.Context(), on(m, spec)); err != nil || info.Node != m.name {
+			t.Errorf("a start of the run of node %s: %+v, %v", m.name, info, err)
+		}
+	}
+}
+
 // TestPausedNodeIsFenced stops the server of a node for longer than its lease. Others
 // say that they do not know about its runs, until it is back: then its log has no hole.
 func TestPausedNodeIsFenced(t *testing.T) {

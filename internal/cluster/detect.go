@@ -117,8 +117,13 @@ func (d *detector) fence(ctx context.Context, s sighting) {
 		d.log.Warn("a node is lost", "node", rec.Name, "epoch", rec.Epoch)
 	case errors.Is(err, ErrConflict): // it renewed, or somebody else was faster
 		var is nodeRecord
-		if f, err := d.facts.Get(ctx, nodePrefix+rec.Name); err == nil && json.Unmarshal(f.Data, &is) == nil {
+		f, err := d.facts.Get(ctx, nodePrefix+rec.Name)
+		if err == nil && json.Unmarshal(f.Data, &is) == nil {
 			d.saw(is, f.Rev)
+		} else if errors.Is(err, ErrNoFact) { // the store has forgotten the node, and so cannot lose it
+			if rev, err := d.facts.Put(ctx, Fact{Key: nodePrefix + rec.Name, Data: encode(&rec)}, 0, 0); err == nil {
+				d.saw(rec, rev)
+			}
 		}
 	}
 }

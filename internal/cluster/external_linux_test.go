@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -109,7 +111,7 @@ func events(t *testing.T, c *client.Client, id spool.RunID) []spool.Event {
 // they do not know.
 func TestArchivedRunOutlivesItsNode(t *testing.T) {
 	dir := t.TempDir()
-	o := &outsideNodes{dir: dir, archive: filepath.Join(dir, "archive"), lease: "5s"}
+	o := &outsideNodes{dir: dir, archive: filepath.Join(dir, "archive"), lease: "9s"} // longer than a request waits for a node
 	if err := os.Mkdir(o.archive, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +183,25 @@ func TestArchivedRunOutlivesItsNode(t *testing.T) {
 	})
 
 	y.die()
+	// Who reads now waits until it is certain that the node is lost, and no longer than
+	// that for what the archive has.
+	var readers sync.WaitGroup
+	readers.Go(func() {
+		if got := events(t, c, finished.ID()); !reflect.DeepEqual(got, want) {
+			t.Errorf("while the node is silent, the log has %d events, and had %d", len(got), len(want))
+		}
+	})
+	readers.Go(func() {
+		got := events(t, c, unknown.ID())
+		if len(got) < 2 || got[len(got)-1].Kind != spool.KindClosed {
+			t.Errorf("a reader that began while the node was silent was told %+v", got)
+			return
+		}
+		if outcome, ok := got[len(got)-2].Outcome(); !ok || outcome.Kind != spool.Unknown || !strings.Contains(outcome.Reason, "lease") {
+			t.Errorf("a reader that began while the node was silent was told %v", outcome)
+		}
+	})
+	readers.Wait()
 	x.awaitNode(t, "y", "lost")
 	z := o.node(t, "z")
 	z.awaitNode(t, "y", "lost")
@@ -204,4 +225,27 @@ func TestArchivedRunOutlivesItsNode(t *testing.T) {
 	}
 	x.awaitNode(t, "y", "up")
 	same("back", c, finished.ID(), want, "y")
+
+	// It leaves in good order: its runs are still listed, and read.
+	polltest.Until(t, "node y without live runs", func() bool {
+		return exec.Command(servertest.Binary(t), "--state", y.state, "cluster", "leave").Run() == nil
+	})
+	y.die()
+	x.awaitNode(t, "y", "gone")
+	z.awaitNode(t, "y", "gone")
+	for _, m := range []*machine{x, z} {
+		c := m.dial(t)
+		same("gone, at "+m.name, c, finished.ID(), want, "y")
+		found := false
+		for info, err := range c.List(t.Context(), spool.Filter{}) {
+			if err != nil {
+				t.Errorf("the list at %s: %v", m.name, err)
+			}
+			found = found || info.ID == finished.ID() && info.Node == "y" && info.Outcome != nil && info.Outcome.Code == 3
+		}
+		counts, err := c.Count(t.Context(), spool.Filter{Outcome: spool.Exited})
+		if !found || err != nil || counts[spool.StateClosed] < 2 {
+			t.Errorf("at %s the list has the run of a node that left: %v; the counts are %v, %v", m.name, found, counts, err)
+		}
+	}
 }

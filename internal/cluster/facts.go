@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"time"
@@ -45,6 +46,9 @@ var (
 	ErrNoFact    = errors.New("no such fact")
 	ErrConflict  = errors.New("somebody else was faster")
 	ErrUndecided = errors.New("the store of the cluster gave no certain answer: it may have no majority now")
+	// ErrBehind is an ErrUndecided of a store that has an older revision than the
+	// expected one.
+	ErrBehind = fmt.Errorf("the store of the cluster has an older revision: %w", ErrUndecided)
 )
 
 // Prefixes of keys.
@@ -89,6 +93,11 @@ type nodeRecord struct {
 	Slots   int               `json:"slots"` // live runs at once
 	Live    int               `json:"live"`
 	Joined  time.Time         `json:"joined,omitzero"`
+
+	// Generation is that of the store, as the node knows it, and High how far its
+	// parts were, so that all nodes notice when it goes back in time.
+	Generation uint64            `json:"generation,omitempty"`
+	High       map[string]uint64 `json:"high,omitempty"`
 }
 
 // isFenced reports whether a run that was claimed in an epoch may have ended without
@@ -107,6 +116,8 @@ const (
 	runHeld    runState = "held"    // it was started
 	runClosed  runState = "closed"  // it ended
 	runFailed  runState = "failed"  // it was never started
+	// runSuperseded says that its node was lost and another run takes its place.
+	runSuperseded runState = "superseded"
 )
 
 // runRecord is the fact about a run: who has it.
@@ -117,7 +128,8 @@ type runRecord struct {
 	Epoch   uint64      `json:"epoch"`
 	State   runState    `json:"state"`
 	Nonce   string      `json:"nonce"`
-	Info    spool.Info  `json:"info"` // as of this write
+	Next    spool.RunID `json:"next,omitempty"` // the run that takes its place
+	Info    spool.Info  `json:"info"`           // as of this write
 }
 
 // isOpen reports whether the run has not ended as far as the fact says.

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/ed25519"
 	"crypto/hkdf"
 	"crypto/rand"
@@ -50,6 +52,37 @@ func (k Key) ID() string {
 		return ""
 	}
 	return fmt.Sprintf("%x", b[:8])
+}
+
+// aead returns the cipher of specs that wait in the store.
+func (k Key) aead() (cipher.AEAD, error) {
+	secret, err := k.derive("queue")
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// seal encrypts a text that belongs to what is named.
+func (k Key) seal(plain []byte, of string) ([]byte, error) {
+	c, err := k.aead()
+	if err != nil {
+		return nil, err
+	}
+	return c.Seal(nil, nil, plain, []byte(of)), nil
+}
+
+// unseal decrypts what seal returned.
+func (k Key) unseal(sealed []byte, of string) ([]byte, error) {
+	c, err := k.aead()
+	if err != nil {
+		return nil, err
+	}
+	return c.Open(nil, nil, sealed, []byte(of))
 }
 
 // authority returns the authority of the cluster.
@@ -111,17 +144,24 @@ func (k Key) TLS(node string) (*tls.Config, error) {
 type Membership struct {
 	Key     Key      `json:"-"`
 	Control []string `json:"control,omitempty"`
+	// Generation is that of the store that the cluster had before it got its present
+	// control nodes, and Nodes are those that must say again what they have. They are
+	// empty for a cluster that still has its first store.
+	Generation uint64   `json:"generation,omitempty"`
+	Nodes      []string `json:"nodes,omitempty"`
 }
 
 // token is the JSON in a token.
 type token struct {
-	Key     []byte   `json:"key"`
-	Control []string `json:"control,omitempty"`
+	Key        []byte   `json:"key"`
+	Control    []string `json:"control,omitempty"`
+	Generation uint64   `json:"generation,omitempty"`
+	Nodes      []string `json:"nodes,omitempty"`
 }
 
 // Token returns the text with which another machine joins.
 func (m *Membership) Token() string {
-	b, err := json.Marshal(token{m.Key[:], m.Control})
+	b, err := json.Marshal(token{m.Key[:], m.Control, m.Generation, m.Nodes})
 	if err != nil { // bytes and strings always encode
 		panic(err)
 	}
@@ -142,7 +182,7 @@ func ParseToken(text string) (Membership, error) {
 	if err := CheckControl(t.Control); err != nil {
 		return Membership{}, err
 	}
-	return Membership{Key: Key(t.Key), Control: t.Control}, nil
+	return Membership{Key: Key(t.Key), Control: t.Control, Generation: t.Generation, Nodes: t.Nodes}, nil
 }
 
 // CheckControl returns an error for addresses that no control nodes can have.

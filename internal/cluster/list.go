@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -16,7 +15,7 @@ import (
 // part is what one node contributes to an answer about all runs.
 type part struct {
 	node    member
-	backend Backend // nil if the node is lost
+	backend Backend // nil if the node is lost, or has left
 	err     error   // why it cannot be asked
 }
 
@@ -24,7 +23,7 @@ type part struct {
 // fenced has an error: it is never left out in silence.
 func (r *Router) parts(ctx context.Context) []part {
 	nodes, _ := r.members.all()
-	nodes = slices.DeleteFunc(nodes, func(n member) bool { return n.State == nodeGone || n.Name == r.self })
+	nodes = slices.DeleteFunc(nodes, func(n member) bool { return n.Name == r.self })
 	parts := make([]part, len(nodes)+1)
 	parts[len(nodes)] = part{node: member{nodeRecord: nodeRecord{Name: r.self}}, backend: r.owner}
 	var wg sync.WaitGroup
@@ -37,6 +36,9 @@ func (r *Router) parts(ctx context.Context) []part {
 
 // part connects to a node.
 func (r *Router) part(ctx context.Context, n member) part {
+	if n.State == nodeGone {
+		return part{node: n}
+	}
 	p, err := r.peers.get(ctx, n.Name)
 	switch {
 	case err == nil:
@@ -74,19 +76,20 @@ func (r *Router) list(ctx context.Context, p *part, f spool.Filter) iter.Seq2[sp
 	}
 }
 
-// listLost lists the runs of a node that was fenced, as the store knows them.
+// listLost lists the runs of a node that was fenced, or has left, as the store knows
+// them.
 func (r *Router) listLost(ctx context.Context, n *member, f spool.Filter, yield func(spool.Info, error) bool) {
+	records, err := r.absent.of(ctx, n.Name)
+	if err != nil {
+		yield(spool.Info{}, fmt.Errorf("node %s is %s, and its runs are missing: %w", n.Name, n.State, err))
+		return
+	}
 	var infos []spool.Info
-	for fact, err := range r.facts.All(ctx, runPrefix) {
-		if err != nil {
-			yield(spool.Info{}, fmt.Errorf("node %s is lost, and its runs are missing: %w", n.Name, err))
-			return
+	for _, rec := range records {
+		lost := LostError{Run: rec.ID, Node: n.Name, Reason: n.reason(), info: rec.Info}
+		if rec.Next != "" {
+			lost.Reason += fmt.Sprintf("; run %s takes its place", rec.Next)
 		}
-		var rec runRecord
-		if json.Unmarshal(fact.Data, &rec) != nil || rec.Node != n.Name || rec.State == runFailed {
-			continue
-		}
-		lost := LostError{Run: rec.ID, Node: n.Name, Reason: n.Reason, info: rec.Info}
 		if info := lost.describe(); f.Match(&info) {
 			infos = append(infos, info)
 		}
@@ -137,6 +140,12 @@ func (r *Router) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info,
 			return
 		}
 		var sources []*source
+		// A run that leaves the queue after this look is on its node after it, too.
+		queued, _, queueErr := r.queue.all(ctx, &f)
+		waits := make(map[spool.RunID]bool, len(queued))
+		for _, info := range queued {
+			waits[info.ID] = true
+		}
 		parts := r.parts(ctx)
 		for i := range parts {
 			s := new(source)
@@ -144,12 +153,17 @@ func (r *Router) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info,
 			defer s.stop()
 			sources = append(sources, s)
 		}
+		s := new(source)
+		s.next, s.stop = iter.Pull2(listed(queued, queueErr))
+		defer s.stop()
+		sources = append(sources, s)
 		var wg sync.WaitGroup
 		for _, s := range sources {
 			wg.Go(s.advance)
 		}
 		wg.Wait()
 		last := spool.RunID("")
+		twice := make(map[spool.RunID]bool) // those of the queue that were listed
 		for n := 0; f.Limit == 0 || n < f.Limit; n++ {
 			var first *source
 			for _, s := range sources {
@@ -166,16 +180,34 @@ func (r *Router) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info,
 			if first == nil {
 				return
 			}
-			if first.info.ID == last { // two nodes have it: from an archive
+			id := first.info.ID
+			if id == last || twice[id] { // two nodes have it: from an archive; or it has just started
 				first.advance()
 				n--
 				continue
 			}
-			if last = first.info.ID; !yield(first.info, nil) {
+			if waits[id] {
+				twice[id] = true
+			}
+			if last = id; !yield(first.info, nil) {
 				return
 			}
 			if f.Limit == 0 || n+1 < f.Limit {
 				first.advance()
+			}
+		}
+	}
+}
+
+// listed yields runs, and an error before them if it is not nil.
+func listed(infos []spool.Info, err error) iter.Seq2[spool.Info, error] {
+	return func(yield func(spool.Info, error) bool) {
+		if err != nil && !yield(spool.Info{}, err) {
+			return
+		}
+		for _, info := range infos {
+			if !yield(info, nil) {
+				return
 			}
 		}
 	}
@@ -219,6 +251,8 @@ func (r *Router) Count(ctx context.Context, f spool.Filter) (map[spool.State]int
 			counts[state] += n
 		}
 	}
+	queued, _, queueErr := r.queue.all(ctx, &f)
+	add(spool.StateQueued, len(queued))
 	err := r.each(ctx, func(p *part) error {
 		if p.backend == nil {
 			for info, err := range r.list(ctx, p, f) {
@@ -235,7 +269,7 @@ func (r *Router) Count(ctx context.Context, f spool.Filter) (map[spool.State]int
 		}
 		return err
 	})
-	return counts, err
+	return counts, errors.Join(queueErr, err)
 }
 
 // byNode groups runs by the nodes that have them.
@@ -246,8 +280,11 @@ func (r *Router) byNode(ctx context.Context, ids []spool.RunID) (map[string][]sp
 		if err != nil {
 			return nil, err
 		}
+		if info.State == spool.StateQueued {
+			return nil, fmt.Errorf("run %s: %w: it has not ended", id, spool.ErrBusy)
+		}
 		if info.Node == "" {
-			return nil, fmt.Errorf("run %s: %w on any node: only the archive has it", id, spool.ErrNotFound)
+			return nil, fmt.Errorf("run %s: %w on any node: only the archive has it, or it was never started", id, spool.ErrNotFound)
 		}
 		groups[info.Node] = append(groups[info.Node], id)
 	}

@@ -51,6 +51,14 @@ func (e *LostError) describe() spool.Info {
 	return i
 }
 
+// reason says why a node cannot be asked.
+func (n *nodeRecord) reason() string {
+	if n.State == nodeGone {
+		return "it left the cluster"
+	}
+	return n.Reason
+}
+
 // lost returns a [*LostError] if the node of a run was fenced after the run was
 // claimed, or left, and errElsewhere if another node has claimed the run.
 func (r *Router) lost(ctx context.Context, node string, id spool.RunID) error {
@@ -58,10 +66,7 @@ func (r *Router) lost(ctx context.Context, node string, id spool.RunID) error {
 	if !ok || n.holds() {
 		return nil
 	}
-	lost := &LostError{Run: id, Node: node, Reason: n.Reason}
-	if n.State == nodeGone {
-		lost.Reason = "it left the cluster"
-	}
+	lost := &LostError{Run: id, Node: node, Reason: n.reason()}
 	if id == "" {
 		return lost
 	}
@@ -79,6 +84,9 @@ func (r *Router) lost(ctx context.Context, node string, id spool.RunID) error {
 		return nil
 	case rec.State == runClaimed:
 		lost.Reason += "; the run was claimed, and its start was not confirmed"
+	}
+	if rec.Next != "" {
+		lost.Reason += fmt.Sprintf("; run %s takes its place", rec.Next)
 	}
 	lost.info = rec.Info
 	return lost

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +21,7 @@ import (
 	"github.com/spool-run/spool/client"
 	"github.com/spool-run/spool/internal/cluster"
 	"github.com/spool-run/spool/internal/leaktest"
+	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/servertest"
 )
@@ -36,6 +35,22 @@ type machine struct {
 	args        []string
 	server      *servertest.Server
 	token       string
+}
+
+// dialWhenUp connects to a server that may be down now, and have another address when it is
+// up. It returns nil if the context ends.
+func dialWhenUp(ctx context.Context, patience time.Duration, address func() (url, token string)) *client.Client {
+	for ctx.Err() == nil {
+		url, token := address()
+		dctx, cancel := context.WithTimeout(ctx, patience)
+		c, err := client.Dial(dctx, url, client.Options{Token: token, Reconnect: -1})
+		cancel()
+		if err == nil {
+			return c
+		}
+		_ = pause.For(ctx, 50*time.Millisecond) // the loop looks at the context
+	}
+	return nil
 }
 
 // threeNodes are three control nodes, and a worker that tests may kill.
@@ -79,27 +94,6 @@ func nodes(t *testing.T) *threeNodes {
 	return shared
 }
 
-// freePorts returns a port that is free with the 29 after it, below those that the
-// kernel gives to whoever asks for any.
-func freePorts(t *testing.T) int {
-	t.Helper()
-	for range 1000 {
-		base := 12000 + 30*rand.IntN(600)
-		free := true
-		for p := base; p < base+30 && free; p++ {
-			l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", p))
-			if free = err == nil; free {
-				_ = l.Close()
-			}
-		}
-		if free {
-			return base
-		}
-	}
-	t.Fatal("no free ports")
-	return 0
-}
-
 // startNodes starts a cluster. It returns nil if a port was taken meanwhile.
 func startNodes(t *testing.T, bin string) *threeNodes {
 	t.Helper()
@@ -107,7 +101,10 @@ func startNodes(t *testing.T, bin string) *threeNodes {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := freePorts(t)
+	base, err := servertest.FreePorts(30)
+	if err != nil {
+		t.Fatal(err)
+	}
 	at := func(i int) string { return fmt.Sprint("127.0.0.1:", base+10*i) }
 	n := &threeNodes{dir: dir, store: fmt.Sprint("tls://127.0.0.1:", base+1)}
 	var token string

@@ -107,3 +107,17 @@ func (m *members) place(name string) {
 		m.nodes[name] = n
 	}
 }
+
+// names returns the names of nodes that have not left.
+func (m *members) names() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var names []string
+	for name, n := range m.nodes {
+		if n.State != nodeGone {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spool-run/spool/internal/flock"
 	"github.com/spool-run/spool/internal/privatedir"
@@ -21,6 +23,9 @@ const (
 	controlFile = "cluster.json" // the rest of the membership
 	nodeFile    = "node.json"    // who this node is
 	lockFile    = "lock"         // held by the server of the node
+	marksFile   = "high"         // how far the store was; see marks
+	claimsFile  = "claims"       // what this node has claimed; see claims
+	outboxDir   = "outbox"       // what this node put in the queue; see outbox
 )
 
 // ErrNoMembership says that a machine belongs to no cluster.
@@ -41,6 +46,9 @@ func SaveMembership(state string, m Membership) error {
 		return fmt.Errorf("this machine belongs to another cluster, %s: remove %s if it no longer does", old.Key.ID(), dir)
 	}
 	b, err := json.Marshal(m)
+	if err == nil {
+		err = setAside(state, &old, &m)
+	}
 	if err != nil {
 		return err
 	}
@@ -90,9 +98,15 @@ type identity struct {
 	path string
 	lock *os.File
 
+	mu    sync.Mutex
 	ID    string `json:"id"` // tells machines with one name apart
 	Name  string `json:"name"`
 	Epoch uint64 `json:"epoch"`
+	// Generation is that of the store to which this node has said what it has.
+	Generation uint64 `json:"generation,omitempty"`
+	// Nodes are the nodes of the cluster, as this one last knew them.
+	Nodes []string   `json:"nodes,omitempty"`
+	first Membership // what this machine was told when it joined
 }
 
 // openIdentity reads the identity of a node, or makes it. One process at a time has it.
@@ -126,6 +140,11 @@ func openIdentity(state, name string) (*identity, error) {
 	if err == nil {
 		err = i.keep(i.Epoch)
 	}
+	if err == nil {
+		if i.first, err = LoadMembership(state); errors.Is(err, ErrNoMembership) {
+			err = nil // of a program that has none on its disk
+		}
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("read the identity of the node: %w", err), lock.Close())
 	}
@@ -134,12 +153,54 @@ func openIdentity(state, name string) (*identity, error) {
 
 // keep remembers an epoch before it is used.
 func (i *identity) keep(epoch uint64) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	i.Epoch = epoch
+	return i.write()
+}
+
+// write writes the file. The caller holds i.mu.
+func (i *identity) write() error {
 	b, err := json.Marshal(i)
 	if err != nil {
 		return err
 	}
 	return writeFile(i.path, b)
+}
+
+// known returns the newest generation of the store that this node knows from its disk,
+// and the nodes that the cluster had.
+func (i *identity) known() (generation uint64, nodes []string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return max(i.Generation, i.first.Generation), slices.Concat(i.Nodes, i.first.Nodes)
+}
+
+// asserted returns the generation of the store to which this node has said what it has.
+func (i *identity) asserted() uint64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.Generation
+}
+
+// keepGeneration remembers that the store of a generation knows what this node has.
+func (i *identity) keepGeneration(generation uint64) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.Generation = generation
+	i.first.Generation, i.first.Nodes = 0, nil // that was before
+	return i.write()
+}
+
+// keepNodes remembers the nodes of the cluster.
+func (i *identity) keepNodes(nodes []string) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if slices.Equal(nodes, i.Nodes) {
+		return nil
+	}
+	i.Nodes = nodes
+	return i.write()
 }
 
 // close lets another process be the node.

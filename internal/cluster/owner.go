@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/record"
 )
 
@@ -27,13 +29,19 @@ const (
 type Owner struct {
 	Backend
 	node     string
-	facts    Facts
+	facts    *store
+	claims   *claims
+	archive  Archive // nil without one
 	session  *session
 	register *register
 	stat     func(context.Context, spool.RunID) (spool.Info, error) // of a run of any node
 	log      *slog.Logger
 	tasks    *tasks
 	patience time.Duration // with the store
+
+	mu       sync.Mutex
+	starting map[spool.RunID]chan struct{} // closed when a start of the id is over
+	holds    int                           // starts of exclusive runs that are under way
 }
 
 // errElsewhere says that another node has claimed the id.
@@ -47,6 +55,11 @@ func (o *Owner) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) 
 	if spec.ID.Check() != nil { // the error of this backend is that of all
 		return o.Backend.Start(ctx, spec)
 	}
+	done, err := o.enter(ctx, spec.ID)
+	if err != nil {
+		return spool.Info{}, err
+	}
+	defer done()
 	claimed, err := o.claim(ctx, &spec)
 	if err != nil {
 		return spool.Info{}, err
@@ -54,12 +67,22 @@ func (o *Owner) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) 
 	if claimed.rev == 0 { // it is ours: saying it again is harmless
 		return o.Backend.Start(ctx, spec)
 	}
+	if err := failpoint.Inject("cluster.claimed"); err != nil {
+		return spool.Info{}, err
+	}
 	if spec.Name != "" {
 		if err := o.claimName(ctx, spec.ID, spec.Name, spec.Labels); err != nil {
 			o.fail(claimed)
 			if errors.Is(err, spool.ErrExists) {
 				err = &spool.StartError{Reason: "name_taken", Err: err, Hint: `choose another name, stop that run with "spool kill", or replace it with --replace`}
 			}
+			return spool.Info{}, err
+		}
+	}
+	if isExclusive(spec.Labels) {
+		defer o.exclusive()()
+		if err := o.hold(ctx); err != nil {
+			o.fail(claimed)
 			return spool.Info{}, err
 		}
 	}
@@ -80,6 +103,32 @@ func (o *Owner) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) 
 	return info, nil
 }
 
+// enter waits until no other start of an id is under way on this node, so that one that
+// fails does not take back the claim of one that does not.
+func (o *Owner) enter(ctx context.Context, id spool.RunID) (done func(), err error) {
+	for {
+		o.mu.Lock()
+		other := o.starting[id]
+		if other == nil {
+			mine := make(chan struct{})
+			o.starting[id] = mine
+			o.mu.Unlock()
+			return func() {
+				o.mu.Lock()
+				delete(o.starting, id)
+				o.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		o.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
 // claimed is a record of a run that this node has written.
 type claimed struct {
 	rec runRecord
@@ -90,22 +139,28 @@ type claimed struct {
 func (o *Owner) claim(ctx context.Context, spec *spool.Spec) (claimed, error) {
 	cctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
-	epoch, err := o.session.await(cctx)
-	if err != nil {
-		return claimed{}, o.noQuorum(ctx, spec.ID, err)
-	}
 	info := spool.Info{ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels, Argv: spec.Argv, Cwd: spec.Cwd, Created: time.Now().Round(0), State: spool.StateRunning}
 	if info.Engine == "" {
 		info.Engine = spool.EngineProcess
 	}
-	rec := runRecord{Version: 1, ID: spec.ID, Node: o.node, Epoch: epoch, State: runClaimed, Info: recordInfo(&info)}
+	rec := runRecord{Version: 1, ID: spec.ID, Node: o.node, State: runClaimed, Info: recordInfo(&info)}
 	expect := uint64(0)
 	for {
+		generation, err := o.facts.open(cctx)
+		if err == nil {
+			rec.Epoch, err = o.session.await(cctx)
+		}
+		if err == nil {
+			err = o.isArchived(cctx, spec.ID)
+		}
+		if err != nil {
+			return claimed{}, o.noQuorum(ctx, spec.ID, err)
+		}
 		rec.Nonce = newNonce()
 		f := Fact{Key: runPrefix + string(spec.ID), Data: encode(&rec)}
 		rev, err := o.facts.Put(cctx, f, expect, 0)
 		if err == nil {
-			return claimed{rec, rev}, nil
+			return o.confirm(ctx, cctx, claimed{rec, rev}, generation)
 		}
 		if !errors.Is(err, ErrConflict) {
 			if errors.Is(err, ErrUndecided) {
@@ -128,22 +183,70 @@ func (o *Owner) claim(ctx context.Context, spec *spool.Spec) (claimed, error) {
 		case is.Node != o.node:
 			return claimed{}, fmt.Errorf("start run %s: node %s: %w", spec.ID, is.Node, errElsewhere)
 		default:
-			return claimed{rec: is}, o.mayRepeat(cctx, &is)
+			_, err := o.Stat(cctx, is.ID)
+			switch {
+			case err == nil:
+				return claimed{rec: is}, nil
+			case !errors.Is(err, spool.ErrNotFound):
+				return claimed{}, err
+			case is.State != runClaimed: // its log is gone: another start would execute it twice
+				return claimed{}, fmt.Errorf("start run %s: it ended and was removed: %w", is.ID, spool.ErrExists)
+			}
+			// The claim is of a start that was given up. It is made again, for
+			// somebody may be about to take it back.
+			expect = now.Rev
 		}
 	}
 }
 
-// mayRepeat returns an error if a repeated start of a run of this node would execute
-// it a second time: its log is gone.
-func (o *Owner) mayRepeat(ctx context.Context, is *runRecord) error {
-	if is.State != runClosed {
+// confirm notes a claim on the disk of this node, so that the store can be told again,
+// and checks that the store is still the one that has it.
+func (o *Owner) confirm(ctx, cctx context.Context, c claimed, generation uint64) (claimed, error) {
+	err := o.claims.add(c.rec.ID)
+	if err == nil {
+		err = o.facts.sure(cctx, generation)
+	}
+	if err != nil {
+		o.fail(c)
+		return claimed{}, o.noQuorum(ctx, c.rec.ID, err)
+	}
+	return c, nil
+}
+
+// isArchived returns an error for a run that is in the archive, if the store went back
+// in time and a node was given up then: nobody else knows that its runs were started.
+func (o *Owner) isArchived(ctx context.Context, id spool.RunID) error {
+	meta, _, _ := o.facts.state()
+	if o.archive == nil || len(meta.Without) == 0 {
 		return nil
 	}
-	_, err := o.Stat(ctx, is.ID)
-	if errors.Is(err, spool.ErrNotFound) {
-		return fmt.Errorf("start run %s: it ended and was removed: %w", is.ID, spool.ErrExists)
+	if _, err := o.Stat(ctx, id); err == nil {
+		return nil // the claim says whose it is
+	}
+	_, err := o.archive.Stat(ctx, id)
+	switch {
+	case errors.Is(err, spool.ErrNotFound):
+		return nil
+	case err == nil:
+		err = fmt.Errorf("it ended and is in the archive: %w", spool.ErrExists)
 	}
 	return err
+}
+
+// isStarting reports whether a start of a run is under way.
+func (o *Owner) isStarting(id spool.RunID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.starting[id] != nil
+}
+
+// record reads the fact about a run.
+func (o *Owner) record(ctx context.Context, id spool.RunID) (rec runRecord, rev uint64, err error) {
+	f, err := o.facts.Get(ctx, runPrefix+string(id))
+	if err == nil {
+		err = json.Unmarshal(f.Data, &rec)
+	}
+	return rec, f.Rev, err
 }
 
 // noQuorum explains why nothing was started.
@@ -151,7 +254,14 @@ func (o *Owner) noQuorum(ctx context.Context, id spool.RunID, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return &spool.StartError{Reason: "other", Err: fmt.Errorf("claim run %s: %w", id, err), Hint: `nothing was started; "spool cluster status" says how the cluster is`}
+	if errors.Is(err, spool.ErrExists) {
+		return fmt.Errorf("start run %s: %w", id, err)
+	}
+	hint := `nothing was started; "spool cluster status" says how the cluster is`
+	if rebuild := (*RebuildError)(nil); errors.As(err, &rebuild) {
+		hint = rebuild.hint()
+	}
+	return &spool.StartError{Reason: "other", Err: fmt.Errorf("claim run %s: %w", id, err), Hint: hint}
 }
 
 // abandon looks after a claim without an answer, whose run was not started: if it was
@@ -184,6 +294,10 @@ func (o *Owner) fail(c claimed) {
 	c.rec.State, c.rec.Nonce = runFailed, newNonce()
 	if _, err := o.facts.Put(ctx, Fact{Key: runPrefix + string(c.rec.ID), Data: encode(&c.rec)}, c.rev, keepFailed); err != nil {
 		o.log.Warn("a start that failed stays claimed until the node begins a new epoch", "run", c.rec.ID, "err", err)
+		return
+	}
+	if err := o.claims.drop(c.rec.ID); err != nil {
+		o.log.Warn("a start that failed stays claimed if the store goes back in time", "run", c.rec.ID, "err", err)
 	}
 }
 

@@ -29,17 +29,23 @@ const (
 // how it ended. It follows what the runs of the machine do, so that a run which was
 // started past the cluster is known to all nodes, too.
 type register struct {
-	node    string
-	facts   Facts
-	backend Backend
-	keep    time.Duration
-	log     *slog.Logger
+	node     string
+	facts    *store
+	backend  Backend
+	claims   *claims
+	outbox   *outbox
+	starting func(spool.RunID) bool // a start of the run is under way
+	name     func(ctx context.Context, id spool.RunID, name string, labels map[string]string) error
+	keep     time.Duration
+	log      *slog.Logger
 
 	mu    sync.Mutex
 	epoch uint64
 	runs  map[spool.RunID]*entry // those that are not closed, or whose end is not written
 	due   []spool.RunID
-	more  chan struct{} // has room for one; filled when there is something due
+	more  chan struct{}                            // has room for one; filled when there is something due
+	freed func()                                   // is called when a run has ended
+	ended func(context.Context, spool.RunID) error // is called when the store knows that a run has ended that may be started again
 }
 
 // entry is what the register knows about a run.
@@ -51,8 +57,8 @@ type entry struct {
 	busy   bool
 }
 
-func newRegister(node string, facts Facts, b Backend, keep time.Duration, log *slog.Logger) *register {
-	return &register{node: node, facts: facts, backend: b, keep: keep, log: log, runs: make(map[spool.RunID]*entry), more: make(chan struct{}, 1)}
+func newRegister(o *Options, facts *store, c *claims) *register {
+	return &register{node: o.Name, facts: facts, backend: o.Backend, claims: c, keep: o.Keep, log: o.Log, runs: make(map[spool.RunID]*entry), more: make(chan struct{}, 1), freed: func() {}, ended: func(context.Context, spool.RunID) error { return nil }}
 }
 
 // live returns how many runs have not ended.
@@ -100,6 +106,9 @@ func (r *register) entry(id spool.RunID) *entry {
 func (r *register) update(e *entry, info *spool.Info) {
 	if e.info.ID == "" || e.info.State != spool.StateClosed {
 		e.info = *info
+		if info.State == spool.StateClosed {
+			r.freed()
+		}
 	}
 	r.queue(e)
 }
@@ -120,6 +129,9 @@ func (r *register) queue(e *entry) {
 // isDue reports whether the fact about a run is not what it should be.
 func (r *register) isDue(e *entry) bool {
 	want := stateOf(&e.info)
+	if want == runHeld && e.rec.State == runSuperseded {
+		return false // it is being ended
+	}
 	return e.rec.State != want || want == runHeld && (e.rec.Epoch != r.epoch || e.rec.Info.Name != e.info.Name)
 }
 
@@ -164,6 +176,9 @@ func (r *register) run(ctx context.Context, epoch uint64) {
 
 // saw takes what a watch tells.
 func (r *register) saw(info *spool.Info) {
+	if info.State == spool.StateRemoved {
+		return // it has ended before
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, known := r.runs[info.ID]; !known && info.State == spool.StateClosed {
@@ -204,8 +219,15 @@ func (r *register) sweep(ctx context.Context) {
 // assert says of every run of this node that the store believes to be open what became
 // of it.
 func (r *register) assert(ctx context.Context) {
+	generation := r.facts.generation()
 	for ctx.Err() == nil {
 		err := r.assertAll(ctx)
+		if err == nil && r.facts.identity.asserted() != generation {
+			// The store may know less than it did.
+			if err = r.assertLocal(ctx); err == nil {
+				err = r.facts.back(ctx, generation)
+			}
+		}
 		if err == nil {
 			return
 		}
@@ -215,16 +237,19 @@ func (r *register) assert(ctx context.Context) {
 }
 
 func (r *register) assertAll(ctx context.Context) error {
+	rebuilt := r.facts.identity.asserted() != r.facts.generation()
 	for f, err := range r.facts.All(ctx, runPrefix) {
 		if err != nil {
 			return err
 		}
 		var rec runRecord
-		if json.Unmarshal(f.Data, &rec) != nil || rec.Node != r.node || !rec.isOpen() {
+		if json.Unmarshal(f.Data, &rec) != nil || rec.Node != r.node || !rec.isOpen() && rec.State != runSuperseded {
 			continue
 		}
 		info, err := r.backend.Stat(ctx, rec.ID)
 		switch {
+		case errors.Is(err, spool.ErrNotFound) && rec.State == runClaimed && rebuilt:
+			continue // the store may have forgotten that it was started; see assertLocal
 		case errors.Is(err, spool.ErrNotFound) && rec.State == runClaimed:
 			if err := r.never(ctx, rec, f.Rev); err != nil {
 				return err
@@ -235,6 +260,9 @@ func (r *register) assertAll(ctx context.Context) error {
 			info.State, info.Outcome = spool.StateClosed, &spool.Outcome{Kind: spool.Unknown, Reason: fmt.Sprintf("node %s no longer has its log", r.node)}
 		case err != nil:
 			return err
+		}
+		if rec.State == runSuperseded && info.State != spool.StateClosed {
+			r.end(ctx, rec.ID, rec.Next)
 		}
 		r.add(claimed{rec, f.Rev}, info)
 	}
@@ -254,7 +282,30 @@ func (r *register) never(ctx context.Context, rec runRecord, rev uint64) error {
 	if errors.Is(err, ErrConflict) {
 		return nil
 	}
+	if err == nil {
+		err = r.claims.drop(rec.ID)
+	}
 	return err
+}
+
+// end ends a run of this node in whose place another one was started.
+func (r *register) end(ctx context.Context, id, next spool.RunID) {
+	r.log.Warn("a run is ended: another one took its place while this node was lost", "run", id, "next", next)
+	if err := r.backend.Control(ctx, id, spool.Control{Op: spool.ControlKill}); err != nil {
+		r.log.Warn("end a run in whose place another one was started", "run", id, "err", err)
+	}
+}
+
+// isHeld reports whether a run of this node must end with its lease.
+func (r *register) isHeld() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.runs {
+		if e.info.State != spool.StateClosed && isExclusive(e.info.Labels) {
+			return true
+		}
+	}
+	return false
 }
 
 // work writes what is due.
@@ -284,10 +335,10 @@ func (r *register) work(ctx context.Context) {
 			continue
 		}
 		e.queued, e.busy = false, true
-		rec := runRecord{Version: 1, ID: id, Node: r.node, Epoch: r.epoch, State: stateOf(&e.info), Nonce: newNonce(), Info: recordInfo(&e.info)}
+		rec := runRecord{Version: 1, ID: id, Node: r.node, Epoch: r.epoch, State: stateOf(&e.info), Nonce: newNonce(), Next: e.rec.Next, Info: recordInfo(&e.info)}
 		rev := e.rev
 		r.mu.Unlock()
-		rev, rec, err := r.write(ctx, rec, rev)
+		rev, rec, err := r.write(ctx, rec, rev, r.keep)
 		r.mu.Lock()
 		e.busy = false
 		switch {
@@ -323,17 +374,23 @@ func (r *register) isGone(ctx context.Context, id spool.RunID) bool {
 	return errors.Is(err, ErrNoFact)
 }
 
-// write writes the fact about a run.
-func (r *register) write(ctx context.Context, rec runRecord, rev uint64) (uint64, runRecord, error) {
+// write writes the fact about a run. The store keeps that of one that has ended for some
+// time.
+func (r *register) write(ctx context.Context, rec runRecord, rev uint64, keep time.Duration) (uint64, runRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
 	defer cancel()
-	keep := time.Duration(0)
-	if rec.State == runClosed {
-		keep = r.keep
+	if rec.State != runClosed {
+		keep = 0
+	} else {
 		freeName(ctx, r.facts, rec.ID, rec.Info.Name, rec.Info.Labels)
 	}
 	for {
 		now, err := r.facts.Put(ctx, Fact{Key: runPrefix + string(rec.ID), Data: encode(&rec)}, rev, keep)
+		if err == nil && rec.State == runClosed && rec.Next == "" && mayRestart(rec.Info.Labels) {
+			if err := r.ended(ctx, rec.ID); err != nil { // a control node finds it
+				r.log.Info("a run has ended, and the queue still has it", "run", rec.ID, "err", err)
+			}
+		}
 		if !errors.Is(err, ErrConflict) {
 			return now, rec, err
 		}
@@ -349,12 +406,17 @@ func (r *register) write(ctx context.Context, rec runRecord, rev uint64) (uint64
 		if err != nil {
 			return 0, rec, err
 		}
-		if is.Node != r.node {
+		if is.Node != r.node && is.Node != "" {
 			return 0, rec, errElsewhere
 		}
-		if is.State == runClosed && rec.State != runClosed {
+		if is.State == runClosed && is.Node != "" && (rec.State != runClosed || is.Info.Last == rec.Info.Last) {
 			return f.Rev, is, nil
 		}
+		if is.State == runSuperseded && rec.State != runClosed {
+			r.end(ctx, rec.ID, is.Next)
+			return f.Rev, is, nil
+		}
+		rec.Next = is.Next
 		rev, rec.Nonce = f.Rev, newNonce()
 	}
 }

@@ -33,10 +33,12 @@ const (
 type Router struct {
 	self    string
 	owner   *Owner
-	facts   Facts
+	facts   *store
 	members *members
 	peers   *peers
 	archive Archive // nil without one
+	queue   *queue
+	absent  *absent
 
 	mu     sync.Mutex
 	owners map[spool.RunID]string // an owner never changes
@@ -82,11 +84,24 @@ func (r *Router) find(ctx context.Context, id spool.RunID) (node string, cached 
 	if cached {
 		return node, true, nil
 	}
-	node, err = r.claimant(ctx, id)
-	if err == nil || !errors.Is(err, ErrNoFact) && !errors.Is(err, ErrUndecided) {
-		return node, false, err
+	for again := false; ; again = true {
+		node, err = r.claimant(ctx, id)
+		if err == nil || !errors.Is(err, ErrNoFact) && !errors.Is(err, ErrUndecided) {
+			return node, false, err
+		}
+		if errors.Is(err, ErrUndecided) {
+			break
+		}
+		info, waits, left := r.queue.look(ctx, id)
+		if waits {
+			return "", false, &queuedError{info}
+		}
+		if !left || again { // else it was claimed meanwhile
+			break
+		}
 	}
-	node, err = r.ask(ctx, id, errors.Is(err, ErrNoFact))
+	meta, _, _ := r.facts.state() // a store that went back in time may have forgotten it
+	node, err = r.ask(ctx, id, errors.Is(err, ErrNoFact) && !meta.Rebuilding)
 	if err == nil {
 		r.remember(id, node)
 	}
@@ -113,6 +128,9 @@ func (r *Router) claimant(ctx context.Context, id spool.RunID) (string, error) {
 		return "", err
 	case rec.State == runFailed:
 		return "", ErrNoFact
+	}
+	if never := rec.never(); never != nil {
+		return "", never
 	}
 	r.remember(id, rec.Node)
 	return rec.Node, nil
@@ -181,7 +199,7 @@ func (r *Router) ask(ctx context.Context, id spool.RunID, unclaimed bool) (strin
 // at calls do with the backend of the node that has a run. do may be called again
 // after a connection was lost.
 func (r *Router) at(ctx context.Context, id spool.RunID, do func(Backend) error) error {
-	for again := false; ; again = true {
+	for try := 0; ; try++ {
 		if r.isClosed() {
 			return spool.ErrClosed
 		}
@@ -190,9 +208,20 @@ func (r *Router) at(ctx context.Context, id spool.RunID, do func(Backend) error)
 			return err
 		}
 		err = r.on(ctx, node, id, patience, do)
-		if cached && !again && (errors.Is(err, spool.ErrNotFound) || errors.Is(err, errElsewhere)) {
-			r.forget(id) // the run was removed, or never started; perhaps another has its id
+		if cached && try == 0 && errors.Is(err, errElsewhere) {
+			r.forget(id) // it was never started there
 			continue
+		}
+		if try < 2 && errors.Is(err, spool.ErrNotFound) {
+			// Perhaps it is about to start.
+			info, waits, left := r.queue.look(ctx, id)
+			if waits {
+				return &queuedError{info}
+			}
+			if left || cached {
+				r.forget(id) // or the run was removed, or never started; perhaps another has its id
+				continue
+			}
 		}
 		return err
 	}
@@ -233,7 +262,14 @@ func (r *Router) on(ctx context.Context, node string, id spool.RunID, patience t
 }
 
 // Stat implements [spool.Backend].
-func (r *Router) Stat(ctx context.Context, id spool.RunID) (info spool.Info, err error) {
+func (r *Router) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) {
+	info, _, err := r.look(ctx, id)
+	return info, err
+}
+
+// look describes a run. The error cut says why its node was not asked, if it is described
+// from the archive.
+func (r *Router) look(ctx context.Context, id spool.RunID) (info spool.Info, cut, err error) {
 	node := ""
 	err = r.at(ctx, id, func(b Backend) (err error) {
 		node = r.nameOf(b, id)
@@ -242,15 +278,21 @@ func (r *Router) Stat(ctx context.Context, id spool.RunID) (info spool.Info, err
 	})
 	if err == nil {
 		info.Node = node
-		return info, nil
+		return info, nil, nil
+	}
+	if queued := (*queuedError)(nil); errors.As(err, &queued) {
+		return queued.info, nil, nil
+	}
+	if never := (*neverError)(nil); errors.As(err, &never) {
+		return never.info, nil, nil
 	}
 	if archived, ok := r.archived(ctx, id, err); ok {
-		return archived, nil
+		return archived, err, nil
 	}
 	if lost := (*LostError)(nil); errors.As(err, &lost) {
-		return lost.describe(), nil
+		return lost.describe(), nil, nil
 	}
-	return spool.Info{}, err
+	return spool.Info{}, nil, err
 }
 
 // nameOf returns the node that has a run, after it was found.
@@ -263,8 +305,8 @@ func (r *Router) nameOf(b Backend, id spool.RunID) string {
 	return r.owners[id]
 }
 
-// Read implements [spool.Backend]. When the node is lost the page carries the failure.
-func (r *Router) Read(ctx context.Context, id spool.RunID, q spool.Query) (page spool.Page, err error) {
+// read reads from the node that has the run.
+func (r *Router) read(ctx context.Context, id spool.RunID, q spool.Query) (page spool.Page, err error) {
 	node := ""
 	err = r.at(ctx, id, func(b Backend) (err error) {
 		node = r.nameOf(b, id)
@@ -311,6 +353,10 @@ func (r *Router) Follow(ctx context.Context, id spool.RunID, after spool.Seq) it
 		if left || err == nil {
 			return
 		}
+		if never := (*neverError)(nil); errors.As(err, &never) {
+			followNever(never, yield)
+			return
+		}
 		if _, ok := r.archived(ctx, id, err); ok {
 			r.archive.Follow(ctx, id, after)(yield)
 			return
@@ -323,20 +369,37 @@ func (r *Router) Follow(ctx context.Context, id spool.RunID, after spool.Seq) it
 	}
 }
 
-// following is at for a reader: it waits for its node as long as nobody knows that the
-// node is lost.
+// following is at for a reader: it waits for a run that is in the queue, and for its
+// node as long as nobody knows that the node is lost.
 func (r *Router) following(ctx context.Context, id spool.RunID, do func(Backend) error) error {
-	if r.isClosed() {
-		return spool.ErrClosed
+	for {
+		if r.isClosed() {
+			return spool.ErrClosed
+		}
+		_, cut, err := r.look(ctx, id)
+		if cut != nil { // the archive has all of it
+			return cut
+		}
+		if err != nil && !isCut(err) { // an unknown run, or a cached owner that has it no more
+			return err
+		}
+		node, _, err := r.find(ctx, id)
+		if err == nil {
+			err = r.on(ctx, node, id, 0, do)
+		}
+		queued := (*queuedError)(nil)
+		waits := errors.As(err, &queued)
+		if errors.Is(err, spool.ErrNotFound) {
+			_, waits, _ = r.queue.look(ctx, id) // its node is about to start it
+		}
+		if !waits {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		r.queue.await(ctx, id)
 	}
-	if _, err := r.Stat(ctx, id); err != nil { // an unknown run, or a cached owner that has it no more
-		return err
-	}
-	node, _, err := r.find(ctx, id)
-	if err != nil {
-		return err
-	}
-	return r.on(ctx, node, id, 0, do)
 }
 
 // FollowRecords implements [record.Follower]: it passes on the records of another node
@@ -385,11 +448,6 @@ func (r *Router) Send(ctx context.Context, id spool.RunID, in spool.Input) (rece
 		return err
 	})
 	return receipt, err
-}
-
-// Control implements [spool.Backend].
-func (r *Router) Control(ctx context.Context, id spool.RunID, c spool.Control) error {
-	return r.at(ctx, id, func(b Backend) error { return b.Control(ctx, id, c) })
 }
 
 // Blob implements [spool.Backend].

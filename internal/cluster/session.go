@@ -30,12 +30,13 @@ func NewTiming(lease time.Duration) Timing { return Timing{TTL: lease, Renew: le
 
 // session is the lease of this node.
 type session struct {
-	facts    Facts
+	facts    *store
 	identity *identity
 	timing   Timing
 	log      *slog.Logger
 	describe func(*nodeRecord)                   // fills in what the node says of itself
 	begun    func(ctx context.Context, e uint64) // is called with every new epoch
+	told     func()                              // is called when the lease was written
 
 	mu        sync.Mutex
 	rec       nodeRecord
@@ -46,8 +47,8 @@ type session struct {
 	hurry     chan struct{} // filled when the record must be written at once
 }
 
-func newSession(facts Facts, id *identity, t Timing, log *slog.Logger, describe func(*nodeRecord), begun func(context.Context, uint64)) *session {
-	return &session{facts: facts, identity: id, timing: t, log: log, describe: describe, begun: begun, want: nodeUp,
+func newSession(facts *store, id *identity, t Timing, log *slog.Logger, describe func(*nodeRecord), begun func(context.Context, uint64)) *session {
+	return &session{facts: facts, identity: id, timing: t, log: log, describe: describe, begun: begun, told: func() {}, want: nodeUp,
 		changed: make(chan struct{}), hurry: make(chan struct{}, 1)}
 }
 
@@ -56,7 +57,35 @@ func newSession(facts Facts, id *identity, t Timing, log *slog.Logger, describe 
 func (s *session) held() (epoch uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.rec.Epoch, s.rec.holds() && time.Since(s.confirmed) < s.timing.TTL
+	return s.rec.Epoch, s.holds() && time.Since(s.confirmed) < s.timing.TTL
+}
+
+// holds reports whether the lease was held when it was last written, and the store is
+// still the same. The caller holds s.mu.
+func (s *session) holds() bool { return s.rec.holds() && generationOf(s.rev) == s.facts.generation() }
+
+// isUp reports whether the node holds its lease and takes new runs.
+func (s *session) isUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.want == nodeUp && s.rec.State == nodeUp && s.holds() && time.Since(s.confirmed) < s.timing.TTL
+}
+
+// changes returns a channel that is closed when the lease was written.
+func (s *session) changes() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// left returns for how much longer a part of the lease can be relied on.
+func (s *session) left(part time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.holds() {
+		return 0
+	}
+	return part - time.Since(s.confirmed)
 }
 
 // await waits until the lease can be relied on.
@@ -83,6 +112,7 @@ func (s *session) set(rec nodeRecord, rev uint64, began time.Time) {
 	s.rec, s.rev, s.confirmed = rec, rev, began
 	close(s.changed)
 	s.changed = make(chan struct{})
+	s.told()
 }
 
 // state says what the node wants to be, and writes it.
@@ -147,6 +177,7 @@ func (s *session) fill(rec *nodeRecord) {
 	s.mu.Lock()
 	rec.State = s.want
 	s.mu.Unlock()
+	rec.Generation, rec.High = s.facts.marks.all()
 	rec.Nonce = newNonce()
 }
 
@@ -180,9 +211,18 @@ func (s *session) renew(ctx context.Context) {
 	tick := time.NewTicker(s.timing.Renew)
 	defer tick.Stop()
 	for {
+		_, _, changed := s.facts.state()
+		s.mu.Lock()
+		over := generationOf(s.rev) != s.facts.generation()
+		s.mu.Unlock()
+		if over {
+			return
+		}
 		select {
 		case <-tick.C:
 		case <-s.hurry:
+		case <-changed:
+			continue
 		case <-ctx.Done():
 			return
 		}
@@ -200,6 +240,7 @@ func (s *session) beat(ctx context.Context) bool {
 	rec.Beat++
 	s.fill(&rec)
 	began := time.Now()
+	parent := ctx
 	ctx, cancel := context.WithTimeout(ctx, s.timing.Renew)
 	defer cancel()
 	now, err := s.facts.Put(ctx, Fact{Key: nodePrefix + rec.Name, Data: encode(&rec)}, rev, 0)
@@ -209,11 +250,17 @@ func (s *session) beat(ctx context.Context) bool {
 	}
 	if !errors.Is(err, ErrConflict) {
 		s.log.Debug("the lease was not renewed", "err", err)
+		if errors.Is(err, ErrBehind) {
+			s.doubt(parent, rev)
+		}
 		return true // perhaps it was: the next one tells
 	}
 	// An earlier renewal of ours whose answer was lost is no fence.
 	var is nodeRecord
 	f, err := s.facts.Get(ctx, nodePrefix+rec.Name)
+	if errors.Is(err, ErrNoFact) {
+		return false
+	}
 	if err == nil && json.Unmarshal(f.Data, &is) == nil && f.Rev > rev {
 		if is.ID == rec.ID && is.Epoch == rec.Epoch && is.holds() {
 			s.set(is, f.Rev, began)
@@ -228,13 +275,31 @@ func (s *session) beat(ctx context.Context) bool {
 	return true
 }
 
+// doubt looks after a renewal that the store refused because it has an older lease than
+// the one that it acknowledged. Then its leader has lost its followers, or it went back
+// in time. The next renewal takes the place of that older lease: of the first it is
+// refused, and by its revision the second is recognized.
+func (s *session) doubt(ctx context.Context, rev uint64) {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.Renew)
+	defer cancel()
+	f, err := s.facts.Get(ctx, nodePrefix+s.identity.Name)
+	if err != nil && !errors.Is(err, ErrNoFact) || f.Rev >= rev {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rev == rev {
+		s.rev = max(f.Rev, rev&^revisionMask) // zero of this generation: there is none
+	}
+}
+
 // leave gives the lease back. The node must have nothing live.
 func (s *session) leave(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		rec, rev := s.rec, s.rev
+		rec, rev, holds := s.rec, s.rev, s.holds()
 		s.mu.Unlock()
-		if !rec.holds() {
+		if !holds {
 			return nil
 		}
 		rec.Beat++

@@ -21,18 +21,35 @@ func (r *Router) Start(ctx context.Context, spec spool.Spec) (spool.Info, error)
 	} else if spec.ID.Check() == nil {
 		// Who has it starts nothing new. Without a fact nobody claimed it, and nodes
 		// that do not answer need not be asked.
+		var never *neverError
 		if node, err := r.claimant(ctx, spec.ID); err == nil {
-			info, err := r.startAt(ctx, node, spec)
+			info, err := r.repeat(ctx, node, spec)
+			if errors.Is(err, spool.ErrExists) && !isNameTaken(err) {
+				// What this node remembers may be old: that run was never started there,
+				// or another one had its id.
+				if rec, recErr := r.record(ctx, spec.ID); recErr == nil && rec.Node != "" && rec.Node != node && rec.State != runFailed {
+					r.remember(spec.ID, rec.Node)
+					return r.repeat(ctx, rec.Node, spec)
+				}
+			}
 			if !errors.Is(err, errElsewhere) && !isUnclaimed(err) {
 				return info, err
 			}
 			r.forget(spec.ID) // its claim was taken back since
+		} else if errors.As(err, &never) {
+			return never.same(&spec)
 		} else if !errors.Is(err, ErrNoFact) && !errors.Is(err, ErrUndecided) { // the claim decides
 			return spool.Info{}, err
 		}
 	}
 	near, err := r.near(ctx, &spec)
 	if err != nil {
+		return spool.Info{}, err
+	}
+	if isQueued(&spec) {
+		return r.queue.submit(ctx, &spec, near)
+	}
+	if err := r.awaitOpen(ctx, spec.ID); err != nil {
 		return spool.Info{}, err
 	}
 	nodes, err := r.choose(ctx, &spec, near)
@@ -55,6 +72,32 @@ func (r *Router) Start(ctx context.Context, spec spool.Spec) (spool.Info, error)
 		}
 	}
 	return info, err
+}
+
+// awaitOpen waits until the store takes claims, if it went back in time.
+func (r *Router) awaitOpen(ctx context.Context, id spool.RunID) error {
+	if meta, _, _ := r.facts.state(); !meta.Rebuilding {
+		return nil // the claim decides
+	}
+	octx, cancel := context.WithTimeout(ctx, r.owner.patience)
+	defer cancel()
+	_, err := r.facts.open(octx)
+	if err != nil {
+		err = r.owner.noQuorum(ctx, id, err)
+	}
+	return err
+}
+
+// repeat answers a start of a run that a node has. If the run came through the queue,
+// it may be about to start there.
+func (r *Router) repeat(ctx context.Context, node string, spec spool.Spec) (spool.Info, error) {
+	if !isQueued(&spec) {
+		return r.startAt(ctx, node, spec)
+	}
+	if rec, _, err := r.queue.get(ctx, spec.ID); err == nil && rec.State == queueWaiting {
+		return rec.Info, r.queue.same(&rec, &spec)
+	}
+	return r.startAt(ctx, node, spec)
 }
 
 // startAt starts a run on a node. A node that does not answer is asked again, and no

@@ -26,13 +26,27 @@ type StreamStatus struct {
 
 // Status says how the cluster is, as one of its nodes sees it.
 type Status struct {
-	Cluster string       `json:"cluster"`
-	Node    string       `json:"node"`
-	Epoch   uint64       `json:"epoch"`
-	Lease   bool         `json:"lease"` // this node holds its lease
-	LeaseMs int64        `json:"lease_ms"`
-	Store   StoreStatus  `json:"store"`
+	Cluster string      `json:"cluster"`
+	Node    string      `json:"node"`
+	Epoch   uint64      `json:"epoch"`
+	Lease   bool        `json:"lease"` // this node holds its lease
+	LeaseMs int64       `json:"lease_ms"`
+	Store   StoreStatus `json:"store"`
+	// Generation is how often the store began anew, from 1 on.
+	Generation uint64 `json:"generation"`
+	// Rebuild is nil unless the store went back in time and not all nodes have said
+	// again what they have.
+	Rebuild *Rebuild     `json:"rebuild,omitempty"`
 	Nodes   []spool.Node `json:"nodes"`
+}
+
+// Rebuild says why nothing is started.
+type Rebuild struct {
+	Reason  string    `json:"reason"`
+	By      string    `json:"by"` // the node that noticed it
+	Since   time.Time `json:"since"`
+	Back    []string  `json:"back"`    // nodes that have said again what they have
+	Missing []string  `json:"missing"` // nodes that have not
 }
 
 // Nodes describes all nodes.
@@ -51,5 +65,10 @@ func (n *Node) Nodes() []spool.Node {
 // Status describes the cluster. The caller adds its name and the store.
 func (n *Node) Status() Status {
 	epoch, held := n.session.held()
-	return Status{Node: n.opts.Name, Epoch: epoch, Lease: held, LeaseMs: int64(n.opts.Timing.TTL / time.Millisecond), Nodes: n.Nodes()}
+	meta, _, _ := n.store.state()
+	s := Status{Node: n.opts.Name, Epoch: epoch, Lease: held, LeaseMs: int64(n.opts.Timing.TTL / time.Millisecond), Generation: meta.Generation, Nodes: n.Nodes()}
+	if meta.Rebuilding {
+		s.Rebuild = &Rebuild{Reason: meta.Reason, By: meta.By, Since: meta.Since, Back: append([]string{}, meta.Back...), Missing: append([]string{}, meta.missing()...)}
+	}
+	return s
 }

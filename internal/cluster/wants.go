@@ -21,13 +21,17 @@ type wants struct {
 // wantsOf returns what a run needs. An engine that none of the nodes has is not looked
 // for: a node is asked, and says what is missing.
 func wantsOf(spec *spool.Spec, nodes []member) wants {
-	w := wants{labels: make(map[string]string), memory: spec.Limits.MemoryBytes}
-	for k, v := range spec.Labels {
+	return wantsFor(spec.Labels, engineOf(spec), spec.Limits.MemoryBytes, nodes)
+}
+
+// wantsFor is wantsOf for what is known of a run that waits in the queue.
+func wantsFor(labels map[string]string, engine string, memory int64, nodes []member) wants {
+	w := wants{labels: make(map[string]string), memory: memory}
+	for k, v := range labels {
 		if want, ok := strings.CutPrefix(k, labelWant); ok {
 			w.labels[want] = v
 		}
 	}
-	engine := engineOf(spec)
 	if slices.ContainsFunc(nodes, func(n member) bool { return n.Engines != nil && n.hasEngine(engine) }) {
 		w.engine = engine
 	}

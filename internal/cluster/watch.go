@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
@@ -45,7 +46,7 @@ func (r *Router) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 		watched := make(map[string]bool)
 		begin := func(nodes []member) (begun int) {
 			for _, n := range nodes {
-				if watched[n.Name] || n.State == nodeGone {
+				if watched[n.Name] {
 					continue
 				}
 				watched[n.Name] = true
@@ -55,7 +56,8 @@ func (r *Router) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 			return begun
 		}
 		nodes, changed := r.members.all()
-		waiting := begin(append([]member{{nodeRecord: nodeRecord{Name: r.self}}}, nodes...))
+		waiting := 1 + begin(append([]member{{nodeRecord: nodeRecord{Name: r.self}}}, nodes...))
+		wg.Go(func() { r.watchQueue(wctx, f, news) })
 		synced := false
 		for {
 			select {
@@ -85,6 +87,49 @@ func (r *Router) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info
 	}
 }
 
+// watchEvery is how often changes of the queue are told.
+const watchEvery = 250 * time.Millisecond
+
+// watchQueue tells of the runs that wait in the queue until the context ends. Of those
+// that start their nodes tell.
+func (r *Router) watchQueue(ctx context.Context, f spool.Filter, news chan<- told) {
+	seen := make(map[spool.RunID]bool)
+	send := func(t told) bool {
+		select {
+		case news <- t:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	for first := true; ctx.Err() == nil; first = false {
+		infos, changed, err := r.queue.all(ctx, &f)
+		if err != nil && first && !send(told{err: err}) {
+			return
+		}
+		now := make(map[spool.RunID]bool, len(infos))
+		for _, info := range infos {
+			if now[info.ID] = true; !seen[info.ID] && !send(told{info: info}) {
+				return
+			}
+		}
+		for id := range seen {
+			if info, never := r.queue.left(id); !now[id] && never && !send(told{info: info}) {
+				return
+			}
+		}
+		seen = now
+		if first && !send(told{synced: true}) {
+			return
+		}
+		pause(ctx, watchEvery, nil)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // watchNode watches a node until the context ends.
 func (r *Router) watchNode(ctx context.Context, node string, f spool.Filter, news chan<- told) {
 	send := func(t told) bool {
@@ -103,7 +148,7 @@ func (r *Router) watchNode(ctx context.Context, node string, f spool.Filter, new
 		first = false
 		return send(told{synced: true})
 	}
-	complained := uint64(0) // the epoch for which the runs were said to be lost
+	complained := uint64(0) // the epoch for which the store was asked for its runs
 	for ctx.Err() == nil && !r.isClosed() {
 		_, changed := r.members.all()
 		n, _ := r.members.get(node)
@@ -117,8 +162,8 @@ func (r *Router) watchNode(ctx context.Context, node string, f spool.Filter, new
 				return
 			}
 		case p.backend == nil:
-			if complained != n.Lost {
-				complained = n.Lost
+			if complained != n.Epoch {
+				complained = n.Epoch
 				for info, err := range r.list(ctx, &p, f) {
 					if !send(told{info: info, err: err}) {
 						return
@@ -155,7 +200,7 @@ func (r *Router) watchPart(ctx context.Context, p *part, f spool.Filter, send fu
 			}
 			continue
 		}
-		if err == nil {
+		if err == nil && info.State != spool.StateRemoved {
 			info.Node = p.node.Name
 		}
 		if !send(told{info: info, err: err}) {

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/spool-run/spool/internal/cluster"
+	"github.com/spool-run/spool/internal/pause"
 )
 
 // The streams of the cluster. A stream has one message for a subject, the present
@@ -24,6 +25,10 @@ import (
 const (
 	nodeStream = "SPOOL_NODES"
 	runStream  = "SPOOL_RUNS"
+	// metaStream has the generation of the store.
+	metaStream = "SPOOL_META"
+	// queueStream has the runs that wait.
+	queueStream = "SPOOL_QUEUE"
 
 	subjects = "spool.v1."
 	saw      = "spool.v1.saw." // what was written is told on a subject that begins so
@@ -72,6 +77,7 @@ type Facts struct {
 	js   jetstream.JetStream
 	log  *slog.Logger
 	made chan struct{} // closed when the streams exist
+	gone chan struct{} // has room for one; filled when they may exist no more
 	stop context.CancelFunc
 	done chan struct{}
 
@@ -86,7 +92,7 @@ func Connect(o Options) (*Facts, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	f := &Facts{log: o.Log, made: make(chan struct{}), done: make(chan struct{}), replicas: max(o.Replicas, 1)}
+	f := &Facts{log: o.Log, made: make(chan struct{}), gone: make(chan struct{}, 1), done: make(chan struct{}), replicas: max(o.Replicas, 1)}
 	opts := []nats.Option{
 		nats.Name("spool " + o.Name), nats.MaxReconnects(-1), nats.ReconnectWait(50 * time.Millisecond), nats.ReconnectJitter(50*time.Millisecond, 50*time.Millisecond),
 		nats.RetryOnFailedConnect(true), nats.PingInterval(2 * time.Second), nats.MaxPingsOutstanding(2), nats.ReconnectBufSize(-1),
@@ -121,6 +127,20 @@ func Connect(o Options) (*Facts, error) {
 	go func() {
 		defer close(f.done)
 		f.makeStreams(ctx)
+		if ctx.Err() == nil {
+			close(f.made)
+		}
+		for { // a store may lose everything
+			select {
+			case <-f.gone:
+				f.makeStreams(ctx)
+			case <-ctx.Done():
+				return
+			}
+			if pause.For(ctx, attemptTimeout) != nil {
+				return
+			}
+		}
 	}()
 	return f, nil
 }
@@ -142,10 +162,13 @@ func (f *Facts) streams() []jetstream.StreamConfig {
 		Storage: jetstream.FileStorage, Replicas: f.replicas, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld, Duplicates: duplicates,
 		MaxConsumers: maxConsumers,
 	}
-	nodes, runs := base, base
+	meta, nodes, runs := base, base, base
+	meta.Name, meta.Subjects, meta.RePublish = metaStream, []string{subjects + "meta.*"}, republish("meta")
 	nodes.Name, nodes.Subjects, nodes.RePublish = nodeStream, []string{subjects + "node.*"}, republish("node")
 	runs.Name, runs.Subjects, runs.AllowMsgTTL = runStream, []string{subjects + "run.*", subjects + "name.*"}, true
-	return []jetstream.StreamConfig{nodes, runs}
+	queue := base
+	queue.Name, queue.Subjects, queue.AllowMsgTTL, queue.RePublish = queueStream, []string{subjects + "queue.*"}, true, republish("queue")
+	return []jetstream.StreamConfig{meta, nodes, runs, queue}
 }
 
 // makeStreams creates what is missing, for as long as the servers need to find a
@@ -168,23 +191,20 @@ func (f *Facts) makeStreams(ctx context.Context) {
 				continue
 			}
 			f.log.Info("the streams of the cluster cannot be made yet", "stream", c.Name, "err", err)
-			if !pause(ctx, 5*attemptPause) {
+			if pause.For(ctx, 5*attemptPause) != nil {
 				return
 			}
 		}
 	}
-	close(f.made)
 }
 
-// pause waits, and reports false if the context ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+// missing has the streams made again if an error says that there are none.
+func (f *Facts) missing(err error) {
+	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, errNoStream) {
+		select {
+		case f.gone <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -205,8 +225,13 @@ func (f *Facts) ready(ctx context.Context) error {
 
 // streamOf returns the stream of a key.
 func streamOf(key string) string {
-	if strings.HasPrefix(key, "node.") {
+	switch {
+	case strings.HasPrefix(key, "node."):
 		return nodeStream
+	case strings.HasPrefix(key, "queue."):
+		return queueStream
+	case strings.HasPrefix(key, "meta."):
+		return metaStream
 	}
 	return runStream
 }
@@ -221,16 +246,17 @@ func (f *Facts) Get(ctx context.Context, key string) (cluster.Fact, error) {
 		if err == nil || errors.Is(err, cluster.ErrNoFact) {
 			return fact, err
 		}
-		if !pause(ctx, attemptPause) {
+		if pause.For(ctx, attemptPause) != nil {
 			return cluster.Fact{}, fmt.Errorf("%w: %w", cluster.ErrUndecided, err)
 		}
 	}
 }
 
 // get asks once.
-func (f *Facts) get(ctx context.Context, key string) (cluster.Fact, error) {
+func (f *Facts) get(ctx context.Context, key string) (fact cluster.Fact, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
+	defer func() { f.missing(err) }()
 	resp, err := f.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+streamOf(key), []byte(`{"last_by_subj":"`+subjects+key+`"}`))
 	if err != nil {
 		return cluster.Fact{}, err
@@ -253,13 +279,17 @@ func (f *Facts) Put(ctx context.Context, fact cluster.Fact, expect uint64, keep 
 	if keep > 0 {
 		opts = append(opts, jetstream.WithMsgTTL(keep))
 	}
+	var last error
 	for {
 		rev, err := f.attempt(ctx, fact, expect, opts)
 		if err == nil || errors.Is(err, cluster.ErrConflict) || errors.Is(err, errNever) {
 			return rev, err
 		}
-		if !pause(ctx, attemptPause) {
-			return 0, fmt.Errorf("%w: %w", cluster.ErrUndecided, err)
+		if last == nil || ctx.Err() == nil { // else the attempt was cut short
+			last = err
+		}
+		if pause.For(ctx, attemptPause) != nil {
+			return 0, fmt.Errorf("%w: %w", cluster.ErrUndecided, last)
 		}
 	}
 }
@@ -276,6 +306,7 @@ func (f *Facts) attempt(ctx context.Context, fact cluster.Fact, expect uint64, o
 	if err == nil {
 		return ack.Sequence, nil
 	}
+	f.missing(err)
 	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) {
 		return 0, fmt.Errorf("%w: %w", errNever, err)
 	}
@@ -285,7 +316,9 @@ func (f *Facts) attempt(ctx context.Context, fact cluster.Fact, expect uint64, o
 	}
 	now, getErr := f.get(ctx, fact.Key)
 	switch {
-	case getErr != nil || now.Rev <= expect: // not certain
+	case getErr == nil && now.Rev < expect || errors.Is(getErr, cluster.ErrNoFact) && expect > 0:
+		return 0, fmt.Errorf("%w: %w", cluster.ErrBehind, err)
+	case getErr != nil || now.Rev == expect: // not certain
 		return 0, err
 	case string(now.Data) == string(fact.Data): // ours, of an attempt whose answer was lost
 		return now.Rev, nil
@@ -316,8 +349,12 @@ func (f *Facts) all(ctx context.Context, prefix string, yield func(cluster.Fact)
 	if err != nil {
 		return false, err
 	}
-	if info := c.CachedInfo(); info != nil && info.NumPending == 0 {
-		return false, nil
+	if info := c.CachedInfo(); info != nil {
+		// Many nodes read now and then, and a stream has so many consumers.
+		defer func() { _ = f.nc.Publish("$JS.API.CONSUMER.DELETE."+streamOf(prefix)+"."+info.Name, nil) }()
+		if info.NumPending == 0 {
+			return false, nil
+		}
 	}
 	messages, err := c.Messages(jetstream.PullMaxMessages(500))
 	if err != nil {
@@ -358,6 +395,10 @@ func (f *Facts) Watch(prefix string, tell func(cluster.Fact)) (stop func(), err 
 	return func() { _ = sub.Unsubscribe() }, nil // the connection may be closed
 }
 
+// Links counts the connections to the store: it grows with every one that takes the
+// place of another.
+func (f *Facts) Links() uint64 { return 1 + f.nc.Stats().Reconnects }
+
 // Connected reports whether the store is reached, and how often it was lost.
 func (f *Facts) Connected() (connected bool, outages int64) {
 	return f.nc.IsConnected(), f.outages.Load()
@@ -373,7 +414,7 @@ func (f *Facts) Status() cluster.StoreStatus {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
-	for _, name := range []string{nodeStream, runStream} {
+	for _, name := range []string{metaStream, nodeStream, runStream, queueStream} {
 		one := cluster.StreamStatus{Name: name}
 		st, err := f.js.Stream(ctx, name)
 		if err != nil {

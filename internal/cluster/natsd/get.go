@@ -2,13 +2,20 @@ package natsd
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/spool-run/spool/internal/cluster"
 )
 
-// codeNoMessage says that a subject has no message.
-const codeNoMessage = 10037
+// codeNoMessage says that a subject has no message, and codeNoStream that there is no
+// stream for it.
+const (
+	codeNoMessage = 10037
+	codeNoStream  = 10059
+)
+
+var errNoStream = errors.New("the store has no such stream")
 
 // getAnswer is what the leader of a stream says of a message.
 type getAnswer struct {
@@ -31,6 +38,8 @@ func decodeGet(key string, b []byte) (cluster.Fact, error) {
 	switch {
 	case a.Error != nil && a.Error.Code == codeNoMessage:
 		return cluster.Fact{}, cluster.ErrNoFact
+	case a.Error != nil && a.Error.Code == codeNoStream:
+		return cluster.Fact{}, errNoStream
 	case a.Error != nil:
 		return cluster.Fact{}, fmt.Errorf("%s (%d)", a.Error.Description, a.Error.Code)
 	case a.Message == nil:

@@ -141,3 +141,20 @@ func TestFactsLeave(t *testing.T) {
 		t.Errorf("after a restart the fact is %q of revision %d, %v", is.Data, is.Rev, err)
 	}
 }
+
+// TestManyReads reads all facts more often than a stream has consumers.
+func TestManyReads(t *testing.T) {
+	_, f := open(t, t.TempDir())
+	if _, err := f.Put(t.Context(), cluster.Fact{Key: "queue.one", Data: []byte("1")}, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, prefix := range []string{"queue.", "node."} { // with a fact, and without one
+		for i := range 2 * maxConsumers {
+			for _, err := range f.All(t.Context(), prefix) {
+				if err != nil {
+					t.Fatalf("reading %s for the %dth time: %v", prefix, i+1, err)
+				}
+			}
+		}
+	}
+}
