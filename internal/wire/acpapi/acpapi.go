@@ -16,8 +16,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"slices"
-	"sync"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
@@ -33,15 +31,14 @@ type Options struct {
 	Spec    spool.Spec
 	Version string
 	Logger  *slog.Logger // nil discards
+	// Version2 has clients that ask for it get version 2 of the protocol, a draft.
+	Version2 bool
+	// Started hears of every run that the server started; nil means that nobody does.
+	Started func(spool.RunID)
 }
 
 // Server is an agent for clients of the protocol.
-type Server struct {
-	opts Options
-
-	mu      sync.Mutex
-	started []spool.RunID
-}
+type Server struct{ opts Options }
 
 // New returns a server.
 func New(o Options) *Server {
@@ -52,32 +49,35 @@ func New(o Options) *Server {
 	return &Server{opts: o}
 }
 
-// Started returns the runs that this server started.
-func (s *Server) Started() []spool.RunID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.started)
-}
-
 // start starts a run.
 func (s *Server) start(ctx context.Context, spec spool.Spec) (*spool.Run, error) {
 	run, err := spool.Start(ctx, s.opts.Backend, spec)
-	if err != nil {
-		return nil, err
+	if err == nil && s.opts.Started != nil {
+		s.opts.Started(run.ID())
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.Contains(s.started, run.ID()) {
-		s.started = append(s.started, run.ID())
-	}
-	return run, nil
+	return run, err
 }
 
 // Serve serves a client that writes to in and reads from out, one message per line,
 // until it closes in. Runs go on.
 func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
+	return s.ServeMessages(ctx, rpc.Lines(in, out, "the client"))
+}
+
+// Messages carries messages of a client. One goroutine reads; any number may write.
+type Messages interface {
+	// Read returns the next message, and whether it is binary. [io.EOF] means that the
+	// client has left.
+	Read(ctx context.Context) (b []byte, binary bool, err error)
+	// Write sends the parts as one message.
+	Write(ctx context.Context, binary bool, parts ...[]byte) error
+}
+
+// ServeMessages serves a client until it leaves or the context ends and its messages with
+// it. Runs go on.
+func (s *Server) ServeMessages(ctx context.Context, m Messages) error {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &client{Server: s, conn: newConn(rpc.Lines(in, out, "the client"), s.opts.Logger), ctx: ctx, sessions: make(map[spool.RunID]*session)}
+	c := &client{Server: s, conn: newConn(m, s.opts.Logger), ctx: ctx, version: 1, sessions: make(map[spool.RunID]*session)}
 	err := c.conn.serve(ctx, c)
 	cancel()
 	c.work.Wait()

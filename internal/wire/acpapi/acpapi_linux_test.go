@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/wire/acpapi"
 )
 
@@ -252,6 +254,34 @@ func TestQuestion(t *testing.T) {
 	p.reply(p.asked("elicitation/create", 1), object{"action": "decline"})
 	if m := plain.answerTo(id); m.Error != nil {
 		t.Errorf("the prompt ended with %s", m.raw)
+	}
+}
+
+// TestDangerous has a user allow what a policy calls dangerous: with forms, the user types
+// it again; without, the dialog of the client has to do.
+func TestDangerous(t *testing.T) {
+	b := openHost(t)
+	s := acpapi.New(acpapi.Options{Backend: b, Version: "1", Config: agent.Config{Agent: agent.ACP, Command: []string{os.Args[0], actorRole},
+		Policy: &agent.Policy{Rules: []agent.Rule{{Verdict: agent.VerdictAsk, Commands: []string{"rm"}, Retype: true}}}}})
+	yes := object{"outcome": object{"outcome": "selected", "optionId": "yes"}}
+	p := connect(t, s, object{"elicitation": object{"form": object{}}})
+	session := p.open()
+	id := p.send("session/prompt", params(session, "ask me"))
+	p.reply(p.asked("session/request_permission", 0), yes)
+	typing := p.asked("elicitation/create", 0)
+	if !strings.Contains(typing.raw, "type it again: rm -r build") {
+		t.Errorf("the client was asked %s", typing.raw)
+	}
+	p.reply(typing, object{"action": "accept", "content": object{"answer": "rm -r build"}})
+	if m := p.answerTo(id); m.Error != nil || !strings.Contains(p.String(), `\"optionId\":\"yes\"`) {
+		t.Errorf("the agent got no answer:\n%s", p)
+	}
+	plain := connect(t, s, nil)
+	session = plain.open()
+	id = plain.send("session/prompt", params(session, "ask me"))
+	plain.reply(plain.asked("session/request_permission", 0), yes)
+	if m := plain.answerTo(id); m.Error != nil || !strings.Contains(plain.String(), `\"optionId\":\"yes\"`) {
+		t.Errorf("the agent got no answer:\n%s", plain)
 	}
 }
 

@@ -112,12 +112,34 @@ func (s *session) ask(ctx context.Context, a *openAsk, tool *toolUpdate) {
 	if data == nil {
 		return
 	}
+	answer := spool.Answer{Ask: a.seq, Data: data, By: s.client.by()}
+	if a.ask.CheckRetype(&answer) != nil {
+		if answer.Retype, err = s.retype(ctx, a); err != nil || answer.Retype == "" {
+			return // not now is not no
+		}
+	}
 	a.answered.Store(true)
-	err = s.run(a.run).Answer(context.WithoutCancel(ctx), spool.Answer{Ask: a.seq, Data: data, By: s.client.by()}, false)
+	err = s.run(a.run).Answer(context.WithoutCancel(ctx), answer, false)
 	if err != nil && !errors.Is(err, spool.ErrNotAsked) && !errors.Is(err, spool.ErrInputClosed) {
 		s.client.conn.log.Warn("the answer was not taken", "run", a.run, "ask", a.seq, "error", err)
 		s.tell(a.run, "⚠ The answer was not taken: "+err.Error()+"\n")
 	}
+}
+
+// retype has the user type again what is dangerous and was allowed. It is empty if the user
+// did not. A client without forms has no way to type: its dialog of permissions has shown
+// what is allowed, and that has to do.
+func (s *session) retype(ctx context.Context, a *openAsk) (string, error) {
+	if !s.client.abilities().forms {
+		return a.ask.RetypeText(), nil
+	}
+	form := openAsk{run: a.run, seq: a.seq, ask: spool.Ask{Prompt: "This is dangerous. To allow it, type it again: " + a.ask.RetypeText()}}
+	data, err := s.askForm(ctx, &form, nil)
+	var typed string
+	if err != nil || data == nil || json.Unmarshal(data, &typed) != nil {
+		return "", err
+	}
+	return typed, nil
 }
 
 // questionsOf are those of an ask that has some.
@@ -187,7 +209,11 @@ func (s *session) choose(ctx context.Context, tool *toolUpdate, options []permis
 			Option  string `json:"optionId"`
 		} `json:"outcome"`
 	}
-	err := s.client.conn.call(ctx, "session/request_permission", object{"sessionId": s.id, "toolCall": tool, "options": options, "_meta": tool.Meta}, &answer)
+	params := object{"sessionId": s.id, "toolCall": tool, "options": options, "_meta": tool.Meta}
+	if s.version == 2 {
+		params = permission2(s.id, tool, options)
+	}
+	err := s.client.conn.call(ctx, "session/request_permission", params, &answer)
 	if err != nil || answer.Outcome.Outcome != "selected" {
 		return "", err
 	}

@@ -15,9 +15,6 @@ import (
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
-// protocolVersion is the version of the protocol that the server speaks.
-const protocolVersion = 1
-
 // client is a connection with an editor.
 type client struct {
 	*Server
@@ -26,6 +23,7 @@ type client struct {
 	work sync.WaitGroup
 
 	mu       sync.Mutex
+	version  int    // of the protocol
 	name     string // of the client, once it is known
 	can      abilities
 	sessions map[spool.RunID]*session
@@ -56,7 +54,12 @@ func (c *client) request(r *request) {
 		c.prompt(r)
 	case "session/new": // answered before what comes
 		c.work.Go(func() { c.newSession(r) })
-	case "session/load", "session/resume": // answered between what was and what comes
+	case "session/load", "session/resume": // the first is gone in version 2
+		if r.method == "session/load" && c.protocol() == 2 {
+			r.reply(nil, rpc.Errorf(rpc.CodeMethodNotFound, "there is no method %q in version 2: session/resume replays from the start", r.method))
+			return
+		}
+		// It is answered between what was and what comes.
 		c.work.Go(func() { c.attach(r) })
 	default:
 		do, ok := methods[r.method]
@@ -123,36 +126,60 @@ func (c *client) abilities() abilities {
 
 type object = map[string]any
 
+// protocol is the version of the protocol that the client speaks.
+func (c *client) protocol() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.version
+}
+
+// clientAbilities are what a client says that it can do.
+type clientAbilities struct {
+	Elicitation *struct {
+		Form *struct{} `json:"form"`
+	} `json:"elicitation"`
+	Session *struct {
+		Notices *struct{} `json:"notices"`
+	} `json:"session"`
+}
+
+// clientInfo is the name of a client.
+type clientInfo struct {
+	Name string `json:"name"`
+}
+
 func (c *client) initialize(r *request) (any, error) {
 	var p struct {
-		Client struct {
-			Name string `json:"name"`
-		} `json:"clientInfo"`
-		Can struct {
-			Elicitation *struct {
-				Form *struct{} `json:"form"`
-			} `json:"elicitation"`
-			Session *struct {
-				Notices *struct{} `json:"notices"`
-			} `json:"session"`
-		} `json:"clientCapabilities"`
+		Version int             `json:"protocolVersion"`
+		Client  clientInfo      `json:"clientInfo"`
+		Can     clientAbilities `json:"clientCapabilities"`
+		// Of version 2.
+		Info         clientInfo      `json:"info"`
+		Capabilities clientAbilities `json:"capabilities"`
 	}
 	if err := r.decode(&p); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
+	c.version = 1
+	if c.opts.Version2 && p.Version >= 2 {
+		c.version, p.Client, p.Can = 2, p.Info, p.Capabilities
+	}
 	c.name = p.Client.Name
 	c.can.forms = p.Can.Elicitation != nil && p.Can.Elicitation.Form != nil
-	c.can.notices = p.Can.Session != nil && p.Can.Session.Notices != nil
+	c.can.notices = c.version == 2 || p.Can.Session != nil && p.Can.Session.Notices != nil
 	c.mu.Unlock()
+	if c.protocol() == 2 {
+		return c.initialized2(), nil
+	}
 	takes := takesServers[c.opts.Config.Agent]
 	offered := object{"list": object{}, "resume": object{}, "close": object{}}
 	if _, ok := c.opts.Backend.(spool.Remover); ok {
 		offered["delete"] = object{}
 	}
 	return object{
-		"protocolVersion": protocolVersion,
-		"agentInfo":       object{"name": "spool", "title": "Spool (" + agentName(&c.opts.Config) + ")", "version": c.opts.Version},
+		"protocolVersion": 1,
+		"agentInfo":       c.info(),
 		"agentCapabilities": object{
 			"loadSession":         true,
 			"promptCapabilities":  object{"image": false, "audio": false, "embeddedContext": true},
@@ -161,6 +188,11 @@ func (c *client) initialize(r *request) (any, error) {
 		},
 		"authMethods": []any{},
 	}, nil
+}
+
+// info says who the server is.
+func (c *client) info() object {
+	return object{"name": "spool", "title": "Spool (" + agentName(&c.opts.Config) + ")", "version": c.opts.Version}
 }
 
 // agentName is the name of the agent behind the server, for people.
@@ -198,7 +230,7 @@ func (c *client) newSession(r *request) {
 	c.mu.Lock()
 	c.sessions[s.id] = s
 	c.mu.Unlock()
-	r.reply(object{"sessionId": s.id, "configOptions": options(&c.opts.Config), "_meta": meta{place{Run: string(s.id)}}}, nil)
+	r.reply(object{"sessionId": s.id, "configOptions": c.options(), "_meta": meta{place{Run: string(s.id)}}}, nil)
 	if len(left) > 0 {
 		s.tell(run.ID(), fmt.Sprintf("⚠ %s does not get these MCP servers of the editor: %s.\n", agentName(&c.opts.Config), strings.Join(left, ", ")))
 	}
@@ -217,13 +249,17 @@ func (c *client) spec(config agent.Config, cwd string, servers []mcpServer) (spe
 	return spec, left
 }
 
-// attach opens a session that exists. session/load tells all that happened in it first;
-// session/resume tells what happened after the place in its _meta, or nothing.
+// attach opens a session that exists. session/load tells all that happened in it first, and
+// so does session/resume of version 2 if it is to; otherwise that tells what happened after
+// the place in its _meta, or nothing.
 func (c *client) attach(r *request) {
 	var p struct {
 		ID      spool.RunID `json:"sessionId"`
 		Servers []mcpServer `json:"mcpServers"`
-		Meta    struct {
+		Replay  *struct {
+			Type string `json:"type"`
+		} `json:"replayFrom"`
+		Meta struct {
 			Spool *struct {
 				Run   spool.RunID `json:"run"`
 				Seq   spool.Seq   `json:"seq"`
@@ -232,6 +268,12 @@ func (c *client) attach(r *request) {
 		} `json:"_meta"`
 	}
 	err := r.decode(&p)
+	all := r.method == "session/load"
+	if err == nil && p.Replay != nil && c.protocol() == 2 {
+		if all = p.Replay.Type == "start"; !all {
+			err = rpc.Errorf(rpc.CodeInvalidParams, "replayFrom of type %q is unknown: use start, or a place in _meta", p.Replay.Type)
+		}
+	}
 	var runs []spool.Info
 	if err == nil {
 		runs, err = c.runs(c.ctx, p.ID)
@@ -241,9 +283,9 @@ func (c *client) attach(r *request) {
 		return
 	}
 	at := reading{ready: func() {
-		r.reply(object{"configOptions": options(&c.opts.Config), "_meta": meta{place{Run: string(runs[len(runs)-1].ID), Seq: uint64(runs[len(runs)-1].Last)}}}, nil)
+		r.reply(object{"configOptions": c.options(), "_meta": meta{place{Run: string(runs[len(runs)-1].ID), Seq: uint64(runs[len(runs)-1].Last)}}}, nil)
 	}}
-	if r.method == "session/resume" {
+	if !all {
 		at.first = len(runs) - 1
 		at.mute = runs[at.first].Last
 		if from := p.Meta.Spool; from != nil {
@@ -255,14 +297,15 @@ func (c *client) attach(r *request) {
 			}
 		}
 	}
+	fresh := newSession(c, p.ID)
 	c.mu.Lock()
 	s, open := c.sessions[p.ID]
 	if !open {
-		s = newSession(c, p.ID)
+		s = fresh
 		c.sessions[p.ID] = s
 	}
 	c.mu.Unlock()
-	if open && r.method == "session/resume" && p.Meta.Spool == nil {
+	if open && !all && p.Meta.Spool == nil {
 		at.ready() // it is read already
 		return
 	}
@@ -275,13 +318,16 @@ func (c *client) attach(r *request) {
 
 // options are what a client shows of the configuration of an agent. A session keeps its
 // configuration.
-func options(config *agent.Config) []object {
-	var out []object
+func (c *client) options() []object {
+	config, out, id := &c.opts.Config, []object{}, "id"
+	if c.protocol() == 2 {
+		id = "configId"
+	}
 	for _, o := range []struct{ id, name, category, value string }{
 		{"agent", "Agent", "_agent", agentName(config)}, {"model", "Model", "model", config.Model}, {"permissions", "Permissions", "mode", config.Permissions},
 	} {
 		if o.value != "" {
-			out = append(out, object{"type": "select", "id": o.id, "name": o.name, "category": o.category, "currentValue": o.value,
+			out = append(out, object{"type": "select", id: o.id, "name": o.name, "category": o.category, "currentValue": o.value,
 				"options": []object{{"value": o.value, "name": o.value}}})
 		}
 	}
@@ -296,10 +342,10 @@ func (c *client) setOption(r *request) (any, error) {
 	if err := r.decode(&p); err != nil {
 		return nil, err
 	}
-	all := options(&c.opts.Config)
+	all := c.options()
 	for _, o := range all {
 		var value string
-		if o["id"] == p.ID && json.Unmarshal(p.Value, &value) == nil && o["currentValue"] == value {
+		if (o["id"] == p.ID || o["configId"] == p.ID) && json.Unmarshal(p.Value, &value) == nil && o["currentValue"] == value {
 			return object{"configOptions": all}, nil
 		}
 	}

@@ -37,7 +37,7 @@ type handler interface {
 // message, tells the client about calls it gave up, and passes over answers to nothing:
 // an editor that sends one must not lose its agent.
 type conn struct {
-	t   rpc.Transport
+	t   Messages
 	log *slog.Logger
 
 	mu    sync.Mutex
@@ -45,7 +45,7 @@ type conn struct {
 	last  int64
 }
 
-func newConn(t rpc.Transport, log *slog.Logger) *conn {
+func newConn(t Messages, log *slog.Logger) *conn {
 	return &conn{t: t, log: log, calls: make(map[string]chan rpc.Message)}
 }
 

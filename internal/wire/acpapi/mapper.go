@@ -15,6 +15,7 @@ import (
 // depends on the events alone, so that a session that is loaded looks as it did live.
 type mapper struct {
 	notices bool // the client shows notices
+	version int  // of the protocol
 
 	run    spool.RunID
 	number int // of the run in its session, from 1 on
@@ -22,6 +23,7 @@ type mapper struct {
 	titled bool
 	calls  map[string]bool // tool calls that the client knows
 	pieces map[piece]*said
+	state  turnState
 }
 
 // piece names what an agent says in pieces.
@@ -41,15 +43,23 @@ type said struct {
 func (m *mapper) begin(run spool.RunID, number int, cwd string) {
 	m.run, m.number, m.cwd = run, number, cwd
 	m.calls, m.pieces = make(map[string]bool), make(map[piece]*said)
+	m.state = turnState{asks: make(map[spool.Seq]spool.Seq)}
 }
 
 // unique makes a name that is unique in a run unique in its session.
 func (m *mapper) unique(id string) string {
-	if m.number <= 1 {
+	return unique(m.number, id)
+}
+
+func unique(run int, id string) string {
+	if run <= 1 {
 		return id
 	}
-	return fmt.Sprintf("r%d-%s", m.number, id)
+	return fmt.Sprintf("r%d-%s", run, id)
 }
+
+// messageID is the name of the message that an event begins, in a run of a session.
+func messageID(run int, seq spool.Seq) string { return unique(run, fmt.Sprintf("m%d", seq)) }
 
 // at is the place of an event.
 func (m *mapper) at(e *spool.Event) meta {
@@ -60,6 +70,17 @@ func (m *mapper) at(e *spool.Event) meta {
 // the log when the client came, and own reports whether a prompt is one of this client,
 // which shows it itself.
 func (m *mapper) updates(e *spool.Event, live bool, own func(id string) bool) []any {
+	out := m.content(e, live, own)
+	if m.version == 2 {
+		if u, changed := m.stateAfter(e); changed {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// content returns what an event tells, without what it changes about the state of the session.
+func (m *mapper) content(e *spool.Event, live bool, own func(id string) bool) []any {
 	switch e.Kind {
 	case spool.KindInput:
 		return m.input(e, live, own)
@@ -132,7 +153,7 @@ func (m *mapper) input(e *spool.Event, live bool, own func(string) bool) []any {
 		return nil
 	}
 	var out []any
-	if !live || !own(in.ID) {
+	if m.version == 2 || !live || !own(in.ID) {
 		out = m.chunk(e, "user_message_chunk", "", p.Text)
 	}
 	if !m.titled && m.number <= 1 {
@@ -154,15 +175,16 @@ func title(text string) string {
 	return strings.TrimSpace(line)
 }
 
-// chunk is text, as a whole or a piece of a message.
+// chunk is a piece of the message with an id, or without one a whole message.
 func (m *mapper) chunk(e *spool.Event, update, id, text string) []any {
 	if text == "" {
 		return nil
 	}
-	if id == "" {
-		id = m.unique(fmt.Sprintf("m%d", e.Seq))
+	whole := id == ""
+	if whole {
+		id = messageID(m.number, e.Seq)
 	}
-	return []any{chunkUpdate{update, textBlock{"text", text}, id, m.at(e)}}
+	return []any{chunkUpdate{Update: update, Content: textBlock{"text", text}, MessageID: id, Meta: m.at(e), whole: whole}}
 }
 
 // say tells what an agent says. The whole of what came in pieces is not told again.
@@ -194,7 +216,7 @@ func (m *mapper) say(e *spool.Event, update, parent, id, text string, delta bool
 		return m.chunk(e, update, "", text)
 	}
 	if s == nil {
-		s = &said{id: m.unique(fmt.Sprintf("m%d", e.Seq))}
+		s = &said{id: messageID(m.number, e.Seq)}
 		m.pieces[key] = s
 	}
 	s.text.WriteString(text)
@@ -270,7 +292,7 @@ func (m *mapper) usage(e *spool.Event) []any {
 func (m *mapper) done(e *spool.Event, live bool, own func(string) bool) []any {
 	clear(m.pieces)
 	var d spool.Done
-	if json.Unmarshal(e.Data, &d) != nil || stopReason(&d) != "" || live && own(d.ID) {
+	if json.Unmarshal(e.Data, &d) != nil || stopReason(&d) != "" || m.version == 2 || live && own(d.ID) {
 		return nil
 	}
 	return m.warn(e, "error", live, failure(&d))

@@ -43,7 +43,7 @@ func TestTranscripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			validate(t, "SessionUpdate", data)
+			validate(t, "v1", "SessionUpdate", data)
 			fmt.Fprintf(&out, "%s\n", data)
 		}
 	}
@@ -103,7 +103,7 @@ func told(t *testing.T, events ...spool.Event) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		validate(t, "SessionUpdate", data)
+		validate(t, "v1", "SessionUpdate", data)
 		text, _, _ := strings.Cut(string(data), `,"_meta"`)
 		out = append(out, strings.TrimPrefix(text, `{"sessionUpdate":`))
 	}

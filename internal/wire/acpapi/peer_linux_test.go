@@ -78,6 +78,7 @@ type peer struct {
 	t    *testing.T
 	in   io.Writer
 	last int
+	many bool // it gets many messages, of kinds that are compared with the schema elsewhere
 
 	mu   sync.Mutex
 	all  []message

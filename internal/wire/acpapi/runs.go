@@ -14,6 +14,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -66,13 +67,7 @@ func (s *session) await(ctx context.Context, after spool.RunID) (spool.Info, boo
 	defer cancel()
 	number := runNumber(s.id, after)
 	if w, ok := s.client.opts.Backend.(spool.Watcher); ok {
-		watching.Go(func() {
-			for info, err := range w.Watch(ctx, spool.Filter{Labels: map[string]string{labelSession: string(s.id)}}) {
-				if err == nil && runNumber(s.id, info.ID) > number {
-					s.wake()
-				}
-			}
-		})
+		watching.Go(func() { s.watch(ctx, w, number) })
 	}
 	for {
 		s.mu.Lock()
@@ -90,10 +85,28 @@ func (s *session) await(ctx context.Context, after spool.RunID) (spool.Info, boo
 			s.mu.Unlock()
 			return runs[i], true
 		}
+		var again <-chan time.Time
+		if err != nil { // the server is away
+			again = time.After(lostPause)
+		}
 		select {
 		case <-s.next:
+		case <-again:
 		case <-ctx.Done():
 		}
+	}
+}
+
+// watch wakes the reader when there is a run after the one with a number. A watch that
+// ends has lost its server: what happened meanwhile the next one tells first.
+func (s *session) watch(ctx context.Context, w spool.Watcher, number int) {
+	for ctx.Err() == nil {
+		for info, err := range w.Watch(ctx, spool.Filter{Labels: map[string]string{labelSession: string(s.id)}}) {
+			if err == nil && runNumber(s.id, info.ID) > number {
+				s.wake()
+			}
+		}
+		_ = pause.For(ctx, lostPause)
 	}
 }
 

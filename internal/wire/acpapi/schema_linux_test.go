@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -25,14 +26,20 @@ var sdkTS = npmtest.Program{
 	},
 }
 
+// schemas are those of the versions of the protocol.
+var schemas = map[string]func() (*jsonschema.Resolved, error){
+	"v1": sync.OnceValues(func() (*jsonschema.Resolved, error) { return schema("v1") }),
+	"v2": sync.OnceValues(func() (*jsonschema.Resolved, error) { return schema("v2") }),
+}
+
 // schema is that of an object whose members are messages of the protocol, by the names of
 // their types.
-var schema = sync.OnceValues(func() (*jsonschema.Resolved, error) {
+func schema(version string) (*jsonschema.Resolved, error) {
 	run, err := sdkTS.Cached()
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(filepath.Join(filepath.Dir(run), "node_modules", "@agentclientprotocol", "sdk", "schema", "v1", "schema.json"))
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(run), "node_modules", "@agentclientprotocol", "sdk", "schema", version, "schema.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -55,12 +62,12 @@ var schema = sync.OnceValues(func() (*jsonschema.Resolved, error) {
 		return nil, err
 	}
 	return s.Resolve(nil)
-})
+}
 
 // validate compares a part of a message with its type in the schema of the protocol.
-func validate(t *testing.T, name string, data []byte) {
+func validate(t *testing.T, version, name string, data []byte) {
 	t.Helper()
-	s, err := schema()
+	s, err := schemas[version]()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +86,25 @@ var sent = map[string]string{
 	"session/request_permission": "RequestPermissionRequest", "elicitation/create": "CreateElicitationRequest",
 }
 
+// results are the types of results, by a member that only they have; others are those
+// without one. results2 are those of version 2.
+var (
+	results  = map[string]string{"": "LoadSessionResponse", "protocolVersion": "InitializeResponse", "sessionId": "NewSessionResponse", "sessions": "ListSessionsResponse", "stopReason": "PromptResponse"}
+	results2 = map[string]string{"": "ResumeSessionResponse", "protocolVersion": "InitializeResponse", "sessionId": "NewSessionResponse", "sessions": "ListSessionsResponse", "messageId": "PromptResponse"}
+)
+
 // checkSchema compares all that a client got with the schema of the protocol. Results are
 // told apart by their members.
 func checkSchema(t *testing.T, p *peer) {
 	t.Helper()
+	if p.many {
+		return
+	}
 	all, _ := p.messages()
+	version, results := "v1", results
+	if len(all) > 0 && strings.Contains(all[0].raw, `"protocolVersion":2`) {
+		version, results = "v2", results2
+	}
 	for _, m := range all {
 		var parts struct {
 			Version string          `json:"jsonrpc"`
@@ -99,13 +120,16 @@ func checkSchema(t *testing.T, p *peer) {
 		case parts.Error != nil:
 			name, data = "Error", parts.Error
 		case parts.Result != nil:
-			name, data = "LoadSessionResponse", parts.Result
-			for member, part := range map[string]string{"protocolVersion": "InitializeResponse", "sessionId": "NewSessionResponse", "sessions": "ListSessionsResponse", "stopReason": "PromptResponse"} {
-				if bytes.Contains(data, []byte(`"`+member+`":`)) && part != "NewSessionResponse" || member == "sessionId" && bytes.HasPrefix(data, []byte(`{"sessionId"`)) {
+			name, data = results[""], parts.Result
+			for member, part := range results {
+				if member != "" && bytes.Contains(data, []byte(`"`+member+`":`)) && part != "NewSessionResponse" || member == "sessionId" && bytes.HasPrefix(data, []byte(`{"sessionId"`)) {
 					name = part
 				}
 			}
 		}
-		validate(t, name, data)
+		if m.Method == "session/update" && version == "v2" {
+			name = "UpdateSessionNotification"
+		}
+		validate(t, version, name, data)
 	}
 }

@@ -27,7 +27,7 @@ type pair struct {
 }
 
 // takesServers says which servers, beside commands, the agents take that take any.
-var takesServers = map[string]struct{ http, sse bool }{agent.Claude: {true, true}, agent.Codex: {true, false}}
+var takesServers = map[string]struct{ http, sse bool }{agent.Claude: {true, true}, agent.Codex: {true, false}, agent.OpenCode: {true, true}}
 
 // hand has the agent of a spec use the servers, and returns the names of those that it does
 // not take. What may be secret is in the environment of the agent, not on its command line.
@@ -40,7 +40,7 @@ func hand(servers []mcpServer, config *agent.Config, spec *spool.Spec) (left []s
 	if spec.Env == nil {
 		spec.Env = make(map[string]string)
 	}
-	claude := make(object)
+	claude, opencode := make(object), make(object)
 	config.Extra = slices.Clone(config.Extra)
 	for i, s := range servers {
 		switch {
@@ -48,6 +48,8 @@ func hand(servers []mcpServer, config *agent.Config, spec *spool.Spec) (left []s
 			left = append(left, s.Name)
 		case config.Agent == agent.Claude:
 			claude[s.Name] = s.claude(i, spec.Env)
+		case config.Agent == agent.OpenCode:
+			opencode[s.Name] = s.opencode()
 		default:
 			config.Extra = append(config.Extra, "-c", s.codex(i, spec.Env))
 		}
@@ -55,7 +57,25 @@ func hand(servers []mcpServer, config *agent.Config, spec *spool.Spec) (left []s
 	if len(claude) > 0 {
 		config.Extra = append(config.Extra, "--mcp-config="+string(encode(object{"mcpServers": claude})))
 	}
+	if len(opencode) > 0 { // beside the configuration that the user has in files
+		spec.Env["OPENCODE_CONFIG_CONTENT"] = string(encode(object{"mcp": opencode}))
+	}
 	return left
+}
+
+// opencode is the server in the form of opencode, which reads it from its environment.
+func (s *mcpServer) opencode() object {
+	table := func(pairs []pair) object {
+		out := object{}
+		for _, p := range pairs {
+			out[p.Name] = p.Value
+		}
+		return out
+	}
+	if s.Type == "http" || s.Type == "sse" {
+		return object{"type": "remote", "url": s.URL, "headers": table(s.Headers), "enabled": true}
+	}
+	return object{"type": "local", "command": append([]string{s.Command}, s.Args...), "environment": table(s.Env), "enabled": true}
 }
 
 // claude is the server in the form of Claude Code, which fills in variables.

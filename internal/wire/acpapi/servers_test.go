@@ -29,6 +29,8 @@ func TestServers(t *testing.T) {
 		{agent.Codex, "old new", `-c mcp_servers.a_b={command="/bin/x",args=["\"q\""],env={"PATH"="/bin"},env_vars=["TOKEN"]} ` +
 			`-c mcp_servers.web={url="https://example.org/mcp",env_http_headers={"Authorization"="SPOOL_MCP_1_HEADER_0"}}`,
 			map[string]string{"TOKEN": "s1", "SPOOL_MCP_1_HEADER_0": "s2"}},
+		{agent.OpenCode, "new", "", map[string]string{"OPENCODE_CONFIG_CONTENT": `{"mcp":{"a b":{"command":["/bin/x","\"q\""],"enabled":true,"environment":{"PATH":"/bin","TOKEN":"s1"},"type":"local"},` +
+			`"old":{"enabled":true,"headers":{},"type":"remote","url":"https://example.org/sse"},"web":{"enabled":true,"headers":{"Authorization":"s2"},"type":"remote","url":"https://example.org/mcp"}}}`}},
 		{agent.Pi, "a b web old new", "", map[string]string{}},
 	} {
 		config, spec := agent.Config{Agent: tt.agent}, spool.Spec{}

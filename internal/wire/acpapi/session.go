@@ -11,14 +11,16 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
 // session is a session that a client has open: a reader of its runs, and the prompts of
 // the client that are not answered yet.
 type session struct {
-	client *client
-	id     spool.RunID // of its first run
+	client  *client
+	id      spool.RunID // of its first run
+	version int         // of the protocol
 
 	sending sync.Mutex    // held while a prompt is sent
 	next    chan struct{} // has room for one: a run was started, or the session is closed
@@ -53,7 +55,7 @@ type prompt struct {
 }
 
 func newSession(c *client, id spool.RunID) *session {
-	return &session{client: c, id: id, last: numbered{id, 1}, next: make(chan struct{}, 1), prompts: make(map[string]*prompt)}
+	return &session{client: c, id: id, version: c.protocol(), last: numbered{id, 1}, next: make(chan struct{}, 1), prompts: make(map[string]*prompt)}
 }
 
 func (s *session) run(id spool.RunID) *spool.Run { return spool.Attach(s.client.opts.Backend, id) }
@@ -97,7 +99,7 @@ func (s *session) halt() {
 
 // read reads the runs, and those that follow.
 func (s *session) read(ctx context.Context, runs []spool.Info, at reading) {
-	s.mapper = mapper{notices: s.client.abilities().notices}
+	s.mapper = mapper{notices: s.client.abilities().notices, version: s.version}
 	ready := func() {
 		if at.ready != nil {
 			at.ready()
@@ -203,16 +205,16 @@ func (s *session) events(ctx context.Context, run spool.RunID) iter.Seq2[spool.E
 				s.tell(run, "⚠ "+lost+"\n")
 				told = true
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(lostPause):
-			}
+			_ = pause.For(ctx, lostPause)
 		}
 	}
 }
 
 // update tells the client something.
 func (s *session) update(u any) {
+	if s.version == 2 {
+		u = update2(u)
+	}
 	s.client.conn.notify("session/update", object{"sessionId": s.id, "update": u})
 }
 
@@ -253,7 +255,15 @@ func (s *session) failPrompts(run spool.RunID, cause error) {
 		cause = spool.ErrEnded
 	}
 	for _, p := range failed {
-		p.request.reply(nil, fmt.Errorf("turn %d of run %s: %w", p.turn, run, cause))
+		s.conclude(p, nil, fmt.Errorf("turn %d of run %s: %w", p.turn, run, cause))
+	}
+}
+
+// conclude answers a prompt whose turn is over. In version 2 it was answered when the run had
+// it, and an update tells the end.
+func (s *session) conclude(p *prompt, result any, err error) {
+	if s.version != 2 {
+		p.request.reply(result, err)
 	}
 }
 
@@ -272,11 +282,11 @@ func (s *session) answerPrompt(run spool.RunID, e *spool.Event) {
 	}
 	reason := stopReason(&d)
 	if reason == "" {
-		p.request.reply(nil, &rpc.Error{Code: rpc.CodeInternal, Message: failure(&d),
+		s.conclude(p, nil, &rpc.Error{Code: rpc.CodeInternal, Message: failure(&d),
 			Data: encode(object{"outcome": d.Outcome, "class": d.ErrorClass, "run": run, "seq": e.Seq})})
 		return
 	}
-	p.request.reply(object{"stopReason": reason, "_meta": meta{place{string(run), uint64(e.Seq), uint64(e.Turn), d.Usage}}}, nil)
+	s.conclude(p, object{"stopReason": reason, "_meta": meta{place{string(run), uint64(e.Seq), uint64(e.Turn), d.Usage}}}, nil)
 }
 
 // prompt sends a prompt of the client. Its answer comes with the end of its turn.
@@ -342,6 +352,9 @@ func (s *session) send(p *prompt, text string) error {
 		cancelled := p.cancelled
 		over := s.over >= last.number
 		s.mu.Unlock()
+		if s.version == 2 {
+			p.request.reply(object{"messageId": messageID(last.number, turn.Seq()), "_meta": meta{place{Run: string(last.id), Seq: uint64(turn.Seq())}}}, nil)
+		}
 		if over { // its end may have been read before it was known whose it is
 			s.failPrompts(last.id, nil)
 		}
@@ -359,7 +372,7 @@ func (s *session) cancelPrompts(id json.RawMessage) {
 	defer s.mu.Unlock()
 	found := false
 	for _, p := range s.prompts {
-		if id != nil && string(p.request.id) != string(id) {
+		if id != nil && (s.version == 2 && p.turn != 0 || string(p.request.id) != string(id)) {
 			continue
 		}
 		found, p.cancelled = true, true

@@ -127,12 +127,20 @@ func (m *mapper) addLocation(list []location, p string, line int) []location {
 	return append(list, location{p, line})
 }
 
-// diffs shows changes of files: each hunk with the text before and after it, as the
-// protocol has no other form.
+// diffs shows changes of files: each hunk with the text before and after it, as version 1
+// of the protocol has no other form.
 func (m *mapper) diffs(changes []agent.FileChange) (content []toolContent, locations []location) {
 	for _, c := range changes {
 		path := m.path(c.Path)
 		first := 0
+		if m.version == 2 {
+			content = append(content, diff2(path, &c))
+			if all := hunks(c.Diff); len(all) > 0 {
+				first = all[0].line
+			}
+			locations = m.addLocation(locations, c.Path, first)
+			continue
+		}
 		for _, h := range hunks(c.Diff) {
 			d := toolContent{Type: "diff", Path: path, NewText: &h.after}
 			if h.before != "" || c.Kind != "add" {

@@ -31,6 +31,7 @@ type chunkUpdate struct {
 	Content   textBlock `json:"content"`
 	MessageID string    `json:"messageId,omitempty"`
 	Meta      meta      `json:"_meta"`
+	whole     bool      // it is all of the message
 }
 
 // toolUpdate is a tool call, or what changed about one.
@@ -55,6 +56,9 @@ type toolContent struct {
 	Path    string     `json:"path,omitempty"`
 	OldText *string    `json:"oldText,omitempty"`
 	NewText *string    `json:"newText,omitempty"`
+	// Of a diff in version 2.
+	Changes []diffChange `json:"changes,omitempty"`
+	Patch   *diffPatch   `json:"patch,omitempty"`
 }
 
 // location is a place that a tool call works on.

@@ -327,11 +327,7 @@ func (c *conn) runRemove(ctx context.Context, params json.RawMessage) (any, erro
 	if err != nil {
 		return nil, err
 	}
-	removed, err := b.Remove(ctx, p.Runs, p.Dry)
-	if err == nil && !p.Dry && c.more.Removed != nil {
-		c.more.Removed(p.Runs)
-	}
-	return removed, err
+	return b.Remove(ctx, p.Runs, p.Dry)
 }
 
 func (c *conn) runStorage(ctx context.Context, params json.RawMessage) (any, error) {

@@ -176,9 +176,16 @@ func (s *Server) connection(ctx context.Context, w http.ResponseWriter, r *http.
 		return
 	}
 	t := s.intake.WebSocket(c, hj.frames, "exec-server websocket "+r.RemoteAddr)
-	ctx, cancel := context.WithCancel(ctx)
+	asked := ctx
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
+	defer context.AfterFunc(asked, func() {
+		if errors.Is(context.Cause(asked), spool.ErrClosed) {
+			farewell(c)
+		}
+		cancel()
+	})()
 	if !s.begin() {
 		_ = t.Close()
 		return
@@ -193,6 +200,24 @@ func (s *Server) connection(ctx context.Context, w http.ResponseWriter, r *http.
 	})
 	err = s.serve(ctx, t, hj.conn, c.Subprotocol() == runproto.Subprotocol, a, extend)
 	s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
+}
+
+// farewellFor is how long a client has to take that the server ends.
+const farewellFor = time.Second
+
+// farewell tells a client that the server ends, which it learns from the close code.
+func farewell(c *websocket.Conn) {
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		_ = c.Close(websocket.StatusGoingAway, "shutdown") // the client may have left
+	}()
+	timer := time.NewTimer(farewellFor)
+	defer timer.Stop()
+	select {
+	case <-told:
+	case <-timer.C:
+	}
 }
 
 // begin counts a connection, or returns false if the server is closing.

@@ -52,8 +52,7 @@ func (c *call) audit() error {
 	if err != nil {
 		return err
 	}
-	c.w.Header().Set("Content-Type", formNDJSON)
-	c.w.Header().Set("X-Accel-Buffering", "no")
+	c.unbuffered(formNDJSON)
 	c.w.WriteHeader(http.StatusOK)
 	if c.r.Method == http.MethodHead {
 		return nil

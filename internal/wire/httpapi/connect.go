@@ -40,7 +40,6 @@ type socketCall struct {
 	*call
 	notify  func(method string, params any)
 	visitor *visitor // nil before the connection is open
-	leave   func()
 }
 
 // socketMethods are operations of the table that are methods, too: run/lines takes the
@@ -51,13 +50,11 @@ var socketMethods = map[string]string{"run/screen": "getScreen", "run/index": "g
 func (s *socketCall) extend(notify func(method string, params any)) runproto.Extension {
 	s.notify = notify
 	s.visitor = s.server.presence.visit(s.call, notify)
-	s.leave = s.server.removals.listen(s.subject, func(id spool.RunID) { notify("run/removed", RunRemoved{id}) })
 	x := runproto.Extension{
 		Methods: map[string]func(context.Context, json.RawMessage) (any, error){
 			"run/answer": s.answerMethod, "run/presence": s.presenceMethod, "session/renew": s.renewMethod,
 		},
-		Watch:   s.watchAsks,
-		Removed: func(ids []spool.RunID) { s.server.removals.tell(s.subject, ids) },
+		Watch: s.watchAsks,
 	}
 	for method, name := range socketMethods {
 		i := slices.IndexFunc(operations(), func(op operation) bool { return op.name == name })
@@ -73,7 +70,6 @@ func (s *socketCall) extend(notify func(method string, params any)) runproto.Ext
 func (s *socketCall) end() {
 	if s.visitor != nil {
 		s.visitor.leave()
-		s.leave()
 	}
 }
 
@@ -142,7 +138,7 @@ func methodError(err error) error {
 		return err
 	}
 	for code, known := range map[string]error{
-		"not_found": spool.ErrNotFound, "forbidden": spool.ErrDenied, "rate": spool.ErrBusy, "not_asked": spool.ErrNotAsked, "unsupported": spool.ErrUnsupported,
+		"not_found": spool.ErrNotFound, "forbidden": spool.ErrDenied, "rate": spool.ErrBusy, "not_asked": spool.ErrNotAsked, "not_retyped": spool.ErrNotRetyped, "unsupported": spool.ErrUnsupported,
 	} {
 		if p.Code == code {
 			return fmt.Errorf("%w: %s", known, p.Detail)

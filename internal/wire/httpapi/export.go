@@ -36,12 +36,10 @@ func (c *call) export() error {
 	if err := format.Check(&info); err != nil {
 		return err
 	}
-	h := c.w.Header()
-	h.Set("Content-Type", format.Type())
+	h := c.unbuffered(format.Type())
 	h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", format.FileName(&info)))
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'self'")
 	h.Set("X-Frame-Options", "SAMEORIGIN")
-	h.Set("X-Accel-Buffering", "no")
 	c.w.WriteHeader(http.StatusOK)
 	if c.r.Method == http.MethodHead {
 		return nil

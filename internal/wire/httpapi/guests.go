@@ -78,9 +78,9 @@ func checkRole(s *access.Subject, role string) error {
 func (p *presence) guest(c *call, page string) (*visitor, error) {
 	key := guestKey{c.subject.String(), page}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if g := p.guests[key]; g != nil {
 		g.timer.Reset(guestFor)
-		p.mu.Unlock()
 		return g.visitor, nil
 	}
 	others := 0
@@ -89,16 +89,10 @@ func (p *presence) guest(c *call, page string) (*visitor, error) {
 			others++
 		}
 	}
-	p.mu.Unlock()
 	if others >= guestsOfSubject {
 		return nil, fmt.Errorf("presence: %w: %d pages are at runs already", spool.ErrBusy, others)
 	}
-	g := &guest{visitor: p.visit(c, func(string, any) {})}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if other := p.guests[key]; other != nil { // a request of the same page was faster
-		return other.visitor, nil
-	}
+	g := &guest{visitor: p.visitor(c, func(string, any) {})}
 	if p.guests == nil {
 		p.guests = make(map[guestKey]*guest)
 	}

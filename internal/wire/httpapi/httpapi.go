@@ -40,7 +40,11 @@ type Options struct {
 	Gate *access.Gate
 	// MCP serves requests to /mcp, which need a subject and are not in the table; nil
 	// serves none.
-	MCP     func(http.ResponseWriter, *http.Request, *access.Subject, spool.Backend)
+	MCP func(http.ResponseWriter, *http.Request, *access.Subject, spool.Backend)
+	// ACP serves clients of /acp, which are not in the table either, with one of the
+	// agents; nil serves none.
+	ACP     ACP
+	ACPWith []string
 	Audit   *access.Audit // nil writes no audit log
 	Version string        // reported to clients
 	Limits  Limits
@@ -84,7 +88,6 @@ type Server struct {
 	visits   visits
 	streams  streams
 	presence presence
-	removals removals
 	lens     *lens.Lens
 	rpc      RPC
 	agents   agents
@@ -118,6 +121,9 @@ func New(o Options) *Server {
 	s.streams = streams{server: s, open: make(map[*stream]struct{}), bySubject: make(map[string]int), byRun: make(map[spool.RunID]int)}
 	s.openAPI = sync.OnceValues(func() ([]byte, error) { return document(s.version) })
 	s.route()
+	if o.ACP != nil {
+		s.mux.Handle("/acp", s.methods(map[string]*operation{http.MethodGet: acpOperation(o.ACPWith, o.ACP)}))
+	}
 	if o.MCP != nil {
 		s.mux.Handle("/mcp", s.methods(map[string]*operation{http.MethodPost: {name: "mcp", serve: func(c *call) error {
 			if c.r.Header.Get("Mcp-Method") == "subscriptions/listen" { // it lasts

@@ -27,16 +27,23 @@ type LogIndex struct {
 	Lines  int64      `json:"lines"`
 	// Marks are events that somebody may look for, at most 2,000.
 	Marks []LogMark `json:"marks"`
-	// Complete is whether all events that the log had were read; otherwise the
-	// next request goes on.
+	// Complete is whether all events that the log had were read, or all that
+	// can be; otherwise the next request goes on.
 	Complete bool `json:"complete"`
+	// DamagedFrom is the first event that cannot be read, nor any after it,
+	// because the log is damaged. What precedes it is good.
+	DamagedFrom spool.Seq `json:"damaged_from,omitempty"`
 }
 
 // LogMark is an event that somebody may look for.
 type LogMark struct {
 	Seq  spool.Seq `json:"seq"`
 	Ms   int64     `json:"ms"`   // its time, in Unix milliseconds
-	Kind string    `json:"kind"` // turn, ask, exception, failed, resized or end
+	Kind string    `json:"kind"` // turn, ask, exception, failed, resized, end or truncated
+	// Line is the number of the line before which something is missing, and
+	// Truncation what, of the kind truncated.
+	Line       int64             `json:"line,omitempty"`
+	Truncation *spool.Truncation `json:"truncation,omitempty"`
 }
 
 // LogLine is a line of output.
@@ -60,9 +67,12 @@ type LinePage struct {
 	Lines []LogLine `json:"lines"`
 	Total int64     `json:"total"` // lines that the log has, as far as it was read
 	Next  int64     `json:"next"`  // the line to go on from
-	// Complete is whether all of the log was read, so that Total is how many
-	// lines there are.
+	// Complete is whether all of the log was read, or all that can be, so that
+	// Total is how many lines there are.
 	Complete bool `json:"complete"`
+	// DamagedFrom is the first event that cannot be read, nor any after it,
+	// because the log is damaged.
+	DamagedFrom spool.Seq `json:"damaged_from,omitempty"`
 }
 
 // TerminalScreen is what the terminal of a run showed after an event.
@@ -108,12 +118,12 @@ func (c *call) index() error {
 	if err != nil {
 		return err
 	}
-	result := LogIndex{Points: make([][4]int64, len(x.Points)), First: x.First, Last: x.Last, Bytes: x.Bytes, Lines: x.Lines, Marks: make([]LogMark, len(x.Marks)), Complete: x.Complete}
+	result := LogIndex{Points: make([][4]int64, len(x.Points)), First: x.First, Last: x.Last, Bytes: x.Bytes, Lines: x.Lines, Marks: make([]LogMark, len(x.Marks)), Complete: x.Complete, DamagedFrom: x.DamagedFrom}
 	if !x.End.IsZero() {
 		result.End = x.End.UnixMilli()
 	}
 	for i, m := range x.Marks {
-		result.Marks[i] = LogMark{m.Seq, m.Time.UnixMilli(), m.Kind}
+		result.Marks[i] = LogMark{m.Seq, m.Time.UnixMilli(), m.Kind, m.Line, m.Truncation}
 	}
 	for i, p := range x.Points {
 		result.Points[i] = [4]int64{int64(p.Seq), p.Time.UnixMilli(), p.Bytes, p.Lines}
@@ -143,7 +153,7 @@ func (c *call) lines() error {
 	if err != nil {
 		return err
 	}
-	result := LinePage{Lines: make([]LogLine, len(rows.Lines)), Total: rows.Total, Next: rows.Next, Complete: rows.Complete}
+	result := LinePage{Lines: make([]LogLine, len(rows.Lines)), Total: rows.Total, Next: rows.Next, Complete: rows.Complete, DamagedFrom: rows.DamagedFrom}
 	for i, r := range rows.Lines {
 		result.Lines[i] = LogLine{r.N, r.Seq, r.Offset, r.Time, streamLetter(r.Stream), r.Text, r.Cut, r.Raw, r.Continued, r.Open}
 	}
@@ -224,14 +234,12 @@ func (c *call) streamHits(search func(cursor string, limit int) (*RunSearch, err
 		return err
 	}
 	defer end()
-	left := int(c.number("limit", maxSearchHits))
-	page, err := search(c.text("cursor"), left)
+	left, size := int(c.number("limit", maxSearchHits)), firstHits
+	page, err := search(c.text("cursor"), min(left, size))
 	if err != nil {
 		return err
 	}
-	h := c.w.Header()
-	h.Set("Content-Type", formNDJSON)
-	h.Set("X-Accel-Buffering", "no")
+	c.unbuffered(formNDJSON)
 	c.w.WriteHeader(http.StatusOK)
 	if c.r.Method == http.MethodHead {
 		return nil
@@ -256,7 +264,8 @@ func (c *call) streamHits(search func(cursor string, limit int) (*RunSearch, err
 		if page.Next == "" || left <= 0 {
 			return nil
 		}
-		if page, err = search(page.Next, left); err != nil {
+		size = min(4*size, maxSearchHits)
+		if page, err = search(page.Next, min(left, size)); err != nil {
 			panic(http.ErrAbortHandler) // the client must not take a part for the whole
 		}
 	}

@@ -73,6 +73,7 @@ const (
 	partBytes     = 64 << 10  // of a page in one write
 	maxSkimBytes  = 64 << 20  // of events that a filter passes over for one page
 	maxSearchHits = 1000
+	firstHits     = 16      // hits of a stream that are sent first; then four times as many, and so on
 	maxPattern    = 1 << 10 // bytes of what is searched for
 	maxTurns      = 1000
 	gzipFrom      = 1 << 10 // bytes of an answer that is worth compressing

@@ -46,9 +46,7 @@ func (c *call) output() error {
 	if err != nil {
 		return err
 	}
-	h := c.w.Header()
-	h.Set("Content-Type", "application/octet-stream")
-	h.Set("X-Accel-Buffering", "no")
+	h := c.unbuffered("application/octet-stream")
 	h.Set("Trailer", "Spool-Next")
 	c.w.WriteHeader(http.StatusOK)
 	if c.r.Method == http.MethodHead {

@@ -69,6 +69,11 @@ type visitor struct {
 func (p *presence) visit(c *call, notify func(method string, params any)) *visitor {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.visitor(c, notify)
+}
+
+// visitor is visit for callers that hold p.mu.
+func (p *presence) visitor(c *call, notify func(method string, params any)) *visitor {
 	p.last++
 	return &visitor{presence: p, id: p.last, name: c.subject.String(), device: deviceOf(c.r.UserAgent()), notify: notify, runs: make(map[spool.RunID]struct{})}
 }

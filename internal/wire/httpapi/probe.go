@@ -69,10 +69,7 @@ func (c *call) probeStream() error {
 		return err
 	}
 	defer end()
-	h := c.w.Header()
-	h.Set("Content-Type", formSSE+"; charset=utf-8")
-	h.Set("Cache-Control", "no-store, no-transform")
-	h.Set("X-Accel-Buffering", "no")
+	c.unbuffered(formSSE)
 	c.w.WriteHeader(http.StatusOK)
 	if c.r.Method == http.MethodHead {
 		return nil

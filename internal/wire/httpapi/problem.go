@@ -75,6 +75,7 @@ type problemKind struct {
 // first: the narrower ones come before the wider ones.
 var problemKinds = []problemKind{
 	{"not_asked", 409, "Nothing was asked, or it is answered", spool.ErrNotAsked, "The ask was answered, its turn ended, or it never was one. The first answer counts; the members by and time say whose it was."},
+	{"not_retyped", 422, "It must be typed again", spool.ErrNotRetyped, "The policy of the run calls it dangerous: an answer that allows it needs the member retype, with the command of the ask, or its name if it has no command. The ask stays open."},
 	{"input_closed", 409, "The run takes no input", spool.ErrInputClosed, "The run has no standard input, it was closed, or the run has ended."},
 	{"ended", 409, "The run has ended", spool.ErrEnded, "Stop and kill do nothing after the end of a run; every other control needs a live one."},
 	{"exists", 409, "It exists already", spool.ErrExists, "Another run has the id or the name. Repeat a start only with the same spec. Of changes to apply: a file was changed since the run began."},

@@ -21,7 +21,7 @@ func TestProblems(t *testing.T) {
 	sentinels := map[string]error{
 		"ErrNotFound": spool.ErrNotFound, "ErrAmbiguous": spool.ErrAmbiguous, "ErrExists": spool.ErrExists, "ErrInputClosed": spool.ErrInputClosed,
 		"ErrEnded": spool.ErrEnded, "ErrBusy": spool.ErrBusy, "ErrDenied": spool.ErrDenied, "ErrUnsupported": spool.ErrUnsupported,
-		"ErrInvalid": spool.ErrInvalid, "ErrClosed": spool.ErrClosed, "ErrNotAsked": spool.ErrNotAsked, "ErrLost": spool.ErrLost,
+		"ErrInvalid": spool.ErrInvalid, "ErrClosed": spool.ErrClosed, "ErrNotAsked": spool.ErrNotAsked, "ErrNotRetyped": spool.ErrNotRetyped, "ErrLost": spool.ErrLost,
 	}
 	files, err := filepath.Glob("../../../*.go")
 	if err != nil {

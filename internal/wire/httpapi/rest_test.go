@@ -597,6 +597,10 @@ func (b *rest) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, 
 				err = fmt.Errorf("a frame %s has an id", frame.event)
 			case frame.event == "run":
 				err = json.Unmarshal([]byte(frame.data), &info)
+			case frame.event == "removed":
+				var gone httpapi.RunRemoved
+				err = json.Unmarshal([]byte(frame.data), &gone)
+				info = spool.Info{ID: gone.Run, State: spool.StateRemoved}
 			case frame.event != "sync":
 				continue
 			}

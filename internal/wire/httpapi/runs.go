@@ -260,9 +260,6 @@ func (c *call) remove(r RemoveRequest) (spool.Removal, error) {
 	if errors.Is(err, spool.ErrBusy) {
 		err = problemf("live", "%s", err)
 	}
-	if err == nil && !r.Dry {
-		c.server.removals.tell(c.subject, r.Runs)
-	}
 	return removed, err
 }
 

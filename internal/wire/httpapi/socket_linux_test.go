@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -60,6 +62,33 @@ func openSocket(t *testing.T, url, token, agent string) *rpcSocket {
 	ws.SetReadLimit(8 << 20)
 	t.Cleanup(func() { _ = ws.CloseNow() })
 	return &rpcSocket{t: t, ws: ws}
+}
+
+// TestRPCEndsWithTheServer checks that clients of /v1/rpc learn that the server ends.
+func TestRPCEndsWithTheServer(t *testing.T) {
+	backend := openHost(t)
+	rpc := execserver.New(execserver.Options{Backend: backend, Keep: true, RunsOnly: true})
+	t.Cleanup(rpc.Close)
+	b, api := serveAPI(t, httpapi.Options{Backend: backend, RPC: rpc})
+	s := openSocket(t, b.url, "", "test")
+	s.do("run/watch", `{"follow":1,"asks":true}`, nil)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		api.Close(time.Minute)
+	}()
+	for {
+		_, _, err := s.ws.Read(t.Context())
+		if err == nil {
+			continue // what was said before
+		}
+		var end websocket.CloseError
+		if !errors.As(err, &end) || end.Code != websocket.StatusGoingAway || end.Reason != "shutdown" {
+			t.Errorf("the connection ended with %v", err)
+		}
+		break
+	}
+	<-over
 }
 
 func (s *rpcSocket) read() rpcMessage {
@@ -337,7 +366,9 @@ func TestSocketWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	of := func(data string) bool { return data == `{"run":"`+string(info.ID)+`"}` }
-	s.hear("run/removed", func(params json.RawMessage) bool { return of(string(params)) })
+	s.hear("run/changed", func(params json.RawMessage) bool {
+		return strings.Contains(string(params), `"state":"removed"`) && strings.Contains(string(params), string(info.ID))
+	})
 	watched.until(t, func(f frame) bool { return f.event == "removed" && of(f.data) })
 }
 
@@ -400,5 +431,37 @@ func TestSearchFrom(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("from line %d: %v, want %v", from, got, want)
 		}
+		if streamed := b.streamHits(t, fmt.Sprintf("%s/search?q=777&from=%d", path, from)); !slices.Equal(streamed, want) {
+			t.Errorf("from line %d as a stream: %v, want %v", from, streamed, want)
+		}
+		if streamed := b.streamHits(t, fmt.Sprintf("%s/search?q=777&from=%d&limit=17", path, from)); !slices.Equal(streamed, want[:min(17, len(want))]) {
+			t.Errorf("from line %d as a stream of 17: %v, want %v", from, streamed, want)
+		}
+	}
+}
+
+// streamHits returns the numbers of the lines that a search finds, which come as a
+// stream of a few hits at first and then of more.
+func (b *rest) streamHits(t *testing.T, path string) (numbers []int64) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", b.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "application/x-ndjson")
+	resp, err := b.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	for d := json.NewDecoder(resp.Body); ; {
+		var hit httpapi.RunHit
+		switch err := d.Decode(&hit); {
+		case errors.Is(err, io.EOF):
+			return numbers
+		case err != nil:
+			t.Fatal(err)
+		}
+		numbers = append(numbers, hit.N)
 	}
 }

@@ -53,15 +53,11 @@ func (c *call) stream(form string) error {
 	if err := c.streamHeaders(&first, after); err != nil {
 		return err
 	}
-	h := c.w.Header()
 	if form == formSSE && first.Info.State == spool.StateClosed && after >= first.Info.Last {
 		c.w.WriteHeader(http.StatusNoContent) // an EventSource stops for good
 		return nil
 	}
-	h.Set("Content-Type", form)
-	if form == formSSE {
-		h.Set("Content-Type", form+"; charset=utf-8")
-	}
+	h := c.unbuffered(form)
 	s := &eventStream{
 		call: c, control: http.NewResponseController(c.w), out: c.w, after: after,
 		filter: eventFilter{c.query["kind"], spool.Seq(c.number("turn", 0))}, named: c.flag("named"), base64: c.flag("base64"), heartbeat: c.server.limits.Heartbeat,
@@ -119,7 +115,7 @@ func (c *call) streamTurn(status int, turn spool.Seq) error {
 			return nil
 		}
 	}
-	c.w.Header().Set("Content-Type", formSSE+"; charset=utf-8")
+	c.unbuffered(formSSE)
 	c.w.WriteHeader(status)
 	if c.r.Method == http.MethodHead {
 		return nil
@@ -132,7 +128,7 @@ func (c *call) streamTurn(status int, turn spool.Seq) error {
 	return nil
 }
 
-// streamHeaders sets what the headers of a stream say: which events there are.
+// streamHeaders says in the headers of a stream which events there are.
 func (c *call) streamHeaders(page *spool.Page, after spool.Seq) error {
 	beginning := *page
 	if after > 0 {
@@ -148,8 +144,6 @@ func (c *call) streamHeaders(page *spool.Page, after spool.Seq) error {
 		}
 	}
 	h := c.w.Header()
-	h.Set("Cache-Control", "no-store, no-transform")
-	h.Set("X-Accel-Buffering", "no")
 	h.Set("Spool-First", strconv.FormatUint(uint64(first), 10))
 	h.Set("Spool-Last", strconv.FormatUint(uint64(page.Info.Last), 10))
 	return nil
@@ -164,9 +158,7 @@ func (c *call) limited(form string, after spool.Seq, err error) error {
 	if !errors.As(err, &p) || p.Code != "too_many_streams" || form != formSSE || !ticket {
 		return err
 	}
-	h := c.w.Header()
-	h.Set("Content-Type", formSSE+"; charset=utf-8")
-	h.Set("Cache-Control", "no-store, no-transform")
+	c.unbuffered(formSSE)
 	c.w.WriteHeader(http.StatusOK)
 	s := &eventStream{call: c, control: http.NewResponseController(c.w), out: c.w, after: after}
 	s.retry()

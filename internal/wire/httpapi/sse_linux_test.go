@@ -461,6 +461,36 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 }
 
+// TestEndOfInputOnce checks that the end of the input, and bytes before it, may be sent
+// again by their id, also after the run has ended.
+func TestEndOfInputOnce(t *testing.T) {
+	h := openHost(t)
+	b := serve(t, httpapi.Options{Backend: h})
+	for _, body := range []string{"", "last\n"} {
+		r := cat(t, h)
+		for i := range 3 {
+			resp, err := b.client.Post(b.url+"/v1/runs/"+string(r.ID())+"/input?id=x&eof=1", "application/octet-stream", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var receipt spool.Receipt
+			err = json.NewDecoder(resp.Body).Decode(&receipt)
+			resp.Body.Close()
+			if err != nil || resp.StatusCode != http.StatusAccepted || receipt.Repeated != (i > 0) {
+				t.Errorf("end of input %d after %q: %s %+v, %v", i, body, resp.Status, receipt, err)
+			}
+			if i == 1 {
+				if _, err := r.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if got, err := io.ReadAll(b.get(t, "/v1/runs/"+string(r.ID())+"/output").Body); err != nil || string(got) != body {
+			t.Errorf("it read %q, %v", got, err)
+		}
+	}
+}
+
 // TestOutputFollows checks that raw output goes on until the run is closed.
 func TestOutputFollows(t *testing.T) {
 	h := openHost(t)

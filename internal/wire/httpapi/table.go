@@ -38,7 +38,7 @@ var (
 	filterParams = []param{
 		{name: "live", kind: flagParam, doc: "Only runs that are not closed"},
 		{name: "waiting", kind: flagParam, doc: "Only runs with open asks"},
-		{name: "state", oneOf: []string{"running", "exited", "closed"}, doc: "Only runs in this state"},
+		{name: "state", oneOf: []string{"queued", "running", "exited", "closed"}, doc: "Only runs in this state"},
 		{name: "engine", doc: "Only runs of this engine"},
 		{name: "outcome", oneOf: []string{"exited", "failed", "unknown"}, doc: "Only runs that ended this way"},
 		{name: "name", doc: "Only runs with this name"},
@@ -189,7 +189,7 @@ func makeOperations() []operation {
 
 		{method: "POST", pattern: "/v1/runs/{run}/input", name: "sendInput", scope: access.Input, summary: "Send bytes to standard input, or another input as JSON",
 			query: []param{{name: "id", doc: "Makes it idempotent: an id that was accepted is not applied again"}, {name: "eof", kind: flagParam, doc: "Nothing comes after these bytes"}},
-			body:  spool.Input{}, bytes: true, status: 202, answer: spool.Receipt{}, problems: []string{"not_found", "input_closed", "not_asked", "queue_full", "unsupported"}, serve: (*call).input},
+			body:  spool.Input{}, bytes: true, status: 202, answer: spool.Receipt{}, problems: []string{"not_found", "input_closed", "not_asked", "not_retyped", "queue_full", "unsupported"}, serve: (*call).input},
 		{method: "GET", pattern: "/v1/runs/{run}/turns", name: "listTurns", scope: access.Read, summary: "List the turns of a run",
 			query:  []param{afterParam, {name: "limit", kind: numberParam, min: 1, max: maxTurns, doc: "Turns of a page; 100 without it"}},
 			status: 200, answer: TurnList{}, problems: []string{"not_found", "bad_cursor"}, serve: (*call).listTurns},
@@ -198,7 +198,7 @@ func makeOperations() []operation {
 		{method: "GET", pattern: "/v1/runs/{run}/turns/{seq}", name: "getTurn", scope: access.Read, summary: "Describe a turn, now or after its end, or stream its events",
 			query: []param{waitParam}, status: 200, answer: TurnInfo{}, forms: []string{formSSE}, problems: []string{"not_found", "no_turn", "not_acceptable", "too_many_streams"}, serve: (*call).getTurn},
 		{method: "POST", pattern: "/v1/runs/{run}/asks/{seq}", name: "answerAsk", scope: access.Answer, summary: "Answer an ask; the first answer counts",
-			body: AnswerRequest{}, status: 200, answer: struct{}{}, problems: []string{"not_found", "no_event", "not_asked", "input_closed", "unsupported"}, serve: (*call).answer},
+			body: AnswerRequest{}, status: 200, answer: struct{}{}, problems: []string{"not_found", "no_event", "not_asked", "not_retyped", "input_closed", "unsupported"}, serve: (*call).answer},
 		{method: "POST", pattern: "/v1/runs/{run}/inspect", name: "inspectRun", scope: access.Input, summary: "Ask a live interpreter for completions or a description",
 			body: map[string]any{}, status: 200, answer: map[string]any{}, problems: []string{"not_found", "busy", "ended", "unsupported"}, serve: (*call).inspect},
 

@@ -35,12 +35,16 @@ func (c *call) input() error {
 	if !c.flag("eof") {
 		return c.sendInput(spool.Input{ID: c.text("id"), Kind: spool.InputStdin, Bytes: b})
 	}
+	end := spool.Input{ID: c.text("id"), Kind: spool.InputEOF}
 	if len(b) > 0 {
-		if _, err := c.backend.Send(c.ctx, c.run(), spool.Input{ID: c.text("id"), Kind: spool.InputStdin, Bytes: b}); err != nil {
+		if _, err := c.backend.Send(c.ctx, c.run(), spool.Input{ID: end.ID, Kind: spool.InputStdin, Bytes: b}); err != nil {
 			return err
 		}
+		if end.ID != "" {
+			end.ID += " end" // they are two inputs
+		}
 	}
-	return c.sendInput(spool.Input{Kind: spool.InputEOF})
+	return c.sendInput(end)
 }
 
 func (c *call) sendInput(in spool.Input) error {
@@ -263,6 +267,8 @@ type AnswerRequest struct {
 	ID    string             `json:"id,omitempty"` // a repeated answer with the same id is taken once
 	Data  json.RawMessage    `json:"data,omitempty"`
 	Error *spool.AnswerError `json:"error,omitempty"`
+	// Retype is the command again, where the ask has the member retype and is allowed.
+	Retype string `json:"retype,omitempty"`
 }
 
 func (c *call) answer() error {
@@ -277,7 +283,7 @@ func (c *call) answer() error {
 	if (len(r.Data) == 0) == (r.Error == nil) {
 		return problemf("invalid", "an answer has either data or an error")
 	}
-	a := spool.Answer{Ask: seq, Data: r.Data, Error: r.Error, By: c.subject.String()}
+	a := spool.Answer{Ask: seq, Data: r.Data, Error: r.Error, By: c.subject.String(), Retype: r.Retype}
 	data, err := json.Marshal(a)
 	if err != nil {
 		return problemf("invalid", "encode the answer: %s", err)

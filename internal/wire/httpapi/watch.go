@@ -15,6 +15,11 @@ import (
 // others.
 const watchBuffer = 64
 
+// RunRemoved names a run that was deleted.
+type RunRemoved struct {
+	Run spool.RunID `json:"run"`
+}
+
 // watched is a step of a watch.
 type watched struct {
 	info spool.Info
@@ -41,10 +46,7 @@ func (c *call) watch() error {
 		return err
 	}
 	defer end()
-	h := c.w.Header()
-	h.Set("Content-Type", formSSE+"; charset=utf-8")
-	h.Set("Cache-Control", "no-store, no-transform")
-	h.Set("X-Accel-Buffering", "no")
+	c.unbuffered(formSSE)
 	c.w.WriteHeader(http.StatusOK)
 	if c.r.Method == http.MethodHead {
 		return nil
@@ -61,13 +63,6 @@ func (c *call) watch() error {
 			}
 		}
 	}()
-	removed := make(chan spool.RunID, watchBuffer)
-	defer c.server.removals.listen(c.subject, func(id spool.RunID) {
-		select {
-		case removed <- id:
-		default: // a client that takes nothing finds out when it asks for the run
-		}
-	})()
 	defer func() {
 		cancel()
 		for range steps { // it ends before the answer does
@@ -75,12 +70,12 @@ func (c *call) watch() error {
 	}()
 	s := &eventStream{call: c, control: http.NewResponseController(c.w), out: c.w, heartbeat: c.server.limits.Heartbeat}
 	s.retry()
-	s.watch(steps, removed)
+	s.watch(steps)
 	return nil
 }
 
 // watch writes the steps of a watch until it or the stream ends.
-func (s *eventStream) watch(steps <-chan watched, removed <-chan spool.RunID) {
+func (s *eventStream) watch(steps <-chan watched) {
 	asks, synced := newAskList(s.call, nil, nil), false
 	heart := time.NewTicker(s.heartbeat)
 	defer heart.Stop()
@@ -113,6 +108,10 @@ func (s *eventStream) watch(steps <-chan watched, removed <-chan spool.RunID) {
 				failed, synced = nil, true
 				asks.force = true
 				s.frame("sync", struct{}{})
+			case step.info.State == spool.StateRemoved:
+				failed = nil
+				asks.note(&step.info)
+				s.frame("removed", RunRemoved{step.info.ID})
 			default:
 				failed = nil
 				asks.note(&step.info)
@@ -121,8 +120,6 @@ func (s *eventStream) watch(steps <-chan watched, removed <-chan spool.RunID) {
 			if len(s.buf) > streamBytes && !s.flush() {
 				return
 			}
-		case id := <-removed:
-			s.frame("removed", RunRemoved{id})
 		case <-heart.C:
 			if time.Since(s.spoke) >= s.heartbeat/2 {
 				s.comment()

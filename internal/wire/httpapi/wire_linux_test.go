@@ -93,7 +93,7 @@ func TestWire(t *testing.T) {
 
 // otherCodes are the problems that no request alone makes, and where they are tested.
 var otherCodes = map[string]string{
-	"not_asked": "TestTurnRoutes", "queue_full": "TestProblems", "busy": "TestProblems", "closing": "TestStreamEndsWithTheServer", "trimmed": "TestProblems",
+	"not_asked": "TestTurnRoutes", "not_retyped": "TestDangerousAsk", "queue_full": "TestProblems", "busy": "TestProblems", "closing": "TestStreamEndsWithTheServer", "trimmed": "TestProblems",
 	"too_many_streams": "TestStreamsAreBounded", "too_many_failures": "TestProblems", "internal": "TestProblems", "start_other": "TestProblems",
 	"start_limit": "TestProblems", "start_pty": "TestProblems", "backend_lost": "TestProblems", "no_space": "TestProblems", "no_form": "TestTurnRoutes",
 	"bad_host": "TestPagesOfOthers", "bad_origin": "TestPagesOfOthers", "cross_site": "TestPagesOfOthers", "ended": "TestBackend", "unsupported": "TestBackend",

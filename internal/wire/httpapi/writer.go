@@ -20,6 +20,19 @@ func newPatientWriter(w http.ResponseWriter, r *http.Request, stalled, grace tim
 	return &patientWriter{ResponseWriter: w, control: http.NewResponseController(w), stalled: stalled, grace: grace, lift: r.ProtoMajor > 1}
 }
 
+// unbuffered sets the headers of an answer that comes bit by bit: nobody on the way may
+// keep it, change it or hold it back.
+func (c *call) unbuffered(form string) http.Header {
+	h := c.w.Header()
+	if form == formSSE {
+		form += "; charset=utf-8"
+	}
+	h.Set("Content-Type", form)
+	h.Set("Cache-Control", "no-store, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	return h
+}
+
 // Unwrap is for [http.ResponseController].
 func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 

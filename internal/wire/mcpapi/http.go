@@ -46,6 +46,9 @@ func NewHandler(o Options) *Handler {
 		o.Key = make([]byte, 32)
 		_, _ = rand.Read(o.Key) // never fails
 	}
+	if o.Heartbeat == 0 {
+		o.Heartbeat = heartbeat
+	}
 	h := &Handler{opts: o, servers: make(map[serverKey]*Server)}
 	h.http = mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server {
 		s, _ := r.Context().Value(serverOf{}).(*mcp.Server)
@@ -61,7 +64,10 @@ func NewHandler(o Options) *Handler {
 
 // Serve serves a request of a subject with its part of the backend.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, s *access.Subject, b spool.Backend) {
-	h.http.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), serverOf{}, h.server(s, b).mcp)))
+	alive := &aliveWriter{ResponseWriter: w, control: http.NewResponseController(w), every: h.opts.Heartbeat}
+	defer alive.end()
+	ctx := context.WithValue(context.WithValue(r.Context(), aliveKey{}, alive), serverOf{}, h.server(s, b).mcp)
+	h.http.ServeHTTP(alive, r.WithContext(ctx))
 }
 
 // server returns the server of a subject.

@@ -1,12 +1,15 @@
 package mcpapi_test
 
 import (
+	"bufio"
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -38,7 +41,7 @@ func serveHTTP(t *testing.T, b spool.Backend) string {
 	api := httpapi.New(httpapi.Options{
 		Backend: b, Gate: &access.Gate{},
 		Auth: byName{"alice": access.DefaultScopes(), "bob": access.DefaultScopes(), "reader": {access.Read}, "none": {}},
-		MCP:  mcpapi.NewHandler(mcpapi.Options{Env: &spool.EnvPolicy{Inherit: "core"}}).Serve,
+		MCP:  mcpapi.NewHandler(mcpapi.Options{Env: &spool.EnvPolicy{Inherit: "core"}, Heartbeat: 20 * time.Millisecond}).Serve,
 	})
 	s := httptest.NewServer(api)
 	t.Cleanup(func() {
@@ -174,4 +177,53 @@ func TestHTTPGate(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestHeartbeat has a call wait and a client listen while nothing happens: both streams get
+// comments, and then the answer.
+func TestHeartbeat(t *testing.T) {
+	url := serveHTTP(t, openHost(t))
+	c := dial(t, url, "alice", "2026-07-28", nil)
+	run, _ := c.call("run_command", args{"command": "read x; echo $x", "tty": true, "wait_ms": 0})
+	id := string(run.Run)
+	var last io.Reader
+	for _, r := range []struct{ method, params string }{
+		{"subscriptions/listen", `"notifications":{"resourceSubscriptions":["spool://runs/` + id + `/output"]}`},
+		{"tools/call", `"name":"read_run","arguments":{"run":"` + id + `","until":"end","wait_ms":50000}`},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		body := `{"jsonrpc":"2.0","id":1,"method":"` + r.method + `","params":{` + r.params + `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+			`"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}`
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{"Authorization": "Bearer alice", "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+			"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": r.method, "Mcp-Name": "read_run"} {
+			req.Header.Set(name, value)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		comments, events := 0, 0
+		for lines := bufio.NewScanner(resp.Body); comments < 3 && lines.Scan(); {
+			switch {
+			case lines.Text() == ":":
+				comments++
+			case strings.HasPrefix(lines.Text(), "data:"):
+				events++
+			}
+		}
+		if comments < 3 || resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s, %d comments, %d events", r.method, resp.Status, comments, events)
+		}
+		last = resp.Body
+	}
+	c.call("send_input", args{"run": id, "text": "bye\n"})
+	if rest, err := io.ReadAll(last); err != nil || !strings.Contains(string(rest), `"why":"end"`) {
+		t.Errorf("the call answers %q, %v", rest, err)
+	}
 }

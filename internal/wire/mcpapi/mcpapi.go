@@ -13,7 +13,6 @@ import (
 	"crypto/cipher"
 	"io"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +39,8 @@ type Options struct {
 	Cwd     string
 	Version string
 	Logger  *slog.Logger // nil discards
+	// Started hears of every run that the server started; nil means that nobody does.
+	Started func(spool.RunID)
 
 	// Key seals what clients keep while they ask their users, 32 bytes; nil means a key
 	// of this process.
@@ -48,6 +49,9 @@ type Options struct {
 	// Progress is how often a call that waits says how far its run is, if it was
 	// asked to. Zero means 5 seconds.
 	Progress time.Duration
+	// Heartbeat is the silence after which a stream over HTTP gets a comment, so that
+	// nobody on the way takes it for dead. Zero means 15 seconds.
+	Heartbeat time.Duration
 	// Updates is how often at most clients hear that a run which they listen to has
 	// changed. Zero means a second.
 	Updates time.Duration
@@ -67,9 +71,6 @@ type Server struct {
 	aead cipher.AEAD
 
 	sessions sync.Mutex // held while a Python session is looked for and started
-
-	mu      sync.Mutex
-	started []spool.RunID
 }
 
 // New returns a server. It panics if the key has another length.
@@ -133,23 +134,11 @@ func (s *Server) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) 
 	return s.mcp.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
 }
 
-// Started returns the runs that this server started.
-func (s *Server) Started() []spool.RunID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.started)
-}
-
 // start starts a run.
 func (s *Server) start(ctx context.Context, spec spool.Spec) (*spool.Run, error) {
 	run, err := spool.Start(ctx, s.opts.Backend, spec)
-	if err != nil {
-		return nil, err
+	if err == nil && s.opts.Started != nil {
+		s.opts.Started(run.ID())
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !slices.Contains(s.started, run.ID()) {
-		s.started = append(s.started, run.ID())
-	}
-	return run, nil
+	return run, err
 }

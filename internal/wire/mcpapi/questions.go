@@ -24,6 +24,9 @@ const (
 	stateFor = 10 * time.Minute
 	// askField is the member of a form that has the answer.
 	askField = "answer"
+	// retypeField is the member of a form for the command that is typed again to allow
+	// what is dangerous.
+	retypeField = "retype"
 	// askRequest is the name of the request in a result.
 	askRequest = "ask"
 	// firstRevision is the first revision in which a result can ask: a client of it
@@ -171,6 +174,9 @@ func askForm(ask *spool.Ask) map[string]any {
 	if len(required) == 0 {
 		properties[askField] = property("", ask.Options)
 		required = []string{askField}
+		if again := ask.RetypeText(); again != "" {
+			properties[retypeField] = property("This is dangerous. To allow it, type it again: "+again, nil)
+		}
 	}
 	return map[string]any{"type": "object", "properties": properties, "required": required}
 }
@@ -264,8 +270,10 @@ func (c *call) answerWith(run *spool.Run, st *state) (note string, err error) {
 	if err != nil {
 		return "", err
 	}
-	err = run.Answer(context.WithoutCancel(c.ctx), spool.Answer{Ask: st.Ask, Data: data, By: c.client()}, false)
-	if errors.Is(err, spool.ErrNotAsked) || errors.Is(err, spool.ErrInputClosed) {
+	answer := spool.Answer{Ask: st.Ask, Data: data, By: c.client()}
+	answer.Retype, _ = said.Content[retypeField].(string) // without it nothing dangerous is allowed
+	err = run.Answer(context.WithoutCancel(c.ctx), answer, false)
+	if errors.Is(err, spool.ErrNotAsked) || errors.Is(err, spool.ErrNotRetyped) || errors.Is(err, spool.ErrInputClosed) {
 		return err.Error(), nil
 	}
 	return "", err

@@ -80,17 +80,30 @@ func (c *call) runCommand(args func(any) error) (*mcp.CallToolResult, error) {
 	return c.finish(v, next{Budget: a.Budget, WaitMs: a.WaitMs})
 }
 
+// named returns the id of what a call does, and "" if the call has no id. A run does what
+// has an id once.
+func named(id, what string) string {
+	if id == "" {
+		return ""
+	}
+	return "mcp-" + id + "-" + what
+}
+
+// typing returns the inputs that write a text and perhaps end the input.
+func typing(text []byte, eof bool, id string) (inputs []spool.Input) {
+	if len(text) > 0 {
+		inputs = append(inputs, spool.Input{ID: named(id, "text"), Kind: spool.InputStdin, Bytes: text})
+	}
+	if eof {
+		inputs = append(inputs, spool.Input{ID: named(id, "eof"), Kind: spool.InputEOF})
+	}
+	return inputs
+}
+
 // typeAll writes all of standard input. If the call has an id, a repeated call writes
 // nothing.
 func typeAll(ctx context.Context, run *spool.Run, text, id string) error {
-	inputs := []spool.Input{{Kind: spool.InputStdin, Bytes: []byte(text)}, {Kind: spool.InputEOF}}
-	if text == "" {
-		inputs = inputs[1:]
-	}
-	for i, in := range inputs {
-		if id != "" {
-			in.ID = fmt.Sprintf("mcp-%s-%d", id, i)
-		}
+	for _, in := range typing([]byte(text), true, id) {
 		if _, err := run.Send(ctx, in); err != nil && !errors.Is(err, spool.ErrInputClosed) { // it need not read all of it
 			return err
 		}
@@ -158,10 +171,12 @@ func (c *call) readRun(args func(any) error) (*mcp.CallToolResult, error) {
 // sendInput types to a run.
 func (c *call) sendInput(args func(any) error) (*mcp.CallToolResult, error) {
 	var a struct {
-		Run  string   `json:"run"`
-		Text string   `json:"text"`
-		Keys []string `json:"keys"`
-		EOF  bool     `json:"eof"`
+		Run   string     `json:"run"`
+		Text  string     `json:"text"`
+		Keys  []string   `json:"keys"`
+		EOF   bool       `json:"eof"`
+		After *spool.Seq `json:"after"`
+		ID    string     `json:"id"`
 		Waiting
 		Budget int `json:"budget"`
 	}
@@ -176,6 +191,9 @@ func (c *call) sendInput(args func(any) error) (*mcp.CallToolResult, error) {
 		return nil, err
 	}
 	after := info.Last
+	if a.After != nil {
+		after = *a.After
+	}
 	w, err := c.waiter(run, &a.Waiting, after)
 	if err != nil {
 		return nil, err
@@ -184,13 +202,8 @@ func (c *call) sendInput(args func(any) error) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > 0 {
-		if _, err := run.Send(c.ctx, spool.Input{Kind: spool.InputStdin, Bytes: text}); err != nil {
-			return nil, inputHint(&info, err)
-		}
-	}
-	if a.EOF {
-		if _, err := run.Send(c.ctx, spool.Input{Kind: spool.InputEOF}); err != nil {
+	for _, in := range typing(text, a.EOF, a.ID) {
+		if _, err := run.Send(c.ctx, in); err != nil {
 			return nil, inputHint(&info, err)
 		}
 	}
@@ -221,6 +234,7 @@ func (c *call) stopRun(args func(any) error) (*mcp.CallToolResult, error) {
 	var a struct {
 		Run    string `json:"run"`
 		How    string `json:"how"`
+		ID     string `json:"id"`
 		WaitMs int    `json:"wait_ms"`
 	}
 	if err := args(&a); err != nil {
@@ -230,9 +244,9 @@ func (c *call) stopRun(args func(any) error) (*mcp.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	control := spool.Control{Op: spool.ControlOp(a.How), By: c.client()}
+	control := spool.Control{Op: spool.ControlOp(a.How), By: c.client(), ID: a.ID}
 	if strings.HasPrefix(a.How, "SIG") {
-		control = spool.Control{Op: spool.ControlSignal, Signal: a.How, By: c.client()}
+		control.Op, control.Signal = spool.ControlSignal, a.How
 	}
 	if err := run.Control(c.ctx, control); err != nil && !errors.Is(err, spool.ErrEnded) {
 		return nil, err

@@ -30,6 +30,7 @@ var (
 	matchArg  = `"match":{"type":"string","maxLength":1000,"description":"RE2 pattern for until=match."}`
 	quietArg  = `"quiet_ms":{"type":"integer","minimum":50,"maximum":30000,"default":300,"description":"Silence that until=quiet waits for."}`
 	budgetArg = fmt.Sprintf(`"budget":{"type":"integer","minimum":100,"maximum":%d,"default":%d,"description":"Characters of output to return."}`, maxBudget, defaultBudget)
+	idArg     = `"id":{"type":"string","pattern":"^[a-z0-9]{1,128}$","description":"Repeating a call with this id does nothing new."}`
 	cwdArg    = `"cwd":{"type":"string","description":"Working directory."}`
 )
 
@@ -61,7 +62,7 @@ var viewSchema = json.RawMessage(`{"type":"object","required":["run","state","ne
 "outcome":{"type":"object","properties":{"kind":{"enum":["exited","failed","unknown"]},"code":{"type":"integer"},"signal":{"type":"string"},"reason":{"type":"string"}}},
 "why":{"enum":["end","output","match","quiet","ask","turn","time"]},"next":{"type":"integer"},"text":{"type":"string"},
 "omitted":{"type":"object","properties":{"bytes":{"type":"integer"},"lines":{"type":"integer"},"from":{"type":"integer"},"to":{"type":"integer"}}},
-"asks":{"type":"array","items":{"type":"object","properties":{"ask":{"type":"integer"},"kind":{"type":"string"},"prompt":{"type":"string"},"options":{"type":"array","items":{"type":"string"}}}}},
+"asks":{"type":"array","items":{"type":"object","properties":{"ask":{"type":"integer"},"kind":{"type":"string"},"prompt":{"type":"string"},"options":{"type":"array","items":{"type":"string"}},"retype":{"type":"boolean"}}}},
 "turn":{"type":"integer"},"done":{"type":"object"},"images":{"type":"integer"},"url":{"type":"string"}}}`)
 
 // resolve prepares a schema for checks.

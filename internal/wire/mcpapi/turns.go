@@ -1,6 +1,7 @@
 package mcpapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,25 +37,36 @@ func (c *call) python(args func(any) error) (*mcp.CallToolResult, error) {
 		Isolated  bool   `json:"isolated"`
 		TimeoutMs int64  `json:"timeout_ms"`
 		Images    int    `json:"images"`
+		ID        string `json:"id"`
 		WaitMs    int    `json:"wait_ms"`
 		Budget    int    `json:"budget"`
 	}
 	if err := args(&a); err != nil {
 		return nil, err
 	}
-	run, err := c.session(a.Session, a.Isolated)
+	cell, id := spool.Cell{Code: a.Code, TimeoutMs: a.TimeoutMs}, named(a.ID, "cell")
+	var knows func(*spool.Run) bool
+	if id != "" {
+		knows = func(ended *spool.Run) bool {
+			turn, err := ended.Exec(c.ctx, id, cell)
+			return err == nil && turn.Repeated()
+		}
+	}
+	run, err := c.session(a.Session, a.Isolated, knows)
 	if err != nil {
 		return nil, err
 	}
-	turn, err := run.Exec(c.ctx, "", spool.Cell{Code: a.Code, TimeoutMs: a.TimeoutMs})
+	turn, err := run.Exec(c.ctx, id, cell)
 	if err != nil {
 		return nil, err
 	}
 	return c.turn(run, turn.Seq(), milliseconds(a.WaitMs), a.Budget, a.Images)
 }
 
-// session finds the session with a name in the working directory, or starts it.
-func (c *call) session(name string, isolated bool) (*spool.Run, error) {
+// session finds the session with a name in the working directory, or starts it. If knows
+// is not nil, it reports whether a session that has ended knows the call, which then is a
+// repeated one.
+func (c *call) session(name string, isolated bool, knows func(ended *spool.Run) bool) (*spool.Run, error) {
 	c.sessions.Lock()
 	defer c.sessions.Unlock()
 	spec := python.KernelConfig{Input: python.InputAsk, StartTimeoutMs: startFor.Milliseconds()}.Spec()
@@ -69,10 +81,18 @@ func (c *call) session(name string, isolated bool) (*spool.Run, error) {
 		}
 	}
 	// One that "spool py --session" started.
-	if run, info, err := c.find(name); err == nil && info.Engine == spec.Engine && info.State == spool.StateRunning {
+	if run, info, err := c.find(name); err == nil && info.Engine == spec.Engine && (info.State == spool.StateRunning || knows != nil && knows(run)) {
 		return run, nil
 	}
-	return c.start(c.ctx, spec)
+	if knows != nil {
+		for info, err := range c.opts.Backend.List(c.ctx, spool.Filter{Engine: spec.Engine, Labels: spec.Labels, Limit: 1}) {
+			if run := spool.Attach(c.opts.Backend, info.ID); err == nil && knows(run) {
+				return run, nil
+			}
+		}
+	}
+	// The next call, perhaps this one repeated, must find it: it starts in any case.
+	return c.start(context.WithoutCancel(c.ctx), spec)
 }
 
 // askAgent gives an agent a prompt.
@@ -83,17 +103,18 @@ func (c *call) askAgent(args func(any) error) (*mcp.CallToolResult, error) {
 		Run    string `json:"run"`
 		Cwd    string `json:"cwd"`
 		Model  string `json:"model"`
+		ID     string `json:"id"`
 		WaitMs int    `json:"wait_ms"`
 		Budget int    `json:"budget"`
 	}
 	if err := args(&a); err != nil {
 		return nil, err
 	}
-	run, err := c.conversation(a.Agent, a.Run, a.Cwd, a.Model)
+	run, err := c.conversation(a.Agent, a.Run, a.Cwd, a.Model, a.ID)
 	if err != nil {
 		return nil, err
 	}
-	turn, err := run.Prompt(c.ctx, "", spool.Prompt{Text: a.Prompt})
+	turn, err := run.Prompt(c.ctx, named(a.ID, "prompt"), spool.Prompt{Text: a.Prompt})
 	if errors.Is(err, spool.ErrInputClosed) {
 		return nil, fmt.Errorf("%w; begin another conversation with agent", err)
 	}
@@ -103,8 +124,8 @@ func (c *call) askAgent(args func(any) error) (*mcp.CallToolResult, error) {
 	return c.turn(run, turn.Seq(), milliseconds(a.WaitMs), a.Budget, 0)
 }
 
-// conversation finds or starts the run of an agent.
-func (c *call) conversation(name, run, cwd, model string) (*spool.Run, error) {
+// conversation finds or starts the run of an agent. One that it starts has the id.
+func (c *call) conversation(name, run, cwd, model, id string) (*spool.Run, error) {
 	known := []string{agent.Codex, agent.Claude, agent.OpenCode, agent.Pi}
 	switch {
 	case (name == "") == (run == ""):
@@ -121,7 +142,7 @@ func (c *call) conversation(name, run, cwd, model string) (*spool.Run, error) {
 		return nil, fmt.Errorf("%w: there is no agent %q: use %s", spool.ErrInvalid, name, strings.Join(known, ", "))
 	}
 	spec := agent.Config{Agent: name, Model: model}.Spec()
-	spec.Cwd, spec.EnvPolicy = c.dir(cwd), c.opts.AgentEnv
+	spec.ID, spec.Cwd, spec.EnvPolicy = spool.RunID(id), c.dir(cwd), c.opts.AgentEnv
 	return c.start(c.ctx, spec)
 }
 
@@ -197,6 +218,7 @@ func (c *call) answer(args func(any) error) (*mcp.CallToolResult, error) {
 		Ask    spool.Seq       `json:"ask"`
 		Choice *string         `json:"choice"`
 		Data   json.RawMessage `json:"data"`
+		Retype string          `json:"retype"`
 		Budget int             `json:"budget"`
 	}
 	if err := args(&a); err != nil {
@@ -221,7 +243,7 @@ func (c *call) answer(args func(any) error) (*mcp.CallToolResult, error) {
 			return nil, err
 		}
 	}
-	if err := run.Answer(c.ctx, spool.Answer{Ask: a.Ask, Data: a.Data, By: c.client()}, ask.Secret); err != nil {
+	if err := run.Answer(c.ctx, spool.Answer{Ask: a.Ask, Data: a.Data, By: c.client(), Retype: a.Retype}, ask.Secret); err != nil {
 		return nil, err
 	}
 	v, err := c.view(run, nil, "")

@@ -51,6 +51,8 @@ type AskView struct {
 	Kind    string    `json:"kind"`
 	Prompt  string    `json:"prompt"`
 	Options []string  `json:"options,omitempty"`
+	// Retype is whether the command must be typed again to allow it.
+	Retype bool `json:"retype,omitempty"`
 }
 
 const (
@@ -191,7 +193,7 @@ func readAsk(ctx context.Context, run *spool.Run, seq spool.Seq) (*spool.Ask, er
 
 // shownAsk is an ask as a model sees it.
 func shownAsk(seq spool.Seq, ask *spool.Ask) AskView {
-	a := AskView{Ask: seq, Kind: ask.Kind, Prompt: cut(ask.Prompt, maxPrompt)}
+	a := AskView{Ask: seq, Kind: ask.Kind, Prompt: cut(ask.Prompt, maxPrompt), Retype: ask.RetypeText() != ""}
 	if a.Prompt == "" {
 		a.Prompt = ask.Name
 	}

@@ -100,6 +100,9 @@ func (w *waiter) wait(ctx context.Context, most time.Duration) (string, error) {
 		w.next = max(w.next, info.Last) // what is in the log already does not count
 	}
 	w.look(&info)
+	if w.why == "" {
+		keepAlive(ctx)
+	}
 	changed := time.Now()
 	report := changed.Add(w.call.opts.Progress)
 	for w.why == "" {

@@ -21,6 +21,7 @@ var errorNames = []struct {
 	code     int
 }{
 	{"not_asked", spool.ErrNotAsked, rpc.CodeInternal},
+	{"not_retyped", spool.ErrNotRetyped, rpc.CodeInternal},
 	{"input_closed", spool.ErrInputClosed, rpc.CodeInternal},
 	{"ended", spool.ErrEnded, rpc.CodeInternal},
 	{"exists", spool.ErrExists, rpc.CodeInternal},

@@ -16,6 +16,4 @@ type Extension struct {
 	// returns is called with each description that the watch has sent, an Info
 	// without an id among them.
 	Watch func(ctx context.Context, follow uint32) func(*spool.Info)
-	// Removed is called with runs that the connection has deleted.
-	Removed func(ids []spool.RunID)
 }
