@@ -8,7 +8,7 @@ import { writeFileSync } from "node:fs";
 import { local, Tools } from "@spool-run/sdk/node";
 
 const { ANTHROPIC_BASE_URL: url = "https://api.anthropic.com", ANTHROPIC_API_KEY: key = "none" } = process.env;
-const model = process.env["ANTHROPIC_MODEL"] ?? "claude-sonnet-4-5";
+const model = process.env.ANTHROPIC_MODEL ?? "claude-sonnet-4-5";
 
 type Block = { type: string; text?: string; id: string; name: string; input: object };
 

@@ -22,5 +22,5 @@ const worker = async () => {
   for (let x = next++; x < Number(count); x = next++) results[x] = await compute(spool, code, x);
 };
 await Promise.all(Array.from({ length: Number(parallel) }, worker));
-results.forEach((result, x) => console.log(x, result));
+for (const [x, result] of results.entries()) console.log(x, result);
 process.exit();

@@ -19,22 +19,27 @@ type sample struct {
 	env     []string
 }
 
-// pythonExamples has the examples in Python.
-func pythonExamples(t *testing.T) sample {
+// pythonPrograms has programs in Python.
+func pythonPrograms(t *testing.T, dir string) sample {
 	t.Helper()
-	interpreter, dir := python(t), absolute(t, "../../examples/python")
+	interpreter, dir := python(t), absolute(t, dir)
 	return sample{
 		func(name string) []string { return []string{interpreter, filepath.Join(dir, name+".py")} },
 		[]string{"PYTHONPATH=" + absolute(t, filepath.Join(pythonDir, "src")), "PYTHONDONTWRITEBYTECODE=1"},
 	}
 }
 
-// typescriptExamples compiles the examples in TypeScript, with the SDK as a package
-// beside them.
-func typescriptExamples(t *testing.T) sample {
+// pythonExamples has the examples in Python.
+func pythonExamples(t *testing.T) sample {
+	t.Helper()
+	return pythonPrograms(t, "../../examples/python")
+}
+
+// javascriptPrograms has programs in JavaScript, with the SDK as a package beside them.
+func javascriptPrograms(t *testing.T, from string) sample {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../../examples/typescript")); err != nil {
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "package.json"), []byte(`{"type":"module"}`), 0o644); err != nil {
@@ -47,12 +52,22 @@ func typescriptExamples(t *testing.T) sample {
 	if err := os.Symlink(compiled(t), filepath.Join(packages, "sdk")); err != nil {
 		t.Fatal(err)
 	}
+	return sample{program: func(name string) []string { return []string{"node", filepath.Join(dir, name+".js")} }}
+}
+
+// typescriptExamples compiles the examples in TypeScript.
+func typescriptExamples(t *testing.T) sample {
+	t.Helper()
+	s := javascriptPrograms(t, "../../examples/typescript")
+	dir := filepath.Dir(s.program("")[1])
 	files, err := filepath.Glob(filepath.Join(dir, "*.ts"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	compile(t, dir, append([]string{"--module", "NodeNext", "--target", "ES2022", "--strict", "--skipLibCheck", "--types", "node"}, files...)...)
-	return sample{program: func(name string) []string { return []string{"node", filepath.Join(dir, name+".js")} }}
+	if err := compile(dir, append([]string{"--module", "NodeNext", "--target", "ES2022", "--strict", "--skipLibCheck", "--types", "node"}, files...)...); err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // run runs an example in a directory on a model, and returns what it printed.

@@ -30,6 +30,7 @@ func python(t *testing.T) string {
 // TestPython has the Python SDK check its style and its types, and pass its tests
 // against the real server.
 func TestPython(t *testing.T) {
+	t.Parallel()
 	python := python(t)
 	pyright, err := npmtest.Program{
 		Name: "pyright-1.1.414", Packages: []string{"pyright@1.1.414"}, File: "node_modules/pyright/index.js",
@@ -58,14 +59,15 @@ func TestPython(t *testing.T) {
 // TestWheels builds the wheel with the program and the one without, installs each into
 // a fresh environment, and runs a command there.
 func TestWheels(t *testing.T) {
+	t.Parallel()
 	builder, bin := python(t), servertest.Binary(t)
 	for name, carried := range map[string]bool{"with_the_program": true, "pure": false} {
 		t.Run(name, func(t *testing.T) {
 			dist, venv := t.TempDir(), filepath.Join(t.TempDir(), "venv")
-			var build []string
+			build := []string{"PYTHONPATH=" + absolute(t, "testdata/fast"), "PYTHONDONTWRITEBYTECODE=1"}
 			use := []string{withoutSpool, "SPOOL_PROGRAM=", "PYTHONPATH="}
 			if carried {
-				build = []string{"SPOOL_WHEEL_PROGRAM=" + bin, "SPOOL_WHEEL_PLATFORM=manylinux_2_17_" + machine.python}
+				build = append(build, "SPOOL_WHEEL_PROGRAM="+bin, "SPOOL_WHEEL_PLATFORM=manylinux_2_17_"+machine.python)
 			} else {
 				use = append(use, "PATH="+filepath.Dir(bin)+":/usr/local/bin:/usr/bin:/bin")
 			}
@@ -74,6 +76,7 @@ func TestWheels(t *testing.T) {
 			if err != nil || len(wheels) != 1 || strings.Contains(wheels[0], "-any.whl") == carried {
 				t.Fatalf("built %q: %v", wheels, err)
 			}
+			checkCarried(t, wheels[0])
 			run(t, "", nil, "python3", "-m", "venv", "--without-pip", venv)
 			fresh := filepath.Join(venv, "bin", "python")
 			run(t, "", nil, builder, "-m", "pip", "--python", fresh, "install", "--quiet", "--disable-pip-version-check", wheels[0])

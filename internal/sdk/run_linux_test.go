@@ -14,7 +14,18 @@ import (
 	"github.com/spool-run/spool/internal/servertest"
 )
 
-func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
+// shared is a directory of all tests.
+var shared string
+
+func TestMain(m *testing.M) {
+	var err error
+	if shared, err = os.MkdirTemp("", "sdk"); err != nil {
+		panic(err)
+	}
+	code := servertest.Main(m)
+	_ = os.RemoveAll(shared)
+	os.Exit(code)
+}
 
 // machine is the name of this kind of processor in packages.
 var machine = map[string]struct{ python, node string }{

@@ -25,7 +25,11 @@ func PythonTools(list []byte) ([]byte, error) {
 	})
 	return []byte(`"""The tools for models. Generated from tools.json; do not edit."""
 
-from typing import Any
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 TOOLS: list[dict[str, Any]] = ` + text), nil
 }

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import spool
+from spool._async.http import AsyncHTTP
 
 
 class Loop:
@@ -38,6 +39,7 @@ KINDS = (
     spool.AsyncKernel,
     spool.AsyncAgent,
     spool.AsyncTools,
+    AsyncHTTP,
 )
 
 
@@ -68,8 +70,13 @@ class Blocking:
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._inner, name if hasattr(self._inner, name) else NAMES.get(name, name))
         if callable(value) and not isinstance(value, KINDS):
-            return lambda *args, **keywords: self._wrap(value(*args, **keywords))
+            return lambda *args, **keywords: self._wrap(value(*map(inner, args), **keywords))
         return self._wrap(value)
 
     def __repr__(self) -> str:
         return repr(self._inner)
+
+
+def inner(value: Any) -> Any:
+    """Return what is behind the interface."""
+    return value._inner if isinstance(value, Blocking) else value

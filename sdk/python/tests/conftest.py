@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,30 +89,64 @@ def direct(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def proxies(server: Server) -> Iterator[dict[str, CuttingProxy]]:
-    """A proxy for each half that cuts every connection sooner or later."""
-    both = {half: CuttingProxy(server.port) for half in ("sync", "async")}
-    yield both
-    for proxy in both.values():
+def local(program: str) -> Iterator[str]:
+    """The state directory of a server of this user."""
+    with tempfile.TemporaryDirectory(prefix="sp", ignore_cleanup_errors=True) as state:
+        spool.Spool.local(state=state, program=program).close()
+        yield state
+        end(state)
+
+
+@pytest.fixture(scope="session")
+def proxies(server: Server, local: str) -> Iterator[dict[str, CuttingProxy]]:
+    """A proxy for each half and way that cuts every connection sooner or later."""
+    all = {half: CuttingProxy(server.port) for half in ("sync", "async")}
+    for half in ("local sync", "local async"):
+        directory = f"{local}/{half}"
+        os.mkdir(directory)
+        all[half] = CuttingProxy(sockets=(directory + "/api.sock", local + "/api.sock"))
+    yield all
+    for proxy in all.values():
         proxy.close()
 
 
-@pytest.fixture(params=["sync", "async"])
-def client(request: pytest.FixtureRequest, server: Server, proxies: dict[str, CuttingProxy]) -> Iterator[Any]:
+# The halves are made of one source. So each does everything over one way, and what connections
+# have to do with over both.
+@pytest.fixture(params=["sync", "local async"])
+def client(
+    request: pytest.FixtureRequest, server: Server, local: str, proxies: dict[str, CuttingProxy]
+) -> Iterator[Any]:
     """A client of either half whose connections are cut."""
-    proxy = proxies[request.param]
-    for client in clients(request.param, proxy.url, server.token):
+    yield from cut_clients(request.param, server, local, proxies[request.param])
+
+
+@pytest.fixture(params=["sync", "async", "local sync", "local async"])
+def any_client(
+    request: pytest.FixtureRequest, server: Server, local: str, proxies: dict[str, CuttingProxy]
+) -> Iterator[Any]:
+    """A client of either half and way whose connections are cut."""
+    yield from cut_clients(request.param, server, local, proxies[request.param])
+
+
+def cut_clients(half: str, server: Server, local: str, proxy: CuttingProxy) -> Iterator[Any]:
+    """Yield a client of a proxy."""
+    way, _, rest = half.rpartition(" ")
+    found = local_clients(rest, f"{local}/{half}") if way else clients(half, proxy.url, server.token)
+    for client in found:
         client.proxy = proxy
         yield client
 
 
-def surely(request: Callable[[], Any]) -> Any:
-    """Repeat a request that the client does not repeat, because it may be done twice."""
-    while True:
-        try:
-            return request()
-        except spool.ConnectionLost:
-            continue
+def unique() -> str:
+    """Return a word that no other test uses, for ids, names and labels."""
+    return f"t{random.getrandbits(60):x}"
+
+
+def missing(what: str) -> None:
+    """End a test whose requirement is missing on this machine; CI must not skip it."""
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    pytest.skip(what)
 
 
 def clients(half: str, url: str, token: str) -> Iterator[Any]:
@@ -122,6 +157,19 @@ def clients(half: str, url: str, token: str) -> Iterator[Any]:
         return
     loop = Loop()
     blocking = Blocking(loop, spool.AsyncSpool(url, token))
+    yield blocking
+    blocking.close()
+    loop.close()
+
+
+def local_clients(half: str, state: str) -> Iterator[Any]:
+    """Yield a client of the server of this user."""
+    if half == "sync":
+        with spool.Spool.local(state=state) as s:
+            yield s
+        return
+    loop = Loop()
+    blocking = Blocking(loop, loop.run(spool.AsyncSpool.local(state=state)))
     yield blocking
     blocking.close()
     loop.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -22,6 +23,8 @@ def test_snippets_run(program: str) -> None:
                 "SPOOL_PROGRAM": program,
                 "PATH": "/usr/local/bin:/usr/bin:/bin",
                 "HOME": state,
+                # Sandboxes are compiled once for this machine, not once for each test.
+                "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
             }
             source = Path(__file__).parents[1] / "src"
             done = subprocess.run(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import surely
 
 import spool
 
@@ -121,9 +119,31 @@ def test_exited_and_closed_are_two_facts(client: Any) -> None:
 
 def test_signals_are_128_plus_n(client: Any) -> None:
     run = client.run(["sleep", "60"])
-    with contextlib.suppress(spool.Ended):  # the first of two did it
-        surely(lambda: run.signal("SIGUSR1"))
+    run.signal("SIGUSR1")
     assert run.wait() == spool.Outcome("exited", 138, "SIGUSR1")
+
+
+def test_repeated_control_id_is_done_once(client: Any) -> None:
+    run = client.run(
+        "n=0; trap 'n=$((n+1)); echo $n' USR1; trap 'echo end $n; exit' USR2; echo ready; while :; do read x; done",
+        stdin=True,
+    )
+    text = ""
+    for event in run.events():
+        text += event.text if event.kind == "output" else ""
+        if text == "ready\n":
+            with pytest.raises(spool.InvalidRequest):
+                run.control("signal", signal="SIGNOTHING", id="same")
+            for _ in range(3):  # what was refused may be repeated
+                run.control("signal", signal="SIGUSR1", id="same")
+        elif text == "ready\n1\n":
+            run.signal("SIGUSR1")
+        elif text == "ready\n1\n2\n":
+            run.control("signal", signal="SIGUSR2", id="last")
+    assert text == "ready\n1\n2\nend 2\n"
+    run.control("signal", signal="SIGUSR2", id="last")  # it ended the run
+    with pytest.raises(spool.Ended):
+        run.signal("SIGUSR2")
 
 
 def test_stop_leaves_no_process(client: Any) -> None:
@@ -186,7 +206,7 @@ def test_errors_of_send(client: Any) -> None:
     with pytest.raises((spool.Ended, spool.InputClosed)):
         run.stdin.write("x")
     with pytest.raises(spool.Ended):
-        surely(lambda: run.signal("SIGUSR1"))
+        run.signal("SIGUSR1")
 
 
 def test_random_bytes_arrive_identical(client: Any, tmp_path: Path) -> None:

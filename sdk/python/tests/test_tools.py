@@ -92,3 +92,17 @@ def test_a_session_is_in_the_directory_of_the_tools(direct: Any, tmp_path: Path)
     assert os.path.realpath(tmp_path) in tools.call("python", {"code": "x"}).text
     assert "NameError" in tools.call("python", {"code": "x", "session": "other"}).text
     tools.close()
+
+
+def test_a_call_that_is_cut_is_done_once(client: Any, tmp_path: Path) -> None:
+    tools = tools_of(client, cwd=tmp_path)
+    run = client.run("cat; echo end", stdin=True)
+    lines = [f"line {i}\n" for i in range(12)]
+    tools.call("python", {"code": "n = 0"})
+    for i, line in enumerate(lines):
+        match = {"until": "match", "match": f"^line {i}$", "wait_ms": 50_000}
+        result = tools.call("send_input", {"run": run.id, "text": line, "eof": line == lines[-1], **match})
+        assert line.strip() in result.text, result
+        assert tools.call("python", {"code": "n += 1\nn", "wait_ms": 50_000}).text.split()[-1] == str(i + 1)
+    assert run.text() == "".join(lines) + "end\n"
+    tools.close()

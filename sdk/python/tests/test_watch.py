@@ -13,21 +13,6 @@ from cutting import CuttingProxy
 import spool
 
 
-def test_changes_arrive(client: Any, tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    run = client.run(f"mkfifo {fifo}; echo ready; cat {fifo}", labels={"test": tmp_path.name})
-    states = []
-    for changed in client.watch(label=f"test:{tmp_path.name}"):
-        assert changed.id == run.id
-        states.append(changed.latest["state"])
-        if states == ["running"]:
-            next(e for e in run.events() if e.kind == "output")
-            fifo.write_bytes(b"")
-        if states[-1] == "closed":
-            break
-    assert states[0] == "running"
-
-
 @pytest.mark.parametrize("half", ["sync", "async"])
 def test_a_change_during_a_cut_arrives(half: str, server: Server, tmp_path: Path) -> None:
     proxy = CuttingProxy(server.port, cuts=0, most=1, seed=1)

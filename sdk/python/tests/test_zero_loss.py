@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from conftest import Server, clients
+from conftest import Server, clients, missing
 
-CUTS = 250  # for each half, together with the suite
+import spool
+
+CUTS = 125  # for each half and way, together with the suite
 
 
 def at_least(enough: Callable[[], bool]) -> Iterator[None]:
@@ -20,7 +23,8 @@ def at_least(enough: Callable[[], bool]) -> Iterator[None]:
         yield
 
 
-def test_every_event_comes_once(client: Any) -> None:
+def test_every_event_comes_once(any_client: Any) -> None:
+    client = any_client
     script = "i=0; while [ $i -lt 2000 ]; do echo line $i of many; i=$((i+1)); done"
     want = b"".join(b"line %d of many\n" % i for i in range(2000))
     run = client.run(script)
@@ -36,8 +40,8 @@ def test_every_event_comes_once(client: Any) -> None:
         assert run.output() == want
 
 
-def test_input_arrives_once(client: Any) -> None:
-    run = client.run(["cat"], stdin=True)
+def test_input_arrives_once(any_client: Any) -> None:
+    run = any_client.run(["cat"], stdin=True)
     sent = []
     r = random.Random(3)
     for _ in range(60):
@@ -46,6 +50,23 @@ def test_input_arrives_once(client: Any) -> None:
         sent.append(piece)
     run.stdin.close()
     assert run.output() == b"".join(sent)
+
+
+def test_changes_are_applied_whatever_is_cut(any_client: Any, tmp_path: Path) -> None:
+    script = "i=0; while [ $i -lt 40 ]; do echo $i >f$i; i=$((i+1)); done"
+    for some in (False, True):
+        directory = tmp_path / f"{some}"
+        directory.mkdir()
+        try:
+            run = any_client.run(script, cwd=directory, workspace={"kind": "overlay"})
+        except spool.Unsupported as e:
+            missing(str(e))
+        run.wait()
+        names = [f"f{i}" for i in range(40)]
+        run.apply(names if some else ())
+        assert sorted(os.listdir(directory)) == sorted(names)
+        assert run.changes() == []
+        run.delete()
 
 
 def test_a_killed_server_comes_back(program: str) -> None:

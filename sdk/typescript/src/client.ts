@@ -1,8 +1,8 @@
-import { type Fetch, HTTP } from "./http.js";
+import { type Fetch, HTTP, type Query } from "./http.js";
 import { newId, Run, type Waiting } from "./run.js";
 import { Tools } from "./tools.js";
-import { Agent, type Answerer, type Ask, choice, Kernel, type Tool } from "./turns.js";
-import type { Info, RunList, ServerInfo, SpecRequest } from "./types.js";
+import { Agent, type Answerer, type Ask, choice, Kernel, retyped, type Tool } from "./turns.js";
+import type { Info, RunCounts, RunList, SearchPage, SearchPageHit, ServerInfo, SpecRequest } from "./types.js";
 import { type AskQuery, asks, watch } from "./watch.js";
 
 /** Where a server is, and how to talk to it. */
@@ -21,13 +21,38 @@ export interface Options {
 /** What a start may say beside what it runs. */
 export type StartOptions = Omit<SpecRequest, "argv" | "engine" | "config">;
 
-/** Which runs. `label` is NAME:VALUE, or NAME. */
+/** Which runs, and in which order. */
 export interface RunQuery {
+  /** Those that are not closed. */
   live?: boolean;
+  /** Those with open asks. */
   waiting?: boolean;
+  state?: "queued" | "running" | "exited" | "closed";
   engine?: string;
+  /** Those that ended this way. */
+  outcome?: "exited" | "failed" | "unknown";
   name?: string;
-  label?: string;
+  /** Those whose name matches a pattern, such as `build-*`. */
+  nameGlob?: string;
+  /** Those whose id begins so. */
+  prefix?: string;
+  /** Those with a label, or with all of several: NAME:VALUE, or NAME for any value. */
+  label?: string | readonly string[];
+  /** Those that are not closed, or ended since then. */
+  since?: Date;
+  /** Those that were created before then. */
+  before?: Date;
+  /** The oldest first instead of the newest. */
+  oldest?: boolean;
+}
+
+/** What to find in the output of runs. */
+export interface SearchQuery extends RunQuery {
+  /** The text is a regular expression. */
+  regex?: boolean;
+  ignoreCase?: boolean;
+  /** The ids of the runs to look at. */
+  runs?: readonly string[];
 }
 
 /** A Spool server. Connections that are lost are made again. */
@@ -108,11 +133,32 @@ export class Spool {
     return this.#handle(await this.http.json<Info>("GET", `/v1/find/${encodeURIComponent(name)}`)); // it redirects
   }
 
-  /** Yields runs, newest first. */
-  async *runs(query: RunQuery = {}): AsyncGenerator<Run, void, void> {
+  /** Yields runs, newest first. `pageSize` is how many to ask the server for at a time. */
+  async *runs(query: RunQuery & { pageSize?: number } = {}): AsyncGenerator<Run, void, void> {
+    const { pageSize: limit, ...selects } = query;
     for (let cursor: string | undefined; ; ) {
-      const page: RunList = await this.http.json("GET", "/v1/runs", { query: { ...query, cursor } });
+      const page: RunList = await this.http.json("GET", "/v1/runs", { query: { ...selected(selects), limit, cursor } });
       for (const info of page.runs) yield this.#handle(info);
+      cursor = page.next;
+      if (!cursor) return;
+    }
+  }
+
+  /** Returns how many runs there are in each state. */
+  async count(query: RunQuery = {}): Promise<Record<string, number>> {
+    return (await this.http.json<RunCounts>("GET", "/v1/count", { query: selected(query) })).counts;
+  }
+
+  /**
+   * Yields the lines of output that contain a text or match a pattern, of the newest run first.
+   * `pageSize` is how many to ask the server for at a time.
+   */
+  async *search(text: string, query: SearchQuery & { pageSize?: number } = {}): AsyncGenerator<SearchPageHit, void, void> {
+    const { regex, ignoreCase: ignore_case, runs: run, pageSize: limit, ...selects } = query;
+    const fixed = { ...selected(selects), q: text, mode: regex ? "regex" : undefined, ignore_case, run, limit };
+    for (let cursor: string | undefined; ; ) {
+      const page: SearchPage = await this.http.json("GET", "/v1/search", { query: { ...fixed, cursor } });
+      yield* page.hits;
       cursor = page.next;
       if (!cursor) return;
     }
@@ -125,7 +171,7 @@ export class Spool {
    */
   async *watch(query: RunQuery & Waiting = {}): AsyncGenerator<Run, void, void> {
     const { signal, ...selects } = query;
-    for await (const info of watch(this.http, selects, signal ? { signal } : {})) yield this.#handle(info);
+    for await (const info of watch(this.http, selected(selects), signal ? { signal } : {})) yield this.#handle(info);
   }
 
   /** Yields what runs ask and nobody has answered, the oldest first. */
@@ -133,9 +179,9 @@ export class Spool {
     return asks(this.http, query);
   }
 
-  /** Answers an ask: true and false allow and deny. The first answer counts; another one throws `NotAsked`. */
+  /** Answers an ask: true, `Retyped` and false allow and deny. The first answer counts; another one throws `NotAsked`. */
   async answer(ask: Ask, data: unknown, error?: string): Promise<void> {
-    await (await this.get(ask.run)).answer(ask.seq, choice(ask, data), error);
+    await (await this.get(ask.run)).answer(ask.seq, choice(ask, data), error, retyped(data));
   }
 
   #handle(info: Info): Run {
@@ -143,4 +189,10 @@ export class Spool {
     if (info.engine === "agent") return new Agent(this.http, info, undefined, {});
     return new Run(this.http, info);
   }
+}
+
+/** Returns a query as the API takes it. */
+function selected(query: RunQuery): Query {
+  const { nameGlob: name_glob, since, before, ...same } = query;
+  return { ...same, name_glob, since: since?.toISOString(), before: before?.toISOString() };
 }

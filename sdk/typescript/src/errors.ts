@@ -52,6 +52,8 @@ export class Ended extends Conflict {}
 export class InputClosed extends Conflict {}
 /** The ask is not open: `problem.by` says who answered it. */
 export class NotAsked extends Conflict {}
+/** What is dangerous must be typed again to be allowed, in the last argument of `answer`. */
+export class NotRetyped extends ProblemError {}
 /** The run could not be started. */
 export class StartFailed extends ProblemError {}
 /** There is no such program. */
@@ -69,6 +71,7 @@ const byCode: Record<string, typeof ProblemError> = {
   ended: Ended,
   input_closed: InputClosed,
   not_asked: NotAsked,
+  not_retyped: NotRetyped,
   start_not_found: ProgramNotFound,
   unsupported: Unsupported,
 };

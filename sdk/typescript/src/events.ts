@@ -3,6 +3,18 @@ import type { Event } from "./types.js";
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
+const newline = 10;
+
+/** Returns parts as one. */
+export function joined(parts: readonly Uint8Array[]): Uint8Array {
+  const all = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
+}
 
 /** Returns the bytes of an output event. */
 export function bytesOf(event: Event): Uint8Array {
@@ -21,30 +33,50 @@ export function textOf(event: Event): string {
  */
 export class Cursor {
   complete = false;
-  #rest = "";
-  #decoder = new TextDecoder();
+  /** Whether the last event says that events are gone. */
+  gap = false;
+  #rest: Uint8Array[] = []; // parts of a line whose end has not come
 
   constructor(public last: number) {}
 
   /** Forgets the unfinished line of a connection that was cut. */
   begin(): void {
-    this.#rest = "";
-    this.#decoder = new TextDecoder();
+    this.#rest = [];
+  }
+
+  /** Returns the lines that a chunk completes. Whole lines are decoded where they are. */
+  #lines(chunk: Uint8Array): string {
+    const end = chunk.lastIndexOf(newline);
+    if (end < 0) {
+      this.#rest.push(chunk);
+      return "";
+    }
+    let from = 0;
+    let text = "";
+    if (this.#rest.length > 0) {
+      from = chunk.indexOf(newline) + 1;
+      text = decoder.decode(joined([...this.#rest, chunk.subarray(0, from)]));
+    }
+    if (from < end) text += decoder.decode(chunk.subarray(from, end));
+    this.#rest = end + 1 < chunk.length ? [chunk.slice(end + 1)] : [];
+    return text;
   }
 
   /** Returns the events that a chunk completes. */
   feed(chunk: Uint8Array): Event[] {
-    const text = this.#rest + this.#decoder.decode(chunk, { stream: true });
-    const end = text.lastIndexOf("\n");
-    this.#rest = text.slice(end + 1);
-    const whole = text.slice(0, Math.max(0, end)).replace(/^\n+|\n+$/g, "");
-    if (whole === "") return [];
+    let text = this.#lines(chunk);
+    if (text.endsWith("\n")) text = text.slice(0, -1);
+    if (text.startsWith("\n") || text.endsWith("\n") || text.includes("\n\n")) {
+      text = text.split("\n").filter((line) => line !== "").join("\n"); // the server was silent
+    }
+    if (text === "") return [];
     const events: Event[] = [];
     // One call of the parser for all lines is faster than one for each.
-    for (const event of JSON.parse(`[${whole.replace(/\n+/g, ",")}]`) as Event[]) {
+    for (const event of JSON.parse(`[${text.replaceAll("\n", ",")}]`) as Event[]) {
       if (event.seq !== this.last + 1 && !this.#jumps(event)) continue;
       if (event.seq > 0) this.last = event.seq;
       if (event.kind === "closed" || event.seq === 0) this.complete = true;
+      this.gap = event.kind === "truncated";
       events.push(event);
     }
     return events;

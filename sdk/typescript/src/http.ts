@@ -14,10 +14,10 @@ export interface Call {
   /** Sent as it is. */
   body?: Uint8Array;
   accept?: string;
-  /** Whether the request may be sent again when the connection is lost. */
-  repeat?: boolean;
   /** The error that says that it was done before: success, if an earlier attempt was cut. */
   done?: new (problem: never) => ProblemError;
+  /** Whether to wait while the run is busy; by default it does. */
+  waits?: boolean;
   signal?: AbortSignal | undefined;
 }
 
@@ -27,7 +27,7 @@ const silenceMs = 3 * heartbeatMs;
 const firstWaitMs = 50;
 const longestWaitMs = 2_000;
 
-/** A connection to a server that outlives cuts. */
+/** A connection to a server that outlives cuts: a request is sent again. What must not be done twice has an id. */
 export class HTTP {
   constructor(
     readonly url: string,
@@ -46,8 +46,7 @@ export class HTTP {
         call.signal?.throwIfAborted();
         if (cut && call.done && error instanceof call.done) return new Response(null, { status: 204 });
         cut ||= !(error instanceof ProblemError);
-        if (call.repeat === false) throw error instanceof ProblemError ? error : new ConnectionLost(`${method} ${path}: ${error}`);
-        if (error instanceof ProblemError && !comesBack(error)) throw error;
+        if (error instanceof ProblemError && (!comesBack(error) || (call.waits === false && error.code === "busy"))) throw error;
         await retry.wait(error);
       }
     }
@@ -55,7 +54,7 @@ export class HTTP {
 
   async #once(method: string, path: string, call: Call): Promise<Response> {
     const headers: Record<string, string> = { Accept: call.accept ?? "application/json" };
-    if (this.token) headers["Authorization"] = `Bearer ${this.token}`;
+    if (this.token) headers.Authorization = `Bearer ${this.token}`;
     const init: RequestInit = { method, headers, signal: call.signal ?? null };
     if (call.json !== undefined) {
       headers["Content-Type"] = "application/json";
@@ -84,7 +83,6 @@ export class HTTP {
         return new Uint8Array(await answer.arrayBuffer());
       } catch (error) {
         call.signal?.throwIfAborted();
-        if (call.repeat === false) throw new ConnectionLost(`${method} ${path}: ${error}`);
         await retry.wait(error);
       }
     }

@@ -1,10 +1,10 @@
-export { type Options, type RunQuery, Spool, type StartOptions } from "./client.js";
+export { type Options, type RunQuery, type SearchQuery, Spool, type StartOptions } from "./client.js";
 export * from "./errors.js";
 export { bytesOf, textOf } from "./events.js";
 export type { Fetch } from "./http.js";
 export { describe, Run, Stdin, type Waiting } from "./run.js";
 export { type ToolOptions, ToolResult, Tools, type ToolSchema } from "./tools.js";
-export { Agent, type Answer, type Answerer, type Ask, Cell, type CellError, type Image, Kernel, type Tool, Turn } from "./turns.js";
+export { Agent, type Answer, type Answerer, type Ask, Cell, type CellError, type Image, Kernel, Retyped, type Tool, Turn } from "./turns.js";
 export * as types from "./types.js";
-export type { Change, Done, Event, Excerpt, Hit, Info, Isolation, Limits, Outcome, Problem, ServerInfo, Size, SpecRequest, Workspace } from "./types.js";
+export type { Change, Done, Event, EventPage, Excerpt, Hit, Info, Isolation, Limits, Outcome, Problem, SearchPageHit, ServerInfo, Size, SpecRequest, Workspace } from "./types.js";
 export type { AskQuery } from "./watch.js";

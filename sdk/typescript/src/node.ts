@@ -22,7 +22,7 @@ const exitIdle = "10m"; // a server that nobody uses ends; runs go on without it
  * of the logs, and `program` the spool program; both have the usual defaults.
  */
 export async function local(options: { state?: string; program?: string } = {}): Promise<Spool> {
-  const state = options.state ?? process.env["SPOOL_STATE"] ?? defaultState();
+  const state = options.state ?? process.env.SPOOL_STATE ?? defaultState();
   const socket = join(state, "api.sock");
   const ensure = async () => {
     if (!(await answers(socket))) await start(options.program ?? findProgram(), state, socket);
@@ -69,11 +69,11 @@ function answers(socket: string): Promise<boolean> {
 }
 
 function defaultState(): string {
-  return join(process.env["XDG_STATE_HOME"] ?? join(homedir(), ".local/state"), "spool");
+  return join(process.env.XDG_STATE_HOME ?? join(homedir(), ".local/state"), "spool");
 }
 
 function findProgram(): string {
-  const named = process.env["SPOOL_PROGRAM"];
+  const named = process.env.SPOOL_PROGRAM;
   if (named) return named;
   try {
     const manifest = `@spool-run/${process.platform}-${process.arch}/package.json`;
@@ -81,7 +81,7 @@ function findProgram(): string {
   } catch {
     // the package for this platform is not installed
   }
-  for (const dir of (process.env["PATH"] ?? "").split(":")) {
+  for (const dir of (process.env.PATH ?? "").split(":")) {
     if (dir && existsSync(join(dir, "spool"))) return join(dir, "spool");
   }
   throw new NoProgram("there is no spool in PATH\nhint: install it, or set SPOOL_PROGRAM");

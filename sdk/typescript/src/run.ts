@@ -1,7 +1,7 @@
 import { Ended, NotFound, RunFailed } from "./errors.js";
-import { Cursor, flatten } from "./events.js";
+import { Cursor, flatten, joined } from "./events.js";
 import { type Call, heartbeatMs, type HTTP, Retry, TransportError } from "./http.js";
-import type { AnswerRequest, Change, ChangePage, Event, Excerpt, Hit, Info, Outcome, RunSearch } from "./types.js";
+import type { AnswerRequest, ApplyRequest, Change, ChangePage, ControlRequest, Event, EventPage, Excerpt, Hit, Info, Outcome, RunSearch } from "./types.js";
 
 const longPollMs = 25_000;
 const shownBytes = 4_000;
@@ -49,6 +49,17 @@ export class Run {
     return flatten(this.#batches(options));
   }
 
+  /**
+   * Returns a page of events after a cursor; `next` is the cursor of the next page. `waitMs` waits
+   * for the first event if there is none.
+   */
+  async read(options: { after?: number; maxBytes?: number; waitMs?: number } & Waiting = {}): Promise<EventPage> {
+    const query = { after: options.after ?? 0, max_bytes: options.maxBytes, wait_ms: options.waitMs };
+    const page = await this.http.json<EventPage>("GET", `${this.path}/events`, { query, signal: options.signal });
+    this.latest = page.info;
+    return page;
+  }
+
   async *#batches(options: { after?: number } & Waiting): AsyncGenerator<readonly Event[], void, void> {
     const cursor = new Cursor(options.after ?? 0);
     const retry = new Retry(this.http.reconnectMs, options.signal);
@@ -70,6 +81,7 @@ export class Run {
           }
         }
       } catch (error) {
+        if (cursor.gap && error instanceof NotFound) return; // the run was deleted, which the last event says
         if (!(error instanceof TransportError)) throw error;
         await retry.wait(error.cause);
         continue;
@@ -109,18 +121,8 @@ export class Run {
   /** Waits for the end of the run and returns what it wrote. */
   async output(options: { streams?: readonly string[] } & Waiting = {}): Promise<Uint8Array> {
     const chunks: Uint8Array[] = [];
-    let size = 0;
-    for await (const chunk of this.stream(options)) {
-      chunks.push(chunk);
-      size += chunk.length;
-    }
-    const all = new Uint8Array(size);
-    let at = 0;
-    for (const chunk of chunks) {
-      all.set(chunk, at);
-      at += chunk.length;
-    }
-    return all;
+    for await (const chunk of this.stream(options)) chunks.push(chunk);
+    return joined(chunks);
   }
 
   /** Waits for the end of the run and returns what it wrote, as text. */
@@ -162,9 +164,10 @@ export class Run {
     throw new RunFailed(`${what}: ${describe(outcome)}\n${await this.tail()}`.trimEnd());
   }
 
-  /** Sends a control request, such as interrupt or stop. */
-  async control(op: string, fields: object = {}): Promise<void> {
-    const call: Call = { json: { op, ...fields }, repeat: op !== "signal" };
+  /** Sends a control request, such as interrupt or stop. It is done once, however often it must be sent. */
+  async control(op: string, fields: Partial<ControlRequest> = {}): Promise<void> {
+    const json: ControlRequest = { op, id: newId(), ...fields };
+    const call: Call = { json };
     if (op === "stop" || op === "kill") call.done = Ended;
     await this.http.json("POST", `${this.path}/control`, call);
   }
@@ -194,9 +197,13 @@ export class Run {
     return this.control("kill");
   }
 
-  /** Answers an ask. The first answer counts; another one throws `NotAsked`. */
-  async answer(ask: number, data: unknown, error?: string): Promise<void> {
-    const json: AnswerRequest = { id: newId(), ...(error === undefined ? { data } : { error: { message: error } }) };
+  /**
+   * Answers an ask. The first answer counts; another one throws `NotAsked`. `retype` is what
+   * was typed again to allow what is dangerous.
+   */
+  async answer(ask: number, data: unknown, error?: string, retype?: string): Promise<void> {
+    const said = error === undefined ? { data } : { error: { message: error } };
+    const json: AnswerRequest = { id: newId(), ...said, ...(retype ? { retype } : {}) };
     await this.http.json("POST", `${this.path}/asks/${ask}`, { json });
   }
 
@@ -205,15 +212,40 @@ export class Run {
     return this.http.bytes("GET", `${this.path}/blobs/${digest}`, { accept: "*/*" });
   }
 
-  /** Returns what the run changed in its workspace. */
-  async changes(): Promise<Change[]> {
-    return (await this.http.json<ChangePage>("GET", `${this.path}/changes`, { query: { patch: true } })).changes;
+  /** Gives the run another name, which no other live run may have. */
+  async rename(name: string): Promise<void> {
+    this.latest = await this.http.json<Info>("PATCH", this.path, { json: { name } });
   }
 
-  /** Takes the changes of the run over into its directory, all or those of some paths. */
-  async apply(paths: readonly string[] = []): Promise<void> {
-    const json = paths.length > 0 ? { paths } : {};
-    await this.http.json("POST", `${this.path}/apply`, { json, repeat: false });
+  /** Returns what the run changed in its workspace, with the differences of texts. */
+  async changes(): Promise<Change[]> {
+    const all: Change[] = [];
+    for (let after: string | undefined; ; after = all.at(-1)?.path) {
+      const page = await this.http.json<ChangePage>("GET", `${this.path}/changes`, { query: { patch: true, after } });
+      all.push(...page.changes);
+      if (!page.more || page.changes.length === 0) return all;
+    }
+  }
+
+  /**
+   * Takes the changes of the run over into its directory, all or those of some paths, and returns
+   * them. `dry` only checks. If one meets a change of another, none is made: it throws `Exists`.
+   */
+  async apply(paths: readonly string[] = [], options: { dry?: boolean } = {}): Promise<Change[]> {
+    const json: ApplyRequest = paths.length > 0 ? { paths: [...paths] } : {};
+    const path = `${this.path}/apply`;
+    const { changes } = await this.http.json<ChangePage>("POST", path, { json: { ...json, dry: true }, waits: false });
+    if (options.dry) return changes;
+    // What was taken over is no change any more: a request that is repeated does not find it.
+    const call: Call = { json, waits: false };
+    if (paths.length > 0) call.done = NotFound;
+    await this.http.json("POST", path, call);
+    return changes;
+  }
+
+  /** Deletes the changes of the run, which must have ended. */
+  async discard(): Promise<void> {
+    await this.http.send("POST", `${this.path}/discard`, { done: NotFound, waits: false });
   }
 
   /** Deletes the run, which must have ended. */
@@ -237,17 +269,17 @@ export class Stdin {
   constructor(private readonly run: Run) {}
 
   /** Writes bytes or text. */
-  write(data: Uint8Array | string): Promise<void> {
-    return this.#send(typeof data === "string" ? new TextEncoder().encode(data) : data, {});
+  write(data: Uint8Array | string, options: Waiting = {}): Promise<void> {
+    return this.#send(typeof data === "string" ? new TextEncoder().encode(data) : data, {}, options);
   }
 
   /** Closes it: the program reads end of file. */
-  close(): Promise<void> {
-    return this.#send(new Uint8Array(), { eof: true });
+  close(options: Waiting = {}): Promise<void> {
+    return this.#send(new Uint8Array(), { eof: true }, options);
   }
 
-  async #send(body: Uint8Array, query: { eof?: boolean }): Promise<void> {
-    await this.run.http.json("POST", `${this.run.path}/input`, { body, query: { ...query, id: newId() } });
+  async #send(body: Uint8Array, query: { eof?: boolean }, { signal }: Waiting): Promise<void> {
+    await this.run.http.json("POST", `${this.run.path}/input`, { body, query: { ...query, id: newId() }, signal });
   }
 }
 

@@ -54,7 +54,7 @@ export const toolList: readonly ToolSchema[] = [
         "id": {
           "type": "string",
           "pattern": "^[a-z0-9]{1,128}$",
-          "description": "Repeating a call with this id starts nothing new."
+          "description": "Repeating a call with this id does nothing new."
         },
         "on_cancel": {
           "enum": [
@@ -219,6 +219,16 @@ export const toolList: readonly ToolSchema[] = [
           "type": "boolean",
           "description": "Close standard input afterwards."
         },
+        "after": {
+          "type": "integer",
+          "minimum": 0,
+          "description": "Show what came after this cursor; by default after the input."
+        },
+        "id": {
+          "type": "string",
+          "pattern": "^[a-z0-9]{1,128}$",
+          "description": "Repeating a call with this id does nothing new."
+        },
         "wait_ms": {
           "type": "integer",
           "minimum": 0,
@@ -280,6 +290,11 @@ export const toolList: readonly ToolSchema[] = [
           "pattern": "^(interrupt|stop|kill|SIG[A-Z0-9]+)$",
           "default": "stop",
           "description": "interrupt (as ctrl-c), stop, kill, or a signal."
+        },
+        "id": {
+          "type": "string",
+          "pattern": "^[a-z0-9]{1,128}$",
+          "description": "Repeating a call with this id does nothing new."
         },
         "wait_ms": {
           "type": "integer",
@@ -363,6 +378,11 @@ export const toolList: readonly ToolSchema[] = [
           "default": 2,
           "description": "Images to return at most."
         },
+        "id": {
+          "type": "string",
+          "pattern": "^[a-z0-9]{1,128}$",
+          "description": "Repeating a call with this id does nothing new."
+        },
         "wait_ms": {
           "type": "integer",
           "minimum": 0,
@@ -410,6 +430,11 @@ export const toolList: readonly ToolSchema[] = [
         "model": {
           "type": "string",
           "description": "Model of the agent."
+        },
+        "id": {
+          "type": "string",
+          "pattern": "^[a-z0-9]{1,128}$",
+          "description": "Repeating a call with this id does nothing new."
         },
         "wait_ms": {
           "type": "integer",

@@ -1,4 +1,5 @@
 import type { Spool } from "./client.js";
+import { ProblemError } from "./errors.js";
 import { Frames } from "./events.js";
 import { newId } from "./run.js";
 import { toolList } from "./tool_list.js";
@@ -33,8 +34,6 @@ export interface ToolOptions {
   budget?: number;
 }
 
-/** Calls of these may be sent again: a command is started by its id, the others only look, or end what has ended. */
-const repeatable = ["run_command", "read_run", "list_runs", "stop_run"];
 const secret = /KEY|SECRET|TOKEN|PASSW|CREDENTIAL/i;
 const sessionIdleMs = 3_600_000;
 
@@ -109,8 +108,9 @@ export class Tools {
 
   /**
    * Calls a tool with the arguments that a model gave, as JSON or decoded. What the model did
-   * wrong, and what did not work, is in the result, with `isError`: the model reads it. A lost
-   * connection throws `ConnectionLost`; the run goes on.
+   * wrong, and what did not work, is in the result, with `isError`: the model reads it. A call that
+   * is cut is sent again and done once. If the server does not come back, it throws
+   * `ConnectionLost`; the run goes on.
    */
   async call(name: string, args: object | string = {}): Promise<ToolResult> {
     const tool = this.list.find((t) => t.name === name);
@@ -124,7 +124,7 @@ export class Tools {
     await this.#complete(tool, given);
     const json = { jsonrpc: "2.0", id: 1, method: "tools/call", params: { name, arguments: given } };
     const accept = "application/json, text/event-stream";
-    return resultOf(await this.spool.http.bytes("POST", "/mcp", { json, accept, repeat: repeatable.includes(name) }));
+    return resultOf(await this.spool.http.bytes("POST", "/mcp", { json, accept }));
   }
 
   /** Stops the interpreters that the tools started. Commands go on. */
@@ -136,22 +136,29 @@ export class Tools {
 
   /** Adds what the model did not say, or must not decide. */
   async #complete(tool: ToolSchema, given: Arguments): Promise<void> {
+    if ("id" in tool.parameters.properties) given.id ??= newId(); // so that it is done once
     const { budget } = this.options;
     if (budget !== undefined && "budget" in tool.parameters.properties) {
-      const asked = given["budget"] ?? budget;
-      given["budget"] = typeof asked === "number" ? Math.min(asked, budget) : asked;
+      const asked = given.budget ?? budget;
+      given.budget = typeof asked === "number" ? Math.min(asked, budget) : asked;
     }
     const { cwd, env } = this.#place();
     const starts = tool.name === "run_command" || (tool.name === "ask_agent" && !("run" in given));
-    if (starts && cwd !== undefined && typeof (given["cwd"] ?? "") === "string") {
-      given["cwd"] = join(cwd, String(given["cwd"] ?? ""));
+    if (starts && cwd !== undefined && typeof (given.cwd ?? "") === "string") {
+      given.cwd = join(cwd, String(given.cwd ?? ""));
     }
     if (tool.name === "run_command") {
-      given["id"] ??= newId(); // so that it starts once
-      if (env && typeof (given["env"] ?? {}) === "object") given["env"] = { ...env, ...(given["env"] as object) };
-    } else if (tool.name === "python" && given["isolated"] !== true) {
-      const session = await this.#session(String(given["session"] ?? "default"));
-      if (session !== undefined) given["session"] = session;
+      if (env && typeof (given.env ?? {}) === "object") given.env = { ...env, ...(given.env as object) };
+    } else if (tool.name === "python" && given.isolated !== true) {
+      const session = await this.#session(String(given.session ?? "default"));
+      if (session !== undefined) given.session = session;
+    } else if (tool.name === "send_input" && given.after === undefined && typeof given.run === "string") {
+      // A call that is repeated shows what the first one would have.
+      try {
+        given.after = (await this.spool.find(given.run)).latest.last;
+      } catch (error) {
+        if (!(error instanceof ProblemError)) throw error; // which the model reads
+      }
     }
   }
 

@@ -13,10 +13,20 @@ export interface Ask {
   prompt?: string;
   secret?: boolean;
   data?: unknown;
+  /** Whether it must be typed again to be allowed, because the policy of the run calls it dangerous; see `Retyped`. */
+  retype?: boolean;
   options?: { id: string; label?: string; kind?: string }[];
 }
 
-/** Answers an ask: with data, true or false to allow or deny, or undefined to leave it open. */
+/** An answer that allows what is dangerous, with the text that was typed again: the command of the ask, or its name. */
+export class Retyped {
+  constructor(
+    readonly text: string,
+    readonly data: unknown = true,
+  ) {}
+}
+
+/** Answers an ask: with data, true or false to allow or deny, `Retyped`, or undefined to leave it open. */
 export type Answerer = (ask: Ask) => unknown;
 
 /** A function that cells may call. It gets what the cell passed by name. */
@@ -136,8 +146,9 @@ export class TurnRun extends Run {
       const tool = ask.kind === "tool" ? this.tools[ask.name ?? ""] : undefined;
       if (tool) return await this.#call(ask, tool);
       if (!this.answerer || ask.kind === "tool") return;
-      const data = choice(ask, await this.answerer(ask));
-      if (data !== undefined && data !== null) await this.answer(ask.seq, data);
+      const said = await this.answerer(ask);
+      const data = choice(ask, said);
+      if (data !== undefined && data !== null) await this.answer(ask.seq, data, undefined, retyped(said));
     } catch (error) {
       if (!(error instanceof NotAsked)) throw error; // else somebody was faster, or the turn has ended
     }
@@ -157,7 +168,13 @@ export class TurnRun extends Run {
 
 /** Returns what to answer: for true and false the option that allows or denies, if there are options. */
 export function choice(ask: Ask, data: unknown): unknown {
+  if (data instanceof Retyped) return choice(ask, data.data);
   return typeof data === "boolean" && ask.options ? option(ask, data ? "allow" : "deny") : data;
+}
+
+/** Returns what was typed again with an answer. */
+export function retyped(data: unknown): string | undefined {
+  return data instanceof Retyped ? data.text : undefined;
 }
 
 function option(ask: Ask, kind: "allow" | "deny"): string | undefined {
@@ -255,7 +272,7 @@ export class Agent extends TurnRun {
       if (event.kind === "ask") await this.consider(event);
       if (event.kind === "action") {
         const action = event.data as Record<string, unknown>;
-        const id = String(action["id"] ?? event.seq);
+        const id = String(action.id ?? event.seq);
         actions.set(id, { ...actions.get(id), ...action });
       }
       if (event.kind === "done") {

@@ -19,6 +19,7 @@ export interface Answer {
   by?: string;
   data?: unknown;
   error?: AnswerError;
+  retype?: string;
 }
 
 export interface AnswerError {
@@ -30,6 +31,7 @@ export interface AnswerRequest {
   data?: unknown;
   error?: AnswerError;
   id?: string;
+  retype?: string;
 }
 
 export interface ApplyRequest {
@@ -99,6 +101,7 @@ export interface ChangePage {
 export interface ControlRequest {
   by?: string;
   grace_ms?: number;
+  id?: string;
   op: string;
   signal?: string;
   size?: Size;
@@ -287,6 +290,7 @@ export interface Line {
 
 export interface LinePage {
   complete: boolean;
+  damaged_from?: number;
   lines: Array<Line>;
   next: number;
   total: number;
@@ -295,6 +299,7 @@ export interface LinePage {
 export interface LogIndex {
   bytes: number;
   complete: boolean;
+  damaged_from?: number;
   first: number;
   last: number;
   last_ms: number;
@@ -305,8 +310,10 @@ export interface LogIndex {
 
 export interface Mark {
   kind: string;
+  line?: number;
   ms: number;
   seq: number;
+  truncation?: Truncation;
 }
 
 export interface Node {
@@ -669,6 +676,13 @@ export interface Tokens {
   output: number;
   reasoning?: number;
   steps?: number;
+}
+
+export interface Truncation {
+  dropped_bytes?: Record<string, number>;
+  from?: number;
+  limit_bytes?: number;
+  to?: number;
 }
 
 export interface TurnInfo {

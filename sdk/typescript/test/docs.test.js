@@ -20,5 +20,5 @@ test("snippets_run", async () => {
   const done = spawnSync(process.execPath, [file], { env: { ...process.env, SPOOL_STATE: state }, encoding: "utf8" });
   await end(state);
   assert.equal(done.status, 0, done.stderr);
-  for (const want of ["hello\n", "exited 3", "42\n", "6\n", "'yes'", "true closed", "'run_command'", "100000\n"]) assert.ok(done.stdout.includes(want), done.stdout);
+  for (const want of ["hello\n", "exited 3", "42\n", "6\n", "'yes'", "true closed", "true 1 failed", "{ closed: 1 }", "'run_command'", "100000\n"]) assert.ok(done.stdout.includes(want), done.stdout);
 });

@@ -9,10 +9,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ._errors import (
     Ambiguous,
+    Closed,
     Conflict,
     ConnectionLost,
     Ended,
@@ -24,6 +23,7 @@ from ._errors import (
     NoProgram,
     NotAsked,
     NotFound,
+    NotRetyped,
     ProblemError,
     ProgramNotFound,
     RunFailed,
@@ -35,13 +35,16 @@ from ._errors import (
     Unsupported,
 )
 from ._events import Event
-from ._results import Answer, Ask, Cell, CellError, Image, Outcome, ToolResult
+from ._results import Answer, Ask, Cell, CellError, Image, Outcome, Retyped, ToolResult
 from ._sync.client import Spool
 from ._sync.run import Run, Stdin
 from ._sync.tools import Tools
 from ._sync.turns import Agent, Kernel, Turn
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._async.client import AsyncSpool
     from ._async.run import AsyncRun, AsyncStdin
     from ._async.tools import AsyncTools
@@ -82,6 +85,7 @@ __all__ = [
     "AsyncTurn",
     "Cell",
     "CellError",
+    "Closed",
     "Conflict",
     "ConnectionLost",
     "Ended",
@@ -96,9 +100,11 @@ __all__ = [
     "NoProgram",
     "NotAsked",
     "NotFound",
+    "NotRetyped",
     "Outcome",
     "ProblemError",
     "ProgramNotFound",
+    "Retyped",
     "Run",
     "RunFailed",
     "Spool",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class SpoolError(Exception):
@@ -11,6 +13,10 @@ class SpoolError(Exception):
 
 class ConnectionLost(SpoolError):
     """The server could not be reached, and did not come back in time."""
+
+
+class Closed(SpoolError):
+    """The client was closed before the call."""
 
 
 class LogError(SpoolError):
@@ -82,6 +88,10 @@ class NotAsked(Conflict):
     """The ask is not open: ``problem["by"]`` says who answered it."""
 
 
+class NotRetyped(ProblemError):
+    """What is dangerous must be typed again to be allowed: ``answer(ask, True, retype=ask.retype)``."""
+
+
 class StartFailed(ProblemError):
     """The run could not be started."""
 
@@ -108,6 +118,7 @@ _BY_CODE: dict[str, type[ProblemError]] = {
     "ended": Ended,
     "input_closed": InputClosed,
     "not_asked": NotAsked,
+    "not_retyped": NotRetyped,
     "start_not_found": ProgramNotFound,
     "unsupported": Unsupported,
 }
@@ -127,8 +138,9 @@ _BY_STATUS: dict[int, type[ProblemError]] = {
 def problem_error(status: int, body: Any) -> ProblemError:
     """Return the error for an answer that is no success."""
     problem: dict[str, Any] = {"status": status}
+    members: dict[str, Any] = body
     if isinstance(body, dict):
-        problem.update(cast(dict[str, Any], body))
+        problem.update(members)
     else:
         problem["title"] = str(body)[:1000]
     code = str(problem.get("code", ""))

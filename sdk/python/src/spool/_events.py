@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import json
-from datetime import datetime
-from typing import Any
 
 from ._errors import LogError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import datetime
+    from typing import Any
 
 
 class Event:
@@ -28,6 +31,8 @@ class Event:
     @property
     def time(self) -> datetime:
         """When it happened."""
+        from datetime import datetime
+
         text = self._fields["time"].replace("Z", "+00:00")
         head, dot, rest = text.partition(".")
         if dot:  # Python 3.10 takes three or six digits only
@@ -56,7 +61,7 @@ class Event:
         text = self._fields.get("text")
         if text is not None:
             return str(text).encode()
-        return base64.b64decode(self._fields.get("base64", ""))
+        return binascii.a2b_base64(self._fields.get("base64", ""))
 
     @property
     def text(self) -> str:
@@ -83,6 +88,7 @@ class Cursor:
     def __init__(self, after: int) -> None:
         self.last = after
         self.complete = False
+        self.gap = False  # whether the last event says that others are gone
         self._rest = b""
 
     def begin(self) -> None:
@@ -105,6 +111,7 @@ class Cursor:
                 self.last = event.seq
             if event.kind == "closed" or event.seq == 0:
                 self.complete = True
+            self.gap = event.kind == "truncated"
             events.append(event)
         return events
 

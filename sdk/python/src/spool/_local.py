@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import subprocess
-import tempfile
-from pathlib import Path
 
 from ._errors import ConnectionLost, NoProgram
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 START_SECONDS = 20.0
 # A server that nobody uses ends; runs go on without it.
@@ -21,9 +21,9 @@ class Place:
     """Where the server of this user listens."""
 
     def __init__(self, state: str | None, program: str | None) -> None:
-        self.state = Path(state or os.environ.get("SPOOL_STATE") or default_state())
+        self.state = os.path.normpath(state or os.environ.get("SPOOL_STATE") or default_state())
         self.program = program
-        self.socket = str(self.state / "api.sock")
+        self.socket = os.path.join(self.state, "api.sock")
 
     def answers(self) -> bool:
         """Report whether a server listens."""
@@ -36,7 +36,10 @@ class Place:
 
     def start(self) -> Starting:
         """Start a server that outlives this program."""
-        self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        import subprocess
+        import tempfile
+
+        os.makedirs(self.state, mode=0o700, exist_ok=True)
         program = self.program or find_program()
         fd, log = tempfile.mkstemp(prefix="spool-serve-")
         with open(fd) as stderr:
@@ -45,7 +48,7 @@ class Place:
                     program,
                     "serve",
                     "--state",
-                    str(self.state),
+                    self.state,
                     "--listen",
                     "unix:" + self.socket,
                     "--exit-idle",
@@ -57,13 +60,13 @@ class Place:
                 start_new_session=True,
                 cwd="/",
             )
-        return Starting(process, Path(log))
+        return Starting(process, log)
 
 
 class Starting:
     """A server that was started and may not listen yet."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, process: Popen[bytes], log: str) -> None:
         self.process = process
         self.log = log
 
@@ -72,14 +75,15 @@ class Starting:
         code = self.process.poll()
         if code is None:
             return ConnectionLost("spool serve does not listen yet")
-        said = self.log.read_text(errors="replace")[:2000].strip()
+        with open(self.log, errors="replace") as f:
+            said = f.read(2000).strip()
         if "in use" in said:  # another program started one
             return ConnectionLost(said)
         raise ConnectionLost(f"spool serve ended with {code}: {said}")
 
     def done(self) -> None:
         """Forget what the server said when it started."""
-        self.log.unlink(missing_ok=True)
+        os.unlink(self.log)
 
 
 def default_state() -> str:
@@ -90,9 +94,11 @@ def default_state() -> str:
 
 def find_program() -> str:
     """Return the spool program: of this package, or in PATH."""
-    carried = Path(__file__).parent / "bin" / "spool"
-    if carried.exists():
-        return str(carried)
+    carried = os.path.join(os.path.dirname(__file__), "bin", "spool")
+    if os.path.exists(carried):
+        return carried
+    import shutil
+
     found = os.environ.get("SPOOL_PROGRAM") or shutil.which("spool")
     if found:
         return found

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-import base64
-import html
+import binascii
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
 
 from ._errors import RunFailed
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from . import _types as types
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Record:
+    """A value made of fields: equal to another one with the same, and shown with some of them.
+
+    The module dataclasses would make the same, and takes longer to load than the rest of this
+    package.
+    """
+
+    __slots__: tuple[str, ...] = ()
+    _shown: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, name) for name in self.__slots__))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._shown)})"
+
+
+class Outcome(Record):
     """How a run ended. Only a reaped exit status makes ``kind`` "exited"."""
 
-    kind: str
-    code: int = 0
-    signal: str = ""
-    reason: str = ""
+    __slots__ = ("code", "kind", "reason", "signal")
+    _shown = ("kind", "code", "signal", "reason")
+
+    def __init__(self, kind: str, code: int = 0, signal: str = "", reason: str = "") -> None:
+        self.kind = kind
+        self.code = code
+        self.signal = signal
+        self.reason = reason
 
     @classmethod
     def of(cls, info: types.Info) -> Outcome:
@@ -43,12 +69,15 @@ class Outcome:
         return f"{text}: {self.reason}" if self.reason else text
 
 
-@dataclass(frozen=True)
-class Image:
+class Image(Record):
     """An image that a cell displayed."""
 
-    mime: str
-    data: bytes = field(repr=False)
+    __slots__ = ("data", "mime")
+    _shown = ("mime",)
+
+    def __init__(self, mime: str, data: bytes) -> None:
+        self.mime = mime
+        self.data = data
 
     def save(self, path: str) -> None:
         """Write the image to a file."""
@@ -58,35 +87,42 @@ class Image:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         if self.mime == "image/svg+xml":
             return {self.mime: self.data.decode()}
-        return {self.mime: base64.b64encode(self.data).decode()}
+        return {self.mime: base64_of(self.data)}
 
 
-@dataclass(frozen=True)
-class CellError:
+class CellError(Record):
     """What a cell raised."""
 
-    name: str
-    message: str
-    traceback: str = field(default="", repr=False)
+    __slots__ = ("message", "name", "traceback")
+    _shown = ("name", "message")
+
+    def __init__(self, name: str, message: str, traceback: str = "") -> None:
+        self.name = name
+        self.message = message
+        self.traceback = traceback
 
     def __str__(self) -> str:
         return self.traceback or f"{self.name}: {self.message}"
 
 
-@dataclass
-class Cell:
+class Cell(Record):
     """What a cell did: its output, its result, what it displayed and raised."""
 
-    turn: int
-    code: str = field(repr=False)
-    outcome: str = "running"
-    stdout: str = field(default="", repr=False)
-    stderr: str = field(default="", repr=False)
-    result: str | None = None
-    displays: list[dict[str, Any]] = field(default_factory=lambda: [], repr=False)
-    images: list[Image] = field(default_factory=lambda: [])
-    error: CellError | None = None
-    done: types.Done | None = field(default=None, repr=False)
+    __slots__ = ("code", "displays", "done", "error", "images", "outcome", "result", "stderr", "stdout", "turn")
+    _shown = ("turn", "outcome", "result", "images", "error")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, turn: int, code: str) -> None:
+        self.turn = turn
+        self.code = code
+        self.outcome = "running"
+        self.stdout = ""
+        self.stderr = ""
+        self.result: str | None = None
+        self.displays: list[dict[str, Any]] = []
+        self.images: list[Image] = []
+        self.error: CellError | None = None
+        self.done: types.Done | None = None
 
     @property
     def ok(self) -> bool:
@@ -102,25 +138,30 @@ class Cell:
     def check(self) -> Cell:
         """Return the cell, or raise RunFailed if it did not end well."""
         if not self.ok:
-            said = (self.done or cast("types.Done", {})).get("error") or self.outcome
-            raise RunFailed(str(self.error) if self.error else said)
+            raise RunFailed(str(self.error) if self.error else why(self.done, self.outcome))
         return self
 
     def _repr_html_(self) -> str:
-        pictures = "".join(f'<img src="data:{i.mime};base64,{base64.b64encode(i.data).decode()}">' for i in self.images)
+        import html
+
+        pictures = "".join(f'<img src="data:{i.mime};base64,{base64_of(i.data)}">' for i in self.images)
         return f"<pre>{html.escape(self.text)}</pre>{pictures}"
 
 
-@dataclass
-class Answer:
+class Answer(Record):
     """What an agent answered to a prompt, and what it cost."""
 
-    turn: int
-    outcome: str
-    text: str = ""
-    usage: Any = None
-    actions: list[dict[str, Any]] = field(default_factory=lambda: [], repr=False)
-    done: types.Done | None = field(default=None, repr=False)
+    __slots__ = ("actions", "done", "outcome", "text", "turn", "usage")
+    _shown = ("turn", "outcome", "text", "usage")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, turn: int, done: types.Done, actions: list[dict[str, Any]]) -> None:
+        self.turn = turn
+        self.outcome: str = done["outcome"]
+        self.text: str = done.get("answer", "")
+        self.usage: Any = done.get("usage")
+        self.actions = actions
+        self.done = done
 
     @property
     def ok(self) -> bool:
@@ -133,38 +174,39 @@ class Answer:
     def check(self) -> Answer:
         """Return the answer, or raise RunFailed if the turn did not end well."""
         if not self.ok:
-            raise RunFailed((self.done or cast("types.Done", {})).get("error") or self.outcome)
+            raise RunFailed(why(self.done, self.outcome))
         return self
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(Record):
     """A question of a run that waits for an answer."""
 
-    run: str
-    seq: int
-    kind: str
-    turn: int = 0
-    name: str = ""
-    prompt: str = ""
-    options: tuple[str, ...] = ()
-    data: Any = None
-    secret: bool = False
+    __slots__ = ("data", "kind", "name", "options", "prompt", "retype", "run", "secret", "seq", "turn")
+    _shown = ("run", "seq", "kind", "turn", "name", "prompt", "options", "data", "secret")
 
-    @classmethod
-    def of(cls, run: str, seq: int, turn: int, data: dict[str, Any]) -> Ask:
-        """Return the ask that the data of an event describes."""
-        return cls(
-            run=run,
-            seq=seq,
-            kind=data.get("kind", ""),
-            turn=turn,
-            name=data.get("name", ""),
-            prompt=data.get("prompt", ""),
-            options=tuple(o["id"] for o in data.get("options", ())),
-            data=data.get("data"),
-            secret=data.get("secret", False),
-        )
+    def __init__(self, run: str, seq: int, turn: int, data: Mapping[str, Any]) -> None:
+        self.run = run
+        self.seq = seq
+        self.turn = turn
+        self.kind: str = data.get("kind", "")
+        self.name: str = data.get("name", "")
+        self.prompt: str = data.get("prompt", "")
+        self.options: tuple[str, ...] = tuple(o["id"] for o in data.get("options", ()))
+        self.data: Any = data.get("data")
+        self.secret: bool = data.get("secret", False)
+        #: The text to type again to allow it, because the policy of the run calls it dangerous; or "".
+        self.retype: str = self._what() if data.get("retype") else ""
+
+    def _what(self) -> str:
+        """Return the command that is asked for, or else the name."""
+        try:
+            command = str(self.data["command"]).strip()
+        except (KeyError, TypeError):  # it asks for something else
+            command = ""
+        return command or self.name.strip()
+
+    def __hash__(self) -> int:
+        return hash((self.run, self.seq))
 
     def option(self, kind: str) -> str | None:
         """Return the option that begins with a word such as allow or deny, if there is one."""
@@ -182,18 +224,40 @@ class Ask:
         return data
 
 
-@dataclass
-class ToolResult:
+class Retyped(Record):
+    """An answer that allows what is dangerous, with the text that was typed again."""
+
+    __slots__ = ("data", "text")
+    _shown = ("text", "data")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, text: str, data: Any = True) -> None:
+        self.text = text
+        self.data = data
+
+
+class ToolResult(Record):
     """What a tool returned, for a model to read.
 
     ``data`` is the same for a program, such as ``run`` and the cursor ``next``; a result with
     images has none.
     """
 
-    text: str
-    images: list[Image] = field(default_factory=lambda: [])
-    data: dict[str, Any] | None = field(default=None, repr=False)
-    is_error: bool = False
+    __slots__ = ("data", "images", "is_error", "text")
+    _shown = ("text", "images", "is_error")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        text: str,
+        images: list[Image] | None = None,
+        data: dict[str, Any] | None = None,
+        is_error: bool = False,
+    ) -> None:
+        self.text = text
+        self.images = images or []
+        self.data = data
+        self.is_error = is_error
 
     @classmethod
     def of(cls, message: dict[str, Any]) -> ToolResult:
@@ -207,7 +271,7 @@ class ToolResult:
             if part["type"] == "text":
                 texts.append(part["text"])
             elif part["type"] == "image":
-                images.append(Image(part["mimeType"], base64.b64decode(part["data"])))
+                images.append(Image(part["mimeType"], binascii.a2b_base64(part["data"])))
         return cls("\n".join(texts), images, result.get("structuredContent"), result.get("isError", False))
 
     def as_openai(self, call: str) -> dict[str, Any]:
@@ -218,7 +282,7 @@ class ToolResult:
         """Return the block that answers a use of a tool in a message of Anthropic, with the images."""
         content: list[dict[str, Any]] = [{"type": "text", "text": self.text}]
         for image in self.images:
-            data = base64.b64encode(image.data).decode()
+            data = base64_of(image.data)
             source = {"type": "base64", "media_type": image.mime, "data": data}
             content.append({"type": "image", "source": source})
         return {"type": "tool_result", "tool_use_id": use, "content": content, "is_error": self.is_error}
@@ -232,11 +296,14 @@ IMAGES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
 
 def blob_of(form: Any) -> str | None:
     """Return the digest of a form that is not in the log because it is large."""
-    return str(cast("dict[str, Any]", form)["blob"]) if isinstance(form, dict) else None
+    members: dict[str, Any] = form
+    return str(members["blob"]) if isinstance(form, dict) else None
 
 
 def run_html(info: types.Info, text: str) -> str:
     """Return a run as HTML, for a notebook."""
+    import html
+
     what = " ".join(info.get("argv", [])) or info["engine"]
     state = str(Outcome.of(info)) if "outcome" in info else info["state"]
     head = f"<b>{html.escape(what)}</b> <code>{html.escape(info['id'][:12])}</code> {html.escape(state)}"
@@ -246,3 +313,13 @@ def run_html(info: types.Info, text: str) -> str:
 def encode(value: Any) -> bytes:
     """Return the JSON form of a value."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def base64_of(data: bytes) -> str:
+    """Return bytes as text."""
+    return binascii.b2a_base64(data, newline=False).decode()
+
+
+def why(done: types.Done | None, outcome: str) -> str:
+    """Return why a turn did not end well."""
+    return (done.get("error") if done else None) or outcome

@@ -1,6 +1,10 @@
 """The tools for models. Generated from tools.json; do not edit."""
 
-from typing import Any
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 TOOLS: list[dict[str, Any]] = [
   {
@@ -55,7 +59,7 @@ TOOLS: list[dict[str, Any]] = [
         "id": {
           "type": "string",
           "pattern": "^[a-z0-9]{1,128}$",
-          "description": "Repeating a call with this id starts nothing new."
+          "description": "Repeating a call with this id does nothing new."
         },
         "on_cancel": {
           "enum": [
@@ -220,6 +224,16 @@ TOOLS: list[dict[str, Any]] = [
           "type": "boolean",
           "description": "Close standard input afterwards."
         },
+        "after": {
+          "type": "integer",
+          "minimum": 0,
+          "description": "Show what came after this cursor; by default after the input."
+        },
+        "id": {
+          "type": "string",
+          "pattern": "^[a-z0-9]{1,128}$",
+          "description": "Repeating a call with this id does nothing new."
+        },
         "wait_ms": {
           "type": "integer",
           "minimum": 0,
@@ -281,6 +295,11 @@ TOOLS: list[dict[str, Any]] = [
           "pattern": "^(interrupt|stop|kill|SIG[A-Z0-9]+)$",
           "default": "stop",
           "description": "interrupt (as ctrl-c), stop, kill, or a signal."
+        },
+        "id": {
+          "type": "string",
+          "pattern": "^[a-z0-9]{1,128}$",
+          "description": "Repeating a call with this id does nothing new."
         },
         "wait_ms": {
           "type": "integer",
@@ -364,6 +383,11 @@ TOOLS: list[dict[str, Any]] = [
           "default": 2,
           "description": "Images to return at most."
         },
+        "id": {
+          "type": "string",
+          "pattern": "^[a-z0-9]{1,128}$",
+          "description": "Repeating a call with this id does nothing new."
+        },
         "wait_ms": {
           "type": "integer",
           "minimum": 0,
@@ -411,6 +435,11 @@ TOOLS: list[dict[str, Any]] = [
         "model": {
           "type": "string",
           "description": "Model of the agent."
+        },
+        "id": {
+          "type": "string",
+          "pattern": "^[a-z0-9]{1,128}$",
+          "description": "Repeating a call with this id does nothing new."
         },
         "wait_ms": {
           "type": "integer",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
 
 from ._events import Frames
 from ._tool_list import TOOLS
 
-# Calls of these may be sent again: a command is started by its id, the others only look, or
-# end what has ended.
-REPEATABLE = ("run_command", "read_run", "list_runs", "stop_run")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
 SECRETS = ("KEY", "SECRET", "TOKEN", "PASSW", "CREDENTIAL")
 
 
@@ -46,9 +47,10 @@ def takes(tool: dict[str, Any], argument: str) -> bool:
 def read_arguments(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]:
     """Return the arguments of a call, or raise ValueError."""
     value: Any = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments or {}
+    members: Mapping[str, Any] = value
     if not isinstance(value, Mapping):
         raise ValueError(f"got {json.dumps(value)[:80]}")
-    return dict(cast("Mapping[str, Any]", value))
+    return dict(members)
 
 
 def without_secrets(env: Mapping[str, str]) -> dict[str, str]:

@@ -82,6 +82,7 @@ __all__ = [
     "TokenList",
     "TokenRequest",
     "Tokens",
+    "Truncation",
     "TurnInfo",
     "TurnList",
     "TurnRequest",
@@ -112,6 +113,7 @@ class Answer(TypedDict, total=False):
     by: str
     data: Any
     error: AnswerError
+    retype: str
 
 
 class _AnswerError(TypedDict):
@@ -126,6 +128,7 @@ class AnswerRequest(TypedDict, total=False):
     data: Any
     error: AnswerError
     id: str
+    retype: str
 
 
 class ApplyRequest(TypedDict, total=False):
@@ -214,6 +217,7 @@ class _ControlRequest(TypedDict):
 class ControlRequest(_ControlRequest, total=False):
     by: str
     grace_ms: int
+    id: str
     signal: str
     size: Size
     turn: int
@@ -429,14 +433,18 @@ class Line(_Line, total=False):
     raw: bool
 
 
-class LinePage(TypedDict):
+class _LinePage(TypedDict):
     complete: bool
     lines: list[Line]
     next: int
     total: int
 
 
-class LogIndex(TypedDict):
+class LinePage(_LinePage, total=False):
+    damaged_from: int
+
+
+class _LogIndex(TypedDict):
     bytes: int
     complete: bool
     first: int
@@ -447,10 +455,19 @@ class LogIndex(TypedDict):
     points: list[list[int]]
 
 
-class Mark(TypedDict):
+class LogIndex(_LogIndex, total=False):
+    damaged_from: int
+
+
+class _Mark(TypedDict):
     kind: str
     ms: int
     seq: int
+
+
+class Mark(_Mark, total=False):
+    line: int
+    truncation: Truncation
 
 
 class _Node(TypedDict):
@@ -893,6 +910,18 @@ class Tokens(_Tokens, total=False):
     cost_usd: float
     reasoning: int
     steps: int
+
+
+Truncation = TypedDict(
+    "Truncation",
+    {
+        "dropped_bytes": "dict[str, int]",
+        "from": "int",
+        "limit_bytes": "int",
+        "to": "int",
+    },
+    total=False,
+)
 
 
 class _TurnInfo(TypedDict):

@@ -1,7 +1,7 @@
 // The real server, in a process of its own.
 import { spawn, spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { mkdtemp } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -31,7 +31,10 @@ export async function startServer() {
     async stop() {
       child.kill("SIGTERM");
       await new Promise((resolve) => child.once("exit", resolve));
-      for (const s of [state, ...states]) await end(s);
+      for (const s of [state, ...states]) {
+        await end(s);
+        await rm(s, { recursive: true, force: true });
+      }
     },
   };
 }

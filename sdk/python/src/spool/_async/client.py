@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-import httpx
-
-from .._local import Place
-from .._results import Ask
-from .http import AsyncHTTP
-from .local import AsyncLocalTransport, ensure
+from .http import AsyncHTTP, quote
 from .run import AsyncRun, send_answer
 from .tools import AsyncTools
-from .turns import Answerer, AsyncAgent, AsyncKernel, Tool
+from .turns import AsyncAgent, AsyncKernel
 from .watch import asks, watch
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from typing import Any
+
     from .. import _types as types
+    from .._results import Ask
+    from .transport import AsyncTransport
+    from .turns import Answerer, Tool
 
 RECONNECT = 30.0
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
 
 
 class AsyncSpool:
@@ -43,13 +40,12 @@ class AsyncSpool:
     ) -> None:
         url = url or os.environ.get("SPOOL_URL", "http://127.0.0.1:7766")
         token = token or os.environ.get("SPOOL_TOKEN")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # Reading the certificates of authorities takes longer than a request.
-        transport = httpx.AsyncHTTPTransport(limits=LIMITS, verify=url.startswith("https:"))
-        self._begin(httpx.AsyncClient(base_url=url, headers=headers, transport=transport), reconnect)
+        from .remote import AsyncRemoteTransport
 
-    def _begin(self, client: httpx.AsyncClient, reconnect: float) -> None:
-        self.http = AsyncHTTP(client, reconnect)
+        self._begin(AsyncRemoteTransport(url, token), reconnect)
+
+    def _begin(self, transport: AsyncTransport, reconnect: float) -> None:
+        self.http = AsyncHTTP(transport, reconnect)
         self.is_local = False
         self.tools = AsyncTools(self)
 
@@ -60,11 +56,13 @@ class AsyncSpool:
         ``state`` is the directory of the logs, and ``program`` the spool program; both have the
         usual defaults. Only this user can reach the server.
         """
-        place = Place(state, program)
-        await ensure(place)
+        from .._local import Place
+        from .unix import AsyncUnixTransport
+
+        transport = AsyncUnixTransport(Place(state, program))
+        transport.give(await transport.take())  # there is a server, and a connection to it
         spool = cls.__new__(cls)
-        transport = AsyncLocalTransport(place, LIMITS)
-        spool._begin(httpx.AsyncClient(base_url="http://localhost", transport=transport), RECONNECT)
+        spool._begin(transport, RECONNECT)
         spool.is_local = True
         return spool
 
@@ -203,56 +201,69 @@ class AsyncSpool:
 
     async def get(self, id: str) -> AsyncRun:
         """Return the run with an id."""
-        return self._handle(await self.http.get(f"/v1/runs/{quote(id, safe='')}"))
+        return self._handle(await self.http.get(f"/v1/runs/{quote(id)}"))
 
     async def find(self, name: str) -> AsyncRun:
         """Return the run with a name, or with an id that begins so."""
-        r = await self.http.send("GET", f"/v1/find/{quote(name, safe='')}")
-        return self._handle(await self.http.get(r.headers["Location"]))
+        r = await self.http.send("GET", f"/v1/find/{quote(name)}")
+        return self._handle(await self.http.get(r.headers["location"]))
 
     async def runs(
         self,
         *,
         live: bool | None = None,
         waiting: bool | None = None,
+        state: str | None = None,
         engine: str | None = None,
         name: str | None = None,
-        label: str | None = None,
+        label: str | tuple[str, ...] | None = None,
+        prefix: str | None = None,
     ) -> AsyncIterator[AsyncRun]:
-        """Yield runs, newest first. ``label`` is NAME:VALUE, or NAME."""
+        """Yield runs, newest first. ``label`` is NAME:VALUE, or NAME; with several, a run has all of them."""
+        query = selection(live, waiting, state, engine, name, label, prefix)
         cursor: str | None = None
         while True:
-            page: types.RunList = await self.http.get(
-                "/v1/runs",
-                live=flag(live),
-                waiting=flag(waiting),
-                engine=engine,
-                name=name,
-                label=label,
-                cursor=cursor,
-            )
+            page: types.RunList = await self.http.get("/v1/runs", **query, cursor=cursor)
             for info in page["runs"]:
                 yield self._handle(info)
             cursor = page.get("next")
             if not cursor:
                 return
 
+    async def count(
+        self,
+        *,
+        live: bool | None = None,
+        waiting: bool | None = None,
+        state: str | None = None,
+        engine: str | None = None,
+        name: str | None = None,
+        label: str | tuple[str, ...] | None = None,
+        prefix: str | None = None,
+    ) -> dict[str, int]:
+        """Return how many runs there are in each state."""
+        query = selection(live, waiting, state, engine, name, label, prefix)
+        found: types.RunCounts = await self.http.get("/v1/count", **query)
+        return found["counts"]
+
     async def watch(
         self,
         *,
         live: bool | None = None,
         waiting: bool | None = None,
+        state: str | None = None,
         engine: str | None = None,
         name: str | None = None,
-        label: str | None = None,
+        label: str | tuple[str, ...] | None = None,
+        prefix: str | None = None,
     ) -> AsyncIterator[AsyncRun]:
         """Yield runs, and then each that changes, with its description in ``latest``, without an end.
 
         A run that the query does not select any more comes a last time. Changes that follow each
         other closely, or that happen while the connection is cut, are one.
         """
-        query = {"live": flag(live), "waiting": flag(waiting), "engine": engine, "name": name, "label": label}
-        async for info in watch(self.http, {k: v for k, v in query.items() if v is not None}):
+        query = selection(live, waiting, state, engine, name, label, prefix)
+        async for info in watch(self.http, query):
             yield self._handle(info)
 
     async def asks(
@@ -265,9 +276,12 @@ class AsyncSpool:
         async for ask in asks(self.http, follow, run, kind):
             yield ask
 
-    async def answer(self, ask: Ask, data: Any = None, *, error: str | None = None) -> None:
-        """Answer an ask: True and False allow and deny. The first answer counts; another one raises NotAsked."""
-        await send_answer(self.http, f"/v1/runs/{ask.run}", ask, data, error)
+    async def answer(self, ask: Ask, data: Any = None, *, error: str | None = None, retype: str = "") -> None:
+        """Answer an ask: True and False allow and deny. The first answer counts; another one raises NotAsked.
+
+        ``retype`` is what was typed again to allow what is dangerous; see ``Ask.retype``.
+        """
+        await send_answer(self.http, f"/v1/runs/{ask.run}", ask, data, error, retype)
 
     def _handle(self, info: types.Info) -> AsyncRun:
         if info["engine"] in ("kernel", "sandbox"):
@@ -277,14 +291,27 @@ class AsyncSpool:
         return AsyncRun(self, info)
 
 
-def flag(value: bool | None) -> int | None:
-    """Return a boolean as a query has it."""
-    return None if value is None else int(value)
+def selection(
+    live: bool | None,
+    waiting: bool | None,
+    state: str | None,
+    engine: str | None,
+    name: str | None,
+    label: str | tuple[str, ...] | None,
+    prefix: str | None,
+) -> dict[str, Any]:
+    """Return the query that selects runs."""
+    query: dict[str, Any] = {"state": state, "engine": engine, "name": name, "label": label, "prefix": prefix}
+    if live is not None:
+        query["live"] = int(live)
+    if waiting is not None:
+        query["waiting"] = int(waiting)
+    return {name: value for name, value in query.items() if value is not None}
 
 
 def new_id() -> str:
     """Return an id for a run."""
-    return secrets.token_hex(13)
+    return os.urandom(13).hex()
 
 
 def common(

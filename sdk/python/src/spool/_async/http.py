@@ -5,33 +5,42 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
 
-import httpx
-
-from .._errors import ConnectionLost, TooMany, Unavailable, problem_error
+from .._errors import Closed, ConnectionLost, TooMany, Unavailable, problem_error
 from .._results import encode
+from .._transport import Answer, TransportFailed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+    from typing import Any
+
+    from .transport import AsyncStream, AsyncTransport
 
 FIRST_WAIT = 0.05
 LONGEST_WAIT = 2.0
+TIMEOUT = 70.0
 # A stream says something every 15 seconds, so that longer silence means a dead connection.
 HEARTBEAT_MS = 15_000
-TIMEOUT = httpx.Timeout(70.0, connect=10.0, pool=None)
-STREAM_TIMEOUT = httpx.Timeout(45.0, connect=10.0, pool=None)
+STREAM_TIMEOUT = 45.0
 
 
 class AsyncHTTP:
     """A connection to a server that outlives cuts.
 
-    A request that may be repeated is sent again when the connection is lost, for at most
-    ``reconnect`` seconds.
+    A request is sent again when the connection is lost, for at most ``reconnect`` seconds. What must
+    not be done twice has an id.
     """
 
-    def __init__(self, client: httpx.AsyncClient, reconnect: float) -> None:
-        self.client = client
+    def __init__(self, transport: AsyncTransport, reconnect: float) -> None:
+        self.transport = transport
         self.reconnect = reconnect
+        self._closed = False
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed("the client was closed")
 
     async def send(
         self,
@@ -41,12 +50,13 @@ class AsyncHTTP:
         *,
         params: dict[str, Any] | None = None,
         content: bytes | None = None,
-        repeat: bool = True,
+        patient: bool = True,
         done: tuple[type[Exception], ...] = (),
         accept: str = "*/*",
-    ) -> httpx.Response:
+    ) -> Answer:
         """Send a request and return the answer, or raise what the server says.
 
+        ``patient`` says whether to wait for a server that is busy now.
         ``done`` are the errors that say that it was done before. They mean success if an earlier
         attempt was cut.
         """
@@ -56,27 +66,25 @@ class AsyncHTTP:
             headers["Content-Type"] = "application/json"
         elif content is not None:
             headers["Content-Type"] = "application/octet-stream"
+        target = path + query(params)
         retry = Retry(self.reconnect)
         cut = False
         while True:
+            self._check()
             try:
-                r = await self.client.request(
-                    method, path, params=params, content=content, headers=headers, timeout=TIMEOUT
-                )
-                if r.status_code < 400:
+                r = await self.transport.request(method, target, headers, content, TIMEOUT)
+                if r.status < 400:
                     return r
-                raise problem_error(r.status_code, read_json(r.content))
+                raise problem_error(r.status, read_json(r.content))
             except done:
                 if not cut:
                     raise
-                return httpx.Response(204)
-            except httpx.TransportError as e:
+                return Answer(204, {}, b"")
+            except TransportFailed as e:
                 cut = True
-                if not repeat and not isinstance(e, httpx.ConnectError):
-                    raise ConnectionLost(f"{method} {path}: {e!r}") from e
                 await retry.wait(e)
             except (Unavailable, TooMany) as e:
-                if not repeat or not e.problem.get("retry_after_ms"):
+                if not patient or not e.problem.get("retry_after_ms"):
                     raise
                 await retry.wait(e)
 
@@ -92,17 +100,21 @@ class AsyncHTTP:
         return json.loads(r.content) if r.content else None
 
     @asynccontextmanager
-    async def stream(self, path: str, accept: str, params: dict[str, Any]) -> AsyncGenerator[httpx.Response, None]:
+    async def stream(self, path: str, accept: str, params: dict[str, Any]) -> AsyncGenerator[AsyncStream, None]:
         """Open a stream."""
-        headers = {"Accept": accept, "Accept-Encoding": "identity"}
-        async with self.client.stream("GET", path, params=params, headers=headers, timeout=STREAM_TIMEOUT) as r:
-            if r.status_code >= 400:
-                raise problem_error(r.status_code, read_json(await r.aread()))
+        self._check()
+        async with self.transport.stream(path + query(params), {"Accept": accept}, STREAM_TIMEOUT) as r:
+            if r.status >= 400:
+                content = b""
+                while piece := await r.read():
+                    content += piece
+                raise problem_error(r.status, read_json(content))
             yield r
 
     async def aclose(self) -> None:
         """Close the connections. Runs go on."""
-        await self.client.aclose()
+        self._closed = True
+        await self.transport.aclose()
 
 
 class Retry:
@@ -125,7 +137,7 @@ class Retry:
         if now + self.delay > self.since + self.limit:
             if isinstance(error, (Unavailable, TooMany)):
                 raise error
-            raise ConnectionLost(f"the server cannot be reached: {error!r}") from error
+            raise ConnectionLost(f"the server cannot be reached: {error}") from error
         await asyncio.sleep(self.delay)
         self.delay = min(max(2 * self.delay, FIRST_WAIT), LONGEST_WAIT)
 
@@ -136,3 +148,20 @@ def read_json(content: bytes) -> Any:
         return json.loads(content)
     except ValueError:
         return content.decode(errors="replace")
+
+
+UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+
+
+def quote(text: str) -> str:
+    """Return a text as one part of a path or a query."""
+    return "".join(chr(b) if b in UNRESERVED else f"%{b:02X}" for b in text.encode())
+
+
+def query(params: Mapping[str, str | int | tuple[str, ...]] | None) -> str:
+    """Return parameters as the end of a target. One with a tuple comes once for each of its values."""
+    pairs: list[str] = []
+    for name, value in (params or {}).items():
+        values = value if isinstance(value, tuple) else (value,)
+        pairs += [f"{name}={quote(str(one))}" for one in values]
+    return "?" + "&".join(pairs) if pairs else ""

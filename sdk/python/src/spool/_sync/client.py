@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-import httpx
-
-from .._local import Place
-from .._results import Ask
-from .http import HTTP
-from .local import LocalTransport, ensure
+from .http import HTTP, quote
 from .run import Run, send_answer
 from .tools import Tools
-from .turns import Answerer, Agent, Kernel, Tool
+from .turns import Agent, Kernel
 from .watch import asks, watch
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
     from .. import _types as types
+    from .._results import Ask
+    from .transport import Transport
+    from .turns import Answerer, Tool
 
 RECONNECT = 30.0
-LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20)
 
 
 class Spool:
@@ -43,13 +40,12 @@ class Spool:
     ) -> None:
         url = url or os.environ.get("SPOOL_URL", "http://127.0.0.1:7766")
         token = token or os.environ.get("SPOOL_TOKEN")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # Reading the certificates of authorities takes longer than a request.
-        transport = httpx.HTTPTransport(limits=LIMITS, verify=url.startswith("https:"))
-        self._begin(httpx.Client(base_url=url, headers=headers, transport=transport), reconnect)
+        from .remote import RemoteTransport
 
-    def _begin(self, client: httpx.Client, reconnect: float) -> None:
-        self.http = HTTP(client, reconnect)
+        self._begin(RemoteTransport(url, token), reconnect)
+
+    def _begin(self, transport: Transport, reconnect: float) -> None:
+        self.http = HTTP(transport, reconnect)
         self.is_local = False
         self.tools = Tools(self)
 
@@ -60,11 +56,13 @@ class Spool:
         ``state`` is the directory of the logs, and ``program`` the spool program; both have the
         usual defaults. Only this user can reach the server.
         """
-        place = Place(state, program)
-        ensure(place)
+        from .._local import Place
+        from .unix import UnixTransport
+
+        transport = UnixTransport(Place(state, program))
+        transport.give(transport.take())  # there is a server, and a connection to it
         spool = cls.__new__(cls)
-        transport = LocalTransport(place, LIMITS)
-        spool._begin(httpx.Client(base_url="http://localhost", transport=transport), RECONNECT)
+        spool._begin(transport, RECONNECT)
         spool.is_local = True
         return spool
 
@@ -203,56 +201,69 @@ class Spool:
 
     def get(self, id: str) -> Run:
         """Return the run with an id."""
-        return self._handle(self.http.get(f"/v1/runs/{quote(id, safe='')}"))
+        return self._handle(self.http.get(f"/v1/runs/{quote(id)}"))
 
     def find(self, name: str) -> Run:
         """Return the run with a name, or with an id that begins so."""
-        r = self.http.send("GET", f"/v1/find/{quote(name, safe='')}")
-        return self._handle(self.http.get(r.headers["Location"]))
+        r = self.http.send("GET", f"/v1/find/{quote(name)}")
+        return self._handle(self.http.get(r.headers["location"]))
 
     def runs(
         self,
         *,
         live: bool | None = None,
         waiting: bool | None = None,
+        state: str | None = None,
         engine: str | None = None,
         name: str | None = None,
-        label: str | None = None,
+        label: str | tuple[str, ...] | None = None,
+        prefix: str | None = None,
     ) -> Iterator[Run]:
-        """Yield runs, newest first. ``label`` is NAME:VALUE, or NAME."""
+        """Yield runs, newest first. ``label`` is NAME:VALUE, or NAME; with several, a run has all of them."""
+        query = selection(live, waiting, state, engine, name, label, prefix)
         cursor: str | None = None
         while True:
-            page: types.RunList = self.http.get(
-                "/v1/runs",
-                live=flag(live),
-                waiting=flag(waiting),
-                engine=engine,
-                name=name,
-                label=label,
-                cursor=cursor,
-            )
+            page: types.RunList = self.http.get("/v1/runs", **query, cursor=cursor)
             for info in page["runs"]:
                 yield self._handle(info)
             cursor = page.get("next")
             if not cursor:
                 return
 
+    def count(
+        self,
+        *,
+        live: bool | None = None,
+        waiting: bool | None = None,
+        state: str | None = None,
+        engine: str | None = None,
+        name: str | None = None,
+        label: str | tuple[str, ...] | None = None,
+        prefix: str | None = None,
+    ) -> dict[str, int]:
+        """Return how many runs there are in each state."""
+        query = selection(live, waiting, state, engine, name, label, prefix)
+        found: types.RunCounts = self.http.get("/v1/count", **query)
+        return found["counts"]
+
     def watch(
         self,
         *,
         live: bool | None = None,
         waiting: bool | None = None,
+        state: str | None = None,
         engine: str | None = None,
         name: str | None = None,
-        label: str | None = None,
+        label: str | tuple[str, ...] | None = None,
+        prefix: str | None = None,
     ) -> Iterator[Run]:
         """Yield runs, and then each that changes, with its description in ``latest``, without an end.
 
         A run that the query does not select any more comes a last time. Changes that follow each
         other closely, or that happen while the connection is cut, are one.
         """
-        query = {"live": flag(live), "waiting": flag(waiting), "engine": engine, "name": name, "label": label}
-        for info in watch(self.http, {k: v for k, v in query.items() if v is not None}):
+        query = selection(live, waiting, state, engine, name, label, prefix)
+        for info in watch(self.http, query):
             yield self._handle(info)
 
     def asks(
@@ -265,9 +276,12 @@ class Spool:
         for ask in asks(self.http, follow, run, kind):
             yield ask
 
-    def answer(self, ask: Ask, data: Any = None, *, error: str | None = None) -> None:
-        """Answer an ask: True and False allow and deny. The first answer counts; another one raises NotAsked."""
-        send_answer(self.http, f"/v1/runs/{ask.run}", ask, data, error)
+    def answer(self, ask: Ask, data: Any = None, *, error: str | None = None, retype: str = "") -> None:
+        """Answer an ask: True and False allow and deny. The first answer counts; another one raises NotAsked.
+
+        ``retype`` is what was typed again to allow what is dangerous; see ``Ask.retype``.
+        """
+        send_answer(self.http, f"/v1/runs/{ask.run}", ask, data, error, retype)
 
     def _handle(self, info: types.Info) -> Run:
         if info["engine"] in ("kernel", "sandbox"):
@@ -277,14 +291,27 @@ class Spool:
         return Run(self, info)
 
 
-def flag(value: bool | None) -> int | None:
-    """Return a boolean as a query has it."""
-    return None if value is None else int(value)
+def selection(
+    live: bool | None,
+    waiting: bool | None,
+    state: str | None,
+    engine: str | None,
+    name: str | None,
+    label: str | tuple[str, ...] | None,
+    prefix: str | None,
+) -> dict[str, Any]:
+    """Return the query that selects runs."""
+    query: dict[str, Any] = {"state": state, "engine": engine, "name": name, "label": label, "prefix": prefix}
+    if live is not None:
+        query["live"] = int(live)
+    if waiting is not None:
+        query["waiting"] = int(waiting)
+    return {name: value for name, value in query.items() if value is not None}
 
 
 def new_id() -> str:
     """Return an id for a run."""
-    return secrets.token_hex(13)
+    return os.urandom(13).hex()
 
 
 def common(

@@ -4,33 +4,42 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
 
-import httpx
-
-from .._errors import ConnectionLost, TooMany, Unavailable, problem_error
+from .._errors import Closed, ConnectionLost, TooMany, Unavailable, problem_error
 from .._results import encode
+from .._transport import Answer, TransportFailed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from typing import Any
+
+    from .transport import Stream, Transport
 
 FIRST_WAIT = 0.05
 LONGEST_WAIT = 2.0
+TIMEOUT = 70.0
 # A stream says something every 15 seconds, so that longer silence means a dead connection.
 HEARTBEAT_MS = 15_000
-TIMEOUT = httpx.Timeout(70.0, connect=10.0, pool=None)
-STREAM_TIMEOUT = httpx.Timeout(45.0, connect=10.0, pool=None)
+STREAM_TIMEOUT = 45.0
 
 
 class HTTP:
     """A connection to a server that outlives cuts.
 
-    A request that may be repeated is sent again when the connection is lost, for at most
-    ``reconnect`` seconds.
+    A request is sent again when the connection is lost, for at most ``reconnect`` seconds. What must
+    not be done twice has an id.
     """
 
-    def __init__(self, client: httpx.Client, reconnect: float) -> None:
-        self.client = client
+    def __init__(self, transport: Transport, reconnect: float) -> None:
+        self.transport = transport
         self.reconnect = reconnect
+        self._closed = False
+
+    def _check(self) -> None:
+        if self._closed:
+            raise Closed("the client was closed")
 
     def send(
         self,
@@ -40,12 +49,13 @@ class HTTP:
         *,
         params: dict[str, Any] | None = None,
         content: bytes | None = None,
-        repeat: bool = True,
+        patient: bool = True,
         done: tuple[type[Exception], ...] = (),
         accept: str = "*/*",
-    ) -> httpx.Response:
+    ) -> Answer:
         """Send a request and return the answer, or raise what the server says.
 
+        ``patient`` says whether to wait for a server that is busy now.
         ``done`` are the errors that say that it was done before. They mean success if an earlier
         attempt was cut.
         """
@@ -55,27 +65,25 @@ class HTTP:
             headers["Content-Type"] = "application/json"
         elif content is not None:
             headers["Content-Type"] = "application/octet-stream"
+        target = path + query(params)
         retry = Retry(self.reconnect)
         cut = False
         while True:
+            self._check()
             try:
-                r = self.client.request(
-                    method, path, params=params, content=content, headers=headers, timeout=TIMEOUT
-                )
-                if r.status_code < 400:
+                r = self.transport.request(method, target, headers, content, TIMEOUT)
+                if r.status < 400:
                     return r
-                raise problem_error(r.status_code, read_json(r.content))
+                raise problem_error(r.status, read_json(r.content))
             except done:
                 if not cut:
                     raise
-                return httpx.Response(204)
-            except httpx.TransportError as e:
+                return Answer(204, {}, b"")
+            except TransportFailed as e:
                 cut = True
-                if not repeat and not isinstance(e, httpx.ConnectError):
-                    raise ConnectionLost(f"{method} {path}: {e!r}") from e
                 retry.wait(e)
             except (Unavailable, TooMany) as e:
-                if not repeat or not e.problem.get("retry_after_ms"):
+                if not patient or not e.problem.get("retry_after_ms"):
                     raise
                 retry.wait(e)
 
@@ -91,17 +99,21 @@ class HTTP:
         return json.loads(r.content) if r.content else None
 
     @contextmanager
-    def stream(self, path: str, accept: str, params: dict[str, Any]) -> Generator[httpx.Response, None, None]:
+    def stream(self, path: str, accept: str, params: dict[str, Any]) -> Generator[Stream, None, None]:
         """Open a stream."""
-        headers = {"Accept": accept, "Accept-Encoding": "identity"}
-        with self.client.stream("GET", path, params=params, headers=headers, timeout=STREAM_TIMEOUT) as r:
-            if r.status_code >= 400:
-                raise problem_error(r.status_code, read_json(r.read()))
+        self._check()
+        with self.transport.stream(path + query(params), {"Accept": accept}, STREAM_TIMEOUT) as r:
+            if r.status >= 400:
+                content = b""
+                while piece := r.read():
+                    content += piece
+                raise problem_error(r.status, read_json(content))
             yield r
 
     def close(self) -> None:
         """Close the connections. Runs go on."""
-        self.client.close()
+        self._closed = True
+        self.transport.close()
 
 
 class Retry:
@@ -124,7 +136,7 @@ class Retry:
         if now + self.delay > self.since + self.limit:
             if isinstance(error, (Unavailable, TooMany)):
                 raise error
-            raise ConnectionLost(f"the server cannot be reached: {error!r}") from error
+            raise ConnectionLost(f"the server cannot be reached: {error}") from error
         time.sleep(self.delay)
         self.delay = min(max(2 * self.delay, FIRST_WAIT), LONGEST_WAIT)
 
@@ -135,3 +147,20 @@ def read_json(content: bytes) -> Any:
         return json.loads(content)
     except ValueError:
         return content.decode(errors="replace")
+
+
+UNRESERVED = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
+
+
+def quote(text: str) -> str:
+    """Return a text as one part of a path or a query."""
+    return "".join(chr(b) if b in UNRESERVED else f"%{b:02X}" for b in text.encode())
+
+
+def query(params: Mapping[str, str | int | tuple[str, ...]] | None) -> str:
+    """Return parameters as the end of a target. One with a tuple comes once for each of its values."""
+    pairs: list[str] = []
+    for name, value in (params or {}).items():
+        values = value if isinstance(value, tuple) else (value,)
+        pairs += [f"{name}={quote(str(one))}" for one in values]
+    return "?" + "&".join(pairs) if pairs else ""

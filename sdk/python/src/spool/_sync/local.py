@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import httpx
-
 from .._local import POLL_SECONDS, START_SECONDS, Place
 from .http import Retry
 
@@ -20,19 +18,3 @@ def ensure(place: Place) -> None:
             retry.wait(starting.failure())
     finally:
         starting.done()
-
-
-class LocalTransport(httpx.HTTPTransport):
-    """Sends requests to the server, and starts it again if it has ended: one that nobody uses does."""
-
-    def __init__(self, place: Place, limits: httpx.Limits) -> None:
-        super().__init__(uds=place.socket, limits=limits, verify=False)
-        self._place = place
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request."""
-        try:
-            return super().handle_request(request)
-        except httpx.ConnectError:
-            ensure(self._place)
-            return super().handle_request(request)

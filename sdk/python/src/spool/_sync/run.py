@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+import json
+import os
 
-import httpx
-
-from .._errors import Ended, NotFound, RunFailed
+from .._errors import Ended, InputClosed, NotFound, RunFailed
 from .._events import Cursor, Event
-from .._results import Ask, Outcome, run_html
+from .._results import Ask, Outcome, Retyped, run_html
+from .._transport import TransportFailed
 from .http import HEARTBEAT_MS, HTTP, Retry
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
     from .. import _types as types
     from .client import Spool
 
@@ -73,13 +75,17 @@ class Run:
                     {"after": cursor.last, "heartbeat_ms": HEARTBEAT_MS},
                 ) as r:
                     retry.reset()
-                    for chunk in r.iter_raw():
+                    while chunk := r.read():
                         for event in cursor.feed(chunk):
                             came = True
                             yield event
-            except httpx.TransportError as e:
+            except TransportFailed as e:
                 retry.wait(e)
                 continue
+            except NotFound:
+                if not cursor.gap:
+                    raise
+                return  # the run was removed, and the gap was its last event
             if not came and not cursor.complete:
                 info = self.info()
                 if info["state"] == "closed" and info["last"] <= cursor.last:
@@ -94,15 +100,15 @@ class Run:
                 with self.http.stream(
                     self.path + "/output",
                     "application/octet-stream",
-                    {"follow": 1, "skip_bytes": taken, "stream": list(streams)},
+                    {"follow": 1, "skip_bytes": taken, "stream": streams},
                 ) as r:
                     retry.reset()
-                    for chunk in r.iter_raw():
+                    while chunk := r.read():
                         taken += len(chunk)
                         yield chunk
                 if (self.info())["state"] == "closed":
                     return
-            except httpx.TransportError as e:
+            except TransportFailed as e:
                 retry.wait(e)
 
     def output(self, *streams: str) -> bytes:
@@ -146,8 +152,9 @@ class Run:
         return outcome
 
     def control(self, op: str, **fields: Any) -> None:
-        """Send a control request, such as interrupt or stop."""
-        self.http.post(self.path + "/control", {"op": op, **fields}, repeat=op != "signal", done=ENDS.get(op, ()))
+        """Send a control request, such as interrupt or stop. It is done once, however often it must be sent."""
+        request = {"op": op, "id": os.urandom(8).hex(), **fields}
+        self.http.post(self.path + "/control", request, done=ENDS.get(op, ()))
 
     def interrupt(self) -> None:
         """Interrupt what runs now, as Ctrl-C does."""
@@ -169,9 +176,12 @@ class Run:
         """End the run and everything it started at once."""
         self.control("kill")
 
-    def answer(self, ask: int | Ask, data: Any = None, *, error: str | None = None) -> None:
-        """Answer an ask. The first answer counts; another one raises NotAsked."""
-        send_answer(self.http, self.path, ask, data, error)
+    def answer(self, ask: int | Ask, data: Any = None, *, error: str | None = None, retype: str = "") -> None:
+        """Answer an ask. The first answer counts; another one raises NotAsked.
+
+        ``retype`` is what was typed again to allow what is dangerous; see ``Ask.retype``.
+        """
+        send_answer(self.http, self.path, ask, data, error, retype)
 
     def blob(self, digest: str) -> bytes:
         """Return a large value that an event refers to."""
@@ -183,8 +193,27 @@ class Run:
         return page["changes"]
 
     def apply(self, paths: Sequence[str] = ()) -> None:
-        """Take the changes of the run over into its directory, all or those of some paths."""
-        self.http.post(self.path + "/apply", {"paths": list(paths)} if paths else {}, repeat=False)
+        """Take the changes of the run over into its directory, all or those of some paths.
+
+        What was taken over is no change any more, so that a request whose answer was lost is repeated.
+        """
+        request: types.ApplyRequest = {"paths": list(paths)} if paths else {}
+        done: tuple[type[Exception], ...] = ()
+        if paths:  # there are such changes; if a repeated request does not find them, they were taken over
+            self.http.post(self.path + "/apply", {**request, "dry": True}, patient=False)
+            done = (NotFound,)
+        self.http.post(self.path + "/apply", request, patient=False, done=done)
+
+    def discard(self) -> None:
+        """Delete the changes of the run, which must have ended."""
+        self.http.send("POST", self.path + "/discard", patient=False, done=(NotFound,))
+
+    def rename(self, name: str) -> types.Info:
+        """Give the run another name, and return its description."""
+        body: types.RenameRequest = {"name": name}
+        r = self.http.send("PATCH", self.path, body)
+        self._info = json.loads(r.content)
+        return self._info
 
     def delete(self) -> None:
         """Delete the run, which must have ended."""
@@ -200,16 +229,20 @@ class Run:
         return f"<{type(self).__name__} {self.id} {what!r} {state}>"
 
 
-def send_answer(http: HTTP, path: str, ask: int | Ask, data: Any, error: str | None) -> None:
+def send_answer(http: HTTP, path: str, ask: int | Ask, data: Any, error: str | None, retype: str) -> None:
     """Answer an ask of the run at a path."""
     seq = ask
+    if isinstance(data, Retyped):
+        data, retype = data.data, data.text
     if isinstance(ask, Ask):
         seq, data = ask.seq, ask.choice(data)
-    body: types.AnswerRequest = {"id": secrets.token_hex(8)}
+    body: types.AnswerRequest = {"id": os.urandom(8).hex()}
     if error is not None:
         body["error"] = {"message": error}
     else:
         body["data"] = data
+    if retype:
+        body["retype"] = retype
     http.post(f"{path}/asks/{seq}", body)
 
 
@@ -225,8 +258,9 @@ class Stdin:
 
     def close(self) -> None:
         """Close it: the program reads end of file."""
-        self._send(b"", {"eof": 1})
+        # A program whose input has ended may have, too, before the request is repeated.
+        self._send(b"", {"eof": 1}, (InputClosed, Ended))
 
-    def _send(self, data: bytes, params: dict[str, Any]) -> None:
-        params["id"] = secrets.token_hex(8)
-        self._run.http.send("POST", self._run.path + "/input", content=data, params=params)
+    def _send(self, data: bytes, params: dict[str, Any], done: tuple[type[Exception], ...] = ()) -> None:
+        params["id"] = os.urandom(8).hex()
+        self._run.http.send("POST", self._run.path + "/input", content=data, params=params, done=done)

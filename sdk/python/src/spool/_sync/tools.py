@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import secrets
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
 
+from .._errors import ProblemError
 from .._results import ToolResult
 from .._tools import (
-    REPEATABLE,
     answer_of,
     as_anthropic,
     as_openai,
@@ -21,7 +18,11 @@ from .._tools import (
 )
 from .turns import Kernel
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
     from .. import _types as types
     from .client import Spool
 
@@ -53,7 +54,7 @@ class Tools:
         self._env = env
         self._kernel = kernel
         self._budget = budget
-        self._id = secrets.token_hex(8)
+        self._id = os.urandom(8).hex()
         self._sessions: dict[str, list[Kernel]] = {}
 
     def as_openai(self) -> list[dict[str, Any]]:
@@ -80,7 +81,8 @@ class Tools:
         """Call a tool with the arguments that a model gave, as JSON or decoded.
 
         What the model did wrong, and what did not work, is in the result, with ``is_error``:
-        the model reads it. A lost connection raises ConnectionLost; the run goes on.
+        the model reads it. A call that is cut is sent again and done once. If the server does not
+        come back, it raises ConnectionLost; the run goes on.
         """
         tool = next((t for t in self.list if t["name"] == name), None)
         if tool is None:
@@ -93,14 +95,14 @@ class Tools:
         self._complete(tool, given)
         params = {"name": name, "arguments": given}
         request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        r = self._spool.http.send(
-            "POST", "/mcp", request, repeat=name in REPEATABLE, accept="application/json, text/event-stream"
-        )
+        r = self._spool.http.send("POST", "/mcp", request, accept="application/json, text/event-stream")
         return ToolResult.of(answer_of(r.content))
 
     def _complete(self, tool: dict[str, Any], given: dict[str, Any]) -> None:
         """Add what the model did not say, or must not decide."""
         name = tool["name"]
+        if takes(tool, "id"):
+            given.setdefault("id", os.urandom(13).hex())  # so that it is done once
         if self._budget is not None and takes(tool, "budget"):
             asked = given.get("budget", self._budget)
             given["budget"] = min(asked, self._budget) if isinstance(asked, int) else asked
@@ -109,7 +111,6 @@ class Tools:
         if cwd is not None and starts and isinstance(given.get("cwd", ""), str):
             given["cwd"] = os.path.join(cwd, given.get("cwd", ""))
         if name == "run_command":
-            given.setdefault("id", secrets.token_hex(13))  # so that it starts once
             env = self._variables()
             if env is not None and isinstance(given.get("env", {}), dict):
                 given["env"] = {**env, **given.get("env", {})}
@@ -117,6 +118,10 @@ class Tools:
             session = self._session(str(given.get("session", "default")))
             if session is not None:
                 given["session"] = session
+        elif name == "send_input" and "after" not in given and isinstance(given.get("run"), str):
+            # A call that is repeated shows what the first one would have.
+            with suppress(ProblemError):  # which the model reads
+                given["after"] = (self._spool.find(given["run"])).latest["last"]
 
     def _directory(self) -> str | None:
         return os.getcwd() if self._cwd is None and self._spool.is_local else self._cwd
@@ -135,6 +140,8 @@ class Tools:
             return None
         kernels = self._sessions.setdefault(name, [])
         if not kernels or (kernels[-1].info())["state"] != "running":
+            import hashlib
+
             # Calls at the same time choose the same id, so that one interpreter starts.
             id = hashlib.sha256(f"{self._id} {len(kernels)} {name}".encode()).hexdigest()[:26]
             limits: types.Limits = {"idle_ms": SESSION_IDLE_MS}

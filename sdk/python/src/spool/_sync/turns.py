@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import inspect
-import secrets
-from collections.abc import Iterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+import binascii
+import os
 
 from .._errors import Ended, NotAsked
 from .._events import Event
 from .._results import IMAGES, Answer, Ask, Cell, CellError, Image, blob_of
 from .run import Run
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Awaitable, Callable
+    from typing import Any
+
     from .. import _types as types
     from .client import Spool
 
-# What answers an ask: data for it, True or False to allow or deny, or None to leave it open.
-Answerer = Callable[[Ask], Any] | Callable[[Ask], Awaitable[Any]]
-Tool = Callable[..., Any] | Callable[..., Awaitable[Any]]
+    # What answers an ask: data for it, True or False to allow or deny, Retyped to allow what is
+    # dangerous, or None to leave it open.
+    Answerer = Callable[[Ask], Any] | Callable[[Ask], Awaitable[Any]]
+    Tool = Callable[..., Any] | Callable[..., Awaitable[Any]]
 
 
 class Turn:
@@ -62,13 +64,13 @@ class TurnRun(Run):
 
     def begin(self, request: types.TurnRequest) -> Turn:
         """Begin a turn. It is accepted once, however often the request must be sent."""
-        request.setdefault("id", secrets.token_hex(8))
+        request.setdefault("id", os.urandom(8).hex())
         turn: types.TurnInfo = self.http.post(self.path + "/turns", request)
         return Turn(self, turn["seq"])
 
     def _consider(self, event: Event) -> None:
         """Answer an ask, if there is something that answers it."""
-        ask = Ask.of(self.id, event.seq, event.turn, event.data)
+        ask = Ask(self.id, event.seq, event.turn, event.data)
         if event.data.get("answer"):
             return  # the policy of the run has
         try:
@@ -78,7 +80,7 @@ class TurnRun(Run):
             if self._answer is None or ask.kind == "tool":
                 return
             data = self._answer(ask)
-            if inspect.isawaitable(data):
+            if hasattr(data, "__await__"):
                 data = data
             if ask.choice(data) is not None:
                 self.answer(ask, data)
@@ -88,7 +90,7 @@ class TurnRun(Run):
     def _call(self, ask: Ask, tool: Tool) -> None:
         try:
             value = tool(**(ask.data or {}))
-            if inspect.isawaitable(value):
+            if hasattr(value, "__await__"):
                 value = value
         except Exception as e:  # the cell gets it
             self.answer(ask, error=f"{type(e).__name__}: {e}")
@@ -155,7 +157,7 @@ class Kernel(TurnRun):
                 elif mime == "image/svg+xml":
                     data = value.encode()
                 else:
-                    data = base64.b64decode(value)
+                    data = binascii.a2b_base64(value)
                 cell.images.append(Image(mime, data))
                 return
 
@@ -164,6 +166,14 @@ class Kernel(TurnRun):
         if digest is not None:
             return (self.blob(digest)).decode(errors="replace")
         return value if value is None else str(value)
+
+    def fork(self, *, name: str | None = None, id: str | None = None) -> Kernel:
+        """Start another interpreter with a copy of the state of this one."""
+        spec: types.SpecRequest = {"id": id or os.urandom(13).hex()}
+        if name is not None:
+            spec["name"] = name
+        info: types.Info = self.http.post(self.path + "/fork", spec)
+        return Kernel(self.spool, info, self._answer, self._tools)
 
     def restart(self) -> None:
         """Begin with a new interpreter."""
@@ -196,14 +206,7 @@ class Agent(TurnRun):
                     self._consider(event)
                 case "done":
                     done: types.Done = event.data
-                    return Answer(
-                        turn.seq,
-                        done["outcome"],
-                        done.get("answer", ""),
-                        done.get("usage"),
-                        list(actions.values()),
-                        done,
-                    )
+                    return Answer(turn.seq, done, list(actions.values()))
                 case _:
                     pass
         raise ended(self, turn.seq)

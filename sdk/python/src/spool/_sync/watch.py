@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
-
-import httpx
-
 from .._errors import ConnectionLost, NotFound, TooMany, Unavailable
 from .._events import Frames
 from .._results import Ask
+from .._transport import TransportFailed
 from .http import HTTP, Retry
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
     from .. import _types as types
 
 LONG_POLL_MS = 25_000
@@ -31,7 +31,7 @@ def watch(http: HTTP, params: dict[str, Any]) -> Iterator[types.Info]:
         came: set[str] | None = set()  # until all runs are there
         try:
             with http.stream("/v1/watch", "text/event-stream", params) as r:
-                for chunk in r.iter_raw():
+                while chunk := r.read():
                     for name, data in frames.feed(chunk):
                         if name == "run":
                             if came is not None:
@@ -48,7 +48,7 @@ def watch(http: HTTP, params: dict[str, Any]) -> Iterator[types.Info]:
                                 del known[id]
                             came = None
             retry.wait(ConnectionLost("the server ended the stream"))
-        except (httpx.TransportError, Unavailable, TooMany) as e:
+        except (TransportFailed, Unavailable, TooMany) as e:
             retry.wait(e)
 
 
@@ -70,7 +70,7 @@ def asks(http: HTTP, follow: bool, run: str | None, kind: str | None) -> Iterato
         page: types.AskList = http.get("/v1/asks", run=run, kind=kind, since=version, wait_ms=wait_ms)
         for ask in page["asks"]:
             if (ask["run"], ask["seq"]) not in known:
-                yield Ask.of(ask["run"], ask["seq"], ask.get("turn", 0), cast("dict[str, Any]", ask["ask"]))
+                yield Ask(ask["run"], ask["seq"], ask.get("turn", 0), ask["ask"])
         if not follow:
             return
         known = {(ask["run"], ask["seq"]) for ask in page["asks"]}
