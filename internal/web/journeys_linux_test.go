@@ -19,16 +19,7 @@ func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
 // TestJourneys does with the console what people do, in a real browser and with a real
 // server: each screen, with its states, and what must never happen.
 func TestJourneys(t *testing.T) {
-	var chromium string
-	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
-		if path, err := exec.LookPath(name); err == nil {
-			chromium = path
-			break
-		}
-	}
-	if chromium == "" {
-		skiptest.Missing(t, "there is no Chromium")
-	}
+	browser := chromium(t)
 	dir := t.TempDir()
 	if err := os.CopyFS(filepath.Join(dir, "e2e"), os.DirFS("e2e")); err != nil {
 		t.Fatal(err)
@@ -38,7 +29,7 @@ func TestJourneys(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "node", "e2e/journeys.mjs")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "SPOOL_PROGRAM="+servertest.Binary(t), "SPOOL_STATE="+servertest.StateDir(t), "CHROMIUM="+chromium)
+	cmd.Env = append(os.Environ(), "SPOOL_PROGRAM="+servertest.Binary(t), "SPOOL_STATE="+servertest.StateDir(t), "CHROMIUM="+browser)
 	if *soak > 0 {
 		cmd.Env = append(cmd.Env, "ONLY=stays open|keyboard only", fmt.Sprintf("SOAK=%d", int(soak.Seconds())))
 	}
@@ -46,5 +37,40 @@ func TestJourneys(t *testing.T) {
 	t.Logf("%s", out)
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// chromium returns the path of a browser.
+func chromium(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	skiptest.Missing(t, "there is no Chromium")
+	return ""
+}
+
+// TestSDKInBrowser has a page of another origin use the TypeScript client, as a bundler
+// makes it, over connections that are cut.
+func TestSDKInBrowser(t *testing.T) {
+	browser := chromium(t)
+	source, err := filepath.Abs("../../sdk/typescript/src/index.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("e2e")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(modules(t), filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", "sdk.mjs")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "SPOOL_PROGRAM="+servertest.Binary(t), "SPOOL_STATE="+servertest.StateDir(t), "CHROMIUM="+browser, "SDK="+source)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 }

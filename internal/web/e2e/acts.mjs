@@ -82,6 +82,7 @@ export default ({ server, b, owner }) => ({
   },
 
   async "keyboard only"() {
+    await server.shell("true", { name: "beside" }); // so that a filter leaves something out
     const run = await server.shell("i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo row $i; done; echo bad >&2; trap 'echo interrupted' INT; while :; do read x; done", { name: "keyed", stdin: true });
     const page = await visit(b, server.open());
     await page.locator(".run-row", { hasText: "keyed" }).waitFor();

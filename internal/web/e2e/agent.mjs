@@ -1,5 +1,6 @@
 // A small agent that speaks the Agent Client Protocol: it plans, thinks, asks, does and
 // answers. The console shows it as it shows every agent.
+import { randomUUID } from "node:crypto";
 import { createInterface } from "node:readline";
 
 let next = 100;
@@ -46,7 +47,7 @@ for await (const line of createInterface({ input: process.stdin })) {
       answer({ protocolVersion: 1, agentCapabilities: { loadSession: false, promptCapabilities: {} }, authMethods: [] });
       break;
     case "session/new":
-      answer({ sessionId: "s1" });
+      answer({ sessionId: randomUUID() }); // only one run of the machine works in a session
       break;
     case "session/prompt":
       void prompt(m.params.sessionId, m.params.prompt.map(p => p.text ?? "").join("")).then(stopReason => answer({ stopReason }));

@@ -1,6 +1,8 @@
 // Measures the console in a real browser: node e2e/bench.mjs [MEGABYTES]. Prints one JSON
 // object: metrics with their values, in seconds and bytes. Beside it, in the same browser,
-// the player of asciinema, if ASCIINEMA names the directory of its files.
+// the player of asciinema, if ASCIINEMA names the directory of its files, and the terminals of
+// wetty and of Jupyter, if WETTY and JUPYTER name their programs and XTERM the script of xterm.js.
+import { spawn } from "node:child_process";
 import { createReadStream, createWriteStream, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
@@ -13,6 +15,13 @@ const times = Number(process.env.TIMES ?? 3);
 const line = "step 8112 of 40000: loss 0.2131, gradient clipped, learning rate 0.0003, ok";
 const result = {};
 const add = (metric, ...values) => (result[metric] ??= []).push(...values);
+const patience = 30_000; // milliseconds until Ctrl-C counts as not seen
+let since = performance.now();
+/** note tells how long a part took. */
+const note = what => {
+  console.error(`${what}: ${((performance.now() - since) / 1000).toFixed(1)} s`);
+  since = performance.now();
+};
 const seconds = async f => {
   const began = performance.now();
   await f();
@@ -24,6 +33,7 @@ await server.start();
 const b = await browser();
 const big = await server.shell(`yes '${line}' | head -c ${megabytes * 1_048_576}`, { name: "big" });
 while ((await server.wait(big.id)).state !== "closed");
+note("the log is written");
 const page = await visit(b, server.open());
 await page.locator(".run-row").first().waitFor();
 
@@ -32,6 +42,8 @@ for (let i = 0; i < times * 2; i++) {
   add("console.usable", await seconds(() => page.reload().then(() => page.locator(".run-row").first().waitFor())));
   add("console.painted", (await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? NaN)) / 1000);
 }
+
+note("the page");
 
 // A log of this size: first rows, exact scrollbar. The server knows nothing of it the first time.
 for (let i = 0; i < times; i++) {
@@ -75,57 +87,136 @@ const heap = async page => {
   return (await cdp.send("Runtime.getHeapUsage")).usedSize;
 };
 add("console.heap", await heap(page));
+note("the log");
 
-/** echoes are the times from keys to their drawn echoes. */
-async function echoes(page, metric, n) {
-  for (let i = 0; i < n; i++) {
-    const want = (await page.evaluate(() => document.querySelector(".xterm-rows").textContent.trim().length)) + 1;
-    const drawn = page.evaluate(n => new Promise(resolve => {
-      const began = performance.now();
-      let at = 0;
-      addEventListener("keydown", () => (at = performance.now()), { once: true, capture: true });
-      const look = () => (document.querySelector(".xterm-rows").textContent.trim().length >= n ? resolve(performance.now() - (at || began)) : requestAnimationFrame(look));
-      look();
-    }), want);
+/** terminal measures a terminal in which a shell waits for commands: keys until their echoes
+ * are drawn, and what happens while it is flooded. drawn is a function of the page that gives
+ * what the terminal shows: for the console what it has drawn, for others what they draw in the
+ * next frame. */
+async function terminal(page, name, drawn) {
+  await page.evaluate(`window.drawn = ${drawn}`);
+  const prompt = () => page.waitForFunction(() => /[$#]\s*$/.test(window.drawn()), null, { polling: 50 });
+  await prompt();
+  await page.keyboard.type("cat\n");
+  await page.waitForFunction(() => /cat\s*$/.test(window.drawn()), null, { polling: 50 });
+  for (let i = 0; i < 60; i++) {
+    await page.evaluate(whole => {
+      const size = () => window.drawn().replace(/\s/g, "").length;
+      const want = size() + 1;
+      window.echoed = new Promise(resolve => {
+        let at = 0;
+        addEventListener("keydown", () => (at = performance.now()), { once: true, capture: true });
+        const done = () => resolve((performance.now() - at) / 1000);
+        const look = () => (!at || size() < want ? requestAnimationFrame(look) : whole ? done() : requestAnimationFrame(done));
+        look();
+      });
+    }, name === "console");
     await page.keyboard.press(String.fromCharCode(97 + (i % 26)));
-    add(metric, (await drawn) / 1000);
+    add(name + ".echo", await page.evaluate(() => window.echoed));
+  }
+  await page.keyboard.press("Control+c");
+  await prompt();
+  for (let i = 0; i < times; i++) {
+    await page.keyboard.type("yes\n");
+    await page.waitForFunction(() => /y$/.test(window.drawn().trim()), null, { polling: 50 });
+    add(name + ".frames", await page.evaluate(async () => {
+      let frames = 0;
+      const began = performance.now();
+      while (performance.now() - began < 2000) {
+        await new Promise(requestAnimationFrame);
+        frames++;
+      }
+      return frames / ((performance.now() - began) / 1000);
+    }));
+    // The page listens before the key comes: otherwise it would wait for another one.
+    await page.evaluate(most => {
+      window.shown = new Promise(resolve => {
+        let at = 0;
+        addEventListener("keydown", e => e.key === "c" && (at ||= performance.now()), { capture: true });
+        const look = () => (at && (performance.now() - at > most || /[$#]\s*$/.test(window.drawn())) ? resolve((performance.now() - at) / 1000) : requestAnimationFrame(look));
+        look();
+      });
+    }, patience);
+    await page.keyboard.press("Control+c");
+    add(name + ".interrupt", await page.evaluate(() => window.shown));
+    await prompt();
   }
 }
 
-// A key until its echo is drawn.
-const cat = await server.run({ argv: ["cat"], tty: { rows: 24, cols: 80 }, name: "echo" });
-await page.goto(`${server.url}/runs/${cat.id}`);
+const shell = await server.run({ argv: ["bash", "--norc"], tty: { rows: 40, cols: 120 }, name: "shell" });
+await page.goto(`${server.url}/runs/${shell.id}`);
 await page.locator(".toolbar button:enabled", { hasText: "Type" }).waitFor();
 await page.locator(".term").click();
 await page.locator(".term.typing").waitFor();
-await echoes(page, "console.echo", 60);
+await terminal(page, "console", '() => document.querySelector(".xterm-rows").textContent');
+await server.call("POST", `/v1/runs/${shell.id}/control`, { op: "kill" });
+note("the terminal");
 
-// A terminal that is flooded: frames, and how long Ctrl-C takes to be seen.
-const flood = await server.run({ argv: ["bash", "--norc"], tty: { rows: 40, cols: 120 }, name: "flood" });
-await page.goto(`${server.url}/runs/${flood.id}`);
-await page.locator(".xterm-rows", { hasText: "$" }).waitFor();
-await page.locator(".term").click();
-await page.locator(".term.typing").waitFor();
-for (let i = 0; i < times; i++) {
-  await page.keyboard.type("yes\n");
-  await page.waitForFunction(() => /^y/.test(document.querySelector(".xterm-rows").textContent.trim().slice(-2)), null, { polling: 50 });
-  add("console.frames", await page.evaluate(async () => {
-    let frames = 0;
-    const began = performance.now();
-    while (performance.now() - began < 2000) {
-      await new Promise(requestAnimationFrame);
-      frames++;
+// Others that show a terminal in a page. What they show is read from xterm.js, which both use.
+const buffer = term => `() => { const b = ${term}.buffer.active, rows = []; for (let i = 0; i < ${term}.rows; i++) rows.push(b.getLine(b.baseY + i)?.translateToString(true) ?? ""); return rows.join("\\n"); }`;
+
+/** beside measures the terminal of another server. */
+async function beside(name, argv, at, term) {
+  const port = await new Promise(resolve => {
+    const s = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = s.address();
+      s.close(() => resolve(port));
+    });
+  });
+  const child = spawn(argv[0], argv.slice(1).map(a => a.replace("PORT", port)), { stdio: "ignore", cwd: tmpdir(), env: { ...process.env, HOME: tmpdir(), SHELL: "/bin/sh" } });
+  const context = await b.newContext({ viewport: { width: 1280, height: 800 } });
+  context.setDefaultTimeout(60_000);
+  const other = await context.newPage();
+  try {
+    for (let i = 0; ; i++) {
+      const up = await fetch(`http://127.0.0.1:${port}/`).catch(() => null);
+      if (up) break;
+      if (i > 900 || child.exitCode !== null) throw new Error(name + " does not answer");
+      await new Promise(resolve => setTimeout(resolve, 100));
     }
-    return frames / ((performance.now() - began) / 1000);
-  }));
-  const shown = page.evaluate(() => new Promise(resolve => {
-    let at = 0;
-    addEventListener("keydown", () => (at = performance.now()), { capture: true });
-    const look = () => (at && (performance.now() - at > 60_000 || /\$\s*$/.test(document.querySelector(".xterm-rows").textContent)) ? resolve((performance.now() - at) / 1000) : requestAnimationFrame(look));
-    look();
-  }));
-  await page.keyboard.press("Control+c");
-  add("console.interrupt", await shown);
+    await at(other, port);
+    await other.locator(".xterm").first().waitFor();
+    await other.evaluate(`${term}.focus()`);
+    await terminal(other, name, buffer(term));
+  } catch (e) {
+    console.error(`${name}: ${e.stack}`); // the others are measured all the same
+  } finally {
+    await context.close();
+    child.kill();
+  }
+  note(name);
+}
+
+if (process.env.WETTY) await beside("wetty", ["node", process.env.WETTY, "-c", "bash --norc", "--host", "127.0.0.1", "--port", "PORT", "--base", "/"], (page, port) => page.goto(`http://127.0.0.1:${port}/`), "window.wetty_term");
+
+// The terminals of Jupyter, drawn by the xterm.js of this console.
+if (process.env.JUPYTER) {
+  const token = "bench";
+  await beside("jupyter", [process.env.JUPYTER, "--no-browser", "--allow-root", `--IdentityProvider.token=${token}`, "--ServerApp.port_retries=0", "--port=PORT", "--ServerApp.allow_origin=*", "--ServerApp.terminado_settings={'shell_command':['bash','--norc']}"], async (page, port) => {
+    const made = await fetch(`http://127.0.0.1:${port}/api/terminals`, { method: "POST", headers: { Authorization: "token " + token } });
+    const { name } = await made.json();
+    // A page of this machine: others may not connect to it.
+    const blank = createServer((_, a) => a.setHeader("Content-Type", "text/html").end("<!doctype html><div id=at></div>"));
+    await new Promise(resolve => blank.listen(0, "127.0.0.1", resolve));
+    await page.goto(`http://127.0.0.1:${blank.address().port}/`);
+    blank.close();
+    await page.addScriptTag({ path: process.env.XTERM });
+    await page.evaluate(async url => {
+      window.term = new Terminal({ rows: 40, cols: 120 });
+      term.open(document.getElementById("at"));
+      const ws = new WebSocket(url);
+      ws.onmessage = m => {
+        const [kind, text] = JSON.parse(m.data);
+        if (kind === "stdout") term.write(text);
+      };
+      term.onData(text => ws.send(JSON.stringify(["stdin", text])));
+      await new Promise((resolve, reject) => {
+        ws.onopen = resolve;
+        ws.onclose = e => reject(new Error(`its WebSocket is closed with ${e.code}`));
+      });
+      ws.send(JSON.stringify(["set_size", 40, 120, 700, 1100]));
+    }, `ws://127.0.0.1:${port}/terminals/websocket/${name}?token=${token}`);
+  }, "window.term");
 }
 
 // asciinema's player: the same text as a recording, to its first frame and to another moment.
@@ -167,8 +258,8 @@ if (process.env.ASCIINEMA) {
     rmSync(cast);
   }
 }
+note("asciinema");
 console.log(JSON.stringify(result));
 await b.close();
-for (const run of [cat, flood]) await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" }).catch(() => {});
 await server.kill("SIGTERM");
 process.exit(0);

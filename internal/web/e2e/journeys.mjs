@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import acts from "./acts.mjs";
 import guard from "./guard.mjs";
+import states from "./states.mjs";
 import { bytes, payloads } from "./hostile.mjs";
 import { fair, gone, press, see, shots, until } from "./page.mjs";
 import { browser, Server, visit, wrong } from "./server.mjs";
@@ -176,6 +177,13 @@ const journeys = {
     await owner.keyboard.type("echo $((40+2)) $COLUMNS\n");
     await rows(owner).filter({ hasText: "42 80" }).waitFor();
     await rows(small).filter({ hasText: "42 80" }).waitFor();
+    // The keys of a phone, of which Alt stays pressed for one.
+    await small.click(".phone-keys >> text=Alt");
+    await small.click(".phone-keys >> text=|");
+    await small.click(".phone-keys >> text=Ctrl");
+    await small.keyboard.press("c");
+    await rows(small).filter({ hasText: "^C" }).waitFor();
+    await small.locator(".phone-keys [aria-pressed=false]", { hasText: "Alt" }).waitFor();
     assert.ok(!(await rows(owner).textContent()).includes("zzz"));
     await press(owner, "F6");
     await gone(owner, ".term.typing");
@@ -298,15 +306,23 @@ const journeys = {
     await owner.goto(`${server.url}/runs/${run.id}`);
     await see(owner, "tick");
     await owner.evaluate(() => (window.same = true));
-    await server.kill();
-    try {
-      await see(owner, "Connection lost");
-      await fair(owner, "lost");
-    } finally {
-      await server.start();
+    // What the header says, also for a moment.
+    await owner.evaluate(() => {
+      window.said = [];
+      new MutationObserver(() => window.said.push(document.querySelector(".strip")?.textContent)).observe(document.querySelector(".top"), { childList: true, subtree: true, characterData: true });
+    });
+    for (const [signal, words] of [["SIGKILL", "Connection lost"], ["SIGTERM", "The server says: restarting"]]) {
+      await server.kill(signal);
+      try {
+        await see(owner, words);
+        await fair(owner, signal === "SIGKILL" ? "lost" : "restarting");
+      } finally {
+        await server.start();
+      }
+      await until(owner, () => window.said.some(t => /Connected again: caught up \d+ events?/.test(t)));
+      await gone(owner, ".strip");
+      await owner.evaluate(() => (window.said.length = 0));
     }
-    await see(owner, "Connected again");
-    await gone(owner, ".strip");
     const now = (await server.call("GET", `/v1/runs/${run.id}/lines?from=-1&count=1`)).total;
     await until(owner, n => [...document.querySelectorAll(".row .n")].some(e => Number(e.textContent) > n), now);
     assert.ok(await owner.evaluate(() => window.same), "without a reload");
@@ -423,25 +439,33 @@ const journeys = {
   async "every screen in every theme"() {
     await owner.goto(server.url + "/settings");
     await owner.click("text=Dark");
-    await fair(owner, "settings-dark");
+    await fair(owner, "settings-dark", ["dark"]);
     for (const [path, name] of [["/", "runs"], ["/inbox", "inbox-empty"], ["/new", "new"]]) {
       await owner.goto(server.url + path);
       await owner.waitForSelector("h1");
       await owner.waitForLoadState("networkidle");
-      await fair(owner, name + "-dark");
+      await fair(owner, name + "-dark", ["dark"]);
     }
     const closed = (await server.call("GET", "/v1/runs?name=talker")).runs[0];
     if (closed) {
       await owner.goto(`${server.url}/runs/${closed.id}`);
       await owner.locator(".row .x").first().waitFor();
-      await fair(owner, "log-dark");
+      await fair(owner, "log-dark", ["dark"]);
       await owner.setViewportSize({ width: 320, height: 640 });
-      await fair(owner, "log-dark-phone");
+      await fair(owner, "log-dark-phone", ["dark"]);
       await owner.goto(server.url + "/");
       await owner.locator(".run-row").first().waitFor();
-      await fair(owner, "runs-dark-phone");
+      await fair(owner, "runs-dark-phone", ["dark"]);
       await owner.setViewportSize({ width: 1280, height: 800 });
     }
+    // At 200 % nothing is lost.
+    await owner.setViewportSize({ width: 640, height: 400 });
+    for (const path of ["/", "/new", "/settings", ...(closed ? ["/runs/" + closed.id] : [])]) {
+      await owner.goto(server.url + path);
+      await owner.waitForSelector("h1");
+      await fair(owner, "zoom" + path.slice(0, 9).replaceAll("/", "-"), ["light"]);
+    }
+    await owner.setViewportSize({ width: 1280, height: 800 });
     await owner.emulateMedia({ reducedMotion: "reduce", forcedColors: "active" });
     await owner.goto(server.url + "/");
     await owner.locator(".run-row").first().waitFor();
@@ -449,7 +473,7 @@ const journeys = {
     await owner.emulateMedia({ reducedMotion: null, forcedColors: null });
     await press(owner, "?");
     await see(owner, "Show all acts");
-    await fair(owner, "keys-dark");
+    await fair(owner, "keys-dark", ["dark"]);
     await press(owner, "Escape", "Control+K");
     await owner.locator("[role=combobox]").waitFor();
     await owner.keyboard.type("theme light");
@@ -464,10 +488,10 @@ const journeys = {
   },
 };
 
-const all = { ...journeys, ...acts({ server, b, owner }), ...guard({ server, owner }) };
+const all = { ...journeys, ...acts({ server, b, owner }), ...states({ server, b, owner }), ...guard({ server, owner }) };
 let failed = 0;
 for (const [name, journey] of Object.entries(all)) {
-  if (only ? !name.match(only) : name === "keyboard only") continue; // a busy machine is too slow for its keys
+  if (only ? !name.match(only) : name === "keyboard only") continue; // which make torture does
   const began = Date.now();
   try {
     await journey();

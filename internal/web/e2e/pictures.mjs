@@ -34,7 +34,7 @@ await dark.screenshot({ path: join(to, "console-log.png") });
 
 await page.goto(`${server.url}/runs/${agent.id}`);
 await page.locator(".card.ask").waitFor();
-await page.setViewportSize({ width: 1200, height: 760 });
+await page.setViewportSize({ width: 1200, height: 960 });
 await page.waitForTimeout(500);
 await page.screenshot({ path: join(to, "console-conversation.png") });
 

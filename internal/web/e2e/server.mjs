@@ -1,6 +1,6 @@
 // A server of Spool for journeys, its API for preparing them, and a browser.
 import { execFileSync, spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
@@ -27,6 +27,11 @@ export class Server {
     const ended = new Promise(resolve => this.#child.once("exit", resolve));
     this.#child.kill(signal);
     await ended;
+  }
+
+  /** files are the paths of the log of a run. */
+  files(id) {
+    return readdirSync(join(state, "runs")).filter(f => f.startsWith(id)).sort().map(f => join(state, "runs", f));
   }
 
   /** code makes an address that signs in once. */
@@ -73,6 +78,15 @@ export async function visit(b, url, options = {}) {
   const context = await b.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   context.setDefaultTimeout(Number(process.env.PATIENCE ?? 90_000));
   await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: new URL(url).origin });
+  await context.addInitScript(() => {
+    // What moved although nobody did anything.
+    window.shifts = [];
+    new PerformanceObserver(l => {
+      for (const e of l.getEntries())
+        // A log whose end is followed goes on by itself: as many rows as came since it was drawn.
+        if (!e.hadRecentInput && !e.sources.every(s => s.node?.classList?.contains("row"))) window.shifts.push({ value: e.value, at: Math.round(e.startTime), what: e.sources.map(s => `${s.node?.nodeName} ${s.node?.className} ${Math.round(s.previousRect.y)}→${Math.round(s.currentRect.y)}`).slice(0, 3) });
+    }).observe({ type: "layout-shift", buffered: true });
+  });
   const page = await context.newPage();
   watch(page, new URL(url).origin);
   await page.goto(url);

@@ -4,12 +4,12 @@ import { effect } from "@preact/signals";
 import { render, type JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { useActs } from "./keys.ts";
-import { link } from "./link.ts";
+import { link, restarting } from "./link.ts";
 import { age, clock, plural } from "./format.ts";
 import { prefs } from "./prefs.ts";
 import { go, route } from "./route.ts";
-import { announcement, may, now, session, signedIn, start, waitingCount } from "./store.ts";
-import { Icon, Late, overlay, toast, Toasts } from "./ui.tsx";
+import { announcement, caughtUp, may, now, session, signedIn, start, waitingCount } from "./store.ts";
+import { Icon, Late, overlay, Toasts } from "./ui.tsx";
 import { openHelp, openPalette } from "./views/help.tsx";
 import { Inbox } from "./views/inbox.tsx";
 import { Part } from "./views/part.tsx";
@@ -58,12 +58,19 @@ function Nav() {
 /** Strip says that what is shown may be old. */
 function Strip() {
   const l = link.value;
+  const n = caughtUp.value;
+  if (!l.lostAt && n !== null)
+    return (
+      <div class="strip ok" role="status">
+        Connected again: {n ? `caught up ${plural(n, "event")}` : "nothing happened meanwhile"}
+      </div>
+    );
   if (!l.lostAt) return null;
   const ago = now.value - l.lostAt;
   return (
     <Late>
       <div class="strip" role="status">
-        Connection lost {age(ago)} ago{l.reason && `: ${l.reason}`}. What you see is as of {clock(l.lostAt)}; it goes on by itself.
+        {l.reason === restarting ? "The server says: restarting." : `Connection lost ${age(ago)} ago${l.reason && ": " + l.reason}.`} What you see is as of {clock(l.lostAt)}; it goes on by itself.
       </div>
     </Late>
   );
@@ -136,11 +143,6 @@ function Shell() {
     { keys: "", text: "Theme: as the system", run: () => (prefs.theme.value = "system") },
   ]);
   const stale = link.value.lostAt > 0 && now.value - link.value.lostAt > 60_000;
-  const lost = useRef(false);
-  useEffect(() => {
-    if (lost.current && link.value.open) toast("Connected again, nothing is missing");
-    lost.current = link.value.lostAt > 0;
-  }, [link.value.open, link.value.lostAt]);
   const [title, view] = screen(path);
   useEffect(() => {
     if (title !== "Run") document.title = (waitingCount.value ? `(${waitingCount.value}) ` : "") + title + " · Spool";
@@ -159,6 +161,7 @@ function Shell() {
           <span>Spool</span>
         </a>
         <Nav />
+        <Strip />
         <span class="grow" />
         <button class="palette-button" onClick={openPalette}>
           <Icon name="search" />
@@ -166,7 +169,6 @@ function Shell() {
           <kbd aria-hidden="true">Ctrl K</kbd>
         </button>
       </header>
-      <Strip />
       <main id="main" ref={main} tabIndex={-1} class={(title === "Run" ? "wide" : "") + (stale ? " stale" : "")}>
         {view}
       </main>

@@ -1,5 +1,5 @@
 // Numbers and times for people.
-import type { Info } from "./api.ts";
+import type { Info, Truncation } from "./api.ts";
 
 const numbers = new Intl.NumberFormat("en");
 export const count = (n: number) => numbers.format(n);
@@ -72,4 +72,11 @@ export function label(info: Info): string {
 /** took is how long a run has gone on, or went on. */
 export function took(info: Info, now: number): number {
   return (info.ended ? Date.parse(info.ended) : now) - Date.parse(info.created);
+}
+
+/** missing says what a truncated event stands for. */
+export function missing(t: Truncation): string {
+  if (t.to) return `Events ${count(t.from ?? 0)}–${count(t.to)} are no longer kept.`;
+  const dropped = Object.entries(t.dropped_bytes ?? {}).map(([stream, n]) => `${bytes(n)} of ${stream}`);
+  return `The run reached its output limit${t.limit_bytes ? ` of ${bytes(t.limit_bytes)}` : ""}: ${dropped.join(" and ") || "output was"} dropped here.`;
 }

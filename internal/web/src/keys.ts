@@ -1,6 +1,6 @@
 // Keys. Each screen says what its keys do; the help and the palette show all of them.
 import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { prefs } from "./prefs.ts";
 import { overlay } from "./ui.tsx";
 
@@ -15,9 +15,10 @@ const layers = signal<Act[][]>([]);
 /** acts are all acts of the page as it is now. */
 export const acts = () => layers.value.flat();
 
-/** useActs offers acts while the component is shown. */
+/** useActs offers acts while the component is shown: from the moment of its drawing, so
+ * that no key meets the acts of what was shown before. */
 export function useActs(list: Act[], ...deps: unknown[]) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     layers.value = [...layers.peek(), list];
     return () => {
       layers.value = layers.peek().filter(l => l !== list);

@@ -1,6 +1,7 @@
 // The lines of a log, by number: blocks that were asked for, few of them kept.
 import { signal } from "@preact/signals";
-import { get, query, request, runPath, Failure, type Hit, type Line, type LinePage, type LogIndex } from "./api.ts";
+import { get, query, runPath, Failure, type Hit, type Line, type LinePage, type LogIndex, type RunSearch } from "./api.ts";
+import { count, missing } from "./format.ts";
 
 /** Lines are what a list of lines shows. Rows are numbered from zero. */
 export interface Lines {
@@ -10,6 +11,8 @@ export interface Lines {
   /** exact is whether count is the number of all lines there are. */
   exact(): boolean;
   at(row: number): Line | undefined;
+  /** note is what a row says that is no line. */
+  note?(row: number): string | undefined;
   need(from: number, to: number): void;
   error: unknown;
   stop(): void;
@@ -17,6 +20,20 @@ export interface Lines {
 
 const blockLines = 400;
 const keptBlocks = 64;
+const mostHits = 1000;
+
+/** Note is a row of its own before a line: something is missing there. */
+interface Note {
+  line: number; // 1, 2, 3 …
+  text: string;
+}
+
+/** notesOf are the notes about a log, in the order of its lines. */
+export function notesOf(x: LogIndex): Note[] {
+  const notes: Note[] = x.marks.flatMap(m => (m.truncation && m.line ? [{ line: m.line, text: missing(m.truncation) }] : []));
+  if (x.damaged_from) notes.push({ line: x.lines + 1, text: `This log is damaged from event ${count(x.damaged_from)} on. What precedes it is good.` });
+  return notes;
+}
 
 /** Whole is a log of any size. */
 export class Whole implements Lines {
@@ -31,10 +48,15 @@ export class Whole implements Lines {
   private readonly abort = new AbortController();
   // The last lines of a log whose lines are not counted yet; they have no numbers.
   private loose: Line[] | null = null;
+  private notes: Note[] = [];
 
   constructor(private readonly run: string) {}
 
   count() {
+    return this.loose ? this.loose.length : this.total + this.notes.length;
+  }
+  /** lines is how many lines there are, without notes. */
+  lines() {
     return this.loose ? this.loose.length : this.total;
   }
   exact() {
@@ -42,7 +64,27 @@ export class Whole implements Lines {
   }
   at(row: number): Line | undefined {
     if (this.loose) return this.loose[row];
-    return this.blocks.get(Math.floor(row / blockLines))?.[row % blockLines];
+    const at = this.place(row);
+    return typeof at === "number" ? this.blocks.get(Math.floor(at / blockLines))?.[at % blockLines] : undefined;
+  }
+  note(row: number): string | undefined {
+    const at = this.loose ? 0 : this.place(row);
+    return typeof at === "number" ? undefined : at.text;
+  }
+  /** rowOf is the row of a line. */
+  rowOf(n: number): number {
+    return n - 1 + (this.loose ? 0 : this.notes.filter(x => x.line <= n).length);
+  }
+  /** place is what is in a row: a note, or a line, from zero. */
+  private place(row: number): Note | number {
+    let before = 0;
+    for (const note of this.notes) {
+      const at = note.line - 1 + before;
+      if (row === at) return note;
+      if (row < at) break;
+      before++;
+    }
+    return row - before;
   }
   stop() {
     this.abort.abort();
@@ -93,6 +135,11 @@ export class Whole implements Lines {
 
   need(from: number, to: number) {
     if (to <= from || this.loose) return;
+    const line = (row: number) => {
+      const at = this.place(row);
+      return typeof at === "number" ? at : at.line - 1;
+    };
+    [from, to] = [line(from), Math.min(line(to - 1) + 1, Math.max(this.total, 1))];
     for (let b = Math.floor(from / blockLines); b <= Math.floor((to - 1) / blockLines); b++) {
       if (b < 0 || this.loading.has(b)) continue;
       const block = this.blocks.get(b);
@@ -132,13 +179,14 @@ export class Whole implements Lines {
     return this.error instanceof Failure && !this.error.lost && this.error.status < 500 && this.error.status !== 429;
   }
 
-  /** measure counts the lines of a log that was not read to its end yet. */
+  /** measure counts the lines of a log, and finds out what is missing in it. */
   async measure() {
-    while (!this.complete && !this.abort.signal.aborted) {
+    for (let first = true; (first || !this.complete) && !this.abort.signal.aborted; first = false) {
       try {
         const x = await get<LogIndex>(runPath(this.run) + "/index" + query({ wait_ms: 2000 }), { signal: this.abort.signal });
         this.total = Math.max(this.total, x.lines);
         this.complete = x.complete;
+        this.notes = notesOf(x);
         if (x.complete && this.loose) void this.tail(blockLines); // with numbers
         this.touch();
       } catch (e) {
@@ -151,8 +199,7 @@ export class Whole implements Lines {
   /** find returns the row of an event or a time. */
   async find(where: { seq: number } | { time: string }): Promise<number> {
     const page = await get<LinePage>(runPath(this.run) + "/lines" + query({ ...where, count: 1 }));
-    const line = page.lines[0];
-    return line ? line.n - 1 : page.total - 1;
+    return this.rowOf(page.lines[0]?.n ?? page.total);
   }
 }
 
@@ -214,16 +261,17 @@ export class Found implements Lines {
   error: unknown = null;
   hits: Hit[] = [];
   running = true;
+  read = 0; // bytes of the log
   private readonly abort = new AbortController();
 
-  constructor(run: string, readonly pattern: string, readonly regex: boolean, readonly ignoreCase: boolean) {
-    void this.read(runPath(run) + "/search" + query({ q: pattern, mode: regex ? "regex" : "text", ignore_case: ignoreCase }));
+  constructor(private readonly run: string, readonly pattern: string, readonly regex: boolean, readonly ignoreCase: boolean) {
+    void this.search();
   }
   count() {
     return this.hits.length;
   }
   exact() {
-    return !this.running && this.hits.length < 1000;
+    return !this.running && this.hits.length < mostHits;
   }
   at(row: number): Line | undefined {
     const h = this.hits[row];
@@ -233,22 +281,18 @@ export class Found implements Lines {
   stop() {
     this.abort.abort();
   }
-  private async read(path: string) {
+  /** search takes one page of hits after the other. The first ones come soon, because
+   * their page is small; another one takes about two seconds at most. */
+  private async search() {
     try {
-      const answer = await request("GET", path, { accept: "application/x-ndjson", signal: this.abort.signal });
-      const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
-      let rest = "";
-      for (;;) {
-        const { done, value } = await reader.read();
-        if (done) break;
-        const parts = (rest + value).split("\n");
-        rest = parts.pop()!;
-        for (const line of parts) {
-          if (!line) continue;
-          const hit = JSON.parse(line) as Hit;
-          if (hit.n) this.hits.push(hit);
-        }
+      for (let cursor = "", limit = 20; this.hits.length < mostHits; limit = mostHits) {
+        const path = query({ q: this.pattern, mode: this.regex ? "regex" : "text", ignore_case: this.ignoreCase, cursor, limit: Math.min(limit, mostHits - this.hits.length) });
+        const page = await get<RunSearch>(runPath(this.run) + "/search" + path, { signal: this.abort.signal });
+        this.hits.push(...page.hits.filter(h => h.n));
+        this.read += page.read_bytes;
         this.changed.value++;
+        if (!page.next) break;
+        cursor = page.next;
       }
     } catch (e) {
       if (!this.abort.signal.aborted) this.error = e;

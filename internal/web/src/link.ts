@@ -156,8 +156,11 @@ function lost(reason: string) {
   link.value = { ...link.value, open: false, lostAt: Date.now(), reason };
 }
 
+/** restarting is the reason of a loss that the server has announced. */
+export const restarting = "the server is restarting";
+
 function noteEnd(reason: string) {
-  if (reason === "shutdown") lost("the server is restarting");
+  if (reason === "shutdown") lost(restarting);
   if (reason === "revoked") lost("the session has ended");
 }
 
@@ -334,8 +337,9 @@ class Socket {
       void get("/v1/server").catch(() => {});
       return lost("the session has ended");
     }
-    lost(e.code === 1001 ? "the server is restarting" : "");
-    this.quick = quick && e.code !== 1001 ? this.quick + 1 : 0;
+    const announced = e.code === 1001 || e.code === 1012;
+    lost(announced ? restarting : "");
+    this.quick = quick && !announced ? this.quick + 1 : 0;
     if (!open) {
       // A server that answers requests, and no WebSocket: something refuses these.
       void get("/v1/server").then(
@@ -396,9 +400,6 @@ class Socket {
       return;
     }
     switch (m.method) {
-      case "run/removed":
-        for (const w of subscriptions) if (w instanceof Watch) w.to.removed(m.params.run);
-        return;
       case "presence/changed":
         return here.get(m.params.run)?.told(m.params);
       case "session/expiring":
@@ -412,7 +413,8 @@ class Socket {
         return;
       case "run/changed":
         if (!(s instanceof Watch)) return;
-        if (m.params.info) s.to.run(m.params.info);
+        if (m.params.info?.state === "removed") s.to.removed(m.params.info.id);
+        else if (m.params.info) s.to.run(m.params.info);
         else if (!m.params.error) s.to.synced();
         return this.took(s.number, JSON.stringify(m.params).length);
       case "run/event":

@@ -1,7 +1,8 @@
 // What the page knows: who is signed in, the runs that it has seen, the open asks.
 import { batch, computed, effect, signal } from "@preact/signals";
 import { get, key, onUnauthenticated, post, query, request, runPath, words, Failure, type Ask, type EventPage, type Info, type SessionInfo, type Viewer } from "./api.ts";
-import { attend, watch } from "./link.ts";
+import { attend, link, watch } from "./link.ts";
+import { route } from "./route.ts";
 
 export type SignIn = { state: "checking" } | { state: "out"; why: string } | { state: "in"; session: SessionInfo } | { state: "lost"; why: string };
 
@@ -34,15 +35,27 @@ export interface Settled {
   at: number;
 }
 export const settled = signal<Settled[]>([]);
-const settledFor = 20_000; // milliseconds that it is shown
+const settledFor = 20_000; // milliseconds; while it is looked at it stays, so that nothing moves
+const mostSettled = 50;
+/** tidy forgets what was settled a while ago. */
+export const tidy = () => (settled.value = settled.peek().filter(s => s.at > Date.now() - settledFor));
 const mine = new Set<string>(); // asks that this page has answered
 
 /** answering notes that this page answers an ask. */
 export const answering = (a: Ask) => mine.add(a.run + "/" + a.seq);
 
-/** explain looks up who has answered an ask that is gone. */
-async function explain(a: Ask) {
-  let text = "It was closed.";
+/** settle shows in the place of an ask that is gone who has answered it. */
+async function settle(a: Ask, own: boolean) {
+  const one: Settled = { ask: a, text: own ? "You answered" : "Answered", at: Date.now() };
+  settled.value = [...settled.peek().slice(1 - mostSettled), one];
+  if (own) return;
+  const text = await explain(a);
+  settled.value = settled.value.map(s => (s === one ? { ...one, text } : s));
+}
+
+/** explain looks up who has answered an ask. */
+async function explain(a: Ask): Promise<string> {
+  let text = "It was closed";
   try {
     const page = await get<EventPage>(runPath(a.run) + "/events" + query({ after: a.seq, kind: ["input", "notice"], max_bytes: 1 << 20 }));
     for (const e of page.events) {
@@ -53,16 +66,14 @@ async function explain(a: Ask) {
         break;
       }
       if (d?.code === "ask_closed" && d.ask === a.seq) {
-        text = d.text || text;
+        text = d.by === "deadline" ? "Nobody answered in time: denied" : d.text || text;
         break;
       }
     }
   } catch {
-    return; // the run was deleted, or nothing can be known now
+    // the run was deleted, or nothing can be known now
   }
-  const one = { ask: a, text, at: Date.now() };
-  settled.value = [...settled.value, one];
-  setTimeout(() => (settled.value = settled.value.filter(s => s !== one)), settledFor);
+  return text;
 }
 
 /** now is the time, to the second. */
@@ -114,6 +125,26 @@ export function forget(id: string) {
   infos.value = all;
 }
 
+/** caughtUp is how many events came while the connection was lost, shortly after it is
+ * there again; null otherwise. */
+export const caughtUp = signal<number | null>(null);
+const saidFor = 2_000; // milliseconds
+let atLoss: ReadonlyMap<string, Info> | null = null;
+
+effect(() => {
+  if (link.value.lostAt) atLoss ??= infos.peek();
+});
+
+function resumed() {
+  if (!atLoss || link.value.lostAt) return;
+  const run = route.value.path.match(/^\/runs\/([^/]+)$/)?.[1];
+  let n = 0;
+  for (const [id, was] of atLoss) if (!run || id === run) n += Math.max(0, (infos.value.get(id)?.last ?? 0) - was.last);
+  atLoss = null;
+  caughtUp.value = n;
+  setTimeout(() => (caughtUp.value = null), saidFor);
+}
+
 let stop: (() => void) | null = null;
 
 function begin() {
@@ -122,6 +153,7 @@ function begin() {
     run: info => note([info]),
     synced() {
       synced.value = true;
+      setTimeout(resumed, 50); // when what came is noted
     },
     asks: list => (asks.value = list.asks),
     removed: forget,
@@ -208,7 +240,7 @@ effect(() => {
   const before = known;
   known = seen;
   if (!before) return;
-  for (const [key, a] of before) if (!seen.has(key) && !mine.delete(key)) void explain(a);
+  for (const [key, a] of before) if (!seen.has(key)) void settle(a, mine.delete(key));
   for (const a of list) {
     if (before.has(a.run + "/" + a.seq)) continue;
     announcement.value = `${a.name || a.engine} asks: ${a.ask.prompt || a.ask.name || a.ask.kind}`;

@@ -12,7 +12,7 @@ export function pointsOf(x: LogIndex): Point[] {
 /** apart are marks that can be told from each other, at most one in each of n parts; what
  * went wrong is shown before what did not. */
 export function apart(line: Timeline, marks: Mark[], n: number): { mark: Mark; place: number }[] {
-  const rank = ["turn", "resized", "end", "ask", "failed", "exception"];
+  const rank = ["turn", "resized", "end", "truncated", "ask", "failed", "exception"];
   const best = new Map<number, { mark: Mark; place: number }>();
   for (const mark of marks) {
     const place = line.placeOf(mark.seq);

@@ -1,7 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Feed } from "../src/feed.ts";
 import { FrameReader } from "../src/frames.ts";
+import { notesOf } from "../src/lines.ts";
 import { nodes, type Node } from "../src/markdown.ts";
+import { pieces } from "../src/python.ts";
 import { decodeRecords, type LogEvent } from "../src/record.ts";
 import { asOf, Turns } from "../src/turns.ts";
 import { apart, pointsOf, Timeline } from "../src/timeline.ts";
@@ -126,4 +129,58 @@ test("a line of time from an index", () => {
   const marks = [{ seq: 1, ms: 1000, kind: "turn" }, { seq: 1, ms: 1000, kind: "ask" }, { seq: 100, ms: 60_000, kind: "end" }];
   assert.deepEqual(apart(line, marks, 100).map(m => m.mark.kind), ["ask", "end"]);
   assert.deepEqual(pointsOf({ ...x, points: [], last: 0 } as any), []);
+});
+
+test("what is missing in a log", () => {
+  const index = { points: [], first: 1, last: 9, last_ms: 0, bytes: 0, lines: 20, complete: true };
+  const marks = [
+    { seq: 3, ms: 0, kind: "truncated", line: 1, truncation: { from: 1, to: 1200 } },
+    { seq: 7, ms: 0, kind: "end" },
+    { seq: 8, ms: 0, kind: "truncated", line: 12, truncation: { dropped_bytes: { stdout: 1_200_000_000, stderr: 10 }, limit_bytes: 5000 } },
+  ];
+  assert.deepEqual(notesOf({ ...index, marks, damaged_from: 10 }), [
+    { line: 1, text: "Events 1–1,200 are no longer kept." },
+    { line: 12, text: "The run reached its output limit of 5.0 KB: 1.2 GB of stdout and 10 B of stderr dropped here." },
+    { line: 21, text: "This log is damaged from event 10 on. What precedes it is good." },
+  ]);
+  assert.deepEqual(notesOf({ ...index, marks: [] }), []);
+});
+
+test("a terminal is fed in pieces, and not with what was overtaken", () => {
+  const drawn: number[] = [];
+  const told: string[] = [];
+  let drawing: (() => void) | undefined;
+  const feed = new Feed((bytes, shown) => {
+    drawn.push(bytes.length);
+    drawing = shown;
+  });
+  const draw = () => {
+    const done = drawing;
+    drawing = undefined;
+    done?.();
+  };
+  feed.push(new Uint8Array(40_000), () => told.push("first"));
+  feed.then(() => told.push("then"));
+  assert.deepEqual([drawn, feed.behind], [[16384], 40_000]);
+  draw();
+  assert.deepEqual([drawn, feed.behind, told], [[16384, 16384], 40_000 - 16384, []]);
+  feed.drop(); // one piece is being drawn
+  assert.deepEqual([feed.behind, told], [16384, ["first", "then"]]);
+  feed.push(new Uint8Array(3), () => told.push("second"));
+  draw();
+  draw();
+  assert.deepEqual([drawn, feed.behind, told], [[16384, 16384, 3], 0, ["first", "then", "second"]]);
+});
+
+test("Python in pieces", () => {
+  const code = 'def f(x1):  # a "comment"\n    return f"{x1}" + \'\'\'a\n#b\'\'\' + 0x1F or None';
+  const all = pieces(code);
+  assert.equal(all.map(p => p.text).join(""), code);
+  const of = (kind: string) => all.filter(p => p.kind === kind).map(p => p.text);
+  assert.deepEqual(of("word"), ["def", "return", "or", "None"]);
+  assert.deepEqual(of("comment"), ['# a "comment"']);
+  assert.deepEqual(of("string"), ['f"{x1}"', "\'\'\'a\n#b\'\'\'"]);
+  assert.deepEqual(of("number"), ["0x1F"]);
+  for (const odd of ["", '"open\nx', "\'\'\'never closed", "define = 1", "x".repeat(60_000), "\\".repeat(999) + '"']) assert.equal(pieces(odd).map(p => p.text).join(""), odd);
+  assert.deepEqual(pieces("define"), [{ text: "define", kind: "" }]);
 });

@@ -1,6 +1,8 @@
 // The cells of a kernel or a sandbox.
+import { useMemo } from "preact/hooks";
 import type { Info } from "../api.ts";
 import { clock, duration } from "../format.ts";
+import { pieces } from "../python.ts";
 import { asks, may } from "../store.ts";
 import { visible } from "../sgr.ts";
 import type { Item, Turn } from "../turns.ts";
@@ -17,20 +19,22 @@ export function Cells({ info }: { info: Info }) {
   useStick();
   const cells = list.filter(t => t.kind === "cell");
   return (
-    <div class="pane padded">
-      {view.problem && <Wrong error={new Error(view.problem)} />}
+    <div class="pane padded talk">
       {view.from > 0 && <p class="more"><button onClick={view.earlier}>Show earlier cells</button></p>}
-      {!view.caughtUp && list.length === 0 && <Skeleton label="Loading cells" />}
+      {!view.caughtUp && <Skeleton label="Loading cells" />}
       {view.caughtUp && cells.length === 0 && <Empty title="No cells yet">{info.state !== "closed" && <p>Write one below.</p>}</Empty>}
       <div class="turns">
         {list.map(t => (
           <CellView key={t.seq || "between-" + t.items[0]?.seq} turn={t} info={info} />
         ))}
       </div>
-      {view.turns.list.length > 0 && bar}
-      {info.state !== "closed" && !back && may("runs:input") && (
-        <Composer info={info} kind="cell" label="Cell" button={info.turn ? "Queue" : "Run"} keys="shift" history={cells.map(c => c.input)} />
-      )}
+      {view.problem && <Wrong error={new Error(view.problem)} />}
+      <div class="dock">
+        {bar}
+        {info.state !== "closed" && !back && may("runs:input") && (
+          <Composer info={info} kind="cell" label="Cell" button={info.turn ? "Queue" : "Run"} keys="shift" history={cells.map(c => c.input)} />
+        )}
+      </div>
     </div>
   );
 }
@@ -44,7 +48,7 @@ function CellView({ turn, info }: { turn: Turn; info: Info }) {
       <div class="cell">
         <span class="count">{turn.kind ? `[${d?.execution_count ?? (d ? " " : "*")}]` : ""}</span>
         <div class="out" style={{ gridColumn: "auto" }}>
-          {turn.kind && <pre class="code" tabIndex={turn.input.split("\n").length > 15 ? 0 : undefined} aria-label="Code">{turn.secret ? "(secret)" : visible(turn.input)}</pre>}
+          {turn.kind && <pre class="code" tabIndex={turn.input.split("\n").length > 15 ? 0 : undefined} aria-label="Code">{turn.secret ? "(secret)" : <Python code={turn.input} />}</pre>}
         </div>
         <div class="out">
           {turn.items.map(i => <Piece key={i.seq} item={i} info={info} />)}
@@ -65,6 +69,11 @@ function CellView({ turn, info }: { turn: Turn; info: Info }) {
       </div>
     </section>
   );
+}
+
+function Python({ code }: { code: string }) {
+  const list = useMemo(() => pieces(code), [code]);
+  return <>{list.map((p, i) => (p.kind ? <span key={i} class={"py-" + p.kind}>{visible(p.text)}</span> : visible(p.text)))}</>;
 }
 
 function Piece({ item, info }: { item: Item; info: Info }) {

@@ -17,7 +17,7 @@ export function Composer({ info, kind, label, button, keys, history }: { info: I
     remember(name, t);
   };
   const send = async () => {
-    if (!text.trim() || sending) return;
+    if (!text.trim() || sending || link.value.lostAt) return;
     setSending(true);
     setError("");
     try {

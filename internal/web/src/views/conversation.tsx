@@ -21,19 +21,21 @@ export function Conversation({ info }: { info: Info }) {
   const config = (info.details as { config?: { follow_up?: string } } | undefined)?.config;
   const busy = { steer: "Steer the turn", interrupt: "Interrupt and send", reject: "Send" }[config?.follow_up ?? ""] ?? "Queue";
   return (
-    <div class="pane padded">
-      {view.problem && <Wrong error={new Error(view.problem)} />}
-      {s && <p class="quiet">{[s.agent, s.model, s.mode, s.version].filter(Boolean).join(" · ")}</p>}
+    <div class="pane padded talk">
+      <p class="quiet">{s ? [s.agent, s.model, s.mode, s.version].filter(Boolean).join(" · ") : "\u00a0"}</p>
       {view.from > 0 && <p class="more"><button onClick={view.earlier}>Show earlier turns</button></p>}
-      {!view.caughtUp && list.length === 0 && <Skeleton label="Loading the conversation" />}
+      {!view.caughtUp && <Skeleton label="Loading the conversation" />}
       {view.caughtUp && list.length === 0 && <Empty title="Nothing was said yet" />}
       <div class="turns">
         {list.map(t => <TurnView key={t.seq || "between-" + t.items[0]?.seq} turn={t} info={info} />)}
       </div>
-      {view.turns.list.length > 0 && bar}
-      {info.state !== "closed" && !back && may("runs:input") && (
-        <Composer info={info} kind="prompt" label="Prompt" button={info.turn ? busy : "Send"} keys="enter" history={list.filter(t => t.kind === "prompt").map(t => t.input)} />
-      )}
+      {view.problem && <Wrong error={new Error(view.problem)} />}
+      <div class="dock">
+        {bar}
+        {info.state !== "closed" && !back && may("runs:input") && (
+          <Composer info={info} kind="prompt" label="Prompt" button={info.turn ? busy : "Send"} keys="enter" history={list.filter(t => t.kind === "prompt").map(t => t.input)} />
+        )}
+      </div>
     </div>
   );
 }

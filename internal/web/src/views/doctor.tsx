@@ -102,6 +102,14 @@ export function Doctor() {
     <>
       <div class="title"><h1>Doctor</h1></div>
       <section class="section">
+        <h2>How this page is connected</h2>
+        <p>{rungs.find(r => r[0] === link.value.rung)![1]}{link.value.why && `: ${link.value.why}`}. The page takes the best way that works; choose one to find out what is wrong.</p>
+        <div class="choices" role="group" aria-label="Connection">
+          {rungs.map(([r, text]) => <button key={r} class="chip" aria-pressed={link.value.rung === r} onClick={() => choose(r === "websocket" ? null : r)}>{text}</button>)}
+        </div>
+      </section>
+      <section class="section">
+        <h2>What is on the way</h2>
         <p>Finds out what is between this browser and the server. On the machine of the server, <code>spool doctor</code> looks at everything else.</p>
         <div><button class="primary" disabled={!!running} onClick={() => void run()}>{running ? `Trying ${running.toLowerCase()}…` : "Examine"}</button></div>
         <div role="status">
@@ -112,13 +120,6 @@ export function Doctor() {
               {f.hint && <span class="quiet">{f.hint}</span>}
             </div>
           ))}
-        </div>
-      </section>
-      <section class="section">
-        <h2>How this page is connected</h2>
-        <p>{rungs.find(r => r[0] === link.value.rung)![1]}{link.value.why && `: ${link.value.why}`}. The page takes the best way that works; choose one to find out what is wrong.</p>
-        <div class="choices" role="group" aria-label="Connection">
-          {rungs.map(([r, text]) => <button key={r} class="chip" aria-pressed={link.value.rung === r} onClick={() => choose(r === "websocket" ? null : r)}>{text}</button>)}
         </div>
       </section>
     </>

@@ -1,7 +1,7 @@
 // The events of a run as they are in its log.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { get, query, runPath, type Event, type EventPage, type Info } from "../api.ts";
-import { bytes, count, fine } from "../format.ts";
+import { get, query, runPath, type Event, type EventPage, type Info, type Truncation } from "../api.ts";
+import { bytes, count, fine, missing } from "../format.ts";
 import { route, setQuery } from "../route.ts";
 import { visible } from "../sgr.ts";
 import { Empty, Skeleton, Wrong } from "../ui.tsx";
@@ -20,8 +20,8 @@ export function Events({ info }: { info: Info }) {
   const turn = useRef(0);
   const load = async () => {
     const mine = ++turn.current;
+    const all: Event[] = [];
     try {
-      const all: Event[] = [];
       let cursor = after;
       // A page may have no event of the kind: look further.
       for (let i = 0; i < 20 && all.length < perPage; i++) {
@@ -39,14 +39,16 @@ export function Events({ info }: { info: Info }) {
       setNext(all.length > perPage ? shown.at(-1)!.seq : cursor);
       setError(null);
     } catch (e) {
-      if (mine === turn.current) setError(e);
+      if (mine !== turn.current) return;
+      // Those before the ones that cannot be read are good.
+      if (all.length) setEvents(all);
+      setError(e);
     }
   };
   // The last page goes on while the run does.
   const atEnd = events !== null && next >= info.last - 1 && events.length < perPage;
   useEffect(() => void load(), [info.id, after, kind, atEnd || events === null ? info.last : 0]);
 
-  if (error !== null) return <div class="pane padded"><Wrong error={error} again={() => void load()} /></div>;
   const to = (cursor: number) => setQuery({ view: "events", after: String(Math.max(0, cursor)), seq: "" }, false);
   return (
     <>
@@ -63,7 +65,7 @@ export function Events({ info }: { info: Info }) {
         <span class="hits">{count(info.last)} events</span>
       </div>
       <div class="pane padded table-box">
-        {!events && <Skeleton label="Loading events" />}
+        {!events && error === null && <Skeleton label="Loading events" />}
         {events?.length === 0 && <Empty title="No events here" />}
         {!!events?.length && (
           <table class="events">
@@ -82,6 +84,7 @@ export function Events({ info }: { info: Info }) {
             </tbody>
           </table>
         )}
+        {error !== null && <Wrong error={error} again={() => void load()} />}
       </div>
     </>
   );
@@ -91,12 +94,7 @@ export function Events({ info }: { info: Info }) {
 const long = (text: string) => text.length > 300 || text.split("\n").length > 6;
 
 function Payload({ event: e }: { event: Event }) {
-  if (e.kind === "truncated") {
-    const d = (e.data ?? {}) as { from?: number; to?: number; dropped_bytes?: Record<string, number> };
-    if (d.to) return <>Events {count(d.from ?? 0)}–{count(d.to)} are no longer kept.</>;
-    const dropped = Object.entries(d.dropped_bytes ?? {}).map(([s, n]) => `${bytes(n)} of ${s}`).join(", ");
-    return <>The run reached its output limit: {dropped || "output"} dropped here.</>;
-  }
+  if (e.kind === "truncated") return <>{missing((e.data ?? {}) as Truncation)}</>;
   if (e.text !== undefined || e.base64 !== undefined) {
     const text = e.text ?? `${bytes(Math.floor((e.base64!.length * 3) / 4))} that are not UTF-8`;
     return (

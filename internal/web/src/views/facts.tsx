@@ -5,13 +5,16 @@ import { get, runPath, type Entry, type Info } from "../api.ts";
 import { bytes, commandLine, count, date, duration, took } from "../format.ts";
 import { outcomeText } from "../status.ts";
 import { note, now } from "../store.ts";
-import { Copyable } from "../ui.tsx";
+import { Copyable, Skeleton } from "../ui.tsx";
 
 export function Facts({ info }: { info: Info }) {
   const [used, setUsed] = useState<Entry | null>(null);
+  const [known, setKnown] = useState(false); // all of it: nothing comes between later
   useEffect(() => {
-    get<Info>(runPath(info.id)).then(i => note([i]), () => {});
-    get<Entry>(runPath(info.id) + "/ledger").then(setUsed, () => {});
+    void Promise.allSettled([
+      get<Info>(runPath(info.id)).then(i => note([i])),
+      get<Entry>(runPath(info.id) + "/ledger").then(setUsed),
+    ]).then(() => setKnown(true));
   }, [info.id, info.state]);
   const ledger = used?.ledger ?? info.ledger;
   const fact = (name: string, value: ComponentChildren) =>
@@ -21,6 +24,12 @@ export function Facts({ info }: { info: Info }) {
         <dd>{value}</dd>
       </>
     ) : null;
+  if (!known)
+    return (
+      <div class="pane padded">
+        <Skeleton rows={12} label="Loading facts" />
+      </div>
+    );
   return (
     <div class="pane padded">
       <h2>Run</h2>

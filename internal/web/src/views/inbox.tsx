@@ -1,10 +1,10 @@
 // Every open ask of every run, the oldest first.
-import { useState } from "preact/hooks";
-import { age, plural } from "../format.ts";
+import { useEffect, useState } from "preact/hooks";
+import type { Ask } from "../api.ts";
+import { plural } from "../format.ts";
 import { useActs } from "../keys.ts";
 import { prefs, recall, remember } from "../prefs.ts";
-import { visible } from "../sgr.ts";
-import { asks, now, settled, synced } from "../store.ts";
+import { asks, now, settled, synced, tidy, type Settled } from "../store.ts";
 import { Empty, Skeleton, toast } from "../ui.tsx";
 import { AskCard } from "./ask.tsx";
 
@@ -31,6 +31,12 @@ export function Inbox() {
   const off = hidden();
   const all = asks.value;
   const shown = all.filter(a => !((off[`${a.run}/${a.seq}`] ?? 0) > now.value));
+  // What was answered stays in its place, so that nothing moves under who reads the next.
+  const cards = [
+    ...shown.map((a): [Ask, Settled | undefined] => [a, undefined]),
+    ...settled.value.filter(s => !((off[`${s.ask.run}/${s.ask.seq}`] ?? 0) > now.value)).map((s): [Ask, Settled] => [s.ask, s]),
+  ].sort(([a], [b]) => Date.parse(a.time) - Date.parse(b.time));
+  useEffect(() => void tidy(), []);
   const hide = (id: string) => {
     const next: Record<string, number> = { [id]: Date.now() + hideFor };
     for (const [k, until] of Object.entries(off)) if (until > Date.now()) next[k] = until;
@@ -56,6 +62,11 @@ export function Inbox() {
         {!prefs.notify.value && <button onClick={() => void notify()}>Notify me</button>}
       </div>
       {!synced.value && <Skeleton rows={4} label="Loading asks" />}
+      <div class="cards">
+        {cards.map(([a, s]) => (
+          <AskCard key={`${a.run}/${a.seq}`} ask={a} settled={s} hide={() => hide(`${a.run}/${a.seq}`)} />
+        ))}
+      </div>
       {synced.value && shown.length === 0 && (
         <Empty title={all.length ? "Nothing else waits" : "Nobody waits for you"}>
           {all.length > 0 ? (
@@ -65,21 +76,6 @@ export function Inbox() {
           )}
         </Empty>
       )}
-      {settled.value.length > 0 && (
-        <ul class="settled" aria-label="Answered just now">
-          {settled.value.map(x => (
-            <li key={`${x.ask.run}/${x.ask.seq}`}>
-              <a href={"/runs/" + x.ask.run}>{x.ask.name || x.ask.engine}</a> {visible(((x.ask.ask.data as { command?: string } | undefined)?.command || x.ask.ask.prompt || x.ask.ask.kind).slice(0, 120))}
-              <span class="quiet"> · {visible(x.text)}, {age(now.value - x.at)} ago</span>
-            </li>
-          ))}
-        </ul>
-      )}
-      <div class="cards">
-        {shown.map(a => (
-          <AskCard key={`${a.run}/${a.seq}`} ask={a} hide={() => hide(`${a.run}/${a.seq}`)} />
-        ))}
-      </div>
     </>
   );
 }

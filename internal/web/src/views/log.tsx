@@ -5,6 +5,7 @@ import { count, plural } from "../format.ts";
 import { useActs } from "../keys.ts";
 import { loadMore } from "../lazy.ts";
 import { Found, OneStream, Whole, type Lines } from "../lines.ts";
+import { link } from "../link.ts";
 import { prefs, recall, remember } from "../prefs.ts";
 import { route, setQuery } from "../route.ts";
 import { parse } from "../sgr.ts";
@@ -12,6 +13,8 @@ import { attempt, copy, Dialog, Empty, Icon, overlay, Skeleton, toast, Wrong } f
 import { Part } from "./part.tsx";
 import { jsonOf, Rows } from "./rows.tsx";
 import { LookBack, type Player } from "./lookback.tsx";
+
+const fastBytes = 2_000_000; // a second
 
 function lineRange(): [number, number] | null {
   const m = (route.value.query.get("line") ?? "").match(/^(\d+)(?:-(\d+))?$/);
@@ -31,6 +34,7 @@ export function Log({ info }: { info: Info }) {
   const [finding, setFinding] = useState(false);
   const [spoken, setSpoken] = useState("");
   const [moment, setMoment] = useState<number | null>(null); // on the line of time
+  const looking = useRef(false); // at a moment on it
   const list = useRef<Rows>(null);
   const field = useRef<HTMLInputElement>(null);
   const visible = useRef(60);
@@ -43,11 +47,27 @@ export function Log({ info }: { info: Info }) {
   useEffect(() => {
     if (started.current || start === 0) whole.need(typeof start === "number" ? start : 0, (typeof start === "number" ? start : 0) + 1);
     else void whole.tail(400);
-    void whole.measure();
     return () => whole.stop();
   }, [whole]);
+  useEffect(() => void whole.measure(), [whole, live]); // at the end again: what is missing is known then
   useEffect(() => () => errors?.stop(), [errors]);
   useEffect(() => () => found?.stop(), [found]);
+
+  // Output that nobody can read is shown four times a second.
+  const [fast, setFast] = useState(false);
+  const sample = useRef({ at: performance.now(), bytes: info.bytes });
+  useEffect(() => {
+    const t = setInterval(() => {
+      const { at, bytes } = sample.current;
+      sample.current = { at: performance.now(), bytes: size.current };
+      setFast(((size.current - bytes) / (sample.current.at - at)) * 1000 > fastBytes);
+    }, 1000);
+    return () => clearInterval(t);
+  }, []);
+  const size = useRef(0);
+  size.current = info.bytes;
+  const ended = useRef(false);
+  ended.current = at.end;
 
   // While the end is in view it is loaded again; otherwise lines are only counted.
   const last = useRef(info.last);
@@ -59,27 +79,27 @@ export function Log({ info }: { info: Info }) {
     pending.current = setTimeout(
       () => {
         pending.current = undefined;
-        void whole.tail(at.end ? visible.current + 20 : 1);
+        void whole.tail(ended.current ? visible.current + 20 : 1);
         errors?.refresh();
       },
-      at.end ? 30 : 500,
+      at.end ? (fast ? 250 : 30) : 500,
     );
   }, [info.last, info.state]);
 
   const lines: Lines = only === "stderr" ? errors! : only === "found" && found ? found : whole;
   const version = lines.changed.value + (found?.changed.value ?? 0) + whole.changed.value;
-  const total = lines.count();
+  const total = lines === whole ? whole.lines() : lines.count();
   const held = useRef(0);
-  if (at.end || held.current === 0 || held.current > whole.count()) held.current = whole.count();
-  const fresh = whole.count() - held.current;
+  if (at.end || held.current === 0 || held.current > whole.lines()) held.current = whole.lines();
+  const fresh = whole.lines() - held.current;
 
   const jump = (n: number) => {
     if (only === "") {
-      list.current?.jump(n - 1);
+      list.current?.jump(whole.rowOf(n));
       return;
     }
     setOnly("");
-    setTimeout(() => list.current?.jump(n - 1));
+    setTimeout(() => list.current?.jump(whole.rowOf(n)));
   };
   const show = (i: number) => {
     const h = found?.hits[i];
@@ -133,6 +153,7 @@ export function Log({ info }: { info: Info }) {
     field.current?.select();
   };
   const follow = () => {
+    looking.current = false;
     setMoment(null);
     list.current?.toEnd();
     void whole.tail(visible.current + 20);
@@ -164,7 +185,7 @@ export function Log({ info }: { info: Info }) {
   const player: Player = {
     show: async seq => {
       const row = await whole.find({ seq: Math.max(1, seq) });
-      if (only === "") list.current?.jump(row);
+      if (only === "" && looking.current) list.current?.jump(row); // it may be live again
     },
     write: e => {
       if (Date.now() - shownAt.current < 250) return;
@@ -197,12 +218,12 @@ export function Log({ info }: { info: Info }) {
   const expression = useMemo(() => found?.expression() ?? null, [found]);
   const marks = useMemo(() => {
     if (!found || only !== "" || !whole.count()) return [];
-    const at = new Set(found.hits.map(h => Math.round((500 * (h.n! - 1)) / Math.max(1, whole.count() - 1)) / 500));
+    const at = new Set(found.hits.map(h => Math.round((500 * whole.rowOf(h.n!)) / Math.max(1, whole.count() - 1)) / 500));
     return [...at];
   }, [found, found?.hits.length, whole.count(), only]);
 
-  const reading = total === 0 && !lines.exact() && !lines.error;
-  const nothing = total === 0 && lines.exact();
+  const reading = lines.count() === 0 && !lines.exact() && !lines.error;
+  const nothing = lines.count() === 0 && lines.exact();
   return (
     <>
       <div class="toolbar" role="toolbar" aria-label="Log">
@@ -250,7 +271,7 @@ export function Log({ info }: { info: Info }) {
         </form>
         {found && (
           <span class="hits" role="status">
-            {hitText(found, hit)}
+            {hitText(found, hit, info.bytes)}
           </span>
         )}
         {found && found.hits.length > 0 && (
@@ -278,7 +299,7 @@ export function Log({ info }: { info: Info }) {
           {whole.exact() ? plural(total, "line") : `≥ ${plural(total, "line")}, counting…`}
         </span>
       </div>
-      {lines.error !== null && total === 0 ? (
+      {lines.error !== null && lines.count() === 0 ? (
         <div class="pane padded">
           <Wrong error={lines.error} again={() => { lines.error = null; void whole.tail(400); void whole.measure(); }} />
         </div>
@@ -321,8 +342,11 @@ export function Log({ info }: { info: Info }) {
           )}
           {live && only === "" && !reading && !nothing && (
             <button class={"follow" + (at.end ? " on" : "")} onClick={follow} title={at.end ? "The end is followed" : "Follow the end"}>
-              {at.end ? "● live" : <><Icon name="down" /> {fresh > 0 ? plural(fresh, "new line") : "Follow"}</>}
+              {at.end ? (link.value.lostAt ? "○ no connection" : "● live") : <><Icon name="down" /> {fresh > 0 ? plural(fresh, "new line") : "Follow"}</>}
             </button>
+          )}
+          {fast && live && at.end && only === "" && (
+            <span class="pill fast" role="status">fast output, shown 4 times a second</span>
           )}
           {selected && (
             <div class="linebar" role="group" aria-label="Selected lines">
@@ -336,11 +360,15 @@ export function Log({ info }: { info: Info }) {
           )}
         </div>
       )}
-      {only === "" && whole.count() > 0 && (
+      {only === "" && (
         <LookBack
           info={info}
           at={moment}
-          move={seq => (seq === null ? follow() : setMoment(seq))}
+          move={seq => {
+            if (seq === null) return follow();
+            looking.current = true;
+            setMoment(seq);
+          }}
           player={player}
           what="The log"
         />
@@ -349,12 +377,13 @@ export function Log({ info }: { info: Info }) {
   );
 }
 
-function hitText(f: Found, at: number): string {
+function hitText(f: Found, at: number, size: number): string {
   if (f.error) return f.error instanceof Error ? f.error.message : "The search failed.";
   const n = f.hits.length;
-  if (n === 0) return f.running ? "Searching…" : "Nothing found";
-  const all = n >= 1000 ? "the first 1,000" : count(n);
-  return `${at < 0 ? "" : count(at + 1) + " of "}${all}${f.running ? ", searching…" : ""}`;
+  const part = f.running ? `${Math.min(99, Math.floor((100 * f.read) / Math.max(1, size)))} %` : "";
+  if (n === 0) return f.running ? `Searching… ${part}` : "Nothing found";
+  const all = n >= 1000 ? "the first 1,000" : (f.running ? "≥ " : "") + count(n);
+  return `${at < 0 ? "" : count(at + 1) + " of "}${all}${f.running ? `, still searching ${part}` : ""}`;
 }
 
 /** copyLines copies lines, also those that were never loaded. */

@@ -25,7 +25,7 @@ export function LookBack({ what, ...looking }: Looking & { what: string }) {
   const { info, at } = looking;
   const [asked, ask] = useState(at !== null || (info.state === "closed" && innerWidth > 640));
   useActs(asked ? [] : ["Space", "[", ","].map(keys => ({ keys, text: "Look back", run: () => ask(true) })), asked);
-  if (asked || at !== null) return <Part name="Scrubber" props={looking} label="the line of time" />;
+  if (asked || at !== null) return <Part name="Scrubber" props={looking} label="the line of time" meanwhile={<div class="scrubber" />} />;
   return (
     <div class="scrubber">
       <button onClick={() => ask(true)}>

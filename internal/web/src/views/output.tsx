@@ -1,6 +1,7 @@
 // What cells show: output with its colours, and displays in their best form.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { post, request, runPath, words, type Info, type TicketInfo } from "../api.ts";
+import { duration, missing } from "../format.ts";
 import { parse, visible } from "../sgr.ts";
 import type { Item } from "../turns.ts";
 import { Said } from "./said.tsx";
@@ -92,6 +93,7 @@ function Frame({ info, seq, type }: { info: Info; seq: number; type: string }) {
   if (error) return <p class="aside bad">{error}</p>;
   return (
     <div class="stack" style={{ justifyItems: "start" }}>
+      {!url && <div class="frame" />}
       {url && <iframe key={url} title={`What the cell displays (${type})`} src={url} sandbox={scripts ? "allow-scripts" : ""} referrerpolicy="no-referrer" loading="lazy" />}
       {type !== "application/pdf" && <button aria-pressed={scripts} onClick={() => setScripts(!scripts)}>{scripts ? "Stop scripts" : "Run scripts"}</button>}
     </div>
@@ -119,8 +121,7 @@ export function Notice({ item }: { item: Item }) {
 }
 
 export function Gap({ item }: { item: Item }) {
-  const d = item.data ?? {};
-  return <p class="aside">{d.to ? `Events ${d.from}–${d.to} are no longer kept.` : "The run reached its output limit here."}</p>;
+  return <p class="aside">{missing(item.data ?? {})}</p>;
 }
 
 /** AnsweredAsk is an ask that is not open any more. */
@@ -131,7 +132,7 @@ export function AnsweredAsk({ item }: { item: Item }) {
   return (
     <p class="aside">
       Asked: {visible(String(what).slice(0, 500))}
-      {a ? ` — ${a.error || choice || "answered"}${a.by ? ` by ${a.by}` : ""}` : " — not answered"}
+      {a?.by === "deadline" ? ` — nobody answered in ${duration(Date.parse(item.data?.deadline) - Date.parse(item.time))}: denied` : a ? ` — ${a.error || choice || "answered"}${a.by ? ` by ${a.by}` : ""}` : " — not answered"}
     </p>
   );
 }

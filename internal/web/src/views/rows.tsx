@@ -252,6 +252,7 @@ export class Rows extends Component<Props, State> {
           key={i}
           row={i}
           line={line}
+          note={line ? undefined : p.lines.note?.(i)}
           time={line ? timeOf(line, p.times, p.created, before) : ""}
           selected={!!line && !!p.selected && line.n >= p.selected[0] && line.n <= p.selected[1]}
           found={p.found}
@@ -321,6 +322,7 @@ function timeOf(line: Line, how: string, created: string, before: Line | undefin
 interface RowProps {
   row: number;
   line: Line | undefined;
+  note: string | undefined; // of a row that is no line
   time: string;
   selected: boolean;
   found: RegExp | null;
@@ -331,10 +333,17 @@ interface RowProps {
 class RowView extends Component<RowProps> {
   override shouldComponentUpdate(next: RowProps) {
     const p = this.props;
-    return p.line !== next.line || p.time !== next.time || p.selected !== next.selected || p.found !== next.found || p.foundAt !== next.foundAt;
+    return p.line !== next.line || p.note !== next.note || p.time !== next.time || p.selected !== next.selected || p.found !== next.found || p.foundAt !== next.foundAt;
   }
 
-  render({ row, line, time, selected, found, foundAt, pick }: RowProps) {
+  render({ row, line, note, time, selected, found, foundAt, pick }: RowProps) {
+    if (note !== undefined)
+      return (
+        <div class="row gap" data-row={row} role="note">
+          <span class="n" />
+          <span class="x">{note}</span>
+        </div>
+      );
     if (!line)
       return (
         <div class="row" data-row={row}>

@@ -129,9 +129,11 @@ function Loaded({ info }: { info: Info }) {
             <Mark info={info} />
             <h1 title={label(info).slice(0, 2000)}>{label(info).slice(0, 400)}</h1>
           </div>
-          <span class={"pill " + s.look} role="status">
-            {s.word} {live ? age(took(info, t)) : ""}
-          </span>
+          {live && (
+            <span class={"pill " + s.look} role="status">
+              {s.word} {age(took(info, t))}
+            </span>
+          )}
           <div class="run-acts">
             {canControl && <button onClick={() => void control(info, "interrupt")}>Interrupt</button>}
             {canControl && <button onClick={stop}>Stop</button>}
@@ -152,15 +154,17 @@ function Loaded({ info }: { info: Info }) {
           <span>{bytes(info.bytes)}</span>
           {viewers.length > 1 && <span title={viewers.map(viewerName).join("\n")}>{viewers.length} watch</span>}
         </div>
-        <nav class="tabs" aria-label="Views">
-          {tabs.map(([name, text]) => (
-            <a key={name} href={`/runs/${info.id}?view=${name}`} aria-current={view === name ? "page" : undefined}>
-              {text}
-            </a>
-          ))}
-        </nav>
+        <div class="tab-row">
+          <nav class="tabs" aria-label="Views">
+            {tabs.map(([name, text]) => (
+              <a key={name} href={`/runs/${info.id}?view=${name}`} aria-current={view === name ? "page" : undefined}>
+                {text}
+              </a>
+            ))}
+          </nav>
+          {!live && <Ended info={info} />}
+        </div>
       </div>
-      {!live && <Ended info={info} />}
       {view === "log" && <Log key={info.id} info={info} />}
       {view === "terminal" && <Part name="Terminal" key={"terminal" + info.id} props={{ info }} label="Terminal" />}
       {view === "cells" && <Part name="Cells" key={"cells" + info.id} props={{ info }} label="Cells" />}
@@ -177,11 +181,9 @@ function Ended({ info }: { info: Info }) {
   const s = status(info);
   if (!o) return null;
   return (
-    <div class={"outcome " + s.look}>
-      <span>
-        <b>{outcomeText(o)}</b> · {duration(took(info, 0))}
-      </span>
-      {o.kind === "unknown" && <span>Nobody saw how it ended. What is in the log is true; it may have done more.</span>}
+    <div class={"outcome " + s.look} role="status" title={outcomeText(o)}>
+      <b>{outcomeText(o)}</b> · {duration(took(info, 0))}
+      {o.kind === "unknown" && " · Nobody saw how it ended. What is in the log is true; it may have done more."}
     </div>
   );
 }

@@ -323,7 +323,7 @@ function RunRow({ info, focused, chosen, focus }: { info: Info; focused: boolean
         <Mark info={info} />
         <span class="run-name">
           <strong>{chosen && <span class="mark">✓ <span class="sr">marked </span></span>}{label(info).slice(0, 300)}</strong>
-          {text && <span class={"news " + status(info).look}>{visible(text.slice(0, 300))}</span>}
+          <span class={"news " + status(info).look}>{visible(text.slice(0, 300)) || "\u00a0"}</span>
         </span>
         <span class="engine">{info.engine}</span>
         <span class="dir" title={info.node ? `${info.cwd} on ${info.node}` : info.cwd}>

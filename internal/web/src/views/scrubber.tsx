@@ -10,7 +10,7 @@ import type { Looking } from "./lookback.tsx";
 const speeds = [0.5, 1, 2, 4, 8, Infinity];
 const again = 5000; // milliseconds after which the line of a run that goes on is made anew
 
-const markWords: Record<string, string> = { turn: "A turn began", ask: "It asked", exception: "An exception", failed: "It failed", resized: "Another size", end: "It ended" };
+const markWords: Record<string, string> = { turn: "A turn began", ask: "It asked", exception: "An exception", failed: "It failed", resized: "Another size", end: "It ended", truncated: "Something is missing" };
 
 /** Scrubber shows where in the log a view is. */
 export function Scrubber({ info, at, move, player }: Looking) {
@@ -23,8 +23,11 @@ export function Scrubber({ info, at, move, player }: Looking) {
   const rate = useRef({ speed, skip });
   rate.current = { speed, skip };
   const wanted = useRef<number | null>(null);
-  const drawing = useRef(false);
+  const drawing = useRef<Promise<void> | null>(null);
   const open = at !== null;
+  // What is so now, for what has waited meanwhile.
+  const now = useRef({ at, playing });
+  now.current = { at, playing };
 
   // The bar is made again when the log has grown.
   useEffect(() => {
@@ -53,16 +56,14 @@ export function Scrubber({ info, at, move, player }: Looking) {
   const seek = (seq: number) => {
     wanted.current = seq;
     move(seq);
-    if (drawing.current) return;
-    drawing.current = true;
-    void (async () => {
+    drawing.current ??= (async () => {
       while (wanted.current !== null) {
         const s: number = wanted.current;
         wanted.current = null;
         await player.show(s).catch(() => {});
         await new Promise(resolve => setTimeout(resolve, 80));
       }
-      drawing.current = false;
+      drawing.current = null;
     })();
   };
 
@@ -72,6 +73,7 @@ export function Scrubber({ info, at, move, player }: Looking) {
     void (async () => {
       let cursor = at ?? 0;
       let before = 0;
+      await drawing.current;
       while (!abort.signal.aborted) {
         const page = await get<EventPage>(runPath(info.id) + "/events" + query({ after: cursor || undefined, max_bytes: 256 << 10 }), { signal: abort.signal });
         for (const e of page.events) {
@@ -80,7 +82,7 @@ export function Scrubber({ info, at, move, player }: Looking) {
           if (rate.current.skip) wait = Math.min(wait, 500);
           before = ms;
           if (wait / rate.current.speed > 4) await new Promise(resolve => setTimeout(resolve, wait / rate.current.speed));
-          if (abort.signal.aborted) return;
+          if (abort.signal.aborted || !now.current.playing || now.current.at === null) return;
           player.write(e);
           move((cursor = e.seq));
         }
@@ -98,10 +100,8 @@ export function Scrubber({ info, at, move, player }: Looking) {
   const seq = at ?? info.last;
   const place = points ? line.placeOf(seq) : 1;
   const play = () => {
-    if (!playing && (at === null || at >= info.last)) {
-      seek(0);
-      setTimeout(() => setPlaying(true), 200);
-    } else setPlaying(!playing);
+    if (!playing && (at === null || at >= info.last)) seek(0);
+    setPlaying(!playing);
   };
   const goLive = () => {
     setPlaying(false);
@@ -160,14 +160,10 @@ export function Scrubber({ info, at, move, player }: Looking) {
           }}
         />
       </div>
-      {marks.length > 0 && (
-        <>
-          <button class="plain" aria-label="Previous mark" title="Previous mark ( [ )" onClick={() => toMark(-1)}>⇤</button>
-          <button class="plain" aria-label="Next mark" title="Next mark ( ] )" onClick={() => toMark(1)}>⇥</button>
-        </>
-      )}
+      <button class="plain" disabled={marks.length === 0} aria-label="Previous mark" title="Previous mark ( [ )" onClick={() => toMark(-1)}>⇤</button>
+      <button class="plain" disabled={marks.length === 0} aria-label="Next mark" title="Next mark ( ] )" onClick={() => toMark(1)}>⇥</button>
       <span class="moment">
-        {points && clock(line.timeAt(seq))} · {count(seq)} of {count(info.last)}
+        {points ? clock(line.timeAt(seq)) : "--:--:--"} · {count(seq)} of {count(info.last)}
       </span>
       <select aria-label="Speed" value={String(speed)} onChange={e => setSpeed(Number(e.currentTarget.value))}>
         {speeds.map(s => (

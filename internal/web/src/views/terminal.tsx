@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { get, key as pageKey, post, query, request, runPath, type Info, type TerminalScreen } from "../api.ts";
 import { useActs } from "../keys.ts";
 import { loadTerminal } from "../lazy.ts";
+import { Feed } from "../feed.ts";
 import { count } from "../format.ts";
 import { follow, link, setTyping as sayTyping } from "../link.ts";
 import { dark, prefs, recall, remember } from "../prefs.ts";
@@ -16,10 +17,14 @@ import { LookBack, type Player } from "./lookback.tsx";
 
 const windowBytes = 1 << 20;
 const smallestFont = 6;
+const behindBytes = 128 << 10; // with more to draw, a key that interrupts goes before it
+const interrupts = /[\x03\x1a\x1c]/; // Ctrl-C, Ctrl-Z, Ctrl-\
 
 /** Connection is how bytes come and go. */
 interface Connection {
   send(text: string): void;
+  /** renew begins again with the screen of now, and leaves out what leads to it. */
+  renew(): void;
   resize(rows: number, cols: number): void;
   close(): void;
 }
@@ -41,6 +46,7 @@ function attach(run: string, on: Events): Connection {
   let stopped = false;
   let failures = 0;
   let timer: ReturnType<typeof setTimeout> | undefined;
+  let held: string[] | null = null; // keys for a connection that is renewed
   const dial = () => {
     const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${runPath(run)}/attach${query({ screen: true, skip: true, window: windowBytes })}`;
     const mine = new WebSocket(url, ["spool.attach.v1", "spool-key." + pageKey.get()]);
@@ -48,6 +54,8 @@ function attach(run: string, on: Events): Connection {
     mine.binaryType = "arraybuffer";
     mine.onopen = () => {
       failures = 0;
+      for (const text of held ?? []) mine.send(new TextEncoder().encode(text));
+      held = null;
       on.open(true);
     };
     mine.onmessage = m => {
@@ -68,6 +76,7 @@ function attach(run: string, on: Events): Connection {
     mine.onclose = e => {
       if (ws !== mine) return;
       ws = null;
+      held = null;
       on.open(false);
       if (e.code === 1000) stopped = true;
       if (e.code >= 4400 && e.code < 4500 && e.code !== 4429) {
@@ -81,7 +90,17 @@ function attach(run: string, on: Events): Connection {
   return {
     // Keys that are typed while the connection is lost are dropped: typed into the void
     // they are dangerous.
-    send: text => ws?.readyState === WebSocket.OPEN && ws.send(new TextEncoder().encode(text)),
+    send: text => {
+      if (held) held.push(text);
+      else if (ws?.readyState === WebSocket.OPEN) ws.send(new TextEncoder().encode(text));
+    },
+    renew: () => {
+      if (ws?.readyState !== WebSocket.OPEN) return;
+      const old = ws;
+      held = [];
+      dial();
+      old.close();
+    },
     resize: (rows, cols) => ws?.readyState === WebSocket.OPEN && ws.send(JSON.stringify({ resize: { rows, cols } })),
     close: () => {
       stopped = true;
@@ -121,6 +140,7 @@ function read(run: string, on: Events): Connection {
     send: text => {
       sending = sending.then(() => request("POST", runPath(run) + "/input", { bytes: new TextEncoder().encode(text) }).then(() => {}, e => on.problem(e.message)));
     },
+    renew: () => {},
     resize: (rows, cols) => void attempt(() => post(runPath(run) + "/control", { op: "resize", size: { rows, cols } })),
     close: () => {
       closed = true;
@@ -134,6 +154,7 @@ export function Terminal({ info }: { info: Info }) {
   const frame = useRef<HTMLDivElement>(null);
   const screen = useRef<Screen | null>(null);
   const connection = useRef<Connection | null>(null);
+  const feed = useRef<Feed | null>(null);
   const size = useRef({ rows: info.size?.rows ?? 24, cols: info.size?.cols ?? 80 });
   const [ready, setReady] = useState(false);
   const [error, setError] = useState<unknown>(null);
@@ -145,13 +166,19 @@ export function Terminal({ info }: { info: Info }) {
   const [fit, setFit] = useState(recall("fit-" + info.id) === "1");
   const [text, setText] = useState<string[] | null>(null);
   const [ctrl, setCtrl] = useState(false);
+  const [alt, setAlt] = useState(false);
   const typingNow = useRef(false);
-  const held = useRef({ ctrl: false });
-  held.current.ctrl = ctrl;
+  const held = useRef({ ctrl, alt });
+  held.current = { ctrl, alt };
   const live = info.state !== "closed";
   const asked = Number(route.value.query.get("at") ?? "");
   const [at, setAt] = useState<number | null>(asked > 0 ? asked : null);
   const back = at !== null; // what is shown is not what is
+  const looking = useRef(back);
+  const move = (seq: number | null) => {
+    looking.current = seq !== null;
+    setAt(seq);
+  };
   const canType = live && !back && may("runs:input");
   const rung = link.value.rung;
 
@@ -198,7 +225,12 @@ export function Terminal({ info }: { info: Info }) {
       data = String.fromCharCode(data.toUpperCase().charCodeAt(0) & 31);
       setCtrl(false);
     }
+    if (held.current.alt) {
+      data = "\x1b" + data;
+      setAlt(false);
+    }
     connection.current?.send(data);
+    if (interrupts.test(data) && (feed.current?.behind ?? 0) > behindBytes) connection.current?.renew();
   };
 
   const paste = async (given?: string) => {
@@ -259,6 +291,7 @@ export function Terminal({ info }: { info: Info }) {
         open: url => confirm("Open this address?", <pre class="code">{url}</pre>, "Open", () => window.open(url, "_blank", "noopener,noreferrer")),
       });
       screen.current = s;
+      scale(); // before anybody sees it
       setReady(true);
     }, setError);
     return () => {
@@ -271,6 +304,7 @@ export function Terminal({ info }: { info: Info }) {
   const player: Player = {
     show: async seq => {
       const s = await get<TerminalScreen>(runPath(info.id) + "/screen" + query({ at: Math.max(1, seq), exact: true }));
+      if (!looking.current) return; // it is live again
       size.current = { rows: s.rows, cols: s.cols };
       screen.current?.clear();
       screen.current?.resize(s.rows, s.cols);
@@ -287,6 +321,11 @@ export function Terminal({ info }: { info: Info }) {
       }
     },
   };
+  const replay = (seq: number) => {
+    setSkipped(null);
+    move(seq);
+    void attempt(() => player.show(seq));
+  };
   // The address says which moment it is, once nothing moves.
   useEffect(() => {
     const t = setTimeout(() => setQuery({ at: at === null ? "" : String(at) }), 400);
@@ -300,23 +339,28 @@ export function Terminal({ info }: { info: Info }) {
     if (!ready) return;
     type(false);
     if (back) return;
+    let painted = false;
+    const f = (feed.current = new Feed((b, shown) => (screen.current ? screen.current.write(b, shown) : shown())));
     const on: Events = {
       info: alive => !alive && type(false),
       screen: (rows, cols) => {
+        f.drop(); // it leads to this screen
+        f.push(new TextEncoder().encode("\x1bc"), () => {}); // after what is being drawn
+        if (rows === size.current.rows && cols === size.current.cols && painted) return;
+        painted = true;
         size.current = { rows, cols };
-        screen.current?.clear();
         screen.current?.resize(rows, cols);
         scale();
       },
-      bytes: (b, shown) => screen.current?.write(b, shown),
-      resized: (rows, cols, by) => {
+      bytes: (b, shown) => f.push(b, shown),
+      resized: (rows, cols, by) => f.then(() => {
         const was = size.current;
         size.current = { rows, cols };
         screen.current?.resize(rows, cols);
         scale();
         setResized(`${was.cols}×${was.rows} → ${cols}×${rows}${by ? " by " + by : ""}`);
         setTimeout(() => setResized(""), 5000);
-      },
+      }),
       skipped: (from, to) => setSkipped(was => [was ? was[0] : from, to]),
       open: setOpen,
       problem: t => toast(t, true),
@@ -325,6 +369,7 @@ export function Terminal({ info }: { info: Info }) {
     connection.current = c;
     return () => {
       connection.current = null;
+      f.drop();
       c.close();
     };
   }, [ready, rung, info.id, back]);
@@ -346,7 +391,24 @@ export function Terminal({ info }: { info: Info }) {
   };
   useActs([{ keys: "Enter", text: "Type into the terminal", run: () => type(true) }], canType, ready);
 
-  const phone: [string, string][] = [["Esc", "\x1b"], ["Tab", "\t"], ["↑", "\x1b[A"], ["↓", "\x1b[B"], ["←", "\x1b[D"], ["→", "\x1b[C"], ["|", "|"], ["/", "/"], ["-", "-"]];
+  const phone: [string, string][] = [["Esc", "\x1b"], ["Tab", "\t"]];
+  const more: [string, string][] = [["↑", "\x1b[A"], ["↓", "\x1b[B"], ["←", "\x1b[D"], ["→", "\x1b[C"], ["|", "|"], ["/", "/"], ["-", "-"]];
+  /** toKeys makes what is typed next go to the terminal. */
+  const toKeys = () => {
+    if (!typingNow.current) type(true);
+    screen.current?.focus();
+  };
+  const keyButton = ([name, data]: [string, string]) => (
+    <button
+      key={name}
+      onClick={() => {
+        toKeys();
+        send(data);
+      }}
+    >
+      {name}
+    </button>
+  );
   return (
     <>
       <div class="toolbar" role="toolbar" aria-label="Terminal">
@@ -383,42 +445,35 @@ export function Terminal({ info }: { info: Info }) {
         )}
         <button aria-pressed={!!text} onClick={() => void textView()}>Text view</button>
       </div>
-      {skipped && !back && (
-        <div class="skipped" role="status">
-          <span>Events {count(skipped[0])} to {count(skipped[1])} were skipped to stay live.</span>
-          <button onClick={() => { setAt(skipped[0]); setSkipped(null); }}>Replay them</button>
-          <button class="plain" aria-label="Hide this" onClick={() => setSkipped(null)}><Icon name="close" /></button>
-        </div>
-      )}
       {error !== null && <div class="pane padded"><Wrong error={error} /></div>}
       {text && (
         <pre class="term-text" tabIndex={0} aria-label="The screen as text">{text.join("\n")}</pre>
       )}
-      <div class="term-box" ref={box} hidden={!!text} onPasteCapture={e => {
-        if (!typingNow.current) return;
-        e.preventDefault();
-        e.stopPropagation();
-        void paste(e.clipboardData?.getData("text/plain"));
-      }}>
-        {!ready && error === null && <Skeleton rows={10} label="Loading the terminal" />}
-        <div class={"term" + (typing ? " typing" : "")} ref={frame} hidden={!ready} onClick={() => canType && open && !screen.current?.selection() && type(true)} />
+      <div class="term-view" hidden={!!text}>
+        <div class="term-box" ref={box} onPasteCapture={e => {
+          if (!typingNow.current) return;
+          e.preventDefault();
+          e.stopPropagation();
+          void paste(e.clipboardData?.getData("text/plain"));
+        }}>
+          {!ready && error === null && <div class="term-wait"><Skeleton rows={10} label="Loading the terminal" /></div>}
+          <div class={"term" + (typing ? " typing" : "") + (ready ? "" : " unready")} ref={frame} onClick={() => canType && open && !screen.current?.selection() && type(true)} />
+        </div>
+        {skipped && !back && (
+          <div class="skipped" role="status">
+            <span>Events {count(skipped[0])} to {count(skipped[1])} were skipped to stay live.</span>
+            <button onClick={() => replay(skipped[0])}>Replay them</button>
+            <button class="plain" aria-label="Hide this" onClick={() => setSkipped(null)}><Icon name="close" /></button>
+          </div>
+        )}
       </div>
-      {!text && ready && <LookBack info={info} at={at} move={setAt} player={player} what="What the terminal showed" />}
+      {!text && <LookBack info={info} at={at} move={move} player={player} what="What the terminal showed" />}
       {canType && !text && (
         <div class="phone-keys" role="toolbar" aria-label="Keys">
-          <button aria-pressed={ctrl} onClick={() => setCtrl(!ctrl)}>Ctrl</button>
-          {phone.map(([name, data]) => (
-            <button
-              key={name}
-              onClick={() => {
-                if (!typingNow.current) type(true);
-                send(data);
-                screen.current?.focus();
-              }}
-            >
-              {name}
-            </button>
-          ))}
+          {phone.map(keyButton)}
+          <button aria-pressed={ctrl} onClick={() => { setCtrl(!ctrl); toKeys(); }}>Ctrl</button>
+          <button aria-pressed={alt} onClick={() => { setAlt(!alt); toKeys(); }}>Alt</button>
+          {more.map(keyButton)}
           <button onClick={() => { if (!typingNow.current) type(true); void paste(); }}>Paste</button>
         </div>
       )}

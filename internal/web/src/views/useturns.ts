@@ -21,12 +21,19 @@ export function useTurns(info: Info): TurnsView {
   const turns = useRef(new Turns());
   const caught = useRef(info.last === 0);
   useEffect(() => {
-    const t = (turns.current = new Turns());
+    // What is there already is shown at once, when all of it has come.
+    const t = new Turns();
     const end = info.last;
-    caught.current = end <= from;
+    let here = false;
+    const show = () => {
+      here = true;
+      turns.current = t;
+      caught.current = true;
+    };
+    if (end <= from) show();
     let scheduled = false;
     const draw = () => {
-      if (scheduled) return;
+      if (!here || scheduled) return;
       scheduled = true;
       setTimeout(() => {
         scheduled = false;
@@ -36,11 +43,11 @@ export function useTurns(info: Info): TurnsView {
     const stop = follow(info.id, from, {
       event(e) {
         t.take(e);
-        if (e.seq >= end) caught.current = true;
+        if (!here && e.seq >= end) show();
         draw();
       },
       end(text) {
-        caught.current = true;
+        show();
         setProblem(text);
         draw();
       },
