@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/spool-run/spool"
@@ -26,7 +25,7 @@ func TestAgentUnauthorized(t *testing.T) {
 // TestAgentUnknownModel checks that a model which does not exist is said to be
 // the reason.
 func TestAgentUnknownModel(t *testing.T) {
-	eachWay(t, func(t *testing.T, w way) {
+	eachOf(t, quickWays, func(t *testing.T, w way) {
 		r := newRig(t, w, modeltest.ByTurn(modeltest.UnknownModel))
 		run := r.start(nil)
 		s := r.say(run, "Hello?")
@@ -41,7 +40,7 @@ func TestAgentUnknownModel(t *testing.T) {
 // TestAgentTriesAgain checks that a limit and a broken connection are retries
 // on the way to success.
 func TestAgentTriesAgain(t *testing.T) {
-	eachWay(t, func(t *testing.T, w way) {
+	eachOf(t, quickWays, func(t *testing.T, w way) {
 		r := newRig(t, w, modeltest.ByTurn(
 			modeltest.RateLimited.Then(1, modeltest.Cut("I beg").Then(1, modeltest.Say("At last."))),
 		))
@@ -54,8 +53,7 @@ func TestAgentTriesAgain(t *testing.T) {
 		if n := len(r.model.Requests()); n < 3 {
 			t.Errorf("the model was asked %d times", n)
 		}
-		// opencode tells nobody.
-		if len(s.retries) == 0 && r.agent != agent.OpenCode {
+		if len(s.retries) == 0 {
 			t.Errorf("no retry was told\n%s", s)
 		}
 		r.end(run)
@@ -65,9 +63,7 @@ func TestAgentTriesAgain(t *testing.T) {
 // TestAgentTokenLimit checks that an answer which was cut off is no success
 // without a word, where the agent tells.
 func TestAgentTokenLimit(t *testing.T) {
-	// opencode is left out: a start takes it seconds, and its translation is
-	// tested without.
-	eachOf(t, slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.config.Agent == agent.OpenCode }), func(t *testing.T, w way) {
+	eachOf(t, quickWays, func(t *testing.T, w way) {
 		r := newRig(t, w, modeltest.ByTurn(modeltest.TokenLimit("And so it goes on and")))
 		run := r.start(nil)
 		s := r.say(run, "Tell me everything.")

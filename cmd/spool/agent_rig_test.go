@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,6 +63,10 @@ var ways = []way{
 	{"pi exec", agent.Config{Agent: agent.Pi, Mode: agent.ModeExec}},
 	{"pi duplex", agent.Config{Agent: agent.Pi, Mode: agent.ModeDuplex, Policy: permissive}},
 }
+
+// quickWays are the ways without opencode, a start of which takes seconds of processor
+// time, for what Spool does for every agent alike and what recorded output shows.
+var quickWays = slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.config.Agent == agent.OpenCode })
 
 // eachWay runs a test for every agent and mode, beside each other.
 func eachWay(t *testing.T, test func(t *testing.T, w way)) {

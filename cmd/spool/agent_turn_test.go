@@ -139,7 +139,7 @@ func TestAgentInterrupted(t *testing.T) {
 // TestAgentTwoPromptsToOneSession has two runs work in one session: one after
 // the other, never at once.
 func TestAgentTwoPromptsToOneSession(t *testing.T) {
-	eachWay(t, func(t *testing.T, w way) {
+	eachOf(t, quickWays, func(t *testing.T, w way) {
 		gate := make(chan struct{})
 		r := newRig(t, w, modeltest.ByTurn(
 			modeltest.Shell("true"),

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,20 +17,38 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/wire/acpapi"
+	"github.com/spool-run/spool/internal/wire/httpapi"
 )
 
 // acpOptions are the flags of spool acp.
 type acpOptions struct {
 	agentOptions
 	stopOnExit  bool
+	version2    bool
 	printConfig string
 	logLevel    string
 }
 
+// acpAgents are the agents behind an editor that have names.
+var acpAgents = []string{agent.Claude, agent.Codex, agent.OpenCode, agent.Pi}
+
+// acpFace serves editors that connect to a server, if they may.
+func (o *serveOptions) acpFace(log *slog.Logger) httpapi.ACP {
+	if !o.acp {
+		return nil
+	}
+	return func(ctx context.Context, s *httpapi.Socket, _ *access.Subject, b spool.Backend, name string) error {
+		return acpapi.New(acpapi.Options{
+			Backend: b, Config: agent.Config{Agent: name}, Spec: spool.Spec{EnvPolicy: envPolicy(false, true)}, Version: version().Version, Version2: true, Logger: log,
+		}).ServeMessages(ctx, s)
+	}
+}
+
 func (a *app) acpCommand() *cobra.Command {
 	var o acpOptions
-	names := []string{agent.Claude, agent.Codex, agent.OpenCode, agent.Pi}
+	names := acpAgents
 	cmd := &cobra.Command{
 		Use:   "acp [flags] {--agent AGENT | -- command [argument…]}",
 		Short: "Be an agent for an editor, with any agent behind it",
@@ -83,6 +102,7 @@ Exit codes: 0 after the end of stdin or a signal; 1 on failure; 2 on a usage err
 	flags := cmd.Flags()
 	flags.StringVar(&o.agent, "agent", "", "`agent` behind the editor: "+strings.Join(names, ", "))
 	flags.BoolVar(&o.stopOnExit, "stop-on-exit", false, "stop the runs that were started here when the editor ends")
+	flags.BoolVar(&o.version2, "acp-v2", false, "speak version 2 of the protocol, a draft, with editors that ask for it")
 	flags.StringVar(&o.printConfig, "print-config", "", "print the configuration for an `editor` and exit: "+strings.Join(acpEditors, ", "))
 	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
 	o.asks, o.view = asksWait, viewSpool
@@ -100,7 +120,7 @@ func (a *app) acp(ctx context.Context, o *acpOptions) error {
 	return with(a.open, ctx, func(b spool.Backend) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		options := acpapi.Options{Backend: b, Version: version().Version, Logger: log}
+		options := acpapi.Options{Backend: b, Version: version().Version, Version2: o.version2, Logger: log}
 		var err error
 		if options.Spec, err = a.agentSpec(ctx, b, &o.agentOptions); err != nil {
 			return err
@@ -108,6 +128,8 @@ func (a *app) acp(ctx context.Context, o *acpOptions) error {
 		if options.Config, err = o.config(); err != nil {
 			return err
 		}
+		var started startedRuns
+		options.Started = started.add
 		server := acpapi.New(options)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(ctx, a.stdin, a.stdout) }()
@@ -117,7 +139,7 @@ func (a *app) acp(ctx context.Context, o *acpOptions) error {
 			log.Info("ending", "signal", sig)
 		}
 		if o.stopOnExit {
-			err = errors.Join(err, stopRuns(ctx, b, server.Started()))
+			err = errors.Join(err, started.stop(ctx, b))
 		}
 		return err
 	})

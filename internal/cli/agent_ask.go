@@ -110,7 +110,7 @@ func (k *agentAsker) close() {
 
 // answer prompts for the answer to an ask and sends it.
 func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
-	d := agent.Decision{Choice: agent.Deny, Message: noAnswer}
+	d, retyped := agent.Decision{Choice: agent.Deny, Message: noAnswer}, ""
 	if k.console != nil {
 		select {
 		case k.turn <- struct{}{}:
@@ -118,7 +118,7 @@ func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
 			return
 		}
 		var err error
-		d, err = k.prompt(ctx, q)
+		d, retyped, err = k.decide(ctx, q)
 		<-k.turn
 		if err != nil {
 			return // the ask was closed
@@ -126,7 +126,7 @@ func (k *agentAsker) answer(ctx context.Context, seq spool.Seq, q *spool.Ask) {
 	}
 	data, err := json.Marshal(d)
 	if err == nil {
-		err = k.run.Answer(ctx, spool.Answer{Ask: seq, Data: data, By: k.by}, q.Secret)
+		err = k.run.Answer(ctx, spool.Answer{Ask: seq, Data: data, By: k.by, Retype: retyped}, q.Secret)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, spool.ErrNotAsked) && !errors.Is(err, spool.ErrEnded) && k.narrator != nil {
 		k.narrator.say(fmt.Sprintf("could not send the answer: %v", err))
@@ -181,6 +181,30 @@ func answerKeys(q *spool.Ask) []answerKey {
 
 // textKey is the key with which a user types an answer of several characters.
 const textKey = "t"
+
+// decide prompts until there is an answer that counts. A person types
+// again what is dangerous to allow it.
+func (k *agentAsker) decide(ctx context.Context, q *spool.Ask) (d agent.Decision, retyped string, err error) {
+	for {
+		if d, err = k.prompt(ctx, q); err != nil {
+			return d, "", err
+		}
+		data, err := json.Marshal(d)
+		if err != nil {
+			return d, "", err
+		}
+		if q.CheckRetype(&spool.Answer{Data: data}) == nil {
+			return d, "", nil
+		}
+		typed, err := k.promptLine(ctx, &spool.Ask{}, "This is dangerous. To allow it, type it again.\n")
+		if err != nil {
+			return d, "", err
+		}
+		if q.CheckRetype(&spool.Answer{Data: data, Retype: typed.Choice}) == nil {
+			return d, typed.Choice, nil
+		}
+	}
+}
 
 // prompt shows an ask on the terminal and reads its answer.
 func (k *agentAsker) prompt(ctx context.Context, q *spool.Ask) (agent.Decision, error) {

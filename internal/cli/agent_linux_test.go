@@ -53,6 +53,13 @@ done
 func atAgent(t *testing.T, prompt string, env ...string) (c *terminal, dir string) {
 	t.Helper()
 	dir = t.TempDir()
+	useAgent(t, dir, env...)
+	return typeIn(t, servertest.StateDir(t), "agent", "codex", prompt), dir
+}
+
+// useAgent has spool find the fake codex, which keeps its files in a directory.
+func useAgent(t *testing.T, dir string, env ...string) {
+	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "codex"), []byte(fakeCodex), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +71,6 @@ func atAgent(t *testing.T, prompt string, env ...string) (c *terminal, dir strin
 		name, value, _ := strings.Cut(v, "=")
 		t.Setenv(name, value)
 	}
-	return typeIn(t, servertest.StateDir(t), "agent", "codex", prompt), dir
 }
 
 // wantGone fails if the fake codex runs.
@@ -116,6 +122,28 @@ func TestAgentDeniedOnTerminal(t *testing.T) {
 	c.typed("n")
 	c.see("denied")
 	c.see("Then not.\r\n")
+	c.exits(0)
+	wantGone(t, dir)
+}
+
+// TestAgentDangerousOnTerminal allows what the policy calls dangerous: the user types it
+// again, and may choose again after a mistake.
+func TestAgentDangerousOnTerminal(t *testing.T) {
+	dir := t.TempDir()
+	useAgent(t, dir)
+	policy := filepath.Join(dir, "policy.toml")
+	if err := os.WriteFile(policy, []byte("[[rule]]\nverdict = \"ask\"\ncommand = [\"make\"]\nretype = true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := typeIn(t, servertest.StateDir(t), "agent", "--policy", policy, "codex", "Ask me.")
+	for _, typed := range []string{"make deplo", "make  deploy"} {
+		c.see("press a key: ")
+		c.typed("y")
+		c.see("To allow it, type it again.")
+		c.see("answer: ")
+		c.typed(typed + "\n")
+	}
+	c.see("Deployed.\r\n")
 	c.exits(0)
 	wantGone(t, dir)
 }

@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/visible"
 )
 
 // question is an ask of a run that waits for an answer.
@@ -19,29 +21,35 @@ type question struct {
 
 func (a *app) answerCommand() *cobra.Command {
 	var seq uint64
+	var retype string
 	cmd := &cobra.Command{
 		Use:   "answer [flags] RUN [ANSWER]",
 		Short: "Answer what a run asks",
 		Long: `Answer answers an ask of a live run: about a host, with --ask-net, or
 about what an agent or a cell wants to know. Without an answer it lists the open
 asks, each with its number and the answers to choose from. An answer is for the
-first of them, or for the one of --ask.`,
+first of them, or for the one of --ask. To allow what the policy of an agent
+calls dangerous, give the command again with --retype.`,
 		Example: `  spool answer build
   spool answer build allow
-  spool answer --ask 17 build deny`,
+  spool answer --ask 17 build deny
+  spool answer --retype 'rm -r build' fixer allow`,
 		Args:              usageArgs(cobra.RangeArgs(1, 2)),
 		ValidArgsFunction: a.completeLiveRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return with(a.open, cmd.Context(), func(b spool.Backend) error {
-				return a.answer(cmd.Context(), b, spool.Seq(seq), args)
+				return a.answer(cmd.Context(), b, spool.Answer{Ask: spool.Seq(seq), By: "spool answer", Retype: retype}, args)
 			})
 		},
 	}
 	cmd.Flags().Uint64Var(&seq, "ask", 0, "`number` of the ask to answer, instead of the first")
+	cmd.Flags().StringVar(&retype, "retype", "", "the dangerous `command` that is allowed, typed again")
 	return cmd
 }
 
-func (a *app) answer(ctx context.Context, b spool.Backend, seq spool.Seq, args []string) error {
+// answer sends an answer to the ask that it names, or to the first one, with the data in
+// the arguments.
+func (a *app) answer(ctx context.Context, b spool.Backend, say spool.Answer, args []string) error {
 	run, err := spool.Find(ctx, b, args[0])
 	if err != nil {
 		return err
@@ -59,17 +67,20 @@ func (a *app) answer(ctx context.Context, b spool.Backend, seq spool.Seq, args [
 		return nil
 	}
 	for _, q := range open {
-		if seq != 0 && q.seq != seq {
+		if say.Ask != 0 && q.seq != say.Ask {
 			continue
 		}
-		data, err := q.data(args[1])
-		if err != nil {
+		if say.Data, err = q.data(args[1]); err != nil {
 			return err
 		}
-		return run.Answer(ctx, spool.Answer{Ask: q.seq, Data: data, By: "spool answer"}, q.ask.Secret)
+		say.Ask = q.seq
+		if err = run.Answer(ctx, say, q.ask.Secret); errors.Is(err, spool.ErrNotRetyped) {
+			return &hintedError{err, "give the command again with --retype; \"spool answer " + args[0] + "\" shows it"}
+		}
+		return err
 	}
-	if seq != 0 {
-		return fmt.Errorf("answer to %d: %w", seq, spool.ErrNotAsked)
+	if say.Ask != 0 {
+		return fmt.Errorf("answer to %d: %w", say.Ask, spool.ErrNotAsked)
 	}
 	return &hintedError{spool.ErrNotAsked, fmt.Sprintf("\"spool logs %s\" shows what the run did", args[0])}
 }
@@ -114,6 +125,9 @@ func (q *question) text() string {
 	}
 	if len(ids) > 0 {
 		text += " (" + strings.Join(ids, ", ") + ")"
+	}
+	if again := q.ask.RetypeText(); again != "" {
+		text += "; dangerous, to be allowed with --retype: " + visible.Line(again)
 	}
 	return text
 }

@@ -245,18 +245,10 @@ func (a *app) boxScript(ctx context.Context, k *interpreter, spec *spool.Spec, c
 // boxSpec builds the spec of the run from the flags. It adds to the cell where the
 // archive with its module is.
 func (a *app) boxSpec(o *boxOptions, cell *spool.Cell, terminal bool) (spool.Spec, error) {
-	spec := spool.Spec{Engine: python.EngineSandbox, Argv: o.args, Cwd: o.cwd, Env: make(map[string]string)}
-	for _, v := range o.env {
-		name, value, ok := strings.Cut(v, "=")
-		if name == "" {
-			return spec, usageErrorf("--env %q has no name: use NAME=VALUE or NAME", v)
-		}
-		if !ok {
-			if value, ok = os.LookupEnv(name); !ok {
-				continue
-			}
-		}
-		spec.Env[name] = value
+	spec := spool.Spec{Engine: python.EngineSandbox, Argv: o.args, Cwd: o.cwd}
+	var err error
+	if spec.Env, err = overlay(o.env, nil); err != nil {
+		return spec, err
 	}
 	c := python.SandboxConfig{
 		Backend: o.backend, Dist: o.dist, Wheels: o.wheels, Node: o.node, JSHeapBytes: int64(o.jsHeap),
@@ -270,7 +262,6 @@ func (a *app) boxSpec(o *boxOptions, cell *spool.Cell, terminal bool) (spool.Spe
 	if len(o.allowNet) > 0 {
 		c.Offer = append(c.Offer, python.AskHTTP, python.AskDNS)
 	}
-	var err error
 	if spec.Isolation, err = o.walls.isolation(); err != nil {
 		return spec, err
 	}

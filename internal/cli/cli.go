@@ -77,6 +77,7 @@ Environment:
   SPOOL_TLS_CLIENT_CERT  the default of --tls-client-cert
   SPOOL_STATE            the default of --state
   SPOOL_ARCHIVE          the default of --archive
+  SPOOL_NOTIFY           the default of --notify of "spool serve"
   SPOOL_CONFIG           the configuration file; see "spool config --help"
   NO_COLOR               if not empty, no colours
 
@@ -119,7 +120,7 @@ success, 1 on failure and 2 on a usage error.`,
 	root.SetFlagErrorFunc(usageErrorOf)
 	root.SetHelpCommand(helpCommand())
 	root.AddCommand(
-		a.runCommand(), a.pyCommand(), a.boxCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.answerCommand(), a.killCommand(),
+		a.runCommand(), a.submitCommand(), a.pyCommand(), a.boxCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.answerCommand(), a.killCommand(),
 		a.waitCommand(), a.execServerCommand(), a.serveCommand(), a.openCommand(), a.shareCommand(), a.clusterCommand(), a.mcpCommand(), a.acpCommand(), a.jupyterCommand(), a.tokenCommand(), a.doctorCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
 	)
 	root.AddCommand( // about existing runs

@@ -39,7 +39,7 @@ The other commands ask the server of this machine.`,
 		Args: noVerb,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.clusterInitCommand(), a.clusterJoinCommand(), a.clusterTokenCommand(), a.clusterStatusCommand(), a.clusterNodesCommand())
+	cmd.AddCommand(a.clusterInitCommand(), a.clusterJoinCommand(), a.clusterTokenCommand(), a.clusterStatusCommand(), a.clusterNodesCommand(), a.clusterQueueCommand(), a.clusterRebuildCommand())
 	for _, c := range []struct{ use, short, long string }{
 		{"drain", "Have this node take no new runs", "Drain has the node of this machine take no new runs. Those that it has go on.\nRun \"spool cluster undrain\" to undo it."},
 		{"undrain", "Have this node take runs again", "Undrain has the node of this machine take new runs again."},
@@ -171,7 +171,8 @@ func (a *app) clusterStatusCommand() *cobra.Command {
 		Long: `Status says how the cluster is, as the node of this machine sees it: whether the node
 holds its lease, whether the store answers, and which nodes there are.
 
-Exit codes: 0 if this node holds its lease; 1 if not, and on failure; 2 on a usage error.`,
+Exit codes: 0 if this node holds its lease and runs can be started; 1 if not, and on
+failure; 2 on a usage error.`,
 		Example: "  spool cluster status",
 		Args:    usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -189,7 +190,7 @@ Exit codes: 0 if this node holds its lease; 1 if not, and on failure; 2 on a usa
 			if !s.Lease {
 				return errors.New("this node holds no lease: it starts no runs, and those that it has go on")
 			}
-			return nil
+			return rebuilding(s.Rebuild)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -209,7 +210,7 @@ func (a *app) printStatus(s cluster.Status) error {
 		}
 		store += fmt.Sprintf("; %s: %s", st.Name, text)
 	}
-	fmt.Fprintf(a.stdout, "store    %s\n\n", store)
+	fmt.Fprintf(a.stdout, "store    generation %d; %s\n\n", s.Generation, store)
 	return a.printNodes(s.Nodes)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,7 @@ var variables = map[string]string{
 	"tls-client-cert":                 "SPOOL_TLS_CLIENT_CERT",
 	"state":                           "SPOOL_STATE",
 	"archive":                         "SPOOL_ARCHIVE",
+	"serve.notify":                    "SPOOL_NOTIFY",
 	"box.dist":                        "SPOOL_PYODIDE",
 	"box.node":                        "SPOOL_NODE",
 	"exec-server.exit-on-stdin-close": exitOnStdinClose,
@@ -283,8 +285,16 @@ func (c *configFile) resolve(cmd *cobra.Command, f *pflag.Flag) (setting, error)
 			return s, &configError{c.path, key, err}
 		}
 	}
-	s.Value = f.Value.String()
+	s.Value = redacted(f.Value.String())
 	return s, nil
+}
+
+// redacted is a value as it is shown: the password of a URL is not.
+func redacted(value string) string {
+	if u, err := url.Parse(value); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return value
 }
 
 // isGlobal reports whether every command has the flag.

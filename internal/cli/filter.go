@@ -47,7 +47,7 @@ func parseFilters(texts []string) (spool.Filter, func(*spool.Info) bool, error) 
 					f.State = spool.State(value)
 				}
 				if err := f.Check(); err != nil {
-					return f, nil, usageErrorf("--filter: unknown state %q: use running, exited, closed, live, finished or waiting", value)
+					return f, nil, usageErrorf("--filter: unknown state %q: use queued, running, exited, closed, live, finished or waiting", value)
 				}
 			case "engine":
 				f.Engine = value

@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/BurntSushi/toml"
 	"github.com/spf13/cobra"
@@ -92,7 +94,8 @@ func (a *app) mcp(ctx context.Context, o *mcpOptions) error {
 	return with(a.open, ctx, func(b spool.Backend) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		options.Backend = b
+		var started startedRuns
+		options.Backend, options.Started = b, started.add
 		server := mcpapi.New(options)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Run(ctx, a.stdin, a.stdout) }()
@@ -103,14 +106,33 @@ func (a *app) mcp(ctx context.Context, o *mcpOptions) error {
 			log.Info("ending", "signal", sig)
 		}
 		if o.stopOnExit {
-			err = errors.Join(err, stopRuns(ctx, b, server.Started()))
+			err = errors.Join(err, started.stop(ctx, b))
 		}
 		return err
 	})
 }
 
-// stopRuns stops the runs that a client started through a server which now ends.
-func stopRuns(ctx context.Context, b spool.Backend, ids []spool.RunID) (err error) {
+// startedRuns are the runs that a client started through a server of this process.
+type startedRuns struct {
+	mu  sync.Mutex
+	ids map[spool.RunID]bool
+}
+
+// add notes a run.
+func (s *startedRuns) add(id spool.RunID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ids == nil {
+		s.ids = make(map[spool.RunID]bool)
+	}
+	s.ids[id] = true
+}
+
+// stop stops the runs.
+func (s *startedRuns) stop(ctx context.Context, b spool.Backend) (err error) {
+	s.mu.Lock()
+	ids := slices.Sorted(maps.Keys(s.ids))
+	s.mu.Unlock()
 	for _, id := range ids {
 		if stopErr := spool.Attach(b, id).Stop(ctx); stopErr != nil && !errors.Is(stopErr, spool.ErrNotFound) {
 			err = errors.Join(err, fmt.Errorf("stop run %s: %w", id, stopErr))

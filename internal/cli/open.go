@@ -23,7 +23,7 @@ func (a *app) openCommand() *cobra.Command {
 a browser at its page with that code, or at the page of a run. The page signs in with
 the code, which is valid for ten minutes and once. Nobody copies a token by hand.
 
-With --print it prints the address instead: whoever opens it first is signed in as you.
+With --print it prints the address instead: the browser that opens it first is signed in as you.
 Other users of this machine can see the address in the list of processes while a browser
 starts; where that matters, print it and paste it.
 

@@ -282,6 +282,7 @@ func (l *runList) list(ctx context.Context, b spool.Backend, f spool.Filter, las
 	if l.match == nil { // otherwise some that are listed may not match
 		f.Limit = last
 	}
+	f.Brief = l.options.quiet && l.match == nil && l.sort == nil
 	for info, err := range b.List(ctx, f) {
 		if err != nil {
 			if ctx.Err() != nil || info.ID == "" && len(runs) == 0 && isLost(err) {

@@ -9,8 +9,8 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// listEvery is the time between two lists of a watched list, which tell of runs that
-// were removed. Between them the backend tells what changes.
+// listEvery is the time between two lists of a watched list, for what a backend did not
+// tell. Between them the backend tells what changes.
 const listEvery = 10 * time.Second
 
 // watch shows the list until a signal, again when it changes.
@@ -80,7 +80,7 @@ func (w *watchedList) follow(ctx context.Context, watcher spool.Watcher) {
 func (w *watchedList) take(info spool.Info) {
 	l := w.list
 	w.runs = slices.DeleteFunc(slices.Clone(w.runs), func(o spool.Info) bool { return o.ID == info.ID })
-	if !l.filter.Match(&info) || l.match != nil && !l.match(&info) {
+	if info.State == spool.StateRemoved || !l.filter.Match(&info) || l.match != nil && !l.match(&info) {
 		return
 	}
 	w.runs = append(w.runs, info)

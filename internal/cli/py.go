@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -283,20 +282,11 @@ func (a *app) source(o *pyOptions) (string, error) {
 // pySpec builds the spec of the run from the flags.
 func (a *app) pySpec(o *pyOptions) (spool.Spec, error) {
 	_, remote := a.remote()
-	spec := spool.Spec{Engine: python.EngineKernel, Name: o.session, Cwd: o.cwd, Env: make(map[string]string)}
-	for _, v := range o.env {
-		name, value, ok := strings.Cut(v, "=")
-		if name == "" {
-			return spec, usageErrorf("--env %q has no name: use NAME=VALUE or NAME", v)
-		}
-		if !ok {
-			if value, ok = os.LookupEnv(name); !ok {
-				continue
-			}
-		}
-		spec.Env[name] = value
-	}
+	spec := spool.Spec{Engine: python.EngineKernel, Name: o.session, Cwd: o.cwd}
 	var err error
+	if spec.Env, err = overlay(o.env, nil); err != nil {
+		return spec, err
+	}
 	if !remote {
 		// A relative path is relative to this process.
 		if spec.Cwd, err = filepath.Abs(o.cwd); err != nil {

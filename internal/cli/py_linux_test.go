@@ -225,6 +225,9 @@ func TestBoxPrompt(t *testing.T) {
 	for _, args := range [][]string{{"box"}, {"box", "--server", url}} {
 		t.Run(strings.Join(args[:min(2, len(args))], ""), func(t *testing.T) {
 			c := typeIn(t, servertest.StateDir(t), args...)
+			c.see(" in run ") // after the version of Python, unless a slow machine prepares it yet
+			c.prompt()
+			c.typed("'Python %d.%d' % __import__('sys').version_info[:2]\r")
 			c.see("Python 3.")
 			c.prompt()
 			ship(c)

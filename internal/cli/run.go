@@ -39,6 +39,7 @@ type runOptions struct {
 	limits      limitFlags
 	isolation   isolationFlags
 	workspace   workspaceFlags
+	elsewhere   bool // another machine may start it
 }
 
 // What happens to the run when its reader is gone: the values of --hangup.
@@ -127,10 +128,22 @@ exist; 0 after you detach.`,
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after the command are the command's
+	o.addSpecFlags(flags)
+	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
+	flags.BoolVar(&o.replace, "replace", false, "stop the live run that has the name first")
+	flags.BoolVarP(&o.detach, "detach", "d", false, "run in the background and print the run's id; see spool attach, logs, wait and kill")
+	flags.BoolVar(&o.remove, "rm", false, "delete the run and its log after it has finished")
+	o.addReaderFlags(flags)
+	cmd.MarkFlagsMutuallyExclusive("rm", "detach")
+	cmd.MarkFlagsMutuallyExclusive("tty", "line-buffered")
+	return cmd
+}
+
+// addSpecFlags defines the flags about what to run.
+func (o *runOptions) addSpecFlags(flags *pflag.FlagSet) {
 	flags.BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")
 	flags.BoolVar(&o.lines, "line-buffered", false, "show each line at once, also of programs that write to a pipe in blocks")
-	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
-	flags.BoolVarP(&o.interactive, "interactive", "i", false, "keep standard input open; with --detach, for spool attach")
+	flags.BoolVarP(&o.interactive, "interactive", "i", false, "keep standard input open, for spool attach if the run is in the background")
 	flags.StringVarP(&o.cwd, "cwd", "w", "", "working `directory`")
 	flags.StringVar(&o.cwd, "workdir", "", "the same as --cwd")
 	_ = flags.MarkHidden("workdir")
@@ -138,19 +151,12 @@ exist; 0 after you detach.`,
 	flags.StringArrayVar(&o.envFiles, "env-file", nil, "set the environment variables in a `file` with lines NAME=VALUE")
 	flags.BoolVar(&o.cleanEnv, "clean-env", false, "start from an empty environment")
 	flags.StringVar(&o.name, "name", "", "`name` of the run, unique among live runs")
-	flags.BoolVar(&o.replace, "replace", false, "stop the live run that has the name first")
 	flags.StringArrayVarP(&o.labels, "label", "l", nil, "add a label `NAME=VALUE`; see spool ps --filter")
 	flags.StringVar(&o.id, "id", "", "`id` of the run, instead of a new one")
-	flags.BoolVarP(&o.detach, "detach", "d", false, "run in the background and print the run's id; see spool attach, logs, wait and kill")
-	flags.BoolVar(&o.remove, "rm", false, "delete the run and its log after it has finished")
-	flags.StringVar(&o.notify, "notify", "", "shell `command` to start when the run has ended; see above")
-	o.addReaderFlags(flags)
+	flags.StringVar(&o.notify, "notify", "", "shell `command` to start when the run has ended; see spool run --help")
 	o.limits.add(flags, "")
 	o.isolation.add(flags)
 	o.workspace.add(flags)
-	cmd.MarkFlagsMutuallyExclusive("rm", "detach")
-	cmd.MarkFlagsMutuallyExclusive("tty", "line-buffered")
-	return cmd
 }
 
 // addReaderFlags defines the flags about the terminal that reads the output.
@@ -410,6 +416,7 @@ func ended(o spool.Outcome) error {
 // spec builds the spec of the run from the flags.
 func (a *app) spec(o *runOptions, argv []string) (spool.Spec, error) {
 	_, remote := a.remote()
+	remote = remote || o.elsewhere
 	if err := o.check(); err != nil {
 		return spool.Spec{}, err
 	}

@@ -45,6 +45,7 @@ type serveOptions struct {
 	ship shipOptions
 
 	mcpAnswer bool // the tools for models have one that answers asks
+	acp       bool // editors may connect
 	// exitIdle ends the server when it had no request for so long; zero means never.
 	exitIdle time.Duration
 	cluster  clusterOptions
@@ -59,8 +60,10 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: `Serve offers the runs of this machine over HTTP, to programs in any language and to
 pages: start runs, follow their logs as server-sent events, send input, answer asks,
 search. docs/api.md describes the API, and GET /openapi.json has it for programs. At
-/mcp are the tools for models of "spool mcp"; see docs/mcp.md. Once it listens, serve prints its URL on one line. SIGTERM and SIGINT stop the server, whose
-clients come back with their cursors; runs go on.
+/mcp are the tools for models of "spool mcp"; see docs/mcp.md. With --experimental-acp-http, at
+/acp is the agent of "spool acp"; see docs/acp.md. Once it listens, serve prints its URL on
+one line. SIGTERM and SIGINT stop the server, whose clients come back with their cursors;
+runs go on.
 
 A client can run commands as you, and a page in your browser can send requests to this
 machine. So every request needs a token, on loopback too, except on a unix socket, which
@@ -82,7 +85,8 @@ and reads the runs there that this machine does not have; see "spool archive --h
 With --notify the server posts a message to a URL when a run asks something and when a
 run ends, with the run, its ask or its outcome, a line of text, and a link. The receiver
 checks the header Spool-Signature with the secret of --notify-secret: t=TIME,v1=HEX, where
-HEX is the HMAC with SHA-256 of TIME, a dot and the body.
+HEX is the HMAC with SHA-256 of TIME, a dot and the body. A URL with a user and a password, or
+another that nobody else may see, belongs into the variable SPOOL_NOTIFY.
 
 With --cluster the server is a node of a cluster, after "spool cluster init" or "spool
 cluster join": any node answers for the runs of all. docs/cluster.md describes it.
@@ -104,6 +108,7 @@ Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 	flags.StringArrayVar(&o.hosts, "host", nil, "`name` of this server in URLs, beside its address and localhost; repeatable")
 	flags.StringArrayVar(&o.origins, "allow-origin", nil, "`origin` of pages that may send requests with a token, such as https://example.com; repeatable")
 	flags.BoolVar(&o.mcpAnswer, "mcp-allow-answer", false, "offer models at /mcp a tool that answers what runs ask, with which a model can approve what it does")
+	flags.BoolVar(&o.acp, "experimental-acp-http", false, "serve editors at /acp?agent=NAME, a WebSocket of the Agent Client Protocol as it is proposed now")
 	flags.StringArrayVar(&o.proxies, "behind-proxy", nil, "`network` of proxies, such as 10.0.0.0/8: what they say of their clients is believed (X-Forwarded-For, -Proto, -Host); repeatable")
 	flags.StringVar(&o.server.tls.Cert, "tls-cert", "", "`file` with the certificate, in PEM")
 	flags.StringVar(&o.server.tls.Key, "tls-key", "", "`file` with the key of the certificate, in PEM")
@@ -219,6 +224,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	defer rpc.Close()
 	api := httpapi.New(httpapi.Options{
 		RPC: rpc, Agents: local.Agents, Nodes: node.nodes(),
+		ACP: o.acpFace(log), ACPWith: acpAgents,
 		Backend: runs, Auth: face.auth, SignIn: face.signIn, Proxies: o.behind, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
 		Version: version().Version, Limits: o.http, Logger: log,
 		Gauges: func(gauge func(name, help string, value float64)) {

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -45,6 +44,7 @@ type clusterOptions struct {
 	slots     int
 	lease     time.Duration
 	keep      time.Duration
+	queue     int
 }
 
 // add defines the flags.
@@ -55,8 +55,9 @@ func (o *clusterOptions) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.advertise, "cluster-advertise", "", "`address` at which other nodes reach --cluster-listen, HOST:PORT (default the same)")
 	flags.StringVar(&o.nats, "cluster-nats", "", "`URL` of NATS servers with JetStream, in place of those that control nodes run")
 	flags.StringVar(&o.creds, "cluster-nats-creds", "", "`file` with the credentials for --cluster-nats")
-	flags.StringArrayVar(&o.labels, "node-label", nil, "`label` of this node, KEY=VALUE, which runs can ask for; repeatable")
+	flags.StringArrayVar(&o.labels, "node-label", nil, "`label` of this node, KEY=VALUE, which runs can ask for, and pool=NAME,… for the queue; repeatable")
 	flags.IntVar(&o.slots, "node-runs", slotsPerCore*runtime.NumCPU(), "`number` of live runs that this node takes; 0 means none")
+	flags.IntVar(&o.queue, "cluster-queue", cluster.DefaultQueue, "`number` of runs that wait in the queue of the cluster at once, beyond which this node refuses more")
 	flags.DurationVar(&o.lease, "cluster-lease", cluster.DefaultLease, "`time` after which a node that does not renew its lease is lost; the same on every node")
 	flags.DurationVar(&o.keep, "cluster-keep", cluster.DefaultKeep, "`time` that the cluster knows a run after its end, so that its id is not started again")
 }
@@ -80,8 +81,8 @@ func (o *clusterOptions) check() error {
 	if _, _, err := net.SplitHostPort(o.listen); err != nil {
 		return usageErrorf("--cluster-listen %q: use IP:PORT, such as 10.0.0.1:7777", o.listen)
 	}
-	if o.slots < 0 || o.keep <= 0 || o.lease < minLease {
-		return usageErrorf("--node-runs and --cluster-keep must be positive, and --cluster-lease at least %v", minLease)
+	if o.slots < 0 || o.keep <= 0 || o.queue <= 0 || o.lease < minLease {
+		return usageErrorf("--node-runs, --cluster-keep and --cluster-queue must be positive, and --cluster-lease at least %v", minLease)
 	}
 	for _, l := range o.labels {
 		if k, _, ok := strings.Cut(l, "="); !ok || k == "" {
@@ -101,6 +102,7 @@ type clusterNode struct {
 	facts  *natsd.Facts
 	nats   *natsd.Server // nil if this is no control node
 	rpc    *execserver.Server
+	local  *execserver.Server // of the user of this machine
 	server *http.Server
 	ended  chan struct{}
 }
@@ -150,8 +152,8 @@ func (a *app) joinCluster(o *clusterOptions, backend local.Backend, archive clus
 		labels[k] = v
 	}
 	n.Node, err = cluster.Join(cluster.Options{
-		State: dir, Name: o.node, Addr: addr, Backend: runs, Facts: n.facts, TLS: config, Timing: cluster.NewTiming(o.lease),
-		Judge: isControl || o.nats != "", Control: isControl, Build: version().Version, Labels: labels, Engines: local.Engines, Slots: o.slots, Keep: o.keep, Log: log,
+		State: dir, Name: o.node, Addr: addr, Backend: runs, Facts: n.facts, Key: m.Key, TLS: config, Timing: cluster.NewTiming(o.lease),
+		Judge: isControl || o.nats != "", Control: isControl, Build: version().Version, Labels: labels, Engines: local.Engines, Slots: o.slots, Keep: o.keep, Queue: o.queue, Log: log,
 		Archive: archive,
 	})
 	if err != nil {
@@ -160,6 +162,7 @@ func (a *app) joinCluster(o *clusterOptions, backend local.Backend, archive clus
 	// What other nodes ask for is answered by this node alone, so that a request is
 	// passed on once.
 	n.rpc = execserver.New(execserver.Options{Backend: n.Local(), Version: version().Version, Keep: true, RunsOnly: true, Trusted: true, Logger: log})
+	n.local = execserver.New(execserver.Options{Backend: n.Backend(), Version: version().Version, Keep: true, Logger: log})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/rpc", func(w http.ResponseWriter, r *http.Request) { n.rpc.ServeRuns(w, r, access.Owner(), nil) })
 	n.server = newHTTPServer(mux, log)
@@ -177,7 +180,7 @@ func (n *clusterNode) connect(o *clusterOptions, m *cluster.Membership, addr, di
 	case o.nats != "":
 		opts.Replicas = replicas // or one, if there is one server
 	case isControl:
-		so := natsd.ServerOptions{Name: o.node, Dir: filepath.Join(dir, "cluster", "nats"), TLS: config, Log: log}
+		so := natsd.ServerOptions{Name: o.node, Dir: cluster.StoreDir(dir), TLS: config, Log: log}
 		if err := storeAddresses(&so, o.listen, addr, m.Control); err != nil {
 			return err
 		}
@@ -236,6 +239,7 @@ func (n *clusterNode) Close() error {
 	if n.server != nil {
 		errs = append(errs, n.server.Close())
 		n.rpc.Close()
+		n.local.Close()
 		<-n.ended
 	}
 	if n.Node != nil {
@@ -291,6 +295,8 @@ func (n *clusterNode) gauges(gauge func(name, help string, value float64)) {
 	connected, outages := n.facts.Connected()
 	gauge("spool_cluster_store_connected", "Whether this node reaches the store of the cluster.", is[connected])
 	gauge("spool_cluster_store_outages", "How often this node lost the store of the cluster.", float64(outages))
+	gauge("spool_cluster_generation", "How often the store of the cluster began anew, from 1 on.", float64(s.Generation))
+	gauge("spool_cluster_rebuilding", "Whether the store of the cluster went back in time and nothing is started.", is[s.Rebuild != nil])
 	for _, state := range []string{"up", "draining", "lost", "gone"} {
 		gauge("spool_cluster_nodes_"+state, "Nodes of the cluster that are "+state+".", states[state])
 	}
@@ -306,6 +312,7 @@ func (n *clusterNode) control(mux *http.ServeMux) {
 	answer := func(w http.ResponseWriter) {
 		_ = json.NewEncoder(w).Encode(n.status()) // the client may have left
 	}
+	mux.Handle("GET /{$}", n.local) // for "spool submit"
 	mux.HandleFunc("GET /cluster", func(w http.ResponseWriter, _ *http.Request) { answer(w) })
 	mux.HandleFunc("POST /cluster/{what}", func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), controlFor)
@@ -316,6 +323,8 @@ func (n *clusterNode) control(mux *http.ServeMux) {
 			err = n.Drain(ctx, what == "drain")
 		case "leave":
 			err = n.Leave(ctx)
+		case "rebuild":
+			err = n.Rebuild(ctx, r.URL.Query()["without"])
 		default:
 			http.NotFound(w, r)
 			return

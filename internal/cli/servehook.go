@@ -16,11 +16,13 @@ import (
 // hookOptions are the flags about messages to another server.
 type hookOptions struct {
 	url    string
-	secret string // a file
+	secret string      // a file
+	typed  func() bool // reports whether the URL is on the command line
 }
 
 func (o *hookOptions) add(flags *pflag.FlagSet) {
-	flags.StringVar(&o.url, "notify", "", "`URL` that gets a message when a run asks something or ends; see above")
+	flags.StringVar(&o.url, "notify", "", "`URL` that gets a message when a run asks something or ends; see above (default $SPOOL_NOTIFY)")
+	o.typed = func() bool { return flags.Changed("notify") }
 	flags.StringVar(&o.secret, "notify-secret", "", "`file` with the secret that signs the messages of --notify")
 }
 
@@ -35,6 +37,9 @@ func (o *hookOptions) check() error {
 	u, err := url.Parse(o.url)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 		return usageErrorf("--notify: use a URL such as https://ntfy.sh/my-topic")
+	}
+	if u.User != nil && o.typed() {
+		return usageErrorf("--notify: the URL must not have credentials here: they would be seen by all who see the command; put it into the variable SPOOL_NOTIFY")
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func (a *app) share(ctx context.Context, name string, s access.Share, asJSON boo
 		view.URL = at
 		return json.NewEncoder(a.stdout).Encode(view)
 	}
-	fmt.Fprintf(a.stderr, "spool: share: whoever has this address sees run %s for %s (%s); end it with: spool share revoke %s\n",
+	fmt.Fprintf(a.stderr, "spool: share: everyone with this address sees run %s for %s (%s); end it with: spool share revoke %s\n",
 		s.Run.ID, formatAge(time.Until(t.Expires)), scopeTexts(t.Scopes), t.ID)
 	_, err = fmt.Fprintln(a.stdout, at)
 	return err

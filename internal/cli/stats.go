@@ -13,6 +13,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/ledger"
+	"github.com/spool-run/spool/internal/pause"
 )
 
 // statsSample is the time between the two measurements from which a single
@@ -112,7 +113,7 @@ func (a *app) stats(ctx context.Context, b spool.Backend, names []string, watch,
 	if _, _, err := m.measure(ctx); err != nil {
 		return err
 	}
-	if err := pause(ctx, statsSample); err != nil {
+	if err := pause.For(ctx, statsSample); err != nil {
 		return err
 	}
 	size, _ := terminalSize(a.stdout)
@@ -138,19 +139,9 @@ func (a *app) statsJSON(ctx context.Context, m *runMeter, watch bool) error {
 		if !watch {
 			return nil
 		}
-		if err := pause(ctx, watchEvery); err != nil {
+		if err := pause.For(ctx, watchEvery); err != nil {
 			return err
 		}
-	}
-}
-
-// pause waits, unless ctx ends before.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

@@ -81,6 +81,9 @@ func (a *app) wait(ctx context.Context, b spool.Backend, names []string, asJSON 
 				return err
 			}
 		}
+		if outcome.Kind == spool.Unknown && info.Outcome != nil {
+			outcome = *info.Outcome // a run that was never started has no log that says so
+		}
 		code := outcome.ExitCode()
 		if outcome.Kind != spool.Exited {
 			fmt.Fprintf(a.stderr, "spool: wait: run %s: %s\n", run.ID(), outcome)
