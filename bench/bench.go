@@ -55,6 +55,7 @@ type bench struct {
 	version  string // of codex
 	subjects []*subject
 	field    *peerBench // nil until its first round
+	web      *httpBench // nil until its first round
 	load     float64    // before the measurements
 }
 
@@ -94,7 +95,9 @@ var measurements = []measurement{
 	{name: "driver", rounds: 1, alone: measureDriver},
 	{name: "growth", rounds: 1, alone: measureGrowth},
 	{name: "sdk", rounds: 3, alone: measureSDK},
-	{name: "console", rounds: 3, alone: measureConsole},
+	{name: "console", rounds: 1, alone: measureConsole},
+	{name: "http", rounds: 3, alone: measureHTTP},
+	{name: "cluster", rounds: 1, alone: measureCluster},
 	{name: "peers", alone: measurePeers},
 }
 
@@ -152,7 +155,7 @@ func (b *bench) launchAll(ctx context.Context) error {
 	}
 	time.Sleep(300 * time.Millisecond) // until the servers are idle
 	for _, s := range b.subjects {
-		rss, err := s.rss()
+		rss, err := s.memory()
 		if err != nil {
 			return err
 		}
@@ -165,6 +168,9 @@ func (b *bench) close() error {
 	var errs []error
 	for _, s := range b.subjects {
 		errs = append(errs, s.shutdown())
+	}
+	if b.web != nil {
+		errs = append(errs, b.web.close())
 	}
 	return errors.Join(append(errs, os.RemoveAll(b.dir))...)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spool-run/spool/bench/internal/peers"
 	"github.com/spool-run/spool/client"
 	"github.com/spool-run/spool/internal/host"
+	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/store"
 )
 
@@ -24,6 +25,12 @@ var growthSizes = []int{1_000, 10_000, 100_000, 1_000_000}
 const (
 	growthLabel = 100 // runs that share a label
 	growthAsks  = 9   // times that each question is asked
+	// growthFlat is how much the memory of a process differs from one start to the
+	// next.
+	growthFlat = 1.25
+	// growthSettle is how long a new keeper may be busy with what others left, and
+	// growthQuiet how long it is then watched: a sweep is within.
+	growthSettle, growthQuiet = 10 * time.Second, 70 * time.Second
 )
 
 // growthRows is the table of growth: what must not cost more with every finished
@@ -43,6 +50,8 @@ func makeGrowthRows() (rows []row) {
 			add("find by prefix"+way.label, "prefix."+way.metric, unitTime, bound{atMost: 0.015})
 			add("label with 100 runs"+way.label, "label."+way.metric, unitTime, bound{atMost: 0.030})
 			add("pattern of names with 100 runs"+way.label, "glob."+way.metric, unitTime, bound{atMost: 0.030})
+			add("sql, runs with a label, 100"+way.label, "sql.label."+way.metric, unitTime, bound{})
+			add("sql, number of runs"+way.label, "sql.count."+way.metric, unitTime, bound{})
 		}
 		add("launch of a server to ready", "open", unitTime, bound{atMost: 0.100})
 		compare := func(label, metric string, u unit, goal bound) {
@@ -51,8 +60,8 @@ func makeGrowthRows() (rows []row) {
 		}
 		compare("start to closed, beside 1000 runs", "start", unitTime, bound{atMost: 1.03})
 		compare("starts per second, beside 1000 runs", "starts", unitCount, bound{atLeast: 0.97})
-		compare("memory of the server, beside 1000 runs", "rss.server", unitBytes, bound{})
-		compare("memory of the keeper, beside 1000 runs", "rss.keeper", unitBytes, bound{})
+		compare("memory of the server, beside 1000 runs", "memory.server", unitBytes, bound{atMost: growthFlat})
+		compare("memory of the keeper, beside 1000 runs", "memory.keeper", unitBytes, bound{atMost: growthFlat})
 		add("bytes of the index per run", "index", unitCount, bound{atMost: 400})
 		rebuild := bound{atLeast: 50_000}
 		if n < 100_000 { // waiting for the disk takes longer than the work
@@ -60,6 +69,7 @@ func makeGrowthRows() (rows []row) {
 		}
 		add("runs per second of building the index", "rebuild", unitCount, rebuild)
 		add("processor time of a sweep, per minute", "sweep", unitTime, bound{atMost: 0.060})
+		add("processor time of an idle server and its keeper, per minute", "idle", unitTime, bound{atMost: 0.060})
 	}
 	return rows
 }
@@ -172,9 +182,12 @@ func (b *bench) growthAsk(ctx context.Context, bin, state, way string, n int, fl
 		"prefix": {"inspect", string(growthID(target)[:12])},
 		"label":  {"ps", "--all", "--quiet", "--filter", fmt.Sprintf("label=task=%d", target/growthLabel)},
 		"glob":   {"ps", "--all", "--quiet", "--filter", fmt.Sprintf("name=build-%d??", target/growthLabel)},
+
+		"sql.label": {"sql", "--csv", fmt.Sprintf("SELECT run FROM labels WHERE key = 'task' AND value = '%d'", target/growthLabel)},
+		"sql.count": {"sql", "--csv", "SELECT count(*) FROM runs"},
 	}
 	for range growthAsks {
-		for _, q := range []string{"ps", "name", "prefix", "label", "glob"} {
+		for _, q := range []string{"ps", "name", "prefix", "label", "glob", "sql.label", "sql.count"} {
 			cmd := exec.CommandContext(ctx, bin, append(questions[q], flags...)...)
 			cmd.Env = append(os.Environ(), "SPOOL_CONFIG=", "SPOOL_SERVER=", "SPOOL_STATE="+state)
 			began := time.Now()
@@ -197,6 +210,14 @@ func (b *bench) growthServed(ctx context.Context, bin, state string, srv *server
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
+	if err := runOnce(ctx, c, 0, shortest); err != nil { // which starts a keeper
+		return err
+	}
+	if !b.quick {
+		if err := b.growthIdle(ctx, state, srv, n); err != nil {
+			return err
+		}
+	}
 	if err := b.runs(ctx, c, growthMetric("start", n), 200); err != nil {
 		return err
 	}
@@ -218,22 +239,57 @@ func (b *bench) growthServed(ctx context.Context, bin, state string, srv *server
 		}
 		b.add(subjectSpool, growthMetric("starts", n), starts/time.Since(began).Seconds())
 	}
-	pids := map[string]int{"rss.server": srv.cmd.Process.Pid}
-	owners, err := host.Owners(state)
+	pids, err := growthProcesses(state, srv)
 	if err != nil {
 		return err
 	}
-	for _, o := range owners {
-		pids["rss.keeper"] = o.Pid
-	}
-	for metric, pid := range pids {
-		rss, err := peers.RSS(pid)
+	for who, pid := range pids {
+		own, err := peers.Anonymous(pid) // the index is in the page cache
 		if err != nil {
 			return err
 		}
-		b.add(subjectSpool, growthMetric(metric, n), float64(rss))
+		b.add(subjectSpool, growthMetric("memory."+who, n), float64(own))
 	}
 	return nil
+}
+
+// growthProcesses returns the processes of a server and its keeper.
+func growthProcesses(state string, srv *server) (map[string]int, error) {
+	pids := map[string]int{"server": srv.cmd.Process.Pid}
+	owners, err := host.Owners(state)
+	for _, o := range owners {
+		pids["keeper"] = o.Pid
+	}
+	return pids, err
+}
+
+// growthIdle measures what a server and its keeper use while they have nothing to do.
+func (b *bench) growthIdle(ctx context.Context, state string, srv *server, n int) error {
+	pids, err := growthProcesses(state, srv)
+	if err != nil {
+		return err
+	}
+	used := func() (sum time.Duration, err error) {
+		for _, pid := range pids {
+			d, _, cpuErr := peers.CPU(pid)
+			sum, err = sum+d, errors.Join(err, cpuErr)
+		}
+		return sum, err
+	}
+	wait := func(d time.Duration) (time.Duration, error) {
+		if err := pause.For(ctx, d); err != nil {
+			return 0, err
+		}
+		return used()
+	}
+	before, err := wait(growthSettle)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	after, err := wait(growthQuiet)
+	b.addTime(subjectSpool, growthMetric("idle", n), time.Duration(float64(after-before)*float64(time.Minute)/float64(time.Since(began))))
+	return err
 }
 
 // growthStore measures the index and a sweep, without another process.

@@ -29,6 +29,10 @@
 // runs, which take some minutes, a million files and 4 GiB of disk space; with -quick
 // of up to ten thousand.
 //
+// The HTTP server is measured with clients of its own, beside the servers that are
+// installed for the comparison, wetty and the exec-server of codex: logs of 1 GiB,
+// and thousands of readers in another process, as many as the limit of open files allows.
+//
 // The clients for Python and TypeScript are measured from the directory sdk of the
 // working directory.
 //
@@ -63,6 +67,12 @@ func main() {
 	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
+		case crowdRole:
+			if err := runCrowd(os.Stdin, os.Stdout); err != nil {
+				fmt.Fprintln(os.Stderr, "bench -crowd:", err)
+				os.Exit(1)
+			}
+			return
 		case servedRole:
 			if err := serveInProcess(); err != nil {
 				fmt.Fprintln(os.Stderr, "bench exec-server:", err)
@@ -117,7 +127,7 @@ func parseOptions(args []string) (options, error) {
 	fs.StringVar(&o.comparison, "comparison", "", "write the results of the peers to `file`, as a page of the documentation")
 	fs.StringVar(&o.only, "only", "", "make only these measurements, `names` separated by commas: "+strings.Join(measurementNames(), ", "))
 	fs.StringVar(&o.peers, "peers", "", "measure only these peers beside Spool, `names` separated by commas")
-	fs.StringVar(&o.tasks, "tasks", "", "have the peers do only these tasks, `names` separated by commas: "+strings.Join(peerTaskNames(), ", "))
+	fs.StringVar(&o.tasks, "tasks", "", "have the peers do only these tasks, `names` separated by commas: "+strings.Join(peerTaskNames(), ", ")+"; or make only these parts of http: "+strings.Join(httpPartNames(), ", "))
 	fs.IntVar(&o.rounds, "rounds", 0, "make every measurement `n` times (default 5, with -quick 2)")
 	fs.IntVar(&o.logs, "logs", 1024, "search this many `MiB` of logs, a quarter of it with -quick")
 	fs.BoolVar(&o.quick, "quick", false, "do less work; the numbers are less exact")

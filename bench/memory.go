@@ -34,7 +34,7 @@ func measureStalled(ctx context.Context, b *bench, s *subject) (err error) {
 	if err := c.within(60 * time.Second); err != nil {
 		return err
 	}
-	idle, err := srv.rss()
+	idle, err := srv.memory()
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func measureStalled(ctx context.Context, b *bench, s *subject) (err error) {
 func (s *server) watch(began time.Time, d time.Duration, mark string) (peak int64, seconds float64, err error) {
 	seconds = math.Inf(1)
 	for time.Since(began) < d {
-		rss, err := s.rss()
+		rss, err := s.memory()
 		if err != nil {
 			return 0, 0, err
 		}
@@ -84,7 +84,7 @@ func (s *server) watch(began time.Time, d time.Duration, mark string) (peak int6
 
 // measureMemory measures the server's memory after all other measurements.
 func measureMemory(ctx context.Context, b *bench, s *subject) error {
-	rss, err := s.rss()
+	rss, err := s.memory()
 	if err != nil {
 		return err
 	}

@@ -69,11 +69,16 @@ func checkPeerTasks(only string) error {
 		return nil
 	}
 	for name := range strings.SplitSeq(only, ",") {
-		if !slices.Contains(peerTaskNames(), name) {
-			return fmt.Errorf("unknown task %q; the tasks of peers are %s", name, strings.Join(peerTaskNames(), ", "))
+		if !slices.Contains(peerTaskNames(), name) && !slices.Contains(httpPartNames(), name) {
+			return fmt.Errorf("unknown task %q; the tasks of peers are %s; those of http are %s", name, strings.Join(peerTaskNames(), ", "), strings.Join(httpPartNames(), ", "))
 		}
 	}
 	return nil
+}
+
+// chosen reports whether a name is in a list of a flag, or the list is empty.
+func chosen(list, name string) bool {
+	return list == "" || slices.Contains(strings.Split(list, ","), name)
 }
 
 // measurePeers makes one round with all peers that can be installed. A task at
@@ -95,7 +100,7 @@ func measurePeers(ctx context.Context, b *bench) (err error) {
 		}
 	}()
 	for _, task := range peerTasks {
-		if b.tasks != "" && !slices.Contains(strings.Split(b.tasks, ","), task.name) {
+		if !chosen(b.tasks, task.name) {
 			continue
 		}
 		for _, p := range b.field.all {
@@ -202,9 +207,10 @@ func (p *measuredPeer) cpu(all bool) (total time.Duration, err error) {
 	return total, nil
 }
 
-func (p *measuredPeer) rss() (total int64, err error) {
+// memory is what the processes of a server take together.
+func (p *measuredPeer) memory() (total int64, err error) {
 	for _, pid := range p.Pids() {
-		n, err := peers.RSS(pid)
+		n, err := peers.Share(pid)
 		if err != nil {
 			return 0, err
 		}

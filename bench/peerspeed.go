@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/bench/internal/peers"
+	"github.com/spool-run/spool/internal/pause"
 )
 
 // peerIdle measures the memory of a server that has run one command.
@@ -23,20 +24,18 @@ func peerIdle(ctx context.Context, b *bench, p *measuredPeer) error {
 	if err := p.runTrue(ctx); err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(500 * time.Millisecond):
+	if err := pause.For(ctx, 500*time.Millisecond); err != nil {
+		return err
 	}
-	return b.peerRSS(p, "peers.rss.idle")
+	return b.peerMemory(p, "peers.memory.idle")
 }
 
-func (b *bench) peerRSS(p *measuredPeer, metric string) error {
-	rss, err := p.rss()
+func (b *bench) peerMemory(p *measuredPeer, metric string) error {
+	n, err := p.memory()
 	if err != nil {
 		return err
 	}
-	b.add(p.Name, metric, float64(rss))
+	b.add(p.Name, metric, float64(n))
 	return nil
 }
 
@@ -101,7 +100,10 @@ func peerStarts(ctx context.Context, b *bench, p *measuredPeer) error {
 	}
 	b.add(p.Name, "peers.starts", float64(done.Load())/took.Seconds())
 	b.add(p.Name, "peers.starts.cpu", (after-before).Seconds()/float64(done.Load()))
-	return b.peerRSS(p, "peers.rss.runs")
+	if err := pause.For(ctx, quiet); err != nil {
+		return err
+	}
+	return b.peerMemory(p, "peers.memory.runs")
 }
 
 // peerLines has one reader follow 100,000 short lines.
@@ -220,11 +222,11 @@ func peerReaders(readers int) func(ctx context.Context, b *bench, p *measuredPee
 		}
 		var peak int64
 		for ended := false; !ended; {
-			rss, err := p.rss()
+			n, err := p.memory()
 			if err != nil {
 				return err
 			}
-			peak = max(peak, rss)
+			peak = max(peak, n)
 			select {
 			case <-over:
 				ended = true
@@ -237,7 +239,7 @@ func peerReaders(readers int) func(ctx context.Context, b *bench, p *measuredPee
 		}
 		b.add(p.Name, metric, float64(got.Load())/took.Seconds())
 		b.add(p.Name, metric+".lost", 1-float64(got.Load())/float64(n*readers))
-		b.add(p.Name, metric+".rss", float64(peak))
+		b.add(p.Name, metric+".memory", float64(peak))
 		return nil
 	}
 }

@@ -40,6 +40,8 @@ func (u unit) format(v float64) string {
 		return digits(v) + " s"
 	case u == unitRate:
 		return digits(v/1e6) + " MB/s"
+	case u == unitBytes && math.Abs(v) < 1<<20:
+		return digits(v/(1<<10)) + " KiB"
 	case u == unitBytes:
 		return digits(v/(1<<20)) + " MiB"
 	case v >= 1e6:
@@ -95,6 +97,8 @@ type report struct {
 	Growth      []result  `json:"growth"`
 	SDKs        []result  `json:"sdks"`
 	Console     []result  `json:"console"`
+	HTTP        []result  `json:"http"`
+	HTTPNotes   []string  `json:"httpNotes,omitempty"` // what is missing of it, and why
 
 	Peers     []peerResult                   `json:"peers,omitempty"`
 	Honesty   map[string]map[string]*honesty `json:"honesty,omitempty"`  // by scenario and peer
@@ -117,7 +121,7 @@ func (b *bench) report() *report {
 		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
 		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone), Kernels: b.results(kernels),
 		Sandboxes: b.results(sandboxes), Isolation: b.results(isolationRows), Agents: b.results(agentRows), Growth: b.results(growthRows), SDKs: b.results(sdkRows),
-		Console: b.results(consoleRows),
+		Console: b.results(consoleRows), HTTP: b.results(httpRows), HTTPNotes: b.httpNotes(),
 	}
 	b.fillPeers(r)
 	return r
@@ -193,7 +197,7 @@ func (r *row) formatGoal() string {
 // missed counts the missed goals.
 func (r *report) missed() int {
 	n := 0
-	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Isolation, r.Agents, r.Growth, r.SDKs, r.Console} {
+	for _, table := range [][]result{r.BesideCodex, r.SpoolAlone, r.Kernels, r.Sandboxes, r.Isolation, r.Agents, r.Growth, r.SDKs, r.Console, r.HTTP} {
 		for i := range table {
 			if ok := table[i].OK; ok != nil && !*ok {
 				n++
@@ -240,6 +244,12 @@ func (r *report) writeTable(w io.Writer) error {
 	}
 	if err := writeResults(w, "The console in Chromium", "asciinema", r.Console); err != nil {
 		return err
+	}
+	if err := writeResults(w, "spool serve", "beside", r.HTTP); err != nil {
+		return err
+	}
+	for _, note := range r.HTTPNotes {
+		fmt.Fprintf(w, "- %s\n", note)
 	}
 	return r.writePeers(w)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/internal/pause"
 )
 
 // quiet is how long a server may take to give memory back.
@@ -38,7 +39,7 @@ func measureResident(ctx context.Context, b *bench, s *subject) (err error) {
 		return err
 	}
 	note := func(metric string) error {
-		rss, err := srv.rss()
+		rss, err := srv.memory()
 		if err != nil {
 			return err
 		}
@@ -46,10 +47,8 @@ func measureResident(ctx context.Context, b *bench, s *subject) (err error) {
 		return nil
 	}
 	rest := func(metric string) error {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(quiet):
+		if err := pause.For(ctx, quiet); err != nil {
+			return err
 		}
 		return note(metric)
 	}
@@ -136,7 +135,7 @@ func (s *server) peakWith(ctx context.Context, readers int, n int64) (peak int64
 		return 0, err
 	}
 	for {
-		rss, err := s.rss()
+		rss, err := s.memory()
 		if err != nil {
 			return 0, err
 		}

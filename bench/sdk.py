@@ -44,9 +44,27 @@ def first(state):
     return time.perf_counter() - t, s
 
 
-for _ in range(plan["times"]):
-    code = "import time; t = time.perf_counter(); import spool; print(time.perf_counter() - t)"
-    add("sdk.python.import", float(subprocess.check_output([sys.executable, "-c", code])))
+# What a program does that has just been started. The processor time of the import says as much
+# on a busy machine.
+FRESH = """
+import sys, time
+began, used = time.perf_counter(), time.process_time()
+import spool
+imported, imports = time.perf_counter() - began, time.process_time() - used
+with spool.Spool.local(state=sys.argv[1]) as s:
+    if next(iter(s.run(["echo", "x"]).stream())) != b"x\\n":
+        sys.exit("another output")
+    print(imported, imports, time.perf_counter() - began)
+"""
+
+
+def fresh(state):
+    """Measure the import, and the way to the first output, in a process of its own."""
+    text = subprocess.check_output([sys.executable, "-c", FRESH, state], text=True)
+    for metric, value in zip(("import", "import.cpu", "fresh"), text.split(), strict=True):
+        add("sdk.python." + metric, float(value))
+
+
 with tempfile.TemporaryDirectory(prefix="sp", ignore_cleanup_errors=True) as top:
     for i in range(plan["times"]):
         state = f"{top}/{i}"
@@ -59,6 +77,7 @@ with tempfile.TemporaryDirectory(prefix="sp", ignore_cleanup_errors=True) as top
         took, s = first(state)
         add("sdk.python.first", took)
         s.close()
+        fresh(state)
     end(state)
 with spool.Spool.local(state=plan["state"]) as s:
     for _ in range(plan["times"]):

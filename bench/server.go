@@ -30,11 +30,16 @@ type server struct {
 // launch starts `path exec-server` with dir as its home, so that it neither
 // reads nor leaves files elsewhere, and waits until it listens.
 func launch(ctx context.Context, path, dir string) (*server, error) {
+	return launchServer(ctx, dir, "ws://", path, "exec-server", "--listen", "ws://127.0.0.1:0")
+}
+
+// launchServer starts a server that prints its URL, with this scheme, once it listens.
+func launchServer(ctx context.Context, dir, scheme, path string, args ...string) (*server, error) {
 	if err := os.MkdirAll(filepath.Join(dir, ".codex"), 0o700); err != nil {
 		return nil, fmt.Errorf("launch: %w", err)
 	}
 	s := &server{exited: make(chan error, 1)}
-	s.cmd = exec.Command(path, "exec-server", "--listen", "ws://127.0.0.1:0")
+	s.cmd = exec.Command(path, args...)
 	s.cmd.Dir = dir
 	s.cmd.Env = append(os.Environ(), "HOME="+dir, "CODEX_HOME="+filepath.Join(dir, ".codex"),
 		"XDG_STATE_HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir, "XDG_RUNTIME_DIR="+dir)
@@ -66,8 +71,8 @@ func launch(ctx context.Context, path, dir string) (*server, error) {
 	case <-ctx.Done():
 		return nil, errors.Join(fmt.Errorf("launch %s: %w", path, context.Cause(ctx)), s.stop())
 	}
-	if !strings.HasPrefix(s.url, "ws://") {
-		err := fmt.Errorf("launch %s: printed %q, not a ws URL", path, s.url)
+	if !strings.HasPrefix(s.url, scheme) {
+		err := fmt.Errorf("launch %s: printed %q, not a URL that begins with %s", path, s.url, scheme)
 		stopErr := s.stop()
 		return nil, errors.Join(err, stopErr, errors.New(s.stderr.String()))
 	}
@@ -137,11 +142,12 @@ func (s *server) cpu() (time.Duration, error) {
 	return total, nil
 }
 
-// rss returns the resident memory of the server in bytes.
-func (s *server) rss() (int64, error) {
+// memory returns the resident memory of the processes of the server in bytes, with
+// pages that they share counted once.
+func (s *server) memory() (int64, error) {
 	var total int64
 	for _, pid := range s.pids() {
-		n, err := peers.RSS(pid)
+		n, err := peers.Share(pid)
 		if err != nil {
 			return 0, err
 		}

@@ -9,22 +9,25 @@ import (
 	"net/http"
 )
 
-// api is a server that speaks JSON over HTTP.
-type api struct {
-	base   string
-	header http.Header
-	client *http.Client
+// API is a server that speaks JSON over HTTP.
+type API struct {
+	Base   string // of the URLs
+	Host   string // in requests; empty means that of the URL
+	Header http.Header
+	Client *http.Client
 }
 
-func newAPI(base string) *api {
+// NewAPI returns the API with a base of URLs.
+func NewAPI(base string) *API {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost, t.MaxIdleConns = 64, 64
 	t.DisableCompression = true
-	return &api{base: base, header: http.Header{}, client: &http.Client{Transport: t}}
+	return &API{Base: base, Header: http.Header{}, Client: &http.Client{Transport: t}}
 }
 
-// do sends a request and returns the response, which has a status below 300.
-func (a *api) do(ctx context.Context, method, path string, body any) (*http.Response, error) {
+// Do sends a request that accepts a form of answers, or any, and returns the response,
+// which has a status below 300.
+func (a *API) Do(ctx context.Context, method, path, accept string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -33,13 +36,18 @@ func (a *api) do(ctx context.Context, method, path string, body any) (*http.Resp
 		}
 		content = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, a.base+path, content)
+	req, err := http.NewRequestWithContext(ctx, method, a.Base+path, content)
 	if err != nil {
 		return nil, err
 	}
-	req.Header = a.header.Clone()
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := a.client.Do(req)
+	req.Header, req.Host = a.Header.Clone(), a.Host
+	if accept != "" {
+		req.Header.Set("Accept", accept)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := a.Client.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -51,9 +59,9 @@ func (a *api) do(ctx context.Context, method, path string, body any) (*http.Resp
 	return resp, nil
 }
 
-// call sends a request and decodes the answer into result, unless that is nil.
-func (a *api) call(ctx context.Context, method, path string, body, result any) error {
-	resp, err := a.do(ctx, method, path, body)
+// Call sends a request and decodes the answer into result, unless that is nil.
+func (a *API) Call(ctx context.Context, method, path string, body, result any) error {
+	resp, err := a.Do(ctx, method, path, "application/json", body)
 	if err != nil {
 		return err
 	}
@@ -68,7 +76,7 @@ func (a *api) call(ctx context.Context, method, path string, body, result any) e
 // httpServer is the process of a server and its API.
 type httpServer struct {
 	*process
-	*api
+	*API
 }
 
 // Pids implements Server.
@@ -79,6 +87,6 @@ func (s *httpServer) Kill() error { return s.kill() }
 
 // Close implements Server.
 func (s *httpServer) Close() error {
-	s.client.CloseIdleConnections()
+	s.Client.CloseIdleConnections()
 	return s.close()
 }

@@ -47,9 +47,9 @@ func (s *jupyterPeer) Relaunch(ctx context.Context) error {
 		return err
 	}
 	s.idle = nil
-	s.api = newAPI("http://127.0.0.1:" + port + "/api")
-	s.header.Set("Authorization", "token bench")
-	return s.ready(ctx, answers(s.base))
+	s.API = NewAPI("http://127.0.0.1:" + port + "/api")
+	s.Header.Set("Authorization", "token bench")
+	return s.ready(ctx, answers(s.Base))
 }
 
 // Run implements Server.
@@ -77,7 +77,7 @@ func (s *jupyterPeer) Start(ctx context.Context, argv ...string) (Job, error) {
 	var err error
 	if j.ws == nil {
 		var k struct{ ID string }
-		if err := s.call(ctx, "POST", "/kernels", map[string]any{"name": "python3"}, &k); err != nil {
+		if err := s.Call(ctx, "POST", "/kernels", map[string]any{"name": "python3"}, &k); err != nil {
 			return nil, err
 		}
 		j.kernel = k.ID
@@ -105,7 +105,7 @@ type jupyterJob struct {
 }
 
 func (j *jupyterJob) dial(ctx context.Context, session string) (*websocket.Conn, error) {
-	url := fmt.Sprintf("ws%s/kernels/%s/channels?session_id=%s&token=bench", strings.TrimPrefix(j.s.base, "http"), j.kernel, session)
+	url := fmt.Sprintf("ws%s/kernels/%s/channels?session_id=%s&token=bench", strings.TrimPrefix(j.s.Base, "http"), j.kernel, session)
 	ws, _, err := websocket.Dial(ctx, url, nil)
 	if err == nil {
 		ws.SetReadLimit(-1)
@@ -123,7 +123,7 @@ func (j *jupyterJob) Reader(own bool) Reader {
 
 // Kill implements Job.
 func (j *jupyterJob) Kill(ctx context.Context) error {
-	return j.s.call(ctx, "DELETE", "/kernels/"+j.kernel, nil, nil)
+	return j.s.Call(ctx, "DELETE", "/kernels/"+j.kernel, nil, nil)
 }
 
 type jupyterReader struct {

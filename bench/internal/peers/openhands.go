@@ -41,7 +41,7 @@ func (s *openHandsServer) Relaunch(ctx context.Context) error {
 		return err
 	}
 	base := "http://127.0.0.1:" + port
-	s.api = newAPI(base + "/api/bash/")
+	s.API = NewAPI(base + "/api/bash/")
 	return s.ready(ctx, answers(base+"/ready"))
 }
 
@@ -63,7 +63,7 @@ type openHandsEvent struct {
 // Run implements Server.
 func (s *openHandsServer) Run(ctx context.Context, argv ...string) (int, error) {
 	var e openHandsEvent
-	err := s.call(ctx, "POST", "execute_bash_command", map[string]any{"command": quote(argv)}, &e)
+	err := s.Call(ctx, "POST", "execute_bash_command", map[string]any{"command": quote(argv)}, &e)
 	if err == nil && e.ExitCode == nil {
 		err = errors.New("no exit code")
 	}
@@ -76,7 +76,7 @@ func (s *openHandsServer) Run(ctx context.Context, argv ...string) (int, error) 
 // Start implements Server.
 func (s *openHandsServer) Start(ctx context.Context, argv ...string) (Job, error) {
 	j := &openHandsJob{s: s}
-	return j, s.call(ctx, "POST", "start_bash_command", map[string]any{"command": quote(argv), "timeout": 1000}, j)
+	return j, s.Call(ctx, "POST", "start_bash_command", map[string]any{"command": quote(argv), "timeout": 1000}, j)
 }
 
 type openHandsJob struct {
@@ -95,7 +95,7 @@ func (j *openHandsJob) Reader(own bool) Reader {
 
 // Kill implements Job.
 func (j *openHandsJob) Kill(ctx context.Context) error {
-	if err := j.s.call(ctx, "POST", "bash_commands/"+j.ID+"/stop", nil, nil); err != nil {
+	if err := j.s.Call(ctx, "POST", "bash_commands/"+j.ID+"/stop", nil, nil); err != nil {
 		return err
 	}
 	_, err := j.Reader(true).Follow(ctx, func([]byte) {})
@@ -113,7 +113,7 @@ func (r *openHandsReader) Follow(ctx context.Context, deliver func([]byte)) (exi
 	for {
 		var page struct{ Items []openHandsEvent }
 		query := fmt.Sprintf("bash_events/search?kind__eq=BashOutput&command_id__eq=%s&order__gt=%d&limit=100", r.j.ID, r.after)
-		if err := r.j.s.call(ctx, "GET", query, nil, &page); err != nil {
+		if err := r.j.s.Call(ctx, "GET", query, nil, &page); err != nil {
 			return exit, err
 		}
 		for _, e := range page.Items {

@@ -47,8 +47,8 @@ func (s *sandboxAgentServer) Relaunch(ctx context.Context) error {
 	if s.process, err = spawn(s.dir, s.bin, "server", "--no-telemetry", "--no-token", "--port", port); err != nil {
 		return err
 	}
-	s.api = newAPI("http://127.0.0.1:" + port + "/v1/")
-	return s.ready(ctx, answers(s.base+"health"))
+	s.API = NewAPI("http://127.0.0.1:" + port + "/v1/")
+	return s.ready(ctx, answers(s.Base+"health"))
 }
 
 // Run implements Server.
@@ -57,7 +57,7 @@ func (s *sandboxAgentServer) Run(ctx context.Context, argv ...string) (int, erro
 		ExitCode *int
 		TimedOut bool
 	}
-	err := s.call(ctx, "POST", "processes/run", map[string]any{"command": argv[0], "args": argv[1:]}, &r)
+	err := s.Call(ctx, "POST", "processes/run", map[string]any{"command": argv[0], "args": argv[1:]}, &r)
 	if err != nil {
 		return 0, err
 	}
@@ -70,7 +70,7 @@ func (s *sandboxAgentServer) Run(ctx context.Context, argv ...string) (int, erro
 // Start implements Server.
 func (s *sandboxAgentServer) Start(ctx context.Context, argv ...string) (Job, error) {
 	j := &sandboxAgentJob{s: s}
-	return j, s.call(ctx, "POST", "processes", map[string]any{"command": argv[0], "args": argv[1:]}, j)
+	return j, s.Call(ctx, "POST", "processes", map[string]any{"command": argv[0], "args": argv[1:]}, j)
 }
 
 type sandboxAgentJob struct {
@@ -85,7 +85,7 @@ func (j *sandboxAgentJob) Reader(bool) Reader { return &sandboxAgentReader{j: j}
 
 // Kill implements Job.
 func (j *sandboxAgentJob) Kill(ctx context.Context) error {
-	return j.s.call(ctx, "POST", "processes/"+j.ID+"/kill?waitMs=5000", nil, nil)
+	return j.s.Call(ctx, "POST", "processes/"+j.ID+"/kill?waitMs=5000", nil, nil)
 }
 
 type sandboxAgentReader struct {
@@ -104,7 +104,7 @@ type sandboxAgentEntry struct {
 func (r *sandboxAgentReader) Follow(ctx context.Context, deliver func([]byte)) (exit Exit, err error) {
 	stream, cut := context.WithCancel(ctx)
 	defer cut()
-	resp, err := r.j.s.do(stream, "GET", fmt.Sprintf("processes/%s/logs?follow=true&since=%d", r.j.ID, r.after), nil)
+	resp, err := r.j.s.Do(stream, "GET", fmt.Sprintf("processes/%s/logs?follow=true&since=%d", r.j.ID, r.after), "", nil)
 	if err != nil {
 		return exit, err
 	}
@@ -130,7 +130,7 @@ func (r *sandboxAgentReader) Follow(ctx context.Context, deliver func([]byte)) (
 	for {
 		before := r.after
 		var rest struct{ Entries []sandboxAgentEntry }
-		if err := r.j.s.call(ctx, "GET", fmt.Sprintf("processes/%s/logs?since=%d", r.j.ID, r.after), nil, &rest); err != nil {
+		if err := r.j.s.Call(ctx, "GET", fmt.Sprintf("processes/%s/logs?since=%d", r.j.ID, r.after), nil, &rest); err != nil {
 			return exit, err
 		}
 		for _, e := range rest.Entries {

@@ -35,7 +35,7 @@ func (j *sandboxAgentJob) end() *sandboxAgentEnd {
 				Status   string
 				ExitCode *int
 			}
-			if e.err = j.s.call(context.Background(), "GET", "processes/"+j.ID, nil, &now); e.err != nil {
+			if e.err = j.s.Call(context.Background(), "GET", "processes/"+j.ID, nil, &now); e.err != nil {
 				return // at the latest when the server ends
 			}
 			if now.Status != "running" {

@@ -36,9 +36,9 @@ func (s *sweRexServer) Relaunch(ctx context.Context) error {
 	if s.process, err = spawn(s.dir, filepath.Join(s.venv, "bin", "swerex-remote"), "--host", "127.0.0.1", "--port", port, "--auth-token", "bench"); err != nil {
 		return err
 	}
-	s.api = newAPI("http://127.0.0.1:" + port)
-	s.header.Set("X-API-Key", "bench")
-	return s.ready(ctx, func() bool { return s.call(ctx, "GET", "/is_alive", nil, nil) == nil })
+	s.API = NewAPI("http://127.0.0.1:" + port)
+	s.Header.Set("X-API-Key", "bench")
+	return s.ready(ctx, func() bool { return s.Call(ctx, "GET", "/is_alive", nil, nil) == nil })
 }
 
 type sweRexAnswer struct {
@@ -47,7 +47,7 @@ type sweRexAnswer struct {
 }
 
 func (s *sweRexServer) execute(ctx context.Context, argv []string) (a sweRexAnswer, err error) {
-	return a, s.call(ctx, "POST", "/execute", map[string]any{"command": argv}, &a)
+	return a, s.Call(ctx, "POST", "/execute", map[string]any{"command": argv}, &a)
 }
 
 // Run implements Server.

@@ -36,13 +36,24 @@ func CPU(pid int) (own, reaped time.Duration, err error) {
 }
 
 // RSS returns the resident memory of a process in bytes.
-func RSS(pid int) (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+func RSS(pid int) (int64, error) { return memory(pid, "status", "VmRSS:") }
+
+// Share returns the share of a process in the resident memory: a page that n processes
+// have mapped counts as 1/n of a page. The shares of the processes of a server add up to
+// what it takes, which their resident memory does not.
+func Share(pid int) (int64, error) { return memory(pid, "smaps_rollup", "Pss:") }
+
+// Anonymous returns the memory of a process in bytes, without files that it has mapped.
+func Anonymous(pid int) (int64, error) { return memory(pid, "status", "RssAnon:") }
+
+// memory returns a line of a file about a process.
+func memory(pid int, file, what string) (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
 		return 0, fmt.Errorf("resident memory: %w", err)
 	}
 	for line := range strings.Lines(string(b)) {
-		if v, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		if v, ok := strings.CutPrefix(line, what); ok {
 			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(v), " kB"), 10, 64)
 			if err != nil {
 				return 0, fmt.Errorf("resident memory: %w", err)
