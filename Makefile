@@ -14,17 +14,21 @@
 #               run 10,000 cells in 1,000 kernels, then check for leftovers;
 #               kill 300 migrations, compressions and prunes of state directories;
 #               cut each kind of stream of the HTTP API 2,000 times
+# make torture-cluster  kill, stop and cut off nodes of a cluster FAULTS times, then
+#               check for starts that were lost, doubled or made up; upgrade all
+#               nodes of a cluster under load, three times
 
 GO ?= go
 FUZZTIME ?= 20s
 SEED ?= 1
+FAULTS ?= 100
 PREFIX ?= /usr/local
 DESTDIR ?=
 # The binary to install. Only the default one is built.
 BUILT ?= bin/spool
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build run install uninstall console cluster record packages test vet bench comparison lint fuzz torture deps clean
+.PHONY: build run install uninstall console cluster record packages test vet bench comparison lint fuzz torture torture-cluster deps clean
 
 build:
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/spool ./cmd/spool
@@ -73,9 +77,11 @@ vet:
 
 # By default the race detector waits for a second at the end of every process. Four
 # packages at a time, because many tests wait for other processes. The timeout ends a
-# hang; a machine that gets a fifth of its processors needs most of it.
+# hang; a machine that gets a fifth of its processors needs most of it. The packages
+# that wait longest begin first, so that others fill their pauses.
+longest := ./internal/sdk ./internal/web ./internal/cli ./cmd/spool ./internal/wire/...
 test: deps vet
-	GORACE=atexit_sleep_ms=0 $(GO) test -race -vet=off -p 4 -timeout 40m ./...
+	GORACE=atexit_sleep_ms=0 $(GO) test -race -vet=off -p 4 -timeout 40m $(longest) ./...
 	CGO_ENABLED=0 $(GO) test -vet=off -timeout 40m -run 'InProcess|/in_process' ./internal/engine/sandbox ./internal/engine/sandbox/wasipy
 
 bench: build
@@ -100,6 +106,9 @@ torture: build
 	$(GO) test -count=1 -run TestExactlyOnceUnderCuts ./internal/wire/httpapi -cuts 2000
 	$(GO) test -count=1 -timeout 1h -run TestJourneys ./internal/web -soak 20m
 	$(GO) test -count=1 -tags lab -run TestLab ./internal/sdk
+
+torture-cluster:
+	$(GO) test -count=1 -v -timeout 60m -run 'TestTorture|TestHistory|TestRollingUpgrade' ./internal/cluster -faults $(FAULTS) -seed $(SEED) -upgrades 3
 
 clean:
 	rm -rf bin bench/results
