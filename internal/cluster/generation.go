@@ -106,6 +106,10 @@ type linked interface {
 	// Links counts connections: it grows with every one that takes the place of
 	// another.
 	Links() uint64
+	// Last returns the highest revision of the part of the store that has the
+	// facts of a prefix. One that has just begun to serve may say less for a
+	// moment.
+	Last(ctx context.Context, prefix string) (rev uint64, err error)
 }
 
 // links returns the number of the present connection.
@@ -236,6 +240,14 @@ func (s *store) load(ctx context.Context) error {
 		case rec.Generation < mine:
 			err = s.begin(ctx, fmt.Sprintf("it is of generation %d, and was of %d before", rec.Generation, mine), rec, rev, mine, nodes)
 		default:
+			behind, lastErr := s.behind(ctx, rec.Generation, link)
+			if lastErr != nil {
+				return lastErr
+			}
+			if behind != "" {
+				err = s.begin(ctx, behind, rec, rev, mine, nodes)
+				break
+			}
 			s.take(rec, rev)
 			s.mu.Lock()
 			s.link = link
@@ -246,6 +258,42 @@ func (s *store) load(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// behind compares the ends of the parts of the store with the marks of this node, once
+// for every connection, and says which part went back. A part that stays behind for
+// the time between two renewals did.
+func (s *store) behind(ctx context.Context, generation, link uint64) (what string, err error) {
+	s.mu.Lock()
+	compared := s.rev > 0 && s.link == link
+	s.mu.Unlock()
+	known, high := s.marks.all()
+	store, ok := s.facts.(linked)
+	if compared || known != generation || !ok {
+		return "", nil
+	}
+	until := time.Now().Add(s.timing.Renew)
+	for _, part := range parts {
+		for {
+			last, err := store.Last(ctx, part+".")
+			if err != nil {
+				return "", err
+			}
+			if last >= high[part] {
+				break
+			}
+			if time.Now().After(until) {
+				return wentBackTo(part, last, high[part]), nil
+			}
+			pause(ctx, s.timing.Renew/20, nil)
+		}
+	}
+	return "", nil
+}
+
+// wentBackTo says that a part of the store ends before a mark.
+func wentBackTo(part string, rev, mark uint64) string {
+	return fmt.Sprintf("the facts about %ss end at %d, and %d was acknowledged before", part, rev, mark)
 }
 
 // mine returns the newest generation that this node knows, and the nodes that it had.
@@ -360,7 +408,7 @@ func (s *store) Put(ctx context.Context, f Fact, expect uint64, keep time.Durati
 		return 0, err
 	}
 	if part != "" && rev <= before {
-		return 0, s.wentBack(ctx, generation, fmt.Sprintf("the facts about %ss end at %d, and %d was acknowledged before", part, rev, before))
+		return 0, s.wentBack(ctx, generation, wentBackTo(part, rev, before))
 	}
 	if err := s.marks.raise(generation, part, rev); err != nil {
 		s.log.Error("the store of the cluster may go back in time unseen", "err", err)

@@ -395,6 +395,23 @@ func (f *Facts) Watch(prefix string, tell func(cluster.Fact)) (stop func(), err 
 	return func() { _ = sub.Unsubscribe() }, nil // the connection may be closed
 }
 
+// Last returns the highest revision of the part of the store that has the facts of a
+// prefix. It asks the leader of the stream, which may say less for a moment when it has
+// just become the leader.
+func (f *Facts) Last(ctx context.Context, prefix string) (rev uint64, err error) {
+	if err := f.ready(ctx); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	s, err := f.js.Stream(ctx, streamOf(prefix))
+	if err != nil {
+		f.missing(err)
+		return 0, fmt.Errorf("%w: %w", cluster.ErrUndecided, err)
+	}
+	return s.CachedInfo().State.LastSeq, nil
+}
+
 // Links counts the connections to the store: it grows with every one that takes the
 // place of another.
 func (f *Facts) Links() uint64 { return 1 + f.nc.Stats().Reconnects }
