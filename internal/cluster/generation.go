@@ -260,9 +260,11 @@ func (s *store) load(ctx context.Context) error {
 	}
 }
 
+// lagging is how long a store that has just begun to serve may say less than it has.
+const lagging = 2 * time.Second
+
 // behind compares the ends of the parts of the store with the marks of this node, once
-// for every connection, and says which part went back. A part that stays behind for
-// the time between two renewals did.
+// for every connection, and says which part went back.
 func (s *store) behind(ctx context.Context, generation, link uint64) (what string, err error) {
 	s.mu.Lock()
 	compared := s.rev > 0 && s.link == link
@@ -272,7 +274,7 @@ func (s *store) behind(ctx context.Context, generation, link uint64) (what strin
 	if compared || known != generation || !ok {
 		return "", nil
 	}
-	until := time.Now().Add(s.timing.Renew)
+	until := time.Now().Add(lagging)
 	for _, part := range parts {
 		for {
 			last, err := store.Last(ctx, part+".")
@@ -285,7 +287,7 @@ func (s *store) behind(ctx context.Context, generation, link uint64) (what strin
 			if time.Now().After(until) {
 				return wentBackTo(part, last, high[part]), nil
 			}
-			pause(ctx, s.timing.Renew/20, nil)
+			pause(ctx, lagging/20, nil)
 		}
 	}
 	return "", nil

@@ -80,13 +80,20 @@ type machineRig struct {
 	rig   *rig
 	name  string
 	slots int
+	renew time.Duration
 	dir   string
 	close func()
 }
 
 func (r *rig) node(t *testing.T, name string, slots int) *machineRig {
 	t.Helper()
-	m := &machineRig{rig: r, name: name, slots: slots, dir: t.TempDir()}
+	return r.quiet(t, name, slots, time.Second)
+}
+
+// quiet starts a node that seldom renews its lease.
+func (r *rig) quiet(t *testing.T, name string, slots int, renew time.Duration) *machineRig {
+	t.Helper()
+	m := &machineRig{rig: r, name: name, slots: slots, renew: renew, dir: t.TempDir()}
 	m.start(t)
 	t.Cleanup(func() { m.close() })
 	return m
@@ -106,7 +113,7 @@ func (m *machineRig) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Node, err = cluster.Join(cluster.Options{
-		State: m.dir, Name: m.name, Backend: h, Facts: facts, Judge: true, Slots: m.slots, Timing: cluster.Timing{TTL: time.Minute, Renew: time.Second}, Claim: 2 * time.Second,
+		State: m.dir, Name: m.name, Backend: h, Facts: facts, Judge: true, Slots: m.slots, Timing: cluster.Timing{TTL: time.Minute, Renew: m.renew}, Claim: 2 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -140,6 +147,30 @@ func (m *machineRig) begin(t *testing.T, spec spool.Spec) {
 			t.Fatal(err)
 		}
 		return err == nil
+	})
+}
+
+// TestStoreGoesBackUnseen takes the store back while a node has nothing to write: the
+// node notices it when it connects again.
+func TestStoreGoesBackUnseen(t *testing.T) {
+	r := newRig(t)
+	x := r.quiet(t, "x", 8, time.Minute)
+	witness, older := filepath.Join(t.TempDir(), "witness"), filepath.Join(t.TempDir(), "older")
+	r.copyTo(t, older)
+	x.begin(t, x.here("late", witness, "true"))
+	facts, err := natsd.Connect(natsd.Options{URL: "nats://" + r.address, Name: "reader"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer facts.Close()
+	polltest.Until(t, "the end of the run is written", func() bool {
+		f, err := facts.Get(t.Context(), "run.late")
+		return err == nil && strings.Contains(string(f.Data), `"state":"closed"`)
+	})
+	r.restore(t, older)
+	polltest.Until(t, "the store has the run again", func() bool {
+		_, err := facts.Get(t.Context(), "run.late")
+		return x.Status().Generation == 2 && err == nil
 	})
 }
 
