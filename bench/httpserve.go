@@ -61,13 +61,16 @@ func (b *bench) restingMemory(ctx context.Context, rss func() (int64, error)) (f
 
 // serverSize builds two small programs without symbols: one that runs commands on this
 // machine and is a client of servers, and one that also serves the HTTP API, the
-// console and the tools for models. What the second is larger by is the server.
+// console and the tools for models. What the second is larger by is the server. The
+// first must use the backend: the linker leaves out what nobody calls.
 func (b *bench) serverSize(ctx context.Context) error {
 	const program = `package main
 
 import (
+	"context"
 	"os"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
 	"github.com/spool-run/spool/local"
 %s)
@@ -78,6 +81,9 @@ func main() {
 		os.Exit(1)
 	}
 	_, _ = client.Dial(nil, "", client.Options{})
+	if info, err := backend.Start(context.Background(), spool.Spec{Argv: os.Args[2:]}); err == nil {
+		_, _ = backend.Read(context.Background(), info.ID, spool.Query{})
+	}
 %s	backend.Close()
 }
 `
