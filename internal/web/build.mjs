@@ -34,6 +34,7 @@ export const parts = {
   ...options,
   entryPoints: {
     terminal: "src/terminal.ts",
+    webgl: "src/webgl.ts",
     markdown: "src/markdown.ts",
     style: "src/style.css",
     "terminal-style": "node_modules/@xterm/xterm/css/xterm.css",
@@ -44,7 +45,7 @@ export const parts = {
 /** licences returns the licences of the packages whose code is in the console. */
 export function licences() {
   let text = "The console of Spool contains these packages.\n";
-  for (const name of ["preact", "@preact/signals", "@preact/signals-core", "@xterm/xterm", "@xterm/addon-search", "marked"]) {
+  for (const name of ["preact", "@preact/signals", "@preact/signals-core", "@xterm/xterm", "@xterm/addon-search", "@xterm/addon-webgl", "marked"]) {
     const dir = join(here, "node_modules", name);
     const { version, license } = JSON.parse(readFileSync(join(dir, "package.json"), "utf8"));
     const file = readdirSync(dir).find(f => /^licen[cs]e/i.test(f));

@@ -123,9 +123,19 @@ const journeys = {
     await press(owner, "w");
     await owner.click("text=Look back");
     await owner.locator(".track input:enabled").waitFor();
+    // A place says what is there before anybody goes there.
+    await owner.locator(".track").hover();
+    await owner.locator(".there", { hasText: /^\d\d:\d\d:\d\d · event [\d,]+.*(line \d+|red|oops|got .*)$/ }).waitFor();
+    await fair(owner, "log-there");
+    await press(owner, "g", "g");
+    await owner.mouse.move(600, 300);
+    await gone(owner, ".there");
     await owner.locator(".track input").focus();
     await press(owner, "Home");
     await owner.locator(".row", { hasText: /^1.*line 1$/ }).waitFor();
+    await owner.locator(".there .line").waitFor();
+    await press(owner, "Escape");
+    await gone(owner, ".there");
     await owner.click("text=Go live");
     await see(owner, "got two");
     await fair(owner, "log");
@@ -291,6 +301,8 @@ const journeys = {
     await owner.click("text=Look back");
     await owner.locator(".ticks .ask").waitFor();
     await fair(owner, "conversation");
+    await owner.locator(".track").hover();
+    await owner.locator(".there .line", { hasText: /[a-z]/ }).waitFor();
     await owner.locator(".track input").focus();
     await press(owner, "Home");
     await gone(owner, ".said strong");
@@ -299,6 +311,22 @@ const journeys = {
     await press(owner, "Enter");
     await owner.locator(".prompt", { hasText: "Thanks" }).waitFor();
     await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
+  },
+
+  async "an agent with a policy"() {
+    await owner.goto(server.url + "/new");
+    await owner.click("main >> text=Agent");
+    await until(owner, () => [...document.querySelectorAll("#agent option")].some(o => o.textContent.startsWith("codex")));
+    await owner.selectOption("#agent", "acp");
+    await owner.fill("#speaks", `node ${join(import.meta.dirname, "agent.mjs")}`);
+    await owner.fill("#prompt", "Make the tests pass.");
+    await owner.fill("#deny", "rm");
+    await owner.locator(".preview", { hasText: "--policy policy.toml acp" }).waitFor();
+    await fair(owner, "new-agent");
+    await owner.click("main >> text=Start");
+    await owner.locator(".aside", { hasText: /Asked: rm -rf build.* by policy/ }).waitFor();
+    await owner.locator(".said strong", { hasText: "done" }).waitFor();
+    await server.call("POST", `/v1/runs/${owner.url().split("/").at(-1).split("?")[0]}/control`, { op: "kill" });
   },
 
   async "a server that is killed"() {
@@ -321,6 +349,8 @@ const journeys = {
       }
       await until(owner, () => window.said.some(t => /Connected again: caught up \d+ events?/.test(t)));
       await gone(owner, ".strip");
+      const shifts = await owner.evaluate(() => window.shifts.splice(0));
+      assert.deepEqual(shifts.filter(s => s.value > 0.01), [], "nothing moves when it is there again");
       await owner.evaluate(() => (window.said.length = 0));
     }
     const now = (await server.call("GET", `/v1/runs/${run.id}/lines?from=-1&count=1`)).total;

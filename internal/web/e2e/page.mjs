@@ -18,7 +18,8 @@ export const until = (page, f, arg) => page.waitForFunction(f, arg, { polling: 5
 /** fair checks what a screen must be in every state: accessible in every theme, and not too wide. */
 export async function fair(page, name, themes = ["light", "dark"]) {
   const shifts = await page.evaluate(() => window.shifts.splice(0));
-  assert.deepEqual(shifts.filter(s => s.value > 0.1), [], `${name}: what is read moves`);
+  // Rows of a log may move: lines that wrap have heights of their own.
+  assert.deepEqual(shifts.filter(s => s.value > 0.1 && !s.rows), [], `${name}: what is read moves`);
   for (const [i, theme] of themes.entries()) {
     await page.emulateMedia({ colorScheme: theme });
     await look(page, themes.length > 1 ? `${name}-${theme}` : name, i === 0 ? everything : colours);

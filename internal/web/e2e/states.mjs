@@ -70,6 +70,23 @@ export default ({ server, b, owner }) => ({
     await page.context().close();
   },
 
+  async "a terminal with WebGL"() {
+    const run = await server.run({ argv: ["sh", "-c", "printf 'drawn \\033[31mred\\033[0m\\n'; read x"], tty: { rows: 24, cols: 80 }, name: "drawn" });
+    const page = await visit(b, server.open());
+    await page.goto(server.url + "/settings");
+    await page.click("text=Draw terminals with WebGL");
+    await page.goto(`${server.url}/runs/${run.id}`);
+    const canvas = page.locator(".xterm-screen canvas:not(.xterm-link-layer)");
+    await canvas.waitFor();
+    await fair(page, "terminal-webgl");
+    // The driver takes it away: it is drawn as others are.
+    await canvas.evaluate(c => c.getContext("webgl2").getExtension("WEBGL_lose_context").loseContext());
+    await page.locator(".xterm-rows", { hasText: "drawn red" }).waitFor();
+    assert.equal(await canvas.count(), 0);
+    await page.context().close();
+    await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
+  },
+
   async "a page that is alone for long"() {
     const run = await server.shell("echo before; read x", { name: "left", stdin: true });
     const page = await visit(b, server.open());

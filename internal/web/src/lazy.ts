@@ -2,6 +2,7 @@
 import type * as markdown from "./markdown.ts";
 import type * as more from "./more.tsx";
 import type * as terminal from "./terminal.ts";
+import type * as webgl from "./webgl.ts";
 
 // The version is in the address of the script of the page: its parts have the same.
 const version = new URL(document.querySelector<HTMLScriptElement>("script[type=module]")!.src).search;
@@ -17,6 +18,8 @@ function once<T>(name: string): () => Promise<T> {
 export const loadMore = once<typeof more>("more");
 
 export const loadMarkdown = once<typeof markdown>("markdown");
+
+export const loadWebgl = once<typeof webgl>("webgl");
 
 const loadScript = once<typeof terminal>("terminal");
 

@@ -29,6 +29,7 @@ export const prefs = {
   singleKeys: pref<boolean>("single-keys", true),
   reduceMotion: pref<boolean>("reduce-motion", false),
   screenReader: pref<boolean>("screen-reader", false), // terminals describe themselves
+  webgl: pref<boolean>("webgl", false), // terminals are drawn with it
   notify: pref<boolean>("notify", false),
   times: pref<string>("times", "clock"), // of log lines: clock, since, delta or none
   wrap: pref<boolean>("wrap", false),

@@ -1,5 +1,6 @@
 // The part of the console that draws terminals, loaded only for them.
 import { SearchAddon } from "@xterm/addon-search";
+import type { WebglAddon } from "@xterm/addon-webgl";
 import { Terminal as XTerm, type ITheme } from "@xterm/xterm";
 
 export interface Screen {
@@ -11,6 +12,8 @@ export interface Screen {
   setTheme(dark: boolean): void;
   setTyping(on: boolean): void;
   setReader(on: boolean): void;
+  /** accelerate draws with WebGL as long as that works, or without it again. */
+  accelerate(by: typeof WebglAddon | null): void;
   focus(): void;
   selection(): string;
   clearSelection(): void;
@@ -73,6 +76,11 @@ export function open(parent: HTMLElement, o: Options): Screen {
   // viewer would answer. Only who types sends anything.
   term.onData(data => !term.options.disableStdin && o.data(data));
   term.onBinary(data => !term.options.disableStdin && o.data(data));
+  let webgl: WebglAddon | null = null;
+  const plain = () => {
+    webgl?.dispose();
+    webgl = null;
+  };
   return {
     element: parent,
     write: (bytes, shown) => term.write(bytes, shown),
@@ -85,6 +93,18 @@ export function open(parent: HTMLElement, o: Options): Screen {
       term.options.cursorBlink = on;
     },
     setReader: on => void (term.options.screenReaderMode = on),
+    accelerate: by => {
+      plain();
+      if (!by) return;
+      const addon = new by();
+      addon.onContextLoss(plain); // what it drew is lost with it
+      try {
+        term.loadAddon((webgl = addon));
+      } catch (e) {
+        plain();
+        throw e;
+      }
+    },
     focus: () => term.focus(),
     selection: () => term.getSelection(),
     clearSelection: () => term.clearSelection(),

@@ -38,6 +38,15 @@ export function asOf(list: Turn[], seq: number): Turn[] {
   return then;
 }
 
+/** lastSaid is the last that was said, done or asked after an event, on one line. */
+export function lastSaid(list: Turn[], seq: number): string {
+  const turn = asOf(list, seq).at(-1);
+  const item = turn?.items.at(-1);
+  const d = item?.data ?? {};
+  const text = !item ? (turn?.secret ? "(secret)" : turn?.input) : item.type === "ask" ? "Asked: " + (d.data?.command || d.prompt || d.name || d.kind) : item.text || d.title || d.tool || d.items?.[0]?.text || d.kind;
+  return String(text ?? "").trim().split("\n")[0]!;
+}
+
 const mostTurns = 200;
 const mostItems = 1000; // of a turn
 const mostText = 200_000; // characters of one piece of output

@@ -6,7 +6,8 @@ import { notesOf } from "../src/lines.ts";
 import { nodes, type Node } from "../src/markdown.ts";
 import { pieces } from "../src/python.ts";
 import { decodeRecords, type LogEvent } from "../src/record.ts";
-import { asOf, Turns } from "../src/turns.ts";
+import { asToml, policyOf } from "../src/policy.ts";
+import { asOf, lastSaid, Turns } from "../src/turns.ts";
 import { apart, pointsOf, Timeline } from "../src/timeline.ts";
 import { split } from "../src/words.ts";
 
@@ -118,6 +119,32 @@ test("turns as they were", () => {
   assert.deepEqual(asOf(turns.list, 2).map(t => [t.seq, t.items.length, t.done?.outcome]), [[1, 1, undefined]]);
   assert.deepEqual(asOf(turns.list, 4).map(t => [t.seq, t.items.length, t.done?.outcome]), [[1, 1, "error"], [4, 0, undefined]]);
   assert.equal(asOf(turns.list, 9).length, 2);
+  add(6, "message", { text: "All is\nwell" }, 4);
+  add(7, "ask", { kind: "approval", data: { command: "make" } }, 4);
+  assert.deepEqual([0, 1, 4, 6, 7].map(seq => lastSaid(turns.list, seq)), ["", "1", "2", "All is", "Asked: make"]);
+});
+
+test("a policy from a form", () => {
+  const none = { otherwise: "ask", minutes: "", allow: "", deny: "", retype: "" };
+  assert.equal(policyOf(none), undefined);
+  const policy = policyOf({ otherwise: "deny", minutes: "0.5", allow: "go test\n\n git status ", deny: "git push", retype: 'rm "x"' })!;
+  assert.deepEqual(policy, {
+    default: "deny", deadline_ms: 30_000,
+    rule: [{ verdict: "deny", command: ["git push"] }, { verdict: "ask", command: ['rm "x"'], retype: true }, { verdict: "allow", command: ["go test", "git status"] }],
+  });
+  assert.equal(asToml(policy), `default = "deny"
+deadline = "30000ms"
+[[rule]]
+verdict = "deny"
+command = ["git push"]
+[[rule]]
+verdict = "ask"
+command = ["rm \\"x\\""]
+retype = true
+[[rule]]
+verdict = "allow"
+command = ["go test", "git status"]
+`);
 });
 
 test("a line of time from an index", () => {

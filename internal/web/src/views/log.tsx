@@ -280,6 +280,9 @@ export function Log({ info }: { info: Info }) {
           </button>
         )}
         <span class="grow" />
+        <span class="hits" role="status">
+          {whole.exact() ? plural(total, "line") : `≥ ${plural(total, "line")}, counting…`}
+        </span>
         {!info.tty && (
           <button aria-pressed={only === "stderr"} onClick={() => setOnly(only === "stderr" ? "" : "stderr")}>
             stderr
@@ -295,13 +298,12 @@ export function Log({ info }: { info: Info }) {
         <button onClick={nextTimes} title="What times are shown: clock, since the start, since the line before, none">
           Times: {prefs.times.value}
         </button>
-        <span class="hits" role="status">
-          {whole.exact() ? plural(total, "line") : `≥ ${plural(total, "line")}, counting…`}
-        </span>
       </div>
       {lines.error !== null && lines.count() === 0 ? (
-        <div class="pane padded">
-          <Wrong error={lines.error} again={() => { lines.error = null; void whole.tail(400); void whole.measure(); }} />
+        <div class="log">
+          <div class="pane padded">
+            <Wrong error={lines.error} again={() => { lines.error = null; void whole.tail(400); void whole.measure(); }} />
+          </div>
         </div>
       ) : (
         <div class={"log" + (prefs.wrap.value ? " wrap" : "")}>

@@ -10,6 +10,8 @@ export interface Player {
   show(seq: number): Promise<void>;
   /** write shows what an event adds. */
   write(page: EventPage["events"][number]): void;
+  /** said is what was written or said last; without it, the last line of the output. */
+  said?(seq: number): Promise<string>;
 }
 
 export interface Looking {

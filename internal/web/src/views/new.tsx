@@ -1,10 +1,11 @@
 // Starting a run, with the command line and the request that would do the same.
-import { useState } from "preact/hooks";
-import { post, type Info, type SpecRequest } from "../api.ts";
+import { useEffect, useState } from "preact/hooks";
+import { get, post, words, type Agent, type AgentList, type Info, type SpecRequest } from "../api.ts";
 import { commandLine, quote } from "../format.ts";
 import { recall, remember } from "../prefs.ts";
 import { go } from "../route.ts";
 import { may, note } from "../store.ts";
+import { asToml, policyOf, type Rules } from "../policy.ts";
 import { copy, Empty, Wrong } from "../ui.tsx";
 import { split } from "../words.ts";
 
@@ -18,15 +19,19 @@ interface Draft {
   env: string; // NAME=VALUE, one a line
   wall: string; // seconds
   agent: string;
+  speaks: string; // the command of an agent of one's own
   model: string;
+  rules: Rules;
   prompt: string;
 }
 
-const blank: Draft = { what: "command", command: "", shell: true, tty: false, cwd: "", name: "", env: "", wall: "", agent: "codex", model: "", prompt: "" };
+const noRules: Rules = { otherwise: "ask", minutes: "", allow: "", deny: "", retype: "" };
+const blank: Draft = { what: "command", command: "", shell: true, tty: false, cwd: "", name: "", env: "", wall: "", agent: "", speaks: "", model: "", rules: noRules, prompt: "" };
 
 function last(): Draft {
   try {
-    return { ...blank, ...(JSON.parse(recall("new-run") || "{}") as Partial<Draft>) };
+    const old = JSON.parse(recall("new-run") || "{}") as Partial<Draft>;
+    return { ...blank, ...old, rules: { ...noRules, ...old.rules } };
   } catch {
     return blank;
   }
@@ -59,9 +64,11 @@ function spec(d: Draft): SpecRequest {
     case "sandbox":
       s.engine = "sandbox";
       break;
-    case "agent":
+    case "agent": {
+      const policy = policyOf(d.rules);
       s.engine = "agent";
-      s.config = { agent: d.agent, ...(d.model && { model: d.model }) };
+      s.config = { agent: d.agent, ...(d.agent === "acp" && { command: split(d.speaks) }), ...(d.model && { model: d.model }), ...(policy && { policy }) };
+    }
   }
   if (s.stdin === false) delete s.stdin;
   return s;
@@ -81,23 +88,72 @@ function shellLine(d: Draft): string {
     case "sandbox":
       words.push("box", ...(d.name ? ["--session", d.name] : []));
       break;
-    case "agent":
-      words.push("agent", d.agent, ...(d.model ? ["--model", d.model] : []), d.prompt || "PROMPT");
+    case "agent": {
+      const policy = policyOf(d.rules);
+      words.push("agent", ...common, ...(d.model ? ["--model", d.model] : []), ...(policy ? ["--policy", "policy.toml"] : []));
+      words.push(d.agent || "AGENT", d.prompt || "PROMPT", ...(d.agent === "acp" ? ["--", ...split(d.speaks)] : []));
+      if (policy) return `cat >policy.toml <<'EOF'\n${asToml(policy)}EOF\n${commandLine(words)}`;
+    }
   }
   return commandLine(words);
 }
 
+/** Policy are the rules for what an agent wants to do. */
+function Policy({ rules, set }: { rules: Rules; set: (part: Partial<Rules>) => void }) {
+  const lists: [keyof Rules & ("allow" | "deny" | "retype"), string, string][] = [
+    ["allow", "Allow these commands", "go test"],
+    ["deny", "Deny these commands", "git push"],
+    ["retype", "Have me type these again", "rm"],
+  ];
+  return (
+    <fieldset class="policy">
+      <legend>Policy</legend>
+      <div class="two">
+        <div class="field">
+          <label for="otherwise">What no rule names</label>
+          <select id="otherwise" value={rules.otherwise} onChange={e => set({ otherwise: e.currentTarget.value })}>
+            <option value="ask">ask a person</option>
+            <option value="allow">allow</option>
+            <option value="deny">deny</option>
+          </select>
+        </div>
+        <div class="field">
+          <label for="minutes">Minutes until an ask is denied</label>
+          <input id="minutes" type="number" min="0" placeholder="10" value={rules.minutes} onInput={e => set({ minutes: e.currentTarget.value })} />
+        </div>
+      </div>
+      <div class="three">
+        {lists.map(([name, text, example]) => (
+          <div class="field" key={name}>
+            <label for={name}>{text}</label>
+            <textarea id={name} rows={2} class="mono" spellcheck={false} autoCapitalize="off" placeholder={example + ", one a line"} value={rules[name]} onInput={e => set({ [name]: e.currentTarget.value })} />
+          </div>
+        ))}
+      </div>
+    </fieldset>
+  );
+}
+
 export function NewRun() {
-  const [d, setDraft] = useState(last);
+  const [draft, setDraft] = useState(last);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
+  const [agents, setAgents] = useState<Agent[] | null>(null);
+  const [unlisted, setUnlisted] = useState("");
+  useEffect(() => {
+    if (draft.what === "agent" && !agents) get<AgentList>("/v1/agents").then(l => setAgents(l.agents), e => setUnlisted(words(e)));
+  }, [draft.what]);
+  const here = (a: Agent) => !!a.path && !a.error;
+  // Until somebody chooses: the first that is there.
+  const d = { ...draft, agent: draft.agent || agents?.find(here)?.agent || (agents || unlisted ? "acp" : "") };
+  const about = agents?.find(a => a.agent === d.agent);
   const set = (part: Partial<Draft>) => {
-    const next = { ...d, ...part };
+    const next = { ...draft, ...part };
     setDraft(next);
     remember("new-run", JSON.stringify({ ...next, env: "", prompt: "" })); // values may be secret
   };
   if (!may("runs:start")) return <Empty title="You may not start runs"><p>Your session lacks the scope <code>runs:start</code>.</p></Empty>;
-  const ready = d.what === "command" ? !!d.command.trim() : d.what === "agent" ? !!d.prompt.trim() : true;
+  const ready = d.what === "command" ? !!d.command.trim() : d.what === "agent" ? !!d.prompt.trim() && !!d.agent && (d.agent !== "acp" || !!d.speaks.trim()) : true;
   const start = async (e: Event) => {
     e.preventDefault();
     if (!ready || busy) return;
@@ -144,7 +200,9 @@ export function NewRun() {
               <div class="field">
                 <label for="agent">Agent</label>
                 <select id="agent" value={d.agent} onChange={e => set({ agent: e.currentTarget.value })}>
-                  {["codex", "claude", "opencode", "pi"].map(a => <option key={a}>{a}</option>)}
+                  {!agents && d.agent !== "acp" && <option value={d.agent}>{d.agent || "Looking for agents…"}</option>}
+                  {agents?.map(a => <option key={a.agent} value={a.agent} disabled={!here(a)}>{a.agent} {here(a) ? a.version : a.path ? "(unusable)" : "(not installed)"}</option>)}
+                  <option value="acp">another, that speaks ACP</option>
                 </select>
               </div>
               <div class="field">
@@ -152,10 +210,19 @@ export function NewRun() {
                 <input id="model" type="text" placeholder="as the agent is configured" value={d.model} onInput={e => set({ model: e.currentTarget.value })} />
               </div>
             </div>
+            {unlisted && <p class="quiet">Which agents the server has is not known. {unlisted}</p>}
+            {about && !here(about) && <p class="quiet">{about.error || <>The server does not have it. To install it: <code>{about.install}</code></>}</p>}
+            {d.agent === "acp" && (
+              <div class="field">
+                <label for="speaks">Command of the agent</label>
+                <input id="speaks" type="text" class="mono" spellcheck={false} autoCapitalize="off" placeholder="gemini --acp" value={d.speaks} onInput={e => set({ speaks: e.currentTarget.value })} />
+              </div>
+            )}
             <div class="field">
               <label for="prompt">Prompt</label>
               <textarea id="prompt" rows={5} value={d.prompt} onInput={e => set({ prompt: e.currentTarget.value })} />
             </div>
+            <Policy rules={d.rules} set={part => set({ rules: { ...d.rules, ...part } })} />
           </>
         )}
         {d.what === "python" && <p class="quiet">A live Python interpreter on the machine of the server. Variables of one cell are there in the next.</p>}

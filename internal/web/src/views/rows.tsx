@@ -7,6 +7,7 @@ import type { Lines } from "../lines.ts";
 import { parse, structured, type Row as Parsed, type Span } from "../sgr.ts";
 
 const tallest = 8_000_000; // pixels; browsers cannot do much more
+const steady = 4096; // rows among which each has a place of its own
 
 export interface Props {
   /** handle gets the list, for its owner to move it. */
@@ -118,6 +119,12 @@ export class Rows extends Component<Props, State> {
     return { first: Math.max(0, row - over), row, last: Math.min(this.count, row + visible + over), visible };
   }
 
+  /** above is the room of rows that do not exist, so that a row stays where it is laid out
+   * while others come and go: only the layer moves. */
+  private above(first: number) {
+    return this.props.wrap ? 0 : (first % steady) * this.props.rowHeight;
+  }
+
   /** place puts the rows and the scrollbar where they belong. */
   private place() {
     const s = this.scroll.current;
@@ -128,7 +135,7 @@ export class Rows extends Component<Props, State> {
     let y: number;
     if (this.state.end) y = Math.min(0, this.state.height - box.offsetHeight);
     else if (this.props.wrap) y = -this.state.px - ((box.children[row - first] as HTMLElement | undefined)?.offsetTop ?? 0);
-    else y = -this.state.px - (row - first) * this.props.rowHeight;
+    else y = -this.state.px - (row - first) * this.props.rowHeight - this.above(first);
     // Nothing is left empty below the last row.
     if (!this.state.end && first + box.children.length >= this.count) {
       const gap = this.state.height - (box.offsetHeight + y);
@@ -281,6 +288,7 @@ export class Rows extends Component<Props, State> {
             <div
               class="log-rows"
               ref={this.rows}
+              style={{ paddingTop: this.above(first) + "px" }}
               onClick={e => {
                 const at = (e.target as Element).closest<HTMLElement>("[data-file], [data-json]");
                 if (at?.dataset["file"]) p.visit(at.dataset["file"]);

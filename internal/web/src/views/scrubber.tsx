@@ -6,8 +6,10 @@ import { useActs } from "../keys.ts";
 import { apart, pointsOf, Timeline, type Point } from "../timeline.ts";
 import { Icon } from "../ui.tsx";
 import type { Looking } from "./lookback.tsx";
+import { lastLine, There } from "./there.tsx";
 
 const speeds = [0.5, 1, 2, 4, 8, Infinity];
+const thumb = 8; // pixels from the middle of the thumb to its edge
 const again = 5000; // milliseconds after which the line of a run that goes on is made anew
 
 const markWords: Record<string, string> = { turn: "A turn began", ask: "It asked", exception: "An exception", failed: "It failed", resized: "Another size", end: "It ended", truncated: "Something is missing" };
@@ -25,6 +27,9 @@ export function Scrubber({ info, at, move, player }: Looking) {
   const wanted = useRef<number | null>(null);
   const drawing = useRef<Promise<void> | null>(null);
   const open = at !== null;
+  const [over, setOver] = useState<number | null>(null); // where the pointer is, from 0 to 1
+  const [focused, setFocused] = useState(false);
+  const [spoken, setSpoken] = useState({ seq: -1, text: "" });
   // What is so now, for what has waited meanwhile.
   const now = useRef({ at, playing });
   now.current = { at, playing };
@@ -99,6 +104,12 @@ export function Scrubber({ info, at, move, player }: Looking) {
 
   const seq = at ?? info.last;
   const place = points ? line.placeOf(seq) : 1;
+  const there = over !== null ? line.seqAt(over) : seq;
+  const near = ticks.find(t => Math.abs(t.place - (over ?? place)) < 0.006);
+  const point = (e: PointerEvent) => {
+    const box = (e.currentTarget as HTMLElement).getBoundingClientRect();
+    setOver(Math.max(0, Math.min(1, (e.clientX - box.left - thumb) / Math.max(1, box.width - 2 * thumb))));
+  };
   const play = () => {
     if (!playing && (at === null || at >= info.last)) seek(0);
     setPlaying(!playing);
@@ -135,7 +146,7 @@ export function Scrubber({ info, at, move, player }: Looking) {
       <button onClick={play} disabled={!points} aria-label={playing ? "Pause" : "Play"}>
         {playing ? "❚❚" : <Icon name="play" />}
       </button>
-      <div class="track">
+      <div class="track" onPointerMove={point} onPointerLeave={() => setOver(null)} onPointerCancel={() => setOver(null)}>
         <div class="bars" aria-hidden="true">
           {bars.map((h, i) => (
             <i key={i} style={{ height: `${8 + h * 92}%` }} />
@@ -143,7 +154,7 @@ export function Scrubber({ info, at, move, player }: Looking) {
         </div>
         <div class="ticks" aria-hidden="true">
           {ticks.map(({ mark, place }) => (
-            <i key={mark.seq} class={mark.kind} style={{ left: `${place * 100}%` }} title={`${markWords[mark.kind] ?? mark.kind}, ${clock(mark.ms)}`} onClick={() => seek(mark.seq)} />
+            <i key={mark.seq} class={mark.kind} style={{ left: `${place * 100}%` }} onClick={() => seek(mark.seq)} />
           ))}
         </div>
         <input
@@ -153,12 +164,22 @@ export function Scrubber({ info, at, move, player }: Looking) {
           disabled={!points}
           value={Math.round(place * 1000)}
           aria-label="Moment"
-          aria-valuetext={points ? `${clock(line.timeAt(seq))}, event ${seq} of ${info.last}` : "loading"}
+          aria-valuetext={points ? `${clock(line.timeAt(seq))}, event ${seq} of ${info.last}${spoken.seq === seq && spoken.text ? ": " + spoken.text : ""}` : "loading"}
+          onFocus={() => setFocused(true)}
+          onBlur={() => setFocused(false)}
+          onKeyDown={e => e.key === "Escape" && (setOver(null), setFocused(false))}
           onInput={e => {
             setPlaying(false);
             seek(line.seqAt(Number(e.currentTarget.value) / 1000));
           }}
         />
+        {points && (over !== null || (focused && !playing)) && (
+          <There
+            at={{ seq: there, place: over ?? place, ms: line.timeAt(there), mark: near ? markWords[near.mark.kind] ?? near.mark.kind : "" }}
+            said={player.said ?? ((seq, signal) => lastLine(info.id, seq, signal))}
+            hear={text => setSpoken({ seq: there, text })}
+          />
+        )}
       </div>
       <button class="plain" disabled={marks.length === 0} aria-label="Previous mark" title="Previous mark ( [ )" onClick={() => toMark(-1)}>⇤</button>
       <button class="plain" disabled={marks.length === 0} aria-label="Next mark" title="Next mark ( ] )" onClick={() => toMark(1)}>⇥</button>

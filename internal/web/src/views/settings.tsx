@@ -115,6 +115,7 @@ export function Settings() {
           <label for="font">Size of logs and terminals: {prefs.fontSize.value} px</label>
           <input id="font" type="range" min="10" max="22" value={prefs.fontSize.value} onInput={e => (prefs.fontSize.value = Number(e.currentTarget.value))} />
         </div>
+        <Switch label="Draw terminals with WebGL: faster, where the graphics driver does it well" value={prefs.webgl} />
         <Switch label="Move as little as possible" value={prefs.reduceMotion} />
         <Choice label="Files in logs" value={prefs.editor} options={[["", "Copy their path"], ["vscode", "VS Code"], ["cursor", "Cursor"], ["zed", "Zed"], ["idea", "JetBrains"]]} />
       </section>

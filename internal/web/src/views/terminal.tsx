@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, key as pageKey, post, query, request, runPath, type Info, type TerminalScreen } from "../api.ts";
 import { useActs } from "../keys.ts";
-import { loadTerminal } from "../lazy.ts";
+import { loadTerminal, loadWebgl } from "../lazy.ts";
 import { Feed } from "../feed.ts";
 import { count } from "../format.ts";
 import { follow, link, setTyping as sayTyping } from "../link.ts";
@@ -384,6 +384,15 @@ export function Terminal({ info }: { info: Info }) {
     scale();
   }, [prefs.theme.value, prefs.fontSize.value]);
   useEffect(() => screen.current?.setReader(prefs.screenReader.value), [prefs.screenReader.value]);
+
+  // Drawing without WebGL always works.
+  useEffect(() => {
+    if (!ready) return;
+    if (!prefs.webgl.value) return screen.current?.accelerate(null);
+    let over = false;
+    loadWebgl().then(part => over || screen.current?.accelerate(part.WebglAddon)).catch(() => toast("There is no WebGL here: terminals are drawn without it."));
+    return () => void (over = true);
+  }, [ready, prefs.webgl.value]);
 
   const textView = async () => {
     if (text) return setText(null);
