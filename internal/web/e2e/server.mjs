@@ -89,6 +89,7 @@ export async function visit(b, url, options = {}) {
   const page = await context.newPage();
   watch(page, new URL(url).origin);
   await page.goto(url);
+  await page.locator("h1").first().waitFor(); // a page that is left before knows nothing of its session
   return page;
 }
 
