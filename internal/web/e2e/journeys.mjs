@@ -24,6 +24,8 @@ const journeys = {
     const spent = server.open();
     const first = await visit(b, spent);
     await first.waitForSelector("nav");
+    await see(first, "No runs yet");
+    await fair(first, "runs-empty");
     const second = await visit(b, spent);
     await see(second, "This code was used before");
     await fair(second, "sign-in");
@@ -67,7 +69,11 @@ const journeys = {
     await owner.locator(".run-row", { hasText: "broken" }).focus();
     await press(owner, "x");
     await see(owner, "1 run marked");
+    await owner.locator("[role=listitem]", { hasText: "first" }).locator(".pick").click();
+    await see(owner, "2 runs marked");
     await fair(owner, "runs-marked");
+    await owner.locator("[role=listitem]", { hasText: "first" }).locator(".pick").click();
+    await see(owner, "1 run marked");
     await owner.click(".chosen >> text=Delete");
     await owner.click("dialog >> button.danger");
     await gone(owner, ".run-row:has-text('broken')");
@@ -116,6 +122,17 @@ const journeys = {
     await owner.locator("#place").fill("12");
     await press(owner, "Enter");
     await owner.locator(".row", { hasText: /^12.*line 12$/ }).waitFor();
+    const { seq, t } = (await server.call("GET", `/v1/runs/${run.id}/lines?from=2005&count=1`)).lines[0];
+    for (const place of ["#" + seq, await owner.evaluate(t => new Date(t).toTimeString().slice(0, 8), t)]) {
+      await press(owner, "g", "g");
+      await owner.locator(".row", { hasText: /^1.*line 1$/ }).waitFor();
+      await press(owner, ":");
+      await owner.locator("#place").fill(place);
+      await press(owner, "Enter");
+      await see(owner, place[0] === "#" ? "got two" : "got one");
+    }
+    await owner.locator(".row .n", { hasText: /^2000$/ }).click();
+    await owner.waitForURL("**line=2000*");
     await press(owner, "w");
     await owner.locator(".log.wrap").waitFor();
     await press(owner, "Shift+G");
@@ -211,8 +228,16 @@ const journeys = {
     await owner.click("text=Text view");
     await owner.locator(".term-text", { hasText: "42 80" }).waitFor();
     await owner.click("text=Text view");
+    await owner.locator(".term.typing").waitFor();
+    const word = await owner.locator(".xterm-rows > div", { hasText: /^ready/ }).boundingBox();
+    await owner.mouse.dblclick(word.x + 12, word.y + word.height / 2);
+    await press(owner, "Control+C");
+    await see(owner, "Copied");
+    assert.equal(await owner.evaluate(() => navigator.clipboard.readText()), "ready");
     await fair(owner, "terminal");
     await fair(small, "terminal-phone");
+    await owner.locator(".run-facts").click();
+    await gone(owner, ".term.typing"); // it is left by who clicks elsewhere
     await owner.click("text=Use my size");
     await see(owner, "80×24 →");
     await small.context().close();
@@ -290,8 +315,21 @@ const journeys = {
     await server.call("POST", `/v1/runs/${run.id}/turns`, { prompt: { text: "Make the tests pass." } });
     await owner.goto(server.url + "/inbox");
     await see(owner, "rm -rf build");
+    await owner.click("text=Why?");
+    await see(owner, "Stale objects break the link step.");
     await fair(owner, "inbox");
+    await press(owner, "z");
+    await owner.click("text=put off");
+    // What is sent is not answered yet: the log says when.
+    let go;
+    const held = new Promise(resolve => (go = resolve));
+    await owner.route("**/asks/*", async r => (await held, r.continue()));
     await press(owner, "1");
+    await see(owner, "Answering…");
+    assert.ok(await owner.locator("[data-key='1']").isDisabled());
+    await fair(owner, "inbox-answering");
+    go();
+    await owner.unrouteAll({ behavior: "wait" });
     await see(owner, "Nobody waits for you");
     await owner.goto(`${server.url}/runs/${run.id}`);
     await owner.locator(".said strong", { hasText: "done" }).waitFor();
@@ -303,6 +341,10 @@ const journeys = {
     await fair(owner, "conversation");
     await owner.locator(".track").hover();
     await owner.locator(".there .line", { hasText: /[a-z]/ }).waitFor();
+    await owner.locator(".ticks .ask").click();
+    await gone(owner, ".said strong"); // as it was when it asked
+    await owner.click("text=Go live");
+    await owner.locator(".said strong").waitFor();
     await owner.locator(".track input").focus();
     await press(owner, "Home");
     await gone(owner, ".said strong");
@@ -310,6 +352,17 @@ const journeys = {
     await owner.fill("#composer", "Thanks");
     await press(owner, "Enter");
     await owner.locator(".prompt", { hasText: "Thanks" }).waitFor();
+    await see(owner, "You are welcome.");
+    await owner.fill("#composer", "Once more");
+    await press(owner, "Enter");
+    await owner.locator(".card.ask").waitFor();
+    await owner.locator(".composer button.primary", { hasText: "Queue" }).waitFor();
+    await owner.goto(server.url + "/inbox");
+    await see(owner, "rm -rf build");
+    await press(owner, "d");
+    await see(owner, "Nobody waits for you");
+    await owner.goto(`${server.url}/runs/${run.id}`);
+    await owner.locator(".aside", { hasText: "no by owner" }).waitFor();
     await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
   },
 
@@ -323,7 +376,7 @@ const journeys = {
     await owner.fill("#deny", "rm");
     await owner.locator(".preview", { hasText: "--policy policy.toml acp" }).waitFor();
     await fair(owner, "new-agent");
-    await owner.click("main >> text=Start");
+    await owner.click("main button.primary");
     await owner.locator(".aside", { hasText: /Asked: rm -rf build.* by policy/ }).waitFor();
     await owner.locator(".said strong", { hasText: "done" }).waitFor();
     await server.call("POST", `/v1/runs/${owner.url().split("/").at(-1).split("?")[0]}/control`, { op: "kill" });
@@ -343,6 +396,7 @@ const journeys = {
       await server.kill(signal);
       try {
         await see(owner, words);
+        assert.ok(await owner.locator(".run-acts button", { hasText: "Stop" }).isDisabled());
         await fair(owner, signal === "SIGKILL" ? "lost" : "restarting");
       } finally {
         await server.start();
@@ -396,10 +450,17 @@ const journeys = {
 
   async "start and share"() {
     await owner.goto(server.url + "/new");
+    await owner.click("main >> text=Command"); // the form remembers the last one
+    await owner.fill("#command", "/nonexistent/program");
+    await owner.uncheck("#shell");
+    await owner.click("main button.primary");
+    await owner.locator(".wrong", { hasText: "no such file or directory" }).waitFor();
+    await fair(owner, "new-failed");
+    await owner.check("#shell");
     await owner.fill("#command", "echo started here; sleep 60");
     await fair(owner, "new");
-    await owner.click("main >> text=Start");
-    await see(owner, "started here");
+    await owner.click("main button.primary");
+    await owner.locator(".row", { hasText: "started here" }).waitFor();
     const id = owner.url().split("/").at(-1).split("?")[0];
     await owner.click("text=Share");
     await owner.click("text=Make an address");
@@ -470,6 +531,14 @@ const journeys = {
     await owner.goto(server.url + "/settings");
     await owner.click("text=Dark");
     await fair(owner, "settings-dark", ["dark"]);
+    await owner.click("text=Keys of one letter");
+    await owner.locator("h1").click();
+    await press(owner, "g", "i");
+    await press(owner, "Control+K");
+    await owner.locator("dialog").waitFor();
+    assert.ok(owner.url().endsWith("/settings"), "keys of one letter are off");
+    await press(owner, "Escape");
+    await owner.click("text=Keys of one letter");
     for (const [path, name] of [["/", "runs"], ["/inbox", "inbox-empty"], ["/new", "new"]]) {
       await owner.goto(server.url + path);
       await owner.waitForSelector("h1");
@@ -501,6 +570,8 @@ const journeys = {
     await owner.locator(".run-row").first().waitFor();
     assert.equal(await owner.evaluate(() => document.getAnimations().length), 0, "nothing moves");
     await owner.emulateMedia({ reducedMotion: null, forcedColors: null });
+    await owner.reload();
+    await owner.locator(".run-row").first().waitFor();
     await press(owner, "?");
     await see(owner, "Show all acts");
     await fair(owner, "keys-dark", ["dark"]);

@@ -70,6 +70,21 @@ export default ({ server, b, owner }) => ({
     await page.context().close();
   },
 
+  async "a log that comes late, and one that is empty"() {
+    const run = await server.shell("read x", { name: "silent", stdin: true });
+    let go;
+    const held = new Promise(resolve => (go = resolve));
+    for (const part of ["lines", "index"]) await owner.route(`**/${part}?*`, async r => (await held, r.continue()));
+    await owner.goto(`${server.url}/runs/${run.id}`);
+    await owner.locator(".skeleton[aria-label='Loading the log']").waitFor();
+    await fair(owner, "loading");
+    go();
+    await see(owner, "No output yet");
+    await fair(owner, "log-empty");
+    await owner.unrouteAll({ behavior: "wait" });
+    await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
+  },
+
   async "a terminal with WebGL"() {
     const run = await server.run({ argv: ["sh", "-c", "printf 'drawn \\033[31mred\\033[0m\\n'; read x"], tty: { rows: 24, cols: 80 }, name: "drawn" });
     const page = await visit(b, server.open());
@@ -107,6 +122,15 @@ export default ({ server, b, owner }) => ({
     await gone(page, "main.stale");
     await page.context().close();
     await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
+  },
+
+  async "a run whose end nobody saw"() {
+    const run = await server.shell("echo begun; exec sleep 300", { name: "orphan" });
+    await owner.goto(`${server.url}/runs/${run.id}`);
+    await see(owner, "begun");
+    process.kill(server.keeper(), "SIGKILL");
+    await owner.locator(".outcome.unknown", { hasText: "Nobody saw how it ended" }).waitFor();
+    await fair(owner, "unknown");
   },
 
   async "an ask that nobody answers"() {

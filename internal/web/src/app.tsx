@@ -5,10 +5,10 @@ import { render, type JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { useActs } from "./keys.ts";
 import { link, restarting } from "./link.ts";
-import { age, clock, plural } from "./format.ts";
+import { age, clock, count, plural } from "./format.ts";
 import { prefs } from "./prefs.ts";
 import { go, route } from "./route.ts";
-import { announcement, caughtUp, may, now, session, signedIn, start, waitingCount } from "./store.ts";
+import { announcement, caughtUp, infos, may, now, session, signedIn, start, waitingCount } from "./store.ts";
 import { Icon, Late, overlay, Toasts } from "./ui.tsx";
 import { openHelp, openPalette } from "./views/help.tsx";
 import { Inbox } from "./views/inbox.tsx";
@@ -67,10 +67,11 @@ function Strip() {
     );
   if (!l.lostAt) return null;
   const ago = now.value - l.lostAt;
+  const run = infos.value.get(route.value.path.match(/^\/runs\/([^/]+)$/)?.[1] ?? "");
   return (
     <Late>
       <div class="strip" role="status">
-        {l.reason === restarting ? "The server says: restarting." : `Connection lost ${age(ago)} ago${l.reason && ": " + l.reason}.`} What you see is as of {clock(l.lostAt)}; it goes on by itself.
+        {l.reason === restarting ? "The server says: restarting." : `Connection lost ${age(ago)} ago${l.reason && ": " + l.reason}.`} What you see is {run && `up to event ${count(run.last)}, `}as of {clock(l.lostAt)}; it goes on by itself.
       </div>
     </Late>
   );

@@ -3,6 +3,9 @@ import { effect, signal, type Signal } from "@preact/signals";
 
 const media = (query: string) => matchMedia(query).matches;
 
+const systemDark = signal(media("(prefers-color-scheme: dark)"));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", e => (systemDark.value = e.matches));
+
 function pref<T extends string | number | boolean>(name: string, initial: T): Signal<T> {
   let value = initial;
   try {
@@ -46,7 +49,7 @@ effect(() => {
 
 /** dark is whether the page is dark now. */
 export function dark(): boolean {
-  return prefs.theme.value === "dark" || (prefs.theme.value === "system" && media("(prefers-color-scheme: dark)"));
+  return prefs.theme.value === "dark" || (prefs.theme.value === "system" && systemDark.value);
 }
 
 /** still is whether nothing may move by itself. */

@@ -1,9 +1,10 @@
 // A question that a run puts, with the ways to answer. The log says when it is answered,
 // not the answer to the request.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { Failure, post, runPath, words, type Ask, type AskAsk, type Option } from "../api.ts";
+import { Failure, get, post, query, runPath, words, type Ask, type AskAsk, type EventPage, type Option } from "../api.ts";
 import { age, directory, duration } from "../format.ts";
 import { visible } from "../sgr.ts";
+import { link } from "../link.ts";
 import { answering, may, now, type Settled } from "../store.ts";
 import { Diff } from "./said.tsx";
 
@@ -33,6 +34,21 @@ export function optionsOf(ask: AskAsk): Option[] {
   return [];
 }
 
+/** Why fetches what the agent said or thought last before it asked. */
+function Why({ ask: a }: { ask: Ask }) {
+  const [text, setText] = useState("");
+  const look = async () => {
+    try {
+      const page = await get<EventPage>(runPath(a.run) + "/events" + query({ after: Math.max(0, a.seq - 500) || undefined, kind: ["message", "reasoning"], max_bytes: 1 << 20 }));
+      const last = page.events.findLast(e => e.seq < a.seq && (e.data as { text?: string }).text);
+      setText(last ? `“${(last.data as { text: string }).text.trim().slice(-600)}”` : "It said nothing before.");
+    } catch (e) {
+      setText(words(e));
+    }
+  };
+  return text ? <p class="quiet">Why? {visible(text)}</p> : <div><button class="plain" onClick={() => void look()}>Why?</button></div>;
+}
+
 /** AskCard shows an ask, or what has become of it since it was shown. */
 export function AskCard({ ask: a, inRun, hide, settled }: { ask: Ask; inRun?: boolean; hide?: () => void; settled?: Settled | undefined }) {
   const [state, setState] = useState<{ sending: boolean; text: string }>({ sending: false, text: "" });
@@ -50,7 +66,8 @@ export function AskCard({ ask: a, inRun, hide, settled }: { ask: Ask; inRun?: bo
     if (!settled) tall.current = card.current!.offsetHeight;
   });
   const canAnswer = may("asks:answer");
-  const busy = state.sending || !canAnswer;
+  const lost = !!link.value.lostAt;
+  const busy = state.sending || !canAnswer || lost;
   // What a policy calls dangerous is allowed by who has read it.
   const dangerous = ask.retype ? (data.command || ask.name || "").trim().split(/\s+/).join(" ") : "";
   const unread = dangerous !== "" && typed.trim().split(/\s+/).join(" ") !== dangerous;
@@ -99,7 +116,7 @@ export function AskCard({ ask: a, inRun, hide, settled }: { ask: Ask; inRun?: bo
           {c.diff && <Diff text={c.diff} />}
         </div>
       ))}
-      {data.reason && <p class="quiet">Why? “{visible(data.reason)}”</p>}
+      {data.reason ? <p class="quiet">Why? “{visible(data.reason)}”</p> : !inRun && a.engine === "agent" && !settled && <Why ask={a} />}
       {settled ? (
         <div class="acts" role="status">{visible(settled.text)}, {age(now.value - settled.at)} ago</div>
       ) : (
@@ -172,6 +189,7 @@ export function AskCard({ ask: a, inRun, hide, settled }: { ask: Ask; inRun?: bo
           {state.text && <p role="status">{state.text}</p>}
           {state.sending && !state.text && <p role="status" class="quiet">Answering…</p>}
           {!canAnswer && <p class="quiet">You may look, not answer.</p>}
+          {canAnswer && lost && <p class="quiet" role="status">The connection is lost: nothing is sent.</p>}
         </>
       )}
     </article>

@@ -7,6 +7,7 @@ import { infos } from "../store.ts";
 import { status } from "../status.ts";
 import { Dialog, overlay } from "../ui.tsx";
 
+const keyName = (keys: string) => keys.replace("ArrowUp", "↑").replace("ArrowDown", "↓").replaceAll("+", " ");
 const close = () => (overlay.value = null);
 
 export function openHelp() {
@@ -19,7 +20,7 @@ export function openHelp() {
             <tr key={a.keys + a.text}>
               <td>
                 {a.keys.split(" ").map(k => (
-                  <kbd key={k}>{k.replaceAll("+", " ")}</kbd>
+                  <kbd key={k}>{keyName(k)}</kbd>
                 ))}
               </td>
               <td>{a.text}</td>
@@ -88,7 +89,7 @@ function Palette({ list }: { list: { text: string; keys: string; run: () => void
             onClick={() => run(i)}
           >
             <span>{a.text}</span>
-            {a.keys && <kbd>{a.keys}</kbd>}
+            {a.keys && <kbd>{keyName(a.keys)}</kbd>}
           </li>
         ))}
       </ul>

@@ -280,8 +280,8 @@ export function Log({ info }: { info: Info }) {
           </button>
         )}
         <span class="grow" />
-        <span class="hits" role="status">
-          {whole.exact() ? plural(total, "line") : `≥ ${plural(total, "line")}, counting…`}
+        <span class="hits counted" role="status">
+          {whole.exact() ? plural(total, "line") : total ? `≥ ${plural(total, "line")}, counting…` : "counting…"}
         </span>
         {!info.tty && (
           <button aria-pressed={only === "stderr"} onClick={() => setOnly(only === "stderr" ? "" : "stderr")}>
@@ -343,7 +343,7 @@ export function Log({ info }: { info: Info }) {
             />
           )}
           {live && only === "" && !reading && !nothing && (
-            <button class={"follow" + (at.end ? " on" : "")} onClick={follow} title={at.end ? "The end is followed" : "Follow the end"}>
+            <button class={"follow" + (at.end ? " on" : "") + (link.value.lostAt ? " lost" : "")} onClick={follow} title={at.end ? "The end is followed" : "Follow the end"}>
               {at.end ? (link.value.lostAt ? "○ no connection" : "● live") : <><Icon name="down" /> {fresh > 0 ? plural(fresh, "new line") : "Follow"}</>}
             </button>
           )}

@@ -150,6 +150,7 @@ export function NewRun() {
   const set = (part: Partial<Draft>) => {
     const next = { ...draft, ...part };
     setDraft(next);
+    setError(null); // it was about another one
     remember("new-run", JSON.stringify({ ...next, env: "", prompt: "" })); // values may be secret
   };
   if (!may("runs:start")) return <Empty title="You may not start runs"><p>Your session lacks the scope <code>runs:start</code>.</p></Empty>;

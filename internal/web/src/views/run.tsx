@@ -5,6 +5,7 @@ import { control } from "../control.ts";
 import { age, bytes, date, directory, duration, label, took } from "../format.ts";
 import { useActs } from "../keys.ts";
 import { loadTerminal } from "../lazy.ts";
+import { link } from "../link.ts";
 import { go, route } from "../route.ts";
 import { outcomeText, status } from "../status.ts";
 import { beAt, forget, gone, infos, may, note, now, presence, session, viewerName, waitingCount } from "../store.ts";
@@ -120,6 +121,8 @@ function Loaded({ info }: { info: Info }) {
   );
 
   const t = now.value;
+  const lost = !!link.value.lostAt;
+  const why = lost ? "The connection is lost: nothing is sent" : undefined;
   const viewers = presence.value.get(info.id) ?? [];
   return (
     <div class="pane run">
@@ -135,8 +138,8 @@ function Loaded({ info }: { info: Info }) {
             </span>
           )}
           <div class="run-acts">
-            {canControl && <button onClick={() => void control(info, "interrupt")}>Interrupt</button>}
-            {canControl && <button onClick={stop}>Stop</button>}
+            {canControl && <button disabled={lost} title={why} onClick={() => void control(info, "interrupt")}>Interrupt</button>}
+            {canControl && <button disabled={lost} title={why} onClick={stop}>Stop</button>}
             {!shared && <button onClick={() => (overlay.value = () => <Part name="Share" props={{ info }} label="Share" />)}>Share</button>}
             <Menu label="More acts" items={items} />
           </div>

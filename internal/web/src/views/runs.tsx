@@ -183,8 +183,7 @@ export function Runs() {
     list.current?.querySelectorAll<HTMLElement>(".run-row")[to]?.focus();
   };
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const mark = () => {
-    const run = runs[Math.max(0, row)];
+  const mark = (run = runs[Math.max(0, row)]) => {
     if (!run) return;
     const next = new Set(chosen);
     if (!next.delete(run.id)) next.add(run.id);
@@ -202,7 +201,7 @@ export function Runs() {
       { keys: "ArrowDown", text: "Next run", run: () => move(1) },
       { keys: "ArrowUp", text: "Previous run", run: () => move(-1) },
       { keys: "Enter", text: "Open the run", run: open },
-      { keys: "x", text: "Mark the run", run: mark },
+      { keys: "x", text: "Mark the run", run: () => mark() },
       { keys: "/", text: "Filter the runs", run: () => field.current?.focus() },
     ],
     row,
@@ -290,7 +289,7 @@ export function Runs() {
             <span class="right">Output</span>
           </div>
           {runs.map((i, n) => (
-            <RunRow key={i.id} info={i} focused={n === row} chosen={chosen.has(i.id)} focus={() => setRow(n)} />
+            <RunRow key={i.id} info={i} focused={n === row} chosen={chosen.has(i.id)} focus={() => setRow(n)} mark={() => mark(i)} />
           ))}
         </div>
       )}
@@ -313,7 +312,7 @@ export function Runs() {
   );
 }
 
-function RunRow({ info, focused, chosen, focus }: { info: Info; focused: boolean; chosen: boolean; focus: () => void }) {
+function RunRow({ info, focused, chosen, focus, mark }: { info: Info; focused: boolean; chosen: boolean; focus: () => void; mark: () => void }) {
   const t = now.value;
   const text = news(info);
   const started = t - Date.parse(info.created);
@@ -336,6 +335,7 @@ function RunRow({ info, focused, chosen, focus }: { info: Info; focused: boolean
         <span class="took">{duration(took(info, t) < 60_000 && !info.ended ? Math.floor(took(info, t) / 1000) * 1000 : took(info, t))}</span>
         <span class="size right">{bytes(info.bytes)}</span>
       </a>
+      <button class="pick" tabIndex={-1} aria-pressed={chosen} aria-label={"Mark " + label(info).slice(0, 80)} title="Mark this run ( x )" onClick={mark} />
     </div>
   );
 }

@@ -379,10 +379,18 @@ export function Terminal({ info }: { info: Info }) {
     if (box.current) watch.observe(box.current);
     return () => watch.disconnect();
   }, [fit, ready]);
+  const night = dark();
   useEffect(() => {
-    screen.current?.setTheme(dark());
+    screen.current?.setTheme(night);
     scale();
-  }, [prefs.theme.value, prefs.fontSize.value]);
+  }, [night, prefs.fontSize.value]);
+  // Who clicks elsewhere has left it. What belongs to the terminal is not elsewhere.
+  useEffect(() => {
+    if (!typing) return;
+    const elsewhere = (e: PointerEvent) => !(e.target as Element).closest?.(".term-view, .phone-keys, .toolbar, dialog") && type(false);
+    addEventListener("pointerdown", elsewhere);
+    return () => removeEventListener("pointerdown", elsewhere);
+  }, [typing]);
   useEffect(() => screen.current?.setReader(prefs.screenReader.value), [prefs.screenReader.value]);
 
   // Drawing without WebGL always works.
