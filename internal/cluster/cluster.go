@@ -22,7 +22,7 @@ type Options struct {
 	Facts   Facts
 	Key     Key         // seals what waits in the queue
 	TLS     *tls.Config // of connections with other nodes; see [Key.TLS]
-	Timing  Timing
+	Timing  Timing      // the zero value means that of DefaultLease
 	// Judge has the node fence others that do not renew their leases.
 	Judge   bool
 	Control bool
@@ -74,6 +74,9 @@ func Join(o Options) (*Node, error) {
 	}
 	if o.Claim == 0 {
 		o.Claim = DefaultClaim
+	}
+	if o.Timing == (Timing{}) {
+		o.Timing = NewTiming(DefaultLease)
 	}
 	id, err := openIdentity(o.State, o.Name)
 	if err != nil {

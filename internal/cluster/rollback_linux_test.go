@@ -303,7 +303,7 @@ func TestStoreGoesBack(t *testing.T) {
 // before the nodes that the token names have said what they have.
 func TestNewControlNode(t *testing.T) {
 	r := newRig(t)
-	m := &machineRig{rig: r, name: "new", slots: 1, dir: t.TempDir(), close: func() {}}
+	m := &machineRig{rig: r, name: "new", slots: 1, renew: time.Second, dir: t.TempDir(), close: func() {}}
 	token := (&cluster.Membership{Key: cluster.NewKey(), Generation: 4, Nodes: []string{"old"}}).Token()
 	member, err := cluster.ParseToken(token)
 	if err == nil {
