@@ -113,7 +113,7 @@ export default ({ server, b, owner }) => ({
       await see(page, "Connection lost");
       await page.clock.fastForward(61_000);
       await page.locator("main.stale").waitFor();
-      await see(page, "What you see is as of");
+      await page.locator(".strip", { hasText: /What you see is up to event \d+, as of / }).waitFor();
       await fair(page, "offline");
     } finally {
       await server.start();
