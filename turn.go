@@ -47,8 +47,21 @@ type Cell struct {
 // Prompt is the payload of an [InputPrompt]: what to tell an agent.
 type Prompt struct {
 	Text string `json:"text"`
+	// Images are shown to the agent with the text, which may then be empty. An
+	// agent that can be shown none refuses them with [ErrUnsupported].
+	Images []PromptImage `json:"images,omitempty"`
 	// TimeoutMs ends the turn after so long. Zero means the run's own limit.
 	TimeoutMs int64 `json:"timeout_ms,omitempty"`
+}
+
+// PromptImage is a picture in a [Prompt]. The sender gives Bytes. The log holds a blob
+// instead, with the names that [Blob] has in JSON, so [Run.Blob] opens it.
+type PromptImage struct {
+	// MIME is image/png, image/jpeg, image/gif or image/webp.
+	MIME   string `json:"mime"`
+	Bytes  []byte `json:"base64,omitempty"`
+	Digest Digest `json:"blob,omitempty"`
+	Size   int64  `json:"size_bytes,omitempty"`
 }
 
 // TurnOutcome is how a turn ended.

@@ -78,6 +78,9 @@ type Config struct {
 	// Raw keeps each line of the agent in the first event made from it, if
 	// both fit into one event.
 	Raw bool `json:"raw,omitempty"`
+	// ImageBytes bounds the images of a prompt together. The default is
+	// [DefaultImageBytes]; less than zero refuses all images.
+	ImageBytes int64 `json:"image_bytes,omitempty"`
 	// DropEnv are variables that the agent must not see, such as an API key
 	// where an account should pay.
 	DropEnv []string `json:"drop_env,omitempty"`

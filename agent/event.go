@@ -8,19 +8,20 @@ import (
 
 // The values of [spool.Done.ErrorClass] of an agent's turn.
 const (
-	ClassAuth       = "auth"       // the key or the account is not accepted
-	ClassModel      = "model"      // there is no such model
-	ClassRateLimit  = "rate_limit" // too many requests, or the plan is used up
-	ClassOverloaded = "overloaded" // the servers of the model cannot answer now
-	ClassNetwork    = "network"    // no connection, or it broke
-	ClassContext    = "context"    // too many tokens for the model
-	ClassPermission = "permission" // an action was not allowed
-	ClassSession    = "session"    // there is no such session to resume
-	ClassUsage      = "usage"      // the command line was not understood
-	ClassStart      = "start"      // the program could not be started
-	ClassProtocol   = "protocol"   // the agent broke its own protocol
-	ClassStopped    = "stopped"    // Spool ended it: a request, a limit or a budget
-	ClassOther      = "other"
+	ClassAuth        = "auth"        // the key or the account is not accepted
+	ClassModel       = "model"       // there is no such model
+	ClassRateLimit   = "rate_limit"  // too many requests, or the plan is used up
+	ClassOverloaded  = "overloaded"  // the servers of the model cannot answer now
+	ClassNetwork     = "network"     // no connection, or it broke
+	ClassContext     = "context"     // too many tokens for the model
+	ClassPermission  = "permission"  // an action was not allowed
+	ClassSession     = "session"     // there is no such session to resume
+	ClassUsage       = "usage"       // the command line was not understood
+	ClassStart       = "start"       // the program could not be started
+	ClassProtocol    = "protocol"    // the agent broke its own protocol
+	ClassUnsupported = "unsupported" // the agent cannot do what the prompt needs
+	ClassStopped     = "stopped"     // Spool ended it: a request, a limit or a budget
+	ClassOther       = "other"
 )
 
 // Started is the payload of a started event: the session of an agent is

@@ -17,3 +17,12 @@ type Installed struct {
 
 // MaxPrompt bounds the bytes of a prompt.
 const MaxPrompt = 8 << 20
+
+// Limits of the images of a prompt.
+const (
+	// DefaultImageBytes is [Config.ImageBytes] if that is zero.
+	DefaultImageBytes = 5 << 20
+	// MaxImageBytes is the most that Config.ImageBytes can be: what the event of a
+	// run without a state directory holds, which has no place for blobs.
+	MaxImageBytes = 10 << 20
+)

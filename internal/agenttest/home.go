@@ -122,7 +122,7 @@ func writePi(dir, url string) error {
 		"api":     "openai-completions",
 		"apiKey":  "dummy-key",
 		"models": []object{{
-			"id": model, "name": "Scripted", "reasoning": false, "input": []string{"text"},
+			"id": model, "name": "Scripted", "reasoning": false, "input": []string{"text", "image"},
 			"contextWindow": 128_000, "maxTokens": 8192,
 			"cost": object{"input": 1, "output": 2, "cacheRead": 0, "cacheWrite": 0},
 		}},

@@ -27,6 +27,7 @@ type acpOptions struct {
 	agentOptions
 	stopOnExit  bool
 	version2    bool
+	images      bool
 	printConfig string
 	logLevel    string
 }
@@ -103,6 +104,7 @@ Exit codes: 0 after the end of stdin or a signal; 1 on failure; 2 on a usage err
 	flags.StringVar(&o.agent, "agent", "", "`agent` behind the editor: "+strings.Join(names, ", "))
 	flags.BoolVar(&o.stopOnExit, "stop-on-exit", false, "stop the runs that were started here when the editor ends")
 	flags.BoolVar(&o.version2, "acp-v2", false, "speak version 2 of the protocol, a draft, with editors that ask for it")
+	flags.BoolVar(&o.images, "images", false, "tell the editor that the agent of a command takes images; which of the named agents do is known")
 	flags.StringVar(&o.printConfig, "print-config", "", "print the configuration for an `editor` and exit: "+strings.Join(acpEditors, ", "))
 	flags.StringVar(&o.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
 	o.asks, o.view = asksWait, viewSpool
@@ -120,7 +122,7 @@ func (a *app) acp(ctx context.Context, o *acpOptions) error {
 	return with(a.open, ctx, func(b spool.Backend) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		options := acpapi.Options{Backend: b, Version: version().Version, Version2: o.version2, Logger: log}
+		options := acpapi.Options{Backend: b, Version: version().Version, Version2: o.version2, Images: o.images, Logger: log}
 		var err error
 		if options.Spec, err = a.agentSpec(ctx, b, &o.agentOptions); err != nil {
 			return err

@@ -26,6 +26,7 @@ type agentOptions struct {
 	agent   string
 	command []string // the command of an ACP agent
 	prompt  string
+	images  []string // files
 
 	resume  string
 	fork    bool
@@ -48,7 +49,9 @@ type agentOptions struct {
 	view    string
 	timeout time.Duration
 	budget  agent.Budget
-	files   fileCount
+	// imageBytes is the limit of the images of a prompt.
+	imageBytes byteCount
+	files      fileCount
 
 	isolation isolationFlags
 	workspace workspaceFlags
@@ -201,6 +204,7 @@ func (o *agentOptions) add(flags *pflag.FlagSet) {
 	flags.StringVar(&o.name, "name", "", "`name` of the run, unique among live runs")
 	flags.BoolVar(&o.replace, "replace", false, "stop the live run that has the name first")
 	flags.StringVar(&o.asks, "asks", asksTerminal, "where permission requests go: terminal, wait or deny")
+	flags.StringArrayVar(&o.images, "image", nil, "show the agent this `file`: PNG, JPEG, GIF or WebP; not in exec mode")
 	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
 	flags.StringVar(&o.view, "view", viewSpool, "form of the events that --json prints: spool or takopi")
 	o.addRun(flags)
@@ -223,6 +227,8 @@ func (o *agentOptions) addRun(flags *pflag.FlagSet) {
 	flags.IntVar(&o.budget.Steps, "max-steps", 0, "limit of requests to the model")
 	flags.Int64Var(&o.budget.Tokens, "max-tokens", 0, "limit of tokens")
 	flags.Float64Var(&o.budget.CostUSD, "max-cost", 0, "limit of the cost in `dollars`")
+	o.imageBytes = agent.DefaultImageBytes
+	flags.Var(&o.imageBytes, "max-image-bytes", "limit of the `bytes` of the images of a prompt together")
 	o.files.add(flags, "")
 	o.isolation.add(flags)
 	o.workspace.add(flags)
@@ -272,6 +278,9 @@ func (o *agentOptions) check() error {
 		return usageErrorf("--view %q: use spool or takopi", o.view)
 	case o.view != viewSpool && !o.json:
 		return usageErrorf("--view %s needs --json", o.view)
+	}
+	if o.imageBytes > agent.MaxImageBytes {
+		return usageErrorf("--max-image-bytes: the largest limit is %d", agent.MaxImageBytes)
 	}
 	if o.timeout < 0 || o.budget.Steps < 0 || o.budget.Tokens < 0 || o.budget.CostUSD < 0 {
 		return usageErrorf("limits must not be negative")
@@ -325,6 +334,13 @@ func (o *agentOptions) config() (agent.Config, error) {
 		Fork: o.fork, Model: o.model, Effort: o.effort, Profile: o.profile, Extra: o.extra,
 		Permissions: o.perms, Sandbox: o.sandbox, SkipPermissions: o.yes,
 		Budget: o.budget, TurnTimeoutMs: o.timeout.Milliseconds(),
+	}
+	switch o.imageBytes {
+	case agent.DefaultImageBytes:
+	case 0:
+		c.ImageBytes = -1
+	default:
+		c.ImageBytes = int64(o.imageBytes)
 	}
 	if o.policy == "" {
 		return c, nil

@@ -36,6 +36,10 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 	if err != nil {
 		return err
 	}
+	images, err := readImages(o.images)
+	if err != nil {
+		return err
+	}
 	signals, stop := notify(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
 	defer stop()
 	run, err := startOrReplace(ctx, b, spec, o.replace, signals)
@@ -54,7 +58,7 @@ func (a *app) converse(ctx context.Context, b spool.Backend, o *agentOptions) er
 		c.printer.agent = c.narrator
 	}
 	c.asker = newAsker(a, o, run, c.narrator)
-	if c.turn, err = run.Prompt(ctx, "", spool.Prompt{Text: o.prompt}); err != nil {
+	if c.turn, err = run.Prompt(ctx, "", spool.Prompt{Text: o.prompt, Images: images}); err != nil {
 		return errors.Join(err, run.Kill(ctx))
 	}
 	// After end of file the run ends with the turn, even if this command is

@@ -144,7 +144,7 @@ func (t *teller) input(e *spool.Event) {
 		t.waiting = append(t.waiting, waitingCell{e.Seq, code(&c)})
 	case s.Kind == spool.InputPrompt && json.Unmarshal(s.Data, &p) == nil:
 		t.flush()
-		t.doc.prompt(visible.Text(p.Text))
+		t.doc.prompt(narrate.PromptText(&p))
 		t.narrate(e) // which remembers when the turn began
 	default:
 		t.narrate(e)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,8 +38,10 @@ type inputQueue struct {
 	ctx    context.Context // ends delivery
 	cancel context.CancelFunc
 	log    func(spool.Event) (spool.Seq, error) // appends input events
-	asks   asks
-	sum    atomic.Int64 // of the bytes of inputs that were accepted
+	// putBlob keeps large values beside the log. It may be nil.
+	putBlob func(mime string, content io.Reader) (spool.Blob, error)
+	asks    asks
+	sum     atomic.Int64 // of the bytes of inputs that were accepted
 
 	mu         sync.Mutex
 	session    engine.Session
@@ -122,6 +125,13 @@ func (q *inputQueue) record(in *spool.Input) error {
 	said := spool.Said{ID: in.ID, Kind: in.Kind, Data: in.Data}
 	if in.Secret || in.Kind == spool.InputAnswer && q.asks.secret(answer.Ask) {
 		said.Data = nil
+	}
+	if said.Data != nil && in.Kind == spool.InputPrompt {
+		data, err := q.withoutImages(said.Data)
+		if err != nil {
+			return err
+		}
+		said.Data = data
 	}
 	data, err := json.Marshal(said)
 	if err != nil {

@@ -59,6 +59,7 @@ func newRun(ctx context.Context, info spool.Info) *run {
 		r.sessionEnded = make(chan struct{})
 	}
 	r.input = newInputQueue(ctx, r.Append)
+	r.input.putBlob = r.PutBlob
 	r.input.asks.changed = r.noteAsks
 	return r
 }

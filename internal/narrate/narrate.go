@@ -177,7 +177,7 @@ func (n *Narrator) input(e *spool.Event) {
 		n.said, n.tokens = nil, 0
 		var p spool.Prompt
 		if n.Prompts && json.Unmarshal(s.Data, &p) == nil {
-			n.line(n.bold("> ") + indent(visible.Text(p.Text), "  "))
+			n.line(n.bold("> ") + indent(PromptText(&p), "  "))
 		}
 	case spool.InputAnswer:
 		var a spool.Answer
@@ -188,6 +188,18 @@ func (n *Narrator) input(e *spool.Event) {
 		delete(n.asked, a.Ask)
 		n.answered(what, choice(a), a.By)
 	}
+}
+
+// PromptText is what a prompt says, with a line for each image.
+func PromptText(p *spool.Prompt) string {
+	var lines []string
+	if p.Text != "" {
+		lines = append(lines, visible.Text(p.Text))
+	}
+	for _, image := range p.Images {
+		lines = append(lines, fmt.Sprintf("[%s of %d bytes]", visible.Text(image.MIME), max(image.Size, int64(len(image.Bytes)))))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // indent begins every line but the first with a prefix.

@@ -1,12 +1,14 @@
 package sdk
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -56,6 +58,9 @@ func snippet(t *testing.T, page, dir string) string {
 	}
 	return strings.ReplaceAll(found[1], `"/src"`, strconv.Quote(dir))
 }
+
+// pixel is a PNG of one pixel, in base64.
+const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
 
 // fence matches the first snippet of a text.
 var fence = regexp.MustCompile("(?s)^\\s*```(?:py|ts)\n(.*?)```")
@@ -107,9 +112,12 @@ func TestAgents(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			out := run(t, dir, append(s.env, env...), append(s.program("agents"), "http://"+script.proxy.Addr(), strings.TrimSpace(string(token)), dir, snippet(t, language+".md", dir))...)
+			out := run(t, dir, append(append(s.env, env...), "PIXEL="+pixel), append(s.program("agents"), "http://"+script.proxy.Addr(), strings.TrimSpace(string(token)), dir, snippet(t, language+".md", dir))...)
 			if want := `["That is all.",3,"Something.",false]` + "\nIt divides by zero.\n"; strings.ReplaceAll(out, ", ", ",") != want {
 				t.Errorf("it printed %s, want %s", out, want)
+			}
+			if !slices.ContainsFunc(model.Requests(), func(r *modeltest.Request) bool { return bytes.Contains(r.Body, []byte(pixel)) }) {
+				t.Error("the model was not shown the image")
 			}
 			if script.spoken.Load() != 1 || script.cuts.Load() == 0 {
 				t.Errorf("with %d cuts the prompt was given %d times", script.cuts.Load(), script.spoken.Load())

@@ -130,6 +130,20 @@ var acpScenes = map[string]func(*acpActor){
 		a.answer(p, `{"stopReason":"end_turn"}`)
 		a.read()
 	},
+	"images": func(a *acpActor) {
+		p := a.begin(`{"protocolVersion":1,"agentInfo":{"name":"actor","version":"9"},"agentCapabilities":{"promptCapabilities":{"image":true}}}`)
+		a.says(string(p.Params))
+		a.answer(p, `{"stopReason":"end_turn"}`)
+		a.read()
+	},
+	"no_images": func(a *acpActor) {
+		a.answer(a.expect("initialize"), `{"protocolVersion":1,"agentInfo":{"name":"actor","version":"9"},"agentCapabilities":{"promptCapabilities":{"image":false}}}`)
+		a.answer(a.expect("session/new"), `{"sessionId":"s1"}`)
+		p := a.expect("session/prompt")
+		a.says("only text")
+		a.answer(p, `{"stopReason":"end_turn"}`)
+		a.read()
+	},
 	"resume": func(a *acpActor) {
 		a.answer(a.expect("initialize"), `{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"sessionCapabilities":{"resume":{}}}}`)
 		a.answer(a.expect("session/resume"), `{}`)

@@ -53,6 +53,8 @@ const (
 	// MaxLine is the longest line that is read. A longer one is skipped,
 	// with a notice.
 	MaxLine = 64 << 20
+	// MaxImages is how many images a prompt may have.
+	MaxImages = 20
 	// MaxQueued is how many prompts may wait.
 	MaxQueued = 64
 	// MaxHeld bounds the events that wait for the lock of a session.
@@ -84,6 +86,9 @@ func parseConfig(spec *spool.Spec) (*agent.Config, error) {
 	case agent.FollowQueue, agent.FollowSteer, agent.FollowInterrupt, agent.FollowReject:
 	default:
 		return nil, fmt.Errorf("unknown follow-up policy %q", c.FollowUp)
+	}
+	if c.ImageBytes > agent.MaxImageBytes {
+		return nil, fmt.Errorf("image_bytes is %d, and a prompt holds %d", c.ImageBytes, agent.MaxImageBytes)
 	}
 	if c.Fork && c.Resume == "" {
 		return nil, fmt.Errorf("a fork needs a session to resume")

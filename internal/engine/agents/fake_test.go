@@ -100,7 +100,13 @@ func tryConverse(t testing.TB, e engine.Engine, c agent.Config, l spool.Limits) 
 // say gives a prompt and returns its turn, as a host does.
 func (r *chat) say(text string) spool.Seq {
 	r.t.Helper()
-	data, err := json.Marshal(spool.Prompt{Text: text})
+	return r.show(spool.Prompt{Text: text})
+}
+
+// show gives the run a prompt.
+func (r *chat) show(p spool.Prompt) spool.Seq {
+	r.t.Helper()
+	data, err := json.Marshal(p)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -77,11 +77,11 @@ func FuzzPrompt(f *testing.F) {
 	f.Add([]byte(`{"text":""}`))
 	f.Add([]byte(`{"text":"x","timeout_ms":9223372036854775807}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := decodePrompt(spool.Input{Kind: spool.InputPrompt, Data: b})
+		p, err := decodePrompt(spool.Input{Kind: spool.InputPrompt, Data: b}, 0)
 		if err != nil {
 			return
 		}
-		if p.Text == "" || len(p.Text) > agent.MaxPrompt {
+		if p.Text == "" && len(p.Images) == 0 || len(p.Text) > agent.MaxPrompt {
 			t.Errorf("a prompt of %d bytes", len(p.Text))
 		}
 		if d := turnTime(new(agent.Config), p); d < 0 {

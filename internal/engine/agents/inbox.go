@@ -93,7 +93,10 @@ func (s *session) Takes(in spool.Input) error {
 		if waiting > MaxQueued {
 			return fmt.Errorf("%w: %d prompts wait", spool.ErrBusy, MaxQueued)
 		}
-		_, err := decodePrompt(in)
+		p, err := decodePrompt(in, s.config.ImageBytes)
+		if err == nil && len(p.Images) > 0 {
+			err = s.takesImages()
+		}
 		return err
 	case spool.InputAnswer:
 		return nil
@@ -103,15 +106,16 @@ func (s *session) Takes(in spool.Input) error {
 	return fmt.Errorf("input %q: %w", in.Kind, spool.ErrUnsupported)
 }
 
-func decodePrompt(in spool.Input) (spool.Prompt, error) {
+// decodePrompt reads a prompt whose images have so many bytes at most.
+func decodePrompt(in spool.Input, imageBytes int64) (spool.Prompt, error) {
 	var p spool.Prompt
 	if err := json.Unmarshal(in.Data, &p); err != nil {
 		return p, fmt.Errorf("decode prompt: %w: %w", spool.ErrInvalid, err)
 	}
-	if p.Text == "" || len(p.Text) > agent.MaxPrompt {
+	if p.Text == "" && len(p.Images) == 0 || len(p.Text) > agent.MaxPrompt {
 		return p, fmt.Errorf("a prompt of %d bytes: %w", len(p.Text), spool.ErrInvalid)
 	}
-	return p, nil
+	return p, checkImages(p.Images, imageBytes)
 }
 
 // Send takes a prompt, an answer, or the end of prompts.
@@ -121,7 +125,7 @@ func (s *session) Send(_ context.Context, in spool.Input) error {
 		if err := s.turns.Takes(); err != nil {
 			return err
 		}
-		text, err := decodePrompt(in)
+		text, err := decodePrompt(in, s.config.ImageBytes)
 		if err != nil {
 			return err
 		}

@@ -31,6 +31,9 @@ type Options struct {
 	Spec    spool.Spec
 	Version string
 	Logger  *slog.Logger // nil discards
+	// Images says that the agent of a command can be shown images, which the other agents
+	// of Spool say themselves.
+	Images bool
 	// Version2 has clients that ask for it get version 2 of the protocol, a draft.
 	Version2 bool
 	// Started hears of every run that the server started; nil means that nobody does.

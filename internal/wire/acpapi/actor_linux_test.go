@@ -25,6 +25,8 @@ type actorLine struct {
 		Session string `json:"sessionId"`
 		Prompt  []struct {
 			Text string `json:"text"`
+			MIME string `json:"mimeType"`
+			Data []byte `json:"data"`
 		} `json:"prompt"`
 	} `json:"params"`
 	Result json.RawMessage `json:"result"`
@@ -96,7 +98,7 @@ func act() {
 		l := a.read()
 		switch l.Method {
 		case "initialize":
-			a.answer(l, `{"protocolVersion":1,"agentInfo":{"name":"actor","version":"9"},"agentCapabilities":{"sessionCapabilities":{"resume":{}}}}`)
+			a.answer(l, `{"protocolVersion":1,"agentInfo":{"name":"actor","version":"9"},"agentCapabilities":{"promptCapabilities":{"image":true},"sessionCapabilities":{"resume":{}}}}`)
 		case "session/new":
 			a.answer(l, `{"sessionId":"s1"}`)
 		case "session/resume":
@@ -111,7 +113,12 @@ func act() {
 
 // play does what a prompt says.
 func (a *actor) play(l actorLine, said int) {
-	text := l.Params.Prompt[0].Text
+	text := ""
+	for _, b := range l.Params.Prompt {
+		if text += b.Text; b.Data != nil {
+			text += fmt.Sprintf("[%s of %d bytes]", b.MIME, len(b.Data))
+		}
+	}
 	reason := "end_turn"
 	switch word := strings.Fields(text)[0]; word {
 	case "work":

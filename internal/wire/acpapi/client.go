@@ -182,7 +182,7 @@ func (c *client) initialize(r *request) (any, error) {
 		"agentInfo":       c.info(),
 		"agentCapabilities": object{
 			"loadSession":         true,
-			"promptCapabilities":  object{"image": false, "audio": false, "embeddedContext": true},
+			"promptCapabilities":  object{"image": c.opts.takesImages(), "audio": false, "embeddedContext": true},
 			"mcpCapabilities":     object{"http": takes.http, "sse": takes.sse},
 			"sessionCapabilities": offered,
 		},

@@ -16,6 +16,8 @@ import (
 type mapper struct {
 	notices bool // the client shows notices
 	version int  // of the protocol
+	// image reads an image of a prompt.
+	image func(*spool.PromptImage) ([]byte, error)
 
 	run    spool.RunID
 	number int // of the run in its session, from 1 on
@@ -154,12 +156,43 @@ func (m *mapper) input(e *spool.Event, live bool, own func(string) bool) []any {
 	}
 	var out []any
 	if m.version == 2 || !live || !own(in.ID) {
-		out = m.chunk(e, "user_message_chunk", "", p.Text)
+		out = m.prompt(e, &p)
 	}
 	if !m.titled && m.number <= 1 {
 		out = append(out, infoUpdate{"session_info_update", title(p.Text), e.Time.UTC().Format(time.RFC3339Nano), m.at(e)})
 	}
 	m.titled = true
+	return out
+}
+
+// prompt tells what a user said and showed.
+func (m *mapper) prompt(e *spool.Event, p *spool.Prompt) []any {
+	var blocks []contentBlock
+	if p.Text != "" {
+		blocks = append(blocks, textBlock(p.Text))
+	}
+	for i := range p.Images {
+		image := &p.Images[i]
+		data, err := m.image(image)
+		if err != nil {
+			blocks = append(blocks, textBlock(fmt.Sprintf("[%s of %d bytes, which cannot be read]", image.MIME, image.Size)))
+			continue
+		}
+		blocks = append(blocks, contentBlock{Type: "image", MIME: image.MIME, Data: data})
+	}
+	if len(blocks) == 0 {
+		return nil
+	}
+	whole := chunkUpdate{Update: "user_message_chunk", MessageID: messageID(m.number, e.Seq), Meta: m.at(e), whole: true}
+	if m.version == 2 {
+		whole.Content, whole.more = blocks[0], blocks[1:]
+		return []any{whole}
+	}
+	var out []any
+	for _, b := range blocks {
+		whole.Content = b
+		out = append(out, whole)
+	}
 	return out
 }
 
@@ -184,7 +217,7 @@ func (m *mapper) chunk(e *spool.Event, update, id, text string) []any {
 	if whole {
 		id = messageID(m.number, e.Seq)
 	}
-	return []any{chunkUpdate{Update: update, Content: textBlock{"text", text}, MessageID: id, Meta: m.at(e), whole: whole}}
+	return []any{chunkUpdate{Update: update, Content: textBlock(text), MessageID: id, Meta: m.at(e), whole: whole}}
 }
 
 // say tells what an agent says. The whole of what came in pieces is not told again.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
@@ -14,6 +15,8 @@ import (
 type block struct {
 	Type     string `json:"type"`
 	Text     string `json:"text"`
+	MIME     string `json:"mimeType"` // of an image
+	Data     []byte `json:"data"`     // of an image, in base64
 	Name     string `json:"name"`
 	Title    string `json:"title"`
 	URI      string `json:"uri"`
@@ -23,18 +26,21 @@ type block struct {
 	} `json:"resource"`
 }
 
-// promptText is a prompt as text: links as Markdown, and what is embedded in fences,
-// with its address.
-func promptText(blocks []json.RawMessage) (string, error) {
+// promptOf is a prompt for an agent: its text has links as Markdown, and what is embedded in
+// fences, with its address.
+func promptOf(blocks []json.RawMessage) (spool.Prompt, error) {
 	var out strings.Builder
+	var p spool.Prompt
 	for i, raw := range blocks {
 		var b block
 		if err := json.Unmarshal(raw, &b); err != nil {
-			return "", rpc.Errorf(rpc.CodeInvalidParams, "block %d of the prompt: %v", i+1, err)
+			return p, rpc.Errorf(rpc.CodeInvalidParams, "block %d of the prompt: %v", i+1, err)
 		}
 		switch b.Type {
 		case "text":
 			out.WriteString(b.Text)
+		case "image":
+			p.Images = append(p.Images, spool.PromptImage{MIME: b.MIME, Bytes: b.Data})
 		case "resource_link":
 			fmt.Fprintf(&out, "[%s](%s)", cmp.Or(b.Title, b.Name, b.URI), b.URI)
 		case "resource":
@@ -44,17 +50,31 @@ func promptText(blocks []json.RawMessage) (string, error) {
 			}
 			fmt.Fprintf(&out, "\n[%s](%[1]s)\n%s\n", b.Resource.URI, fenced(*b.Resource.Text))
 		default:
-			return "", rpc.Errorf(rpc.CodeInvalidParams, "block %d of the prompt is of type %q: Spool gives agents text, links and embedded text", i+1, b.Type)
+			return p, rpc.Errorf(rpc.CodeInvalidParams, "block %d of the prompt is of type %q: Spool gives agents text, images, links and embedded text", i+1, b.Type)
 		}
 	}
-	text := out.String()
-	if strings.TrimSpace(text) == "" {
-		return "", rpc.Errorf(rpc.CodeInvalidParams, "the prompt is empty")
+	p.Text = out.String()
+	if strings.TrimSpace(p.Text) == "" {
+		if p.Text = ""; len(p.Images) == 0 {
+			return p, rpc.Errorf(rpc.CodeInvalidParams, "the prompt is empty")
+		}
 	}
-	if len(text) > agent.MaxPrompt {
-		return "", rpc.Errorf(rpc.CodeInvalidParams, "the prompt has %d bytes, and agents take %d", len(text), agent.MaxPrompt)
+	if len(p.Text) > agent.MaxPrompt {
+		return p, rpc.Errorf(rpc.CodeInvalidParams, "the prompt has %d bytes, and agents take %d", len(p.Text), agent.MaxPrompt)
 	}
-	return text, nil
+	return p, nil
+}
+
+// takesImages reports whether the agent can be shown images. That of a command says so only
+// when it runs, so its user does.
+func (o *Options) takesImages() bool {
+	switch o.Config.Agent {
+	case agent.Codex, agent.Claude, agent.Pi:
+		return o.Config.Mode != agent.ModeExec && o.Config.ImageBytes >= 0
+	case agent.ACP:
+		return o.Images && o.Config.ImageBytes >= 0
+	}
+	return false
 }
 
 // fenced is text as a block of code, in a fence that it does not contain.

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"sync"
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/agent"
 	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
@@ -100,6 +102,7 @@ func (s *session) halt() {
 // read reads the runs, and those that follow.
 func (s *session) read(ctx context.Context, runs []spool.Info, at reading) {
 	s.mapper = mapper{notices: s.client.abilities().notices, version: s.version}
+	s.mapper.image = func(i *spool.PromptImage) ([]byte, error) { return s.image(ctx, i) }
 	ready := func() {
 		if at.ready != nil {
 			at.ready()
@@ -177,6 +180,19 @@ func (s *session) readRun(ctx context.Context, info *spool.Info, mute, until spo
 	return ctx.Err() == nil
 }
 
+// image reads an image of a prompt of the run that is read.
+func (s *session) image(ctx context.Context, i *spool.PromptImage) ([]byte, error) {
+	if i.Digest == "" {
+		return i.Bytes, nil
+	}
+	r, err := s.run(s.mapper.run).Blob(ctx, i.Digest)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(io.LimitReader(r, agent.MaxImageBytes))
+	return b, errors.Join(err, r.Close())
+}
+
 // lostPause is how long a reader waits before it looks for a server again that it lost.
 const lostPause = time.Second
 
@@ -220,7 +236,7 @@ func (s *session) update(u any) {
 
 // tell tells the client something that is in no log.
 func (s *session) tell(run spool.RunID, text string) {
-	s.update(chunkUpdate{Update: "agent_thought_chunk", Content: textBlock{"text", text}, Meta: meta{place{Run: string(run)}}})
+	s.update(chunkUpdate{Update: "agent_thought_chunk", Content: textBlock(text), Meta: meta{place{Run: string(run)}}})
 }
 
 // owns reports whether a prompt is one of this client that is not answered.
@@ -296,9 +312,9 @@ func (c *client) prompt(r *request) {
 		Prompt []json.RawMessage `json:"prompt"`
 	}
 	err := r.decode(&p)
-	text := ""
+	var said spool.Prompt
 	if err == nil {
-		text, err = promptText(p.Prompt)
+		said, err = promptOf(p.Prompt)
 	}
 	s := c.session(p.ID)
 	if err == nil && s == nil {
@@ -313,7 +329,7 @@ func (c *client) prompt(r *request) {
 	s.prompts[mine.id] = mine
 	s.mu.Unlock()
 	c.work.Go(func() {
-		if err := s.send(mine, text); err != nil {
+		if err := s.send(mine, said); err != nil {
 			s.mu.Lock()
 			waits := s.prompts[mine.id] != nil
 			delete(s.prompts, mine.id)
@@ -329,7 +345,7 @@ func (c *client) prompt(r *request) {
 const maxRuns = 3
 
 // send gives a prompt to the run of the session, or to one that goes on with it.
-func (s *session) send(p *prompt, text string) error {
+func (s *session) send(p *prompt, said spool.Prompt) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	ctx := s.client.ctx
@@ -337,7 +353,7 @@ func (s *session) send(p *prompt, text string) error {
 		s.mu.Lock()
 		last := s.last
 		s.mu.Unlock()
-		turn, err := s.run(last.id).Prompt(ctx, p.id, spool.Prompt{Text: text})
+		turn, err := s.run(last.id).Prompt(ctx, p.id, said)
 		switch {
 		case (errors.Is(err, spool.ErrInputClosed) || errors.Is(err, spool.ErrEnded)) && tries < maxRuns:
 			if err := s.goOn(ctx, last); err != nil {

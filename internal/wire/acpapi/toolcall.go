@@ -74,7 +74,7 @@ func (m *mapper) action(e *spool.Event, a *agent.Action) toolUpdate {
 }
 
 func textContent(text string) toolContent {
-	return toolContent{Type: "content", Content: &textBlock{"text", text}}
+	return toolContent{Type: "content", Content: new(textBlock(text))}
 }
 
 // cut cuts output where a character ends.

@@ -19,19 +19,24 @@ type place struct {
 	Usage json.RawMessage `json:"usage,omitempty"`
 }
 
-// textBlock is a content block.
-type textBlock struct {
+// contentBlock is a content block: text or an image.
+type contentBlock struct {
 	Type string `json:"type"`
-	Text string `json:"text"`
+	Text string `json:"text,omitempty"`
+	MIME string `json:"mimeType,omitempty"`
+	Data []byte `json:"data,omitempty"`
 }
+
+func textBlock(text string) contentBlock { return contentBlock{Type: "text", Text: text} }
 
 // chunkUpdate is a piece of a message or a thought.
 type chunkUpdate struct {
-	Update    string    `json:"sessionUpdate"`
-	Content   textBlock `json:"content"`
-	MessageID string    `json:"messageId,omitempty"`
-	Meta      meta      `json:"_meta"`
-	whole     bool      // it is all of the message
+	Update    string         `json:"sessionUpdate"`
+	Content   contentBlock   `json:"content"`
+	MessageID string         `json:"messageId,omitempty"`
+	Meta      meta           `json:"_meta"`
+	whole     bool           // it is all of the message
+	more      []contentBlock // of a whole message in version 2
 }
 
 // toolUpdate is a tool call, or what changed about one.
@@ -51,11 +56,11 @@ type toolUpdate struct {
 
 // toolContent is what a tool call shows: text, or a change of a file.
 type toolContent struct {
-	Type    string     `json:"type"` // content or diff
-	Content *textBlock `json:"content,omitempty"`
-	Path    string     `json:"path,omitempty"`
-	OldText *string    `json:"oldText,omitempty"`
-	NewText *string    `json:"newText,omitempty"`
+	Type    string        `json:"type"` // content or diff
+	Content *contentBlock `json:"content,omitempty"`
+	Path    string        `json:"path,omitempty"`
+	OldText *string       `json:"oldText,omitempty"`
+	NewText *string       `json:"newText,omitempty"`
 	// Of a diff in version 2.
 	Changes []diffChange `json:"changes,omitempty"`
 	Patch   *diffPatch   `json:"patch,omitempty"`

@@ -24,7 +24,11 @@ func (c *client) initialized2() object {
 	if takes.http {
 		servers["http"] = object{}
 	}
-	offered := object{"prompt": object{"embeddedContext": object{}}, "mcp": servers}
+	prompt := object{"embeddedContext": object{}}
+	if c.opts.takesImages() {
+		prompt["image"] = object{}
+	}
+	offered := object{"prompt": prompt, "mcp": servers}
 	if _, ok := c.opts.Backend.(spool.Remover); ok {
 		offered["delete"] = object{}
 	}
@@ -120,7 +124,7 @@ func message2(u *chunkUpdate) any {
 	if !u.whole {
 		return *u
 	}
-	return object{"sessionUpdate": strings.TrimSuffix(u.Update, "_chunk"), "messageId": u.MessageID, "content": []textBlock{u.Content}, "_meta": u.Meta}
+	return object{"sessionUpdate": strings.TrimSuffix(u.Update, "_chunk"), "messageId": u.MessageID, "content": append([]contentBlock{u.Content}, u.more...), "_meta": u.Meta}
 }
 
 // diffChange is a file that a diff changes.

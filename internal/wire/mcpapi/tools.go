@@ -104,6 +104,7 @@ func init() {
 			input: object("prompt",
 				`"agent":{"type":"string","description":"codex, claude, opencode or pi; needed unless run is given."}`,
 				`"prompt":{"type":"string","description":"What it should do."}`,
+				`"images":{"type":"array","items":{"type":"string"},"maxItems":20,"description":"Pictures to show it: addresses of forms (spool://) or data: URLs."}`,
 				strings.Replace(runArg, "Run id", "Conversation to go on with: run id", 1), cwdArg,
 				`"model":{"type":"string","description":"Model of the agent."}`,
 				idArg, waitArg(maxWait), budgetArg),

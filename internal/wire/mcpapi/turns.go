@@ -2,6 +2,7 @@ package mcpapi
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,23 +99,28 @@ func (c *call) session(name string, isolated bool, knows func(ended *spool.Run) 
 // askAgent gives an agent a prompt.
 func (c *call) askAgent(args func(any) error) (*mcp.CallToolResult, error) {
 	var a struct {
-		Agent  string `json:"agent"`
-		Prompt string `json:"prompt"`
-		Run    string `json:"run"`
-		Cwd    string `json:"cwd"`
-		Model  string `json:"model"`
-		ID     string `json:"id"`
-		WaitMs int    `json:"wait_ms"`
-		Budget int    `json:"budget"`
+		Agent  string   `json:"agent"`
+		Prompt string   `json:"prompt"`
+		Images []string `json:"images"`
+		Run    string   `json:"run"`
+		Cwd    string   `json:"cwd"`
+		Model  string   `json:"model"`
+		ID     string   `json:"id"`
+		WaitMs int      `json:"wait_ms"`
+		Budget int      `json:"budget"`
 	}
 	if err := args(&a); err != nil {
+		return nil, err
+	}
+	images, err := c.images(a.Images)
+	if err != nil {
 		return nil, err
 	}
 	run, err := c.conversation(a.Agent, a.Run, a.Cwd, a.Model, a.ID)
 	if err != nil {
 		return nil, err
 	}
-	turn, err := run.Prompt(c.ctx, named(a.ID, "prompt"), spool.Prompt{Text: a.Prompt})
+	turn, err := run.Prompt(c.ctx, named(a.ID, "prompt"), spool.Prompt{Text: a.Prompt, Images: images})
 	if errors.Is(err, spool.ErrInputClosed) {
 		return nil, fmt.Errorf("%w; begin another conversation with agent", err)
 	}
@@ -122,6 +128,32 @@ func (c *call) askAgent(args func(any) error) (*mcp.CallToolResult, error) {
 		return nil, err
 	}
 	return c.turn(run, turn.Seq(), milliseconds(a.WaitMs), a.Budget, 0)
+}
+
+// images are those of a prompt: data URLs, or the addresses of forms of displays.
+func (c *call) images(addresses []string) ([]spool.PromptImage, error) {
+	var images []spool.PromptImage
+	for i, address := range addresses {
+		if rest, ok := strings.CutPrefix(address, "data:"); ok {
+			mime, encoded, ok := strings.Cut(rest, ";base64,")
+			b, err := base64.StdEncoding.DecodeString(encoded)
+			if err != nil || !ok {
+				return nil, fmt.Errorf("%w: image %d is no data: URL with base64", spool.ErrInvalid, i+1)
+			}
+			images = append(images, spool.PromptImage{MIME: mime, Bytes: b})
+			continue
+		}
+		path, ok := strings.CutPrefix(address, runsURI)
+		if !ok || !strings.Contains(path, "/forms/image/") {
+			return nil, fmt.Errorf("%w: image %d, %.80q, is neither the address of a form nor a data: URL", spool.ErrInvalid, i+1, address)
+		}
+		form, err := c.resource(address)
+		if err != nil {
+			return nil, fmt.Errorf("image %d: %w", i+1, err)
+		}
+		images = append(images, spool.PromptImage{MIME: form.MIMEType, Bytes: form.Blob})
+	}
+	return images, nil
 }
 
 // conversation finds or starts the run of an agent. One that it starts has the id.

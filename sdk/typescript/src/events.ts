@@ -16,6 +16,11 @@ export function joined(parts: readonly Uint8Array[]): Uint8Array {
   return all;
 }
 
+/** Returns bytes in base64. */
+export function base64(bytes: Uint8Array): string {
+  return btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join(""));
+}
+
 /** Returns the bytes of an output event. */
 export function bytesOf(event: Event): Uint8Array {
   if (event.text !== undefined) return encoder.encode(event.text);

@@ -1,6 +1,6 @@
 import type { Spool } from "./client.js";
 import { ProblemError } from "./errors.js";
-import { Frames } from "./events.js";
+import { base64, Frames } from "./events.js";
 import { newId } from "./run.js";
 import { toolList } from "./tool_list.js";
 import type { Image, Kernel } from "./turns.js";
@@ -63,10 +63,10 @@ export class ToolResult {
 
   /** Returns the block that answers a use of a tool in a message of Anthropic, with the images. */
   asAnthropic(use: string): { type: "tool_result"; tool_use_id: string; is_error: boolean; content: object[] } {
-    const images = this.images.map(({ mime, data }) => {
-      const text = Array.from(data, (b) => String.fromCharCode(b)).join("");
-      return { type: "image", source: { type: "base64", media_type: mime, data: btoa(text) } };
-    });
+    const images = this.images.map(({ mime, data }) => ({
+      type: "image",
+      source: { type: "base64", media_type: mime, data: base64(data) },
+    }));
     const content = [{ type: "text", text: this.text }, ...images];
     return { type: "tool_result", tool_use_id: use, is_error: this.isError, content };
   }

@@ -1,5 +1,5 @@
 import { NotAsked, RunFailed } from "./errors.js";
-import { textOf } from "./events.js";
+import { base64, textOf } from "./events.js";
 import type { HTTP } from "./http.js";
 import { newId, Run, type Waiting } from "./run.js";
 import type { Done, Event, Info, TurnInfo, TurnRequest } from "./types.js";
@@ -255,15 +255,21 @@ export class Kernel extends TurnRun {
 
 /** A coding agent. */
 export class Agent extends TurnRun {
-  /** Sends a prompt and returns at once. */
-  submit(prompt: string, options: { timeoutMs?: number } = {}): Promise<Turn> {
-    return this.begin({ prompt: { text: prompt, ...(options.timeoutMs ? { timeout_ms: options.timeoutMs } : {}) } });
+  /** Sends a prompt and returns at once. The agent is shown the images: PNG, JPEG, GIF or WebP. */
+  submit(prompt: string, options: { images?: Image[]; timeoutMs?: number } = {}): Promise<Turn> {
+    return this.begin({
+      prompt: {
+        text: prompt,
+        ...(options.images?.length ? { images: options.images.map(({ mime, data }) => ({ mime, base64: base64(data) })) } : {}),
+        ...(options.timeoutMs ? { timeout_ms: options.timeoutMs } : {}),
+      },
+    });
   }
 
   /** Gives the agent a prompt and returns its answer. `onEvent` gets each event as it comes. */
   async prompt(
     prompt: string,
-    options: { timeoutMs?: number; onEvent?: (event: Event) => void } & Waiting = {},
+    options: { images?: Image[]; timeoutMs?: number; onEvent?: (event: Event) => void } & Waiting = {},
   ): Promise<Answer> {
     const turn = await this.submit(prompt, options);
     const actions = new Map<string, Record<string, unknown>>();

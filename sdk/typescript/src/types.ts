@@ -195,6 +195,13 @@ export interface Hit {
   turn?: number;
 }
 
+export interface Image {
+  base64?: string;
+  blob?: string;
+  mime: string;
+  size_bytes?: number;
+}
+
 export interface Info {
   argv?: Array<string>;
   asks?: InfoAsks;
@@ -406,6 +413,7 @@ export interface Processes {
 }
 
 export interface Prompt {
+  images?: Array<Image>;
   text: string;
   timeout_ms?: number;
 }

@@ -22,6 +22,7 @@ func Agent() *talk.Agent {
 	return &talk.Agent{
 		Name:         agent.ACP,
 		Signal:       syscall.SIGTERM,
+		Images:       true, // as far as it says so when it runs
 		Capabilities: []string{"interrupt", "ask"},
 		Duplex: func(s talk.Setup) (talk.Conversation, error) {
 			if len(s.Config.Command) == 0 {
@@ -84,8 +85,27 @@ type implementation struct {
 // capabilities are those that we use. Version two nests them in session.
 type capabilities struct {
 	Load    bool                       `json:"loadSession"`
+	Prompt  promptCapabilities         `json:"promptCapabilities"`
 	Session map[string]json.RawMessage `json:"sessionCapabilities"`
 	Nested  map[string]json.RawMessage `json:"session"`
+}
+
+// promptCapabilities are what a prompt may hold besides text. Version two has an object
+// for what it may.
+type promptCapabilities struct {
+	Image json.RawMessage `json:"image"`
+}
+
+// images reports whether the agent can be shown images.
+func (c *client) images() bool {
+	var nested promptCapabilities
+	_ = talk.Decode(c.agent.V2.Nested["prompt"], &nested)
+	for _, v := range []json.RawMessage{c.agent.V1.Prompt.Image, nested.Image} {
+		if len(v) > 0 && !talk.IsNull(v) && string(v) != "false" {
+			return true
+		}
+	}
+	return false
 }
 
 // has reports whether a method of sessions is offered: by an object, or true.
@@ -222,11 +242,14 @@ func (c *client) begun(method string, res json.RawMessage, t *talk.Turn) {
 	}
 	model := cmp.Or(c.Config.Model, s.Models.Current)
 	c.configure(&s, t)
+	if can := t.Run.Capabilities; c.images() && !slices.Contains(can, "images") {
+		t.Run.Capabilities = append(slices.Clip(can), "images")
+	}
 	t.Start(agent.Started{Resume: c.id, Resumed: method == "session/load" || method == "session/resume", Title: cmp.Or(info.Title, info.Name),
 		Model: model, Mode: cmp.Or(c.Config.Permissions, s.Modes.Current), Version: info.Version, Transport: fmt.Sprintf("acp v%d", c.version)})
 	if p := c.queued; p != nil {
 		c.queued = nil
-		c.say(*p)
+		c.say(*p, t)
 	}
 }
 
@@ -315,14 +338,25 @@ func (c *client) Prompt(p spool.Prompt, t *talk.Turn) error {
 	case c.id == "":
 		c.queued = &p
 	default:
-		c.say(p)
+		c.say(p, t)
 	}
 	return nil
 }
 
-func (c *client) say(p spool.Prompt) {
+func (c *client) say(p spool.Prompt, t *talk.Turn) {
+	if len(p.Images) > 0 && !c.images() {
+		t.Finish(talk.Result{Outcome: spool.TurnError, Class: agent.ClassUnsupported, Error: c.name() + " cannot be shown images"})
+		return
+	}
+	var blocks []map[string]any
+	for _, image := range p.Images {
+		blocks = append(blocks, map[string]any{"type": "image", "mimeType": image.MIME, "data": image.Bytes})
+	}
+	if p.Text != "" {
+		blocks = append(blocks, map[string]any{"type": "text", "text": p.Text})
+	}
 	c.working, c.active = true, false
-	c.rpc.Call("session/prompt", map[string]any{"sessionId": c.id, "prompt": []map[string]any{{"type": "text", "text": p.Text}}},
+	c.rpc.Call("session/prompt", map[string]any{"sessionId": c.id, "prompt": blocks},
 		func(res json.RawMessage, err *rpc.Error, t *talk.Turn) {
 			switch {
 			case err != nil && c.stopped: // some answer a cancelled prompt so

@@ -76,8 +76,14 @@ func (c *duplex) Prompt(p spool.Prompt, _ *talk.Turn) error {
 }
 
 func (c *duplex) say(p spool.Prompt) {
-	c.write(map[string]any{"type": "user", "message": map[string]any{
-		"role": "user", "content": []map[string]string{{"type": "text", "text": p.Text}}}})
+	var content []map[string]any
+	for _, image := range p.Images {
+		content = append(content, map[string]any{"type": "image", "source": map[string]any{"type": "base64", "media_type": image.MIME, "data": image.Bytes}})
+	}
+	if p.Text != "" {
+		content = append(content, map[string]any{"type": "text", "text": p.Text})
+	}
+	c.write(map[string]any{"type": "user", "message": map[string]any{"role": "user", "content": content}})
 }
 
 func (c *duplex) Interrupt(t *talk.Turn) error {

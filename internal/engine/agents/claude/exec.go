@@ -29,7 +29,8 @@ func Agent() *talk.Agent {
 			return &execMode{Setup: s, lines: lines{cwd: s.Cwd}}, nil
 		},
 		Duplex:       newDuplex,
-		Capabilities: []string{"interrupt", "ask"},
+		Images:       true,
+		Capabilities: []string{"interrupt", "ask", "images"},
 	}
 }
 

@@ -2,6 +2,7 @@ package codex
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -23,11 +24,11 @@ type appServer struct {
 	items   map[string]autoCompact // changes of files that may be asked about
 	asks    map[string]pendingAsk
 
-	queued  *spool.Prompt // waits for the thread
-	unsaid  []string      // came too late for a turn, and goes into the next
-	current string        // id of the turn that runs
-	stop    bool          // interrupt it as soon as it has an id
-	broken  *talk.Result  // the thread could not be had
+	queued  *spool.Prompt  // waits for the thread
+	unsaid  []spool.Prompt // came too late for a turn, and goes into the next
+	current string         // id of the turn that runs
+	stop    bool           // interrupt it as soon as it has an id
+	broken  *talk.Result   // the thread could not be had
 }
 
 // autoCompact is what an item wants to change.
@@ -162,16 +163,22 @@ func (c *appServer) Prompt(p spool.Prompt, t *talk.Turn) error {
 	return nil
 }
 
-func textInput(texts ...string) []map[string]any {
+// userInput is what prompts say and show.
+func userInput(prompts ...spool.Prompt) []map[string]any {
 	var input []map[string]any
-	for _, text := range texts {
-		input = append(input, map[string]any{"type": "text", "text": text, "text_elements": []any{}})
+	for _, p := range prompts {
+		for _, image := range p.Images {
+			input = append(input, map[string]any{"type": "image", "url": "data:" + image.MIME + ";base64," + base64.StdEncoding.EncodeToString(image.Bytes)})
+		}
+		if p.Text != "" {
+			input = append(input, map[string]any{"type": "text", "text": p.Text, "text_elements": []any{}})
+		}
 	}
 	return input
 }
 
 func (c *appServer) ask(p spool.Prompt) {
-	params := map[string]any{"threadId": c.thread, "input": textInput(append(c.unsaid, p.Text)...)}
+	params := map[string]any{"threadId": c.thread, "input": userInput(append(c.unsaid, p)...)}
 	c.unsaid = nil
 	if c.Config.Effort != "" {
 		params["effort"] = c.Config.Effort
@@ -224,10 +231,10 @@ func (c *appServer) Steer(p spool.Prompt, _ *talk.Turn) error {
 	if c.current == "" {
 		return spool.ErrUnsupported
 	}
-	c.rpc.Call("turn/steer", map[string]any{"threadId": c.thread, "input": textInput(p.Text), "expectedTurnId": c.current},
+	c.rpc.Call("turn/steer", map[string]any{"threadId": c.thread, "input": userInput(p), "expectedTurnId": c.current},
 		func(_ json.RawMessage, err *rpc.Error, t *talk.Turn) {
 			if err != nil { // the turn ended just then
-				c.unsaid = append(c.unsaid, p.Text)
+				c.unsaid = append(c.unsaid, p)
 				t.Notice("warning", talk.NoticeNotSteered, "codex did not take what was said in between, so it goes with the next prompt: "+err.Message)
 			}
 		})

@@ -29,7 +29,8 @@ func Agent() *talk.Agent {
 			return &execMode{Setup: s, lines: lines{cwd: s.Cwd}}, nil
 		},
 		Duplex:       newAppServer,
-		Capabilities: []string{"interrupt", "steer", "ask"},
+		Images:       true,
+		Capabilities: []string{"interrupt", "steer", "ask", "images"},
 	}
 }
 

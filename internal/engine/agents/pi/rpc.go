@@ -21,8 +21,8 @@ type rpcMode struct {
 	replies map[string]func(reply, *talk.Turn)
 	ready   bool
 	queued  *spool.Prompt
-	unsaid  []string // came too late for a turn, and goes into the next
-	working bool     // a prompt was taken and is not settled
+	unsaid  []spool.Prompt // came too late for a turn, and goes into the next
+	working bool           // a prompt was taken and is not settled
 	aborted bool
 	asks    map[string]pendingAsk
 }
@@ -126,14 +126,31 @@ func (c *rpcMode) Prompt(p spool.Prompt, _ *talk.Turn) error {
 
 func (c *rpcMode) say(p spool.Prompt) {
 	c.working = true
-	text := strings.Join(append(c.unsaid, p.Text), "\n\n")
+	prompts := append(c.unsaid, p)
 	c.unsaid = nil
-	c.send("prompt", map[string]any{"message": text}, func(r reply, t *talk.Turn) {
+	c.send("prompt", together(prompts...), func(r reply, t *talk.Turn) {
 		if !r.Success {
 			c.working = false
 			t.Finish(talk.Result{Outcome: spool.TurnError, Error: cmp.Or(r.Error, "pi did not take the prompt")})
 		}
 	})
+}
+
+// together is what prompts say and show together.
+func together(prompts ...spool.Prompt) map[string]any {
+	var texts []string
+	var images []map[string]any
+	for _, p := range prompts {
+		texts = append(texts, p.Text)
+		for _, image := range p.Images {
+			images = append(images, map[string]any{"type": "image", "mimeType": image.MIME, "data": image.Bytes})
+		}
+	}
+	m := map[string]any{"message": strings.Join(texts, "\n\n")}
+	if images != nil {
+		m["images"] = images
+	}
+	return m
 }
 
 func (c *rpcMode) Interrupt(t *talk.Turn) error {
@@ -151,9 +168,9 @@ func (c *rpcMode) Steer(p spool.Prompt, _ *talk.Turn) error {
 	if !c.working {
 		return spool.ErrUnsupported
 	}
-	c.send("steer", map[string]any{"message": p.Text}, func(r reply, t *talk.Turn) {
+	c.send("steer", together(p), func(r reply, t *talk.Turn) {
 		if !r.Success {
-			c.unsaid = append(c.unsaid, p.Text)
+			c.unsaid = append(c.unsaid, p)
 			t.Notice("warning", talk.NoticeNotSteered, "pi did not take what was said in between, so it goes with the next prompt: "+r.Error)
 		}
 	})

@@ -38,6 +38,8 @@ type Agent struct {
 	// Duplex returns the conversation of duplex mode. Nil means that the
 	// agent has none.
 	Duplex func(Setup) (Conversation, error)
+	// Images is set if the agent may be shown images in duplex mode.
+	Images bool
 	// Capabilities are those of duplex mode; see [agent.Started].
 	Capabilities []string
 }

@@ -27,6 +27,7 @@ __all__ = [
     "Excerpt",
     "GuestRequest",
     "Hit",
+    "Image",
     "Info",
     "InfoAsks",
     "InputRequest",
@@ -331,6 +332,16 @@ class Hit(_Hit, total=False):
     turn: int
 
 
+class _Image(TypedDict):
+    mime: str
+
+
+class Image(_Image, total=False):
+    base64: str
+    blob: str
+    size_bytes: int
+
+
 class _Info(TypedDict):
     bytes: int
     created: str
@@ -590,6 +601,7 @@ class _Prompt(TypedDict):
 
 
 class Prompt(_Prompt, total=False):
+    images: list[Image]
     timeout_ms: int
 
 

@@ -7,12 +7,12 @@ import os
 
 from .._errors import Ended, NotAsked
 from .._events import Event
-from .._results import IMAGES, Answer, Ask, Cell, CellError, Image, blob_of
+from .._results import IMAGES, Answer, Ask, Cell, CellError, Image, base64_of, blob_of
 from .run import AsyncRun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from typing import Any
 
     from .. import _types as types
@@ -183,18 +183,26 @@ class AsyncKernel(AsyncTurnRun):
 class AsyncAgent(AsyncTurnRun):
     """A coding agent."""
 
-    async def submit(self, prompt: str, *, timeout: float | None = None) -> AsyncTurn:
-        """Send a prompt and return at once."""
+    async def submit(self, prompt: str, *, images: Iterable[Image] = (), timeout: float | None = None) -> AsyncTurn:
+        """Send a prompt and return at once. The agent is shown the images: PNG, JPEG, GIF or WebP."""
         said: types.Prompt = {"text": prompt}
+        shown: list[types.Image] = [{"mime": i.mime, "base64": base64_of(i.data)} for i in images]
+        if shown:
+            said["images"] = shown
         if timeout is not None:
             said["timeout_ms"] = round(timeout * 1000)
         return await self.begin({"prompt": said})
 
     async def prompt(
-        self, prompt: str, *, timeout: float | None = None, on_event: Callable[[Event], Any] | None = None
+        self,
+        prompt: str,
+        *,
+        images: Iterable[Image] = (),
+        timeout: float | None = None,
+        on_event: Callable[[Event], Any] | None = None,
     ) -> Answer:
         """Give the agent a prompt and return its answer. ``on_event`` gets each event as it comes."""
-        turn = await self.submit(prompt, timeout=timeout)
+        turn = await self.submit(prompt, images=images, timeout=timeout)
         actions: dict[str, dict[str, Any]] = {}
         async for event in turn.events():
             if on_event:
