@@ -142,7 +142,7 @@ export class Rows extends Component<Props, State> {
       if (gap > 0 && box.offsetHeight > this.state.height) y += gap;
       else if (gap > 0 && first === 0) y = Math.min(0, y + gap);
     }
-    box.style.transform = `translateY(${y}px)`;
+    box.style.transform = `translateY(${Math.round(y)}px)`; // between pixels, text is blurred
     const most = s.scrollHeight - s.clientHeight;
     let want: number;
     if (this.state.end) want = most;

@@ -332,7 +332,7 @@ function RunRow({ info, focused, chosen, focus, mark }: { info: Info; focused: b
         <time dateTime={info.created} title={date(info.created)}>
           {started < 3000 ? "now" : age(started) + " ago"}
         </time>
-        <span class="took">{duration(took(info, t) < 60_000 && !info.ended ? Math.floor(took(info, t) / 1000) * 1000 : took(info, t))}</span>
+        <span class="took">{took(info, t) < 60_000 && !info.ended ? age(took(info, t)) : duration(took(info, t))}</span>
         <span class="size right">{bytes(info.bytes)}</span>
       </a>
       <button class="pick" tabIndex={-1} aria-pressed={chosen} aria-label={"Mark " + label(info).slice(0, 80)} title="Mark this run ( x )" onClick={mark} />

@@ -163,6 +163,7 @@ export function Scrubber({ info, at, move, player }: Looking) {
           max="1000"
           disabled={!points}
           value={Math.round(place * 1000)}
+          style={{ "--at": `calc(${thumb}px + (100% - ${2 * thumb}px) * ${place})` }}
           aria-label="Moment"
           aria-valuetext={points ? `${clock(line.timeAt(seq))}, event ${seq} of ${info.last}${spoken.seq === seq && spoken.text ? ": " + spoken.text : ""}` : "loading"}
           onFocus={() => setFocused(true)}
