@@ -64,10 +64,21 @@ func TestQuota(t *testing.T) {
 	if _, err := h.Stat(t.Context(), "large"); err != nil {
 		t.Error(err)
 	}
-	say(t, h, "large", "end")
-	if out, _ := end(t, h, "large"); len(out) != 1_500_000 {
-		t.Errorf("large: %d bytes", len(out))
+	// While it lives all of it is there; then it goes, too.
+	n := 0
+	for e, err := range h.Follow(t.Context(), "large", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n += len(e.Bytes); n >= 1_500_000 {
+			break
+		}
 	}
+	if n != 1_500_000 {
+		t.Errorf("large: %d bytes", n)
+	}
+	say(t, h, "large", "end")
+	awaitGone(t, h, "large")
 }
 
 func awaitGone(t *testing.T, h *host.Host, id spool.RunID) {
