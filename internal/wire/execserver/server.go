@@ -155,8 +155,9 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 }
 
 // ServeRuns serves a WebSocket of a subject that the caller has admitted, until it or
-// the context of the request ends. The caller has checked the origin, and may extend
-// the connection.
+// the context of the request ends. If the cause of that is a [websocket.CloseError], it
+// is what the client is told. The caller has checked the origin, and may extend the
+// connection.
 func (s *Server) ServeRuns(w http.ResponseWriter, r *http.Request, subject *access.Subject, extend func(notify func(method string, params any)) runproto.Extension) {
 	if !s.connect() {
 		http.Error(w, "too many connections", http.StatusServiceUnavailable)
@@ -181,8 +182,12 @@ func (s *Server) connection(ctx context.Context, w http.ResponseWriter, r *http.
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	defer context.AfterFunc(asked, func() {
-		if errors.Is(context.Cause(asked), spool.ErrClosed) {
-			farewell(c)
+		var end websocket.CloseError
+		switch cause := context.Cause(asked); {
+		case errors.As(cause, &end):
+			farewell(c, end)
+		case errors.Is(cause, spool.ErrClosed):
+			farewell(c, websocket.CloseError{Code: websocket.StatusGoingAway, Reason: "shutdown"})
 		}
 		cancel()
 	})()
@@ -202,15 +207,15 @@ func (s *Server) connection(ctx context.Context, w http.ResponseWriter, r *http.
 	s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
 }
 
-// farewellFor is how long a client has to take that the server ends.
+// farewellFor is how long a client has to take why its connection ends.
 const farewellFor = time.Second
 
-// farewell tells a client that the server ends, which it learns from the close code.
-func farewell(c *websocket.Conn) {
+// farewell tells a client why its connection ends, which it learns from the close code.
+func farewell(c *websocket.Conn, why websocket.CloseError) {
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		_ = c.Close(websocket.StatusGoingAway, "shutdown") // the client may have left
+		_ = c.Close(why.Code, why.Reason) // the client may have left
 	}()
 	timer := time.NewTimer(farewellFor)
 	defer timer.Stop()

@@ -2,7 +2,9 @@ package httpapi_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -11,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/internal/wire/httpapi"
 )
 
@@ -293,40 +298,84 @@ func age(t *testing.T, path, id string) {
 	}
 }
 
-// TestRevokedSessionEndsStreams revokes the session of a page that follows a run.
+// TestRevokedSessionEndsStreams revokes the session of a page that has every kind of stream
+// open: each says why it ends.
 func TestRevokedSessionEndsStreams(t *testing.T) {
 	h := openHost(t)
-	d := openDoor(t, h, func(o *httpapi.Options) { o.Limits.CheckEvery = time.Millisecond })
+	rpc := execserver.New(execserver.Options{Backend: h, Keep: true, RunsOnly: true})
+	t.Cleanup(rpc.Close)
+	d := openDoor(t, h, func(o *httpapi.Options) {
+		o.Limits.CheckEvery, o.RPC = time.Millisecond, rpc
+		o.ACPWith, o.ACP = []string{"codex"}, func(ctx context.Context, s *httpapi.Socket, _ *access.Subject, _ spool.Backend, _ string) error {
+			_, _, err := s.Read(ctx)
+			return err
+		}
+	})
 	if _, err := h.Start(t.Context(), spool.Spec{ID: "r", Argv: []string{"/bin/cat"}, Stdin: true}); err != nil {
 		t.Fatal(err)
 	}
 	page, info := d.signIn(t, `{"code":"`+d.codes.Make()+`"}`)
-	r, err := http.NewRequestWithContext(t.Context(), "GET", d.url+"/v1/runs/r/events", nil)
-	if err != nil {
-		t.Fatal(err)
+	header := func(r *http.Request) {
+		r.AddCookie(&http.Cookie{Name: access.CookieName(r), Value: page.cookie})
+		r.Header.Set(access.KeyHeader, page.key)
 	}
-	r.AddCookie(&http.Cookie{Name: access.CookieName(r), Value: page.cookie})
-	r.Header.Set(access.KeyHeader, page.key)
-	r.Header.Set("Accept", "text/event-stream")
-	resp, err := d.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
+	ends := make(map[string]func() string) // what each stream says last
+	for _, path := range []string{"/v1/runs/r/events", "/v1/watch"} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", d.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header(r)
+		r.Header.Set("Accept", "text/event-stream")
+		resp, err := d.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		lines := bufio.NewScanner(resp.Body)
+		if resp.StatusCode != http.StatusOK || !lines.Scan() {
+			t.Fatalf("%s: %s", path, resp.Status)
+		}
+		ends[path] = func() (last string) {
+			for lines.Scan() {
+				if lines.Text() != "" {
+					last = lines.Text()
+				}
+			}
+			reason, _, _ := strings.Cut(strings.TrimPrefix(last, `data: {"reason":"`), `"`)
+			return reason
+		}
 	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() && lines.Text() != "event: info" {
+	for _, path := range []string{"/v1/rpc", "/v1/runs/r/attach", "/acp?agent=codex", "/v1/doctor/ws"} {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", d.url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header(r)
+		ws, _, err := websocket.Dial(t.Context(), d.url+path, &websocket.DialOptions{HTTPClient: d.client, HTTPHeader: r.Header, Subprotocols: []string{access.KeyProtocol + page.key}})
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		defer func() { _ = ws.CloseNow() }()
+		ends[path] = func() string {
+			for {
+				if _, _, err := ws.Read(t.Context()); err != nil {
+					var end websocket.CloseError
+					if errors.As(err, &end) && end.Code == 4401 {
+						return end.Reason
+					}
+					return err.Error()
+				}
+			}
+		}
 	}
 	if err := access.RevokeSession(d.sessions(), info.ID); err != nil {
 		t.Fatal(err)
 	}
-	var last string
-	for lines.Scan() {
-		if lines.Text() != "" {
-			last = lines.Text()
+	for path, end := range ends {
+		if got := end(); got != "revoked" {
+			t.Errorf("%s ends with %q", path, got)
 		}
-	}
-	if !strings.HasPrefix(last, `data: {"reason":"revoked"`) {
-		t.Errorf("the stream ends with %q, %v", last, lines.Err())
 	}
 }
 

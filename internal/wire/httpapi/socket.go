@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
 	"time"
 
@@ -63,7 +62,9 @@ func (c *call) closeFor(err error) (code websocket.StatusCode, reason string) {
 	cause := context.Cause(c.ctx)
 	switch {
 	case errors.Is(cause, errRevoked):
-		return closeStatus + http.StatusUnauthorized, "revoked"
+		var end websocket.CloseError
+		errors.As(errRevoked, &end)
+		return end.Code, end.Reason
 	case errors.Is(cause, spool.ErrClosed), errors.Is(err, spool.ErrClosed):
 		return websocket.StatusGoingAway, "shutdown"
 	case errors.Is(err, errSlow):

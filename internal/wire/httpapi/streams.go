@@ -2,9 +2,12 @@ package httpapi
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"net/http"
 	"sync"
 	"time"
+
+	"github.com/coder/websocket"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
@@ -31,8 +34,9 @@ type stream struct {
 	cancel  context.CancelCauseFunc
 }
 
-// errRevoked is the cause of the end of a stream whose token is no longer valid.
-var errRevoked = errors.New("the token is no longer valid")
+// errRevoked is the cause of the end of a stream whose token is no longer valid. A
+// WebSocket is closed with what it wraps.
+var errRevoked = fmt.Errorf("the token is no longer valid: %w", websocket.CloseError{Code: closeStatus + http.StatusUnauthorized, Reason: "revoked"})
 
 // begin counts a stream. The caller calls end when it is over.
 func (s *streams) begin(c *call) (end func(), err error) {
