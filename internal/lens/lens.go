@@ -215,10 +215,14 @@ func (l *Lens) Screen(ctx context.Context, id spool.RunID, at spool.Seq, quick b
 		return nil, err
 	}
 	defer done()
+	start := v.screenBefore(&info, at)
+	if quick && at == info.Last && info.Bytes-v.bytesAt(start.Last) > checkpointBytes {
+		// The index, which may take long, would not help.
+		return screen.Load(ctx, spool.Attach(l.backend, id), &info)
+	}
 	if err := v.extend(ctx, func() bool { return v.index.last >= at }); err != nil {
 		return nil, err
 	}
-	start := v.screenBefore(&info, at)
 	far := v.bytesAt(at)-v.bytesAt(start.Last) > checkpointBytes
 	if quick && far {
 		then := info
