@@ -55,7 +55,7 @@ for (let i = 0; i < times; i++) {
   await page.goto(`${server.url}/runs/${big.id}?view=log`);
   await page.locator(".row .x").first().waitFor();
   add("console.first_rows", (performance.now() - began) / 1000);
-  await page.waitForFunction(() => /^[\d,]+ lines$/.test(document.querySelector(".toolbar .hits:last-child")?.textContent ?? ""), null, { polling: 20 });
+  await page.waitForFunction(() => /^[\d,]+ lines$/.test(document.querySelector(".toolbar .counted")?.textContent ?? ""), null, { polling: 20 });
   add("console.scrollbar", (performance.now() - began) / 1000);
 }
 const jumps = await page.evaluate(async () => {
