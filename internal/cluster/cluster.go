@@ -35,6 +35,9 @@ type Options struct {
 	Claim   time.Duration   // how long a start waits for the store; zero means DefaultClaim
 	Archive Archive         // nil without one
 	Log     *slog.Logger
+
+	// connect reaches another node; nil means over TLS.
+	connect func(ctx context.Context, addr string) (connection, error)
 }
 
 // Node is one machine of a cluster.
@@ -90,7 +93,7 @@ func Join(o Options) (*Node, error) {
 	n.tasks, n.cancel = &tasks{ctx: ctx}, cancel
 	n.members = newMembers(n.store)
 	n.store.known = n.members.names
-	n.peers = newPeers(o.TLS, n.members)
+	n.peers = newPeers(&o, n.members)
 	reg := newRegister(&o, n.store, n.claims)
 	n.session = newSession(n.store, id, o.Timing, o.Log, n.describe, reg.run)
 	n.owner = &Owner{Backend: o.Backend, node: o.Name, facts: n.store, claims: n.claims, archive: o.Archive, session: n.session, register: reg, log: o.Log, tasks: n.tasks, patience: o.Claim, starting: make(map[spool.RunID]chan struct{})}
@@ -220,7 +223,7 @@ func (n *Node) Drain(ctx context.Context, on bool) error {
 	}
 	n.session.setState(want)
 	for {
-		_, changed := n.members.all()
+		changed := n.members.changes()
 		if is, ok := n.members.get(n.opts.Name); ok && is.State == want {
 			return nil
 		}

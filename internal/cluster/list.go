@@ -23,7 +23,7 @@ type part struct {
 // fenced has an error: it is never left out in silence.
 func (r *Router) parts(ctx context.Context) []part {
 	nodes, _ := r.members.all()
-	nodes = slices.DeleteFunc(nodes, func(n member) bool { return n.Name == r.self })
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n member) bool { return n.Name == r.self })
 	parts := make([]part, len(nodes)+1)
 	parts[len(nodes)] = part{node: member{nodeRecord: nodeRecord{Name: r.self}}, backend: r.owner}
 	var wg sync.WaitGroup

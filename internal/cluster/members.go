@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -16,6 +14,8 @@ type members struct {
 
 	mu      sync.Mutex
 	nodes   map[string]member
+	order   []string      // the names, sorted
+	list    []member      // all nodes in this order; nil if it must be made again
 	changed chan struct{} // closed and replaced when a state changes
 	loaded  bool
 	told    []func(nodeRecord, uint64)
@@ -53,7 +53,11 @@ func (m *members) saw(rec nodeRecord, rev uint64) {
 		m.mu.Unlock()
 		return
 	}
-	m.nodes[rec.Name] = member{nodeRecord: rec, rev: rev}
+	if !known {
+		at, _ := slices.BinarySearch(m.order, rec.Name)
+		m.order = slices.Insert(m.order, at, rec.Name)
+	}
+	m.nodes[rec.Name], m.list = member{nodeRecord: rec, rev: rev}, nil
 	if !known || old.State != rec.State || old.Epoch != rec.Epoch || old.Addr != rec.Addr {
 		close(m.changed)
 		m.changed = make(chan struct{})
@@ -90,12 +94,24 @@ func (m *members) get(name string) (member, bool) {
 }
 
 // all returns all nodes, by their names, and a channel that is closed when one of them
-// changes.
+// changes. The list is shared: nobody changes it.
 func (m *members) all() ([]member, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	nodes := slices.SortedFunc(maps.Values(m.nodes), func(a, b member) int { return strings.Compare(a.Name, b.Name) })
-	return nodes, m.changed
+	if m.list == nil {
+		m.list = make([]member, len(m.order))
+		for i, name := range m.order {
+			m.list[i] = m.nodes[name]
+		}
+	}
+	return m.list, m.changed
+}
+
+// changes returns the channel of all.
+func (m *members) changes() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changed
 }
 
 // place counts a run that was sent to a node.
@@ -104,7 +120,7 @@ func (m *members) place(name string) {
 	defer m.mu.Unlock()
 	if n, ok := m.nodes[name]; ok {
 		n.placed++
-		m.nodes[name] = n
+		m.nodes[name], m.list = n, nil
 	}
 }
 
@@ -113,11 +129,10 @@ func (m *members) names() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var names []string
-	for name, n := range m.nodes {
-		if n.State != nodeGone {
+	for _, name := range m.order {
+		if m.nodes[name].State != nodeGone {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
 	return names
 }

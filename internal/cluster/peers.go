@@ -2,9 +2,9 @@ package cluster
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -27,7 +27,13 @@ type Backend interface {
 	record.Follower
 }
 
-var _ Backend = (*client.Client)(nil)
+// connection is a way to the runs of another node.
+type connection interface {
+	Backend
+	io.Closer
+}
+
+var _ connection = (*client.Client)(nil)
 
 // Times of connections between nodes.
 const (
@@ -42,7 +48,7 @@ const (
 
 // peers are the connections to other nodes. Each is made when it is needed.
 type peers struct {
-	tls     *tls.Config
+	connect func(ctx context.Context, addr string) (connection, error)
 	members *members
 
 	mu     sync.Mutex
@@ -54,18 +60,24 @@ type peers struct {
 // peer is the connection to a node.
 type peer struct {
 	addr    string
-	client  *client.Client
+	client  connection
 	dialing chan struct{} // closed when the present attempt is over; nil if there is none
 	err     error         // of the last attempt
 	failed  time.Time
 }
 
-func newPeers(config *tls.Config, m *members) *peers {
-	return &peers{tls: config, members: m, nodes: make(map[string]*peer)}
+func newPeers(o *Options, m *members) *peers {
+	p := &peers{connect: o.connect, members: m, nodes: make(map[string]*peer)}
+	if p.connect == nil {
+		p.connect = func(ctx context.Context, addr string) (connection, error) {
+			return client.Dial(ctx, "https://"+addr, client.Options{TLS: o.TLS, Dial: dialTimeout, Reconnect: -1})
+		}
+	}
+	return p
 }
 
 // get returns the connection to a node, which it makes if there is none.
-func (p *peers) get(ctx context.Context, node string) (*client.Client, error) {
+func (p *peers) get(ctx context.Context, node string) (connection, error) {
 	rec, ok := p.members.get(node)
 	if !ok || rec.Addr == "" {
 		return nil, fmt.Errorf("node %s is not known", node)
@@ -114,7 +126,7 @@ func (p *peers) get(ctx context.Context, node string) (*client.Client, error) {
 func (p *peers) dial(n *peer) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
-	c, err := client.Dial(ctx, "https://"+n.addr, client.Options{TLS: p.tls, Dial: dialTimeout, Reconnect: -1})
+	c, err := p.connect(ctx, n.addr)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(n.dialing)
@@ -131,7 +143,7 @@ func (p *peers) dial(n *peer) {
 }
 
 // drop ends a connection that is no good any more. c is nil for whatever there is.
-func (p *peers) drop(node string, c *client.Client) {
+func (p *peers) drop(node string, c connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := p.nodes[node]; n != nil && n.client != nil && (c == nil || n.client == c) {
@@ -141,7 +153,7 @@ func (p *peers) drop(node string, c *client.Client) {
 }
 
 // end closes a client, which waits for its readers. The caller holds p.mu.
-func (p *peers) end(c *client.Client) {
+func (p *peers) end(c connection) {
 	if c != nil {
 		p.wg.Go(func() { _ = c.Close() })
 	}

@@ -235,7 +235,7 @@ func (r *Router) on(ctx context.Context, node string, id spool.RunID, patience t
 	}
 	began := time.Now()
 	for {
-		_, changed := r.members.all()
+		changed := r.members.changes()
 		p, err := r.peers.get(ctx, node)
 		if err == nil {
 			began = time.Now()

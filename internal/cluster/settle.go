@@ -48,7 +48,7 @@ func (s *settler) run(ctx context.Context) {
 		if _, err := s.queue.facts.open(ctx); err != nil { // what the store says may be old
 			return
 		}
-		_, changed := s.queue.members.all()
+		changed := s.queue.members.changes()
 		kept, waits := s.queue.restartable()
 		if s.note() {
 			for _, w := range waits {

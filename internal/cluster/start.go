@@ -16,31 +16,60 @@ func (r *Router) Start(ctx context.Context, spec spool.Spec) (spool.Info, error)
 		return spool.Info{}, spool.ErrClosed
 	}
 	known := spec.ID != ""
+	at := "" // the node that has the run, as far as this one knows
 	if !known {
 		spec.ID = spool.RunID(newNonce())
 	} else if spec.ID.Check() == nil {
 		// Who has it starts nothing new. Without a fact nobody claimed it, and nodes
 		// that do not answer need not be asked.
 		var never *neverError
-		if node, err := r.claimant(ctx, spec.ID); err == nil {
-			info, err := r.repeat(ctx, node, spec)
-			if errors.Is(err, spool.ErrExists) && !isNameTaken(err) {
-				// What this node remembers may be old: that run was never started there,
-				// or another one had its id.
-				if rec, recErr := r.record(ctx, spec.ID); recErr == nil && rec.Node != "" && rec.Node != node && rec.State != runFailed {
-					r.remember(spec.ID, rec.Node)
-					return r.repeat(ctx, rec.Node, spec)
-				}
-			}
-			if !errors.Is(err, errElsewhere) && !isUnclaimed(err) {
-				return info, err
-			}
-			r.forget(spec.ID) // its claim was taken back since
-		} else if errors.As(err, &never) {
+		node, err := r.claimant(ctx, spec.ID)
+		switch {
+		case err == nil:
+			at = node
+		case errors.As(err, &never):
 			return never.same(&spec)
-		} else if !errors.Is(err, ErrNoFact) && !errors.Is(err, ErrUndecided) { // the claim decides
+		case !errors.Is(err, ErrNoFact) && !errors.Is(err, ErrUndecided): // the claim decides
 			return spool.Info{}, err
 		}
+	}
+	for try := 0; ; try++ {
+		info, err := r.startOrRepeat(ctx, at, spec)
+		if at != "" && isUnclaimed(err) { // its claim was taken back since
+			r.forget(spec.ID)
+			at = ""
+			continue
+		}
+		if !known || !errors.Is(err, spool.ErrExists) || isNameTaken(err) || try == startTries {
+			return info, err
+		}
+		rec, recErr := r.record(ctx, spec.ID)
+		switch {
+		case ctx.Err() != nil:
+			return spool.Info{}, context.Cause(ctx)
+		case errors.Is(recErr, ErrUndecided) && (at == "" || errors.Is(err, errElsewhere)):
+			return spool.Info{}, r.owner.noQuorum(ctx, spec.ID, recErr) // nobody knows now whether it is the same run
+		case recErr != nil && !errors.Is(recErr, ErrNoFact):
+			return info, err
+		case recErr != nil || rec.State == runFailed: // whoever had claimed it took that back
+			if at != "" && !errors.Is(err, errElsewhere) {
+				return info, err
+			}
+			r.forget(spec.ID)
+			at = ""
+		case rec.Node == "" || rec.Node == at: // it is another run
+			return info, err
+		default: // another node was faster, or what this one remembered was old
+			r.remember(spec.ID, rec.Node)
+			at = rec.Node
+		}
+	}
+}
+
+// startOrRepeat has a run started at the node that has it, or at one that it chooses.
+func (r *Router) startOrRepeat(ctx context.Context, at string, spec spool.Spec) (spool.Info, error) {
+	if at != "" {
+		return r.repeat(ctx, at, spec)
 	}
 	near, err := r.near(ctx, &spec)
 	if err != nil {
@@ -52,23 +81,25 @@ func (r *Router) Start(ctx context.Context, spec spool.Spec) (spool.Info, error)
 	if err := r.awaitOpen(ctx, spec.ID); err != nil {
 		return spool.Info{}, err
 	}
-	nodes, err := r.choose(ctx, &spec, near)
+	return r.place(ctx, &spec, near)
+}
+
+// startTries is how often a start is tried again because another node has the run, or
+// had claimed it and took that back.
+const startTries = 4
+
+// place starts a run on one of the nodes that it chooses.
+func (r *Router) place(ctx context.Context, spec *spool.Spec, pinned string) (spool.Info, error) {
+	nodes, err := r.choose(ctx, spec, pinned)
 	if err != nil {
 		return spool.Info{}, err
 	}
 	var info spool.Info
 	for _, node := range nodes {
 		r.members.place(node)
-		info, err = r.startAt(ctx, node, spec)
+		info, err = r.startAt(ctx, node, *spec)
 		if !isRefusal(err) {
 			break
-		}
-	}
-	if known && errors.Is(err, spool.ErrExists) && !isNameTaken(err) {
-		// Another node was faster.
-		if rec, recErr := r.record(ctx, spec.ID); recErr == nil && rec.State != runFailed {
-			r.remember(spec.ID, rec.Node)
-			return r.startAt(ctx, rec.Node, spec)
 		}
 	}
 	return info, err

@@ -59,7 +59,7 @@ func (q *queue) next(now time.Time) (*waiting, time.Duration) {
 		return nil, wait
 	}
 	w := q.order.next(self.serves, func(w *waiting) bool {
-		if q.taking[w.id] || !self.takes(w, nodes) {
+		if q.taking[w.id] || !self.takes(w, w.wants(nodes)) {
 			return false
 		}
 		if left := w.retry.Sub(now); left > 0 {
@@ -87,13 +87,17 @@ func (n *member) serves(l line) bool {
 	return slices.Contains(poolsOf(n.Labels), l.pool)
 }
 
-// takes reports whether a node is one on which a run may start.
-func (n *member) takes(w *waiting, nodes []member) bool {
+// wants is what a run that waits needs of its node.
+func (w *waiting) wants(nodes []member) wants {
+	return wantsFor(w.info.Labels, w.engine, w.memory, nodes)
+}
+
+// takes reports whether a node is one on which a run may start that has these wants.
+func (n *member) takes(w *waiting, want wants) bool {
 	if w.node != "" || !n.serves(w.line()) {
 		return w.node == n.Name
 	}
-	wants := wantsFor(w.info.Labels, w.engine, w.memory, nodes)
-	return wants.refusal(n) == ""
+	return want.refusal(n) == ""
 }
 
 // rank returns how many other nodes come before this one for a run. It is another
@@ -104,9 +108,9 @@ func (q *queue) rank(w *waiting, nodes []member) int {
 		_, _ = h.Write([]byte(node + "/" + string(w.id))) // never fails
 		return h.Sum64()
 	}
-	own, rank := weight(q.self), 0
+	own, rank, want := weight(q.self), 0, w.wants(nodes)
 	for i := range nodes {
-		if n := &nodes[i]; n.Name != q.self && n.State == nodeUp && n.Live < n.Slots && n.takes(w, nodes) && weight(n.Name) > own {
+		if n := &nodes[i]; n.Name != q.self && n.State == nodeUp && n.Live < n.Slots && n.takes(w, want) && weight(n.Name) > own {
 			rank++
 		}
 	}

@@ -9,12 +9,11 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/client"
 )
 
 // dropCut forgets a connection that was lost.
 func (r *Router) dropCut(p *part) {
-	if c, ok := p.backend.(*client.Client); ok {
+	if c, ok := p.backend.(connection); ok {
 		r.peers.drop(p.node.Name, c)
 	}
 }
@@ -150,7 +149,7 @@ func (r *Router) watchNode(ctx context.Context, node string, f spool.Filter, new
 	}
 	complained := uint64(0) // the epoch for which the store was asked for its runs
 	for ctx.Err() == nil && !r.isClosed() {
-		_, changed := r.members.all()
+		changed := r.members.changes()
 		n, _ := r.members.get(node)
 		p := part{node: member{nodeRecord: nodeRecord{Name: node}}, backend: r.owner}
 		if node != r.self {

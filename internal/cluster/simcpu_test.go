@@ -1,0 +1,15 @@
+package cluster
+
+import (
+	"syscall"
+	"time"
+)
+
+// cpuTime is what this process has used of processors.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
