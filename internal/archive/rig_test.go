@@ -18,6 +18,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/archive"
 	"github.com/spool-run/spool/internal/archive/place"
+	"github.com/spool-run/spool/internal/cluster/natsd"
 	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/leaktest"
 	"github.com/spool-run/spool/internal/s3test"
@@ -58,6 +59,18 @@ func shipChild(state, url string) error {
 func eachPlace(t *testing.T, test func(t *testing.T, url string)) {
 	t.Run("dir", func(t *testing.T) { test(t, "dir:"+t.TempDir()) })
 	t.Run("s3", func(t *testing.T) { test(t, s3test.Start(t).URL) })
+	t.Run("nats", func(t *testing.T) { test(t, startNATS(t)+"/logs") })
+}
+
+// startNATS starts a NATS server and returns its URL.
+func startNATS(t *testing.T) string {
+	t.Helper()
+	s, err := natsd.Start(natsd.ServerOptions{Name: "store", Dir: t.TempDir(), Client: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s.URL()
 }
 
 func openPlace(t *testing.T, url string) archive.Objects {

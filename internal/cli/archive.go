@@ -21,14 +21,15 @@ func (a *app) archiveCommand() *cobra.Command {
 		Use:   "archive",
 		Short: "Keep finished runs where they outlive this machine",
 		Long: `Archive is about the archive that --archive, SPOOL_ARCHIVE or the key archive of the
-configuration file names: a directory, perhaps on a disk of another machine, or a bucket
-of an S3-compatible store. "spool serve" brings the finished runs of its state directory
+configuration file names: a directory, perhaps on a disk of another machine, a bucket of
+an S3-compatible store, or an object store of NATS. "spool serve" brings the finished runs of its state directory
 there, in the background. Any machine with the same archive then finds them by their
 ids, in every command and in its servers, after their own machine is gone.
 
   dir:/mnt/logs                                  a directory, which must exist
   s3://BUCKET/PREFIX                             AWS
   s3://BUCKET/PREFIX?endpoint=https://HOST       any other store; also region, profile
+  nats://HOST:PORT/BUCKET                        an object store of NATS; also tls://
 
 The credentials of a store are never in the URL: they are in the file of
 --archive-credentials, in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, in

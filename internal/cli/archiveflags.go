@@ -26,8 +26,8 @@ type archiveOptions struct {
 
 // add defines the flags.
 func (o *archiveOptions) add(flags *pflag.FlagSet) {
-	flags.StringVar(&o.url, "archive", "", "`URL` of an archive of finished runs: dir:PATH or s3://BUCKET/PREFIX?endpoint=URL (default $SPOOL_ARCHIVE)")
-	flags.StringVar(&o.credentials, "archive-credentials", "", "`file` with the credentials of the archive, as ~/.aws/credentials has them (default the environment and files of AWS)")
+	flags.StringVar(&o.url, "archive", "", "`URL` of an archive of finished runs: dir:PATH, s3://BUCKET/PREFIX?endpoint=URL or nats://HOST:PORT/BUCKET (default $SPOOL_ARCHIVE)")
+	flags.StringVar(&o.credentials, "archive-credentials", "", "`file` with the credentials of the archive, as ~/.aws/credentials has them, or of NATS (default the environment and files of AWS)")
 }
 
 // openArchive opens the place of the archive.
@@ -40,7 +40,7 @@ func (a *app) openArchive() (archive.Objects, error) {
 	case errors.Is(err, spool.ErrInvalid):
 		return nil, usageErrorf("--archive: %v", err)
 	case errors.Is(err, place.ErrPlaintext):
-		return nil, &hintedError{err, "use an https:// endpoint, or add --insecure-plaintext"}
+		return nil, &hintedError{err, "use an https:// endpoint or a tls:// URL, or add --insecure-plaintext"}
 	case errors.Is(err, os.ErrNotExist):
 		return nil, &hintedError{err, "an archive is never made by itself: is its disk mounted? Otherwise make the directory"}
 	}

@@ -8,20 +8,23 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/archive"
 	"github.com/spool-run/spool/internal/archive/dir"
+	"github.com/spool-run/spool/internal/archive/natsobj"
 	"github.com/spool-run/spool/internal/archive/s3"
 	"github.com/spool-run/spool/internal/privatedir"
 )
 
 // Options say how a place is opened.
 type Options struct {
-	// Credentials is a file with credentials in the format of AWS. Empty means
-	// the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
-	// AWS_SESSION_TOKEN), ~/.aws/credentials, or the role of the machine.
+	// Credentials is a file with credentials: for a bucket of S3 in the format of
+	// AWS, for one of NATS in that of NATS. Empty means for S3 the environment
+	// (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN),
+	// ~/.aws/credentials, or the role of the machine.
 	Credentials string
 	// Plaintext allows requests to other machines without TLS.
 	Plaintext bool
@@ -35,10 +38,13 @@ const (
 	keyEndpoint = "endpoint"
 	keyRegion   = "region"
 	keyProfile  = "profile"
+	keyReplicas = "replicas"
+	keyMaxBytes = "max-bytes"
 )
 
-// Open opens a place: dir:PATH, or s3://BUCKET/PREFIX with the query keys endpoint,
-// region and profile. A URL that makes no sense is [spool.ErrInvalid]. It never has
+// Open opens a place: dir:PATH, s3://BUCKET/PREFIX with the query keys endpoint, region
+// and profile, or nats://HOST:PORT/BUCKET and tls://HOST:PORT/BUCKET with the query keys
+// replicas and max-bytes, and with several servers separated by commas. A URL that makes no sense is [spool.ErrInvalid]. It never has
 // credentials, and no error repeats any.
 func Open(text string, o Options) (archive.Objects, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
@@ -53,8 +59,72 @@ func Open(text string, o Options) (archive.Objects, error) {
 		return dir.Open(path)
 	case ok && scheme == "s3":
 		return openS3(text, o)
+	case ok && (scheme == "nats" || scheme == "tls"):
+		return openNATS(scheme, rest, o)
 	}
-	return nil, fmt.Errorf("%w: the archive is none of dir:PATH and s3://BUCKET/PREFIX", spool.ErrInvalid)
+	return nil, fmt.Errorf("%w: the archive is none of dir:PATH, s3://BUCKET/PREFIX and nats://HOST:PORT/BUCKET", spool.ErrInvalid)
+}
+
+// openNATS opens an object store of NATS.
+func openNATS(scheme, rest string, o Options) (archive.Objects, error) {
+	rest, text, _ := strings.Cut(rest, "?")
+	hosts, bucket, ok := strings.Cut(strings.TrimPrefix(rest, "//"), "/")
+	query, err := url.ParseQuery(text)
+	bad := strings.ContainsFunc(bucket, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	})
+	switch {
+	case strings.Contains(hosts, "@"):
+		return nil, fmt.Errorf("%w: the URL of the archive must not have credentials: they would be seen by all who see the command", spool.ErrInvalid)
+	case err != nil || !ok || hosts == "" || bucket == "" || bad || !strings.HasPrefix(rest, "//"):
+		return nil, fmt.Errorf("%w: the URL of the archive names no bucket of letters, digits, - and _: nats://HOST:PORT/BUCKET", spool.ErrInvalid)
+	}
+	b := natsobj.Options{Bucket: bucket, Creds: o.Credentials, Name: scheme + "://" + hosts + "/" + bucket}
+	for key := range query {
+		n, err := strconv.ParseInt(query.Get(key), 10, 64)
+		if err != nil || n <= 0 || key == keyReplicas && n > 5 {
+			return nil, fmt.Errorf("%w: the key %.40q of the URL of the archive needs a number", spool.ErrInvalid, key)
+		}
+		switch key {
+		case keyReplicas:
+			b.Replicas = int(n)
+		case keyMaxBytes:
+			b.MaxBytes = n
+		default:
+			return nil, fmt.Errorf("%w: the URL of the archive has the unknown key %.40q: use replicas and max-bytes", spool.ErrInvalid, key)
+		}
+	}
+	var servers []string
+	for host := range strings.SplitSeq(hosts, ",") {
+		u, err := url.Parse(scheme + "://" + host)
+		if err != nil || u.Hostname() == "" {
+			return nil, fmt.Errorf("%w: the URL of the archive does not parse", spool.ErrInvalid)
+		}
+		if scheme == "nats" && !o.Plaintext && !isLoopback(u.Hostname()) {
+			return nil, fmt.Errorf("the archive at %s: %w", u.Host, ErrPlaintext)
+		}
+		servers = append(servers, u.String())
+	}
+	b.Servers = strings.Join(servers, ",")
+	if err := checkCredentials(o.Credentials); err != nil {
+		return nil, err
+	}
+	return natsobj.Open(b), nil
+}
+
+// checkCredentials returns an error for a file that others can read.
+func checkCredentials(name string) error {
+	if name == "" {
+		return nil
+	}
+	fi, err := os.Stat(name)
+	if err == nil {
+		err = privatedir.CheckSecret(name, fi)
+	}
+	if err != nil {
+		return fmt.Errorf("read the credentials of the archive: %w", err)
+	}
+	return nil
 }
 
 func openS3(text string, o Options) (archive.Objects, error) {
@@ -87,14 +157,8 @@ func openS3(text string, o Options) (archive.Objects, error) {
 			return nil, fmt.Errorf("the archive at %s: %w", e.Host, ErrPlaintext)
 		}
 	}
-	if o.Credentials != "" {
-		fi, err := os.Stat(o.Credentials)
-		if err == nil {
-			err = privatedir.CheckSecret(o.Credentials, fi)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the credentials of the archive: %w", err)
-		}
+	if err := checkCredentials(o.Credentials); err != nil {
+		return nil, err
 	}
 	return s3.Open(b)
 }

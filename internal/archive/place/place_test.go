@@ -33,6 +33,15 @@ func TestPlacesThatAreRefused(t *testing.T) {
 		"s3://bucket?endpoint=ftp://h":         {},
 		"s3://bucket?endpoint=http://10.0.0.1": {},
 		"s3://bucket?endpoint=https://h":       {Credentials: open},
+		"nats://127.0.0.1:4222":                {},
+		"nats:bucket":                          {},
+		"nats://u:hush@127.0.0.1:4222/b":       {},
+		"nats://10.0.0.1:4222/b":               {},
+		"nats://127.0.0.1:4222,10.0.0.1:2/b":   {},
+		"nats://127.0.0.1:4222/b.c":            {},
+		"nats://127.0.0.1:4222/b?replicas=x":   {},
+		"nats://127.0.0.1:4222/b?secret=1":     {},
+		"tls://10.0.0.1:4222/b":                {Credentials: open},
 	} {
 		p, err := place.Open(url, o)
 		if err == nil {
@@ -62,6 +71,8 @@ func TestPlacesSayWhereTheyAre(t *testing.T) {
 		"s3://b":                           "s3://b/",
 		"s3://b/p/?region=eu-west-1":       "s3://b/p",
 		"s3://b/p?endpoint=http://[::1]:9": "s3://b/p",
+		"nats://[::1]:1/b?replicas=1":      "nats://[::1]:1/b",
+		"tls://a:1,b:2/b?max-bytes=1000":   "tls://a:1,b:2/b",
 	} {
 		p, err := place.Open(url, place.Options{})
 		if err != nil {
