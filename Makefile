@@ -17,18 +17,22 @@
 # make torture-cluster  kill, stop and cut off nodes of a cluster FAULTS times, then
 #               check for starts that were lost, doubled or made up; upgrade all
 #               nodes of a cluster under load, three times
+# make simulate  run NODES simulated nodes for LENGTH with a million runs a day, faults
+#               and an upgrade, then check the same
 
 GO ?= go
 FUZZTIME ?= 20s
 SEED ?= 1
 FAULTS ?= 100
+NODES ?= 1000
+LENGTH ?= 10m
 PREFIX ?= /usr/local
 DESTDIR ?=
 # The binary to install. Only the default one is built.
 BUILT ?= bin/spool
 share = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: build run install uninstall console cluster record packages test vet bench comparison lint fuzz torture torture-cluster deps clean
+.PHONY: build run install uninstall console cluster record packages test vet bench comparison lint fuzz torture torture-cluster simulate deps clean
 
 build:
 	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/spool ./cmd/spool
@@ -109,6 +113,9 @@ torture: build
 
 torture-cluster:
 	$(GO) test -count=1 -v -timeout 60m -run 'TestTorture|TestHistory|TestRollingUpgrade' ./internal/cluster -faults $(FAULTS) -seed $(SEED) -upgrades 3
+
+simulate:
+	$(GO) test -count=1 -v -timeout 24h -run TestSimulation ./internal/cluster -sim-nodes $(NODES) -sim-length $(LENGTH) -sim-seed $(SEED) -sim-daily 1000000 -sim-mean 5m -sim-fault 10s
 
 clean:
 	rm -rf bin bench/results

@@ -222,7 +222,7 @@ func (l *simLink) attempt(ctx context.Context, do func()) bool {
 	defer context.AfterFunc(l.ctx, cancel)()
 	if !l.travel(actx) || l.store.away() != nil {
 		if l.ctx.Err() == nil && l.store.chance(0.2) { // it arrived, and the answer is lost
-			if cut, _ := l.net.state(); !cut {
+			if cut, stopped := l.net.state(); !cut && stopped == nil {
 				do()
 			}
 		}
