@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -38,6 +39,7 @@ type Options struct {
 
 	// connect reaches another node; nil means over TLS.
 	connect func(ctx context.Context, addr string) (connection, error)
+	crowd   int // how many nodes are a crowd; zero means defaultCrowd
 }
 
 // Node is one machine of a cluster.
@@ -50,6 +52,7 @@ type Node struct {
 	store    *store
 	session  *session
 	members  *members
+	crowd    *crowd
 	detector *detector
 	peers    *peers
 	owner    *Owner
@@ -93,29 +96,31 @@ func Join(o Options) (*Node, error) {
 	n.tasks, n.cancel = &tasks{ctx: ctx}, cancel
 	n.members = newMembers(n.store)
 	n.store.known = n.members.names
+	n.crowd = &crowd{size: cmp.Or(o.crowd, defaultCrowd), facts: n.store, members: n.members, tasks: n.tasks, judge: o.Judge, begin: n.members.watch, looked: make(map[string]time.Time)}
+	n.store.heard = n.crowd.hear
 	n.peers = newPeers(&o, n.members)
 	reg := newRegister(&o, n.store, n.claims)
 	n.session = newSession(n.store, id, o.Timing, o.Log, n.describe, reg.run)
+	n.session.renewed = n.crowd.renewed
 	n.owner = &Owner{Backend: o.Backend, node: o.Name, facts: n.store, claims: n.claims, archive: o.Archive, session: n.session, register: reg, log: o.Log, tasks: n.tasks, patience: o.Claim, starting: make(map[spool.RunID]chan struct{})}
 	reg.starting, reg.name, reg.outbox = n.owner.isStarting, n.owner.claimName, n.outbox
-	n.router = &Router{self: o.Name, owner: n.owner, facts: n.store, members: n.members, peers: n.peers, archive: o.Archive, absent: newAbsent(n.store, n.members), owners: make(map[spool.RunID]string)}
+	n.router = &Router{self: o.Name, owner: n.owner, facts: n.store, members: n.members, crowd: n.crowd, peers: n.peers, archive: o.Archive, absent: newAbsent(n.store, n.members), owners: make(map[spool.RunID]string)}
 	n.owner.stat = n.router.Stat
 	q := newQueue(&o, n.store, n.outbox, n.owner, n.members)
+	q.every = n.crowd.every
 	n.router.queue, reg.freed, reg.ended, n.session.told = q, q.wake, q.ended, q.wake
 	n.detector = newDetector(n.store, o.Name, o.Timing, o.Log)
-	n.unwatch, err = n.members.watch(n.detector.saw, n.dropLost, n.learn)
+	n.detector.fenced = n.crowd.tell
+	n.members.told = []func(nodeRecord, uint64){n.detector.saw, n.dropLost, n.learn}
+	n.crowd.stop, err = n.members.watch()
+	if err == nil {
+		n.unwatch, err = q.watch()
+	}
 	if err != nil {
+		n.crowd.end()
 		cancel()
 		return nil, errors.Join(err, n.closeFiles())
 	}
-	stop, err := q.watch()
-	if err != nil {
-		n.unwatch()
-		cancel()
-		return nil, errors.Join(err, n.closeFiles())
-	}
-	unwatch := n.unwatch
-	n.unwatch = func() { unwatch(); stop() }
 	n.tasks.start(n.store.keep)
 	n.tasks.start(n.session.keep)
 	n.tasks.start(q.refresh)
@@ -181,13 +186,13 @@ func (n *Node) refresh(ctx context.Context) {
 		err := n.members.load(lctx)
 		cancel()
 		if err == nil {
-			err = n.identity.keepNodes(n.members.names())
+			err = errors.Join(n.identity.keepNodes(n.members.names()), n.crowd.listen())
 		}
 		if err != nil {
 			pause(ctx, n.opts.Timing.Renew/5, nil)
 			continue
 		}
-		pause(ctx, n.opts.Timing.TTL, changed)
+		pause(ctx, n.crowd.every(n.opts.Timing.TTL), changed)
 	}
 }
 
@@ -261,6 +266,7 @@ func (n *Node) Close() error {
 		n.unwatch()
 		n.peers.close()
 		n.tasks.wait()
+		n.crowd.end()
 		err = n.closeFiles()
 	})
 	return err

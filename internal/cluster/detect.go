@@ -19,6 +19,7 @@ type detector struct {
 	self   string
 	timing Timing
 	log    *slog.Logger
+	fenced func(nodeRecord, uint64) // is called with every node that this one fences
 
 	mu    sync.Mutex
 	seen  map[string]*sighting
@@ -34,7 +35,7 @@ type sighting struct {
 }
 
 func newDetector(facts Facts, self string, t Timing, log *slog.Logger) *detector {
-	return &detector{facts: facts, self: self, timing: t, log: log, seen: make(map[string]*sighting)}
+	return &detector{facts: facts, self: self, timing: t, log: log, fenced: func(nodeRecord, uint64) {}, seen: make(map[string]*sighting)}
 }
 
 // saw takes a record that was written.
@@ -114,6 +115,7 @@ func (d *detector) fence(ctx context.Context, s sighting) {
 	switch {
 	case err == nil:
 		d.saw(rec, rev)
+		d.fenced(rec, rev)
 		d.log.Warn("a node is lost", "node", rec.Name, "epoch", rec.Epoch)
 	case errors.Is(err, ErrConflict): // it renewed, or somebody else was faster
 		var is nodeRecord

@@ -87,6 +87,7 @@ type store struct {
 	log      *slog.Logger
 	timing   Timing
 	known    func() []string // the nodes of the cluster that have not left it
+	heard    func(Fact)      // is called with other facts about the whole cluster
 
 	mu      sync.Mutex
 	meta    metaRecord
@@ -197,7 +198,9 @@ func (s *store) sure(ctx context.Context, generation uint64) error {
 func (s *store) keep(ctx context.Context) {
 	stop, err := s.facts.Watch(metaKey[:strings.Index(metaKey, ".")+1], func(f Fact) {
 		var rec metaRecord
-		if f.Key == metaKey && json.Unmarshal(f.Data, &rec) == nil {
+		if f.Key != metaKey {
+			s.heard(f)
+		} else if json.Unmarshal(f.Data, &rec) == nil {
 			s.take(rec, f.Rev)
 		}
 	})

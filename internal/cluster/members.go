@@ -18,7 +18,7 @@ type members struct {
 	list    []member      // all nodes in this order; nil if it must be made again
 	changed chan struct{} // closed and replaced when a state changes
 	loaded  bool
-	told    []func(nodeRecord, uint64)
+	told    []func(nodeRecord, uint64) // each is called with every record that is seen
 }
 
 // member is what is known about a node.
@@ -33,10 +33,8 @@ func newMembers(facts Facts) *members {
 	return &members{facts: facts, nodes: make(map[string]member), changed: make(chan struct{})}
 }
 
-// watch keeps the list current until stop is called. Each of the functions is called
-// with every record that is seen.
-func (m *members) watch(told ...func(nodeRecord, uint64)) (stop func(), err error) {
-	m.told = told
+// watch keeps the list current until stop is called.
+func (m *members) watch() (stop func(), err error) {
 	return m.facts.Watch(nodePrefix, func(f Fact) {
 		var rec nodeRecord
 		if json.Unmarshal(f.Data, &rec) == nil {
@@ -105,6 +103,13 @@ func (m *members) all() ([]member, <-chan struct{}) {
 		}
 	}
 	return m.list, m.changed
+}
+
+// count returns how many nodes there are.
+func (m *members) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.order)
 }
 
 // changes returns the channel of all.

@@ -88,6 +88,8 @@ type waiting struct {
 	retry    time.Time // when this node tries it again
 	tries    int
 	served   bool // it is counted for its turn
+	rank     int  // how many other nodes come before this one, when this one first looked
+	ranked   bool
 }
 
 // turn is whose turn it is: fairness is between these.
@@ -105,7 +107,8 @@ type queue struct {
 	slots    int
 	limit    int
 	keep     time.Duration
-	interval time.Duration // between two looks at the whole queue
+	interval time.Duration // between two looks at the whole queue, in a small cluster
+	every    func(time.Duration) time.Duration
 	log      *slog.Logger
 
 	mu      sync.Mutex
@@ -303,7 +306,7 @@ func (q *queue) refresh(ctx context.Context) {
 			pause(ctx, retryEvery, nil)
 			continue
 		}
-		pause(ctx, q.interval, nil)
+		pause(ctx, q.every(q.interval), nil)
 	}
 }
 

@@ -35,6 +35,7 @@ type Router struct {
 	owner   *Owner
 	facts   *store
 	members *members
+	crowd   *crowd
 	peers   *peers
 	archive Archive // nil without one
 	queue   *queue
@@ -251,6 +252,7 @@ func (r *Router) on(ctx context.Context, node string, id spool.RunID, patience t
 		if r.isClosed() {
 			return spool.ErrClosed
 		}
+		r.crowd.look(ctx, node)
 		if lost := r.lost(ctx, node, id); lost != nil {
 			return lost
 		}

@@ -37,6 +37,7 @@ type session struct {
 	describe func(*nodeRecord)                   // fills in what the node says of itself
 	begun    func(ctx context.Context, e uint64) // is called with every new epoch
 	told     func()                              // is called when the lease was written
+	renewed  func(rec nodeRecord, rev uint64)    // is called with what was written
 
 	mu        sync.Mutex
 	rec       nodeRecord
@@ -48,7 +49,7 @@ type session struct {
 }
 
 func newSession(facts *store, id *identity, t Timing, log *slog.Logger, describe func(*nodeRecord), begun func(context.Context, uint64)) *session {
-	return &session{facts: facts, identity: id, timing: t, log: log, describe: describe, begun: begun, told: func() {}, want: nodeUp,
+	return &session{facts: facts, identity: id, timing: t, log: log, describe: describe, begun: begun, told: func() {}, renewed: func(nodeRecord, uint64) {}, want: nodeUp,
 		changed: make(chan struct{}), hurry: make(chan struct{}, 1)}
 }
 
@@ -108,11 +109,12 @@ func (s *session) await(ctx context.Context) (uint64, error) {
 // set takes over what was written.
 func (s *session) set(rec nodeRecord, rev uint64, began time.Time) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.rec, s.rev, s.confirmed = rec, rev, began
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.told()
+	s.mu.Unlock()
+	s.renewed(rec, rev)
 }
 
 // state says what the node wants to be, and writes it.

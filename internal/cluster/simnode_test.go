@@ -268,7 +268,7 @@ func (n *simNode) start(build string) error {
 	node, err := Join(Options{
 		State: n.state, Name: n.name, Addr: n.name, Backend: &simBackend{machine: n.machine, ctx: process}, Facts: link, Key: n.world.key, Timing: n.world.timing,
 		Judge: n.control, Control: n.control, Build: build, Labels: n.labels, Engines: func() []string { return []string{spool.EngineProcess} },
-		Slots: n.slots, Keep: n.world.keep, connect: func(ctx context.Context, addr string) (connection, error) { return n.dial(ctx, addr) },
+		Slots: n.slots, Keep: n.world.keep, crowd: min(defaultCrowd, *simNodes/2), connect: func(ctx context.Context, addr string) (connection, error) { return n.dial(ctx, addr) },
 	})
 	if err != nil {
 		end()

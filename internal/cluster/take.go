@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,13 +52,13 @@ func (q *queue) next(now time.Time) (*waiting, time.Duration) {
 		return nil, min(wait, q.owner.session.timing.Renew)
 	}
 	live := q.owner.register.live()
-	nodes, _ := q.members.all()
 	self, _ := q.members.get(q.self)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.taking) >= takersAtOnce || live+len(q.taking) >= q.slots {
+	if len(q.waiting) == 0 || len(q.taking) >= takersAtOnce || live+len(q.taking) >= q.slots {
 		return nil, wait
 	}
+	nodes, _ := q.members.all()
 	w := q.order.next(self.serves, func(w *waiting) bool {
 		if q.taking[w.id] || !self.takes(w, w.wants(nodes)) {
 			return false
@@ -71,7 +72,10 @@ func (q *queue) next(now time.Time) (*waiting, time.Duration) {
 	if w == nil {
 		return nil, wait
 	}
-	if left := w.seen.Add(time.Duration(q.rank(w, nodes)) * bidStep).Sub(now); left > 0 {
+	if !w.ranked {
+		w.rank, w.ranked = q.rank(w, nodes), true
+	}
+	if left := w.seen.Add(time.Duration(w.rank) * bidStep).Sub(now); left > 0 {
 		return nil, min(wait, left)
 	}
 	q.taking[w.id], w.served = true, true
@@ -83,6 +87,9 @@ func (q *queue) next(now time.Time) (*waiting, time.Duration) {
 func (n *member) serves(l line) bool {
 	if l.node != "" {
 		return l.node == n.Name
+	}
+	if pools := n.Labels[labelPool]; pools == "" || pools == l.pool {
+		return cmp.Or(pools, DefaultPool) == l.pool
 	}
 	return slices.Contains(poolsOf(n.Labels), l.pool)
 }
@@ -110,7 +117,7 @@ func (q *queue) rank(w *waiting, nodes []member) int {
 	}
 	own, rank, want := weight(q.self), 0, w.wants(nodes)
 	for i := range nodes {
-		if n := &nodes[i]; n.Name != q.self && n.State == nodeUp && n.Live < n.Slots && n.takes(w, want) && weight(n.Name) > own {
+		if n := &nodes[i]; n.Name != q.self && n.State == nodeUp && n.Live < n.Slots && weight(n.Name) > own && n.takes(w, want) {
 			rank++
 		}
 	}
