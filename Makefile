@@ -16,7 +16,8 @@
 #               cut each kind of stream of the HTTP API 2,000 times
 # make torture-cluster  kill, stop and cut off nodes of a cluster FAULTS times, then
 #               check for starts that were lost, doubled or made up; upgrade all
-#               nodes of a cluster under load, three times
+#               nodes of a cluster under load, three times; restore the disks of
+#               all servers of its store to older copies
 # make simulate  run NODES simulated nodes for LENGTH with a million runs a day, faults
 #               and an upgrade, then check the same
 
@@ -112,7 +113,7 @@ torture: build
 	$(GO) test -count=1 -tags lab -run TestLab ./internal/sdk
 
 torture-cluster:
-	$(GO) test -count=1 -v -timeout 60m -run 'TestTorture|TestHistory|TestRollingUpgrade' ./internal/cluster -faults $(FAULTS) -seed $(SEED) -upgrades 3
+	$(GO) test -count=1 -v -timeout 60m -run 'TestTorture|TestHistory|TestRollingUpgrade|TestThreeStoresGoBack' ./internal/cluster -faults $(FAULTS) -seed $(SEED) -upgrades 3 -three-stores
 
 simulate:
 	$(GO) test -count=1 -v -timeout 24h -run TestSimulation ./internal/cluster -sim-nodes $(NODES) -sim-length $(LENGTH) -sim-seed $(SEED) -sim-daily 1000000 -sim-mean 5m -sim-fault 10s

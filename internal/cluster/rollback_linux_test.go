@@ -83,6 +83,8 @@ type machineRig struct {
 	renew time.Duration
 	dir   string
 	close func()
+
+	replicas int // servers of the store that hold every fact; zero means one
 }
 
 func (r *rig) node(t *testing.T, name string, slots int) *machineRig {
@@ -108,7 +110,7 @@ func (m *machineRig) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	facts, err := natsd.Connect(natsd.Options{URL: "nats://" + m.rig.address, Name: m.name})
+	facts, err := natsd.Connect(natsd.Options{URL: "nats://" + m.rig.address, Name: m.name, Replicas: m.replicas})
 	if err != nil {
 		t.Fatal(err)
 	}
