@@ -128,7 +128,7 @@ func newTorture(t *testing.T) *torture {
 // fault does something bad, undoes it, and waits until all nodes are up.
 func (x *torture) fault(i int) {
 	n := x.nodes[x.random.IntN(len(x.nodes))]
-	kinds := []string{"kill", "stop", "store cut off", "server killed", "store killed", "store stalled", "peers cut off"}
+	kinds := []string{"kill", "stop", "store cut off", "server killed", "store killed", "store stalled", "peers cut off", "store delayed", "peers delayed"}
 	kind := kinds[(i+int(*seed)-1)%len(kinds)]
 	x.t.Logf("%v: %s of node %s", time.Since(x.began).Round(time.Millisecond), kind, n.name)
 	longer := func() { // than the lease, as other nodes see it
@@ -172,6 +172,18 @@ func (x *torture) fault(i int) {
 			x.nats = startNATS(x.t, x.natsDir, x.natsAt)
 			return x.nats != nil
 		})
+	case "store delayed": // a slow network loses nobody
+		before := x.other(n).list(x.t)[n.name].Epoch
+		x.delay(n.store, tortureLease/20)
+		x.starts(4)
+		x.delay(n.store, 0)
+		if after := x.other(n).list(x.t)[n.name]; after.Epoch != before || after.State != "up" {
+			x.t.Errorf("node %s, whose messages were delayed, is %s in epoch %d, and was in %d", n.name, after.State, after.Epoch, before)
+		}
+	case "peers delayed":
+		x.delay(n.peers, tortureLease/20)
+		x.starts(4)
+		x.delay(n.peers, 0)
 	case "peers cut off":
 		n.peers.Refuse()
 		n.peers.Cut()
@@ -184,6 +196,12 @@ func (x *torture) fault(i int) {
 		}
 	}
 	x.starts(4)
+}
+
+// delay delays all messages over a proxy.
+func (x *torture) delay(p *netcut.Proxy, d time.Duration) {
+	p.Delay(netcut.ToServer, d)
+	p.Delay(netcut.ToClient, d)
 }
 
 // signal sends a signal to the server of a node.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // Direction is a direction of bytes through a [Proxy].
@@ -36,6 +37,7 @@ type Proxy struct {
 	closed   bool
 	trip     *trip            // the pending cut, or nil
 	stalled  [2]chan struct{} // by direction; nil while bytes flow
+	delays   [2]time.Duration // by direction
 }
 
 // proxyConn is one forwarded connection. Its server side is nil until dialed.
@@ -231,6 +233,7 @@ func (p *Proxy) copy(dst, src *net.TCPConn, dir Direction) {
 	for {
 		p.flowing(p.ctx, dir)
 		n, err := src.Read(buf)
+		p.late(p.ctx, dir)
 		allowed, sprung := p.pass(dir, n)
 		if _, werr := dst.Write(buf[:allowed]); werr != nil && err == nil {
 			err = werr

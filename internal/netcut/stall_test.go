@@ -53,3 +53,39 @@ func TestStall(t *testing.T) {
 		t.Fatalf("read %q, %v", got, err)
 	}
 }
+
+// TestDelay checks that bytes arrive, and not before the delay.
+func TestDelay(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	p, err := NewProxy(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	const delay = 50 * time.Millisecond
+	p.Delay(ToServer, delay)
+	began := time.Now()
+	c, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := io.ReadFull(s, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < delay {
+		t.Errorf("the bytes arrived after %v", took)
+	}
+}
