@@ -13,8 +13,9 @@
 # make torture  cut 10,000 connections and kill 200 servers, then check for loss;
 #               run 10,000 cells in 1,000 kernels, then check for leftovers;
 #               kill 300 migrations, compressions and prunes of state directories;
-#               cut each kind of stream of the HTTP API 2,000 times; wait for a command
-#               of 10 minutes with calls of MCP of 50 seconds
+#               cut each kind of stream of the HTTP API 2,000 times, and make and
+#               cut 10,000 connections; wait for a command of 10 minutes with calls of
+#               MCP of 50 seconds
 # make torture-cluster  kill, stop and cut off nodes of a cluster FAULTS times, then
 #               check for starts that were lost, doubled or made up; upgrade all
 #               nodes of a cluster under load, three times; restore the disks of
@@ -110,6 +111,7 @@ torture: build
 	bin/spool torture --seed $(SEED) --kernels 1000 --cells 10000
 	bin/spool torture --seed $(SEED) --upkeep 300
 	$(GO) test -count=1 -run TestExactlyOnceUnderCuts ./internal/wire/httpapi -cuts 2000
+	$(GO) test -count=1 -run TestCutConnectionsLeaveNothing ./internal/wire/httpapi -connects 10000
 	$(GO) test -count=1 -timeout 20m -run TestLongCommand ./internal/wire/mcpapi -long 10m -calls 50s
 	$(GO) test -count=1 -timeout 1h -run TestJourneys ./internal/web -soak 20m
 	$(GO) test -count=1 -tags lab -run TestLab ./internal/sdk
