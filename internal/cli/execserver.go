@@ -255,6 +255,9 @@ func (a *app) openRuns(o *serverOptions, archived bool) (local.Backend, error) {
 	return a.openLocal(opts)
 }
 
+// maxHeaderBytes bounds the headers of a request, beyond which net/http has some room.
+const maxHeaderBytes = 64 << 10
+
 // newHTTPServer returns a server with limits on what a client can use before
 // its request becomes a WebSocket connection.
 func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
@@ -265,7 +268,7 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return context.Background() },
 	}
