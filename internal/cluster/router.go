@@ -175,6 +175,12 @@ func (r *Router) ask(ctx context.Context, id spool.RunID, unclaimed bool) (strin
 			if err == nil {
 				_, err = p.Stat(actx, id)
 			}
+			if p != nil && isCut(err) { // the connection may be to a server that was replaced
+				r.peers.drop(n.Name, p)
+				if p, err = r.peers.get(actx, n.Name); err == nil {
+					_, err = p.Stat(actx, id)
+				}
+			}
 			answers <- answer{n.Name, err}
 		}()
 	}
