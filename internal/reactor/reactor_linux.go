@@ -8,6 +8,7 @@ package reactor
 
 import (
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,12 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// busy is how long after some activity a reactor waits in a system call.
-	busy = time.Millisecond
-	// maxBlocking is how many reactors of a budget do so at once.
-	maxBlocking = 16
-)
+// busy is how long after some activity a reactor waits in a system call.
+const busy = time.Millisecond
+
+// maxBlocking is how many reactors of a budget do so at once. Until the runtime
+// notices it, such a call also holds one of the processors that goroutines run on:
+// half of them are left for what is to be done with the output.
+var maxBlocking = int32(max(1, runtime.GOMAXPROCS(0)/2))
 
 // past is a deadline that wakes a parked reactor.
 var past = time.Unix(1, 0)
