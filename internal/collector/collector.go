@@ -16,7 +16,7 @@ const (
 	serverPercent = 200
 	memoryLimit   = 128 << 20
 	// serverLimit leaves a server room for what a thousand clients that do not
-	// read make it hold.
+	// read make it hold. With more it grows; see limitFor.
 	serverLimit = 176 << 20
 )
 
@@ -29,9 +29,7 @@ func Tune() { tune(percent, memoryLimit) }
 // no reason to let more garbage gather.
 func TuneServer() {
 	tune(serverPercent, serverLimit)
-	if os.Getenv("GOGC") == "" {
-		followHeap()
-	}
+	followHeap()
 }
 
 func tune(percent int, limit int64) {

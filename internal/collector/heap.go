@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -22,25 +23,43 @@ func percentFor(live uint64) int {
 	return int(min(max(garbage*100/live, minPercent), serverPercent))
 }
 
-// followHeap sets the percentage after each collection.
-func followHeap() { afterCollection(serverPercent) }
+// limitFor returns the memory that a server may have whose live heap and stacks have a
+// size. A limit below what lives would have the collector run all the time: ten
+// thousand streams need more than serverLimit.
+func limitFor(live uint64) int64 {
+	const room = 32 << 20 // for garbage, and for what the runtime itself needs
+	return max(serverLimit, int64(live)/2*3+room)
+}
+
+// followHeap sets the percentage and the limit after each collection, unless the
+// environment does.
+func followHeap() { afterCollection(settings{serverPercent, serverLimit}) }
+
+// settings are what the collector goes by.
+type settings struct {
+	percent int
+	limit   int64
+}
 
 // sentinel is garbage that tells when the collector has run. It has a pointer, so
 // that it shares its memory with no other value.
 type sentinel struct{ _ *sentinel }
 
-// afterCollection sets the percentage once the collector has run, and each time
-// after that. It is the present one now.
-func afterCollection(present int) {
-	runtime.AddCleanup(new(sentinel), func(present int) {
-		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+// afterCollection changes the settings once the collector has run, and each time
+// after that.
+func afterCollection(present settings) {
+	runtime.AddCleanup(new(sentinel), func(present settings) {
+		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 		metrics.Read(sample)
 		next := present
-		if sample[0].Value.Kind() == metrics.KindUint64 {
-			next = percentFor(sample[0].Value.Uint64())
+		if live, stacks := sample[0].Value, sample[1].Value; live.Kind() == metrics.KindUint64 && stacks.Kind() == metrics.KindUint64 {
+			next = settings{percentFor(live.Uint64()), limitFor(live.Uint64() + stacks.Uint64())}
 		}
-		if next != present {
-			debug.SetGCPercent(next)
+		if next.percent != present.percent && os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(next.percent)
+		}
+		if next.limit != present.limit && os.Getenv("GOMEMLIMIT") == "" {
+			debug.SetMemoryLimit(next.limit)
 		}
 		afterCollection(next)
 	}, present)
