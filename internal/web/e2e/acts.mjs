@@ -1,6 +1,8 @@
 // More journeys: what is in lines, who may do what, a page that sleeps, and everything by
 // keyboard alone.
 import assert from "node:assert/strict";
+import { createReadStream } from "node:fs";
+import { createServer } from "node:http";
 import { join } from "node:path";
 import { fair, gone, press, see, until } from "./page.mjs";
 import { visit } from "./server.mjs";
@@ -22,6 +24,33 @@ export default ({ server, b, owner }) => ({
     await press(owner, "Escape", "o");
     await owner.locator("dialog .tree").waitFor();
     await press(owner, "Escape");
+  },
+
+  async "a recording in the player of asciinema"() {
+    const run = await server.run({ argv: ["sh", "-c", "printf 'first\\n'; sleep 0.2; printf '\\033[31mthe last\\033[0m\\n'"], tty: { rows: 12, cols: 60 }, name: "recorded" });
+    await server.wait(run.id);
+    await owner.goto(`${server.url}/runs/${run.id}`);
+    await owner.locator(".xterm-rows", { hasText: "the last" }).waitFor();
+    await owner.click("[aria-label='More acts']");
+    await owner.click("[role=menuitem]:has-text('Export')");
+    const [file] = await Promise.all([owner.waitForEvent("download"), owner.click("text=A recording for asciinema")]);
+    const cast = await file.path();
+    const player = join(import.meta.dirname, "../node_modules/asciinema-player/dist/bundle/asciinema-player");
+    const files = createServer((q, a) => {
+      if (q.url === "/") return a.setHeader("Content-Type", "text/html").end("<!doctype html><link rel=stylesheet href=/player.css><div id=at></div><script src=/player.js></script>");
+      createReadStream({ "/cast": cast, "/player.css": player + ".css" }[q.url] ?? player + ".min.js").pipe(a);
+    });
+    await new Promise(resolve => files.listen(0, "127.0.0.1", resolve));
+    const page = await (await b.newContext()).newPage();
+    try {
+      await page.goto(`http://127.0.0.1:${files.address().port}/`);
+      await page.evaluate(() => window.AsciinemaPlayer.create("/cast", document.getElementById("at"), { autoPlay: true, terminalLineHeight: 1.2 }) && null);
+      await page.locator(".ap-term", { hasText: /first.*the last/s }).waitFor();
+    } finally {
+      await page.context().close();
+      files.closeAllConnections();
+      files.close();
+    }
   },
 
   async "tokens"() {
