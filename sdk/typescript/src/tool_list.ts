@@ -418,6 +418,14 @@ export const toolList: readonly ToolSchema[] = [
           "type": "string",
           "description": "What it should do."
         },
+        "images": {
+          "type": "array",
+          "items": {
+            "type": "string"
+          },
+          "maxItems": 20,
+          "description": "Pictures to show it: addresses of forms (spool://) or data: URLs."
+        },
         "run": {
           "type": "string",
           "minLength": 1,
