@@ -145,6 +145,9 @@ func (c *conn) Notification(method string, params json.RawMessage) error {
 // call handles one request.
 type call func(ctx context.Context, params json.RawMessage) (any, error)
 
+// isEnding reports whether the connection ends, or is about to because the server does.
+func (c *conn) isEnding() bool { return c.ctx.Err() != nil || c.server.ctx.Err() != nil }
+
 // Request implements [rpc.Handler]: it chooses the lane.
 func (c *conn) Request(r *rpc.Request) {
 	if r.Method == "initialize" && !c.server.opts.RunsOnly {
@@ -175,7 +178,7 @@ func (c *conn) Request(r *rpc.Request) {
 		defer c.requests.Add(-n)
 		defer r.Release()
 		result, err := route.call(c.ctx, r.Params)
-		if err != nil && c.ctx.Err() != nil {
+		if err != nil && c.isEnding() {
 			// The request failed because the connection ends. The client would
 			// take an error for the result; without an answer it repeats the
 			// request.

@@ -128,7 +128,7 @@ func (c *conn) follow(f *follow) {
 		send = c.relay
 	}
 	err := send(f)
-	if ctx.Err() != nil || err == nil && f.closedEnds {
+	if ctx.Err() != nil || err == nil && f.closedEnds || err != nil && c.isEnding() {
 		return
 	}
 	end := runproto.EndParams{Follow: f.params.Follow}

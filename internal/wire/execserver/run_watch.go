@@ -65,7 +65,7 @@ func (c *conn) watch(f *follow, watch func(func(spool.Info, error) bool)) {
 			f.seen(&info)
 		}
 	}
-	if f.ctx.Err() != nil {
+	if f.ctx.Err() != nil || failed != nil && c.isEnding() {
 		return
 	}
 	end := runproto.EndParams{Follow: f.params.Follow}
