@@ -412,7 +412,9 @@ func (b *Bucket) list(ctx context.Context, yield func(*jetstream.ObjectInfo, tim
 func (b *Bucket) sweep(ctx context.Context, known map[string]bool) {
 	b.mu.Lock()
 	due := time.Since(b.swept) > sweepEvery
-	b.swept = time.Now()
+	if due {
+		b.swept = time.Now()
+	}
 	b.mu.Unlock()
 	if _, stream, err := b.objects(ctx); due && err == nil {
 		info, err := stream.Info(ctx, jetstream.WithSubjectFilter(b.subject("C", ">")))

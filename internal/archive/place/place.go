@@ -44,8 +44,8 @@ const (
 
 // Open opens a place: dir:PATH, s3://BUCKET/PREFIX with the query keys endpoint, region
 // and profile, or nats://HOST:PORT/BUCKET and tls://HOST:PORT/BUCKET with the query keys
-// replicas and max-bytes, and with several servers separated by commas. A URL that makes no sense is [spool.ErrInvalid]. It never has
-// credentials, and no error repeats any.
+// replicas and max-bytes, and with several servers separated by commas. A URL that makes
+// no sense is [spool.ErrInvalid]. It never has credentials, and no error repeats any.
 func Open(text string, o Options) (archive.Objects, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	switch {
