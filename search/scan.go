@@ -16,9 +16,9 @@ import (
 
 // Bounds of one page.
 const (
-	pageTime   = 2 * time.Second
-	maxWorkers = 8       // runs that are searched at the same time
-	blockBytes = 1 << 20 // that are read at once
+	pageTime   = 2 * time.Second // without a flag: a page that ends early says where to go on
+	maxWorkers = 8               // runs that are searched at the same time
+	blockBytes = 1 << 20         // that are read at once
 	// minBlockBytes are read at once at the end of a part.
 	minBlockBytes = 64 << 10
 	maxErrors     = 100 // of runs that cannot be read

@@ -37,6 +37,7 @@ type Options struct {
 	// Origins are those of pages, such as https://example.com, that may send
 	// requests. Pages of other sites may not, with any method.
 	Origins []string
+	Limits  Limits
 	Version string       // reported to clients
 	Logger  *slog.Logger // nil discards
 }
@@ -71,9 +72,13 @@ func New(b spool.Backend, o Options) (*Handler, error) {
 	rpc := execserver.New(execserver.Options{Backend: b, Version: o.Version, Keep: true, RunsOnly: true, Logger: o.Logger})
 	return &Handler{rpc: rpc, server: httpapi.New(httpapi.Options{
 		RPC: rpc, Backend: b, Auth: authenticator(o.Authenticate), Gate: &access.Gate{Hosts: o.Hosts, Origins: o.Origins},
-		MCP: tools.Serve, Version: o.Version, Logger: o.Logger,
+		MCP: tools.Serve, Version: o.Version, Limits: httpapi.Limits(o.Limits), Logger: o.Logger,
 	})}, nil
 }
+
+// Configure has an [http.Server] that serves h offer HTTP/2 beside HTTP/1.1, and sets the
+// limits of its connections: of headers, and of requests at once.
+func (h *Handler) Configure(s *http.Server) { h.server.Configure(s) }
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.server.ServeHTTP(w, r) }

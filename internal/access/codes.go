@@ -11,7 +11,8 @@ const (
 	// CodeFor is how long a one-time code is valid.
 	CodeFor = 10 * time.Minute
 	// MaxCodes is how many codes are pending. A further one takes the place of
-	// the oldest.
+	// the oldest. Neither has a flag: a code is used at once, and who waits longer asks
+	// for another.
 	MaxCodes = 16
 
 	codeSize = 22 // characters of base 62: 131 bits

@@ -26,6 +26,7 @@ const (
 	SessionFor = 30 * 24 * time.Hour
 	// MaxSessions is how many sessions there are. A further one takes the place
 	// of the one that was not used for the longest time.
+	// It has no flag: the servers and commands of a state directory share its file.
 	MaxSessions = 1000
 	// KeyHeader is the header with the key of a page.
 	KeyHeader = "Spool-Key"

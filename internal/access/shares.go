@@ -15,7 +15,8 @@ const (
 	ShareFileName = "shares.json"
 	// ShareFor is how long a share is valid without another wish.
 	ShareFor = 24 * time.Hour
-	// MaxShares is how many shares there are at once.
+	// MaxShares is how many shares there are at once. Like that of tokens, the number has
+	// no flag: the servers and commands of a state directory share its file.
 	MaxShares = 10_000
 
 	maxShareFile = 16 << 20 // bytes

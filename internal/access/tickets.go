@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// TicketFor is how long a ticket is valid.
+	// TicketFor is how long a ticket is valid. It has no flag: a page uses a ticket at
+	// once.
 	TicketFor = time.Minute
 	// MaxTickets is how many tickets there are at once. A further one takes the
 	// place of the oldest.

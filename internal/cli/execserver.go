@@ -20,6 +20,7 @@ import (
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/listen"
 	"github.com/spool-run/spool/internal/wire/execserver"
+	"github.com/spool-run/spool/internal/wire/httpapi"
 	"github.com/spool-run/spool/local"
 )
 
@@ -255,9 +256,6 @@ func (a *app) openRuns(o *serverOptions, archived bool) (local.Backend, error) {
 	return a.openLocal(opts)
 }
 
-// maxHeaderBytes bounds the headers of a request, beyond which net/http has some room.
-const maxHeaderBytes = 64 << 10
-
 // newHTTPServer returns a server with limits on what a client can use before
 // its request becomes a WebSocket connection.
 func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
@@ -268,7 +266,7 @@ func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
 		Handler:           h,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    maxHeaderBytes,
+		MaxHeaderBytes:    httpapi.DefaultHeaders, // beyond which net/http has some room
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return context.Background() },
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/spool-run/spool/internal/wire/httpapi"
 )
 
 func TestHeadersAreBounded(t *testing.T) {
@@ -12,7 +14,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	s.Config = newHTTPServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil)
 	s.Start()
 	defer s.Close()
-	for size, want := range map[int]int{maxHeaderBytes / 2: http.StatusOK, maxHeaderBytes + 8<<10: http.StatusRequestHeaderFieldsTooLarge} {
+	for size, want := range map[int]int{httpapi.DefaultHeaders / 2: http.StatusOK, httpapi.DefaultHeaders + 8<<10: http.StatusRequestHeaderFieldsTooLarge} {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -117,34 +117,13 @@ Exit codes: 0 after a signal; 1 on failure; 2 on a usage error.`,
 	flags.BoolVar(&o.server.audit, "audit", false, "keep an audit log, the run named audit (always with a token file)")
 	flags.DurationVar(&o.exitIdle, "exit-idle", 0, "end the server when it had no request for this `time`; runs go on (default never)")
 	flags.StringVar(&o.server.logLevel, "log-level", "", "log to stderr at this `level` and above: debug, info, warn or error")
-	o.addLimits(cmd)
+	o.addLimits(flags)
 	o.hook.add(flags)
 	o.cluster.add(flags)
 	o.server.store.add(flags)
 	o.ship.add(flags)
 	o.server.limits.add(flags, "default-")
 	return cmd
-}
-
-// addLimits defines the flags of limits.
-func (o *serveOptions) addLimits(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.Int64Var(&o.http.Body, "max-body", httpapi.DefaultBody, "`bytes` of the JSON of a request")
-	flags.Int64Var(&o.http.Stdin, "max-stdin", httpapi.DefaultStdin, "`bytes` of standard input in a request")
-	flags.IntVar(&o.http.Streams, "max-streams", httpapi.DefaultStreams, "`number` of streams at once")
-	flags.IntVar(&o.http.StreamsOf, "max-streams-per-subject", httpapi.DefaultStreamsOf, "`number` of streams at once of one subject")
-	flags.IntVar(&o.http.StreamsOfRun, "max-streams-per-run", httpapi.DefaultStreamsOfRun, "`number` of streams at once of one run")
-	flags.IntVar(&o.http.StreamsOfConn, "max-streams-per-connection", httpapi.DefaultStreamsOfConn, "`number` of requests at once on one connection of HTTP/2; more wait")
-	flags.IntVar(&o.http.Watchers, "max-watchers", httpapi.DefaultWatchers, "`number` of watches of runs at once")
-	flags.DurationVar(&o.http.Heartbeat, "heartbeat", httpapi.DefaultHeartbeat, "silence on a stream after this `time` is broken by a comment")
-	flags.DurationVar(&o.http.Stalled, "stalled-for", httpapi.DefaultStalled, "`time` after which a client that takes nothing is cut off")
-	flags.IntVar(&o.http.Failures, "max-failures", httpapi.DefaultFailures, "`number` of requests without valid credentials per minute and address; more are told to wait")
-	flags.IntVar(&o.http.FailuresTotal, "max-failures-total", httpapi.DefaultFailuresTotal, "`number` of such requests per minute of all addresses")
-	flags.IntVar(&o.http.StartRate, "max-start-rate", httpapi.DefaultStartRate, "`number` of starts per second of one subject, five times as many at once")
-	flags.IntVar(&o.http.InputRate, "max-input-rate", httpapi.DefaultInputRate, "`number` of inputs and answers per second of one subject")
-	flags.IntVar(&o.http.RequestRate, "max-request-rate", httpapi.DefaultRequestRate, "`number` of other requests per second of one subject")
-	flags.DurationVar(&o.http.LongPoll, "max-wait", httpapi.DefaultLongPoll, "longest `time` that a request waits")
-	flags.Int64Var(&o.http.Lens, "max-lens", httpapi.DefaultLens, "`bytes` of memory for the indexes and screens of logs")
 }
 
 func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
@@ -326,12 +305,7 @@ func (o *serveOptions) check() error {
 		}
 		o.behind = append(o.behind, prefix.Masked())
 	}
-	l := &o.http
-	if l.Body <= 0 || l.Stdin <= 0 || l.Streams <= 0 || l.StreamsOf <= 0 || l.StreamsOfRun <= 0 || l.StreamsOfConn <= 0 || l.Heartbeat <= 0 || l.Stalled <= 0 || l.LongPoll <= 0 || l.Lens <= 0 || l.Watchers <= 0 ||
-		l.Failures <= 0 || l.FailuresTotal <= 0 || l.StartRate <= 0 || l.InputRate <= 0 || l.RequestRate <= 0 {
-		return usageErrorf("a limit must be greater than zero")
-	}
-	return nil
+	return o.checkLimits()
 }
 
 // serveListen listens, and finds out who is admitted.

@@ -21,14 +21,14 @@ func (v *view) ending(ctx context.Context, q *RowsQuery) (rows Rows, ok bool, er
 	if err != nil || info.Bytes-v.index.bytes <= unreadBytes {
 		return Rows{}, false, err
 	}
-	want := int(min(-q.From, MostRows))
+	want := int(min(-q.From, int64(v.lens.opts.Rows)))
 	for back := spool.Seq(16); ; back *= 4 {
 		from := v.index.last // more was read before
 		if info.Last > back {
 			from = max(from, info.Last-back)
 		}
 		all := RowsQuery{From: 1, Streams: q.Streams}
-		c, read := &collector{query: &all, last: want + 1}, 0
+		c, read := &collector{opts: &v.lens.opts, query: &all, last: want + 1}, 0
 		err := v.read(ctx, from, func(e *spool.Event) bool {
 			read += len(e.Bytes)
 			return c.add(e)

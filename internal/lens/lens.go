@@ -1,6 +1,7 @@
 package lens
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,22 +19,26 @@ const (
 	DefaultIdle = 10 * time.Minute
 	// DefaultMemory is how much memory it takes in total.
 	DefaultMemory = 64 << 20
+	// DefaultCheckpoints is how many screens of a run are kept, to draw others from.
+	DefaultCheckpoints = 64
 )
 
 const (
 	pageBytes = 1 << 20
-	// checkpointBytes is how much output is between two screens that are kept,
-	// and checkpoints how many are kept of a run.
+	// checkpointBytes is how much output is between two screens that are kept.
 	checkpointBytes = 2 << 20
-	checkpoints     = 64
 	// turnFor is how long who reads on may keep others waiting.
 	turnFor = 10 * time.Millisecond
 )
 
 // Options configure a [Lens]. Zero fields mean the defaults.
 type Options struct {
-	Idle   time.Duration
-	Memory int64
+	Idle        time.Duration
+	Memory      int64
+	Checkpoints int // screens of a run that are kept
+	Rows        int // lines that [Lens.Rows] returns
+	Bytes       int // of their text, about
+	Line        int // bytes of one
 }
 
 // Lens finds lines and screens in logs without reading them from the beginning each
@@ -52,9 +57,9 @@ func New(b spool.Backend, o Options) *Lens {
 	if o.Idle == 0 {
 		o.Idle = DefaultIdle
 	}
-	if o.Memory == 0 {
-		o.Memory = DefaultMemory
-	}
+	o.Memory = cmp.Or(o.Memory, DefaultMemory)
+	o.Checkpoints = cmp.Or(o.Checkpoints, DefaultCheckpoints)
+	o.Rows, o.Bytes, o.Line = cmp.Or(o.Rows, DefaultRows), cmp.Or(o.Bytes, DefaultBytes), cmp.Or(o.Line, DefaultLine)
 	return &Lens{backend: b, opts: o, views: make(map[spool.RunID]*view)}
 }
 
@@ -196,10 +201,20 @@ func (l *Lens) Index(ctx context.Context, id spool.RunID, wait time.Duration) (I
 	return v.index.shown(v.complete, v.damaged), nil
 }
 
-// Screen returns the screen of a run with a terminal after an event; zero means the
-// last. With quick it reads little and [screen.View.Exact] may be false, unless a
-// screen shortly before is known. The caller owns the view.
-func (l *Lens) Screen(ctx context.Context, id spool.RunID, at spool.Seq, quick bool) (*screen.View, error) {
+// ScreenQuery says which screen to return.
+type ScreenQuery struct {
+	At spool.Seq // the event after which it is; zero means the last
+	// Quick is whether to read little: [screen.View.Exact] may be false then, unless a
+	// screen shortly before is known.
+	Quick bool
+	// Back is how many of the lines above it to add; with Quick there may be fewer.
+	Back   int
+	Styled bool // whether those lines have their colours
+}
+
+// Screen returns the screen of a run with a terminal. The caller owns the view.
+func (l *Lens) Screen(ctx context.Context, id spool.RunID, q ScreenQuery) (*screen.View, error) {
+	at, quick := q.At, q.Quick
 	info, err := l.backend.Stat(ctx, id)
 	if err != nil {
 		return nil, err
@@ -218,7 +233,7 @@ func (l *Lens) Screen(ctx context.Context, id spool.RunID, at spool.Seq, quick b
 	start := v.screenBefore(&info, at)
 	if quick && at == info.Last && info.Bytes-v.bytesAt(start.Last) > checkpointBytes {
 		// The index, which may take long, would not help.
-		return screen.Load(ctx, spool.Attach(l.backend, id), &info)
+		return screen.LoadBack(ctx, spool.Attach(l.backend, id), &info, q.Back, q.Styled)
 	}
 	if err := v.extend(ctx, func() bool { return v.index.last >= at }); err != nil {
 		return nil, err
@@ -228,9 +243,27 @@ func (l *Lens) Screen(ctx context.Context, id spool.RunID, at spool.Seq, quick b
 		then := info
 		then.Last, then.Details = at, nil
 		then.Size = v.sizeAt(&info, at)
-		return screen.Load(ctx, spool.Attach(l.backend, id), &then)
+		return screen.LoadBack(ctx, spool.Attach(l.backend, id), &then, q.Back, q.Styled)
 	}
-	return v.draw(ctx, start, at)
+	if q.Back == 0 {
+		return v.draw(ctx, start, at)
+	}
+	return v.drawBack(ctx, start, &info, &q, at)
+}
+
+// drawBack brings a screen to an event with the lines above it. It begins farther back for
+// as long as there are too few.
+func (v *view) drawBack(ctx context.Context, start *screen.View, info *spool.Info, q *ScreenQuery, at spool.Seq) (*screen.View, error) {
+	for back := int64(checkpointBytes); ; back *= 4 {
+		from := start.Last
+		start.KeepBack(q.Back, q.Styled)
+		s, err := v.draw(ctx, start, at)
+		if err != nil || from == 0 || len(s.Back()) >= q.Back || q.Quick {
+			return s, err
+		}
+		before := v.bytesAt(from) - back
+		start = v.screenBefore(info, v.index.before(func(p *place) bool { return p.Bytes <= before }).Seq-1)
+	}
 }
 
 // sizeAt returns the size of the terminal after an event.
@@ -278,7 +311,9 @@ func (v *view) draw(ctx context.Context, s *screen.View, at spool.Seq) (*screen.
 			return nil, err
 		}
 		from = p.Bytes
-		v.keep(s.Clone())
+		kept := s.Clone()
+		kept.KeepBack(0, false)
+		v.keep(kept)
 	}
 	return s, s.Advance(ctx, log, at)
 }
@@ -292,7 +327,7 @@ func (v *view) keep(s *screen.View) {
 		return
 	}
 	v.screens = slices.Insert(v.screens, i, s)
-	for len(v.screens) > 1 && (len(v.screens) > checkpoints || v.screensSize() > v.lens.opts.Memory/2) {
+	for len(v.screens) > 1 && (len(v.screens) > v.lens.opts.Checkpoints || v.screensSize() > v.lens.opts.Memory/2) {
 		kept := v.screens[:0]
 		for i := (len(v.screens) - 1) % 2; i < len(v.screens); i += 2 { // the last one stays
 			kept = append(kept, v.screens[i])

@@ -77,8 +77,8 @@ func naive(events []spool.Event) []Row {
 	finish := func() {
 		r := &rows[len(rows)-1]
 		r.Text = string(text)
-		if len(text) > rowText {
-			r.Text, r.Cut = string(text[:rowText]), true
+		if len(text) > DefaultLine {
+			r.Text, r.Cut = string(text[:DefaultLine]), true
 		} else {
 			r.Text = strings.TrimSuffix(r.Text, "\r")
 		}
@@ -232,7 +232,7 @@ func TestIndex(t *testing.T) {
 func TestRowText(t *testing.T) {
 	l := &logOf{info: spool.Info{ID: "a"}}
 	l.output(spool.Stdout, []byte("a\xffb\n"))
-	l.output(spool.Stdout, append(bytes.Repeat([]byte("ä"), rowText), '\n'))
+	l.output(spool.Stdout, append(bytes.Repeat([]byte("ä"), DefaultLine), '\n'))
 	got, err := New(l, Options{}).Rows(t.Context(), "a", RowsQuery{From: 1})
 	if err != nil || len(got.Lines) != 2 {
 		t.Fatal(got, err)
@@ -240,7 +240,7 @@ func TestRowText(t *testing.T) {
 	if r := got.Lines[0]; r.Text != "a\ufffdb" || !r.Raw || r.Cut {
 		t.Errorf("row %+v", r)
 	}
-	if r := got.Lines[1]; r.Raw || !r.Cut || r.Text != strings.Repeat("ä", rowText/2) {
+	if r := got.Lines[1]; r.Raw || !r.Cut || r.Text != strings.Repeat("ä", DefaultLine/2) {
 		t.Errorf("row of %d bytes, cut %v, raw %v", len(r.Text), r.Cut, r.Raw)
 	}
 }
@@ -278,7 +278,7 @@ func TestScreen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := lens.Screen(t.Context(), "a", at, false)
+		got, err := lens.Screen(t.Context(), "a", ScreenQuery{At: at})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,10 +286,10 @@ func TestScreen(t *testing.T) {
 			t.Fatalf("the screen after event %d is another one (exact %v):\n%s", at, got.Exact, d)
 		}
 	}
-	if n := len(lens.views["a"].screens); n == 0 || n > checkpoints {
+	if n := len(lens.views["a"].screens); n == 0 || n > DefaultCheckpoints {
 		t.Errorf("%d screens are kept", n)
 	}
-	quick, err := New(l, Options{}).Screen(t.Context(), "a", 0, true)
+	quick, err := New(l, Options{}).Screen(t.Context(), "a", ScreenQuery{Quick: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestScreen(t *testing.T) {
 		t.Errorf("a quick screen of %d rows and %d columns read %d bytes", rows, cols, quick.Read)
 	}
 	l.info.TTY = false
-	if _, err := lens.Screen(t.Context(), "a", 0, false); !errors.Is(err, spool.ErrUnsupported) {
+	if _, err := lens.Screen(t.Context(), "a", ScreenQuery{}); !errors.Is(err, spool.ErrUnsupported) {
 		t.Errorf("without a terminal: %v", err)
 	}
 }
@@ -371,15 +371,15 @@ func TestNumbers(t *testing.T) {
 // A page of long lines ends before it is too large, and the next goes on.
 func TestRowsAreBounded(t *testing.T) {
 	l := &logOf{info: spool.Info{ID: "a"}}
-	for range 3 * MostBytes / rowText {
-		l.output(spool.Stdout, bytes.Repeat([]byte("x"), rowText-1))
+	for range 3 * DefaultBytes / DefaultLine {
+		l.output(spool.Stdout, bytes.Repeat([]byte("x"), DefaultLine-1))
 		l.output(spool.Stdout, []byte("\n"))
 	}
 	lens := New(l, Options{})
 	next, pages := int64(1), 0
-	for next <= 3*MostBytes/rowText {
+	for next <= 3*DefaultBytes/DefaultLine {
 		rows, err := lens.Rows(t.Context(), "a", RowsQuery{From: next})
-		if err != nil || len(rows.Lines) == 0 || rows.Lines[0].N != next || len(rows.Lines) > MostBytes/rowText+1 {
+		if err != nil || len(rows.Lines) == 0 || rows.Lines[0].N != next || len(rows.Lines) > DefaultBytes/DefaultLine+1 {
 			t.Fatalf("from %d there are %d lines, %v", next, len(rows.Lines), err)
 		}
 		next = rows.Next
@@ -387,6 +387,12 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 	if pages != 3 {
 		t.Errorf("%d pages", pages)
+	}
+	for o, want := range map[Options]int{{Rows: 5}: 5, {Bytes: 3 * DefaultLine}: 4, {Bytes: 50, Line: 10}: 5} {
+		rows, err := New(l, o).Rows(t.Context(), "a", RowsQuery{})
+		if err != nil || len(rows.Lines) != want || o.Line > 0 && (len(rows.Lines[0].Text) != o.Line || !rows.Lines[0].Cut) {
+			t.Errorf("with %+v there are %d lines, %v", o, len(rows.Lines), err)
+		}
 	}
 }
 
@@ -402,5 +408,69 @@ func TestRemovedRun(t *testing.T) {
 	l.output(spool.Stdout, []byte("4\n"))
 	if rows, err := lens.Rows(t.Context(), "a", RowsQuery{}); err != nil || rows.Total != 1 || rows.Lines[0].Text != "4" {
 		t.Fatal(rows, err)
+	}
+}
+
+// terminalLog is a log of numbered lines on a terminal.
+func terminalLog(size int64) (l *logOf, lines int) {
+	l = &logOf{info: spool.Info{ID: "a", TTY: true, FirstSize: spool.Size{Rows: 10, Cols: 80}, Size: spool.Size{Rows: 10, Cols: 80}}}
+	for l.info.Bytes < size {
+		var b []byte
+		for range 500 {
+			lines++
+			b = fmt.Appendf(b, "\x1b[3%dmline\x1b[m %d\r\n", lines%8, lines)
+		}
+		l.output(spool.PTY, b)
+	}
+	return l, lines
+}
+
+// Of the screens of a run only so many are kept, and the last is among them.
+func TestCheckpointsAreBounded(t *testing.T) {
+	l, _ := terminalLog(5 * checkpointBytes)
+	for _, most := range []int{1, 3} {
+		lens := New(l, Options{Checkpoints: most})
+		if _, err := lens.Screen(t.Context(), "a", ScreenQuery{}); err != nil {
+			t.Fatal(err)
+		}
+		kept := lens.views["a"].screens
+		if len(kept) == 0 || len(kept) > most || kept[len(kept)-1].Last < l.info.Last/2 {
+			t.Errorf("%d of %d screens are kept", len(kept), most)
+		}
+	}
+}
+
+// The lines above a screen are those that went off its top, also if the screen is drawn
+// from one that is kept.
+func TestScreenBack(t *testing.T) {
+	l, lines := terminalLog(3 * checkpointBytes)
+	lens := New(l, Options{})
+	if _, err := lens.Screen(t.Context(), "a", ScreenQuery{}); err != nil { // so that screens are kept
+		t.Fatal(err)
+	}
+	for _, q := range []ScreenQuery{{Back: 1}, {Back: 100}, {Back: 2000}, {Back: 2000, Styled: true}, {Back: 2000, Quick: true}, {Back: lines}} {
+		s, err := lens.Screen(t.Context(), "a", q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back := s.Back()
+		above := lines - 9 // the last row is empty
+		if want := min(q.Back, above); len(back) != want {
+			t.Errorf("%+v has %d lines above it, want %d", q, len(back), want)
+			continue
+		}
+		for i, line := range back {
+			n := above - len(back) + i + 1
+			want := fmt.Sprintf("line %d", n)
+			if q.Styled && n%8 != 0 && !strings.Contains(line, "\x1b[") {
+				t.Fatalf("line %d is %q", n, line)
+			}
+			if !q.Styled && line != want {
+				t.Fatalf("line %d is %q", n, line)
+			}
+		}
+	}
+	if kept := lens.views["a"].screens; len(kept) == 0 || len(kept[0].Back()) != 0 {
+		t.Error("lines are kept with screens")
 	}
 }

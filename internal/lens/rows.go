@@ -12,13 +12,11 @@ import (
 	"github.com/spool-run/spool"
 )
 
+// Defaults of [Options] for [Lens.Rows].
 const (
-	// rowText is how much of a line a [Row] has.
-	rowText = 16 << 10
-	// MostRows is how many lines [Lens.Rows] returns.
-	MostRows = 2000
-	// MostBytes is about how much text those lines have.
-	MostBytes = 4 << 20
+	DefaultRows  = 2000     // lines of an answer
+	DefaultBytes = 4 << 20  // of their text, about
+	DefaultLine  = 16 << 10 // bytes of one line
 )
 
 // Row is a line of the output of a log, by its number.
@@ -28,7 +26,7 @@ type Row struct {
 	Offset int          // where in the bytes of that event
 	Time   time.Time    // of that event
 	Stream spool.Stream //
-	Text   string       // at most 16 KiB, without the newline
+	Text   string       // at most [Options.Line] bytes, without the newline
 	Cut    bool         // the line is longer
 	Raw    bool         // bytes that are not UTF-8 were replaced
 	// Continued is whether it goes on with a line that another stream
@@ -43,7 +41,7 @@ type RowsQuery struct {
 	From    int64          // the first line, 1, 2, 3 …; -1 is the last line, -2 the one before it
 	Seq     spool.Seq      // the line in which the output of this event begins, or the next output
 	Time    time.Time      // the line of the first output since then
-	Count   int            // at most [MostRows], which zero means; with [MostBytes] of text, fewer
+	Count   int            // at most [Options.Rows], which zero means; with [Options.Bytes] of text, fewer
 	Streams []spool.Stream // only lines of these; without any, of all
 	// Quick is whether the last lines are wanted at once: if much of the log was
 	// not read yet, their numbers are those from the end, as in From.
@@ -66,8 +64,8 @@ type Rows struct {
 // Rows returns lines by their number, or those at an event or a time. It reads as
 // much of the log as it needs for the numbers, once.
 func (l *Lens) Rows(ctx context.Context, id spool.RunID, q RowsQuery) (Rows, error) {
-	if q.Count <= 0 || q.Count > MostRows {
-		q.Count = MostRows
+	if most := l.opts.Rows; q.Count <= 0 || q.Count > most {
+		q.Count = most
 	}
 	v, done, err := l.enter(ctx, id)
 	if err != nil {
@@ -82,7 +80,7 @@ func (l *Lens) Rows(ctx context.Context, id spool.RunID, q RowsQuery) (Rows, err
 	if err := v.locate(ctx, &q); err != nil {
 		return Rows{}, err
 	}
-	c := &collector{query: &q}
+	c := &collector{opts: &l.opts, query: &q}
 	at := v.index.before(func(p *place) bool { return p.begun() < q.From })
 	c.counter = at.counter
 	err = v.read(ctx, at.Seq-1, func(e *spool.Event) bool { return c.add(e) })
@@ -240,6 +238,7 @@ func (v *view) number(ctx context.Context, seq spool.Seq, offset int) (int64, er
 // collector collects the lines of a query.
 type collector struct {
 	counter
+	opts  *Options
 	query *RowsQuery
 	rows  []Row
 	size  int  // of the text of the rows
@@ -250,7 +249,7 @@ type collector struct {
 
 // full reports whether there are enough lines.
 func (c *collector) full() bool {
-	return c.last == 0 && (len(c.rows) == c.query.Count || c.size >= MostBytes)
+	return c.last == 0 && (len(c.rows) == c.query.Count || c.size >= c.opts.Bytes)
 }
 
 // add adds an event and reports whether more are needed.
@@ -276,7 +275,7 @@ func (c *collector) add(e *spool.Event) bool {
 			n = len(rest)
 		}
 		if c.row != nil {
-			c.text = append(c.text, rest[:min(n, rowText+1-len(c.text))]...)
+			c.text = append(c.text, rest[:min(n, c.opts.Line+1-len(c.text))]...)
 		}
 		at += n
 		if ended {
@@ -308,8 +307,8 @@ func (c *collector) finish() {
 	r := c.row
 	c.row = nil
 	text := c.text
-	if len(text) > rowText {
-		text, r.Cut = text[:rowText], true
+	if most := c.opts.Line; len(text) > most {
+		text, r.Cut = text[:most], true
 		for n := 0; n < utf8.UTFMax && len(text) > 0 && !utf8.Valid(text[max(0, len(text)-utf8.UTFMax):]); n++ {
 			text = text[:len(text)-1] // the beginning of a character
 		}

@@ -25,6 +25,7 @@ func (s *Screen) Clone() *Screen {
 		c.page = &c.pages[1]
 	}
 	c.tabs = slices.Clone(s.tabs)
+	c.back.lines = slices.Clone(s.back.lines)
 	return &c
 }
 

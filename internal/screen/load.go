@@ -42,7 +42,14 @@ type View struct {
 // info names. It reads the end of the log, so that the time it takes does not
 // depend on the size of the log.
 func Load(ctx context.Context, log Log, info *spool.Info) (*View, error) {
+	return LoadBack(ctx, log, info, 0, false)
+}
+
+// LoadBack is Load with lines above the screen, as far as what it reads has them; see
+// [Screen.KeepBack].
+func LoadBack(ctx context.Context, log Log, info *spool.Info, lines int, styled bool) (*View, error) {
 	v := newView(info)
+	v.KeepBack(lines, styled)
 	chunks, first, err := v.tail(ctx, log)
 	if err != nil {
 		return nil, err

@@ -3,8 +3,9 @@
 // bytes that a program wrote to its terminal, and writes the bytes that make
 // another terminal show the same.
 //
-// It follows xterm in what programs use. It keeps no scrollback, no titles, no
-// images and no links, and answers no questions of programs.
+// It follows xterm in what programs use. It keeps no titles, no images and
+// no links, lines above the screen only where somebody wants them, and answers no questions
+// of programs.
 package screen
 
 import (
@@ -28,6 +29,7 @@ type Screen struct {
 	charsets   [4]byte
 	shift      int  // the character set in use
 	last       rune // the character just before, for its repetition
+	back       back
 }
 
 // page is the main or the alternate screen.
@@ -63,15 +65,19 @@ type cell struct {
 // maxMarks bounds the combining characters of a cell, in bytes.
 const maxMarks = 32
 
-// Largest size of a screen; a larger one is cut.
-const maxSide = 1000
+// Largest size of a screen; a larger one is cut. Both together bound the memory of one to
+// about 50 MB; a line is often long, and a window is never as high.
+const (
+	maxRows = 500
+	maxCols = 1000
+)
 
 // New returns an empty screen. A size of zero is 24 rows of 80 columns.
 func New(rows, cols int) *Screen {
 	if rows <= 0 || cols <= 0 {
 		rows, cols = 24, 80
 	}
-	s := &Screen{rows: min(rows, maxSide), cols: min(cols, maxSide)}
+	s := &Screen{rows: min(rows, maxRows), cols: min(cols, maxCols)}
 	s.reset()
 	return s
 }
@@ -85,6 +91,7 @@ func (s *Screen) reset() {
 	s.page = &s.pages[0]
 	s.top, s.bottom = 0, s.rows
 	s.charsets, s.shift, s.last = [4]byte{}, 0, 0
+	s.back.clear()
 	s.resetTabs()
 }
 
@@ -303,7 +310,7 @@ func (s *Screen) lineFeed() {
 	c := &s.page.cursor
 	switch {
 	case c.row == s.bottom-1:
-		s.scroll(s.top, s.bottom, 1)
+		s.scrollOff(1)
 	case c.row < s.rows-1:
 		c.row++
 	}
@@ -332,7 +339,7 @@ func (s *Screen) moveRow(n int) {
 // Resize changes the size. What does not fit is cut: at the top if the cursor
 // would be lost, and on the right.
 func (s *Screen) Resize(rows, cols int) {
-	rows, cols = min(max(rows, 1), maxSide), min(max(cols, 1), maxSide)
+	rows, cols = min(max(rows, 1), maxRows), min(max(cols, 1), maxCols)
 	if rows == s.rows && cols == s.cols {
 		return
 	}
@@ -342,6 +349,9 @@ func (s *Screen) Resize(rows, cols int) {
 		p := &s.pages[i]
 		lines := p.lines
 		if cut := p.cursor.row - (rows - 1); cut > 0 {
+			if i == 0 {
+				s.back.add(lines[:cut])
+			}
 			lines = lines[cut:]
 			p.cursor.row -= cut
 			p.saved.row = max(0, p.saved.row-cut)

@@ -248,7 +248,7 @@ func TestResize(t *testing.T) {
 // Sizes that make no sense are changed.
 func TestScreenSizes(t *testing.T) {
 	for _, tt := range []struct{ rows, cols, wantRows, wantCols int }{
-		{0, 0, 24, 80}, {-1, 5, 24, 80}, {1, 1, 1, 1}, {65535, 65535, maxSide, maxSide},
+		{0, 0, 24, 80}, {-1, 5, 24, 80}, {1, 1, 1, 1}, {65535, 65535, maxRows, maxCols},
 	} {
 		s := New(tt.rows, tt.cols)
 		_, _ = s.Write([]byte("ab日\r\n\x1b[9L\x1b[2;9r\x1b[9@\x1b[9P\x1b[99;99Hx\x1bM"))
@@ -256,6 +256,51 @@ func TestScreenSizes(t *testing.T) {
 		if rows, cols := s.Size(); rows != tt.wantRows || cols != tt.wantCols {
 			t.Errorf("New(%d, %d) has %d rows and %d columns", tt.rows, tt.cols, rows, cols)
 		}
+	}
+}
+
+// TestBack checks which lines go off the top of a screen, and which do not.
+func TestBack(t *testing.T) {
+	for _, tt := range []struct {
+		name, output string
+		keep         int
+		want         string
+	}{
+		{"lines", "1\r\n2\r\n3\r\n4\r\n5", 10, "1 2"},
+		{"only so many", "1\r\n2\r\n3\r\n4\r\n5\r\n6\r\n7\r\n8\r\n9", 2, "5 6"},
+		{"none", "1\r\n2\r\n3\r\n4", 0, ""},
+		{"scroll up", "1\r\n2\r\n3\x1b[2S", 10, "1 2"},
+		{"scroll up far", "1\r\n2\r\n3\x1b[99S", 10, "1 2 3"},
+		{"alternate screen", "\x1b[?1049h1\r\n2\r\n3\r\n4", 10, ""},
+		{"below the top", "a\x1b[2;3r\x1b[3;1H\n\n\n", 10, ""},
+		{"deleted lines", "1\r\n2\x1b[H\x1b[M", 10, ""},
+		{"erased", "1\r\n2\r\n3\r\n4\x1b[3J", 10, ""},
+		{"reset", "1\r\n2\r\n3\r\n4\x1bc", 10, ""},
+	} {
+		s := New(3, 5)
+		s.KeepBack(tt.keep, false)
+		_, _ = s.Write([]byte(tt.output))
+		if got := strings.Join(s.Back(), " "); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		if c := s.Clone(); strings.Join(c.Back(), " ") != tt.want {
+			t.Errorf("%s: a copy has %q", tt.name, c.Back())
+		}
+	}
+	s := New(3, 5)
+	s.KeepBack(1, true)
+	_, _ = s.Write([]byte("\x1b[31ma日\x1b[m b\r\n2\r\n3\r\n4"))
+	again := New(1, 5)
+	_, _ = again.Write([]byte(s.Back()[0]))
+	if got := again.Rows()[0]; got != "a日 b"[:len(got)] || !strings.Contains(s.Back()[0], "\x1b[") {
+		t.Errorf("a line with colours is %q", s.Back())
+	}
+	s = New(3, 5)
+	s.KeepBack(9, false)
+	_, _ = s.Write([]byte("1\r\n2\r\n3"))
+	s.Resize(2, 5)
+	if got := strings.Join(s.Back(), " "); got != "1" {
+		t.Errorf("a smaller screen leaves %q", got)
 	}
 }
 

@@ -268,7 +268,7 @@ func (s *Screen) change(final byte, params []param) {
 			at.col, at.wrap = 0, false
 		}
 	case 'S':
-		s.scroll(s.top, s.bottom, min(n, s.rows))
+		s.scrollOff(min(n, s.rows))
 	case 'T':
 		if len(params) <= 1 { // more ask for mouse tracking
 			s.scroll(s.top, s.bottom, -min(n, s.rows))
@@ -305,8 +305,11 @@ func (s *Screen) eraseDisplay(part int) {
 	case 2:
 		s.page.redrawn = true
 		s.eraseRows(0, s.rows)
+	case 3:
+		s.back.clear()
+		return
 	default:
-		return // the scrollback
+		return
 	}
 	at.wrap = false
 }

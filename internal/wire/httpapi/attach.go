@@ -14,6 +14,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/lens"
 	"github.com/spool-run/spool/internal/screen"
 	"github.com/spool-run/spool/internal/strict"
 )
@@ -79,7 +80,7 @@ func attachOperation() operation {
 			{name: "after", kind: numberParam, min: fromNow, max: math.MaxInt64, cursor: true, doc: "Cursor: the last number of an event that the client has; -1 means only what comes"},
 			{name: "screen", kind: flagParam, doc: "Begin with the screen of the terminal as it is now, instead of after"},
 			{name: "skip", kind: flagParam, doc: "With screen: draw the screen again instead of sending output that is older than 4 MiB"},
-			{name: "window", kind: numberParam, min: 1, max: maxWindow, doc: "Bytes that the server sends ahead of what the client has acknowledged; without it there are no acknowledgements"},
+			{name: "window", kind: numberParam, min: 1, most: func(l *Limits) int64 { return l.Window }, doc: "Bytes that the server sends ahead of what the client has acknowledged; without it there are no acknowledgements"},
 		}, status: 101, problems: []string{"not_found", "bad_cursor", "too_many_streams", "unsupported", "upgrade"}, serve: (*call).attach}
 }
 
@@ -104,7 +105,7 @@ func (c *call) attach() error {
 	first := AttachFrame{Info: &a.info}
 	var drawn *screen.View
 	if view {
-		if drawn, err = c.server.lens.Screen(c.ctx, c.run(), a.info.Last, true); err != nil {
+		if drawn, err = c.server.lens.Screen(c.ctx, c.run(), lens.ScreenQuery{At: a.info.Last, Quick: true}); err != nil {
 			return err
 		}
 		first.Screen = screenOf(drawn)
@@ -115,7 +116,7 @@ func (c *call) attach() error {
 	if a.conn, err = c.upgrade(attachProtocol); err != nil {
 		return nil
 	}
-	a.conn.SetReadLimit(maxSocketMessage)
+	a.conn.SetReadLimit(c.server.limits.Message)
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { cancel(a.receive(ctx)) })
@@ -159,7 +160,7 @@ func (a *attachment) run(ctx context.Context, first AttachFrame, drawn *screen.V
 		}
 	}
 	for {
-		page, err := a.call.backend.Read(ctx, a.call.run(), spool.Query{After: a.after, MaxBytes: streamBytes, Wait: a.call.server.limits.LongPoll})
+		page, err := a.call.backend.Read(ctx, a.call.run(), spool.Query{After: a.after, MaxBytes: a.call.server.limits.StreamPage, Wait: a.call.server.limits.LongPoll})
 		if err != nil {
 			return err
 		}
@@ -242,7 +243,7 @@ func (a *attachment) flush(ctx context.Context) error {
 // send sends the bytes that were gathered, as far ahead of the client as it allows.
 func (a *attachment) send(ctx context.Context) error {
 	for b := a.buf; len(b) > 0; {
-		n, err := a.room(ctx, min(len(b), streamBytes))
+		n, err := a.room(ctx, min(len(b), a.call.server.limits.StreamPage))
 		if err != nil {
 			return err
 		}
@@ -252,7 +253,7 @@ func (a *attachment) send(ctx context.Context) error {
 		a.sent += int64(n)
 		b = b[n:]
 	}
-	if a.buf = a.buf[:0]; cap(a.buf) > streamBytes {
+	if a.buf = a.buf[:0]; cap(a.buf) > a.call.server.limits.StreamPage {
 		a.buf = nil
 	}
 	return nil
@@ -306,7 +307,7 @@ func (a *attachment) skipTo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	drawn, err := a.call.server.lens.Screen(ctx, a.call.run(), info.Last, true)
+	drawn, err := a.call.server.lens.Screen(ctx, a.call.run(), lens.ScreenQuery{At: info.Last, Quick: true})
 	if err != nil {
 		return err
 	}

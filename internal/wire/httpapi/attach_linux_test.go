@@ -315,6 +315,26 @@ func TestAttachRefusals(t *testing.T) {
 	}
 }
 
+// TestAttachLimits checks the limits of what an attached client sends and gets, at them and
+// above, and that another client notices nothing.
+func TestAttachLimits(t *testing.T) {
+	h := openHost(t)
+	b := serve(t, httpapi.Options{Backend: h, Limits: httpapi.Limits{Message: 8, Window: 16}})
+	r := cat(t, h)
+	other := b.attach(t, r.ID(), "")
+	a := b.attach(t, r.ID(), "")
+	a.say(t, "1234567\n")
+	a.until(t, "what it typed", func() bool { return string(a.bytes) == "1234567\n" })
+	a.say(t, "12345678\n")
+	a.ends(t, "", websocket.StatusMessageTooBig)
+	if _, resp, err := b.dial(t, "/v1/runs/"+string(r.ID())+"/attach?window=17"); err == nil || resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a window above the limit gets %v, %v", resp, err)
+	}
+	b.attach(t, r.ID(), "?window=16").until(t, "the output", func() bool { return true })
+	other.say(t, "end\n")
+	other.until(t, "all output", func() bool { return string(other.bytes) == "1234567\nend\n" })
+}
+
 // TestAttachedClientsAreBounded checks that they count as streams, and that a page
 // learns that.
 func TestAttachedClientsAreBounded(t *testing.T) {

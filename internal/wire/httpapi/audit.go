@@ -47,7 +47,7 @@ func (c *call) audit() error {
 		}
 		defer end()
 	}
-	run, q := log.Run(), spool.Query{After: spool.Seq(c.number("after", 0)), MaxBytes: streamBytes}
+	run, q := log.Run(), spool.Query{After: spool.Seq(c.number("after", 0)), MaxBytes: c.server.limits.StreamPage}
 	page, err := c.server.backend.Read(c.ctx, run, q)
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func serveAPI(t *testing.T, o httpapi.Options) (*rest, *httpapi.Server) {
 		s.CloseClientConnections()
 		s.Close()
 	})
-	b := &rest{url: s.URL, client: &http.Client{Transport: &http.Transport{}}}
+	b := &rest{url: s.URL, client: &http.Client{Transport: &described{t: t, inner: &http.Transport{}}}}
 	t.Cleanup(func() { _ = b.Close() })
 	return b, api
 }

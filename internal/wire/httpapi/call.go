@@ -59,6 +59,7 @@ type param struct {
 	kind     paramKind
 	many     bool // may be given several times
 	min, max int64
+	most     func(*Limits) int64 // the limit that max is; nil if it is none
 	oneOf    []string
 	doc      string
 	cursor   bool // what is wrong with it is a bad_cursor
@@ -80,7 +81,7 @@ func (c *call) checkQuery() error {
 			return badParam(p, "is given several times")
 		}
 		for _, v := range values {
-			if err := p.check(v); err != nil {
+			if err := p.check(v, &c.server.limits); err != nil {
 				return err
 			}
 		}
@@ -106,15 +107,19 @@ func (c *call) unknownParam(name string) error {
 	return p
 }
 
-func (p *param) check(v string) error {
+func (p *param) check(v string, l *Limits) error {
 	switch p.kind {
 	case numberParam:
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil {
 			return badParam(p, fmt.Sprintf("must be a whole number, not %.100q", v))
 		}
-		if n < p.min || n > p.max {
-			return badParam(p, fmt.Sprintf("must be from %d to %d, not %d", p.min, p.max, n))
+		most := p.max
+		if p.most != nil {
+			most = p.most(l)
+		}
+		if n < p.min || n > most {
+			return badParam(p, fmt.Sprintf("must be from %d to %d, not %d", p.min, most, n))
 		}
 	case flagParam:
 		if _, ok := parseFlag(v); !ok {

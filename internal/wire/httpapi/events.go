@@ -66,7 +66,7 @@ func (c *call) events() error {
 		return err
 	}
 	want := eventFilter{c.query["kind"], spool.Seq(c.number("turn", 0))}
-	page, err := c.page(after, int(c.number("max_bytes", spool.DefaultPageBytes)), want)
+	page, err := c.page(after, int(c.number("max_bytes", int64(min(spool.DefaultPageBytes, c.server.limits.Page)))), want)
 	if err != nil {
 		return err
 	}
@@ -83,9 +83,9 @@ func (c *call) page(after spool.Seq, maxBytes int, want eventFilter) (*EventPage
 		if err != nil {
 			return nil, err
 		}
-		if len(page.Events) > maxPageEvents {
-			page.Events = page.Events[:maxPageEvents]
-			page.Next = page.Events[maxPageEvents-1].Seq
+		if most := c.server.limits.PageEvents; len(page.Events) > most {
+			page.Events = page.Events[:most]
+			page.Next = page.Events[most-1].Seq
 		}
 		for i := range page.Events {
 			skimmed += page.Events[i].Size()

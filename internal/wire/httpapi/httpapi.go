@@ -107,8 +107,11 @@ func New(o Options) *Server {
 	s := &Server{
 		backend: o.Backend, signIn: o.SignIn, proxies: o.Proxies, audit: o.Audit, gate: o.Gate, guard: access.NewGuard(o.Backend, o.Audit), version: o.Version,
 		limits: o.Limits.withDefaults(), log: o.Logger, gauges: o.Gauges, mux: http.NewServeMux(),
-		rpc: o.RPC, agents: agents{find: o.Agents}, nodes: o.Nodes, lens: lens.New(o.Backend, lens.Options{Memory: o.Limits.Lens}),
+		rpc: o.RPC, agents: agents{find: o.Agents}, nodes: o.Nodes,
 	}
+	s.lens = lens.New(o.Backend, lens.Options{
+		Memory: s.limits.Lens, Checkpoints: s.limits.Checkpoints, Rows: s.limits.Lines, Bytes: s.limits.LinesBytes, Line: s.limits.Line,
+	})
 	if o.Auth != nil {
 		s.auth = access.NewRefuser(o.Auth, s.limits.Failures, s.limits.FailuresTotal)
 	}
@@ -165,7 +168,7 @@ func (s *Server) methods(methods map[string]*operation) http.Handler {
 	}
 	slices.Sort(allow)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		patient := newPatientWriter(w, r, s.limits.Stalled, s.limits.SlowGrace)
+		patient := newPatientWriter(w, r, &s.limits)
 		defer patient.end()
 		c := &call{server: s, w: patient, patient: patient, r: r, id: w.Header().Get("Spool-Request")}
 		method := r.Method

@@ -40,7 +40,7 @@ func (c *call) stats() error {
 		return err
 	}
 	answer := RunStats{By: sum.By, Groups: sum.Groups, Total: sum.Total}
-	for _, err := range sum.Unread[:min(len(sum.Unread), maxListPage)] {
+	for _, err := range sum.Unread[:min(len(sum.Unread), c.server.limits.List)] {
 		answer.Errors = append(answer.Errors, c.complete(*toProblem(err)))
 	}
 	return c.reply(http.StatusOK, answer)

@@ -54,7 +54,7 @@ type LogLine struct {
 	Time   time.Time `json:"t"`             // of that event
 	Stream string    `json:"s"`             // o, e or p: stdout, stderr or pty
 	Text   string    `json:"text"`
-	Cut    bool      `json:"cut,omitempty"` // the line is longer than 16 KiB
+	Cut    bool      `json:"cut,omitempty"` // the line is longer than the server gives, 16 KiB without another wish
 	Raw    bool      `json:"raw,omitempty"` // bytes that are not UTF-8 were replaced
 	// Continued is whether it goes on with a line that the other stream
 	// interrupted, and Open whether it has no end yet.
@@ -87,6 +87,9 @@ type TerminalScreen struct {
 	Exact bool     `json:"exact"`
 	Ansi  string   `json:"ansi,omitempty"` // the bytes that draw it on a terminal of that size
 	Text  []string `json:"text,omitempty"` // the rows
+	// Scrollback is the lines that went off the top of the screen, the last of
+	// them last, as far as they were wanted and read.
+	Scrollback []string `json:"scrollback,omitempty"`
 }
 
 // TerminalCursor is the cursor of a screen. The first row and column are zero.
@@ -145,7 +148,7 @@ func (c *call) lines() error {
 	if err != nil {
 		return err
 	}
-	q := lens.RowsQuery{From: c.number("from", 1), Seq: spool.Seq(c.number("seq", 0)), Time: c.when("time"), Count: int(c.number("count", lens.MostRows)), Quick: c.flag("quick")}
+	q := lens.RowsQuery{From: c.number("from", 1), Seq: spool.Seq(c.number("seq", 0)), Time: c.when("time"), Count: int(c.number("count", int64(c.server.limits.Lines))), Quick: c.flag("quick")}
 	for _, s := range c.query["stream"] {
 		q.Streams = append(q.Streams, spool.Stream(s))
 	}
@@ -178,7 +181,7 @@ func (c *call) screen() error {
 	if err != nil {
 		return err
 	}
-	view, err := l.Screen(c.ctx, c.run(), spool.Seq(c.number("at", 0)), !c.flag("exact"))
+	view, err := l.Screen(c.ctx, c.run(), lens.ScreenQuery{At: spool.Seq(c.number("at", 0)), Quick: !c.flag("exact"), Back: int(c.number("scrollback", 0)), Styled: c.text("format") != "text"})
 	if err != nil {
 		return err
 	}
@@ -187,7 +190,7 @@ func (c *call) screen() error {
 
 // shown describes a screen.
 func shown(view *screen.View, format string) *TerminalScreen {
-	s := &TerminalScreen{Seq: view.Last, Alternate: view.Alternate(), Exact: view.Exact}
+	s := &TerminalScreen{Seq: view.Last, Alternate: view.Alternate(), Exact: view.Exact, Scrollback: view.Back()}
 	s.Rows, s.Cols = view.Size()
 	s.Cursor.Row, s.Cursor.Col, s.Cursor.Visible = view.Cursor()
 	if format == "text" {
@@ -234,7 +237,7 @@ func (c *call) streamHits(search func(cursor string, limit int) (*RunSearch, err
 		return err
 	}
 	defer end()
-	left, size := int(c.number("limit", maxSearchHits)), firstHits
+	left, size := int(c.number("limit", int64(c.server.limits.Hits))), firstHits
 	page, err := search(c.text("cursor"), min(left, size))
 	if err != nil {
 		return err
@@ -264,7 +267,7 @@ func (c *call) streamHits(search func(cursor string, limit int) (*RunSearch, err
 		if page.Next == "" || left <= 0 {
 			return nil
 		}
-		size = min(4*size, maxSearchHits)
+		size = min(4*size, c.server.limits.Hits)
 		if page, err = search(page.Next, min(left, size)); err != nil {
 			panic(http.ErrAbortHandler) // the client must not take a part for the whole
 		}

@@ -21,10 +21,29 @@ type Limits struct {
 	SlowGrace     time.Duration // what such a client has more, so that it learns why it is cut off
 	LongPoll      time.Duration // longest wait of a request
 	Lens          int64         // bytes of memory for the indexes and screens of logs
+	Checkpoints   int           // screens of one run that are kept, to draw others from
 	CursorEvery   time.Duration // between the cursors of a filtered stream
 	RetryMs       int           // what clients wait before they come back, give or take a quarter
 	CheckEvery    time.Duration // between the checks of the tokens of streams
 	VisitFor      time.Duration // silence after which a visit is over, for the audit log
+	Headers       int           // bytes of the headers of a request
+
+	// Answers, beyond which clients ask again.
+	Page       int   // bytes of a page of events
+	PageEvents int   // events of a page
+	StreamPage int   // bytes of events that a stream reads at once, and of one write to a client
+	List       int   // runs of a list
+	ListBytes  int   // bytes of the command lines of a list
+	Lines      int   // lines of an answer
+	LinesBytes int   // bytes of the text of those lines
+	Line       int   // bytes of a line
+	Hits       int   // hits of a search
+	Pattern    int   // bytes of what is searched for
+	Scrollback int   // lines above a screen
+	Blob       int64 // bytes of a blob in an answer; the rest is asked for with Range
+	Form       int64 // bytes of a form of a display in an answer
+	Message    int64 // bytes of a message of a client that is attached to a run
+	Window     int64 // bytes that such a client gets ahead of what it has acknowledged
 
 	// Rates: how often.
 	Failures      int // requests of one address in a minute without valid credentials
@@ -47,6 +66,27 @@ const (
 	DefaultStalled       = 30 * time.Second
 	DefaultLongPoll      = 55 * time.Second
 	DefaultLens          = lens.DefaultMemory
+	DefaultCheckpoints   = lens.DefaultCheckpoints
+	DefaultHeaders       = 64 << 10
+
+	DefaultPage       = 8 << 20
+	DefaultPageEvents = 16_000
+	DefaultStreamPage = 256 << 10
+	DefaultList       = 1000
+	DefaultListBytes  = 8 << 20
+	DefaultLines      = lens.DefaultRows
+	DefaultLinesBytes = lens.DefaultBytes
+	DefaultLine       = lens.DefaultLine
+	DefaultHits       = 1000
+	DefaultPattern    = 1 << 10
+	DefaultScrollback = 2000
+	DefaultBlob       = 256 << 20
+	DefaultForm       = 32 << 20
+	// DefaultMessage is for clients that are attached, who send what is typed. Messages of
+	// /v1/rpc may be larger, see rpc.MaxMessage: specs and prompts with images are among
+	// them.
+	DefaultMessage = 1 << 20
+	DefaultWindow  = 1 << 20
 
 	DefaultFailures      = 10
 	DefaultFailuresTotal = 100
@@ -64,23 +104,13 @@ const (
 
 // Bounds of answers, which clients go beyond with further requests.
 const (
-	maxListPage   = 1000      // runs
-	listPage      = 100       // runs of a list whose query names no limit
-	maxListBytes  = 8 << 20   // of the command lines of a list
-	maxPageBytes  = 8 << 20   // of events
-	maxPageEvents = 16_000    // of events
-	streamBytes   = 256 << 10 // of events in one page of a stream
-	partBytes     = 64 << 10  // of a page in one write
-	maxSkimBytes  = 64 << 20  // of events that a filter passes over for one page
-	maxSearchHits = 1000
-	firstHits     = 16      // hits of a stream that are sent first; then four times as many, and so on
-	maxPattern    = 1 << 10 // bytes of what is searched for
-	maxTurns      = 1000
-	gzipFrom      = 1 << 10 // bytes of an answer that is worth compressing
-
-	maxSocketMessage = 1 << 20 // bytes of a message of a client that is attached
-	maxWindow        = 1 << 20 // bytes that an attached client gets ahead of what it has acknowledged
-	skipBytes        = 4 << 20 // of output behind which a viewer gets a new screen instead
+	listPage     = 100      // runs of a list whose query names no limit
+	partBytes    = 64 << 10 // of a page of a stream in one write
+	maxSkimBytes = 64 << 20 // of events that a filter passes over for one page
+	firstHits    = 16       // hits of a stream that are sent first; then four times as many, and so on
+	maxTurns     = 1000
+	gzipFrom     = 1 << 10 // bytes of an answer that is worth compressing
+	skipBytes    = 4 << 20 // of output behind which a viewer gets a new screen instead
 )
 
 func (l Limits) withDefaults() Limits {
@@ -96,6 +126,8 @@ func (l Limits) withDefaults() Limits {
 	l.SlowGrace = cmp.Or(l.SlowGrace, slowGrace)
 	l.LongPoll = cmp.Or(l.LongPoll, DefaultLongPoll)
 	l.Lens = cmp.Or(l.Lens, DefaultLens)
+	l.Checkpoints = cmp.Or(l.Checkpoints, DefaultCheckpoints)
+	l.Headers = cmp.Or(l.Headers, DefaultHeaders)
 	l.CursorEvery = cmp.Or(l.CursorEvery, cursorEvery)
 	l.RetryMs = cmp.Or(l.RetryMs, retryMs)
 	l.CheckEvery = cmp.Or(l.CheckEvery, checkEvery)
@@ -105,5 +137,20 @@ func (l Limits) withDefaults() Limits {
 	l.InputRate = cmp.Or(l.InputRate, DefaultInputRate)
 	l.RequestRate = cmp.Or(l.RequestRate, DefaultRequestRate)
 	l.VisitFor = cmp.Or(l.VisitFor, visitFor)
+	l.Page = cmp.Or(l.Page, DefaultPage)
+	l.PageEvents = cmp.Or(l.PageEvents, DefaultPageEvents)
+	l.StreamPage = cmp.Or(l.StreamPage, DefaultStreamPage)
+	l.List = cmp.Or(l.List, DefaultList)
+	l.ListBytes = cmp.Or(l.ListBytes, DefaultListBytes)
+	l.Lines = cmp.Or(l.Lines, DefaultLines)
+	l.LinesBytes = cmp.Or(l.LinesBytes, DefaultLinesBytes)
+	l.Line = cmp.Or(l.Line, DefaultLine)
+	l.Hits = cmp.Or(l.Hits, DefaultHits)
+	l.Pattern = cmp.Or(l.Pattern, DefaultPattern)
+	l.Scrollback = cmp.Or(l.Scrollback, DefaultScrollback)
+	l.Blob = cmp.Or(l.Blob, DefaultBlob)
+	l.Form = cmp.Or(l.Form, DefaultForm)
+	l.Message = cmp.Or(l.Message, DefaultMessage)
+	l.Window = cmp.Or(l.Window, DefaultWindow)
 	return l
 }

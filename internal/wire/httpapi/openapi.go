@@ -18,7 +18,7 @@ import (
 )
 
 // everyProblem are the problems that every operation with a subject has.
-var everyProblem = []string{"invalid", "unknown_member", "unauthenticated", "expired", "forbidden", "busy", "rate", "too_many_failures", "internal", "closing"}
+var everyProblem = []string{"invalid", "unknown_member", "unauthenticated", "expired", "forbidden", "bad_host", "bad_origin", "cross_site", "busy", "rate", "too_many_failures", "internal", "closing"}
 
 // document returns the OpenAPI document that describes the table.
 func document(version string) ([]byte, error) {
@@ -149,7 +149,7 @@ func (d *documenter) responses(op *operation) (map[string]any, error) {
 	if !op.open {
 		codes = append(codes, everyProblem...)
 	} else {
-		codes = append(codes, "internal", "unknown_member", "closing")
+		codes = append(codes, "internal", "unknown_member", "bad_host", "bad_origin", "cross_site", "closing")
 	}
 	if op.body != nil {
 		codes = append(codes, "bad_json", "too_large", "media_type")

@@ -42,7 +42,7 @@ func (c *call) output() error {
 		}
 		defer end()
 	}
-	page, err := c.backend.Read(c.ctx, c.run(), spool.Query{After: after, MaxBytes: streamBytes})
+	page, err := c.backend.Read(c.ctx, c.run(), spool.Query{After: after, MaxBytes: c.server.limits.StreamPage})
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (c *call) output() error {
 				return nil
 			}
 		}
-		q := spool.Query{After: after, MaxBytes: streamBytes}
+		q := spool.Query{After: after, MaxBytes: c.server.limits.StreamPage}
 		if follow {
 			q.Wait = c.server.limits.LongPoll
 		}
@@ -125,7 +125,7 @@ func (c *call) form() error {
 	}
 	var blob spool.Blob
 	if json.Unmarshal(value, &blob) == nil && blob.Digest != "" {
-		return c.sendBlob(blob.Digest)
+		return c.sendBlob(blob.Digest, c.server.limits.Form)
 	}
 	b := []byte(value)
 	var text string
@@ -138,8 +138,7 @@ func (c *call) form() error {
 		}
 	}
 	c.w.Header().Set("ETag", fmt.Sprintf("\"%d-%s\"", e.Seq, strings.ReplaceAll(name, `"`, "")))
-	http.ServeContent(c.w, c.r, "", time.Time{}, bytes.NewReader(b))
-	return nil
+	return c.sendContent(bytes.NewReader(b), c.server.limits.Form)
 }
 
 // isBytes reports whether a form is base64 in the log.
@@ -190,11 +189,12 @@ func (c *call) blob() error {
 		name = parsed
 	}
 	safeContent(c.w.Header(), name)
-	return c.sendBlob(spool.Digest(c.r.PathValue("digest")))
+	return c.sendBlob(spool.Digest(c.r.PathValue("digest")), c.server.limits.Blob)
 }
 
-// sendBlob answers with a blob, or a part of it. Its content never changes.
-func (c *call) sendBlob(d spool.Digest) error {
+// sendBlob answers with a blob, or a part of it, of at most so many bytes. Its content
+// never changes.
+func (c *call) sendBlob(d spool.Digest, most int64) error {
 	r, err := c.backend.Blob(c.ctx, c.run(), d)
 	if err != nil {
 		return err
@@ -204,8 +204,7 @@ func (c *call) sendBlob(d spool.Digest) error {
 	h.Set("ETag", `"`+string(d)+`"`)
 	h.Set("Cache-Control", "private, max-age=31536000, immutable")
 	if s, ok := r.(io.ReadSeeker); ok {
-		http.ServeContent(c.w, c.r, "", time.Time{}, s)
-		return nil
+		return c.sendContent(s, most)
 	}
 	if c.r.Header.Get("If-None-Match") == h.Get("ETag") {
 		c.w.WriteHeader(http.StatusNotModified)
@@ -215,8 +214,55 @@ func (c *call) sendBlob(d spool.Digest) error {
 	if c.r.Method == http.MethodHead {
 		return nil
 	}
-	if _, err := io.Copy(c.w, r); err != nil && !errors.Is(err, http.ErrHandlerTimeout) {
+	// How large it is shows at its end only.
+	n, err := io.Copy(c.w, io.LimitReader(r, most+1))
+	if n > most || err != nil && !errors.Is(err, http.ErrHandlerTimeout) {
 		panic(http.ErrAbortHandler) // the client must not take a part for the whole
 	}
 	return nil
 }
+
+// sendContent answers with content or the parts of it that the header Range names. An answer
+// of more bytes than most is refused: the client asks for parts.
+func (c *call) sendContent(content io.ReadSeeker, most int64) error {
+	w := &boundedWriter{ResponseWriter: c.w, most: most, head: c.r.Method == http.MethodHead}
+	http.ServeContent(w, c.r, "", time.Time{}, content)
+	if w.size <= most {
+		return nil
+	}
+	h := c.w.Header()
+	for _, name := range []string{"Content-Length", "Content-Range", "Content-Disposition"} {
+		h.Del(name)
+	}
+	h.Set("Cache-Control", "no-store")
+	p := problemf("too_large", "the answer would have %d bytes, and may have %d", w.size, most)
+	p.Hint = "ask for parts with the header Range"
+	return p
+}
+
+// boundedWriter writes an answer unless it has too many bytes.
+type boundedWriter struct {
+	http.ResponseWriter
+	most int64
+	head bool  // the answer has no body
+	size int64 // of an answer that was not written
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *boundedWriter) WriteHeader(status int) {
+	if n, err := strconv.ParseInt(w.Header().Get("Content-Length"), 10, 64); err == nil && n > w.most && !w.head {
+		w.size = n
+		return
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [io.Writer].
+func (w *boundedWriter) Write(p []byte) (int, error) {
+	if w.size > 0 {
+		return 0, errTooLarge
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+var errTooLarge = errors.New("the answer is too large")

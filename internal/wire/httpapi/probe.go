@@ -110,7 +110,7 @@ func (c *call) probeSocket() error {
 	if err != nil {
 		return nil
 	}
-	conn.SetReadLimit(maxSocketMessage)
+	conn.SetReadLimit(c.server.limits.Message)
 	ctx, cancel := context.WithTimeout(c.ctx, maxProbeEvery)
 	defer cancel()
 	over := make(chan struct{})

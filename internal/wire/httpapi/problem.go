@@ -103,7 +103,7 @@ var problemKinds = []problemKind{
 	{"not_acceptable", 406, "Not in that form", nil, "The header Accept names no form that this address has."},
 	{"live", 409, "The run is live", spool.ErrBusy, "Only finished runs can be removed: stop it first."},
 	{"trimmed", 410, "The event is gone", spool.ErrNotFound, "The beginning of the log was dropped; the member first is the first event that is left."},
-	{"too_large", 413, "Too large", spool.ErrInvalid, "The body is larger than the server takes; GET /v1/server says how much that is."},
+	{"too_large", 413, "Too large", spool.ErrInvalid, "The body is larger than the server takes, or the answer larger than it gives; GET /v1/server says how much that is."},
 	{"media_type", 415, "Not with this content type", nil, "The body must have the content type that the address asks for."},
 	{"upgrade", 426, "A WebSocket is needed", nil, "The address speaks WebSocket: the request must ask for that, over HTTP/1.1."},
 	{"start_invalid", 422, "The spec makes no sense", spool.ErrInvalid, "The spec of the run contradicts itself or has a value that cannot be."},

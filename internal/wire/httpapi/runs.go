@@ -59,7 +59,8 @@ func (c *call) listRuns() error {
 	if err != nil {
 		return err
 	}
-	limit := int(c.number("limit", listPage))
+	l := &c.server.limits
+	limit := int(c.number("limit", int64(min(listPage, l.List))))
 	f.Limit, f.After = limit+1, c.text("cursor") // one more tells whether there are more
 	if err := f.Check(); err != nil {
 		return problemf("bad_cursor", "%s", err)
@@ -74,11 +75,11 @@ func (c *call) listRuns() error {
 			p := c.complete(*toProblem(err))
 			p.Run = info.ID
 			list.Errors = append(list.Errors, p)
-			if len(list.Errors) > maxListPage {
+			if len(list.Errors) > l.List {
 				return err
 			}
 			continue
-		case len(list.Runs) == limit, size > maxListBytes:
+		case len(list.Runs) == limit, size > l.ListBytes:
 			last := list.Runs[len(list.Runs)-1]
 			list.Next = last.Cursor()
 			return c.reply(http.StatusOK, list)
@@ -359,7 +360,9 @@ func (c *call) serverInfo() error {
 		Limits: map[string]int64{
 			"body_bytes": l.Body, "stdin_bytes": l.Stdin, "streams": int64(l.Streams), "streams_of_subject": int64(l.StreamsOf),
 			"streams_of_run": int64(l.StreamsOfRun), "streams_of_connection": int64(l.StreamsOfConn), "long_poll_ms": l.LongPoll.Milliseconds(), "heartbeat_ms": l.Heartbeat.Milliseconds(),
-			"list_runs": maxListPage, "page_bytes": maxPageBytes, "page_events": maxPageEvents,
+			"list_runs": int64(l.List), "page_bytes": int64(l.Page), "page_events": int64(l.PageEvents),
+			"lines": int64(l.Lines), "hits": int64(l.Hits), "pattern_bytes": int64(l.Pattern), "scrollback": int64(l.Scrollback),
+			"blob_bytes": l.Blob, "form_bytes": l.Form, "message_bytes": l.Message, "window_bytes": l.Window,
 		},
 		Features: []string{},
 	}

@@ -64,7 +64,7 @@ func (c *call) searchRun() error {
 			}
 			q.From = first.Lines[0].Seq
 		}
-		q.Runs, q.After, q.Limit = []spool.RunID{c.run()}, cursor, min(limit, maxSearchHits)
+		q.Runs, q.After, q.Limit = []spool.RunID{c.run()}, cursor, min(limit, c.server.limits.Hits)
 		page, err := search.Search(c.ctx, c.backend, q)
 		if err == nil && len(page.Errors) > 0 {
 			err = page.Errors[0] // of the one run
@@ -83,7 +83,7 @@ func (c *call) searchRun() error {
 	if form == formNDJSON {
 		return c.streamHits(find)
 	}
-	page, err := find(c.text("cursor"), int(c.number("limit", maxSearchHits)))
+	page, err := find(c.text("cursor"), int(c.number("limit", int64(c.server.limits.Hits))))
 	if err != nil {
 		return err
 	}
@@ -93,8 +93,8 @@ func (c *call) searchRun() error {
 // searchQuery returns what to find.
 func (c *call) searchQuery() (search.Query, error) {
 	q := search.Query{Pattern: c.text("q"), Literal: c.text("mode") != "regex", IgnoreCase: c.flag("ignore_case")}
-	if len(q.Pattern) > maxPattern {
-		return q, problemf("invalid", "q has %d bytes, and may have %d", len(q.Pattern), maxPattern)
+	if most := c.server.limits.Pattern; len(q.Pattern) > most {
+		return q, problemf("invalid", "q has %d bytes, and may have %d", len(q.Pattern), most)
 	}
 	return q, nil
 }

@@ -46,7 +46,7 @@ func (c *call) stream(form string) error {
 		return c.limited(form, after, err)
 	}
 	defer end()
-	first, err := c.backend.Read(c.ctx, c.run(), spool.Query{After: after, MaxBytes: streamBytes})
+	first, err := c.backend.Read(c.ctx, c.run(), spool.Query{After: after, MaxBytes: c.server.limits.StreamPage})
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (c *call) streamTurn(status int, turn spool.Seq) error {
 		return c.limited(formSSE, after, err)
 	}
 	defer end()
-	first, err := c.backend.Read(c.ctx, c.run(), spool.Query{After: after, MaxBytes: streamBytes})
+	first, err := c.backend.Read(c.ctx, c.run(), spool.Query{After: after, MaxBytes: c.server.limits.StreamPage})
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (s *eventStream) read() (spool.Page, error) {
 	if s.heartbeat > 0 {
 		wait = max(time.Millisecond, s.heartbeat-time.Since(s.spoke))
 	}
-	return s.call.backend.Read(s.call.ctx, s.call.run(), spool.Query{After: s.after, MaxBytes: streamBytes, Wait: wait})
+	return s.call.backend.Read(s.call.ctx, s.call.run(), spool.Query{After: s.after, MaxBytes: s.call.server.limits.StreamPage, Wait: wait})
 }
 
 // begin writes what comes before the events.

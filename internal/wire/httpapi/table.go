@@ -8,7 +8,6 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/ledger"
-	"github.com/spool-run/spool/internal/lens"
 	"github.com/spool-run/spool/render"
 )
 
@@ -53,10 +52,13 @@ var (
 		{name: "q", doc: "What to find, in a line"},
 		{name: "mode", oneOf: []string{"text", "regex"}, doc: "Whether q is the text itself, which is the default, or a regular expression"},
 		{name: "ignore_case", kind: flagParam, doc: "Whether a and A are the same"},
-		{name: "limit", kind: numberParam, min: 1, max: maxSearchHits, doc: "Hits of a page"},
+		{name: "limit", kind: numberParam, min: 1, most: func(l *Limits) int64 { return int64(l.Hits) }, doc: "Hits of a page"},
 		{name: "cursor", doc: "The next of the page before"},
 	}
 )
+
+// pageBytes is the limit of a page of events, and of one of changes.
+func pageBytes(l *Limits) int64 { return int64(l.Page) }
 
 func params(groups ...[]param) []param {
 	var all []param
@@ -83,7 +85,7 @@ func makeOperations() []operation {
 	all := []operation{
 		{method: "GET", pattern: "/v1/runs", name: "listRuns", scope: access.Read, summary: "List runs, newest first",
 			query: params(filterParams, []param{
-				{name: "limit", kind: numberParam, min: 1, max: maxListPage, doc: "Runs of a page; 100 without it"},
+				{name: "limit", kind: numberParam, min: 1, most: func(l *Limits) int64 { return int64(l.List) }, doc: "Runs of a page; 100 without it"},
 				{name: "cursor", cursor: true, doc: "The next of the page before"},
 			}), status: 200, answer: RunList{}, problems: []string{"bad_cursor"}, serve: (*call).listRuns},
 		{method: "POST", pattern: "/v1/runs", name: "startRun", scope: access.Start, summary: "Start a run",
@@ -137,7 +139,7 @@ func makeOperations() []operation {
 			query: []param{
 				{name: "after", kind: numberParam, min: fromNow, max: math.MaxInt64, cursor: true, doc: "Cursor: the number of the last event that the client has; -1 means only what comes"},
 				{name: "tail_bytes", kind: numberParam, max: math.MaxInt64, doc: "Begin with the event in which the last bytes of output begin, instead of after"},
-				{name: "max_bytes", kind: numberParam, min: 1, max: maxPageBytes, doc: "Size of a page; 1 MiB without it"},
+				{name: "max_bytes", kind: numberParam, min: 1, most: pageBytes, doc: "Size of a page; 1 MiB without it"},
 				waitParam,
 				{name: "kind", many: true, doc: "Only events of this kind"},
 				{name: "turn", kind: numberParam, min: 1, max: math.MaxInt64, doc: "Only events of this turn"},
@@ -149,7 +151,7 @@ func makeOperations() []operation {
 			status: 200, answer: spool.Event{}, problems: []string{"not_found", "no_event", "trimmed"}, serve: (*call).event},
 		{method: "GET", pattern: "/v1/runs/{run}/events/{seq}/forms/{type}/{subtype}", name: "getForm", scope: access.Read, summary: "One form of a display or a result",
 			query:  []param{{name: "scripts", kind: flagParam, doc: "Whether HTML and SVG may run scripts, with an origin of their own and without a network"}},
-			status: 200, forms: []string{"*/*"}, problems: []string{"not_found", "no_event", "trimmed", "no_form"}, serve: (*call).form},
+			status: 200, forms: []string{"*/*"}, problems: []string{"not_found", "no_event", "trimmed", "no_form", "too_large"}, serve: (*call).form},
 		{method: "GET", pattern: "/v1/runs/{run}/output", name: "getOutput", scope: access.Read, summary: "What a run wrote, byte for byte",
 			query: []param{streamParam, afterParam,
 				{name: "tail_bytes", kind: numberParam, max: math.MaxInt64, doc: "Only the last bytes, instead of after"},
@@ -159,7 +161,7 @@ func makeOperations() []operation {
 			}, status: 200, forms: []string{"application/octet-stream"}, problems: []string{"not_found", "bad_cursor", "too_many_streams"}, serve: (*call).output},
 		{method: "GET", pattern: "/v1/runs/{run}/blobs/{digest}", name: "getBlob", scope: access.Read, summary: "A large value that an event refers to",
 			query:  []param{{name: "type", doc: "The content type, if it is a harmless one"}},
-			status: 200, forms: []string{"*/*"}, problems: []string{"not_found"}, serve: (*call).blob},
+			status: 200, forms: []string{"*/*"}, problems: []string{"not_found", "too_large"}, serve: (*call).blob},
 		{method: "GET", pattern: "/v1/runs/{run}/transcript", name: "getTranscript", scope: access.Read, summary: "What a person reads of a log, within a budget",
 			query: []param{{name: "budget_tokens", kind: numberParam, min: 1, max: 1 << 24, doc: "Size, about; 8,000 tokens without it"}, afterParam,
 				{name: "stream", oneOf: []string{"stdout", "stderr", "pty"}, doc: "Only output of this stream"}},
@@ -173,7 +175,7 @@ func makeOperations() []operation {
 				{name: "from", kind: numberParam, min: math.MinInt64, max: math.MaxInt64, doc: "The first line: 1, 2, 3 …; -1 is the last, -2 the one before it"},
 				{name: "seq", kind: numberParam, min: 1, max: math.MaxInt64, cursor: true, doc: "Begin with the line in which the output of this event begins"},
 				{name: "time", kind: timeParam, doc: "Begin with the first line since then"},
-				{name: "count", kind: numberParam, min: 1, max: lens.MostRows, doc: "How many lines; 2,000 without it"},
+				{name: "count", kind: numberParam, min: 1, most: func(l *Limits) int64 { return int64(l.Lines) }, doc: "How many lines; as many as the server gives without it"},
 				{name: "quick", kind: flagParam, doc: "With a negative from: answer at once. If much of the log was not read yet, lines are numbered from the end: -1 is the last"},
 				streamParam,
 			}, status: 200, answer: LinePage{}, problems: []string{"not_found", "bad_cursor"}, serve: (*call).lines},
@@ -182,6 +184,7 @@ func makeOperations() []operation {
 				{name: "at", kind: numberParam, min: 1, max: math.MaxInt64, cursor: true, doc: "After this event; the last without it"},
 				{name: "format", oneOf: []string{"ansi", "text"}, doc: "The bytes that draw it, which is the default, or the text of the rows"},
 				{name: "exact", kind: flagParam, doc: "Read as much of the log as that needs, instead of answering at once"},
+				{name: "scrollback", kind: numberParam, most: func(l *Limits) int64 { return int64(l.Scrollback) }, doc: "Add so many of the lines that went off its top"},
 			}, status: 200, answer: TerminalScreen{}, problems: []string{"not_found", "bad_cursor", "unsupported"}, serve: (*call).screen},
 		{method: "GET", pattern: "/v1/search", name: "searchRuns", scope: access.Read, summary: "Find lines in the output of all runs",
 			query:  params(searchParams, filterParams, []param{{name: "run", many: true, doc: "Only this run"}}),
@@ -204,7 +207,7 @@ func makeOperations() []operation {
 
 		{method: "GET", pattern: "/v1/runs/{run}/changes", name: "listChanges", scope: access.Read, summary: "What a run changed in its workspace",
 			query: []param{{name: "patch", kind: flagParam, doc: "Add the texts of the differences"}, {name: "after", doc: "The path of the last change of the page before"},
-				{name: "max_bytes", kind: numberParam, min: 1, max: maxPageBytes, doc: "About the size of a page"}},
+				{name: "max_bytes", kind: numberParam, min: 1, most: pageBytes, doc: "About the size of a page"}},
 			status: 200, answer: spool.ChangePage{}, problems: []string{"not_found", "unsupported"}, serve: (*call).changes},
 		{method: "POST", pattern: "/v1/runs/{run}/apply", name: "applyChanges", scope: access.Control, summary: "Make the changes of a run in its directory",
 			body: ApplyRequest{}, status: 200, answer: spool.ChangePage{}, problems: []string{"not_found", "exists", "busy", "unsupported"}, serve: (*call).apply},

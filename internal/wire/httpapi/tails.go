@@ -58,7 +58,7 @@ func (c *call) lastLine(id spool.RunID) (RunTail, error) {
 	}
 	tail := RunTail{Run: id}
 	for at := info.Last - min(info.Last, tailEvents); at < info.Last; {
-		page, err := c.backend.Read(c.ctx, id, spool.Query{After: at, MaxBytes: streamBytes})
+		page, err := c.backend.Read(c.ctx, id, spool.Query{After: at, MaxBytes: c.server.limits.StreamPage})
 		if err != nil {
 			return RunTail{}, err
 		}

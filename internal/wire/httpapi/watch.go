@@ -117,7 +117,7 @@ func (s *eventStream) watch(steps <-chan watched) {
 				asks.note(&step.info)
 				s.frame("run", &step.info)
 			}
-			if len(s.buf) > streamBytes && !s.flush() {
+			if len(s.buf) > s.call.server.limits.StreamPage && !s.flush() {
 				return
 			}
 		case <-heart.C:

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -216,50 +217,102 @@ type description struct {
 
 func newDescription(t *testing.T) *description {
 	t.Helper()
-	text, err := os.ReadFile("openapi.json")
+	router, err := describedRoutes()
 	if err != nil {
 		t.Fatal(err)
-	}
-	doc, err := openapi3.NewLoader().LoadFromData(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	doc.Servers = nil
-	router, err := gorillamux.NewRouter(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, form := range []string{"text/event-stream", "application/x-ndjson", "application/octet-stream", "text/plain"} {
-		openapi3filter.RegisterBodyDecoder(form, openapi3filter.FileBodyDecoder)
 	}
 	return &description{router: router}
 }
 
+// describedRoutes reads the document.
+var describedRoutes = sync.OnceValues(func() (routers.Router, error) {
+	text, err := os.ReadFile("openapi.json")
+	if err != nil {
+		return nil, err
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(text)
+	if err != nil {
+		return nil, err
+	}
+	doc.Servers = nil
+	for _, form := range []string{"text/event-stream", "application/x-ndjson", "application/octet-stream", "text/plain"} {
+		openapi3filter.RegisterBodyDecoder(form, openapi3filter.FileBodyDecoder)
+	}
+	return gorillamux.NewRouter(doc)
+})
+
 func (d *description) check(t *testing.T, r *http.Request, resp *http.Response, body []byte) {
 	t.Helper()
-	d.lastName = ""
+	known, err := false, error(nil)
+	d.lastName, known, err = compare(d.router, r, resp, body)
+	if !known && resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("%s %s is not described, and has the status %d", r.Method, r.URL.Path, resp.StatusCode)
+	}
+	if err != nil {
+		t.Errorf("%s %s: the answer is not as described: %v", r.Method, r.URL.Path, err)
+	}
+}
+
+// compare compares an answer with the document. It returns the name of the operation, and
+// whether there is one.
+func compare(router routers.Router, r *http.Request, resp *http.Response, body []byte) (name string, known bool, err error) {
 	method := r.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
 	bare := &http.Request{Method: method, URL: &url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath}, Header: r.Header}
-	route, params, err := d.router.FindRoute(bare)
+	route, params, err := router.FindRoute(bare)
 	if err != nil { // there is no such address
-		if resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed {
-			t.Errorf("%s %s is not described, and has the status %d", r.Method, r.URL.Path, resp.StatusCode)
-		}
-		return
+		return "", false, nil
 	}
-	d.lastName = route.Operation.OperationID
+	name = route.Operation.OperationID
 	if r.Method == http.MethodHead {
-		return
+		return name, true, nil
 	}
-	in := &openapi3filter.ResponseValidationInput{
+	return name, true, openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{Request: r, PathParams: params, Route: route},
 		Status:                 resp.StatusCode, Header: resp.Header, Body: io.NopCloser(bytes.NewReader(body)),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true},
+	})
+}
+
+// described is the transport of the clients of all tests: each answer in JSON that it brings,
+// unless it is a long one, must be as the document has it.
+type described struct {
+	t     *testing.T
+	inner *http.Transport
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (d *described) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := d.inner.RoundTrip(r)
+	if err != nil || d.t.Context().Err() != nil || r.Method == http.MethodHead || resp.Header.Get("Content-Encoding") != "" || resp.ContentLength < 0 || resp.ContentLength > 64<<10 || !strings.HasSuffix(resp.Header.Get("Content-Type"), "json") {
+		return resp, err
 	}
-	if err := openapi3filter.ValidateResponse(context.Background(), in); err != nil {
-		t.Errorf("%s %s: the answer is not as described: %v", r.Method, r.URL.Path, err)
+	body, err := io.ReadAll(resp.Body)
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), failing{err}), resp.Body}
+	router, failed := describedRoutes()
+	if failed != nil {
+		d.t.Error(failed)
+	} else if _, _, failed = compare(router, r, resp, body); failed != nil && err == nil {
+		d.t.Errorf("%s %s: the answer is not as described: %v", r.Method, r.URL.Path, failed)
 	}
+	return resp, nil
+}
+
+// CloseIdleConnections is for [http.Client].
+func (d *described) CloseIdleConnections() { d.inner.CloseIdleConnections() }
+
+// failing is the end of a body: an error of the connection, or none.
+type failing struct{ err error }
+
+// Read implements [io.Reader].
+func (f failing) Read([]byte) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return 0, io.EOF
 }

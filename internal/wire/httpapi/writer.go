@@ -12,12 +12,13 @@ type patientWriter struct {
 	control *http.ResponseController
 	stalled time.Duration // after which a client is slow
 	grace   time.Duration // after which it is cut off
+	part    int           // bytes of one write
 	slow    bool          // a part took so long that the client should come back later
 	lift    bool          // a deadline that passes ends the answer, also if nothing is written
 }
 
-func newPatientWriter(w http.ResponseWriter, r *http.Request, stalled, grace time.Duration) *patientWriter {
-	return &patientWriter{ResponseWriter: w, control: http.NewResponseController(w), stalled: stalled, grace: grace, lift: r.ProtoMajor > 1}
+func newPatientWriter(w http.ResponseWriter, r *http.Request, l *Limits) *patientWriter {
+	return &patientWriter{ResponseWriter: w, control: http.NewResponseController(w), stalled: l.Stalled, grace: l.SlowGrace, part: l.StreamPage, lift: r.ProtoMajor > 1}
 }
 
 // unbuffered sets the headers of an answer that comes bit by bit: nobody on the way may
@@ -39,7 +40,7 @@ func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // Write implements [io.Writer].
 func (w *patientWriter) Write(p []byte) (n int, err error) {
 	for {
-		part := p[n:min(len(p), n+streamBytes)]
+		part := p[n:min(len(p), n+w.part)]
 		began := time.Now()
 		_ = w.control.SetWriteDeadline(began.Add(w.stalled + w.grace)) // not every writer has deadlines
 		m, err := w.ResponseWriter.Write(part)

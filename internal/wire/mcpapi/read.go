@@ -273,7 +273,7 @@ func (c *call) transcript(v *RunView, run *spool.Run, turn, after spool.Seq, bud
 
 // screen puts the screen of a terminal into a view.
 func (c *call) screen(v *RunView, budget int) error {
-	s, err := c.lens.Screen(c.ctx, v.Run, v.Next, true)
+	s, err := c.lens.Screen(c.ctx, v.Run, lens.ScreenQuery{At: v.Next, Quick: true})
 	if err != nil {
 		return err
 	}

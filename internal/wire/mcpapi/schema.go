@@ -14,6 +14,9 @@ import (
 
 // Limits of arguments.
 const (
+	// Neither maxWait nor maxBudget has a flag: both are in the schemas of the tools, which
+	// clients keep, and a call chooses less.
+
 	// maxWait is how long a call waits at most, in milliseconds: many clients give up
 	// after a minute.
 	maxWait = 50_000

@@ -634,6 +634,7 @@ export interface TerminalScreen {
   cursor: Cursor;
   exact: boolean;
   rows: number;
+  scrollback?: Array<string>;
   seq: number;
   text?: Array<string>;
 }

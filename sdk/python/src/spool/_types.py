@@ -858,6 +858,7 @@ class _TerminalScreen(TypedDict):
 
 class TerminalScreen(_TerminalScreen, total=False):
     ansi: str
+    scrollback: list[str]
     text: list[str]
 
 
