@@ -20,6 +20,7 @@ import (
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/wire/acpapi"
 	"github.com/spool-run/spool/internal/wire/httpapi"
+	"github.com/spool-run/spool/local"
 )
 
 // acpOptions are the flags of spool acp.
@@ -42,10 +43,14 @@ func (o *serveOptions) acpFace(log *slog.Logger) httpapi.ACP {
 	}
 	return func(ctx context.Context, s *httpapi.Socket, _ *access.Subject, b spool.Backend, name string) error {
 		return acpapi.New(acpapi.Options{
-			Backend: b, Config: agent.Config{Agent: name}, Spec: spool.Spec{EnvPolicy: envPolicy(false, true)}, Version: version().Version, Version2: true, Logger: log,
+			Backend: b, Config: agent.Config{Agent: name}, Images: takesImages(agent.Config{Agent: name}), Spec: spool.Spec{EnvPolicy: envPolicy(false, true)}, Version: version().Version, Version2: true, Logger: log,
 		}).ServeMessages(ctx, s)
 	}
 }
+
+// takesImages reports whether an agent can be shown images, as far as that is known before it
+// runs.
+func takesImages(c agent.Config) bool { return slices.Contains(local.AgentCan(c), "images") }
 
 func (a *app) acpCommand() *cobra.Command {
 	var o acpOptions
@@ -130,6 +135,7 @@ func (a *app) acp(ctx context.Context, o *acpOptions) error {
 		if options.Config, err = o.config(); err != nil {
 			return err
 		}
+		options.Images = options.Images || takesImages(options.Config)
 		var started startedRuns
 		options.Started = started.add
 		server := acpapi.New(options)

@@ -96,3 +96,23 @@ func TestACPImages(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// TestCapabilities checks what is said of agents before they run.
+func TestCapabilities(t *testing.T) {
+	for _, tt := range []struct {
+		config agent.Config
+		images bool
+	}{
+		{agent.Config{Agent: agent.Codex}, true},
+		{agent.Config{Agent: agent.Claude, Mode: agent.ModeDuplex}, true},
+		{agent.Config{Agent: agent.Pi}, true},
+		{agent.Config{Agent: agent.Codex, Mode: agent.ModeExec}, false},
+		{agent.Config{Agent: agent.OpenCode}, false},
+		{agent.Config{Agent: agent.ACP, Command: []string{"x"}}, false}, // it says so when it runs
+		{agent.Config{Agent: "nobody"}, false},
+	} {
+		if got := slices.Contains(Capabilities(&tt.config), "images"); got != tt.images {
+			t.Errorf("%+v takes images: %v", tt.config, got)
+		}
+	}
+}

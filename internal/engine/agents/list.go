@@ -59,6 +59,19 @@ func List(ctx context.Context) []agent.Installed {
 	return list
 }
 
+// Capabilities are what can be done with the turns of an agent that is run as the config
+// says, as [agent.Started] has them: before it runs, so without what only the agent knows.
+func Capabilities(c *agent.Config) []string {
+	r, err := lookAgent(c)
+	if err != nil {
+		return nil
+	}
+	if duplex, err := transport(c, r); err != nil || !duplex {
+		return nil
+	}
+	return slices.Clone(r.Capabilities)
+}
+
 // look finds the program of an agent.
 func look(ctx context.Context, l *agent.Installed, program string) {
 	path, err := exec.LookPath(program)

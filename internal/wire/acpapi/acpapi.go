@@ -31,8 +31,8 @@ type Options struct {
 	Spec    spool.Spec
 	Version string
 	Logger  *slog.Logger // nil discards
-	// Images says that the agent of a command can be shown images, which the other agents
-	// of Spool say themselves.
+	// Images says that the agent can be shown images, which editors are told before it
+	// runs.
 	Images bool
 	// Version2 has clients that ask for it get version 2 of the protocol, a draft.
 	Version2 bool

@@ -65,17 +65,8 @@ func promptOf(blocks []json.RawMessage) (spool.Prompt, error) {
 	return p, nil
 }
 
-// takesImages reports whether the agent can be shown images. That of a command says so only
-// when it runs, so its user does.
-func (o *Options) takesImages() bool {
-	switch o.Config.Agent {
-	case agent.Codex, agent.Claude, agent.Pi:
-		return o.Config.Mode != agent.ModeExec && o.Config.ImageBytes >= 0
-	case agent.ACP:
-		return o.Images && o.Config.ImageBytes >= 0
-	}
-	return false
-}
+// takesImages reports whether the agent may be shown images.
+func (o *Options) takesImages() bool { return o.Images && o.Config.ImageBytes >= 0 }
 
 // fenced is text as a block of code, in a fence that it does not contain.
 func fenced(text string) string {
