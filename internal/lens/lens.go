@@ -258,7 +258,7 @@ func (v *view) drawBack(ctx context.Context, start *screen.View, info *spool.Inf
 		from := start.Last
 		start.KeepBack(q.Back, q.Styled)
 		s, err := v.draw(ctx, start, at)
-		if err != nil || from == 0 || len(s.Back()) >= q.Back || q.Quick {
+		if err != nil || from == 0 || len(s.Back()) >= q.Back || q.Quick && back > checkpointBytes {
 			return s, err
 		}
 		before := v.bytesAt(from) - back
