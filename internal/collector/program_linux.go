@@ -36,6 +36,21 @@ func dropProgram() {
 	}
 }
 
+// mapped is how many bytes of files, which are mostly the program, are in the memory of
+// this process. It is zero if nobody knows.
+func mapped() int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b))
+	if len(fields) < 3 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[2], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
 // mapping is a range of the memory of a process.
 type mapping struct {
 	from, to uintptr

@@ -8,13 +8,19 @@ import (
 	"time"
 )
 
-// A process has worked if it used workTime of the processors since memory was
-// returned, and is quiet after that if the time since the last look has less than a
-// tenth of it: collecting what much work left behind takes time, too.
+// A process has worked if it used workTime of the processors between two looks. It is
+// quiet after that if the time since the last look has less than a tenth of what it
+// used since memory was returned, for collecting what much work left behind takes time,
+// too; or, some looks after memory was returned, if it uses little of a processor. What
+// timers use while nothing happens never adds up to work.
 const (
 	firstLook = 50 * time.Millisecond // so that what only the start needs is returned soon
 	lookEvery = 3 * time.Second       // from the seventh look on; before, the time doubles
-	workTime  = 2 * time.Millisecond
+	workTime  = 4 * time.Millisecond
+	little    = lookEvery / 20
+	someLooks = 3
+	// morePages is by how much the pages of the program in memory may grow.
+	morePages = 2 << 20
 )
 
 // ReturnWhenQuiet gives memory back to the system each time this process has
@@ -29,9 +35,13 @@ func ReturnWhenQuiet(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			if q.look(used()) {
+			switch q.look(used(), mapped()) {
+			case all:
 				Return()
 				q.returned(used())
+			case program:
+				dropProgram()
+			case nothing:
 			}
 			wait = min(2*wait, lookEvery)
 			timer.Reset(wait)
@@ -48,21 +58,49 @@ func Return() {
 	dropProgram()
 }
 
+// amount is how much memory is returned.
+type amount int
+
+const (
+	nothing amount = iota
+	program        // the pages of the program
+	all
+)
+
 // quiet decides when memory is to be returned, by the processor time used so far.
 type quiet struct {
-	last time.Duration // at the last look
-	done time.Duration // when memory was returned; the start is work
+	last   time.Duration // at the last look
+	done   time.Duration // when memory was returned; the start is work
+	worked bool          // since then
+	looks  int           // since then
+	// dropped says that only the program was dropped at the last look, and pages is what
+	// of it was in memory a look after that: what a process needs that does nothing.
+	dropped bool
+	pages   int64
 }
 
-// look reports whether the process is quiet after work.
-func (q *quiet) look(used time.Duration) bool {
+// look returns what is to be returned now: all if the process is quiet after work, and
+// the program if more of it is in memory than a process needs that does nothing.
+func (q *quiet) look(used time.Duration, pages int64) amount {
 	lately, work := used-q.last, used-q.done
 	q.last = used
-	return work >= workTime && 10*lately < work
+	q.looks++
+	if q.dropped {
+		q.dropped, q.pages = false, pages
+	}
+	q.worked = q.worked || lately >= workTime
+	switch {
+	case q.worked && (10*lately < work || q.done > 0 && q.looks > someLooks && lately < little):
+		return all
+	case q.worked || q.done == 0 || pages <= q.pages+morePages:
+		return nothing
+	}
+	q.dropped = true
+	return program
 }
 
-// returned notes that memory was returned.
-func (q *quiet) returned(used time.Duration) { q.last, q.done = used, used }
+// returned notes that all memory was returned.
+func (q *quiet) returned(used time.Duration) { *q = quiet{last: used, done: used} }
 
 // used is the processor time of this process.
 func used() time.Duration {

@@ -9,26 +9,37 @@ import (
 
 func TestQuietAfterWork(t *testing.T) {
 	var q quiet
+	var used time.Duration
+	const ms, mib = time.Millisecond, 1 << 20
 	for i, look := range []struct {
-		used time.Duration
-		want bool
+		lately time.Duration
+		pages  int64
+		want   amount
 	}{
-		{50 * time.Millisecond, false}, // it starts
-		{60 * time.Millisecond, false}, // and works
-		{61 * time.Millisecond, true},
-		{62 * time.Millisecond, false},   // and was quiet before
-		{62*time.Millisecond + 1, false}, // too little work
-		{65 * time.Millisecond, false},
-		{65*time.Millisecond + 1, true},
-		{8 * time.Second, false},
-		{8*time.Second + 700*time.Millisecond, true}, // the collector works longer after much work
+		{50 * ms, 8 * mib, nothing}, // it starts
+		{10 * ms, 9 * mib, nothing}, // and works
+		{1 * ms, 9 * mib, all},
+		{1 * ms, 4 * mib, program}, // ending the work took some of the program
+		{1 * ms, 3 * mib, nothing}, // which it needs all the time
+		{3 * ms, 5 * mib, nothing}, // too little work at a time
+		{3 * ms, 6 * mib, program}, // but it needed much of the program
+		{1 * ms, 1 * mib, nothing},
+		{5 * ms, 8 * mib, all}, // it worked, but little
+		{1, 2 * mib, nothing},
+		{8 * time.Second, 8 * mib, nothing},
+		{700 * ms, 8 * mib, all}, // the collector works longer after much work
+		{150 * ms, 8 * mib, nothing},
+		{100 * ms, 8 * mib, nothing},
+		{100 * ms, 8 * mib, nothing},
+		{100 * ms, 8 * mib, all}, // it does little, all the time
 	} {
-		got := q.look(look.used)
+		used += look.lately
+		got := q.look(used, look.pages)
 		if got != look.want {
 			t.Errorf("look %d: %v", i, got)
 		}
-		if got {
-			q.returned(look.used)
+		if got == all {
+			q.returned(used)
 		}
 	}
 }
