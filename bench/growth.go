@@ -54,14 +54,14 @@ func makeGrowthRows() (rows []row) {
 			add("sql, number of runs"+way.label, "sql.count."+way.metric, unitTime, bound{})
 		}
 		add("launch of a server to ready", "open", unitTime, bound{atMost: 0.100})
-		compare := func(label, metric string, u unit, goal bound) {
+		compare := func(label, metric, other string, u unit, goal bound) {
 			rows = append(rows, row{label: fmt.Sprintf("%d runs: %s", n, label), metric: name(metric), stat: median, unit: u, ratio: fraction, goal: goal,
-				otherSubject: subjectSpool, otherMetric: growthMetric(metric, first)})
+				otherSubject: subjectSpool, otherMetric: other})
 		}
-		compare("start to closed, beside 1000 runs", "start", unitTime, bound{atMost: 1.03})
-		compare("starts per second, beside 1000 runs", "starts", unitCount, bound{atLeast: 0.97})
-		compare("memory of the server, beside 1000 runs", "memory.server", unitBytes, bound{atMost: growthFlat})
-		compare("memory of the keeper, beside 1000 runs", "memory.keeper", unitBytes, bound{atMost: growthFlat})
+		compare("start to closed, beside 1000 runs", "start", name("start.few"), unitTime, bound{atMost: 1.03})
+		compare("starts per second, beside 1000 runs", "starts", name("starts.few"), unitCount, bound{atLeast: 0.97})
+		compare("memory of the server, beside 1000 runs", "memory.server", growthMetric("memory.server", first), unitBytes, bound{atMost: growthFlat})
+		compare("memory of the keeper, beside 1000 runs", "memory.keeper", growthMetric("memory.keeper", first), unitBytes, bound{atMost: growthFlat})
 		add("bytes of the index per run", "index", unitCount, bound{atMost: 400})
 		rebuild := bound{atLeast: 50_000}
 		if n < 100_000 { // waiting for the disk takes longer than the work
@@ -84,19 +84,31 @@ func measureGrowth(ctx context.Context, b *bench) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
+	few := filepath.Join(b.dir, "few") // the home of a server that stays as it is
+	if err := os.MkdirAll(few, 0o700); err != nil {
+		return err
+	}
+	if err := generateRuns(ctx, filepath.Join(few, "spool"), 0, growthSizes[0]); err != nil {
+		return fmt.Errorf("make %d runs: %w", growthSizes[0], err)
+	}
 	made := 0
 	for _, n := range growthSizes[:b.pick(len(growthSizes), 2)] {
 		if err := generateRuns(ctx, state, made, n); err != nil {
 			return fmt.Errorf("make %d runs: %w", n, err)
 		}
 		made = n
-		if err := b.growthAt(ctx, dir, state, n); err != nil {
+		if err := b.growthAt(ctx, dir, few, n); err != nil {
 			return fmt.Errorf("%d runs: %w", n, err)
 		}
 	}
-	// The last keeper ends a while after its server, and writes until then.
+	return errors.Join(removeState(few), removeState(dir))
+}
+
+// removeState removes the home of a server that was stopped. Its keeper ends a while
+// after it, and writes until then.
+func removeState(dir string) error {
 	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(100 * time.Millisecond) {
-		if owners, err := host.Owners(state); err != nil || len(owners) == 0 {
+		if owners, err := host.Owners(filepath.Join(dir, "spool")); err != nil || len(owners) == 0 {
 			break
 		}
 	}
@@ -145,8 +157,9 @@ func generateRuns(ctx context.Context, state string, from, to int) (err error) {
 	return nil
 }
 
-// growthAt measures with n finished runs.
-func (b *bench) growthAt(ctx context.Context, dir, state string, n int) error {
+// growthAt measures with n finished runs. The server of another directory has few.
+func (b *bench) growthAt(ctx context.Context, dir, few string, n int) error {
+	state := filepath.Join(dir, "spool")
 	bin, err := filepath.Abs(b.spool)
 	if err != nil {
 		return err
@@ -164,7 +177,7 @@ func (b *bench) growthAt(ctx context.Context, dir, state string, n int) error {
 		}
 		b.addTime(subjectSpool, growthMetric("open", n), srv.ready)
 		if i == growthAsks-1 {
-			err = b.growthServed(ctx, bin, state, srv, n)
+			err = b.growthServed(ctx, bin, state, few, srv, n)
 		}
 		if err := errors.Join(err, srv.stop()); err != nil {
 			return err
@@ -200,8 +213,9 @@ func (b *bench) growthAsk(ctx context.Context, bin, state, way string, n int, fl
 	return nil
 }
 
-// growthServed measures a server of the state directory.
-func (b *bench) growthServed(ctx context.Context, bin, state string, srv *server, n int) (err error) {
+// growthServed measures a server of the state directory, and its starts in turns with
+// those of a server that has few runs.
+func (b *bench) growthServed(ctx context.Context, bin, state, few string, srv *server, n int) (err error) {
 	if err := b.growthAsk(ctx, bin, state, "served", n, "--server", srv.url); err != nil {
 		return err
 	}
@@ -218,26 +232,8 @@ func (b *bench) growthServed(ctx context.Context, bin, state string, srv *server
 			return err
 		}
 	}
-	if err := b.runs(ctx, c, growthMetric("start", n), 200); err != nil {
+	if err := b.growthStarts(ctx, bin, few, c, n); err != nil {
 		return err
-	}
-	for range 5 {
-		const starts, inFlight = 320, 16
-		began := time.Now()
-		errs := make([]error, inFlight)
-		var wg sync.WaitGroup
-		for w := range inFlight {
-			wg.Go(func() {
-				for range starts / inFlight {
-					errs[w] = errors.Join(errs[w], runOnce(ctx, c, 0, shortest))
-				}
-			})
-		}
-		wg.Wait()
-		if err := errors.Join(errs...); err != nil {
-			return err
-		}
-		b.add(subjectSpool, growthMetric("starts", n), starts/time.Since(began).Seconds())
 	}
 	pids, err := growthProcesses(state, srv)
 	if err != nil {
@@ -251,6 +247,53 @@ func (b *bench) growthServed(ctx context.Context, bin, state string, srv *server
 		b.add(subjectSpool, growthMetric("memory."+who, n), float64(own))
 	}
 	return nil
+}
+
+// growthStarts measures starts of a server, in turns with one that has few runs.
+func (b *bench) growthStarts(ctx context.Context, bin, few string, c *client.Client, n int) (err error) {
+	srv, err := launch(ctx, bin, few)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, srv.stop()) }()
+	other, err := client.Dial(ctx, srv.url, client.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, other.Close()) }()
+	const turns, each = 10, 50
+	for range turns {
+		for _, of := range []struct {
+			suffix string
+			client *client.Client
+		}{{"", c}, {".few", other}} {
+			if err := b.runs(ctx, of.client, growthMetric("start"+of.suffix, n), each); err != nil {
+				return err
+			}
+			if err := b.growthRate(ctx, of.client, growthMetric("starts"+of.suffix, n)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// growthRate measures starts per second, with some in flight.
+func (b *bench) growthRate(ctx context.Context, c *client.Client, metric string) error {
+	const starts, inFlight = 320, 16
+	began := time.Now()
+	errs := make([]error, inFlight)
+	var wg sync.WaitGroup
+	for w := range inFlight {
+		wg.Go(func() {
+			for range starts / inFlight {
+				errs[w] = errors.Join(errs[w], runOnce(ctx, c, 0, shortest))
+			}
+		})
+	}
+	wg.Wait()
+	b.add(subjectSpool, metric, starts/time.Since(began).Seconds())
+	return errors.Join(errs...)
 }
 
 // growthProcesses returns the processes of a server and its keeper.
