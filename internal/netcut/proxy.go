@@ -34,6 +34,7 @@ type Proxy struct {
 	count    int           // number of forwarded connections
 	changed  chan struct{} // closed and replaced when count grows
 	refusing bool
+	refused  func(from net.Addr) bool // nil for nobody
 	closed   bool
 	trip     *trip            // the pending cut, or nil
 	stalled  [2]chan struct{} // by direction; nil while bytes flow
@@ -112,6 +113,14 @@ func (p *Proxy) Admit() {
 	p.refusing = false
 }
 
+// RefuseFrom makes p reset new connections from addresses for which refused reports
+// true; nil undoes it.
+func (p *Proxy) RefuseFrom(refused func(from net.Addr) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = refused
+}
+
 // Count returns the number of connections forwarded since the start, without
 // refused ones.
 func (p *Proxy) Count() int {
@@ -171,7 +180,11 @@ func (p *Proxy) accept() {
 		client := c.(*net.TCPConn)
 		l := &proxyConn{client: client}
 		p.mu.Lock()
-		if p.closed || p.refusing {
+		refused := p.refused
+		p.mu.Unlock()
+		refuse := refused != nil && refused(client.RemoteAddr())
+		p.mu.Lock()
+		if p.closed || p.refusing || refuse {
 			p.mu.Unlock()
 			reset(client)
 			continue

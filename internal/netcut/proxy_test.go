@@ -185,6 +185,18 @@ func TestProxyRefuse(t *testing.T) {
 	}
 }
 
+// TestProxyRefuseFrom refuses the connections of some addresses only.
+func TestProxyRefuseFrom(t *testing.T) {
+	p := startProxy(t)
+	before := dial(t, p)
+	echo(t, before, "x")
+	p.RefuseFrom(func(from net.Addr) bool { return from.String() != before.LocalAddr().String() })
+	wantRefused(t, p)
+	echo(t, before, "y") // it goes on
+	p.RefuseFrom(nil)
+	echo(t, dial(t, p), "z")
+}
+
 func TestProxyClose(t *testing.T) {
 	p := startProxy(t)
 	c := dial(t, p)
