@@ -48,6 +48,9 @@ type Options struct {
 	// hexadecimal digits. The server must have this certificate, which need
 	// not be signed by an authority, unless TLS names authorities.
 	TLSPin string
+	// Connect, if it is set, makes the connections below TLS in place of TCP: through a
+	// tunnel, for example.
+	Connect func(ctx context.Context, network, addr string) (net.Conn, error)
 	// InsecurePlaintext sends the token over ws:// to other machines, too.
 	InsecurePlaintext bool
 	// Reconnect is how long to try to come back after a connection was

@@ -31,7 +31,14 @@ func (o *Options) httpClient(socket string) (*http.Client, error) {
 	t := &http.Transport{
 		DialContext: o.dialPlain,
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return rpc.DialTLS(ctx, network, addr, config)
+			if o.Connect == nil {
+				return rpc.DialTLS(ctx, network, addr, config)
+			}
+			c, err := o.Connect(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return rpc.TLS(ctx, c, addr, config)
 		},
 	}
 	if socket != "" {

@@ -33,6 +33,24 @@ func DialTLS(ctx context.Context, network, addr string, config *tls.Config) (net
 	return endConn{c}, nil
 }
 
+// TLS makes a connection like one of [DialTLS] of another one, which it closes on failure.
+// Addr is the host and port that was asked for.
+func TLS(ctx context.Context, c net.Conn, addr string, config *tls.Config) (net.Conn, error) {
+	if config.ServerName == "" {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+		config = config.Clone()
+		config.ServerName = host
+	}
+	t := tls.Client(c, config)
+	if err := t.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return endConn{t}, nil
+}
+
 // endConn is a connection that returns [ErrEnded] at its end.
 type endConn struct{ net.Conn }
 
