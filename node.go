@@ -9,7 +9,8 @@ type Node struct {
 	// its lease, so that nobody knows what became of its runs; or gone if it left.
 	State   string            `json:"state"`
 	Reason  string            `json:"reason,omitempty"` // why it is lost
-	Address string            `json:"address"`          // where other nodes connect
+	Address string            `json:"address"`          // where other nodes connect; empty if they cannot
+	Via     []string          `json:"via,omitempty"`    // the nodes through which it is reached, if it is not directly
 	Control bool              `json:"control,omitempty"`
 	Build   string            `json:"build,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`

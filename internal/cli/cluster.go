@@ -210,7 +210,11 @@ func (a *app) printStatus(s cluster.Status) error {
 		}
 		store += fmt.Sprintf("; %s: %s", st.Name, text)
 	}
-	fmt.Fprintf(a.stdout, "store    generation %d; %s\n\n", s.Generation, store)
+	fmt.Fprintf(a.stdout, "store    generation %d; %s\n", s.Generation, store)
+	if r := s.Relay; r.Bytes > 0 || r.Parked > 0 || r.Tunnels > 0 {
+		fmt.Fprintf(a.stdout, "relay    %d connections of other nodes, %s so far; %d parked\n", r.Tunnels, limits.Size(r.Bytes), r.Parked)
+	}
+	fmt.Fprintln(a.stdout)
 	return a.printNodes(s.Nodes)
 }
 
@@ -256,7 +260,7 @@ func (a *app) printNodes(nodes []spool.Node) error {
 		for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
 			labels = append(labels, k+"="+n.Labels[k])
 		}
-		rows = append(rows, []string{name, n.State, fmt.Sprintf("%d/%d", n.Live, n.Slots), fmt.Sprint(n.Cores), memoryOf(&n), cmp.Or(strings.Join(n.Engines, ","), "-"), strings.Join(labels, ","), n.Address})
+		rows = append(rows, []string{name, n.State, fmt.Sprintf("%d/%d", n.Live, n.Slots), fmt.Sprint(n.Cores), memoryOf(&n), cmp.Or(strings.Join(n.Engines, ","), "-"), strings.Join(labels, ","), addressOf(&n)})
 	}
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
@@ -276,6 +280,14 @@ func (a *app) printNodes(nodes []spool.Node) error {
 	}
 	_, err := io.WriteString(a.stdout, b.String())
 	return err
+}
+
+// addressOf says how a node is reached.
+func addressOf(n *spool.Node) string {
+	if len(n.Via) == 0 {
+		return cmp.Or(n.Address, "-")
+	}
+	return strings.TrimSpace(n.Address + " via " + strings.Join(n.Via, ","))
 }
 
 // memoryOf says how much memory a node has free, and has.

@@ -45,6 +45,8 @@ type clusterOptions struct {
 	lease     time.Duration
 	keep      time.Duration
 	queue     int
+	tunnels   int
+	parked    int
 }
 
 // add defines the flags.
@@ -52,12 +54,14 @@ func (o *clusterOptions) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.on, "cluster", false, "be a node of the cluster that this machine has joined")
 	flags.StringVar(&o.node, "node", "", "`name` of this node, which must not change (default the name of the machine)")
 	flags.StringVar(&o.listen, "cluster-listen", "127.0.0.1:7777", "`address` for other nodes, IP:PORT; a control node also uses the two ports after it")
-	flags.StringVar(&o.advertise, "cluster-advertise", "", "`address` at which other nodes reach --cluster-listen, HOST:PORT (default the same)")
+	flags.StringVar(&o.advertise, "cluster-advertise", "", "`address` at which other nodes reach --cluster-listen, HOST:PORT (default the same); none if they cannot, and this node does not listen but is reached through others")
 	flags.StringVar(&o.nats, "cluster-nats", "", "`URL` of NATS servers with JetStream, in place of those that control nodes run")
 	flags.StringVar(&o.creds, "cluster-nats-creds", "", "`file` with the credentials for --cluster-nats")
 	flags.StringArrayVar(&o.labels, "node-label", nil, "`label` of this node, KEY=VALUE, which runs can ask for, and pool=NAME,… for the queue; repeatable")
 	flags.IntVar(&o.slots, "node-runs", slotsPerCore*runtime.NumCPU(), "`number` of live runs that this node takes; 0 means none")
 	flags.IntVar(&o.queue, "cluster-queue", cluster.DefaultQueue, "`number` of runs that wait in the queue of the cluster at once, beyond which this node refuses more")
+	flags.IntVar(&o.tunnels, "cluster-relay-tunnels", cluster.DefaultTunnels, "`number` of connections between nodes that cannot reach each other which this node relays at once; 0 means none")
+	flags.IntVar(&o.parked, "cluster-relay-parked", cluster.DefaultParked, "`number` of connections that a node with --cluster-advertise none keeps at each node through which it is reached, and that this node keeps for each such node")
 	flags.DurationVar(&o.lease, "cluster-lease", cluster.DefaultLease, "`time` after which a node that does not renew its lease is lost; the same on every node")
 	flags.DurationVar(&o.keep, "cluster-keep", cluster.DefaultKeep, "`time` that the cluster knows a run after its end, so that its id is not started again")
 }
@@ -80,6 +84,9 @@ func (o *clusterOptions) check() error {
 	}
 	if _, _, err := net.SplitHostPort(o.listen); err != nil {
 		return usageErrorf("--cluster-listen %q: use IP:PORT, such as 10.0.0.1:7777", o.listen)
+	}
+	if o.tunnels < 0 || o.parked <= 0 {
+		return usageErrorf("--cluster-relay-tunnels must not be negative, and --cluster-relay-parked must be positive")
 	}
 	if o.slots < 0 || o.keep <= 0 || o.queue <= 0 || o.lease < minLease {
 		return usageErrorf("--node-runs, --cluster-keep and --cluster-queue must be positive, and --cluster-lease at least %v", minLease)
@@ -137,14 +144,13 @@ func (a *app) joinCluster(o *clusterOptions, backend local.Backend, archive clus
 			err = errors.Join(err, n.Close())
 		}
 	}()
-	l, err := net.Listen("tcp", o.listen)
+	l, addr, err := o.listener(&m)
 	if err != nil {
-		return nil, &hintedError{err, "name another address with --cluster-listen"}
+		return nil, err
 	}
-	addr := cmp.Or(o.advertise, l.Addr().String())
 	isControl := o.nats == "" && (len(m.Control) == 0 || slices.Contains(m.Control, addr))
 	if err := n.connect(o, &m, addr, dir, config, isControl, log); err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, errors.Join(err, closeListener(l))
 	}
 	labels := make(map[string]string)
 	for _, text := range o.labels {
@@ -154,10 +160,10 @@ func (a *app) joinCluster(o *clusterOptions, backend local.Backend, archive clus
 	n.Node, err = cluster.Join(cluster.Options{
 		State: dir, Name: o.node, Addr: addr, Backend: runs, Facts: n.facts, Key: m.Key, TLS: config, Timing: cluster.NewTiming(o.lease),
 		Judge: isControl || o.nats != "", Control: isControl, Build: version().Version, Labels: labels, Engines: local.Engines, Slots: o.slots, Keep: o.keep, Queue: o.queue, Log: log,
-		Archive: archive,
+		Archive: archive, Tunnels: cmp.Or(o.tunnels, -1), Parked: o.parked,
 	})
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, errors.Join(err, closeListener(l))
 	}
 	// What other nodes ask for is answered by this node alone, so that a request is
 	// passed on once.
@@ -165,12 +171,44 @@ func (a *app) joinCluster(o *clusterOptions, backend local.Backend, archive clus
 	n.local = execserver.New(execserver.Options{Backend: n.Backend(), Version: version().Version, Keep: true, Logger: log})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/rpc", func(w http.ResponseWriter, r *http.Request) { n.rpc.ServeRuns(w, r, access.Owner(), nil) })
+	if l == nil {
+		l = n.Listener()
+	} else {
+		mux.Handle("POST /", n.Relay())
+	}
 	n.server = newHTTPServer(mux, log)
 	go func() {
 		defer close(n.ended)
 		_ = n.server.Serve(tls.NewListener(l, config)) // ends with Close
 	}()
 	return n, nil
+}
+
+// advertiseNone is the address of a node that others cannot connect to.
+const advertiseNone = "none"
+
+// listener listens for other nodes, and returns the address that they are told. Both are
+// missing if they cannot connect.
+func (o *clusterOptions) listener(m *cluster.Membership) (net.Listener, string, error) {
+	if o.advertise == advertiseNone {
+		if o.nats == "" && len(m.Control) == 0 {
+			return nil, "", usageErrorf("--cluster-advertise none: this node is the whole cluster, and others must reach it")
+		}
+		return nil, "", nil
+	}
+	l, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return nil, "", &hintedError{err, "name another address with --cluster-listen"}
+	}
+	return l, cmp.Or(o.advertise, l.Addr().String()), nil
+}
+
+// closeListener closes a listener, if there is one.
+func closeListener(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close()
 }
 
 // connect connects to the store, which it starts on a control node.
@@ -300,6 +338,14 @@ func (n *clusterNode) gauges(gauge func(name, help string, value float64)) {
 	for _, state := range []string{"up", "draining", "lost", "gone"} {
 		gauge("spool_cluster_nodes_"+state, "Nodes of the cluster that are "+state+".", states[state])
 	}
+	relayed := 0.0
+	for i := range s.Nodes {
+		relayed += is[len(s.Nodes[i].Via) > 0]
+	}
+	gauge("spool_cluster_nodes_relayed", "Nodes of the cluster that this one reaches through another.", relayed)
+	gauge("spool_cluster_relay_tunnels", "Connections between other nodes that this one relays.", float64(s.Relay.Tunnels))
+	gauge("spool_cluster_relay_parked", "Connections that nodes without an address keep at this one.", float64(s.Relay.Parked))
+	gauge("spool_cluster_relay_bytes", "Bytes between other nodes that this one has relayed.", float64(s.Relay.Bytes))
 	gauge("spool_cluster_slots", "Live runs that all nodes take.", slots)
 	gauge("spool_cluster_runs_live", "Runs of all nodes that are not closed, as of their last renewals.", live)
 }

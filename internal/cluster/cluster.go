@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"runtime"
 	"sync"
 	"time"
@@ -18,7 +20,7 @@ import (
 type Options struct {
 	State   string  // state directory
 	Name    string  // of the node
-	Addr    string  // where other nodes connect, HOST:PORT
+	Addr    string  // where other nodes connect, HOST:PORT; empty if they cannot, and come through [Node.Listener]
 	Backend Backend // the runs of this machine
 	Facts   Facts
 	Key     Key         // seals what waits in the queue
@@ -35,6 +37,8 @@ type Options struct {
 	Queue   int             // runs that wait at once; zero means DefaultQueue
 	Claim   time.Duration   // how long a start waits for the store; zero means DefaultClaim
 	Archive Archive         // nil without one
+	Tunnels int             // connections between other nodes that this one relays at once; zero means DefaultTunnels, less than zero none
+	Parked  int             // connections at a relay for a node without an address; zero means DefaultParked
 	Log     *slog.Logger
 
 	// connect reaches another node; nil means over TLS.
@@ -55,6 +59,8 @@ type Node struct {
 	crowd    *crowd
 	detector *detector
 	peers    *peers
+	relay    *relay
+	parking  *parking // nil if the node has an address
 	owner    *Owner
 	router   *Router
 	tasks    *tasks
@@ -81,6 +87,12 @@ func Join(o Options) (*Node, error) {
 	if o.Claim == 0 {
 		o.Claim = DefaultClaim
 	}
+	if o.Tunnels == 0 {
+		o.Tunnels = DefaultTunnels
+	}
+	if o.Parked == 0 {
+		o.Parked = DefaultParked
+	}
 	if o.Timing == (Timing{}) {
 		o.Timing = NewTiming(DefaultLease)
 	}
@@ -98,10 +110,14 @@ func Join(o Options) (*Node, error) {
 	n.store.known = n.members.names
 	n.crowd = &crowd{size: cmp.Or(o.crowd, defaultCrowd), facts: n.store, members: n.members, tasks: n.tasks, judge: o.Judge, begin: n.members.watch, looked: make(map[string]time.Time)}
 	n.store.heard = n.crowd.hear
-	n.peers = newPeers(&o, n.members)
+	n.relay = newRelay(&o, n.members)
+	n.peers = newPeers(&o, n.members, n.relay)
 	reg := newRegister(&o, n.store, n.claims)
 	n.session = newSession(n.store, id, o.Timing, o.Log, n.describe, reg.run)
 	n.session.renewed = n.crowd.renewed
+	if o.Addr == "" {
+		n.parking = newParking(&o, n.members, n.session.hasten)
+	}
 	n.owner = &Owner{Backend: o.Backend, node: o.Name, facts: n.store, claims: n.claims, archive: o.Archive, session: n.session, register: reg, log: o.Log, tasks: n.tasks, patience: o.Claim, starting: make(map[spool.RunID]chan struct{})}
 	reg.starting, reg.name, reg.outbox = n.owner.isStarting, n.owner.claimName, n.outbox
 	n.router = &Router{self: o.Name, owner: n.owner, facts: n.store, members: n.members, crowd: n.crowd, peers: n.peers, archive: o.Archive, absent: newAbsent(n.store, n.members), owners: make(map[spool.RunID]string)}
@@ -128,6 +144,9 @@ func Join(o Options) (*Node, error) {
 		n.tasks.start(q.take)
 	}
 	n.tasks.start(n.refresh)
+	if n.parking != nil {
+		n.tasks.start(n.parking.run)
+	}
 	if _, ok := o.Backend.(holder); ok {
 		n.tasks.start(n.owner.keepHeld)
 	}
@@ -202,6 +221,9 @@ func (n *Node) describe(rec *nodeRecord) {
 	rec.Addr, rec.Control, rec.Build, rec.Labels, rec.Slots = o.Addr, o.Control, o.Build, o.Labels, o.Slots
 	rec.Cores, rec.Live = runtime.NumCPU(), n.owner.register.live()
 	rec.Memory, rec.Free = memory()
+	if n.parking != nil {
+		rec.Relays = n.parking.names()
+	}
 	if o.Engines != nil {
 		rec.Engines = o.Engines()
 	}
@@ -212,6 +234,19 @@ func (n *Node) Backend() *Router { return n.router }
 
 // Local returns the runs of this node, for the other nodes.
 func (n *Node) Local() *Owner { return n.owner }
+
+// Relay returns what this node does as the relay of others. Only other nodes may ask it,
+// over connections with [Key.TLS].
+func (n *Node) Relay() http.Handler { return n.relay.handler() }
+
+// Listener returns the connections of other nodes to one that has no address: they come
+// through relays. It is nil if the node has one.
+func (n *Node) Listener() net.Listener {
+	if n.parking == nil {
+		return nil
+	}
+	return &parkListener{came: n.parking.came, closed: make(chan struct{})}
+}
 
 // Ready waits until the node holds its lease.
 func (n *Node) Ready(ctx context.Context) error {
@@ -265,6 +300,7 @@ func (n *Node) Close() error {
 		n.cancel()
 		n.unwatch()
 		n.peers.close()
+		n.relay.close()
 		n.tasks.wait()
 		n.crowd.end()
 		err = n.closeFiles()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,7 +33,7 @@ type newsRecord struct {
 // isNews reports whether a lease is news for nodes that know an earlier one.
 func (n *nodeRecord) isNews(old *nodeRecord) bool {
 	fuller := n.Live - old.Live
-	return n.Epoch != old.Epoch || n.State != old.State || n.Addr != old.Addr || max(fuller, -fuller) >= max(1, n.Slots/8)
+	return n.Epoch != old.Epoch || n.State != old.State || n.Addr != old.Addr || !slices.Equal(n.Relays, old.Relays) || max(fuller, -fuller) >= max(1, n.Slots/8)
 }
 
 // crowd is how a node hears of others in a large cluster.

@@ -82,7 +82,8 @@ type nodeRecord struct {
 	By      string    `json:"by,omitempty"` // who fenced it
 	Reason  string    `json:"reason,omitempty"`
 
-	Addr    string            `json:"addr"` // where other nodes connect
+	Addr    string            `json:"addr"`             // where other nodes connect; empty if they cannot
+	Relays  []string          `json:"relays,omitempty"` // then they connect through these nodes
 	Control bool              `json:"control,omitempty"`
 	Build   string            `json:"build,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`

@@ -56,7 +56,7 @@ func (m *members) saw(rec nodeRecord, rev uint64) {
 		m.order = slices.Insert(m.order, at, rec.Name)
 	}
 	m.nodes[rec.Name], m.list = member{nodeRecord: rec, rev: rev}, nil
-	if !known || old.State != rec.State || old.Epoch != rec.Epoch || old.Addr != rec.Addr {
+	if !known || old.State != rec.State || old.Epoch != rec.Epoch || old.Addr != rec.Addr || !slices.Equal(old.Relays, rec.Relays) {
 		close(m.changed)
 		m.changed = make(chan struct{})
 	}

@@ -48,29 +48,41 @@ const (
 
 // peers are the connections to other nodes. Each is made when it is needed.
 type peers struct {
+	self    string
 	connect func(ctx context.Context, addr string) (connection, error)
+	// through connects through a relay; nil if there is no such way.
+	through func(ctx context.Context, relay member, node string) (connection, error)
 	members *members
+	ctx     context.Context // ends with close
+	cancel  context.CancelFunc
 
 	mu     sync.Mutex
 	nodes  map[string]*peer
+	bad    map[string]time.Time // when a relay did not answer
 	closed bool
 	wg     sync.WaitGroup
 }
 
 // peer is the connection to a node.
 type peer struct {
-	addr    string
-	client  connection
-	dialing chan struct{} // closed when the present attempt is over; nil if there is none
-	err     error         // of the last attempt
-	failed  time.Time
+	name, addr string
+	client     connection
+	via        string        // the relay of the connection; empty if there is none
+	dialing    chan struct{} // closed when the present attempt is over; nil if there is none
+	err        error         // of the last attempt
+	failed     time.Time
+	blocked    time.Time // when the address last did not answer
 }
 
-func newPeers(o *Options, m *members) *peers {
-	p := &peers{connect: o.connect, members: m, nodes: make(map[string]*peer)}
+func newPeers(o *Options, m *members, r *relay) *peers {
+	p := &peers{self: o.Name, connect: o.connect, members: m, nodes: make(map[string]*peer), bad: make(map[string]time.Time)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if p.connect == nil {
 		p.connect = func(ctx context.Context, addr string) (connection, error) {
 			return client.Dial(ctx, "https://"+addr, client.Options{TLS: o.TLS, Dial: dialTimeout, Reconnect: -1})
+		}
+		p.through = func(ctx context.Context, by member, node string) (connection, error) {
+			return dialThrough(ctx, o, r, by, node)
 		}
 	}
 	return p
@@ -79,8 +91,11 @@ func newPeers(o *Options, m *members) *peers {
 // get returns the connection to a node, which it makes if there is none.
 func (p *peers) get(ctx context.Context, node string) (connection, error) {
 	rec, ok := p.members.get(node)
-	if !ok || rec.Addr == "" {
+	if !ok {
 		return nil, fmt.Errorf("node %s is not known", node)
+	}
+	if rec.Addr == "" && len(rec.Relays) == 0 {
+		return nil, &unreachableError{fmt.Errorf("node %s has no address and keeps no connections at relays now", node)}
 	}
 	for {
 		p.mu.Lock()
@@ -93,7 +108,7 @@ func (p *peers) get(ctx context.Context, node string) (connection, error) {
 			if n != nil {
 				p.end(n.client)
 			}
-			n = &peer{addr: rec.Addr}
+			n = &peer{name: node, addr: rec.Addr}
 			p.nodes[node] = n
 		}
 		c, dialing := n.client, n.dialing
@@ -124,9 +139,7 @@ func (p *peers) get(ctx context.Context, node string) (connection, error) {
 
 // dial makes a connection.
 func (p *peers) dial(n *peer) {
-	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
-	defer cancel()
-	c, err := p.connect(ctx, n.addr)
+	c, via, err := p.reach(n)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(n.dialing)
@@ -139,7 +152,10 @@ func (p *peers) dial(n *peer) {
 		p.end(c)
 		return
 	}
-	n.client, n.err = c, nil
+	n.client, n.via, n.err = c, via, nil
+	if via != "" && n.addr != "" {
+		p.wg.Go(func() { p.straighten(n, c) })
+	}
 }
 
 // drop ends a connection that is no good any more. c is nil for whatever there is.
@@ -160,6 +176,7 @@ func (p *peers) end(c connection) {
 }
 
 func (p *peers) close() {
+	p.cancel()
 	p.mu.Lock()
 	p.closed = true
 	for _, n := range p.nodes {

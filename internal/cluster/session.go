@@ -122,6 +122,11 @@ func (s *session) setState(want nodeState) {
 	s.mu.Lock()
 	s.want = want
 	s.mu.Unlock()
+	s.hasten()
+}
+
+// hasten writes the lease at once.
+func (s *session) hasten() {
 	select {
 	case s.hurry <- struct{}{}:
 	default:

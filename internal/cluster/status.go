@@ -37,6 +37,7 @@ type Status struct {
 	// Rebuild is nil unless the store went back in time and not all nodes have said
 	// again what they have.
 	Rebuild *Rebuild     `json:"rebuild,omitempty"`
+	Relay   RelayStatus  `json:"relay"` // what this node relays for others
 	Nodes   []spool.Node `json:"nodes"`
 }
 
@@ -54,8 +55,12 @@ func (n *Node) Nodes() []spool.Node {
 	members, _ := n.members.all()
 	nodes := make([]spool.Node, 0, len(members))
 	for _, m := range members {
+		via := m.Relays
+		if by := n.peers.via(m.Name); by != "" {
+			via = []string{by}
+		}
 		nodes = append(nodes, spool.Node{
-			Name: m.Name, State: string(m.State), Reason: m.Reason, Address: m.Addr, Control: m.Control, Build: m.Build, Labels: m.Labels,
+			Name: m.Name, State: string(m.State), Reason: m.Reason, Address: m.Addr, Via: via, Control: m.Control, Build: m.Build, Labels: m.Labels,
 			Epoch: m.Epoch, Cores: m.Cores, MemoryBytes: m.Memory, MemoryFreeBytes: m.Free, Engines: m.Engines, Slots: m.Slots, Live: m.Live, Joined: m.Joined, Self: m.Name == n.opts.Name,
 		})
 	}
@@ -66,7 +71,7 @@ func (n *Node) Nodes() []spool.Node {
 func (n *Node) Status() Status {
 	epoch, held := n.session.held()
 	meta, _, _ := n.store.state()
-	s := Status{Node: n.opts.Name, Epoch: epoch, Lease: held, LeaseMs: int64(n.opts.Timing.TTL / time.Millisecond), Generation: meta.Generation, Nodes: n.Nodes()}
+	s := Status{Node: n.opts.Name, Epoch: epoch, Lease: held, LeaseMs: int64(n.opts.Timing.TTL / time.Millisecond), Generation: meta.Generation, Relay: n.relay.status(), Nodes: n.Nodes()}
 	if meta.Rebuilding {
 		s.Rebuild = &Rebuild{Reason: meta.Reason, By: meta.By, Since: meta.Since, Back: append([]string{}, meta.Back...), Missing: append([]string{}, meta.missing()...)}
 	}

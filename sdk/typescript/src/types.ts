@@ -340,6 +340,7 @@ export interface Node {
   self?: boolean;
   slots: number;
   state: string;
+  via?: Array<string>;
 }
 
 export interface NodeList {

@@ -501,6 +501,7 @@ class Node(_Node, total=False):
     memory_free_bytes: int
     reason: str
     self: bool
+    via: list[str]
 
 
 class NodeList(TypedDict):
