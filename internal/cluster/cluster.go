@@ -44,6 +44,9 @@ type Options struct {
 	// connect reaches another node; nil means over TLS.
 	connect func(ctx context.Context, addr string) (connection, error)
 	crowd   int // how many nodes are a crowd; zero means defaultCrowd
+	// clock is that of the machine, which people and programs set; nil means time.Now.
+	// Nothing but what is told to people depends on it.
+	clock func() time.Time
 }
 
 // Node is one machine of a cluster.
@@ -92,6 +95,9 @@ func Join(o Options) (*Node, error) {
 	}
 	if o.Parked == 0 {
 		o.Parked = DefaultParked
+	}
+	if o.clock == nil {
+		o.clock = time.Now
 	}
 	if o.Timing == (Timing{}) {
 		o.Timing = NewTiming(DefaultLease)
@@ -163,7 +169,7 @@ func (n *Node) open() (err error) {
 		return err
 	}
 	n.store = newStore(&n.opts, n.identity, n.marks)
-	if n.claims, err = openClaims(n.opts.State, n.opts.Keep); err != nil {
+	if n.claims, err = openClaims(n.opts.State, n.opts.Keep, n.opts.clock); err != nil {
 		return err
 	}
 	n.outbox, err = openOutbox(n.opts.State, n.store)

@@ -86,8 +86,9 @@ type store struct {
 	marks    *marks
 	log      *slog.Logger
 	timing   Timing
-	known    func() []string // the nodes of the cluster that have not left it
-	heard    func(Fact)      // is called with other facts about the whole cluster
+	clock    func() time.Time // see Options
+	known    func() []string  // the nodes of the cluster that have not left it
+	heard    func(Fact)       // is called with other facts about the whole cluster
 
 	mu      sync.Mutex
 	meta    metaRecord
@@ -99,7 +100,7 @@ type store struct {
 var _ Facts = (*store)(nil)
 
 func newStore(o *Options, id *identity, m *marks) *store {
-	return &store{facts: o.Facts, self: o.Name, identity: id, marks: m, log: o.Log, timing: o.Timing, changed: make(chan struct{})}
+	return &store{facts: o.Facts, self: o.Name, identity: id, marks: m, log: o.Log, timing: o.Timing, clock: o.clock, changed: make(chan struct{})}
 }
 
 // linked is a store that is reached over a connection.
@@ -335,7 +336,7 @@ func (s *store) write(ctx context.Context, rec metaRecord, expect uint64) error 
 // begin begins a new generation, in which nothing is claimed until all nodes have said
 // again what they have.
 func (s *store) begin(ctx context.Context, reason string, old metaRecord, expect, mine uint64, nodes []string) error {
-	rec := metaRecord{Generation: max(mine, old.Generation) + 1, Rebuilding: true, Reason: reason, By: s.self, Since: time.Now().UTC().Round(time.Millisecond)}
+	rec := metaRecord{Generation: max(mine, old.Generation) + 1, Rebuilding: true, Reason: reason, By: s.self, Since: s.clock().UTC().Round(time.Millisecond)}
 	rec.Waits = merge(nodes, old.Waits)
 	err := s.write(ctx, rec, expect)
 	if err == nil {

@@ -85,6 +85,13 @@ func (k Key) unseal(sealed []byte, of string) ([]byte, error) {
 	return c.Open(nil, nil, sealed, []byte(of))
 }
 
+// When certificates are valid: always, for the clocks of nodes may be wrong by any time.
+// Whoever has the key can make others.
+var (
+	validFrom = time.Unix(0, 0)
+	validTo   = time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
 // authority returns the authority of the cluster.
 func (k Key) authority() (*x509.Certificate, ed25519.PrivateKey, error) {
 	seed, err := k.derive("authority")
@@ -94,7 +101,7 @@ func (k Key) authority() (*x509.Certificate, ed25519.PrivateKey, error) {
 	private := ed25519.NewKeyFromSeed(seed)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "spool cluster " + k.ID()},
-		NotBefore: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC),
+		NotBefore: validFrom, NotAfter: validTo,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
@@ -120,11 +127,10 @@ func (k Key) TLS(node string) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The clocks of nodes may differ by a day. The certificate is made anew with
-	// every start.
+	// The certificate is made anew with every start.
 	leaf := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: node}, DNSNames: []string{serverName},
-		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().AddDate(10, 0, 0),
+		NotBefore: validFrom, NotAfter: validTo,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, public, caKey)

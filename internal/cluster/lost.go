@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/record"
@@ -113,7 +112,7 @@ func (r *Router) archived(ctx context.Context, id spool.RunID, err error) (spool
 // followLost ends the log of a run whose node is lost.
 func (r *Router) followLost(lost *LostError, yield func(spool.Event, error) bool) {
 	failed := spool.Outcome{Kind: spool.Unknown, Reason: lost.Error()}.Event()
-	failed.Run, failed.Time = lost.Run, time.Now()
+	failed.Run, failed.Time = lost.Run, r.facts.clock()
 	if yield(failed, nil) {
 		yield(spool.Event{Run: lost.Run, Time: failed.Time, Kind: spool.KindClosed}, nil)
 	}

@@ -139,7 +139,7 @@ type claimed struct {
 func (o *Owner) claim(ctx context.Context, spec *spool.Spec) (claimed, error) {
 	cctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
-	info := spool.Info{ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels, Argv: spec.Argv, Cwd: spec.Cwd, Created: time.Now().Round(0), State: spool.StateRunning}
+	info := spool.Info{ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels, Argv: spec.Argv, Cwd: spec.Cwd, Created: o.facts.clock().Round(0), State: spool.StateRunning}
 	if info.Engine == "" {
 		info.Engine = spool.EngineProcess
 	}

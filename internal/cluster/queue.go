@@ -404,7 +404,7 @@ func (q *queue) record(spec *spool.Spec, node string) (queueRecord, error) {
 	if err != nil {
 		return queueRecord{}, fmt.Errorf("seal run %s for the queue: %w", spec.ID, err)
 	}
-	info := spool.Info{ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels, Argv: spec.Argv, Cwd: spec.Cwd, TTY: spec.TTY != nil, Created: time.Now().UTC().Round(0)}
+	info := spool.Info{ID: spec.ID, Name: spec.Name, Engine: spec.Engine, Labels: spec.Labels, Argv: spec.Argv, Cwd: spec.Cwd, TTY: spec.TTY != nil, Created: q.facts.clock().UTC().Round(0)}
 	if info.Engine == "" {
 		info.Engine = spool.EngineProcess
 	}

@@ -37,7 +37,7 @@ func (r *register) assertLocal(ctx context.Context) error {
 			}
 		})
 	}
-	oldest := time.Now().Add(-r.keep)
+	oldest := r.facts.clock().Add(-r.keep) // if the clock is wrong, the claims have the others
 	for info, err := range r.backend.List(ctx, spool.Filter{Since: oldest}) {
 		if err != nil {
 			errs = append(errs, err)
@@ -46,8 +46,8 @@ func (r *register) assertLocal(ctx context.Context) error {
 		delete(claimed, info.ID)
 		do(func() error { return r.assertRun(ctx, info) })
 	}
-	for id, at := range claimed {
-		do(func() error { return r.assertClaim(ctx, id, at) })
+	for id, age := range claimed {
+		do(func() error { return r.assertClaim(ctx, id, age) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -59,15 +59,12 @@ func (r *register) assertLocal(ctx context.Context) error {
 // assertRun tells the store of a run that this node has.
 func (r *register) assertRun(ctx context.Context, info spool.Info) error {
 	rec := runRecord{ID: info.ID, State: stateOf(&info), Info: recordInfo(&info)}
-	keep := r.keep
-	if rec.State == runClosed {
-		keep = max(keep-time.Since(info.Ended), time.Minute)
-	} else if info.Name != "" {
+	if rec.State != runClosed && info.Name != "" {
 		if err := r.name(ctx, info.ID, info.Name, info.Labels); err != nil && !errors.Is(err, spool.ErrExists) {
 			return err
 		}
 	}
-	rec, rev, err := r.assertRecord(ctx, rec, keep)
+	rec, rev, err := r.assertRecord(ctx, rec, r.keep) // from now on: the clock may be wrong, and too long harms nobody
 	if err == nil && rec.State != runClosed {
 		r.add(claimed{rec, rev}, info)
 	}
@@ -76,7 +73,8 @@ func (r *register) assertRun(ctx context.Context, info spool.Info) error {
 
 // assertClaim tells the store of a run that this node has claimed and that is not there:
 // it is about to start, or was removed.
-func (r *register) assertClaim(ctx context.Context, id spool.RunID, at time.Time) error {
+func (r *register) assertClaim(ctx context.Context, id spool.RunID, age time.Duration) error {
+	at := r.facts.clock().Add(-age)
 	rec := runRecord{ID: id, State: runClaimed, Info: spool.Info{ID: id, Created: at, State: spool.StateRunning}}
 	if !r.starting(id) {
 		info, err := r.backend.Stat(ctx, id)
@@ -89,7 +87,7 @@ func (r *register) assertClaim(ctx context.Context, id spool.RunID, at time.Time
 		rec.State, rec.Info.State, rec.Info.Ended = runClosed, spool.StateClosed, at
 		rec.Info.Outcome = &spool.Outcome{Kind: spool.Unknown, Reason: fmt.Sprintf("node %s no longer has its log", r.node)}
 	}
-	_, _, err := r.assertRecord(ctx, rec, max(r.keep-time.Since(at), time.Minute))
+	_, _, err := r.assertRecord(ctx, rec, max(r.keep-age, time.Minute))
 	return err
 }
 

@@ -164,7 +164,7 @@ func (r *register) run(ctx context.Context, epoch uint64) {
 	wg.Go(func() { r.sweep(ctx) })
 	for ctx.Err() == nil {
 		// A run that began and ended between two looks is selected, too.
-		since := spool.Filter{Since: time.Now().Add(-time.Minute)}
+		since := spool.Filter{Since: r.facts.clock().Add(-time.Minute)}
 		for info, err := range r.backend.Watch(ctx, since) {
 			if err == nil && info.ID != "" {
 				r.saw(&info)
@@ -338,6 +338,11 @@ func (r *register) work(ctx context.Context) {
 		rec := runRecord{Version: 1, ID: id, Node: r.node, Epoch: r.epoch, State: stateOf(&e.info), Nonce: newNonce(), Next: e.rec.Next, Info: recordInfo(&e.info)}
 		rev := e.rev
 		r.mu.Unlock()
+		if rec.State == runClosed { // the store keeps it from now on
+			if err := r.claims.add(id); err != nil {
+				r.log.Warn("note the end of a run", "run", id, "err", err)
+			}
+		}
 		rev, rec, err := r.write(ctx, rec, rev, r.keep)
 		r.mu.Lock()
 		e.busy = false

@@ -158,7 +158,7 @@ func (s *session) acquire(ctx context.Context) error {
 			}
 			first = false
 		}
-		rec := nodeRecord{Version: 1, Name: s.identity.Name, ID: s.identity.ID, Epoch: s.identity.Epoch, Joined: time.Now().UTC().Round(time.Millisecond)}
+		rec := nodeRecord{Version: 1, Name: s.identity.Name, ID: s.identity.ID, Epoch: s.identity.Epoch, Joined: s.facts.clock().UTC().Round(time.Millisecond)}
 		rec.Lost = old.Lost
 		if old.Epoch > 0 {
 			// Whatever held the earlier lease holds it no more.

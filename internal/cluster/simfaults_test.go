@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,7 +13,7 @@ func (w *simWorld) faulty(ctx context.Context) {
 	var undo sync.WaitGroup
 	defer undo.Wait()
 	random := rand.New(rand.NewPCG(*simSeed, 5))
-	kinds := []string{"machine killed", "server killed", "stopped", "cut off", "cut off for a moment", "leader of the store killed", "machine killed", "store away", "rack killed"}
+	kinds := []string{"machine killed", "clock jumped", "server killed", "stopped", "cut off", "cut off for a moment", "leader of the store killed", "clock jumped and server killed", "machine killed", "store away", "rack killed"}
 	for i := 0; ; i++ {
 		pause(ctx, time.Duration(random.Float64()*2*float64(*simFault)), nil)
 		if ctx.Err() != nil {
@@ -38,6 +39,10 @@ func (w *simWorld) faulty(ctx context.Context) {
 		for range victims {
 			n := w.nodes[at%len(w.nodes)]
 			if at++; n.reserve() {
+				n.off.Store(0)
+				if strings.HasPrefix(kind, "clock jumped") {
+					n.off.Store(int64(random.IntN(2000)-1000) * int64(time.Hour) / 10)
+				}
 				undo.Go(func() { w.fault(n, kind, long) })
 			}
 		}
@@ -68,6 +73,13 @@ func (w *simWorld) fault(n *simNode, kind string, long time.Duration) {
 		}
 		n.unreachable(false)
 	}
+	if kind == "clock jumped" { // nothing else is wrong with the node
+		pause(w.ctx, long, nil)
+		n.off.Store(-n.off.Load()) // it is set wrong the other way, and then right
+		pause(w.ctx, long, nil)
+		n.off.Store(0)
+		return
+	}
 	n.unreachable(true)
 	if n.control { // its detector begins anew
 		defer func() {
@@ -84,7 +96,7 @@ func (w *simWorld) fault(n *simNode, kind string, long time.Duration) {
 		n.machine.die()
 		pause(w.ctx, long, nil)
 		restart()
-	case "server killed":
+	case "server killed", "clock jumped and server killed":
 		if err := n.stop(); err != nil {
 			w.fail("node %s: %v", n.name, err)
 		}

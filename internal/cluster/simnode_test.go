@@ -73,6 +73,7 @@ func (n *simNet) setStopped(stopped bool) {
 type simMachine struct {
 	world *simWorld
 	name  string
+	clock func() time.Time
 
 	mu       sync.Mutex
 	runs     map[spool.RunID]*spool.Info
@@ -97,7 +98,7 @@ func (m *simMachine) start(spec *spool.Spec) (spool.Info, error) {
 		return spool.Info{}, err
 	}
 	m.world.execute(spec, m.name)
-	info := &spool.Info{ID: spec.ID, Engine: spool.EngineProcess, Labels: spec.Labels, Argv: spec.Argv, Created: time.Now(), State: spool.StateRunning, Pid: 1}
+	info := &spool.Info{ID: spec.ID, Engine: spool.EngineProcess, Labels: spec.Labels, Argv: spec.Argv, Created: m.clock(), State: spool.StateRunning, Pid: 1}
 	m.runs[spec.ID] = info
 	m.tell(info)
 	time.AfterFunc(d, func() { m.end(spec.ID, spool.Outcome{Kind: spool.Exited}) })
@@ -115,7 +116,7 @@ func (m *simMachine) endLocked(info *spool.Info, outcome spool.Outcome) {
 	if info == nil || info.State == spool.StateClosed {
 		return
 	}
-	info.State, info.Ended, info.Outcome = spool.StateClosed, time.Now(), &outcome
+	info.State, info.Ended, info.Outcome = spool.StateClosed, m.clock(), &outcome
 	m.tell(info)
 	m.world.ended(m.name, info)
 	time.AfterFunc(m.world.keep, func() { // its retention
@@ -249,6 +250,7 @@ type simNode struct {
 	labels  map[string]string
 	machine *simMachine
 	net     *simNet
+	off     atomic.Int64 // by how much the clock of the machine is wrong
 	link    *simLink
 
 	mu      sync.Mutex
@@ -268,7 +270,7 @@ func (n *simNode) start(build string) error {
 	node, err := Join(Options{
 		State: n.state, Name: n.name, Addr: n.name, Backend: &simBackend{machine: n.machine, ctx: process}, Facts: link, Key: n.world.key, Timing: n.world.timing,
 		Judge: n.control, Control: n.control, Build: build, Labels: n.labels, Engines: func() []string { return []string{spool.EngineProcess} },
-		Slots: n.slots, Keep: n.world.keep, crowd: min(defaultCrowd, *simNodes/2), connect: func(ctx context.Context, addr string) (connection, error) { return n.dial(ctx, addr) },
+		Slots: n.slots, Keep: n.world.keep, crowd: min(defaultCrowd, *simNodes/2), clock: n.clock, connect: func(ctx context.Context, addr string) (connection, error) { return n.dial(ctx, addr) },
 	})
 	if err != nil {
 		end()
@@ -279,6 +281,9 @@ func (n *simNode) start(build string) error {
 	n.node, n.process, n.end, n.link = node, process, end, link
 	return nil
 }
+
+// clock is that of the machine.
+func (n *simNode) clock() time.Time { return time.Now().Round(0).Add(time.Duration(n.off.Load())) }
 
 // stop ends the process of the node, as kill -9 does: it writes nothing more.
 func (n *simNode) stop() error {

@@ -28,8 +28,8 @@ var (
 )
 
 // TestSimulation runs many nodes, with the code of real ones, on a simulated clock, store
-// and network: runs start through all nodes while machines die, stop and are cut off, the
-// store is away, and all nodes are upgraded. Nothing is executed twice, no start that was
+// and network: runs start through all nodes while machines die, stop and are cut off, their
+// clocks jump by hours and days, the store is away, and all nodes are upgraded. Nothing is executed twice, no start that was
 // acknowledged is lost, no outcome is made up, no living node is declared lost, and the
 // queue is fair.
 func TestSimulation(t *testing.T) {
@@ -111,7 +111,7 @@ func newSimWorld(t *testing.T, dir string) *simWorld {
 		case i < 6:
 			n.labels, n.slots = map[string]string{"kind": simScarce, labelPool: simScarce}, 2
 		}
-		n.machine = &simMachine{world: w, name: name, runs: make(map[spool.RunID]*spool.Info), watchers: make(map[*simWatcher]bool)}
+		n.machine = &simMachine{world: w, name: name, clock: n.clock, runs: make(map[spool.RunID]*spool.Info), watchers: make(map[*simWatcher]bool)}
 		if err := os.Mkdir(n.state, 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -188,7 +188,7 @@ var errClaimed = errors.New("a node has claimed it and not said that it started 
 // claimed it, the error is errClaimed.
 func (q *queue) settle(ctx context.Context, rec *queueRecord, reason string) error {
 	info := rec.Info
-	info.State, info.Ended = spool.StateClosed, time.Now().UTC().Round(0)
+	info.State, info.Ended = spool.StateClosed, q.facts.clock().UTC().Round(0)
 	info.Outcome = &spool.Outcome{Kind: spool.Failed, Reason: reason}
 	end := runRecord{Version: 1, ID: rec.ID, State: runClosed, Info: info}
 	expect := uint64(0)
