@@ -1,5 +1,6 @@
 // A small agent that speaks the Agent Client Protocol: it plans, thinks, asks, does and
-// answers. The console shows it as it shows every agent.
+// answers. The console shows it as it shows every agent. With the argument "blind" it takes
+// no images.
 import { randomUUID } from "node:crypto";
 import { createInterface } from "node:readline";
 
@@ -11,8 +12,15 @@ const ask = (method, params) => new Promise(resolve => {
   send({ id: next, method, params });
 });
 
-async function prompt(sessionId, text) {
+async function prompt(sessionId, blocks) {
+  const text = blocks.map(p => p.text ?? "").join("");
+  const images = blocks.filter(p => p.type === "image");
   const update = u => send({ method: "session/update", params: { sessionId, update: u } });
+  if (images.length) {
+    const seen = images.map(i => `${i.mimeType} of ${Buffer.from(i.data, "base64").length} bytes`);
+    update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text: `I see ${seen.join(" and ")}.` } });
+    return "end_turn";
+  }
   if (text.startsWith("Say: ")) {
     update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text: text.slice(5) + "\n\nThat was all." } });
     return "end_turn";
@@ -44,13 +52,13 @@ for await (const line of createInterface({ input: process.stdin })) {
   const answer = result => m.id !== undefined && send({ id: m.id, result });
   switch (m.method) {
     case "initialize":
-      answer({ protocolVersion: 1, agentCapabilities: { loadSession: false, promptCapabilities: {} }, authMethods: [] });
+      answer({ protocolVersion: 1, agentCapabilities: { loadSession: false, promptCapabilities: { image: process.argv[2] !== "blind" } }, authMethods: [] });
       break;
     case "session/new":
       answer({ sessionId: randomUUID() }); // only one run of the machine works in a session
       break;
     case "session/prompt":
-      void prompt(m.params.sessionId, m.params.prompt.map(p => p.text ?? "").join("")).then(stopReason => answer({ stopReason }));
+      void prompt(m.params.sessionId, m.params.prompt).then(stopReason => answer({ stopReason }));
       break;
     case "session/cancel":
       break;

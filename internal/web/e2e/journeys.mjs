@@ -4,7 +4,9 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import acts from "./acts.mjs";
+import cuts from "./cuts.mjs";
 import guard from "./guard.mjs";
+import images from "./images.mjs";
 import states from "./states.mjs";
 import { bytes, payloads } from "./hostile.mjs";
 import { fair, gone, press, see, shots, until } from "./page.mjs";
@@ -592,7 +594,7 @@ const journeys = {
   },
 };
 
-const all = { ...journeys, ...acts({ server, b, owner }), ...states({ server, b, owner }), ...guard({ server, owner }) };
+const all = { ...journeys, ...acts({ server, b, owner }), ...states({ server, b, owner }), ...images({ server, b, owner }), ...cuts({ server, b }), ...guard({ server, owner }) };
 let failed = 0;
 for (const [name, journey] of Object.entries(all)) {
   if (only ? !name.match(only) : name === "keyboard only") continue; // which make torture does

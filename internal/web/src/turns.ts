@@ -1,5 +1,6 @@
 // The turns of a run, from the events of its log. Bounded: the oldest turns go first.
 import type { Done } from "./api.ts";
+import type { PromptImage } from "./images.ts";
 import { textOf, type LogEvent } from "./record.ts";
 
 export interface Item {
@@ -19,6 +20,7 @@ export interface Turn {
   time: string;
   kind: string; // cell, prompt or empty
   input: string;
+  images: PromptImage[];
   secret: boolean;
   items: Item[];
   done?: Done;
@@ -66,7 +68,7 @@ export class Turns {
     if (seq === 0 && last?.seq === 0) return last;
     let t = seq ? this.bySeq.get(seq) : undefined;
     if (!t) {
-      t = { seq, time: e.time, kind: "", input: "", secret: false, items: [] };
+      t = { seq, time: e.time, kind: "", input: "", images: [], secret: false, items: [] };
       this.push(t);
     }
     return t;
@@ -162,7 +164,7 @@ export class Turns {
       return;
     }
     if (d.kind !== "cell" && d.kind !== "prompt") return;
-    this.push({ seq: e.seq, time: e.time, kind: d.kind, input: d.data?.code ?? d.data?.text ?? "", secret: d.data === undefined, items: [] });
+    this.push({ seq: e.seq, time: e.time, kind: d.kind, input: d.data?.code ?? d.data?.text ?? "", images: d.data?.images ?? [], secret: d.data === undefined, items: [] });
     const c = d.data;
     if (c?.module) this.list.at(-1)!.input = "python -m " + [c.module, ...(c.args ?? [])].join(" ");
   }

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Feed } from "../src/feed.ts";
 import { FrameReader } from "../src/frames.ts";
+import { encode, picked } from "../src/images.ts";
 import { notesOf } from "../src/lines.ts";
 import { nodes, type Node } from "../src/markdown.ts";
 import { pieces } from "../src/python.ts";
@@ -43,6 +44,67 @@ test("records, and damaged ones", () => {
   assert.deepEqual(got.map(e => [e.seq, e.kind, e.stream, e.data?.outcome]), [[1, "output", "stdout", undefined], [2, "done", undefined, "ok"]]);
   assert.equal(new TextDecoder().decode(got[0]!.bytes), "hi");
   for (const bad of [both.subarray(0, 20), both.subarray(0, both.length - 1)]) assert.throws(() => decodeRecords(bad, () => {}));
+});
+
+/** random numbers below n, the same in every run. */
+function numbers(seed: number): (n: number) => number {
+  return n => (seed = (seed * 48271) % 2147483647) % n;
+}
+
+test("whatever bytes come as records are events or an error", () => {
+  const next = numbers(11);
+  const good = new Uint8Array([...record(1, 3, 1, "", "hi"), ...record(2, 15, 0, '{"outcome":"ok"}', ""), ...record(3, 9, 0, '{"text":"x"}', "")]);
+  let read = 0;
+  for (let round = 0; round < 5000; round++) {
+    const b = good.slice(0, next(3) ? good.length : next(good.length + 1));
+    for (let changes = next(4); changes > 0 && b.length; changes--) b[next(b.length)] = next(256);
+    let seen = 0;
+    try {
+      decodeRecords(b, (e, size) => {
+        assert.equal(typeof e.kind, "string");
+        assert.ok(size >= 40 && !Number.isNaN(Date.parse(e.time)));
+        seen += size;
+      });
+      assert.equal(seen, b.length, "all of it was read");
+      read++;
+    } catch (e) {
+      assert.ok(e instanceof Error && !(e instanceof assert.AssertionError), String(e));
+      assert.ok(seen <= b.length);
+    }
+  }
+  assert.ok(read > 500, `${read} were read`);
+});
+
+test("whatever an agent says as Markdown becomes harmless nodes", () => {
+  const next = numbers(13);
+  const parts = ["# ", "**", "_", "`", "```\n", "<script>", "</script>", "<img src=x onerror=y>", "[a](", "javascript:alert(1)", "https://x.test", ")", "![", "](data:text/html,x)", "|a|b|\n|-|-|\n", "- ", "1. ", "> ", "\n", "\n\n", "\t", " ", "<!--", "-->", "&lt;", "&#106;", "\\", "[^1]", "<https://y.test>", "<javascript:x>", "\u202e", "é", "\0", "text"];
+  const tags = new Set(["h3", "h4", "h5", "h6", "p", "strong", "em", "s", "code", "pre", "br", "hr", "a", "ul", "ol", "li", "blockquote", "table", "thead", "tbody", "tr", "th", "td", "input", "span", "div"]);
+  const walk = (n: Node) => {
+    if (typeof n === "string") return;
+    assert.ok(tags.has(n.tag), n.tag);
+    for (const [name, value] of Object.entries(n.attrs ?? {})) {
+      assert.ok(!/^on|^style$|^src/i.test(name), name);
+      if (name === "href") assert.match(value, /^(https?:|mailto:)/i);
+    }
+    n.children.forEach(walk);
+  };
+  for (let round = 0; round < 2000; round++) {
+    let text = "";
+    for (let i = next(30); i >= 0; i--) text += parts[next(parts.length)];
+    nodes(text).forEach(walk);
+  }
+});
+
+test("images that a prompt may have", () => {
+  const png = (size: number, type = "image/png") => ({ name: "a", type, size });
+  assert.deepEqual(picked([png(4), png(6)], [], 10), { taken: [0, 1], wrong: "" });
+  assert.deepEqual(picked([png(6), png(5), png(4)], [], 10), { taken: [0, 2], wrong: "a is too large: the images of a prompt have at most 10 B together." });
+  assert.deepEqual(picked([png(4, "image/svg+xml"), png(0)], [], 10), { taken: [], wrong: "a is no PNG, JPEG, GIF or WebP." });
+  const many = Array.from({ length: 21 }, () => png(1));
+  assert.equal(picked(many, [], 100).taken.length, 20);
+  assert.deepEqual(picked([png(1)], many.slice(1), 100), { taken: [], wrong: "A prompt has at most 20 images." });
+  const bytes = Uint8Array.from({ length: 70_000 }, (_, i) => i);
+  assert.deepEqual(Uint8Array.from(atob(encode(bytes.buffer)), c => c.charCodeAt(0)), bytes);
 });
 
 test("Markdown has no markup of others", () => {

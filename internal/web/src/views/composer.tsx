@@ -4,27 +4,33 @@ import { control } from "../control.ts";
 import { post, runPath, words, type Info, type TurnInfo } from "../api.ts";
 import { recall, remember } from "../prefs.ts";
 import { link } from "../link.ts";
+import { AttachButton, AttachedList, useAttachments } from "./attachments.tsx";
 
-export function Composer({ info, kind, label, button, keys, history }: { info: Info; kind: "cell" | "prompt"; label: string; button: string; keys: "enter" | "shift"; history: string[] }) {
+export function Composer({ info, kind, label, button, keys, history, images: canShow = false }: { info: Info; kind: "cell" | "prompt"; label: string; button: string; keys: "enter" | "shift"; history: string[]; images?: boolean }) {
   const name = "draft-" + info.id;
   const [text, setText] = useState(() => recall(name));
   const [error, setError] = useState("");
   const [sending, setSending] = useState(false);
   const place = useRef(-1);
   const escaped = useRef(0);
+  const images = useAttachments(info);
+  const [over, setOver] = useState(false); // something is dragged over it
   const set = (t: string) => {
     setText(t);
     remember(name, t);
   };
+  const nothing = !text.trim() && !images.list.length;
   const send = async () => {
-    if (!text.trim() || sending || link.value.lostAt) return;
+    if (nothing || sending || link.value.lostAt) return;
     setSending(true);
     setError("");
     try {
       // The id makes it safe to send again what may have arrived.
       const id = crypto.getRandomValues(new Uint32Array(4)).join("-");
-      await post<TurnInfo>(runPath(info.id) + "/turns", { id, [kind]: kind === "cell" ? { code: text } : { text } });
+      const shown = images.list.length ? { images: await images.encoded() } : {};
+      await post<TurnInfo>(runPath(info.id) + "/turns", { id, [kind]: kind === "cell" ? { code: text } : { text, ...shown } });
       set("");
+      images.clear();
       place.current = -1;
       scrollTo({ top: document.documentElement.scrollHeight }); // what comes is followed
     } catch (e) {
@@ -47,15 +53,37 @@ export function Composer({ info, kind, label, button, keys, history }: { info: I
       escaped.current = Date.now();
     }
   };
+  const take = (e: Event, files: FileList | undefined) => {
+    if (canShow ? images.add(files) : files?.length && kind === "prompt") {
+      e.preventDefault();
+      if (!canShow) setError("This agent cannot be shown images.");
+    }
+  };
+  const drag = (e: DragEvent, is: boolean) => {
+    if (!canShow || !e.dataTransfer?.types.includes("Files")) return;
+    e.preventDefault();
+    setOver(is);
+  };
   const lost = !!link.value.lostAt;
   return (
-    <div class="composer">
+    <div
+      class={"composer" + (over ? " over" : "")}
+      onPaste={e => !e.clipboardData?.types.includes("text/plain") && take(e, e.clipboardData?.files)}
+      onDragOver={e => drag(e, true)}
+      onDragLeave={e => drag(e, false)}
+      onDrop={e => {
+        drag(e, false);
+        take(e, e.dataTransfer?.files);
+      }}
+    >
       <label for="composer">{label}</label>
       <textarea id="composer" spellcheck={kind === "prompt"} value={text} onInput={e => set(e.currentTarget.value)} onKeyDown={key} aria-describedby="composer-help" />
+      <AttachedList images={images} />
       {error && <p role="alert" class="aside bad">{error}</p>}
       <div class="acts">
-        <button class="primary" disabled={!text.trim() || sending || lost} onClick={() => void send()}>{button}</button>
+        <button class="primary" disabled={nothing || sending || lost} onClick={() => void send()}>{button}</button>
         {!!info.turn && <button onClick={() => void control(info, "interrupt")}>Interrupt the turn</button>}
+        {canShow && <AttachButton images={images} />}
         <span id="composer-help" class="quiet">
           {lost ? "The connection is lost: nothing is sent." : keys === "enter" ? <><kbd>Enter</kbd> sends, <kbd>Shift Enter</kbd> is a new line</> : <><kbd>Shift Enter</kbd> runs it, <kbd>↑</kbd> brings back earlier ones</>}
         </span>

@@ -9,6 +9,7 @@ import { Empty, Skeleton, Wrong } from "../ui.tsx";
 import { AskCard } from "./ask.tsx";
 import { Composer } from "./composer.tsx";
 import { AnsweredAsk, Gap, Notice, OutputText } from "./output.tsx";
+import { PromptPictures } from "./pictures.tsx";
 import { Diff, Said } from "./said.tsx";
 import { useMoment } from "./moment.tsx";
 import { useStick, useTurns } from "./useturns.ts";
@@ -33,7 +34,7 @@ export function Conversation({ info }: { info: Info }) {
       <div class="dock">
         {bar}
         {info.state !== "closed" && !back && may("runs:input") && (
-          <Composer info={info} kind="prompt" label="Prompt" button={info.turn ? busy : "Send"} keys="enter" history={list.filter(t => t.kind === "prompt").map(t => t.input)} />
+          <Composer info={info} kind="prompt" label="Prompt" button={info.turn ? busy : "Send"} keys="enter" history={list.filter(t => t.kind === "prompt" && t.input).map(t => t.input)} images={!s || !!s.capabilities?.includes("images")} />
         )}
       </div>
     </div>
@@ -44,11 +45,12 @@ function TurnView({ turn, info }: { turn: Turn; info: Info }) {
   const d = turn.done;
   if (turn.kind === "" && turn.items.length === 0) return null;
   return (
-    <section class="turn" id={"turn-" + turn.seq} aria-label="Turn">
+    <section class="turn" id={"turn-" + turn.seq} aria-label={turn.seq ? `Turn ${turn.seq}` : `Between turns, event ${turn.items[0]!.seq}`}>
       {turn.kind && (
         <>
           <header><span>You</span><time dateTime={turn.time}>{clock(turn.time)}</time></header>
-          <div class="prompt">{turn.secret ? "(secret)" : visible(turn.input)}</div>
+          <PromptPictures info={info} images={turn.images} />
+          {(turn.secret || turn.input || !turn.images.length) && <div class="prompt">{turn.secret ? "(secret)" : visible(turn.input)}</div>}
         </>
       )}
       {turn.items.map(i => <Piece key={i.seq} item={i} info={info} ended={!!d || info.state === "closed"} />)}

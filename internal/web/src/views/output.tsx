@@ -1,9 +1,11 @@
 // What cells show: output with its colours, and displays in their best form.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { post, request, runPath, words, type Info, type TicketInfo } from "../api.ts";
+import { post, runPath, words, type Info, type TicketInfo } from "../api.ts";
 import { duration, missing } from "../format.ts";
 import { parse, visible } from "../sgr.ts";
 import type { Item } from "../turns.ts";
+import { types as pictures } from "../images.ts";
+import { usePicture } from "./pictures.tsx";
 import { Said } from "./said.tsx";
 
 export function OutputText({ item, info }: { item: Item; info: Info }) {
@@ -28,8 +30,6 @@ export function OutputText({ item, info }: { item: Item; info: Info }) {
     </>
   );
 }
-
-const pictures = ["image/png", "image/jpeg", "image/webp", "image/gif"];
 
 export function Display({ item, info }: { item: Item; info: Info }) {
   const d = item.data as Record<string, unknown>;
@@ -56,26 +56,8 @@ async function save(info: Info, seq: number, type: string) {
   a.click();
 }
 
-/** Picture fetches with the key of the page, which an img element cannot send. */
 function Picture({ info, seq, type, alt }: { info: Info; seq: number; type: string; alt: string }) {
-  const [url, setUrl] = useState("");
-  const [error, setError] = useState("");
-  useEffect(() => {
-    let made = "";
-    let over = false;
-    request("GET", formPath(info, seq, type), { accept: type })
-      .then(a => a.blob())
-      .then(b => {
-        if (over) return;
-        made = URL.createObjectURL(b);
-        setUrl(made);
-      })
-      .catch(e => setError(words(e)));
-    return () => {
-      over = true;
-      if (made) URL.revokeObjectURL(made);
-    };
-  }, [info.id, seq, type]);
+  const { url, error } = usePicture(formPath(info, seq, type), type);
   if (error) return <p class="aside bad">{error}</p>;
   return url ? <img src={url} alt={alt} /> : <div class="skeleton" style={{ height: "240px" }} />;
 }
