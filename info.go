@@ -26,6 +26,16 @@ type OpenAsks struct {
 	Count int   `json:"count"`
 }
 
+// Mirror is a copy of the log of a run that another machine of a cluster makes while the
+// run goes on.
+type Mirror struct {
+	Node string `json:"node"` // the machine that has the copy
+	Last Seq    `json:"last"` // last event that it is known to have
+	// LagMs is for how many milliseconds it has not been known to have all events
+	// of the run; zero if it is.
+	LagMs int64 `json:"lag_ms"`
+}
+
 // Info describes a run at one moment.
 type Info struct {
 	ID     RunID             `json:"id"`
@@ -38,17 +48,20 @@ type Info struct {
 	// Size is the size of the terminal as it is now, or was at the end, and
 	// FirstSize the one it began with; both are zero without a terminal. A
 	// program that sets the size of its own terminal changes neither.
-	Size      Size      `json:"size,omitzero"`
-	FirstSize Size      `json:"first_size,omitzero"`
-	Pid       int       `json:"pid,omitempty"`
-	Owner     string    `json:"owner,omitempty"` // the process that writes the log
-	Node      string    `json:"node,omitempty"`  // the machine of a cluster that has the run
-	Created   time.Time `json:"created"`
-	Ended     time.Time `json:"ended,omitzero"`
-	State     State     `json:"state"`
-	Outcome   *Outcome  `json:"outcome,omitempty"` // nil until the run has ended
-	Last      Seq       `json:"last"`              // highest seq assigned so far
-	Bytes     int64     `json:"bytes"`             // output bytes logged
+	Size      Size   `json:"size,omitzero"`
+	FirstSize Size   `json:"first_size,omitzero"`
+	Pid       int    `json:"pid,omitempty"`
+	Owner     string `json:"owner,omitempty"` // the process that writes the log
+	Node      string `json:"node,omitempty"`  // the machine of a cluster that has the run
+	// Mirror is the copy of the log that another machine of the cluster makes; nil
+	// without one.
+	Mirror  *Mirror   `json:"mirror,omitempty"`
+	Created time.Time `json:"created"`
+	Ended   time.Time `json:"ended,omitzero"`
+	State   State     `json:"state"`
+	Outcome *Outcome  `json:"outcome,omitempty"` // nil until the run has ended
+	Last    Seq       `json:"last"`              // highest seq assigned so far
+	Bytes   int64     `json:"bytes"`             // output bytes logged
 	// Title is the first line of the code or prompt that began the last turn,
 	// and TurnOutcome how the last turn that is done ended.
 	Title       string      `json:"title,omitempty"`

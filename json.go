@@ -93,6 +93,13 @@ func (i *Info) AppendJSON(dst []byte) []byte {
 	}
 	dst = appendMember(dst, `,"owner":`, i.Owner)
 	dst = appendMember(dst, `,"node":`, i.Node)
+	if m := i.Mirror; m != nil {
+		dst = appendString(append(dst, `,"mirror":{"node":`...), m.Node)
+		dst = append(dst, `,"last":`...)
+		dst = strconv.AppendUint(dst, uint64(m.Last), 10)
+		dst = append(dst, `,"lag_ms":`...)
+		dst = append(strconv.AppendInt(dst, m.LagMs, 10), '}')
+	}
 	dst = append(dst, `,"created":"`...)
 	dst = i.Created.UTC().AppendFormat(dst, time.RFC3339Nano)
 	dst = append(dst, '"')

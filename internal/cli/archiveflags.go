@@ -179,6 +179,14 @@ func (w *shipping) Close() error {
 	return errors.Join(<-w.ended, w.objects.Close())
 }
 
+// has returns the function that tells whether the archive has a run, nil without one.
+func (w *shipping) has() func(context.Context, spool.RunID) (bool, error) {
+	if w == nil {
+		return nil
+	}
+	return archive.New(w.objects).Has
+}
+
 // gauges tells how shipping gets on, for /metrics.
 func (w *shipping) gauges(gauge func(name, help string, value float64)) {
 	if w == nil {

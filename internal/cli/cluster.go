@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -214,8 +215,23 @@ func (a *app) printStatus(s cluster.Status) error {
 	if r := s.Relay; r.Bytes > 0 || r.Parked > 0 || r.Tunnels > 0 {
 		fmt.Fprintf(a.stdout, "relay    %d connections of other nodes, %s so far; %d parked\n", r.Tunnels, limits.Size(r.Bytes), r.Parked)
 	}
+	if s.Mirror != nil {
+		fmt.Fprintf(a.stdout, "mirror   %s\n", mirrorText(s.Mirror))
+	}
 	fmt.Fprintln(a.stdout)
 	return a.printNodes(s.Nodes)
+}
+
+// mirrorText says how the copies of logs are.
+func mirrorText(m *cluster.MirrorStatus) string {
+	text := fmt.Sprintf("%s copied by other nodes, %d by none", count(m.Runs, "run", "runs"), m.Alone)
+	if m.Behind > 0 {
+		text += fmt.Sprintf("; %d behind, by up to %d events and %v", m.Behind, m.LagEvents, time.Duration(m.LagMs)*time.Millisecond)
+	}
+	if m.Stopped > 0 {
+		text += fmt.Sprintf("; %d without room", m.Stopped)
+	}
+	return text + fmt.Sprintf("; %s of others here, %s of %s", count(m.Copies, "copy", "copies"), limits.Size(m.CopyBytes), limits.Size(m.CopyLimit))
 }
 
 func (a *app) clusterNodesCommand() *cobra.Command {

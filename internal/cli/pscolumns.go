@@ -67,7 +67,21 @@ var runColumns = []runColumn{
 	textColumn("cwd", 16, func(i *spool.Info) string { return i.Cwd }),
 	textColumn("labels", 16, func(i *spool.Info) string { return labelsText(i.Labels) }),
 	textColumn("owner", 0, func(i *spool.Info) string { return i.Owner }),
+	textColumn("node", 0, func(i *spool.Info) string { return i.Node }),
+	textColumn("mirror", 0, func(i *spool.Info) string { return mirrorColumn(i) }),
 	textColumn("command", 8, func(i *spool.Info) string { return commandColumn(*i) }),
+}
+
+// mirrorColumn says which node copies a run, and how far behind it is.
+func mirrorColumn(i *spool.Info) string {
+	m := i.Mirror
+	if m == nil {
+		return ""
+	}
+	if m.LagMs == 0 {
+		return m.Node
+	}
+	return fmt.Sprintf("%s -%d %v", m.Node, i.Last-min(i.Last, m.Last), (time.Duration(m.LagMs) * time.Millisecond).Round(100*time.Millisecond))
 }
 
 func columnNames() []string {

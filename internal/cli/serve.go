@@ -179,7 +179,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 		defer func() { err = errors.Join(err, b.Close()) }()
 		archived = b.(cluster.Archive)
 	}
-	node, err := a.joinCluster(&o.cluster, backend, archived, log)
+	node, err := a.joinCluster(o, backend, archived, ship, log)
 	if err != nil {
 		return err
 	}

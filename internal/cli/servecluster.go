@@ -22,6 +22,7 @@ import (
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/cluster"
 	"github.com/spool-run/spool/internal/cluster/natsd"
+	"github.com/spool-run/spool/internal/mirror"
 	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/local"
 )
@@ -47,6 +48,10 @@ type clusterOptions struct {
 	queue     int
 	tunnels   int
 	parked    int
+
+	mirrors     int
+	mirrorBytes byteCount
+	mirrorFree  byteCount
 }
 
 // add defines the flags.
@@ -62,6 +67,10 @@ func (o *clusterOptions) add(flags *pflag.FlagSet) {
 	flags.IntVar(&o.queue, "cluster-queue", cluster.DefaultQueue, "`number` of runs that wait in the queue of the cluster at once, beyond which this node refuses more")
 	flags.IntVar(&o.tunnels, "cluster-relay-tunnels", cluster.DefaultTunnels, "`number` of connections between nodes that cannot reach each other which this node relays at once; 0 means none")
 	flags.IntVar(&o.parked, "cluster-relay-parked", cluster.DefaultParked, "`number` of connections that a node with --cluster-advertise none keeps at each node through which it is reached, and that this node keeps for each such node")
+	o.mirrorBytes, o.mirrorFree = mirror.DefaultBytes, mirror.DefaultFree
+	flags.IntVar(&o.mirrors, "mirror", 0, "`number` of other nodes that copy the log of each run of this one while it goes on, 0 or 1")
+	flags.Var(&o.mirrorBytes, "mirror-bytes", "`bytes` of the disk that this node uses for copies of logs of other nodes")
+	flags.Var(&o.mirrorFree, "mirror-free", "`bytes` of the disk that such copies leave free")
 	flags.DurationVar(&o.lease, "cluster-lease", cluster.DefaultLease, "`time` after which a node that does not renew its lease is lost; the same on every node")
 	flags.DurationVar(&o.keep, "cluster-keep", cluster.DefaultKeep, "`time` that the cluster knows a run after its end, so that its id is not started again")
 }
@@ -91,6 +100,12 @@ func (o *clusterOptions) check() error {
 	if o.slots < 0 || o.keep <= 0 || o.queue <= 0 || o.lease < minLease {
 		return usageErrorf("--node-runs, --cluster-keep and --cluster-queue must be positive, and --cluster-lease at least %v", minLease)
 	}
+	if o.mirrors < 0 || o.mirrors > cluster.MaxMirrors {
+		return usageErrorf("--mirror %d: use 0 or 1: at most one other node copies the log of a run", o.mirrors)
+	}
+	if o.mirrorBytes <= 0 || o.mirrorFree < 0 {
+		return usageErrorf("--mirror-bytes must be greater than zero, and --mirror-free not negative")
+	}
 	for _, l := range o.labels {
 		if k, _, ok := strings.Cut(l, "="); !ok || k == "" {
 			return usageErrorf("--node-label %q: use KEY=VALUE", l)
@@ -109,13 +124,15 @@ type clusterNode struct {
 	facts  *natsd.Facts
 	nats   *natsd.Server // nil if this is no control node
 	rpc    *execserver.Server
+	copies *execserver.Server // of copies of logs of other nodes
 	local  *execserver.Server // of the user of this machine
 	server *http.Server
 	ended  chan struct{}
 }
 
 // joinCluster makes the server a node, or returns nil without --cluster.
-func (a *app) joinCluster(o *clusterOptions, backend local.Backend, archive cluster.Archive, log *slog.Logger) (_ *clusterNode, err error) {
+func (a *app) joinCluster(so *serveOptions, backend local.Backend, archive cluster.Archive, ship *shipping, log *slog.Logger) (_ *clusterNode, err error) {
+	o := &so.cluster
 	if !o.on {
 		return nil, nil
 	}
@@ -160,7 +177,8 @@ func (a *app) joinCluster(o *clusterOptions, backend local.Backend, archive clus
 	n.Node, err = cluster.Join(cluster.Options{
 		State: dir, Name: o.node, Addr: addr, Backend: runs, Facts: n.facts, Key: m.Key, TLS: config, Timing: cluster.NewTiming(o.lease),
 		Judge: isControl || o.nats != "", Control: isControl, Build: version().Version, Labels: labels, Engines: local.Engines, Slots: o.slots, Keep: o.keep, Queue: o.queue, Log: log,
-		Archive: archive, Tunnels: cmp.Or(o.tunnels, -1), Parked: o.parked,
+		Archive: archive, Archived: ship.has(), Tunnels: cmp.Or(o.tunnels, -1), Parked: o.parked,
+		Mirrors: o.mirrors, MirrorBytes: int64(o.mirrorBytes), MirrorFree: cmp.Or(int64(o.mirrorFree), -1), MirrorAge: so.server.store.age,
 	})
 	if err != nil {
 		return nil, errors.Join(err, closeListener(l))
@@ -168,6 +186,7 @@ func (a *app) joinCluster(o *clusterOptions, backend local.Backend, archive clus
 	// What other nodes ask for is answered by this node alone, so that a request is
 	// passed on once.
 	n.rpc = execserver.New(execserver.Options{Backend: n.Local(), Version: version().Version, Keep: true, RunsOnly: true, Trusted: true, Logger: log})
+	n.copies = execserver.New(execserver.Options{Backend: n.Copies(), Version: version().Version, Keep: true, RunsOnly: true, Trusted: true, Logger: log})
 	n.local = execserver.New(execserver.Options{Backend: n.Backend(), Version: version().Version, Keep: true, Logger: log})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/rpc", func(w http.ResponseWriter, r *http.Request) { n.rpc.ServeRuns(w, r, access.Owner(), nil) })
@@ -176,6 +195,7 @@ func (a *app) joinCluster(o *clusterOptions, backend local.Backend, archive clus
 	} else {
 		mux.Handle("POST /", n.Relay())
 	}
+	mux.HandleFunc("GET "+cluster.CopiesPath+"/v1/rpc", func(w http.ResponseWriter, r *http.Request) { n.copies.ServeRuns(w, r, access.Owner(), nil) })
 	n.server = newHTTPServer(mux, log)
 	go func() {
 		defer close(n.ended)
@@ -277,6 +297,7 @@ func (n *clusterNode) Close() error {
 	if n.server != nil {
 		errs = append(errs, n.server.Close())
 		n.rpc.Close()
+		n.copies.Close()
 		n.local.Close()
 		<-n.ended
 	}
@@ -346,6 +367,15 @@ func (n *clusterNode) gauges(gauge func(name, help string, value float64)) {
 	gauge("spool_cluster_relay_tunnels", "Connections between other nodes that this one relays.", float64(s.Relay.Tunnels))
 	gauge("spool_cluster_relay_parked", "Connections that nodes without an address keep at this one.", float64(s.Relay.Parked))
 	gauge("spool_cluster_relay_bytes", "Bytes between other nodes that this one has relayed.", float64(s.Relay.Bytes))
+	if m := s.Mirror; m != nil {
+		gauge("spool_cluster_mirror_lag_seconds", "Greatest time for which another node is not known to have all of a run of this one that it copies.", float64(m.LagMs)/1000)
+		gauge("spool_cluster_mirror_lag_events", "Greatest number of events of a run of this node that its copy is not known to have.", float64(m.LagEvents))
+		gauge("spool_cluster_mirror_runs", "Live runs of this node that another one copies.", float64(m.Runs))
+		gauge("spool_cluster_mirror_alone_runs", "Live runs of this node that none copies.", float64(m.Alone))
+		gauge("spool_cluster_mirror_stopped_runs", "Runs of this node for whose copies there is no room.", float64(m.Stopped))
+		gauge("spool_cluster_mirror_copies", "Copies that this node has of runs of others.", float64(m.Copies))
+		gauge("spool_cluster_mirror_copy_bytes", "Bytes of the disk that these copies take.", float64(m.CopyBytes))
+	}
 	gauge("spool_cluster_slots", "Live runs that all nodes take.", slots)
 	gauge("spool_cluster_runs_live", "Runs of all nodes that are not closed, as of their last renewals.", live)
 }

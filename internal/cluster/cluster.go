@@ -9,11 +9,13 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/mirror"
 )
 
 // Options configure a node.
@@ -39,7 +41,15 @@ type Options struct {
 	Archive Archive         // nil without one
 	Tunnels int             // connections between other nodes that this one relays at once; zero means DefaultTunnels, less than zero none
 	Parked  int             // connections at a relay for a node without an address; zero means DefaultParked
-	Log     *slog.Logger
+	// Archived reports whether the archive has a run; nil without one.
+	Archived func(context.Context, spool.RunID) (bool, error)
+	// Mirrors is how many other nodes copy the log of each run of this one while it
+	// goes on, at most MaxMirrors.
+	Mirrors     int
+	MirrorBytes int64         // of the copies that this node makes; zero means mirror.DefaultBytes
+	MirrorFree  int64         // bytes of the disk that copies leave free; zero means mirror.DefaultFree
+	MirrorAge   time.Duration // since a copy was last written to, after which it is deleted; zero means never
+	Log         *slog.Logger
 
 	// connect reaches another node; nil means over TLS.
 	connect func(ctx context.Context, addr string) (connection, error)
@@ -64,6 +74,9 @@ type Node struct {
 	peers    *peers
 	relay    *relay
 	parking  *parking // nil if the node has an address
+	mirrors  *peers   // to the copies of other nodes
+	copies   *mirror.Copies
+	copying  *copying
 	owner    *Owner
 	router   *Router
 	tasks    *tasks
@@ -77,6 +90,9 @@ type Node struct {
 func Join(o Options) (*Node, error) {
 	if err := CheckNode(o.Name); err != nil {
 		return nil, fmt.Errorf("join the cluster as %q: %w", o.Name, err)
+	}
+	if o.Mirrors < 0 || o.Mirrors > MaxMirrors {
+		return nil, fmt.Errorf("join the cluster: %w: %d other nodes that copy each run: use 0 to %d", spool.ErrInvalid, o.Mirrors, MaxMirrors)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -117,16 +133,18 @@ func Join(o Options) (*Node, error) {
 	n.crowd = &crowd{size: cmp.Or(o.crowd, defaultCrowd), facts: n.store, members: n.members, tasks: n.tasks, judge: o.Judge, begin: n.members.watch, looked: make(map[string]time.Time)}
 	n.store.heard = n.crowd.hear
 	n.relay = newRelay(&o, n.members)
-	n.peers = newPeers(&o, n.members, n.relay)
+	n.peers, n.mirrors = newPeers(&o, n.members, n.relay, ""), newPeers(&o, n.members, n.relay, CopiesPath)
 	reg := newRegister(&o, n.store, n.claims)
+	mirrors := newMirroring(&o, n.members, reg, n.mirrors)
+	n.copying = newCopying(&o, n.copies, n.peers, n.members, n.store, n.tasks)
 	n.session = newSession(n.store, id, o.Timing, o.Log, n.describe, reg.run)
 	n.session.renewed = n.crowd.renewed
 	if o.Addr == "" {
 		n.parking = newParking(&o, n.members, n.session.hasten)
 	}
-	n.owner = &Owner{Backend: o.Backend, node: o.Name, facts: n.store, claims: n.claims, archive: o.Archive, session: n.session, register: reg, log: o.Log, tasks: n.tasks, patience: o.Claim, starting: make(map[spool.RunID]chan struct{})}
+	n.owner = &Owner{Backend: o.Backend, node: o.Name, facts: n.store, claims: n.claims, archive: o.Archive, session: n.session, register: reg, log: o.Log, tasks: n.tasks, patience: o.Claim, mirrors: mirrors, starting: make(map[spool.RunID]chan struct{})}
 	reg.starting, reg.name, reg.outbox = n.owner.isStarting, n.owner.claimName, n.outbox
-	n.router = &Router{self: o.Name, owner: n.owner, facts: n.store, members: n.members, crowd: n.crowd, peers: n.peers, archive: o.Archive, absent: newAbsent(n.store, n.members), owners: make(map[spool.RunID]string)}
+	n.router = &Router{self: o.Name, owner: n.owner, facts: n.store, members: n.members, crowd: n.crowd, peers: n.peers, mirrors: n.mirrors, copies: n.copies.Reader(o.Name), archive: o.Archive, absent: newAbsent(n.store, n.members), owners: make(map[spool.RunID]string)}
 	n.owner.stat = n.router.Stat
 	q := newQueue(&o, n.store, n.outbox, n.owner, n.members)
 	q.every = n.crowd.every
@@ -153,6 +171,10 @@ func Join(o Options) (*Node, error) {
 	if n.parking != nil {
 		n.tasks.start(n.parking.run)
 	}
+	if mirrors.on {
+		n.tasks.start(mirrors.run)
+	}
+	n.copying.start()
 	if _, ok := o.Backend.(holder); ok {
 		n.tasks.start(n.owner.keepHeld)
 	}
@@ -172,13 +194,19 @@ func (n *Node) open() (err error) {
 	if n.claims, err = openClaims(n.opts.State, n.opts.Keep, n.opts.clock); err != nil {
 		return err
 	}
-	n.outbox, err = openOutbox(n.opts.State, n.store)
+	if n.outbox, err = openOutbox(n.opts.State, n.store); err != nil {
+		return err
+	}
+	n.copies, err = mirror.Open(mirror.Options{Dir: filepath.Join(n.opts.State, dirName, mirrorsDir), Bytes: n.opts.MirrorBytes, Free: n.opts.MirrorFree, Log: n.opts.Log})
 	return err
 }
 
 // closeFiles closes what open opened.
 func (n *Node) closeFiles() error {
 	var errs []error
+	if n.copies != nil {
+		errs = append(errs, n.copies.Close())
+	}
 	if n.claims != nil {
 		errs = append(errs, n.claims.close())
 	}
@@ -200,6 +228,7 @@ func (n *Node) learn(rec nodeRecord, _ uint64) {
 func (n *Node) dropLost(rec nodeRecord, _ uint64) {
 	if !rec.holds() {
 		n.peers.drop(rec.Name, nil)
+		n.mirrors.drop(rec.Name, nil)
 	}
 }
 
@@ -254,6 +283,9 @@ func (n *Node) Listener() net.Listener {
 	return &parkListener{came: n.parking.came, closed: make(chan struct{})}
 }
 
+// Copies returns the copies that this node has of runs of others, for the other nodes.
+func (n *Node) Copies() *Copies { return &Copies{n.copies.Reader(n.opts.Name), n.copying} }
+
 // Ready waits until the node holds its lease.
 func (n *Node) Ready(ctx context.Context) error {
 	_, err := n.session.await(ctx)
@@ -307,6 +339,7 @@ func (n *Node) Close() error {
 		n.unwatch()
 		n.peers.close()
 		n.relay.close()
+		n.mirrors.close()
 		n.tasks.wait()
 		n.crowd.end()
 		err = n.closeFiles()

@@ -129,8 +129,9 @@ type runRecord struct {
 	Epoch   uint64      `json:"epoch"`
 	State   runState    `json:"state"`
 	Nonce   string      `json:"nonce"`
-	Next    spool.RunID `json:"next,omitempty"` // the run that takes its place
-	Info    spool.Info  `json:"info"`           // as of this write
+	Next    spool.RunID `json:"next,omitempty"`   // the run that takes its place
+	Mirror  string      `json:"mirror,omitempty"` // the node that copies its log
+	Info    spool.Info  `json:"info"`             // as of this write
 }
 
 // isOpen reports whether the run has not ended as far as the fact says.

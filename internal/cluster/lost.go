@@ -28,6 +28,7 @@ type LostError struct {
 	Node   string
 	Reason string
 	info   spool.Info // what was known
+	mirror string     // the node that copied it; empty without one
 	// unclaimed says that the run was not claimed when the node was lost: another node
 	// may start it.
 	unclaimed bool
@@ -87,7 +88,7 @@ func (r *Router) lost(ctx context.Context, node string, id spool.RunID) error {
 	if rec.Next != "" {
 		lost.Reason += fmt.Sprintf("; run %s takes its place", rec.Next)
 	}
-	lost.info = rec.Info
+	lost.info, lost.mirror = rec.Info, rec.Mirror
 	return lost
 }
 

@@ -83,6 +83,13 @@ func (m *members) load(ctx context.Context) error {
 	return nil
 }
 
+// isLoaded reports whether all nodes are known.
+func (m *members) isLoaded() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.loaded
+}
+
 // get returns what is known about a node.
 func (m *members) get(name string) (member, bool) {
 	m.mu.Lock()

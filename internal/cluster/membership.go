@@ -26,6 +26,7 @@ const (
 	marksFile   = "high"         // how far the store was; see marks
 	claimsFile  = "claims"       // what this node has claimed; see claims
 	outboxDir   = "outbox"       // what this node put in the queue; see outbox
+	mirrorsDir  = "mirrors"      // copies of the logs of other nodes; see package mirror
 )
 
 // ErrNoMembership says that a machine belongs to no cluster.

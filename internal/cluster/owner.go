@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type Owner struct {
 	log      *slog.Logger
 	tasks    *tasks
 	patience time.Duration // with the store
+	mirrors  *mirroring
 
 	mu       sync.Mutex
 	starting map[spool.RunID]chan struct{} // closed when a start of the id is over
@@ -100,7 +102,36 @@ func (o *Owner) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) 
 		return info, err
 	}
 	o.register.add(claimed, info)
+	o.mirrors.wake()
 	return info, nil
+}
+
+// Stat implements [spool.Backend].
+func (o *Owner) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) {
+	info, err := o.Backend.Stat(ctx, id)
+	if err == nil {
+		o.mirrors.describe(&info)
+	}
+	return info, err
+}
+
+// Read implements [spool.Backend].
+func (o *Owner) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
+	page, err := o.Backend.Read(ctx, id, q)
+	if err == nil {
+		o.mirrors.describe(&page.Info)
+	}
+	return page, err
+}
+
+// List implements [spool.Backend].
+func (o *Owner) List(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
+	return o.mirrors.describeAll(o.Backend.List(ctx, f))
+}
+
+// Watch implements [spool.Watcher].
+func (o *Owner) Watch(ctx context.Context, f spool.Filter) iter.Seq2[spool.Info, error] {
+	return o.mirrors.describeAll(o.Backend.Watch(ctx, f))
 }
 
 // enter waits until no other start of an id is under way on this node, so that one that
@@ -143,7 +174,7 @@ func (o *Owner) claim(ctx context.Context, spec *spool.Spec) (claimed, error) {
 	if info.Engine == "" {
 		info.Engine = spool.EngineProcess
 	}
-	rec := runRecord{Version: 1, ID: spec.ID, Node: o.node, State: runClaimed, Info: recordInfo(&info)}
+	rec := runRecord{Version: 1, ID: spec.ID, Node: o.node, State: runClaimed, Mirror: o.mirrors.choose(spec.ID), Info: recordInfo(&info)}
 	expect := uint64(0)
 	for {
 		generation, err := o.facts.open(cctx)

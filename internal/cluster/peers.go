@@ -74,15 +74,16 @@ type peer struct {
 	blocked    time.Time // when the address last did not answer
 }
 
-func newPeers(o *Options, m *members, r *relay) *peers {
+// newPeers returns connections to what other nodes have below a path.
+func newPeers(o *Options, m *members, r *relay, path string) *peers {
 	p := &peers{self: o.Name, connect: o.connect, members: m, nodes: make(map[string]*peer), bad: make(map[string]time.Time)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if p.connect == nil {
 		p.connect = func(ctx context.Context, addr string) (connection, error) {
-			return client.Dial(ctx, "https://"+addr, client.Options{TLS: o.TLS, Dial: dialTimeout, Reconnect: -1})
+			return client.Dial(ctx, "https://"+addr+path, client.Options{TLS: o.TLS, Dial: dialTimeout, Reconnect: -1})
 		}
 		p.through = func(ctx context.Context, by member, node string) (connection, error) {
-			return dialThrough(ctx, o, r, by, node)
+			return dialThrough(ctx, o, r, by, node, path)
 		}
 	}
 	return p

@@ -205,7 +205,7 @@ func (p *peers) via(node string) string {
 
 // dialThrough connects to a node through a relay, which may be this node itself: then the
 // other has parked a connection here. The node must prove that it is the one.
-func dialThrough(ctx context.Context, o *Options, r *relay, by member, node string) (connection, error) {
+func dialThrough(ctx context.Context, o *Options, r *relay, by member, node, path string) (connection, error) {
 	config := o.TLS.Clone()
 	config.VerifyConnection = func(s tls.ConnectionState) error {
 		if is := s.PeerCertificates[0].Subject.CommonName; is != node {
@@ -230,7 +230,7 @@ func dialThrough(ctx context.Context, o *Options, r *relay, by member, node stri
 		}
 		return c, err
 	}
-	c, err := client.Dial(ctx, "https://"+node, client.Options{TLS: config, Connect: connect, Dial: dialTimeout, Reconnect: -1})
+	c, err := client.Dial(ctx, "https://"+node+path, client.Options{TLS: config, Connect: connect, Dial: dialTimeout, Reconnect: -1})
 	if err == nil {
 		return c, nil
 	}

@@ -71,7 +71,7 @@ func TestWaysToANode(t *testing.T) {
 					made = append(made, c)
 					return c, nil
 				}
-				p := newPeers(&Options{Name: "a", connect: dial}, all, nil)
+				p := newPeers(&Options{Name: "a", connect: dial}, all, nil, "")
 				p.through = func(ctx context.Context, by member, _ string) (connection, error) { return dial(ctx, by.Name) }
 				began := time.Now()
 				c, err := p.get(t.Context(), "b")
@@ -115,7 +115,7 @@ func TestHealedWayIsUsed(t *testing.T) {
 				return nil, errors.New("refused")
 			}
 			return direct, nil
-		}}, all, nil)
+		}}, all, nil, "")
 		p.through = func(context.Context, member, string) (connection, error) { return relayed, nil }
 		defer p.close()
 		if c, err := p.get(t.Context(), "b"); err != nil || c != connection(relayed) || p.via("b") != "c" {

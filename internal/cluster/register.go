@@ -53,6 +53,7 @@ type entry struct {
 	rec    runRecord // as it was written; the zero value if it was not
 	rev    uint64
 	info   spool.Info // the newest
+	mirror string     // the node that copies its log, which the fact names
 	queued bool
 	busy   bool
 }
@@ -82,7 +83,40 @@ func (r *register) add(c claimed, info spool.Info) {
 	if c.rev > e.rev {
 		e.rec, e.rev = c.rec, c.rev
 	}
+	if e.mirror == "" {
+		e.mirror = c.rec.Mirror
+	}
 	r.update(e, &info)
+}
+
+// mirrorEntry is what the register knows about the copy of a run.
+type mirrorEntry struct {
+	node string // empty without a copy
+	last spool.Seq
+	live bool
+}
+
+// mirrors returns who copies the runs of this node.
+func (r *register) mirrors() map[spool.RunID]mirrorEntry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	entries := make(map[spool.RunID]mirrorEntry, len(r.runs))
+	for id, e := range r.runs {
+		if e.info.ID != "" {
+			entries[id] = mirrorEntry{e.mirror, e.info.Last, e.info.State != spool.StateClosed}
+		}
+	}
+	return entries
+}
+
+// setMirror notes who copies a run from now on.
+func (r *register) setMirror(id spool.RunID, node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.runs[id]; e != nil {
+		e.mirror = node
+		r.queue(e)
+	}
 }
 
 // has reports whether the end of a run is not written yet.
@@ -132,7 +166,7 @@ func (r *register) isDue(e *entry) bool {
 	if want == runHeld && e.rec.State == runSuperseded {
 		return false // it is being ended
 	}
-	return e.rec.State != want || want == runHeld && (e.rec.Epoch != r.epoch || e.rec.Info.Name != e.info.Name)
+	return e.rec.State != want || want == runHeld && (e.rec.Epoch != r.epoch || e.rec.Info.Name != e.info.Name || e.rec.Mirror != e.mirror)
 }
 
 // stateOf returns the state of the fact about a run.
@@ -335,7 +369,7 @@ func (r *register) work(ctx context.Context) {
 			continue
 		}
 		e.queued, e.busy = false, true
-		rec := runRecord{Version: 1, ID: id, Node: r.node, Epoch: r.epoch, State: stateOf(&e.info), Nonce: newNonce(), Next: e.rec.Next, Info: recordInfo(&e.info)}
+		rec := runRecord{Version: 1, ID: id, Node: r.node, Epoch: r.epoch, State: stateOf(&e.info), Nonce: newNonce(), Next: e.rec.Next, Mirror: e.mirror, Info: recordInfo(&e.info)}
 		rev := e.rev
 		r.mu.Unlock()
 		if rec.State == runClosed { // the store keeps it from now on

@@ -37,7 +37,9 @@ type Router struct {
 	members *members
 	crowd   *crowd
 	peers   *peers
-	archive Archive // nil without one
+	mirrors *peers     // to the copies of other nodes
+	copies  copyReader // of this node
+	archive Archive    // nil without one
 	queue   *queue
 	absent  *absent
 
@@ -297,6 +299,11 @@ func (r *Router) look(ctx context.Context, id spool.RunID) (info spool.Info, cut
 	if archived, ok := r.archived(ctx, id, err); ok {
 		return archived, err, nil
 	}
+	if lost := lostOf(err); lost != nil {
+		if info, err := r.statCopy(ctx, lost); err == nil {
+			return info, nil, nil
+		}
+	}
 	if lost := (*LostError)(nil); errors.As(err, &lost) {
 		return lost.describe(), nil, nil
 	}
@@ -328,6 +335,11 @@ func (r *Router) read(ctx context.Context, id spool.RunID, q spool.Query) (page 
 		page, err = r.archive.Read(ctx, id, q)
 		page.Info.Node = archived.Node
 		return page, err
+	}
+	if lost := lostOf(err); lost != nil {
+		if page, err := r.readCopy(ctx, lost, q); err == nil {
+			return page, nil
+		}
 	}
 	if lost := (*LostError)(nil); errors.As(err, &lost) {
 		info := lost.describe()
@@ -367,6 +379,10 @@ func (r *Router) Follow(ctx context.Context, id spool.RunID, after spool.Seq) it
 		}
 		if _, ok := r.archived(ctx, id, err); ok {
 			r.archive.Follow(ctx, id, after)(yield)
+			return
+		}
+		if lost := lostOf(err); lost != nil {
+			r.followCopied(ctx, lost, after, yield)
 			return
 		}
 		if lost := (*LostError)(nil); errors.As(err, &lost) {
@@ -442,6 +458,16 @@ func (r *Router) FollowRecords(ctx context.Context, id spool.RunID, after spool.
 			r.archive.FollowRecords(ctx, id, after)(yield)
 			return
 		}
+		if lost := lostOf(err); lost != nil {
+			left := false
+			err = r.followCopy(ctx, lost, after, func(b *record.Batch) bool {
+				left = !yield(b, nil)
+				return !left
+			})
+			if left || err == nil {
+				return
+			}
+		}
 		yield(nil, err)
 	}
 }
@@ -466,6 +492,15 @@ func (r *Router) Blob(ctx context.Context, id spool.RunID, d spool.Digest) (blob
 	})
 	if _, ok := r.archived(ctx, id, err); ok {
 		return r.archive.Blob(ctx, id, d)
+	}
+	if lost := lostOf(err); lost != nil {
+		copyErr := r.atCopy(ctx, lost, patience, func(c copyReader) (err error) {
+			blob, err = c.Blob(ctx, id, d)
+			return err
+		})
+		if copyErr == nil {
+			return blob, nil
+		}
 	}
 	return blob, err
 }

@@ -36,9 +36,12 @@ type Status struct {
 	Generation uint64 `json:"generation"`
 	// Rebuild is nil unless the store went back in time and not all nodes have said
 	// again what they have.
-	Rebuild *Rebuild     `json:"rebuild,omitempty"`
-	Relay   RelayStatus  `json:"relay"` // what this node relays for others
-	Nodes   []spool.Node `json:"nodes"`
+	Rebuild *Rebuild    `json:"rebuild,omitempty"`
+	Relay   RelayStatus `json:"relay"` // what this node relays for others
+	// Mirror says how the copies of logs are; nil if this node makes none and asks for
+	// none.
+	Mirror *MirrorStatus `json:"mirror,omitempty"`
+	Nodes  []spool.Node  `json:"nodes"`
 }
 
 // Rebuild says why nothing is started.
@@ -74,6 +77,12 @@ func (n *Node) Status() Status {
 	s := Status{Node: n.opts.Name, Epoch: epoch, Lease: held, LeaseMs: int64(n.opts.Timing.TTL / time.Millisecond), Generation: meta.Generation, Relay: n.relay.status(), Nodes: n.Nodes()}
 	if meta.Rebuilding {
 		s.Rebuild = &Rebuild{Reason: meta.Reason, By: meta.By, Since: meta.Since, Back: append([]string{}, meta.Back...), Missing: append([]string{}, meta.missing()...)}
+	}
+	var m MirrorStatus
+	n.copying.status(&m)
+	n.owner.mirrors.status(&m)
+	if n.opts.Mirrors > 0 || m.Copies > 0 {
+		s.Mirror = &m
 	}
 	return s
 }

@@ -26,11 +26,15 @@ func AppendInfo(dst []byte, i *spool.Info) []byte {
 	dst = appendIsolation(appendProgress(dst, i), i.Isolation)
 	if i.Workspace != nil {
 		dst = appendWorkspace(dst, i.Workspace)
-	} else if i.Node != "" {
+	} else if i.Node != "" || i.Mirror != nil {
 		dst = appendText(dst, "")
 	}
-	if i.Node != "" {
+	if i.Node != "" || i.Mirror != nil {
 		dst = appendText(dst, i.Node)
+	}
+	if m := i.Mirror; m != nil {
+		dst = binary.AppendUvarint(appendText(dst, m.Node), uint64(m.Last))
+		dst = binary.AppendVarint(dst, m.LagMs)
 	}
 	return dst
 }
@@ -101,6 +105,9 @@ func DecodeInfo(b []byte) (i spool.Info, err error) {
 	i.Workspace = m.workspace()
 	if m.err == nil && len(m.b) > 0 { // older messages end before
 		i.Node = m.text()
+	}
+	if m.err == nil && len(m.b) > 0 {
+		i.Mirror = &spool.Mirror{Node: m.text(), Last: spool.Seq(m.uint()), LagMs: m.int()}
 	}
 	if m.err != nil {
 		return spool.Info{}, fmt.Errorf("decode description: %w", m.err)

@@ -200,7 +200,7 @@ func (r *shardReader) entry(dir *os.File, name, id string) (e index.Entry, ok bo
 func (r *shardReader) addBlobs() bool {
 	clear(r.seen)
 	r.window = window{f: &r.file, size: r.file.size, step: indexStep, buf: r.window.buf[:0]}
-	if scanRecords(&r.window, func(data []byte) { eachDigest(data, func(d spool.Digest) { r.seen[d] = true }) }) != nil {
+	if scanRecords(&r.window, func(data []byte) { EachDigest(data, func(d spool.Digest) { r.seen[d] = true }) }) != nil {
 		return false
 	}
 	r.terms = digestTerms(r.terms, r.seen)

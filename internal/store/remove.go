@@ -310,15 +310,15 @@ func (s *Store) digests(id spool.RunID, r summary, found func(spool.Digest)) err
 		return nil
 	}
 	for _, seg := range r.segs {
-		if err := scanData(seg, func(data []byte) { eachDigest(data, found) }); err != nil {
+		if err := scanData(seg, func(data []byte) { EachDigest(data, found) }); err != nil {
 			return fmt.Errorf("look for blobs of run %s: %w", id, err)
 		}
 	}
 	return nil
 }
 
-// eachDigest calls found for every digest in the Data of an event.
-func eachDigest(data []byte, found func(spool.Digest)) {
+// EachDigest calls found for every digest of a blob in the Data of an event.
+func EachDigest(data []byte, found func(spool.Digest)) {
 	if bytes.Contains(data, []byte(digestPrefix)) {
 		for _, d := range digestPattern.FindAll(data, -1) {
 			found(spool.Digest(d))

@@ -217,6 +217,7 @@ export interface Info {
   labels?: Record<string, string>;
   last: number;
   ledger?: Ledger;
+  mirror?: Mirror;
   name?: string;
   node?: string;
   outcome?: Outcome;
@@ -321,6 +322,12 @@ export interface Mark {
   ms: number;
   seq: number;
   truncation?: Truncation;
+}
+
+export interface Mirror {
+  lag_ms: number;
+  last: number;
+  node: string;
 }
 
 export interface Node {

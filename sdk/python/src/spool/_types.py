@@ -38,6 +38,7 @@ __all__ = [
     "LinePage",
     "LogIndex",
     "Mark",
+    "Mirror",
     "Node",
     "NodeList",
     "Omitted",
@@ -361,6 +362,7 @@ class Info(_Info, total=False):
     isolation: Isolation
     labels: dict[str, str]
     ledger: Ledger
+    mirror: Mirror
     name: str
     node: str
     outcome: Outcome
@@ -479,6 +481,12 @@ class _Mark(TypedDict):
 class Mark(_Mark, total=False):
     line: int
     truncation: Truncation
+
+
+class Mirror(TypedDict):
+    lag_ms: int
+    last: int
+    node: str
 
 
 class _Node(TypedDict):
