@@ -16,8 +16,9 @@
 #               cut each kind of stream of the HTTP API 2,000 times, and make and
 #               cut 10,000 connections; wait for a command of 10 minutes with calls of
 #               MCP of 50 seconds
-# make torture-cluster  kill, stop and cut off nodes of a cluster FAULTS times, then
-#               check for starts that were lost, doubled or made up; upgrade all
+# make torture-cluster  kill, stop and cut off nodes of a cluster and fill their disks,
+#               FAULTS times, then check for starts that were lost, doubled or made up;
+#               the same while the clock of this machine jumps by minutes; upgrade all
 #               nodes of a cluster under load, three times; restore the disks of
 #               all servers of its store to older copies
 # make simulate  run NODES simulated nodes for LENGTH with a million runs a day, faults
@@ -117,7 +118,7 @@ torture: build
 	$(GO) test -count=1 -tags lab -run TestLab ./internal/sdk
 
 torture-cluster:
-	$(GO) test -count=1 -v -timeout 60m -run 'TestTorture|TestHistory|TestRollingUpgrade|TestThreeStoresGoBack' ./internal/cluster -faults $(FAULTS) -seed $(SEED) -upgrades 3 -three-stores
+	$(GO) test -count=1 -v -timeout 60m -run 'TestTorture|TestHistory|TestRollingUpgrade|TestThreeStoresGoBack' ./internal/cluster -faults $(FAULTS) -seed $(SEED) -upgrades 3 -three-stores -clock
 
 simulate:
 	$(GO) test -count=1 -v -timeout 24h -run TestSimulation ./internal/cluster -sim-nodes $(NODES) -sim-length $(LENGTH) -sim-seed $(SEED) -sim-daily 1000000 -sim-mean 5m -sim-fault 10s

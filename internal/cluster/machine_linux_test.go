@@ -70,6 +70,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == natsRole {
 		os.Exit(natsMain(os.Args[2], os.Args[3]))
 	}
+	if len(os.Args) == 3 && os.Args[1] == clockRole {
+		os.Exit(clockMain(os.Args[2]))
+	}
 	code := servertest.Main(m)
 	if shared != nil {
 		shared.end()

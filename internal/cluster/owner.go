@@ -292,7 +292,11 @@ func (o *Owner) noQuorum(ctx context.Context, id spool.RunID, err error) error {
 	if rebuild := (*RebuildError)(nil); errors.As(err, &rebuild) {
 		hint = rebuild.hint()
 	}
-	return &spool.StartError{Reason: "other", Err: fmt.Errorf("claim run %s: %w", id, err), Hint: hint}
+	se := &spool.StartError{Reason: "other", Err: fmt.Errorf("claim run %s: %w", id, err), Hint: hint}
+	if isFull(se) {
+		se.Hint = fmt.Sprintf("the disk of node %s is full: free some space", o.node)
+	}
+	return se
 }
 
 // abandon looks after a claim without an answer, whose run was not started: if it was

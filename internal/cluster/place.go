@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spool-run/spool"
@@ -30,7 +31,13 @@ const candidates = 3
 // isRefusal reports whether a node did not start a run and another one may.
 func isRefusal(err error) bool {
 	var unreachable *unreachableError
-	return isUnclaimed(err) || errors.Is(err, spool.ErrBusy) || errors.As(err, &unreachable) || errors.Is(err, ErrUndecided) && !errors.Is(err, spool.ErrExists)
+	return isUnclaimed(err) || isFull(err) || errors.Is(err, spool.ErrBusy) || errors.As(err, &unreachable) || errors.Is(err, ErrUndecided) && !errors.Is(err, spool.ErrExists)
+}
+
+// isFull reports whether a node did not start a run because its disk is full.
+func isFull(err error) bool {
+	var se *spool.StartError
+	return errors.As(err, &se) && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT))
 }
 
 // isUnclaimed reports whether a node is lost that had not claimed the run: another one

@@ -7,8 +7,10 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,6 +51,7 @@ type torture struct {
 	nodes   []*tortured
 	random  *rand.Rand
 	began   time.Time
+	noDisk  error // why the nodes have no disks of their own; nil if they have
 
 	mu      sync.Mutex
 	history []attempt
@@ -65,25 +68,33 @@ type attempt struct {
 	owner        string // node and process; empty if there is no such run
 }
 
-// TestTorture kills, stops and cuts off nodes and their store while clients start the
-// same ids through all nodes at once and read them. In the end every start that was
-// acknowledged is there and was executed once, on one node, also if it had to wait in the
-// queue; what readers saw is the beginning of the log; and no outcome was made up.
+// TestTorture kills, stops and cuts off nodes and their store, and fills their disks, while
+// clients start the same ids through all nodes at once and read them. In the end every start
+// that was acknowledged is there and was executed once, on one node, also if it had to wait
+// in the queue; what readers saw is the beginning of the log; and no outcome was made up.
 func TestTorture(t *testing.T) {
 	x := newTorture(t)
-	facts := watchNodes(t, "nats://"+x.natsAt)
-	ctx, stop := context.WithCancel(t.Context())
+	x.survive(func() {
+		for i := range *faults {
+			x.fault(i)
+		}
+	})
+}
+
+// survive has clients use the nodes while something is done to these, and checks what
+// became of it.
+func (x *torture) survive(do func()) {
+	facts := watchNodes(x.t, "nats://"+x.natsAt)
+	ctx, stop := context.WithCancel(x.t.Context())
 	var clients sync.WaitGroup
 	for i := range x.nodes {
 		clients.Go(func() { x.work(ctx, i) })
 	}
-	for i := range *faults {
-		x.fault(i)
-	}
+	do()
 	stop()
 	clients.Wait()
 	x.check()
-	facts.check(t)
+	facts.check(x.t)
 }
 
 // newTorture starts a store and three nodes.
@@ -101,6 +112,7 @@ func newTorture(t *testing.T) *torture {
 	o := &outsideNodes{dir: dir, lease: tortureLease.String()}
 	for i, name := range []string{"x", "y", "z"} {
 		n := new(tortured)
+		x.noDisk = errors.Join(x.noDisk, mountDisk(t, filepath.Join(dir, name), "256m"))
 		var err error
 		if n.store, err = netcut.NewProxy(x.natsAt); err != nil {
 			t.Fatal(err)
@@ -128,7 +140,7 @@ func newTorture(t *testing.T) *torture {
 // fault does something bad, undoes it, and waits until all nodes are up.
 func (x *torture) fault(i int) {
 	n := x.nodes[x.random.IntN(len(x.nodes))]
-	kinds := []string{"kill", "stop", "store cut off", "server killed", "store killed", "store stalled", "peers cut off", "store delayed", "peers delayed"}
+	kinds := []string{"kill", "stop", "store cut off", "server killed", "store killed", "store stalled", "peers cut off", "store delayed", "peers delayed", "disk full", "one peer cut off"}
 	kind := kinds[(i+int(*seed)-1)%len(kinds)]
 	x.t.Logf("%v: %s of node %s", time.Since(x.began).Round(time.Millisecond), kind, n.name)
 	longer := func() { // than the lease, as other nodes see it
@@ -184,6 +196,20 @@ func (x *torture) fault(i int) {
 		x.delay(n.peers, tortureLease/20)
 		x.starts(4)
 		x.delay(n.peers, 0)
+	case "disk full":
+		if x.noDisk != nil {
+			missing(x.t, "full disks are not tested: %v", x.noDisk)
+			return
+		}
+		free := fillDisk(x.t, n.state)
+		x.starts(4)
+		free()
+	case "one peer cut off": // it goes through the third node
+		pid := x.other(n).server.Pid
+		n.peers.RefuseFrom(func(a net.Addr) bool { return isSocketOf(pid, a.(*net.TCPAddr).Port) })
+		n.peers.Cut()
+		x.starts(4)
+		n.peers.RefuseFrom(nil)
 	case "peers cut off":
 		n.peers.Refuse()
 		n.peers.Cut()
@@ -196,6 +222,16 @@ func (x *torture) fault(i int) {
 		}
 	}
 	x.starts(4)
+}
+
+// missing says that something is not tested on this machine, and fails a test in CI.
+func missing(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Errorf(format, args...)
+		return
+	}
+	t.Logf("ATTENTION: "+format, args...)
 }
 
 // delay delays all messages over a proxy.
@@ -372,7 +408,8 @@ func (x *torture) check() {
 		log := events(t, c, id)
 		if text := textOf(log); info.Outcome.Kind == spool.Exited {
 			ended++
-			if err != nil || executed != 1 || info.Outcome.Code != 0 || text != "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n" {
+			whole := text == "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\n" || slices.ContainsFunc(log, func(e spool.Event) bool { return e.Kind == spool.KindTruncated }) // on a full disk
+			if err != nil || executed != 1 || info.Outcome.Code != 0 || !whole {
 				t.Errorf("run %s is %v with the log %q and %d executions, %v", id, info.Outcome, text, executed, err)
 			}
 		}
