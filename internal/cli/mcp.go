@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/collector"
 	"github.com/spool-run/spool/internal/listen"
 	"github.com/spool-run/spool/internal/wire/mcpapi"
 )
@@ -96,6 +97,8 @@ func (a *app) mcp(ctx context.Context, o *mcpOptions) error {
 		defer cancel()
 		var started startedRuns
 		options.Backend, options.Started = b, started.add
+		collector.TuneServer()
+		go collector.ReturnWhenQuiet(ctx) // a client may keep many servers that do nothing
 		server := mcpapi.New(options)
 		ended := make(chan error, 1)
 		go func() { ended <- server.Run(ctx, a.stdin, a.stdout) }()

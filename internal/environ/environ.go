@@ -20,7 +20,7 @@ var coreNames = []string{
 
 // secretPatterns match the names that a policy drops unless its
 // IgnoreDefaultExcludes is set.
-var secretPatterns = []string{"*KEY*", "*SECRET*", "*TOKEN*"}
+var secretPatterns = []string{"*key*", "*secret*", "*token*"}
 
 // droppedNames never reach a process, not even from its own spec: they are
 // credentials of the server and of the program that started it.
@@ -109,13 +109,13 @@ func dropMatching(vars map[string]string, patterns []string) {
 // Match reports whether any of the patterns matches a variable's name, without
 // regard to case. In a pattern * stands for any characters and ? for one.
 func Match(patterns []string, name string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return matchGlob(p, name) })
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(patterns, func(p string) bool { return matchGlob(strings.ToLower(p), name) })
 }
 
-// matchGlob matches one pattern. It takes time linear in both strings for each
-// star, never more.
+// matchGlob matches one pattern, with regard to case. It takes time linear in both
+// strings for each star, never more.
 func matchGlob(pattern, name string) bool {
-	pattern, name = strings.ToLower(pattern), strings.ToLower(name)
 	star, mark := -1, 0 // the last star, and where in the name its match ends
 	p, n := 0, 0
 	for n < len(name) {

@@ -77,7 +77,7 @@ func TestMake(t *testing.T) {
 	}
 }
 
-func TestMatchGlob(t *testing.T) {
+func TestMatch(t *testing.T) {
 	for _, tt := range []struct {
 		pattern, name string
 		want          bool
@@ -87,8 +87,8 @@ func TestMatchGlob(t *testing.T) {
 		{"**", "x", true}, {"?", "ü", true}, {"*?", "", false}, {"ÜBER*", "über_alles", true}, {"[a]", "a", false}, {"a.c", "abc", false},
 		{"*a*a*a*a*a*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false},
 	} {
-		if got := matchGlob(tt.pattern, tt.name); got != tt.want {
-			t.Errorf("matchGlob(%q, %q) is %v", tt.pattern, tt.name, got)
+		if got := Match([]string{tt.pattern}, tt.name); got != tt.want {
+			t.Errorf("Match(%q, %q) is %v", tt.pattern, tt.name, got)
 		}
 	}
 }
