@@ -53,6 +53,7 @@ type copied struct {
 	ended   chan struct{}
 	heard   time.Time // when its node last offered it
 	stopped string    // why there is no room for it
+	last    spool.Seq // where it stopped
 }
 
 func newCopying(o *Options, copies *mirror.Copies, p *peers, m *members, facts *store, t *tasks) *copying {
@@ -84,18 +85,23 @@ func (c *copying) take(o *offer) taken {
 			c.begin(o.Node, r.ID)
 		}
 		c.copies.Hear(r.ID, r.Last)
-		t.Runs = append(t.Runs, takenRun{ID: r.ID, Last: s.Last, Complete: s.Complete, Stopped: c.whyStopped(r.ID)})
+		t.Runs = append(t.Runs, takenRun{ID: r.ID, Last: s.Last, Complete: s.Complete, Stopped: c.whyStopped(r.ID, s.Last)})
 	}
 	return t
 }
 
-func (c *copying) whyStopped(id spool.RunID) string {
+// whyStopped returns why there is no room for a run; empty if it goes on.
+func (c *copying) whyStopped(id spool.RunID, last spool.Seq) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.runs[id]; r != nil {
-		return r.stopped
+	r := c.runs[id]
+	if r == nil {
+		return ""
 	}
-	return ""
+	if last > r.last {
+		r.stopped = ""
+	}
+	return r.stopped
 }
 
 // begin has a run copied, if it is not.
@@ -135,7 +141,7 @@ func (c *copying) follow(ctx context.Context, id spool.RunID, r *copied) {
 			}
 			return
 		case errors.Is(err, mirror.ErrFull):
-			if c.setStopped(r, err.Error()) {
+			if c.setStopped(id, r, err.Error()) {
 				c.log.Warn("a run is not copied any further", "run", id, "node", r.node, "err", err)
 			}
 			wait, changed = copyFull, nil
@@ -148,12 +154,13 @@ func (c *copying) follow(ctx context.Context, id spool.RunID, r *copied) {
 }
 
 // setStopped notes why there is no room for a run. It reports whether that is news.
-func (c *copying) setStopped(r *copied, why string) bool {
+func (c *copying) setStopped(id spool.RunID, r *copied, why string) bool {
+	s, _ := c.copies.Of(id)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := r.stopped
-	r.stopped = why
-	return was == "" && why != ""
+	news := r.stopped == ""
+	r.stopped, r.last = why, s.Last
+	return news
 }
 
 // copy copies a run over one connection.
@@ -166,11 +173,6 @@ func (c *copying) copy(ctx context.Context, id spool.RunID, node string) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	if r := c.runs[id]; r != nil {
-		r.stopped = ""
-	}
-	c.mu.Unlock()
 	err = c.copies.Copy(ctx, id, mirror.Source{Node: node, Machine: n.ID}, p)
 	if isCut(err) && ctx.Err() == nil {
 		c.peers.drop(node, p)

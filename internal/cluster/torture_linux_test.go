@@ -71,7 +71,8 @@ type attempt struct {
 // TestTorture kills, stops and cuts off nodes and their store, and fills their disks, while
 // clients start the same ids through all nodes at once and read them. In the end every start
 // that was acknowledged is there and was executed once, on one node, also if it had to wait
-// in the queue; what readers saw is the beginning of the log; and no outcome was made up.
+// in the queue; what readers saw is the beginning of the log, also if they read a copy of it
+// on another node; and no outcome was made up.
 func TestTorture(t *testing.T) {
 	x := newTorture(t)
 	x.survive(func() {
@@ -128,7 +129,7 @@ func newTorture(t *testing.T) *torture {
 		}
 		t.Cleanup(func() { _, _ = n.store.Close(), n.peers.Close() })
 		o.nats = "nats://" + n.store.Addr()
-		n.machine = o.node(t, name, "--cluster-listen", listen, "--cluster-advertise", n.peers.Addr())
+		n.machine = o.node(t, name, "--mirror", "1", "--cluster-listen", listen, "--cluster-advertise", n.peers.Addr())
 		x.nodes = append(x.nodes, n)
 	}
 	for _, n := range x.nodes {
@@ -355,7 +356,7 @@ func (x *torture) follow(ctx context.Context, c *client.Client, id spool.RunID) 
 	defer cancel()
 	var all []spool.Event
 	for e, err := range c.Follow(ctx, id, 0) {
-		if err != nil || e.Seq == 0 { // the end of a connection, or of what is known
+		if err != nil || e.Seq == 0 || e.Kind == spool.KindTruncated { // the end of a connection, of what is known, or of a copy
 			break
 		}
 		if e.Seq != spool.Seq(len(all)+1) {
@@ -386,7 +387,7 @@ func (x *torture) check() {
 		}
 	}
 	c := x.nodes[0].dial(t)
-	ended, queued := 0, 0
+	ended, queued, copies := 0, 0, 0
 	for id, acked := range x.acked {
 		var info spool.Info
 		polltest.Until(t, "run "+string(id)+" has ended", func() bool {
@@ -413,6 +414,7 @@ func (x *torture) check() {
 				t.Errorf("run %s is %v with the log %q and %d executions, %v", id, info.Outcome, text, executed, err)
 			}
 		}
+		copies += x.checkCopies(id, log)
 		seen := x.seen[id]
 		if len(seen) > len(log) {
 			t.Errorf("run %s: a reader saw %d events, and there are %d", id, len(seen), len(log))
@@ -424,7 +426,7 @@ func (x *torture) check() {
 			}
 		}
 	}
-	t.Logf("%d starts acknowledged, %d of them ended as they should, %d in the queue, %d answers", len(x.acked), ended, queued, len(x.history))
+	t.Logf("%d starts acknowledged, %d of them ended as they should, %d in the queue, %d answers, %d copies", len(x.acked), ended, queued, len(x.history), copies)
 	polltest.Until(t, "nothing is left running", func() bool {
 		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, f := range files {
@@ -434,6 +436,28 @@ func (x *torture) check() {
 		}
 		return true
 	})
+}
+
+// checkCopies compares the copies of a run that are complete with its log, and returns how
+// many there are.
+func (x *torture) checkCopies(id spool.RunID, log []spool.Event) (n int) {
+	for _, m := range x.nodes {
+		dir := m.copyDir(id)
+		if !m.hasCopy(id) {
+			continue
+		}
+		if whole, err := finished(dir, id); err != nil || !whole {
+			continue // it is being made
+		}
+		n++
+		same := func(a, b spool.Event) bool {
+			return a.Seq == b.Seq && a.Kind == b.Kind && bytes.Equal(a.Bytes, b.Bytes)
+		}
+		if have := onDisk(x.t, dir, id); !slices.EqualFunc(have, log, same) {
+			x.t.Errorf("run %s: the copy of node %s has %d events, and the log %d: %+v", id, m.name, len(have), len(log), have)
+		}
+	}
+	return n
 }
 
 func textOf(log []spool.Event) string {

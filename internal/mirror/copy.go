@@ -52,6 +52,9 @@ func (c *Copies) Copy(ctx context.Context, id spool.RunID, source Source, from O
 		return nil
 	}
 	err = cp.follow(ctx, from)
+	if errors.Is(err, ErrFull) {
+		cp.recount() // a part of what was counted was not written
+	}
 	if errors.Is(err, errDiffers) {
 		c.opts.Log.Warn("a copy differs from the log of the run and is made anew", "run", id, "node", source.Node)
 		err = errors.Join(err, cp.remove())

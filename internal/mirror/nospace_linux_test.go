@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,6 +34,17 @@ func TestCopyOnAFullDisk(t *testing.T) {
 	c := open(t, Options{Dir: filepath.Join(dir, "mirrors")})
 	if err := c.Copy(t.Context(), "r", here, o); !errors.Is(err, ErrFull) || !errors.Is(err, unix.ENOSPC) {
 		t.Fatalf("on a full disk: %v", err)
+	}
+	taken, counted := int64(0), c.Bytes()
+	if err := filepath.WalkDir(filepath.Join(dir, "mirrors"), func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			fi, statErr := e.Info()
+			err = statErr
+			taken += fi.Size()
+		}
+		return err
+	}); err != nil || counted != taken+overhead {
+		t.Errorf("the copies are counted as %d bytes and have %d, %v", counted, taken, err)
 	}
 	s, _ := c.Of("r")
 	if s.Last < 100 || s.Complete {

@@ -56,6 +56,17 @@ func (p *Copy) shrink() {
 	p.bytes = 0
 }
 
+// recount counts what the copy takes of the disk.
+func (p *Copy) recount() {
+	bytes, _ := measure(p.dir)
+	p.all.mu.Lock()
+	defer p.all.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all.bytes += bytes - p.bytes
+	p.bytes = bytes
+}
+
 // evict deletes the oldest complete copy, but not one that somebody writes to. It reports
 // whether there was one.
 func (c *Copies) evict(not *Copy) bool {
