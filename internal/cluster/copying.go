@@ -140,6 +140,8 @@ func (c *copying) follow(ctx context.Context, id spool.RunID, r *copied) {
 				c.log.Warn("the copy of a run that was removed stays", "run", id, "err", err)
 			}
 			return
+		case errors.Is(err, spool.ErrNotFound): // its node has another disk
+			wait = copyFull
 		case errors.Is(err, mirror.ErrFull):
 			if c.setStopped(id, r, err.Error()) {
 				c.log.Warn("a run is not copied any further", "run", id, "node", r.node, "err", err)

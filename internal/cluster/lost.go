@@ -51,6 +51,9 @@ func (e *LostError) describe() spool.Info {
 	return i
 }
 
+// noLog is the reason of the outcome of a run whose node is back without it.
+func noLog(node string) string { return fmt.Sprintf("node %s no longer has its log", node) }
+
 // reason says why a node cannot be asked.
 func (n *nodeRecord) reason() string {
 	if n.State == nodeGone {

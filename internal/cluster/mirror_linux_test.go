@@ -409,6 +409,51 @@ func TestMirrorIsReplaced(t *testing.T) {
 	}
 }
 
+// TestMirrorOfALostDisk has the machine of a run come back without its disk: its mirror has
+// all that there is of the run.
+func TestMirrorOfALostDisk(t *testing.T) {
+	t.Parallel()
+	nodes, _ := mirrorNodes(t, []string{"y", "x", "z"})
+	x, y := nodes["x"], nodes["y"]
+	c := x.dial(t)
+	backendtest.Start(t, c, on(y, countUntil("run", filepath.Join(t.TempDir(), "end"))))
+	awaitCopy(t, c, "run", "a copy", func(i *spool.Info) bool { return i.Mirror != nil && i.Mirror.Last > 20 })
+	y.die()
+	x.awaitNode(t, "y", "lost")
+	before, _, end := split(t, events(t, x.dial(t), "run"))
+	wantLost(t, "lost", end)
+	for _, dir := range []string{y.state, filepath.Join(y.state, "cluster")} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if name := e.Name(); name != "cluster" && name != "key" && name != "cluster.json" {
+				if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if err := y.start(servertest.Binary(t)); err != nil {
+		t.Fatal(err)
+	}
+	x.awaitNode(t, "y", "up")
+	for _, m := range []*machine{x, y} {
+		var info spool.Info
+		polltest.Until(t, "the copy of a run that its node does not have", func() bool {
+			var err error
+			info, err = m.dial(t).Stat(t.Context(), "run")
+			return err == nil && info.Outcome != nil && strings.Contains(info.Outcome.Reason, "no longer has its log")
+		})
+		prefix, _, end := split(t, events(t, m.dial(t), "run"))
+		wantLost(t, "without its disk", end)
+		if !reflect.DeepEqual(prefix, before) || len(prefix) < 20 || info.Last < prefix[len(prefix)-1].Seq {
+			t.Errorf("at %s the log has %d events, and had %d: %+v", m.name, len(prefix), len(before), info)
+		}
+	}
+}
+
 // TestMirrorFlags checks what is refused.
 func TestMirrorFlags(t *testing.T) {
 	for _, args := range [][]string{{"--mirror", "2"}, {"--mirror", "-1"}, {"--mirror-bytes", "0"}} {

@@ -85,7 +85,7 @@ func (r *register) assertClaim(ctx context.Context, id spool.RunID, age time.Dur
 			return err
 		}
 		rec.State, rec.Info.State, rec.Info.Ended = runClosed, spool.StateClosed, at
-		rec.Info.Outcome = &spool.Outcome{Kind: spool.Unknown, Reason: fmt.Sprintf("node %s no longer has its log", r.node)}
+		rec.Info.Outcome = &spool.Outcome{Kind: spool.Unknown, Reason: noLog(r.node)}
 	}
 	_, _, err := r.assertRecord(ctx, rec, max(r.keep-age, time.Minute))
 	return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -291,7 +290,7 @@ func (r *register) assertAll(ctx context.Context) error {
 			continue
 		case errors.Is(err, spool.ErrNotFound):
 			info = rec.Info
-			info.State, info.Outcome = spool.StateClosed, &spool.Outcome{Kind: spool.Unknown, Reason: fmt.Sprintf("node %s no longer has its log", r.node)}
+			info.State, info.Outcome = spool.StateClosed, &spool.Outcome{Kind: spool.Unknown, Reason: noLog(r.node)}
 		case err != nil:
 			return err
 		}

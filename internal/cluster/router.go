@@ -299,7 +299,7 @@ func (r *Router) look(ctx context.Context, id spool.RunID) (info spool.Info, cut
 	if archived, ok := r.archived(ctx, id, err); ok {
 		return archived, err, nil
 	}
-	if lost := lostOf(err); lost != nil {
+	if lost := r.lostOf(ctx, id, err); lost != nil {
 		if info, err := r.statCopy(ctx, lost); err == nil {
 			return info, nil, nil
 		}
@@ -336,7 +336,7 @@ func (r *Router) read(ctx context.Context, id spool.RunID, q spool.Query) (page 
 		page.Info.Node = archived.Node
 		return page, err
 	}
-	if lost := lostOf(err); lost != nil {
+	if lost := r.lostOf(ctx, id, err); lost != nil {
 		if page, err := r.readCopy(ctx, lost, q); err == nil {
 			return page, nil
 		}
@@ -381,7 +381,7 @@ func (r *Router) Follow(ctx context.Context, id spool.RunID, after spool.Seq) it
 			r.archive.Follow(ctx, id, after)(yield)
 			return
 		}
-		if lost := lostOf(err); lost != nil {
+		if lost := r.lostOf(ctx, id, err); lost != nil {
 			r.followCopied(ctx, lost, after, yield)
 			return
 		}
@@ -458,7 +458,7 @@ func (r *Router) FollowRecords(ctx context.Context, id spool.RunID, after spool.
 			r.archive.FollowRecords(ctx, id, after)(yield)
 			return
 		}
-		if lost := lostOf(err); lost != nil {
+		if lost := r.lostOf(ctx, id, err); lost != nil {
 			left := false
 			err = r.followCopy(ctx, lost, after, func(b *record.Batch) bool {
 				left = !yield(b, nil)
@@ -493,7 +493,7 @@ func (r *Router) Blob(ctx context.Context, id spool.RunID, d spool.Digest) (blob
 	if _, ok := r.archived(ctx, id, err); ok {
 		return r.archive.Blob(ctx, id, d)
 	}
-	if lost := lostOf(err); lost != nil {
+	if lost := r.lostOf(ctx, id, err); lost != nil {
 		copyErr := r.atCopy(ctx, lost, patience, func(c copyReader) (err error) {
 			blob, err = c.Blob(ctx, id, d)
 			return err

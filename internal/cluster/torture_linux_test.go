@@ -129,7 +129,7 @@ func newTorture(t *testing.T) *torture {
 		}
 		t.Cleanup(func() { _, _ = n.store.Close(), n.peers.Close() })
 		o.nats = "nats://" + n.store.Addr()
-		n.machine = o.node(t, name, "--mirror", "1", "--cluster-listen", listen, "--cluster-advertise", n.peers.Addr())
+		n.machine = o.node(t, name, "--mirror", "1", "--mirror-free", "16M", "--cluster-listen", listen, "--cluster-advertise", n.peers.Addr())
 		x.nodes = append(x.nodes, n)
 	}
 	for _, n := range x.nodes {
