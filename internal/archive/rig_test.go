@@ -3,6 +3,8 @@ package archive_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/archive"
 	"github.com/spool-run/spool/internal/archive/place"
+	"github.com/spool-run/spool/internal/cluster"
 	"github.com/spool-run/spool/internal/cluster/natsd"
 	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/leaktest"
@@ -48,7 +52,7 @@ func shipChild(state, url string) error {
 	if err := failpoint.FromEnv(); err != nil {
 		return err
 	}
-	o, err := place.Open(url, place.Options{})
+	o, err := place.Open(url, place.Options{Cluster: clusterStore})
 	if err != nil {
 		return err
 	}
@@ -59,13 +63,40 @@ func shipChild(state, url string) error {
 func eachPlace(t *testing.T, test func(t *testing.T, url string)) {
 	t.Run("dir", func(t *testing.T) { test(t, "dir:"+t.TempDir()) })
 	t.Run("s3", func(t *testing.T) { test(t, s3test.Start(t).URL) })
-	t.Run("nats", func(t *testing.T) { test(t, startNATS(t)+"/logs") })
+	t.Run("nats", func(t *testing.T) { test(t, startNATS(t, nil)+"/logs") })
+	t.Run("cluster", func(t *testing.T) {
+		key := cluster.NewKey()
+		config, err := key.TLS("store")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(clusterKey, hex.EncodeToString(key[:]))
+		t.Setenv(clusterServers, "tls://"+strings.TrimPrefix(startNATS(t, config), "tls://"))
+		test(t, "cluster:")
+	})
+}
+
+// The environment has the key and the servers of the cluster of this machine, also for
+// children.
+const (
+	clusterKey     = "SPOOL_TEST_CLUSTER_KEY"
+	clusterServers = "SPOOL_TEST_CLUSTER_SERVERS"
+)
+
+// clusterStore returns the store of the cluster of this machine.
+func clusterStore() (string, *tls.Config, error) {
+	b, err := hex.DecodeString(os.Getenv(clusterKey))
+	if err != nil {
+		return "", nil, err
+	}
+	config, err := cluster.Key(b).TLS("archive")
+	return os.Getenv(clusterServers), config, err
 }
 
 // startNATS starts a NATS server and returns its URL.
-func startNATS(t *testing.T) string {
+func startNATS(t *testing.T, config *tls.Config) string {
 	t.Helper()
-	s, err := natsd.Start(natsd.ServerOptions{Name: "store", Dir: t.TempDir(), Client: "127.0.0.1:0"})
+	s, err := natsd.Start(natsd.ServerOptions{Name: "store", Dir: t.TempDir(), Client: "127.0.0.1:0", TLS: config})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +106,7 @@ func startNATS(t *testing.T) string {
 
 func openPlace(t *testing.T, url string) archive.Objects {
 	t.Helper()
-	o, err := place.Open(url, place.Options{})
+	o, err := place.Open(url, place.Options{Cluster: clusterStore})
 	if err != nil {
 		t.Fatal(err)
 	}

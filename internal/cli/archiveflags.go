@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/archive"
 	"github.com/spool-run/spool/internal/archive/place"
+	"github.com/spool-run/spool/internal/cluster"
 	"github.com/spool-run/spool/local"
 )
 
@@ -26,7 +28,7 @@ type archiveOptions struct {
 
 // add defines the flags.
 func (o *archiveOptions) add(flags *pflag.FlagSet) {
-	flags.StringVar(&o.url, "archive", "", "`URL` of an archive of finished runs: dir:PATH, s3://BUCKET/PREFIX?endpoint=URL or nats://HOST:PORT/BUCKET (default $SPOOL_ARCHIVE)")
+	flags.StringVar(&o.url, "archive", "", "`URL` of an archive of finished runs: dir:PATH, s3://BUCKET/PREFIX?endpoint=URL or nats://HOST:PORT/BUCKET, or cluster: for the store of the cluster of this machine (default $SPOOL_ARCHIVE)")
 	flags.StringVar(&o.credentials, "archive-credentials", "", "`file` with the credentials of the archive, as ~/.aws/credentials has them, or of NATS (default the environment and files of AWS)")
 }
 
@@ -35,7 +37,7 @@ func (a *app) openArchive() (archive.Objects, error) {
 	if a.archive.url == "" {
 		return nil, usageErrorf("name an archive with --archive, SPOOL_ARCHIVE, or the key archive of the configuration file")
 	}
-	o, err := place.Open(a.archive.url, place.Options{Credentials: a.archive.credentials, Plaintext: a.plaintext})
+	o, err := place.Open(a.archive.url, place.Options{Credentials: a.archive.credentials, Plaintext: a.plaintext, Cluster: a.clusterStore})
 	switch {
 	case errors.Is(err, spool.ErrInvalid):
 		return nil, usageErrorf("--archive: %v", err)
@@ -45,6 +47,28 @@ func (a *app) openArchive() (archive.Objects, error) {
 		return nil, &hintedError{err, "an archive is never made by itself: is its disk mounted? Otherwise make the directory"}
 	}
 	return o, err
+}
+
+// clusterStore returns where the store of the cluster of this machine is, and how to
+// connect to it.
+func (a *app) clusterStore() (string, *tls.Config, error) {
+	dir, err := a.stateDir()
+	if err != nil {
+		return "", nil, err
+	}
+	m, err := cluster.LoadMembership(dir)
+	if err != nil {
+		return "", nil, fmt.Errorf("the archive cluster: %w", err)
+	}
+	servers, err := storeURLs(m.Control)
+	if err == nil && servers == "" {
+		err = &hintedError{errors.New("the cluster of this machine names no control nodes, whose store others could use"), "use an archive of the form dir: or nats:, or name control nodes with \"spool cluster init --control\""}
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	config, err := m.Key.TLS("archive")
+	return servers, config, err
 }
 
 // readArchive gives the options of a backend the archive, if there is one. It is opened

@@ -247,18 +247,26 @@ func (n *clusterNode) connect(o *clusterOptions, m *cluster.Membership, addr, di
 		}
 		opts.Server = n.nats
 	default:
-		var urls []string
-		for _, c := range m.Control {
-			at, err := cluster.ClientAddress(c)
-			if err != nil {
-				return err
-			}
-			urls = append(urls, "tls://"+at)
+		if opts.URL, err = storeURLs(m.Control); err != nil {
+			return err
 		}
-		opts.URL, opts.TLS = strings.Join(urls, ","), config
+		opts.TLS = config
 	}
 	n.facts, err = natsd.Connect(opts)
 	return err
+}
+
+// storeURLs returns where the stores of control nodes are, separated by commas.
+func storeURLs(control []string) (string, error) {
+	var urls []string
+	for _, c := range control {
+		at, err := cluster.ClientAddress(c)
+		if err != nil {
+			return "", err
+		}
+		urls = append(urls, "tls://"+at)
+	}
+	return strings.Join(urls, ","), nil
 }
 
 // storeAddresses fills in where the store of a control node listens, and where those

@@ -2,6 +2,7 @@
 package place
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -28,7 +29,14 @@ type Options struct {
 	Credentials string
 	// Plaintext allows requests to other machines without TLS.
 	Plaintext bool
+	// Cluster returns the URLs of the servers of the store of the cluster to which this
+	// machine belongs, separated by commas, and how to connect to them. Nil means that
+	// it belongs to none.
+	Cluster func() (servers string, config *tls.Config, err error)
 }
+
+// clusterBucket is the bucket in the store of a cluster.
+const clusterBucket = "spool-archive"
 
 // ErrPlaintext means that a store on another machine would be used without TLS.
 var ErrPlaintext = errors.New("the network would read and could change what is archived")
@@ -44,8 +52,8 @@ const (
 
 // Open opens a place: dir:PATH, s3://BUCKET/PREFIX with the query keys endpoint, region
 // and profile, or nats://HOST:PORT/BUCKET and tls://HOST:PORT/BUCKET with the query keys
-// replicas and max-bytes, and with several servers separated by commas. A URL that makes
-// no sense is [spool.ErrInvalid]. It never has credentials, and no error repeats any.
+// replicas and max-bytes, and with several servers separated by commas, or cluster: with
+// the same keys, which is the store of the cluster of this machine. A URL that makes no sense is [spool.ErrInvalid]. It never has credentials, and no error repeats any.
 func Open(text string, o Options) (archive.Objects, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	switch {
@@ -61,29 +69,42 @@ func Open(text string, o Options) (archive.Objects, error) {
 		return openS3(text, o)
 	case ok && (scheme == "nats" || scheme == "tls"):
 		return openNATS(scheme, rest, o)
+	case ok && scheme == "cluster":
+		return openCluster(rest, o)
 	}
-	return nil, fmt.Errorf("%w: the archive is none of dir:PATH, s3://BUCKET/PREFIX and nats://HOST:PORT/BUCKET", spool.ErrInvalid)
+	return nil, fmt.Errorf("%w: the archive is none of dir:PATH, s3://BUCKET/PREFIX, nats://HOST:PORT/BUCKET and cluster:", spool.ErrInvalid)
 }
 
-// openNATS opens an object store of NATS.
-func openNATS(scheme, rest string, o Options) (archive.Objects, error) {
-	rest, text, _ := strings.Cut(rest, "?")
-	hosts, bucket, ok := strings.Cut(strings.TrimPrefix(rest, "//"), "/")
-	query, err := url.ParseQuery(text)
-	bad := strings.ContainsFunc(bucket, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
-	})
-	switch {
-	case strings.Contains(hosts, "@"):
-		return nil, fmt.Errorf("%w: the URL of the archive must not have credentials: they would be seen by all who see the command", spool.ErrInvalid)
-	case err != nil || !ok || hosts == "" || bucket == "" || bad || !strings.HasPrefix(rest, "//"):
-		return nil, fmt.Errorf("%w: the URL of the archive names no bucket of letters, digits, - and _: nats://HOST:PORT/BUCKET", spool.ErrInvalid)
+// openCluster opens the object store of the cluster of this machine.
+func openCluster(rest string, o Options) (archive.Objects, error) {
+	rest, query, _ := strings.Cut(rest, "?")
+	if rest != "" || o.Credentials != "" {
+		return nil, fmt.Errorf("%w: an archive of the form cluster: has no name and no credentials: it is that of the cluster", spool.ErrInvalid)
 	}
-	b := natsobj.Options{Bucket: bucket, Creds: o.Credentials, Name: scheme + "://" + hosts + "/" + bucket}
+	b := natsobj.Options{Bucket: clusterBucket, Name: "cluster:"}
+	if err := sizes(&b, query); err != nil {
+		return nil, err
+	}
+	if o.Cluster == nil {
+		return nil, fmt.Errorf("%w: this machine belongs to no cluster", spool.ErrInvalid)
+	}
+	var err error
+	if b.Servers, b.TLS, err = o.Cluster(); err != nil {
+		return nil, err
+	}
+	return natsobj.Open(b), nil
+}
+
+// sizes takes what the query of a URL says about a bucket.
+func sizes(b *natsobj.Options, text string) error {
+	query, err := url.ParseQuery(text)
+	if err != nil {
+		return fmt.Errorf("%w: the URL of the archive does not parse", spool.ErrInvalid)
+	}
 	for key := range query {
 		n, err := strconv.ParseInt(query.Get(key), 10, 64)
 		if err != nil || n <= 0 || key == keyReplicas && n > 5 {
-			return nil, fmt.Errorf("%w: the key %.40q of the URL of the archive needs a number", spool.ErrInvalid, key)
+			return fmt.Errorf("%w: the key %.40q of the URL of the archive needs a number", spool.ErrInvalid, key)
 		}
 		switch key {
 		case keyReplicas:
@@ -91,8 +112,28 @@ func openNATS(scheme, rest string, o Options) (archive.Objects, error) {
 		case keyMaxBytes:
 			b.MaxBytes = n
 		default:
-			return nil, fmt.Errorf("%w: the URL of the archive has the unknown key %.40q: use replicas and max-bytes", spool.ErrInvalid, key)
+			return fmt.Errorf("%w: the URL of the archive has the unknown key %.40q: use replicas and max-bytes", spool.ErrInvalid, key)
 		}
+	}
+	return nil
+}
+
+// openNATS opens an object store of NATS.
+func openNATS(scheme, rest string, o Options) (archive.Objects, error) {
+	rest, text, _ := strings.Cut(rest, "?")
+	hosts, bucket, ok := strings.Cut(strings.TrimPrefix(rest, "//"), "/")
+	bad := strings.ContainsFunc(bucket, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	})
+	switch {
+	case strings.Contains(hosts, "@"):
+		return nil, fmt.Errorf("%w: the URL of the archive must not have credentials: they would be seen by all who see the command", spool.ErrInvalid)
+	case !ok || hosts == "" || bucket == "" || bad || !strings.HasPrefix(rest, "//"):
+		return nil, fmt.Errorf("%w: the URL of the archive names no bucket of letters, digits, - and _: nats://HOST:PORT/BUCKET", spool.ErrInvalid)
+	}
+	b := natsobj.Options{Bucket: bucket, Creds: o.Credentials, Name: scheme + "://" + hosts + "/" + bucket}
+	if err := sizes(&b, text); err != nil {
+		return nil, err
 	}
 	var servers []string
 	for host := range strings.SplitSeq(hosts, ",") {

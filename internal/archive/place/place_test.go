@@ -1,6 +1,7 @@
 package place_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,6 +11,9 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/archive/place"
 )
+
+// someCluster is a cluster to which the machine belongs.
+func someCluster() (string, *tls.Config, error) { return "tls://127.0.0.1:1", new(tls.Config), nil }
 
 // A URL is refused that makes no sense, and one with credentials, which are not
 // repeated.
@@ -41,6 +45,10 @@ func TestPlacesThatAreRefused(t *testing.T) {
 		"nats://127.0.0.1:4222/b.c":            {},
 		"nats://127.0.0.1:4222/b?replicas=x":   {},
 		"nats://127.0.0.1:4222/b?secret=1":     {},
+		"cluster:":                             {},
+		"cluster:bucket":                       {Cluster: someCluster},
+		"cluster:?secret=1":                    {Cluster: someCluster},
+		"cluster:?max-bytes=many":              {Cluster: someCluster},
 		"tls://10.0.0.1:4222/b":                {Credentials: open},
 	} {
 		p, err := place.Open(url, o)
