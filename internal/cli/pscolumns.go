@@ -68,7 +68,7 @@ var runColumns = []runColumn{
 	textColumn("labels", 16, func(i *spool.Info) string { return labelsText(i.Labels) }),
 	textColumn("owner", 0, func(i *spool.Info) string { return i.Owner }),
 	textColumn("node", 0, func(i *spool.Info) string { return i.Node }),
-	textColumn("mirror", 0, func(i *spool.Info) string { return mirrorColumn(i) }),
+	textColumn("mirror", 0, mirrorColumn),
 	textColumn("command", 8, func(i *spool.Info) string { return commandColumn(*i) }),
 }
 
