@@ -243,8 +243,8 @@ var describedRoutes = sync.OnceValues(func() (routers.Router, error) {
 
 func (d *description) check(t *testing.T, r *http.Request, resp *http.Response, body []byte) {
 	t.Helper()
-	known, err := false, error(nil)
-	d.lastName, known, err = compare(d.router, r, resp, body)
+	name, known, err := compare(d.router, r, resp, body)
+	d.lastName = name
 	if !known && resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("%s %s is not described, and has the status %d", r.Method, r.URL.Path, resp.StatusCode)
 	}
