@@ -13,7 +13,7 @@ import (
 	"github.com/spool-run/spool"
 )
 
-// Bytes go at the rate of the limit, whoever takes them, and a pause gives no credit.
+// Bytes go at the rate of the limit, however many take them, and a pause gives no credit.
 func TestUploadRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pace{rate: DefaultRate}

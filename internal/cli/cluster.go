@@ -66,7 +66,7 @@ func (a *app) clusterInitCommand() *cobra.Command {
 		Use:   "init",
 		Short: "Make a cluster and print its token",
 		Long: `Init makes a cluster of which this machine is the first, and prints a token on stdout.
-Whoever has the token can run commands on every node: keep it as you keep a password.
+Everybody who has the token can run commands on every node: keep it as you keep a password.
 
 The control nodes hold the facts of the cluster: which nodes there are, and which of
 them has which run. Name 1, 3 or 5, with the addresses of their --cluster-listen; more

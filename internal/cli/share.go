@@ -50,7 +50,7 @@ func (a *app) shareCommand() *cobra.Command {
 		Use:   "share RUN",
 		Short: "Make an address with which others see one run",
 		Long: `Share makes an address at the "spool serve" of this state directory and prints it.
-Whoever has it sees that one run and nothing else, until the share expires or is revoked.
+Everybody who has it sees that one run and nothing else, until the share expires or is revoked.
 The address is not stored and cannot be printed again.
 
 By default others may only read. --scope runs:input lets them type, asks:answer lets them
@@ -210,7 +210,7 @@ func (a *app) shareRevokeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "revoke ID...",
 		Short:             "End shares",
-		Long:              `Revoke ends shares, by id. Whoever reads the run with one is cut off within a second or two.`,
+		Long:              `Revoke ends shares, by id. Readers who use one are cut off within a second or two.`,
 		Example:           `  spool share revoke 3fK9x0Ab`,
 		Args:              usageArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -24,7 +24,7 @@ const clockRole = "clock-role"
 const clockWrong = 10 * time.Second
 
 // clockMain sets the clock of the machine by some time. When its input ends, because
-// whoever started it is done or dead, or after clockWrong, it sets the clock right again, by
+// the process that started it is done or dead, or after clockWrong, it sets the clock right again, by
 // the time that has passed.
 func clockMain(by string) int {
 	d, err := time.ParseDuration(by)

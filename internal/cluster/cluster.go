@@ -223,7 +223,7 @@ func (n *Node) learn(rec nodeRecord, _ uint64) {
 	}
 }
 
-// dropLost ends the connection to a node that was fenced, so that whoever waits for an
+// dropLost ends the connection to a node that was fenced, so that a request that waits for an
 // answer of it learns of it.
 func (n *Node) dropLost(rec nodeRecord, _ uint64) {
 	if !rec.holds() {

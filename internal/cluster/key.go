@@ -28,7 +28,7 @@ const tokenPrefix = "spoolcluster1."
 // keyBytes is the size of a key.
 const keyBytes = 32
 
-// Key is the secret of a cluster. Whoever has it is a node: the authority that signs
+// Key is the secret of a cluster. A process that has it is a node: the authority that signs
 // the certificates of nodes is derived from it, so that nodes need nothing else to
 // know each other.
 type Key [keyBytes]byte
@@ -86,7 +86,7 @@ func (k Key) unseal(sealed []byte, of string) ([]byte, error) {
 }
 
 // When certificates are valid: always, for the clocks of nodes may be wrong by any time.
-// Whoever has the key can make others.
+// A process with the key can make others.
 var (
 	validFrom = time.Unix(0, 0)
 	validTo   = time.Date(2120, 1, 1, 0, 0, 0, 0, time.UTC)

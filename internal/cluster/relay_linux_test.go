@@ -259,7 +259,7 @@ func TestNodeWithoutAddress(t *testing.T) {
 	lines := reader(t.Context(), t, cn, back.ID())
 	say(t, back, 5, lines)
 
-	// A relay dies: whoever is left goes on.
+	// A relay dies: the others go on.
 	dead := r.via(r.nodes["a"].machine, "n")
 	if dead == "a" {
 		dead = "b"

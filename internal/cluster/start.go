@@ -51,7 +51,7 @@ func (r *Router) Start(ctx context.Context, spec spool.Spec) (spool.Info, error)
 			return spool.Info{}, r.owner.noQuorum(ctx, spec.ID, recErr) // nobody knows now whether it is the same run
 		case recErr != nil && !errors.Is(recErr, ErrNoFact):
 			return info, err
-		case recErr != nil || rec.State == runFailed: // whoever had claimed it took that back
+		case recErr != nil || rec.State == runFailed: // the node that had claimed it took that back
 			if at != "" && !errors.Is(err, errElsewhere) {
 				return info, err
 			}

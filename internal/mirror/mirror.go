@@ -2,8 +2,8 @@
 // outlives its machine.
 //
 // A copy is made by a reader as any other: it follows the run with a cursor, which is the
-// end of the copy, and appends the records as they come to segment files of its own. Whoever
-// writes the log knows nothing of it and never waits for it. Each copy is a small state
+// end of the copy, and appends the records as they come to segment files of its own. The
+// writer of the log knows nothing of it and never waits for it. Each copy is a small state
 // directory, named by the run, so that it reads as any other run does and is deleted
 // without a look at others:
 //
@@ -81,7 +81,7 @@ type Copy struct {
 	source Source
 	all    *Copies
 
-	// writing is held by whoever appends to the copy, or deletes it.
+	// writing is held while something is appended to the copy, and while it is deleted.
 	writing sync.Mutex
 	store   *store.Store
 	journal *store.Journal

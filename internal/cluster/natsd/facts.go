@@ -48,7 +48,7 @@ const (
 
 // Both of these mean "wrong last sequence". The first compares with what is written,
 // as far as this leader knows. The second only says that another write of the subject
-// is under way, perhaps our own, and may never happen: whoever takes it for a conflict
+// is under way, perhaps our own, and may never happen: a writer that takes it for a conflict
 // believes in an owner that need not exist.
 const codeWrongSequence = jetstream.ErrorCode(10071)
 

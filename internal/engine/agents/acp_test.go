@@ -163,7 +163,7 @@ func TestACPDenials(t *testing.T) {
 	}
 }
 
-// Whoever cancels answers what is still asked, and no action stays open.
+// A client that cancels answers what is still asked, and no action stays open.
 func TestACPCancelWhileItAsks(t *testing.T) {
 	r := acpTalk(t, "cancel", agent.Config{})
 	turn := r.say("go")

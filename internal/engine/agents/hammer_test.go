@@ -16,7 +16,7 @@ import (
 	"github.com/spool-run/spool/agent"
 )
 
-// Whoever says what when, each log is whole and no process is left.
+// In whatever order clients speak, each log is whole and no process is left.
 func TestHammer(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

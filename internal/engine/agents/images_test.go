@@ -97,7 +97,7 @@ func TestACPImages(t *testing.T) {
 	}
 }
 
-// TestCapabilities checks what is said of agents before they run.
+// TestCapabilities checks what agents are known to take before they run.
 func TestCapabilities(t *testing.T) {
 	for _, tt := range []struct {
 		config agent.Config

@@ -215,7 +215,7 @@ func (s *session) conclude() {
 	s.yield()
 }
 
-// closing is what is said of actions that never ended.
+// closing is the end of actions that had none.
 func closing(o spool.TurnOutcome) string {
 	switch o {
 	case spool.TurnInterrupted, spool.TurnCancelled, spool.TurnKilled:

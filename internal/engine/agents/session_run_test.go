@@ -238,7 +238,7 @@ func TestWaitingForASessionCanBeStopped(t *testing.T) {
 	}
 }
 
-// Whoever dies gives its session back.
+// A run that dies gives its session back.
 func TestSessionIsFreeAfterACrash(t *testing.T) {
 	d := newPacedDir(t, 2)
 	first := d.start(t, "s1", "s1", "kill -9 $$")

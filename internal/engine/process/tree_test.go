@@ -320,7 +320,7 @@ func TestRefusedLogEndsRun(t *testing.T) {
 }
 
 func TestChildIsClean(t *testing.T) {
-	// Whoever started us left a descriptor open and a signal ignored.
+	// The process that started us left a descriptor open and a signal ignored.
 	var p [2]int
 	if err := unix.Pipe2(p[:], 0); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ const (
 )
 
 // Handler serves clients over HTTP, each as its subject, without sessions: what a client
-// needs to go on is in its arguments. Whoever calls it has checked Host, Origin and the
+// needs to go on is in its arguments. The caller has checked Host, Origin and the
 // token.
 type Handler struct {
 	opts Options

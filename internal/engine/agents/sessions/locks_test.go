@@ -119,7 +119,7 @@ func TestStampTellsWhetherSomebodyWasThere(t *testing.T) {
 	}
 }
 
-// Whoever comes and goes when, one has the conversation at a time, and nobody
+// However processes come and go, one has the conversation at a time, and nobody
 // fails because somebody else has just left.
 func TestLocksHammered(t *testing.T) {
 	dir := t.TempDir()
