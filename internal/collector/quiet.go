@@ -12,13 +12,17 @@ import (
 // quiet after that if the time since the last look has less than a tenth of what it
 // used since memory was returned, for collecting what much work left behind takes time,
 // too; or, some looks after memory was returned, if it uses little of a processor. What
-// timers use while nothing happens never adds up to work.
+// timers use while nothing happens never adds up to work. With a large heap returning
+// memory is work itself, which must be worth it.
 const (
 	firstLook = 50 * time.Millisecond // so that what only the start needs is returned soon
 	lookEvery = 3 * time.Second       // from the seventh look on; before, the time doubles
 	workTime  = 4 * time.Millisecond
 	little    = lookEvery / 20
 	someLooks = 3
+	// worthWork and worthTime are how many times the processor time of returning memory
+	// a process must have worked, or must have been at it, before it does that again.
+	worthWork, worthTime = 10, 200
 	// morePages is by how much the pages of the program in memory may grow.
 	morePages = 2 << 20
 )
@@ -37,8 +41,9 @@ func ReturnWhenQuiet(ctx context.Context) {
 		case <-timer.C:
 			switch q.look(used(), mapped()) {
 			case all:
+				before := used()
 				Return()
-				q.returned(used())
+				q.returned(before, used())
 			case program:
 				dropProgram()
 			case nothing:
@@ -73,6 +78,7 @@ type quiet struct {
 	done   time.Duration // when memory was returned; the start is work
 	worked bool          // since then
 	looks  int           // since then
+	cost   time.Duration // of returning memory
 	// dropped says that only the program was dropped at the last look, and pages is what
 	// of it was in memory a look after that: what a process needs that does nothing.
 	dropped bool
@@ -90,7 +96,7 @@ func (q *quiet) look(used time.Duration, pages int64) amount {
 	}
 	q.worked = q.worked || lately >= workTime
 	switch {
-	case q.worked && (10*lately < work || q.done > 0 && q.looks > someLooks && lately < little):
+	case q.worked && q.isQuiet(lately, work) && q.isWorth(work):
 		return all
 	case q.worked || q.done == 0 || pages <= q.pages+morePages:
 		return nothing
@@ -99,8 +105,19 @@ func (q *quiet) look(used time.Duration, pages int64) amount {
 	return program
 }
 
-// returned notes that all memory was returned.
-func (q *quiet) returned(used time.Duration) { *q = quiet{last: used, done: used} }
+func (q *quiet) isQuiet(lately, work time.Duration) bool {
+	return 10*lately < work || q.done > 0 && q.looks > someLooks && lately < little
+}
+
+func (q *quiet) isWorth(work time.Duration) bool {
+	return work >= worthWork*q.cost || time.Duration(q.looks)*lookEvery >= worthTime*q.cost
+}
+
+// returned notes that all memory was returned, by the processor time used before and
+// after that.
+func (q *quiet) returned(before, after time.Duration) {
+	*q = quiet{last: after, done: after, cost: after - before}
+}
 
 // used is the processor time of this process.
 func used() time.Duration {

@@ -39,8 +39,31 @@ func TestQuietAfterWork(t *testing.T) {
 			t.Errorf("look %d: %v", i, got)
 		}
 		if got == all {
-			q.returned(used)
+			q.returned(used, used)
 		}
+	}
+}
+
+// A process with a large heap that does little returns memory seldom, and after much work
+// at once.
+func TestReturningIsWorthIt(t *testing.T) {
+	q := quiet{}
+	q.returned(0, time.Second)
+	used, looks := time.Second, 0
+	for got := nothing; got != all; looks++ {
+		used += 50 * time.Millisecond
+		got = q.look(used, 0)
+	}
+	if want := int(worthTime * time.Second / lookEvery); looks != want+1 {
+		t.Errorf("after %d looks, want %d", looks, want)
+	}
+	q.returned(used, used+time.Second)
+	used += 12 * time.Second
+	if got := q.look(used, 0); got != nothing {
+		t.Errorf("at work: %v", got)
+	}
+	if got := q.look(used, 0); got != all {
+		t.Errorf("after work: %v", got)
 	}
 }
 
