@@ -9,9 +9,9 @@ import (
 )
 
 // A process has worked if it used workTime of the processors between two looks. It is
-// quiet after that if the time since the last look has less than a tenth of what it
-// used since memory was returned, for collecting what much work left behind takes time,
-// too; or, some looks after memory was returned, if it uses little of a processor. What
+// quiet after that if it uses little of a processor, and less than a tenth of what it
+// used since memory was returned. One that goes on with little work is taken for quiet
+// some looks later, or at once for as long as it finishes what much work has left. What
 // timers use while nothing happens never adds up to work. With a large heap returning
 // memory is work itself, which must be worth it.
 const (
@@ -20,6 +20,8 @@ const (
 	workTime  = 4 * time.Millisecond
 	little    = lookEvery / 20
 	someLooks = 3
+	// finishing is how often memory is returned at once while a process finishes.
+	finishing = 3
 	// worthWork and worthTime are how many times the processor time of returning memory
 	// a process must have worked, or must have been at it, before it does that again.
 	worthWork, worthTime = 10, 200
@@ -79,6 +81,7 @@ type quiet struct {
 	worked bool          // since then
 	looks  int           // since then
 	cost   time.Duration // of returning memory
+	finish int           // how often memory may be returned at once; see finishing
 	// dropped says that only the program was dropped at the last look, and pages is what
 	// of it was in memory a look after that: what a process needs that does nothing.
 	dropped bool
@@ -95,18 +98,23 @@ func (q *quiet) look(used time.Duration, pages int64) amount {
 		q.dropped, q.pages = false, pages
 	}
 	q.worked = q.worked || lately >= workTime
-	switch {
-	case q.worked && q.isQuiet(lately, work) && q.isWorth(work):
+	if lately >= little {
+		q.finish = finishing
+		return nothing
+	}
+	if q.worked && q.isQuiet(lately, work) && q.isWorth(work) {
 		return all
-	case q.worked || q.done == 0 || pages <= q.pages+morePages:
+	}
+	if q.done == 0 || pages <= q.pages+morePages {
 		return nothing
 	}
 	q.dropped = true
 	return program
 }
 
+// isQuiet reports whether a process that uses little of a processor is quiet.
 func (q *quiet) isQuiet(lately, work time.Duration) bool {
-	return 10*lately < work || q.done > 0 && q.looks > someLooks && lately < little
+	return 10*lately < work || q.done > 0 && (q.finish > 0 || q.looks > someLooks)
 }
 
 func (q *quiet) isWorth(work time.Duration) bool {
@@ -116,7 +124,7 @@ func (q *quiet) isWorth(work time.Duration) bool {
 // returned notes that all memory was returned, by the processor time used before and
 // after that.
 func (q *quiet) returned(before, after time.Duration) {
-	*q = quiet{last: after, done: after, cost: after - before}
+	*q = quiet{last: after, done: after, cost: after - before, finish: max(0, q.finish-1)}
 }
 
 // used is the processor time of this process.

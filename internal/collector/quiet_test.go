@@ -27,11 +27,14 @@ func TestQuietAfterWork(t *testing.T) {
 		{5 * ms, 8 * mib, all}, // it worked, but little
 		{1, 2 * mib, nothing},
 		{8 * time.Second, 8 * mib, nothing},
-		{700 * ms, 8 * mib, all}, // the collector works longer after much work
-		{150 * ms, 8 * mib, nothing},
+		{700 * ms, 8 * mib, nothing}, // it is not quiet yet
+		{140 * ms, 8 * mib, all},
+		{100 * ms, 3 * mib, all}, // it finishes
+		{100 * ms, 3 * mib, all},
+		{100 * ms, 8 * mib, program}, // it does little, all the time
 		{100 * ms, 8 * mib, nothing},
 		{100 * ms, 8 * mib, nothing},
-		{100 * ms, 8 * mib, all}, // it does little, all the time
+		{100 * ms, 8 * mib, all},
 	} {
 		used += look.lately
 		got := q.look(used, look.pages)
@@ -62,6 +65,7 @@ func TestReturningIsWorthIt(t *testing.T) {
 	if got := q.look(used, 0); got != nothing {
 		t.Errorf("at work: %v", got)
 	}
+	used += time.Millisecond
 	if got := q.look(used, 0); got != all {
 		t.Errorf("after work: %v", got)
 	}
