@@ -31,12 +31,12 @@ type parking struct {
 	freed   chan struct{} // has room for one; filled when a relay was given up
 
 	mu     sync.Mutex
-	relays map[string]*mooring
+	relays map[string]*atRelay
 	bad    map[string]time.Time // when a relay was given up
 }
 
-// mooring is the connections at one relay.
-type mooring struct {
+// atRelay is the connections at one relay.
+type atRelay struct {
 	name, addr string
 	cancel     context.CancelFunc
 	parked     int
@@ -45,7 +45,7 @@ type mooring struct {
 
 func newParking(o *Options, m *members, changed func()) *parking {
 	return &parking{self: o.Name, config: o.TLS, members: m, each: o.Parked, every: parkEvery, changed: changed, log: o.Log,
-		came: make(chan net.Conn), freed: make(chan struct{}, 1), relays: make(map[string]*mooring), bad: make(map[string]time.Time)}
+		came: make(chan net.Conn), freed: make(chan struct{}, 1), relays: make(map[string]*atRelay), bad: make(map[string]time.Time)}
 }
 
 // names returns the relays through which the node can be reached now.
@@ -88,7 +88,7 @@ func (k *parking) run(ctx context.Context) {
 }
 
 // choose gives up relays that are no good any more, and returns those to begin with.
-func (k *parking) choose(all []member) (begin []*mooring) {
+func (k *parking) choose(all []member) (begin []*atRelay) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	good := rankRelays(all, k.self, func(m *member) bool { return time.Since(k.bad[m.Name]) < parkAgain })
@@ -99,14 +99,14 @@ func (k *parking) choose(all []member) (begin []*mooring) {
 	}
 	for _, n := range good {
 		if len(k.relays)+len(begin) < maxRelays && k.relays[n.Name] == nil && time.Since(k.bad[n.Name]) >= parkAgain {
-			begin = append(begin, &mooring{name: n.Name, addr: n.Addr})
+			begin = append(begin, &atRelay{name: n.Name, addr: n.Addr})
 		}
 	}
 	return begin
 }
 
 // giveUp ends the connections at a relay. The caller holds k.mu.
-func (k *parking) giveUp(m *mooring) {
+func (k *parking) giveUp(m *atRelay) {
 	if k.relays[m.name] != m {
 		return
 	}
@@ -124,7 +124,7 @@ func (k *parking) giveUp(m *mooring) {
 }
 
 // keep keeps one connection at a relay, and another whenever it was used.
-func (k *parking) keep(ctx context.Context, m *mooring) {
+func (k *parking) keep(ctx context.Context, m *atRelay) {
 	for ctx.Err() == nil {
 		c, err := askRelay(ctx, k.config, m.addr, parkPath)
 		if err == nil {
@@ -149,7 +149,7 @@ func (k *parking) keep(ctx context.Context, m *mooring) {
 }
 
 // count counts the connections at a relay.
-func (k *parking) count(m *mooring, more int) {
+func (k *parking) count(m *atRelay, more int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m.parked += more
@@ -162,7 +162,7 @@ func (k *parking) count(m *mooring, more int) {
 
 // failed notes that a relay did not take or lost a connection. It reports true if there
 // is none left: then the node looks for another relay.
-func (k *parking) failed(ctx context.Context, m *mooring, err error) bool {
+func (k *parking) failed(ctx context.Context, m *atRelay, err error) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if ctx.Err() == nil {

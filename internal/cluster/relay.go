@@ -61,16 +61,16 @@ type relay struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	open   int                   // tunnels
-	conns  map[net.Conn]struct{} // to end with the relay
-	berths map[string][]*berth   // of nodes, oldest first
-	came   chan struct{}         // closed and replaced when a connection was parked
-	closed bool
+	mu      sync.Mutex
+	open    int                      // tunnels
+	conns   map[net.Conn]struct{}    // to end with the relay
+	waiting map[string][]*parkedConn // of nodes, oldest first
+	came    chan struct{}            // closed and replaced when a connection was parked
+	closed  bool
 }
 
-// berth is a parked connection.
-type berth struct {
+// parkedConn is a parked connection.
+type parkedConn struct {
 	called chan struct{} // closed when a tunnel wants the connection
 	ready  chan net.Conn // then it comes here, or the channel is closed
 	gone   chan struct{} // closed if nobody waits for it any more
@@ -78,7 +78,7 @@ type berth struct {
 
 func newRelay(o *Options, m *members) *relay {
 	r := &relay{self: o.Name, members: m, tunnels: o.Tunnels, parked: o.Parked, every: parkEvery,
-		conns: make(map[net.Conn]struct{}), berths: make(map[string][]*berth), came: make(chan struct{})}
+		conns: make(map[net.Conn]struct{}), waiting: make(map[string][]*parkedConn), came: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -286,13 +286,13 @@ func (r *relay) servePark(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer r.wg.Done()
-	p := &berth{called: make(chan struct{}), ready: make(chan net.Conn), gone: make(chan struct{})}
-	if !r.moor(node, p) {
+	p := &parkedConn{called: make(chan struct{}), ready: make(chan net.Conn), gone: make(chan struct{})}
+	if !r.park(node, p) {
 		http.Error(w, fmt.Sprintf("node %s keeps %d connections of node %s and takes no more", r.self, r.parked, node), http.StatusServiceUnavailable)
 		return
 	}
 	defer close(p.ready)
-	defer r.unmoor(node, p)
+	defer r.unpark(node, p)
 	c, err := r.upgrade(w)
 	if err == nil {
 		err = r.watch(p, c)
@@ -312,7 +312,7 @@ func (r *relay) servePark(w http.ResponseWriter, req *http.Request) {
 
 // watch asks now and then whether the node of a parked connection is there, until a
 // tunnel wants the connection.
-func (r *relay) watch(p *berth, c net.Conn) error {
+func (r *relay) watch(p *parkedConn, c net.Conn) error {
 	tick := time.NewTicker(r.every)
 	defer tick.Stop()
 	for {
@@ -351,30 +351,30 @@ func echo(c net.Conn, say byte, patience time.Duration) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// moor adds a parked connection. It reports false if the node has enough of them.
-func (r *relay) moor(node string, p *berth) bool {
+// park adds a parked connection. It reports false if the node has enough of them.
+func (r *relay) park(node string, p *parkedConn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.berths[node]) >= r.parked {
+	if len(r.waiting[node]) >= r.parked {
 		return false
 	}
-	r.berths[node] = append(r.berths[node], p)
+	r.waiting[node] = append(r.waiting[node], p)
 	close(r.came)
 	r.came = make(chan struct{})
 	return true
 }
 
-// unmoor takes a parked connection out, if no tunnel has it.
-func (r *relay) unmoor(node string, p *berth) {
+// unpark takes a parked connection out, if no tunnel has it.
+func (r *relay) unpark(node string, p *parkedConn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, other := range r.berths[node] {
+	for i, other := range r.waiting[node] {
 		if other == p {
-			r.berths[node] = append(r.berths[node][:i:i], r.berths[node][i+1:]...)
+			r.waiting[node] = append(r.waiting[node][:i:i], r.waiting[node][i+1:]...)
 		}
 	}
-	if len(r.berths[node]) == 0 {
-		delete(r.berths, node)
+	if len(r.waiting[node]) == 0 {
+		delete(r.waiting, node)
 	}
 }
 
@@ -384,10 +384,10 @@ func (r *relay) call(ctx context.Context, node string) (net.Conn, error) {
 	for {
 		r.mu.Lock()
 		came := r.came
-		var p *berth
-		if all := r.berths[node]; len(all) > 0 {
+		var p *parkedConn
+		if all := r.waiting[node]; len(all) > 0 {
 			p = all[0]
-			r.berths[node] = all[1:]
+			r.waiting[node] = all[1:]
 		}
 		r.mu.Unlock()
 		if p == nil {
@@ -424,7 +424,7 @@ func (r *relay) status() RelayStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := RelayStatus{Tunnels: r.open, Bytes: r.bytes.Load()}
-	for _, all := range r.berths {
+	for _, all := range r.waiting {
 		s.Parked += len(all)
 	}
 	return s
