@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
@@ -248,15 +247,6 @@ func (c *copying) end(id spool.RunID) {
 	}
 }
 
-// record reads the fact about a run.
-func (c *copying) record(ctx context.Context, id spool.RunID) (rec runRecord, err error) {
-	f, err := c.facts.Get(ctx, runPrefix+string(id))
-	if err == nil {
-		err = json.Unmarshal(f.Data, &rec)
-	}
-	return rec, err
-}
-
 // isNeeded reports whether a copy must be kept: until its run was removed or archived, or
 // another node copies it.
 func (c *copying) isNeeded(ctx context.Context, s *mirror.State) bool {
@@ -286,7 +276,7 @@ func (c *copying) isNeeded(ctx context.Context, s *mirror.State) bool {
 		return true
 	}
 	// Its node lives and does not speak of it.
-	rec, err := c.record(ctx, s.Run)
+	rec, _, err := c.facts.run(ctx, s.Run)
 	return err != nil || rec.Mirror == "" || rec.Mirror == c.self
 }
 

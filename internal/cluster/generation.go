@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/spool-run/spool"
 )
 
 // metaKey is the key of the fact about the store itself.
@@ -387,6 +389,15 @@ func (s *store) Get(ctx context.Context, key string) (Fact, error) {
 	}
 	f, err := s.facts.Get(ctx, key)
 	return s.saw(generation, f), err
+}
+
+// run reads the fact about a run, and its revision.
+func (s *store) run(ctx context.Context, id spool.RunID) (rec runRecord, rev uint64, err error) {
+	f, err := s.Get(ctx, runPrefix+string(id))
+	if err == nil {
+		err = json.Unmarshal(f.Data, &rec)
+	}
+	return rec, f.Rev, err
 }
 
 // saw gives a fact that was read the revision of its generation.

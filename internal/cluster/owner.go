@@ -271,15 +271,6 @@ func (o *Owner) isStarting(id spool.RunID) bool {
 	return o.starting[id] != nil
 }
 
-// record reads the fact about a run.
-func (o *Owner) record(ctx context.Context, id spool.RunID) (rec runRecord, rev uint64, err error) {
-	f, err := o.facts.Get(ctx, runPrefix+string(id))
-	if err == nil {
-		err = json.Unmarshal(f.Data, &rec)
-	}
-	return rec, f.Rev, err
-}
-
 // noQuorum explains why nothing was started.
 func (o *Owner) noQuorum(ctx context.Context, id spool.RunID, err error) error {
 	if ctx.Err() != nil {
@@ -387,9 +378,8 @@ func (o *Owner) isLive(ctx context.Context, id spool.RunID) (bool, error) {
 	if !errors.Is(err, spool.ErrNotFound) {
 		return false, err
 	}
-	var rec runRecord
-	f, err := o.facts.Get(ctx, runPrefix+string(id))
-	return err == nil && json.Unmarshal(f.Data, &rec) == nil && rec.State == runClaimed, nil
+	rec, _, err := o.facts.run(ctx, id)
+	return err == nil && rec.State == runClaimed, nil
 }
 
 // freeName lets other runs have a name, if a run has it.

@@ -143,11 +143,7 @@ func (r *Router) claimant(ctx context.Context, id spool.RunID) (string, error) {
 func (r *Router) record(ctx context.Context, id spool.RunID) (runRecord, error) {
 	fctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
-	var rec runRecord
-	f, err := r.facts.Get(fctx, runPrefix+string(id))
-	if err == nil {
-		err = json.Unmarshal(f.Data, &rec)
-	}
+	rec, _, err := r.facts.run(fctx, id)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}

@@ -104,7 +104,7 @@ func (s *settler) settle(ctx context.Context, w *waiting) (settled bool, err err
 	q := s.queue
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	rec, rev, err := q.owner.record(ctx, w.id)
+	rec, rev, err := q.facts.run(ctx, w.id)
 	if err != nil && !errors.Is(err, ErrNoFact) {
 		return false, err
 	}

@@ -202,7 +202,7 @@ func (q *queue) settle(ctx context.Context, rec *queueRecord, reason string) err
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
-		is, rev, err := q.owner.record(ctx, rec.ID)
+		is, rev, err := q.facts.run(ctx, rec.ID)
 		switch {
 		case errors.Is(err, ErrNoFact):
 			expect = 0
@@ -238,7 +238,7 @@ func (q *queue) done(ctx context.Context, rec *queueRecord, rev uint64) error {
 		return err
 	}
 	// It may have ended before it was kept.
-	is, _, err := q.owner.record(ctx, rec.ID)
+	is, _, err := q.facts.run(ctx, rec.ID)
 	if err == nil && is.State == runClosed && is.Next == "" {
 		return q.ended(ctx, rec.ID)
 	}
