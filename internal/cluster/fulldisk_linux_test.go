@@ -9,30 +9,12 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/disktest"
 	"github.com/spool-run/spool/internal/host/backendtest"
 	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/skiptest"
 )
-
-// mountDisk makes a directory a small file system of its own. It reports why it cannot.
-func mountDisk(t *testing.T, dir, size string) error {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0700"); err != nil {
-		return err
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
-	})
-	return nil
-}
 
 // fillDisk writes until the file system of a directory has no byte left.
 func fillDisk(t *testing.T, dir string) (free func()) {
@@ -66,7 +48,11 @@ func fillDisk(t *testing.T, dir string) (free func()) {
 // again, and a run that it had goes on.
 func TestFullDiskOfANode(t *testing.T) {
 	dir := t.TempDir()
-	if err := mountDisk(t, filepath.Join(dir, "y"), "24m"); err != nil {
+	disk := filepath.Join(dir, "y")
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := disktest.Mount(t, disk, "size=24m"); err != nil {
 		skiptest.Missing(t, "mount: %v", err)
 	}
 	nats := startNATS(t, filepath.Join(dir, "nats"), "127.0.0.1:0")

@@ -10,20 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/spool-run/spool/internal/skiptest"
+	"github.com/spool-run/spool/internal/disktest"
 )
 
 // TestCopyOnAFullDisk copies a run until the disk is full, and goes on once there is room.
 func TestCopyOnAFullDisk(t *testing.T) {
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=512k,mode=0700"); err != nil {
-		skiptest.Missing(t, "mount: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
-	})
+	dir := disktest.Small(t, "size=512k")
 	ballast := filepath.Join(dir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 300<<10), 0o600); err != nil {
 		t.Fatal(err)

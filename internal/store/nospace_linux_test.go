@@ -11,27 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/skiptest"
+	"github.com/spool-run/spool/internal/disktest"
 )
 
 // tinyDisk mounts a file system of 1 MB.
 func tinyDisk(t *testing.T) string {
 	t.Helper()
-	return smallDisk(t, "size=1m")
-}
-
-func smallDisk(t *testing.T, how string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, how+",mode=0700"); err != nil {
-		skiptest.Missing(t, "mount: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Errorf("unmount: %v", err)
-		}
-	})
-	return dir
+	return disktest.Small(t, "size=1m")
 }
 
 // Append on a full disk fails and leaves nothing of its event. It works again

@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/disktest"
 )
 
 // On a full disk, logs end in the space of the reserve. Nothing else may use it,
 // and it is filled again once there is space.
 func TestReserve(t *testing.T) {
-	dir := smallDisk(t, "size=3m")
+	dir := disktest.Small(t, "size=3m")
 	s := openStore(t, dir, Options{})
 	if err := s.KeepReserve(); err != nil {
 		t.Fatal(err)
