@@ -88,10 +88,7 @@ export function open(parent: HTMLElement, o: Options): Screen {
     resize: (rows, cols) => term.resize(cols, rows),
     setFont: px => void (term.options.fontSize = px),
     setTheme: dark => void (term.options.theme = dark ? night : light),
-    setTyping: on => {
-      term.options.disableStdin = !on;
-      term.options.cursorBlink = on;
-    },
+    setTyping: on => void (term.options.disableStdin = !on),
     setReader: on => void (term.options.screenReaderMode = on),
     accelerate: by => {
       plain();
