@@ -20,6 +20,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/bulkconn"
 	"github.com/spool-run/spool/internal/cluster"
 	"github.com/spool-run/spool/internal/cluster/natsd"
 	"github.com/spool-run/spool/internal/mirror"
@@ -199,7 +200,7 @@ func (a *app) joinCluster(so *serveOptions, backend local.Backend, archive clust
 	n.server = newHTTPServer(mux, log)
 	go func() {
 		defer close(n.ended)
-		_ = n.server.Serve(tls.NewListener(l, config)) // ends with Close
+		_ = n.server.Serve(tls.NewListener(bulkconn.Listen(l), config)) // ends with Close
 	}()
 	return n, nil
 }

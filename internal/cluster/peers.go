@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/internal/bulkconn"
 	"github.com/spool-run/spool/internal/record"
 )
 
@@ -74,13 +76,22 @@ type peer struct {
 	blocked    time.Time // when the address last did not answer
 }
 
+// connectBulk connects to a node. Logs come this way.
+func connectBulk(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return bulkconn.New(c), nil
+}
+
 // newPeers returns connections to what other nodes have below a path.
 func newPeers(o *Options, m *members, r *relay, path string) *peers {
 	p := &peers{self: o.Name, connect: o.connect, members: m, nodes: make(map[string]*peer), bad: make(map[string]time.Time)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if p.connect == nil {
 		p.connect = func(ctx context.Context, addr string) (connection, error) {
-			return client.Dial(ctx, "https://"+addr+path, client.Options{TLS: o.TLS, Dial: dialTimeout, Reconnect: -1})
+			return client.Dial(ctx, "https://"+addr+path, client.Options{TLS: o.TLS, Connect: connectBulk, Dial: dialTimeout, Reconnect: -1})
 		}
 		p.through = func(ctx context.Context, by member, node string) (connection, error) {
 			return dialThrough(ctx, o, r, by, node, path)

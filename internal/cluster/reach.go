@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/internal/bulkconn"
 )
 
 // Times of connections through relays.
@@ -225,6 +226,7 @@ func dialThrough(ctx context.Context, o *Options, r *relay, by member, node, pat
 		case err == nil:
 			r.untrack(c)
 			answered.Store(true)
+			c = bulkconn.New(c)
 		case errors.As(err, &refused):
 			answered.Store(refused.status == http.StatusBadGateway)
 		}

@@ -1,9 +1,11 @@
 package execserver
 
 import (
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/spool-run/spool/internal/bulkconn"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
@@ -40,6 +42,9 @@ func (c *watchedConn) WritePayload(head []byte, p rpc.Payload) error {
 	if c.raw != nil && canWait {
 		return c.writeParts(head, p)
 	}
+	if c.bulk != nil {
+		return c.writeBulk(head, p)
+	}
 	return c.writeChunks(head, p)
 }
 
@@ -63,6 +68,32 @@ func (c *watchedConn) writeChunks(head []byte, p rpc.Payload) error {
 		}
 		stepped = c.progress(sent, stepped)
 		chunk = chunk[:0]
+	}
+	return nil
+}
+
+// writeBulk writes a payload in large parts. What waits for the client is encrypted.
+func (c *watchedConn) writeBulk(head []byte, p rpc.Payload) error {
+	for sent := 0; sent < p.Size(); {
+		b, err := p.Load()
+		if err != nil {
+			return err
+		}
+		n := min(bulkconn.Size+bulkconn.Size/8, len(b)-sent) // a batch is little larger
+		c.bulk.Hold()
+		if len(head) > 0 {
+			_, err = c.Conn.Write(head)
+			head = nil
+		}
+		if err == nil {
+			_, err = c.Conn.Write(b[sent : sent+n])
+		}
+		p.Pause()
+		if err := errors.Join(err, c.bulk.Flush()); err != nil {
+			return err
+		}
+		sent += n
+		c.since.Store(int64(time.Since(clock)))
 	}
 	return nil
 }

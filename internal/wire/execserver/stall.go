@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spool-run/spool/internal/bulkconn"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -23,6 +24,7 @@ type watchedConn struct {
 	net.Conn
 	network net.Conn        // below TLS
 	raw     syscall.RawConn // of Conn; nil if it is encrypted
+	bulk    *bulkconn.Conn  // below TLS; nil if it is none
 	chunk   []byte          // of a payload that is being encrypted
 	since   atomic.Int64    // time since clock at which the write began; zero without one
 	waiting atomic.Int64    // likewise of a wait for the connection to be writable
@@ -80,6 +82,9 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	h.conn = &watchedConn{Conn: c, network: c}
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
 		h.conn.network = t.NetConn()
+		if b, ok := h.conn.network.(*bulkconn.Conn); ok {
+			h.conn.network, h.conn.bulk = b.Conn, b
+		}
 	} else if s, ok := c.(syscall.Conn); ok {
 		h.conn.raw, _ = s.SyscallConn() // it fails only if the connection has ended
 	}
