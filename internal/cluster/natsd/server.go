@@ -5,7 +5,6 @@ package natsd
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -72,18 +71,10 @@ func Start(o ServerOptions) (*Server, error) {
 	if o.Log != nil {
 		s.SetLoggerV2(&logger{o.Log}, false, false, false)
 	}
-	failed := make(chan error, 1)
-	go func() {
-		s.Start()
-	}()
+	go s.Start()
 	if !s.ReadyForConnections(readyFor) {
 		s.Shutdown()
-		select {
-		case err = <-failed:
-		default:
-			err = errors.New("it does not listen: is the address " + o.Client + " in use?")
-		}
-		return nil, fmt.Errorf("start the store of the cluster: %w", err)
+		return nil, fmt.Errorf("start the store of the cluster: it does not listen: is the address %s in use?", o.Client)
 	}
 	return &Server{s}, nil
 }
