@@ -53,6 +53,9 @@ type Subject struct {
 }
 
 // Handler serves the API. [Handler.Close] ends it.
+//
+// Streams of HTTP/1.1 take the connections of their requests, as WebSockets do, and go on
+// after ServeHTTP has returned, if h gets the [http.ResponseWriter] of net/http itself.
 type Handler struct {
 	server *httpapi.Server
 	rpc    *execserver.Server

@@ -201,8 +201,9 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	})
 	rpc := execserver.New(execserver.Options{Backend: runs, Audit: audit, Version: version().Version, Keep: true, RunsOnly: true, Logger: log})
 	defer rpc.Close()
+	idle := newIdleExit(o.exitIdle)
 	api := httpapi.New(httpapi.Options{
-		RPC: rpc, Agents: local.Agents, Nodes: node.nodes(),
+		RPC: rpc, Agents: local.Agents, Nodes: node.nodes(), Parked: idle.count,
 		ACP: o.acpFace(log), ACPWith: acpAgents,
 		Backend: runs, Auth: face.auth, SignIn: face.signIn, Proxies: o.behind, Gate: &access.Gate{Hosts: o.hosts, Origins: o.origins}, MCP: tools.Serve, Audit: audit,
 		Version: version().Version, Limits: o.http, Logger: log,
@@ -211,8 +212,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 			node.gauges(gauge)
 		},
 	})
-	idle := newIdleExit(api, o.exitIdle)
-	s := newHTTPServer(idle, log)
+	s := newHTTPServer(idle.over(api), log)
 	api.Configure(s)
 	s.ConnContext = listener.ConnContext
 	ended := make(chan error, 1)

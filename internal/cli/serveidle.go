@@ -8,7 +8,6 @@ import (
 
 // idleExit tells when a server has had no request for a while.
 type idleExit struct {
-	http.Handler
 	after time.Duration
 
 	mu     sync.Mutex
@@ -17,21 +16,24 @@ type idleExit struct {
 }
 
 // newIdleExit begins to count. After zero it never tells.
-func newIdleExit(h http.Handler, after time.Duration) *idleExit {
-	i := &idleExit{Handler: h, after: after}
+func newIdleExit(after time.Duration) *idleExit {
+	i := &idleExit{after: after}
 	if after > 0 {
 		i.timer = time.NewTimer(after)
 	}
 	return i
 }
 
-// ServeHTTP implements [http.Handler]. A stream is a request as long as it lasts.
-func (i *idleExit) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	i.count(1)
-	defer i.count(-1)
-	i.Handler.ServeHTTP(w, r)
+// over counts the requests of a handler.
+func (i *idleExit) over(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		i.count(1)
+		defer i.count(-1)
+		h.ServeHTTP(w, r)
+	})
 }
 
+// count counts a request, or something else that lasts.
 func (i *idleExit) count(n int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

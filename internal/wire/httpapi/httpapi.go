@@ -4,7 +4,8 @@
 // One table, operations, says which addresses there are, what they take, what they
 // answer and who may use them. Routes, checks and the OpenAPI document come from it.
 // A handler reads and writes in the goroutine of its request: a stream has a cursor
-// and no queue.
+// and no queue. Streams that wait for the same events leave their requests, and one
+// goroutine writes to them all; see parked.
 package httpapi
 
 import (
@@ -57,6 +58,9 @@ type Options struct {
 	Agents func(context.Context) []agent.Installed
 	// Nodes lists the nodes of the cluster; nil means that there is none.
 	Nodes func() []spool.Node
+	// Parked, if not nil, is called with 1 before ServeHTTP returns for a request whose
+	// answer goes on, and with -1 when that is over.
+	Parked func(int)
 }
 
 // RPC serves connections that speak the run/* protocol, for subjects that this package
@@ -87,6 +91,7 @@ type Server struct {
 	mux      *http.ServeMux
 	visits   visits
 	streams  streams
+	parking  parking
 	presence presence
 	lens     *lens.Lens
 	rpc      RPC
@@ -122,6 +127,7 @@ func New(o Options) *Server {
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.visits = visits{server: s, open: make(map[visitKey]*visit)}
 	s.streams = streams{server: s, open: make(map[*stream]struct{}), bySubject: make(map[string]int), byRun: make(map[spool.RunID]int)}
+	s.parking = parking{server: s, count: o.Parked, groups: make(map[streamForm]*group)}
 	s.openAPI = sync.OnceValues(func() ([]byte, error) { return document(s.version) })
 	s.route()
 	if o.ACP != nil {
@@ -351,6 +357,7 @@ func (s *Server) Close(grace time.Duration) {
 	select {
 	case <-over:
 	case <-timer.C:
+		s.streams.cut()
 	}
 	s.visits.close()
 }

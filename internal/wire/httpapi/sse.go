@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -41,11 +40,16 @@ func (c *call) stream(form string) error {
 	if err != nil {
 		return err
 	}
-	end, err := c.server.streams.begin(c)
+	counted, err := c.server.streams.count(c)
 	if err != nil {
 		return c.limited(form, after, err)
 	}
-	defer end()
+	parked := false
+	defer func() {
+		if !parked {
+			c.server.streams.end(counted)
+		}
+	}()
 	first, err := c.backend.Read(c.ctx, c.run(), spool.Query{After: after, MaxBytes: c.server.limits.StreamPage})
 	if err != nil {
 		return err
@@ -58,25 +62,36 @@ func (c *call) stream(form string) error {
 		return nil
 	}
 	h := c.unbuffered(form)
-	s := &eventStream{
-		call: c, control: http.NewResponseController(c.w), out: c.w, after: after,
-		filter: eventFilter{c.query["kind"], spool.Seq(c.number("turn", 0))}, named: c.flag("named"), base64: c.flag("base64"), heartbeat: c.server.limits.Heartbeat,
-	}
+	s := c.newStream(after)
+	s.filter, s.named, s.base64 = eventFilter{c.query["kind"], spool.Seq(c.number("turn", 0))}, c.flag("named"), c.flag("base64")
 	if form == formNDJSON {
 		s.lines, s.heartbeat = true, time.Duration(c.number("heartbeat_ms", 0))*time.Millisecond
 		if c.takesGzip() {
 			h.Set("Content-Encoding", "gzip")
 			z := gzip.NewWriter(c.w)
 			defer func() { _ = z.Close() }() // the client may have left
-			s.out, s.zip = z, z
+			s.zip = z
 		}
+	}
+	if !first.End() && s.zip == nil && c.parkable() {
+		h.Set("Connection", "close") // which is ours then
+		s.park = func() bool { return c.park(s, counted) }
 	}
 	c.w.WriteHeader(http.StatusOK)
 	if c.r.Method == http.MethodHead {
 		return nil
 	}
-	s.copy(first)
+	s.begin(&first.Info)
+	parked = s.copy(first)
 	return nil
+}
+
+// newStream returns a stream of the events of the run after a cursor to the client.
+func (c *call) newStream(after spool.Seq) *eventStream {
+	return &eventStream{
+		server: c.server, backend: c.backend, run: c.run(), request: c.id, ctx: c.ctx, to: c.patient,
+		after: after, heartbeat: c.server.limits.Heartbeat,
+	}
 }
 
 // streamTurn answers with the events of a turn, up to its end.
@@ -120,10 +135,9 @@ func (c *call) streamTurn(status int, turn spool.Seq) error {
 	if c.r.Method == http.MethodHead {
 		return nil
 	}
-	s := &eventStream{
-		call: c, control: http.NewResponseController(c.w), out: c.w, after: after, turn: turn,
-		filter: eventFilter{turn: turn}, heartbeat: c.server.limits.Heartbeat,
-	}
+	s := c.newStream(after)
+	s.turn, s.filter = turn, eventFilter{turn: turn}
+	s.begin(&first.Info)
 	s.copy(first)
 	return nil
 }
@@ -160,20 +174,26 @@ func (c *call) limited(form string, after spool.Seq, err error) error {
 	}
 	c.unbuffered(formSSE)
 	c.w.WriteHeader(http.StatusOK)
-	s := &eventStream{call: c, control: http.NewResponseController(c.w), out: c.w, after: after}
+	s := c.newStream(after)
 	s.retry()
 	s.end("limit")
 	return nil
 }
 
-// eventStream writes the events of a run to a client: it reads, writes and reads
-// again. A slow client holds one page.
+// eventStream writes the events of a run to a client, or to many that are parked: it
+// reads, writes and reads again. A slow client holds one page.
 type eventStream struct {
-	call    *call
-	control *http.ResponseController
-	out     io.Writer
-	zip     *gzip.Writer // nil if the stream is not compressed
+	server  *Server
+	backend spool.Backend
+	run     spool.RunID
+	request string          // the id of the request; empty for those of many
+	ctx     context.Context // ends with the client, the server or the right to be here
+	to      patient
+	zip     *gzip.Writer // to to; nil if the stream is not compressed
 	buf     []byte
+
+	park func() bool     // parks the stream, which has sent all there is, or reports false; nil if it cannot
+	took func(spool.Seq) // hears of the cursor after each page before it is written; nil if nobody does
 
 	filter    eventFilter
 	lines     bool // an event a line instead of server-sent events
@@ -191,37 +211,52 @@ type eventStream struct {
 	toldAt time.Time // when the client last learned its cursor
 }
 
-// copy writes the first page and those after it until the log or the stream ends.
-func (s *eventStream) copy(page spool.Page) {
-	s.begin(&page.Info)
+// goOn reads a page, and copies it and those after it.
+func (s *eventStream) goOn() (parked bool) {
+	page, err := s.read()
+	if err != nil {
+		s.giveUp(err)
+		return false
+	}
+	return s.copy(page)
+}
+
+// copy writes a page and those after it until the log or the stream ends, or the stream
+// is parked.
+func (s *eventStream) copy(page spool.Page) (parked bool) {
 	for {
 		if !s.events(page.Events) {
-			return
+			return false
 		}
 		if s.done {
 			s.end("done")
-			return
+			return false
 		}
 		s.after = max(s.after, page.Next)
 		if page.Failure != "" {
 			s.failure(page.Failure)
-			return
+			return false
 		}
 		if page.End() {
 			s.end("closed")
-			return
+			return false
 		}
-		s.cursor()
+		whole := page.Next >= page.Info.Last
+		parking := whole && s.park != nil && s.after <= page.Info.Last
+		s.cursor(parking)
 		if !s.flush() {
-			return
+			return false
 		}
-		if page.Next >= page.Info.Last && cap(s.buf) > idleBytes {
+		if whole && cap(s.buf) > idleBytes {
 			s.buf = nil // many streams wait
+		}
+		if parking && s.park() {
+			return true
 		}
 		var err error
 		if page, err = s.read(); err != nil {
 			s.giveUp(err)
-			return
+			return false
 		}
 		if len(page.Events) == 0 && s.heartbeat > 0 && time.Since(s.spoke) >= s.heartbeat {
 			s.comment()
@@ -231,28 +266,38 @@ func (s *eventStream) copy(page spool.Page) {
 
 // read reads the next page. It waits for it at most until the next heartbeat.
 func (s *eventStream) read() (spool.Page, error) {
-	wait := s.call.server.limits.LongPoll
+	wait := s.server.limits.LongPoll
 	if s.heartbeat > 0 {
 		wait = max(time.Millisecond, s.heartbeat-time.Since(s.spoke))
 	}
-	return s.call.backend.Read(s.call.ctx, s.call.run(), spool.Query{After: s.after, MaxBytes: s.call.server.limits.StreamPage, Wait: wait})
+	page, err := s.backend.Read(s.ctx, s.run, spool.Query{After: s.after, MaxBytes: s.server.limits.StreamPage, Wait: wait})
+	if err == nil && s.took != nil {
+		s.took(page.Next)
+	}
+	return page, err
 }
 
 // begin writes what comes before the events.
 func (s *eventStream) begin(info *spool.Info) {
-	s.spoke, s.toldAt, s.told = time.Now(), time.Now(), s.after
+	s.from(s.after)
 	if s.lines {
-		_ = s.control.Flush() // the client learns that it may wait; the next write fails as well
+		_ = s.to.FlushError() // the client learns that it may wait; the next write fails as well
 		return
 	}
 	s.retry()
 	s.frame("info", info)
 }
 
+// from says that the client has all up to a cursor, and knows.
+func (s *eventStream) from(after spool.Seq) {
+	s.spoke, s.toldAt = time.Now(), time.Now()
+	s.after, s.told = after, after
+}
+
 // retry writes how long a client waits before it comes back. A restart must not be a
 // stampede.
 func (s *eventStream) retry() {
-	ms := s.call.server.limits.RetryMs
+	ms := s.server.limits.RetryMs
 	s.buf = append(s.buf, "retry: "...)
 	s.buf = strconv.AppendInt(s.buf, int64(ms-ms/4+rand.IntN(ms/2+1)), 10)
 	s.buf = append(s.buf, "\n\n"...)
@@ -310,9 +355,9 @@ func (s *eventStream) append(e *spool.Event) []byte {
 	return append(base64.StdEncoding.AppendEncode(b, e.Bytes), `"}`...)
 }
 
-// cursor tells the client of a filtered stream now and then how far it is.
-func (s *eventStream) cursor() {
-	if s.lines || s.filter.isAll() || s.told >= s.after || time.Since(s.toldAt) < s.call.server.limits.CursorEvery {
+// cursor tells the client of a filtered stream how far it is, now or now and then.
+func (s *eventStream) cursor(now bool) {
+	if s.lines || s.filter.isAll() || s.told >= s.after || !now && time.Since(s.toldAt) < s.server.limits.CursorEvery {
 		return
 	}
 	s.told, s.toldAt = s.after, time.Now()
@@ -342,15 +387,15 @@ func (s *eventStream) failure(text string) {
 
 // giveUp ends the stream after an error of a read.
 func (s *eventStream) giveUp(err error) {
-	cause := context.Cause(s.call.ctx)
+	cause := context.Cause(s.ctx)
 	switch {
 	case errors.Is(cause, errRevoked):
 		s.end("revoked")
 	case errors.Is(cause, spool.ErrClosed), errors.Is(err, spool.ErrClosed):
 		s.end("shutdown")
-	case s.call.r.Context().Err() != nil: // the client left
+	case s.ctx.Err() != nil: // the client left
 	default:
-		s.call.server.log.Warn("a stream ended", "request", s.call.id, "run", s.call.run(), "err", err)
+		s.server.log.Warn("a stream ended", "request", s.request, "run", s.run, "err", err)
 		s.end("lost")
 	}
 }
@@ -371,15 +416,18 @@ func (s *eventStream) flush() bool {
 	if len(s.buf) == 0 {
 		return true
 	}
-	_, err := s.out.Write(s.buf)
+	var err error
 	if s.zip != nil {
+		_, err = s.zip.Write(s.buf)
 		err = errors.Join(err, s.zip.Flush())
+	} else {
+		_, err = s.to.Write(s.buf)
 	}
 	if err == nil {
-		err = s.control.Flush()
+		err = s.to.FlushError()
 	}
 	s.buf, s.spoke = s.buf[:0], time.Now()
-	if err == nil && s.call.patient.slow && !s.over {
+	if err == nil && s.to.wasSlow() && !s.over {
 		s.end("slow")
 	}
 	return err == nil && !s.over

@@ -31,7 +31,8 @@ type streams struct {
 type stream struct {
 	subject *access.Subject
 	run     spool.RunID
-	cancel  context.CancelCauseFunc
+	cancel  context.CancelCauseFunc // ends its request
+	parked  *parked                 // set when it has left its request
 }
 
 // errRevoked is the cause of the end of a stream whose token is no longer valid. A
@@ -40,7 +41,16 @@ var errRevoked = fmt.Errorf("the token is no longer valid: %w", websocket.CloseE
 
 // begin counts a stream. The caller calls end when it is over.
 func (s *streams) begin(c *call) (end func(), err error) {
-	st := &stream{c.subject, c.run(), c.cancel}
+	st, err := s.count(c)
+	if err != nil {
+		return nil, err
+	}
+	return func() { s.end(st) }, nil
+}
+
+// count counts a stream. The caller calls end with it when it is over.
+func (s *streams) count(c *call) (*stream, error) {
+	st := &stream{subject: c.subject, run: c.run(), cancel: c.cancel}
 	limits := &s.server.limits
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +78,35 @@ func (s *streams) begin(c *call) (end func(), err error) {
 		s.checking = true
 		s.server.wg.Go(s.check)
 	}
-	return func() { s.end(st) }, nil
+	return st, nil
+}
+
+// leave says that a stream goes on without its request.
+func (s *streams) leave(st *stream, p *parked) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.cancel, st.parked = nil, p
+}
+
+// cut closes the connections of the streams that have left their requests: nobody else
+// knows of them.
+func (s *streams) cut() {
+	for _, st := range s.all() {
+		if st.parked != nil {
+			_ = st.parked.conn.Close() // the stream notices
+		}
+	}
+}
+
+// all returns the streams as they are now.
+func (s *streams) all() []stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]stream, 0, len(s.open))
+	for st := range s.open {
+		all = append(all, *st)
+	}
+	return all
 }
 
 // beginWatch counts a watcher, which is a stream, too.
@@ -123,17 +161,18 @@ func (s *streams) check() {
 			return
 		}
 		s.mu.Lock()
-		open := make([]*stream, 0, len(s.open))
-		for st := range s.open {
-			open = append(open, st)
-		}
-		s.checking = len(open) > 0
+		s.checking = len(s.open) > 0
+		going := s.checking
 		s.mu.Unlock()
-		if len(open) == 0 {
+		if !going {
 			return
 		}
-		for _, st := range open {
-			if err := s.server.auth.Valid(st.subject); err != nil {
+		for _, st := range s.all() {
+			switch err := s.server.auth.Valid(st.subject); {
+			case err == nil:
+			case st.parked != nil:
+				st.parked.end(errRevoked)
+			default:
 				st.cancel(errRevoked)
 			}
 		}

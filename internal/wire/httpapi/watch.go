@@ -68,15 +68,15 @@ func (c *call) watch() error {
 		for range steps { // it ends before the answer does
 		}
 	}()
-	s := &eventStream{call: c, control: http.NewResponseController(c.w), out: c.w, heartbeat: c.server.limits.Heartbeat}
+	s := c.newStream(0)
 	s.retry()
-	s.watch(steps)
+	s.watch(steps, newAskList(c, nil, nil))
 	return nil
 }
 
 // watch writes the steps of a watch until it or the stream ends.
-func (s *eventStream) watch(steps <-chan watched) {
-	asks, synced := newAskList(s.call, nil, nil), false
+func (s *eventStream) watch(steps <-chan watched, asks *askList) {
+	synced := false
 	heart := time.NewTicker(s.heartbeat)
 	defer heart.Stop()
 	var failed error
@@ -98,7 +98,7 @@ func (s *eventStream) watch(steps <-chan watched) {
 			switch {
 			case !ok:
 				if failed == nil {
-					failed = context.Cause(s.call.ctx)
+					failed = context.Cause(s.ctx)
 				}
 				s.giveUp(failed)
 				return
@@ -117,7 +117,7 @@ func (s *eventStream) watch(steps <-chan watched) {
 				asks.note(&step.info)
 				s.frame("run", &step.info)
 			}
-			if len(s.buf) > s.call.server.limits.StreamPage && !s.flush() {
+			if len(s.buf) > s.server.limits.StreamPage && !s.flush() {
 				return
 			}
 		case <-heart.C:

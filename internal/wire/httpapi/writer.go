@@ -1,9 +1,17 @@
 package httpapi
 
 import (
+	"io"
 	"net/http"
 	"time"
 )
+
+// patient is where a stream writes to: a client that has its time for every part.
+type patient interface {
+	io.Writer
+	FlushError() error // as [http.ResponseController] has it
+	wasSlow() bool     // a part took so long that the client should come back later
+}
 
 // patientWriter gives every part of an answer its own time: a slow client gets a long
 // answer, and one that takes nothing is cut off.
@@ -13,8 +21,9 @@ type patientWriter struct {
 	stalled time.Duration // after which a client is slow
 	grace   time.Duration // after which it is cut off
 	part    int           // bytes of one write
-	slow    bool          // a part took so long that the client should come back later
+	slow    bool          // a part took longer than stalled
 	lift    bool          // a deadline that passes ends the answer, also if nothing is written
+	gone    bool          // the connection belongs to somebody else
 }
 
 func newPatientWriter(w http.ResponseWriter, r *http.Request, l *Limits) *patientWriter {
@@ -65,5 +74,11 @@ func (w *patientWriter) FlushError() error {
 	return w.control.Flush()
 }
 
+func (w *patientWriter) wasSlow() bool { return w.slow }
+
 // end lifts the deadline for what else is on the connection.
-func (w *patientWriter) end() { _ = w.control.SetWriteDeadline(time.Time{}) }
+func (w *patientWriter) end() {
+	if !w.gone {
+		_ = w.control.SetWriteDeadline(time.Time{})
+	}
+}
