@@ -331,13 +331,8 @@ func (m *mirror) await(ctx context.Context, q spool.Query) (spool.Query, error) 
 	switch {
 	case sealed, last > q.After && last >= reported:
 		return q, nil
-	case q.Wait <= 0: // the keeper may have more events
-		info, err := m.stat(ctx)
-		if err == nil && info.Last > last {
-			m.request(info.Last - 1)
-			err = m.log.Wait(ctx, info.Last-1)
-		}
-		return q, err
+	case q.Wait <= 0:
+		return q, m.catchUp(ctx, last)
 	}
 	after := q.After
 	if reported > last {
@@ -352,6 +347,16 @@ func (m *mirror) await(ctx context.Context, q spool.Query) (spool.Query, error) 
 	return q, nil
 }
 
+// catchUp waits for the events that the keeper has after the last one.
+func (m *mirror) catchUp(ctx context.Context, last spool.Seq) error {
+	info, err := m.stat(ctx)
+	if err == nil && info.Last > last {
+		m.request(info.Last - 1)
+		err = m.log.Wait(ctx, info.Last-1)
+	}
+	return err
+}
+
 // prefetch asks for the next event if the reader at this cursor has read
 // everything.
 func (m *mirror) prefetch(cursor spool.Seq) {
@@ -363,11 +368,16 @@ func (m *mirror) prefetch(cursor spool.Seq) {
 func (m *mirror) read(ctx context.Context, q spool.Query) (spool.Page, error) {
 	m.addReader()
 	defer m.removeReader()
-	q, err := m.await(ctx, q)
-	if err == nil {
-		err = m.refreshInfo(ctx)
-	}
+	q, err := m.await(ctx, q) // with a small stack: many readers wait
 	if err != nil {
+		return spool.Page{}, err
+	}
+	return m.page(ctx, q)
+}
+
+// page returns the events that there are after a cursor.
+func (m *mirror) page(ctx context.Context, q spool.Query) (spool.Page, error) {
+	if err := m.refreshInfo(ctx); err != nil {
 		return spool.Page{}, err
 	}
 	events, err := m.log.Read(q.After, q.MaxBytes)

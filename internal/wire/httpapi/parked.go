@@ -17,6 +17,10 @@ import (
 // lastChunk ends an answer of HTTP/1.1: what has none was cut.
 const lastChunk = "0\r\n\r\n"
 
+// talkBytes is how much a client may say after its request before it is cut off: reading
+// that costs more than it should.
+const talkBytes = 4 << 10
+
 // parked is a stream that has left its request: it took the connection from net/http,
 // whose buffers and goroutines are gone. While it waits for events it belongs to the
 // group of those that wait for the same. A client that does not take all at once is
@@ -97,10 +101,12 @@ func (c *call) park(s *eventStream, counted *stream) bool {
 // watch waits for the end of the connection, and ends the stream with it.
 func (p *parked) watch() {
 	var b [64]byte
-	for {
-		if _, err := p.conn.Read(b[:]); err != nil { // what a client says after its request is nothing to us
+	for said := 0; said <= talkBytes; { // what a client says after its request is nothing to us
+		n, err := p.conn.Read(b[:])
+		if err != nil {
 			break
 		}
+		said += n
 	}
 	p.mu.Lock()
 	switch p.state {

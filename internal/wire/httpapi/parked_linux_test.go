@@ -289,6 +289,23 @@ func TestParkedClientThatTakesNothing(t *testing.T) {
 	})
 }
 
+// TestParkedClientThatTalks checks that a client may say a little after its request,
+// which nobody hears, and is cut off if it goes on.
+func TestParkedClientThatTalks(t *testing.T) {
+	h := openHost(t)
+	b, _, parked := serveParked(t, 64<<10, httpapi.Options{Backend: h, Limits: crowdLimits()})
+	r := cat(t, h)
+	conn, resp := dialStream(t, b, r.ID(), "")
+	untilParked(t, parked, 1)
+	if _, err := fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	say(t, r, "hi\n")
+	newFrames(resp.Body).until(t, func(f frame) bool { return f.id == "1" })
+	_, _ = conn.Write(make([]byte, 64<<10)) // the server may close it in the middle
+	untilParked(t, parked, 0)
+}
+
 // TestParkedStreamsEnd ends streams that wait: with their token, and with the server.
 func TestParkedStreamsEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")

@@ -82,7 +82,8 @@ func (c *call) stream(form string) error {
 		return nil
 	}
 	s.begin(&first.Info)
-	parked = s.copy(first)
+	s.page = first
+	parked = s.copy()
 	return nil
 }
 
@@ -138,7 +139,8 @@ func (c *call) streamTurn(status int, turn spool.Seq) error {
 	s := c.newStream(after)
 	s.turn, s.filter = turn, eventFilter{turn: turn}
 	s.begin(&first.Info)
-	s.copy(first)
+	s.page = first
+	s.copy()
 	return nil
 }
 
@@ -190,6 +192,7 @@ type eventStream struct {
 	ctx     context.Context // ends with the client, the server or the right to be here
 	to      patient
 	zip     *gzip.Writer // to to; nil if the stream is not compressed
+	page    spool.Page   // that is written; empty while it waits
 	buf     []byte
 
 	park func() bool     // parks the stream, which has sent all there is, or reports false; nil if it cannot
@@ -211,70 +214,76 @@ type eventStream struct {
 	toldAt time.Time // when the client last learned its cursor
 }
 
-// goOn reads a page, and copies it and those after it.
-func (s *eventStream) goOn() (parked bool) {
-	page, err := s.read()
-	if err != nil {
-		s.giveUp(err)
-		return false
-	}
-	return s.copy(page)
-}
+// goOn reads a page, and writes it and those after it.
+func (s *eventStream) goOn() (parked bool) { return s.read() && s.copy() }
 
-// copy writes a page and those after it until the log or the stream ends, or the stream
-// is parked.
-func (s *eventStream) copy(page spool.Page) (parked bool) {
+// copy writes the page that was read and those after it until the log or the stream
+// ends, or the stream is parked.
+func (s *eventStream) copy() (parked bool) {
 	for {
-		if !s.events(page.Events) {
+		if parked, over := s.write(); over {
+			return parked
+		}
+		if !s.read() {
 			return false
 		}
-		if s.done {
-			s.end("done")
-			return false
-		}
-		s.after = max(s.after, page.Next)
-		if page.Failure != "" {
-			s.failure(page.Failure)
-			return false
-		}
-		if page.End() {
-			s.end("closed")
-			return false
-		}
-		whole := page.Next >= page.Info.Last
-		parking := whole && s.park != nil && s.after <= page.Info.Last
-		s.cursor(parking)
-		if !s.flush() {
-			return false
-		}
-		if whole && cap(s.buf) > idleBytes {
-			s.buf = nil // many streams wait
-		}
-		if parking && s.park() {
-			return true
-		}
-		var err error
-		if page, err = s.read(); err != nil {
-			s.giveUp(err)
-			return false
-		}
-		if len(page.Events) == 0 && s.heartbeat > 0 && time.Since(s.spoke) >= s.heartbeat {
+		if len(s.page.Events) == 0 && s.heartbeat > 0 && time.Since(s.spoke) >= s.heartbeat {
 			s.comment()
 		}
 	}
 }
 
-// read reads the next page. It waits for it at most until the next heartbeat.
-func (s *eventStream) read() (spool.Page, error) {
+// write writes the page that was read, and parks the stream if there is no more. It
+// reports whether it is over here.
+func (s *eventStream) write() (parked, over bool) {
+	page := &s.page
+	if !s.events(page.Events) {
+		return false, true
+	}
+	if s.done {
+		s.end("done")
+		return false, true
+	}
+	s.after = max(s.after, page.Next)
+	if page.Failure != "" {
+		s.failure(page.Failure)
+		return false, true
+	}
+	if page.End() {
+		s.end("closed")
+		return false, true
+	}
+	whole := page.Next >= page.Info.Last
+	parking := whole && s.park != nil && s.after <= page.Info.Last
+	s.cursor(parking)
+	if !s.flush() {
+		return false, true
+	}
+	if whole && cap(s.buf) > idleBytes {
+		s.buf = nil // many streams wait
+	}
+	parked = parking && s.park()
+	return parked, parked
+}
+
+// read reads the next page, for which it waits at most until the next heartbeat. It
+// reports false if there is none. A page is large, so it is not on the stacks of those
+// who wait.
+func (s *eventStream) read() bool {
 	wait := s.server.limits.LongPoll
 	if s.heartbeat > 0 {
 		wait = max(time.Millisecond, s.heartbeat-time.Since(s.spoke))
 	}
-	page, err := s.backend.Read(s.ctx, s.run, spool.Query{After: s.after, MaxBytes: s.server.limits.StreamPage, Wait: wait})
-	if err == nil && s.took != nil {
-		s.took(page.Next)
+	s.page = spool.Page{}
+	var err error
+	if s.page, err = s.backend.Read(s.ctx, s.run, spool.Query{After: s.after, MaxBytes: s.server.limits.StreamPage, Wait: wait}); err != nil {
+		s.giveUp(err)
+		return false
 	}
-	return page, err
+	if s.took != nil {
+		s.took(s.page.Next)
+	}
+	return true
 }
 
 // begin writes what comes before the events.
