@@ -16,7 +16,7 @@ import (
 )
 
 // idleBytes is the size of the buffer that a stream keeps while it waits.
-const idleBytes = 4 << 10
+const idleBytes = 1 << 10
 
 // StreamEnd is the data of the frame "end", after which a stream is over. Clients of
 // a stream that is cut without one come back with their cursor.
