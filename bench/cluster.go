@@ -27,7 +27,7 @@ type clusterNode struct {
 // measureCluster measures three control nodes on this machine: what a run of another
 // node costs more than one of the node that is asked.
 func measureCluster(ctx context.Context, b *bench) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 8*time.Minute)
 	defer cancel()
 	dir := filepath.Join(b.dir, "cluster")
 	if err := os.RemoveAll(dir); err != nil {
@@ -41,7 +41,27 @@ func measureCluster(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	nodes, err := b.launchCluster(ctx, dir)
+	err = b.withCluster(ctx, filepath.Join(dir, "full"), b.pick(clusterRuns, clusterRuns/100), b.clusterLists)
+	if err != nil {
+		return err
+	}
+	return b.withCluster(ctx, filepath.Join(dir, "new"), 0, func(ctx context.Context, nodes []*clusterNode) error {
+		if err := b.idleNode(ctx, nodes[0], alone); err != nil {
+			return err
+		}
+		for _, measure := range []func(context.Context, []*clusterNode) error{b.clusterLive, b.clusterCalls, b.clusterStarts, b.clusterStreams, b.clusterLoss} {
+			if err := measure(ctx, nodes); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// withCluster has something done with three new nodes that have so many finished runs in
+// all.
+func (b *bench) withCluster(ctx context.Context, dir string, runs int, do func(context.Context, []*clusterNode) error) (err error) {
+	nodes, err := b.launchCluster(ctx, dir, runs)
 	defer func() {
 		for _, n := range nodes {
 			_ = n.client.Close()
@@ -51,19 +71,18 @@ func measureCluster(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := b.idleNode(ctx, nodes[0], alone); err != nil {
-		return err
-	}
-	for _, measure := range []func(context.Context, []*clusterNode) error{b.clusterCalls, b.clusterStarts, b.clusterStreams, b.clusterLoss} {
-		if err := measure(ctx, nodes); err != nil {
-			return err
-		}
-	}
-	return nil
+	return do(ctx, nodes)
 }
 
+const (
+	// clusterRuns is how many finished runs three nodes have that are asked for a list.
+	clusterRuns = 100_000
+	// clusterLiveRuns is how many live runs they have that renew their leases.
+	clusterLiveRuns = 1_000
+)
+
 // launchCluster starts three control nodes, and waits until each of them takes runs.
-func (b *bench) launchCluster(ctx context.Context, dir string) (nodes []*clusterNode, err error) {
+func (b *bench) launchCluster(ctx context.Context, dir string, runs int) (nodes []*clusterNode, err error) {
 	path, err := filepath.Abs(b.spool)
 	if err != nil {
 		return nil, err
@@ -95,7 +114,10 @@ func (b *bench) launchCluster(ctx context.Context, dir string) (nodes []*cluster
 	}
 	for i, name := range []string{"a", "b", "c"} {
 		home := filepath.Join(dir, name)
-		s, err := b.launchServe(ctx, home, "--cluster", "--node", name, "--cluster-listen", at[i])
+		if err := generateRuns(ctx, filepath.Join(home, "spool"), i*runs/3, (i+1)*runs/3); err != nil {
+			return nodes, err
+		}
+		s, err := b.launchServe(ctx, home, "--cluster", "--node", name, "--cluster-listen", at[i], "--node-runs", fmt.Sprint(clusterLiveRuns))
 		if err != nil {
 			return nodes, err
 		}
@@ -141,16 +163,67 @@ func (b *bench) idleNode(ctx context.Context, n *clusterNode, alone float64) err
 		return err
 	}
 	b.add(subjectSpool, "cluster.rss.more", rss-alone)
+	used, err := n.share(ctx)
+	b.add(subjectSpool, "cluster.idle.cpu", used)
+	return err
+}
+
+// share measures how much of a processor a node takes while nobody asks it anything.
+func (n *clusterNode) share(ctx context.Context) (float64, error) {
+	if err := pause.For(ctx, quiet); err != nil { // until it has done what is left
+		return 0, err
+	}
 	before, err := n.cpu()
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := pause.For(ctx, 3*quiet); err != nil {
+		return 0, err
+	}
+	after, err := n.cpu()
+	return (after - before).Seconds() / time.Since(began).Seconds(), err
+}
+
+// clusterLists asks node a for the first page of the runs of all nodes.
+func (b *bench) clusterLists(ctx context.Context, nodes []*clusterNode) error {
+	const page = 50
+	for range b.pick(50, 10) {
+		began, got := time.Now(), 0
+		for _, err := range nodes[0].client.List(ctx, spool.Filter{Limit: page}) {
+			if err != nil {
+				return err
+			}
+			got++
+		}
+		if got != page {
+			return fmt.Errorf("a page has %d runs", got)
+		}
+		b.addTime(subjectSpool, "cluster.list", time.Since(began))
+	}
+	return nil
+}
+
+// clusterLive measures a node while there are many live runs on all of them, beside one
+// without.
+func (b *bench) clusterLive(ctx context.Context, nodes []*clusterNode) error {
+	idle, err := nodes[0].share(ctx)
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	if err := pause.For(ctx, quiet); err != nil {
-		return err
+	var runs []*spool.Run
+	for i := range b.pick(clusterLiveRuns, clusterLiveRuns/20) {
+		r, err := spool.Start(ctx, nodes[0].client, placed([]string{"a", "b", "c"}[i%3], "sleep", "1000"))
+		if err != nil {
+			return err
+		}
+		runs = append(runs, r)
 	}
-	after, err := n.cpu()
-	b.add(subjectSpool, "cluster.idle.cpu", (after-before).Seconds()/time.Since(began).Seconds())
+	busy, err := nodes[0].share(ctx)
+	b.add(subjectSpool, "cluster.live.cpu", busy-idle)
+	for _, r := range runs {
+		err = errors.Join(err, r.Kill(ctx))
+	}
 	return err
 }
 
