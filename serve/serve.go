@@ -56,6 +56,7 @@ type Subject struct {
 //
 // Streams of HTTP/1.1 take the connections of their requests, as WebSockets do, and go on
 // after ServeHTTP has returned, if h gets the [http.ResponseWriter] of net/http itself.
+// [http.Server.Shutdown] does not wait for them; Close ends them.
 type Handler struct {
 	server *httpapi.Server
 	rpc    *execserver.Server
