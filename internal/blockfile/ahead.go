@@ -112,21 +112,39 @@ func (j *job) work() {
 			jobs.mu.Unlock()
 			return
 		}
-		block := j.next
-		frame := j.frames[block]
-		delete(j.frames, block)
-		j.next++
-		k := j.r.key
-		k.block = block
-		e, added := recent.claim(k)
-		jobs.mu.Unlock()
-		if added {
-			content := newContent(j.r.layout.contentSize(block))
-			recent.set(e, content, j.r.expand(block, *frame, content))
-		}
-		recent.release(e)
-		frames.Put(frame)
+		j.step()
 	}
+}
+
+// help has the reader decompress a block of the job of its file, in place of waiting for
+// the goroutine. It reports false if there is none.
+func (r *Reader) help() bool {
+	jobs.mu.Lock()
+	j := jobs.files[r.key]
+	if j == nil || j.next == j.end {
+		jobs.mu.Unlock()
+		return false
+	}
+	j.step()
+	return true
+}
+
+// step decompresses the next block. The caller holds the mu of jobs, which step releases.
+func (j *job) step() {
+	block := j.next
+	frame := j.frames[block]
+	delete(j.frames, block)
+	j.next++
+	k := j.r.key
+	k.block = block
+	e, added := recent.claim(k)
+	jobs.mu.Unlock()
+	if added {
+		content := newContent(j.r.layout.contentSize(block))
+		recent.set(e, content, j.r.expand(block, *frame, content))
+	}
+	recent.release(e)
+	frames.Put(frame)
 }
 
 // isAhead reports whether a goroutine decompresses blocks for a reader of this one.

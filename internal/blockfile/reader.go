@@ -115,7 +115,7 @@ func (r *Reader) fillEvery(parts []part, from, n int) error {
 }
 
 // fillAll fills parts while another goroutine decompresses blocks. Those with which that
-// is busy it fills last.
+// is busy it fills last, and until they are done it helps with those that follow.
 func (r *Reader) fillAll(parts []part) error {
 	type busy struct {
 		e *entry
@@ -141,6 +141,8 @@ func (r *Reader) fillAll(parts []part) error {
 		}
 	}
 	for _, b := range others {
+		for !b.e.isDone() && r.help() {
+		}
 		if err := r.take(b.e, b.p); failed == nil {
 			failed = err
 		}
