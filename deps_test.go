@@ -165,6 +165,7 @@ var foreign = map[string][]string{
 	"github.com/rogpeppe/go-internal":                 {"internal/workspace"},
 	"github.com/minio/minio-go/v7":                    {"internal/archive/s3"},
 	"github.com/klauspost/compress":                   {"internal/blockfile"},
+	"github.com/minio/minlz":                          {"internal/blockfile"},
 	"modernc.org/sqlite":                              {"internal/runsql"},
 	"golang.org/x/term":                               {"internal/cli", "internal/torture"},
 	"github.com/google/jsonschema-go":                 {"internal/wire/httpapi", "internal/wire/mcpapi"},

@@ -82,20 +82,24 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A file of the first version stays readable.
-func TestFirstVersion(t *testing.T) {
-	f, err := os.Open("testdata/first-version")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	r := open(t, f)
-	got, err := io.ReadAll(io.NewSectionReader(r, 0, r.Size()))
-	if err != nil || !bytes.Equal(got, text(BlockSize+1000)) {
-		t.Errorf("read %d bytes, %v", len(got), err)
-	}
-	if notes, err := r.AppendNotes(nil); err != nil || len(notes) > 0 {
-		t.Errorf("notes %q, %v", notes, err)
+// Files of earlier versions stay readable.
+func TestEarlierVersions(t *testing.T) {
+	for _, name := range []string{"first-version", "s2-blocks"} {
+		t.Run(name, func(t *testing.T) {
+			f, err := os.Open(filepath.Join("testdata", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			r := open(t, f)
+			got, err := io.ReadAll(io.NewSectionReader(r, 0, r.Size()))
+			if err != nil || !bytes.Equal(got, text(BlockSize+1000)) {
+				t.Errorf("read %d bytes, %v", len(got), err)
+			}
+			if notes, err := r.AppendNotes(nil); err != nil || len(notes) > 0 {
+				t.Errorf("notes %q, %v", notes, err)
+			}
+		})
 	}
 }
 
@@ -121,8 +125,8 @@ func TestBlocksAndNotes(t *testing.T) {
 	if err != nil || !bytes.Equal(got, content) {
 		t.Errorf("read %d bytes, %v", len(got), err)
 	}
-	if !r.layout.s2[0] || r.layout.s2[1] {
-		t.Errorf("S2 blocks are %v", r.layout.s2)
+	if !r.layout.lz[0] || r.layout.lz[1] {
+		t.Errorf("MinLZ blocks are %v", r.layout.lz)
 	}
 	if got, err := r.AppendNotes([]byte("x ")); err != nil || string(got) != "x "+string(notes) {
 		t.Errorf("notes %q, %v", got, err)

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
+	"github.com/minio/minlz"
 )
 
 // Reader reads the content of a file. It is safe for concurrent use.
@@ -236,11 +236,11 @@ func (r *Reader) expand(block int64, frame, dst []byte) error {
 }
 
 func (r *Reader) decompress(block int64, frame, dst []byte) ([]byte, error) {
-	if r.layout.s2[block] {
-		if n, err := s2.DecodedLen(frame); err != nil || n != len(dst) {
-			return nil, fmt.Errorf("it claims %d bytes: %w", n, s2.ErrCorrupt)
+	if r.layout.lz[block] {
+		if n, err := minlz.DecodedLen(frame); err != nil || n != len(dst) {
+			return nil, fmt.Errorf("it claims %d bytes: %w", n, minlz.ErrCorrupt)
 		}
-		return s2.Decode(dst, frame)
+		return minlz.Decode(dst, frame)
 	}
 	dec, err := decoder()
 	if err != nil {
