@@ -252,6 +252,38 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
+// FuzzBlock decompresses what may be damaged: it is an error, or has the right size.
+func FuzzBlock(f *testing.F) {
+	const size = 1000
+	for _, name := range []string{"first-version", "s2-blocks"} {
+		b, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		l, err := readLayout(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			f.Fatal(err)
+		}
+		from, to := l.frame(1)
+		f.Add(b[from:to], l.lz[1])
+	}
+	enc, err := newEncoder()
+	if err != nil {
+		f.Fatal(err)
+	}
+	frame, _, err := enc.encode(text(size))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(frame, true)
+	f.Fuzz(func(t *testing.T, frame []byte, lz bool) {
+		r := &Reader{layout: layout{lz: []bool{lz}}}
+		if err := r.expand(0, frame, make([]byte, size)); err != nil && !errors.Is(err, ErrDamaged) {
+			t.Fatal(err)
+		}
+	})
+}
+
 func BenchmarkReadAt(b *testing.B) {
 	content := text(64 << 20)
 	f := write(b, content)
