@@ -69,7 +69,14 @@ func (t *Tree) findStrays() (strays, members []proc, err error) {
 	if !t.reaped && !inside[t.pid] {
 		pids = append(pids, t.pid)
 	}
+	// Neither this process, of which a thread may be in the group to fork, nor its session
+	// is ever of the tree.
 	seen := make(map[int]bool, len(pids))
+	seen[os.Getpid()] = true
+	ours, err := unix.Getsid(0)
+	if err != nil {
+		return nil, nil, err
+	}
 	sessions := make(map[int]bool)
 	if !t.reaped { // else the number may be that of another session
 		sessions[t.pid] = true
@@ -91,7 +98,9 @@ func (t *Tree) findStrays() (strays, members []proc, err error) {
 			} else {
 				strays = append(strays, p)
 			}
-			sessions[p.sid] = true
+			if p.sid != ours { // else it has not left it yet
+				sessions[p.sid] = true
+			}
 			children, err := childrenOf(p)
 			if err != nil {
 				return strays, members, err

@@ -2,7 +2,9 @@ package launch
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -133,4 +135,48 @@ func TestKillSparesOtherTrees(t *testing.T) {
 	if err := waitEnd(fd); err != nil {
 		t.Errorf("it lives: %v", err)
 	}
+}
+
+// TestKillSparesItself kills a tree while a thread of this process is in its group to
+// fork, and a child that has not left the session of this process.
+func TestKillSparesItself(t *testing.T) {
+	l := open(t, TreeCgroup)
+	if l.groups.pids == "" {
+		skiptest.Missing(t, "trees have one group each here")
+	}
+	tree, _ := spawnLimited(t, l, "echo ready; exec sleep 1000", 64)
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(filepath.Join(tree.Group(), "cgroup.procs"), strconv.Itoa(child.Process.Pid)); err != nil {
+		t.Fatal(err)
+	}
+	entered, leave, left := make(chan error), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(left)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		entered <- write(filepath.Join(tree.slot.pids, "tasks"), "0")
+		<-leave
+		if _, err := unix.Write(l.groups.homeTasks, []byte("0")); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := <-entered; err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Kill(); err != nil {
+		t.Error(err)
+	}
+	if n := tree.Strays(); n > 0 {
+		t.Errorf("%d processes were found outside of the group", n)
+	}
+	_ = child.Wait() // it was killed with the group
+	close(leave)
+	<-left
+	if _, err := tree.Reap(); err != nil {
+		t.Error(err)
+	}
+	tree.Release()
 }
