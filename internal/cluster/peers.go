@@ -76,7 +76,7 @@ type peer struct {
 	blocked    time.Time // when the address last did not answer
 }
 
-// connectBulk connects to a node. Logs come this way.
+// connectBulk connects to a node below TLS. Logs, which are large, come over the connection.
 func connectBulk(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {

@@ -72,14 +72,15 @@ func (c *watchedConn) writeChunks(head []byte, p rpc.Payload) error {
 	return nil
 }
 
-// writeBulk writes a payload in large parts. What waits for the client is encrypted.
+// writeBulk writes a payload in large parts. While it waits for the client it holds only
+// the encrypted bytes of one, and not the payload.
 func (c *watchedConn) writeBulk(head []byte, p rpc.Payload) error {
 	for sent := 0; sent < p.Size(); {
 		b, err := p.Load()
 		if err != nil {
 			return err
 		}
-		n := min(bulkconn.Size+bulkconn.Size/8, len(b)-sent) // a batch is little larger
+		n := min(bulkconn.Size+bulkconn.Size/8, len(b)-sent) // so that a batch, which is a little larger than Size, is one part
 		c.bulk.Hold()
 		if len(head) > 0 {
 			_, err = c.Conn.Write(head)

@@ -26,8 +26,8 @@ const talkBytes = 4 << 10
 // group of those that wait for the same. A client that does not take all at once is
 // served by a goroutine of its own, alone, until it has caught up.
 //
-// One goroutine, watch, waits for the client to leave, and ends what the stream has.
-// Who makes its state over closes the connection.
+// One goroutine, watch, waits for the client to leave, and then ends the stream. The
+// function that sets the state to over also closes the connection.
 type parked struct {
 	server  *Server
 	counted *stream
@@ -143,7 +143,7 @@ func (p *parked) wait(after spool.Seq) bool {
 	return true
 }
 
-// end ends the stream with a word to the client.
+// end ends the stream, and tells the client why.
 func (p *parked) end(cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,7 +256,8 @@ func (w *chunkWriter) Write(p []byte) (n int, err error) {
 	return n, w.err
 }
 
-// write writes bytes of the connection, which the client has its time for.
+// write writes bytes to the connection. A client that does not take them in time is slow,
+// and later cut off.
 func (w *chunkWriter) write(b []byte) {
 	if len(b) == 0 || w.err != nil {
 		return

@@ -97,15 +97,17 @@ func (g *group) run() {
 	joining := g.joining
 	g.joining = nil
 	k.mu.Unlock()
-	for _, p := range g.waiting { // who had no word at the end
+	for _, p := range g.waiting { // the group ended without an end frame for these
 		p.send(&g.now, []byte(lastChunk), true)
 	}
-	for _, p := range joining { // they see for themselves
+	for _, p := range joining { // each reads the end of the log itself
 		p.part()
 	}
 }
 
-// take takes a page up to a cursor, and lets in who has what comes before it.
+// take notes that the group has read the log up to a cursor. Streams that join, and have
+// all events before this page, wait in the group from now on; those that have a part of
+// the page go on alone.
 func (g *group) take(next spool.Seq) {
 	k := g.parking
 	k.mu.Lock()
@@ -127,7 +129,7 @@ func (g *group) take(next spool.Seq) {
 	}
 }
 
-// Write sends to all who wait. It implements [io.Writer].
+// Write sends to all streams that wait. It implements [io.Writer].
 func (g *group) Write(b []byte) (int, error) {
 	g.chunk = appendChunk(g.chunk[:0], b)
 	if g.stream.over {
@@ -151,7 +153,7 @@ func (g *group) Write(b []byte) (int, error) {
 // FlushError has nothing to do: nothing is held back.
 func (g *group) FlushError() error { return nil }
 
-// wasSlow is false: who is slow does not wait here.
+// wasSlow is false: a slow client is not in the group.
 func (g *group) wasSlow() bool { return false }
 
 // sending sends bytes to one connection after the other, without waiting.
