@@ -21,7 +21,9 @@ export default ({ server, b, owner }) => ({
     await owner.click("[data-json]");
     await owner.locator("dialog .tree", { hasText: "level" }).waitFor();
     await fair(owner, "json");
-    await press(owner, "Escape", "o");
+    await press(owner, "Escape");
+    await gone(owner, "dialog .tree"); // until then the dialog takes the keys
+    await press(owner, "o");
     await owner.locator("dialog .tree").waitFor();
     await press(owner, "Escape");
   },
