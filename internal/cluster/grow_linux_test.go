@@ -46,10 +46,10 @@ func TestGrow(t *testing.T) {
 		s.ID, s.Stdin = spool.RunID(id), true
 		return s
 	}
-	for _, s := range []spool.Spec{spec("ended", "true"), spec("live", "read x")} {
-		backendtest.Start(t, client, s)
-	}
+	backendtest.Start(t, client, spec("ended", "true"))
 	await(t, client, "ended", spool.StateClosed)
+	backendtest.Start(t, client, spec("live", "read x"))
+	polltest.Until(t, "the live run", func() bool { return len(lines(t, witness)) == 2 })
 	if out, err := exec.Command(bin, "--state", a.state, "cluster", "rebuild", "--control", "127.0.0.1:7777").CombinedOutput(); err == nil || !strings.Contains(string(out), "stop it first") {
 		t.Errorf("a new store while the server runs: %s, %v", out, err)
 	}
