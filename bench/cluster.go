@@ -33,9 +33,9 @@ func measureCluster(ctx context.Context, b *bench) (err error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	alone := 0.0
+	var alone resting
 	err = b.withServe(ctx, filepath.Join(dir, "alone"), func(s *webServer) error {
-		alone, err = b.restingMemory(ctx, s.memory)
+		alone, err = b.aloneAtRest(ctx, s)
 		return err
 	})
 	if err != nil {
@@ -46,9 +46,12 @@ func measureCluster(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	return b.withCluster(ctx, filepath.Join(dir, "new"), 0, func(ctx context.Context, nodes []*clusterNode) error {
-		if err := b.idleNode(ctx, nodes[0], alone); err != nil {
+		node, err := b.atRest(ctx, nodes[0].webServer)
+		if err != nil {
 			return err
 		}
+		b.add(subjectSpool, "cluster.rss.more", node.memory-alone.memory)
+		b.add(subjectSpool, "cluster.idle.cpu.more", node.share-alone.share)
 		for _, measure := range []func(context.Context, []*clusterNode) error{b.clusterLive, b.clusterCalls, b.clusterStarts, b.clusterStreams, b.clusterLoss} {
 			if err := measure(ctx, nodes); err != nil {
 				return err
@@ -156,24 +159,43 @@ func runOn(ctx context.Context, c *client.Client, node string) error {
 	return err
 }
 
-// idleNode measures a node that has nothing to do.
-func (b *bench) idleNode(ctx context.Context, n *clusterNode, alone float64) error {
-	rss, err := b.restingMemory(ctx, n.memory)
-	if err != nil {
-		return err
-	}
-	b.add(subjectSpool, "cluster.rss.more", rss-alone)
-	used, err := n.share(ctx)
-	b.add(subjectSpool, "cluster.idle.cpu", used)
-	return err
+// resting is what a server takes that has nothing to do.
+type resting struct {
+	memory float64 // in bytes
+	share  float64 // of a processor
 }
 
-// share measures how much of a processor a node takes while nobody asks it anything.
-func (n *clusterNode) share(ctx context.Context) (float64, error) {
+// aloneAtRest measures a server that is no part of a cluster, with a keeper.
+func (b *bench) aloneAtRest(ctx context.Context, s *webServer) (resting, error) {
+	c, err := s.dial(ctx)
+	if err != nil {
+		return resting{}, err
+	}
+	r, err := spool.Start(ctx, c, spool.Spec{Argv: []string{shortest}})
+	if err == nil {
+		_, err = r.Wait(ctx)
+	}
+	if err = errors.Join(err, c.Close()); err != nil {
+		return resting{}, err
+	}
+	return b.atRest(ctx, s)
+}
+
+// atRest measures a server that has nothing to do.
+func (b *bench) atRest(ctx context.Context, s *webServer) (r resting, err error) {
+	if r.memory, err = b.restingMemory(ctx, s.memory); err != nil {
+		return r, err
+	}
+	r.share, err = s.share(ctx)
+	return r, err
+}
+
+// share measures how much of a processor a server takes while nobody asks it anything.
+func (s *webServer) share(ctx context.Context) (float64, error) {
 	if err := pause.For(ctx, quiet); err != nil { // until it has done what is left
 		return 0, err
 	}
-	before, err := n.cpu()
+	before, err := s.cpu()
 	if err != nil {
 		return 0, err
 	}
@@ -181,7 +203,7 @@ func (n *clusterNode) share(ctx context.Context) (float64, error) {
 	if err := pause.For(ctx, 3*quiet); err != nil {
 		return 0, err
 	}
-	after, err := n.cpu()
+	after, err := s.cpu()
 	return (after - before).Seconds() / time.Since(began).Seconds(), err
 }
 

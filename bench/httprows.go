@@ -32,14 +32,14 @@ var httpRows = []row{
 
 	{label: "10,000 readers of one run, 2 events/s: event to receipt, p50", metric: "http.crowd.p50", stat: median, unit: unitTime},
 	{label: "10,000 readers of one run, 2 events/s: event to receipt, p99", metric: "http.crowd.p99", stat: median, unit: unitTime, goal: bound{atMost: 0.25}},
-	{label: "10,000 readers of one run, 2 events/s: processors", metric: "http.crowd.core", stat: median, unit: unitCount, goal: bound{atMost: 0.5}},
+	{label: "10,000 readers of one run, 2 events/s: processor time", metric: "http.crowd.core", stat: median, unit: unitShare, goal: bound{atMost: 0.5}},
 	{label: "10,000 readers of one run, 2 events/s: memory of the server for each", metric: "http.crowd.each", stat: median, unit: unitBytes, goal: bound{atMost: 32 << 10}},
 	{label: "10,000 readers of one run, 2 events/s: memory that is left 10 s after them", metric: "http.crowd.left", stat: median, unit: unitBytes, goal: bound{atMost: 8 << 20}},
 	{label: "10,000 readers of one run, 2 events/s: files that are left open", metric: "http.crowd.files", stat: most, unit: unitCount, goal: bound{atMost: zero}},
 
 	{label: "10,000 runs with a reader each, 2 events/s: event to receipt, p50", metric: "http.runs.p50", stat: median, unit: unitTime},
 	{label: "10,000 runs with a reader each, 2 events/s: event to receipt, p99", metric: "http.runs.p99", stat: median, unit: unitTime, goal: bound{atMost: 0.25}},
-	{label: "10,000 runs with a reader each, 2 events/s: processors", metric: "http.runs.core", stat: median, unit: unitCount, goal: bound{atMost: 0.5}},
+	{label: "10,000 runs with a reader each, 2 events/s: processor time", metric: "http.runs.core", stat: median, unit: unitShare, goal: bound{atMost: 0.5}},
 	{label: "10,000 runs with a reader each, 2 events/s: memory of the server for each", metric: "http.runs.each", stat: median, unit: unitBytes, goal: bound{atMost: 32 << 10}},
 	{label: "10,000 runs with a reader each, 2 events/s: memory that is left 10 s after them", metric: "http.runs.left", stat: median, unit: unitBytes, goal: bound{atMost: 8 << 20}},
 	{label: "10,000 runs with a reader each, 2 events/s: files that are left open", metric: "http.runs.files", stat: most, unit: unitCount, goal: bound{atMost: zero}},

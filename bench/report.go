@@ -21,10 +21,11 @@ const (
 	unitCPU        // in seconds
 	unitRate       // in bytes per second
 	unitBytes
+	unitShare // of one processor
 )
 
 func (u unit) String() string {
-	return [...]string{"count", "seconds", "CPU seconds", "bytes per second", "bytes"}[u]
+	return [...]string{"count", "seconds", "CPU seconds", "bytes per second", "bytes", "share of a processor"}[u]
 }
 
 // format formats a value with about three digits.
@@ -44,6 +45,8 @@ func (u unit) format(v float64) string {
 		return digits(v/(1<<10)) + " KiB"
 	case u == unitBytes:
 		return digits(v/(1<<20)) + " MiB"
+	case u == unitShare:
+		return digits(v*100) + " %"
 	case v >= 1e6:
 		return digits(v/1e6) + " M"
 	}
