@@ -108,8 +108,9 @@ func (l *Log) Wait(ctx context.Context, after spool.Seq) error { return l.waker.
 
 // Watch has f called once, when the log has an event after the cursor or is
 // sealed: at once if that is so, else by the goroutine that appends the event.
-// Append waits for f, so f must not block and must not append.
-func (l *Log) Watch(after spool.Seq, f func()) { l.waker.watch(after, f) }
+// Append waits for f, so f must not block and must not append. After stop it is not
+// called any more, unless it is being called.
+func (l *Log) Watch(after spool.Seq, f func()) (stop func()) { return l.waker.watch(after, f) }
 
 // Append adds an event and returns its seq. It waits for the tier but never for
 // a reader: once it has returned nil, the event is durable and visible. The log

@@ -37,7 +37,7 @@ type waker struct {
 	mu      sync.Mutex
 	wake    chan struct{} // closed to wake all readers; nil while none waits
 	leading bool          // one of the readers is the leader
-	watches []watch
+	watches []*watch
 	crowd   *crowd // nil unless there are many followers
 }
 

@@ -36,6 +36,24 @@ func TestWatch(t *testing.T) {
 	check("after that", 2, 1, 2)
 }
 
+// A watch that is stopped is not called, and the others are.
+func TestWatchStops(t *testing.T) {
+	l := New(Options{Run: "r"})
+	called := ""
+	watch := func(name string) func() { return l.Watch(0, func() { called += name }) }
+	stopA, stopB, _ := watch("a"), watch("b"), watch("c")
+	stopB()
+	stopB()
+	if _, err := l.Append(spool.Event{Kind: spool.KindOutput}); err != nil {
+		t.Fatal(err)
+	}
+	stopA()
+	watch("d")()
+	if called != "acd" || l.waker.watching.Load() != 0 {
+		t.Errorf("%q were called, %d are left", called, l.waker.watching.Load())
+	}
+}
+
 // brokenTier accepts room events and then fails.
 type brokenTier struct{ room int }
 

@@ -154,15 +154,18 @@ func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBy
 	return page, at, nil
 }
 
-// OnEvent calls f once, as soon as there is an event after a cursor or the run is
-// closed, on the goroutine that appends it. f must not block.
-func (h *Host) OnEvent(id spool.RunID, after spool.Seq, f func()) error {
+// OnEvent has f called once, when there is an event after a cursor or the run is closed,
+// on the goroutine that appends it. f must not block. After stop it is not called any
+// more, unless it is being called. If that is so already, stop is nil and f is not called.
+func (h *Host) OnEvent(id spool.RunID, after spool.Seq, f func()) (stop func(), err error) {
 	r, err := h.find(id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.log.Watch(after, f)
-	return nil
+	if last, sealed := r.log.Last(); last > after || sealed {
+		return nil, nil
+	}
+	return r.log.Watch(after, f), nil
 }
 
 // LiveRuns describes the runs of this host that are starting or not closed.

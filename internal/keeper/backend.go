@@ -15,6 +15,7 @@ import (
 	"github.com/spool-run/spool/internal/engine"
 	"github.com/spool-run/spool/internal/environ"
 	"github.com/spool-run/spool/internal/eventlog"
+	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/limits"
 	"github.com/spool-run/spool/internal/record"
@@ -59,7 +60,9 @@ type Backend struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	wg     sync.WaitGroup // connections to keepers, and mirrors that ask
+
+	updates gopool.Pool // asks keepers, and applies what they tell
 
 	mu       sync.Mutex
 	keepers  map[string]*keeperConn // by owner
@@ -95,6 +98,7 @@ func (b *Backend) Close() error {
 	b.mu.Unlock()
 	b.cancel()
 	b.wg.Wait()
+	b.updates.Wait()
 	b.reap(nil)
 	var errs []error
 	for _, m := range b.runs {

@@ -1,13 +1,13 @@
 package keeper
 
-// fetchState says how a mirror gets the next update of its run. Exactly one
-// goroutine of the mirror asks the keeper, in state fetchPolling.
+// fetchState says how a mirror gets the next update of its run. In state fetchPolling
+// the keeper is asked, by one request at a time.
 type fetchState uint8
 
 const (
 	fetchIdle    fetchState = iota // no update is under way
 	fetchFirst                     // the keeper sends the first update without being asked
-	fetchPolling                   // a goroutine asks the keeper
+	fetchPolling                   // the keeper is asked
 	fetchStates  = iota
 )
 
@@ -49,7 +49,7 @@ var fetchTransitions = [fetchStates][fetchEvents]fetchState{
 }
 
 // step applies an event. It reports whether the event was accepted, and whether
-// the mirror must start the goroutine that asks the keeper.
+// the mirror must begin to ask the keeper.
 func (s *fetchState) step(e fetchEvent) (accepted, poll bool) {
 	from, to := *s, fetchTransitions[*s][e]
 	if to == fetchRefused {

@@ -1,8 +1,12 @@
 package keeper
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
+
+	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
 // A connection runs maxInFlight requests, and requests of maxInFlightBytes, at
@@ -33,5 +37,34 @@ func TestRequestsOfAConnectionAreBounded(t *testing.T) {
 				l.Wait()
 			})
 		})
+	}
+}
+
+// A connection has maxAwaits requests wait for events, and all of them end with it.
+func TestAwaitsOfAConnectionAreBounded(t *testing.T) {
+	var a awaits
+	stopped := 0
+	for range maxAwaits {
+		r := new(rpc.Request)
+		if err := a.add(r); err != nil {
+			t.Fatal(err)
+		}
+		a.waits(r, func() { stopped++ })
+	}
+	over := new(rpc.Request)
+	if err := a.add(over); !errors.Is(err, spool.ErrBusy) {
+		t.Errorf("one more: %v", err)
+	}
+	for r := range a.stop {
+		a.remove(r)
+		break
+	}
+	if err := a.add(over); err != nil {
+		t.Error(err)
+	}
+	a.remove(over)
+	a.waits(over, func() { t.Error("a wait that is over was ended") })
+	if a.end(); stopped != maxAwaits-1 {
+		t.Errorf("%d waits were ended, want %d", stopped, maxAwaits-1)
 	}
 }

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store"
+	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
 
@@ -111,17 +113,52 @@ func (m *mirror) receiveFirst(update *record.Update) {
 	m.step(m.outcome())
 }
 
-// poll asks the keeper until no reader needs an event.
+// poll asks the keeper for an update if a reader still needs one, and does not wait for
+// it: a run may say nothing for days, and thousands of runs would have a goroutine each.
 func (m *mirror) poll() {
-	m.mu.Lock()
-	m.step(m.outcome())
-	for m.fetch == fetchPolling {
-		m.mu.Unlock()
-		_ = m.requestUpdate() // it is repeated after an error, or the keeper is gone and the run settled
-		m.mu.Lock()
-		m.step(m.outcome())
+	for m.polling() {
+		err := m.requestUpdate()
+		if err == nil {
+			return // receive goes on
+		}
+		_ = m.settle(m.backend.ctx, err) // and it asks again, unless the run is settled
 	}
-	m.mu.Unlock()
+	m.backend.wg.Done()
+}
+
+// polling notes the outcome of an update, and reports whether another is needed.
+func (m *mirror) polling() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.step(m.outcome())
+	return m.fetch == fetchPolling
+}
+
+// requestUpdate has the keeper asked. Unless it returns an error, receive gets the answer.
+func (m *mirror) requestUpdate() error {
+	b := m.backend
+	k, err := b.keeperOf(b.ctx, m.owner)
+	if err != nil {
+		return err
+	}
+	last, _ := m.log.Last()
+	return k.transport.rpc.Go(methodAwait, awaitParams{m.id, last}, func(result json.RawMessage, err error) {
+		b.updates.Go(func() { m.receive(result, err) })
+	})
+}
+
+// receive applies an update. If the keeper is gone, it settles the run.
+func (m *mirror) receive(result json.RawMessage, err error) {
+	var update record.Update
+	if err = runproto.DecodeError(err); err == nil {
+		err = rpc.Decode(methodAwait, result, &update)
+	}
+	if err != nil {
+		_ = m.settle(m.backend.ctx, err)
+	} else {
+		_ = m.apply(update) // after an error it is asked for again
+	}
+	m.poll()
 }
 
 // step applies an event to m.fetch and reports whether it was accepted. Callers
@@ -129,7 +166,8 @@ func (m *mirror) poll() {
 func (m *mirror) step(e fetchEvent) bool {
 	accepted, poll := m.fetch.step(e)
 	if poll {
-		m.backend.wg.Go(m.poll)
+		m.backend.wg.Add(1) // until no update is under way
+		m.backend.updates.Go(m.poll)
 	}
 	return accepted
 }
@@ -147,24 +185,6 @@ func (m *mirror) outcome() fetchEvent {
 func (m *mirror) lacking() bool {
 	last, sealed := m.log.Last()
 	return last <= m.needed && !sealed && m.backend.ctx.Err() == nil
-}
-
-// requestUpdate asks the keeper once. If the keeper is gone, it settles the run.
-func (m *mirror) requestUpdate() error {
-	b := m.backend
-	last, _ := m.log.Last()
-	var update record.Update
-	k, err := b.keeperOf(b.ctx, m.owner)
-	if err == nil {
-		err = k.call(b.ctx, methodAwait, awaitParams{m.id, last}, &update)
-	}
-	if err != nil {
-		if settleErr := m.settle(b.ctx, err); settleErr != nil {
-			return settleErr
-		}
-		return err
-	}
-	return m.apply(update)
 }
 
 // apply makes the events of an update visible.

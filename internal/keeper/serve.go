@@ -31,7 +31,6 @@ import (
 	"github.com/spool-run/spool/internal/peer"
 	"github.com/spool-run/spool/internal/privatedir"
 	"github.com/spool-run/spool/internal/record"
-	"github.com/spool-run/spool/internal/store"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
 )
@@ -79,7 +78,7 @@ type server struct {
 	host *host.Host
 	ctx  context.Context
 
-	updates gopool.Pool // sends first updates that need to wait
+	updates gopool.Pool // sends updates
 
 	mu     sync.Mutex
 	conns  int
@@ -163,6 +162,7 @@ type serverConn struct {
 	transport *transport
 	ctx       context.Context
 	lanes     *rpc.Lanes
+	awaits    awaits
 }
 
 // serveConn serves one connection until it ends.
@@ -180,6 +180,7 @@ func (s *server) serveConn(nc net.Conn) {
 	c.serve(nc)
 	cancel()
 	c.lanes.Wait()
+	c.awaits.end()
 	s.mu.Lock()
 	s.conns--
 	s.mu.Unlock()
@@ -284,6 +285,10 @@ func (c *serverConn) start(id uint64, p *record.Start) {
 
 // Request implements [rpc.Handler].
 func (c *serverConn) Request(r *rpc.Request) {
+	if r.Method == methodAwait {
+		c.lanes.Go("", r.Size(), func() { c.await(r) })
+		return
+	}
 	key := ""
 	if r.Method == methodSend {
 		var p runproto.RunParams
@@ -325,13 +330,6 @@ func (c *serverConn) handle(r *rpc.Request) (any, error) {
 			return host.Changes{Version: s.host.News()}, nil
 		}
 		return s.host.NewsAfter(c.ctx, p.After)
-	case methodAwait:
-		p, err := decode[awaitParams](r)
-		if err != nil {
-			return nil, err
-		}
-		update, err := c.await(p)
-		return &update, err
 	case methodSend:
 		p, err := decode[runproto.SendParams](r)
 		if err != nil {
@@ -382,13 +380,16 @@ func (c *serverConn) handle(r *rpc.Request) (any, error) {
 // watchFirst sends the first update of a run once the run has an event. After an
 // error it ends the connection, and the server asks for the update.
 func (c *serverConn) watchFirst(id spool.RunID) {
-	err := c.server.host.OnEvent(id, 0, func() {
+	send := func() {
 		if !c.trySendEnd(id) {
 			c.server.updates.Go(func() { c.sendUpdate(id) })
 		}
-	})
-	if err != nil {
+	}
+	switch stop, err := c.server.host.OnEvent(id, 0, send); {
+	case err != nil:
 		_ = c.transport.close()
+	case stop == nil:
+		send()
 	}
 }
 
@@ -407,7 +408,7 @@ func (c *serverConn) trySendEnd(id spool.RunID) bool {
 
 // sendUpdate waits for the first update of a run and sends it.
 func (c *serverConn) sendUpdate(id spool.RunID) {
-	update, err := c.await(awaitParams{Run: id})
+	update, err := c.update(awaitParams{Run: id})
 	var b []byte
 	if err == nil {
 		b, err = record.AppendUpdate([]byte{messageUpdate}, &update)
@@ -418,39 +419,6 @@ func (c *serverConn) sendUpdate(id spool.RunID) {
 	if err != nil {
 		_ = c.transport.close()
 	}
-}
-
-// await waits for an update of a run.
-func (c *serverConn) await(p awaitParams) (record.Update, error) {
-	page, at, err := c.server.host.Await(c.ctx, p.Run, p.After, inlineBytes)
-	if n := len(page.Events); err == nil && n > 0 && page.Events[n-1].Kind == spool.KindExited {
-		// Most runs are closed right after their exit: send both.
-		ctx, cancel := context.WithTimeout(c.ctx, closedDelay)
-		if more, _, moreErr := c.server.host.Await(ctx, p.Run, page.Next, inlineBytes); moreErr == nil && len(more.Events) > 0 {
-			page, at, err = c.server.host.Await(c.ctx, p.Run, p.After, inlineBytes)
-		}
-		cancel()
-	}
-	if err != nil {
-		return record.Update{}, err
-	}
-	return newUpdate(page, at), nil
-}
-
-// newUpdate returns the update for a page that ends at a position in the files.
-func newUpdate(page spool.Page, at store.Position) record.Update {
-	result := record.Update{Info: page.Info, Last: at.Last, Segment: at.Segment, Size: at.Size}
-	// Send all new events or none: the server can read them from the files.
-	if page.Next == page.Info.Last && len(page.Events) <= inlineEvents {
-		size := 0
-		for i := range page.Events {
-			size += page.Events[i].Size()
-		}
-		if size <= inlineBytes {
-			result.Events = page.Events
-		}
-	}
-	return result
 }
 
 // hostsDir is the directory of the hosts and their sockets in a state directory.

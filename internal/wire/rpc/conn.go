@@ -46,17 +46,21 @@ type Conn struct {
 	received *Received // t, if its messages count against an intake
 
 	mu     sync.Mutex
-	calls  map[int64]chan<- Message // nil once the connection has ended
+	calls  map[int64]answered // nil once the connection has ended
 	nextID int64
 	err    error
 
 	done chan struct{}
 }
 
+// answered gets the answer to a call, or why there will be none. It is called once, and
+// must not block.
+type answered func(result json.RawMessage, err error)
+
 // NewConn returns a connection. It reads nothing before [Conn.Serve].
 func NewConn(t Transport) *Conn {
 	received, _ := t.(*Received)
-	return &Conn{t: t, received: received, calls: make(map[int64]chan<- Message), done: make(chan struct{})}
+	return &Conn{t: t, received: received, calls: make(map[int64]answered), done: make(chan struct{})}
 }
 
 // Serve reads and handles messages until the connection ends, and returns the
@@ -107,14 +111,18 @@ func (c *Conn) Receive(h Handler, b []byte, binary bool) error {
 // returns [ErrConnClosed] with err. Only the first End has an effect.
 func (c *Conn) End(err error) {
 	c.mu.Lock()
-	ended := c.calls == nil
-	if !ended {
+	calls := c.calls
+	if calls != nil {
 		c.calls, c.err = nil, err
 		close(c.done)
 	}
 	c.mu.Unlock()
-	if !ended {
-		_ = c.t.Close() // the connection is broken or no longer needed
+	if calls == nil {
+		return
+	}
+	_ = c.t.Close() // the connection is broken or no longer needed
+	for _, done := range calls {
+		done(nil, c.closedError())
 	}
 }
 
@@ -133,13 +141,17 @@ func (c *Conn) settle(m Message) error {
 		return fmt.Errorf("answer to a request that was never sent: id %.64s", m.ID)
 	}
 	c.mu.Lock()
-	answer, ok := c.calls[id]
+	done, ok := c.calls[id]
 	delete(c.calls, id)
 	c.mu.Unlock()
-	if !ok {
+	switch {
+	case !ok:
 		return fmt.Errorf("answer to a request that was never sent: id %d", id)
+	case m.Error != nil:
+		done(nil, m.Error)
+	default:
+		done(m.Result, nil)
 	}
-	answer <- m // has room for one, and gets one
 	return nil
 }
 
@@ -162,11 +174,37 @@ func (c *Conn) Ping(ctx context.Context) error { return c.t.Ping(ctx) }
 // Call sends a request and decodes its result. An error of the peer is an
 // [*Error]; a lost connection is [ErrConnClosed].
 func (c *Conn) Call(ctx context.Context, method string, params, result any) error {
+	type answer struct {
+		result json.RawMessage
+		err    error
+	}
+	answers := make(chan answer, 1)
+	if err := c.Go(method, params, func(result json.RawMessage, err error) { answers <- answer{result, err} }); err != nil {
+		return err
+	}
+	select {
+	case a := <-answers:
+		if a.err != nil || result == nil {
+			return a.err
+		}
+		return Decode(method, a.result, result)
+	case <-ctx.Done():
+		// The call stays registered until its answer arrives, which
+		// would otherwise look like a protocol error.
+		return context.Cause(ctx)
+	}
+}
+
+// Go sends a request, and has done called with its result, or with the error that
+// [Conn.Call] would return. It is called once, unless Go returns an error, by the
+// goroutine that reads or the one that ends the connection, so it must not block. Of
+// many calls that wait for long, none has a goroutine.
+func (c *Conn) Go(method string, params any, done func(result json.RawMessage, err error)) error {
 	p, err := Encode(params)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", method, err)
 	}
-	id, answer, err := c.begin()
+	id, err := c.begin(done)
 	if err != nil {
 		return err
 	}
@@ -178,46 +216,29 @@ func (c *Conn) Call(ctx context.Context, method string, params, result any) erro
 	b = append(b, `","params":`...)
 	b = append(b, p...)
 	b = append(b, '}')
-	_ = c.Send(false, b) // a failed write ends the connection, which await notices
-	m, err := c.await(ctx, answer)
-	if err != nil || result == nil {
-		return err
-	}
-	if err := fastjson.Unmarshal(m.Result, result); err != nil {
-		return fmt.Errorf("decode result of %s: %w", method, err)
-	}
+	_ = c.Send(false, b) // a failed write ends the connection, and with it the call
 	return nil
 }
 
-// begin registers a call and returns the channel for its answer.
-func (c *Conn) begin() (id int64, answer chan Message, err error) {
-	answer = make(chan Message, 1)
+// begin registers a call.
+func (c *Conn) begin(done answered) (id int64, err error) {
 	c.mu.Lock()
 	if c.calls == nil {
 		c.mu.Unlock()
-		return 0, nil, c.closedError()
+		return 0, c.closedError()
 	}
 	defer c.mu.Unlock()
 	c.nextID++
-	c.calls[c.nextID] = answer
-	return c.nextID, answer, nil
+	c.calls[c.nextID] = done
+	return c.nextID, nil
 }
 
-// await waits for the answer of a call.
-func (c *Conn) await(ctx context.Context, answer chan Message) (Message, error) {
-	select {
-	case m := <-answer:
-		if m.Error != nil {
-			return m, m.Error
-		}
-		return m, nil
-	case <-c.done:
-		return Message{}, c.closedError()
-	case <-ctx.Done():
-		// The call stays registered until its answer arrives, which
-		// would otherwise look like a protocol error.
-		return Message{}, context.Cause(ctx)
+// Decode decodes the result of a method.
+func Decode(method string, raw json.RawMessage, result any) error {
+	if err := fastjson.Unmarshal(raw, result); err != nil {
+		return fmt.Errorf("decode result of %s: %w", method, err)
 	}
+	return nil
 }
 
 func (c *Conn) closedError() error {

@@ -77,6 +77,53 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// Many calls wait without a goroutine, and each hears once: of its answer, or of the end.
+func TestGo(t *testing.T) {
+	client, server := pair(t)
+	answers := make(chan string, 4)
+	call := func(method string, params any) error {
+		return client.Go(method, params, func(result json.RawMessage, err error) {
+			if err != nil {
+				result = json.RawMessage(err.Error())
+			}
+			answers <- method + ": " + string(result)
+		})
+	}
+	for method, want := range map[string]string{"echo": "[1]", "plain": "plain (-32603)"} {
+		if err := call(method, []int{1}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-answers; !strings.HasPrefix(got, method+": ") || !strings.HasSuffix(got, want) {
+			t.Errorf("%s is answered with %s", method, got)
+		}
+	}
+	for _, method := range []string{"silent", "silence"} {
+		if err := call(method, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.Call(t.Context(), "echo", nil, nil); err != nil { // both were sent
+		t.Fatal(err)
+	}
+	_ = server.Close()
+	for range 2 {
+		if got := <-answers; !strings.Contains(got, ErrConnClosed.Error()) {
+			t.Errorf("after the end: %s", got)
+		}
+	}
+	if err := call("echo", nil); !errors.Is(err, ErrConnClosed) {
+		t.Errorf("after the end: %v", err)
+	}
+	if err := call("echo", func() {}); err == nil || errors.Is(err, ErrConnClosed) {
+		t.Errorf("what cannot be encoded: %v", err)
+	}
+	select {
+	case got := <-answers:
+		t.Errorf("heard twice: %s", got)
+	default:
+	}
+}
+
 func TestLateAnswerOfCancelledCall(t *testing.T) {
 	client, server := pair(t)
 	ctx, cancel := context.WithCancel(t.Context())
