@@ -2,205 +2,257 @@
 //
 // While there is activity, a reactor waits in a system call of its own, which
 // holds a thread but wakes several times faster than the runtime's poller. After
-// a millisecond without any it parks in the runtime's poller and holds no
-// thread. A [Budget] bounds the threads that the reactors of an engine hold.
+// a millisecond without any it parks: then the [Poller] that it shares with others
+// watches its descriptors, and it holds no thread. The poller also bounds the
+// threads that its reactors hold.
 package reactor
 
 import (
-	"os"
-	"runtime"
+	"slices"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// busy is how long after some activity a reactor waits in a system call.
-const busy = time.Millisecond
+const (
+	// busy is how long after some activity a reactor waits in a system call.
+	busy = time.Millisecond
+	// retry is after how long a parked reactor looks at its descriptors if the
+	// kernel does not let the poller watch them.
+	retry = 10 * time.Millisecond
+	// Max is how many descriptors a reactor watches at the most.
+	Max = 8
+)
 
-// maxBlocking is how many reactors of a budget do so at once. Until the runtime
-// notices it, such a call also holds one of the processors that goroutines run on:
-// half of them are left for what is to be done with the output.
-var maxBlocking = int32(max(1, runtime.GOMAXPROCS(0)/2))
-
-// past is a deadline that wakes a parked reactor.
-var past = time.Unix(1, 0)
-
-// Event is what happened to a descriptor of a set; its Fd is the index that
-// the descriptor was added with.
-type Event = unix.EpollEvent
-
-// Budget counts the reactors that wait in a system call. The zero value is
-// ready.
-type Budget struct{ blocking atomic.Int32 }
-
-func (b *Budget) take() bool {
-	if b.blocking.Add(1) <= maxBlocking {
-		return true
-	}
-	b.blocking.Add(-1)
-	return false
+// Event is what happened to a descriptor.
+type Event struct {
+	Index  int    // that the descriptor was added with
+	Events uint32 // as epoll has them
 }
 
-func (b *Budget) give() { b.blocking.Add(-1) }
-
-// Reactor waits for the descriptors of a set. One goroutine owns it and calls
-// its methods; any may call [Reactor.Wake].
+// Reactor waits for descriptors. One goroutine owns it and waits; any may call
+// [Reactor.Wake] and, if the owner sees to it that the descriptor stays open,
+// [Reactor.Change].
 type Reactor struct {
-	Set
-	budget *Budget
-	active time.Time // the last event
+	poller *Poller
+	active time.Time     // the last event
+	wake   chan struct{} // has room for one
+	timer  *time.Timer   // nil before the first deadline
 
-	// gate is in the runtime's poller, made by the first Park, and watches the
-	// set during a Park only: the runtime's poller would otherwise wake up for
-	// every event that Poll waits for, too.
-	gate Set
-	conn syscall.RawConn // of gate
-
-	mu    sync.Mutex
-	file  *os.File  // of gate, and owns it
-	woken bool      // since the last Acknowledge
-	armed time.Time // the deadline of file
+	mu      sync.Mutex
+	watched []watched
+	number  int32 // in the poller; zero before the first Park
+	parked  bool
 }
 
-// Init makes the reactor ready. It owns the set from then on.
-func (r *Reactor) Init(s Set, b *Budget) { r.Set, r.budget, r.active = s, b, time.Now() }
+// watched is a descriptor. The poller reports it once after it was armed: it has
+// nothing to do with what happens while the reactor is not parked.
+type watched struct {
+	fd     int
+	index  int32
+	events uint32
+	added  bool // the poller knows it
+	armed  bool // and will report it
+}
+
+// Init makes the reactor ready. It must be closed.
+func (r *Reactor) Init(p *Poller) {
+	r.poller, r.active, r.wake = p, time.Now(), make(chan struct{}, 1)
+}
+
+// Add watches a descriptor for input. Its events carry the index. There may be [Max] of
+// them.
+func (r *Reactor) Add(fd, index int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watched = append(r.watched, watched{fd: fd, index: int32(index), events: unix.EPOLLIN})
+}
+
+// Change watches a descriptor for other events. With none, only its end is
+// reported.
+func (r *Reactor) Change(fd int, events uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.find(fd); i >= 0 {
+		r.watched[i].events, r.watched[i].armed = events, false
+		if r.parked {
+			r.arm(&r.watched[i])
+		}
+	}
+}
+
+// Remove stops watching a descriptor, before it is closed.
+func (r *Reactor) Remove(fd int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.find(fd); i >= 0 {
+		r.forget(&r.watched[i])
+		r.watched = slices.Delete(r.watched, i, i+1)
+	}
+}
+
+func (r *Reactor) find(fd int) int {
+	return slices.IndexFunc(r.watched, func(w watched) bool { return w.fd == fd })
+}
+
+// forget has the poller forget a descriptor. Closing it is not enough: a child that
+// is being forked may hold a copy until it executes its program.
+func (r *Reactor) forget(w *watched) {
+	if w.added {
+		_ = unix.EpollCtl(r.poller.fd, unix.EPOLL_CTL_DEL, w.fd, nil) // cannot fail on one that was added
+	}
+}
 
 // Poll waits for events in a system call, if there was activity a moment ago.
 // It reports whether the caller is to look at its state, events or not; if not,
 // it parks.
 func (r *Reactor) Poll(events []Event) (n int, ok bool) {
-	if time.Since(r.active) >= busy || !r.budget.take() {
+	if time.Since(r.active) >= busy || !r.poller.take() {
 		return 0, false
 	}
-	n, err := unix.EpollWait(r.fd, events, int(busy/time.Millisecond))
-	r.budget.give()
-	if err == nil && n > 0 {
-		r.active = time.Now()
-		return n, true
+	n, err := r.look(events, busy)
+	r.poller.give()
+	return n, n > 0 || err == unix.EINTR
+}
+
+// look returns what has happened, for which it waits at most a time.
+func (r *Reactor) look(events []Event, wait time.Duration) (n int, err error) {
+	var fds [Max]unix.PollFd
+	var indices [Max]int32
+	r.mu.Lock()
+	for i, w := range r.watched {
+		fds[i], indices[i] = unix.PollFd{Fd: int32(w.fd), Events: int16(w.events)}, w.index
 	}
-	return 0, err == unix.EINTR
+	count := len(r.watched)
+	r.mu.Unlock()
+	if _, err := unix.Poll(fds[:count], int(wait/time.Millisecond)); err != nil {
+		return 0, err
+	}
+	for i := range fds[:count] {
+		if happened := fds[i].Revents; happened != 0 && n < len(events) {
+			events[n] = Event{int(indices[i]), uint32(happened)}
+			n++
+		}
+	}
+	if n > 0 {
+		r.active = time.Now()
+	}
+	return n, nil
 }
 
 // Park waits for events until the deadline, if it is not zero, or [Reactor.Wake],
 // and holds no thread meanwhile. It returns 0 if there are none.
 func (r *Reactor) Park(events []Event, deadline time.Time) int {
-	if !r.arm(deadline) {
-		return 0
-	}
-	if n, err := unix.EpollWait(r.fd, events, 0); err == nil && n > 0 {
-		r.active = time.Now()
+	if n, _ := r.look(events, 0); n > 0 {
 		return n
 	}
-	r.watch(true)
-	defer r.watch(false)
-	var n int
-	err := r.conn.Read(func(uintptr) bool {
-		var err error
-		n, err = unix.EpollWait(r.fd, events, 0)
-		return n > 0 || err != nil && err != unix.EINTR
-	})
-	if err != nil || n <= 0 { // the deadline, or Wake
-		return 0
+	if !r.watch() {
+		if soon := time.Now().Add(retry); deadline.IsZero() || soon.Before(deadline) {
+			deadline = soon
+		}
 	}
-	r.active = time.Now()
+	r.await(deadline)
+	r.mu.Lock()
+	r.parked = false
+	r.mu.Unlock()
+	n, _ := r.look(events, 0) // if it is interrupted, the caller looks again
 	return n
 }
 
-// arm sets the deadline of a Park. It reports false if the reactor was woken.
-func (r *Reactor) arm(deadline time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.woken {
-		return false
-	}
-	if r.file == nil {
-		r.openGate()
-	}
-	if !r.armed.Equal(deadline) {
-		r.armed = deadline
-		_ = r.file.SetReadDeadline(deadline)
-	}
-	return true
-}
-
-// openGate puts the gate into the runtime's poller. Without a descriptor for one
-// it puts the set there.
-func (r *Reactor) openGate() {
-	fd := r.fd
-	if g, err := NewSet(); err == nil {
-		if g.Add(r.fd, 0) == nil {
-			r.gate, fd = g, g.fd
-		} else {
-			g.Close()
-		}
-	}
-	r.poll(fd)
-}
-
-// poll puts a descriptor into the runtime's poller.
-func (r *Reactor) poll(fd int) {
-	_ = unix.SetNonblock(fd, true) // cannot fail on a descriptor we own
-	r.file = os.NewFile(uintptr(fd), "reactor")
-	r.conn, _ = r.file.SyscallConn() // cannot fail on an open file
-}
-
-// watch says whether the gate watches the set.
-func (r *Reactor) watch(on bool) {
-	if !r.gate.Open() {
+// await returns at the deadline, if it is not zero, or when the reactor is woken.
+func (r *Reactor) await(deadline time.Time) {
+	if deadline.IsZero() {
+		<-r.wake
 		return
 	}
-	var events uint32
-	if on {
-		events = unix.EPOLLIN
+	if r.timer == nil {
+		r.timer = time.NewTimer(time.Until(deadline))
+	} else {
+		r.timer.Reset(time.Until(deadline))
 	}
-	r.gate.Change(r.fd, 0, events)
+	defer r.timer.Stop()
+	select {
+	case <-r.wake:
+	case <-r.timer.C:
+	}
+}
+
+// watch has the poller watch the descriptors. It reports false if it cannot.
+func (r *Reactor) watch() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.number == 0 {
+		r.number = r.poller.add(r)
+	}
+	r.parked = true
+	all := true
+	for i := range r.watched {
+		all = r.arm(&r.watched[i]) && all
+	}
+	return all
+}
+
+// arm has the poller watch a descriptor. Callers hold r.mu, for which an event waits
+// that follows at once.
+func (r *Reactor) arm(w *watched) bool {
+	if w.armed {
+		return true
+	}
+	op := unix.EPOLL_CTL_ADD
+	if w.added {
+		op = unix.EPOLL_CTL_MOD
+	}
+	e := unix.EpollEvent{Events: w.events | unix.EPOLLONESHOT, Fd: w.index, Pad: r.number}
+	w.armed = unix.EpollCtl(r.poller.fd, op, w.fd, &e) == nil
+	w.added = w.added || w.armed
+	return w.armed
+}
+
+// fire is called by the poller when something has happened.
+func (r *Reactor) fire(index int32) {
+	r.mu.Lock()
+	for i := range r.watched {
+		if w := &r.watched[i]; w.index == index {
+			w.armed = false
+		}
+	}
+	r.mu.Unlock()
+	r.Wake()
 }
 
 // Wake ends the Park that is under way, or the next. A Poll ends by itself.
 func (r *Reactor) Wake() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.woken = true
-	if r.file != nil {
-		r.armed = past
-		_ = r.file.SetReadDeadline(past) // fails only if the reactor is closed
+	select {
+	case r.wake <- struct{}{}:
+	default: // it is being woken
 	}
 }
 
-// Acknowledge says that the owner is about to look at the state for which it
-// may have been woken.
-func (r *Reactor) Acknowledge() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.woken = false
-}
-
-// Sleep waits for d, or until the descriptor fd has input, if the budget
+// Sleep waits for d, or until the descriptor fd has input, if the poller
 // allows to watch it. It reports whether fd has. If fd is negative there is
 // none.
 func (r *Reactor) Sleep(d time.Duration, fd int) bool {
-	if fd < 0 || !r.budget.take() {
+	if fd < 0 || !r.poller.take() {
 		time.Sleep(d)
 		return false
 	}
-	defer r.budget.give()
+	defer r.poller.give()
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	timeout := unix.NsecToTimespec(int64(d))
 	n, _ := unix.Ppoll(fds, &timeout, nil) // if it is interrupted, the caller looks again
 	return n > 0
 }
 
-// Close closes the set.
+// Close ends the reactor, before its descriptors are closed.
 func (r *Reactor) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.file != nil {
-		_ = r.file.Close()
+	for i := range r.watched {
+		r.forget(&r.watched[i])
 	}
-	if r.file == nil || r.gate.Open() {
-		r.Set.Close()
+	r.watched = nil
+	if r.number != 0 {
+		r.poller.remove(r.number)
 	}
 }

@@ -30,9 +30,9 @@ type Engine struct {
 	// lifePipe is a pipe without data: when this process dies its end
 	// closes, and the system kills every interpreter that has the other.
 	lifePipe    [2]int
-	starting    chan struct{}  // holds one element per start
-	blocking    reactor.Budget // of the loops
-	reapTimeout time.Duration  // from a kill of an interpreter to giving it up
+	starting    chan struct{}   // holds one element per start
+	poller      *reactor.Poller // of the loops
+	reapTimeout time.Duration   // from a kill of an interpreter to giving it up
 	// loseInterrupts has the interpreters get no signal with the first interrupt of a
 	// turn, as if each had come at a moment when it is not noticed. Tests set it.
 	loseInterrupts bool
@@ -85,6 +85,9 @@ func New(o Options) (*Engine, error) {
 	if err := unix.Pipe2(e.lifePipe[:], unix.O_CLOEXEC); err != nil {
 		_ = unix.Close(e.null)
 		return nil, errors.Join(fmt.Errorf("make pipe: %w", err), launcher.Close())
+	}
+	if e.poller, err = reactor.NewPoller(); err != nil {
+		return nil, errors.Join(err, unix.Close(e.null), unix.Close(e.lifePipe[0]), unix.Close(e.lifePipe[1]), launcher.Close())
 	}
 	if e.opts.Environ == nil {
 		e.opts.Environ = os.Environ()
@@ -281,5 +284,6 @@ func (e *Engine) Close() error {
 		return errors.New("some interpreters did not end")
 	}
 	e.sandboxes.Close()
+	e.poller.Close()
 	return errors.Join(e.launcher.Close(), unix.Close(e.null), unix.Close(e.lifePipe[0]), unix.Close(e.lifePipe[1]))
 }

@@ -202,6 +202,7 @@ func (s *session) finished() bool {
 
 // finish appends the outcome of the run and closes its descriptors.
 func (s *session) finish() {
+	s.reactor.Close()
 	confirmed := s.interp == nil && s.lastOutcome != nil
 	s.turns.Shut()
 	if t := s.turns.Running(); t != nil { // only if the interpreter could not be killed
@@ -246,7 +247,6 @@ func (s *session) finish() {
 	if s.interp != nil {
 		s.interp.closeFiles()
 	}
-	s.reactor.Close()
 	s.trace.close()
 	close(s.done)
 }

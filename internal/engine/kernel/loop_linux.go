@@ -53,12 +53,10 @@ type stream struct {
 const PartialWait = 50 * time.Millisecond
 
 // adopt makes a ready interpreter that of this run.
-func (s *session) adopt(p *interpreter) error {
+func (s *session) adopt(p *interpreter) {
 	s.streams = [2]stream{{name: spool.Stdout, fd: p.out}, {name: spool.Stderr, fd: p.err}}
 	for fd, index := range map[int]int{p.out: outIndex, p.err: errIndex, p.ctl: ctlIndex, p.tree.PidFD(): exitIndex} {
-		if err := s.reactor.Add(fd, index); err != nil {
-			return err
-		}
+		s.reactor.Add(fd, index)
 	}
 	s.interp = p
 	s.trace.record(started, dict{"pid": p.tree.Pid(), "executable": p.executable, "version": p.version, "forked": p.forked})
@@ -70,7 +68,6 @@ func (s *session) adopt(p *interpreter) error {
 	s.mu.Unlock()
 	s.engine.guardGroup(p.tree.Group())
 	s.attachNetwork(p)
-	return nil
 }
 
 // loop runs until the run has ended.
@@ -90,7 +87,7 @@ func (s *session) loop() {
 		}
 		var ready [indices]bool
 		for _, e := range events[:s.wait(events[:])] {
-			ready[e.Fd] = true
+			ready[e.Index] = true
 		}
 		if ready[wakeIndex] {
 			var b [8]byte
@@ -258,7 +255,7 @@ func (s *session) setBlocked(blocked bool) {
 		if blocked {
 			events = 0 // the end is still reported
 		}
-		s.reactor.Change(st.fd, i, events)
+		s.reactor.Change(st.fd, events)
 	}
 }
 
@@ -323,7 +320,7 @@ func (s *session) watchControl(events uint32) {
 		return
 	}
 	s.interp.ctlEvents = events
-	s.reactor.Change(s.interp.ctl, ctlIndex, events)
+	s.reactor.Change(s.interp.ctl, events)
 }
 
 func (s *session) notice(n spool.Notice) { s.event(spool.KindNotice, n) }

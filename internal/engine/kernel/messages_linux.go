@@ -358,17 +358,11 @@ func (s *session) startReplacement() {
 func (s *session) handleReplacement(st *replacement) {
 	s.starting()
 	s.starting = nil
-	err := st.err
-	if err == nil && s.shutdown != nil {
+	if st.err == nil && s.shutdown != nil {
 		st.interp.discard()
 		return
 	}
-	if err == nil {
-		if err = s.adopt(st.interp); err != nil {
-			st.interp.discard()
-		}
-	}
-	if err != nil {
+	if err := st.err; err != nil {
 		last := s.turns.Latest()
 		if t := s.turns.First(); t != nil {
 			s.turns.Finish(t, spool.Done{Outcome: spool.TurnCrashed, Error: "could not start a new interpreter: " + err.Error(), ErrorClass: ClassStart})
@@ -376,6 +370,7 @@ func (s *session) handleReplacement(st *replacement) {
 		s.dropQueued(last, "could not start a new interpreter")
 		return
 	}
+	s.adopt(st.interp)
 	s.notice(spool.Notice{
 		Code: NoticeRestarted, Level: "warning",
 		Text: "started a new interpreter (" + st.interp.executable + ", Python " + st.interp.version + ", pid " + strconv.Itoa(st.interp.tree.Pid()) + "); the state of the previous one is lost, and no cell was run again",

@@ -137,23 +137,15 @@ func newSession(e *Engine, spec *spool.Spec, l *launchSpec, limits spool.Limits,
 	if err := s.trace.open(l.cfg.Trace, l.cwd); err != nil {
 		return nil, invalid(err)
 	}
-	set, err := reactor.NewSet()
-	if err != nil {
+	var err error
+	if s.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		s.trace.close()
-		return nil, err
+		return nil, fmt.Errorf("make eventfd: %w", err)
 	}
-	s.reactor.Init(set, &e.blocking)
-	if s.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err == nil {
-		if err = s.reactor.Add(s.wakeFD, wakeIndex); err == nil {
-			if err = s.adopt(p); err == nil {
-				return s, nil
-			}
-		}
-		_ = unix.Close(s.wakeFD)
-	}
-	s.reactor.Close()
-	s.trace.close()
-	return nil, err
+	s.reactor.Init(e.poller)
+	s.reactor.Add(s.wakeFD, wakeIndex)
+	s.adopt(p)
+	return s, nil
 }
 
 // Pid returns the process id of the interpreter, or zero while there is none.

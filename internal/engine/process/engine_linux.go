@@ -26,9 +26,9 @@ import (
 type Engine struct {
 	opts       Options
 	launcher   *launch.Launcher
-	null       int            // /dev/null, the standard input of processes without one
-	forceAfter time.Duration  // from a kill until open streams are closed
-	blocking   reactor.Budget // of the pumps
+	null       int             // /dev/null, the standard input of processes without one
+	forceAfter time.Duration   // from a kill until open streams are closed
+	poller     *reactor.Poller // of the pumps
 
 	mu       sync.Mutex
 	closed   bool
@@ -68,12 +68,16 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", os.DevNull, err), launcher.Close())
 	}
+	poller, err := reactor.NewPoller()
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(null), launcher.Close())
+	}
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}
-	e := &Engine{opts: o, launcher: launcher, null: null, forceAfter: forceCloseAfter, sessions: make(map[*session]struct{}), sandboxes: isolate.New(launcher)}
+	e := &Engine{opts: o, launcher: launcher, null: null, poller: poller, forceAfter: forceCloseAfter, sessions: make(map[*session]struct{}), sandboxes: isolate.New(launcher)}
 	e.spares.Low, e.spares.High = o.Spares/2, o.Spares
-	e.spares.Make = func() (*files, error) { return preparePipes(null) }
+	e.spares.Make = func() (*files, error) { return openPipes(false, null) }
 	e.spares.Discard = (*files).close
 	return e, nil
 }
@@ -188,20 +192,13 @@ func (e *Engine) start(spec *spool.Spec, c launch.Command, bounds spool.Limits, 
 		}
 	}
 	s := &session{engine: e, limits: bounds, input: input{tty: c.TTY, fd: f.stdin}, size: size, actual: size, done: make(chan struct{})}
-	if s.pump, err = newPump(s, f, out); err != nil {
-		f.close()
-		return nil, pipeError(err)
-	}
+	s.pump = newPump(s, f, out)
 	c.Files = f.child
 	s.tree, err = e.launcher.Start(c)
 	f.closeChildEnds()
 	if err == nil {
-		if err = s.pump.watch(s.tree.PidFD()); err == nil {
-			return s, nil
-		}
-		_ = s.tree.Kill()
-		_, _ = s.tree.Reap()
-		s.tree.Release()
+		s.pump.watch(s.tree.PidFD())
+		return s, nil
 	}
 	s.pump.close()
 	s.input.close()
@@ -242,6 +239,7 @@ func (e *Engine) Close() error {
 	e.pool.Wait()
 	e.spares.Close()
 	e.sandboxes.Close()
+	e.poller.Close()
 	errs = append(errs, e.launcher.Close(), unix.Close(e.null))
 	return errors.Join(errs...)
 }

@@ -7,17 +7,15 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/engine"
-	"github.com/spool-run/spool/internal/reactor"
 )
 
 // files are the descriptors of a process that is about to start: our ends and
 // the child's. Ours do not block. A field is -1 where there is none.
 type files struct {
-	stdin, stdout, stderr int         // ours; a terminal is on stdin and stdout
-	child                 []uintptr   // descriptors 0, 1 and 2
-	childEnds             []int       // to be closed here once the child has them
-	stdoutTTY             bool        // stdout is a terminal, and stdin is not
-	set                   reactor.Set // watches stdout and stderr, once there is one
+	stdin, stdout, stderr int       // ours; a terminal is on stdin and stdout
+	child                 []uintptr // descriptors 0, 1 and 2
+	childEnds             []int     // to be closed here once the child has them
+	stdoutTTY             bool      // stdout is a terminal, and stdin is not
 }
 
 func (f *files) closeChildEnds() {
@@ -34,7 +32,6 @@ func (f *files) close() {
 			_ = unix.Close(fd)
 		}
 	}
-	f.set.Close()
 }
 
 // openPipes makes separate pipes for output, and one for input if the process
@@ -151,33 +148,4 @@ func (f *files) nonblock() error {
 		}
 	}
 	return nil
-}
-
-// watch makes the set that watches our ends of the output.
-func (f *files) watch() (err error) {
-	if f.set, err = reactor.NewSet(); err != nil {
-		return err
-	}
-	for i, fd := range []int{f.stdout, f.stderr} {
-		if fd < 0 {
-			continue
-		}
-		if err := f.set.Add(fd, i); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// preparePipes makes the pipes of a process without input, ready to be watched.
-func preparePipes(null int) (*files, error) {
-	f, err := openPipes(false, null)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.watch(); err != nil {
-		f.close()
-		return nil, err
-	}
-	return f, nil
 }

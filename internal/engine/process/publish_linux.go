@@ -45,9 +45,9 @@ func (p *pump) sinkRetains(size int) bool {
 func (p *pump) block() {
 	p.blocked = true
 	p.meter.Exceed()
-	for i, st := range p.streams {
+	for _, st := range p.streams {
 		if st.fd >= 0 {
-			p.reactor.Change(st.fd, i, 0)
+			p.reactor.Change(st.fd, 0)
 		}
 	}
 	p.notice(NoticeOutputLimit, p.meter.Text("run"))

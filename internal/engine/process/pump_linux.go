@@ -1,7 +1,6 @@
 package process
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -70,7 +69,7 @@ type pump struct {
 }
 
 // newPump takes over the output descriptors in f.
-func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
+func newPump(s *session, f *files, out engine.Sink) *pump {
 	p := &pump{s: s, out: out}
 	p.streams[0] = stream{name: spool.Stdout, fd: f.stdout, capacity: initialPipeSize}
 	p.streams[0].tty = f.stdoutTTY
@@ -79,23 +78,19 @@ func newPump(s *session, f *files, out engine.Sink) (*pump, error) {
 		p.streams[0].name, p.streams[0].tty = spool.PTY, true
 	}
 	p.meter.Reset(&s.limits)
-	if !f.set.Open() {
-		if err := f.watch(); err != nil {
-			return nil, fmt.Errorf("watch the output: %w", err)
-		}
-	}
-	s.reactor.Init(f.set, &s.engine.blocking)
+	s.reactor.Init(s.engine.poller)
 	p.reactor = &s.reactor
-	for _, st := range p.streams {
+	for i, st := range p.streams {
 		if st.fd >= 0 {
+			p.reactor.Add(st.fd, i)
 			p.open++
 		}
 	}
-	return p, nil
+	return p
 }
 
 // watch adds the descriptor that becomes ready at the exit.
-func (p *pump) watch(pidfd int) error { return p.reactor.Add(pidfd, exitIndex) }
+func (p *pump) watch(pidfd int) { p.reactor.Add(pidfd, exitIndex) }
 
 // close closes everything the pump owns.
 func (p *pump) close() {
@@ -121,7 +116,7 @@ func (p *pump) run() {
 		}
 		var ready [3]bool
 		for _, e := range events[:n] {
-			ready[e.Fd] = true
+			ready[e.Index] = true
 		}
 		if !ready[exitIndex] {
 			p.coalesce()

@@ -304,7 +304,6 @@ type requests struct {
 
 // takeRequests returns the requests. It removes the notices and keeps the times.
 func (s *session) takeRequests() requests {
-	s.reactor.Acknowledge()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := requests{notices: s.notices, killAt: s.killAt, forceAt: s.forceAt, killing: s.kills > 0}
