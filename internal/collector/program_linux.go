@@ -36,19 +36,20 @@ func dropProgram() {
 	}
 }
 
-// mapped is how many bytes of files, which are mostly the program, are in the memory of
-// this process. It is zero if nobody knows.
-func mapped() int64 {
+// resident is what this process has in memory. It is zero if nobody knows.
+func resident() memory {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
-		return 0
+		return memory{}
 	}
 	fields := strings.Fields(string(b))
 	if len(fields) < 3 {
-		return 0
+		return memory{}
 	}
-	pages, _ := strconv.ParseInt(fields[2], 10, 64)
-	return pages * int64(os.Getpagesize())
+	all, _ := strconv.ParseInt(fields[1], 10, 64)
+	program, _ := strconv.ParseInt(fields[2], 10, 64)
+	page := int64(os.Getpagesize())
+	return memory{all * page, program * page}
 }
 
 // mapping is a range of the memory of a process.

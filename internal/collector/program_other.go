@@ -5,4 +5,4 @@ package collector
 // dropProgram does nothing: only Linux tells which pages may be dropped.
 func dropProgram() {}
 
-func mapped() int64 { return 0 }
+func resident() memory { return memory{} }

@@ -10,10 +10,10 @@ import (
 
 // A process has worked if it used workTime of the processors between two looks. It is
 // quiet after that if it uses little of a processor, and less than a tenth of what it
-// used since memory was returned. One that goes on with little work is taken for quiet
-// some looks later, or at once for as long as it finishes what much work has left. What
-// timers use while nothing happens never adds up to work. With a large heap returning
-// memory is work itself, which must be worth it.
+// used at its busiest since memory was returned. One that goes on with little work is
+// taken for quiet some looks later, if its memory has grown, or at once for as long as it
+// finishes what much work has left. What timers use while nothing happens never adds up
+// to work. With a large heap returning memory is work itself, which must be worth it.
 const (
 	firstLook = 50 * time.Millisecond // so that what only the start needs is returned soon
 	lookEvery = 3 * time.Second       // from the seventh look on; before, the time doubles
@@ -25,8 +25,9 @@ const (
 	// worthWork and worthTime are how many times the processor time of returning memory
 	// a process must have worked, or must have been at it, before it does that again.
 	worthWork, worthTime = 10, 200
-	// morePages is by how much the pages of the program in memory may grow.
-	morePages = 2 << 20
+	// morePages is by how much the pages of the program in memory may grow, and
+	// moreMemory all memory of a process that goes on with little work.
+	morePages, moreMemory = 2 << 20, 8 << 20
 )
 
 // ReturnWhenQuiet gives memory back to the system each time this process has
@@ -41,11 +42,11 @@ func ReturnWhenQuiet(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			switch q.look(used(), mapped()) {
+			switch q.look(used(), resident()) {
 			case all:
 				before := used()
 				Return()
-				q.returned(before, used())
+				q.returned(before, used(), resident())
 			case program:
 				dropProgram()
 			case nothing:
@@ -78,6 +79,8 @@ const (
 type quiet struct {
 	last   time.Duration // at the last look
 	done   time.Duration // when memory was returned; the start is work
+	most   time.Duration // between two looks since then
+	rest   int64         // the memory of the process then
 	worked bool          // since then
 	looks  int           // since then
 	cost   time.Duration // of returning memory
@@ -90,22 +93,22 @@ type quiet struct {
 
 // look returns what is to be returned now: all if the process is quiet after work, and
 // the program if more of it is in memory than a process needs that does nothing.
-func (q *quiet) look(used time.Duration, pages int64) amount {
-	lately, work := used-q.last, used-q.done
-	q.last = used
+func (q *quiet) look(used time.Duration, m memory) amount {
+	lately := used - q.last
+	q.last, q.most = used, max(q.most, lately)
 	q.looks++
 	if q.dropped {
-		q.dropped, q.pages = false, pages
+		q.dropped, q.pages = false, m.program
 	}
 	q.worked = q.worked || lately >= workTime
 	if lately >= little {
 		q.finish = finishing
 		return nothing
 	}
-	if q.worked && q.isQuiet(lately, work) && q.isWorth(work) {
+	if q.worked && q.isQuiet(lately, m.all) && q.isWorth(used-q.done) {
 		return all
 	}
-	if q.done == 0 || pages <= q.pages+morePages {
+	if q.done == 0 || m.program <= q.pages+morePages {
 		return nothing
 	}
 	q.dropped = true
@@ -113,8 +116,8 @@ func (q *quiet) look(used time.Duration, pages int64) amount {
 }
 
 // isQuiet reports whether a process that uses little of a processor is quiet.
-func (q *quiet) isQuiet(lately, work time.Duration) bool {
-	return 10*lately < work || q.done > 0 && (q.finish > 0 || q.looks > someLooks)
+func (q *quiet) isQuiet(lately time.Duration, memory int64) bool {
+	return 10*lately < q.most || q.done > 0 && (q.finish > 0 || q.looks > someLooks && memory >= q.rest+moreMemory)
 }
 
 func (q *quiet) isWorth(work time.Duration) bool {
@@ -122,9 +125,15 @@ func (q *quiet) isWorth(work time.Duration) bool {
 }
 
 // returned notes that all memory was returned, by the processor time used before and
-// after that.
-func (q *quiet) returned(before, after time.Duration) {
-	*q = quiet{last: after, done: after, cost: after - before, finish: max(0, q.finish-1)}
+// after that, and by what is left.
+func (q *quiet) returned(before, after time.Duration, left memory) {
+	*q = quiet{last: after, done: after, rest: left.all, cost: after - before, finish: max(0, q.finish-1)}
+}
+
+// memory is what a process has in memory, in bytes.
+type memory struct {
+	all     int64
+	program int64 // of files, which are mostly the program
 }
 
 // used is the processor time of this process.

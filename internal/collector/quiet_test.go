@@ -12,37 +12,44 @@ func TestQuietAfterWork(t *testing.T) {
 	var used time.Duration
 	const ms, mib = time.Millisecond, 1 << 20
 	for i, look := range []struct {
-		lately time.Duration
-		pages  int64
-		want   amount
+		lately  time.Duration
+		program int64
+		all     int64
+		want    amount
 	}{
-		{50 * ms, 8 * mib, nothing}, // it starts
-		{10 * ms, 9 * mib, nothing}, // and works
-		{1 * ms, 9 * mib, all},
-		{1 * ms, 4 * mib, program}, // ending the work took some of the program
-		{1 * ms, 3 * mib, nothing}, // which it needs all the time
-		{3 * ms, 5 * mib, nothing}, // too little work at a time
-		{3 * ms, 6 * mib, program}, // but it needed much of the program
-		{1 * ms, 1 * mib, nothing},
-		{5 * ms, 8 * mib, all}, // it worked, but little
-		{1, 2 * mib, nothing},
-		{8 * time.Second, 8 * mib, nothing},
-		{700 * ms, 8 * mib, nothing}, // it is not quiet yet
-		{140 * ms, 8 * mib, all},
-		{100 * ms, 3 * mib, all}, // it finishes
-		{100 * ms, 3 * mib, all},
-		{100 * ms, 8 * mib, program}, // it does little, all the time
-		{100 * ms, 8 * mib, nothing},
-		{100 * ms, 8 * mib, nothing},
-		{100 * ms, 8 * mib, all},
+		{50 * ms, 8 * mib, 20 * mib, nothing}, // it starts
+		{10 * ms, 9 * mib, 20 * mib, nothing}, // and works
+		{1 * ms, 9 * mib, 20 * mib, all},
+		{1 * ms, 4 * mib, 20 * mib, program}, // ending the work took some of the program
+		{1 * ms, 3 * mib, 20 * mib, nothing}, // which it needs all the time
+		{3 * ms, 5 * mib, 20 * mib, nothing}, // too little work at a time
+		{3 * ms, 6 * mib, 20 * mib, program}, // but it needed much of the program
+		{1 * ms, 1 * mib, 20 * mib, nothing},
+		{5 * ms, 3 * mib, 27 * mib, nothing}, // it worked, but little
+		{5 * ms, 3 * mib, 28 * mib, all},     // and took memory for that
+		{1, 2 * mib, 20 * mib, nothing},
+		{8 * time.Second, 8 * mib, 40 * mib, nothing},
+		{700 * ms, 8 * mib, 40 * mib, nothing}, // it is not quiet yet
+		{140 * ms, 8 * mib, 40 * mib, all},
+		{100 * ms, 3 * mib, 40 * mib, all}, // it finishes
+		{100 * ms, 3 * mib, 40 * mib, all},
+		{100 * ms, 8 * mib, 40 * mib, program}, // it does little, all the time
+		{100 * ms, 8 * mib, 50 * mib, nothing},
+		{100 * ms, 8 * mib, 50 * mib, nothing},
+		{100 * ms, 8 * mib, 50 * mib, all},
+		{100 * ms, 1 * mib, 50 * mib, nothing}, // and no more memory than before
+		{100 * ms, 1 * mib, 50 * mib, nothing},
+		{100 * ms, 1 * mib, 50 * mib, nothing},
+		{100 * ms, 1 * mib, 50 * mib, nothing},
+		{100 * ms, 1 * mib, 50 * mib, nothing},
 	} {
 		used += look.lately
-		got := q.look(used, look.pages)
+		got := q.look(used, memory{look.all, look.program})
 		if got != look.want {
 			t.Errorf("look %d: %v", i, got)
 		}
 		if got == all {
-			q.returned(used, used)
+			q.returned(used, used, memory{look.all, look.program})
 		}
 	}
 }
@@ -51,22 +58,22 @@ func TestQuietAfterWork(t *testing.T) {
 // at once.
 func TestReturningIsWorthIt(t *testing.T) {
 	q := quiet{}
-	q.returned(0, time.Second)
+	q.returned(0, time.Second, memory{})
 	used, looks := time.Second, 0
 	for got := nothing; got != all; looks++ {
 		used += 50 * time.Millisecond
-		got = q.look(used, 0)
+		got = q.look(used, memory{all: 64 << 20})
 	}
 	if want := int(worthTime * time.Second / lookEvery); looks != want+1 {
 		t.Errorf("after %d looks, want %d", looks, want)
 	}
-	q.returned(used, used+time.Second)
+	q.returned(used, used+time.Second, memory{})
 	used += 12 * time.Second
-	if got := q.look(used, 0); got != nothing {
+	if got := q.look(used, memory{}); got != nothing {
 		t.Errorf("at work: %v", got)
 	}
 	used += time.Millisecond
-	if got := q.look(used, 0); got != all {
+	if got := q.look(used, memory{}); got != all {
 		t.Errorf("after work: %v", got)
 	}
 }
