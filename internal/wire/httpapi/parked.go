@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -181,7 +182,18 @@ func (p *parked) send(now *sending, b []byte, last bool) bool {
 	return false
 }
 
-// part has a stream that waits go on alone, from where it is.
+// cut closes the connection of a stream that waits, without an end: the client comes
+// back with its cursor.
+func (p *parked) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state == waiting {
+		p.server.parking.leave(p.group)
+		p.close()
+	}
+}
+
+// part has a stream that waits, and was sent nothing by its group, go on alone.
 func (p *parked) part() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,8 +215,27 @@ func (p *parked) apart(rest []byte, last bool) {
 	p.state, p.group, p.cancel = alone, nil, cancel
 	p.server.wg.Go(func() {
 		defer cancel(nil)
-		p.serve(ctx, rest, last)
+		if p.server.survives(func() { p.serve(ctx, rest, last) }) {
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.state == alone {
+			p.close()
+		}
 	})
+}
+
+// survives reports whether a function returned. If it panicked the program goes on, as
+// it does with net/http: the backend may be that of another program.
+func (s *Server) survives(do func()) (ok bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.log.Error("a stream panicked", "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
+	do()
+	return true
 }
 
 // serve sends the rest of what was sent, and then, unless that was the last, events until

@@ -306,6 +306,42 @@ func TestParkedClientThatTalks(t *testing.T) {
 	untilParked(t, parked, 0)
 }
 
+// panicking is a backend that panics when it is read, once it is armed.
+type panicking struct {
+	spool.Backend
+	armed atomic.Bool
+}
+
+func (b *panicking) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
+	page, err := b.Backend.Read(ctx, id, q)
+	if b.armed.Load() {
+		panic("armed")
+	}
+	return page, err
+}
+
+// TestParkedStreamsOfABackendThatPanics checks that such streams are cut, and that the
+// program goes on.
+func TestParkedStreamsOfABackendThatPanics(t *testing.T) {
+	h := &panicking{Backend: openHost(t)}
+	b, _, parked := serveParked(t, 64<<10, httpapi.Options{Backend: h, Limits: crowdLimits()})
+	r := cat(t, h)
+	_, resp := dialStream(t, b, r.ID(), "")
+	_, other := dialStream(t, b, r.ID(), "")
+	untilParked(t, parked, 2)
+	h.armed.Store(true)
+	say(t, r, "hi\n")
+	for _, body := range []io.Reader{resp.Body, other.Body} {
+		if _, err := io.Copy(io.Discard, body); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("the stream ended with %v", err)
+		}
+	}
+	untilParked(t, parked, 0)
+	h.armed.Store(false)
+	_, resp = dialStream(t, b, r.ID(), "")
+	newFrames(resp.Body).until(t, func(f frame) bool { return f.id == "1" })
+}
+
 // TestParkedStreamsEnd ends streams that wait: with their token, and with the server.
 func TestParkedStreamsEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.json")

@@ -90,15 +90,21 @@ func (g *group) run() {
 	k.mu.Lock()
 	at := g.at
 	k.mu.Unlock()
-	g.stream.from(at)
-	g.stream.goOn()
+	ok := k.server.survives(func() {
+		g.stream.from(at)
+		g.stream.goOn()
+	})
 	k.mu.Lock()
 	k.remove(g)
 	joining := g.joining
 	g.joining = nil
 	k.mu.Unlock()
 	for _, p := range g.waiting { // the group ended without an end frame for these
-		p.send(&g.now, []byte(lastChunk), true)
+		if ok {
+			p.send(&g.now, []byte(lastChunk), true)
+		} else {
+			p.cut()
+		}
 	}
 	for _, p := range joining { // each reads the end of the log itself
 		p.part()
