@@ -69,6 +69,13 @@ type Session interface {
 	Wait() spool.Outcome
 }
 
+// Ender is a [Session] that tells of its end, so that nobody has to wait for it.
+type Ender interface {
+	// OnEnd has f called once, when Wait no longer waits: now, or by the
+	// goroutine that ends the run. f must not block. OnEnd is called once.
+	OnEnd(f func())
+}
+
 // Describer is a [Session] that says more about its run than the host knows.
 type Describer interface {
 	// Details returns a JSON object, for [spool.Info.Details]. It may be

@@ -193,6 +193,17 @@ func (l *Log) Adopt(last spool.Seq, events []spool.Event, sealed bool) {
 	l.reveal(last, sealed)
 }
 
+// Drop forgets the events in memory, which are read from the tier from now on. The tier
+// must have them.
+func (l *Log) Drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, _ := l.end.get()
+	l.recent, l.bytes, l.first = nil, 0, last+1
+	l.budget.giveBack(l.borrowed)
+	l.borrowed = 0
+}
+
 // number gives an event the next seq, the run and a time. Callers hold
 // l.appendMu.
 func (l *Log) number(e *spool.Event) error {

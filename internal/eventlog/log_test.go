@@ -289,6 +289,35 @@ func TestWait(t *testing.T) {
 
 // TestFailedAppendLeavesNoHole checks that an event that the tier refuses is not
 // visible, and that the next event gets its seq.
+// What was dropped is read from the tier, and what comes after it from memory.
+func TestDrop(t *testing.T) {
+	tier := new(memTier)
+	l := eventlog.New(eventlog.Options{Run: "r", Tier: tier})
+	add := func(s string) {
+		t.Helper()
+		if _, err := l.Append(text(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("a")
+	add("b")
+	if got := l.Recent(0, 1<<20); len(got) != 2 {
+		t.Fatalf("%d events are in memory, want 2", len(got))
+	}
+	l.Drop()
+	add("c")
+	if got := l.Recent(1, 1<<20); len(got) != 0 {
+		t.Errorf("%d events are in memory", len(got))
+	}
+	if got := l.Recent(2, 1<<20); len(got) != 1 || got[0].Seq != 3 {
+		t.Errorf("after the drop there are %v", got)
+	}
+	all, err := l.Read(0, 1<<20)
+	if err != nil || len(all) != 3 || all[0].Run != "r" {
+		t.Errorf("the log has %v, %v", all, err)
+	}
+}
+
 func TestFailedAppendLeavesNoHole(t *testing.T) {
 	tier := new(memTier)
 	log := eventlog.New(eventlog.Options{Run: "r", Tier: tier})

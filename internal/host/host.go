@@ -83,8 +83,9 @@ type Options struct {
 	// SegmentBytes is the size of a segment file; zero means
 	// [store.DefaultSegmentBytes].
 	SegmentBytes int64
-	// Forget keeps larger events only in the files, for a host whose readers
-	// read files. Zero keeps the newest events of any size in memory.
+	// Forget keeps larger events only in the files, and twice as many bytes of
+	// the newest events in memory, for a host whose readers read files. Zero
+	// keeps the newest events of any size in memory, and more of them.
 	Forget int
 	// Spares is the number of files prepared for later runs, so that a start
 	// need not create one.
@@ -346,8 +347,7 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 	if err := h.placeWorkspace(r, e, &spec); err != nil {
 		return err
 	}
-	memory := DefaultMemoryLog
-	var tier eventlog.Tier
+	log := eventlog.Options{Run: spec.ID, Memory: DefaultMemoryLog, Shared: h.memory, Forget: h.opts.Forget}
 	if h.store != nil {
 		j, err := h.store.Create(r.info)
 		if errors.Is(err, fs.ErrExist) {
@@ -356,9 +356,12 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 		if err != nil {
 			return h.startError(err)
 		}
-		r.journal, tier, memory = j, j, eventlog.DefaultMemory
+		r.journal, log.Tier, log.Memory = j, j, eventlog.DefaultMemory
+		if h.opts.Forget > 0 { // readers get the newest events, and read files for others
+			log.Memory, log.Shared = 2*h.opts.Forget, nil
+		}
 	}
-	r.log = eventlog.New(eventlog.Options{Run: spec.ID, Tier: tier, Memory: memory, Shared: h.memory, Forget: h.opts.Forget})
+	r.log = eventlog.New(log)
 	r.blobs = h.store
 	session, err := r.startSession(ctx, e, spec)
 	if err != nil {
@@ -371,16 +374,23 @@ func (h *Host) start(ctx context.Context, r *run, spec spool.Spec) error {
 	if w := r.info.Workspace; w != nil && w.Kind == workspace.Overlay {
 		h.pool.Go(func() { r.watchWorkspace(session, w) })
 	}
-	h.pool.Go(func() {
-		r.finish()
-		h.mu.Lock()
-		h.ended.Store(true)
-		if h.finished++; h.finished%trimEvery == 0 {
-			h.trim()
-		}
-		h.mu.Unlock()
-	})
+	if s, ok := session.(engine.Ender); ok { // of thousands that live, none has a goroutine for its end
+		s.OnEnd(func() { h.pool.Go(func() { h.finish(r) }) })
+	} else {
+		h.pool.Go(func() { h.finish(r) })
+	}
 	return nil
+}
+
+// finish waits for the end of a run and completes it.
+func (h *Host) finish(r *run) {
+	r.finish()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended.Store(true)
+	if h.finished++; h.finished%trimEvery == 0 {
+		h.trim()
+	}
 }
 
 // engine returns the engine of that name and makes it on first use.

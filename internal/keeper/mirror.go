@@ -44,13 +44,17 @@ type mirror struct {
 	used    time.Time
 }
 
+// mirrorMemory is how many bytes of events a mirror keeps for readers that are a little
+// behind: further behind they read the files.
+const mirrorMemory = 32 << 10
+
 func newMirror(b *Backend, info spool.Info, j *store.Journal) *mirror {
 	last, sealed := j.Last()
 	if sealed { // possibly after info was read
 		info = j.Info()
 	}
 	m := &mirror{backend: b, id: info.ID, owner: info.Owner, journal: j, info: info, used: time.Now()}
-	m.log = eventlog.New(eventlog.Options{Run: info.ID, Tier: j, Relays: b.relays, Last: last, Sealed: sealed})
+	m.log = eventlog.New(eventlog.Options{Run: info.ID, Tier: j, Memory: mirrorMemory, Relays: b.relays, Last: last, Sealed: sealed})
 	return m
 }
 
@@ -199,7 +203,11 @@ func (m *mirror) apply(u record.Update) error {
 	if u.Info.Last >= m.infoSeq {
 		m.info, m.infoSeq = u.Info, u.Info.Last
 	}
+	single := m.readers <= 1
 	m.mu.Unlock()
+	if last, _ := m.log.Last(); single && u.Last >= last {
+		m.log.Drop() // the reader that waits for more has read them
+	}
 	// The files end before the log if its last events did not fit. Otherwise
 	// all events become visible in one step, so that no reader sees the last
 	// event without knowing that it is the last.
@@ -434,7 +442,11 @@ func (m *mirror) follow(ctx context.Context, after spool.Seq, yield func(spool.E
 	m.addReader()
 	defer m.removeReader()
 	for {
-		page, err := m.read(ctx, spool.Query{After: after, MaxBytes: followPage, Wait: time.Hour})
+		var page spool.Page
+		q, err := m.await(ctx, spool.Query{After: after, MaxBytes: followPage, Wait: time.Hour})
+		if err == nil {
+			page, err = m.page(ctx, q)
+		}
 		if err != nil {
 			yield(spool.Event{}, err)
 			return

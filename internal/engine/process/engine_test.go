@@ -71,3 +71,25 @@ func TestConformance(t *testing.T) {
 		enginetest.Run(t, subject(Options{Spares: 4}))
 	})
 }
+
+// A session tells of its end once, whether it is asked before or after it.
+func TestOnEnd(t *testing.T) {
+	e := open(t, Options{})
+	s, _ := start(t, e, spool.Spec{Argv: []string{"cat"}, Stdin: true})
+	ended := make(chan struct{}, 2)
+	s.(engine.Ender).OnEnd(func() { ended <- struct{}{} })
+	if err := s.Send(t.Context(), spool.Input{Kind: spool.InputEOF}); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if o := s.Wait(); o.Code != 0 {
+		t.Errorf("it ended with %+v", o)
+	}
+	s, _ = start(t, e, spool.Spec{Argv: []string{"true"}})
+	s.Wait()
+	s.(engine.Ender).OnEnd(func() { ended <- struct{}{} })
+	<-ended
+	if len(ended) > 0 {
+		t.Error("it told of an end twice")
+	}
+}

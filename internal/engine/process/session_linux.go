@@ -36,13 +36,14 @@ type session struct {
 	account engine.Account // what it used
 
 	reactor reactor.Reactor // the pump's; a request wakes it
-	done    chan struct{}   // closed after the last append
+	done    chan struct{}   // closed after the last append, with mu held
 	outcome spool.Outcome   // valid once done is closed
 
 	resizing sync.Mutex // held while the terminal gets a size and the log says so
 	size     spool.Size // of the terminal, as the log says; guarded by resizing
 
 	mu          sync.Mutex
+	onEnd       func()     // called when done is closed; nil if nobody asked
 	actual      spool.Size // of the terminal, when it was last known
 	ended       bool
 	notices     []spool.Notice // to be appended
@@ -66,6 +67,21 @@ func (s *session) Used() *spool.ProcessUse { return s.account.Used() }
 func (s *session) Wait() spool.Outcome {
 	<-s.done
 	return s.outcome
+}
+
+// OnEnd implements [engine.Ender].
+func (s *session) OnEnd(f func()) {
+	s.mu.Lock()
+	s.onEnd = f
+	select {
+	case <-s.done:
+	default:
+		f = nil // finish calls it
+	}
+	s.mu.Unlock()
+	if f != nil {
+		f()
+	}
 }
 
 // Takes reports whether standard input is open.
@@ -332,8 +348,11 @@ func (s *session) endIfIdle() bool {
 // nothing after it.
 func (s *session) finish(o spool.Outcome) {
 	s.mu.Lock()
-	s.ended = true
-	s.mu.Unlock()
-	s.outcome = o
+	s.ended, s.outcome = true, o
 	close(s.done)
+	f := s.onEnd
+	s.mu.Unlock()
+	if f != nil {
+		f()
+	}
 }
