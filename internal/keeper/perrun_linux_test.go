@@ -65,8 +65,8 @@ func TestWhatALiveRunHolds(t *testing.T) {
 	polltest.Until(t, "a live run holds the ends of its output, the descriptor that tells of its end, and its log", func() bool {
 		return each(openFiles(t), files) < 4.3
 	})
-	polltest.Until(t, "a live run has a goroutine that waits for its output and one for its end, and its reader one", func() bool {
-		return each(runtime.NumGoroutine(), goroutines) < 3.3
+	polltest.Until(t, "a live run has no goroutine, and its reader one", func() bool {
+		return each(runtime.NumGoroutine(), goroutines) < 1.3
 	})
 }
 

@@ -4,7 +4,8 @@
 // holds a thread but wakes several times faster than the runtime's poller. After
 // a millisecond without any it parks: then the [Poller] that it shares with others
 // watches its descriptors, and it holds no thread. The poller also bounds the
-// threads that its reactors hold.
+// threads that its reactors hold. Who has nothing else to do rests: it holds no
+// goroutine either.
 package reactor
 
 import (
@@ -37,17 +38,18 @@ type Event struct {
 type Reactor struct {
 	poller *Poller
 	active time.Time     // the last event
-	wake   chan struct{} // has room for one
-	timer  *time.Timer   // nil before the first deadline
+	wake   chan struct{} // ends a Park; has room for one; nil before the first
+	timer  *time.Timer   // wakes it at the deadline; nil before the first deadline
 
 	mu      sync.Mutex
 	watched []watched
-	number  int32 // in the poller; zero before the first Park
-	parked  bool
+	number  int32  // in the poller; zero before the first Rest
+	resume  func() // ends the Rest; nil while it does not rest
+	woken   bool   // since the last Rest
 }
 
 // watched is a descriptor. The poller reports it once after it was armed: it has
-// nothing to do with what happens while the reactor is not parked.
+// nothing to do with what happens while the reactor does not rest.
 type watched struct {
 	fd     int
 	index  int32
@@ -58,7 +60,7 @@ type watched struct {
 
 // Init makes the reactor ready. It must be closed.
 func (r *Reactor) Init(p *Poller) {
-	r.poller, r.active, r.wake = p, time.Now(), make(chan struct{}, 1)
+	r.poller, r.active = p, time.Now()
 }
 
 // Add watches a descriptor for input. Its events carry the index. There may be [Max] of
@@ -76,7 +78,7 @@ func (r *Reactor) Change(fd int, events uint32) {
 	defer r.mu.Unlock()
 	if i := r.find(fd); i >= 0 {
 		r.watched[i].events, r.watched[i].armed = events, false
-		if r.parked {
+		if r.resume != nil {
 			r.arm(&r.watched[i])
 		}
 	}
@@ -106,7 +108,7 @@ func (r *Reactor) forget(w *watched) {
 
 // Poll waits for events in a system call, if there was activity a moment ago.
 // It reports whether the caller is to look at its state, events or not; if not,
-// it parks.
+// it parks or rests.
 func (r *Reactor) Poll(events []Event) (n int, ok bool) {
 	if time.Since(r.active) >= busy || !r.poller.take() {
 		return 0, false
@@ -114,6 +116,12 @@ func (r *Reactor) Poll(events []Event) (n int, ok bool) {
 	n, err := r.look(events, busy)
 	r.poller.give()
 	return n, n > 0 || err == unix.EINTR
+}
+
+// Look returns the events that there are now, or 0.
+func (r *Reactor) Look(events []Event) int {
+	n, _ := r.look(events, 0) // if it is interrupted, the caller looks again
+	return n
 }
 
 // look returns what has happened, for which it waits at most a time.
@@ -144,53 +152,48 @@ func (r *Reactor) look(events []Event, wait time.Duration) (n int, err error) {
 // Park waits for events until the deadline, if it is not zero, or [Reactor.Wake],
 // and holds no thread meanwhile. It returns 0 if there are none.
 func (r *Reactor) Park(events []Event, deadline time.Time) int {
-	if n, _ := r.look(events, 0); n > 0 {
+	if n := r.Look(events); n > 0 {
 		return n
 	}
-	if !r.watch() {
-		if soon := time.Now().Add(retry); deadline.IsZero() || soon.Before(deadline) {
-			deadline = soon
-		}
+	if r.wake == nil {
+		r.wake = make(chan struct{}, 1)
 	}
-	r.await(deadline)
-	r.mu.Lock()
-	r.parked = false
-	r.mu.Unlock()
-	n, _ := r.look(events, 0) // if it is interrupted, the caller looks again
-	return n
-}
-
-// await returns at the deadline, if it is not zero, or when the reactor is woken.
-func (r *Reactor) await(deadline time.Time) {
-	if deadline.IsZero() {
+	if r.Rest(deadline, func() { r.wake <- struct{}{} }) {
 		<-r.wake
-		return
 	}
-	if r.timer == nil {
-		r.timer = time.NewTimer(time.Until(deadline))
-	} else {
-		r.timer.Reset(time.Until(deadline))
-	}
-	defer r.timer.Stop()
-	select {
-	case <-r.wake:
-	case <-r.timer.C:
-	}
+	return r.Look(events)
 }
 
-// watch has the poller watch the descriptors. It reports false if it cannot.
-func (r *Reactor) watch() bool {
+// Rest has resume called once, by any goroutine, when there are events, at the deadline,
+// if it is not zero, or after [Reactor.Wake]. resume must not block. It reports false,
+// and resume is not called, if the reactor was woken since the last Rest: the caller
+// looks at its state. Otherwise the caller leaves the reactor to the one who resumes.
+func (r *Reactor) Rest(deadline time.Time, resume func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.woken {
+		r.woken = false
+		return false
+	}
 	if r.number == 0 {
 		r.number = r.poller.add(r)
 	}
-	r.parked = true
-	all := true
+	r.resume = resume
 	for i := range r.watched {
-		all = r.arm(&r.watched[i]) && all
+		if !r.arm(&r.watched[i]) {
+			if soon := time.Now().Add(retry); deadline.IsZero() || soon.Before(deadline) {
+				deadline = soon
+			}
+		}
 	}
-	return all
+	switch {
+	case deadline.IsZero():
+	case r.timer == nil:
+		r.timer = time.AfterFunc(time.Until(deadline), r.Wake)
+	default:
+		r.timer.Reset(time.Until(deadline))
+	}
+	return true
 }
 
 // arm has the poller watch a descriptor. Callers hold r.mu, for which an event waits
@@ -221,11 +224,18 @@ func (r *Reactor) fire(index int32) {
 	r.Wake()
 }
 
-// Wake ends the Park that is under way, or the next. A Poll ends by itself.
+// Wake ends the Park or the Rest that is under way, or the next. A Poll ends by itself.
 func (r *Reactor) Wake() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // it is being woken
+	r.mu.Lock()
+	resume := r.resume
+	r.resume = nil
+	r.woken = resume == nil
+	if resume != nil && r.timer != nil {
+		r.timer.Stop()
+	}
+	r.mu.Unlock()
+	if resume != nil {
+		resume()
 	}
 }
 
@@ -254,5 +264,8 @@ func (r *Reactor) Close() {
 	r.watched = nil
 	if r.number != 0 {
 		r.poller.remove(r.number)
+	}
+	if r.timer != nil {
+		r.timer.Stop()
 	}
 }

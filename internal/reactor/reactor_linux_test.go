@@ -149,40 +149,83 @@ func TestManyReactors(t *testing.T) {
 	}
 }
 
-// What happens while a reactor is not parked wakes the poller once at the most, and a
+// What happens while a reactor does not rest wakes the poller once at the most, and a
 // reactor that parks again learns of it.
 func TestPollerReportsOnce(t *testing.T) {
 	p := newPoller(t)
 	r, in, out := open(t, p)
 	var events [1]Event
 	for range 3 {
-		if n := r.Park(events[:], time.Now().Add(time.Millisecond)); n != 0 {
-			t.Fatalf("%d events", n)
-		}
-		for range 2 {
-			if _, err := out.Write([]byte("x")); err != nil {
-				t.Fatal(err)
-			}
-			<-r.wake // the first time it is armed
-			if _, err := in.Read(make([]byte, 1)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := out.Write([]byte("y")); err != nil {
-				t.Fatal(err)
-			}
-			if got, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, 0); got != 0 || err != nil {
-				t.Fatalf("the poller has %d events, %v", got, err)
-			}
-			if n := r.Park(events[:], time.Time{}); n != 1 || events[0].Index != 7 {
-				t.Fatalf("%d events: %+v", n, events)
-			}
-			if _, err := in.Read(make([]byte, 1)); err != nil {
-				t.Fatal(err)
-			}
+		for range 2 { // the first may end because it was woken before
 			if n := r.Park(events[:], time.Now().Add(time.Millisecond)); n != 0 {
 				t.Fatalf("%d events", n)
 			}
 		}
+		if _, err := out.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		polltest.Until(t, "the reactor is woken", func() bool { // because it is armed
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.woken
+		})
+		if _, err := in.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Write([]byte("y")); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, 0); got != 0 || err != nil {
+			t.Fatalf("the poller has %d events, %v", got, err)
+		}
+		if n := r.Park(events[:], time.Time{}); n != 1 || events[0].Index != 7 {
+			t.Fatalf("%d events: %+v", n, events)
+		}
+		if _, err := in.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A reactor that rests is resumed once: by an event, by a deadline, or by who wakes it.
+func TestRest(t *testing.T) {
+	r, in, out := open(t, newPoller(t))
+	resumed := make(chan struct{}, 10)
+	resume := func() { resumed <- struct{}{} }
+	for name, tt := range map[string]struct {
+		deadline time.Time
+		do       func()
+		want     int // events
+	}{
+		"event":    {do: func() { _, _ = out.Write([]byte("x")) }, want: 1},
+		"deadline": {deadline: time.Now().Add(time.Millisecond), do: func() {}},
+		"woken":    {deadline: time.Now().Add(time.Hour), do: r.Wake},
+	} {
+		if !r.Rest(tt.deadline, resume) {
+			t.Fatalf("%s: it does not rest", name)
+		}
+		tt.do()
+		<-resumed
+		if n := r.Look(make([]Event, 1)); n != tt.want {
+			t.Errorf("%s: %d events", name, n)
+		}
+		if tt.want > 0 {
+			if _, err := in.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.Wake()
+	if r.Rest(time.Time{}, resume) {
+		t.Error("it rests although it was woken")
+	}
+	if !r.Rest(time.Time{}, resume) {
+		t.Error("it does not rest")
+	}
+	r.Wake()
+	<-resumed
+	if len(resumed) > 0 {
+		t.Error("it was resumed twice")
 	}
 }
 
@@ -199,7 +242,7 @@ func TestChangeWhileParked(t *testing.T) {
 	polltest.Until(t, "the reactor is parked", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return r.parked
+		return r.resume != nil
 	})
 	r.Change(int(in.Fd()), unix.EPOLLIN)
 	if n := <-parked; n != 1 || events[0].Index != 7 {

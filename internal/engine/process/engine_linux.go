@@ -154,19 +154,25 @@ func (e *Engine) Start(ctx context.Context, spec spool.Spec, out engine.Sink) (e
 	if closed { // Close did not see this session
 		_ = s.kill()
 	}
-	e.pool.Go(func() {
-		defer e.pumps.Done()
-		s.pump.run()
-		runtime.Gosched() // callers of Wait run first
-		e.mu.Lock()
-		delete(e.sessions, s)
-		e.mu.Unlock()
-		s.tree.Release()
-		if s.lease != nil {
-			s.lease.Release()
-		}
-	})
+	s.pump.begin()
+	e.pool.Go(func() { e.pump(s) })
 	return s, nil
+}
+
+// pump runs the pump of a session, and goes on with it when there is something to do.
+func (e *Engine) pump(s *session) {
+	if !s.pump.run(func() { e.pool.Go(func() { e.pump(s) }) }) {
+		return
+	}
+	defer e.pumps.Done()
+	runtime.Gosched() // callers of Wait run first
+	e.mu.Lock()
+	delete(e.sessions, s)
+	e.mu.Unlock()
+	s.tree.Release()
+	if s.lease != nil {
+		s.lease.Release()
+	}
 }
 
 func (e *Engine) start(spec *spool.Spec, c launch.Command, bounds spool.Limits, out engine.Sink) (*session, error) {

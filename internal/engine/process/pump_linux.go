@@ -35,9 +35,9 @@ var buffers = sync.Pool{New: func() any { return new([eventSize]byte) }}
 // The index of an event: that of a stream, or exitIndex.
 const exitIndex = 2
 
-// pump copies the output and the exit of a process into the log. One goroutine
-// runs it, and only that goroutine appends. The pump of an idle process is parked
-// in the runtime's poller and uses no thread.
+// pump copies the output and the exit of a process into the log. One goroutine at a
+// time runs it, and only that goroutine appends. The pump of an idle process rests, and
+// has neither a thread nor a goroutine.
 type pump struct {
 	s       *session
 	out     engine.Sink
@@ -92,6 +92,12 @@ func newPump(s *session, f *files, out engine.Sink) *pump {
 // watch adds the descriptor that becomes ready at the exit.
 func (p *pump) watch(pidfd int) { p.reactor.Add(pidfd, exitIndex) }
 
+// begin says that the process runs from now on.
+func (p *pump) begin() {
+	p.started = time.Now()
+	p.lastOutput = p.started
+}
+
 // close closes everything the pump owns.
 func (p *pump) close() {
 	for i := range p.streams {
@@ -100,18 +106,23 @@ func (p *pump) close() {
 	p.reactor.Close()
 }
 
-// run runs until the process and its streams have ended.
-func (p *pump) run() {
-	p.started = time.Now()
-	p.lastOutput = p.started
+// run runs until the process and its streams have ended, and reports true; or until
+// there is nothing to do: then it reports false, and resume is called when there is.
+func (p *pump) run(resume func()) bool {
 	var events [3]reactor.Event
 	for {
 		p.handleTimers()
 		if p.exited && p.open == 0 && !p.requests.killing && (p.treeEmpty || p.requests.killAt.IsZero()) {
 			break
 		}
-		n := p.wait(events[:])
+		n, ok := p.reactor.Poll(events[:])
+		if !ok {
+			n = p.reactor.Look(events[:])
+		}
 		if n == 0 {
+			if !ok && p.reactor.Rest(p.nextTimer(), resume) {
+				return false
+			}
 			continue
 		}
 		var ready [3]bool
@@ -140,14 +151,7 @@ func (p *pump) run() {
 	p.s.input.close()
 	p.s.endWorkspace()
 	p.s.finish(p.outcome)
-}
-
-// wait returns the number of ready descriptors, or zero at the next timer.
-func (p *pump) wait(events []reactor.Event) int {
-	if n, ok := p.reactor.Poll(events); ok {
-		return n
-	}
-	return p.reactor.Park(events, p.nextTimer())
+	return true
 }
 
 // coalesce lets output gather: until the last event is a millisecond old, or
