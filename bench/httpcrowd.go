@@ -27,8 +27,9 @@ const (
 	crowdReaders = 10_000
 	// cutReaders is the number of readers whose connections are cut at once.
 	cutReaders = 5_000
-	// filesOfRun is about how many files the keeper of a live run has open for it.
-	filesOfRun = 16
+	// filesOfRun is how many files the keeper of a live run has open for it: two of its
+	// output, one for its end, and its log.
+	filesOfRun = 4
 	// filesElse are the files that a process has open for other things.
 	filesElse = 500
 	// crowdPace is the time between two events of a run.
@@ -149,6 +150,7 @@ func httpCrowd(ctx context.Context, b *bench) error {
 			return err
 		}
 		defer c.Close()
+		b.add(subjectSpool, "http.runs.count", float64(runs))
 		m, err := startMany(ctx, c, runs)
 		if err != nil {
 			return errors.Join(err, m.end(ctx))

@@ -37,6 +37,7 @@ var httpRows = []row{
 	{label: "10,000 readers of one run, 2 events/s: memory that is left 10 s after them", metric: "http.crowd.left", stat: median, unit: unitBytes, goal: bound{atMost: 8 << 20}},
 	{label: "10,000 readers of one run, 2 events/s: files that are left open", metric: "http.crowd.files", stat: most, unit: unitCount, goal: bound{atMost: zero}},
 
+	{label: "runs with a reader each, 10,000 if the keeper may open so many files", metric: "http.runs.count", stat: median, unit: unitCount},
 	{label: "10,000 runs with a reader each, 2 events/s: event to receipt, p50", metric: "http.runs.p50", stat: median, unit: unitTime},
 	{label: "10,000 runs with a reader each, 2 events/s: event to receipt, p99", metric: "http.runs.p99", stat: median, unit: unitTime, goal: bound{atMost: 0.25}},
 	{label: "10,000 runs with a reader each, 2 events/s: processor time", metric: "http.runs.core", stat: median, unit: unitShare, goal: bound{atMost: 0.5}},
