@@ -300,15 +300,8 @@ func (m *mirror) refreshInfo(ctx context.Context) error {
 		if sealed || current {
 			return nil
 		}
-		info, err := m.stat(ctx)
-		if err != nil {
+		if err := m.catchUp(ctx, last); err != nil {
 			return err
-		}
-		if info.Last > last {
-			m.request(info.Last - 1)
-			if err := m.log.Wait(ctx, info.Last-1); err != nil {
-				return err
-			}
 		}
 	}
 }
@@ -321,16 +314,21 @@ func (m *mirror) newestStat() spool.Seq {
 }
 
 // description describes the run as of the last event of the mirror.
-func (m *mirror) description() spool.Info {
+func (m *mirror) description() (info spool.Info) {
+	m.describe(&info)
+	return info
+}
+
+// describe sets info to the description.
+func (m *mirror) describe(info *spool.Info) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	info := m.info
+	*info = m.info
 	last, sealed := m.log.Last()
 	if info.State == spool.StateClosed && !sealed && last < info.Last {
 		info.State = spool.StateExited // the mirror lacks the closed event
 	}
 	info.Last = last
-	return info
 }
 
 // addReader keeps the mirror until removeReader.
@@ -393,33 +391,36 @@ func (m *mirror) prefetch(cursor spool.Seq) {
 	}
 }
 
-func (m *mirror) read(ctx context.Context, q spool.Query) (spool.Page, error) {
+// read reads a page. It is passed by reference: many readers wait, and each copy of a
+// page, which has the description of the run, would be on the stack of each of them.
+func (m *mirror) read(ctx context.Context, q spool.Query, page *spool.Page) error {
 	m.addReader()
 	defer m.removeReader()
-	q, err := m.await(ctx, q) // with a small stack: many readers wait
+	q, err := m.await(ctx, q)
 	if err != nil {
-		return spool.Page{}, err
+		return err
 	}
-	return m.page(ctx, q)
+	return m.page(ctx, q, page)
 }
 
-// page returns the events that there are after a cursor.
-func (m *mirror) page(ctx context.Context, q spool.Query) (spool.Page, error) {
+// page reads the events that there are after a cursor.
+func (m *mirror) page(ctx context.Context, q spool.Query, page *spool.Page) error {
 	if err := m.refreshInfo(ctx); err != nil {
-		return spool.Page{}, err
+		return err
 	}
 	events, err := m.log.Read(q.After, q.MaxBytes)
 	if err != nil {
-		return spool.Page{}, fmt.Errorf("run %s: %w", m.id, err)
+		return fmt.Errorf("run %s: %w", m.id, err)
 	}
-	page := spool.Page{Events: events, Next: q.After, Info: m.description()}
+	page.Events, page.Next = events, q.After
+	m.describe(&page.Info)
 	if n := len(events); n > 0 {
 		page.Next = events[n-1].Seq
 	}
 	if q.Wait > 0 {
 		m.prefetch(page.Next)
 	}
-	return page, nil
+	return nil
 }
 
 // readRecords returns the records of a page. Callers are counted as a reader.
@@ -445,7 +446,7 @@ func (m *mirror) follow(ctx context.Context, after spool.Seq, yield func(spool.E
 		var page spool.Page
 		q, err := m.await(ctx, spool.Query{After: after, MaxBytes: followPage, Wait: time.Hour})
 		if err == nil {
-			page, err = m.page(ctx, q)
+			err = m.page(ctx, q, &page)
 		}
 		if err != nil {
 			yield(spool.Event{}, err)

@@ -11,12 +11,12 @@ import (
 )
 
 // Read implements [spool.Backend].
-func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
+func (b *Backend) Read(ctx context.Context, id spool.RunID, q spool.Query) (page spool.Page, err error) {
 	m, err := b.mirrorAfter(ctx, id, q.After)
-	if err != nil {
-		return spool.Page{}, err
+	if err == nil {
+		err = m.read(ctx, q, &page)
 	}
-	return m.read(ctx, q)
+	return page, err
 }
 
 // FollowRecords implements [record.Follower].
