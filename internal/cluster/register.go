@@ -302,12 +302,15 @@ func (r *register) assertAll(ctx context.Context) error {
 	return nil
 }
 
-// never says of a run that was claimed in an earlier epoch that it was not started.
+// never says of a run that was claimed in an earlier epoch that it was not started. A
+// start that is under way is left alone: it may have been claimed just before the node
+// was fenced, and nobody else may start it. One that begins now claims it anew, with a
+// later revision.
 func (r *register) never(ctx context.Context, rec runRecord, rev uint64) error {
 	r.mu.Lock()
 	epoch := r.epoch
 	r.mu.Unlock()
-	if rec.Epoch >= epoch {
+	if rec.Epoch >= epoch || r.starting(rec.ID) {
 		return nil // it is about to start
 	}
 	rec.State, rec.Nonce = runFailed, newNonce()
