@@ -111,8 +111,8 @@ type linked interface {
 	// another.
 	Links() uint64
 	// Last returns the highest revision of the part of the store that has the
-	// facts of a prefix. One that has just begun to serve may say less for a
-	// moment.
+	// facts of a prefix. It may be an old one, as what Get reads: no decision is
+	// made on it.
 	Last(ctx context.Context, prefix string) (rev uint64, err error)
 }
 
@@ -266,11 +266,17 @@ func (s *store) load(ctx context.Context) error {
 	}
 }
 
-// lagging is how long a store that has just begun to serve may say less than it has.
-const lagging = 2 * time.Second
+// probes are the keys of facts that say nothing, without the name of the node that writes
+// them. No name and no id has such a key. Leases need none: they are written all the time.
+var probes = map[string]string{"run": namePrefix + "_", "queue": queuePrefix + "_"}
+
+// keepProbe is how long the store keeps such a fact.
+const keepProbe = time.Minute
 
 // behind compares the ends of the parts of the store with the marks of this node, once
-// for every connection, and says which part went back.
+// for every connection, and says which part went back. What is read may be old: a server
+// that led the store and was stopped or cut off says for seconds what it had then, and one
+// that has just begun to lead may say less than it has. So a write decides.
 func (s *store) behind(ctx context.Context, generation, link uint64) (what string, err error) {
 	s.mu.Lock()
 	compared := s.rev > 0 && s.link == link
@@ -280,23 +286,35 @@ func (s *store) behind(ctx context.Context, generation, link uint64) (what strin
 	if compared || known != generation || !ok {
 		return "", nil
 	}
-	until := time.Now().Add(lagging)
-	for _, part := range parts {
-		for {
-			last, err := store.Last(ctx, part+".")
-			if err != nil {
-				return "", err
-			}
-			if last >= high[part] {
-				break
-			}
-			if time.Now().After(until) {
-				return wentBackTo(part, last, high[part]), nil
-			}
-			pause(ctx, lagging/20, nil)
+	for part, key := range probes {
+		last, err := store.Last(ctx, part+".")
+		if err == nil && last < high[part] {
+			last, err = s.probe(ctx, key+s.self)
+		}
+		if err != nil {
+			return "", err
+		}
+		if last < high[part] {
+			return wentBackTo(part, last, high[part]), nil
 		}
 	}
 	return "", nil
+}
+
+// probe writes a fact that says nothing, and returns its revision: the end of a part of
+// the store.
+func (s *store) probe(ctx context.Context, key string) (uint64, error) {
+	for expect := uint64(0); ; {
+		rev, err := s.facts.Put(ctx, Fact{Key: key, Data: []byte("probe " + newNonce())}, expect, keepProbe)
+		if !errors.Is(err, ErrConflict) {
+			return rev, err
+		}
+		f, err := s.facts.Get(ctx, key)
+		if err != nil && !errors.Is(err, ErrNoFact) {
+			return 0, err
+		}
+		expect = f.Rev
+	}
 }
 
 // wentBackTo says that a part of the store ends before a mark.

@@ -396,8 +396,8 @@ func (f *Facts) Watch(prefix string, tell func(cluster.Fact)) (stop func(), err 
 }
 
 // Last returns the highest revision of the part of the store that has the facts of a
-// prefix. It asks the leader of the stream, which may say less for a moment when it has
-// just become the leader.
+// prefix. It asks the leader of the stream, which says less when it has just become the
+// leader, and for some seconds when it was stopped and another one has.
 func (f *Facts) Last(ctx context.Context, prefix string) (rev uint64, err error) {
 	if err := f.ready(ctx); err != nil {
 		return 0, err
