@@ -152,6 +152,7 @@ var unlisted = map[string]string{
 	"acp.maxPieces":                    isCache,
 	"cli.maxControl":                   isCache,
 	"cli.maxString":                    isCache,
+	"collector.maxGarbage":             isCache,
 	"collector.memoryLimit":            isCache,
 	"eventlog.maxBorrowed":             isCache,
 	"eventlog.maxBorrowedCrowd":        isCache,

@@ -12,13 +12,13 @@ import (
 
 const (
 	// DefaultBatches is how many bytes of records the relays of all logs share.
-	DefaultBatches = 4 << 20
+	DefaultBatches = 2 << 20
 	// maxBatches is how many batches of one log are kept.
 	maxBatches = 64
 	// batchOverhead is about what a batch takes beside its records.
 	batchOverhead = 256
 	// maxSpare is the number of batches whose memory is kept for further ones.
-	maxSpare = 12
+	maxSpare = 8
 )
 
 // Batches are the records that the relays of logs read last. Relays of a log that
@@ -53,10 +53,10 @@ type batch struct {
 	reading bool
 
 	// Set once it was read.
-	last  spool.Seq
-	bytes []byte
-	same  bool // other relays may use it
-	err   error
+	last   spool.Seq
+	bytes  []byte
+	source // other relays may use it if it is the same for all
+	err    error
 
 	users int
 	place *list.Element // in kept; nil if the batch is not
@@ -159,7 +159,7 @@ func (c *Batches) begin(l *Log, first spool.Seq) *batch {
 // read reads a batch. Callers hold c.mu, which read releases meanwhile.
 func (c *Batches) read(b *batch, maxBytes int) {
 	c.mu.Unlock()
-	b.bytes, b.last, b.same, b.err = b.log.readRecords(b.bytes[:0], b.first-1, maxBytes)
+	b.bytes, b.last, b.source, b.err = b.log.readRecords(b.bytes[:0], b.first-1, maxBytes)
 	c.mu.Lock()
 
 	alone := b.log.relays.count < 2

@@ -3,6 +3,7 @@ package eventlog
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/record"
@@ -98,6 +99,15 @@ func (r *Relay) Load() ([]byte, error) {
 		}
 	}
 	return r.records[:r.size], nil
+}
+
+// File implements [record.Filed].
+func (r *Relay) File() (*os.File, int64) {
+	tier, ok := r.log.tier.(FileTier)
+	if !ok || r.held == nil || !r.held.tier {
+		return nil, 0
+	}
+	return tier.OpenRecords(r.first, r.size)
 }
 
 // again takes the batch once more: one that is kept, or that it reads.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -280,6 +282,64 @@ func BenchmarkRelayAlone(b *testing.B) {
 		for after := spool.Seq(0); after < 16; {
 			_, _, after = next(b, r, after)
 		}
+	}
+}
+
+// fileTier is a tier that has its records in one file.
+type fileTier struct {
+	recordTier
+	path string
+}
+
+func (f *fileTier) OpenRecords(first spool.Seq, _ int) (*os.File, int64) {
+	at := int64(0)
+	for _, r := range f.records[:first-1] {
+		at += int64(len(r))
+	}
+	file, err := os.Open(f.path)
+	if err != nil {
+		return nil, 0
+	}
+	return file, at
+}
+
+// A relay finds its records in a file if they came from it, also in the middle of a
+// batch that another relay has read.
+func TestRelayOfRecordsInAFile(t *testing.T) {
+	tier := &fileTier{path: filepath.Join(t.TempDir(), "records")}
+	l := New(Options{Run: "r", Tier: tier, Forget: 1})
+	for i := range 20 {
+		if _, err := l.Append(spool.Event{Kind: spool.KindOutput, Bytes: bytes.Repeat([]byte{byte(i)}, 1000)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(tier.path, slices.Concat(tier.records...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []spool.Seq{0, 7} {
+		r := l.Relay()
+		defer r.Close()
+		batch, want, _ := next(t, r, after)
+		f, at := batch.File()
+		if f == nil {
+			t.Fatalf("no file after %d", after)
+		}
+		defer f.Close()
+		got := make([]byte, len(want))
+		if _, err := f.ReadAt(got, at); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("the file has other records after %d: %v", after, err)
+		}
+		batch.Drop()
+		if f, _ := batch.File(); f != nil {
+			t.Errorf("a file of a batch that was dropped")
+		}
+	}
+	plain, _, _ := relayed(t, 3, 10, nil)
+	r := plain.Relay()
+	defer r.Close()
+	batch, _, _ := next(t, r, 0)
+	if f, _ := batch.File(); f != nil {
+		t.Error("a file of a tier without files")
 	}
 }
 

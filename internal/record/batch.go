@@ -2,6 +2,7 @@ package record
 
 import (
 	"errors"
+	"os"
 
 	"github.com/spool-run/spool"
 )
@@ -31,6 +32,13 @@ type Lender interface {
 	Drop()
 }
 
+// Filed is a [Lender] whose bytes may be in a file as they are.
+type Filed interface {
+	// File opens that file and returns where the bytes begin, or returns nil. The
+	// caller closes the file, which has the bytes even if it is removed meanwhile.
+	File() (*os.File, int64)
+}
+
 // NewBatch returns a batch that has its bytes.
 func NewBatch(b []byte) Batch { return Batch{size: len(b), bytes: b} }
 
@@ -47,6 +55,14 @@ func (b *Batch) Load() ([]byte, error) {
 		return b.bytes, nil
 	}
 	return b.lender.Load()
+}
+
+// File is [Filed.File]. It returns nil if the bytes are in no file.
+func (b *Batch) File() (*os.File, int64) {
+	if f, ok := b.lender.(Filed); ok {
+		return f.File()
+	}
+	return nil, 0
 }
 
 // Drop gives the bytes back: a reader that waits calls it, and then Load again.

@@ -78,12 +78,17 @@ func readSegment(f *os.File) (segmentFile, error) {
 
 // Close closes the file, which was only read. It must not be used any more.
 func (s segmentFile) Close() {
-	s.file.Close()
+	s.release().Close()
+}
+
+// release ends the use of the segment and returns its file, which stays open.
+func (s segmentFile) release() *os.File {
 	if s.begun.buf != nil {
 		s.begun.begin = nil
 		ends.Put(s.begun.buf)
 		s.begun.buf = nil
 	}
+	return s.file
 }
 
 // sizes returns the number of bytes of the segment, which is more than its file

@@ -84,7 +84,10 @@ const (
 	crowdedStalled = 5 * time.Second
 	// relayingAtOnce is how many connections read records, or hand them to the
 	// kernel, at once. One that waits for its client does neither.
-	relayingAtOnce = 16
+	relayingAtOnce = 8
+	// pausedBytes is how many bytes of records all connections hold that wait for
+	// their clients in the middle of a message. Beyond that they read them again.
+	pausedBytes = 2 << 20
 	// controlsAtOnce is how many control requests of a connection are run
 	// even if it holds too much.
 	controlsAtOnce = 16

@@ -2,6 +2,7 @@ package execserver
 
 import (
 	"errors"
+	"os"
 	"sync"
 	"time"
 
@@ -117,7 +118,7 @@ type part struct {
 	from, to int
 	turns    chan struct{}
 	loaded   bool
-	account  *rpc.Account // of the bytes of a part that waits
+	account  *rpc.Account // of the bytes of parts that wait
 	counted  int64        // in account
 }
 
@@ -131,6 +132,13 @@ func (p *part) Load() ([]byte, error) {
 		return nil, err
 	}
 	return b[p.from:p.to], nil
+}
+
+// File opens the file that has the bytes as they are, and returns where they begin, or
+// returns nil. The part must be loaded.
+func (p *part) File() (*os.File, int64) {
+	f, offset := p.batch.File()
+	return f, offset + int64(p.from)
 }
 
 // load returns the bytes of the whole batch.

@@ -1,8 +1,10 @@
 package execserver
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -12,39 +14,48 @@ import (
 // canWait is whether a connection can wait for its client without a payload.
 const canWait = true
 
-// writeParts writes head and a payload as far as the client has room, pauses the
-// payload while it waits for more room, and goes on.
+// filed is a payload whose bytes may be in a file; see [part.File].
+type filed interface {
+	File() (*os.File, int64)
+}
+
+// partWriter writes head and a payload to a socket. The bytes of the payload come from
+// memory at first, and from their file, if they are in one, once the client had no room.
+type partWriter struct {
+	head    []byte
+	payload rpc.Payload
+	sent    int // of both
+
+	file   *os.File // nil if the bytes come from memory
+	offset int64    // of the payload in it
+	noFile bool     // there is none, or it cannot be used
+}
+
+// writeParts writes head and a payload as far as the client has room, drops or pauses
+// the payload while it waits for more room, and goes on.
 func (c *watchedConn) writeParts(head []byte, p rpc.Payload) error {
-	sent, stepped, size := 0, 0, len(head)+p.Size()
+	w := partWriter{head: head, payload: p}
+	defer w.close()
+	size, stepped := len(head)+p.Size(), 0
 	var failed error
 	err := c.raw.Write(func(fd uintptr) bool {
-		for sent < size {
-			b, err := p.Load()
-			if err != nil {
-				failed = err
-				return true
-			}
-			var n int
-			if sent < len(head) {
-				n, err = unix.Writev(int(fd), [][]byte{head[sent:], b})
-			} else {
-				n, err = unix.Write(int(fd), b[sent-len(head):])
-			}
+		for w.sent < size {
+			n, err := w.write(int(fd))
 			switch {
-			case err == unix.EINTR:
+			case errors.Is(err, unix.EINTR):
 				continue
-			case err == unix.EAGAIN:
-				p.Pause()
+			case errors.Is(err, unix.EAGAIN):
+				w.wait()
 				return false
 			case err == nil && n == 0:
 				err = io.ErrShortWrite
 			}
 			if err != nil {
-				failed = fmt.Errorf("write: %w", err)
+				failed = err
 				return true
 			}
-			sent += n
-			stepped = c.progress(sent, stepped)
+			w.sent += n
+			stepped = c.progress(w.sent, stepped)
 		}
 		return true
 	})
@@ -52,4 +63,60 @@ func (c *watchedConn) writeParts(head []byte, p rpc.Payload) error {
 		err = failed
 	}
 	return err
+}
+
+// write writes as much as the client has room for.
+func (w *partWriter) write(fd int) (n int, err error) {
+	switch done := w.sent - len(w.head); {
+	case w.file == nil:
+		b, err := w.payload.Load()
+		if err != nil {
+			return 0, err
+		}
+		if done < 0 {
+			n, err = unix.Writev(fd, [][]byte{w.head[w.sent:], b})
+		} else {
+			n, err = unix.Write(fd, b[done:])
+		}
+		return n, writeError(err)
+	case done < 0:
+		n, err = unix.Write(fd, w.head[w.sent:])
+	default:
+		offset := w.offset + int64(done)
+		n, err = unix.Sendfile(fd, int(w.file.Fd()), &offset, w.payload.Size()-done)
+		if err == unix.EINVAL || err == unix.ENOSYS { // a file system without it
+			w.close()
+			w.noFile = true
+			return 0, unix.EINTR // once more
+		}
+	}
+	return n, writeError(err)
+}
+
+func writeError(err error) error {
+	if err != nil {
+		err = fmt.Errorf("write: %w", err)
+	}
+	return err
+}
+
+// wait prepares for the time until the client has room again. With a file no bytes are
+// held, and the message can be completed even if the log is removed meanwhile.
+func (w *partWriter) wait() {
+	if f, ok := w.payload.(filed); ok && w.file == nil && !w.noFile {
+		w.file, w.offset = f.File()
+		w.noFile = w.file == nil
+	}
+	if w.file == nil {
+		w.payload.Pause()
+		return
+	}
+	w.payload.Drop()
+}
+
+func (w *partWriter) close() {
+	if w.file != nil {
+		_ = w.file.Close() // it was only read
+		w.file = nil
+	}
 }

@@ -147,7 +147,7 @@ func (c *conn) relay(f *follow) error {
 		if err != nil {
 			return err
 		}
-		p := part{batch: batch, turns: c.server.relaying, account: c.account}
+		p := part{batch: batch, turns: c.server.relaying, account: c.server.paused}
 		for ; p.from < batch.Size(); p.from = p.to {
 			last, begun, err := c.sendPart(f, head, &p, after)
 			if errors.Is(err, record.ErrChanged) && !begun && tries < relayTries {

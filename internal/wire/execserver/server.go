@@ -84,6 +84,7 @@ type Server struct {
 	intake   *rpc.Intake   // what all connections sent
 	making   chan struct{} // filled by large answers that are made
 	relaying chan struct{} // filled by records that are in memory to be sent
+	paused   *rpc.Account  // records that wait for clients; see pausedBytes
 
 	mu       sync.Mutex
 	sessions map[string]*session // by sessionLabel
@@ -111,7 +112,7 @@ func New(o Options) *Server {
 	s := &Server{
 		opts: o, id: newUUID(), log: o.Logger, env: newEnvironment(o.Cwd, o.Version),
 		budget: rpc.NewBudget(o.Limits.UnreadTotal), intake: rpc.NewIntake(requestBytes, o.Limits.Received), making: make(chan struct{}, runtime.GOMAXPROCS(0)),
-		relaying: make(chan struct{}, relayingAtOnce),
+		relaying: make(chan struct{}, relayingAtOnce), paused: rpc.NewBudget(pausedBytes).Account(0, pausedBytes),
 		sessions: make(map[string]*session), admitted: make(map[*admission]struct{}),
 		waits: waits{probe: probeFor, hold: holdFor, crowded: crowdedStalled}, inFlight: maxInFlightBytes,
 	}
