@@ -151,8 +151,10 @@ func (s *Server) upgrade(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many connections", http.StatusServiceUnavailable)
 		return
 	}
-	defer s.disconnect()
-	s.connection(s.ctx, w, r, subject, websocket.AcceptOptions{}, nil)
+	serve := s.accept(s.ctx, w, r, subject, websocket.AcceptOptions{}, nil)
+	// In another goroutine, so that net/http frees what the request has taken: buffers,
+	// and a stack that is several times as large as the connection needs.
+	go serve()
 }
 
 // ServeRuns serves a WebSocket of a subject that the caller has admitted, until it or
@@ -164,20 +166,34 @@ func (s *Server) ServeRuns(w http.ResponseWriter, r *http.Request, subject *acce
 		http.Error(w, "too many connections", http.StatusServiceUnavailable)
 		return
 	}
-	defer s.disconnect()
-	s.connection(r.Context(), w, r, subject, websocket.AcceptOptions{InsecureSkipVerify: true}, extend)
+	s.accept(r.Context(), w, r, subject, websocket.AcceptOptions{InsecureSkipVerify: true}, extend)()
 }
 
-// connection upgrades a request and serves the connection.
-func (s *Server) connection(ctx context.Context, w http.ResponseWriter, r *http.Request, subject *access.Subject, o websocket.AcceptOptions, extend extension) {
+// accept upgrades a request and returns a function that serves the connection, which
+// [Server.connect] has counted. The caller calls it.
+func (s *Server) accept(ctx context.Context, w http.ResponseWriter, r *http.Request, subject *access.Subject, o websocket.AcceptOptions, extend extension) (serve func()) {
 	hj := &hijacker{ResponseWriter: w}
 	o.Subprotocols, o.CompressionMode = []string{runproto.Subprotocol}, websocket.CompressionDisabled
 	c, err := websocket.Accept(hj, r, &o)
 	if err != nil {
 		s.log.Debug("upgrade failed", "peer", r.RemoteAddr, "err", err)
-		return
+		return s.disconnect
 	}
 	t := s.intake.WebSocket(c, hj.frames, "exec-server websocket "+r.RemoteAddr)
+	if !s.begin() {
+		_ = t.Close()
+		return s.disconnect
+	}
+	conn, peer, from := hj.conn, r.RemoteAddr, access.Source(r) // and nothing else of the request
+	return func() {
+		defer s.wg.Done()
+		defer s.disconnect()
+		s.serveWebSocket(ctx, c, t, conn, peer, from, subject, extend)
+	}
+}
+
+// serveWebSocket serves a connection until it or the context ends.
+func (s *Server) serveWebSocket(ctx context.Context, c *websocket.Conn, t *rpc.Received, conn *watchedConn, peer, from string, subject *access.Subject, extend extension) {
 	asked := ctx
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -192,20 +208,18 @@ func (s *Server) connection(ctx context.Context, w http.ResponseWriter, r *http.
 		}
 		cancel()
 	})()
-	if !s.begin() {
-		_ = t.Close()
-		return
-	}
-	defer s.wg.Done()
-	ctx, a, leave := s.admit(ctx, subject, access.Source(r))
+	ctx, a, leave := s.admit(ctx, subject, from)
 	defer leave()
-	s.wg.Go(func() {
+	defer repeat(pingEvery, func() bool {
 		err := rpc.KeepAlive(ctx, t, pingEvery)
-		s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
-		cancel()
-	})
-	err = s.serve(ctx, t, hj.conn, c.Subprotocol() == runproto.Subprotocol, a, extend)
-	s.log.Debug("connection ended", "peer", r.RemoteAddr, "err", err)
+		if err != nil {
+			s.log.Debug("connection ended", "peer", peer, "err", err)
+			cancel()
+		}
+		return err != nil
+	})()
+	err := s.serve(ctx, t, conn, c.Subprotocol() == runproto.Subprotocol, a, extend)
+	s.log.Debug("connection ended", "peer", peer, "err", err)
 }
 
 // farewellFor is how long a client has to take why its connection ends.

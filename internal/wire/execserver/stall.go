@@ -100,7 +100,7 @@ func (s *Server) watch(c *watchedConn, t rpc.Transport, end func(error)) (stop f
 	limit := s.opts.Limits.Stalled
 	short := min(limit, s.waits.crowded)
 	received, _ := t.(*rpc.Received)
-	return watchStalls(short/8, func() bool {
+	return repeat(short/8, func() bool {
 		switch waited := c.stalledFor(); {
 		case waited >= limit, waited >= short && (s.budget.Crowded() || s.intake.Crowded()):
 			end(errStalled)
@@ -113,16 +113,16 @@ func (s *Server) watch(c *watchedConn, t rpc.Transport, end func(error)) (stop f
 	})
 }
 
-// watchStalls calls stalled at intervals until it returns true. The caller must
-// call the function it returns.
-func watchStalls(every time.Duration, stalled func() bool) (stop func()) {
+// repeat calls f at intervals until it returns true, without a goroutine meanwhile. The
+// caller must call the function it returns.
+func repeat(every time.Duration, f func() bool) (stop func()) {
 	every = max(every, time.Millisecond)
 	var over atomic.Bool
 	var timer *time.Timer
 	set := make(chan struct{})
 	timer = time.AfterFunc(every, func() {
 		<-set
-		if !over.Load() && !stalled() {
+		if !over.Load() && !f() && !over.Load() {
 			timer.Reset(every)
 		}
 	})

@@ -233,20 +233,25 @@ func (p pingTransport) Ping(ctx context.Context) error { return p.ping(ctx) }
 
 func TestKeepAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lost := errors.New("lost")
-		n := 0
-		err := KeepAlive(t.Context(), pingTransport{ping: func(ctx context.Context) error {
-			switch n++; n {
-			case 1:
-				return nil
-			case 2: // the peer is busy
+		lost, over := errors.New("lost"), errors.New("over")
+		ended, end := context.WithCancelCause(t.Context())
+		end(over)
+		for _, tt := range []struct {
+			ctx  context.Context
+			ping func(context.Context) error
+			want error
+		}{
+			{t.Context(), func(context.Context) error { return nil }, nil},
+			{t.Context(), func(ctx context.Context) error { // the peer is busy
 				<-ctx.Done()
 				return fmt.Errorf("wait for pong: %w", ctx.Err())
+			}, nil},
+			{t.Context(), func(context.Context) error { return lost }, lost},
+			{ended, func(ctx context.Context) error { return ctx.Err() }, over},
+		} {
+			if err := KeepAlive(tt.ctx, pingTransport{ping: tt.ping}, time.Second); !errors.Is(err, tt.want) {
+				t.Errorf("%v, want %v", err, tt.want)
 			}
-			return lost
-		}}, time.Second)
-		if n != 3 || !errors.Is(err, lost) {
-			t.Errorf("ended after %d pings: %v", n, err)
 		}
 	})
 }

@@ -231,24 +231,19 @@ func (l *lines) Close() error {
 
 func (l *lines) String() string { return l.name }
 
-// KeepAlive pings the peer until ctx ends, so that proxies do not drop an idle
-// connection. A missing answer is not an error: the peer may be busy reading a
-// large message. A ping that cannot be sent is an error: it reveals a lost
-// connection even if no goroutine reads from it.
-func KeepAlive(ctx context.Context, t Transport, every time.Duration) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-			pingCtx, cancel := context.WithTimeout(ctx, every)
-			err := t.Ping(pingCtx)
-			cancel()
-			if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
-				return err
-			}
-		}
+// KeepAlive pings the peer and waits for its answer for at most a time. A caller does
+// that at intervals, so that proxies do not drop an idle connection. A missing answer is
+// not an error: the peer may be busy reading a large message. A ping that cannot be sent
+// is an error: it reveals a lost connection even if no goroutine reads from it.
+func KeepAlive(ctx context.Context, t Transport, wait time.Duration) error {
+	pingCtx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	err := t.Ping(pingCtx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil
 	}
+	return err
 }
