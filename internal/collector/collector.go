@@ -23,13 +23,18 @@ const (
 // Tune tunes the collector of this process, unless the environment does. The
 // live heap of a server or a keeper is a few megabytes, and output passes
 // through it at hundreds of megabytes a second.
-func Tune() { tune(percent, memoryLimit) }
+func Tune() {
+	tune(percent, memoryLimit)
+	followHeap(percent, percent, func(uint64) int64 { return memoryLimit })
+	followProgram()
+}
 
 // TuneServer is [Tune] for a process with many clients. What it holds for them is
 // no reason to let more garbage gather.
 func TuneServer() {
 	tune(serverPercent, serverLimit)
-	followHeap()
+	followHeap(minPercent, serverPercent, limitFor)
+	followProgram()
 }
 
 func tune(percent int, limit int64) {

@@ -5,22 +5,43 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"time"
 )
 
+// About so many bytes of garbage gather before they are collected, while the live heap is
+// neither very small nor very large: less while collections are seldom and cheap, because
+// work that makes little garbage needs no room for more.
 const (
-	// garbage is about how many bytes of garbage gather before they are
-	// collected, while the live heap is neither very small nor very large.
-	garbage = 8 << 20
-	// minPercent bounds the work of the collector when the live heap is large.
-	minPercent = 50
+	minGarbage, maxGarbage = 1 << 20, 8 << 20
+	often, seldom          = 100 * time.Millisecond, 400 * time.Millisecond // between two collections
+	cheap                  = 32 << 20                                       // bytes to look at
+	// minPercent and cheapPercent bound the work of a collection, per byte that it frees,
+	// when the live heap is large, and when it is cheap.
+	minPercent   = 50
+	cheapPercent = 15
 )
 
-// percentFor returns the percentage of a live heap by which the heap may grow.
-func percentFor(live uint64) int {
-	if live == 0 {
-		return serverPercent
+// garbageFor returns how much garbage may gather if as much as before did in some time.
+func garbageFor(before uint64, ago time.Duration) uint64 {
+	switch {
+	case ago < often:
+		return min(2*before, maxGarbage)
+	case ago >= seldom:
+		return max(before/2, minGarbage)
 	}
-	return int(min(max(garbage*100/live, minPercent), serverPercent))
+	return before
+}
+
+// percentFor returns the percentage of a live heap and its stacks by which the heap may
+// grow, at most and, if collections are not cheap, at least.
+func percentFor(live, garbage uint64, least, most int) int {
+	if live == 0 {
+		return most
+	}
+	if live <= cheap && garbage < maxGarbage {
+		least = cheapPercent
+	}
+	return min(max(int(garbage*100/live), least), most)
 }
 
 // limitFor returns the memory that a server may have whose live heap and stacks have a
@@ -31,36 +52,39 @@ func limitFor(live uint64) int64 {
 	return max(serverLimit, int64(live)/2*3+room)
 }
 
-// followHeap sets the percentage and the limit after each collection, unless the
-// environment does.
-func followHeap() { afterCollection(settings{serverPercent, serverLimit}) }
-
-// settings are what the collector goes by.
-type settings struct {
-	percent int
-	limit   int64
+// followHeap sets the percentage, between two bounds, and the limit after each
+// collection, unless the environment does.
+func followHeap(least, most int, limitFor func(live uint64) int64) {
+	percent, limit := most, limitFor(0)
+	garbage, last := uint64(2*minGarbage), time.Now()
+	afterCollections(func() {
+		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+		metrics.Read(sample)
+		heap, stacks := sample[0].Value, sample[1].Value
+		if heap.Kind() != metrics.KindUint64 || stacks.Kind() != metrics.KindUint64 {
+			return
+		}
+		live, now := heap.Uint64()+stacks.Uint64(), time.Now()
+		garbage, last = garbageFor(garbage, now.Sub(last)), now
+		if p := percentFor(live, garbage, least, most); p != percent && os.Getenv("GOGC") == "" {
+			debug.SetGCPercent(p)
+			percent = p
+		}
+		if l := limitFor(live); l != limit && os.Getenv("GOMEMLIMIT") == "" {
+			debug.SetMemoryLimit(l)
+			limit = l
+		}
+	})
 }
 
 // sentinel is garbage that tells when the collector has run. It has a pointer, so
 // that it shares its memory with no other value.
 type sentinel struct{ _ *sentinel }
 
-// afterCollection changes the settings once the collector has run, and each time
-// after that.
-func afterCollection(present settings) {
-	runtime.AddCleanup(new(sentinel), func(present settings) {
-		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
-		metrics.Read(sample)
-		next := present
-		if live, stacks := sample[0].Value, sample[1].Value; live.Kind() == metrics.KindUint64 && stacks.Kind() == metrics.KindUint64 {
-			next = settings{percentFor(live.Uint64()), limitFor(live.Uint64() + stacks.Uint64())}
-		}
-		if next.percent != present.percent && os.Getenv("GOGC") == "" {
-			debug.SetGCPercent(next.percent)
-		}
-		if next.limit != present.limit && os.Getenv("GOMEMLIMIT") == "" {
-			debug.SetMemoryLimit(next.limit)
-		}
-		afterCollection(next)
-	}, present)
+// afterCollections calls f once the collector has run, and each time after that.
+func afterCollections(f func()) {
+	runtime.AddCleanup(new(sentinel), func(f func()) {
+		f()
+		afterCollections(f)
+	}, f)
 }

@@ -5,16 +5,50 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"testing"
+	"time"
 
 	"github.com/spool-run/spool/internal/polltest"
 )
 
 func TestPercentFor(t *testing.T) {
-	for live, want := range map[uint64]int{
-		0: 200, 1 << 20: 200, 4 << 20: 200, 8 << 20: 100, 16 << 20: 50, 1 << 30: 50,
+	const mib = 1 << 20
+	for _, tt := range []struct {
+		live, garbage  uint64
+		server, keeper int
+	}{
+		{0, maxGarbage, 200, 100},
+		{1 * mib, maxGarbage, 200, 100},
+		{8 * mib, maxGarbage, 100, 100},
+		{16 * mib, maxGarbage, 50, 100},
+		{1 << 30, maxGarbage, 50, 100},
+		{1 * mib, minGarbage, 100, 100},
+		{4 * mib, minGarbage, 25, 25},
+		{8 * mib, minGarbage, cheapPercent, cheapPercent},
+		{cheap, minGarbage, cheapPercent, cheapPercent},
+		{cheap + 1, minGarbage, 50, 100},
 	} {
-		if got := percentFor(live); got != want {
-			t.Errorf("%d bytes: %d %%, want %d", live, got, want)
+		if got := percentFor(tt.live, tt.garbage, minPercent, serverPercent); got != tt.server {
+			t.Errorf("server, %d bytes and %d of garbage: %d %%, want %d", tt.live, tt.garbage, got, tt.server)
+		}
+		if got := percentFor(tt.live, tt.garbage, percent, percent); got != tt.keeper {
+			t.Errorf("keeper, %d bytes and %d of garbage: %d %%, want %d", tt.live, tt.garbage, got, tt.keeper)
+		}
+	}
+}
+
+func TestGarbageFor(t *testing.T) {
+	const mib = 1 << 20
+	for _, tt := range []struct {
+		before uint64
+		ago    time.Duration
+		want   uint64
+	}{
+		{maxGarbage, 0, maxGarbage}, {4 * mib, often - 1, 8 * mib}, {minGarbage, 0, 2 * minGarbage},
+		{4 * mib, often, 4 * mib}, {4 * mib, seldom - 1, 4 * mib},
+		{4 * mib, seldom, 2 * mib}, {minGarbage, time.Hour, minGarbage},
+	} {
+		if got := garbageFor(tt.before, tt.ago); got != tt.want {
+			t.Errorf("%d bytes, collected %v ago: %d, want %d", tt.before, tt.ago, got, tt.want)
 		}
 	}
 }
@@ -36,7 +70,7 @@ func TestFollowHeap(t *testing.T) {
 	limit := debug.SetMemoryLimit(serverLimit)
 	defer debug.SetMemoryLimit(limit)
 	held := make([]byte, 256<<20)
-	followHeap()
+	followHeap(minPercent, serverPercent, limitFor)
 	polltest.Until(t, "the settings for a large heap", func() bool {
 		runtime.GC()
 		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}

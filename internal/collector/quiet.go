@@ -11,15 +11,18 @@ import (
 // A process has worked if it used workTime of the processors between two looks. It is
 // quiet after that if it uses little of a processor, and less than a tenth of what it
 // used at its busiest since memory was returned. One that goes on with little work is
-// taken for quiet some looks later, if its memory has grown, or at once for as long as it
+// taken for quiet some time later, if its memory has grown, or at once for as long as it
 // finishes what much work has left. What timers use while nothing happens never adds up
 // to work. With a large heap returning memory is work itself, which must be worth it.
 const (
 	firstLook = 50 * time.Millisecond // so that what only the start needs is returned soon
 	lookEvery = 3 * time.Second       // from the seventh look on; before, the time doubles
 	workTime  = 4 * time.Millisecond
-	little    = lookEvery / 20
-	someLooks = 3
+	little    = lookEvery / 20 // of lookEvery
+	someTime  = 3 * lookEvery
+	// After much work a process looks every soon, for some time: a part of it, such as
+	// filing runs, comes seconds later.
+	soon, soonFor = 250 * time.Millisecond, 15 * time.Second
 	// finishing is how often memory is returned at once while a process finishes.
 	finishing = 3
 	// worthWork and worthTime are how many times the processor time of returning memory
@@ -42,7 +45,7 @@ func ReturnWhenQuiet(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			switch q.look(used(), resident()) {
+			switch q.look(wait, used(), resident()) {
 			case all:
 				before := used()
 				Return()
@@ -51,7 +54,7 @@ func ReturnWhenQuiet(ctx context.Context) {
 				dropProgram()
 			case nothing:
 			}
-			wait = min(2*wait, lookEvery)
+			wait = q.next(wait)
 			timer.Reset(wait)
 		}
 	}
@@ -79,10 +82,10 @@ const (
 type quiet struct {
 	last   time.Duration // at the last look
 	done   time.Duration // when memory was returned; the start is work
-	most   time.Duration // between two looks since then
+	most   time.Duration // of lookEvery between two looks since then
 	rest   int64         // the memory of the process then
 	worked bool          // since then
-	looks  int           // since then
+	since  time.Duration // since then
 	cost   time.Duration // of returning memory
 	finish int           // how often memory may be returned at once; see finishing
 	// dropped says that only the program was dropped at the last look, and pages is what
@@ -91,21 +94,34 @@ type quiet struct {
 	pages   int64
 }
 
-// look returns what is to be returned now: all if the process is quiet after work, and
-// the program if more of it is in memory than a process needs that does nothing.
-func (q *quiet) look(used time.Duration, m memory) amount {
+// next returns the time to the next look, by that to the last one.
+func (q *quiet) next(wait time.Duration) time.Duration {
+	wait = min(2*wait, lookEvery)
+	if q.finish > 0 && q.since < soonFor {
+		wait = min(wait, soon)
+	}
+	return wait
+}
+
+// look returns what is to be returned now, some time after the last look: all if the
+// process is quiet after work, and the program if more of it is in memory than a process
+// needs that does nothing.
+func (q *quiet) look(passed, used time.Duration, m memory) amount {
 	lately := used - q.last
-	q.last, q.most = used, max(q.most, lately)
-	q.looks++
+	share := time.Duration(float64(lately) * float64(lookEvery) / float64(max(passed, soon)))
+	q.last, q.most = used, max(q.most, share)
+	q.since += passed
 	if q.dropped {
 		q.dropped, q.pages = false, m.program
 	}
 	q.worked = q.worked || lately >= workTime
 	if lately >= little {
 		q.finish = finishing
+	}
+	if share >= little {
 		return nothing
 	}
-	if q.worked && q.isQuiet(lately, m.all) && q.isWorth(used-q.done) {
+	if q.worked && q.isQuiet(share, m.all) && q.isWorth(used-q.done) {
 		return all
 	}
 	if q.done == 0 || m.program <= q.pages+morePages {
@@ -116,12 +132,12 @@ func (q *quiet) look(used time.Duration, m memory) amount {
 }
 
 // isQuiet reports whether a process that uses little of a processor is quiet.
-func (q *quiet) isQuiet(lately time.Duration, memory int64) bool {
-	return 10*lately < q.most || q.done > 0 && (q.finish > 0 || q.looks > someLooks && memory >= q.rest+moreMemory)
+func (q *quiet) isQuiet(share time.Duration, memory int64) bool {
+	return 10*share < q.most || q.done > 0 && (q.finish > 0 || q.since > someTime && memory >= q.rest+moreMemory)
 }
 
 func (q *quiet) isWorth(work time.Duration) bool {
-	return work >= worthWork*q.cost || time.Duration(q.looks)*lookEvery >= worthTime*q.cost
+	return work >= worthWork*q.cost || q.since >= worthTime*q.cost
 }
 
 // returned notes that all memory was returned, by the processor time used before and

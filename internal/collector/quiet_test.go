@@ -44,13 +44,48 @@ func TestQuietAfterWork(t *testing.T) {
 		{100 * ms, 1 * mib, 50 * mib, nothing},
 	} {
 		used += look.lately
-		got := q.look(used, memory{look.all, look.program})
+		got := q.look(lookEvery, used, memory{look.all, look.program})
 		if got != look.want {
 			t.Errorf("look %d: %v", i, got)
 		}
 		if got == all {
 			q.returned(used, used, memory{look.all, look.program})
 		}
+	}
+}
+
+// A process that has worked much is looked at more often for some time, by the same
+// measure.
+func TestQuietSoonAfterWork(t *testing.T) {
+	const ms = time.Millisecond
+	q, used := quiet{last: time.Second, done: time.Second}, time.Second
+	for i, look := range []struct {
+		passed, lately time.Duration
+		want           amount
+		next           time.Duration
+	}{
+		{lookEvery, 149 * ms, nothing, lookEvery}, // it does little
+		{lookEvery, 3 * time.Second, nothing, soon},
+		{soon, 200 * ms, nothing, soon},
+		{soon, 13 * ms, nothing, soon}, // 1/20 of a processor
+		{soon, 12 * ms, all, soon},
+		{soon, 1 * ms, nothing, soon},
+		{soon, 12 * ms, all, soon}, // a part of it came later
+		{soon, 12 * ms, all, lookEvery},
+		{lookEvery, 12 * ms, nothing, lookEvery},
+	} {
+		used += look.lately
+		got := q.look(look.passed, used, memory{})
+		if got == all {
+			q.returned(used, used, memory{})
+		}
+		if next := q.next(lookEvery); got != look.want || next != look.next {
+			t.Errorf("look %d: %v, and the next after %v", i, got, next)
+		}
+	}
+	q = quiet{finish: 1, since: soonFor}
+	if next := q.next(soon); next != 2*soon {
+		t.Errorf("a while after work the next look is after %v", next)
 	}
 }
 
@@ -62,18 +97,18 @@ func TestReturningIsWorthIt(t *testing.T) {
 	used, looks := time.Second, 0
 	for got := nothing; got != all; looks++ {
 		used += 50 * time.Millisecond
-		got = q.look(used, memory{all: 64 << 20})
+		got = q.look(lookEvery, used, memory{all: 64 << 20})
 	}
 	if want := int(worthTime * time.Second / lookEvery); looks != want+1 {
 		t.Errorf("after %d looks, want %d", looks, want)
 	}
 	q.returned(used, used+time.Second, memory{})
 	used += 12 * time.Second
-	if got := q.look(used, memory{}); got != nothing {
+	if got := q.look(lookEvery, used, memory{}); got != nothing {
 		t.Errorf("at work: %v", got)
 	}
 	used += time.Millisecond
-	if got := q.look(used, memory{}); got != all {
+	if got := q.look(lookEvery, used, memory{}); got != all {
 		t.Errorf("after work: %v", got)
 	}
 }
