@@ -20,7 +20,9 @@
 #               FAULTS times, then check for starts that were lost, doubled or made up;
 #               the same while the clock of this machine jumps by minutes; upgrade all
 #               nodes of a cluster under load, three times; restore the disks of
-#               all servers of its store to older copies
+#               all servers of its store to older copies; then claim CLAIMS ids through
+#               six nodes while the servers of their store are killed and stopped, which
+#               takes about ten minutes for 100,000
 # make simulate  run NODES simulated nodes for LENGTH with a million runs a day, faults
 #               and an upgrade, then check the same
 
@@ -28,6 +30,7 @@ GO ?= go
 FUZZTIME ?= 20s
 SEED ?= 1
 FAULTS ?= 100
+CLAIMS ?= 100000
 NODES ?= 1000
 LENGTH ?= 10m
 PREFIX ?= /usr/local
@@ -119,6 +122,7 @@ torture: build
 
 torture-cluster:
 	$(GO) test -count=1 -v -timeout 60m -run 'TestTorture|TestHistory|TestRollingUpgrade|TestThreeStoresGoBack' ./internal/cluster -faults $(FAULTS) -seed $(SEED) -upgrades 3 -three-stores -clock
+	$(GO) test -count=1 -v -timeout 60m -run 'TestClaims$$' ./internal/cluster -claims $(CLAIMS) -seed $(SEED)
 
 simulate:
 	$(GO) test -count=1 -v -timeout 24h -run TestSimulation ./internal/cluster -sim-nodes $(NODES) -sim-length $(LENGTH) -sim-seed $(SEED) -sim-daily 1000000 -sim-mean 5m -sim-fault 10s

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -53,7 +54,7 @@ func dialWhenUp(ctx context.Context, patience time.Duration, address func() (url
 	return nil
 }
 
-// threeNodes are three control nodes, and a worker that tests may kill.
+// threeNodes are three control nodes, and perhaps a worker that tests may kill.
 type threeNodes struct {
 	dir        string
 	a, b, c, w *machine
@@ -97,8 +98,16 @@ func nodes(t *testing.T) *threeNodes {
 	return shared
 }
 
-// startNodes starts a cluster. It returns nil if a port was taken meanwhile.
+// startNodes starts three control nodes and a worker. It returns nil if a port was taken
+// meanwhile.
 func startNodes(t *testing.T, bin string) *threeNodes {
+	t.Helper()
+	return startCluster(t, bin, lease, "a", "b", "c", "w")
+}
+
+// startCluster starts the nodes of these names, of which a, b and c are control nodes. It
+// returns nil if a port was taken meanwhile.
+func startCluster(t *testing.T, bin, lease string, names ...string) *threeNodes {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "spool-cluster-")
 	if err != nil {
@@ -109,9 +118,9 @@ func startNodes(t *testing.T, bin string) *threeNodes {
 		t.Fatal(err)
 	}
 	at := func(i int) string { return fmt.Sprint("127.0.0.1:", base+10*i) }
-	n := &threeNodes{dir: dir, store: fmt.Sprint("tls://127.0.0.1:", base+1)}
+	n := &threeNodes{dir: dir, store: fmt.Sprintf("tls://127.0.0.1:%d,tls://127.0.0.1:%d,tls://127.0.0.1:%d", base+1, base+11, base+21)}
 	var token string
-	for i, name := range []string{"a", "b", "c", "w"} {
+	for i, name := range names {
 		m := &machine{name: name, state: filepath.Join(dir, name)}
 		runs := "16"
 		listen := at(i)
@@ -151,7 +160,10 @@ func startNodes(t *testing.T, bin string) *threeNodes {
 	return n
 }
 
-func (n *threeNodes) all() []*machine { return []*machine{n.a, n.b, n.c, n.w} }
+// all are the nodes that there are.
+func (n *threeNodes) all() []*machine {
+	return slices.DeleteFunc([]*machine{n.a, n.b, n.c, n.w}, func(m *machine) bool { return m == nil })
+}
 
 // spoolOutput runs a command.
 func spoolOutput(t *testing.T, bin, stdin string, args ...string) string {
@@ -207,17 +219,13 @@ func (m *machine) keepers() (pids []int) {
 // end ends all nodes and what they run.
 func (n *threeNodes) end() {
 	for _, m := range n.all() {
-		if m != nil {
-			m.die()
-		}
+		m.die()
 	}
 	polltest.Holds(func() bool { // keepers may be just starting
 		left := 0
 		for _, m := range n.all() {
-			if m != nil {
-				left += len(m.keepers())
-				m.die()
-			}
+			left += len(m.keepers())
+			m.die()
 		}
 		return left == 0 && os.RemoveAll(n.dir) == nil
 	})
