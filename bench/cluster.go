@@ -33,6 +33,9 @@ func measureCluster(ctx context.Context, b *bench) (err error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
+	if err := b.clusterInit(ctx); err != nil {
+		return err
+	}
 	var alone resting
 	err = b.withServe(ctx, filepath.Join(dir, "alone"), func(s *webServer) error {
 		alone, err = b.aloneAtRest(ctx, s)
@@ -52,7 +55,7 @@ func measureCluster(ctx context.Context, b *bench) (err error) {
 		}
 		b.add(subjectSpool, "cluster.rss.more", node.memory-alone.memory)
 		b.add(subjectSpool, "cluster.idle.cpu.more", node.share-alone.share)
-		for _, measure := range []func(context.Context, []*clusterNode) error{b.clusterLive, b.clusterCalls, b.clusterStarts, b.clusterStreams, b.clusterLoss} {
+		for _, measure := range []func(context.Context, []*clusterNode) error{b.clusterLive, b.clusterCalls, b.clusterStarts, b.clusterStreams, b.clusterWorkers, b.clusterLoss} {
 			if err := measure(ctx, nodes); err != nil {
 				return err
 			}
