@@ -153,7 +153,7 @@ func newContest(t *testing.T) *contest {
 
 // close ends the node. It may be called again.
 func (c *contender) close() {
-	_ = c.Node.Close() // it may hold its lease no more
+	_ = c.Close() // it may hold its lease no more
 	c.facts.Close()
 }
 
