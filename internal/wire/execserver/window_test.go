@@ -29,3 +29,45 @@ func TestWindowIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// An acknowledgement in the form of our clients is read as any other.
+func TestPlainAck(t *testing.T) {
+	for text, plain := range map[string]bool{
+		`{"follow":7,"bytes":65536}`:                        true,
+		`{"follow":0,"bytes":0}`:                            true,
+		`{"follow":4294967295,"bytes":9223372036854775807}`: true,
+		`{"follow":4294967296,"bytes":1}`:                   false,
+		`{"follow":1,"bytes":9223372036854775808}`:          false,
+		`{"follow":1,"bytes":-1}`:                           false,
+		`{"follow":01,"bytes":1}`:                           false,
+		`{"follow":1,"bytes":01}`:                           false,
+		`{"follow":1,"bytes":+1}`:                           false,
+		`{"follow":1,"bytes":}`:                             false,
+		`{"follow":,"bytes":1}`:                             false,
+		`{"follow":1,"bytes":1_0}`:                          false,
+		`{"follow":1,"bytes":1,"more":2}`:                   false,
+		`{"bytes":1,"follow":1}`:                            false,
+		`{"follow":1, "bytes":1}`:                           false,
+		`{"follow":1}`:                                      false,
+		``:                                                  false,
+	} {
+		got, ok := plainAck([]byte(text))
+		if ok != plain {
+			t.Errorf("%s: plain %v", text, ok)
+		}
+		var want runproto.AckParams
+		if err := decode([]byte(text), &want, "follow", "bytes"); plain && (err != nil || got != want) {
+			t.Errorf("%s: %+v, want %+v, %v", text, got, want, err)
+		}
+	}
+	made, err := json.Marshal(runproto.AckParams{Follow: 3, Bytes: 1 << 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, ok := plainAck(made); !ok || p.Follow != 3 || p.Bytes != 1<<40 {
+		t.Errorf("%s: %+v, %v", made, p, ok)
+	}
+	if n := testing.AllocsPerRun(100, func() { plainAck(made) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
