@@ -5,7 +5,7 @@ import "time"
 // atWork is how often a process that works gives back the pages of the program that it
 // has needed, if there are more than workPages: what the work needs it takes again.
 const (
-	atWork    = time.Second
+	atWork    = 500 * time.Millisecond
 	workPages = 8 << 20
 )
 
