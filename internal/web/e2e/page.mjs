@@ -7,8 +7,16 @@ import { join } from "node:path";
 export const shots = process.env.SHOTS;
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** see waits until a text is in the page. */
-export const see = (page, text) => page.locator(`text=${text}`).first().waitFor();
+/** see waits until a text is in the page. If it is not, the error has what the page says of the connection. */
+export async function see(page, text) {
+  try {
+    await page.locator(`text=${text}`).first().waitFor();
+  } catch (e) {
+    const says = await page.evaluate(() => document.querySelector(".strip, footer")?.textContent).catch(() => "nothing");
+    e.stack += `\nthe page says: ${says}`;
+    throw e;
+  }
+}
 export const gone = (page, selector) => page.locator(selector).first().waitFor({ state: "detached" });
 export const press = (page, ...keys) => keys.reduce((p, k) => p.then(() => page.keyboard.press(k)), Promise.resolve());
 

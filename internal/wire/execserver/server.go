@@ -223,7 +223,7 @@ func (s *Server) serveWebSocket(ctx context.Context, c *websocket.Conn, t *rpc.R
 }
 
 // farewellFor is how long a client has to take why its connection ends.
-const farewellFor = time.Second
+const farewellFor = 2 * time.Second
 
 // farewell tells a client why its connection ends, which it learns from the close code.
 func farewell(c *websocket.Conn, why websocket.CloseError) {
