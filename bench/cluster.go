@@ -134,14 +134,8 @@ func (b *bench) launchCluster(ctx context.Context, dir string, runs int) (nodes 
 		nodes = append(nodes, &clusterNode{s, home, c})
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		for {
-			err := runOn(ctx, nodes[0].client, name)
-			if err == nil {
-				break
-			}
-			if ended := pause.For(ctx, 100*time.Millisecond); ended != nil {
-				return nodes, errors.Join(err, ended)
-			}
+		if err := runWhenUp(ctx, nodes[0].client, name); err != nil {
+			return nodes, err
 		}
 	}
 	return nodes, nil
@@ -317,15 +311,9 @@ func (b *bench) clusterStreams(ctx context.Context, nodes []*clusterNode) error 
 			metric string
 			client *client.Client
 		}{{"cluster.stream.direct", nodes[1].client}, {"cluster.stream", nodes[0].client}} {
-			began, got := time.Now(), 0
-			for e, err := range spool.Attach(from.client, r.ID()).Stream(ctx, 0) {
-				if err != nil {
-					return err
-				}
-				got += len(e.Bytes)
-			}
-			if got != size {
-				return fmt.Errorf("the log has %d bytes, want %d", got, size)
+			began := time.Now()
+			if err := readAll(ctx, spool.Attach(from.client, r.ID()), size); err != nil {
+				return err
 			}
 			b.add(subjectSpool, from.metric, float64(size)/time.Since(began).Seconds())
 		}
