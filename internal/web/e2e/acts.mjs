@@ -106,6 +106,7 @@ export default ({ server, b, owner }) => ({
     await page.locator(".row", { hasText: "woke 189" }).waitFor();
     await say(); // and goes on
     await page.locator(".row", { hasText: "woke 198" }).waitFor();
+    await until(page, () => !document.querySelector(".row .ghost"));
     const whole = await page.evaluate(() => [...document.querySelectorAll(".row")].every(r => r.querySelector(".x").textContent.trim() === "woke " + r.querySelector(".n").textContent));
     assert.ok(whole, "each line has its number");
     await page.context().close();
