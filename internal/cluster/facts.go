@@ -132,6 +132,8 @@ type runRecord struct {
 	Next    spool.RunID `json:"next,omitempty"`   // the run that takes its place
 	Mirror  string      `json:"mirror,omitempty"` // the node that copies its log
 	Info    spool.Info  `json:"info"`             // as of this write
+	// Generation is that of the store in which it was claimed.
+	Generation uint64 `json:"generation,omitempty"`
 }
 
 // isOpen reports whether the run has not ended as far as the fact says.

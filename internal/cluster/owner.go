@@ -179,6 +179,7 @@ func (o *Owner) claim(ctx context.Context, spec *spool.Spec) (claimed, error) {
 	for {
 		generation, err := o.facts.open(cctx)
 		if err == nil {
+			rec.Generation = generation
 			rec.Epoch, err = o.session.await(cctx)
 		}
 		if err == nil {

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,6 +56,7 @@ func join(t *testing.T, s *natsd.Server, o cluster.Options) (n *cluster.Node, le
 		o.State = t.TempDir()
 	}
 	o.Backend, o.Facts, o.Judge = h, facts, true
+	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil)).With("node", o.Name)
 	if o.Timing.TTL == 0 {
 		o.Timing = cluster.NewTiming(time.Minute)
 	}
@@ -88,9 +90,16 @@ func queued(pool, script string) spool.Spec {
 // await waits until a run is in a state.
 func await(t *testing.T, b spool.Backend, id spool.RunID, state spool.State) spool.Info {
 	t.Helper()
-	var info spool.Info
+	var (
+		info spool.Info
+		err  error
+	)
+	defer func() {
+		if t.Failed() {
+			t.Logf("run %s is %q with the outcome %v, %v", id, info.State, info.Outcome, err)
+		}
+	}()
 	polltest.Until(t, fmt.Sprintf("run %s %s", id, state), func() bool {
-		var err error
 		info, err = b.Stat(t.Context(), id)
 		return err == nil && info.State == state
 	})
@@ -280,25 +289,39 @@ func TestQueueRefusals(t *testing.T) {
 // TestQueueStartsOnce has a node die after it claimed a run, before it started it, and
 // one that starts a run and cannot take it out of the queue. Each run is started once.
 func TestQueueStartsOnce(t *testing.T) {
+	t.Run("a node that said what it has", func(t *testing.T) { testQueueStartsOnce(t, func() {}) })
+	t.Run("a node that did not", func(t *testing.T) {
+		testQueueStartsOnce(t, failpoint.Enable("cluster.assert", 0, failpoint.Fail(failpoint.ErrInjected)))
+	})
+}
+
+// testQueueStartsOnce calls died when the first life of the node has ended.
+func testQueueStartsOnce(t *testing.T, died func()) {
 	s := store(t)
 	timing := cluster.NewTiming(2 * time.Second)
 	other, _ := join(t, s, cluster.Options{Name: "other", Slots: 8, Timing: timing, Labels: map[string]string{"pool": "other"}})
 	state := t.TempDir()
 	_, die := join(t, s, cluster.Options{Name: "victim", Slots: 8, Timing: timing, State: state})
 	b := other.Backend()
+	facts, err := natsd.Connect(natsd.Options{Server: s, Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer facts.Close()
 	witness := filepath.Join(t.TempDir(), "witness")
 
-	died := make(chan struct{})
+	claimed := make(chan struct{})
 	disable := failpoint.Enable("cluster.claimed", 1, func() error {
-		close(died)
+		close(claimed)
 		return failpoint.ErrInjected
 	})
 	defer disable()
 	spec := queued("default", "echo one >> "+witness)
 	spec.ID = "one"
 	backendtest.Start(t, b, spec)
-	<-died
+	<-claimed
 	die()
+	died()
 	// Nobody knows, and nobody says anything else.
 	polltest.Until(t, "the run lost", func() bool {
 		info, err := b.Stat(t.Context(), "one")
@@ -307,8 +330,12 @@ func TestQueueStartsOnce(t *testing.T) {
 	if got := lines(t, witness); len(got) > 0 {
 		t.Fatalf("the run wrote %q", got)
 	}
-	// The node comes back with its disk, and knows that it did not start the run. The
-	// run that it starts then stays in the queue, where it is claimed once more.
+	// The node comes back with its disk, and knows that it did not start the run. For
+	// now it takes none.
+	_, leave := join(t, s, cluster.Options{Name: "victim", Slots: 8, Timing: timing, State: state, Labels: map[string]string{"pool": "other"}})
+	polltest.Until(t, "the claim taken back", func() bool { return fact(t, facts, "run.one").State == "failed" })
+	leave()
+	// The run that it starts then stays in the queue, where it is claimed once more.
 	defer failpoint.Enable("cluster.queue.done", 1, failpoint.Fail(failpoint.ErrInjected))()
 	back, _ := join(t, s, cluster.Options{Name: "victim", Slots: 8, Timing: timing, State: state})
 	await(t, back.Backend(), "one", spool.StateClosed)

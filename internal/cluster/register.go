@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/failpoint"
 )
 
 // DefaultKeep is how long the store knows a run after its end. As long as that its id
@@ -254,7 +255,10 @@ func (r *register) sweep(ctx context.Context) {
 func (r *register) assert(ctx context.Context) {
 	generation := r.facts.generation()
 	for ctx.Err() == nil {
-		err := r.assertAll(ctx)
+		err := failpoint.Inject("cluster.assert")
+		if err == nil {
+			err = r.assertAll(ctx)
+		}
 		if err == nil && r.facts.identity.asserted() != generation {
 			// The store may know less than it did.
 			if err = r.assertLocal(ctx); err == nil {
@@ -270,7 +274,8 @@ func (r *register) assert(ctx context.Context) {
 }
 
 func (r *register) assertAll(ctx context.Context) error {
-	rebuilt := r.facts.identity.asserted() != r.facts.generation()
+	generation := r.facts.generation()
+	rebuilt := r.facts.identity.asserted() != generation
 	for f, err := range r.facts.All(ctx, runPrefix) {
 		if err != nil {
 			return err
@@ -281,7 +286,7 @@ func (r *register) assertAll(ctx context.Context) error {
 		}
 		info, err := r.backend.Stat(ctx, rec.ID)
 		switch {
-		case errors.Is(err, spool.ErrNotFound) && rec.State == runClaimed && rebuilt:
+		case errors.Is(err, spool.ErrNotFound) && rec.State == runClaimed && rebuilt && rec.Generation != generation:
 			continue // the store may have forgotten that it was started; see assertLocal
 		case errors.Is(err, spool.ErrNotFound) && rec.State == runClaimed:
 			if err := r.never(ctx, rec, f.Rev); err != nil {

@@ -44,6 +44,9 @@ const (
 	// decideTimeout bounds all attempts of one write: the store knows them again
 	// for longer.
 	decideTimeout = 90 * time.Second
+	// nextTimeout bounds the wait for the next of many facts: a store that restarts
+	// may have forgotten who reads them.
+	nextTimeout = 5 * time.Second
 )
 
 // Both of these mean "wrong last sequence". The first compares with what is written,
@@ -363,7 +366,7 @@ func (f *Facts) all(ctx context.Context, prefix string, yield func(cluster.Fact)
 	defer messages.Stop()
 	defer context.AfterFunc(ctx, messages.Stop)()
 	for {
-		m, err := messages.Next()
+		m, err := messages.Next(jetstream.NextMaxWait(nextTimeout))
 		if err != nil {
 			return false, err
 		}
