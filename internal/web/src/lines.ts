@@ -18,8 +18,8 @@ export interface Lines {
   stop(): void;
 }
 
-const blockLines = 400;
-const keptBlocks = 64;
+export const blockLines = 400;
+export const keptBlocks = 64; // of one log, in a tab
 const mostHits = 1000;
 
 /** Note is a row of its own before a line: something is missing there. */

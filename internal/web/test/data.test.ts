@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { Feed } from "../src/feed.ts";
 import { FrameReader } from "../src/frames.ts";
 import { encode, picked } from "../src/images.ts";
-import { notesOf } from "../src/lines.ts";
+import { keptBlocks, blockLines, notesOf, Whole } from "../src/lines.ts";
 import { nodes, type Node } from "../src/markdown.ts";
 import { pieces } from "../src/python.ts";
 import { decodeRecords, type LogEvent } from "../src/record.ts";
@@ -272,4 +272,33 @@ test("Python in pieces", () => {
   assert.deepEqual(of("number"), ["0x1F"]);
   for (const odd of ["", '"open\nx', "\'\'\'never closed", "define = 1", "x".repeat(60_000), "\\".repeat(999) + '"']) assert.equal(pieces(odd).map(p => p.text).join(""), odd);
   assert.deepEqual(pieces("define"), [{ text: "define", kind: "" }]);
+});
+
+test("a tab keeps some lines of a long log, and asks again for others", async t => {
+  const total = 3 * keptBlocks * blockLines;
+  const asked: number[] = [];
+  Object.assign(globalThis, { localStorage: { getItem: () => null } });
+  t.mock.method(globalThis, "fetch", async (path: string) => {
+    const q = new URL(path, "http://spool.test").searchParams;
+    const from = Number(q.get("from"));
+    asked.push(from);
+    const lines = Array.from({ length: Number(q.get("count")) }, (_, i) => ({ n: from + i, seq: from + i, t: "", s: "o", text: `line ${from + i}` }));
+    return Response.json({ lines, total, next: from + lines.length, complete: true });
+  });
+  const log = new Whole("long");
+  const read = async (row: number) => {
+    log.need(row, row + 1);
+    while (!log.at(row)) await new Promise(resolve => setTimeout(resolve));
+  };
+  const blocks = total / blockLines;
+  for (let b = 0; b < blocks; b++) await read(b * blockLines);
+  const kept = Array.from({ length: blocks }, (_, b) => b).filter(b => log.at(b * blockLines));
+  assert.deepEqual(kept, Array.from({ length: keptBlocks }, (_, i) => blocks - keptBlocks + i), "the newest are kept");
+  asked.length = 0;
+  await read((blocks - 1) * blockLines + 7);
+  assert.deepEqual(asked, [], "what is kept is not asked for");
+  await read(3);
+  assert.deepEqual(asked, [1]);
+  assert.equal(log.at(3)?.text, "line 4");
+  log.stop();
 });

@@ -211,7 +211,7 @@ func (s *Server) serveWebSocket(ctx context.Context, c *websocket.Conn, t *rpc.R
 	ctx, a, leave := s.admit(ctx, subject, from)
 	defer leave()
 	defer repeat(pingEvery, func() bool {
-		err := rpc.KeepAlive(ctx, t, pingEvery)
+		err := rpc.PingWithin(ctx, t, pingEvery)
 		if err != nil {
 			s.log.Debug("connection ended", "peer", peer, "err", err)
 			cancel()

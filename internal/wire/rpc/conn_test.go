@@ -231,7 +231,7 @@ type pingTransport struct {
 
 func (p pingTransport) Ping(ctx context.Context) error { return p.ping(ctx) }
 
-func TestKeepAlive(t *testing.T) {
+func TestPingWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lost, over := errors.New("lost"), errors.New("over")
 		ended, end := context.WithCancelCause(t.Context())
@@ -249,7 +249,7 @@ func TestKeepAlive(t *testing.T) {
 			{t.Context(), func(context.Context) error { return lost }, lost},
 			{ended, func(ctx context.Context) error { return ctx.Err() }, over},
 		} {
-			if err := KeepAlive(tt.ctx, pingTransport{ping: tt.ping}, time.Second); !errors.Is(err, tt.want) {
+			if err := PingWithin(tt.ctx, pingTransport{ping: tt.ping}, time.Second); !errors.Is(err, tt.want) {
 				t.Errorf("%v, want %v", err, tt.want)
 			}
 		}

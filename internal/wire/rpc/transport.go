@@ -231,11 +231,11 @@ func (l *lines) Close() error {
 
 func (l *lines) String() string { return l.name }
 
-// KeepAlive pings the peer and waits for its answer for at most a time. A caller does
+// PingWithin pings the peer and waits for its answer for at most a time. A caller does
 // that at intervals, so that proxies do not drop an idle connection. A missing answer is
 // not an error: the peer may be busy reading a large message. A ping that cannot be sent
 // is an error: it reveals a lost connection even if no goroutine reads from it.
-func KeepAlive(ctx context.Context, t Transport, wait time.Duration) error {
+func PingWithin(ctx context.Context, t Transport, wait time.Duration) error {
 	pingCtx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	err := t.Ping(pingCtx)
