@@ -84,6 +84,13 @@ func (r *register) assertClaim(ctx context.Context, id spool.RunID, age time.Dur
 		if !errors.Is(err, spool.ErrNotFound) {
 			return err
 		}
+		is, _, err := r.facts.run(ctx, id)
+		if err == nil && is.Node == r.node && is.Generation == r.facts.generation() {
+			return nil // the store has not forgotten what became of it
+		}
+		if err != nil && !errors.Is(err, ErrNoFact) {
+			return err
+		}
 		rec.State, rec.Info.State, rec.Info.Ended = runClosed, spool.StateClosed, at
 		rec.Info.Outcome = &spool.Outcome{Kind: spool.Unknown, Reason: noLog(r.node)}
 	}
