@@ -123,6 +123,7 @@ var unlisted = map[string]string{
 	"cluster.settleTimeout":            isStep,
 	"natsd.attemptTimeout":             isStep,
 	"natsd.decideTimeout":              isStep,
+	"natsd.nextTimeout":                isStep,
 	"natsd.maxConsumers":               isStep,
 	"execserver.maxCapabilityWarnings": isText,
 	"host.maxTitle":                    isText,
