@@ -45,7 +45,7 @@ helper.value
 		"in a helper":   "import helper\nhelper.missing\n",
 		"syntax error":  "x = 1\ndef f(:\n    pass\n",
 		"cause":         "try:\n    {}['a']\nexcept KeyError as e:\n    raise ValueError('b') from e\n",
-		"exit handlers": "import atexit, threading, time\natexit.register(print, 'at exit')\nthreading.Thread(target=lambda: (time.sleep(0.05), print('thread'))).start()\nprint('main')\n",
+		"exit handlers": "import atexit, threading, time\natexit.register(print, 'at exit')\nsaid = threading.Event()\nthreading.Thread(target=lambda: (said.wait(), time.sleep(0.05), print('thread'))).start()\nprint('main')\nsaid.set()\n",
 		"exits":         "import atexit\natexit.register(print, 'at exit')\nraise SystemExit(3)\n",
 		"multiprocessing": `import multiprocessing
 def double(x): return 2 * x
