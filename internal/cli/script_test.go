@@ -77,7 +77,8 @@ func TestScripts(t *testing.T) {
 			e.Setenv("SANDBOX_CACHE", cache)
 			e.Setenv("SOURCE", source)
 			e.Setenv("BUILT", filepath.Dir(servertest.Binary(t)))
-			e.Defer(func() { servertest.EndKeepers(t, e.WorkDir) }) // before the directory is removed
+			e.Setenv("OWN_ADDRESS", strings.TrimPrefix(servertest.OwnAddress(), "ws://")) // of a server that is started again
+			e.Defer(func() { servertest.EndKeepers(t, e.WorkDir) })                       // before the directory is removed
 			return nil
 		},
 		Condition: missing,
