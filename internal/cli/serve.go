@@ -217,7 +217,7 @@ func (a *app) serve(ctx context.Context, o *serveOptions) (err error) {
 	s.ConnContext = listener.ConnContext
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(listener) }()
-	defer shutDown(s, api, log)
+	defer shutDown(s, listener, api, log)
 	control, err := a.control(o, face, node)
 	if err != nil {
 		return err
@@ -273,12 +273,14 @@ func (a *app) control(o *serveOptions, f *face, node *clusterNode) (io.Closer, e
 	return c, nil
 }
 
-// shutDown ends a server: first its streams, whose clients are told, then the rest.
-func shutDown(s *http.Server, api *httpapi.Server, log *slog.Logger) {
+// shutDown ends a server: first nobody can come any more, so that those who are told come
+// back to the next one; then its streams end, whose clients are told, then the rest.
+func shutDown(s *http.Server, l net.Listener, api *httpapi.Server, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
+	_ = l.Close() // what matters is that it is closed
 	api.Close(shutdownGrace)
-	if err := s.Shutdown(ctx); err != nil {
+	if err := s.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
 		log.Info("connections were cut", "err", errors.Join(err, s.Close()))
 	}
 }
