@@ -248,6 +248,7 @@ class Socket {
   private openedAt = 0;
   private quick = 0; // closes soon after opening, in a row
   private failures = 0;
+  private answers = true; // requests, since a connection was lost: the page came with one
   private timer: ReturnType<typeof setTimeout> | undefined;
   private requests = new Map<number, Subscription>();
   private calls = new Map<number, (result: any) => void>();
@@ -337,17 +338,29 @@ class Socket {
       void get("/v1/server").catch(() => {});
       return lost("the session has ended");
     }
-    const announced = e.code === 1001 || e.code === 1012;
+    // A server that ends says so to those that it has, and to those that come.
+    const announced = e.code === 1001 || e.code === 1012 || (e.code === 4503 && e.reason === "closing");
     lost(announced ? restarting : "");
     this.quick = quick && !announced ? this.quick + 1 : 0;
     if (!open) {
-      // A server that answers requests, and no WebSocket: something refuses these.
+      // A server that answers requests before and after, and no WebSocket: something
+      // refuses these. One that answers only after may have begun meanwhile.
+      const before = this.answers;
       void get("/v1/server").then(
-        () => step("stream", "WebSocket is blocked on the way"),
-        () => this.again(),
+        () => {
+          this.answers = true;
+          if (before) return step("stream", "WebSocket is blocked on the way");
+          this.failures = 0;
+          this.again();
+        },
+        () => {
+          this.answers = false;
+          this.again();
+        },
       );
       return;
     }
+    this.answers = false;
     if (this.quick >= 3) return step("stream", "WebSocket is cut again and again");
     this.again();
   }

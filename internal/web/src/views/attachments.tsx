@@ -16,9 +16,14 @@ export interface Attachments {
   most: number; // bytes together
   add(files: FileList | null | undefined): boolean; // whether there were any
   remove(n: number): void;
-  clear(): void;
-  encoded(): Promise<{ mime: string; base64: string }[]>;
+  take(): File[]; // all of them, which are no longer there
+  put(files: File[]): void; // back
 }
+
+/** encoded are images as a request has them. */
+export const encoded = (files: File[]) => Promise.all(files.map(async f => ({ mime: f.type, base64: encode(await f.arrayBuffer()) })));
+
+const attach = (file: File): Attached => ({ file, size: file.size, url: URL.createObjectURL(file) });
 
 /** useAttachments are the images of one run's next prompt. */
 export function useAttachments(info: Info): Attachments {
@@ -45,7 +50,7 @@ export function useAttachments(info: Info): Attachments {
       const all = [...files];
       const { taken, wrong } = picked(all, list, most);
       setWrong(wrong);
-      setList([...list, ...taken.map(i => ({ file: all[i]!, size: all[i]!.size, url: URL.createObjectURL(all[i]!) }))]);
+      setList([...list, ...taken.map(i => attach(all[i]!))]);
       return true;
     },
     remove(n) {
@@ -53,12 +58,13 @@ export function useAttachments(info: Info): Attachments {
       setWrong("");
       setList(list.filter((_, i) => i !== n));
     },
-    clear() {
+    take() {
       drop(list);
       setWrong("");
       setList([]);
+      return list.map(a => a.file);
     },
-    encoded: () => Promise.all(list.map(async a => ({ mime: a.file.type, base64: encode(await a.file.arrayBuffer()) }))),
+    put: files => setList(there => [...files.map(attach), ...there]),
   };
 }
 

@@ -4,13 +4,12 @@ import { control } from "../control.ts";
 import { post, runPath, words, type Info, type TurnInfo } from "../api.ts";
 import { recall, remember } from "../prefs.ts";
 import { link } from "../link.ts";
-import { AttachButton, AttachedList, useAttachments } from "./attachments.tsx";
+import { AttachButton, AttachedList, encoded, useAttachments } from "./attachments.tsx";
 
 export function Composer({ info, kind, label, button, keys, history, images: canShow = false }: { info: Info; kind: "cell" | "prompt"; label: string; button: string; keys: "enter" | "shift"; history: string[]; images?: boolean }) {
   const name = "draft-" + info.id;
   const [text, setText] = useState(() => recall(name));
   const [error, setError] = useState("");
-  const [sending, setSending] = useState(false);
   const place = useRef(-1);
   const escaped = useRef(0);
   const images = useAttachments(info);
@@ -19,34 +18,41 @@ export function Composer({ info, kind, label, button, keys, history, images: can
     setText(t);
     remember(name, t);
   };
+  const field = useRef(text); // what is in it now, for what has waited meanwhile
+  field.current = text;
+  const sent = useRef(Promise.resolve()); // what was sent before
   const nothing = !text.trim() && !images.list.length;
-  const send = async () => {
-    if (nothing || sending || link.value.lostAt) return;
-    setSending(true);
+  // The field is free for the next one at once; what could not be sent comes back.
+  const send = () => {
+    if (nothing || link.value.lostAt) return;
+    // The id makes it safe to send again what may have arrived.
+    const id = crypto.getRandomValues(new Uint32Array(4)).join("-");
+    const files = images.take();
+    setText(""); // the draft is kept until it has arrived
     setError("");
-    try {
-      // The id makes it safe to send again what may have arrived.
-      const id = crypto.getRandomValues(new Uint32Array(4)).join("-");
-      const shown = images.list.length ? { images: await images.encoded() } : {};
-      await post<TurnInfo>(runPath(info.id) + "/turns", { id, [kind]: kind === "cell" ? { code: text } : { text, ...shown } });
-      set("");
-      images.clear();
-      place.current = -1;
-      scrollTo({ top: document.documentElement.scrollHeight }); // what comes is followed
-    } catch (e) {
-      setError(words(e));
-    }
-    setSending(false);
+    place.current = -1;
+    sent.current = sent.current.then(async () => {
+      try {
+        const shown = files.length ? { images: await encoded(files) } : {};
+        await post<TurnInfo>(runPath(info.id) + "/turns", { id, [kind]: kind === "cell" ? { code: text } : { text, ...shown } });
+        if (!field.current) remember(name, "");
+        scrollTo({ top: document.documentElement.scrollHeight }); // what comes is followed
+      } catch (e) {
+        set(field.current ? `${text}\n${field.current}` : text);
+        images.put(files);
+        setError(words(e));
+      }
+    });
   };
   const key = (e: KeyboardEvent) => {
-    const field = e.currentTarget as HTMLTextAreaElement;
+    const area = e.currentTarget as HTMLTextAreaElement;
     if (e.key === "Enter" && !e.isComposing && (keys === "enter" ? !e.shiftKey : e.shiftKey || e.ctrlKey || e.metaKey)) {
       e.preventDefault();
-      void send();
-    } else if (e.key === "ArrowUp" && field.selectionStart === 0 && field.selectionEnd === 0 && history.length) {
+      send();
+    } else if (e.key === "ArrowUp" && area.selectionStart === 0 && area.selectionEnd === 0 && history.length) {
       place.current = place.current < 0 ? history.length - 1 : Math.max(0, place.current - 1);
       set(history[place.current]!);
-      setTimeout(() => field.setSelectionRange(0, 0));
+      setTimeout(() => area.setSelectionRange(0, 0));
       e.preventDefault();
     } else if (e.key === "Escape") {
       if (Date.now() - escaped.current < 600 && info.turn) void control(info, "interrupt");
@@ -81,7 +87,7 @@ export function Composer({ info, kind, label, button, keys, history, images: can
       <AttachedList images={images} />
       {error && <p role="alert" class="aside bad">{error}</p>}
       <div class="acts">
-        <button class="primary" disabled={nothing || sending || lost} onClick={() => void send()}>{button}</button>
+        <button class="primary" disabled={nothing || lost} onClick={send}>{button}</button>
         {!!info.turn && <button onClick={() => void control(info, "interrupt")}>Interrupt the turn</button>}
         {canShow && <AttachButton images={images} />}
         <span id="composer-help" class="quiet">
