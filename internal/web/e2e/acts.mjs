@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createReadStream } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
-import { fair, gone, press, see, until } from "./page.mjs";
+import { fair, gone, press, see, until, whole } from "./page.mjs";
 import { visit } from "./server.mjs";
 
 export default ({ server, b, owner }) => ({
@@ -106,9 +106,9 @@ export default ({ server, b, owner }) => ({
     await page.locator(".row", { hasText: "woke 189" }).waitFor();
     await say(); // and goes on
     await page.locator(".row", { hasText: "woke 198" }).waitFor();
-    await until(page, () => !document.querySelector(".row .ghost"));
-    const whole = await page.evaluate(() => [...document.querySelectorAll(".row")].every(r => r.querySelector(".x").textContent.trim() === "woke " + r.querySelector(".n").textContent));
-    assert.ok(whole, "each line has its number");
+    await whole(page);
+    const numbered = await page.evaluate(() => [...document.querySelectorAll(".row")].every(r => r.querySelector(".x").textContent.trim() === "woke " + r.querySelector(".n").textContent));
+    assert.ok(numbered, "each line has its number");
     await page.context().close();
     await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
   },
@@ -120,7 +120,7 @@ export default ({ server, b, owner }) => ({
     await page.locator(".run-row", { hasText: "keyed" }).waitFor();
     const at = path => page.waitForURL("**" + path);
     for (const [keys, path, title] of [["g i", "/inbox", "Inbox"], ["g n", "/new", "New run"], ["g s", "/settings", "Settings"], ["g d", "/doctor", "Doctor"], ["g r", "/", "Runs"]]) {
-      await press(page, ...keys.split(" "));
+      await press(page, keys);
       await at(path);
       await page.locator("h1:not(.sr)", { hasText: title }).waitFor();
     }
@@ -147,12 +147,12 @@ export default ({ server, b, owner }) => ({
     await at("/runs/" + run.id);
     const row = text => page.locator(".row", { hasText: text }).first().waitFor();
     await row("bad");
-    await press(page, "g", "g");
+    await press(page, "g g");
     await row(/row 1$/);
     await page.locator(".follow:not(.on)").waitFor();
     await press(page, "f");
     await page.locator(".follow.on").waitFor();
-    await press(page, "g", "g");
+    await press(page, "g g");
     await page.locator(".follow:not(.on)").waitFor();
     await press(page, "End");
     await page.locator(".follow.on").waitFor();

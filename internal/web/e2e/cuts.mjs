@@ -64,7 +64,11 @@ export default ({ server, b }) => ({
     const way = new Way();
     const url = await way.start(new URL(server.url).port);
     try {
-      const run = await server.shell('i=0; while [ $i -lt 30 ]; do echo "line $i"; i=$((i+1)); sleep 0.01; done', { name: "sourced" });
+      // Each size is an event, also on a machine that is so busy that it reads many lines at once.
+      const run = await server.run({ argv: ["cat"], tty: { rows: 24, cols: 80 }, name: "sourced" });
+      const control = body => server.call("POST", `/v1/runs/${run.id}/control`, body);
+      for (let cols = 81; cols < 131; cols++) await control({ op: "resize", size: { rows: 24, cols } });
+      await control({ op: "kill" });
       const { last } = await server.wait(run.id);
       const page = await visit(b, server.open().replace(server.url, url));
       way.cutAfter = 2500;

@@ -43,6 +43,7 @@ export default ({ server, b, owner }) => ({
     const dialog = owner.waitForEvent("filechooser"); // from here on: the browser is told of it in its own time
     await owner.goto(`${server.url}/runs/${run.id}`);
     // By keyboard alone, with the limits in words before anything is sent.
+    await see(owner, "Add images");
     await owner.locator("#composer").focus();
     await press(owner, "Tab");
     assert.equal(await owner.evaluate(() => document.activeElement.textContent), "Add images");
@@ -82,6 +83,7 @@ export default ({ server, b, owner }) => ({
     await press(owner, "Enter");
     // Images without a word.
     await give(owner, "paste", "", "image/png", tall);
+    await see(owner, "1 of 20 images");
     await owner.locator("#composer").focus();
     await press(owner, "Enter");
     await see(owner, `I see image/png of ${tall.length} bytes.`);

@@ -18,10 +18,18 @@ export async function see(page, text) {
   }
 }
 export const gone = (page, selector) => page.locator(selector).first().waitFor({ state: "detached" });
-export const press = (page, ...keys) => keys.reduce((p, k) => p.then(() => page.keyboard.press(k)), Promise.resolve());
+
+/** press presses keys, one after the other. Those of a chord, such as "g r", do not wait for what the page does with the
+ * one before: it takes them together only if they come within a second. */
+export async function press(page, ...keys) {
+  for (const k of keys) await Promise.all(k.split(" ").map(one => page.keyboard.press(one)));
+}
 
 /** until waits until a function in the page is true. */
 export const until = (page, f, arg) => page.waitForFunction(f, arg, { polling: 50 });
+
+/** whole waits until each row in view has its line. */
+export const whole = page => until(page, () => !document.querySelector(".row .ghost"));
 
 /** fair checks what a screen must be in every state: accessible in every theme, and not too wide. */
 export async function fair(page, name, themes = ["light", "dark"]) {

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { readFileSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fair, gone, press, see, until } from "./page.mjs";
+import { fair, gone, press, see, until, whole } from "./page.mjs";
 import { visit } from "./server.mjs";
 
 export default ({ server, b, owner }) => ({
@@ -42,6 +42,7 @@ export default ({ server, b, owner }) => ({
     await owner.locator(".row", { hasText: /line 1$/ }).waitFor();
     await press(owner, "Shift+G");
     await note("This log is damaged from event").waitFor();
+    await whole(owner);
     assert.match(await owner.locator(".row:not(.gap)").last().textContent(), /line \d+$/); // what precedes it
     await fair(owner, "damaged");
     await owner.goto(`${server.url}/runs/${damaged.id}?view=events`);
@@ -98,7 +99,7 @@ export default ({ server, b, owner }) => ({
     // The driver takes it away: it is drawn as others are.
     await canvas.evaluate(c => c.getContext("webgl2").getExtension("WEBGL_lose_context").loseContext());
     await page.locator(".xterm-rows", { hasText: "drawn red" }).waitFor();
-    assert.equal(await canvas.count(), 0);
+    await canvas.waitFor({ state: "detached" });
     await page.context().close();
     await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
   },
