@@ -261,11 +261,11 @@ var acpScenes = map[string]func(*acpActor){
 		os.Exit(3)
 	},
 	"lingers": func(a *acpActor) { // does not mind the end of its input
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGTERM) // it may come as soon as the turn is over
 		p := a.begin(acpV1)
 		a.says("bye")
 		a.answer(p, `{"stopReason":"end_turn"}`)
-		c := make(chan os.Signal, 1)
-		signal.Notify(c, syscall.SIGTERM)
 		<-c
 		os.Exit(7)
 	},
