@@ -310,8 +310,8 @@ func TestJudge(t *testing.T) {
 		{at("10.1.2.3:9"), attempts{own: refused}, Warning, "unencrypted"},
 		{at("10.1.2.3:9"), attempts{own: attempt{tls: true}}, OK, "refused"},
 		{at("127.0.0.1:9"), attempts{refused, &refused}, OK, "refused a client"},
-		{at("127.0.0.1:9"), attempts{own: attempt{err: os.ErrDeadlineExceeded}}, Warning, "did not answer"},
-		{at("127.0.0.1:9"), attempts{let, &attempt{err: os.ErrDeadlineExceeded}}, Warning, "did not answer another user's client"},
+		{at("127.0.0.1:9"), attempts{own: attempt{err: os.ErrDeadlineExceeded}}, Warning, "cannot tell whom"},
+		{at("127.0.0.1:9"), attempts{let, &attempt{err: os.ErrDeadlineExceeded}}, Warning, "cannot tell whether"},
 	} {
 		want(t, []Finding{judge(tt.listener, tt.attempts)}, tt.want, tt.text, "")
 	}
@@ -355,6 +355,16 @@ func TestTry(t *testing.T) {
 				t.Errorf("found %+v, want %+v", got, tt.want)
 			}
 		})
+	}
+	for status, want := range map[int]attempt{101: {let: true}, 401: {}} { // as "spool serve" has its page and its WebSocket
+		mux := http.NewServeMux()
+		mux.Handle("/", answer(http.StatusOK))
+		mux.Handle("/v1/rpc", answer(status))
+		s := httptest.NewServer(mux)
+		if got := try(t.Context(), dialTCP(s.Listener.Addr().(*net.TCPAddr).AddrPort(), os.Geteuid())); got != want {
+			t.Errorf("a page, and %d at its WebSocket: found %+v, want %+v", status, got, want)
+		}
+		s.Close()
 	}
 	s := httptest.NewServer(answer(http.StatusTeapot))
 	at := s.Listener.Addr().(*net.TCPAddr).AddrPort()

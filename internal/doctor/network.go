@@ -90,9 +90,9 @@ func judge(l listener, a attempts) Finding {
 	others := a.other != nil && a.other.let || a.other == nil && a.own.let && said
 	switch {
 	case a.own.err != nil:
-		return warning("look at its log", "the server on %s did not answer: %v", where, a.own.err)
+		return warning("look at its log", "cannot tell whom the server on %s serves: %v", where, a.own.err)
 	case a.other != nil && a.other.err != nil:
-		return warning("look at its log", "the server on %s did not answer another user's client: %v", where, a.other.err)
+		return warning("look at its log", "cannot tell whether the server on %s serves other users: %v", where, a.other.err)
 	case a.own.let && public:
 		return problem(restart+" without "+insecureFlag+", or on 127.0.0.1",
 			"the server on %s takes clients without a token: every client that can reach this machine runs commands as you", where)
@@ -134,10 +134,24 @@ func dialTCP(address netip.AddrPort, uid int) func(context.Context) (net.Conn, e
 // tryTime bounds one attempt.
 const tryTime = 10 * time.Second
 
-// try asks a server for a WebSocket without a token, over TLS if it speaks that.
+// errPage is the answer of a server that has a page where it was asked for a WebSocket.
+var errPage = errors.New("it answered with a page")
+
+// try asks a server for a WebSocket without a token, over TLS if it speaks that. That of
+// "spool exec-server" is at every path; where "spool serve" has its page, its own path is
+// tried.
 func try(ctx context.Context, dial func(context.Context) (net.Conn, error)) attempt {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
+	a := tryAt(ctx, dial, "/")
+	if errors.Is(a.err, errPage) {
+		a = tryAt(ctx, dial, "/v1/rpc")
+	}
+	return a
+}
+
+// tryAt asks for a WebSocket at a path.
+func tryAt(ctx context.Context, dial func(context.Context) (net.Conn, error), path string) attempt {
 	c, err := dial(ctx)
 	if err != nil {
 		return attempt{err: err}
@@ -146,7 +160,7 @@ func try(ctx context.Context, dial func(context.Context) (net.Conn, error)) atte
 	secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
 	if err = secure.HandshakeContext(ctx); err == nil {
 		defer func() { _ = secure.Close() }()
-		let, err := upgrade(ctx, secure)
+		let, err := upgrade(ctx, secure, path)
 		return attempt{let, true, err}
 	}
 	_ = c.Close()
@@ -158,18 +172,18 @@ func try(ctx context.Context, dial func(context.Context) (net.Conn, error)) atte
 		return attempt{err: err}
 	}
 	defer c.Close()
-	let, err := upgrade(ctx, c)
+	let, err := upgrade(ctx, c, path)
 	return attempt{let, false, err}
 }
 
-// upgrade asks for a WebSocket and reports whether the server agrees.
-func upgrade(ctx context.Context, c net.Conn) (bool, error) {
+// upgrade asks for a WebSocket at a path and reports whether the server agrees.
+func upgrade(ctx context.Context, c net.Conn, path string) (bool, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := c.SetDeadline(deadline); err != nil {
 			return false, err
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.RemoteAddr().String()+"/", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.RemoteAddr().String()+path, nil)
 	if err != nil {
 		return false, err
 	}
@@ -195,6 +209,8 @@ func upgrade(ctx context.Context, c net.Conn) (bool, error) {
 		return true, nil
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
 		return false, nil
+	case http.StatusOK:
+		return false, errPage
 	}
 	return false, fmt.Errorf("it answered %s", resp.Status)
 }
