@@ -37,6 +37,9 @@ func TestNameIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := strings.Repeat("n", store.MaxName)
+	if _, err := h.Start(t.Context(), spool.Spec{Argv: []string{"true"}, Name: name + "n"}); !errors.Is(err, spool.ErrInvalid) {
+		t.Errorf("a start with a longer name: %v", err)
+	}
 	if _, err := h.Rename(t.Context(), info.ID, name); err != nil {
 		t.Errorf("a name of %d bytes: %v", len(name), err)
 	}

@@ -253,6 +253,9 @@ func (h *Host) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 	} else if err := spec.ID.Check(); err != nil {
 		return spool.Info{}, &spool.StartError{Reason: engine.StartInvalid, Hint: "use 1 to 128 of a-z and 0-9", Err: err}
 	}
+	if len(spec.Name) > store.MaxName {
+		return spool.Info{}, &spool.StartError{Reason: engine.StartInvalid, Err: fmt.Errorf("%w: a name of %d bytes, of at most %d", spool.ErrInvalid, len(spec.Name), store.MaxName)}
+	}
 	r, existing, err := h.reserve(ctx, spec)
 	if err != nil {
 		return spool.Info{}, err

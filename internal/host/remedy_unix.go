@@ -25,6 +25,8 @@ func (h *Host) remedy(err error) string {
 		return "too many open files: raise the limit (ulimit -n), or end some runs"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return fmt.Sprintf("%s must be writable: change its permissions, or use another state directory", dir)
+	case errors.Is(err, fs.ErrNotExist) && h.store == nil:
+		return fmt.Sprintf("%s cannot be made: use another state directory", dir)
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Sprintf("the state directory %s was removed: restart to begin a new one", dir)
 	case errors.Is(err, syscall.ENOTDIR):
