@@ -324,7 +324,7 @@ for two days goes, too. "spool serve" with --archive-retain-age and
 	flags := cmd.Flags()
 	flags.Var(&older, "older", "remove runs that ended longer than this `time` ago, such as 90d")
 	flags.Var(&bytes, "bytes", "remove the oldest runs until the archive has at most this many `bytes`")
-	flags.Lookup("bytes").DefValue = ""
+	flags.Lookup("bytes").DefValue = "0" // which the help does not print
 	flags.BoolVarP(&dry, "dry-run", "n", false, "only print what would be removed")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	return cmd

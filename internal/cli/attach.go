@@ -57,6 +57,7 @@ timed out; 0 after you detach; 125 if spool failed.`,
 	}
 	flags := cmd.Flags()
 	flags.Int64Var(&o.after, "after", -1, "start after the event with this `seq` (default: the next event)")
+	flags.Lookup("after").DefValue = "0" // which the help does not print
 	flags.BoolVar(&o.json, "json", false, "print events, one JSON object per line")
 	flags.BoolVar(&o.noStdin, "no-stdin", false, "do not forward input")
 	flags.BoolVar(&o.eof, "eof", false, "forward the end of input, even if it was not typed")

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/client"
@@ -81,6 +82,14 @@ func dialHint(err error) string {
 		return "compare the fingerprint with the one that the server prints, and correct --tls-pin"
 	case errors.As(err, &unknown):
 		return "give the fingerprint that the server prints with --tls-pin, or the authority with --tls-ca"
+	}
+	switch text := err.Error(); {
+	case strings.Contains(text, "answered 401"):
+		return `give its token with --token-file or SPOOL_TOKEN: that of its owner is in the file server-token of its state directory`
+	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
+		return "the server has no TLS: use http:// or ws://"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return `is "spool serve" or "spool exec-server" running there?`
 	}
 	return `is "spool serve" or "spool exec-server" running there, and the token right?`
 }

@@ -67,7 +67,7 @@ with that name). A name of four or more characters that is also the beginning of
 another run's id is refused as ambiguous; a shorter name wins over an id.
 
 Without --server, commands act on this machine and share one state directory.
-With --server, they act on a server that "spool exec-server" started.
+With --server, they act on a server that "spool serve" or "spool exec-server" started.
 
 Environment:
   SPOOL_SERVER           the default of --server
@@ -129,6 +129,7 @@ success, 1 on failure and 2 on a usage error.`,
 		a.searchCommand(), a.diffCommand(), a.applyCommand(), a.discardCommand(),
 	)
 	root.AddCommand(a.configCommand(), a.manCommand()) // about spool itself
+	strictCompletion(root)
 	a.completeFlags(root)
 	return root
 }

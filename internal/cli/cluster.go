@@ -331,7 +331,7 @@ func (a *app) askCluster(ctx context.Context, method, path string) (cluster.Stat
 			errs = append(errs, err)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := joinAnswers(errs); err != nil {
 		return cluster.Status{}, err
 	}
 	return cluster.Status{}, &hintedError{errNoServer, `"spool serve --cluster" starts it`}

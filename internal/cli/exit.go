@@ -100,7 +100,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	}
 	prefix := "spool: "
 	if cmd.HasParent() {
-		prefix += cmd.Name() + ": "
+		prefix += strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") + ": "
 	}
 	text, hint := explain(cmd, err)
 	fmt.Fprintln(a.stderr, prefix+text)
@@ -159,10 +159,18 @@ func explain(cmd *cobra.Command, err error) (text, hint string) {
 		hint = "choose another --id, or leave it out"
 	case errors.Is(err, spool.ErrEnded):
 		hint = `"spool logs" shows what it wrote`
+	case isOutput(err):
+		hint = "the output of this command goes there: write it elsewhere, or make room"
 	case errors.Is(err, os.ErrPermission):
 		hint = "check who owns the state directory, or choose another with --state"
 	case errors.Is(err, syscall.ENOSPC):
 		hint = "make room, or choose another state directory with --state"
 	}
 	return strings.TrimSpace(err.Error()), hint
+}
+
+// isOutput reports whether what failed is to write the output of this command.
+func isOutput(err error) bool {
+	var path *os.PathError
+	return errors.As(err, &path) && (path.Path == os.Stdout.Name() || path.Path == os.Stderr.Name())
 }

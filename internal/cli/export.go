@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -80,7 +81,9 @@ func (a *app) export(ctx context.Context, b spool.Backend, name string, format e
 	}
 	to := a.stdout
 	if output != "" {
-		if to, err = os.OpenFile(output, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err != nil {
+		if to, err = os.OpenFile(output, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); errors.Is(err, fs.ErrExist) {
+			return &hintedError{err, "remove it, or write to another file"}
+		} else if err != nil {
 			return err
 		}
 		defer func() {

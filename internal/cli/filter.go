@@ -11,6 +11,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/python"
 )
 
@@ -50,6 +51,9 @@ func parseFilters(texts []string) (spool.Filter, func(*spool.Info) bool, error) 
 					return f, nil, usageErrorf("--filter: unknown state %q: use queued, running, exited, closed, live, finished or waiting", value)
 				}
 			case "engine":
+				if err := checkEngine(value); err != nil {
+					return f, nil, err
+				}
 				f.Engine = value
 			case "label":
 				name, want, hasValue := strings.Cut(value, "=")
@@ -103,6 +107,21 @@ func parseFilters(texts []string) (spool.Filter, func(*spool.Info) bool, error) 
 	return f, match, nil
 }
 
+// engineNames are the engines whose runs can be selected.
+var engineNames = []string{spool.EngineProcess, python.EngineKernel, python.EngineSandbox, agent.Engine, access.AuditEngine}
+
+// checkEngine refuses the name of an engine that does not exist, which would select no run.
+func checkEngine(name string) error {
+	if slices.Contains(engineNames, name) {
+		return nil
+	}
+	err := usageErrorf("unknown engine %q: use %s", name, strings.Join(engineNames, ", "))
+	if near := nearest(name, engineNames); near != "" {
+		return &hintedError{err, fmt.Sprintf("did you mean %s?", near)}
+	}
+	return err
+}
+
 // completeFilter completes the values of --filter of a command.
 func (a *app) completeFilter(cmd *cobra.Command) {
 	complete := func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
@@ -128,7 +147,7 @@ func (a *app) completeFilter(cmd *cobra.Command) {
 				values[s] = true
 			}
 		case "engine":
-			for _, name := range []string{spool.EngineProcess, python.EngineKernel, python.EngineSandbox, agent.Engine} {
+			for _, name := range engineNames {
 				values[name] = true
 			}
 		case "label", "name":

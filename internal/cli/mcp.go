@@ -201,7 +201,11 @@ func (a *app) mcpConfig(o *mcpOptions) error {
 	case "codex":
 		// A call waits up to 50 s, and python may start an interpreter first.
 		server["tool_timeout_sec"] = 90
-		return toml.NewEncoder(a.stdout).Encode(map[string]any{"mcp_servers": map[string]any{"spool": server}})
+		// Only the table of this server: the file may have the one above it already.
+		if _, err := fmt.Fprintln(a.stdout, "[mcp_servers.spool]"); err != nil {
+			return err
+		}
+		return toml.NewEncoder(a.stdout).Encode(server)
 	case "vscode":
 		server["type"] = "stdio"
 		config = map[string]any{"servers": map[string]any{"spool": server}}

@@ -41,7 +41,7 @@ Without any of them prune deletes what Spool would soon delete by itself. A fini
 is deleted once it is older than retain-age (7 days), or than retain-label says for a
 label it has; then those that ended first go until there are at most retain-runs of them
 and their logs take at most retain-bytes (16G); a run with the label keep=forever always
-stays. These are keys of the configuration file and flags of "spool exec-server".`,
+stays. These are keys of the configuration file, and flags of "spool serve" and "spool exec-server".`,
 		Example: `  spool prune --dry-run
   spool prune --older 7d
   spool prune --keep 100 --dry-run
@@ -65,9 +65,9 @@ stays. These are keys of the configuration file and flags of "spool exec-server"
 	flags := cmd.Flags()
 	flags.Var(&o.older, "older", "delete runs that ended longer than this `time` ago, such as 12h or 7d")
 	flags.IntVar(&o.keep, "keep", -1, "keep this `number` of the newest finished runs")
-	flags.Lookup("keep").DefValue = ""
+	flags.Lookup("keep").DefValue = "0" // which the help does not print
 	flags.BoolVar(&o.all, "all", false, "delete every finished run")
-	flags.StringArrayVar(&o.filter, "filter", nil, "only runs that match; see spool ps")
+	flags.StringArrayVar(&o.filter, "filter", nil, "only runs that match these `key=value` pairs; see spool ps")
 	flags.BoolVarP(&o.dry, "dry-run", "n", false, "only print what would be deleted")
 	flags.BoolVar(&o.json, "json", false, "print one JSON object")
 	cmd.MarkFlagsMutuallyExclusive("all", "older")

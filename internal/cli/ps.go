@@ -122,7 +122,8 @@ With --json it prints one JSON object per line, one line per run.`, recentRuns, 
 // selectFlags adds the flags that select runs.
 func (a *app) selectFlags(cmd *cobra.Command, o *psOptions) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.engine, "engine", "", "only runs of this `engine`")
+	flags.StringVar(&o.engine, "engine", "", "only runs of this `engine`: process, kernel, sandbox, agent or audit")
+	completeWords(cmd, "engine", engineNames)
 	flags.StringVar(&o.name, "name", "", "only runs with this `name`")
 	flags.StringArrayVar(&o.labels, "label", nil, "only runs with this label: `key=value`, or a key")
 	flags.StringVar(&o.outcome, "outcome", "", "only runs that ended this `way`: exited, failed or unknown")
@@ -206,6 +207,9 @@ func (l *runList) filterBy(o *psOptions) error {
 		f.Name = o.name
 	}
 	if o.engine != "" {
+		if err := checkEngine(o.engine); err != nil {
+			return err
+		}
 		f.Engine = o.engine
 	}
 	for _, label := range o.labels {

@@ -157,6 +157,19 @@ func controlSockets(dir string) []string {
 	return paths
 }
 
+// errNoNode is the error for what only a node of a cluster answers.
+var errNoNode = &hintedError{errors.New("the server of this state directory is no node of a cluster"), `end it, and start it again with "spool serve --cluster"`}
+
+// joinAnswers joins the errors of the servers of a state directory, of which several may
+// be no node.
+func joinAnswers(errs []error) error {
+	others := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, errNoNode) })
+	if len(others) == 0 && len(errs) > 0 {
+		return errNoNode
+	}
+	return errors.Join(others...)
+}
+
 // askServer sends a request to the server of a control socket.
 func askServer(ctx context.Context, socket, method, path string, v any) error {
 	ctx, cancel := context.WithTimeout(ctx, controlFor)
@@ -182,6 +195,9 @@ func askServer(ctx context.Context, socket, method, path string, v any) error {
 	b, err := io.ReadAll(io.LimitReader(resp.Body, controlBytes))
 	if err != nil {
 		return err
+	}
+	if resp.StatusCode == http.StatusNotFound && strings.HasPrefix(path, "/cluster") {
+		return errNoNode
 	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("the server answers: %s", bytes.TrimSpace(b))

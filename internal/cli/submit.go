@@ -142,7 +142,7 @@ func (a *app) openCluster(ctx context.Context) (local.Backend, error) {
 		}
 		return client.Dial(ctx, "unix://"+socket, client.Options{})
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := joinAnswers(errs); err != nil {
 		return nil, err
 	}
 	return nil, &hintedError{errNoServer, `"spool serve --cluster" starts it; or name a node with --server`}

@@ -89,6 +89,19 @@ func noVerb(cmd *cobra.Command, args []string) error {
 	return unknownVerb(cmd, args[0])
 }
 
+// strictCompletion makes "spool completion" fail for an unknown shell, as other commands
+// with subcommands do.
+func strictCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Short = "Print the script with which a shell completes commands"
+			cmd.Args = noVerb
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}
+
 // helpCommand is "spool help", which fails for an unknown command.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{

@@ -44,6 +44,14 @@ func (a Address) Local() bool { return a.Scheme == "unix" || a.TCP.Addr().Unmap(
 // Encrypted reports whether connections are encrypted or stay on this machine.
 func (a Address) Encrypted() bool { return a.Scheme == "wss" || a.Local() }
 
+// place is the address as people write it for any kind of server.
+func (a Address) place() string {
+	if a.Scheme == "unix" {
+		return a.Path
+	}
+	return a.TCP.String()
+}
+
 func (a Address) String() string {
 	if a.Scheme == "unix" {
 		return "unix://" + a.Path

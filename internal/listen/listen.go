@@ -55,11 +55,20 @@ type Listener struct {
 	certs bool // clients must have a certificate
 }
 
+// cause returns what the kernel said, without the steps that package net adds.
+func cause(err error) error {
+	var call *os.SyscallError
+	if errors.As(err, &call) {
+		return call.Err
+	}
+	return err
+}
+
 // Open listens. It refuses an address that the options do not protect.
 func Open(a Address, o Options) (*Listener, error) {
 	l := &Listener{addr: a}
 	if err := l.protect(o); err != nil {
-		return nil, fmt.Errorf("refusing to listen on %s: %w", a, err)
+		return nil, fmt.Errorf("refusing to listen on %s: %w", a.place(), err)
 	}
 	var err error
 	if a.Scheme == "unix" {
@@ -70,7 +79,7 @@ func Open(a Address, o Options) (*Listener, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", a, err)
+		return nil, fmt.Errorf("listen on %s: %w", a.place(), cause(err))
 	}
 	if a.Scheme == "wss" {
 		l.Listener = tls.NewListener(l.Listener, o.TLS)

@@ -79,6 +79,9 @@ func startError(program string, spec *spool.Spec, err error) error {
 	case unix.ENOENT, unix.ENOTDIR:
 		e.Reason = engine.StartNotFound
 		e.Hint = "no such program in the PATH of its environment"
+		if program == "" {
+			e.Err, e.Hint = errors.New("the name of the program is empty"), "the command begins with an empty argument: is a variable not set?"
+		}
 		if strings.Contains(program, "/") {
 			e.Hint = "no such program"
 			if unix.Access(resolvePath(spec.Cwd, program), unix.F_OK) == nil {
@@ -91,6 +94,10 @@ func startError(program string, spec *spool.Spec, err error) error {
 	case unix.EACCES, unix.EPERM:
 		e.Reason = engine.StartNotExecutable
 		e.Hint = "the file is not executable"
+		var st unix.Stat_t
+		if unix.Stat(resolvePath(spec.Cwd, program), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			e.Hint = "it is a directory"
+		}
 		if unix.Access(resolvePath(spec.Cwd, program), unix.X_OK) == nil && isolate.Isolates(spec.Isolation) {
 			e.Hint = "the run reads only what is listed: add --readable with the directory of the program"
 		}
