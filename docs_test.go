@@ -142,7 +142,7 @@ func (d *docs) visit(name string, entry fs.DirEntry, err error) error {
 		return err
 	}
 	name = filepath.ToSlash(name)
-	if entry.IsDir() && (name == ".git" || name == "bin" || name == "bench/results") {
+	if entry.IsDir() && (name == ".git" || name == ".cache" || name == "bin" || name == "bench/results") {
 		return fs.SkipDir
 	}
 	d.files[name] = true
