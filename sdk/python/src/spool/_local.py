@@ -42,24 +42,28 @@ class Place:
         os.makedirs(self.state, mode=0o700, exist_ok=True)
         program = self.program or find_program()
         fd, log = tempfile.mkstemp(prefix="spool-serve-")
-        with open(fd) as stderr:
-            process = subprocess.Popen(
-                [
-                    program,
-                    "serve",
-                    "--state",
-                    self.state,
-                    "--listen",
-                    "unix:" + self.socket,
-                    "--exit-idle",
-                    EXIT_IDLE,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                start_new_session=True,
-                cwd="/",
-            )
+        try:
+            with open(fd) as stderr:
+                process = subprocess.Popen(
+                    [
+                        program,
+                        "serve",
+                        "--state",
+                        self.state,
+                        "--listen",
+                        "unix:" + self.socket,
+                        "--exit-idle",
+                        EXIT_IDLE,
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                    start_new_session=True,
+                    cwd="/",
+                )
+        except OSError:  # the program cannot be executed
+            os.unlink(log)
+            raise
         return Starting(process, log)
 
 
