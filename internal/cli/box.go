@@ -85,9 +85,9 @@ with "spool py --json". Further requests:
   {"answer":SEQ,"data":{…}}          answer a question of the code; see --offer
   {"answer":SEQ,"error":{"code":"ENOENT","message":"…"}}
 
-Exit codes: the exit code of the script; 1 if it raised; 124 if it timed out; 130
-if it was interrupted; 137 if it was killed or reached another limit; 125 if
-spool failed.`,
+Exit codes: the exit code of the script; 1 if it raised; 2 if FILE cannot be read;
+124 if it timed out; 130 if it was interrupted; 137 if it was killed or reached
+another limit; 125 if spool failed.`,
 		Example: `  spool box -c 'print("hello")'
   spool box --mount .:/code --timeout 5s script.py --size 3
   spool box --package numpy --dist ~/pyodide -c 'import numpy; print(numpy.arange(3))'

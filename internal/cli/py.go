@@ -118,10 +118,10 @@ At the end of input, py exits once all cells are done. An interpreter runs each
 id once; the "done" event of the cell carries the id. Py answers an invalid line
 with an exception event of seq 0.
 
-Exit codes: 0 if the cell succeeded; 1 if it raised, or the code of sys.exit; 124
-if it timed out; 130 if it was interrupted; 137 if it was killed; the exit code
-of the interpreter if that crashed; 125 if spool failed; 127 if there is no
-interpreter.`,
+Exit codes: 0 if the cell succeeded; 1 if it raised, or the code of sys.exit; 2 if
+FILE cannot be read; 124 if it timed out; 130 if it was interrupted; 137 if it was
+killed; the exit code of the interpreter if that crashed; 125 if spool failed; 127
+if there is no interpreter.`,
 		Example: `  spool py
   spool py -c 'import sys; sys.version'
   spool py script.py --size 3
