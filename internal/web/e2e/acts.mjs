@@ -94,7 +94,7 @@ export default ({ server, b, owner }) => ({
 
   async "a page that slept"() {
     const run = await server.shell("i=0; while read x; do for n in 1 2 3 4 5 6 7 8 9; do i=$((i+1)); echo woke $i; done; done", { name: "sleeper", stdin: true });
-    const say = () => fetch(`${server.url}/v1/runs/${run.id}/input`, { method: "POST", headers: { Authorization: "Bearer " + server.token, "Content-Type": "application/octet-stream" }, body: "x\n" });
+    const say = () => server.write(run.id, "x\n");
     const page = await visit(b, server.open(run.id));
     await say();
     await see(page, "woke 9");

@@ -99,7 +99,7 @@ export default ({ server, b }) => ({
       for (const [name, sockets, streams, rung] of [["socket", true, true, "WebSocket"], ["refused", false, true, "Streams"], ["held", false, false, "Long polling"]]) {
         Object.assign(way, { sockets, streams });
         const run = await server.shell("while read x; do echo got $x; done", { name: "cut-" + name, stdin: true });
-        const say = text => fetch(`${server.url}/v1/runs/${run.id}/input`, { method: "POST", headers: { Authorization: "Bearer " + server.token, "Content-Type": "application/octet-stream" }, body: text + "\n" });
+        const say = text => server.write(run.id, text + "\n");
         const page = await visit(b, server.open(run.id).replace(server.url, url));
         await see(page, "Connected · " + rung);
         for (let i = 1; i <= 3; i++) {

@@ -91,7 +91,7 @@ const journeys = {
 
   async "a log"() {
     const run = await server.shell("i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo line $i; done; printf '\\033[31mred\\033[0m\\n'; printf '1%%\\r2%%\\r3%%\\n'; echo oops >&2; while read x; do echo got $x; done", { name: "talker", stdin: true });
-    const say = text => fetch(`${server.url}/v1/runs/${run.id}/input`, { method: "POST", headers: { Authorization: "Bearer " + server.token, "Content-Type": "application/octet-stream" }, body: text + "\n" });
+    const say = text => server.write(run.id, text + "\n");
     await owner.goto(`${server.url}/runs/${run.id}`);
     await see(owner, "oops"); // the end is in view
     await say("one");

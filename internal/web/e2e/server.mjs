@@ -62,6 +62,12 @@ export class Server {
     return text ? JSON.parse(text) : null;
   }
 
+  /** write writes to the standard input of a run. */
+  async write(id, text) {
+    const answer = await fetch(`${this.url}/v1/runs/${id}/input`, { method: "POST", headers: { Authorization: "Bearer " + this.token, "Content-Type": "application/octet-stream" }, body: text });
+    if (!answer.ok) throw new Error(`write to run ${id}: ${answer.status} ${await answer.text()}`);
+  }
+
   run(spec) {
     return this.call("POST", "/v1/runs", { cwd: "/tmp", env_policy: { set: { TERM: "xterm-256color", PS1: "$ " } }, ...spec });
   }

@@ -59,7 +59,7 @@ export default ({ server, b, owner }) => ({
     const stopped = new Promise(resolve => cdp.once("Debugger.paused", resolve));
     await cdp.send("Debugger.pause"); // the page does nothing at all
     await stopped;
-    await fetch(`${server.url}/v1/runs/${run.id}/input`, { method: "POST", headers: { Authorization: "Bearer " + server.token, "Content-Type": "application/octet-stream" }, body: "go\n" });
+    await server.write(run.id, "go\n");
     while ((await server.wait(run.id)).state !== "closed");
     await cdp.send("Debugger.resume");
     await cdp.send("Debugger.disable");
@@ -84,6 +84,15 @@ export default ({ server, b, owner }) => ({
     await see(owner, "No output yet");
     await fair(owner, "log-empty");
     await owner.unrouteAll({ behavior: "wait" });
+    await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
+  },
+
+  async "a log that grows by much at once"() {
+    const run = await server.shell("echo first; read x; yes 0123456789012345678901234567890123456789 | head -c 40000000; echo; echo the very end; read y", { name: "burst", stdin: true });
+    await owner.goto(`${server.url}/runs/${run.id}`);
+    await see(owner, "1 line");
+    await server.write(run.id, "x\n");
+    await owner.locator(".row", { hasText: "the very end" }).waitFor();
     await server.call("POST", `/v1/runs/${run.id}/control`, { op: "kill" });
   },
 

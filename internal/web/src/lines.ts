@@ -97,7 +97,7 @@ export class Whole implements Lines {
   private take(page: LinePage) {
     this.error = null;
     if ((page.lines[0]?.n ?? 0) < 0) {
-      if (this.complete) return this.touch(); // they are counted by now, and come again
+      if (this.complete) return; // they come again with numbers
       this.loose = page.lines;
       return this.touch();
     }
@@ -166,7 +166,10 @@ export class Whole implements Lines {
     while (this.again > 0 && !this.abort.signal.aborted) {
       const n = this.again;
       this.again = 0;
-      if (!(await this.load({ from: -n, count: n, quick: 1 }))) {
+      let page = await this.load({ from: -n, count: n, quick: 1 });
+      // Lines that are not counted yet are of no use beside those that are.
+      if (page && this.complete && (page.lines[0]?.n ?? 0) < 0) page = await this.load({ from: -n, count: n });
+      if (!page) {
         await new Promise(resolve => setTimeout(resolve, 1000));
         this.again = Math.max(this.again, this.abort.signal.aborted || this.refused() ? 0 : n);
       }
