@@ -80,7 +80,9 @@ func startError(program string, spec *spool.Spec, err error) error {
 		e.Reason = engine.StartNotFound
 		e.Hint = "no such program in the PATH of its environment"
 		if program == "" {
-			e.Err, e.Hint = errors.New("the name of the program is empty"), "the command begins with an empty argument: is a variable not set?"
+			e.Err = fmt.Errorf("the name of the program is empty: %w", errno)
+			e.Hint = "the command begins with an empty argument: is a variable not set?"
+			return e
 		}
 		if strings.Contains(program, "/") {
 			e.Hint = "no such program"
