@@ -72,7 +72,10 @@ const journeys = {
     await owner.locator(".run-row", { hasText: "first" }).locator(".mark.stopped").waitFor();
     // Runs are marked, and acted on together; what another one deletes disappears.
     await owner.locator(".run-row", { hasText: "broken" }).focus();
+    await server.shell("true", { name: "newer" });
+    await owner.locator(".run-row", { hasText: "newer" }).waitFor();
     await press(owner, "x");
+    await owner.locator(".run-row.chosen", { hasText: "broken" }).waitFor();
     await see(owner, "1 run marked");
     await owner.locator("[role=listitem]", { hasText: "first" }).locator(".pick").click();
     await see(owner, "2 runs marked");

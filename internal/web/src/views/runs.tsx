@@ -138,7 +138,7 @@ export function Runs() {
   const [error, setError] = useState<unknown>(null);
   const [more, setMore] = useState(false);
   const [pages, setPages] = useState(1);
-  const [row, setRow] = useState(-1);
+  const [at, setAt] = useState(""); // the run on which keys act
   const field = useRef<HTMLInputElement>(null);
   const list = useRef<HTMLDivElement>(null);
   const turn = useRef(0);
@@ -160,7 +160,7 @@ export function Runs() {
   };
   useEffect(() => {
     setLoaded(null);
-    setRow(-1);
+    setAt("");
     setPages(1);
     void load("");
   }, [w.show, w.engine, w.label]);
@@ -173,13 +173,14 @@ export function Runs() {
       .sort((a, b) => (b.asks?.count ? 1 : 0) - (a.asks?.count ? 1 : 0) || b.created.localeCompare(a.created));
   }, [all, loaded, w.show, w.engine, w.label, w.text, asks.value]);
   const runs = matching.slice(0, pages * perPage);
+  const row = runs.findIndex(i => i.id === at);
 
   const live = [...all.values()].filter(i => i.state !== "closed").length;
   const waiting = new Set(asks.value.map(a => a.run)).size;
 
   const move = (by: number) => {
     const to = Math.max(0, Math.min(runs.length - 1, row + by));
-    setRow(to);
+    setAt(runs[to]?.id ?? "");
     list.current?.querySelectorAll<HTMLElement>(".run-row")[to]?.focus();
   };
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
@@ -204,7 +205,7 @@ export function Runs() {
       { keys: "x", text: "Mark the run", run: () => mark() },
       { keys: "/", text: "Filter the runs", run: () => field.current?.focus() },
     ],
-    row,
+    at,
     chosen,
     runs.map(r => r.id).join(),
   );
@@ -288,8 +289,8 @@ export function Runs() {
             <span>Took</span>
             <span class="right">Output</span>
           </div>
-          {runs.map((i, n) => (
-            <RunRow key={i.id} info={i} focused={n === row} chosen={chosen.has(i.id)} focus={() => setRow(n)} mark={() => mark(i)} />
+          {runs.map(i => (
+            <RunRow key={i.id} info={i} focused={i.id === at} chosen={chosen.has(i.id)} focus={() => setAt(i.id)} mark={() => mark(i)} />
           ))}
         </div>
       )}
