@@ -190,10 +190,14 @@ func (a *app) acpConfig(flags *pflag.FlagSet, o *acpOptions) error {
 // pathFlags are the flags whose values are files of this machine.
 var pathFlags = []string{"init", "policy", "state", "tls-ca", "tls-client-cert", "token-file"}
 
-// givenFlags are the flags of a command line, but some, as arguments. Paths are absolute:
-// another program uses them.
+// givenFlags are the flags of a command line and of the environment, but some, as
+// arguments. Paths are absolute: another program uses them, with an environment of its own.
 func givenFlags(flags *pflag.FlagSet, without ...string) (args []string, err error) {
-	flags.Visit(func(f *pflag.Flag) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		variable := variables[f.Name]
+		if !f.Changed && (variable == "" || os.Getenv(variable) == "" || f.Name == "token-file") { // a token is no argument
+			return
+		}
 		values := []string{f.Value.String()}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
 			values = list.GetSlice()

@@ -77,6 +77,9 @@ func (a *app) withWorkspace(ctx context.Context, name string, do func(spool.Work
 		if err != nil {
 			return err
 		}
+		if info.Workspace == nil {
+			return &hintedError{fmt.Errorf("%s: the run has no workspace", name), "start a run with --workspace to see what it changes"}
+		}
 		return do(w, &info)
 	})
 }
