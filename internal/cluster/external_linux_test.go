@@ -177,10 +177,13 @@ func TestArchivedRunOutlivesItsNode(t *testing.T) {
 		nats = startNATS(t, filepath.Join(dir, "nats"), address)
 		return nats != nil
 	})
+	var short spool.Info
 	polltest.Until(t, "a start", func() bool {
-		_, err := c.Start(t.Context(), on(y, backendtest.Shell("true")))
+		var err error
+		short, err = c.Start(t.Context(), on(y, backendtest.Shell("true")))
 		return err == nil
 	})
+	await(t, c, short.ID, spool.StateClosed) // before its node dies
 
 	y.die()
 	// Who reads now waits until it is certain that the node is lost, and no longer than
