@@ -73,11 +73,16 @@ func TestPayloadWhoseFileIsShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, peer := connected(t)
-	go func() { _, _ = io.Copy(io.Discard, peer) }()
 	l := &filedBytes{lentBytes{b: make([]byte, 40<<20)}, path, 0}
 	b := record.LentBatch(l, len(l.b))
 	p := &part{batch: &b, to: len(l.b), turns: make(chan struct{}, 1), account: noRoom}
-	if err := c.WritePayload(nil, p); err == nil {
+	done := make(chan error, 1)
+	go func() { done <- c.WritePayload(nil, p) }()
+	polltest.Until(t, "the writer waits without the payload", func() bool {
+		return c.stalledFor() > 0 && l.loads.Load() > 0 && !l.held.Load() && len(p.turns) == 0
+	})
+	go func() { _, _ = io.Copy(io.Discard, peer) }()
+	if err := <-done; err == nil {
 		t.Error("the message was completed")
 	}
 	if l.held.Load() || len(p.turns) > 0 {
