@@ -209,7 +209,7 @@ func TestAttachWindow(t *testing.T) {
 	if string(a.bytes) != "0123456789abcdefghij" {
 		t.Errorf("%q", a.bytes)
 	}
-	impatient := serve(t, httpapi.Options{Backend: h, Limits: httpapi.Limits{Stalled: 50 * time.Millisecond}})
+	impatient := serve(t, httpapi.Options{Backend: h, Limits: httpapi.Limits{Stalled: time.Second}})
 	a = impatient.attach(t, id, "?window=8")
 	a.ends(t, "slow", 4008)
 	if string(a.bytes) != "01234567" || a.seq != 0 {

@@ -27,7 +27,7 @@ func TestBadInput(t *testing.T) {
 	rpc := execserver.New(execserver.Options{Backend: h, Keep: true, RunsOnly: true})
 	t.Cleanup(rpc.Close)
 	const most = 8 // streams of a run
-	b := serve(t, httpapi.Options{Backend: h, RPC: rpc, Limits: httpapi.Limits{Body: 200, Stdin: 20, Message: 100, StreamsOfRun: most, Stalled: 100 * time.Millisecond, SlowGrace: time.Millisecond}})
+	b := serve(t, httpapi.Options{Backend: h, RPC: rpc, Limits: httpapi.Limits{Body: 200, Stdin: 20, Message: 100, StreamsOfRun: most, Stalled: 2 * time.Second, SlowGrace: time.Millisecond}})
 	run := cat(t, h)
 	at := "/v1/runs/" + string(run.ID())
 	bystander := b.follow(t, eventsOf(run.ID()))

@@ -278,7 +278,7 @@ func TestParkedClientThatStops(t *testing.T) {
 func TestParkedClientThatTakesNothing(t *testing.T) {
 	h := openHost(t)
 	limits := crowdLimits()
-	limits.Stalled, limits.SlowGrace = 50*time.Millisecond, time.Millisecond
+	limits.Stalled, limits.SlowGrace = time.Second, time.Millisecond
 	b, _, parked := serveParked(t, 64<<10, httpapi.Options{Backend: h, Limits: limits})
 	r := cat(t, h)
 	dialStream(t, b, r.ID(), "")

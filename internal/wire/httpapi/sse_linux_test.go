@@ -302,7 +302,7 @@ func TestStreamIsNeverSilentForLong(t *testing.T) {
 // its stream only for a while.
 func TestStreamOfAClientThatTakesNothing(t *testing.T) {
 	h := openHost(t)
-	b := serve(t, httpapi.Options{Backend: h, Limits: httpapi.Limits{Stalled: 100 * time.Millisecond, SlowGrace: time.Millisecond, StreamsOf: 1}})
+	b := serve(t, httpapi.Options{Backend: h, Limits: httpapi.Limits{Stalled: time.Second, SlowGrace: time.Millisecond, StreamsOf: 1}})
 	id := finishedRun(t, h, "head -c 16000000 /dev/zero")
 	resp := b.get(t, eventsOf(id), "Accept", "text/event-stream") // and never read
 	if resp.StatusCode != http.StatusOK {
