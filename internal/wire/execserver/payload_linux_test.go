@@ -26,6 +26,14 @@ func (f *filedBytes) File() (*os.File, int64) {
 	return file, f.offset
 }
 
+// untilDropped waits until a write waits for its client, and holds nothing of the payload.
+func untilDropped(t *testing.T, c *watchedConn, l *filedBytes, p *part) {
+	t.Helper()
+	polltest.Until(t, "the writer waits without the payload", func() bool {
+		return c.stalledFor() > 0 && l.loads.Load() > 0 && !l.held.Load() && len(p.turns) == 0
+	})
+}
+
 // A payload that is in a file is not loaded again after the client had no room, and
 // arrives whole even if the file is removed meanwhile.
 func TestPayloadGoesOnFromItsFile(t *testing.T) {
@@ -44,9 +52,7 @@ func TestPayloadGoesOnFromItsFile(t *testing.T) {
 	p := &part{batch: &b, from: from, to: len(want), turns: make(chan struct{}, 1), account: noRoom}
 	done := make(chan error, 1)
 	go func() { done <- c.WritePayload([]byte("head"), p) }()
-	polltest.Until(t, "the writer waits without the payload", func() bool {
-		return c.stalledFor() > 0 && l.loads.Load() > 0 && !l.held.Load() && len(p.turns) == 0
-	})
+	untilDropped(t, c, l, p)
 	loads := l.loads.Load()
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -78,9 +84,7 @@ func TestPayloadWhoseFileIsShort(t *testing.T) {
 	p := &part{batch: &b, to: len(l.b), turns: make(chan struct{}, 1), account: noRoom}
 	done := make(chan error, 1)
 	go func() { done <- c.WritePayload(nil, p) }()
-	polltest.Until(t, "the writer waits without the payload", func() bool {
-		return c.stalledFor() > 0 && l.loads.Load() > 0 && !l.held.Load() && len(p.turns) == 0
-	})
+	untilDropped(t, c, l, p)
 	go func() { _, _ = io.Copy(io.Discard, peer) }()
 	if err := <-done; err == nil {
 		t.Error("the message was completed")
