@@ -58,10 +58,10 @@ func (a *app) answer(ctx context.Context, b spool.Backend, say spool.Answer, arg
 	if err != nil {
 		return err
 	}
-	if len(args) == 1 && len(open) == 0 {
-		fmt.Fprintf(a.stderr, "spool: answer: %s asks nothing\n", args[0])
-	}
 	if len(args) == 1 {
+		if len(open) == 0 {
+			fmt.Fprintf(a.stderr, "spool: answer: %s asks nothing\n", args[0])
+		}
 		for _, q := range open {
 			if _, err := fmt.Fprintf(a.stdout, "%d  %s\n", q.seq, q.text()); err != nil {
 				return err

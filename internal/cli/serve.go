@@ -273,12 +273,12 @@ func (a *app) control(o *serveOptions, f *face, node *clusterNode) (io.Closer, e
 	return c, nil
 }
 
-// shutDown ends a server: first nobody can come any more, so that those who are told come
-// back to the next one; then its streams end, whose clients are told, then the rest.
+// shutDown ends a server: it stops listening, so that clients which are told that it ends
+// come back to the next server; it ends its streams, whose clients are told; then the rest.
 func shutDown(s *http.Server, l net.Listener, api *httpapi.Server, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
 	defer cancel()
-	_ = l.Close() // what matters is that it is closed
+	_ = l.Close() // it is closed in any case
 	api.Close(shutdownGrace)
 	if err := s.Shutdown(ctx); err != nil && !errors.Is(err, net.ErrClosed) {
 		log.Info("connections were cut", "err", errors.Join(err, s.Close()))

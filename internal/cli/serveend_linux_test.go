@@ -15,8 +15,8 @@ import (
 	"github.com/spool-run/spool/internal/servertest"
 )
 
-// TestServeEndsForNewClients checks that a server which ends takes nobody any more when it
-// tells its clients: who comes back finds the next server, or none.
+// TestServeEndsForNewClients checks that a server which ends does not listen any more when
+// it tells its clients: one that comes back finds the next server, or none.
 func TestServeEndsForNewClients(t *testing.T) {
 	state := servertest.StateDir(t)
 	s, err := servertest.StartCommand(t.Context(), servertest.Binary(t), "serve", "--state", state, "--listen", "127.0.0.1:0")
