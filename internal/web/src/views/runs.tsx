@@ -134,7 +134,7 @@ function Chosen({ runs, clear }: { runs: Info[]; clear: () => void }) {
 
 export function Runs() {
   const w = wanted();
-  const [loaded, setLoaded] = useState<{ oldest: string; next: string } | null>(null);
+  const [listed, setListed] = useState<{ filter: string; oldest: string; next: string } | null>(null);
   const [error, setError] = useState<unknown>(null);
   const [more, setMore] = useState(false);
   const [pages, setPages] = useState(1);
@@ -144,6 +144,9 @@ export function Runs() {
   const turn = useRef(0);
 
   const server = { live: w.show === "live", waiting: w.show === "waiting", engine: w.engine, label: w.label ? [w.label] : [] };
+  const filter = JSON.stringify([w.show, w.engine, w.label]);
+  // From the moment the filter changes, the list is that of the new one, or none yet.
+  const loaded = listed?.filter === filter ? listed : null;
   const load = async (cursor: string) => {
     const mine = ++turn.current;
     try {
@@ -151,7 +154,7 @@ export function Runs() {
       if (mine !== turn.current) return;
       note(page.runs);
       const oldest = page.runs.at(-1)?.created ?? "";
-      setLoaded({ oldest: page.next ? oldest : "", next: page.next ?? "" });
+      setListed({ filter, oldest: page.next ? oldest : "", next: page.next ?? "" });
       setError(null);
     } catch (e) {
       if (mine === turn.current) setError(e);
@@ -159,11 +162,11 @@ export function Runs() {
     setMore(false);
   };
   useEffect(() => {
-    setLoaded(null);
+    setListed(null);
     setAt("");
     setPages(1);
     void load("");
-  }, [w.show, w.engine, w.label]);
+  }, [filter]);
 
   const all = infos.value;
   const matching = useMemo(() => {
@@ -171,7 +174,7 @@ export function Runs() {
     return [...all.values()]
       .filter(i => matches(i, w) && (!loaded.oldest || i.created >= loaded.oldest || i.state !== "closed"))
       .sort((a, b) => (b.asks?.count ? 1 : 0) - (a.asks?.count ? 1 : 0) || b.created.localeCompare(a.created));
-  }, [all, loaded, w.show, w.engine, w.label, w.text, asks.value]);
+  }, [all, loaded, filter, w.text, asks.value]);
   const runs = matching.slice(0, pages * perPage);
   const row = runs.findIndex(i => i.id === at);
 
