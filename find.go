@@ -44,7 +44,7 @@ func find(ctx context.Context, b Backend, text string) (RunID, error) {
 		}
 		// An error with a second cause says why the run may exist nevertheless.
 		var both interface{ Unwrap() []error }
-		if errors.As(err, &both) {
+		if errors.As(err, &both) && len(both.Unwrap()) > 1 {
 			notFound = err
 		}
 	}

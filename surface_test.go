@@ -19,7 +19,7 @@ var public = []string{".", "agent", "client", "local", "python", "render", "sear
 // functions of the root package, and the same and methods of all packages.
 const (
 	maxRootNames = 129
-	maxNames     = 410
+	maxNames     = 412
 )
 
 // TestPublicSurface fails if a package became public that is not meant to be,

@@ -48,8 +48,8 @@ type Options struct {
 	// hexadecimal digits. The server must have this certificate, which need
 	// not be signed by an authority, unless TLS names authorities.
 	TLSPin string
-	// Connect, if it is set, makes the connections below TLS in place of TCP: through a
-	// tunnel, for example.
+	// Connect, if it is set, makes the connections, below TLS if there is any, in place of
+	// TCP: through a tunnel, for example.
 	Connect func(ctx context.Context, network, addr string) (net.Conn, error)
 	// InsecurePlaintext sends the token over ws:// to other machines, too.
 	InsecurePlaintext bool
@@ -162,7 +162,7 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 	})
 	if err != nil {
 		if resp != nil && resp.StatusCode != http.StatusSwitchingProtocols {
-			return nil, &refusedError{fmt.Errorf("the server answered %s: %w", resp.Status, answerError(resp, err))}
+			return nil, refusal(resp, err)
 		}
 		return nil, dialCause(err)
 	}
@@ -191,6 +191,10 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 // dialCause returns why a connection failed, without the layers it went through:
 // the caller names the address.
 func dialCause(err error) error {
+	var plain tls.RecordHeaderError
+	if errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &plain) && string(plain.RecordHeader[:]) == "HTTP/" {
+		return ErrNoTLS
+	}
 	if layer := (*neturl.Error)(nil); errors.As(err, &layer) {
 		err = layer.Err
 	}
@@ -202,6 +206,22 @@ func dialCause(err error) error {
 	}
 	return err
 }
+
+// refusal returns the error of an answer that refuses the connection.
+func refusal(resp *http.Response, err error) error {
+	err = fmt.Errorf("the server answered %s: %w", resp.Status, answerError(resp, err))
+	if resp.StatusCode == http.StatusUnauthorized {
+		err = &unauthorizedError{err}
+	}
+	return &refusedError{err}
+}
+
+// unauthorizedError makes an error one that is [ErrUnauthorized].
+type unauthorizedError struct{ error }
+
+func (e *unauthorizedError) Unwrap() error { return e.error }
+
+func (e *unauthorizedError) Is(target error) bool { return target == ErrUnauthorized }
 
 // answerError returns the text of an answer that refuses the connection, or err
 // if it has none.

@@ -17,6 +17,14 @@ import (
 // another machine, unless [Options.InsecurePlaintext] is set.
 var ErrPlaintext = errors.New("a token is not sent over an unencrypted connection to another machine")
 
+// ErrUnauthorized is wrapped by the error of a server that does not accept the token,
+// or wants one and got none.
+var ErrUnauthorized = errors.New("the server does not accept the token")
+
+// ErrNoTLS is wrapped by the error of a wss:// or https:// URL whose server speaks
+// without TLS.
+var ErrNoTLS = errors.New("the server has no TLS")
+
 // ErrOtherCertificate is wrapped by the error of a server whose certificate is
 // not the one of [Options.TLSPin].
 var ErrOtherCertificate = pin.ErrOther
@@ -51,7 +59,17 @@ func (o *Options) httpClient(socket string) (*http.Client, error) {
 // dialPlain connects without encryption. The address that was reached decides,
 // not the name in the URL.
 func (o *Options) dialPlain(ctx context.Context, network, addr string) (net.Conn, error) {
-	c, err := rpc.Dial(ctx, network, addr)
+	dial := rpc.Dial
+	if o.Connect != nil {
+		dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := o.Connect(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return rpc.Plain(c), nil
+		}
+	}
+	c, err := dial(ctx, network, addr)
 	if err != nil || o.Token == "" || o.InsecurePlaintext {
 		return c, err
 	}

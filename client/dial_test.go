@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -110,6 +111,51 @@ func TestTLSPin(t *testing.T) {
 		_, err := client.Dial(t.Context(), url, c.o)
 		if strings.Contains(err.Error(), "reached") != c.reached {
 			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// TestRefusals checks which error says why there is no connection.
+func TestRefusals(t *testing.T) {
+	wants := func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("Authorization") {
+		case "Bearer right":
+			http.Error(w, "let in", http.StatusTeapot)
+		case "Bearer guest":
+			http.Error(w, "not for guests", http.StatusForbidden)
+		default:
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+		}
+	}
+	s := httptest.NewServer(http.HandlerFunc(wants))
+	defer s.Close()
+	addr := strings.TrimPrefix(s.URL, "http://")
+	connect := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	all := []error{client.ErrUnauthorized, client.ErrNoTLS}
+	for _, c := range []struct {
+		scheme string
+		o      client.Options
+		want   error // one of all, or nil
+		text   string
+	}{
+		{"ws", client.Options{Token: "right"}, nil, "let in"},
+		{"ws", client.Options{Token: "guest"}, nil, "403 Forbidden"},
+		{"ws", client.Options{Token: "wrong"}, client.ErrUnauthorized, "401 Unauthorized"},
+		{"http", client.Options{}, client.ErrUnauthorized, "who are you?"},
+		{"wss", client.Options{Token: "right"}, client.ErrNoTLS, "the server has no TLS"},
+		{"https", client.Options{}, client.ErrNoTLS, "the server has no TLS"},
+		{"https", client.Options{Connect: connect}, client.ErrNoTLS, "the server has no TLS"},
+	} {
+		_, err := client.Dial(t.Context(), c.scheme+"://"+addr, c.o)
+		if err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s with %q: %v", c.scheme, c.o.Token, err)
+		}
+		for _, e := range all {
+			if errors.Is(err, e) != (e == c.want) {
+				t.Errorf("%s with %q: %v: is it %q? %v", c.scheme, c.o.Token, err, e, e != c.want)
+			}
 		}
 	}
 }

@@ -33,6 +33,7 @@
 // An address begins with ws://, wss:// or unix://. A server that can be reached
 // from other machines wants a token, see [Options.Token], and has a certificate,
 // see [Options.TLS] and [Options.TLSPin]. The client sends no token over ws:// to
-// another machine. A client is safe for concurrent use, and one is enough: its
+// another machine. What is wrong with an address or a token is [ErrUnauthorized],
+// [ErrNoTLS], [ErrOtherCertificate] or [ErrPlaintext], by [errors.Is]. A client is safe for concurrent use, and one is enough: its
 // readers share the connection without waiting for each other.
 package client

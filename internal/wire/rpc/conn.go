@@ -248,6 +248,9 @@ func (c *Conn) closedError() error {
 	return ErrConnClosed
 }
 
+// usualJSON is room for most values that have an AppendJSON method.
+const usualJSON = 512
+
 // Encode returns the JSON of a value: the value itself if it is JSON already,
 // else what its AppendJSON method or encoding/json makes of it.
 func Encode(v any) (json.RawMessage, error) {
@@ -255,7 +258,7 @@ func Encode(v any) (json.RawMessage, error) {
 	case json.RawMessage:
 		return v, nil
 	case interface{ AppendJSON([]byte) []byte }:
-		return v.AppendJSON(nil), nil
+		return v.AppendJSON(make([]byte, 0, usualJSON)), nil
 	}
 	return json.Marshal(v)
 }
@@ -325,7 +328,6 @@ func (r *Request) Size() int { return len(r.Params) }
 // an [*Error] becomes CodeInternal with its text. So does a result that is too
 // large for a peer.
 func (r *Request) Reply(result any, err error) {
-	b := make([]byte, 0, 256)
 	var body []byte
 	if err == nil {
 		body, err = Encode(result)
@@ -342,7 +344,7 @@ func (r *Request) Reply(result any, err error) {
 		if err != nil { // only invalid Data can fail, and ours is valid
 			body = []byte(`{"code":-32603,"message":"internal error"}`)
 		}
-		b = append(b, `{"error":`...)
+		b := append(make([]byte, 0, len(body)+len(r.id)+32), `{"error":`...)
 		b = append(b, body...)
 		b = append(b, `,"id":`...)
 		b = append(b, r.id...)
@@ -350,10 +352,15 @@ func (r *Request) Reply(result any, err error) {
 		_ = r.conn.Send(false, b) // nothing to do if the connection is lost
 		return
 	}
-	b = append(b, `{"id":`...)
+	whole := len(body) < 64<<10
+	room := len(r.id) + 32
+	if whole {
+		room += len(body)
+	}
+	b := append(make([]byte, 0, room), `{"id":`...)
 	b = append(b, r.id...)
 	b = append(b, `,"result":`...)
-	if len(body) < 64<<10 {
+	if whole {
 		b = append(b, body...)
 		b = append(b, '}')
 		_ = r.conn.Send(false, b)

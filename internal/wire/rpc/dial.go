@@ -20,8 +20,11 @@ func Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return endConn{c}, nil
+	return Plain(c), nil
 }
+
+// Plain makes a connection like one of [Dial] of another one.
+func Plain(c net.Conn) net.Conn { return endConn{c} }
 
 // DialTLS connects like [Dial] with TLS. The server must prove to be the host of
 // addr, unless the configuration names another.

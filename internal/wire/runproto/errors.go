@@ -40,7 +40,7 @@ type errorData struct {
 	Name  string `json:"name,omitempty"`
 	Start string `json:"start,omitempty"`
 	Hint  string `json:"hint,omitempty"`
-	Cause string `json:"cause,omitempty"`
+	Cause string `json:"cause,omitempty"` // of a StartError, or the second one of another error
 	Errno int    `json:"errno,omitempty"`
 }
 
@@ -64,6 +64,8 @@ func EncodeError(err error) error {
 		if se.Err != nil {
 			data.Cause = se.Err.Error()
 		}
+	} else if second := secondCause(err); second != nil && data.Name != "" {
+		data.Cause = second.Error()
 	}
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -102,7 +104,22 @@ func DecodeError(err error) error {
 		remote.message = data.Cause
 		return &spool.StartError{Reason: data.Start, Hint: data.Hint, Err: remote}
 	}
+	if data.Cause != "" {
+		remote.cause = errors.New(data.Cause)
+	}
 	return remote
+}
+
+// secondCause returns the last of the causes of an error that has several, or nil.
+func secondCause(err error) error {
+	var several interface{ Unwrap() []error }
+	if !errors.As(err, &several) {
+		return nil
+	}
+	if errs := several.Unwrap(); len(errs) > 1 {
+		return errs[len(errs)-1]
+	}
+	return nil
 }
 
 // Answered reports whether an error is an answer of the other end, as opposed
@@ -117,6 +134,7 @@ type remoteError struct {
 	message  string
 	sentinel error
 	errno    error
+	cause    error // a second one
 }
 
 func (e *remoteError) Error() string { return e.message }
@@ -128,6 +146,9 @@ func (e *remoteError) Unwrap() []error {
 	}
 	if e.errno != nil {
 		errs = append(errs, e.errno)
+	}
+	if e.cause != nil {
+		errs = append(errs, e.cause)
 	}
 	return errs
 }

@@ -1,12 +1,14 @@
 package runproto
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,6 +41,37 @@ func TestSentinelsSurviveEveryHop(t *testing.T) {
 			if other.sentinel != n.sentinel && errors.Is(got, other.sentinel) {
 				t.Errorf("%s arrived as %s too", n.name, other.name)
 			}
+		}
+	}
+}
+
+// notFound is a backend that has no runs, across the wire.
+type notFound struct {
+	spool.Backend
+	err error
+}
+
+func (b notFound) Stat(context.Context, spool.RunID) (spool.Info, error) {
+	return spool.Info{}, across(b.err)
+}
+
+func (b notFound) List(context.Context, spool.Filter) iter.Seq2[spool.Info, error] {
+	return func(func(spool.Info, error) bool) {}
+}
+
+// TestNotFoundIsSaidOnce checks that the text of a run that is not found names it once,
+// and has the second cause if there is one.
+func TestNotFoundIsSaidOnce(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("run x: %w", spool.ErrNotFound), `find run "x": not found`},
+		{fmt.Errorf("run x: %w here, and the archive does not tell: %w", spool.ErrNotFound, errors.New("no way to it")), `find run "x": run x: not found here, and the archive does not tell: no way to it`},
+	} {
+		_, err := spool.Find(t.Context(), notFound{err: c.err}, "x")
+		if !errors.Is(err, spool.ErrNotFound) || err.Error() != c.want {
+			t.Errorf("%v, want %s", err, c.want)
 		}
 	}
 }
