@@ -223,7 +223,7 @@ ships.`,
 
 func (a *app) archiveVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "verify [RUN…]",
+		Use:   "verify [flags] [RUN…]",
 		Short: "Read runs in the archive and compare every checksum",
 		Long: `Verify reads all that the archive has of runs, by default of all, and compares it with
 the checksums that were made before it left its machine. It prints the runs that are as
@@ -266,7 +266,7 @@ func (a *app) archiveVerify(ctx context.Context, r *archive.Archive, names []str
 
 func (a *app) archiveRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "rm RUN…",
+		Use:   "rm [flags] RUN…",
 		Short: "Remove runs from the archive",
 		Long: `Rm removes runs from the archive. A machine that has a run still keeps it, and does not
 ship it again. RUN is a whole id.`,

@@ -80,14 +80,12 @@ func dialHint(err error) string {
 		return "use a wss:// server or a tunnel, or add --insecure-plaintext"
 	case errors.Is(err, client.ErrOtherCertificate):
 		return "compare the fingerprint with the one that the server prints, and correct --tls-pin"
+	case errors.Is(err, client.ErrUnauthorized):
+		return `give its token with --token-file or SPOOL_TOKEN: that of its owner is in the file server-token of its state directory`
+	case errors.Is(err, client.ErrNoTLS):
+		return "use http:// or ws://"
 	case errors.As(err, &unknown):
 		return "give the fingerprint that the server prints with --tls-pin, or the authority with --tls-ca"
-	}
-	switch text := err.Error(); {
-	case strings.Contains(text, "answered 401"):
-		return `give its token with --token-file or SPOOL_TOKEN: that of its owner is in the file server-token of its state directory`
-	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
-		return "the server has no TLS: use http:// or ws://"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return `is "spool serve" or "spool exec-server" running there?`
 	}

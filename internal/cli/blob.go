@@ -14,7 +14,7 @@ import (
 
 func (a *app) blobCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "blob [RUN] DIGEST",
+		Use:   "blob [flags] [RUN] DIGEST",
 		Short: "Print a large value of a run, such as an image",
 		Long: `Blob prints a large value that events refer to by its digest: sha256: and 64 hex
 digits, or a beginning of these digits if RUN is given. "spool inspect RUN" lists

@@ -184,10 +184,11 @@ func (a *app) box(ctx context.Context, o *boxOptions) error {
 		if a.verbose {
 			fmt.Fprintf(a.stderr, "spool: run %s\n", k.run.ID())
 		}
-		progress := &preparation{w: a.stderr}
-		if !o.json && isTerminal(a.stderr) {
+		progress := &preparation{w: a.stderr, terminal: isTerminal(a.stderr)}
+		if !o.json {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
+			defer progress.clear(true)
 			go progress.follow(ctx, k.run)
 		}
 		switch {

@@ -23,7 +23,7 @@ import (
 
 func (a *app) clusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "cluster COMMAND",
+		Use:   "cluster",
 		Short: "Make one server of many machines",
 		Long: `Cluster makes many machines answer as one: any of them starts, lists, reads and
 controls the runs of all. "init" makes a cluster and prints a token, with which other

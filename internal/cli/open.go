@@ -17,7 +17,7 @@ import (
 func (a *app) openCommand() *cobra.Command {
 	var printURL bool
 	cmd := &cobra.Command{
-		Use:   "open [RUN]",
+		Use:   "open [flags] [RUN]",
 		Short: "Open the server of this machine in a browser, signed in",
 		Long: `Open has the "spool serve" of this state directory make a one-time code, and opens
 a browser at its page with that code, or at the page of a run. The page signs in with

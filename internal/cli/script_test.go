@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -111,8 +112,10 @@ func prepareSandbox(t *testing.T, cache string) {
 	t.Helper()
 	cmd := exec.Command(servertest.Binary(t), "--state", filepath.Join(cache, "state"), "box", "-c", "print(6*7)")
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cache)
-	if out, err := cmd.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "42" {
-		t.Fatalf("prepare the sandbox: %v: %s", err, out)
+	var stderr bytes.Buffer // says how preparing gets on, if it takes long
+	cmd.Stderr = &stderr
+	if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != "42" {
+		t.Fatalf("prepare the sandbox: %v: %s%s", err, out, &stderr)
 	}
 }
 

@@ -47,7 +47,7 @@ func (a *app) shareCommand() *cobra.Command {
 		asJSON  bool
 	)
 	cmd := &cobra.Command{
-		Use:   "share RUN",
+		Use:   "share [flags] RUN",
 		Short: "Make an address with which others see one run",
 		Long: `Share makes an address at the "spool serve" of this state directory and prints it.
 Everybody who has it sees that one run and nothing else, until the share expires or is revoked.
@@ -148,7 +148,7 @@ func serverURL(ctx context.Context, dir string) (string, error) {
 func (a *app) shareListCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "list [RUN]",
+		Use:   "list [flags] [RUN]",
 		Short: "List shares",
 		Long: `List shows the shares of a run, or of all runs, without their addresses. The shares
 that subjects made over HTTP are among them.
@@ -208,7 +208,7 @@ func (a *app) listShares(ctx context.Context, args []string, asJSON bool) error 
 
 func (a *app) shareRevokeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "revoke ID...",
+		Use:               "revoke [flags] ID…",
 		Short:             "End shares",
 		Long:              `Revoke ends shares, by id. Readers who use one are cut off within a second or two.`,
 		Example:           `  spool share revoke 3fK9x0Ab`,

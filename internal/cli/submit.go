@@ -166,7 +166,7 @@ Exit codes: 0 on success; 1 on failure; 2 on a usage error.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.AddCommand(&cobra.Command{
-		Use:   "cancel RUN…",
+		Use:   "cancel [flags] RUN…",
 		Short: "Take runs out of the queue",
 		Long: `Cancel takes runs out of the queue: they are never started. It refuses a run that has
 started; one that starts at this very moment ends.

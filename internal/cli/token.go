@@ -256,7 +256,7 @@ func (a *app) listTokens(file string, asJSON bool) error {
 func (a *app) tokenRevokeCommand(file *string) *cobra.Command {
 	var sessions bool
 	cmd := &cobra.Command{
-		Use:   "revoke NAME...",
+		Use:   "revoke [flags] NAME…",
 		Short: "Revoke tokens, or the sessions of pages",
 		Long: `Revoke removes tokens, by name or id. Servers close the connections of a revoked
 token within a second or two, and pages that signed in with it are signed out. Its runs

@@ -105,7 +105,7 @@ func strictCompletion(root *cobra.Command) {
 // helpCommand is "spool help", which fails for an unknown command.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "help [command]",
+		Use:     "help [flags] [command]",
 		Short:   "Print the help of a command",
 		Long:    "Help prints the help of a command, as --help does.",
 		Example: "  spool help\n  spool help run\n  spool help agent list",

@@ -80,7 +80,11 @@ func (a *app) withWorkspace(ctx context.Context, name string, do func(spool.Work
 		if info.Workspace == nil {
 			return &hintedError{fmt.Errorf("%s: the run has no workspace", name), "start a run with --workspace to see what it changes"}
 		}
-		return do(w, &info)
+		err = do(w, &info)
+		if errors.Is(err, spool.ErrNotFound) { // its changes, and not the run
+			err = &hintedError{fmt.Errorf("%s: %w", name, err), ""}
+		}
+		return err
 	})
 }
 
@@ -175,7 +179,7 @@ func (a *app) apply(ctx context.Context, w spool.Workspaces, info *spool.Info, p
 
 func (a *app) discardCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "discard RUN…",
+		Use:   "discard [flags] RUN…",
 		Short: "Delete what runs changed in their workspaces",
 		Long: `Discard deletes the changes of runs in their workspaces. Their logs stay. The changes
 of a run with a snapshot are in its directory itself: discard refuses to delete them.`,
