@@ -19,6 +19,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/contain"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -67,7 +68,10 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	return s.ServeMessages(ctx, rpc.Lines(in, out, "the client"))
 }
 
-// Messages carries messages of a client. One goroutine reads; any number may write.
+var errPanicked = errors.New("internal error")
+
+// Messages carries messages of a client. One goroutine reads; any number may write. It
+// may be an [io.Closer], which ends the reading.
 type Messages interface {
 	// Read returns the next message, and whether it is binary. [io.EOF] means that the
 	// client has left.
@@ -81,7 +85,10 @@ type Messages interface {
 func (s *Server) ServeMessages(ctx context.Context, m Messages) error {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &client{Server: s, conn: newConn(m, s.opts.Logger), ctx: ctx, version: 1, sessions: make(map[spool.RunID]*session)}
-	err := c.conn.serve(ctx, c)
+	err := errPanicked
+	if !contain.Do(s.opts.Logger, "a connection", func() { err = c.conn.serve(ctx, c) }) {
+		c.conn.end()
+	}
 	cancel()
 	c.work.Wait()
 	if errors.Is(err, io.EOF) {

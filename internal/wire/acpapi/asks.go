@@ -71,7 +71,7 @@ func (s *session) startAsks(ctx context.Context) {
 		var asking context.Context
 		asking, a.cancel = context.WithCancel(ctx)
 		tool := s.permissionCall(a)
-		s.client.work.Go(func() { s.ask(asking, a, &tool) })
+		s.client.begin(func() { s.ask(asking, a, &tool) })
 	}
 }
 

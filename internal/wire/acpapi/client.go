@@ -12,6 +12,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/contain"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -53,22 +54,31 @@ func (c *client) request(r *request) {
 	case "session/prompt": // a cancellation may follow at once
 		c.prompt(r)
 	case "session/new": // answered before what comes
-		c.work.Go(func() { c.newSession(r) })
+		c.begin(func() { c.newSession(r) })
 	case "session/load", "session/resume": // the first is gone in version 2
 		if r.method == "session/load" && c.protocol() == 2 {
 			r.reply(nil, rpc.Errorf(rpc.CodeMethodNotFound, "there is no method %q in version 2: session/resume replays from the start", r.method))
 			return
 		}
 		// It is answered between what was and what comes.
-		c.work.Go(func() { c.attach(r) })
+		c.begin(func() { c.attach(r) })
 	default:
 		do, ok := methods[r.method]
 		if !ok {
 			r.reply(nil, rpc.Errorf(rpc.CodeMethodNotFound, "there is no method %q", r.method))
 			return
 		}
-		c.work.Go(func() { r.reply(do(c, r)) })
+		c.begin(func() { r.reply(do(c, r)) })
 	}
+}
+
+// begin calls do on another goroutine. If it panics, the connection ends.
+func (c *client) begin(do func()) {
+	c.work.Go(func() {
+		if !contain.Do(c.conn.log, "a connection", do) {
+			c.conn.close()
+		}
+	})
 }
 
 // notification implements [handler].

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -80,6 +81,13 @@ func (c *conn) end() {
 		close(answer)
 	}
 	c.calls = nil
+}
+
+// close ends the connection, if that can be done from here.
+func (c *conn) close() {
+	if t, ok := c.t.(io.Closer); ok {
+		_ = t.Close() // who reads notices it
+	}
 }
 
 // settle passes an answer to the call that waits for it.

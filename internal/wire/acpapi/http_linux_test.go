@@ -111,3 +111,20 @@ func TestHTTP(t *testing.T) {
 		t.Errorf("the connection was closed with %d", code)
 	}
 }
+
+// panicking is a backend that panics when it starts a run.
+type panicking struct{ spool.Backend }
+
+func (panicking) Start(context.Context, spool.Spec) (spool.Info, error) { panic("armed") }
+
+// TestHTTPOfABackendThatPanics checks that the connection ends of a client whose request
+// panics, and that the program goes on.
+func TestHTTPOfABackendThatPanics(t *testing.T) {
+	url, _ := serveHTTP(t, panicking{openHost(t)})
+	for range 2 {
+		p, _, ended := dialHTTP(t, url)
+		p.call("initialize", object{"protocolVersion": 1, "clientInfo": object{"name": "peer", "version": "1"}})
+		p.send("session/new", object{"cwd": t.TempDir(), "mcpServers": []any{}})
+		<-ended
+	}
+}

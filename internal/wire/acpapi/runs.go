@@ -14,6 +14,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/contain"
 	"github.com/spool-run/spool/internal/pause"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
@@ -67,7 +68,11 @@ func (s *session) await(ctx context.Context, after spool.RunID) (spool.Info, boo
 	defer cancel()
 	number := runNumber(s.id, after)
 	if w, ok := s.client.opts.Backend.(spool.Watcher); ok {
-		watching.Go(func() { s.watch(ctx, w, number) })
+		watching.Go(func() {
+			if !contain.Do(s.client.conn.log, "a connection", func() { s.watch(ctx, w, number) }) {
+				s.client.conn.close()
+			}
+		})
 	}
 	for {
 		s.mu.Lock()

@@ -80,7 +80,7 @@ func (s *session) begin(runs []spool.Info, at reading) {
 		s.last = numbered{last.ID, runNumber(s.id, last.ID)}
 	}
 	s.mu.Unlock()
-	s.client.work.Go(func() {
+	s.client.begin(func() {
 		defer close(ended)
 		defer cancel()
 		s.read(ctx, runs, at)
@@ -328,7 +328,7 @@ func (c *client) prompt(r *request) {
 	s.mu.Lock()
 	s.prompts[mine.id] = mine
 	s.mu.Unlock()
-	c.work.Go(func() {
+	c.begin(func() {
 		if err := s.send(mine, said); err != nil {
 			s.mu.Lock()
 			waits := s.prompts[mine.id] != nil
@@ -410,7 +410,7 @@ func (s *session) cancelPrompts(id json.RawMessage) {
 }
 
 func (s *session) interrupt(do func(context.Context) error) {
-	s.client.work.Go(func() {
+	s.client.begin(func() {
 		if err := do(s.client.ctx); err != nil && !errors.Is(err, spool.ErrEnded) {
 			s.client.conn.log.Warn("the turn was not interrupted", "session", s.id, "error", err)
 		}

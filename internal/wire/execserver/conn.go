@@ -14,6 +14,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/contain"
 	"github.com/spool-run/spool/internal/gopool"
 	"github.com/spool-run/spool/internal/wire/rpc"
 	"github.com/spool-run/spool/internal/wire/runproto"
@@ -26,8 +27,8 @@ type conn struct {
 	subject *access.Subject
 	backend spool.Backend // what the subject may use
 	rpc     *rpc.Conn
-	ctx     context.Context // ends with the connection
-	cancel  context.CancelFunc
+	ctx     context.Context         // ends with the connection
+	end     context.CancelCauseFunc // of ctx, and so of the connection
 	lanes   *rpc.Lanes
 	urgent  *rpc.Lanes // control requests, which never wait for other requests
 	files   *files
@@ -60,15 +61,14 @@ type extension = func(notify func(method string, params any)) runproto.Extension
 // which may pause.
 func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedConn, binary bool, a *admission, extend extension) error {
 	ctx, end := context.WithCancelCause(ctx)
-	cancel := func() { end(nil) }
-	defer cancel()
+	defer end(nil)
 	// Ending the context must unblock a connection that waits in a read.
 	stop := context.AfterFunc(ctx, func() { _ = t.Close() })
 	defer stop()
 
 	l := s.opts.Limits
 	c := &conn{
-		server: s, subject: a.subject, backend: a.backend, rpc: rpc.NewConn(t), ctx: ctx, cancel: cancel, network: network,
+		server: s, subject: a.subject, backend: a.backend, rpc: rpc.NewConn(t), ctx: ctx, end: end, network: network,
 		lanes: rpc.NewLanes(l.Requests, s.inFlight), urgent: rpc.NewLanes(l.Requests, s.inFlight),
 		requests: s.budget.Account(ownRequests, l.Unread), account: s.budget.Account(ownAnswers, l.Unread),
 		turn:   make(chan struct{}, 1),
@@ -83,16 +83,19 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedCon
 	}
 	c.files = newFiles(c.notify, c.large)
 	c.files.allow, c.files.denied = a.fileCheck(), func(err error) { s.guard.Denied(a.subject, a.from, access.ActFiles, err) }
-	c.http = newHTTPRequests(c.notify, c.roomFor)
+	c.http = newHTTPRequests(c.notify, c.roomFor, c.contain)
 	if extend != nil {
 		c.more = extend(c.notify)
 	}
-	err := c.rpc.Serve(ctx, c)
+	err := errPanicked
+	if !c.contain(func() { err = c.rpc.Serve(ctx, c) }) {
+		c.rpc.End(err)
+	}
 	if cause := context.Cause(ctx); errors.Is(cause, errStalled) || errors.Is(cause, errUnsent) || errors.Is(cause, errHandshake) {
 		s.log.Warn("closed a connection", "peer", t, "reason", cause, "held", c.account.Held())
 		err = cause
 	}
-	cancel()
+	end(nil)
 	c.mu.Lock()
 	sess := c.session
 	c.mu.Unlock()
@@ -107,6 +110,20 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedCon
 	c.requests.Close()
 	c.account.Close()
 	return err
+}
+
+// contain calls do and reports whether it returned. If it panicked, the connection ends,
+// and all others go on.
+func (c *conn) contain(do func()) (returned bool) {
+	if returned = contain.Do(c.server.log, "a connection", do); !returned {
+		c.end(errPanicked)
+	}
+	return returned
+}
+
+// following has a goroutine send what a reader asked for.
+func (c *conn) following(send func()) {
+	c.followers.Go(func() { c.contain(send) })
 }
 
 func (c *conn) notify(method string, params any) {
@@ -177,7 +194,13 @@ func (c *conn) Request(r *rpc.Request) {
 	run := func() {
 		defer c.requests.Add(-n)
 		defer r.Release()
-		result, err := route.call(c.ctx, r.Params)
+		var result any
+		err := errPanicked
+		if !contain.Do(c.server.log, r.Method, func() { result, err = route.call(c.ctx, r.Params) }) {
+			r.Reply(nil, err) // or else the client comes back with the same request
+			c.end(err)
+			return
+		}
 		if err != nil && c.isEnding() {
 			// The request failed because the connection ends. The client would
 			// take an error for the result; without an answer it repeats the
@@ -186,7 +209,7 @@ func (c *conn) Request(r *rpc.Request) {
 		}
 		c.reply(r, result, err)
 		if err == nil && route.after != nil {
-			route.after(result)
+			c.contain(func() { route.after(result) })
 		}
 	}
 	if route.control {
@@ -337,4 +360,7 @@ func headerHas(h http.Header, name, token string) bool {
 	return false
 }
 
-var errGone = errors.New("the connection is gone")
+var (
+	errGone     = errors.New("the connection is gone")
+	errPanicked = errors.New("internal error")
+)

@@ -38,6 +38,7 @@ const (
 type httpRequests struct {
 	notify    func(method string, params any)
 	roomFor   roomForAnswer
+	contain   func(do func()) (returned bool) // ends the connection after a panic
 	transport *http.Transport
 	roots     func() error // adds the configured root certificates to transport, once
 	cookies   *routeCookies
@@ -52,12 +53,13 @@ type httpRequests struct {
 
 // newHTTPRequests returns the HTTP state of a connection. It reads streamed
 // bodies only as fast as notify returns.
-func newHTTPRequests(notify func(method string, params any), roomFor roomForAnswer) *httpRequests {
+func newHTTPRequests(notify func(method string, params any), roomFor roomForAnswer, contain func(do func()) (returned bool)) *httpRequests {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &httpRequests{
 		notify:  notify,
 		cookies: newRouteCookies(),
 		roomFor: roomFor,
+		contain: contain,
 		ctx:     ctx,
 		cancel:  cancel,
 		transport: &http.Transport{
@@ -178,7 +180,7 @@ func (h *httpRequests) handle(ctx context.Context, params json.RawMessage) (any,
 	if p.StreamResponse {
 		go func() { // begin added it to the wait group
 			defer finish()
-			h.stream(p.RequestID, resp.Body)
+			h.contain(func() { h.stream(p.RequestID, resp.Body) })
 		}()
 		return result, nil
 	}

@@ -83,7 +83,7 @@ func newHTTPTest(t *testing.T) *httpTest {
 			t.Errorf("notified %s", method)
 		}
 		ht.deltas <- params.(bodyDeltaParams)
-	}, func(context.Context, int64) (int64, error) { return 0, nil })
+	}, func(context.Context, int64) (int64, error) { return 0, nil }, func(do func()) bool { do(); return true })
 	t.Cleanup(ht.requests.close)
 	return ht
 }

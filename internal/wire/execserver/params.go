@@ -29,7 +29,7 @@ func decode(params json.RawMessage, v any, required ...string) error {
 	if params[0] != '{' {
 		return wrongType(params, "an object")
 	}
-	var have map[string]json.RawMessage
+	have := make(map[string]json.RawMessage, fewMembers) // one that is nil gets space for many
 	if err := fastjson.Unmarshal(params, &have); err != nil {
 		return rpc.Errorf(rpc.CodeInvalidParams, "%s", err)
 	}
@@ -48,6 +48,9 @@ func decode(params json.RawMessage, v any, required ...string) error {
 	}
 	return nil
 }
+
+// fewMembers is how many members params have, of most requests.
+const fewMembers = 8
 
 // member maps a member of a JSON object to a struct field.
 type member struct {

@@ -21,7 +21,7 @@ func (c *conn) push(p *process, after, last spool.Seq) {
 				// Without events the client would wait for ever. Close the
 				// connection: the client reconnects and reads what it missed.
 				c.server.log.Warn("following a process", "process", p.id, "run", p.run, "err", err)
-				c.cancel()
+				c.end(nil)
 			}
 			return
 		}

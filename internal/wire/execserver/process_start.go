@@ -158,7 +158,7 @@ func (c *conn) routeStart(r *rpc.Request) route {
 		}
 		return c.processStart(proc, spec, sandboxType(p.Sandbox))
 	}
-	rt.after = func(any) { c.followers.Go(func() { c.push(proc, 0, 0) }) }
+	rt.after = func(any) { c.following(func() { c.push(proc, 0, 0) }) }
 	return rt
 }
 

@@ -40,7 +40,7 @@ func (c *conn) pushResumed(p *process) {
 	select {
 	case <-p.started:
 	default: // the client has seen none of its events
-		c.followers.Go(func() {
+		c.following(func() {
 			select {
 			case <-p.started:
 				if p.run != "" {
@@ -57,7 +57,7 @@ func (c *conn) pushResumed(p *process) {
 	info, err := c.backend.Stat(c.ctx, p.run)
 	if err != nil {
 		if !errors.Is(err, spool.ErrNotFound) {
-			c.cancel() // see push
+			c.end(nil) // see push
 		}
 		return
 	}
@@ -70,7 +70,7 @@ func (c *conn) pushResumed(p *process) {
 			r.goOn(r.after)
 		} // otherwise a read was or is being answered
 	})
-	c.followers.Go(func() {
+	c.following(func() {
 		defer timer.Stop()
 		select {
 		case after := <-r.read:

@@ -31,7 +31,7 @@ func (c *conn) routeStartFollow() route {
 			f.params.Run, f.last, f.closedEnds = info.ID, info.Last, p.ClosedEnds
 			return &info, nil
 		},
-		after: func(any) { c.followers.Go(func() { c.follow(f) }) },
+		after: func(any) { c.following(func() { c.follow(f) }) },
 	}
 }
 

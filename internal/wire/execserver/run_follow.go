@@ -42,7 +42,7 @@ func (c *conn) routeFollow() route {
 			f, err = c.newFollow(ctx, params)
 			return struct{}{}, runproto.EncodeError(err)
 		},
-		after: func(any) { c.followers.Go(func() { c.follow(f) }) },
+		after: func(any) { c.following(func() { c.follow(f) }) },
 	}
 }
 

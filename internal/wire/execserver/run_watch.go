@@ -21,7 +21,7 @@ func (c *conn) routeWatch() route {
 			f, watch, err = c.newWatch(ctx, params)
 			return struct{}{}, runproto.EncodeError(err)
 		},
-		after: func(any) { c.followers.Go(func() { c.watch(f, watch) }) },
+		after: func(any) { c.following(func() { c.watch(f, watch) }) },
 	}
 }
 

@@ -34,15 +34,17 @@ const (
 	maxWindow     = 64 << 20
 )
 
+// runMethods are the run/* methods that answer once.
+var runMethods = map[string]func(*conn, context.Context, json.RawMessage) (any, error){
+	"run/start": (*conn).runStart, "run/stat": (*conn).runStat, "run/list": (*conn).runList, "run/read": (*conn).runRead,
+	"run/send": (*conn).runSend, "run/close_stdin": (*conn).runCloseStdin, "run/blob": (*conn).runBlob,
+	"run/control": (*conn).runControl, "run/resize": (*conn).runResize,
+	"run/remove": (*conn).runRemove, "run/storage": (*conn).runStorage, "run/measure": (*conn).runMeasure,
+	"run/rename": (*conn).runRename, "run/inspect": (*conn).runInspect,
+	"run/search": (*conn).runSearch, "run/changes": (*conn).runChanges, "run/apply": (*conn).runApply, "run/discard": (*conn).runDiscard,
+}
+
 func (c *conn) routeRun(r *rpc.Request) (route, bool) {
-	methods := map[string]call{
-		"run/start": c.runStart, "run/stat": c.runStat, "run/list": c.runList, "run/read": c.runRead,
-		"run/send": c.runSend, "run/close_stdin": c.runCloseStdin, "run/blob": c.runBlob,
-		"run/control": c.runControl, "run/resize": c.runResize,
-		"run/remove": c.runRemove, "run/storage": c.runStorage, "run/measure": c.runMeasure,
-		"run/rename": c.runRename, "run/inspect": c.runInspect,
-		"run/search": c.runSearch, "run/changes": c.runChanges, "run/apply": c.runApply, "run/discard": c.runDiscard,
-	}
 	switch r.Method {
 	case "run/follow":
 		return c.routeFollow(), true
@@ -51,9 +53,9 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 	case "run/start_follow":
 		return c.routeStartFollow(), true
 	}
-	method, ok := methods[r.Method]
+	method, ok := runMethods[r.Method]
 	if more, extended := c.more.Methods[r.Method]; extended && !ok {
-		method, ok = func(ctx context.Context, p json.RawMessage) (any, error) {
+		method, ok = func(c *conn, ctx context.Context, p json.RawMessage) (any, error) {
 			return c.large(ctx, listRoom, func() (any, error) { return more(ctx, p) })
 		}, true
 	}
@@ -61,7 +63,7 @@ func (c *conn) routeRun(r *rpc.Request) (route, bool) {
 		return route{}, false
 	}
 	rt := route{family: "run", call: func(ctx context.Context, p json.RawMessage) (any, error) {
-		result, err := method(ctx, p)
+		result, err := method(c, ctx, p)
 		return result, runproto.EncodeError(err)
 	}}
 	switch r.Method {

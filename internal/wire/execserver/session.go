@@ -294,7 +294,7 @@ func (sess *session) attach(c *conn) error {
 		if err == nil {
 			return rpc.Errorf(codeAttached, "session %s is already attached to another connection", sess.id)
 		}
-		holder.cancel()
+		holder.end(nil)
 		sess.detach(holder)
 	}
 }

@@ -113,6 +113,23 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
+// panicking is a backend that panics when it starts a run.
+type panicking struct{ spool.Backend }
+
+func (panicking) Start(context.Context, spool.Spec) (spool.Info, error) { panic("armed") }
+
+// TestHTTPOfABackendThatPanics checks that a call whose tool panics is answered, and that
+// the program goes on.
+func TestHTTPOfABackendThatPanics(t *testing.T) {
+	c := dial(t, serveHTTP(t, panicking{openHost(t)}), "alice", versions[0], nil)
+	if result, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "run_command", Arguments: args{"command": "true"}}); err == nil || !strings.Contains(err.Error(), "internal error") {
+		t.Errorf("a tool that panics: %+v, %v", result, err)
+	}
+	if result, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "list_runs", Arguments: args{}}); err != nil || result.IsError {
+		t.Errorf("another tool: %+v, %v", result, err)
+	}
+}
+
 // TestHTTPQuestions asks the user of a client over HTTP, where a result asks; an older
 // client, which the server cannot call, gets the question.
 func TestHTTPQuestions(t *testing.T) {

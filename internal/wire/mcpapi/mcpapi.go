@@ -11,6 +11,7 @@ package mcpapi
 import (
 	"context"
 	"crypto/cipher"
+	"errors"
 	"io"
 	"log/slog"
 	"sync"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/contain"
 	"github.com/spool-run/spool/internal/lens"
 )
 
@@ -115,7 +117,18 @@ func New(o Options) *Server {
 		}
 	}
 	s.addResources()
+	s.mcp.AddReceivingMiddleware(s.contained) // the last one is around all others
 	return s
+}
+
+// contained answers a request whose handler panics with an error.
+func (s *Server) contained(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (result mcp.Result, err error) {
+		if !contain.Do(s.opts.Logger, method, func() { result, err = next(ctx, method, req) }) {
+			return nil, errors.New("internal error")
+		}
+		return result, err
+	}
 }
 
 // instructions tell a model how the tools work together.

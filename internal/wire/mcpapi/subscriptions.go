@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/contain"
 )
 
 const (
@@ -68,7 +69,7 @@ func (s *subscriptions) subscribe(ctx context.Context, req *mcp.SubscribeRequest
 		ctx, cancel := context.WithCancel(context.Background())
 		r = &updateReader{cancel: cancel}
 		s.readers[key.uri] = r
-		go s.follow(ctx, key.uri, run, info.Last)
+		go contain.Do(s.server.opts.Logger, "a subscription", func() { s.follow(ctx, key.uri, run, info.Last) })
 	}
 	r.clients++
 	go func() {
