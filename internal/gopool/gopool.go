@@ -27,7 +27,8 @@ type Pool struct {
 
 	mu      sync.Mutex
 	waiting []chan func()
-	over    bool // goroutines end instead of waiting for work
+	idles   bool // goroutines without work wait for more
+	over    bool // they never do again
 }
 
 // mayIdle counts an idle goroutine, if there are not too many.
@@ -42,6 +43,7 @@ func mayIdle() bool {
 // Go calls f on another goroutine.
 func (p *Pool) Go(f func()) {
 	p.mu.Lock()
+	p.idles = !p.over
 	n := len(p.waiting)
 	if n == 0 {
 		p.mu.Unlock()
@@ -59,10 +61,11 @@ func (p *Pool) Go(f func()) {
 func (p *Pool) work(f func()) {
 	next := make(chan func(), 1)
 	for f != nil {
+		grow(0)
 		f()
 		f = nil //nolint:ineffassign,wastedassign // frees f while the goroutine waits
 		p.mu.Lock()
-		if p.over || len(p.waiting) >= keep || !mayIdle() {
+		if !p.idles || len(p.waiting) >= keep || !mayIdle() {
 			p.mu.Unlock()
 			return
 		}
@@ -72,11 +75,20 @@ func (p *Pool) work(f func()) {
 	}
 }
 
+// Release ends the idle goroutines. Those that work end with their function, unless [Pool.Go]
+// was called meanwhile. The owner calls it when there may be nothing to do for long.
+func (p *Pool) Release() { p.release(false) }
+
 // Wait returns once all functions have returned, including those that they
 // started, and no goroutine is left.
 func (p *Pool) Wait() {
+	p.release(true)
+	p.wg.Wait()
+}
+
+func (p *Pool) release(over bool) {
 	p.mu.Lock()
-	p.over = true
+	p.idles, p.over = false, p.over || over
 	waiting := p.waiting
 	p.waiting = nil
 	p.mu.Unlock()
@@ -84,5 +96,18 @@ func (p *Pool) Wait() {
 	for _, next := range waiting {
 		close(next)
 	}
-	p.wg.Wait()
+}
+
+// room is the space on its stack that a function gets before it begins.
+const room = 4 << 10
+
+// grow makes the stack large enough for most functions while there is almost
+// nothing on it. It would grow in several steps else, and each has to adjust
+// all frames: that was a sixth of the work of a keeper of many runs. The
+// collector makes the stacks of goroutines that wait small again.
+//
+//go:noinline
+func grow(n int) byte {
+	var frame [room]byte
+	return frame[n]
 }

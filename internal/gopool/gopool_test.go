@@ -67,6 +67,39 @@ func TestGoKeepsGoroutines(t *testing.T) {
 	}
 }
 
+// TestRelease checks that no goroutine is left while there is nothing to do, also of a
+// function that releases the pool itself, and that the pool goes on after that.
+func TestRelease(t *testing.T) {
+	var p Pool
+	defer p.Wait()
+	left := func() int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.waiting)
+	}
+	for range 3 {
+		began, end := make(chan struct{}), make(chan struct{})
+		for range 2 * keep {
+			p.Go(func() { began <- struct{}{}; <-end })
+		}
+		for range 2 * keep {
+			<-began
+		}
+		close(end)
+		for left() < keep {
+			runtime.Gosched()
+		}
+		p.Go(p.Release)
+		p.wg.Wait() // all have ended
+		if n := left(); n != 0 {
+			t.Errorf("%d goroutines count as idle", n)
+		}
+	}
+	if n := idle.Load(); n != 0 {
+		t.Errorf("%d goroutines count as idle in all pools", n)
+	}
+}
+
 // TestGoexit checks that a function may end its goroutine.
 func TestGoexit(t *testing.T) {
 	var p Pool

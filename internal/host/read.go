@@ -157,7 +157,7 @@ func (h *Host) Await(ctx context.Context, id spool.RunID, after spool.Seq, maxBy
 // OnEvent has f called once, when there is an event after a cursor or the run is closed,
 // on the goroutine that appends it. f must not block. After stop it is not called any
 // more, unless it is being called. If that is so already, stop is nil and f is not called.
-func (h *Host) OnEvent(id spool.RunID, after spool.Seq, f func()) (stop func(), err error) {
+func (h *Host) OnEvent(_ context.Context, id spool.RunID, after spool.Seq, f func()) (stop func(), err error) {
 	r, err := h.find(id)
 	if err != nil {
 		return nil, err
@@ -166,6 +166,15 @@ func (h *Host) OnEvent(id spool.RunID, after spool.Seq, f func()) (stop func(), 
 		return nil, nil
 	}
 	return r.log.Watch(after, f), nil
+}
+
+// Knows reports whether the run is one that methods find without waiting: it has started,
+// and is in memory.
+func (h *Host) Knows(id spool.RunID) bool {
+	h.mu.Lock()
+	r, ok := h.runs[id]
+	h.mu.Unlock()
+	return ok && r.isStarted()
 }
 
 // LiveRuns describes the runs of this host that are starting or not closed.

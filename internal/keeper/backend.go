@@ -69,6 +69,7 @@ type Backend struct {
 	own      *keeperConn            // the keeper of our build
 	came     chan struct{}          // closed when own is another
 	runs     map[spool.RunID]*mirror
+	changed  int // how many mirrors have come, or may have become unused, since trim looked
 	closed   bool
 	children []int // pids of keepers that this process has started
 }
@@ -282,14 +283,26 @@ func (b *Backend) addMirror(m *mirror) (*mirror, error) {
 	return m, nil
 }
 
-// keptMirrors is the number of finished runs that stay open for reading.
+// mayBeUnused is called when a reader of a closed run is done.
+func (b *Backend) mayBeUnused() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.trim()
+	}
+}
+
+// keptMirrors is the number of finished runs that stay open for reading. There are up to
+// half as many more until trim looks.
 const keptMirrors = 256
 
-// trim closes the finished runs that were used longest ago. Callers hold b.mu.
+// trim closes the finished runs that were used longest ago. It is called when a mirror has
+// come, or may have become unused, and looks at them all now and then. Callers hold b.mu.
 func (b *Backend) trim() {
-	if len(b.runs) <= keptMirrors {
+	if b.changed++; b.changed <= keptMirrors/2 {
 		return
 	}
+	b.changed = 0
 	var done []*mirror
 	for _, m := range b.runs {
 		if m.unused() {

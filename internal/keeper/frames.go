@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -22,6 +23,12 @@ type frames struct {
 
 	mu  sync.Mutex
 	out []byte // the message being written
+
+	soonMu   sync.Mutex
+	soon     []byte // messages that a goroutine, flush, writes together
+	flushing bool   // it runs
+	ended    bool
+	flushes  sync.WaitGroup
 }
 
 const (
@@ -32,6 +39,8 @@ const (
 	// maxTry is the largest message that tryWrite writes. With its header it
 	// is as large as a pipe accepts whole or not at all.
 	maxTry = 4<<10 - frameHeader
+	// maxSoon is how many bytes of messages wait for a write at the most.
+	maxSoon = keptOut
 )
 
 func newFrames(stream io.ReadWriteCloser, name string) *frames {
@@ -66,7 +75,7 @@ func (f *frames) pending() bool { return f.r.Buffered() > 0 }
 func (f *frames) Write(_ context.Context, isBinary bool, parts ...[]byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.frame(isBinary, parts...)
+	f.out = appendFrame(f.out[:0], isBinary, parts...)
 	_, err := f.stream.Write(f.out)
 	if cap(f.out) > keptOut {
 		f.out = nil
@@ -74,17 +83,64 @@ func (f *frames) Write(_ context.Context, isBinary bool, parts ...[]byte) error 
 	return err
 }
 
-// frame sets f.out to a message. Callers hold f.mu.
-func (f *frames) frame(isBinary bool, parts ...[]byte) {
-	f.out = append(f.out[:0], 0, 0, 0, 0)
+// appendFrame appends a message.
+func appendFrame(dst []byte, isBinary bool, parts ...[]byte) []byte {
+	at := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
 	for _, p := range parts {
-		f.out = append(f.out, p...)
+		dst = append(dst, p...)
 	}
-	n := uint32(len(f.out) - frameHeader)
+	n := uint32(len(dst) - at - frameHeader)
 	if isBinary {
 		n |= frameBinary
 	}
-	binary.LittleEndian.PutUint32(f.out, n)
+	binary.LittleEndian.PutUint32(dst[at:], n)
+	return dst
+}
+
+// writeSoon has a goroutine write a message, together with those that others give
+// meanwhile, and does not wait for that. It reports false, and the message is not
+// written, if the peer does not take what it was given before, or the connection ended.
+func (f *frames) writeSoon(isBinary bool, b []byte) bool {
+	f.soonMu.Lock()
+	defer f.soonMu.Unlock()
+	if f.ended || len(f.soon)+len(b)+frameHeader > maxSoon {
+		return false
+	}
+	f.soon = appendFrame(f.soon, isBinary, b)
+	if !f.flushing {
+		f.flushing = true
+		f.flushes.Go(f.flush)
+	}
+	return true
+}
+
+// flush writes messages until there are none. A failed write ends the connection.
+func (f *frames) flush() {
+	for {
+		runtime.Gosched() // those who can run now may have something to say, too
+		f.mu.Lock()
+		f.soonMu.Lock()
+		if f.flushing = len(f.soon) > 0; !f.flushing {
+			f.soonMu.Unlock()
+			f.mu.Unlock()
+			return
+		}
+		f.out, f.soon = f.soon, f.out[:0]
+		f.soonMu.Unlock()
+		if _, err := f.stream.Write(f.out); err != nil {
+			_ = f.stream.Close()
+		}
+		f.mu.Unlock()
+	}
+}
+
+// end waits for the messages of writeSoon, which ends with a connection that is closed.
+func (f *frames) end() {
+	f.soonMu.Lock()
+	f.ended = true
+	f.soonMu.Unlock()
+	f.flushes.Wait()
 }
 
 // tryWrite writes a message if it can do so without waiting: no other goroutine
@@ -99,7 +155,7 @@ func (f *frames) tryWrite(isBinary bool, b []byte) bool {
 	if err != nil {
 		return false
 	}
-	f.frame(isBinary, b)
+	f.out = appendFrame(f.out[:0], isBinary, b)
 	var n int
 	if err := raw.Write(func(fd uintptr) bool {
 		n, err = syscall.Write(int(fd), f.out)

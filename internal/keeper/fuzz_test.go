@@ -87,6 +87,8 @@ func (p checker) binary(kind byte, b []byte) error {
 	case messageUpdate:
 		_, err := record.DecodeUpdate(b)
 		return err
+	case messageNews, messageNoNews:
+		return new(asked).answer(kind, b)
 	}
 	return nil
 }

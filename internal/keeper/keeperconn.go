@@ -17,6 +17,7 @@ type keeperConn struct {
 	owner     string // the keeper's id
 	hello     helloResult
 	first     firstUpdates
+	asked     asked
 }
 
 // alive reports whether the connection has not ended.
@@ -50,11 +51,16 @@ func (k *keeperConn) start(ctx context.Context, p record.Start, info *spool.Info
 func (k *keeperConn) serve(ctx context.Context) {
 	k.transport.serve(ctx, k)
 	k.first.close()
+	k.asked.close(fmt.Errorf("%w: %w", rpc.ErrConnClosed, k.transport.rpc.Err()))
 }
 
 // binary implements [handler].
 func (k *keeperConn) binary(kind byte, b []byte) error {
-	if kind != messageUpdate {
+	switch kind {
+	case messageUpdate:
+	case messageNews, messageNoNews:
+		return k.asked.answer(kind, b)
+	default:
 		return nil // a newer keeper may send more
 	}
 	update, err := record.DecodeUpdate(b)

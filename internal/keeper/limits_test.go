@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 
 	"github.com/spool-run/spool"
-	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
 // A connection runs maxInFlight requests, and requests of maxInFlightBytes, at
@@ -45,21 +44,18 @@ func TestAwaitsOfAConnectionAreBounded(t *testing.T) {
 	var a awaits
 	stopped := 0
 	for range maxAwaits {
-		r := new(rpc.Request)
-		if err := a.add(r); err != nil {
+		n, err := a.add()
+		if err != nil {
 			t.Fatal(err)
 		}
-		a.waits(r, func() { stopped++ })
+		a.waits(n, func() { stopped++ })
 	}
-	over := new(rpc.Request)
-	if err := a.add(over); !errors.Is(err, spool.ErrBusy) {
+	if _, err := a.add(); !errors.Is(err, spool.ErrBusy) {
 		t.Errorf("one more: %v", err)
 	}
-	for r := range a.stop {
-		a.remove(r)
-		break
-	}
-	if err := a.add(over); err != nil {
+	a.remove(1)
+	over, err := a.add()
+	if err != nil {
 		t.Error(err)
 	}
 	a.remove(over)

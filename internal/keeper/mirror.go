@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +41,8 @@ type mirror struct {
 	statSeq spool.Seq  // the last event at the newest stat
 	info    spool.Info // as of event infoSeq
 	infoSeq spool.Seq
-	readers int // running reads
+	facts   uint64 // the sum of what an update said of the run that mostly stays as it is; zero if info is not of one
+	readers int    // running reads
 	used    time.Time
 }
 
@@ -87,10 +89,14 @@ func (m *mirror) unused() bool {
 // request has the mirror ask the keeper until it has an event after the cursor.
 func (m *mirror) request(after spool.Seq) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.needed = max(m.needed, after)
+	poll := false
 	if m.lacking() {
-		m.step(fetchNeeded)
+		_, poll = m.step(fetchNeeded)
+	}
+	m.mu.Unlock()
+	if poll {
+		m.tryPoll()
 	}
 }
 
@@ -100,7 +106,8 @@ func (m *mirror) request(after spool.Seq) {
 func (m *mirror) expectFirst() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.step(fetchStarted)
+	accepted, _ := m.step(fetchStarted)
+	return accepted
 }
 
 // receiveFirst applies the first update, or nil if the keeper is gone.
@@ -110,11 +117,14 @@ func (m *mirror) receiveFirst(update *record.Update) {
 		info := m.info // as of the start
 		m.mu.Unlock()
 		update.Complete(info)
-		_ = m.apply(*update) // after an error the mirror asks
+		_ = m.apply(update, 0) // after an error the mirror asks
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.step(m.outcome())
+	_, poll := m.step(m.outcome())
+	m.mu.Unlock()
+	if poll {
+		m.tryPoll()
+	}
 }
 
 // poll asks the keeper for an update if a reader still needs one, and does not wait for
@@ -123,22 +133,40 @@ func (m *mirror) poll() {
 	for m.polling() {
 		err := m.requestUpdate()
 		if err == nil {
-			return // receive goes on
+			return // receive or receiveNews goes on
 		}
 		_ = m.settle(m.backend.ctx, err) // and it asks again, unless the run is settled
 	}
 	m.backend.wg.Done()
 }
 
+// tryPoll is poll for a goroutine that must not block. If poll would have to wait,
+// another goroutine does it.
+func (m *mirror) tryPoll() {
+	b := m.backend
+	if !m.polling() {
+		b.wg.Done()
+		return
+	}
+	b.mu.Lock()
+	k := b.keepers[m.owner]
+	b.mu.Unlock()
+	last, _ := m.log.Last()
+	if k == nil || !k.tellsNews() || !k.tryAsk(m, m.id, last) {
+		b.updates.Go(m.poll)
+	}
+}
+
 // polling notes the outcome of an update, and reports whether another is needed.
 func (m *mirror) polling() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.step(m.outcome())
+	m.fetch.step(m.outcome())
 	return m.fetch == fetchPolling
 }
 
-// requestUpdate has the keeper asked. Unless it returns an error, receive gets the answer.
+// requestUpdate has the keeper asked. Unless it returns an error, receiveNews or, of an
+// older keeper, receive gets the answer.
 func (m *mirror) requestUpdate() error {
 	b := m.backend
 	k, err := b.keeperOf(b.ctx, m.owner)
@@ -146,6 +174,9 @@ func (m *mirror) requestUpdate() error {
 		return err
 	}
 	last, _ := m.log.Last()
+	if k.tellsNews() {
+		return k.ask(m, m.id, last)
+	}
 	return k.transport.rpc.Go(methodAwait, awaitParams{m.id, last}, func(result json.RawMessage, err error) {
 		b.updates.Go(func() { m.receive(result, err) })
 	})
@@ -157,23 +188,70 @@ func (m *mirror) receive(result json.RawMessage, err error) {
 	if err = runproto.DecodeError(err); err == nil {
 		err = rpc.Decode(methodAwait, result, &update)
 	}
-	if err != nil {
-		_ = m.settle(m.backend.ctx, err)
+	if err == nil {
+		_ = m.apply(&update, 0) // after an error it is asked for again
 	} else {
-		_ = m.apply(update) // after an error it is asked for again
+		_ = m.settle(m.backend.ctx, err)
 	}
 	m.poll()
 }
 
-// step applies an event to m.fetch and reports whether it was accepted. Callers
-// hold m.mu.
-func (m *mirror) step(e fetchEvent) bool {
-	accepted, poll := m.fetch.step(e)
+// receiveNews implements [newsReceiver]. What may take long is done by another goroutine.
+func (m *mirror) receiveNews(b []byte, err error) {
+	var update record.Update
+	var facts uint64
+	if err = runproto.DecodeError(err); err == nil {
+		facts, err = m.decodeNews(b, &update)
+	}
+	if err == nil && m.journal.Reaches(update.Segment) {
+		_ = m.apply(&update, facts) // after an error it is asked for again
+		m.tryPoll()
+		return
+	}
+	later, failed := update, err // so that only these leave the stack
+	m.backend.updates.Go(func() {
+		if failed == nil {
+			_ = m.apply(&later, facts)
+		} else {
+			_ = m.settle(m.backend.ctx, failed)
+		}
+		m.poll()
+	})
+}
+
+// decodeNews decodes an update. What the mirror knows of the run is not decoded again.
+func (m *mirror) decodeNews(b []byte, update *record.Update) (sum uint64, err error) {
+	facts, rest, err := record.CutWhole(b)
+	if err != nil {
+		return 0, err
+	}
+	update.Info.ID = m.id
+	if err := update.Decode(rest); err != nil {
+		return 0, err
+	}
+	sum = maphash.Bytes(factsSeed, facts)
+	m.mu.Lock()
+	info, known := m.info, m.facts == sum
+	m.mu.Unlock()
+	if !known {
+		if info, err = record.DecodeInfo(facts); err != nil {
+			return 0, err
+		}
+	}
+	update.Complete(info)
+	return sum, nil
+}
+
+var factsSeed = maphash.MakeSeed()
+
+// step applies an event to m.fetch. It reports whether it was accepted, and whether the
+// caller must call tryPoll once it does not hold m.mu any more. Callers hold m.mu.
+func (m *mirror) step(e fetchEvent) (accepted, poll bool) {
+	accepted, poll = m.fetch.step(e)
 	if poll {
 		m.backend.wg.Add(1) // until no update is under way
-		m.backend.updates.Go(m.poll)
 	}
-	return accepted
+	return accepted, poll
 }
 
 // outcome returns the event that follows an update. Callers hold m.mu.
@@ -191,8 +269,9 @@ func (m *mirror) lacking() bool {
 	return last <= m.needed && !sealed && m.backend.ctx.Err() == nil
 }
 
-// apply makes the events of an update visible.
-func (m *mirror) apply(u record.Update) error {
+// apply makes the events of an update visible. facts is the sum of those of its
+// description; zero if there is none.
+func (m *mirror) apply(u *record.Update, facts uint64) error {
 	if err := m.journal.Advance(store.Position{
 		Last: u.Last, Segment: u.Segment, Size: u.Size,
 		Final: u.Info.State == spool.StateClosed && u.Last == u.Info.Last,
@@ -201,7 +280,7 @@ func (m *mirror) apply(u record.Update) error {
 	}
 	m.mu.Lock()
 	if u.Info.Last >= m.infoSeq {
-		m.info, m.infoSeq = u.Info, u.Info.Last
+		m.info, m.infoSeq, m.facts = u.Info, u.Info.Last, facts
 	}
 	single := m.readers <= 1
 	m.mu.Unlock()
@@ -235,7 +314,7 @@ func (m *mirror) settle(ctx context.Context, cause error) error {
 	last, sealed := m.journal.Last()
 	if sealed {
 		m.mu.Lock()
-		m.info = info
+		m.info, m.facts = info, 0
 		m.mu.Unlock()
 		m.log.Adopt(last, nil, true)
 		return nil
@@ -280,7 +359,7 @@ func (m *mirror) applyStat(info spool.Info) {
 	m.statSeq = max(m.statSeq, info.Last)
 	current := info.Last == last && last >= m.infoSeq
 	if current {
-		m.info, m.infoSeq = info, last
+		m.info, m.infoSeq, m.facts = info, last, 0
 	}
 	m.mu.Unlock()
 	if current && info.State == spool.StateClosed {
@@ -342,7 +421,11 @@ func (m *mirror) removeReader() {
 	m.mu.Lock()
 	m.readers--
 	m.used = time.Now()
+	last := m.readers == 0
 	m.mu.Unlock()
+	if last && m.closed() {
+		m.backend.mayBeUnused()
+	}
 }
 
 // await waits as a query asks and returns the query with its default filled in.

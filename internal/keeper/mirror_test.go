@@ -47,7 +47,7 @@ func TestMirrorKeepsTheLastUpdate(t *testing.T) {
 			for seq := spool.Seq(1); seq <= 3; seq++ {
 				info.Last = seq
 				e := spool.Event{Run: "r", Seq: seq, Kind: spool.KindOutput, Bytes: []byte("x")}
-				if err := m.apply(record.Update{Info: info, Events: []spool.Event{e}, Last: min(seq, tt.written), Segment: 1, Size: 10}); err != nil {
+				if err := m.apply(&record.Update{Info: info, Events: []spool.Event{e}, Last: min(seq, tt.written), Segment: 1, Size: 10}, 0); err != nil {
 					t.Fatal(err)
 				}
 			}

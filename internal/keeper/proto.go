@@ -12,8 +12,12 @@ import (
 //
 // Version 3 made starts and the first update of a run binary messages. Version
 // 4 made the error of a start one too, put the kind first in all of them, and
-// has durations in milliseconds.
-const Protocol = 4
+// has durations in milliseconds. Version 5 has binary requests for updates; a server
+// asks older keepers with the method await.
+const Protocol = 5
+
+// newsProtocol is the first version with binary requests for updates.
+const newsProtocol = 5
 
 // The methods of a keeper.
 const (

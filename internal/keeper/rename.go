@@ -27,7 +27,7 @@ func (b *Backend) Rename(ctx context.Context, id spool.RunID, name string) (spoo
 	}
 	if m, err := b.mirrorOf(ctx, id); err == nil {
 		m.mu.Lock()
-		m.info.Name = name
+		m.info.Name, m.facts = name, 0
 		m.mu.Unlock()
 	}
 	return b.Stat(ctx, id)

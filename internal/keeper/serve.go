@@ -250,7 +250,11 @@ func (c *serverConn) Notification(string, json.RawMessage) error { return nil }
 // binary implements [handler]. The start of a process is short, and the server
 // waits for it: it runs on the goroutine that reads, if possible.
 func (c *serverConn) binary(kind byte, b []byte) error {
-	if kind != messageStart {
+	switch kind {
+	case messageStart:
+	case messageAwait:
+		return c.awaitNews(b)
+	default:
 		return nil // a newer server may send more
 	}
 	id, params, err := cutID(b)
@@ -259,7 +263,7 @@ func (c *serverConn) binary(kind byte, b []byte) error {
 	}
 	p, err := record.DecodeStart(params)
 	if err != nil {
-		c.transport.refused(id, runproto.EncodeError(fmt.Errorf("%w: %w", spool.ErrInvalid, err)))
+		c.transport.refused(messageRefused, id, runproto.EncodeError(fmt.Errorf("%w: %w", spool.ErrInvalid, err)))
 		return nil
 	}
 	start := func() { c.start(id, &p) }
@@ -274,7 +278,7 @@ func (c *serverConn) start(id uint64, p *record.Start) {
 	// The run outlives the connection, so it does not use its context.
 	info, err := c.server.start(p.Spec)
 	if err != nil {
-		c.transport.refused(id, runproto.EncodeError(err))
+		c.transport.refused(messageRefused, id, runproto.EncodeError(err))
 		return
 	}
 	c.transport.started(id, func(dst []byte) []byte { return record.AppendInfo(dst, &info) })
@@ -385,7 +389,7 @@ func (c *serverConn) watchFirst(id spool.RunID) {
 			c.server.updates.Go(func() { c.sendUpdate(id) })
 		}
 	}
-	switch stop, err := c.server.host.OnEvent(id, 0, send); {
+	switch stop, err := c.server.host.OnEvent(c.ctx, id, 0, send); {
 	case err != nil:
 		_ = c.transport.close()
 	case stop == nil:

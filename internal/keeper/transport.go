@@ -14,13 +14,16 @@ import (
 )
 
 // transport is a connection between a keeper and a server, as either end sees
-// it. Most of its messages are JSON-RPC and belong to rpc. Three mechanisms
-// make the start of a process cheap:
+// it. Most of its messages are JSON-RPC and belong to rpc. Some mechanisms make the
+// start of a process and the updates of runs cheap:
 //
 //   - Bytes go through two pipes instead of the socket (pipes_linux.go).
-//   - A start, its answer and the first update of the run are binary messages.
+//   - A start, its answer, the updates of runs and the requests for them are binary
+//     messages.
 //   - The goroutine that reads also runs a short start, which saves waking
 //     another one; see runInline.
+//   - Updates, and the requests for them, are written together if there are several; see
+//     frames.writeSoon.
 type transport struct {
 	rpc    *rpc.Conn
 	frames *frames
@@ -48,6 +51,9 @@ const (
 	messageUpdate  = 2 // first update of a run
 	messageStart   = 3 // asks for a start: id, spec
 	messageRefused = 4 // answers a start: id, JSON of an [rpc.Error]
+	messageAwait   = 5 // asks for an update: id, cursor, run
+	messageNews    = 6 // answers that: id, update
+	messageNoNews  = 7 // answers that: id, JSON of an [rpc.Error]
 )
 
 // messageRoom is the capacity that most messages fit in.
@@ -110,6 +116,7 @@ func (t *transport) serve(ctx context.Context, h handler) {
 	read(0)
 	t.rpc.End(<-t.ended)
 	t.readers.Wait()
+	t.frames.end()
 	if t.stall != nil {
 		t.stall.close()
 	}
@@ -201,8 +208,8 @@ func (t *transport) settle(kind byte, b []byte) error {
 	}
 	a := startAnswer{info: b}
 	if kind == messageRefused {
-		refused := new(rpc.Error)
-		if err := json.Unmarshal(b, refused); err != nil {
+		refused, err := decodeRefused(b)
+		if err != nil {
 			return fmt.Errorf("decode error of a start: %w", err)
 		}
 		a = startAnswer{err: refused}
@@ -218,14 +225,20 @@ func (t *transport) settle(kind byte, b []byte) error {
 	return nil
 }
 
+// decodeRefused returns the error that refused has sent.
+func decodeRefused(b []byte) (*rpc.Error, error) {
+	e := new(rpc.Error)
+	return e, json.Unmarshal(b, e)
+}
+
 // started answers a start. The function encode appends the info of the run.
 func (t *transport) started(id uint64, encode func(dst []byte) []byte) {
 	b := encode(appendHeader(make([]byte, 0, messageRoom), messageStarted, id))
 	_ = t.rpc.Send(true, b) // nothing to do if the connection is lost
 }
 
-// refused answers a start that failed.
-func (t *transport) refused(id uint64, err error) {
+// refused answers a start, or a request for an update, that failed.
+func (t *transport) refused(kind byte, id uint64, err error) {
 	var e *rpc.Error
 	if !errors.As(err, &e) {
 		e = rpc.Errorf(rpc.CodeInternal, "%v", err)
@@ -234,7 +247,7 @@ func (t *transport) refused(id uint64, err error) {
 	if err != nil { // only invalid Data can fail, and ours is valid
 		b = []byte(`{"code":-32603,"message":"internal error"}`)
 	}
-	_ = t.rpc.Send(true, appendHeader(nil, messageRefused, id), b)
+	_ = t.rpc.Send(true, appendHeader(nil, kind, id), b)
 }
 
 // trySend sends a binary message if that is possible without waiting, and
@@ -244,12 +257,16 @@ func (t *transport) trySend(b []byte) bool { return t.frames.tryWrite(true, b) }
 // send sends a binary message.
 func (t *transport) send(b []byte) error { return t.rpc.Send(true, b) }
 
-// appendHeader appends the kind of a message and the id of its start.
+// sendSoon sends a binary message soon, with others, or reports false; see
+// frames.writeSoon.
+func (t *transport) sendSoon(b []byte) bool { return t.frames.writeSoon(true, b) }
+
+// appendHeader appends the kind of a message and the id of its request.
 func appendHeader(dst []byte, kind byte, id uint64) []byte {
 	return binary.AppendUvarint(append(dst, kind), id)
 }
 
-// cutID splits a message into the id of its start and the rest.
+// cutID splits a message into the id of its request and the rest.
 func cutID(b []byte) (id uint64, rest []byte, err error) {
 	id, n := binary.Uvarint(b)
 	if n <= 0 {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -54,7 +55,7 @@ func (k *echoKeeper) binary(kind byte, b []byte) error {
 	}
 	answer := func() {
 		if string(params) == "fail" {
-			k.t.refused(id, rpc.Errorf(rpc.CodeInvalidParams, "no"))
+			k.t.refused(messageRefused, id, rpc.Errorf(rpc.CodeInvalidParams, "no"))
 			return
 		}
 		k.t.started(id, func(dst []byte) []byte { return append(dst, params...) })
@@ -250,6 +251,42 @@ func TestFramesTryWrite(t *testing.T) {
 	}
 	if got, isBinary, err := peer.Read(ctx); err != nil || isBinary || string(got) != "{}" {
 		t.Errorf("%q, %v, %v", got, isBinary, err)
+	}
+}
+
+// writeSoon never waits, holds a bounded number of bytes, and what it accepts arrives
+// whole and in order, unless the connection ends before.
+func TestFramesWriteSoon(t *testing.T) {
+	a, b := unixPair(t)
+	f, peer := newFrames(a, "peer"), newFrames(b, "peer")
+	sent := 0
+	fill := func() {
+		for f.writeSoon(true, fmt.Appendf(nil, "%d%512s", sent, "")) {
+			sent++
+		}
+	}
+	for taken := 0; taken < 2000; { // it is written while it is filled
+		fill()
+		for ; taken < sent; taken++ {
+			got, isBinary, err := peer.Read(t.Context())
+			if want := fmt.Sprintf("%d%512s", taken, ""); err != nil || !isBinary || string(got) != want {
+				t.Fatalf("message %d: %q, %v", taken, got, err)
+			}
+		}
+	}
+	polltest.Until(t, "a peer that takes nothing", func() bool {
+		fill()
+		f.soonMu.Lock()
+		defer f.soonMu.Unlock()
+		return len(f.soon)+600 > maxSoon && f.flushing
+	})
+	if f.writeSoon(true, make([]byte, maxSoon)) {
+		t.Error("a message that there is no room for was accepted")
+	}
+	_ = f.Close()
+	f.end()
+	if f.writeSoon(true, nil) {
+		t.Error("a message was accepted after the end")
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"time"
 
 	"github.com/segmentio/encoding/json"
@@ -53,14 +54,20 @@ func ParseHead(b []byte) (Head, error) {
 	return h, nil
 }
 
+// usualDescription is room for the record of most descriptions, and for what a log has
+// after the last one.
+const usualDescription = 768
+
 // AppendDescription appends the record of a description.
 func AppendDescription(dst []byte, place Place, salt uint64, now time.Time, info *spool.Info) ([]byte, error) {
-	data := info.AppendJSON(nil)
+	at := len(dst)
+	dst = append(slices.Grow(dst, usualDescription), make([]byte, HeaderSize)...)
+	dst = info.AppendJSON(dst)
+	h, data := dst[at:at+HeaderSize], dst[at+HeaderSize:]
 	size := HeaderSize + len(data)
 	if size > MaxSize {
-		return dst, fmt.Errorf("encode description: %d bytes exceed %d", len(data), spool.MaxEventBytes)
+		return dst[:at], fmt.Errorf("encode description: %d bytes exceed %d", len(data), spool.MaxEventBytes)
 	}
-	var h [HeaderSize]byte
 	binary.LittleEndian.PutUint32(h[0:], uint32(size))
 	binary.LittleEndian.PutUint64(h[16:], uint64(now.UnixNano()))
 	h[24], h[25] = descriptionKind, byte(place)
@@ -68,7 +75,7 @@ func AppendDescription(dst []byte, place Place, salt uint64, now time.Time, info
 	binary.LittleEndian.PutUint64(h[32:], salt)
 	sum := crc32.Update(0, castagnoli, h[8:])
 	binary.LittleEndian.PutUint32(h[4:], crc32.Update(sum, castagnoli, data))
-	return append(append(dst, h[:]...), data...), nil
+	return dst, nil
 }
 
 // DecodeDescription reads the description in the Data of a decoded record. It

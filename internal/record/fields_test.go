@@ -84,6 +84,10 @@ var infoCodecs = []codec[spool.Info]{
 		n.Complete(start)
 		return n.Info, nil
 	}},
+	{name: "whole update", roundTrip: func(i spool.Info) (spool.Info, error) {
+		n, err := throughWhole(record.Update{Info: i})
+		return n.Info, err
+	}},
 	{name: "update as JSON", roundTrip: func(i spool.Info) (spool.Info, error) {
 		n, err := throughUpdateJSON(record.Update{Info: i})
 		return n.Info, err
@@ -122,6 +126,35 @@ var updateCodecs = []codec[record.Update]{
 		}
 		return n, err
 	}},
+	{name: "whole", roundTrip: func(n record.Update) (record.Update, error) {
+		n, err := throughWhole(n)
+		if err == nil {
+			n.Events[0].Run = filled[record.Update](nil).Events[0].Run
+		}
+		return n, err
+	}},
+}
+
+// throughWhole takes an update through the form with the whole description.
+func throughWhole(n record.Update) (record.Update, error) {
+	b, err := record.AppendWhole(nil, &n)
+	if err != nil {
+		return record.Update{}, err
+	}
+	facts, rest, err := record.CutWhole(b)
+	if err != nil {
+		return record.Update{}, err
+	}
+	info, err := record.DecodeInfo(facts)
+	if err != nil {
+		return record.Update{}, err
+	}
+	got, err := record.DecodeUpdate(rest)
+	if err != nil {
+		return record.Update{}, err
+	}
+	got.Complete(info)
+	return *got, nil
 }
 
 func throughJSON[T any](v T) (T, error) {

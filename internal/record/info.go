@@ -147,13 +147,25 @@ func (m *message) size() spool.Size {
 	return spool.Size{Rows: uint16(m.uint()), Cols: uint16(m.uint())}
 }
 
+// state reads a state. Most are known, and need no memory.
+func (m *message) state() spool.State {
+	b := m.bytes()
+	for _, known := range [...]spool.State{spool.StateRunning, spool.StateExited, spool.StateClosed} {
+		if string(b) == string(known) {
+			return known
+		}
+	}
+	return spool.State(b)
+}
+
 func (m *message) progress(i *spool.Info) {
 	i.Last, i.Bytes = spool.Seq(m.uint()), int64(m.uint())
-	i.State = spool.State(m.text())
+	i.State = m.state()
 	i.Ended = m.time()
 	o := spool.Outcome{Kind: spool.OutcomeKind(m.text()), Code: int(m.int()), Signal: m.text(), Reason: m.text()}
 	if o.Kind != "" {
-		i.Outcome = &o
+		outcome := o // most have none, and take no memory
+		i.Outcome = &outcome
 	}
 	i.Title, i.TurnOutcome = m.text(), spool.TurnOutcome(m.text())
 	i.Ledger = m.ledger()

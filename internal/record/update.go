@@ -46,9 +46,9 @@ func (n *Update) AppendJSON(dst []byte) []byte {
 // description it holds the id and what changes while a run lives.
 func AppendUpdate(dst []byte, n *Update) (_ []byte, err error) {
 	dst = appendText(dst, n.Info.ID)
-	for _, v := range []uint64{uint64(n.Last), uint64(n.Segment), uint64(n.Size)} {
-		dst = binary.AppendUvarint(dst, v)
-	}
+	dst = binary.AppendUvarint(dst, uint64(n.Last))
+	dst = binary.AppendUvarint(dst, uint64(n.Segment))
+	dst = binary.AppendUvarint(dst, uint64(n.Size))
 	dst = appendProgress(dst, &n.Info)
 	for i := range n.Events {
 		if dst, err = Append(dst, &n.Events[i]); err != nil {
@@ -61,33 +61,76 @@ func AppendUpdate(dst []byte, n *Update) (_ []byte, err error) {
 // DecodeUpdate is the inverse of [AppendUpdate]. [Update.Complete] fills in the rest
 // of the description.
 func DecodeUpdate(b []byte) (*Update, error) {
-	m := message{b: b}
 	n := new(Update)
-	n.Info.ID = spool.RunID(m.text())
+	if err := n.Decode(b); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// Decode is [DecodeUpdate] into an update that is empty but for the id of its run, if
+// the caller knows that. The events point into b.
+func (n *Update) Decode(b []byte) error {
+	m := message{b: b}
+	if id := m.bytes(); string(id) != string(n.Info.ID) {
+		n.Info.ID = spool.RunID(id)
+	}
 	n.Last, n.Segment, n.Size = spool.Seq(m.uint()), spool.Seq(m.uint()), int64(m.uint())
 	m.progress(&n.Info)
 	if m.err != nil {
-		return nil, fmt.Errorf("decode update: %w", m.err)
+		return fmt.Errorf("decode update: %w", m.err)
 	}
 	for b = m.b; len(b) > 0; {
 		e, size, err := Decode(b)
 		if err != nil {
-			return nil, fmt.Errorf("decode update: %w", err)
+			return fmt.Errorf("decode update: %w", err)
 		}
 		e.Run = n.Info.ID
 		n.Events = append(n.Events, e)
 		b = b[size:]
 	}
-	return n, nil
+	return nil
+}
+
+// AppendWhole appends the binary form of any update of a run. What mostly stays as it is
+// comes first and apart, so that a reader that knows it need not decode it again.
+func AppendWhole(dst []byte, n *Update) ([]byte, error) {
+	facts := n.Info
+	setProgress(&facts, &spool.Info{})
+	at := len(dst)
+	dst = append(dst, make([]byte, factsHead)...)
+	dst = AppendInfo(dst, &facts)
+	binary.LittleEndian.PutUint32(dst[at:], uint32(len(dst)-at-factsHead))
+	return AppendUpdate(dst, n)
+}
+
+// factsHead is the number of bytes before the facts, which say how many follow.
+const factsHead = 4
+
+// CutWhole divides what [AppendWhole] made into the facts, which [DecodeInfo] reads, and
+// the rest, which [DecodeUpdate] reads.
+func CutWhole(b []byte) (facts, rest []byte, err error) {
+	if len(b) < factsHead {
+		return nil, nil, fmt.Errorf("decode update: %w", errCut)
+	}
+	n := binary.LittleEndian.Uint32(b)
+	if b = b[factsHead:]; uint64(n) > uint64(len(b)) {
+		return nil, nil, fmt.Errorf("decode update: %w", errCut)
+	}
+	return b[:n:n], b[n:], nil
 }
 
 // Complete fills in what the binary form leaves out of the description, from
 // the one that answered the start.
 func (n *Update) Complete(start spool.Info) {
-	now := &n.Info
-	start.State, start.Ended, start.Outcome, start.Last, start.Bytes = now.State, now.Ended, now.Outcome, now.Last, now.Bytes
-	start.Title, start.TurnOutcome, start.Ledger = now.Title, now.TurnOutcome, now.Ledger
-	start.Size, start.FirstSize = now.Size, now.FirstSize
-	start.Turn, start.Asks = now.Turn, now.Asks
+	setProgress(&start, &n.Info)
 	n.Info = start
+}
+
+// setProgress sets what changes while a run lives to what it is now.
+func setProgress(i, now *spool.Info) {
+	i.State, i.Ended, i.Outcome, i.Last, i.Bytes = now.State, now.Ended, now.Outcome, now.Last, now.Bytes
+	i.Title, i.TurnOutcome, i.Ledger = now.Title, now.TurnOutcome, now.Ledger
+	i.Size, i.FirstSize = now.Size, now.FirstSize
+	i.Turn, i.Asks = now.Turn, now.Asks
 }

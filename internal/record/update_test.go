@@ -76,6 +76,28 @@ func TestUpdateRoundTrip(t *testing.T) {
 	}
 }
 
+// A whole update that is cut anywhere before its events is an error.
+func TestWholeUpdateIsCut(t *testing.T) {
+	update := someUpdates()["nothing but where"]
+	b, err := record.AppendWhole([]byte("before"), &update)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = b[len("before"):]
+	for n := range b {
+		facts, rest, err := record.CutWhole(b[:n])
+		if err == nil {
+			_, err = record.DecodeInfo(facts)
+		}
+		if err == nil {
+			err = new(record.Update).Decode(rest)
+		}
+		if err == nil {
+			t.Errorf("cut at %d of %d: no error", n, len(b))
+		}
+	}
+}
+
 func FuzzDecodeUpdate(f *testing.F) {
 	for _, update := range someUpdates() {
 		b, err := record.AppendUpdate(nil, &update)
@@ -83,8 +105,15 @@ func FuzzDecodeUpdate(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(b)
+		if b, err = record.AppendWhole(nil, &update); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
+		if facts, rest, err := record.CutWhole(b); err == nil && len(facts)+len(rest)+4 != len(b) {
+			t.Errorf("%d bytes were divided into %d and %d", len(b), len(facts), len(rest))
+		}
 		if update, err := record.DecodeUpdate(b); err == nil {
 			again, err := record.AppendUpdate(nil, update)
 			if err != nil && !unnamed(update) {

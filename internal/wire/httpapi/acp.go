@@ -82,6 +82,9 @@ func (s *Socket) Read(context.Context) ([]byte, bool, error) {
 	}
 }
 
+// Close ends the connection.
+func (s *Socket) Close() error { return s.conn.CloseNow() }
+
 // Write sends the parts as one message, for which the client has its time.
 func (s *Socket) Write(_ context.Context, _ bool, parts ...[]byte) error {
 	s.mu.Lock()

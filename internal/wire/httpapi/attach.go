@@ -119,9 +119,14 @@ func (c *call) attach() error {
 	a.conn.SetReadLimit(c.server.limits.Message)
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { cancel(a.receive(ctx)) })
+	wg.Go(func() {
+		err := errPanicked
+		c.server.survives(func() { err = a.receive(ctx) })
+		cancel(err)
+	})
 	wg.Go(func() { cancel(c.keepAlive(ctx, a.conn)) })
-	err = a.run(ctx, first, drawn)
+	err = errPanicked // which net/http would contain, without an end of the connection
+	c.server.survives(func() { err = a.run(ctx, first, drawn) })
 	a.end(ctx, err)
 	cancel(nil)
 	wg.Wait()

@@ -350,6 +350,7 @@ func (s *Server) Close(grace time.Duration) {
 	go func() {
 		s.streams.wait()
 		s.wg.Wait()
+		s.parking.pool.Wait()
 		close(over)
 	}()
 	timer := time.NewTimer(grace)

@@ -6,13 +6,13 @@ import (
 	"net"
 	"net/http"
 	"reflect"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/contain"
 )
 
 // lastChunk ends an answer of HTTP/1.1: what has none was cut.
@@ -120,10 +120,10 @@ func (p *parked) watch() {
 	p.state = over
 	p.mu.Unlock()
 	_ = p.conn.Close() // it may be closed
-	p.server.streams.end(p.counted)
 	if p.server.parking.count != nil {
 		p.server.parking.count(-1)
 	}
+	p.server.streams.end(p.counted) // for which the end of the server waits
 }
 
 // wait has the stream wait with others, if it has all that they have.
@@ -228,15 +228,7 @@ func (p *parked) apart(rest []byte, last bool) {
 
 // survives reports whether a function returned. If it panicked the program goes on, as
 // it does with net/http: the backend may be that of another program.
-func (s *Server) survives(do func()) (ok bool) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.log.Error("a stream panicked", "panic", r, "stack", string(debug.Stack()))
-		}
-	}()
-	do()
-	return true
-}
+func (s *Server) survives(do func()) (ok bool) { return contain.Do(s.log, "a stream", do) }
 
 // serve sends the rest of what was sent, and then, unless that was the last, events until
 // the client has all there are.

@@ -87,11 +87,18 @@ func dialStream(t *testing.T, b *rest, id spool.RunID, header string) (net.Conn,
 	return conn, resp
 }
 
+// silent is a backend that does not tell when there are events to read.
+type silent struct{ spool.Backend }
+
 // TestParkedStreamsGetEachEventOnce has many readers, in all forms, follow a run that
 // goes on. They leave and come back with their cursors all the time.
 func TestParkedStreamsGetEachEventOnce(t *testing.T) {
+	t.Run("told", func(t *testing.T) { testEachEventOnce(t, openHost(t)) })
+	t.Run("reading", func(t *testing.T) { testEachEventOnce(t, silent{openHost(t)}) })
+}
+
+func testEachEventOnce(t *testing.T, h spool.Backend) {
 	const readers, lines = 24, 120
-	h := openHost(t)
 	b, _, parked := serveParked(t, 4<<10, httpapi.Options{Backend: h, Limits: crowdLimits()})
 	r := cat(t, h)
 	var wg sync.WaitGroup
@@ -312,6 +319,12 @@ type panicking struct {
 	armed atomic.Bool
 }
 
+// toldPanicking is panicking, and tells when there are events to read.
+type toldPanicking struct {
+	*panicking
+	access.Notifier
+}
+
 func (b *panicking) Read(ctx context.Context, id spool.RunID, q spool.Query) (spool.Page, error) {
 	page, err := b.Backend.Read(ctx, id, q)
 	if b.armed.Load() {
@@ -320,12 +333,48 @@ func (b *panicking) Read(ctx context.Context, id spool.RunID, q spool.Query) (sp
 	return page, err
 }
 
+// Send implements [spool.Backend].
+func (b *panicking) Send(ctx context.Context, id spool.RunID, in spool.Input) (spool.Receipt, error) {
+	if b.armed.Load() {
+		panic("armed")
+	}
+	return b.Backend.Send(ctx, id, in)
+}
+
+// TestAttachToABackendThatPanics checks that the connection of a client ends whose input
+// makes the backend panic, and that the program goes on.
+func TestAttachToABackendThatPanics(t *testing.T) {
+	h := &panicking{Backend: openHost(t)}
+	b := serve(t, httpapi.Options{Backend: h})
+	r := cat(t, h)
+	a := b.attach(t, r.ID(), "")
+	a.until(t, "its beginning", func() bool { return len(a.frames) > 0 })
+	h.armed.Store(true)
+	a.say(t, "one\n")
+	a.ends(t, "lost", 4500)
+	h.armed.Store(false)
+	a = b.attach(t, r.ID(), "")
+	a.say(t, "two\n")
+	a.until(t, "the echo", func() bool { return string(a.bytes) == "two\n" })
+}
+
 // TestParkedStreamsOfABackendThatPanics checks that such streams are cut, and that the
 // program goes on.
 func TestParkedStreamsOfABackendThatPanics(t *testing.T) {
-	h := &panicking{Backend: openHost(t)}
-	b, _, parked := serveParked(t, 64<<10, httpapi.Options{Backend: h, Limits: crowdLimits()})
-	r := cat(t, h)
+	t.Run("told", func(t *testing.T) {
+		h := openHost(t)
+		b := &panicking{Backend: h}
+		testPanics(t, b, toldPanicking{b, h})
+	})
+	t.Run("reading", func(t *testing.T) {
+		h := &panicking{Backend: openHost(t)}
+		testPanics(t, h, h)
+	})
+}
+
+func testPanics(t *testing.T, h *panicking, backend spool.Backend) {
+	b, _, parked := serveParked(t, 64<<10, httpapi.Options{Backend: backend, Limits: crowdLimits()})
+	r := cat(t, h.Backend)
 	_, resp := dialStream(t, b, r.ID(), "")
 	_, other := dialStream(t, b, r.ID(), "")
 	untilParked(t, parked, 2)
@@ -415,5 +464,45 @@ func TestParkedStreamsAreSmall(t *testing.T) {
 		}
 		untilParked(t, parked, 0)
 		polltest.Until(t, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
+	}
+}
+
+// TestParkedStreamsOfManyRuns checks that the streams of runs that say nothing have one
+// goroutine each, and hear what is said, and heartbeats, each of them.
+func TestParkedStreamsOfManyRuns(t *testing.T) {
+	const runs, readers = 16, 2
+	h := openHost(t)
+	limits := crowdLimits()
+	limits.Heartbeat = 50 * time.Millisecond
+	b, _, parked := serveParked(t, 64<<10, httpapi.Options{Backend: h, Limits: limits})
+	all := make([]*spool.Run, runs)
+	for i := range all {
+		all[i] = cat(t, h)
+		say(t, all[i], "hi\n") // and its process rests
+		awaitLast(t, all[i], 1)
+	}
+	before := runtime.NumGoroutine()
+	var streams [runs][]*frames
+	for i, r := range all {
+		for range readers {
+			_, resp := dialStream(t, b, r.ID(), "")
+			streams[i] = append(streams[i], newFrames(resp.Body))
+		}
+	}
+	untilParked(t, parked, runs*readers)
+	// One for each stream, and those that write heartbeats.
+	polltest.Until(t, "no goroutine for a run", func() bool { return runtime.NumGoroutine() < before+runs*readers+runs/2 })
+	for i, r := range all {
+		say(t, r, "hi\n")
+		for _, s := range streams[i] {
+			s.until(t, func(f frame) bool { return f.id == "2" })
+		}
+	}
+	for i := range all {
+		for _, s := range streams[i] {
+			for range 3 {
+				s.until(t, func(f frame) bool { return f == frame{comment: ":"} })
+			}
+		}
 	}
 }

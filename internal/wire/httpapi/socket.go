@@ -80,6 +80,9 @@ var errSlow = errors.New("the client takes nothing")
 // errLeft is why a WebSocket ends whose client has left.
 var errLeft = errors.New("the client has left")
 
+// errPanicked is why a WebSocket ends whose goroutine panicked.
+var errPanicked = errors.New("internal error")
+
 // keepAlive pings the client of a WebSocket until the context ends or the connection
 // is lost, so that no proxy takes the connection for dead. A client that does not
 // answer may be busy.

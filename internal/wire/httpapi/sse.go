@@ -215,7 +215,7 @@ type eventStream struct {
 }
 
 // goOn reads a page, and writes it and those after it.
-func (s *eventStream) goOn() (parked bool) { return s.read() && s.copy() }
+func (s *eventStream) goOn() (parked bool) { return s.read(s.patience()) && s.copy() }
 
 // copy writes the page that was read and those after it until the log or the stream
 // ends, or the stream is parked.
@@ -224,7 +224,7 @@ func (s *eventStream) copy() (parked bool) {
 		if parked, over := s.write(); over {
 			return parked
 		}
-		if !s.read() {
+		if !s.read(s.patience()) {
 			return false
 		}
 		if len(s.page.Events) == 0 && s.heartbeat > 0 && time.Since(s.spoke) >= s.heartbeat {
@@ -266,14 +266,17 @@ func (s *eventStream) write() (parked, over bool) {
 	return parked, parked
 }
 
-// read reads the next page, for which it waits at most until the next heartbeat. It
-// reports false if there is none. A page is large, so it is not on the stacks of those
-// who wait.
-func (s *eventStream) read() bool {
-	wait := s.server.limits.LongPoll
+// patience is how long to wait for the next page: at most until the next heartbeat.
+func (s *eventStream) patience() time.Duration {
 	if s.heartbeat > 0 {
-		wait = max(time.Millisecond, s.heartbeat-time.Since(s.spoke))
+		return max(time.Millisecond, s.heartbeat-time.Since(s.spoke))
 	}
+	return s.server.limits.LongPoll
+}
+
+// read reads the next page, for which it waits at most a time. It reports false if there
+// is none. A page is large, so it is not on the stacks of those who wait.
+func (s *eventStream) read(wait time.Duration) bool {
 	s.page = spool.Page{}
 	var err error
 	if s.page, err = s.backend.Read(s.ctx, s.run, spool.Query{After: s.after, MaxBytes: s.server.limits.StreamPage, Wait: wait}); err != nil {

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -34,7 +35,13 @@ func TestStreamOfASlowClient(t *testing.T) {
 		s.Close()
 	}()
 	id := finishedRun(t, h, "yes 0123456789 | head -c 600000")
-	transport := &http.Transport{DialContext: (&net.Dialer{}).DialContext}
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err == nil { // so that one page is several sips, and takes as many rests
+			err = c.(*net.TCPConn).SetReadBuffer(32 << 10)
+		}
+		return c, err
+	}}
 	defer transport.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+eventsOf(id), nil)
 	if err != nil {
