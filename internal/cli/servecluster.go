@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -129,6 +130,7 @@ type clusterNode struct {
 	local  *execserver.Server // of the user of this machine
 	server *http.Server
 	ended  chan struct{}
+	near   io.Closer // the socket for other nodes of this machine; nil without one
 }
 
 // joinCluster makes the server a node, or returns nil without --cluster.
@@ -170,13 +172,19 @@ func (a *app) joinCluster(so *serveOptions, backend local.Backend, archive clust
 	if err := n.connect(o, &m, addr, dir, config, isControl, log); err != nil {
 		return nil, errors.Join(err, closeListener(l))
 	}
+	near, socket := listenNear(dir, l != nil, log)
+	defer func() {
+		if err != nil && near != nil {
+			err = errors.Join(err, near.Close())
+		}
+	}()
 	labels := make(map[string]string)
 	for _, text := range o.labels {
 		k, v, _ := strings.Cut(text, "=")
 		labels[k] = v
 	}
 	n.Node, err = cluster.Join(cluster.Options{
-		State: dir, Name: o.node, Addr: addr, Backend: runs, Facts: n.facts, Key: m.Key, TLS: config, Timing: cluster.NewTiming(o.lease),
+		State: dir, Name: o.node, Addr: addr, Socket: socket, Backend: runs, Facts: n.facts, Key: m.Key, TLS: config, Timing: cluster.NewTiming(o.lease),
 		Judge: isControl || o.nats != "", Control: isControl, Build: version().Version, Labels: labels, Engines: local.Engines, Slots: o.slots, Keep: o.keep, Queue: o.queue, Log: log,
 		Archive: archive, Archived: ship.has(), Tunnels: cmp.Or(o.tunnels, -1), Parked: o.parked,
 		Mirrors: o.mirrors, MirrorBytes: int64(o.mirrorBytes), MirrorFree: cmp.Or(int64(o.mirrorFree), -1), MirrorAge: so.server.store.age,
@@ -197,6 +205,9 @@ func (a *app) joinCluster(so *serveOptions, backend local.Backend, archive clust
 		mux.Handle("POST /", n.Relay())
 	}
 	mux.HandleFunc("GET "+cluster.CopiesPath+"/v1/rpc", func(w http.ResponseWriter, r *http.Request) { n.copies.ServeRuns(w, r, access.Owner(), nil) })
+	if near != nil {
+		n.near = serveNear(near, n.Near(), mux, log)
+	}
 	n.server = newHTTPServer(mux, log)
 	go func() {
 		defer close(n.ended)
@@ -305,6 +316,9 @@ func (n *clusterNode) Close() error {
 	var errs []error
 	if n.server != nil {
 		errs = append(errs, n.server.Close())
+		if n.near != nil {
+			errs = append(errs, n.near.Close())
+		}
 		n.rpc.Close()
 		n.copies.Close()
 		n.local.Close()

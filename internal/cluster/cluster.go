@@ -23,6 +23,7 @@ type Options struct {
 	State   string  // state directory
 	Name    string  // of the node
 	Addr    string  // where other nodes connect, HOST:PORT; empty if they cannot, and come through [Node.Listener]
+	Socket  string  // where other nodes of this machine connect, as [SocketPath] says; empty if they do as all others
 	Backend Backend // the runs of this machine
 	Facts   Facts
 	Key     Key         // seals what waits in the queue
@@ -73,6 +74,7 @@ type Node struct {
 	detector *detector
 	peers    *peers
 	relay    *relay
+	near     *Near
 	parking  *parking // nil if the node has an address
 	mirrors  *peers   // to the copies of other nodes
 	copies   *mirror.Copies
@@ -132,7 +134,7 @@ func Join(o Options) (*Node, error) {
 	n.store.known = n.members.names
 	n.crowd = &crowd{size: cmp.Or(o.crowd, defaultCrowd), facts: n.store, members: n.members, tasks: n.tasks, judge: o.Judge, begin: n.members.watch, looked: make(map[string]time.Time)}
 	n.store.heard = n.crowd.hear
-	n.relay = newRelay(&o, n.members)
+	n.relay, n.near = newRelay(&o, n.members), newNear(o.Socket)
 	n.peers, n.mirrors = newPeers(&o, n.members, n.relay, ""), newPeers(&o, n.members, n.relay, CopiesPath)
 	reg := newRegister(&o, n.store, n.claims)
 	mirrors := newMirroring(&o, n.members, reg, n.mirrors)
@@ -270,9 +272,17 @@ func (n *Node) Backend() *Router { return n.router }
 // Local returns the runs of this node, for the other nodes.
 func (n *Node) Local() *Owner { return n.owner }
 
-// Relay returns what this node does as the relay of others. Only other nodes may ask it,
-// over connections with [Key.TLS].
-func (n *Node) Relay() http.Handler { return n.relay.handler() }
+// Relay returns what this node does for connections between nodes: it is the relay of others,
+// and tells those of its machine the way to [Node.Near]. Only other nodes may ask it, over
+// connections with [Key.TLS].
+func (n *Node) Relay() http.Handler {
+	mux := n.relay.handler()
+	mux.HandleFunc("POST "+nearPath, n.near.serveTicket)
+	return mux
+}
+
+// Near returns the socket at which other nodes of this machine connect, for its server.
+func (n *Node) Near() *Near { return n.near }
 
 // Listener returns the connections of other nodes to one that has no address: they come
 // through relays. It is nil if the node has one.

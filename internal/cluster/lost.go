@@ -21,8 +21,8 @@ type Archive interface {
 	record.Follower
 }
 
-// LostError says that the node of a run was fenced and does not answer: nobody knows
-// what became of the run.
+// LostError says that the node of a run was fenced and does not answer, or is back without
+// the log: nobody knows what became of the run.
 type LostError struct {
 	Run    spool.RunID
 	Node   string
@@ -32,9 +32,14 @@ type LostError struct {
 	// unclaimed says that the run was not claimed when the node was lost: another node
 	// may start it.
 	unclaimed bool
+	// noLog says that the node is back without the log.
+	noLog bool
 }
 
 func (e *LostError) Error() string {
+	if e.noLog {
+		return fmt.Sprintf("node %s no longer has the log of run %s", e.Node, e.Run)
+	}
 	return fmt.Sprintf("node %s, which has run %s, is lost: %s", e.Node, e.Run, e.Reason)
 }
 
@@ -53,6 +58,24 @@ func (e *LostError) describe() spool.Info {
 
 // noLog is the reason of the outcome of a run whose node is back without it.
 func noLog(node string) string { return fmt.Sprintf("node %s no longer has its log", node) }
+
+// isWithoutLog reports whether the node of a run is back without it.
+func (r *runRecord) isWithoutLog() bool {
+	return r.Info.Outcome != nil && r.Info.Outcome.Reason == noLog(r.Node)
+}
+
+// withoutLog returns a [*LostError] in place of the error of a node that does not have a
+// run, if it had the run when it was last up. Other errors are returned as they are.
+func (r *Router) withoutLog(ctx context.Context, id spool.RunID, err error) error {
+	if !errors.Is(err, spool.ErrNotFound) || ctx.Err() != nil {
+		return err
+	}
+	rec, recErr := r.record(ctx, id)
+	if recErr != nil || !rec.isWithoutLog() {
+		return err
+	}
+	return &LostError{Run: id, Node: rec.Node, Reason: rec.Info.Outcome.Reason, info: rec.Info, mirror: rec.Mirror, noLog: true}
+}
 
 // reason says why a node cannot be asked.
 func (n *nodeRecord) reason() string {

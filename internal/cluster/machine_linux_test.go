@@ -139,6 +139,9 @@ func startCluster(t *testing.T, bin, lease string, names ...string) *threeNodes 
 		if name != "a" {
 			spoolOutput(t, bin, token, "--state", m.state, "cluster", "join")
 		}
+		if name == "w" {
+			m.withoutSocket(t) // so that all is also tested over TLS
+		}
 		m.args = []string{"serve", "--state", m.state, "--listen", "127.0.0.1:0", "--cluster", "--node", name, "--node-runs", runs, "--cluster-listen", listen,
 			"--cluster-lease", lease, "--node-label", "kind=" + map[bool]string{true: "worker", false: "control"}[name == "w"], "--max-start-rate", "100000", "--max-request-rate", "100000", "--max-input-rate", "100000"}
 	}

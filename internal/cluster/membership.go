@@ -26,6 +26,7 @@ const (
 	marksFile   = "high"         // how far the store was; see marks
 	claimsFile  = "claims"       // what this node has claimed; see claims
 	outboxDir   = "outbox"       // what this node put in the queue; see outbox
+	socketFile  = "near.sock"    // for other nodes of this machine; see Near
 	mirrorsDir  = "mirrors"      // copies of the logs of other nodes; see package mirror
 )
 

@@ -21,23 +21,13 @@ type copyReader interface {
 	record.Follower
 }
 
-// lostOf returns why a run cannot be read from its node, if another node has a copy: the
-// node is lost, or it is back without its disk. It is nil otherwise.
-func (r *Router) lostOf(ctx context.Context, id spool.RunID, err error) *LostError {
-	if lost := (*LostError)(nil); errors.As(err, &lost) {
-		if lost.mirror == "" {
-			return nil
-		}
+// withCopy returns why a run cannot be read from its node, if another node has a copy. It is
+// nil otherwise.
+func withCopy(err error) *LostError {
+	if lost := (*LostError)(nil); errors.As(err, &lost) && lost.mirror != "" {
 		return lost
 	}
-	if !errors.Is(err, spool.ErrNotFound) || ctx.Err() != nil {
-		return nil
-	}
-	rec, err := r.record(ctx, id)
-	if err != nil || rec.Mirror == "" || rec.Info.Outcome == nil || rec.Info.Outcome.Reason != noLog(rec.Node) {
-		return nil
-	}
-	return &LostError{Run: id, Node: rec.Node, Reason: "it came back without the log", info: rec.Info, mirror: rec.Mirror}
+	return nil
 }
 
 // atCopy calls do with the copies of the node that copies a run, as often as the connection

@@ -221,6 +221,8 @@ func (o *Owner) claim(ctx context.Context, spec *spool.Spec) (claimed, error) {
 				return claimed{rec: is}, nil
 			case !errors.Is(err, spool.ErrNotFound):
 				return claimed{}, err
+			case is.isWithoutLog():
+				return claimed{}, fmt.Errorf("start run %s: %s: %w", is.ID, is.Info.Outcome.Reason, spool.ErrExists)
 			case is.State != runClaimed: // its log is gone: another start would execute it twice
 				return claimed{}, fmt.Errorf("start run %s: it ended and was removed: %w", is.ID, spool.ErrExists)
 			}

@@ -91,6 +91,9 @@ func newPeers(o *Options, m *members, r *relay, path string) *peers {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if p.connect == nil {
 		p.connect = func(ctx context.Context, addr string) (connection, error) {
+			if c, err := dialNear(ctx, o.TLS, addr, path); err == nil {
+				return c, nil
+			}
 			return client.Dial(ctx, "https://"+addr+path, client.Options{TLS: o.TLS, Connect: connectBulk, Dial: dialTimeout, Reconnect: -1})
 		}
 		p.through = func(ctx context.Context, by member, node string) (connection, error) {

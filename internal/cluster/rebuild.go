@@ -92,7 +92,7 @@ func (r *register) assertClaim(ctx context.Context, id spool.RunID, age time.Dur
 			return err
 		}
 		rec.State, rec.Info.State, rec.Info.Ended = runClosed, spool.StateClosed, at
-		rec.Info.Outcome = &spool.Outcome{Kind: spool.Unknown, Reason: noLog(r.node)}
+		rec.Info.Outcome = &spool.Outcome{Kind: spool.Unknown, Reason: fmt.Sprintf("node %s started it and does not have it any more", r.node)}
 	}
 	_, _, err := r.assertRecord(ctx, rec, max(r.keep-age, time.Minute))
 	return err

@@ -96,7 +96,7 @@ func (r *relay) close() {
 }
 
 // handler returns what other nodes ask of a relay.
-func (r *relay) handler() http.Handler {
+func (r *relay) handler() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+relayPath+"{node}", r.serveTunnel)
 	mux.HandleFunc("POST "+parkPath, r.servePark)
@@ -431,21 +431,27 @@ func (r *relay) status() RelayStatus {
 }
 
 // askRelay connects to a relay and sends a request whose connection becomes the answer.
-func askRelay(ctx context.Context, config *tls.Config, addr, path string) (_ net.Conn, err error) {
+func askRelay(ctx context.Context, config *tls.Config, addr, path string) (net.Conn, error) {
 	c, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
+	return setUp(ctx, c, func() (net.Conn, error) { return upgraded(ctx, c, path) })
+}
+
+// setUp returns the connection that do makes of c. It ends c after an error, and with ctx
+// until do has returned.
+func setUp(ctx context.Context, c net.Conn, do func() (net.Conn, error)) (net.Conn, error) {
 	stop := context.AfterFunc(ctx, func() { cut(c) })
-	defer func() {
-		if !stop() && err == nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			cut(c)
-		}
-	}()
-	return upgraded(ctx, c, path)
+	made, err := do()
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		cut(c)
+		return nil, err
+	}
+	return made, nil
 }
 
 // relayAwayError says that a relay was not reached, or takes nothing more.

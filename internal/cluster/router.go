@@ -228,7 +228,7 @@ func (r *Router) at(ctx context.Context, id spool.RunID, do func(Backend) error)
 				continue
 			}
 		}
-		return err
+		return r.withoutLog(ctx, id, err)
 	}
 }
 
@@ -295,7 +295,7 @@ func (r *Router) look(ctx context.Context, id spool.RunID) (info spool.Info, cut
 	if archived, ok := r.archived(ctx, id, err); ok {
 		return archived, err, nil
 	}
-	if lost := r.lostOf(ctx, id, err); lost != nil {
+	if lost := withCopy(err); lost != nil {
 		if info, err := r.statCopy(ctx, lost); err == nil {
 			return info, nil, nil
 		}
@@ -332,7 +332,7 @@ func (r *Router) read(ctx context.Context, id spool.RunID, q spool.Query) (page 
 		page.Info.Node = archived.Node
 		return page, err
 	}
-	if lost := r.lostOf(ctx, id, err); lost != nil {
+	if lost := withCopy(err); lost != nil {
 		if page, err := r.readCopy(ctx, lost, q); err == nil {
 			return page, nil
 		}
@@ -377,7 +377,7 @@ func (r *Router) Follow(ctx context.Context, id spool.RunID, after spool.Seq) it
 			r.archive.Follow(ctx, id, after)(yield)
 			return
 		}
-		if lost := r.lostOf(ctx, id, err); lost != nil {
+		if lost := withCopy(err); lost != nil {
 			r.followCopied(ctx, lost, after, yield)
 			return
 		}
@@ -413,7 +413,7 @@ func (r *Router) following(ctx context.Context, id spool.RunID, do func(Backend)
 			_, waits, _ = r.queue.look(ctx, id) // its node is about to start it
 		}
 		if !waits {
-			return err
+			return r.withoutLog(ctx, id, err)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -454,7 +454,7 @@ func (r *Router) FollowRecords(ctx context.Context, id spool.RunID, after spool.
 			r.archive.FollowRecords(ctx, id, after)(yield)
 			return
 		}
-		if lost := r.lostOf(ctx, id, err); lost != nil {
+		if lost := withCopy(err); lost != nil {
 			left := false
 			err = r.followCopy(ctx, lost, after, func(b *record.Batch) bool {
 				left = !yield(b, nil)
@@ -489,7 +489,7 @@ func (r *Router) Blob(ctx context.Context, id spool.RunID, d spool.Digest) (blob
 	if _, ok := r.archived(ctx, id, err); ok {
 		return r.archive.Blob(ctx, id, d)
 	}
-	if lost := r.lostOf(ctx, id, err); lost != nil {
+	if lost := withCopy(err); lost != nil {
 		copyErr := r.atCopy(ctx, lost, patience, func(c copyReader) (err error) {
 			blob, err = c.Blob(ctx, id, d)
 			return err

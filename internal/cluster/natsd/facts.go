@@ -20,23 +20,6 @@ import (
 	"github.com/spool-run/spool/internal/pause"
 )
 
-// The streams of the cluster. A stream has one message for a subject, the present
-// fact; its sequence is the revision that the next writer must name.
-const (
-	nodeStream = "SPOOL_NODES"
-	runStream  = "SPOOL_RUNS"
-	// metaStream has the generation of the store.
-	metaStream = "SPOOL_META"
-	// queueStream has the runs that wait.
-	queueStream = "SPOOL_QUEUE"
-
-	subjects = "spool.v1."
-	saw      = "spool.v1.saw." // what was written is told on a subject that begins so
-
-	duplicates   = 2 * time.Minute // how long the store knows an attempt again
-	maxConsumers = 64
-)
-
 // Limits of one attempt to reach the store.
 const (
 	attemptTimeout = time.Second
@@ -54,10 +37,6 @@ const (
 // is under way, perhaps our own, and may never happen: a writer that takes it for a conflict
 // believes in an owner that need not exist.
 const codeWrongSequence = jetstream.ErrorCode(10071)
-
-// codeNoReplicas says that a server is no part of a cluster of servers, so that nobody
-// else can hold a copy.
-const codeNoReplicas = jetstream.ErrorCode(10074)
 
 // Options configure a connection to a store.
 type Options struct {
@@ -85,6 +64,7 @@ type Facts struct {
 	done chan struct{}
 
 	replicas int
+	streams  atomic.Pointer[layout] // the streams that there are; set before made is closed
 	outages  atomic.Int64
 }
 
@@ -155,52 +135,6 @@ func (f *Facts) Close() {
 	f.nc.Close()
 }
 
-// streams are the streams of the cluster. They use nothing that a server of an earlier
-// version lacks.
-func (f *Facts) streams() []jetstream.StreamConfig {
-	republish := func(what string) *jetstream.RePublish {
-		return &jetstream.RePublish{Source: subjects + what + ".*", Destination: saw + what + ".{{wildcard(1)}}"}
-	}
-	base := jetstream.StreamConfig{
-		Storage: jetstream.FileStorage, Replicas: f.replicas, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardOld, Duplicates: duplicates,
-		MaxConsumers: maxConsumers,
-	}
-	meta, nodes, runs := base, base, base
-	meta.Name, meta.Subjects, meta.RePublish = metaStream, []string{subjects + "meta.*"}, republish("meta")
-	nodes.Name, nodes.Subjects, nodes.RePublish = nodeStream, []string{subjects + "node.*"}, republish("node")
-	runs.Name, runs.Subjects, runs.AllowMsgTTL = runStream, []string{subjects + "run.*", subjects + "name.*"}, true
-	queue := base
-	queue.Name, queue.Subjects, queue.AllowMsgTTL, queue.RePublish = queueStream, []string{subjects + "queue.*"}, true, republish("queue")
-	return []jetstream.StreamConfig{meta, nodes, runs, queue}
-}
-
-// makeStreams creates what is missing, for as long as the servers need to find a
-// leader.
-func (f *Facts) makeStreams(ctx context.Context) {
-	for _, c := range f.streams() {
-		for {
-			actx, cancel := context.WithTimeout(ctx, 5*time.Second)
-			_, err := f.js.CreateStream(actx, c)
-			cancel()
-			if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-				break
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.ErrorCode == codeNoReplicas && c.Replicas > 1 {
-				f.log.Warn("the store of the cluster is one server, which holds all facts alone")
-				c.Replicas = 1
-				continue
-			}
-			f.log.Info("the streams of the cluster cannot be made yet", "stream", c.Name, "err", err)
-			if pause.For(ctx, 5*attemptPause) != nil {
-				return
-			}
-		}
-	}
-}
-
 // missing has the streams made again if an error says that there are none.
 func (f *Facts) missing(err error) {
 	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, errNoStream) {
@@ -226,18 +160,9 @@ func (f *Facts) ready(ctx context.Context) error {
 	}
 }
 
-// streamOf returns the stream of a key.
-func streamOf(key string) string {
-	switch {
-	case strings.HasPrefix(key, "node."):
-		return nodeStream
-	case strings.HasPrefix(key, "queue."):
-		return queueStream
-	case strings.HasPrefix(key, "meta."):
-		return metaStream
-	}
-	return runStream
-}
+// streamOf returns the name of the stream with the facts whose key begins with a prefix,
+// once the streams exist.
+func (f *Facts) streamOf(prefix string) string { return f.streams.Load().streamOf(prefix) }
 
 // Get implements [cluster.Facts]. It asks the leader of the stream.
 func (f *Facts) Get(ctx context.Context, key string) (cluster.Fact, error) {
@@ -255,16 +180,26 @@ func (f *Facts) Get(ctx context.Context, key string) (cluster.Fact, error) {
 	}
 }
 
-// get asks once.
-func (f *Facts) get(ctx context.Context, key string) (fact cluster.Fact, err error) {
+// get asks once for a fact.
+func (f *Facts) get(ctx context.Context, key string) (cluster.Fact, error) {
+	return f.ask(ctx, key, `{"last_by_subj":"`+subjects+key+`"}`)
+}
+
+// next asks once for the fact of a prefix that comes next after a revision.
+func (f *Facts) next(ctx context.Context, prefix string, after uint64) (cluster.Fact, error) {
+	return f.ask(ctx, prefix, fmt.Sprintf(`{"seq":%d,"next_by_subj":"%s*"}`, after+1, subjects+prefix))
+}
+
+// ask asks the leader of the stream of a prefix once for a fact.
+func (f *Facts) ask(ctx context.Context, prefix, request string) (fact cluster.Fact, err error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	defer func() { f.missing(err) }()
-	resp, err := f.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+streamOf(key), []byte(`{"last_by_subj":"`+subjects+key+`"}`))
+	resp, err := f.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+f.streamOf(prefix), []byte(request))
 	if err != nil {
 		return cluster.Fact{}, err
 	}
-	return decodeGet(key, resp.Data)
+	return decodeGet(resp.Data)
 }
 
 // Put implements [cluster.Facts]. It says the same again, under the same id, until the
@@ -343,18 +278,42 @@ func (f *Facts) All(ctx context.Context, prefix string) iter.Seq2[cluster.Fact, 
 	}
 }
 
-// all yields what a consumer of the stream delivers. It reports whether the reader
-// left.
+// few is how many facts are asked for one by one. A consumer, which delivers any number,
+// costs all servers more than that: they agree on it.
+const few = 16
+
+// all yields the facts of a prefix, in the order in which they were written. One that is
+// written meanwhile may come twice. It reports whether the reader left.
 func (f *Facts) all(ctx context.Context, prefix string, yield func(cluster.Fact) bool) (left bool, err error) {
-	c, err := f.js.OrderedConsumer(ctx, streamOf(prefix), jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{subjects + prefix + "*"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, InactiveThreshold: 5 * time.Second, MaxResetAttempts: 3,
+	last := uint64(0)
+	for range few {
+		fact, err := f.next(ctx, prefix, last)
+		if errors.Is(err, cluster.ErrNoFact) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if !yield(fact) {
+			return true, nil
+		}
+		last = fact.Rev
+	}
+	return f.deliver(ctx, prefix, last, yield)
+}
+
+// deliver yields what a consumer of the stream delivers after a revision.
+func (f *Facts) deliver(ctx context.Context, prefix string, after uint64, yield func(cluster.Fact) bool) (left bool, err error) {
+	c, err := f.js.OrderedConsumer(ctx, f.streamOf(prefix), jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{subjects + prefix + "*"}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: after + 1,
+		InactiveThreshold: 5 * time.Second, MaxResetAttempts: 3,
 	})
 	if err != nil {
 		return false, err
 	}
 	if info := c.CachedInfo(); info != nil {
 		// Many nodes read now and then, and a stream has so many consumers.
-		defer func() { _ = f.nc.Publish("$JS.API.CONSUMER.DELETE."+streamOf(prefix)+"."+info.Name, nil) }()
+		defer func() { _ = f.nc.Publish("$JS.API.CONSUMER.DELETE."+f.streamOf(prefix)+"."+info.Name, nil) }()
 		if info.NumPending == 0 {
 			return false, nil
 		}
@@ -407,7 +366,7 @@ func (f *Facts) Last(ctx context.Context, prefix string) (rev uint64, err error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	s, err := f.js.Stream(ctx, streamOf(prefix))
+	s, err := f.js.Stream(ctx, f.streamOf(prefix))
 	if err != nil {
 		f.missing(err)
 		return 0, fmt.Errorf("%w: %w", cluster.ErrUndecided, err)
@@ -434,9 +393,9 @@ func (f *Facts) Status() cluster.StoreStatus {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), attemptTimeout)
 	defer cancel()
-	for _, name := range []string{metaStream, nodeStream, runStream, queueStream} {
-		one := cluster.StreamStatus{Name: name}
-		st, err := f.js.Stream(ctx, name)
+	for _, part := range *f.streams.Load() {
+		one := cluster.StreamStatus{Name: part.name}
+		st, err := f.js.Stream(ctx, part.name)
 		if err != nil {
 			one.Error = err.Error()
 			s.Streams = append(s.Streams, one)

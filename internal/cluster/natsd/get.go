@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spool-run/spool/internal/cluster"
 )
@@ -24,13 +25,14 @@ type getAnswer struct {
 		Description string `json:"description"`
 	} `json:"error"`
 	Message *struct {
-		Seq  uint64 `json:"seq"`
-		Data []byte `json:"data"`
+		Subject string `json:"subject"`
+		Seq     uint64 `json:"seq"`
+		Data    []byte `json:"data"`
 	} `json:"message"`
 }
 
 // decodeGet reads the answer to a request for a fact.
-func decodeGet(key string, b []byte) (cluster.Fact, error) {
+func decodeGet(b []byte) (cluster.Fact, error) {
 	var a getAnswer
 	if err := json.Unmarshal(b, &a); err != nil {
 		return cluster.Fact{}, err
@@ -45,5 +47,5 @@ func decodeGet(key string, b []byte) (cluster.Fact, error) {
 	case a.Message == nil:
 		return cluster.Fact{}, fmt.Errorf("the store answered without a message")
 	}
-	return cluster.Fact{Key: key, Rev: a.Message.Seq, Data: a.Message.Data}, nil
+	return cluster.Fact{Key: strings.TrimPrefix(a.Message.Subject, subjects), Rev: a.Message.Seq, Data: a.Message.Data}, nil
 }

@@ -145,16 +145,65 @@ func TestFactsLeave(t *testing.T) {
 // TestManyReads reads all facts more often than a stream has consumers.
 func TestManyReads(t *testing.T) {
 	_, f := open(t, t.TempDir())
-	if _, err := f.Put(t.Context(), cluster.Fact{Key: "queue.one", Data: []byte("1")}, 0, 0); err != nil {
-		t.Fatal(err)
+	for i := range few + 1 {
+		if _, err := f.Put(t.Context(), cluster.Fact{Key: fmt.Sprint("queue.", i), Data: []byte("1")}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for _, prefix := range []string{"queue.", "node."} { // with a fact, and without one
+	for _, prefix := range []string{"queue.", "node."} { // with facts, and without one
 		for i := range 2 * maxConsumers {
 			for _, err := range f.All(t.Context(), prefix) {
 				if err != nil {
 					t.Fatalf("reading %s for the %dth time: %v", prefix, i+1, err)
 				}
 			}
+		}
+	}
+}
+
+// TestAll reads numbers of facts about the one up to which they are read one by one, some
+// of which were written again: each comes once, as it is, and a reader may leave.
+func TestAll(t *testing.T) {
+	_, f := open(t, t.TempDir())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	want := make(map[string]string)
+	for n := range few + 3 {
+		key := fmt.Sprint("run.", n)
+		rev, err := f.Put(ctx, cluster.Fact{Key: key, Data: []byte("old")}, 0, 0)
+		if err == nil && n%3 == 0 {
+			_, err = f.Put(ctx, cluster.Fact{Key: key, Data: []byte("new")}, rev, 0)
+			want[key] = "new"
+		} else {
+			want[key] = "old"
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n < few-2 {
+			continue
+		}
+		got, last := make(map[string]string), uint64(0)
+		for fact, err := range f.All(ctx, "run.") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, twice := got[fact.Key]; twice || fact.Rev <= last {
+				t.Errorf("%s came twice, or after a later one", fact.Key)
+			}
+			got[fact.Key], last = string(fact.Data), fact.Rev
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%d facts: got %v, want %v", n+1, got, want)
+		}
+		left := 0
+		for range f.All(ctx, "run.") {
+			if left++; left == n {
+				break
+			}
+		}
+		if left != n {
+			t.Errorf("read %d facts, want %d", left, n)
 		}
 	}
 }
