@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -175,12 +176,21 @@ func TestLimits(t *testing.T) {
 	})
 	t.Run("output_is_life", func(t *testing.T) {
 		t.Parallel() // it waits most of its time
-		c := quick(fakeCLI(t, printLines(codexThread)+`for i in 1 2 3 4 5 6; do sleep 0.8; echo '{"type":"error","message":"still here"}'; done
-`+printLines(codexOver)))
-		c.Stall = agent.Stall{IdleMs: 4500}
-		r := converse(t, newEngine(t), c)
-		if d := r.done(r.say("go")); d.Outcome != spool.TurnOK {
-			t.Errorf("done is %+v", d)
+		// It says something six times, and a fifth of the limit apart. A machine that is
+		// too busy for that gets a longer limit.
+		for limit := 2 * time.Second; ; limit *= 4 {
+			c := quick(fakeCLI(t, printLines(codexThread)+fmt.Sprintf(`for i in 1 2 3 4 5 6; do sleep %.1f; echo '{"type":"error","message":"still here"}'; done
+`, limit.Seconds()/5)+printLines(codexOver)))
+			c.Stall = agent.Stall{IdleMs: limit.Milliseconds()}
+			r := converse(t, newEngine(t), c)
+			d := r.done(r.say("go"))
+			if d.Outcome == spool.TurnOK {
+				return
+			}
+			if limit > 30*time.Second {
+				t.Fatalf("done is %+v", d)
+			}
+			t.Logf("with a limit of %v done is %+v", limit, d)
 		}
 	})
 	step := func(n string) string {

@@ -36,6 +36,7 @@ type box struct {
 	ended  []*process  // which are not in the account yet
 	proc   *process    // nil between fresh interpreters, and before the first
 	files  *vfs.Server // of proc
+	turn   *turn       // that runs now
 	stop   context.CancelFunc
 	closed bool
 }
@@ -109,7 +110,9 @@ func (b *box) attempt(ctx context.Context, p *process, s guest.Script, h guest.H
 		p.kill()
 		_ = p.conn.SetDeadline(time.Unix(1, 0))
 	})
+	b.setTurn(turn)
 	result, err := turn.run(ctx, r)
+	b.setTurn(nil)
 	if !stop() || result.Lost || err != nil || b.options.Fresh {
 		b.lose(p)
 	}
@@ -117,6 +120,12 @@ func (b *box) attempt(ctx context.Context, p *process, s guest.Script, h guest.H
 		return killed(), nil
 	}
 	return result, err
+}
+
+func (b *box) setTurn(t *turn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.turn = t
 }
 
 // milliseconds is a time that the runner measured.
@@ -205,12 +214,18 @@ func (b *box) Settle() *spool.ProcessUse {
 // Interrupt raises KeyboardInterrupt in the script that runs.
 func (b *box) Interrupt() error {
 	b.mu.Lock()
-	p := b.proc
+	p, t := b.proc, b.turn
 	b.mu.Unlock()
 	if p == nil {
 		return nil
 	}
-	return p.group.order(order{Do: doInterrupt, ID: p.id}, -1)
+	if err := p.group.order(order{Do: doInterrupt, ID: p.id}, -1); err != nil {
+		return err
+	}
+	if t != nil {
+		t.interrupt()
+	}
+	return nil
 }
 
 // Close ends the interpreter.
@@ -250,6 +265,43 @@ type turn struct {
 	stuck   atomic.Bool // it did not begin in time
 	replies *replies
 	input   []byte
+
+	mu          sync.Mutex
+	interrupted bool               // and no wait has ended for it yet
+	cancel      context.CancelFunc // ends the wait for the host; nil without
+}
+
+// interrupt ends the wait of the script for its host, or the next one: Python may know
+// of the interrupt already, and wait before it raises the exception.
+func (t *turn) interrupt() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.interrupted = true
+	if t.cancel != nil {
+		t.cancel()
+	}
+}
+
+// wait calls a function of the host that waits, unless the script was interrupted
+// before. It reports false for that, and if it was interrupted meanwhile.
+func (t *turn) wait(ctx context.Context, call func(context.Context)) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t.mu.Lock()
+	before := t.interrupted
+	t.interrupted = false
+	if !before {
+		t.cancel = cancel
+	}
+	t.mu.Unlock()
+	if before {
+		return false
+	}
+	call(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cancel = nil
+	return !t.interrupted
 }
 
 // run sends the script and serves the interpreter until it is done.
@@ -326,12 +378,23 @@ func (t *turn) read(ctx context.Context, payload []byte) error {
 	if cap(t.input) < int(want) {
 		t.input = make([]byte, want)
 	}
-	n, err := t.host.Read(ctx, t.input[:want])
-	if err != nil && !errors.Is(err, io.EOF) {
+	var n int
+	var err error
+	called := t.wait(ctx, func(ctx context.Context) { n, err = t.host.Read(ctx, t.input[:want]) })
+	switch {
+	case n == 0 && !called && ctx.Err() == nil:
+		return t.replies.send([]byte{inputInterrupted})
+	case err != nil && !errors.Is(err, io.EOF):
 		return err
 	}
-	return t.replies.send(t.input[:n])
+	return t.replies.end(append(append(t.replies.begin(), inputRead), t.input[:n]...))
 }
+
+// The first byte of an answer to a read of standard input.
+const (
+	inputRead = iota // what was read follows, or nothing at the end
+	inputInterrupted
+)
 
 func (t *turn) ask(ctx context.Context, payload []byte) error {
 	if len(payload) < 4 {
@@ -341,7 +404,9 @@ func (t *turn) ask(ctx context.Context, payload []byte) error {
 	if uint64(n) > uint64(len(rest)) {
 		return ErrProtocol
 	}
-	return t.replies.send(t.host.Ask(ctx, string(rest[:n]), rest[n:]))
+	var reply []byte // stays empty if the script was interrupted before it asked
+	t.wait(ctx, func(ctx context.Context) { reply = t.host.Ask(ctx, string(rest[:n]), rest[n:]) })
+	return t.replies.send(reply)
 }
 
 // exitTime bounds the wait for the exit report of an interpreter.

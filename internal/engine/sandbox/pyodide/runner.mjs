@@ -88,20 +88,28 @@ function input(buffer) {
   room(4).writeUInt32LE(Math.min(buffer.length, CHUNK), HEADER);
   push(OP.stdin, 4);
   pull();
-  buffer.set(payload());
-  return length;
+  if (incoming[REPLY] === INTERRUPTED) throw new py.FS.ErrnoError(EINTR); // Python reads again if it has raised its exception
+  buffer.set(payload().subarray(1));
+  return length - 1;
 }
+
+const INTERRUPTED = 1, EINTR = 27;
 
 function ask(kind, data) {
   const k = Buffer.from(kind), d = Buffer.from(data);
   if (k.length > 256 || d.length > MAX_ASK) return '{"error":{"code":"E2BIG","message":"the ask is too large"}}';
-  const b = room(4 + k.length + d.length);
-  b.writeUInt32LE(k.length, HEADER);
-  k.copy(b, HEADER + 4);
-  d.copy(b, HEADER + 4 + k.length);
-  push(OP.ask, 4 + k.length + d.length);
-  pull();
-  return text.decode(payload());
+  for (;;) {
+    const b = room(4 + k.length + d.length);
+    b.writeUInt32LE(k.length, HEADER);
+    k.copy(b, HEADER + 4);
+    d.copy(b, HEADER + 4 + k.length);
+    push(OP.ask, 4 + k.length + d.length);
+    pull();
+    const reply = text.decode(payload());
+    if (reply === '' || signal?.[0]) py.checkInterrupt();
+    if (reply !== '') return reply;
+    // Python had raised its exception before it asked.
+  }
 }
 
 // What a replacement of Pyodide may ask its host, as functions that wait and as

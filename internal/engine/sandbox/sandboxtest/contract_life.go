@@ -201,7 +201,7 @@ func undeliveredInput(t *testing.T, s Subject) {
 }
 
 func interruptRaises(t *testing.T, s Subject) {
-	b := newLab(t, s).start(nil)
+	b := newLab(t, s).start(func(spec *spool.Spec, _ *python.SandboxConfig) { spec.Stdin = true })
 	turn := b.exec(spool.Cell{Code: "print('ready')\nwhile True: pass"})
 	b.said(turn, turn.Seq(), "ready")
 	if err := turn.Interrupt(b.ctx, 0); err != nil {
@@ -210,6 +210,19 @@ func interruptRaises(t *testing.T, s Subject) {
 	e := b.wait(turn)
 	if e.done.Outcome != spool.TurnInterrupted || e.done.EndedBy != "interrupt" {
 		t.Errorf("done %s, stderr %q", text(e.done), e.stderr)
+	}
+	// One that waits is interrupted, too, and keeps its variables.
+	b.prints("x = 1\nimport time", "")
+	for _, code := range []string{"input()", "time.sleep(1000)"} {
+		turn = b.exec(spool.Cell{Code: "print('ready')\n" + code})
+		b.said(turn, turn.Seq(), "ready")
+		if err := turn.Interrupt(b.ctx, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if e := b.wait(turn); e.done.Outcome != spool.TurnInterrupted || !strings.Contains(e.stderr, "KeyboardInterrupt") {
+			t.Errorf("%s: done %s, stderr %q", code, text(e.done), e.stderr)
+		}
+		b.prints("print(x)", "1\n")
 	}
 	// What does not listen is stopped.
 	turn = b.exec(spool.Cell{Code: "print('ready')\nwhile True:\n    try:\n        while True: pass\n    except BaseException: pass"})

@@ -122,6 +122,10 @@ func (g *guestCall) ask() uint64 {
 		return uint64(len(g.reply))
 	}
 	g.flush()
+	if g.exceptionIsDue() {
+		g.reply = wasInterrupted
+		return uint64(len(g.reply))
+	}
 	began := g.now()
 	reply, err := g.link.Ask(string(kind), payload)
 	g.waited += g.now() - began

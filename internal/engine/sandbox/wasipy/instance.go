@@ -100,6 +100,7 @@ type instance struct {
 	meter    *meter        // of the script that runs
 
 	interrupted bool // and the guest does not know yet
+	raised      bool // the guest knows, but its exception may be still to come
 	renewed     bool
 	recycled    int // how often
 }
@@ -239,7 +240,19 @@ func (i *instance) takeInterrupt() bool {
 	}
 	was := i.interrupted
 	i.interrupted = false
+	i.raised = i.raised || was
 	return was
+}
+
+// exceptionIsDue reports whether the guest knows of an interrupt for which it
+// has raised no exception yet. It raises one only between two instructions of
+// Python: a call that waits has to return first.
+func (i *instance) exceptionIsDue() bool {
+	if i.raised {
+		due, err := i.call("sb_interrupted")
+		i.raised = err == nil && due != 0
+	}
+	return i.raised
 }
 
 // call calls an exported function and returns its result, if it has one.
@@ -327,6 +340,7 @@ func (i *instance) run(s guest.Script) (guest.Result, error) {
 		return guest.Result{}, fmt.Errorf("encode the script: %w", err)
 	}
 	var r uint64
+	i.raised = false
 	i.refuel()
 	at, err := i.put(text)
 	if err == nil {

@@ -315,7 +315,7 @@ func TestWorkerNotReadyInTimeIsKilled(t *testing.T) {
 	}
 	c := openTest(t, b)
 	res, err := c.Run(context.Background(), guest.Script{Code: "1"}, quietHost{})
-	if err == nil || !strings.Contains(err.Error(), "not ready after 50ms") || !strings.Contains(err.Error(), "signal: killed") {
+	if err == nil || !strings.Contains(err.Error(), "not ready in time: it had 50ms") || !strings.Contains(err.Error(), "signal: killed") {
 		t.Errorf("%+v %v", res, err)
 	}
 }

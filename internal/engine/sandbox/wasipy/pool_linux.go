@@ -215,6 +215,9 @@ func (pl *pool) start() {
 	im := pl.image
 	go func() {
 		w, err := pl.spawn(im)
+		if err != nil && !errors.Is(err, errLate) {
+			w, err = pl.repair(im, err)
+		}
 		pl.mu.Lock()
 		defer pl.mu.Unlock()
 		pl.starting--
@@ -231,6 +234,21 @@ func (pl *pool) start() {
 		}
 		pl.retireOld()
 	}()
+}
+
+// errLate is that of a worker that took too long to start.
+var errLate = errors.New("it was not ready in time")
+
+// repair starts a worker after one could not start: the cache may have been
+// filled by another program, whose compiled code this one's workers cannot
+// use, and workers cannot write there. To compile takes longer than to start.
+func (pl *pool) repair(im *image, why error) (*worker, error) {
+	ctx, cancel := context.WithTimeout(pl.ctx, 4*pl.startLimit)
+	defer cancel()
+	if err := prepareOutside(ctx, pl.cfg, pl.p.dir, nil); err != nil {
+		return nil, errors.Join(why, err)
+	}
+	return pl.spawn(im)
 }
 
 // spawn starts a worker and waits until it is ready.
@@ -262,7 +280,7 @@ func (pl *pool) spawn(im *image) (*worker, error) {
 	n, err := w.control.Read(b[:])
 	if inTime := watchdog.Stop(); n != 1 {
 		if !inTime {
-			err = fmt.Errorf("it was not ready after %v", pl.startLimit)
+			err = fmt.Errorf("%w: it had %v", errLate, pl.startLimit)
 		}
 		w.proc.kill()
 		waitErr := w.proc.wait()

@@ -169,7 +169,8 @@ func (p *prepared) check(packages []string) error {
 	return nil
 }
 
-// fill fills a directory, unless another process just did.
+// fill fills a directory. If another process just did, it only makes sure that
+// there is compiled code for this program.
 func fill(ctx context.Context, dir string, progress func(guest.Progress)) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the cache directory: %w", err)
@@ -180,7 +181,11 @@ func fill(ctx context.Context, dir string, progress func(guest.Progress)) error 
 	}
 	defer lock.Close()
 	if validStamp(dir) {
-		return nil
+		m, err := openMachine(ctx, dir)
+		if err == nil {
+			m.close()
+		}
+		return err
 	}
 	say := func(step string, fraction float64) {
 		if progress != nil {
@@ -214,6 +219,20 @@ func fill(ctx context.Context, dir string, progress func(guest.Progress)) error 
 	}
 	say("start the interpreter", 1)
 	return writeStamp(dir)
+}
+
+// openMachine returns the machine of a directory that is complete. What the
+// directory lacks of compiled code for this program is added to it.
+func openMachine(ctx context.Context, dir string) (*machine, error) {
+	code, err := os.ReadFile(filepath.Join(dir, codeFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the interpreter: %w", err)
+	}
+	library, err := os.ReadFile(filepath.Join(dir, libraryName))
+	if err != nil {
+		return nil, fmt.Errorf("read the library: %w", err)
+	}
+	return newMachine(ctx, filepath.Join(dir, compiledDir), code, library)
 }
 
 // makeImage puts a new image into a directory. The machine has it, too.

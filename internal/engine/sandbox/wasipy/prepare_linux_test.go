@@ -121,3 +121,37 @@ func TestClosedBackendRefuses(t *testing.T) {
 		t.Error("it opened a context")
 	}
 }
+
+// A cache that another program filled has no compiled code that workers of
+// this one can use. It is added.
+func TestCacheOfAnotherProgram(t *testing.T) {
+	b := wasipy.New(wasipy.Config{Worker: wasipy.BuiltWorker, CacheDir: cacheDir(t)})
+	defer b.Close()
+	pre, err := b.Prepare(context.Background(), guest.Setup{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := wasipy.CompiledOnly(t, pre.CacheDir)
+	b = wasipy.New(wasipy.Config{Worker: wasipy.BuiltWorker, CacheDir: dir})
+	defer b.Close()
+	if pre, err = b.Prepare(context.Background(), guest.Setup{}); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := filepath.Glob(filepath.Join(pre.CacheDir, "compiled", "*"))
+	if err != nil || len(compiled) == 0 {
+		t.Fatal(compiled, err)
+	}
+	for _, c := range compiled {
+		if err := os.RemoveAll(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := guest.Options{FS: memory(), Cwd: "/"}
+	o.Isolation = python.IsolateStrict
+	c, err := b.Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	prints(t, c, "print(1)", "1\n")
+}

@@ -42,15 +42,7 @@ func renewHere(arg string) error {
 	if made, err := imageMade(r.Dir); err == nil && made.After(r.Made) && validStamp(r.Dir) {
 		return nil
 	}
-	code, err := os.ReadFile(filepath.Join(r.Dir, codeFile))
-	if err != nil {
-		return fmt.Errorf("read the interpreter: %w", err)
-	}
-	library, err := os.ReadFile(filepath.Join(r.Dir, libraryName))
-	if err != nil {
-		return fmt.Errorf("read the library: %w", err)
-	}
-	m, err := newMachine(ctx, filepath.Join(r.Dir, compiledDir), code, library)
+	m, err := openMachine(ctx, r.Dir)
 	if err != nil {
 		return err
 	}

@@ -204,6 +204,9 @@ func event(events []byte, n uint32, s []byte, e vfs.Errno) uint32 {
 // would be an error to its C library.
 func (g *guestCall) sleep(d time.Duration) time.Duration {
 	g.flush()
+	if g.exceptionIsDue() {
+		return 0
+	}
 	began := g.now()
 	slept := time.Duration(0)
 	for slept < d {

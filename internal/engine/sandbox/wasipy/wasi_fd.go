@@ -246,6 +246,9 @@ func (g *guestCall) fdRead() uint64 {
 // readInput reads standard input: what there is, but at least something.
 func (g *guestCall) readInput(list, n, at uint32) uint64 {
 	g.flush()
+	if g.exceptionIsDue() {
+		return uint64(vfs.EINTR)
+	}
 	began := g.now()
 	for k := range min(n, maxVectors) {
 		p := g.bytes(g.get32(list+8*k), g.get32(list+8*k+4))

@@ -164,7 +164,7 @@ def run(script):
         return json.dumps(_run(json.loads(script)))
     except BaseException as e:  # the streams, or memory, are gone
         return json.dumps({
-            "exit_code": 1,
+            "exit_code": 130 if isinstance(e, KeyboardInterrupt) else 1,
             "out_of_memory": isinstance(e, MemoryError),
             "exception": {"name": type(e).__name__, "message": _text(e)[:_MAX_TEXT], "traceback": ""},
         })

@@ -31,6 +31,18 @@ EXPORT("sb_tick") void sb_tick(void) {
 		PyErr_SetInterrupt();
 }
 
+/* sb_interrupted says whether an interrupt waits to be raised: Python does
+ * that between two of its instructions, so a call that would wait returns
+ * instead. The only way to look takes it away. */
+EXPORT("sb_interrupted") int sb_interrupted(void) {
+	PyGILState_STATE state = PyGILState_Ensure(); /* sleep and read let go of it */
+	int yes = PyOS_InterruptOccurred();
+	if (yes)
+		PyErr_SetInterrupt();
+	PyGILState_Release(state);
+	return yes;
+}
+
 /* What moves much memory at once, in pieces: after each the host may have a
  * word. build/pack puts these in the place of the instructions, of which only
  * these two functions keep theirs. */
@@ -233,6 +245,7 @@ EXPORT("sb_renew") int sb_renew(const char *config, int n) {
  * if there was not even memory for that. */
 EXPORT("sb_run") unsigned long long sb_run(const char *script, int n) {
 	last = call(run_function, script, n);
+	PyOS_InterruptOccurred(); /* one that came too late is not for the next script */
 	Py_ssize_t size = 0;
 	const char *text = last ? PyUnicode_AsUTF8AndSize(last, &size) : NULL;
 	keep_reserve(text);
