@@ -7,10 +7,9 @@ import (
 	"runtime/debug"
 )
 
-// Some memory is traded for less collecting, up to a point. The runtime does not
-// collect before the heap has 4 MiB times the percentage, so that it decides what a
-// process with a live heap of a megabyte or two takes. A server makes more garbage
-// than a keeper does: it writes each event for each of its readers.
+// Some memory is traded for less collecting, up to a point. These percentages hold until
+// the first collection, and then follow the work. A server makes more garbage than a
+// keeper does: it writes each event for each of its readers.
 const (
 	percent       = 100
 	serverPercent = 200
@@ -25,7 +24,7 @@ const (
 // through it at hundreds of megabytes a second.
 func Tune() {
 	tune(percent, memoryLimit)
-	followHeap(percent, percent, func(uint64) int64 { return memoryLimit })
+	followHeap(percent, smallPercent, func(uint64) int64 { return memoryLimit })
 	followProgram()
 }
 
@@ -33,7 +32,7 @@ func Tune() {
 // no reason to let more garbage gather.
 func TuneServer() {
 	tune(serverPercent, serverLimit)
-	followHeap(minPercent, serverPercent, limitFor)
+	followHeap(minPercent, smallPercent, limitFor)
 	followProgram()
 }
 

@@ -12,13 +12,18 @@ import (
 // neither very small nor very large: less while collections are seldom and cheap, because
 // work that makes little garbage needs no room for more.
 const (
-	minGarbage, maxGarbage = 1 << 20, 8 << 20
-	often, seldom          = 100 * time.Millisecond, 400 * time.Millisecond // between two collections
+	minGarbage, maxGarbage = 2 << 20, 8 << 20
+	often, seldom          = 200 * time.Millisecond, 500 * time.Millisecond // between two collections
 	cheap                  = 32 << 20                                       // bytes to look at
 	// minPercent and cheapPercent bound the work of a collection, per byte that it frees,
 	// when the live heap is large, and when it is cheap.
 	minPercent   = 50
 	cheapPercent = 15
+	// smallPercent is for a live heap that is small: every collection also looks at all
+	// global data and at all stacks.
+	smallPercent = 200
+	// minHeap times the percentage is the size below which the runtime does not collect.
+	minHeap = 4 << 20
 )
 
 // garbageFor returns how much garbage may gather if as much as before did in some time.
@@ -41,7 +46,8 @@ func percentFor(live, garbage uint64, least, most int) int {
 	if live <= cheap && garbage < maxGarbage {
 		least = cheapPercent
 	}
-	return min(max(int(garbage*100/live), least), most)
+	wanted := min(garbage*100/live, (live+garbage)*100/minHeap)
+	return min(max(int(wanted), least), most)
 }
 
 // limitFor returns the memory that a server may have whose live heap and stacks have a
@@ -55,7 +61,7 @@ func limitFor(live uint64) int64 {
 // followHeap sets the percentage, between two bounds, and the limit after each
 // collection, unless the environment does.
 func followHeap(least, most int, limitFor func(live uint64) int64) {
-	percent, limit := most, limitFor(0)
+	percent, limit := 0, int64(0) // not known
 	garbage, last := uint64(2*minGarbage), time.Now()
 	afterCollections(func() {
 		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}

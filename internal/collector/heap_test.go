@@ -16,21 +16,23 @@ func TestPercentFor(t *testing.T) {
 		live, garbage  uint64
 		server, keeper int
 	}{
-		{0, maxGarbage, 200, 100},
-		{1 * mib, maxGarbage, 200, 100},
+		{0, maxGarbage, 200, 200},
+		{1 * mib, maxGarbage, 200, 200},
+		{1 * mib, 1 * mib, 50, 50},
+		{1 * mib, 4 * mib, 125, 125},
+		{4 * mib, maxGarbage, 200, 200},
 		{8 * mib, maxGarbage, 100, 100},
 		{16 * mib, maxGarbage, 50, 100},
 		{1 << 30, maxGarbage, 50, 100},
-		{1 * mib, minGarbage, 100, 100},
-		{4 * mib, minGarbage, 25, 25},
-		{8 * mib, minGarbage, cheapPercent, cheapPercent},
-		{cheap, minGarbage, cheapPercent, cheapPercent},
-		{cheap + 1, minGarbage, 50, 100},
+		{4 * mib, 1 * mib, 25, 25},
+		{8 * mib, 1 * mib, cheapPercent, cheapPercent},
+		{cheap, 1 * mib, cheapPercent, cheapPercent},
+		{cheap + 1, 1 * mib, 50, 100},
 	} {
-		if got := percentFor(tt.live, tt.garbage, minPercent, serverPercent); got != tt.server {
+		if got := percentFor(tt.live, tt.garbage, minPercent, smallPercent); got != tt.server {
 			t.Errorf("server, %d bytes and %d of garbage: %d %%, want %d", tt.live, tt.garbage, got, tt.server)
 		}
-		if got := percentFor(tt.live, tt.garbage, percent, percent); got != tt.keeper {
+		if got := percentFor(tt.live, tt.garbage, percent, smallPercent); got != tt.keeper {
 			t.Errorf("keeper, %d bytes and %d of garbage: %d %%, want %d", tt.live, tt.garbage, got, tt.keeper)
 		}
 	}
@@ -70,7 +72,7 @@ func TestFollowHeap(t *testing.T) {
 	limit := debug.SetMemoryLimit(serverLimit)
 	defer debug.SetMemoryLimit(limit)
 	held := make([]byte, 256<<20)
-	followHeap(minPercent, serverPercent, limitFor)
+	followHeap(minPercent, smallPercent, limitFor)
 	polltest.Until(t, "the settings for a large heap", func() bool {
 		runtime.GC()
 		sample := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}

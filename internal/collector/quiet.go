@@ -14,12 +14,15 @@ import (
 // taken for quiet some time later, if its memory has grown, or at once for as long as it
 // finishes what much work has left. What timers use while nothing happens never adds up
 // to work. With a large heap returning memory is work itself, which must be worth it.
+// Memory that comes back at little work is what that work needs: it is left alone for
+// longer each time, until the process has worked much.
 const (
 	firstLook = 50 * time.Millisecond // so that what only the start needs is returned soon
 	lookEvery = 3 * time.Second       // from the seventh look on; before, the time doubles
 	workTime  = 4 * time.Millisecond
 	little    = lookEvery / 20 // of lookEvery
 	someTime  = 3 * lookEvery
+	longTime  = 5 * time.Minute
 	// After much work a process looks every soon, for some time: a part of it, such as
 	// filing runs, comes seconds later.
 	soon, soonFor = 250 * time.Millisecond, 15 * time.Second
@@ -27,9 +30,9 @@ const (
 	finishing = 3
 	// worthWork and worthTime are how many times the processor time of returning memory
 	// a process must have worked, or must have been at it, before it does that again.
-	worthWork, worthTime = 10, 200
+	worthWork, worthTime = 10, 60
 	// morePages is by how much the pages of the program in memory may grow, and
-	// moreMemory all memory of a process that goes on with little work.
+	// moreMemory the other memory of a process that goes on with little work.
 	morePages, moreMemory = 2 << 20, 8 << 20
 )
 
@@ -83,7 +86,7 @@ type quiet struct {
 	last   time.Duration // at the last look
 	done   time.Duration // when memory was returned; the start is work
 	most   time.Duration // of lookEvery between two looks since then
-	rest   int64         // the memory of the process then
+	rest   int64         // what the process had in memory then, without the program
 	worked bool          // since then
 	since  time.Duration // since then
 	cost   time.Duration // of returning memory
@@ -92,6 +95,9 @@ type quiet struct {
 	// of it was in memory a look after that: what a process needs that does nothing.
 	dropped bool
 	pages   int64
+	// leave is how long memory that came back at little work is left alone, and
+	// leavePages is the same for the program, which was dropped sinceDrop ago.
+	leave, leavePages, sinceDrop time.Duration
 }
 
 // next returns the time to the next look, by that to the last one.
@@ -111,30 +117,48 @@ func (q *quiet) look(passed, used time.Duration, m memory) amount {
 	share := time.Duration(float64(lately) * float64(lookEvery) / float64(max(passed, soon)))
 	q.last, q.most = used, max(q.most, share)
 	q.since += passed
+	q.sinceDrop += passed
 	if q.dropped {
 		q.dropped, q.pages = false, m.program
 	}
 	q.worked = q.worked || lately >= workTime
 	if lately >= little {
 		q.finish = finishing
+		q.leave, q.leavePages = 0, 0
 	}
 	if share >= little {
 		return nothing
 	}
-	if q.worked && q.isQuiet(share, m.all) && q.isWorth(used-q.done) {
-		return all
+	if q.worked && q.isWorth(used-q.done) {
+		if q.isQuiet(share) {
+			return all
+		}
+		if q.hasGrown(m.own()) {
+			q.leave = longer(q.leave)
+			return all
+		}
 	}
-	if q.done == 0 || m.program <= q.pages+morePages {
+	if q.done == 0 || m.program <= q.pages+morePages || q.sinceDrop < q.leavePages {
 		return nothing
 	}
+	q.leavePages, q.sinceDrop = longer(q.leavePages), 0
 	q.dropped = true
 	return program
 }
 
-// isQuiet reports whether a process that uses little of a processor is quiet.
-func (q *quiet) isQuiet(share time.Duration, memory int64) bool {
-	return 10*share < q.most || q.done > 0 && (q.finish > 0 || q.since > someTime && memory >= q.rest+moreMemory)
+// isQuiet reports whether a process that uses little of a processor is quiet after work.
+func (q *quiet) isQuiet(share time.Duration) bool {
+	return 10*share < q.most || q.done > 0 && q.finish > 0
 }
+
+// hasGrown reports whether a process that goes on with little work has more memory than it
+// had when some was returned.
+func (q *quiet) hasGrown(memory int64) bool {
+	return q.done > 0 && q.since > max(someTime, q.leave) && memory >= q.rest+moreMemory
+}
+
+// longer returns how long memory is left alone that was left alone for d before.
+func longer(d time.Duration) time.Duration { return min(max(4*d, 2*lookEvery), longTime) }
 
 func (q *quiet) isWorth(work time.Duration) bool {
 	return work >= worthWork*q.cost || q.since >= worthTime*q.cost
@@ -143,7 +167,7 @@ func (q *quiet) isWorth(work time.Duration) bool {
 // returned notes that all memory was returned, by the processor time used before and
 // after that, and by what is left.
 func (q *quiet) returned(before, after time.Duration, left memory) {
-	*q = quiet{last: after, done: after, rest: left.all, cost: after - before, finish: max(0, q.finish-1)}
+	*q = quiet{last: after, done: after, rest: left.own(), cost: after - before, finish: max(0, q.finish-1), leave: q.leave, leavePages: q.leavePages}
 }
 
 // memory is what a process has in memory, in bytes.
@@ -151,6 +175,9 @@ type memory struct {
 	all     int64
 	program int64 // of files, which are mostly the program
 }
+
+// own is what is not the program.
+func (m memory) own() int64 { return m.all - m.program }
 
 // used is the processor time of this process.
 func used() time.Duration {

@@ -14,7 +14,7 @@ func TestQuietAfterWork(t *testing.T) {
 	for i, look := range []struct {
 		lately  time.Duration
 		program int64
-		all     int64
+		own     int64
 		want    amount
 	}{
 		{50 * ms, 8 * mib, 20 * mib, nothing}, // it starts
@@ -44,12 +44,13 @@ func TestQuietAfterWork(t *testing.T) {
 		{100 * ms, 1 * mib, 50 * mib, nothing},
 	} {
 		used += look.lately
-		got := q.look(lookEvery, used, memory{look.all, look.program})
+		m := memory{look.own + look.program, look.program}
+		got := q.look(lookEvery, used, m)
 		if got != look.want {
 			t.Errorf("look %d: %v", i, got)
 		}
 		if got == all {
-			q.returned(used, used, memory{look.all, look.program})
+			q.returned(used, used, m)
 		}
 	}
 }
@@ -89,6 +90,44 @@ func TestQuietSoonAfterWork(t *testing.T) {
 	}
 }
 
+// Memory that comes back at little work is returned less and less often, and again as soon
+// as before after much work.
+func TestMemoryThatComesBack(t *testing.T) {
+	const ms, mib = time.Millisecond, 1 << 20
+	q, used := quiet{}, time.Second
+	q.returned(used, used, memory{all: 20 * mib})
+	count := func(looks int) map[amount]int {
+		times := make(map[amount]int)
+		for range looks {
+			used += 20 * ms
+			got := q.look(lookEvery, used, memory{all: 42 * mib, program: 12 * mib})
+			times[got]++
+			switch got {
+			case all:
+				q.returned(used, used, memory{all: 20 * mib})
+			case program:
+				q.look(lookEvery, used, memory{all: 24 * mib, program: 4 * mib})
+			}
+		}
+		return times
+	}
+	first := count(20)
+	if first[all] < 2 || first[program] < 2 {
+		t.Errorf("in the first minute: %v", first)
+	}
+	count(200)
+	later := count(2 * int(longTime/lookEvery))
+	if later[all] > 2 || later[program] > 2 {
+		t.Errorf("in %v, later: %v", 2*longTime, later)
+	}
+	used += 2 * time.Second
+	q.look(lookEvery, used, memory{all: 42 * mib, program: 12 * mib}) // much work
+	q.finish = 0
+	if again := count(20); again[all] < 2 || again[program] < 2 {
+		t.Errorf("in a minute after work: %v", again)
+	}
+}
+
 // A process with a large heap that does little returns memory seldom, and after much work
 // at once.
 func TestReturningIsWorthIt(t *testing.T) {
@@ -99,7 +138,7 @@ func TestReturningIsWorthIt(t *testing.T) {
 		used += 50 * time.Millisecond
 		got = q.look(lookEvery, used, memory{all: 64 << 20})
 	}
-	if want := int(worthTime * time.Second / lookEvery); looks != want+1 {
+	if want := int((worthTime*time.Second + lookEvery - 1) / lookEvery); looks != want {
 		t.Errorf("after %d looks, want %d", looks, want)
 	}
 	q.returned(used, used+time.Second, memory{})

@@ -41,13 +41,8 @@ func (g *groups) fill() {
 			if err != nil {
 				break // the start that finds no group makes its own, and learns the reason
 			}
-			if g.ready < maxOpenGroups && s.files == nil {
-				if d, err := openGroup(s); err == nil { // otherwise they are opened when needed
-					s.files = d
-					g.ready++
-				}
-			}
-			g.free = slices.Insert(g.free, 0, s) // those in use lately come first
+			// Those in use lately come first, and only their files stay open.
+			g.free = slices.Insert(g.free, 0, s)
 		}
 		a.filling = false
 	})

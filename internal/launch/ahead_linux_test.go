@@ -122,3 +122,55 @@ func TestCloseWhileGroupsAreMade(t *testing.T) {
 		}
 	}
 }
+
+// The files of a group that is used again and again stay open, however many groups were
+// made ahead, or were in use at once.
+func TestFilesOfUsedGroupsStayOpen(t *testing.T) {
+	l := openSpares(t, 2*maxOpenGroups)
+	g := l.groups
+	run := func(script string) *Tree {
+		t.Helper()
+		tree, err := l.Start(sh(script))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tree
+	}
+	end := func(tree *Tree) {
+		t.Helper()
+		if _, err := tree.Reap(); err != nil {
+			t.Error(err)
+		}
+		tree.Release()
+	}
+	for _, atOnce := range []int{2, 3 * maxOpenGroups} { // the second finds no free group
+		var trees []*Tree
+		for range atOnce {
+			trees = append(trees, run("exit 0"))
+		}
+		g.ahead.wg.Wait()
+		for _, tree := range trees {
+			end(tree)
+		}
+		for range 3 {
+			tree := run("exit 0")
+			s := tree.slot
+			end(tree)
+			if s.files == nil {
+				t.Fatalf("after %d runs at once the files of group %s are closed after a run", atOnce, s.dir)
+			}
+		}
+		open := 0
+		for _, s := range g.free {
+			if s.files != nil {
+				open++
+			}
+		}
+		if open != g.ready || open > maxOpenGroups || g.busy != 0 {
+			t.Errorf("%d free groups are open, %d count as open, and %d as open and in use", open, g.ready, g.busy)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}

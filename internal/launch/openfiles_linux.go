@@ -2,6 +2,7 @@ package launch
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -49,14 +50,18 @@ func (g *groups) leaveOpen(s *slot) {
 // prepareFiles opens or closes the files of a released group: they are open if the
 // group can be reused and is one of the next. The caller holds g.mu.
 func (g *groups) prepareFiles(s *slot, again bool) {
-	again = again && !g.closed && g.ready < maxOpenGroups
+	full := g.ready == maxOpenGroups
 	switch {
-	case !again:
+	case !again || g.closed:
 		g.closeFiles(s, &g.busy)
 	case s.files != nil:
+		if full { // the first free group is the last to be used
+			i := slices.IndexFunc(g.free, func(s *slot) bool { return s.files != nil })
+			g.closeFiles(g.free[i], &g.ready)
+		}
 		g.busy--
 		g.ready++
-	default:
+	case !full:
 		if d, err := openGroup(s); err == nil { // otherwise they are opened when needed
 			s.files = d
 			g.ready++

@@ -347,6 +347,23 @@ func summarizeFinal(id spool.RunID, segs []*segment) (summary, bool) {
 // unindexTime is how long a removal waits for a process that writes the index.
 const unindexTime = time.Second
 
+// indexed returns which runs the index has of some that were removed: those that were filed
+// meanwhile.
+func (s *Store) indexed(removed []index.Key) []index.Key {
+	if len(removed) == 0 {
+		return nil
+	}
+	snapshot, err := s.openIndex()
+	if err != nil { // one that is built has none of them
+		return nil
+	}
+	defer func() { _ = snapshot.Close() }() // it is only read
+	return slices.DeleteFunc(removed, func(k index.Key) bool {
+		_, ok := snapshot.Find(k.ID)
+		return !ok
+	})
+}
+
 // unindex removes runs from the index that do not exist any more. An entry that
 // stays does no harm: a run without a log is not listed.
 func (s *Store) unindex(gone []index.Key) {

@@ -36,6 +36,14 @@ func (s *Store) OpenNew(info spool.Info) (*Journal, error) {
 	}, nil
 }
 
+// Reaches reports whether the journal knows of the segment with this first seq, so that
+// [Journal.Advance] needs not look for it.
+func (j *Journal) Reaches(segment spool.Seq) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.segs) > 0 && segment <= j.segs[len(j.segs)-1].first
+}
+
 // Advance tells a journal that was opened for reading where it ends now. That is
 // cheaper than [Journal.Refresh].
 func (j *Journal) Advance(at Position) error {

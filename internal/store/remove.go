@@ -15,6 +15,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/blockfile"
+	"github.com/spool-run/spool/internal/failpoint"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store/index"
 )
@@ -161,9 +162,9 @@ func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 			return swept, fmt.Errorf("remove runs: %w", err)
 		}
 	}
-	var gone []index.Key
+	var gone, unfiled []index.Key
 	defer func() {
-		s.unindex(gone)
+		s.unindex(append(gone, s.indexed(unfiled)...))
 		if !dry {
 			s.noteRemoved(swept.Runs)
 		}
@@ -173,11 +174,17 @@ func (s *Store) RemoveComplete(ids []spool.RunID, dry bool) (Swept, error) {
 		segs := r.segs
 		size := sizeOf(segs) + s.workspaceSize(&r.info)
 		if !dry {
+			if err := failpoint.Inject("store.remove"); err != nil {
+				return swept, err
+			}
 			if err := s.removeSegments(id, segs); err != nil {
 				return swept, err
 			}
+			key := index.Key{Created: r.info.Created.UnixNano(), ID: string(id)}
 			if filepath.Dir(segs[0].path) == s.shardDir(id) {
-				gone = append(gone, index.Key{Created: r.info.Created.UnixNano(), ID: string(id)})
+				gone = append(gone, key)
+			} else {
+				unfiled = append(unfiled, key)
 			}
 		}
 		swept.Runs = append(swept.Runs, id)
