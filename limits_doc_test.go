@@ -158,6 +158,7 @@ var unlisted = map[string]string{
 	"eventlog.maxBorrowed":             isCache,
 	"eventlog.maxBorrowedCrowd":        isCache,
 	"keeper.maxTry":                    isCache,
+	"keeper.maxSoon":                   isCache,
 	"kernel.maxResolved":               isCache,
 	"kernel.maxStarting":               isCache,
 	"mcpapi.maxServers":                isCache,
