@@ -20,7 +20,8 @@
 //
 // A process sees only the variables of Env, unless EnvPolicy makes it inherit
 // some. [Find] returns a run by its name or id, [Attach] by its id alone, and
-// [Backend.List] lists runs. [Run.Info] describes one at this moment.
+// [Backend.List] lists runs. [Run.Info] describes one at this moment. [Execute]
+// starts a run and waits for its end.
 //
 // # Events
 //

@@ -187,3 +187,23 @@ func ExampleTurn_Interrupt() {
 	fmt.Println(done.Outcome)
 	// Output: interrupted
 }
+
+func ExampleExecute() {
+	ctx := context.Background()
+	backend, cleanup := open()
+	defer cleanup()
+
+	info, err := spool.Execute(ctx, backend, spool.Spec{
+		Argv:      []string{"/bin/sh", "-c", "echo hello; exit 3"},
+		EnvPolicy: &spool.EnvPolicy{Inherit: "core"},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	output, err := spool.Attach(backend, info.ID).Output(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%s: %q\n", info.Outcome, output)
+	// Output: exited 3: "hello\n"
+}

@@ -157,6 +157,7 @@ var unlisted = map[string]string{
 	"collector.memoryLimit":            isCache,
 	"eventlog.maxBorrowed":             isCache,
 	"eventlog.maxBorrowedCrowd":        isCache,
+	"execserver.maxExecuting":          isCache,
 	"keeper.maxTry":                    isCache,
 	"keeper.maxSoon":                   isCache,
 	"kernel.maxResolved":               isCache,

@@ -18,8 +18,8 @@ var public = []string{".", "agent", "client", "local", "python", "render", "sear
 // The most exported names there may be: constants, variables, types and
 // functions of the root package, and the same and methods of all packages.
 const (
-	maxRootNames = 129
-	maxNames     = 412
+	maxRootNames = 131
+	maxNames     = 415
 )
 
 // TestPublicSurface fails if a package became public that is not meant to be,

@@ -365,6 +365,16 @@ func (c *Client) Start(ctx context.Context, spec spool.Spec) (spool.Info, error)
 	}
 }
 
+// Execute implements [spool.Executor].
+func (c *Client) Execute(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	if spec.ID == "" {
+		spec.ID = spool.RunID(newID())
+	}
+	var info spool.Info
+	err := c.callNew(ctx, "run/execute", spec, &info)
+	return info, err
+}
+
 // Stat implements [spool.Backend].
 func (c *Client) Stat(ctx context.Context, id spool.RunID) (spool.Info, error) {
 	var info spool.Info

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -133,6 +135,7 @@ type blobOf struct {
 
 var (
 	_ spool.Backend    = (*backend)(nil)
+	_ spool.Executor   = (*backend)(nil)
 	_ record.Follower  = (*backend)(nil)
 	_ spool.Remover    = (*backend)(nil)
 	_ spool.Renamer    = (*backend)(nil)
@@ -195,6 +198,23 @@ func notFound(id spool.RunID) error { return fmt.Errorf("run %.140s: %w", id, sp
 
 // Start implements [spool.Backend].
 func (b *backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	return b.start(ctx, spec, b.inner.Start)
+}
+
+// Execute implements [spool.Executor].
+func (b *backend) Execute(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	e, ok := b.inner.(spool.Executor)
+	if !ok {
+		return spool.Info{}, fmt.Errorf("%w: a start that waits for the end", spool.ErrUnsupported)
+	}
+	if spec.ID == "" {
+		spec.ID = spool.RunID(strings.ToLower(rand.Text()[:16])) // for the audit log, if the wait ends first
+	}
+	return b.start(ctx, spec, e.Execute)
+}
+
+// start starts a run of the subject with begin.
+func (b *backend) start(ctx context.Context, spec spool.Spec, begin func(context.Context, spool.Spec) (spool.Info, error)) (spool.Info, error) {
 	engine := cmp.Or(spec.Engine, spool.EngineProcess)
 	if err := b.checkStart(ctx, engine, &spec); err != nil {
 		return spool.Info{}, b.deny(ActStart, spec.ID, err)
@@ -213,9 +233,13 @@ func (b *backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 		labels[LabelSubject] = b.subject.Name
 		spec.Labels = labels
 	}
-	info, err := b.inner.Start(ctx, spec)
-	if err == nil && (Label(&info) != b.subject.Name || !b.subject.Sees(&info)) {
+	info, err := begin(ctx, spec)
+	switch {
+	case err == nil && (Label(&info) != b.subject.Name || !b.subject.Sees(&info)):
 		err = fmt.Errorf("start run %s: %w", spec.ID, spool.ErrExists)
+	case err != nil && ctx.Err() != nil && b.exists(context.WithoutCancel(ctx), spec.ID): // it goes on
+		b.note(Entry{Act: ActStart, Run: spec.ID, What: engine})
+		return spool.Info{}, err
 	}
 	if err != nil {
 		undo()

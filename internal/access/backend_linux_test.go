@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/spool-run/spool/internal/host/backendtest"
 	"github.com/spool-run/spool/internal/isolate"
 	"github.com/spool-run/spool/internal/leaktest"
+	"github.com/spool-run/spool/internal/polltest"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/python"
 )
@@ -354,6 +356,66 @@ func TestAuditLog(t *testing.T) {
 	}
 	if strings.Contains(raw, "hunter") {
 		t.Errorf("the audit log holds secrets:\n%s", raw)
+	}
+}
+
+// waiter is a backend that waits for ends.
+type waiter struct{ *host.Host }
+
+func (w waiter) Execute(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	return spool.Execute(ctx, w.Host, spec)
+}
+
+// TestExecuteIsAudited checks that the audit log has each run whose starter wanted to wait
+// for its end, and that it counts against quotas, also if the wait ended first.
+func TestExecuteIsAudited(t *testing.T) {
+	h := openHost(t)
+	log := openAudit(t, h)
+	guard := access.NewGuard(waiter{h}, log)
+	alice := &access.Subject{Name: "alice", Scopes: access.DefaultScopes(), Quotas: access.Quotas{Live: 1}}
+	b := guard.Backend(alice, "here")
+
+	short, err := spool.Execute(t.Context(), b, sh("exit 3"))
+	if err != nil || short.Outcome.ExitCode() != 3 || short.Labels[access.LabelSubject] != "alice" {
+		t.Fatalf("%+v, %v", short, err)
+	}
+	// The wait ends when the run is there.
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := spool.Execute(ctx, b, sh("exec sleep 1000"))
+		ended <- err
+	}()
+	var live []spool.Info
+	polltest.Until(t, "the run", func() bool {
+		live = live[:0]
+		for info, err := range b.List(t.Context(), spool.Filter{Live: true}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			live = append(live, info)
+		}
+		return len(live) == 1
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if _, err := spool.Execute(t.Context(), b, sh("true")); !errors.Is(err, spool.ErrBusy) {
+		t.Errorf("a second live run: %v", err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	entries, _ := auditEntries(t, guard.Backend(&access.Subject{Name: "root", Scopes: access.Scopes{access.Admin}}, "desk"), log.Run())
+	var got []spool.RunID
+	for _, e := range entries {
+		if e.Act == access.ActStart {
+			got = append(got, e.Run)
+		}
+	}
+	if want := []spool.RunID{short.ID, live[0].ID}; !slices.Equal(got, want) {
+		t.Errorf("started %v, want %v", got, want)
 	}
 }
 

@@ -133,23 +133,9 @@ func inherit(spec *spool.Spec) (err error) {
 // Start implements [spool.Backend]. It derives the environment here, because the
 // keeper's environment is that of the process that started the keeper.
 func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error) {
-	if b.isClosed() {
-		return spool.Info{}, spool.ErrClosed
+	if err := b.complete(&spec); err != nil {
+		return spool.Info{}, err
 	}
-	if b.opts.Inherit != nil {
-		if err := b.opts.Inherit(&spec); err != nil {
-			return spool.Info{}, err
-		}
-	}
-	if spec.Engine != python.EngineSandbox { // a sandbox inherits nothing
-		if err := inherit(&spec); err != nil {
-			return spool.Info{}, err
-		}
-	}
-	if spec.ID == "" {
-		spec.ID = spool.RunID(host.NewID()) // so that a repeated start has no effect
-	}
-	spec.Limits = WithDefaults(&spec, b.opts.Limits)
 	for {
 		k, err := b.ownKeeper(ctx)
 		if err != nil {
@@ -167,11 +153,56 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 			m.request(0)
 		}
 		k.first.cancel(spec.ID, first)
-		if errors.Is(err, rpc.ErrConnClosed) && ctx.Err() == nil && b.ctx.Err() == nil {
-			continue // the keeper was about to end, or died
+		if !b.triesAgain(ctx, err) {
+			return info, err
 		}
-		return info, err
 	}
+}
+
+// Execute implements [spool.Executor]. Until the run is closed nothing comes from the
+// keeper, and this process has no part in the run.
+func (b *Backend) Execute(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	if err := b.complete(&spec); err != nil {
+		return spool.Info{}, err
+	}
+	for {
+		k, err := b.ownKeeper(ctx)
+		if err != nil {
+			return spool.Info{}, err
+		}
+		var info spool.Info
+		if err = k.start(ctx, record.Start{Spec: spec, Closed: true}, &info); !b.triesAgain(ctx, err) {
+			return info, err
+		}
+	}
+}
+
+// complete gives a spec all that the keeper must know.
+func (b *Backend) complete(spec *spool.Spec) error {
+	if b.isClosed() {
+		return spool.ErrClosed
+	}
+	if b.opts.Inherit != nil {
+		if err := b.opts.Inherit(spec); err != nil {
+			return err
+		}
+	}
+	if spec.Engine != python.EngineSandbox { // a sandbox inherits nothing
+		if err := inherit(spec); err != nil {
+			return err
+		}
+	}
+	if spec.ID == "" {
+		spec.ID = spool.RunID(host.NewID()) // so that a repeated start has no effect
+	}
+	spec.Limits = WithDefaults(spec, b.opts.Limits)
+	return nil
+}
+
+// triesAgain reports whether a start with this error is repeated, because the keeper was
+// about to end, or died.
+func (b *Backend) triesAgain(ctx context.Context, err error) bool {
+	return errors.Is(err, rpc.ErrConnClosed) && ctx.Err() == nil && b.ctx.Err() == nil
 }
 
 func cutEnv(kv string) (k, v string, ok bool) {

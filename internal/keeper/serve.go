@@ -281,6 +281,10 @@ func (c *serverConn) start(id uint64, p *record.Start) {
 		c.transport.refused(messageRefused, id, runproto.EncodeError(err))
 		return
 	}
+	if p.Closed {
+		c.answerClosed(id, info)
+		return
+	}
 	c.transport.started(id, func(dst []byte) []byte { return record.AppendInfo(dst, &info) })
 	if p.Update {
 		c.watchFirst(info.ID)

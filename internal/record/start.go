@@ -14,6 +14,7 @@ import (
 type Start struct {
 	Spec   spool.Spec
 	Update bool // send the first update of the run without being asked
+	Closed bool // answer once the run is closed
 }
 
 // The flags of a start.
@@ -22,6 +23,7 @@ const (
 	startStdin
 	startTTY
 	startLineBuffered
+	startClosed
 )
 
 // AppendStart appends the binary form of a start.
@@ -39,6 +41,9 @@ func AppendStart(dst []byte, start *Start) ([]byte, error) {
 	}
 	if p.LineBuffered {
 		flags |= startLineBuffered
+	}
+	if start.Closed {
+		flags |= startClosed
 	}
 	dst = binary.AppendUvarint(dst, flags)
 	if p.TTY != nil {
@@ -90,7 +95,7 @@ func DecodeStart(b []byte) (start Start, err error) {
 	p := &start.Spec
 	flags := m.uint()
 	start.Update, p.Stdin = flags&startUpdate != 0, flags&startStdin != 0
-	p.LineBuffered = flags&startLineBuffered != 0
+	p.LineBuffered, start.Closed = flags&startLineBuffered != 0, flags&startClosed != 0
 	if flags&startTTY != 0 {
 		p.TTY = &spool.Size{Rows: uint16(m.uint()), Cols: uint16(m.uint())}
 	}

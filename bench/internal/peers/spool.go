@@ -19,7 +19,7 @@ import (
 func spoolPeer(path string) Peer {
 	return Peer{
 		Name: "spool", Source: "this repository", Command: "spool exec-server --listen ws://127.0.0.1:0",
-		Drive:   "Go client: spool.Start, Run.Wait, Run.Stream, Run.Kill",
+		Drive:   "Go client: spool.Execute, spool.Start, Run.Stream, Run.Kill",
 		Install: func(context.Context) (string, error) { return filepath.Abs(path) },
 		Launch: func(ctx context.Context, bin, dir string) (Server, error) {
 			s := &spoolServer{bin: bin, dir: dir}
@@ -65,20 +65,23 @@ func (s *spoolServer) dial(ctx context.Context) (*client.Client, error) {
 }
 
 func (s *spoolServer) start(ctx context.Context, argv []string) (*spool.Run, error) {
-	return spool.Start(ctx, s.c, spool.Spec{Argv: argv, Env: map[string]string{"PATH": os.Getenv("PATH"), mark: s.dir}})
+	return spool.Start(ctx, s.c, s.spec(argv))
+}
+
+func (s *spoolServer) spec(argv []string) spool.Spec {
+	return spool.Spec{Argv: argv, Env: map[string]string{"PATH": os.Getenv("PATH"), mark: s.dir}}
 }
 
 // Run implements Server.
 func (s *spoolServer) Run(ctx context.Context, argv ...string) (int, error) {
-	r, err := s.start(ctx, argv)
+	info, err := spool.Execute(ctx, s.c, s.spec(argv))
 	if err != nil {
 		return 0, err
 	}
-	o, err := r.Wait(ctx)
-	if err == nil && o.Kind != spool.Exited {
-		err = fmt.Errorf("outcome %s", o)
+	if o := info.Outcome; o == nil || o.Kind != spool.Exited {
+		return 0, fmt.Errorf("outcome %v", o)
 	}
-	return o.ExitCode(), err
+	return info.Outcome.ExitCode(), nil
 }
 
 // Start implements Server.

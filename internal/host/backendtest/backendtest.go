@@ -37,6 +37,7 @@ var tests = []struct {
 	{"preserves_queued_events_before_subscribe", preservesQueuedEvents},
 	{"start_errors_are_typed", startErrors},
 	{"repeated_start_id_is_one_run", repeatedStart},
+	{"a_start_waits_for_the_end", executes},
 	{"repeated_input_id_is_applied_once", repeatedInput},
 	{"repeated_control_id_is_done_once", repeatedControl},
 	{"close_stdin_ends_the_reader", closeStdin},

@@ -31,10 +31,13 @@ type conn struct {
 	end     context.CancelCauseFunc // of ctx, and so of the connection
 	lanes   *rpc.Lanes
 	urgent  *rpc.Lanes // control requests, which never wait for other requests
-	files   *files
-	http    *httpRequests
-	binary  bool // events of run/follow go out as binary records
-	more    runproto.Extension
+
+	executing atomic.Int32 // requests that wait for the end of the run they start
+
+	files  *files
+	http   *httpRequests
+	binary bool // events of run/follow go out as binary records
+	more   runproto.Extension
 
 	network   *watchedConn  // nil on standard input and output
 	requests  *rpc.Account  // requests under way

@@ -36,7 +36,7 @@ const (
 
 // runMethods are the run/* methods that answer once.
 var runMethods = map[string]func(*conn, context.Context, json.RawMessage) (any, error){
-	"run/start": (*conn).runStart, "run/stat": (*conn).runStat, "run/list": (*conn).runList, "run/read": (*conn).runRead,
+	"run/start": (*conn).runStart, "run/execute": (*conn).runExecute, "run/stat": (*conn).runStat, "run/list": (*conn).runList, "run/read": (*conn).runRead,
 	"run/send": (*conn).runSend, "run/close_stdin": (*conn).runCloseStdin, "run/blob": (*conn).runBlob,
 	"run/control": (*conn).runControl, "run/resize": (*conn).runResize,
 	"run/remove": (*conn).runRemove, "run/storage": (*conn).runStorage, "run/measure": (*conn).runMeasure,
@@ -83,19 +83,53 @@ func (c *conn) runStart(_ context.Context, params json.RawMessage) (any, error) 
 	return &info, nil // it encodes itself
 }
 
+// maxExecuting is how many requests of a connection wait for the end of their runs. They
+// have the places of other requests.
+const maxExecuting = 256
+
+// runExecute is runStart that answers once the run is closed, or at once if too many wait
+// already or the backend cannot wait.
+func (c *conn) runExecute(ctx context.Context, params json.RawMessage) (any, error) {
+	defer c.executing.Add(-1)
+	e, ok := c.backend.(spool.Executor)
+	if c.executing.Add(1) > maxExecuting || !ok {
+		return c.runStart(ctx, params)
+	}
+	spec, err := c.spec(params)
+	if err != nil {
+		return nil, err
+	}
+	info, err := e.Execute(ctx, spec)
+	switch {
+	case errors.Is(err, spool.ErrUnsupported):
+		return c.runStart(ctx, params)
+	case err != nil:
+		return nil, err
+	}
+	return &info, nil
+}
+
 // start starts a run.
 func (c *conn) start(encoded json.RawMessage) (spool.Info, error) {
-	var spec spool.Spec
+	spec, err := c.spec(encoded)
+	if err != nil {
+		return spool.Info{}, err
+	}
+	return c.backend.Start(c.server.ctx, spec)
+}
+
+// spec returns the spec of a run to start.
+func (c *conn) spec(encoded json.RawMessage) (spec spool.Spec, err error) {
 	if err := strict.Unmarshal(encoded, &spec, "spec"); err != nil {
-		return spool.Info{}, &spool.StartError{Reason: "invalid", Err: fmt.Errorf("%w: %w", spool.ErrInvalid, err)}
+		return spec, &spool.StartError{Reason: "invalid", Err: fmt.Errorf("%w: %w", spool.ErrInvalid, err)}
 	}
 	if !c.server.opts.Trusted {
 		if err := access.CheckLabels(spec.Labels, labelPrefix); err != nil {
-			return spool.Info{}, err
+			return spec, err
 		}
 	}
 	if err := access.CheckPrograms(&spec); err != nil {
-		return spool.Info{}, err
+		return spec, err
 	}
 	if !c.server.opts.Keep { // the end of the server is that of the run
 		labels := map[string]string{labelServer: c.server.id}
@@ -103,7 +137,7 @@ func (c *conn) start(encoded json.RawMessage) (spool.Info, error) {
 		spec.Labels = labels
 		c.server.started.Store(true)
 	}
-	return c.backend.Start(c.server.ctx, spec)
+	return spec, nil
 }
 
 func (c *conn) runStat(ctx context.Context, params json.RawMessage) (any, error) {

@@ -157,6 +157,12 @@ func (b *rest) Start(ctx context.Context, spec spool.Spec) (info spool.Info, err
 	return info, b.call(ctx, "POST", "/v1/runs", nil, spec, &info)
 }
 
+// Execute implements [spool.Executor]: the answer to a start may come at the end.
+func (b *rest) Execute(ctx context.Context, spec spool.Spec) (info spool.Info, err error) {
+	wait := url.Values{"wait_ms": {"10000"}}
+	return info, b.call(ctx, "POST", "/v1/runs", wait, spec, &info)
+}
+
 func (b *rest) Stat(ctx context.Context, id spool.RunID) (info spool.Info, err error) {
 	path, err := b.at(id, "")
 	if err != nil {

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -122,10 +123,28 @@ func (c *call) startRun() error {
 	if err := c.decode(&spec, "spec"); err != nil {
 		return err
 	}
-	return c.start(spec, func(ctx context.Context, spec spool.Spec) (spool.RunID, error) {
-		info, err := c.backend.Start(ctx, spec)
-		return info.ID, err
-	})
+	return c.start(spec, c.begin)
+}
+
+// begin starts a run. If the client wants to wait for its end, it waits as long as that
+// in the same request to the backend, if the backend can.
+func (c *call) begin(ctx context.Context, spec spool.Spec) (spool.Info, error) {
+	e, ok := c.backend.(spool.Executor)
+	if wait := c.wait(); ok && wait > 0 {
+		if spec.ID == "" {
+			spec.ID = newID() // finds it when the wait is over
+		}
+		waitCtx, cancel := context.WithTimeout(c.ctx, wait)
+		defer cancel()
+		info, err := e.Execute(waitCtx, spec)
+		if waitCtx.Err() != nil {
+			info, err = c.backend.Stat(ctx, spec.ID)
+		}
+		if err == nil || waitCtx.Err() == nil && !errors.Is(err, spool.ErrUnsupported) {
+			return info, err
+		}
+	}
+	return c.backend.Start(ctx, spec)
 }
 
 func (c *call) forkRun() error {
@@ -136,17 +155,17 @@ func (c *call) forkRun() error {
 	if spec.Engine != "" {
 		return problemf("invalid", "a fork has the engine of its run: leave out engine")
 	}
-	return c.start(spec, func(ctx context.Context, spec spool.Spec) (spool.RunID, error) {
+	return c.start(spec, func(ctx context.Context, spec spool.Spec) (spool.Info, error) {
 		run, err := c.handle().Fork(ctx, spec)
 		if err != nil {
-			return "", err
+			return spool.Info{}, err
 		}
-		return run.ID(), nil
+		return run.Info(ctx)
 	})
 }
 
 // start starts a run and answers with its description, at once or after its end.
-func (c *call) start(spec spool.Spec, begin func(context.Context, spool.Spec) (spool.RunID, error)) error {
+func (c *call) start(spec spool.Spec, begin func(context.Context, spool.Spec) (spool.Info, error)) error {
 	if err := errors.Join(access.CheckLabels(spec.Labels), access.CheckPrograms(&spec)); err != nil {
 		return err
 	}
@@ -159,19 +178,22 @@ func (c *call) start(spec spool.Spec, begin func(context.Context, spool.Spec) (s
 			status = http.StatusOK
 		}
 	}
+	until := time.Now().Add(c.wait())
 	// A client that leaves does not stop a start halfway.
-	id, err := begin(c.server.ctx, spec)
+	info, err := begin(c.server.ctx, spec)
+	if err == nil && info.State != spool.StateClosed {
+		info, err = c.awaitClosed(info.ID, time.Until(until))
+	}
 	if err != nil {
 		return err
 	}
-	info, err := c.awaitClosed(id)
-	if err != nil {
-		return err
-	}
-	c.w.Header().Set("Location", "/v1/runs/"+string(id))
+	c.w.Header().Set("Location", "/v1/runs/"+string(info.ID))
 	c.w.Header().Set("ETag", etag(&info))
 	return c.reply(status, &info)
 }
+
+// newID returns an id that no run has.
+func newID() spool.RunID { return spool.RunID(strings.ToLower(rand.Text()[:16])) }
 
 // idOf turns the key of a client into the id of a run: the key itself if it can be
 // one, and else a digest of it and of the subject.
@@ -183,10 +205,9 @@ func (c *call) idOf(key string) spool.RunID {
 	return spool.RunID(hex.EncodeToString(digest[:16]))
 }
 
-// awaitClosed waits for the end of a run as long as the client wants, and describes
-// the run.
-func (c *call) awaitClosed(id spool.RunID) (spool.Info, error) {
-	if wait := c.wait(); wait > 0 {
+// awaitClosed waits for the end of a run so long, and describes the run.
+func (c *call) awaitClosed(id spool.RunID, wait time.Duration) (spool.Info, error) {
+	if wait > 0 {
 		ctx, cancel := context.WithTimeout(c.ctx, wait)
 		defer cancel()
 		if _, err := spool.Attach(c.backend, id).Wait(ctx); err != nil && ctx.Err() == nil {
@@ -213,7 +234,7 @@ func (c *call) statRun() error {
 func (c *call) statAwaited() (spool.Info, error) {
 	switch {
 	case c.text("state") != "":
-		return c.awaitClosed(c.run())
+		return c.awaitClosed(c.run(), c.wait())
 	case c.query.Has("after"):
 		q := spool.Query{After: spool.Seq(c.number("after", 0)), MaxBytes: 1, Wait: c.wait()}
 		if _, err := c.backend.Read(c.ctx, c.run(), q); err != nil {

@@ -100,6 +100,22 @@ def test_repeated_start_id_is_one_run(client: Any) -> None:
     assert client.run(["true"], id=id).id == client.run(["true"], id=id).id
 
 
+def test_a_start_waits_for_the_end(client: Any) -> None:
+    def start(spec: Any, wait_ms: int) -> Any:
+        return client.http.post("/v1/runs", spec, params={"wait_ms": wait_ms})
+
+    id = f"sdk{random.getrandbits(60):x}"
+    for _ in range(2):
+        info = start({"id": id, "argv": ["/bin/sh", "-c", "(sleep 0.2; echo two) & echo one; exit 3"]}, 50_000)
+        assert (info["id"], info["state"], info["outcome"]["code"]) == (id, "closed", 3)
+        assert client.get(id).output() == b"one\ntwo\n"
+    long = {"id": f"sdk{random.getrandbits(60):x}", "argv": ["sleep", "1000"]}
+    live = start(long, 100)
+    assert live["state"] == "running"
+    assert start(long, 100)["pid"] == live["pid"]
+    client.get(long["id"]).kill()
+
+
 def test_another_run_of_a_taken_id_exists(client: Any) -> None:
     id = f"sdk{random.getrandbits(60):x}"
     client.run(["true"], id=id)

@@ -77,6 +77,21 @@ test("repeated_start_id_is_one_run", async () => {
   await collect(first);
 });
 
+test("a_start_waits_for_the_end", async () => {
+  const spec = { id: unique(), argv: ["/bin/sh", "-c", "(sleep 0.2; echo two) & echo one; exit 3"] };
+  const start = (json, wait_ms) => s.spool.http.json("POST", "/v1/runs", { json, query: { wait_ms } });
+  for (let i = 0; i < 2; i++) {
+    const info = await start(spec, 50_000);
+    assert.deepEqual([info.id, info.state, info.outcome.code], [spec.id, "closed", 3]);
+    assert.equal(await (await s.spool.get(spec.id)).text(), "one\ntwo\n");
+  }
+  const long = { id: unique(), argv: ["sleep", "1000"] };
+  const live = await start(long, 100);
+  assert.equal(live.state, "running");
+  assert.equal((await start(long, 100)).pid, live.pid);
+  await (await s.spool.get(long.id)).kill();
+});
+
 test("another_run_of_a_taken_id_exists", async () => {
   const id = unique();
   await finished(s.spool, id);
