@@ -21,6 +21,7 @@ import (
 	"github.com/spool-run/spool/internal/collector"
 	"github.com/spool-run/spool/internal/engine/kernel"
 	"github.com/spool-run/spool/internal/environ"
+	"github.com/spool-run/spool/internal/fdtable"
 	"github.com/spool-run/spool/internal/host"
 	"github.com/spool-run/spool/internal/keeper"
 	"github.com/spool-run/spool/internal/launch"
@@ -162,6 +163,7 @@ func serveKeeper(dir, build string, p logPolicy, stdout *os.File) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	go collector.ReturnWhenQuiet(ctx)
+	go fdtable.Reserve(fdtable.Size)
 	// A keeper outlives the terminal and the pipes of the program that
 	// started it.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE)

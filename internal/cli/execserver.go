@@ -18,6 +18,7 @@ import (
 	"github.com/spool-run/spool/internal/access"
 	"github.com/spool-run/spool/internal/collector"
 	"github.com/spool-run/spool/internal/environ"
+	"github.com/spool-run/spool/internal/fdtable"
 	"github.com/spool-run/spool/internal/listen"
 	"github.com/spool-run/spool/internal/wire/execserver"
 	"github.com/spool-run/spool/internal/wire/httpapi"
@@ -131,6 +132,7 @@ func (a *app) execServer(ctx context.Context, o *serverOptions) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go collector.ReturnWhenQuiet(ctx)
+	go fdtable.Reserve(fdtable.Size)
 	if err := hideSecrets(); err != nil {
 		return err
 	}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package fdtable
+
+// Reserve does nothing here.
+func Reserve(int) {}
