@@ -3,8 +3,9 @@ package collector
 import "time"
 
 // atWork is how often a process that works gives back the pages of the program that it
-// has needed, if there are more than workPages: what the work needs it takes again. It has
-// worked if it used someWork of the processors.
+// has needed, if there are more than workPages: what the work needs it takes again. It
+// works if it uses someWork of a processor in that time: a process that does next to
+// nothing has few collections, and would have used that between two of them as well.
 const (
 	atWork    = 500 * time.Millisecond
 	someWork  = 100 * time.Millisecond
@@ -18,9 +19,16 @@ func followProgram() {
 	var before time.Duration
 	afterCollections(func() {
 		now, cpu := time.Now(), used()
-		if now.Sub(last) >= atWork && cpu-before >= someWork && resident().program > workPages {
-			dropProgram()
-			last, before = now, cpu
+		passed := now.Sub(last)
+		if passed < atWork {
+			return
 		}
+		if works(cpu-before, passed) && resident().program > workPages {
+			dropProgram()
+		}
+		last, before = now, cpu
 	})
 }
+
+// works reports whether a process works that used so much of the processors in some time.
+func works(used, passed time.Duration) bool { return used >= passed/(atWork/someWork) }
