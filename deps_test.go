@@ -163,7 +163,7 @@ var foreign = map[string][]string{
 	"github.com/spf13/cobra":                          {"internal/cli"},
 	"github.com/spf13/pflag":                          {"internal/cli"},
 	"github.com/tetratelabs/wazero":                   {"internal/engine/sandbox/wasipy"},
-	"golang.org/x/sys":                                {"internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/vfs", "internal/engine/sandbox/wasipy", "internal/launch", "internal/store", "internal/keeper", "internal/cli", "local", "internal/wire/execserver", "bench", "internal/codextest", "internal/torture", "internal/environ", "internal/seccomp", "internal/seccomp/seccomptest", "internal/reactor", "internal/fdpass", "internal/peer", "internal/probe", "internal/doctor", "internal/isolate", "internal/workspace", "internal/disktest"},
+	"golang.org/x/sys":                                {"internal/engine/process", "internal/engine/agents", "internal/engine/kernel", "internal/engine/sandbox/pyodide", "internal/engine/sandbox/vfs", "internal/engine/sandbox/wasipy", "internal/launch", "internal/store", "internal/keeper", "internal/cli", "local", "internal/wire/execserver", "bench", "internal/codextest", "internal/torture", "internal/environ", "internal/seccomp", "internal/seccomp/seccomptest", "internal/reactor", "internal/fdpass", "internal/fdtable", "internal/peer", "internal/probe", "internal/doctor", "internal/isolate", "internal/workspace", "internal/disktest"},
 	"github.com/rogpeppe/go-internal":                 {"internal/workspace"},
 	"github.com/minio/minio-go/v7":                    {"internal/archive/s3"},
 	"github.com/klauspost/compress":                   {"internal/blockfile"},

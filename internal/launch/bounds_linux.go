@@ -124,11 +124,11 @@ func controllerRoot(controller string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	own, err := os.ReadFile("/proc/self/cgroup")
+	own, err := ownGroups()
 	if err != nil {
 		return "", err
 	}
-	if root := parseControllerRoot(string(mounts), string(own), controller); root != "" {
+	if root := parseControllerRoot(string(mounts), own, controller); root != "" {
 		return root, nil
 	}
 	return "", fmt.Errorf("there is no v1 hierarchy for %s", controller)

@@ -3,6 +3,7 @@ package launch
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 )
 
@@ -18,11 +19,21 @@ func findRoots() (roots, error) {
 	if err != nil {
 		return roots{}, err
 	}
-	own, err := os.ReadFile("/proc/self/cgroup")
+	own, err := ownGroups()
 	if err != nil {
 		return roots{}, err
 	}
-	return parseRoots(string(mounts), string(own)), nil
+	return parseRoots(string(mounts), own), nil
+}
+
+// ownGroups returns the control groups of this process, as the kernel writes them. It asks
+// for those of its thread: /proc/self is the main thread, and that may be in the group of
+// a tree at this moment, to start a process there.
+func ownGroups() (string, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	b, err := os.ReadFile("/proc/thread-self/cgroup")
+	return string(b), err
 }
 
 func parseRoots(mountinfo, own string) roots {
