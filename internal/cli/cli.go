@@ -9,18 +9,20 @@ package cli
 import (
 	"context"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool/client"
+	"github.com/spool-run/spool/internal/torture"
 )
 
 // Main runs the command with these arguments and returns its exit code. The
 // program must have called [local.ChildMain].
 func Main(args []string, stdin, stdout, stderr *os.File) int {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
-	root := a.command()
+	root := a.command(a.verbOf(args))
 	if verb, _, err := root.Find(args); err == nil {
 		if verb.Name() == "kill" {
 			args = signalArgs(args)
@@ -55,7 +57,77 @@ type app struct {
 	configured map[string]bool // keys that have another source than the default
 }
 
-func (a *app) command() *cobra.Command {
+// verb is a command below "spool".
+type verb struct {
+	name    string
+	command func() *cobra.Command
+}
+
+// verbs returns the commands in the order of the help.
+func (a *app) verbs() []verb {
+	return []verb{
+		{"run", a.runCommand},
+		{"submit", a.submitCommand},
+		{"py", a.pyCommand},
+		{"box", a.boxCommand},
+		{"agent", a.agentCommand},
+		{"ps", a.psCommand},
+		{"logs", a.logsCommand},
+		{"attach", a.attachCommand},
+		{"answer", a.answerCommand},
+		{"kill", a.killCommand},
+		{"wait", a.waitCommand},
+		{"exec-server", a.execServerCommand},
+		{"serve", a.serveCommand},
+		{"open", a.openCommand},
+		{"share", a.shareCommand},
+		{"cluster", a.clusterCommand},
+		{"mcp", a.mcpCommand},
+		{"acp", a.acpCommand},
+		{"jupyter", a.jupyterCommand},
+		{"token", a.tokenCommand},
+		{"doctor", a.doctorCommand},
+		{"demo", a.demoCommand},
+		{"torture", a.tortureCommand},
+		{torture.WorkerVerb, a.tortureWorkerCommand},
+		{"version", a.versionCommand},
+		{"inspect", a.inspectCommand},
+		{"exec", a.execCommand},
+		{"blob", a.blobCommand},
+		{"rm", a.rmCommand},
+		{"prune", a.pruneCommand},
+		{"df", a.dfCommand},
+		{"export", a.exportCommand},
+		{"import", a.importCommand},
+		{"archive", a.archiveCommand},
+		{"stats", a.statsCommand},
+		{"sql", a.sqlCommand},
+		{"rename", a.renameCommand},
+		{"search", a.searchCommand},
+		{"diff", a.diffCommand},
+		{"apply", a.applyCommand},
+		{"discard", a.discardCommand},
+		{"config", a.configCommand},
+		{"man", a.manCommand},
+	}
+}
+
+// onAll are the verbs that say something of all verbs.
+var onAll = []string{"config", "man"}
+
+// verbOf returns the verb with which the arguments begin, if it is all that this
+// invocation needs, or "".
+func (a *app) verbOf(args []string) string {
+	if len(args) == 0 || slices.Contains(onAll, args[0]) || !slices.ContainsFunc(a.verbs(), func(v verb) bool { return v.name == args[0] }) {
+		return ""
+	}
+	return args[0]
+}
+
+// command returns the command "spool" with all verbs, or with only one of them: the flags
+// all take a millisecond to make, and the others matter only to the help of spool, to
+// completion, and to words that are no verb.
+func (a *app) command(only string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "spool",
 		Short: "Run commands with a log that outlives them",
@@ -119,16 +191,15 @@ success, 1 on failure and 2 on a usage error.`,
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "print more details on stderr")
 	root.SetFlagErrorFunc(usageErrorOf)
 	root.SetHelpCommand(helpCommand())
-	root.AddCommand(
-		a.runCommand(), a.submitCommand(), a.pyCommand(), a.boxCommand(), a.agentCommand(), a.psCommand(), a.logsCommand(), a.attachCommand(), a.answerCommand(), a.killCommand(),
-		a.waitCommand(), a.execServerCommand(), a.serveCommand(), a.openCommand(), a.shareCommand(), a.clusterCommand(), a.mcpCommand(), a.acpCommand(), a.jupyterCommand(), a.tokenCommand(), a.doctorCommand(), a.demoCommand(), a.tortureCommand(), a.tortureWorkerCommand(), a.versionCommand(),
-	)
-	root.AddCommand( // about existing runs
-		a.inspectCommand(), a.execCommand(), a.blobCommand(), a.rmCommand(), a.pruneCommand(), a.dfCommand(),
-		a.exportCommand(), a.importCommand(), a.archiveCommand(), a.statsCommand(), a.sqlCommand(), a.renameCommand(),
-		a.searchCommand(), a.diffCommand(), a.applyCommand(), a.discardCommand(),
-	)
-	root.AddCommand(a.configCommand(), a.manCommand()) // about spool itself
+	for _, v := range a.verbs() {
+		if only == "" || only == v.name {
+			root.AddCommand(v.command())
+		}
+	}
+	if only != "" {
+		root.CompletionOptions.DisableDefaultCmd = true
+		return root
+	}
 	strictCompletion(root)
 	a.completeFlags(root)
 	return root

@@ -3,9 +3,9 @@ package cli
 import (
 	"bytes"
 	"os"
-	"regexp"
 	"strings"
 
+	"github.com/spool-run/spool/internal/lazyregexp"
 	"github.com/spool-run/spool/internal/prompt"
 )
 
@@ -23,14 +23,14 @@ func wantsColour(f *os.File) bool {
 }
 
 var (
-	frameLine  = regexp.MustCompile(`^\s*File ".*", line \d+`)
-	caretLine  = regexp.MustCompile(`^\s*[~^]+\s*$`)
-	raisedLine = regexp.MustCompile(`^([A-Za-z_][\w.]*)(:.*)?$`)
+	frameLine  = lazyregexp.New(`^\s*File ".*", line \d+`)
+	caretLine  = lazyregexp.New(`^\s*[~^]+\s*$`)
+	raisedLine = lazyregexp.New(`^([A-Za-z_][\w.]*)(:.*)?$`)
 )
 
 // isTraceback reports whether output is a whole traceback without colours.
 func isTraceback(b []byte) bool {
-	begins := bytes.HasPrefix(b, []byte("Traceback (most recent call last):\n")) || frameLine.Match(b)
+	begins := bytes.HasPrefix(b, []byte("Traceback (most recent call last):\n")) || frameLine().Match(b)
 	return begins && bytes.HasSuffix(b, []byte("\n")) && bytes.IndexByte(b, esc) < 0
 }
 
@@ -40,16 +40,16 @@ func colourTraceback(text string) string {
 	lines := strings.Split(text, "\n")
 	source := false // the line before says where this line is from
 	for i, line := range lines {
-		frame := frameLine.MatchString(line)
+		frame := frameLine().MatchString(line)
 		switch {
 		case frame:
 			lines[i] = colourFile + line + colourNone
-		case caretLine.MatchString(line):
+		case caretLine().MatchString(line):
 			lines[i] = colourMark + line + colourNone
 		case source && strings.HasPrefix(line, "    "):
 			lines[i] = prompt.Highlight(line)
-		case raisedLine.MatchString(line):
-			m := raisedLine.FindStringSubmatch(line)
+		case raisedLine().MatchString(line):
+			m := raisedLine().FindStringSubmatch(line)
 			lines[i] = colourError + m[1] + colourNone + m[2]
 		}
 		source = frame

@@ -92,7 +92,7 @@ func configPath() string {
 
 // readConfig reads the configuration file and checks its keys. A file that does
 // not exist is empty, unless SPOOL_CONFIG names it.
-func readConfig(root *cobra.Command) (*configFile, error) {
+func readConfig() (*configFile, error) {
 	c := &configFile{path: configPath()}
 	if c.path == "" {
 		return c, nil
@@ -125,7 +125,7 @@ func readConfig(root *cobra.Command) (*configFile, error) {
 		}
 		return nil, &configError{path: c.path, err: err}
 	}
-	return c, c.check(root, c.table, "")
+	return c, c.check(Tree(), c.table, "")
 }
 
 // check refuses the keys of a table that no flag of the command has.
@@ -344,7 +344,7 @@ func (a *app) configure(cmd *cobra.Command) error {
 	if path := commandPath(cmd); len(path) == 0 || slices.Contains(unconfigured, path[0]) || cmd.Hidden {
 		return nil
 	}
-	c, err := readConfig(cmd.Root())
+	c, err := readConfig()
 	if err != nil {
 		return err
 	}
@@ -431,7 +431,7 @@ fails if a value in the file is invalid.`,
 }
 
 func (a *app) configShow(root *cobra.Command, all, asJSON bool) error {
-	c, err := readConfig(root)
+	c, err := readConfig()
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/lazyregexp"
 	"github.com/spool-run/spool/internal/limits"
 )
 
@@ -161,7 +161,7 @@ func inspectLog(ctx context.Context, run *spool.Run, after, last spool.Seq) (ins
 	return found, err
 }
 
-var blobObject = regexp.MustCompile(`\{"blob":"sha256:[0-9a-f]{64}"[^{}]*\}`)
+var blobObject = lazyregexp.New(`\{"blob":"sha256:[0-9a-f]{64}"[^{}]*\}`)
 
 // blobsIn returns the references to blobs in the data of an event.
 func blobsIn(data []byte) []spool.Blob {
@@ -169,7 +169,7 @@ func blobsIn(data []byte) []spool.Blob {
 		return nil
 	}
 	var found []spool.Blob
-	for _, text := range blobObject.FindAll(data, -1) {
+	for _, text := range blobObject().FindAll(data, -1) {
 		var blob spool.Blob
 		if json.Unmarshal(text, &blob) == nil {
 			found = append(found, blob)

@@ -7,12 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spool-run/spool/internal/lazyregexp"
 )
 
 // kernelSpec is the file that tells front ends of Jupyter how to start a kernel.
@@ -32,7 +32,7 @@ const (
 )
 
 // kernelName matches what Jupyter takes as the name of a kernel.
-var kernelName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+var kernelName = lazyregexp.New(`^[A-Za-z0-9._-]+$`)
 
 func (a *app) jupyterInstallCommand() *cobra.Command {
 	var o pyOptions
@@ -53,7 +53,7 @@ interpreter.`,
   spool jupyter install --name careful --isolate workspace-write`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !kernelName.MatchString(name) {
+			if !kernelName().MatchString(name) {
 				return usageErrorf("--name %q: use letters, digits, dots, dashes and underscores", name)
 			}
 			if err := a.checkEnvFrom(o.envFrom); err != nil {
@@ -138,7 +138,7 @@ called ` + defaultKernel + `. Runs go on. Kernels of other programs are left alo
 }
 
 func (a *app) uninstallKernel(prefix, name string) error {
-	if !kernelName.MatchString(name) {
+	if !kernelName().MatchString(name) {
 		return usageErrorf("there is no kernel %q", name)
 	}
 	dir, err := kernelsDir(prefix)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/lazyregexp"
 )
 
 // killOptions are the flags of spool kill.
@@ -69,7 +69,7 @@ is not an error. --all stops every live run.
 	return cmd
 }
 
-var signalArg = regexp.MustCompile(`^-([0-9]{1,2}|(?:SIG)?[A-Z][A-Z0-9]+)$`)
+var signalArg = lazyregexp.New(`^-([0-9]{1,2}|(?:SIG)?[A-Z][A-Z0-9]+)$`)
 
 // signalArgs turns the arguments -9, -KILL and -HUP of kill into flags.
 func signalArgs(args []string) []string {
@@ -78,7 +78,7 @@ func signalArgs(args []string) []string {
 		if arg == "--" {
 			return append(out, args[i:]...)
 		}
-		if m := signalArg.FindStringSubmatch(arg); m != nil {
+		if m := signalArg().FindStringSubmatch(arg); m != nil {
 			switch strings.TrimPrefix(m[1], "SIG") {
 			case "9", "KILL":
 				arg = "--now"

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/inspect"
+	"github.com/spool-run/spool/internal/lazyregexp"
 	"github.com/spool-run/spool/internal/prompt"
 )
 
@@ -73,12 +73,12 @@ func describeAskError(err error) string {
 }
 
 // askedObject matches a line that asks about an object: obj?, obj?? or ?obj.
-var askedObject = regexp.MustCompile(`^\s*(?:(\?\??)\s*([%\w.\[\]'"-]+)|([%\w.\[\]'"-]+)\s*(\?\??))\s*$`)
+var askedObject = lazyregexp.New(`^\s*(?:(\?\??)\s*([%\w.\[\]'"-]+)|([%\w.\[\]'"-]+)\s*(\?\??))\s*$`)
 
 // describe prints what an object is if the cell asks that. It reports whether the
 // cell does.
 func (r *repl) describe(source string) (bool, error) {
-	m := askedObject.FindStringSubmatch(source)
+	m := askedObject().FindStringSubmatch(source)
 	if m == nil {
 		return false, nil
 	}

@@ -3,14 +3,15 @@ package cli
 import (
 	"bytes"
 	"errors"
-	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/spool-run/spool/internal/lazyregexp"
 )
 
 // encodingLine matches the line with which Python source says its encoding. It
 // is the first or the second line.
-var encodingLine = regexp.MustCompile(`^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)`)
+var encodingLine = lazyregexp.New(`^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)`)
 
 // decodeSource decodes a Python source file. Python source is UTF-8 unless it
 // says that it is something else.
@@ -21,7 +22,7 @@ func decodeSource(b []byte) (string, error) {
 	}
 	lines := bytes.SplitN(b, []byte("\n"), 3)
 	for _, line := range lines[:min(2, len(lines))] {
-		m := encodingLine.FindSubmatch(line)
+		m := encodingLine().FindSubmatch(line)
 		if m == nil {
 			continue
 		}

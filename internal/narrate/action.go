@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/lazyregexp"
 	"github.com/spool-run/spool/internal/visible"
 )
 
@@ -177,11 +177,11 @@ func (n *Narrator) relative(path string) string {
 
 // wrapped matches a script that an agent gives to a shell, in quotes in which the
 // outer shell would change nothing.
-var wrapped = regexp.MustCompile("(?s)^(?:/usr)?(?:/bin/)?(?:bash|sh|zsh) -l?c (?:'([^']*)'|\"([^\"$`\\\\!]*)\"|([A-Za-z0-9_./-]+))$")
+var wrapped = lazyregexp.New("(?s)^(?:/usr)?(?:/bin/)?(?:bash|sh|zsh) -l?c (?:'([^']*)'|\"([^\"$`\\\\!]*)\"|([A-Za-z0-9_./-]+))$")
 
 // unwrap returns the script of a command that only starts a shell for it.
 func unwrap(command string) string {
-	if m := wrapped.FindStringSubmatch(strings.TrimSpace(command)); m != nil {
+	if m := wrapped().FindStringSubmatch(strings.TrimSpace(command)); m != nil {
 		return cmp.Or(m[1]+m[2]+m[3], command)
 	}
 	return command

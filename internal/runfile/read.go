@@ -173,7 +173,7 @@ func (a *reader) blob() error {
 	if err := decodeJSON(a.content, "blob", &h); err != nil {
 		return err
 	}
-	if !digestPattern.MatchString(string(h.Digest)) || len(h.Digest) != len("sha256:")+64 {
+	if !digestPattern().MatchString(string(h.Digest)) || len(h.Digest) != len("sha256:")+64 {
 		return fmt.Errorf("%w: %.100q is no digest", ErrDamaged, h.Digest)
 	}
 	content := &blobReader{reader: a, sum: sha256.New()}

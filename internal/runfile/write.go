@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"regexp"
 	"time"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/lazyregexp"
 	"github.com/spool-run/spool/internal/record"
 )
 
@@ -119,11 +119,11 @@ func (a *writer) events(ctx context.Context, last spool.Seq) error {
 	return a.err
 }
 
-var digestPattern = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+var digestPattern = lazyregexp.New(`sha256:[0-9a-f]{64}`)
 
 // note remembers the blobs to which an event may refer.
 func (a *writer) note(e *spool.Event) {
-	for _, text := range digestPattern.FindAll(e.Data, -1) {
+	for _, text := range digestPattern().FindAll(e.Data, -1) {
 		d := spool.Digest(text)
 		if !a.known[d] {
 			if a.known == nil {

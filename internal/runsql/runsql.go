@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/spool-run/spool"
+	"github.com/spool-run/spool/internal/lazyregexp"
 )
 
 // Limits of SQLite, in bytes.
@@ -58,7 +58,7 @@ func Query(ctx context.Context, b spool.Backend, statement string, o Options, be
 	if err := check(statement); err != nil {
 		return err
 	}
-	s := &source{Options: o, ctx: ctx, backend: b, exact: !collates.MatchString(statement)}
+	s := &source{Options: o, ctx: ctx, backend: b, exact: !collates().MatchString(statement)}
 	if s.Now.IsZero() {
 		s.Now = time.Now()
 	}
@@ -88,7 +88,7 @@ func Query(ctx context.Context, b spool.Backend, statement string, o Options, be
 
 // collates finds collations, with which values are equal that are not the same. The
 // tables are not told of them, and so do not look up values then.
-var collates = regexp.MustCompile(`(?i)\bcollate\b`)
+var collates = lazyregexp.New(`(?i)\bcollate\b`)
 
 // rows executes a statement and yields titles, and then rows. If it fails, err is
 // why.
@@ -135,10 +135,10 @@ type Error struct{ Text, Hint string }
 func (e *Error) Error() string { return e.Text }
 
 // missing finds what SQLite does not know.
-var missing = regexp.MustCompile(`no such (column|table|function): (\S+)`)
+var missing = lazyregexp.New(`no such (column|table|function): (\S+)`)
 
 // resultCode finds the number at the end of a message of SQLite.
-var resultCode = regexp.MustCompile(` \(\d+\)$`)
+var resultCode = lazyregexp.New(` \(\d+\)$`)
 
 // explain returns the error of a statement in words for who wrote it.
 func (s *source) explain(statement string, err error) error {
@@ -154,8 +154,8 @@ func (s *source) explain(statement string, err error) error {
 	if !errors.As(err, &sq) {
 		return err
 	}
-	text := strings.TrimPrefix(resultCode.ReplaceAllString(sq.Error(), ""), "SQL logic error: ")
-	if m := missing.FindStringSubmatch(text); m != nil {
+	text := strings.TrimPrefix(resultCode().ReplaceAllString(sq.Error(), ""), "SQL logic error: ")
+	if m := missing().FindStringSubmatch(text); m != nil {
 		text = fmt.Sprintf("there is no %s %s", m[1], m[2])
 		switch m[1] {
 		case "table":

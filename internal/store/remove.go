@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/blockfile"
 	"github.com/spool-run/spool/internal/failpoint"
+	"github.com/spool-run/spool/internal/lazyregexp"
 	"github.com/spool-run/spool/internal/record"
 	"github.com/spool-run/spool/internal/store/index"
 )
@@ -308,7 +308,7 @@ func (s *Store) keepShared(blobs map[spool.Digest]storedBlob, all map[spool.RunI
 	return nil
 }
 
-var digestPattern = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+var digestPattern = lazyregexp.New(`sha256:[0-9a-f]{64}`)
 
 // digests calls found for every digest in the events of a run. It reads only
 // the Data of events, so output costs little. A process has no blobs.
@@ -327,7 +327,7 @@ func (s *Store) digests(id spool.RunID, r summary, found func(spool.Digest)) err
 // EachDigest calls found for every digest of a blob in the Data of an event.
 func EachDigest(data []byte, found func(spool.Digest)) {
 	if bytes.Contains(data, []byte(digestPrefix)) {
-		for _, d := range digestPattern.FindAll(data, -1) {
+		for _, d := range digestPattern().FindAll(data, -1) {
 			found(spool.Digest(d))
 		}
 	}

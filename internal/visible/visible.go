@@ -4,9 +4,10 @@ package visible
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
+
+	"github.com/spool-run/spool/internal/lazyregexp"
 )
 
 // Hidden reports whether a character is not seen, or changes the order in
@@ -40,7 +41,7 @@ func Line(s string) string {
 }
 
 // escapes matches terminal escape sequences.
-var escapes = regexp.MustCompile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[PX^_][^\x1b]*\x1b\\\\|[ -/]*[0-~])")
+var escapes = lazyregexp.New("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[PX^_][^\x1b]*\x1b\\\\|[ -/]*[0-~])")
 
 // Unstyled returns text without terminal escape sequences, such as those of
 // colours.
@@ -48,7 +49,7 @@ func Unstyled(s string) string {
 	if strings.IndexByte(s, 0x1b) < 0 {
 		return s
 	}
-	s = escapes.ReplaceAllString(s, "")
+	s = escapes().ReplaceAllString(s, "")
 	return strings.ReplaceAll(s, "\x1b", "") // of a sequence that is cut
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/lazyregexp"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -107,7 +107,7 @@ func newUUID() string {
 }
 
 // uuidText matches the UUID spellings that clients of the dialect may use.
-var uuidText = regexp.MustCompile(`^(?:urn:uuid:)?(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32})$`)
+var uuidText = lazyregexp.New(`^(?:urn:uuid:)?(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{32})$`)
 
 // parseUUID returns a UUID in its canonical form.
 func parseUUID(s string) (string, bool) {
@@ -116,7 +116,7 @@ func parseUUID(s string) (string, bool) {
 			return "", false
 		}
 	}
-	if !uuidText.MatchString(s) {
+	if !uuidText().MatchString(s) {
 		return "", false
 	}
 	digits := strings.ReplaceAll(strings.TrimPrefix(s, "urn:uuid:"), "-", "")

@@ -13,7 +13,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/environ"
+	"github.com/spool-run/spool/internal/lazyregexp"
 	"github.com/spool-run/spool/internal/wire/rpc"
 )
 
@@ -152,7 +152,7 @@ func (s *shellSnapshots) lookup(key string) *shellSnapshot {
 // invocationNames are variables of one invocation, which a snapshot leaves out.
 var invocationNames = []string{"CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID", "PWD", "OLDPWD", "SHLVL", "_", "POSIXLY_CORRECT"}
 
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var variableName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // capture runs the shell with its startup files and reads the state that they
 // leave. What they leave running is killed: it would belong to no run.
@@ -233,7 +233,7 @@ func restoreCommands(enabled, options, state string) string {
 func exportedVariables(vars []byte, policy *spool.EnvPolicy) (map[string]string, error) {
 	var list []string
 	for v := range strings.SplitSeq(string(vars), "\x00") {
-		if name, _, ok := strings.Cut(v, "="); ok && variableName.MatchString(name) && !strings.HasPrefix(name, "__codex_snapshot_") {
+		if name, _, ok := strings.Cut(v, "="); ok && variableName().MatchString(name) && !strings.HasPrefix(name, "__codex_snapshot_") {
 			list = append(list, v)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/access"
+	"github.com/spool-run/spool/internal/lazyregexp"
 )
 
 // everyProblem are the problems that every operation with a subject has.
@@ -68,7 +68,7 @@ func document(version string) ([]byte, error) {
 // documenter collects the schemas that operations refer to.
 type documenter struct{ schemas map[string]any }
 
-var pathParamRE = regexp.MustCompile(`\{(\w+)\}`)
+var pathParamRE = lazyregexp.New(`\{(\w+)\}`)
 
 func (d *documenter) operation(op *operation) (map[string]any, error) {
 	o := map[string]any{"operationId": op.name, "summary": op.summary}
@@ -78,7 +78,7 @@ func (d *documenter) operation(op *operation) (map[string]any, error) {
 		o["description"] = "Needs the scope " + string(op.scope) + "."
 	}
 	var parameters []any
-	for _, m := range pathParamRE.FindAllStringSubmatch(op.pattern, -1) {
+	for _, m := range pathParamRE().FindAllStringSubmatch(op.pattern, -1) {
 		schema := map[string]any{"type": "string"}
 		if m[1] == "seq" {
 			schema = map[string]any{"type": "integer", "minimum": 1}

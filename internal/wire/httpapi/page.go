@@ -5,11 +5,11 @@ import (
 	"crypto/rand"
 	"net/http"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/spool-run/spool/internal/lazyregexp"
 	"github.com/spool-run/spool/internal/web"
 )
 
@@ -46,7 +46,7 @@ func (p *page) links() bool { return p.file == nil }
 // nonce, and style attributes for colours.
 func pagePolicy(host, nonce string) string {
 	connect := "'self'"
-	if len(host) <= 255 && plainHost.MatchString(host) { // some browsers do not take 'self' for WebSockets
+	if len(host) <= 255 && plainHost().MatchString(host) { // some browsers do not take 'self' for WebSockets
 		connect += " ws://" + host + " wss://" + host
 	}
 	return "default-src 'none'; script-src 'self'; style-src 'self' 'nonce-" + nonce + "'; style-src-attr 'unsafe-inline'; " +
@@ -55,7 +55,7 @@ func pagePolicy(host, nonce string) string {
 }
 
 // plainHost matches what may be in a policy.
-var plainHost = regexp.MustCompile(`^[A-Za-z0-9.:\[\]-]+$`)
+var plainHost = lazyregexp.New(`^[A-Za-z0-9.:\[\]-]+$`)
 
 func (p *page) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()

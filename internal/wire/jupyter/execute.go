@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/inspect"
+	"github.com/spool-run/spool/internal/lazyregexp"
 	"github.com/spool-run/spool/internal/wire/zmtp"
 )
 
@@ -107,14 +107,14 @@ func (k *kernel) execute(ctx context.Context) {
 }
 
 // askedObject matches a cell that asks about an object: obj?, obj?? or ?obj.
-var askedObject = regexp.MustCompile(`^\s*(?:(\?\??)\s*([%\w.\[\]'"-]+)|([%\w.\[\]'"-]+)\s*(\?\??))\s*$`)
+var askedObject = lazyregexp.New(`^\s*(?:(\?\??)\s*([%\w.\[\]'"-]+)|([%\w.\[\]'"-]+)\s*(\?\??))\s*$`)
 
 // run executes a request and reports whether it ended well.
 func (k *kernel) run(ctx context.Context, r *request) bool {
 	if c := k.pastCell(r); c != nil {
 		return k.again(ctx, r, c)
 	}
-	if m := askedObject.FindStringSubmatch(r.Code); m != nil {
+	if m := askedObject().FindStringSubmatch(r.Code); m != nil {
 		return k.page(ctx, r, m[2]+m[3], m[1]+m[4] == "??")
 	}
 	k.own(r.m.header.ID, r)
@@ -263,7 +263,7 @@ func (k *kernel) replay(ctx context.Context, r *request, cells ...*cell) bool {
 }
 
 // outputs matches a cell that shows again what cells did.
-var outputs = regexp.MustCompile(`^\s*%outputs(?:[ \t]+(all|[0-9]+))?\s*$`)
+var outputs = lazyregexp.New(`^\s*%outputs(?:[ \t]+(all|[0-9]+))?\s*$`)
 
 // showOutputs shows again what cells did, also of one that runs, without waiting for
 // others.

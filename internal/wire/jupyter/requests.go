@@ -29,7 +29,7 @@ func (k *kernel) receive(ctx context.Context, s *zmtp.Socket, from *zmtp.Peer, f
 			k.Logger.Warn("a request was not taken", "error", err)
 			return
 		}
-		if which := outputs.FindStringSubmatch(r.Code); which != nil {
+		if which := outputs().FindStringSubmatch(r.Code); which != nil {
 			k.work.Go(func() { k.showOutputs(ctx, r, which[1]) })
 			return
 		}

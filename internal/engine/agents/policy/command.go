@@ -2,9 +2,10 @@ package policy
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/spool-run/spool/internal/lazyregexp"
 )
 
 // What shellScript finds.
@@ -25,11 +26,11 @@ var shells = map[string]bool{
 
 // systemPath matches the name of a program without a directory, or in a
 // directory of the system.
-var systemPath = regexp.MustCompile(`^(/bin/|/usr/bin/|/usr/local/bin/|/opt/homebrew/bin/)?[^/]+$`)
+var systemPath = lazyregexp.New(`^(/bin/|/usr/bin/|/usr/local/bin/|/opt/homebrew/bin/)?[^/]+$`)
 
 // scriptFlags matches the options of a shell that do not change what its script
 // means.
-var scriptFlags = regexp.MustCompile(`^-[le]*c$`)
+var scriptFlags = lazyregexp.New(`^-[le]*c$`)
 
 // shellScript returns the script of a command such as "bash -lc SCRIPT". The
 // script is known only if the shell that reads the line changes nothing in it.
@@ -41,7 +42,7 @@ func shellScript(c command) (string, shellKind) {
 	if !isShell {
 		return "", shellNone
 	}
-	if len(c) == 3 && reads && systemPath.MatchString(c[0].text) && c[1].fixed && scriptFlags.MatchString(c[1].text) &&
+	if len(c) == 3 && reads && systemPath().MatchString(c[0].text) && c[1].fixed && scriptFlags().MatchString(c[1].text) &&
 		c[2].fixed && !c[2].escaped {
 		return c[2].text, shellPlain
 	}
@@ -136,14 +137,14 @@ func begins(c command, rule []string) bool {
 }
 
 // plainValue matches the value of an assignment that no program runs as code.
-var plainValue = regexp.MustCompile(`^[A-Za-z0-9_./:,+-]*$`)
+var plainValue = lazyregexp.New(`^[A-Za-z0-9_./:,+-]*$`)
 
 // denies reports whether a command may run what a deny rule names.
 func denies(c command, rule []string, depth int) bool {
 	assigned, program := c.assignments()
 	for _, a := range assigned {
 		_, value, _ := strings.Cut(a.text, "=")
-		if !a.fixed || !plainValue.MatchString(value) {
+		if !a.fixed || !plainValue().MatchString(value) {
 			return true
 		}
 	}

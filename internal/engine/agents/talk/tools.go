@@ -3,10 +3,10 @@ package talk
 import (
 	"cmp"
 	"encoding/json"
-	"regexp"
 	"strings"
 
 	"github.com/spool-run/spool/agent"
+	"github.com/spool-run/spool/internal/lazyregexp"
 )
 
 // Describe makes an action of a call of one of the tools that agents have in
@@ -104,7 +104,7 @@ func CommandText(v json.RawMessage) string {
 }
 
 // plainArg matches a word that no shell changes.
-var plainArg = regexp.MustCompile(`^[A-Za-z0-9_./:,+@%-][A-Za-z0-9_./:,+@%=-]*$`)
+var plainArg = lazyregexp.New(`^[A-Za-z0-9_./:,+@%-][A-Za-z0-9_./:,+@%=-]*$`)
 
 // QuoteArgs returns the line from which a shell reads the words of an argument
 // vector. A word with an equals sign before the program would be an assignment
@@ -112,7 +112,7 @@ var plainArg = regexp.MustCompile(`^[A-Za-z0-9_./:,+@%-][A-Za-z0-9_./:,+@%=-]*$`
 func QuoteArgs(argv []string) string {
 	words := make([]string, len(argv))
 	for i, arg := range argv {
-		if plainArg.MatchString(arg) && (i > 0 || !strings.Contains(arg, "=")) {
+		if plainArg().MatchString(arg) && (i > 0 || !strings.Contains(arg, "=")) {
 			words[i] = arg
 		} else {
 			// A quote stands in quotes of the other kind rather than behind
