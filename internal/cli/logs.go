@@ -215,6 +215,7 @@ func (a *app) logs(ctx context.Context, b spool.Backend, names []string, o logsO
 		}
 		readers[i] = r
 	}
+	growPipe(a.stdout)
 	if len(readers) == 1 {
 		return readers[0].read(ctx)
 	}

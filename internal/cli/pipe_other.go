@@ -1,0 +1,7 @@
+//go:build !linux
+
+package cli
+
+import "os"
+
+func growPipe(*os.File) {}
