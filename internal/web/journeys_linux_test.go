@@ -27,9 +27,14 @@ func TestJourneys(t *testing.T) {
 	if err := os.Symlink(modules(t), filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
+	ports, err := servertest.FreePorts(4) // of a control node, which has three, and of another one
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), "node", "e2e/journeys.mjs")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "SPOOL_PROGRAM="+servertest.Binary(t), "SPOOL_STATE="+servertest.StateDir(t), "CHROMIUM="+browser)
+	cmd.Env = append(os.Environ(), "SPOOL_PROGRAM="+servertest.Binary(t), "SPOOL_STATE="+servertest.StateDir(t), "CHROMIUM="+browser,
+		"SPOOL_NODES="+servertest.StateDir(t)+":"+servertest.StateDir(t), fmt.Sprint("SPOOL_PORTS=", ports))
 	if *soak > 0 {
 		cmd.Env = append(cmd.Env, "ONLY=stays open|keyboard only", fmt.Sprintf("SOAK=%d", int(soak.Seconds())))
 	}

@@ -7,6 +7,7 @@ import acts from "./acts.mjs";
 import cuts from "./cuts.mjs";
 import guard from "./guard.mjs";
 import images from "./images.mjs";
+import nodes from "./nodes.mjs";
 import states from "./states.mjs";
 import { bytes, payloads } from "./hostile.mjs";
 import { fair, gone, press, see, shots, until, whole } from "./page.mjs";
@@ -620,7 +621,7 @@ const journeys = {
   },
 };
 
-const all = { ...journeys, ...acts({ server, b, owner }), ...states({ server, b, owner }), ...images({ server, b, owner }), ...cuts({ server, b }), ...guard({ server, owner }) };
+const all = { ...journeys, ...acts({ server, b, owner }), ...states({ server, b, owner }), ...images({ server, b, owner }), ...cuts({ server, b }), ...guard({ server, owner }), ...nodes({ b }) };
 let failed = 0;
 for (const [name, journey] of Object.entries(all)) {
   if (only ? !name.match(only) : name === "keyboard only") continue; // which make torture does

@@ -5,22 +5,29 @@ import { createInterface } from "node:readline";
 import { join } from "node:path";
 import { chromium } from "playwright-core";
 
-const { SPOOL_PROGRAM: program, SPOOL_STATE: state, CHROMIUM: executablePath } = process.env;
+export const { SPOOL_PROGRAM: program, SPOOL_STATE: state, CHROMIUM: executablePath } = process.env;
 
 export class Server {
   url = "";
   #child;
+  #state;
+  #args;
+
+  constructor(dir = state, ...args) {
+    this.#state = dir;
+    this.#args = args;
+  }
 
   /** start starts the server; again means at the same address. */
   async start() {
     const listen = this.url ? this.url.replace("http://", "") : "127.0.0.1:0";
-    this.#child = spawn(program, ["serve", "--state", state, "--listen", listen], { stdio: ["ignore", "pipe", "ignore"] });
+    this.#child = spawn(program, ["serve", "--state", this.#state, "--listen", listen, ...this.#args], { stdio: ["ignore", "pipe", "ignore"] });
     const lines = createInterface({ input: this.#child.stdout });
     this.url = await new Promise((resolve, reject) => {
       lines.once("line", resolve);
       this.#child.once("exit", code => reject(new Error("the server ended with " + code)));
     });
-    this.token = readFileSync(join(state, "server-token"), "utf8").trim();
+    this.token = readFileSync(join(this.#state, "server-token"), "utf8").trim();
   }
 
   async kill(signal = "SIGKILL") {
@@ -34,7 +41,7 @@ export class Server {
     for (const pid of readdirSync("/proc").filter(n => /^\d+$/.test(n)))
       try {
         const words = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
-        if (words[1] === "keeper-role" && words.includes(state)) return Number(pid);
+        if (words[1] === "keeper-role" && words.includes(this.#state)) return Number(pid);
       } catch {
         // it has ended meanwhile
       }
@@ -43,12 +50,12 @@ export class Server {
 
   /** files are the paths of the log of a run. */
   files(id) {
-    return readdirSync(join(state, "runs")).filter(f => f.startsWith(id)).sort().map(f => join(state, "runs", f));
+    return readdirSync(join(this.#state, "runs")).filter(f => f.startsWith(id)).sort().map(f => join(this.#state, "runs", f));
   }
 
   /** code makes an address that signs in once. */
   open(...args) {
-    return execFileSync(program, ["open", "--state", state, "--print", ...args], { encoding: "utf8" }).trim();
+    return execFileSync(program, ["open", "--state", this.#state, "--print", ...args], { encoding: "utf8" }).trim();
   }
 
   async call(method, path, body) {

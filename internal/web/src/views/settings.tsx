@@ -1,8 +1,8 @@
 // What a person can choose on this device, and who has access.
 import type { Signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
-import { get, post, request, type Node, type NodeList, type ShareInfo, type ShareList, type TokenInfo, type TokenList } from "../api.ts";
-import { age, date } from "../format.ts";
+import { Failure, get, post, request, type Node, type NodeList, type ShareInfo, type ShareList, type TokenInfo, type TokenList } from "../api.ts";
+import { age, bytes, date } from "../format.ts";
 import { prefs } from "../prefs.ts";
 import { may, now, session, signOut } from "../store.ts";
 import { attempt, confirm, copy } from "../ui.tsx";
@@ -89,12 +89,63 @@ function NewToken({ made }: { made: () => void }) {
   );
 }
 
+/** nodesEvery is how often the nodes are asked for while they are in view. */
+const nodesEvery = 2000;
+
+/** Nodes lists the nodes of a cluster, and shows nothing where there is none. */
+function Nodes() {
+  const [nodes, setNodes] = useState<Node[]>([]);
+  useEffect(() => {
+    let timer = 0;
+    let ended = false;
+    const look = () =>
+      get<NodeList>("/v1/nodes").then(
+        l => {
+          if (ended) return;
+          setNodes(l.nodes);
+          timer = window.setTimeout(look, nodesEvery);
+        },
+        e => {
+          // Without a cluster there are none; a server that cannot be reached may come back.
+          if (!ended && e instanceof Failure && e.lost) timer = window.setTimeout(look, nodesEvery);
+        },
+      );
+    void look();
+    return () => {
+      ended = true;
+      clearTimeout(timer);
+    };
+  }, []);
+  if (nodes.length === 0) return null;
+  return (
+    <section class="section" aria-label="Nodes">
+      <h2>Nodes</h2>
+      <div class="table-box">
+        <table>
+          <thead><tr><th scope="col">Name</th><th scope="col">State</th><th scope="col">Live runs</th><th scope="col">Free memory</th><th scope="col">Labels</th><th scope="col">Address</th><th scope="col">Build</th></tr></thead>
+          <tbody>
+            {nodes.map(n => (
+              <tr key={n.name}>
+                <td>{n.name}{n.self && " (this one)"}</td>
+                <td>{n.state}{n.reason && `: ${n.reason}`}</td>
+                <td>{n.live} of {n.slots}</td>
+                <td>{n.memory_bytes && `${bytes(n.memory_free_bytes ?? 0)} of ${bytes(n.memory_bytes)}`}</td>
+                <td>{Object.entries(n.labels ?? {}).map(([k, v]) => `${k}=${v}`).join(", ")}</td>
+                <td>{n.via?.length ? `through ${n.via.join(", ")}` : n.address}</td>
+                <td>{n.build}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
 export function Settings() {
   const s = session.value!;
   const [shares, setShares] = useState<ShareInfo[] | null>(null);
   const [tokens, setTokens] = useState<TokenInfo[] | null>(null);
-  const [nodes, setNodes] = useState<Node[]>([]);
-  useEffect(() => void get<NodeList>("/v1/nodes").then(l => setNodes(l.nodes), () => {}), []); // there are none without a cluster
   const load = () => {
     get<ShareList>("/v1/shares").then(l => setShares(l.shares), () => {});
     if (may("admin")) get<TokenList>("/v1/tokens").then(l => setTokens(l.tokens), () => {});
@@ -179,27 +230,7 @@ export function Settings() {
           <NewToken made={load} />
         </section>
       )}
-      {nodes.length > 0 && (
-        <section class="section" aria-label="Nodes">
-          <h2>Nodes</h2>
-          <div class="table-box">
-            <table>
-              <thead><tr><th scope="col">Name</th><th scope="col">State</th><th scope="col">Live runs</th><th scope="col">Address</th><th scope="col">Build</th></tr></thead>
-              <tbody>
-                {nodes.map(n => (
-                  <tr key={n.name}>
-                    <td>{n.name}{n.self && " (this one)"}</td>
-                    <td>{n.state}{n.reason && `: ${n.reason}`}</td>
-                    <td>{n.live} of {n.slots}</td>
-                    <td>{n.address}</td>
-                    <td>{n.build}</td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        </section>
-      )}
+      <Nodes />
       <section class="section" aria-label="About">
         <h2>About</h2>
         <p class="quiet">Spool {s.server.version}. The console uses the public API, which <a href="/openapi.json">openapi.json</a> describes. <a href="/assets/licences.txt">Licences</a> of what it is made of.</p>
