@@ -19,7 +19,8 @@
 # make torture-cluster  kill, stop and cut off nodes of a cluster and fill their disks,
 #               FAULTS times, then check for starts that were lost, doubled or made up;
 #               the same while the clock of this machine jumps by minutes; upgrade all
-#               nodes of a cluster under load, three times; restore the disks of
+#               nodes of a cluster under load, three times, from the program FROM if it
+#               is set; restore the disks of
 #               all servers of its store to older copies; then claim CLAIMS ids through
 #               six nodes while the servers of their store are killed and stopped, which
 #               takes about ten minutes for 100,000
@@ -121,7 +122,7 @@ torture: build
 	$(GO) test -count=1 -tags lab -run TestLab ./internal/sdk
 
 torture-cluster:
-	$(GO) test -count=1 -v -timeout 60m -run 'TestTorture|TestHistory|TestRollingUpgrade|TestThreeStoresGoBack' ./internal/cluster -faults $(FAULTS) -seed $(SEED) -upgrades 3 -three-stores -clock
+	$(GO) test -count=1 -v -timeout 60m -run 'TestTorture|TestHistory|TestRollingUpgrade|TestThreeStoresGoBack' ./internal/cluster -faults $(FAULTS) -seed $(SEED) -upgrades 3 $(if $(FROM),-upgrade-from $(abspath $(FROM))) -three-stores -clock
 	$(GO) test -count=1 -v -timeout 60m -run 'TestClaims$$' ./internal/cluster -claims $(CLAIMS) -seed $(SEED)
 
 simulate:

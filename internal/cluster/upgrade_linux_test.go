@@ -20,7 +20,10 @@ import (
 	"github.com/spool-run/spool/internal/polltest"
 )
 
-var upgrades = flag.Int("upgrades", 0, "number of upgrades of TestRollingUpgrade")
+var (
+	upgrades    = flag.Int("upgrades", 0, "number of upgrades of TestRollingUpgrade")
+	upgradeFrom = flag.String("upgrade-from", "", "the `program` of the earlier version in TestRollingUpgrade; this one with another version number if empty")
+)
 
 // TestRollingUpgrade replaces the servers of three control nodes and a worker with those
 // of another version, one after another, while clients start runs through all of them
@@ -67,7 +70,10 @@ func versioned(t *testing.T, dir, version string) string {
 func newUpgrade(t *testing.T) *upgrade {
 	dir := t.TempDir()
 	u := &upgrade{t: t, dir: dir, to: versioned(t, dir, "v2.0.0"), acked: make(map[spool.RunID]bool), long: make(map[spool.RunID]string)}
-	from := versioned(t, dir, "v1.0.0")
+	from := *upgradeFrom
+	if from == "" {
+		from = versioned(t, dir, "v1.0.0")
+	}
 	for i := 0; u.n == nil; i++ {
 		if u.n = startNodes(t, from); u.n == nil && i == 10 {
 			t.Fatal("the nodes did not start")
