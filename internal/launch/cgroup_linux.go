@@ -15,18 +15,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/spool-run/spool/internal/gopool"
 )
 
 // groups provides control groups. It reuses them, because making and removing a
 // group costs more than starting a process in it.
 type groups struct {
-	tree      string      // the owner's v2 directory
-	pids      string      // the owner's v1 pids directory; empty if not used
-	pidsV2    bool        // the v2 groups limit pids
-	homeTasks int         // tasks file of this process's v1 pids group; -1 if not used
-	pool      gopool.Pool // v1 forks run on its locked threads
+	tree      string // the owner's v2 directory
+	pids      string // the owner's v1 pids directory; empty if not used
+	pidsV2    bool   // the v2 groups limit pids
+	homeTasks int    // tasks file of this process's v1 pids group; -1 if not used
 	v2        controllers
 
 	mu       sync.Mutex
@@ -326,12 +323,7 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 			}
 		}()
 	}
-	if on == nil {
-		on = g.pool.Go
-	}
-	done := make(chan struct{})
-	on(func() {
-		defer close(done)
+	forkInside := func() {
 		runtime.LockOSThread()
 		// "0" means the writing thread, which avoids a kernel lock on all
 		// thread groups.
@@ -346,10 +338,19 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 		}
 		for _, home := range leave[:entered] {
 			if _, werr := unix.Write(home, []byte("0")); werr != nil {
-				runtime.Goexit() // ends the thread, which stays locked
+				return // the thread stays locked, so that no other goroutine forks in the group
 			}
 		}
 		runtime.UnlockOSThread()
+	}
+	if on == nil { // not on another goroutine, which would wake a thread while the child begins
+		forkInside()
+		return pid, err
+	}
+	done := make(chan struct{})
+	on(func() {
+		defer close(done)
+		forkInside()
 	})
 	<-done
 	return pid, err
@@ -357,7 +358,6 @@ func (g *groups) fork(s *slot, path string, argv []string, attr *syscall.ProcAtt
 
 // close kills all live processes and removes the directories.
 func (g *groups) close() error {
-	g.pool.Wait()
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()
