@@ -207,6 +207,9 @@ func (s *Store) uncompressed(after, before time.Time) (runs []compressible, err 
 		return nil, err
 	}
 	for id, segs := range n.runs {
+		if len(segs) == 1 && segs[0].smaller(compressMin) {
+			continue // without reading it: most runs are small
+		}
 		r, ok := summarizeFinal(id, segs)
 		if ok && r.info.Bytes >= compressMin && !r.wrote.Before(after) && r.info.Ended.Before(before) {
 			runs = append(runs, compressible{id, false})

@@ -193,6 +193,9 @@ func (s *Store) File(ctx context.Context, before time.Time) (filed int, more boo
 			more = true
 			break
 		}
+		if more && !segs[len(segs)-1].wroteBefore(before) {
+			continue // without reading it
+		}
 		r, ok := summarizeFinal(id, segs)
 		switch {
 		case ok && r.wrote.Before(before):

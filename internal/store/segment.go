@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/privatedir"
@@ -36,6 +37,18 @@ func newSegment(dir string, id spool.RunID, first spool.Seq) *segment {
 	digits := strconv.FormatUint(uint64(first), 10)
 	name := string(id) + "." + strings.Repeat("0", seqDigits-len(digits)) + digits + segmentExt
 	return &segment{first: first, path: dir + string(filepath.Separator) + name, size: -1}
+}
+
+// wroteBefore reports whether the file was last written before a time.
+func (s *segment) wroteBefore(t time.Time) bool {
+	fi, err := os.Lstat(s.path)
+	return err == nil && fi.ModTime().Before(t)
+}
+
+// smaller reports whether the file has fewer bytes than that.
+func (s *segment) smaller(bytes int64) bool {
+	fi, err := os.Lstat(s.path)
+	return err == nil && fi.Size() < bytes
 }
 
 // newExt ends the temporary name of the first segment of a run.
