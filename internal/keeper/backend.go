@@ -143,14 +143,9 @@ func (b *Backend) Start(ctx context.Context, spec spool.Spec) (spool.Info, error
 		}
 		var info spool.Info
 		first := k.first.register(spec.ID)
-		err = k.start(ctx, record.Start{Spec: spec, Update: first != nil}, &info)
-		m := b.addStarted(info, err)
-		switch {
-		case m != nil && first != nil && m.owner == k.owner && m.expectFirst():
-			k.first.bind(m.id, first, m)
+		if err = k.start(ctx, record.Start{Spec: spec, Update: first != nil}, &info); err == nil {
+			b.attach(k, info, first)
 			return info, nil
-		case m != nil:
-			m.request(0)
 		}
 		k.first.cancel(spec.ID, first)
 		if !b.triesAgain(ctx, err) {
@@ -175,6 +170,75 @@ func (b *Backend) Execute(ctx context.Context, spec spool.Spec) (spool.Info, err
 			return info, err
 		}
 	}
+}
+
+// TryStart is Start that does not wait: it has done called with the result by the
+// goroutine that reads from the keeper, so that it must not block. It reports false, and
+// done is not called, if there is no connection to a keeper, or the keeper cannot be asked
+// at once. If the run is to have a reader, done reports true and has another goroutine call
+// attach, which may wait, before it reads.
+func (b *Backend) TryStart(spec spool.Spec, done func(info spool.Info, err error, attach func()) bool) bool {
+	k := b.connected()
+	if k == nil || b.complete(&spec) != nil {
+		return false
+	}
+	first := k.first.register(spec.ID)
+	asked := k.tryStart(record.Start{Spec: spec, Update: first != nil}, func(info spool.Info, err error) {
+		if b.triesAgain(b.ctx, err) {
+			k.first.cancel(spec.ID, first)
+			b.updates.Go(func() {
+				info, err := b.Start(b.ctx, spec)
+				done(info, err, func() {})
+			})
+			return
+		}
+		if attaches := done(info, err, func() { b.attach(k, info, first) }); !attaches {
+			k.first.cancel(spec.ID, first)
+		}
+	})
+	if !asked {
+		k.first.cancel(spec.ID, first)
+	}
+	return asked
+}
+
+// TryExecute is Execute that does not wait, like [Backend.TryStart].
+func (b *Backend) TryExecute(spec spool.Spec, done func(spool.Info, error)) bool {
+	k := b.connected()
+	if k == nil || b.complete(&spec) != nil {
+		return false
+	}
+	return k.tryStart(record.Start{Spec: spec, Closed: true}, func(info spool.Info, err error) {
+		if b.triesAgain(b.ctx, err) {
+			b.updates.Go(func() { done(b.Execute(b.ctx, spec)) })
+			return
+		}
+		done(info, err)
+	})
+}
+
+// connected returns the connection to the keeper that starts new runs, or nil.
+func (b *Backend) connected() *keeperConn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.own == nil || !b.own.alive() {
+		return nil
+	}
+	return b.own
+}
+
+// attach adds the mirror of a run that was just started, and has it get the first update
+// that was registered before, which may be nil.
+func (b *Backend) attach(k *keeperConn, info spool.Info, first *firstUpdate) {
+	m := b.addStarted(info)
+	switch {
+	case m != nil && first != nil && m.owner == k.owner && m.expectFirst():
+		k.first.bind(m.id, first, m)
+		return
+	case m != nil:
+		m.request(0)
+	}
+	k.first.cancel(info.ID, first)
 }
 
 // complete gives a spec all that the keeper must know.
@@ -271,13 +335,9 @@ func (b *Backend) isStarting(ctx context.Context, id spool.RunID) bool {
 	return found
 }
 
-// addStarted adds and returns the mirror of a run that was just started, given
-// the result of the start. It returns nil if the start failed or the run is not
-// new.
-func (b *Backend) addStarted(info spool.Info, err error) *mirror {
-	if err != nil {
-		return nil
-	}
+// addStarted adds and returns the mirror of a run that was just started. It returns nil
+// if the run is not new.
+func (b *Backend) addStarted(info spool.Info) *mirror {
 	b.mu.Lock()
 	m, known := b.runs[info.ID]
 	b.mu.Unlock()

@@ -115,7 +115,7 @@ func FuzzTransport(f *testing.F) {
 		s := &stream{in: bytes.NewReader(nil)}
 		tr := newTransport(newFrames(s, "fuzz"))
 		answer := make(chan startAnswer, 1)
-		tr.starts[1] = answer
+		tr.starts[1] = func(a startAnswer) { answer <- a }
 		for range 2 { // an answer that comes twice is an error
 			_ = tr.receive(checker{t}, b, binary)
 		}

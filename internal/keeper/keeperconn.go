@@ -38,13 +38,25 @@ func (k *keeperConn) call(ctx context.Context, method string, params, result any
 // start starts a run.
 func (k *keeperConn) start(ctx context.Context, p record.Start, info *spool.Info) error {
 	b, err := k.transport.start(ctx, func(dst []byte) ([]byte, error) { return record.AppendStart(dst, &p) })
+	*info, err = k.started(startAnswer{b, err})
+	return err
+}
+
+// tryStart is start that does not wait; see [transport.tryStart].
+func (k *keeperConn) tryStart(p record.Start, done func(spool.Info, error)) bool {
+	return k.transport.tryStart(func(dst []byte) ([]byte, error) { return record.AppendStart(dst, &p) }, func(a startAnswer) { done(k.started(a)) })
+}
+
+// started decodes the answer to a start.
+func (k *keeperConn) started(a startAnswer) (spool.Info, error) {
+	if a.err != nil {
+		return spool.Info{}, runproto.DecodeError(a.err)
+	}
+	info, err := record.DecodeInfo(a.info)
 	if err != nil {
-		return runproto.DecodeError(err)
+		return spool.Info{}, fmt.Errorf("keeper %s: %w", k.owner, err)
 	}
-	if *info, err = record.DecodeInfo(b); err != nil {
-		return fmt.Errorf("keeper %s: %w", k.owner, err)
-	}
-	return nil
+	return info, nil
 }
 
 // serve handles the keeper's messages until the connection ends.

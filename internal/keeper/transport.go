@@ -35,7 +35,7 @@ type transport struct {
 	ended      chan error // has room for one: why reading ended
 
 	mu     sync.Mutex
-	starts map[uint64]chan<- startAnswer // by id of the start
+	starts map[uint64]func(startAnswer) // that wait for their answers, by id; nil once the connection has ended
 	lastID uint64
 }
 
@@ -67,7 +67,7 @@ type handler interface {
 }
 
 func newTransport(f *frames) *transport {
-	return &transport{rpc: rpc.NewConn(f), frames: f, ended: make(chan error, 1), starts: make(map[uint64]chan<- startAnswer)}
+	return &transport{rpc: rpc.NewConn(f), frames: f, ended: make(chan error, 1), starts: make(map[uint64]func(startAnswer))}
 }
 
 // dialTransport returns the server's end of a connection to a keeper. Only a
@@ -115,6 +115,7 @@ func (t *transport) serve(ctx context.Context, h handler) {
 	}
 	read(0)
 	t.rpc.End(<-t.ended)
+	t.endStarts()
 	t.readers.Wait()
 	t.frames.end()
 	if t.stall != nil {
@@ -171,11 +172,10 @@ func (t *transport) runInline(f func()) bool {
 // [*rpc.Error]; a lost connection is [rpc.ErrConnClosed].
 func (t *transport) start(ctx context.Context, encode func(dst []byte) ([]byte, error)) ([]byte, error) {
 	answer := make(chan startAnswer, 1)
-	t.mu.Lock()
-	t.lastID++
-	id := t.lastID
-	t.starts[id] = answer
-	t.mu.Unlock()
+	id, err := t.expect(func(a startAnswer) { answer <- a })
+	if err != nil {
+		return nil, err
+	}
 	b, err := encode(appendHeader(make([]byte, 0, messageRoom), messageStart, id))
 	if err != nil {
 		t.forget(id)
@@ -185,8 +185,6 @@ func (t *transport) start(ctx context.Context, encode func(dst []byte) ([]byte, 
 	select {
 	case a := <-answer:
 		return a.info, a.err
-	case <-t.rpc.Done():
-		return nil, fmt.Errorf("%w: %w", rpc.ErrConnClosed, t.rpc.Err())
 	case <-ctx.Done():
 		// The start stays registered until its answer arrives, which
 		// would otherwise look like a protocol error.
@@ -194,11 +192,54 @@ func (t *transport) start(ctx context.Context, encode func(dst []byte) ([]byte, 
 	}
 }
 
-func (t *transport) forget(id uint64) {
-	t.mu.Lock()
-	delete(t.starts, id)
-	t.mu.Unlock()
+// tryStart is start that does not wait: it has done called with the answer, by the
+// goroutine that reads, so that it must not block. It reports false, and done is not
+// called, if the keeper cannot be asked at once.
+func (t *transport) tryStart(encode func(dst []byte) ([]byte, error), done func(startAnswer)) bool {
+	id, err := t.expect(done)
+	if err != nil {
+		return false
+	}
+	b, err := encode(appendHeader(make([]byte, 0, messageRoom), messageStart, id))
+	if err == nil && t.trySend(b) {
+		return true
+	}
+	return !t.forget(id) // the connection has ended meanwhile, and that was the answer
 }
+
+// expect has done called with the answer to a start, or with [rpc.ErrConnClosed].
+func (t *transport) expect(done func(startAnswer)) (id uint64, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.starts == nil {
+		return 0, t.closedError()
+	}
+	t.lastID++
+	t.starts[t.lastID] = done
+	return t.lastID, nil
+}
+
+// forget reports whether a start still waited for its answer.
+func (t *transport) forget(id uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, waits := t.starts[id]
+	delete(t.starts, id)
+	return waits
+}
+
+// endStarts tells all starts that wait that the connection has ended.
+func (t *transport) endStarts() {
+	t.mu.Lock()
+	starts := t.starts
+	t.starts = nil
+	t.mu.Unlock()
+	for _, done := range starts {
+		done(startAnswer{err: t.closedError()})
+	}
+}
+
+func (t *transport) closedError() error { return fmt.Errorf("%w: %w", rpc.ErrConnClosed, t.rpc.Err()) }
 
 // settle passes an answer to the start that waits for it.
 func (t *transport) settle(kind byte, b []byte) error {
@@ -215,13 +256,13 @@ func (t *transport) settle(kind byte, b []byte) error {
 		a = startAnswer{err: refused}
 	}
 	t.mu.Lock()
-	answer, ok := t.starts[id]
+	done, ok := t.starts[id]
 	delete(t.starts, id)
 	t.mu.Unlock()
 	if !ok {
 		return fmt.Errorf("answer to a start that was never sent: id %d", id)
 	}
-	answer <- a // has room for one, and gets one
+	done(a)
 	return nil
 }
 

@@ -49,6 +49,17 @@ func (c *watchedConn) WritePayload(head []byte, p rpc.Payload) error {
 	return c.writeChunks(head, p)
 }
 
+// TryWrite writes what the client has room for, if the connection is not encrypted, and
+// returns how much. It does not wait for a goroutine that is in ready either, as a write
+// would.
+func (c *watchedConn) TryWrite(p []byte) (n int) {
+	if c.raw == nil {
+		return 0
+	}
+	_ = c.raw.Control(func(fd uintptr) { n = tryWrite(int(fd), p) }) // it fails only if the connection has ended
+	return n
+}
+
 // writeChunks writes a payload in parts, of which it holds one at a time.
 func (c *watchedConn) writeChunks(head []byte, p rpc.Payload) error {
 	if c.chunk == nil {

@@ -93,6 +93,15 @@ func (w *partWriter) write(fd int) (n int, err error) {
 	return n, writeError(err)
 }
 
+// tryWrite writes what there is room for now, and returns how much.
+func tryWrite(fd int, p []byte) int {
+	n, err := unix.Write(fd, p)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 func writeError(err error) error {
 	if err != nil {
 		err = fmt.Errorf("write: %w", err)

@@ -72,6 +72,27 @@ func TestPayloadGoesOnFromItsFile(t *testing.T) {
 	}
 }
 
+// What may not wait takes no part in the wait of another goroutine for the same client.
+func TestTryWriteDoesNotWait(t *testing.T) {
+	c, peer := connected(t)
+	if n := c.TryWrite([]byte("all")); n != 3 {
+		t.Fatalf("%d bytes were written", n)
+	}
+	fill := make([]byte, 1<<20)
+	for c.TryWrite(fill) > 0 {
+	}
+	ready := make(chan struct{})
+	go func() { c.ready(); close(ready) }()
+	polltest.Until(t, "a goroutine waits for the client", func() bool { return c.stalledFor() > 0 })
+	for range 100 {
+		if n := c.TryWrite([]byte("more")); n != 0 {
+			t.Fatalf("%d bytes were written to a client without room", n)
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, peer) }()
+	<-ready
+}
+
 // A file that has become too short ends the message with an error.
 func TestPayloadWhoseFileIsShort(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records")

@@ -39,14 +39,14 @@ func (c *conn) routeFollow() route {
 		family: "run",
 		call: func(ctx context.Context, params json.RawMessage) (any, error) {
 			var err error
-			f, err = c.newFollow(ctx, params)
+			f, err = c.followRun(ctx, params)
 			return struct{}{}, runproto.EncodeError(err)
 		},
 		after: func(any) { c.following(func() { c.follow(f) }) },
 	}
 }
 
-func (c *conn) newFollow(ctx context.Context, params json.RawMessage) (*follow, error) {
+func (c *conn) followRun(ctx context.Context, params json.RawMessage) (*follow, error) {
 	var p runproto.FollowParams
 	if err := decode(params, &p, "follow", "run"); err != nil {
 		return nil, err
@@ -64,13 +64,17 @@ func (c *conn) newFollow(ctx context.Context, params json.RawMessage) (*follow, 
 	return f, nil
 }
 
-// openFollow adds a follow to the connection, after those whose place it needs have
-// ended.
-func (c *conn) openFollow(ctx context.Context, p runproto.FollowParams) (*follow, error) {
+func newFollow(p runproto.FollowParams) *follow {
 	if p.Window <= 0 || p.Window > maxWindow {
 		p.Window = runproto.DefaultWindow
 	}
-	f := &follow{params: p, credit: p.Window, more: make(chan struct{}, 1), ended: make(chan struct{})}
+	return &follow{params: p, credit: p.Window, more: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// openFollow adds a follow to the connection, after those whose place it needs have
+// ended.
+func (c *conn) openFollow(ctx context.Context, p runproto.FollowParams) (*follow, error) {
+	f := newFollow(p)
 	for {
 		leaving, err := c.addFollow(f)
 		if err != nil {

@@ -23,7 +23,7 @@ func TestWindowIsBounded(t *testing.T) {
 	for i, tt := range []struct{ window, want int64 }{
 		{1, 1}, {maxWindow, maxWindow}, {maxWindow + 1, runproto.DefaultWindow}, {0, runproto.DefaultWindow}, {-1, runproto.DefaultWindow},
 	} {
-		f, err := c.newFollow(t.Context(), json.RawMessage(fmt.Sprintf(`{"follow":%d,"run":"r","window_bytes":%d}`, i, tt.window)))
+		f, err := c.followRun(t.Context(), json.RawMessage(fmt.Sprintf(`{"follow":%d,"run":"r","window_bytes":%d}`, i, tt.window)))
 		if err != nil || f.credit != tt.want {
 			t.Errorf("window %d: %+v, %v", tt.window, f, err)
 		}

@@ -289,6 +289,16 @@ func (c *Conn) Send(binary bool, parts ...[]byte) error {
 	return err
 }
 
+// trySend sends a message if that is possible without waiting, and reports whether it did.
+// The peer may not have room for its end: then later is to call a function on another
+// goroutine.
+func (c *Conn) trySend(b []byte, later func(func())) bool {
+	t, ok := c.t.(interface {
+		tryWrite(binary bool, b []byte, later func(func())) bool
+	})
+	return ok && t.tryWrite(false, b, later)
+}
+
 // SendPayload sends a binary message, head and a payload, like [Conn.Send], and drops
 // the payload. While it waits for the peer or for another message, it has paused the
 // payload if the transport allows that. The error is [ErrUnsent] if the payload could
@@ -324,6 +334,23 @@ func (r *Request) Release() { r.room.release() }
 // Size is the number of bytes that the request holds until it is answered.
 func (r *Request) Size() int { return len(r.Params) }
 
+// TryReply answers the request with a result if that is possible without waiting for the
+// peer, and reports whether it did. To write what the peer has no room for, it gives later
+// a function that may wait.
+func (r *Request) TryReply(result any, later func(func())) bool {
+	body, err := Encode(result)
+	return err == nil && r.conn.trySend(r.answer(body), later)
+}
+
+// answer returns the message that answers the request.
+func (r *Request) answer(body []byte) []byte {
+	b := append(make([]byte, 0, len(r.id)+32+len(body)), `{"id":`...)
+	b = append(b, r.id...)
+	b = append(b, `,"result":`...)
+	b = append(b, body...)
+	return append(b, '}')
+}
+
 // Reply answers the request, with err if it is not nil. An error that is not
 // an [*Error] becomes CodeInternal with its text. So does a result that is too
 // large for a peer.
@@ -352,19 +379,12 @@ func (r *Request) Reply(result any, err error) {
 		_ = r.conn.Send(false, b) // nothing to do if the connection is lost
 		return
 	}
-	whole := len(body) < 64<<10
-	room := len(r.id) + 32
-	if whole {
-		room += len(body)
-	}
-	b := append(make([]byte, 0, room), `{"id":`...)
-	b = append(b, r.id...)
-	b = append(b, `,"result":`...)
-	if whole {
-		b = append(b, body...)
-		b = append(b, '}')
-		_ = r.conn.Send(false, b)
+	if len(body) < 64<<10 {
+		_ = r.conn.Send(false, r.answer(body))
 		return
 	}
+	b := append(make([]byte, 0, len(r.id)+32), `{"id":`...)
+	b = append(b, r.id...)
+	b = append(b, `,"result":`...)
 	_ = r.conn.Send(false, b, body, []byte("}"))
 }

@@ -125,18 +125,21 @@ const (
 // frameRoom is the room for the head of a frame and of the message in it.
 const frameRoom = 32
 
-// write writes one frame. The first bytes of its payload are prefix.
-func (f *Frames) write(bits byte, prefix []byte, p Payload) error {
-	size := len(prefix) + p.Size()
-	head := append(make([]byte, 0, frameRoom), bits)
+// appendFrameHead appends the head of a frame with a payload of size bytes.
+func appendFrameHead(dst []byte, bits byte, size int) []byte {
+	dst = append(dst, bits)
 	switch {
 	case size < frame16:
-		head = append(head, byte(size))
+		return append(dst, byte(size))
 	case size < 1<<16:
-		head = binary.BigEndian.AppendUint16(append(head, frame16), uint16(size))
-	default:
-		head = binary.BigEndian.AppendUint64(append(head, frame64), uint64(size))
+		return binary.BigEndian.AppendUint16(append(dst, frame16), uint16(size))
 	}
+	return binary.BigEndian.AppendUint64(append(dst, frame64), uint64(size))
+}
+
+// write writes one frame. The first bytes of its payload are prefix.
+func (f *Frames) write(bits byte, prefix []byte, p Payload) error {
+	head := appendFrameHead(make([]byte, 0, frameRoom), bits, len(prefix)+p.Size())
 	f.mu.Lock()
 	for f.writing {
 		p.Pause()
@@ -154,6 +157,64 @@ func (f *Frames) write(bits byte, prefix []byte, p Payload) error {
 	err := f.WritePayload(append(head, prefix...), p)
 	return errors.Join(err, f.end())
 }
+
+// tryWriter is a [PayloadConn] that can write without waiting for the peer.
+type tryWriter interface {
+	// TryWrite writes what the peer has room for, and returns how much. An error is that
+	// of the next Write.
+	TryWrite(p []byte) int
+}
+
+// tryMessage writes a message if no other is being written, and the peer has room for its
+// beginning, and reports whether it did. If the peer has no room for the end, later is to
+// call a function that writes it on another goroutine.
+func (f *Frames) tryMessage(isBinary bool, b []byte, later func(func())) bool {
+	t, ok := f.PayloadConn.(tryWriter)
+	if !ok || len(b) > maxTry {
+		return false
+	}
+	op := byte(frameFinal | frameText)
+	if isBinary {
+		op = frameFinal | frameBinary
+	}
+	f.mu.Lock()
+	if f.writing {
+		f.mu.Unlock()
+		return false
+	}
+	f.writing = true
+	f.mu.Unlock()
+	frame := append(appendFrameHead(make([]byte, 0, frameRoom+len(b)), op, len(b)), b...)
+	n := t.TryWrite(frame)
+	if partly := n > 0 && n < len(frame); partly || !f.tryEnd() {
+		later(func() {
+			var err error
+			if partly {
+				_, err = f.PayloadConn.Write(frame[n:])
+			}
+			if errors.Join(err, f.end()) != nil {
+				_ = f.Close()
+			}
+		})
+	}
+	return n > 0
+}
+
+// tryEnd is end that does not wait. It reports false if control frames are to be written.
+func (f *Frames) tryEnd() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.control) > 0 {
+		return false
+	}
+	f.writing = false
+	f.idle.Signal()
+	return true
+}
+
+// maxTry is the largest message that is written without waiting: a larger one is rarely
+// worth the copy.
+const maxTry = 4 << 10
 
 // message writes the parts as one message: in one frame if there is one part, and
 // it is not too large, else in one frame for each part of them and an empty one.

@@ -237,3 +237,80 @@ func TestFrameHeads(t *testing.T) {
 		}
 	}
 }
+
+// roomyConn has room for some bytes.
+type roomyConn struct {
+	*recorded
+	room   int
+	during func() // called while it writes; may be nil
+}
+
+func (c *roomyConn) TryWrite(p []byte) int {
+	if c.during != nil {
+		c.during()
+	}
+	n := min(c.room, len(p))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.b = append(c.b, p[:n]...)
+	return n
+}
+
+// TestTryMessage checks that a message is written without waiting, or not at all, and that
+// only its end is left to another goroutine.
+func TestTryMessage(t *testing.T) {
+	pong := "\x8a\x01p"
+	for _, tt := range []struct {
+		name    string
+		room    int
+		size    int
+		busy    bool // another message is being written
+		control bool // a control frame comes meanwhile
+		sent    bool
+		later   int // calls
+	}{
+		{"room", 100, 4, false, false, true, 0},
+		{"room for a part", 3, 4, false, false, true, 1},
+		{"no room", 0, 4, false, false, false, 0},
+		{"another message", 100, 4, true, false, false, 0},
+		{"a control frame", 100, 4, false, true, true, 1},
+		{"a control frame, and room for a part", 3, 4, false, true, true, 1},
+		{"a control frame, and no room", 0, 4, false, true, false, 1},
+		{"a large message", 1 << 20, maxTry + 1, false, false, false, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := &roomyConn{recorded: &recorded{begun: make(chan struct{}, 10), release: make(chan struct{})}, room: tt.room}
+			close(c.release)
+			f := NewFrames(c)
+			f.writing = tt.busy
+			if tt.control {
+				c.during = func() {
+					if _, err := f.Write([]byte(pong)); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			var later []func()
+			body := strings.Repeat("x", tt.size)
+			if sent := f.tryMessage(false, []byte(body), func(f func()) { later = append(later, f) }); sent != tt.sent || len(later) != tt.later {
+				t.Fatalf("sent %v, and %d calls are left", sent, len(later))
+			}
+			for _, call := range later {
+				call()
+			}
+			want := ""
+			if tt.sent {
+				want = "\x81\x04" + body
+			}
+			if tt.control {
+				want += pong
+			}
+			if got := string(c.b); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+			if f.writing != tt.busy {
+				t.Error("the next message would wait for ever")
+			}
+		})
+	}
+}

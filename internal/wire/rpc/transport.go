@@ -131,6 +131,15 @@ func (w *webSocket) Write(ctx context.Context, binary bool, parts ...[]byte) err
 	return m.Close()
 }
 
+// tryWrite sends a message if that is possible without waiting; see [Frames.tryMessage].
+func (w *webSocket) tryWrite(binary bool, b []byte, later func(func())) bool {
+	if w.frames == nil || !w.mu.TryLock() {
+		return false
+	}
+	defer w.mu.Unlock()
+	return w.frames.tryMessage(binary, b, later)
+}
+
 // writePayload sends a binary message: head and a payload.
 func (w *webSocket) writePayload(ctx context.Context, head []byte, p Payload) error {
 	if w.frames != nil {
