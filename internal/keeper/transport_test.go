@@ -126,7 +126,10 @@ func TestTransportStart(t *testing.T) {
 			if _, err := server.start(t.Context(), func([]byte) ([]byte, error) { return nil, broken }); !errors.Is(err, broken) {
 				t.Errorf("a start that cannot be encoded: %v", err)
 			}
-			if n := len(server.starts); n != 0 {
+			server.mu.Lock()
+			n := len(server.starts)
+			server.mu.Unlock()
+			if n != 0 {
 				t.Errorf("%d starts are still registered", n)
 			}
 			_ = keeper.close()
