@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,7 +104,7 @@ func measurePeers(ctx context.Context, b *bench) (err error) {
 		if !chosen(b.tasks, task.name) {
 			continue
 		}
-		for _, p := range b.field.all {
+		for _, p := range b.field.order() {
 			if _, failed := b.field.notes[sampleKey{p.Name, task.name}]; failed || p.absent != "" {
 				continue // it would fail again
 			}
@@ -113,6 +114,16 @@ func measurePeers(ctx context.Context, b *bench) (err error) {
 		}
 	}
 	return nil
+}
+
+// order returns the peers in the order of this round. A server is still busy with what the
+// task before left, and with an order that stays it would always be the same one that
+// comes after it.
+func (pb *peerBench) order() []*measuredPeer {
+	order := slices.Clone(pb.all)
+	random := rand.New(rand.NewPCG(uint64(pb.round), 0)) //nolint:gosec // the same each time
+	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	return order
 }
 
 // installPeers installs the peers. It notes why a peer cannot be installed.
