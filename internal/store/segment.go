@@ -40,14 +40,14 @@ func newSegment(dir string, id spool.RunID, first spool.Seq) *segment {
 }
 
 // wroteBefore reports whether the file was last written before a time.
-func (s *segment) wroteBefore(t time.Time) bool {
-	fi, err := os.Lstat(s.path)
+func (g *segment) wroteBefore(t time.Time) bool {
+	fi, err := os.Lstat(g.path)
 	return err == nil && fi.ModTime().Before(t)
 }
 
 // smaller reports whether the file has fewer bytes than that.
-func (s *segment) smaller(bytes int64) bool {
-	fi, err := os.Lstat(s.path)
+func (g *segment) smaller(bytes int64) bool {
+	fi, err := os.Lstat(g.path)
 	return err == nil && fi.Size() < bytes
 }
 
