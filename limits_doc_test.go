@@ -158,7 +158,7 @@ var unlisted = map[string]string{
 	"eventlog.maxBorrowed":             isCache,
 	"eventlog.maxBorrowedCrowd":        isCache,
 	"execserver.maxExecuting":          isCache,
-	"execserver.maxTried":              isCache,
+	"execserver.maxPendingStarts":      isCache,
 	"keeper.maxTry":                    isCache,
 	"keeper.maxSoon":                   isCache,
 	"kernel.maxResolved":               isCache,

@@ -127,9 +127,10 @@ func (r *report) writeComparison(path string) error {
 All servers did the same work on the same machine, in turns: each task went through
 all of them before the next began, and all tasks were repeated in rounds, in another
 order each time. A figure is the median of the rounds. The best peer of a row is the best
-of those that delivered all of the output. What arrives and what is left is the worst of the rounds. A goal
-that is missed by less than %.0f %% counts as met, and the spread is shown. Memory is
-resident memory of all processes of a server, with pages that they share counted once.
+of those that delivered all of the output. What arrives and what is left is the worst of
+the rounds. A goal that is missed by less than %.0f %% counts as met, and the spread is
+shown. Memory is resident memory of all processes of a server, with pages that they share
+counted once.
 
 - date: %s
 - machine: %d CPUs, Linux %s, %s

@@ -53,7 +53,7 @@ type conn struct {
 	ready   bool     // the client sent initialized
 	follows map[uint32]*follow
 	held    map[*process]*resumption // processes whose events wait for a read
-	tried   map[*tried]struct{}      // starts that wait
+	pending map[*pendingStart]struct{}
 }
 
 // extension makes what a connection has beside what this package serves. It may send
@@ -77,7 +77,7 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedCon
 		requests: s.budget.Account(ownRequests, l.Unread), account: s.budget.Account(ownAnswers, l.Unread),
 		turn:   make(chan struct{}, 1),
 		binary: binary, ready: s.opts.RunsOnly, follows: make(map[uint32]*follow), held: make(map[*process]*resumption),
-		tried: make(map[*tried]struct{}),
+		pending: make(map[*pendingStart]struct{}),
 	}
 	if network != nil {
 		if !s.opts.RunsOnly {
@@ -111,7 +111,7 @@ func (s *Server) serve(ctx context.Context, t rpc.Transport, network *watchedCon
 	c.http.close()
 	c.urgent.Wait()
 	c.lanes.Wait() // before the followers, because requests may still start followers
-	c.endTried()
+	c.endPending()
 	c.followers.Wait()
 	c.requests.Close()
 	c.account.Close()
@@ -179,7 +179,7 @@ func (c *conn) Request(r *rpc.Request) {
 		r.Reply(result, err)
 		return
 	}
-	if c.try(r) {
+	if c.tryStart(r) {
 		return
 	}
 	route, ok := c.route(r)

@@ -17,8 +17,8 @@ func (c *conn) routeStartFollow() route {
 			if err := decode(params, &p, "spec", "follow"); err != nil {
 				return nil, runproto.EncodeError(err)
 			}
-			opened, err := c.openFollow(ctx, runproto.FollowParams{Follow: p.Follow, Window: p.Window})
-			if err != nil {
+			opened := newFollowAhead(&p)
+			if err := c.openFollow(ctx, opened); err != nil {
 				return nil, runproto.EncodeError(err)
 			}
 			info, err := c.start(p.Spec)
@@ -27,19 +27,20 @@ func (c *conn) routeStartFollow() route {
 				return nil, runproto.EncodeError(err)
 			}
 			f = opened
-			f.begin(p.Ahead)
-			f.params.Run, f.last, f.closedEnds = info.ID, info.Last, p.ClosedEnds
+			f.params.Run, f.last = info.ID, info.Last
 			return &info, nil
 		},
 		after: func(any) { c.following(func() { c.follow(f) }) },
 	}
 }
 
-// begin gives a follow that was not asked for less room than its window.
-func (f *follow) begin(ahead int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if ahead > 0 {
-		f.credit = min(ahead, f.credit)
+// newFollowAhead returns the follow of a run that is about to start. It was not asked for
+// yet, and has less room than its window.
+func newFollowAhead(p *runproto.StartFollowParams) *follow {
+	f := newFollow(runproto.FollowParams{Follow: p.Follow, Window: p.Window})
+	f.closedEnds = p.ClosedEnds
+	if p.Ahead > 0 {
+		f.credit = min(p.Ahead, f.credit)
 	}
+	return f
 }

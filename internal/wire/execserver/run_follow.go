@@ -56,14 +56,12 @@ func (c *conn) followRun(ctx context.Context, params json.RawMessage) (*follow, 
 	if err != nil {
 		return nil, err
 	}
-	f, err := c.openFollow(ctx, p)
-	if err != nil {
-		return nil, err
-	}
+	f := newFollow(p)
 	f.last = info.Last
-	return f, nil
+	return f, c.openFollow(ctx, f)
 }
 
+// newFollow returns a follow that has room for its window.
 func newFollow(p runproto.FollowParams) *follow {
 	if p.Window <= 0 || p.Window > maxWindow {
 		p.Window = runproto.DefaultWindow
@@ -73,20 +71,16 @@ func newFollow(p runproto.FollowParams) *follow {
 
 // openFollow adds a follow to the connection, after those whose place it needs have
 // ended.
-func (c *conn) openFollow(ctx context.Context, p runproto.FollowParams) (*follow, error) {
-	f := newFollow(p)
+func (c *conn) openFollow(ctx context.Context, f *follow) error {
 	for {
 		leaving, err := c.addFollow(f)
-		if err != nil {
-			return nil, err
-		}
-		if leaving == nil {
-			return f, nil
+		if err != nil || leaving == nil {
+			return err
 		}
 		select {
 		case <-leaving.ended:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -40,8 +40,8 @@ func (c *conn) newWatch(ctx context.Context, params json.RawMessage) (*follow, f
 	if p.Asks && c.more.Watch == nil {
 		return nil, nil, fmt.Errorf("watch asks: %w by this server", spool.ErrUnsupported)
 	}
-	f, err := c.openFollow(ctx, runproto.FollowParams{Follow: p.Follow, Window: p.Window})
-	if err != nil {
+	f := newFollow(runproto.FollowParams{Follow: p.Follow, Window: p.Window})
+	if err := c.openFollow(ctx, f); err != nil {
 		return nil, nil, err
 	}
 	if p.Asks {

@@ -289,14 +289,14 @@ func (c *Conn) Send(binary bool, parts ...[]byte) error {
 	return err
 }
 
-// trySend sends a message if that is possible without waiting, and reports whether it did.
+// trySend sends a text message if that is possible without waiting, and reports whether it did.
 // The peer may not have room for its end: then later is to call a function on another
 // goroutine.
 func (c *Conn) trySend(b []byte, later func(func())) bool {
 	t, ok := c.t.(interface {
-		tryWrite(binary bool, b []byte, later func(func())) bool
+		tryWrite(b []byte, later func(func())) bool
 	})
-	return ok && t.tryWrite(false, b, later)
+	return ok && t.tryWrite(b, later)
 }
 
 // SendPayload sends a binary message, head and a payload, like [Conn.Send], and drops

@@ -165,17 +165,13 @@ type tryWriter interface {
 	TryWrite(p []byte) int
 }
 
-// tryMessage writes a message if no other is being written, and the peer has room for its
+// tryMessage writes a text message if no other is being written, and the peer has room for its
 // beginning, and reports whether it did. If the peer has no room for the end, later is to
 // call a function that writes it on another goroutine.
-func (f *Frames) tryMessage(isBinary bool, b []byte, later func(func())) bool {
+func (f *Frames) tryMessage(b []byte, later func(func())) bool {
 	t, ok := f.PayloadConn.(tryWriter)
 	if !ok || len(b) > maxTry {
 		return false
-	}
-	op := byte(frameFinal | frameText)
-	if isBinary {
-		op = frameFinal | frameBinary
 	}
 	f.mu.Lock()
 	if f.writing {
@@ -184,7 +180,7 @@ func (f *Frames) tryMessage(isBinary bool, b []byte, later func(func())) bool {
 	}
 	f.writing = true
 	f.mu.Unlock()
-	frame := append(appendFrameHead(make([]byte, 0, frameRoom+len(b)), op, len(b)), b...)
+	frame := append(appendFrameHead(make([]byte, 0, frameRoom+len(b)), frameFinal|frameText, len(b)), b...)
 	n := t.TryWrite(frame)
 	if partly := n > 0 && n < len(frame); partly || !f.tryEnd() {
 		later(func() {

@@ -292,7 +292,7 @@ func TestTryMessage(t *testing.T) {
 			}
 			var later []func()
 			body := strings.Repeat("x", tt.size)
-			if sent := f.tryMessage(false, []byte(body), func(f func()) { later = append(later, f) }); sent != tt.sent || len(later) != tt.later {
+			if sent := f.tryMessage([]byte(body), func(f func()) { later = append(later, f) }); sent != tt.sent || len(later) != tt.later {
 				t.Fatalf("sent %v, and %d calls are left", sent, len(later))
 			}
 			for _, call := range later {

@@ -131,13 +131,13 @@ func (w *webSocket) Write(ctx context.Context, binary bool, parts ...[]byte) err
 	return m.Close()
 }
 
-// tryWrite sends a message if that is possible without waiting; see [Frames.tryMessage].
-func (w *webSocket) tryWrite(binary bool, b []byte, later func(func())) bool {
+// tryWrite sends a text message if that is possible without waiting; see [Frames.tryMessage].
+func (w *webSocket) tryWrite(b []byte, later func(func())) bool {
 	if w.frames == nil || !w.mu.TryLock() {
 		return false
 	}
 	defer w.mu.Unlock()
-	return w.frames.tryMessage(binary, b, later)
+	return w.frames.tryMessage(b, later)
 }
 
 // writePayload sends a binary message: head and a payload.

@@ -3,6 +3,7 @@ package execserver_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -62,13 +63,20 @@ func (c *stdioClient) send(t *testing.T, line string) {
 	}
 }
 
-func (c *stdioClient) receive(t *testing.T) string {
+// receive returns an answer of the server, and the run in it.
+func (c *stdioClient) receive(t *testing.T) (r response, info spool.Info) {
 	t.Helper()
-	line, err := c.out.ReadString('\n')
+	line, err := c.out.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &r)
+	}
+	if err == nil && r.Error == nil {
+		err = json.Unmarshal(r.Result, &info)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return line
+	return r, info
 }
 
 // TestStartsThatWait checks what becomes of starts that wait without a goroutine: each is
@@ -89,17 +97,17 @@ func TestStartsThatWait(t *testing.T) {
 		waiting = append(waiting, <-b.starts)
 	}
 	execute(most + 1)
-	if got := c.receive(t); !strings.Contains(got, `"id":257`) || !strings.Contains(got, `"run":"run257"`) && !strings.Contains(got, `"id":"run257"`) {
-		t.Fatalf("one too many: %s", got)
+	if got, run := c.receive(t); got.ID != most+1 || run.ID != "run257" {
+		t.Fatalf("one too many: %+v", got)
 	}
-	answer := func(i int, info spool.Info, err error, want string) {
-		go waiting[i](info, err)
-		if got := c.receive(t); !strings.Contains(got, want) || !strings.Contains(got, fmt.Sprintf(`"id":%d`, i+1)) {
-			t.Errorf("answer %s, want %s", got, want)
-		}
+	go waiting[1](spool.Info{ID: "run2", State: spool.StateClosed, Outcome: &spool.Outcome{Kind: spool.Exited, Code: 7}}, nil)
+	if got, run := c.receive(t); got.ID != 2 || run.ID != "run2" || run.Outcome.ExitCode() != 7 {
+		t.Errorf("a run that ended: %+v", got)
 	}
-	answer(1, spool.Info{ID: "run2", State: spool.StateClosed, Outcome: &spool.Outcome{Kind: spool.Exited, Code: 7}}, nil, `"code":7`)
-	answer(0, spool.Info{}, &spool.StartError{Reason: "not_found", Err: errors.New("nothing there")}, "nothing there")
+	go waiting[0](spool.Info{}, &spool.StartError{Reason: "not_found", Err: errors.New("nothing there")})
+	if got, _ := c.receive(t); got.ID != 1 || got.Error == nil || !strings.Contains(got.Error.Message, "nothing there") {
+		t.Errorf("a start that failed: %+v", got)
+	}
 
 	for follow := range 2 {
 		c.send(t, fmt.Sprintf(`{"id":%d,"method":"run/start_follow","params":{"spec":{"id":"read%d","argv":["true"]},"follow":%d}}`, 500+follow, follow, follow+1))
@@ -107,8 +115,8 @@ func TestStartsThatWait(t *testing.T) {
 	started, left := <-b.starts, <-b.starts
 	reads := make(chan bool)
 	go func() { reads <- started(spool.Info{ID: "read0"}, nil) }()
-	if got := c.receive(t); !strings.Contains(got, `"id":500`) || !<-reads {
-		t.Errorf("a start with a reader: %s", got)
+	if got, run := c.receive(t); got.ID != 500 || run.ID != "read0" || !<-reads {
+		t.Errorf("a start with a reader: %+v", got)
 	}
 	if err := c.in.Close(); err != nil {
 		t.Fatal(err)
@@ -120,5 +128,5 @@ func TestStartsThatWait(t *testing.T) {
 	if left(spool.Info{ID: "read1"}, nil) {
 		t.Error("a client that has left has a reader")
 	}
-	waiting[2](spool.Info{ID: "run3"}, nil)
+	waiting[2](spool.Info{ID: "run3"}, nil) // nobody is there to answer
 }
