@@ -139,6 +139,11 @@ type runRecord struct {
 // isOpen reports whether the run has not ended as far as the fact says.
 func (r *runRecord) isOpen() bool { return r.State == runClaimed || r.State == runHeld }
 
+// wasStarted reports whether the fact says that the run was started.
+func (r *runRecord) wasStarted() bool {
+	return r.State == runHeld || r.State == runClosed || r.State == runSuperseded
+}
+
 // nameRecord is the fact about the name of a live run.
 type nameRecord struct {
 	Version int         `json:"v"`

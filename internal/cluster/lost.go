@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"time"
 
 	"github.com/spool-run/spool"
 	"github.com/spool-run/spool/internal/record"
@@ -65,12 +66,18 @@ func (r *runRecord) isWithoutLog() bool {
 }
 
 // withoutLog returns a [*LostError] in place of the error of a node that does not have a
-// run, if it had the run when it was last up. Other errors are returned as they are.
+// run, if it had the run when it was last up. Other errors are returned as they are. A
+// node that has just come back may not have said yet that it has the run no more: that is
+// awaited.
 func (r *Router) withoutLog(ctx context.Context, id spool.RunID, err error) error {
 	if !errors.Is(err, spool.ErrNotFound) || ctx.Err() != nil {
 		return err
 	}
 	rec, recErr := r.record(ctx, id)
+	for began := time.Now(); recErr == nil && rec.State == runHeld && time.Since(began) < patience && !r.isClosed(); {
+		pause(ctx, retryEvery, nil)
+		rec, recErr = r.record(ctx, id)
+	}
 	if recErr != nil || !rec.isWithoutLog() {
 		return err
 	}

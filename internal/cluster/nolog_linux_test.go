@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,8 +15,14 @@ import (
 
 // TestNodeWithoutTheLog has a node come back without the log of a run that went on, and
 // without one that was removed: nobody knows what became of the first, and the second is
-// not found.
+// not found. It is the same if the node has lost what it said to the store, too, and says
+// again what it claimed.
 func TestNodeWithoutTheLog(t *testing.T) {
+	t.Run("has said what it has", func(t *testing.T) { testNodeWithoutTheLog(t, false) })
+	t.Run("says again what it has", func(t *testing.T) { testNodeWithoutTheLog(t, true) })
+}
+
+func testNodeWithoutTheLog(t *testing.T, again bool) {
 	r := newRig(t)
 	x := r.node(t, "x", 8)
 	witness := filepath.Join(t.TempDir(), "witness")
@@ -24,18 +31,28 @@ func TestNodeWithoutTheLog(t *testing.T) {
 	if _, err := x.Backend().Remove(t.Context(), []spool.RunID{"removed"}, false); err != nil {
 		t.Fatal(err)
 	}
-	spec := x.here("run", witness, "read x")
+	spec := x.here("run", witness, "echo begun; read x")
 	x.begin(t, spec)
 	facts, err := natsd.Connect(natsd.Options{URL: "nats://" + r.address, Name: "reader"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer facts.Close()
-	polltest.Until(t, "the start of the run is written", func() bool {
+	polltest.Until(t, "output", func() bool {
+		info, err := x.Backend().Stat(t.Context(), "run")
+		return err == nil && info.Last > 0
+	})
+	if _, err := x.Backend().Rename(t.Context(), "run", "renamed"); err != nil { // so that the fact says how far its log is
+		t.Fatal(err)
+	}
+	polltest.Until(t, "the name of the run is written", func() bool {
 		f, err := facts.Get(t.Context(), "run.run")
-		return err == nil && strings.Contains(string(f.Data), `"state":"held"`)
+		return err == nil && strings.Contains(string(f.Data), `"state":"held"`) && strings.Contains(string(f.Data), "renamed") && !strings.Contains(string(f.Data), `"last":0`)
 	})
 	x.close()
+	if again {
+		forgetGeneration(t, filepath.Join(x.dir, "cluster", "node.json"))
+	}
 	if err := os.RemoveAll(filepath.Join(x.dir, "runs")); err != nil {
 		t.Fatal(err)
 	}
@@ -80,5 +97,25 @@ func TestNodeWithoutTheLog(t *testing.T) {
 	}
 	if _, err := b.Stat(t.Context(), "removed"); !errors.Is(err, spool.ErrNotFound) {
 		t.Errorf("the run that was removed: %v", err)
+	}
+}
+
+// forgetGeneration takes out of the identity of a node what it has said to the store.
+func forgetGeneration(t *testing.T, name string) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	var identity map[string]any
+	if err == nil {
+		err = json.Unmarshal(b, &identity)
+	}
+	if err != nil || identity["generation"] == nil {
+		t.Fatalf("%s, %v", b, err)
+	}
+	delete(identity, "generation")
+	if b, err = json.Marshal(identity); err == nil {
+		err = os.WriteFile(name, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -85,8 +85,8 @@ func (r *register) assertClaim(ctx context.Context, id spool.RunID, age time.Dur
 			return err
 		}
 		is, _, err := r.facts.run(ctx, id)
-		if err == nil && is.Node == r.node && is.Generation == r.facts.generation() {
-			return nil // the store has not forgotten what became of it
+		if err == nil && is.Node == r.node && (is.wasStarted() || is.Generation == r.facts.generation()) {
+			return nil // the store has not forgotten what became of it, or assertAll has said it
 		}
 		if err != nil && !errors.Is(err, ErrNoFact) {
 			return err
