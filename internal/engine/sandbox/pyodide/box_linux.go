@@ -219,7 +219,7 @@ func (b *box) Interrupt() error {
 	if p == nil {
 		return nil
 	}
-	if err := p.group.order(order{Do: doInterrupt, ID: p.id}, -1); err != nil {
+	if err := p.alarm(); err != nil {
 		return err
 	}
 	if t != nil {

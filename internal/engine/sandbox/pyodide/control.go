@@ -55,6 +55,7 @@ const (
 	isRefused  = "refused"  // an order could not be carried out
 	isExited   = "exited"   // an interpreter is gone
 	isMeasured = "measured" // the answer to doMeasure
+	isAlarmed  = "alarmed"  // the answer to doInterrupt
 )
 
 // readyInfo is what a process says when it has loaded its distribution.

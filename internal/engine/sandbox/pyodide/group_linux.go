@@ -52,6 +52,8 @@ type process struct {
 	info   *readyInfo // what it says of its own load; nil if it was forked
 
 	measured chan int64
+	alarmed  chan struct{} // filled by the answer to doInterrupt
+	alarming sync.Mutex    // held for one such order at a time
 }
 
 // loaded is what was measured when the distribution was loaded, in the process
@@ -211,6 +213,15 @@ func (n *group) take(r report) {
 			_ = p.conn.SetReadDeadline(time.Unix(1, 0)) // the other end is closed
 		case r.Do == doSeal: // one without its bounds is not wanted
 			p.kill()
+		case r.Do == doInterrupt:
+			p.answerAlarm()
+		}
+	case isAlarmed:
+		n.mu.Lock()
+		p := n.procs[r.ID]
+		n.mu.Unlock()
+		if p != nil {
+			p.answerAlarm()
 		}
 	case isMeasured:
 		n.mu.Lock()
@@ -277,7 +288,7 @@ func (n *group) begin(do string, memory int64) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{group: n, conn: conn, frames: newFrames(conn), exited: make(chan struct{}), measured: make(chan int64, 1)}
+	p := &process{group: n, conn: conn, frames: newFrames(conn), exited: make(chan struct{}), measured: make(chan int64, 1), alarmed: make(chan struct{}, 1)}
 	n.mu.Lock()
 	if n.procs == nil {
 		n.mu.Unlock()
@@ -370,6 +381,34 @@ func (p *process) used() *spool.ProcessUse {
 func (p *process) end() {
 	p.kill()
 	_ = p.conn.Close()
+}
+
+// alarm has the interpreter see an interrupt, and returns when it can see it. A wait of
+// the script that ended before would have Python look too early.
+func (p *process) alarm() error {
+	p.alarming.Lock()
+	defer p.alarming.Unlock()
+	if err := p.group.order(order{Do: doInterrupt, ID: p.id}, -1); err != nil {
+		return err
+	}
+	late := time.NewTimer(orderTime)
+	defer late.Stop()
+	select {
+	case <-p.alarmed:
+		return nil
+	case <-p.exited:
+		return nil
+	case <-late.C:
+		return fmt.Errorf("interrupt an interpreter: no answer after %v", orderTime)
+	}
+}
+
+// answerAlarm lets alarm return.
+func (p *process) answerAlarm() {
+	select {
+	case p.alarmed <- struct{}{}:
+	default: // it waits no longer
+	}
 }
 
 // private asks how much memory the process has for itself.

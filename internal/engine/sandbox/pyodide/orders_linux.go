@@ -81,10 +81,13 @@ func (w *supervisor) listen() error {
 			w.queue <- birth{o, conn}
 			continue
 		}
-		if err := w.carryOut(o); err != nil {
-			if err := w.tell(report{What: isRefused, ID: o.ID, Do: o.Do, Text: err.Error()}); err != nil {
-				return err
-			}
+		if err = w.carryOut(o); err != nil {
+			err = w.tell(report{What: isRefused, ID: o.ID, Do: o.Do, Text: err.Error()})
+		} else if o.Do == doInterrupt {
+			err = w.tell(report{What: isAlarmed, ID: o.ID})
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
