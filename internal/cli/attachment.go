@@ -94,6 +94,11 @@ func (t *attachment) follow(ctx context.Context) (outcome spool.Outcome, err err
 			cancel(err)
 		}
 	}
+	defer func() {
+		if errors.Is(err, errHungUp) {
+			notify(unix.SIGHUP) // which may come later than the end of input, and must not end the command
+		}
+	}()
 	go guarded(t.watch)
 	if t.stdin != nil {
 		// The read cannot be cancelled; the goroutine ends with the process.
