@@ -323,17 +323,19 @@ func (n *Node) Drain(ctx context.Context, on bool) error {
 	}
 }
 
-// leaveTimeout bounds the last write of a node that leaves.
+// leaveTimeout bounds the last writes of a node that leaves.
 const leaveTimeout = 5 * time.Second
 
 // Leave gives the lease back: the node is gone and was not lost. It must have no live
-// runs.
+// runs. What became of the others is in the store before.
 func (n *Node) Leave(ctx context.Context) error {
-	if live := n.owner.register.live(); live > 0 {
-		return fmt.Errorf("leave the cluster: %w: %d runs of this node have not ended", spool.ErrBusy, live)
-	}
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
+	if epoch, held := n.session.held(); held {
+		if err := n.owner.register.settled(ctx, epoch); err != nil {
+			return fmt.Errorf("leave the cluster: %w", err)
+		}
+	}
 	return n.session.leave(ctx)
 }
 

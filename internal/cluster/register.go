@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -44,6 +45,8 @@ type register struct {
 	runs  map[spool.RunID]*entry // those that are not closed, or whose end is not written
 	due   []spool.RunID
 	more  chan struct{}                            // has room for one; filled when there is something due
+	said  uint64                                   // the last epoch in which assert was done
+	moved chan struct{}                            // closed when said or runs changes; nil if nobody waits
 	freed func()                                   // is called when a run has ended
 	ended func(context.Context, spool.RunID) error // is called when the store knows that a run has ended that may be started again
 }
@@ -94,6 +97,45 @@ type mirrorEntry struct {
 	node string // empty without a copy
 	last spool.Seq
 	live bool
+}
+
+// settled waits until the store knows of every run of this node, in an epoch, that it has
+// ended. The error is a [spool.ErrBusy] if one has not.
+func (r *register) settled(ctx context.Context, epoch uint64) error {
+	for {
+		if live := r.live(); live > 0 {
+			return fmt.Errorf("%w: %d runs of this node have not ended", spool.ErrBusy, live)
+		}
+		r.mu.Lock()
+		if r.said >= epoch && len(r.runs) == 0 {
+			r.mu.Unlock()
+			return nil
+		}
+		if r.moved == nil {
+			r.moved = make(chan struct{})
+		}
+		moved := r.moved
+		r.mu.Unlock()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the store has not taken yet what became of all runs of this node", ErrUndecided)
+		}
+	}
+}
+
+// forget takes a run off the list. The caller holds r.mu.
+func (r *register) forget(id spool.RunID) {
+	delete(r.runs, id)
+	r.tell()
+}
+
+// tell wakes who waits in settled. The caller holds r.mu.
+func (r *register) tell() {
+	if r.moved != nil {
+		close(r.moved)
+		r.moved = nil
+	}
 }
 
 // mirrors returns who copies the runs of this node.
@@ -194,7 +236,7 @@ func (r *register) run(ctx context.Context, epoch uint64) {
 	for range registerWorkers {
 		wg.Go(func() { r.work(ctx) })
 	}
-	wg.Go(func() { r.assert(ctx) })
+	wg.Go(func() { r.assert(ctx, epoch) })
 	wg.Go(func() { r.sweep(ctx) })
 	for ctx.Err() == nil {
 		// A run that began and ended between two looks is selected, too.
@@ -252,7 +294,7 @@ func (r *register) sweep(ctx context.Context) {
 
 // assert says of every run of this node that the store believes to be open what became
 // of it.
-func (r *register) assert(ctx context.Context) {
+func (r *register) assert(ctx context.Context, epoch uint64) {
 	generation := r.facts.generation()
 	for ctx.Err() == nil {
 		err := failpoint.Inject("cluster.assert")
@@ -266,6 +308,10 @@ func (r *register) assert(ctx context.Context) {
 			}
 		}
 		if err == nil {
+			r.mu.Lock()
+			r.said = epoch
+			r.tell()
+			r.mu.Unlock()
 			return
 		}
 		r.log.Info("the runs of this node cannot be asserted yet", "err", err)
@@ -391,10 +437,10 @@ func (r *register) work(ctx context.Context) {
 		case err == nil:
 			e.rec, e.rev = rec, rev
 		case errors.Is(err, errElsewhere): // it is not ours any more
-			delete(r.runs, id)
+			r.forget(id)
 		}
 		if e.rec.State == runClosed {
-			delete(r.runs, id)
+			r.forget(id)
 		} else if err == nil {
 			r.queue(e)
 		}
