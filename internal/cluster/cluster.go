@@ -34,7 +34,7 @@ type Options struct {
 	Control bool
 	Build   string
 	Labels  map[string]string
-	Engines func() []string // what the machine can start; nil if that is not known
+	Engines func() []string // what the machine can start, asked now and then; nil if that is not known
 	Slots   int             // live runs at once; zero means that the node takes none
 	Keep    time.Duration   // how long the store knows a run after its end; zero means DefaultKeep
 	Queue   int             // runs that wait at once; zero means DefaultQueue
@@ -119,6 +119,10 @@ func Join(o Options) (*Node, error) {
 	}
 	if o.Timing == (Timing{}) {
 		o.Timing = NewTiming(DefaultLease)
+	}
+	o.Timing.began = time.Now()
+	if o.Engines != nil {
+		o.Engines = rarely(o.Engines, o.Timing.TTL)
 	}
 	id, err := openIdentity(o.State, o.Name)
 	if err != nil {
@@ -263,6 +267,21 @@ func (n *Node) describe(rec *nodeRecord) {
 	}
 	if o.Engines != nil {
 		rec.Engines = o.Engines()
+	}
+}
+
+// rarely returns a function that asks at most once in some time: it says the same in
+// between. It is for one goroutine.
+func rarely(ask func() []string, every time.Duration) func() []string {
+	var (
+		asked time.Time
+		last  []string
+	)
+	return func() []string {
+		if asked.IsZero() || time.Since(asked) >= every {
+			asked, last = time.Now(), ask()
+		}
+		return last
 	}
 }
 

@@ -53,14 +53,11 @@ func (d *detector) saw(rec nodeRecord, rev uint64) {
 
 // run watches until the context ends. load reads all records once.
 func (d *detector) run(ctx context.Context, load func(context.Context) error) {
-	tick := time.NewTicker(d.timing.Renew / 5)
-	defer tick.Stop()
 	blind, settling := true, time.Duration(0)
 	last := time.Now()
 	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		pause(ctx, d.timing.tick(), nil)
+		if ctx.Err() != nil {
 			return
 		}
 		now := time.Now()

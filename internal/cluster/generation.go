@@ -224,7 +224,7 @@ func (s *store) keep(ctx context.Context) {
 			}
 			cancel()
 		}
-		pause(ctx, s.timing.Renew/5, nil)
+		pause(ctx, s.timing.tick(), nil)
 	}
 }
 

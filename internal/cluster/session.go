@@ -16,6 +16,8 @@ type Timing struct {
 	TTL time.Duration
 	// Renew is how often a node says that it lives.
 	Renew time.Duration
+
+	began time.Time // the first tick
 }
 
 // DefaultLease is the time of a lease. It is longer than the store needs to find
@@ -27,6 +29,16 @@ const renewals = 5
 
 // NewTiming returns the timing for a lease.
 func NewTiming(lease time.Duration) Timing { return Timing{TTL: lease, Renew: lease / renewals} }
+
+// tick returns how long it is until the next tick. What a node looks at now and then it
+// looks at in ticks, so that it wakes up once for all of it.
+func (t Timing) tick() time.Duration {
+	every := t.Renew / 5
+	if t.began.IsZero() {
+		return every
+	}
+	return every - time.Since(t.began)%every
+}
 
 // session is the lease of this node.
 type session struct {

@@ -4,6 +4,7 @@
 package natsd
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -40,7 +42,11 @@ const (
 )
 
 // Server is an embedded NATS server.
-type Server struct{ s *server.Server }
+type Server struct {
+	s    *server.Server
+	stop context.CancelFunc // of what keeps the access time
+	kept sync.WaitGroup     // of the same
+}
 
 // Start starts an embedded server.
 func Start(o ServerOptions) (*Server, error) {
@@ -71,12 +77,16 @@ func Start(o ServerOptions) (*Server, error) {
 	if o.Log != nil {
 		s.SetLoggerV2(&logger{o.Log}, false, false, false)
 	}
+	ownAccessTime()
+	ctx, stop := context.WithCancel(context.Background())
+	is := &Server{s: s, stop: stop}
+	is.kept.Go(func() { keepAccessTime(ctx) })
 	go s.Start()
 	if !s.ReadyForConnections(readyFor) {
-		s.Shutdown()
+		is.Close()
 		return nil, fmt.Errorf("start the store of the cluster: it does not listen: is the address %s in use?", o.Client)
 	}
-	return &Server{s}, nil
+	return is, nil
 }
 
 // split splits an address. Port 0 means any.
@@ -110,6 +120,8 @@ func (s *Server) RouteAddress() string {
 func (s *Server) Close() {
 	s.s.Shutdown()
 	s.s.WaitForShutdown()
+	s.stop()
+	s.kept.Wait()
 }
 
 // logger gives the messages of the server to ours.
