@@ -54,9 +54,10 @@ type bench struct {
 	self     string // this program, which is also the chatty process
 	version  string // of codex
 	subjects []*subject
-	field    *peerBench // nil until its first round
-	web      *httpBench // nil until its first round
-	load     float64    // before the measurements
+	field    *peerBench  // nil until its first round
+	web      *httpBench  // nil until its first round
+	load     float64     // before the measurements
+	began    machineTime // the same
 }
 
 // measurement is one thing to measure. A measurement of servers is repeated for
@@ -125,7 +126,7 @@ func chooseMeasurements(only string) ([]measurement, error) {
 }
 
 func newBench(o options) (*bench, error) {
-	b := &bench{options: o, samples: make(samples), load: loadAverage()}
+	b := &bench{options: o, samples: make(samples), load: loadAverage(), began: readMachineTime()}
 	var err error
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err

@@ -137,8 +137,9 @@ counted once.
 - rounds: %d, %s
 - load of the last minute: %.1f before the run, %.1f at its end, with the load that
   the run itself makes
+- processor time that the hypervisor gave to others during the run: %.1f %%
 
-`, 100*tolerance, r.Time.Format("2006-01-02 15:04 MST"), r.CPUs, r.Kernel, r.Go, r.Rounds, extent, r.Load, r.LoadAfter)
+`, 100*tolerance, r.Time.Format("2006-01-02 15:04 MST"), r.CPUs, r.Kernel, r.Go, r.Rounds, extent, r.Load, r.LoadAfter, 100*r.Stolen)
 	speed, arrives := r.peerTables()
 	writeMarkdown(&b, speed)
 	fmt.Fprintln(&b)

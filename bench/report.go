@@ -109,6 +109,7 @@ type report struct {
 	Absent    map[string]string              `json:"absent,omitempty"`   // peers that cannot be installed, with the reason
 	Load      float64                        `json:"load"`               // of the last minute, before the measurements
 	LoadAfter float64                        `json:"loadAfter"`          // and after them
+	Stolen    float64                        `json:"stolen"`             // part of the processor time that the hypervisor gave to others meanwhile
 
 	field *peerBench // nil without peers
 }
@@ -119,7 +120,7 @@ func (b *bench) report() *report {
 		kernel = []byte("unknown\n")
 	}
 	r := &report{
-		Load: b.load, LoadAfter: loadAverage(),
+		Load: b.load, LoadAfter: loadAverage(), Stolen: readMachineTime().stolenSince(b.began),
 		Time: time.Now().UTC().Truncate(time.Second), Go: runtime.Version(), CPUs: runtime.NumCPU(),
 		Kernel: string(kernel[:len(kernel)-1]), Codex: b.version, Rounds: b.rounds, Quick: b.quick,
 		BesideCodex: b.results(besideCodex), SpoolAlone: b.results(spoolAlone), Kernels: b.results(kernels),
@@ -220,7 +221,7 @@ func (r *report) writeTable(w io.Writer) error {
 	if r.Codex != "" {
 		reference = " beside " + r.Codex
 	}
-	fmt.Fprintf(w, "\nSpool%s: %s, %d CPUs, Linux %s, %d rounds\n", reference, r.Go, r.CPUs, r.Kernel, r.Rounds)
+	fmt.Fprintf(w, "\nSpool%s: %s, %d CPUs, Linux %s, %d rounds, %.1f %% of the processor time stolen\n", reference, r.Go, r.CPUs, r.Kernel, r.Rounds, 100*r.Stolen)
 	if err := writeResults(w, "same client, same protocol", "codex", r.BesideCodex); err != nil {
 		return err
 	}
